@@ -34,34 +34,34 @@ from gpudeck.wire import (
 )
 
 from .actions.hold_files import driver_order, hold_files
-from .actions.limit_reconciler import LimitKeeper, Machine
-from .actions.offline import OwnActs
-from .actions.preview import Place
-from .actions.service import Desk, DeskConfig
-from .backends import Fresh, Happening, Reading
-from .journal.store import ActsJournal, ActsStore
-from .limits.apply import Limiter
-from .limits.compute_modes import ModeBook
-from .limits.mps import Clients, Mps
+from .actions.limit_reconciler import DriverFacts, LimitReconciler
+from .actions.offline import OfflineExecutor
+from .actions.preview import NodeContext
+from .actions.service import CommandService, CommandServiceConfig
+from .backends import BackendEvent, OnDemandReading, Reading
+from .journal.store import ActionJournal, ActionStore
+from .limits.apply import LimitApplier
+from .limits.compute_modes import ComputeModeStore
+from .limits.mps import LocalMpsDaemons, MpsClientCache
 from .limits.mps_doctor import whole_boards
 from .limits.mps_simulated import open_mps
-from .limits.mps_store import MpsBook
-from .limits.timed_limit_store import LeaseBook
-from .link.admission import Turnstile
-from .link.identity import Identity, new_call
+from .limits.mps_store import MpsSettingStore
+from .limits.timed_limit_store import TimedLimitStore
+from .link.admission import ConnectLimiter
+from .link.identity import NodeIdentity, new_call
 from .link.outbox import Outbox
-from .link.protocol import Conversation, Dial, HangUp, Say
-from .link.socket import Closed, Heard, Link, Opened
-from .quotas.service import QuotaConfig, QuotaDesk, Sample
-from .reader.recording import Recording
-from .runtime.action_lock import ActLock
-from .tasks.name_cache import LookedUp
+from .link.protocol import CloseConnection, LinkStateMachine, OpenConnection, SendToHub
+from .link.socket import ConnectionClosed, ConnectionOpened, HubLink, MessageReceived
+from .quotas.service import QuotaSample, QuotaService, QuotaServiceConfig
+from .reader.recording import RecordingWriter
+from .runtime.action_lock import ActionLock
+from .tasks.name_cache import WorkloadNameCache
 from .tasks.processes import namespace_trouble
 from .tasks.task_table import TaskTable
 from .telemetry import sampler
-from .telemetry.events import TORN_DOWN, Happenings
+from .telemetry.events import TORN_DOWN, NodeEventDetector
 from .telemetry.prometheus import MetricsPage
-from .telemetry.self_cost import Meter, outbox_files, size_of
+from .telemetry.self_cost import ProcessCostMeter, outbox_files, size_of
 
 log = logging.getLogger("gpudeck.agent.node")
 
@@ -80,7 +80,7 @@ TOLD_PIDS = (*OWN_PIDS, "recorded")  # no driver lists them
 ECHO_S = 30.0
 
 
-class Source(Protocol):
+class ReadingSource(Protocol):
     """Where Readings come from: ReaderProcess, or the simulator's in-process one."""
 
     @property
@@ -96,13 +96,13 @@ class Source(Protocol):
     def latest(self) -> Reading | None:
         """The newest Reading not handed out yet; never blocks."""
 
-    def happenings(self) -> tuple[Happening, ...]:
+    def happenings(self) -> tuple[BackendEvent, ...]:
         """Those not handed out yet, of Readings that were never fetched too; never blocks."""
 
     def on_news(self, call: Callable[[], None]) -> None:
         """`call` (cheap, from any thread) whenever there is a Reading or `state` changed."""
 
-    def fresh(self, timeout_s: float) -> Fresh | None:
+    def fresh(self, timeout_s: float) -> OnDemandReading | None:
         """A process list read after this call began; None: the driver does not answer. Blocks."""
 
     @property
@@ -116,26 +116,26 @@ class Source(Protocol):
 class NodeConfig:
     hub: str
     tls: ssl.SSLContext | None
-    identity: Identity
+    identity: NodeIdentity
     host: str
     backend: str
     boot_id: str
     data: Path
-    acts: ActsStore
+    acts: ActionStore
     platform: str = ""
     options: str = ""  # of the backend
     ceiling: Path | None = None
     is_made_up: bool = False  # one of a simulator's many
-    recording: Recording | None = None
+    recording: RecordingWriter | None = None
     metrics: MetricsPage | None = None
-    turnstile: Turnstile | None = None  # of the nodes of one process
+    turnstile: ConnectLimiter | None = None  # of the nodes of one process
 
     @property
     def store_name(self) -> str:
         return self.host if self.is_made_up else ""
 
 
-class Bell(Protocol):
+class WakeSignal(Protocol):
     """What the node's own thread sleeps on."""
 
     def ring(self) -> None:
@@ -144,7 +144,7 @@ class Bell(Protocol):
     def wait(self, seconds: float) -> None: ...
 
 
-class _OwnBell:
+class _ThreadWakeSignal:
     def __init__(self) -> None:
         self._event = threading.Event()
         self.ring = self._event.set
@@ -155,15 +155,15 @@ class _OwnBell:
 
 
 def run_node(
-    config: NodeConfig, source: Source, outbox: Outbox, stop: threading.Event,
-    bell: Bell | None = None,
+    config: NodeConfig, source: ReadingSource, outbox: Outbox, stop: threading.Event,
+    bell: WakeSignal | None = None,
 ) -> None:
     """Until `stop` is set, noticed within WAIT_MAX_S. Closes neither source nor outbox.
 
     `bell`: `source` goes on while somebody waits there, which spares it a thread."""
-    own_bell = _OwnBell()
+    own_bell = _ThreadWakeSignal()
     source.on_news(own_bell.ring)
-    node = _Node(config, source, outbox, (bell or own_bell).ring)
+    node = _AgentLoop(config, source, outbox, (bell or own_bell).ring)
     while not stop.is_set():
         node.step(time.monotonic())
         (bell or own_bell).wait(node.wait_s(time.monotonic()))
@@ -173,7 +173,7 @@ def run_node(
         _leave(node, bell)
 
 
-def _leave(node: "_Node", bell: Bell) -> None:
+def _leave(node: "_AgentLoop", bell: WakeSignal) -> None:
     """An act in flight may want a Fresh list still."""
     leaving = threading.Thread(target=node.leave, daemon=True)
     leaving.start()
@@ -181,32 +181,34 @@ def _leave(node: "_Node", bell: Bell) -> None:
         bell.wait(LEAVE_ROUND_S)
 
 
-class _Node:
+class _AgentLoop:
     def __init__(
-        self, config: NodeConfig, source: Source, outbox: Outbox, wake: Callable[[], None]
+        self, config: NodeConfig, source: ReadingSource, outbox: Outbox, wake: Callable[[], None]
     ) -> None:
         self._config = config
         self._source = source
         self._outbox = outbox
         mps = _mps(config)
-        self._tasks = TaskTable(config.boot_id, names=LookedUp(), clients=Clients(mps))
+        self._tasks = TaskTable(config.boot_id, names=WorkloadNameCache(),
+                                clients=MpsClientCache(mps))
         self._unseen = "" if config.backend in TOLD_PIDS else namespace_trouble()
         self._memory = _remembered(outbox)
-        self._happenings = Happenings(outbox.state())
+        self._happenings = NodeEventDetector(outbox.state())
         self._driver_version: str | None = None
-        self._link = Link(config.hub, config.tls, wake)
-        self._talk = Conversation(outbox, self, random.uniform)
+        self._link = HubLink(config.hub, config.tls, wake)
+        self._talk = LinkStateMachine(outbox, self, random.uniform)
         self._talk.hold_until(time.monotonic() + FIRST_CALL_WITHIN_S)
-        journal = ActsJournal(config.acts, config.store_name)
+        journal = ActionJournal(config.acts, config.store_name)
         place = replace(_place(config, source, journal), mps=mps,
                         driver=lambda: self._driver_version)
         self._desk = _desk(config, place, journal, wake)
-        self._keeper = LimitKeeper(
-            replace(place, holds=self._desk.holds_now), ActLock(config.data), self._machine, wake)
+        self._keeper = LimitReconciler(
+            replace(place, holds=self._desk.holds_now), ActionLock(config.data), self._machine,
+            wake)
         self._quotas = _quota_desk(config, place, journal, self._desk, wake)
-        self._sample: Sample | None = None
+        self._sample: QuotaSample | None = None
         # Of a simulator's many nodes in one process nobody can say which takes what.
-        self._meter = None if config.is_made_up else Meter()
+        self._meter = None if config.is_made_up else ProcessCostMeter()
         self._welcomes = 0
         self._complained_of, self._complained_at = "", 0.0
         self._tell(self._happenings.began(config.boot_id, __version__, time.time()),
@@ -222,11 +224,11 @@ class _Node:
         self._wait_for_a_turn(now)
         for act in self._talk.step(now, self._beat):
             match act:
-                case Say(body):
+                case SendToHub(body):
                     self._link.say(body)
-                case Dial():
+                case OpenConnection():
                     self._link.dial()
-                case HangUp():
+                case CloseConnection():
                     self._link.hang_up()
         self._keeper.step(now, self._source.state == "ok")
         if self._talk.phase == "live":
@@ -262,12 +264,12 @@ class _Node:
             at = min(at, self._desk.next_at())
         return min(max(at - now, 0.0), WAIT_MAX_S)
 
-    def _machine(self) -> Machine:
+    def _machine(self) -> DriverFacts:
         """On the keeper's thread: what is replaced as a whole is read once."""
         memory = self._memory
         facts = memory.facts or ()
         boards = sum(each.parent_uuid is None for each in facts)
-        return Machine(min(boards, ORDINALS), self._driver_version, {
+        return DriverFacts(min(boards, ORDINALS), self._driver_version, {
             uuid: int(mode) for uuid in whole_boards(facts)
             if (mode := sampler.slow_number(memory, uuid, "compute_mode")) is not None})
 
@@ -282,11 +284,11 @@ class _Node:
     def _listen(self, now: float) -> None:
         for happening in self._link.happenings():
             match happening:
-                case Opened():
+                case ConnectionOpened():
                     self._talk.opened(now)
-                case Closed(why, denied):
+                case ConnectionClosed(why, denied):
                     self._talk.closed(now, why, denied)
-                case Heard(message):
+                case MessageReceived(message):
                     self._hear(message, now)
         if self._talk.welcomes != self._welcomes:
             self._welcomes = self._talk.welcomes
@@ -331,7 +333,7 @@ class _Node:
         self._note_driver(reading.driver_version, now)
         seen = None if reading.processes is None else self._tasks.describe(reading.processes)
         if seen is not None:
-            self._sample = Sample(seen, now)
+            self._sample = QuotaSample(seen, now)
             self._desk.sightings.saw(seen, reading)
         if recording is not None:
             recording.put(reading, happened, seen)
@@ -342,7 +344,7 @@ class _Node:
         self._keep(sampler.sample(
             self._memory, reading, seen, self._outbox.last_seq + 1, now, events), now)
 
-    def _own_ends(self, happened: Sequence[Happening]) -> int:
+    def _own_ends(self, happened: Sequence[BackendEvent]) -> int:
         if all(each.numbers.get("xid") != TORN_DOWN for each in happened):
             return 0
         return self._desk.ends_since(time.time() - ECHO_S)
@@ -356,7 +358,7 @@ class _Node:
             self._driver_version = version
             self._talk.renew(now, "the driver's version changed")
 
-    def _keep(self, step: sampler.Step, now: float) -> None:
+    def _keep(self, step: sampler.SamplerStep, now: float) -> None:
         self._memory = step.memory
         if step.inventory is not None:
             self._outbox.keep_inventory(step.inventory)
@@ -424,48 +426,51 @@ class _Node:
             )
 
 
-def _place(config: NodeConfig, source: Source, journal: ActsJournal) -> Place:
+def _place(config: NodeConfig, source: ReadingSource, journal: ActionJournal) -> NodeContext:
     is_shared = not config.is_made_up
-    return Place(
+    return NodeContext(
         node_id=config.identity.node_id, boot_id=config.boot_id, source=source,
         holds=lambda: (), kills_since=lambda _: 0, ceiling_file=config.ceiling,
         host_pids_only=config.backend not in OWN_PIDS, is_recorded=config.backend == "recorded",
-        limiter=Limiter(config.backend, config.options, partial(driver_order, config.data)),
-        book=LeaseBook(journal, is_shared), modes=ModeBook(journal, is_shared),
-        mps_book=MpsBook(journal, config.boot_id),
+        limiter=LimitApplier(config.backend, config.options, partial(driver_order, config.data)),
+        book=TimedLimitStore(journal, is_shared), modes=ComputeModeStore(journal, is_shared),
+        mps_book=MpsSettingStore(journal, config.boot_id),
     )
 
 
-def _mps(config: NodeConfig) -> Mps:
+def _mps(config: NodeConfig) -> LocalMpsDaemons:
     if config.is_made_up:
-        return Mps("")
+        return LocalMpsDaemons("")
     found = open_mps(config.options) if config.backend == "simulated" else None
-    return found or Mps()
+    return found or LocalMpsDaemons()
 
 
-def _desk(config: NodeConfig, place: Place, journal: ActsJournal, wake: Callable[[], None]
-          ) -> Desk:
-    desk = DeskConfig(
+def _desk(config: NodeConfig, place: NodeContext, journal: ActionJournal, wake: Callable[[], None]
+          ) -> CommandService:
+    desk = CommandServiceConfig(
         key=config.identity.key, node_id=config.identity.node_id, hub=config.identity.hub,
         data=config.data, hold_files=hold_files(config.data), keeps_anchors=not config.is_made_up,
     )
-    return Desk(desk, place, journal, wake)
+    return CommandService(desk, place, journal, wake)
 
 
-def _quota_desk(config: NodeConfig, place: Place, journal: ActsJournal, desk: Desk,
-                wake: Callable[[], None]) -> QuotaDesk:
+def _quota_desk(config: NodeConfig, place: NodeContext, journal: ActionJournal,
+                desk: CommandService,
+                wake: Callable[[], None]) -> QuotaService:
     own = replace(place, holds=desk.holds_now, kills_since=journal.kills_at_most)
     identity = config.identity
-    return QuotaDesk(QuotaConfig(identity.node_id, identity.hub, config.host, config.boot_id,
-                                 config.is_made_up),
-                     OwnActs(own, journal, ActLock(config.data)), wake, desk.holds_now,
-                     desk.hub_time)
+    return QuotaService(QuotaServiceConfig(identity.node_id, identity.hub, config.host,
+                                           config.boot_id,
+                                           config.is_made_up),
+                        OfflineExecutor(own, journal, ActionLock(config.data)), wake,
+                        desk.holds_now,
+                        desk.hub_time)
 
 
-def _remembered(outbox: Outbox) -> sampler.Memory:
+def _remembered(outbox: Outbox) -> sampler.SamplerState:
     """Frames on disk refer to generations: go on from there, with the same one if nothing
     changed."""
     inventory = outbox.latest_inventory()
     if inventory is None:
-        return sampler.Memory()
-    return sampler.Memory(generation=inventory.generation, facts=inventory.gpus)
+        return sampler.SamplerState()
+    return sampler.SamplerState(generation=inventory.generation, facts=inventory.gpus)

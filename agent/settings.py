@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gpudeck.errors import CommandError, ExitCode
-from gpudeck.keys import Token
+from gpudeck.keys import EnrolmentToken
 from gpudeck.settings import (
     Setting,
     address,
@@ -126,7 +126,7 @@ class ShowSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class AgentSettings:
     hub: str
     token_file: Path | None
     ca_file: Path | None
@@ -150,13 +150,13 @@ class Settings:
         return self.simulate
 
 
-def read(argv: Sequence[str], env: Mapping[str, str] = os.environ) -> Settings:
+def read(argv: Sequence[str], env: Mapping[str, str] = os.environ) -> AgentSettings:
     given = load("agent", TABLE, argv, env, "The daemon of one node: reads its Gpus, reports them.")
     given["host"] = given["host"] or this_host()
     given["data"] = given["data"] or state_folder(env)
     if (given["backend"] == "recorded") != (given["replay"] is not None):
         raise CommandError("--backend recorded and --replay FILE belong together", ExitCode.USAGE)
-    return Settings(**given)
+    return AgentSettings(**given)
 
 
 def read_show(
@@ -181,15 +181,15 @@ def token_source(token_file: Path | None, env: Mapping[str, Any]) -> Callable[[]
     return lambda: read_secret(token_file)
 
 
-def enrolment_tokens(token_file: Path | None, env: Mapping[str, str]) -> list[Token]:
+def enrolment_tokens(token_file: Path | None, env: Mapping[str, str]) -> list[EnrolmentToken]:
     """What was given: one for this node; for a simulator, one per line and node."""
     if token_file is None:
         return read_tokens(env.get("GPUDECK_TOKEN", ""), "GPUDECK_TOKEN: ")
     return read_tokens(read_secret(token_file), f"{token_file}: ")
 
 
-def read_tokens(given: str, where: str) -> list[Token]:
+def read_tokens(given: str, where: str) -> list[EnrolmentToken]:
     try:
-        return [Token.read(word) for word in given.split()]
+        return [EnrolmentToken.read(word) for word in given.split()]
     except ValueError as error:
         raise CommandError(f"{where}{error}", ExitCode.USAGE) from error

@@ -20,91 +20,99 @@ from gpudeck.cli import GROUP
 from gpudeck.desired_state import InForce
 from gpudeck.wire import Beat, FromHub
 
-from .access.api import PeopleApi, add_people_api
-from .access.credentials import Entry
-from .access.gate import Auth, Cookies, Gate, add_second_look, guard_callbacks, policy, verbs_in
-from .access.passwords import Passwords
+from .access.api import AccountsApi, add_people_api
+from .access.credentials import CredentialService
+from .access.gate import (
+    AccessGate,
+    CookieNames,
+    RequestAuthenticator,
+    add_second_look,
+    guard_callbacks,
+    policy,
+    verbs_in,
+)
+from .access.passwords import PasswordService
 from .access.policy import unlisted
-from .access.service import People
+from .access.service import AccountService
 from .access.sign_in import add_sign_in
-from .actions.api import ActsApi, add_acts_api
+from .actions.api import ActionsApi, add_acts_api
 from .actions.commander import Commander
-from .actions.holds import Holds, Place
+from .actions.holds import HoldContext, HoldService
 from .actions.lifecycle import CommandRecord
 from .actions.limits_api import LimitsApi, add_limits_api
-from .actions.owner_keeps import Keeps
-from .actions.preview_requests import Looker
-from .actions.service import Acts
-from .actions.signer_client import Signer
-from .actions.signing_policy import Budget
+from .actions.owner_keeps import OwnerKeepService
+from .actions.preview_requests import PreviewRequester
+from .actions.service import ActionService
+from .actions.signer_client import SignerClient
+from .actions.signing_policy import SigningBudget
 from .actions.standing_api import StandingApi, add_standing_api, hold_state
 from .actions.views import command_view
 from .alerts.api import AlertsApi, add_alerts_api
 from .alerts.core.firing_alerts import Alert
-from .alerts.modes import RuleModes
+from .alerts.modes import RuleModeService
 from .alerts.rehearsal.api import RehearsalsApi, add_rehearsals_api
-from .alerts.rehearsal.service import Rehearsals
-from .alerts.service import AlertDesk
+from .alerts.rehearsal.service import RehearsalService
+from .alerts.service import AlertService
 from .alerts.views import alert_view
 from .audit.api import AuditApi, add_audit_api
 from .audit.file_copy import AuditCopy
-from .audit.recorder import Auditor
-from .audit.verify import Verifier
-from .automation.api import LaddersApi, add_ladders_api
-from .automation.brakes import Brakes
-from .automation.dispatch import HubHands
-from .automation.maintenance import MaintenanceDesk
+from .audit.recorder import AuditRecorder
+from .audit.verify import AuditVerifier
+from .automation.api import AutomationApi, add_ladders_api
+from .automation.brakes import BrakeService
+from .automation.dispatch import HubActionDispatcher
+from .automation.maintenance import MaintenanceService
 from .automation.quota_intents import HOLD_S
-from .automation.quota_source import QuotaWants
-from .automation.rule_source import AlertDetails, RuleWants
-from .automation.service import Ladders
+from .automation.quota_source import QuotaIntentSource
+from .automation.rule_source import AlertDetails, RuleIntentSource
+from .automation.service import LadderService
 from .fleet.api import add_api
 from .fleet.effects import (
-    Applied,
-    Close,
-    Heard,
+    CloseLink,
+    EpochRaised,
     HubEvent,
-    Joined,
-    Note,
-    Record,
-    Revoked,
-    Rose,
-    Tell,
+    LogMessage,
+    MessageApplied,
+    NodeJoined,
+    NodeReport,
+    NodeRevoked,
+    SendMessage,
+    StreamRecord,
     Tick,
 )
 from .fleet.events_api import add_events_api
-from .fleet.state_machine import Room
-from .fleet.visibility import Lenses
+from .fleet.state_machine import FleetStateMachine
+from .fleet.visibility import VisibleFleetCache
 from .history.api import add_history_api
-from .history.embedded import Embedded
+from .history.embedded import EmbeddedHistory
 from .history.maintenance_loop import keep
-from .history.rule_reads import Spans
-from .history.store import Keep
-from .live.socket import LiveEdge
+from .history.rule_reads import RuleHistoryReader
+from .history.store import HistoryRetention
+from .live.socket import LiveEndpoint
 from .nodes.api import NodesApi, add_nodes_api
-from .nodes.audit_heads import Anchors
+from .nodes.audit_heads import AuditHeadExchange
 from .nodes.checkpoint import restore
-from .nodes.enrolment import Nodes
-from .nodes.recorder import Recorder
-from .nodes.socket import AGENT_BYTES, AgentEdge, Doors
-from .notifications.addresses import Addresses
-from .notifications.api import NoticesApi, add_notices_api
-from .notifications.mail import Smtp
-from .notifications.owner_mail import Notifier
-from .notifications.owner_words import Told, is_first_of_acting
-from .notifications.service import NoticeDesk, pace_of
+from .nodes.enrolment import EnrolmentService
+from .nodes.recorder import MessageRecorder
+from .nodes.socket import AGENT_BYTES, AgentEndpoint, NodeAdmission
+from .notifications.addresses import OwnerAddresses
+from .notifications.api import NotificationsApi, add_notices_api
+from .notifications.mail import SmtpSettings
+from .notifications.owner_mail import OwnerMailer
+from .notifications.owner_words import OwnerActionNotification, is_first_of_acting
+from .notifications.service import NotificationService, pace_of
 from .pages import build_pages
-from .prometheus.page import HubNumbers, MetricsPage, add_metrics_page
-from .public_url import Site
+from .prometheus.page import HubMetricSources, PrometheusPage, add_metrics_page
+from .public_url import PublicOrigins
 from .quotas.api import QuotasApi, add_quotas_api
-from .quotas.service import QuotaDesk
+from .quotas.service import QuotaService
 from .settings import HubSettings
-from .state import State, token_in
-from .web.bounded_socket import Allowance, BoundedSocketIO
+from .state import StateStore, token_in
+from .web.bounded_socket import BoundedSocketIO, ConnectionLimits
 from .web.compress import add_compression
-from .web.http_server import Tally
+from .web.http_server import ServerCounters
 from .web.idempotency import add_once
-from .web.query_pool import Questions
+from .web.query_pool import QueryPool
 
 log = logging.getLogger("gpudeck.app")
 
@@ -120,49 +128,51 @@ AGENT_PING_S, AGENT_STALL_S = 25.0, 60.0
 class Hub:
     """All parts of one running hub."""
 
-    def __init__(self, settings: HubSettings, state: State, port: int,
-                 signer: Signer | None = None) -> None:
+    def __init__(self, settings: HubSettings, state: StateStore, port: int,
+                 signer: SignerClient | None = None) -> None:
         self.settings = settings
         self.state = state
-        self.tally = Tally()
+        self.tally = ServerCounters()
         self.signer = signer or start_signer(settings)
         self.signer.wait()
-        self.room = Room(state.hub_id(), self._epoch(), time.monotonic())
-        self.lenses = Lenses(self.room.fleet)
-        self.history = Embedded(settings.data / "history", _keep_of(settings))
+        self.room = FleetStateMachine(state.hub_id(), self._epoch(), time.monotonic())
+        self.lenses = VisibleFleetCache(self.room.fleet)
+        self.history = EmbeddedHistory(settings.data / "history", _keep_of(settings))
         self.history.open()
-        self.recorder = Recorder(settings.data, state, self.room, self.submit, self.history.store)
+        self.recorder = MessageRecorder(settings.data, state, self.room, self.submit,
+                                        self.history.store)
         self._recover()
-        self.site = Site.at(settings.bind[0], port, settings.tls_cert is not None,
-                            settings.public_url)
-        passwords = Passwords()
+        self.site = PublicOrigins.at(settings.bind[0], port, settings.tls_cert is not None,
+                                     settings.public_url)
+        passwords = PasswordService()
         copy = None if settings.audit_copy is None else AuditCopy(settings.audit_copy, state.audit)
-        self.audit = Auditor(state.audit, copy)
-        self.people = People(state, passwords, self.audit)
+        self.audit = AuditRecorder(state.audit, copy)
+        self.people = AccountService(state, passwords, self.audit)
         self.people.keep_file_token(token_in(settings.data / "api.token"))
-        self.anchors = Anchors(self.audit, self._tell_all)
-        self.keeps = Keeps(state.standing, self.audit, self.room.fleet, self.lenses)
-        self.addresses = Addresses(state.standing, self.audit)
-        smtp = Smtp.of(settings)
-        self.notifier = Notifier(smtp, self.addresses, lambda: self.site.url, self.audit.note)
-        self.notices = NoticeDesk(state.notices, self.audit, self.addresses, smtp, settings.data,
-                                  lambda: self.site.url, pace_of(settings),
-                                  settings.webhook_networks)
-        self.entry = Entry(state, self.people, passwords)
-        self.auth = Auth(self.people, Cookies.at(port, self.site.is_secure),
-                         settings.trusted_proxies, settings.proxy_user_header)
-        self.nodes = Nodes(state.registry, self.signer.fingerprint, self.audit)
+        self.anchors = AuditHeadExchange(self.audit, self._tell_all)
+        self.keeps = OwnerKeepService(state.standing, self.audit, self.room.fleet, self.lenses)
+        self.addresses = OwnerAddresses(state.standing, self.audit)
+        smtp = SmtpSettings.of(settings)
+        self.notifier = OwnerMailer(smtp, self.addresses, lambda: self.site.url, self.audit.note)
+        self.notices = NotificationService(state.notices, self.audit, self.addresses, smtp,
+                                           settings.data,
+                                           lambda: self.site.url, pace_of(settings),
+                                           settings.webhook_networks)
+        self.entry = CredentialService(state, self.people, passwords)
+        self.auth = RequestAuthenticator(self.people, CookieNames.at(port, self.site.is_secure),
+                                         settings.trusted_proxies, settings.proxy_user_header)
+        self.nodes = EnrolmentService(state.registry, self.signer.fingerprint, self.audit)
         for member in self.nodes.members():
             self.room.fleet.set_group(member.node_id, member.group)
         self.nodes.on_group.append(self.room.fleet.set_group)
-        self.nodes.on_revoke.append(lambda node_id: self.submit(Revoked(node_id)))
-        self.doors = Doors(self.nodes, self.signer, self.room.hub_id)
+        self.nodes.on_revoke.append(lambda node_id: self.submit(NodeRevoked(node_id)))
+        self.doors = NodeAdmission(self.nodes, self.signer, self.room.hub_id)
         self.commander = Commander(state.commands, self.audit, self.signer, self.room.fence, self)
-        self.holds = Holds(state.standing, self.audit, Place(
+        self.holds = HoldService(state.standing, self.audit, HoldContext(
             self.room.fleet, self.lenses, self.room.link_of.__contains__, self.commander.hold))
-        self.looker = Looker(self.signer, self.tell)
-        self.acts = Acts(self.room, self.lenses, self.people, self.looker, self.commander,
-                         self.audit, settings.second_person == "on")
+        self.looker = PreviewRequester(self.signer, self.tell)
+        self.acts = ActionService(self.room, self.lenses, self.people, self.looker, self.commander,
+                                  self.audit, settings.second_person == "on")
         self.acts.keep_of, self.acts.held = self.keeps.of_any, self.holds.refusal
         self.acts.unreached = self.notifier.unreached
         self._build_rules()
@@ -180,34 +190,36 @@ class Hub:
         """What watches: Rules, their rehearsal, and Quotas."""
         settings, state, kept = self.settings, self.state, self.state.alerts
         self.notices.recover((rule for _, rule in kept.rules().values()), kept.open_alerts())
-        fleet, spans = self.room.fleet, Spans(self.history.store)
-        self.alerts = AlertDesk(kept, self.audit, fleet, self.room.events, self._left, spans)
-        self.rehearsals = Rehearsals(kept, self.audit, fleet, spans)
+        fleet, spans = self.room.fleet, RuleHistoryReader(self.history.store)
+        self.alerts = AlertService(kept, self.audit, fleet, self.room.events, self._left, spans)
+        self.rehearsals = RehearsalService(kept, self.audit, fleet, spans)
         self.rehearsals.members = self.nodes.members
         self.alerts.on_change += [self._announce_alert, self.notices.take]
-        self.quotas = QuotaDesk(state.quotas, self.audit, fleet, self.signer,
-                                self.room.link_of, self.perform, self.history,
-                                min(HOLD_S, settings.quota_end_after_s / 2))
+        self.quotas = QuotaService(state.quotas, self.audit, fleet, self.signer,
+                                   self.room.link_of, self.perform, self.history,
+                                   min(HOLD_S, settings.quota_end_after_s / 2))
         self.nodes.on_group.append(self.quotas.regrouped)
 
     def _build_ladders(self) -> None:
         """What acts by itself, and all that holds it."""
         state, room = self.state, self.room
-        self.brakes = Brakes(state.brakes, self.audit)
+        self.brakes = BrakeService(state.brakes, self.audit)
         self.alerts.hub_says = self.brakes.says
-        self.maintenance = MaintenanceDesk(state.brakes, self.audit, room.fleet, self.lenses)
+        self.maintenance = MaintenanceService(state.brakes, self.audit, room.fleet, self.lenses)
         self.acts.maintenance = self.maintenance.why
-        self.modes = RuleModes(self.alerts, state.alerts, self.people, self.acts.second_person,
-                               self.settings.rule_proof_h * 3_600.0)
+        self.modes = RuleModeService(self.alerts, state.alerts, self.people,
+                                     self.acts.second_person,
+                                     self.settings.rule_proof_h * 3_600.0)
         self.alerts.gate, self.alerts.author_of = self.modes.gate, self.people.behind
         self.modes.rehearsals = self.rehearsals.of_rule
         self.rehearsals.person_of = self.people.behind
-        self.ladders = Ladders(self.brakes, HubHands(room, self.looker, self.commander, self),
-                               self.audit, state.brakes)
-        rules = RuleWants(self.alerts, self.brakes, self.keeps, self.holds, self.maintenance)
+        self.ladders = LadderService(self.brakes,
+                                     HubActionDispatcher(room, self.looker, self.commander, self),
+                                     self.audit, state.brakes)
+        rules = RuleIntentSource(self.alerts, self.brakes, self.keeps, self.holds, self.maintenance)
         self.alert_details = AlertDetails(rules, self.ladders)
-        self.quota_wants = QuotaWants(self.quotas, room.fleet, self.keeps, self.holds,
-                                      self.maintenance, lambda: self.alerts.since_mono)
+        self.quota_wants = QuotaIntentSource(self.quotas, room.fleet, self.keeps, self.holds,
+                                             self.maintenance, lambda: self.alerts.since_mono)
         self.ladders.sources += [rules, self.quota_wants]
         self.ladders.on_notice.append(self.notifier.tell_of_rule)
         self.notices.watch(self.alerts, rules.mute)
@@ -231,40 +243,40 @@ class Hub:
         add_once(self.server)
         add_sign_in(self.server, self.auth, self.people, self.entry)
         add_api(self.server, self.room, self.lenses, self.nodes, self.keeps)
-        questions = Questions()
+        questions = QueryPool()
         add_events_api(self.server, self.room, self.lenses, self.history, questions)
         self._add_records()
         add_history_api(self.server, self.history, questions, self.room.fleet, self.lenses)
         add_nodes_api(self.server, NodesApi(self.nodes, self.room, lambda: self.site.url))
-        add_people_api(self.server, PeopleApi(self.people, self.entry, self.auth,
-                                              lambda: self.state.get("url") or "",
-                                              self.acts.second_person))
-        add_acts_api(self.server, ActsApi(self.acts, self.state.commands))
+        add_people_api(self.server, AccountsApi(self.people, self.entry, self.auth,
+                                                lambda: self.state.get("url") or "",
+                                                self.acts.second_person))
+        add_acts_api(self.server, ActionsApi(self.acts, self.state.commands))
         alerts = AlertsApi(self.alerts, self.lenses, self.alert_details,
                            self.settings.rule_proof_h)
         add_alerts_api(self.server, alerts)
-        add_ladders_api(self.server, LaddersApi(
+        add_ladders_api(self.server, AutomationApi(
             self.alerts, self.ladders, self.brakes, self.modes, self.maintenance, self.acts,
             self.lenses, alerts.rule))
-        add_notices_api(self.server, NoticesApi(self.notices))
+        add_notices_api(self.server, NotificationsApi(self.notices))
         add_quotas_api(self.server, QuotasApi(
             self.quotas, self.room.fleet, self.lenses,
             lambda: self.quota_wants.told(self.ladders), self.settings.quota_end_after_s))
         add_rehearsals_api(self.server, RehearsalsApi(self.rehearsals, self.lenses))
         self._add_health()
-        add_metrics_page(self.server, MetricsPage(self.room, self.lenses, HubNumbers(
+        add_metrics_page(self.server, PrometheusPage(self.room, self.lenses, HubMetricSources(
             self.history, self.state.commands, self.counts, self.lag_s, time.time()),
-            self.quotas.looks))
+               self.quotas.looks))
         add_compression(self.server)
         pages = build_pages(self.server)
         self.socketio.init_app(self.server, allowances=self._allowances(), tally=self.tally)
         content_policy = policy(pages.csp_hashes())
-        self.agents = AgentEdge(self.socketio.server, self.settings, self.doors, self.submit,
-                                lambda: self.room.disk_error is None)
-        self.live = LiveEdge(self.socketio.server, self.room, self.lenses, self.people.holds,
-                             self.auth.is_csrf_right,
-                             lambda lens: to_builtins(hold_state(self.room.fleet, self.holds,
-                                                                 lens)))
+        self.agents = AgentEndpoint(self.socketio.server, self.settings, self.doors, self.submit,
+                                    lambda: self.room.disk_error is None)
+        self.live = LiveEndpoint(self.socketio.server, self.room, self.lenses, self.people.holds,
+                                 self.auth.is_csrf_right,
+                                 lambda lens: to_builtins(hold_state(self.room.fleet, self.holds,
+                                                                     lens)))
         self.people.on_end.append(self.live.end_credential)
         self.holds.on_change.append(self.live.hold_changed)
         self.commander.on_change.append(self._announce)
@@ -272,12 +284,13 @@ class Hub:
         self._check_table(pages)
         # Dash's answer to a script that it does not have would be a 500.
         self.server.register_error_handler(DependencyException, lambda _: NotFound())
-        self.wsgi = Gate(self.server.wsgi_app, self.auth, self.server.url_map, lambda: self.site,
-                         lambda: content_policy)
+        self.wsgi = AccessGate(self.server.wsgi_app, self.auth, self.server.url_map,
+                               lambda: self.site,
+                               lambda: content_policy)
 
     def _add_records(self) -> None:
         """What is said of acts: the Audit, holds, keeps, addresses."""
-        verifier = Verifier(self.state.another_audit, self.settings.audit_copy)
+        verifier = AuditVerifier(self.state.another_audit, self.settings.audit_copy)
         fleet, lenses = self.room.fleet, self.lenses
         add_audit_api(self.server, AuditApi(self.audit, verifier, fleet, lenses))
         add_limits_api(self.server, LimitsApi(fleet, lenses))
@@ -286,7 +299,7 @@ class Hub:
 
     def _tell_all(self, message: FromHub) -> None:
         for at in self.room.link_of.values():
-            self.agents.tell(Tell(at, message))
+            self.agents.tell(SendMessage(at, message))
 
     def _check_table(self, pages: Any) -> None:
         """Nothing can be asked of this hub that core/access.py has no row for."""
@@ -308,11 +321,11 @@ class Hub:
         pages._setup_server()
         return guard_callbacks(self.server, pages.callback_map)
 
-    def _allowances(self) -> dict[str, Allowance]:
+    def _allowances(self) -> dict[str, ConnectionLimits]:
         stall_s = float(self.settings.viewer_stall_s)
-        viewer = Allowance(VIEWER_BYTES, 20, 100, stall_s / 3, stall_s)
+        viewer = ConnectionLimits(VIEWER_BYTES, 20, 100, stall_s / 3, stall_s)
         # The agent edge counts what an agent says; this bounds what never gets that far.
-        agent = Allowance(AGENT_BYTES, 2_000, 20_000, AGENT_PING_S, AGENT_STALL_S)
+        agent = ConnectionLimits(AGENT_BYTES, 2_000, 20_000, AGENT_PING_S, AGENT_STALL_S)
         return {"agent": agent, "person": viewer, "program": viewer}
 
     def _add_health(self) -> None:
@@ -345,26 +358,26 @@ class Hub:
 
     def perform(self, effect: Any) -> None:
         match effect:
-            case Record():
+            case StreamRecord():
                 self.recorder.put(effect)
-            case Applied():
+            case MessageApplied():
                 self.live.applied(effect)
-            case Tell():
+            case SendMessage():
                 self.agents.tell(effect)
-            case Close():
+            case CloseLink():
                 self.agents.close(effect)
-            case Heard():
+            case NodeReport():
                 self._heard(effect)
-            case Joined():
+            case NodeJoined():
                 self.anchors.joined(self.room.fleet.nodes[effect.node_id].hello)
                 self.commander.joined(effect.node_id)
                 self.quotas.joined(effect.node_id)
-            case Rose():
+            case EpochRaised():
                 self.state.put("epoch", str(effect.epoch))
-            case Note():
+            case LogMessage():
                 log.info("%s %s", effect.what.replace(" ", "_"), fields(effect.fields))
 
-    def _heard(self, effect: Heard) -> None:
+    def _heard(self, effect: NodeReport) -> None:
         match effect.message:
             case Preview():
                 self.looker.heard(effect.node_id, effect.message)
@@ -383,7 +396,7 @@ class Hub:
     def tell(self, node_id: str, message: FromHub) -> bool:
         link = self.room.link_of.get(node_id)
         if link is not None:
-            self.agents.tell(Tell(link, message))
+            self.agents.tell(SendMessage(link, message))
         return link is not None
 
     def _left(self) -> Collection[str]:
@@ -392,7 +405,7 @@ class Hub:
     def _tell_owner(self, record: CommandRecord) -> None:
         """Once the node has taken it, and not of what came to nothing."""
         if is_first_of_acting(record):
-            self.notifier.tell(record.owner, Told(
+            self.notifier.tell(record.owner, OwnerActionNotification(
                 record.action, record.host, record.task_id or "", record.command,
                 record.asker.name, record.reason, record.params.text, record.params.grace_s))
 
@@ -472,14 +485,16 @@ class Hub:
         return running
 
 
-def _keep_of(settings: HubSettings) -> Keep:
-    return Keep(settings.history_raw_hours * 3_600, settings.history_minute_days * 86_400,
-                settings.history_hour_days * 86_400, settings.history_max_gb * 1_000_000_000)
+def _keep_of(settings: HubSettings) -> HistoryRetention:
+    return HistoryRetention(settings.history_raw_hours * 3_600,
+                            settings.history_minute_days * 86_400,
+                            settings.history_hour_days * 86_400,
+                            settings.history_max_gb * 1_000_000_000)
 
 
-def start_signer(settings: HubSettings) -> Signer:
-    return Signer(settings.data, Budget(settings.signer_ends_per_hour,
-                                        settings.signer_ends_per_node_hour))
+def start_signer(settings: HubSettings) -> SignerClient:
+    return SignerClient(settings.data, SigningBudget(settings.signer_ends_per_hour,
+                                                     settings.signer_ends_per_node_hour))
 
 
 def fields(values: dict[str, Any]) -> str:

@@ -13,7 +13,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class PublicOrigins:
     """`Host` must be one of `origins` exactly: a page elsewhere that rebinds its own name to us
     has another. Its value is the only Origin of a page that came by that name."""
 
@@ -23,7 +23,7 @@ class Site:
 
     @classmethod
     def at(cls, host: str, port: int, is_tls: bool = False, public_url: str | None = None
-           ) -> "Site":
+           ) -> "PublicOrigins":
         scheme = "https" if is_tls else "http"
         bound = f"[{host}]" if ":" in host else host
         names = {*LOOPBACK, bound} - {"0.0.0.0", "[::]"}

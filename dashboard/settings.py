@@ -9,7 +9,7 @@ from pathlib import Path
 from gpudeck.settings import Setting, address, count, folder, load, port, text, whole
 
 from .public_url import public_url
-from .trusted_networks import NOBODY, NONE, Networks, Proxies, networks, proxies
+from .trusted_networks import NOBODY, NONE, NetworkSet, TrustedProxies, networks, proxies
 
 
 def default_data(env: Mapping[str, str] = os.environ) -> Path:
@@ -102,7 +102,7 @@ class HubSettings:
     quota_end_after_s: int = 60
     rule_proof_h: int = 168
     second_person: str = "on"
-    trusted_proxies: Proxies = NOBODY
+    trusted_proxies: TrustedProxies = NOBODY
     proxy_user_header: str | None = None
     tls_cert: Path | None = None
     tls_key: Path | None = None
@@ -118,7 +118,7 @@ class HubSettings:
     smtp_tls: str = "starttls"
     smtp_user: str | None = None
     smtp_password: str | None = None
-    webhook_networks: Networks = NONE
+    webhook_networks: NetworkSet = NONE
     notice_wait_s: int = 10
     notice_interval_s: int = 300
     notice_repeat_s: int = 14_400

@@ -13,9 +13,9 @@ from typing import IO, Any
 from gpudeck.errors import CommandError, ExitCode
 
 from .access.store import SCHEMA as ACCESS
-from .access.store import Accounts, SignIn
+from .access.store import AccountsStore, SignInRecord
 from .actions.standing_store import SCHEMA as STANDING
-from .actions.standing_store import Standing
+from .actions.standing_store import StandingStore
 from .actions.store import SCHEMA as ACTIONS
 from .actions.store import CommandsStore
 from .alerts.store import BACKTEST_SCHEMA, MARKS_SCHEMA, MEMORY_SCHEMA, AlertsStore
@@ -23,11 +23,11 @@ from .alerts.store import SCHEMA as ALERTS
 from .audit.store import SCHEMA as AUDIT
 from .audit.store import AuditStore
 from .automation.store import SCHEMA as AUTOMATION
-from .automation.store import BrakesStore
+from .automation.store import AutomationStore
 from .nodes.store import SCHEMA as NODES
-from .nodes.store import Registry
+from .nodes.store import NodeStore
 from .notifications.store import SCHEMA as NOTIFICATIONS
-from .notifications.store import NoticesStore
+from .notifications.store import NotificationsStore
 from .quotas.store import GROUPS_SCHEMA, QuotasStore
 from .quotas.store import SCHEMA as QUOTAS
 from .runtime.sql_transaction import together
@@ -115,7 +115,7 @@ def token_in(path: Path) -> str | None:
     return path.read_text().strip() if path.exists() else None
 
 
-class State:
+class StateStore:
     """`state.db` in the hub's folder. One connection, used from the hub's thread alone, save for
     `save_nodes` and `note`, which open their own."""
 
@@ -128,13 +128,13 @@ class State:
             os.close(os.open(self._path, os.O_CREAT | os.O_NOFOLLOW, 0o600))
             self._db = self._open()
             self._migrate()
-            self.accounts = Accounts(self._db)
-            self.registry = Registry(self._db)
+            self.accounts = AccountsStore(self._db)
+            self.registry = NodeStore(self._db)
             self.audit = AuditStore(self._db)
-            self.standing = Standing(self._db)
+            self.standing = StandingStore(self._db)
             self.alerts = AlertsStore(self._db)
-            self.notices = NoticesStore(self._db)
-            self.brakes = BrakesStore(self._db)
+            self.notices = NotificationsStore(self._db)
+            self.brakes = AutomationStore(self._db)
             self.commands = CommandsStore(self._db)
             self.quotas = QuotasStore(self._db)
         except sqlite3.Error as error:
@@ -199,13 +199,14 @@ class State:
         with contextlib.closing(self._open()) as db:
             yield AuditStore(db)
 
-    def note(self, attempts: list[SignIn], sessions: dict[str, float], tokens: dict[str, float],
+    def note(self, attempts: list[SignInRecord], sessions: dict[str, float],
+             tokens: dict[str, float],
              records: Iterable[dict[str, Any]] = ()) -> None:
         """In a native thread, as `save_nodes`."""
         with contextlib.closing(self._open()) as db:
             audit = AuditStore(db)
             with audit.together():
-                Accounts(db).note(attempts, sessions, tokens)
+                AccountsStore(db).note(attempts, sessions, tokens)
                 for record in records:
                     audit.append(record)
 

@@ -8,7 +8,7 @@ Network = IPv4Network | IPv6Network
 
 
 @dataclass(frozen=True, slots=True)
-class Networks:
+class NetworkSet:
     networks: tuple[Network, ...] = ()
 
     def __str__(self) -> str:
@@ -22,7 +22,7 @@ class Networks:
         return any(found in network for network in self.networks)
 
 
-class Proxies(Networks):
+class TrustedProxies(NetworkSet):
     __slots__ = ()
 
     def client(self, address: str, forwarded_for: str) -> str:
@@ -39,16 +39,16 @@ class Proxies(Networks):
         return address
 
 
-NOBODY = Proxies()
-NONE = Networks()
+NOBODY = TrustedProxies()
+NONE = NetworkSet()
 
 
-def proxies(raw: str) -> Proxies:
-    return Proxies(_read(raw))
+def proxies(raw: str) -> TrustedProxies:
+    return TrustedProxies(_read(raw))
 
 
-def networks(raw: str) -> Networks:
-    return Networks(_read(raw))
+def networks(raw: str) -> NetworkSet:
+    return NetworkSet(_read(raw))
 
 
 def _read(raw: str) -> tuple[Network, ...]:

@@ -2,7 +2,7 @@
 
 import re
 
-from dashboard.access.policy import TABLE, Row
+from dashboard.access.policy import TABLE, Permission
 from dashboard.openapi.document import document
 
 ABOUT = """\
@@ -86,7 +86,7 @@ def _bare(verb: str) -> str:
     return re.sub("<[^>]*>|{[^}]*}", "*", verb)
 
 
-def _role(row: Row) -> str:
+def _role(row: Permission) -> str:
     return row.role.name.lower() + ("+" if row.is_fresh else "")
 
 

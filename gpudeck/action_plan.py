@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from gpudeck.action_views import ItemView, KeepView, PreviewView
+from gpudeck.action_views import KeepView, PreviewItemView, PreviewView
 from gpudeck.actions import ShownAction
 
 VERSION: Literal[1] = 1
@@ -46,7 +46,7 @@ class PlannedJob(Struct, frozen=True, forbid_unknown_fields=True):
     keep: KeepView | None
 
 
-class Plan(Struct, frozen=True, forbid_unknown_fields=True):
+class ActionPlanDocument(Struct, frozen=True, forbid_unknown_fields=True):
     gpudeck_plan: Literal[1]
     made_at: float
     action: ShownAction
@@ -58,24 +58,25 @@ class Plan(Struct, frozen=True, forbid_unknown_fields=True):
         return [task_id for job in self.jobs for task_id in job.task_ids]
 
 
-class PlanError(ValueError):
+class InvalidPlanError(ValueError):
     """Why this is no plan."""
 
 
-def plan_of(view: PreviewView, made_at: float) -> Plan:
+def plan_of(view: PreviewView, made_at: float) -> ActionPlanDocument:
     """Of what would not be refused; the caller says what is left out."""
     if not view.possible:
-        raise PlanError("all of it would be refused, so there is nothing to plan")
+        raise InvalidPlanError("all of it would be refused, so there is nothing to plan")
     jobs = tuple(_job(item) for item in view.possible)
     vague = [process.pid for job in jobs for process in job.processes
              if process.start_ticks is None and process.task_id is None]
     if vague:
-        raise PlanError(f"process {vague[0]} is known by its pid only, which may be another's "
-                        "tomorrow; act at once, or update the hub")
-    return Plan(VERSION, made_at, view.action, view.params, jobs)
+        raise InvalidPlanError(f"process {vague[0]} is known by its pid only, which may be "
+                               "another's "
+                               "tomorrow; act at once, or update the hub")
+    return ActionPlanDocument(VERSION, made_at, view.action, view.params, jobs)
 
 
-def _job(item: ItemView) -> PlannedJob:
+def _job(item: PreviewItemView) -> PlannedJob:
     processes = sorted((PlannedProcess(each.pid, each.start_ticks, each.task_id, each.user,
                                        each.command) for each in item.processes),
                        key=lambda process: process.pid)
@@ -87,17 +88,17 @@ def _job(item: ItemView) -> PlannedJob:
         tuple(processes), tuple(bystanders), item.keep)
 
 
-def encode(plan: Plan) -> bytes:
+def encode(plan: ActionPlanDocument) -> bytes:
     return msgspec.json.format(msgspec.json.encode(plan), indent=2) + b"\n"
 
 
-def decode(raw: bytes) -> Plan:
+def decode(raw: bytes) -> ActionPlanDocument:
     if len(raw) > MAX_BYTES:
-        raise PlanError(f"it has {len(raw)} bytes; a plan has at most {MAX_BYTES}")
+        raise InvalidPlanError(f"it has {len(raw)} bytes; a plan has at most {MAX_BYTES}")
     try:
-        return msgspec.json.decode(raw, type=Plan)
+        return msgspec.json.decode(raw, type=ActionPlanDocument)
     except msgspec.MsgspecError as error:  # ValidationError is one of them
-        raise PlanError(f"it is no plan of this version: {error}") from error
+        raise InvalidPlanError(f"it is no plan of this version: {error}") from error
 
 
 _WORDS: Mapping[str, str] = {
@@ -108,7 +109,7 @@ _WORDS: Mapping[str, str] = {
 }
 
 
-def changes(plan: Plan, view: PreviewView) -> list[str]:
+def changes(plan: ActionPlanDocument, view: PreviewView) -> list[str]:
     """What is not as it was planned, for people; none: the preview is of exactly this plan."""
     found = []
     if view.action != plan.action:

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from gpudeck.actions import CommandState, ShownAction
-from gpudeck.limits import Change
+from gpudeck.limits import SettingChange
 
 
 class RefusalView(Struct, frozen=True):
@@ -48,7 +48,7 @@ class KeepView(Struct, frozen=True):
     by: str | None = None
 
 
-class ItemView(Struct, frozen=True):
+class PreviewItemView(Struct, frozen=True):
     """One job: what stands or falls together."""
 
     task_ids: tuple[str, ...]
@@ -67,10 +67,10 @@ class ItemView(Struct, frozen=True):
     keep: KeepView | None
     warnings: tuple[str, ...]
     refusals: tuple[RefusalView, ...]
-    changes: tuple[Change, ...] = ()
+    changes: tuple[SettingChange, ...] = ()
 
 
-class Needs(Struct, frozen=True):
+class ActionRequirementsView(Struct, frozen=True):
     fresh: bool = False
     second_person: bool = False
     maintenance: bool = False
@@ -81,16 +81,16 @@ class PreviewView(Struct, frozen=True):
     action: ShownAction
     params: dict[str, Any]
     expires_at: float
-    items: tuple[ItemView, ...]
-    needs: Needs = Needs()
+    items: tuple[PreviewItemView, ...]
+    needs: ActionRequirementsView = ActionRequirementsView()
     refused: bool = False
 
     @property
-    def possible(self) -> tuple[ItemView, ...]:
+    def possible(self) -> tuple[PreviewItemView, ...]:
         return tuple(item for item in self.items if not item.refusals)
 
 
-class VerifiedView(Struct, frozen=True):
+class VerificationView(Struct, frozen=True):
     exited: bool | None = None
     memory_returned: bool | None = None
     bystanders_alive: bool | None = None
@@ -115,20 +115,20 @@ class CommandView(Struct, frozen=True):
     command: str | None = None
     step: str | None = None
     refusal: RefusalView | None = None
-    verified: VerifiedView | None = None
+    verified: VerificationView | None = None
     reason: str = ""
     updated_at: float | None = None
 
 
-class WaitingPlan(Struct, frozen=True):
+class PendingApprovalView(Struct, frozen=True):
     """What waits for a second person."""
 
     id: str
     state: str
     ends_at: float
-    items: tuple[ItemView, ...] = ()
+    items: tuple[PreviewItemView, ...] = ()
 
 
-class Ordered(Struct, frozen=True):
+class OrderResultView(Struct, frozen=True):
     items: tuple[CommandView, ...]
-    plan: WaitingPlan | None = None
+    plan: PendingApprovalView | None = None

@@ -4,7 +4,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from gpudeck.action_views import BystanderView, CommandView, ItemView, PreviewView, ProcessView
+from gpudeck.action_views import (
+    BystanderView,
+    CommandView,
+    PreviewItemView,
+    PreviewView,
+    ProcessView,
+)
 from gpudeck.actions import CommandState
 from gpudeck.errors import ExitCode
 
@@ -118,7 +124,7 @@ def _how(view: PreviewView) -> list[str]:
     return [*lines, _line("then", f"SIGTERM, {age(params.get('grace_s'))} of grace, SIGKILL")]
 
 
-def item_lines(item: ItemView) -> list[str]:
+def item_lines(item: PreviewItemView) -> list[str]:
     if item.changes:
         return _setting_lines(item)
     lines = [
@@ -141,7 +147,7 @@ def item_lines(item: ItemView) -> list[str]:
     return lines
 
 
-def _setting_lines(item: ItemView) -> list[str]:
+def _setting_lines(item: PreviewItemView) -> list[str]:
     lines = [printable(item.host)]
     lines += [_line("changes", f"{printable(each.what)}: {printable(each.before)} -> "
                                f"{printable(each.after)}") for each in item.changes]
@@ -158,7 +164,7 @@ def _line(label: str, text: str) -> str:
     return f"  {label:{LABEL_WIDTH}}{text}"
 
 
-def _memory(item: ItemView) -> str:
+def _memory(item: PreviewItemView) -> str:
     on = ", ".join(
         f"Gpu {printable(gpu.uuid)[:12] if gpu.index is None else gpu.index} "
         f"({gib(gpu.mem_used_bytes)})" for gpu in item.gpus)
@@ -189,7 +195,7 @@ def _cut(lines: list[str], most: int, noun: str) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ConfirmationPrompt:
     prompt: str
     accepted: tuple[str, ...]  # all else means no
 
@@ -197,15 +203,15 @@ class Question:
         return answer.strip().lower() in self.accepted
 
 
-def question(view: PreviewView) -> Question:
+def question(view: PreviewView) -> ConfirmationPrompt:
     """`end` of several jobs asks for a word that a hand on the Enter key does not type."""
     count = len(view.possible)
     if view.action == "end" and count > 1:
         word = short(view.possible[0].task_ids[0])
-        return Question(f"type {word}, the first of them, to end {many(count, 'job')}: ",
-                        (word.lower(),))
+        return ConfirmationPrompt(f"type {word}, the first of them, to end {many(count, 'job')}: ",
+                                  (word.lower(),))
     whose = "" if count != 1 else f" of {words(view.possible[0].owner)}"
-    return Question(f"{view.action} {many(count, 'job')}{whose}? [y/N] ", ("y", "yes"))
+    return ConfirmationPrompt(f"{view.action} {many(count, 'job')}{whose}? [y/N] ", ("y", "yes"))
 
 
 # -- the steps

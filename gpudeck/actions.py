@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from gpudeck.limits import SETTING_ACTIONS, Change, Setting, SettingAction
+from gpudeck.limits import SETTING_ACTIONS, Setting, SettingAction, SettingChange
 from gpudeck.message_limits import (
     Amount,
     CommandLine,
@@ -81,7 +81,7 @@ class Refusal(Struct, frozen=True):
     sentence: Text
 
 
-class Params(Struct, frozen=True, forbid_unknown_fields=True):
+class ActionParams(Struct, frozen=True, forbid_unknown_fields=True):
     """How to act. What an action does not use is ignored by it."""
 
     grace_s: Annotated[float, Meta(ge=1, le=600)] = GRACE_S  # from SIGTERM to SIGKILL
@@ -91,7 +91,7 @@ class Params(Struct, frozen=True, forbid_unknown_fields=True):
     setting: Setting | None = None  # of an act on MPS or a Gpu, and of nothing else
 
 
-class Process(Struct, frozen=True):
+class ProcessIdentity(Struct, frozen=True):
     """One process by what is never reused. None: this kernel, or our rights, do not tell."""
 
     pid: Pid
@@ -102,27 +102,27 @@ class Process(Struct, frozen=True):
     pidfs_inode: Number | None  # kernel 6.9 and later
 
 
-class Held(Struct, frozen=True):
+class HeldGpu(Struct, frozen=True):
     gpu_uuid: Word
     mem_used_bytes: Amount | None
 
 
 class Victim(Struct, frozen=True):
-    process: Process
+    process: ProcessIdentity
     command: CommandLine | None
     user: Word | None
     task_id: Word | None = None  # of a process that uses a Gpu
-    held: Annotated[tuple[Held, ...], Meta(max_length=256)] = ()
+    held: Annotated[tuple[HeldGpu, ...], Meta(max_length=256)] = ()
 
 
 class Bystander(Struct, frozen=True):
     """Another Task on one of the victims' Gpus; it must be alive afterwards."""
 
-    process: Process
+    process: ProcessIdentity
     task_id: Word
     user: Word | None
     command: CommandLine | None
-    held: Annotated[tuple[Held, ...], Meta(max_length=256)] = ()
+    held: Annotated[tuple[HeldGpu, ...], Meta(max_length=256)] = ()
 
 
 class Preview(Struct, frozen=True, tag="preview"):
@@ -134,7 +134,7 @@ class Preview(Struct, frozen=True, tag="preview"):
     boot_id: Word
     taken_at: Seconds
     action: ShownAction
-    params: Params
+    params: ActionParams
     task_id: Word  # that was asked for
     job_id: Word | None  # what stands or falls together with it
     owner: Word | None
@@ -147,13 +147,13 @@ class Preview(Struct, frozen=True, tag="preview"):
     warnings: Annotated[tuple[Text, ...], Meta(max_length=32)] = ()  # what cannot be undone, …
     key: PublicKey = bytes(32)
     signature: Annotated[bytes, Meta(max_length=64)] = b""  # empty while it is not signed yet
-    changes: Annotated[tuple[Change, ...], Meta(max_length=64)] = ()  # of a setting
+    changes: Annotated[tuple[SettingChange, ...], Meta(max_length=64)] = ()  # of a setting
 
 
 AskerKind = Literal["person", "program", "rule", "terminal"]
 
 
-class Asker(Struct, frozen=True):
+class CommandActor(Struct, frozen=True):
     """The Actor, as the node records them."""
 
     kind: AskerKind
@@ -161,7 +161,7 @@ class Asker(Struct, frozen=True):
     approved_by: Word | None = None  # the second person
 
 
-class Bound(Struct, frozen=True):
+class MetricBound(Struct, frozen=True):
     """One comparison of what an agent can see of a Task by itself."""
 
     name: Literal["sm_pct", "busy_pct", "mem_used_bytes", "age_s"]
@@ -169,11 +169,11 @@ class Bound(Struct, frozen=True):
     number: Amount
 
 
-class Condition(Struct, frozen=True):
+class RuleCondition(Struct, frozen=True):
     """For what a Rule acts on a Task, as far as its node can look for itself: it must be so in each
     of two samples from after the command."""
 
-    bounds: Annotated[tuple[Bound, ...], Meta(max_length=8)] = ()
+    bounds: Annotated[tuple[MetricBound, ...], Meta(max_length=8)] = ()
     text: Text = ""  # the whole of it, for people
 
 
@@ -187,10 +187,10 @@ class Command(Struct, frozen=True, omit_defaults=True):
     expires_at: Seconds
     nonce: Nonce
     action: Action
-    asker: Asker
+    asker: CommandActor
     reason: Text
     preview: Preview | None  # None: of a hold or a release
-    condition: Condition | None = None  # None: a person has looked
+    condition: RuleCondition | None = None  # None: a person has looked
 
 
 class Recall(Struct, frozen=True, tag="recall"):
@@ -201,7 +201,7 @@ class Recall(Struct, frozen=True, tag="recall"):
     why: Text
 
 
-class Verified(Struct, frozen=True):
+class ActionVerification(Struct, frozen=True):
     """What was observed afterwards, each apart. None: could not be observed."""
 
     exited: bool | None = None
@@ -226,6 +226,6 @@ class Reply(Struct, frozen=True, tag="reply"):
     at: Seconds
     step: Text = ""  # what happens right now, for people
     refusal: Refusal | None = None
-    verified: Verified | None = None
+    verified: ActionVerification | None = None
     audit_seq: Number = 0
     audit_head: Text = ""

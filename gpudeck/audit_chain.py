@@ -17,23 +17,23 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class AuditChainLink:
     seq: int  # from 1, without a gap
     body: str  # canonical JSON
     hash: str
 
 
 @dataclass(frozen=True, slots=True)
-class Break:
+class AuditChainBreak:
     """The first place where the chain does not hold."""
 
     seq: int
     sentence: str
 
 
-def link(seq: int, previous: str, record: dict[str, Any]) -> Link:
+def link(seq: int, previous: str, record: dict[str, Any]) -> AuditChainLink:
     body = _encode(record).decode()
-    return Link(seq, body, _hash(seq, previous, body))
+    return AuditChainLink(seq, body, _hash(seq, previous, body))
 
 
 def _hash(seq: int, previous: str, body: str) -> str:
@@ -41,9 +41,10 @@ def _hash(seq: int, previous: str, body: str) -> str:
 
 
 def verify(
-    links: Iterable[Link], anchors: dict[int, str] | None = None, start: Link | None = None,
-    copy: Iterable[Link] = (),
-) -> Break | None:
+    links: Iterable[AuditChainLink], anchors: dict[int, str] | None = None,
+    start: AuditChainLink | None = None,
+    copy: Iterable[AuditChainLink] = (),
+) -> AuditChainBreak | None:
     """`anchors`: heads that somebody else kept, seq -> hash. `start`: where to go on from.
     `copy`: the records once more, from another place; it may begin late and end early."""
     seen = dict(anchors or {})
@@ -54,21 +55,27 @@ def verify(
         while beside is not None and beside.seq <= at:
             beside = next(kept_copy, None)
         if each.seq != at + 1:
-            return Break(at + 1, f"record {at + 1} is missing; record {each.seq} follows {at}")
+            return AuditChainBreak(at + 1,
+                                   f"record {at + 1} is missing; record {each.seq} follows {at}")
         if beside is not None and beside.seq == each.seq and beside != each:
-            return Break(each.seq, f"record {each.seq} is another than in the copy; the records "
-                                   "from it on were written anew")
+            return AuditChainBreak(each.seq,
+                                   f"record {each.seq} is another than in the copy; the records "
+                                             "from it on were written anew")
         if each.hash != _hash(each.seq, previous, each.body):
-            return Break(each.seq, f"record {each.seq} or its link to the one before was changed")
+            return AuditChainBreak(each.seq,
+                                   f"record {each.seq} or its link to the one before was changed")
         kept = seen.pop(each.seq, each.hash)
         if kept != each.hash:
-            return Break(each.seq, f"record {each.seq} is another than the one that was vouched "
-                                   "for elsewhere; the records up to it were written anew")
+            return AuditChainBreak(each.seq,
+                                   f"record {each.seq} is another than the one that was vouched "
+                                             "for elsewhere; the records up to it were written "
+                                             "anew")
         at, previous = each.seq, each.hash
     return _cut(at, [seq for seq in seen if seq > at], beside, kept_copy)
 
 
-def _cut(at: int, vouched: list[int], beside: Link | None, copy: Iterator[Link]) -> Break | None:
+def _cut(at: int, vouched: list[int], beside: AuditChainLink | None,
+         copy: Iterator[AuditChainLink]) -> AuditChainBreak | None:
     """What is known elsewhere of records that are not here any more."""
     last = 0 if beside is None else beside.seq
     for each in copy:
@@ -76,11 +83,12 @@ def _cut(at: int, vouched: list[int], beside: Link | None, copy: Iterator[Link])
     beyond = max(at, last, *vouched)
     if beyond == at:
         return None
-    return Break(at + 1, f"records {at + 1} to {beyond} were cut off; their head was vouched for "
-                         "elsewhere")
+    return AuditChainBreak(at + 1,
+                           f"records {at + 1} to {beyond} were cut off; their head was vouched for "
+                                   "elsewhere")
 
 
-def chain(records: Iterable[dict[str, Any]]) -> Iterator[Link]:
+def chain(records: Iterable[dict[str, Any]]) -> Iterator[AuditChainLink]:
     seq, previous = 0, START
     for record in records:
         made = link(seq + 1, previous, record)

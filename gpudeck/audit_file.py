@@ -7,11 +7,11 @@ from pathlib import Path
 
 import msgspec
 
-from gpudeck.audit_chain import Break, Link, verify
+from gpudeck.audit_chain import AuditChainBreak, AuditChainLink, verify
 from gpudeck.errors import CommandError, ExitCode
 
 HUB, NODE = "state.db", "acts.db"
-_decode = msgspec.json.Decoder(Link).decode
+_decode = msgspec.json.Decoder(AuditChainLink).decode
 
 
 class AuditFile:
@@ -31,14 +31,14 @@ class AuditFile:
         except sqlite3.Error as error:
             raise CommandError(f"cannot read {found[0]}: {error}", ExitCode.CANNOT_START) from error
 
-    def links(self, node: str = "", after: int = 0) -> Iterator[Link]:
+    def links(self, node: str = "", after: int = 0) -> Iterator[AuditChainLink]:
         """Oldest first, as they lie there."""
         whose, values = ("", [after]) if self.is_hub else (" and node = ?", [after, node])
         rows = self._db.execute("select seq, body, hash from audit where seq > ?"
                                 f"{whose} order by seq", values)
         with contextlib.closing(rows):
             for row in rows:
-                yield Link(*row)
+                yield AuditChainLink(*row)
 
     def last_seq(self, node: str = "") -> int:
         whose, values = ("", []) if self.is_hub else (" where node = ?", [node])
@@ -58,9 +58,9 @@ class AuditFile:
         return found
 
     def verify(self, node: str = "", copy: Path | None = None,
-               anchors: dict[int, str] | None = None) -> tuple[int, str, Break | None]:
+               anchors: dict[int, str] | None = None) -> tuple[int, str, AuditChainBreak | None]:
         """How many records there are, the head, and the first that does not hold. One pass."""
-        counted = _Counted(self.links(node))
+        counted = _HeadTracker(self.links(node))
         self._db.execute("begin")
         try:
             broken = verify(counted, self.vouched() | (anchors or {}),
@@ -74,20 +74,20 @@ class AuditFile:
         self._db.close()
 
 
-class _Counted:
+class _HeadTracker:
     """Remembers the last one that went by."""
 
-    def __init__(self, links: Iterator[Link]) -> None:
+    def __init__(self, links: Iterator[AuditChainLink]) -> None:
         self._links = links
         self.head = ""
 
-    def __iter__(self) -> Iterator[Link]:
+    def __iter__(self) -> Iterator[AuditChainLink]:
         for link in self._links:
             self.head = link.hash
             yield link
 
 
-def links_in(path: Path) -> Iterator[Link]:
+def links_in(path: Path) -> Iterator[AuditChainLink]:
     """Of a copy or an export, line by line. A line that a full disk or a crash has cut is no
     record."""
     try:

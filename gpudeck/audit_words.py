@@ -4,13 +4,13 @@ from typing import Any
 
 import msgspec
 
-from gpudeck.audit_chain import Link
+from gpudeck.audit_chain import AuditChainLink
 
 Body = dict[str, Any]
 SPOILED = "this record was changed and is not readable"
 
 
-def content(link: Link) -> Body | None:
+def content(link: AuditChainLink) -> Body | None:
     """None: somebody has spoiled it."""
     try:
         return msgspec.json.decode(link.body, type=Body)
@@ -72,7 +72,7 @@ SENTENCES = {
 }
 
 
-class _Known(dict[str, Any]):
+class _SentenceFields(dict[str, Any]):
     def __missing__(self, key: str) -> str:
         return "?"
 
@@ -84,7 +84,7 @@ def sentence_of(body: Body) -> str:
     made = SENTENCES.get((word(body, "kind") or "", word(body, "action") or ""))
     if made is not None:
         detail = body.get("detail")
-        known = _Known(body | (detail if isinstance(detail, dict) else {}))
+        known = _SentenceFields(body | (detail if isinstance(detail, dict) else {}))
         refused = " (refused)" if outcome_of(body) == "refused" else ""
         return made.format_map(known) + refused
     refusal = body.get("refusal")

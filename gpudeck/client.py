@@ -15,7 +15,7 @@ from uuid import uuid4
 
 import msgspec
 
-from gpudeck.action_views import CommandView, Ordered, PreviewView
+from gpudeck.action_views import CommandView, OrderResultView, PreviewView
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.tls import tls_context as tls_context
 
@@ -41,7 +41,7 @@ class Client:
         self._timeout_s = timeout_s
         # No redirects: they would carry the token to wherever the answer says.
         self._opener = urllib.request.build_opener(
-            _NoRedirect, urllib.request.HTTPSHandler(context=tls))
+            _NoRedirectHandler, urllib.request.HTTPSHandler(context=tls))
 
     def nodes(self) -> list[Item]:
         return list(self._all("nodes"))
@@ -86,14 +86,15 @@ class Client:
         asked = {"action": action, "targets": [*targets], "params": {**params}, "plan": is_plan}
         return _as(PreviewView, self._told("POST", "previews", asked, timeout_s=LOOK_TIMEOUT_S))
 
-    def order(self, preview_id: str, reason: str, despite_maintenance: bool = False) -> Ordered:
+    def order(self, preview_id: str, reason: str,
+              despite_maintenance: bool = False) -> OrderResultView:
         """Done once: an answer that was lost is asked for under the same key. Without one, whether
         it was obeyed only the hub can say."""
         try:
             told = self._told("POST", "commands", {
                 "preview": preview_id, "reason": reason} | (
                     {"despite_maintenance": True} if despite_maintenance else {}))
-            return _as(Ordered, told, ExitCode.UNREACHABLE)
+            return _as(OrderResultView, told, ExitCode.UNREACHABLE)
         except CommandError as error:
             if error.code != ExitCode.UNREACHABLE:
                 raise
@@ -306,7 +307,7 @@ class NotThere(CommandError):
     """The hub knows no such thing, or none that we may see."""
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
+class _NoRedirectHandler(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, *_: Any) -> None:
         return None
 

@@ -3,7 +3,7 @@ Pure."""
 
 from typing import Protocol
 
-from gpudeck.actions import Action, CommandState, Refusal, Verified
+from gpudeck.actions import Action, ActionVerification, CommandState, Refusal
 from gpudeck.limits import SETTING_ACTIONS
 
 ENDED = {"end": "ended", "pause": "paused", "resume": "resumed", "notify": "told its owner",
@@ -26,7 +26,7 @@ OPEN = {
 }
 
 
-class Told(Protocol):
+class CommandStatus(Protocol):
     """A command, as far as it is told."""
 
     @property
@@ -40,10 +40,10 @@ class Told(Protocol):
     @property
     def refusal(self) -> Refusal | None: ...
     @property
-    def verified(self) -> Verified | None: ...
+    def verified(self) -> ActionVerification | None: ...
 
 
-def sentence(record: Told) -> str:
+def sentence(record: CommandStatus) -> str:
     """One or a few short sentences, the outcome first."""
     match record.state:
         case "acting":
@@ -91,7 +91,7 @@ def _ranks(count: int) -> str:
     return f"{count} rank{'s' if count > 1 else ''}"
 
 
-def _done(record: Told) -> str:
+def _done(record: CommandStatus) -> str:
     if record.action in ("hold", "release"):
         return ("The node acts on nothing until it is released." if record.action == "hold"
                 else "The node takes commands again.")
@@ -107,7 +107,7 @@ def _done(record: Told) -> str:
     return "Ended: its processes are gone." + _about(record, is_gone_said=True)
 
 
-def _settled(record: Told) -> str:
+def _settled(record: CommandStatus) -> str:
     """Whether it is in force is said only where it was read."""
     found = record.verified
     is_read = found is not None and found.in_force is True
@@ -116,7 +116,7 @@ def _settled(record: Told) -> str:
             + (f": {record.step.rstrip('.')}." if record.step else ".") + _bystanders(record))
 
 
-def _not_effective(record: Told) -> str:
+def _not_effective(record: CommandStatus) -> str:
     found = record.verified
     if found is not None and found.in_force is False:
         return (f"{'Applied, not in force' if found.applied else 'Not applied'}: "
@@ -135,7 +135,7 @@ def _not_effective(record: Told) -> str:
     return "The node could not see it gone." + _about(record)
 
 
-def _about(record: Told, is_gone_said: bool = False) -> str:
+def _about(record: CommandStatus, is_gone_said: bool = False) -> str:
     """What was seen afterwards, each apart."""
     found = record.verified
     if found is None:
@@ -147,7 +147,7 @@ def _about(record: Told, is_gone_said: bool = False) -> str:
     return "".join(f" {each}" for each in said if each) + _bystanders(record)
 
 
-def _memory(found: Verified) -> str:
+def _memory(found: ActionVerification) -> str:
     before, after = found.mem_before_bytes, found.mem_after_bytes
     if found.memory_returned is None:
         return "Whether its memory came back could not be seen."
@@ -158,7 +158,7 @@ def _memory(found: Verified) -> str:
     return f"{_bytes(after)} of its {_bytes(before)} did not come back."
 
 
-def _bystanders(record: Told) -> str:
+def _bystanders(record: CommandStatus) -> str:
     found = record.verified
     if found is None or (record.bystanders == 0 and not found.vanished):
         return ""

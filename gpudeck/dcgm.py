@@ -63,7 +63,7 @@ HELP: dict[str, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class DcgmField:
     key: str  # of gpudeck.metrics
     name: str
     kind: Kind
@@ -76,7 +76,7 @@ class Field:
         return value * self.times / self.by
 
 
-def _field(metric: Metric, name: str) -> Field:
+def _field(metric: Metric, name: str) -> DcgmField:
     kind: Kind = "counter" if metric.aggregate == "counter" else "gauge"
     times = 1_000.0 if metric.unit == "J" else 1.0
     by = 1.0
@@ -84,11 +84,11 @@ def _field(metric: Metric, name: str) -> Field:
         by = MIB
     elif metric.unit == "%" and name.startswith("DCGM_FI_PROF_"):
         by = 100.0
-    return Field(metric.key, name, kind, HELP[metric.key], times, by)
+    return DcgmField(metric.key, name, kind, HELP[metric.key], times, by)
 
 
-FIELDS: tuple[Field, ...] = tuple(_field(metric, metric.prometheus) for metric in COLUMNS + SLOW
-                                  if metric.prometheus is not None)
+FIELDS: tuple[DcgmField, ...] = tuple(_field(metric, metric.prometheus) for metric in COLUMNS + SLOW
+                                      if metric.prometheus is not None)
 OF_MEMORY = ("mem_used_bytes", "mem_reserved_bytes")
 TOTAL = "DCGM_FI_DEV_FB_TOTAL"
 FREE = "DCGM_FI_DEV_FB_FREE"
@@ -99,7 +99,7 @@ Values = Sequence[float]  # one of each Gpu, in our units; NaN: it is not there
 
 
 @dataclass(frozen=True, slots=True)
-class Gpus:
+class ExportedGpus:
     """`parent`: the place of a MIG instance's board, or -1. `shares_memory`: with an instance
     before it."""
 
@@ -158,7 +158,7 @@ def shares_memory(gpus: Sequence[GpuFacts]) -> list[bool]:
     return found
 
 
-def once(gpus: Gpus, key: str, values: Values) -> Values:
+def once(gpus: ExportedGpus, key: str, values: Values) -> Values:
     """No sum counts anything twice: what an instance tells, its board does not tell as well, and
     of instances that share one memory the first tells it."""
     if not gpus.is_split:
@@ -173,7 +173,7 @@ def once(gpus: Gpus, key: str, values: Values) -> Values:
     return found
 
 
-def families(gpus: Gpus, columns: Mapping[str, Any], wanted: frozenset[str] | None = None
+def families(gpus: ExportedGpus, columns: Mapping[str, Any], wanted: frozenset[str] | None = None
              ) -> "list[str]":
     """`columns`: by metric key, lists or arrays of floats. `wanted`: names; None: all."""
     return [text for field in FIELDS
@@ -183,7 +183,7 @@ def families(gpus: Gpus, columns: Mapping[str, Any], wanted: frozenset[str] | No
         if text]
 
 
-def _text(gpus: Gpus, field: Field, values: Any) -> str:
+def _text(gpus: ExportedGpus, field: DcgmField, values: Any) -> str:
     told = once(gpus, field.key, _plain(values))
     if field.times != 1.0:  # whole millijoules, as there
         told = [float(round(field.of(value))) if value == value else NAN for value in told]
@@ -197,7 +197,7 @@ def _plain(values: Any) -> Values:
     return found
 
 
-def _free(gpus: Gpus, columns: Mapping[str, Any], wanted: frozenset[str] | None) -> str:
+def _free(gpus: ExportedGpus, columns: Mapping[str, Any], wanted: frozenset[str] | None) -> str:
     if (wanted is not None and FREE not in wanted) or "mem_used_bytes" not in columns:
         return ""
     used = _plain(columns["mem_used_bytes"])
@@ -209,14 +209,14 @@ def _free(gpus: Gpus, columns: Mapping[str, Any], wanted: frozenset[str] | None)
                   once(gpus, "mem_used_bytes", free))
 
 
-def _total(gpus: Gpus, wanted: frozenset[str] | None) -> str:
+def _total(gpus: ExportedGpus, wanted: frozenset[str] | None) -> str:
     if wanted is not None and TOTAL not in wanted:
         return ""
     total = [value / MIB for value in once(gpus, "mem_used_bytes", gpus.mem_total_bytes)]
     return family(TOTAL, "gauge", "Framebuffer memory (in MiB).", gpus.labels, total)
 
 
-def _xid(gpus: Gpus, wanted: frozenset[str] | None) -> str:
+def _xid(gpus: ExportedGpus, wanted: frozenset[str] | None) -> str:
     if wanted is not None and XID not in wanted:
         return ""
     return family(XID, "gauge", "Value of the last XID error encountered, for ten minutes.",

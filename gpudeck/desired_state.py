@@ -18,7 +18,7 @@ REISSUE_EVERY_S = 6 * 3_600.0
 OFFLINE_FOR_S = 24 * 3_600.0
 
 
-class Desired(Struct, frozen=True):
+class DesiredState(Struct, frozen=True):
     """What is signed. `generation` grows with every change, over restarts of the hub too; of two
     with the same one, the later issued counts."""
 
@@ -35,7 +35,7 @@ class SignedDesired(Struct, frozen=True, tag="desired"):
     signature: Signature  # of desired_statement, by the key that the node has pinned
 
 
-class Mechanism(Struct, frozen=True):
+class QuotaMechanism(Struct, frozen=True):
     """A means of this node to hold a Quota: there or not, and how that is known."""
 
     name: Literal["ladder", "memory_limit", "hami", "mps", "mig"]
@@ -43,7 +43,7 @@ class Mechanism(Struct, frozen=True):
     proof: Text = ""
 
 
-class QuotaMark(Struct, frozen=True):
+class QuotaEnforcement(Struct, frozen=True):
     """One Quota on this node, as of its last look. `over`: who is, for people."""
 
     quota_id: Word
@@ -60,20 +60,20 @@ class InForce(Struct, frozen=True, tag="in_force"):
     generation: Number
     issued_at: Seconds
     looked_at: Seconds  # by the node's clock
-    quotas: Annotated[tuple[QuotaMark, ...], Meta(max_length=MAX_QUOTAS)] = ()
-    mechanisms: Annotated[tuple[Mechanism, ...], Meta(max_length=8)] = ()
+    quotas: Annotated[tuple[QuotaEnforcement, ...], Meta(max_length=MAX_QUOTAS)] = ()
+    mechanisms: Annotated[tuple[QuotaMechanism, ...], Meta(max_length=8)] = ()
     trouble: Text = ""  # why what was last sent is not held
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_desired = msgspec.msgpack.Decoder(Desired)
+_desired = msgspec.msgpack.Decoder(DesiredState)
 
 
-def encode_desired(desired: Desired) -> bytes:
+def encode_desired(desired: DesiredState) -> bytes:
     return _encode(desired)
 
 
-def decode_desired(body: bytes) -> Desired:
+def decode_desired(body: bytes) -> DesiredState:
     """After its signature was checked. Raises msgspec.MsgspecError."""
     return _desired.decode(body)
 

@@ -25,7 +25,7 @@ _FINGERPRINT = re.compile(r"[0-9a-f]{32}")
 _TOKEN_ID = re.compile(r"[0-9a-f]{16}")
 
 
-class Key:
+class SigningKey:
     """The secret half; it never shows itself."""
 
     def __init__(self, seed: bytes) -> None:
@@ -119,7 +119,7 @@ def _read_seed(path: Path) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class EnrolmentToken:
     """Opens the door to one node, once. It is a key itself, so it is never sent: the node signs
     with it, and the hub keeps only its public half. It names the hub's key, so that a node knows
     its hub at the first connection already."""
@@ -129,11 +129,11 @@ class Token:
     hub: str  # fingerprint of the hub's key
 
     @classmethod
-    def new(cls, hub: str) -> "Token":
+    def new(cls, hub: str) -> "EnrolmentToken":
         return cls(secrets.token_hex(8), secrets.token_bytes(SEED_BYTES), hub)
 
     @classmethod
-    def read(cls, text: str) -> "Token":
+    def read(cls, text: str) -> "EnrolmentToken":
         """Raises ValueError with a sentence that does not repeat the secret."""
         mark, *parts = text.strip().split(".")
         if mark != TOKEN_MARK or len(parts) != 3:

@@ -41,14 +41,14 @@ MAX_RUNGS = 8
 MAX_DONE = 64
 
 
-class Rung(Struct, frozen=True, forbid_unknown_fields=True):
+class LadderRung(Struct, frozen=True, forbid_unknown_fields=True):
     """`after_s`: since the outcome of the rung before, or since it became so."""
 
     do: Do
     after_s: Annotated[float, Meta(ge=0, le=1e9)] = 0.0
 
 
-class Step(Struct, frozen=True):
+class LadderStep(Struct, frozen=True):
     """What is to be done now; `number` counts them within a Climb and is never used twice."""
 
     number: Number
@@ -56,7 +56,7 @@ class Step(Struct, frozen=True):
     do: Do
 
 
-class Done(Struct, frozen=True):
+class LadderStepRecord(Struct, frozen=True):
     """A Step that was handed out; `ended_at` None: what became of it is not known yet."""
 
     number: Number
@@ -68,21 +68,21 @@ class Done(Struct, frozen=True):
     sentence: Text = ""
 
 
-class Climb(Struct, frozen=True):
+class LadderClimb(Struct, frozen=True):
     cause: Text  # that it is for, with its version: another version is another Climb
     target: Text  # by what is never reused
-    rungs: Annotated[tuple[Rung, ...], Meta(min_length=1, max_length=MAX_RUNGS)]
+    rungs: Annotated[tuple[LadderRung, ...], Meta(min_length=1, max_length=MAX_RUNGS)]
     since: Seconds
     due_at: Seconds  # of the next rung
     state: ClimbState = "waiting"
     rung: Number = 0  # that comes next
     number: Number = 0  # of Steps so far
     put_off: Number = 0  # of this rung, in a row
-    done: Annotated[tuple[Done, ...], Meta(max_length=MAX_DONE)] = ()
+    done: Annotated[tuple[LadderStepRecord, ...], Meta(max_length=MAX_DONE)] = ()
     why: Text = ""  # it waits, rests or has stopped
 
     @property
-    def next_rung(self) -> Rung | None:
+    def next_rung(self) -> LadderRung | None:
         return self.rungs[self.rung] if self.rung < len(self.rungs) else None
 
     @property
@@ -91,7 +91,7 @@ class Climb(Struct, frozen=True):
         return self.state in ("waiting", "acting", "settling", "resting")
 
 
-class Sight(Struct, frozen=True):
+class LadderObservation(Struct, frozen=True):
     """What is so at this moment. `sample_age_s` None: there is no sample. `holds`: why nothing may
     be done, each for people; `mutes`: why not even the owner may be told."""
 
@@ -103,11 +103,11 @@ class Sight(Struct, frozen=True):
     kept: str = ""  # by whom and why, for people
 
 
-def begin(cause: Word, target: Word, rungs: Sequence[Rung], now: float) -> Climb:
-    return Climb(cause, target, tuple(rungs), now, now + rungs[0].after_s)
+def begin(cause: Word, target: Word, rungs: Sequence[LadderRung], now: float) -> LadderClimb:
+    return LadderClimb(cause, target, tuple(rungs), now, now + rungs[0].after_s)
 
 
-def resumed(was: Climb, now: float) -> Climb:
+def resumed(was: LadderClimb, now: float) -> LadderClimb:
     """After a restart of whoever climbed: no rung twice and none left out, and whoever waited waits
     its whole time again. A rung that harms and whose outcome nobody saw is not tried again."""
     fresh = begin(was.cause, was.target, was.rungs, now)
@@ -124,7 +124,8 @@ def resumed(was: Climb, now: float) -> Climb:
                    why="the hub was started anew; it goes on at the rung where it was")
 
 
-def look(climb: Climb, sight: Sight, now: float) -> tuple[Climb, Step | None]:
+def look(climb: LadderClimb, sight: LadderObservation, now: float) -> tuple[LadderClimb,
+                                                                            LadderStep | None]:
     """Once a second or so. Whoever gets a Step does it, and says by `settle` what became of it."""
     if climb.state == "acting" or climb.state == "over":
         return climb, None
@@ -147,19 +148,19 @@ def look(climb: Climb, sight: Sight, now: float) -> tuple[Climb, Step | None]:
     return _climb(climb, sight, now)
 
 
-def _rest(climb: Climb) -> Climb:
+def _rest(climb: LadderClimb) -> LadderClimb:
     why = "it is not so at this moment; should it come back, this begins at the first rung"
     return climb if climb.state == "resting" else _to(climb, "resting", why)
 
 
-def _restart(climb: Climb, sight: Sight, now: float) -> Climb:
+def _restart(climb: LadderClimb, sight: LadderObservation, now: float) -> LadderClimb:
     if sight.so == "unknown":
         return climb
     return replace(_to(climb, "waiting", "it came back"), rung=0, put_off=0, since=now,
                    due_at=now + climb.rungs[0].after_s)
 
 
-def _unsure(sight: Sight) -> str:
+def _unsure(sight: LadderObservation) -> str:
     if sight.so == "unknown":
         return "it cannot be told whether it is still so"
     if sight.sample_age_s is None or not 0 <= sight.sample_age_s <= FRESH_S:
@@ -167,7 +168,7 @@ def _unsure(sight: Sight) -> str:
     return ""
 
 
-def _settled(climb: Climb, sampled_at: float, now: float) -> Climb:
+def _settled(climb: LadderClimb, sampled_at: float, now: float) -> LadderClimb:
     """The step before has its outcome; the next waits for one sample from after it."""
     ended_at = climb.done[-1].ended_at or 0.0
     if sampled_at <= ended_at:
@@ -178,19 +179,20 @@ def _settled(climb: Climb, sampled_at: float, now: float) -> Climb:
     return replace(_to(climb, "waiting"), due_at=max(climb.due_at, ended_at + rung.after_s))
 
 
-def _climb(climb: Climb, sight: Sight, now: float) -> tuple[Climb, Step | None]:
+def _climb(climb: LadderClimb, sight: LadderObservation, now: float) -> tuple[LadderClimb,
+                                                                              LadderStep | None]:
     rung = climb.next_rung
     assert rung is not None, climb
     why = _held(climb, rung, sight, now)
     if why:
         return replace(climb, why=why), None
-    step = Step(climb.number + 1, climb.rung, rung.do)
-    done = (*climb.done, Done(step.number, step.rung, step.do, now))[-MAX_DONE:]
+    step = LadderStep(climb.number + 1, climb.rung, rung.do)
+    done = (*climb.done, LadderStepRecord(step.number, step.rung, step.do, now))[-MAX_DONE:]
     return replace(_to(climb, "acting", f"waits for the outcome of '{rung.do}'"),
                    number=step.number, done=done), step
 
 
-def _held(climb: Climb, rung: Rung, sight: Sight, now: float) -> str:
+def _held(climb: LadderClimb, rung: LadderRung, sight: LadderObservation, now: float) -> str:
     if now < climb.due_at:
         return f"'{rung.do}' comes {rung.after_s:.0f} s after the step before" if climb.done else (
             f"'{rung.do}' comes {rung.after_s:.0f} s after it began")
@@ -203,7 +205,7 @@ def _held(climb: Climb, rung: Rung, sight: Sight, now: float) -> str:
     return ""
 
 
-def settle(climb: Climb, kind: OutcomeKind, sentence: str, now: float) -> Climb:
+def settle(climb: LadderClimb, kind: OutcomeKind, sentence: str, now: float) -> LadderClimb:
     """What became of the Step that is acting."""
     assert climb.state == "acting", climb.state
     last = replace(climb.done[-1], ended_at=now, outcome=kind, sentence=sentence[:1_024])
@@ -220,6 +222,6 @@ def settle(climb: Climb, kind: OutcomeKind, sentence: str, now: float) -> Climb:
             return _to(climb, "stopped", sentence)
 
 
-def _to(climb: Climb, state: ClimbState, why: str = "") -> Climb:
+def _to(climb: LadderClimb, state: ClimbState, why: str = "") -> LadderClimb:
     assert state in LIFE[climb.state], (climb.state, state)
     return replace(climb, state=state, why=why[:1_024])

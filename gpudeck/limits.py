@@ -98,7 +98,7 @@ class ComputeMode(Struct, frozen=True, forbid_unknown_fields=True, tag="compute_
     mode: Mode
 
 
-class LimitOff(Struct, frozen=True, forbid_unknown_fields=True, tag="limit_off"):
+class LimitRelease(Struct, frozen=True, forbid_unknown_fields=True, tag="limit_off"):
     """Undo: what was before the lease is set again, now."""
 
     gpu_uuid: Word
@@ -106,10 +106,10 @@ class LimitOff(Struct, frozen=True, forbid_unknown_fields=True, tag="limit_off")
 
 
 MpsSetting = MpsPercent | MpsMemory | MpsPriority | MpsPreset | MpsStart | MpsStop | MpsRestart
-GpuSetting = PowerCap | ClockLock | LimitOff | ComputeMode
+GpuSetting = PowerCap | ClockLock | LimitRelease | ComputeMode
 Setting = MpsSetting | GpuSetting
 MPS_SETTINGS = (MpsPercent, MpsMemory, MpsPriority, MpsPreset, MpsStart, MpsStop, MpsRestart)
-GPU_SETTINGS = (PowerCap, ClockLock, LimitOff, ComputeMode)
+GPU_SETTINGS = (PowerCap, ClockLock, LimitRelease, ComputeMode)
 
 SettingAction = Literal["set_mps", "start_mps", "stop_mps", "restart_mps", "set_power_cap",
                         "lock_clocks", "release_limit", "set_compute_mode"]
@@ -121,7 +121,7 @@ ENDS_CLIENTS: tuple[SettingAction, ...] = ("stop_mps", "restart_mps")
 _ACTION_OF: dict[type, SettingAction] = {
     MpsPercent: "set_mps", MpsMemory: "set_mps", MpsPriority: "set_mps", MpsPreset: "set_mps",
     MpsStart: "start_mps", MpsStop: "stop_mps", MpsRestart: "restart_mps",
-    PowerCap: "set_power_cap", ClockLock: "lock_clocks", LimitOff: "release_limit",
+    PowerCap: "set_power_cap", ClockLock: "lock_clocks", LimitRelease: "release_limit",
     ComputeMode: "set_compute_mode",
 }
 
@@ -130,7 +130,7 @@ def action_of(setting: Setting) -> SettingAction:
     return _ACTION_OF[type(setting)]
 
 
-class Change(Struct, frozen=True):
+class SettingChange(Struct, frozen=True):
     """One value, before and after, in words."""
 
     what: Text
@@ -198,7 +198,7 @@ class MpsFinding(Struct, frozen=True):
 LeaseState = Literal["beginning", "in_force", "not_in_force", "drifted", "unknown"]
 
 
-class Lease(Struct, frozen=True):
+class TimedLimit(Struct, frozen=True):
     """A limit of a Gpu for a time. `wanted` and `before` are watts, or MHz from and to; a `before`
     that is empty: the driver's own choice."""
 
@@ -222,7 +222,7 @@ class Lease(Struct, frozen=True):
 ModeState = Literal["in_force", "not_in_force", "drifted", "unknown"]
 
 
-class KeptMode(Struct, frozen=True):
+class ManagedComputeMode(Struct, frozen=True):
     """A compute mode that gpudeck has set and that is to hold: a driver forgets it each time that
     it is loaded. To set `default` ends it."""
 
@@ -240,9 +240,9 @@ class LimitsNow(Struct, frozen=True, tag="limits_now"):
 
     taken_at: Seconds
     daemons: Annotated[tuple[MpsDaemon, ...], Meta(max_length=MAX_DAEMONS)] = ()
-    leases: Annotated[tuple[Lease, ...], Meta(max_length=MAX_LEASES)] = ()
+    leases: Annotated[tuple[TimedLimit, ...], Meta(max_length=MAX_LEASES)] = ()
     # Why MPS, or limits of Gpus, cannot be set here; "": they can be.
     mps_trouble: Text = ""
     limits_trouble: Text = ""
     findings: Annotated[tuple[MpsFinding, ...], Meta(max_length=MAX_FINDINGS)] = ()
-    modes: Annotated[tuple[KeptMode, ...], Meta(max_length=MAX_LEASES)] = ()
+    modes: Annotated[tuple[ManagedComputeMode, ...], Meta(max_length=MAX_LEASES)] = ()

@@ -31,7 +31,7 @@ Item = dict[str, Any]
 T = TypeVar("T")
 
 
-class Seen(Struct, frozen=True, tag="seen"):
+class PipeSnapshot(Struct, frozen=True, tag="seen"):
     """Gpus and tasks are shaped as the REST interface has them. A task has `mine` beside: it runs
     under the notebook's own uid."""
 
@@ -48,7 +48,7 @@ class Seen(Struct, frozen=True, tag="seen"):
     is_simulated: bool = False
 
 
-class Marked(Struct, frozen=True, tag="marked"):
+class PipeMarkReply(Struct, frozen=True, tag="marked"):
     mark_id: int
     at: float
     # By Gpu. None: no such counter, or the board did not answer.
@@ -58,46 +58,47 @@ class Marked(Struct, frozen=True, tag="marked"):
     is_answered: bool = True  # no: the driver did not answer; all else is empty
 
 
-class Shown(Struct, frozen=True, tag="shown"):
+class PipePreviewReply(Struct, frozen=True, tag="shown"):
     ask_id: str
     preview: PreviewView
 
 
-class Ordered(Struct, frozen=True, tag="ordered"):
+class PipeOrderReply(Struct, frozen=True, tag="ordered"):
     ask_id: str
     commands: tuple[CommandView, ...]
 
 
-class Told(Struct, frozen=True, tag="told"):
+class PipeCommandUpdate(Struct, frozen=True, tag="told"):
     ask_id: str
     command: CommandView
 
 
-class Sorry(Struct, frozen=True, tag="sorry"):
+class PipeFailure(Struct, frozen=True, tag="sorry"):
     """Nothing came of what was asked, and why."""
 
     ask_id: str
     sentence: str
 
 
-class Mark(Struct, frozen=True, tag="mark"):
+class PipeMarkRequest(Struct, frozen=True, tag="mark"):
     mark_id: int
 
 
-class Look(Struct, frozen=True, tag="look"):
+class PipePreviewRequest(Struct, frozen=True, tag="look"):
     ask_id: str
     action: TaskAction
     task_id: str
     params: Item = {}
 
 
-class Order(Struct, frozen=True, tag="order"):
+class PipeOrderRequest(Struct, frozen=True, tag="order"):
     ask_id: str  # of the Look
     reason: str
 
 
-FromAgent = Seen | Marked | Shown | Ordered | Told | Sorry
-FromNotebook = Mark | Look | Order
+FromAgent = (PipeSnapshot | PipeMarkReply | PipePreviewReply | PipeOrderReply | PipeCommandUpdate
+             | PipeFailure)
+FromNotebook = PipeMarkRequest | PipePreviewRequest | PipeOrderRequest
 
 _encoder = msgspec.msgpack.Encoder()
 _from_agent: msgspec.msgpack.Decoder[FromAgent] = msgspec.msgpack.Decoder(FromAgent)
@@ -109,7 +110,7 @@ def packed(message: FromAgent | FromNotebook) -> bytes:
     return _LENGTH.pack(len(body)) + body
 
 
-class Pieces:
+class PipeDecoder:
     """Whole messages from the pieces in which a pipe gives them. Raises msgspec.MsgspecError for
     what is none."""
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from gpudeck.ladder import MAX_RUNGS, Do, Rung
+from gpudeck.ladder import MAX_RUNGS, Do, LadderRung
 from gpudeck.message_limits import Amount, Text, Word
 
 Limit = Literal["gpus", "mem_bytes", "gpu_hours", "max_age_s"]
@@ -53,8 +53,8 @@ _SIZE = re.compile(r"\s*([0-9]{1,18}(?:\.[0-9]+)?)\s*([A-Za-z]+)\s*")
 _SPANS = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 _SPAN = re.compile(r"\s*([0-9]{1,12}(?:\.[0-9]+)?)\s*(s|m|h|d)\s*")
 
-DEFAULT_LADDER: tuple[Rung, ...] = (
-    Rung("tell"), Rung("tell", 600.0), Rung("end", 600.0))
+DEFAULT_LADDER: tuple[LadderRung, ...] = (
+    LadderRung("tell"), LadderRung("tell", 600.0), LadderRung("end", 600.0))
 
 
 class Quota(Struct, frozen=True):
@@ -72,7 +72,8 @@ class Quota(Struct, frozen=True):
     count: Counted = "each"
     priority: Annotated[int, Meta(ge=0, le=4)] = 2
     mode: QuotaMode = "observe"
-    ladder: Annotated[tuple[Rung, ...], Meta(min_length=1, max_length=MAX_RUNGS)] = DEFAULT_LADDER
+    ladder: Annotated[tuple[LadderRung, ...],
+                      Meta(min_length=1, max_length=MAX_RUNGS)] = DEFAULT_LADDER
     offline: Offline = "wait"
     because: Text = ""
 
@@ -115,7 +116,7 @@ class QuotaProblem(Struct, frozen=True):
         return f"{self.field}: {self.message}"
 
 
-class QuotaProblems(ValueError):
+class InvalidQuotaError(ValueError):
     def __init__(self, problems: list[QuotaProblem]) -> None:
         super().__init__("; ".join(map(str, problems)))
         self.problems = problems
@@ -125,7 +126,7 @@ def read(data: Any, end_after_s: float = END_AFTER_S) -> Quota:
     """From what JSON or YAML holds; sizes and spans may be written as `40GiB` and `12h`. Raises
     QuotaProblems with all that is wrong."""
     if not isinstance(data, Mapping):
-        raise QuotaProblems([QuotaProblem("quota", "is no table of fields")])
+        raise InvalidQuotaError([QuotaProblem("quota", "is no table of fields")])
     known = set(Quota.__struct_fields__)
     problems = [QuotaProblem(str(name)[:64], f"there is no such field; there are "
                                              f"{', '.join(Quota.__struct_fields__)}")
@@ -136,7 +137,7 @@ def read(data: Any, end_after_s: float = END_AFTER_S) -> Quota:
     problems += wrong
     problems += flaws(quota, end_after_s)
     if problems:
-        raise QuotaProblems(problems)
+        raise InvalidQuotaError(problems)
     return quota
 
 
@@ -153,7 +154,7 @@ def _converted(given: dict[str, Any]) -> tuple[Quota, list[QuotaProblem]]:
             name = re.split(r"[.\[]", field)[0]
             problems.append(QuotaProblem(field, HOW.get(name, message)))
             if name not in given:
-                raise QuotaProblems(problems) from None
+                raise InvalidQuotaError(problems) from None
             given = {each: value for each, value in given.items() if each != name}
             kept = REQUIRED | given
 

@@ -29,7 +29,7 @@ JobKey = tuple[str, str]  # node and job
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
+class TaskHolding:
     """A Task with what it holds, and where."""
 
     task: "Task"
@@ -44,7 +44,7 @@ class Holding:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class QuotaChoice:
     """Which Quota counts for a limit, and why not another."""
 
     quota: Quota
@@ -59,7 +59,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Offender:
+class QuotaOffender:
     """A job that would go, so that its holder is within the Quota again."""
 
     node_id: str
@@ -72,7 +72,7 @@ class Offender:
 
 
 @dataclass(frozen=True, slots=True)
-class Balance:
+class QuotaBalance:
     """What one holder has of one limit. `used` is of what is known: where `is_whole` is False
     there may be more."""
 
@@ -84,7 +84,7 @@ class Balance:
     is_whole: bool
     tasks: int
     users: tuple[str, ...]
-    offenders: tuple[Offender, ...] = ()
+    offenders: tuple[QuotaOffender, ...] = ()
 
     @property
     def is_over(self) -> bool:
@@ -107,14 +107,14 @@ class Balance:
 
 
 @dataclass(frozen=True, slots=True)
-class About:
+class ApplicableQuotas:
     """What may count for a Task, the most specific first; and of these, what limits what."""
 
     quotas: tuple[Quota, ...]
     by_limit: Mapping[tuple[Limit, Counted], tuple[Quota, ...]]
 
 
-class Quotas:
+class QuotaIndex:
     """Some of them, made quick to search."""
 
     def __init__(self, quotas: Iterable[Quota]) -> None:
@@ -125,30 +125,30 @@ class Quotas:
             self._by_subject.setdefault(quota.subject, []).append(quota)
         for found in self._by_subject.values():
             found.sort(key=lambda each: (*(-part for part in each.rank), each.id))
-        self._about: dict[tuple[str, ...], About] = {}
+        self._about: dict[tuple[str, ...], ApplicableQuotas] = {}
 
-    def about(self, task: "Task") -> About:
+    def about(self, task: "Task") -> ApplicableQuotas:
         """Tasks of the same subjects share one."""
         subjects = tuple(subjects_of(task))
         if subjects not in self._about:
             self._about[subjects] = self._find(subjects)
         return self._about[subjects]
 
-    def _find(self, subjects: tuple[str, ...]) -> About:
+    def _find(self, subjects: tuple[str, ...]) -> ApplicableQuotas:
         found = tuple(sorted((quota for subject in subjects
                               for quota in self._by_subject.get(subject, ())),
                              key=lambda each: (*(-part for part in each.rank), each.id)))
-        return About(found, {(limit, count): tuple(sorted(
+        return ApplicableQuotas(found, {(limit, count): tuple(sorted(
             (each for each in found if each.count == count and each.limit(limit) is not None),
             key=lambda each: (*(-part for part in each.rank), each.limit(limit) or 0.0, each.id)))
-            for limit, count in dict.fromkeys(
-                (limit, each.count) for each in found for limit in each.limits)})
+                       for limit, count in dict.fromkeys(
+                           (limit, each.count) for each in found for limit in each.limits)})
 
-    def choice(self, holding: Holding, uuid: str | None, limit: Limit, count: Counted
-               ) -> Choice | None:
+    def choice(self, holding: TaskHolding, uuid: str | None, limit: Limit, count: Counted
+               ) -> QuotaChoice | None:
         found = [quota for quota in self.about(holding.task).by_limit.get((limit, count), ())
                  if is_in_scope(quota, holding, uuid)]
-        return Choice(found[0], tuple(found[1:])) if found else None
+        return QuotaChoice(found[0], tuple(found[1:])) if found else None
 
     def open_to(self, user: str, groups: Iterable[str]) -> Iterator[tuple[Quota, Limit]]:
         """What counts for whoever this is and holds nothing yet: of each limit the most specific
@@ -163,7 +163,7 @@ class Quotas:
                 places.add(quota.scope)
 
 
-def priority_of(about: About, holding: Holding, uuid: str | None) -> int:
+def priority_of(about: ApplicableQuotas, holding: TaskHolding, uuid: str | None) -> int:
     """Of the most specific Quota at all, also of one without a limit."""
     found = _first(about.quotas, holding, uuid)
     return DEFAULT_PRIORITY if found is None else found.priority
@@ -186,7 +186,7 @@ def subjects_of(task: "Task") -> list[str]:
     return [*dict.fromkeys((*found, *(f"group:{group}" for group in sorted(task.groups)))), "*"]
 
 
-def is_in_scope(quota: Quota, holding: Holding, uuid: str | None) -> bool:
+def is_in_scope(quota: Quota, holding: TaskHolding, uuid: str | None) -> bool:
     """`uuid` None: with any of its Gpus."""
     match quota.scope_kind:
         case "fleet":
@@ -208,30 +208,30 @@ def holder_of(quota: Quota, task: "Task") -> str | None:
 
 
 @dataclass(slots=True)
-class _Job:
+class _JobHoldings:
     key: JobKey
     host: str
-    tasks: dict[str, Holding] = field(default_factory=dict)
+    tasks: dict[str, TaskHolding] = field(default_factory=dict)
     uses: list[tuple[str, str, float | None]] = field(default_factory=list)  # node, Gpu, memory
     priority: int = 4
 
 
 @dataclass(slots=True)
-class _Bucket:
+class _HolderUsage:
     """What counts for one holder of one limit."""
 
     quota: Quota
     limit: Limit
     holder: str
-    jobs: dict[JobKey, _Job] = field(default_factory=dict)
+    jobs: dict[JobKey, _JobHoldings] = field(default_factory=dict)
 
 
-def balances(quotas: Quotas, holdings: Iterable[Holding], now: float,
+def balances(quotas: QuotaIndex, holdings: Iterable[TaskHolding], now: float,
              hours: Mapping[tuple[str, str], float | None] | None = None,
-             spared: Container[str] = (), unsure: Container[str] = ()) -> list[Balance]:
+             spared: Container[str] = (), unsure: Container[str] = ()) -> list[QuotaBalance]:
     """`hours`: by Quota and user, or Quota and holder; without them no hours are counted; those of
     the Quotas `unsure` are at least so many. `spared`: Tasks that are never chosen to go."""
-    buckets: dict[tuple[str, Limit, str], _Bucket] = {}
+    buckets: dict[tuple[str, Limit, str], _HolderUsage] = {}
     owners: dict[JobKey, set[str | None]] = {}
     for holding in holdings:
         owners.setdefault(holding.job, set()).add(holding.task.user)
@@ -244,7 +244,8 @@ def balances(quotas: Quotas, holdings: Iterable[Holding], now: float,
     return sorted(found, key=lambda each: (each.quota.id, each.limit, each.holder))
 
 
-def _count(quotas: Quotas, holding: Holding, buckets: dict[tuple[str, Limit, str], _Bucket]
+def _count(quotas: QuotaIndex, holding: TaskHolding,
+           buckets: dict[tuple[str, Limit, str], _HolderUsage]
            ) -> None:
     about = quotas.about(holding.task)
     for (limit, _), wanted in about.by_limit.items():
@@ -255,21 +256,22 @@ def _count(quotas: Quotas, holding: Holding, buckets: dict[tuple[str, Limit, str
             _put(buckets, about, _first(wanted, holding, None), limit, holding, holding.uses)
 
 
-def _first(wanted: Iterable[Quota], holding: Holding, uuid: str | None) -> Quota | None:
+def _first(wanted: Iterable[Quota], holding: TaskHolding, uuid: str | None) -> Quota | None:
     return next((quota for quota in wanted if is_in_scope(quota, holding, uuid)), None)
 
 
-def _put(buckets: dict[tuple[str, Limit, str], _Bucket], about: About, quota: Quota | None,
-         limit: Limit, holding: Holding, uses: Iterable[tuple[str, float | None]]) -> None:
+def _put(buckets: dict[tuple[str, Limit, str], _HolderUsage], about: ApplicableQuotas,
+         quota: Quota | None,
+         limit: Limit, holding: TaskHolding, uses: Iterable[tuple[str, float | None]]) -> None:
     holder = None if quota is None else holder_of(quota, holding.task)
     if quota is None or holder is None:
         return
     bucket = buckets.get((quota.id, limit, holder))
     if bucket is None:
-        bucket = buckets[quota.id, limit, holder] = _Bucket(quota, limit, holder)
+        bucket = buckets[quota.id, limit, holder] = _HolderUsage(quota, limit, holder)
     job = bucket.jobs.get(holding.job)
     if job is None:
-        job = bucket.jobs[holding.job] = _Job(holding.job, holding.host)
+        job = bucket.jobs[holding.job] = _JobHoldings(holding.job, holding.host)
     job.tasks[holding.task.id] = holding
     for uuid, mem in uses:
         job.uses.append((holding.node_id, uuid, mem))
@@ -277,9 +279,9 @@ def _put(buckets: dict[tuple[str, Limit, str], _Bucket], about: About, quota: Qu
         job.priority = min(job.priority, priority_of(about, holding, uuid))
 
 
-def _balance(bucket: _Bucket, now: float, hours: Mapping[tuple[str, str], float | None],
+def _balance(bucket: _HolderUsage, now: float, hours: Mapping[tuple[str, str], float | None],
              spared: Container[str], owners: Mapping[JobKey, set[str | None]],
-             unsure: Container[str]) -> Balance | None:
+             unsure: Container[str]) -> QuotaBalance | None:
     most = bucket.quota.limit(bucket.limit)
     assert most is not None
     tasks = [holding.task for job in bucket.jobs.values() for holding in job.tasks.values()]
@@ -298,11 +300,11 @@ def _balance(bucket: _Bucket, now: float, hours: Mapping[tuple[str, str], float 
               if owners[job.key] == {next(iter(owners[job.key]))} and None not in owners[job.key]
               and not any(task_id in spared for task_id in job.tasks)]
     go = [] if used <= most else _going(bucket, sorted(may_go, key=_order), used, most, now)
-    return Balance(bucket.quota, bucket.limit, bucket.holder, used, most, is_whole, len(tasks),
-                   users, tuple(_offender(job) for job in go))
+    return QuotaBalance(bucket.quota, bucket.limit, bucket.holder, used, most, is_whole, len(tasks),
+                        users, tuple(_offender(job) for job in go))
 
 
-def _sum(bucket: _Bucket) -> tuple[float, bool]:
+def _sum(bucket: _HolderUsage) -> tuple[float, bool]:
     uses = [use for job in bucket.jobs.values() for use in job.uses]
     if bucket.limit == "gpus":
         return float(len({(node_id, uuid) for node_id, uuid, _ in uses})), True
@@ -310,7 +312,7 @@ def _sum(bucket: _Bucket) -> tuple[float, bool]:
     return sum(known), len(known) == len(uses)
 
 
-def _order(job: _Job) -> tuple[int, float, JobKey]:
+def _order(job: _JobHoldings) -> tuple[int, float, JobKey]:
     """Who goes first: the least important, and of these the youngest; one whose age is not known
     goes last."""
     starts = [each.task.started_at for each in job.tasks.values()]
@@ -318,7 +320,8 @@ def _order(job: _Job) -> tuple[int, float, JobKey]:
     return -job.priority, -min(known) if len(known) == len(starts) else 1e18, job.key
 
 
-def _going(bucket: _Bucket, jobs: list[_Job], used: float, most: float, now: float) -> list[_Job]:
+def _going(bucket: _HolderUsage, jobs: list[_JobHoldings], used: float, most: float,
+           now: float) -> list[_JobHoldings]:
     """No more than must: without any single one of them it would still be over."""
     match bucket.limit:
         case "gpu_hours":
@@ -329,18 +332,19 @@ def _going(bucket: _Bucket, jobs: list[_Job], used: float, most: float, now: flo
             return _fewest(bucket, jobs, used, most)
 
 
-def _age_s(job: _Job, now: float) -> float:
+def _age_s(job: _JobHoldings, now: float) -> float:
     """Of the task that is too old: what is not known is not old."""
     return max((now - each.task.started_at for each in job.tasks.values()
                 if each.task.started_at is not None), default=0.0)
 
 
-def _fewest(bucket: _Bucket, jobs: list[_Job], used: float, most: float) -> list[_Job]:
+def _fewest(bucket: _HolderUsage, jobs: list[_JobHoldings], used: float,
+            most: float) -> list[_JobHoldings]:
     left = Counter((node_id, uuid) for job in bucket.jobs.values()
                    for node_id, uuid, _ in job.uses)
     is_gpus = bucket.limit == "gpus"
 
-    def change(job: _Job, sign: int) -> float:
+    def change(job: _JobHoldings, sign: int) -> float:
         total = 0.0
         for node_id, uuid, mem in job.uses:
             gpu = node_id, uuid
@@ -349,7 +353,7 @@ def _fewest(bucket: _Bucket, jobs: list[_Job], used: float, most: float) -> list
             total += int(left[gpu] > 0) - int(was_held) if is_gpus else sign * (mem or 0.0)
         return total
 
-    gone: list[_Job] = []
+    gone: list[_JobHoldings] = []
     for job in jobs:
         if used <= most:
             break
@@ -365,14 +369,14 @@ def _fewest(bucket: _Bucket, jobs: list[_Job], used: float, most: float) -> list
     return gone
 
 
-def _offender(job: _Job) -> Offender:
+def _offender(job: _JobHoldings) -> QuotaOffender:
     tasks = [holding.task for holding in job.tasks.values()]
     starts = [task.started_at for task in tasks if task.started_at is not None]
-    return Offender(job.key[0], job.host, job.key[1], tuple(sorted(job.tasks)), tasks[0].user,
-                    job.priority, min(starts) if len(starts) == len(tasks) else None)
+    return QuotaOffender(job.key[0], job.host, job.key[1], tuple(sorted(job.tasks)), tasks[0].user,
+                         job.priority, min(starts) if len(starts) == len(tasks) else None)
 
 
-def explained(quotas: Quotas, holding: Holding) -> Iterator[tuple[Limit, Choice]]:
+def explained(quotas: QuotaIndex, holding: TaskHolding) -> Iterator[tuple[Limit, QuotaChoice]]:
     """Of each limit, which Quota counts for this Task."""
     for limit in LIMITS:
         for count in COUNTS:

@@ -4,7 +4,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 
 
-class Ranges:
+class SequenceRanges:
     __slots__ = ("_ends", "_starts")
 
     def __init__(self, ranges: Iterable[tuple[int, int]] = ()) -> None:

@@ -32,7 +32,7 @@ class CloseCode(IntEnum):
     TRY_AGAIN = 1013
 
 
-class Violation(Exception):
+class WebSocketViolationError(Exception):
     """The other side broke the protocol or a limit; the connection ends with this code."""
 
     def __init__(self, code: CloseCode, reason: str) -> None:
@@ -45,7 +45,7 @@ Message = str | bytes
 Control = tuple[Opcode, bytes]
 
 
-class Reader:
+class WebSocketReader:
     """Feed it what arrives. `max_bytes` bounds each frame and each message; it may be changed
     between messages, as a connection earns trust. A client's frames are masked, a server's not."""
 
@@ -95,25 +95,28 @@ class Reader:
     def _size(self, opcode: Opcode, final: bool) -> tuple[int | None, int]:
         buffer = self._buffer
         if bool(buffer[1] & 0x80) != self._is_masked:
-            raise Violation(CloseCode.PROTOCOL_ERROR,
-                            "a client's frame must be masked, and a server's must not")
+            raise WebSocketViolationError(CloseCode.PROTOCOL_ERROR,
+                                          "a client's frame must be masked, and a server's must "
+                                          "not")
         size, header = buffer[1] & 0x7F, 2
         if opcode >= Opcode.CLOSE and (size > MAX_CONTROL_BYTES or not final):
-            raise Violation(CloseCode.PROTOCOL_ERROR, "a control frame is short and whole")
+            raise WebSocketViolationError(CloseCode.PROTOCOL_ERROR,
+                                          "a control frame is short and whole")
         if size >= 126:
             header = 4 if size == 126 else 10
             if len(buffer) < header:
                 return None, header
             size = int.from_bytes(buffer[2:header])
         if opcode < Opcode.CLOSE and self._kept + size > self.max_bytes:
-            raise Violation(CloseCode.TOO_BIG, f"more than {self.max_bytes} bytes in a message")
+            raise WebSocketViolationError(CloseCode.TOO_BIG,
+                                          f"more than {self.max_bytes} bytes in a message")
         return size, header
 
     def _take(self, final: bool, opcode: Opcode, payload: bytes) -> Message | Control | None:
         if opcode >= Opcode.CLOSE:
             return opcode, payload
         if (opcode == Opcode.CONTINUATION) != bool(self._fragments):
-            raise Violation(CloseCode.PROTOCOL_ERROR, "a fragment out of place")
+            raise WebSocketViolationError(CloseCode.PROTOCOL_ERROR, "a fragment out of place")
         if opcode != Opcode.CONTINUATION:
             self._text = opcode == Opcode.TEXT
         if final and not self._fragments:
@@ -135,16 +138,17 @@ class Reader:
         try:
             return payload.decode()
         except UnicodeDecodeError as error:
-            raise Violation(CloseCode.INVALID_DATA, "text that is not UTF-8") from error
+            raise WebSocketViolationError(CloseCode.INVALID_DATA,
+                                          "text that is not UTF-8") from error
 
 
 def _first_byte(byte: int) -> tuple[bool, Opcode]:
     if byte & 0x70:
-        raise Violation(CloseCode.PROTOCOL_ERROR, "no extension was agreed on")
+        raise WebSocketViolationError(CloseCode.PROTOCOL_ERROR, "no extension was agreed on")
     try:
         return bool(byte & 0x80), Opcode(byte & 0x0F)
     except ValueError as error:
-        raise Violation(CloseCode.PROTOCOL_ERROR, "unknown opcode") from error
+        raise WebSocketViolationError(CloseCode.PROTOCOL_ERROR, "unknown opcode") from error
 
 
 def unmask(payload: bytes, mask: bytes) -> bytes:

@@ -44,7 +44,7 @@ from typing import Annotated, Literal, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
-from gpudeck.actions import AskerKind, Command, Params, Preview, Recall, Reply, ShownAction
+from gpudeck.actions import ActionParams, AskerKind, Command, Preview, Recall, Reply, ShownAction
 from gpudeck.desired_state import InForce, SignedDesired
 from gpudeck.limits import LimitsNow
 from gpudeck.message_limits import (
@@ -360,7 +360,7 @@ class Look(Struct, frozen=True, tag="look", omit_defaults=True):
     ask_id: Word
     nonce: Nonce  # the signer's; it signs what was previewed with it, once
     action: ShownAction
-    params: Params
+    params: ActionParams
     task_id: Word
     asker: AskerKind | None = None  # who would order it; a Rule may less than a person
 

@@ -11,9 +11,9 @@ from typing import Any
 from websocket import WebSocketException
 
 from dashboard.actions.hub_key import HubKey
-from dashboard.fleet.members import Wanted
+from dashboard.fleet.members import EnrolmentRequest
 from dashboard.nodes.enrolment import create
-from dashboard.state import State
+from dashboard.state import StateStore
 from gpudeck.metrics import WIDTH
 from gpudeck.wire import (
     EVENT,
@@ -80,9 +80,9 @@ class Crowd:
     def __init__(self, hub: HubProcess, people: list[Said]) -> None:
         self.people = people
         self.seq = 0
-        with contextlib.closing(State(hub.folder)) as state:
+        with contextlib.closing(StateStore(hub.folder)) as state:
             places = create(state.registry, HubKey(hub.folder).fingerprint,
-                            [Wanted(group=said.group) for said in people], "the tests")
+                            [EnrolmentRequest(group=said.group) for said in people], "the tests")
         self.sockets = []
         for at, (said, (token, _)) in enumerate(zip(people, places, strict=True)):
             raw = RawSocket(hub, NAMESPACE)

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from dashboard.history.columns import AT, KEYS
-from dashboard.history.embedded import Embedded
-from dashboard.history.headlog import Entry, HeadLog
-from dashboard.history.ingest import Stored
+from dashboard.history.embedded import EmbeddedHistory
+from dashboard.history.headlog import HeadLog, HeadLogEntry
+from dashboard.history.ingest import HistoryMessage
 from dashboard.history.store import GRACE_S
 from gpudeck.metrics import WIDTH
 from gpudeck.wire import Frame, GpuFacts, Hello, Inventory, Task, Tasks, Use, encode
@@ -46,17 +46,18 @@ class Fleet:
         self.uuids = [f"GPU-{names.getrandbits(128):032x}" for _ in range(gpus)]
         self.absent = bytes([NO_FAN * (key == "fan_pct") for key in KEYS]) * PER_NODE
 
-    def greetings(self) -> list[Stored]:
+    def greetings(self) -> list[HistoryMessage]:
         found = []
         for at in range(self.many // PER_NODE):
             node = f"{at:064x}"
             hello = Hello((1,), bytes(32), bytes(64), node, "h", "b", "s", 0, "0", "t")
             facts = tuple(GpuFacts(uuid, index, "H100") for index, uuid in enumerate(
                 self.uuids[at * PER_NODE : (at + 1) * PER_NODE]))
-            found += [Stored(node, "s", 0.0, hello), Stored(node, "s", 0.0, Inventory(1, facts))]
+            found += [HistoryMessage(node, "s", 0.0, hello),
+                      HistoryMessage(node, "s", 0.0, Inventory(1, facts))]
         return found
 
-    def second(self, t: int) -> list[Stored]:
+    def second(self, t: int) -> list[HistoryMessage]:
         rows = self._rows()
         found = []
         for at in range(self.many // PER_NODE):
@@ -66,7 +67,7 @@ class Fleet:
             part = rows[at * PER_NODE : (at + 1) * PER_NODE]
             # Processes are read every two seconds.
             tasks = self._tasks(at, t) if (t + at) % 2 == 0 or t == START else None
-            found.append(Stored(node, "s", t + 0.5, Frame(
+            found.append(HistoryMessage(node, "s", t + 0.5, Frame(
                 t - START + 1, t + 0.5, 1.0, 1, part.tobytes(), self.absent, bytes(PER_NODE),
                 tasks), t))
         return found
@@ -104,7 +105,7 @@ class Fleet:
 
 
 def measured(folder: Path, gpus: int, seconds: int) -> Iterator[Told]:
-    fleet, history = Fleet(gpus), Embedded(folder / "history")
+    fleet, history = Fleet(gpus), EmbeddedHistory(folder / "history")
     history.open()
     history.append(fleet.greetings(), 1)
     log = HeadLog(folder / "headlog")
@@ -128,7 +129,7 @@ def measured(folder: Path, gpus: int, seconds: int) -> Iterator[Told]:
     yield from _questions(fleet, history, seconds)
 
 
-def _memory_bytes(history: Embedded) -> float:
+def _memory_bytes(history: EmbeddedHistory) -> float:
     """Of whole blocks: what is not written to takes none."""
     blocks = history.store.feed.head.open.values()
     sizes = [sum(array.nbytes for array in (block.state, block.why, *block.units))
@@ -136,7 +137,7 @@ def _memory_bytes(history: Embedded) -> float:
     return float(max(sizes, default=0))
 
 
-def _sealed(history: Embedded, end: int) -> tuple[float, float]:
+def _sealed(history: EmbeddedHistory, end: int) -> tuple[float, float]:
     """The 99th of a hundred wakings of a thread that asks for a millisecond's sleep, as the hub's
     loop does, and the CPU that sealing took."""
     former = sys.getswitchinterval()
@@ -152,12 +153,13 @@ def _sealed(history: Embedded, end: int) -> tuple[float, float]:
     return float(np.percentile(lags_ms, 99)), time.process_time() - began
 
 
-def _taken(fleet: Fleet, history: Embedded, log: HeadLog, seconds: int) -> tuple[float, float]:
+def _taken(fleet: Fleet, history: EmbeddedHistory, log: HeadLog, seconds: int) -> tuple[float,
+                                                                                        float]:
     take_s = keep_s = 0.0
     for t in range(START, START + seconds):
         said = fleet.second(t)
-        entries = [Entry(one.node_id, one.stream, t - START + 1, one.received_at,
-                         encode(one.message), one.second) for one in said]
+        entries = [HeadLogEntry(one.node_id, one.stream, t - START + 1, one.received_at,
+                                encode(one.message), one.second) for one in said]
         began = time.process_time()
         log.append(entries)
         history.append(said, 1)
@@ -171,7 +173,7 @@ def _taken(fleet: Fleet, history: Embedded, log: HeadLog, seconds: int) -> tuple
     return take_s, keep_s
 
 
-def _questions(fleet: Fleet, history: Embedded, seconds: int) -> Iterator[Told]:
+def _questions(fleet: Fleet, history: EmbeddedHistory, seconds: int) -> Iterator[Told]:
     """Each asked some times, at random, while seconds go on coming in."""
     end = START + seconds
     stop = threading.Event()
@@ -218,7 +220,7 @@ def _times_ms(ask: Callable[[], object]) -> list[float]:
     return found
 
 
-def _go_on(fleet: Fleet, history: Embedded, t: int, stop: threading.Event) -> None:
+def _go_on(fleet: Fleet, history: EmbeddedHistory, t: int, stop: threading.Event) -> None:
     while not stop.wait(0.9):
         history.append(fleet.second(t), 1)
         t += 1

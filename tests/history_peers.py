@@ -26,8 +26,8 @@ import numpy.typing as npt
 import psutil
 
 from dashboard.history.columns import KEYS, STORED, quantise
-from dashboard.history.embedded import Embedded
-from dashboard.history.ingest import Stored
+from dashboard.history.embedded import EmbeddedHistory
+from dashboard.history.ingest import HistoryMessage
 from dashboard.history.memory import BLOCK_S
 from gpudeck.metrics import WIDTH
 from gpudeck.wire import Frame
@@ -128,7 +128,7 @@ def _answers(peer: Peer) -> bool:
     return True
 
 
-def _rows(said: list[Stored], gpus: int) -> Floats:
+def _rows(said: list[HistoryMessage], gpus: int) -> Floats:
     """As our engine keeps them."""
     rows = np.full((gpus, WIDTH), np.nan)
     steps = np.array([column.step for column in STORED])
@@ -142,7 +142,7 @@ def _rows(said: list[Stored], gpus: int) -> Floats:
 
 
 def measured(folder: Path, peer: Peer, gpus: int, seconds: int) -> Iterator[Told]:
-    fleet, history = Fleet(gpus), Embedded(folder)
+    fleet, history = Fleet(gpus), EmbeddedHistory(folder)
     history.open()
     history.append(fleet.greetings(), 1)
     ours_s = 0.0
@@ -171,7 +171,7 @@ def measured(folder: Path, peer: Peer, gpus: int, seconds: int) -> Iterator[Told
     history.close()
 
 
-def _sizes(history: Embedded, peer: Peer, points: float) -> Iterator[Told]:
+def _sizes(history: EmbeddedHistory, peer: Peer, points: float) -> Iterator[Told]:
     peer.post("/internal/force_merge")
     before = -1.0
     while peer.cpu_s() - before > 0.02:  # until it is done
@@ -184,7 +184,7 @@ def _sizes(history: Embedded, peer: Peer, points: float) -> Iterator[Told]:
     yield ("    ours / theirs", ours / theirs, "x", 0.8)
 
 
-def _questions(fleet: Fleet, history: Embedded, peer: Peer, end: int) -> Iterator[Told]:
+def _questions(fleet: Fleet, history: EmbeddedHistory, peer: Peer, end: int) -> Iterator[Told]:
     _agree(history, peer, end - 100)
     sys.setswitchinterval(0.001)  # as the hub has it
     stop = threading.Event()
@@ -200,7 +200,7 @@ def _questions(fleet: Fleet, history: Embedded, peer: Peer, end: int) -> Iterato
         more.join()
 
 
-def _agree(history: Embedded, peer: Peer, second: int) -> None:
+def _agree(history: EmbeddedHistory, peer: Peer, second: int) -> None:
     """Figures of two that answer differently would say nothing."""
     ours = history.instant("temp_c", second)
     ours = ours[ours["t"] == second]
@@ -212,7 +212,7 @@ def _agree(history: Embedded, peer: Peer, second: int) -> None:
 Asked = tuple[str, Callable[[], object], Callable[[], object]]
 
 
-def _asked(fleet: Fleet, history: Embedded, peer: Peer, end: int) -> Iterator[Asked]:
+def _asked(fleet: Fleet, history: EmbeddedHistory, peer: Peer, end: int) -> Iterator[Asked]:
     gpus, first = len(fleet.uuids), max(START, end - 3_600)
     chance = np.random.default_rng(5)
 
@@ -253,12 +253,12 @@ def _asked(fleet: Fleet, history: Embedded, peer: Peer, end: int) -> Iterator[As
                    f"min_over_time(mem_used_bytes[{IDLE_S}s]) > 0", time=str(end)))
 
 
-def _series_of_node(fleet: Fleet, history: Embedded, gpu: int, end: int) -> object:
+def _series_of_node(fleet: Fleet, history: EmbeddedHistory, gpu: int, end: int) -> object:
     at = gpu - gpu % PER_NODE
     return history.series(fleet.uuids[at : at + PER_NODE], KEYS, START, end, 60)
 
 
-def hot(history: Embedded, first: int, end: int) -> list[tuple[str, int]]:
+def hot(history: EmbeddedHistory, first: int, end: int) -> list[tuple[str, int]]:
     """Each Gpu, and the second from which it had been so for long enough."""
     found: list[tuple[str, int]] = []
     lasts: dict[str, int] = {}
@@ -280,7 +280,7 @@ def _runs(is_so: npt.NDArray[np.bool_], before: npt.NDArray[np.int64]) -> npt.ND
     return found
 
 
-def idle(history: Embedded, gpus: list[str], first: int, end: int) -> list[str]:
+def idle(history: EmbeddedHistory, gpus: list[str], first: int, end: int) -> list[str]:
     frame = history.series(gpus, ["util_pct", "mem_used_bytes"], first, end, 60, ("min", "max"))
     by = frame.groupby("gpu", sort=False)
     is_so = (by["util_pct_max"].max() <= IDLE_PCT) & (by["mem_used_bytes_min"].min() > 0)
@@ -297,7 +297,8 @@ def _p50_ms(ask: Callable[[], object]) -> float:
     return statistics.median(times_ms)
 
 
-def _go_on(fleet: Fleet, history: Embedded, peer: Peer, t: int, stop: threading.Event) -> None:
+def _go_on(fleet: Fleet, history: EmbeddedHistory, peer: Peer, t: int,
+           stop: threading.Event) -> None:
     """As many points a second to each as the fleet gives; to them, a sixtieth of the series with a
     minute each."""
     seconds = [_rows(fleet.second(t + at), len(fleet.uuids)) for at in range(BATCH_S)]

@@ -5,7 +5,7 @@ import time
 from dataclasses import dataclass
 
 from dashboard.fleet.fleet import Fleet
-from dashboard.fleet.visibility import EVERYTHING_SEEN, Lens, focus
+from dashboard.fleet.visibility import EVERYTHING_SEEN, VisibleFleet, focus
 from dashboard.prometheus.families import look, pages
 from dashboard.prometheus.page import packed
 from gpudeck.metrics import COLUMNS, SLOW
@@ -15,7 +15,7 @@ from tests.unit.fleets import MONO, NOW, frame, hello, tasks
 PER_NODE = 8
 
 
-def whole_fleet(gpus: int) -> tuple[Fleet, Lens]:
+def whole_fleet(gpus: int) -> tuple[Fleet, VisibleFleet]:
     """Every metric of every Gpu is there, as a new board has them."""
     fleet, chance = Fleet(1), random.Random(1)
     for at in range(gpus // PER_NODE):
@@ -48,7 +48,7 @@ def scrape_costs(gpus: int, rounds: int = 3) -> Cost:
     return min((_scrape(fleet, lens) for _ in range(rounds)), key=lambda cost: cost.whole_s)
 
 
-def _scrape(fleet: Fleet, lens: Lens) -> Cost:
+def _scrape(fleet: Fleet, lens: VisibleFleet) -> Cost:
     began = time.process_time()
     found = look(fleet, lens, {}, MONO)
     loop_s = time.process_time() - began

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dashboard.history.embedded import Embedded
-from dashboard.history.ingest import Stored
+from dashboard.history.embedded import EmbeddedHistory
+from dashboard.history.ingest import HistoryMessage
 from dashboard.history.memory import BLOCK_S
 from dashboard.history.store import GRACE_S, LATE_S
 from gpudeck.wire import Event, Hello, Inventory, Task, Tasks, Use
@@ -44,12 +44,13 @@ class Past:
 
     def write(self, folder: Path) -> "Past":
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        history = Embedded(folder / "history")
+        history = EmbeddedHistory(folder / "history")
         history.open()
         for agent in self.agents:
             said = Hello((1,), bytes(32), b"", agent.node_id, "h", "boot", "past", 0, "0", "test")
-            history.append([Stored(agent.node_id, "past", 0.0, said),
-                            Stored(agent.node_id, "past", 0.0, Inventory(1, agent.facts))], 1)
+            history.append([HistoryMessage(agent.node_id, "past", 0.0, said),
+                            HistoryMessage(agent.node_id, "past", 0.0, Inventory(1, agent.facts))],
+                           1)
         for t in range(self.begin, self.end, EVERY_S):
             if not self.hole[0] <= t < self.hole[1]:
                 history.append([one for at in range(len(self.agents))
@@ -62,7 +63,7 @@ class Past:
         history.close()
         return self
 
-    def _second(self, at: int, t: int) -> Iterable[Stored]:
+    def _second(self, at: int, t: int) -> Iterable[HistoryMessage]:
         agent, minute = self.agents[at], t // MINUTE_S
         rows = []
         for gpu in range(len(agent.facts)):
@@ -71,12 +72,12 @@ class Past:
             rows.append({"util_pct": util, "util_max_pct": util, "temp_c": 40.0 + minute % 30,
                          "mem_used_bytes": 2e10, "power_w": float(round(80 + 5 * util))})
         seq = t - self.begin + 1
-        yield Stored(agent.node_id, "past", t + 0.5,
-                     frame(rows, seq, t + 0.5, tasks=self._tasks(at)), t)
+        yield HistoryMessage(agent.node_id, "past", t + 0.5,
+                             frame(rows, seq, t + 0.5, tasks=self._tasks(at)), t)
         if minute % 30 == 7 and t % MINUTE_S < EVERY_S:
             kind = KINDS[len(self.events) // len(self.agents) % len(KINDS)]
             self.events.append((agent.node_id, t, kind))
-            yield Stored(agent.node_id, "past", t + 0.5, Event(
+            yield HistoryMessage(agent.node_id, "past", t + 0.5, Event(
                 seq + 1, float(t), kind, agent.facts[0].uuid, text=TEXT))
 
     def _tasks(self, at: int) -> Tasks:

@@ -7,21 +7,21 @@ from pathlib import Path
 
 import numpy as np
 
-from dashboard.alerts.core.evaluator import Evaluator
-from dashboard.alerts.core.rule import Ready
-from dashboard.alerts.core.target_collector import Scenes
-from dashboard.alerts.rehearsal.engine import Rehearsal
-from dashboard.alerts.rehearsal.gpus import GpuPast
-from dashboard.alerts.rehearsal.owners import OwnerPast
+from dashboard.alerts.core.evaluator import RuleEvaluator
+from dashboard.alerts.core.rule import CompiledRule
+from dashboard.alerts.core.target_collector import RuleTargetCollector
+from dashboard.alerts.rehearsal.engine import RehearsalEngine
+from dashboard.alerts.rehearsal.gpus import GpuRehearsalSource
+from dashboard.alerts.rehearsal.owners import OwnerRehearsalSource
 from dashboard.alerts.rules_file import PACK, parse
-from dashboard.fleet.events import Events
+from dashboard.fleet.events import RecentEvents
 from dashboard.fleet.fleet import Fleet
 from dashboard.history.columns import KEYS, NO_MEAN, STORED
-from dashboard.history.parquet import GROUP_GPUS, Names, rollup_table, tasks_table, write
+from dashboard.history.parquet import GROUP_GPUS, SlotNames, rollup_table, tasks_table, write
 from dashboard.history.rollup import Rollup
-from dashboard.history.rule_reads import Spans
-from dashboard.history.store import Store
-from dashboard.history.task_minutes import Held
+from dashboard.history.rule_reads import RuleHistoryReader
+from dashboard.history.store import HistoryStore
+from dashboard.history.task_minutes import TaskMinuteRows
 from gpudeck.wire import Task, Tasks, Use
 from tests.unit import fleets
 
@@ -55,7 +55,7 @@ def looked_at_s() -> float:
     of_fleets = {key: rule for key, rule in parse(PACK.read_text()).rules.items()
                  if rule.rule.of != "fleet"}  # of one row each: they cost nothing
     rules = dict(list(of_fleets.items())[-RULES:])
-    scenes, evaluator = Scenes(fleet, Events()), Evaluator()
+    scenes, evaluator = RuleTargetCollector(fleet, RecentEvents()), RuleEvaluator()
     evaluator.set_rules(rules)
     spent = 0.0
     for second in range(SECONDS + 2):
@@ -95,9 +95,9 @@ rules:
 USERS, STAYS = 100, 240  # minutes, of a Task
 
 
-def _a_day(folder: Path) -> Store:
+def _a_day(folder: Path) -> HistoryStore:
     """Only what the rules look at moves; the rest lies there as it does in life."""
-    store, rng = Store(folder / "history"), np.random.default_rng(1)
+    store, rng = HistoryStore(folder / "history"), np.random.default_rng(1)
     store.open()
     tables = (rollup_table("minutes", _rolled(first, rng), _names(first))
               for first in range(0, GPUS, GROUP_GPUS))
@@ -111,7 +111,7 @@ def _a_day(folder: Path) -> Store:
     return store
 
 
-def _held(first: int, rng: np.random.Generator) -> Held:
+def _held(first: int, rng: np.random.Generator) -> TaskMinuteRows:
     """On each Gpu one Task after the other, which begin at any second."""
     many, minutes = min(GROUP_GPUS, GPUS - first), DAY_S // 60
     slot, minute = np.repeat(np.arange(many), minutes), np.tile(np.arange(minutes), many)
@@ -124,16 +124,16 @@ def _held(first: int, rng: np.random.Generator) -> Held:
         for task_id in ids]
     seconds = np.where(changes, rng.integers(1, 60, len(slot)), 60).astype(float)
     held = np.full(len(slot), 4e10)
-    return Held(slot, BEGIN + 60 * minute, lanes, ids, tasks, {
+    return TaskMinuteRows(slot, BEGIN + 60 * minute, lanes, ids, tasks, {
         "seconds": seconds, "mem_byte_s": held * seconds, "mem_s": seconds,
         "sm_pct_s": 20 * seconds, "sm_s": seconds, "mem_max_bytes": held,
         "sm_max_pct": np.full(len(slot), 40.0)})
 
 
-def _names(first: int) -> Names:
+def _names(first: int) -> SlotNames:
     many = min(GROUP_GPUS, GPUS - first)
-    return Names([f"GPU-{first + at:036d}" for at in range(many)],
-                 [f"{(first + at) // PER_NODE:064x}" for at in range(many)])
+    return SlotNames([f"GPU-{first + at:036d}" for at in range(many)],
+                     [f"{(first + at) // PER_NODE:064x}" for at in range(many)])
 
 
 def _rolled(first: int, rng: np.random.Generator) -> Rollup:
@@ -159,11 +159,11 @@ def _rolled(first: int, rng: np.random.Generator) -> Rollup:
     return rolled
 
 
-def _rehearsed(store: Store, rule: Ready) -> float:
+def _rehearsed(store: HistoryStore, rule: CompiledRule) -> float:
     gc.collect()
     before = time.process_time()
-    kind = OwnerPast if rule.rule.of == "owner" else GpuPast
-    past, rehearsal = kind(Spans(store), Fleet(1), rule), Rehearsal(rule)
+    kind = OwnerRehearsalSource if rule.rule.of == "owner" else GpuRehearsalSource
+    past, rehearsal = kind(RuleHistoryReader(store), Fleet(1), rule), RehearsalEngine(rule)
     for stretch in past.stretches(BEGIN, BEGIN + DAY_S):
         rehearsal.take(stretch)
     assert rehearsal.targets == (USERS if rule.rule.of == "owner" else GPUS)

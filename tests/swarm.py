@@ -28,10 +28,10 @@ import numpy as np
 import websocket
 
 from dashboard.actions.hub_key import HubKey
-from dashboard.fleet.members import Wanted
+from dashboard.fleet.members import EnrolmentRequest
 from dashboard.history.columns import AT
 from dashboard.nodes.enrolment import create
-from dashboard.state import State
+from dashboard.state import StateStore
 from gpudeck.metrics import WIDTH
 from gpudeck.wire import (
     BEAT_EVERY_S,
@@ -241,9 +241,9 @@ class Door:
 def at_hub(folder: Path, port: int) -> Callable[[Hive, int, int], list[Member]]:
     def connect(hive: Hive, first: int, end: int) -> list[Member]:
         names = [f"n{number + 1:04}" for number in range(first, end)]
-        with contextlib.closing(State(folder)) as state:
+        with contextlib.closing(StateStore(folder)) as state:
             made = create(state.registry, HubKey(folder).fingerprint,
-                          [Wanted() for _ in names], "the tests")
+                          [EnrolmentRequest() for _ in names], "the tests")
         with ThreadPoolExecutor(8) as together:
             return list(together.map(
                 lambda at: _greeted(hive, Door(port), first + at, names[at], made[at][0]),

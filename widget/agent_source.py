@@ -19,13 +19,13 @@ from gpudeck.actions import TaskAction
 from gpudeck.notebook_pipe import (
     FromAgent,
     FromNotebook,
-    Look,
-    Mark,
-    Marked,
-    Order,
-    Pieces,
-    Seen,
-    Sorry,
+    PipeDecoder,
+    PipeFailure,
+    PipeMarkReply,
+    PipeMarkRequest,
+    PipeOrderRequest,
+    PipePreviewRequest,
+    PipeSnapshot,
     packed,
 )
 
@@ -38,20 +38,20 @@ END_WITHIN_S = 3.0
 Listener = Callable[[FromAgent], None]
 
 
-class Source:
+class AgentSource:
     """`listen` hears all that the agent says, on a thread that is not the caller's."""
 
     def __init__(self, options: str | None = None) -> None:
         """`options`: of a simulation; None: this machine."""
         self._options = options
         self._listeners: list[Listener] = []
-        self._marks: dict[int, Callable[[Marked | None], None]] = {}
+        self._marks: dict[int, Callable[[PipeMarkReply | None], None]] = {}
         self._numbers = itertools.count(1)
         self._writing = threading.Lock()
         self._words: deque[str] = deque(maxlen=LAST_WORDS)
         self._child: subprocess.Popen[bytes] | None = None
         self._closing = threading.Event()
-        self.seen: Seen | None = None  # the newest
+        self.seen: PipeSnapshot | None = None  # the newest
         self.tasks: tuple[dict[str, Any], ...] | None = None  # as they were listed last
         threading.Thread(target=self._run, name="gpudeck-source", daemon=True).start()
 
@@ -66,18 +66,18 @@ class Source:
         if listener in self._listeners:
             self._listeners.remove(listener)
 
-    def mark(self, then: Callable[[Marked | None], None]) -> None:
+    def mark(self, then: Callable[[PipeMarkReply | None], None]) -> None:
         """A look just now. None: nobody is there to look."""
         number = next(self._numbers)
         self._marks[number] = then
-        if not self._tell(Mark(number)):
+        if not self._tell(PipeMarkRequest(number)):
             self._marked(number, None)
 
     def look(self, ask_id: str, action: TaskAction, task_id: str) -> None:
-        self._ask(Look(ask_id, action, task_id))
+        self._ask(PipePreviewRequest(ask_id, action, task_id))
 
     def order(self, ask_id: str, reason: str) -> None:
-        self._ask(Order(ask_id, reason))
+        self._ask(PipeOrderRequest(ask_id, reason))
 
     def close(self) -> None:
         """The agent ends when its stdin does."""
@@ -114,7 +114,7 @@ class Source:
                 self._marked(number, None)
             if self._closing.is_set():
                 return
-            self._hear(Seen(time.time(), "failed", self._why(code), ""))
+            self._hear(PipeSnapshot(time.time(), "failed", self._why(code), ""))
             if code == USAGE:
                 return
             wait_s = BACK_OFF_S[0] if time.monotonic() - began > most_s else min(2 * wait_s, most_s)
@@ -141,7 +141,7 @@ class Source:
 
     def _read(self, child: "subprocess.Popen[bytes]") -> None:
         assert child.stdout is not None
-        pieces = Pieces()
+        pieces = PipeDecoder()
         try:
             while data := os.read(child.stdout.fileno(), PIPE_BYTES):
                 for message in pieces.from_agent(data):
@@ -151,11 +151,11 @@ class Source:
             child.kill()
 
     def _hear(self, message: FromAgent) -> None:
-        if isinstance(message, Seen):
+        if isinstance(message, PipeSnapshot):
             self.seen = message
             if message.tasks is not None:
                 self.tasks = message.tasks
-        elif isinstance(message, Marked):
+        elif isinstance(message, PipeMarkReply):
             self._marked(message.mark_id, message)
         for listener in tuple(self._listeners):
             try:
@@ -163,7 +163,7 @@ class Source:
             except Exception as error:  # one widget's trouble is not the others'
                 self._words.append(f"a listener stumbled: {error!r}")
 
-    def _marked(self, number: int, marked: Marked | None) -> None:
+    def _marked(self, number: int, marked: PipeMarkReply | None) -> None:
         then = self._marks.pop(number, None)
         if then is not None:
             then(marked)
@@ -175,10 +175,11 @@ class Source:
 
     # -- asking
 
-    def _ask(self, message: Look | Order) -> None:
+    def _ask(self, message: PipePreviewRequest | PipeOrderRequest) -> None:
         if not self._tell(message):
-            self._hear(Sorry(message.ask_id, "the agent that watches for this notebook is not "
-                                             "there just now; try again"))
+            self._hear(PipeFailure(message.ask_id,
+                                   "the agent that watches for this notebook is not "
+                                                   "there just now; try again"))
 
     def _tell(self, message: FromNotebook) -> bool:
         child = self._child
@@ -193,15 +194,15 @@ class Source:
         return True
 
 
-_sources: dict[str | None, Source] = {}
+_sources: dict[str | None, AgentSource] = {}
 _opening = threading.Lock()
 
 
-def source_of(options: str | None) -> Source:
+def source_of(options: str | None) -> AgentSource:
     """The one that all share."""
     with _opening:
         if options not in _sources or _sources[options]._closing.is_set():
-            _sources[options] = Source(options)
+            _sources[options] = AgentSource(options)
         return _sources[options]
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpudeck.notebook_pipe import Marked, Seen
+from gpudeck.notebook_pipe import PipeMarkReply, PipeSnapshot
 
 READING_S, SHARE_S = 1.0, 2.0
 
@@ -18,7 +18,7 @@ Item = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class GpuSample:
     """One Gpu at one moment. None: not asked then, or not known."""
 
     at: float
@@ -58,23 +58,23 @@ class Cost:
         return sum(known) if known and len(known) == len(self.gpus) else None
 
 
-def points_of(seen: Seen, pid: int) -> Iterator[Point]:
+def points_of(seen: PipeSnapshot, pid: int) -> Iterator[GpuSample]:
     uses = None if seen.tasks is None else {
         use["uuid"]: use for task in seen.tasks if task["pid"] == pid for use in task["gpus"]}
     for gpu in seen.gpus:
         use = None if uses is None else uses.get(gpu["uuid"])
-        yield Point(
+        yield GpuSample(
             seen.at, gpu["uuid"], gpu["values"].get("util_pct"), gpu["values"].get("power_w"),
             None if use is None else use["mem_used_bytes"], None if use is None else use["sm_pct"],
             None if uses is None else use is not None)
 
 
-def points_of_mark(mark: Marked, pid: int) -> Iterator[Point]:
+def points_of_mark(mark: PipeMarkReply, pid: int) -> Iterator[GpuSample]:
     for uuid, held in mark.held.items():
-        yield Point(mark.at, uuid, mem_bytes=held.get(pid), is_on=pid in held)
+        yield GpuSample(mark.at, uuid, mem_bytes=held.get(pid), is_on=pid in held)
 
 
-def beside(seen: Seen, pid: int) -> Iterator[tuple[str, str]]:
+def beside(seen: PipeSnapshot, pid: int) -> Iterator[tuple[str, str]]:
     """Each other task's Gpu, and whose it is."""
     for task in seen.tasks or ():
         if task["pid"] != pid:
@@ -83,7 +83,7 @@ def beside(seen: Seen, pid: int) -> Iterator[tuple[str, str]]:
 
 
 def costs(
-    points: Sequence[Point], begin: Marked, end: Marked, gpus: Iterable[Item],
+    points: Sequence[GpuSample], begin: PipeMarkReply, end: PipeMarkReply, gpus: Iterable[Item],
     others: Iterable[tuple[str, str]], wall_s: float,
 ) -> tuple[GpuCost, ...]:
     """Of the Gpus on which this process was at any time."""
@@ -94,7 +94,8 @@ def costs(
                  for gpu in gpus if gpu["uuid"] in on)
 
 
-def _cost(gpu: Item, points: list[Point], begin: Marked, end: Marked, wall_s: float,
+def _cost(gpu: Item, points: list[GpuSample], begin: PipeMarkReply, end: PipeMarkReply,
+          wall_s: float,
           others: tuple[str, ...]) -> GpuCost:
     span = begin.at, end.at
     held = [point.mem_bytes for point in points
@@ -120,7 +121,7 @@ def _mean_and_peak(
     return mean, max(value for value, _ in parts)
 
 
-def _energy(uuid: str, begin: Marked, end: Marked, wall_s: float) -> float | None:
+def _energy(uuid: str, begin: PipeMarkReply, end: PipeMarkReply, wall_s: float) -> float | None:
     """A counter that went back was set anew with its driver: nothing is known then."""
     before, after = begin.energy_j.get(uuid), end.energy_j.get(uuid)
     if before is None or after is None or after < before:
@@ -128,7 +129,7 @@ def _energy(uuid: str, begin: Marked, end: Marked, wall_s: float) -> float | Non
     return (after - before) * min(1.0, wall_s / max(end.at - begin.at, 1e-6))
 
 
-def rows(points: Sequence[Point], begin_at: float, places: dict[str, str]) -> list[Item]:
+def rows(points: Sequence[GpuSample], begin_at: float, places: dict[str, str]) -> list[Item]:
     """For a table: one row per Gpu and moment."""
     return [{"seconds": point.at - begin_at, "gpu": places.get(point.uuid, "?"),
              "uuid": point.uuid, "util_pct": point.util_pct, "power_w": point.power_w,

@@ -5,7 +5,7 @@ from html import escape
 
 from gpudeck.action_words import gib, printable
 
-from .cost import Cost, GpuCost, Point
+from .cost import Cost, GpuCost, GpuSample
 
 WIDTH, HEIGHT = 260, 36
 HEAD = ("Gpu", "this process: SM", "memory", "the whole Gpu: utilization", "energy", "")
@@ -19,7 +19,7 @@ def words(cost: Cost) -> str:
     return "\n".join([*lines, *([cost.note] if cost.note else [])])
 
 
-def table(cost: Cost, points: Sequence[Point], begin_at: float) -> str:
+def table(cost: Cost, points: Sequence[GpuSample], begin_at: float) -> str:
     rows = "".join(
         "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in (
             f"{gpu.place} {printable(gpu.name)}", _pct(gpu), _memory(gpu), _util(gpu),
@@ -73,7 +73,7 @@ def _sharers(gpu: GpuCost) -> str:
     return f" (shared with {', '.join(map(printable, gpu.shared_with))})" if gpu.shared_with else ""
 
 
-def _picture(gpu: GpuCost, points: Sequence[Point], begin_at: float, wall_s: float) -> str:
+def _picture(gpu: GpuCost, points: Sequence[GpuSample], begin_at: float, wall_s: float) -> str:
     """Utilization of the Gpu as a line, the memory of this process as a dashed one."""
     mine = [point for point in points if point.uuid == gpu.uuid]
     util = [(point.at, point.util_pct / 100) for point in mine if point.util_pct is not None]

@@ -13,7 +13,13 @@ from gpudeck.action_views import PreviewView
 from gpudeck.actions import FINAL, TaskAction
 from gpudeck.client import Client, NotThere
 from gpudeck.errors import CommandError
-from gpudeck.notebook_pipe import FromAgent, Ordered, Shown, Sorry, Told
+from gpudeck.notebook_pipe import (
+    FromAgent,
+    PipeCommandUpdate,
+    PipeFailure,
+    PipeOrderReply,
+    PipePreviewReply,
+)
 
 from .fleet_view import METRICS, cells_of, fleet_picture, ordered, trouble
 
@@ -102,7 +108,7 @@ class HubSource:
             try:
                 act()
             except CommandError as why:
-                self._tell(Sorry(ask_id, str(why)))
+                self._tell(PipeFailure(ask_id, str(why)))
 
         self._acts.submit(run)
 
@@ -111,7 +117,7 @@ class HubSource:
         self._previews[ask_id] = preview
         while len(self._previews) > PREVIEWS_MAX:
             self._previews.popitem(last=False)
-        self._tell(Shown(ask_id, preview))
+        self._tell(PipePreviewReply(ask_id, preview))
 
     def _order(self, ask_id: str, reason: str) -> None:
         preview = self._previews.pop(ask_id, None)
@@ -122,14 +128,14 @@ class HubSource:
         ordered_ = self._client.order(preview.id, reason)
         if ordered_.plan is not None:
             raise CommandError("it waits for a second person, who approves it on the Tasks page")
-        self._tell(Ordered(ask_id, ordered_.items))
+        self._tell(PipeOrderReply(ask_id, ordered_.items))
         self._follow(ask_id, [command.id for command in ordered_.items])
 
     def _follow(self, ask_id: str, ids: list[str]) -> None:
         deadline = time.monotonic() + FOLLOW_FOR_S
         while ids and time.monotonic() < deadline and not self._over.is_set():
             for command in [self._client.command(each) for each in ids]:
-                self._tell(Told(ask_id, command))
+                self._tell(PipeCommandUpdate(ask_id, command))
                 if command.state in FINAL:
                     ids.remove(command.id)
             self._over.wait(FOLLOW_EVERY_S)

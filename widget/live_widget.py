@@ -9,22 +9,29 @@ import anywidget
 import traitlets
 
 from gpudeck.actions import TaskAction
-from gpudeck.notebook_pipe import FromAgent, Ordered, Seen, Shown, Sorry, Told
+from gpudeck.notebook_pipe import (
+    FromAgent,
+    PipeCommandUpdate,
+    PipeFailure,
+    PipeOrderReply,
+    PipePreviewReply,
+    PipeSnapshot,
+)
 
-from .agent_source import Source, source_of
+from .agent_source import AgentSource, source_of
 from .bundle import module, style
 from .hub import client_of
 from .hub_source import hub_source
-from .machine_view import Item, Past, picture
+from .machine_view import Item, RecentGpuHistory, picture
 from .simulate import options_of
-from .static_output import Still
+from .static_output import StaticOutput
 from .static_table import still_of
 
 ACTIONS = ("pause", "resume", "end")
 ASK_MAX, REASON_MAX = 64, 1_024
 
 
-class Acts(Protocol):
+class ActionChannel(Protocol):
     """Where what the browser asks for goes. Never waits: the answer comes to the widget."""
 
     def look(self, ask_id: str, action: TaskAction, task_id: str) -> None: ...
@@ -39,11 +46,11 @@ class Watch(anywidget.AnyWidget):
     picture = traitlets.Dict().tag(sync=True)
     cells = traitlets.Bytes(b"").tag(sync=True)  # of a fleet: two metrics of each Gpu
 
-    def __init__(self, acts: Acts, leave: Callable[[], None]) -> None:
+    def __init__(self, acts: ActionChannel, leave: Callable[[], None]) -> None:
         super().__init__()
         self._acts = acts
         self._leave = leave
-        self._still = Still(lambda: still_of(self.picture))
+        self._still = StaticOutput(lambda: still_of(self.picture))
         self.on_msg(self._asked)
         if hasattr(self.comm, "_reply_subshell_for"):
             # ipykernel 7.4 sends what a browser says to where the kernel spoke last, which is the
@@ -100,14 +107,14 @@ def _told(message: FromAgent) -> Item | None:
     from msgspec import to_builtins
 
     match message:
-        case Shown():
+        case PipePreviewReply():
             return {"kind": "shown", "ask": message.ask_id, "preview": to_builtins(message.preview)}
-        case Ordered():
+        case PipeOrderReply():
             return {"kind": "ordered", "ask": message.ask_id,
                     "commands": to_builtins(message.commands)}
-        case Told():
+        case PipeCommandUpdate():
             return {"kind": "told", "ask": message.ask_id, "command": to_builtins(message.command)}
-        case Sorry():
+        case PipeFailure():
             return {"kind": "sorry", "ask": message.ask_id, "sentence": message.sentence}
         case _:
             return None
@@ -118,11 +125,11 @@ def watch_here(simulate: str | None) -> Watch:
     return _shown_by(source)
 
 
-def _shown_by(source: Source) -> Watch:
-    past, kernel_pid = Past(), os.getpid()
+def _shown_by(source: AgentSource) -> Watch:
+    past, kernel_pid = RecentGpuHistory(), os.getpid()
 
     def hear(message: FromAgent) -> None:
-        if isinstance(message, Seen):
+        if isinstance(message, PipeSnapshot):
             past.see(message)
             made.show(picture(message, source.tasks, past, kernel_pid))
         else:

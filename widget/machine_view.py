@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpudeck.notebook_pipe import Seen
+from gpudeck.notebook_pipe import PipeSnapshot
 
 Item = dict[str, Any]
 
@@ -15,13 +15,13 @@ NOBODY = "not by a task that is seen"
 
 
 @dataclass(slots=True)
-class Past:
+class RecentGpuHistory:
     """The last minute of each Gpu, a point per second."""
 
     by_gpu: dict[str, deque[tuple[float, float | None, float | None]]] = field(
         default_factory=dict)
 
-    def see(self, seen: Seen) -> None:
+    def see(self, seen: PipeSnapshot) -> None:
         for gpu in seen.gpus:
             track = self.by_gpu.setdefault(gpu["uuid"], deque(maxlen=2 * PAST_S))
             track.append((seen.at, _share(gpu["values"].get("util_pct"), 100.0),
@@ -40,7 +40,8 @@ class Past:
         return util, memory
 
 
-def picture(seen: Seen, tasks: Sequence[Item] | None, past: Past, kernel_pid: int) -> Item:
+def picture(seen: PipeSnapshot, tasks: Sequence[Item] | None, past: RecentGpuHistory,
+            kernel_pid: int) -> Item:
     tasks = tasks or ()
     return {
         "kind": "here", "at": seen.at, "host": seen.host, "reader": seen.reader,
@@ -57,7 +58,8 @@ def places_of(gpus: Sequence[Item]) -> dict[str, str]:
     return {gpu["uuid"]: str(gpu.get("place", gpu["index"])) for gpu in gpus}
 
 
-def _gpu(gpu: Item, tasks: Sequence[Item], past: Past, now: float, kernel_pid: int) -> Item:
+def _gpu(gpu: Item, tasks: Sequence[Item], past: RecentGpuHistory, now: float,
+         kernel_pid: int) -> Item:
     values = gpu["values"]
     util, memory = past.lines(gpu["uuid"], now)
     return {

@@ -6,7 +6,7 @@ from .agent_source import source_of
 from .measurement import Measure
 
 
-class CellFailed(Exception):
+class CellFailedError(Exception):
     """The cell's own error is shown already; this one keeps the next cells from running."""
 
     def _render_traceback_(self) -> list[str]:
@@ -36,6 +36,6 @@ def _gpu_of(shell: Any) -> Any:
 
         display(measured)
         if not done.success:
-            raise CellFailed
+            raise CellFailedError
 
     return gpu

@@ -6,10 +6,10 @@ import time
 from types import TracebackType
 from typing import Any, Self
 
-from gpudeck.notebook_pipe import FromAgent, Marked, Seen
+from gpudeck.notebook_pipe import FromAgent, PipeMarkReply, PipeSnapshot
 
-from .agent_source import Source, source_of
-from .cost import Cost, Item, Point, beside, costs, points_of, points_of_mark, rows
+from .agent_source import AgentSource, source_of
+from .cost import Cost, GpuSample, Item, beside, costs, points_of, points_of_mark, rows
 from .cost_words import table, words
 
 FIRST_WITHIN_S = 20.0  # the agent starts, and a driver without persistence mode takes its time
@@ -21,13 +21,13 @@ class Measure:
     """Numbers are there when its block has ended: `cost`, `frame`, `plot()`. It may stand within
     another, and what is raised inside goes on its way."""
 
-    def __init__(self, source: Source | None = None) -> None:
+    def __init__(self, source: AgentSource | None = None) -> None:
         self._source = source
         self._pid = os.getpid()
-        self._points: list[Point] = []
+        self._points: list[GpuSample] = []
         self._others: set[tuple[str, str]] = set()
         self._gpus: dict[str, Item] = {}
-        self._begin = self._end = Marked(0, 0.0, is_answered=False)
+        self._begin = self._end = PipeMarkReply(0, 0.0, is_answered=False)
         self.cost: Cost | None = None
 
     def __enter__(self) -> Self:
@@ -85,12 +85,12 @@ class Measure:
         if self.cost is None:
             raise RuntimeError("the block has not ended yet; ask after it")
 
-    def _first(self, source: Source) -> None:
+    def _first(self, source: AgentSource) -> None:
         """Waits until the agent has seen the Gpus, or said that there are none."""
         came = threading.Event()
 
         def hear(message: FromAgent) -> None:
-            if isinstance(message, Seen) and message.reader != "starting":
+            if isinstance(message, PipeSnapshot) and message.reader != "starting":
                 came.set()
 
         source.listen(hear)
@@ -101,7 +101,7 @@ class Measure:
             self._gpus = {gpu["uuid"]: gpu for gpu in source.seen.gpus}
 
     def _hear(self, message: FromAgent) -> None:
-        if not isinstance(message, Seen):
+        if not isinstance(message, PipeSnapshot):
             return
         self._points += points_of(message, self._pid)
         self._others.update(beside(message, self._pid))
@@ -111,12 +111,12 @@ class Measure:
         assert self._source is not None
         self._source.mark(self._take)
 
-    def _take(self, mark: Marked | None) -> None:
+    def _take(self, mark: PipeMarkReply | None) -> None:
         """Between two process lists: memory comes and goes within a second."""
         if mark is not None:
             self._points += points_of_mark(mark, self._pid)
 
-    def _note(self, source: Source, found: tuple[Any, ...]) -> str:
+    def _note(self, source: AgentSource, found: tuple[Any, ...]) -> str:
         seen = source.seen
         if seen is None or not (self._gpus or seen.gpus):
             why = "" if seen is None else seen.detail
@@ -131,18 +131,18 @@ def measure() -> Measure:
     return Measure()
 
 
-def _marked(source: Source) -> Marked:
+def _marked(source: AgentSource) -> PipeMarkReply:
     came, found = threading.Event(), []
 
-    def take(mark: Marked | None) -> None:
+    def take(mark: PipeMarkReply | None) -> None:
         found.append(mark)
         came.set()
 
     source.mark(take)
     came.wait(MARK_WITHIN_S)
-    return (found[0] if found else None) or Marked(0, time.time(), is_answered=False)
+    return (found[0] if found else None) or PipeMarkReply(0, time.time(), is_answered=False)
 
 
-def _others_now(source: Source, pid: int) -> set[tuple[str, str]]:
+def _others_now(source: AgentSource, pid: int) -> set[tuple[str, str]]:
     return {(use["uuid"], task["user"] or "unknown user") for task in source.tasks or ()
             if task["pid"] != pid for use in task["gpus"]}

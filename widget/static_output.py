@@ -5,13 +5,13 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from .static_table import Words
+from .static_table import StaticContent
 
 AFTER_PICTURES = 3  # by then there is something to see
 
 
-class Still:
-    def __init__(self, make: Callable[[], Words]) -> None:
+class StaticOutput:
+    def __init__(self, make: Callable[[], StaticContent]) -> None:
         self._make = make
         self._handle: Any = None
         self._shell: Any = None

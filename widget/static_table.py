@@ -22,19 +22,20 @@ _STYLE = """<style>
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class StaticContent:
     text: str
     html: str
 
 
-def still_of(shown: Item) -> Words:
+def still_of(shown: Item) -> StaticContent:
     title, *tables = _parts(shown)
     lines, marks = [title], [f"<p>{escape(title)}</p>"]
     for head, rows in tables:
         if rows:
             lines += ["", _text_table([head, *rows])]
             marks.append(_html_table(head, rows))
-    return Words("\n".join(lines), f'<div class="gpudeck-still">{_STYLE}{"".join(marks)}</div>')
+    return StaticContent("\n".join(lines),
+                         f'<div class="gpudeck-still">{_STYLE}{"".join(marks)}</div>')
 
 
 def _parts(shown: Item) -> list[Any]:

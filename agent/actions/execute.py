@@ -15,24 +15,24 @@ import msgspec
 from gpudeck.actions import (
     MEMORY_BACK_WITHIN_S,
     UNKILLABLE_AFTER_S,
+    ActionVerification,
     Command,
     CommandState,
-    Condition,
     Preview,
     Refusal,
     Reply,
-    Verified,
+    RuleCondition,
 )
 
-from ..backends import Fresh
-from ..journal.store import ActsJournal, JournalRefuses, about
+from ..backends import OnDemandReading
+from ..journal.store import ActionJournal, JournalError, about
 from ..tasks.terminals import name_of, tell
-from ..telemetry.recent_tasks import Sighting
+from ..telemetry.recent_tasks import TaskObservation
 from . import guard, rule_condition, verify
-from .execute_setting import Refused, SettingDeed
-from .preview import FRESH_WITHIN_S, Place, catches
+from .execute_setting import ActionRefusedError, SettingExecution
+from .preview import FRESH_WITHIN_S, NodeContext, catches
 from .signals import wait_for_end
-from .targets import Targets, take
+from .targets import TargetProcessSet, take
 
 log = logging.getLogger("gpudeck.agent.hand")
 
@@ -43,21 +43,21 @@ STOPPED_WITHIN_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class ActionTimeouts:
     unkillable_after_s: float = UNKILLABLE_AFTER_S
     memory_within_s: float = MEMORY_BACK_WITHIN_S
 
 
-class Hand:
+class ActionExecutor:
     def __init__(
-        self, place: Place, journal: ActsJournal, tell_hub: Callable[[Reply], None],
-        patience: Patience | None = None,
+        self, place: NodeContext, journal: ActionJournal, tell_hub: Callable[[Reply], None],
+        patience: ActionTimeouts | None = None,
         recalled: Callable[[str], str | None] = lambda command_id: None,
     ) -> None:
         self._place = place
         self._journal = journal
         self._tell_hub = tell_hub
-        self._patience = patience or Patience()
+        self._patience = patience or ActionTimeouts()
         self._recalled = recalled
 
     def act(self, command: Command, accepted: Reply) -> Reply:
@@ -65,25 +65,25 @@ class Hand:
         try:
             reply = self._journal.intend(command, self._next(
                 accepted, "acting", "comparing each process with the one that was shown"))
-        except JournalRefuses as why:
+        except JournalError as why:
             return self._end(command, accepted, "refused", Refusal("journal", str(why)))
         self._tell_hub(reply)
         place = self._place_of(command.command_id)
-        deed = (_Deed(place, command, reply, self._say, self._patience)
+        deed = (_TaskExecution(place, command, reply, self._say, self._patience)
                 if command.preview is None or command.preview.params.setting is None
-                else SettingDeed(place, command, reply, self._say))
+                else SettingExecution(place, command, reply, self._say))
         try:
             state, refusal, verified, step = deed.do()
-        except Refused as why:
+        except ActionRefusedError as why:
             return self._end(command, deed.reply, "refused", why.refusal)
         except Exception:
             log.exception("act_failed command=%s", command.command_id)
-            return self._end(command, deed.reply, "unknown", None, Verified(),
+            return self._end(command, deed.reply, "unknown", None, ActionVerification(),
                              "the agent failed in the middle of it; its log says why. Look "
                              "whether the task is still there.")
         return self._end(command, deed.reply, state, refusal, verified, step)
 
-    def _place_of(self, command_id: str) -> Place:
+    def _place_of(self, command_id: str) -> NodeContext:
         """Whoever calls one command back puts a hold on that one alone."""
         holds = self._place.holds
 
@@ -98,21 +98,21 @@ class Hand:
         reply = self._next(reply, "acting", step)
         try:
             self._journal.says(reply)
-        except JournalRefuses as why:  # the INTENT is on disk; what is begun is brought to its end
+        except JournalError as why:  # the INTENT is on disk; what is begun is brought to its end
             log.warning("journal_refuses command=%s why=%r", reply.command_id, str(why))
         self._tell_hub(reply)
         return reply
 
     def _end(
         self, command: Command, last: Reply, state: CommandState, refusal: Refusal | None = None,
-        verified: Verified | None = None, step: str = "",
+        verified: ActionVerification | None = None, step: str = "",
     ) -> Reply:
         reply = msgspec.structs.replace(
             self._next(last, state, step or (refusal.sentence if refusal else "")),
             refusal=refusal, verified=verified)
         try:
             reply = self._journal.result(reply, about(command))
-        except JournalRefuses as why:
+        except JournalError as why:
             log.error("result_not_recorded command=%s why=%r", reply.command_id, str(why))
         self._tell_hub(reply)
         return reply
@@ -122,15 +122,15 @@ class Hand:
                                        at=self._place.wall(), step=step[:1_024])
 
 
-Outcome = tuple[CommandState, Refusal | None, Verified, str]
+Outcome = tuple[CommandState, Refusal | None, ActionVerification, str]
 
 
-class _Deed:
+class _TaskExecution:
     """One command from the first comparison to what was observed afterwards."""
 
     def __init__(
-        self, place: Place, command: Command, reply: Reply,
-        say: Callable[[Reply, str], Reply], patience: Patience,
+        self, place: NodeContext, command: Command, reply: Reply,
+        say: Callable[[Reply, str], Reply], patience: ActionTimeouts,
     ) -> None:
         assert command.preview is not None
         self.reply = reply
@@ -145,11 +145,11 @@ class _Deed:
         if self._command.asker.kind == "rule" and self._shown.action in guard.SIGNALS:
             with self._take() as targets:  # what is refused anyway is not waited for
                 if targets.refusal is not None:
-                    raise Refused(targets.refusal)
+                    raise ActionRefusedError(targets.refusal)
             self._look_twice()
         with self._take() as targets:
             if targets.refusal is not None:
-                raise Refused(targets.refusal)
+                raise ActionRefusedError(targets.refusal)
             match self._shown.action:
                 case "notify":
                     return self._notify(targets)
@@ -161,7 +161,7 @@ class _Deed:
                     return self._end(targets)
                 case "terminate_client":
                     return self._terminate_client(targets)
-        raise Refused(Refusal("schema", f"{self._shown.action} is no act on a task"))
+        raise ActionRefusedError(Refusal("schema", f"{self._shown.action} is no act on a task"))
 
     def _look_twice(self) -> None:
         """What a Rule has seen from afar, this node must see for itself, and after it was asked:
@@ -170,15 +170,17 @@ class _Deed:
         self._say("waiting for two samples, to see whether it is still so")
         found = self._place.sightings.wait(*began, SAMPLES, SAMPLES_WITHIN_S)
         if len(found) < SAMPLES:
-            raise Refused(Refusal("unreadable", f"no {SAMPLES} samples came within "
-                                  f"{SAMPLES_WITHIN_S:.0f} s of the command; nothing was touched"))
+            raise ActionRefusedError(Refusal("unreadable", f"no {SAMPLES} samples came within "
+                                             f"{SAMPLES_WITHIN_S:.0f} s of the command; nothing "
+                                             "was touched"))
         for each in found[-SAMPLES:]:
             if (why := self._not_so(each)) is not None:
-                raise Refused(Refusal("condition", f"it is not so any more: {why}; nothing was "
-                                                   "touched"))
+                raise ActionRefusedError(Refusal("condition",
+                                                 f"it is not so any more: {why}; nothing was "
+                                                              "touched"))
 
-    def _not_so(self, sighting: Sighting) -> str | None:
-        return rule_condition.flaw(self._command.condition or Condition(), self._shown.task_id,
+    def _not_so(self, sighting: TaskObservation) -> str | None:
+        return rule_condition.flaw(self._command.condition or RuleCondition(), self._shown.task_id,
                               sighting.seen, sighting.util_pct, sighting.taken_at)
 
     def _cleared(self, since: tuple[float, float]) -> Refusal | None:
@@ -191,26 +193,30 @@ class _Deed:
                 return Refusal("condition", f"it was not so any more during the grace: {why}")
         return None
 
-    def _take(self) -> Targets:
+    def _take(self) -> TargetProcessSet:
         try:
             return take(self._place, self._shown, self._command.asker.kind)
         except OSError as error:
-            raise Refused(Refusal("unreadable", "the agent could not take hold of each process "
-                                                f"({error.strerror}); nothing was touched. Look "
-                                                "at its limits (LimitNOFILE) and rights.")
-                          ) from error
+            raise ActionRefusedError(Refusal("unreadable",
+                                             "the agent could not take hold of each process "
+                                                           f"({error.strerror}); nothing was "
+                                                           "touched. Look "
+                                                           "at its limits (LimitNOFILE) and "
+                                                           "rights.")
+                                     ) from error
 
     # notify
 
-    def _notify(self, targets: Targets) -> Outcome:
+    def _notify(self, targets: TargetProcessSet) -> Outcome:
         told = self._tell_owner(targets, self._params.text)
         who = targets.account
         if told == 0:
-            return ("not_effective", None, Verified(),
+            return ("not_effective", None, ActionVerification(),
                     f"{who} has no terminal open on this node; nobody was told here")
-        return "done", None, Verified(), f"told {who} at {told} terminal{'s' * (told != 1)}"
+        return ("done", None, ActionVerification(),
+                f"told {who} at {told} terminal{'s' * (told != 1)}")
 
-    def _tell_owner(self, targets: Targets, text: str) -> int:
+    def _tell_owner(self, targets: TargetProcessSet, text: str) -> int:
         by, shown = self._command.asker, self._shown
         approved = f", approved by {by.approved_by}" if by.approved_by else ""
         what = {"notify": "about", "pause": "pauses", "resume": "lets go on", "end": "ends",
@@ -225,7 +231,7 @@ class _Deed:
 
     # pause and resume
 
-    def _pause(self, targets: Targets) -> Outcome:
+    def _pause(self, targets: TargetProcessSet) -> Outcome:
         sent = targets.send(signal.SIGSTOP)
         self._tell_owner(targets, "Its memory stays; `gpudeck resume` lets it go on.")
         targets.adopt()
@@ -234,13 +240,13 @@ class _Deed:
         return self._settled(targets, moving, f"paused: {sent} processes stand still",
                              "did not stand still")
 
-    def _resume(self, targets: Targets) -> Outcome:
+    def _resume(self, targets: TargetProcessSet) -> Outcome:
         sent = targets.send(signal.SIGCONT)
         still = self._wait_for_state(targets, "T", False)
         return self._settled(targets, still, f"resumed: {sent} processes go on",
                              "still stand still")
 
-    def _wait_for_state(self, targets: Targets, letter: str, wanted: bool) -> list[int]:
+    def _wait_for_state(self, targets: TargetProcessSet, letter: str, wanted: bool) -> list[int]:
         """Who is not so after a while. A debugger's stop (`t`) is not ours."""
         deadline = time.monotonic() + STOPPED_WITHIN_S
         while True:
@@ -251,10 +257,11 @@ class _Deed:
                 return wrong
             time.sleep(0.01)
 
-    def _settled(self, targets: Targets, wrong: list[int], done: str, failed: str) -> Outcome:
+    def _settled(self, targets: TargetProcessSet, wrong: list[int], done: str,
+                 failed: str) -> Outcome:
         vanished = targets.vanished()
-        verified = Verified(bystanders_alive=_alive(targets, vanished), vanished=vanished,
-                            survivors=tuple(wrong))
+        verified = ActionVerification(bystanders_alive=_alive(targets, vanished), vanished=vanished,
+                                      survivors=tuple(wrong))
         if not targets.living():
             return "not_effective", None, verified, "it ended by itself meanwhile"
         if wrong:
@@ -264,7 +271,7 @@ class _Deed:
 
     # end
 
-    def _end(self, targets: Targets) -> Outcome:
+    def _end(self, targets: TargetProcessSet) -> Outcome:
         if (trouble := self._leave_mps(targets)) is not None:
             return self._finish(targets, trouble.sentence, trouble)
         if self._checkpoint(targets) and (refusal := targets.recheck()) is not None:
@@ -273,8 +280,9 @@ class _Deed:
             return self._finish(targets, "ended before SIGTERM")
         sent = targets.send(signal.SIGTERM)
         if not sent and targets.living():
-            raise Refused(Refusal("identity", "the process became another program just now; no "
-                                              "SIGTERM was sent. Look again."))
+            raise ActionRefusedError(Refusal("identity",
+                                             "the process became another program just now; no "
+                                                         "SIGTERM was sent. Look again."))
         # A process that stands still acts on SIGTERM only when it goes on (nvml-mps.md E).
         targets.send(signal.SIGCONT, only_stopped=True)
         since = self._place.wall(), time.monotonic()
@@ -289,7 +297,7 @@ class _Deed:
             return self._finish(targets, "ended on SIGTERM")
         return self._kill(targets, since)
 
-    def _kill(self, targets: Targets, since: tuple[float, float]) -> Outcome:
+    def _kill(self, targets: TargetProcessSet, since: tuple[float, float]) -> Outcome:
         """Only after everything was looked at again; and what was born meanwhile goes with it."""
         refusal = targets.recheck() or self._cleared(since)
         if refusal is not None:
@@ -306,7 +314,7 @@ class _Deed:
             return self._unkillable(targets)
         return self._finish(targets, "ended by SIGKILL")
 
-    def _unkillable(self, targets: Targets) -> Outcome:
+    def _unkillable(self, targets: TargetProcessSet) -> Outcome:
         verified = self._finish(targets, "")[2]
         return "unkillable", None, verified, (
             f"{len(verified.survivors)} processes are still there "
@@ -314,34 +322,35 @@ class _Deed:
             "kernel, often in the driver. No further signal is sent; see `dmesg`, and plan a "
             "reboot if they stay.")
 
-    def _terminate_client(self, targets: Targets) -> Outcome:
+    def _terminate_client(self, targets: TargetProcessSet) -> Outcome:
         """The process goes on; that MPS has let go of it is read back."""
         if not targets.clients():
-            raise Refused(Refusal("mps", "it is no client of MPS any more; nothing was touched"))
+            raise ActionRefusedError(Refusal("mps", "it is no client of MPS any more; nothing was "
+                                                    "touched"))
         self._leave_mps(targets)
         self._tell_owner(targets, "CUDA will give it errors from now on.")
         pids = {grip.pid for grip in targets.living()}
         listed = {pid for clients in self._place.mps.clients().values() for pid in clients}
         vanished = targets.vanished()
-        verified = Verified(applied=True, in_force=not pids & listed, vanished=vanished,
-                            bystanders_alive=_alive(targets, vanished))
+        verified = ActionVerification(applied=True, in_force=not pids & listed, vanished=vanished,
+                                      bystanders_alive=_alive(targets, vanished))
         if pids & listed:
             return ("not_effective", None, verified,
                     "applied, not in force: MPS still lists it as its client")
         return ("not_effective" if vanished else "done"), None, verified, (
             "MPS has let go of it; the process itself goes on")
 
-    def _leave_mps(self, targets: Targets) -> Refusal | None:
+    def _leave_mps(self, targets: TargetProcessSet) -> Refusal | None:
         """Refused if the first is not let go: then nothing was touched."""
         for number, grip in enumerate(targets.clients()):
             if trouble := self._place.mps.terminate(grip.pid):
                 refusal = Refusal("mps", f"{trouble}; no signal was sent")
                 if number == 0:
-                    raise Refused(refusal)
+                    raise ActionRefusedError(refusal)
                 return refusal
         return None
 
-    def _checkpoint(self, targets: Targets) -> bool:
+    def _checkpoint(self, targets: TargetProcessSet) -> bool:
         """To those on a Gpu that handle it (or else the root): whoever does not would die of it."""
         if self._params.checkpoint_signal is None:
             return False
@@ -359,21 +368,22 @@ class _Deed:
         return True
 
     def _finish(
-        self, targets: Targets, step: str, refusal: Refusal | None = None
+        self, targets: TargetProcessSet, step: str, refusal: Refusal | None = None
     ) -> Outcome:
         survivors = tuple(grip.pid for grip in targets.living())
-        memory = verify.Memory(None, None, None)
+        memory = verify.MemoryVerification(None, None, None)
         if targets.before is not None:
             memory = self._memory(targets, targets.before, not survivors)
         vanished = targets.vanished()
-        verified = Verified(
+        verified = ActionVerification(
             exited=not survivors, memory_returned=memory.returned,
             bystanders_alive=_alive(targets, vanished), mem_before_bytes=memory.before_bytes,
             mem_after_bytes=memory.after_bytes, vanished=vanished, survivors=survivors,
         )
         return verify.outcome(verified), refusal, verified, step
 
-    def _memory(self, targets: Targets, before: Fresh, wait: bool) -> verify.Memory:
+    def _memory(self, targets: TargetProcessSet, before: OnDemandReading,
+                wait: bool) -> verify.MemoryVerification:
         """Asked again and again until it is back; a driver takes its time."""
         deadline = time.monotonic() + (self._patience.memory_within_s if wait else 0.0)
         pause_s, told = 0.05, False
@@ -394,6 +404,6 @@ class _Deed:
         self.reply = self._say_it(self.reply, step)
 
 
-def _alive(targets: Targets, vanished: tuple[str, ...]) -> bool | None:
+def _alive(targets: TargetProcessSet, vanished: tuple[str, ...]) -> bool | None:
     return None if not targets.watched else not vanished
 

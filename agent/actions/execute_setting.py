@@ -6,15 +6,14 @@ from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
-from gpudeck.actions import Command, CommandState, Preview, Refusal, Reply, Verified
+from gpudeck.actions import ActionVerification, Command, CommandState, Preview, Refusal, Reply
 from gpudeck.limits import (
     PRESETS,
     ClockLock,
     ComputeMode,
     GpuSetting,
-    KeptMode,
-    Lease,
-    LimitOff,
+    LimitRelease,
+    ManagedComputeMode,
     MpsMemory,
     MpsPercent,
     MpsPreset,
@@ -24,28 +23,29 @@ from gpudeck.limits import (
     MpsStart,
     MpsStop,
     PowerCap,
+    TimedLimit,
 )
 
-from ..journal.store import JournalRefuses
+from ..journal.store import JournalError
 from ..limits.apply import MODES, UNSURE
 from ..limits.compute_modes import words_of
-from ..limits.mps import Daemon, MpsSays, shown_limit
+from ..limits.mps import MpsControlError, MpsDaemonHandle, shown_limit
 from ..limits.mps_store import Default, as_it_is
-from ..limits.timed_limit_store import LeaseBook, clock_now
+from ..limits.timed_limit_store import TimedLimitStore, clock_now
 from ..limits.timed_limits import GpuLimits, judged, same_limit
 from ..tasks.terminals import tell
 from . import preview_setting
-from .preview import Ask, Place
-from .signals import Grips, is_same, living
+from .preview import NodeContext, PreviewRequest
+from .signals import ProcessHandles, is_same, living
 
 READ_BACK_WITHIN_S = 2.0
 MPS_WITHIN_S = 0.5  # it answers from its own memory
 READ_EVERY_S = 0.1
 
-Outcome = tuple[CommandState, Refusal | None, Verified, str]
+Outcome = tuple[CommandState, Refusal | None, ActionVerification, str]
 
 
-class Refused(Exception):
+class ActionRefusedError(Exception):
     """Before anything was touched."""
 
     def __init__(self, refusal: Refusal) -> None:
@@ -53,9 +53,10 @@ class Refused(Exception):
         self.refusal = refusal
 
 
-class SettingDeed:
+class SettingExecution:
     def __init__(
-        self, place: Place, command: Command, reply: Reply, say: Callable[[Reply, str], Reply],
+        self, place: NodeContext, command: Command, reply: Reply,
+        say: Callable[[Reply, str], Reply],
     ) -> None:
         assert command.preview is not None
         self.reply = reply
@@ -67,7 +68,7 @@ class SettingDeed:
     def do(self) -> Outcome:
         self._look_again()
         setting = self._shown.params.setting
-        with Grips() as grips:
+        with ProcessHandles() as grips:
             watched = [(each, grips.take(each.process.pid)) for each in self._shown.bystanders]
             known = [(each, grip) for each, grip in watched if grip is not None
                      and (facts := grip.facts()) is not None
@@ -79,24 +80,26 @@ class SettingDeed:
                 applied, in_force, step = self._set_mps(setting)
             alive = set(living([grip for _, grip in known]))
             vanished = tuple(each.task_id for each, grip in known if grip not in alive)
-        verified = Verified(applied=applied, in_force=in_force, vanished=vanished,
-                            bystanders_alive=not vanished if known else None)
+        verified = ActionVerification(applied=applied, in_force=in_force, vanished=vanished,
+                                      bystanders_alive=not vanished if known else None)
         is_done = applied and in_force is not False and not vanished
         return ("done" if is_done else "not_effective"), None, verified, step
 
     def _look_again(self) -> None:
         shown = self._shown
-        ask = Ask(shown.ask_id, shown.nonce, shown.action, shown.params, shown.task_id)
+        ask = PreviewRequest(shown.ask_id, shown.nonce, shown.action, shown.params, shown.task_id)
         now = preview_setting.preview(self._place, ask, self._command.asker.kind)
         if now.refusals:
-            raise Refused(now.refusals[0])
+            raise ActionRefusedError(now.refusals[0])
         if now.changes != shown.changes:
-            raise Refused(Refusal("changed", "what it is now is not what was shown; nothing was "
-                                             "touched. Look again."))
+            raise ActionRefusedError(Refusal("changed",
+                                             "what it is now is not what was shown; nothing was "
+                                                        "touched. Look again."))
         before = {victim.process for victim in shown.victims}
         if any(victim.process not in before for victim in now.victims):
-            raise Refused(Refusal("changed", "there are clients now that were not shown; nothing "
-                                             "was touched. Look again."))
+            raise ActionRefusedError(Refusal("changed",
+                                             "there are clients now that were not shown; nothing "
+                                                        "was touched. Look again."))
 
     # MPS
 
@@ -113,10 +116,10 @@ class SettingDeed:
                 return self._restart(daemon, setting)
         try:
             words = self._set_values(daemon, setting)
-        except MpsSays as why:
-            raise Refused(Refusal("setting", f"{why}; nothing was changed")) from why
-        except JournalRefuses as why:
-            raise Refused(Refusal("journal", str(why))) from why
+        except MpsControlError as why:
+            raise ActionRefusedError(Refusal("setting", f"{why}; nothing was changed")) from why
+        except JournalError as why:
+            raise ActionRefusedError(Refusal("journal", str(why))) from why
         if wrong := [each for each in words if each]:
             return True, False, "applied, not in force: " + "; ".join(wrong)
         return True, True, "read back as wanted; " + self._who_keeps() + self._keep(setting)
@@ -125,7 +128,7 @@ class SettingDeed:
         """So that it is known to be gone when the daemon is started anew."""
         try:
             self._place.now_wanted_of_mps(setting)
-        except JournalRefuses as why:
+        except JournalError as why:
             return f"; it could not be written down as what is wanted ({why})"
         return ""
 
@@ -135,7 +138,7 @@ class SettingDeed:
             return "no client runs that has another value"
         return f"{count} running client{'s' * (count != 1)} keep{'s' * (count == 1)} the old value"
 
-    def _set_values(self, daemon: Daemon, setting: MpsSetting) -> list[str]:
+    def _set_values(self, daemon: MpsDaemonHandle, setting: MpsSetting) -> list[str]:
         """What is not as wanted afterwards."""
         match setting:
             case MpsPercent():
@@ -150,15 +153,15 @@ class SettingDeed:
                 return self._preset(daemon, setting)
         return []
 
-    def _preset(self, daemon: Daemon, setting: MpsPreset) -> list[str]:
+    def _preset(self, daemon: MpsDaemonHandle, setting: MpsPreset) -> list[str]:
         pct, priority = PRESETS[setting.name]
         wrong = self._percent(daemon, pct, setting.server)
         try:
             return [wrong, _priority(daemon, priority)]
-        except MpsSays as why:  # the first of the two was taken
+        except MpsControlError as why:  # the first of the two was taken
             return [wrong, str(why)]
 
-    def _percent(self, daemon: Daemon, pct: int, server: int | None) -> str:
+    def _percent(self, daemon: MpsDaemonHandle, pct: int, server: int | None) -> str:
         """What those that run keep is written down first: it is true also if this is refused."""
         before = daemon.percent(server)
         if server is not None and before is not None:
@@ -166,14 +169,14 @@ class SettingDeed:
         daemon.set_percent(pct, server)
         return _same(lambda: daemon.percent(server), float(pct))
 
-    def _stop(self, daemon: Daemon) -> tuple[bool, bool, str]:
+    def _stop(self, daemon: MpsDaemonHandle) -> tuple[bool, bool, str]:
         grace_s = round(self._shown.params.grace_s)
         self._tell_victims(grace_s)
         self._say(f"the daemon was told to quit; clients have {grace_s} s to leave")
         try:
             trouble = daemon.quit(grace_s)
-        except MpsSays as why:
-            raise Refused(Refusal("setting", f"{why}; nothing was changed")) from why
+        except MpsControlError as why:
+            raise ActionRefusedError(Refusal("setting", f"{why}; nothing was changed")) from why
         return not trouble, not trouble, trouble or "no daemon answers there any more"
 
     def _tell_victims(self, grace_s: int) -> None:
@@ -189,10 +192,10 @@ class SettingDeed:
         """As gpudeck has set it: MPS itself shows whole GiB."""
         try:
             return tuple(each for each in self._place.wanted_mps() if each.pipes == pipes)
-        except JournalRefuses:
+        except JournalError:
             return ()
 
-    def _restart(self, daemon: Daemon, setting: MpsRestart) -> tuple[bool, bool, str]:
+    def _restart(self, daemon: MpsDaemonHandle, setting: MpsRestart) -> tuple[bool, bool, str]:
         before, left_out = as_it_is(daemon, setting.pipes, self._wanted(str(daemon.folder)))
         applied, is_gone, words = self._stop(daemon)
         if not is_gone:
@@ -204,13 +207,14 @@ class SettingDeed:
             return True, False, "started again; of its defaults not in force: " + "; ".join(wrong)
         return True, True, "started again, with the same defaults"
 
-    def _restored(self, daemon: Daemon, before: Iterable[Default]) -> list[str]:
+    def _restored(self, daemon: MpsDaemonHandle, before: Iterable[Default]) -> list[str]:
         """What is not: one that is refused keeps none of the others from being set."""
         wrong = []
         for each in before:
             try:
                 wrong += self._set_values(daemon, each)
-            except (MpsSays, ValueError) as why:  # what others have set may be out of our range
+            except (MpsControlError,
+                    ValueError) as why:  # what others have set may be out of our range
                 wrong.append(str(why))
         return [each for each in wrong if each]
 
@@ -222,13 +226,13 @@ class SettingDeed:
         try:
             if isinstance(setting, ComputeMode):
                 return self._mode(setting)
-            if isinstance(setting, LimitOff):
+            if isinstance(setting, LimitRelease):
                 return self._release(book, setting)
             return self._lease(book, setting)
-        except JournalRefuses as why:
-            raise Refused(Refusal("journal", str(why))) from why
+        except JournalError as why:
+            raise ActionRefusedError(Refusal("journal", str(why))) from why
 
-    def _lease(self, book: LeaseBook, setting: PowerCap | ClockLock
+    def _lease(self, book: TimedLimitStore, setting: PowerCap | ClockLock
                ) -> tuple[bool, bool | None, str]:
         """On disk before it is set, so that no limit is ever left without its end."""
         limiter, uuid = self._place.limiter, setting.gpu_uuid
@@ -239,7 +243,7 @@ class SettingDeed:
         trouble = apply(self._place, lease)
         if trouble and not trouble.startswith(UNSURE):
             book.put_back(lease, former)
-            raise Refused(_not_taken(trouble))
+            raise ActionRefusedError(_not_taken(trouble))
         now = judged_now(self._place, _as_wanted(lease))
         book.note(now)  # also where the driver fell silent: what may be set must have its end
         if trouble:
@@ -256,7 +260,7 @@ class SettingDeed:
         if trouble and not trouble.startswith(UNSURE):
             if book and former is not None:
                 book.keep(former)
-            raise Refused(_not_taken(trouble))
+            raise ActionRefusedError(_not_taken(trouble))
         found = limiter.read([uuid])[uuid]
         is_so = found.compute_mode == wanted
         words = found.trouble or words_of(found.compute_mode)
@@ -267,20 +271,21 @@ class SettingDeed:
 
     def _keep_mode(self, setting: ComputeMode) -> str:
         by, wanted = self._command, MODES[setting.mode]
-        mode = KeptMode(setting.gpu_uuid, setting.mode, by.asker.name, by.reason,
-                        self._place.wall(), "in_force", f"the driver says {words_of(wanted)}")
+        mode = ManagedComputeMode(setting.gpu_uuid, setting.mode, by.asker.name, by.reason,
+                                  self._place.wall(), "in_force",
+                                  f"the driver says {words_of(wanted)}")
         try:
             if self._place.modes is not None:
                 self._place.modes.keep(mode)
-        except JournalRefuses as why:
+        except JournalError as why:
             return f"; a driver that is loaded anew will forget it: it was not written down ({why})"
         return ""
 
-    def _new_lease(self, setting: PowerCap | ClockLock, found: GpuLimits) -> Lease:
+    def _new_lease(self, setting: PowerCap | ClockLock, found: GpuLimits) -> TimedLimit:
         clock = clock_now(self._place.boot_id)
         is_power = isinstance(setting, PowerCap)
         before = (found.power_w,) if is_power else found.locked_mhz
-        return Lease(
+        return TimedLimit(
             self._command.command_id, setting.gpu_uuid, "power" if is_power else "clocks",
             (float(setting.watts),) if isinstance(setting, PowerCap) else (
                 float(setting.min_mhz), float(setting.max_mhz)),
@@ -288,11 +293,12 @@ class SettingDeed:
             self._command.reason, clock.wall, clock.wall + setting.lease_s, clock.boot_id,
             clock.boottime_s + setting.lease_s, "beginning")
 
-    def _release(self, book: LeaseBook, setting: LimitOff) -> tuple[bool, bool, str]:
+    def _release(self, book: TimedLimitStore, setting: LimitRelease) -> tuple[bool, bool, str]:
         lease = next((each for each in book.all()
                       if same_limit(each, setting.gpu_uuid, setting.what)), None)
         if lease is None:
-            raise Refused(Refusal("setting", "gpudeck holds no such limit on this Gpu any more"))
+            raise ActionRefusedError(Refusal("setting",
+                                             "gpudeck holds no such limit on this Gpu any more"))
         trouble = undo(self._place, lease)
         if trouble:
             return False, False, trouble
@@ -311,14 +317,14 @@ def _not_taken(trouble: str) -> Refusal:
                    f"{trouble}; nothing was changed")
 
 
-def apply(place: Place, lease: Lease) -> str:
+def apply(place: NodeContext, lease: TimedLimit) -> str:
     """"": taken without a word, which proves nothing."""
     if lease.what == "power":
         return place.limiter.set_power(lease.gpu_uuid, lease.wanted[0])
     return place.limiter.lock_clocks(lease.gpu_uuid, *lease.wanted)
 
 
-def undo(place: Place, lease: Lease) -> str:
+def undo(place: NodeContext, lease: TimedLimit) -> str:
     """Back to what was before it, or else to the board's own."""
     if lease.what == "clocks":
         return (place.limiter.lock_clocks(lease.gpu_uuid, *lease.before) if lease.before
@@ -330,7 +336,7 @@ def undo(place: Place, lease: Lease) -> str:
     return place.limiter.set_power(lease.gpu_uuid, watts)
 
 
-def undone(place: Place, lease: Lease) -> str:
+def undone(place: NodeContext, lease: TimedLimit) -> str:
     """Why it is not; "": it is, or cannot be read."""
     found = place.limiter.read([lease.gpu_uuid])[lease.gpu_uuid]
     if found.trouble:
@@ -343,7 +349,7 @@ def undone(place: Place, lease: Lease) -> str:
     return ""
 
 
-def judged_now(place: Place, lease: Lease) -> Lease:
+def judged_now(place: NodeContext, lease: TimedLimit) -> TimedLimit:
     """A driver takes a moment to say what it was told."""
     until = time.monotonic() + READ_BACK_WITHIN_S
     while True:
@@ -354,12 +360,12 @@ def judged_now(place: Place, lease: Lease) -> Lease:
         time.sleep(READ_EVERY_S)
 
 
-def _as_wanted(lease: Lease) -> Lease:
+def _as_wanted(lease: TimedLimit) -> TimedLimit:
     """Whatever differs now was never in force; nobody has changed it since."""
     return replace(lease, state="not_in_force")
 
 
-def _priority(daemon: Daemon, priority: int) -> str:
+def _priority(daemon: MpsDaemonHandle, priority: int) -> str:
     daemon.set_priority(priority)
     return _same(daemon.priority, priority)
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from gpudeck.actions import YOUNGEST_S, Refusal, ShownAction
 from gpudeck.limits import ENDS_CLIENTS
 
-from ..tasks.jobs import Row
-from ..tasks.processes import Facts
+from ..tasks.jobs import ProcessTableRow
+from ..tasks.processes import ProcessFacts
 from .ceiling import Ceiling
 
 PID_MAX = 2**22  # PID_MAX_LIMIT of the kernel: no process has a higher number
@@ -48,7 +48,7 @@ ROOTS_NAMES = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Protected:
+class ProtectedExecutables:
     """device:inode of the executables above, as they are on this machine."""
 
     systems: frozenset[str] = frozenset()
@@ -56,10 +56,10 @@ class Protected:
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class GuardedProcess:
     """One process that would be hit."""
 
-    facts: Facts
+    facts: ProcessFacts
     user: str | None = None
     kind: str | None = None  # of its Task; None: it uses no Gpu
     may_signal: bool = True
@@ -68,13 +68,13 @@ class Subject:
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class GuardInput:
     action: ShownAction
     ceiling: Ceiling
-    subjects: tuple[Subject, ...]
+    subjects: tuple[GuardedProcess, ...]
     target_pid: int
     age_s: float | None
-    protected: Protected = Protected()
+    protected: ProtectedExecutables = ProtectedExecutables()
     protected_by_ceiling: frozenset[str] = frozenset()
     holds: tuple[str, ...] = ()
     asker: str | None = None  # kind; None while nobody has decided yet
@@ -84,7 +84,7 @@ class Case:
     mps: str = ""  # why MPS clients cannot be ended here; "": they can
 
 
-def refusals(case: Case) -> tuple[Refusal, ...]:
+def refusals(case: GuardInput) -> tuple[Refusal, ...]:
     """In the order in which they are asked; the first is the one that counts."""
     found = [*_by_ceiling(case)]
     if case.action in HITS:
@@ -122,7 +122,7 @@ def unreadable(why: str) -> Refusal:
                                  "`gpudeck status` shows how the reader is.")
 
 
-def _by_ceiling(case: Case) -> Iterator[Refusal]:
+def _by_ceiling(case: GuardInput) -> Iterator[Refusal]:
     ceiling = case.ceiling
     if ceiling.trouble:
         yield Refusal("type", ceiling.trouble[:1_024])
@@ -150,7 +150,7 @@ def _by_ceiling(case: Case) -> Iterator[Refusal]:
                                "namespace, set `own_pid_namespace = true` in ceiling.toml.")
 
 
-def _by_protection(case: Case) -> Iterator[Refusal]:
+def _by_protection(case: GuardInput) -> Iterator[Refusal]:
     """One per reason, not one per process: a job has hundreds."""
     said: set[str] = set()
     for subject in case.subjects:
@@ -161,7 +161,7 @@ def _by_protection(case: Case) -> Iterator[Refusal]:
             yield Refusal("protected", f"process {pid} is protected: {why}."[:1_024])
 
 
-def _protection(case: Case, subject: Subject) -> str:
+def _protection(case: GuardInput, subject: GuardedProcess) -> str:
     facts, identity = subject.facts, subject.facts.identity
     name = (facts.executable_path or "").removesuffix(" (deleted)").rpartition("/")[2]
     if identity.pid <= 2 or _is_kernel(facts.row):
@@ -192,7 +192,7 @@ def _protection(case: Case, subject: Subject) -> str:
     return ""
 
 
-def _is_kernel(row: Row) -> bool:
+def _is_kernel(row: ProcessTableRow) -> bool:
     return row.is_kernel or row.parent == 2
 
 
@@ -201,7 +201,7 @@ def _unit(cgroup: str, units: Iterable[str]) -> str:
     return next((unit for unit in units if unit in parts), "")
 
 
-def _by_kind(case: Case) -> Iterator[Refusal]:
+def _by_kind(case: GuardInput) -> Iterator[Refusal]:
     if case.manager is not None and case.ceiling.managed != "allow":
         yield Refusal("managed", f"it belongs to {case.manager}, which would start it again or "
                                  f"lose count of it; {_owners_verb(case.manager)}")
@@ -237,7 +237,7 @@ def _owners_verb(manager: str) -> str:
     return f"{verb}. The node's ceiling can set `managed = \"allow\"`."
 
 
-def _by_rights(case: Case) -> Iterator[Refusal]:
+def _by_rights(case: GuardInput) -> Iterator[Refusal]:
     denied = [subject for subject in case.subjects if not subject.may_signal]
     if denied:
         who = denied[0].user or f"uid {denied[0].facts.identity.uid}"
@@ -245,7 +245,7 @@ def _by_rights(case: Case) -> Iterator[Refusal]:
                                     "CAP_KILL (its systemd unit gives it), or as root.")
 
 
-def _by_age(case: Case) -> Iterator[Refusal]:
+def _by_age(case: GuardInput) -> Iterator[Refusal]:
     if case.age_s is not None and case.age_s < YOUNGEST_S:
         yield Refusal("young", f"the task is {case.age_s:.1f} s old; within the first "
                                f"{YOUNGEST_S:.0f} s a process is not told apart from its "

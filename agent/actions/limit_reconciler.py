@@ -13,19 +13,29 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from gpudeck.limits import KeptMode, Lease, LimitsNow, MpsDaemon, MpsFinding
+from gpudeck.limits import LimitsNow, ManagedComputeMode, MpsDaemon, MpsFinding, TimedLimit
 
-from ..journal.store import JournalRefuses
+from ..journal.store import JournalError
 from ..limits import compute_modes, mps_doctor, mps_view
 from ..limits.apply import MODES, UNSURE
 from ..limits.mps_store import devices
 from ..limits.timed_limit_store import clock_now
-from ..limits.timed_limits import Apply, Forget, GpuLimits, Keep, Step, Undo, is_read, left_s, steps
-from ..runtime.action_lock import ActLock
+from ..limits.timed_limits import (
+    ApplyLimit,
+    ForgetLimit,
+    GpuLimits,
+    KeepLimit,
+    Step,
+    UndoLimit,
+    is_read,
+    left_s,
+    steps,
+)
+from ..runtime.action_lock import ActionLock
 from ..runtime.worker import Worker
 from ..tasks.processes import row_of
 from .execute_setting import apply, judged_now, undo, undone
-from .preview import Place
+from .preview import NodeContext
 
 log = logging.getLogger("gpudeck.agent.limits")
 
@@ -37,7 +47,7 @@ OK = "ok"
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class DriverFacts:
     """As it was read last. `boards`: how many devices MPS may be asked about; `modes`: the compute
     mode of each."""
 
@@ -47,19 +57,19 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
-class _Mps:
+class _MpsSnapshot:
     """Whatever of the first three is another, all of it is looked at anew."""
 
     acts: int
-    machine: Machine
+    machine: DriverFacts
     clients: Mapping[int, tuple[int, ...]]
     at: float
     daemons: tuple[MpsDaemon, ...]
     findings: tuple[MpsFinding, ...]
 
 
-class LimitKeeper:
-    def __init__(self, place: Place, lock: ActLock, machine: Callable[[], Machine],
+class LimitReconciler:
+    def __init__(self, place: NodeContext, lock: ActionLock, machine: Callable[[], DriverFacts],
                  wake: Callable[[], None]) -> None:
         assert place.book is not None
         assert place.modes is not None
@@ -78,9 +88,9 @@ class LimitKeeper:
         self._was_ok = True
         self._next_at = 0.0
         self._ends_at: float | None = None
-        self._mps: _Mps | None = None
+        self._mps: _MpsSnapshot | None = None
         self._has_looked = not place.mps.program
-        self._held: tuple[tuple[Lease, ...], tuple[KeptMode, ...]] | None = None
+        self._held: tuple[tuple[TimedLimit, ...], tuple[ManagedComputeMode, ...]] | None = None
         self._acts = 0
         self._said: LimitsNow | None = None
         self._news: LimitsNow | None = None
@@ -139,15 +149,15 @@ class LimitKeeper:
             else:
                 self._is_fresh = False
                 self._anew.clear()
-        except JournalRefuses as why:
+        except JournalError as why:
             log.error("leases_not_read why=%r", str(why))
             return
         self._plan_end(held[0])
         self._held = held
         self._tell()
 
-    def _reconcile(self, held: tuple[tuple[Lease, ...], tuple[KeptMode, ...]]
-                   ) -> tuple[tuple[Lease, ...], tuple[KeptMode, ...]]:
+    def _reconcile(self, held: tuple[tuple[TimedLimit, ...], tuple[ManagedComputeMode, ...]]
+                   ) -> tuple[tuple[TimedLimit, ...], tuple[ManagedComputeMode, ...]]:
         if not self._lock.take(0.0):  # an act is in flight: it may be on one of these
             return held
         try:
@@ -173,23 +183,23 @@ class LimitKeeper:
         """Whether nothing is left to be set again."""
         lease = step.lease
         match step:
-            case Keep():
+            case KeepLimit():
                 self._book.note(lease)
                 return is_read(found.get(lease.gpu_uuid))
             case _ if is_held:
                 self._book.note(msgspec.structs.replace(
                     lease, words=f"{lease.words}; acts are on hold here"[:1_024]))
                 return False
-            case Forget(_, why):
+            case ForgetLimit(_, why):
                 self._book.end(lease, why)
                 log.info("lease_over gpu=%s why=%r", lease.gpu_uuid, why)
-            case Apply():
+            case ApplyLimit():
                 return self._apply(lease)
-            case Undo(_, why):
+            case UndoLimit(_, why):
                 self._undo(lease, why)
         return True
 
-    def _apply(self, lease: Lease) -> bool:
+    def _apply(self, lease: TimedLimit) -> bool:
         """False: the driver did not answer, and is asked again."""
         trouble = apply(self._place, lease)
         again = msgspec.structs.replace(lease, state="not_in_force")
@@ -199,7 +209,7 @@ class LimitKeeper:
         log.info("lease_applied_again gpu=%s state=%s", lease.gpu_uuid, now.state)
         return not trouble.startswith(UNSURE)
 
-    def _undo(self, lease: Lease, why: str) -> None:
+    def _undo(self, lease: TimedLimit, why: str) -> None:
         """One that cannot be undone stays, and is tried again."""
         trouble = undo(self._place, lease) or undone(self._place, lease)
         if trouble:
@@ -210,7 +220,7 @@ class LimitKeeper:
         self._book.end(lease, why)
         log.info("lease_over gpu=%s why=%r", lease.gpu_uuid, why)
 
-    def _hold_mode(self, mode: KeptMode, found: GpuLimits | None, is_held: bool) -> bool:
+    def _hold_mode(self, mode: ManagedComputeMode, found: GpuLimits | None, is_held: bool) -> bool:
         """Whether nothing is left to be set again."""
         now = compute_modes.judged(mode, found)
         if now.state != "not_in_force":
@@ -233,7 +243,7 @@ class LimitKeeper:
         log.info("mode_applied_again gpu=%s state=%s", mode.gpu_uuid, now.state)
         return not trouble.startswith(UNSURE)
 
-    def _plan_end(self, leases: tuple[Lease, ...]) -> None:
+    def _plan_end(self, leases: tuple[TimedLimit, ...]) -> None:
         clock = clock_now(self._place.boot_id)
         left = [left for lease in leases if (left := left_s(lease, clock)) > 0]
         self._ends_at = time.monotonic() + min(left) if left else None
@@ -262,7 +272,7 @@ class LimitKeeper:
             self._said = self._news = news
         self._wake()
 
-    def _look_at_mps(self) -> _Mps:
+    def _look_at_mps(self) -> _MpsSnapshot:
         """All of it once in a while, and whenever who is there has changed."""
         place, machine, now, last = self._place, self._machine(), time.monotonic(), self._mps
         acts, clients = self._acts, place.mps.clients()
@@ -271,15 +281,15 @@ class LimitKeeper:
             return last
         try:
             wanted = place.wanted_mps()
-        except JournalRefuses:
+        except JournalError:
             wanted = ()  # the leases beside it tell of a journal that cannot be read
         daemons = mps_view.daemons(place.mps, devices(machine.boards, wanted), place.given,
                                    self._task_id, machine.driver)
         modes = machine.modes if last is None or acts == last.acts else self._modes(machine)
         found = mps_doctor.findings(place.mps, machine.driver, modes, wanted)
-        return _Mps(acts, machine, clients, now, daemons, found)
+        return _MpsSnapshot(acts, machine, clients, now, daemons, found)
 
-    def _modes(self, machine: Machine) -> Mapping[str, int | None]:
+    def _modes(self, machine: DriverFacts) -> Mapping[str, int | None]:
         """An act has just changed something, and readings tell of modes every 15 s."""
         if self._place.limiter.trouble() or not machine.modes:
             return machine.modes
@@ -287,8 +297,8 @@ class LimitKeeper:
                 for uuid, limits in self._place.limiter.read([*machine.modes]).items()}
 
 
-def _key(held: Lease | KeptMode) -> str:
-    return held.lease_id if isinstance(held, Lease) else f"mode {held.gpu_uuid}"
+def _key(held: TimedLimit | ManagedComputeMode) -> str:
+    return held.lease_id if isinstance(held, TimedLimit) else f"mode {held.gpu_uuid}"
 
 
 def _same(news: LimitsNow) -> LimitsNow:

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from gpudeck.actions import (
     COMMAND_LASTS_S,
-    Asker,
+    ActionParams,
     Command,
+    CommandActor,
     CommandState,
-    Params,
     Preview,
     Refusal,
     RefusalCode,
@@ -22,11 +22,11 @@ from gpudeck.actions import (
 )
 from gpudeck.ladder import Do, OutcomeKind
 
-from ..journal.store import ActsJournal, JournalRefuses
-from ..runtime.action_lock import ActLock
+from ..journal.store import ActionJournal, JournalError
+from ..runtime.action_lock import ActionLock
 from . import preview as actions_preview
-from .execute import Hand
-from .preview import Ask, Place
+from .execute import ActionExecutor
+from .preview import NodeContext, PreviewRequest
 
 ACTIONS: dict[Do, TaskAction] = {"tell": "notify", "pause": "pause", "end": "end"}
 # In a while it may be different; all else stays as it is.
@@ -36,29 +36,31 @@ LOCK_WITHIN_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class OwnActs:
+class OfflineExecutor:
     """Blocks until there is an outcome; on a thread of its own."""
 
-    place: Place
-    journal: ActsJournal
-    lock: ActLock
+    place: NodeContext
+    journal: ActionJournal
+    lock: ActionLock
 
     def do(self, do: Do, task_id: str, who: str, reason: str) -> tuple[OutcomeKind, str]:
-        params = Params(text=reason) if do == "tell" else Params()
-        shown = actions_preview.preview(self.place, Ask(uuid.uuid4().hex, secrets.token_bytes(32),
-                                              ACTIONS[do], params, task_id))
+        params = ActionParams(text=reason) if do == "tell" else ActionParams()
+        shown = actions_preview.preview(self.place,
+                                        PreviewRequest(uuid.uuid4().hex, secrets.token_bytes(32),
+                                                         ACTIONS[do], params, task_id))
         if shown.refusals:
             return _kind(shown.refusals[0]), shown.refusals[0].sentence
         command = _command(self.place.node_id, shown, who, reason)
         try:
             accepted = self.journal.seen(command, command.command_id, _first(command))
-        except JournalRefuses as why:
+        except JournalError as why:
             return "put_off", str(why)
         if not self.lock.take(LOCK_WITHIN_S):
             self.journal.result(_late(accepted), {})
             return "put_off", "another act was in flight on this node"
         try:
-            reply = Hand(self.place, self.journal, lambda reply: None).act(command, accepted)
+            reply = ActionExecutor(self.place, self.journal, lambda reply: None).act(command,
+                                                                                     accepted)
         finally:
             self.lock.free()
         return _outcome(do, reply)
@@ -69,7 +71,7 @@ def _command(node_id: str, shown: Preview, who: str, reason: str) -> Command:
     return Command(
         command_id=uuid.uuid4().hex, node_id=node_id, epoch=0, issued_at=now,
         expires_at=now + COMMAND_LASTS_S, nonce=shown.nonce, action=shown.action,
-        asker=Asker("rule", who[:128]), reason=reason[:1_024], preview=shown)
+        asker=CommandActor("rule", who[:128]), reason=reason[:1_024], preview=shown)
 
 
 def _first(command: Command) -> Reply:

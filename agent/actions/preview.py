@@ -16,28 +16,28 @@ import msgspec
 from gpudeck.actions import (
     MAX_BYSTANDERS,
     MAX_VICTIMS,
+    ActionParams,
     Bystander,
-    Held,
-    Params,
+    HeldGpu,
     Preview,
     Refusal,
     ShownAction,
     Victim,
 )
-from gpudeck.limits import Lease, MpsSetting
+from gpudeck.limits import MpsSetting, TimedLimit
 from gpudeck.wire import Task
 
-from ..backends import Fresh
-from ..limits.apply import Limiter
-from ..limits.compute_modes import ModeBook
-from ..limits.mps import Mps
-from ..limits.mps_store import Default, MpsBook
-from ..limits.timed_limit_store import LeaseBook
+from ..backends import OnDemandReading
+from ..limits.apply import LimitApplier
+from ..limits.compute_modes import ComputeModeStore
+from ..limits.mps import LocalMpsDaemons
+from ..limits.mps_store import Default, MpsSettingStore
+from ..limits.timed_limit_store import TimedLimitStore
 from ..tasks.cgroup_freezer import is_frozen
-from ..tasks.jobs import Row, members, root_of
+from ..tasks.jobs import ProcessTableRow, members, root_of
 from ..tasks.managers import WHOLE_JOBS
 from ..tasks.processes import (
-    Facts,
+    ProcessFacts,
     about,
     age_s,
     file_id,
@@ -48,48 +48,48 @@ from ..tasks.processes import (
 )
 from ..tasks.task_table import TaskTable, shown_command
 from ..tasks.terminals import name_of
-from ..telemetry.recent_tasks import Sightings
-from ..telemetry.sampler import Seen
+from ..telemetry.recent_tasks import RecentTasks
+from ..telemetry.sampler import GpuTask
 from . import guard
 from .ceiling import read_ceiling
-from .guard import Case, Protected, Subject
-from .signals import Grips
+from .guard import GuardedProcess, GuardInput, ProtectedExecutables
+from .signals import ProcessHandles
 
 FRESH_WITHIN_S = 5.0
 HOUR_S = 3_600.0
 COMMANDS_BYTES = 200_000  # of all victims together: a message has 1 MB
 
 
-class Lists(Protocol):
+class ProcessListSource(Protocol):
     """The Source, as far as acts use it."""
 
-    def fresh(self, timeout_s: float) -> Fresh | None: ...
+    def fresh(self, timeout_s: float) -> OnDemandReading | None: ...
     @property
     def pids(self) -> frozenset[int]: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class NodeContext:
     """The node, as far as acts depend on it."""
 
     node_id: str
     boot_id: str
-    source: Lists
+    source: ProcessListSource
     holds: Callable[[], tuple[str, ...]]
     kills_since: Callable[[float], int]
     ceiling_file: Path | None = None
     host_pids_only: bool = True  # the backend's pids are those of the host
     is_recorded: bool = False  # its tasks are of another time
-    mps: Mps = field(default_factory=Mps)
+    mps: LocalMpsDaemons = field(default_factory=LocalMpsDaemons)
     wall: Callable[[], float] = time.time
-    limiter: Limiter = field(default_factory=lambda: Limiter("none"))
-    book: LeaseBook | None = None
-    modes: ModeBook | None = None
-    mps_book: MpsBook | None = None
+    limiter: LimitApplier = field(default_factory=lambda: LimitApplier("none"))
+    book: TimedLimitStore | None = None
+    modes: ComputeModeStore | None = None
+    mps_book: MpsSettingStore | None = None
     driver: Callable[[], str | None] = lambda: None  # its version
-    sightings: Sightings = field(default_factory=Sightings)
+    sightings: RecentTasks = field(default_factory=RecentTasks)
 
-    def leases(self) -> tuple[Lease, ...]:
+    def leases(self) -> tuple[TimedLimit, ...]:
         return () if self.book is None else self.book.all()
 
     def given(self, pipes: str, server: int, pid: int) -> float | None:
@@ -110,23 +110,23 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class PreviewRequest:
     """A question to a node, by the hub or at its terminal."""
 
     ask_id: str
     nonce: bytes
     action: ShownAction
-    params: Params
+    params: ActionParams
     task_id: str
     asker: str | None = None  # who would order it, where that is known already
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class TaskSnapshot:
     """The Tasks of one moment, by pid."""
 
-    fresh: Fresh
-    seen: tuple[Seen, ...]
+    fresh: OnDemandReading
+    seen: tuple[GpuTask, ...]
 
     def task(self, task_id: str) -> Task | None:
         return next((each.task for each in self.seen if each.task.id == task_id), None)
@@ -134,20 +134,20 @@ class Found:
     def of(self, pid: int) -> Task | None:
         return next((each.task for each in self.seen if each.task.pid == pid), None)
 
-    def held(self, pid: int) -> tuple[Held, ...]:
-        return tuple(Held(each.gpu_uuid, each.mem_used_bytes) for each in self.seen
+    def held(self, pid: int) -> tuple[HeldGpu, ...]:
+        return tuple(HeldGpu(each.gpu_uuid, each.mem_used_bytes) for each in self.seen
                      if each.task.pid == pid)[:256]
 
 
-def find(place: Place) -> Found | None:
+def find(place: NodeContext) -> TaskSnapshot | None:
     fresh = place.source.fresh(FRESH_WITHIN_S)
     if fresh is None:
         return None
     tasks = TaskTable(place.boot_id, clients=place.mps.clients)
-    return Found(fresh, tasks.describe(fresh.processes))
+    return TaskSnapshot(fresh, tasks.describe(fresh.processes))
 
 
-def preview(place: Place, ask: Ask) -> Preview:
+def preview(place: NodeContext, ask: PreviewRequest) -> Preview:
     """Not signed yet."""
     found = find(place)
     if found is None:
@@ -162,7 +162,7 @@ def preview(place: Place, ask: Ask) -> Preview:
     if (fiction := guard.made_up(task.pid)) is not None:
         return nothing(place, ask, fiction, task)
     rows = table()
-    with Grips() as grips:
+    with ProcessHandles() as grips:
         target = _facts(grips, task.pid)
         if target is None or target.identity.start_ticks != task.start_ticks:
             return nothing(place, ask, guard.gone(ask.task_id), task)
@@ -174,8 +174,9 @@ def preview(place: Place, ask: Ask) -> Preview:
 
 
 def _shown(
-    place: Place, ask: Ask, found: Found, task: Task, job_id: str, target: Facts,
-    subjects: tuple[Subject, ...], grips: Grips,
+    place: NodeContext, ask: PreviewRequest, found: TaskSnapshot, task: Task, job_id: str,
+    target: ProcessFacts,
+    subjects: tuple[GuardedProcess, ...], grips: ProcessHandles,
 ) -> Preview:
     case = case_of(place, ask.action, subjects, target, ask.asker)
     return msgspec.structs.replace(
@@ -189,12 +190,13 @@ def _shown(
 
 
 def case_of(
-    place: Place, action: ShownAction, subjects: tuple[Subject, ...], target: Facts,
+    place: NodeContext, action: ShownAction, subjects: tuple[GuardedProcess, ...],
+    target: ProcessFacts,
     asker: str | None = None,
-) -> Case:
+) -> GuardInput:
     ceiling = read_ceiling(place.ceiling_file)
     clients = any(subject.kind == "mps_client" for subject in subjects)
-    return Case(
+    return GuardInput(
         action=action, ceiling=ceiling, subjects=subjects, target_pid=target.identity.pid,
         age_s=age_s(target.identity.start_ticks), protected=protected(),
         protected_by_ceiling=ceiling.protected_ids(), holds=place.holds(), asker=asker,
@@ -207,27 +209,27 @@ def case_of(
 
 
 def subject_of(
-    place: Place, facts: Facts, user: str | None, kind: str | None, may_signal: bool
-) -> Subject:
+    place: NodeContext, facts: ProcessFacts, user: str | None, kind: str | None, may_signal: bool
+) -> GuardedProcess:
     pid = facts.identity.pid
     is_ours = pid in ourselves() or pid in place.source.pids
-    return Subject(facts, user, kind, may_signal, is_ours, is_frozen(facts.cgroups))
+    return GuardedProcess(facts, user, kind, may_signal, is_ours, is_frozen(facts.cgroups))
 
 
-def managed_by(facts: Facts) -> str | None:
+def managed_by(facts: ProcessFacts) -> str | None:
     return None if facts.manager == own_manager() else facts.manager
 
 
 @cache
-def protected() -> Protected:
-    return Protected(
+def protected() -> ProtectedExecutables:
+    return ProtectedExecutables(
         frozenset(filter(None, map(file_id, guard.SYSTEM_EXECUTABLES))),
         frozenset(filter(None, map(file_id, guard.EVERYBODYS_EXECUTABLES))))
 
 
 def _job(
-    place: Place, action: ShownAction, target: Facts, rows: dict[int, Row]
-) -> tuple[str, tuple[Row, ...]]:
+    place: NodeContext, action: ShownAction, target: ProcessFacts, rows: dict[int, ProcessTableRow]
+) -> tuple[str, tuple[ProcessTableRow, ...]]:
     """Its id, and all its processes, parents first."""
     manager = managed_by(target)
     if manager is not None and manager.startswith(WHOLE_JOBS):
@@ -243,19 +245,20 @@ def _job(
 
 def _is_in(pid: int, manager: str, group: str | None) -> bool:
     """By its group's whole path: root of a container may make one below that has another's id."""
-    with Grips() as grips:
+    with ProcessHandles() as grips:
         found = _facts(grips, pid)
         return found is not None and (found.manager, found.group) == (manager, group)
 
 
-def _facts(grips: Grips, pid: int) -> Facts | None:
+def _facts(grips: ProcessHandles, pid: int) -> ProcessFacts | None:
     grip = grips.take(pid)
     return None if grip is None else grip.facts()
 
 
 def _subjects(
-    place: Place, grips: Grips, group: Iterable[Row], found: Found, task: Task
-) -> tuple[Subject, ...]:
+    place: NodeContext, grips: ProcessHandles, group: Iterable[ProcessTableRow],
+    found: TaskSnapshot, task: Task
+) -> tuple[GuardedProcess, ...]:
     subjects = []
     for row in group:
         grip = grips.take(row.pid)
@@ -270,7 +273,7 @@ def _subjects(
 
 
 def _victims(
-    subjects: tuple[Subject, ...], found: Found, task: Task, target: Facts
+    subjects: tuple[GuardedProcess, ...], found: TaskSnapshot, task: Task, target: ProcessFacts
 ) -> tuple[Victim, ...]:
     room = COMMANDS_BYTES // max(len(subjects), 1) // 4
     made = []
@@ -286,7 +289,7 @@ def _victims(
 
 
 def _bystanders(
-    subjects: tuple[Subject, ...], found: Found, grips: Grips
+    subjects: tuple[GuardedProcess, ...], found: TaskSnapshot, grips: ProcessHandles
 ) -> tuple[Bystander, ...]:
     victims = {subject.facts.identity.pid for subject in subjects}
     gpus = {held.gpu_uuid for pid in victims for held in found.held(pid)}
@@ -301,7 +304,7 @@ def _bystanders(
     return tuple(made[:MAX_BYSTANDERS])
 
 
-def _warnings(ask: Ask, case: Case, target: Facts) -> tuple[str, ...]:
+def _warnings(ask: PreviewRequest, case: GuardInput, target: ProcessFacts) -> tuple[str, ...]:
     said: list[str] = []
     if ask.action == "end":
         said.append("What is not saved is lost; an end cannot be undone.")
@@ -327,7 +330,7 @@ def _warnings(ask: Ask, case: Case, target: Facts) -> tuple[str, ...]:
     return tuple(said[:32])
 
 
-def _checkpoint_warning(params: Params, case: Case) -> list[str]:
+def _checkpoint_warning(params: ActionParams, case: GuardInput) -> list[str]:
     if params.checkpoint_signal is None:
         return []
     number = signal.Signals[f"SIG{params.checkpoint_signal}"]
@@ -336,7 +339,7 @@ def _checkpoint_warning(params: Params, case: Case) -> list[str]:
     return [f"No process of it handles {number.name}: it would die of it, so it is not sent."]
 
 
-def catches(facts: Facts, number: signal.Signals) -> bool:
+def catches(facts: ProcessFacts, number: signal.Signals) -> bool:
     return bool(facts.caught >> (number - 1) & 1)
 
 
@@ -345,11 +348,12 @@ def _too_many(count: int) -> Refusal:
                                f"{MAX_VICTIMS} at once. End it from inside, or by its manager.")
 
 
-def nothing(place: Place, ask: Ask, refusal: Refusal, task: Task | None = None) -> Preview:
+def nothing(place: NodeContext, ask: PreviewRequest, refusal: Refusal,
+            task: Task | None = None) -> Preview:
     return msgspec.structs.replace(empty(place, ask, task), refusals=(refusal,))
 
 
-def empty(place: Place, ask: Ask, task: Task | None) -> Preview:
+def empty(place: NodeContext, ask: PreviewRequest, task: Task | None) -> Preview:
     known = Task("-", 0, 0, None, None, None) if task is None else task
     return Preview(
         ask_id=ask.ask_id, nonce=ask.nonce, node_id=place.node_id, boot_id=place.boot_id,

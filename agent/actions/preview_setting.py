@@ -16,11 +16,10 @@ from gpudeck.limits import (
     ORDINALS,
     PRESETS,
     SETTING_ACTIONS,
-    Change,
     ClockLock,
     ComputeMode,
     GpuSetting,
-    LimitOff,
+    LimitRelease,
     MpsClient,
     MpsDaemon,
     MpsMemory,
@@ -33,34 +32,45 @@ from gpudeck.limits import (
     MpsStop,
     PowerCap,
     Setting,
+    SettingChange,
     action_of,
 )
 
-from ..journal.store import JournalRefuses
+from ..journal.store import JournalError
 from ..limits import mps_view
 from ..limits.apply import MODES
 from ..limits.compute_modes import words_of
-from ..limits.mps import Mps, path_trouble, shown_limit
+from ..limits.mps import LocalMpsDaemons, path_trouble, shown_limit
 from ..limits.timed_limits import GpuLimits, same_limit
 from . import guard
 from .ceiling import read_ceiling
-from .guard import Case, Subject
-from .preview import HOUR_S, Ask, Found, Place, empty, find, nothing, protected, subject_of
+from .guard import GuardedProcess, GuardInput
+from .preview import (
+    HOUR_S,
+    NodeContext,
+    PreviewRequest,
+    TaskSnapshot,
+    empty,
+    find,
+    nothing,
+    protected,
+    subject_of,
+)
 from .preview import preview as of_task
-from .signals import Grips
+from .signals import ProcessHandles
 
 MOST_NAMED = 6
 OF_MPS = ("mps_server", "mps_client")
 
 
-def look(place: Place, ask: Ask) -> Preview:
+def look(place: NodeContext, ask: PreviewRequest) -> Preview:
     """Of whatever may be asked for. Not signed yet."""
     if ask.action in SETTING_ACTIONS or ask.params.setting is not None:
         return preview(place, ask)
     return of_task(place, ask)
 
 
-def preview(place: Place, ask: Ask, asker: str | None = None) -> Preview:
+def preview(place: NodeContext, ask: PreviewRequest, asker: str | None = None) -> Preview:
     """Of a setting. Not signed yet."""
     setting = ask.params.setting
     if setting is None or action_of(setting) != ask.action:
@@ -74,14 +84,15 @@ def preview(place: Place, ask: Ask, asker: str | None = None) -> Preview:
 # MPS
 
 
-def _of_mps(place: Place, ask: Ask, setting: MpsSetting, asker: str | None) -> Preview:
+def _of_mps(place: NodeContext, ask: PreviewRequest, setting: MpsSetting,
+            asker: str | None) -> Preview:
     if trouble := mps_view.why_not(place.mps):
         return nothing(place, ask, Refusal("setting", trouble))
     found = find(place)
     seen = _as_tasks(mps_view.view(
         place.mps.daemon(setting.pipes), _asked_of(found, setting), place.given,
         lambda pid: _task_id(found, pid), place.driver()), found)
-    with Grips() as grips:
+    with ProcessHandles() as grips:
         clients = _clients(place, grips, seen, found)
         is_end = ask.action in ENDS_CLIENTS
         subjects = tuple(subject for _, subject in clients) if is_end else ()
@@ -96,22 +107,22 @@ def _of_mps(place: Place, ask: Ask, setting: MpsSetting, asker: str | None) -> P
                       *_stay_exclusive(place, setting, found)))
 
 
-def ordinals(found: Found | None) -> range:
+def ordinals(found: TaskSnapshot | None) -> range:
     return range(0 if found is None else min(len(found.fresh.mem_used_bytes), ORDINALS))
 
 
-def _asked_of(found: Found | None, setting: MpsSetting) -> tuple[int, ...]:
+def _asked_of(found: TaskSnapshot | None, setting: MpsSetting) -> tuple[int, ...]:
     """Also where no driver lists a Gpu of that number: what is not asked is not known."""
     own = {setting.ordinal} if isinstance(setting, MpsMemory) else set()
     return tuple(sorted({*ordinals(found), *own}))
 
 
-def _task_id(found: Found | None, pid: int) -> str | None:
+def _task_id(found: TaskSnapshot | None, pid: int) -> str | None:
     task = None if found is None else found.of(pid)
     return None if task is None else task.id
 
 
-def _as_tasks(seen: MpsDaemon, found: Found | None) -> MpsDaemon:
+def _as_tasks(seen: MpsDaemon, found: TaskSnapshot | None) -> MpsDaemon:
     """Clients have the names that they have as tasks, by which they are protected as well."""
     def named(client: MpsClient) -> MpsClient:
         task = None if found is None else found.of(client.pid)
@@ -124,8 +135,8 @@ def _as_tasks(seen: MpsDaemon, found: Found | None) -> MpsDaemon:
         for server in seen.servers))
 
 
-def _clients(place: Place, grips: Grips, seen: MpsDaemon, found: Found | None
-             ) -> list[tuple[MpsClient, Subject]]:
+def _clients(place: NodeContext, grips: ProcessHandles, seen: MpsDaemon, found: TaskSnapshot | None
+             ) -> list[tuple[MpsClient, GuardedProcess]]:
     made = []
     for client in seen.clients[:min(MAX_VICTIMS, MAX_BYSTANDERS)]:
         grip = grips.take(client.pid)
@@ -135,20 +146,21 @@ def _clients(place: Place, grips: Grips, seen: MpsDaemon, found: Found | None
     return made
 
 
-def _victim(client: MpsClient, subject: Subject) -> Victim:
+def _victim(client: MpsClient, subject: GuardedProcess) -> Victim:
     return Victim(subject.facts.identity, client.command, client.user, client.task_id)
 
 
-def _bystander(client: MpsClient, subject: Subject, found: Found | None) -> Bystander:
+def _bystander(client: MpsClient, subject: GuardedProcess, found: TaskSnapshot | None) -> Bystander:
     held = () if found is None else found.held(client.pid)
     return Bystander(subject.facts.identity, client.task_id or f"pid {client.pid}", client.user,
                      client.command, held)
 
 
-def _case(place: Place, ask: Ask, subjects: tuple[Subject, ...], asker: str | None) -> Case:
+def _case(place: NodeContext, ask: PreviewRequest, subjects: tuple[GuardedProcess, ...],
+          asker: str | None) -> GuardInput:
     ceiling = read_ceiling(place.ceiling_file)
     spent = place.kills_since(place.wall() - HOUR_S)
-    return Case(
+    return GuardInput(
         action=ask.action, ceiling=ceiling, subjects=subjects, target_pid=0, age_s=None,
         protected=protected(), protected_by_ceiling=ceiling.protected_ids(), holds=place.holds(),
         asker=asker,
@@ -156,7 +168,7 @@ def _case(place: Place, ask: Ask, subjects: tuple[Subject, ...], asker: str | No
         kills_last_hour=spent if asker is None else max(spent - 1, 0))
 
 
-def _mps_flaws(mps: Mps, setting: MpsSetting, seen: MpsDaemon) -> Iterable[Refusal]:
+def _mps_flaws(mps: LocalMpsDaemons, setting: MpsSetting, seen: MpsDaemon) -> Iterable[Refusal]:
     if trouble := path_trouble(Path(setting.pipes)):
         yield Refusal("setting", trouble)
     elif isinstance(setting, MpsStart):
@@ -175,7 +187,7 @@ def _mps_flaws(mps: Mps, setting: MpsSetting, seen: MpsDaemon) -> Iterable[Refus
                                      f"{_listed([str(each.pid) for each in seen.servers])}")
 
 
-def _may_begin(mps: Mps, pipes: Path) -> bool:
+def _may_begin(mps: LocalMpsDaemons, pipes: Path) -> bool:
     """Nobody who may order this can have root make sockets wherever he likes."""
     if pipes == mps.daemons()[0].folder:
         return True
@@ -186,40 +198,40 @@ def _may_begin(mps: Mps, pipes: Path) -> bool:
     return about.st_uid == os.geteuid() and not about.st_mode & 0o022
 
 
-def mps_changes(setting: Setting, seen: MpsDaemon) -> tuple[Change, ...]:
+def mps_changes(setting: Setting, seen: MpsDaemon) -> tuple[SettingChange, ...]:
     match setting:
         case MpsPercent():
             return (_percent(seen, setting.server, setting.pct),)
         case MpsMemory():
             whose, memory = _whose(setting.server), _limits(seen, setting.server)
-            return (Change(f"pinned memory on device {setting.ordinal}, {whose}",
-                           memory.get(setting.ordinal, "no limit"),
-                           _memory_words(setting.mem_mib)),)
+            return (SettingChange(f"pinned memory on device {setting.ordinal}, {whose}",
+                                  memory.get(setting.ordinal, "no limit"),
+                                  _memory_words(setting.mem_mib)),)
         case MpsPriority():
             return (_priority(seen, setting.priority),)
         case MpsPreset():
             pct, priority = PRESETS[setting.name]
             return (_percent(seen, setting.server, pct), _priority(seen, priority))
         case MpsStart():
-            return (Change(f"control daemon in {setting.pipes}", "none", "runs"),)
+            return (SettingChange(f"control daemon in {setting.pipes}", "none", "runs"),)
         case MpsStop():
-            return (Change(f"control daemon in {setting.pipes}", "runs", "none"),)
+            return (SettingChange(f"control daemon in {setting.pipes}", "runs", "none"),)
         case MpsRestart():
-            return (Change(f"control daemon in {setting.pipes}", "runs",
-                           "another one, with the same defaults"),)
+            return (SettingChange(f"control daemon in {setting.pipes}", "runs",
+                                  "another one, with the same defaults"),)
     return ()
 
 
-def _percent(seen: MpsDaemon, server: int | None, pct: int) -> Change:
+def _percent(seen: MpsDaemon, server: int | None, pct: int) -> SettingChange:
     now = seen.default_pct if server is None else next(
         (each.pct for each in seen.servers if each.pid == server), None)
-    return Change(f"share of the threads, {_whose(server)}",
-                  "not known" if now is None else f"{now:g} %", f"{pct} %")
+    return SettingChange(f"share of the threads, {_whose(server)}",
+                         "not known" if now is None else f"{now:g} %", f"{pct} %")
 
 
-def _priority(seen: MpsDaemon, priority: int) -> Change:
+def _priority(seen: MpsDaemon, priority: int) -> SettingChange:
     words = {0: "normal", 1: "below normal", None: "not known"}
-    return Change("priority of clients", words[seen.default_priority], words[priority])
+    return SettingChange("priority of clients", words[seen.default_priority], words[priority])
 
 
 def _whose(server: int | None) -> str:
@@ -240,7 +252,7 @@ def _memory_words(mem_mib: int | None) -> str:
         f"{mem_mib} MiB (MPS shows {shown})")
 
 
-def _mps_warnings(ask: Ask, setting: MpsSetting, seen: MpsDaemon) -> tuple[str, ...]:
+def _mps_warnings(ask: PreviewRequest, setting: MpsSetting, seen: MpsDaemon) -> tuple[str, ...]:
     names = _listed([f"{client.user or 'owner unknown'} ({client.pid})"
                      for client in seen.clients])
     many = _many(len(seen.clients), "running client")
@@ -269,7 +281,7 @@ def _mps_warnings(ask: Ask, setting: MpsSetting, seen: MpsDaemon) -> tuple[str, 
     return tuple(each[:1_024] for each in said)
 
 
-def _no_such_device(setting: MpsSetting, found: Found | None) -> tuple[str, ...]:
+def _no_such_device(setting: MpsSetting, found: TaskSnapshot | None) -> tuple[str, ...]:
     """MPS takes any number (C.3). No refusal: a Gpu may be there for it that we do not list."""
     if not isinstance(setting, MpsMemory) or setting.mem_mib is None or found is None:
         return ()
@@ -281,7 +293,8 @@ def _no_such_device(setting: MpsSetting, found: Found | None) -> tuple[str, ...]
             "limit all the same.",)
 
 
-def _stay_exclusive(place: Place, setting: MpsSetting, found: Found | None) -> tuple[str, ...]:
+def _stay_exclusive(place: NodeContext, setting: MpsSetting,
+                    found: TaskSnapshot | None) -> tuple[str, ...]:
     """Stopping MPS does not open its Gpus again."""
     if not isinstance(setting, MpsStop) or found is None or place.limiter.trouble():
         return ()
@@ -299,12 +312,13 @@ def _stay_exclusive(place: Place, setting: MpsSetting, found: Found | None) -> t
 # Gpus
 
 
-def _of_gpu(place: Place, ask: Ask, setting: GpuSetting, asker: str | None) -> Preview:
+def _of_gpu(place: NodeContext, ask: PreviewRequest, setting: GpuSetting,
+            asker: str | None) -> Preview:
     if trouble := place.limiter.trouble():
         return nothing(place, ask, Refusal("setting", trouble))
     limits = place.limiter.read([setting.gpu_uuid])[setting.gpu_uuid]
     found = find(place)
-    with Grips() as grips:
+    with ProcessHandles() as grips:
         bystanders = _on_gpu(setting.gpu_uuid, found, grips)
     flaws = [Refusal("setting", limits.trouble)] if limits.trouble else [
         *_gpu_flaws(place, setting, limits)]
@@ -315,7 +329,7 @@ def _of_gpu(place: Place, ask: Ask, setting: GpuSetting, asker: str | None) -> P
         warnings=_gpu_warnings(setting, bystanders, found, place.mps))
 
 
-def _on_gpu(uuid: str, found: Found | None, grips: Grips) -> tuple[Bystander, ...]:
+def _on_gpu(uuid: str, found: TaskSnapshot | None, grips: ProcessHandles) -> tuple[Bystander, ...]:
     made = []
     for each in () if found is None else found.seen:
         grip = grips.take(each.task.pid) if each.gpu_uuid == uuid else None
@@ -327,7 +341,7 @@ def _on_gpu(uuid: str, found: Found | None, grips: Grips) -> tuple[Bystander, ..
     return tuple(made[:MAX_BYSTANDERS])
 
 
-def _gpu_flaws(place: Place, setting: GpuSetting, limits: GpuLimits) -> Iterable[Refusal]:
+def _gpu_flaws(place: NodeContext, setting: GpuSetting, limits: GpuLimits) -> Iterable[Refusal]:
     match setting:
         case ComputeMode():
             if limits.compute_mode is None:
@@ -347,39 +361,41 @@ def _gpu_flaws(place: Place, setting: GpuSetting, limits: GpuLimits) -> Iterable
             elif top is not None and setting.max_mhz > top:
                 yield Refusal("setting", f"this Gpu's clock goes to {top:.0f} MHz, not "
                                          f"{setting.max_mhz} MHz")
-        case LimitOff():
+        case LimitRelease():
             try:
                 if not any(same_limit(lease, setting.gpu_uuid, setting.what)
                            for lease in place.leases()):
                     yield Refusal("setting", "gpudeck holds no such limit on this Gpu; what "
                                              "somebody else has set is theirs to take back")
-            except JournalRefuses as why:
+            except JournalError as why:
                 yield Refusal("journal", str(why))
 
 
-def gpu_changes(place: Place, setting: GpuSetting, limits: GpuLimits) -> tuple[Change, ...]:
+def gpu_changes(place: NodeContext, setting: GpuSetting, limits: GpuLimits) -> tuple[SettingChange,
+                                                                                     ...]:
     power = "not known" if limits.power_w is None else f"{limits.power_w:.0f} W"
     match setting:
         case PowerCap():
-            return (Change("power limit", power,
-                           f"{setting.watts} W for {_time(setting.lease_s)}"),)
+            return (SettingChange("power limit", power,
+                                  f"{setting.watts} W for {_time(setting.lease_s)}"),)
         case ClockLock():
-            return (Change("clock lock", _locked(limits), f"{setting.min_mhz} to {setting.max_mhz} "
-                           f"MHz for {_time(setting.lease_s)}"),)
+            return (SettingChange("clock lock", _locked(limits),
+                                  f"{setting.min_mhz} to {setting.max_mhz} "
+                                  f"MHz for {_time(setting.lease_s)}"),)
         case ComputeMode():
-            return (Change("compute mode", words_of(limits.compute_mode),
-                           words_of(MODES[setting.mode])),)
-        case LimitOff(what="power"):
-            return (Change("power limit", power, f"{_before(place, setting)} W"),)
-        case LimitOff():
-            return (Change("clock lock", _locked(limits), "none: the driver chooses"),)
+            return (SettingChange("compute mode", words_of(limits.compute_mode),
+                                  words_of(MODES[setting.mode])),)
+        case LimitRelease(what="power"):
+            return (SettingChange("power limit", power, f"{_before(place, setting)} W"),)
+        case LimitRelease():
+            return (SettingChange("clock lock", _locked(limits), "none: the driver chooses"),)
 
 
-def _before(place: Place, setting: LimitOff) -> str:
+def _before(place: NodeContext, setting: LimitRelease) -> str:
     try:
         found = [lease.before[0] for lease in place.leases()
                  if same_limit(lease, setting.gpu_uuid, setting.what) and lease.before]
-    except JournalRefuses:
+    except JournalError:
         found = []
     return f"{found[0]:.0f}" if found else "unknown"
 
@@ -390,20 +406,22 @@ def _locked(limits: GpuLimits) -> str:
     return "none" if limits.tells_lock else "not known: NVML cannot read a lock back"
 
 
-def _gpu_warnings(setting: GpuSetting, bystanders: tuple[Bystander, ...], found: Found | None,
-                  mps: Mps) -> tuple[str, ...]:
+def _gpu_warnings(setting: GpuSetting, bystanders: tuple[Bystander, ...],
+                  found: TaskSnapshot | None,
+                  mps: LocalMpsDaemons) -> tuple[str, ...]:
     if isinstance(setting, ComputeMode):
         return _mode_warnings(setting, found, mps)
     said = []
     owners = _listed(sorted({each.user or "owner unknown" for each in bystanders}))
-    if bystanders and not isinstance(setting, LimitOff):
+    if bystanders and not isinstance(setting, LimitRelease):
         said.append(f"It slows the whole Gpu: {_many(len(bystanders), 'task')} on it, of {owners}.")
     if isinstance(setting, ClockLock):
         said.append("NVML cannot read a lock back: that it is in force is seen by the clock alone.")
     return tuple(said)
 
 
-def _mode_warnings(setting: ComputeMode, found: Found | None, mps: Mps) -> tuple[str, ...]:
+def _mode_warnings(setting: ComputeMode, found: TaskSnapshot | None,
+                   mps: LocalMpsDaemons) -> tuple[str, ...]:
     """Of those that run nothing is taken; what counts is who can begin."""
     if setting.mode == "default":
         return ("From now on several processes can use this Gpu at a time, also beside MPS and "

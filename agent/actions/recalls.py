@@ -10,7 +10,7 @@ log = logging.getLogger("gpudeck.agent.act")
 MOST = 1_024
 
 
-class Recalls:
+class CommandRecalls:
     def __init__(self) -> None:
         self._why: dict[str, str] = {}
 

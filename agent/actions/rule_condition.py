@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 
-from gpudeck.actions import Bound, Condition
+from gpudeck.actions import MetricBound, RuleCondition
 
-from ..telemetry.sampler import Seen
+from ..telemetry.sampler import GpuTask
 
 UNITS = {"sm_pct": " %", "busy_pct": " %", "mem_used_bytes": " bytes", "age_s": " s"}
 
 
-def flaw(condition: Condition, task_id: str, seen: Sequence[Seen],
+def flaw(condition: RuleCondition, task_id: str, seen: Sequence[GpuTask],
          util_pct: Mapping[str, float | None], at: float) -> str | None:
     """Why nothing is to be done, for people; None: it is so. What cannot be told is not so.
     `util_pct`: of each Gpu; `at`: UTC, of the look."""
@@ -26,7 +26,7 @@ def flaw(condition: Condition, task_id: str, seen: Sequence[Seen],
     return None
 
 
-def _value(bound: Bound, its: Sequence[Seen], seen: Sequence[Seen],
+def _value(bound: MetricBound, its: Sequence[GpuTask], seen: Sequence[GpuTask],
            util_pct: Mapping[str, float | None], at: float) -> float | None:
     """As the hub counts it (dashboard/alerts/core/workload_targets.py)."""
     match bound.name:
@@ -44,7 +44,7 @@ def _value(bound: Bound, its: Sequence[Seen], seen: Sequence[Seen],
             return None if started_at is None else at - started_at
 
 
-def _is_alone(one: Seen, seen: Sequence[Seen]) -> bool:
+def _is_alone(one: GpuTask, seen: Sequence[GpuTask]) -> bool:
     """With its own Job: what its Gpu does, it does."""
     jobs = {each.task.job_id or each.task.id for each in seen if each.gpu_uuid == one.gpu_uuid}
     return len(jobs) == 1
@@ -55,7 +55,7 @@ def _sum(amounts: Sequence[float | None]) -> float | None:
     return sum(known) if known and len(known) == len(amounts) else None
 
 
-def _holds(bound: Bound, value: float) -> bool:
+def _holds(bound: MetricBound, value: float) -> bool:
     match bound.op:
         case "<":
             return value < bound.number

@@ -26,7 +26,7 @@ from gpudeck.actions import (
     Refusal,
     Reply,
 )
-from gpudeck.keys import Key, is_signed
+from gpudeck.keys import SigningKey, is_signed
 from gpudeck.wire import (
     Anchor,
     Clock,
@@ -45,18 +45,18 @@ from gpudeck.wire import (
     preview_statement,
 )
 
-from ..journal.store import ActsJournal, JournalRefuses, about
+from ..journal.store import ActionJournal, JournalError, about
 from ..link.hub_clock import HubClock, late
 from ..link.identity import is_shown_by
-from ..runtime.action_lock import ActLock
+from ..runtime.action_lock import ActionLock
 from ..runtime.worker import Worker
 from . import guard, preview_setting
 from . import preview as actions_preview
 from .ceiling import read_ceiling
-from .execute import Hand, Patience
+from .execute import ActionExecutor, ActionTimeouts
 from .hold_files import holds
-from .preview import Ask, Place
-from .recalls import Recalls
+from .preview import NodeContext, PreviewRequest
+from .recalls import CommandRecalls
 
 log = logging.getLogger("gpudeck.agent.act")
 
@@ -69,27 +69,29 @@ BEGIN_EVERY_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class DeskConfig:
-    key: Key
+class CommandServiceConfig:
+    key: SigningKey
     node_id: str
     hub: str  # fingerprint of its key
     data: Path
     hold_files: tuple[Path, ...]
     keeps_anchors: bool = True
-    patience: Patience = field(default_factory=Patience)
+    patience: ActionTimeouts = field(default_factory=ActionTimeouts)
 
 
-class Desk:
+class CommandService:
     def __init__(
-        self, config: DeskConfig, place: Place, journal: ActsJournal, wake: Callable[[], None]
+        self, config: CommandServiceConfig, place: NodeContext, journal: ActionJournal,
+        wake: Callable[[], None]
     ) -> None:
         self._config = config
         self._journal = journal
         self._wake = wake
         self._place = replace(place, holds=self._holds, kills_since=journal.kills_at_most)
-        self._recalls, self.sightings = Recalls(), place.sightings
-        self._hand = Hand(self._place, journal, self._reply, config.patience, self._recalls.why)
-        self._lock = ActLock(config.data)
+        self._recalls, self.sightings = CommandRecalls(), place.sightings
+        self._hand = ActionExecutor(self._place, journal, self._reply, config.patience,
+                                    self._recalls.why)
+        self._lock = ActionLock(config.data)
         self._clock = HubClock()
         self._looks = Worker("looks", LOOKS_MAX)
         self._judge = Worker("judge")
@@ -117,7 +119,7 @@ class Desk:
             try:
                 self._recall()
                 self._has_begun, self.trouble = True, ""
-            except JournalRefuses as why:
+            except JournalError as why:
                 if not self.trouble:
                     log.error("no_acts why=%r", str(why))
                 self.trouble = str(why)
@@ -152,8 +154,8 @@ class Desk:
             case Time():
                 self._clock.told(message.clock_id, message.hub_at, now)
             case Look():
-                ask = Ask(message.ask_id, message.nonce, message.action, message.params,
-                          message.task_id, message.asker)
+                ask = PreviewRequest(message.ask_id, message.nonce, message.action, message.params,
+                                     message.task_id, message.asker)
                 if not self._looks.put(lambda: self._look(ask)):
                     log.warning("look_dropped ask=%s; too many at once", message.ask_id)
             case SignedCommand():
@@ -200,7 +202,7 @@ class Desk:
         """How many tasks we ended; what the journal does not say is none."""
         try:
             return self._journal.kills_since(at)
-        except JournalRefuses:
+        except JournalError:
             return 0
 
     def holds_now(self) -> tuple[str, ...]:
@@ -217,7 +219,7 @@ class Desk:
 
     # looking
 
-    def _look(self, ask: Ask) -> None:
+    def _look(self, ask: PreviewRequest) -> None:
         try:
             shown = preview_setting.look(self._place, ask)
             decode_from_agent(encode(shown))  # what the hub would refuse must not break the line
@@ -260,7 +262,7 @@ class Desk:
         """At most once: the first result again, whatever has happened since."""
         try:
             known = self._journal.known(command.command_id)
-        except JournalRefuses as why:
+        except JournalError as why:
             self._send(self._first(command, "refused", Refusal("journal", str(why))))
             return True
         if known is None:
@@ -309,7 +311,7 @@ class Desk:
         try:
             if self._journal.is_spent(command.nonce.hex()):
                 return Refusal("stale_preview", "this preview was used before; look again")
-        except JournalRefuses as why:
+        except JournalError as why:
             return Refusal("journal", str(why))
         return None
 
@@ -318,7 +320,7 @@ class Desk:
         try:
             self._new_epoch(command.epoch)
             reply = self._journal.seen(command, digest, first)
-        except JournalRefuses as why:
+        except JournalError as why:
             self._send(self._first(command, "refused", Refusal("journal", str(why))))
             return
         self._reply(reply)
@@ -330,7 +332,7 @@ class Desk:
         first = self._first(command, _state_of(refusal), refusal)
         try:
             self._reply(self._journal.seen(command, digest, first))
-        except JournalRefuses as why:
+        except JournalError as why:
             log.error("refusal_not_recorded command=%s why=%r", command.command_id, str(why))
             self._send(first)
 
@@ -349,7 +351,7 @@ class Desk:
         try:
             self._journal.record({"kind": "stray", "code": code, "sentence": sentence[:500],
                                   "command_id": command_id})
-        except JournalRefuses as why:
+        except JournalError as why:
             log.error("stray_not_recorded why=%r", str(why))
 
     # acting
@@ -387,7 +389,7 @@ class Desk:
             step=refusal.sentence)
         try:
             reply = self._journal.result(reply, about(command))
-        except JournalRefuses as why:
+        except JournalError as why:
             log.error("result_not_recorded command=%s why=%r", reply.command_id, str(why))
         self._reply(reply)
 
@@ -410,7 +412,7 @@ class Desk:
             self._new_epoch(command.epoch)
             self._journal.keep(HELD, hold if command.action == "hold" else None)
             reply = self._journal.seen(command, digest, self._first(command, "done", None))
-        except JournalRefuses as why:
+        except JournalError as why:
             self._send(self._first(command, "refused", Refusal("journal", str(why))))
             return
         if command.action == "release":
@@ -421,14 +423,14 @@ class Desk:
     def _see_epoch(self, epoch: int) -> None:
         try:
             self._new_epoch(epoch)
-        except JournalRefuses as why:
+        except JournalError as why:
             log.error("epoch_not_kept why=%r", str(why))
 
     def _new_epoch(self, epoch: int) -> None:
         """Kept before anything of it is obeyed: an older hub must stay fenced after our restart."""
         self._begin()
         if not self._has_begun:  # the one that is kept may be higher
-            raise JournalRefuses(self.trouble)
+            raise JournalError(self.trouble)
         if epoch > self.epoch:
             self._journal.keep(self._epoch_name, str(epoch))
             self.epoch = epoch
@@ -455,7 +457,7 @@ class Desk:
                 "kind": "anchor", "hub": self._config.hub, "seq": anchor.audit_seq,
                 "head": anchor.audit_head})
             self.anchor = anchor
-        except JournalRefuses as why:
+        except JournalError as why:
             log.error("anchor_not_kept why=%r", str(why))
 
     # answering
@@ -465,7 +467,7 @@ class Desk:
             try:
                 known = self._journal.known(command_id)
                 self._reply(self._never_came(command_id) if known is None else known.reply)
-            except JournalRefuses as why:
+            except JournalError as why:
                 log.error("no_answer command=%s why=%r", command_id, str(why))
 
     def _never_came(self, command_id: str) -> Reply:
@@ -476,14 +478,14 @@ class Desk:
     def _journal_note(self, noted: Noted) -> None:
         try:
             self._journal.note(noted.command_id, noted.number)
-        except JournalRefuses as why:
+        except JournalError as why:
             log.error("noted_not_kept why=%r", str(why))
 
     def _resend(self) -> None:
         try:
             for reply in self._journal.unsettled():
                 self._send(reply)
-        except JournalRefuses as why:
+        except JournalError as why:
             log.error("replies_not_read why=%r", str(why))
 
     def _reply(self, reply: Reply) -> None:

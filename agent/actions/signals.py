@@ -13,9 +13,9 @@ import time
 from collections.abc import Iterable, Sequence
 from types import TracebackType
 
-from gpudeck.actions import Process
+from gpudeck.actions import ProcessIdentity
 
-from ..tasks.processes import PROC, Facts, facts
+from ..tasks.processes import PROC, ProcessFacts, facts
 
 WAKE_EVERY_S = 0.1
 # EINVAL before kernel 6.9, ENOENT since: the number is that of a thread.
@@ -23,7 +23,7 @@ NO_PROCESS = (errno.ESRCH, errno.ENOENT, errno.EINVAL)
 FILES_WANTED = 8_192  # two for each victim and bystander
 
 
-class Grip:
+class ProcessHandle:
     """A hold on one process: no other is ever reached through it."""
 
     def __init__(self, pid: int, pidfd: int, folder: int) -> None:
@@ -32,7 +32,7 @@ class Grip:
         self._folder = folder
 
     @classmethod
-    def take(cls, pid: int) -> "Grip | None":
+    def take(cls, pid: int) -> "ProcessHandle | None":
         """None: there is no such process (any more). Whatever else is in the way is an OSError: a
         victim that cannot be held must not pass for one that has ended."""
         try:
@@ -50,7 +50,7 @@ class Grip:
             raise
         return cls(pid, pidfd, folder)
 
-    def facts(self) -> Facts | None:
+    def facts(self) -> ProcessFacts | None:
         """None: it has ended, even if its pid lives on in another."""
         found = facts(self.pid, self._folder, self._pidfd)
         return found if self.is_alive() else None
@@ -85,13 +85,13 @@ class Grip:
             os.close(fd)
 
 
-class Grips:
+class ProcessHandles:
     """Several at once, let go together."""
 
-    def __init__(self, grips: Iterable[Grip] = ()) -> None:
+    def __init__(self, grips: Iterable[ProcessHandle] = ()) -> None:
         self._grips = list(grips)
 
-    def __enter__(self) -> "Grips":
+    def __enter__(self) -> "ProcessHandles":
         return self
 
     def __exit__(
@@ -100,8 +100,8 @@ class Grips:
     ) -> None:
         self.close()
 
-    def take(self, pid: int) -> Grip | None:
-        grip = Grip.take(pid)
+    def take(self, pid: int) -> ProcessHandle | None:
+        grip = ProcessHandle.take(pid)
         if grip is not None:
             self._grips.append(grip)
         return grip
@@ -119,7 +119,7 @@ def make_room() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
-def is_same(found: Process, shown: Process) -> bool:
+def is_same(found: ProcessIdentity, shown: ProcessIdentity) -> bool:
     """The very process that was shown, and still the same program. What one of the two could not
     tell is not compared; pid, start and user always are."""
     always = (found.pid, found.start_ticks, found.uid) == (shown.pid, shown.start_ticks, shown.uid)
@@ -130,12 +130,12 @@ def is_same(found: Process, shown: Process) -> bool:
         if one is not None and other is not None)
 
 
-def living(grips: Sequence[Grip]) -> list[Grip]:
+def living(grips: Sequence[ProcessHandle]) -> list[ProcessHandle]:
     ended = set(_poll([grip.fd for grip in grips], 0))
     return [grip for grip in grips if grip.fd not in ended]
 
 
-def wait_for_end(grips: Sequence[Grip], seconds: float) -> list[Grip]:
+def wait_for_end(grips: Sequence[ProcessHandle], seconds: float) -> list[ProcessHandle]:
     """Until all have ended, or so long. Returns who is still there."""
     deadline = time.monotonic() + seconds
     left = living(grips)

@@ -17,10 +17,10 @@ import msgspec
 from gpudeck.actions import (
     COMMAND_LASTS_S,
     PREVIEW_LASTS_S,
-    Asker,
+    ActionParams,
     Command,
+    CommandActor,
     CommandState,
-    Params,
     Preview,
     Refusal,
     Reply,
@@ -31,18 +31,18 @@ from gpudeck.wire import Task
 
 from ..backends import Reading, resolve
 from ..backends.nvml.module import module_version
-from ..journal.store import ActsJournal, ActsStore, JournalRefuses
-from ..limits.apply import Limiter
-from ..limits.compute_modes import ModeBook
-from ..limits.mps_store import MpsBook
-from ..limits.timed_limit_store import LeaseBook
+from ..journal.store import ActionJournal, ActionStore, JournalError
+from ..limits.apply import LimitApplier
+from ..limits.compute_modes import ComputeModeStore
+from ..limits.mps_store import MpsSettingStore
+from ..limits.timed_limit_store import TimedLimitStore
 from ..reader.watchdog import ReaderProcess
-from ..runtime.action_lock import ActLock
+from ..runtime.action_lock import ActionLock
 from ..tasks.task_table import boot_id
 from . import preview_setting
-from .execute import Hand, Patience
+from .execute import ActionExecutor, ActionTimeouts
 from .hold_files import driver_order, hold_files, holds
-from .preview import Ask, Place, find
+from .preview import NodeContext, PreviewRequest, find
 from .service import HELD
 from .signals import make_room
 
@@ -50,40 +50,40 @@ READY_WITHIN_S = 30.0
 NODE = "local"  # there is no hub that could tell it from another
 
 
-class Local:
+class StandaloneNode:
     """`with Local(data) as here: shown = here.preview("end", task_id); here.act(shown, "why")`.
 
     A Preview with refusals is not acted on. Raises CommandError where nothing can be read."""
 
     def __init__(
         self, data: Path, backend: str = "auto", simulate: str = "", ceiling: Path | None = None,
-        patience: Patience | None = None, source: ReaderProcess | None = None,
+        patience: ActionTimeouts | None = None, source: ReaderProcess | None = None,
     ) -> None:
         """`source`: somebody else's, who closes it."""
         make_room()
         self._files = hold_files(data)
-        self._store = ActsStore(data / "acts.db")
-        self._journal = ActsJournal(self._store)
-        self._lock = ActLock(data)
+        self._store = ActionStore(data / "acts.db")
+        self._journal = ActionJournal(self._store)
+        self._lock = ActionLock(data)
         self._patience = patience
         self._is_own_source = source is None
         self._source = source or ReaderProcess(resolve(backend), simulate,
                                                order=partial(driver_order, data))
-        self._place = Place(
+        self._place = NodeContext(
             node_id=NODE, boot_id=boot_id(), source=self._source, holds=self.holds,
             kills_since=self._journal.kills_since, ceiling_file=ceiling,
             host_pids_only=resolve(backend) != "simulated",
-            limiter=Limiter(backend, simulate, partial(driver_order, data)),
-            book=LeaseBook(self._journal), modes=ModeBook(self._journal),
-            mps_book=MpsBook(self._journal, boot_id()),
+            limiter=LimitApplier(backend, simulate, partial(driver_order, data)),
+            book=TimedLimitStore(self._journal), modes=ComputeModeStore(self._journal),
+            mps_book=MpsSettingStore(self._journal, boot_id()),
             driver=module_version,
         )
 
-    def __enter__(self) -> "Local":
+    def __enter__(self) -> "StandaloneNode":
         try:
             self._ready()
             self._journal.open()
-        except JournalRefuses as why:
+        except JournalError as why:
             self.close()
             raise CommandError(str(why), ExitCode.CANNOT_START) from why
         except BaseException:
@@ -120,14 +120,15 @@ class Local:
         """Who holds all acts here: files, and the hub as the agent has kept it."""
         try:
             hub = self._journal.fact(HELD)
-        except JournalRefuses as why:
+        except JournalError as why:
             return (str(why),)
         return (*(() if hub is None else (hub,)), *holds(self._files))
 
     def preview(
-        self, action: ShownAction, task_id: str, params: Params | None = None
+        self, action: ShownAction, task_id: str, params: ActionParams | None = None
     ) -> Preview:
-        ask = Ask(uuid.uuid4().hex, secrets.token_bytes(32), action, params or Params(), task_id)
+        ask = PreviewRequest(uuid.uuid4().hex, secrets.token_bytes(32), action,
+                             params or ActionParams(), task_id)
         return preview_setting.look(self._place, ask)
 
     def act(
@@ -139,7 +140,7 @@ class Local:
         refusal = _refusal(shown)
         try:
             reply = self._journal.seen(command, command.command_id, _first(command, refusal))
-        except JournalRefuses as why:
+        except JournalError as why:
             return _first(command, Refusal("journal", str(why)))
         tell(reply)
         if refusal is not None:
@@ -149,7 +150,8 @@ class Local:
                                    "Try again.")
             return self._journal.result(_after(reply, "refused", busy), {})
         try:
-            return Hand(self._place, self._journal, tell, self._patience).act(command, reply)
+            return ActionExecutor(self._place, self._journal, tell, self._patience).act(command,
+                                                                                        reply)
         finally:
             self._lock.free()
 
@@ -176,7 +178,8 @@ def _command(shown: Preview, reason: str, who: str) -> Command:
     return Command(
         command_id=uuid.uuid4().hex, node_id=NODE, epoch=0, issued_at=now,
         expires_at=now + COMMAND_LASTS_S, nonce=shown.nonce, action=shown.action,
-        asker=Asker("terminal", who[:128] or "unknown"), reason=reason[:1_024], preview=shown,
+        asker=CommandActor("terminal", who[:128] or "unknown"), reason=reason[:1_024],
+        preview=shown,
     )
 
 

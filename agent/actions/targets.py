@@ -5,25 +5,25 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from gpudeck.actions import Bystander, Preview, Process, Refusal, Victim
+from gpudeck.actions import Bystander, Preview, ProcessIdentity, Refusal, Victim
 
-from ..backends import Fresh
+from ..backends import OnDemandReading
 from ..tasks.jobs import below
-from ..tasks.processes import Facts, table
+from ..tasks.processes import ProcessFacts, table
 from ..tasks.terminals import name_of
 from . import guard
-from .guard import Subject
-from .preview import Found, Place, case_of, find, subject_of
-from .signals import Grip, Grips, is_same, living
+from .guard import GuardedProcess
+from .preview import NodeContext, TaskSnapshot, case_of, find, subject_of
+from .signals import ProcessHandle, ProcessHandles, is_same, living
 
 DECIDED_WITHIN_S = 0.05
 ATTEMPTS = 3
 
 
 @dataclass(slots=True, eq=False)
-class Target:
-    grip: Grip
-    shown: Process
+class TargetProcess:
+    grip: ProcessHandle
+    shown: ProcessIdentity
     user: str | None
     kind: str | None
     leads: bool  # holds a Gpu, or is the root of the Job
@@ -31,21 +31,21 @@ class Target:
 
 
 @dataclass(slots=True)
-class Targets:
+class TargetProcessSet:
     """`refusal`: nothing may be touched. All grips are closed when the act is over."""
 
-    place: Place
+    place: NodeContext
     shown: Preview
     asker: str
-    grips: Grips = field(default_factory=Grips)
-    all: list[Target] = field(default_factory=list)
-    watched: list[tuple[str, Grip]] = field(default_factory=list)  # bystanders
-    before: Fresh | None = None
+    grips: ProcessHandles = field(default_factory=ProcessHandles)
+    all: list[TargetProcess] = field(default_factory=list)
+    watched: list[tuple[str, ProcessHandle]] = field(default_factory=list)  # bystanders
+    before: OnDemandReading | None = None
     refusal: Refusal | None = None
     began: float = 0.0
     decided_ms: float = 0.0
 
-    def __enter__(self) -> "Targets":
+    def __enter__(self) -> "TargetProcessSet":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -63,10 +63,10 @@ class Targets:
     def account(self) -> str:
         return name_of(self.uid)
 
-    def living(self) -> list[Grip]:
+    def living(self) -> list[ProcessHandle]:
         return living([target.grip for target in self.all])
 
-    def clients(self) -> list[Grip]:
+    def clients(self) -> list[ProcessHandle]:
         alive = set(self.living())
         return [target.grip for target in self.all
                 if target.kind == "mps_client" and target.grip in alive]
@@ -82,7 +82,7 @@ class Targets:
         return Refusal("hold", f"put on hold meanwhile: {'; '.join(holds)}"[:1_024])
 
     def send(
-        self, number: signal.Signals, only: Callable[[Facts], bool] | None = None,
+        self, number: signal.Signals, only: Callable[[ProcessFacts], bool] | None = None,
         only_new: bool = False, only_stopped: bool = False, only_leading: bool = False,
     ) -> int:
         """Each is compared once more right before its signal, so that one that became another
@@ -116,8 +116,9 @@ class Targets:
             # Its parent is alive now, and so the one that we hold, not one with the same number.
             parents = {each.pid for each in self.living()}
             if facts.row.parent in parents and self._may_adopt(facts, grip):
-                self.all.append(Target(grip, facts.identity, name_of(facts.identity.uid), None,
-                                       False, is_new=True))
+                self.all.append(TargetProcess(grip, facts.identity, name_of(facts.identity.uid),
+                                              None,
+                                              False, is_new=True))
 
     def recheck(self) -> Refusal | None:
         """Before SIGKILL: the hold, the protected sets and the ceiling as they are now."""
@@ -131,29 +132,29 @@ class Targets:
         found = guard.refusals(replace(case, kills_last_hour=0, age_s=None))
         return found[0] if found else None
 
-    def _may_adopt(self, facts: Facts, grip: Grip) -> bool:
+    def _may_adopt(self, facts: ProcessFacts, grip: ProcessHandle) -> bool:
         subject = subject_of(self.place, facts, name_of(facts.identity.uid), None,
                              grip.may_signal())
         case = case_of(self.place, self.shown.action, (subject,), facts, self.asker)
         return not any(refusal.code in ("protected", "permission")
                        for refusal in guard.refusals(case))
 
-    def _asked(self) -> Target:
+    def _asked(self) -> TargetProcess:
         victim = asked(self.shown)
         return next(target for target in self.all if target.shown == victim.process)
 
-    def _subjects(self) -> tuple[Subject, ...]:
+    def _subjects(self) -> tuple[GuardedProcess, ...]:
         found = ((target, target.grip.facts()) for target in self.all)
         return tuple(
             subject_of(self.place, facts, target.user, target.kind, target.grip.may_signal())
             for target, facts in found if facts is not None)
 
 
-def take(place: Place, shown: Preview, asker: str) -> Targets:
+def take(place: NodeContext, shown: Preview, asker: str) -> TargetProcessSet:
     """Pidfds first, then the comparison, then one fresh list, then the guard. If that took too
     long it is begun anew; each is compared again right before its signal in any case."""
     for attempt in range(ATTEMPTS):
-        targets = Targets(place, shown, asker)
+        targets = TargetProcessSet(place, shown, asker)
         try:
             targets.refusal = _fill(targets)
         except BaseException:
@@ -166,7 +167,7 @@ def take(place: Place, shown: Preview, asker: str) -> Targets:
     return targets
 
 
-def _fill(targets: Targets) -> Refusal | None:
+def _fill(targets: TargetProcessSet) -> Refusal | None:
     shown = targets.shown
     targets.began = time.monotonic()
     for victim in shown.victims:
@@ -191,7 +192,7 @@ def _fill(targets: Targets) -> Refusal | None:
     return refusals[0] if refusals else None
 
 
-def _hold_on(targets: Targets, victim: Victim) -> Refusal | None:
+def _hold_on(targets: TargetProcessSet, victim: Victim) -> Refusal | None:
     """A worker that has ended since is no reason to stop; anything that changed is."""
     shown = victim.process
     is_asked = victim.task_id == targets.shown.task_id
@@ -207,18 +208,18 @@ def _hold_on(targets: Targets, victim: Victim) -> Refusal | None:
                                    "start, program, user or cgroup); nothing was touched. Look "
                                    "again.")
     leads = victim.task_id is not None or victim is targets.shown.victims[0]
-    targets.all.append(Target(grip, shown, victim.user, None, leads))
+    targets.all.append(TargetProcess(grip, shown, victim.user, None, leads))
     return None
 
 
-def _watch(targets: Targets, bystander: Bystander) -> None:
+def _watch(targets: TargetProcessSet, bystander: Bystander) -> None:
     grip = targets.grips.take(bystander.process.pid)
     facts = None if grip is None else grip.facts()
     if grip is not None and facts is not None and is_same(facts.identity, bystander.process):
         targets.watched.append((bystander.task_id, grip))
 
 
-def _still_there(targets: Targets, found: Found) -> Refusal | None:
+def _still_there(targets: TargetProcessSet, found: TaskSnapshot) -> Refusal | None:
     task = found.task(targets.shown.task_id)
     if task is None:
         return Refusal("condition", f"task {targets.shown.task_id} does not use a Gpu any more; "

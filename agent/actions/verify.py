@@ -3,13 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from gpudeck.actions import MEMORY_BACK_SHARE, CommandState, Verified
+from gpudeck.actions import MEMORY_BACK_SHARE, ActionVerification, CommandState
 
-from ..backends import Fresh, ProcessReading
+from ..backends import OnDemandReading, ProcessReading
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class MemoryVerification:
     """None: could not be observed."""
 
     returned: bool | None
@@ -17,18 +17,20 @@ class Memory:
     after_bytes: float | None  # what of it did not come back
 
 
-def memory(before: Fresh, after: Fresh | None, victims: frozenset[int]) -> Memory:
+def memory(before: OnDemandReading, after: OnDemandReading | None,
+           victims: frozenset[int]) -> MemoryVerification:
     """What the Gpus gained, and others have taken since, is what came back."""
     held = _by_gpu([each for each in before.processes if each.pid in victims])
     total = _sum(list(held.values()))
     if after is None or not held:
-        return Memory(None, total, None)
+        return MemoryVerification(None, total, None)
     left = {uuid: _left(uuid, amount, before, after, victims) for uuid, amount in held.items()}
-    return Memory(_verdict(held, left), total, _sum(list(left.values())))
+    return MemoryVerification(_verdict(held, left), total, _sum(list(left.values())))
 
 
 def _left(
-    uuid: str, held: float | None, before: Fresh, after: Fresh, victims: frozenset[int]
+    uuid: str, held: float | None, before: OnDemandReading, after: OnDemandReading,
+    victims: frozenset[int]
 ) -> float | None:
     used, now = before.mem_used_bytes.get(uuid), after.mem_used_bytes.get(uuid)
     grown = _growth(uuid, before, after, victims)
@@ -37,7 +39,8 @@ def _left(
     return min(max(held - (used - now + grown), 0.0), held)
 
 
-def _growth(uuid: str, before: Fresh, after: Fresh, victims: frozenset[int]) -> float | None:
+def _growth(uuid: str, before: OnDemandReading, after: OnDemandReading,
+            victims: frozenset[int]) -> float | None:
     was, now = (
         _by_gpu([each for each in fresh.processes if each.pid not in victims]).get(uuid, 0.0)
         for fresh in (before, after))
@@ -67,7 +70,7 @@ def _sum(amounts: Sequence[float | None]) -> float | None:
     return sum(known) if known and len(known) == len(amounts) else None
 
 
-def outcome(verified: Verified) -> CommandState:
+def outcome(verified: ActionVerification) -> CommandState:
     """Done means observed: exited, memory returned, no bystander vanished. What could not be
     observed does not count against it, and is shown as that."""
     if not verified.exited or verified.memory_returned is False:

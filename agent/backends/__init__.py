@@ -24,7 +24,7 @@ class GpuReading(Struct, frozen=True, array_like=True):
     slow_absent: bytes = b""
 
 
-class Happening(Struct, frozen=True):
+class BackendEvent(Struct, frozen=True):
     """What the backend saw happen since its last Reading: an Event before it has a number."""
 
     kind: str  # of gpudeck.events.KINDS
@@ -55,7 +55,7 @@ class ProcessReading(Struct, frozen=True):
     task: Task | None = None  # as it was recorded: nothing here knows more of it
 
 
-class Accounted(Struct, frozen=True):
+class ProcessAccounting(Struct, frozen=True):
     """What the driver counted of one process on one Gpu, from its beginning to its end. None: it
     does not say."""
 
@@ -75,13 +75,14 @@ class Reading(Struct, frozen=True):
     processes: tuple[ProcessReading, ...] | None  # None: not asked this time (2 s cadence)
     driver_version: str | None = None
     links: tuple[GpuLink, ...] = ()
-    happenings: tuple[Happening, ...] = ()
+    happenings: tuple[BackendEvent, ...] = ()
     took_s: float | None = None  # the reading itself, inside the driver for the most part
     detail: str = ""  # what is wrong with single Gpus and what to do, for people
-    accounted: tuple[Accounted, ...] = ()  # of processes that have ended since the last list
+    accounted: tuple[ProcessAccounting,
+                     ...] = ()  # of processes that have ended since the last list
 
 
-class Fresh(Struct, frozen=True):
+class OnDemandReading(Struct, frozen=True):
     """What an act is judged by: read when asked, beside the cadence of Readings."""
 
     processes: tuple[ProcessReading, ...]
@@ -95,17 +96,17 @@ class Reader(Protocol):
 
     def read(self) -> Reading: ...
 
-    def fresh(self) -> Fresh:
+    def fresh(self) -> OnDemandReading:
         """Raises Unavailable as well where one Gpu does not list its processes just now."""
 
-    def watch(self, tell: Callable[[Happening], None]) -> None:
+    def watch(self, tell: Callable[[BackendEvent], None]) -> None:
         """From now on `tell`, from any thread, what happens beside the readings. A backend that
         sees things happen only when it reads puts them into its Readings."""
 
     def close(self) -> None: ...
 
 
-class Unavailable(Exception):
+class ReaderUnavailableError(Exception):
     """No reading is to be had now. `state` says which way, `detail` tells people what to do."""
 
     def __init__(self, state: ReaderState, detail: str) -> None:
@@ -114,7 +115,7 @@ class Unavailable(Exception):
         self.detail = detail
 
 
-class Renew(Exception):
+class StaleReaderError(Exception):
     """The readings go on, and a fresh process may see more than this one does."""
 
 

@@ -21,7 +21,14 @@ from msgspec import Struct, structs
 from gpudeck.metrics import COLUMN, Absence
 from gpudeck.wire import Task
 
-from . import Fresh, GpuReading, Happening, ProcessReading, Reading, Unavailable
+from . import (
+    BackendEvent,
+    GpuReading,
+    OnDemandReading,
+    ProcessReading,
+    ReaderUnavailableError,
+    Reading,
+)
 
 FORMAT = 1
 # No reading for longer is a hung driver, or the recording stood still: nobody waits for its end.
@@ -32,14 +39,14 @@ LOOK_S = 0.05
 MEM_USED, ENERGY = COLUMN["mem_used_bytes"], COLUMN["energy_j"]
 
 
-class Head(Struct, frozen=True):
+class RecordingHeader(Struct, frozen=True):
     gpudeck_recording: int
     host: str
     backend: str
     agent_version: str
 
 
-_head = msgspec.json.Decoder(Head)
+_head = msgspec.json.Decoder(RecordingHeader)
 _reading = msgspec.json.Decoder(Reading)
 
 
@@ -56,10 +63,10 @@ def options_of(path: Path, speed: float) -> str:
 def open_reader(options: str = "") -> "RecordedReader":
     speed, _, name = options.partition(" ")
     if not name:
-        raise Unavailable("failed", "name the recording: --replay FILE")
+        raise ReaderUnavailableError("failed", "name the recording: --replay FILE")
     path = Path(name)
     if not any(True for _ in readings(path)):
-        raise Unavailable("failed", f"the recording {path} holds no reading")
+        raise ReaderUnavailableError("failed", f"the recording {path} holds no reading")
     return RecordedReader(path, float(speed))
 
 
@@ -84,19 +91,21 @@ def readings(path: Path) -> Iterator[Reading]:
     except (EOFError, zlib.error):
         _say(f"{path}: cut off or damaged; what stands before is played")
     except OSError as error:
-        raise Unavailable("failed", f"the recording {path} cannot be read: "
-                                    f"{error.strerror or error}") from error
+        raise ReaderUnavailableError("failed", f"the recording {path} cannot be read: "
+                                               f"{error.strerror or error}") from error
 
 
 def _check(path: Path, line: bytes) -> None:
     try:
         head = _head.decode(line)
     except msgspec.MsgspecError as error:
-        raise Unavailable("failed", f"{path} is no recording of gpudeck; `gpudeck agent --record "
-                                    "FILE` writes one") from error
+        raise ReaderUnavailableError("failed",
+                                     f"{path} is no recording of gpudeck; `gpudeck agent --record "
+                                               "FILE` writes one") from error
     if head.gpudeck_recording != FORMAT:
-        raise Unavailable("failed", f"{path} was written by another gpudeck (format "
-                                    f"{head.gpudeck_recording}, this one reads {FORMAT})")
+        raise ReaderUnavailableError("failed", f"{path} was written by another gpudeck (format "
+                                               f"{head.gpudeck_recording}, this one reads "
+                                               f"{FORMAT})")
 
 
 def _say(sentence: str) -> None:
@@ -136,14 +145,14 @@ class RecordedReader:
             else:
                 self._wait()
 
-    def fresh(self) -> Fresh:
+    def fresh(self) -> OnDemandReading:
         if self._played is None:
-            raise Unavailable("failed", "the recording has not begun")
+            raise ReaderUnavailableError("failed", "the recording has not begun")
         used, energy = ({gpu.uuid: _told(gpu, column) for gpu in self._played.gpus}
                         for column in (MEM_USED, ENERGY))
-        return Fresh(self._played.processes or (), used, energy)
+        return OnDemandReading(self._played.processes or (), used, energy)
 
-    def watch(self, tell: Callable[[Happening], None]) -> None:
+    def watch(self, tell: Callable[[BackendEvent], None]) -> None:
         """All is in the Readings."""
 
     def close(self) -> None:
@@ -171,12 +180,13 @@ class RecordedReader:
     def _rewind(self) -> None:
         self._coming, self._began, self._tasks = readings(self._path), None, {}
         if self._peek() is None:
-            raise Unavailable("failed", f"the recording {self._path} holds no reading any more")
+            raise ReaderUnavailableError("failed",
+                                         f"the recording {self._path} holds no reading any more")
         self._sleep(1.0)
 
     def _wait(self) -> None:
         if os.getppid() != self._parent:
-            raise Unavailable("failed", "the agent that wanted this reading has gone")
+            raise ReaderUnavailableError("failed", "the agent that wanted this reading has gone")
         self._sleep(LOOK_S)
 
     def _moved(self, reading: Reading) -> Reading:

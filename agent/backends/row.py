@@ -13,14 +13,14 @@ SHARE_SLACK_PCT = 5.0
 _PRESENT, _UNKNOWN = int(Absence.PRESENT), int(Absence.UNKNOWN)
 
 
-class _Shape(NamedTuple):
+class _MetricLayout(NamedTuple):
     keys: tuple[str, ...]
     places: Mapping[str, tuple[int, float, float]]  # and what is in range
     unknown: bytes
 
 
-def _shape(metrics: Sequence[Metric]) -> _Shape:
-    return _Shape(
+def _shape(metrics: Sequence[Metric]) -> _MetricLayout:
+    return _MetricLayout(
         tuple(each.key for each in metrics),
         {each.key: (at, each.low, each.high) for at, each in enumerate(metrics)},
         bytes([UNKNOWN]) * len(metrics))
@@ -29,17 +29,17 @@ def _shape(metrics: Sequence[Metric]) -> _Shape:
 _FAST, _SLOW = _shape(COLUMNS), _shape(SLOW)
 
 
-class Row:
+class MetricRow:
     """The values of one Gpu while they are being collected; absent until put. A number that
     cannot be is a sentinel of the driver or a lie, and unknown."""
 
-    def __init__(self, shape: _Shape = _FAST) -> None:
+    def __init__(self, shape: _MetricLayout = _FAST) -> None:
         self._keys, self._places = shape.keys, shape.places
         self.values = [0.0] * len(shape.keys)
         self.absent = bytearray(shape.unknown)
 
     @classmethod
-    def slow(cls) -> "Row":
+    def slow(cls) -> "MetricRow":
         return cls(_SLOW)
 
     def put(self, key: str, value: "float | Absence", scale: float = 1.0) -> None:
@@ -65,7 +65,7 @@ def _missing(keys: tuple[str, ...], absent: bytes) -> Mapping[str, str]:
 
 
 @dataclass(slots=True)
-class Counter:
+class MonotonicCounter:
     """What only grows, unless it wraps or is reset (the driver was reloaded, the Gpu reset).
     `hides_32`: one of 32 bits may come in a type of 64, as nvml.h says of PCIe's bytes (fields
     197 and 198)."""

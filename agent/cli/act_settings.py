@@ -33,7 +33,7 @@ DOES: dict[TaskAction, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class ConnectionSettings:
     """Through which hub, or on this machine."""
 
     hub: str | None
@@ -48,9 +48,9 @@ class Reach:
 
 
 @dataclass(frozen=True, slots=True)
-class ActSettings:
+class ActionSettings:
     action: TaskAction
-    reach: Reach
+    reach: ConnectionSettings
     targets: tuple[str, ...]
     filter: str | None
     user: str | None
@@ -62,22 +62,23 @@ class ActSettings:
 
 
 def read_act(action: TaskAction, argv: Sequence[str], env: Mapping[str, str] = os.environ
-             ) -> ActSettings:
+             ) -> ActionSettings:
     asked = _parser(action).parse_args(list(argv))
     _check(asked)
-    return ActSettings(
+    return ActionSettings(
         action, read_reach(action, TABLE, asked, env), tuple(dict.fromkeys(asked.targets)),
         asked.filter, asked.user, _params(action, asked), asked.reason, asked.plan_out, asked.plan,
         asked.yes)
 
 
 def read_reach(program: str, table: Sequence[Setting], asked: argparse.Namespace,
-               env: Mapping[str, str]) -> Reach:
+               env: Mapping[str, str]) -> ConnectionSettings:
     given = resolve(program, table, vars(asked), env)
-    return Reach(given["hub"], token_source(given["token_file"], env), given["ca_file"],
-                 given.get("data") or state_folder(env), given.get("data") is not None,
-                 given.get("backend", "auto"),
-                 given.get("simulate", ""), given.get("ceiling"), given["json"])
+    return ConnectionSettings(given["hub"], token_source(given["token_file"], env),
+                              given["ca_file"],
+                              given.get("data") or state_folder(env), given.get("data") is not None,
+                              given.get("backend", "auto"),
+                              given.get("simulate", ""), given.get("ceiling"), given["json"])
 
 
 def _parser(action: TaskAction) -> argparse.ArgumentParser:

@@ -11,8 +11,15 @@ from typing import Any
 
 import msgspec
 
-from gpudeck.action_plan import Plan, PlanError, changes, decode, encode, plan_of
-from gpudeck.action_views import CommandView, Ordered, PreviewView
+from gpudeck.action_plan import (
+    ActionPlanDocument,
+    InvalidPlanError,
+    changes,
+    decode,
+    encode,
+    plan_of,
+)
+from gpudeck.action_views import CommandView, OrderResultView, PreviewView
 from gpudeck.action_words import (
     end_line,
     exit_code,
@@ -28,12 +35,12 @@ from gpudeck.client import Client, tls_context
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.settings import parser
 
-from ..actions.standalone import Local
+from ..actions.standalone import StandaloneNode
 from ..settings import this_host
 from ..tasks.terminals import who_is_here
-from .act_settings import TABLE, ActSettings, Reach, read_act, read_reach
-from .local_target import NodeDesk
-from .targets import Desk, HubDesk
+from .act_settings import TABLE, ActionSettings, ConnectionSettings, read_act, read_reach
+from .local_target import LocalTarget
+from .targets import ActionTarget, HubTarget
 
 
 def notify(argv: Sequence[str]) -> int:
@@ -61,10 +68,10 @@ def follow(argv: Sequence[str]) -> int:
         raise CommandError("name the hub with --hub: it knows its commands", ExitCode.USAGE)
     client = client_of(reach, reach.hub)
     commands = [client.command(command_id) for command_id in dict.fromkeys(asked.ids)]
-    return _follow(Teller(reach.json), HubDesk(client, reach.hub), commands)
+    return _follow(TerminalOutput(reach.json), HubTarget(client, reach.hub), commands)
 
 
-class Teller:
+class TerminalOutput:
     """For people; with --json, one document per line for machines, and people read stderr."""
 
     def __init__(self, is_json: bool) -> None:
@@ -88,7 +95,7 @@ class Teller:
         return sys.stdin.readline()
 
 
-def client_of(reach: Reach, hub: str) -> Client:
+def client_of(reach: ConnectionSettings, hub: str) -> Client:
     return Client(hub, reach.token(), tls=tls_context(hub, reach.ca_file))
 
 
@@ -101,8 +108,8 @@ def _act(action: TaskAction, argv: Sequence[str]) -> int:
         return _at(desk, asked, plan)
 
 
-def _at(desk: Desk, asked: ActSettings, plan: Plan | None) -> int:
-    teller = Teller(asked.reach.json)
+def _at(desk: ActionTarget, asked: ActionSettings, plan: ActionPlanDocument | None) -> int:
+    teller = TerminalOutput(asked.reach.json)
     view = _look(asked, desk, plan)
     teller.tell("preview", preview=view)
     teller.say(*preview_lines(view))
@@ -124,7 +131,7 @@ def _at(desk: Desk, asked: ActSettings, plan: Plan | None) -> int:
     return followed(teller, desk, desk.order(view.id, reason, view.needs.maintenance))
 
 
-def _check_somebody_answers(asked: ActSettings) -> None:
+def _check_somebody_answers(asked: ActionSettings) -> None:
     if not (asked.yes or sys.stdin.isatty()):
         raise CommandError(
             "this asks before it acts, and there is no terminal to ask at; write a plan with "
@@ -134,27 +141,28 @@ def _check_somebody_answers(asked: ActSettings) -> None:
 
 
 @contextmanager
-def desk_of(reach: Reach) -> Iterator[Desk]:
+def desk_of(reach: ConnectionSettings) -> Iterator[ActionTarget]:
     if reach.hub is not None:
-        yield HubDesk(client_of(reach, reach.hub), reach.hub)
+        yield HubTarget(client_of(reach, reach.hub), reach.hub)
         return
-    with Local(reach.data, reach.backend, reach.simulate, reach.ceiling) as local:
-        yield NodeDesk(local, this_host(), who_is_here())
+    with StandaloneNode(reach.data, reach.backend, reach.simulate, reach.ceiling) as local:
+        yield LocalTarget(local, this_host(), who_is_here())
 
 
-def _look(asked: ActSettings, desk: Desk, plan: Plan | None) -> PreviewView:
+def _look(asked: ActionSettings, desk: ActionTarget,
+          plan: ActionPlanDocument | None) -> PreviewView:
     if plan is not None:
         return desk.preview(asked.action, plan.targets, plan.params, True)
     targets = desk.choose(asked.targets, asked.filter, asked.user)
     return desk.preview(asked.action, targets, asked.params, asked.plan_out is not None)
 
 
-def _read_plan(path: Path, action: TaskAction) -> Plan:
+def _read_plan(path: Path, action: TaskAction) -> ActionPlanDocument:
     try:
         plan = decode(path.read_bytes())
     except OSError as error:
         raise CommandError(f"cannot read {path}: {error.strerror}", ExitCode.USAGE) from error
-    except PlanError as error:
+    except InvalidPlanError as error:
         raise CommandError(f"{path}: {error}", ExitCode.USAGE) from error
     if plan.action != action:
         raise CommandError(f"{path} is a plan to {plan.action}; run: gpudeck {plan.action} "
@@ -162,13 +170,13 @@ def _read_plan(path: Path, action: TaskAction) -> Plan:
     return plan
 
 
-def _write_plan(teller: Teller, path: Path, view: PreviewView) -> int:
+def _write_plan(teller: TerminalOutput, path: Path, view: PreviewView) -> int:
     try:
         plan = plan_of(view, time.time())
         # Command lines are nobody's business but the planner's.
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(encode(plan))
-    except PlanError as error:
+    except InvalidPlanError as error:
         raise CommandError(f"no plan was written: {error}", ExitCode.REFUSED) from error
     except FileExistsError as error:
         raise CommandError(f"{path} is there already; choose another name",
@@ -182,7 +190,7 @@ def _write_plan(teller: Teller, path: Path, view: PreviewView) -> int:
     return ExitCode.OK
 
 
-def _changed(teller: Teller, wrong: list[str]) -> int:
+def _changed(teller: TerminalOutput, wrong: list[str]) -> int:
     teller.tell("changed", changes=wrong)
     teller.say("", "REFUSED, nothing was done: it is not as it was planned (changed)",
                *(f"  {printable(line)}" for line in wrong),
@@ -190,7 +198,7 @@ def _changed(teller: Teller, wrong: list[str]) -> int:
     return ExitCode.REFUSED
 
 
-def _reason(asked: ActSettings, teller: Teller) -> str:
+def _reason(asked: ActionSettings, teller: TerminalOutput) -> str:
     given = asked.reason or (asked.params.get("text") if asked.action == "notify" else "")
     while not given:
         line = teller.ask("why? ")
@@ -200,18 +208,18 @@ def _reason(asked: ActSettings, teller: Teller) -> str:
     return str(given)
 
 
-def is_sure(view: PreviewView, teller: Teller) -> bool:
+def is_sure(view: PreviewView, teller: TerminalOutput) -> bool:
     asked = question(view)
     teller.say("")
     return asked.is_yes(teller.ask(asked.prompt))
 
 
-def is_sure_despite(teller: Teller) -> bool:
+def is_sure_despite(teller: TerminalOutput) -> bool:
     return teller.ask("People work on this node. To do it all the same, type maintenance: "
                       ).strip() == "maintenance"
 
 
-def followed(teller: Teller, desk: Desk, ordered: Ordered) -> int:
+def followed(teller: TerminalOutput, desk: ActionTarget, ordered: OrderResultView) -> int:
     if ordered.plan is not None:
         teller.tell("waiting", plan=ordered.plan)
         teller.say(f"it waits for a second person until {moment(ordered.plan.ends_at)}; another "
@@ -220,7 +228,7 @@ def followed(teller: Teller, desk: Desk, ordered: Ordered) -> int:
     return _follow(teller, desk, ordered.items)
 
 
-def _follow(teller: Teller, desk: Desk, commands: Sequence[CommandView]) -> int:
+def _follow(teller: TerminalOutput, desk: ActionTarget, commands: Sequence[CommandView]) -> int:
     now = {command.id: command for command in commands}
     for command in commands:
         teller.command(command)
@@ -238,7 +246,7 @@ def _follow(teller: Teller, desk: Desk, commands: Sequence[CommandView]) -> int:
     return code
 
 
-def _watch(teller: Teller, desk: Desk, now: dict[str, CommandView]) -> None:
+def _watch(teller: TerminalOutput, desk: ActionTarget, now: dict[str, CommandView]) -> None:
     for command in desk.follow(_running(now)):
         now[command.id] = command
         teller.command(command)

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from gpudeck.audit_chain import Link
+from gpudeck.audit_chain import AuditChainLink
 from gpudeck.audit_file import AuditFile
 from gpudeck.audit_words import actor_of, content, outcome_of, sentence_of, word
 from gpudeck.client import Client, tls_context
@@ -52,7 +52,7 @@ def _tail(asked: argparse.Namespace) -> int:
 
 def _here(asked: argparse.Namespace) -> list[Item]:
     kept: deque[Item] = deque(maxlen=asked.number)
-    with _opened(asked) as file:
+    with _AuditFileContext(asked) as file:
         node = _node(asked, file)
         after = 0 if _filters(asked, file) else max(0, file.last_seq(node) - asked.number)
         kept.extend(_wanted(_filters(asked, file), file.links(node, after)))
@@ -60,11 +60,11 @@ def _here(asked: argparse.Namespace) -> list[Item]:
 
 
 def _newer_here(asked: argparse.Namespace, last: int) -> list[Item]:
-    with _opened(asked) as file:
+    with _AuditFileContext(asked) as file:
         return list(_wanted(_filters(asked, file), file.links(_node(asked, file), last)))
 
 
-def _wanted(filters: dict[str, str], links: Iterable[Link]) -> Iterator[Item]:
+def _wanted(filters: dict[str, str], links: Iterable[AuditChainLink]) -> Iterator[Item]:
     for link in links:
         item = item_of(link)
         if all(item[name] == value for name, value in filters.items()):
@@ -78,7 +78,7 @@ def _filters(asked: argparse.Namespace, file: AuditFile | None = None) -> dict[s
     return {name: value for name, value in given.items() if value is not None}
 
 
-def item_of(link: Link) -> Item:
+def item_of(link: AuditChainLink) -> Item:
     """Named as the REST interface names them."""
     body = content(link)
     if body is None:
@@ -159,7 +159,7 @@ def _verdicts(asked: argparse.Namespace) -> list[Item]:
         node["node"]: {node["audit_seq"]: node["audit_head"]}
         for node in _client(asked).audit_verdict()["nodes"]}
     found: list[Item] = []
-    with _opened(asked) as file:
+    with _AuditFileContext(asked) as file:
         for node in file.nodes:
             anchors = kept.get(asked.on or node, {})
             records, head, broken = file.verify(node, asked.copy, anchors)
@@ -186,7 +186,7 @@ def _export(asked: argparse.Namespace) -> int:
         for line in _client(asked).audit_lines():
             out.write(line)
     else:
-        with _opened(asked) as file:
+        with _AuditFileContext(asked) as file:
             for link in file.links(_node(asked, file)):
                 out.write(json.dumps({"seq": link.seq, "body": link.body, "hash": link.hash},
                                      ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
@@ -197,7 +197,7 @@ def _export(asked: argparse.Namespace) -> int:
 # -- where
 
 
-class _opened:
+class _AuditFileContext:
     def __init__(self, asked: argparse.Namespace) -> None:
         self._file = AuditFile(asked.data or default_folder())
 

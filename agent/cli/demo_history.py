@@ -22,15 +22,15 @@ from msgspec import structs
 from gpudeck.metrics import COLUMN, WIDTH, Absence
 from gpudeck.wire import Event, Frame, Inventory, encode
 
-from ..backends.simulation.control import Control
-from ..backends.simulation.folder import JobsFile, jobs_path
-from ..backends.simulation.jobs import Job, jobs_at
+from ..backends.simulation.control import SimulationControl
+from ..backends.simulation.folder import SimulatedJobsFile, jobs_path
+from ..backends.simulation.jobs import SimulatedJob, jobs_at
 from ..backends.simulation.mps_kept import is_on_whole_boards
-from ..backends.simulation.reader import Options, SimulatedReader, parse_options
-from ..backends.simulation.world import Live, World, energy_since_boot, units_of
+from ..backends.simulation.reader import SimulatedReader, SimulationOptions, parse_options
+from ..backends.simulation.world import LiveJob, SimulatedNode, energy_since_boot, units_of
 from ..tasks.task_table import TaskTable, boot_id
 from ..telemetry import sampler
-from ..telemetry.events import Happenings
+from ..telemetry.events import NodeEventDetector
 from .simulate import node_name
 from .simulated_nodes import boot_id_of
 
@@ -44,12 +44,12 @@ Message = Inventory | Event | Frame
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class HistorySpan:
     begin: int
     end: int
 
 
-class _Clock:
+class _HistoryClock:
     def __init__(self, at: float) -> None:
         self.at = at
 
@@ -57,35 +57,37 @@ class _Clock:
         return self.at
 
 
-class _Reader(SimulatedReader):
+class _HistoryReader(SimulatedReader):
     """Where a real process runs the job of a turn now, it is the one that ran it before: whoever
     looks back finds the task that is there to be acted on."""
 
-    def __init__(self, options: Options, real: tuple[Job, ...], clock: _Clock) -> None:
-        self._real: dict[int, list[Job]] = {}
+    def __init__(self, options: SimulationOptions, real: tuple[SimulatedJob, ...],
+                 clock: _HistoryClock) -> None:
+        self._real: dict[int, list[SimulatedJob]] = {}
         for job in real:
             self._real.setdefault(job.seed, []).append(job)
         super().__init__(options, None, clock=clock, steady=clock)
 
-    def _planned_lives(self) -> tuple[Live, ...]:
+    def _planned_lives(self) -> tuple[LiveJob, ...]:
         has_mps = self._options.mps
-        return tuple(Live(job, is_client=has_mps and is_on_whole_boards(job))
+        return tuple(LiveJob(job, is_client=has_mps and is_on_whole_boards(job))
                      for planned in self._planned
                      for job in self._real.get(planned.seed, [planned]))
 
 
-class PastNode:
+class DemoHistoryNode:
     """`real`: the jobs of this node that are processes of this machine."""
 
-    def __init__(self, options: Options, real: Sequence[Job] | None, span: Span,
-                 energy: "Energy") -> None:
+    def __init__(self, options: SimulationOptions, real: Sequence[SimulatedJob] | None,
+                 span: HistorySpan,
+                 energy: "EnergyHistory") -> None:
         self._options = replace(options, world=None)
-        self._clock = _Clock(span.begin)
-        self._reader = _Reader(self._options, tuple(real or ()), self._clock)
+        self._clock = _HistoryClock(span.begin)
+        self._reader = _HistoryReader(self._options, tuple(real or ()), self._clock)
         boot = boot_id_of(options.seed, options.node) if real is None else boot_id()
         self._tasks = TaskTable(boot)
-        self._happenings = Happenings()
-        self._memory = sampler.Memory()
+        self._happenings = NodeEventDetector()
+        self._memory = sampler.SamplerState()
         self._energy = energy
         self._seq = span.begin * SEQS_PER_S
 
@@ -106,18 +108,18 @@ class PastNode:
                 yield message
 
 
-class Energy:
+class EnergyHistory:
     """What the boards' counters said: they end where the live ones begin, so what they added up is
     found first, in coarse steps."""
 
-    def __init__(self, options: Options, span: Span) -> None:
+    def __init__(self, options: SimulationOptions, span: HistorySpan) -> None:
         setup = options.setup()
         uuids, instances = units_of(setup)
 
-        def lives(at: float) -> tuple[Live, ...]:
-            return tuple(map(Live, jobs_at(setup.seed, setup.node, uuids, at, instances)))
+        def lives(at: float) -> tuple[LiveJob, ...]:
+            return tuple(map(LiveJob, jobs_at(setup.seed, setup.node, uuids, at, instances)))
 
-        world = World(setup, lives(span.begin), span.begin)
+        world = SimulatedNode(setup, lives(span.begin), span.begin)
         self._places = [place for place, facts in enumerate(world.facts)
                         if facts.parent_uuid is None]
         ends = [energy_since_boot(setup, board, span.end) for board in world.boards]
@@ -125,7 +127,7 @@ class Energy:
         curves = [world.energy_j]
         while self._at[-1] < span.end:
             self._at.append(min(float(span.end), self._at[-1] + COARSE_S))
-            world.advance(self._at[-1], lives(self._at[-1]), {}, Control())
+            world.advance(self._at[-1], lives(self._at[-1]), {}, SimulationControl())
             curves.append(world.energy_j)
         self._curves = [[max(0.0, ends[board] - curves[-1][board] + joules[board])
                          for board in range(len(ends))] for joules in curves]
@@ -148,24 +150,24 @@ class Energy:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class DemoNodePlan:
     """One node. `real`: its jobs that are processes of this machine; None: it has none such."""
 
-    options: Options
-    real: tuple[Job, ...] | None
-    energy: Energy
+    options: SimulationOptions
+    real: tuple[SimulatedJob, ...] | None
+    energy: EnergyHistory
 
 
-def chunks(span: Span) -> list[Span]:
+def chunks(span: HistorySpan) -> list[HistorySpan]:
     """The last one first; they part where history's own blocks do."""
     parts = [span.begin, *(at for at in range(span.begin + 1, span.end) if at % CHUNK_S == 0),
              span.end]
-    return [Span(*pair) for pair in reversed(list(pairwise(parts)))]
+    return [HistorySpan(*pair) for pair in reversed(list(pairwise(parts)))]
 
 
-def tell(plans: Sequence[Plan], span: Span, out: BinaryIO) -> None:
+def tell(plans: Sequence[DemoNodePlan], span: HistorySpan, out: BinaryIO) -> None:
     for chunk in chunks(span):
-        nodes = {plan.options.node: PastNode(plan.options, plan.real, chunk, plan.energy)
+        nodes = {plan.options.node: DemoHistoryNode(plan.options, plan.real, chunk, plan.energy)
                  for plan in plans}
         for at in range(chunk.begin, chunk.end):
             for name, node in nodes.items():
@@ -179,7 +181,7 @@ def main(words: Sequence[str]) -> int:
     """`NODES REAL BEGIN END OPTIONS`: the first REAL of the nodes have real processes, and with
     mps=on the last of these has MPS."""
     count, real, begin, end = map(int, words[:4])
-    options, span = parse_options(words[4]), Span(begin, end)
+    options, span = parse_options(words[4]), HistorySpan(begin, end)
     os.nice(19)  # nobody waits for it
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # who started us ends us
     plans = []
@@ -187,9 +189,9 @@ def main(words: Sequence[str]) -> int:
         mine = replace(options, node=node_name(number), mps=options.mps and number == real)
         jobs = None
         if number <= real and options.world is not None:
-            lives = JobsFile(jobs_path(options.world, mine.node)).lives()
+            lives = SimulatedJobsFile(jobs_path(options.world, mine.node)).lives()
             jobs = () if lives is None else tuple(live.job for live in lives)
-        plans.append(Plan(mine, jobs, Energy(mine, span)))
+        plans.append(DemoNodePlan(mine, jobs, EnergyHistory(mine, span)))
     tell(plans, span, sys.stdout.buffer)
     return 0
 

@@ -29,7 +29,7 @@ from ..runtime.data_lock import agent_pid
 from ..settings import CA_FILE, TOKEN_FILE
 from ..tasks.device_users import openers, readers
 from ..tasks.terminals import who_is_here
-from .act_settings import DATA, HUB, JSON, Reach, read_reach
+from .act_settings import DATA, HUB, JSON, ConnectionSettings, read_reach
 from .acts import client_of
 from .targets import no_such_task
 
@@ -113,7 +113,7 @@ def _parser(program: str, does: str) -> argparse.ArgumentParser:
     return made
 
 
-def _say(reach: Reach, document: dict[str, Any], *lines: str) -> int:
+def _say(reach: ConnectionSettings, document: dict[str, Any], *lines: str) -> int:
     print(json.dumps(document) if reach.json else "\n".join(lines))
     return ExitCode.OK
 
@@ -132,7 +132,7 @@ def _check_hub(asked: argparse.Namespace) -> None:
                            ExitCode.USAGE)
 
 
-def _hold_here(reach: Reach, reason: str, driver: bool) -> tuple[str, ...]:
+def _hold_here(reach: ConnectionSettings, reason: str, driver: bool) -> tuple[str, ...]:
     """For all of the machine if we may, else, or where a folder was named, for the agent there."""
     lines = "".join(char if char.isprintable() else " " for char in reason)[:REASON_MAX] + "\n"
     own, machine = hold_files(reach.data)[-1], MACHINE_FILES[0]
@@ -147,7 +147,7 @@ def _hold_here(reach: Reach, reason: str, driver: bool) -> tuple[str, ...]:
     return holds(hold_files(reach.data))
 
 
-def _let_go(reach: Reach, held: Sequence[str]) -> int:
+def _let_go(reach: ConnectionSettings, held: Sequence[str]) -> int:
     """Done means that no reading process is left, as the kernel says."""
     left = _left(agent_pid(reach.data) if reach.names_data else None)
     others = openers()
@@ -203,7 +203,7 @@ def _written(path: Path, lines: str) -> bool:
     return True
 
 
-def _release_here(reach: Reach, driver: bool) -> tuple[str, ...]:
+def _release_here(reach: ConnectionSettings, driver: bool) -> tuple[str, ...]:
     """Where a folder was named, the machine's own files stay."""
     files = hold_files(reach.data)
     for path in files:
@@ -218,7 +218,7 @@ def _release_here(reach: Reach, driver: bool) -> tuple[str, ...]:
     return holds(files)
 
 
-def _told(reach: Reach, *held: str) -> int:
+def _told(reach: ConnectionSettings, *held: str) -> int:
     lines = [f"held: {each}" for each in held] or [
         "no hold file here now; what a hub holds is released there"]
     return _say(reach, {"holds": [*held]}, *lines)
@@ -242,7 +242,8 @@ def _node(client: Client, asked: argparse.Namespace) -> str | None:
     return str(named[0]["id"])
 
 
-def _confirmed(reach: Reach, client: Client, node_id: str | None, is_held: bool) -> int:
+def _confirmed(reach: ConnectionSettings, client: Client, node_id: str | None,
+               is_held: bool) -> int:
     """Done means that the nodes themselves say so; of the hub's own word nothing follows."""
     deadline = time.monotonic() + IN_EFFECT_WITHIN_S
     while True:

@@ -20,9 +20,8 @@ from gpudeck.limits import (
     PRESETS,
     ClockLock,
     ComputeMode,
-    KeptMode,
-    Lease,
-    LimitOff,
+    LimitRelease,
+    ManagedComputeMode,
     MpsDaemon,
     MpsMemory,
     MpsPercent,
@@ -33,22 +32,23 @@ from gpudeck.limits import (
     MpsStop,
     PowerCap,
     Setting,
+    TimedLimit,
     action_of,
 )
 from gpudeck.settings import also_behind, parser
 from gpudeck.when import TIMES
 
 from ..backends.nvml.module import module_version
-from ..journal.store import ActsJournal, ActsStore, JournalRefuses
+from ..journal.store import ActionJournal, ActionStore, JournalError
 from ..limits import mps_view
 from ..limits.apply import MODES
-from ..limits.compute_modes import ModeBook
-from ..limits.mps import Mps
-from ..limits.mps_store import MpsBook, devices
-from ..limits.timed_limit_store import LeaseBook
+from ..limits.compute_modes import ComputeModeStore
+from ..limits.mps import LocalMpsDaemons
+from ..limits.mps_store import MpsSettingStore, devices
+from ..limits.timed_limit_store import TimedLimitStore
 from ..runtime.data_lock import agent_pid
 from ..tasks.task_table import boot_id
-from .act_settings import TABLE, Reach, read_reach
+from .act_settings import TABLE, ConnectionSettings, read_reach
 from .acts import client_of
 from .mps_doctor import doctor
 from .settings_acts import checked, do, node_id, pipes_of
@@ -61,7 +61,7 @@ UNITS_S = {"s": 1, "min": 60, "h": 3_600, "d": 86_400}
 def _plainly() -> Iterator[None]:
     try:
         yield
-    except JournalRefuses as why:
+    except JournalError as why:
         raise CommandError(str(why), ExitCode.CANNOT_START) from why
 
 
@@ -223,7 +223,7 @@ def _whole(low: int, high: int) -> Callable[[str], int]:
     return number
 
 
-def _mps_setting(asked: argparse.Namespace, reach: Reach) -> Setting:
+def _mps_setting(asked: argparse.Namespace, reach: ConnectionSettings) -> Setting:
     pipes = pipes_of(asked, reach)
     plain: dict[str, Callable[[str], Setting]] = {
         "start": MpsStart, "stop": MpsStop, "restart": MpsRestart}
@@ -254,22 +254,22 @@ def _gpu_setting(asked: argparse.Namespace) -> Setting:
             return ClockLock(asked.uuid, asked.low, asked.high, seconds(asked.time))
         case "mode":
             return ComputeMode(asked.uuid, asked.mode)
-    return LimitOff(asked.uuid, asked.what)
+    return LimitRelease(asked.uuid, asked.what)
 
 
 # -- looking
 
 
-def _show_mps(reach: Reach, asked: argparse.Namespace) -> int:
+def _show_mps(reach: ConnectionSettings, asked: argparse.Namespace) -> int:
     if reach.hub is not None:
         items = client_of(reach, reach.hub).mps(_of_node(reach, asked))
         return _out(reach, items, (line for item in items for line in (
             printable(item["host"]), *mps_lines(
                 msgspec.convert(item["daemons"], tuple[MpsDaemon, ...]), item["trouble"]))))
-    known = Mps()
-    store = ActsStore(reach.data / "acts.db")
+    known = LocalMpsDaemons()
+    store = ActionStore(reach.data / "acts.db")
     try:
-        book = MpsBook(ActsJournal(store), boot_id()) if reach.data.is_dir() else None
+        book = MpsSettingStore(ActionJournal(store), boot_id()) if reach.data.is_dir() else None
         daemons = mps_view.daemons(
             known, devices(8, () if book is None else book.wanted()),
             (lambda *_: None) if book is None else book.of, driver=module_version())
@@ -280,7 +280,7 @@ def _show_mps(reach: Reach, asked: argparse.Namespace) -> int:
     return _out(reach, items, mps_lines(daemons, trouble))
 
 
-def _of_node(reach: Reach, asked: argparse.Namespace) -> str | None:
+def _of_node(reach: ConnectionSettings, asked: argparse.Namespace) -> str | None:
     if asked.node is None or reach.hub is None:
         return None
     return node_id(client_of(reach, reach.hub), asked.node)
@@ -317,7 +317,7 @@ def _memory(limits: Iterable[Any]) -> str:
     return "".join(f", {each.limit} on device {each.ordinal}" for each in limits)
 
 
-def _show_limits(reach: Reach, asked: argparse.Namespace) -> int:
+def _show_limits(reach: ConnectionSettings, asked: argparse.Namespace) -> int:
     if reach.hub is not None:
         items = client_of(reach, reach.hub).limits(_of_node(reach, asked))
     else:
@@ -329,27 +329,27 @@ def _show_limits(reach: Reach, asked: argparse.Namespace) -> int:
 def _held_here(data: Path) -> dict[str, Any]:
     if not data.is_dir():
         return {"leases": [], "modes": []}
-    store = ActsStore(data / "acts.db")
+    store = ActionStore(data / "acts.db")
     try:
-        journal = ActsJournal(store)
-        return {"leases": msgspec.to_builtins(LeaseBook(journal).all()),
-                "modes": msgspec.to_builtins(ModeBook(journal).all())}
+        journal = ActionJournal(store)
+        return {"leases": msgspec.to_builtins(TimedLimitStore(journal).all()),
+                "modes": msgspec.to_builtins(ComputeModeStore(journal).all())}
     finally:
         store.close()
 
 
 def _limit_lines(item: dict[str, Any]) -> Iterable[str]:
-    for lease in msgspec.convert(item["leases"], tuple[Lease, ...]):
+    for lease in msgspec.convert(item["leases"], tuple[TimedLimit, ...]):
         unit = "W" if lease.what == "power" else "MHz"
         wanted = " to ".join(f"{each:.0f}" for each in lease.wanted)
         yield (f"{printable(item['host'])}  {lease.gpu_uuid}  {wanted} {unit} until "
                f"{moment(lease.ends_at)}  {lease.state.replace('_', ' ')}: "
                f"{printable(lease.words)}  ({printable(lease.by)})")
-    for mode in msgspec.convert(item["modes"], tuple[KeptMode, ...]):
+    for mode in msgspec.convert(item["modes"], tuple[ManagedComputeMode, ...]):
         yield (f"{printable(item['host'])}  {mode.gpu_uuid}  {mode.mode.replace('_', ' ')}  "
                f"{mode.state.replace('_', ' ')}: {printable(mode.words)}  ({printable(mode.by)})")
 
 
-def _out(reach: Reach, items: list[dict[str, Any]], lines: Iterable[str]) -> int:
+def _out(reach: ConnectionSettings, items: list[dict[str, Any]], lines: Iterable[str]) -> int:
     print(json.dumps({"items": items}) if reach.json else "\n".join(lines))
     return ExitCode.OK

@@ -11,18 +11,18 @@ from gpudeck.action_views import (
     BystanderView,
     CommandView,
     GpuUseView,
-    ItemView,
-    Ordered,
+    OrderResultView,
+    PreviewItemView,
     PreviewView,
     ProcessView,
     RefusalView,
-    VerifiedView,
+    VerificationView,
 )
 from gpudeck.actions import (
     FINAL,
     PREVIEW_LASTS_S,
-    Held,
-    Params,
+    ActionParams,
+    HeldGpu,
     Preview,
     Reply,
     ShownAction,
@@ -31,16 +31,16 @@ from gpudeck.actions import (
 from gpudeck.command_sentences import sentence
 from gpudeck.errors import CommandError, ExitCode
 
-from ..actions.standalone import Local
+from ..actions.standalone import StandaloneNode
 from .targets import no_such_task
 
 MOST_JOBS = 3
 
 
-class NodeDesk:
+class LocalTarget:
     goes_on_alone = False
 
-    def __init__(self, local: Local, host: str, who: str) -> None:
+    def __init__(self, local: StandaloneNode, host: str, who: str) -> None:
         self._local = local
         self._host = host
         self._who = who
@@ -61,7 +61,7 @@ class NodeDesk:
 
     def preview(self, action: ShownAction, targets: Sequence[str], params: Mapping[str, Any],
                 is_plan: bool) -> PreviewView:
-        how = msgspec.convert(params, Params)
+        how = msgspec.convert(params, ActionParams)
         looks = [self._local.preview(action, task_id, how) for task_id in targets]
         jobs = {look.job_id or look.task_id: look for look in looks}
         self._shown = [*jobs.values()]
@@ -72,11 +72,12 @@ class NodeDesk:
         return PreviewView("here", action, msgspec.to_builtins(how),
                            min(look.taken_at for look in looks) + PREVIEW_LASTS_S, items)
 
-    def order(self, preview_id: str, reason: str, despite_maintenance: bool = False) -> Ordered:
+    def order(self, preview_id: str, reason: str,
+              despite_maintenance: bool = False) -> OrderResultView:
         todo = [look for look in self._shown if not look.refusals]
         commands = [_waiting(look, self._host, reason, at) for at, look in enumerate(todo)]
         threading.Thread(target=self._work, args=(todo, commands, reason), daemon=True).start()
-        return Ordered(tuple(commands))
+        return OrderResultView(tuple(commands))
 
     def _work(self, todo: list[Preview], commands: list[CommandView], reason: str) -> None:
         """One after the other, as the agent does."""
@@ -114,11 +115,11 @@ def asked_of(look: Preview, looks: Sequence[Preview]) -> tuple[str, ...]:
                  if (each.job_id or each.task_id) == (look.job_id or look.task_id))
 
 
-def item_of(look: Preview, host: str, asked: tuple[str, ...]) -> ItemView:
+def item_of(look: Preview, host: str, asked: tuple[str, ...]) -> PreviewItemView:
     tasks = tuple(each.task_id for each in look.victims if each.task_id is not None)
     main = next((each for each in look.victims if each.task_id == look.task_id), None)
     held = [each for victim in look.victims for each in victim.held]
-    return ItemView(
+    return PreviewItemView(
         tasks or asked, look.node_id, host, look.job_id, look.owner,
         None if main is None else main.command, look.age_s, look.kind, look.manager,
         _sum([each.mem_used_bytes for each in held]), tuple(map(_use, held)),
@@ -133,7 +134,7 @@ def _process(victim: Victim) -> ProcessView:
                        victim.process.start_ticks)
 
 
-def _use(held: Held) -> GpuUseView:
+def _use(held: HeldGpu) -> GpuUseView:
     return GpuUseView(held.gpu_uuid, None, held.mem_used_bytes)
 
 
@@ -148,16 +149,16 @@ def _waiting(look: Preview, host: str, reason: str, at: int) -> CommandView:
 
 
 def _told(command: CommandView, reply: Reply, bystanders: int) -> CommandView:
-    told = _Told(command.action, reply, bystanders)
+    told = _ReplySummary(command.action, reply, bystanders)
     return msgspec.structs.replace(
         command, state=reply.state, step=reply.step, sentence=sentence(told), updated_at=reply.at,
         refusal=None if reply.refusal is None else RefusalView(
             reply.refusal.code, reply.refusal.sentence),
         verified=None if reply.verified is None else msgspec.convert(
-            msgspec.to_builtins(reply.verified), VerifiedView))
+            msgspec.to_builtins(reply.verified), VerificationView))
 
 
-class _Told:
+class _ReplySummary:
     def __init__(self, action: Any, reply: Reply, bystanders: int | None) -> None:
         self.action = action
         self.state = reply.state

@@ -24,20 +24,20 @@ from gpudeck.wire import ReaderState
 from ..actions.hold_files import driver_order, hold_files, holds
 from ..actions.signals import make_room
 from ..backends import ProcessReading, Reading, resolve
-from ..backends.recorded import FORMAT, Head
-from ..journal.store import ActsStore
-from ..limits.mps import Mps
-from ..link.identity import Identity, belongs_to_a_hub, forget_hub, node_key, pinned_hub
-from ..link.outbox_file import Journal
+from ..backends.recorded import FORMAT, RecordingHeader
+from ..journal.store import ActionStore
+from ..limits.mps import LocalMpsDaemons
+from ..link.identity import NodeIdentity, belongs_to_a_hub, forget_hub, node_key, pinned_hub
+from ..link.outbox_file import OutboxFile
 from ..node import NodeConfig, run_node
-from ..reader.recording import Recording
+from ..reader.recording import RecordingWriter
 from ..reader.watchdog import ReaderProcess, phase_of
-from ..runtime.data_lock import locked
-from ..settings import Settings, ShowSettings, enrolment_tokens, read, read_show, read_tokens
-from ..tasks.name_cache import LookedUp
+from ..runtime.data_lock import DataFolderLock
+from ..settings import AgentSettings, ShowSettings, enrolment_tokens, read, read_show, read_tokens
+from ..tasks.name_cache import WorkloadNameCache
 from ..tasks.task_table import TaskTable, boot_id
 from ..telemetry.prometheus import MetricsPage
-from ..telemetry.self_cost import AgentCost, disk_trouble
+from ..telemetry.self_cost import AgentCostMeter, disk_trouble
 from ..telemetry.status_table import (
     Item,
     as_json,
@@ -71,7 +71,7 @@ def agent(argv: Sequence[str]) -> int:
         return ExitCode.OK
     make_room()
     tls = tls_context(settings.hub, settings.ca_file)
-    with locked(settings.data):
+    with DataFolderLock(settings.data):
         if settings.forget_hub:
             forget_hub(settings.data)
         identity = _identity(settings)
@@ -80,7 +80,7 @@ def agent(argv: Sequence[str]) -> int:
             return ExitCode.OK
         stop = threading.Event()
         stop_on_signals(stop)
-        journal = Journal(settings.data / "journal.db")
+        journal = OutboxFile(settings.data / "journal.db")
         try:
             _run(settings, identity, tls, journal, stop)
         finally:
@@ -89,7 +89,7 @@ def agent(argv: Sequence[str]) -> int:
     return ExitCode.OK
 
 
-def _identity(settings: Settings) -> Identity | None:
+def _identity(settings: AgentSettings) -> NodeIdentity | None:
     """None: the hub was to be forgotten, and no other was named."""
     belongs = belongs_to_a_hub(settings.data)
     gone = belongs and settings.token_file is not None and not settings.token_file.exists()
@@ -100,11 +100,12 @@ def _identity(settings: Settings) -> Identity | None:
         tokens = read_tokens(getpass("enrolment token (from `gpudeck token create agent`): "), "")
     token = tokens[0] if tokens else None
     hub = pinned_hub(settings.data, None if token is None else token.hub)
-    return Identity(node_key(settings.data), hub, token)
+    return NodeIdentity(node_key(settings.data), hub, token)
 
 
 def _run(
-    settings: Settings, identity: Identity, tls: ssl.SSLContext | None, journal: Journal,
+    settings: AgentSettings, identity: NodeIdentity, tls: ssl.SSLContext | None,
+    journal: OutboxFile,
     stop: threading.Event,
 ) -> None:
     backend = resolve(settings.backend)
@@ -120,7 +121,7 @@ def _run(
     config = NodeConfig(
         hub=settings.hub, tls=tls, identity=identity, host=settings.host,
         backend=backend, boot_id=boot_id(), platform=platform.platform(), data=settings.data,
-        acts=ActsStore(settings.data / "acts.db"), ceiling=settings.ceiling,
+        acts=ActionStore(settings.data / "acts.db"), ceiling=settings.ceiling,
         recording=recording, metrics=metrics, options=settings.reader_options,
     )
     gc.freeze()  # what is there now stays: no collection needs to look at it again
@@ -133,14 +134,14 @@ def _run(
             recording.close()
 
 
-def _recording(settings: Settings, backend: str) -> Recording | None:
+def _recording(settings: AgentSettings, backend: str) -> RecordingWriter | None:
     if settings.record is None:
         return None
-    head = Head(FORMAT, settings.host, backend, __version__)
-    return Recording(settings.record, head, settings.record_max_mib * 2**20)
+    head = RecordingHeader(FORMAT, settings.host, backend, __version__)
+    return RecordingWriter(settings.record, head, settings.record_max_mib * 2**20)
 
 
-def _metrics(settings: Settings) -> MetricsPage | None:
+def _metrics(settings: AgentSettings) -> MetricsPage | None:
     if settings.metrics is None:
         return None
     from ..telemetry.prometheus_server import serve  # its libraries are not every agent's to carry
@@ -178,10 +179,10 @@ def status(argv: Sequence[str]) -> int:
 
 
 def _status_here(asked: ShowSettings) -> tuple[list[Item], Item]:
-    agent_cost, disk = AgentCost(asked.data), {"disk": disk_trouble(asked.data)}
+    agent_cost, disk = AgentCostMeter(asked.data), {"disk": disk_trouble(asked.data)}
     try:
         reading = read_once(asked, readings=2)[0]
-    except NothingToRead as why:
+    except NoReadingError as why:
         if not asked.json:
             raise
         return [], {**nothing_here(why.state, str(why), agent_cost.take()), **disk}
@@ -196,7 +197,7 @@ def tasks(argv: Sequence[str]) -> int:
         items, hosts = client.tasks(), host_names(client.nodes())
     else:
         processes = read_once(asked, readings=2, lists=2)[1]
-        table = TaskTable(boot_id(), names=LookedUp(), clients=Mps().clients)
+        table = TaskTable(boot_id(), names=WorkloadNameCache(), clients=LocalMpsDaemons().clients)
         items = task_items(table.describe(processes), asked.host)
     print(as_json(items) if asked.json else task_table(items, hosts))
     return ExitCode.OK
@@ -208,7 +209,7 @@ def _client(hub: str, asked: ShowSettings) -> "Client":
     return Client(hub, asked.token(), tls=tls_context(hub, asked.ca_file))
 
 
-class NothingToRead(CommandError):
+class NoReadingError(CommandError):
     def __init__(self, state: ReaderState, detail: str) -> None:
         super().__init__(detail)
         self.state = state
@@ -244,14 +245,14 @@ def read_once(
                 if readings <= 0 and lists <= 0:
                     return reading, processes
             elif source.state not in ("starting", "ok"):
-                raise NothingToRead(source.state, source.detail)
+                raise NoReadingError(source.state, source.detail)
             elif time.monotonic() > deadline:
-                raise NothingToRead("hung", "the driver does not answer; see `dmesg`")
+                raise NoReadingError("hung", "the driver does not answer; see `dmesg`")
     finally:
         source.close()
 
 
-class _KeyValue(logging.Formatter):
+class _KeyValueFormatter(logging.Formatter):
     """2026-11-20T12:00:00.000Z warning no_connection hub=… why='…'"""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -262,5 +263,5 @@ class _KeyValue(logging.Formatter):
 
 def log_to_stderr() -> None:
     handler = logging.StreamHandler()
-    handler.setFormatter(_KeyValue())
+    handler.setFormatter(_KeyValueFormatter())
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)

@@ -10,15 +10,15 @@ from gpudeck.action_words import printable
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.limits import action_of
 
-from ..actions.standalone import Local
+from ..actions.standalone import StandaloneNode
 from ..backends.nvml.module import module_version
-from ..journal.store import ActsJournal, ActsStore
-from ..limits.apply import Limiter
-from ..limits.mps import Mps
+from ..journal.store import ActionJournal, ActionStore
+from ..limits.apply import LimitApplier
+from ..limits.mps import LocalMpsDaemons
 from ..limits.mps_doctor import findings, whole_boards
-from ..limits.mps_store import Default, MpsBook
+from ..limits.mps_store import Default, MpsSettingStore
 from ..tasks.task_table import boot_id
-from .act_settings import Reach
+from .act_settings import ConnectionSettings
 from .settings_acts import do
 
 FIRST_LOOK_S = 5.0
@@ -26,11 +26,12 @@ FIRST_LOOK_S = 5.0
 _MENDS = {"fault": "gpudeck mps doctor --fix", "advice": "gpudeck mps doctor --fix, without --yes,"}
 
 
-def doctor(reach: Reach, asked: argparse.Namespace) -> int:
+def doctor(reach: ConnectionSettings, asked: argparse.Namespace) -> int:
     if reach.hub is not None:
         raise CommandError("`gpudeck mps doctor` looks at this machine alone; run it on the node, "
                            "without --hub. The page of the node has it too", ExitCode.USAGE)
-    mps = Mps() if asked.pipes is None else Mps(pipes=Path(asked.pipes), is_alone=True)
+    mps = LocalMpsDaemons() if asked.pipes is None else LocalMpsDaemons(pipes=Path(asked.pipes),
+                                                                        is_alone=True)
     found = findings(mps, *_machine(reach), _wanted(reach), quotes_log=True)
     if reach.json:
         print(json.dumps({"items": msgspec.to_builtins(found)}))
@@ -47,23 +48,23 @@ def doctor(reach: Reach, asked: argparse.Namespace) -> int:
     return ExitCode.FAILED if any(each.weight == "fault" for each in found) else ExitCode.OK
 
 
-def _machine(reach: Reach) -> tuple[str | None, dict[str, int | None]]:
+def _machine(reach: ConnectionSettings) -> tuple[str | None, dict[str, int | None]]:
     """The driver's version, and the compute mode of each board, where there are any."""
-    limiter = Limiter(reach.backend, reach.simulate)
+    limiter = LimitApplier(reach.backend, reach.simulate)
     if limiter.trouble() or (limiter.is_nvml and module_version() is None):
         return None, {}
-    with Local(reach.data, reach.backend, reach.simulate) as local:
+    with StandaloneNode(reach.data, reach.backend, reach.simulate) as local:
         reading = next(local.readings(0.0), None)
     boards = whole_boards(() if reading is None else reading.facts)
     return module_version(), {uuid: limits.compute_mode
                               for uuid, limits in limiter.read(boards).items()}
 
 
-def _wanted(reach: Reach) -> tuple[Default, ...]:
+def _wanted(reach: ConnectionSettings) -> tuple[Default, ...]:
     if not reach.data.is_dir():
         return ()
-    store = ActsStore(reach.data / "acts.db")
+    store = ActionStore(reach.data / "acts.db")
     try:
-        return MpsBook(ActsJournal(store), boot_id()).wanted()
+        return MpsSettingStore(ActionJournal(store), boot_id()).wanted()
     finally:
         store.close()

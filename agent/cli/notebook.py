@@ -19,41 +19,41 @@ from pathlib import Path
 import msgspec
 
 from gpudeck.action_views import CommandView
-from gpudeck.actions import TASK_ACTIONS, Params
+from gpudeck.actions import TASK_ACTIONS, ActionParams
 from gpudeck.errors import CommandError
 from gpudeck.notebook_pipe import (
     FromAgent,
     FromNotebook,
     Item,
-    Look,
-    Mark,
-    Marked,
-    Order,
-    Ordered,
-    Pieces,
-    Seen,
-    Shown,
-    Sorry,
-    Told,
+    PipeCommandUpdate,
+    PipeDecoder,
+    PipeFailure,
+    PipeMarkReply,
+    PipeMarkRequest,
+    PipeOrderReply,
+    PipeOrderRequest,
+    PipePreviewReply,
+    PipePreviewRequest,
+    PipeSnapshot,
     packed,
 )
 
 from ..actions.guard import PID_MAX
 from ..actions.hold_files import driver_order, hold_files, holds
 from ..actions.signals import make_room
-from ..actions.standalone import Local
-from ..backends import Fresh, Reading, resolve
-from ..backends.simulation.keeper import Keeper
+from ..actions.standalone import StandaloneNode
+from ..backends import OnDemandReading, Reading, resolve
+from ..backends.simulation.keeper import JobKeeper
 from ..backends.simulation.reader import parse_options
-from ..limits.mps import Mps
+from ..limits.mps import LocalMpsDaemons
 from ..reader.watchdog import ReaderProcess
 from ..runtime.worker import Worker
-from ..settings import Settings
-from ..tasks.name_cache import LookedUp
+from ..settings import AgentSettings
+from ..tasks.name_cache import WorkloadNameCache
 from ..tasks.task_table import TaskTable, boot_id
 from ..tasks.terminals import who_is_here
 from ..telemetry.status_table import gpu_items, task_items, with_slow
-from .local_target import NodeDesk
+from .local_target import LocalTarget
 
 FRESH_WITHIN_S = 5.0
 PREVIEWS_MAX = 64
@@ -64,16 +64,16 @@ SIMULATED_NODE = "n001"
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
+class NotebookContext:
     backend: str
     options: str  # of the reader
     data: Path
     host: str
     ceiling: Path | None
-    keeper: Keeper | None = None
+    keeper: JobKeeper | None = None
 
 
-def run_piped(settings: Settings) -> None:
+def run_piped(settings: AgentSettings) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a notebook's interrupt is for its cell
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
@@ -82,14 +82,14 @@ def run_piped(settings: Settings) -> None:
     os.dup2(2, 1)
     make_room()
     with _where(settings) as where:
-        piped = Piped(where, out, stop)
+        piped = NotebookAgent(where, out, stop)
         try:
             _stay(stop, where.keeper)
         finally:
             piped.close()
 
 
-def _stay(stop: threading.Event, keeper: Keeper | None) -> None:
+def _stay(stop: threading.Event, keeper: JobKeeper | None) -> None:
     """A fork of the notebook may hold our stdin open: that our parent has gone counts as well."""
     parent = os.getppid()
     while not stop.is_set() and os.getppid() == parent:
@@ -99,22 +99,22 @@ def _stay(stop: threading.Event, keeper: Keeper | None) -> None:
 
 
 @contextmanager
-def _where(settings: Settings) -> Iterator[Where]:
+def _where(settings: AgentSettings) -> Iterator[NotebookContext]:
     backend = resolve(settings.backend)
     if backend != "simulated" or parse_options(settings.simulate).world is not None:
-        yield Where(backend, settings.reader_options, settings.data, settings.host,
-                    settings.ceiling)
+        yield NotebookContext(backend, settings.reader_options, settings.data, settings.host,
+                              settings.ceiling)
         return
     with _simulation(settings) as where:
         yield where
 
 
 @contextmanager
-def _simulation(settings: Settings) -> Iterator[Where]:
+def _simulation(settings: AgentSettings) -> Iterator[NotebookContext]:
     """With real processes, and with a record of its own: nobody's real one tells of play."""
     options = parse_options(settings.simulate)
     world = Path(tempfile.mkdtemp(prefix="gpudeck-simulated-"))
-    keeper = Keeper(world, options.seed, [SIMULATED_NODE], options.gpus, options.profile)
+    keeper = JobKeeper(world, options.seed, [SIMULATED_NODE], options.gpus, options.profile)
     try:
         keeper.step(time.time())
         ceiling = settings.ceiling
@@ -122,24 +122,25 @@ def _simulation(settings: Settings) -> Iterator[Where]:
             ceiling = world / "ceiling.toml"
             ceiling.write_text("kills_per_hour = 1000\nroot_tasks = true\n")
         said = f"{settings.simulate},node={SIMULATED_NODE},world={world}".lstrip(",")
-        yield Where("simulated", said, world / "agent", "simulated", ceiling, keeper)
+        yield NotebookContext("simulated", said, world / "agent", "simulated", ceiling, keeper)
     finally:
         keeper.close()
         shutil.rmtree(world, ignore_errors=True)
 
 
-class Piped:
+class NotebookAgent:
     """Three threads beside the main one: one hears, one sees, one looks for marks and acts."""
 
-    def __init__(self, where: Where, out: int, stop: threading.Event) -> None:
+    def __init__(self, where: NotebookContext, out: int, stop: threading.Event) -> None:
         self._where = where
         self._out = out
         self._stop = stop
         self._writing = threading.Lock()
-        self._tasks = TaskTable(boot_id(), names=LookedUp(), clients=Mps().clients)
+        self._tasks = TaskTable(boot_id(), names=WorkloadNameCache(),
+                                clients=LocalMpsDaemons().clients)
         self._before: Reading | None = None
-        self._local: Local | None = None
-        self._desks: OrderedDict[str, NodeDesk] = OrderedDict()  # by the Look they showed
+        self._local: StandaloneNode | None = None
+        self._desks: OrderedDict[str, LocalTarget] = OrderedDict()  # by the Look they showed
         self._marks, self._looks = Worker("marks"), Worker("looks", PREVIEWS_MAX)
         self._news = threading.Event()
         self._source = ReaderProcess(where.backend, where.options,
@@ -179,7 +180,7 @@ class Piped:
             elif is_news or self._source.state != "ok":
                 self._say(self._unseen())
 
-    def _seen(self, reading: Reading) -> Seen:
+    def _seen(self, reading: Reading) -> PipeSnapshot:
         tasks = None
         if reading.processes is not None:
             seen = self._tasks.describe(reading.processes)
@@ -190,12 +191,12 @@ class Piped:
             driver_version=reading.driver_version,
             gpus=tuple(gpu_items(reading, self._where.host)), tasks=tasks)
 
-    def _unseen(self) -> Seen:
+    def _unseen(self) -> PipeSnapshot:
         total, available = _ram()
-        return Seen(time.time(), self._source.state, self._source.detail, self._where.host,
-                    ram_total_bytes=total, ram_available_bytes=available,
-                    holds=holds(hold_files(self._where.data)),
-                    is_simulated=self._where.backend == "simulated")
+        return PipeSnapshot(time.time(), self._source.state, self._source.detail, self._where.host,
+                            ram_total_bytes=total, ram_available_bytes=available,
+                            holds=holds(hold_files(self._where.data)),
+                            is_simulated=self._where.backend == "simulated")
 
     def _is_mine(self, item: Item) -> bool:
         if self._where.backend != "simulated":
@@ -205,7 +206,7 @@ class Piped:
     # -- hearing
 
     def _hear(self) -> None:
-        pieces = Pieces()
+        pieces = PipeDecoder()
         try:
             while data := os.read(0, PIPE_BYTES):
                 for message in pieces.from_notebook(data):
@@ -216,48 +217,48 @@ class Piped:
 
     def _heard(self, message: FromNotebook) -> None:
         match message:
-            case Mark():
+            case PipeMarkRequest():
                 self._marks.put(lambda: self._mark(message.mark_id))
-            case Look():
+            case PipePreviewRequest():
                 if not self._looks.put(lambda: self._answer(message)):
-                    self._say(Sorry(message.ask_id, "too much is asked at once; try again"))
-            case Order():
+                    self._say(PipeFailure(message.ask_id, "too much is asked at once; try again"))
+            case PipeOrderRequest():
                 self._looks.put(lambda: self._answer(message))
 
     def _mark(self, mark_id: int) -> None:
         fresh = self._source.fresh(FRESH_WITHIN_S)
         at = time.time()  # the counters of energy are read last
-        self._say(Marked(mark_id, at, is_answered=False) if fresh is None
-                  else Marked(mark_id, at, fresh.energy_j, _held(fresh)))
+        self._say(PipeMarkReply(mark_id, at, is_answered=False) if fresh is None
+                  else PipeMarkReply(mark_id, at, fresh.energy_j, _held(fresh)))
 
     # -- acting
 
-    def _answer(self, message: Look | Order) -> None:
+    def _answer(self, message: PipePreviewRequest | PipeOrderRequest) -> None:
         ask_id = message.ask_id
         try:
-            if isinstance(message, Look):
+            if isinstance(message, PipePreviewRequest):
                 self._look(message)
             else:
                 self._order(message)
         except CommandError as why:
-            self._say(Sorry(ask_id, str(why)))
+            self._say(PipeFailure(ask_id, str(why)))
         except Exception as error:  # whoever waits for it must hear of it
-            self._say(Sorry(ask_id, f"the agent stumbled over it: {error!r}"))
+            self._say(PipeFailure(ask_id, f"the agent stumbled over it: {error!r}"))
 
-    def _look(self, look: Look) -> None:
+    def _look(self, look: PipePreviewRequest) -> None:
         if look.action not in TASK_ACTIONS[1:4]:
             raise CommandError(f"{look.action!r} cannot be asked from a notebook")
-        desk = NodeDesk(self._here(), self._where.host, f"{who_is_here()}, in a notebook"[:128])
+        desk = LocalTarget(self._here(), self._where.host, f"{who_is_here()}, in a notebook"[:128])
         self._desks[look.ask_id] = desk
         while len(self._desks) > PREVIEWS_MAX:
             self._desks.popitem(last=False)
-        params = msgspec.to_builtins(msgspec.convert(look.params, Params))
+        params = msgspec.to_builtins(msgspec.convert(look.params, ActionParams))
         shown = desk.preview(look.action, desk.choose([look.task_id], None, None), params, False)
         if others := [each for item in shown.items for each in item.processes
                       if not self._is_own_process(each.pid)]:
             raise CommandError(f"process {others[0].pid} belongs to {others[0].user}; from a "
                                "notebook only your own tasks can be acted on")
-        self._say(Shown(look.ask_id, shown))
+        self._say(PipePreviewReply(look.ask_id, shown))
 
     def _is_own_process(self, pid: int) -> bool:
         try:
@@ -265,22 +266,22 @@ class Piped:
         except OSError:  # it has ended; the act finds out
             return True
 
-    def _order(self, order: Order) -> None:
+    def _order(self, order: PipeOrderRequest) -> None:
         desk = self._desks.pop(order.ask_id, None)
         if desk is None:
             raise CommandError("this was not shown, or was used already; look again")
         if not order.reason.strip():
             raise CommandError("say why: the reason goes into the record")
         ordered = desk.order("here", order.reason)
-        self._say(Ordered(order.ask_id, ordered.items))
+        self._say(PipeOrderReply(order.ask_id, ordered.items))
         threading.Thread(target=self._follow, args=(order.ask_id, desk, ordered.items),
                          daemon=True).start()
 
-    def _follow(self, ask_id: str, desk: NodeDesk, commands: tuple[CommandView, ...]) -> None:
+    def _follow(self, ask_id: str, desk: LocalTarget, commands: tuple[CommandView, ...]) -> None:
         for command in desk.follow(commands):
-            self._say(Told(ask_id, command))
+            self._say(PipeCommandUpdate(ask_id, command))
 
-    def _here(self) -> Local:
+    def _here(self) -> StandaloneNode:
         """Opened when something is to be done: one who only looks needs no folder to write to."""
         if self._local is None:
             where = self._where
@@ -289,12 +290,12 @@ class Piped:
             except OSError as error:
                 raise CommandError(f"cannot write {where.data}: {error.strerror}; without a record "
                                    "nothing is done. Set GPUDECK_DATA to another folder") from error
-            self._local = Local(where.data, where.backend, ceiling=where.ceiling,
-                                source=self._source).__enter__()
+            self._local = StandaloneNode(where.data, where.backend, ceiling=where.ceiling,
+                                         source=self._source).__enter__()
         return self._local
 
 
-def _held(fresh: Fresh) -> dict[str, dict[int, float | None]]:
+def _held(fresh: OnDemandReading) -> dict[str, dict[int, float | None]]:
     held: dict[str, dict[int, float | None]] = {}
     for each in fresh.processes:
         held.setdefault(each.gpu_uuid, {})[each.pid] = each.mem_used_bytes

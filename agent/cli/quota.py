@@ -14,7 +14,7 @@ from gpudeck.quota import DEFAULT_LADDER, QUOTA_MODES
 from gpudeck.settings import parser
 
 from ..settings import CA_FILE, TOKEN_FILE
-from .act_settings import HUB, JSON, Reach, read_reach
+from .act_settings import HUB, JSON, ConnectionSettings, read_reach
 from .acts import client_of
 
 TABLE = (HUB, TOKEN_FILE, CA_FILE, JSON)
@@ -139,12 +139,12 @@ def _ladder(before: list[Item] | None, asked: argparse.Namespace) -> list[Item]:
             {"do": "end", "after_s": asked.end_after or end_s}]
 
 
-def _set(reach: Reach, client: Client, asked: argparse.Namespace) -> int:
+def _set(reach: ConnectionSettings, client: Client, asked: argparse.Namespace) -> int:
     made = client.put_quota(asked.id, _whole(client, asked))
     return _say(reach, made, *_lines(made))
 
 
-def _check(reach: Reach, client: Client, asked: argparse.Namespace) -> int:
+def _check(reach: ConnectionSettings, client: Client, asked: argparse.Namespace) -> int:
     found = client.check_quota(_whole(client, asked) | {"id": asked.id})
     problems = [f"{printable(each['field'])}: {printable(each['message'])}"
                 for each in found["problems"]]
@@ -160,7 +160,7 @@ def _check(reach: Reach, client: Client, asked: argparse.Namespace) -> int:
     return _say(reach, found, *lines)
 
 
-def _list(reach: Reach, client: Client) -> int:
+def _list(reach: ConnectionSettings, client: Client) -> int:
     found = client.quotas()
     lines = [line for each in found for line in _lines(each)]
     return _say(reach, {"items": found}, *(lines or ["no quota is set"]))
@@ -177,7 +177,7 @@ def _lines(item: Item) -> list[str]:
     return lines
 
 
-def _say(reach: Reach, document: Item, *lines: str) -> int:
+def _say(reach: ConnectionSettings, document: Item, *lines: str) -> int:
     print(json.dumps(document) if reach.json else "\n".join(lines))
     return ExitCode.OK
 

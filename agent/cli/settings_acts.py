@@ -15,9 +15,9 @@ from gpudeck.client import Client
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.limits import GPU_SETTINGS, Setting
 
-from ..limits.mps import Mps
-from .act_settings import Reach
-from .acts import Teller, client_of, desk_of, followed, is_sure, is_sure_despite
+from ..limits.mps import LocalMpsDaemons
+from .act_settings import ConnectionSettings
+from .acts import TerminalOutput, client_of, desk_of, followed, is_sure, is_sure_despite
 
 _SETTINGS: msgspec.json.Decoder[Setting] = msgspec.json.Decoder(Setting)
 
@@ -30,11 +30,11 @@ def checked(setting: Setting) -> Setting:
         raise CommandError(f"this cannot be set: {error}", ExitCode.USAGE) from error
 
 
-def pipes_of(asked: argparse.Namespace, reach: Reach) -> str:
+def pipes_of(asked: argparse.Namespace, reach: ConnectionSettings) -> str:
     if asked.pipes is not None:
         return str(asked.pipes)
     if reach.hub is None:
-        return str(Mps().daemons()[0].folder)
+        return str(LocalMpsDaemons().daemons()[0].folder)
     daemons = _node_mps(client_of(reach, reach.hub), asked.node)["daemons"]
     if not daemons:
         raise CommandError("no MPS control daemon runs on this node, and none has left anything "
@@ -54,13 +54,14 @@ def _node_mps(client: Client, name: str | None) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class SettingRequest:
     action: ShownAction
     target: str
     params: dict[str, Any]
 
 
-def do(reach: Reach, asked: argparse.Namespace, action: ShownAction, task_id: str | None,
+def do(reach: ConnectionSettings, asked: argparse.Namespace, action: ShownAction,
+       task_id: str | None,
         setting: Setting | None) -> int:
     if asked.yes and not asked.reason:
         raise CommandError("say why with --reason", ExitCode.USAGE)
@@ -68,8 +69,8 @@ def do(reach: Reach, asked: argparse.Namespace, action: ShownAction, task_id: st
         raise CommandError("this asks before it acts, and there is no terminal to ask at; with "
                            "--yes --reason TEXT it does not ask, where nobody's work is ended",
                            ExitCode.USAGE)
-    return _act_on(reach, asked, Wanted(action, _target(reach, asked, task_id, setting),
-                                        _params(setting, asked.grace)))
+    return _act_on(reach, asked, SettingRequest(action, _target(reach, asked, task_id, setting),
+                                                _params(setting, asked.grace)))
 
 
 def _params(setting: Setting | None, grace_s: float) -> dict[str, Any]:
@@ -80,7 +81,7 @@ def _params(setting: Setting | None, grace_s: float) -> dict[str, Any]:
     return {"grace_s": grace_s, "setting": msgspec.to_builtins(setting)}
 
 
-def _target(reach: Reach, asked: argparse.Namespace, task_id: str | None,
+def _target(reach: ConnectionSettings, asked: argparse.Namespace, task_id: str | None,
             setting: Setting | None) -> str:
     if task_id is not None:
         return task_id
@@ -91,8 +92,8 @@ def _target(reach: Reach, asked: argparse.Namespace, task_id: str | None,
     return node_id(client_of(reach, reach.hub), asked.node)
 
 
-def _act_on(reach: Reach, asked: argparse.Namespace, wanted: Wanted) -> int:
-    teller = Teller(reach.json)
+def _act_on(reach: ConnectionSettings, asked: argparse.Namespace, wanted: SettingRequest) -> int:
+    teller = TerminalOutput(reach.json)
     with desk_of(reach) as desk:
         view = desk.preview(wanted.action, [wanted.target], wanted.params, False)
         teller.tell("preview", preview=view)

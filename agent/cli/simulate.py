@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpudeck.errors import CommandError, ExitCode
-from gpudeck.keys import Token
+from gpudeck.keys import EnrolmentToken
 from gpudeck.settings import Setting, count, flag, folder, load, text
 
-from ..backends.simulation.reader import Options, parse_options
+from ..backends.simulation.reader import SimulationOptions, parse_options
 from ..settings import ENROL_FILE, HUB, enrolment_tokens
 
 TABLE: tuple[Setting, ...] = (
@@ -30,20 +30,20 @@ TABLE: tuple[Setting, ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class SimulatorSettings:
     hub: str
     token_file: Path | None
     names: tuple[str, ...]
-    options: Options
+    options: SimulationOptions
     data: Path | None
     children: bool
 
 
-def read(argv: Sequence[str]) -> Settings:
+def read(argv: Sequence[str]) -> SimulatorSettings:
     given = load("simulate", TABLE, argv, os.environ, "Simulated nodes, each with its own socket.")
     numbers = range(given["first"], given["first"] + given["nodes"])
-    return Settings(given["hub"], given["token_file"], tuple(map(node_name, numbers)),
-                    parse_options(given["simulate"]), given["data"], given["children"])
+    return SimulatorSettings(given["hub"], given["token_file"], tuple(map(node_name, numbers)),
+                             parse_options(given["simulate"]), given["data"], given["children"])
 
 
 def node_name(number: int) -> str:
@@ -55,18 +55,18 @@ def simulate(argv: list[str]) -> int:
     return keep_children(settings) if settings.children else host_nodes(settings)
 
 
-def keep_children(settings: Settings) -> int:
-    from ..backends.simulation.folder import ControlFile
-    from ..backends.simulation.keeper import Keeper
+def keep_children(settings: SimulatorSettings) -> int:
+    from ..backends.simulation.folder import SimulationControlFile
+    from ..backends.simulation.keeper import JobKeeper
 
     options = settings.options
     if options.world is None:
         raise CommandError("--children needs world=DIR in --simulate", ExitCode.USAGE)
     stop = _stop_on_signals(threading.Event())
     # Every node's reader tells its own log of a broken control.json; we tell the terminal.
-    control = ControlFile(options.world / "control.json")
-    keeper = Keeper(options.world, options.seed, settings.names, options.gpus,
-                    options.profile)
+    control = SimulationControlFile(options.world / "control.json")
+    keeper = JobKeeper(options.world, options.seed, settings.names, options.gpus,
+                       options.profile)
     try:
         while not stop.is_set():
             control.now()
@@ -77,7 +77,7 @@ def keep_children(settings: Settings) -> int:
     return ExitCode.OK
 
 
-def host_nodes(settings: Settings) -> int:
+def host_nodes(settings: SimulatorSettings) -> int:
     try:
         from gevent import monkey
     except ModuleNotFoundError as error:
@@ -87,20 +87,20 @@ def host_nodes(settings: Settings) -> int:
         ) from error
     # Before the nodes' own modules bind threads, sockets and locks.
     monkey.patch_all()
-    from ..runtime.data_lock import locked
+    from ..runtime.data_lock import DataFolderLock
     from .main import log_to_stderr
     from .simulated_nodes import host
 
     if settings.data is None:
         raise CommandError("--data is needed: the folder for the nodes' journal", ExitCode.USAGE)
     log_to_stderr()
-    with locked(settings.data):
+    with DataFolderLock(settings.data):
         host(settings.hub, _tokens(settings), settings.names, settings.options, settings.data,
              _stop_on_signals(threading.Event()))
     return ExitCode.OK
 
 
-def _tokens(settings: Settings) -> list[Token]:
+def _tokens(settings: SimulatorSettings) -> list[EnrolmentToken]:
     tokens = enrolment_tokens(settings.token_file, os.environ)
     if tokens and len(tokens) != len(settings.names):
         raise CommandError(f"{len(settings.names)} nodes need as many enrolment tokens, one per "

@@ -10,18 +10,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from gpudeck.keys import Token
+from gpudeck.keys import EnrolmentToken
 from gpudeck.tls import tls_context
 from gpudeck.wire import ReaderState
 
-from ..backends import Fresh, Happening, Reading, Unavailable
+from ..backends import BackendEvent, OnDemandReading, ReaderUnavailableError, Reading
 from ..backends.simulation.chance import seed_of
-from ..backends.simulation.folder import ControlFile
-from ..backends.simulation.reader import Options, SimulatedReader
-from ..journal.store import ActsStore
-from ..link.admission import Turnstile
-from ..link.identity import Identity, node_key, pinned_hub
-from ..link.outbox_file import Journal
+from ..backends.simulation.folder import SimulationControlFile
+from ..backends.simulation.reader import SimulatedReader, SimulationOptions
+from ..journal.store import ActionStore
+from ..link.admission import ConnectLimiter
+from ..link.identity import NodeIdentity, node_key, pinned_hub
+from ..link.outbox_file import OutboxFile
 from ..node import NodeConfig, run_node
 
 log = logging.getLogger("gpudeck.agent.simulate")
@@ -39,7 +39,7 @@ HUNG_AFTER_S = 6.0  # as late as the watchdog of a real reader child
 LEAVE_WITHIN_S = 3.0
 
 
-class OncePerMinute(logging.Filter):
+class OncePerMinuteFilter(logging.Filter):
     """A thousand nodes that say the same thing are one line."""
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class SimulatedSource:
     def __init__(self, reader: SimulatedReader) -> None:
         self._reader = reader
         self._unread: Reading | None = None
-        self._happened: list[Happening] = []
+        self._happened: list[BackendEvent] = []
         self._read_at: float | None = None
         self._on_news: Callable[[], None] = lambda: None
         self.state: ReaderState = "starting"
@@ -76,17 +76,17 @@ class SimulatedSource:
         reading, self._unread = self._unread, None
         return reading
 
-    def happenings(self) -> tuple[Happening, ...]:
+    def happenings(self) -> tuple[BackendEvent, ...]:
         happened, self._happened = tuple(self._happened), []
         return happened
 
     def on_news(self, call: Callable[[], None]) -> None:
         self._on_news = call
 
-    def fresh(self, timeout_s: float) -> Fresh | None:
+    def fresh(self, timeout_s: float) -> OnDemandReading | None:
         try:
             return None if self._reader.hangs() else self._reader.fresh()
-        except Unavailable:
+        except ReaderUnavailableError:
             return None
 
     @property
@@ -105,7 +105,7 @@ class SimulatedSource:
         began = time.monotonic()
         try:
             reading = self._reader.read()
-        except Unavailable as why:
+        except ReaderUnavailableError as why:
             changed, self.state, self.detail = self.state != why.state, why.state, why.detail
             if changed:
                 self._on_news()
@@ -118,30 +118,32 @@ class SimulatedSource:
 
 
 def host(
-    hub: str, tokens: Sequence[Token], names: Sequence[str], options: Options, data: Path,
+    hub: str, tokens: Sequence[EnrolmentToken], names: Sequence[str], options: SimulationOptions,
+    data: Path,
     stop: threading.Event,
 ) -> None:
     """`tokens`: none, or one for each name."""
     _raise_file_limit()
-    logging.getLogger("gpudeck.agent.node").addFilter(OncePerMinute())
-    journal = Journal(data / "journal.db", GROUP_COMMIT_S)
-    acts = ActsStore(data / "acts.db", durable=False)
+    logging.getLogger("gpudeck.agent.node").addFilter(OncePerMinuteFilter())
+    journal = OutboxFile(data / "journal.db", GROUP_COMMIT_S)
+    acts = ActionStore(data / "acts.db", durable=False)
     tls = tls_context(hub, None)
     pin = pinned_hub(data, tokens[0].hub if tokens else None)
-    control = None if options.world is None else ControlFile(options.world / "control.json")
+    control = (None if options.world is None
+               else SimulationControlFile(options.world / "control.json"))
     sources = [
         SimulatedSource(SimulatedReader(replace(options, node=name), control, KEEP_ENERGY_EVERY_S))
         for name in names
     ]
 
-    turnstile = Turnstile(GREETERS)
+    turnstile = ConnectLimiter(GREETERS)
     begun: list[SimulatedSource] = []
 
     def run(number: int) -> None:
         name = names[number]
         sources[number].tick()  # the first reading costs as much as 25 others
         begun.append(sources[number])
-        identity = Identity(node_key(data, name), pin, tokens[number] if tokens else None)
+        identity = NodeIdentity(node_key(data, name), pin, tokens[number] if tokens else None)
         config = NodeConfig(hub, tls, identity, name, "simulated", boot_id_of(options.seed, name),
                             data, acts, platform.platform(), is_made_up=True,
                             turnstile=turnstile, options=_words(replace(options, node=name)))
@@ -162,14 +164,14 @@ def host(
     acts.close()
 
 
-def _words(options: Options) -> str:
+def _words(options: SimulationOptions) -> str:
     """As open_reader takes them."""
     world = "" if options.world is None else f",world={options.world}"
     return (f"node={options.node},profile={options.profile},gpus={options.gpus},"
             f"seed={options.seed}{world}")
 
 
-def _start(names: Sequence[str], nodes: Sequence[threading.Thread], turnstile: Turnstile,
+def _start(names: Sequence[str], nodes: Sequence[threading.Thread], turnstile: ConnectLimiter,
            stop: threading.Event) -> None:
     for name, node in zip(names, nodes, strict=True):
         while not turnstile.admits(name):

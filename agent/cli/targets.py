@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from gpudeck.action_views import CommandView, Ordered, PreviewView
+from gpudeck.action_views import CommandView, OrderResultView, PreviewView
 from gpudeck.action_words import printable, words
 from gpudeck.actions import FINAL, ShownAction
 from gpudeck.client import Client
@@ -17,7 +17,7 @@ MOST_LISTED = 20
 Item = dict[str, Any]
 
 
-class Desk(Protocol):
+class ActionTarget(Protocol):
     @property
     def goes_on_alone(self) -> bool:
         """What was ordered is done, whether or not this terminal follows."""
@@ -29,7 +29,7 @@ class Desk(Protocol):
                 is_plan: bool) -> PreviewView: ...
 
     def order(self, preview_id: str, reason: str, despite_maintenance: bool = False
-              ) -> Ordered: ...
+              ) -> OrderResultView: ...
 
     def follow(self, commands: Sequence[CommandView]) -> Iterator[CommandView]:
         """Each of them whenever it has changed, until all have ended."""
@@ -38,7 +38,7 @@ class Desk(Protocol):
         """What is true when the person at the terminal leaves before the end."""
 
 
-class HubDesk:
+class HubTarget:
     goes_on_alone = True
 
     def __init__(self, client: Client, url: str) -> None:
@@ -58,7 +58,8 @@ class HubDesk:
                 is_plan: bool) -> PreviewView:
         return self._client.preview(action, targets, params, is_plan)
 
-    def order(self, preview_id: str, reason: str, despite_maintenance: bool = False) -> Ordered:
+    def order(self, preview_id: str, reason: str,
+              despite_maintenance: bool = False) -> OrderResultView:
         return self._client.order(preview_id, reason, despite_maintenance)
 
     def follow(self, commands: Sequence[CommandView]) -> Iterator[CommandView]:

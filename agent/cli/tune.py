@@ -14,15 +14,21 @@ from gpudeck.errors import CommandError, ExitCode
 from gpudeck.limits import MpsDaemon, MpsPercent, action_of
 from gpudeck.when import moment_of
 
-from ..actions.standalone import Local
-from ..backends import Unavailable
+from ..actions.standalone import StandaloneNode
+from ..backends import ReaderUnavailableError
 from ..backends.recorded import readings
 from ..limits import mps_view
-from ..limits.autotune import Seen, Tune, tune
-from ..limits.mps import Mps
-from ..limits.tune_backtest import MINUTE_S, Watch, Would, rehearse, rehearse_minutes
-from ..limits.tune_from_hub import HubNode
-from .act_settings import Reach
+from ..limits.autotune import TuneDecision, TuneInput, tune
+from ..limits.mps import LocalMpsDaemons
+from ..limits.tune_backtest import (
+    MINUTE_S,
+    MpsLoadMeter,
+    TuneBacktestStep,
+    rehearse,
+    rehearse_minutes,
+)
+from ..limits.tune_from_hub import HubMpsNode
+from .act_settings import ConnectionSettings
 from .acts import client_of
 from .settings_acts import checked, do, node_id, pipes_of
 
@@ -33,17 +39,17 @@ FROM_HUB = Path()  # `--rehearse` without a file
 Load = Callable[[float], float | None]
 
 
-def tune_share(reach: Reach, asked: argparse.Namespace) -> int:
+def tune_share(reach: ConnectionSettings, asked: argparse.Namespace) -> int:
     _check(asked)
     if asked.rehearse is not None:
         return _rehearse(reach, asked)
     pipes = pipes_of(asked, reach)
     if reach.hub is not None:
         client = client_of(reach, reach.hub)
-        node = HubNode(client, node_id(client, asked.node))
+        node = HubMpsNode(client, node_id(client, asked.node))
         return _rounds(reach, asked, lambda: node.daemon(pipes), node.load)
-    with Local(reach.data, reach.backend, reach.simulate, reach.ceiling) as local:
-        return _rounds(reach, asked, lambda: mps_view.view(Mps().daemon(pipes)),
+    with StandaloneNode(reach.data, reach.backend, reach.simulate, reach.ceiling) as local:
+        return _rounds(reach, asked, lambda: mps_view.view(LocalMpsDaemons().daemon(pipes)),
                        lambda within_s: _load(local, within_s))
 
 
@@ -65,14 +71,15 @@ def _every_s(asked: argparse.Namespace, usual_s: float) -> float:
 # -- live
 
 
-def _load(local: Local, within_s: float) -> float | None:
-    watch = Watch()
+def _load(local: StandaloneNode, within_s: float) -> float | None:
+    watch = MpsLoadMeter()
     for reading in local.readings(within_s):
         watch.see(reading)
     return watch.take()
 
 
-def _rounds(reach: Reach, asked: argparse.Namespace, daemon: Callable[[], MpsDaemon], load: Load
+def _rounds(reach: ConnectionSettings, asked: argparse.Namespace, daemon: Callable[[], MpsDaemon],
+            load: Load
             ) -> int:
     every_s = _every_s(asked, EVERY_S)
     for number in range(asked.rounds) if asked.rounds else count():
@@ -83,13 +90,14 @@ def _rounds(reach: Reach, asked: argparse.Namespace, daemon: Callable[[], MpsDae
     return ExitCode.OK
 
 
-def _once(reach: Reach, asked: argparse.Namespace, seen: MpsDaemon, load_pct: float | None) -> int:
+def _once(reach: ConnectionSettings, asked: argparse.Namespace, seen: MpsDaemon,
+          load_pct: float | None) -> int:
     """Each change is an act of its own: the Audit is the record of what was done."""
     if not seen.is_alive:
         raise CommandError(seen.trouble)
     server = seen.servers[0].pid if len(seen.servers) == 1 else None
     now_pct = seen.default_pct if server is None else seen.servers[0].pct
-    looked = Seen(len(seen.clients), load_pct, now_pct)
+    looked = TuneInput(len(seen.clients), load_pct, now_pct)
     found = tune(looked)
     print(json.dumps(_told(time.time(), looked, found, not asked.apply)) if reach.json else
           f"{'' if asked.apply else 'dry run: '}{found.why}"
@@ -100,7 +108,7 @@ def _once(reach: Reach, asked: argparse.Namespace, seen: MpsDaemon, load_pct: fl
     return do(reach, asked, action_of(setting), None, setting)
 
 
-def _told(at: float, seen: Seen, found: Tune, is_dry: bool) -> dict[str, Any]:
+def _told(at: float, seen: TuneInput, found: TuneDecision, is_dry: bool) -> dict[str, Any]:
     return {"at": at, "clients": seen.clients, "load_pct": seen.load_pct, "now_pct": seen.now_pct,
             "pct": found.pct, "goal": found.goal, "why": found.why, "is_dry": is_dry}
 
@@ -108,18 +116,18 @@ def _told(at: float, seen: Seen, found: Tune, is_dry: bool) -> dict[str, Any]:
 # -- rehearsal
 
 
-def _rehearse(reach: Reach, asked: argparse.Namespace) -> int:
+def _rehearse(reach: ConnectionSettings, asked: argparse.Namespace) -> int:
     if asked.rehearse == FROM_HUB:
         return _rehearse_hub(reach, asked)
     try:
         looks = list(rehearse(readings(asked.rehearse), _every_s(asked, EVERY_S), asked.begin_pct))
-    except Unavailable as why:
+    except ReaderUnavailableError as why:
         raise CommandError(why.detail, ExitCode.USAGE) from why
     _tell(reach, looks, asked.begin_pct, {}, _of_recording(looks))
     return ExitCode.OK
 
 
-def _of_recording(looks: list[Would]) -> Iterator[str]:
+def _of_recording(looks: list[TuneBacktestStep]) -> Iterator[str]:
     if not looks:
         yield ("the recording is too short for one look: it takes --every seconds, and a list of "
                "processes")
@@ -127,7 +135,7 @@ def _of_recording(looks: list[Would]) -> Iterator[str]:
         yield "no client of MPS is in this recording"
 
 
-def _rehearse_hub(reach: Reach, asked: argparse.Namespace) -> int:
+def _rehearse_hub(reach: ConnectionSettings, asked: argparse.Namespace) -> int:
     if reach.hub is None:
         raise CommandError("say --rehearse FILE for a recording, or --rehearse --hub URL --node "
                            "NODE for what a hub keeps", ExitCode.USAGE)
@@ -136,7 +144,7 @@ def _rehearse_hub(reach: Reach, asked: argparse.Namespace) -> int:
         raise CommandError("a hub keeps whole minutes: --every is 60, 120, 180 … seconds here",
                            ExitCode.USAGE)
     client = client_of(reach, reach.hub)
-    minutes = HubNode(client, node_id(client, asked.node)).past(
+    minutes = HubMpsNode(client, node_id(client, asked.node)).past(
         moment_of(asked.start), moment_of(asked.end))
     looks = list(rehearse_minutes(minutes, every_s, asked.begin_pct))
     unknown = sum(each.clients is None for each in minutes)
@@ -145,7 +153,7 @@ def _rehearse_hub(reach: Reach, asked: argparse.Namespace) -> int:
     return ExitCode.OK
 
 
-def _of_hub(looks: list[Would], minutes: int, unknown: int) -> Iterator[str]:
+def _of_hub(looks: list[TuneBacktestStep], minutes: int, unknown: int) -> Iterator[str]:
     if unknown:
         yield (f"of {minutes} minutes {unknown} are not known: the node was not heard, or history "
                "does not say yet which tasks were clients of MPS. Nothing is rehearsed of them")
@@ -156,7 +164,8 @@ def _of_hub(looks: list[Would], minutes: int, unknown: int) -> Iterator[str]:
     yield "which shares were set then is not kept: it begins with that of --from"
 
 
-def _tell(reach: Reach, looks: list[Would], begin_pct: int, more: dict[str, Any],
+def _tell(reach: ConnectionSettings, looks: list[TuneBacktestStep], begin_pct: int,
+          more: dict[str, Any],
           notes: Iterator[str]) -> None:
     if reach.json:
         print(json.dumps({"items": [_told(each.at, each.seen, each.tune, True) for each in looks],
@@ -167,7 +176,7 @@ def _tell(reach: Reach, looks: list[Would], begin_pct: int, more: dict[str, Any]
                             "the shares"] if looks else [])]))
 
 
-def _lines(looks: list[Would], begin_pct: int) -> Iterator[str]:
+def _lines(looks: list[TuneBacktestStep], begin_pct: int) -> Iterator[str]:
     if not looks:
         return
     for each in looks:

@@ -30,7 +30,7 @@ _KEY = re.compile(r"\b[0-9a-f]{32,}\b|\b[A-Za-z0-9+/_-]{43,}={0,2}(?![A-Za-z0-9]
 _OPEN = ("127.0.0.1", "0.0.0.0")
 
 
-class Scrub:
+class TextScrubber:
     """Text in, text out. What is hidden as a name becomes the same word everywhere, so that two
     lines about one Gpu still show that."""
 
@@ -70,7 +70,7 @@ def _secrets_in(env: Mapping[str, str]) -> Iterable[str]:
             yield from (word for word in text.split() if len(word) >= SECRET_MIN)
 
 
-def write_bundle(path: Path, report: Mapping[str, object], scrub: Scrub,
+def write_bundle(path: Path, report: Mapping[str, object], scrub: TextScrubber,
                  env: Mapping[str, str] = os.environ) -> None:
     parts = {
         "doctor.json": json.dumps(_each(report, scrub), indent=1),
@@ -95,7 +95,7 @@ def write_bundle(path: Path, report: Mapping[str, object], scrub: Scrub,
         raise CommandError(f"cannot write {path}: {error.strerror}", ExitCode.USAGE) from error
 
 
-def _each(told: Any, scrub: Scrub) -> Any:
+def _each(told: Any, scrub: TextScrubber) -> Any:
     """String by string: hidden as a whole, JSON may lose a quotation mark."""
     if isinstance(told, str):
         return scrub(told)

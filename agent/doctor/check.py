@@ -9,7 +9,7 @@ Verdict = Literal["ok", "warning", "problem", "not checked"]
 _WORST: tuple[Verdict, ...] = ("problem", "warning", "ok", "not checked")
 
 
-class Check(Struct, frozen=True):
+class DoctorCheck(Struct, frozen=True):
     key: str  # stays the same over versions
     title: str
     verdict: Verdict
@@ -17,6 +17,6 @@ class Check(Struct, frozen=True):
     remedy: str = ""  # what to do; "": nothing
 
 
-def worst(checks: "list[Check]") -> Verdict:
+def worst(checks: "list[DoctorCheck]") -> Verdict:
     there = {check.verdict for check in checks}
     return next((verdict for verdict in _WORST if verdict in there), "not checked")

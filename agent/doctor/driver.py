@@ -10,8 +10,8 @@ from pathlib import Path
 from gpudeck.child_processes import importable, without_tokens
 
 from ..backends.nvml.module import module_version
-from ..backends.nvml.report import BoardReport, Report, last_told
-from .check import Check
+from ..backends.nvml.report import BoardReport, DriverReport, last_told
+from .check import DoctorCheck
 
 DRIVER_WITHIN_S = 20.0
 DEVICES = Path("/dev")
@@ -19,7 +19,7 @@ HANGS = ("look for processes in state D and for Xid or NVRM lines in `dmesg`; a 
          "needed. gpudeck shows this node's values as stale meanwhile, and goes on")
 
 
-def ask_driver(within_s: float = DRIVER_WITHIN_S) -> Report:
+def ask_driver(within_s: float = DRIVER_WITHIN_S) -> DriverReport:
     """A process that hangs inside the driver is left behind: killing it there has frozen whole
     boards (reliability-security.md F12). It ends by itself if the driver ever answers."""
     child = subprocess.Popen(
@@ -37,57 +37,57 @@ def ask_driver(within_s: float = DRIVER_WITHIN_S) -> Report:
     return last_told(said)
 
 
-def let_go(order: str) -> Report:
+def let_go(order: str) -> DriverReport:
     """Not asked: to ask it would open it, and on some machines load it again."""
-    return Report(module_version=module_version(), state="released", detail=order)
+    return DriverReport(module_version=module_version(), state="released", detail=order)
 
 
-def driver_checks(report: Report) -> Iterator[Check]:
+def driver_checks(report: DriverReport) -> Iterator[DoctorCheck]:
     yield _library(report)
     yield _driver(report)
     if not report.boards:
         why = {"no_gpus": "no Gpu", "released": "nothing reads the driver now"}.get(
             report.state, "no driver that answers")
-        yield Check("gpus", "Gpus", "problem" if report.state == "no_gpus" else "not checked",
-                    report.detail if report.state == "no_gpus" else why)
+        yield DoctorCheck("gpus", "Gpus", "problem" if report.state == "no_gpus" else "not checked",
+                          report.detail if report.state == "no_gpus" else why)
         return
     yield _gpus(report)
     yield _metrics(report.boards)
     yield _persistence(report.boards)
 
 
-def _library(report: Report) -> Check:
+def _library(report: DriverReport) -> DoctorCheck:
     title = "NVIDIA library"
     if report.state == "no_library":
-        return Check("library", title, "problem", *_cut(report.detail))
+        return DoctorCheck("library", title, "problem", *_cut(report.detail))
     if report.library is None:
-        return Check("library", title, "not checked", "it was not opened")
+        return DoctorCheck("library", title, "not checked", "it was not opened")
     version = f", version {report.library_version}" if report.library_version else ""
-    return Check("library", title, "ok", f"{report.library}{version}")
+    return DoctorCheck("library", title, "ok", f"{report.library}{version}")
 
 
-def _driver(report: Report) -> Check:
+def _driver(report: DriverReport) -> DoctorCheck:
     title = "NVIDIA driver"
     if report.state == "hung":
-        return Check("driver", title, "problem", "the driver does not answer", HANGS)
+        return DoctorCheck("driver", title, "problem", "the driver does not answer", HANGS)
     if report.state == "released":
-        return Check("driver", title, "warning", report.detail,
-                     "run `gpudeck release` when the driver is ready")
+        return DoctorCheck("driver", title, "warning", report.detail,
+                           "run `gpudeck release` when the driver is ready")
     if report.state == "no_library":
-        return Check("driver", title, "not checked",
-                     f"kernel module {report.module_version}" if report.module_version
-                     else "no library, and no kernel module to be seen")
+        return DoctorCheck("driver", title, "not checked",
+                           f"kernel module {report.module_version}" if report.module_version
+                           else "no library, and no kernel module to be seen")
     if report.state not in ("ok", "no_gpus"):
-        return Check("driver", title, "problem", *_cut(report.detail))
+        return DoctorCheck("driver", title, "problem", *_cut(report.detail))
     said = f"version {report.driver or report.module_version or 'unknown'}"
     if report.cuda is not None:
         said += f", CUDA {report.cuda}"
     ours, theirs = report.library_version, report.module_version
     if ours and theirs and ours != theirs:
-        return Check("driver", title, "warning",
-                     f"{said}; the library is of {ours}, the kernel module of {theirs}",
-                     "reload the module or reboot")
-    return Check("driver", title, "ok", said)
+        return DoctorCheck("driver", title, "warning",
+                           f"{said}; the library is of {ours}, the kernel module of {theirs}",
+                           "reload the module or reboot")
+    return DoctorCheck("driver", title, "ok", said)
 
 
 def _cut(detail: str) -> tuple[str, str]:
@@ -96,20 +96,20 @@ def _cut(detail: str) -> tuple[str, str]:
     return (wrong, remedy) if colon else (detail, "see `dmesg`")
 
 
-def _gpus(report: Report) -> Check:
+def _gpus(report: DriverReport) -> DoctorCheck:
     names = Counter(board.name for board in report.boards)
     said = ", ".join(f"{count} x {name}" for name, count in names.items())
     wrong = [f"Gpu {board.index} is {board.state}" for board in report.boards
              if board.state not in ("ok", "asleep")]
     detail = report.detail
     if wrong or "is lost" in detail or "cannot be opened" in detail:
-        return Check("gpus", "Gpus", "problem", "; ".join([said, *wrong]), detail)
+        return DoctorCheck("gpus", "Gpus", "problem", "; ".join([said, *wrong]), detail)
     if "must be reset" in detail or "say 0" in detail:
-        return Check("gpus", "Gpus", "warning", said, detail)
-    return Check("gpus", "Gpus", "ok", f"{said}. {detail}".strip())  # asleep is no fault
+        return DoctorCheck("gpus", "Gpus", "warning", said, detail)
+    return DoctorCheck("gpus", "Gpus", "ok", f"{said}. {detail}".strip())  # asleep is no fault
 
 
-def _metrics(boards: tuple[BoardReport, ...]) -> Check:
+def _metrics(boards: tuple[BoardReport, ...]) -> DoctorCheck:
     denied = sorted({key for board in boards for key in board.denied})
     unsupported = sorted({key for board in boards for key in board.unsupported})
     said = "; ".join(filter(None, (
@@ -117,36 +117,38 @@ def _metrics(boards: tuple[BoardReport, ...]) -> Check:
         f"not supported by every Gpu here: {', '.join(unsupported)}" if unsupported else "",
     ))) or "every Gpu reports every metric"
     if denied:
-        return Check("metrics", "Metrics", "warning", said,
-                     "give the agent CAP_SYS_ADMIN, or do without these numbers")
-    return Check("metrics", "Metrics", "ok", said)
+        return DoctorCheck("metrics", "Metrics", "warning", said,
+                           "give the agent CAP_SYS_ADMIN, or do without these numbers")
+    return DoctorCheck("metrics", "Metrics", "ok", said)
 
 
-def _persistence(boards: tuple[BoardReport, ...]) -> Check:
+def _persistence(boards: tuple[BoardReport, ...]) -> DoctorCheck:
     off = [str(board.index) for board in boards if board.persistence is False]
     if off:
-        return Check(
+        return DoctorCheck(
             "persistence", "Persistence mode", "warning",
             f"off on Gpu {', '.join(off)}: power limits and clocks fall back, and the first call "
             "takes seconds, whenever no process has the Gpu open",
             "run nvidia-persistenced, or `sudo nvidia-smi -pm 1`")
     if all(board.persistence is None for board in boards):
-        return Check("persistence", "Persistence mode", "not checked", "no Gpu says")
-    return Check("persistence", "Persistence mode", "ok", "on")
+        return DoctorCheck("persistence", "Persistence mode", "not checked", "no Gpu says")
+    return DoctorCheck("persistence", "Persistence mode", "ok", "on")
 
 
-def device_check(report: Report, devices: Path = DEVICES) -> Check:
+def device_check(report: DriverReport, devices: Path = DEVICES) -> DoctorCheck:
     title = "Device files"
     files = sorted(path for path in devices.glob("nvidia*") if path.is_char_device())
     if not files:
         if report.state == "ok":  # a fake library, or a driver that works another way
-            return Check("devices", title, "not checked", "no /dev/nvidia* here, and it works")
-        return Check("devices", title, "problem" if report.module_version else "not checked",
-                     "there is no /dev/nvidia*",
-                     "run `sudo nvidia-modprobe -u -c=0`; in a container, start it with --gpus all"
-                     if report.module_version else "")
+            return DoctorCheck("devices", title, "not checked",
+                               "no /dev/nvidia* here, and it works")
+        return DoctorCheck("devices", title, "problem" if report.module_version else "not checked",
+                           "there is no /dev/nvidia*",
+                           "run `sudo nvidia-modprobe -u -c=0`; in a container, start it with "
+                           "--gpus all"
+                           if report.module_version else "")
     shut = [path.name for path in files if not os.access(path, os.R_OK | os.W_OK)]
     if shut:
-        return Check("devices", title, "problem", f"no access to {', '.join(shut)}",
-                     "give the agent's user read and write access to /dev/nvidia*")
-    return Check("devices", title, "ok", f"{len(files)} files, all open to us")
+        return DoctorCheck("devices", title, "problem", f"no access to {', '.join(shut)}",
+                           "give the agent's user read and write access to /dev/nvidia*")
+    return DoctorCheck("devices", title, "ok", f"{len(files)} files, all open to us")

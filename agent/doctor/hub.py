@@ -15,10 +15,10 @@ from gpudeck.errors import CommandError
 from gpudeck.keys import spaced
 from gpudeck.wire import Call, Challenge, Refused, encode
 
-from ..link.identity import Identity, belongs_to_a_hub, new_call, node_key, pinned_hub
-from ..link.protocol import Stranger
-from ..link.socket import Closed, Heard, Link, Opened
-from .check import Check, Verdict
+from ..link.identity import NodeIdentity, belongs_to_a_hub, new_call, node_key, pinned_hub
+from ..link.protocol import HubIdentityError
+from ..link.socket import ConnectionClosed, ConnectionOpened, HubLink, MessageReceived
+from .check import DoctorCheck, Verdict
 
 WITHIN_S = 10.0
 # Commands expire by the hub's clock; HTTP tells it to the second.
@@ -26,24 +26,25 @@ SKEW_WARNING_S = 3.0
 SKEW_PROBLEM_S = 30.0
 
 
-def hub_checks(hub: str, ca_file: Path | None, data: Path) -> Iterator[Check]:
+def hub_checks(hub: str, ca_file: Path | None, data: Path) -> Iterator[DoctorCheck]:
     title = "Hub"
     try:
         tls = tls_context(hub, ca_file)
         skew_s = _ask_time(hub, tls)
     except CommandError as error:
-        yield Check("hub", title, "problem", str(error), "mend --ca-file")
+        yield DoctorCheck("hub", title, "problem", str(error), "mend --ca-file")
         return
     except (urllib.error.URLError, OSError, HTTPException, ValueError) as error:
         why = getattr(error, "reason", error)
         # Of a node that was never given a hub, the default one is nobody's fault.
         verdict: Verdict = "problem" if belongs_to_a_hub(data) else "warning"
-        yield Check("hub", title, verdict, f"no hub answers at {hub}: {why}",
-                    "is it running, is --hub right, and does a firewall let us through? The agent "
-                    "keeps what it reads and tries again by itself")
+        yield DoctorCheck("hub", title, verdict, f"no hub answers at {hub}: {why}",
+                          "is it running, is --hub right, and does a firewall let us through? The "
+                          "agent "
+                          "keeps what it reads and tries again by itself")
         return
     safe = "with TLS" if tls is not None else "without TLS, on this machine"
-    yield Check("hub", title, "ok", f"{hub} answers, {safe}")
+    yield DoctorCheck("hub", title, "ok", f"{hub} answers, {safe}")
     yield clock_check(skew_s)
     yield _pinned(hub, tls, data)
 
@@ -60,48 +61,50 @@ def _ask_time(hub: str, tls: ssl.SSLContext | None) -> float | None:
     return (before + after) / 2 - parsedate_to_datetime(said).timestamp() - 0.5
 
 
-def clock_check(skew_s: float | None) -> Check:
+def clock_check(skew_s: float | None) -> DoctorCheck:
     title = "Clock"
     if skew_s is None:
-        return Check("clock", title, "not checked", "the hub does not say its time")
+        return DoctorCheck("clock", title, "not checked", "the hub does not say its time")
     said = f"within {SKEW_WARNING_S:.0f} s of the hub's"
     if abs(skew_s) < SKEW_WARNING_S:
-        return Check("clock", title, "ok", said)
+        return DoctorCheck("clock", title, "ok", said)
     side = "ahead of" if skew_s > 0 else "behind"
-    return Check(
+    return DoctorCheck(
         "clock", title, "problem" if abs(skew_s) >= SKEW_PROBLEM_S else "warning",
         f"{abs(skew_s):.0f} s {side} the hub's",
         "run a time service on both (chrony, systemd-timesyncd): history is told by this clock, "
         "and a hub refuses numbers from the future")
 
 
-def _pinned(hub: str, tls: ssl.SSLContext | None, data: Path) -> Check:
+def _pinned(hub: str, tls: ssl.SSLContext | None, data: Path) -> DoctorCheck:
     title = "Hub's key"
     try:
         if not belongs_to_a_hub(data):
-            return Check("hub_key", title, "warning", "this node belongs to no hub yet",
-                         "run `gpudeck token create agent` where the hub is, and start the agent "
-                         "once with that token")
-        identity = Identity(node_key(data), pinned_hub(data, None))
+            return DoctorCheck("hub_key", title, "warning", "this node belongs to no hub yet",
+                               "run `gpudeck token create agent` where the hub is, and start the "
+                               "agent "
+                               "once with that token")
+        identity = NodeIdentity(node_key(data), pinned_hub(data, None))
     except CommandError as error:
-        return Check("hub_key", title, "problem", str(error), "see docs/enrolment.md")
+        return DoctorCheck("hub_key", title, "problem", str(error), "see docs/enrolment.md")
     call, answer = new_call(), None
     try:
         answer = _challenge(hub, tls, call)
         if isinstance(answer, Challenge):
             identity.check(call, answer)
-            return Check("hub_key", title, "ok", f"proved: {spaced(identity.hub)}; its epoch is "
-                                                 f"{answer.epoch}")
-    except Stranger as stranger:
-        return Check("hub_key", title, "problem", str(stranger), "ask who runs the hub")
-    return Check("hub_key", title, "problem", f"the hub does not show its key: {answer}",
-                 "see the hub's log; is a proxy in between that passes no websockets?")
+            return DoctorCheck("hub_key", title, "ok",
+                               f"proved: {spaced(identity.hub)}; its epoch is "
+                                                       f"{answer.epoch}")
+    except HubIdentityError as stranger:
+        return DoctorCheck("hub_key", title, "problem", str(stranger), "ask who runs the hub")
+    return DoctorCheck("hub_key", title, "problem", f"the hub does not show its key: {answer}",
+                       "see the hub's log; is a proxy in between that passes no websockets?")
 
 
 def _challenge(hub: str, tls: ssl.SSLContext | None, call: Call) -> Challenge | str:
     """What the hub shows to who calls. Nothing about us is told, and no connection replaced."""
     news = threading.Event()
-    link = Link(hub, tls, news.set)
+    link = HubLink(hub, tls, news.set)
     link.dial()
     deadline = time.monotonic() + WITHIN_S
     try:
@@ -110,13 +113,13 @@ def _challenge(hub: str, tls: ssl.SSLContext | None, call: Call) -> Challenge | 
             news.clear()
             for happening in link.happenings():
                 match happening:
-                    case Opened():
+                    case ConnectionOpened():
                         link.say(encode(call))
-                    case Heard(Challenge() as challenge):
+                    case MessageReceived(Challenge() as challenge):
                         return challenge
-                    case Heard(Refused(reason=reason)):
+                    case MessageReceived(Refused(reason=reason)):
                         return reason
-                    case Closed(why, _):
+                    case ConnectionClosed(why, _):
                         return why
         return f"no answer within {WITHIN_S:.0f} s"
     finally:

@@ -18,7 +18,7 @@ from ..limits.mps import PROGRAM
 from ..runtime.data_lock import agent_pid
 from ..tasks.processes import has_pidfs, in_host_namespace
 from ..telemetry.self_cost import disk_trouble, outbox_files, size_of
-from .check import Check
+from .check import DoctorCheck
 
 PROC = Path("/proc")
 CGROUPS = Path("/sys/fs/cgroup")
@@ -29,12 +29,12 @@ FRAMEWORKS = ("torch", "tensorflow", "jax", "jaxlib", "cupy-cuda12x", "cupy-cuda
               "vllm", "triton", "nvidia-ml-py", "pynvml")
 
 
-def program_check() -> Check:
-    return Check("gpudeck", "gpudeck", "ok", f"{__version__} on Python "
-                 f"{platform.python_version()} ({sys.executable}), {platform.platform()}")
+def program_check() -> DoctorCheck:
+    return DoctorCheck("gpudeck", "gpudeck", "ok", f"{__version__} on Python "
+                       f"{platform.python_version()} ({sys.executable}), {platform.platform()}")
 
 
-def frameworks_check(found: Callable[[str], str] = version) -> Check:
+def frameworks_check(found: Callable[[str], str] = version) -> DoctorCheck:
     """By their metadata alone: importing them would open the Gpu."""
     there = {}
     for name in FRAMEWORKS:
@@ -44,13 +44,13 @@ def frameworks_check(found: Callable[[str], str] = version) -> Check:
             continue
     said = ", ".join(f"{name} {number}" for name, number in there.items()) or "none beside us"
     if "pynvml" in there and not there["pynvml"].startswith("13"):
-        return Check("frameworks", "Frameworks here", "warning",
-                     f"{said}. The package `pynvml` and nvidia-ml-py both own pynvml.py",
-                     "pip uninstall pynvml, then pip install --force-reinstall nvidia-ml-py")
-    return Check("frameworks", "Frameworks here", "ok", said)
+        return DoctorCheck("frameworks", "Frameworks here", "warning",
+                           f"{said}. The package `pynvml` and nvidia-ml-py both own pynvml.py",
+                           "pip uninstall pynvml, then pip install --force-reinstall nvidia-ml-py")
+    return DoctorCheck("frameworks", "Frameworks here", "ok", said)
 
 
-def node_checks(data: Path, ceiling: Path | None, proc: Path = PROC) -> Iterator[Check]:
+def node_checks(data: Path, ceiling: Path | None, proc: Path = PROC) -> Iterator[DoctorCheck]:
     yield capability_check(proc)
     yield _namespace(proc)
     yield _cgroups()
@@ -62,123 +62,131 @@ def node_checks(data: Path, ceiling: Path | None, proc: Path = PROC) -> Iterator
     yield agent_check(data)
 
 
-def capability_check(proc: Path = PROC) -> Check:
+def capability_check(proc: Path = PROC) -> DoctorCheck:
     title = "Privileges"
     try:
         lines = (proc / "self/status").read_text().splitlines()
         mask = int(next(line for line in lines if line.startswith("CapEff:")).split()[1], 16)
     except (OSError, ValueError, StopIteration):
-        return Check("privileges", title, "not checked", "the kernel does not say")
+        return DoctorCheck("privileges", title, "not checked", "the kernel does not say")
     kill, admin = bool(mask >> CAP_KILL & 1), bool(mask >> CAP_SYS_ADMIN & 1)
     if kill and admin:
-        return Check("privileges", title, "ok", "CAP_KILL and CAP_SYS_ADMIN: everything")
+        return DoctorCheck("privileges", title, "ok", "CAP_KILL and CAP_SYS_ADMIN: everything")
     lacks = [words for there, words in (
         (kill, "without CAP_KILL only this user's own tasks can be paused or ended"),
         (admin, "without CAP_SYS_ADMIN some drivers deny some numbers, and no Gpu's settings can "
                 "be changed")) if not there]
-    return Check("privileges", title, "warning", "; ".join(lacks),
-                 "looking needs neither; to act, run the agent by the unit in packaging/, which "
-                 "gives exactly these")
+    return DoctorCheck("privileges", title, "warning", "; ".join(lacks),
+                       "looking needs neither; to act, run the agent by the unit in packaging/, "
+                       "which "
+                       "gives exactly these")
 
 
-def _namespace(proc: Path) -> Check:
+def _namespace(proc: Path) -> DoctorCheck:
     title = "Process namespace"
     if in_host_namespace(proc):
-        return Check("pid_namespace", title, "ok", "the machine's own: tasks can be named")
-    return Check("pid_namespace", title, "warning",
-                 "not the machine's: the driver's process ids mean nothing here, so tasks of other "
-                 "containers are missing, and nothing is acted on",
-                 "run the agent on the host, or with --pid=host (hostPID: true)")
+        return DoctorCheck("pid_namespace", title, "ok", "the machine's own: tasks can be named")
+    return DoctorCheck("pid_namespace", title, "warning",
+                       "not the machine's: the driver's process ids mean nothing here, so tasks "
+                       "of other "
+                       "containers are missing, and nothing is acted on",
+                       "run the agent on the host, or with --pid=host (hostPID: true)")
 
 
-def _cgroups(folder: Path = CGROUPS) -> Check:
+def _cgroups(folder: Path = CGROUPS) -> DoctorCheck:
     title = "cgroups"
     if (folder / "cgroup.controllers").exists():
-        return Check("cgroups", title, "ok", "version 2")
+        return DoctorCheck("cgroups", title, "ok", "version 2")
     if folder.is_dir() and any(folder.iterdir()):
-        return Check("cgroups", title, "ok", "version 1: containers and jobs are told apart; "
-                                             "memory limits by cgroup need version 2")
-    return Check("cgroups", title, "warning", f"{folder} is not there or empty",
-                 "mount it; containers, pods and Slurm jobs cannot be told apart without")
+        return DoctorCheck("cgroups", title, "ok", "version 1: containers and jobs are told apart; "
+                                                   "memory limits by cgroup need version 2")
+    return DoctorCheck("cgroups", title, "warning", f"{folder} is not there or empty",
+                       "mount it; containers, pods and Slurm jobs cannot be told apart without")
 
 
-def _pidfd() -> Check:
+def _pidfd() -> DoctorCheck:
     title = "Signals"
     try:
         unique = has_pidfs()
     except OSError as error:
-        return Check("pidfd", title, "problem", f"the kernel has no pidfd ({error.strerror}): no "
-                     "task can be acted on safely", "a kernel of 5.3 or newer is needed")
+        return DoctorCheck("pidfd", title, "problem",
+                           f"the kernel has no pidfd ({error.strerror}): no "
+                           "task can be acted on safely", "a kernel of 5.3 or newer is needed")
     more = "each with a number never used again" if unique else "without pidfs (kernel 6.9)"
-    return Check("pidfd", title, "ok", f"by pidfd, {more}")
+    return DoctorCheck("pidfd", title, "ok", f"by pidfd, {more}")
 
 
-def mps_check(program: str = PROGRAM) -> Check:
+def mps_check(program: str = PROGRAM) -> DoctorCheck:
     title = "MPS"
     if shutil.which(program) is None:
-        return Check("mps", title, "not checked", f"{program} is not installed here")
+        return DoctorCheck("mps", title, "not checked", f"{program} is not installed here")
     try:
         done = subprocess.run([program], input="get_server_list\n", capture_output=True, text=True,
                               timeout=MPS_WITHIN_S, check=False)
     except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError):
-        return Check("mps", title, "problem", "the control daemon takes a command and does not "
-                     "answer", "see its log in CUDA_MPS_LOG_DIRECTORY; stop and start it")
+        return DoctorCheck("mps", title, "problem",
+                           "the control daemon takes a command and does not "
+                           "answer", "see its log in CUDA_MPS_LOG_DIRECTORY; stop and start it")
     if done.returncode != 0:
-        return Check("mps", title, "ok", "no control daemon runs, or not with this "
-                                         "CUDA_MPS_PIPE_DIRECTORY")
+        return DoctorCheck("mps", title, "ok", "no control daemon runs, or not with this "
+                                               "CUDA_MPS_PIPE_DIRECTORY")
     servers = len(done.stdout.split())
-    return Check("mps", title, "ok", f"the control daemon answers; servers: {servers}")
+    return DoctorCheck("mps", title, "ok", f"the control daemon answers; servers: {servers}")
 
 
-def data_check(data: Path) -> Check:
+def data_check(data: Path) -> DoctorCheck:
     title = "Data folder"
     if not data.is_dir():
         parent = next((folder for folder in data.parents if folder.is_dir()), data)
         if os.access(parent, os.W_OK):
-            return Check("data", title, "ok", f"{data} is not there yet and can be made")
-        return Check("data", title, "problem", f"{data} cannot be made: no access to {parent}",
-                     "choose another folder with --data")
+            return DoctorCheck("data", title, "ok", f"{data} is not there yet and can be made")
+        return DoctorCheck("data", title, "problem",
+                           f"{data} cannot be made: no access to {parent}",
+                           "choose another folder with --data")
     about = data.stat()
     if not os.access(data, os.W_OK | os.X_OK):
-        return Check("data", title, "problem", f"{data} is not writable for us",
-                     "run this as the agent's user, or give it the folder")
+        return DoctorCheck("data", title, "problem", f"{data} is not writable for us",
+                           "run this as the agent's user, or give it the folder")
     if trouble := disk_trouble(data):
-        return Check("data", title, "problem", f"{data} is full", trouble)
+        return DoctorCheck("data", title, "problem", f"{data} is full", trouble)
     if stat.S_IMODE(about.st_mode) & 0o077:
-        return Check("data", title, "warning", f"{data} is open to other users; it holds this "
-                     "node's key", f"run: chmod 700 {data}")
+        return DoctorCheck("data", title, "warning",
+                           f"{data} is open to other users; it holds this "
+                           "node's key", f"run: chmod 700 {data}")
     free = shutil.disk_usage(data).free
     said = (f"{data}: {free / 2**30:.1f} GiB free, outbox "
             f"{(size_of(outbox_files(data)) or 0.0) / 2**20:.1f} MiB")
     if free < FREE_MIN_BYTES:
-        return Check("data", title, "warning", said, "make room: an outage of the hub may need "
-                     "a GiB; when there is none, history is dropped and counted")
-    return Check("data", title, "ok", said)
+        return DoctorCheck("data", title, "warning", said,
+                           "make room: an outage of the hub may need "
+                           "a GiB; when there is none, history is dropped and counted")
+    return DoctorCheck("data", title, "ok", said)
 
 
-def ceiling_check(path: Path | None) -> Check:
+def ceiling_check(path: Path | None) -> DoctorCheck:
     title = "Ceiling"
     found = read_ceiling(path)
     if found.trouble:
-        return Check("ceiling", title, "problem", found.trouble.partition(" - ")[0],
-                     "mend the file; until then every act is refused here (docs/acts.md)")
+        return DoctorCheck("ceiling", title, "problem", found.trouble.partition(" - ")[0],
+                           "mend the file; until then every act is refused here (docs/acts.md)")
     where = path or DEFAULT
     said = str(where) if where.exists() else f"no {where}: the defaults hold"
-    return Check("ceiling", title, "ok", f"{said}; allowed: {', '.join(found.actions) or 'nothing'}"
-                                         f", at most {found.kills_per_hour} ends an hour")
+    return DoctorCheck("ceiling", title, "ok",
+                       f"{said}; allowed: {', '.join(found.actions) or 'nothing'}"
+                                               f", at most {found.kills_per_hour} ends an hour")
 
 
-def holds_check(data: Path) -> Check:
+def holds_check(data: Path) -> DoctorCheck:
     held = holds(hold_files(data))
     if held:
-        return Check("holds", "Holds", "warning", f"nothing acts here: {'; '.join(held)}",
-                     "run `gpudeck release` when that is over")
-    return Check("holds", "Holds", "ok", "none by a file")
+        return DoctorCheck("holds", "Holds", "warning", f"nothing acts here: {'; '.join(held)}",
+                           "run `gpudeck release` when that is over")
+    return DoctorCheck("holds", "Holds", "ok", "none by a file")
 
 
-def agent_check(data: Path) -> Check:
+def agent_check(data: Path) -> DoctorCheck:
     pid = agent_pid(data)
     if pid is None:
-        return Check("agent", "Agent", "warning", f"none runs on {data}",
-                     "start it: `gpudeck agent`, or the systemd unit in packaging/")
-    return Check("agent", "Agent", "ok", f"runs as process {pid}")
+        return DoctorCheck("agent", "Agent", "warning", f"none runs on {data}",
+                           "start it: `gpudeck agent`, or the systemd unit in packaging/")
+    return DoctorCheck("agent", "Agent", "ok", f"runs as process {pid}")

@@ -22,8 +22,8 @@ from gpudeck.settings import Setting, flag, folder, load
 
 from ..actions.hold_files import driver_order
 from ..settings import CA_FILE, CEILING, HUB, state_folder
-from .bundle import Scrub, write_bundle
-from .check import Check, Verdict, worst
+from .bundle import TextScrubber, write_bundle
+from .check import DoctorCheck, Verdict, worst
 from .driver import ask_driver, device_check, driver_checks, let_go
 from .hub import hub_checks
 from .node import frameworks_check, node_checks, program_check
@@ -42,7 +42,7 @@ _SIGN: dict[Verdict, str] = {"ok": "ok", "warning": "WARNING", "problem": "PROBL
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class DoctorSettings:
     hub: str
     ca_file: Path | None
     data: Path
@@ -55,18 +55,18 @@ def doctor(argv: Sequence[str], env: Mapping[str, str] = os.environ) -> int:
     given = load("doctor", TABLE, argv, env, "What works on this machine, what does not, and what "
                                              "to do about it. Changes nothing.")
     given["data"] = given["data"] or state_folder(env)
-    asked = Asked(**given)
+    asked = DoctorSettings(**given)
     checks = examine(asked)
     report = as_report(checks, time.time())
     print(json.dumps(report, indent=2) if asked.json else as_text(checks))
     if asked.bundle is not None:
-        write_bundle(asked.bundle, report, Scrub(env, _names()), env)
+        write_bundle(asked.bundle, report, TextScrubber(env, _names()), env)
         if not asked.json:
             print(f"\nwrote {asked.bundle}; read it before you send it")
     return ExitCode.FAILED if worst(checks) == "problem" else ExitCode.OK
 
 
-def examine(asked: Asked) -> list[Check]:
+def examine(asked: DoctorSettings) -> list[DoctorCheck]:
     order = driver_order(asked.data)
     report = let_go(order) if order else ask_driver()
     return [
@@ -76,12 +76,12 @@ def examine(asked: Asked) -> list[Check]:
     ]
 
 
-def as_report(checks: list[Check], at: float) -> dict[str, Any]:
+def as_report(checks: list[DoctorCheck], at: float) -> dict[str, Any]:
     """The form is promised: docs/doctor.md."""
     return {"verdict": worst(checks), "checked_at": at, "checks": to_builtins(checks)}
 
 
-def as_text(checks: Sequence[Check]) -> str:
+def as_text(checks: Sequence[DoctorCheck]) -> str:
     width = max(len(check.title) for check in checks)
     lines = []
     for check in checks:

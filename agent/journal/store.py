@@ -20,8 +20,8 @@ from typing import Any
 
 import msgspec
 
-from gpudeck.actions import Command, Refusal, Reply, Verified
-from gpudeck.audit_chain import START, Link, link
+from gpudeck.actions import ActionVerification, Command, Refusal, Reply
+from gpudeck.audit_chain import START, AuditChainLink, link
 
 from ..tasks.processes import row_of
 from ..tasks.task_table import boot_id
@@ -53,19 +53,19 @@ CREATE TABLE IF NOT EXISTS fact (
 _replies = msgspec.msgpack.Decoder(Reply)
 
 
-class JournalRefuses(Exception):
+class JournalError(Exception):
     """It cannot be recorded, so it does not happen. The sentence is for people."""
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class RecordedCommand:
     """A command that was seen before."""
 
     digest: str
     reply: Reply
 
 
-class ActsStore:
+class ActionStore:
     """The file `acts.db`; opened when it is first needed."""
 
     def __init__(self, path: Path, durable: bool = True) -> None:
@@ -116,16 +116,16 @@ class ActsStore:
             self._db = db
         return self._db
 
-    def _refuses(self, error: Exception) -> JournalRefuses:
-        return JournalRefuses(f"the journal of acts {self._path.name} cannot be used ({error}); "
-                              "free space on its disk. What cannot be recorded is not done.")
+    def _refuses(self, error: Exception) -> JournalError:
+        return JournalError(f"the journal of acts {self._path.name} cannot be used ({error}); "
+                            "free space on its disk. What cannot be recorded is not done.")
 
 
-class ActsJournal:
+class ActionJournal:
     """One node's view of the store. Any thread."""
 
     def __init__(
-        self, store: ActsStore, node: str = "", clock: Callable[[], float] = time.time
+        self, store: ActionStore, node: str = "", clock: Callable[[], float] = time.time
     ) -> None:
         self._store = store
         self._node = node
@@ -142,10 +142,10 @@ class ActsJournal:
 
     # commands
 
-    def known(self, command_id: str) -> Known | None:
+    def known(self, command_id: str) -> RecordedCommand | None:
         rows = self._rows("SELECT digest, reply FROM command WHERE node = ? AND id = ?",
                           command_id)
-        return Known(rows[0][0], _replies.decode(rows[0][1])) if rows else None
+        return RecordedCommand(rows[0][0], _replies.decode(rows[0][1])) if rows else None
 
     def is_spent(self, nonce: str) -> bool:
         """A preview is for one command."""
@@ -166,7 +166,7 @@ class ActsJournal:
                      self._clock(), self._worker, _is_asked_here(command),
                      msgspec.msgpack.encode(reply), is_final(reply)))
             except sqlite3.IntegrityError as error:
-                raise JournalRefuses("this command was taken already") from error
+                raise JournalError("this command was taken already") from error
         return reply
 
     def intend(self, command: Command, reply: Reply) -> Reply:
@@ -216,7 +216,7 @@ class ActsJournal:
         """What is not known is not none."""
         try:
             return self.kills_since(at)
-        except JournalRefuses:
+        except JournalError:
             return 2**31
 
     def recover(self) -> list[Reply]:
@@ -273,11 +273,11 @@ class ActsJournal:
         with self._writing() as db:
             self._append(db, record)
 
-    def links(self, after_seq: int = 0, step: int = 1_000) -> Iterator[Link]:
+    def links(self, after_seq: int = 0, step: int = 1_000) -> Iterator[AuditChainLink]:
         while rows := self._rows("SELECT seq, body, hash FROM audit WHERE node = ? AND seq > ?"
                                  " ORDER BY seq LIMIT ?", after_seq, step):
             for seq, body, digest in rows:
-                yield Link(seq, body, digest)
+                yield AuditChainLink(seq, body, digest)
                 after_seq = seq
 
     # inside
@@ -304,14 +304,14 @@ class ActsJournal:
                 (msgspec.msgpack.encode(reply), is_final(reply), intent, self._clock(),
                  intent, reply.state != "refused", self._node, reply.command_id, intent)).rowcount
             if changed != 1:
-                raise JournalRefuses("this command was begun or settled already")
+                raise JournalError("this command was begun or settled already")
         return reply
 
     def _record(self, db: sqlite3.Connection, reply: Reply, record: dict[str, Any]) -> Reply:
         made = self._append(db, {**record, **_outcome(reply)})
         return msgspec.structs.replace(reply, audit_seq=made.seq, audit_head=made.hash)
 
-    def _append(self, db: sqlite3.Connection, record: dict[str, Any]) -> Link:
+    def _append(self, db: sqlite3.Connection, record: dict[str, Any]) -> AuditChainLink:
         rows = db.execute("SELECT seq, hash FROM audit WHERE node = ? ORDER BY seq DESC LIMIT 1",
                           (self._node,)).fetchall()
         seq, previous = rows[0] if rows else (0, START)
@@ -385,7 +385,7 @@ def _outcome(reply: Reply) -> dict[str, Any]:
 
 def _unknown(reply: Reply, now: float) -> Reply:
     return msgspec.structs.replace(
-        reply, number=reply.number + 1, state="unknown", at=now, verified=Verified(),
+        reply, number=reply.number + 1, state="unknown", at=now, verified=ActionVerification(),
         step="the agent ended between beginning this and recording its outcome; it is not tried "
              "again. Look whether the task is still there.")
 

@@ -6,17 +6,17 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from .store import ActsJournal, JournalRefuses
+from .store import ActionJournal, JournalError
 
 T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class Kept(Generic[T]):
+class StoredList(Generic[T]):
     """Raises JournalRefuses. `is_shared`: another process may write it as well; else what was read
     once holds."""
 
-    journal: ActsJournal
+    journal: ActionJournal
     name: str
     kind: type[T]
     is_shared: bool = True
@@ -41,7 +41,7 @@ class Kept(Generic[T]):
 
         try:
             self.journal.change(self.name, turned, record)
-        except JournalRefuses:
+        except JournalError:
             self._known = None
             raise
 
@@ -49,7 +49,8 @@ class Kept(Generic[T]):
         if not text:
             return ()
         try:
-            return msgspec.json.decode(text, type=tuple[self.kind, ...])  # type: ignore[name-defined]
+            return msgspec.json.decode(text,
+                                       type=tuple[self.kind, ...])  # type: ignore[name-defined]
         except msgspec.MsgspecError as error:
-            raise JournalRefuses(f"the {self.name} in the journal are not understood ({error})"
-                                 ) from error
+            raise JournalError(f"the {self.name} in the journal are not understood ({error})"
+                               ) from error

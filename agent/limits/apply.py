@@ -28,20 +28,20 @@ UNSURE = "the driver did not answer"
 NO_LIMITS = "limits of Gpus cannot be set through the backend {}"
 
 
-class Order(msgspec.Struct, frozen=True):
+class LimitRequest(msgspec.Struct, frozen=True):
     kind: Literal["read", "power", "clocks", "unlock", "mode"]
     uuids: tuple[str, ...]
     numbers: tuple[float, ...] = ()
 
 
-class Answer(msgspec.Struct, frozen=True):
+class LimitResponse(msgspec.Struct, frozen=True):
     """`trouble`: the driver refused, or nothing could be asked."""
 
     limits: tuple[GpuLimits, ...] = ()
     trouble: str = ""
 
 
-class Backend(Protocol):
+class GpuLimitControl(Protocol):
     def read(self, uuid: str) -> GpuLimits: ...
     def set_power(self, uuid: str, watts: float) -> None: ...
     def lock_clocks(self, uuid: str, low_mhz: float, high_mhz: float) -> None: ...
@@ -50,7 +50,7 @@ class Backend(Protocol):
     def close(self) -> None: ...
 
 
-class Limiter:
+class LimitApplier:
     """`order`: a sentence while the driver is to be let go of; nothing is asked then."""
 
     def __init__(self, backend: str = "auto", options: str = "",
@@ -72,27 +72,27 @@ class Limiter:
         return NO_LIMITS.format(self._backend)
 
     def read(self, uuids: Sequence[str]) -> dict[str, GpuLimits]:
-        answer = self._do(Order("read", tuple(uuids)))
+        answer = self._do(LimitRequest("read", tuple(uuids)))
         if answer.trouble:
             return {uuid: GpuLimits(uuid, trouble=answer.trouble) for uuid in uuids}
         return {limits.uuid: limits for limits in answer.limits}
 
     def set_power(self, uuid: str, watts: float) -> str:
         """"": the driver took it without a word, which proves nothing."""
-        return self._do(Order("power", (uuid,), (watts,))).trouble
+        return self._do(LimitRequest("power", (uuid,), (watts,))).trouble
 
     def lock_clocks(self, uuid: str, low_mhz: float, high_mhz: float) -> str:
-        return self._do(Order("clocks", (uuid,), (low_mhz, high_mhz))).trouble
+        return self._do(LimitRequest("clocks", (uuid,), (low_mhz, high_mhz))).trouble
 
     def unlock_clocks(self, uuid: str) -> str:
-        return self._do(Order("unlock", (uuid,))).trouble
+        return self._do(LimitRequest("unlock", (uuid,))).trouble
 
     def set_mode(self, uuid: str, mode: int) -> str:
-        return self._do(Order("mode", (uuid,), (mode,))).trouble
+        return self._do(LimitRequest("mode", (uuid,), (mode,))).trouble
 
-    def _do(self, order: Order) -> Answer:
+    def _do(self, order: LimitRequest) -> LimitResponse:
         if trouble := self.trouble() or self._order():
-            return Answer(trouble=trouble)
+            return LimitResponse(trouble=trouble)
         if self._backend == "simulated":
             return obey(self._backend, self._options, order)  # files: nothing there can hang
         command = [sys.executable, "-P", "-m", __name__, self._backend, self._options]
@@ -100,31 +100,31 @@ class Limiter:
             done = subprocess.run(command, input=msgspec.msgpack.encode(order),
                                   capture_output=True, timeout=DONE_WITHIN_S, check=False,
                                   env=importable(__package__, without_tokens(os.environ)))
-            return msgspec.msgpack.decode(done.stdout, type=Answer)
+            return msgspec.msgpack.decode(done.stdout, type=LimitResponse)
         except subprocess.TimeoutExpired:
-            return Answer(trouble=f"{UNSURE} within {DONE_WITHIN_S:.0f} s; "
-                                  "whether it was set is not known. See `dmesg`")
+            return LimitResponse(trouble=f"{UNSURE} within {DONE_WITHIN_S:.0f} s; "
+                                         "whether it was set is not known. See `dmesg`")
         except OSError as error:
-            return Answer(trouble=f"no process can be started ({error.strerror})")
+            return LimitResponse(trouble=f"no process can be started ({error.strerror})")
         except msgspec.MsgspecError:
             words = redact(done.stderr.decode(errors="replace").strip())[-300:]
-            return Answer(trouble=f"{UNSURE}: the process that sets limits ended "
-                                  f"({words or 'no word'})")
+            return LimitResponse(trouble=f"{UNSURE}: the process that sets limits ended "
+                                         f"({words or 'no word'})")
 
 
-def obey(backend: str, options: str, order: Order) -> Answer:
+def obey(backend: str, options: str, order: LimitRequest) -> LimitResponse:
     module: Any = import_module(f"..backends.{BACKENDS[backend]}", __package__)
     try:
-        limits = cast(Backend, module.open_limits(options))
+        limits = cast(GpuLimitControl, module.open_limits(options))
         try:
-            return Answer(_done(limits, module, order))
+            return LimitResponse(_done(limits, module, order))
         finally:
             limits.close()
     except module.ERRORS as error:
-        return Answer(trouble=module.in_words(error)[:1_024])
+        return LimitResponse(trouble=module.in_words(error)[:1_024])
 
 
-def _done(limits: Backend, module: Any, order: Order) -> tuple[GpuLimits, ...]:
+def _done(limits: GpuLimitControl, module: Any, order: LimitRequest) -> tuple[GpuLimits, ...]:
     match order.kind:
         case "power":
             limits.set_power(order.uuids[0], *order.numbers)
@@ -139,7 +139,7 @@ def _done(limits: Backend, module: Any, order: Order) -> tuple[GpuLimits, ...]:
     return ()
 
 
-def _read(limits: Backend, module: Any, uuid: str) -> GpuLimits:
+def _read(limits: GpuLimitControl, module: Any, uuid: str) -> GpuLimits:
     """One that is lost must not hide the others."""
     try:
         return limits.read(uuid)
@@ -150,7 +150,7 @@ def _read(limits: Backend, module: Any, uuid: str) -> GpuLimits:
 def main(argv: Sequence[str]) -> int:
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a driver library prints must not land in the answer
-    order = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Order)
+    order = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=LimitRequest)
     out.write(msgspec.msgpack.encode(obey(argv[0], argv[1], order)))
     out.close()
     return 0

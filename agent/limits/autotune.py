@@ -11,14 +11,14 @@ STILL = 2  # closer than this is there
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class TuneInput:
     clients: int
     load_pct: float | None  # of the busiest Gpu, mean since the last look; None: not known
     now_pct: float | None  # that new clients get
 
 
 @dataclass(frozen=True, slots=True)
-class Tune:
+class TuneDecision:
     """`pct` None: nothing is changed, and why."""
 
     pct: int | None
@@ -26,19 +26,21 @@ class Tune:
     why: str
 
 
-def tune(seen: Seen) -> Tune:
+def tune(seen: TuneInput) -> TuneDecision:
     if seen.load_pct is None or seen.now_pct is None:
-        return Tune(None, None, "the load or the present share is not known: nothing is changed")
+        return TuneDecision(None, None,
+                            "the load or the present share is not known: nothing is changed")
     if seen.clients == 0:
-        return Tune(None, None, "no client runs: nothing is changed")
+        return TuneDecision(None, None, "no client runs: nothing is changed")
     goal, words = _goal(seen.clients, seen.load_pct)
     away = goal - seen.now_pct
     if abs(away) < STILL:
-        return Tune(None, goal, f"{words}; {seen.now_pct:g} % is close to {goal} %")
+        return TuneDecision(None, goal, f"{words}; {seen.now_pct:g} % is close to {goal} %")
     pct = round(seen.now_pct + max(-STEP, min(STEP, away)))
     pct = max(LEAST, min(MOST, pct))
-    return Tune(pct, goal, f"{words}; from {seen.now_pct:g} % towards {goal} %, at most {STEP} "
-                           "points at once")
+    return TuneDecision(pct, goal,
+                        f"{words}; from {seen.now_pct:g} % towards {goal} %, at most {STEP} "
+                                   "points at once")
 
 
 def _goal(clients: int, load_pct: float) -> tuple[int, str]:

@@ -6,10 +6,10 @@ loaded anew: unlike a limit, a mode has no end at which it goes by itself.
 import msgspec
 from msgspec.structs import replace
 
-from gpudeck.limits import MAX_LEASES, KeptMode
+from gpudeck.limits import MAX_LEASES, ManagedComputeMode
 
-from ..journal.store import ActsJournal
-from ..journal.stored_list import Kept
+from ..journal.store import ActionJournal
+from ..journal.stored_list import StoredList
 from .apply import MODES
 from .timed_limits import GpuLimits
 
@@ -18,13 +18,13 @@ MODE_WORDS: dict[int | None, str] = {
     3: "exclusive: one process at a time"}
 
 
-class ModeBook:
+class ComputeModeStore:
     """Raises JournalRefuses; `is_shared` as of leases."""
 
-    def __init__(self, journal: ActsJournal, is_shared: bool = True) -> None:
-        self._kept = Kept(journal, "modes", KeptMode, is_shared)
+    def __init__(self, journal: ActionJournal, is_shared: bool = True) -> None:
+        self._kept = StoredList(journal, "modes", ManagedComputeMode, is_shared)
 
-    def all(self) -> tuple[KeptMode, ...]:
+    def all(self) -> tuple[ManagedComputeMode, ...]:
         return self._kept.all()
 
     @property
@@ -32,10 +32,10 @@ class ModeBook:
         """Without a look at the disk."""
         return self._kept.is_surely_empty
 
-    def keep(self, mode: KeptMode) -> None:
+    def keep(self, mode: ManagedComputeMode) -> None:
         self._change(mode.gpu_uuid, (mode,), "mode", mode)
 
-    def note(self, mode: KeptMode, is_again: bool = False) -> None:
+    def note(self, mode: ManagedComputeMode, is_again: bool = False) -> None:
         """What is known of it now; in the Audit where it is another state than before, and where it
         was set again."""
         was = next((each for each in self.all() if each.gpu_uuid == mode.gpu_uuid), None)
@@ -44,14 +44,15 @@ class ModeBook:
         kind = "mode_again" if is_again else "mode_state" if was.state != mode.state else None
         self._change(mode.gpu_uuid, (mode,), kind, mode)
 
-    def forget(self, uuid: str) -> KeptMode | None:
+    def forget(self, uuid: str) -> ManagedComputeMode | None:
         """What was kept; None: nothing."""
         was = next((each for each in self.all() if each.gpu_uuid == uuid), None)
         if was is not None:
             self._change(uuid, (), "mode_over", was)
         return was
 
-    def _change(self, uuid: str, new: tuple[KeptMode, ...], kind: str | None, mode: KeptMode
+    def _change(self, uuid: str, new: tuple[ManagedComputeMode, ...], kind: str | None,
+                mode: ManagedComputeMode
                 ) -> None:
         record = None if kind is None else {"kind": kind, "mode": msgspec.to_builtins(mode)}
         self._kept.change(lambda all: (*(each for each in all if each.gpu_uuid != uuid), *new)[
@@ -62,7 +63,7 @@ def words_of(mode: int | None) -> str:
     return MODE_WORDS.get(mode, "not known")
 
 
-def judged(mode: KeptMode, found: GpuLimits | None) -> KeptMode:
+def judged(mode: ManagedComputeMode, found: GpuLimits | None) -> ManagedComputeMode:
     """With its proof. `not_in_force`: the driver has forgotten it, or never obeyed."""
     if found is None or found.trouble:
         words = "the Gpu is not there now" if found is None else found.trouble
@@ -74,13 +75,13 @@ def judged(mode: KeptMode, found: GpuLimits | None) -> KeptMode:
     return replace(mode, state="in_force" if is_so else "not_in_force", words=said)
 
 
-def is_forgotten(mode: KeptMode, is_anew: bool) -> bool:
+def is_forgotten(mode: ManagedComputeMode, is_anew: bool) -> bool:
     """Of one that is not there now, as it was known before: whether it is ours to set again.
     `is_anew`: the driver or the agent has begun anew, and it was not seen since."""
     return is_anew and mode.state != "drifted"
 
 
-def left_alone(mode: KeptMode, now: KeptMode) -> KeptMode:
+def left_alone(mode: ManagedComputeMode, now: ManagedComputeMode) -> ManagedComputeMode:
     """Not there and not ours to set; one that never was there nobody has changed."""
     if mode.state == "not_in_force":
         return mode

@@ -47,11 +47,11 @@ DEAD = ("no MPS control daemon answers in {pipes}; start it there, or set " + PI
         + " for the agent to the folder of the daemon that runs")
 
 
-class MpsSays(Exception):
+class MpsControlError(Exception):
     """Not what it says when it obeys. The sentence holds its very words."""
 
 
-class Front(Protocol):
+class MpsControl(Protocol):
     """Through which daemons are asked: the control program, or a simulated one. `pipes` None: the
     pipe directory of the agent's own environment."""
 
@@ -71,7 +71,7 @@ class Front(Protocol):
         UnicodeDecodeError."""
 
 
-class Program:
+class MpsControlProgram:
     """NVIDIA's own, started for each line."""
 
     def __init__(self, path: str = PROGRAM) -> None:
@@ -106,15 +106,15 @@ class Program:
         return done.returncode, (done.stdout + done.stderr).strip()
 
 
-class Daemon:
+class MpsDaemonHandle:
     """The one of one pipe directory. A method that reads gives None for an answer that it does
     not know; one that sets raises MpsSays."""
 
     def __init__(self, pipes: Path | None = None, program: str = PROGRAM,
-                 front: Front | None = None) -> None:
+                 front: MpsControl | None = None) -> None:
         self.pipes = pipes
         self._program = program
-        self._front = front or Program(program)
+        self._front = front or MpsControlProgram(program)
 
     @property
     def folder(self) -> Path:
@@ -199,7 +199,7 @@ class Daemon:
         if not self.is_alive():
             return ""
         if answer:
-            raise MpsSays(f"the MPS control daemon answers {answer.strip()[:200]!r}")
+            raise MpsControlError(f"the MPS control daemon answers {answer.strip()[:200]!r}")
         return "the MPS control daemon still answers"
 
     def terminate(self, server: int, client: int) -> str:
@@ -215,9 +215,10 @@ class Daemon:
         command, good = line
         answer = self._call(command)
         if answer is None:
-            raise MpsSays(DEAD.format(pipes=self.folder))
+            raise MpsControlError(DEAD.format(pipes=self.folder))
         if answer not in good:
-            raise MpsSays(f"MPS did not take {command!r}: it answers {answer.strip()[:200]!r}")
+            raise MpsControlError(f"MPS did not take {command!r}: it answers "
+                                  f"{answer.strip()[:200]!r}")
 
     def _pids(self, command: str) -> tuple[int, ...] | None:
         answer = self._call(command)
@@ -238,16 +239,16 @@ def _env(pipes: Path | None) -> dict[str, str]:
     return env if pipes is None else {**env, PIPES: str(pipes)}
 
 
-class Mps:
+class LocalMpsDaemons:
     """All daemons of this machine: that of the agent's own environment, and those that are seen
     to run with a pipe directory of their own."""
 
     def __init__(self, program: str = PROGRAM, pipes: Path | None = None,
-                 is_alone: bool = False, front: Front | None = None) -> None:
+                 is_alone: bool = False, front: MpsControl | None = None) -> None:
         """`program` "": of a simulated node, which must not touch the MPS of the machine that it
         shares with others. `is_alone`: no other daemon than that of `pipes` is looked for."""
         self.program = program
-        self.front = front or Program(program)
+        self.front = front or MpsControlProgram(program)
         self._pipes = pipes
         self._is_alone = is_alone
         self._found: frozenset[Path] = frozenset()
@@ -268,18 +269,19 @@ class Mps:
                     "inside.")
         return ""
 
-    def daemons(self, within_s: float = 0.0) -> tuple[Daemon, ...]:
+    def daemons(self, within_s: float = 0.0) -> tuple[MpsDaemonHandle, ...]:
         """`within_s`: what was found so long ago will do. To look is to read all of /proc."""
-        own = Daemon(self._pipes, self.program, self.front)
+        own = MpsDaemonHandle(self._pipes, self.program, self.front)
         if self._is_alone:
             return (own,)
         if time.monotonic() >= self._found_at + within_s:
             self._found, self._found_at = found_pipes(), time.monotonic()
         others = self._found - {own.folder}
-        return (own, *(Daemon(pipes, self.program, self.front) for pipes in sorted(others)))
+        return (own,
+                *(MpsDaemonHandle(pipes, self.program, self.front) for pipes in sorted(others)))
 
-    def daemon(self, pipes: str) -> Daemon:
-        return Daemon(Path(pipes), self.program, self.front)
+    def daemon(self, pipes: str) -> MpsDaemonHandle:
+        return MpsDaemonHandle(Path(pipes), self.program, self.front)
 
     def clients(self) -> dict[int, tuple[int, ...]]:
         """Pids by their server; {}: it does not say."""
@@ -304,7 +306,7 @@ class Mps:
         return f"no MPS server lists process {pid} as its client"
 
 
-def believed(daemon: Daemon, pids: Iterable[int]) -> tuple[int, ...]:
+def believed(daemon: MpsDaemonHandle, pids: Iterable[int]) -> tuple[int, ...]:
     """Anybody can run a program of that name and list others' processes: whoever is not root is
     believed about his own."""
     owner = daemon.owner()
@@ -385,12 +387,12 @@ def _mebibytes(mem_mib: int | None) -> int:
     return 0 if mem_mib is None else _whole(mem_mib, 1, 2**24, "a memory limit in MiB")
 
 
-class Clients:
+class MpsClientCache:
     """Of MPS, asked in a thread of its own: the control program may take its time. What is
     returned is the last answer, {} before the first."""
 
     def __init__(
-        self, mps: Mps, every_s: float = CLIENTS_EVERY_S,
+        self, mps: LocalMpsDaemons, every_s: float = CLIENTS_EVERY_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._mps = mps

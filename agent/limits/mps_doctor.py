@@ -30,8 +30,8 @@ from .mps import (
     FOUND_FOR_S,
     MODERN_DRIVER,
     SERVER,
-    Daemon,
-    Mps,
+    LocalMpsDaemons,
+    MpsDaemonHandle,
     is_old,
     path_trouble,
     shown_limit,
@@ -55,7 +55,8 @@ def _made(code: str, weight: Literal["fault", "advice"], cause: str, remedy: str
 fault, advice = partial(_made, weight="fault"), partial(_made, weight="advice")
 
 
-def findings(mps: Mps, driver: str | None = None, modes: Mapping[str, int | None] | None = None,
+def findings(mps: LocalMpsDaemons, driver: str | None = None,
+             modes: Mapping[str, int | None] | None = None,
              wanted: Iterable[Default] = (), quotes_log: bool = False) -> tuple[MpsFinding, ...]:
     """None: all is well, or there is no MPS here. `driver`: its version. `modes`: the compute mode
     of each board. `wanted`: the defaults that gpudeck has set. `quotes_log`: for who reads that
@@ -79,7 +80,7 @@ def whole_boards(facts: Iterable[GpuFacts]) -> list[str]:
     return [each.uuid for each in known if each.parent_uuid is None and each.uuid not in split]
 
 
-def _of_daemon(daemon: Daemon, servers: tuple[int, ...] | None, wanted: tuple[Default, ...]
+def _of_daemon(daemon: MpsDaemonHandle, servers: tuple[int, ...] | None, wanted: tuple[Default, ...]
                ) -> Iterator[MpsFinding]:
     """`servers` None: it does not answer."""
     folder = daemon.folder
@@ -106,7 +107,7 @@ def _of_daemon(daemon: Daemon, servers: tuple[int, ...] | None, wanted: tuple[De
     yield from _lost(daemon, ours)
 
 
-def _dead(daemon: Daemon, was_set: bool) -> Iterator[MpsFinding]:
+def _dead(daemon: MpsDaemonHandle, was_set: bool) -> Iterator[MpsFinding]:
     """None at all is no fault; what one has left behind is. `was_set`: gpudeck has set defaults
     there, and has not stopped it since."""
     folder, socket = daemon.folder, daemon.folder / "control"
@@ -149,7 +150,7 @@ def _locked_out(folder: Path) -> MpsFinding:
                  remedy="run the agent as root, or as a user who may enter that folder")
 
 
-def _lost(daemon: Daemon, wanted: list[Default]) -> Iterator[MpsFinding]:
+def _lost(daemon: MpsDaemonHandle, wanted: list[Default]) -> Iterator[MpsFinding]:
     """A daemon that is started anew has forgotten all that was set."""
     gone = [(each, words) for each in wanted if (words := _differs(daemon, each))]
     if gone:
@@ -160,7 +161,7 @@ def _lost(daemon: Daemon, wanted: list[Default]) -> Iterator[MpsFinding]:
                     fixes=tuple(each for each, _ in gone))
 
 
-def _differs(daemon: Daemon, wanted: Default) -> str:
+def _differs(daemon: MpsDaemonHandle, wanted: Default) -> str:
     """"": it is as wanted, or cannot be read."""
     what, found, right = _beside(daemon, wanted)
     if found is None or found == right:
@@ -168,7 +169,7 @@ def _differs(daemon: Daemon, wanted: Default) -> str:
     return f"{what} {found or 'no limit'}, not {right or 'no limit'}"
 
 
-def _beside(daemon: Daemon, wanted: Default) -> tuple[str, str | None, str]:
+def _beside(daemon: MpsDaemonHandle, wanted: Default) -> tuple[str, str | None, str]:
     """What it is about, what is read, what is wanted."""
     match wanted:
         case MpsPercent():
@@ -183,7 +184,7 @@ def _beside(daemon: Daemon, wanted: Default) -> tuple[str, str | None, str]:
             shown_limit(wanted.mem_mib))
 
 
-def _of_programs(mps: Mps) -> Iterator[MpsFinding]:
+def _of_programs(mps: LocalMpsDaemons) -> Iterator[MpsFinding]:
     if not mps.front.has_server():
         yield fault("server", cause=f"{SERVER} is not installed: the daemon answers, and every "
                                     "client waits for a server that cannot begin",

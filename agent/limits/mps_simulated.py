@@ -10,27 +10,35 @@ from pathlib import Path
 
 import msgspec
 
-from ..backends.simulation.folder import ControlFile, JobsFile, jobs_path
-from ..backends.simulation.jobs import Job
-from ..backends.simulation.mps_answers import Control, World
-from ..backends.simulation.mps_kept import Kept, MpsFile, client, clients_of, new_server, pipes_path
-from ..backends.simulation.reader import Options, parse_options
-from .mps import Mps, path_trouble
+from ..backends.simulation.folder import SimulatedJobsFile, SimulationControlFile, jobs_path
+from ..backends.simulation.jobs import SimulatedJob
+from ..backends.simulation.mps_answers import SimulatedMpsDaemon, SimulatedMpsState
+from ..backends.simulation.mps_kept import (
+    SimulatedMpsFile,
+    SimulatedMpsRecord,
+    client,
+    clients_of,
+    new_server,
+    pipes_path,
+)
+from ..backends.simulation.reader import SimulationOptions, parse_options
+from .mps import LocalMpsDaemons, path_trouble
 
 
-class _Daemon(Control):
-    def __init__(self, kept: Kept, jobs: Callable[[], Sequence[Job]], options: Options) -> None:
+class _NodeMpsDaemon(SimulatedMpsDaemon):
+    def __init__(self, kept: SimulatedMpsRecord, jobs: Callable[[], Sequence[SimulatedJob]],
+                 options: SimulationOptions) -> None:
         super().__init__(kept.default, kept.of)
         self._kept = kept
         self._jobs = jobs
         self._options = options
 
-    def look(self) -> World:
+    def look(self) -> SimulatedMpsState:
         """A server begins with the first client, and outlives them all."""
         kept, pids = self._kept, [job.pid for job in self._clients()]
         if kept.server is None and pids:
             kept.server = new_server(kept, self._options.seed, self._options.node)
-        return World({} if kept.server is None else {kept.server: pids})
+        return SimulatedMpsState({} if kept.server is None else {kept.server: pids})
 
     def let_go(self, server: int, pid: int) -> None:
         self._kept.lose(client(job) for job in self._clients() if job.pid == pid)
@@ -38,20 +46,20 @@ class _Daemon(Control):
     def end_servers(self) -> None:
         self._kept.lose(map(client, self._clients()))
 
-    def _clients(self) -> list[Job]:
+    def _clients(self) -> list[SimulatedJob]:
         return clients_of(self._kept, self._jobs())
 
 
-class SimulatedFront:
-    def __init__(self, options: Options, folder: Path) -> None:
+class SimulatedMpsControl:
+    def __init__(self, options: SimulationOptions, folder: Path) -> None:
         self.pipes = pipes_path(folder, options.node)
         self._options = options
         self._socket = self.pipes / "control"
-        self._file = MpsFile(folder, options.node)
-        self._jobs_file = JobsFile(jobs_path(folder, options.node))
-        self._control = ControlFile(folder / "control.json")
+        self._file = SimulatedMpsFile(folder, options.node)
+        self._jobs_file = SimulatedJobsFile(jobs_path(folder, options.node))
+        self._control = SimulationControlFile(folder / "control.json")
         self._one_at_a_time = threading.Lock()
-        kept = self._file.now() or Kept()
+        kept = self._file.now() or SimulatedMpsRecord()
         self._file.keep(kept)
         if kept.is_up:
             self._listen()
@@ -88,9 +96,9 @@ class SimulatedFront:
             self._begin(kept)
         return 0, ""
 
-    def _answer(self, kept: Kept, command: str) -> str:
+    def _answer(self, kept: SimulatedMpsRecord, command: str) -> str:
         before = msgspec.json.encode(kept)
-        daemon = _Daemon(kept, self._jobs, self._options)
+        daemon = _NodeMpsDaemon(kept, self._jobs, self._options)
         said = daemon.answer(command)
         if daemon.is_over:
             kept.is_up, kept.server = False, None
@@ -99,12 +107,12 @@ class SimulatedFront:
             self._file.keep(kept)
         return said
 
-    def _jobs(self) -> list[Job]:
+    def _jobs(self) -> list[SimulatedJob]:
         return [live.job for live in self._jobs_file.lives() or ()]
 
-    def _now(self) -> Kept:
+    def _now(self) -> SimulatedMpsRecord:
         """What control.json says of it is obeyed once, when it begins to say so."""
-        kept = self._file.now() or Kept()
+        kept = self._file.now() or SimulatedMpsRecord()
         told = self._control.now().nodes.get(self._options.node)
         is_killed = told is not None and told.mps == "dead"
         if is_killed != kept.is_killed:
@@ -116,7 +124,7 @@ class SimulatedFront:
             self._file.keep(kept)
         return kept
 
-    def _begin(self, kept: Kept) -> None:
+    def _begin(self, kept: SimulatedMpsRecord) -> None:
         kept.begin(time.time())
         self._file.keep(kept)
         self._listen()
@@ -128,12 +136,12 @@ class SimulatedFront:
             os.mknod(self._socket, stat.S_IFSOCK | 0o666)
 
 
-def open_mps(options: str) -> Mps | None:
+def open_mps(options: str) -> LocalMpsDaemons | None:
     """None: no MPS is simulated there."""
     parsed = parse_options(options)
     if not parsed.mps or parsed.world is None:
         return None
     if path_trouble(pipes_path(parsed.world, parsed.node)):
-        return Mps("")  # a folder whose name is too long for any daemon
-    front = SimulatedFront(parsed, parsed.world)
-    return Mps(pipes=front.pipes, is_alone=True, front=front)
+        return LocalMpsDaemons("")  # a folder whose name is too long for any daemon
+    front = SimulatedMpsControl(parsed, parsed.world)
+    return LocalMpsDaemons(pipes=front.pipes, is_alone=True, front=front)

@@ -18,9 +18,9 @@ from gpudeck.limits import (
     MpsStop,
 )
 
-from ..journal.store import ActsJournal, JournalRefuses
+from ..journal.store import ActionJournal, JournalError
 from ..tasks.processes import row_of
-from .mps import GIB_MIB, Daemon, shown_limit
+from .mps import GIB_MIB, MpsDaemonHandle, shown_limit
 
 GIVEN = "mps given"
 DEFAULTS = "mps defaults"
@@ -31,7 +31,7 @@ Default = MpsPercent | MpsMemory | MpsPriority
 _DEFAULTS: msgspec.json.Decoder[tuple[Default, ...]] = msgspec.json.Decoder(tuple[Default, ...])
 
 
-class Given(msgspec.Struct, frozen=True, array_like=True):
+class MpsShareRecord(msgspec.Struct, frozen=True, array_like=True):
     """When a server's share was changed, these clients (pid, start) had the former one already, and
     they keep it."""
 
@@ -43,14 +43,14 @@ class Given(msgspec.Struct, frozen=True, array_like=True):
 
 
 @dataclass(slots=True)
-class MpsBook:
-    journal: ActsJournal
+class MpsSettingStore:
+    journal: ActionJournal
     boot_id: str
 
     def note(self, pipes: str, server: int, before: float, pids: Iterable[int]) -> None:
         rows = [row for row in map(row_of, pids) if row is not None]
-        new = Given(pipes, server, self.boot_id, before,
-                    tuple((row.pid, row.start_ticks) for row in rows))
+        new = MpsShareRecord(pipes, server, self.boot_id, before,
+                             tuple((row.pid, row.start_ticks) for row in rows))
 
         def turned(text: str | None) -> str:
             return msgspec.json.encode((*_given(text), new)[-MOST_GIVEN:]).decode()
@@ -64,7 +64,7 @@ class MpsBook:
             return None
         try:
             known = _given(self.journal.fact(GIVEN))
-        except JournalRefuses:
+        except JournalError:
             return None
         client = (pid, row.start_ticks)
         return next((each.pct for each in known
@@ -96,7 +96,7 @@ def devices(boards: int, wanted: Iterable[Default]) -> list[int]:
                                      if isinstance(each, MpsMemory) and each.mem_mib is not None)})
 
 
-def as_it_is(daemon: Daemon, pipes: str, wanted: Iterable[Default]
+def as_it_is(daemon: MpsDaemonHandle, pipes: str, wanted: Iterable[Default]
              ) -> tuple[list[Default], list[str]]:
     """The defaults of a daemon, to be set again in one that comes after it, and in words what
     cannot be. What it does not say, and what it shows coarser than it was set, is as `wanted`."""
@@ -115,7 +115,7 @@ def _there(found: Iterable[Default | None]) -> Iterator[Default]:
     return (each for each in found if each is not None)
 
 
-def _memory(daemon: Daemon, pipes: str, known: Mapping[tuple[type, int | None], Default],
+def _memory(daemon: MpsDaemonHandle, pipes: str, known: Mapping[tuple[type, int | None], Default],
             answers: bool) -> Iterator[Default]:
     """Of all devices: no list of Gpus says of which others have set it, and to ask takes a tenth of
     a second. `answers` False: to ask would be to wait."""
@@ -157,8 +157,8 @@ def _defaults(text: str | None) -> tuple[Default, ...]:
         return ()
 
 
-def _given(text: str | None) -> tuple[Given, ...]:
+def _given(text: str | None) -> tuple[MpsShareRecord, ...]:
     try:
-        return msgspec.json.decode(text or "[]", type=tuple[Given, ...])
+        return msgspec.json.decode(text or "[]", type=tuple[MpsShareRecord, ...])
     except msgspec.MsgspecError:
         return ()

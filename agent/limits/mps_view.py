@@ -10,13 +10,22 @@ from gpudeck.limits import MpsServer as ServerView
 from ..tasks.processes import about
 from ..tasks.task_table import shown_command
 from ..tasks.terminals import name_of
-from .mps import DEAD, FOUND_FOR_S, MODERN_DRIVER, Daemon, Mps, believed, is_old, path_trouble
+from .mps import (
+    DEAD,
+    FOUND_FOR_S,
+    MODERN_DRIVER,
+    LocalMpsDaemons,
+    MpsDaemonHandle,
+    believed,
+    is_old,
+    path_trouble,
+)
 
 # What is known of a client that a server gave when it began: by (pipes, server, pid).
 Given = Callable[[str, int, int], float | None]
 
 
-def daemons(mps: Mps, ordinals: Iterable[int] = (), given: Given = lambda *_: None,
+def daemons(mps: LocalMpsDaemons, ordinals: Iterable[int] = (), given: Given = lambda *_: None,
             task_ids: Callable[[int], str | None] = lambda _: None, driver: str | None = None
             ) -> tuple[MpsDaemon, ...]:
     """Those that answer, and those of which something is left. `driver`: its version."""
@@ -27,7 +36,7 @@ def daemons(mps: Mps, ordinals: Iterable[int] = (), given: Given = lambda *_: No
     return tuple(each for each in seen if each.is_alive or each.uid is not None)
 
 
-def view(daemon: Daemon, ordinals: Iterable[int] = (), given: Given = lambda *_: None,
+def view(daemon: MpsDaemonHandle, ordinals: Iterable[int] = (), given: Given = lambda *_: None,
          task_ids: Callable[[int], str | None] = lambda _: None, driver: str | None = None
          ) -> MpsDaemon:
     pipes, uid = str(daemon.folder), daemon.owner()
@@ -45,7 +54,7 @@ def view(daemon: Daemon, ordinals: Iterable[int] = (), given: Given = lambda *_:
               for server in servers[:MAX_SERVERS]))
 
 
-def _server(daemon: Daemon, server: int, ordinals: tuple[int, ...], given: Given,
+def _server(daemon: MpsDaemonHandle, server: int, ordinals: tuple[int, ...], given: Given,
             task_ids: Callable[[int], str | None]) -> ServerView:
     pct = daemon.percent(server)
     pids = believed(daemon, daemon.clients(server))[:MAX_CLIENTS]
@@ -69,13 +78,13 @@ def _client(pid: int, pct: float | None, task_ids: Callable[[int], str | None]) 
                      task_ids(pid), pct)
 
 
-def _memory(daemon: Daemon, ordinals: tuple[int, ...], server: int | None = None
+def _memory(daemon: MpsDaemonHandle, ordinals: tuple[int, ...], server: int | None = None
             ) -> tuple[MpsLimit, ...]:
     found = ((ordinal, daemon.memory(ordinal, server)) for ordinal in ordinals)
     return tuple(MpsLimit(ordinal, limit) for ordinal, limit in found if limit)
 
 
-def _too_open(daemon: Daemon, driver: str | None) -> str:
+def _too_open(daemon: MpsDaemonHandle, driver: str | None) -> str:
     """Of an old driver, or one of which it is not known."""
     if is_old(driver) is False:
         return ""
@@ -90,7 +99,7 @@ def _too_open(daemon: Daemon, driver: str | None) -> str:
     return ""
 
 
-def why_not(mps: Mps) -> str:
+def why_not(mps: LocalMpsDaemons) -> str:
     """"": MPS can be set here."""
     if not mps.program:
         return "a simulated node has no MPS of its own"

@@ -6,22 +6,22 @@ from typing import Any
 
 import msgspec
 
-from gpudeck.limits import Lease
+from gpudeck.limits import TimedLimit
 
-from ..journal.store import ActsJournal
-from ..journal.stored_list import Kept
+from ..journal.store import ActionJournal
+from ..journal.stored_list import StoredList
 from . import timed_limits
-from .timed_limits import Clock
+from .timed_limits import NodeTime
 
 
-class LeaseBook:
+class TimedLimitStore:
     """Raises JournalRefuses. `is_shared`: another process may write it as well; else what was read
     once holds."""
 
-    def __init__(self, journal: ActsJournal, is_shared: bool = True) -> None:
-        self._kept = Kept(journal, "leases", Lease, is_shared)
+    def __init__(self, journal: ActionJournal, is_shared: bool = True) -> None:
+        self._kept = StoredList(journal, "leases", TimedLimit, is_shared)
 
-    def all(self) -> tuple[Lease, ...]:
+    def all(self) -> tuple[TimedLimit, ...]:
         return self._kept.all()
 
     @property
@@ -29,12 +29,12 @@ class LeaseBook:
         """Without a look at the disk."""
         return self._kept.is_surely_empty
 
-    def begin(self, lease: Lease) -> None:
+    def begin(self, lease: TimedLimit) -> None:
         """It takes the place of another on the same limit."""
         self._change(lambda all: timed_limits.with_new(all, lease),
                      {"kind": "lease", "lease": msgspec.to_builtins(lease)})
 
-    def note(self, lease: Lease, is_again: bool = False) -> None:
+    def note(self, lease: TimedLimit, is_again: bool = False) -> None:
         """What is known of it now; in the Audit where it is another state than before, and where it
         was set again."""
         was = next((each for each in self.all() if each.lease_id == lease.lease_id), None)
@@ -45,20 +45,20 @@ class LeaseBook:
             "kind": kind, "lease_id": lease.lease_id, "gpu_uuid": lease.gpu_uuid,
             "state": lease.state, "words": lease.words})
 
-    def end(self, lease: Lease, why: str) -> None:
+    def end(self, lease: TimedLimit, why: str) -> None:
         self._change(lambda all: timed_limits.without(all, lease.lease_id), {
             "kind": "lease_over", "lease_id": lease.lease_id, "gpu_uuid": lease.gpu_uuid,
             "why": why})
 
-    def put_back(self, lease: Lease, former: tuple[Lease, ...]) -> None:
+    def put_back(self, lease: TimedLimit, former: tuple[TimedLimit, ...]) -> None:
         """It never came to be: what it took the place of is there again."""
         self._change(lambda _: former, {"kind": "lease_over", "lease_id": lease.lease_id,
                                         "gpu_uuid": lease.gpu_uuid, "why": "it was refused"})
 
-    def _change(self, turn: Callable[[tuple[Lease, ...]], tuple[Lease, ...]],
+    def _change(self, turn: Callable[[tuple[TimedLimit, ...]], tuple[TimedLimit, ...]],
                 record: dict[str, Any] | None) -> None:
         self._kept.change(turn, record)
 
 
-def clock_now(boot_id: str) -> Clock:
-    return Clock(time.time(), boot_id, time.clock_gettime(time.CLOCK_BOOTTIME))
+def clock_now(boot_id: str) -> NodeTime:
+    return NodeTime(time.time(), boot_id, time.clock_gettime(time.CLOCK_BOOTTIME))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from gpudeck.limits import Lease
+from gpudeck.limits import TimedLimit
 
 NEAR_W = 1.0  # drivers keep milliwatts, people say watts
 NEAR_MHZ = 20.0  # a board has its clocks in steps of 15 MHz or less
@@ -36,7 +36,7 @@ class GpuLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
+class NodeTime:
     """Now. Wall clocks are set; that of the boot goes on, also during suspend."""
 
     wall: float
@@ -45,37 +45,37 @@ class Clock:
 
 
 @dataclass(frozen=True, slots=True)
-class Apply:
-    lease: Lease
+class ApplyLimit:
+    lease: TimedLimit
 
 
 @dataclass(frozen=True, slots=True)
-class Undo:
+class UndoLimit:
     """Set what was before, and forget the lease."""
 
-    lease: Lease
+    lease: TimedLimit
     why: str
 
 
 @dataclass(frozen=True, slots=True)
-class Keep:
+class KeepLimit:
     """As it is now known to be."""
 
-    lease: Lease
+    lease: TimedLimit
 
 
 @dataclass(frozen=True, slots=True)
-class Forget:
+class ForgetLimit:
     """Nothing is to be set."""
 
-    lease: Lease
+    lease: TimedLimit
     why: str
 
 
-Step = Apply | Undo | Keep | Forget
+Step = ApplyLimit | UndoLimit | KeepLimit | ForgetLimit
 
 
-def left_s(lease: Lease, clock: Clock) -> float:
+def left_s(lease: TimedLimit, clock: NodeTime) -> float:
     """By the clock that nobody sets, of the same boot; after another one only the wall is left."""
     if lease.boot_id == clock.boot_id:
         return lease.ends_boottime_s - clock.boottime_s
@@ -83,40 +83,40 @@ def left_s(lease: Lease, clock: Clock) -> float:
 
 
 def steps(
-    leases: Iterable[Lease], limits: dict[str, GpuLimits], clock: Clock, is_fresh: bool
+    leases: Iterable[TimedLimit], limits: dict[str, GpuLimits], clock: NodeTime, is_fresh: bool
 ) -> list[Step]:
     """`is_fresh`: the driver, or this agent, has begun anew since the last time."""
     return [_step(lease, limits.get(lease.gpu_uuid), clock, is_fresh) for lease in leases]
 
 
-def _step(lease: Lease, found: GpuLimits | None, clock: Clock, is_fresh: bool) -> Step:
+def _step(lease: TimedLimit, found: GpuLimits | None, clock: NodeTime, is_fresh: bool) -> Step:
     is_over = left_s(lease, clock) <= 0
     now = judged(lease, found, clock.wall)
     if lease.state == "beginning":
         # Whoever began it has ended in the middle: its outcome is unknown, and so it is taken back.
-        return Undo(now, "it was begun and its outcome never recorded")
+        return UndoLimit(now, "it was begun and its outcome never recorded")
     if is_fresh and not is_over and _is_silent_lock(now, found):
-        return Apply(now)
+        return ApplyLimit(now)
     if now.state == "unknown":
-        return Keep(now)  # also at its end: to undo what cannot be read is to guess
+        return KeepLimit(now)  # also at its end: to undo what cannot be read is to guess
     if is_over and _is_not_ours(now, found):
-        return Forget(now, f"its time is over; {now.words}, and stays so")
+        return ForgetLimit(now, f"its time is over; {now.words}, and stays so")
     if is_over:
-        return Undo(now, "its time is over")
+        return UndoLimit(now, "its time is over")
     if now.state in ("drifted", "not_in_force") and is_fresh:
         # What a driver has forgotten nobody has changed.
-        return Apply(judged(replace(lease, state="not_in_force"), found, clock.wall))
-    return Keep(now)
+        return ApplyLimit(judged(replace(lease, state="not_in_force"), found, clock.wall))
+    return KeepLimit(now)
 
 
-def _is_not_ours(now: Lease, found: GpuLimits | None) -> bool:
+def _is_not_ours(now: TimedLimit, found: GpuLimits | None) -> bool:
     """What is read there is another limit. That a clock is above a lock tells less: the lock may
     be set all the same."""
     tells = now.what == "power" or (found is not None and found.tells_lock)
     return now.state == "drifted" or (now.state == "not_in_force" and tells)
 
 
-def _is_silent_lock(lease: Lease, found: GpuLimits | None) -> bool:
+def _is_silent_lock(lease: TimedLimit, found: GpuLimits | None) -> bool:
     """No driver tells of it, so that waiting to see it gone is waiting for ever; to lock it once
     more changes nothing where it is still locked."""
     return (lease.what == "clocks" and lease.state == "unknown" and found is not None
@@ -127,7 +127,7 @@ def is_read(found: GpuLimits | None) -> bool:
     return found is not None and not found.trouble
 
 
-def judged(lease: Lease, found: GpuLimits | None, wall: float) -> Lease:
+def judged(lease: TimedLimit, found: GpuLimits | None, wall: float) -> TimedLimit:
     """The lease with its proof."""
     if found is None or found.trouble:
         words = "the Gpu is not there now" if found is None else found.trouble
@@ -136,7 +136,7 @@ def judged(lease: Lease, found: GpuLimits | None, wall: float) -> Lease:
     return replace(judge(lease, found), seen_at=wall)
 
 
-def _power(lease: Lease, found: GpuLimits) -> Lease:
+def _power(lease: TimedLimit, found: GpuLimits) -> TimedLimit:
     wanted, seen = lease.wanted[0], found.power_w
     if seen is None:
         return replace(lease, state="unknown", seen=None,
@@ -150,7 +150,7 @@ def _power(lease: Lease, found: GpuLimits) -> Lease:
                    words=f"somebody has set {seen:.0f} W since")
 
 
-def _clocks(lease: Lease, found: GpuLimits) -> Lease:
+def _clocks(lease: TimedLimit, found: GpuLimits) -> TimedLimit:
     low, high = lease.wanted
     if found.tells_lock:
         is_so = found.locked_mhz == (low, high)
@@ -175,11 +175,11 @@ def _clocks(lease: Lease, found: GpuLimits) -> Lease:
                    words=f"{told} at rest, which proves nothing")
 
 
-def same_limit(one: Lease, gpu_uuid: str, what: str) -> bool:
+def same_limit(one: TimedLimit, gpu_uuid: str, what: str) -> bool:
     return one.gpu_uuid == gpu_uuid and one.what == what
 
 
-def with_new(leases: Iterable[Lease], new: Lease) -> tuple[Lease, ...]:
+def with_new(leases: Iterable[TimedLimit], new: TimedLimit) -> tuple[TimedLimit, ...]:
     """It takes the place of one on the same limit, and what was before that one stays `before`."""
     kept, before = [], new.before
     for lease in leases:
@@ -190,9 +190,9 @@ def with_new(leases: Iterable[Lease], new: Lease) -> tuple[Lease, ...]:
     return (*kept, replace(new, before=before))
 
 
-def without(leases: Iterable[Lease], lease_id: str) -> tuple[Lease, ...]:
+def without(leases: Iterable[TimedLimit], lease_id: str) -> tuple[TimedLimit, ...]:
     return tuple(lease for lease in leases if lease.lease_id != lease_id)
 
 
-def with_news(leases: Iterable[Lease], news: Lease) -> tuple[Lease, ...]:
+def with_news(leases: Iterable[TimedLimit], news: TimedLimit) -> tuple[TimedLimit, ...]:
     return tuple(news if lease.lease_id == news.lease_id else lease for lease in leases)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from gpudeck.metrics import COLUMN, Absence
 
 from ..backends import ProcessReading, Reading
-from .autotune import Seen, Tune, tune
+from .autotune import TuneDecision, TuneInput, tune
 
 UTIL = COLUMN["util_pct"]
 OF_MPS = ("mps_server", "mps_client")
@@ -17,7 +17,7 @@ MINUTE_S = 60.0
 
 
 @dataclass(slots=True)
-class Watch:
+class MpsLoadMeter:
     """Of the boards that MPS is on, or of all while none is known to be; since the last `take`."""
 
     clients: int | None = None  # None: no list of processes yet
@@ -52,22 +52,23 @@ class Watch:
 
 
 @dataclass(frozen=True, slots=True)
-class Would:
+class TuneBacktestStep:
     """One look: at what, and what would have been done."""
 
     at: float
-    seen: Seen
-    tune: Tune
+    seen: TuneInput
+    tune: TuneDecision
 
 
-def rehearse(readings: Iterable[Reading], every_s: float, begin_pct: int) -> Iterator[Would]:
+def rehearse(readings: Iterable[Reading], every_s: float,
+             begin_pct: int) -> Iterator[TuneBacktestStep]:
     """As in life, but for one thing: the past does not answer to the share."""
-    watch, now_pct = Watch(), float(begin_pct)
+    watch, now_pct = MpsLoadMeter(), float(begin_pct)
     last_at = due_at = float("-inf")
     for reading in readings:
         at = reading.taken_at
         if not 0 <= at - last_at <= GAP_S:
-            watch, due_at = Watch(), at + every_s
+            watch, due_at = MpsLoadMeter(), at + every_s
         last_at = at
         watch.see(reading)
         if at < due_at or watch.clients is None:
@@ -79,7 +80,7 @@ def rehearse(readings: Iterable[Reading], every_s: float, begin_pct: int) -> Ite
 
 
 @dataclass(frozen=True, slots=True)
-class Minute:
+class MpsMinute:
     """`clients` None: not known. `loads`: of each board that said; `boards`: that MPS was on."""
 
     ends_at: float
@@ -88,13 +89,14 @@ class Minute:
     boards: frozenset[str] = frozenset()
 
 
-def rehearse_minutes(minutes: Iterable[Minute], every_s: float, begin_pct: int) -> Iterator[Would]:
+def rehearse_minutes(minutes: Iterable[MpsMinute], every_s: float,
+                     begin_pct: int) -> Iterator[TuneBacktestStep]:
     """The same, of what a hub has kept. Nothing is known behind a minute that is not: the next look
     is `every_s` after it."""
-    watch, now_pct, due_at = Watch(), float(begin_pct), None
+    watch, now_pct, due_at = MpsLoadMeter(), float(begin_pct), None
     for minute in minutes:
         if minute.clients is None:
-            watch, due_at = Watch(), None
+            watch, due_at = MpsLoadMeter(), None
             continue
         due_at = minute.ends_at - MINUTE_S + every_s if due_at is None else due_at
         watch.listed(minute.clients, minute.boards)
@@ -108,7 +110,7 @@ def rehearse_minutes(minutes: Iterable[Minute], every_s: float, begin_pct: int) 
         yield would
 
 
-def _look(at: float, watch: Watch, now_pct: float) -> Would:
+def _look(at: float, watch: MpsLoadMeter, now_pct: float) -> TuneBacktestStep:
     assert watch.clients is not None
-    seen = Seen(watch.clients, watch.take(), now_pct)
-    return Would(at, seen, tune(seen))
+    seen = TuneInput(watch.clients, watch.take(), now_pct)
+    return TuneBacktestStep(at, seen, tune(seen))

@@ -10,12 +10,12 @@ from gpudeck.client import Client
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.limits import MpsDaemon
 
-from .tune_backtest import MINUTE_S, OF_MPS, Minute, Watch
+from .tune_backtest import MINUTE_S, OF_MPS, MpsLoadMeter, MpsMinute
 
 LOOK_EVERY_S = 2.0
 
 
-class HubNode:
+class HubMpsNode:
     def __init__(self, client: Client, node_id: str) -> None:
         self._client = client
         self._node_id = node_id
@@ -31,7 +31,7 @@ class HubNode:
 
     def load(self, within_s: float) -> float | None:
         """As `Watch` has it; None: not known."""
-        watch, until = Watch(), time.monotonic() + within_s
+        watch, until = MpsLoadMeter(), time.monotonic() + within_s
         while True:
             for gpu in self._client.gpus(metrics="util_pct", node_id=self._node_id):
                 if gpu["state"] == "ok" and "util_pct" in gpu["values"]:
@@ -46,16 +46,16 @@ class HubNode:
                      (use["uuid"] for task in theirs for use in task["gpus"]))
         return watch.take()
 
-    def past(self, start: float, end: float) -> list[Minute]:
+    def past(self, start: float, end: float) -> list[MpsMinute]:
         if start >= end:
             raise CommandError("--start is before --end", ExitCode.USAGE)
         return list(_minutes(self._client.mps_past(self._node_id, start, end)))
 
 
-def _minutes(told: dict[str, Any]) -> Iterator[Minute]:
+def _minutes(told: dict[str, Any]) -> Iterator[MpsMinute]:
     gpus = told["gpus"]
     for at, (t, clients) in enumerate(zip(told["t"], told["clients"], strict=True)):
         loads = {gpu["gpu"]: gpu["util_pct"][at] for gpu in gpus
                  if gpu["util_pct"][at] is not None}
-        yield Minute(t + MINUTE_S, clients, loads,
-                     frozenset(gpu["gpu"] for gpu in gpus if gpu["is_mps"][at]))
+        yield MpsMinute(t + MINUTE_S, clients, loads,
+                        frozenset(gpu["gpu"] for gpu in gpus if gpu["is_mps"][at]))

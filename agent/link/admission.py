@@ -1,7 +1,7 @@
 """Many nodes in one process greet the hub in turn, at the pace at which they get through."""
 
 
-class Turnstile:
+class ConnectLimiter:
     def __init__(self, most: int) -> None:
         self._most = most
         self._inside: set[str] = set()

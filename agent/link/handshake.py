@@ -19,7 +19,7 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 PORTS = {"http": 80, "https": 443}
 
 
-class HttpStatus(Exception):
+class HttpStatusError(Exception):
     """No websocket but an answer of HTTP."""
 
     def __init__(self, status: int) -> None:
@@ -27,7 +27,7 @@ class HttpStatus(Exception):
         self.status = status
 
 
-class NoHub(Exception):
+class HandshakeError(Exception):
     """What answers is something else. The sentence is for people."""
 
 
@@ -101,11 +101,11 @@ def _handshake(sock: socket.socket, host: str, query: str, until: float) -> byte
     ]).encode())
     status, headers, rest = _answer(sock, until)
     if status != 101:
-        raise HttpStatus(status)
+        raise HttpStatusError(status)
     if (headers.get("upgrade", "").lower() != "websocket"
             or headers.get("sec-websocket-accept") != accept_key(key)
             or "sec-websocket-extensions" in headers):
-        raise NoHub("what answers is no hub: its websocket handshake is wrong")
+        raise HandshakeError("what answers is no hub: its websocket handshake is wrong")
     return rest
 
 
@@ -116,16 +116,17 @@ def _answer(sock: socket.socket, until: float) -> tuple[int, dict[str, str], byt
         sock.settimeout(_left(until))
         more = sock.recv(4_096)
         if not more:
-            raise NoHub("it hung up before it had answered")
+            raise HandshakeError("it hung up before it had answered")
         said += more
         if len(said) > HEAD_MAX_BYTES:
-            raise NoHub("what answers is no hub: it does not come to an end")
+            raise HandshakeError("what answers is no hub: it does not come to an end")
     head, _, rest = said.partition(b"\r\n\r\n")
     first, *lines = head.decode("latin-1").split("\r\n")
     words = first.split(maxsplit=2)
     if len(words) < 2 or not words[0].startswith("HTTP/1.") or not words[1].isdecimal():
-        raise NoHub("what answers is no hub: it does not speak HTTP; is --hub right, https and "
-                    "port?")
+        raise HandshakeError("what answers is no hub: it does not speak HTTP; is --hub right, "
+                             "https and "
+                             "port?")
     named = (line.partition(":")[::2] for line in lines)
     return int(words[1]), {name.lower(): value.strip() for name, value in named}, rest
 

@@ -11,7 +11,7 @@ WAITED_MAX_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Sample:
+class _ClockSample:
     trip_s: float
     ahead_s: float  # hub's clock minus our steady one
     at: float
@@ -21,7 +21,7 @@ class HubClock:
     """`now` is always a monotonic clock."""
 
     def __init__(self) -> None:
-        self._samples: deque[_Sample] = deque(maxlen=SAMPLES)
+        self._samples: deque[_ClockSample] = deque(maxlen=SAMPLES)
         self._asked: dict[int, float] = {}
         self._last_id = 0
         self._ask_at = 0.0
@@ -51,7 +51,7 @@ class HubClock:
         if asked_at is None:
             return
         trip_s = now - asked_at
-        self._samples.append(_Sample(trip_s, hub_at - (asked_at + trip_s / 2), now))
+        self._samples.append(_ClockSample(trip_s, hub_at - (asked_at + trip_s / 2), now))
 
     def at(self, now: float) -> float | None:
         """The hub's time; None: not known, or not lately."""

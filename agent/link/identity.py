@@ -14,7 +14,7 @@ import msgspec
 
 from gpudeck.actions import Preview
 from gpudeck.errors import CommandError, ExitCode
-from gpudeck.keys import Key, Token, derived_seed, fingerprint, is_signed, kept_seed
+from gpudeck.keys import EnrolmentToken, SigningKey, derived_seed, fingerprint, is_signed, kept_seed
 from gpudeck.wire import (
     Call,
     Challenge,
@@ -26,7 +26,7 @@ from gpudeck.wire import (
     preview_statement,
 )
 
-from .protocol import Stranger
+from .protocol import HubIdentityError
 
 KEY_FILE = "agent.key"
 HUB_FILE = "hub.fingerprint"
@@ -59,17 +59,17 @@ def forget_hub(data: Path) -> None:
     (data / HUB_FILE).unlink(missing_ok=True)
 
 
-def node_key(data: Path, name: str = "") -> Key:
+def node_key(data: Path, name: str = "") -> SigningKey:
     """This machine's, or that of one simulated node."""
     seed = kept_seed(data / KEY_FILE)
-    return Key(derived_seed(seed, name) if name else seed)
+    return SigningKey(derived_seed(seed, name) if name else seed)
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
-    key: Key
+class NodeIdentity:
+    key: SigningKey
     hub: str  # the fingerprint of its key
-    token: Token | None = None  # for the first time
+    token: EnrolmentToken | None = None  # for the first time
 
     @property
     def node_id(self) -> str:
@@ -80,7 +80,7 @@ class Identity:
         self.check(call, challenge)
         token, enrolment = self.token, None
         if token is not None:
-            signature = Key(token.seed).sign(enrolment_statement(challenge, hello))
+            signature = SigningKey(token.seed).sign(enrolment_statement(challenge, hello))
             enrolment = Enrolment(token.id, signature)
         return msgspec.structs.replace(
             hello, signature=self.key.sign(node_statement(challenge, hello)), enrolment=enrolment)
@@ -89,11 +89,12 @@ class Identity:
         """That whoever shows this is our hub. Raises Stranger."""
         shown = fingerprint(challenge.hub_key)
         if shown != self.hub:
-            raise Stranger(
+            raise HubIdentityError(
                 f"this hub has the key {shown}, not {self.hub}, to which this node "
                 f"belongs: another hub, or somebody between; {HOW_TO_FORGET}")
         if not is_signed(challenge.hub_key, hub_statement(call, challenge), challenge.signature):
-            raise Stranger("somebody shows our hub's key but does not have it; nothing is sent")
+            raise HubIdentityError("somebody shows our hub's key but does not have it; nothing is "
+                                   "sent")
 
 
 def new_call() -> Call:

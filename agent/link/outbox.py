@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
 
-from gpudeck.sequence_ranges import Ranges
+from gpudeck.sequence_ranges import SequenceRanges
 from gpudeck.wire import Event, Inventory, Sequenced, Span, decode_from_agent, encode
 
 DAY_S = 86_400.0
@@ -28,7 +28,7 @@ Statement = tuple[str, tuple[Any, ...]]
 Entry = tuple[int, bytes]  # seq, encoded message
 
 
-class Store(Protocol):
+class OutboxStore(Protocol):
     """The Journal, as far as an Outbox uses it."""
 
     @property
@@ -45,7 +45,7 @@ class Store(Protocol):
 class Outbox:
     """Used by one thread."""
 
-    def __init__(self, store: Store, name: str, cap_bytes: int = CAP_BYTES) -> None:
+    def __init__(self, store: OutboxStore, name: str, cap_bytes: int = CAP_BYTES) -> None:
         self._store = store
         self._name = name
         self._cap_bytes = cap_bytes
@@ -54,8 +54,8 @@ class Outbox:
         self.last_seq = 0
         self.dropped = self._told = self._told_files = 0
         self.bytes = 0
-        self._pending = Ranges()
-        self._index = _Index()
+        self._pending = SequenceRanges()
+        self._index = _PendingIndex()
         self._unsaved: dict[int, tuple[float, int | None, bytes]] = {}
         self._unsaved_bytes = 0
         self._unsaved_inventories: dict[int, bytes] = {}
@@ -63,12 +63,12 @@ class Outbox:
         self._state: bytes | None = None
         self._is_state_saved = True
         self._fresh: list[Entry] = []
-        self._to_delete = Ranges()
-        self._said = Ranges()  # on the connection that there is: they may be acked any moment
+        self._to_delete = SequenceRanges()
+        self._said = SequenceRanges()  # on this connection: they may be acked any moment
         self._said_high = 0
         self._is_connected = False
-        self._doubtful = Ranges()  # said and then dropped: the hub may have them all the same
-        self._dropped_now = Ranges()
+        self._doubtful = SequenceRanges()  # said and then dropped: the hub may have them
+        self._dropped_now = SequenceRanges()
         self._dropped_at = 0.0
         self._aged_s: float | None = None  # to add to the clock that `append` is given
         self._node = self._registered()
@@ -132,7 +132,7 @@ class Outbox:
         if self._dropped_now.first is not None:
             numbers |= {"first_seq": float(self._dropped_now.first),
                         "last_seq": float(self._dropped_now.last or 0)}
-        self._told, self._dropped_now = self.dropped, Ranges()
+        self._told, self._dropped_now = self.dropped, SequenceRanges()
         self._told_files = self._store.files
         return Event(self.last_seq + 1, taken_at, "outbox_dropped",
                      text=_what_was_dropped(count, damaged), numbers=numbers)
@@ -146,7 +146,7 @@ class Outbox:
 
     def broke(self) -> None:
         """The connection ended: what was said may have arrived or not."""
-        self._said, self._is_connected = Ranges(), False
+        self._said, self._is_connected = SequenceRanges(), False
 
     def welcomed(self, seq: int, spans: Iterable[Span] = ()) -> None:
         """What the hub has as a connection begins. A hub that has more than we ever gave out
@@ -158,7 +158,7 @@ class Outbox:
         for first, last in acked:
             self.dropped -= self._doubtful.discard_all(first, last)
             self._acked(first, last if is_ours else min(last, self._opened_at))
-        self._doubtful, self._is_connected = Ranges(), True
+        self._doubtful, self._is_connected = SequenceRanges(), True
         if not is_ours and self._pending:
             self._change_stream()
         elif not is_ours:
@@ -203,8 +203,8 @@ class Outbox:
             entries += stored
         return entries
 
-    def _chosen(self, after_seq: int, upto_seq: int, limit: int, max_bytes: int) -> Ranges:
-        chosen, count, size = Ranges(), 0, 0
+    def _chosen(self, after_seq: int, upto_seq: int, limit: int, max_bytes: int) -> SequenceRanges:
+        chosen, count, size = SequenceRanges(), 0, 0
         for first, last in self._pending.within(after_seq + 1, upto_seq):
             for seq in range(first, last + 1):
                 size += self._index.size(seq, seq)
@@ -225,7 +225,7 @@ class Outbox:
             bodies.update(rows)
         bodies |= {seq: self._unsaved[seq][2] for seq in range(first, last + 1)
                    if seq in self._unsaved}
-        gone = Ranges((seq, seq) for seq in range(first, last + 1) if seq not in bodies)
+        gone = SequenceRanges((seq, seq) for seq in range(first, last + 1) if seq not in bodies)
         for start, end in gone:  # somebody else was at the file
             self._drop(start, end)
         return sorted(bodies.items())
@@ -314,19 +314,19 @@ class Outbox:
         for generation in inventories:
             del self._unsaved_inventories[generation]
         newest = self.last_seq in self._to_delete
-        self._to_delete = Ranges([(self.last_seq, self.last_seq)] if newest else [])
+        self._to_delete = SequenceRanges([(self.last_seq, self.last_seq)] if newest else [])
 
     def _check_file(self) -> None:
         """A file that was damaged has been set aside; what was only there is lost."""
         if self._files == self._store.files:
             return
         self._files, self._node, self._on_disk = self._store.files, None, None
-        self._to_delete = Ranges()
-        here = Ranges((seq, seq) for seq in sorted(self._unsaved))
+        self._to_delete = SequenceRanges()
+        here = SequenceRanges((seq, seq) for seq in sorted(self._unsaved))
         for before, after in pairwise([(0, 0), *here, (self.last_seq + 1, 0)]):
             for first, last in list(self._pending.within(before[1] + 1, after[0] - 1)):
                 self._drop(first, last)
-        self._to_delete = Ranges()
+        self._to_delete = SequenceRanges()
         if self._latest is not None:
             self.keep_inventory(self._latest)
         self._is_state_saved = False
@@ -334,7 +334,7 @@ class Outbox:
 
     def _change_stream(self) -> None:
         self.stream = secrets.token_hex(8)
-        self._said, self._doubtful, self._said_high = Ranges(), Ranges(), 0
+        self._said, self._doubtful, self._said_high = SequenceRanges(), SequenceRanges(), 0
         self._opened_at = self.last_seq
         self._save()
 
@@ -412,7 +412,7 @@ def _what_was_dropped(count: int, damaged: Path | None) -> str:
             "hole; the hub was away for long, or this node's disk is full")
 
 
-class _Index:
+class _PendingIndex:
     """Size and age of each seq from the oldest pending one on: 12 bytes each."""
 
     def __init__(self) -> None:

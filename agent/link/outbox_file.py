@@ -68,11 +68,11 @@ CREATE TABLE IF NOT EXISTS state (node INTEGER PRIMARY KEY, body BLOB NOT NULL);
 """
 
 
-class _Damaged(sqlite3.DatabaseError):
+class _DamagedDatabaseError(sqlite3.DatabaseError):
     """What sqlite itself only says when it comes across it."""
 
 
-class Journal:
+class OutboxFile:
     def __init__(
         self, path: Path, group_s: float = 0.0, clock: Callable[[], float] = time.monotonic
     ) -> None:
@@ -84,7 +84,7 @@ class Journal:
         self._group_s = group_s
         self._clock = clock
         self._lock = threading.RLock()
-        self._group = _Group()
+        self._group = _GroupCommit()
         self._queue: list[Statement] = []
         self._shrinks_at = 0.0
         self._db: sqlite3.Connection | None = None
@@ -153,7 +153,7 @@ class Journal:
         if self._group_s:
             time.sleep(self._group_s)
         with self._lock:
-            self._group = _Group()
+            self._group = _GroupCommit()
             group.saved = self._save()
         group.done.set()
         return group.saved
@@ -241,7 +241,7 @@ def _opened(path: Path, shares: bool = True) -> sqlite3.Connection:
         db.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} COMMIT;")
         [(verdict,)] = db.execute("PRAGMA quick_check(1)").fetchall()
         if verdict != "ok":
-            raise _Damaged(verdict)
+            raise _DamagedDatabaseError(verdict)
         if shares:
             _rebuild_if_old(db)
     except BaseException:
@@ -295,10 +295,10 @@ def _has_no_room(folder: Path) -> bool:
 
 
 def _is_damage(error: Exception) -> bool:
-    return isinstance(error, _Damaged) or _low_byte(error) in DAMAGE
+    return isinstance(error, _DamagedDatabaseError) or _low_byte(error) in DAMAGE
 
 
-class _Group:
+class _GroupCommit:
     """One commit and those who wait for it."""
 
     def __init__(self) -> None:

@@ -55,25 +55,25 @@ ENVELOPE_BYTES = 64  # of a Backfill with one message
 
 
 @dataclass(frozen=True, slots=True)
-class Dial:
+class OpenConnection:
     pass
 
 
 @dataclass(frozen=True, slots=True)
-class Say:
+class SendToHub:
     body: bytes
 
 
 @dataclass(frozen=True, slots=True)
-class HangUp:
+class CloseConnection:
     reason: str
 
 
-Act = Dial | Say | HangUp
+Act = OpenConnection | SendToHub | CloseConnection
 Phase = Literal["resting", "dialing", "calling", "greeting", "live"]
 
 
-class Stranger(Exception):
+class HubIdentityError(Exception):
     """Whoever answers is not our hub. The sentence is for people."""
 
 
@@ -85,7 +85,7 @@ class Credentials(Protocol):
         """Raises Stranger."""
 
 
-class Backlog(Protocol):
+class MessageBacklog(Protocol):
     """The Outbox, as far as a conversation uses it."""
 
     @property
@@ -115,9 +115,9 @@ def _packed(bodies: list[bytes]) -> bytes:
     return encode(Backfill(tuple(bodies)))
 
 
-class Conversation:
+class LinkStateMachine:
     def __init__(
-        self, backlog: Backlog, credentials: Credentials,
+        self, backlog: MessageBacklog, credentials: Credentials,
         uniform: Callable[[float, float], float],
     ) -> None:
         self.phase: Phase = "resting"
@@ -195,7 +195,7 @@ class Conversation:
             self.closed(now, reason)
         if self.phase == "resting":
             return self._after_rest(now)
-        said: list[Act] = [Say(body) for body in self._answers]
+        said: list[Act] = [SendToHub(body) for body in self._answers]
         self._answers = []
         if self.phase == "live":
             said += self._beats(now, beat)
@@ -218,16 +218,16 @@ class Conversation:
     def _after_rest(self, now: float) -> list[Act]:
         if self._hang_up:
             reason, self._hang_up = self._hang_up, ""
-            return [HangUp(reason)]
+            return [CloseConnection(reason)]
         if now < self._call_at:
             return []
         self.phase, self._dialed_at = "dialing", now
-        return [Dial()]
+        return [OpenConnection()]
 
     def _challenged(self, call: Call, challenge: Challenge, now: float) -> None:
         try:
             hello = self._credentials.hello(call, challenge)
-        except Stranger as stranger:
+        except HubIdentityError as stranger:
             self._rest(now, str(stranger), self._uniform(*DENIED_S))
             return
         self.phase, self._stream = "greeting", self._backlog.stream
@@ -276,7 +276,7 @@ class Conversation:
         if now < (self._beat_at - BEAT_EVERY_S / 8 if goes_along else self._beat_alone_at):
             return []
         self._beat_at = max(self._beat_at + BEAT_EVERY_S, now + BEAT_EVERY_S / 2)
-        return [Say(encode(beat()))]
+        return [SendToHub(encode(beat()))]
 
     @property
     def _beat_alone_at(self) -> float:
@@ -298,7 +298,7 @@ class Conversation:
             return []
         self._say_now(entries, now)
         self._sent_seq, self._burst_at = entries[-1][0], now
-        return [*self._unsent_inventories(), *(Say(body) for _, body in entries)]
+        return [*self._unsent_inventories(), *(SendToHub(body) for _, body in entries)]
 
     def _backfill(self, now: float) -> list[Act]:
         """One step of what was there before."""
@@ -313,7 +313,7 @@ class Conversation:
         self._say_now(entries, now)
         self._step_first, self._step_last = entries[0][0], entries[-1][0]
         self._is_step_timed = True
-        return [*self._unsent_inventories(), Say(_packed([body for _, body in entries]))]
+        return [*self._unsent_inventories(), SendToHub(_packed([body for _, body in entries]))]
 
     def _say_now(self, entries: list[tuple[int, bytes]], now: float) -> None:
         if self._live_out() == self._step_out() == 0:
@@ -344,7 +344,7 @@ class Conversation:
             return []
         bodies = self._backlog.inventories_after(self._sent_generation)
         self._sent_generation = self._backlog.generation
-        return [Say(body) for body in bodies]
+        return [SendToHub(body) for body in bodies]
 
     def _next_back_off(self) -> float:
         wait = back_off(self._attempt, self._uniform)

@@ -27,8 +27,8 @@ from gpudeck.websocket import (
     Control,
     Message,
     Opcode,
-    Reader,
-    Violation,
+    WebSocketReader,
+    WebSocketViolationError,
     close_frame,
     frame,
 )
@@ -42,7 +42,7 @@ from gpudeck.wire import (
     decode_from_hub,
 )
 
-from .handshake import HttpStatus, opened
+from .handshake import HttpStatusError, opened
 
 CONNECT_S = 5.0
 LEAVE_S = 1.0  # for the other side to say goodbye, too
@@ -58,43 +58,43 @@ OPENED, CLOSED, PING, PONG = "0", "1", "2", "3"
 _packed = msgspec.msgpack.Encoder().encode
 
 
-class Packet(msgspec.Struct):
+class SocketIoPacket(msgspec.Struct):
     type: int
     nsp: str
     data: Any = None
 
 
-class Terms(msgspec.Struct):
+class PingSettings(msgspec.Struct):
     """How often a hub pings, in ms."""
 
     ping_interval: float = msgspec.field(name="pingInterval")
     ping_timeout: float = msgspec.field(name="pingTimeout")
 
 
-_packets = msgspec.msgpack.Decoder(Packet)
-_terms = msgspec.json.Decoder(Terms)
+_packets = msgspec.msgpack.Decoder(SocketIoPacket)
+_terms = msgspec.json.Decoder(PingSettings)
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class ConnectionOpened:
     pass
 
 
 @dataclass(frozen=True, slots=True)
-class Closed:
+class ConnectionClosed:
     why: str
     denied: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class MessageReceived:
     message: FromHub
 
 
-Happening = Opened | Closed | Heard
+Happening = ConnectionOpened | ConnectionClosed | MessageReceived
 
 
-class _Ended(Exception):
+class _ConnectionEndedError(Exception):
     """The connection has. The sentence is for people."""
 
 
@@ -103,11 +103,12 @@ def enveloped(body: bytes) -> bytes:
     return _packed({"type": HAPPENED, "data": [EVENT, body], "nsp": NAMESPACE})
 
 
-class _Connection:
+class _HubConnection:
     """From its dialing to its end, which `tell` hears once."""
 
     def __init__(
-        self, url: str, tls: ssl.SSLContext | None, tell: "Callable[[_Connection, Happening], None]"
+        self, url: str, tls: ssl.SSLContext | None,
+        tell: "Callable[[_HubConnection, Happening], None]"
     ) -> None:
         self.is_open = False
         self._url, self._tls, self._tell = url, tls, tell
@@ -150,23 +151,23 @@ class _Connection:
             self._receive(sock, data)
         except Exception as error:  # whatever it was, a later connection may live
             self._close()
-            self._tell(self, Closed(*_why(error)))
+            self._tell(self, ConnectionClosed(*_why(error)))
 
     def _receive(self, sock: socket.socket, data: bytes | None) -> None:
         """Until the connection ends, as an exception."""
-        reader = Reader(MAX_MESSAGE_BYTES + ENVELOPE_BYTES, is_masked=False)
+        reader = WebSocketReader(MAX_MESSAGE_BYTES + ENVELOPE_BYTES, is_masked=False)
         poll = select.poll()
         poll.register(sock, select.POLLIN)
         while True:
             for message in reader.feed(data or b""):
                 self._take(message)
             if self._is_over and not self.is_open:
-                raise _Ended("given up")
+                raise _ConnectionEndedError("given up")
             data = self._read(sock)
             if data == b"":
-                raise _Ended("the hub hung up")
+                raise _ConnectionEndedError("the hub hung up")
             if data is None and not poll.poll(self._silence_s * 1_000):
-                raise _Ended("the hub has stopped to ping")
+                raise _ConnectionEndedError("the hub has stopped to ping")
 
     def _read(self, sock: socket.socket) -> bytes | None:
         """None: nothing is there now."""
@@ -188,7 +189,8 @@ class _Connection:
                 self._answer(frame(payload, Opcode.PONG, os.urandom(4)))
             case (Opcode.CLOSE, payload):
                 said = "".join(filter(str.isprintable, payload[2:].decode(errors="replace")))
-                raise _Ended(f"the hub hung up: {said}" if said else "the hub hung up")
+                raise _ConnectionEndedError(f"the hub hung up: {said}" if said
+                                            else "the hub hung up")
 
     def _take_engines(self, text: str) -> None:
         kind, said = text[:1], text[1:]
@@ -201,28 +203,28 @@ class _Connection:
         elif kind == PING:
             self._answer(frame((PONG + said).encode(), Opcode.TEXT, os.urandom(4)))
         elif kind == CLOSED:
-            raise _Ended("the hub hung up")
+            raise _ConnectionEndedError("the hub hung up")
 
-    def _take_packet(self, packet: Packet) -> None:
+    def _take_packet(self, packet: SocketIoPacket) -> None:
         if packet.nsp != NAMESPACE:
             return
         if packet.type == CONNECT and not self.is_open:
             self.is_open = True
-            self._tell(self, Opened())
+            self._tell(self, ConnectionOpened())
         elif packet.type == HAPPENED and self.is_open:
             match packet.data:
                 case [str(event), bytes(body)] if event == EVENT:
-                    self._tell(self, Heard(decode_from_hub(body)))
+                    self._tell(self, MessageReceived(decode_from_hub(body)))
                 case _:
                     raise WireError("an event that no hub sends to agents")
         elif packet.type == DISCONNECT:
-            raise _Ended("the hub hung up")
+            raise _ConnectionEndedError("the hub hung up")
         elif packet.type == REFUSED:
-            raise _Ended("the hub takes no agents at this address")
+            raise _ConnectionEndedError("the hub takes no agents at this address")
 
     def _answer(self, data: bytes) -> None:
         if len(self._waits) > WAITING_MAX:
-            raise _Ended("the hub asks and does not read")
+            raise _ConnectionEndedError("the hub asks and does not read")
         self._push(data)
 
     def _push(self, data: bytes) -> None:
@@ -285,20 +287,20 @@ class _Connection:
         self._ended.set()
 
 
-class Link:
+class HubLink:
     def __init__(
         self, url: str, tls: ssl.SSLContext | None, wake: Callable[[], None]
     ) -> None:
         self._url = url
         self._tls = tls
         self._wake = wake
-        self._connection: _Connection | None = None
-        self._happened: deque[tuple[_Connection, Happening]] = deque()
+        self._connection: _HubConnection | None = None
+        self._happened: deque[tuple[_HubConnection, Happening]] = deque()
         self.acks_wake = True  # else they wait for whatever else happens
 
     def dial(self) -> None:
         """Ends in Opened or Closed."""
-        self._connection = _Connection(self._url, self._tls, self._told)
+        self._connection = _HubConnection(self._url, self._tls, self._told)
 
     def say(self, body: bytes) -> None:
         connection = self._connection
@@ -307,7 +309,7 @@ class Link:
         if connection.is_open:
             connection.say(body)
         else:
-            self._told(connection, Closed("the connection broke"))
+            self._told(connection, ConnectionClosed("the connection broke"))
 
     def hang_up(self) -> threading.Thread | None:
         connection, self._connection = self._connection, None
@@ -320,9 +322,9 @@ class Link:
             if connection is self._connection:
                 yield happening
 
-    def _told(self, connection: _Connection, happening: Happening) -> None:
+    def _told(self, connection: _HubConnection, happening: Happening) -> None:
         self._happened.append((connection, happening))
-        is_ack = isinstance(happening, Heard) and isinstance(happening.message, Ack)
+        is_ack = isinstance(happening, MessageReceived) and isinstance(happening.message, Ack)
         if self.acks_wake or not is_ack:
             self._wake()
 
@@ -330,9 +332,9 @@ class Link:
 def _why(error: Exception) -> tuple[str, bool]:
     """In words for people, and whether asking again soon is pointless."""
     match error:
-        case HttpStatus(status=status):
+        case HttpStatusError(status=status):
             return _answered(status), status in DENIALS
-        case Violation() | WireError() | msgspec.MsgspecError():
+        case WebSocketViolationError() | WireError() | msgspec.MsgspecError():
             return f"the hub sent something else than it should: {error}", False
         case ssl.SSLCertVerificationError():
             return _certificate(error), True

@@ -11,12 +11,12 @@ from typing import Literal
 
 from gpudeck import ladder
 from gpudeck.actions import SKEW_MAX_S
-from gpudeck.desired_state import OFFLINE_FOR_S, Desired, QuotaMark
-from gpudeck.ladder import Climb, Rung, Step
+from gpudeck.desired_state import OFFLINE_FOR_S, DesiredState, QuotaEnforcement
+from gpudeck.ladder import LadderClimb, LadderRung, LadderStep
 from gpudeck.quota import Quota
-from gpudeck.quota_usage import Balance, Holding, Offender, Quotas, balances
+from gpudeck.quota_usage import QuotaBalance, QuotaIndex, QuotaOffender, TaskHolding, balances
 
-from ..telemetry.sampler import Seen
+from ..telemetry.sampler import GpuTask
 
 CUT_OFF_AFTER_S = 60.0
 FRESH_S = 10.0
@@ -29,7 +29,7 @@ Hub = Literal["there", "quiet", "gone"]
 
 
 @dataclass(frozen=True, slots=True)
-class Rights:
+class QuotaRefusals:
     """Why this node would not do it, for people; "": it would."""
 
     tell: str = ""
@@ -37,13 +37,13 @@ class Rights:
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class QuotaSnapshot:
     """This node at one moment. `sample_age_s` None: there is no list of its tasks."""
 
-    holdings: tuple[Holding, ...]
+    holdings: tuple[TaskHolding, ...]
     sample_age_s: float | None
     wall: float
-    rights: Rights
+    rights: QuotaRefusals
     spared: frozenset[str] = frozenset()
 
     @property
@@ -52,66 +52,68 @@ class Scene:
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
+class DueQuotaStep:
     """A step of a ladder, to be done here."""
 
     key: Key
-    step: Step
+    step: LadderStep
     quota: Quota
-    offender: Offender
+    offender: QuotaOffender
     sentence: str
 
 
 @dataclass(frozen=True, slots=True)
-class Stand:
+class OfflineQuotaState:
     """Climbs of the time without a hub."""
 
-    climbs: Mapping[Key, Climb] = field(default_factory=dict)
-    due: tuple[Due, ...] = ()
+    climbs: Mapping[Key, LadderClimb] = field(default_factory=dict)
+    due: tuple[DueQuotaStep, ...] = ()
 
 
-def holdings_of(seen: Iterable[Seen], node_id: str, host: str, group: str) -> tuple[Holding, ...]:
+def holdings_of(seen: Iterable[GpuTask], node_id: str, host: str, group: str) -> tuple[TaskHolding,
+                                                                                       ...]:
     uses: dict[str, list[tuple[str, float | None]]] = {}
     tasks = {}
     for each in seen:
         tasks[each.task.id] = each.task
         uses.setdefault(each.task.id, []).append((each.gpu_uuid, each.mem_used_bytes))
-    return tuple(Holding(task, node_id, host, group, tuple(uses[task_id]))
+    return tuple(TaskHolding(task, node_id, host, group, tuple(uses[task_id]))
                  for task_id, task in tasks.items())
 
 
-def is_newer(desired: Desired, held: Desired | None) -> bool:
+def is_newer(desired: DesiredState, held: DesiredState | None) -> bool:
     """An older hub, or an older word of the same one, takes nothing back."""
     return held is None or _age(desired) > _age(held)
 
 
-def _age(desired: Desired) -> tuple[int, int, float]:
+def _age(desired: DesiredState) -> tuple[int, int, float]:
     return desired.epoch, desired.generation, desired.issued_at
 
 
 # -- in force
 
 
-def marks(desired: Desired, scene: Scene) -> tuple[QuotaMark, ...]:
-    found: dict[str, list[Balance]] = {}
+def marks(desired: DesiredState, scene: QuotaSnapshot) -> tuple[QuotaEnforcement, ...]:
+    found: dict[str, list[QuotaBalance]] = {}
     for each in _balances(desired, scene):
         found.setdefault(each.quota.id, []).append(each)
     return tuple(_mark(quota, scene, found.get(quota.id, [])) for quota in desired.quotas)
 
 
-def _balances(desired: Desired, scene: Scene) -> list[Balance]:
-    return balances(Quotas(desired.quotas), scene.holdings, scene.wall, None, scene.spared)
+def _balances(desired: DesiredState, scene: QuotaSnapshot) -> list[QuotaBalance]:
+    return balances(QuotaIndex(desired.quotas), scene.holdings, scene.wall, None, scene.spared)
 
 
-def _mark(quota: Quota, scene: Scene, found: Sequence[Balance]) -> QuotaMark:
+def _mark(quota: Quota, scene: QuotaSnapshot, found: Sequence[QuotaBalance]) -> QuotaEnforcement:
     over = tuple(each.sentence for each in found if each.is_over and quota.scope_kind in HERE)
     why = _why_not(quota, scene)
     if why:
-        return QuotaMark(quota.id, False, "none", why[:1_024], over[:OVER_SHOWN])
-    return QuotaMark(quota.id, True, "ladder", _proof(quota, found)[:1_024], over[:OVER_SHOWN])
+        return QuotaEnforcement(quota.id, False, "none", why[:1_024], over[:OVER_SHOWN])
+    return QuotaEnforcement(quota.id, True, "ladder", _proof(quota, found)[:1_024],
+                            over[:OVER_SHOWN])
 
 
-def _why_not(quota: Quota, scene: Scene) -> str:
+def _why_not(quota: Quota, scene: QuotaSnapshot) -> str:
     if scene.sample_age_s is None:
         return "this node has no list of its tasks: nobody can be seen to be over"
     if not scene.is_fresh:
@@ -123,7 +125,7 @@ def _why_not(quota: Quota, scene: Scene) -> str:
     return ""
 
 
-def _proof(quota: Quota, found: Sequence[Balance]) -> str:
+def _proof(quota: Quota, found: Sequence[QuotaBalance]) -> str:
     if quota.limits == ("gpu_hours",):
         return "hours are counted at the hub, from what this node tells of its tasks"
     tasks = max((each.tasks for each in found), default=0)
@@ -139,18 +141,18 @@ def _proof(quota: Quota, found: Sequence[Balance]) -> str:
 # -- without a hub
 
 
-def stand(before: Stand, desired: Desired | None, scene: Scene, hub: Hub,
-          hub_now: float | None, now: float) -> Stand:
+def stand(before: OfflineQuotaState, desired: DesiredState | None, scene: QuotaSnapshot, hub: Hub,
+          hub_now: float | None, now: float) -> OfflineQuotaState:
     """`hub_now`: the hub's clock, as far as it is known here; `now`: one that never steps. Climbs
     with a step that is being done stay until its outcome is known."""
     if hub == "quiet":
-        return Stand(before.climbs)
+        return OfflineQuotaState(before.climbs)
     if desired is None or hub == "there":
-        return Stand({key: climb for key, climb in before.climbs.items()
-                      if climb.state == "acting"})
+        return OfflineQuotaState({key: climb for key, climb in before.climbs.items()
+                                  if climb.state == "acting"})
     wanted = _wanted(desired, scene)
-    climbs: dict[Key, Climb] = {}
-    due: list[Due] = []
+    climbs: dict[Key, LadderClimb] = {}
+    due: list[DueQuotaStep] = []
     for key in sorted({*before.climbs, *wanted}):
         climb = before.climbs.get(key)
         quota, offender, sentence = wanted.get(key, (None, None, ""))
@@ -158,33 +160,35 @@ def stand(before: Stand, desired: Desired | None, scene: Scene, hub: Hub,
             climb = ladder.begin(_cause(desired, quota), key[1], rungs_of(quota), now)
         assert climb is not None
         so = _so(quota is not None, key[1], scene)
-        climb, step = ladder.look(climb, ladder.Sight(
+        climb, step = ladder.look(climb, ladder.LadderObservation(
             so, scene.sample_age_s, _holds(quota, desired, scene, hub_now),
             _mutes(scene)), now)
         if climb.state != "over":
             climbs[key] = climb
         if step is not None and quota is not None and offender is not None:
-            due.append(Due(key, step, quota, offender, sentence))
-    return Stand(climbs, tuple(due))
+            due.append(DueQuotaStep(key, step, quota, offender, sentence))
+    return OfflineQuotaState(climbs, tuple(due))
 
 
-def settled(before: Stand, key: Key, kind: ladder.OutcomeKind, sentence: str, now: float) -> Stand:
+def settled(before: OfflineQuotaState, key: Key, kind: ladder.OutcomeKind, sentence: str,
+            now: float) -> OfflineQuotaState:
     climb = before.climbs.get(key)
     if climb is None or climb.state != "acting":
         return before
-    return Stand({**before.climbs, key: ladder.settle(climb, kind, sentence, now)})
+    return OfflineQuotaState({**before.climbs, key: ladder.settle(climb, kind, sentence, now)})
 
 
-def recovered(climbs: Mapping[Key, Climb], now: float) -> Stand:
+def recovered(climbs: Mapping[Key, LadderClimb], now: float) -> OfflineQuotaState:
     """After a restart: of a step that was being done nobody knows the outcome, so it is not done
     again. To have told somebody is no harm."""
-    return Stand({key: climb if climb.state != "acting" else ladder.settle(
+    return OfflineQuotaState({key: climb if climb.state != "acting" else ladder.settle(
         climb, "done" if climb.done[-1].do == "tell" else "failed",
         "the agent ended while it was done; it is not done again", now)
-        for key, climb in climbs.items()})
+                    for key, climb in climbs.items()})
 
 
-def _wanted(desired: Desired, scene: Scene) -> dict[Key, tuple[Quota, Offender, str]]:
+def _wanted(desired: DesiredState, scene: QuotaSnapshot) -> dict[Key,
+                                                                 tuple[Quota, QuotaOffender, str]]:
     if not scene.is_fresh:
         return {}
     return {(each.quota.id, offender.job_id): (each.quota, offender, each.sentence)
@@ -193,18 +197,18 @@ def _wanted(desired: Desired, scene: Scene) -> dict[Key, tuple[Quota, Offender, 
             for offender in each.offenders}
 
 
-def rungs_of(quota: Quota) -> tuple[Rung, ...]:
+def rungs_of(quota: Quota) -> tuple[LadderRung, ...]:
     """What warns tells, and no more."""
     if quota.mode == "act":
         return quota.ladder
     return tuple(rung for rung in quota.ladder if rung.do == "tell")
 
 
-def _cause(desired: Desired, quota: Quota) -> str:
+def _cause(desired: DesiredState, quota: Quota) -> str:
     return f"quota {quota.id} generation {desired.generation}"
 
 
-def _so(is_wanted: bool, job_id: str, scene: Scene) -> ladder.So:
+def _so(is_wanted: bool, job_id: str, scene: QuotaSnapshot) -> ladder.So:
     if not scene.is_fresh:
         return "unknown"
     if is_wanted:
@@ -212,7 +216,7 @@ def _so(is_wanted: bool, job_id: str, scene: Scene) -> ladder.So:
     return "no" if any(each.job[1] == job_id for each in scene.holdings) else "gone"
 
 
-def _holds(quota: Quota | None, desired: Desired, scene: Scene, hub_now: float | None
+def _holds(quota: Quota | None, desired: DesiredState, scene: QuotaSnapshot, hub_now: float | None
            ) -> tuple[str, ...]:
     why = [scene.rights.end] if scene.rights.end else []
     if quota is None or quota.offline != "allow":
@@ -223,5 +227,5 @@ def _holds(quota: Quota | None, desired: Desired, scene: Scene, hub_now: float |
     return tuple(why)
 
 
-def _mutes(scene: Scene) -> tuple[str, ...]:
+def _mutes(scene: QuotaSnapshot) -> tuple[str, ...]:
     return (scene.rights.tell,) if scene.rights.tell else ()

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from gpudeck.desired_state import Mechanism
+from gpudeck.desired_state import QuotaMechanism
 from gpudeck.limits import MpsDaemon, MpsLimit, MpsServer
 from gpudeck.wire import GpuFacts
 
@@ -20,32 +20,37 @@ CGROUP = Path("/sys/fs/cgroup")
 
 def mechanisms(driver_version: str | None, facts: Sequence[GpuFacts],
                hami_files: Iterable[str] = HAMI_FILES, cgroup: Path = CGROUP
-               ) -> tuple[Mechanism, ...]:
+               ) -> tuple[QuotaMechanism, ...]:
     """All but MPS, which is asked elsewhere."""
     return (memory_limit(driver_version, facts, cgroup), hami_file(hami_files), mig(facts),
-            Mechanism("ladder", "there", "owners are told, then their tasks are ended; nothing "
-                                         "stops an allocation"))
+            QuotaMechanism("ladder", "there",
+                           "owners are told, then their tasks are ended; nothing "
+                                              "stops an allocation"))
 
 
-def memory_limit(driver_version: str | None, facts: Sequence[GpuFacts], cgroup: Path) -> Mechanism:
+def memory_limit(driver_version: str | None, facts: Sequence[GpuFacts],
+                 cgroup: Path) -> QuotaMechanism:
     """The driver's own limit per cgroup and Gpu."""
     major = re.match(r"(\d{3,4})\.", driver_version or "")
     if major is None:
-        return Mechanism("memory_limit", "unknown", "the driver has not said its version")
+        return QuotaMechanism("memory_limit", "unknown", "the driver has not said its version")
     if int(major[1]) < MEMORY_LIMIT_FROM:
-        return Mechanism("memory_limit", "not_there",
-                         f"driver {driver_version} is older than {MEMORY_LIMIT_FROM}")
+        return QuotaMechanism("memory_limit", "not_there",
+                              f"driver {driver_version} is older than {MEMORY_LIMIT_FROM}")
     if not (cgroup / "cgroup.controllers").exists():
-        return Mechanism("memory_limit", "not_there", "it needs cgroup v2, and this machine has "
-                                                      "the first one")
+        return QuotaMechanism("memory_limit", "not_there",
+                              "it needs cgroup v2, and this machine has "
+                                                           "the first one")
     if any(each.parent_uuid is not None for each in facts):
-        return Mechanism("memory_limit", "not_there", "it does not go with MIG, which is on here")
+        return QuotaMechanism("memory_limit", "not_there",
+                              "it does not go with MIG, which is on here")
     how = "dmem" if (cgroup / "dmem.capacity").exists() else "the driver's own bookkeeping"
-    return Mechanism("memory_limit", "there", f"driver {driver_version}, cgroup v2 with {how}; "
-                                              "gpudeck does not set it yet")
+    return QuotaMechanism("memory_limit", "there",
+                          f"driver {driver_version}, cgroup v2 with {how}; "
+                                                   "gpudeck does not set it yet")
 
 
-def hami_file(patterns: Iterable[str]) -> Mechanism:
+def hami_file(patterns: Iterable[str]) -> QuotaMechanism:
     said = []
     for path in sorted(path for pattern in patterns for path in glob.glob(pattern))[:64]:
         found = _limits(path)
@@ -54,8 +59,9 @@ def hami_file(patterns: Iterable[str]) -> Mechanism:
                 f"{uuid} {most / 2**30:.1f} GiB" for uuid, most in sorted(found.items()))
                 or "no limit"))
     if not said:
-        return Mechanism("hami", "not_there", "no task here runs under HAMi-core")
-    return Mechanism("hami", "there", ("; ".join(said) + "; a task can edit its own limit")[:1_024])
+        return QuotaMechanism("hami", "not_there", "no task here runs under HAMi-core")
+    return QuotaMechanism("hami", "there",
+                          ("; ".join(said) + "; a task can edit its own limit")[:1_024])
 
 
 def _limits(path: str) -> dict[str, int] | None:
@@ -72,19 +78,21 @@ def _limits(path: str) -> dict[str, int] | None:
         os.close(file)
 
 
-def mps(daemons: Sequence[MpsDaemon] | None) -> Mechanism:
+def mps(daemons: Sequence[MpsDaemon] | None) -> QuotaMechanism:
     """For clients that come next, each by itself: no owner's sum is held by it. None: nobody has
     looked yet."""
     if daemons is None:
-        return Mechanism("mps", "unknown", "whether MPS runs has not been seen yet")
+        return QuotaMechanism("mps", "unknown", "whether MPS runs has not been seen yet")
     alive = [each for each in daemons if each.is_alive]
     if not alive:
-        return Mechanism("mps", "not_there", "no MPS control daemon answers")
+        return QuotaMechanism("mps", "not_there", "no MPS control daemon answers")
     clients = sum(len(each.clients) for each in alive)
     said = "; ".join(f"{each.pipes}: {_given(each)}" for each in alive)
-    return Mechanism("mps", "there", f"{clients} client{'s' * (clients != 1)}; new ones of {said}"
-                     [:900] + ". It counts for each client by itself, and one can shed its memory "
-                              "limit")
+    return QuotaMechanism("mps", "there",
+                          f"{clients} client{'s' * (clients != 1)}; new ones of {said}"
+                          [:900]
+                          + ". It counts for each client by itself, and one can shed its memory "
+                                   "limit")
 
 
 def _given(daemon: MpsDaemon) -> str:
@@ -100,9 +108,10 @@ def _words(pct: float | None, memory: Sequence[MpsLimit]) -> str:
     return " and ".join((share, *(f"{each.limit} on device {each.ordinal}" for each in memory)))
 
 
-def mig(facts: Sequence[GpuFacts]) -> Mechanism:
+def mig(facts: Sequence[GpuFacts]) -> QuotaMechanism:
     count = sum(each.parent_uuid is not None for each in facts)
     if not count:
-        return Mechanism("mig", "not_there", "no Gpu here is split")
-    return Mechanism("mig", "there", f"{count} instances, each with memory of its own that nobody "
-                                     "else can take")
+        return QuotaMechanism("mig", "not_there", "no Gpu here is split")
+    return QuotaMechanism("mig", "there",
+                          f"{count} instances, each with memory of its own that nobody "
+                                          "else can take")

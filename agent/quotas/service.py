@@ -16,25 +16,25 @@ import msgspec
 
 from gpudeck.desired_state import (
     RECONCILE_EVERY_S,
-    Desired,
+    DesiredState,
     InForce,
-    Mechanism,
+    QuotaMechanism,
     SignedDesired,
     decode_desired,
     desired_statement,
 )
 from gpudeck.keys import fingerprint, is_signed
-from gpudeck.ladder import Climb, OutcomeKind
+from gpudeck.ladder import LadderClimb, OutcomeKind
 from gpudeck.limits import MpsDaemon
 from gpudeck.wire import FromAgent, GpuFacts
 
 from ..actions.ceiling import read_ceiling
-from ..actions.offline import OwnActs
-from ..journal.store import ActsJournal, JournalRefuses
+from ..actions.offline import OfflineExecutor
+from ..journal.store import ActionJournal, JournalError
 from ..runtime.worker import Worker
-from ..telemetry.sampler import Seen
+from ..telemetry.sampler import GpuTask
 from . import evaluate
-from .evaluate import Due, Rights, Scene, Stand
+from .evaluate import DueQuotaStep, OfflineQuotaState, QuotaRefusals, QuotaSnapshot
 from .mechanisms import HAMI_FILES, mechanisms, mps
 
 log = logging.getLogger("gpudeck.agent.quotas")
@@ -48,15 +48,15 @@ HUB_CLOCK = "hub clock"
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class QuotaSample:
     """What the node saw last. `at`: by the clock that never steps."""
 
-    seen: Sequence[Seen]
+    seen: Sequence[GpuTask]
     at: float
 
 
 @dataclass(frozen=True, slots=True)
-class QuotaConfig:
+class QuotaServiceConfig:
     node_id: str
     hub: str  # the fingerprint of its key
     host: str
@@ -64,16 +64,16 @@ class QuotaConfig:
     is_made_up: bool = False
 
 
-class QuotaDesk:
+class QuotaService:
     """`cut_off_after_s`: a test may be less patient."""
 
-    def __init__(self, config: QuotaConfig, acts: OwnActs, wake: Callable[[], None],
+    def __init__(self, config: QuotaServiceConfig, acts: OfflineExecutor, wake: Callable[[], None],
                  holds: Callable[[], tuple[str, ...]],
                  hub_time: Callable[[float], float | None],
                  cut_off_after_s: float = evaluate.CUT_OFF_AFTER_S) -> None:
         self._config = config
         self._acts = acts
-        self._journal: ActsJournal = acts.journal
+        self._journal: ActionJournal = acts.journal
         self._wake = wake
         self._holds = holds
         self._hub_time = hub_time
@@ -81,8 +81,8 @@ class QuotaDesk:
         self._clerk = Worker("quotas")
         self._hand = Worker("quota hand")
         self._hub_key: bytes | None = None
-        self._held: Desired | None = None
-        self._stand = Stand()
+        self._held: DesiredState | None = None
+        self._stand = OfflineQuotaState()
         self._is_read = False
         self._looked_at = self._said_at = float("-inf")
         self._read_at = time.monotonic()
@@ -90,12 +90,12 @@ class QuotaDesk:
         self._live_at = time.monotonic()
         self._out: list[FromAgent] = []
         self._said: InForce | None = None
-        self._mechanisms: tuple[Mechanism, ...] = ()
+        self._mechanisms: tuple[QuotaMechanism, ...] = ()
         self._probed: tuple[str | None, Sequence[GpuFacts]] | None = None
         self._probed_at = float("-inf")
         self._daemons: Sequence[MpsDaemon] | None = None
         self._spared: frozenset[str] = frozenset()
-        self._settled: deque[tuple[Due, OutcomeKind, str]] = deque()
+        self._settled: deque[tuple[DueQuotaStep, OutcomeKind, str]] = deque()
         self.trouble = ""
         self._read()
 
@@ -126,12 +126,12 @@ class QuotaDesk:
                 f"generation {desired.generation}", "epoch": desired.epoch,
                 "generation": desired.generation,
                 "quotas": [quota.id for quota in desired.quotas]})
-        except JournalRefuses as why:
+        except JournalError as why:
             self._refuse(str(why))
             return
         self._hold(desired)
 
-    def _checked(self, message: SignedDesired, key: bytes | None) -> Desired | None:
+    def _checked(self, message: SignedDesired, key: bytes | None) -> DesiredState | None:
         if key is None or fingerprint(key) != self._config.hub or not is_signed(
                 key, desired_statement(message.body), message.signature):
             self._refuse("what was sent is not signed by the hub to which this node belongs")
@@ -151,7 +151,7 @@ class QuotaDesk:
         self.trouble = why[:1_024]
         self._renew()
 
-    def _hold(self, desired: Desired) -> None:
+    def _hold(self, desired: DesiredState) -> None:
         self._held, self.trouble = desired, ""
         log.info("quotas_held generation=%d quotas=%d", desired.generation, len(desired.quotas))
         self._renew()
@@ -173,7 +173,7 @@ class QuotaDesk:
         try:
             kept = self._journal.fact(self._name)
             climbs, clock = self._journal.fact(CLIMBS), self._journal.fact(HUB_CLOCK)
-        except JournalRefuses as why:
+        except JournalError as why:
             self.trouble = str(why)
             return
         self._is_read, self.trouble = True, ""
@@ -200,7 +200,8 @@ class QuotaDesk:
 
     # time
 
-    def step(self, now: float, sample: Sample | None, is_live: bool, driver_version: str | None,
+    def step(self, now: float, sample: QuotaSample | None, is_live: bool,
+             driver_version: str | None,
              facts: Sequence[GpuFacts], daemons: Sequence[MpsDaemon] | None = None) -> None:
         """`daemons`: of MPS, as seen last."""
         self._daemons = daemons
@@ -244,7 +245,7 @@ class QuotaDesk:
     def _keep_hub_time(self, kept: str) -> None:
         try:
             self._journal.keep(HUB_CLOCK, kept)
-        except JournalRefuses as why:
+        except JournalError as why:
             log.error("hub_clock_not_kept why=%r", str(why))
 
     def _probe(self, driver_version: str | None, facts: Sequence[GpuFacts], now: float) -> None:
@@ -255,14 +256,14 @@ class QuotaDesk:
         files = () if self._config.is_made_up else HAMI_FILES
         self._mechanisms = mechanisms(driver_version, facts, files)
 
-    def _scene(self, held: Desired, sample: Sample | None, now: float) -> Scene:
+    def _scene(self, held: DesiredState, sample: QuotaSample | None, now: float) -> QuotaSnapshot:
         seen = () if sample is None else sample.seen
-        return Scene(
+        return QuotaSnapshot(
             evaluate.holdings_of(seen, self._config.node_id, self._config.host, held.group),
             None if sample is None else now - sample.at, time.time(), self._rights(),
             self._spared)
 
-    def _rights(self) -> Rights:
+    def _rights(self) -> QuotaRefusals:
         ceiling, holds = read_ceiling(self._acts.place.ceiling_file), self._holds()
         tell = end = ceiling.trouble
         if not tell and "notify" not in ceiling.actions:
@@ -274,9 +275,10 @@ class QuotaDesk:
                    "(rules_may_act in ceiling.toml)")
         if holds:
             tell = end = tell or f"all acts on this node are on hold: {'; '.join(holds)}"
-        return Rights(tell[:400], (end or tell)[:400])
+        return QuotaRefusals(tell[:400], (end or tell)[:400])
 
-    def _look(self, held: Desired, scene: Scene, hub: evaluate.Hub, now: float) -> None:
+    def _look(self, held: DesiredState, scene: QuotaSnapshot, hub: evaluate.Hub,
+              now: float) -> None:
         said = InForce(held.generation, held.issued_at, scene.wall, evaluate.marks(held, scene),
                        (*self._mechanisms, mps(self._daemons)), self.trouble)
         if _is_news(said, self._said) or now - self._said_at >= SAY_EVERY_S:
@@ -287,18 +289,18 @@ class QuotaDesk:
         for due in after.due:
             self._hand.put(lambda due=due: self._do(due))  # type: ignore[misc]
 
-    def _keep(self, after: Stand) -> None:
+    def _keep(self, after: OfflineQuotaState) -> None:
         """Before anything of it is done, so that a restart does nothing twice."""
         if after.climbs != self._stand.climbs:
             kept = _packed(after, self._config.boot_id)
             try:
                 self._journal.keep(CLIMBS, kept)
-            except JournalRefuses as why:
+            except JournalError as why:
                 log.error("climbs_not_kept why=%r", str(why))
-                after = Stand(self._stand.climbs)
+                after = OfflineQuotaState(self._stand.climbs)
         self._stand = after
 
-    def _do(self, due: Due) -> None:
+    def _do(self, due: DueQuotaStep) -> None:
         kind, sentence = self._acts.do(due.step.do, due.offender.task_ids[0],
                                        f"quota {due.quota.id}", due.sentence)
         log.info("quota_step quota=%s do=%s task=%s outcome=%s why=%r", due.quota.id,
@@ -340,19 +342,19 @@ def _ahead_s(kept: str, boot_id: str) -> float | None:
         return None
 
 
-def _packed(stand: Stand, boot_id: str) -> str:
+def _packed(stand: OfflineQuotaState, boot_id: str) -> str:
     """Their times are of this boot's clock."""
     return json.dumps({"boot": boot_id, "climbs": [
         [*key, base64.b64encode(msgspec.msgpack.encode(climb)).decode()]
         for key, climb in stand.climbs.items()]})
 
 
-def _climbs(kept: str, boot_id: str) -> dict[tuple[str, str], Climb]:
+def _climbs(kept: str, boot_id: str) -> dict[tuple[str, str], LadderClimb]:
     try:
         told = json.loads(kept)
         if told["boot"] != boot_id:
             return {}
-        return {(quota_id, job_id): msgspec.msgpack.decode(base64.b64decode(raw), type=Climb)
+        return {(quota_id, job_id): msgspec.msgpack.decode(base64.b64decode(raw), type=LadderClimb)
                 for quota_id, job_id, raw in told["climbs"]}
     except (ValueError, KeyError, TypeError, msgspec.MsgspecError):
         return {}

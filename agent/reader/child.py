@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from gpudeck.child_processes import importable, without_tokens
 from gpudeck.wire import ReaderState
 
-from .messages import Answer, Answers
+from .messages import ReaderMessage, ReaderMessageDecoder
 
 PERIOD_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class ReaderTimeouts:
     start_s: float = 30.0  # a first nvmlInit without persistence mode takes seconds per board
     answer_s: float = 5.0  # beyond the due time
     stuck_s: float = 60.0  # before a hung child may be killed, and between two replacements
@@ -24,7 +24,7 @@ class Patience:
 
 
 @dataclass(slots=True, eq=False)
-class Child:
+class ReaderChild:
     process: "subprocess.Popen[bytes]"
     started_at: float
     answered_at: float | None = None
@@ -35,17 +35,17 @@ class Child:
     silent_at: float = 0.0  # when one of them was closed
     told: ReaderState | None = None  # the last state it reported itself
     asked: int = 0  # for a Fresh list
-    fresh: Answer | None = None  # the newest
-    answers: Answers = field(default_factory=Answers)
+    fresh: ReaderMessage | None = None  # the newest
+    answers: ReaderMessageDecoder = field(default_factory=ReaderMessageDecoder)
     last_words: str = ""
 
-    def due_at(self, patience: Patience) -> float:
+    def due_at(self, patience: ReaderTimeouts) -> float:
         if self.answered_at is None:
             return self.started_at + patience.start_s
         return self.answered_at + PERIOD_S + patience.answer_s
 
 
-class Starting:
+class ReaderStartup:
     """A process that is being started, on a thread: whoever starts one waits until its program is
     read, and the disk that it is on may hang."""
 
@@ -72,7 +72,7 @@ class Starting:
         self._call()
 
 
-def ask(child: Child) -> bool:
+def ask(child: ReaderChild) -> bool:
     assert child.process.stdin is not None
     try:
         return child.process.stdin.write(b"f") == 1
@@ -80,12 +80,12 @@ def ask(child: Child) -> bool:
         return False
 
 
-def close_stdin(child: Child) -> None:
+def close_stdin(child: ReaderChild) -> None:
     if child.process.stdin is not None:
         child.process.stdin.close()
 
 
-def reap(child: Child, timeout_s: float = 1.0) -> int | None:
+def reap(child: ReaderChild, timeout_s: float = 1.0) -> int | None:
     close_stdin(child)
     try:
         return child.process.wait(timeout=max(timeout_s, 0.01))

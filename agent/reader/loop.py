@@ -9,9 +9,9 @@ from typing import BinaryIO
 
 from msgspec import structs
 
-from ..backends import Reader, Unavailable
+from ..backends import Reader, ReaderUnavailableError
 from .child import PERIOD_S
-from .messages import Answer, Lasting, packed
+from .messages import FactsDeltaCodec, ReaderMessage, packed
 
 
 def next_second(now: float, phase_s: float, last: float | None) -> float:
@@ -22,7 +22,7 @@ def next_second(now: float, phase_s: float, last: float | None) -> float:
     return second + phase_s
 
 
-class Orders:
+class ReaderRequests:
     """What the parent wants: a number of Fresh lists so far, and in the end that we leave."""
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class Orders:
         self._bell.clear()
 
 
-def hear_parent(orders: Orders) -> None:
+def hear_parent(orders: ReaderRequests) -> None:
     while asked := os.read(0, 4_096):
         orders.ask(len(asked))
     orders.end()
@@ -53,33 +53,33 @@ def hear_parent(orders: Orders) -> None:
 
 
 def serve(
-    open_reader: Callable[[], Reader], out: BinaryIO, orders: Orders, phase_s: float
+    open_reader: Callable[[], Reader], out: BinaryIO, orders: ReaderRequests, phase_s: float
 ) -> None:
     """Answers once a second until told to leave or until there is nothing to read any more: a
     fresh process must find the driver then, as this one may have an old library mapped."""
     due: float | None = None
-    told = Lasting()
+    told = FactsDeltaCodec()
     try:
         reader = open_reader()
-        reader.watch(lambda happened: _write(out, Answer(None, happenings=(happened,))))
+        reader.watch(lambda happened: _write(out, ReaderMessage(None, happenings=(happened,))))
         gc.freeze()  # what is there now stays: no collection needs to look at it again
         while not orders.leave:
             _write(out, told.without(_answer(reader)))
             due = next_second(time.time(), phase_s, due)
             _answer_until(time.monotonic() + due - time.time(), reader, out, orders)
         reader.close()
-    except Unavailable as why:
-        _write(out, Answer(None, why.state, why.detail))
+    except ReaderUnavailableError as why:
+        _write(out, ReaderMessage(None, why.state, why.detail))
 
 
-def _answer(reader: Reader) -> Answer:
+def _answer(reader: Reader) -> ReaderMessage:
     began = time.monotonic()
     reading = reader.read()
     took_s = time.monotonic() - began
-    return Answer(structs.replace(reading, took_s=took_s), detail=reading.detail)
+    return ReaderMessage(structs.replace(reading, took_s=took_s), detail=reading.detail)
 
 
-def _answer_until(deadline: float, reader: Reader, out: BinaryIO, orders: Orders) -> None:
+def _answer_until(deadline: float, reader: Reader, out: BinaryIO, orders: ReaderRequests) -> None:
     while not orders.leave and (left := deadline - time.monotonic()) > 0:
         asked = orders.asked
         if asked == orders.answered:
@@ -89,17 +89,17 @@ def _answer_until(deadline: float, reader: Reader, out: BinaryIO, orders: Orders
             orders.answered = asked
 
 
-def _fresh(reader: Reader, asked: int) -> Answer:
+def _fresh(reader: Reader, asked: int) -> ReaderMessage:
     try:
-        return Answer(None, fresh=reader.fresh(), asked=asked)
-    except Unavailable as why:  # the next reading finds out whether all is lost
-        return Answer(None, detail=why.detail, asked=asked)
+        return ReaderMessage(None, fresh=reader.fresh(), asked=asked)
+    except ReaderUnavailableError as why:  # the next reading finds out whether all is lost
+        return ReaderMessage(None, detail=why.detail, asked=asked)
 
 
 _writing = threading.Lock()
 
 
-def _write(out: BinaryIO, answer: Answer) -> None:
+def _write(out: BinaryIO, answer: ReaderMessage) -> None:
     body = packed(answer)
     with _writing:
         out.write(body)

@@ -8,31 +8,31 @@ from msgspec import Struct, structs
 
 from gpudeck.wire import GpuFacts, GpuLink, ReaderState
 
-from ..backends import Fresh, Happening, Reading
+from ..backends import BackendEvent, OnDemandReading, Reading
 
 MAX_ANSWER_BYTES = 16_000_000
 _LENGTH = struct.Struct(">I")
 
 
-class Answer(Struct, frozen=True, array_like=True):
+class ReaderMessage(Struct, frozen=True, array_like=True):
     """One line of the pipe: a Reading, or why there is none. `detail` beside a Reading is about
     single Gpus."""
 
     reading: Reading | None
     state: ReaderState = "ok"
     detail: str = ""
-    fresh: Fresh | None = None
+    fresh: OnDemandReading | None = None
     asked: int = 0  # the newest request that was there before `fresh` was read
     # Told at once, beside the Readings: what comes just before the driver hangs matters most.
-    happenings: tuple[Happening, ...] = ()
+    happenings: tuple[BackendEvent, ...] = ()
     is_as_before: bool = False  # the facts and links: they are the larger part, and hardly change
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Answer)
+_decoder = msgspec.msgpack.Decoder(ReaderMessage)
 
 
-class Lasting:
+class FactsDeltaCodec:
     """What lasts from Reading to Reading goes through the pipe when it changes, and is as it was
     on both sides of it."""
 
@@ -40,7 +40,7 @@ class Lasting:
         self._facts: tuple[GpuFacts, ...] | None = None
         self._links: tuple[GpuLink, ...] = ()
 
-    def without(self, answer: Answer) -> Answer:
+    def without(self, answer: ReaderMessage) -> ReaderMessage:
         reading = answer.reading
         if reading is None:
             return answer
@@ -50,7 +50,7 @@ class Lasting:
         return structs.replace(
             answer, reading=structs.replace(reading, facts=(), links=()), is_as_before=True)
 
-    def whole(self, answer: Answer) -> Answer:
+    def whole(self, answer: ReaderMessage) -> ReaderMessage:
         reading = answer.reading
         if reading is None:
             return answer
@@ -63,19 +63,19 @@ class Lasting:
             answer, reading=structs.replace(reading, facts=self._facts, links=self._links))
 
 
-def packed(answer: Answer) -> bytes:
+def packed(answer: ReaderMessage) -> bytes:
     body = _encoder.encode(answer)
     return _LENGTH.pack(len(body)) + body
 
 
-class Answers:
+class ReaderMessageDecoder:
     """Of one reading process, from the pieces in which a pipe gives them."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
-        self._lasting = Lasting()
+        self._lasting = FactsDeltaCodec()
 
-    def read(self, data: bytes) -> Iterator[Answer]:
+    def read(self, data: bytes) -> Iterator[ReaderMessage]:
         """Raises msgspec.MsgspecError for what is none."""
         self._buffer += data
         while len(self._buffer) >= _LENGTH.size:

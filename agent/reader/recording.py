@@ -14,9 +14,9 @@ from msgspec import structs
 
 from gpudeck.errors import CommandError, ExitCode
 
-from ..backends import Happening, ProcessReading, Reading
-from ..backends.recorded import Head, open_file
-from ..telemetry.sampler import Seen
+from ..backends import BackendEvent, ProcessReading, Reading
+from ..backends.recorded import RecordingHeader, open_file
+from ..telemetry.sampler import GpuTask
 
 # Facts are repeated after so many readings, so that the end of a recording can be cut off it.
 FACTS_EVERY = 600
@@ -24,14 +24,14 @@ FACTS_EVERY = 600
 _encode = msgspec.json.Encoder().encode
 
 
-class Recording:
-    def __init__(self, path: Path, head: Head, max_bytes: int) -> None:
+class RecordingWriter:
+    def __init__(self, path: Path, head: RecordingHeader, max_bytes: int) -> None:
         self.trouble = ""
         self._path = path
         self._max_bytes = max_bytes
         self._facts: object = None
         self._readings = 0
-        self._waiting: tuple[Happening, ...] = ()
+        self._waiting: tuple[BackendEvent, ...] = ()
         try:
             self._file = open_file(path, "x")
             # Command lines stand in it.
@@ -43,7 +43,7 @@ class Recording:
         self._write(head)
 
     def put(
-        self, reading: Reading, happened: Sequence[Happening], seen: Sequence[Seen] | None
+        self, reading: Reading, happened: Sequence[BackendEvent], seen: Sequence[GpuTask] | None
     ) -> None:
         """With all that /proc said of its tasks then."""
         facts = (reading.facts, reading.links)
@@ -57,7 +57,7 @@ class Recording:
             links=() if is_known else reading.links,
             processes=None if seen is None else tuple(map(_process, seen))))
 
-    def beside(self, happened: Sequence[Happening]) -> None:
+    def beside(self, happened: Sequence[BackendEvent]) -> None:
         """What happened while there was no reading: part of the next."""
         self._waiting = (*self._waiting, *happened)[-1_024:]
 
@@ -67,7 +67,7 @@ class Recording:
         except OSError as error:
             self._end(error.strerror)
 
-    def _write(self, line: Head | Reading) -> None:
+    def _write(self, line: RecordingHeader | Reading) -> None:
         if self.trouble:
             return
         try:
@@ -82,7 +82,7 @@ class Recording:
         self.trouble = self.trouble or f"the recording {self._path} ends here: {why}"
 
 
-def _process(seen: Seen) -> ProcessReading:
+def _process(seen: GpuTask) -> ProcessReading:
     return ProcessReading(
         pid=seen.task.pid, gpu_uuid=seen.gpu_uuid, mem_used_bytes=seen.mem_used_bytes,
         sm_pct=seen.sm_pct, kind=seen.task.kind, state=seen.state,  # type: ignore[arg-type]

@@ -30,11 +30,11 @@ import msgspec
 
 from gpudeck.wire import ReaderState
 
-from ..backends import Fresh, Happening, Reading, Renew, choose_reader
+from ..backends import BackendEvent, OnDemandReading, Reading, StaleReaderError, choose_reader
 from ..tasks.redact import redact
-from .child import Child, Patience, Starting, ask, close_stdin, reap
-from .loop import Orders, hear_parent, serve
-from .messages import Answer
+from .child import ReaderChild, ReaderStartup, ReaderTimeouts, ask, close_stdin, reap
+from .loop import ReaderRequests, hear_parent, serve
+from .messages import ReaderMessage
 
 log = logging.getLogger("gpudeck.agent.reader")
 
@@ -65,13 +65,13 @@ def main(argv: list[str]) -> int:
     # Whatever a driver library prints must not land between two answers.
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    orders = Orders()
+    orders = ReaderRequests()
     threading.Thread(target=hear_parent, args=(orders,), daemon=True).start()
     try:
         serve(lambda: choose_reader(backend, options), out, orders, phase_s)
     except BrokenPipeError:
         os._exit(0)  # the parent is gone; there is nobody to flush to
-    except Renew:
+    except StaleReaderError:
         return RENEW
     return 0
 
@@ -87,7 +87,7 @@ class ReaderProcess:
         backend: str,
         options: str = "",
         phase_s: float = 0.0,
-        patience: Patience | None = None,
+        patience: ReaderTimeouts | None = None,
         order: Callable[[], str] = lambda: "",
         has_thread: bool = True,
     ) -> None:
@@ -97,18 +97,18 @@ class ReaderProcess:
         self.detail = ""
         self.read_s: float | None = None  # that the last Reading took
         self._command = [backend, repr(phase_s), options]
-        self._patience = patience or Patience()
+        self._patience = patience or ReaderTimeouts()
         self._order, self._ordered, self._ordered_at = order, "", 0.0
         self._on_news: Callable[[], None] = lambda: None
         self._has_news = self._is_rung = False
         self._unread: Reading | None = None
-        self._happened: deque[Happening] = deque(maxlen=MAX_HAPPENINGS)
+        self._happened: deque[BackendEvent] = deque(maxlen=MAX_HAPPENINGS)
         self._read_at: float | None = None
         self._fresh_came = threading.Condition()
-        self._children: list[Child] = []
+        self._children: list[ReaderChild] = []
         self._unreaped: list[subprocess.Popen[bytes]] = []
-        self._current: Child | None = None
-        self._starting: Starting | None = None
+        self._current: ReaderChild | None = None
+        self._starting: ReaderStartup | None = None
         self._back_off_s = self._patience.back_off_s[0]
         self._next_start_at = 0.0
         self._closing = threading.Event()
@@ -135,7 +135,7 @@ class ReaderProcess:
         reading, self._unread = self._unread, None
         return reading
 
-    def happenings(self) -> tuple[Happening, ...]:
+    def happenings(self) -> tuple[BackendEvent, ...]:
         """All that was told and not fetched yet, of Readings too that nobody fetched."""
         return tuple(self._happened.popleft() for _ in range(len(self._happened)))
 
@@ -144,7 +144,7 @@ class ReaderProcess:
         at the end of `wait`."""
         self._on_news = call
 
-    def fresh(self, timeout_s: float) -> Fresh | None:
+    def fresh(self, timeout_s: float) -> OnDemandReading | None:
         """Read after this call began, beside the readings. None: the driver does not answer, or
         not for every Gpu."""
         child = self._current
@@ -283,13 +283,13 @@ class ReaderProcess:
         if key.data is not None:
             key.fileobj.close()  # type: ignore[union-attr]  # a pipe: we registered it
 
-    def _hear(self, child: Child, data: bytes) -> None:
+    def _hear(self, child: ReaderChild, data: bytes) -> None:
         for line in data.decode(errors="replace").splitlines():
             if line.strip():
                 child.last_words = redact(line.strip())[:500]
                 log.warning("reader_stderr pid=%d line=%r", child.process.pid, child.last_words)
 
-    def _take(self, child: Child, data: bytes) -> None:
+    def _take(self, child: ReaderChild, data: bytes) -> None:
         try:
             for answer in child.answers.read(data):
                 self._answered(child, answer, time.monotonic())
@@ -299,7 +299,7 @@ class ReaderProcess:
             child.answers.clear()
             close_stdin(child)
 
-    def _answered(self, child: Child, answer: Answer, now: float) -> None:
+    def _answered(self, child: ReaderChild, answer: ReaderMessage, now: float) -> None:
         if answer.asked:
             with self._fresh_came:
                 child.fresh = answer
@@ -350,7 +350,7 @@ class ReaderProcess:
         if self._starting is not None or len(self._children) >= self._patience.stuck_max:
             return
         command = [sys.executable, "-P", "-m", f"{__package__}.watchdog", *self._command]
-        self._starting = Starting(command, self.ring)
+        self._starting = ReaderStartup(command, self.ring)
         # A hung one may have to be replaced; one that died is replaced sooner, see _buried.
         self._next_start_at = now + self._patience.stuck_s
 
@@ -362,7 +362,7 @@ class ReaderProcess:
         if process is None:
             self._start_later(now, f"no reading process can be started ({why}); it is tried again.")
             return
-        child = Child(process, now)
+        child = ReaderChild(process, now)
         self._children.append(child)
         if self._ordered:
             close_stdin(child)
@@ -388,7 +388,7 @@ class ReaderProcess:
             if status is not None or now - child.silent_at > DIES_WITHIN_S:
                 self._buried(child, status, now)
 
-    def _buried(self, child: Child, status: int | None, now: float) -> None:
+    def _buried(self, child: ReaderChild, status: int | None, now: float) -> None:
         self._children.remove(child)
         if status is None:
             self._unreaped.append(child.process)

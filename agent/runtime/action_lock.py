@@ -10,7 +10,7 @@ from pathlib import Path
 LOOK_EVERY_S = 0.02
 
 
-class ActLock:
+class ActionLock:
     def __init__(self, data: Path) -> None:
         self._path = data / "act.lock"
         self._fd: int | None = None

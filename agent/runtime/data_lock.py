@@ -10,7 +10,7 @@ LOCK_FILE = "lock"
 LOCKS = Path("/proc/locks")
 
 
-class locked:
+class DataFolderLock:
     """The data folder is ours alone: two agents on one journal would give numbers out twice.
     The kernel frees the lock when we end, however we end."""
 

@@ -12,8 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from .managers import Place
-from .owners import NO_NAMES, Names
+from .managers import CgroupMembership
+from .owners import NO_NAMES, WorkloadNames
 
 STATE_BYTES = 8_000_000  # a list of all containers of a runtime; anything above is not one
 # Of pods: the folder NAMESPACE_NAME_UID, and NAME_NAMESPACE_CONTAINER-ID.log, both readable by all.
@@ -35,21 +35,21 @@ LISTS = ("overlay-containers/containers.json", "overlay-containers/volatile-cont
          "vfs-containers/containers.json")
 
 
-def names_of(place: Place, uid: int | None, root: Path = Path("/")) -> Names:
+def names_of(place: CgroupMembership, uid: int | None, root: Path = Path("/")) -> WorkloadNames:
     """`uid`: of the process; rootless containers are kept in its owner's home."""
     if place.container is None and place.pod_uid is None:
         return NO_NAMES
-    found = Names()
+    found = WorkloadNames()
     for look in (_from_logs, _from_spec, _from_docker, partial(_from_podman, uid=uid)):
         more = look(place, root)
-        found = Names(found.container or more.container, found.pod or more.pod,
-                      found.namespace or more.namespace)
+        found = WorkloadNames(found.container or more.container, found.pod or more.pod,
+                              found.namespace or more.namespace)
         if found.container is not None and (place.pod_uid is None or found.pod is not None):
             break
     return found
 
 
-def _from_logs(place: Place, root: Path) -> Names:
+def _from_logs(place: CgroupMembership, root: Path) -> WorkloadNames:
     name = pod = namespace = None
     if place.pod_uid is not None:
         ending = f"_{place.pod_uid}"
@@ -61,10 +61,10 @@ def _from_logs(place: Place, root: Path) -> Names:
         for each in _listed(root / CONTAINER_LOGS):
             if each.endswith(ending) and each.count("_") == 2:
                 pod, namespace, name = each.removesuffix(ending).split("_")
-    return Names(name, pod, namespace)
+    return WorkloadNames(name, pod, namespace)
 
 
-def _from_spec(place: Place, root: Path) -> Names:
+def _from_spec(place: CgroupMembership, root: Path) -> WorkloadNames:
     if place.container is None:
         return NO_NAMES
     for path in SPECS:
@@ -72,20 +72,20 @@ def _from_spec(place: Place, root: Path) -> Names:
             spec = _json(root / path.format(namespace=namespace, id=place.container))
             notes = spec.get("annotations") if isinstance(spec, dict) else None
             if isinstance(notes, dict):
-                return Names(*(_first(notes, keys)
-                               for keys in (NAME_KEYS, POD_KEYS, NAMESPACE_KEYS)))
+                return WorkloadNames(*(_first(notes, keys)
+                                       for keys in (NAME_KEYS, POD_KEYS, NAMESPACE_KEYS)))
     return NO_NAMES
 
 
-def _from_docker(place: Place, root: Path) -> Names:
+def _from_docker(place: CgroupMembership, root: Path) -> WorkloadNames:
     if place.container is None:
         return NO_NAMES
     config = _json(root / f"var/lib/docker/containers/{place.container}/config.v2.json")
     name = config.get("Name") if isinstance(config, dict) else None
-    return Names(name.lstrip("/") or None) if isinstance(name, str) else NO_NAMES
+    return WorkloadNames(name.lstrip("/") or None) if isinstance(name, str) else NO_NAMES
 
 
-def _from_podman(place: Place, root: Path, uid: int | None) -> Names:
+def _from_podman(place: CgroupMembership, root: Path, uid: int | None) -> WorkloadNames:
     if place.container is None:
         return NO_NAMES
     for store in _stores(root, uid):
@@ -95,7 +95,7 @@ def _from_podman(place: Place, root: Path, uid: int | None) -> Names:
                 if isinstance(one, dict) and one.get("id") == place.container:
                     names = one.get("names")
                     if isinstance(names, list) and names and isinstance(names[0], str):
-                        return Names(names[0])
+                        return WorkloadNames(names[0])
     return NO_NAMES
 
 

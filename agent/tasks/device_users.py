@@ -13,12 +13,12 @@ READER = b"agent.reader.watchdog"  # as it starts itself, installed or of a chec
 
 
 @dataclass(frozen=True, slots=True)
-class Openers:
+class DeviceUsers:
     found: tuple[tuple[int, str], ...]  # pid, name
     unseen: int  # other users' processes, that only root may look at
 
 
-def openers(proc: Path = PROC) -> Openers:
+def openers(proc: Path = PROC) -> DeviceUsers:
     found, unseen = [], 0
     for folder in _processes(proc):
         try:
@@ -28,7 +28,7 @@ def openers(proc: Path = PROC) -> Openers:
             unseen += 1
         except OSError:
             continue  # it has just ended
-    return Openers(tuple(sorted(found)), unseen)
+    return DeviceUsers(tuple(sorted(found)), unseen)
 
 
 def readers(agent: int | None, proc: Path = PROC) -> list[int]:

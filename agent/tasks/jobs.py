@@ -34,7 +34,7 @@ SEAT_PREFIXES = ("jupyter", "ipykernel", "colab", "marimo", "ray", "dask", "cele
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ProcessTableRow:
     """One line of the process table."""
 
     pid: int
@@ -46,7 +46,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class About:
+class ProcessSummary:
     """What climbing asks of a parent."""
 
     uid: int
@@ -55,10 +55,10 @@ class About:
 
 def root_of(
     pid: int,
-    row_of: Callable[[int], Row | None],
-    about: Callable[[int], About | None],
+    row_of: Callable[[int], ProcessTableRow | None],
+    about: Callable[[int], ProcessSummary | None],
     ours: Container[int],
-) -> Row | None:
+) -> ProcessTableRow | None:
     """The topmost process of the Job that `pid` belongs to. `ours`: never climbed into."""
     here, whose = row_of(pid), about(pid)
     if here is None or whose is None:
@@ -78,16 +78,16 @@ def root_of(
     return here
 
 
-def members(root: int, rows: Mapping[int, Row]) -> tuple[Row, ...]:
+def members(root: int, rows: Mapping[int, ProcessTableRow]) -> tuple[ProcessTableRow, ...]:
     """The root and all below it, parents before their children."""
     return below((root,), rows)
 
 
-def below(roots: Iterable[int], rows: Mapping[int, Row]) -> tuple[Row, ...]:
-    children: dict[int, list[Row]] = {}
+def below(roots: Iterable[int], rows: Mapping[int, ProcessTableRow]) -> tuple[ProcessTableRow, ...]:
+    children: dict[int, list[ProcessTableRow]] = {}
     for row in rows.values():
         children.setdefault(row.parent, []).append(row)
-    found: dict[int, Row] = {pid: rows[pid] for pid in roots if pid in rows}
+    found: dict[int, ProcessTableRow] = {pid: rows[pid] for pid in roots if pid in rows}
     queue = list(found)
     for pid in queue:
         for child in children.get(pid, ()):

@@ -28,7 +28,7 @@ UNIT = re.compile(r"/([^/]+\.service)(?=[/ ]|$)")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CgroupMembership:
     """Where a process stands among those who start processes; None: not there."""
 
     slurm_job: str | None = None
@@ -49,15 +49,15 @@ class Place:
         return None if self.unit is None else f"unit {self.unit}"[:MANAGER_MAX]
 
 
-NAMES = tuple(Place.__dataclass_fields__)
+NAMES = tuple(CgroupMembership.__dataclass_fields__)
 
 
-def place_of(paths: Iterable[str]) -> Place:
+def place_of(paths: Iterable[str]) -> CgroupMembership:
     """Of all its hierarchies together: of v1, not each controller has every group."""
     found = [_place(path) for path in paths]
-    whole = Place(**{name: next((value for place in found
-                                 if (value := getattr(place, name)) is not None), None)
-                     for name in NAMES})
+    whole = CgroupMembership(**{name: next((value for place in found
+                                            if (value := getattr(place, name)) is not None), None)
+                                for name in NAMES})
     groups = [place.group for place in found
               if place.group is not None and place.manager == whole.manager]
     return replace(whole, group=min(groups, default=None))
@@ -73,7 +73,7 @@ def paths_of(cgroup: str) -> list[str]:
     return [line.split(":", 2)[-1] for line in cgroup.split("\n") if line]
 
 
-def _place(path: str) -> Place:
+def _place(path: str) -> CgroupMembership:
     path = path[:PATH_MAX]
     users = USERS.search(path)
     # Below it people make what groups they like.
@@ -83,7 +83,7 @@ def _place(path: str) -> Place:
     own = [] if users is None else UNIT.findall(path, users.end())
     units = UNIT.findall(path) if users is None else []
     of = slurm or pod or container
-    return Place(
+    return CgroupMembership(
         slurm_job=slurm and slurm[1], pod_uid=pod and pod[1].replace("_", "-"),
         container=container and container[1], unit=units[-1] if units else None,
         user_unit=own[-1] if own else None, group=of and path[:of.end()])

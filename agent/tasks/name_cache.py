@@ -7,30 +7,30 @@ from collections.abc import Callable
 from queue import SimpleQueue
 
 from .containers import names_of
-from .managers import Place
-from .owners import NO_NAMES, Names
+from .managers import CgroupMembership
+from .owners import NO_NAMES, WorkloadNames
 
-Key = tuple[Place, int | None]  # and the uid of the process
+Key = tuple[CgroupMembership, int | None]  # and the uid of the process
 # Only new tasks wait, and all of them together only while the thread keeps up.
 WAIT_S = 0.25
 # A runtime may write its files after it has started the process.
 TRIES_AFTER_S = (0.0, 5.0, 30.0)
 
 
-class LookedUp:
+class WorkloadNameCache:
     def __init__(
-        self, find: Callable[[Place, int | None], Names] = names_of,
+        self, find: Callable[[CgroupMembership, int | None], WorkloadNames] = names_of,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._find = find
         self._clock = clock
-        self._found: dict[Key, Names] = {}
+        self._found: dict[Key, WorkloadNames] = {}
         self._asked: dict[Key, tuple[int, float]] = {}  # times, and when next
         self._queue: SimpleQueue[tuple[Key, threading.Event]] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._is_behind = False
 
-    def names(self, place: Place, uid: int | None) -> tuple[Names, bool]:
+    def names(self, place: CgroupMembership, uid: int | None) -> tuple[WorkloadNames, bool]:
         """What is known now, and whether that is all there will be."""
         key = (place, uid)
         found = self._found.get(key, NO_NAMES)
@@ -66,6 +66,6 @@ class LookedUp:
             done.set()
 
 
-def is_whole(place: Place, names: Names) -> bool:
+def is_whole(place: CgroupMembership, names: WorkloadNames) -> bool:
     return ((place.container is None or names.container is not None)
             and (place.pod_uid is None or names.pod is not None))

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from . import launches, notebooks
 from .launches import launch_of
-from .managers import Place
+from .managers import CgroupMembership
 from .notebooks import notebook_of
 from .redact import redact
 
@@ -40,7 +40,7 @@ class Owner(Struct, frozen=True, omit_defaults=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class WorkloadNames:
     """What ids are called, as far as this machine tells; see containers.py."""
 
     container: str | None = None
@@ -48,12 +48,12 @@ class Names:
     namespace: str | None = None
 
 
-NO_NAMES = Names()
+NO_NAMES = WorkloadNames()
 
 
 def owner_of(
-    place: Place, words: Sequence[str], env: Mapping[str, str], machine: str,
-    names: Names = NO_NAMES,
+    place: CgroupMembership, words: Sequence[str], env: Mapping[str, str], machine: str,
+    names: WorkloadNames = NO_NAMES,
 ) -> Owner:
     """`words` of its command line; `machine` tells this one from all others."""
     pod, namespace = names.pod, names.namespace

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 
-from gpudeck.actions import Process
+from gpudeck.actions import ProcessIdentity
 
-from .jobs import About, Row
+from .jobs import ProcessSummary, ProcessTableRow
 from .managers import paths_of, place_of
 
 PROC = Path("/proc")
@@ -26,11 +26,11 @@ PATH_MAX = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class ProcessFacts:
     """One process, as far as an act needs to know it. None: could not be read."""
 
-    row: Row
-    identity: Process
+    row: ProcessTableRow
+    identity: ProcessIdentity
     cgroups: str
     words: tuple[str, ...]
     executable_path: str | None
@@ -40,14 +40,14 @@ class Facts:
     group: str | None = None  # the cgroup of all that it manages with this one
 
 
-def table(proc: Path = PROC) -> dict[int, Row]:
+def table(proc: Path = PROC) -> dict[int, ProcessTableRow]:
     """Every process there is. A process may end while we read: then it is not in the table."""
     names = [name for name in os.listdir(proc) if name.isdigit()]
     rows = (row_of(int(name), proc) for name in names)
     return {row.pid: row for row in rows if row is not None}
 
 
-def row_of(pid: int, proc: Path = PROC) -> Row | None:
+def row_of(pid: int, proc: Path = PROC) -> ProcessTableRow | None:
     try:
         with open(proc / str(pid) / "stat", "rb") as file:
             return row_in(pid, file.read())
@@ -55,7 +55,7 @@ def row_of(pid: int, proc: Path = PROC) -> Row | None:
         return None
 
 
-def about(pid: int, proc: Path = PROC) -> About | None:
+def about(pid: int, proc: Path = PROC) -> ProcessSummary | None:
     """Cheap: for climbing from a task to the root of its Job."""
     try:
         folder = os.open(proc / str(pid), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -63,14 +63,14 @@ def about(pid: int, proc: Path = PROC) -> About | None:
         return None
     try:
         uid, _ = status_of(read_in("status", folder))
-        return About(uid, words_in(folder))
+        return ProcessSummary(uid, words_in(folder))
     except (OSError, ValueError, IndexError):
         return None
     finally:
         os.close(folder)
 
 
-def facts(pid: int, folder: int, pidfd: int) -> Facts | None:
+def facts(pid: int, folder: int, pidfd: int) -> ProcessFacts | None:
     """`folder` is the open /proc/PID, `pidfd` its handle. None: it has ended."""
     try:
         row = row_in(pid, read_in("stat", folder))
@@ -82,14 +82,15 @@ def facts(pid: int, folder: int, pidfd: int) -> Facts | None:
         return None
     executable, path = _executable(folder)
     whole = ";".join(sorted(cgroups.rstrip("\n").split("\n")))
-    identity = Process(
+    identity = ProcessIdentity(
         pid=pid, start_ticks=row.start_ticks, uid=uid, executable=executable,
         cgroup=whole if len(whole) <= CGROUP_MAX else hashlib.sha256(whole.encode()).hexdigest(),
         pidfs_inode=os.fstat(pidfd).st_ino if has_pidfs() else None,
     )
     place = place_of(paths_of(cgroups))
-    return Facts(row, identity, whole, words_in(folder), path, _oom_score_adj(folder), caught,
-                 place.manager, place.group)
+    return ProcessFacts(row, identity, whole, words_in(folder), path, _oom_score_adj(folder),
+                        caught,
+                        place.manager, place.group)
 
 
 def age_s(start_ticks: int) -> float:
@@ -175,12 +176,13 @@ def file_id(path: str | Path) -> str | None:
     return f"{found.st_dev}:{found.st_ino}"
 
 
-def row_in(pid: int, stat: bytes) -> Row | None:
+def row_in(pid: int, stat: bytes) -> ProcessTableRow | None:
     # The name in brackets may hold brackets and blanks itself: split after the last one.
     fields = stat.rpartition(b")")[2].split()
     try:
-        return Row(pid, int(fields[1]), int(fields[3]), int(fields[19]), fields[0].decode(),
-                   bool(int(fields[6]) & PF_KTHREAD))
+        return ProcessTableRow(pid, int(fields[1]), int(fields[3]), int(fields[19]),
+                               fields[0].decode(),
+                               bool(int(fields[6]) & PF_KTHREAD))
     except (IndexError, ValueError):
         return None
 

@@ -15,11 +15,11 @@ from msgspec import structs
 from gpudeck.wire import Task
 
 from ..backends import ProcessReading
-from ..telemetry.sampler import Seen
-from .jobs import Row, root_of
-from .managers import WHOLE_JOBS, Place, paths_of, place_of
-from .name_cache import LookedUp
-from .owners import NO_NAMES, VARIABLES, Names, Owner, cut, owner_of
+from ..telemetry.sampler import GpuTask
+from .jobs import ProcessTableRow, root_of
+from .managers import WHOLE_JOBS, CgroupMembership, paths_of, place_of
+from .name_cache import WorkloadNameCache
+from .owners import NO_NAMES, VARIABLES, Owner, WorkloadNames, cut, owner_of
 from .processes import about, ourselves, own_manager, read_in, row_in, row_of, status_of
 from .redact import redact, redact_words
 
@@ -36,29 +36,29 @@ STATES: dict[bytes, State] = {b"T": "paused", b"t": "paused", b"D": "uninterrupt
                               b"Z": "zombie", b"X": "zombie"}
 
 @dataclass(frozen=True, slots=True)
-class Stat:
+class ProcessRunState:
     state: State
     start_ticks: int
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class ProcessDetails:
     """A process as its folder in /proc tells of it, read once."""
 
-    row: Row
+    row: ProcessTableRow
     uid: int
     command: str | None  # without secrets
     words: tuple[str, ...]
     program: str
     env: Mapping[str, str]
-    place: Place
+    place: CgroupMembership
     gids: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)
-class Known:
+class TaskEntry:
     task: Task
-    look: Look | None = None  # None: nothing more will be known
+    look: ProcessDetails | None = None  # None: nothing more will be known
 
 
 Clients = Callable[[], Mapping[int, Sequence[int]]]
@@ -69,16 +69,16 @@ class TaskTable:
     `clients` (of MPS, by their server) may know nothing yet; they are asked again."""
 
     def __init__(
-        self, boot_id: str, proc: Path = Path("/proc"), names: LookedUp | None = None,
+        self, boot_id: str, proc: Path = Path("/proc"), names: WorkloadNameCache | None = None,
         clients: Clients = dict,
     ) -> None:
         self._boot_id = boot_id
         self._proc = proc
         self._names = names
         self._clients = clients
-        self._known: dict[tuple[int, int], Known] = {}
+        self._known: dict[tuple[int, int], TaskEntry] = {}
 
-    def describe(self, processes: Sequence[ProcessReading]) -> tuple[Seen, ...]:
+    def describe(self, processes: Sequence[ProcessReading]) -> tuple[GpuTask, ...]:
         seen = tuple(self._seen(process) for process in processes)
         servers = {each.task.pid for each in seen if each.task.kind == "mps_server"
                    and (each.task.pid, each.task.start_ticks) in self._known}
@@ -91,7 +91,7 @@ class TaskTable:
                               for known in self._known.values() if known.look is not None})
         return seen
 
-    def _with_clients(self, seen: tuple[Seen, ...], servers: set[int]) -> tuple[Seen, ...]:
+    def _with_clients(self, seen: tuple[GpuTask, ...], servers: set[int]) -> tuple[GpuTask, ...]:
         """The driver may list a server alone, and its clients as if they were none (peers.md 5,
         pitfall 16)."""
         clients = {pid: server for server, pids in self._clients().items() if server in servers
@@ -103,20 +103,20 @@ class TaskTable:
         return (*(self._as_client(each) if each.task.pid in clients else each for each in seen),
                 *(each for each in more if each.state is not None))
 
-    def _as_client(self, seen: Seen) -> Seen:
+    def _as_client(self, seen: GpuTask) -> GpuTask:
         known = self._known.get((seen.task.pid, seen.task.start_ticks))
         if known is None or seen.task.kind != "compute":
             return seen
         known.task = structs.replace(known.task, kind="mps_client")
         return structs.replace(seen, task=known.task)
 
-    def _seen(self, process: ProcessReading) -> Seen:
+    def _seen(self, process: ProcessReading) -> GpuTask:
         if process.task is not None:
             return self._use(process.task, process, process.state)
         if process.start_ticks is not None:  # the backend knows better than our /proc
             key = process.pid, process.start_ticks
             if key not in self._known:
-                self._known[key] = Known(self._as_told(process, process.start_ticks))
+                self._known[key] = TaskEntry(self._as_told(process, process.start_ticks))
             elif self._known[key].task.kind != process.kind:
                 self._known[key].task = structs.replace(self._known[key].task, kind=process.kind)
             return self._use(self._known[key].task, process, process.state)
@@ -130,8 +130,8 @@ class TaskTable:
             self._name(self._known[key])
         return self._use(self._known[key].task, process, stat.state)
 
-    def _use(self, task: Task, process: ProcessReading, state: State | None) -> Seen:
-        return Seen(task, process.gpu_uuid, process.mem_used_bytes, process.sm_pct, state)
+    def _use(self, task: Task, process: ProcessReading, state: State | None) -> GpuTask:
+        return GpuTask(task, process.gpu_uuid, process.mem_used_bytes, process.sm_pct, state)
 
     def _as_told(self, process: ProcessReading, start_ticks: int) -> Task:
         # Of a made-up manager's job only what is really there stands or falls together.
@@ -139,26 +139,26 @@ class TaskTable:
         return self._task(process, start_ticks, process.started_at, process.user, command,
                           process.owner, self._tree_id(process.pid, start_ticks))
 
-    def _from_proc(self, process: ProcessReading, start_ticks: int) -> Known:
+    def _from_proc(self, process: ProcessReading, start_ticks: int) -> TaskEntry:
         seen = look(process.pid, self._proc)
         if seen is None or seen.row.start_ticks != start_ticks:
-            return Known(self._task(process, start_ticks, started_at(self._proc, start_ticks),
-                                    None, None, Owner(), self._id(process.pid, start_ticks)))
+            return TaskEntry(self._task(process, start_ticks, started_at(self._proc, start_ticks),
+                                        None, None, Owner(), self._id(process.pid, start_ticks)))
         kind = "mps_server" if seen.program == MPS_SERVER else process.kind
         task = self._task(
             structs.replace(process, kind=kind), start_ticks, started_at(self._proc, start_ticks),
             _user_name(seen.uid), seen.command, self._owner(seen, NO_NAMES),
             self._job_id(process.pid, start_ticks, seen.place.manager))
-        known = Known(task, seen)
+        known = TaskEntry(task, seen)
         self._name(known)
         return known
 
-    def _owner(self, seen: Look, names: Names) -> Owner:
+    def _owner(self, seen: ProcessDetails, names: WorkloadNames) -> Owner:
         found = owner_of(seen.place, seen.words, seen.env, self._boot_id[:8], names)
         return structs.replace(found, uid=seen.uid, parent_pid=seen.row.parent,
                                groups=_group_names(seen.gids))
 
-    def _name(self, known: Known) -> None:
+    def _name(self, known: TaskEntry) -> None:
         """The pod's namespace may be part of the launch's name: all is made anew."""
         if known.look is None or self._names is None:
             known.look = None
@@ -206,7 +206,7 @@ class TaskTable:
         return self._id(root.pid, root.start_ticks)
 
 
-def look(pid: int, proc: Path = Path("/proc")) -> Look | None:
+def look(pid: int, proc: Path = Path("/proc")) -> ProcessDetails | None:
     """Through the open folder, so that all is of one process; None: it has ended. What may not be
     read is not known, and takes nothing else with it."""
     try:
@@ -218,7 +218,7 @@ def look(pid: int, proc: Path = Path("/proc")) -> Look | None:
         words = _split(_read("cmdline", folder, COMMAND_MAX * 8))
         if row is None:
             return None
-        return Look(
+        return ProcessDetails(
             row, _uid(folder), redact_words(words) or None, words, _program(folder, words),
             _environment(folder),
             place_of(paths_of(_read("cgroup", folder).decode(errors="replace"))),
@@ -289,7 +289,7 @@ def boot_id() -> str:
         return "unknown"
 
 
-def read_stat(proc: Path, pid: int) -> Stat | None:
+def read_stat(proc: Path, pid: int) -> ProcessRunState | None:
     try:
         # Every task, every other second: a Path and a file object cost four times as much.
         file = os.open(f"{proc}/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
@@ -304,7 +304,7 @@ def read_stat(proc: Path, pid: int) -> Stat | None:
     # The name in brackets may hold brackets and blanks itself: split after the last one.
     fields = text.rpartition(b")")[2].split(maxsplit=20)
     try:
-        return Stat(STATES.get(fields[0], "running"), int(fields[19]))
+        return ProcessRunState(STATES.get(fields[0], "running"), int(fields[19]))
     except (IndexError, ValueError):
         return None
 

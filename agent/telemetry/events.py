@@ -14,11 +14,11 @@ from gpudeck import xid
 from gpudeck.events import kind_of
 from gpudeck.wire import Event, GpuFacts, ReaderState
 
-from ..backends import Happening, Reading
-from .gpu_events import GpuKept, GpuWatch
-from .rate_limit import Pace
-from .sampler import Seen
-from .task_totals import TotalOf, began, duration, ended, totals_of
+from ..backends import BackendEvent, Reading
+from .gpu_events import GpuEventDetector, GpuEventState
+from .rate_limit import RateLimiter
+from .sampler import GpuTask
+from .task_totals import TaskTotals, began, duration, ended, totals_of
 
 CLOCK_STEP_S = 2.0
 # An agent that floods is cut off by the hub: more wait for the next Frame, and too many are lost.
@@ -34,7 +34,7 @@ _TROUBLE: dict[ReaderState, str] = {
 }
 
 
-class Burst(Struct):
+class XidBurst(Struct):
     """Xids of one number on one Gpu that wait to be told together."""
 
     count: int
@@ -43,22 +43,23 @@ class Burst(Struct):
     numbers: dict[str, float]
 
 
-class Kept(Struct):
+class NodeEventState(Struct):
     boot_id: str = ""
     seen_at: float = 0.0  # UTC; when the agent last lived
     driver: str | None = None
     trouble: str = ""  # the kind of Event that told of it
-    gpus: dict[str, GpuKept] | None = None  # None: no reading ever
-    tasks: dict[str, TotalOf] | None = None  # None: no process list ever
-    xids: dict[str, Burst] = field(default_factory=dict)
+    gpus: dict[str, GpuEventState] | None = None  # None: no reading ever
+    tasks: dict[str, TaskTotals] | None = None  # None: no process list ever
+    xids: dict[str, XidBurst] = field(default_factory=dict)
 
 
-class Happenings:
+class NodeEventDetector:
     def __init__(self, kept: bytes | None = None) -> None:
         self._kept = _decode(kept)
         self._is_new = self._kept.boot_id == ""
-        self._pace = Pace(burst=4, every_s=300.0)
-        self._errors = Pace(burst=1, every_s=60.0)  # a storm is one Event a minute, with a count
+        self._pace = RateLimiter(burst=4, every_s=300.0)
+        self._errors = RateLimiter(burst=1,
+                                   every_s=60.0)  # a storm is one Event a minute, with a count
         self._gpus = {uuid: self._watch(uuid, gpu)
                       for uuid, gpu in (self._kept.gpus or {}).items()}
         self._tasks_wait: deque[Event] = deque(maxlen=TASKS_WAITING_MAX)
@@ -121,7 +122,7 @@ class Happenings:
         return [_event("reader_back", at, "the driver answers again")]
 
     def reading(
-        self, reading: Reading, happened: Iterable[Happening], seen: Sequence[Seen] | None,
+        self, reading: Reading, happened: Iterable[BackendEvent], seen: Sequence[GpuTask] | None,
         now: float, own_ends: int = 0,
     ) -> list[Event]:
         """`seen` None: the process list was not asked this time. `own_ends`: how many tasks were
@@ -139,7 +140,7 @@ class Happenings:
         return events
 
     def beside(
-        self, happened: Iterable[Happening], facts: Sequence[GpuFacts], now: float,
+        self, happened: Iterable[BackendEvent], facts: Sequence[GpuFacts], now: float,
         own_ends: int = 0,
     ) -> list[Event]:
         """What is told while there are no readings: an Xid comes just before a driver hangs."""
@@ -158,7 +159,7 @@ class Happenings:
                        f"{was}")]
 
     def _happened(
-        self, each: Happening, facts: Sequence[GpuFacts], now: float, own_ends: int
+        self, each: BackendEvent, facts: Sequence[GpuFacts], now: float, own_ends: int
     ) -> list[Event]:
         if each.kind == "xid":
             self._gather_xid(each, facts, own_ends)
@@ -172,7 +173,7 @@ class Happenings:
         return [Event(0, each.at, each.kind, gpu_uuid=each.gpu_uuid, text=each.text[:1_024],
                       numbers=dict(each.numbers))]
 
-    def _gather_xid(self, each: Happening, facts: Sequence[GpuFacts], own_ends: int) -> None:
+    def _gather_xid(self, each: BackendEvent, facts: Sequence[GpuFacts], own_ends: int) -> None:
         code = int(each.numbers.get("xid", xid.UNKNOWN_CODE))
         uuid = _instance(each, facts) or each.gpu_uuid
         known = {gpu.uuid: gpu.index for gpu in facts}
@@ -186,7 +187,7 @@ class Happenings:
             burst = self._kept.xids[key]
             burst.count, burst.at, burst.words = burst.count + 1, each.at, words
         elif len(self._kept.xids) < XIDS_MAX:
-            self._kept.xids[key] = Burst(1, each.at, words, dict(each.numbers))
+            self._kept.xids[key] = XidBurst(1, each.at, words, dict(each.numbers))
 
     def _due_xids(self, now: float) -> list[Event]:
         events = []
@@ -199,8 +200,8 @@ class Happenings:
                 numbers={**burst.numbers, "count": float(burst.count)}))
         return events
 
-    def _watch(self, uuid: str, kept: GpuKept) -> GpuWatch:
-        return GpuWatch(uuid, kept, self._pace, self._errors)
+    def _watch(self, uuid: str, kept: GpuEventState) -> GpuEventDetector:
+        return GpuEventDetector(uuid, kept, self._pace, self._errors)
 
     def _read_gpus(self, reading: Reading, now: float) -> list[Event]:
         at, events = reading.taken_at, []
@@ -209,7 +210,7 @@ class Happenings:
         lost = {gpu.uuid for gpu in reading.gpus if gpu.state == "lost"}
         for gpu, facts in zip(reading.gpus, reading.facts, strict=False):
             if gpu.uuid not in self._gpus and len(kept) < GPUS_MAX:
-                kept[gpu.uuid] = GpuKept()
+                kept[gpu.uuid] = GpuEventState()
                 self._gpus[gpu.uuid] = self._watch(gpu.uuid, kept[gpu.uuid])
                 if not is_first:
                     events.append(_added(facts, at))
@@ -229,7 +230,7 @@ class Happenings:
         return [_event("gpu_removed", at, f"MIG instance {uuid} was removed", gpu_uuid=uuid)]
 
     def _read_tasks(
-        self, seen: Sequence[Seen], lost: set[str], reading: Reading, now: float
+        self, seen: Sequence[GpuTask], lost: set[str], reading: Reading, now: float
     ) -> Iterator[Event]:
         was, at, seconds = self._kept.tasks, reading.taken_at, 0.0
         first_list = self._listed_at is None
@@ -254,12 +255,13 @@ class Happenings:
                 yield began(task_id, total, at)
 
 
-def _decode(kept: bytes | None) -> Kept:
+def _decode(kept: bytes | None) -> NodeEventState:
     """What an older agent wrote, or a newer one, is better than nothing, or nothing."""
     try:
-        return Kept() if kept is None else msgspec.msgpack.decode(kept, type=Kept)
+        return NodeEventState() if kept is None else msgspec.msgpack.decode(kept,
+                                                                            type=NodeEventState)
     except msgspec.MsgspecError:
-        return Kept()
+        return NodeEventState()
 
 
 def _event(
@@ -276,7 +278,7 @@ def _added(facts: GpuFacts, at: float) -> Event:
     return _event("gpu_added", at, what, gpu_uuid=facts.uuid)
 
 
-def _instance(each: Happening, facts: Sequence[GpuFacts]) -> str | None:
+def _instance(each: BackendEvent, facts: Sequence[GpuFacts]) -> str | None:
     """The MIG instance that an Xid names by number."""
     gpu, compute = each.numbers.get("gpu_instance"), each.numbers.get("compute_instance")
     if gpu is None:

@@ -14,7 +14,7 @@ from gpudeck.metrics import COLUMN, SLOW_COLUMN, SLOW_WIDTH, Absence, metric, th
 from gpudeck.wire import Event, GpuFacts
 
 from ..backends import GpuReading
-from .rate_limit import Pace
+from .rate_limit import RateLimiter
 from .task_totals import duration
 
 THROTTLE = COLUMN["throttle_bits"]
@@ -35,7 +35,7 @@ COUNTERS = {
 STANDING = ("rows_pending", "rows_failed", "pages_pending")
 
 
-class GpuKept(Struct):
+class GpuEventState(Struct):
     """What was told of a Gpu, by metric key or Event kind."""
 
     told: dict[str, float] = field(default_factory=dict)
@@ -45,10 +45,11 @@ class GpuKept(Struct):
     slowed_at: float = 0.0  # UTC
 
 
-class GpuWatch:
+class GpuEventDetector:
     """One Gpu. `kept` is what outlives us; all else begins anew with the agent."""
 
-    def __init__(self, uuid: str, kept: GpuKept, pace: Pace, errors: Pace) -> None:
+    def __init__(self, uuid: str, kept: GpuEventState, pace: RateLimiter,
+                 errors: RateLimiter) -> None:
         self._uuid = uuid
         self._pace = pace
         self._errors = errors
@@ -67,7 +68,7 @@ class GpuWatch:
         if gpu.absent[THROTTLE:THROTTLE + 1] == b"\0":
             events += self._throttle(int(gpu.values[THROTTLE]), at, now)
         if len(gpu.slow) == SLOW_WIDTH:
-            events += self._slow(_Slow(gpu), facts, at, now)
+            events += self._slow(_SlowMetrics(gpu), facts, at, now)
         return events
 
     def left(self, at: float) -> list[Event]:
@@ -144,7 +145,8 @@ class GpuWatch:
                            f"{', '.join(throttle_words(bits))}",
                            {"bits": float(bits), "seconds": slow_s})]
 
-    def _slow(self, slow: "_Slow", facts: GpuFacts, at: float, now: float) -> Iterator[Event]:
+    def _slow(self, slow: "_SlowMetrics", facts: GpuFacts, at: float,
+              now: float) -> Iterator[Event]:
         for kind, keys in COUNTERS.items():
             yield from self._counter(kind, keys, slow, at, now)
         for kind in STANDING:
@@ -154,7 +156,7 @@ class GpuWatch:
         yield from self._pcie(slow.get("pcie_width"), facts.pcie_width_max, at)
 
     def _counter(
-        self, kind: str, keys: Sequence[str], slow: "_Slow", at: float, now: float
+        self, kind: str, keys: Sequence[str], slow: "_SlowMetrics", at: float, now: float
     ) -> Iterator[Event]:
         key = next((key for key in keys if slow.get(key) is not None), None)
         if key is None:
@@ -232,7 +234,7 @@ class GpuWatch:
                              {"lanes": width, "lanes_max": most})
 
 
-class _Slow:
+class _SlowMetrics:
     def __init__(self, gpu: GpuReading) -> None:
         self._gpu = gpu
 

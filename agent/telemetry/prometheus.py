@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from gpudeck.dcgm import (
     FIELDS,
     NAN,
-    Gpus,
+    ExportedGpus,
     build_info,
     families,
     gpu_labels,
@@ -20,8 +20,8 @@ from gpudeck.metrics import COLUMN, SLOW_COLUMN, Absence
 from gpudeck.prometheus_text import family, single
 from gpudeck.wire import Use
 
-from ..backends import GpuReading, Happening, Reading
-from .sampler import Seen
+from ..backends import BackendEvent, GpuReading, Reading
+from .sampler import GpuTask
 from .status_table import with_slow
 
 STALE_AFTER_S = 5.0
@@ -35,11 +35,12 @@ class MetricsPage:
     def __init__(self, host: str) -> None:
         self._host = host
         self._reading: tuple[Reading, float] | None = None
-        self._seen: tuple[Seen, ...] | None = None
+        self._seen: tuple[GpuTask, ...] | None = None
         self._xids: dict[str, tuple[float, float]] = {}
         self._outbox = (0, 0)
 
-    def put(self, reading: Reading, happened: Sequence[Happening], seen: Sequence[Seen] | None,
+    def put(self, reading: Reading, happened: Sequence[BackendEvent],
+            seen: Sequence[GpuTask] | None,
             outbox: tuple[int, int]) -> None:
         """`outbox`: how many messages wait, and how many were dropped."""
         before = None if self._reading is None else self._reading[0]
@@ -49,7 +50,7 @@ class MetricsPage:
         self._outbox = outbox
         self.beside(happened)
 
-    def beside(self, happened: Sequence[Happening]) -> None:
+    def beside(self, happened: Sequence[BackendEvent]) -> None:
         for each in happened:
             if each.kind == "xid" and each.gpu_uuid is not None and "xid" in each.numbers:
                 self._xids = {**self._xids, each.gpu_uuid: (each.at, each.numbers["xid"])}
@@ -62,7 +63,7 @@ class MetricsPage:
         age_s = time.monotonic() - taken_mono
         return "".join(self._texts(reading, () if seen is None else seen, seen is not None, age_s))
 
-    def _texts(self, reading: Reading, seen: Sequence[Seen], is_listed: bool, age_s: float
+    def _texts(self, reading: Reading, seen: Sequence[GpuTask], is_listed: bool, age_s: float
                ) -> Iterator[str]:
         states = [gpu.state if gpu.state != "ok" or age_s <= STALE_AFTER_S else "stale"
                   for gpu in reading.gpus]
@@ -86,7 +87,8 @@ class MetricsPage:
         yield single("gpudeck_agent_dropped_messages_total", "counter",
                      "Messages that outgrew the agent's outbox.", float(dropped))
 
-    def _gpus(self, reading: Reading, seen: Sequence[Seen], is_told: Sequence[bool]) -> Gpus:
+    def _gpus(self, reading: Reading, seen: Sequence[GpuTask],
+              is_told: Sequence[bool]) -> ExportedGpus:
         places = {facts.uuid: at for at, facts in enumerate(reading.facts)}
         parent = [places.get(facts.parent_uuid or "", -1) for facts in reading.facts]
         named = [gpu_labels(
@@ -95,14 +97,14 @@ class MetricsPage:
             for facts, above in zip(reading.facts, parent, strict=True)]
         now, xids = time.time(), self._xids
         late = {uuid: code for uuid, (at, code) in xids.items() if now - at <= XID_FOR_S}
-        return Gpus(
+        return ExportedGpus(
             named, parent, shares_memory(reading.facts),
             [facts.mem_total_bytes if told and facts.mem_total_bytes is not None else NAN
              for facts, told in zip(reading.facts, is_told, strict=True)],
             [late.get(facts.uuid, NAN) if told else NAN
              for facts, told in zip(reading.facts, is_told, strict=True)])
 
-    def _tasks(self, reading: Reading, seen: Sequence[Seen]) -> list[tuple[str, Use]]:
+    def _tasks(self, reading: Reading, seen: Sequence[GpuTask]) -> list[tuple[str, Use]]:
         facts = {each.uuid: (at, each) for at, each in enumerate(reading.facts)}
         rows: dict[str, Use] = {}
         for each in seen:

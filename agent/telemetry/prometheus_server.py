@@ -22,22 +22,22 @@ log = logging.getLogger("gpudeck.agent.metrics")
 PATIENCE_S = 2.0
 
 
-class _Server(HTTPServer):
+class _MetricsServer(HTTPServer):
     def __init__(self, host: str, port: int, page: MetricsPage) -> None:
         if ":" in host:
             self.address_family = socket.AF_INET6
         self.page = page
         self.only_loopback = is_loopback(host)
-        super().__init__((host, port), _Handler)
+        super().__init__((host, port), _MetricsHandler)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Whoever went away in the middle is no news."""
         log.debug("scrape failed from=%s", client_address)
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _MetricsHandler(BaseHTTPRequestHandler):
     timeout = PATIENCE_S
-    server: _Server
+    server: _MetricsServer
     server_version, sys_version = "gpudeck", ""
 
     def do_GET(self) -> None:
@@ -73,7 +73,7 @@ def _is_here(host: str) -> bool:
 
 def serve(page: MetricsPage, host: str, port: int) -> None:
     try:
-        server = _Server(host, port, page)
+        server = _MetricsServer(host, port, page)
     except OSError as error:
         raise CommandError(f"cannot listen on {host}:{port} for metrics: {error.strerror}; choose "
                            "another address with --metrics", ExitCode.CANNOT_START) from error

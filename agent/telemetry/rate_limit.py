@@ -5,7 +5,7 @@ from collections.abc import Hashable
 FORGET_BEYOND = 4_096
 
 
-class Pace:
+class RateLimiter:
     """A bucket of `burst` for each key; one more comes every `every_s`."""
 
     def __init__(self, burst: int, every_s: float) -> None:

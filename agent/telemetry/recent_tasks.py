@@ -8,36 +8,37 @@ from dataclasses import dataclass
 from gpudeck.metrics import COLUMN
 
 from ..backends import GpuReading, Reading
-from .sampler import Seen
+from .sampler import GpuTask
 
 KEPT = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Sighting:
+class TaskObservation:
     taken_at: float  # UTC, when the driver was asked
     came_mono: float
-    seen: tuple[Seen, ...]
+    seen: tuple[GpuTask, ...]
     util_pct: dict[str, float | None]  # the most of each Gpu
 
 
-class Sightings:
+class RecentTasks:
     def __init__(self) -> None:
-        self._kept: deque[Sighting] = deque(maxlen=KEPT)
+        self._kept: deque[TaskObservation] = deque(maxlen=KEPT)
         self._news = threading.Condition()
 
-    def saw(self, seen: tuple[Seen, ...], reading: Reading) -> None:
+    def saw(self, seen: tuple[GpuTask, ...], reading: Reading) -> None:
         util_pct = {gpu.uuid: _most(gpu) for gpu in reading.gpus}
         with self._news:
-            self._kept.append(Sighting(reading.taken_at, time.monotonic(), seen, util_pct))
+            self._kept.append(TaskObservation(reading.taken_at, time.monotonic(), seen, util_pct))
             self._news.notify_all()
 
-    def after(self, taken_at: float, mono: float) -> list[Sighting]:
+    def after(self, taken_at: float, mono: float) -> list[TaskObservation]:
         """Asked and come after that: by both clocks, since one of them can be set."""
         with self._news:
             return self._after(taken_at, mono)
 
-    def wait(self, taken_at: float, mono: float, count: int, within_s: float) -> list[Sighting]:
+    def wait(self, taken_at: float, mono: float, count: int,
+             within_s: float) -> list[TaskObservation]:
         """So many of them; fewer where they do not come in time."""
         until = time.monotonic() + within_s
         with self._news:
@@ -46,7 +47,7 @@ class Sightings:
                 self._news.wait(left_s)
             return found
 
-    def _after(self, taken_at: float, mono: float) -> list[Sighting]:
+    def _after(self, taken_at: float, mono: float) -> list[TaskObservation]:
         return [each for each in self._kept if each.taken_at > taken_at and each.came_mono > mono]
 
 

@@ -39,13 +39,13 @@ COMMANDS_BYTES = 300_000
 TASKS_BYTES = 500_000
 FEW_TASKS = 24  # of which each may be as long as the wire takes
 
-class Bounds(NamedTuple):
+class MetricBounds(NamedTuple):
     low: tuple[float, ...]
     high: tuple[float, ...]
 
 
-def _bounds(metrics: Sequence[Metric]) -> Bounds:
-    return Bounds(tuple(each.low for each in metrics), tuple(each.high for each in metrics))
+def _bounds(metrics: Sequence[Metric]) -> MetricBounds:
+    return MetricBounds(tuple(each.low for each in metrics), tuple(each.high for each in metrics))
 
 
 _BOUNDS, _SLOW_BOUNDS = _bounds(COLUMNS), _bounds(SLOW)
@@ -53,7 +53,7 @@ _STALE = GPU_STATES.index("stale")
 _PRESENT, _UNKNOWN, _LOST = int(Absence.PRESENT), int(Absence.UNKNOWN), int(Absence.LOST)
 
 
-class Seen(Struct, frozen=True):
+class GpuTask(Struct, frozen=True):
     """A Task found on a Gpu."""
 
     task: Task
@@ -66,7 +66,7 @@ class Seen(Struct, frozen=True):
 Values = tuple[tuple[float, ...], bytes]  # and why which are absent
 
 
-class Memory(Struct, frozen=True):
+class SamplerState(Struct, frozen=True):
     """What the next message is compared with. `generation` outlives a restart, because Frames
     that still wait on disk refer to it."""
 
@@ -75,7 +75,7 @@ class Memory(Struct, frozen=True):
     links: tuple[GpuLink, ...] = ()
     states: Mapping[str, GpuState] = {}
     # None: no process list yet, so nothing has "begun"
-    seen: tuple[Seen, ...] | None = None
+    seen: tuple[GpuTask, ...] | None = None
     described: frozenset[str] = frozenset()
     snapshot_at: float | None = None
     # By Gpu, what the backend said last; and what was sent last, when.
@@ -86,28 +86,29 @@ class Memory(Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    memory: Memory
+class SamplerStep:
+    memory: SamplerState
     inventory: Inventory | None  # new, to be kept before the messages
     messages: tuple[Sequenced, ...]
 
 
-def snapshot_wanted(memory: Memory) -> Memory:
+def snapshot_wanted(memory: SamplerState) -> SamplerState:
     """After each Welcome: this hub may know none of our tasks, nor what changes seldom."""
     return replace(memory, snapshot_at=None, slow_at=None)
 
 
 def sample(
-    memory: Memory, reading: Reading, seen: Sequence[Seen] | None, next_seq: int, now: float,
+    memory: SamplerState, reading: Reading, seen: Sequence[GpuTask] | None, next_seq: int,
+    now: float,
     events: Iterable[Event] = (),
-) -> Step:
+) -> SamplerStep:
     """One Frame, and before it the Events that explain it (see happenings.py). `seen` None: the
     process list was not asked this time. `now` is any steady clock in seconds."""
     gpus, facts = reading.gpus[:MAX_GPUS], reading.facts[:MAX_GPUS]
     memory, inventory = _with_facts(memory, facts, reading.links)
     if seen is not None:
         memory = replace(memory, seen=tuple(seen))
-    numbered = _Numbered(next_seq, events)
+    numbered = _NumberedMessages(next_seq, events)
     memory, tasks = _tasks(memory, facts, seen is not None, inventory is not None, now)
     memory, slow = _slow(memory, gpus, inventory is not None, now)
     values, absent = _columns([_row(gpu) for gpu in gpus], _BOUNDS)
@@ -119,29 +120,29 @@ def sample(
         slow=slow,
     ))
     states = {gpu.uuid: gpu.state for gpu in gpus}
-    return Step(replace(memory, states=states), inventory, tuple(numbered.messages))
+    return SamplerStep(replace(memory, states=states), inventory, tuple(numbered.messages))
 
 
 def reader_changed(
-    memory: Memory, state: ReaderState, next_seq: int, taken_at: float,
+    memory: SamplerState, state: ReaderState, next_seq: int, taken_at: float,
     events: Iterable[Event] = (),
-) -> Step:
+) -> SamplerStep:
     """The watchdog's news. When readings end, one Frame says that the last ones are stale now."""
     was, memory = memory.reader, replace(memory, reader=state)
-    numbered = _Numbered(next_seq, events)
+    numbered = _NumberedMessages(next_seq, events)
     ends = state != "ok" and (was in ("ok", "starting") or state == "hung")
     if ends and memory.facts:
         numbered.messages.append(_stale_frame(memory, numbered.next_seq, taken_at))
         memory = replace(memory, states={facts.uuid: "stale" for facts in memory.facts})
-    return Step(memory, None, tuple(numbered.messages))
+    return SamplerStep(memory, None, tuple(numbered.messages))
 
 
-def told(memory: Memory, events: Iterable[Event], next_seq: int) -> Step:
+def told(memory: SamplerState, events: Iterable[Event], next_seq: int) -> SamplerStep:
     """Events alone, while there is no Frame."""
-    return Step(memory, None, tuple(_Numbered(next_seq, events).messages))
+    return SamplerStep(memory, None, tuple(_NumberedMessages(next_seq, events).messages))
 
 
-def _stale_frame(memory: Memory, seq: int, taken_at: float) -> Frame:
+def _stale_frame(memory: SamplerState, seq: int, taken_at: float) -> Frame:
     gpus = len(memory.facts or ())
     return Frame(
         seq=seq, taken_at=taken_at, interval_s=1.0, generation=memory.generation,
@@ -150,7 +151,7 @@ def _stale_frame(memory: Memory, seq: int, taken_at: float) -> Frame:
     )
 
 
-class _Numbered:
+class _NumberedMessages:
     def __init__(self, next_seq: int, events: Iterable[Event]) -> None:
         self.messages: list[Sequenced] = []
         self._first = next_seq
@@ -166,8 +167,8 @@ class _Numbered:
 
 
 def _with_facts(
-    memory: Memory, facts: tuple[GpuFacts, ...], links: tuple[GpuLink, ...]
-) -> tuple[Memory, Inventory | None]:
+    memory: SamplerState, facts: tuple[GpuFacts, ...], links: tuple[GpuLink, ...]
+) -> tuple[SamplerState, Inventory | None]:
     if facts == memory.facts and links == memory.links:
         return memory, None
     generation = memory.generation + 1
@@ -178,8 +179,8 @@ def _with_facts(
 
 
 def _slow(
-    memory: Memory, gpus: Sequence[GpuReading], reordered: bool, now: float
-) -> tuple[Memory, Slow | None]:
+    memory: SamplerState, gpus: Sequence[GpuReading], reordered: bool, now: float
+) -> tuple[SamplerState, Slow | None]:
     """The backend says it every 15 s; it is sent when it differs from what was sent."""
     due = memory.slow_at is None or now - memory.slow_at >= SNAPSHOT_EVERY_S
     if not due and not reordered and not any(
@@ -205,7 +206,7 @@ def _slow_row(gpu: GpuReading, before: Values | None) -> Values:
     return before
 
 
-def slow_number(memory: Memory, uuid: str, key: str) -> float | None:
+def slow_number(memory: SamplerState, uuid: str, key: str) -> float | None:
     """Of what the backend said last; None: it is not there."""
     values, absent = memory.slow.get(uuid, ((), b""))
     at = SLOW_COLUMN[key]
@@ -218,7 +219,7 @@ def _row(gpu: GpuReading) -> Values:
     return gpu.values, gpu.absent
 
 
-def _columns(rows: Sequence[Values], bounds: Bounds) -> tuple[bytes, bytes]:
+def _columns(rows: Sequence[Values], bounds: MetricBounds) -> tuple[bytes, bytes]:
     """A driver's sentinel or lie (out of range, NaN) becomes unknown; never a number."""
     values: list[float] = []
     absent = bytearray()
@@ -229,7 +230,7 @@ def _columns(rows: Sequence[Values], bounds: Bounds) -> tuple[bytes, bytes]:
     return pack(values), bytes(absent)
 
 
-def _is_clean(row: Values, bounds: Bounds) -> bool:
+def _is_clean(row: Values, bounds: MetricBounds) -> bool:
     """Nearly every row is: without a step of Python for each number."""
     numbers, why = row
     return (len(numbers) == len(why) == len(bounds.low) and max(why) <= _UNKNOWN
@@ -237,7 +238,7 @@ def _is_clean(row: Values, bounds: Bounds) -> bool:
             and not any(compress(numbers, why)))
 
 
-def _cleaned(row: Values, bounds: Bounds) -> Values:
+def _cleaned(row: Values, bounds: MetricBounds) -> Values:
     values: list[float] = []
     absent = bytearray()
     for value, why, low, high in zip(*row, bounds.low, bounds.high, strict=True):
@@ -256,8 +257,8 @@ def lost_or_unknown(gpu: GpuReading) -> GpuReading:
 
 
 def _tasks(
-    memory: Memory, facts: tuple[GpuFacts, ...], is_new: bool, reordered: bool, now: float
-) -> tuple[Memory, Tasks | None]:
+    memory: SamplerState, facts: tuple[GpuFacts, ...], is_new: bool, reordered: bool, now: float
+) -> tuple[SamplerState, Tasks | None]:
     """Uses name a Gpu by its place in the Frame: another order makes all of them wrong."""
     if memory.seen is None:
         return memory, None
@@ -277,7 +278,7 @@ def _tasks(
     return memory, Tasks(snapshot=snapshot, began=began, uses=uses)
 
 
-def _use(seen: Seen, gpu: int) -> Use:
+def _use(seen: GpuTask, gpu: int) -> Use:
     return Use(
         task_id=seen.task.id, gpu=gpu,
         mem_used_bytes=_within(seen.mem_used_bytes, 1e18), sm_pct=_within(seen.sm_pct, 100.0),
@@ -289,7 +290,7 @@ def _within(value: float | None, high: float) -> float | None:
     return value if value is not None and 0 <= value <= high else None
 
 
-def _as_many_as_fit(seen: list[Seen]) -> list[Seen]:
+def _as_many_as_fit(seen: list[GpuTask]) -> list[GpuTask]:
     """Thousands of tasks with long names would make a message that the hub must refuse."""
     if len(seen) <= FEW_TASKS:
         return seen

@@ -20,7 +20,7 @@ MEMORY_EVERY_S = 60.0
 FULL_BELOW_BYTES = 256 * 2**10  # sqlite wants some pages at a time
 
 
-class Meter:
+class ProcessCostMeter:
     """CPU between two looks, memory now and then; of all processes that are named together."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, proc: Path = PROC) -> None:
@@ -63,12 +63,12 @@ class Meter:
         return self._memory_bytes
 
 
-class AgentCost:
+class AgentCostMeter:
     """Of the agent that runs on this folder, between the making of this and `take`."""
 
     def __init__(self, data: Path) -> None:
         self._data = data
-        self._meter = Meter()
+        self._meter = ProcessCostMeter()
         self._agent = agent_pid(data)
         self._look()
 

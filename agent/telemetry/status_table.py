@@ -11,7 +11,7 @@ from gpudeck.action_words import printable
 from gpudeck.metrics import COLUMNS, SLOW, Absence
 
 from ..backends import Reading
-from .sampler import Seen
+from .sampler import GpuTask
 
 Item = dict[str, Any]
 Column = tuple[str, bool, Callable[[Item], str]]  # title, right-aligned, cell
@@ -47,7 +47,7 @@ def gpu_items(reading: Reading, node: str) -> list[Item]:
     return items
 
 
-def task_items(seen: Sequence[Seen], node: str) -> list[Item]:
+def task_items(seen: Sequence[GpuTask], node: str) -> list[Item]:
     items: dict[str, Item] = {}
     for each in seen:
         task = each.task

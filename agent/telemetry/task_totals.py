@@ -8,14 +8,14 @@ from msgspec import Struct
 from gpudeck.events import kind_of
 from gpudeck.wire import Event, Task
 
-from ..backends import Accounted
+from ..backends import ProcessAccounting
 
 # A list that did not come for longer says nothing about what was used meanwhile.
 GAP_MAX_S = 30.0
 MAX_TASKS = 4_096
 
 
-class TotalOf(Struct):
+class TaskTotals(Struct):
     """One Task. `sm_pct` is the mean over its Gpus, memory the sum."""
 
     name: str  # for people: "python of alice (process 4711)"
@@ -48,12 +48,12 @@ Use = tuple[Task, str, float | None, float | None]
 
 
 def totals_of(
-    was: Mapping[str, TotalOf], uses: Iterable[Use], at: float, seconds: float
-) -> dict[str, TotalOf]:
+    was: Mapping[str, TaskTotals], uses: Iterable[Use], at: float, seconds: float
+) -> dict[str, TaskTotals]:
     """Of all that are there now; `seconds` since the last list."""
-    found: dict[str, TotalOf] = {}
+    found: dict[str, TaskTotals] = {}
     for task_id, (task, gpus, mem, sm) in _by_task(uses).items():
-        total = was.get(task_id) or TotalOf(
+        total = was.get(task_id) or TaskTotals(
             name_of(task), at, task.started_at, [], task.pid)
         if total.gpus != gpus:
             total.gpus = gpus
@@ -90,7 +90,7 @@ def _mean(parts: Sequence[float | None]) -> float | None:
     return None if total is None else total / len(parts)
 
 
-def _add(total: TotalOf, mem: float | None, sm: float | None, seconds: float) -> None:
+def _add(total: TaskTotals, mem: float | None, sm: float | None, seconds: float) -> None:
     """The first look counts a little, so that a Task of one look has a mean."""
     weight = seconds or 1e-3
     if mem is not None:
@@ -110,13 +110,13 @@ def name_of(task: Task) -> str:
     return f"{program or 'a task'}{owner} (process {task.pid})"
 
 
-def began(task_id: str, total: TotalOf, at: float) -> Event:
+def began(task_id: str, total: TaskTotals, at: float) -> Event:
     return _event("task_began", task_id, total, at, f"{total.name} began on {_gpus(total)}", {})
 
 
 def ended(
-    task_id: str, total: TotalOf, at: float, while_away: bool,
-    accounted: Sequence[Accounted] = (),
+    task_id: str, total: TaskTotals, at: float, while_away: bool,
+    accounted: Sequence[ProcessAccounting] = (),
 ) -> Event:
     """`accounted`: by the driver, of this Task's process."""
     counted = driver_numbers(total, accounted)
@@ -136,7 +136,7 @@ def ended(
     return _event("task_ended", task_id, total, at, "; ".join(parts), numbers)
 
 
-def driver_numbers(total: TotalOf, accounted: Sequence[Accounted]) -> dict[str, float]:
+def driver_numbers(total: TaskTotals, accounted: Sequence[ProcessAccounting]) -> dict[str, float]:
     """Only of a Task all of whose Gpus are told of. Peaks need not be of one moment, so the sum is
     an upper bound for more than one."""
     if not total.gpus or {each.gpu_uuid for each in accounted} != set(total.gpus):
@@ -152,13 +152,13 @@ def driver_numbers(total: TotalOf, accounted: Sequence[Accounted]) -> dict[str, 
 
 
 def _event(
-    kind: str, task_id: str, total: TotalOf, at: float, text: str, numbers: dict[str, Any]
+    kind: str, task_id: str, total: TaskTotals, at: float, text: str, numbers: dict[str, Any]
 ) -> Event:
     return Event(0, at, kind_of(kind).key, gpu_uuid=total.gpus[0] if total.gpus else None,
                  task_id=task_id, text=text[:1_024], numbers=numbers)
 
 
-def _gpus(total: TotalOf) -> str:
+def _gpus(total: TaskTotals) -> str:
     return "1 Gpu" if len(total.gpus) == 1 else f"{len(total.gpus)} Gpus"
 
 

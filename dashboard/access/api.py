@@ -9,38 +9,40 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 import msgspec
 from flask import Blueprint, Flask, Response, request
 
-from ..fleet.api import PREFIX, Wrong, answer, problem
-from .credentials import Asks, Entry, NotIn
-from .gate import Auth, problem_type
-from .passwords import Busy, flaw
-from .policy import Actor, Role, Scope, Why, name_flaw, scope_flaw
-from .service import Change, People, Refused
+from ..fleet.api import PREFIX, ApiError, answer, problem
+from .credentials import CredentialService, SignInError, SignInOrigin
+from .gate import RequestAuthenticator, problem_type
+from .passwords import PasswordQueueFullError, flaw
+from .policy import Actor, DenialReason, Role, Scope, name_flaw, scope_flaw
+from .service import AccountChange, AccountService, RefusedError
 from .sign_in import give_cookies
-from .store import TOKEN_LASTS_MOST_S, CannotChange, NoSuch, Session, Token, User
+from .store import TOKEN_LASTS_MOST_S, ApiToken, InvalidChangeError, NotFoundError, Session, User
 from .views import (
-    Fresh,
-    MeView,
+    CurrentActorView,
     NewToken,
     NewUser,
-    PasswordAgain,
-    Sessions,
+    PasswordConfirmation,
+    ReauthenticationView,
+    SessionList,
     SessionView,
-    SignIns,
+    SignInList,
     SignInView,
     TokenList,
     TokenView,
     UserChange,
-    Users,
+    UserList,
     UserView,
 )
 
-STATUS = {Why.UNKNOWN: 401, Why.FORBIDDEN: 403, Why.HIDDEN: 404, Why.STALE: 403}
+STATUS = {DenialReason.UNKNOWN: 401, DenialReason.FORBIDDEN: 403, DenialReason.HIDDEN: 404,
+          DenialReason.STALE: 403}
 
 T = TypeVar("T")
 
 
-class PeopleApi:
-    def __init__(self, people: People, entry: Entry, auth: Auth, url: Callable[[], str],
+class AccountsApi:
+    def __init__(self, people: AccountService, entry: CredentialService, auth: RequestAuthenticator,
+                 url: Callable[[], str],
                  second_person: bool) -> None:
         self._people = people
         self._entry = entry
@@ -51,7 +53,7 @@ class PeopleApi:
     def me(self) -> Response:
         actor = asker()
         assert actor.role is not None, "agents have no business here"
-        return answer(MeView(
+        return answer(CurrentActorView(
             "program" if actor.kind == "program" else "person", actor.name, actor.role.value,
             [*actor.scope.groups], [*actor.scope.unix_names], actor.fresh_until,
             self._second_person))
@@ -59,7 +61,7 @@ class PeopleApi:
     # -- users
 
     def users(self) -> Response:
-        return answer(Users([_user_view(user) for user in self._people.users.values()]))
+        return answer(UserList([_user_view(user) for user in self._people.users.values()]))
 
     def add_user(self) -> Response:
         asked = body(NewUser)
@@ -77,7 +79,7 @@ class PeopleApi:
         asked = body(UserChange)
         if asked.password is not None:
             _check_password(asked.password, name)
-        change = Change(
+        change = AccountChange(
             None if asked.role is None else Role(asked.role),
             None if asked.groups is None else tuple(asked.groups),
             None if asked.unix_names is None else tuple(asked.unix_names), asked.password)
@@ -105,8 +107,8 @@ class PeopleApi:
         asked = body(NewToken)
         now = time.time()
         if not now < asked.expires_at <= now + TOKEN_LASTS_MOST_S:
-            raise Wrong(HTTPStatus.BAD_REQUEST, "expires_at is in UTC seconds, after now and "
-                        "within a year")
+            raise ApiError(HTTPStatus.BAD_REQUEST, "expires_at is in UTC seconds, after now and "
+                           "within a year")
         word, token = self._people.add_token(
             asker(), asked.name, Role(asked.role), _scope(asked.groups, asked.unix_names),
             asked.expires_at)
@@ -122,7 +124,7 @@ class PeopleApi:
 
     def sessions(self) -> Response:
         actor = asker()
-        return answer(Sessions([
+        return answer(SessionList([
             _session_view(session, session.id == actor.credential)
             for session in self._people.sessions(actor)]))
 
@@ -135,16 +137,16 @@ class PeopleApi:
         return Response(status=HTTPStatus.NO_CONTENT)
 
     def fresh(self) -> Response:
-        asked = body(PasswordAgain)
+        asked = body(PasswordConfirmation)
         entered = self._entry.step_up(asker(), asked.password,
-                                      Asks(request.environ["gpudeck.address"]))
-        found = answer(Fresh(entered.session.fresh_until))
+                                      SignInOrigin(request.environ["gpudeck.address"]))
+        found = answer(ReauthenticationView(entered.session.fresh_until))
         give_cookies(found, self._auth, entered)
         return found
 
     def sign_ins(self) -> Response:
-        return answer(SignIns([SignInView(one.at, one.name, one.address, one.how, one.outcome)
-                               for one in self._people.sign_ins(asker())]))
+        return answer(SignInList([SignInView(one.at, one.name, one.address, one.how, one.outcome)
+                                  for one in self._people.sign_ins(asker())]))
 
 
 def asker() -> Actor:
@@ -154,12 +156,12 @@ def asker() -> Actor:
 
 def body(kind: type[T]) -> T:
     if request.mimetype != "application/json":
-        raise Wrong(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "send application/json")
+        raise ApiError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "send application/json")
     try:
         return msgspec.json.decode(request.get_data(), type=kind)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        raise Wrong(HTTPStatus.BAD_REQUEST, "the body is not what is asked for: "
-                    f"{error}{_choices(kind, str(error))}"[:400]) from error
+        raise ApiError(HTTPStatus.BAD_REQUEST, "the body is not what is asked for: "
+                       f"{error}{_choices(kind, str(error))}"[:400]) from error
 
 
 def _choices(kind: type[Any], message: str) -> str:
@@ -174,20 +176,20 @@ def _choices(kind: type[Any], message: str) -> str:
 def _check_name(name: str) -> None:
     wrong = name_flaw(name)
     if wrong is not None:
-        raise Wrong(HTTPStatus.BAD_REQUEST, wrong)
+        raise ApiError(HTTPStatus.BAD_REQUEST, wrong)
 
 
 def _check_password(password: str, name: str) -> None:
     wrong = flaw(password, name)
     if wrong is not None:
-        raise Wrong(HTTPStatus.BAD_REQUEST, wrong)
+        raise ApiError(HTTPStatus.BAD_REQUEST, wrong)
 
 
 def _scope(groups: list[str], unix_names: list[str]) -> Scope:
     scope = Scope(tuple(dict.fromkeys(groups)), tuple(dict.fromkeys(unix_names)))
     wrong = scope_flaw(scope)
     if wrong is not None:
-        raise Wrong(HTTPStatus.BAD_REQUEST, wrong)
+        raise ApiError(HTTPStatus.BAD_REQUEST, wrong)
     return scope
 
 
@@ -196,7 +198,7 @@ def _user_view(user: User) -> UserView:
                     user.created_at, user.signed_in_at, user.password is not None)
 
 
-def _token_view(token: Token) -> TokenView:
+def _token_view(token: ApiToken) -> TokenView:
     return TokenView(token.id, token.name, token.role.value, [*token.scope.groups],
                      [*token.scope.unix_names], token.created_at, token.created_by,
                      token.expires_at, token.used_at)
@@ -207,7 +209,7 @@ def _session_view(session: Session, is_this: bool) -> SessionView:
                        session.used_at, session.ends_at, is_this)
 
 
-def add_people_api(server: Flask, api: PeopleApi) -> None:
+def add_people_api(server: Flask, api: AccountsApi) -> None:
     routes = Blueprint("people", __name__, url_prefix=PREFIX)
     table: tuple[tuple[str, str, Callable[..., Response]], ...] = (
         ("GET", "/me", api.me),
@@ -224,21 +226,22 @@ def add_people_api(server: Flask, api: PeopleApi) -> None:
         routes.add_url_rule(rule, view_func=view, methods=[method],
                             provide_automatic_options=False)
     server.register_blueprint(routes)
-    server.register_error_handler(Refused, _refused)
-    server.register_error_handler(CannotChange, _cannot)
-    server.register_error_handler(NotIn, _not_in)
-    server.register_error_handler(Busy, lambda _: problem(503, "too many at once; try again"))
+    server.register_error_handler(RefusedError, _refused)
+    server.register_error_handler(InvalidChangeError, _cannot)
+    server.register_error_handler(SignInError, _not_in)
+    server.register_error_handler(PasswordQueueFullError,
+                                  lambda _: problem(503, "too many at once; try again"))
 
 
-def _refused(error: Refused) -> Response:
+def _refused(error: RefusedError) -> Response:
     return problem(STATUS[error.refusal.why], error.refusal.sentence, problem_type(error.refusal))
 
 
-def _cannot(error: CannotChange) -> Response:
-    return problem(404 if isinstance(error, NoSuch) else 409, str(error))
+def _cannot(error: InvalidChangeError) -> Response:
+    return problem(404 if isinstance(error, NotFoundError) else 409, str(error))
 
 
-def _not_in(error: NotIn) -> Any:
+def _not_in(error: SignInError) -> Any:
     found = problem(error.status, error.sentence)
     if error.retry_s:
         found.headers["Retry-After"] = str(int(error.retry_s) + 1)

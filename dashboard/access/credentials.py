@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
-from ..state import State
+from ..state import StateStore
 from ..trusted_networks import neighbourhood
-from .passwords import MOST_LENGTH, Busy, Passwords, flaw
+from .passwords import MOST_LENGTH, PasswordQueueFullError, PasswordService, flaw
 from .policy import EVERYTHING, FRESH_S, Actor, Role, Scope, name_flaw
-from .service import People
-from .store import CannotChange, Session, SignIn, User
-from .throttle import KEYS, Key, Throttle
+from .service import AccountService
+from .store import InvalidChangeError, Session, SignInRecord, User
+from .throttle import KEYS, Key, SignInThrottle
 
 DEVICE_LASTS_S = 400 * 86_400.0
 TYPED_CHARS = 64
@@ -25,7 +25,7 @@ USED = "This link has been used already, or is too old."
 OTHERWISE = "The two passwords are not the same."
 
 
-class NotIn(Exception):
+class SignInError(Exception):
     """Not signed in; the sentence is for whoever tried and tells nothing of who exists."""
 
     def __init__(self, status: HTTPStatus, sentence: str, retry_s: float = 0.0) -> None:
@@ -36,31 +36,32 @@ class NotIn(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Entered:
+class SignInResult:
     word: str  # the session's secret
     session: Session
     device: str | None = None  # the proof that this device has signed in
 
 
 @dataclass(frozen=True, slots=True)
-class Asks:
+class SignInOrigin:
     """From where somebody tries to come in."""
 
     address: str
     device: str = ""
 
 
-class Entry:
-    def __init__(self, state: State, people: People, passwords: Passwords) -> None:
+class CredentialService:
+    def __init__(self, state: StateStore, people: AccountService,
+                 passwords: PasswordService) -> None:
         self._accounts = state.accounts
         self._people = people
         self._passwords = passwords
-        self._throttle = Throttle()
+        self._throttle = SignInThrottle()
         self._key = state.secret("entry")
 
     # -- password
 
-    def by_password(self, typed: str, password: str, asks: Asks) -> Entered:
+    def by_password(self, typed: str, password: str, asks: SignInOrigin) -> SignInResult:
         name = typed.strip().casefold()[:TYPED_CHARS]
         user = self._people.users.get(name)
         device = self._device(asks.device, name)
@@ -68,24 +69,26 @@ class Entry:
                 [self._lane("account", name), self._lane("address", neighbourhood(asks.address))])
         if not self._fits(name, user, password, keys, asks, device is not None) or user is None:
             self._note(name, asks, "password", "refused")
-            raise NotIn(HTTPStatus.UNAUTHORIZED, WRONG)
+            raise SignInError(HTTPStatus.UNAUTHORIZED, WRONG)
         return self._enter(user.name, "password", asks)
 
-    def _fits(self, name: str, user: User | None, password: str, keys: list[Key], asks: Asks,
+    def _fits(self, name: str, user: User | None, password: str, keys: list[Key],
+              asks: SignInOrigin,
               is_known: bool) -> bool:
         """The guess is counted before it is evaluated, so that many at once are not one."""
         wait_s = self._throttle.take(keys, time.monotonic())
         if wait_s > 0:
             self._note(name, asks, "password", "throttled")
-            raise NotIn(HTTPStatus.TOO_MANY_REQUESTS, "Too many tries. Wait "
-                        f"{_minutes(wait_s)}, or use a device that has signed in before.", wait_s)
+            raise SignInError(HTTPStatus.TOO_MANY_REQUESTS, "Too many tries. Wait "
+                              f"{_minutes(wait_s)}, or use a device that has signed in before.",
+                              wait_s)
         try:
             held = None if user is None else user.password
             fits = self._passwords.fits(password, held, is_known)
-        except Busy:
+        except PasswordQueueFullError:
             self._throttle.give_back(keys)
-            raise NotIn(HTTPStatus.SERVICE_UNAVAILABLE,
-                        "Too many sign in at this moment. Try again.", 2.0) from None
+            raise SignInError(HTTPStatus.SERVICE_UNAVAILABLE,
+                              "Too many sign in at this moment. Try again.", 2.0) from None
         # Changed or gone while we looked: then it was the wrong one.
         now = self._people.users.get(name)
         fits = fits and now is not None and user is not None and now.password == user.password
@@ -93,20 +96,21 @@ class Entry:
             self._throttle.give_back(keys)
         return fits
 
-    def step_up(self, actor: Actor, password: str, asks: Asks) -> Entered:
+    def step_up(self, actor: Actor, password: str, asks: SignInOrigin) -> SignInResult:
         """The password once more: fresh for FRESH_S, under a new secret."""
         user = self._people.users.get(actor.name)
         if user is None or user.password is None:
-            raise NotIn(HTTPStatus.CONFLICT, "You have no password here; ask an admin for a link "
-                        "to set one.")
+            raise SignInError(HTTPStatus.CONFLICT,
+                              "You have no password here; ask an admin for a link "
+                              "to set one.")
         if not self._fits(user.name, user, password, [self._lane("device", actor.credential)], asks,
                           True):
             self._note(user.name, asks, "again", "refused")
-            raise NotIn(HTTPStatus.FORBIDDEN, "That is not your password.")
+            raise SignInError(HTTPStatus.FORBIDDEN, "That is not your password.")
         if not self._people.holds(actor.credential):
-            raise NotIn(HTTPStatus.UNAUTHORIZED, "You have been signed out.")
+            raise SignInError(HTTPStatus.UNAUTHORIZED, "You have been signed out.")
         self._note(user.name, asks, "again", "let in")
-        return Entered(*self._people.renew(actor.credential, time.time() + FRESH_S))
+        return SignInResult(*self._people.renew(actor.credential, time.time() + FRESH_S))
 
     # -- one-time codes
 
@@ -117,10 +121,10 @@ class Entry:
         user = None if found is None or found.user is None else self._people.users.get(found.user)
         if found is None or (found.user is not None and user is None) or (
                 found.user is None and self._people.users):
-            raise NotIn(HTTPStatus.GONE, USED)
+            raise SignInError(HTTPStatus.GONE, USED)
         return user
 
-    def by_code(self, code: str, asks: Asks) -> Entered:
+    def by_code(self, code: str, asks: SignInOrigin) -> SignInResult:
         user = self.look_at(code)
         self._use(code)
         assert user is not None, "the first admin has to choose a name"
@@ -128,27 +132,29 @@ class Entry:
 
     def _use(self, code: str) -> None:
         if self._accounts.use_code(code, time.time()) is None:
-            raise NotIn(HTTPStatus.GONE, USED)
+            raise SignInError(HTTPStatus.GONE, USED)
 
-    def first_admin(self, code: str, typed: str, password: str, again: str, asks: Asks) -> Entered:
+    def first_admin(self, code: str, typed: str, password: str, again: str,
+                    asks: SignInOrigin) -> SignInResult:
         name = typed.strip().casefold()
         if self.look_at(code) is not None:
-            raise NotIn(HTTPStatus.GONE, USED)
+            raise SignInError(HTTPStatus.GONE, USED)
         hashed = self._new_password(name, password, again)
         self._use(code)
         user = User(name, Role.ADMIN, Scope((EVERYTHING,)), hashed, time.time())
         try:
             with self._change(name, "add", asks, {"role": "admin", "groups": [EVERYTHING]}):
                 self._accounts.add_user(user, is_first=True)
-        except CannotChange as error:
-            raise NotIn(HTTPStatus.GONE, str(error)) from error
+        except InvalidChangeError as error:
+            raise SignInError(HTTPStatus.GONE, str(error)) from error
         self._people.reload()
         return self._enter(name, "link", asks)
 
-    def set_password(self, code: str, password: str, again: str, asks: Asks) -> Entered:
+    def set_password(self, code: str, password: str, again: str,
+                     asks: SignInOrigin) -> SignInResult:
         user = self.look_at(code)
         if user is None:
-            raise NotIn(HTTPStatus.GONE, USED)
+            raise SignInError(HTTPStatus.GONE, USED)
         hashed = self._new_password(user.name, password, again)
         self._use(code)
         with self._change(user.name, "change", asks, {"password": "new"}):
@@ -156,7 +162,7 @@ class Entry:
         self._people.reload()
         return self._enter(user.name, "link", asks)
 
-    def _change(self, name: str, action: str, asks: Asks, detail: dict[str, Any]
+    def _change(self, name: str, action: str, asks: SignInOrigin, detail: dict[str, Any]
                 ) -> AbstractContextManager[None]:
         """By a link: whoever holds it is taken for the person."""
         return self._people.audit.change("user", {
@@ -167,32 +173,33 @@ class Entry:
         wrong = name_flaw(name) or flaw(password, name) or (
             OTHERWISE if password[:MOST_LENGTH] != again[:MOST_LENGTH] else None)
         if wrong is not None:
-            raise NotIn(HTTPStatus.UNPROCESSABLE_ENTITY, wrong)
+            raise SignInError(HTTPStatus.UNPROCESSABLE_ENTITY, wrong)
         try:
             return self._passwords.hash(password)
-        except Busy:
-            raise NotIn(HTTPStatus.SERVICE_UNAVAILABLE,
-                        "Too many sign in at this moment. Try again.", 2.0) from None
+        except PasswordQueueFullError:
+            raise SignInError(HTTPStatus.SERVICE_UNAVAILABLE,
+                              "Too many sign in at this moment. Try again.", 2.0) from None
 
     # -- a proxy
 
-    def vouched(self, typed: str, asks: Asks) -> Entered:
+    def vouched(self, typed: str, asks: SignInOrigin) -> SignInResult:
         name = typed.strip().casefold()[:TYPED_CHARS]
         if name not in self._people.users:
             self._note(name, asks, "proxy", "refused")
-            raise NotIn(HTTPStatus.FORBIDDEN, f"Your proxy says that you are {name!r}, who is not "
-                        "known here. Ask an admin to add you.")
+            raise SignInError(HTTPStatus.FORBIDDEN,
+                              f"Your proxy says that you are {name!r}, who is not "
+                              "known here. Ask an admin to add you.")
         return self._enter(name, "proxy", asks)
 
     # -- all of them
 
-    def _enter(self, name: str, how: str, asks: Asks) -> Entered:
+    def _enter(self, name: str, how: str, asks: SignInOrigin) -> SignInResult:
         word, session = self._people.enter(name, how, asks.address)
         self._note(name, asks, how, "let in")
-        return Entered(word, session, self._known_device(name))
+        return SignInResult(word, session, self._known_device(name))
 
-    def _note(self, name: str, asks: Asks, how: str, outcome: str) -> None:
-        self._people.note(SignIn(time.time(), name[:TYPED_CHARS], asks.address, how, outcome))
+    def _note(self, name: str, asks: SignInOrigin, how: str, outcome: str) -> None:
+        self._people.note(SignInRecord(time.time(), name[:TYPED_CHARS], asks.address, how, outcome))
 
     # -- devices
 

@@ -18,10 +18,10 @@ from flask import Flask, abort, g, request
 from werkzeug.exceptions import HTTPException
 from werkzeug.routing import Map
 
-from ..public_url import Site
-from ..trusted_networks import NOBODY, Proxies
-from .policy import Actor, Proof, Refusal, Why, may, row_of
-from .service import People
+from ..public_url import PublicOrigins
+from ..trusted_networks import NOBODY, TrustedProxies
+from .policy import AccessDenial, Actor, CsrfProof, DenialReason, may, row_of
+from .service import AccountService
 from .store import Session
 
 Environ = dict[str, Any]
@@ -38,11 +38,12 @@ CALLBACKS = "/_dash-update-component"
 SAFE_METHODS = ("GET", "HEAD")
 REASONS = {400: "Bad Request", 401: "Unauthorized", 403: "Forbidden", 404: "Not Found",
            411: "Length Required", 413: "Content Too Large", 421: "Misdirected Request"}
-STATUSES = {Why.UNKNOWN: 401, Why.FORBIDDEN: 403, Why.HIDDEN: 404, Why.STALE: 403}
+STATUSES = {DenialReason.UNKNOWN: 401, DenialReason.FORBIDDEN: 403, DenialReason.HIDDEN: 404,
+            DenialReason.STALE: 403}
 STALE = "urn:gpudeck:problem:stale"  # the `type` by which a page knows to ask for the password
 
 
-class Denied(Exception):
+class AccessDeniedError(Exception):
     def __init__(self, status: int, detail: str, type: str = "about:blank") -> None:
         super().__init__(detail)
         self.status = status
@@ -50,16 +51,16 @@ class Denied(Exception):
         self.type = type
 
     @classmethod
-    def by(cls, refusal: Refusal) -> "Denied":
+    def by(cls, refusal: AccessDenial) -> "AccessDeniedError":
         return cls(STATUSES[refusal.why], refusal.sentence, problem_type(refusal))
 
 
-def problem_type(refusal: Refusal) -> str:
-    return STALE if refusal.why is Why.STALE else "about:blank"
+def problem_type(refusal: AccessDenial) -> str:
+    return STALE if refusal.why is DenialReason.STALE else "about:blank"
 
 
 @dataclass(frozen=True, slots=True)
-class Cookies:
+class CookieNames:
     """Their names. Browsers tell no ports apart, so the hub's own is in them; over TLS the prefix
     makes browsers refuse them from any other host or path."""
 
@@ -69,17 +70,17 @@ class Cookies:
     is_secure: bool
 
     @classmethod
-    def at(cls, port: int, is_secure: bool) -> "Cookies":
+    def at(cls, port: int, is_secure: bool) -> "CookieNames":
         start = "__Host-gpudeck" if is_secure else "gpudeck"
         return cls(f"{start}_session_{port}", f"{start}_form_{port}", f"{start}_device_{port}",
                    is_secure)
 
 
-class Auth:
+class RequestAuthenticator:
     """Who stands behind a request."""
 
-    def __init__(self, people: People, cookies: Cookies,
-                 proxies: Proxies = NOBODY, proxy_user_header: str | None = None) -> None:
+    def __init__(self, people: AccountService, cookies: CookieNames,
+                 proxies: TrustedProxies = NOBODY, proxy_user_header: str | None = None) -> None:
         self._people = people
         self.cookies = cookies
         self._proxies = proxies
@@ -153,11 +154,12 @@ def verbs_in(url_map: Map) -> set[str]:
             for method in (rule.methods or set()) - {"HEAD", "OPTIONS"}}
 
 
-class Gate:
+class AccessGate:
     """The middleware. `policy` gives the Content-Security-Policy, which is known only once every
     page is registered."""
 
-    def __init__(self, app: Wsgi, auth: Auth, url_map: Map, site: Callable[[], Site],
+    def __init__(self, app: Wsgi, auth: RequestAuthenticator, url_map: Map,
+                 site: Callable[[], PublicOrigins],
                  policy: Callable[[], str]) -> None:
         self._app = app
         self._auth = auth
@@ -171,7 +173,7 @@ class Gate:
             environ.pop(name, None)
         try:
             actor = self._actor(environ)
-        except Denied as denied:
+        except AccessDeniedError as denied:
             return self._deny(environ, start, denied)
         if actor is not None:
             environ["gpudeck.actor"] = replace(actor, address=environ["gpudeck.address"])
@@ -182,20 +184,20 @@ class Gate:
 
     def _actor(self, environ: Environ) -> Actor | None:
         if not self._site().knows(environ):
-            raise Denied(421, "this hub does not answer under that host name")
+            raise AccessDeniedError(421, "this hub does not answer under that host name")
         verb = environ["gpudeck.verb"] = verb_of(self._url_map, environ)
         environ["gpudeck.address"] = self._auth.address(environ)
         row = row_of(verb)
         if row is not None and row.is_open:
             _check_body(environ, MAX_STRANGERS_BODY_BYTES)
-            if row.proof is Proof.FORM:
+            if row.proof is CsrfProof.FORM:
                 self._check_origin(environ)
             return None
         _check_body(environ, MAX_BODY_BYTES)
         actor = self._asker(environ)
         refusal = may(actor, verb, now=time.time())
         if refusal is not None:
-            raise Denied.by(refusal)
+            raise AccessDeniedError.by(refusal)
         return actor
 
     def _asker(self, environ: Environ) -> Actor | None:
@@ -205,7 +207,7 @@ class Gate:
             self._check_program(environ)
             actor = self._auth.by_token(environ["HTTP_AUTHORIZATION"])
             if actor is None:
-                raise Denied(401, "this token is not known here")
+                raise AccessDeniedError(401, "this token is not known here")
             return actor
         if is_socket and may_be_agent(environ):
             return Actor("agent")
@@ -213,24 +215,25 @@ class Gate:
         if person is None:
             return None
         if is_socket and not self._site().is_own_origin(environ):
-            raise Denied(403, "the socket was opened by another site")
+            raise AccessDeniedError(403, "the socket was opened by another site")
         # Also of a method that no row names: nothing but looking goes without.
         if not is_socket and environ["REQUEST_METHOD"] not in SAFE_METHODS:
             self._check_origin(environ)
             if not self._auth.is_csrf_right(environ, environ.get(CSRF_HEADER, "")):
-                raise Denied(403, "the CSRF token is missing or wrong; load the page again")
+                raise AccessDeniedError(403,
+                                        "the CSRF token is missing or wrong; load the page again")
         return person
 
     def _check_origin(self, environ: Environ) -> None:
         if (not self._site().is_own_origin(environ)
                 or environ.get("HTTP_SEC_FETCH_SITE", "same-origin") != "same-origin"):
-            raise Denied(403, "the request comes from another site")
+            raise AccessDeniedError(403, "the request comes from another site")
 
     def _check_program(self, environ: Environ) -> None:
         """Programs send no Origin, save for websocket-client, on which python-socketio stands: it
         sends the hub's own."""
         if "HTTP_ORIGIN" in environ and not self._site().is_own_origin(environ):
-            raise Denied(403, "a token is for programs, not for pages of another site")
+            raise AccessDeniedError(403, "a token is for programs, not for pages of another site")
 
     # -- answers
 
@@ -254,7 +257,8 @@ class Gate:
             ("Cache-Control", "no-store" if is_private(environ["PATH_INFO"]) else "no-cache"),
         ]
 
-    def _deny(self, environ: Environ, start: StartResponse, denied: Denied) -> Iterable[bytes]:
+    def _deny(self, environ: Environ, start: StartResponse,
+              denied: AccessDeniedError) -> Iterable[bytes]:
         path = environ["PATH_INFO"]
         wants_page = environ["REQUEST_METHOD"] in SAFE_METHODS and not path.startswith(
             ("/api/", "/metrics", "/socket.io/", "/_dash"))
@@ -284,12 +288,12 @@ def is_private(path: str) -> bool:
 
 def _check_body(environ: Environ, most: int) -> None:
     if "HTTP_TRANSFER_ENCODING" in environ:
-        raise Denied(411, "say the body's length instead of sending it in chunks")
+        raise AccessDeniedError(411, "say the body's length instead of sending it in chunks")
     length = environ.get("CONTENT_LENGTH") or "0"
     if not length.isascii() or not length.isdigit():
-        raise Denied(400, "the body's length is not a number")
+        raise AccessDeniedError(400, "the body's length is not a number")
     if len(length) > 12 or int(length) > most:
-        raise Denied(413, f"a body of more than {most} bytes is not taken")
+        raise AccessDeniedError(413, f"a body of more than {most} bytes is not taken")
 
 
 # -- behind the gate, once more

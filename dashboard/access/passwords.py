@@ -19,7 +19,7 @@ MOST_LENGTH = 1_024
 T = TypeVar("T")
 
 
-class Busy(Exception):
+class PasswordQueueFullError(Exception):
     """More passwords wait to be checked than will be within a second or two."""
 
 
@@ -43,7 +43,7 @@ def hash_password(password: str, hasher: PasswordHasher | None = None) -> str:
     return (hasher or new_hasher()).hash(_normal(password))
 
 
-class Passwords:
+class PasswordService:
     """Two lanes: a crowd of strangers who guess keeps none waiting whose device is known."""
 
     def __init__(self, hasher: PasswordHasher | None = None) -> None:
@@ -72,7 +72,7 @@ class Passwords:
 
     def _beside(self, lane: bool, work: Callable[[], T]) -> T:
         if self._waiting[lane] >= MAX_WAITING:
-            raise Busy
+            raise PasswordQueueFullError
         self._waiting[lane] += 1
         try:
             found: T = self._pools[lane].apply(work)

@@ -62,7 +62,7 @@ class Actor:
     address: str = ""  # from where this request came
 
 
-class Why(Enum):
+class DenialReason(Enum):
     UNKNOWN = "nobody has shown who they are"
     FORBIDDEN = "not for this actor"
     HIDDEN = "outside of what this actor may know of"
@@ -70,12 +70,12 @@ class Why(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
-    why: Why
+class AccessDenial:
+    why: DenialReason
     sentence: str
 
 
-class Reach(Enum):
+class PermissionReach(Enum):
     """How a row depends on what it is aimed at."""
 
     NONE = "the same for all who have the role"
@@ -85,7 +85,7 @@ class Reach(Enum):
     TASKS = "a user's own tasks; an operator's reaches everyone's in scope"
 
 
-class Proof(Enum):
+class CsrfProof(Enum):
     """What a request must carry so that no page of another site can have made it."""
 
     NONE = "nothing: it changes nothing, or a token is no browser's to send"
@@ -94,7 +94,7 @@ class Proof(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class AccessTarget:
     """What a verb is aimed at; what does not apply is None."""
 
     person: str | None = None
@@ -105,12 +105,12 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class Permission:
     verb: str
     kinds: tuple[Kind, ...]  # none: see `is_open` and `is_local`
     role: Role = Role.VIEWER  # of persons and programs; at least
-    reach: Reach = Reach.NONE
-    proof: Proof = Proof.NONE
+    reach: PermissionReach = PermissionReach.NONE
+    proof: CsrfProof = CsrfProof.NONE
     is_fresh: bool = False  # persons must have given their password within FRESH_S
     is_open: bool = False  # anyone may
     is_local: bool = False  # who may read and write the folder may, and nobody else
@@ -122,40 +122,42 @@ _PERSON: tuple[Kind, ...] = ("person",)
 _BOTH: tuple[Kind, ...] = ("person", "program")
 
 
-def _open(verb: str, proof: Proof = Proof.NONE) -> Row:
-    return Row(verb, (), proof=proof, is_open=True)
+def _open(verb: str, proof: CsrfProof = CsrfProof.NONE) -> Permission:
+    return Permission(verb, (), proof=proof, is_open=True)
 
 
-def _page(path: str) -> Row:
-    return Row(f"GET {path}", _PERSON)
+def _page(path: str) -> Permission:
+    return Permission(f"GET {path}", _PERSON)
 
 
-def _see(path: str, role: Role = Role.VIEWER, reach: Reach = Reach.LENS) -> Row:
-    return Row(f"GET /api/v1/{path}", _BOTH, role, reach)
+def _see(path: str, role: Role = Role.VIEWER,
+         reach: PermissionReach = PermissionReach.LENS) -> Permission:
+    return Permission(f"GET /api/v1/{path}", _BOTH, role, reach)
 
 
-def _change(verb: str, role: Role, reach: Reach = Reach.NONE, is_fresh: bool = True,
-            kinds: tuple[Kind, ...] = _BOTH) -> Row:
+def _change(verb: str, role: Role, reach: PermissionReach = PermissionReach.NONE,
+            is_fresh: bool = True,
+            kinds: tuple[Kind, ...] = _BOTH) -> Permission:
     method, _, path = verb.partition(" ")
-    return Row(f"{method} /api/v1/{path}", kinds, role, reach, Proof.HEADER, is_fresh)
+    return Permission(f"{method} /api/v1/{path}", kinds, role, reach, CsrfProof.HEADER, is_fresh)
 
 
-def _local(verb: str) -> Row:
-    return Row(f"gpudeck {verb}", (), is_local=True)
+def _local(verb: str) -> Permission:
+    return Permission(f"gpudeck {verb}", (), is_local=True)
 
 
 ROUTES = (
     _open("GET /healthz"),
     _open("GET /readyz"),
     _open("GET /sign-in"),
-    _open("POST /sign-in", Proof.FORM),
-    _open("POST /sign-in/first", Proof.FORM),
-    _open("POST /sign-in/password", Proof.FORM),
+    _open("POST /sign-in", CsrfProof.FORM),
+    _open("POST /sign-in/first", CsrfProof.FORM),
+    _open("POST /sign-in/password", CsrfProof.FORM),
     _open("GET /assets/<path:filename>"),
-    Row("GET /metrics", _BOTH, reach=Reach.LENS),
-    Row("POST /sign-out", _PERSON, proof=Proof.HEADER),
-    Row("GET /socket.io/", ("person", "program", "agent")),
-    _see("openapi.json", reach=Reach.NONE),
+    Permission("GET /metrics", _BOTH, reach=PermissionReach.LENS),
+    Permission("POST /sign-out", _PERSON, proof=CsrfProof.HEADER),
+    Permission("GET /socket.io/", ("person", "program", "agent")),
+    _see("openapi.json", reach=PermissionReach.NONE),
     _see("nodes"),
     _see("nodes/<node_id>"),
     _see("gpus"),
@@ -171,26 +173,26 @@ ROUTES = (
     _see("reports"),
     # Who may see a node sees its alerts; rules are of the whole fleet.
     _see("alerts"),
-    _see("rules", reach=Reach.NONE),
-    _see("rules/<rule_id>", reach=Reach.NONE),
-    _change("POST rule-checks", Role.OPERATOR, Reach.LENS, is_fresh=False),
+    _see("rules", reach=PermissionReach.NONE),
+    _see("rules/<rule_id>", reach=PermissionReach.NONE),
+    _change("POST rule-checks", Role.OPERATOR, PermissionReach.LENS, is_fresh=False),
     # A rehearsal tells of the whole fleet, as the handlers see to.
-    _see("rules/backtests", Role.OPERATOR, Reach.NONE),
+    _see("rules/backtests", Role.OPERATOR, PermissionReach.NONE),
     _change("POST rules/backtests", Role.OPERATOR, is_fresh=False),
-    _see("rules/backtests/<backtest_id>", Role.OPERATOR, Reach.NONE),
+    _see("rules/backtests/<backtest_id>", Role.OPERATOR, PermissionReach.NONE),
     _change("POST rules/backtests/<backtest_id>/approve", Role.ADMIN),
     _change("PUT rules/<rule_id>", Role.ADMIN),
     _change("DELETE rules/<rule_id>", Role.ADMIN),
-    _see("silences", reach=Reach.NONE),
+    _see("silences", reach=PermissionReach.NONE),
     _change("POST silences", Role.OPERATOR, is_fresh=False),
     _change("DELETE silences/<silence_id>", Role.OPERATOR, is_fresh=False),
     # Where notices go: an admin's alone, because what is sent there leaves the hub.
-    _see("receivers", Role.ADMIN, Reach.NONE),
+    _see("receivers", Role.ADMIN, PermissionReach.NONE),
     _change("POST receivers", Role.ADMIN),
     _change("PUT receivers/<receiver_id>", Role.ADMIN),
     _change("DELETE receivers/<receiver_id>", Role.ADMIN),
     _change("POST receivers/<receiver_id>/test", Role.ADMIN),
-    _see("notices", Role.ADMIN, Reach.NONE),
+    _see("notices", Role.ADMIN, PermissionReach.NONE),
     _change("POST notices/<notice_id>/retry", Role.ADMIN, is_fresh=False),
     _change("DELETE notices/<notice_id>", Role.ADMIN),
     # One's own use is told whoever one is; sums of others to whom sees all of them.
@@ -200,65 +202,66 @@ ROUTES = (
     _see("tasks/<path:task_id>/quotas"),
     _see("nodes/<node_id>/quotas"),
     _see("owners/<name>/quotas"),
-    _see("quotas/<quota_id>/versions", Role.OPERATOR, Reach.NONE),
-    _change("POST quota-checks", Role.OPERATOR, Reach.LENS, is_fresh=False),
+    _see("quotas/<quota_id>/versions", Role.OPERATOR, PermissionReach.NONE),
+    _change("POST quota-checks", Role.OPERATOR, PermissionReach.LENS, is_fresh=False),
     _change("PUT quotas/<quota_id>", Role.ADMIN),
     _change("DELETE quotas/<quota_id>", Role.ADMIN),
     # Down is quick; for up the service asks for an admin with a fresh password.
     _change("POST rules/<rule_id>/mode", Role.OPERATOR, is_fresh=False),
     # As any order: the service asks for more with the victims in hand.
-    _change("POST alerts/<path:alert_id>/confirm", Role.USER, Reach.TASKS, is_fresh=False),
+    _change("POST alerts/<path:alert_id>/confirm", Role.USER, PermissionReach.TASKS,
+            is_fresh=False),
     _see("brakes"),
     _change("POST brakes", Role.ADMIN),
     _see("maintenance"),
-    _change("PUT nodes/<node_id>/maintenance", Role.OPERATOR, Reach.LENS, is_fresh=False),
-    _change("DELETE nodes/<node_id>/maintenance", Role.OPERATOR, Reach.LENS),
+    _change("PUT nodes/<node_id>/maintenance", Role.OPERATOR, PermissionReach.LENS, is_fresh=False),
+    _change("DELETE nodes/<node_id>/maintenance", Role.OPERATOR, PermissionReach.LENS),
     # Stopping must be quick; letting go needs the password.
     _see("hold"),
-    _change("POST hold", Role.OPERATOR, Reach.LENS, is_fresh=False),
-    _change("DELETE hold", Role.OPERATOR, Reach.LENS),
-    _change("PUT tasks/<path:task_id>/keep", Role.USER, Reach.LENS, is_fresh=False),
-    _change("DELETE tasks/<path:task_id>/keep", Role.USER, Reach.LENS, is_fresh=False),
+    _change("POST hold", Role.OPERATOR, PermissionReach.LENS, is_fresh=False),
+    _change("DELETE hold", Role.OPERATOR, PermissionReach.LENS),
+    _change("PUT tasks/<path:task_id>/keep", Role.USER, PermissionReach.LENS, is_fresh=False),
+    _change("DELETE tasks/<path:task_id>/keep", Role.USER, PermissionReach.LENS, is_fresh=False),
     # To change them is an act, and takes an operator: dashboard/actions/service.py.
     _see("mps"),
     _see("mps/past"),
     _see("limits"),
-    _see("addresses", Role.ADMIN, Reach.NONE),
+    _see("addresses", Role.ADMIN, PermissionReach.NONE),
     _change("PUT addresses", Role.ADMIN, is_fresh=False),
     _see("audit", Role.OPERATOR),
-    _see("audit/verify", Role.ADMIN, Reach.NONE),
-    _see("audit/export", Role.ADMIN, Reach.NONE),
+    _see("audit/verify", Role.ADMIN, PermissionReach.NONE),
+    _see("audit/export", Role.ADMIN, PermissionReach.NONE),
     # With the victims in hand, the service asks for more: dashboard/actions/service.py.
-    _change("POST previews", Role.USER, Reach.TASKS, is_fresh=False),
+    _change("POST previews", Role.USER, PermissionReach.TASKS, is_fresh=False),
     _see("commands"),
-    _change("POST commands", Role.USER, Reach.TASKS, is_fresh=False),
+    _change("POST commands", Role.USER, PermissionReach.TASKS, is_fresh=False),
     _see("commands/<command_id>"),
     _see("plans"),
-    _change("POST plans/<plan_id>/approve", Role.OPERATOR, Reach.TASKS, kinds=_PERSON),
+    _change("POST plans/<plan_id>/approve", Role.OPERATOR, PermissionReach.TASKS, kinds=_PERSON),
     _change("DELETE plans/<plan_id>", Role.USER, is_fresh=False),
     _change("PATCH nodes/<node_id>", Role.ADMIN, is_fresh=False),
     _change("POST nodes/<node_id>/approve", Role.ADMIN, is_fresh=False),
     _change("POST nodes/<node_id>/revoke", Role.ADMIN, is_fresh=False),
-    _see("enrolments", Role.ADMIN, Reach.NONE),
+    _see("enrolments", Role.ADMIN, PermissionReach.NONE),
     _change("POST enrolments", Role.ADMIN, is_fresh=False),
     _change("DELETE enrolments/<enrolment_id>", Role.ADMIN, is_fresh=False),
-    _see("me", reach=Reach.NONE),
-    _see("users", Role.ADMIN, Reach.NONE),
-    _change("POST users", Role.ADMIN, Reach.GRANT),
-    _change("PATCH users/<name>", Role.VIEWER, Reach.SELF),
+    _see("me", reach=PermissionReach.NONE),
+    _see("users", Role.ADMIN, PermissionReach.NONE),
+    _change("POST users", Role.ADMIN, PermissionReach.GRANT),
+    _change("PATCH users/<name>", Role.VIEWER, PermissionReach.SELF),
     _change("DELETE users/<name>", Role.ADMIN),
     _change("POST users/<name>/link", Role.ADMIN),
-    _see("tokens", Role.ADMIN, Reach.NONE),
-    _change("POST tokens", Role.ADMIN, Reach.GRANT),
+    _see("tokens", Role.ADMIN, PermissionReach.NONE),
+    _change("POST tokens", Role.ADMIN, PermissionReach.GRANT),
     # Taking away must never have to wait for a password.
     _change("DELETE tokens/<token_id>", Role.ADMIN, is_fresh=False),
-    _see("sessions", reach=Reach.SELF),
-    _change("DELETE sessions/<session_id>", Role.VIEWER, Reach.SELF, is_fresh=False),
+    _see("sessions", reach=PermissionReach.SELF),
+    _change("DELETE sessions/<session_id>", Role.VIEWER, PermissionReach.SELF, is_fresh=False),
     _change("POST sign-out-everywhere", Role.VIEWER, is_fresh=False, kinds=_PERSON),
     _change("POST fresh", Role.VIEWER, is_fresh=False, kinds=_PERSON),
-    _see("sign-ins", Role.ADMIN, Reach.NONE),
+    _see("sign-ins", Role.ADMIN, PermissionReach.NONE),
     # There is nothing there, and that much is told to those who are known here.
-    *(Row(f"{method} /api/<path:path>", _BOTH, proof=Proof.HEADER)
+    *(Permission(f"{method} /api/<path:path>", _BOTH, proof=CsrfProof.HEADER)
       for method in ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")),
     _page("/"),
     _page("/<path:path>"),
@@ -268,20 +271,20 @@ ROUTES = (
     _page("/_reload-hash"),
     _page("/_favicon.ico"),
     # The way in for every callback; each has a row of its own below.
-    Row("POST /_dash-update-component", _PERSON, proof=Proof.HEADER),
+    Permission("POST /_dash-update-component", _PERSON, proof=CsrfProof.HEADER),
 )
 
 # Dash callbacks, by their output; the wrapper around each asks `may`.
-CALLBACKS: tuple[Row, ...] = ()
+CALLBACKS: tuple[Permission, ...] = ()
 
 EVENTS = (
-    Row("/agent connect", ("agent",)),
-    Row("/agent wire", ("agent",)),
-    Row("/live connect", _BOTH, reach=Reach.LENS),
-    Row("/live watch", _BOTH, reach=Reach.LENS),
-    Row("/live hide", _BOTH),
-    Row("/live lines", _BOTH, reach=Reach.LENS),
-    Row("/live tap", ("program",), reach=Reach.LENS),
+    Permission("/agent connect", ("agent",)),
+    Permission("/agent wire", ("agent",)),
+    Permission("/live connect", _BOTH, reach=PermissionReach.LENS),
+    Permission("/live watch", _BOTH, reach=PermissionReach.LENS),
+    Permission("/live hide", _BOTH),
+    Permission("/live lines", _BOTH, reach=PermissionReach.LENS),
+    Permission("/live tap", ("program",), reach=PermissionReach.LENS),
 )
 
 VERBS = (
@@ -305,12 +308,12 @@ VERBS = (
     _local("token"), _local("token create"), _local("token list"), _local("token revoke"),
 )
 
-TABLE: dict[str, Row] = {row.verb: row for row in (*ROUTES, *CALLBACKS, *EVENTS, *VERBS)}
+TABLE: dict[str, Permission] = {row.verb: row for row in (*ROUTES, *CALLBACKS, *EVENTS, *VERBS)}
 
-_SIGNED_IN = Row("anything else", _BOTH)
+_SIGNED_IN = Permission("anything else", _BOTH)
 
 
-def row_of(verb: str | None) -> Row | None:
+def row_of(verb: str | None) -> Permission | None:
     """Verb None: there is nothing there, which those who are known here are told, and nobody
     else. None: the table is silent."""
     return _SIGNED_IN if verb is None else TABLE.get(verb)
@@ -320,24 +323,26 @@ def unlisted(verbs: Iterable[str]) -> list[str]:
     return sorted({verb for verb in verbs if verb not in TABLE})
 
 
-def may(actor: Actor | None, verb: str | None, target: Target | None = None, now: float = 0.0
-        ) -> Refusal | None:
+def may(actor: Actor | None, verb: str | None, target: AccessTarget | None = None, now: float = 0.0
+        ) -> AccessDenial | None:
     """None: yes."""
     row = row_of(verb)
     if row is not None and row.is_open:
         return None
     if actor is None:
-        return Refusal(Why.UNKNOWN, "sign in, or send an API token as a Bearer token")
+        return AccessDenial(DenialReason.UNKNOWN, "sign in, or send an API token as a Bearer token")
     if row is None:
-        return Refusal(Why.FORBIDDEN, "this is for nobody")
+        return AccessDenial(DenialReason.FORBIDDEN, "this is for nobody")
     if actor.kind not in row.kinds:
-        return Refusal(Why.FORBIDDEN, f"this is not for {_PLURAL[actor.kind]}")
+        return AccessDenial(DenialReason.FORBIDDEN, f"this is not for {_PLURAL[actor.kind]}")
     if actor.kind == "agent":
         return None
     if actor.role is None or not actor.role.covers(row.role):
-        return Refusal(Why.FORBIDDEN, f"this needs the role {row.role}; yours is {actor.role}")
+        return AccessDenial(DenialReason.FORBIDDEN,
+                            f"this needs the role {row.role}; yours is {actor.role}")
     if row.is_fresh and actor.kind == "person" and not is_fresh(actor, now):
-        return Refusal(Why.STALE, "give your password again; that holds for five minutes")
+        return AccessDenial(DenialReason.STALE,
+                            "give your password again; that holds for five minutes")
     return None if target is None else _aimed(actor, row, target, now)
 
 
@@ -349,25 +354,29 @@ def is_fresh(actor: Actor, now: float) -> bool:
     return actor.fresh_until is not None and now < actor.fresh_until
 
 
-def _aimed(actor: Actor, row: Row, target: Target, now: float) -> Refusal | None:
+def _aimed(actor: Actor, row: Permission, target: AccessTarget, now: float) -> AccessDenial | None:
     role = actor.role or Role.VIEWER
-    if row.reach is Reach.SELF and not role.covers(Role.ADMIN):
+    if row.reach is PermissionReach.SELF and not role.covers(Role.ADMIN):
         is_own = actor.kind == "person" and target.person == actor.name
         if not is_own:
-            return Refusal(Why.FORBIDDEN, "only an admin may do this for someone else")
+            return AccessDenial(DenialReason.FORBIDDEN,
+                                "only an admin may do this for someone else")
         if target.role is not None or target.scope is not None:
-            return Refusal(Why.FORBIDDEN, "only an admin may change a role or a scope")
-    if row.reach is Reach.TASKS and target.owners is not None:
+            return AccessDenial(DenialReason.FORBIDDEN,
+                                "only an admin may change a role or a scope")
+    if row.reach is PermissionReach.TASKS and target.owners is not None:
         others = [name for name in target.owners if not actor.scope.owns(name)]
         if others and not role.covers(Role.OPERATOR):
-            return Refusal(Why.FORBIDDEN, "these are not your own tasks; an operator may do this")
+            return AccessDenial(DenialReason.FORBIDDEN,
+                                "these are not your own tasks; an operator may do this")
         if others and target.is_harmful and actor.kind == "person" and not is_fresh(actor, now):
-            return Refusal(Why.STALE, "these are others' tasks: give your password again; that "
-                           "holds for five minutes")
+            return AccessDenial(DenialReason.STALE,
+                                "these are others' tasks: give your password again; that "
+                                "holds for five minutes")
     if target.role is not None and not role.covers(target.role):
-        return Refusal(Why.FORBIDDEN, f"a {role} cannot give the role {target.role}")
+        return AccessDenial(DenialReason.FORBIDDEN, f"a {role} cannot give the role {target.role}")
     if target.scope is not None and not actor.scope.holds(target.scope):
-        return Refusal(Why.FORBIDDEN, "you cannot give a wider scope than your own")
+        return AccessDenial(DenialReason.FORBIDDEN, "you cannot give a wider scope than your own")
     return None
 
 

@@ -13,12 +13,21 @@ from typing import Any
 
 import gevent
 
-from ..audit.recorder import Auditor, by
-from ..state import State
-from .passwords import Passwords
-from .policy import EVERYTHING, Actor, Refusal, Role, Scope, Target, Why, may
-from .sign_in_attempts import Attempts, Records
-from .store import CannotChange, Session, SignIn, Token, User, digest, new_session, new_token
+from ..audit.recorder import AuditRecorder, by
+from ..state import StateStore
+from .passwords import PasswordService
+from .policy import EVERYTHING, AccessDenial, AccessTarget, Actor, DenialReason, Role, Scope, may
+from .sign_in_attempts import Records, SignInAttempts
+from .store import (
+    ApiToken,
+    InvalidChangeError,
+    Session,
+    SignInRecord,
+    User,
+    digest,
+    new_session,
+    new_token,
+)
 
 log = logging.getLogger("gpudeck.people")
 
@@ -27,14 +36,14 @@ NOTE_EVERY_S = 60.0
 FILE_TOKEN = "tfile"
 
 
-class Refused(Exception):
-    def __init__(self, refusal: Refusal) -> None:
+class RefusedError(Exception):
+    def __init__(self, refusal: AccessDenial) -> None:
         super().__init__(refusal.sentence)
         self.refusal = refusal
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class AccountChange:
     """Of a user; None: stays as it is."""
 
     role: Role | None = None
@@ -43,20 +52,20 @@ class Change:
     password: str | None = None
 
 
-class People:
-    def __init__(self, state: State, passwords: Passwords, audit: Auditor) -> None:
+class AccountService:
+    def __init__(self, state: StateStore, passwords: PasswordService, audit: AuditRecorder) -> None:
         self._state = state
         self.audit = audit
         self._accounts = state.accounts
         self._passwords = passwords
         self.on_end: list[Callable[[str], None]] = []  # told which credential has ended
         self.users: dict[str, User] = {}
-        self._tokens: dict[bytes, Token] = {}
+        self._tokens: dict[bytes, ApiToken] = {}
         self._sessions: dict[bytes, Session] = {}
         self._session_of: dict[str, bytes] = {}
-        self._attempts: list[SignIn] = []
-        self._on_the_way: list[SignIn] = []  # to the disk
-        self._entries = Attempts(time.monotonic())
+        self._attempts: list[SignInRecord] = []
+        self._on_the_way: list[SignInRecord] = []  # to the disk
+        self._entries = SignInAttempts(time.monotonic())
         self._used_sessions: dict[str, float] = {}
         self._used_tokens: dict[str, float] = {}
         self._seen = state.writes_elsewhere()
@@ -100,7 +109,7 @@ class People:
             self.reload()
 
     def _take_notes(self) -> tuple[
-            list[SignIn], dict[str, float], dict[str, float], Records]:
+            list[SignInRecord], dict[str, float], dict[str, float], Records]:
         records = self._entries.take(time.time(), time.monotonic())
         notes = self._attempts, self._used_sessions, self._used_tokens, records
         self._attempts, self._used_sessions, self._used_tokens = [], {}, {}
@@ -123,7 +132,7 @@ class People:
         """The last ones, before the hub ends."""
         self._write_notes(lambda write, notes: write(*notes))
 
-    def note(self, attempt: SignIn) -> None:
+    def note(self, attempt: SignInRecord) -> None:
         """Kept in memory for a moment: whoever guesses must not set the pace of the disk."""
         self._attempts = [*self._attempts[-199:], attempt]
         self._entries.add(attempt.at, attempt.name, attempt.address, attempt.how, attempt.outcome,
@@ -201,9 +210,10 @@ class People:
         owner = None if key is None else self._sessions[key].user
         verb = "DELETE /api/v1/sessions/<session_id>"
         self._check(actor, verb)
-        if owner is None or may(actor, verb, Target(person=owner)) is not None:
+        if owner is None or may(actor, verb, AccessTarget(person=owner)) is not None:
             # Whether it exists is for its owner and for admins.
-            raise Refused(Refusal(Why.HIDDEN, f"there is no session {session_id[:40]!r} of yours"))
+            raise RefusedError(AccessDenial(DenialReason.HIDDEN,
+                                            f"there is no session {session_id[:40]!r} of yours"))
         with self._change(actor, "session", "end", {"person": owner}, takes_away=True):
             self._accounts.end_session(session_id)
         self.reload()
@@ -227,9 +237,9 @@ class People:
                  ) -> tuple[User, str | None]:
         """The user and, where there is no password yet, the code of a link to set one."""
         verb, now = "POST /api/v1/users", time.time()
-        self._check(actor, verb, Target(role=role, scope=scope))
+        self._check(actor, verb, AccessTarget(role=role, scope=scope))
         hashed = None if password is None else self._passwords.hash(password)
-        self._check(actor, verb, Target(role=role, scope=scope))
+        self._check(actor, verb, AccessTarget(role=role, scope=scope))
         user = User(name, role, scope, hashed, now)
         with self._change(actor, "user", "add", {"person": name} | _granted(role, scope)):
             self._accounts.add_user(user)
@@ -237,11 +247,11 @@ class People:
         self.reload()
         return user, code
 
-    def change_user(self, actor: Actor, name: str, change: Change) -> User:
+    def change_user(self, actor: Actor, name: str, change: AccountChange) -> User:
         verb = "PATCH /api/v1/users/<name>"
         known = self.users.get(name)
         scope = None if known is None else _changed(known.scope, change)
-        target = Target(name, change.role, scope)
+        target = AccessTarget(name, change.role, scope)
         self._check(actor, verb, target)
         hashed = None
         if change.password is not None:
@@ -256,9 +266,9 @@ class People:
     def reset_password(self, actor: Actor, name: str) -> str:
         """The code of a link to set a new one. The old one goes: who signs in as somebody by a
         link and leaves them their password would not be noticed."""
-        self._check(actor, "POST /api/v1/users/<name>/link", Target(name))
+        self._check(actor, "POST /api/v1/users/<name>/link", AccessTarget(name))
         if _is_own(actor, name):
-            raise CannotChange("change your own password by giving a new one")
+            raise InvalidChangeError("change your own password by giving a new one")
         with self._change(actor, "user", "reset_password", {"person": name}):
             self._accounts.change_user(name, is_password_gone=True)
             code = self._accounts.add_code(name, time.time())
@@ -266,19 +276,19 @@ class People:
         return code
 
     def remove_user(self, actor: Actor, name: str) -> None:
-        self._check(actor, "DELETE /api/v1/users/<name>", Target(name))
+        self._check(actor, "DELETE /api/v1/users/<name>", AccessTarget(name))
         with self._change(actor, "user", "remove", {"person": name}, takes_away=True):
             self._accounts.remove_user(name)
         self.reload()
 
     # -- API tokens
 
-    def tokens(self) -> list[Token]:
+    def tokens(self) -> list[ApiToken]:
         return sorted(self._tokens.values(), key=lambda token: token.created_at)
 
     def add_token(self, actor: Actor, name: str, role: Role, scope: Scope, expires_at: float
-                  ) -> tuple[str, Token]:
-        self._check(actor, "POST /api/v1/tokens", Target(role=role, scope=scope))
+                  ) -> tuple[str, ApiToken]:
+        self._check(actor, "POST /api/v1/tokens", AccessTarget(role=role, scope=scope))
         word, token = new_token(name, role, scope, actor.name, time.time(), expires_at)
         detail = {"token": token.id, "name": name, "expires_at": token.expires_at}
         with self._change(actor, "token", "add", detail | _granted(role, scope)):
@@ -304,7 +314,7 @@ class People:
             self._accounts.add_token(replace(made, id=FILE_TOKEN, hash=digest(word)))
         self.reload()
 
-    def sign_ins(self, actor: Actor) -> list[SignIn]:
+    def sign_ins(self, actor: Actor) -> list[SignInRecord]:
         self._check(actor, "GET /api/v1/sign-ins")
         new = [*self._on_the_way, *self._attempts]
         return [*reversed(new), *self._accounts.sign_ins()][:200]
@@ -315,13 +325,13 @@ class People:
         return self.audit.change(kind, by(actor) | {"action": action, "detail": known},
                                   takes_away)
 
-    def _check(self, actor: Actor, verb: str, target: Target | None = None) -> None:
+    def _check(self, actor: Actor, verb: str, target: AccessTarget | None = None) -> None:
         """The gate asked already, without the target; and what it let in may have ended since."""
         refusal = may(actor, verb, target, time.time())
         if refusal is None and not self.holds(actor.credential):
-            refusal = Refusal(Why.UNKNOWN, "you have been signed out")
+            refusal = AccessDenial(DenialReason.UNKNOWN, "you have been signed out")
         if refusal is not None:
-            raise Refused(refusal)
+            raise RefusedError(refusal)
 
 
 def _granted(role: Role | None, scope: Scope | None) -> dict[str, Any]:
@@ -334,7 +344,7 @@ def _is_own(actor: Actor, name: str) -> bool:
     return actor.kind == "person" and actor.name == name
 
 
-def _changed(scope: Scope, change: Change) -> Scope | None:
+def _changed(scope: Scope, change: AccountChange) -> Scope | None:
     if change.groups is None and change.unix_names is None:
         return None
     return Scope(scope.groups if change.groups is None else change.groups,

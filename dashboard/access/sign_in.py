@@ -7,18 +7,19 @@ from http import HTTPStatus
 
 from flask import Flask, Response, redirect, request
 
-from .credentials import DEVICE_LASTS_S, Asks, Entered, Entry, NotIn
-from .gate import CSRF_COOKIE, Auth, cookie_word, csrf_of
+from .credentials import DEVICE_LASTS_S, CredentialService, SignInError, SignInOrigin, SignInResult
+from .gate import CSRF_COOKIE, RequestAuthenticator, cookie_word, csrf_of
 from .policy import Actor
-from .service import People
-from .sign_in_page import ONWARD, Form, first_form, page, password_form, set_form
+from .service import AccountService
+from .sign_in_page import ONWARD, SignInForm, first_form, page, password_form, set_form
 from .store import SESSION_LASTS_S
 
 STRANGE = "This form was not made here, or is too old. Try again."
 
 
-class SignIn:
-    def __init__(self, auth: Auth, people: People, entry: Entry) -> None:
+class SignInRoutes:
+    def __init__(self, auth: RequestAuthenticator, people: AccountService,
+                 entry: CredentialService) -> None:
         self._auth = auth
         self._people = people
         self._entry = entry
@@ -35,7 +36,7 @@ class SignIn:
             vouched = self._auth.vouched_for(request.environ)
             if vouched is not None:
                 return self._let_in(self._entry.vouched(vouched, self._asks()))
-        except NotIn as refused:
+        except SignInError as refused:
             return self._page(self._password_form(), refused)
         return self._page(self._password_form())
 
@@ -77,12 +78,13 @@ class SignIn:
             answer.delete_cookie(name, path="/", secure=self._auth.cookies.is_secure)
         return answer  # type: ignore[return-value]
 
-    def _try(self, enter: Callable[[], Entered], form: Callable[[], Form | None]) -> Response:
+    def _try(self, enter: Callable[[], SignInResult],
+             form: Callable[[], SignInForm | None]) -> Response:
         try:
             if not self._is_our_form():
-                raise NotIn(HTTPStatus.FORBIDDEN, STRANGE)
+                raise SignInError(HTTPStatus.FORBIDDEN, STRANGE)
             return self._let_in(enter())
-        except NotIn as refused:
+        except SignInError as refused:
             is_over = refused.status is HTTPStatus.GONE
             return self._page(self._password_form() if is_over else form(), refused)
 
@@ -91,18 +93,18 @@ class SignIn:
         return word is not None and hmac.compare_digest(
             _field("csrf").encode(), self._entry.form_token(word).encode())
 
-    def _asks(self) -> Asks:
-        return Asks(request.environ["gpudeck.address"],
-                    cookie_word(request.environ, self._auth.cookies.device) or "")
+    def _asks(self) -> SignInOrigin:
+        return SignInOrigin(request.environ["gpudeck.address"],
+                            cookie_word(request.environ, self._auth.cookies.device) or "")
 
     # -- what is answered
 
-    def _let_in(self, entered: Entered) -> Response:
+    def _let_in(self, entered: SignInResult) -> Response:
         answer = _onward()
         give_cookies(answer, self._auth, entered)
         return answer
 
-    def _page(self, form: Form | None, refused: NotIn | None = None) -> Response:
+    def _page(self, form: SignInForm | None, refused: SignInError | None = None) -> Response:
         word = cookie_word(request.environ, self._auth.cookies.form) or secrets.token_urlsafe(24)
         body = page(form, self._entry.form_token(word),
                     None if refused is None else refused.sentence)
@@ -112,12 +114,13 @@ class SignIn:
         _set_cookie(answer, self._auth, self._auth.cookies.form, word, 86_400)
         return answer
 
-    def _password_form(self, name: str = "") -> Form | None:
+    def _password_form(self, name: str = "") -> SignInForm | None:
         return password_form(name) if self._people.users else None
 
 
-def add_sign_in(server: Flask, auth: Auth, people: People, entry: Entry) -> None:
-    pages = SignIn(auth, people, entry)
+def add_sign_in(server: Flask, auth: RequestAuthenticator, people: AccountService,
+                entry: CredentialService) -> None:
+    pages = SignInRoutes(auth, people, entry)
     for rule, method, view in (
             ("/sign-in", "GET", pages.show), ("/sign-in", "POST", pages.by_password),
             ("/sign-in/first", "POST", pages.first_admin),
@@ -127,7 +130,7 @@ def add_sign_in(server: Flask, auth: Auth, people: People, entry: Entry) -> None
                             provide_automatic_options=False)
 
 
-def give_cookies(answer: Response, auth: Auth, entered: Entered) -> None:
+def give_cookies(answer: Response, auth: RequestAuthenticator, entered: SignInResult) -> None:
     lasts_s = int(SESSION_LASTS_S)
     _set_cookie(answer, auth, auth.cookies.session, entered.word, lasts_s)
     # Dash's scripts read this one and send it back as a header.
@@ -136,7 +139,7 @@ def give_cookies(answer: Response, auth: Auth, entered: Entered) -> None:
         _set_cookie(answer, auth, auth.cookies.device, entered.device, int(DEVICE_LASTS_S))
 
 
-def _set_cookie(answer: Response, auth: Auth, name: str, word: str, lasts_s: int,
+def _set_cookie(answer: Response, auth: RequestAuthenticator, name: str, word: str, lasts_s: int,
                 is_for_scripts: bool = False) -> None:
     answer.set_cookie(name, word, max_age=lasts_s, httponly=not is_for_scripts, path="/",
                       samesite="Strict", secure=auth.cookies.is_secure)

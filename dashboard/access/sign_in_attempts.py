@@ -3,7 +3,7 @@ would read. Pure. Whoever guesses must not be able to fill the disk, nor to push
 
 from typing import Any
 
-from ..web.token_bucket import Bucket
+from ..web.token_bucket import TokenBucket
 
 FAILED_PER_S = 1.0
 FAILED_AT_ONCE = 60.0
@@ -13,9 +13,9 @@ LET_IN = "let in"
 Records = list[dict[str, Any]]
 
 
-class Attempts:
+class SignInAttempts:
     def __init__(self, mono: float) -> None:
-        self._bucket = Bucket(FAILED_PER_S, FAILED_AT_ONCE, mono)
+        self._bucket = TokenBucket(FAILED_PER_S, FAILED_AT_ONCE, mono)
         self._records: Records = []
         self._left_out = 0
         self._summed_mono = mono

@@ -45,7 +45,7 @@ admin, and add the others.</p>"""
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class SignInForm:
     title: str
     action: str
     fields: tuple[str, ...]
@@ -54,29 +54,30 @@ class Form:
     below: str = ""
 
 
-def password_form(name: str = "") -> Form:
+def password_form(name: str = "") -> SignInForm:
     """The focus goes to what is still to be typed."""
     fields = (_field("name", "Name", "username", name, more="" if name else " autofocus"),
               _field("password", "Password", "current-password", kind="password",
                      more=" autofocus" if name else ""))
-    return Form("Sign in", "/sign-in", fields, "Sign in", below=FORGOTTEN)
+    return SignInForm("Sign in", "/sign-in", fields, "Sign in", below=FORGOTTEN)
 
 
-def first_form(code: str, name: str = "") -> Form:
+def first_form(code: str, name: str = "") -> SignInForm:
     who = _field("name", "Name", "username", name, more=' autofocus pattern="[A-Za-z0-9].*"',
                  hint="Letters, digits and . _ @ + - as in a login name.")
-    return Form("Become the first admin", "/sign-in/first", (_hidden(code), who, *_new_password()),
-                "Become the admin", FIRST)
+    return SignInForm("Become the first admin", "/sign-in/first",
+                      (_hidden(code), who, *_new_password()),
+                      "Become the admin", FIRST)
 
 
-def set_form(code: str, name: str) -> Form:
+def set_form(code: str, name: str) -> SignInForm:
     # Where a password manager learns for whom it keeps the password.
     who = _field("name", "Name", "username", name, more=" readonly")
-    return Form("Choose a password", "/sign-in/password",
-                (_hidden(code), who, *_new_password(" autofocus")), "Set it and sign in")
+    return SignInForm("Choose a password", "/sign-in/password",
+                      (_hidden(code), who, *_new_password(" autofocus")), "Set it and sign in")
 
 
-def page(form: Form | None, csrf: str, problem: str | None = None) -> str:
+def page(form: SignInForm | None, csrf: str, problem: str | None = None) -> str:
     """None: there is nobody yet who could sign in."""
     told = "" if problem is None else f'<p class="problem" role="alert">{escape(problem)}</p>'
     if form is None:

@@ -46,15 +46,15 @@ SIGN_INS_KEPT = 200
 TOKEN_MARK = "gpdk_"  # found by whoever searches a repository for secrets
 
 
-class CannotChange(Exception):
+class InvalidChangeError(Exception):
     """A condition of the change does not hold; the sentence says which."""
 
 
-class NoSuch(CannotChange):
+class NotFoundError(InvalidChangeError):
     """There is none of that name."""
 
 
-class Exists(CannotChange):
+class AlreadyExistsError(InvalidChangeError):
     """There is one of that name already."""
 
 
@@ -69,7 +69,7 @@ class User:
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class ApiToken:
     id: str
     hash: bytes
     name: str
@@ -100,7 +100,7 @@ class Session:
 
 
 @dataclass(frozen=True, slots=True)
-class SignIn:
+class SignInRecord:
     at: float
     name: str
     address: str
@@ -109,7 +109,7 @@ class SignIn:
 
 
 @dataclass(frozen=True, slots=True)
-class Code:
+class OneTimeCode:
     """What a one-time code is for: one person, or, with None, whoever becomes the first admin."""
 
     user: str | None
@@ -129,13 +129,14 @@ def new_session(user: str, how: str, address: str, now: float) -> tuple[str, Ses
 
 
 def new_token(name: str, role: Role, scope: Scope, created_by: str, now: float, expires_at: float
-              ) -> tuple[str, Token]:
+              ) -> tuple[str, ApiToken]:
     word = TOKEN_MARK + secrets.token_urlsafe(32)
-    return word, Token("t" + secrets.token_hex(8), digest(word), name, role, scope, now, created_by,
-                       min(expires_at, now + TOKEN_LASTS_MOST_S))
+    return word, ApiToken("t" + secrets.token_hex(8), digest(word), name, role, scope, now,
+                          created_by,
+                          min(expires_at, now + TOKEN_LASTS_MOST_S))
 
 
-class Accounts:
+class AccountsStore:
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
 
@@ -150,18 +151,19 @@ class Accounts:
     def user(self, name: str) -> User:
         found = [user for user in self.users() if user.name == name]
         if not found:
-            raise NoSuch(f"there is no user {name!r}")
+            raise NotFoundError(f"there is no user {name!r}")
         return found[0]
 
     def add_user(self, user: User, is_first: bool = False) -> None:
         with together(self._db):
             users = self.users()
             if is_first and users:
-                raise Exists("this hub has its first admin already; sign in, or ask an admin")
+                raise AlreadyExistsError("this hub has its first admin already; sign in, or ask "
+                                         "an admin")
             if any(known.name == user.name for known in users):
-                raise Exists(f"there is a user {user.name!r} already")
+                raise AlreadyExistsError(f"there is a user {user.name!r} already")
             if len(users) >= MAX_USERS:
-                raise CannotChange(f"this hub has {MAX_USERS} users and takes no more")
+                raise InvalidChangeError(f"this hub has {MAX_USERS} users and takes no more")
             self._put_user(user)
             if is_first:
                 self._db.execute("delete from codes where user is null")
@@ -194,7 +196,7 @@ class Accounts:
         if user.role is not Role.ADMIN or stays:
             return
         if sum(other.role is Role.ADMIN for other in self.users()) == 1:
-            raise CannotChange(f"{user.name!r} is the last admin; make another one first")
+            raise InvalidChangeError(f"{user.name!r} is the last admin; make another one first")
 
     def _end_all_of(self, name: str) -> None:
         self._db.execute("delete from sessions where user = ?", (name,))
@@ -202,18 +204,19 @@ class Accounts:
 
     # -- API tokens
 
-    def tokens(self) -> list[Token]:
+    def tokens(self) -> list[ApiToken]:
         rows = self._db.execute("select id, hash, name, role, groups, unix_names, created_at, "
                                 "created_by, expires_at, used_at from tokens order by created_at")
-        return [Token(row[0], row[1], row[2], Role(row[3]), _scope(row[4], row[5]), *row[6:])
+        return [ApiToken(row[0], row[1], row[2], Role(row[3]), _scope(row[4], row[5]), *row[6:])
                 for row in rows]
 
-    def add_token(self, token: Token) -> None:
+    def add_token(self, token: ApiToken) -> None:
         """In the place of the one with its id, if there is one."""
         with together(self._db):
             if len(self.tokens()) >= MAX_TOKENS:
-                raise CannotChange(f"this hub has {MAX_TOKENS} tokens and takes no more; revoke "
-                                   "those that nobody uses")
+                raise InvalidChangeError(f"this hub has {MAX_TOKENS} tokens and takes no more; "
+                                         "revoke "
+                                         "those that nobody uses")
             self._db.execute(
                 "insert or replace into tokens values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (token.id, token.hash, token.name, token.role, _line(token.scope.groups),
@@ -222,7 +225,7 @@ class Accounts:
 
     def remove_token(self, token_id: str) -> None:
         if not self._db.execute("delete from tokens where id = ?", (token_id,)).rowcount:
-            raise NoSuch(f"there is no token {token_id!r}")
+            raise NotFoundError(f"there is no token {token_id!r}")
 
     # -- one-time codes
 
@@ -237,17 +240,17 @@ class Accounts:
                              (digest(code), user, now + CODE_LASTS_S))
         return code
 
-    def code(self, code: str, now: float) -> Code | None:
+    def code(self, code: str, now: float) -> OneTimeCode | None:
         """None: unknown, used up or too old."""
         row = self._db.execute("select user from codes where hash = ? and ends_at > ?",
                                (digest(code), now)).fetchone()
-        return None if row is None else Code(row[0])
+        return None if row is None else OneTimeCode(row[0])
 
-    def use_code(self, code: str, now: float) -> Code | None:
+    def use_code(self, code: str, now: float) -> OneTimeCode | None:
         """As `code`, and it is gone."""
         row = self._db.execute("delete from codes where hash = ? and ends_at > ? returning user",
                                (digest(code), now)).fetchone()
-        return None if row is None else Code(row[0])
+        return None if row is None else OneTimeCode(row[0])
 
     # -- sessions
 
@@ -270,7 +273,7 @@ class Accounts:
         with together(self._db):
             if not self._db.execute("select 1 from sessions where id = ?",
                                     (session.id,)).fetchone():
-                raise NoSuch("this session has ended")
+                raise NotFoundError("this session has ended")
             self._put_session(session)
 
     def _put_session(self, session: Session) -> None:
@@ -287,13 +290,13 @@ class Accounts:
 
     # -- what is written a moment later
 
-    def sign_ins(self) -> list[SignIn]:
+    def sign_ins(self) -> list[SignInRecord]:
         """Newest first."""
         rows = self._db.execute("select at, name, address, how, outcome from sign_ins "
                                 "order by at desc, rowid desc limit ?", (SIGN_INS_KEPT,))
-        return [SignIn(*row) for row in rows]
+        return [SignInRecord(*row) for row in rows]
 
-    def note(self, attempts: Iterable[SignIn], sessions: dict[str, float],
+    def note(self, attempts: Iterable[SignInRecord], sessions: dict[str, float],
              tokens: dict[str, float]) -> None:
         """Attempts, and when sessions and tokens were last used."""
         with together(self._db):

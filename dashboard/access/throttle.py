@@ -12,15 +12,15 @@ Lane = Literal["account", "address", "device"]
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class GuessLimit:
     guesses: int
     within_s: float
 
 
-LIMITS: dict[Lane, Limit] = {
-    "account": Limit(20, 900.0),
-    "address": Limit(60, 900.0),
-    "device": Limit(10, 900.0),
+LIMITS: dict[Lane, GuessLimit] = {
+    "account": GuessLimit(20, 900.0),
+    "address": GuessLimit(60, 900.0),
+    "device": GuessLimit(10, 900.0),
 }
 # Keys are numbers below this: names and addresses without end share a table that has one.
 KEYS = 65_536
@@ -28,7 +28,7 @@ KEYS = 65_536
 Key = tuple[Lane, int]
 
 
-class Throttle:
+class SignInThrottle:
     def __init__(self) -> None:
         self._taken: dict[Key, deque[float]] = {}
 

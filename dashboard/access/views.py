@@ -19,7 +19,7 @@ Label = Annotated[str, Meta(min_length=1, max_length=128)]
 Moment = Annotated[float, Meta(ge=0, le=1e11)]
 
 
-class MeView(Struct):
+class CurrentActorView(Struct):
     kind: Literal["person", "program"]
     name: str
     role: RoleWord
@@ -40,7 +40,7 @@ class UserView(Struct, omit_defaults=True):
     link: str | None = None  # to set a password; shown once
 
 
-class Users(Struct):
+class UserList(Struct):
     items: list[UserView]
     next: str | None = None
 
@@ -97,7 +97,7 @@ class SessionView(Struct):
     is_this: bool
 
 
-class Sessions(Struct):
+class SessionList(Struct):
     items: list[SessionView]
     next: str | None = None
 
@@ -110,14 +110,14 @@ class SignInView(Struct):
     outcome: str
 
 
-class SignIns(Struct):
+class SignInList(Struct):
     items: list[SignInView]
     next: str | None = None
 
 
-class PasswordAgain(Struct, forbid_unknown_fields=True):
+class PasswordConfirmation(Struct, forbid_unknown_fields=True):
     password: Typed
 
 
-class Fresh(Struct):
+class ReauthenticationView(Struct):
     fresh_until: float | None

@@ -8,18 +8,25 @@ from flask import Blueprint, Flask, Response, request
 
 from ..access.api import asker, body
 from ..access.policy import Actor
-from ..audit.recorder import CannotRecord
-from ..fleet.api import PREFIX, Wrong, answer, give_cursor, problem, read_cursor, read_limit
+from ..audit.recorder import AuditWriteError
+from ..fleet.api import PREFIX, ApiError, answer, give_cursor, problem, read_cursor, read_limit
 from .lifecycle import CommandRecord
-from .service import Acts, CannotAct
+from .service import ActionRefusedError, ActionService
 from .store import CommandsStore
-from .views import CommandList, NewCommands, NewPreview, Ordered, Plans, command_view
+from .views import (
+    ActionPlanList,
+    CommandList,
+    NewCommands,
+    NewPreview,
+    OrderResultView,
+    command_view,
+)
 
 KNOWN = ("limit", "cursor", "state", "task", "node")
 
 
-class ActsApi:
-    def __init__(self, acts: Acts, store: CommandsStore) -> None:
+class ActionsApi:
+    def __init__(self, acts: ActionService, store: CommandsStore) -> None:
         self._acts = acts
         self._store = store
 
@@ -35,18 +42,19 @@ class ActsApi:
         shown = None if plan is None else self._acts.plan_view(actor, plan)
         return answer(self._ordered(actor, records, shown), HTTPStatus.ACCEPTED)
 
-    def _ordered(self, actor: Actor, records: list[CommandRecord], plan: Any) -> Ordered:
+    def _ordered(self, actor: Actor, records: list[CommandRecord], plan: Any) -> OrderResultView:
         reads = self._acts.lens(actor).reads
-        return Ordered([command_view(record, reads) for record in records], plan)
+        return OrderResultView([command_view(record, reads) for record in records], plan)
 
     def commands(self) -> Response:
         args = request.args
         for name in args:
             if name not in KNOWN or len(args.getlist(name)) > 1:
-                raise Wrong(HTTPStatus.BAD_REQUEST, f"{name[:40]!r} is no parameter, or is given "
-                            f"twice; there are {', '.join(KNOWN)}")
+                raise ApiError(HTTPStatus.BAD_REQUEST,
+                               f"{name[:40]!r} is no parameter, or is given "
+                               f"twice; there are {', '.join(KNOWN)}")
         if args.get("state", "all") not in ("open", "all"):
-            raise Wrong(HTTPStatus.BAD_REQUEST, "state is open or all")
+            raise ApiError(HTTPStatus.BAD_REQUEST, "state is open or all")
         limit, lens = read_limit(args.get("limit")), self._acts.lens(asker())
         found: list[CommandRecord] = []
         more = None
@@ -63,11 +71,11 @@ class ActsApi:
     def command(self, command_id: str) -> Response:
         record, lens = self._store.find(command_id), self._acts.lens(asker())
         if record is None or not lens.sees_node(record.node_id):
-            raise Wrong(HTTPStatus.NOT_FOUND, f"there is no command {command_id[:64]!r} here")
+            raise ApiError(HTTPStatus.NOT_FOUND, f"there is no command {command_id[:64]!r} here")
         return answer(command_view(record, lens.reads))
 
     def plans(self) -> Response:
-        return answer(Plans(self._acts.plans(asker())))
+        return answer(ActionPlanList(self._acts.plans(asker())))
 
     def approve(self, plan_id: str) -> Response:
         actor = asker()
@@ -88,11 +96,11 @@ def _before(raw: str | None) -> tuple[float, str] | None:
         at, command_id = cursor
         return float(at), command_id
     except ValueError as error:
-        raise Wrong(HTTPStatus.BAD_REQUEST, "this cursor was not given out by this list; start "
-                    "again without it") from error
+        raise ApiError(HTTPStatus.BAD_REQUEST, "this cursor was not given out by this list; start "
+                       "again without it") from error
 
 
-def add_acts_api(server: Flask, api: ActsApi) -> None:
+def add_acts_api(server: Flask, api: ActionsApi) -> None:
     routes = Blueprint("acts", __name__, url_prefix=PREFIX)
     table: tuple[tuple[str, str, Callable[..., Response]], ...] = (
         ("POST", "/previews", api.preview),
@@ -105,7 +113,7 @@ def add_acts_api(server: Flask, api: ActsApi) -> None:
         routes.add_url_rule(rule, view_func=view, methods=[method],
                             provide_automatic_options=False)
     server.register_blueprint(routes)
-    server.register_error_handler(CannotAct, lambda error: problem(
+    server.register_error_handler(ActionRefusedError, lambda error: problem(
         error.status, str(error), f"urn:gpudeck:problem:{error.code}"))
-    server.register_error_handler(CannotRecord, lambda error: problem(
+    server.register_error_handler(AuditWriteError, lambda error: problem(
         503, str(error), "urn:gpudeck:problem:audit"))

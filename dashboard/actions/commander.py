@@ -12,20 +12,26 @@ import msgspec
 from gpudeck.actions import (
     COMMAND_LASTS_S,
     Action,
-    Asker,
     Command,
-    Condition,
+    CommandActor,
     Preview,
     Refusal,
     Reply,
+    RuleCondition,
 )
 from gpudeck.command_sentences import sentence
 from gpudeck.wire import FromHub, SignedCommand
 
-from ..audit.recorder import Auditor, CannotRecord
-from ..fleet.epoch_fence import Fence
-from .lifecycle import CommandRecord, Commands, Effect, Keep, Tell
-from .signer_client import GONE, Signer, SignerGone
+from ..audit.recorder import AuditRecorder, AuditWriteError
+from ..fleet.epoch_fence import EpochFence
+from .lifecycle import (
+    CommandLifecycle,
+    CommandRecord,
+    Effect,
+    SaveCommandRecord,
+    SendCommandMessage,
+)
+from .signer_client import GONE, SignerClient, SignerUnavailableError
 from .store import CannotStore, CommandsStore
 
 log = logging.getLogger("gpudeck.commander")
@@ -33,7 +39,7 @@ log = logging.getLogger("gpudeck.commander")
 BEFORE_IT_ACTS = ("requested", "queued", "sent")
 
 
-class Wire(Protocol):
+class NodeConnections(Protocol):
     """The nodes that are connected."""
 
     def connected(self) -> Collection[str]: ...
@@ -44,14 +50,15 @@ class Wire(Protocol):
 class Commander:
     """`on_change`: told of each record once it is on the disk."""
 
-    def __init__(self, store: CommandsStore, auditor: Auditor, signer: Signer, fence: Fence,
-                 wire: Wire) -> None:
+    def __init__(self, store: CommandsStore, auditor: AuditRecorder, signer: SignerClient,
+                 fence: EpochFence,
+                 wire: NodeConnections) -> None:
         self._store = store
         self._auditor = auditor
         self._signer = signer
         self._fence = fence
         self._wire = wire
-        self._commands = Commands()
+        self._commands = CommandLifecycle()
         self.on_change: list[Callable[[CommandRecord], None]] = []
 
     def recover(self) -> None:
@@ -62,8 +69,8 @@ class Commander:
     # -- orders
 
     def order(self, record: CommandRecord, preview: Preview | None, refusal: Refusal | None = None,
-              condition: Condition | None = None, **fields: Any) -> CommandRecord:
-        """Recorded first; then signed, recorded as sent, and sent. Raises CannotRecord."""
+              condition: RuleCondition | None = None, **fields: Any) -> CommandRecord:
+        """Recorded first; then signed, recorded as sent, and sent. Raises AuditWriteError."""
         now = time.time()
         shown = None if preview is None else msgspec.to_builtins(preview)
         self._run(self._commands.request(record), now, preview=shown, **fields)
@@ -79,9 +86,9 @@ class Commander:
             self._run(self._commands.signed(record.id, found, is_connected, now), now)
         return self.find(record.id) or record
 
-    def hold(self, node_id: str, host: str, action: Action, asker: Asker, reason: str
+    def hold(self, node_id: str, host: str, action: Action, asker: CommandActor, reason: str
              ) -> CommandRecord:
-        """`hold` or `release`: of a node, without a victim. Raises CannotRecord."""
+        """`hold` or `release`: of a node, without a victim. Raises AuditWriteError."""
         now = time.time()
         return self.order(CommandRecord(new_id(now), action, node_id, host, asker, reason, now, now,
                                         now + COMMAND_LASTS_S), None)
@@ -98,13 +105,13 @@ class Commander:
     def _fence_refusal(self, node_id: str) -> Refusal | None:
         return self._fence.refusal(node_id, len(self._wire.connected()))
 
-    def _sign(self, record: CommandRecord, preview: Preview | None, condition: Condition | None
+    def _sign(self, record: CommandRecord, preview: Preview | None, condition: RuleCondition | None
               ) -> SignedCommand | Refusal:
         try:
             nonce = self._signer.nonce() if preview is None else preview.nonce
             if self._signer.epoch != self._fence.epoch:
                 self._signer.rise(self._fence.epoch)
-        except SignerGone:
+        except SignerUnavailableError:
             return GONE
         command = Command(
             record.id, record.node_id, self._fence.epoch, record.requested_at, record.expires_at,
@@ -138,18 +145,18 @@ class Commander:
         """What cannot be written is not noted either, so that it is said or seen again."""
         try:
             self._run(effects, now)
-        except (CannotRecord, CannotStore) as error:
+        except (AuditWriteError, CannotStore) as error:
             log.warning("command_not_written reason=%r", str(error))
 
     def _run(self, effects: Iterable[Effect], now: float, **fields: Any) -> None:
         for effect in effects:
             match effect:
-                case Keep():
+                case SaveCommandRecord():
                     self._keep(effect, now, fields)
-                case Tell():
+                case SendCommandMessage():
                     self._wire.tell(effect.node_id, effect.message)
 
-    def _keep(self, effect: Keep, now: float, fields: dict[str, Any]) -> None:
+    def _keep(self, effect: SaveCommandRecord, now: float, fields: dict[str, Any]) -> None:
         record = effect.record
         if effect.is_news:
             is_ahead = record.state in BEFORE_IT_ACTS

@@ -9,16 +9,16 @@ from typing import Any
 
 from gevent.event import Event
 
-from gpudeck.actions import HELD_BY_HUB, Action, Asker
-from gpudeck.actions import Refusal as ActRefusal
+from gpudeck.actions import HELD_BY_HUB, Action, CommandActor
+from gpudeck.actions import Refusal as ActionRefusal
 
-from ..access.policy import EVERYTHING, Actor, Refusal, Why, may
-from ..access.service import Refused
-from ..access.store import CannotChange, NoSuch
-from ..audit.recorder import Auditor, CannotRecord, by
+from ..access.policy import EVERYTHING, AccessDenial, Actor, DenialReason, may
+from ..access.service import RefusedError
+from ..access.store import InvalidChangeError, NotFoundError
+from ..audit.recorder import AuditRecorder, AuditWriteError, by
 from ..fleet.fleet import Fleet
-from ..fleet.visibility import Lenses, Sight
-from .standing_store import FLEET, Hold, Standing
+from ..fleet.visibility import VisibilityScope, VisibleFleetCache
+from .standing_store import FLEET, HoldRecord, StandingStore
 
 log = logging.getLogger("gpudeck.holds")
 
@@ -27,17 +27,18 @@ MAX_REASON = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class HoldContext:
     """Where holds are put: the fleet as it is, and the way to a node."""
 
     fleet: Fleet
-    lenses: Lenses
+    lenses: VisibleFleetCache
     is_connected: Callable[[str], bool]
-    order: Callable[[str, str, Action, Asker, str], Any]  # node, host, hold or release, who, why
+    order: Callable[[str, str, Action, CommandActor, str],
+                    Any]  # node, host, hold or release, who, why
 
 
-class Holds:
-    def __init__(self, standing: Standing, auditor: Auditor, place: Place) -> None:
+class HoldService:
+    def __init__(self, standing: StandingStore, auditor: AuditRecorder, place: HoldContext) -> None:
         self._standing = standing
         self._auditor = auditor
         self._place = place
@@ -51,14 +52,14 @@ class Holds:
     # -- what holds
 
     @property
-    def fleet(self) -> Hold | None:
+    def fleet(self) -> HoldRecord | None:
         return self._held.get(FLEET)
 
-    def of(self, node_id: str) -> Hold | None:
+    def of(self, node_id: str) -> HoldRecord | None:
         """What was ordered for this node alone."""
         return self._held.get(node_id)
 
-    def wanted(self, node_id: str) -> Hold | None:
+    def wanted(self, node_id: str) -> HoldRecord | None:
         return self._held.get(node_id) or self.fleet
 
     def said(self, node_id: str) -> tuple[str, ...]:
@@ -71,17 +72,17 @@ class Holds:
         told = [node_id for node_id in self._place.fleet.nodes if self.said(node_id)]
         return sorted({*told, *self._held} - {FLEET})
 
-    def refusal(self, node_id: str) -> ActRefusal | None:
+    def refusal(self, node_id: str) -> ActionRefusal | None:
         """Why nothing may be ordered there now, for people; None: nothing holds."""
         hold = self.wanted(node_id)
         if hold is not None:
             what = "this node" if hold.node_id else "the whole fleet"
             why = f", because: {hold.reason}" if hold.reason else ""
-            return ActRefusal("hold", f"{hold.by} holds all acts on {what}{why}. "
+            return ActionRefusal("hold", f"{hold.by} holds all acts on {what}{why}. "
                                       "Release the hold first.")
         said = self.said(node_id)
         if said:
-            return ActRefusal("hold", f"all acts on this node are on hold: {'; '.join(said)}. "
+            return ActionRefusal("hold", f"all acts on this node are on hold: {'; '.join(said)}. "
                                       "Release it there first."[:1_024])
         return None
 
@@ -89,7 +90,7 @@ class Holds:
 
     def hold(self, actor: Actor, node_id: str | None, reason: str) -> None:
         self._check(actor, "POST /api/v1/hold", node_id)
-        hold = Hold(node_id or FLEET, actor.name, _line(reason), time.time())
+        hold = HoldRecord(node_id or FLEET, actor.name, _line(reason), time.time())
         # A stop is never refused because of the copy of a record.
         with self._auditor.change("hold", self._fields(actor, "hold", hold), takes_away=True):
             self._standing.put_hold(hold)
@@ -100,14 +101,15 @@ class Holds:
         self._check(actor, "DELETE /api/v1/hold", node_id)
         hold = self._held.get(node_id or FLEET)
         if hold is None:
-            raise NoSuch("nothing was held here from the hub" if node_id or not self._held else
-                         "the fleet is not held; single nodes are, name them")
+            raise NotFoundError("nothing was held here from the hub" if node_id or not self._held
+                                else
+                                "the fleet is not held; single nodes are, name them")
         with self._auditor.change("hold", self._fields(actor, "release", hold)):
             self._standing.drop_hold(hold.node_id)
         del self._held[hold.node_id]
         self._settle(hold.node_id)
 
-    def _fields(self, actor: Actor, action: str, hold: Hold) -> dict[str, Any]:
+    def _fields(self, actor: Actor, action: str, hold: HoldRecord) -> dict[str, Any]:
         host = self._host(hold.node_id)
         place = f"on {host}" if hold.node_id else "on the whole fleet"
         why = f", because: {hold.reason}" if hold.reason else ""
@@ -124,12 +126,14 @@ class Holds:
     def _check(self, actor: Actor, verb: str, node_id: str | None) -> None:
         refusal = may(actor, verb, now=time.time())
         if refusal is not None:
-            raise Refused(refusal)
+            raise RefusedError(refusal)
         if node_id is None and EVERYTHING not in actor.scope.groups:
-            raise Refused(Refusal(Why.FORBIDDEN, "the whole fleet is for those whose scope it is; "
-                                  "name a node of yours"))
-        if node_id is not None and not self._place.lenses.of(Sight.of(actor)).sees_node(node_id):
-            raise NoSuch(f"there is no node {node_id[:64]!r} here")
+            raise RefusedError(AccessDenial(DenialReason.FORBIDDEN,
+                                            "the whole fleet is for those whose scope it is; "
+                                            "name a node of yours"))
+        visible = self._place.lenses.of(VisibilityScope.of(actor))
+        if node_id is not None and not visible.sees_node(node_id):
+            raise NotFoundError(f"there is no node {node_id[:64]!r} here")
 
     # -- in force
 
@@ -172,17 +176,17 @@ class Holds:
                 self._again[node_id] = mono + wait_s, min(2 * wait_s, AGAIN_MOST_S)
                 self._order(node_id, node.hello.host, hold)
 
-    def _order(self, node_id: str, host: str, hold: Hold | None) -> None:
+    def _order(self, node_id: str, host: str, hold: HoldRecord | None) -> None:
         action: Action = "release" if hold is None else "hold"
-        asker = Asker("person", "the hub" if hold is None else hold.by)
+        asker = CommandActor("person", "the hub" if hold is None else hold.by)
         try:
             self._place.order(node_id, host, action, asker, "" if hold is None else hold.reason)
-        except CannotRecord as error:  # the next tick tries again; this hub orders nothing there
+        except AuditWriteError as error:  # the next tick tries again; this hub orders nothing there
             log.warning("hold not ordered node=%s reason=%r", node_id, str(error))
 
 
 def _line(reason: str) -> str:
     found = " ".join(reason.split())
     if len(found) > MAX_REASON or not found.isprintable():
-        raise CannotChange(f"a reason is one line of at most {MAX_REASON} characters")
+        raise InvalidChangeError(f"a reason is one line of at most {MAX_REASON} characters")
     return found

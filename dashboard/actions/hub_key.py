@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from gpudeck.keys import Key, fingerprint, kept_seed
+from gpudeck.keys import SigningKey, fingerprint, kept_seed
 from gpudeck.wire import Call, Challenge, hub_statement
 
 KEY_FILE = "hub.key"
@@ -14,7 +14,7 @@ KEY_FILE = "hub.key"
 
 class HubKey:
     def __init__(self, folder: Path) -> None:
-        self._key = Key(kept_seed(folder / KEY_FILE))
+        self._key = SigningKey(kept_seed(folder / KEY_FILE))
 
     @property
     def public(self) -> bytes:

@@ -18,12 +18,12 @@ from gpudeck.actions import (
     MEMORY_BACK_WITHIN_S,
     UNKILLABLE_AFTER_S,
     Action,
-    Asker,
+    ActionParams,
+    ActionVerification,
+    CommandActor,
     CommandState,
-    Params,
     Refusal,
     Reply,
-    Verified,
 )
 from gpudeck.wire import FromHub, Inquire, Noted, SignedCommand
 
@@ -36,7 +36,7 @@ ASKED_FOR_S = 86_400.0
 INQUIRE_MOST = 1_024
 
 
-class Moment(msgspec.Struct, frozen=True):
+class CommandStateChange(msgspec.Struct, frozen=True):
     state: CommandState
     at: float
     step: str = ""
@@ -49,12 +49,12 @@ class CommandRecord(msgspec.Struct, frozen=True):
     action: Action
     node_id: str
     host: str
-    asker: Asker
+    asker: CommandActor
     reason: str
     requested_at: float
     updated_at: float
     expires_at: float
-    params: Params = Params()
+    params: ActionParams = ActionParams()
     state: CommandState = "requested"
     step: str = ""
     task_id: str | None = None
@@ -66,9 +66,9 @@ class CommandRecord(msgspec.Struct, frozen=True):
     bystanders: int | None = None  # that were shown
     credential: str = ""
     refusal: Refusal | None = None
-    verified: Verified | None = None
+    verified: ActionVerification | None = None
     number: int = 0  # of the newest Reply that counted
-    history: tuple[Moment, ...] = ()
+    history: tuple[CommandStateChange, ...] = ()
 
     @property
     def is_open(self) -> bool:
@@ -80,7 +80,7 @@ class CommandRecord(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Keep:
+class SaveCommandRecord:
     """Onto the disk; with `is_news`, into the Audit too."""
 
     record: CommandRecord
@@ -88,12 +88,12 @@ class Keep:
 
 
 @dataclass(frozen=True, slots=True)
-class Tell:
+class SendCommandMessage:
     node_id: str
     message: FromHub
 
 
-Effect = Keep | Tell
+Effect = SaveCommandRecord | SendCommandMessage
 
 
 def _reachable() -> dict[CommandState, frozenset[CommandState]]:
@@ -114,7 +114,7 @@ def _reachable() -> dict[CommandState, frozenset[CommandState]]:
 REACHABLE = _reachable()
 
 
-class Commands:
+class CommandLifecycle:
     """Those of which something may still be heard."""
 
     def __init__(self) -> None:
@@ -138,21 +138,24 @@ class Commands:
     # -- what people and the signer say
 
     def request(self, record: CommandRecord) -> list[Effect]:
-        return [Keep(replace(record, history=(Moment("requested", record.requested_at),)))]
+        return [SaveCommandRecord(replace(record, history=(CommandStateChange("requested",
+                                                                              record.requested_at),
+                                                           )))]
 
     def refuse(self, command_id: str, refusal: Refusal, now: float) -> list[Effect]:
         record = self.records[command_id]
-        return [Keep(_moved(record, "refused", now, refusal=refusal))]
+        return [SaveCommandRecord(_moved(record, "refused", now, refusal=refusal))]
 
     def signed(self, command_id: str, message: SignedCommand, is_connected: bool, now: float
                ) -> list[Effect]:
         record = _moved(self.records[command_id], "queued", now)
         self._unsent[command_id] = message
-        return self._send(record, message, now) if is_connected else [Keep(record)]
+        return self._send(record, message, now) if is_connected else [SaveCommandRecord(record)]
 
     def _send(self, record: CommandRecord, message: SignedCommand, now: float) -> list[Effect]:
         """Known to be sent before it is: should we end in between, it is asked for, not told."""
-        return [Keep(_moved(record, "sent", now)), Tell(record.node_id, message)]
+        return [SaveCommandRecord(_moved(record, "sent", now)),
+                SendCommandMessage(record.node_id, message)]
 
     # -- what the node says
 
@@ -172,7 +175,7 @@ class Commands:
                 ) -> list[Effect]:
         """`known`: from the disk, when it is not among ours any more."""
         record = self.records.get(reply.command_id, known)
-        noted = Tell(node_id, Noted(reply.command_id, reply.number))
+        noted = SendCommandMessage(node_id, Noted(reply.command_id, reply.number))
         if record is None or record.node_id != node_id or reply.number <= record.number:
             return [noted]
         news = reply.state != record.state and reply.state in REACHABLE[record.state]
@@ -184,7 +187,7 @@ class Commands:
                        verified=reply.verified or record.verified)
         made = (_moved(told, state, now, reply.step) if news
                 else replace(told, updated_at=now))
-        return [Keep(made, news), noted]
+        return [SaveCommandRecord(made, news), noted]
 
     # -- time
 
@@ -194,7 +197,7 @@ class Commands:
         for record in list(self.records.values()):
             late = self._late(record, now)
             if late is not None:
-                effects.append(Keep(late))
+                effects.append(SaveCommandRecord(late))
             if (record.state == "unknown" or (late is not None and late.state == "unknown")) and (
                     record.node_id in connected
                     and now - self._asked_at.get(record.id, -ASK_EVERY_S) >= ASK_EVERY_S):
@@ -219,7 +222,7 @@ class Commands:
 
     def _inquire(self, node_id: str, command_ids: list[str], now: float) -> list[Effect]:
         self._asked_at |= dict.fromkeys(command_ids, now)
-        return [Tell(node_id, Inquire(tuple(command_ids[at : at + INQUIRE_MOST])))
+        return [SendCommandMessage(node_id, Inquire(tuple(command_ids[at : at + INQUIRE_MOST])))
                 for at in range(0, len(command_ids), INQUIRE_MOST)]
 
     # -- start
@@ -230,17 +233,19 @@ class Commands:
         for record in records:
             self.records[record.id] = record
             if record.state == "requested":
-                effects.append(Keep(_moved(record, "refused", now, refusal=NOT_SIGNED)))
+                effects.append(SaveCommandRecord(_moved(record, "refused", now,
+                                                        refusal=NOT_SIGNED)))
             elif record.state == "queued":
-                effects.append(Keep(_moved(record, "expired", now, "the hub was started anew "
-                                           "before this was sent")))
+                effects.append(SaveCommandRecord(_moved(record, "expired", now,
+                                                        "the hub was started anew "
+                                                        "before this was sent")))
         return effects
 
 
 NOT_SIGNED = Refusal("expired", "the hub ended before this was signed; nothing was sent")
 
 
-def _most_s(params: Params) -> float:
+def _most_s(params: ActionParams) -> float:
     """The longest that a node may be silent while it acts."""
     return (params.checkpoint_wait_s + params.grace_s + UNKILLABLE_AFTER_S + MEMORY_BACK_WITHIN_S
             + SLACK_S)
@@ -250,4 +255,4 @@ def _moved(record: CommandRecord, state: CommandState, now: float, step: str = "
            refusal: Refusal | None = None) -> CommandRecord:
     return replace(record, state=state, updated_at=now, step=step,
                    refusal=refusal or record.refusal,
-                   history=(*record.history, Moment(state, now, step)))
+                   history=(*record.history, CommandStateChange(state, now, step)))

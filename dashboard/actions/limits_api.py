@@ -6,14 +6,14 @@ from http import HTTPStatus
 from flask import Blueprint, Flask, Response, request
 
 from ..access.api import asker
-from ..fleet.api import PREFIX, Wrong, answer
+from ..fleet.api import PREFIX, ApiError, answer
 from ..fleet.fleet import Fleet
-from ..fleet.visibility import Lens, Lenses, Sight
+from ..fleet.visibility import VisibilityScope, VisibleFleet, VisibleFleetCache
 from .limits_views import limits_list, mps_list
 
 
 class LimitsApi:
-    def __init__(self, fleet: Fleet, lenses: Lenses) -> None:
+    def __init__(self, fleet: Fleet, lenses: VisibleFleetCache) -> None:
         self._fleet = fleet
         self._lenses = lenses
 
@@ -23,15 +23,16 @@ class LimitsApi:
     def limits(self) -> Response:
         return answer(limits_list(self._fleet, self._lens(), _node()))
 
-    def _lens(self) -> Lens:
-        return self._lenses.of(Sight.of(asker()))
+    def _lens(self) -> VisibleFleet:
+        return self._lenses.of(VisibilityScope.of(asker()))
 
 
 def _node() -> str | None:
     given = request.args.getlist("node")
     if len(given) > 1 or set(request.args) - {"node"} or "" in given:
-        raise Wrong(HTTPStatus.BAD_REQUEST, "the one parameter here is `node`, an id; without it "
-                    "all nodes are listed")
+        raise ApiError(HTTPStatus.BAD_REQUEST,
+                       "the one parameter here is `node`, an id; without it "
+                       "all nodes are listed")
     return given[0] if given else None
 
 

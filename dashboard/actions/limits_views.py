@@ -3,13 +3,21 @@
 import msgspec
 from msgspec.structs import replace
 
-from gpudeck.limits import KeptMode, Lease, LimitsNow, MpsClient, MpsDaemon, MpsFinding, MpsServer
+from gpudeck.limits import (
+    LimitsNow,
+    ManagedComputeMode,
+    MpsClient,
+    MpsDaemon,
+    MpsFinding,
+    MpsServer,
+    TimedLimit,
+)
 
 from ..fleet.fleet import Fleet, Node
-from ..fleet.visibility import Lens, Reads
+from ..fleet.visibility import CommandLineVisibility, VisibleFleet
 
 
-class NodeMps(msgspec.Struct):
+class NodeMpsView(msgspec.Struct):
     """`trouble`: why nothing of MPS can be set there. `findings`: of its doctor."""
 
     node: str
@@ -21,50 +29,50 @@ class NodeMps(msgspec.Struct):
 
 
 class MpsList(msgspec.Struct):
-    items: list[NodeMps]
+    items: list[NodeMpsView]
 
 
-class NodeLimits(msgspec.Struct):
+class NodeLimitsView(msgspec.Struct):
     node: str
     host: str
     taken_at: float
     trouble: str
-    leases: list[Lease]
-    modes: list[KeptMode]
+    leases: list[TimedLimit]
+    modes: list[ManagedComputeMode]
 
 
 class LimitsList(msgspec.Struct):
-    items: list[NodeLimits]
+    items: list[NodeLimitsView]
 
 
-def mps_list(fleet: Fleet, lens: Lens, node_id: str | None) -> MpsList:
+def mps_list(fleet: Fleet, lens: VisibleFleet, node_id: str | None) -> MpsList:
     return MpsList([_mps(node, limits, lens.reads) for node, limits in _told(fleet, lens, node_id)])
 
 
-def limits_list(fleet: Fleet, lens: Lens, node_id: str | None) -> LimitsList:
+def limits_list(fleet: Fleet, lens: VisibleFleet, node_id: str | None) -> LimitsList:
     return LimitsList([
-        NodeLimits(node.hello.node_id, node.hello.host, limits.taken_at, limits.limits_trouble,
-                   list(limits.leases), list(limits.modes))
+        NodeLimitsView(node.hello.node_id, node.hello.host, limits.taken_at, limits.limits_trouble,
+                       list(limits.leases), list(limits.modes))
         for node, limits in _told(fleet, lens, node_id)])
 
 
-def _told(fleet: Fleet, lens: Lens, node_id: str | None) -> list[tuple[Node, LimitsNow]]:
+def _told(fleet: Fleet, lens: VisibleFleet, node_id: str | None) -> list[tuple[Node, LimitsNow]]:
     return [(node, node.limits) for node in lens.nodes(fleet) if node.limits is not None
             and node_id in (None, node.hello.node_id)]
 
 
-def _mps(node: Node, limits: LimitsNow, reads: Reads) -> NodeMps:
-    return NodeMps(node.hello.node_id, node.hello.host, limits.taken_at, limits.mps_trouble,
-                   [replace(daemon, servers=tuple(_server(each, node, reads)
-                                                  for each in daemon.servers))
-                    for daemon in limits.daemons], list(limits.findings))
+def _mps(node: Node, limits: LimitsNow, reads: CommandLineVisibility) -> NodeMpsView:
+    return NodeMpsView(node.hello.node_id, node.hello.host, limits.taken_at, limits.mps_trouble,
+                       [replace(daemon, servers=tuple(_server(each, node, reads)
+                                                      for each in daemon.servers))
+                        for daemon in limits.daemons], list(limits.findings))
 
 
-def _server(server: MpsServer, node: Node, reads: Reads) -> MpsServer:
+def _server(server: MpsServer, node: Node, reads: CommandLineVisibility) -> MpsServer:
     return replace(server, clients=tuple(_client(each, node, reads) for each in server.clients))
 
 
-def _client(client: MpsClient, node: Node, reads: Reads) -> MpsClient:
+def _client(client: MpsClient, node: Node, reads: CommandLineVisibility) -> MpsClient:
     """Named as the task that it is; one that its node does not list as a client is none that could
     be taken out."""
     task = None if client.task_id is None else node.tasks.get(client.task_id)

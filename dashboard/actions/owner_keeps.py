@@ -7,13 +7,13 @@ from typing import Any
 
 from gpudeck.wire import Task
 
-from ..access.policy import Actor, Refusal, Role, Why, may
-from ..access.service import Refused
-from ..access.store import CannotChange, NoSuch
-from ..audit.recorder import Auditor, by
+from ..access.policy import AccessDenial, Actor, DenialReason, Role, may
+from ..access.service import RefusedError
+from ..access.store import InvalidChangeError, NotFoundError
+from ..audit.recorder import AuditRecorder, by
 from ..fleet.fleet import Fleet, Node
-from ..fleet.visibility import Lenses, Sight
-from .standing_store import Keep, Standing
+from ..fleet.visibility import VisibilityScope, VisibleFleetCache
+from .standing_store import OwnerKeep, StandingStore
 from .views import KeepView
 
 LASTS_MOST_S = 7 * 86_400.0
@@ -21,15 +21,16 @@ MAX_BECAUSE = 200
 MOST = 20_000
 
 
-class Keeps:
-    def __init__(self, standing: Standing, auditor: Auditor, fleet: Fleet, lenses: Lenses) -> None:
+class OwnerKeepService:
+    def __init__(self, standing: StandingStore, auditor: AuditRecorder, fleet: Fleet,
+                 lenses: VisibleFleetCache) -> None:
         self._standing = standing
         self._auditor = auditor
         self._fleet = fleet
         self._lenses = lenses
         self._kept = {(keep.node_id, keep.task_id): keep for keep in standing.keeps()}
 
-    def of(self, node_id: str, task_id: str) -> Keep | None:
+    def of(self, node_id: str, task_id: str) -> OwnerKeep | None:
         keep = self._kept.get((node_id, task_id))
         return keep if keep is not None and time.time() < keep.until else None
 
@@ -41,14 +42,14 @@ class Keeps:
         last = max(found, key=lambda keep: keep.until, default=None)
         return None if last is None else KeepView(last.until, last.because, last.by)
 
-    def set(self, actor: Actor, task_id: str, until: float, because: str) -> Keep:
+    def set(self, actor: Actor, task_id: str, until: float, because: str) -> OwnerKeep:
         now = time.time()
         node, task = self._own(actor, "PUT /api/v1/tasks/<path:task_id>/keep", task_id)
         if not now < until <= now + LASTS_MOST_S:
-            raise CannotChange("`until` is in UTC seconds, after now and within seven days")
+            raise InvalidChangeError("`until` is in UTC seconds, after now and within seven days")
         if len(self._kept) >= MOST:
-            raise CannotChange(f"{MOST} tasks are kept already, and no more can be")
-        keep = Keep(node.hello.node_id, task_id, until, _line(because), actor.name, now)
+            raise InvalidChangeError(f"{MOST} tasks are kept already, and no more can be")
+        keep = OwnerKeep(node.hello.node_id, task_id, until, _line(because), actor.name, now)
         with self._change(actor, "set", node, task, {"until": until, "because": keep.because}):
             self._standing.drop_keeps_before(now)
             self._standing.put_keep(keep)
@@ -59,7 +60,7 @@ class Keeps:
     def remove(self, actor: Actor, task_id: str) -> None:
         node, task = self._own(actor, "DELETE /api/v1/tasks/<path:task_id>/keep", task_id)
         if self.of(node.hello.node_id, task_id) is None:
-            raise NoSuch("nobody asked that this task be kept")
+            raise NotFoundError("nobody asked that this task be kept")
         with self._change(actor, "remove", node, task, {}):
             self._standing.drop_keep(node.hello.node_id, task_id)
         del self._kept[node.hello.node_id, task_id]
@@ -77,20 +78,21 @@ class Keeps:
         """Its owner, or an operator whose scope it is in. Raises."""
         refusal = may(actor, verb, now=time.time())
         if refusal is not None:
-            raise Refused(refusal)
-        for node in self._lenses.of(Sight.of(actor)).nodes(self._fleet):
+            raise RefusedError(refusal)
+        for node in self._lenses.of(VisibilityScope.of(actor)).nodes(self._fleet):
             task = node.tasks.get(task_id)
             if task is None:
                 continue
             is_operator = actor.role is not None and actor.role.covers(Role.OPERATOR)
             if is_operator or actor.scope.owns(task.user):
                 return node, task
-            raise Refused(Refusal(Why.FORBIDDEN, "this is for the task's owner and for operators"))
-        raise NoSuch(f"there is no task {task_id[:128]!r} here")
+            raise RefusedError(AccessDenial(DenialReason.FORBIDDEN,
+                                            "this is for the task's owner and for operators"))
+        raise NotFoundError(f"there is no task {task_id[:128]!r} here")
 
 
 def _line(because: str) -> str:
     found = " ".join(because.split())
     if len(found) > MAX_BECAUSE or not found.isprintable():
-        raise CannotChange(f"`because` is one line of at most {MAX_BECAUSE} characters")
+        raise InvalidChangeError(f"`because` is one line of at most {MAX_BECAUSE} characters")
     return found

@@ -3,14 +3,14 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from gpudeck.actions import Params, Preview, Refusal, ShownAction
+from gpudeck.actions import ActionParams, Preview, Refusal, ShownAction
 
 from ..access.policy import Actor
 from .views import PlanState
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class PreviewTarget:
     """One job that was pointed at."""
 
     node_id: str
@@ -21,10 +21,10 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class JobPreview:
     """A job and what its node says of it; `refusal`: it could not be asked, or must not."""
 
-    wanted: Wanted
+    wanted: PreviewTarget
     preview: Preview | None
     refusal: Refusal | None = None
 
@@ -47,46 +47,46 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class CachedPreview:
     """A preview that somebody has before their eyes."""
 
     id: str
     actor: Actor
     action: ShownAction
-    params: Params
+    params: ActionParams
     expires_at: float
     expires_mono: float
-    seen: tuple[Seen, ...]
+    seen: tuple[JobPreview, ...]
 
 
 @dataclass(slots=True)
-class Plan:
+class ActionPlan:
     id: str
     actor: Actor
     action: ShownAction
-    params: Params
+    params: ActionParams
     reason: str
     asked_at: float
     ends_at: float
-    seen: tuple[Seen, ...]
+    seen: tuple[JobPreview, ...]
     state: PlanState = "waiting"
     names: frozenset[str] = field(default_factory=frozenset)  # who must not approve it
 
 
-def replace_seen(one: Seen, refusal: Refusal) -> Seen:
-    return Seen(one.wanted, one.preview, refusal)
+def replace_seen(one: JobPreview, refusal: Refusal) -> JobPreview:
+    return JobPreview(one.wanted, one.preview, refusal)
 
 
-def merged(seen: Iterable[Seen]) -> tuple[Seen, ...]:
+def merged(seen: Iterable[JobPreview]) -> tuple[JobPreview, ...]:
     """Two tasks of one job may have been pointed at without anybody knowing that they are one."""
-    found: dict[object, Seen] = {}
+    found: dict[object, JobPreview] = {}
     for at, one in enumerate(seen):
         key: object = at if not one.identities() else (one.wanted.node_id, one.identities())
         found.setdefault(key, one)
     return tuple(found.values())
 
 
-def unchanged(before: Seen, after: Seen) -> Seen:
+def unchanged(before: JobPreview, after: JobPreview) -> JobPreview:
     if after.refusal is not None or before.identities() == after.identities():
         return after
     return replace_seen(after, Refusal("changed", "its processes are not the same as when this "

@@ -7,30 +7,30 @@ from dataclasses import dataclass
 from gevent.event import AsyncResult
 from gevent.timeout import Timeout
 
-from gpudeck.actions import AskerKind, Params, Preview, Refusal, ShownAction
+from gpudeck.actions import ActionParams, AskerKind, Preview, Refusal, ShownAction
 from gpudeck.keys import fingerprint, is_signed
 from gpudeck.wire import FromHub, Look, preview_statement
 
-from .signer_client import GONE, Signer, SignerGone
+from .signer_client import GONE, SignerClient, SignerUnavailableError
 
 ANSWER_WITHIN_S = 5.0
 MAX_OPEN = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PendingPreviewRequest:
     node_id: str
     look: Look
     answer: "AsyncResult[Preview]"
 
 
-class Looker:
-    def __init__(self, signer: Signer, tell: Callable[[str, FromHub], bool]) -> None:
+class PreviewRequester:
+    def __init__(self, signer: SignerClient, tell: Callable[[str, FromHub], bool]) -> None:
         self._signer = signer
         self._tell = tell
-        self._open: dict[str, Asked] = {}
+        self._open: dict[str, PendingPreviewRequest] = {}
 
-    def look(self, node_id: str, task_id: str, action: ShownAction, params: Params,
+    def look(self, node_id: str, task_id: str, action: ShownAction, params: ActionParams,
              asker: AskerKind | None = None) -> Preview | Refusal:
         """Waits for the node, and not for long. `asker`: who would order it, where that is known
         before."""
@@ -38,11 +38,12 @@ class Looker:
             return Refusal("busy", "this hub asks as many nodes as it can already; try again")
         try:
             nonce = self._signer.nonce()
-        except SignerGone:
+        except SignerUnavailableError:
             return GONE
-        asked = Asked(node_id, Look(secrets.token_hex(16), nonce, action, params, task_id,
-                                     asker),
-                      AsyncResult())
+        asked = PendingPreviewRequest(node_id,
+                                      Look(secrets.token_hex(16), nonce, action, params, task_id,
+                                                     asker),
+                                      AsyncResult())
         self._open[asked.look.ask_id] = asked
         try:
             if not self._tell(node_id, asked.look):
@@ -63,7 +64,7 @@ class Looker:
             asked.answer.set(preview)
 
 
-def _answers(preview: Preview, asked: Asked) -> bool:
+def _answers(preview: Preview, asked: PendingPreviewRequest) -> bool:
     look = asked.look
     return (
         (preview.nonce, preview.action, preview.params, preview.task_id, preview.node_id)

@@ -13,34 +13,53 @@ import gevent
 from gpudeck.actions import (
     COMMAND_LASTS_S,
     PREVIEW_LASTS_S,
-    Asker,
-    Params,
+    ActionParams,
+    CommandActor,
     Preview,
     Refusal,
     ShownAction,
 )
 from gpudeck.command_sentences import ranks_left
 
-from ..access.policy import Actor, Target, Why, is_fresh, may
-from ..access.policy import Refusal as Denial
-from ..access.service import People, Refused
-from ..audit.recorder import Auditor, by
+from ..access.policy import AccessDenial, AccessTarget, Actor, DenialReason, is_fresh, may
+from ..access.service import AccountService, RefusedError
+from ..audit.recorder import AuditRecorder, by
 from ..fleet.fleet import Node
 from ..fleet.owner_views import ranks_beside
-from ..fleet.state_machine import Room
-from ..fleet.visibility import Lens, Lenses, Reads, Sight
+from ..fleet.state_machine import FleetStateMachine
+from ..fleet.visibility import (
+    CommandLineVisibility,
+    VisibilityScope,
+    VisibleFleet,
+    VisibleFleetCache,
+)
 from .commander import Commander, new_id
 from .lifecycle import CommandRecord
-from .preview_cache import Plan, Seen, Shown, Wanted, merged, replace_seen, unchanged
-from .preview_requests import Looker
-from .setting_acts import HARMFUL, TASKS, NoSetting, NotSeen, is_setting, meant
+from .preview_cache import (
+    ActionPlan,
+    CachedPreview,
+    JobPreview,
+    PreviewTarget,
+    merged,
+    replace_seen,
+    unchanged,
+)
+from .preview_requests import PreviewRequester
+from .setting_acts import (
+    HARMFUL,
+    TASKS,
+    InvalidSettingActionError,
+    UnknownTargetError,
+    is_setting,
+    meant,
+)
 from .views import (
-    ByView,
-    Item,
+    ActionPlanView,
+    ActionRequirementsView,
     KeepView,
-    Needs,
-    PlanView,
+    PreviewItemView,
     PreviewView,
+    RequesterView,
     item,
     main_victim,
     mem_of,
@@ -58,7 +77,7 @@ MAX_PREVIEWS = 1_000
 MAX_PLANS = 100
 
 
-class CannotAct(Exception):
+class ActionRefusedError(Exception):
     """The sentence says why and what to do."""
 
     def __init__(self, status: int, code: str, sentence: str) -> None:
@@ -67,13 +86,14 @@ class CannotAct(Exception):
         self.code = code
 
 
-class Acts:
+class ActionService:
     """`keep_of`: what the owner asked for, to be shown. `held`: why nothing may be done there.
     `unreached`: why an owner will hear of it at terminals only. `maintenance`: why one should
     think twice."""
 
-    def __init__(self, room: Room, lenses: Lenses, people: People, looker: Looker,
-                 commander: Commander, auditor: Auditor, second_person: bool = True) -> None:
+    def __init__(self, room: FleetStateMachine, lenses: VisibleFleetCache, people: AccountService,
+                 looker: PreviewRequester,
+                 commander: Commander, auditor: AuditRecorder, second_person: bool = True) -> None:
         self._room = room
         self._lenses = lenses
         self._people = people
@@ -85,12 +105,12 @@ class Acts:
         self.unreached: Callable[[str | None], str | None] = lambda owner: None
         self.held: Callable[[str], Refusal | None] = lambda node_id: None
         self.maintenance: Callable[[str], str | None] = lambda node_id: None
-        self._shown: dict[str, Shown] = {}
-        self._plans: dict[str, Plan] = {}
+        self._shown: dict[str, CachedPreview] = {}
+        self._plans: dict[str, ActionPlan] = {}
 
     # -- preview
 
-    def preview(self, actor: Actor, action: ShownAction, targets: list[str], params: Params,
+    def preview(self, actor: Actor, action: ShownAction, targets: list[str], params: ActionParams,
                 is_plan: bool) -> PreviewView:
         started, mono = time.time(), time.monotonic()
         if is_setting(action, params):
@@ -98,89 +118,96 @@ class Acts:
         else:
             wanted = self._wanted(actor, action, targets)
         if len(wanted) > MOST_JOBS and not (is_plan and actor.kind == "program"):
-            raise CannotAct(400, "too_many", f"{len(wanted)} jobs are more than {MOST_JOBS} at "
-                            "once; a plan of the terminal can do it: gpudeck "
-                            f"{action} --hub URL --plan FILE")
+            raise ActionRefusedError(400, "too_many",
+                                     f"{len(wanted)} jobs are more than {MOST_JOBS} at "
+                                     "once; a plan of the terminal can do it: gpudeck "
+                                     f"{action} --hub URL --plan FILE")
         seen = tuple(self._check(actor, PREVIEW, action, one)
                      for one in self._look(wanted, action, params))
-        shown = Shown(secrets.token_urlsafe(18), actor, action, params, started + PREVIEW_LASTS_S,
-                      mono + PREVIEW_LASTS_S, merged(seen))
+        shown = CachedPreview(secrets.token_urlsafe(18), actor, action, params,
+                              started + PREVIEW_LASTS_S,
+                              mono + PREVIEW_LASTS_S, merged(seen))
         self._keep(shown, mono)
         return self._preview_view(shown, started)
 
-    def _wanted(self, actor: Actor, action: ShownAction, targets: list[str]) -> list[Wanted]:
+    def _wanted(self, actor: Actor, action: ShownAction, targets: list[str]) -> list[PreviewTarget]:
         """One per job, as far as the tasks' nodes have said what belongs together."""
         lens = self._lens(actor)
-        found: dict[tuple[str, str], Wanted] = {}
+        found: dict[tuple[str, str], PreviewTarget] = {}
         for task_id in dict.fromkeys(targets):
             node = self._node_with(lens, task_id)
             task = node.tasks[task_id]
-            self._allow(actor, PREVIEW, Target(owners=(task.user,)), action, [task_id])
+            self._allow(actor, PREVIEW, AccessTarget(owners=(task.user,)), action, [task_id])
             key = node.hello.node_id, task.job_id or task_id
             before = found.get(key)
-            found[key] = Wanted(key[0], node.hello.host, (
+            found[key] = PreviewTarget(key[0], node.hello.host, (
                 *(before.task_ids if before else ()), task_id), task.user, task.command)
         return list(found.values())
 
-    def _setting(self, actor: Actor, action: ShownAction, targets: list[str], params: Params
-                 ) -> tuple[list[Wanted], Params]:
+    def _setting(self, actor: Actor, action: ShownAction, targets: list[str], params: ActionParams
+                 ) -> tuple[list[PreviewTarget], ActionParams]:
         """Nobody's own: it takes an operator."""
         try:
             found = meant(self._room.fleet, self._lens(actor), action, targets, params)
-        except NoSetting as error:
-            raise CannotAct(400, "schema", str(error)) from error
-        except NotSeen as error:
-            raise Refused(Denial(Why.HIDDEN, str(error))) from error
-        self._allow(actor, PREVIEW, Target(owners=(None,)), action, [])
-        return [Wanted(found.node_id, found.host, TASKS, None, None)], found.params
+        except InvalidSettingActionError as error:
+            raise ActionRefusedError(400, "schema", str(error)) from error
+        except UnknownTargetError as error:
+            raise RefusedError(AccessDenial(DenialReason.HIDDEN, str(error))) from error
+        self._allow(actor, PREVIEW, AccessTarget(owners=(None,)), action, [])
+        return [PreviewTarget(found.node_id, found.host, TASKS, None, None)], found.params
 
-    def _node_with(self, lens: Lens, task_id: str) -> Node:
+    def _node_with(self, lens: VisibleFleet, task_id: str) -> Node:
         for node in lens.nodes(self._room.fleet):
             if task_id in node.tasks:
                 return node
-        raise Refused(Denial(Why.HIDDEN, f"there is no task {task_id[:128]!r} here"))
+        raise RefusedError(AccessDenial(DenialReason.HIDDEN,
+                                        f"there is no task {task_id[:128]!r} here"))
 
-    def _look(self, wanted: list[Wanted], action: ShownAction, params: Params) -> list[Seen]:
+    def _look(self, wanted: list[PreviewTarget], action: ShownAction,
+              params: ActionParams) -> list[JobPreview]:
         asking = [gevent.spawn(self._look_at, one, action, params) for one in wanted]
         gevent.joinall(asking, raise_error=True)
         return [greenlet.get() for greenlet in asking]
 
-    def _look_at(self, one: Wanted, action: ShownAction, params: Params) -> Seen:
+    def _look_at(self, one: PreviewTarget, action: ShownAction, params: ActionParams) -> JobPreview:
         refusal = self._room.fence.refusal(one.node_id, len(self._room.link_of)) or (
             self.held(one.node_id))
         if refusal is not None:
-            return Seen(one, None, refusal)
+            return JobPreview(one, None, refusal)
         found = self._looker.look(one.node_id, one.task_ids[0], action, params)
-        return Seen(one, None, found) if isinstance(found, Refusal) else Seen(one, found)
+        return JobPreview(one, None, found) if isinstance(found, Refusal) else JobPreview(one,
+                                                                                          found)
 
-    def _check(self, actor: Actor, verb: str, action: ShownAction, one: Seen) -> Seen:
+    def _check(self, actor: Actor, verb: str, action: ShownAction, one: JobPreview) -> JobPreview:
         """What the node found may belong to others than the task that was pointed at."""
-        denial = may(actor, verb, Target(owners=one.owners), time.time())
+        denial = may(actor, verb, AccessTarget(owners=one.owners), time.time())
         if denial is None or one.preview is None:
             return one
         return replace_seen(one, Refusal("scope", "its job has processes of other users as well: "
                                          + denial.sentence))
 
-    def _keep(self, shown: Shown, mono: float) -> None:
+    def _keep(self, shown: CachedPreview, mono: float) -> None:
         self._shown = {key: one for key, one in self._shown.items() if mono < one.expires_mono}
         while len(self._shown) >= MAX_PREVIEWS:
             del self._shown[next(iter(self._shown))]
         self._shown[shown.id] = shown
 
-    def _preview_view(self, shown: Shown, now: float) -> PreviewView:
+    def _preview_view(self, shown: CachedPreview, now: float) -> PreviewView:
         actor = shown.actor
         items = self._items(shown.seen, self._lens(actor).reads)
         ready = [one for one in shown.seen if not one.is_refused]
         return PreviewView(
             shown.id, shown.action, shown.params, shown.expires_at, items,
-            Needs(_needs_fresh(actor, shown.action, ready, now), self._needs_second(ready),
-                  self._in_maintenance(ready) is not None),
+            ActionRequirementsView(_needs_fresh(actor, shown.action, ready, now),
+                                   self._needs_second(ready),
+                                   self._in_maintenance(ready) is not None),
             not ready)
 
-    def _items(self, seen: Iterable[Seen], reads: Reads) -> list[Item]:
+    def _items(self, seen: Iterable[JobPreview],
+               reads: CommandLineVisibility) -> list[PreviewItemView]:
         return [self._item(one, reads) for one in seen]
 
-    def _item(self, one: Seen, reads: Reads) -> Item:
+    def _item(self, one: JobPreview, reads: CommandLineVisibility) -> PreviewItemView:
         wanted, refusal = one.wanted, one.refusal
         if one.preview is None:
             assert refusal is not None
@@ -210,7 +237,7 @@ class Acts:
         return {fleet.uuids[slot]: (fleet.facts[slot].index, fleet.facts[slot].place)
                 for slot in slots}
 
-    def _needs_second(self, ready: list[Seen]) -> bool:
+    def _needs_second(self, ready: list[JobPreview]) -> bool:
         jobs = sum(len(one.preview.victims) if one.preview is not None
                    and one.preview.params.setting is not None else 1 for one in ready)
         return self.second_person and jobs > MOST_ALONE
@@ -218,15 +245,17 @@ class Acts:
     # -- order
 
     def order(self, actor: Actor, preview_id: str, reason: str, despite_maintenance: bool = False
-              ) -> tuple[list[CommandRecord], Plan | None]:
+              ) -> tuple[list[CommandRecord], ActionPlan | None]:
         shown = self._shown_to(actor, preview_id)
         kept_free = self._in_maintenance(shown.seen)
         if kept_free is not None and not despite_maintenance:
-            raise CannotAct(409, "maintenance", f"{kept_free}; confirm once more to do it all the "
-                            "same (despite_maintenance)")
+            raise ActionRefusedError(409, "maintenance",
+                                     f"{kept_free}; confirm once more to do it all the "
+                                     "same (despite_maintenance)")
         if shown.action in HARMFUL and not reason.strip():
-            raise CannotAct(400, "schema", "say why: the reason goes into the record, and the "
-                            "owner is told")
+            raise ActionRefusedError(400, "schema",
+                                     "say why: the reason goes into the record, and the "
+                                     "owner is told")
         self._allow_all(actor, ORDER, shown.action, shown.seen)
         ready = [one for one in shown.seen if not one.is_refused]
         del self._shown[shown.id]  # once: whatever comes of it
@@ -240,59 +269,64 @@ class Acts:
         shown = self._shown_to(actor, preview_id)
         one = shown.seen[0]
         if len(shown.seen) > 1 or shown.action != action or one.wanted.node_id != node_id:
-            raise CannotAct(409, "changed", f"this preview is of something else than the rule "
-                            f"wants, which is to {action} one job; look again")
+            raise ActionRefusedError(409, "changed",
+                                     f"this preview is of something else than the rule "
+                                     f"wants, which is to {action} one job; look again")
         wrong = one.refusal if one.preview is None else one.refusal or flaw(one.preview)
         if wrong is not None:
-            raise CannotAct(409, wrong.code, wrong.sentence)
+            raise ActionRefusedError(409, wrong.code, wrong.sentence)
         # A node in maintenance holds the rule, so whoever gets here is not on one.
         [record], _ = self.order(actor, preview_id, reason)
         return record
 
-    def _in_maintenance(self, seen: Iterable[Seen]) -> str | None:
+    def _in_maintenance(self, seen: Iterable[JobPreview]) -> str | None:
         return next((why for one in seen if not one.is_refused and one.preview is not None
                      and one.preview.action != "notify"
                      and (why := self.maintenance(one.wanted.node_id)) is not None), None)
 
-    def _shown_to(self, actor: Actor, preview_id: str) -> Shown:
+    def _shown_to(self, actor: Actor, preview_id: str) -> CachedPreview:
         shown = self._shown.get(preview_id)
         if (shown is None or time.monotonic() >= shown.expires_mono
                 or (shown.actor.kind, shown.actor.name, shown.actor.credential)
                 != (actor.kind, actor.name, actor.credential)):
-            raise CannotAct(409, "stale_preview", "this preview is older than "
-                            f"{PREVIEW_LASTS_S:.0f} s, was used already, or was shown to somebody "
-                            "else; look again")
+            raise ActionRefusedError(409, "stale_preview", "this preview is older than "
+                                     f"{PREVIEW_LASTS_S:.0f} s, was used already, or was shown to "
+                                     "somebody "
+                                     "else; look again")
         return shown
 
-    def _allow_all(self, actor: Actor, verb: str, action: ShownAction, seen: Iterable[Seen]
+    def _allow_all(self, actor: Actor, verb: str, action: ShownAction, seen: Iterable[JobPreview]
                    ) -> None:
         lens = self._lens(actor)
         for one in seen:
             if not lens.sees_node(one.wanted.node_id):
-                raise Refused(Denial(Why.HIDDEN, "this node is not in your scope any more"))
+                raise RefusedError(AccessDenial(DenialReason.HIDDEN,
+                                          "this node is not in your scope any more"))
             if one.is_refused:
                 continue
-            self._allow(actor, verb, Target(owners=one.owners, is_harmful=action in HARMFUL),
+            self._allow(actor, verb, AccessTarget(owners=one.owners, is_harmful=action in HARMFUL),
                         action, one.wanted.task_ids)
 
-    def _allow(self, actor: Actor, verb: str, target: Target, action: str,
+    def _allow(self, actor: Actor, verb: str, target: AccessTarget, action: str,
                task_ids: Iterable[str]) -> None:
         denial = may(actor, verb, target, time.time())
         if denial is None and not self._people.holds(actor.credential):
-            denial = Denial(Why.UNKNOWN, "you have been signed out")
+            denial = AccessDenial(DenialReason.UNKNOWN, "you have been signed out")
         if denial is not None:
             self._auditor.refused("command", by(actor) | {
                 "action": action, "task_ids": list(task_ids), "refusal": "scope",
                 "sentence": denial.sentence})
-            raise Refused(denial)
+            raise RefusedError(denial)
 
-    def _order_all(self, actor: Actor, seen: Iterable[Seen], action: ShownAction, params: Params,
+    def _order_all(self, actor: Actor, seen: Iterable[JobPreview], action: ShownAction,
+                   params: ActionParams,
                    reason: str, approved_by: str | None = None) -> list[CommandRecord]:
-        asker = Asker("program" if actor.kind == "program" else "person", actor.name, approved_by)
+        asker = CommandActor("program" if actor.kind == "program" else "person", actor.name,
+                             approved_by)
         return [self._order_one(actor, asker, one, action, params, reason) for one in seen]
 
-    def _order_one(self, actor: Actor, asker: Asker, one: Seen, action: ShownAction,
-                   params: Params, reason: str) -> CommandRecord:
+    def _order_one(self, actor: Actor, asker: CommandActor, one: JobPreview, action: ShownAction,
+                   params: ActionParams, reason: str) -> CommandRecord:
         now, preview, wanted = time.time(), one.preview, one.wanted
         refusal = one.refusal or (preview.refusals[0] if preview and preview.refusals else None)
         refusal = refusal or self.held(wanted.node_id)
@@ -311,14 +345,15 @@ class Acts:
 
     # -- the second person
 
-    def _plan(self, shown: Shown, ready: list[Seen], reason: str) -> Plan:
+    def _plan(self, shown: CachedPreview, ready: list[JobPreview], reason: str) -> ActionPlan:
         self._end_old_plans()
         if sum(plan.state == "waiting" for plan in self._plans.values()) >= MAX_PLANS:
-            raise CannotAct(409, "too_many", f"{MAX_PLANS} plans wait for a second person already")
+            raise ActionRefusedError(409, "too_many",
+                                     f"{MAX_PLANS} plans wait for a second person already")
         now, actor = time.time(), shown.actor
-        plan = Plan(secrets.token_urlsafe(12), actor, shown.action, shown.params, reason, now,
-                    now + PLAN_LASTS_S, tuple(ready),
-                    names=frozenset({actor.name, self._people.behind(actor)}))
+        plan = ActionPlan(secrets.token_urlsafe(12), actor, shown.action, shown.params, reason, now,
+                          now + PLAN_LASTS_S, tuple(ready),
+                          names=frozenset({actor.name, self._people.behind(actor)}))
         self._record_plan(plan, actor)
         self._plans[plan.id] = plan
         return plan
@@ -333,36 +368,37 @@ class Acts:
             if now >= plan.ends_at + PLAN_LASTS_S:
                 del self._plans[plan.id]
 
-    def _record_plan(self, plan: Plan, actor: Actor) -> None:
+    def _record_plan(self, plan: ActionPlan, actor: Actor) -> None:
         self._auditor.record("plan", self._plan_fields(plan, actor))
 
-    def _plan_fields(self, plan: Plan, actor: Actor) -> dict[str, object]:
+    def _plan_fields(self, plan: ActionPlan, actor: Actor) -> dict[str, object]:
         return by(actor) | {
             "action": plan.action, "outcome": plan.state, "plan": plan.id, "reason": plan.reason,
             "task_ids": [task_id for one in plan.seen for task_id in one.wanted.task_ids]}
 
-    def plans(self, actor: Actor) -> list[PlanView]:
+    def plans(self, actor: Actor) -> list[ActionPlanView]:
         self._end_old_plans()
         lens = self._lens(actor)
         return [self._plan_view(plan, lens) for plan in self._plans.values()
                 if _sees_all(lens, plan)]
 
-    def plan_view(self, actor: Actor, plan: Plan) -> PlanView:
+    def plan_view(self, actor: Actor, plan: ActionPlan) -> ActionPlanView:
         return self._plan_view(plan, self._lens(actor))
 
-    def _plan_view(self, plan: Plan, lens: Lens) -> PlanView:
-        return PlanView(
-            plan.id, plan.action, plan.params, ByView(plan.actor.kind, plan.actor.name),
+    def _plan_view(self, plan: ActionPlan, lens: VisibleFleet) -> ActionPlanView:
+        return ActionPlanView(
+            plan.id, plan.action, plan.params, RequesterView(plan.actor.kind, plan.actor.name),
             plan.reason, plan.asked_at, plan.ends_at, self._items(plan.seen, lens.reads),
             plan.state)
 
-    def _waiting(self, actor: Actor, plan_id: str) -> Plan:
+    def _waiting(self, actor: Actor, plan_id: str) -> ActionPlan:
         self._end_old_plans()
         plan = self._plans.get(plan_id)
         if plan is None or not _sees_all(self._lens(actor), plan):
-            raise Refused(Denial(Why.HIDDEN, f"there is no plan {plan_id[:64]!r} here"))
+            raise RefusedError(AccessDenial(DenialReason.HIDDEN,
+                                      f"there is no plan {plan_id[:64]!r} here"))
         if plan.state != "waiting":
-            raise CannotAct(409, "stale_preview", f"this plan is {plan.state} already")
+            raise ActionRefusedError(409, "stale_preview", f"this plan is {plan.state} already")
         return plan
 
     def withdraw(self, actor: Actor, plan_id: str) -> None:
@@ -372,12 +408,13 @@ class Acts:
         plan.state = "withdrawn"
         self._record_plan(plan, actor)
 
-    def approve(self, actor: Actor, plan_id: str) -> tuple[list[CommandRecord], Plan]:
+    def approve(self, actor: Actor, plan_id: str) -> tuple[list[CommandRecord], ActionPlan]:
         """All is looked at anew: what was shown to the first person may be another now."""
         plan = self._waiting(actor, plan_id)
         if actor.name in plan.names:
-            raise CannotAct(403, "second_person", "another person than the one who asked has to "
-                            "approve it")
+            raise ActionRefusedError(403, "second_person",
+                                     "another person than the one who asked has to "
+                                     "approve it")
         self._allow_all(actor, APPROVE, plan.action, plan.seen)
         plan.state = "approved"  # before anything waits: it is approved once
         self._record_plan(plan, actor)
@@ -389,32 +426,33 @@ class Acts:
         return self._order_all(plan.actor, seen, plan.action, plan.params, plan.reason,
                                actor.name), plan
 
-    def _allow_still(self, actor: Actor, verb: str, plan: Plan, seen: Iterable[Seen]) -> None:
+    def _allow_still(self, actor: Actor, verb: str, plan: ActionPlan,
+                     seen: Iterable[JobPreview]) -> None:
         """The one who asked was fresh then, and the one who approves is now."""
         is_harmful = plan.action in HARMFUL and actor is not plan.actor
         for one in seen:
             if not one.is_refused:
-                self._allow(actor, verb, Target(owners=one.owners, is_harmful=is_harmful),
+                self._allow(actor, verb, AccessTarget(owners=one.owners, is_harmful=is_harmful),
                             plan.action, one.wanted.task_ids)
 
-    def _lens(self, actor: Actor) -> Lens:
-        return self._lenses.of(Sight.of(actor))
+    def _lens(self, actor: Actor) -> VisibleFleet:
+        return self._lenses.of(VisibilityScope.of(actor))
 
-    def lens(self, actor: Actor) -> Lens:
+    def lens(self, actor: Actor) -> VisibleFleet:
         return self._lens(actor)
 
 
-def _needs_fresh(actor: Actor, action: ShownAction, ready: list[Seen], now: float) -> bool:
+def _needs_fresh(actor: Actor, action: ShownAction, ready: list[JobPreview], now: float) -> bool:
     others = any(not actor.scope.owns(name) for one in ready for name in one.owners)
     return (actor.kind == "person" and action in HARMFUL and others
             and not is_fresh(actor, now))
 
 
-def _sees_all(lens: Lens, plan: Plan) -> bool:
+def _sees_all(lens: VisibleFleet, plan: ActionPlan) -> bool:
     return all(lens.sees_node(one.wanted.node_id) for one in plan.seen)
 
 
-def _task_id(wanted: Wanted) -> str | None:
+def _task_id(wanted: PreviewTarget) -> str | None:
     return None if wanted.task_ids == TASKS else wanted.task_ids[0]
 
 

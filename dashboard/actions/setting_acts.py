@@ -5,64 +5,68 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from gpudeck.actions import NO_TASK, Params, ShownAction
+from gpudeck.actions import NO_TASK, ActionParams, ShownAction
 from gpudeck.limits import ENDS_CLIENTS, GPU_SETTINGS, SETTING_ACTIONS, action_of
 
 from ..fleet.fleet import Fleet
-from ..fleet.visibility import Lens
+from ..fleet.visibility import VisibleFleet
 
 # Of the acts that are previewed: what stops somebody's work, or may.
 HARMFUL: tuple[ShownAction, ...] = ("end", "pause", "terminate_client", *ENDS_CLIENTS)
 
 
-class NoSetting(Exception):
+class InvalidSettingActionError(Exception):
     """What is asked for does not fit together. The sentence says what to do."""
 
 
-class NotSeen(Exception):
+class UnknownTargetError(Exception):
     """There is no such Node or Gpu here, or none that may be known of."""
 
 
 @dataclass(frozen=True, slots=True)
-class Meant:
+class ResolvedSettingAction:
     node_id: str
     host: str
-    params: Params
+    params: ActionParams
 
 
-def is_setting(action: ShownAction, params: Params) -> bool:
+def is_setting(action: ShownAction, params: ActionParams) -> bool:
     return action in SETTING_ACTIONS or params.setting is not None
 
 
-def meant(fleet: Fleet, lens: Lens, action: ShownAction, targets: list[str], params: Params
-          ) -> Meant:
+def meant(fleet: Fleet, lens: VisibleFleet, action: ShownAction, targets: list[str],
+          params: ActionParams
+          ) -> ResolvedSettingAction:
     """One target: of MPS a Node, by id; else a Gpu, by UUID."""
     setting = params.setting
     if setting is None or action_of(setting) != action:
-        raise NoSetting(f"{action} needs `params.setting` of its own kind, and no other act has "
-                        "one; see the API's description")
+        raise InvalidSettingActionError(f"{action} needs `params.setting` of its own kind, and no "
+                                        "other act has "
+                                        "one; see the API's description")
     if len(targets) != 1:
-        raise NoSetting("a setting has one target: a node's id for MPS, else a Gpu's UUID")
+        raise InvalidSettingActionError("a setting has one target: a node's id for MPS, else a "
+                                        "Gpu's UUID")
     target = targets[0]
     if not isinstance(setting, GPU_SETTINGS):
         return _on(fleet, lens, target, params)
     if setting.gpu_uuid != target:
-        raise NoSetting("the target and `gpu_uuid` are not the same Gpu")
+        raise InvalidSettingActionError("the target and `gpu_uuid` are not the same Gpu")
     for node in lens.nodes(fleet):
         facts = () if node.listing is None else node.listing.inventory.gpus
         if any(each.uuid == target and each.parent_uuid is None for each in facts):
             return _on(fleet, lens, node.hello.node_id, params)
         if any(each.uuid == target for each in facts):
-            raise NoSetting("this is a MIG instance; limits are of the whole board")
-    raise NotSeen(f"there is no Gpu {target[:128]!r} here")
+            raise InvalidSettingActionError("this is a MIG instance; limits are of the whole board")
+    raise UnknownTargetError(f"there is no Gpu {target[:128]!r} here")
 
 
-def _on(fleet: Fleet, lens: Lens, node_id: str, params: Params) -> Meant:
+def _on(fleet: Fleet, lens: VisibleFleet, node_id: str,
+        params: ActionParams) -> ResolvedSettingAction:
     node = fleet.nodes.get(node_id)
     if node is None or not lens.sees_node(node_id):
-        raise NotSeen(f"there is no node {node_id[:128]!r} here")
+        raise UnknownTargetError(f"there is no node {node_id[:128]!r} here")
     # What an act does not use must not tell two equal ones apart.
-    return Meant(node_id, node.hello.host, replace(params, text=""))
+    return ResolvedSettingAction(node_id, node.hello.host, replace(params, text=""))
 
 
 TASKS = (NO_TASK,)

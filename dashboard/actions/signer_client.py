@@ -15,26 +15,26 @@ from gevent.lock import RLock
 
 from gpudeck.actions import Command, Refusal
 from gpudeck.child_processes import importable
-from gpudeck.desired_state import Desired, SignedDesired
+from gpudeck.desired_state import DesiredState, SignedDesired
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.keys import fingerprint
 from gpudeck.wire import Call, Challenge, SignedCommand
 
 from .signer_process import (
     Answer,
-    Declined,
-    GiveNonce,
-    Nonce,
-    Prove,
-    Ready,
+    NonceRequest,
+    ProveHubRequest,
+    RaiseEpochRequest,
     Request,
-    Rise,
-    Sign,
-    SignDesired,
+    SignCommandRequest,
+    SignDesiredRequest,
+    SignerNonce,
+    SignerReady,
+    SignerRefusal,
 )
 from .signer_process import framed as _framed
 from .signer_process import read_answer as _read_answer
-from .signing_policy import Budget
+from .signing_policy import SigningBudget
 
 log = logging.getLogger("gpudeck.signing")
 
@@ -47,7 +47,7 @@ STEADY_S = 20.0
 MODULE = f"{__package__}.signer_process"
 
 
-class SignerGone(Exception):
+class SignerUnavailableError(Exception):
     """It answers nothing now; it is being started again."""
 
 
@@ -55,10 +55,10 @@ GONE = Refusal("signer", "the hub's signer is not running; it is being started a
                "in some seconds (if this stays, the hub's log says why)")
 
 
-class Signer:
+class SignerClient:
     """`start` may be called early, so that it is there when it is needed."""
 
-    def __init__(self, folder: Path, budget: Budget) -> None:
+    def __init__(self, folder: Path, budget: SigningBudget) -> None:
         self._folder = folder
         self._budget = budget
         self._lock = RLock()
@@ -88,16 +88,16 @@ class Signer:
         with self._lock:
             try:
                 self._greet()
-            except SignerGone as error:
+            except SignerUnavailableError as error:
                 raise CommandError("the signer does not start; the lines above say why",
                                    ExitCode.CANNOT_START) from error
 
     def _greet(self) -> None:
-        ready = self._heard(Ready, START_WITHIN_S)
+        ready = self._heard(SignerReady, START_WITHIN_S)
         if self._public not in (None, ready.public):
             log.error("signer_key_changed; hub.key was replaced while the hub runs: restart it")
             self._lose()
-            raise SignerGone
+            raise SignerUnavailableError
         self._public = ready.public
         self.epoch = max(self.epoch, ready.epoch)
         self._is_ready = True
@@ -122,47 +122,48 @@ class Signer:
         deadline = time.monotonic() + WAIT_FOR_IT_S
         while True:
             try:
-                proved: Challenge = self._ask(Prove(call, hub_id), Challenge)
+                proved: Challenge = self._ask(ProveHubRequest(call, hub_id), Challenge)
                 return proved
-            except SignerGone:
+            except SignerUnavailableError:
                 if time.monotonic() > deadline:
                     raise
                 gevent.sleep(LOOK_EVERY_S)
 
     def nonce(self) -> bytes:
-        given: Nonce = self._ask(GiveNonce(), Nonce)
+        given: SignerNonce = self._ask(NonceRequest(), SignerNonce)
         return given.nonce
 
     def rise(self, epoch: int) -> int:
         """Its epoch from now on; ours, if that was higher, is no reason to go back."""
-        self.epoch = self._ask(Rise(epoch), Ready).epoch
+        self.epoch = self._ask(RaiseEpochRequest(epoch), SignerReady).epoch
         return self.epoch
 
     def sign(self, command: Command) -> SignedCommand | Refusal:
         try:
-            found: SignedCommand | Declined = self._ask(Sign(command), (SignedCommand, Declined))
-        except SignerGone:
+            found: SignedCommand | SignerRefusal = self._ask(SignCommandRequest(command),
+                                                             (SignedCommand, SignerRefusal))
+        except SignerUnavailableError:
             return GONE
-        return found.refusal if isinstance(found, Declined) else found
+        return found.refusal if isinstance(found, SignerRefusal) else found
 
-    def sign_desired(self, desired: Desired) -> SignedDesired | Refusal:
+    def sign_desired(self, desired: DesiredState) -> SignedDesired | Refusal:
         try:
-            found: SignedDesired | Declined = self._ask(
-                SignDesired(desired), (SignedDesired, Declined))
-        except SignerGone:
+            found: SignedDesired | SignerRefusal = self._ask(
+                SignDesiredRequest(desired), (SignedDesired, SignerRefusal))
+        except SignerUnavailableError:
             return GONE
-        return found.refusal if isinstance(found, Declined) else found
+        return found.refusal if isinstance(found, SignerRefusal) else found
 
     def _ask(self, request: Request, kind: Any) -> Any:
         with self._lock:
             if self._link is None or not self._is_ready:
-                raise SignerGone
+                raise SignerUnavailableError
             try:
                 with gevent.Timeout(ANSWER_WITHIN_S, TimeoutError()):
                     self._link.sendall(_framed(request))
             except OSError as error:
                 self._lose()
-                raise SignerGone from error
+                raise SignerUnavailableError from error
             return self._heard(kind, ANSWER_WITHIN_S)
 
     def _heard(self, kind: Any, within_s: float) -> Any:
@@ -175,7 +176,7 @@ class Signer:
             pass
         if not isinstance(found, kind):
             self._lose()
-            raise SignerGone
+            raise SignerUnavailableError
         return found
 
     # -- its life
@@ -194,7 +195,7 @@ class Signer:
             self._spawn()
             try:
                 self._greet()
-            except SignerGone:
+            except SignerUnavailableError:
                 return
             log.info("signer_started pid=%s", self.pid)
 

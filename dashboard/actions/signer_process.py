@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from gpudeck.actions import Command, Preview, Refusal
-from gpudeck.desired_state import Desired, SignedDesired, desired_statement, encode_desired
+from gpudeck.desired_state import DesiredState, SignedDesired, desired_statement, encode_desired
 from gpudeck.errors import CommandError
 from gpudeck.keys import fingerprint, is_signed
 from gpudeck.wire import (
@@ -33,7 +33,7 @@ from gpudeck.wire import (
 )
 
 from .hub_key import HubKey
-from .signing_policy import Budget, Signing, Spent
+from .signing_policy import RecentSignings, SigningBudget, SigningPolicy
 
 SPENT_FILE = "signer.json"
 PR_SET_DUMPABLE = 4
@@ -41,44 +41,45 @@ CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
 MOST_BYTES = 2 * MAX_MESSAGE_BYTES
 
 
-class Prove(msgspec.Struct, frozen=True, tag="prove"):
+class ProveHubRequest(msgspec.Struct, frozen=True, tag="prove"):
     """Who this hub is, to a node that calls."""
 
     call: Call
     hub_id: str
 
 
-class GiveNonce(msgspec.Struct, frozen=True, tag="give_nonce"):
+class NonceRequest(msgspec.Struct, frozen=True, tag="give_nonce"):
     pass
 
 
-class Rise(msgspec.Struct, frozen=True, tag="rise"):
+class RaiseEpochRequest(msgspec.Struct, frozen=True, tag="rise"):
     epoch: int
 
 
-class Sign(msgspec.Struct, frozen=True, tag="sign"):
+class SignCommandRequest(msgspec.Struct, frozen=True, tag="sign"):
     command: Command
 
 
-class SignDesired(msgspec.Struct, frozen=True, tag="sign_desired"):
-    desired: Desired
+class SignDesiredRequest(msgspec.Struct, frozen=True, tag="sign_desired"):
+    desired: DesiredState
 
 
-class Ready(msgspec.Struct, frozen=True, tag="ready"):
+class SignerReady(msgspec.Struct, frozen=True, tag="ready"):
     public: bytes
     epoch: int
 
 
-class Nonce(msgspec.Struct, frozen=True, tag="nonce"):
+class SignerNonce(msgspec.Struct, frozen=True, tag="nonce"):
     nonce: bytes
 
 
-class Declined(msgspec.Struct, frozen=True, tag="declined"):
+class SignerRefusal(msgspec.Struct, frozen=True, tag="declined"):
     refusal: Refusal
 
 
-Request = Prove | GiveNonce | Rise | Sign | SignDesired
-Answer = Ready | Nonce | Declined | SignedCommand | SignedDesired | Challenge
+Request = (ProveHubRequest | NonceRequest | RaiseEpochRequest | SignCommandRequest
+           | SignDesiredRequest)
+Answer = SignerReady | SignerNonce | SignerRefusal | SignedCommand | SignedDesired | Challenge
 
 _encode = msgspec.msgpack.Encoder().encode
 _request: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
@@ -115,24 +116,24 @@ def _exactly(link: socket.socket, size: int) -> bytes | None:
     return b"".join(parts)
 
 
-class Ledger:
+class SigningLedger:
     """What was signed in the last hour and for which epoch: outlives this process."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / SPENT_FILE
 
-    def read(self) -> tuple[int, Spent]:
+    def read(self) -> tuple[int, RecentSignings]:
         try:
             told = json.loads(self._path.read_bytes())
-            return int(told["epoch"]), Spent(deque(
+            return int(told["epoch"]), RecentSignings(deque(
                 (float(at), str(node)) for at, node in told["spent"]))
         except FileNotFoundError:
-            return 0, Spent()
+            return 0, RecentSignings()
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise CommandError(f"the signer cannot read {self._path}, which says what it has "
                                "signed: move it away if no hub was taken over here") from error
 
-    def write(self, signing: Signing) -> None:
+    def write(self, signing: SigningPolicy) -> None:
         draft = self._path.with_name(SPENT_FILE + ".new")
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
         with os.fdopen(descriptor, "w") as file:
@@ -142,50 +143,51 @@ class Ledger:
         draft.replace(self._path)
 
 
-class Desk:
+class SignerService:
     """Answers one request after the other."""
 
-    def __init__(self, key: HubKey, signing: Signing, ledger: Ledger) -> None:
+    def __init__(self, key: HubKey, signing: SigningPolicy, ledger: SigningLedger) -> None:
         self._key = key
         self._signing = signing
         self._ledger = ledger
 
-    def ready(self) -> Ready:
-        return Ready(self._key.public, self._signing.epoch)
+    def ready(self) -> SignerReady:
+        return SignerReady(self._key.public, self._signing.epoch)
 
     def answer(self, request: Request) -> Answer:
         match request:
-            case Prove(call, hub_id):
+            case ProveHubRequest(call, hub_id):
                 return self._key.challenge(call, hub_id, self._signing.epoch)
-            case GiveNonce():
+            case NonceRequest():
                 nonce = secrets.token_bytes(32)
                 self._signing.give(nonce, time.monotonic())
-                return Nonce(nonce)
-            case Rise(epoch):
+                return SignerNonce(nonce)
+            case RaiseEpochRequest(epoch):
                 if self._signing.rise(epoch):
                     self._ledger.write(self._signing)
                 return self.ready()
-            case Sign(command):
+            case SignCommandRequest(command):
                 return self._sign(command)
-            case SignDesired(desired):
+            case SignDesiredRequest(desired):
                 return self._sign_desired(desired)
 
-    def _sign_desired(self, desired: Desired) -> SignedDesired | Declined:
+    def _sign_desired(self, desired: DesiredState) -> SignedDesired | SignerRefusal:
         refusal = self._signing.judge_desired(desired, time.time())
         if refusal is not None:
-            return Declined(refusal)
+            return SignerRefusal(refusal)
         body = encode_desired(desired)
         return SignedDesired(body, self._key.sign(desired_statement(body)))
 
-    def _sign(self, command: Command) -> SignedCommand | Declined:
+    def _sign(self, command: Command) -> SignedCommand | SignerRefusal:
         refusal = self._signing.judge(command, is_shown(command), time.time(), time.monotonic())
         if refusal is not None:
-            return Declined(refusal)
+            return SignerRefusal(refusal)
         try:
             self._ledger.write(self._signing)  # first: no crash gives back what was spent
         except OSError as error:
-            return Declined(Refusal("signer", "the signer cannot write down what it signs, so it "
-                                    f"signs nothing: {os.strerror(error.errno or 0).lower()}"))
+            return SignerRefusal(Refusal("signer",
+                                         "the signer cannot write down what it signs, so it "
+                                         f"signs nothing: {os.strerror(error.errno or 0).lower()}"))
         body = encode_command(command)
         return SignedCommand(body, self._key.sign(command_statement(body)))
 
@@ -216,9 +218,10 @@ def main(words: list[str]) -> int:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     _lock_up()
-    ledger = Ledger(Path(folder))
+    ledger = SigningLedger(Path(folder))
     epoch, spent = ledger.read()
-    desk = Desk(HubKey(Path(folder)), Signing(Budget(int(fleet), int(node)), epoch, spent), ledger)
+    desk = SignerService(HubKey(Path(folder)),
+                         SigningPolicy(SigningBudget(int(fleet), int(node)), epoch, spent), ledger)
     _leave_the_network()
     _lock_up()  # the change of namespace undoes it
     with socket.socket(fileno=int(descriptor)) as link:

@@ -8,7 +8,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from gpudeck.actions import COMMAND_LASTS_S, PREVIEW_LASTS_S, SKEW_MAX_S, Command, Preview, Refusal
-from gpudeck.desired_state import Desired
+from gpudeck.desired_state import DesiredState
 from gpudeck.limits import ENDS_CLIENTS
 
 HOUR_S = 3_600.0
@@ -21,7 +21,7 @@ COUNTED = ("end", "pause", "terminate_client", *ENDS_CLIENTS)
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class SigningBudget:
     """How many of the counted kinds within any hour."""
 
     fleet: int = 60
@@ -29,7 +29,7 @@ class Budget:
 
 
 @dataclass(slots=True)
-class Spent:
+class RecentSignings:
     """The times of what was signed in the last hour, by node. UTC: it outlives a restart."""
 
     at: deque[tuple[float, str]] = field(default_factory=deque)
@@ -43,8 +43,8 @@ class Spent:
         return sum(node == node_id for _, node in self.at)
 
 
-class Signing:
-    def __init__(self, budget: Budget, epoch: int, spent: Spent) -> None:
+class SigningPolicy:
+    def __init__(self, budget: SigningBudget, epoch: int, spent: RecentSignings) -> None:
         self.budget = budget
         self.epoch = epoch
         self.spent = spent
@@ -87,7 +87,7 @@ class Signing:
             self.spent.at.append((now, command.node_id))
         return None
 
-    def judge_desired(self, desired: Desired, now: float) -> Refusal | None:
+    def judge_desired(self, desired: DesiredState, now: float) -> Refusal | None:
         """It has no victim that a node could have shown: what it may do is bounded at the node.
         Nothing older is signed again, so that a taken-back Quota does not come back."""
         if desired.epoch != self.epoch:

@@ -7,21 +7,21 @@ from http import HTTPStatus
 from flask import Blueprint, Flask, Response, request
 
 from ..access.api import asker, body
-from ..fleet.api import PREFIX, Wrong, answer
+from ..fleet.api import PREFIX, ApiError, answer
 from ..fleet.fleet import Fleet
-from ..fleet.visibility import Lens, Lenses, Sight
-from ..notifications.addresses import Addresses
-from .holds import Holds
-from .owner_keeps import Keeps
-from .standing_store import Hold
+from ..fleet.visibility import VisibilityScope, VisibleFleet, VisibleFleetCache
+from ..notifications.addresses import OwnerAddresses
+from .holds import HoldService
+from .owner_keeps import OwnerKeepService
+from .standing_store import HoldRecord
 from .standing_views import (
     AddressList,
     AddressView,
-    HeldNode,
-    HoldState,
+    HoldStateView,
     HoldView,
     NewHold,
     NewKeep,
+    NodeHoldView,
 )
 from .views import KeepView
 
@@ -29,15 +29,16 @@ from .views import KeepView
 @dataclass(frozen=True, slots=True)
 class StandingApi:
     fleet: Fleet
-    lenses: Lenses
-    holds: Holds
-    keeps: Keeps
-    addresses: Addresses
+    lenses: VisibleFleetCache
+    holds: HoldService
+    keeps: OwnerKeepService
+    addresses: OwnerAddresses
 
     # -- hold
 
     def hold_state(self) -> Response:
-        return answer(hold_state(self.fleet, self.holds, self.lenses.of(Sight.of(asker()))))
+        return answer(hold_state(self.fleet, self.holds,
+                                 self.lenses.of(VisibilityScope.of(asker()))))
 
     def hold(self) -> Response:
         asked = body(NewHold)
@@ -47,8 +48,9 @@ class StandingApi:
     def release(self) -> Response:
         given = request.args.getlist("node")
         if len(given) > 1 or set(request.args) - {"node"} or "" in given:
-            raise Wrong(HTTPStatus.BAD_REQUEST, "the one parameter here is `node`; without it the "
-                        "hold of the whole fleet is released")
+            raise ApiError(HTTPStatus.BAD_REQUEST,
+                           "the one parameter here is `node`; without it the "
+                           "hold of the whole fleet is released")
         self.holds.release(asker(), given[0] if given else None)
         return self.hold_state()
 
@@ -72,7 +74,7 @@ class StandingApi:
         items = body(AddressList).items
         wanted = {each.unix_name: each.address for each in items}
         if len(wanted) != len(items):
-            raise Wrong(HTTPStatus.BAD_REQUEST, "a Unix name is listed twice")
+            raise ApiError(HTTPStatus.BAD_REQUEST, "a Unix name is listed twice")
         self.addresses.replace(asker(), wanted)
         return answer(_listed(wanted))
 
@@ -81,19 +83,19 @@ def _listed(addresses: dict[str, str]) -> AddressList:
     return AddressList([AddressView(*row) for row in sorted(addresses.items())])
 
 
-def hold_state(fleet: Fleet, holds: Holds, lens: Lens) -> HoldState:
+def hold_state(fleet: Fleet, holds: HoldService, lens: VisibleFleet) -> HoldStateView:
     whole = holds.fleet
-    return HoldState(None if whole is None else HoldView(whole.by, whole.reason, whole.since),
-                     [_held(fleet, holds, node_id) for node_id in holds.held_nodes()
-                      if lens.sees_node(node_id)])
+    return HoldStateView(None if whole is None else HoldView(whole.by, whole.reason, whole.since),
+                         [_held(fleet, holds, node_id) for node_id in holds.held_nodes()
+                          if lens.sees_node(node_id)])
 
 
-def _held(fleet: Fleet, holds: Holds, node_id: str) -> HeldNode:
-    own: Hold | None = holds.of(node_id)
+def _held(fleet: Fleet, holds: HoldService, node_id: str) -> NodeHoldView:
+    own: HoldRecord | None = holds.of(node_id)
     node = fleet.nodes.get(node_id)
-    return HeldNode(node_id, None if node is None else node.hello.host, [*holds.said(node_id)],
-                    holds.wanted(node_id) is not None, None if own is None else own.by,
-                    None if own is None else own.reason, None if own is None else own.since)
+    return NodeHoldView(node_id, None if node is None else node.hello.host, [*holds.said(node_id)],
+                        holds.wanted(node_id) is not None, None if own is None else own.by,
+                        None if own is None else own.reason, None if own is None else own.since)
 
 
 def add_standing_api(server: Flask, api: StandingApi) -> None:

@@ -22,7 +22,7 @@ FLEET = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class HoldRecord:
     node_id: str
     by: str
     reason: str
@@ -30,7 +30,7 @@ class Hold:
 
 
 @dataclass(frozen=True, slots=True)
-class Keep:
+class OwnerKeep:
     """Its owner wants this Task to be left alone until then."""
 
     node_id: str
@@ -41,16 +41,16 @@ class Keep:
     set_at: float
 
 
-class Standing:
+class StandingStore:
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
 
     # -- holds
 
-    def holds(self) -> dict[str, Hold]:
-        return {row[0]: Hold(*row) for row in self._db.execute("select * from holds")}
+    def holds(self) -> dict[str, HoldRecord]:
+        return {row[0]: HoldRecord(*row) for row in self._db.execute("select * from holds")}
 
-    def put_hold(self, hold: Hold) -> None:
+    def put_hold(self, hold: HoldRecord) -> None:
         self._db.execute("insert or replace into holds values (?, ?, ?, ?)",
                          (hold.node_id, hold.by, hold.reason, hold.since))
 
@@ -59,10 +59,10 @@ class Standing:
 
     # -- keeps
 
-    def keeps(self) -> list[Keep]:
-        return [Keep(*row) for row in self._db.execute("select * from keeps")]
+    def keeps(self) -> list[OwnerKeep]:
+        return [OwnerKeep(*row) for row in self._db.execute("select * from keeps")]
 
-    def put_keep(self, keep: Keep) -> None:
+    def put_keep(self, keep: OwnerKeep) -> None:
         self._db.execute("insert or replace into keeps values (?, ?, ?, ?, ?, ?)", (
             keep.node_id, keep.task_id, keep.until, keep.because, keep.by, keep.set_at))
 

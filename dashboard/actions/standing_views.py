@@ -23,7 +23,7 @@ class HoldView(Struct):
     since: float
 
 
-class HeldNode(Struct):
+class NodeHoldView(Struct):
     """`holds`: what the node itself says is in force there. `wanted`: by this hub."""
 
     node: str
@@ -35,9 +35,9 @@ class HeldNode(Struct):
     since: float | None
 
 
-class HoldState(Struct):
+class HoldStateView(Struct):
     fleet: HoldView | None
-    nodes: list[HeldNode]
+    nodes: list[NodeHoldView]
 
 
 class NewKeep(Struct, forbid_unknown_fields=True):

@@ -6,11 +6,20 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from gpudeck.actions import NO_TASK, Bystander, Held, Params, Preview, Refusal, ShownAction, Victim
+from gpudeck.actions import (
+    NO_TASK,
+    ActionParams,
+    Bystander,
+    HeldGpu,
+    Preview,
+    Refusal,
+    ShownAction,
+    Victim,
+)
 from gpudeck.command_sentences import sentence
-from gpudeck.limits import Change
+from gpudeck.limits import SettingChange
 
-from ..fleet.visibility import Reads
+from ..fleet.visibility import CommandLineVisibility
 from .lifecycle import CommandRecord
 
 MAX_TARGETS = 512
@@ -29,7 +38,7 @@ class RefusalView(msgspec.Struct):
     sentence: str
 
 
-class HeldView(msgspec.Struct):
+class HeldGpuView(msgspec.Struct):
     uuid: str
     index: int | None
     mem_used_bytes: float | None
@@ -48,10 +57,10 @@ class BystanderView(msgspec.Struct):
     task_id: str
     user: str | None
     command: str | None
-    gpus: list[HeldView]
+    gpus: list[HeldGpuView]
 
 
-class Item(msgspec.Struct):
+class PreviewItemView(msgspec.Struct):
     """One job, as its node sees it now."""
 
     task_ids: list[str]
@@ -64,16 +73,16 @@ class Item(msgspec.Struct):
     kind: str | None
     manager: str | None
     mem_used_bytes: float | None
-    gpus: list[HeldView]
+    gpus: list[HeldGpuView]
     processes: list[ProcessView]
     bystanders: list[BystanderView]
     keep: KeepView | None
     warnings: list[str]
     refusals: list[RefusalView]
-    changes: list[Change] = []  # of a setting of MPS or of a Gpu
+    changes: list[SettingChange] = []  # of a setting of MPS or of a Gpu
 
 
-class Needs(msgspec.Struct):
+class ActionRequirementsView(msgspec.Struct):
     fresh: bool
     second_person: bool
     maintenance: bool = False  # to be said once more: `despite_maintenance`
@@ -82,17 +91,17 @@ class Needs(msgspec.Struct):
 class PreviewView(msgspec.Struct):
     id: str
     action: str
-    params: Params
+    params: ActionParams
     expires_at: float
-    items: list[Item]
-    needs: Needs
+    items: list[PreviewItemView]
+    needs: ActionRequirementsView
     refused: bool  # none of the items would be done
 
 
 class NewPreview(msgspec.Struct, forbid_unknown_fields=True):
     action: ShownAction
     targets: Annotated[list[str], Meta(min_length=1, max_length=MAX_TARGETS)]
-    params: Params = Params()
+    params: ActionParams = ActionParams()
     plan: bool = False  # more than 10 jobs: of programs that show their plan to somebody first
 
 
@@ -102,13 +111,13 @@ class NewCommands(msgspec.Struct, forbid_unknown_fields=True):
     despite_maintenance: bool = False
 
 
-class ByView(msgspec.Struct):
+class RequesterView(msgspec.Struct):
     kind: str
     name: str
     approved_by: str | None = None
 
 
-class VerifiedView(msgspec.Struct):
+class VerificationView(msgspec.Struct):
     exited: bool | None
     memory_returned: bool | None
     bystanders_alive: bool | None
@@ -120,7 +129,7 @@ class VerifiedView(msgspec.Struct):
     in_force: bool | None = None  # of a setting: read back as wanted
 
 
-class MomentView(msgspec.Struct):
+class CommandTransitionView(msgspec.Struct):
     state: str
     at: float
     step: str
@@ -140,13 +149,13 @@ class CommandView(msgspec.Struct):
     state: str
     step: str
     refusal: RefusalView | None
-    verified: VerifiedView | None
+    verified: VerificationView | None
     sentence: str
-    by: ByView
+    by: RequesterView
     reason: str
     requested_at: float
     updated_at: float
-    history: list[MomentView]
+    history: list[CommandTransitionView]
 
 
 class CommandList(msgspec.Struct):
@@ -157,27 +166,27 @@ class CommandList(msgspec.Struct):
 PlanState = Literal["waiting", "approved", "withdrawn", "expired"]
 
 
-class PlanView(msgspec.Struct):
+class ActionPlanView(msgspec.Struct):
     id: str
     action: str
-    params: Params
-    by: ByView
+    params: ActionParams
+    by: RequesterView
     reason: str
     asked_at: float
     ends_at: float
-    items: list[Item]
+    items: list[PreviewItemView]
     state: PlanState
 
 
-class Plans(msgspec.Struct):
-    items: list[PlanView]
+class ActionPlanList(msgspec.Struct):
+    items: list[ActionPlanView]
 
 
-class Ordered(msgspec.Struct):
+class OrderResultView(msgspec.Struct):
     """`plan`: nothing was ordered yet; another person has to approve it."""
 
     items: list[CommandView]
-    plan: PlanView | None = None
+    plan: ActionPlanView | None = None
 
 
 # -- from what there is
@@ -186,12 +195,12 @@ class Ordered(msgspec.Struct):
 Places = Mapping[str, tuple[int | None, str | None]]  # by UUID: index and place
 
 
-def item(preview: Preview, host: str, reads: Reads, places: Places,
-         refusals: Iterable[Refusal] = (), keep: KeepView | None = None) -> Item:
+def item(preview: Preview, host: str, reads: CommandLineVisibility, places: Places,
+         refusals: Iterable[Refusal] = (), keep: KeepView | None = None) -> PreviewItemView:
     victims = preview.victims
     held = _summed([each for victim in victims for each in victim.held])
     first = main_victim(preview)
-    return Item(
+    return PreviewItemView(
         _task_ids(preview),
         preview.node_id, host, preview.job_id, preview.owner,
         None if first is None else reads.line(first.user, first.command), preview.age_s,
@@ -212,11 +221,12 @@ def _task_ids(preview: Preview) -> list[str]:
 
 
 def refused_item(task_ids: list[str], node_id: str, host: str, owner: str | None,
-                 command: str | None, refusal: Refusal) -> Item:
+                 command: str | None, refusal: Refusal) -> PreviewItemView:
     """The node could not be asked."""
-    return Item([each for each in task_ids if each != NO_TASK], node_id, host, None, owner,
-                command, None, None, None, None, [], [], [], None, [],
-                [RefusalView(refusal.code, refusal.sentence)])
+    return PreviewItemView([each for each in task_ids if each != NO_TASK], node_id, host, None,
+                           owner,
+                           command, None, None, None, None, [], [], [], None, [],
+                           [RefusalView(refusal.code, refusal.sentence)])
 
 
 def main_victim(preview: Preview) -> Victim | None:
@@ -225,23 +235,23 @@ def main_victim(preview: Preview) -> Victim | None:
                 next(iter(preview.victims), None))
 
 
-def _bystander(one: Bystander, reads: Reads, places: Places) -> BystanderView:
+def _bystander(one: Bystander, reads: CommandLineVisibility, places: Places) -> BystanderView:
     return BystanderView(one.task_id, one.user, reads.line(one.user, one.command),
                          _held(one.held, places))
 
 
-def _held(held: Iterable[Held], places: Places) -> list[HeldView]:
+def _held(held: Iterable[HeldGpu], places: Places) -> list[HeldGpuView]:
     shown = ((each, places.get(each.gpu_uuid, (None, None))) for each in held)
-    return [HeldView(each.gpu_uuid, index, each.mem_used_bytes, place)
+    return [HeldGpuView(each.gpu_uuid, index, each.mem_used_bytes, place)
             for each, (index, place) in shown]
 
 
-def _summed(held: Iterable[Held]) -> list[Held]:
+def _summed(held: Iterable[HeldGpu]) -> list[HeldGpu]:
     """One per Gpu."""
     parts: dict[str, list[float | None]] = {}
     for each in held:
         parts.setdefault(each.gpu_uuid, []).append(each.mem_used_bytes)
-    return [Held(uuid, _total(amounts)) for uuid, amounts in parts.items()]
+    return [HeldGpu(uuid, _total(amounts)) for uuid, amounts in parts.items()]
 
 
 def _total(parts: list[float | None]) -> float | None:
@@ -254,17 +264,18 @@ def mem_of(preview: Preview) -> float | None:
     return _total([each.mem_used_bytes for victim in preview.victims for each in victim.held])
 
 
-def command_view(record: CommandRecord, reads: Reads) -> CommandView:
+def command_view(record: CommandRecord, reads: CommandLineVisibility) -> CommandView:
     refusal, found = record.refusal, record.verified
     return CommandView(
         record.id, record.action, record.task_id, list(record.task_ids), record.job_id,
         record.node_id, record.host, record.owner, reads.line(record.owner, record.command),
         record.mem_used_bytes, record.state, record.step,
         None if refusal is None else RefusalView(refusal.code, refusal.sentence),
-        None if found is None else VerifiedView(
+        None if found is None else VerificationView(
             found.exited, found.memory_returned, found.bystanders_alive, found.mem_before_bytes,
             found.mem_after_bytes, list(found.vanished), list(found.survivors),
             found.applied, found.in_force),
-        sentence(record), ByView(record.asker.kind, record.asker.name, record.asker.approved_by),
+        sentence(record),
+        RequesterView(record.asker.kind, record.asker.name, record.asker.approved_by),
         record.reason, record.requested_at, record.updated_at,
-        [MomentView(one.state, one.at, one.step) for one in record.history])
+        [CommandTransitionView(one.state, one.at, one.step) for one in record.history])

@@ -8,16 +8,16 @@ from flask import Blueprint, Flask, Response, request
 
 from ..access.api import asker, body
 from ..automation.rule_source import AlertDetails
-from ..fleet.api import PREFIX, Wrong, answer, bad, check_names, one_of
+from ..fleet.api import PREFIX, ApiError, answer, bad, check_names, one_of
 from ..fleet.events_api import moment
-from ..fleet.visibility import Lens, Lenses, Sight
+from ..fleet.visibility import VisibilityScope, VisibleFleet, VisibleFleetCache
 from ..web import preconditions
 from ..web.openapi_parts import MAX_WORD
-from .core.query import About
-from .core.rule import Problem, RuleProblems, check, read
+from .core.query import AlertQuery
+from .core.rule import InvalidRuleError, RuleProblem, check, read
 from .core.silence import Silence
 from .rules_file import dump_one, one_rule
-from .service import AlertDesk
+from .service import AlertService
 from .store import MOST_LISTED
 from .views import (
     AlertList,
@@ -42,15 +42,16 @@ MOST_TARGETS = 20
 
 
 class AlertsApi:
-    def __init__(self, desk: AlertDesk, lenses: Lenses, details: AlertDetails, proof_h: int
+    def __init__(self, desk: AlertService, lenses: VisibleFleetCache, details: AlertDetails,
+                 proof_h: int
                  ) -> None:
         self._details = details
         self._proof_h = proof_h
         self._desk = desk
         self._lenses = lenses
 
-    def _lens(self) -> Lens:
-        return self._lenses.of(Sight.of(asker()))
+    def _lens(self) -> VisibleFleet:
+        return self._lenses.of(VisibilityScope.of(asker()))
 
     # -- alerts
 
@@ -77,10 +78,10 @@ class AlertsApi:
                        self._desk.silenced_by(alert, now), *told.get(alert.id, ([], None)))
             for alert in seen[:MOST_LISTED]]))
 
-    def _about(self) -> About:
+    def _about(self) -> AlertQuery:
         gpus = _several("gpus")
-        return About(_several("targets"), gpus,
-                     frozenset() if gpus is None else self._desk.nodes_of(gpus))
+        return AlertQuery(_several("targets"), gpus,
+                          frozenset() if gpus is None else self._desk.nodes_of(gpus))
 
     # -- rules
 
@@ -90,7 +91,7 @@ class AlertsApi:
 
     def rule(self, rule_id: str) -> Response:
         if rule_id not in self._desk.rules:
-            raise Wrong(HTTPStatus.NOT_FOUND, f"there is no rule {rule_id[:80]!r}")
+            raise ApiError(HTTPStatus.NOT_FOUND, f"there is no rule {rule_id[:80]!r}")
         return answer(self._rule(rule_id))
 
     def _rule(self, rule_id: str) -> RuleView:
@@ -108,7 +109,7 @@ class AlertsApi:
             if rule.id != rule_id:
                 raise bad("the rule's id is the one in the address")
             self._desk.put_rule(asker(), rule)
-        except RuleProblems as error:
+        except InvalidRuleError as error:
             raise bad("; ".join(map(str, error.problems))) from None
         return answer(self._rule(rule_id))
 
@@ -125,8 +126,8 @@ class AlertsApi:
             rule = read(asked.rule if asked.yaml is None else one_rule(asked.yaml))
             check(rule)
             if asked.is_new and rule.id in self._desk.rules:
-                raise RuleProblems([Problem("id", preconditions.taken("rule", rule.id))])
-        except RuleProblems as error:
+                raise InvalidRuleError([RuleProblem("id", preconditions.taken("rule", rule.id))])
+        except InvalidRuleError as error:
             return answer(RuleCheck([problem_view(each) for each in error.problems], rule=rule,
                                     yaml="" if rule is None else dump_one(rule)))
         targets, matching, basis = self._desk.try_out(rule)

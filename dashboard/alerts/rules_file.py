@@ -9,8 +9,8 @@ import msgspec
 import yaml
 
 from .core import rule, rule_unit_tests
-from .core.rule import Ready, RuleProblems
-from .core.rule_unit_tests import Drill
+from .core.rule import CompiledRule, InvalidRuleError
+from .core.rule_unit_tests import RuleUnitTest
 
 MOST_BYTES = 1_000_000
 MOST_RULES = 500
@@ -18,7 +18,7 @@ PACK = Path(__file__).with_name("rules.yaml")
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class RulesFileProblem:
     """Something wrong in a file; `who`: the rule or test."""
 
     line: int | None
@@ -32,12 +32,12 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class RulesFile:
-    rules: dict[str, Ready]
-    drills: tuple[Drill, ...]
-    faults: tuple[Fault, ...]
+    rules: dict[str, CompiledRule]
+    drills: tuple[RuleUnitTest, ...]
+    faults: tuple[RulesFileProblem, ...]
 
 
-class _Loader(yaml.SafeLoader):
+class _StrictYamlLoader(yaml.SafeLoader):
     """Nothing that is not data: no aliases, which can make a file of 1 kB one of 1 GB; no tags,
     which make texts of what is none; no key twice, of which YAML takes the last without a word."""
 
@@ -71,16 +71,17 @@ class _Loader(yaml.SafeLoader):
 
 
 # `no`, `on`, 12:30, 0x1F and 2027-01-31 are words to people, not booleans, numbers or dates.
-_Loader.yaml_implicit_resolvers = {}
+_StrictYamlLoader.yaml_implicit_resolvers = {}
 for tag, how, firsts in (
         ("null", r"~|null|Null|NULL|", [*"~nN", ""]),
         ("bool", r"true|True|TRUE|false|False|FALSE", [*"tTfF"]),
         ("int", r"[-+]?(?:0|[1-9]\d*)", [*"-+0123456789"]),
         ("float", r"[-+]?(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][-+]?\d+)?", [*"-+.0123456789"])):
-    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{tag}", re.compile(f"(?:{how})$"), firsts)
+    _StrictYamlLoader.add_implicit_resolver(f"tag:yaml.org,2002:{tag}", re.compile(f"(?:{how})$"),
+                                            firsts)
 
 
-class _NotYaml(ValueError):
+class _InvalidYamlError(ValueError):
     def __init__(self, line: int | None, why: str) -> None:
         super().__init__(why)
         self.line = line
@@ -88,69 +89,74 @@ class _NotYaml(ValueError):
 
 def _load(text: str) -> Any:
     try:
-        return yaml.load(text, _Loader)  # a SafeLoader
+        return yaml.load(text, _StrictYamlLoader)  # a SafeLoader
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
-        raise _NotYaml(None if mark is None else mark.line + 1, str(error.problem)) from None
+        raise _InvalidYamlError(None if mark is None else mark.line + 1,
+                                str(error.problem)) from None
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        raise _NotYaml(line, "a character that cannot be printed stands here") from None
+        raise _InvalidYamlError(line, "a character that cannot be printed stands here") from None
     except RecursionError:
-        raise _NotYaml(None, "it is nested too deep") from None
+        raise _InvalidYamlError(None, "it is nested too deep") from None
 
 
 def parse(text: str) -> RulesFile:
     """Everything that is wrong at once."""
     if len(text.encode()) > MOST_BYTES:
-        return RulesFile({}, (), (Fault(None, "", f"a file has at most {MOST_BYTES} bytes"),))
+        return RulesFile({}, (),
+                         (RulesFileProblem(None, "", f"a file has at most {MOST_BYTES} bytes"),))
     try:
         data = _load(text)
-    except _NotYaml as error:
-        return RulesFile({}, (), (Fault(error.line, "", f"this is not YAML: {error}"),))
+    except _InvalidYamlError as error:
+        return RulesFile({}, (), (RulesFileProblem(error.line, "", f"this is not YAML: {error}"),))
     return _checked(data, text)
 
 
 def _checked(data: Any, text: str) -> RulesFile:
     if not isinstance(data, dict) or not set(data) <= {"rules", "tests"} or "rules" not in data:
-        return RulesFile({}, (), (Fault(None, "", "a file of rules has 'rules:', and may have "
-                                                  "'tests:'; nothing else"),))
-    faults: list[Fault] = []
-    rules: dict[str, Ready] = {}
+        return RulesFile({}, (),
+                         (RulesFileProblem(None, "", "a file of rules has 'rules:', and may have "
+                                                             "'tests:'; nothing else"),))
+    faults: list[RulesFileProblem] = []
+    rules: dict[str, CompiledRule] = {}
     for number, given in enumerate(_list(data, "rules", faults)[:MOST_RULES]):
         _read_rule(given, number, text, rules, faults)
     drills = []
     for number, given in enumerate(_list(data, "tests", faults)):
         try:
             drills.append(rule_unit_tests.read(given))
-        except RuleProblems as error:
-            faults += [Fault(None, f"tests[{number}]", str(each)) for each in error.problems]
+        except InvalidRuleError as error:
+            faults += [RulesFileProblem(None, f"tests[{number}]", str(each))
+                       for each in error.problems]
     return RulesFile(rules, tuple(drills), tuple(faults))
 
 
-def _list(data: dict[str, Any], name: str, faults: list[Fault]) -> list[Any]:
+def _list(data: dict[str, Any], name: str, faults: list[RulesFileProblem]) -> list[Any]:
     found = data.get(name)
     if found is None:
         return []
     if not isinstance(found, list):
-        faults.append(Fault(None, name, "is a list: begin each with '- '"))
+        faults.append(RulesFileProblem(None, name, "is a list: begin each with '- '"))
         return []
     if len(found) > MOST_RULES:
-        faults.append(Fault(None, name, f"more than {MOST_RULES}"))
+        faults.append(RulesFileProblem(None, name, f"more than {MOST_RULES}"))
     return found
 
 
-def _read_rule(given: Any, number: int, text: str, rules: dict[str, Ready], faults: list[Fault]
+def _read_rule(given: Any, number: int, text: str, rules: dict[str, CompiledRule],
+               faults: list[RulesFileProblem]
                ) -> None:
     who = str(given.get("id", f"rules[{number}]")) if isinstance(given, dict) else (
         f"rules[{number}]")
     line = _line_of(text, who)
     try:
         ready = rule.check(rule.read(given))
-    except RuleProblems as error:
-        faults += [Fault(line, who, str(each)) for each in error.problems]
+    except InvalidRuleError as error:
+        faults += [RulesFileProblem(line, who, str(each)) for each in error.problems]
         return
     if ready.rule.id in rules:
-        faults.append(Fault(line, who, "is there twice"))
+        faults.append(RulesFileProblem(line, who, "is there twice"))
     rules[ready.rule.id] = ready
 
 
@@ -165,15 +171,16 @@ def one_rule(text: str) -> Any:
     """The fields of the one Rule that is written there, with or without `rules:` around it."""
     try:
         data = _load(text)
-    except _NotYaml as error:
+    except _InvalidYamlError as error:
         line = "" if error.line is None else f"line {error.line}: "
-        raise rule.RuleProblems([rule.Problem("yaml", f"{line}{error}")]) from None
+        raise rule.InvalidRuleError([rule.RuleProblem("yaml", f"{line}{error}")]) from None
     if isinstance(data, dict) and set(data) == {"rules"}:
         data = data["rules"]
     if isinstance(data, list) and len(data) == 1:
         data = data[0]
     if not isinstance(data, dict):
-        raise rule.RuleProblems([rule.Problem("yaml", "one rule is expected here, as `field: "
+        raise rule.InvalidRuleError([rule.RuleProblem("yaml",
+                                                      "one rule is expected here, as `field: "
                                                       "value` on lines of its own")])
     return data
 

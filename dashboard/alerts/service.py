@@ -11,26 +11,26 @@ import numpy as np
 from msgspec.structs import replace
 
 from ..access.policy import Actor, may
-from ..access.service import Refused
-from ..access.store import CannotChange, NoSuch
-from ..audit.recorder import Auditor, by
-from ..fleet.events import Events
+from ..access.service import RefusedError
+from ..access.store import InvalidChangeError, NotFoundError
+from ..audit.recorder import AuditRecorder, by
+from ..fleet.events import RecentEvents
 from ..fleet.fleet import Fleet
-from ..fleet.visibility import Lens
-from ..history.grid import Grid
-from ..history.rule_reads import Spans
-from .core.evaluator import Asks, Evaluator
-from .core.firing_alerts import Alert, Alerts, Changed, Named
-from .core.gpu_targets import HubSays
-from .core.minute_aggregates import Closed
+from ..fleet.visibility import VisibleFleet
+from ..history.grid import HistoryGrid
+from ..history.rule_reads import RuleHistoryReader
+from .core.evaluator import RuleEvaluator, RuleMinutesRequest
+from .core.firing_alerts import Alert, AlertChange, AlertTarget, FiringAlerts
+from .core.gpu_targets import HubSelfMetrics
+from .core.minute_aggregates import ClosedRuleMinute
 from .core.momentary_rule import Basis, momentary
-from .core.query import About
-from .core.restart_state import Restart, remember
-from .core.rule import Of, Ready, Rule, RuleProblems, check
-from .core.rule_tracker import SKEW_S, Watch
+from .core.query import AlertQuery
+from .core.restart_state import RuleStateRestore, remember
+from .core.rule import CompiledRule, InvalidRuleError, Of, Rule, check
+from .core.rule_tracker import SKEW_S, RuleTracker
 from .core.silence import MOST_S, Silence
-from .core.state_machine import Phase
-from .core.target_collector import NamedScene, Scenes
+from .core.state_machine import AlertPhase
+from .core.target_collector import NamedRuleTargets, RuleTargetCollector
 from .rehearsal.gpus import LIVE, closed_minute
 from .rules_file import PACK, parse
 from .store import AlertsStore, CannotStore
@@ -50,17 +50,19 @@ MOST_UNKEPT = 20_000
 MOST_PENDING = 200  # of one Rule
 
 
-class AlertDesk:
+class AlertService:
     """`on_change`: who wants to hear of an Alert that began, changed or ended. `left`: Nodes that
     were sent away."""
 
-    def __init__(self, store: AlertsStore, auditor: Auditor, fleet: Fleet, events: Events,
-                 left: Callable[[], Collection[str]], spans: Spans | None = None) -> None:
+    def __init__(self, store: AlertsStore, auditor: AuditRecorder, fleet: Fleet,
+                 events: RecentEvents,
+                 left: Callable[[], Collection[str]],
+                 spans: RuleHistoryReader | None = None) -> None:
         self._store = store
         self._auditor = auditor
         self._fleet = self.fleet = fleet
-        self._scenes = Scenes(fleet, events)
-        self._shown: Mapping[Of, NamedScene] = {}  # at the last step
+        self._scenes = RuleTargetCollector(fleet, events)
+        self._shown: Mapping[Of, NamedRuleTargets] = {}  # at the last step
         self._left = left
         self._since_mono = time.monotonic()
         self._forgot_mono = -KEEP_EVERY_S
@@ -76,14 +78,14 @@ class AlertDesk:
         self._said = ""  # of its trouble
         self._has_no_minute = False  # history did not give the one that was over
         # What of the hub itself its rules look at beside them: brakes, and the audit.
-        self.hub_says: Callable[[], HubSays] = HubSays
-        self.evaluator = Evaluator(() if spans is None else LIVE)
-        self.alerts = Alerts()
+        self.hub_says: Callable[[], HubSelfMetrics] = HubSelfMetrics
+        self.evaluator = RuleEvaluator(() if spans is None else LIVE)
+        self.alerts = FiringAlerts()
         self.gate: Callable[[Actor, Rule | None, Rule], Rule] = only_observe
         self.author_of: Callable[[Actor], str] = lambda actor: actor.name
         self.on_change: list[Callable[[Alert], None]] = []
         self.rules: dict[str, tuple[int, Rule]] = {}
-        self.ready: dict[str, Ready] = {}
+        self.ready: dict[str, CompiledRule] = {}
         self.silences: dict[str, Silence] = {}
         self._recover()
 
@@ -93,8 +95,8 @@ class AlertDesk:
             self._begin_with_pack(now)
         self.silences = self._store.silences()
         self._load()
-        self._restart = Restart(self._store.memory(), self._store.open_alerts(),
-                                self.evaluator.watches, now)
+        self._restart = RuleStateRestore(self._store.memory(), self._store.open_alerts(),
+                                         self.evaluator.watches, now)
         self._store.put_alerts(self._restart.ended)
 
     def _begin_with_pack(self, now: float) -> None:
@@ -107,7 +109,7 @@ class AlertDesk:
         for rule_id, (_, rule) in self.rules.items():
             try:
                 self.ready[rule_id] = check(rule)
-            except RuleProblems as error:  # by an older grammar: it is listed, and says so
+            except InvalidRuleError as error:  # by an older grammar: it is listed, and says so
                 log.warning("rule_not_ready rule=%s why=%r", rule_id, str(error))
         gone = [rule_id for rule_id in self.evaluator.watches if rule_id not in self.ready]
         begun = [*self.evaluator.set_rules(self.ready), *gone]
@@ -173,7 +175,7 @@ class AlertDesk:
         self._give_back_at = 0.0
         self.begin_anew("clock")
 
-    def _of_itself(self, mono: float) -> HubSays:
+    def _of_itself(self, mono: float) -> HubSelfMetrics:
         """A rule that is not looked at must not be silent for want of whoever says so."""
         last, self._looked_mono = self._looked_mono, mono
         late_s = 0.0 if last is None else max(0.0, mono - last - EVERY_S)
@@ -194,7 +196,7 @@ class AlertDesk:
                 found[rule_id] = "history did not give the minute that was over; its log says why"
         return found
 
-    def _brought(self, now: float) -> Mapping[str, Closed] | None:
+    def _brought(self, now: float) -> Mapping[str, ClosedRuleMinute] | None:
         """The minute that is over, from history: as a rehearsal will find it."""
         asks, spans = self.evaluator.asks(now), self._spans
         if asks is None or spans is None:
@@ -235,7 +237,7 @@ class AlertDesk:
 
         self._keep(self.alerts.follow(gpus_of))
 
-    def _keep(self, changed: Iterable[Changed]) -> None:
+    def _keep(self, changed: Iterable[AlertChange]) -> None:
         alerts = [change.alert for change in changed]
         self._unkept |= {alert.id: alert for alert in alerts}
         self._write()
@@ -280,7 +282,7 @@ class AlertDesk:
         rule = self.gate(actor, None if before is None else before[1], rule)
         ready = check(rule)
         if rule.id not in self.rules and len(self.rules) >= MOST_RULES:
-            raise CannotChange(f"at most {MOST_RULES} rules fit")
+            raise InvalidChangeError(f"at most {MOST_RULES} rules fit")
         with self._auditor.change("rule", by(actor) | {"action": "put", "detail": {
                 "rule": rule.id, "version": ready.version, "mode": rule.mode}}):
             number = self._store.put_rule(rule, self.author_of(actor), time.time())
@@ -308,20 +310,20 @@ class AlertDesk:
     def remove_rule(self, actor: Actor, rule_id: str) -> None:
         self._may(actor, "DELETE /api/v1/rules/<rule_id>")
         if rule_id not in self.rules:
-            raise NoSuch(f"there is no rule {rule_id[:80]!r}")
+            raise NotFoundError(f"there is no rule {rule_id[:80]!r}")
         with self._auditor.change("rule", by(actor) | {"action": "remove", "detail": {
                 "rule": rule_id}}, takes_away=True):
             self._store.put_rule(self.rules[rule_id][1], actor.name, time.time(), is_there=False)
         self._load()
 
-    def try_out(self, rule: Rule) -> tuple[int, list[Named], Basis]:
+    def try_out(self, rule: Rule) -> tuple[int, list[AlertTarget], Basis]:
         """How many it is about, and of whom its condition is true at this moment."""
         shown, basis = momentary(rule)
         ready, now = check(shown), time.time()
         if not self._shown:
             return 0, [], basis
         # A look of its own would take from the next step who has just come.
-        scene, watch = self._shown[rule.of], Watch(ready)
+        scene, watch = self._shown[rule.of], RuleTracker(ready)
         look = watch.glance(scene, now)
         return int((watch.seen.scope & scene.there).sum()), [
             scene.name(row) for row in map(int, np.flatnonzero(look.breach & scene.there))], basis
@@ -331,7 +333,7 @@ class AlertDesk:
         scene = self._shown.get(of)
         return [] if scene is None else scene.matters_to(row)
 
-    def is_seen(self, target: Named, lens: Lens) -> bool:
+    def is_seen(self, target: AlertTarget, lens: VisibleFleet) -> bool:
         """Who may see a Node sees what is there; what is of no Node is for who sees all of them,
         and an Owner's for that Owner."""
         if target.node_id:
@@ -342,7 +344,7 @@ class AlertDesk:
         known = self._fleet.nodes.get(node)
         return node if known is None else known.hello.host
 
-    def ended(self, start: float, end: float, about: About) -> list[Alert]:
+    def ended(self, start: float, end: float, about: AlertQuery) -> list[Alert]:
         return self._store.ended_alerts(start, end, about)
 
     def nodes_of(self, gpus: Iterable[str]) -> frozenset[str]:
@@ -350,7 +352,7 @@ class AlertDesk:
         return frozenset(self._fleet.node_of(slot).hello.node_id for slot in slots
                          if slot is not None)
 
-    def gpus_seen(self, target: Named, lens: Lens) -> list[str]:
+    def gpus_seen(self, target: AlertTarget, lens: VisibleFleet) -> list[str]:
         """Of a Job or an Owner some may be on Nodes that this one may not see."""
         return [uuid for uuid in target.gpus
                 if lens.is_whole or self._fleet.find(uuid, lens.place_of) is not None]
@@ -361,18 +363,19 @@ class AlertDesk:
         self._may(actor, "POST /api/v1/silences")
         now = time.time()
         if not any((asked.rule, asked.node, asked.target, asked.user)):
-            raise CannotChange("say what is silenced: a rule, a node, a target or a user")
+            raise InvalidChangeError("say what is silenced: a rule, a node, a target or a user")
         if not asked.because.strip():
-            raise CannotChange("say why (because), so that others know what they may end")
+            raise InvalidChangeError("say why (because), so that others know what they may end")
         if asked.rule and asked.rule not in self.rules:
-            raise NoSuch(f"there is no rule {asked.rule[:80]!r}")
+            raise NotFoundError(f"there is no rule {asked.rule[:80]!r}")
         if not now < asked.until <= now + MOST_S or asked.begins >= asked.until:
-            raise CannotChange("a silence has an end, ahead of now and within 30 days")
+            raise InvalidChangeError("a silence has an end, ahead of now and within 30 days")
         if asked.node and not any(asked.node in (node_id, node.hello.host) for node_id, node in
                                   self._fleet.nodes.items()):
-            raise NoSuch(f"there is no node {asked.node[:80]!r}: give its host name, or its id")
+            raise NotFoundError(f"there is no node {asked.node[:80]!r}: give its host name, or "
+                                "its id")
         if sum(not each.is_over(now) for each in self.silences.values()) >= MOST_SILENCES:
-            raise CannotChange(f"at most {MOST_SILENCES} silences fit")
+            raise InvalidChangeError(f"at most {MOST_SILENCES} silences fit")
         made = replace(asked, id="z" + secrets.token_hex(8), by=actor.name)
         self._put(actor, made, "silence")
         return made
@@ -381,7 +384,7 @@ class AlertDesk:
         self._may(actor, "DELETE /api/v1/silences/<silence_id>")
         known = self.silences.get(silence_id)
         if known is None or known.is_over(time.time()):
-            raise NoSuch("there is no such silence, or it is over")
+            raise NotFoundError("there is no such silence, or it is over")
         self._put(actor, replace(known, ended_at=time.time()), "end silence")
 
     def _put(self, actor: Actor, silence: Silence, action: str) -> None:
@@ -403,7 +406,7 @@ class AlertDesk:
             scene = self._shown.get(rule.of)
             if scene is None:
                 continue
-            for row in map(int, np.flatnonzero(machine.phase == Phase.PENDING)[:MOST_PENDING]):
+            for row in map(int, np.flatnonzero(machine.phase == AlertPhase.PENDING)[:MOST_PENDING]):
                 since, value = float(machine.since[row]), float(watch.seen.values[row])
                 target = scene.name(row)
                 found.append(Alert(
@@ -424,16 +427,16 @@ class AlertDesk:
     def _may(self, actor: Actor, verb: str) -> None:
         refusal = may(actor, verb, now=time.time())
         if refusal is not None:
-            raise Refused(refusal)
+            raise RefusedError(refusal)
 
 
 def only_observe(actor: Actor, before: Rule | None, wanted: Rule) -> Rule:
     if wanted.mode != "observe":
-        raise CannotChange("nothing here lets rules act: set mode to observe")
+        raise InvalidChangeError("nothing here lets rules act: set mode to observe")
     return wanted
 
 
-def _minute(spans: Spans, asks: Asks) -> Grid | Exception:
+def _minute(spans: RuleHistoryReader, asks: RuleMinutesRequest) -> HistoryGrid | Exception:
     """gevent writes an exception that leaves a thread to stderr."""
     try:
         return spans.minute(asks.start, asks.wanted)

@@ -7,11 +7,11 @@ import msgspec
 
 from ..runtime.sql_transaction import together
 from .core.firing_alerts import Alert
-from .core.query import About
-from .core.restart_state import Memory
+from .core.query import AlertQuery
+from .core.restart_state import SavedRuleStates
 from .core.rule import Rule
 from .core.silence import Silence
-from .rehearsal.record import Backtest
+from .rehearsal.record import RehearsalRecord
 
 # A Rule has a row per version that was ever in force: what fired is looked up by what it meant.
 SCHEMA = """
@@ -55,8 +55,8 @@ CannotStore = sqlite3.Error
 _encode = msgspec.json.Encoder().encode
 _rules = msgspec.json.Decoder(Rule)
 _alerts = msgspec.json.Decoder(Alert)
-_backtests = msgspec.json.Decoder(Backtest)
-_memory = msgspec.json.Decoder(Memory)
+_backtests = msgspec.json.Decoder(RehearsalRecord)
+_memory = msgspec.json.Decoder(SavedRuleStates)
 _silences = msgspec.json.Decoder(Silence)
 
 
@@ -108,7 +108,7 @@ class AlertsStore:
         return [_alerts.decode(body) for body, in self._db.execute(
             "select body from alerts where ended_at is null")]
 
-    def ended_alerts(self, start: float, end: float, about: About, limit: int = MOST_LISTED
+    def ended_alerts(self, start: float, end: float, about: AlertQuery, limit: int = MOST_LISTED
                      ) -> list[Alert]:
         """Those that fired in this time, if only at its begin. Newest first."""
         only, given = _only(about)
@@ -123,11 +123,11 @@ class AlertsStore:
                          "(select id from alerts where ended_at < ?)", (now - KEPT_S,))
         self._db.execute("delete from alerts where ended_at < ?", (now - KEPT_S,))
 
-    def memory(self) -> Memory | None:
+    def memory(self) -> SavedRuleStates | None:
         found = self._db.execute("select body from alert_memory").fetchone()
         return None if found is None else _memory.decode(found[0])
 
-    def put_memory(self, memory: Memory) -> None:
+    def put_memory(self, memory: SavedRuleStates) -> None:
         self._db.execute("insert or replace into alert_memory values (1, ?)", (_encode(memory),))
 
     # -- silences
@@ -143,18 +143,18 @@ class AlertsStore:
 
     # -- rehearsals
 
-    def backtests(self, rule_id: str | None = None) -> list[Backtest]:
+    def backtests(self, rule_id: str | None = None) -> list[RehearsalRecord]:
         """Newest first."""
         return [_backtests.decode(body) for body, in self._db.execute(
             "select body from backtests where ? is null or rule_id = ? order by asked_at desc",
             (rule_id, rule_id))]
 
-    def backtest(self, backtest_id: str) -> Backtest | None:
+    def backtest(self, backtest_id: str) -> RehearsalRecord | None:
         found = self._db.execute("select body from backtests where id = ?",
                                  (backtest_id,)).fetchone()
         return None if found is None else _backtests.decode(found[0])
 
-    def put_backtest(self, made: Backtest) -> None:
+    def put_backtest(self, made: RehearsalRecord) -> None:
         """What somebody has approved stays, however many there are."""
         self._db.execute("insert or replace into backtests values (?, ?, ?, ?)",
                          (made.id, made.rule_id, made.asked_at, _encode(made)))
@@ -163,7 +163,7 @@ class AlertsStore:
             "(select id from backtests order by asked_at desc limit ?)", (MOST_BACKTESTS,))
 
 
-def _only(about: About) -> tuple[str, list[str]]:
+def _only(about: AlertQuery) -> tuple[str, list[str]]:
     """As `About.matches`, and what was marked there before it moved on."""
     parts: list[str] = []
     given: list[str] = []

@@ -5,12 +5,12 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from ..automation.views import LadderView
-from .core.firing_alerts import Alert, Named
+from .core.firing_alerts import Alert, AlertTarget
 from .core.momentary_rule import Basis
-from .core.rule import Mode, Of, Problem, Rule, Severity
-from .core.rule_tracker import Watch
+from .core.rule import Mode, Of, Rule, RuleProblem, Severity
+from .core.rule_tracker import RuleTracker
 from .core.silence import Silence
-from .core.state_machine import Health, Phase
+from .core.state_machine import AlertPhase, EvaluationHealth
 
 Text = Annotated[str, Meta(max_length=400)]
 Word = Annotated[str, Meta(max_length=1_024)]
@@ -48,7 +48,7 @@ class AlertList(Struct):
     items: list[AlertView]
 
 
-class ProblemView(Struct):
+class RuleProblemView(Struct):
     field: str
     message: str
     at: int | None
@@ -93,7 +93,7 @@ class RuleCheck(Struct):
     be read. `basis`: by what; of a rule that looks back over a span by the `newest` samples alone,
     and of what `grows` over one nothing can be said of one moment."""
 
-    problems: list[ProblemView]
+    problems: list[RuleProblemView]
     targets: int = 0
     matching: int = 0
     matches: list[str] = []
@@ -142,7 +142,7 @@ def alert_view(alert: Alert, gpus: list[str], silenced_by: list[str], holds: lis
         silenced_by, ladder)
 
 
-def rule_view(rule: Rule, number: int, version: str, watch: Watch | None, why_not: str
+def rule_view(rule: Rule, number: int, version: str, watch: RuleTracker | None, why_not: str
               ) -> RuleView:
     if watch is None or not len(watch.seen.scope):
         return RuleView(rule, number, version, rule.mode, watch is not None, 0, 0, 0, 0, 0, 0,
@@ -152,12 +152,13 @@ def rule_view(rule: Rule, number: int, version: str, watch: Watch | None, why_no
     meant = watch.seen.scope
     return RuleView(
         rule, number, version, rule.mode, True, int(meant.sum()),
-        int((phase == Phase.PENDING).sum()), int((phase == Phase.FIRING).sum()),
-        int((phase == Phase.RESOLVING).sum()), int((meant & (health == Health.NO_DATA)).sum()),
-        int((meant & (health == Health.CANNOT)).sum()), why_not)
+        int((phase == AlertPhase.PENDING).sum()), int((phase == AlertPhase.FIRING).sum()),
+        int((phase == AlertPhase.RESOLVING).sum()),
+        int((meant & (health == EvaluationHealth.NO_DATA)).sum()),
+        int((meant & (health == EvaluationHealth.CANNOT)).sum()), why_not)
 
 
-def name_of(of: Of, target: Named) -> str:
+def name_of(of: Of, target: AlertTarget) -> str:
     """As people call it."""
     place = f"GPU {target.place}" if target.place else ""
     words = [word for word in (target.host, place) if word]
@@ -166,8 +167,8 @@ def name_of(of: Of, target: Named) -> str:
     return " · ".join(words) or target.key
 
 
-def problem_view(problem: Problem) -> ProblemView:
-    return ProblemView(problem.field, problem.message, problem.at)
+def problem_view(problem: RuleProblem) -> RuleProblemView:
+    return RuleProblemView(problem.field, problem.message, problem.at)
 
 
 def silence_view(silence: Silence, host: str, now: float) -> SilenceView:

@@ -10,20 +10,20 @@ import gevent
 from flask import Blueprint, Flask, Response, request
 from gevent.lock import BoundedSemaphore
 
-from gpudeck.audit_chain import Link
+from gpudeck.audit_chain import AuditChainLink
 
 from ..access.api import asker
 from ..access.policy import EVERYTHING, Actor, Role
-from ..fleet.api import DEFAULT_LIMIT, PREFIX, Wrong, answer, problem
+from ..fleet.api import DEFAULT_LIMIT, PREFIX, ApiError, answer, problem
 from ..fleet.fleet import Fleet
-from ..fleet.visibility import Lenses, Sight
+from ..fleet.visibility import VisibilityScope, VisibleFleetCache
 from ..openapi.document import MAX_LIMIT
 from ..web.openapi_parts import MAX_WORD
 from .file_copy import line_of
-from .recorder import Auditor, CannotRecord, by
-from .store import Wanted
-from .verify import Verifier
-from .views import RecordList, record_view
+from .recorder import AuditRecorder, AuditWriteError, by
+from .store import AuditFilter
+from .verify import AuditVerifier
+from .views import AuditRecordList, record_view
 
 FILTERS = ("kind", "actor", "node", "task", "since", "until")
 KNOWN = ("limit", "cursor", *FILTERS)
@@ -34,7 +34,8 @@ NUMBER = re.compile(r"[0-9]{1,15}(\.[0-9]{1,9})?")
 
 
 class AuditApi:
-    def __init__(self, auditor: Auditor, verifier: Verifier, fleet: Fleet, lenses: Lenses) -> None:
+    def __init__(self, auditor: AuditRecorder, verifier: AuditVerifier, fleet: Fleet,
+                 lenses: VisibleFleetCache) -> None:
         self._auditor = auditor
         self._verifier = verifier
         self._fleet = fleet
@@ -44,14 +45,14 @@ class AuditApi:
     def records(self) -> Response:
         limit, before, wanted = _question()
         found, following = self._page(asker(), wanted, before, limit)
-        return answer(RecordList([record_view(link) for link in found],
-                                 None if following is None else str(following)))
+        return answer(AuditRecordList([record_view(link) for link in found],
+                                      None if following is None else str(following)))
 
-    def _page(self, actor: Actor, wanted: Wanted, before: int | None, limit: int
-              ) -> tuple[list[Link], int | None]:
+    def _page(self, actor: Actor, wanted: AuditFilter, before: int | None, limit: int
+              ) -> tuple[list[AuditChainLink], int | None]:
         """Newest first. Who does not see all may have to look on from the cursor."""
         sees = self._sight(actor)
-        found: list[Link] = []
+        found: list[AuditChainLink] = []
         looked = 0
         while looked < LOOKED_AT_MOST:
             some = self._auditor.store.newest(wanted, before, STEP)
@@ -65,14 +66,14 @@ class AuditApi:
             before, looked = some[-1].seq, looked + STEP
         return found, before
 
-    def _sight(self, actor: Actor) -> Callable[[Link], bool]:
+    def _sight(self, actor: Actor) -> Callable[[AuditChainLink], bool]:
         """Admins of everything see everything; others what was done on nodes of theirs."""
         is_admin = actor.role is not None and actor.role.covers(Role.ADMIN)
         if is_admin and EVERYTHING in actor.scope.groups:
             return lambda _: True
-        lens = self._lenses.of(Sight.of(actor))
+        lens = self._lenses.of(VisibilityScope.of(actor))
 
-        def sees(link: Link) -> bool:
+        def sees(link: AuditChainLink) -> bool:
             node = record_view(link).node
             return node is not None and lens.sees_node(node)
 
@@ -112,17 +113,17 @@ class AuditApi:
             gevent.sleep(0)
 
 
-def _question() -> tuple[int, int | None, Wanted]:
+def _question() -> tuple[int, int | None, AuditFilter]:
     args = request.args
     for name in args:
         if name not in KNOWN or len(args.getlist(name)) > 1:
-            raise Wrong(HTTPStatus.BAD_REQUEST, f"there is no parameter {name[:40]!r}, or it is "
-                        f"given twice; there are {', '.join(KNOWN)}")
+            raise ApiError(HTTPStatus.BAD_REQUEST, f"there is no parameter {name[:40]!r}, or it is "
+                           f"given twice; there are {', '.join(KNOWN)}")
     limit = _whole("limit") or DEFAULT_LIMIT
     if limit > MAX_LIMIT:
-        raise Wrong(HTTPStatus.BAD_REQUEST, f"limit is a whole number from 1 to {MAX_LIMIT}")
-    wanted = Wanted(_word("kind"), _word("actor"), _word("node"), _word("task"),
-                    _moment("since"), _moment("until"))
+        raise ApiError(HTTPStatus.BAD_REQUEST, f"limit is a whole number from 1 to {MAX_LIMIT}")
+    wanted = AuditFilter(_word("kind"), _word("actor"), _word("node"), _word("task"),
+                         _moment("since"), _moment("until"))
     return limit, _whole("cursor"), wanted
 
 
@@ -131,14 +132,14 @@ def _whole(name: str) -> int | None:
     if raw is None:
         return None
     if not raw.isascii() or not raw.isdigit() or len(raw) > 15 or int(raw) < 1:
-        raise Wrong(HTTPStatus.BAD_REQUEST, f"{name} is a whole number from 1 on")
+        raise ApiError(HTTPStatus.BAD_REQUEST, f"{name} is a whole number from 1 on")
     return int(raw)
 
 
 def _word(name: str) -> str | None:
     raw = request.args.get(name)
     if raw is not None and len(raw) > MAX_WORD:
-        raise Wrong(HTTPStatus.BAD_REQUEST, f"{name} has at most {MAX_WORD} characters")
+        raise ApiError(HTTPStatus.BAD_REQUEST, f"{name} has at most {MAX_WORD} characters")
     return raw
 
 
@@ -147,14 +148,14 @@ def _moment(name: str) -> float | None:
     if raw is None:
         return None
     if not NUMBER.fullmatch(raw):
-        raise Wrong(HTTPStatus.BAD_REQUEST,
-                    f"{name} is in UTC seconds; now it is {time.time():.0f}")
+        raise ApiError(HTTPStatus.BAD_REQUEST,
+                       f"{name} is in UTC seconds; now it is {time.time():.0f}")
     return float(raw)
 
 
 def _no_parameters() -> None:
     if request.args:
-        raise Wrong(HTTPStatus.BAD_REQUEST, "there are no parameters here")
+        raise ApiError(HTTPStatus.BAD_REQUEST, "there are no parameters here")
 
 
 def add_audit_api(server: Flask, api: AuditApi) -> None:
@@ -164,4 +165,4 @@ def add_audit_api(server: Flask, api: AuditApi) -> None:
     for rule, view in table:
         routes.add_url_rule(rule, view_func=view, provide_automatic_options=False)
     server.register_blueprint(routes)
-    server.register_error_handler(CannotRecord, lambda error: problem(503, str(error)))
+    server.register_error_handler(AuditWriteError, lambda error: problem(503, str(error)))

@@ -10,21 +10,21 @@ from pathlib import Path
 
 import msgspec
 
-from gpudeck.audit_chain import START, Link
+from gpudeck.audit_chain import START, AuditChainLink
 from gpudeck.errors import CommandError, ExitCode
 
-from .store import AuditStore, CannotRecord
+from .store import AuditStore, AuditWriteError
 
 READ_BACK_BYTES = 65_536
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(Link).decode
+_decode = msgspec.json.Decoder(AuditChainLink).decode
 
 
-def line_of(link: Link) -> bytes:
+def line_of(link: AuditChainLink) -> bytes:
     return _encode(link) + b"\n"
 
 
-def _link(line: bytes) -> Link | None:
+def _link(line: bytes) -> AuditChainLink | None:
     try:
         return _decode(line)
     except msgspec.MsgspecError:
@@ -72,9 +72,9 @@ class AuditCopy:
                 "audit verify`, then move that file away to begin another")
 
     def catch_up(self) -> None:
-        """All that the chain has and the file has not, on disk. Raises CannotRecord."""
+        """All that the chain has and the file has not, on disk. Raises AuditWriteError."""
         if self.misfit is not None:
-            raise CannotRecord(self.misfit)
+            raise AuditWriteError(self.misfit)
         try:
             for link in self._store.links(self._at):
                 self._write(line_of(link))
@@ -83,9 +83,9 @@ class AuditCopy:
                 os.fdatasync(self._file)
                 self._is_due = False
         except OSError as error:
-            raise CannotRecord(f"the copy of the audit, {self._path}, cannot be written "
-                               f"({error.strerror}), and what cannot be recorded is not done; "
-                               "make room there") from error
+            raise AuditWriteError(f"the copy of the audit, {self._path}, cannot be written "
+                                  f"({error.strerror}), and what cannot be recorded is not done; "
+                                  "make room there") from error
 
     def _write(self, line: bytes) -> None:
         whole = b"\n" + line if self._is_torn else line

@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..access.policy import Actor
-from ..access.store import CannotChange
+from ..access.store import InvalidChangeError
 from .file_copy import AuditCopy
-from .store import AuditStore, CannotRecord
+from .store import AuditStore, AuditWriteError
 
-__all__ = ["Auditor", "CannotRecord", "by"]
+__all__ = ["AuditRecorder", "AuditWriteError", "by"]
 
 log = logging.getLogger("gpudeck.audit")
 
@@ -30,7 +30,7 @@ def shaped(kind: str, fields: Fields) -> dict[str, Any]:
         name: value for name, value in fields.items() if value is not None}
 
 
-class Auditor:
+class AuditRecorder:
     """`trouble`: why the last that was to be recorded was not; `on_trouble`: who wants to hear of
     that, once for as long as it lasts."""
 
@@ -42,7 +42,7 @@ class Auditor:
         self.on_trouble: list[Callable[[str], None]] = []
 
     def record(self, kind: str, fields: Fields) -> int:
-        """On disk, in both places, when it returns: its number. Raises CannotRecord."""
+        """On disk, in both places, when it returns: its number. Raises AuditWriteError."""
         with self._judged():
             with self.store.together():
                 seq = self.store.append(shaped(kind, fields)).seq
@@ -54,7 +54,7 @@ class Auditor:
         """Around all that ends with a record."""
         try:
             yield
-        except CannotRecord as error:
+        except AuditWriteError as error:
             self._failed(str(error))
             raise
         self.trouble = ""
@@ -77,7 +77,7 @@ class Auditor:
                 with self.store.together():
                     yield
                     self.store.append(shaped(kind, {"outcome": "done"} | dict(fields)))
-            except CannotChange as why:
+            except InvalidChangeError as why:
                 self.record(kind, dict(fields) | {"outcome": "refused", "sentence": str(why)})
                 raise
             if is_strict:
@@ -93,18 +93,18 @@ class Auditor:
         """What has happened already, and cannot be undone for want of a record."""
         try:
             self.record(kind, fields)
-        except CannotRecord as error:
+        except AuditWriteError as error:
             log.warning("not recorded reason=%r", str(error))
 
     def copy(self) -> None:
-        """What others have recorded since goes into the copy, too. Raises CannotRecord."""
+        """What others have recorded since goes into the copy, too. Raises AuditWriteError."""
         if self._copy is not None:
             self._copy.catch_up()
 
     def copy_or_say(self) -> None:
         try:
             self.copy()
-        except CannotRecord as error:
+        except AuditWriteError as error:
             if str(error) != self._said:
                 log.error("audit_not_copied reason=%r", str(error))
             self._said = str(error)

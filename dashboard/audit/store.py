@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from gpudeck.audit_chain import START, Link, link
+from gpudeck.audit_chain import START, AuditChainLink, link
 
 from ..runtime.sql_transaction import together
 
@@ -39,12 +39,12 @@ create table node_heads (
 """
 
 
-class CannotRecord(Exception):
+class AuditWriteError(Exception):
     """The Audit cannot be written, so what was to be recorded must not happen."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class AuditFilter:
     """Which records; None: any."""
 
     kind: str | None = None
@@ -62,7 +62,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class AuditHead:
     """Of one chain, as the other side keeps it."""
 
     seq: int
@@ -91,8 +91,8 @@ class AuditStore:
                 raise
             if self._db.in_transaction:
                 self._db.execute("rollback")
-            raise CannotRecord(f"the audit cannot be written ({error}), and what cannot be "
-                               "recorded is not done; free space on the hub's disk") from error
+            raise AuditWriteError(f"the audit cannot be written ({error}), and what cannot be "
+                                  "recorded is not done; free space on the hub's disk") from error
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
@@ -103,7 +103,7 @@ class AuditStore:
         finally:
             self._db.execute("rollback")
 
-    def append(self, record: Mapping[str, Any]) -> Link:
+    def append(self, record: Mapping[str, Any]) -> AuditChainLink:
         """Within `together`."""
         seq, head = self.head()
         made = link(seq + 1, head, dict(record))
@@ -121,36 +121,36 @@ class AuditStore:
         row = self._db.execute("select hash from audit where seq = ?", (seq,)).fetchone()
         return None if row is None else str(row[0])
 
-    def links(self, after: int = 0, at_most: int = -1) -> Iterator[Link]:
+    def links(self, after: int = 0, at_most: int = -1) -> Iterator[AuditChainLink]:
         """Oldest first, as they lie there; one after the other, however many there are."""
         for row in self._db.execute("select seq, body, hash from audit where seq > ? order by seq "
                                     "limit ?", (after, at_most)):
-            yield Link(*row)
+            yield AuditChainLink(*row)
 
-    def newest(self, wanted: Wanted, before: int | None, at_most: int) -> list[Link]:
+    def newest(self, wanted: AuditFilter, before: int | None, at_most: int) -> list[AuditChainLink]:
         where, values = wanted.clause()
         if before is not None:
             where, values = where + " and seq < ?", [*values, before]
-        return [Link(*row) for row in self._db.execute(
+        return [AuditChainLink(*row) for row in self._db.execute(
             f"select seq, body, hash from audit where 1{where} order by seq desc limit ?",
             (*values, at_most))]
 
     # -- heads
 
-    def vouched(self) -> dict[str, Head]:
+    def vouched(self) -> dict[str, AuditHead]:
         """Heads of ours, by the node that keeps them."""
-        return {row[0]: Head(*row[1:]) for row in self._db.execute(
+        return {row[0]: AuditHead(*row[1:]) for row in self._db.execute(
             "select node_id, seq, head, at from vouched")}
 
-    def put_vouched(self, heads: Mapping[str, Head]) -> None:
+    def put_vouched(self, heads: Mapping[str, AuditHead]) -> None:
         self._db.executemany("insert or replace into vouched values (?, ?, ?, ?)", [
             (node_id, head.seq, head.head, head.at) for node_id, head in heads.items()])
 
-    def node_heads(self) -> dict[str, Head]:
+    def node_heads(self) -> dict[str, AuditHead]:
         """The nodes' own."""
-        return {row[0]: Head(*row[1:]) for row in self._db.execute("select * from node_heads")}
+        return {row[0]: AuditHead(*row[1:]) for row in self._db.execute("select * from node_heads")}
 
-    def put_node_heads(self, heads: Mapping[str, Head]) -> None:
+    def put_node_heads(self, heads: Mapping[str, AuditHead]) -> None:
         self._db.executemany("insert or replace into node_heads values (?, ?, ?, ?, ?)", [
             (node_id, head.seq, head.head, head.at, head.broken)
             for node_id, head in heads.items()])

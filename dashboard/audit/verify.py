@@ -4,35 +4,36 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from gpudeck.audit_chain import START, Break, verify
+from gpudeck.audit_chain import START, AuditChainBreak, verify
 from gpudeck.audit_file import links_in
 
-from .store import AuditStore, Head
-from .views import BreakView, NodeAudit, Verdict
+from .store import AuditHead, AuditStore
+from .views import AuditBreakView, AuditVerdictView, NodeAuditView
 
 Open = Callable[[], AbstractContextManager[AuditStore]]
 
 
-class Verifier:
+class AuditVerifier:
     """In a native thread, on a connection of its own; one pass, no list of records."""
 
     def __init__(self, opened: Open, copy: Path | None = None) -> None:
         self._open = opened
         self._copy = copy
 
-    def verdict(self) -> Verdict:
+    def verdict(self) -> AuditVerdictView:
         with self._open() as store, store.snapshot():
             vouched, heads = store.vouched(), store.node_heads()
             seq, head = store.head()
             copy = links_in(self._copy) if self._copy is not None and self._copy.exists() else ()
             broken = verify(store.links(), copy=copy) or anchor_break(store, vouched)
-        return Verdict(seq, head if seq else START,
-                       None if broken is None else BreakView(broken.seq, broken.sentence),
-                       [NodeAudit(node_id, None, each.seq, each.head, each.broken)
-                        for node_id, each in sorted(heads.items())])
+        return AuditVerdictView(seq, head if seq else START,
+                                None if broken is None else AuditBreakView(broken.seq,
+                                                                           broken.sentence),
+                                [NodeAuditView(node_id, None, each.seq, each.head, each.broken)
+                                 for node_id, each in sorted(heads.items())])
 
 
-def anchor_break(store: AuditStore, vouched: Mapping[str, Head]) -> Break | None:
+def anchor_break(store: AuditStore, vouched: Mapping[str, AuditHead]) -> AuditChainBreak | None:
     """The chain holds; do those who keep heads of it know it as it is? One node alone may lie,
     so it is told how many say what."""
     broken: dict[int, list[str]] = {}
@@ -47,6 +48,8 @@ def anchor_break(store: AuditStore, vouched: Mapping[str, Head]) -> Break | None
     what = (f"records from {first} on were cut off" if first > last else
             f"record {first} is another than the one that was vouched for; the records up to it "
             "were written anew")
-    return Break(first, f"{what}: so say {who} of the {len(vouched)} nodes that keep heads of this "
-                        f"audit, such as {broken[first][0]}. Unless they lie, the hub's folder was "
-                        "tampered with or restored from a backup")
+    return AuditChainBreak(first, f"{what}: so say {who} of the {len(vouched)} nodes that keep "
+                                  "heads of this "
+                                  f"audit, such as {broken[first][0]}. Unless they lie, the hub's "
+                                  "folder was "
+                                  "tampered with or restored from a backup")

@@ -4,11 +4,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from gpudeck.audit_chain import Link
+from gpudeck.audit_chain import AuditChainLink
 from gpudeck.audit_words import SPOILED, actor_of, content, outcome_of, sentence_of, word
 
 
-class RecordView(Struct):
+class AuditRecordView(Struct):
     seq: int
     at: float | None
     kind: str
@@ -26,19 +26,19 @@ class RecordView(Struct):
     hash: str
 
 
-class RecordList(Struct):
-    items: list[RecordView]
+class AuditRecordList(Struct):
+    items: list[AuditRecordView]
     next: str | None = None
 
 
-class BreakView(Struct):
+class AuditBreakView(Struct):
     """The first place where the chain does not hold."""
 
     seq: int
     sentence: str
 
 
-class NodeAudit(Struct):
+class NodeAuditView(Struct):
     """Of the node's own Audit, as far as its Beats tell."""
 
     node: str
@@ -48,27 +48,28 @@ class NodeAudit(Struct):
     broken: str | None
 
 
-class Verdict(Struct):
+class AuditVerdictView(Struct):
     records: int
     head: str
-    broken: BreakView | None
-    nodes: list[NodeAudit]
+    broken: AuditBreakView | None
+    nodes: list[NodeAuditView]
 
 
 SHOWN = frozenset(("at", "kind", "actor", "actor_kind", "address", "action", "node", "host",
                    "task_id", "command_id", "outcome", "sentence", "detail"))
 
 
-def record_view(link: Link) -> RecordView:
+def record_view(link: AuditChainLink) -> AuditRecordView:
     """Whatever lies there: what somebody has spoiled is shown as that."""
     body = content(link)
     if body is None:
-        return RecordView(link.seq, None, "unreadable", None, None, None, None, None, None, None,
-                          None, None, SPOILED, {}, link.hash)
+        return AuditRecordView(link.seq, None, "unreadable", None, None, None, None, None, None,
+                               None,
+                               None, None, SPOILED, {}, link.hash)
     at = body.get("at")
     detail = body.get("detail")
     more = {name: value for name, value in body.items() if name not in SHOWN}
-    return RecordView(
+    return AuditRecordView(
         link.seq, float(at) if isinstance(at, int | float) else None, word(body, "kind") or "",
         actor_of(body), word(body, "actor_kind"), word(body, "address"), word(body, "action"),
         word(body, "node"), word(body, "host"), word(body, "task_id"), word(body, "command_id"),

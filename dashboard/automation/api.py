@@ -7,44 +7,44 @@ from http import HTTPStatus
 from flask import Blueprint, Flask, Response
 
 from gpudeck.actions import Preview, Refusal
-from gpudeck.ladder import Step
+from gpudeck.ladder import LadderStep
 
 from ..access.api import asker, body
 from ..actions.lifecycle import CommandRecord
-from ..actions.service import Acts, CannotAct
+from ..actions.service import ActionRefusedError, ActionService
 from ..actions.views import command_view
-from ..alerts.modes import RuleModes
-from ..alerts.service import AlertDesk
-from ..fleet.api import PREFIX, Wrong, answer
-from ..fleet.visibility import Lens, Lenses, Sight
-from .brakes import Brakes
-from .intents import ACTION, Want, preview_flaw
-from .maintenance import MaintenanceDesk
-from .service import Ladders
+from ..alerts.modes import RuleModeService
+from ..alerts.service import AlertService
+from ..fleet.api import PREFIX, ApiError, answer
+from ..fleet.visibility import VisibilityScope, VisibleFleet, VisibleFleetCache
+from .brakes import BrakeService
+from .intents import ACTION, ActionIntent, preview_flaw
+from .maintenance import MaintenanceService
+from .service import LadderService
 from .views import (
-    Confirm,
+    BreakerReset,
+    LadderConfirmation,
     MaintenanceList,
     NewMaintenance,
-    NewMode,
-    Reset,
+    RuleModeChange,
     brakes_view,
     maintenance_view,
 )
 
 
 @dataclass(frozen=True, slots=True)
-class LaddersApi:
-    desk: AlertDesk
-    ladders: Ladders
-    brakes: Brakes
-    modes: RuleModes
-    maintenance: MaintenanceDesk
-    acts: Acts
-    lenses: Lenses
+class AutomationApi:
+    desk: AlertService
+    ladders: LadderService
+    brakes: BrakeService
+    modes: RuleModeService
+    maintenance: MaintenanceService
+    acts: ActionService
+    lenses: VisibleFleetCache
     shown_rule: Callable[[str], Response]
 
-    def _lens(self) -> Lens:
-        return self.lenses.of(Sight.of(asker()))
+    def _lens(self) -> VisibleFleet:
+        return self.lenses.of(VisibilityScope.of(asker()))
 
     # -- brakes
 
@@ -53,25 +53,25 @@ class LaddersApi:
                                   self.ladders.busy(), self._lens().sees_node, self.brakes.now()))
 
     def reset(self) -> Response:
-        self.brakes.reset(asker(), body(Reset).reason)
+        self.brakes.reset(asker(), body(BreakerReset).reason)
         return self.show()
 
     # -- modes
 
     def set_mode(self, rule_id: str) -> Response:
-        asked = body(NewMode)
+        asked = body(RuleModeChange)
         self.modes.set_mode(asker(), rule_id, asked.mode, asked.expires)
         return self.shown_rule(rule_id)
 
     # -- a person lets it happen
 
     def confirm(self, alert_id: str) -> Response:
-        asked, actor, lens = body(Confirm), asker(), self._lens()
+        asked, actor, lens = body(LadderConfirmation), asker(), self._lens()
         alert = next((each for each in self.desk.alerts.firing() if each.id == alert_id), None)
         if alert is None or not self.desk.is_seen(alert.target, lens):
-            raise Wrong(HTTPStatus.NOT_FOUND, "there is no such alert, or it is over")
+            raise ApiError(HTTPStatus.NOT_FOUND, "there is no such alert, or it is over")
 
-        def order(want: Want, step: Step) -> CommandRecord:
+        def order(want: ActionIntent, step: LadderStep) -> CommandRecord:
             def flaw(preview: Preview) -> Refusal | None:
                 return preview_flaw(want, step.do, preview)
 
@@ -82,7 +82,7 @@ class LaddersApi:
 
         found = self.ladders.confirm(alert_id, order)
         if isinstance(found, str):
-            raise CannotAct(409, "not_due", found)
+            raise ActionRefusedError(409, "not_due", found)
         return answer(command_view(found, lens.reads), HTTPStatus.ACCEPTED)
 
     # -- maintenance
@@ -101,7 +101,7 @@ class LaddersApi:
         return Response(status=HTTPStatus.NO_CONTENT)
 
 
-def add_ladders_api(server: Flask, api: LaddersApi) -> None:
+def add_ladders_api(server: Flask, api: AutomationApi) -> None:
     routes = Blueprint("ladders", __name__, url_prefix=PREFIX)
     table: tuple[tuple[str, str, Callable[..., Response]], ...] = (
         ("GET", "/brakes", api.show), ("POST", "/brakes", api.reset),

@@ -50,7 +50,7 @@ TABLE: tuple[Brake, ...] = (
 )
 
 
-class Trip(Struct, frozen=True):
+class BrakeTrip(Struct, frozen=True):
     """Something that holds until an admin resets it."""
 
     at: float
@@ -58,7 +58,7 @@ class Trip(Struct, frozen=True):
     sentence: Annotated[str, Meta(max_length=1_024)]
 
 
-class Spent(Struct, frozen=True):
+class CountedAction(Struct, frozen=True):
     """One act, from the moment on at which it was decided."""
 
     at: float
@@ -66,16 +66,16 @@ class Spent(Struct, frozen=True):
     node_id: str
 
 
-class Braked(Struct, frozen=True):
+class BrakeState(Struct, frozen=True):
     """What is kept on the disk. Times are UTC."""
 
-    spent: tuple[Spent, ...] = ()
-    breaker: Trip | None = None
-    storms: dict[str, Trip] = {}
+    spent: tuple[CountedAction, ...] = ()
+    breaker: BrakeTrip | None = None
+    storms: dict[str, BrakeTrip] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class BrakeRequest:
     """May this act be done now? `busy`: nodes on which one is in flight."""
 
     source: str
@@ -87,7 +87,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class BrakeBlock:
     brake: Name
     sentence: str
 
@@ -96,75 +96,76 @@ def fleet_most(nodes: int) -> int:
     return min(FLEET_MOST, max(1, int(nodes * FLEET_SHARE)))
 
 
-def count(state: Braked, now: float, within_s: float, source: str | None = None) -> int:
+def count(state: BrakeState, now: float, within_s: float, source: str | None = None) -> int:
     """A clock that was set back gives nothing back: what lies ahead still counts."""
     return sum(each.at > now - within_s and source in (None, each.source) for each in state.spent)
 
 
-def mutes(state: Braked, source: str) -> list[Held]:
+def mutes(state: BrakeState, source: str) -> list[BrakeBlock]:
     """Why not even the Owner is told."""
     found = []
     if state.breaker is not None:
-        found.append(Held("breaker", "the breaker is open: " + state.breaker.sentence))
+        found.append(BrakeBlock("breaker", "the breaker is open: " + state.breaker.sentence))
     if source in state.storms:
-        found.append(Held("storm", state.storms[source].sentence))
+        found.append(BrakeBlock("storm", state.storms[source].sentence))
     return found
 
 
-def holds(state: Braked, ask: Ask, now: float) -> list[Held]:
+def holds(state: BrakeState, ask: BrakeRequest, now: float) -> list[BrakeBlock]:
     """Why this act is not done now."""
     found = mutes(state, ask.source)
     if ask.node_id in ask.busy:
-        found.append(Held("node", "another act is in flight on this node; one at a time"))
+        found.append(BrakeBlock("node", "another act is in flight on this node; one at a time"))
     if count(state, now, ask.within_s, ask.source) >= ask.acts:
-        found.append(Held("cause", f"its budget of {_acts(ask.acts)} in "
-                                   f"{_span(ask.within_s)} is used up"))
+        found.append(BrakeBlock("cause", f"its budget of {_acts(ask.acts)} in "
+                                         f"{_span(ask.within_s)} is used up"))
     if count(state, now, FLEET_S) >= fleet_most(ask.nodes):
-        found.append(Held("fleet", f"the fleet's bound of {_acts(fleet_most(ask.nodes))} in "
-                                   f"{_span(FLEET_S)} is used up"))
+        found.append(BrakeBlock("fleet", f"the fleet's bound of {_acts(fleet_most(ask.nodes))} in "
+                                         f"{_span(FLEET_S)} is used up"))
     if count(state, now, PACE_S):
-        found.append(Held("pace", f"one act per {PACE_S:.0f} s, and there was one just now"))
+        found.append(BrakeBlock("pace", f"one act per {PACE_S:.0f} s, and there was one just now"))
     return found
 
 
-def opens_breaker(found: Iterable[Held]) -> Held | None:
+def opens_breaker(found: Iterable[BrakeBlock]) -> BrakeBlock | None:
     """Whoever still wants to act when the fleet's bound is reached is not to be trusted."""
     return next((each for each in found if each.brake == "fleet"), None)
 
 
-def spend(state: Braked, source: str, node_id: str, now: float) -> Braked:
+def spend(state: BrakeState, source: str, node_id: str, now: float) -> BrakeState:
     kept = tuple(each for each in state.spent if each.at > now - BUDGET_MOST_S)
-    return replace(state, spent=(*kept, Spent(now, source, node_id))[-MAX_SPENT:])
+    return replace(state, spent=(*kept, CountedAction(now, source, node_id))[-MAX_SPENT:])
 
 
-def given_back(state: Braked, spent: Spent) -> Braked:
+def given_back(state: BrakeState, spent: CountedAction) -> BrakeState:
     kept = list(state.spent)
     if spent in kept:
         kept.remove(spent)
     return replace(state, spent=tuple(kept))
 
 
-def storm(source: str, began: Iterable[float], targets: int, now: float) -> Trip | None:
+def storm(source: str, began: Iterable[float], targets: int, now: float) -> BrakeTrip | None:
     """`began`: when it began to fire for each target that it fires for."""
     new = sum(now - at <= STORM_S for at in began)
     if new < STORM_TARGETS or new < STORM_SHARE * targets:
         return None
-    return Trip(now, "storm", f"{source} began to fire for {new} of {targets} targets within "
-                              f"{STORM_S:.0f} s, which looks like wrong data and not like {new} "
-                              "offenders; an admin looks and resets it")
+    return BrakeTrip(now, "storm", f"{source} began to fire for {new} of {targets} targets within "
+                                   f"{STORM_S:.0f} s, which looks like wrong data and not like "
+                                   f"{new} "
+                                   "offenders; an admin looks and resets it")
 
 
-def tripped(state: Braked, trip: Trip) -> Braked:
+def tripped(state: BrakeState, trip: BrakeTrip) -> BrakeState:
     """The first reason stays: what comes after it may only follow from it."""
     return state if state.breaker is not None else replace(state, breaker=trip)
 
 
-def stormed(state: Braked, source: str, trip: Trip) -> Braked:
+def stormed(state: BrakeState, source: str, trip: BrakeTrip) -> BrakeState:
     return state if source in state.storms else replace(
         state, storms=state.storms | {source: trip})
 
 
-def reset(state: Braked) -> Braked:
+def reset(state: BrakeState) -> BrakeState:
     """What was spent stays spent."""
     return replace(state, breaker=None, storms={})
 

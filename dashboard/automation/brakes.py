@@ -5,13 +5,13 @@ import time
 from collections.abc import Callable, Iterable
 
 from ..access.policy import Actor, may
-from ..access.service import Refused
-from ..access.store import CannotChange
-from ..alerts.core.gpu_targets import HubSays
-from ..audit.recorder import Auditor, CannotRecord, by
+from ..access.service import RefusedError
+from ..access.store import InvalidChangeError
+from ..alerts.core.gpu_targets import HubSelfMetrics
+from ..audit.recorder import AuditRecorder, AuditWriteError, by
 from . import brake_limits
-from .brake_limits import Ask, Braked, Held, Name, Spent, Trip
-from .store import BrakesStore, CannotStore
+from .brake_limits import BrakeBlock, BrakeRequest, BrakeState, BrakeTrip, CountedAction, Name
+from .store import AutomationStore, CannotStore
 
 log = logging.getLogger("gpudeck.brakes")
 
@@ -19,50 +19,51 @@ RESET = "POST /api/v1/brakes"
 MAX_REASON = 400
 
 
-class Brakes:
+class BrakeService:
     """`on_trip`: who wants to hear that something holds from now on. `on_reset`: whatever waited is
     to be dropped."""
 
-    def __init__(self, store: BrakesStore, auditor: Auditor) -> None:
+    def __init__(self, store: AutomationStore, auditor: AuditRecorder) -> None:
         self._store = store
         self._auditor = auditor
         # Reads like UTC, and does not step: a clock that is set forward gives no budget back.
         self._base = time.time() - time.monotonic()
-        self.on_trip: list[Callable[[Trip], None]] = []
+        self.on_trip: list[Callable[[BrakeTrip], None]] = []
         self.on_reset: list[Callable[[], None]] = []
         self._is_unkept = False
-        self._unsaid: list[tuple[Trip, str]] = []  # with what tripped it
+        self._unsaid: list[tuple[BrakeTrip, str]] = []  # with what tripped it
         self._said = ""  # of the disk's trouble
         self.state = self._kept()
         auditor.on_trouble.append(lambda why: self.trip(
             "breaker", f"what is done cannot be recorded: {why}"))
 
-    def _kept(self) -> Braked:
+    def _kept(self) -> BrakeState:
         """What cannot be read was not harmless, as far as anybody knows."""
         try:
-            return self._store.braked() or Braked()
+            return self._store.braked() or BrakeState()
         except ValueError as error:
             log.error("brakes_not_read why=%r", str(error))
-            return Braked(breaker=Trip(time.time(), "breaker", "what the brakes were before the "
-                                       "hub started cannot be read"))
+            return BrakeState(breaker=BrakeTrip(time.time(), "breaker",
+                                                "what the brakes were before the "
+                                                "hub started cannot be read"))
 
     def now(self) -> float:
         return self._base + time.monotonic()
 
     # -- asked by who wants to act
 
-    def says(self) -> HubSays:
+    def says(self) -> HubSelfMetrics:
         """For the rules by which a hub watches itself."""
-        return HubSays(brakes_on=(self.state.breaker is not None) + len(self.state.storms),
-                       is_unrecorded=bool(self._auditor.trouble))
+        return HubSelfMetrics(brakes_on=(self.state.breaker is not None) + len(self.state.storms),
+                              is_unrecorded=bool(self._auditor.trouble))
 
-    def mutes(self, source: str) -> list[Held]:
+    def mutes(self, source: str) -> list[BrakeBlock]:
         return brake_limits.mutes(self.state, source)
 
-    def holds(self, ask: Ask) -> list[Held]:
+    def holds(self, ask: BrakeRequest) -> list[BrakeBlock]:
         return brake_limits.holds(self.state, ask, self.now())
 
-    def take(self, ask: Ask) -> Spent | list[Held]:
+    def take(self, ask: BrakeRequest) -> CountedAction | list[BrakeBlock]:
         """Spent, and on the disk: it may be done. Hitting the fleet's bound opens the breaker."""
         found = self.holds(ask)
         if (hit := brake_limits.opens_breaker(found)) is not None:
@@ -78,7 +79,7 @@ class Brakes:
         self.state = spent
         return spent.spent[-1]
 
-    def give_back(self, spent: Spent) -> None:
+    def give_back(self, spent: CountedAction) -> None:
         """Nothing was touched. What cannot be kept stays spent after a restart, and that is all."""
         self.state = brake_limits.given_back(self.state, spent)
         try:
@@ -98,10 +99,10 @@ class Brakes:
     def trip(self, brake: Name, sentence: str) -> None:
         """In force at once, whatever the disk says."""
         if self.state.breaker is None:
-            trip = Trip(self.now(), brake, sentence[:1_024])
+            trip = BrakeTrip(self.now(), brake, sentence[:1_024])
             self._put(brake_limits.tripped(self.state, trip), trip, "")
 
-    def _put(self, state: Braked, trip: Trip, source: str) -> None:
+    def _put(self, state: BrakeState, trip: BrakeTrip, source: str) -> None:
         self.state, self._is_unkept = state, True
         self._unsaid.append((trip, source))
         log.error("brake=%s source=%s why=%r", trip.brake, source or "-", trip.sentence)
@@ -123,7 +124,7 @@ class Brakes:
                     "action": "storm" if trip.brake == "storm" else "trip",
                     "sentence": trip.sentence, "detail": {"at": trip.at}})
                 del self._unsaid[0]
-        except (CannotStore, CannotRecord) as error:
+        except (CannotStore, AuditWriteError) as error:
             if str(error) != self._said:
                 log.error("brakes_not_kept why=%r", str(error))
             self._said = str(error)
@@ -131,13 +132,14 @@ class Brakes:
     def reset(self, actor: Actor, reason: str) -> None:
         refusal = may(actor, RESET, now=time.time())
         if refusal is not None:
-            raise Refused(refusal)
+            raise RefusedError(refusal)
         reason = " ".join(reason.split())
         if not reason or len(reason) > MAX_REASON or not reason.isprintable():
-            raise CannotChange(f"say why it is safe again, in one line of at most {MAX_REASON} "
-                               "characters")
+            raise InvalidChangeError("say why it is safe again, in one line of at most "
+                                     f"{MAX_REASON} "
+                                     "characters")
         if self.state.breaker is None and not self.state.storms:
-            raise CannotChange("nothing holds that could be reset")
+            raise InvalidChangeError("nothing holds that could be reset")
         was = self.state
         with self._auditor.change("brake", by(actor) | {
                 "action": "reset", "reason": reason, "detail": {

@@ -3,21 +3,21 @@
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from gpudeck.actions import Condition, Params, Preview, Recall, Refusal, TaskAction
+from gpudeck.actions import ActionParams, Preview, Recall, Refusal, RuleCondition, TaskAction
 
-from ..actions.commander import Commander, Wire
+from ..actions.commander import Commander, NodeConnections
 from ..actions.lifecycle import CommandRecord
-from ..actions.preview_requests import Looker
-from ..fleet.state_machine import Room
+from ..actions.preview_requests import PreviewRequester
+from ..fleet.state_machine import FleetStateMachine
 
 
-class Hands(Protocol):
+class ActionDispatcher(Protocol):
     """The way to the nodes."""
 
-    def look(self, node_id: str, task_id: str, action: TaskAction, params: Params
+    def look(self, node_id: str, task_id: str, action: TaskAction, params: ActionParams
              ) -> Preview | Refusal: ...
 
-    def order(self, record: CommandRecord, preview: Preview, condition: Condition | None,
+    def order(self, record: CommandRecord, preview: Preview, condition: RuleCondition | None,
               **fields: Any) -> CommandRecord: ...
 
     def recall(self, node_id: str, command_id: str, why: str) -> None:
@@ -38,17 +38,17 @@ class Hands(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class HubHands:
-    room: Room
-    looker: Looker
+class HubActionDispatcher:
+    room: FleetStateMachine
+    looker: PreviewRequester
     commander: Commander
-    wire: Wire
+    wire: NodeConnections
 
-    def look(self, node_id: str, task_id: str, action: TaskAction, params: Params
+    def look(self, node_id: str, task_id: str, action: TaskAction, params: ActionParams
              ) -> Preview | Refusal:
         return self.fenced(node_id) or self.looker.look(node_id, task_id, action, params, "rule")
 
-    def order(self, record: CommandRecord, preview: Preview, condition: Condition | None,
+    def order(self, record: CommandRecord, preview: Preview, condition: RuleCondition | None,
               **fields: Any) -> CommandRecord:
         return self.commander.order(record, preview, None, condition, **fields)
 

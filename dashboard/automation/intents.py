@@ -7,8 +7,8 @@ ladder that all share (gpudeck/ladder.py), within the same brakes.
 from dataclasses import dataclass
 from typing import Literal
 
-from gpudeck.actions import Condition, Preview, Refusal, RefusalCode, TaskAction
-from gpudeck.ladder import Do, OutcomeKind, Rung, So
+from gpudeck.actions import Preview, Refusal, RefusalCode, RuleCondition, TaskAction
+from gpudeck.ladder import Do, LadderRung, OutcomeKind, So
 
 from ..actions.lifecycle import CommandRecord
 
@@ -24,7 +24,7 @@ LASTING: frozenset[RefusalCode] = frozenset((
 
 
 @dataclass(frozen=True, slots=True)
-class Want:
+class ActionIntent:
     """`task_ids`: of what would be acted on, all of it; none: whoever is meant can only be told.
     `sample_age_s`: of the oldest number that counts."""
 
@@ -36,7 +36,7 @@ class Want:
     host: str
     task_ids: tuple[str, ...]
     owner: str | None
-    rungs: tuple[Rung, ...]
+    rungs: tuple[LadderRung, ...]
     mode: WantMode
     so: So
     sample_age_s: float | None
@@ -49,7 +49,7 @@ class Want:
     kept_until: float | None = None  # UTC
     kept: str = ""
     alert_id: str = ""
-    condition: Condition | None = None
+    condition: RuleCondition | None = None
     place: str = ""  # the target without its episode; without it, `target` is that
     goes_on: bool = False  # it has been so ever since the hub was started
 
@@ -97,7 +97,7 @@ def alarm(record: CommandRecord) -> str | None:
     return None
 
 
-def preview_flaw(want: Want, do: Do, preview: Preview) -> Refusal | None:
+def preview_flaw(want: ActionIntent, do: Do, preview: Preview) -> Refusal | None:
     """What its node would hit must be what is meant: all of it, and nothing beside it."""
     if preview.refusals:
         return preview.refusals[0]

@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gpudeck.ladder import Climb, resumed, settle
+from gpudeck.ladder import LadderClimb, resumed, settle
 
 from ..actions.lifecycle import CommandRecord
-from .intents import Want, WantMode, outcome_of
+from .intents import ActionIntent, WantMode, outcome_of
 from .quota_intents import SOURCE as QUOTAS
 
 # Agents that come back all at once are all here by then, and summed up (DESIGN 5).
@@ -24,41 +24,43 @@ MAX_SENTENCE = 160
 Place = tuple[str, str]  # cause, and target without its episode
 
 
-class Left(Struct, frozen=True):
+class SavedLadderClimb(Struct, frozen=True):
     source: str
     place: str
     mode: WantMode
-    climb: Climb
+    climb: LadderClimb
     command_id: str | None = None  # of the step that was acting
 
 
-class Climbed(Struct, frozen=True):
+class SavedLadderState(Struct, frozen=True):
     at: float  # UTC
-    climbs: tuple[Left, ...] = ()
+    climbs: tuple[SavedLadderClimb, ...] = ()
 
 
-def place_of(want: Want) -> Place:
+def place_of(want: ActionIntent) -> Place:
     return want.cause, want.place or want.target
 
 
-def kept(climbs: Iterable[tuple[Climb, Want, str | None]], before: Iterable[Left], now: float
-         ) -> Climbed:
+def kept(climbs: Iterable[tuple[LadderClimb, ActionIntent, str | None]],
+         before: Iterable[SavedLadderClimb], now: float
+         ) -> SavedLadderState:
     """`before`: of the last restart, what has not come again. Of rules that is not kept twice:
     what was so in between nobody noted."""
-    found = [Left(want.source, place_of(want)[1], want.mode, _short(climb), command_id)
+    found = [SavedLadderClimb(want.source, place_of(want)[1], want.mode, _short(climb), command_id)
              for climb, want, command_id in climbs
              if climb.done and climb.state not in ("resting", "over")]
     found += [each for each in before if each.source == QUOTAS]
-    return Climbed(now, tuple(found[:MOST]))
+    return SavedLadderState(now, tuple(found[:MOST]))
 
 
-def left(climbed: Climbed | None, now: float) -> dict[Place, Left]:
+def left(climbed: SavedLadderState | None, now: float) -> dict[Place, SavedLadderClimb]:
     if climbed is None or not -BACK_S <= now - climbed.at <= GAP_MOST_S:
         return {}
     return {(each.climb.cause, each.place): each for each in climbed.climbs}
 
 
-def goes_on(was: Left | None, want: Want, record: CommandRecord | None, now: float) -> Climb | None:
+def goes_on(was: SavedLadderClimb | None, want: ActionIntent, record: CommandRecord | None,
+            now: float) -> LadderClimb | None:
     """None: it begins at the first rung. Who was told in a rehearsal was not told. `record`: of the
     step that was acting, with what became of it since."""
     if was is None or not want.goes_on or was.mode != want.mode or was.climb.rungs != want.rungs:
@@ -69,6 +71,6 @@ def goes_on(was: Left | None, want: Want, record: CommandRecord | None, now: flo
     return replace(resumed(climb, now), target=want.target)
 
 
-def _short(climb: Climb) -> Climb:
+def _short(climb: LadderClimb) -> LadderClimb:
     return replace(climb, why=climb.why[:MAX_SENTENCE], done=tuple(
         replace(each, sentence=each.sentence[:MAX_SENTENCE]) for each in climb.done))

@@ -4,28 +4,29 @@ import time
 from typing import Any
 
 from ..access.policy import Actor, may
-from ..access.service import Refused
-from ..access.store import CannotChange, NoSuch
-from ..audit.recorder import Auditor, by
+from ..access.service import RefusedError
+from ..access.store import InvalidChangeError, NotFoundError
+from ..audit.recorder import AuditRecorder, by
 from ..fleet.fleet import Fleet
-from ..fleet.visibility import Lens, Lenses, Sight
-from .maintenance_rule import MOST_S, Maintenance
-from .store import BrakesStore
+from ..fleet.visibility import VisibilityScope, VisibleFleet, VisibleFleetCache
+from .maintenance_rule import MOST_S, MaintenanceWindow
+from .store import AutomationStore
 
 PUT = "PUT /api/v1/nodes/<node_id>/maintenance"
 END = "DELETE /api/v1/nodes/<node_id>/maintenance"
 MAX_BECAUSE = 200
 
 
-class MaintenanceDesk:
-    def __init__(self, store: BrakesStore, auditor: Auditor, fleet: Fleet, lenses: Lenses) -> None:
+class MaintenanceService:
+    def __init__(self, store: AutomationStore, auditor: AuditRecorder, fleet: Fleet,
+                 lenses: VisibleFleetCache) -> None:
         self._store = store
         self._auditor = auditor
         self._fleet = fleet
         self._lenses = lenses
         self._on = store.maintenance()
 
-    def of(self, node_id: str) -> Maintenance | None:
+    def of(self, node_id: str) -> MaintenanceWindow | None:
         found = self._on.get(node_id)
         return found if found is not None and found.is_on(time.time()) else None
 
@@ -33,19 +34,19 @@ class MaintenanceDesk:
         one = self.of(node_id)
         return None if one is None else one.sentence
 
-    def seen_by(self, lens: Lens) -> list[Maintenance]:
+    def seen_by(self, lens: VisibleFleet) -> list[MaintenanceWindow]:
         return [one for node_id in sorted(self._on)
                 if (one := self.of(node_id)) is not None and lens.sees_node(node_id)]
 
-    def put(self, actor: Actor, node_id: str, because: str, until: float) -> Maintenance:
+    def put(self, actor: Actor, node_id: str, because: str, until: float) -> MaintenanceWindow:
         self._check(actor, PUT, node_id)
         now = time.time()
         because = " ".join(because.split())
         if not because or len(because) > MAX_BECAUSE or not because.isprintable():
-            raise CannotChange(f"say why, in one line of at most {MAX_BECAUSE} characters")
+            raise InvalidChangeError(f"say why, in one line of at most {MAX_BECAUSE} characters")
         if not now < until <= now + MOST_S:
-            raise CannotChange("`until` is in UTC seconds, ahead of now and within 30 days")
-        made = Maintenance(node_id, actor.name, because, now, until)
+            raise InvalidChangeError("`until` is in UTC seconds, ahead of now and within 30 days")
+        made = MaintenanceWindow(node_id, actor.name, because, now, until)
         # What only makes acts rarer waits for no copy of the record.
         with self._change(actor, "begin", made, takes_away=True):
             self._store.put_maintenance(made)
@@ -56,12 +57,13 @@ class MaintenanceDesk:
         self._check(actor, END, node_id)
         found = self.of(node_id)
         if found is None:
-            raise NoSuch("this node is not in maintenance")
+            raise NotFoundError("this node is not in maintenance")
         with self._change(actor, "end", found):
             self._store.drop_maintenance(node_id)
         del self._on[node_id]
 
-    def _change(self, actor: Actor, action: str, one: Maintenance, takes_away: bool = False) -> Any:
+    def _change(self, actor: Actor, action: str, one: MaintenanceWindow,
+                takes_away: bool = False) -> Any:
         node = self._fleet.nodes.get(one.node_id)
         return self._auditor.change("maintenance", by(actor) | {
             "action": action, "node": one.node_id,
@@ -71,7 +73,7 @@ class MaintenanceDesk:
     def _check(self, actor: Actor, verb: str, node_id: str) -> None:
         refusal = may(actor, verb, now=time.time())
         if refusal is not None:
-            raise Refused(refusal)
+            raise RefusedError(refusal)
         if node_id not in self._fleet.nodes or not self._lenses.of(
-                Sight.of(actor)).sees_node(node_id):
-            raise NoSuch(f"there is no node {node_id[:64]!r} here")
+                VisibilityScope.of(actor)).sees_node(node_id):
+            raise NotFoundError(f"there is no node {node_id[:64]!r} here")

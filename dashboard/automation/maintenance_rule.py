@@ -6,7 +6,7 @@ from msgspec import Struct
 MOST_S = 30 * 86_400.0
 
 
-class Maintenance(Struct, frozen=True):
+class MaintenanceWindow(Struct, frozen=True):
     """It ends by itself; `until` and `since` are UTC."""
 
     node_id: str

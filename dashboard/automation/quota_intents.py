@@ -4,13 +4,13 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from gpudeck.actions import Bound, Condition
-from gpudeck.ladder import Climb
+from gpudeck.actions import MetricBound, RuleCondition
+from gpudeck.ladder import LadderClimb
 from gpudeck.quota import Quota, span_words
-from gpudeck.quota_usage import Balance, Offender
+from gpudeck.quota_usage import QuotaBalance, QuotaOffender
 
 from .brake_limits import FLEET_S, fleet_most
-from .intents import Want
+from .intents import ActionIntent
 
 # Of all Quotas together: many owners may be over at once and nothing be wrong, so they share what
 # the fleet bears and wait for it. To hit the fleet's own bound would open the breaker.
@@ -20,7 +20,7 @@ Key = tuple[str, str, str]  # Quota, node and job
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class QuotaOwnerKeep:
     """Until when its owner asked that it be kept, and that for people."""
 
     until: float
@@ -28,24 +28,24 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class QuotaIntentContext:
     """What holds back, as the hub knows it. `sample_age_s`: of a node's newest sample."""
 
     generation: Callable[[str], int]  # of a Quota
     held: Callable[[str], str | None]
-    kept: Callable[[tuple[str, ...]], Kept | None]
+    kept: Callable[[tuple[str, ...]], QuotaOwnerKeep | None]
     sample_age_s: Callable[[str], float | None]
     nodes: int = 1
     returned_by: float = 0.0  # until then whoever was over before a restart is seen to be so again
 
 
 @dataclass(slots=True)
-class Over:
+class OverQuotaTracker:
     """Since when which job has been one that would go. Only a sum that was made anew counts."""
 
     since: dict[Key, float] = field(default_factory=dict)
 
-    def saw(self, found: Iterable[Balance], now: float) -> None:
+    def saw(self, found: Iterable[QuotaBalance], now: float) -> None:
         keys = {_key(each.quota, offender) for each in found if each.is_over
                 for offender in each.offenders}
         self.since = {key: self.since.get(key, now) for key in keys}
@@ -55,11 +55,11 @@ def cause_of(quota_id: str, generation: int) -> str:
     return f"quota {quota_id} v{generation}"
 
 
-def target_of(offender: Offender) -> str:
+def target_of(offender: QuotaOffender) -> str:
     return f"{offender.node_id}/{offender.job_id}"
 
 
-def progress(climb: Climb, now: float) -> str:
+def progress(climb: LadderClimb, now: float) -> str:
     """How far its ladder is, for people. `now`: by the clock of the ladder."""
     told = sum(each.do == "tell" and each.outcome == "done" for each in climb.done)
     parts = [("not told yet", "told once", "told twice")[told] if told < 3 else
@@ -77,8 +77,9 @@ def progress(climb: Climb, now: float) -> str:
     return "; ".join(parts)
 
 
-def wants(found: Iterable[Balance], over: Over, beside: Beside, hold_s: float, now: float
-          ) -> Iterator[Want]:
+def wants(found: Iterable[QuotaBalance], over: OverQuotaTracker, beside: QuotaIntentContext,
+          hold_s: float, now: float
+          ) -> Iterator[ActionIntent]:
     """One per Quota and job: a job that is over two limits of one is told once."""
     said: set[Key] = set()
     for each in found:
@@ -92,12 +93,13 @@ def wants(found: Iterable[Balance], over: Over, beside: Beside, hold_s: float, n
                 yield _want(each, offender, since, beside)
 
 
-def _want(balance: Balance, offender: Offender, since: float, beside: Beside) -> Want:
+def _want(balance: QuotaBalance, offender: QuotaOffender, since: float,
+          beside: QuotaIntentContext) -> ActionIntent:
     quota = balance.quota
     held, kept = beside.held(offender.node_id), beside.kept(offender.task_ids)
     rungs = quota.ladder if quota.mode == "act" else tuple(
         rung for rung in quota.ladder if rung.do == "tell")
-    return Want(
+    return ActionIntent(
         cause=cause_of(quota.id, beside.generation(quota.id)), source=SOURCE,
         title=f"over the quota {quota.id}", target=target_of(offender),
         node_id=offender.node_id, host=offender.host, task_ids=offender.task_ids,
@@ -109,18 +111,18 @@ def _want(balance: Balance, offender: Offender, since: float, beside: Beside) ->
         acts=fleet_most(beside.nodes), within_s=FLEET_S, goes_on=since <= beside.returned_by)
 
 
-def _sentence(balance: Balance) -> str:
+def _sentence(balance: QuotaBalance) -> str:
     why = f" ({balance.quota.because})" if balance.quota.because else ""
     return f"{balance.sentence}{why}"[:900]
 
 
-def _condition(balance: Balance) -> Condition:
+def _condition(balance: QuotaBalance) -> RuleCondition:
     """As far as the node of the job can see it by itself."""
-    bounds = () if balance.limit != "max_age_s" else (Bound("age_s", ">", balance.most),)
-    return Condition(bounds, balance.sentence[:1_024])
+    bounds = () if balance.limit != "max_age_s" else (MetricBound("age_s", ">", balance.most),)
+    return RuleCondition(bounds, balance.sentence[:1_024])
 
 
-def _key(quota: Quota, offender: Offender) -> Key:
+def _key(quota: Quota, offender: QuotaOffender) -> Key:
     return quota.id, offender.node_id, offender.job_id
 
 

@@ -5,37 +5,45 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from ..actions.holds import Holds
-from ..actions.owner_keeps import Keeps
+from ..actions.holds import HoldService
+from ..actions.owner_keeps import OwnerKeepService
 from ..alerts.core.rule_tracker import SKEW_S, WARM_AT_LEAST_S
 from ..fleet.fleet import Fleet
-from ..quotas.service import QuotaDesk
-from .intents import Want
+from ..quotas.service import QuotaService
+from .intents import ActionIntent
 from .ladder_state import RETURN_WITHIN_S
-from .maintenance import MaintenanceDesk
-from .quota_intents import SOURCE, Beside, Kept, cause_of, progress, target_of, wants
-from .service import Ladders
+from .maintenance import MaintenanceService
+from .quota_intents import (
+    SOURCE,
+    QuotaIntentContext,
+    QuotaOwnerKeep,
+    cause_of,
+    progress,
+    target_of,
+    wants,
+)
+from .service import LadderService
 
 
 @dataclass(frozen=True, slots=True)
-class QuotaWants:
-    desk: QuotaDesk
+class QuotaIntentSource:
+    desk: QuotaService
     fleet: Fleet
-    keeps: Keeps
-    holds: Holds
-    maintenance: MaintenanceDesk
+    keeps: OwnerKeepService
+    holds: HoldService
+    maintenance: MaintenanceService
     # Monotonic: since when this hub looks without a break.
     looks_since: Callable[[], float] = lambda: -math.inf
     began_at: float = field(default_factory=time.time)
 
-    def __call__(self) -> Iterable[Want]:
+    def __call__(self) -> Iterable[ActionIntent]:
         desk = self.desk
-        beside = Beside(lambda quota_id: desk.versions[quota_id].generation, self._held,
-                        self._kept, self._sample_age_s, len(self.fleet.nodes),
-                        self.began_at + RETURN_WITHIN_S)
+        beside = QuotaIntentContext(lambda quota_id: desk.versions[quota_id].generation, self._held,
+                                    self._kept, self._sample_age_s, len(self.fleet.nodes),
+                                    self.began_at + RETURN_WITHIN_S)
         return wants(desk.balances, desk.over, beside, desk.hold_s, desk.steady())
 
-    def told(self, ladders: Ladders) -> dict[tuple[str, str, str], str]:
+    def told(self, ladders: LadderService) -> dict[tuple[str, str, str], str]:
         """By Quota, node and job: how far its ladder is."""
         now, climbs, versions = ladders.now(), ladders.of(SOURCE), self.desk.versions
         over = [(each.quota.id, offender) for each in self.desk.balances
@@ -66,13 +74,13 @@ class QuotaWants:
             return "its node's clock is off; set it right (NTP)"
         return None
 
-    def _kept(self, task_ids: tuple[str, ...]) -> Kept | None:
+    def _kept(self, task_ids: tuple[str, ...]) -> QuotaOwnerKeep | None:
         keep = self.keeps.of_any(task_ids)
         if keep is None:
             return None
         until = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(keep.until))
         why = f": {keep.because}" if keep.because else ""
-        return Kept(keep.until, f"{keep.by} asked that it be kept until {until}{why}")
+        return QuotaOwnerKeep(keep.until, f"{keep.by} asked that it be kept until {until}{why}")
 
     def _sample_age_s(self, node_id: str) -> float | None:
         """Also of the sum: it may be older than what it was made of."""

@@ -6,18 +6,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from gpudeck.actions import Bound, Condition
-from gpudeck.ladder import Rung, So
+from gpudeck.actions import MetricBound, RuleCondition
+from gpudeck.ladder import LadderRung, So
 
 from ..alerts.core.firing_alerts import Alert
 from ..alerts.core.promotion import effective
-from ..alerts.core.rule import ACTED_ON, Of, Ready
-from ..alerts.core.rule_signal import Limit, Signal
-from ..alerts.core.rule_tracker import Watch
+from ..alerts.core.rule import ACTED_ON, CompiledRule, Of
+from ..alerts.core.rule_signal import RuleSignal, RuleThreshold
+from ..alerts.core.rule_tracker import RuleTracker
 from ..alerts.core.silence import Silence
-from ..alerts.core.state_machine import Health
+from ..alerts.core.state_machine import EvaluationHealth
 from ..fleet.fleet import Fleet, Node
-from .intents import Want, WantMode
+from .intents import ActionIntent, WantMode
 
 BOUNDS = ("sm_pct", "busy_pct", "mem_used_bytes", "age_s")
 PLAIN = re.compile(r"\s*(?:(?:avg|min|max)\s*\(\s*)?([a-z_]+)\s*(?:,\s*\d+[smhd]\s*\))?\s*")
@@ -25,7 +25,7 @@ MODES: Mapping[str, WantMode] = {"dry_run": "dry_run", "confirm": "confirm", "au
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class RuleOwnerKeep:
     """What its Owner asked for."""
 
     until: float
@@ -33,42 +33,42 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class RuleIntentContext:
     """What else counts. Each says in words why nothing may be done by itself; None: it may."""
 
     silences: Sequence[Silence] = ()
     held: Callable[[str], str | None] = lambda node_id: None
-    kept: Callable[[Iterable[str]], Kept | None] = lambda task_ids: None
+    kept: Callable[[Iterable[str]], RuleOwnerKeep | None] = lambda task_ids: None
 
 
 @dataclass(frozen=True, slots=True)
-class _Said:
+class _RuleIntentTemplate:
     """What of a Want is its Rule's."""
 
-    rungs: tuple[Rung, ...]
+    rungs: tuple[LadderRung, ...]
     sentence: str
-    condition: Condition
+    condition: RuleCondition
 
 
 @dataclass(frozen=True, slots=True)
-class Acting:
+class RuleIntentPlanner:
     """All Alerts of one moment, and what their Rules want."""
 
     fleet: Fleet
     now: float
     mono: float
     open: Sequence[tuple[int, Alert]]  # by row
-    ready: Mapping[str, Ready]
-    watches: Mapping[str, Watch]
+    ready: Mapping[str, CompiledRule]
+    watches: Mapping[str, RuleTracker]
     matters_to: Callable[[Of, int], list[tuple[str, str]]]  # node and id of a row's Tasks
-    beside: Beside = field(default_factory=Beside)
+    beside: RuleIntentContext = field(default_factory=RuleIntentContext)
     # Monotonic: until then whoever was meant before a restart is seen to be so again.
     returned_by: float = math.inf
     _modes: dict[str, WantMode | None] = field(default_factory=dict)
     _matters: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
-    _of_rule: "dict[str, _Said]" = field(default_factory=dict)
+    _of_rule: "dict[str, _RuleIntentTemplate]" = field(default_factory=dict)
 
-    def wants(self) -> Iterator[Want]:
+    def wants(self) -> Iterator[ActionIntent]:
         for row, alert in self.open:
             mode = self.mode(alert.rule_id)
             if mode is not None:
@@ -82,11 +82,11 @@ class Acting:
                 effective(ready.rule, self.now))
         return self._modes[rule_id]
 
-    def _want(self, row: int, alert: Alert, ready: Ready, mode: WantMode) -> Want:
+    def _want(self, row: int, alert: Alert, ready: CompiledRule, mode: WantMode) -> ActionIntent:
         rule, target, said = ready.rule, alert.target, self._said(ready)
         task_ids = self.task_ids(row, alert)
         kept = self.beside.kept(task_ids) if task_ids else None
-        return Want(
+        return ActionIntent(
             cause=key_of(alert)[0], source=f"rule {rule.id}", title=rule.title,
             target=key_of(alert)[1], node_id=target.node_id, host=target.host,
             task_ids=task_ids, owner=target.users[0] if len(target.users) == 1 else None,
@@ -99,12 +99,13 @@ class Acting:
             condition=said.condition, place=place_of(alert),
             goes_on=self._goes_on(row, alert))
 
-    def _said(self, ready: Ready) -> "_Said":
+    def _said(self, ready: CompiledRule) -> "_RuleIntentTemplate":
         """Once for all its Alerts."""
         found = self._of_rule.get(ready.rule.id)
         if found is None:
-            rungs = tuple(Rung(do, float(after_s)) for do, after_s in ready.steps)
-            found = self._of_rule[ready.rule.id] = _Said(rungs, _sentence(ready), condition(ready))
+            rungs = tuple(LadderRung(do, float(after_s)) for do, after_s in ready.steps)
+            found = self._of_rule[ready.rule.id] = _RuleIntentTemplate(rungs, _sentence(ready),
+                                                                       condition(ready))
         return found
 
     def _goes_on(self, row: int, alert: Alert) -> bool:
@@ -118,14 +119,14 @@ class Acting:
         return since_mono <= self.returned_by + span_s + 2 * ready.period_s
 
     def _so(self, row: int, alert: Alert) -> So:
-        if self._health(row, alert) != Health.OK:
+        if self._health(row, alert) != EvaluationHealth.OK:
             return "unknown"
         return "yes" if alert.state == "firing" else "clearing"
 
     def _health(self, row: int, alert: Alert) -> int:
         watch = self.watches.get(alert.rule_id)
         if watch is None or row >= len(watch.machine.health):
-            return Health.NO_DATA
+            return EvaluationHealth.NO_DATA
         return int(watch.machine.health[row])
 
     # -- whom it is about
@@ -263,24 +264,24 @@ def _silenced(silence: Silence) -> str:
     return f"silenced by {silence.by} until {until:%Y-%m-%d %H:%M} UTC: {silence.because}"
 
 
-def _sentence(ready: Ready) -> str:
+def _sentence(ready: CompiledRule) -> str:
     rule = ready.rule
     held = f" for {rule.for_}" if ready.for_s else ""
     beside = "".join(f", and {text}" for text in rule.where)
     return f"{rule.title}: {rule.signal} {rule.fire}{held}{beside}"[:400]
 
 
-def condition(ready: Ready) -> Condition:
+def condition(ready: CompiledRule) -> RuleCondition:
     """What of it an agent can see for itself in one sample of the Task."""
     bounds = [] if ready.rule.of != "task" else [
         bound for signal, limit in ((ready.signal, ready.fire), *ready.where)
         if (bound := _bound(signal, limit)) is not None]
-    return Condition(tuple(bounds[:8]), _sentence(ready))
+    return RuleCondition(tuple(bounds[:8]), _sentence(ready))
 
 
-def _bound(signal: Signal, limit: Limit) -> Bound | None:
+def _bound(signal: RuleSignal, limit: RuleThreshold) -> MetricBound | None:
     found = PLAIN.fullmatch(signal.text)
     if found is None or found[1] not in BOUNDS or not 0 <= limit.number <= 1e18:
         return None
     op = "=" if limit.op == "==" else limit.op
-    return Bound(found[1], op, limit.number)  # type: ignore[arg-type]
+    return MetricBound(found[1], op, limit.number)  # type: ignore[arg-type]

@@ -7,47 +7,47 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..actions.holds import Holds
-from ..actions.owner_keeps import Keeps
+from ..actions.holds import HoldService
+from ..actions.owner_keeps import OwnerKeepService
 from ..alerts.core.firing_alerts import Alert
-from ..alerts.core.rule_tracker import Watch
-from ..alerts.service import AlertDesk
+from ..alerts.core.rule_tracker import RuleTracker
+from ..alerts.service import AlertService
 from ..notifications.grouping import Mute
-from .brakes import Brakes
-from .intents import Want
+from .brakes import BrakeService
+from .intents import ActionIntent
 from .ladder_state import RETURN_WITHIN_S
-from .maintenance import MaintenanceDesk
-from .rule_intents import Acting, Beside, Kept, key_of
-from .service import Kept as Climbing
-from .service import Ladders
+from .maintenance import MaintenanceService
+from .rule_intents import RuleIntentContext, RuleIntentPlanner, RuleOwnerKeep, key_of
+from .service import LadderRun, LadderService
 from .views import LadderView, ladder_view
 
 
 @dataclass(frozen=True, slots=True)
-class RuleWants:
-    desk: AlertDesk
-    brakes: Brakes
-    keeps: Keeps
-    holds: Holds
-    maintenance: MaintenanceDesk
+class RuleIntentSource:
+    desk: AlertService
+    brakes: BrakeService
+    keeps: OwnerKeepService
+    holds: HoldService
+    maintenance: MaintenanceService
     began_mono: float = field(default_factory=lambda: time.monotonic())
 
-    def __call__(self) -> Iterable[Want]:
+    def __call__(self) -> Iterable[ActionIntent]:
         """A storm is looked for first, so that nothing of it is done."""
         acting = self._acting()
         for rule_id, alerts in self._by_rule(acting).items():
             self._look_for_storm(rule_id, alerts)
         return acting.wants()
 
-    def _acting(self) -> Acting:
+    def _acting(self) -> RuleIntentPlanner:
         now = time.time()
-        beside = Beside([each for each in self.desk.silences.values() if each.is_on(now)],
-                        self._held, self._kept)
-        return Acting(self.desk.fleet, now, time.monotonic(), self.desk.alerts.open(),
-                      self.desk.ready, self.desk.evaluator.watches, self.desk.matters_to,
-                      beside, self.began_mono + RETURN_WITHIN_S)
+        beside = RuleIntentContext([each for each in self.desk.silences.values()
+                                    if each.is_on(now)],
+                                   self._held, self._kept)
+        return RuleIntentPlanner(self.desk.fleet, now, time.monotonic(), self.desk.alerts.open(),
+                                 self.desk.ready, self.desk.evaluator.watches, self.desk.matters_to,
+                                 beside, self.began_mono + RETURN_WITHIN_S)
 
-    def _by_rule(self, acting: Acting) -> dict[str, list[Alert]]:
+    def _by_rule(self, acting: RuleIntentPlanner) -> dict[str, list[Alert]]:
         found: dict[str, list[Alert]] = {}
         for _, alert in acting.open:
             if acting.mode(alert.rule_id) is not None:
@@ -67,17 +67,17 @@ class RuleWants:
         refusal = self.holds.refusal(node_id)
         return None if refusal is None else refusal.sentence
 
-    def _kept(self, task_ids: Iterable[str]) -> Kept | None:
+    def _kept(self, task_ids: Iterable[str]) -> RuleOwnerKeep | None:
         keep = self.keeps.of_any(task_ids)
         if keep is None:
             return None
         until = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(keep.until))
         why = f": {keep.because}" if keep.because else ""
-        return Kept(keep.until, f"{keep.by} asked that it be kept until {until}{why}")
+        return RuleOwnerKeep(keep.until, f"{keep.by} asked that it be kept until {until}{why}")
 
     def mute(self) -> Mute:
         """Of whom nobody is told now: by a silence, or because another Alert stands above it."""
-        seen: list[tuple[Acting, dict[str, int]]] = []
+        seen: list[tuple[RuleIntentPlanner, dict[str, int]]] = []
 
         def is_muted(alert: Alert) -> bool:
             if not seen:  # often nobody asks
@@ -103,8 +103,8 @@ Detail = tuple[list[str], LadderView | None]
 class AlertDetails:
     """Why nothing is done about an Alert now, and what was and will be."""
 
-    wants: RuleWants
-    ladders: Ladders
+    wants: RuleIntentSource
+    ladders: LadderService
 
     def all(self) -> dict[str, Detail]:
         kept = self.ladders.by_alert()
@@ -115,7 +115,7 @@ class AlertDetails:
         return self._of(self.wants.holds_of(alert).get(alert.id, []),
                         self.ladders.find(key_of(alert)))
 
-    def _of(self, holds: list[str], kept: Climbing | None) -> Detail:
+    def _of(self, holds: list[str], kept: LadderRun | None) -> Detail:
         if kept is None:
             return holds, None
         why = self.ladders.holds_of(kept)
@@ -131,7 +131,7 @@ def each_once(holds: Iterable[str]) -> list[str]:
     return list(found.values())
 
 
-def targets_of(watch: Watch) -> int:
+def targets_of(watch: RuleTracker) -> int:
     """How many it is about: in its scope, and there."""
     size = len(watch.seen.scope)
     return int((watch.seen.scope & ~np.isnan(watch.machine.seen_at[:size])).sum())

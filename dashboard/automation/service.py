@@ -10,21 +10,29 @@ from typing import Any
 import gevent
 from msgspec.structs import replace
 
-from gpudeck.actions import COMMAND_LASTS_S, Asker, Params, Preview, Refusal
-from gpudeck.ladder import Climb, OutcomeKind, Sight, Step, begin, look, settle
+from gpudeck.actions import COMMAND_LASTS_S, ActionParams, CommandActor, Preview, Refusal
+from gpudeck.ladder import (
+    LadderClimb,
+    LadderObservation,
+    LadderStep,
+    OutcomeKind,
+    begin,
+    look,
+    settle,
+)
 
 from ..actions.commander import new_id
 from ..actions.lifecycle import CommandRecord
 from ..actions.views import mem_of
-from ..audit.recorder import Auditor, CannotRecord
-from .brake_limits import Ask, Spent
-from .brakes import Brakes
-from .dispatch import Hands
-from .intents import ACTION, LASTING, WAITS, Want, alarm, outcome_of, preview_flaw
-from .ladder_state import Left, Place, goes_on, left, place_of
+from ..audit.recorder import AuditRecorder, AuditWriteError
+from .brake_limits import BrakeRequest, CountedAction
+from .brakes import BrakeService
+from .dispatch import ActionDispatcher
+from .intents import ACTION, LASTING, WAITS, ActionIntent, alarm, outcome_of, preview_flaw
+from .ladder_state import Place, SavedLadderClimb, goes_on, left, place_of
 from .ladder_state import kept as kept_of
 from .quota_intents import SOURCE as QUOTAS
-from .store import BrakesStore, CannotStore
+from .store import AutomationStore, CannotStore
 
 log = logging.getLogger("gpudeck.ladders")
 
@@ -36,49 +44,50 @@ LEFT_FOR_S = 180.0  # whoever was over a quota and is not by then, is not any mo
 TURN = 200  # climbs, until others have theirs
 TELLS_PER_STEP = 20
 Key = tuple[str, str]
-Source = Callable[[], Iterable[Want]]
+Source = Callable[[], Iterable[ActionIntent]]
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
+class LadderNotification:
     """An Owner is to be told, whether or not they have a terminal or a task."""
 
-    want: Want
+    want: ActionIntent
     text: str
     at: float
 
 
 @dataclass(slots=True)
-class Kept:
-    climb: Climb
-    want: Want
+class LadderRun:
+    climb: LadderClimb
+    want: ActionIntent
     command_id: str | None = None  # of the step that is acting
-    spent: Spent | None = None  # for it; given back where nothing was touched
+    spent: CountedAction | None = None  # for it; given back where nothing was touched
     recalled_mono: float | None = None  # when that was last called back
     back: str = ""  # why it is called back, whatever is so by now
     is_dropped: bool = False  # nothing comes after the step that is acting
 
 
 @dataclass(slots=True)
-class Ladders:
+class LadderService:
     """`sources`: each says all that it wants now. `on_notice`: who tells Owners."""
 
-    brakes: Brakes
-    hands: Hands
-    auditor: Auditor
-    store: BrakesStore
+    brakes: BrakeService
+    hands: ActionDispatcher
+    auditor: AuditRecorder
+    store: AutomationStore
     sources: list[Source] = field(default_factory=list)
-    on_notice: list[Callable[[Notice], None]] = field(default_factory=list)
+    on_notice: list[Callable[[LadderNotification], None]] = field(default_factory=list)
     spawn: Callable[..., Any] = gevent.spawn
     mono: Callable[[], float] = time.monotonic
-    _climbs: dict[Key, Kept] = field(default_factory=dict)
+    _climbs: dict[Key, LadderRun] = field(default_factory=dict)
     _asked: dict[str, Key] = field(default_factory=dict)  # by command
     _landed: dict[str, float] = field(default_factory=dict)  # by node: when its last act ended
-    _wants: dict[Key, Want] = field(default_factory=dict)
+    _wants: dict[Key, ActionIntent] = field(default_factory=dict)
     _busy: set[str] = field(default_factory=set)  # as of this step
     _tells: int = 0  # in this step
     _base: float = 0.0
-    _left: dict[Place, Left] = field(default_factory=dict)  # of before the hub was started
+    _left: dict[Place,
+                SavedLadderClimb] = field(default_factory=dict)  # of before the hub was started
     _is_new: bool = False  # something of it is not on the disk
     _said: str = ""  # of the disk's trouble
     _kept_mono: float = 0.0
@@ -153,10 +162,10 @@ class Ladders:
         self._is_new, self._said = False, ""
         return ""
 
-    def _ask_all(self) -> dict[Key, Want]:
+    def _ask_all(self) -> dict[Key, ActionIntent]:
         return {want.key: want for source in self.sources for want in source()}
 
-    def _part(self, wants: dict[Key, Want]) -> None:
+    def _part(self, wants: dict[Key, ActionIntent]) -> None:
         """From those of whom nothing is wanted any more; what is under way is called back."""
         for key, kept in list(self._climbs.items()):
             if kept.climb.state == "acting" and kept.command_id is not None and (
@@ -170,14 +179,14 @@ class Ladders:
                 self._climbs.pop(key, None)
                 self._is_new = self._is_new or bool(kept.climb.done)
 
-    def _climb(self, want: Want) -> None:
+    def _climb(self, want: ActionIntent) -> None:
         now = self.now()
         kept = self._climbs.get(want.key)
         if kept is not None and kept.want.mode != want.mode and kept.climb.state != "acting":
             kept = None  # who was told in a rehearsal was not told
         if kept is None:
             climb = self._before(want, now) or begin(want.cause, want.target, want.rungs, now)
-            kept = Kept(climb, want)
+            kept = LadderRun(climb, want)
             self._climbs[want.key] = kept
         elif kept.want.mode != want.mode:
             kept.is_dropped = True
@@ -201,20 +210,21 @@ class Ladders:
             return
         self.spawn(self._do, want, step)
 
-    def _take_back(self, kept: Kept, before: Climb, why: str) -> None:
+    def _take_back(self, kept: LadderRun, before: LadderClimb, why: str) -> None:
         """It has not begun: after a restart nobody would know that it had."""
         self.brakes.trip("breaker", why)
         if kept.spent is not None:
             self.brakes.give_back(kept.spent)
         kept.climb, kept.spent = replace(before, why=why[:1_024]), None
 
-    def _before(self, want: Want, now: float) -> Climb | None:
+    def _before(self, want: ActionIntent, now: float) -> LadderClimb | None:
         """Where it was when the hub was started anew, if it still is."""
         was = self._left.pop(place_of(want), None)
         record = None if was is None or was.command_id is None else self.hands.find(was.command_id)
         return goes_on(was, want, record, now)
 
-    def _sight(self, want: Want, climb: Climb, now: float, is_confirmed: bool = False) -> Sight:
+    def _sight(self, want: ActionIntent, climb: LadderClimb, now: float,
+               is_confirmed: bool = False) -> LadderObservation:
         mutes = (*want.mutes, *(held.sentence for held in self.brakes.mutes(want.source)))
         holds, rung = want.holds, climb.next_rung
         if rung is not None and rung.do != "tell" and now >= climb.due_at:
@@ -222,9 +232,9 @@ class Ladders:
             if want.mode == "confirm" and not is_confirmed:
                 holds = (*holds, WAITS)
         until = None if want.kept_until is None else now + (want.kept_until - time.time())
-        return Sight(want.so, want.sample_age_s, holds, mutes, until, want.kept)
+        return LadderObservation(want.so, want.sample_age_s, holds, mutes, until, want.kept)
 
-    def _brake_holds(self, want: Want) -> list[str]:
+    def _brake_holds(self, want: ActionIntent) -> list[str]:
         """Of a rule not the fleet's bound: who hits it must be seen to hit it, and opens the
         breaker. Quotas wait for it."""
         if want.mode == "dry_run":
@@ -232,11 +242,11 @@ class Ladders:
         return [held.sentence for held in self.brakes.holds(self._ask(want))
                 if held.brake != "fleet" or want.source == QUOTAS]
 
-    def _ask(self, want: Want) -> Ask:
-        return Ask(want.source, want.node_id, want.acts, want.within_s, self.hands.nodes(),
-                   frozenset(self._busy))
+    def _ask(self, want: ActionIntent) -> BrakeRequest:
+        return BrakeRequest(want.source, want.node_id, want.acts, want.within_s, self.hands.nodes(),
+                            frozenset(self._busy))
 
-    def _braked(self, kept: Kept, step: Step) -> str:
+    def _braked(self, kept: LadderRun, step: LadderStep) -> str:
         want = kept.want
         if step.do == "tell":
             self._tells += 1
@@ -244,7 +254,7 @@ class Ladders:
         if want.mode == "dry_run":
             return ""
         found = self.brakes.take(self._ask(want))
-        if not isinstance(found, Spent):
+        if not isinstance(found, CountedAction):
             return found[0].sentence
         kept.spent = found
         self._busy.add(want.node_id)
@@ -261,7 +271,7 @@ class Ladders:
             if kept.climb.state == "acting" and kept.want.mode != "dry_run"
             and kept.climb.done[-1].do != "tell")}
 
-    def _call_back(self, kept: Kept, now: float) -> None:
+    def _call_back(self, kept: LadderRun, now: float) -> None:
         """What is under way, and would not be begun now."""
         want = kept.want
         if kept.climb.done[-1].do == "tell":
@@ -277,7 +287,7 @@ class Ladders:
         elif (found := self.brakes.mutes(want.source)):
             self._recall(kept, found[0].sentence)
 
-    def _recall(self, kept: Kept, why: str) -> None:
+    def _recall(self, kept: LadderRun, why: str) -> None:
         """Until its outcome is known: a message is lost where the node has just left."""
         mono = self.mono()
         if kept.command_id is not None and (
@@ -287,10 +297,10 @@ class Ladders:
 
     # -- doing
 
-    def _do(self, want: Want, step: Step) -> None:
+    def _do(self, want: ActionIntent, step: LadderStep) -> None:
         try:
             outcome = self._tell(want, step) if step.do == "tell" else self._act(want, step)
-        except CannotRecord as error:
+        except AuditWriteError as error:
             self.brakes.trip("breaker", f"an act of {want.source} cannot be recorded: {error}")
             outcome = "put_off", str(error)
         except Exception:
@@ -299,7 +309,7 @@ class Ladders:
         if outcome is not None:
             self._settle(want.key, *outcome)
 
-    def _tell(self, want: Want, step: Step) -> tuple[OutcomeKind, str] | None:
+    def _tell(self, want: ActionIntent, step: LadderStep) -> tuple[OutcomeKind, str] | None:
         text = self._text(want, step)
         if want.mode == "dry_run":
             return self._would(want, step, "nobody was told", None)
@@ -308,23 +318,24 @@ class Ladders:
         kept = self._climbs.get(want.key)
         if kept is None or kept.climb.put_off == 0:  # once, however often the node is tried
             for tell in self.on_notice:
-                tell(Notice(want, text, time.time()))
+                tell(LadderNotification(want, text, time.time()))
         if not want.task_ids:
             return "done", "its owner is told by notice"
-        return self._send(want, step, Params(text=text))
+        return self._send(want, step, ActionParams(text=text))
 
-    def _text(self, want: Want, step: Step) -> str:
+    def _text(self, want: ActionIntent, step: LadderStep) -> str:
         after = next((rung for rung in want.rungs[step.rung + 1:] if rung.do != "tell"), None)
         comes = "" if after is None or want.mode == "dry_run" else (
             f" If it stays so, gpudeck will {after.do} it; to keep it, say so: gpudeck keep.")
         return f"{want.sentence}.{comes}"[:1_024]
 
-    def _act(self, want: Want, step: Step) -> tuple[OutcomeKind, str] | None:
+    def _act(self, want: ActionIntent, step: LadderStep) -> tuple[OutcomeKind, str] | None:
         if not want.task_ids:
             return "refused", "there is no task of it on a Gpu that could be acted on"
-        return self._send(want, step, Params())
+        return self._send(want, step, ActionParams())
 
-    def _send(self, want: Want, step: Step, params: Params) -> tuple[OutcomeKind, str] | None:
+    def _send(self, want: ActionIntent, step: LadderStep,
+              params: ActionParams) -> tuple[OutcomeKind, str] | None:
         found = self.hands.look(want.node_id, want.task_ids[0], ACTION[step.do], params)
         refusal = found if isinstance(found, Refusal) else preview_flaw(want, step.do, found)
         if want.mode == "dry_run":
@@ -337,7 +348,7 @@ class Ladders:
         self._order(want, step, found, params)
         return None
 
-    def _would(self, want: Want, step: Step, done: str, refusal: Refusal | None
+    def _would(self, want: ActionIntent, step: LadderStep, done: str, refusal: Refusal | None
                ) -> tuple[OutcomeKind, str]:
         """A rehearsal of it: whom it would have hit, and nothing else."""
         why = "" if refusal is None else f"; it would have been refused: {refusal.sentence}"
@@ -347,7 +358,7 @@ class Ladders:
             return "refused", f"dry run: {done}{why}"
         return ("done" if refusal is None else "put_off"), f"dry run: {done}{why}"
 
-    def _changed(self, want: Want, step: Step) -> str:
+    def _changed(self, want: ActionIntent, step: LadderStep) -> str:
         """While its node was asked, somebody may have silenced it, kept it or stopped all."""
         if step.do != "tell":
             self._wants = self._ask_all()
@@ -365,11 +376,13 @@ class Ladders:
             return newest.kept or "its owner asked that it be kept"
         return ""
 
-    def _order(self, want: Want, step: Step, preview: Preview, params: Params) -> None:
+    def _order(self, want: ActionIntent, step: LadderStep, preview: Preview,
+               params: ActionParams) -> None:
         now, action = time.time(), ACTION[step.do]
         record = CommandRecord(
             new_id(now), action, want.node_id, want.host,
-            Asker("rule", want.cause.partition(" ")[2] or want.cause), want.sentence, now, now,
+            CommandActor("rule", want.cause.partition(" ")[2] or want.cause), want.sentence, now,
+            now,
             now + COMMAND_LASTS_S, params, task_id=want.task_ids[0], task_ids=want.task_ids,
             job_id=preview.job_id, owner=preview.owner, bystanders=len(preview.bystanders),
             command=next((each.command for each in preview.victims if each.command), None),
@@ -409,7 +422,7 @@ class Ladders:
         if kept.is_dropped:
             del self._climbs[key]
 
-    def _note(self, want: Want, action: str, sentence: str) -> None:
+    def _note(self, want: ActionIntent, action: str, sentence: str) -> None:
         self.auditor.note("ladder", {
             "actor": want.cause, "actor_kind": "rule", "action": action, "outcome": "done",
             "node": want.node_id, "host": want.host, "owner": want.owner,
@@ -418,7 +431,7 @@ class Ladders:
 
     # -- by people
 
-    def confirmable(self, alert_id: str) -> tuple[Want, Step] | str:
+    def confirmable(self, alert_id: str) -> tuple[ActionIntent, LadderStep] | str:
         """What a person may let happen now, or why nothing."""
         kept = next((each for each in self._climbs.values() if each.want.alert_id == alert_id),
                     None)
@@ -434,7 +447,7 @@ class Ladders:
             return after.why or "nothing of this alert waits for a person"
         return kept.want, step
 
-    def confirm(self, alert_id: str, order: Callable[[Want, Step], CommandRecord]
+    def confirm(self, alert_id: str, order: Callable[[ActionIntent, LadderStep], CommandRecord]
                 ) -> CommandRecord | str:
         """`order`: by the person, through the same door as their other orders; it may raise."""
         found = self.confirmable(alert_id)
@@ -458,7 +471,7 @@ class Ladders:
         self.changed(self.hands.find(record.id) or record)
         return record
 
-    def _not_ordered(self, kept: Kept, before: Climb) -> None:
+    def _not_ordered(self, kept: LadderRun, before: LadderClimb) -> None:
         kept.climb = before
         if kept.spent is not None:
             self.brakes.give_back(kept.spent)
@@ -478,16 +491,16 @@ class Ladders:
 
     # -- what is known
 
-    def find(self, key: Key) -> Kept | None:
+    def find(self, key: Key) -> LadderRun | None:
         return self._climbs.get(key)
 
-    def by_alert(self) -> dict[str, Kept]:
+    def by_alert(self) -> dict[str, LadderRun]:
         return {kept.want.alert_id: kept for kept in self._climbs.values()}
 
-    def of(self, source: str) -> dict[Key, Kept]:
+    def of(self, source: str) -> dict[Key, LadderRun]:
         return {key: kept for key, kept in self._climbs.items() if kept.want.source == source}
 
-    def holds_of(self, kept: Kept) -> list[str]:
+    def holds_of(self, kept: LadderRun) -> list[str]:
         """Why it does not go on, beside the time that has to pass."""
         sight = self._sight(kept.want, kept.climb, self.now())
         waits = [kept.climb.why] if kept.climb.state == "stopped" else []

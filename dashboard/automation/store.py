@@ -5,9 +5,9 @@ import sqlite3
 
 import msgspec
 
-from .brake_limits import Braked
-from .ladder_state import Climbed
-from .maintenance_rule import Maintenance
+from .brake_limits import BrakeState
+from .ladder_state import SavedLadderState
+from .maintenance_rule import MaintenanceWindow
 
 SCHEMA = """
 create table brakes (name text primary key, body blob not null) without rowid;
@@ -17,25 +17,25 @@ NAME, CLIMBS = "fleet", "climbs"
 CannotStore = sqlite3.Error
 
 _encode = msgspec.json.Encoder().encode
-_braked = msgspec.json.Decoder(Braked)
-_climbs = msgspec.json.Decoder(Climbed)
-_maintenance = msgspec.json.Decoder(Maintenance)
+_braked = msgspec.json.Decoder(BrakeState)
+_climbs = msgspec.json.Decoder(SavedLadderState)
+_maintenance = msgspec.json.Decoder(MaintenanceWindow)
 
 
-class BrakesStore:
+class AutomationStore:
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
 
-    def braked(self) -> Braked | None:
+    def braked(self) -> BrakeState | None:
         """None: there never was one. Raises ValueError where it cannot be read."""
         row = self._db.execute("select body from brakes where name = ?", (NAME,)).fetchone()
         return None if row is None else _braked.decode(row[0])
 
-    def put_braked(self, state: Braked) -> None:
+    def put_braked(self, state: BrakeState) -> None:
         """Raises CannotStore."""
         self._db.execute("insert or replace into brakes values (?, ?)", (NAME, _encode(state)))
 
-    def climbs(self) -> Climbed | None:
+    def climbs(self) -> SavedLadderState | None:
         """None: there are none, or none that can be read."""
         row = self._db.execute("select body from brakes where name = ?", (CLIMBS,)).fetchone()
         try:
@@ -43,15 +43,15 @@ class BrakesStore:
         except ValueError:
             return None
 
-    def put_climbs(self, climbs: Climbed) -> None:
+    def put_climbs(self, climbs: SavedLadderState) -> None:
         """Raises CannotStore."""
         self._db.execute("insert or replace into brakes values (?, ?)", (CLIMBS, _encode(climbs)))
 
-    def maintenance(self) -> dict[str, Maintenance]:
+    def maintenance(self) -> dict[str, MaintenanceWindow]:
         return {node_id: _maintenance.decode(body) for node_id, body in self._db.execute(
             "select node_id, body from maintenance")}
 
-    def put_maintenance(self, one: Maintenance) -> None:
+    def put_maintenance(self, one: MaintenanceWindow) -> None:
         self._db.execute("insert or replace into maintenance values (?, ?)",
                          (one.node_id, _encode(one)))
 

@@ -5,20 +5,20 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from gpudeck.ladder import Climb
+from gpudeck.ladder import LadderClimb
 
 from ..alerts.core.rule import Mode
 from . import brake_limits
-from .brake_limits import Ask, Braked, Trip
-from .intents import WAITS, Want
-from .maintenance_rule import Maintenance
+from .brake_limits import BrakeRequest, BrakeState, BrakeTrip
+from .intents import WAITS, ActionIntent
+from .maintenance_rule import MaintenanceWindow
 
 Text = Annotated[str, Meta(max_length=400)]
 Word = Annotated[str, Meta(max_length=1_024)]
 STORMS_SAID = 2
 
 
-class DoneView(Struct):
+class CompletedStepView(Struct):
     do: str
     at: float
     ended_at: float | None
@@ -42,10 +42,11 @@ class LadderView(Struct):
     confirm: bool
     task_ids: list[str]
     rungs: list[RungView]
-    done: list[DoneView]
+    done: list[CompletedStepView]
 
 
-def ladder_view(climb: Climb, want: Want, holds: list[str], utc: Callable[[float], float]
+def ladder_view(climb: LadderClimb, want: ActionIntent, holds: list[str],
+                utc: Callable[[float], float]
                 ) -> LadderView:
     rung = climb.next_rung if climb.is_open else None
     is_due = climb.state == "waiting"
@@ -54,11 +55,12 @@ def ladder_view(climb: Climb, want: Want, holds: list[str], utc: Callable[[float
         utc(climb.due_at) if is_due and rung is not None else None, climb.why,
         is_due and holds == [WAITS], [*want.task_ids],
         [RungView(each.do, each.after_s) for each in climb.rungs],
-        [DoneView(each.do, utc(each.at), None if each.ended_at is None else utc(each.ended_at),
-                  each.outcome, each.sentence) for each in climb.done])
+        [CompletedStepView(each.do, utc(each.at),
+                           None if each.ended_at is None else utc(each.ended_at),
+                           each.outcome, each.sentence) for each in climb.done])
 
 
-class TripView(Struct):
+class BrakeTripView(Struct):
     at: float
     brake: str
     sentence: str
@@ -77,26 +79,26 @@ class BrakeView(Struct):
     sentence: str
 
 
-class StormView(Struct):
+class StormTripView(Struct):
     source: str
-    trip: TripView
+    trip: BrakeTripView
 
 
-class SpentView(Struct):
+class CountedActionView(Struct):
     at: float
     source: str
     node: str
 
 
 class BrakesView(Struct):
-    breaker: TripView | None
-    storms: list[StormView]
+    breaker: BrakeTripView | None
+    storms: list[StormTripView]
     brakes: list[BrakeView]
     in_flight: list[str]  # nodes
-    spent: list[SpentView]  # of the last hour, newest first
+    spent: list[CountedActionView]  # of the last hour, newest first
 
 
-def brakes_view(state: Braked, nodes: int, busy: Iterable[str], sees: Callable[[str], bool],
+def brakes_view(state: BrakeState, nodes: int, busy: Iterable[str], sees: Callable[[str], bool],
                 now: float) -> BrakesView:
     """Of nodes that are not seen, the numbers alone."""
     busy = sorted(busy)
@@ -104,7 +106,7 @@ def brakes_view(state: Braked, nodes: int, busy: Iterable[str], sees: Callable[[
             "pace": brake_limits.count(state, now, brake_limits.PACE_S), "node": len(busy),
             "storm": len(state.storms), "breaker": int(state.breaker is not None)}
     most: dict[str, int] = {"fleet": brake_limits.fleet_most(nodes), "pace": 1}
-    fleet_ask = Ask("", "", 1, 0.0, nodes, frozenset())
+    fleet_ask = BrakeRequest("", "", 1, 0.0, nodes, frozenset())
     said: dict[str, str] = {
         each.brake: each.sentence for each in brake_limits.holds(state, fleet_ask, now)
         if each.brake != "cause"}
@@ -117,13 +119,14 @@ def brakes_view(state: Braked, nodes: int, busy: Iterable[str], sees: Callable[[
              for each in brake_limits.TABLE]
     recent = [each for each in reversed(state.spent) if each.at > now - brake_limits.HOUR_S]
     return BrakesView(
-        _trip(state.breaker), [StormView(source, _known(trip))
+        _trip(state.breaker), [StormTripView(source, _known(trip))
                                for source, trip in sorted(state.storms.items())],
         shown, [node_id for node_id in busy if sees(node_id)],
-        [SpentView(each.at, each.source, each.node_id) for each in recent if sees(each.node_id)])
+        [CountedActionView(each.at, each.source, each.node_id) for each in recent
+         if sees(each.node_id)])
 
 
-def _storms_words(state: Braked) -> str:
+def _storms_words(state: BrakeState) -> str:
     """Many rules at once are one thing that happened."""
     sentences = [trip.sentence for trip in state.storms.values()]
     more = len(sentences) - STORMS_SAID
@@ -131,28 +134,28 @@ def _storms_words(state: Braked) -> str:
         f"; and {more} more rule{'s' * (more != 1)}" if more > 0 else "")
 
 
-def _trip(trip: Trip | None) -> TripView | None:
+def _trip(trip: BrakeTrip | None) -> BrakeTripView | None:
     return None if trip is None else _known(trip)
 
 
-def _known(trip: Trip) -> TripView:
-    return TripView(trip.at, trip.brake, trip.sentence)
+def _known(trip: BrakeTrip) -> BrakeTripView:
+    return BrakeTripView(trip.at, trip.brake, trip.sentence)
 
 
-class Reset(Struct, forbid_unknown_fields=True):
+class BreakerReset(Struct, forbid_unknown_fields=True):
     """Lets automatic acts go on; what waited is dropped."""
 
     reason: Text
 
 
-class Confirm(Struct, forbid_unknown_fields=True):
+class LadderConfirmation(Struct, forbid_unknown_fields=True):
     """`preview`: of exactly what the rule wants now."""
 
     preview: Word
     reason: Text = ""
 
 
-class NewMode(Struct, forbid_unknown_fields=True):
+class RuleModeChange(Struct, forbid_unknown_fields=True):
     """`expires`: of auto, the last day on which it acts, such as 2027-01-31."""
 
     mode: Mode
@@ -177,5 +180,5 @@ class MaintenanceList(Struct):
     items: list[MaintenanceView]
 
 
-def maintenance_view(one: Maintenance, host: str) -> MaintenanceView:
+def maintenance_view(one: MaintenanceWindow, host: str) -> MaintenanceView:
     return MaintenanceView(one.node_id, host, one.by, one.because, one.since, one.until)

@@ -20,17 +20,17 @@ from gpudeck.settings import folder, read_secret
 
 from ..access.passwords import flaw, hash_password
 from ..access.policy import DEFAULT_GROUP, EVERYTHING, Role, Scope, name_flaw, scope_flaw
-from ..access.store import CannotChange, Token, User, new_token
+from ..access.store import ApiToken, InvalidChangeError, User, new_token
 from ..actions.hub_key import HubKey
-from ..audit.recorder import Auditor, CannotRecord
-from ..fleet.members import Wanted
+from ..audit.recorder import AuditRecorder, AuditWriteError
+from ..fleet.members import EnrolmentRequest
 from ..nodes.enrolment import command, create
 from ..settings import default_data, link_folder
-from ..state import State, open_folder
+from ..state import StateStore, open_folder
 
 DAY_S = 86_400.0
 
-Verb = Callable[[State, argparse.Namespace], Any]
+Verb = Callable[[StateStore, argparse.Namespace], Any]
 Item = dict[str, Any]
 
 
@@ -47,20 +47,20 @@ def link(argv: Sequence[str]) -> int:
     return ExitCode.OK
 
 
-def open_state(folder: Path) -> State:
+def open_state(folder: Path) -> StateStore:
     """Of a hub that runs or ran in this folder."""
     if not (folder / "state.db").exists():
         raise CommandError(f"no hub has kept its state in {folder}; name its folder with --data",
                            ExitCode.CANNOT_START)
     open_folder(folder)
-    return State(folder)
+    return StateStore(folder)
 
 
-def code_url(state: State, code: str) -> str:
+def code_url(state: StateStore, code: str) -> str:
     return f"{hub_url(state)}/sign-in?code={code}"
 
 
-def hub_url(state: State) -> str:
+def hub_url(state: StateStore) -> str:
     url = state.get("url")
     if url is None:
         raise CommandError("this hub was never started; run: gpudeck hub", ExitCode.CANNOT_START)
@@ -81,21 +81,22 @@ def run_verb(parser: argparse.ArgumentParser, verbs: Mapping[str, Verb], argv: S
     with _state(asked.data) as state:
         try:
             told = verbs[asked.verb](state, asked)
-        except (CannotChange, CannotRecord) as error:
+        except (InvalidChangeError, AuditWriteError) as error:
             raise CommandError(str(error)) from error
     print(json.dumps(told, indent=2) if asked.json else _as_text(told))
     return ExitCode.OK
 
 
-def recorded(state: State, kind: str, action: str, detail: Item) -> AbstractContextManager[None]:
+def recorded(state: StateStore, kind: str, action: str,
+             detail: Item) -> AbstractContextManager[None]:
     """Around a change that is made in the folder itself; by whom, only the machine knows."""
     known = {name: value for name, value in detail.items() if value is not None}
-    return Auditor(state.audit).change(kind, {
+    return AuditRecorder(state.audit).change(kind, {
         "actor": getpass.getuser(), "actor_kind": "terminal", "action": action, "detail": known})
 
 
 @contextmanager
-def _state(data: Path) -> Iterator[State]:
+def _state(data: Path) -> Iterator[StateStore]:
     state = open_state(data)
     try:
         yield state
@@ -106,7 +107,7 @@ def _state(data: Path) -> Iterator[State]:
 # -- users
 
 
-def _add(state: State, asked: argparse.Namespace) -> Item:
+def _add(state: StateStore, asked: argparse.Namespace) -> Item:
     wrong = name_flaw(asked.name)
     if wrong is not None:
         raise CommandError(f"{asked.name!r}: {wrong}", ExitCode.USAGE)
@@ -119,18 +120,18 @@ def _add(state: State, asked: argparse.Namespace) -> Item:
     return _user_item(state, asked.name) | _link_to_set(state, asked.name, hashed)
 
 
-def _link_to_set(state: State, name: str, hashed: str | None) -> Item:
+def _link_to_set(state: StateStore, name: str, hashed: str | None) -> Item:
     if hashed is not None:
         return {}
     return {"link": code_url(state, state.accounts.add_code(name, time.time()))}
 
 
-def _list(state: State, asked: argparse.Namespace) -> Item:
+def _list(state: StateStore, asked: argparse.Namespace) -> Item:
     return {"items": [_user_item(state, user.name) for user in state.accounts.users()],
             "next": None}
 
 
-def _set(state: State, asked: argparse.Namespace) -> Item:
+def _set(state: StateStore, asked: argparse.Namespace) -> Item:
     known = state.accounts.user(asked.name)
     scope = None
     if asked.groups is not None or asked.unix_names is not None:
@@ -144,13 +145,13 @@ def _set(state: State, asked: argparse.Namespace) -> Item:
     return _user_item(state, asked.name)
 
 
-def _remove(state: State, asked: argparse.Namespace) -> Item:
+def _remove(state: StateStore, asked: argparse.Namespace) -> Item:
     with recorded(state, "user", "remove", {"person": asked.name}):
         state.accounts.remove_user(asked.name)
     return {"removed": asked.name}
 
 
-def _link(state: State, asked: argparse.Namespace) -> Item:
+def _link(state: StateStore, asked: argparse.Namespace) -> Item:
     with recorded(state, "user", "reset_password" if asked.reset else "link",
                   {"person": asked.name}):
         if asked.reset:
@@ -163,7 +164,7 @@ USER_VERBS: dict[str, Verb] = {
     "add": _add, "list": _list, "set": _set, "remove": _remove, "link": _link}
 
 
-def _user_item(state: State, name: str) -> Item:
+def _user_item(state: StateStore, name: str) -> Item:
     user = state.accounts.user(name)
     return {"name": user.name, "role": user.role.value, "groups": [*user.scope.groups],
             "unix_names": [*user.scope.unix_names], "created_at": user.created_at,
@@ -197,15 +198,15 @@ def _scope(groups: Sequence[str], unix_names: Sequence[str]) -> Scope:
 # -- tokens
 
 
-def _create(state: State, asked: argparse.Namespace) -> Item:
+def _create(state: StateStore, asked: argparse.Namespace) -> Item:
     return _create_agent(state, asked) if asked.kind == "agent" else _create_api(state, asked)
 
 
-def _create_agent(state: State, asked: argparse.Namespace) -> Item:
+def _create_agent(state: StateStore, asked: argparse.Namespace) -> Item:
     """The secret is in a line to paste, and there in the environment: arguments are public."""
     url = hub_url(state)
     hub = HubKey(asked.data).fingerprint
-    wanted = Wanted(asked.host, asked.approve, asked.group)
+    wanted = EnrolmentRequest(asked.host, asked.approve, asked.group)
     with recorded(state, "enrolment", "add", {"host": asked.host, "approve": asked.approve,
                                               "group": asked.group}):
         [(made, place)] = create(state.registry, hub, [wanted], "this folder")
@@ -216,7 +217,7 @@ def _create_agent(state: State, asked: argparse.Namespace) -> Item:
             "expires_at": place.expires_at, "token": made.text, "command": command(url, made)}
 
 
-def _create_api(state: State, asked: argparse.Namespace) -> Item:
+def _create_api(state: StateStore, asked: argparse.Namespace) -> Item:
     scope = _scope(asked.groups or [EVERYTHING], asked.unix_names or [])
     word, made = new_token(asked.name, Role(asked.role), scope, "this folder", time.time(),
                            time.time() + asked.days * DAY_S)
@@ -227,11 +228,11 @@ def _create_api(state: State, asked: argparse.Namespace) -> Item:
     return _token_item(made) | {"secret": word}
 
 
-def _tokens(state: State, asked: argparse.Namespace) -> Item:
+def _tokens(state: StateStore, asked: argparse.Namespace) -> Item:
     return {"items": [_token_item(token) for token in state.accounts.tokens()], "next": None}
 
 
-def _revoke(state: State, asked: argparse.Namespace) -> Item:
+def _revoke(state: StateStore, asked: argparse.Namespace) -> Item:
     with recorded(state, "token", "remove", {"token": asked.id[:64]}):
         state.accounts.remove_token(asked.id)
     return {"revoked": asked.id}
@@ -240,7 +241,7 @@ def _revoke(state: State, asked: argparse.Namespace) -> Item:
 TOKEN_VERBS: dict[str, Verb] = {"create": _create, "list": _tokens, "revoke": _revoke}
 
 
-def _token_item(token: Token) -> Item:
+def _token_item(token: ApiToken) -> Item:
     return {"id": token.id, "name": token.name, "role": token.role.value,
             "groups": [*token.scope.groups], "unix_names": [*token.scope.unix_names],
             "created_at": token.created_at, "created_by": token.created_by,

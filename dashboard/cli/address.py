@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 from gpudeck.errors import CommandError, ExitCode
 
-from ..access.store import NoSuch
+from ..access.store import NotFoundError
 from ..notifications.addresses import address_flaw
-from ..state import State
+from ..state import StateStore
 from .access import Item, Verb, make_parser, make_verb, recorded, run_verb
 
 
@@ -15,12 +15,12 @@ def address(argv: Sequence[str]) -> int:
     return run_verb(_parser(), VERBS, argv)
 
 
-def _list(state: State, asked: argparse.Namespace) -> Item:
+def _list(state: StateStore, asked: argparse.Namespace) -> Item:
     return {"items": [{"unix_name": name, "address": address}
                       for name, address in state.standing.addresses().items()], "next": None}
 
 
-def _set(state: State, asked: argparse.Namespace) -> Item:
+def _set(state: StateStore, asked: argparse.Namespace) -> Item:
     wrong = address_flaw(asked.unix_name, asked.address)
     if wrong is not None:
         raise CommandError(wrong, ExitCode.USAGE)
@@ -30,10 +30,10 @@ def _set(state: State, asked: argparse.Namespace) -> Item:
     return told
 
 
-def _remove(state: State, asked: argparse.Namespace) -> Item:
+def _remove(state: StateStore, asked: argparse.Namespace) -> Item:
     with recorded(state, "address", "remove", {"unix_name": asked.unix_name[:128]}):
         if not state.standing.drop_address(asked.unix_name):
-            raise NoSuch(f"there is no address of {asked.unix_name!r}")
+            raise NotFoundError(f"there is no address of {asked.unix_name!r}")
     return {"removed": asked.unix_name}
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from gpudeck.errors import CommandError, ExitCode
 
-from ..history.folder import Spoilt, copied, read, totals, verified
+from ..history.folder import HistoryDamagedError, copied, read, totals, verified
 from ..state import LOCK, lock_folder, open_folder
 from .access import make_parser, make_verb
 
@@ -20,7 +20,7 @@ def history(argv: Sequence[str]) -> int:
     asked = _parser().parse_args(list(argv))
     try:
         told = VERBS[asked.verb](asked)
-    except Spoilt as error:
+    except HistoryDamagedError as error:
         raise CommandError(str(error)) from error
     except OSError as error:
         raise CommandError(f"{error.filename or asked.data}: {error.strerror}",

@@ -18,10 +18,10 @@ from gevent.ssl import SSLContext
 
 from gpudeck.errors import CommandError, ExitCode
 
-from ..actions.signer_client import Signer
-from ..actions.signing_policy import Budget
+from ..actions.signer_client import SignerClient
+from ..actions.signing_policy import SigningBudget
 from ..settings import HubSettings, hub_settings
-from ..state import State, lock_folder, open_folder, write_private
+from ..state import StateStore, lock_folder, open_folder, write_private
 from ..web.http_server import HttpServer
 from ..web.tls_policy import check_bind, server_context, takes
 
@@ -49,14 +49,14 @@ def hub(argv: Sequence[str], beside: "Beside | None" = None) -> int:
     lock = lock_folder(settings.data)
     try:
         listener = listen(settings.bind)
-        state = State(settings.data)
+        state = StateStore(settings.data)
         _raise_file_limit()
         return _serve(settings, state, listener, tls, beside)
     finally:
         lock.close()
 
 
-def way_in(url: str, state: State) -> tuple[str, str]:
+def way_in(url: str, state: StateStore) -> tuple[str, str]:
     """The link to show at the start, and what it is."""
     if state.accounts.users():
         return f"{url}/sign-in", "Sign in"
@@ -80,11 +80,11 @@ def listen(bind: tuple[str, int]) -> Any:
     return listener
 
 
-def _serve(settings: HubSettings, state: State, listener: Any, tls: SSLContext | None,
+def _serve(settings: HubSettings, state: StateStore, listener: Any, tls: SSLContext | None,
            beside: "Beside | None") -> int:
     # While Dash takes its half a second, for which a wrong flag need not wait.
-    signer = Signer(settings.data, Budget(settings.signer_ends_per_hour,
-                                          settings.signer_ends_per_node_hour))
+    signer = SignerClient(settings.data, SigningBudget(settings.signer_ends_per_hour,
+                                                       settings.signer_ends_per_node_hour))
     from ..app import Hub
 
     port: int = listener.getsockname()[1]
@@ -110,7 +110,7 @@ def _serve(settings: HubSettings, state: State, listener: Any, tls: SSLContext |
     return ExitCode.FAILED if failed else ExitCode.OK
 
 
-def _announce(settings: HubSettings, state: State, url: str) -> None:
+def _announce(settings: HubSettings, state: StateStore, url: str) -> None:
     state.put("url", url)
     opens, say = way_in(url, state)
     write_private(settings.data / "hub.json", json.dumps(

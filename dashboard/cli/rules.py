@@ -10,7 +10,7 @@ from typing import Any
 from gpudeck.errors import CommandError, ExitCode
 
 from ..alerts.core import rule_unit_tests
-from ..alerts.core.rule import RuleProblems
+from ..alerts.core.rule import InvalidRuleError
 from ..alerts.rules_file import PACK, RulesFile, parse
 from .access import make_parser
 from .rules_hub import add_reach, backtest, give_out, take_in
@@ -66,14 +66,14 @@ def _test(asked: argparse.Namespace) -> int:
     return ExitCode.OK if results and all(each["ok"] for each in results) else ExitCode.FAILED
 
 
-def _result(found: RulesFile, number: int, test: rule_unit_tests.Drill) -> dict[str, Any]:
+def _result(found: RulesFile, number: int, test: rule_unit_tests.RuleUnitTest) -> dict[str, Any]:
     name = f"{number} {test.rule}" + (f": {test.name}" if test.name else "")
     ready = found.rules.get(test.rule)
     if ready is None:
         return {"test": name, "ok": False, "differences": [f"there is no rule {test.rule!r} here"]}
     try:
         differences = [str(each) for each in rule_unit_tests.run(ready, test)]
-    except RuleProblems as error:
+    except InvalidRuleError as error:
         differences = [str(problem) for problem in error.problems]
     return {"test": name, "ok": not differences, "differences": differences}
 

@@ -13,7 +13,7 @@ from gpudeck.errors import CommandError, ExitCode
 from gpudeck.settings import folder, hub_url, read_secret
 from gpudeck.when import moment_of
 
-from ..alerts.core.rule import Ready, read, version
+from ..alerts.core.rule import CompiledRule, read, version
 from ..alerts.rules_file import RulesFile, dump
 from ..settings import default_data
 from . import access
@@ -41,7 +41,7 @@ def backtest(asked: argparse.Namespace, found: RulesFile) -> int:
     return ExitCode.OK if all(each["state"] == "done" for each in results) else ExitCode.FAILED
 
 
-def _rehearsed(client: Client, ready: Ready, start: float, end: float) -> Item:
+def _rehearsed(client: Client, ready: CompiledRule, start: float, end: float) -> Item:
     """One that cannot be rehearsed does not take the others with it."""
     rule = msgspec.to_builtins(ready.rule)
     try:

@@ -17,9 +17,9 @@ from gpudeck.quota import Quota
 from gpudeck.settings import Setting, count, folder, load, port, text, whole
 
 from . import history_plan as past
-from .cost import Bill
-from .shared import FreshHub, claim, open_hub, write_private
-from .supervisor import Part, Supervisor
+from .cost import DemoCostMeter
+from .shared import RunningHub, claim, open_hub, write_private
+from .supervisor import SupervisedProcess, Supervisor
 
 ADMIN = "demo"
 PROFILES = ("h100", "h100-mig", "a100", "l40s", "4090", "mixed")
@@ -123,7 +123,7 @@ class _Demo:
         self._supervisor = Supervisor(parts)
         self._written: dict[str, Any] | None = None
         self._is_past_told = False
-        self._bill = Bill(self._pids)
+        self._bill = DemoCostMeter(self._pids)
 
     def __enter__(self) -> "_Demo":
         self._supervisor.__enter__()
@@ -149,7 +149,7 @@ class _Demo:
     def _want_a_past(self) -> None:
         """At the first start in this folder: later there is a real one."""
         if self._settings.past_s and self._settings.nodes and past.read(self._hub.data) is None:
-            past.save(self._hub.data, past.Past(
+            past.save(self._hub.data, past.DemoHistoryPlan(
                 seconds=self._settings.past_s, nodes=self._settings.nodes,
                 gpus=self._settings.nodes * self._settings.gpus, real=len(self._agents),
                 simulate=self._simulate() + ",mps=on" * self._has_mps))
@@ -181,8 +181,8 @@ class _Demo:
         logs.mkdir(exist_ok=True)
         return logs / f"{name}.log"
 
-    def _agent(self, name: str) -> Part:
-        return Part(f"agent of {name}", "agent", [
+    def _agent(self, name: str) -> SupervisedProcess:
+        return SupervisedProcess(f"agent of {name}", "agent", [
             *self._towards_hub(name), "--host", name, "--backend", "simulated",
             "--simulate", self._simulate(name), "--data", str(self._data / "agents" / name),
             "--ceiling", str(self._ceiling()),
@@ -201,21 +201,21 @@ class _Demo:
         return Quota("fair-share", "*", gpus=gpus,
                      because="an eighth of the fleet for each owner; this one only observes")
 
-    def _children(self) -> list[Part]:
+    def _children(self) -> list[SupervisedProcess]:
         """The process that holds the tasks: not an agent, so that no agent's end is theirs."""
         if not self._agents:
             return []
         # On our own stderr: it also says what is wrong with control.json.
-        return [Part("keeper of the tasks", "agent.cli.simulate", [
+        return [SupervisedProcess("keeper of the tasks", "agent.cli.simulate", [
             "--children", "--nodes", str(len(self._agents)), "--simulate", self._simulate(),
         ], None)]
 
-    def _simulated(self) -> list[Part]:
+    def _simulated(self) -> list[SupervisedProcess]:
         numbers = range(REAL_AGENTS + 1, self._settings.nodes + 1)
         groups = [numbers[at : at + NODES_PER_PROCESS]
                   for at in range(0, len(numbers), NODES_PER_PROCESS)]
         return [
-            Part(f"simulator of {len(group)} nodes", "agent.cli.simulate", [
+            SupervisedProcess(f"simulator of {len(group)} nodes", "agent.cli.simulate", [
                 *self._towards_hub(*map(node_name, group)), "--first", str(group[0]),
                 "--nodes", str(len(group)), "--simulate", self._simulate(),
                 "--data", str(self._data / f"simulated-{at}"),
@@ -305,7 +305,7 @@ def node_name(number: int) -> str:
     return f"n{number:03}"
 
 
-def _greet(settings: DemoSettings, data: Path, hub: FreshHub | None, uuid: str | None) -> None:
+def _greet(settings: DemoSettings, data: Path, hub: RunningHub | None, uuid: str | None) -> None:
     """What a person needs, and no more."""
     assert hub is not None, "nodes can only be live on a hub that is there"
     gpus = settings.nodes * settings.gpus

@@ -11,7 +11,7 @@ OVER_S = 30.0
 Groups = Mapping[str, list[int]]
 
 
-class Bill:
+class DemoCostMeter:
     """Of the processes named, each with its children. `line`: once, when the time is over."""
 
     def __init__(self, groups: Callable[[], Groups], over_s: float = OVER_S) -> None:

@@ -23,11 +23,11 @@ from gpudeck.errors import CommandError
 from gpudeck.wire import Event, Frame, Inventory, decode_from_agent
 
 from ..cli import hub as cli_hub
-from ..fleet.events import KeptEvent
-from ..history.ingest import Stored
+from ..fleet.events import FleetEvent
+from ..history.ingest import HistoryMessage
 from ..history.memory import BLOCK_S
 from ..history.store import GRACE_S
-from .history_plan import Past, read, save
+from .history_plan import DemoHistoryPlan, read, save
 from .supervisor import BESIDE
 
 if TYPE_CHECKING:
@@ -43,8 +43,8 @@ WAIT_S = 30.0
 SETTLED_S = 2 * BLOCK_S  # later than that, all of it is in files
 
 
-class Maker:
-    def __init__(self, hub: "Hub", folder: Path, past: Past) -> None:
+class DemoHistoryMaker:
+    def __init__(self, hub: "Hub", folder: Path, past: DemoHistoryPlan) -> None:
         self._hub = hub
         self._folder = folder
         self._past = past
@@ -107,7 +107,7 @@ class Maker:
             self._say(chunk)
             gevent.sleep(PAUSE_S)
 
-    def _place(self, chunk: list[tuple[str, bytes]], node_of: dict[str, str]) -> list[KeptEvent]:
+    def _place(self, chunk: list[tuple[str, bytes]], node_of: dict[str, str]) -> list[FleetEvent]:
         """In a native thread. The Events, which the loop keeps."""
         stored, events = [], []
         for host, payload in chunk:
@@ -115,9 +115,9 @@ class Maker:
             node_id = node_of.get(host)
             if node_id is None or not isinstance(message, Inventory | Frame | Event):
                 continue
-            stored.append(Stored(node_id, STREAM, time.time(), message, is_backfill=True))
+            stored.append(HistoryMessage(node_id, STREAM, time.time(), message, is_backfill=True))
             if isinstance(message, Event):
-                events.append(KeptEvent(node_id, STREAM, message.taken_at, None, message))
+                events.append(FleetEvent(node_id, STREAM, message.taken_at, None, message))
         # Of no segment of the log: a hub that is killed makes it again.
         self._hub.history.append(stored, self._hub.recorder.segment)
         return events
@@ -154,7 +154,7 @@ def _beside(running: "Hub", folder: Path) -> "list[gevent.Greenlet[..., object]]
     past = read(folder)
     if past is None or past.is_kept:
         return []
-    return [gevent.spawn(Maker(running, folder, past).run)]
+    return [gevent.spawn(DemoHistoryMaker(running, folder, past).run)]
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from ..state import write_private
 FILE = "past.json"
 
 
-class Past(msgspec.Struct, kw_only=True):
+class DemoHistoryPlan(msgspec.Struct, kw_only=True):
     """What is wanted, and how far it is; in the hub's folder."""
 
     begin: int = 0  # 0: not begun
@@ -24,12 +24,12 @@ class Past(msgspec.Struct, kw_only=True):
     is_kept: bool = False  # in files: a hub that is killed now loses none of it
 
 
-def read(folder: Path) -> Past | None:
+def read(folder: Path) -> DemoHistoryPlan | None:
     try:
-        return msgspec.json.decode((folder / FILE).read_bytes(), type=Past)
+        return msgspec.json.decode((folder / FILE).read_bytes(), type=DemoHistoryPlan)
     except (FileNotFoundError, msgspec.MsgspecError):
         return None
 
 
-def save(folder: Path, past: Past) -> None:
+def save(folder: Path, past: DemoHistoryPlan) -> None:
     write_private(folder / FILE, msgspec.json.encode(past).decode() + "\n")

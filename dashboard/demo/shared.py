@@ -21,10 +21,10 @@ from ..access.passwords import hash_password
 from ..access.policy import EVERYTHING, Role, Scope
 from ..access.store import User
 from ..actions.hub_key import HubKey
-from ..fleet.members import Wanted
+from ..fleet.members import EnrolmentRequest
 from ..nodes.enrolment import create
-from ..state import State, open_folder, secret, write_private
-from .supervisor import Part
+from ..state import StateStore, open_folder, secret, write_private
+from .supervisor import SupervisedProcess
 
 # Asked for here, though the hub's own process is the one that needs them: without the extra,
 # `gpudeck` then says at once which install brings it.
@@ -34,11 +34,11 @@ for needed in ("dash", "gevent"):
 
 ASK_WITHIN_S = 2.0
 
-__all__ = ["FreshHub", "HubPart", "claim", "free_port", "open_hub", "write_private"]
+__all__ = ["RunningHub", "SupervisedHub", "claim", "free_port", "open_hub", "write_private"]
 
 
 @dataclass(frozen=True, slots=True)
-class FreshHub:
+class RunningHub:
     """What the hub that runs now says of itself."""
 
     url: str
@@ -46,7 +46,7 @@ class FreshHub:
     pid: int
 
 
-class HubPart:
+class SupervisedHub:
     """`admin`: somebody who is signed in by the link that is shown, without a form before it."""
 
     def __init__(self, program: str, data: Path, port: int, log: Path,
@@ -58,22 +58,23 @@ class HubPart:
         self._links: dict[int, str] = {}  # pid of the hub -> the link made for its start
         self.url = f"http://127.0.0.1:{port}"
         self.api_token = secret(data / "api.token")
-        self.part = Part("hub", module,
-                         ["--bind", f"127.0.0.1:{port}", "--data", str(data), *flags], log)
+        self.part = SupervisedProcess("hub", module,
+                                      ["--bind", f"127.0.0.1:{port}", "--data", str(data), *flags],
+                                      log)
 
     def enrol(self, places: Mapping[Path, Sequence[str | None]]) -> None:
         """A place for each host (None: any); their enrolment tokens go into the file, one per
         line. Before the hub runs, so that nobody has to wait for it."""
         open_folder(self.data)
-        with contextlib.closing(State(self.data)) as state:
+        with contextlib.closing(StateStore(self.data)) as state:
             made = create(state.registry, HubKey(self.data).fingerprint,
-                          [Wanted(host) for hosts in places.values() for host in hosts],
+                          [EnrolmentRequest(host) for hosts in places.values() for host in hosts],
                           f"gpudeck {self._program}")
         tokens = iter(token.text for token, _ in made)
         for file, hosts in places.items():
             write_private(file, "".join(f"{next(tokens)}\n" for _ in hosts))
 
-    def fresh(self) -> FreshHub | None:
+    def fresh(self) -> RunningHub | None:
         """None while the hub is not ready, or before the one that was restarted is."""
         try:
             told = json.loads((self.data / "hub.json").read_bytes())
@@ -81,14 +82,14 @@ class HubPart:
             return None
         if told["pid"] != self.part.pid:
             return None
-        return FreshHub(told["url"], self._link(told), told["pid"])
+        return RunningHub(told["url"], self._link(told), told["pid"])
 
     def _link(self, told: dict[str, Any]) -> str:
         if self._admin is None:
             return str(told["sign_in_url"])
         pid = told["pid"]
         if pid not in self._links:
-            with contextlib.closing(State(self.data)) as state:
+            with contextlib.closing(StateStore(self.data)) as state:
                 code = state.accounts.add_code(self._admin, time.time())
             self._links = {pid: f"{told['url']}/sign-in?code={code}"}
         return self._links[pid]
@@ -97,7 +98,7 @@ class HubPart:
         """Their password, a new one at each start: only its hash is kept in the folder."""
         assert self._admin is not None
         open_folder(self.data)
-        with contextlib.closing(State(self.data)) as state:
+        with contextlib.closing(StateStore(self.data)) as state:
             password = secrets.token_urlsafe(12)
             hashed = hash_password(password)
             if any(user.name == self._admin for user in state.accounts.users()):
@@ -110,7 +111,7 @@ class HubPart:
     def begin_with(self, quota: Quota) -> None:
         """Where there never was one. Before the hub runs."""
         open_folder(self.data)
-        with contextlib.closing(State(self.data)) as state:
+        with contextlib.closing(StateStore(self.data)) as state:
             if state.quotas.generation() == 0:
                 state.quotas.put(quota, f"gpudeck {self._program}", time.time())
 
@@ -140,9 +141,10 @@ class HubPart:
 
 
 def open_hub(program: str, data: Path, port: int, admin: str | None = None,
-             flags: Sequence[str] = (), module: str = "dashboard") -> HubPart:
+             flags: Sequence[str] = (), module: str = "dashboard") -> SupervisedHub:
     _make(data)
-    return HubPart(program, data, free_port(port), data.parent / "hub.log", admin, flags, module)
+    return SupervisedHub(program, data, free_port(port), data.parent / "hub.log", admin, flags,
+                         module)
 
 
 def free_port(port: int) -> int:

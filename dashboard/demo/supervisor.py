@@ -25,7 +25,7 @@ BESIDE = (__package__ or "").rpartition("dashboard")[0]
 
 
 @dataclass(slots=True, eq=False)
-class Part:
+class SupervisedProcess:
     name: str
     module: str  # "agent", "dashboard", "agent.cli.simulate"
     arguments: Sequence[str]
@@ -44,7 +44,7 @@ class Part:
 class Supervisor:
     """One thread, the main one: its children are tied to it."""
 
-    def __init__(self, parts: Sequence[Part]) -> None:
+    def __init__(self, parts: Sequence[SupervisedProcess]) -> None:
         self.parts = parts
         self.starts = 0  # of parts, ever: whoever compares it knows whether pids have changed
         self._tie = tied_to_me()
@@ -78,7 +78,7 @@ class Supervisor:
             self._sleep(min([step(), *(part.start_at - now for part in self.parts
                                        if part.process is None)]))
 
-    def give_up(self, part: Part) -> CommandError:
+    def give_up(self, part: SupervisedProcess) -> CommandError:
         """What to tell people of a part that cannot start."""
         said = [] if part.log is None else part.log.read_text(errors="replace").splitlines()
         reason = next((line for line in reversed(said) if line.strip()), "it said nothing")
@@ -93,7 +93,7 @@ class Supervisor:
         with contextlib.suppress(BlockingIOError):
             self._wake_r.recv(4_096)
 
-    def _start(self, part: Part, now: float) -> None:
+    def _start(self, part: SupervisedProcess, now: float) -> None:
         if part.ended:
             print(f"gpudeck: the {part.name} ended ({part.ended}) and is started again",
                   file=sys.stderr, flush=True)
@@ -118,7 +118,7 @@ class Supervisor:
             else:
                 self._ended(part, time.monotonic())
 
-    def _ended(self, part: Part, now: float) -> None:
+    def _ended(self, part: SupervisedProcess, now: float) -> None:
         assert part.process is not None
         status = part.process.wait()
         part.ended = f"killed by signal {-status}" if status < 0 else f"exit status {status}"

@@ -10,8 +10,8 @@ from pathlib import Path
 from gpudeck.errors import ExitCode
 from gpudeck.settings import Setting, folder, load, port
 
-from .shared import HubPart, claim, open_hub
-from .supervisor import Part, Supervisor
+from .shared import SupervisedHub, claim, open_hub
+from .supervisor import SupervisedProcess, Supervisor
 
 
 def default_data(env: Mapping[str, str]) -> Path:
@@ -42,25 +42,25 @@ def up(argv: list[str]) -> int:
         held.enter_context(claim(settings.data, "up"))
         hub = open_hub("up", settings.data / "hub", settings.port)
         supervisor = Supervisor([hub.part, _agent(hub, settings.data)])
-        watch = _Watch(hub, supervisor)
+        watch = _StartupReporter(hub, supervisor)
         held.enter_context(supervisor)
         supervisor.run(watch.step)
     return ExitCode.OK
 
 
-def _agent(hub: HubPart, data: Path) -> Part:
+def _agent(hub: SupervisedHub, data: Path) -> SupervisedProcess:
     token = data / "agent.enrolment"
     hub.enrol({token: [None]})
-    return Part("agent", "agent", [
+    return SupervisedProcess("agent", "agent", [
         "--hub", hub.url, "--token-file", str(token), "--backend", "auto",
         "--data", str(data / "agent"),
     ], data / "agent.log")
 
 
-class _Watch:
+class _StartupReporter:
     """Says the link once the hub is there, and what is wrong if this machine shows no Gpu."""
 
-    def __init__(self, hub: HubPart, supervisor: Supervisor) -> None:
+    def __init__(self, hub: SupervisedHub, supervisor: Supervisor) -> None:
         self._hub = hub
         self._supervisor = supervisor
         self._greeted = False

@@ -16,15 +16,15 @@ from werkzeug.exceptions import HTTPException
 from gpudeck.metrics import COLUMN, SLOW_COLUMN
 
 from ..access.policy import Actor, may
-from ..actions.owner_keeps import Keeps
+from ..actions.owner_keeps import OwnerKeepService
 from ..actions.views import KeepView
-from ..nodes.enrolment import Nodes
-from ..openapi.document import MAX_CURSOR, MAX_LIMIT, MAX_REPEATED, Problem, document
+from ..nodes.enrolment import EnrolmentService
+from ..openapi.document import MAX_CURSOR, MAX_LIMIT, MAX_REPEATED, ProblemDetails, document
 from . import task_list, views
 from .filters import Filter, FilterError, Mask, parse
-from .fleet import Node, Show
-from .state_machine import Room
-from .visibility import Lens, Lenses, Sight
+from .fleet import GpuStatus, Node
+from .state_machine import FleetStateMachine
+from .visibility import VisibilityScope, VisibleFleet, VisibleFleetCache
 
 PREFIX = "/api/v1"
 DEFAULT_LIMIT = 100
@@ -40,7 +40,7 @@ T = TypeVar("T")
 W = TypeVar("W", bound=str)
 
 
-class Wrong(Exception):
+class ApiError(Exception):
     """The question cannot be answered; said to whoever asked."""
 
     def __init__(self, status: HTTPStatus, detail: str) -> None:
@@ -50,25 +50,25 @@ class Wrong(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ListQuery:
     limit: int
     cursor: tuple[str, ...] | None
     picked: Filter | None
 
 
 @dataclass(frozen=True, slots=True)
-class TaskQuestion:
+class TaskListQuery:
     sort: str | None
     order: task_list.Order
     group: task_list.GroupBy | None
     open: frozenset[str]
 
 
-def question(more: tuple[str, ...] = ()) -> Question:
+def question(more: tuple[str, ...] = ()) -> ListQuery:
     check_names((*KNOWN, *more))
     args = request.args
-    return Question(read_limit(args.get("limit")), read_cursor(args.get("cursor")),
-                    _filter(args.get("filter", "")))
+    return ListQuery(read_limit(args.get("limit")), read_cursor(args.get("cursor")),
+                     _filter(args.get("filter", "")))
 
 
 def check_names(known: tuple[str, ...]) -> None:
@@ -81,12 +81,12 @@ def check_names(known: tuple[str, ...]) -> None:
                       else f"{name} is given more than once")
 
 
-def task_question() -> TaskQuestion:
+def task_question() -> TaskListQuery:
     args = request.args
     sort = one_of("sort", args.get("sort"), tuple(task_list.SORTS))
     order: task_list.Order | None = one_of("order", args.get("order"), task_list.ORDERS)
     group = one_of("group", args.get("group"), task_list.GROUP_BYS)
-    return TaskQuestion(sort, order or "asc", group, frozenset(args.getlist("open")))
+    return TaskListQuery(sort, order or "asc", group, frozenset(args.getlist("open")))
 
 
 def named(name: str) -> frozenset[str] | None:
@@ -104,8 +104,8 @@ def one_of(name: str, given: str | None, known: tuple[W, ...]) -> W | None:
     return None
 
 
-def bad(detail: str) -> Wrong:
-    return Wrong(HTTPStatus.BAD_REQUEST, detail)
+def bad(detail: str) -> ApiError:
+    return ApiError(HTTPStatus.BAD_REQUEST, detail)
 
 
 def read_limit(raw: str | None) -> int:
@@ -150,7 +150,8 @@ def _metrics(text: str | None) -> frozenset[str] | None:
     return keys
 
 
-def page(items: Iterable[tuple[tuple[str, ...], T]], asked: Question) -> tuple[list[T], str | None]:
+def page(items: Iterable[tuple[tuple[str, ...], T]], asked: ListQuery) -> tuple[list[T],
+                                                                                str | None]:
     """Items come sorted by their key; a cursor is the key of the last one given."""
     kept: list[tuple[tuple[str, ...], T]] = []
     for key, item in items:
@@ -162,15 +163,16 @@ def page(items: Iterable[tuple[tuple[str, ...], T]], asked: Question) -> tuple[l
     return [item for _, item in kept], None
 
 
-class Api:
-    def __init__(self, room: Room, lenses: Lenses, members: Nodes, keeps: Keeps) -> None:
+class FleetApi:
+    def __init__(self, room: FleetStateMachine, lenses: VisibleFleetCache,
+                 members: EnrolmentService, keeps: OwnerKeepService) -> None:
         self._keeps = keeps
         self._room = room
         self._members = members
         self._lenses = lenses
 
-    def _lens(self) -> Lens:
-        return self._lenses.of(Sight.of(actor()))
+    def _lens(self) -> VisibleFleet:
+        return self._lenses.of(VisibilityScope.of(actor()))
 
     def nodes(self) -> Response:
         asked, mono, lens = question(OF_NODES), time.monotonic(), self._lens()
@@ -183,7 +185,7 @@ class Api:
                 if (wanted is None or node_id in wanted) and (ids is None or node_id in ids))
         found, more = page(keys, asked)
         look = self._node if ids is None else self._linked_node
-        return answer(views.Nodes([look(node_id, mono) for node_id in found], more))
+        return answer(views.NodeList([look(node_id, mono) for node_id in found], more))
 
     def node(self, node_id: str) -> Response:
         if not self._lens().sees_node(node_id) and node_id not in self._outside():
@@ -209,7 +211,7 @@ class Api:
         return {member.node_id for member in self._members.members()
                 if member.node_id not in self._room.fleet.nodes}
 
-    def _matches(self, asked: Question, lens: Lens, mono: float) -> Mask | None:
+    def _matches(self, asked: ListQuery, lens: VisibleFleet, mono: float) -> Mask | None:
         if asked.picked is None:
             return None
         return asked.picked.matches(self._room.fleet, mono, lens.reads)
@@ -225,15 +227,15 @@ class Api:
             raise bad("the hub was started anew since this cursor, or groups have changed; start "
                        "again without it")
         slots = (((epoch, f"{place:08d}"), slot) for place, slot in self._places(lens)
-                 if show[slot] != Show.RETIRED and (matches is None or matches[slot])
+                 if show[slot] != GpuStatus.RETIRED and (matches is None or matches[slot])
                  and (node_id is None or fleet.node_ids[fleet.node_at[slot]] == node_id))
         found, more = page(slots, asked)
         on = self._tasks_on({int(fleet.node_at[slot]) for slot in found})
-        return answer(views.Gpus(
-            [views.gpu_view(fleet, slot, Show(show[slot]), on.get(slot, []), mono, only)
+        return answer(views.GpuList(
+            [views.gpu_view(fleet, slot, GpuStatus(show[slot]), on.get(slot, []), mono, only)
              for slot in found], more))
 
-    def _places(self, lens: Lens) -> Iterable[tuple[int, int]]:
+    def _places(self, lens: VisibleFleet) -> Iterable[tuple[int, int]]:
         uuids, fleet = named("uuid"), self._room.fleet
         if uuids is None:
             return enumerate(lens.slots.tolist())
@@ -251,8 +253,8 @@ class Api:
     def gpu(self, uuid: str) -> Response:
         fleet, mono, lens = self._room.fleet, time.monotonic(), self._lens()
         slot = fleet.find(uuid, lens.place_of)
-        show = None if slot is None else Show(fleet.shown(mono)[slot])
-        if slot is None or show is None or show is Show.RETIRED:
+        show = None if slot is None else GpuStatus(fleet.shown(mono)[slot])
+        if slot is None or show is None or show is GpuStatus.RETIRED:
             raise _none("Gpu", uuid)
         on = views.tasks_on(fleet.node_of(slot)).get(slot, [])
         return answer(views.gpu_view(fleet, slot, show, on, mono))
@@ -279,14 +281,14 @@ class Api:
         return answer(task_list.TaskList(
             found, more, total, None if groups is None else groups[:task_list.MAX_GROUPS]))
 
-    def _tasks_named(self, ids: frozenset[str] | None, node: str | None, lens: Lens
+    def _tasks_named(self, ids: frozenset[str] | None, node: str | None, lens: VisibleFleet
                      ) -> list[views.TaskView]:
         known = self._room.fleet.nodes
         nodes = [known[node_id] for node_id in sorted(lens.node_ids) if node in (None, node_id)]
         return [task for one in nodes if ids is None or not ids.isdisjoint(one.tasks)
                 for task in self._tasks_of(one, lens) if ids is None or task.id in ids]
 
-    def _tasks_of(self, node: Node, lens: Lens) -> list[views.TaskView]:
+    def _tasks_of(self, node: Node, lens: VisibleFleet) -> list[views.TaskView]:
         found = views.task_views(self._room.fleet, node, lens.reads)
         for task in found:
             keep = self._keeps.of(task.node, task.id)
@@ -312,13 +314,13 @@ def actor() -> Actor:
     return actor
 
 
-def _none(what: str, name: str) -> Wrong:
-    return Wrong(HTTPStatus.NOT_FOUND, f"there is no {what} {name[:128]!r} here")
+def _none(what: str, name: str) -> ApiError:
+    return ApiError(HTTPStatus.NOT_FOUND, f"there is no {what} {name[:128]!r} here")
 
 
 def answer(what: Any, status: int = HTTPStatus.OK) -> Response:
     if request.accept_mimetypes and not request.accept_mimetypes.best_match(["application/json"]):
-        raise Wrong(HTTPStatus.NOT_ACCEPTABLE, "only application/json is served here")
+        raise ApiError(HTTPStatus.NOT_ACCEPTABLE, "only application/json is served here")
     body = _encode(what)
     found = Response(body, status, mimetype="application/json")
     found.headers["Vary"] = "Authorization, Cookie"
@@ -330,12 +332,13 @@ def answer(what: Any, status: int = HTTPStatus.OK) -> Response:
 
 def problem(status: int, detail: str, type: str = "about:blank") -> Response:
     title = HTTPStatus(status).phrase
-    return Response(_encode(Problem(type, title, status, detail)), status,
+    return Response(_encode(ProblemDetails(type, title, status, detail)), status,
                     mimetype="application/problem+json")
 
 
-def add_api(server: Flask, room: Room, lenses: Lenses, members: Nodes, keeps: Keeps) -> None:
-    api = Api(room, lenses, members, keeps)
+def add_api(server: Flask, room: FleetStateMachine, lenses: VisibleFleetCache,
+            members: EnrolmentService, keeps: OwnerKeepService) -> None:
+    api = FleetApi(room, lenses, members, keeps)
     routes = Blueprint("api", __name__, url_prefix=PREFIX)
     table: tuple[tuple[str, Callable[..., Response]], ...] = (
         ("/nodes", api.nodes), ("/nodes/<node_id>", api.node),
@@ -348,7 +351,7 @@ def add_api(server: Flask, room: Room, lenses: Lenses, members: Nodes, keeps: Ke
     server.register_blueprint(routes)
     server.add_url_rule("/api/<path:path>", view_func=_nothing, methods=METHODS,
                         provide_automatic_options=False)
-    server.register_error_handler(Wrong, lambda wrong: problem(wrong.status, wrong.detail))
+    server.register_error_handler(ApiError, lambda wrong: problem(wrong.status, wrong.detail))
     server.register_error_handler(HTTPException, _http_problem)
 
 

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from gpudeck.metrics import Absence, Metric
 
-from .fleet import Column, Show
+from .fleet import FleetMetricColumn, GpuStatus
 
 LEVELS = 239
 RETIRED, NO_FULL, DENIED, UNSUPPORTED, STALE, LOST, OFFLINE, UNKNOWN = range(248, 256)
@@ -38,12 +38,12 @@ def is_count(metric: Metric) -> bool:
     return metric.aggregate == "counter" and metric.unit == ""
 
 
-def levels(column: Column, show: Bytes) -> Bytes:
+def levels(column: FleetMetricColumn, show: Bytes) -> Bytes:
     level = np.where(column.absent == Absence.PRESENT, _levels(column), OF_ABSENCE[column.absent])
-    return np.where(show == Show.OK, level, OF_SHOW[show]).astype(np.uint8)
+    return np.where(show == GpuStatus.OK, level, OF_SHOW[show]).astype(np.uint8)
 
 
-def _levels(column: Column) -> Bytes:
+def _levels(column: FleetMetricColumn) -> Bytes:
     """What is not there has some level too: the caller puts its reason in its place."""
     values = column.values
     if column.metric.key == "throttle_bits":
@@ -78,10 +78,10 @@ def _rounded(share: npt.NDArray[Any]) -> Bytes:
     return level
 
 
-def exact(column: Column, show: Bytes) -> npt.NDArray[Any]:
+def exact(column: FleetMetricColumn, show: Bytes) -> npt.NDArray[Any]:
     """What a cell says in figures: memory in percent of the board, all else in its own unit."""
     values = column.values
     if column.metric.key == "mem_used_bytes":
         values = values / column.full * 100
-    there = (show == Show.OK) & (column.absent == Absence.PRESENT)
+    there = (show == GpuStatus.OK) & (column.absent == Absence.PRESENT)
     return np.where(there, values, np.nan).astype("<f4")

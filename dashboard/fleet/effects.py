@@ -11,7 +11,7 @@ from gpudeck.wire import Beat, FromAgent, FromHub, Hello, Inventory, Sequenced
 
 
 @dataclass(slots=True, frozen=True)
-class Said:
+class MessageReceived:
     """An agent's message; `link` is its connection, and identity comes from there alone."""
 
     link: str
@@ -20,19 +20,19 @@ class Said:
 
 
 @dataclass(slots=True, frozen=True)
-class Left:
+class LinkClosed:
     link: str
 
 
 @dataclass(slots=True, frozen=True)
-class Revoked:
+class NodeRevoked:
     """This node is no member any more."""
 
     node_id: str
 
 
 @dataclass(slots=True, frozen=True)
-class OverRate:
+class RateExceeded:
     link: str
     what: str
 
@@ -43,40 +43,41 @@ class Tick:
 
 
 @dataclass(slots=True, frozen=True)
-class Stored:
+class RecordsStored:
     """These are on disk now."""
 
-    records: "tuple[Record, ...]"
+    records: "tuple[StreamRecord, ...]"
 
 
 @dataclass(slots=True, frozen=True)
-class NotStored:
+class StorageFailed:
     """The disk takes nothing; `dropped` did not fit into memory either."""
 
     reason: str
-    dropped: "tuple[Record, ...]" = ()
+    dropped: "tuple[StreamRecord, ...]" = ()
 
 
-HubEvent = Said | Left | Revoked | OverRate | Tick | Stored | NotStored
+HubEvent = (MessageReceived | LinkClosed | NodeRevoked | RateExceeded | Tick | RecordsStored
+            | StorageFailed)
 
 
 # effects
 
 
 @dataclass(slots=True, frozen=True)
-class Tell:
+class SendMessage:
     link: str
     message: FromHub
 
 
 @dataclass(slots=True, frozen=True)
-class Close:
+class CloseLink:
     link: str
     reason: str
 
 
 @dataclass(slots=True, frozen=True)
-class Record:
+class StreamRecord:
     """For the head log, as received. `seq` 0: a Hello or an Inventory. `message` is for history,
     and `second` the one of the hub's clock in which a Frame was taken."""
 
@@ -91,7 +92,7 @@ class Record:
 
 
 @dataclass(slots=True, frozen=True)
-class Applied:
+class MessageApplied:
     """A Frame or Event that is new; for taps, and to wake the live path. Rules act on none that
     `is_backfill`."""
 
@@ -103,7 +104,7 @@ class Applied:
 
 
 @dataclass(slots=True, frozen=True)
-class Note:
+class LogMessage:
     """For the log of the program; never holds a secret."""
 
     what: str
@@ -111,7 +112,7 @@ class Note:
 
 
 @dataclass(slots=True, frozen=True)
-class Heard:
+class NodeReport:
     """Of acts, and of the node itself: nothing of it is the fleet's picture."""
 
     node_id: str
@@ -119,17 +120,18 @@ class Heard:
 
 
 @dataclass(slots=True, frozen=True)
-class Joined:
+class NodeJoined:
     """Connected, and welcomed."""
 
     node_id: str
 
 
 @dataclass(slots=True, frozen=True)
-class Rose:
+class EpochRaised:
     """To this epoch, and no command may carry another."""
 
     epoch: int
 
 
-Effect = Tell | Close | Record | Applied | Note | Heard | Joined | Rose
+Effect = (SendMessage | CloseLink | StreamRecord | MessageApplied | LogMessage | NodeReport
+          | NodeJoined | EpochRaised)

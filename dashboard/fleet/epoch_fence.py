@@ -18,7 +18,7 @@ SETTLING_S = 60.0
 
 
 @dataclass(slots=True)
-class Fence:
+class EpochFence:
     epoch: int
     started_mono: float = 0.0
     has_issued: bool = False  # a command, in this run

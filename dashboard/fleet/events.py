@@ -17,7 +17,7 @@ Sort = tuple[str, bool]  # a Node, and whether they are more than info
 
 
 @dataclass(frozen=True, slots=True)
-class KeptEvent:
+class FleetEvent:
     node_id: str
     stream: str
     at: float  # by the hub's clock, as well as that is known
@@ -39,23 +39,23 @@ class KeptEvent:
         return severity_of(self.event.kind, self.event.numbers)
 
 
-class Events:
+class RecentEvents:
     """Of each Node the chatter (tasks that begin and end) and what matters have a room of their
     own. Where all are more than MOST, those who have most lose their oldest; each keeps one."""
 
     def __init__(self) -> None:
-        self._of: dict[Sort, deque[KeptEvent]] = {}
+        self._of: dict[Sort, deque[FleetEvent]] = {}
         self._count = 0
         self.version = 0
 
     def __len__(self) -> int:
         return self._count
 
-    def __iter__(self) -> Iterator[KeptEvent]:
+    def __iter__(self) -> Iterator[FleetEvent]:
         for kept in self._of.values():
             yield from kept
 
-    def add(self, kept: KeptEvent) -> None:
+    def add(self, kept: FleetEvent) -> None:
         mine = self._of.setdefault((kept.node_id, kept.severity != "info"), deque())
         # What the disk refused is brought again.
         if any(one.event.seq == kept.event.seq and one.stream == kept.stream for one in mine):
@@ -77,7 +77,7 @@ class Events:
                 kept.remove(min(kept, key=lambda one: one.at))
                 self._count -= 1
 
-    def newest(self, on: Collection[str]) -> list[KeptEvent]:
+    def newest(self, on: Collection[str]) -> list[FleetEvent]:
         """On these Nodes, newest first."""
         found = [kept for kept in self if kept.node_id in on]
         return sorted(found, key=lambda kept: kept.order)

@@ -13,13 +13,23 @@ from gpudeck.events import KINDS, SEVERITIES
 
 from ..history.protocol import History
 from ..web.openapi_parts import MAX_WORD
-from ..web.query_pool import Questions
-from .api import PREFIX, actor, answer, bad, check_names, one_of, page, read_cursor, read_limit
-from .api import Question as Page
-from .events import LAST_AT, KeptEvent, is_at_least
+from ..web.query_pool import QueryPool
+from .api import (
+    PREFIX,
+    ListQuery,
+    actor,
+    answer,
+    bad,
+    check_names,
+    one_of,
+    page,
+    read_cursor,
+    read_limit,
+)
+from .events import LAST_AT, FleetEvent, is_at_least
 from .events_views import RFC_3339, SECONDS, EventList, event_view, kept_of
-from .state_machine import Room
-from .visibility import Lens, Lenses, Sight
+from .state_machine import FleetStateMachine
+from .visibility import VisibilityScope, VisibleFleet, VisibleFleetCache
 
 NAMES = ("limit", "cursor", "node", "gpu", "kind", "severity", "start", "end")
 CHUNK = 5_000
@@ -27,11 +37,12 @@ MOST_CHUNKS = 20
 TIE_S = 1e-3  # cursors have microseconds, and what is found twice is known by its id
 
 EPOCH = datetime.fromtimestamp(0, UTC)
-Fits = Callable[[KeptEvent], bool]
+Fits = Callable[[FleetEvent], bool]
 
 
 class EventsApi:
-    def __init__(self, room: Room, lenses: Lenses, history: History, questions: Questions) -> None:
+    def __init__(self, room: FleetStateMachine, lenses: VisibleFleetCache, history: History,
+                 questions: QueryPool) -> None:
         self._room = room
         self._lenses = lenses
         self._history = history
@@ -39,8 +50,8 @@ class EventsApi:
 
     def events(self) -> Response:
         check_names(NAMES)
-        args, lens = request.args, self._lenses.of(Sight.of(actor()))
-        asked = Page(read_limit(args.get("limit")), read_cursor(args.get("cursor")), None)
+        args, lens = request.args, self._lenses.of(VisibilityScope.of(actor()))
+        asked = ListQuery(read_limit(args.get("limit")), read_cursor(args.get("cursor")), None)
         for name in ("node", "gpu", "kind"):
             if len(args.get(name, "")) > MAX_WORD:
                 raise bad(f"{name} has at most {MAX_WORD} characters")
@@ -49,7 +60,7 @@ class EventsApi:
         if start is not None and end is not None and start >= end:
             raise bad("start must be before end")
 
-        def fits(kept: KeptEvent) -> bool:
+        def fits(kept: FleetEvent) -> bool:
             event = kept.event
             wanted = ((args.get("node"), kept.node_id), (args.get("gpu"), event.gpu_uuid),
                       (args.get("kind"), event.kind))
@@ -63,8 +74,8 @@ class EventsApi:
         found, more = page(((one.order, one) for one in kept if fits(one)), asked)
         return answer(EventList([event_view(self._room, one, lens.reads) for one in found], more))
 
-    def _with_history(self, live: list[KeptEvent], lens: Lens, asked: Page,
-                      span: tuple[float | None, float | None], fits: Fits) -> list[KeptEvent]:
+    def _with_history(self, live: list[FleetEvent], lens: VisibleFleet, asked: ListQuery,
+                      span: tuple[float | None, float | None], fits: Fits) -> list[FleetEvent]:
         """As many of them as the page needs. What is in memory here as well is taken from there: it
         knows whose the Task was."""
         known = {one.id: one for one in live}
@@ -85,7 +96,8 @@ class EventsApi:
             until = min(rows[0]["t"] + TIE_S, until - TIE_S)
         return sorted(known.values(), key=lambda one: one.order)
 
-    def _question(self, lens: Lens, start: float) -> Callable[[float], list[dict[str, Any]]]:
+    def _question(self, lens: VisibleFleet, start: float) -> Callable[[float],
+                                                                      list[dict[str, Any]]]:
         args = request.args
         nodes = None if lens.is_whole else frozenset(lens.node_ids)
         if "node" in args:
@@ -141,8 +153,9 @@ def _rfc_3339(text: str) -> float | None:
         return None
 
 
-def add_events_api(server: Flask, room: Room, lenses: Lenses, history: History,
-                   questions: Questions) -> None:
+def add_events_api(server: Flask, room: FleetStateMachine, lenses: VisibleFleetCache,
+                   history: History,
+                   questions: QueryPool) -> None:
     api = EventsApi(room, lenses, history, questions)
     server.add_url_rule(f"{PREFIX}/events", view_func=api.events, methods=["GET"],
                         provide_automatic_options=False)

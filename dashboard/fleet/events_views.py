@@ -6,13 +6,13 @@ from typing import Any
 
 import msgspec
 
-from gpudeck.events import Kind, Severity, kind_of
+from gpudeck.events import EventKind, Severity, kind_of
 from gpudeck.wire import Event
 from gpudeck.xid import explain
 
-from .events import KeptEvent
-from .state_machine import Room
-from .visibility import Lens, Reads
+from .events import FleetEvent
+from .state_machine import FleetStateMachine
+from .visibility import CommandLineVisibility, VisibleFleet
 
 # A moment, as it is asked for: UTC seconds, or RFC 3339.
 SECONDS = r"[0-9]{1,10}(\.[0-9]{1,9})?"
@@ -46,7 +46,8 @@ class EventList(msgspec.Struct):
     next: str | None
 
 
-def event_view(room: Room, kept: KeptEvent, reads: Reads) -> EventView:
+def event_view(room: FleetStateMachine, kept: FleetEvent,
+               reads: CommandLineVisibility) -> EventView:
     fleet, event, kind = room.fleet, kept.event, _kind(kept.event)
     node = fleet.nodes.get(kept.node_id)  # of long ago, it may not be known any more
     slot = None if event.gpu_uuid is None else fleet.slot_on(kept.node_id, event.gpu_uuid)
@@ -58,33 +59,33 @@ def event_view(room: Room, kept: KeptEvent, reads: Reads) -> EventView:
         None if slot is None else fleet.facts[slot].place)
 
 
-def kept_of(row: Mapping[str, Any]) -> KeptEvent:
+def kept_of(row: Mapping[str, Any]) -> FleetEvent:
     """As history has it. Whose the Task was, it does not know."""
     words = {name: row[name] if isinstance(row[name], str) else None
              for name in ("gpu", "task", "text", "numbers")}
     numbers = msgspec.json.decode(words["numbers"] or "{}", type=dict[str, float])
     event = Event(int(row["seq"]), row["t"], row["kind"], words["gpu"], words["task"],
                   words["text"] or "", numbers)
-    return KeptEvent(row["node"], row["stream"], row["t"], None, event)
+    return FleetEvent(row["node"], row["stream"], row["t"], None, event)
 
 
-def _kind(event: Event) -> Kind:
+def _kind(event: Event) -> EventKind:
     kind = kind_of(event.kind)
     code = event.numbers.get("xid")
     if event.kind != "xid" or code is None:
         return kind
     xid = explain(int(code))
-    return Kind(kind.key, kind.severity, f"Xid {xid.code}", xid.advice)
+    return EventKind(kind.key, kind.severity, f"Xid {xid.code}", xid.advice)
 
 
-def _text(kept: KeptEvent, reads: Reads) -> str:
+def _text(kept: FleetEvent, reads: CommandLineVisibility) -> str:
     """Of others' Tasks it may quote more of the command line than one reads."""
     if kept.event.kind in OF_TASKS and not reads.of_user(kept.user):
         return ""
     return kept.event.text
 
 
-def live(room: Room, lens: Lens) -> dict[str, Any]:
+def live(room: FleetStateMachine, lens: VisibleFleet) -> dict[str, Any]:
     """The newest, each time: a viewer that was sent them before knows them by their ids."""
     newest = room.events.newest(lens.place_of)[:LIVE]
     return {"newest": [msgspec.to_builtins(event_view(room, kept, lens.reads))

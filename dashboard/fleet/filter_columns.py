@@ -9,26 +9,26 @@ import numpy.typing as npt
 from gpudeck.wire import Task
 
 from .fleet import Fleet
-from .visibility import ALL_READ, Reads
+from .visibility import ALL_READ, CommandLineVisibility
 
 Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
-class Truth:
+class ThreeValuedMask:
     """Where it is known to be so, and where it is known not to be."""
 
     yes: Mask
     no: Mask
 
-    def __invert__(self) -> "Truth":
-        return Truth(self.no, self.yes)
+    def __invert__(self) -> "ThreeValuedMask":
+        return ThreeValuedMask(self.no, self.yes)
 
-    def __and__(self, other: "Truth") -> "Truth":
-        return Truth(self.yes & other.yes, self.no | other.no)
+    def __and__(self, other: "ThreeValuedMask") -> "ThreeValuedMask":
+        return ThreeValuedMask(self.yes & other.yes, self.no | other.no)
 
-    def __or__(self, other: "Truth") -> "Truth":
-        return Truth(self.yes | other.yes, self.no & other.no)
+    def __or__(self, other: "ThreeValuedMask") -> "ThreeValuedMask":
+        return ThreeValuedMask(self.yes | other.yes, self.no & other.no)
 
 
 class FilterError(ValueError):
@@ -41,7 +41,7 @@ class FilterError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Uses:
+class TaskGpuPairs:
     """Tasks on Gpus, one row for each pair."""
 
     slots: npt.NDArray[np.intp]
@@ -49,14 +49,14 @@ class Uses:
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class FilterInput:
     """What a filter looks at: the fleet at one moment, Gpu by Gpu or Task by Task."""
 
     fleet: Fleet
     show: npt.NDArray[np.uint8]
     mono: float
-    reads: Reads = ALL_READ
-    uses: Uses | None = None
+    reads: CommandLineVisibility = ALL_READ
+    uses: TaskGpuPairs | None = None
 
 
-Test = Callable[[Scene], Truth]
+Test = Callable[[FilterInput], ThreeValuedMask]

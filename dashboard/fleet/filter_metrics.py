@@ -10,8 +10,8 @@ import numpy as np
 
 from gpudeck.metrics import COLUMNS, SLOW, Absence, Metric
 
-from .filter_columns import FilterError, Scene, Test, Truth
-from .fleet import Show
+from .filter_columns import FilterError, FilterInput, Test, ThreeValuedMask
+from .fleet import GpuStatus
 
 METRICS = (*COLUMNS, *SLOW)
 SHORT = [metric.filter_name or metric.key for metric in COLUMNS] + [
@@ -96,14 +96,14 @@ OPERATIONS: dict[str, Callable[[Any, float], Any]] = {
 def compare(metric: Metric, op: str, number: float, is_share: bool) -> Test:
     operation = OPERATIONS[op]
 
-    def test(scene: Scene) -> Truth:
+    def test(scene: FilterInput) -> ThreeValuedMask:
         column = scene.fleet.column(metric.key, scene.mono)
-        known = (scene.show == Show.OK) & (column.absent == Absence.PRESENT)
+        known = (scene.show == GpuStatus.OK) & (column.absent == Absence.PRESENT)
         values = column.values
         if is_share:
             known = known & ~np.isnan(column.full)
             values = values / np.where(known, column.full, 1.0)
         holds = operation(values, number)
-        return Truth(known & holds, known & ~holds)
+        return ThreeValuedMask(known & holds, known & ~holds)
 
     return test

@@ -18,12 +18,12 @@ import numpy as np
 from gpudeck.metrics import Metric
 from gpudeck.wire import Task
 
-from .filter_columns import FilterError, Mask, Scene, Test, Truth, Uses
+from .filter_columns import FilterError, FilterInput, Mask, TaskGpuPairs, Test, ThreeValuedMask
 from .filter_metrics import CODED_OPS, NAMES, NUMBER, SHORT, UNITS, amount, code, compare, short
-from .fleet import UNKNOWN_OWNER, Fleet, Show
-from .visibility import ALL_READ, Reads
+from .fleet import UNKNOWN_OWNER, Fleet, GpuStatus
+from .visibility import ALL_READ, CommandLineVisibility
 
-__all__ = ["MAX_LENGTH", "Filter", "FilterError", "Mask", "Uses", "parse"]
+__all__ = ["MAX_LENGTH", "Filter", "FilterError", "Mask", "TaskGpuPairs", "parse"]
 
 MAX_LENGTH = 1_000
 MAX_DEPTH = 32
@@ -35,15 +35,16 @@ class Filter:
     text: str
     test: Test
 
-    def matches(self, fleet: Fleet, mono: float, reads: Reads = ALL_READ) -> Mask:
+    def matches(self, fleet: Fleet, mono: float, reads: CommandLineVisibility = ALL_READ) -> Mask:
         """Over the whole fleet. A filter is a question, so it must not answer more than its asker
         may read."""
-        return self.test(Scene(fleet, fleet.shown(mono), mono, reads)).yes
+        return self.test(FilterInput(fleet, fleet.shown(mono), mono, reads)).yes
 
-    def matches_uses(self, fleet: Fleet, mono: float, uses: Uses, reads: Reads = ALL_READ) -> Mask:
+    def matches_uses(self, fleet: Fleet, mono: float, uses: TaskGpuPairs,
+                     reads: CommandLineVisibility = ALL_READ) -> Mask:
         """Of Tasks: `user:` and `task:` mean the Task itself and not its neighbours on the Gpu, so
         that who selects all of alice's has nobody else's among them. All else is of its Gpu."""
-        return self.test(Scene(fleet, fleet.shown(mono), mono, reads, uses)).yes
+        return self.test(FilterInput(fleet, fleet.shown(mono), mono, reads, uses)).yes
 
 
 # -- words
@@ -57,14 +58,14 @@ TOKEN = re.compile(r"""
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class FilterToken:
     kind: str
     text: str
     at: int
 
 
-def tokens(text: str) -> list[Token]:
-    found: list[Token] = []
+def tokens(text: str) -> list[FilterToken]:
+    found: list[FilterToken] = []
     at = 0
     while at < len(text.rstrip()):
         match = TOKEN.match(text, at)
@@ -78,12 +79,12 @@ def tokens(text: str) -> list[Token]:
     return found
 
 
-def _token(kind: str, text: str, at: int) -> Token:
+def _token(kind: str, text: str, at: int) -> FilterToken:
     if kind == "quoted":
-        return Token("quoted", text[1:-1], at)
+        return FilterToken("quoted", text[1:-1], at)
     if kind == "mark" or (kind == "word" and text.lower() in MARKS):
-        return Token("mark", MARKS.get(text.lower(), text), at)
-    return Token(kind, text, at)
+        return FilterToken("mark", MARKS.get(text.lower(), text), at)
+    return FilterToken(kind, text, at)
 
 
 MARKS = {"and": "&", "or": "|", "not": "!"}
@@ -96,11 +97,11 @@ def parse(text: str) -> Filter | None:
     words = tokens(text)
     if not words:
         return None
-    return Filter(text, _Parser(words, len(text)).whole())
+    return Filter(text, _FilterParser(words, len(text)).whole())
 
 
-class _Parser:
-    def __init__(self, words: list[Token], end: int) -> None:
+class _FilterParser:
+    def __init__(self, words: list[FilterToken], end: int) -> None:
         self._words = words
         self._end = end
         self._next = 0
@@ -113,7 +114,7 @@ class _Parser:
             raise FilterError("this ) closes nothing", left.at)
         return test
 
-    def _peek(self) -> Token | None:
+    def _peek(self) -> FilterToken | None:
         return self._words[self._next] if self._next < len(self._words) else None
 
     def _take(self, mark: str) -> bool:
@@ -156,7 +157,7 @@ class _Parser:
             raise FilterError(f"a condition is expected before {token.text!r}", token.at)
         return self._term(token)
 
-    def _term(self, name: Token) -> Test:
+    def _term(self, name: FilterToken) -> Test:
         self._next += 1
         self._terms += 1
         if self._terms > MAX_TERMS:
@@ -174,7 +175,7 @@ class _Parser:
             return _field(name, value)
         return _spread(self._comparison(name, op, value))
 
-    def _comparison(self, name: Token, op: Token, value: Token) -> Test:
+    def _comparison(self, name: FilterToken, op: FilterToken, value: FilterToken) -> Test:
         metric = NAMES.get(name.text.lower())
         if metric is None:
             raise FilterError(_unknown(name.text, NAMES, FIELDS, "metric"), name.at)
@@ -188,7 +189,7 @@ class _Parser:
         return compare(metric, op.text, *amount(metric, joined, value.at))
 
 
-def _coded(metric: Metric, op: Token, value: Token) -> Test:
+def _coded(metric: Metric, op: FilterToken, value: FilterToken) -> Test:
     if op.text not in CODED_OPS:
         raise FilterError(f"{short(metric)} is a word or a code: compare it with = or !=", op.at)
     return compare(metric, op.text, code(metric, value.text, value.at), False)
@@ -208,11 +209,11 @@ def _negated(test: Test) -> Test:
 
 def _spread(test: Test) -> Test:
     """What is so of a Gpu is so for each Task on it."""
-    def spread(scene: Scene) -> Truth:
+    def spread(scene: FilterInput) -> ThreeValuedMask:
         truth = test(scene)
         if scene.uses is None:
             return truth
-        return Truth(truth.yes[scene.uses.slots], truth.no[scene.uses.slots])
+        return ThreeValuedMask(truth.yes[scene.uses.slots], truth.no[scene.uses.slots])
 
     return spread
 
@@ -229,26 +230,26 @@ def _unknown(word: str, wanted: dict[str, Metric], other: dict[str, "FieldTest"]
 
 # -- words about a Gpu
 
-FieldTest = Callable[[Scene, str], Truth]
+FieldTest = Callable[[FilterInput, str], ThreeValuedMask]
 
 
-def _certain(yes: Mask) -> Truth:
-    return Truth(yes, ~yes)
+def _certain(yes: Mask) -> ThreeValuedMask:
+    return ThreeValuedMask(yes, ~yes)
 
 
-def _by_node(scene: Scene, word: str) -> Truth:
+def _by_node(scene: FilterInput, word: str) -> ThreeValuedMask:
     nodes = scene.fleet.nodes
     hits = [word in node_id.lower() or word in nodes[node_id].hello.host.lower()
             for node_id in scene.fleet.node_ids]
     return _certain(np.array(hits, bool)[scene.fleet.node_at[: len(scene.fleet)]])
 
 
-def _by_model(scene: Scene, word: str) -> Truth:
+def _by_model(scene: FilterInput, word: str) -> ThreeValuedMask:
     hits = np.array([word in model.lower() for model in scene.fleet.models], bool)
     return _certain(hits[scene.fleet.model_at[: len(scene.fleet)]])
 
 
-def _by_user(scene: Scene, word: str, exact: bool = True) -> Truth:
+def _by_user(scene: FilterInput, word: str, exact: bool = True) -> ThreeValuedMask:
     wanted = {number for number, name in enumerate(scene.fleet.owners)
               if (name.lower() == word if exact else word in name.lower())}
     users = scene.fleet.users
@@ -257,10 +258,10 @@ def _by_user(scene: Scene, word: str, exact: bool = True) -> Truth:
                         bool, size)
     hit = np.fromiter((on_gpu is not None and not wanted.isdisjoint(on_gpu) for on_gpu in users),
                       bool, size)
-    return Truth(hit, known & ~hit)
+    return ThreeValuedMask(hit, known & ~hit)
 
 
-def _by_gpu(scene: Scene, word: str) -> Truth:
+def _by_gpu(scene: FilterInput, word: str) -> ThreeValuedMask:
     size = len(scene.fleet)
     if word.isascii() and word.isdigit() and len(word) < 6:
         return _certain(scene.fleet.index[:size] == int(word))
@@ -272,7 +273,7 @@ def _by_gpu(scene: Scene, word: str) -> Truth:
          for uuid in scene.fleet.uuids), bool, size))
 
 
-def _by_task(scene: Scene, word: str) -> Truth:
+def _by_task(scene: FilterInput, word: str) -> ThreeValuedMask:
     """In a task's command, or its whole id."""
     size = len(scene.fleet)
     hit = np.zeros(size, bool)
@@ -287,32 +288,33 @@ def _by_task(scene: Scene, word: str) -> Truth:
                 hit[slot] = True
             elif task is None or task.command is None or not scene.reads.has_whole(task):
                 known[slot] = False
-    return Truth(hit, known & ~hit)
+    return ThreeValuedMask(hit, known & ~hit)
 
 
-def _has(scene: Scene, task: Task, word: str) -> bool:
+def _has(scene: FilterInput, task: Task, word: str) -> bool:
     """In as much of the command as the asker may read; of the rest nothing is known."""
     return word in (scene.reads.command(task) or "").lower()
 
 
-def _by_state(scene: Scene, word: str) -> Truth:
+def _by_state(scene: FilterInput, word: str) -> ThreeValuedMask:
     if word in ("free", "busy"):
         return _by_use(scene, word)
     return _certain(scene.show == STATES[word])
 
 
-def _by_use(scene: Scene, word: str) -> Truth:
+def _by_use(scene: FilterInput, word: str) -> ThreeValuedMask:
     """Free: works, and nobody is on it. Of a Gpu that does not answer neither is known; a board
     that is split by MIG is neither, its instances are."""
     fleet, size = scene.fleet, len(scene.fleet)
     told = np.fromiter((on_gpu is not None for on_gpu in fleet.users), bool, size)
-    known = told & (scene.show == Show.OK) & ~fleet.is_split()
+    known = told & (scene.show == GpuStatus.OK) & ~fleet.is_split()
     free = known & (fleet.task_count[:size] == 0)
-    truth = Truth(free, known & ~free)
+    truth = ThreeValuedMask(free, known & ~free)
     return truth if word == "free" else ~truth
 
 
-STATES = {"ok": Show.OK, "stale": Show.STALE, "lost": Show.LOST, "offline": Show.OFFLINE}
+STATES = {"ok": GpuStatus.OK, "stale": GpuStatus.STALE, "lost": GpuStatus.LOST,
+          "offline": GpuStatus.OFFLINE}
 STATE_WORDS = (*STATES, "free", "busy")
 FIELDS: dict[str, FieldTest] = {
     "node": _by_node, "model": _by_model, "user": _by_user, "gpu": _by_gpu, "task": _by_task,
@@ -320,7 +322,7 @@ FIELDS: dict[str, FieldTest] = {
 }
 
 
-def _field(name: Token, value: Token) -> Test:
+def _field(name: FilterToken, value: FilterToken) -> Test:
     field = name.text.lower()
     word = value.text.lower()
     if field not in FIELDS:
@@ -339,22 +341,23 @@ def _field(name: Token, value: Token) -> Test:
 
 # -- words about a Task
 
-def _task_by_user(_scene: Scene, uses: Uses, word: str, exact: bool = True) -> Truth:
+def _task_by_user(_scene: FilterInput, uses: TaskGpuPairs, word: str,
+                  exact: bool = True) -> ThreeValuedMask:
     names = [None if task.user is None else task.user.lower() for task in uses.tasks]
     hit = np.array([name is not None and (name == word if exact else word in name)
                     for name in names], bool)
-    return Truth(hit, np.array([name is not None for name in names], bool) & ~hit)
+    return ThreeValuedMask(hit, np.array([name is not None for name in names], bool) & ~hit)
 
 
-def _task_by_words(scene: Scene, uses: Uses, word: str) -> Truth:
+def _task_by_words(scene: FilterInput, uses: TaskGpuPairs, word: str) -> ThreeValuedMask:
     hit = np.array([task.id.lower() == word or _has(scene, task, word) for task in uses.tasks],
                    bool)
     known = np.array([task.command is not None and scene.reads.has_whole(task)
                       for task in uses.tasks], bool)
-    return Truth(hit, known & ~hit)
+    return ThreeValuedMask(hit, known & ~hit)
 
 
-TASK_FIELDS: dict[str, Callable[[Scene, Uses, str], Truth]] = {
+TASK_FIELDS: dict[str, Callable[[FilterInput, TaskGpuPairs, str], ThreeValuedMask]] = {
     "user": _task_by_user, "task": _task_by_words}
 
 
@@ -362,14 +365,14 @@ def _bare(text: str) -> Test:
     """A word alone: in the node's name, the model, a user's name, or the UUID."""
     word = text.lower()
 
-    def of_gpu(scene: Scene) -> Truth:
+    def of_gpu(scene: FilterInput) -> ThreeValuedMask:
         in_uuid = _certain(np.fromiter((word in uuid.lower() for uuid in scene.fleet.uuids), bool,
                                        len(scene.fleet)))
         return _by_node(scene, word) | _by_model(scene, word) | in_uuid
 
     place = _spread(of_gpu)
 
-    def test(scene: Scene) -> Truth:
+    def test(scene: FilterInput) -> ThreeValuedMask:
         if scene.uses is None:
             return place(scene) | _by_user(scene, word, exact=False)
         return (place(scene) | _task_by_user(scene, scene.uses, word, exact=False)

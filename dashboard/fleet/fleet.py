@@ -15,7 +15,7 @@ from gpudeck.wire import Beat, Frame, GpuFacts, Hello, Inventory, Task, Tasks, U
 
 from ..access.policy import DEFAULT_GROUP
 from . import mig
-from .slow_metrics import Slots, SlowTable
+from .slow_metrics import Slots, SlowMetricTable
 
 STALE_AFTER_S = 5.0
 SUSPECT_AFTER_S = 15.0
@@ -33,7 +33,7 @@ LOW = np.array([metric.low for metric in COLUMNS])
 HIGH = np.array([metric.high for metric in COLUMNS])
 
 
-class Show(IntEnum):
+class GpuStatus(IntEnum):
     """What a Gpu is called at this moment."""
 
     OK = 0
@@ -43,7 +43,7 @@ class Show(IntEnum):
     RETIRED = 4  # no longer in its node's inventory: a MIG instance that was destroyed
 
 
-class Outcome(Enum):
+class FrameOutcome(Enum):
     """What became of a Frame; all but APPLIED are counted and leave the live picture alone."""
 
     APPLIED = "applied"
@@ -53,7 +53,7 @@ class Outcome(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class FleetMetricColumn:
     """One metric of all slots, at one moment. `full` is NaN where it is not known."""
 
     metric: Metric
@@ -63,7 +63,7 @@ class Column:
 
 
 @dataclass(slots=True)
-class Listing:
+class InventorySlots:
     """The slots of one generation of a Node's inventory, in its order."""
 
     inventory: Inventory
@@ -85,15 +85,16 @@ class Node:
     limits: LimitsNow | None = None  # None: it has not said
     clock_offset_s: float | None = None  # its clock minus ours
     clock_minus_mono_s: float | None = None
-    listings: dict[int, Listing] = field(default_factory=dict)
-    listing: Listing | None = None  # the one that is shown
+    listings: dict[int, InventorySlots] = field(default_factory=dict)
+    listing: InventorySlots | None = None  # the one that is shown
     newest: tuple[str, int] = ("", 0)  # stream and seq of the newest applied Frame
     frame: Frame | None = None
     frame_at: float = 0.0  # when that was taken, by our clock
     tasks: dict[str, Task] = field(default_factory=dict)
     uses: tuple[Use, ...] = ()
     are_tasks_known: bool = False
-    outcomes: dict[Outcome, int] = field(default_factory=lambda: dict.fromkeys(Outcome, 0))
+    outcomes: dict[FrameOutcome,
+                   int] = field(default_factory=lambda: dict.fromkeys(FrameOutcome, 0))
     out_of_range: int = 0
 
 
@@ -117,7 +118,7 @@ class Fleet:
         self._model_of: dict[str, int] = {}
         self._owner_of: dict[str, int] = {}
         self._allocate(64)
-        self.slow = SlowTable(64)
+        self.slow = SlowMetricTable(64)
 
     def __len__(self) -> int:
         return len(self.uuids)
@@ -212,7 +213,7 @@ class Fleet:
         if len(set(order)) != len(order):
             raise WireError("an inventory lists the same Gpu twice")
         node.listings.pop(inventory.generation, None)
-        listing = Listing(inventory, order, _as_slots(order))
+        listing = InventorySlots(inventory, order, _as_slots(order))
         node.listings[inventory.generation] = listing
         while len(node.listings) > MAX_INVENTORIES:
             del node.listings[next(iter(node.listings))]
@@ -243,7 +244,7 @@ class Fleet:
             self.full[slot, column] = full or np.nan
         self.slow.describe(slot, facts)
 
-    def _show(self, node: Node, listing: Listing) -> None:
+    def _show(self, node: Node, listing: InventorySlots) -> None:
         if listing is node.listing:
             return
         if node.listing is not None:
@@ -253,21 +254,21 @@ class Fleet:
         self.parent[listing.slots] = mig.parents(listing.order, listing.inventory.gpus)
         self.shares_memory[listing.slots] = mig.shares_memory(listing.inventory.gpus)
 
-    def frame(self, node: Node, frame: Frame, now: float, mono: float) -> Outcome:
+    def frame(self, node: Node, frame: Frame, now: float, mono: float) -> FrameOutcome:
         outcome = self._frame(node, frame, now, mono)
         node.outcomes[outcome] += 1
         return outcome
 
-    def _frame(self, node: Node, frame: Frame, now: float, mono: float) -> Outcome:
+    def _frame(self, node: Node, frame: Frame, now: float, mono: float) -> FrameOutcome:
         listing = node.listings.get(frame.generation)
         if listing is None or len(listing.order) != len(frame.states):
-            return Outcome.UNREADABLE
+            return FrameOutcome.UNREADABLE
         stream, seq = node.newest
         if stream == node.hello.stream and frame.seq <= seq:
-            return Outcome.LATE
+            return FrameOutcome.LATE
         age_s = self.age_s(node, frame.taken_at, now, mono)
         if age_s < -FUTURE_S:
-            return Outcome.FUTURE
+            return FrameOutcome.FUTURE
         node.newest = (node.hello.stream, frame.seq)
         node.frame, node.frame_at = frame, now - max(age_s, 0.0)
         self._show(node, listing)
@@ -279,9 +280,10 @@ class Fleet:
             node.out_of_range += self.slow.take(listing.slots, frame.slow, were_read, at, at_mono)
         if frame.tasks is not None:
             self._apply_tasks(node, frame.tasks)
-        return Outcome.APPLIED
+        return FrameOutcome.APPLIED
 
-    def _mark_sampled(self, listing: Listing, frame: Frame, at: float, at_mono: float) -> None:
+    def _mark_sampled(self, listing: InventorySlots, frame: Frame, at: float,
+                      at_mono: float) -> None:
         """A Frame that calls a Gpu stale or lost is news of its state, not a sample of it: what
         was read last keeps its age."""
         were_read = np.frombuffer(frame.states, np.uint8) == 0
@@ -295,7 +297,7 @@ class Fleet:
             return max(0.0, now - taken_at)
         return mono - (taken_at - node.clock_minus_mono_s)
 
-    def _apply_numbers(self, node: Node, listing: Listing, frame: Frame) -> None:
+    def _apply_numbers(self, node: Node, listing: InventorySlots, frame: Frame) -> None:
         shape = (len(listing.order), WIDTH)
         values = np.frombuffer(frame.values, "<f8").reshape(shape)
         absent = np.frombuffer(frame.absent, np.uint8).reshape(shape)
@@ -322,7 +324,7 @@ class Fleet:
         if node.listing is not None:
             self._mark_owners(node, node.listing)
 
-    def _mark_owners(self, node: Node, listing: Listing) -> None:
+    def _mark_owners(self, node: Node, listing: InventorySlots) -> None:
         users: list[dict[int, None]] = [{} for _ in listing.order]
         counts = [0] * len(listing.order)
         for use in node.uses:
@@ -372,15 +374,15 @@ class Fleet:
     def shown(self, mono: float) -> npt.NDArray[np.uint8]:
         """Show, per slot."""
         size = len(self)
-        show = np.full(size, Show.OK, np.uint8)
+        show = np.full(size, GpuStatus.OK, np.uint8)
         show[(mono - self.sampled_mono[:size] > STALE_AFTER_S) | (self.reported[:size] == 1)] = (
-            Show.STALE)
-        show[self.reported[:size] == 2] = Show.LOST
+            GpuStatus.STALE)
+        show[self.reported[:size] == 2] = GpuStatus.LOST
         silent = np.array([self.nodes[node_id].state == "silent" for node_id in self.node_ids],
                           bool)
         if silent.any():
-            show[silent[self.node_at[:size]]] = Show.OFFLINE
-        show[self.retired[:size]] = Show.RETIRED
+            show[silent[self.node_at[:size]]] = GpuStatus.OFFLINE
+        show[self.retired[:size]] = GpuStatus.RETIRED
         return show
 
     def is_split(self) -> npt.NDArray[np.bool_]:
@@ -389,15 +391,15 @@ class Fleet:
         is_on: npt.NDArray[np.bool_] = self.slow.values[:size, SLOW_COLUMN["mig_on"]] == 1
         return is_on | mig.split(self.parent[:size], ~self.retired[:size])
 
-    def column(self, key: str, mono: float) -> Column:
+    def column(self, key: str, mono: float) -> FleetMetricColumn:
         size = len(self)
         if key in COLUMN:
             at = COLUMN[key]
-            return Column(COLUMNS[at], self.values[:size, at], self.absent[:size, at],
-                          self.full[:size, at])
+            return FleetMetricColumn(COLUMNS[at], self.values[:size, at], self.absent[:size, at],
+                                     self.full[:size, at])
         at = SLOW_COLUMN[key]
-        return Column(SLOW[at], np.nan_to_num(self.slow.values[:size, at]),
-                      self.slow.absent_at(size, at, mono), self.slow.full(size, at))
+        return FleetMetricColumn(SLOW[at], np.nan_to_num(self.slow.values[:size, at]),
+                                 self.slow.absent_at(size, at, mono), self.slow.full(size, at))
 
     def find(self, uuid: str, on: Container[str] | None = None) -> int | None:
         """Of a board that moved between nodes, the slot that was sampled last; among these nodes,

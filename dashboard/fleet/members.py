@@ -32,7 +32,7 @@ class Enrolment:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class EnrolledNode:
     """A node's key, and what the hub thinks of it."""
 
     node_id: str
@@ -46,7 +46,7 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class EnrolmentRequest:
     """A place for a node, before it has a number."""
 
     host: str | None = None

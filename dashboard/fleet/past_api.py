@@ -10,12 +10,12 @@ from gpudeck.metrics import COLUMN, COLUMNS, SLOW
 
 from ..history.memory import BLOCK_S
 from ..history.protocol import History, Nodes
-from ..web.query_pool import Questions
+from ..web.query_pool import QueryPool
 from .api import actor, answer, bad, check_names, one_of
 from .events_api import moment
 from .fleet import Fleet
 from .past_views import TOTALLED, block_view, ground, totals_view
-from .visibility import Lens, Lenses, Sight
+from .visibility import VisibilityScope, VisibleFleet, VisibleFleetCache
 
 MAX_MOMENTS = 60
 # What an answer costs is how many stretches of five minutes it reads, and of what changes seldom,
@@ -25,8 +25,9 @@ MAX_STEP_S = 86_400
 METRICS = tuple(metric.key for metric in (*COLUMNS, *SLOW))
 
 
-class BlocksApi:
-    def __init__(self, history: History, questions: Questions, fleet: Fleet, lenses: Lenses
+class FleetPastApi:
+    def __init__(self, history: History, questions: QueryPool, fleet: Fleet,
+                 lenses: VisibleFleetCache
                  ) -> None:
         self._history = history
         self._ask = questions.ask
@@ -60,11 +61,11 @@ class BlocksApi:
 
         return answer(msgspec.Raw(self._ask(body)))
 
-    def _lens(self) -> Lens:
-        return self._lenses.of(Sight.of(actor()))
+    def _lens(self) -> VisibleFleet:
+        return self._lenses.of(VisibilityScope.of(actor()))
 
 
-def _nodes_of(lens: Lens) -> Nodes:
+def _nodes_of(lens: VisibleFleet) -> Nodes:
     return None if lens.is_whole else frozenset(lens.node_ids)
 
 

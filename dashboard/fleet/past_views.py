@@ -10,13 +10,13 @@ import numpy.typing as npt
 from gpudeck.metrics import Absence, Metric
 from gpudeck.metrics import metric as metric_of
 
-from ..history.instants import NO_SAMPLE, Instants, Pair
+from ..history.instants import NO_SAMPLE, InstantMatrix, Pair
 from . import mig
 from .colour_scales import HARMFUL_THROTTLE, RETIRED, exact, levels
 from .filters import Mask
-from .fleet import Column, Fleet, Show
+from .fleet import Fleet, FleetMetricColumn, GpuStatus
 from .views import MAX_EXACT
-from .visibility import Lens, Slots
+from .visibility import Slots, VisibleFleet
 
 TOTALLED = ("util_pct", "power_w", "mem_used_bytes", "throttle_bits")
 
@@ -24,7 +24,7 @@ Floats = npt.NDArray[np.float64]
 Bytes = npt.NDArray[np.uint8]
 
 
-class Block(msgspec.Struct):
+class PastBlockView(msgspec.Struct):
     """`count` moments, `step` seconds apart. `cells`: as the live picture has them, a byte for each
     Gpu of the layout of this epoch, moment after moment; `exact`: the numbers, as little-endian
     float32, of a fleet small enough to write them. `seen`: how many Gpus have a sample at each
@@ -44,7 +44,7 @@ class Block(msgspec.Struct):
     exact: bytes | None
 
 
-class PastTotals(msgspec.Struct):
+class PastTotalsView(msgspec.Struct):
     """Of one moment that is over. What nobody reported then is null."""
 
     at: int
@@ -59,7 +59,7 @@ class PastTotals(msgspec.Struct):
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class LayoutSnapshot:
     """What of the fleet as it is now the past is laid on: a copy, so that a thread may read it."""
 
     epoch: int
@@ -72,38 +72,42 @@ class Ground:
     node_at: Slots
 
 
-def ground(fleet: Fleet, lens: Lens, metrics: tuple[str, ...], mono: float) -> Ground:
+def ground(fleet: Fleet, lens: VisibleFleet, metrics: tuple[str, ...],
+           mono: float) -> LayoutSnapshot:
     size = len(fleet)
     slot_of = {(fleet.uuids[slot], fleet.node_ids[at]): slot for slot, at in zip(
         lens.slots.tolist(), fleet.node_at[lens.slots].tolist(), strict=True)}
-    return Ground(
+    return LayoutSnapshot(
         lens.epoch, lens.slots, slot_of, fleet.retired[:size].copy(),
         {key: fleet.column(key, mono).full.copy() for key in metrics},
         fleet.parent[:size].copy(), fleet.shares_memory[:size].copy(),
         fleet.node_at[:size].astype(np.intp))
 
 
-def block_view(found: Instants, on: Ground, key: str, start: int, step: int) -> Block:
+def block_view(found: InstantMatrix, on: LayoutSnapshot, key: str, start: int,
+               step: int) -> PastBlockView:
     metric, slots = metric_of(key), _slots(found, on)
     here, count = slots >= 0, len(found.why)
     sampled = found.why != NO_SAMPLE
     laid = [_laid(found, slots, on, metric, at) for at in range(count)]
-    show = np.full(len(on.retired), Show.OK, np.uint8)
+    show = np.full(len(on.retired), GpuStatus.OK, np.uint8)
     cells = [_cells(*each, show, on).tobytes() for each in laid]
     numbers = None if len(on.slots) > MAX_EXACT else b"".join(
         exact(column, show)[on.slots].tobytes() for column, _ in laid)
-    return Block(key, metric.unit, on.epoch, start, step, count, len(on.slots), found.grain_s,
-                 sampled[:, here].sum(axis=1).tolist(), sampled[:, ~here].sum(axis=1).tolist(),
-                 b"".join(cells), numbers)
+    return PastBlockView(key, metric.unit, on.epoch, start, step, count, len(on.slots),
+                         found.grain_s,
+                         sampled[:, here].sum(axis=1).tolist(),
+                         sampled[:, ~here].sum(axis=1).tolist(),
+                         b"".join(cells), numbers)
 
 
-def _slots(found: Instants, on: Ground) -> Slots:
+def _slots(found: InstantMatrix, on: LayoutSnapshot) -> Slots:
     """Of each pair; -1: it is not on the map now."""
     return np.array([on.slot_of.get(pair, -1) for pair in found.pairs], np.intp)
 
 
-def _laid(found: Instants, slots: Slots, on: Ground, metric: Metric, at: int
-          ) -> tuple[Column, Mask]:
+def _laid(found: InstantMatrix, slots: Slots, on: LayoutSnapshot, metric: Metric, at: int
+          ) -> tuple[FleetMetricColumn, Mask]:
     """A moment as a column of the fleet, and who has a sample in it."""
     size = len(on.retired)
     hit = (slots >= 0) & (found.why[at] != NO_SAMPLE)
@@ -112,16 +116,16 @@ def _laid(found: Instants, slots: Slots, on: Ground, metric: Metric, at: int
     absent[slots[hit]] = found.why[at][hit]
     sampled = np.zeros(size, bool)
     sampled[slots[hit]] = True
-    return Column(metric, values, absent, on.full[metric.key]), sampled
+    return FleetMetricColumn(metric, values, absent, on.full[metric.key]), sampled
 
 
-def _cells(column: Column, sampled: Mask, show: Bytes, on: Ground) -> Bytes:
+def _cells(column: FleetMetricColumn, sampled: Mask, show: Bytes, on: LayoutSnapshot) -> Bytes:
     """Who is gone now and was not there then either has no place on the map."""
     level = np.where(on.retired & ~sampled, RETIRED, levels(column, show))
     return level.astype(np.uint8)[on.slots]
 
 
-def totals_view(found: Mapping[str, Instants], on: Ground, at: int) -> PastTotals:
+def totals_view(found: Mapping[str, InstantMatrix], on: LayoutSnapshot, at: int) -> PastTotalsView:
     """`found`: one moment of each of TOTALLED."""
     laid = {key: _laid(found[key], _slots(found[key], on), on, metric_of(key), 0)
             for key in TOTALLED}
@@ -135,7 +139,7 @@ def totals_view(found: Mapping[str, Instants], on: Ground, at: int) -> PastTotal
     known = mig.once(on.parent, there["mem_used_bytes"] & ~np.isnan(mem.full), on.shares_memory)
     throttle = laid["throttle_bits"][0].values[there["throttle_bits"]].astype(np.int64)
     utils = util.values[there["util_pct"]]
-    return PastTotals(
+    return PastTotalsView(
         at, len(np.unique(on.node_at[sampled])), int(unit.sum()), int((unit & ~is_bad).sum()),
         float(utils.mean()) if len(utils) else None,
         _sum(laid["power_w"][0].values[there["power_w"]]), _sum(mem.values[known]),

@@ -19,7 +19,7 @@ KEPT = 64  # Samples of a Node: who is more than a minute behind asks the API fo
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class TimelineSample:
     number: int  # of all moments, counted by the hub
     seq: tuple[str, int]
     at: float  # by the hub's clock
@@ -29,11 +29,11 @@ class Moment:
     states: npt.NDArray[np.uint8]
 
 
-class Lines:
+class TimelineBuffer:
     def __init__(self, fleet: Fleet) -> None:
         self.number = 0
         self._fleet = fleet
-        self._moments: dict[str, deque[Moment]] = {}
+        self._moments: dict[str, deque[TimelineSample]] = {}
 
     def watch(self, node_ids: Iterable[str]) -> None:
         """These and no others. Of a Node that is new here, what is known now is the first."""
@@ -75,14 +75,15 @@ class Lines:
         }
 
 
-def _moment(fleet: Fleet, node: Node, number: int) -> Moment:
+def _moment(fleet: Fleet, node: Node, number: int) -> TimelineSample:
     assert node.listing is not None
     slots = np.array(node.listing.order, np.intp)
-    return Moment(number, node.newest, node.frame_at, slots, fleet.values[slots].astype("<f8"),
-                  fleet.absent[slots].copy(), fleet.reported[slots].copy())
+    return TimelineSample(number, node.newest, node.frame_at, slots,
+                          fleet.values[slots].astype("<f8"),
+                          fleet.absent[slots].copy(), fleet.reported[slots].copy())
 
 
-def _place(moment: Moment, slot: int) -> int | None:
+def _place(moment: TimelineSample, slot: int) -> int | None:
     found = np.flatnonzero(moment.slots == slot)
     return int(found[0]) if len(found) else None
 

@@ -5,7 +5,7 @@ import math
 EDGE = 0.15
 
 
-class Seconds:
+class SampleSecondAligner:
     """Of one Node. Its ticks come at the same part of each second, give or take some milliseconds:
     where that part lies near the second's edge, they would fall twice into one and not at all into
     the next. So seconds are cut halfway between ticks, until the ticks have drifted."""

@@ -3,14 +3,14 @@ whatever order it comes. What is live comes before what is made up for."""
 
 from collections.abc import Iterable
 
-from gpudeck.sequence_ranges import Ranges
+from gpudeck.sequence_ranges import SequenceRanges
 
 # An agent that numbers its messages with gaps must not grow the hub. What would be one gap more is
 # not taken, so it is not acked, and comes again when the gaps before it are filled.
 MAX_RANGES = 1_024
 
 
-class Ledger:
+class SequenceLedger:
     """All up to `settled` is there, or gone for good because the agent said so; what is beyond it
     may still come, in any order."""
 
@@ -18,14 +18,14 @@ class Ledger:
 
     def __init__(self, ranges: Iterable[tuple[int, int]] = (), settled: int = 0, lost: int = 0
                  ) -> None:
-        there = Ranges(ranges)
+        there = SequenceRanges(ranges)
         floor = next(there.within(0, settled), None)
         self._before = settled if floor is None else floor[0] - 1  # of no concern to this hub
         self.settled = settled
         self.duplicates = 0
         # Below the floor an older hub kept its gaps.
         self.lost = lost + settled - self._before - there.count_in(1, settled)
-        self._beyond = Ranges(there.within(settled + 1, there.last or 0))
+        self._beyond = SequenceRanges(there.within(settled + 1, there.last or 0))
         self._rise()
 
     def note(self, seq: int) -> bool:

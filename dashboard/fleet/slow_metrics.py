@@ -15,7 +15,7 @@ HIGH = np.array([metric.high for metric in SLOW])
 FACTS = sorted({metric.full_fact for metric in SLOW if metric.full_fact is not None})
 
 
-class SlowTable:
+class SlowMetricTable:
     """`values` keeps the last that was there, however old (NaN: none ever); whether it holds now
     `absent_at` says."""
 

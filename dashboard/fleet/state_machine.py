@@ -34,30 +34,30 @@ from gpudeck.wire import (
 )
 
 from .effects import (
-    Applied,
-    Close,
+    CloseLink,
     Effect,
-    Heard,
+    EpochRaised,
     HubEvent,
-    Joined,
-    Left,
-    Note,
-    NotStored,
-    OverRate,
-    Record,
-    Revoked,
-    Rose,
-    Said,
-    Stored,
-    Tell,
+    LinkClosed,
+    LogMessage,
+    MessageApplied,
+    MessageReceived,
+    NodeJoined,
+    NodeReport,
+    NodeRevoked,
+    RateExceeded,
+    RecordsStored,
+    SendMessage,
+    StorageFailed,
+    StreamRecord,
     Tick,
 )
-from .epoch_fence import Fence
-from .events import Events, KeptEvent
-from .fleet import FUTURE_S, Fleet, Node, NodeState, Outcome
+from .epoch_fence import EpochFence
+from .events import FleetEvent, RecentEvents
+from .fleet import FUTURE_S, Fleet, FrameOutcome, Node, NodeState
 from .members import REVOKED, REVOKED_RETRY_S
-from .sample_seconds import Seconds
-from .sequence_ledger import Ledger
+from .sample_seconds import SampleSecondAligner
+from .sequence_ledger import SequenceLedger
 
 PROBE_EVERY_S = 10.0
 PROBE_SOON_S = 1.0
@@ -72,11 +72,11 @@ OWN_PAUSE_S = 5.0
 
 
 @dataclass(slots=True)
-class Stream:
+class AgentStream:
     """What came of one stream, and what of it is on disk."""
 
-    ledger: Ledger = field(default_factory=Ledger)
-    stored: Ledger = field(default_factory=Ledger)
+    ledger: SequenceLedger = field(default_factory=SequenceLedger)
+    stored: SequenceLedger = field(default_factory=SequenceLedger)
     must_bring: bool = False  # something did not fit; the agent must bring it again
     applied: int = 0
     told: Ack | None = None  # on the connection that there is
@@ -97,7 +97,7 @@ class Stream:
 
 
 @dataclass(slots=True)
-class Link:
+class AgentLinkState:
     """One agent's connection."""
 
     node_id: str
@@ -108,50 +108,50 @@ class Link:
 
 
 @dataclass(slots=True)
-class Quarantine:
+class NodeQuarantine:
     until_mono: float
     times: int
 
 
 @dataclass(slots=True)
-class Takeovers:
+class TakeoverCounter:
     """How often a connection with a node's key ended another that was still open."""
 
     count: int = 0
     last_at: float | None = None
 
 
-class Room:
+class FleetStateMachine:
     def __init__(self, hub_id: str, epoch: int, mono: float = 0.0) -> None:
         self.hub_id = hub_id
         self.fleet = Fleet(epoch)
-        self.fence = Fence(epoch, mono)
-        self.streams: dict[str, dict[str, Stream]] = {}  # node id -> stream -> what came of it
-        self.links: dict[str, Link] = {}
+        self.fence = EpochFence(epoch, mono)
+        self.streams: dict[str, dict[str, AgentStream]] = {}  # node id -> stream -> what came of it
+        self.links: dict[str, AgentLinkState] = {}
         self.link_of: dict[str, str] = {}  # node id -> link
-        self.quarantined: dict[str, Quarantine] = {}
-        self.takeovers: dict[str, Takeovers] = {}
+        self.quarantined: dict[str, NodeQuarantine] = {}
+        self.takeovers: dict[str, TakeoverCounter] = {}
         self.counts: dict[str, int] = {}
-        self.events = Events()
+        self.events = RecentEvents()
         self.disk_error: str | None = None
-        self._seconds: dict[tuple[str, bool], Seconds] = {}
+        self._seconds: dict[tuple[str, bool], SampleSecondAligner] = {}
         self._ticked_mono: float | None = None
 
     def handle(self, event: HubEvent, now: float, mono: float) -> list[Effect]:
         match event:
-            case Said():
+            case MessageReceived():
                 return self._said(event, now, mono)
             case Tick():
                 return self._tick(mono)
-            case Left():
+            case LinkClosed():
                 return self._left(event.link)
-            case Revoked():
+            case NodeRevoked():
                 return self._revoked(event.node_id)
-            case OverRate():
+            case RateExceeded():
                 return self._over_rate(event, mono)
-            case Stored():
+            case RecordsStored():
                 return self._stored(event.records)
-            case NotStored():
+            case StorageFailed():
                 return self._not_stored(event)
 
     def count(self, what: str) -> None:
@@ -159,7 +159,7 @@ class Room:
 
     # -- agents
 
-    def _said(self, said: Said, now: float, mono: float) -> list[Effect]:
+    def _said(self, said: MessageReceived, now: float, mono: float) -> list[Effect]:
         link = self.links.get(said.link)
         if link is None:
             if not isinstance(said.message, Hello):
@@ -175,20 +175,20 @@ class Room:
             case Beat():
                 self.fleet.beat(node, said.message, mono)
                 self.streams[link.node_id][link.stream].settle(said.message.first_seq - 1)
-                return [Heard(link.node_id, said.message)]
+                return [NodeReport(link.node_id, said.message)]
             case Echo():
                 return self._echo(link, node, said.message, now, mono)
             case Inventory():
                 self.fleet.inventory(node, said.message)
-                return [Record(link.node_id, link.stream, 0, now, said.payload, False,
-                               said.message)]
+                return [StreamRecord(link.node_id, link.stream, 0, now, said.payload, False,
+                                     said.message)]
             case Clock():
-                return [Tell(said.link, Time(said.message.clock_id, now))]
+                return [SendMessage(said.link, Time(said.message.clock_id, now))]
             case LimitsNow():
                 node.limits = said.message
                 return []
             case Preview() | Reply() | InForce():
-                return [Heard(link.node_id, said.message)]
+                return [NodeReport(link.node_id, said.message)]
             case Call() | Hello():
                 raise WireError("Call and Hello are said once")
 
@@ -197,39 +197,40 @@ class Room:
         refused = self._refusal(hello, mono)
         if refused is not None:
             self.count("refused")
-            return [Tell(at, refused), Close(at, refused.reason),
-                    Note("agent refused", {"node": hello.node_id, "why": refused.reason})]
+            return [SendMessage(at, refused), CloseLink(at, refused.reason),
+                    LogMessage("agent refused", {"node": hello.node_id, "why": refused.reason})]
         effects: list[Effect] = []
         former = self.link_of.get(hello.node_id)
         if former is not None:
             effects += self._taken_over(former, hello.node_id, now)
         risen = self.fence.hello(hello.node_id, hello.epoch_seen, mono)
         if risen is not None:
-            effects.append(Rose(risen))
+            effects.append(EpochRaised(risen))
         self.fleet.hello(hello, now, mono)
         stream = self._stream(hello.node_id, hello.stream)
         stream.must_bring, stream.told = False, stream.ack()
-        link = Link(hello.node_id, hello.stream)
+        link = AgentLinkState(hello.node_id, hello.stream)
         self.links[at] = link
         self.link_of[hello.node_id] = at
         welcome = Welcome(max(set(hello.wire_versions) & set(SPOKEN_VERSIONS)), self.hub_id,
                           self.fence.epoch, now, stream.told.seq, stream.told.spans)
-        return [*effects, Tell(at, welcome), self._probe(at, link, now, mono),
-                Record(hello.node_id, hello.stream, 0, now, payload, False, hello),
-                Note("agent connected", {"node": hello.node_id, "host": hello.host,
-                                         "acked": welcome.acked_seq}),
-                Joined(hello.node_id)]
+        return [*effects, SendMessage(at, welcome), self._probe(at, link, now, mono),
+                StreamRecord(hello.node_id, hello.stream, 0, now, payload, False, hello),
+                LogMessage("agent connected", {"node": hello.node_id, "host": hello.host,
+                                               "acked": welcome.acked_seq}),
+                NodeJoined(hello.node_id)]
 
     def _taken_over(self, former: str, node_id: str, now: float) -> list[Effect]:
         """A node that comes back before we saw it go; or two that have the same key."""
         self.count("taken_over")
-        taken = self.takeovers.setdefault(node_id, Takeovers())
+        taken = self.takeovers.setdefault(node_id, TakeoverCounter())
         taken.count, taken.last_at = taken.count + 1, now
         told = Refused("another agent has this node's key and took over; if there are two, its "
                        "data folder was copied: delete agent.key in one and enrol that one anew",
                        TAKEN_RETRY_S)
-        return [Tell(former, told), Close(former, "another connection of this node took over"),
-                Note("agent taken over", {"node": node_id, "times": taken.count}),
+        return [SendMessage(former, told),
+                CloseLink(former, "another connection of this node took over"),
+                LogMessage("agent taken over", {"node": node_id, "times": taken.count}),
                 *self._left(former)]
 
     def _revoked(self, node_id: str) -> list[Effect]:
@@ -237,7 +238,7 @@ class Room:
         if at is None:
             return []
         told = Refused(REVOKED, REVOKED_RETRY_S)
-        return [Tell(at, told), Close(at, told.reason), *self._left(at)]
+        return [SendMessage(at, told), CloseLink(at, told.reason), *self._left(at)]
 
     def _refusal(self, hello: Hello, mono: float) -> Refused | None:
         held = self.quarantined.get(hello.node_id)
@@ -252,29 +253,31 @@ class Room:
             return Refused(f"this hub holds {MAX_NODES} nodes and takes no more", FULL_RETRY_S)
         return None
 
-    def _stream(self, node_id: str, name: str) -> Stream:
+    def _stream(self, node_id: str, name: str) -> AgentStream:
         streams = self.streams.setdefault(node_id, {})
-        stream = streams.pop(name, None) or Stream()
+        stream = streams.pop(name, None) or AgentStream()
         streams[name] = stream  # last: the one in use
         while len(streams) > MAX_STREAMS:
             del streams[next(iter(streams))]
         return stream
 
-    def _sequenced(self, at: str, link: Link, node: Node, message: Sequenced, payload: bytes,
+    def _sequenced(self, at: str, link: AgentLinkState, node: Node, message: Sequenced,
+                   payload: bytes,
                    now: float, mono: float) -> list[Effect]:
         stream = self.streams[link.node_id][link.stream]
         if not stream.ledger.note(message.seq):
             return []
         second = self._second(node, message, now, mono, False)
         effects: list[Effect] = [
-            Record(link.node_id, link.stream, message.seq, now, payload, False, message, second),
-            Applied(link.node_id, link.stream, message.seq, now),
+            StreamRecord(link.node_id, link.stream, message.seq, now, payload, False, message,
+                         second),
+            MessageApplied(link.node_id, link.stream, message.seq, now),
         ]
         if isinstance(message, Event):
             self._keep(node, link.stream, message, now, mono)
             return effects
         outcome = self.fleet.frame(node, message, now, mono)
-        if outcome is Outcome.APPLIED:
+        if outcome is FrameOutcome.APPLIED:
             stream.applied += 1
             node.frame_at = float(second)  # as history knows it, so that past and live join
         # What is live is fresh: where it seems not to be, the node's clock has stepped.
@@ -287,10 +290,10 @@ class Room:
         """An agent whose clock is ahead does not stay on top of the list."""
         at = now - max(0.0, self.fleet.age_s(node, event.taken_at, now, mono))
         task = None if event.task_id is None else node.tasks.get(event.task_id)
-        self.events.add(KeptEvent(node.hello.node_id, stream, at,
-                                  None if task is None else task.user, event))
+        self.events.add(FleetEvent(node.hello.node_id, stream, at,
+                                   None if task is None else task.user, event))
 
-    def _backfill(self, at: str, link: Link, node: Node, backfill: Backfill, now: float,
+    def _backfill(self, at: str, link: AgentLinkState, node: Node, backfill: Backfill, now: float,
                   mono: float) -> list[Effect]:
         """Of a time without us: to disk, and past the picture."""
         stream = self.streams[link.node_id][link.stream]
@@ -299,17 +302,18 @@ class Room:
         for payload in backfill.messages:
             message = decode_from_agent(payload)
             if not isinstance(message, Frame | Event):
-                raise WireError("a Backfill holds Frames and Events")
+                raise WireError("a Backfill holds Frames and RecentEvents")
             if not stream.ledger.note(message.seq):
                 is_told_again = True
                 continue
-            effects += (Record(link.node_id, link.stream, message.seq, now, payload, True, message,
-                               self._second(node, message, now, mono, True)),
-                        Applied(link.node_id, link.stream, message.seq, now, True))
+            effects += (StreamRecord(link.node_id, link.stream, message.seq, now, payload, True,
+                                     message,
+                                     self._second(node, message, now, mono, True)),
+                        MessageApplied(link.node_id, link.stream, message.seq, now, True))
             if isinstance(message, Event):
                 self._keep(self.fleet.nodes[link.node_id], link.stream, message, now, mono)
         if is_told_again:  # no store of it will follow that an ack could
-            effects.append(Tell(at, stream.ack()))
+            effects.append(SendMessage(at, stream.ack()))
         return effects
 
     def _second(self, node: Node, message: Sequenced, now: float, mono: float, is_backfill: bool
@@ -318,20 +322,21 @@ class Room:
         if isinstance(message, Event):
             return 0  # it comes at any moment, and would unsettle where seconds are cut
         age_s = max(0.0, self.fleet.age_s(node, message.taken_at, now, mono))
-        seconds = self._seconds.setdefault((node.hello.node_id, is_backfill), Seconds())
+        seconds = self._seconds.setdefault((node.hello.node_id, is_backfill), SampleSecondAligner())
         return max(1, min(int(now), seconds.of(now - age_s)))
 
-    def _echo(self, link: Link, node: Node, echo: Echo, now: float, mono: float) -> list[Effect]:
+    def _echo(self, link: AgentLinkState, node: Node, echo: Echo, now: float,
+              mono: float) -> list[Effect]:
         if link.is_probing and echo.probe_id == link.probe_id:
             link.is_probing = False
             self.fleet.clock(node, echo.agent_at, link.probed_mono, now, mono)
         return []
 
-    def _probe(self, at: str, link: Link, now: float, mono: float) -> Tell:
+    def _probe(self, at: str, link: AgentLinkState, now: float, mono: float) -> SendMessage:
         link.probe_id += 1
         link.probed_mono = mono
         link.is_probing = True
-        return Tell(at, Probe(link.probe_id, now))
+        return SendMessage(at, Probe(link.probe_id, now))
 
     def _left(self, at: str) -> list[Effect]:
         link = self.links.pop(at, None)
@@ -340,29 +345,29 @@ class Room:
         if self.link_of.get(link.node_id) == at:
             del self.link_of[link.node_id]
             self.fleet.disconnected(self.fleet.nodes[link.node_id])
-        return [Note("agent gone", {"node": link.node_id})]
+        return [LogMessage("agent gone", {"node": link.node_id})]
 
-    def _over_rate(self, event: OverRate, mono: float) -> list[Effect]:
+    def _over_rate(self, event: RateExceeded, mono: float) -> list[Effect]:
         self.count("over_rate")
         link = self.links.get(event.link)
         if link is None:
-            return [Close(event.link, f"more {event.what} than allowed")]
+            return [CloseLink(event.link, f"more {event.what} than allowed")]
         held = self.quarantined.get(link.node_id)
         times = 1 if held is None else held.times + 1
         wait_s = min(QUARANTINE_MOST_S, QUARANTINE_S * 2 ** min(times - 1, 8))
-        self.quarantined[link.node_id] = Quarantine(mono + wait_s, times)
+        self.quarantined[link.node_id] = NodeQuarantine(mono + wait_s, times)
         reason = f"this node sent more {event.what} than it may"
-        return [Tell(event.link, Refused(reason, wait_s)), Close(event.link, reason),
-                Note("agent quarantined", {"node": link.node_id, "why": event.what,
-                                           "seconds": wait_s}),
+        return [SendMessage(event.link, Refused(reason, wait_s)), CloseLink(event.link, reason),
+                LogMessage("agent quarantined", {"node": link.node_id, "why": event.what,
+                                                 "seconds": wait_s}),
                 *self._left(event.link)]
 
     # -- disk
 
-    def _stored(self, records: tuple[Record, ...]) -> list[Effect]:
+    def _stored(self, records: tuple[StreamRecord, ...]) -> list[Effect]:
         recovered = self.disk_error is not None
         self.disk_error = None
-        touched: dict[tuple[str, str], Stream] = {}
+        touched: dict[tuple[str, str], AgentStream] = {}
         for record in records:
             stream = self.streams.get(record.node_id, {}).get(record.stream)
             if record.seq and stream is not None:
@@ -375,7 +380,7 @@ class Room:
             effects += self._ask_again()
         return effects
 
-    def _ack(self, node_id: str, name: str, stream: Stream) -> list[Effect]:
+    def _ack(self, node_id: str, name: str, stream: AgentStream) -> list[Effect]:
         at = self.link_of.get(node_id)
         if at is None or self.links[at].stream != name:
             return []
@@ -383,9 +388,9 @@ class Room:
         if ack == stream.told:
             return []
         stream.told = ack
-        return [Tell(at, ack)]
+        return [SendMessage(at, ack)]
 
-    def _not_stored(self, event: NotStored) -> list[Effect]:
+    def _not_stored(self, event: StorageFailed) -> list[Effect]:
         first = self.disk_error is None
         self.disk_error = event.reason
         for record in event.dropped:
@@ -393,14 +398,14 @@ class Room:
             if record.seq and stream is not None:
                 stream.must_bring = True
                 stream.ledger.forget(record.seq)
-        return [Note("disk refuses", {"why": event.reason})] if first else []
+        return [LogMessage("disk refuses", {"why": event.reason})] if first else []
 
     def _ask_again(self) -> list[Effect]:
         """The disk is back: those whose messages were dropped connect anew and bring them again."""
-        closes = [Close(at, "the disk was full; bring again what was not acked")
+        closes = [CloseLink(at, "the disk was full; bring again what was not acked")
                   for node_id, at in self.link_of.items()
                   if any(stream.must_bring for stream in self.streams[node_id].values())]
-        return [Note("disk is back", {}), *closes]
+        return [LogMessage("disk is back", {}), *closes]
 
     # -- time
 
@@ -411,7 +416,7 @@ class Room:
         if gap_s > OWN_PAUSE_S:
             self.count("own_pauses")
             self.fleet.forgive(gap_s)
-            effects.append(Note("the hub itself stood still", {"seconds": round(gap_s, 1)}))
+            effects.append(LogMessage("the hub itself stood still", {"seconds": round(gap_s, 1)}))
         effects += [_node_note(node_id, state) for node_id, state in self.fleet.tick(mono)]
         return effects
 
@@ -421,13 +426,13 @@ class Room:
 
     # -- start
 
-    def recover(self, record: Record) -> FromAgent:
+    def recover(self, record: StreamRecord) -> FromAgent:
         """One message from disk, in the order in which it had come; it may be there twice."""
         message = decode_from_agent(record.payload)
         self._recover(record, message)
         return message
 
-    def _recover(self, record: Record, message: FromAgent) -> None:
+    def _recover(self, record: StreamRecord, message: FromAgent) -> None:
         if isinstance(message, Hello):
             self.fleet.hello(message, record.received_at, 0.0)
             self._stream(message.node_id, message.stream)
@@ -456,5 +461,5 @@ class Room:
                 stream.applied = 0
 
 
-def _node_note(node_id: str, state: NodeState) -> Note:
-    return Note("node is " + state, {"node": node_id})
+def _node_note(node_id: str, state: NodeState) -> LogMessage:
+    return LogMessage("node is " + state, {"node": node_id})

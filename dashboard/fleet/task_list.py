@@ -8,9 +8,9 @@ import msgspec
 import numpy as np
 
 from . import views
-from .filters import Filter, Uses
+from .filters import Filter, TaskGpuPairs
 from .fleet import Fleet
-from .visibility import Lens
+from .visibility import VisibleFleet
 
 Order = Literal["asc", "desc"]
 GroupBy = Literal["owner", "job"]
@@ -56,12 +56,12 @@ class TaskList(msgspec.Struct):
     groups: list[TaskGroup] | None = None
 
 
-def matching(fleet: Fleet, lens: Lens, picked: Filter, mono: float) -> set[tuple[str, str]]:
+def matching(fleet: Fleet, lens: VisibleFleet, picked: Filter, mono: float) -> set[tuple[str, str]]:
     """(node id, task id) of the Tasks that match with one of their Gpus at least."""
     uses = [(node, use) for node in lens.nodes(fleet) if node.listing is not None
             for use in node.uses if use.task_id in node.tasks]
     slots = [node.listing.order[use.gpu] for node, use in uses if node.listing is not None]
-    rows = Uses(np.array(slots, np.intp), [node.tasks[use.task_id] for node, use in uses])
+    rows = TaskGpuPairs(np.array(slots, np.intp), [node.tasks[use.task_id] for node, use in uses])
     hits = picked.matches_uses(fleet, mono, rows, lens.reads)
     return {(uses[at][0].hello.node_id, uses[at][1].task_id) for at in hits.nonzero()[0].tolist()}
 

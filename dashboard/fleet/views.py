@@ -14,12 +14,12 @@ from gpudeck.wire import GpuFacts
 from ..actions.views import KeepView
 from .colour_scales import HARMFUL_THROTTLE, exact, levels
 from .filters import Filter, Mask
-from .fleet import MAX_OWNERS, NO_TASK, SPLIT, Fleet, Node, Show
-from .members import Member
+from .fleet import MAX_OWNERS, NO_TASK, SPLIT, Fleet, GpuStatus, Node
+from .members import EnrolledNode
 from .mig import NO_PARENT, once
 from .owner_views import OwnerView, owner_view
-from .state_machine import Room
-from .visibility import ALL_READ, Lens, Reads
+from .state_machine import FleetStateMachine
+from .visibility import ALL_READ, CommandLineVisibility, VisibleFleet
 
 MAX_EXACT = 1_024
 HOT_C = 85.0
@@ -29,7 +29,7 @@ UTIL, MEM, TEMP, POWER, THROTTLE = (
 # -- the live socket (docs/internals/live.md)
 
 
-def layout(fleet: Fleet, lens: Lens, slot: int = 0, node: int = 0) -> dict[str, Any]:
+def layout(fleet: Fleet, lens: VisibleFleet, slot: int = 0, node: int = 0) -> dict[str, Any]:
     """From this slot and this node of the lens on."""
     slots = lens.slots
     model, models = _renumbered(fleet.model_at[slots], fleet.models, lens)
@@ -44,7 +44,7 @@ def layout(fleet: Fleet, lens: Lens, slot: int = 0, node: int = 0) -> dict[str, 
             "instances": _instances(fleet, lens, slot)}
 
 
-def _instances(fleet: Fleet, lens: Lens, slot: int) -> list[list[Any]]:
+def _instances(fleet: Fleet, lens: VisibleFleet, slot: int) -> list[list[Any]]:
     """Of each MIG instance its slot, that of its board, its place and its profile."""
     parents = fleet.parent[lens.slots]
     at = np.flatnonzero(parents != NO_PARENT)
@@ -54,7 +54,7 @@ def _instances(fleet: Fleet, lens: Lens, slot: int) -> list[list[Any]]:
             for own, board in zip(at.tolist(), boards.tolist(), strict=True) if own >= slot]
 
 
-def _renumbered(numbers: npt.NDArray[Any], names: list[str], lens: Lens
+def _renumbered(numbers: npt.NDArray[Any], names: list[str], lens: VisibleFleet
                 ) -> tuple[npt.NDArray[Any], list[str]]:
     """By first appearance within the lens, so that names from outside of it are not told and the
     numbers stay as slots are appended."""
@@ -65,7 +65,7 @@ def _renumbered(numbers: npt.NDArray[Any], names: list[str], lens: Lens
     return np.array(made, numbers.dtype), [names[number] for number in found]
 
 
-def cells(fleet: Fleet, lens: Lens, key: str, picked: Filter | None, now: float, mono: float
+def cells(fleet: Fleet, lens: VisibleFleet, key: str, picked: Filter | None, now: float, mono: float
           ) -> dict[str, Any]:
     size, column, show = len(lens), fleet.column(key, mono), fleet.shown(mono)
     mask = None if picked is None else picked.matches(fleet, mono, lens.reads)[lens.slots]
@@ -76,7 +76,7 @@ def cells(fleet: Fleet, lens: Lens, key: str, picked: Filter | None, now: float,
             "exact": None if size > MAX_EXACT else exact(column, show)[lens.slots].tobytes()}
 
 
-def owners(fleet: Fleet, lens: Lens) -> dict[str, Any]:
+def owners(fleet: Fleet, lens: VisibleFleet) -> dict[str, Any]:
     """SPLIT where it is none: tasks run on the instances of that board."""
     owner = np.where(fleet.is_split() & (fleet.owner[: len(fleet)] == NO_TASK), np.uint16(SPLIT),
                      fleet.owner[: len(fleet)])[lens.slots]
@@ -87,21 +87,23 @@ def owners(fleet: Fleet, lens: Lens) -> dict[str, Any]:
     return {"epoch": lens.epoch, "names": names, "owner": owner.astype("<u2").tobytes()}
 
 
-def totals(fleet: Fleet, lens: Lens, now: float, mono: float) -> dict[str, Any]:
-    show = np.full(len(fleet), Show.RETIRED, np.uint8)
+def totals(fleet: Fleet, lens: VisibleFleet, now: float, mono: float) -> dict[str, Any]:
+    show = np.full(len(fleet), GpuStatus.RETIRED, np.uint8)
     show[lens.slots] = fleet.shown(mono)[lens.slots]
-    ok = show == Show.OK
+    ok = show == GpuStatus.OK
     # A board that is split is not one to give out: its instances are counted in its place.
-    unit = np.where(fleet.is_split(), Show.RETIRED, show)
-    is_free = (unit == Show.OK) & (fleet.owner[: len(fleet)] == NO_TASK)
+    unit = np.where(fleet.is_split(), GpuStatus.RETIRED, show)
+    is_free = (unit == GpuStatus.OK) & (fleet.owner[: len(fleet)] == NO_TASK)
     nodes = lens.nodes(fleet)
     states = [node.state for node in nodes]
     return {
         "at": now,
         "nodes": {state: states.count(state) for state in ("live", "suspect", "silent")},
-        "gpus": {"total": int((unit != Show.RETIRED).sum()), "ok": int((unit == Show.OK).sum()),
-                 "stale": int((unit == Show.STALE).sum()), "lost": int((unit == Show.LOST).sum()),
-                 "offline": int((unit == Show.OFFLINE).sum()), "free": int(is_free.sum())},
+        "gpus": {"total": int((unit != GpuStatus.RETIRED).sum()),
+                 "ok": int((unit == GpuStatus.OK).sum()),
+                 "stale": int((unit == GpuStatus.STALE).sum()),
+                 "lost": int((unit == GpuStatus.LOST).sum()),
+                 "offline": int((unit == GpuStatus.OFFLINE).sum()), "free": int(is_free.sum())},
         "tasks": sum(len(node.tasks) for node in nodes if node.state != "silent"),
         **_sums(fleet, ok),
     }
@@ -166,7 +168,7 @@ class TakeoversView(msgspec.Struct):
     last_at: float | None
 
 
-class CostView(msgspec.Struct):
+class AgentCostView(msgspec.Struct):
     """What the agent itself takes from its machine, reader included."""
 
     cpu_pct: float | None  # of one core
@@ -175,7 +177,7 @@ class CostView(msgspec.Struct):
     outbox_bytes: float | None
 
 
-class LinkView(msgspec.Struct):
+class GpuLinkView(msgspec.Struct):
     """How two Gpus of a Node reach each other."""
 
     a: str
@@ -204,13 +206,13 @@ class NodeView(msgspec.Struct):
     frames: FramesView | None
     holds: list[str] = msgspec.field(default_factory=list)  # who holds all acts there, and why
     platform: str = ""
-    cost: CostView | None = None
+    cost: AgentCostView | None = None
     pending: int | None = None  # messages that wait at the agent for this hub's receipt
     dropped: int | None = None  # messages that outgrew its outbox, ever
-    links: list[LinkView] | None = None  # of one Node that is asked for; a list does not have them
+    links: list[GpuLinkView] | None = None  # of one Node, not in lists
 
 
-class FactsView(msgspec.Struct):
+class GpuFactsView(msgspec.Struct):
     parent_uuid: str | None
     mig_profile: str | None
     gpu_instance: int | None
@@ -249,14 +251,14 @@ class GpuView(msgspec.Struct, omit_defaults=True):
     age_s: float | None
     values: dict[str, float]
     missing: dict[str, AbsenceWord]
-    facts: FactsView
+    facts: GpuFactsView
     tasks: list[str]
     last_values: dict[str, float] | None = None
     slow_sampled_at: float | None = None  # of what is told every 15 to 60 s; null: never yet
     slow_age_s: float | None = None
 
 
-class UseView(msgspec.Struct):
+class TaskGpuUseView(msgspec.Struct):
     uuid: str
     mem_used_bytes: float | None
     sm_pct: float | None
@@ -271,7 +273,7 @@ class TaskView(msgspec.Struct):
     user: str | None
     command: str | None
     command_is: Literal["whole", "program"]  # of others' tasks, the program's name may be all
-    gpus: list[UseView]
+    gpus: list[TaskGpuUseView]
     mem_used_bytes: float | None
     sm_pct: float | None
     state: Literal["running", "paused", "uninterruptible", "zombie"] | None
@@ -282,17 +284,18 @@ class TaskView(msgspec.Struct):
     keep: KeepView | None = None
 
 
-class Nodes(msgspec.Struct):
+class NodeList(msgspec.Struct):
     items: list[NodeView]
     next: str | None
 
 
-class Gpus(msgspec.Struct):
+class GpuList(msgspec.Struct):
     items: list[GpuView]
     next: str | None
 
 
-def node_view(room: Room, node_id: str, member: Member | None, mono: float) -> NodeView:
+def node_view(room: FleetStateMachine, node_id: str, member: EnrolledNode | None,
+              mono: float) -> NodeView:
     node = room.fleet.nodes[node_id]
     hello, takeovers = node.hello, room.takeovers.get(node_id)
     return NodeView(
@@ -309,23 +312,23 @@ def node_view(room: Room, node_id: str, member: Member | None, mono: float) -> N
         None if node.beat is None else node.beat.dropped)
 
 
-def _cost(node: Node) -> CostView | None:
+def _cost(node: Node) -> AgentCostView | None:
     """Of an agent that is heard no more nothing is known."""
     cost = None if node.beat is None or node.state == "silent" else node.beat.cost
-    return None if cost is None else CostView(cost.cpu_pct, cost.memory_bytes, cost.read_s,
-                                              cost.outbox_bytes)
+    return None if cost is None else AgentCostView(cost.cpu_pct, cost.memory_bytes, cost.read_s,
+                                                   cost.outbox_bytes)
 
 
-def links_of(fleet: Fleet, node: Node) -> list[LinkView]:
+def links_of(fleet: Fleet, node: Node) -> list[GpuLinkView]:
     if node.listing is None:
         return []
     uuids = [fleet.uuids[slot] for slot in node.listing.order]
-    return [LinkView(uuids[link.a], uuids[link.b], link.path, link.nvlinks)
+    return [GpuLinkView(uuids[link.a], uuids[link.b], link.path, link.nvlinks)
             for link in node.listing.inventory.links
             if max(link.a, link.b) < len(uuids)]
 
 
-def member_view(member: Member) -> NodeView:
+def member_view(member: EnrolledNode) -> NodeView:
     """Of one that has not been let in: of what it says, its name alone is kept."""
     return NodeView(
         member.node_id, member.host, spaced(member.node_id), member.group, member.access,
@@ -342,7 +345,7 @@ def _reader(node: Node, mono: float) -> ReaderView | None:
                       node.beat.detail)
 
 
-def _frames(room: Room, node: Node) -> FramesView:
+def _frames(room: FleetStateMachine, node: Node) -> FramesView:
     name = node.hello.stream
     stream = room.streams[node.hello.node_id][name]
     outcomes = {outcome.value: count for outcome, count in node.outcomes.items()}
@@ -354,14 +357,15 @@ def _frames(room: Room, node: Node) -> FramesView:
 
 # That its node is silent is the node's state; of the Gpu itself it is known only that this is old.
 SHOW_WORDS: dict[int, GpuStateWord] = {
-    Show.OK: "ok", Show.STALE: "stale", Show.LOST: "lost", Show.OFFLINE: "stale"}
+    GpuStatus.OK: "ok", GpuStatus.STALE: "stale", GpuStatus.LOST: "lost",
+    GpuStatus.OFFLINE: "stale"}
 
 
-def gpu_view(fleet: Fleet, slot: int, show: Show, on_it: list[str], mono: float,
+def gpu_view(fleet: Fleet, slot: int, show: GpuStatus, on_it: list[str], mono: float,
              only: Collection[str] | None = None) -> GpuView:
     """`only`: of these metrics; None: of all."""
     facts, hello = fleet.facts[slot], fleet.node_of(slot).hello
-    is_ok = show is Show.OK
+    is_ok = show is GpuStatus.OK
     values, missing = _values(fleet, slot, show, mono, only)
     sampled_at, slow_at = float(fleet.sampled_at[slot]), float(fleet.slow.sampled_at[slot])
     is_sampled, is_slow_sampled = not np.isnan(sampled_at), not np.isnan(slow_at)
@@ -385,7 +389,7 @@ def _age_s(sampled_mono: float, mono: float) -> float | None:
     return round(max(0.0, age_s), 1) if np.isfinite(age_s) else None
 
 
-def _values(fleet: Fleet, slot: int, show: Show, mono: float, only: Collection[str] | None
+def _values(fleet: Fleet, slot: int, show: GpuStatus, mono: float, only: Collection[str] | None
             ) -> tuple[dict[str, float], dict[str, AbsenceWord]]:
     """Each metric once. What changes seldom is left out where the agent never told any of it."""
     values: dict[str, float] = {}
@@ -405,13 +409,13 @@ def _values(fleet: Fleet, slot: int, show: Show, mono: float, only: Collection[s
     return values, missing
 
 
-def _absence(reported: Absence, show: Show) -> Absence:
+def _absence(reported: Absence, show: GpuStatus) -> Absence:
     """What the board never reports stays so; what it did report is not live any more."""
     if reported in (Absence.UNSUPPORTED, Absence.DENIED):
         return reported
-    if show is Show.LOST:
+    if show is GpuStatus.LOST:
         return Absence.LOST
-    if show in (Show.STALE, Show.OFFLINE):
+    if show in (GpuStatus.STALE, GpuStatus.OFFLINE):
         return Absence.STALE
     return reported
 
@@ -420,8 +424,8 @@ def _number(value: float) -> float:
     return round(value, 3)
 
 
-def _facts(facts: GpuFacts) -> FactsView:
-    return FactsView(*(getattr(facts, name) for name in FactsView.__struct_fields__))
+def _facts(facts: GpuFacts) -> GpuFactsView:
+    return GpuFactsView(*(getattr(facts, name) for name in GpuFactsView.__struct_fields__))
 
 
 def tasks_on(node: Node) -> dict[int, list[str]]:
@@ -433,21 +437,23 @@ def tasks_on(node: Node) -> dict[int, list[str]]:
     return found
 
 
-def task_views(fleet: Fleet, node: Node, reads: Reads = ALL_READ) -> list[TaskView]:
+def task_views(fleet: Fleet, node: Node, reads: CommandLineVisibility = ALL_READ) -> list[TaskView]:
     """The Tasks of a Node, by id. What is on a Gpu but was never described has no owner here."""
     if node.listing is None:
         return []
-    uses: dict[str, list[UseView]] = {}
+    uses: dict[str, list[TaskGpuUseView]] = {}
     states: dict[str, Any] = {}
     for use in node.uses:
         uuid = fleet.uuids[node.listing.order[use.gpu]]
-        uses.setdefault(use.task_id, []).append(UseView(uuid, use.mem_used_bytes, use.sm_pct))
+        uses.setdefault(use.task_id,
+                        []).append(TaskGpuUseView(uuid, use.mem_used_bytes, use.sm_pct))
         states[use.task_id] = use.state
     return [_task(node, task_id, uses[task_id], states[task_id], reads)
             for task_id in sorted(uses) if task_id in node.tasks]
 
 
-def _task(node: Node, task_id: str, on: list[UseView], state: Any, reads: Reads) -> TaskView:
+def _task(node: Node, task_id: str, on: list[TaskGpuUseView], state: Any,
+          reads: CommandLineVisibility) -> TaskView:
     task = node.tasks[task_id]
     return TaskView(
         task.id, node.hello.node_id, node.hello.host, task.pid, task.started_at, task.user,

@@ -19,7 +19,7 @@ PROGRAM = re.compile(r"[\w.+-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True)
-class Reads:
+class CommandLineVisibility:
     """Whose command lines are read whole; of everyone else's, the program's name is all."""
 
     everyones: bool
@@ -38,7 +38,7 @@ class Reads:
         return command if command is None or self.of_user(user) else program_of(command)
 
 
-ALL_READ = Reads(True)
+ALL_READ = CommandLineVisibility(True)
 
 
 def program_of(command: str) -> str | None:
@@ -50,29 +50,29 @@ def program_of(command: str) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class VisibilityScope:
     """As much of an Actor as decides what they see: those with the same share every answer."""
 
     groups: tuple[str, ...]
-    reads: Reads
+    reads: CommandLineVisibility
 
     @classmethod
-    def of(cls, actor: Actor) -> "Sight":
+    def of(cls, actor: Actor) -> "VisibilityScope":
         sees_all = actor.role is not None and actor.role.covers(Role.OPERATOR)
         groups = ("*",) if "*" in actor.scope.groups else tuple(sorted(set(actor.scope.groups)))
         own = frozenset() if sees_all else frozenset(actor.scope.unix_names)
-        return cls(groups, Reads(sees_all, own))
+        return cls(groups, CommandLineVisibility(sees_all, own))
 
 
-EVERYTHING_SEEN = Sight(("*",), ALL_READ)
+EVERYTHING_SEEN = VisibilityScope(("*",), ALL_READ)
 
 
 @dataclass(slots=True)
-class Lens:
+class VisibleFleet:
     """A Sight on the fleet as it is now. `slots` are in ascending order, and new ones only come at
     the end while the epoch is the same."""
 
-    sight: Sight
+    sight: VisibilityScope
     epoch: int
     node_ids: list[str]
     slots: Slots
@@ -83,7 +83,7 @@ class Lens:
         return len(self.slots)
 
     @property
-    def reads(self) -> Reads:
+    def reads(self) -> CommandLineVisibility:
         return self.sight.reads
 
     def sees_node(self, node_id: str) -> bool:
@@ -93,7 +93,7 @@ class Lens:
         return [fleet.nodes[node_id] for node_id in self.node_ids]
 
 
-def focus(fleet: Fleet, sight: Sight) -> Lens:
+def focus(fleet: Fleet, sight: VisibilityScope) -> VisibleFleet:
     """Node groups may change, and slots then leave the middle: from there on it is another epoch,
     and its numbers are unlike those of the whole fleet, so that they tell nothing of it."""
     if "*" in sight.groups:
@@ -106,23 +106,24 @@ def focus(fleet: Fleet, sight: Sight) -> Lens:
     return _lens(fleet, sight, (fleet.epoch << 20) + fleet.groups_version, node_ids, slots, False)
 
 
-def _lens(fleet: Fleet, sight: Sight, epoch: int, node_ids: list[str], slots: Slots, whole: bool
-          ) -> Lens:
+def _lens(fleet: Fleet, sight: VisibilityScope, epoch: int, node_ids: list[str], slots: Slots,
+          whole: bool
+          ) -> VisibleFleet:
     places = {node_id: place for place, node_id in enumerate(node_ids)}
-    return Lens(sight, epoch, node_ids, slots, whole, places)
+    return VisibleFleet(sight, epoch, node_ids, slots, whole, places)
 
 
-class Lenses:
+class VisibleFleetCache:
     """The one in force per Sight, made anew when the fleet or its groups have changed."""
 
     MOST = 256
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
-        self._made: dict[Sight, Lens] = {}
+        self._made: dict[VisibilityScope, VisibleFleet] = {}
         self._made_of: tuple[int, int, int] = (-1, -1, -1)
 
-    def of(self, sight: Sight) -> Lens:
+    def of(self, sight: VisibilityScope) -> VisibleFleet:
         now = (len(self._fleet), len(self._fleet.node_ids), self._fleet.groups_version)
         if now != self._made_of or len(self._made) >= self.MOST:
             self._made, self._made_of = {}, now

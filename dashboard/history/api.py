@@ -12,16 +12,16 @@ from flask import Blueprint, Flask, Response, request
 
 from gpudeck.metrics import COLUMNS, SLOW
 
-from ..fleet.api import PREFIX, Wrong, actor, answer
+from ..fleet.api import PREFIX, ApiError, actor, answer
 from ..fleet.events_api import moment
 from ..fleet.fleet import Fleet
-from ..fleet.past_api import BlocksApi
-from ..fleet.visibility import Lens, Lenses, Sight
-from ..web.query_pool import Questions
+from ..fleet.past_api import FleetPastApi
+from ..fleet.visibility import VisibilityScope, VisibleFleet, VisibleFleetCache
+from ..web.query_pool import QueryPool
 from .file_responses import body_of, form_asked, given_as
 from .mps_usage import USES, mps_past
-from .protocol import BYS, By, History, Nodes, TooMuch
-from .report_views import Prices, report_columns, report_view
+from .protocol import BYS, By, History, Nodes, ResultTooLargeError
+from .report_views import ReportPrices, report_columns, report_view
 from .views import instant_view, series_columns, series_view, usage_columns, usage_view
 
 MAX_POINTS = 20_000
@@ -43,7 +43,8 @@ PRICE = r"[0-9]{1,9}(\.[0-9]{1,9})?"
 
 
 class HistoryApi:
-    def __init__(self, history: History, questions: Questions, fleet: Fleet, lenses: Lenses
+    def __init__(self, history: History, questions: QueryPool, fleet: Fleet,
+                 lenses: VisibleFleetCache
                  ) -> None:
         self._history = history
         self._ask = questions.ask
@@ -68,10 +69,10 @@ class HistoryApi:
 
         has_any, made = self._ask(body)
         if not has_any and not self._is_known(gpus[0], lens):
-            raise Wrong(HTTPStatus.NOT_FOUND, f"there is no Gpu {gpus[0][:128]!r} here")
+            raise ApiError(HTTPStatus.NOT_FOUND, f"there is no Gpu {gpus[0][:128]!r} here")
         return given_as(form, made, "series", *span)
 
-    def _place(self, gpu: str, lens: Lens) -> tuple[str | None, str | None]:
+    def _place(self, gpu: str, lens: VisibleFleet) -> tuple[str | None, str | None]:
         slot = self._fleet.find(gpu, lens.place_of)
         if slot is None:
             return None, None
@@ -115,7 +116,7 @@ class HistoryApi:
     def reports(self) -> Response:
         given = _given("by", "start", "end", "price_gpu_hour", "price_kwh", "format")
         form, by = form_asked(), _by(given.get("by", "user"))
-        prices = Prices(_price(given, "price_gpu_hour"), _price(given, "price_kwh"))
+        prices = ReportPrices(_price(given, "price_gpu_hour"), _price(given, "price_kwh"))
         start, end = _span(7.0 * DAY_S)
         span = int(start // HOUR_S) * HOUR_S, -int(-end // HOUR_S) * HOUR_S
         lens = self._lens()
@@ -134,7 +135,7 @@ class HistoryApi:
         node_id, lens = _needed(_given("node", "start", "end"), "node"), self._lens()
         node = self._fleet.nodes.get(node_id)
         if node is None or not lens.sees_node(node_id):
-            raise Wrong(HTTPStatus.NOT_FOUND, f"there is no node {node_id[:128]!r} here")
+            raise ApiError(HTTPStatus.NOT_FOUND, f"there is no node {node_id[:128]!r} here")
         start, end = _span(1.0 * DAY_S)
         # A minute that is not over, or not told yet, has another number in a moment.
         end = min(end, time.time() - LATE_S)
@@ -148,13 +149,14 @@ class HistoryApi:
         def body() -> bytes:
             uses = self._history.tasks(*span, nodes=one, limit=MAX_USES + 1, words=USES)
             if len(uses) > MAX_USES:
-                raise TooMuch(f"more than {MAX_USES:,} uses of Gpus; ask for a shorter time")
+                raise ResultTooLargeError(f"more than {MAX_USES:,} uses of Gpus; ask for a "
+                                          "shorter time")
             loads = self._history.series(gpus, ["util_pct"], *span, MINUTE_S, ("mean", "n"), one)
             return msgspec.json.encode(mps_past(node_id, gpus, uses, loads, span))
 
         return answer(msgspec.Raw(self._ask(body)))
 
-    def _hosts(self, by: By, lens: Lens) -> dict[str, str]:
+    def _hosts(self, by: By, lens: VisibleFleet) -> dict[str, str]:
         """Of what is reported by, whatever is not a name already."""
         if by == "node":
             return {node.hello.node_id: node.hello.host for node in lens.nodes(self._fleet)}
@@ -164,14 +166,14 @@ class HistoryApi:
                     for slot in lens.slots.tolist()}
         return {}
 
-    def _lens(self) -> Lens:
-        return self._lenses.of(Sight.of(actor()))
+    def _lens(self) -> VisibleFleet:
+        return self._lenses.of(VisibilityScope.of(actor()))
 
-    def _is_known(self, gpu: str, lens: Lens) -> bool:
+    def _is_known(self, gpu: str, lens: VisibleFleet) -> bool:
         return self._fleet.find(gpu, lens.place_of) is not None
 
 
-def _nodes_of(lens: Lens) -> Nodes:
+def _nodes_of(lens: VisibleFleet) -> Nodes:
     return None if lens.is_whole else frozenset(lens.node_ids)
 
 
@@ -230,8 +232,9 @@ def _check_points(gpus: int, metrics: int, span: tuple[int, int], step: int) -> 
 
 def _check_rows(count: int) -> None:
     if count > MAX_USAGE_ROWS:
-        raise TooMuch(f"that would be more than {MAX_USAGE_ROWS:,} rows; ask for a longer bucket "
-                      "or a shorter time")
+        raise ResultTooLargeError(f"that would be more than {MAX_USAGE_ROWS:,} rows; ask for a "
+                                  "longer bucket "
+                                  "or a shorter time")
 
 
 def _price(given: dict[str, str], name: str) -> float | None:
@@ -285,14 +288,14 @@ def _whole(name: str, raw: str) -> int:
     return int(raw)
 
 
-def _bad(detail: str) -> Wrong:
-    return Wrong(HTTPStatus.BAD_REQUEST, detail)
+def _bad(detail: str) -> ApiError:
+    return ApiError(HTTPStatus.BAD_REQUEST, detail)
 
 
-def add_history_api(server: Flask, history: History, questions: Questions, fleet: Fleet,
-                    lenses: Lenses) -> None:
+def add_history_api(server: Flask, history: History, questions: QueryPool, fleet: Fleet,
+                    lenses: VisibleFleetCache) -> None:
     api = HistoryApi(history, questions, fleet, lenses)
-    blocks = BlocksApi(history, questions, fleet, lenses)
+    blocks = FleetPastApi(history, questions, fleet, lenses)
     routes = Blueprint("history", __name__, url_prefix=PREFIX)
     table: tuple[tuple[str, Callable[..., Any]], ...] = (
         ("/series", api.series), ("/instant", api.instant), ("/usage", api.usage),

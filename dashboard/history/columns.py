@@ -21,7 +21,7 @@ MIB = 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class HistoryColumn:
     key: str
     step: float
     dtype: type[np.signedinteger[Any]]  # in memory; in steps
@@ -59,8 +59,8 @@ _STEPS: dict[str, tuple[float, type[np.signedinteger[Any]], Kind, type[np.intege
 _WHOLE: tuple[float, type[np.signedinteger[Any]], Kind, type[np.integer[Any]]] = (
     1.0, np.int64, "int", np.int64)
 
-STORED: tuple[Column, ...] = tuple(
-    Column(metric.key, *_STEPS.get(metric.key, _WHOLE)) for metric in COLUMNS)
+STORED: tuple[HistoryColumn, ...] = tuple(
+    HistoryColumn(metric.key, *_STEPS.get(metric.key, _WHOLE)) for metric in COLUMNS)
 KEYS: tuple[str, ...] = tuple(column.key for column in STORED)
 AT: dict[str, int] = {key: at for at, key in enumerate(KEYS)}
 SLOW_KEYS: tuple[str, ...] = tuple(metric.key for metric in SLOW)

@@ -16,7 +16,7 @@ import numpy as np
 from .columns import AT, KEYS, SLOW_KEYS, STORED, in_runs, missing_at, missing_words
 from .folder import totals
 from .frames import (
-    Sums,
+    BucketSums,
     added_up,
     columns_of,
     in_memory,
@@ -29,8 +29,15 @@ from .frames import (
     side_by_side,
     slow_reason,
 )
-from .ingest import Stored, event_columns
-from .instants import Instants, Seen, of_instant, planned, seen_in_memory, seen_together
+from .ingest import HistoryMessage, event_columns
+from .instants import (
+    InstantMatrix,
+    MomentSamples,
+    of_instant,
+    planned,
+    seen_in_memory,
+    seen_together,
+)
 from .memory import BLOCK_S, Slots, joined
 from .parquet import (
     HOUR_S,
@@ -42,12 +49,21 @@ from .parquet import (
     usage_table,
     with_words,
 )
-from .point_reads import Moments, Newest, Words
-from .protocol import AGGS, BYS, Agg, By, Info, Nodes, NoSuchMetric, TooMuch
+from .point_reads import HistoryPointReader, NewestSamples, Words
+from .protocol import (
+    AGGS,
+    BYS,
+    Agg,
+    By,
+    HistoryInfo,
+    Nodes,
+    ResultTooLargeError,
+    UnknownMetricError,
+)
 from .rollup import rolled_up
 from .sql import on, source, sums_of, text, texts
-from .store import Files, Keep, Store
-from .task_minutes import Held, held_in
+from .store import HistoryFilesSnapshot, HistoryRetention, HistoryStore
+from .task_minutes import TaskMinuteRows, held_in
 from .usage import NEEDED, USAGE_SUMS, usages
 from .usage_sql import held_sql
 
@@ -63,12 +79,12 @@ MEMORY = "400MB"
 LAST = 2**40
 
 
-class Embedded:
-    def __init__(self, folder: Path, keep: Keep | None = None) -> None:
-        self.store = Store(folder, keep)
+class EmbeddedHistory:
+    def __init__(self, folder: Path, keep: HistoryRetention | None = None) -> None:
+        self.store = HistoryStore(folder, keep)
         self._db: Any = None
         self._db_lock = threading.Lock()
-        self._moments = Moments()
+        self._moments = HistoryPointReader()
         self.unpacks_most = UNPACKS_MOST
 
     def open(self) -> None:
@@ -81,7 +97,7 @@ class Embedded:
                 self._db.close()
                 self._db = None
 
-    def append(self, messages: Sequence[Stored], segment: int) -> None:
+    def append(self, messages: Sequence[HistoryMessage], segment: int) -> None:
         self.store.append(messages, segment)
 
     # -- questions
@@ -92,8 +108,9 @@ class Embedded:
         step = max(1, step)
         first, last = int(t0 // step) * step, -int(-t1 // step) * step
         if len(gpus) * ((last - first) // step) > MAX_ROWS:
-            raise TooMuch(f"that would be more than {MAX_ROWS:,} rows; ask for fewer Gpus, a "
-                          "shorter time or a longer step")
+            raise ResultTooLargeError(f"that would be more than {MAX_ROWS:,} rows; ask for fewer "
+                                      "Gpus, a "
+                                      "shorter time or a longer step")
         span = (first, last)
         with self.store.reading() as files:
             with self.store.lock:
@@ -102,8 +119,8 @@ class Embedded:
             parts = self._files(files, gpus, known, span, step, nodes)
         return added_up([*parts, *memory], gpus, known, aggs, step)
 
-    def _files(self, files: Files, gpus: Sequence[str], metrics: Sequence[str],
-               span: tuple[int, int], step: int, nodes: Nodes) -> list[Sums]:
+    def _files(self, files: HistoryFilesSnapshot, gpus: Sequence[str], metrics: Sequence[str],
+               span: tuple[int, int], step: int, nodes: Nodes) -> list[BucketSums]:
         live = [metric for metric in metrics if metric in AT]
         slow = [metric for metric in metrics if metric not in AT]
         where = f"gpu in ({texts(gpus)})" + on(nodes)
@@ -118,8 +135,9 @@ class Embedded:
                 found.append(of_files(kind, some, live))
         return [sums for sums in found if sums is not None]
 
-    def _grouped(self, files: Files, kind: str, span: tuple[int, int], step: int, where: str,
-                 metrics: Sequence[str], gpus: Sequence[str]) -> Sums | None:
+    def _grouped(self, files: HistoryFilesSnapshot, kind: str, span: tuple[int, int], step: int,
+                 where: str,
+                 metrics: Sequence[str], gpus: Sequence[str]) -> BucketSums | None:
         first, last = span
         sums = ", ".join(sums_of(metric, kind) for metric in metrics)
         frame = self._ask(files, kind, first, last,
@@ -128,7 +146,7 @@ class Embedded:
         return None if frame is None else of_frame(frame, gpus)
 
     def _memory(self, gpus: Sequence[str], metrics: Sequence[str], span: tuple[int, int], step: int,
-                nodes: Nodes) -> list[Sums]:
+                nodes: Nodes) -> list[BucketSums]:
         feed = self.store.feed
         slots = feed.slots_of(gpus, nodes)
         number = {gpu: at for at, gpu in enumerate(gpus)}
@@ -155,11 +173,11 @@ class Embedded:
             found = self._last_in_files(files, kind, metric, (second - back_s + 1, second), nodes)
         return newest_of([*found, *memory], metric)
 
-    def instants(self, metric: str, moments: Sequence[int], nodes: Nodes = None) -> Instants:
+    def instants(self, metric: str, moments: Sequence[int], nodes: Nodes = None) -> InstantMatrix:
         _known([metric])
         with self.store.reading() as files:
             begin = files.begin("raw") if metric in AT else None
-        parts: list[Seen] = []
+        parts: list[MomentSamples] = []
         blocks, singles = planned(moments, begin, LOOK_BACK_S)
         for t, ats in singles.items():
             frame = self.instant(metric, t, nodes)
@@ -169,7 +187,8 @@ class Embedded:
         is_rough = begin is not None and moments[0] < begin
         return seen_together(parts, len(moments), MINUTE_S if is_rough else 1)
 
-    def _seen(self, metric: str, moments: Sequence[int], begin: int, nodes: Nodes) -> list[Seen]:
+    def _seen(self, metric: str, moments: Sequence[int], begin: int,
+              nodes: Nodes) -> list[MomentSamples]:
         """`begin`: the number of the first of these moments."""
         first, last = moments[0] - LOOK_BACK_S + 1, moments[-1] + 1
         with self.store.reading() as files:
@@ -187,8 +206,9 @@ class Embedded:
             one.moment = one.moment + begin
         return found
 
-    def _last_in_files(self, files: Files, kind: str, metric: str, span: tuple[int, int],
-                       nodes: Nodes) -> list[Newest]:
+    def _last_in_files(self, files: HistoryFilesSnapshot, kind: str, metric: str,
+                       span: tuple[int, int],
+                       nodes: Nodes) -> list[NewestSamples]:
         first, last = span
         if kind == "raw":
             paths = files.find("raw", first, last + 1)
@@ -202,7 +222,7 @@ class Embedded:
             f"where t >= {first} and t <= {last}{on(nodes)} group by gpu, node")
         return [] if found is None else [newest_in(found)]
 
-    def _newest(self, metric: str, first: int, last: int, nodes: Nodes) -> list[Newest]:
+    def _newest(self, metric: str, first: int, last: int, nodes: Nodes) -> list[NewestSamples]:
         feed = self.store.feed
         slots = (np.arange(len(feed.names.gpus)) if nodes is None
                  else feed.slots_of(None, nodes))
@@ -217,16 +237,16 @@ class Embedded:
         values = rows.units[at] * STORED[at].step
         codes, of_row = in_runs(rows.missing)
         words = np.array([missing_words(code) for code in codes.tolist()], object)
-        return [Newest(*self._names(rows.slot), rows.t,
-                       np.where(missing_at(rows.missing, at) != 0, np.nan, values),
-                       words[of_row], False)]
+        return [NewestSamples(*self._names(rows.slot), rows.t,
+                              np.where(missing_at(rows.missing, at) != 0, np.nan, values),
+                              words[of_row], False)]
 
     def _names(self, slots: Slots) -> tuple[Words, Words]:
         names = self.store.feed.names
         return (np.array([names.gpus[slot] for slot in slots.tolist()], object),
                 np.array([names.nodes[slot] for slot in slots.tolist()], object))
 
-    def _newest_slow(self, metric: str, first: int, last: int, slots: set[int]) -> Newest:
+    def _newest_slow(self, metric: str, first: int, last: int, slots: set[int]) -> NewestSamples:
         feed, at = self.store.feed, SLOW_KEYS.index(metric)
         newest: dict[int, tuple[int, float, str]] = {}
         for asides in (feed.asides, feed.closed_asides):
@@ -237,14 +257,14 @@ class Embedded:
                         why = int(part.absent[row, at])
                         value = np.nan if why else float(part.values[row, at])
                         newest[slot] = (part.t, value, slow_reason(metric, why))
-        return Newest(*self._names(np.array(list(newest), np.intp)),
-                      np.array([t for t, _, _ in newest.values()], np.int64),
-                      np.array([value for _, value, _ in newest.values()], np.float64),
-                      np.array([words for _, _, words in newest.values()], object), False)
+        return NewestSamples(*self._names(np.array(list(newest), np.intp)),
+                             np.array([t for t, _, _ in newest.values()], np.int64),
+                             np.array([value for _, value, _ in newest.values()], np.float64),
+                             np.array([words for _, _, words in newest.values()], object), False)
 
     def block(self, metric: str, t: float, nodes: Nodes = None) -> "pd.DataFrame":
         if metric not in AT:
-            raise NoSuchMetric(f"a block is of one of {', '.join(KEYS)}")
+            raise UnknownMetricError(f"a block is of one of {', '.join(KEYS)}")
         start = int(t) - int(t) % BLOCK_S
         with self.store.reading() as files:
             with self.store.lock:
@@ -264,8 +284,9 @@ class Embedded:
 
         is_fine = bucket % HOUR_S != 0
         if by not in BYS or (is_fine and (bucket % MINUTE_S or by != "user" or of is None)):
-            raise NoSuchMetric(f"usage is by one of {', '.join(BYS)}, in buckets of whole hours; "
-                               "of one user, in whole minutes too")
+            raise UnknownMetricError(f"usage is by one of {', '.join(BYS)}, in buckets of whole "
+                                     "hours; "
+                                     "of one user, in whole minutes too")
         grain = MINUTE_S if is_fine else HOUR_S
         first, last = int(t0 // grain) * grain, -int(-t1 // grain) * grain
         with self.store.reading() as files:
@@ -308,7 +329,7 @@ class Embedded:
         return pd.concat([part[[*names, "gpu_s"]] for part in parts]).groupby(
             names, dropna=False, as_index=False, sort=False, observed=True).sum()
 
-    def _held(self, files: Files, first: int, last: int, where: str, user: str
+    def _held(self, files: HistoryFilesSnapshot, first: int, last: int, where: str, user: str
               ) -> "pd.DataFrame | None":
         """By the minute, as `usages` adds up what no file has yet."""
         minutes = files.find("minutes", first, last)
@@ -326,7 +347,7 @@ class Embedded:
         did = rolled_up(rows, MINUTE_S, NEEDED)
         return plain_frame(usage_table(usages(held, did, grain), feed.names))
 
-    def _open_minutes(self, nodes: Nodes) -> Held:
+    def _open_minutes(self, nodes: Nodes) -> TaskMinuteRows:
         feed = self.store.feed
         feed.tally.add_up()
         held = held_in([*feed.tally.blocks.values(), *(
@@ -406,7 +427,7 @@ class Embedded:
         hours += [int(memory.min()) // HOUR_S * HOUR_S] if len(memory) else []
         return min(hours, default=None)
 
-    def info(self) -> Info:
+    def info(self) -> HistoryInfo:
         with self.store.lock:
             manifest, feed = self.store.manifest, self.store.feed
             kinds = totals(manifest)
@@ -416,13 +437,13 @@ class Embedded:
                       "doubled": feed.head.doubled, "shed_seconds": feed.counts.shed_seconds,
                       "failures": self.store.failures, "late_waiting": late,
                       "damaged_lines": manifest.damaged_lines}
-            return Info(kinds, sum(kind["bytes"] for kind in kinds.values()),
-                        sum(block.row_count for block in blocks) + late,
-                        list(manifest.quarantined), counts, self.store.error)
+            return HistoryInfo(kinds, sum(kind["bytes"] for kind in kinds.values()),
+                               sum(block.row_count for block in blocks) + late,
+                               list(manifest.quarantined), counts, self.store.error)
 
     # -- DuckDB
 
-    def _ask(self, files: Files, kind: str, first: int, last: int, sql: str
+    def _ask(self, files: HistoryFilesSnapshot, kind: str, first: int, last: int, sql: str
              ) -> "pd.DataFrame | None":
         """`{files}` in it are those of this kind and time; None: there are none."""
         paths = _found(files, kind, first, last)
@@ -462,7 +483,8 @@ def _database() -> Any:
     return made
 
 
-def _tiers(files: Files, span: tuple[int, int], step: int) -> list[tuple[str, tuple[int, int]]]:
+def _tiers(files: HistoryFilesSnapshot, span: tuple[int, int],
+           step: int) -> list[tuple[str, tuple[int, int]]]:
     """The coarsest that is fine enough. Where seconds have been given up, minutes stand in."""
     first, last = span
     if step % HOUR_S == 0:
@@ -473,7 +495,7 @@ def _tiers(files: Files, span: tuple[int, int], step: int) -> list[tuple[str, tu
     return [("minutes", (first, begin)), ("raw", (begin, last))]
 
 
-def _found(files: Files, kind: str, first: int, last: int) -> list[Path]:
+def _found(files: HistoryFilesSnapshot, kind: str, first: int, last: int) -> list[Path]:
     if kind in ("hours", "usage"):  # rows of an hour lie in files of its parts
         first, last = first - first % HOUR_S, -(-last // HOUR_S) * HOUR_S
     return files.find(kind, first, last)
@@ -482,6 +504,6 @@ def _found(files: Files, kind: str, first: int, last: int) -> list[Path]:
 def _known(metrics: Sequence[str]) -> Sequence[str]:
     for metric in metrics:
         if metric not in AT and metric not in SLOW_KEYS:
-            raise NoSuchMetric(f"there is no metric {metric[:40]!r}; there are "
-                               f"{', '.join((*KEYS, *SLOW_KEYS))}")
+            raise UnknownMetricError(f"there is no metric {metric[:40]!r}; there are "
+                                     f"{', '.join((*KEYS, *SLOW_KEYS))}")
     return metrics

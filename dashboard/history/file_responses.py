@@ -8,7 +8,7 @@ from typing import Any, Literal
 import msgspec
 from flask import Response, request
 
-from ..fleet.api import Wrong, answer, one_of
+from ..fleet.api import ApiError, answer, one_of
 from ..web.csv_safe import defused
 from .parquet import csv_of, parquet_of
 
@@ -29,7 +29,7 @@ def form_asked() -> Form:
     for form, kind in TYPES.items():
         if kind == wanted:
             return form
-    raise Wrong(HTTPStatus.NOT_ACCEPTABLE, "JSON, CSV and Parquet are served here")
+    raise ApiError(HTTPStatus.NOT_ACCEPTABLE, "JSON, CSV and Parquet are served here")
 
 
 def body_of(form: Form, what: msgspec.Struct, columns_of: Callable[[], Columns]

@@ -4,12 +4,12 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from .manifest import COPIES, Manifest, Segment, digest, sync_folder
+from .manifest import COPIES, HistoryFile, Manifest, digest, sync_folder
 
 TRIES = 5
 
 
-class Spoilt(Exception):
+class HistoryDamagedError(Exception):
     """A file is not what was written; says which."""
 
 
@@ -37,23 +37,26 @@ def verified(folder: Path) -> int:
     """How many files are whole: all of them, or Spoilt."""
     manifest = read(folder)
     if manifest.damaged_lines:
-        raise Spoilt(f"{manifest.damaged_lines} lines of {' and '.join(COPIES)} in {folder} are "
-                     "damaged; start the hub there: it goes on with what the other copy says")
+        raise HistoryDamagedError(f"{manifest.damaged_lines} lines of {' and '.join(COPIES)} in "
+                                  f"{folder} are "
+                                  "damaged; start the hub there: it goes on with what the other "
+                                  "copy says")
     for at, segment in enumerate(_by_time(manifest)):
         flaw = _flaw(folder, segment)
         # A hub that runs there may have merged it away meanwhile.
         if flaw is not None and segment.name in read(folder).segments:
-            raise Spoilt(f"{folder / segment.name} {flaw}; it is file {at + 1} of "
-                         f"{len(manifest.segments)}: bring it back from a backup, or start the "
-                         "hub, which puts it aside and leaves a hole")
+            raise HistoryDamagedError(f"{folder / segment.name} {flaw}; it is file {at + 1} of "
+                                      f"{len(manifest.segments)}: bring it back from a backup, or "
+                                      "start the "
+                                      "hub, which puts it aside and leaves a hole")
     return len(manifest.segments)
 
 
-def _by_time(manifest: Manifest) -> list[Segment]:
+def _by_time(manifest: Manifest) -> list[HistoryFile]:
     return sorted(manifest.segments.values(), key=lambda one: (one.start, one.name))
 
 
-def _flaw(folder: Path, segment: Segment) -> str | None:
+def _flaw(folder: Path, segment: HistoryFile) -> str | None:
     path = folder / segment.name
     try:
         if path.stat().st_size != segment.size_bytes:
@@ -73,7 +76,7 @@ def copied(source: Path, target: Path) -> int:
         try:
             for segment in _by_time(manifest):
                 _copy(source, target, segment)
-        except Spoilt:
+        except HistoryDamagedError:
             if attempt == TRIES - 1 or all(name in read(source).segments
                                            for name in manifest.segments):
                 raise
@@ -86,7 +89,7 @@ def copied(source: Path, target: Path) -> int:
     raise AssertionError("the last attempt returns or raises")
 
 
-def _copy(source: Path, target: Path, segment: Segment) -> None:
+def _copy(source: Path, target: Path, segment: HistoryFile) -> None:
     made = target / segment.name
     if _flaw(target, segment) is None:
         return
@@ -98,5 +101,5 @@ def _copy(source: Path, target: Path, segment: Segment) -> None:
         flaw = _flaw(target, segment)
     if flaw is not None:
         made.unlink(missing_ok=True)
-        raise Spoilt(f"{source / segment.name} {flaw}")
+        raise HistoryDamagedError(f"{source / segment.name} {flaw}")
     sync_folder(made.parent)

@@ -10,9 +10,9 @@ import numpy.typing as npt
 from gpudeck.metrics import Absence
 
 from .columns import AT, MASKS, NO_MEAN, SLOW_KEYS, STORED, Ints, missing_at, reason
-from .ingest import SlowRows
-from .memory import BLOCK_S, Rows
-from .point_reads import Newest, Some
+from .ingest import SlowMetricRows
+from .memory import BLOCK_S, SampleRows
+from .point_reads import NewestSamples, SelectedRows
 from .protocol import Agg
 from .rollup import Rollup
 
@@ -25,7 +25,7 @@ def slow_reason(metric: str, why: int) -> str:
 
 
 @dataclass(slots=True)
-class Sums:
+class BucketSums:
     """What adds up, of buckets of time. `gpu`: its number; columns: METRIC_min, _max, _sum, _n."""
 
     gpu: npt.NDArray[np.intp]
@@ -43,12 +43,12 @@ def columns_of(kind: str, metrics: Sequence[str]) -> list[str]:
     return [f"{metric}_{part}" for metric in metrics for part in ("min", "mean", "max", "n")]
 
 
-def of_files(kind: str, some: Some, metrics: Sequence[str]) -> Sums:
+def of_files(kind: str, some: SelectedRows, metrics: Sequence[str]) -> BucketSums:
     columns: dict[str, npt.NDArray[Any]] = {}
     for metric in metrics:
         columns |= _of_second(metric, some.values[metric]) if kind == "raw" else (
             _of_rollup(metric, some.values))
-    return Sums(some.gpu, some.t, columns)
+    return BucketSums(some.gpu, some.t, columns)
 
 
 def _of_second(metric: str, values: npt.NDArray[np.float64]) -> dict[str, npt.NDArray[Any]]:
@@ -65,7 +65,7 @@ def _of_rollup(metric: str, values: Mapping[str, npt.NDArray[np.float64]]
             f"{metric}_n": n, f"{metric}_sum": total}
 
 
-def of_memory(rolled: Rollup, number: Mapping[int, int], metrics: Sequence[str]) -> Sums:
+def of_memory(rolled: Rollup, number: Mapping[int, int], metrics: Sequence[str]) -> BucketSums:
     """`number`: of the Gpu in each slot."""
     columns: dict[str, npt.NDArray[Any]] = {}
     for metric in metrics:
@@ -75,11 +75,11 @@ def of_memory(rolled: Rollup, number: Mapping[int, int], metrics: Sequence[str])
             columns |= {f"{metric}_min": np.where(none, np.nan, rolled.low[at]),
                         f"{metric}_max": np.where(none, np.nan, rolled.high[at]),
                         f"{metric}_sum": rolled.total[at], f"{metric}_n": rolled.n[at]}
-    return Sums(np.array([number[slot] for slot in rolled.slot.tolist()], np.intp), rolled.t,
-                columns)
+    return BucketSums(np.array([number[slot] for slot in rolled.slot.tolist()], np.intp), rolled.t,
+                      columns)
 
 
-def of_slow(part: SlowRows, number: Mapping[int, int], metrics: Sequence[str]) -> Sums:
+def of_slow(part: SlowMetricRows, number: Mapping[int, int], metrics: Sequence[str]) -> BucketSums:
     """`number`: of the Gpu in each slot that is asked for."""
     rows = [row for row, slot in enumerate(part.slot.tolist()) if slot in number]
     columns: dict[str, npt.NDArray[Any]] = {}
@@ -88,15 +88,15 @@ def of_slow(part: SlowRows, number: Mapping[int, int], metrics: Sequence[str]) -
             at = SLOW_KEYS.index(metric)
             there = part.absent[rows, at] == 0
             columns |= _of_second(metric, np.where(there, part.values[rows, at], np.nan))
-    return Sums(np.array([number[slot] for slot in part.slot[rows].tolist()], np.intp),
-                np.full(len(rows), part.t), columns)
+    return BucketSums(np.array([number[slot] for slot in part.slot[rows].tolist()], np.intp),
+                      np.full(len(rows), part.t), columns)
 
 
-def of_frame(frame: "pd.DataFrame", gpus: Sequence[str]) -> Sums:
+def of_frame(frame: "pd.DataFrame", gpus: Sequence[str]) -> BucketSums:
     number = {gpu: at for at, gpu in enumerate(gpus)}
-    return Sums(frame["gpu"].map(number).to_numpy(np.intp), frame["t"].to_numpy(np.int64),
-                {str(name): _plain(frame[name].to_numpy(np.float64), str(name))
-                 for name in frame.columns if name not in ("gpu", "t")})
+    return BucketSums(frame["gpu"].map(number).to_numpy(np.intp), frame["t"].to_numpy(np.int64),
+                      {str(name): _plain(frame[name].to_numpy(np.float64), str(name))
+                       for name in frame.columns if name not in ("gpu", "t")})
 
 
 def _plain(values: npt.NDArray[np.float64], name: str) -> npt.NDArray[np.float64]:
@@ -104,7 +104,7 @@ def _plain(values: npt.NDArray[np.float64], name: str) -> npt.NDArray[np.float64
     return np.nan_to_num(values) if name.endswith(("_n", "_sum")) else values
 
 
-def added_up(parts: Iterable[Sums], gpus: Sequence[str], metrics: Sequence[str],
+def added_up(parts: Iterable[BucketSums], gpus: Sequence[str], metrics: Sequence[str],
              aggs: Sequence[Agg], step: int) -> "pd.DataFrame":
     """By the names of the Gpus, then by time."""
     import pandas as pd
@@ -126,7 +126,7 @@ def added_up(parts: Iterable[Sums], gpus: Sequence[str], metrics: Sequence[str],
     return pd.DataFrame(found)
 
 
-def _ends(metric: str, parts: Sequence[Sums], by: npt.NDArray[np.intp],
+def _ends(metric: str, parts: Sequence[BucketSums], by: npt.NDArray[np.intp],
           starts: npt.NDArray[np.intp], aggs: Sequence[Agg]) -> dict[str, Any]:
     """Of one metric, what was asked for."""
     def joined(end: str, nothing: float) -> npt.NDArray[np.float64]:
@@ -164,7 +164,7 @@ def _joined_ends(metric: str, agg: str, values: npt.NDArray[np.float64],
     return (np.fmin if agg == "min" else np.fmax).reduceat(values, starts)
 
 
-def newest_of(parts: Iterable[Newest], metric: str) -> "pd.DataFrame":
+def newest_of(parts: Iterable[NewestSamples], metric: str) -> "pd.DataFrame":
     import pandas as pd
 
     parts = [part for part in parts if len(part.t)]
@@ -183,7 +183,7 @@ def newest_of(parts: Iterable[Newest], metric: str) -> "pd.DataFrame":
                          "missing": missing})
 
 
-def _newest_of_each(parts: Sequence[Newest]) -> Newest:
+def _newest_of_each(parts: Sequence[NewestSamples]) -> NewestSamples:
     gpu, node, t, value, missing = (
         np.concatenate([getattr(part, name) for part in parts])
         for name in ("gpu", "node", "t", "value", "missing"))
@@ -191,13 +191,14 @@ def _newest_of_each(parts: Sequence[Newest]) -> Newest:
     order = sorted(range(len(keys)), key=keys.__getitem__)
     by = np.array([at for at, after in zip(order, [*order[1:], None], strict=True)
                    if after is None or keys[at][:2] != keys[after][:2]], np.intp)
-    return Newest(gpu[by], node[by], t[by], value[by], missing[by], True)
+    return NewestSamples(gpu[by], node[by], t[by], value[by], missing[by], True)
 
 
-def newest_in(frame: "pd.DataFrame") -> Newest:
+def newest_in(frame: "pd.DataFrame") -> NewestSamples:
     gpu, node, missing = (frame[name].to_numpy(object) for name in ("gpu", "node", "missing"))
-    return Newest(gpu, node, frame["t"].to_numpy(np.int64), frame["value"].to_numpy(np.float64),
-                  missing, False)
+    return NewestSamples(gpu, node, frame["t"].to_numpy(np.int64),
+                         frame["value"].to_numpy(np.float64),
+                         missing, False)
 
 
 def side_by_side(parts: Sequence[tuple[Sequence[str], npt.NDArray[np.float64]]], start: int
@@ -218,7 +219,7 @@ def side_by_side(parts: Sequence[tuple[Sequence[str], npt.NDArray[np.float64]]],
     return pd.DataFrame(wide, columns=list(number), index=range(start, start + BLOCK_S))
 
 
-def in_memory(rows: Rows, metric: str, gpus: Sequence[str], start: int
+def in_memory(rows: SampleRows, metric: str, gpus: Sequence[str], start: int
               ) -> tuple[list[str], npt.NDArray[np.float64]]:
     at = AT[metric]
     slots, column = np.unique(rows.slot, return_inverse=True)

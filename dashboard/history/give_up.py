@@ -13,7 +13,7 @@ MENDS_ITSELF = (OSError, MemoryError)  # disk and machine: tried again as long a
 Verdict = Literal["done", "failed", "given up"]
 
 
-class Tries:
+class GiveUpCounter:
     def __init__(self) -> None:
         self._failed: dict[Hashable, int] = {}
 

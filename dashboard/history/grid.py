@@ -22,7 +22,7 @@ SEEN = "seen"  # not a metric: for how many seconds a Gpu was heard of; of a sec
 
 
 @dataclass(slots=True)
-class Part:
+class GpuMetricRows:
     """Rows: one Gpu within one minute, or one second. NaN: not there."""
 
     names: list[Name]
@@ -44,7 +44,7 @@ class TaskRows:
 
 
 @dataclass(slots=True)
-class Grid:
+class HistoryGrid:
     t0: int
     step_s: int
     width: int
@@ -70,7 +70,7 @@ class Grid:
                     if name == key:
                         values[few] = np.nan
 
-    def add(self, part: Part) -> None:
+    def add(self, part: GpuMetricRows) -> None:
         """What came late for a minute lies apart from it, and is joined with it here."""
         row_of = np.array([self.rows.setdefault(name, len(self.rows)) for name in part.names],
                           np.intp)
@@ -97,7 +97,7 @@ class Grid:
                 (old.astype(float) * was + values.astype(float) * n) / np.maximum(was + n, 1))
         into[at] = np.where(was == 0, values, np.where(n == 0, old, joined))
 
-    def _make(self, part: Part) -> None:
+    def _make(self, part: GpuMetricRows) -> None:
         wanted = len(self.rows)
         room = self._room if wanted <= self._room else max(wanted, self._room + self._room // 2)
         for key in part.n:
@@ -134,7 +134,7 @@ class Grid:
 
 
 def seldom_part(names: list[Name], name_at: npt.NDArray[np.intp], t: Ints,
-                told: Mapping[str, npt.NDArray[np.float64]], step_s: int) -> Part:
+                told: Mapping[str, npt.NDArray[np.float64]], step_s: int) -> GpuMetricRows:
     """Of rows by name, then by time; what is told within one column is one."""
     column = t // step_s
     starts = np.flatnonzero(np.append(True, (np.diff(name_at) != 0) | (np.diff(column) != 0)))
@@ -149,7 +149,7 @@ def seldom_part(names: list[Name], name_at: npt.NDArray[np.intp], t: Ints,
             values[key, "mean"] = np.where(count > 0, total / np.maximum(count, 1), np.nan)
             values[key, "min"] = np.fmin.reduceat(found, starts)
             values[key, "max"] = np.fmax.reduceat(found, starts)
-    return Part(names, name_at[starts], column[starts] * step_s, n, values)
+    return GpuMetricRows(names, name_at[starts], column[starts] * step_s, n, values)
 
 
 def _grown(old: npt.NDArray[Any] | None, room: int, width: int, nothing: float, kind: Any
@@ -162,7 +162,7 @@ def _grown(old: npt.NDArray[Any] | None, room: int, width: int, nothing: float, 
     return new
 
 
-def part_of(rolled: Rollup, gpus: list[str], nodes: list[str], wanted: Wanted) -> Part:
+def part_of(rolled: Rollup, gpus: list[str], nodes: list[str], wanted: Wanted) -> GpuMetricRows:
     """What is in no file yet, as files would have it."""
     used, name_at = np.unique(rolled.slot, return_inverse=True)
     n: dict[str, npt.NDArray[Any]] = {}
@@ -182,8 +182,9 @@ def part_of(rolled: Rollup, gpus: list[str], nodes: list[str], wanted: Wanted) -
                     np.float64 if column.kind == "int" else np.float32)
                 none_here = none
             values[key, end] = np.where(none_here, found.dtype.type(np.nan), found)
-    return Part([(gpus[slot], nodes[slot]) for slot in used.tolist()], name_at, rolled.t, n,
-                values)
+    return GpuMetricRows([(gpus[slot], nodes[slot]) for slot in used.tolist()], name_at, rolled.t,
+                         n,
+                         values)
 
 
 def rounded(mean: npt.NDArray[np.float64], key: str, step: float) -> npt.NDArray[np.float64]:

@@ -31,7 +31,7 @@ GROUP_BYTES = 16_384  # of payload in a record, and what a flipped bit costs; or
 CARRIED = -1
 
 
-class Entry(msgspec.Struct, array_like=True, frozen=True):
+class HeadLogEntry(msgspec.Struct, array_like=True, frozen=True):
     node_id: str
     stream: str
     seq: int
@@ -42,7 +42,7 @@ class Entry(msgspec.Struct, array_like=True, frozen=True):
 
 
 @dataclass(slots=True)
-class Damage:
+class HeadLogDamage:
     """What was found wrong on opening."""
 
     torn_bytes: int = 0
@@ -50,11 +50,11 @@ class Damage:
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decoder = msgspec.msgpack.Decoder(tuple[Entry, ...])
-_decoder_of_one = msgspec.msgpack.Decoder(Entry)
+_decoder = msgspec.msgpack.Decoder(tuple[HeadLogEntry, ...])
+_decoder_of_one = msgspec.msgpack.Decoder(HeadLogEntry)
 
 
-def packed(entries: Iterable[Entry]) -> bytes:
+def packed(entries: Iterable[HeadLogEntry]) -> bytes:
     parts: list[bytes] = []
     for group in _groups(entries):
         body = _encode(group)
@@ -62,8 +62,8 @@ def packed(entries: Iterable[Entry]) -> bytes:
     return b"".join(parts)
 
 
-def _groups(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
-    group: list[Entry] = []
+def _groups(entries: Iterable[HeadLogEntry]) -> Iterator[list[HeadLogEntry]]:
+    group: list[HeadLogEntry] = []
     room = GROUP_BYTES
     for entry in entries:
         room -= len(entry.payload)
@@ -75,7 +75,7 @@ def _groups(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
         yield group
 
 
-def scan(data: bytes, damage: Damage) -> Iterator[Entry]:
+def scan(data: bytes, damage: HeadLogDamage) -> Iterator[HeadLogEntry]:
     """The entries that are whole. Counts what is not."""
     at = len(MAGIC)
     if data[:at] != MAGIC:
@@ -121,7 +121,7 @@ def _is_whole(data: bytes, at: int) -> bool:
     return end is not None and _entries(data, at, end) is not None
 
 
-def _entries(data: bytes, at: int, end: int) -> tuple[Entry, ...] | None:
+def _entries(data: bytes, at: int, end: int) -> tuple[HeadLogEntry, ...] | None:
     _, crc = HEAD.unpack_from(data, at)
     body = data[at + HEAD.size : end]
     if zlib.crc32(body) != crc:
@@ -140,17 +140,17 @@ class HeadLog:
     last two."""
 
     folder: Path
-    damage: Damage = field(default_factory=Damage)
+    damage: HeadLogDamage = field(default_factory=HeadLogDamage)
     _file: BinaryIO | None = None
     _number: int = 0
     _length: int = 0
 
-    def read(self) -> Iterator[Entry]:
+    def read(self) -> Iterator[HeadLogEntry]:
         """All that is there, oldest first."""
         for _, entries in self.segments():
             yield from entries
 
-    def segments(self) -> Iterator[tuple[int, Iterator[Entry]]]:
+    def segments(self) -> Iterator[tuple[int, Iterator[HeadLogEntry]]]:
         self.folder.mkdir(mode=0o700, exist_ok=True)
         for path in self._segments():
             yield _number_of(path), scan(path.read_bytes(), self.damage)
@@ -173,7 +173,7 @@ class HeadLog:
         self._file.seek(length)
         self._length = length
 
-    def append(self, entries: Iterable[Entry]) -> None:
+    def append(self, entries: Iterable[HeadLogEntry]) -> None:
         """On disk when it returns; on OSError the log is as it was before."""
         data = packed(entries)
         file = self._file
@@ -194,7 +194,7 @@ class HeadLog:
         except OSError:
             pass  # the next append fails as this one did, and opening cuts what is torn
 
-    def rotate(self, first: Iterable[Entry] = ()) -> None:
+    def rotate(self, first: Iterable[HeadLogEntry] = ()) -> None:
         """A new segment is there with the first of it, or not at all."""
         former = self._file
         self._begin(self._number + 1, packed(first))

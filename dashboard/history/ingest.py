@@ -13,9 +13,9 @@ from gpudeck.wire import GPU_STATES, Event, Frame, Hello, Inventory
 
 from .columns import Ints, quantise, slow_values
 from .headlog import CARRIED
-from .memory import BLOCK_S, Batch, Bools, Head, Slots
-from .parquet import Names
-from .task_minutes import Minutes, Tally
+from .memory import BLOCK_S, Bools, HistoryMemory, SampleBatch, Slots
+from .parquet import SlotNames
+from .task_minutes import TaskMinuteAccumulator, TaskMinutes
 
 EventKey = tuple[str, str, int]  # node, stream, seq
 OK = GPU_STATES.index("ok")
@@ -24,7 +24,7 @@ WHY_UNREAD = np.array([{"ok": Absence.PRESENT, "stale": Absence.STALE, "lost": A
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class HistoryMessage:
     """One message that is in the log now. `second`: in which second of the hub's clock a Frame was
     taken; 0: as its agent says."""
 
@@ -37,7 +37,7 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
-class SlowRows:
+class SlowMetricRows:
     slot: Slots
     t: int
     values: npt.NDArray[np.float64]
@@ -45,24 +45,24 @@ class SlowRows:
 
 
 @dataclass(slots=True)
-class Aside:
+class BlockExtras:
     """Of one block, what is not a number of each second."""
 
-    slow: list[SlowRows] = field(default_factory=list)
+    slow: list[SlowMetricRows] = field(default_factory=list)
     events: dict[EventKey, tuple[float, Event]] = field(default_factory=dict)
-    minutes: list[Minutes] = field(default_factory=list)
+    minutes: list[TaskMinutes] = field(default_factory=list)
     first_segment: int | None = None
 
 
 @dataclass(slots=True)
-class Counts:
+class IngestCounts:
     frames: int = 0
     unreadable: int = 0  # of an inventory that never came
     shed_seconds: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class HistorySlots:
     """The Gpus of an Inventory."""
 
     slots: list[int]
@@ -70,34 +70,34 @@ class Listed:
 
 
 @dataclass(slots=True)
-class _Taken:
+class _FrameBatch:
     """Frames that are placed together."""
 
-    saids: list[Stored] = field(default_factory=list)
+    saids: list[HistoryMessage] = field(default_factory=list)
     frames: list[Frame] = field(default_factory=list)
-    listed: list[Listed] = field(default_factory=list)
+    listed: list[HistorySlots] = field(default_factory=list)
 
     def clear(self) -> None:
         for part in (self.saids, self.frames, self.listed):
             part.clear()
 
 
-class Feed:
+class HistoryIngester:
     """Called from one native thread at a time, under the store's lock."""
 
     def __init__(self, seen_in_files: Callable[[int], Bools | None],
                  events_in_files: Callable[[int], set[EventKey]]) -> None:
-        self.names = Names([], [])
-        self.head = Head(seen_in_files, self.order)
-        self.tally = Tally(BLOCK_S)
-        self.asides: dict[int, Aside] = {}
-        self.closed_asides: dict[int, Aside] = {}
-        self.counts = Counts()
+        self.names = SlotNames([], [])
+        self.head = HistoryMemory(seen_in_files, self.order)
+        self.tally = TaskMinuteAccumulator(BLOCK_S)
+        self.asides: dict[int, BlockExtras] = {}
+        self.closed_asides: dict[int, BlockExtras] = {}
+        self.counts = IngestCounts()
         self._events_in_files = events_in_files
         self._known_events: dict[int, set[EventKey]] = {}
         self._slot_of: dict[tuple[str, str], int] = {}
         self._slots_of: dict[str, list[int]] = {}
-        self._catalog: dict[tuple[str, str, int], Listed] = {}
+        self._catalog: dict[tuple[str, str, int], HistorySlots] = {}
         self._order: Slots = np.zeros(0, np.intp)
 
     def slot(self, gpu: str, node_id: str) -> int:
@@ -127,9 +127,9 @@ class Feed:
 
     # -- in
 
-    def take(self, messages: Sequence[Stored], segment: int) -> None:
+    def take(self, messages: Sequence[HistoryMessage], segment: int) -> None:
         """In the order in which they came."""
-        taken = _Taken()
+        taken = _FrameBatch()
         find = self._catalog.get
         for said in messages:
             frame = said.message
@@ -150,7 +150,7 @@ class Feed:
                 self._other(said, segment)
         self._place(taken, segment)
 
-    def _other(self, said: Stored, segment: int) -> None:
+    def _other(self, said: HistoryMessage, segment: int) -> None:
         match said.message:
             case Hello():
                 if said.second != CARRIED:
@@ -160,14 +160,14 @@ class Feed:
             case Event() as event:
                 self._event(said, event, segment)
 
-    def _inventory(self, said: Stored, inventory: Inventory) -> None:
+    def _inventory(self, said: HistoryMessage, inventory: Inventory) -> None:
         slots = [self.slot(facts.uuid, said.node_id) for facts in inventory.gpus]
         key = (said.node_id, said.stream, inventory.generation)
         known = self._catalog.get(key)
         if known is None or known.slots != slots:
-            self._catalog[key] = Listed(slots, np.array(slots, np.intp))
+            self._catalog[key] = HistorySlots(slots, np.array(slots, np.intp))
 
-    def _place(self, taken: "_Taken", segment: int) -> None:
+    def _place(self, taken: "_FrameBatch", segment: int) -> None:
         saids, frames, listed = taken.saids, taken.frames, taken.listed
         if not saids:
             return
@@ -182,23 +182,23 @@ class Feed:
             self._slow(frames[at], listed[at], seconds[at], segment)
         taken.clear()
 
-    def _slow(self, frame: Frame, listed: Listed, second: int, segment: int) -> None:
+    def _slow(self, frame: Frame, listed: HistorySlots, second: int, segment: int) -> None:
         were_read = np.frombuffer(frame.states, np.uint8) == OK
         if frame.slow is not None and were_read.any():
             values, absent = slow_values(frame.slow.values, frame.slow.absent)
-            self._aside(second, segment).slow.append(SlowRows(
+            self._aside(second, segment).slow.append(SlowMetricRows(
                 listed.array[were_read], second, values[were_read], absent[were_read]))
 
-    def _aside(self, second: int, segment: int) -> Aside:
+    def _aside(self, second: int, segment: int) -> BlockExtras:
         start = second - second % BLOCK_S
         found = self.asides.get(start)
         if found is None:
-            found = self.asides[start] = Aside()
+            found = self.asides[start] = BlockExtras()
         if found.first_segment is None:
             found.first_segment = segment
         return found
 
-    def _event(self, said: Stored, event: Event, segment: int) -> None:
+    def _event(self, said: HistoryMessage, event: Event, segment: int) -> None:
         t = min(event.taken_at, said.received_at)
         start = int(t) - int(t) % BLOCK_S
         key = (said.node_id, said.stream, event.seq)
@@ -212,9 +212,9 @@ class Feed:
 
     # -- out, for the files
 
-    def close(self, start: int) -> Aside:
+    def close(self, start: int) -> BlockExtras:
         """Beside a block that is being closed."""
-        aside = self.asides.pop(start, None) or Aside()
+        aside = self.asides.pop(start, None) or BlockExtras()
         minutes = self.tally.pop(start)
         aside.minutes = [] if minutes is None else [minutes]
         if start in self.closed_asides:
@@ -233,7 +233,7 @@ class Feed:
         return min([*found, *([] if oldest is None else [oldest])], default=None)
 
 
-def _join(into: Aside, more: Aside) -> None:
+def _join(into: BlockExtras, more: BlockExtras) -> None:
     into.slow += more.slow
     into.events |= more.events
     into.minutes += more.minutes
@@ -241,7 +241,7 @@ def _join(into: Aside, more: Aside) -> None:
         into.first_segment = more.first_segment
 
 
-def _any_of_each(new: Bools, listed: "Sequence[Listed]") -> list[bool]:
+def _any_of_each(new: Bools, listed: "Sequence[HistorySlots]") -> list[bool]:
     """Of each Frame, whether a row was new."""
     if new.all() and all(one.slots for one in listed):
         return [True] * len(listed)
@@ -252,15 +252,17 @@ def _any_of_each(new: Bools, listed: "Sequence[Listed]") -> list[bool]:
     return found
 
 
-def _batch(frames: Sequence[Frame], listed: "Sequence[Listed]", seconds: Sequence[int]) -> Batch:
+def _batch(frames: Sequence[Frame], listed: "Sequence[HistorySlots]",
+           seconds: Sequence[int]) -> SampleBatch:
     states = np.frombuffer(b"".join([frame.states for frame in frames]), np.uint8)
     absent = b"".join([frame.absent for frame in frames])
     if states.any():
         absent = _unread(states, absent)
     steps, missing = quantise(b"".join([frame.values for frame in frames]), absent)
     t: Ints = np.repeat(np.array(seconds, np.int64), [len(frame.states) for frame in frames])
-    return Batch(np.concatenate([one.array for one in listed]), t, states + np.uint8(1), missing,
-                 steps)
+    return SampleBatch(np.concatenate([one.array for one in listed]), t, states + np.uint8(1),
+                       missing,
+                       steps)
 
 
 def _unread(states: npt.NDArray[np.uint8], absent: bytes) -> bytes:

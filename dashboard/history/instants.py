@@ -10,7 +10,7 @@ import numpy.typing as npt
 from gpudeck.metrics import Absence
 
 from .columns import AT, STORED, Ints, missing_at, reason
-from .memory import BLOCK_S, Rows
+from .memory import BLOCK_S, SampleRows
 from .parquet import MINUTE_S
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ Pair = tuple[str, str]  # a Gpu, and the Node that it was on
 
 
 @dataclass(slots=True)
-class Seen:
+class MomentSamples:
     """Samples that some moments show: the number of the moment, that of the pair, and when."""
 
     pairs: list[Pair]
@@ -36,7 +36,7 @@ class Seen:
 
 
 @dataclass(slots=True)
-class Instants:
+class InstantMatrix:
     """Moments x pairs. `why` is an Absence, or NO_SAMPLE."""
 
     pairs: list[Pair]
@@ -72,8 +72,8 @@ def code_of(words: str | None, metric: str) -> int:
     return OF_WORD.get(reason(words or "", metric) or "", int(Absence.PRESENT))
 
 
-def seen_in_memory(rows: Rows, metric: str, moments: Sequence[int], back_s: int,
-                   gpus: Sequence[str], nodes: Sequence[str]) -> Seen:
+def seen_in_memory(rows: SampleRows, metric: str, moments: Sequence[int], back_s: int,
+                   gpus: Sequence[str], nodes: Sequence[str]) -> MomentSamples:
     at = AT[metric]
     slots, pair = np.unique(rows.slot, return_inverse=True)
     codes = missing_at(rows.missing, at)
@@ -84,18 +84,18 @@ def seen_in_memory(rows: Rows, metric: str, moments: Sequence[int], back_s: int,
     row = np.concatenate([np.zeros(0, np.intp), *hits])
     moment = np.repeat(np.arange(len(moments)), [len(each) for each in hits])
     names = [(gpus[slot], nodes[slot]) for slot in slots.tolist()]
-    return Seen(names, moment, pair[row], rows.t[row], value[row], why[row])
+    return MomentSamples(names, moment, pair[row], rows.t[row], value[row], why[row])
 
 
-def of_instant(frame: "pd.DataFrame", moment: int) -> Seen:
+def of_instant(frame: "pd.DataFrame", moment: int) -> MomentSamples:
     value = frame["value"].to_numpy(np.float64)
     codes = np.array([OF_WORD.get(word, 0) for word in frame["missing"].tolist()], np.uint8)
     pairs = list(zip(frame["gpu"].tolist(), frame["node"].tolist(), strict=True))
-    return Seen(pairs, np.full(len(pairs), moment), np.arange(len(pairs)),
-                frame["t"].to_numpy(np.int64), value, why_of(value, codes))
+    return MomentSamples(pairs, np.full(len(pairs), moment), np.arange(len(pairs)),
+                         frame["t"].to_numpy(np.int64), value, why_of(value, codes))
 
 
-def seen_together(parts: Iterable[Seen], moments: int, grain_s: int) -> Instants:
+def seen_together(parts: Iterable[MomentSamples], moments: int, grain_s: int) -> InstantMatrix:
     """Of what several parts say of one pair at one moment, the newest."""
     parts = list(parts)
     number: dict[Pair, int] = {}
@@ -106,8 +106,8 @@ def seen_together(parts: Iterable[Seen], moments: int, grain_s: int) -> Instants
         [part.moment for part in parts],
         [of[part.pair] for of, part in zip(pairs, parts, strict=True)],
         [part.t for part in parts], [part.value for part in parts], [part.why for part in parts]))
-    found = Instants(list(number), np.full((moments, len(number)), np.nan),
-                     np.full((moments, len(number)), NO_SAMPLE, np.uint8), grain_s)
+    found = InstantMatrix(list(number), np.full((moments, len(number)), np.nan),
+                          np.full((moments, len(number)), NO_SAMPLE, np.uint8), grain_s)
     by_age = np.argsort(t, kind="stable")  # of two at one place, the last one stays
     place = moment[by_age].astype(np.intp), pair[by_age].astype(np.intp)
     found.value[place], found.why[place] = value[by_age], why[by_age]

@@ -5,21 +5,21 @@ import time
 
 import gevent
 
-from .store import Store
+from .store import HistoryStore
 
 log = logging.getLogger("gpudeck.history")
 
 TEND_EVERY_S = 5.0
 
 
-def keep(store: Store) -> None:
+def keep(store: HistoryStore) -> None:
     """A greenlet that waits; the work is done in gevent's pool of native threads."""
     while True:
         gevent.sleep(TEND_EVERY_S)
         gevent.get_hub().threadpool.apply(tend, (store, time.time(), time.monotonic()))
 
 
-def tend(store: Store, now: float, mono: float) -> None:
+def tend(store: HistoryStore, now: float, mono: float) -> None:
     """gevent writes an exception that leaves a thread to stderr, where nobody would count it."""
     try:
         store.tend(now, mono)

@@ -35,7 +35,7 @@ SAYS_NOTHING = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class HistoryFile:
     """One file. `span_s`: of how long a stretch it is the whole; 0: what came late for it."""
 
     name: str  # below the folder
@@ -56,7 +56,7 @@ class Segment:
 class Manifest:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.segments: dict[str, Segment] = {}
+        self.segments: dict[str, HistoryFile] = {}
         self.quarantined: list[str] = []
         self.forgotten: dict[str, int] = {}  # kind -> before when its files have been given up
         self.damaged_lines = 0
@@ -98,7 +98,7 @@ class Manifest:
         for kind, end in line.get("forgot", {}).items():
             self.forgotten[kind] = max(end, self.forgotten.get(kind, 0))
         for added in line.get("add", ()):
-            segment = Segment(**added)
+            segment = HistoryFile(**added)
             self.segments[segment.name] = segment
 
     def _clear(self) -> None:
@@ -117,14 +117,14 @@ class Manifest:
             self.quarantined.append(name)
             del self.segments[name]
 
-    def find(self, kind: str, t0: float, t1: float) -> list[Segment]:
+    def find(self, kind: str, t0: float, t1: float) -> list[HistoryFile]:
         return [segment for segment in self.of_kind(kind) if segment.meets(t0, t1)]
 
-    def of_kind(self, kind: str) -> list[Segment]:
+    def of_kind(self, kind: str) -> list[HistoryFile]:
         # As a list at once: a reader in another thread may condemn a file meanwhile.
         return [segment for segment in list(self.segments.values()) if segment.kind == kind]
 
-    def commit(self, add: Iterable[Segment], drop: Iterable[str] = (),
+    def commit(self, add: Iterable[HistoryFile], drop: Iterable[str] = (),
                forgot: dict[str, int] | None = None) -> None:
         """From here on these are history and those are not."""
         line = {"add": [asdict(segment) for segment in add],
@@ -161,7 +161,7 @@ class Manifest:
 
     # -- before it is believed
 
-    def verified(self, segments: Iterable[Segment]) -> list[Path]:
+    def verified(self, segments: Iterable[HistoryFile]) -> list[Path]:
         """The files of those that are what was written; the others are put aside and counted."""
         paths = []
         for segment in segments:
@@ -172,7 +172,7 @@ class Manifest:
                 self.condemn(segment)
         return paths
 
-    def _is_whole(self, segment: Segment, path: Path) -> bool:
+    def _is_whole(self, segment: HistoryFile, path: Path) -> bool:
         try:
             found = path.stat()
             mark = (found.st_mtime_ns, found.st_size)
@@ -188,13 +188,13 @@ class Manifest:
             self._verified[segment.name] = mark
         return True
 
-    def trust(self, segment: Segment) -> None:
+    def trust(self, segment: HistoryFile) -> None:
         """It was written just now, and read back for its digest."""
         with suppress(OSError):  # else it is read once more when it is asked for
             found = (self.folder / segment.name).stat()
             self._verified[segment.name] = (found.st_mtime_ns, found.st_size)
 
-    def condemn(self, segment: Segment) -> None:
+    def condemn(self, segment: HistoryFile) -> None:
         with self._lock:
             if segment.name not in self.segments:
                 return

@@ -26,7 +26,7 @@ Slots = npt.NDArray[np.intp]
 
 
 @dataclass(slots=True)
-class Rows:
+class SampleRows:
     """One row per second and slot, in any order. `state` is 1 + the index into GPU_STATES."""
 
     slot: Slots
@@ -38,30 +38,31 @@ class Rows:
     def __len__(self) -> int:
         return len(self.slot)
 
-    def take(self, which: npt.NDArray[Any]) -> "Rows":
-        return Rows(self.slot[which], self.t[which], self.state[which], self.missing[which],
-                    [array[which] for array in self.units])
+    def take(self, which: npt.NDArray[Any]) -> "SampleRows":
+        return SampleRows(self.slot[which], self.t[which], self.state[which], self.missing[which],
+                          [array[which] for array in self.units])
 
 
-def no_rows() -> Rows:
-    return Rows(np.zeros(0, np.intp), np.zeros(0, np.int64), np.zeros(0, np.uint8),
-                np.zeros(0, np.int64), [np.zeros(0, column.dtype) for column in STORED])
+def no_rows() -> SampleRows:
+    return SampleRows(np.zeros(0, np.intp), np.zeros(0, np.int64), np.zeros(0, np.uint8),
+                      np.zeros(0, np.int64), [np.zeros(0, column.dtype) for column in STORED])
 
 
-def joined(parts: list[Rows]) -> Rows:
+def joined(parts: list[SampleRows]) -> SampleRows:
     if len(parts) == 1:
         return parts[0]
     if not parts:
         return no_rows()
-    return Rows(np.concatenate([part.slot for part in parts]),
-                np.concatenate([part.t for part in parts]),
-                np.concatenate([part.state for part in parts]),
-                np.concatenate([part.missing for part in parts]),
-                [np.concatenate([part.units[at] for part in parts]) for at in range(len(STORED))])
+    return SampleRows(np.concatenate([part.slot for part in parts]),
+                      np.concatenate([part.t for part in parts]),
+                      np.concatenate([part.state for part in parts]),
+                      np.concatenate([part.missing for part in parts]),
+                      [np.concatenate([part.units[at] for part in parts])
+                       for at in range(len(STORED))])
 
 
 @dataclass(slots=True)
-class Batch:
+class SampleBatch:
     """What came at once: steps are rows x stored columns."""
 
     slot: Slots
@@ -70,16 +71,17 @@ class Batch:
     missing: Ints
     steps: npt.NDArray[np.float64]
 
-    def take(self, which: npt.NDArray[Any]) -> "Batch":
-        return Batch(self.slot[which], self.t[which], self.state[which], self.missing[which],
-                     self.steps[which])
+    def take(self, which: npt.NDArray[Any]) -> "SampleBatch":
+        return SampleBatch(self.slot[which], self.t[which], self.state[which], self.missing[which],
+                           self.steps[which])
 
-    def rows(self) -> Rows:
-        return Rows(self.slot, self.t, self.state, self.missing,
-                    [self.steps[:, at].astype(column.dtype) for at, column in enumerate(STORED)])
+    def rows(self) -> SampleRows:
+        return SampleRows(self.slot, self.t, self.state, self.missing,
+                          [self.steps[:, at].astype(column.dtype) for at,
+                           column in enumerate(STORED)])
 
 
-class Block:
+class MemoryBlock:
     """Five open minutes. Seconds x places; a state of 0 is a hole.
 
     Each column is as narrow as what came so far: half of the memory. Why numbers are missing is an
@@ -136,7 +138,7 @@ class Block:
                 self.why = _moved(self.why, self.why.shape[1], wider, BLOCK_S)
         return found
 
-    def place(self, batch: Batch) -> Bools:
+    def place(self, batch: SampleBatch) -> Bools:
         """Which of them were new. The state comes last: who sees it sees the row."""
         at = batch.t - self.start
         self.grow(int(batch.slot.max(initial=-1)) + 1)
@@ -149,7 +151,7 @@ class Block:
             self._put(batch, flat)
         return new
 
-    def _put(self, batch: Batch, flat: npt.NDArray[Any]) -> None:
+    def _put(self, batch: SampleBatch, flat: npt.NDArray[Any]) -> None:
         steps = np.ascontiguousarray(batch.steps.T)
         self._widen(steps.min(axis=1), steps.max(axis=1))
         why = self._why_of(batch.missing)
@@ -159,7 +161,7 @@ class Block:
         self.state.reshape(-1)[flat] = batch.state
 
     def rows(self, slots: Slots, t0: int | None = None, t1: int | None = None,
-             only: Collection[int] = ALL) -> Rows:
+             only: Collection[int] = ALL) -> SampleRows:
         """By slot as given, then by second. Of columns that are not asked for, zeros."""
         first = 0 if t0 is None else min(BLOCK_S, max(0, t0 - self.start))
         last = BLOCK_S if t1 is None else min(BLOCK_S, max(0, t1 - self.start))
@@ -171,10 +173,10 @@ class Block:
         at_slot = hits // seconds
         none = np.broadcast_to(np.int8(0), len(hits))
         why = _turned(self.why, places, first, last).take(hits)
-        return Rows(slots[at_slot], hits - at_slot * seconds + (first + self.start),
-                    state.take(hits), np.array(self.codes, np.int64)[why],
-                    [_turned(array, places, first, last).take(hits) if at in only else none
-                     for at, array in enumerate(self.units)])
+        return SampleRows(slots[at_slot], hits - at_slot * seconds + (first + self.start),
+                          state.take(hits), np.array(self.codes, np.int64)[why],
+                          [_turned(array, places, first, last).take(hits) if at in only else none
+                           for at, array in enumerate(self.units)])
 
     @property
     def seen(self) -> Bools:
@@ -233,14 +235,14 @@ def _first_of_each(key: npt.NDArray[Any]) -> Bools:
 
 
 @dataclass(slots=True)
-class Past:
+class SealedBlock:
     """A block that lies in files: which seconds it has, a bit each, and what came for it since."""
 
     seen: npt.NDArray[np.uint8]
-    late: list[Rows] = field(default_factory=list)
+    late: list[SampleRows] = field(default_factory=list)
     first_segment: int | None = None
 
-    def place(self, start: int, batch: Batch) -> Bools:
+    def place(self, start: int, batch: SampleBatch) -> Bools:
         if (wanted := int(batch.slot.max(initial=-1)) // 8 + 1) > self.seen.shape[1]:
             grown = np.zeros((BLOCK_S, wanted), np.uint8)
             grown[:, : self.seen.shape[1]] = self.seen
@@ -255,7 +257,7 @@ class Past:
         return new
 
 
-class Head:
+class HistoryMemory:
     """All that is not in a file yet."""
 
     def __init__(self, seen_in_files: Callable[[int], Bools | None], order: Callable[[], Slots]
@@ -264,12 +266,12 @@ class Head:
         `order`: slots as files are sorted."""
         self._seen_in_files = seen_in_files
         self._order = order
-        self.open: dict[int, Block] = {}
-        self.closed: dict[int, Block] = {}  # on their way into a file
-        self.pasts: OrderedDict[int, Past] = OrderedDict()
+        self.open: dict[int, MemoryBlock] = {}
+        self.closed: dict[int, MemoryBlock] = {}  # on their way into a file
+        self.pasts: OrderedDict[int, SealedBlock] = OrderedDict()
         self.doubled = 0
 
-    def place(self, batch: Batch, now: int, segment: int) -> Bools:
+    def place(self, batch: SampleBatch, now: int, segment: int) -> Bools:
         """Which rows were new. No block is opened that began before the one before that of
         `now`."""
         if len(batch.t) and (first := int(batch.t.min()) // BLOCK_S) == (
@@ -285,14 +287,14 @@ class Head:
         self.doubled += len(new) - int(np.count_nonzero(new))
         return new
 
-    def _place(self, start: int, batch: Batch, now: int, segment: int) -> Bools:
+    def _place(self, start: int, batch: SampleBatch, now: int, segment: int) -> Bools:
         home = self._home(start, now)
-        new = home.place(batch) if isinstance(home, Block) else home.place(start, batch)
+        new = home.place(batch) if isinstance(home, MemoryBlock) else home.place(start, batch)
         if home.first_segment is None and new.any():
             home.first_segment = segment
         return new
 
-    def _home(self, start: int, now: int) -> Block | Past:
+    def _home(self, start: int, now: int) -> MemoryBlock | SealedBlock:
         if start in self.open:
             return self.open[start]
         if start in self.pasts:
@@ -301,12 +303,12 @@ class Head:
         seen = self._seen_in_files(start)
         if seen is None and start >= now - now % BLOCK_S - BLOCK_S:
             room = max((block.state.shape[1] for block in self.open.values()), default=64)
-            self.open[start] = Block(start, room, self._order())
+            self.open[start] = MemoryBlock(start, room, self._order())
             return self.open[start]
-        return self._remember(start, Past(np.packbits(
+        return self._remember(start, SealedBlock(np.packbits(
             np.zeros((BLOCK_S, 64), bool) if seen is None else seen, axis=1)))
 
-    def _remember(self, start: int, past: Past) -> Past:
+    def _remember(self, start: int, past: SealedBlock) -> SealedBlock:
         self.pasts[start] = past
         idle = [start for start, kept in self.pasts.items()
                 if not kept.late and start not in self.closed]
@@ -314,20 +316,20 @@ class Head:
             del self.pasts[old]
         return past
 
-    def close(self, start: int) -> Block:
+    def close(self, start: int) -> MemoryBlock:
         """Nothing is placed in it any more."""
         block = self.closed[start] = self.open.pop(start)
-        self._remember(start, Past(np.packbits(block.seen, axis=1)))
+        self._remember(start, SealedBlock(np.packbits(block.seen, axis=1)))
         return block
 
     def sealed(self, start: int) -> None:
         """It is in a file now."""
         del self.closed[start]
 
-    def late(self) -> dict[int, list[Rows]]:
+    def late(self) -> dict[int, list[SampleRows]]:
         return {start: list(past.late) for start, past in self.pasts.items() if past.late}
 
-    def written(self, late: dict[int, list[Rows]], segment: int) -> None:
+    def written(self, late: dict[int, list[SampleRows]], segment: int) -> None:
         """These late rows are in files now; what came meanwhile came with this segment or later."""
         for start, parts in late.items():
             past = self.pasts[start]
@@ -336,13 +338,13 @@ class Head:
 
     def first_segment(self) -> int | None:
         """Of the log, the oldest segment that holds what is in no file."""
-        homes: list[Block | Past] = [*self.open.values(), *self.closed.values(),
-                                      *self.pasts.values()]
+        homes: list[MemoryBlock | SealedBlock] = [*self.open.values(), *self.closed.values(),
+                                                   *self.pasts.values()]
         return min((home.first_segment for home in homes if home.first_segment is not None),
                    default=None)
 
     def rows(self, slots: Slots, t0: int, t1: int, only: Collection[int] = ALL
-             ) -> Iterator[Rows]:
+             ) -> Iterator[SampleRows]:
         wanted = np.zeros(int(slots.max(initial=-1)) + 1, bool)
         wanted[slots] = True
         for block in (*self.open.values(), *self.closed.values()):

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from .manifest import Segment
+from .manifest import HistoryFile
 from .parquet import LAYOUTS
 
 SETTLE_S = 120  # after its end, a stretch waits for what comes late
@@ -15,20 +15,20 @@ FULL_ROWS = 150_000
 
 
 @dataclass(frozen=True, slots=True)
-class Merge:
+class FileMerge:
     kind: str
     start: int
     end: int
     span_s: int
-    parts: tuple[Segment, ...]
+    parts: tuple[HistoryFile, ...]
 
 
-def merges(segments: Iterable[Segment], now: float) -> list[Merge]:
+def merges(segments: Iterable[HistoryFile], now: float) -> list[FileMerge]:
     """Those that are due, the shortest stretches first; each segment is in one at most."""
-    by_kind: dict[str, list[Segment]] = {}
+    by_kind: dict[str, list[HistoryFile]] = {}
     for segment in segments:
         by_kind.setdefault(segment.kind, []).append(segment)
-    found: list[Merge] = []
+    found: list[FileMerge] = []
     for kind, ours in by_kind.items():
         taken: set[str] = set()
         for span_s in LAYOUTS[kind].spans[1:]:
@@ -39,8 +39,9 @@ def merges(segments: Iterable[Segment], now: float) -> list[Merge]:
     return sorted(found, key=lambda one: one.span_s)
 
 
-def _of_span(kind: str, segments: list[Segment], span_s: int, now: float) -> Iterator[Merge]:
-    stretches: dict[int, list[Segment]] = {}
+def _of_span(kind: str, segments: list[HistoryFile], span_s: int,
+             now: float) -> Iterator[FileMerge]:
+    stretches: dict[int, list[HistoryFile]] = {}
     for segment in segments:
         start = segment.start - segment.start % span_s
         if segment.span_s <= span_s and segment.end <= start + span_s:
@@ -49,20 +50,20 @@ def _of_span(kind: str, segments: list[Segment], span_s: int, now: float) -> Ite
         late = _beside_full(kind, parts)
         if late is not None:
             if len(late) > 1 and _are_ripe(late, now):
-                yield Merge(kind, start, start + span_s, 0, tuple(late))
+                yield FileMerge(kind, start, start + span_s, 0, tuple(late))
             continue
         if start + span_s + SETTLE_S <= now and _is_due(parts, span_s, now):
-            yield Merge(kind, start, start + span_s, span_s, tuple(parts))
+            yield FileMerge(kind, start, start + span_s, span_s, tuple(parts))
 
 
-def _beside_full(kind: str, parts: list[Segment]) -> list[Segment] | None:
+def _beside_full(kind: str, parts: list[HistoryFile]) -> list[HistoryFile] | None:
     """What came late for a stretch whose files are full: it is merged apart from them."""
     if kind != "raw" or all(part.rows < FULL_ROWS for part in parts if part.span_s):
         return None
     return [part for part in parts if not part.span_s]
 
 
-def _is_due(parts: list[Segment], span_s: int, now: float) -> bool:
+def _is_due(parts: list[HistoryFile], span_s: int, now: float) -> bool:
     """Beside a whole, late ones are let gather until no more come."""
     if len(parts) < 2:
         return False
@@ -70,6 +71,6 @@ def _is_due(parts: list[Segment], span_s: int, now: float) -> bool:
     return len(beside) == len(parts) or _are_ripe(beside, now)
 
 
-def _are_ripe(late: list[Segment], now: float) -> bool:
+def _are_ripe(late: list[HistoryFile], now: float) -> bool:
     return (len(late) >= MANY_LATE
             or now - max((part.made_at for part in late), default=now) >= QUIET_S)

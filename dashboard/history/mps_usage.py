@@ -13,7 +13,7 @@ OF_MPS = ("mps_server", "mps_client")
 USES = ("t", "gpu", "task", "kind")
 
 
-class MpsPastGpu(Struct):
+class GpuMpsUsageView(Struct):
     """`util_pct`: the mean of each minute; null: it did not say for half of it. `is_mps`: whether a
     server or client of MPS was on it; null: not known."""
 
@@ -22,7 +22,7 @@ class MpsPastGpu(Struct):
     is_mps: list[bool | None]
 
 
-class MpsPast(Struct):
+class MpsUsageView(Struct):
     """Columns: the minutes that begin at `t`. `clients`: how many; null where the Node was not
     heard, and where history does not say of all tasks whether they were clients."""
 
@@ -32,11 +32,11 @@ class MpsPast(Struct):
     step: int
     t: list[int]
     clients: list[int | None]
-    gpus: list[MpsPastGpu]
+    gpus: list[GpuMpsUsageView]
 
 
 def mps_past(node: str, gpus: list[str], uses: "pd.DataFrame", loads: "pd.DataFrame",
-             span: tuple[int, int]) -> MpsPast:
+             span: tuple[int, int]) -> MpsUsageView:
     """`uses`: the columns USES of `tasks`. `loads`: gpu, t, util_pct_mean, util_pct_n by the
     minute."""
     clients: dict[int, set[str]] = {}
@@ -54,8 +54,9 @@ def mps_past(node: str, gpus: list[str], uses: "pd.DataFrame", loads: "pd.DataFr
         *(loads[name].tolist() for name in ("gpu", "t", "util_pct_mean", "util_pct_n")),
         strict=True) if n >= ENOUGH_S}
     grid = range(span[0], span[1], MINUTE_S)
-    return MpsPast(
+    return MpsUsageView(
         node, *span, MINUTE_S, list(grid),
         [len(clients.get(t, ())) if t in heard else None for t in grid],
-        [MpsPastGpu(gpu, [mean.get((t, gpu)) for t in grid],
-                    [(t, gpu) in boards if t in heard else None for t in grid]) for gpu in gpus])
+        [GpuMpsUsageView(gpu, [mean.get((t, gpu)) for t in grid],
+                         [(t, gpu) in boards if t in heard else None for t in grid])
+         for gpu in gpus])

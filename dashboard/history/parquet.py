@@ -30,16 +30,16 @@ from .columns import (
     slow_words,
 )
 from .grid import rounded
-from .manifest import SCHEMA_VERSION, Segment, digest, sync_folder
-from .memory import Rows
+from .manifest import SCHEMA_VERSION, HistoryFile, digest, sync_folder
+from .memory import SampleRows
 from .rollup import Rollup
-from .task_minutes import TASK_SUMS, TASK_TOPS, Held
-from .usage import USAGE_SUMS, Usage
+from .task_minutes import TASK_SUMS, TASK_TOPS, TaskMinuteRows
+from .usage import USAGE_SUMS, UsageRows
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from .ingest import SlowRows
+    from .ingest import SlowMetricRows
 
 Table = Any  # of pyarrow, which has no types
 
@@ -56,7 +56,7 @@ TASK_WORDS = ("task", "user", "job", "launch", "manager", "container", "pod", "n
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class FileLayout:
     """One kind of file."""
 
     spans: tuple[int, ...]  # of how long a stretch one file is the whole, before and after merging
@@ -64,19 +64,19 @@ class Layout:
     merge: str = "none"  # what becomes of rows with the same keys
 
 
-LAYOUTS: dict[str, Layout] = {
-    "raw": Layout((300, 3_600), ("gpu", "node", "t")),
-    "minutes": Layout((300, 3_600, 86_400), ("gpu", "node", "t"), "rollup"),
-    "hours": Layout((300, 3_600, 86_400, 30 * 86_400), ("gpu", "node", "t"), "rollup"),
-    "slow": Layout((300, 3_600, 86_400), ("gpu", "node", "t")),
-    "tasks": Layout((300, 3_600, 86_400), ("gpu", "node", "t", "task"), "tasks"),
-    "usage": Layout((300, 3_600, 86_400, 30 * 86_400), ("gpu", "node", "t", "user"), "usage"),
-    "events": Layout((300, 3_600, 86_400), ("t",)),
+LAYOUTS: dict[str, FileLayout] = {
+    "raw": FileLayout((300, 3_600), ("gpu", "node", "t")),
+    "minutes": FileLayout((300, 3_600, 86_400), ("gpu", "node", "t"), "rollup"),
+    "hours": FileLayout((300, 3_600, 86_400, 30 * 86_400), ("gpu", "node", "t"), "rollup"),
+    "slow": FileLayout((300, 3_600, 86_400), ("gpu", "node", "t")),
+    "tasks": FileLayout((300, 3_600, 86_400), ("gpu", "node", "t", "task"), "tasks"),
+    "usage": FileLayout((300, 3_600, 86_400, 30 * 86_400), ("gpu", "node", "t", "user"), "usage"),
+    "events": FileLayout((300, 3_600, 86_400), ("t",)),
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class SlotStrings:
     """Of each slot, the number of its word."""
 
     words: Any  # an array of pyarrow, each word once
@@ -90,20 +90,20 @@ class Words:
             column_of(np.repeat(at.astype(np.int32), times)), self.words.take(column_of(used)))
 
 
-def _words_of_slots(names: Sequence[str]) -> Words:
+def _words_of_slots(names: Sequence[str]) -> SlotStrings:
     words = sorted(set(names))
     number = {word: at for at, word in enumerate(words)}
-    return Words(_strings(words), np.array([number[name] for name in names], np.int32))
+    return SlotStrings(_strings(words), np.array([number[name] for name in names], np.int32))
 
 
 @dataclass(slots=True)
-class Names:
+class SlotNames:
     """Of each slot. They only become more, while another thread reads: a slot is known once its
     Node is named, which comes last."""
 
     gpus: list[str]
     nodes: list[str]
-    _words: tuple[Words, Words] | None = None
+    _words: tuple[SlotStrings, SlotStrings] | None = None
 
     def columns(self, slot: npt.NDArray[np.intp]) -> list[Any]:
         """Gpu and node of each row."""
@@ -218,7 +218,7 @@ def words_of(values: Sequence[str | None], which: npt.NDArray[np.intp] | None = 
     return _words(of_value if which is None else of_value[which], list(number))
 
 
-def raw_table(rows: Rows, names: Names) -> Table:
+def raw_table(rows: SampleRows, names: SlotNames) -> Table:
     pa = arrow()
     codes, at = in_runs(rows.missing)
     columns = [*names.columns(rows.slot), column_of(rows.t), _words(rows.state - 1, GPU_STATES)]
@@ -232,7 +232,7 @@ def raw_table(rows: Rows, names: Names) -> Table:
     return pa.Table.from_arrays(columns, schema=schema("raw"))
 
 
-def rollup_table(kind: str, made: Rollup, names: Names) -> Table:
+def rollup_table(kind: str, made: Rollup, names: SlotNames) -> Table:
     pa = arrow()
     columns = [*names.columns(made.slot), column_of(made.t),
                column_of(made.seconds.astype(np.int32))]
@@ -248,7 +248,7 @@ def rollup_table(kind: str, made: Rollup, names: Names) -> Table:
     return pa.Table.from_arrays(columns, schema=schema(kind))
 
 
-def tasks_table(held: Held, names: Names) -> Table:
+def tasks_table(held: TaskMinuteRows, names: SlotNames) -> Table:
     pa = arrow()
     gpu, node = names.columns(held.slot)
     columns = {"gpu": gpu, "node": node, "t": column_of(held.t),
@@ -264,7 +264,7 @@ def tasks_table(held: Held, names: Names) -> Table:
     return pa.Table.from_arrays([columns[field.name] for field in shape], schema=shape)
 
 
-def usage_table(usage: Usage, names: Names) -> Table:
+def usage_table(usage: UsageRows, names: SlotNames) -> Table:
     pa = arrow()
     columns = [*names.columns(usage.slot), column_of(usage.t), words_of(usage.users, usage.user),
                *(column_of(usage.numbers[name]) for name in USAGE_SUMS)]
@@ -281,7 +281,7 @@ def table_of(kind: str, columns: Mapping[str, Sequence[Any]]) -> Table:
     return pa.Table.from_arrays(arrays, schema=shape)
 
 
-def slow_table(parts: Sequence["SlowRows"], names: Names) -> Table:
+def slow_table(parts: Sequence["SlowMetricRows"], names: SlotNames) -> Table:
     pa = arrow()
     slot = np.concatenate([part.slot for part in parts])
     t = np.concatenate([np.full(len(part.slot), part.t, np.int64) for part in parts])
@@ -404,7 +404,7 @@ def _rollup_encoding(name: str) -> str | None:
 
 
 def write(folder: Path, kind: str, stretch: tuple[int, int, int],
-          made: tuple[int, float], tables: Iterator[Table]) -> Segment | None:
+          made: tuple[int, float], tables: Iterator[Table]) -> HistoryFile | None:
     """Whole, named and on disk when it returns; None: there was nothing to write. `stretch`:
     start, end and span; `made`: by which line of the manifest, and when."""
     import pyarrow.parquet as pq
@@ -425,8 +425,9 @@ def write(folder: Path, kind: str, stretch: tuple[int, int, int],
             draft.unlink()
             return None
         _sync(draft)
-        found = Segment(name, kind, start, end, span_s, rows, draft.stat().st_size, digest(draft),
-                        made_at, SCHEMA_VERSION)
+        found = HistoryFile(name, kind, start, end, span_s, rows, draft.stat().st_size,
+                            digest(draft),
+                            made_at, SCHEMA_VERSION)
         draft.replace(path)
         sync_folder(path.parent)
     except BaseException:
@@ -435,7 +436,7 @@ def write(folder: Path, kind: str, stretch: tuple[int, int, int],
     return found
 
 
-def save_rows(folder: Path, start: int, chunks: Iterator[Rows], names: Names) -> None:
+def save_rows(folder: Path, start: int, chunks: Iterator[SampleRows], names: SlotNames) -> None:
     """What the writer will not take, as plain arrays: `numpy.load` reads them."""
     for at, rows in enumerate(chunks):
         if len(rows):

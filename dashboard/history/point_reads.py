@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from .columns import Ints
-from .instants import Seen, code_of, why_of
+from .instants import MomentSamples, code_of, why_of
 from .memory import BLOCK_S
 from .parquet import HOUR_S, MINUTE_S
-from .row_index import Counts, Opened, Runs, Shelf, end_to_end, values_at
+from .row_index import Counts, OpenParquetFile, RowIndexCache, SampleRuns, end_to_end, values_at
 
 LARGE_ROWS = 200_000
 STEP_S = {"raw": 1, "minutes": MINUTE_S, "hours": HOUR_S}
@@ -25,7 +25,7 @@ Nodes = frozenset[str] | None
 
 
 @dataclass(slots=True)
-class Newest:
+class NewestSamples:
     """The newest sample of each of some Gpus on a Node. Words and names are objects of Python."""
 
     gpu: Words
@@ -37,7 +37,7 @@ class Newest:
 
 
 @dataclass(slots=True)
-class Some:
+class SelectedRows:
     """Rows of some Gpus, and for each the number of its Gpu. By Gpu, then by time, in each file."""
 
     gpu: npt.NDArray[np.intp]
@@ -45,23 +45,24 @@ class Some:
     values: dict[str, Floats]  # by column; NaN: not there
 
 
-class Moments:
+class HistoryPointReader:
     def __init__(self) -> None:
-        self._shelf = Shelf()
+        self._shelf = RowIndexCache()
 
     def newest(self, paths: Sequence[Path], metric: str, first: int, last: int, nodes: Nodes
-               ) -> list[Newest]:
+               ) -> list[NewestSamples]:
         """In each file, from first to last, both included."""
         return [one for path in paths for start in range(first - first % BLOCK_S, last + 1, BLOCK_S)
                 if (one := self._newest(self._shelf.open(path), metric, start, (
                     max(first, start), min(last, start + BLOCK_S - 1)), nodes)) is not None]
 
-    def _block(self, file: Opened, start: int) -> tuple[list[int], Runs]:
+    def _block(self, file: OpenParquetFile, start: int) -> tuple[list[int], SampleRuns]:
         groups = file.groups_at(start, start + BLOCK_S - 1)
         return groups, self._shelf.places(file, groups, 1)
 
-    def _newest(self, file: Opened, metric: str, start: int, span: tuple[int, int], nodes: Nodes
-                ) -> Newest | None:
+    def _newest(self, file: OpenParquetFile, metric: str, start: int, span: tuple[int, int],
+                nodes: Nodes
+                ) -> NewestSamples | None:
         groups, places = self._block(file, start)
         found = _last_of_each(places.within(*span, 1).on(nodes))
         if not len(found):
@@ -70,11 +71,11 @@ class Moments:
         rows = found.row + beyond
         value = _column(file, groups, metric, rows)
         gpu, node = (np.array(names, object)[found.pair] for names in (places.gpus, places.nodes))
-        return Newest(gpu, node, found.t + beyond, value,
-                      np.array([*places.words, ""], object)[found.word], places.is_sorted)
+        return NewestSamples(gpu, node, found.t + beyond, value,
+                             np.array([*places.words, ""], object)[found.word], places.is_sorted)
 
     def seen(self, path: Path, metric: str, moments: Sequence[int], back_s: int, nodes: Nodes
-             ) -> Seen:
+             ) -> MomentSamples:
         """At moments of one block, whose looks back stay in it; the column is read once."""
         file = self._shelf.open(path)
         groups, places = self._block(file, moments[0] - moments[0] % BLOCK_S)
@@ -87,8 +88,8 @@ class Moments:
         value = _column(file, groups, metric, rows)[at]
         codes = np.array([*(code_of(words, metric) for words in places.words), 0], np.uint8)
         moment = np.repeat(np.arange(len(moments)), [len(one) for one in found])
-        return Seen(list(zip(places.gpus, places.nodes, strict=True)), moment,
-                    pair.astype(np.intp), t, value, why_of(value, codes[word]))
+        return MomentSamples(list(zip(places.gpus, places.nodes, strict=True)), moment,
+                             pair.astype(np.intp), t, value, why_of(value, codes[word]))
 
     def matrix(self, path: Path, metric: str, start: int, nodes: Nodes
                ) -> tuple[list[str], Floats]:
@@ -115,18 +116,19 @@ class Moments:
         return math.inf if max(rows, default=0) > LARGE_ROWS else columns * sum(rows)
 
     def some(self, kind: str, paths: Sequence[Path], gpus: Sequence[str],
-             columns: Sequence[str], span: tuple[int, int], nodes: Nodes) -> Some:
+             columns: Sequence[str], span: tuple[int, int], nodes: Nodes) -> SelectedRows:
         """From the beginning of the span until before its end."""
         number = {gpu: at for at, gpu in enumerate(gpus)}
         parts = [self._some(self._shelf.open(path), STEP_S[kind], number, columns, span, nodes)
                  for path in paths]
-        return Some(_end_to_end([part.gpu for part in parts], np.intp),
-                    _end_to_end([part.t for part in parts], np.int64),
-                    {name: _end_to_end([part.values[name] for part in parts], np.float64)
-                     for name in columns})
+        return SelectedRows(_end_to_end([part.gpu for part in parts], np.intp),
+                            _end_to_end([part.t for part in parts], np.int64),
+                            {name: _end_to_end([part.values[name] for part in parts], np.float64)
+                             for name in columns})
 
-    def _some(self, file: Opened, step_s: int, number: dict[str, int], columns: Sequence[str],
-              span: tuple[int, int], nodes: Nodes) -> Some:
+    def _some(self, file: OpenParquetFile, step_s: int, number: dict[str, int],
+              columns: Sequence[str],
+              span: tuple[int, int], nodes: Nodes) -> SelectedRows:
         groups = file.groups_of(number, span[0], span[1] - 1)
         known = [name for name in columns if name in file.names]
         found = end_to_end(self._shelf.place(file, group, step_s) for group in groups)
@@ -137,10 +139,11 @@ class Moments:
         if len(rows):
             table = file.reader()(groups, known)
             values |= {name: values_at(table.column(name), rows) for name in known}
-        return Some(np.repeat(np.array(gpu, np.intp), found.length), found.times(step_s), values)
+        return SelectedRows(np.repeat(np.array(gpu, np.intp), found.length), found.times(step_s),
+                            values)
 
 
-def _last_of_each(found: Runs) -> Runs:
+def _last_of_each(found: SampleRuns) -> SampleRuns:
     """Of each pair, the run that ends last."""
     if not len(found):
         return found
@@ -151,7 +154,7 @@ def _end_to_end(parts: list[npt.NDArray[Any]], kind: type[np.generic]) -> npt.ND
     return np.concatenate(parts) if parts else np.zeros(0, kind)
 
 
-def _column(file: Opened, groups: Sequence[int], key: str, rows: Counts) -> Floats:
+def _column(file: OpenParquetFile, groups: Sequence[int], key: str, rows: Counts) -> Floats:
     """A file of before a metric was there has none of it."""
     if key not in file.names:
         return np.full(len(rows), np.nan)

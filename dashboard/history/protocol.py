@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from .ingest import Stored
-from .instants import Instants
+from .ingest import HistoryMessage
+from .instants import InstantMatrix
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,16 +21,16 @@ BYS: tuple[By, ...] = ("user", "node", "gpu")
 Nodes = frozenset[str] | None  # None: all of them
 
 
-class TooMuch(Exception):
+class ResultTooLargeError(Exception):
     """The answer would be larger than anyone can read; says what to ask instead."""
 
 
-class NoSuchMetric(Exception):
+class UnknownMetricError(Exception):
     pass
 
 
 @dataclass(frozen=True, slots=True)
-class Info:
+class HistoryInfo:
     """What there is, and how it fares."""
 
     kinds: dict[str, dict[str, Any]]  # files, rows, bytes, oldest, newest
@@ -42,7 +42,7 @@ class Info:
 
 
 class History(Protocol):
-    def append(self, messages: Sequence[Stored], segment: int) -> None:
+    def append(self, messages: Sequence[HistoryMessage], segment: int) -> None:
         """They are on disk, in this segment of the head log."""
 
     def series(self, gpus: Sequence[str], metrics: Sequence[str], t0: float, t1: float, step: int,
@@ -53,7 +53,7 @@ class History(Protocol):
     def instant(self, metric: str, t: float, nodes: Nodes = None) -> "pd.DataFrame":
         """gpu, node, t, value, missing: one row per Gpu that was ever there."""
 
-    def instants(self, metric: str, moments: Sequence[int], nodes: Nodes = None) -> Instants:
+    def instants(self, metric: str, moments: Sequence[int], nodes: Nodes = None) -> InstantMatrix:
         """As `instant`, of some moments in ascending order."""
 
     def block(self, metric: str, t: float, nodes: Nodes = None) -> "pd.DataFrame":
@@ -83,4 +83,4 @@ class History(Protocol):
     def since(self) -> int | None:
         """The first hour of which it is known who held what; None: of none."""
 
-    def info(self) -> Info: ...
+    def info(self) -> HistoryInfo: ...

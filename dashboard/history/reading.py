@@ -12,7 +12,7 @@ import numpy.typing as npt
 from gpudeck.wire import GPU_STATES
 
 from .columns import KEYS, in_runs
-from .grid import SEEN, End, Part, TaskRows, Wanted, XidRow, seldom_part
+from .grid import SEEN, End, GpuMetricRows, TaskRows, Wanted, XidRow, seldom_part
 from .manifest import SCHEMA_VERSION
 from .memory import BLOCK_S
 from .parquet import (
@@ -23,7 +23,7 @@ from .parquet import (
     MINUTE_S,
     RAW_GROUP_GPUS,
     TASK_WORDS,
-    Names,
+    SlotNames,
     Table,
     arrow,
     column_of,
@@ -41,7 +41,7 @@ from .task_minutes import TASK_SUMS, TASK_TOPS, runs
 from .usage import USAGE_SUMS
 
 
-class Source:
+class MergeSource:
     """A file that is being merged, row group by row group."""
 
     def __init__(self, path: Path, kind: str) -> None:
@@ -114,7 +114,7 @@ def migrated(table: Table, shape: Any) -> Table:
 def merged(kind: str, paths: Sequence[Path], start: int, end: int) -> Iterator[Table]:
     """The rows of several files in the order of one, some Gpus at a time. Seconds stay in blocks
     of five minutes, so that one moment of the fleet lies together."""
-    sources = [Source(path, kind) for path in paths]
+    sources = [MergeSource(path, kind) for path in paths]
     pa = arrow()
     if not is_sorted_by_gpu(kind):
         yield sorted_table(kind, pa.concat_tables([one.whole() for one in sources]))
@@ -175,13 +175,13 @@ def _summed(table: Table, keys: list[npt.NDArray[Any]]) -> Table:
     return found
 
 
-def rollup_of(table: Table) -> tuple[Rollup, Names]:
+def rollup_of(table: Table) -> tuple[Rollup, SlotNames]:
     """A table of roll-ups as arrays; its slots are numbers of its own."""
     gpus, nodes = (encoded(table.column(name)) for name in ("gpu", "node"))
     pairs = gpus[0].astype(np.int64) * len(nodes[1]) + nodes[0]
     used, slot = np.unique(pairs, return_inverse=True)
-    names = Names([gpus[1][pair // len(nodes[1])] for pair in used.tolist()],
-                  [nodes[1][pair % len(nodes[1])] for pair in used.tolist()])
+    names = SlotNames([gpus[1][pair // len(nodes[1])] for pair in used.tolist()],
+                      [nodes[1][pair % len(nodes[1])] for pair in used.tolist()])
     made = Rollup(slot, _ints(table, "t"), _ints(table, "seconds"), [], [], [], [])
     for key in KEYS:
         n = _ints(table, f"{key}_n")
@@ -241,7 +241,8 @@ def _row_groups(file: Any, name: str, low: Any, high: Any) -> list[int]:
     return found
 
 
-def wide_parts(path: Path, kind: str, wanted: Wanted, span: tuple[int, int]) -> Iterator[Part]:
+def wide_parts(path: Path, kind: str, wanted: Wanted,
+               span: tuple[int, int]) -> Iterator[GpuMetricRows]:
     """Row group by row group; `kind`: minutes or raw."""
     import pyarrow.parquet as pq
 
@@ -257,7 +258,8 @@ def wide_parts(path: Path, kind: str, wanted: Wanted, span: tuple[int, int]) -> 
         yield _within(_part(table, column_of, counts), span)
 
 
-def _part(table: Table, column_of: dict[tuple[str, End], str], counts: dict[str, str]) -> Part:
+def _part(table: Table, column_of: dict[tuple[str, End], str],
+          counts: dict[str, str]) -> GpuMetricRows:
     gpus, nodes = (encoded(table.column(name)) for name in ("gpu", "node"))
     used, name_at = in_runs(gpus[0].astype(np.int64) * len(nodes[1]) + nodes[0])
     t = _ints(table, "t")
@@ -269,21 +271,21 @@ def _part(table: Table, column_of: dict[tuple[str, End], str], counts: dict[str,
          if name in table.column_names}
     if not counts:
         n = {key: (~np.isnan(found)).astype(np.uint16) for (key, _), found in values.items()}
-    return Part([(gpus[1][at // len(nodes[1])], nodes[1][at % len(nodes[1])])
-                 for at in used.tolist()], name_at, t, n, values)
+    return GpuMetricRows([(gpus[1][at // len(nodes[1])], nodes[1][at % len(nodes[1])])
+                          for at in used.tolist()], name_at, t, n, values)
 
 
-def _within(part: Part, span: tuple[int, int]) -> Part:
+def _within(part: GpuMetricRows, span: tuple[int, int]) -> GpuMetricRows:
     inside = (part.t >= span[0]) & (part.t < span[1])
     if inside.all():
         return part
-    return Part(part.names, part.name_at[inside], part.t[inside],
-                {key: found[inside] for key, found in part.n.items()},
-                {place: found[inside] for place, found in part.values.items()})
+    return GpuMetricRows(part.names, part.name_at[inside], part.t[inside],
+                         {key: found[inside] for key, found in part.n.items()},
+                         {place: found[inside] for place, found in part.values.items()})
 
 
 def seldom_parts(path: Path, keys: Sequence[str], span: tuple[int, int], step_s: int
-                 ) -> Iterator[Part]:
+                 ) -> Iterator[GpuMetricRows]:
     """Of the metrics that are told when they change."""
     import pyarrow.parquet as pq
 
@@ -333,7 +335,7 @@ def held_part(table: Table, span: tuple[int, int], wanted: Sequence[str] = HELD
          if name not in HELD_WORDS})
 
 
-def seen_parts(path: Path, kind: str, span: tuple[int, int]) -> Iterator[Part]:
+def seen_parts(path: Path, kind: str, span: tuple[int, int]) -> Iterator[GpuMetricRows]:
     """That a Gpu was heard of: for how many seconds of a minute, or in which state in a second."""
     import pyarrow.parquet as pq
 

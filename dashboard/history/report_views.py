@@ -14,7 +14,7 @@ HOUR_S, KWH_J = 3_600.0, 3.6e6
 
 
 @dataclass(frozen=True, slots=True)
-class Prices:
+class ReportPrices:
     """In whatever money whoever asks thinks of."""
 
     gpu_hour: float | None = None
@@ -49,7 +49,7 @@ class Report(Struct):
     total: ReportItem
 
 
-def report_view(frame: "pd.DataFrame", by: str, span: tuple[int, int], prices: Prices,
+def report_view(frame: "pd.DataFrame", by: str, span: tuple[int, int], prices: ReportPrices,
                 names: Mapping[str, str], since: int | None) -> Report:
     items = []
     for row in frame.to_dict("records"):
@@ -62,7 +62,8 @@ def report_view(frame: "pd.DataFrame", by: str, span: tuple[int, int], prices: P
                   _item(None, None, sums, prices))
 
 
-def _item(of: str | None, name: str | None, sums: Mapping[Any, Any], prices: Prices) -> ReportItem:
+def _item(of: str | None, name: str | None, sums: Mapping[Any, Any],
+          prices: ReportPrices) -> ReportItem:
     gpu_s, util_s, energy_s = sums["gpu_s"], sums["util_s"], sums["energy_s"]
     gpu_hours = gpu_s / HOUR_S
     energy_kwh = sums["energy_j"] / KWH_J if energy_s else None
@@ -73,7 +74,7 @@ def _item(of: str | None, name: str | None, sums: Mapping[Any, Any], prices: Pri
         _cost(gpu_hours, energy_kwh, prices))
 
 
-def _cost(gpu_hours: float, energy_kwh: float | None, prices: Prices) -> float | None:
+def _cost(gpu_hours: float, energy_kwh: float | None, prices: ReportPrices) -> float | None:
     """Of energy that nobody measured there is no price, rather than one that is too low."""
     if prices.gpu_hour is None and prices.kwh is None:
         return None

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .columns import KEYS, MASKS, STORED, Ints, in_runs, missing_at
-from .memory import Rows
+from .memory import SampleRows
 
 Floats = npt.NDArray[np.float64]
 
@@ -37,7 +37,8 @@ class Rollup:
                       [array[which] for array in self.total], [array[which] for array in self.n])
 
 
-def rolled_up(rows: Rows, bucket_s: int, only: Collection[int] = range(len(STORED))) -> Rollup:
+def rolled_up(rows: SampleRows, bucket_s: int,
+              only: Collection[int] = range(len(STORED))) -> Rollup:
     """`rows` by slot, then by time; `only`: of these columns."""
     t = rows.t - rows.t % bucket_s
     starts = _starts(rows.slot, t)

@@ -30,7 +30,7 @@ Counts = npt.NDArray[np.integer[Any]]
 
 
 @dataclass(slots=True)
-class Runs:
+class SampleRuns:
     """Of the rows of some row groups, laid end to end: each one Gpu on one Node, from one sample to
     the next without a hole, with the same missing. By pair, then by time."""
 
@@ -48,11 +48,11 @@ class Runs:
     def __len__(self) -> int:
         return len(self.pair)
 
-    def take(self, at: npt.NDArray[np.intp]) -> "Runs":
+    def take(self, at: npt.NDArray[np.intp]) -> "SampleRuns":
         return replace(self, pair=self.pair[at], word=self.word[at], t=self.t[at],
                        row=self.row[at], length=self.length[at])
 
-    def within(self, first: int, last: int, step_s: int) -> "Runs":
+    def within(self, first: int, last: int, step_s: int) -> "SampleRuns":
         """What of it lies from first to last, both included."""
         begins = np.maximum(0, -(-(first - self.t) // step_s))
         ends = np.minimum(self.length, (last - self.t) // step_s + 1)
@@ -61,11 +61,11 @@ class Runs:
         return replace(found, t=found.t + begin * step_s, row=found.row + begin,
                        length=ends[at] - begin)
 
-    def of(self, gpus: Collection[str]) -> "Runs":
+    def of(self, gpus: Collection[str]) -> "SampleRuns":
         pairs = [at for at, gpu in enumerate(self.gpus) if gpu in gpus]
         return self.take(np.flatnonzero(np.isin(self.pair, pairs)))
 
-    def on(self, nodes: frozenset[str] | None) -> "Runs":
+    def on(self, nodes: frozenset[str] | None) -> "SampleRuns":
         if nodes is None:
             return self
         is_meant = np.array([node in nodes for node in self.nodes], bool)
@@ -85,7 +85,7 @@ def _counted(begin: Counts, length: Counts, step: int) -> Ints:
     return np.repeat(begin - (ends - length) * step, length) + np.arange(whole) * step
 
 
-class Opened:
+class OpenParquetFile:
     """One file. What stands at its end is parsed once: that is a good part of what a question
     costs."""
 
@@ -134,7 +134,7 @@ Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 
-class Kept(Generic[Key, Value]):
+class SizedLruCache(Generic[Key, Value]):
     """Of what was made, that which was asked for last, up to a size in all; the newest in any
     case."""
 
@@ -162,33 +162,34 @@ class Kept(Generic[Key, Value]):
         return made
 
 
-class Shelf:
+class RowIndexCache:
     """What is known of files, kept for the next question. They never change under their names."""
 
     def __init__(self) -> None:
-        self._opened: Kept[str, Opened] = Kept(lambda one: one.chunks, KEPT_CHUNKS)
-        self._places: Kept[tuple[str, tuple[int, ...]], Runs] = Kept(
+        self._opened: SizedLruCache[str, OpenParquetFile] = SizedLruCache(lambda one: one.chunks,
+                                                                          KEPT_CHUNKS)
+        self._places: SizedLruCache[tuple[str, tuple[int, ...]], SampleRuns] = SizedLruCache(
             lambda runs: RUNS_OF_NONE + len(runs), KEPT_RUNS)
 
-    def open(self, path: Path) -> Opened:
+    def open(self, path: Path) -> OpenParquetFile:
         arrow()
-        return self._opened.get(path.name, lambda: Opened(path))
+        return self._opened.get(path.name, lambda: OpenParquetFile(path))
 
-    def places(self, file: Opened, groups: Sequence[int], step_s: int) -> Runs:
+    def places(self, file: OpenParquetFile, groups: Sequence[int], step_s: int) -> SampleRuns:
         """For a question that others will ask too: kept as a whole."""
-        def made() -> Runs:
+        def made() -> SampleRuns:
             found = end_to_end(self._read(file, groups, step_s))
             pairs = pairwise(zip(found.gpus, found.nodes, strict=True))
             return replace(found, is_sorted=all(one < other for one, other in pairs))
 
         return self._places.get((file.path.name, tuple(groups)), made)
 
-    def place(self, file: Opened, group: int, step_s: int) -> Runs:
+    def place(self, file: OpenParquetFile, group: int, step_s: int) -> SampleRuns:
         return self._places.get((file.path.name, (group,)), lambda: next(
             self._read(file, [group], step_s)))
 
     @staticmethod
-    def _read(file: Opened, groups: Sequence[int], step_s: int) -> Iterator[Runs]:
+    def _read(file: OpenParquetFile, groups: Sequence[int], step_s: int) -> Iterator[SampleRuns]:
         columns = [name for name in WHERE if name in file.names]
         read = file.reader([name for name in columns if name != "t"])
         return (_runs_of(read, columns, group, step_s) for group in groups)
@@ -198,7 +199,7 @@ WHERE = ("gpu", "node", "t", "missing")
 NO_WORD = -1
 
 
-def _runs_of(read: Reader, columns: Sequence[str], group: int, step_s: int) -> Runs:
+def _runs_of(read: Reader, columns: Sequence[str], group: int, step_s: int) -> SampleRuns:
     table = read([group], columns)
     gpus, nodes = (encoded(table.column(name)) for name in ("gpu", "node"))
     t = table.column("t").to_numpy()
@@ -211,17 +212,17 @@ def _runs_of(read: Reader, columns: Sequence[str], group: int, step_s: int) -> R
     # The same names in file after file: kept once.
     gpu_of = [sys.intern(gpus[1][at]) for at in gpus[0][heads].tolist()]
     node_of = [sys.intern(nodes[1][at]) for at in nodes[0][heads].tolist()]
-    return Runs(gpu_of, node_of, words, (np.cumsum(others[row]) - 1).astype(np.int32),
-                     missing[row], t[row], row.astype(np.int32),
-                     np.diff(np.append(row, len(t))).astype(np.int32),
-                     len(t))
+    return SampleRuns(gpu_of, node_of, words, (np.cumsum(others[row]) - 1).astype(np.int32),
+                           missing[row], t[row], row.astype(np.int32),
+                           np.diff(np.append(row, len(t))).astype(np.int32),
+                           len(t))
 
 
 def _changes(codes: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     return np.asarray(codes[1:] != codes[:-1])
 
 
-def end_to_end(parts: Iterable[Runs]) -> Runs:
+def end_to_end(parts: Iterable[SampleRuns]) -> SampleRuns:
     parts = list(parts)
     if len(parts) == 1:
         return parts[0]
@@ -241,7 +242,7 @@ def end_to_end(parts: Iterable[Runs]) -> Runs:
     none = np.zeros(0, np.int32)
     pair, word, t, row, length = (np.concatenate(each) for each in zip(
         *(columns or [(none, none, none.astype(np.int64), none, none)]), strict=True))
-    return Runs(gpus, nodes, list(words), pair, word, t, row, length, begin)
+    return SampleRuns(gpus, nodes, list(words), pair, word, t, row, length, begin)
 
 
 def encoded(column: Any) -> tuple[npt.NDArray[np.int32], list[str]]:

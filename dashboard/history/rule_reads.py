@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from .columns import AT, SLOW_KEYS
-from .grid import SEEN, Grid, TaskRows, Wanted, XidRow, part_of, seldom_part
-from .ingest import SlowRows
-from .memory import Rows, joined
+from .grid import SEEN, HistoryGrid, TaskRows, Wanted, XidRow, part_of, seldom_part
+from .ingest import SlowMetricRows
+from .memory import SampleRows, joined
 from .parquet import MINUTE_S, tasks_table
 from .reading import (
     HELD,
@@ -20,25 +20,25 @@ from .reading import (
     xid_rows,
 )
 from .rollup import rolled_up
-from .store import Store
+from .store import HistoryStore
 from .task_minutes import held_in
 
 SELDOM_HOLDS_S = 180  # as core/slow.py: agents say it anew every minute, two may be lost
 
 
-class Spans:
-    def __init__(self, store: Store) -> None:
+class RuleHistoryReader:
+    def __init__(self, store: HistoryStore) -> None:
         self._store = store
 
-    def minute(self, start: int, wanted: Wanted) -> Grid:
+    def minute(self, start: int, wanted: Wanted) -> HistoryGrid:
         """One that ended just now, which no file has yet."""
-        grid = Grid(start, MINUTE_S, 1)
+        grid = HistoryGrid(start, MINUTE_S, 1)
         with self._store.lock:
             rows = self._memory(grid, wanted)
         self._add_memory(grid, wanted, rows)
         return grid
 
-    def past(self, wanted: Wanted, grid: Grid) -> None:
+    def past(self, wanted: Wanted, grid: HistoryGrid) -> None:
         """Fills it: whole minutes, or seconds as long as those are kept."""
         kind = "minutes" if grid.step_s == MINUTE_S else "raw"
         live = {key: ends for key, ends in wanted.items() if key in AT}
@@ -73,7 +73,7 @@ class Spans:
             for path in files.find("tasks", t0, t1):
                 yield from held_parts(path, (t0, t1), wanted)
 
-    def seen(self, grid: Grid) -> None:
+    def seen(self, grid: HistoryGrid) -> None:
         """Fills it with SEEN: whether a Gpu was heard of says nothing of what it told."""
         kind = "minutes" if grid.step_s == MINUTE_S else "raw"
         with self._store.reading() as files:
@@ -109,18 +109,18 @@ class Spans:
             found += list(self._store.feed.head.open)
         return min(found, default=None)
 
-    def _memory(self, grid: Grid, wanted: Wanted) -> list[Rows]:
+    def _memory(self, grid: HistoryGrid, wanted: Wanted) -> list[SampleRows]:
         """Under the lock, copies: what is made of them is made outside of it."""
         feed, columns = self._store.feed, {AT[key] for key in wanted}
         return list(feed.head.rows(feed.slots_of(None, None), grid.t0, grid.ends_at, columns)
                     ) if columns else []
 
-    def _seldom_memory(self, grid: Grid, keys: Sequence[str]) -> list[SlowRows]:
+    def _seldom_memory(self, grid: HistoryGrid, keys: Sequence[str]) -> list[SlowMetricRows]:
         feed = self._store.feed
         return [part for asides in (feed.asides, feed.closed_asides) for aside in asides.values()
                 for part in aside.slow if grid.t0 <= part.t < grid.ends_at] if keys else []
 
-    def _add_memory(self, grid: Grid, wanted: Wanted, parts: list[Rows]) -> None:
+    def _add_memory(self, grid: HistoryGrid, wanted: Wanted, parts: list[SampleRows]) -> None:
         rows, names = joined(parts), self._store.feed.names
         if not len(rows):
             return
@@ -128,7 +128,7 @@ class Spans:
         rolled = rolled_up(rows, grid.step_s, {AT[key] for key in wanted})
         grid.add(part_of(rolled, names.gpus, names.nodes, wanted))
 
-    def _add_seen_memory(self, grid: Grid, parts: list[Rows]) -> None:
+    def _add_seen_memory(self, grid: HistoryGrid, parts: list[SampleRows]) -> None:
         rows, names = joined(parts), self._store.feed.names
         if not len(rows):
             return
@@ -140,7 +140,8 @@ class Spans:
             part.values[SEEN, "mean"] = rows.state.astype(np.float32) - 1
         grid.add(part)
 
-    def _add_seldom_memory(self, grid: Grid, keys: Sequence[str], told: list[SlowRows]) -> None:
+    def _add_seldom_memory(self, grid: HistoryGrid, keys: Sequence[str],
+                           told: list[SlowMetricRows]) -> None:
         if not told:
             return
         names = self._store.feed.names

@@ -18,11 +18,11 @@ from pathlib import Path
 
 import numpy as np
 
-from .give_up import MENDS_ITSELF, Tries
-from .ingest import Aside, EventKey, Feed, Stored, event_columns
-from .manifest import SCHEMA_VERSION, Manifest, Segment
-from .memory import BLOCK_S, Block, Bools, Rows, Slots, joined
-from .merge import Merge, merges
+from .give_up import MENDS_ITSELF, GiveUpCounter
+from .ingest import BlockExtras, EventKey, HistoryIngester, HistoryMessage, event_columns
+from .manifest import SCHEMA_VERSION, HistoryFile, Manifest
+from .memory import BLOCK_S, Bools, MemoryBlock, SampleRows, Slots, joined
+from .merge import FileMerge, merges
 from .parquet import (
     GROUP_ROWS,
     HOUR_S,
@@ -41,7 +41,7 @@ from .parquet import (
 from .reading import event_keys, merged, seen_seconds
 from .rollup import Rollup, coarser, rolled_up
 from .rollup import joined as joined_rollups
-from .task_minutes import Held, held_in
+from .task_minutes import TaskMinuteRows, held_in
 from .usage import usages
 
 log = logging.getLogger("gpudeck.history")
@@ -55,7 +55,7 @@ LEAP_S, REMEMBER_S = 3_600.0, 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
-class Keep:
+class HistoryRetention:
     """For how long. 0 bytes: as much as there is."""
 
     raw_s: int = 24 * 3_600
@@ -69,13 +69,13 @@ class Keep:
         return self.hours_s if kind in ("hours", "usage", "events") else self.minutes_s
 
 
-class Store:
-    def __init__(self, folder: Path, keep: Keep | None = None) -> None:
+class HistoryStore:
+    def __init__(self, folder: Path, keep: HistoryRetention | None = None) -> None:
         self.folder = folder
-        self.keep = keep or Keep()
+        self.keep = keep or HistoryRetention()
         self.manifest = Manifest(folder)
         self.lock = threading.RLock()
-        self.feed = Feed(self._seen_in_files, self._events_in_files)
+        self.feed = HistoryIngester(self._seen_in_files, self._events_in_files)
         self.error: str | None = None
         self.failures = 0
         self._segment = 0
@@ -84,7 +84,7 @@ class Store:
         self._remember_until = -1.0  # by the monotonic clock
         self._late_since: float | None = None
         self._retry_at = 0.0
-        self._tries = Tries()
+        self._tries = GiveUpCounter()
         self._unmerged: set[str] = set()  # given up, until the next start
         self._readers: dict[int, int] = {}  # token -> the manifest's number when it began
         self._tokens = 0
@@ -110,7 +110,7 @@ class Store:
 
     # -- in
 
-    def append(self, messages: Sequence[Stored], segment: int) -> None:
+    def append(self, messages: Sequence[HistoryMessage], segment: int) -> None:
         """They are in this segment of the head log, on disk."""
         with self.lock:
             self._segment = segment
@@ -195,12 +195,12 @@ class Store:
             if not self._tried(("block", start), partial(self._seal, start, block)):
                 self._drop(start, block)
 
-    def _seal(self, start: int, block: Block, is_last: bool) -> None:
+    def _seal(self, start: int, block: MemoryBlock, is_last: bool) -> None:
         with self.lock:
-            aside = self.feed.closed_asides.get(start) or Aside()
+            aside = self.feed.closed_asides.get(start) or BlockExtras()
             order = self.feed.order()
 
-        def chunks() -> Iterator[Rows]:
+        def chunks() -> Iterator[SampleRows]:
             for at in range(0, len(order), RAW_GROUP_GPUS):
                 yield block.rows(order[at : at + RAW_GROUP_GPUS])
 
@@ -245,7 +245,7 @@ class Store:
                 self.feed.counts.shed_seconds += _count(late)
                 done()
 
-    def _late_due(self, now: float) -> dict[int, list[Rows]] | None:
+    def _late_due(self, now: float) -> dict[int, list[SampleRows]] | None:
         late = self.feed.head.late()
         if not self._gone(late, now):
             self._late_since = None
@@ -256,10 +256,11 @@ class Store:
         is_due = now - self._late_since >= LATE_S or _count(late) >= LATE_ROWS
         return late if is_due else None
 
-    def _late_files(self, late: dict[int, list[Rows]], asides: dict[int, Aside], is_last: bool
-                    ) -> list[Segment]:
+    def _late_files(self, late: dict[int, list[SampleRows]], asides: dict[int, BlockExtras],
+                    is_last: bool
+                    ) -> list[HistoryFile]:
         rank = np.argsort(self.feed.order())
-        segments: list[Segment] = []
+        segments: list[HistoryFile] = []
         for hour in sorted({start - start % HOUR_S for start in (*late, *asides)}):
             rows = joined([part for start, parts in sorted(late.items())
                            if start - start % HOUR_S == hour for part in parts])
@@ -286,11 +287,11 @@ class Store:
             return False
         return start in head.pasts or start + BLOCK_S + GRACE_S <= now
 
-    def _write_all(self, chunks: Callable[[], Iterator[Rows]], aside: Aside,
-                   stretch: tuple[int, int, int], is_last: bool) -> list[Segment]:
+    def _write_all(self, chunks: Callable[[], Iterator[SampleRows]], aside: BlockExtras,
+                   stretch: tuple[int, int, int], is_last: bool) -> list[HistoryFile]:
         """One part of history in all its files, or in none. `is_last`: what cannot be written is
         set aside, so that the rest is."""
-        written: list[Segment] = []
+        written: list[HistoryFile] = []
         made = self.manifest.number + 1, self._now
         try:
             for kind, tables in self._tables(chunks, aside):
@@ -307,12 +308,12 @@ class Store:
             raise
         return written
 
-    def _unwrite(self, segments: Iterable[Segment]) -> None:
+    def _unwrite(self, segments: Iterable[HistoryFile]) -> None:
         """Else who reads the folder without the manifest would see their seconds twice."""
         for segment in segments:
             (self.folder / segment.name).unlink(missing_ok=True)
 
-    def _tables(self, chunks: Callable[[], Iterator[Rows]], aside: Aside
+    def _tables(self, chunks: Callable[[], Iterator[SampleRows]], aside: BlockExtras
                 ) -> Iterator[tuple[str, Callable[[], Iterator[Table]]]]:
         names, rank = self.feed.names, np.argsort(self.feed.order())
         rolled: list[Rollup] = []
@@ -324,7 +325,7 @@ class Store:
                 yield raw_table(rows, names)
 
         @cache
-        def held() -> Held:
+        def held() -> TaskMinuteRows:
             found = held_in(aside.minutes)
             return found.take(np.lexsort((found.t, rank[found.slot])))
 
@@ -343,21 +344,21 @@ class Store:
         if aside.events:
             yield "events", lambda: iter([table_of("events", event_columns(aside.events))])
 
-    def _set_aside(self, kind: str, start: int, chunks: Callable[[], Iterator[Rows]]) -> None:
+    def _set_aside(self, kind: str, start: int, chunks: Callable[[], Iterator[SampleRows]]) -> None:
         """Seconds are kept as plain arrays: what was wrong with them can still be found out."""
         log.exception("history cannot be written and was set aside kind=%s start=%d", kind, start)
         if kind == "raw":
             save_rows(self.manifest.aside(), start, chunks(), self.feed.names)
         self.manifest.quarantined.append(f"{kind}/{kind}-{start}")
 
-    def _drop(self, start: int, block: Block) -> None:
+    def _drop(self, start: int, block: MemoryBlock) -> None:
         with self.lock:
             self.feed.head.sealed(start)
             self.feed.written(start)
             self.feed.counts.shed_seconds += block.row_count
         log.error("history was shed start=%d gpu_seconds=%d", start, block.row_count)
 
-    def _commit(self, add: list[Segment], drop: Sequence[str] = (),
+    def _commit(self, add: list[HistoryFile], drop: Sequence[str] = (),
                 forgot: dict[str, int] | None = None) -> None:
         if not add and not drop:
             return
@@ -384,7 +385,7 @@ class Store:
                 self._unmerged.update(names)
             self._delete_retired()
 
-    def _merge_into(self, one: Merge, paths: list[Path], now: float, is_last: bool) -> None:
+    def _merge_into(self, one: FileMerge, paths: list[Path], now: float, is_last: bool) -> None:
         made = write(self.folder, one.kind, (one.start, one.end, one.span_s),
                      (self.manifest.number + 1, now), merged(one.kind, paths, one.start, one.end))
         with self.lock:
@@ -421,14 +422,14 @@ class Store:
     # -- readers
 
     @contextmanager
-    def reading(self) -> Iterator["Files"]:
+    def reading(self) -> Iterator["HistoryFilesSnapshot"]:
         """No file that is history now is deleted until this ends."""
         with self.lock:
             self._tokens += 1
             token = self._tokens
             self._readers[token] = self.manifest.number
         try:
-            yield Files(self)
+            yield HistoryFilesSnapshot(self)
         finally:
             with self.lock:
                 del self._readers[token]
@@ -445,13 +446,13 @@ class Store:
         return shutil.disk_usage(self.folder).free
 
 
-class Files:
+class HistoryFilesSnapshot:
     """The files as they were at one moment: `look` is called under the lock, together with the
     look into memory, so that what is being sealed is in exactly one of both."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: HistoryStore) -> None:
         self._store = store
-        self._segments: list[Segment] = []
+        self._segments: list[HistoryFile] = []
 
     def look(self) -> None:
         self._segments = list(self._store.manifest.segments.values())
@@ -469,7 +470,7 @@ class Files:
             one for one in self._segments if one.kind == kind and one.meets(t0, t1))
 
 
-def _by_gpus(kind: str, made: Rollup, store: Store) -> Iterator[Table]:
+def _by_gpus(kind: str, made: Rollup, store: HistoryStore) -> Iterator[Table]:
     """In row groups of some Gpus, of much the same size."""
     ends = np.append(np.flatnonzero(np.diff(made.slot)) + 1, len(made))
     pieces = max(1, round(len(made) / GROUP_ROWS))
@@ -478,12 +479,12 @@ def _by_gpus(kind: str, made: Rollup, store: Store) -> Iterator[Table]:
         yield rollup_table(kind, made.take(np.s_[first:last]), store.feed.names)
 
 
-def _count(late: dict[int, list[Rows]]) -> int:
+def _count(late: dict[int, list[SampleRows]]) -> int:
     return sum(len(part) for parts in late.values() for part in parts)
 
 
-def _joined_asides(asides: Sequence[Aside]) -> Aside:
-    found = Aside()
+def _joined_asides(asides: Sequence[BlockExtras]) -> BlockExtras:
+    found = BlockExtras()
     for aside in asides:
         found.slow = found.slow + aside.slow
         found.events = found.events | aside.events

@@ -18,7 +18,7 @@ from gpudeck.wire import Frame, Task, Tasks
 from .columns import Ints
 
 if TYPE_CHECKING:
-    from .ingest import Listed, Stored
+    from .ingest import HistoryMessage, HistorySlots
 
 MINUTE_S = 60
 NOWHERE = 0  # the lane of what a Frame with fewer Gpus than its Tasks knew was used on
@@ -27,7 +27,7 @@ Floats = npt.NDArray[np.float64]
 Lanes = npt.NDArray[np.intp]
 
 
-class Minutes:
+class TaskMinutes:
     """Of one block: a lane per Task on a Gpu, and what was held in each minute of it."""
 
     def __init__(self, start: int, block_s: int) -> None:
@@ -95,7 +95,7 @@ _NO_LANES = np.zeros(0, np.intp)
 
 
 @dataclass(slots=True)
-class Thread:
+class NodeTaskState:
     slots: list[int] = field(default_factory=list)
     tasks: dict[str, Task] = field(default_factory=dict)
     told: Tasks | None = None  # that came, until it is settled
@@ -106,7 +106,7 @@ class Thread:
     minute: int = 0
     seconds: int = 0  # of this minute, not added up yet
     lanes: Lanes = field(default_factory=lambda: _NO_LANES)
-    of: Minutes | None = None  # whose lanes
+    of: TaskMinutes | None = None  # whose lanes
 
     def take(self, tasks: Tasks, ids: list[str], gpus: list[int]) -> None:
         self.ids, self.gpus, self.of = ids, gpus, None
@@ -114,7 +114,7 @@ class Thread:
         known = began if tasks.snapshot else self.tasks | began
         self.tasks = {task_id: known[task_id] for task_id in ids if task_id in known}
 
-    def lanes_in(self, minutes: Minutes) -> Lanes:
+    def lanes_in(self, minutes: TaskMinutes) -> Lanes:
         if self.of is not minutes:
             slots, tasks = self.slots, self.tasks
             self.lanes = np.array([
@@ -124,7 +124,7 @@ class Thread:
         return self.lanes
 
 
-class Numbers:
+class LatestUseValues:
     """What each use says last; a Thread keeps its places while they suffice."""
 
     def __init__(self) -> None:
@@ -151,7 +151,7 @@ class Numbers:
 
 
 @dataclass(slots=True)
-class Due:
+class PendingUseSums:
     """Of one block, what waits to be added up: uses that were so for some seconds of a minute."""
 
     minutes: list[int] = field(default_factory=list)
@@ -159,7 +159,7 @@ class Due:
     lanes: list[Lanes] = field(default_factory=list)
     places: list[Lanes] = field(default_factory=list)
 
-    def add_to(self, minutes: Minutes, numbers: Numbers) -> None:
+    def add_to(self, minutes: TaskMinutes, numbers: LatestUseValues) -> None:
         counts = list(map(len, self.lanes))
         places = np.concatenate(self.places)
         minutes.add(np.repeat(np.array(self.minutes, np.intp), counts), np.concatenate(self.lanes),
@@ -175,15 +175,15 @@ def _floats(numbers: list[Any]) -> Floats:
         return np.array(numbers, np.float64)
 
 
-class Tally:
+class TaskMinuteAccumulator:
     def __init__(self, block_s: int) -> None:
         self._block_s = block_s
-        self._live: dict[str, Thread] = {}
-        self._back: dict[str, Thread] = {}
-        self.blocks: dict[int, Minutes] = {}  # by the start of the block
-        self._numbers = Numbers()
-        self._fresh: list[Thread] = []
-        self._due: dict[int, Due] = {}  # by the start of the block
+        self._live: dict[str, NodeTaskState] = {}
+        self._back: dict[str, NodeTaskState] = {}
+        self.blocks: dict[int, TaskMinutes] = {}  # by the start of the block
+        self._numbers = LatestUseValues()
+        self._fresh: list[NodeTaskState] = []
+        self._due: dict[int, PendingUseSums] = {}  # by the start of the block
 
     def hello(self, node_id: str) -> None:
         """A new connection: what was not acked comes later, and begins where it broke off."""
@@ -197,14 +197,14 @@ class Tally:
                 self._numbers.give_back(gone.room)
             self._back[node_id] = former
 
-    def take(self, told: "Iterable[tuple[Stored, Frame, Listed, int, bool]]") -> None:
+    def take(self, told: "Iterable[tuple[HistoryMessage, Frame, HistorySlots, int, bool]]") -> None:
         """Frames: from whom, whose Gpus, in which second, and whether that second was new."""
         live, back = self._live, self._back
         for said, frame, listed, second, is_new in told:
             threads = back if said.is_backfill else live
             thread = threads.get(said.node_id)
             if thread is None:
-                thread = threads[said.node_id] = Thread()
+                thread = threads[said.node_id] = NodeTaskState()
             tasks = frame.tasks
             minute = second - second % MINUTE_S
             if tasks is not None or minute != thread.minute or thread.slots is not listed.slots:
@@ -214,9 +214,10 @@ class Tally:
 
     def carried(self, node_id: str, slots: list[int], tasks: Tasks | None) -> None:
         """What its Tasks were when a segment of the log began."""
-        self._turn(self._live.setdefault(node_id, Thread()), slots, 0, tasks)
+        self._turn(self._live.setdefault(node_id, NodeTaskState()), slots, 0, tasks)
 
-    def _turn(self, thread: Thread, slots: list[int], minute: int, tasks: Tasks | None) -> None:
+    def _turn(self, thread: NodeTaskState, slots: list[int], minute: int,
+              tasks: Tasks | None) -> None:
         if thread.told is not None:
             self.settle()
         if thread.seconds:
@@ -228,7 +229,7 @@ class Tally:
             thread.told = tasks
             self._fresh.append(thread)
 
-    def _leave(self, thread: Thread) -> None:
+    def _leave(self, thread: NodeTaskState) -> None:
         """What it held so far is due."""
         if thread.told is not None:
             self.settle()
@@ -238,10 +239,10 @@ class Tally:
         start = thread.minute - thread.minute % self._block_s
         minutes = self.blocks.get(start)
         if minutes is None:
-            minutes = self.blocks[start] = Minutes(start, self._block_s)
+            minutes = self.blocks[start] = TaskMinutes(start, self._block_s)
         due = self._due.get(start)
         if due is None:
-            due = self._due[start] = Due()
+            due = self._due[start] = PendingUseSums()
         due.minutes.append((thread.minute - start) // MINUTE_S)
         due.seconds.append(seconds)
         due.lanes.append(thread.lanes if thread.of is minutes else thread.lanes_in(minutes))
@@ -256,7 +257,7 @@ class Tally:
         if fresh:
             self._renew(fresh)
 
-    def _renew(self, fresh: list[Thread]) -> None:
+    def _renew(self, fresh: list[NodeTaskState]) -> None:
         tasks = [thread.told for thread in fresh if thread.told is not None]
         uses = [use for each in tasks for use in each.uses]
         ids, gpus = [use.task_id for use in uses], [use.gpu for use in uses]
@@ -280,14 +281,14 @@ class Tally:
                 self._leave(thread)
         self.settle()
 
-    def pop(self, start: int) -> Minutes | None:
+    def pop(self, start: int) -> TaskMinutes | None:
         """A block leaves; what is added from now on is apart from it."""
         self.add_up()
         return self.blocks.pop(start, None)
 
 
 @dataclass(slots=True)
-class Held:
+class TaskMinuteRows:
     """Rows: one Task on one Gpu within one minute. `lane` is an index into `tasks` and `ids`."""
 
     slot: Ints
@@ -300,16 +301,17 @@ class Held:
     def __len__(self) -> int:
         return len(self.slot)
 
-    def take(self, which: npt.NDArray[np.generic]) -> "Held":
-        return Held(self.slot[which], self.t[which], self.lane[which], self.ids, self.tasks,
-                    {name: values[which] for name, values in self.numbers.items()})
+    def take(self, which: npt.NDArray[np.generic]) -> "TaskMinuteRows":
+        return TaskMinuteRows(self.slot[which], self.t[which], self.lane[which], self.ids,
+                              self.tasks,
+                              {name: values[which] for name, values in self.numbers.items()})
 
 
 TASK_SUMS = ("seconds", "mem_byte_s", "mem_s", "sm_pct_s", "sm_s")
 TASK_TOPS = ("mem_max_bytes", "sm_max_pct")
 
 
-def held_in(parts: list[Minutes]) -> Held:
+def held_in(parts: list[TaskMinutes]) -> TaskMinuteRows:
     """Of these blocks, each minute of a Task on a Gpu once; by slot, then by time."""
     ids: list[str] = []
     tasks: list[Task | None] = []
@@ -331,13 +333,13 @@ def held_in(parts: list[Minutes]) -> Held:
     ids = list(lane_of)
     none: list[Ints] = [np.zeros(0, np.int64)]
     columns = [np.concatenate(column) for column in zip(*numbers, strict=True)] or [_NOTHING] * 7
-    found = Held(np.concatenate(slot or none), np.concatenate(t or none),
-                 np.concatenate(lane or [_NO_LANES]), ids, tasks,
-                 dict(zip((*TASK_SUMS, *TASK_TOPS), columns, strict=True)))
+    found = TaskMinuteRows(np.concatenate(slot or none), np.concatenate(t or none),
+                           np.concatenate(lane or [_NO_LANES]), ids, tasks,
+                           dict(zip((*TASK_SUMS, *TASK_TOPS), columns, strict=True)))
     return _once_each(found.take(np.lexsort((found.lane, found.t, found.slot))))
 
 
-def _once_each(held: Held) -> Held:
+def _once_each(held: TaskMinuteRows) -> TaskMinuteRows:
     """What came late for a minute that is on its way into a file lies apart from it."""
     starts = runs(held.slot, held.t, held.lane)
     if len(starts) == len(held):

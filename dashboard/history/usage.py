@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from .columns import AT, Ints
 from .rollup import Rollup
-from .task_minutes import Floats, Held, runs
+from .task_minutes import Floats, TaskMinuteRows, runs
 
 HOUR_S = 3_600
 # A Gpu that is held while nothing ran on it for a whole minute is held idle in that minute.
@@ -19,7 +19,7 @@ USAGE_SUMS = ("gpu_s", "util_pct_s", "util_s", "idle_s", "mem_byte_s", "mem_s", 
 
 
 @dataclass(slots=True)
-class Usage:
+class UsageRows:
     """Rows: one owner on one Gpu within one hour. `user` is an index into `users`."""
 
     slot: Ints
@@ -28,12 +28,12 @@ class Usage:
     users: list[str | None]
     numbers: dict[str, Floats]
 
-    def take(self, which: npt.NDArray[np.generic]) -> "Usage":
-        return Usage(self.slot[which], self.t[which], self.user[which], self.users,
-                     {name: values[which] for name, values in self.numbers.items()})
+    def take(self, which: npt.NDArray[np.generic]) -> "UsageRows":
+        return UsageRows(self.slot[which], self.t[which], self.user[which], self.users,
+                         {name: values[which] for name, values in self.numbers.items()})
 
 
-def usages(held: Held, rolled: Rollup, grain: int = HOUR_S) -> Usage:
+def usages(held: TaskMinuteRows, rolled: Rollup, grain: int = HOUR_S) -> UsageRows:
     """`rolled`: minutes of the same Gpus. An owner holds a Gpu once, with however many Tasks."""
     user_of: dict[str | None, int] = {}
     of_lane = np.array([user_of.setdefault(None if task is None else task.user, len(user_of))
@@ -48,7 +48,7 @@ def usages(held: Held, rolled: Rollup, grain: int = HOUR_S) -> Usage:
     slot, t, user = slot[starts], t[starts], user[starts]
     numbers = {"gpu_s": seconds, "mem_byte_s": mem_byte_s, "mem_s": mem_s}
     numbers |= _shares(slot, t, seconds, rolled)
-    return _by_grain(Usage(slot, t, user, list(user_of), numbers), grain)
+    return _by_grain(UsageRows(slot, t, user, list(user_of), numbers), grain)
 
 
 def _shares(slot: Ints, t: Ints, seconds: Floats, rolled: Rollup) -> dict[str, Floats]:
@@ -88,11 +88,11 @@ def _found(slot: Ints, t: Ints, rolled: Rollup
     return at, keys[at] == wanted
 
 
-def _by_grain(usage: Usage, grain: int) -> Usage:
+def _by_grain(usage: UsageRows, grain: int) -> UsageRows:
     hour = usage.t - usage.t % grain
     by = np.lexsort((usage.user, hour, usage.slot))
     starts = runs(usage.slot[by], hour[by], usage.user[by])
     first = by[starts]
-    return Usage(usage.slot[first], hour[first], usage.user[first], usage.users,
-                 {name: np.add.reduceat(usage.numbers[name][by], starts) if len(starts)
-                  else np.zeros(0) for name in USAGE_SUMS})
+    return UsageRows(usage.slot[first], hour[first], usage.user[first], usage.users,
+                     {name: np.add.reduceat(usage.numbers[name][by], starts) if len(starts)
+                      else np.zeros(0) for name in USAGE_SUMS})

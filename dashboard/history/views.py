@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 Numbers = list[float | None]
 
 
-class Band(Struct):
+class SeriesBand(Struct):
     mean: Numbers
     min: Numbers
     max: Numbers
 
 
-class Series(Struct):
+class SeriesView(Struct):
     """Columns: the buckets of `step` seconds that begin at `t`; null where there is nothing."""
 
     gpu: str
@@ -34,8 +34,8 @@ class Series(Struct):
     mean: Numbers
     min: Numbers
     max: Numbers
-    also: dict[str, Band] = {}  # of further metrics, on the same `t`
-    beside: dict[str, dict[str, Band]] = {}  # of further Gpus: by UUID, then by metric
+    also: dict[str, SeriesBand] = {}  # of further metrics, on the same `t`
+    beside: dict[str, dict[str, SeriesBand]] = {}  # of further Gpus: by UUID, then by metric
 
 
 class InstantItem(Struct):
@@ -48,7 +48,7 @@ class InstantItem(Struct):
     missing: str | None = None
 
 
-class Instant(Struct):
+class InstantView(Struct):
     metric: str
     unit: str
     at: int
@@ -77,27 +77,28 @@ class UsageList(Struct):
 
 
 def series_view(frame: "pd.DataFrame", gpus: Sequence[str], metrics: Sequence[str],
-                span: tuple[int, int], step: int) -> Series:
+                span: tuple[int, int], step: int) -> SeriesView:
     """Of the first Gpu and metric; the others stand in `beside` and `also`."""
     grid = range(span[0], span[1], step)
     first, metric = gpus[0], metrics[0]
     bands = {gpu: _bands(frame[frame["gpu"] == gpu], metrics, grid) for gpu in gpus}
     also = bands.pop(first)
     own = also.pop(metric)
-    return Series(first, metric, metric_of(metric).unit, span[0], span[1], step, list(grid),
-                  own.mean, own.min, own.max, also, bands)
+    return SeriesView(first, metric, metric_of(metric).unit, span[0], span[1], step, list(grid),
+                      own.mean, own.min, own.max, also, bands)
 
 
-def _bands(frame: "pd.DataFrame", metrics: Sequence[str], grid: range) -> dict[str, Band]:
+def _bands(frame: "pd.DataFrame", metrics: Sequence[str], grid: range) -> dict[str, SeriesBand]:
     rows = {int(t): at for at, t in enumerate(frame["t"].tolist())}
     places = [rows.get(t) for t in grid]
     return {metric: _band(frame, metric, places) for metric in metrics}
 
 
-def series_columns(series: Series, places: Mapping[str, tuple[str | None, str | None]]
+def series_columns(series: SeriesView, places: Mapping[str, tuple[str | None, str | None]]
                    ) -> dict[str, list[Any]]:
     """As a table: Gpu by Gpu, a row per bucket, holes empty. `places`: host and place of a Gpu."""
-    gpus = {series.gpu: {series.metric: Band(series.mean, series.min, series.max)} | series.also,
+    gpus = {series.gpu: {series.metric: SeriesBand(series.mean, series.min, series.max)}
+            | series.also,
             **series.beside}
     times = [rfc_3339(t) for t in series.t]
     found: dict[str, list[Any]] = {name: [] for name in ("time", "t", "gpu", "host", "place")}
@@ -120,16 +121,16 @@ def usage_columns(usage: "UsageList") -> dict[str, list[Any]]:
     return found
 
 
-def _band(frame: "pd.DataFrame", metric: str, rows: list[int | None]) -> Band:
+def _band(frame: "pd.DataFrame", metric: str, rows: list[int | None]) -> SeriesBand:
     columns: list[Numbers] = []
     for agg in ("mean", "min", "max"):
         values = numbers(frame[f"{metric}_{agg}"]) if f"{metric}_{agg}" in frame else []
         columns.append([values[at] if at is not None and values else None for at in rows])
-    return Band(*columns)
+    return SeriesBand(*columns)
 
 
 def instant_view(frame: "pd.DataFrame", metric: str, at: int, known: Iterable[tuple[str, str]]
-                 ) -> Instant:
+                 ) -> InstantView:
     """`known`: the Gpus that are there now, with their Nodes."""
     rows = zip(frame["gpu"].tolist(), frame["node"].tolist(), frame["t"].tolist(),
                numbers(frame["value"]), frame["missing"].tolist(), strict=True)
@@ -138,7 +139,7 @@ def instant_view(frame: "pd.DataFrame", metric: str, at: int, known: Iterable[tu
              for gpu, node, t, value, missing in rows}
     for gpu, node in known:
         items.setdefault((gpu, node), InstantItem(gpu, node, None, None, "unknown"))
-    return Instant(metric, metric_of(metric).unit, at, [items[key] for key in sorted(items)])
+    return InstantView(metric, metric_of(metric).unit, at, [items[key] for key in sorted(items)])
 
 
 def usage_view(frame: "pd.DataFrame", by: str, bucket: int, span: tuple[int, int]) -> UsageList:

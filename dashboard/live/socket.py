@@ -16,15 +16,15 @@ import msgspec
 from gevent.event import Event
 
 from gpudeck.metrics import COLUMN, SLOW_COLUMN
-from gpudeck.websocket import CloseCode, Violation
+from gpudeck.websocket import CloseCode, WebSocketViolationError
 
 from ..access.policy import Actor, may
 from ..fleet import events_views, views
-from ..fleet.effects import Applied
+from ..fleet.effects import MessageApplied
 from ..fleet.filters import Filter, FilterError, parse
-from ..fleet.recent_seconds import MOST_GPUS, Lines
-from ..fleet.state_machine import Room
-from ..fleet.visibility import Lens, Lenses, Sight
+from ..fleet.recent_seconds import MOST_GPUS, TimelineBuffer
+from ..fleet.state_machine import FleetStateMachine
+from ..fleet.visibility import VisibilityScope, VisibleFleet, VisibleFleetCache
 from ..web.bounded_socket import BoundedServer, BoundedSocket, event_frame
 
 log = logging.getLogger("gpudeck.live")
@@ -51,10 +51,10 @@ SIGNED_OUT = "signed out"
 
 
 @dataclass(slots=True)
-class Viewer:
+class LiveViewer:
     peer: BoundedSocket
     actor: Actor
-    sight: Sight
+    sight: VisibilityScope
     metric: str | None = None  # None: watches nothing now
     picked: Filter | None = None
     lines: tuple[str, ...] = ()  # the Gpus whose every Sample it wants
@@ -71,7 +71,7 @@ class Viewer:
     cells: int = -1
     events: int = 0  # of the Events, the version it has; 0: none
     is_hold_due: bool = False
-    tapped: deque[Applied] = field(default_factory=deque)
+    tapped: deque[MessageApplied] = field(default_factory=deque)
     is_tap_due: bool = False
 
     def forget(self) -> None:
@@ -80,18 +80,18 @@ class Viewer:
         self.nodes = self.events = 0
 
 
-class LiveEdge:
-    def __init__(self, server: BoundedServer, room: Room, lenses: Lenses,
+class LiveEndpoint:
+    def __init__(self, server: BoundedServer, room: FleetStateMachine, lenses: VisibleFleetCache,
                  holds: Callable[[str], bool],
                  is_csrf_right: Callable[[dict[str, Any], str], bool],
-                 hold_shown: Callable[[Lens], Any]) -> None:
+                 hold_shown: Callable[[VisibleFleet], Any]) -> None:
         self._hold_shown = hold_shown
         self._room = room
         self._lenses = lenses
         self._holds = holds
         self._is_csrf_right = is_csrf_right
-        self._viewers: dict[str, Viewer] = {}
-        self._lines = Lines(room.fleet)
+        self._viewers: dict[str, LiveViewer] = {}
+        self._lines = TimelineBuffer(room.fleet)
         self._version = 0  # of the cells
         self._second = 0  # of all else
         self._second_mono = 0.0
@@ -118,7 +118,8 @@ class LiveEdge:
                 environ, _csrf_in(auth)):
             return False
         peer: BoundedSocket = environ["gpudeck.socket"]
-        viewer = Viewer(peer, environ["gpudeck.actor"], Sight.of(environ["gpudeck.actor"]))
+        viewer = LiveViewer(peer, environ["gpudeck.actor"],
+                            VisibilityScope.of(environ["gpudeck.actor"]))
         self._viewers[sid] = viewer
         peer.pull = lambda: self._pull(viewer)
         peer.admit()
@@ -130,12 +131,12 @@ class LiveEdge:
             viewer.peer.pull = None
             self._watch_lines()
 
-    def _allowed(self, sid: str, event: str) -> Viewer:
+    def _allowed(self, sid: str, event: str) -> LiveViewer:
         """Each event anew, against sessions and tokens as they are now."""
         viewer = self._viewers[sid]
         actor = viewer.actor
         if may(actor, f"{NAMESPACE} {event}") is not None or not self._holds(actor.credential):
-            raise Violation(CloseCode.POLICY, f"{event} is not for this viewer")
+            raise WebSocketViolationError(CloseCode.POLICY, f"{event} is not for this viewer")
         return viewer
 
     def _watch(self, sid: str, *arguments: Any) -> None:
@@ -153,7 +154,7 @@ class LiveEdge:
         self._look()
         viewer.peer.wake()
 
-    def _filter(self, viewer: Viewer, text: str) -> Filter | None:
+    def _filter(self, viewer: LiveViewer, text: str) -> Filter | None:
         picked = parse(text)
         others = {(other.picked.text, other.sight) for other in self._viewers.values()
                   if other is not viewer and other.picked is not None}
@@ -182,7 +183,7 @@ class LiveEdge:
         slots = {slot for uuid, sight in asked for slot in self._lined_slots((uuid,), sight)}
         self._lines.watch(fleet.node_ids[fleet.node_at[slot]] for slot in slots)
 
-    def _lined_slots(self, uuids: tuple[str, ...], sight: Sight) -> list[int]:
+    def _lined_slots(self, uuids: tuple[str, ...], sight: VisibilityScope) -> list[int]:
         """Those that this viewer sees, in the order that was asked for."""
         lens = self._lenses.of(sight)
         found = (self._room.fleet.find(uuid, lens.place_of) for uuid in uuids)
@@ -191,7 +192,7 @@ class LiveEdge:
     def _tap(self, sid: str, *arguments: Any) -> None:
         viewer = self._allowed(sid, "tap")
         if len(arguments) != 1 or not isinstance(arguments[0], bool):
-            raise Violation(CloseCode.INVALID_DATA, "tap is true or false")
+            raise WebSocketViolationError(CloseCode.INVALID_DATA, "tap is true or false")
         viewer.is_tapping = arguments[0]
         viewer.tapped.clear()
 
@@ -203,7 +204,7 @@ class LiveEdge:
             viewer.is_hold_due = True
             viewer.peer.wake()
 
-    def applied(self, effect: Applied) -> None:
+    def applied(self, effect: MessageApplied) -> None:
         self._lines.note(effect.node_id)
         if not self._fresh.is_set():
             self._fresh_mono = time.monotonic()
@@ -212,7 +213,7 @@ class LiveEdge:
             if viewer.is_tapping and self._lenses.of(viewer.sight).sees_node(effect.node_id):
                 self._note_tap(viewer, effect)
 
-    def _note_tap(self, viewer: Viewer, effect: Applied) -> None:
+    def _note_tap(self, viewer: LiveViewer, effect: MessageApplied) -> None:
         if len(viewer.tapped) >= MAX_TAPPED:
             # A tap that skips would be a wrong count: rather none.
             self._say_bye(viewer, "this tap reads too slowly")
@@ -222,10 +223,10 @@ class LiveEdge:
         viewer.tapped.append(effect)
 
     def announce(self, event: str, node_id: str | None, thing: str,
-                 shape: Callable[[Lens], Any]) -> None:
+                 shape: Callable[[VisibleFleet], Any]) -> None:
         """To all who see this node (None: to all; "": to who see every node), at once; of one
         thing, the newest is enough."""
-        made: dict[Sight, bytes] = {}
+        made: dict[VisibilityScope, bytes] = {}
         for viewer in self._viewers.values():
             lens = self._lenses.of(viewer.sight)
             if node_id is not None and not (
@@ -265,7 +266,7 @@ class LiveEdge:
         for viewer in viewers:
             viewer.peer.wake()
 
-    def _check(self, viewers: list[Viewer]) -> None:
+    def _check(self, viewers: list[LiveViewer]) -> None:
         for viewer in viewers:
             if not self._holds(viewer.actor.credential):
                 self._say_bye(viewer, SIGNED_OUT)
@@ -276,7 +277,7 @@ class LiveEdge:
         if not self._frames:
             self._now, self._mono = time.time(), time.monotonic()
 
-    def _pull(self, viewer: Viewer) -> bytes | None:
+    def _pull(self, viewer: LiveViewer) -> bytes | None:
         if viewer.replies:
             return viewer.replies.popleft()
         if viewer.news:
@@ -314,14 +315,14 @@ class LiveEdge:
                                lambda: events_views.live(self._room, lens))
         return None
 
-    def _lined(self, viewer: Viewer) -> bytes:
+    def _lined(self, viewer: LiveViewer) -> bytes:
         lens, uuids, since = self._lenses.of(viewer.sight), viewer.lines, viewer.lined
         viewer.lined = self._lines.number
         return self._frame(lens, ("lines", uuids, since, viewer.lined), "lines", lambda: {
             "at": self._now,
             "gpus": self._lines.since(self._lined_slots(uuids, viewer.sight), since)})
 
-    def _cells(self, viewer: Viewer, lens: Lens, metric: str) -> bytes:
+    def _cells(self, viewer: LiveViewer, lens: VisibleFleet, metric: str) -> bytes:
         picked = viewer.picked
         # Whose commands one reads decides what a filter finds, and nothing else here.
         asked = None if picked is None else (picked.text, lens.reads)
@@ -329,13 +330,14 @@ class LiveEdge:
             lens, ("cells", metric, asked, len(lens)), "cells",
             lambda: views.cells(self._room.fleet, lens, metric, picked, self._now, self._mono))
 
-    def _layout(self, viewer: Viewer, lens: Lens) -> bytes:
+    def _layout(self, viewer: LiveViewer, lens: VisibleFleet) -> bytes:
         fleet, slot, node = self._room.fleet, max(viewer.slots, 0), viewer.nodes
         viewer.slots, viewer.nodes = len(lens), len(lens.node_ids)
         return self._frame(lens, ("layout", slot, node, viewer.slots, viewer.nodes), "layout",
                            lambda: views.layout(fleet, lens, slot, node))
 
-    def _frame(self, lens: Lens, topic: Hashable, event: str, shape: Callable[[], dict[str, Any]]
+    def _frame(self, lens: VisibleFleet, topic: Hashable, event: str,
+               shape: Callable[[], dict[str, Any]]
                ) -> bytes:
         """Encoded once for all who watch the same through the same lens."""
         key = (lens.sight.groups, lens.epoch, topic)
@@ -346,7 +348,7 @@ class LiveEdge:
             self._spent_s += time.thread_time() - began
         return found
 
-    def _taps(self, viewer: Viewer) -> bytes:
+    def _taps(self, viewer: LiveViewer) -> bytes:
         count = min(TAP_FRAMES, len(viewer.tapped))
         rows = [viewer.tapped.popleft() for _ in range(count)]
         viewer.is_tap_due = bool(viewer.tapped)
@@ -364,7 +366,7 @@ class LiveEdge:
         for viewer in list(self._viewers.values()):
             self._say_bye(viewer, reason)
 
-    def _say_bye(self, viewer: Viewer, reason: str) -> None:
+    def _say_bye(self, viewer: LiveViewer, reason: str) -> None:
         viewer.peer.push(event_frame("bye", {"reason": reason}, NAMESPACE))
         viewer.peer.finish(CloseCode.GOING_AWAY, reason)
         # One that does not read would stay until it stalls.
@@ -385,7 +387,8 @@ def _watched(arguments: tuple[Any, ...]) -> tuple[str, str]:
         case ({"metric": str(metric), "filter": str(text)},) if metric in WATCHABLE:
             if len(metric) + len(text.encode()) <= MAX_WATCH_BYTES:
                 return metric, text
-    raise Violation(CloseCode.INVALID_DATA, 'watch takes {"metric": KEY, "filter": TEXT}')
+    raise WebSocketViolationError(CloseCode.INVALID_DATA,
+                                  'watch takes {"metric": KEY, "filter": TEXT}')
 
 
 def _uuids(arguments: tuple[Any, ...]) -> tuple[str, ...]:
@@ -393,8 +396,8 @@ def _uuids(arguments: tuple[Any, ...]) -> tuple[str, ...]:
         case ({"gpus": [*uuids]},) if len(uuids) <= MOST_GPUS:
             if all(isinstance(uuid, str) and len(uuid) <= MAX_UUID for uuid in uuids):
                 return tuple(dict.fromkeys(uuids))
-    raise Violation(CloseCode.INVALID_DATA,
-                    f'lines takes {{"gpus": [UUID, …]}}, at most {MOST_GPUS}')
+    raise WebSocketViolationError(CloseCode.INVALID_DATA,
+                                  f'lines takes {{"gpus": [UUID, …]}}, at most {MOST_GPUS}')
 
 
 def _reply(text: str, error: FilterError | None) -> bytes:
@@ -404,4 +407,4 @@ def _reply(text: str, error: FilterError | None) -> bytes:
 
 
 def _stranger(event: str, *_arguments: Any) -> None:
-    raise Violation(CloseCode.POLICY, f"no event {event[:40]!r} here")
+    raise WebSocketViolationError(CloseCode.POLICY, f"no event {event[:40]!r} here")

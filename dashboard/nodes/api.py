@@ -8,15 +8,16 @@ from flask import Blueprint, Flask, Response
 
 from ..access.api import asker, body
 from ..fleet import views
-from ..fleet.api import PREFIX, Wrong, answer
-from ..fleet.members import Enrolment, Member, Wanted
-from ..fleet.state_machine import Room
-from .enrolment import Nodes, command
+from ..fleet.api import PREFIX, ApiError, answer
+from ..fleet.members import EnrolledNode, Enrolment, EnrolmentRequest
+from ..fleet.state_machine import FleetStateMachine
+from .enrolment import EnrolmentService, command
 from .views import EnrolmentList, EnrolmentView, NewEnrolment, NodeChange
 
 
 class NodesApi:
-    def __init__(self, nodes: Nodes, room: Room, url: Callable[[], str]) -> None:
+    def __init__(self, nodes: EnrolmentService, room: FleetStateMachine,
+                 url: Callable[[], str]) -> None:
         self._nodes = nodes
         self._room = room
         self._url = url
@@ -26,10 +27,10 @@ class NodesApi:
 
     def create(self) -> Response:
         asked = body(NewEnrolment)
-        wanted = Wanted(asked.host, asked.approve, asked.group)
+        wanted = EnrolmentRequest(asked.host, asked.approve, asked.group)
         wrong = wanted.flaw()
         if wrong is not None:
-            raise Wrong(HTTPStatus.BAD_REQUEST, wrong)
+            raise ApiError(HTTPStatus.BAD_REQUEST, wrong)
         token, enrolment = self._nodes.create(asker(), wanted)
         shown = _view(enrolment)
         shown.token, shown.command = token.text, command(self._url(), token)
@@ -48,7 +49,7 @@ class NodesApi:
     def revoke(self, node_id: str) -> Response:
         return self._shown(self._nodes.revoke(asker(), node_id))
 
-    def _shown(self, member: Member) -> Response:
+    def _shown(self, member: EnrolledNode) -> Response:
         if member.node_id not in self._room.fleet.nodes:
             return answer(views.member_view(member))
         return answer(views.node_view(self._room, member.node_id, member, time.monotonic()))

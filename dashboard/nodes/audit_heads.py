@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from gpudeck.wire import Anchor, Beat, Hello
 
-from ..audit.recorder import Auditor, CannotRecord
-from ..audit.store import Head
+from ..audit.recorder import AuditRecorder, AuditWriteError
+from ..audit.store import AuditHead
 
 log = logging.getLogger("gpudeck.anchors")
 
@@ -16,8 +16,8 @@ EVERY_S = 60.0
 HEADS_PER_RECORD = 256
 
 
-class Anchors:
-    def __init__(self, auditor: Auditor, tell_all: Callable[[Anchor], None]) -> None:
+class AuditHeadExchange:
+    def __init__(self, auditor: AuditRecorder, tell_all: Callable[[Anchor], None]) -> None:
         self._auditor = auditor
         self._store = auditor.store
         self._tell_all = tell_all
@@ -36,7 +36,7 @@ class Anchors:
         our records would like the next Anchor to make it forgotten."""
         if not hello.anchor_seq:
             return
-        kept = Head(hello.anchor_seq, hello.anchor_head, time.time())
+        kept = AuditHead(hello.anchor_seq, hello.anchor_head, time.time())
         known = self.vouched.get(hello.node_id)
         if known is None or self._store.hash_at(known.seq) == known.head:
             self.vouched[hello.node_id] = kept
@@ -56,7 +56,7 @@ class Anchors:
             self._store.put_vouched({name: self.vouched[name] for name in self._unsaved})
         self._unsaved.clear()
 
-    def flaw(self, kept: Head) -> str | None:
+    def flaw(self, kept: AuditHead) -> str | None:
         """Why our records are not those that were vouched for."""
         found = self._store.hash_at(kept.seq)
         if found is None:
@@ -79,9 +79,10 @@ class Anchors:
         if broken is not None and (known is None or known.broken is None):
             log.error("audit_of_node_is_broken node=%s why=%r", node_id, broken)
         if broken is not None and known is not None and beat.audit_seq <= known.seq:
-            head = Head(known.seq, known.head, known.at, broken)  # the higher one is the witness
+            head = AuditHead(known.seq, known.head, known.at,
+                             broken)  # the higher one is the witness
         else:
-            head = Head(beat.audit_seq, beat.audit_head, time.time(), broken)
+            head = AuditHead(beat.audit_seq, beat.audit_head, time.time(), broken)
         self.node_heads[node_id] = head
         self._changed.add(node_id)
 
@@ -94,7 +95,7 @@ class Anchors:
                 self._save()
             if is_due:
                 self._keep()
-        except CannotRecord as error:
+        except AuditWriteError as error:
             log.warning("heads not kept reason=%r", str(error))
         if not is_due:
             return
@@ -116,7 +117,7 @@ class Anchors:
             self._changed -= some.keys()
 
 
-def _step_back(known: Head, beat: Beat) -> str | None:
+def _step_back(known: AuditHead, beat: Beat) -> str | None:
     if beat.audit_seq < known.seq:
         return (f"the node's audit had {known.seq} records and has {beat.audit_seq} now: its tail "
                 "was cut off, or its data folder was lost")

@@ -19,19 +19,19 @@ CLOSED_FOR_S = 1.0
 
 
 @dataclass(slots=True)
-class _Step:
+class _PendingBackfill:
     link: str
     messages: tuple[bytes, ...]
     size: int
     done: int = 0
 
 
-class Backfills:
+class BackfillQueue:
     def __init__(self, take: Callable[[str, Backfill], None], is_open: Callable[[], bool]) -> None:
         """`is_open`: the disk takes what it is given."""
         self._take = take
         self._is_open = is_open
-        self._steps: deque[_Step] = deque()
+        self._steps: deque[_PendingBackfill] = deque()
         self._of_link: dict[str, int] = {}
         self._bytes = 0
         self._wake = Event()
@@ -41,7 +41,7 @@ class Backfills:
         if self._of_link.get(link, 0) >= PER_LINK:
             return False
         self._of_link[link] = self._of_link.get(link, 0) + 1
-        self._steps.append(_Step(link, backfill.messages, size))
+        self._steps.append(_PendingBackfill(link, backfill.messages, size))
         self._bytes += size
         self._wake.set()
         return True

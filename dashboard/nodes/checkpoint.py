@@ -4,10 +4,10 @@ import msgspec
 
 from gpudeck.wire import MAX_MESSAGE_BYTES, Event, Frame, Hello, Inventory, encode
 
-from ..fleet.events import KeptEvent
-from ..fleet.sequence_ledger import Ledger
-from ..fleet.state_machine import Room, Stream
-from ..history.headlog import CARRIED, Entry
+from ..fleet.events import FleetEvent
+from ..fleet.sequence_ledger import SequenceLedger
+from ..fleet.state_machine import AgentStream, FleetStateMachine
+from ..history.headlog import CARRIED, HeadLogEntry
 
 
 class SavedStream(msgspec.Struct, array_like=True):
@@ -37,7 +37,7 @@ _encode = msgspec.msgpack.Encoder().encode
 _decoder = msgspec.msgpack.Decoder(SavedNode)
 
 
-def encode_nodes(room: Room) -> list[tuple[str, bytes]]:
+def encode_nodes(room: FleetStateMachine) -> list[tuple[str, bytes]]:
     events: dict[str, list[SavedEvent]] = {}
     for kept in room.events:
         events.setdefault(kept.node_id, []).append(
@@ -46,7 +46,7 @@ def encode_nodes(room: Room) -> list[tuple[str, bytes]]:
             for node_id in room.fleet.nodes]
 
 
-def _saved(room: Room, node_id: str, events: list[SavedEvent]) -> SavedNode:
+def _saved(room: FleetStateMachine, node_id: str, events: list[SavedEvent]) -> SavedNode:
     node = room.fleet.nodes[node_id]
     # The batch in hand will be on disk before this is, so all that was seen counts as kept.
     streams = [SavedStream(name, stream.ledger.ranges, stream.ledger.settled, stream.ledger.lost)
@@ -56,7 +56,7 @@ def _saved(room: Room, node_id: str, events: list[SavedEvent]) -> SavedNode:
                      events)
 
 
-def restore(room: Room, data: bytes) -> None:
+def restore(room: FleetStateMachine, data: bytes) -> None:
     saved = _decoder.decode(data)
     node = room.fleet.hello(saved.hello, saved.heard_at, 0.0)
     for inventory in saved.inventories:
@@ -66,16 +66,17 @@ def restore(room: Room, data: bytes) -> None:
     room.streams[saved.hello.node_id] = {
         stream.name: _stream(stream) for stream in saved.streams}
     for kept in saved.events:
-        room.events.add(KeptEvent(saved.hello.node_id, kept.stream, kept.at, kept.user, kept.event))
+        room.events.add(FleetEvent(saved.hello.node_id, kept.stream, kept.at, kept.user,
+                                   kept.event))
 
 
-def _stream(saved: SavedStream) -> Stream:
-    seen, stored = (Ledger(saved.ranges, saved.settled, saved.lost) for _ in range(2))
-    return Stream(seen, stored)
+def _stream(saved: SavedStream) -> AgentStream:
+    seen, stored = (SequenceLedger(saved.ranges, saved.settled, saved.lost) for _ in range(2))
+    return AgentStream(seen, stored)
 
 
 
-def carried(nodes: list[tuple[str, bytes]]) -> list[Entry]:
+def carried(nodes: list[tuple[str, bytes]]) -> list[HeadLogEntry]:
     """With what a segment of the log begins, so that its Frames can be read without those before
     it."""
     found = []
@@ -83,6 +84,6 @@ def carried(nodes: list[tuple[str, bytes]]) -> list[Entry]:
         saved = _decoder.decode(data)
         said: list[Hello | Inventory | Frame] = [
             saved.hello, *saved.inventories, *([] if saved.frame is None else [saved.frame])]
-        found += [Entry(node_id, saved.hello.stream, 0, saved.heard_at, payload, CARRIED)
+        found += [HeadLogEntry(node_id, saved.hello.stream, 0, saved.heard_at, payload, CARRIED)
                   for one in said if len(payload := encode(one)) <= MAX_MESSAGE_BYTES]
     return found

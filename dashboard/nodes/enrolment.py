@@ -10,37 +10,37 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
-from gpudeck.keys import Key, Token, fingerprint, is_signed, spaced
+from gpudeck.keys import EnrolmentToken, SigningKey, fingerprint, is_signed, spaced
 from gpudeck.wire import Challenge, Hello, Refused, enrolment_statement, node_statement
 
 from ..access import service
 from ..access.policy import Actor, may
-from ..access.store import CannotChange, NoSuch
-from ..audit.recorder import Auditor, CannotRecord, by
+from ..access.store import InvalidChangeError, NotFoundError
+from ..audit.recorder import AuditRecorder, AuditWriteError, by
 from ..fleet.members import (
     REVOKED,
     REVOKED_RETRY_S,
     UNKNOWN_RETRY_S,
     WAITING_RETRY_S,
+    EnrolledNode,
     Enrolment,
-    Member,
-    Wanted,
+    EnrolmentRequest,
     group_flaw,
 )
-from .store import Registry
+from .store import NodeStore
 
 LASTS_S = 3_600.0
 MAX_MEMBERS = 10_000
 
 
-class Impostor(Exception):
+class KeyProofError(Exception):
     """Not the holder of the key that was shown."""
 
 
-class Nodes:
+class EnrolmentService:
     """Members are held in memory: a node that comes back costs no look at the disk."""
 
-    def __init__(self, registry: Registry, hub_fingerprint: str, audit: Auditor) -> None:
+    def __init__(self, registry: NodeStore, hub_fingerprint: str, audit: AuditRecorder) -> None:
         self._registry = registry
         self._audit = audit
         self._hub = hub_fingerprint
@@ -48,10 +48,10 @@ class Nodes:
         self.on_revoke: list[Callable[[str], None]] = []
         self.on_group: list[Callable[[str, str], None]] = []
 
-    def member(self, node_id: str) -> Member | None:
+    def member(self, node_id: str) -> EnrolledNode | None:
         return self._members.get(node_id)
 
-    def members(self) -> list[Member]:
+    def members(self) -> list[EnrolledNode]:
         return list(self._members.values())
 
     # -- by people and programs
@@ -60,7 +60,7 @@ class Nodes:
         _check(actor, "GET /api/v1/enrolments")
         return self._registry.enrolments()
 
-    def create(self, actor: Actor, wanted: Wanted) -> tuple[Token, Enrolment]:
+    def create(self, actor: Actor, wanted: EnrolmentRequest) -> tuple[EnrolmentToken, Enrolment]:
         _check(actor, "POST /api/v1/enrolments")
         with self._change(actor, "add", {"host": wanted.host, "group": wanted.group,
                                          "approve": wanted.approve}):
@@ -71,17 +71,17 @@ class Nodes:
         _check(actor, "DELETE /api/v1/enrolments/<enrolment_id>")
         with self._change(actor, "withdraw", {"enrolment": enrolment_id[:64]}, takes_away=True):
             if not self._registry.withdraw(enrolment_id):
-                raise NoSuch(f"there is no unused enrolment {enrolment_id[:64]!r}")
+                raise NotFoundError(f"there is no unused enrolment {enrolment_id[:64]!r}")
 
-    def approve(self, actor: Actor, node_id: str) -> Member:
+    def approve(self, actor: Actor, node_id: str) -> EnrolledNode:
         _check(actor, "POST /api/v1/nodes/<node_id>/approve")
         member = self._known(node_id)
         if member.access == "revoked":
-            raise CannotChange(REVOKED)
+            raise InvalidChangeError(REVOKED)
         return self._put(actor, "approve", {}, replace(member, access="approved",
                                                        decided_by=actor.name))
 
-    def revoke(self, actor: Actor, node_id: str) -> Member:
+    def revoke(self, actor: Actor, node_id: str) -> EnrolledNode:
         _check(actor, "POST /api/v1/nodes/<node_id>/revoke")
         member = self._put(actor, "revoke", {}, replace(self._known(node_id), access="revoked",
                                                         decided_by=actor.name))
@@ -89,11 +89,11 @@ class Nodes:
             tell(node_id)
         return member
 
-    def put_in_group(self, actor: Actor, node_id: str, group: str) -> Member:
+    def put_in_group(self, actor: Actor, node_id: str, group: str) -> EnrolledNode:
         _check(actor, "PATCH /api/v1/nodes/<node_id>")
         wrong = group_flaw(group)
         if wrong is not None:
-            raise CannotChange(wrong)
+            raise InvalidChangeError(wrong)
         known = self._known(node_id)
         member = self._put(actor, "group", {"from": known.group, "to": group},
                            replace(known, group=group))
@@ -101,13 +101,14 @@ class Nodes:
             tell(node_id, group)
         return member
 
-    def _known(self, node_id: str) -> Member:
+    def _known(self, node_id: str) -> EnrolledNode:
         member = self._members.get(node_id)
         if member is None:
-            raise NoSuch(f"there is no node {node_id[:64]!r} here")
+            raise NotFoundError(f"there is no node {node_id[:64]!r} here")
         return member
 
-    def _put(self, actor: Actor, action: str, detail: dict[str, Any], member: Member) -> Member:
+    def _put(self, actor: Actor, action: str, detail: dict[str, Any],
+             member: EnrolledNode) -> EnrolledNode:
         fields = by(actor) | {"action": action, "node": member.node_id, "host": member.host,
                               "detail": detail}
         with self._audit.change("node", fields, takes_away=action == "revoke"):
@@ -130,7 +131,7 @@ class Nodes:
         if member is None:
             try:
                 member = self._enrol(challenge, hello)
-            except (CannotChange, CannotRecord) as why:
+            except (InvalidChangeError, AuditWriteError) as why:
                 return Refused(str(why)[:1024], UNKNOWN_RETRY_S)
         if member.access == "revoked":
             return Refused(REVOKED, REVOKED_RETRY_S)
@@ -139,17 +140,17 @@ class Nodes:
                            f"{spaced(hello.node_id)}", WAITING_RETRY_S)
         return None
 
-    def _enrol(self, challenge: Challenge, hello: Hello) -> Member:
+    def _enrol(self, challenge: Challenge, hello: Hello) -> EnrolledNode:
         place = self._place(challenge, hello)
-        member = Member(hello.node_id, hello.key, hello.host, place.group,
-                        "waiting" if place.approve else "approved", time.time(), place.id)
+        member = EnrolledNode(hello.node_id, hello.key, hello.host, place.group,
+                              "waiting" if place.approve else "approved", time.time(), place.id)
         with self._audit.change("node", {
                 "action": "enrol", "actor": hello.host, "actor_kind": "agent",
                 "node": member.node_id, "host": member.host,
                 "detail": {"enrolment": place.id, "by": place.created_by, "group": place.group,
                            "access": member.access}}):
             if not self._registry.use(place.id, member):
-                raise CannotChange(USED)
+                raise InvalidChangeError(USED)
         self._members[member.node_id] = member
         for tell in self.on_group:
             tell(member.node_id, member.group)
@@ -158,21 +159,23 @@ class Nodes:
     def _place(self, challenge: Challenge, hello: Hello) -> Enrolment:
         given = hello.enrolment
         if given is None:
-            raise CannotChange("this hub does not know this node; run `gpudeck token create "
-                               "agent` where the hub is, and start the agent once with that token")
+            raise InvalidChangeError("this hub does not know this node; run `gpudeck token create "
+                                     "agent` where the hub is, and start the agent once with that "
+                                     "token")
         place = self._registry.enrolment(given.token_id)
         if place is None or not is_signed(place.key, enrolment_statement(challenge, hello),
                                           given.signature):
-            raise CannotChange("this hub does not know the enrolment token; make a new one")
+            raise InvalidChangeError("this hub does not know the enrolment token; make a new one")
         if place.used_by is not None:
-            raise CannotChange(USED)
+            raise InvalidChangeError(USED)
         if time.time() >= place.expires_at:
-            raise CannotChange("the enrolment token is older than an hour; make a new one")
+            raise InvalidChangeError("the enrolment token is older than an hour; make a new one")
         if place.host is not None and place.host != hello.host:
-            raise CannotChange(f"the enrolment token is for the host {place.host!r}, and this one "
-                               f"is called {hello.host!r}; make one for it, or use --host")
+            raise InvalidChangeError(f"the enrolment token is for the host {place.host!r}, and "
+                                     "this one "
+                                     f"is called {hello.host!r}; make one for it, or use --host")
         if len(self._members) >= MAX_MEMBERS:
-            raise CannotChange(f"this hub knows {MAX_MEMBERS} nodes and takes no more")
+            raise InvalidChangeError(f"this hub knows {MAX_MEMBERS} nodes and takes no more")
         return place
 
 
@@ -181,34 +184,36 @@ USED = "the enrolment token has been used already, and is good for one node; mak
 
 def prove(challenge: Challenge, hello: Hello) -> None:
     if hello.node_id != fingerprint(hello.key):
-        raise Impostor("the node's id is not the fingerprint of its key")
+        raise KeyProofError("the node's id is not the fingerprint of its key")
     if not is_signed(hello.key, node_statement(challenge, hello), hello.signature):
-        raise Impostor("the signature is not that of the node's key")
+        raise KeyProofError("the signature is not that of the node's key")
 
 
-def create(registry: Registry, hub_fingerprint: str, wanted: list[Wanted], by: str
-           ) -> list[tuple[Token, Enrolment]]:
+def create(registry: NodeStore, hub_fingerprint: str, wanted: list[EnrolmentRequest], by: str
+           ) -> list[tuple[EnrolmentToken, Enrolment]]:
     """Without asking who it is: whoever can write the hub's folder may."""
     now = time.time()
     made = []
     for each in wanted:
         wrong = each.flaw()
         if wrong is not None:
-            raise CannotChange(wrong)
-        token = Token.new(hub_fingerprint)
-        made.append((token, Enrolment(token.id, Key(token.seed).public, each.host, each.approve,
+            raise InvalidChangeError(wrong)
+        token = EnrolmentToken.new(hub_fingerprint)
+        made.append((token,
+                     Enrolment(token.id, SigningKey(token.seed).public, each.host, each.approve,
                                       each.group, now, by, now + LASTS_S)))
     if not registry.add((enrolment for _, enrolment in made), now):
-        raise CannotChange("there are too many enrolments; withdraw some, or wait until they end")
+        raise InvalidChangeError("there are too many enrolments; withdraw some, or wait until "
+                                 "they end")
     return made
 
 
 def _check(actor: Actor, verb: str) -> None:
     refusal = may(actor, verb, now=time.time())
     if refusal is not None:
-        raise service.Refused(refusal)
+        raise service.RefusedError(refusal)
 
 
-def command(url: str, token: Token) -> str:
+def command(url: str, token: EnrolmentToken) -> str:
     """The one line to paste on the node. In the environment, because arguments are public."""
     return f"GPUDECK_TOKEN={token.text} gpudeck agent --hub {url}"

@@ -10,12 +10,12 @@ from gevent.event import Event as Signal
 
 from gpudeck.wire import Event, Frame, Hello, Inventory
 
-from ..fleet.effects import NotStored, Record, Stored
-from ..fleet.state_machine import Room
-from ..history.headlog import Entry, HeadLog
-from ..history.ingest import Stored as Kept
-from ..history.store import Store
-from ..state import State
+from ..fleet.effects import RecordsStored, StorageFailed, StreamRecord
+from ..fleet.state_machine import FleetStateMachine
+from ..history.headlog import HeadLog, HeadLogEntry
+from ..history.ingest import HistoryMessage
+from ..history.store import HistoryStore
+from ..state import StateStore
 from .checkpoint import carried, encode_nodes
 
 log = logging.getLogger("gpudeck.recorder")
@@ -27,15 +27,16 @@ MAX_WAITING_BYTES = 64_000_000
 RECOVER_AT_ONCE = 2_000
 
 
-class Recorder:
-    def __init__(self, folder: Path, state: State, room: Room,
-                 submit: Callable[[Stored | NotStored], None], history: Store) -> None:
+class MessageRecorder:
+    def __init__(self, folder: Path, state: StateStore, room: FleetStateMachine,
+                 submit: Callable[[RecordsStored | StorageFailed], None],
+                 history: HistoryStore) -> None:
         self._log = HeadLog(folder / "headlog")
         self._state = state
         self._room = room
         self._submit = submit
         self._history = history
-        self._waiting: list[Record] = []
+        self._waiting: list[StreamRecord] = []
         self._waiting_bytes = 0
         self._wake = Signal()
         self._is_stopping = False
@@ -46,14 +47,14 @@ class Recorder:
         """Before anything else runs: the room gets back what the disk holds."""
         count = 0
         for number, entries in self._log.segments():
-            kept: list[Kept] = []
+            kept: list[HistoryMessage] = []
             for entry in entries:
-                message = self._room.recover(Record(
+                message = self._room.recover(StreamRecord(
                     entry.node_id, entry.stream, entry.seq, entry.received_at, entry.payload,
                     entry.is_backfill))
                 if isinstance(message, Hello | Inventory | Frame | Event):
-                    kept.append(Kept(entry.node_id, entry.stream, entry.received_at, message,
-                                     entry.second, entry.is_backfill))
+                    kept.append(HistoryMessage(entry.node_id, entry.stream, entry.received_at,
+                                               message, entry.second, entry.is_backfill))
                 if len(kept) >= RECOVER_AT_ONCE:
                     self._history.append(kept, number)
                     kept = []
@@ -64,11 +65,11 @@ class Recorder:
         log.info("recovered records=%d torn_bytes=%d bad_records=%d", count, damage.torn_bytes,
                  damage.bad_records)
 
-    def put(self, record: Record) -> None:
+    def put(self, record: StreamRecord) -> None:
         size = len(record.payload) + 200
         if self._waiting_bytes + size > MAX_WAITING_BYTES:
-            self._submit(NotStored(self._room.disk_error or "more comes in than the disk takes",
-                                   (record,)))
+            self._submit(StorageFailed(self._room.disk_error or "more comes in than the disk takes",
+                                       (record,)))
             return
         self._waiting.append(record)
         self._waiting_bytes += size
@@ -104,21 +105,23 @@ class Recorder:
         if why is not None:
             self._waiting = batch + self._waiting
             self._waiting_bytes += size
-            self._submit(NotStored(why))
+            self._submit(StorageFailed(why))
             return False
-        self._submit(Stored(tuple(batch)))
+        self._submit(RecordsStored(tuple(batch)))
         return True
 
     def _due(self) -> bool:
         return (time.monotonic() - self._rotated_mono >= SEGMENT_S
                 or self._log.length >= SEGMENT_BYTES)
 
-    def _write(self, batch: list[Record], nodes: list[tuple[str, bytes]] | None) -> str | None:
+    def _write(self, batch: list[StreamRecord],
+               nodes: list[tuple[str, bytes]] | None) -> str | None:
         """In a native thread: the loop goes on meanwhile. Why it failed, if it did: gevent writes
         an exception that leaves a thread to stderr, which may lie on the same full disk."""
         try:
-            self._log.append(Entry(record.node_id, record.stream, record.seq, record.received_at,
-                                   record.payload, record.second, record.is_backfill)
+            self._log.append(HeadLogEntry(record.node_id, record.stream, record.seq,
+                                          record.received_at,
+                                          record.payload, record.second, record.is_backfill)
                              for record in batch)
         except OSError as error:
             return error.strerror or str(error)
@@ -127,11 +130,11 @@ class Recorder:
             self._rotate(nodes)
         return None
 
-    def _tell_history(self, batch: list[Record]) -> None:
+    def _tell_history(self, batch: list[StreamRecord]) -> None:
         """From the log it can be told again: what fails here costs no message."""
         try:
             self._history.append([
-                Kept(record.node_id, record.stream, record.received_at, record.message,
+                HistoryMessage(record.node_id, record.stream, record.received_at, record.message,
                      record.second, record.is_backfill)
                 for record in batch if record.message is not None], self._log.number)
         except Exception:

@@ -9,7 +9,7 @@ from typing import Any
 
 import gevent
 
-from gpudeck.websocket import CloseCode, Violation
+from gpudeck.websocket import CloseCode, WebSocketViolationError
 from gpudeck.wire import (
     EVENT,
     MAX_MESSAGE_BYTES,
@@ -28,14 +28,21 @@ from gpudeck.wire import (
 )
 
 from ..access.policy import may
-from ..actions.signer_client import Signer, SignerGone
-from ..fleet.effects import Close, HubEvent, Left, OverRate, Said, Tell
+from ..actions.signer_client import SignerClient, SignerUnavailableError
+from ..fleet.effects import (
+    CloseLink,
+    HubEvent,
+    LinkClosed,
+    MessageReceived,
+    RateExceeded,
+    SendMessage,
+)
 from ..settings import HubSettings
 from ..web.bounded_socket import BoundedServer, BoundedSocket, event_frame
-from ..web.http_server import Connection
-from ..web.token_bucket import Bucket
-from .backfills import Backfills
-from .enrolment import Impostor, Nodes
+from ..web.http_server import ClientConnection
+from ..web.token_bucket import TokenBucket
+from .backfills import BackfillQueue
+from .enrolment import EnrolmentService, KeyProofError
 
 log = logging.getLogger("gpudeck.hub")
 
@@ -49,11 +56,11 @@ CLOSED_WITHIN_S = 0.5  # whether or not the other side reads on
 
 
 @dataclass(frozen=True, slots=True)
-class Doors:
+class NodeAdmission:
     """How the hub proves itself to a node, and who may come in."""
 
-    nodes: Nodes
-    key: Signer
+    nodes: EnrolmentService
+    key: SignerClient
     hub_id: str
 
     def challenge(self, call: Call) -> Challenge:
@@ -63,10 +70,10 @@ class Doors:
 @dataclass(slots=True)
 class AgentLink:
     peer: BoundedSocket
-    connection: Connection
-    messages: Bucket
-    size: Bucket
-    pace: Bucket
+    connection: ClientConnection
+    messages: TokenBucket
+    size: TokenBucket
+    pace: TokenBucket
     since_mono: float
     challenge: Challenge | None = None  # asked, and not answered yet
     is_proven: bool = False
@@ -74,10 +81,10 @@ class AgentLink:
     newest: int = 0
 
 
-class AgentEdge:
-    def __init__(self, server: BoundedServer, settings: HubSettings, doors: Doors,
+class AgentEndpoint:
+    def __init__(self, server: BoundedServer, settings: HubSettings, doors: NodeAdmission,
                  submit: Callable[[HubEvent], None], is_disk_well: Callable[[], bool]) -> None:
-        self.backfills = Backfills(self._filled, is_disk_well)
+        self.backfills = BackfillQueue(self._filled, is_disk_well)
         self._settings = settings
         self._doors = doors
         self._submit = submit
@@ -96,20 +103,22 @@ class AgentEdge:
         per_s, bytes_per_s = self._settings.agent_messages_per_s, self._settings.agent_bytes_per_s
         self._links[sid] = AgentLink(
             environ["gpudeck.socket"], environ["gpudeck.connection"],
-            Bucket(per_s, per_s * BURST_S, mono),
-            Bucket(bytes_per_s, bytes_per_s * BURST_S, mono), Bucket(PACE_PER_S, PACE_PER_S, mono),
+            TokenBucket(per_s, per_s * BURST_S, mono),
+            TokenBucket(bytes_per_s, bytes_per_s * BURST_S, mono),
+            TokenBucket(PACE_PER_S, PACE_PER_S, mono),
             mono)
         return True
 
     def _disconnect(self, sid: str, _reason: str = "") -> None:
         self.backfills.left(sid)
         if self._links.pop(sid, None) is not None:
-            self._submit(Left(sid))
+            self._submit(LinkClosed(sid))
 
     def _wire(self, sid: str, *arguments: Any) -> None:
         link = self._links[sid]
         if len(arguments) != 1 or type(arguments[0]) is not bytes:
-            raise Violation(CloseCode.INVALID_DATA, "one message in bytes is expected")
+            raise WebSocketViolationError(CloseCode.INVALID_DATA,
+                                          "one message in bytes is expected")
         payload = arguments[0]
         try:
             message = decode_from_agent(payload)
@@ -117,32 +126,32 @@ class AgentEdge:
                 self._fill(sid, message, len(payload))
             elif link.is_proven:
                 if self._is_within_rate(sid, link, message, len(payload)):
-                    self._submit(Said(sid, message, payload))
+                    self._submit(MessageReceived(sid, message, payload))
             else:
                 self._greet(sid, link, message, payload)
         except WireError as error:
             self._send(sid, Refused(str(error)[:1024], BAD_MESSAGE_RETRY_S))
-            raise Violation(CloseCode.INVALID_DATA, str(error)) from error
+            raise WebSocketViolationError(CloseCode.INVALID_DATA, str(error)) from error
 
     def _fill(self, sid: str, message: Backfill, size: int) -> None:
         """At our pace, whenever its turn comes."""
         if self.backfills.is_full:
             self._turn_away(sid, "too much comes in at once", TOO_MUCH_RETRY_S)
         elif not self.backfills.put(sid, message, size):
-            self._submit(OverRate(sid, "backfills"))
+            self._submit(RateExceeded(sid, "backfills"))
 
     def _filled(self, sid: str, part: Backfill) -> None:
         if sid not in self._links:
             return
         try:
-            self._submit(Said(sid, part, b""))
+            self._submit(MessageReceived(sid, part, b""))
         except WireError as error:
             log.warning("bad_backfill why=%r", str(error))
             self._turn_away(sid, str(error), BAD_MESSAGE_RETRY_S)
 
     def _turn_away(self, sid: str, why: str, retry_s: float) -> None:
         self._send(sid, Refused(why[:1024], retry_s))
-        self.close(Close(sid, why[:120]))
+        self.close(CloseLink(sid, why[:120]))
 
     def _greet(self, sid: str, link: AgentLink, message: FromAgent, payload: bytes) -> None:
         """Call, Challenge, Hello: each once, and nothing else before the proof."""
@@ -150,27 +159,28 @@ class AgentEdge:
             case Call() if link.challenge is None:
                 try:
                     link.challenge = self._doors.challenge(message)
-                except SignerGone as error:
-                    raise Violation(CloseCode.TRY_AGAIN, "the hub cannot prove itself now"
-                                    ) from error
+                except SignerUnavailableError as error:
+                    raise WebSocketViolationError(CloseCode.TRY_AGAIN,
+                                                  "the hub cannot prove itself now"
+                                                  ) from error
                 self._send(sid, link.challenge)
             case Hello() if link.challenge is not None:
                 self._prove(sid, link, link.challenge, message)
                 if link.is_proven:
-                    self._submit(Said(sid, message, payload))
+                    self._submit(MessageReceived(sid, message, payload))
             case _:
                 raise WireError("the first messages are Call and Hello, each once")
 
     def _prove(self, sid: str, link: AgentLink, challenge: Challenge, hello: Hello) -> None:
         try:
             refused = self._doors.nodes.admit(challenge, hello)
-        except Impostor as error:
-            raise Violation(CloseCode.POLICY, str(error)) from error
+        except KeyProofError as error:
+            raise WebSocketViolationError(CloseCode.POLICY, str(error)) from error
         if refused is not None:
             log.info("agent_refused node=%s host=%r why=%r", hello.node_id, hello.host,
                      refused.reason)
             self._send(sid, refused)
-            self.close(Close(sid, refused.reason))
+            self.close(CloseLink(sid, refused.reason))
             return
         link.is_proven = True
         link.backlog_to = hello.last_seq
@@ -190,7 +200,7 @@ class AgentEdge:
             return True
         if fits and link.messages.take(1, mono):
             return True
-        self._submit(OverRate(sid, "messages" if fits else "bytes"))
+        self._submit(RateExceeded(sid, "messages" if fits else "bytes"))
         return False
 
     def _is_due(self, link: AgentLink, seq: int, mono: float) -> bool:
@@ -203,7 +213,7 @@ class AgentEdge:
 
     # -- effects
 
-    def tell(self, effect: Tell) -> None:
+    def tell(self, effect: SendMessage) -> None:
         self._send(effect.link, effect.message)
 
     def _send(self, sid: str, message: Any) -> None:
@@ -211,7 +221,7 @@ class AgentEdge:
         if link is not None:
             link.peer.push(event_frame(EVENT, encode(message), NAMESPACE))
 
-    def close(self, effect: Close) -> None:
+    def close(self, effect: CloseLink) -> None:
         link = self._links.get(effect.link)
         if link is not None:
             link.peer.finish(CloseCode.POLICY, effect.reason)
@@ -223,7 +233,7 @@ class AgentEdge:
 
 
 def _stranger(event: str, *_arguments: Any) -> None:
-    raise Violation(CloseCode.POLICY, f"no event {event[:40]!r} here")
+    raise WebSocketViolationError(CloseCode.POLICY, f"no event {event[:40]!r} here")
 
 
 AGENT_BYTES = MAX_MESSAGE_BYTES + ENVELOPE_BYTES

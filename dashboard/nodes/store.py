@@ -7,7 +7,7 @@ is one transaction that holds its own conditions.
 import sqlite3
 from collections.abc import Iterable
 
-from ..fleet.members import Enrolment, Member
+from ..fleet.members import EnrolledNode, Enrolment
 from ..runtime.sql_transaction import together
 
 SCHEMA = """
@@ -26,7 +26,7 @@ MAX_ENROLMENTS = 10_000
 KEPT_S = 86_400.0
 
 
-class Registry:
+class NodeStore:
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
 
@@ -54,7 +54,7 @@ class Registry:
         return self._db.execute("delete from enrolments where id = ? and used_by is null",
                                 (enrolment_id,)).rowcount > 0
 
-    def use(self, enrolment_id: str, member: Member) -> bool:
+    def use(self, enrolment_id: str, member: EnrolledNode) -> bool:
         """Once: the place is taken and the node is a member, both or neither."""
         with together(self._db):
             taken = self._db.execute(
@@ -64,14 +64,14 @@ class Registry:
                 self._put(member)
         return taken > 0
 
-    def members(self) -> list[Member]:
-        return [Member(*row) for row in self._db.execute("select * from members")]
+    def members(self) -> list[EnrolledNode]:
+        return [EnrolledNode(*row) for row in self._db.execute("select * from members")]
 
-    def put(self, member: Member) -> None:
+    def put(self, member: EnrolledNode) -> None:
         with together(self._db):
             self._put(member)
 
-    def _put(self, member: Member) -> None:
+    def _put(self, member: EnrolledNode) -> None:
         self._db.execute("insert or replace into members values (?,?,?,?,?,?,?,?)", (
             member.node_id, member.key, member.host, member.group, member.access,
             member.enrolled_at, member.enrolment, member.decided_by))

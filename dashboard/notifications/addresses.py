@@ -5,10 +5,10 @@ import time
 from collections.abc import Mapping
 
 from ..access.policy import UNIX_NAME, Actor, may
-from ..access.service import Refused
-from ..access.store import CannotChange
-from ..actions.standing_store import Standing
-from ..audit.recorder import Auditor, by
+from ..access.service import RefusedError
+from ..access.store import InvalidChangeError
+from ..actions.standing_store import StandingStore
+from ..audit.recorder import AuditRecorder, by
 
 MOST = 10_000
 # What RFC 5321 lets through without quotes; nothing that could end a header or a command.
@@ -23,8 +23,8 @@ def address_flaw(unix_name: str, address: str) -> str | None:
     return None
 
 
-class Addresses:
-    def __init__(self, standing: Standing, auditor: Auditor) -> None:
+class OwnerAddresses:
+    def __init__(self, standing: StandingStore, auditor: AuditRecorder) -> None:
         self._standing = standing
         self._auditor = auditor
 
@@ -37,10 +37,10 @@ class Addresses:
     def replace(self, actor: Actor, wanted: Mapping[str, str]) -> None:
         refusal = may(actor, "PUT /api/v1/addresses", now=time.time())
         if refusal is not None:
-            raise Refused(refusal)
+            raise RefusedError(refusal)
         wrong = [why for row in wanted.items() if (why := address_flaw(*row)) is not None]
         if wrong or len(wanted) > MOST:
-            raise CannotChange(wrong[0] if wrong else f"at most {MOST} addresses fit")
+            raise InvalidChangeError(wrong[0] if wrong else f"at most {MOST} addresses fit")
         before = self.all()
         changed = sorted(name for name in {*before, *wanted}
                          if before.get(name) != wanted.get(name))

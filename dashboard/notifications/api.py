@@ -9,22 +9,22 @@ from flask import Blueprint, Flask, Response
 from ..access.api import asker, body
 from ..fleet.api import PREFIX, answer
 from .receivers import Receiver
-from .service import NoticeDesk
+from .service import NotificationService
 from .store import MOST_LISTED
 from .views import (
     NewReceiver,
     ReceiverList,
+    ReceiverTestView,
     ReceiverView,
-    Tried,
-    WaitingList,
+    WaitingNotificationList,
     receiver_of,
     shown,
     waiting_view,
 )
 
 
-class NoticesApi:
-    def __init__(self, desk: NoticeDesk) -> None:
+class NotificationsApi:
+    def __init__(self, desk: NotificationService) -> None:
         self._desk = desk
 
     def receivers(self) -> Response:
@@ -55,13 +55,13 @@ class NoticesApi:
         return Response(status=HTTPStatus.NO_CONTENT)
 
     def test_receiver(self, receiver_id: str) -> Response:
-        return answer(Tried(*self._desk.try_out(asker(), receiver_id)))
+        return answer(ReceiverTestView(*self._desk.try_out(asker(), receiver_id)))
 
     def notices(self) -> Response:
         found = sorted(self._desk.waiting.values(),
                        key=lambda each: (each.parked_at is None, -each.notice.at))
-        return answer(WaitingList([waiting_view(each) for each in found[:MOST_LISTED]],
-                                  len(found)))
+        return answer(WaitingNotificationList([waiting_view(each) for each in found[:MOST_LISTED]],
+                                              len(found)))
 
     def retry_notice(self, notice_id: str) -> Response:
         self._desk.retry(asker(), notice_id)
@@ -72,7 +72,7 @@ class NoticesApi:
         return Response(status=HTTPStatus.NO_CONTENT)
 
 
-def add_notices_api(server: Flask, api: NoticesApi) -> None:
+def add_notices_api(server: Flask, api: NotificationsApi) -> None:
     routes = Blueprint("notices", __name__, url_prefix=PREFIX)
     table: tuple[tuple[str, str, Callable[..., Response]], ...] = (
         ("GET", "/receivers", api.receivers), ("POST", "/receivers", api.add_receiver),

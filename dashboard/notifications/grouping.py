@@ -23,7 +23,7 @@ FOLD_FROM = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class NotificationTiming:
     """`wait_s`: for others of the same group, before the first notice of it; `interval_s` between
     two of one group; `repeat_s`: what goes on is told again."""
 
@@ -37,7 +37,7 @@ Key = tuple[str, str]  # receiver, words
 Mute = Callable[[Alert], bool]
 
 
-class Member(Struct):
+class GroupedAlert(Struct):
     """`doubtful_until`: the hub was started anew meanwhile, and it may be so still."""
 
     alert: Alert
@@ -50,17 +50,17 @@ class Member(Struct):
         return self.alert.state == "ended"
 
 
-class Group(Struct):
+class NotificationGroup(Struct):
     receiver: str
     owner: str
     by: dict[str, str]
-    members: dict[str, Member] = {}
+    members: dict[str, GroupedAlert] = {}
     sent_at: float | None = None
     waits_since: float | None = None  # for something that is to be told
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class NotificationBatch:
     """What one notice is about."""
 
     key: Key
@@ -73,11 +73,11 @@ class Batch:
 
 
 @dataclass(slots=True)
-class Changes:
+class NotificationGroupChanges:
     """What is to be written before anything of it is sent."""
 
-    members: dict[tuple[Key, str], Member | None] = field(default_factory=dict)
-    groups: dict[Key, Group | None] = field(default_factory=dict)
+    members: dict[tuple[Key, str], GroupedAlert | None] = field(default_factory=dict)
+    groups: dict[Key, NotificationGroup | None] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(self.members or self.groups)
@@ -99,27 +99,27 @@ def key_of(receiver: str, owner: str, by: Mapping[str, str]) -> Key:
     return receiver, msgspec.json.encode([owner, *by.items()]).decode()
 
 
-class Groups:
-    def __init__(self, pace: Pace | None = None) -> None:
-        self._pace = pace or Pace()
-        self._groups: dict[Key, Group] = {}
+class NotificationGrouping:
+    def __init__(self, pace: NotificationTiming | None = None) -> None:
+        self._pace = pace or NotificationTiming()
+        self._groups: dict[Key, NotificationGroup] = {}
         self._look_at: dict[Key, float] = {}
         self._where: dict[tuple[str, str], set[Key]] = {}  # receiver, member
-        self._changes = Changes()
+        self._changes = NotificationGroupChanges()
         self.muted = 0  # told to nobody, because it was over before it could be
 
     def __len__(self) -> int:
         return len(self._groups)
 
-    def changes(self) -> Changes:
+    def changes(self) -> NotificationGroupChanges:
         """Those since the last time; they are the caller's now."""
-        found, self._changes = self._changes, Changes()
+        found, self._changes = self._changes, NotificationGroupChanges()
         return found
 
-    def put_back(self, changes: Changes) -> None:
+    def put_back(self, changes: NotificationGroupChanges) -> None:
         """They could not be written."""
-        self._changes = Changes(changes.members | self._changes.members,
-                                changes.groups | self._changes.groups)
+        self._changes = NotificationGroupChanges(changes.members | self._changes.members,
+                                                 changes.groups | self._changes.groups)
 
     # -- in
 
@@ -138,14 +138,14 @@ class Groups:
     def _key(self, receiver: str, owner: str, by: dict[str, str]) -> Key:
         key = key_of(receiver, owner, by)
         if key not in self._groups:
-            self._groups[key] = self._changes.groups[key] = Group(receiver, owner, by)
+            self._groups[key] = self._changes.groups[key] = NotificationGroup(receiver, owner, by)
         return key
 
     def _put(self, key: Key, name: str, alert: Alert, now: float) -> None:
         group = self._groups[key]
         member = group.members.get(name)
         if member is None:
-            member = group.members[name] = Member(alert)
+            member = group.members[name] = GroupedAlert(alert)
             self._where.setdefault((key[0], name), set()).add(key)
         member.alert, member.doubtful_until = alert, None
         if not member.is_told or member.is_over:
@@ -169,7 +169,7 @@ class Groups:
 
     # -- over a restart
 
-    def recover(self, groups: Iterable[Group], now: float) -> None:
+    def recover(self, groups: Iterable[NotificationGroup], now: float) -> None:
         """As they were written."""
         for group in groups:
             key = key_of(group.receiver, group.owner, group.by)
@@ -213,7 +213,7 @@ class Groups:
 
     # -- out
 
-    def due(self, now: float, is_muted: Mute) -> list[Batch]:
+    def due(self, now: float, is_muted: Mute) -> list[NotificationBatch]:
         found = []
         for key in [key for key, at in self._look_at.items() if at <= now]:
             batch = self._look(key, self._groups[key], now, is_muted)
@@ -221,7 +221,8 @@ class Groups:
                 found.append(batch)
         return found
 
-    def _look(self, key: Key, group: Group, now: float, is_muted: Mute) -> Batch | None:
+    def _look(self, key: Key, group: NotificationGroup, now: float,
+              is_muted: Mute) -> NotificationBatch | None:
         firing, fresh, over, muted = self._sorted(key, group, is_muted)
         at, reason = _when(group, self._pace, firing, fresh, over)
         if now < at:
@@ -236,15 +237,16 @@ class Groups:
         group.sent_at, group.waits_since = now, None
         self._changes.groups[key] = group
         self._look_at[key] = now + MUTED_LOOK_S
-        return Batch(key, group.owner, group.by, reason, tuple(each.alert for each in firing),
-                     tuple(each.alert for each in over), muted)
+        return NotificationBatch(key, group.owner, group.by, reason,
+                                 tuple(each.alert for each in firing),
+                                 tuple(each.alert for each in over), muted)
 
-    def _sorted(self, key: Key, group: Group, is_muted: Mute
-                ) -> tuple[list[Member], bool, list[Member], int]:
+    def _sorted(self, key: Key, group: NotificationGroup, is_muted: Mute
+                ) -> tuple[list[GroupedAlert], bool, list[GroupedAlert], int]:
         """Who fires, whether somebody of them is not told yet, who is over, how many are muted.
         That something is over is told to whoever heard that it began, muted or not."""
-        firing: list[Member] = []
-        over: list[Member] = []
+        firing: list[GroupedAlert] = []
+        over: list[GroupedAlert] = []
         muted = 0
         for name, member in list(group.members.items()):
             if member.is_over and member.is_told:
@@ -259,7 +261,8 @@ class Groups:
                 (over if member.is_over else firing).append(member)
         return firing, any(not each.is_told for each in firing), over, muted
 
-    def _look_again(self, key: Key, group: Group, now: float, at: float, muted: int) -> None:
+    def _look_again(self, key: Key, group: NotificationGroup, now: float, at: float,
+                    muted: int) -> None:
         if muted:
             at = min(at, now + MUTED_LOOK_S)
         if not group.members:
@@ -271,7 +274,8 @@ class Groups:
         self._look_at[key] = at
 
 
-def _when(group: Group, pace: Pace, firing: list[Member], fresh: bool, over: list[Member]
+def _when(group: NotificationGroup, pace: NotificationTiming, firing: list[GroupedAlert],
+          fresh: bool, over: list[GroupedAlert]
           ) -> tuple[float, Reason]:
     if fresh or over:
         since = group.waits_since
@@ -283,9 +287,9 @@ def _when(group: Group, pace: Pace, firing: list[Member], fresh: bool, over: lis
     return math.inf, "repeat"
 
 
-def folded(batches: Iterable[Batch]) -> Iterator[Batch]:
+def folded(batches: Iterable[NotificationBatch]) -> Iterator[NotificationBatch]:
     """Many at once for one reader are one: what befell a fleet is not told a thousand times."""
-    by_reader: dict[tuple[str, str], list[Batch]] = {}
+    by_reader: dict[tuple[str, str], list[NotificationBatch]] = {}
     for batch in batches:
         by_reader.setdefault((batch.key[0], batch.owner), []).append(batch)
     for (receiver, owner), mine in by_reader.items():
@@ -296,6 +300,6 @@ def folded(batches: Iterable[Batch]) -> Iterator[Batch]:
         reasons = {batch.reason for batch in mine}
         reason: Reason = "firing" if "firing" in reasons else (
             "repeat" if "repeat" in reasons else "resolved")
-        yield Batch(key_of(receiver, owner, {}), owner, {}, reason, firing,
-                    tuple(alert for batch in mine for alert in batch.over),
-                    sum(batch.muted for batch in mine))
+        yield NotificationBatch(key_of(receiver, owner, {}), owner, {}, reason, firing,
+                                tuple(alert for batch in mine for alert in batch.over),
+                                sum(batch.muted for batch in mine))

@@ -10,14 +10,14 @@ from email.utils import formatdate, make_msgid
 from gpudeck.errors import CommandError, ExitCode
 
 from ..settings import HubSettings
-from .owner_words import Mail
+from .owner_words import MailMessage
 
 WITHIN_S = 20.0
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 @dataclass(frozen=True, slots=True)
-class Smtp:
+class SmtpSettings:
     host: str
     port: int
     sender: str
@@ -26,7 +26,7 @@ class Smtp:
     password: str | None
 
     @classmethod
-    def of(cls, settings: HubSettings) -> "Smtp | None":
+    def of(cls, settings: HubSettings) -> "SmtpSettings | None":
         if settings.smtp_host is None:
             return None
         if settings.smtp_from is None:
@@ -40,7 +40,7 @@ class Smtp:
                    settings.smtp_user, settings.smtp_password)
 
 
-def send(smtp: Smtp, mail: Mail) -> tuple[str, ...]:
+def send(smtp: SmtpSettings, mail: MailMessage) -> tuple[str, ...]:
     """Which of its addresses were refused. Raises OSError, or SMTPException, which is one, if none
     was taken."""
     message = EmailMessage()
@@ -66,7 +66,7 @@ def send(smtp: Smtp, mail: Mail) -> tuple[str, ...]:
         server.close()
 
 
-def attempt(smtp: Smtp, mail: Mail) -> tuple[tuple[str, ...], str | None]:
+def attempt(smtp: SmtpSettings, mail: MailMessage) -> tuple[tuple[str, ...], str | None]:
     """Whom it is to be tried for again, and why: an exception that leaves a native thread would be
     printed."""
     everyone = tuple(part.strip() for part in mail.to.split(","))
@@ -104,6 +104,6 @@ def _text(said: bytes | str) -> str:
     return said.decode(errors="replace") if isinstance(said, bytes) else said
 
 
-def trial(smtp: Smtp, mail: Mail) -> str | None:
+def trial(smtp: SmtpSettings, mail: MailMessage) -> str | None:
     """Why it was not sent."""
     return attempt(smtp, mail)[1]

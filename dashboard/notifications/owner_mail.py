@@ -8,10 +8,10 @@ from typing import Any
 import gevent
 from gevent.queue import Full, Queue
 
-from ..automation.service import Notice
-from .addresses import Addresses
-from .mail import Smtp, trial
-from .owner_words import Mail, Told, mail_of, unreached
+from ..automation.service import LadderNotification
+from .addresses import OwnerAddresses
+from .mail import SmtpSettings, trial
+from .owner_words import MailMessage, OwnerActionNotification, mail_of, unreached
 
 log = logging.getLogger("gpudeck.notify")
 
@@ -19,8 +19,8 @@ WAITING_MOST = 1_000
 AGAIN_AFTER_S = (5.0, 30.0, 120.0)
 
 
-class Notifier:
-    def __init__(self, smtp: Smtp | None, addresses: Addresses, url: Callable[[], str],
+class OwnerMailer:
+    def __init__(self, smtp: SmtpSettings | None, addresses: OwnerAddresses, url: Callable[[], str],
                  note: Callable[[str, dict[str, Any]], None],
                  again_after_s: tuple[float, ...] = AGAIN_AFTER_S) -> None:
         self._smtp = smtp
@@ -28,13 +28,13 @@ class Notifier:
         self._url = url
         self._note = note
         self._again_after_s = again_after_s
-        self._waiting: Queue[tuple[Mail, Told]] = Queue(WAITING_MOST)
+        self._waiting: Queue[tuple[MailMessage, OwnerActionNotification]] = Queue(WAITING_MOST)
 
     def unreached(self, owner: str | None) -> str | None:
         """For the preview: why this owner hears of it at terminals only."""
         return unreached(owner, self._smtp is not None, self._addresses.of(owner) is not None)
 
-    def tell(self, owner: str | None, told: Told) -> bool:
+    def tell(self, owner: str | None, told: OwnerActionNotification) -> bool:
         """Whether a mail is on its way. It waits for nothing."""
         to = self._addresses.of(owner)
         if self._smtp is None or to is None:
@@ -46,19 +46,20 @@ class Notifier:
             return False
         return True
 
-    def tell_of_rule(self, notice: Notice) -> None:
+    def tell_of_rule(self, notice: LadderNotification) -> None:
         """Of a Task its owner is told as of any act; of all else, here."""
         want = notice.want
         if not want.task_ids:
-            self.tell(want.owner, Told("notify", want.host or "the fleet", want.target, None,
-                                       want.cause, want.sentence, notice.text))
+            self.tell(want.owner,
+                      OwnerActionNotification("notify", want.host or "the fleet", want.target, None,
+                                                          want.cause, want.sentence, notice.text))
 
     def run(self) -> None:
         while True:
             mail, told = self._waiting.get()
             gevent.spawn(self._deliver, mail, told)  # one that has to wait holds up no other
 
-    def _deliver(self, mail: Mail, told: Told) -> None:
+    def _deliver(self, mail: MailMessage, told: OwnerActionNotification) -> None:
         assert self._smtp is not None
         why: str | None = None
         for wait_s in (0.0, *self._again_after_s):
@@ -69,7 +70,7 @@ class Notifier:
             log.warning("mail_not_sent reason=%r", why)
         self._outcome(mail.to, told, why)
 
-    def _outcome(self, to: str, told: Told, why: str | None) -> None:
+    def _outcome(self, to: str, told: OwnerActionNotification, why: str | None) -> None:
         ended = "was told by mail" if why is None else f"could not be told by mail: {why}"[:300]
         self._note("notice", {
             "action": told.action, "actor": told.by, "host": told.host, "task_id": told.task_id,

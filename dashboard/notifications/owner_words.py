@@ -23,7 +23,7 @@ WHAT_NOW = {
 
 
 @dataclass(frozen=True, slots=True)
-class Mail:
+class MailMessage:
     to: str
     subject: str
     text: str
@@ -31,7 +31,7 @@ class Mail:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class OwnerActionNotification:
     """What an owner is to know of an act."""
 
     action: str
@@ -54,15 +54,15 @@ def is_first_of_acting(record: CommandRecord) -> bool:
             and not any(state in ACTED for state in before))
 
 
-def mail_of(to: str, told: Told, url: str) -> Mail:
+def mail_of(to: str, told: OwnerActionNotification, url: str) -> MailMessage:
     facts = (("task", told.task_id), ("command", told.command or "not known"),
              ("machine", told.host), ("by", told.by), ("reason", told.reason or "none was given"))
     lines = [one_line(told.text), ""] if told.text else []
     lines += [WHAT_NOW[told.action].format(grace_s=told.grace_s), ""]
     lines += [f"{name:8} {one_line(value)}" for name, value in facts]
     lines += ["", f"Its record: {url}/tasks", ""]
-    return Mail(to, "[gpudeck] " + one_line(SUBJECTS[told.action].format(host=told.host)),
-                "\n".join(lines))
+    return MailMessage(to, "[gpudeck] " + one_line(SUBJECTS[told.action].format(host=told.host)),
+                       "\n".join(lines))
 
 
 def one_line(text: str) -> str:

@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 
 from ..alerts.core.firing_alerts import Alert
 from ..alerts.core.rule import RuleId, Severity
-from ..trusted_networks import NONE, Networks
+from ..trusted_networks import NONE, NetworkSet
 
 Kind = Literal["webhook", "mail", "owners", "heartbeat"]
 RANKS: dict[Severity, int] = {"info": 0, "warn": 1, "crit": 2}
@@ -92,7 +92,7 @@ def url_flaw(url: str) -> str | None:
     return None
 
 
-def address_flaw(address: str, inside: Networks = NONE) -> str | None:
+def address_flaw(address: str, inside: NetworkSet = NONE) -> str | None:
     """Whom no notice is sent to, whatever a name resolves to: where clouds keep their machines'
     own credentials, and nobody in particular. `inside`: those of a site that may be, if not all."""
     ip = _plain(ip_address(address.partition("%")[0]))

@@ -2,17 +2,17 @@
 
 from msgspec import Struct
 
-from .words import Notice
+from .words import AlertNotification
 
 FIRST_S = 5.0
 LONGEST_S = 900.0
 PARKED_AFTER_S = 86_400.0
 
 
-class Waiting(Struct):
+class QueuedNotification(Struct):
     """On disk before anything of it is sent, until its receiver has taken it."""
 
-    notice: Notice
+    notice: AlertNotification
     next_at: float
     attempts: int = 0
     error: str = ""
@@ -20,7 +20,7 @@ class Waiting(Struct):
     left: tuple[str, ...] = ()  # of several addresses, those that have not taken it
 
 
-def failed(waiting: Waiting, error: str, now: float, random: float) -> None:
+def failed(waiting: QueuedNotification, error: str, now: float, random: float) -> None:
     """Full jitter, so that a receiver that comes back is not met by all at once. After a day it is
     put aside, where people see it."""
     waiting.attempts += 1
@@ -31,6 +31,6 @@ def failed(waiting: Waiting, error: str, now: float, random: float) -> None:
         waiting.parked_at = now
 
 
-def again(waiting: Waiting, now: float) -> None:
+def again(waiting: QueuedNotification, now: float) -> None:
     """A person says so."""
     waiting.next_at, waiting.parked_at = now, None

@@ -19,23 +19,30 @@ from gevent.threadpool import ThreadPool
 from msgspec.structs import replace
 
 from ..access.policy import Actor, may
-from ..access.service import Refused
-from ..access.store import CannotChange, NoSuch
+from ..access.service import RefusedError
+from ..access.store import InvalidChangeError, NotFoundError
 from ..alerts.core.firing_alerts import Alert, ended_by_restart
-from ..alerts.core.rule import Ready, Rule, RuleProblems, check
-from ..audit.recorder import Auditor, by
+from ..alerts.core.rule import CompiledRule, InvalidRuleError, Rule, check
+from ..audit.recorder import AuditRecorder, by
 from ..settings import HubSettings
-from ..trusted_networks import NONE, Networks
+from ..trusted_networks import NONE, NetworkSet
 from . import mail, webhook
-from .addresses import Addresses
-from .grouping import Batch, Groups, Mute, Pace, folded, member_key
-from .mail import Smtp
-from .owner_words import Mail
+from .addresses import OwnerAddresses
+from .grouping import (
+    Mute,
+    NotificationBatch,
+    NotificationGrouping,
+    NotificationTiming,
+    folded,
+    member_key,
+)
+from .mail import SmtpSettings
+from .owner_words import MailMessage
 from .receivers import Receiver, flaw
-from .retry import Waiting, again, failed
-from .store import NoticesStore
-from .webhook import Post
-from .words import Notice, chat_text, joined, made
+from .retry import QueuedNotification, again, failed
+from .store import NotificationsStore
+from .webhook import WebhookRequest
+from .words import AlertNotification, chat_text, joined, made
 from .words import mail as mail_of
 
 log = logging.getLogger("gpudeck.notices")
@@ -48,17 +55,17 @@ MOST_WAITING = 2_000  # of one receiver
 SECRETS = "secrets"
 
 
-class Watcher(Protocol):
+class FiringAlertSource(Protocol):
     """Who looks at the Rules, and knows what fires."""
 
-    ready: dict[str, Ready]
+    ready: dict[str, CompiledRule]
     stepped_mono: float
 
     def firing(self) -> list[Alert]: ...
 
 
 @dataclass(slots=True)
-class Lane:
+class ReceiverStatus:
     """How one receiver has been doing since the hub was started."""
 
     is_busy: bool = False
@@ -72,10 +79,10 @@ class Lane:
     beat_mono: float = -BEAT_EVERY_S
 
 
-class NoticeDesk:
-    def __init__(self, store: NoticesStore, auditor: Auditor, addresses: Addresses,
-                 smtp: Smtp | None, folder: Path, url: Callable[[], str],
-                 pace: Pace | None = None, inside: Networks = NONE) -> None:
+class NotificationService:
+    def __init__(self, store: NotificationsStore, auditor: AuditRecorder, addresses: OwnerAddresses,
+                 smtp: SmtpSettings | None, folder: Path, url: Callable[[], str],
+                 pace: NotificationTiming | None = None, inside: NetworkSet = NONE) -> None:
         self._store = store
         self._auditor = auditor
         self._addresses = addresses
@@ -83,16 +90,16 @@ class NoticeDesk:
         self._folder = folder
         self._url = url
         self._inside = inside
-        self._watcher: Watcher | None = None
+        self._watcher: FiringAlertSource | None = None
         self._mute: Callable[[], Mute] = lambda: lambda _: False
-        self._ready: dict[str, Ready] = {}
+        self._ready: dict[str, CompiledRule] = {}
         self._pool = ThreadPool(MOST_RECEIVERS + 1)  # and one for who tries a receiver out
-        self.groups = Groups(pace)
+        self.groups = NotificationGrouping(pace)
         self.receivers = store.receivers()
-        self.lanes = {receiver_id: Lane() for receiver_id in self.receivers}
+        self.lanes = {receiver_id: ReceiverStatus() for receiver_id in self.receivers}
         self.waiting = {each.notice.id: each for each in store.waiting()}
         self._sending: set[str] = set()
-        self._unwritten: list[Batch] = []
+        self._unwritten: list[NotificationBatch] = []
 
     def recover(self, rules: Iterable[Rule], were_open: Iterable[Alert]) -> None:
         """Before anyone says that those are over: they fired when the hub ended, which may not
@@ -105,14 +112,14 @@ class NoticeDesk:
         self.groups.doubt(now, self._hold_s)
         self._write([], now)
 
-    def watch(self, watcher: Watcher, mute: Callable[[], Mute]) -> None:
+    def watch(self, watcher: FiringAlertSource, mute: Callable[[], Mute]) -> None:
         self._watcher, self._mute = watcher, mute
 
     def _hold_s(self, rule_id: str) -> float:
         ready = self._find(rule_id)
         return 0.0 if ready is None else float(ready.for_s)
 
-    def _find(self, rule_id: str) -> Ready | None:
+    def _find(self, rule_id: str) -> CompiledRule | None:
         found = self._ready if self._watcher is None else self._watcher.ready
         return found.get(rule_id)
 
@@ -157,7 +164,7 @@ class NoticeDesk:
         self._send_due(now)
         self._beat(mono)
 
-    def _write(self, batches: list[Batch], now: float) -> None:
+    def _write(self, batches: list[NotificationBatch], now: float) -> None:
         """What is told and that it was, both or neither; where the disk takes nothing, later."""
         batches, changes = self._unwritten + batches, self.groups.changes()
         if not batches and not changes:
@@ -174,7 +181,7 @@ class NoticeDesk:
             raise
         self._unwritten = []
 
-    def _put(self, batch: Batch, now: float) -> None:
+    def _put(self, batch: NotificationBatch, now: float) -> None:
         receiver = self.receivers.get(batch.key[0])
         if receiver is None:
             return
@@ -190,22 +197,22 @@ class NoticeDesk:
         if len(mine) >= MOST_WAITING:
             lane.dropped += 1
             self._forget(min(mine, key=lambda each: each.notice.at))
-        waiting = self.waiting[notice.id] = Waiting(notice, now)
+        waiting = self.waiting[notice.id] = QueuedNotification(notice, now)
         self._store.put(waiting)
 
-    def _not_left(self, notice: Notice) -> list[Waiting]:
+    def _not_left(self, notice: AlertNotification) -> list[QueuedNotification]:
         """Older ones of the same group, of which nothing was taken yet."""
         return [each for each in self.waiting.values()
                 if (each.notice.receiver, each.notice.words) == (notice.receiver, notice.words)
                 and each.parked_at is None and not each.left
                 and each.notice.id not in self._sending]
 
-    def _forget(self, each: Waiting) -> None:
+    def _forget(self, each: QueuedNotification) -> None:
         del self.waiting[each.notice.id]
         self._store.drop([each.notice.id])
 
     def _send_due(self, now: float) -> None:
-        due: dict[str, Waiting] = {}
+        due: dict[str, QueuedNotification] = {}
         for each in self.waiting.values():
             receiver = self.receivers.get(each.notice.receiver)
             if receiver is None or not receiver.is_on or self.lanes[receiver.id].is_busy:
@@ -219,7 +226,7 @@ class NoticeDesk:
             self._sending.add(each.notice.id)
             gevent.spawn(self._deliver, self.receivers[receiver_id], each)
 
-    def _deliver(self, receiver: Receiver, each: Waiting) -> None:
+    def _deliver(self, receiver: Receiver, each: QueuedNotification) -> None:
         lane = self.lanes[receiver.id]
         try:
             is_taken, words, left = self._send(receiver, each)
@@ -246,7 +253,8 @@ class NoticeDesk:
             self._auditor.note("notice", {"action": "park", "outcome": "failed", "detail": {
                 "receiver": receiver.id, "notice": each.notice.id}, "sentence": words})
 
-    def _send(self, receiver: Receiver, each: Waiting) -> tuple[bool, str, tuple[str, ...]]:
+    def _send(self, receiver: Receiver, each: QueuedNotification) -> tuple[bool, str,
+                                                                           tuple[str, ...]]:
         notice = each.notice
         if receiver.kind == "webhook":
             is_taken, words = self._post(receiver, fields_of(notice, receiver), notice.id)
@@ -272,7 +280,7 @@ class NoticeDesk:
             if not token.isascii() or not token.isprintable() or " " in token:
                 return False, f"in {receiver.token_file} stands no token"
         found: tuple[bool, str] = self._pool.apply(webhook.trial, (
-            Post.of(receiver.to, fields, token, notice_id, self._inside),))
+            WebhookRequest.of(receiver.to, fields, token, notice_id, self._inside),))
         return found
 
     # -- the dead-man's switch
@@ -290,7 +298,7 @@ class NoticeDesk:
             lane.beat_mono, lane.is_busy = mono, True
             gevent.spawn(self._deliver_beat, receiver, lane, len(watcher.firing()))
 
-    def _deliver_beat(self, receiver: Receiver, lane: Lane, firing: int) -> None:
+    def _deliver_beat(self, receiver: Receiver, lane: ReceiverStatus, firing: int) -> None:
         try:
             is_taken, words = self._post(receiver, self._beat_fields(firing), "")
         finally:
@@ -310,10 +318,10 @@ class NoticeDesk:
     def add(self, actor: Actor, asked: Receiver) -> Receiver:
         self._may(actor, "POST /api/v1/receivers")
         if len(self.receivers) >= MOST_RECEIVERS:
-            raise CannotChange(f"at most {MOST_RECEIVERS} receivers fit")
+            raise InvalidChangeError(f"at most {MOST_RECEIVERS} receivers fit")
         made_one = replace(asked, id="r" + secrets.token_hex(6))
         self._keep(actor, made_one, "add")
-        self.lanes[made_one.id] = Lane()
+        self.lanes[made_one.id] = ReceiverStatus()
         return made_one
 
     def change(self, actor: Actor, receiver_id: str, asked: Receiver) -> Receiver:
@@ -321,7 +329,7 @@ class NoticeDesk:
         self._may(actor, "PUT /api/v1/receivers/<receiver_id>")
         known = self._known(receiver_id)
         if asked.kind != known.kind:
-            raise CannotChange("what kind of receiver it is does not change: add another one")
+            raise InvalidChangeError("what kind of receiver it is does not change: add another one")
         wanted = replace(asked, id=known.id, to=asked.to or known.to)
         if not asked.token and not asked.token_file and wanted.to == known.to:
             wanted = replace(wanted, token=known.token, token_file=known.token_file)
@@ -331,10 +339,10 @@ class NoticeDesk:
     def _keep(self, actor: Actor, wanted: Receiver, action: str) -> None:
         why = flaw(wanted) or self._deaf(wanted)
         if why is not None:
-            raise CannotChange(why)
+            raise InvalidChangeError(why)
         if wanted.kind in ("mail", "owners") and self._smtp is None:
-            raise CannotChange("no mail server is set up: start the hub with --smtp-host and "
-                               "--smtp-from")
+            raise InvalidChangeError("no mail server is set up: start the hub with --smtp-host and "
+                                     "--smtp-from")
         with self._auditor.change("receiver", by(actor) | {"action": action, "detail": {
                 "receiver": wanted.id, "kind": wanted.kind, "name": wanted.name,
                 "is_on": wanted.is_on}}):
@@ -390,7 +398,7 @@ class NoticeDesk:
                 return False, ("it would be written to you, and no address of your own Unix name "
                                "is known: name it among your Unix names, and its address")
         fields = test_fields(receiver, self._url())
-        _, why = self._pool.apply(mail.attempt, (self._smtp, Mail(
+        _, why = self._pool.apply(mail.attempt, (self._smtp, MailMessage(
             to, "[gpudeck] A test: nothing fires", fields["text"] + "\n")))
         return why is None, why or f"the mail server took it, to {to}"
 
@@ -407,34 +415,35 @@ class NoticeDesk:
                 "notice": notice_id, "receiver": each.notice.receiver}}):
             self._forget(each)
 
-    def _waiting_one(self, notice_id: str) -> Waiting:
+    def _waiting_one(self, notice_id: str) -> QueuedNotification:
         if notice_id not in self.waiting:
-            raise NoSuch("there is no such notice waiting: it was taken, or dropped")
+            raise NotFoundError("there is no such notice waiting: it was taken, or dropped")
         return self.waiting[notice_id]
 
     def _known(self, receiver_id: str) -> Receiver:
         if receiver_id not in self.receivers:
-            raise NoSuch(f"there is no receiver {receiver_id[:80]!r}")
+            raise NotFoundError(f"there is no receiver {receiver_id[:80]!r}")
         return self.receivers[receiver_id]
 
     def _may(self, actor: Actor, verb: str) -> None:
         refusal = may(actor, verb, now=time.time())
         if refusal is not None:
-            raise Refused(refusal)
+            raise RefusedError(refusal)
 
 
-def pace_of(settings: HubSettings) -> Pace:
-    return Pace(settings.notice_wait_s, settings.notice_interval_s, settings.notice_repeat_s)
+def pace_of(settings: HubSettings) -> NotificationTiming:
+    return NotificationTiming(settings.notice_wait_s, settings.notice_interval_s,
+                              settings.notice_repeat_s)
 
 
-def _ready(rule: Rule) -> Ready | None:
+def _ready(rule: Rule) -> CompiledRule | None:
     try:
         return check(rule)
-    except RuleProblems:  # by an older grammar
+    except InvalidRuleError:  # by an older grammar
         return None
 
 
-def fields_of(notice: Notice, receiver: Receiver) -> dict[str, Any]:
+def fields_of(notice: AlertNotification, receiver: Receiver) -> dict[str, Any]:
     """What a webhook is sent. `text` is what chats show."""
     found: dict[str, Any] = msgspec.to_builtins(notice)
     del found["words"]

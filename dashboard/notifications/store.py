@@ -7,9 +7,9 @@ from contextlib import AbstractContextManager
 import msgspec
 
 from ..runtime.sql_transaction import together
-from .grouping import Changes, Group, Key, Member
+from .grouping import GroupedAlert, Key, NotificationGroup, NotificationGroupChanges
 from .receivers import Receiver
-from .retry import Waiting
+from .retry import QueuedNotification
 
 SCHEMA = """
 create table receivers (id text primary key, body blob not null) without rowid;
@@ -31,12 +31,12 @@ MOST_LISTED = 200
 
 _encode = msgspec.json.Encoder().encode
 _receivers = msgspec.json.Decoder(Receiver)
-_groups = msgspec.json.Decoder(Group)
-_members = msgspec.json.Decoder(Member)
-_waiting = msgspec.json.Decoder(Waiting)
+_groups = msgspec.json.Decoder(NotificationGroup)
+_members = msgspec.json.Decoder(GroupedAlert)
+_waiting = msgspec.json.Decoder(QueuedNotification)
 
 
-class NoticesStore:
+class NotificationsStore:
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
 
@@ -61,7 +61,7 @@ class NoticesStore:
 
     # -- what was told
 
-    def groups(self) -> list[Group]:
+    def groups(self) -> list[NotificationGroup]:
         found = {(receiver, words): _groups.decode(body) for receiver, words, body in
                  self._db.execute("select receiver_id, words, body from notice_groups")}
         for receiver, words, name, body in self._db.execute(
@@ -70,7 +70,7 @@ class NoticesStore:
                 found[receiver, words].members[name] = _members.decode(body)
         return [*found.values()]
 
-    def keep(self, changes: Changes) -> None:
+    def keep(self, changes: NotificationGroupChanges) -> None:
         for key, group in changes.groups.items():
             self._put_group(key, group)
         self._db.executemany("delete from notice_members where receiver_id = ? and words = ? and "
@@ -80,22 +80,23 @@ class NoticesStore:
                              [(*key, name, _encode(member)) for (key, name), member in
                               changes.members.items() if member is not None])
 
-    def _put_group(self, key: Key, group: Group | None) -> None:
+    def _put_group(self, key: Key, group: NotificationGroup | None) -> None:
         if group is None:
             self._db.execute("delete from notice_groups where receiver_id = ? and words = ?", key)
             return
-        alone = Group(group.receiver, group.owner, group.by, {}, group.sent_at, group.waits_since)
+        alone = NotificationGroup(group.receiver, group.owner, group.by, {}, group.sent_at,
+                                  group.waits_since)
         self._db.execute("insert or replace into notice_groups values (?, ?, ?)",
                          (*key, _encode(alone)))
 
     # -- the outbox
 
-    def waiting(self) -> list[Waiting]:
+    def waiting(self) -> list[QueuedNotification]:
         """All of it, oldest first."""
         found = [_waiting.decode(body) for body, in self._db.execute("select body from notices")]
         return sorted(found, key=lambda each: each.notice.at)
 
-    def put(self, each: Waiting) -> None:
+    def put(self, each: QueuedNotification) -> None:
         notice = each.notice
         self._db.execute("insert or replace into notices values (?, ?, ?, ?, ?, ?)",
                          (notice.id, notice.receiver, notice.words, each.next_at, each.parked_at,

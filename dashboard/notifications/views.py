@@ -6,7 +6,7 @@ from msgspec import Meta, Struct
 
 from ..alerts.core.rule import RuleId, Severity
 from .receivers import Kind, Receiver, shown_to
-from .retry import Waiting
+from .retry import QueuedNotification
 from .words import title
 
 Text = Annotated[str, Meta(max_length=400)]
@@ -57,12 +57,12 @@ class ReceiverList(Struct):
     muted: int
 
 
-class Tried(Struct):
+class ReceiverTestView(Struct):
     is_taken: bool
     words: str
 
 
-class WaitingView(Struct):
+class WaitingNotificationView(Struct):
     id: str
     receiver: str
     title: str
@@ -74,18 +74,19 @@ class WaitingView(Struct):
     state: Literal["waiting", "parked"]
 
 
-class WaitingList(Struct):
+class WaitingNotificationList(Struct):
     """At most 200 of them."""
 
-    items: list[WaitingView]
+    items: list[WaitingNotificationView]
     total: int
 
 
-def waiting_view(each: Waiting) -> WaitingView:
+def waiting_view(each: QueuedNotification) -> WaitingNotificationView:
     notice = each.notice
-    return WaitingView(notice.id, notice.receiver, title(notice), notice.at, each.attempts,
-                       each.next_at, each.error, each.parked_at,
-                       "waiting" if each.parked_at is None else "parked")
+    return WaitingNotificationView(notice.id, notice.receiver, title(notice), notice.at,
+                                   each.attempts,
+                                   each.next_at, each.error, each.parked_at,
+                                   "waiting" if each.parked_at is None else "parked")
 
 
 def receiver_of(asked: NewReceiver) -> Receiver:

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from gpudeck import __version__
 
-from ..trusted_networks import NONE, Networks
+from ..trusted_networks import NONE, NetworkSet
 from .receivers import address_flaw
 
 STEP_WITHIN_S = 8.0
@@ -24,23 +24,24 @@ WITHIN_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
-class Post:
+class WebhookRequest:
     url: str
     body: bytes
     token: str = ""
     id: str = ""
-    inside: Networks = NONE
+    inside: NetworkSet = NONE
 
     @classmethod
-    def of(cls, url: str, fields: Any, token: str, notice_id: str, inside: Networks) -> "Post":
+    def of(cls, url: str, fields: Any, token: str, notice_id: str,
+           inside: NetworkSet) -> "WebhookRequest":
         return cls(url, json.dumps(fields, ensure_ascii=False).encode(), token, notice_id, inside)
 
 
-class NotTaken(OSError):
+class WebhookFailedError(OSError):
     """It answered, and not with yes."""
 
 
-def send(post: Post) -> str:
+def send(post: WebhookRequest) -> str:
     """What it answered. Raises OSError or HTTPException."""
     parts = urlsplit(post.url)
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
@@ -55,7 +56,7 @@ def send(post: Post) -> str:
         answer = connection.getresponse()
         words = f"{answer.status} {answer.reason}"[:100]
         if not 200 <= answer.status < 300:
-            raise NotTaken(f"it answered {words}" + (
+            raise WebhookFailedError(f"it answered {words}" + (
                 "; redirects are not followed" if 300 <= answer.status < 400 else ""))
         return f"it answered {words}"
     finally:
@@ -63,7 +64,7 @@ def send(post: Post) -> str:
         connection.close()
 
 
-def trial(post: Post) -> tuple[bool, str]:
+def trial(post: WebhookRequest) -> tuple[bool, str]:
     """Whether it was taken, and what is to be said of it: an exception that leaves a native thread
     would be printed."""
     try:
@@ -83,7 +84,7 @@ def _plain(error: Exception) -> str:
     return (getattr(error, "strerror", None) or str(error) or type(error).__name__)[:200]
 
 
-def _headers(post: Post) -> dict[str, str]:
+def _headers(post: WebhookRequest) -> dict[str, str]:
     headers = {"Content-Type": "application/json", "User-Agent": f"gpudeck/{__version__}",
                "Connection": "close"}
     if post.id:
@@ -99,20 +100,21 @@ def _hang_up(connection: http.client.HTTPConnection) -> None:
 
 
 def _connection(scheme: str, host: str, port: int | None,
-                inside: Networks) -> http.client.HTTPConnection:
-    made = (_Secure if scheme == "https" else _Plain)(host, port, timeout=STEP_WITHIN_S)
+                inside: NetworkSet) -> http.client.HTTPConnection:
+    made = (_TlsConnection if scheme == "https" else _PlainConnection)(host, port,
+                                                                       timeout=STEP_WITHIN_S)
     made.inside = inside
     return made
 
 
-class _Plain(http.client.HTTPConnection):
+class _PlainConnection(http.client.HTTPConnection):
     inside = NONE
 
     def connect(self) -> None:
         self.sock = _socket(self.host, self.port, self.inside)
 
 
-class _Secure(http.client.HTTPSConnection):
+class _TlsConnection(http.client.HTTPSConnection):
     inside = NONE
 
     def connect(self) -> None:
@@ -123,13 +125,13 @@ class _Secure(http.client.HTTPSConnection):
         self.sock.do_handshake()
 
 
-def _socket(host: str, port: int, inside: Networks) -> socket.socket:
+def _socket(host: str, port: int, inside: NetworkSet) -> socket.socket:
     """To the first of its addresses that answers; none of those that are nobody's to be sent to."""
-    why: OSError = NotTaken("the name has no address")
+    why: OSError = WebhookFailedError("the name has no address")
     for family, kind, proto, _, address in socket.getaddrinfo(host, port, 0, socket.SOCK_STREAM):
         flaw = address_flaw(str(address[0]), inside)
         if flaw is not None:
-            raise NotTaken(flaw)
+            raise WebhookFailedError(flaw)
         found = socket.socket(family, kind, proto)
         found.settimeout(STEP_WITHIN_S)
         try:

@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from msgspec import Struct
 
 from ..alerts.core.firing_alerts import Alert
-from ..alerts.core.rule import Of, Ready, Severity
-from .grouping import Batch, Reason
-from .owner_words import Mail, one_line
+from ..alerts.core.rule import CompiledRule, Of, Severity
+from .grouping import NotificationBatch, Reason
+from .owner_words import MailMessage, one_line
 from .receivers import RANKS
 
 MOST_NAMED = 50
@@ -19,7 +19,7 @@ MOST_SUBJECT = 180
 WORDS: dict[Reason, str] = {"firing": "Firing", "resolved": "Over", "repeat": "Still firing"}
 
 
-class Line(Struct, frozen=True):
+class NotifiedAlert(Struct, frozen=True):
     """One Alert as it is told; `signal`, `fire` and `runbook` are those of its Rule, where it is
     still known."""
 
@@ -46,7 +46,7 @@ class Line(Struct, frozen=True):
     url: str
 
 
-class Notice(Struct, frozen=True):
+class AlertNotification(Struct, frozen=True):
     """`id` stays the same however often it is sent."""
 
     id: str
@@ -59,34 +59,34 @@ class Notice(Struct, frozen=True):
     firing: int
     over: int
     muted: int
-    alerts: tuple[Line, ...]
+    alerts: tuple[NotifiedAlert, ...]
     runbooks: dict[str, str]
     url: str
 
 
-Find = Callable[[str], Ready | None]
+Find = Callable[[str], CompiledRule | None]
 
 
-def made(batch: Batch, now: float, url: str, find: Find) -> Notice:
+def made(batch: NotificationBatch, now: float, url: str, find: Find) -> AlertNotification:
     named = (*_worst(batch.firing), *_worst(batch.over))[:MOST_NAMED]
     runbooks = {alert.rule_id: ready.rule.runbook.strip() for alert in named
                 if (ready := find(alert.rule_id)) is not None and ready.rule.runbook.strip()}
     receiver, words = batch.key
-    return Notice(
+    return AlertNotification(
         _id(receiver, words, now), receiver, words, batch.owner, now, batch.reason,
         dict(batch.by), len(batch.firing), len(batch.over), batch.muted,
         tuple(_line(alert, url, find(alert.rule_id)) for alert in named), runbooks,
         f"{url}/alerts")
 
 
-def joined(older: Notice, newer: Notice) -> Notice:
+def joined(older: AlertNotification, newer: AlertNotification) -> AlertNotification:
     """Of one group, when the older never left: what it would have told is in the newer one."""
     kept = (*newer.alerts, *(line for line in older.alerts if line.state == "ended"))[:MOST_NAMED]
     reason: Reason = "firing" if older.reason == "firing" and newer.firing else newer.reason
-    return Notice(_id(newer.receiver, newer.words + older.id, newer.at), newer.receiver,
-                  newer.words, newer.owner, newer.at, reason, newer.group, newer.firing,
-                  older.over + newer.over, newer.muted, kept,
-                  older.runbooks | newer.runbooks, newer.url)
+    return AlertNotification(_id(newer.receiver, newer.words + older.id, newer.at), newer.receiver,
+                             newer.words, newer.owner, newer.at, reason, newer.group, newer.firing,
+                             older.over + newer.over, newer.muted, kept,
+                             older.runbooks | newer.runbooks, newer.url)
 
 
 def _id(receiver: str, words: str, at: float) -> str:
@@ -97,15 +97,19 @@ def _worst(alerts: Iterable[Alert]) -> list[Alert]:
     return sorted(alerts, key=lambda alert: (-RANKS[alert.severity], alert.fired_at, alert.id))
 
 
-def _line(alert: Alert, url: str, ready: Ready | None) -> Line:
+def _line(alert: Alert, url: str, ready: CompiledRule | None) -> NotifiedAlert:
     target = alert.target
     rule = None if ready is None else ready.rule
     unit = "" if ready is None else ready.signal.part.unit or ""
-    return Line(alert.id, alert.rule_id, alert.title, alert.severity, alert.state, alert.of,
-                target.key, target.node_id, target.host, target.place, target.users, alert.value,
-                unit, "" if rule is None else rule.signal, "" if rule is None else rule.fire,
-                "" if rule is None else rule.for_, alert.since, alert.fired_at, alert.ended_at,
-                alert.why, _url(alert, url))
+    return NotifiedAlert(alert.id, alert.rule_id, alert.title, alert.severity, alert.state,
+                         alert.of,
+                         target.key, target.node_id, target.host, target.place, target.users,
+                         alert.value,
+                         unit, "" if rule is None else rule.signal,
+                         "" if rule is None else rule.fire,
+                         "" if rule is None else rule.for_, alert.since, alert.fired_at,
+                         alert.ended_at,
+                         alert.why, _url(alert, url))
 
 
 def _url(alert: Alert, url: str) -> str:
@@ -121,7 +125,7 @@ def _url(alert: Alert, url: str) -> str:
 # -- for people
 
 
-def title(notice: Notice) -> str:
+def title(notice: AlertNotification) -> str:
     worst = max((line.severity for line in notice.alerts), key=RANKS.__getitem__, default="info")
     titles = sorted({one_line(line.title) for line in notice.alerts})
     places = sorted({place_of(line) for line in notice.alerts})
@@ -133,13 +137,13 @@ def title(notice: Notice) -> str:
     return f"{WORDS[notice.reason]} [{worst}] {what}{where}{counts}"[:MOST_SUBJECT]
 
 
-def place_of(line: Line) -> str:
+def place_of(line: NotifiedAlert) -> str:
     place = f"GPU {one_line(line.place)}" if line.place else ""
     return " · ".join(word for word in (one_line(line.host), place) if word) or one_line(
         line.target)
 
 
-def sentence(line: Line) -> str:
+def sentence(line: NotifiedAlert) -> str:
     """Where, how much against which limit, since when, whose."""
     value = "" if line.value is None else (
         f"{line.signal or 'value'} {amount(line.value, line.unit)}")
@@ -152,7 +156,7 @@ def sentence(line: Line) -> str:
     return ", ".join(word for word in (measured, when, whose) if word)
 
 
-def text(notice: Notice, quote: Callable[[str], str] = lambda words: words) -> str:
+def text(notice: AlertNotification, quote: Callable[[str], str] = lambda words: words) -> str:
     """Plain text; `quote` makes words from nodes harmless to whoever reads markup."""
     lines = [quote(title(notice)), ""]
     for line in notice.alerts[:MOST_LINES]:
@@ -170,19 +174,19 @@ def text(notice: Notice, quote: Callable[[str], str] = lambda words: words) -> s
     return "\n".join([*lines, "", f"All alerts: {notice.url}", ""])
 
 
-def chat_text(notice: Notice) -> str:
+def chat_text(notice: AlertNotification) -> str:
     """As Slack, Mattermost and their like read it: no mention and no link can be made up."""
     return text(notice, lambda words: words.replace("&", "&amp;").replace(
         "<", "&lt;").replace(">", "&gt;"))
 
 
-def mail(notice: Notice, to: str) -> Mail:
+def mail(notice: AlertNotification, to: str) -> MailMessage:
     thread = hashlib.sha256(f"{notice.receiver}\n{notice.words}".encode()).hexdigest()[:24]
     headers = (("Message-ID", f"<{notice.id}@gpudeck.invalid>"),
                ("References", f"<{thread}@gpudeck.invalid>"),
                ("List-Id", "gpudeck notices <notices.gpudeck.invalid>"),
                ("X-Gpudeck-Notice", notice.id))
-    return Mail(to, "[gpudeck] " + one_line(title(notice)), text(notice), headers)
+    return MailMessage(to, "[gpudeck] " + one_line(title(notice)), text(notice), headers)
 
 
 def clock(at: float) -> str:

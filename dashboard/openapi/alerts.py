@@ -15,14 +15,20 @@ from ..alerts.views import (
 )
 from ..automation.views import (
     BrakesView,
-    Confirm,
+    BreakerReset,
+    LadderConfirmation,
     MaintenanceList,
     MaintenanceView,
     NewMaintenance,
-    NewMode,
-    Reset,
+    RuleModeChange,
 )
-from ..notifications.views import NewReceiver, ReceiverList, ReceiverView, Tried, WaitingList
+from ..notifications.views import (
+    NewReceiver,
+    ReceiverList,
+    ReceiverTestView,
+    ReceiverView,
+    WaitingNotificationList,
+)
 from ..web.openapi_parts import MAX_WORD, TIME, Operation
 
 OPERATIONS = (
@@ -75,23 +81,23 @@ OPERATIONS = (
     Operation("delete", "receivers/{receiver_id}", "remove_receiver", "And what waits to be sent "
               "there.", None, None, 204, (404, 503)),
     Operation("post", "receivers/{receiver_id}/test", "test_receiver", "Sends it a notice that is "
-              "none, now.", Tried, None, 200, (404, 503)),
+              "none, now.", ReceiverTestView, None, 200, (404, 503)),
     Operation("get", "notices", "list_notices", "What was not taken yet, and what was put aside "
-              "after a day.", WaitingList),
+              "after a day.", WaitingNotificationList),
     Operation("post", "notices/{notice_id}/retry", "retry_notice", "Tries it again at once.", None,
               None, 204, (404, 503)),
     Operation("delete", "notices/{notice_id}", "drop_notice", "It is not sent.", None, None, 204,
               (404, 503)),
     Operation("post", "rules/{rule_id}/mode", "set_rule_mode", "What a Rule may do by itself; up "
-              "takes an admin, and auto what is proven of it.", RuleView, NewMode, 200,
+              "takes an admin, and auto what is proven of it.", RuleView, RuleModeChange, 200,
               (400, 404, 409, 415, 503)),
     Operation("post", "alerts/{alert_id}/confirm", "confirm_alert", "A person lets a Rule in "
-              "confirm take its next step.", CommandView, Confirm, 202,
+              "confirm take its next step.", CommandView, LadderConfirmation, 202,
               (400, 404, 409, 415, 503)),
     Operation("get", "brakes", "get_brakes", "What bounds automatic acts, and what holds now.",
               BrakesView),
     Operation("post", "brakes", "reset_brakes", "Lets automatic acts go on; what waited is "
-              "dropped.", BrakesView, Reset, 200, (400, 409, 415, 503)),
+              "dropped.", BrakesView, BreakerReset, 200, (400, 409, 415, 503)),
     Operation("get", "maintenance", "list_maintenance", "Nodes that people work on.",
               MaintenanceList),
     Operation("put", "nodes/{node_id}/maintenance", "begin_maintenance", "Nothing is done there by "

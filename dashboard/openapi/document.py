@@ -9,41 +9,41 @@ from gpudeck.events import SEVERITIES
 from gpudeck.metrics import COLUMNS, SLOW, Metric
 
 from ..access.views import (
-    Fresh,
-    MeView,
+    CurrentActorView,
     NewToken,
     NewUser,
-    PasswordAgain,
-    Sessions,
-    SignIns,
+    PasswordConfirmation,
+    ReauthenticationView,
+    SessionList,
+    SignInList,
     TokenList,
     TokenView,
     UserChange,
-    Users,
+    UserList,
     UserView,
 )
 from ..actions.limits_views import LimitsList, MpsList
-from ..actions.standing_views import AddressList, HoldState, NewHold, NewKeep
+from ..actions.standing_views import AddressList, HoldStateView, NewHold, NewKeep
 from ..actions.views import (
+    ActionPlanList,
     CommandList,
     CommandView,
     KeepView,
     NewCommands,
     NewPreview,
-    Ordered,
-    Plans,
+    OrderResultView,
     PreviewView,
 )
-from ..audit.views import RecordList, Verdict
+from ..audit.views import AuditRecordList, AuditVerdictView
 from ..fleet.events_views import RFC_3339, SECONDS, EventList
 from ..fleet.filters import MAX_LENGTH
-from ..fleet.past_views import Block, PastTotals
+from ..fleet.past_views import PastBlockView, PastTotalsView
 from ..fleet.task_list import GROUP_BYS, SORTS, TaskList
-from ..fleet.views import Gpus, GpuView, Nodes, NodeView, TaskView
-from ..history.mps_usage import MpsPast
+from ..fleet.views import GpuList, GpuView, NodeList, NodeView, TaskView
+from ..history.mps_usage import MpsUsageView
 from ..history.protocol import BYS
 from ..history.report_views import Report
-from ..history.views import Instant, Series, UsageList
+from ..history.views import InstantView, SeriesView, UsageList
 from ..nodes.views import EnrolmentList, EnrolmentView, NewEnrolment, NodeChange
 from ..web.openapi_parts import MAX_WORD, TIME, Operation
 from .alerts import OPERATIONS as ALERTS
@@ -55,7 +55,7 @@ MAX_CURSOR = 512
 MAX_REPEATED = 100
 
 
-class Problem(msgspec.Struct):
+class ProblemDetails(msgspec.Struct):
     """RFC 9457: what is wrong and what to do."""
 
     type: str
@@ -66,9 +66,10 @@ class Problem(msgspec.Struct):
 
 # Path, the struct of one answer, what it is.
 LISTS = (
-    ("nodes", Nodes, "Nodes, by id. `filter` keeps those with a Gpu that matches; `id`: those of "
+    ("nodes", NodeList,
+     "Nodes, by id. `filter` keeps those with a Gpu that matches; `id`: those of "
      "these that there are, with their `links`."),
-    ("gpus", Gpus, "Gpus, by slot. `filter` as on the Fleet page; `node`: those of one Node; "
+    ("gpus", GpuList, "Gpus, by slot. `filter` as on the Fleet page; `node`: those of one Node; "
      "`uuid`: those of these that there are."),
     ("tasks", TaskList, "Tasks, by node and id or as `sort` says. `filter` as on the Tasks "
      "page: `user:` and `task:` mean the Task, all else its Gpus. With `group`, `groups` has the "
@@ -108,32 +109,34 @@ _METRIC: dict[str, Any] = {"enum": [metric.key for metric in (*COLUMNS, *SLOW)]}
 
 OPERATIONS = (
     Operation("get", "series", "get_series", "A metric of one Gpu over time. Times are UTC seconds "
-              "or RFC 3339; without `step`, one that gives at most a thousand points.", Series,
+              "or RFC 3339; without `step`, one that gives at most a thousand points.", SeriesView,
               None, 200, (400, 404, 503),
               (("gpu", {"type": "string", "minLength": 1}), ("metric", _METRIC), ("start", TIME),
                ("end", TIME), ("step", {"type": "integer", "minimum": 1}),
                ("also", {"type": "string", "pattern": _METRICS,
                          "description": "Further metrics, their keys joined by commas."}),
-               ("beside", {"type": "string", "description": "Further Gpus on the same seconds, "
+               ("beside", {"type": "string", "description": "Further GpuList on the same seconds, "
                            "their UUIDs joined by commas."}), _FORMAT), True),
     Operation("get", "instant", "get_instant", "A metric of every Gpu at one moment: a value, or "
-              "why there is none.", Instant, None, 200, (400, 503),
+              "why there is none.", InstantView, None, 200, (400, 503),
               (("metric", _METRIC), ("at", TIME))),
     Operation("get", "block", "get_block", "A metric of every Gpu at up to 60 moments, as the "
-              "cells of the map of the Fleet page.", Block, None, 200, (400, 503),
+              "cells of the map of the Fleet page.", PastBlockView, None, 200, (400, 503),
               (("metric", _METRIC), ("start", TIME),
                ("step", {"type": "integer", "minimum": 1, "maximum": 86_400}),
                ("count", {"type": "integer", "minimum": 1, "maximum": 60}))),
     Operation("get", "totals", "get_totals", "The totals of the fleet at one past moment, as far "
-              "as history knows them.", PastTotals, None, 200, (400, 503), (("at", TIME),)),
-    Operation("get", "usage", "get_usage", "What owners, Nodes or Gpus held, per bucket of whole "
+              "as history knows them.", PastTotalsView, None, 200, (400, 503), (("at", TIME),)),
+    Operation("get", "usage", "get_usage",
+              "What owners, NodeList or GpuList held, per bucket of whole "
               "hours; of one user, for a day at most, of whole minutes too.", UsageList, None, 200,
               (400, 503),
               (("by", {"enum": list(BYS), "default": "user"}),
                ("bucket", {"type": "integer", "minimum": 60, "default": 86_400}),
                ("of", {"type": "string", "description": "Of this one only."}),
                ("start", TIME), ("end", TIME), _FORMAT), True),
-    Operation("get", "reports", "get_report", "What owners, Nodes or Gpus held over a time of "
+    Operation("get", "reports", "get_report",
+              "What owners, NodeList or GpuList held over a time of "
               "whole hours, and what it cost.", Report, None, 200, (400, 503),
               (("by", {"enum": list(BYS), "default": "user"}), ("start", TIME), ("end", TIME),
                ("price_gpu_hour", _PRICE), ("price_kwh", _PRICE), _FORMAT), True),
@@ -143,17 +146,18 @@ OPERATIONS = (
               "clients, and what is set.", MpsList, None, 200, (400,), NODE_QUERY),
     Operation("get", "mps/past", "get_mps_past", "What MPS of a Node had to do, by the minute, of "
               "the last day or of 7 days at most: how many clients, and the load of its Gpus.",
-              MpsPast, None, 200, (400, 404, 503),
+              MpsUsageView, None, 200, (400, 404, 503),
               (("node", {"type": "string", "minLength": 1}), ("start", TIME), ("end", TIME))),
     Operation("get", "limits", "list_limits", "Power caps, clock locks and compute modes that "
               "gpudeck holds on Gpus: until when, and whether they are in force.", LimitsList, None,
               200, (400,), NODE_QUERY),
     Operation("get", "hold", "get_hold", "What is held, and by whom: the fleet, and each Node.",
-              HoldState),
+              HoldStateView),
     Operation("post", "hold", "hold", "Stops every act on a Node, or with `node` null on the "
-              "fleet, at once and until it is released.", HoldState, NewHold, 200,
+              "fleet, at once and until it is released.", HoldStateView, NewHold, 200,
               (400, 404, 409, 415, 503)),
-    Operation("delete", "hold", "release", "Lets go of a hold that was ordered here.", HoldState,
+    Operation("delete", "hold", "release", "Lets go of a hold that was ordered here.",
+              HoldStateView,
               None, 200, (400, 404, 503), (("node", {"type": "string", "minLength": 1}),)),
     Operation("put", "tasks/{id}/keep", "keep_task", "Its owner wants the Task to be left alone "
               "until then, within seven days.", KeepView, NewKeep, 200, (400, 404, 409, 415, 503)),
@@ -163,18 +167,21 @@ OPERATIONS = (
     Operation("put", "addresses", "put_addresses", "The whole table.", AddressList, AddressList,
               200, (400, 409, 415, 503)),
     Operation("get", "audit", "list_audit", "Records, newest first: on Nodes in one's scope; an "
-              "admin of everything sees all.", RecordList, None, 200, (400,), AUDIT_QUERY),
+              "admin of everything sees all.", AuditRecordList, None, 200, (400,), AUDIT_QUERY),
     Operation("get", "audit/verify", "verify_audit", "Walks the whole chain; compares it with its "
-              "copy and with the heads that Nodes keep.", Verdict, None, 200, (400, 503)),
+              "copy and with the heads that NodeList keep.", AuditVerdictView, None, 200,
+              (400, 503)),
     Operation("post", "previews", "preview", "What an act would hit, as the nodes see it now: for "
               "60 seconds, for one order, for whoever asked.", PreviewView, NewPreview, 201,
               (400, 404, 409, 415, 503)),
     Operation("post", "commands", "order", "Does what was previewed. More than 3 jobs wait for a "
-              "second person: `plan`.", Ordered, NewCommands, 202, (400, 404, 409, 415, 503)),
+              "second person: `plan`.", OrderResultView, NewCommands, 202,
+              (400, 404, 409, 415, 503)),
     Operation("get", "plans", "list_plans", "What waits for a second person, and what became of "
-              "it.", Plans),
+              "it.", ActionPlanList),
     Operation("post", "plans/{plan_id}/approve", "approve_plan", "By another person than the one "
-              "who asked; all is looked at anew, and what has changed is refused.", Ordered, None,
+              "who asked; all is looked at anew, and what has changed is refused.", OrderResultView,
+              None,
               202, (404, 409, 503)),
     Operation("delete", "plans/{plan_id}", "withdraw_plan", "Nothing of it is done.", None, None,
               204, (404, 409, 503)),
@@ -184,15 +191,16 @@ OPERATIONS = (
               NodeView, None, 200, (404, 409)),
     Operation("post", "nodes/{id}/revoke", "revoke_node", "Throws a Node out, within a second and "
               "for good.", NodeView, None, 200, (404,)),
-    Operation("get", "enrolments", "list_enrolments", "Places for new Nodes, those of the last day "
+    Operation("get", "enrolments", "list_enrolments",
+              "Places for new NodeList, those of the last day "
               "that are over as well.", EnrolmentList),
     Operation("post", "enrolments", "add_enrolment", "A place for one Node, for an hour; `token` "
               "and `command` are shown this once.", EnrolmentView, NewEnrolment, 201,
               (400, 409, 415)),
     Operation("delete", "enrolments/{id}", "withdraw_enrolment", "Takes an unused place back.",
               None, None, 204, (404,)),
-    Operation("get", "me", "me", "Who asks, and what they may.", MeView),
-    Operation("get", "users", "list_users", "All people.", Users),
+    Operation("get", "me", "me", "Who asks, and what they may.", CurrentActorView),
+    Operation("get", "users", "list_users", "All people.", UserList),
     Operation("post", "users", "add_user", "A new person; without a password, `link` is a link to "
               "set one, once.", UserView, NewUser, 201, (400, 409, 415)),
     Operation("patch", "users/{name}", "change_user", "Ends their sessions. Who is no admin may "
@@ -208,20 +216,21 @@ OPERATIONS = (
               TokenView, NewToken, 201, (400, 409, 415)),
     Operation("delete", "tokens/{token_id}", "remove_token", "Revokes one.", None, None, 204,
               (404,)),
-    Operation("get", "sessions", "list_sessions", "One's own; an admin sees all.", Sessions),
+    Operation("get", "sessions", "list_sessions", "One's own; an admin sees all.", SessionList),
     Operation("delete", "sessions/{session_id}", "end_session", "One's own; an admin ends any.",
               None, None, 204, (404,)),
     Operation("post", "sign-out-everywhere", "sign_out_everywhere", "Ends all of one's own "
               "sessions.", None, None, 204),
     Operation("post", "fresh", "fresh", "The password once more: for five minutes, what harms "
-              "others may be done.", Fresh, PasswordAgain, 200, (400, 409, 415, 429, 503)),
+              "others may be done.", ReauthenticationView, PasswordConfirmation, 200,
+              (400, 409, 415, 429, 503)),
     Operation("get", "sign-ins", "list_sign_ins", "The newest 200 attempts, newest first.",
-              SignIns),
+              SignInList),
 )
 
 
 def document() -> dict[str, Any]:
-    structs: list[type] = [struct for _, struct, _ in (*LISTS, *ITEMS)] + [Problem]
+    structs: list[type] = [struct for _, struct, _ in (*LISTS, *ITEMS)] + [ProblemDetails]
     structs += [struct for one in OPERATIONS for struct in (one.answer, one.body)
                 if struct is not None] + [CommandList, EventList]
     _, schemas = msgspec.json.schema_components(
@@ -404,7 +413,8 @@ def _ref(struct: type) -> dict[str, Any]:
 
 
 def _problem(text: str) -> dict[str, Any]:
-    return {"description": text, "content": {"application/problem+json": {"schema": _ref(Problem)}}}
+    return {"description": text,
+            "content": {"application/problem+json": {"schema": _ref(ProblemDetails)}}}
 
 
 ERRORS = {

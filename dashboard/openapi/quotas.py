@@ -4,15 +4,15 @@ from gpudeck.quota import LIMITS
 
 from ..quotas.views import (
     NewQuota,
-    OwnerQuotas,
+    NodeQuotaList,
+    OwnerQuotaList,
     QuotaCheck,
     QuotaDraft,
+    QuotaHistoryView,
     QuotaList,
-    QuotaPast,
-    QuotasHere,
-    QuotaVersions,
+    QuotaVersionList,
     QuotaView,
-    TaskQuotas,
+    TaskQuotaList,
 )
 from ..web.openapi_parts import Operation
 
@@ -21,20 +21,21 @@ OPERATIONS: tuple[Operation, ...] = (
               "many nodes each is wanted, applied and in force.", QuotaList),
     Operation("get", "quotas/{quota_id}", "get_quota", "One Quota.", QuotaView, None, 200, (404,)),
     Operation("get", "quotas/{quota_id}/versions", "list_quota_versions", "What it was, newest "
-              "first; also of one that was removed.", QuotaVersions, None, 200, (404,)),
+              "first; also of one that was removed.", QuotaVersionList, None, 200, (404,)),
     Operation("get", "quotas/{quota_id}/past", "get_quota_past", "What a holder had of one limit "
-              "over the last hours, day or week, beside what it gave then.", QuotaPast, None, 200,
+              "over the last hours, day or week, beside what it gave then.", QuotaHistoryView, None,
+              200,
               (400, 404), (("holder", {"type": "string", "minLength": 1}),
                            ("limit", {"enum": list(LIMITS)}),
                            ("last", {"enum": ["3h", "24h", "7d"], "default": "24h"}))),
     Operation("get", "tasks/{id}/quotas", "get_task_quotas", "Which Quotas count for a Task, why "
-              "these, and what its owner has of them.", TaskQuotas, None, 200, (404,)),
+              "these, and what its owner has of them.", TaskQuotaList, None, 200, (404,)),
     Operation("get", "nodes/{id}/quotas", "get_node_quotas", "The Quotas that concern a Node, or "
               "one Gpu of it, whether they are in force there, and who of their holders is there.",
-              QuotasHere, None, 200, (400, 404),
+              NodeQuotaList, None, 200, (400, 404),
               (("gpu", {"type": "string", "minLength": 1, "description": "Of this Gpu alone."}),)),
     Operation("get", "owners/{name}/quotas", "get_owner_quotas", "All that counts for one owner, "
-              "also where they hold nothing of it now.", OwnerQuotas),
+              "also where they hold nothing of it now.", OwnerQuotaList),
     Operation("put", "quotas/{quota_id}", "put_quota", "A new Quota, or a change of one. Nodes "
               "hold it from their next look on, also without the hub.", QuotaView, NewQuota, 200,
               (400, 409, 412, 415, 503), version="generation"),

@@ -27,7 +27,7 @@ _STYLES = ("tokens|deck|forms|fleet|events|tasks|acts|alerts|quotas|lines|limits
 _NOT_LINKED = rf"^(?!deck\.mjs$|(?:{_STYLES})\.css$).*$"
 
 
-class _Pages(dash.Dash):
+class _DashApp(dash.Dash):
     def interpolate_index(self, **parts: Any) -> str:  # type: ignore[override]
         html: str = super().interpolate_index(**parts | {"app_entry": WAITING})  # type: ignore[no-untyped-call]
         return html
@@ -35,7 +35,7 @@ class _Pages(dash.Dash):
 
 def build_pages(server: Flask) -> dash.Dash:
     """The Dash app on this server. Ask it for `csp_hashes()` only after this has returned."""
-    app = _Pages(
+    app = _DashApp(
         "gpudeck",
         server=server,  # type: ignore[arg-type]  # a Flask is what it takes
         assets_folder=str(ASSETS),

@@ -17,7 +17,7 @@ from .time_bar import time_bar
 
 
 @dataclass(frozen=True, slots=True)
-class Total:
+class FleetTotal:
     """One number of the totals line. `seek` is the filter that a click on it sets."""
 
     key: str
@@ -27,28 +27,34 @@ class Total:
 
 
 TOTALS = (
-    Total("nodes", "Nodes", "Nodes whose agent is heard from, of all that were ever connected."),
-    Total("suspect", "suspect", "Nodes not heard from for 15 s.",),
-    Total("silent", "silent", "Nodes not heard from for 60 s: their Gpus are offline here, "
-          "whatever they do there.", "state:offline"),
-    Total("gpus", "Gpus", "Gpus that are read and well, of all known. A board that is split by "
-          "MIG is not counted, its instances are."),
-    Total("stale", "stale", "The node is heard from, but its last reading of these Gpus is too "
-          "old to be called live.", "state:stale"),
-    Total("lost", "lost", "The driver has lost these Gpus; most often only a reset of the board "
-          "or the machine brings them back.", "state:lost"),
-    Total("offline", "offline", "Their node is silent, so nothing is known of them now.",
-          "state:offline"),
-    Total("free", "Free", "Gpus that are well and have no task on them.", "state:free"),
-    Total("util", "Mean utilization", "Mean over the Gpus that are read now of the share of time "
-          "in which any kernel ran. It is not the share of the chip in use: one tiny kernel can "
-          "make it 100. SM activity and power are the better witnesses."),
-    Total("power", "Power", "Sum over the Gpus that report it now; a dash when none does."),
-    Total("memory", "Memory used", "Memory in use on the boards, of all they have; only Gpus "
-          "that are read now."),
-    Total("tasks", "Tasks", "Processes that use a Gpu now."),
-    Total("throttled", "Throttled", "Gpus that heat or the hardware slows down now. "
-          "Idle clocks and the power cap of a board at full load do not count."),
+    FleetTotal("nodes", "Nodes",
+               "Nodes whose agent is heard from, of all that were ever connected."),
+    FleetTotal("suspect", "suspect", "Nodes not heard from for 15 s.",),
+    FleetTotal("silent", "silent", "Nodes not heard from for 60 s: their Gpus are offline here, "
+               "whatever they do there.", "state:offline"),
+    FleetTotal("gpus", "Gpus",
+               "Gpus that are read and well, of all known. A board that is split by "
+               "MIG is not counted, its instances are."),
+    FleetTotal("stale", "stale",
+               "The node is heard from, but its last reading of these Gpus is too "
+               "old to be called live.", "state:stale"),
+    FleetTotal("lost", "lost",
+               "The driver has lost these Gpus; most often only a reset of the board "
+               "or the machine brings them back.", "state:lost"),
+    FleetTotal("offline", "offline", "Their node is silent, so nothing is known of them now.",
+               "state:offline"),
+    FleetTotal("free", "Free", "Gpus that are well and have no task on them.", "state:free"),
+    FleetTotal("util", "Mean utilization",
+               "Mean over the Gpus that are read now of the share of time "
+               "in which any kernel ran. It is not the share of the chip in use: one tiny kernel "
+               "can "
+               "make it 100. SM activity and power are the better witnesses."),
+    FleetTotal("power", "Power", "Sum over the Gpus that report it now; a dash when none does."),
+    FleetTotal("memory", "Memory used", "Memory in use on the boards, of all they have; only Gpus "
+               "that are read now."),
+    FleetTotal("tasks", "Tasks", "Processes that use a Gpu now."),
+    FleetTotal("throttled", "Throttled", "Gpus that heat or the hardware slows down now. "
+               "Idle clocks and the power cap of a board at full load do not count."),
 )
 
 GROUPS = (("node", "node"), ("none", "nothing"), ("model", "model"), ("owner", "owner"),
@@ -128,7 +134,7 @@ def _absence_meanings() -> dict[str, str]:
     return {absence.word: meaning for absence, meaning in ABSENCE_MEANING.items()}
 
 
-def _total(total: Total) -> Component:
+def _total(total: FleetTotal) -> Component:
     ident = f"total-{total.key}"
     inside = [
         html.Span(total.label, className="total-label"),

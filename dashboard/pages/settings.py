@@ -9,7 +9,7 @@ from .parts import marks
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class SettingsSection:
     """`act`: (id, words) of the one thing that is most often done there."""
 
     key: str
@@ -20,19 +20,25 @@ class Section:
 
 
 SECTIONS = (
-    Section("users", "Users", "Who may sign in, what they may do, and which nodes they see. "
-            "A change signs them out within a second.", ("add-user", "Add a user")),
-    Section("tokens", "Tokens", "For programs: scripts, notebooks, Prometheus. Each has a role and "
-            "a scope of its own, and an end.", ("add-token", "Make a token")),
-    Section("nodes", "Nodes", "The machines that belong here, each known by the key it made. "
-            "A revoked one is out within a second.", ("connect-node", "Connect a node")),
-    Section("addresses", "Addresses", "Where the owners of tasks are written to, beside their "
-            "terminals.", ("add-address", "Add an address")),
-    Section("notices", "Notices", "Who is told when a rule fires: chats and programs by a webhook, "
-            "people by mail, the owners of tasks.", ("add-receiver", "Add a receiver")),
-    Section("sign-ins", "Sign-ins", "Where you are signed in. End what you do not know.",
-            ("end-all-sessions", "Sign out everywhere"), is_harsh=True),
-    Section("you", "You", "Who you are to this hub.", ("change-password", "Change your password")),
+    SettingsSection("users", "Users",
+                    "Who may sign in, what they may do, and which nodes they see. "
+                    "A change signs them out within a second.", ("add-user", "Add a user")),
+    SettingsSection("tokens", "Tokens",
+                    "For programs: scripts, notebooks, Prometheus. Each has a role and "
+                    "a scope of its own, and an end.", ("add-token", "Make a token")),
+    SettingsSection("nodes", "Nodes",
+                    "The machines that belong here, each known by the key it made. "
+                    "A revoked one is out within a second.", ("connect-node", "Connect a node")),
+    SettingsSection("addresses", "Addresses",
+                    "Where the owners of tasks are written to, beside their "
+                    "terminals.", ("add-address", "Add an address")),
+    SettingsSection("notices", "Notices",
+                    "Who is told when a rule fires: chats and programs by a webhook, "
+                    "people by mail, the owners of tasks.", ("add-receiver", "Add a receiver")),
+    SettingsSection("sign-ins", "Sign-ins", "Where you are signed in. End what you do not know.",
+                    ("end-all-sessions", "Sign out everywhere"), is_harsh=True),
+    SettingsSection("you", "You", "Who you are to this hub.",
+                    ("change-password", "Change your password")),
 )
 
 
@@ -53,12 +59,12 @@ def settings_page() -> Component:
     )
 
 
-def _link(section: Section) -> Component:
+def _link(section: SettingsSection) -> Component:
     return html.A(section.name, href=f"#{section.key}", hidden="hidden",
                   **marks(data_section=section.key))
 
 
-def _section(section: Section) -> Component:
+def _section(section: SettingsSection) -> Component:
     title = f"section-{section.key}-title"
     return html.Section(
         id=f"section-{section.key}",
@@ -73,7 +79,7 @@ def _section(section: Section) -> Component:
     )
 
 
-def _act(section: Section) -> Component | None:
+def _act(section: SettingsSection) -> Component | None:
     if section.act is None:
         return None
     ident, words = section.act

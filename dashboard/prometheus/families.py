@@ -14,7 +14,7 @@ import numpy.typing as npt
 from gpudeck.dcgm import (
     FIELDS,
     NAN,
-    Gpus,
+    ExportedGpus,
     build_info,
     families,
     gpu_labels,
@@ -27,12 +27,13 @@ from gpudeck.metrics import COLUMN, SLOW_COLUMN, Absence
 from gpudeck.prometheus_text import Kind, family, labels, unique
 from gpudeck.wire import Beat, GpuFacts, Task, Use
 
-from ..fleet.fleet import Fleet, Listing, Node, Show
+from ..fleet.fleet import Fleet, GpuStatus, InventorySlots, Node
 from ..fleet.mig import NO_PARENT
-from ..fleet.visibility import Lens
+from ..fleet.visibility import VisibleFleet
 
 XID_FOR_S = 600.0
-STATES = {Show.OK: "ok", Show.STALE: "stale", Show.LOST: "lost", Show.OFFLINE: "offline"}
+STATES = {GpuStatus.OK: "ok", GpuStatus.STALE: "stale", GpuStatus.LOST: "lost",
+          GpuStatus.OFFLINE: "offline"}
 NO_GPU = -1
 
 Floats = npt.NDArray[np.float64]
@@ -40,7 +41,7 @@ Rows = list[tuple[str, float]]  # labels and value
 
 
 @dataclass(frozen=True, slots=True)
-class NodeLook:
+class NodeMetricsSnapshot:
     """References to what is replaced and never changed."""
 
     host: str
@@ -54,7 +55,7 @@ class NodeLook:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class FleetMetricsSnapshot:
     slots: list[int]
     facts: list[GpuFacts]  # of each of `slots`, as all below
     node_at: list[int]  # its place among `nodes`
@@ -64,15 +65,16 @@ class Look:
     columns: dict[str, Floats]  # NaN: not there
     mem_total_bytes: Floats
     xid: Floats
-    nodes: list[NodeLook]
+    nodes: list[NodeMetricsSnapshot]
 
 
-def look(fleet: Fleet, lens: Lens, xids: Mapping[tuple[str, str], float], mono: float) -> Look:
+def look(fleet: Fleet, lens: VisibleFleet, xids: Mapping[tuple[str, str], float],
+         mono: float) -> FleetMetricsSnapshot:
     """`xids`: the last of late, by node and Gpu."""
     size = len(fleet)
     show = fleet.shown(mono)
-    slots = lens.slots[show[lens.slots] != Show.RETIRED]
-    is_told = show[slots] == Show.OK
+    slots = lens.slots[show[lens.slots] != GpuStatus.RETIRED]
+    is_told = show[slots] == GpuStatus.OK
     place = np.full(size + 1, NO_GPU)
     place[slots] = np.arange(len(slots))
     parent = fleet.parent[slots]
@@ -83,7 +85,7 @@ def look(fleet: Fleet, lens: Lens, xids: Mapping[tuple[str, str], float], mono: 
                       for each in facts])
     xid = np.array([xids.get((fleet.node_ids[node], each.uuid), NAN) for node, each in zip(
         fleet.node_at[slots].tolist(), facts, strict=True)]) if xids else np.full(len(facts), NAN)
-    return Look(
+    return FleetMetricsSnapshot(
         slots.tolist(), facts, at[fleet.node_at[slots]].tolist(), show[slots].tolist(),
         np.where(parent == NO_PARENT, NO_GPU, place[parent]).tolist(),
         fleet.shares_memory[slots].tolist(), _columns(fleet, slots, is_told, mono),
@@ -102,9 +104,9 @@ def _columns(fleet: Fleet, slots: npt.NDArray[np.intp], is_told: npt.NDArray[np.
             else slow[:, SLOW_COLUMN[field.key]] for field in FIELDS}
 
 
-def _node_look(node: Node) -> NodeLook:
-    listing: Listing | None = node.listing
-    return NodeLook(
+def _node_look(node: Node) -> NodeMetricsSnapshot:
+    listing: InventorySlots | None = node.listing
+    return NodeMetricsSnapshot(
         node.hello.host, node.hello.node_id, node.state, node.beat, node.clock_offset_s,
         node.tasks if node.are_tasks_known and node.state != "silent" else None, node.uses,
         [] if listing is None else listing.order)
@@ -113,7 +115,7 @@ def _node_look(node: Node) -> NodeLook:
 # -- text
 
 
-def pages(found: Look, wanted: frozenset[str] | None = None) -> Iterator[str]:
+def pages(found: FleetMetricsSnapshot, wanted: frozenset[str] | None = None) -> Iterator[str]:
     """One family after the other. `wanted`: names; None: all."""
     tasks = list(_tasks(found))
     gpus = _gpus(found, tasks)
@@ -121,10 +123,11 @@ def pages(found: Look, wanted: frozenset[str] | None = None) -> Iterator[str]:
     if len(keep) < len(gpus.labels):
         # Two nodes that say the same name and Gpu; the first one stays.
         places = {old: new for new, old in enumerate(keep)}
-        gpus = Gpus([gpus.labels[at] for at in keep],
-                    [places.get(gpus.parent[at], NO_GPU) for at in keep],
-                    [gpus.shares_memory[at] for at in keep],
-                    [gpus.mem_total_bytes[at] for at in keep], [gpus.xid[at] for at in keep])
+        gpus = ExportedGpus([gpus.labels[at] for at in keep],
+                            [places.get(gpus.parent[at], NO_GPU) for at in keep],
+                            [gpus.shares_memory[at] for at in keep],
+                            [gpus.mem_total_bytes[at] for at in keep],
+                            [gpus.xid[at] for at in keep])
     columns = {key: values[keep] for key, values in found.columns.items()}
     yield from families(gpus, columns, wanted)
     yield from only(_ours(found, gpus.labels, keep, tasks), wanted)
@@ -139,7 +142,7 @@ def only(texts: Iterable[str], wanted: frozenset[str] | None) -> Iterator[str]:
 Held = tuple[int, int, Task, Use]  # node, place of its Gpu, and who is on it
 
 
-def _tasks(found: Look) -> Iterator[Held]:
+def _tasks(found: FleetMetricsSnapshot) -> Iterator[Held]:
     place = {slot: at for at, slot in enumerate(found.slots)}
     for number, node in enumerate(found.nodes):
         for use in node.uses if node.tasks is not None else ():
@@ -148,7 +151,7 @@ def _tasks(found: Look) -> Iterator[Held]:
                 yield number, place[node.order[use.gpu]], task, use
 
 
-def _gpus(found: Look, tasks: Iterable[Held]) -> Gpus:
+def _gpus(found: FleetMetricsSnapshot, tasks: Iterable[Held]) -> ExportedGpus:
     on: dict[int, list[Task]] = {}
     for _, at, task, _ in tasks:
         on.setdefault(at, []).append(task)
@@ -158,14 +161,15 @@ def _gpus(found: Look, tasks: Iterable[Held]) -> Gpus:
                    same_place(on[at]) if at in on else None)
         for at, (facts, node, parent) in enumerate(zip(
             found.facts, found.node_at, found.parent, strict=True))]
-    return Gpus(named, found.parent, found.shares_memory, found.mem_total_bytes.tolist(),
-                found.xid.tolist())
+    return ExportedGpus(named, found.parent, found.shares_memory, found.mem_total_bytes.tolist(),
+                        found.xid.tolist())
 
 
-def _ours(found: Look, of: "Iterable[str]", keep: list[int], tasks: list[Held]) -> Iterator[str]:
+def _ours(found: FleetMetricsSnapshot, of: "Iterable[str]", keep: list[int],
+          tasks: list[Held]) -> Iterator[str]:
     named = list(of)
     yield build_info()
-    yield gpu_state(named, [STATES[Show(found.show[at])] for at in keep])
+    yield gpu_state(named, [STATES[GpuStatus(found.show[at])] for at in keep])
     count = dict.fromkeys(range(len(found.facts)), 0)
     for _, at, _, _ in tasks:
         count[at] += 1
@@ -177,7 +181,7 @@ def _ours(found: Look, of: "Iterable[str]", keep: list[int], tasks: list[Held]) 
     yield from _agents(found.nodes)
 
 
-def _task_rows(found: Look, tasks: list[Held]) -> list[tuple[str, Use]]:
+def _task_rows(found: FleetMetricsSnapshot, tasks: list[Held]) -> list[tuple[str, Use]]:
     rows = {}
     for node, at, task, use in tasks:
         facts = found.facts[at]
@@ -185,7 +189,7 @@ def _task_rows(found: Look, tasks: list[Held]) -> list[tuple[str, Use]]:
     return list(rows.items())
 
 
-def _owners(found: Look, tasks: list[Held]) -> Iterator[str]:
+def _owners(found: FleetMetricsSnapshot, tasks: list[Held]) -> Iterator[str]:
     """Of a task whose owner is not known, the label is left out."""
     gpus: dict[str | None, set[int]] = {}
     ids: dict[str | None, set[tuple[int, str]]] = {}
@@ -197,15 +201,16 @@ def _owners(found: Look, tasks: list[Held]) -> Iterator[str]:
             NAN if use.mem_used_bytes is None else use.mem_used_bytes)
     of = [labels({"user": user}) for user in gpus]
     for name, help, values in (
-        ("gpudeck_owner_gpus", "Gpus on which this owner has tasks.", map(len, gpus.values())),
-        ("gpudeck_owner_tasks", "Tasks of this owner on Gpus.", map(len, ids.values())),
+        ("gpudeck_owner_gpus", "ExportedGpus on which this owner has tasks.",
+         map(len, gpus.values())),
+        ("gpudeck_owner_tasks", "Tasks of this owner on ExportedGpus.", map(len, ids.values())),
         ("gpudeck_owner_memory_bytes", "Gpu memory that this owner's tasks hold, where all of "
          "them tell.", held.values()),
     ):
         yield family(name, "gauge", help, of, map(float, values))
 
 
-def _agents(nodes: list[NodeLook]) -> Iterator[str]:
+def _agents(nodes: list[NodeMetricsSnapshot]) -> Iterator[str]:
     of = [labels({"Hostname": node.host, "node": node.node_id}) for node in nodes]
     yield family("gpudeck_agent_up", "gauge", "1: the agent is live; 0: it is not heard.", of,
                  [float(node.state == "live") for node in nodes])

@@ -22,11 +22,11 @@ from gpudeck.dcgm import NAMES
 from gpudeck.prometheus_text import CONTENT_TYPE, single
 
 from ..actions.store import CommandsStore
-from ..fleet.api import Wrong, actor
-from ..fleet.state_machine import Room
-from ..fleet.visibility import Lens, Lenses, Sight
+from ..fleet.api import ApiError, actor
+from ..fleet.state_machine import FleetStateMachine
+from ..fleet.visibility import VisibilityScope, VisibleFleet, VisibleFleetCache
 from ..history.protocol import History
-from ..quotas.prometheus import QuotaLook, quota_families
+from ..quotas.prometheus import QuotaMetricsSnapshot, quota_families
 from .families import XID_FOR_S, counted, look, only, pages
 
 FRESH_S = 1.0
@@ -35,12 +35,12 @@ MOST_NAMES = 200
 PREFIXES = ("gpudeck_", "process_")
 LEVEL = 1  # the text repeats itself so much that more effort gains little
 
-Key = tuple[Sight, frozenset[str] | None, bool]
+Key = tuple[VisibilityScope, frozenset[str] | None, bool]
 Numbers = Callable[[], Iterator[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class HubNumbers:
+class HubMetricSources:
     """What the hub knows of itself."""
 
     history: History
@@ -50,11 +50,11 @@ class HubNumbers:
     began_at: float
 
 
-class MetricsPage:
+class PrometheusPage:
     """`quotas`: as whoever has this Lens may see them."""
 
-    def __init__(self, room: Room, lenses: Lenses, hub: HubNumbers,
-                 quotas: Callable[[Lens], list[QuotaLook]]) -> None:
+    def __init__(self, room: FleetStateMachine, lenses: VisibleFleetCache, hub: HubMetricSources,
+                 quotas: Callable[[VisibleFleet], list[QuotaMetricsSnapshot]]) -> None:
         self._room = room
         self._lenses = lenses
         self._hub = hub
@@ -65,7 +65,7 @@ class MetricsPage:
     def metrics(self) -> Response:
         wanted = _wanted()
         is_packed = request.accept_encodings["gzip"] > 0
-        key = Sight.of(actor()), wanted, is_packed
+        key = VisibilityScope.of(actor()), wanted, is_packed
         with self._turn:
             kept = self._kept.get(key)
             if kept is None or time.monotonic() - kept[0] >= FRESH_S:
@@ -86,7 +86,8 @@ class MetricsPage:
         while len(self._kept) > MOST_KEPT:
             self._kept.popitem(last=False)
 
-    def _made(self, sight: Sight, wanted: frozenset[str] | None, is_packed: bool) -> bytes:
+    def _made(self, sight: VisibilityScope, wanted: frozenset[str] | None,
+              is_packed: bool) -> bytes:
         lens, mono = self._lenses.of(sight), time.monotonic()
         quotas = self._quotas(lens)
         found = look(self._room.fleet, lens, self._xids(time.time()), mono)
@@ -188,8 +189,8 @@ def _wanted() -> frozenset[str] | None:
     return frozenset(names)
 
 
-def _bad(detail: str) -> Wrong:
-    return Wrong(HTTPStatus.BAD_REQUEST, detail)
+def _bad(detail: str) -> ApiError:
+    return ApiError(HTTPStatus.BAD_REQUEST, detail)
 
 
 def _all(texts: Iterator[str], ours: Numbers | None) -> Iterator[bytes]:
@@ -209,6 +210,6 @@ def packed(texts: Iterator[str], ours: Numbers | None) -> bytes:
     return b"".join([*map(packer.compress, _all(texts, ours)), packer.flush()])
 
 
-def add_metrics_page(server: Flask, page: MetricsPage) -> None:
+def add_metrics_page(server: Flask, page: PrometheusPage) -> None:
     server.add_url_rule("/metrics", view_func=page.metrics, methods=["GET"],
                         provide_automatic_options=False)

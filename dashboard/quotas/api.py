@@ -9,33 +9,33 @@ from flask import Blueprint, Flask, Response, request
 from gpudeck.quota import (
     END_AFTER_S,
     LIMITS,
+    InvalidQuotaError,
     Limit,
     Quota,
     QuotaProblem,
-    QuotaProblems,
     meaning,
     read,
 )
 
 from ..access.api import asker, body
-from ..fleet.api import PREFIX, Wrong, answer, bad
+from ..fleet.api import PREFIX, ApiError, answer, bad
 from ..fleet.fleet import Fleet
-from ..fleet.visibility import Lens, Lenses, Sight
+from ..fleet.visibility import VisibilityScope, VisibleFleet, VisibleFleetCache
 from ..web import preconditions
-from .service import QuotaDesk
-from .store import Version
-from .usage_history import Line, why_not
+from .service import QuotaService
+from .store import QuotaVersionRecord
+from .usage_history import QuotaUsageSeries, why_not
 from .views import (
     Ladder,
-    OwnerQuotas,
+    NodeQuotaList,
+    OwnerQuotaList,
     QuotaCheck,
     QuotaDraft,
+    QuotaHistoryView,
     QuotaList,
-    QuotaPast,
-    QuotasHere,
-    QuotaVersions,
+    QuotaVersionList,
     QuotaView,
-    TaskQuotas,
+    TaskQuotaList,
     balance_view,
     flaw_view,
     mechanism_views,
@@ -50,7 +50,7 @@ SPANS = {"3h": 10_800.0, "24h": 86_400.0, "7d": 604_800.0}
 
 
 class QuotasApi:
-    def __init__(self, desk: QuotaDesk, fleet: Fleet, lenses: Lenses,
+    def __init__(self, desk: QuotaService, fleet: Fleet, lenses: VisibleFleetCache,
                  ladder: Callable[[], Ladder], end_after_s: float = END_AFTER_S) -> None:
         self._desk = desk
         self._ladder = ladder
@@ -58,8 +58,8 @@ class QuotasApi:
         self._lenses = lenses
         self._end_after_s = end_after_s
 
-    def _lens(self) -> Lens:
-        return self._lenses.of(Sight.of(asker()))
+    def _lens(self) -> VisibleFleet:
+        return self._lenses.of(VisibilityScope.of(asker()))
 
     def quotas(self) -> Response:
         lens, ladder = self._lens(), self._ladder()
@@ -72,13 +72,13 @@ class QuotasApi:
     def quota(self, quota_id: str) -> Response:
         return answer(self._view(self._version(quota_id), self._lens(), self._ladder()))
 
-    def _version(self, quota_id: str) -> Version:
+    def _version(self, quota_id: str) -> QuotaVersionRecord:
         version = self._desk.versions.get(quota_id)
         if version is None:
-            raise Wrong(HTTPStatus.NOT_FOUND, f"there is no quota {quota_id[:80]!r}")
+            raise ApiError(HTTPStatus.NOT_FOUND, f"there is no quota {quota_id[:80]!r}")
         return version
 
-    def _view(self, version: Version, lens: Lens, ladder: Ladder) -> QuotaView:
+    def _view(self, version: QuotaVersionRecord, lens: VisibleFleet, ladder: Ladder) -> QuotaView:
         return quota_view(version, *self._desk.seen_by(lens, version.quota), ladder)
 
     def of_task(self, task_id: str) -> Response:
@@ -87,33 +87,33 @@ class QuotasApi:
             if task_id in node.tasks:
                 whose = node.tasks[task_id].user
                 may_read = lens.is_whole or (whose is not None and whose in lens.reads.own)
-                return answer(TaskQuotas([
+                return answer(TaskQuotaList([
                     task_quota(limit, choice, balance if may_read else None, task_id)
                     for limit, choice, balance in self._desk.of_task(node, task_id)]))
-        raise Wrong(HTTPStatus.NOT_FOUND, f"there is no task {task_id[:128]!r} here")
+        raise ApiError(HTTPStatus.NOT_FOUND, f"there is no task {task_id[:128]!r} here")
 
     def of_node(self, node_id: str) -> Response:
         lens, gpu = self._lens(), _gpu()
         if not lens.sees_node(node_id):
-            raise Wrong(HTTPStatus.NOT_FOUND, f"there is no node {node_id[:128]!r} here")
+            raise ApiError(HTTPStatus.NOT_FOUND, f"there is no node {node_id[:128]!r} here")
         if gpu is not None and self._fleet.slot_on(node_id, gpu) is None:
-            raise Wrong(HTTPStatus.NOT_FOUND, f"there is no Gpu {gpu[:128]!r} on it")
-        return answer(QuotasHere([
+            raise ApiError(HTTPStatus.NOT_FOUND, f"there is no Gpu {gpu[:128]!r} on it")
+        return answer(NodeQuotaList([
             quota_here(each.quota, each.deployed, each.holders, each.task_ids)
             for each in self._desk.here(self._fleet.nodes[node_id], gpu, lens)]))
 
     def of_owner(self, name: str) -> Response:
         """Nothing is told of whoever is not seen, and nobody is said to be unknown."""
         lens, ladder = self._lens(), self._ladder()
-        return answer(OwnerQuotas([
+        return answer(OwnerQuotaList([
             owner_quota(each, self._desk.seen_by(lens, each.quota)[0], ladder)
             for each in self._desk.of_owner(name, lens)]))
 
     def versions(self, quota_id: str) -> Response:
         found = self._desk.history(quota_id)
         if not found:
-            raise Wrong(HTTPStatus.NOT_FOUND, f"there never was a quota {quota_id[:80]!r}")
-        return answer(QuotaVersions([version_view(each) for each in found]))
+            raise ApiError(HTTPStatus.NOT_FOUND, f"there never was a quota {quota_id[:80]!r}")
+        return answer(QuotaVersionList([version_view(each) for each in found]))
 
     def past(self, quota_id: str) -> Response:
         lens, quota = self._lens(), self._version(quota_id).quota
@@ -121,13 +121,14 @@ class QuotasApi:
         is_theirs = quota.subject_kind != "user" or quota.subject_name == holder
         if not is_theirs or not (
                 self._desk.sees_all(lens, quota) or holder in lens.reads.own):
-            raise Wrong(HTTPStatus.NOT_FOUND, f"nothing of {holder[:80]!r} is seen here")
+            raise ApiError(HTTPStatus.NOT_FOUND, f"nothing of {holder[:80]!r} is seen here")
         if limit not in quota.limits:
-            raise Wrong(HTTPStatus.NOT_FOUND, f"{quota.id} does not limit {limit}")
+            raise ApiError(HTTPStatus.NOT_FOUND, f"{quota.id} does not limit {limit}")
         why = why_not(quota, limit)
-        step_s, line = (0, Line([], [], [])) if why else self._desk.past(
+        step_s, line = (0, QuotaUsageSeries([], [], [])) if why else self._desk.past(
             quota, limit, holder, span_s)
-        return answer(QuotaPast(quota.id, limit, holder, step_s, line.t, line.used, line.most, why))
+        return answer(QuotaHistoryView(quota.id, limit, holder, step_s, line.t, line.used,
+                                       line.most, why))
 
     def put(self, quota_id: str) -> Response:
         known = self._desk.versions.get(quota_id)
@@ -139,7 +140,7 @@ class QuotasApi:
             "id" in given) else []
         try:
             quota = read(given | {"id": quota_id}, self._end_after_s)
-        except QuotaProblems as error:
+        except InvalidQuotaError as error:
             said += error.problems
         if said:
             raise bad("; ".join(map(str, said)))
@@ -156,8 +157,9 @@ class QuotasApi:
         try:
             quota: Quota = read(draft.quota, self._end_after_s)
             if draft.is_new and quota.id in self._desk.versions:
-                raise QuotaProblems([QuotaProblem("id", preconditions.taken("quota", quota.id))])
-        except QuotaProblems as error:
+                raise InvalidQuotaError([QuotaProblem("id",
+                                                      preconditions.taken("quota", quota.id))])
+        except InvalidQuotaError as error:
             return answer(QuotaCheck([flaw_view(each) for each in error.problems], "", 0, []))
         lens, twin = self._lens(), self._desk.twin(quota)
         if twin is not None:
@@ -175,16 +177,17 @@ def _past_asked() -> tuple[str, Limit, float]:
     span_s = SPANS.get(given.get("last", "24h"))
     if set(given) - {"holder", "limit", "last"} or limit is None or span_s is None or (
             not given.get("holder")):
-        raise Wrong(HTTPStatus.BAD_REQUEST, "holder and limit are needed: limit is one of "
-                    f"{', '.join(LIMITS)}, last is one of {', '.join(SPANS)}")
+        raise ApiError(HTTPStatus.BAD_REQUEST, "holder and limit are needed: limit is one of "
+                       f"{', '.join(LIMITS)}, last is one of {', '.join(SPANS)}")
     return given["holder"], limit, span_s
 
 
 def _gpu() -> str | None:
     given = request.args.getlist("gpu")
     if len(given) > 1 or set(request.args) - {"gpu"} or "" in given:
-        raise Wrong(HTTPStatus.BAD_REQUEST, "the one parameter here is `gpu`, a UUID; without it "
-                    "it is of the whole node")
+        raise ApiError(HTTPStatus.BAD_REQUEST,
+                       "the one parameter here is `gpu`, a UUID; without it "
+                       "it is of the whole node")
     return given[0] if given else None
 
 

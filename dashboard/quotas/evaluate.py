@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from gpudeck.desired_state import InForce
 from gpudeck.quota import Quota
-from gpudeck.quota_usage import Balance, Holding
+from gpudeck.quota_usage import QuotaBalance, TaskHolding
 
 from ..fleet.fleet import Fleet, Node
 
@@ -13,7 +13,7 @@ FRESH_S = 10.0  # of a node's newest Frame; what is older says nothing of now
 
 
 @dataclass(frozen=True, slots=True)
-class Deployment:
+class QuotaDeployment:
     """One Quota on one node. `is_applied`: it lies on the node's disk as it is wanted."""
 
     node_id: str
@@ -24,7 +24,7 @@ class Deployment:
     proof: str
 
 
-def holdings(fleet: Fleet, node: Node) -> list[Holding]:
+def holdings(fleet: Fleet, node: Node) -> list[TaskHolding]:
     """Of one node, as it said last."""
     if node.listing is None:
         return []
@@ -33,11 +33,11 @@ def holdings(fleet: Fleet, node: Node) -> list[Holding]:
         uuid = fleet.uuids[node.listing.order[use.gpu]]
         uses.setdefault(use.task_id, []).append((uuid, use.mem_used_bytes))
     group = fleet.group_of(node.hello.node_id)
-    return [Holding(task, node.hello.node_id, node.hello.host, group, tuple(uses[task_id]))
+    return [TaskHolding(task, node.hello.node_id, node.hello.host, group, tuple(uses[task_id]))
             for task_id, task in node.tasks.items() if task_id in uses]
 
 
-def on_gpu(held: Iterable[Holding], uuid: str | None) -> list[Holding]:
+def on_gpu(held: Iterable[TaskHolding], uuid: str | None) -> list[TaskHolding]:
     """As if there were no other Gpu; None: all of them."""
     if uuid is None:
         return list(held)
@@ -68,7 +68,7 @@ def for_node(quotas: Iterable[Quota], fleet: Fleet, node: Node) -> tuple[Quota, 
 
 
 def deployments(quota: Quota, generation: int, fleet: Fleet, said: Mapping[str, InForce]
-                ) -> Iterator[Deployment]:
+                ) -> Iterator[QuotaDeployment]:
     """`generation`: of the newest change."""
     for node_id, node in fleet.nodes.items():
         if concerns(quota, fleet, node):
@@ -76,26 +76,27 @@ def deployments(quota: Quota, generation: int, fleet: Fleet, said: Mapping[str, 
 
 
 def deployment(quota: Quota, generation: int, node_id: str, node: Node, said: InForce | None
-               ) -> Deployment:
+               ) -> QuotaDeployment:
     host = node.hello.host
     if said is None:
         why = ("the node has not said what it holds" if node.connected else
                "the node is not connected; it takes it when it is back")
-        return Deployment(node_id, host, False, False, "none", why)
+        return QuotaDeployment(node_id, host, False, False, "none", why)
     if said.generation != generation:
         why = said.trouble or f"the node holds generation {said.generation}, not {generation}"
-        return Deployment(node_id, host, False, False, "none", why)
+        return QuotaDeployment(node_id, host, False, False, "none", why)
     mark = next((mark for mark in said.quotas if mark.quota_id == quota.id), None)
     if mark is None:
-        return Deployment(node_id, host, True, False, "none", "the node has not looked yet")
+        return QuotaDeployment(node_id, host, True, False, "none", "the node has not looked yet")
     if not node.connected:
-        return Deployment(node_id, host, True, False, mark.mechanism,
-                          "the node is not connected: it holds this by itself, and what of it is "
-                          "in force is not known here")
-    return Deployment(node_id, host, True, mark.is_in_force, mark.mechanism, mark.proof)
+        return QuotaDeployment(node_id, host, True, False, mark.mechanism,
+                               "the node is not connected: it holds this by itself, and what of "
+                               "it is "
+                               "in force is not known here")
+    return QuotaDeployment(node_id, host, True, mark.is_in_force, mark.mechanism, mark.proof)
 
 
-def worst_first(found: Iterable[Balance]) -> list[Balance]:
+def worst_first(found: Iterable[QuotaBalance]) -> list[QuotaBalance]:
     """By share of the limit; nothing at all of nothing is no share."""
     return sorted(found, key=lambda each: (
         not each.is_over, -(each.used / each.most if each.most else each.used), each.holder))

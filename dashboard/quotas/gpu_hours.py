@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from gpudeck.quota import Limit, Per
-from gpudeck.quota_usage import COUNTS, Holding, Quotas, holder_of
+from gpudeck.quota_usage import COUNTS, QuotaIndex, TaskHolding, holder_of
 from gpudeck.wire import Task
 
 HOURS: Limit = "gpu_hours"
@@ -15,7 +15,7 @@ Place = tuple[str, str | None]  # host and group of a Node
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class UserGpuSeconds:
     """What one user held of one Gpu, summed up; None: of all of them, or it is not known."""
 
     user: str | None
@@ -24,15 +24,15 @@ class Cell:
     gpu_s: float
 
 
-def cells_of(rows: Iterable[Mapping[Hashable, Any]]) -> Iterator[Cell]:
+def cells_of(rows: Iterable[Mapping[Hashable, Any]]) -> Iterator[UserGpuSeconds]:
     for row in rows:
         user, node, gpu = (None if value is None or value != value else str(value)
                            for value in (row.get("user"), row.get("node"), row.get("gpu")))
-        yield Cell(user, node, gpu, float(row["gpu_s"]))
+        yield UserGpuSeconds(user, node, gpu, float(row["gpu_s"]))
 
 
 @dataclass(slots=True)
-class Hours:
+class QuotaGpuHours:
     """By Quota and holder. `unsure`: Quotas of a whole group, where somebody has hours of whom it
     is not known which groups they are in: at least that many."""
 
@@ -40,7 +40,7 @@ class Hours:
     unsure: set[str] = field(default_factory=set)
 
 
-def grain(quotas: Quotas, per: Per, is_whole: bool = True) -> tuple[Kept, ...]:
+def grain(quotas: QuotaIndex, per: Per, is_whole: bool = True) -> tuple[Kept, ...]:
     """By what it has to be asked: no finer than must. Nothing: not at all. `is_whole`: whoever asks
     sees all Nodes."""
     limited = [quota for quota in quotas.all if quota.gpu_hours is not None]
@@ -52,9 +52,10 @@ def grain(quotas: Quotas, per: Per, is_whole: bool = True) -> tuple[Kept, ...]:
     return ("user",) if kinds == {"fleet"} and is_whole else ("user", "node")
 
 
-def hours_of(quotas: Quotas, per: Per, cells: Iterable[Cell], place: Callable[[str], Place],
-             groups: Mapping[str, Iterable[str]]) -> Hours:
-    found, tasks, unknown = Hours(), dict[str | None, Task](), False
+def hours_of(quotas: QuotaIndex, per: Per, cells: Iterable[UserGpuSeconds],
+             place: Callable[[str], Place],
+             groups: Mapping[str, Iterable[str]]) -> QuotaGpuHours:
+    found, tasks, unknown = QuotaGpuHours(), dict[str | None, Task](), False
     wanted = {quota.id for quota in quotas.all if quota.gpu_hours is not None and quota.per == per}
     for cell in cells:
         unknown = unknown or (cell.user is not None and cell.user not in groups)
@@ -62,8 +63,8 @@ def hours_of(quotas: Quotas, per: Per, cells: Iterable[Cell], place: Callable[[s
         if task is None:
             task = tasks[cell.user] = _stand_in(cell.user, groups)
         host, group = ("", None) if cell.node_id is None else place(cell.node_id)
-        holding = Holding(task, cell.node_id or "", host, group,
-                          () if cell.gpu is None else ((cell.gpu, None),))
+        holding = TaskHolding(task, cell.node_id or "", host, group,
+                              () if cell.gpu is None else ((cell.gpu, None),))
         for count in COUNTS:
             choice = quotas.choice(holding, cell.gpu, HOURS, count)
             holder = None if choice is None else holder_of(choice.quota, task)

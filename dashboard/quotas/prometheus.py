@@ -6,33 +6,34 @@ from dataclasses import dataclass
 
 from gpudeck.prometheus_text import family, labels
 from gpudeck.quota import Quota
-from gpudeck.quota_usage import Balance
+from gpudeck.quota_usage import QuotaBalance
 
-from .evaluate import Deployment
+from .evaluate import QuotaDeployment
 
 NAN = float("nan")
 ABOUT = ("quota", "subject", "scope", "limit")
 
 
 @dataclass(frozen=True, slots=True)
-class QuotaLook:
+class QuotaMetricsSnapshot:
     """`balances`: of those holders who may be told of here."""
 
     quota: Quota
-    balances: tuple[Balance, ...]
+    balances: tuple[QuotaBalance, ...]
     wanted: int
     applied: int
     in_force: int
 
 
-def quota_look(quota: Quota, deployed: Iterable[Deployment], balances: Iterable[Balance]
-               ) -> QuotaLook:
+def quota_look(quota: Quota, deployed: Iterable[QuotaDeployment], balances: Iterable[QuotaBalance]
+               ) -> QuotaMetricsSnapshot:
     nodes = list(deployed)
-    return QuotaLook(quota, tuple(balances), len(nodes), sum(each.is_applied for each in nodes),
-                     sum(each.is_in_force for each in nodes))
+    return QuotaMetricsSnapshot(quota, tuple(balances), len(nodes),
+                                sum(each.is_applied for each in nodes),
+                                sum(each.is_in_force for each in nodes))
 
 
-def quota_families(found: Iterable[QuotaLook]) -> Iterator[str]:
+def quota_families(found: Iterable[QuotaMetricsSnapshot]) -> Iterator[str]:
     looks = list(found)
     given = [(each.quota, limit) for each in looks for limit in each.quota.limits]
     yield family("gpudeck_quota_limit", "gauge", "What a quota gives, in the unit that its label "
@@ -58,6 +59,6 @@ def _about(quota: Quota, limit: str) -> dict[str, str | None]:
     return dict(zip(ABOUT, (quota.id, quota.subject, quota.scope, limit), strict=True))
 
 
-def _over(balance: Balance) -> float:
+def _over(balance: QuotaBalance) -> float:
     """Of what is known more than the limit is over; less may be, with what is not known."""
     return 1.0 if balance.is_over else 0.0 if balance.is_whole else NAN

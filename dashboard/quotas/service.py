@@ -10,22 +10,29 @@ import gevent
 import msgspec
 
 from gpudeck.actions import Preview, Refusal, RefusalCode
-from gpudeck.desired_state import REISSUE_EVERY_S, Desired, InForce, SignedDesired
+from gpudeck.desired_state import REISSUE_EVERY_S, DesiredState, InForce, SignedDesired
 from gpudeck.quota import MAX_QUOTAS, PER_S, Limit, Quota, meaning
-from gpudeck.quota_usage import Balance, Choice, Quotas, balances, explained, holder_of
+from gpudeck.quota_usage import (
+    QuotaBalance,
+    QuotaChoice,
+    QuotaIndex,
+    balances,
+    explained,
+    holder_of,
+)
 
 from ..access.policy import Actor, may
-from ..access.service import Refused
-from ..access.store import CannotChange, NoSuch
-from ..actions.signer_client import Signer
-from ..audit.recorder import Auditor, by
-from ..automation.quota_intents import HOLD_S, Over, still_there
-from ..fleet.effects import Tell
+from ..access.service import RefusedError
+from ..access.store import InvalidChangeError, NotFoundError
+from ..actions.signer_client import SignerClient
+from ..audit.recorder import AuditRecorder, by
+from ..automation.quota_intents import HOLD_S, OverQuotaTracker, still_there
+from ..fleet.effects import SendMessage
 from ..fleet.fleet import Fleet, Node
-from ..fleet.visibility import Lens
+from ..fleet.visibility import VisibleFleet
 from ..history.protocol import History
 from .evaluate import (
-    Deployment,
+    QuotaDeployment,
     concerns,
     deployment,
     deployments,
@@ -35,10 +42,10 @@ from .evaluate import (
     on_gpu,
     worst_first,
 )
-from .gpu_hours import Hours, Place, cells_of, grain, hours_of
-from .prometheus import QuotaLook, quota_look
-from .store import CannotStore, QuotasStore, Version
-from .usage_history import HOUR_S, Gave, Line, line, narrower, step_of
+from .gpu_hours import Place, QuotaGpuHours, cells_of, grain, hours_of
+from .prometheus import QuotaMetricsSnapshot, quota_look
+from .store import CannotStore, QuotasStore, QuotaVersionRecord
+from .usage_history import HOUR_S, PastQuotaSetting, QuotaUsageSeries, line, narrower, step_of
 
 log = logging.getLogger("gpudeck.quotas")
 
@@ -56,21 +63,22 @@ SPARED: frozenset[RefusalCode] = frozenset(("protected", "managed", "made_up"))
 
 
 @dataclass(frozen=True, slots=True)
-class Here:
+class NodeQuotaStatus:
     """One Quota on one Node: whether it is in force there, and of each holder who is there the
     Balance of all they hold, and of what they hold there."""
 
     quota: Quota
-    deployed: Deployment
-    holders: list[tuple[Balance, Balance]]
+    deployed: QuotaDeployment
+    holders: list[tuple[QuotaBalance, QuotaBalance]]
     task_ids: frozenset[str]
 
 
-class QuotaDesk:
+class QuotaService:
     """`send`: to a connected node. `on_change`: who wants to hear that something was changed."""
 
-    def __init__(self, store: QuotasStore, auditor: Auditor, fleet: Fleet, signer: Signer,
-                 link_of: Mapping[str, str], send: Callable[[Tell], None],
+    def __init__(self, store: QuotasStore, auditor: AuditRecorder, fleet: Fleet,
+                 signer: SignerClient,
+                 link_of: Mapping[str, str], send: Callable[[SendMessage], None],
                  history: History, hold_s: float = HOLD_S) -> None:
         self.hold_s = hold_s
         self._store = store
@@ -82,16 +90,16 @@ class QuotaDesk:
         self._history = history
         self._base = time.time() - time.monotonic()
         self._told: dict[str, tuple[object, float]] = {}  # node -> what, when
-        self._hours = Hours()
+        self._hours = QuotaGpuHours()
         self._knows_hours = False
         self._hours_mono = -HOURS_EVERY_S
         self._next_mono = 0.0
         self.groups = store.groups()
         self.spared: dict[str, str] = {}  # Tasks that no Quota can end, as their nodes said
-        self.over = Over()
+        self.over = OverQuotaTracker()
         self.in_force: dict[str, InForce] = {}
-        self._deployed: dict[tuple[str, int], tuple[float, list[Deployment]]] = {}
-        self.balances: list[Balance] = []
+        self._deployed: dict[tuple[str, int], tuple[float, list[QuotaDeployment]]] = {}
+        self.balances: list[QuotaBalance] = []
         self.looked_at: float | None = None
         self.on_change: list[Callable[[], None]] = []
         self._load()
@@ -99,7 +107,7 @@ class QuotaDesk:
     def _load(self) -> None:
         self.versions = self._store.quotas()
         self.generation = self._store.generation()
-        self.quotas = Quotas(version.quota for version in self.versions.values())
+        self.quotas = QuotaIndex(version.quota for version in self.versions.values())
         self._hours_mono = -HOURS_EVERY_S
 
     # -- time
@@ -131,8 +139,9 @@ class QuotaDesk:
         self.looked_at = now
         self._next_mono = mono + min(REST_SHARE * (time.monotonic() - mono), REST_MOST_S)
 
-    def _sum(self, now: float, quotas: Quotas, counted: Hours, lens: Lens | None = None
-             ) -> list[Balance]:
+    def _sum(self, now: float, quotas: QuotaIndex, counted: QuotaGpuHours,
+             lens: VisibleFleet | None = None
+             ) -> list[QuotaBalance]:
         found = []
         for node_id, node in list(self._fleet.nodes.items()):
             if is_current(node, now) and (lens is None or lens.sees_node(node_id)):
@@ -140,7 +149,7 @@ class QuotaDesk:
         asked = quotas, found, now, counted.of, frozenset(self.spared), counted.unsure
         if len(found) <= AT_ONCE:
             return balances(*asked)
-        made: list[Balance] = gevent.get_hub().threadpool.apply(balances, asked)
+        made: list[QuotaBalance] = gevent.get_hub().threadpool.apply(balances, asked)
         return made
 
     # -- hours
@@ -163,10 +172,11 @@ class QuotaDesk:
         try:
             self._hours, self._knows_hours = self._count_hours(now, self.quotas), True
         except Exception:
-            self._hours, self._knows_hours = Hours(), False
+            self._hours, self._knows_hours = QuotaGpuHours(), False
             raise
 
-    def _count_hours(self, now: float, quotas: Quotas, lens: Lens | None = None) -> Hours:
+    def _count_hours(self, now: float, quotas: QuotaIndex,
+                     lens: VisibleFleet | None = None) -> QuotaGpuHours:
         """In the day or week until now. With `lens`, of its Nodes."""
         groups = dict(self.groups)
         places = {node_id: (node.hello.host, self._fleet.group_of(node_id))
@@ -178,8 +188,8 @@ class QuotaDesk:
         def place(node_id: str) -> Place:
             return places.get(node_id, ("", None))
 
-        def ask() -> Hours:
-            found = Hours()
+        def ask() -> QuotaGpuHours:
+            found = QuotaGpuHours()
             for per, span_s in PER_S.items():
                 if by := grain(quotas, per, is_whole):
                     start = int((now - span_s) // 3_600) * 3_600
@@ -187,10 +197,10 @@ class QuotaDesk:
                     cells = [cell for cell in cells_of(frame.to_dict("records"))
                              if is_whole or cell.node_id in seen]
                     part = hours_of(quotas, per, cells, place, groups)
-                    found = Hours(found.of | part.of, found.unsure | part.unsure)
+                    found = QuotaGpuHours(found.of | part.of, found.unsure | part.unsure)
             return found
 
-        told: Hours = gevent.get_hub().threadpool.apply(ask)
+        told: QuotaGpuHours = gevent.get_hub().threadpool.apply(ask)
         return told
 
     def previewed(self, preview: Preview) -> None:
@@ -233,9 +243,9 @@ class QuotaDesk:
         return not is_held and mono - told_mono >= AGAIN_AFTER_S
 
     def _tell(self, node_id: str, node: Node, now: float) -> None:
-        desired = Desired(node_id, self._signer.epoch, self.generation, now,
-                          self._fleet.group_of(node_id),
-                          for_node(self.quotas.all, self._fleet, node))
+        desired = DesiredState(node_id, self._signer.epoch, self.generation, now,
+                               self._fleet.group_of(node_id),
+                               for_node(self.quotas.all, self._fleet, node))
         found = self._signer.sign_desired(desired)
         if isinstance(found, Refusal):
             log.warning("quotas_not_signed node=%s why=%r", node_id, found.sentence)
@@ -245,7 +255,7 @@ class QuotaDesk:
     def _say(self, node_id: str, signed: SignedDesired) -> None:
         link = self._link_of.get(node_id)
         if link is not None:
-            self._send(Tell(link, signed))
+            self._send(SendMessage(link, signed))
 
     def regrouped(self, node_id: str, group: str) -> None:
         """What it is to hold is another thing now, so it has another generation."""
@@ -261,7 +271,7 @@ class QuotaDesk:
             if node is not None:
                 yield node_id, node.hello.host, said
 
-    def deployed(self, quota: Quota) -> list[Deployment]:
+    def deployed(self, quota: Quota) -> list[QuotaDeployment]:
         """All who look within a moment share one look at the nodes."""
         key, now = (quota.id, self.generation), time.monotonic()
         kept = self._deployed.get(key)
@@ -272,22 +282,23 @@ class QuotaDesk:
                               if now - found[0] < DEPLOYED_FOR_S} | {key: kept}
         return kept[1]
 
-    def seen_by(self, lens: Lens, quota: Quota) -> tuple[list[Deployment], list[Balance]]:
+    def seen_by(self, lens: VisibleFleet, quota: Quota) -> tuple[list[QuotaDeployment],
+                                                                 list[QuotaBalance]]:
         sees_all = self.sees_all(lens, quota)
         return [each for each in self.deployed(quota) if lens.sees_node(each.node_id)], [
             each for each in self.of(quota.id) if sees_all or each.holder in lens.reads.own]
 
-    def sees_all(self, lens: Lens, quota: Quota) -> bool:
+    def sees_all(self, lens: VisibleFleet, quota: Quota) -> bool:
         """A sum over more than one may see is told only to whom it is about."""
         return lens.is_whole or all(
             lens.sees_node(node_id) for node_id, node in self._fleet.nodes.items()
             if concerns(quota, self._fleet, node))
 
-    def of(self, quota_id: str) -> list[Balance]:
+    def of(self, quota_id: str) -> list[QuotaBalance]:
         return worst_first(each for each in self.balances if each.quota.id == quota_id)
 
     def of_task(self, node: Node, task_id: str
-                ) -> Iterator[tuple[Limit, Choice, Balance | None]]:
+                ) -> Iterator[tuple[Limit, QuotaChoice, QuotaBalance | None]]:
         """Which counts for it, and what its holder has of that."""
         for holding in holdings(self._fleet, node):
             if holding.task.id == task_id:
@@ -297,7 +308,7 @@ class QuotaDesk:
                         (each for each in self.of(choice.quota.id)
                          if (each.limit, each.holder) == (limit, holder)), None)
 
-    def here(self, node: Node, uuid: str | None, lens: Lens) -> list[Here]:
+    def here(self, node: Node, uuid: str | None, lens: VisibleFleet) -> list[NodeQuotaStatus]:
         """The Quotas that concern this Node, or this Gpu of it, and who of theirs is there."""
         now = time.time()
         held = on_gpu(holdings(self._fleet, node), uuid) if is_current(node, now) else []
@@ -308,14 +319,14 @@ class QuotaDesk:
         for quota in for_node(self.quotas.all, self._fleet, node):
             if quota.scope_kind == "gpu" and uuid not in (None, quota.scope_name):
                 continue
-            found.append(Here(
+            found.append(NodeQuotaStatus(
                 quota, deployment(quota, self.generation, node_id, node,
                                   self.in_force.get(node_id)),
                 [(each, part) for each in self.seen_by(lens, quota)[1]
                  if (part := parts.get((quota.id, each.limit, each.holder)))], task_ids))
         return found
 
-    def of_owner(self, name: str, lens: Lens) -> list[Balance]:
+    def of_owner(self, name: str, lens: VisibleFleet) -> list[QuotaBalance]:
         """All that counts for them, also where they hold nothing of it now."""
         found = [each for quota in self.quotas.all for each in self.seen_by(lens, quota)[1]
                  if name in (each.holder, *each.users)]
@@ -326,16 +337,18 @@ class QuotaDesk:
                       if (quota.id, limit) not in held and limit != "max_age_s"]
         return worst_first(found)
 
-    def _nothing(self, quota: Quota, limit: Limit, name: str) -> Balance:
+    def _nothing(self, quota: Quota, limit: Limit, name: str) -> QuotaBalance:
         hours = self._hours.of.get((quota.id, name)) if limit == "gpu_hours" else None
         is_known = limit != "gpu_hours" or self._knows_hours
-        return Balance(quota, limit, name, hours or 0.0, quota.limit(limit) or 0.0, is_known, 0, ())
+        return QuotaBalance(quota, limit, name, hours or 0.0, quota.limit(limit) or 0.0, is_known,
+                            0, ())
 
-    def looks(self, lens: Lens) -> list[QuotaLook]:
+    def looks(self, lens: VisibleFleet) -> list[QuotaMetricsSnapshot]:
         return [quota_look(version.quota, *self.seen_by(lens, version.quota))
                 for version in self.versions.values()]
 
-    def past(self, quota: Quota, limit: Limit, holder: str, span_s: float) -> tuple[int, Line]:
+    def past(self, quota: Quota, limit: Limit, holder: str,
+             span_s: float) -> tuple[int, QuotaUsageSeries]:
         """Its steps, and what this holder had of it in them."""
         step_s, now = step_of(limit, span_s), time.time()
         is_hours = limit == "gpu_hours"  # the mean of a step that is not over is not known
@@ -347,10 +360,10 @@ class QuotaDesk:
         # Where not one of several Nodes was seen, nothing is known: the hub was away.
         witnesses = [self._fleet.uuids[node.listing.order[0]] for node in list(
             self._fleet.nodes.values()) if node.listing and node.listing.order][:WITNESSES]
-        gave = [Gave(each.set_at, each.quota if each.is_there else None)
+        gave = [PastQuotaSetting(each.set_at, each.quota if each.is_there else None)
                 for each in self.history(quota.id)]
 
-        def ask() -> Line:
+        def ask() -> QuotaUsageSeries:
             if not witnesses or nodes == frozenset():
                 return line(quota, limit, span, step_s, {}, frozenset(), gave)
             seen = self._history.series(witnesses, ["mem_used_bytes"], *span, step_s, ("n",))
@@ -359,7 +372,7 @@ class QuotaDesk:
                         dict(zip(own["t"].tolist(), own[column].tolist(), strict=True)),
                         frozenset(seen["t"].tolist()), gave)
 
-        told: Line = gevent.get_hub().threadpool.apply(ask)
+        told: QuotaUsageSeries = gevent.get_hub().threadpool.apply(ask)
         return step_s, told
 
     def _counted_on(self, quota: Quota, limit: Limit, holder: str) -> frozenset[str] | None:
@@ -373,15 +386,16 @@ class QuotaDesk:
             if concerns(quota, self._fleet, node) and not any(
                 concerns(each, self._fleet, node) for each in taken))
 
-    def history(self, quota_id: str) -> list[Version]:
+    def history(self, quota_id: str) -> list[QuotaVersionRecord]:
         return self._store.versions(quota_id)
 
-    def try_out(self, quota: Quota, lens: Lens) -> list[Balance]:
+    def try_out(self, quota: Quota, lens: VisibleFleet) -> list[QuotaBalance]:
         """Who would be over what, if it were in force now beside the others."""
         now = time.time()
-        quotas = Quotas([*(each for each in self.quotas.all if each.id != quota.id), quota])
+        quotas = QuotaIndex([*(each for each in self.quotas.all if each.id != quota.id), quota])
         seen = None if lens.is_whole else lens
-        counted = Hours() if quota.gpu_hours is None else self._count_hours(now, quotas, seen)
+        counted = QuotaGpuHours() if quota.gpu_hours is None else self._count_hours(now, quotas,
+                                                                                    seen)
         return worst_first(each for each in self._sum(now, quotas, counted, seen)
                            if each.quota.id == quota.id)
 
@@ -393,19 +407,19 @@ class QuotaDesk:
             f"{found.id} limits the same for {quota.subject} on {quota.scope}: change that one, or "
             "take its limit away first")
 
-    def reach(self, quota: Quota, lens: Lens) -> int:
+    def reach(self, quota: Quota, lens: VisibleFleet) -> int:
         """How many nodes it is about."""
         return sum(concerns(quota, self._fleet, node) for node_id, node in list(
             self._fleet.nodes.items()) if lens.sees_node(node_id))
 
     # -- changes
 
-    def put(self, actor: Actor, quota: Quota) -> Version:
+    def put(self, actor: Actor, quota: Quota) -> QuotaVersionRecord:
         self._may(actor, "PUT /api/v1/quotas/<quota_id>")
         if quota.id not in self.versions and len(self.versions) >= MAX_QUOTAS:
-            raise CannotChange(f"at most {MAX_QUOTAS} quotas fit")
+            raise InvalidChangeError(f"at most {MAX_QUOTAS} quotas fit")
         if (why := self.twin(quota)) is not None:
-            raise CannotChange(why)
+            raise InvalidChangeError(why)
         before = self.versions.get(quota.id)
         with self._auditor.change("quota", by(actor) | {
                 "action": "put", "sentence": f"{actor.name} set the quota {quota.id} "
@@ -419,7 +433,7 @@ class QuotaDesk:
     def remove(self, actor: Actor, quota_id: str) -> None:
         self._may(actor, "DELETE /api/v1/quotas/<quota_id>")
         if quota_id not in self.versions:
-            raise NoSuch(f"there is no quota {quota_id[:80]!r}")
+            raise NotFoundError(f"there is no quota {quota_id[:80]!r}")
         with self._auditor.change("quota", by(actor) | {
                 "action": "remove", "sentence": f"{actor.name} removed the quota {quota_id}",
                 "detail": {"quota": quota_id}}, takes_away=True):
@@ -438,7 +452,7 @@ class QuotaDesk:
     def _may(self, actor: Actor, verb: str) -> None:
         refusal = may(actor, verb, now=time.time())
         if refusal is not None:
-            raise Refused(refusal)
+            raise RefusedError(refusal)
 
 
 def _place(quota: Quota) -> tuple[str, str, str]:

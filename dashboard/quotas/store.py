@@ -31,7 +31,7 @@ _groups = msgspec.json.Decoder(list[str]).decode
 
 
 @dataclass(frozen=True, slots=True)
-class Version:
+class QuotaVersionRecord:
     """A Quota as somebody wrote it, and since which generation it is so."""
 
     quota: Quota
@@ -52,7 +52,7 @@ class QuotasStore:
         self._db.execute("update quota_generation set number = number + 1")
         return self.generation()
 
-    def quotas(self) -> dict[str, Version]:
+    def quotas(self) -> dict[str, QuotaVersionRecord]:
         """Those in force."""
         rows = self._db.execute(
             "select body, generation, by, set_at, is_there from quotas q where is_there = 1 and "
@@ -74,13 +74,13 @@ class QuotasStore:
             self._db.executemany("insert or replace into quota_groups values (?, ?)",
                                  [(user, _encode(sorted(groups))) for user, groups in of.items()])
 
-    def versions(self, quota_id: str) -> list[Version]:
+    def versions(self, quota_id: str) -> list[QuotaVersionRecord]:
         """Newest first."""
         return [_version(row) for row in self._db.execute(
             "select body, generation, by, set_at, is_there from quotas where id = ? "
             "order by generation desc limit ?", (quota_id, VERSIONS_MOST))]
 
 
-def _version(row: tuple[bytes, int, str, float, int]) -> Version:
+def _version(row: tuple[bytes, int, str, float, int]) -> QuotaVersionRecord:
     body, generation, by, set_at, is_there = row
-    return Version(_decode(body), generation, by, set_at, bool(is_there))
+    return QuotaVersionRecord(_decode(body), generation, by, set_at, bool(is_there))

@@ -11,7 +11,7 @@ STEPS_S = ((6 * HOUR_S, 60), (24 * HOUR_S, 300))  # up to this span; of more, wh
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class QuotaUsageSeries:
     """Per `step_s`, the mean of it; None: not known. `most` None: it gave no limit then."""
 
     t: list[int]
@@ -20,7 +20,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Gave:
+class PastQuotaSetting:
     """What was set from then on; None: it was removed."""
 
     since: float
@@ -55,7 +55,8 @@ def narrower(quota: Quota, limit: Limit, holder: str, groups: Iterable[str],
 
 
 def line(quota: Quota, limit: Limit, span: tuple[int, int], step_s: int,
-         amounts: Mapping[int, float], known: frozenset[int], gave: Sequence[Gave]) -> Line:
+         amounts: Mapping[int, float], known: frozenset[int],
+         gave: Sequence[PastQuotaSetting]) -> QuotaUsageSeries:
     """`amounts`: of each step that has one, second-wise sums; `known`: the steps of which there is
     history, so that no amount is none. `gave`: the newest first."""
     times = list(range(span[0], span[1], step_s))
@@ -63,7 +64,7 @@ def line(quota: Quota, limit: Limit, span: tuple[int, int], step_s: int,
         used = _rolling(times, amounts, known, int(PER_S[quota.per]))
     else:
         used = [amounts.get(t, 0.0) / step_s if t in known else None for t in times]
-    return Line(times, used, [_most(gave, t + step_s, limit) for t in times])
+    return QuotaUsageSeries(times, used, [_most(gave, t + step_s, limit) for t in times])
 
 
 def _rolling(times: Sequence[int], amounts: Mapping[int, float], known: frozenset[int],
@@ -73,7 +74,7 @@ def _rolling(times: Sequence[int], amounts: Mapping[int, float], known: frozense
             if t in known else None for t in times]
 
 
-def _most(gave: Sequence[Gave], at: float, limit: Limit) -> float | None:
+def _most(gave: Sequence[PastQuotaSetting], at: float, limit: Limit) -> float | None:
     """`at`: the end of a step, so that the step in which it was changed has the change."""
     one = next((each for each in gave if each.since < at), None)
     return None if one is None or one.quota is None else one.quota.limit(limit)

@@ -7,10 +7,10 @@ from msgspec import Meta, Struct
 
 from gpudeck.desired_state import InForce
 from gpudeck.quota import Limit, Quota, QuotaMode, QuotaProblem, meaning
-from gpudeck.quota_usage import Balance, Choice, Offender
+from gpudeck.quota_usage import QuotaBalance, QuotaChoice, QuotaOffender
 
-from .evaluate import Deployment
-from .store import Version
+from .evaluate import QuotaDeployment
+from .store import QuotaVersionRecord
 
 NODES_SHOWN = 200
 HOLDERS_SHOWN = 200
@@ -18,7 +18,7 @@ Ladder = Mapping[tuple[str, str, str], str]  # by Quota, node and job
 NO_LADDER: Ladder = {}
 
 
-class OffenderView(Struct):
+class QuotaOffenderView(Struct):
     node: str
     host: str
     job_id: str
@@ -29,7 +29,7 @@ class OffenderView(Struct):
     ladder: str  # how far it is, and why it waits; "": nothing is done
 
 
-class BalanceView(Struct):
+class QuotaBalanceView(Struct):
     """What one holder has of one limit. `is_whole` false: at least that much. `offenders`: the jobs
     that would go, the first one first."""
 
@@ -43,10 +43,10 @@ class BalanceView(Struct):
     tasks: int
     users: list[str]
     sentence: str
-    offenders: list[OffenderView]
+    offenders: list[QuotaOffenderView]
 
 
-class DeploymentView(Struct):
+class QuotaDeploymentView(Struct):
     node: str
     host: str
     is_applied: bool
@@ -67,12 +67,12 @@ class QuotaView(Struct):
     wanted: int
     applied: int
     in_force: int
-    nodes: list[DeploymentView]
-    balances: list[BalanceView]
+    nodes: list[QuotaDeploymentView]
+    balances: list[QuotaBalanceView]
     over: int
 
 
-class NodeMeans(Struct):
+class NodeMechanismView(Struct):
     node: str
     host: str
     proof: str
@@ -83,7 +83,7 @@ class MechanismView(Struct):
     why, with the number of nodes that say so."""
 
     name: str
-    there: list[NodeMeans]
+    there: list[NodeMechanismView]
     not_there: dict[str, int]
 
 
@@ -96,7 +96,7 @@ class QuotaList(Struct):
     mechanisms: list[MechanismView]
 
 
-class QuotaVersion(Struct):
+class QuotaVersionView(Struct):
     quota: Quota
     meaning: str
     generation: int
@@ -105,11 +105,11 @@ class QuotaVersion(Struct):
     is_there: bool
 
 
-class QuotaVersions(Struct):
-    items: list[QuotaVersion]
+class QuotaVersionList(Struct):
+    items: list[QuotaVersionView]
 
 
-class TaskQuota(Struct):
+class TaskQuotaView(Struct):
     """Which Quota counts for one limit of a Task, and why that one. `sentence`: what its holder
     has of it now; None: it is not for the asker, or not known yet. `goes`: the Task is of a job
     that would go."""
@@ -124,11 +124,11 @@ class TaskQuota(Struct):
     goes: bool
 
 
-class TaskQuotas(Struct):
-    items: list[TaskQuota]
+class TaskQuotaList(Struct):
+    items: list[TaskQuotaView]
 
 
-class HolderHere(Struct):
+class NodeQuotaHolderView(Struct):
     """`here`: how much of `used` is on this Node or Gpu; None: of such a limit there is no part.
     `goes`: of the jobs that would go, how many are here."""
 
@@ -143,7 +143,7 @@ class HolderHere(Struct):
     goes: int
 
 
-class QuotaHere(Struct):
+class NodeQuotaView(Struct):
     """One Quota on one Node, and who of its holders is there."""
 
     quota: str
@@ -152,14 +152,14 @@ class QuotaHere(Struct):
     is_applied: bool
     is_in_force: bool
     proof: str
-    holders: list[HolderHere]
+    holders: list[NodeQuotaHolderView]
 
 
-class QuotasHere(Struct):
-    items: list[QuotaHere]
+class NodeQuotaList(Struct):
+    items: list[NodeQuotaView]
 
 
-class OwnerQuota(Struct):
+class OwnerQuotaView(Struct):
     """One limit of an owner. `goes`: how many jobs would go; `ladder`: how far it is with the first
     of them, "": nothing is done. `in_force` of `wanted` nodes."""
 
@@ -180,11 +180,11 @@ class OwnerQuota(Struct):
     in_force: int
 
 
-class OwnerQuotas(Struct):
-    items: list[OwnerQuota]
+class OwnerQuotaList(Struct):
+    items: list[OwnerQuotaView]
 
 
-class QuotaPast(Struct):
+class QuotaHistoryView(Struct):
     """What a holder had of one limit, the mean of each step; null: not known. `most`: what it gave
     then; null: nothing was limited. `why`: why there is no past."""
 
@@ -206,7 +206,7 @@ class QuotaDraft(Struct, forbid_unknown_fields=True):
     is_new: bool = False
 
 
-class QuotaFlaw(Struct):
+class QuotaProblemView(Struct):
     field: str
     message: str
 
@@ -215,10 +215,10 @@ class QuotaCheck(Struct):
     """Who would be over at this moment. `nodes`: how many it would be about; 0 where its scope
     names nothing that there is."""
 
-    problems: list[QuotaFlaw]
+    problems: list[QuotaProblemView]
     meaning: str
     holders: int
-    over: list[BalanceView]
+    over: list[QuotaBalanceView]
     nodes: int = 0
 
 
@@ -240,53 +240,60 @@ class NewQuota(Struct, forbid_unknown_fields=True):
     because: str = ""
 
 
-def balance_view(balance: Balance, ladder: Ladder = NO_LADDER) -> BalanceView:
-    return BalanceView(
+def balance_view(balance: QuotaBalance, ladder: Ladder = NO_LADDER) -> QuotaBalanceView:
+    return QuotaBalanceView(
         balance.quota.id, balance.limit, balance.holder, balance.used, balance.most,
         balance.is_over, balance.is_whole, balance.tasks, [*balance.users], balance.sentence,
         [_offender(each, ladder.get((balance.quota.id, each.node_id, each.job_id), ""))
          for each in balance.offenders[:20]])
 
 
-def quota_here(quota: Quota, deployed: Deployment, holders: Iterable[tuple[Balance, Balance]],
-               task_ids: Container[str]) -> QuotaHere:
-    return QuotaHere(quota.id, quota.mode, meaning(quota), deployed.is_applied,
-                     deployed.is_in_force, deployed.proof,
-                     [_holder_here(whole, part, task_ids) for whole, part in holders])
+def quota_here(quota: Quota, deployed: QuotaDeployment,
+               holders: Iterable[tuple[QuotaBalance, QuotaBalance]],
+               task_ids: Container[str]) -> NodeQuotaView:
+    return NodeQuotaView(quota.id, quota.mode, meaning(quota), deployed.is_applied,
+                         deployed.is_in_force, deployed.proof,
+                         [_holder_here(whole, part, task_ids) for whole, part in holders])
 
 
-def _holder_here(whole: Balance, part: Balance, task_ids: Container[str]) -> HolderHere:
+def _holder_here(whole: QuotaBalance, part: QuotaBalance,
+                 task_ids: Container[str]) -> NodeQuotaHolderView:
     here = part.used if whole.limit in ("gpus", "mem_bytes") and part.is_whole else None
-    return HolderHere(whole.holder, whole.limit, whole.used, whole.most, here, whole.is_over,
-                      whole.is_whole, whole.sentence,
-                      sum(any(task_id in task_ids for task_id in each.task_ids)
-                          for each in whole.offenders))
+    return NodeQuotaHolderView(whole.holder, whole.limit, whole.used, whole.most, here,
+                               whole.is_over,
+                               whole.is_whole, whole.sentence,
+                               sum(any(task_id in task_ids for task_id in each.task_ids)
+                                   for each in whole.offenders))
 
 
-def owner_quota(balance: Balance, deployed: Sequence[Deployment], ladder: Ladder) -> OwnerQuota:
+def owner_quota(balance: QuotaBalance, deployed: Sequence[QuotaDeployment],
+                ladder: Ladder) -> OwnerQuotaView:
     quota = balance.quota
     first = next((words for each in balance.offenders if (words := ladder.get(
         (quota.id, each.node_id, each.job_id), ""))), "")
-    return OwnerQuota(quota.id, quota.mode, meaning(quota), quota.because, balance.limit,
-                      balance.holder, balance.used, balance.most, balance.is_over,
-                      balance.is_whole, balance.sentence, len(balance.offenders), first,
-                      len(deployed), sum(each.is_in_force for each in deployed))
+    return OwnerQuotaView(quota.id, quota.mode, meaning(quota), quota.because, balance.limit,
+                          balance.holder, balance.used, balance.most, balance.is_over,
+                          balance.is_whole, balance.sentence, len(balance.offenders), first,
+                          len(deployed), sum(each.is_in_force for each in deployed))
 
 
-def task_quota(limit: Limit, choice: Choice, balance: Balance | None, task_id: str) -> TaskQuota:
+def task_quota(limit: Limit, choice: QuotaChoice, balance: QuotaBalance | None,
+               task_id: str) -> TaskQuotaView:
     goes = balance is not None and any(task_id in each.task_ids for each in balance.offenders)
     quota = choice.quota
-    return TaskQuota(quota.id, limit, quota.mode, meaning(quota), choice.why,
-                     None if balance is None else balance.sentence,
-                     balance is not None and balance.is_over, goes)
+    return TaskQuotaView(quota.id, limit, quota.mode, meaning(quota), choice.why,
+                         None if balance is None else balance.sentence,
+                         balance is not None and balance.is_over, goes)
 
 
-def _offender(one: Offender, ladder: str) -> OffenderView:
-    return OffenderView(one.node_id, one.host, one.job_id, [*one.task_ids], one.user, one.priority,
-                        one.started_at, ladder)
+def _offender(one: QuotaOffender, ladder: str) -> QuotaOffenderView:
+    return QuotaOffenderView(one.node_id, one.host, one.job_id, [*one.task_ids], one.user,
+                             one.priority,
+                             one.started_at, ladder)
 
 
-def quota_view(version: Version, deployed: Iterable[Deployment], found: Iterable[Balance],
+def quota_view(version: QuotaVersionRecord, deployed: Iterable[QuotaDeployment],
+               found: Iterable[QuotaBalance],
                ladder: Ladder = NO_LADDER) -> QuotaView:
     nodes = sorted(deployed, key=lambda each: (each.is_in_force, each.is_applied, each.host))
     balances = list(found)
@@ -294,8 +301,8 @@ def quota_view(version: Version, deployed: Iterable[Deployment], found: Iterable
         version.quota, meaning(version.quota), version.generation, version.by, version.set_at,
         len(nodes), sum(each.is_applied for each in nodes),
         sum(each.is_in_force for each in nodes),
-        [DeploymentView(each.node_id, each.host, each.is_applied, each.is_in_force,
-                        each.mechanism, each.proof) for each in nodes[:NODES_SHOWN]],
+        [QuotaDeploymentView(each.node_id, each.host, each.is_applied, each.is_in_force,
+                             each.mechanism, each.proof) for each in nodes[:NODES_SHOWN]],
         [balance_view(each, ladder) for each in balances[:HOLDERS_SHOWN]],
         sum(each.is_over for each in balances))
 
@@ -307,7 +314,7 @@ def mechanism_views(said: Iterable[tuple[str, str, InForce]]) -> list[MechanismV
         for each in in_force.mechanisms:
             view = found.setdefault(each.name, MechanismView(each.name, [], {}))
             if each.state == "there":
-                view.there.append(NodeMeans(node_id, host, each.proof))
+                view.there.append(NodeMechanismView(node_id, host, each.proof))
             else:
                 view.not_there[each.proof] = view.not_there.get(each.proof, 0) + 1
     for view in found.values():
@@ -316,10 +323,10 @@ def mechanism_views(said: Iterable[tuple[str, str, InForce]]) -> list[MechanismV
     return [found[name] for name in sorted(found)]
 
 
-def version_view(version: Version) -> QuotaVersion:
-    return QuotaVersion(version.quota, meaning(version.quota), version.generation, version.by,
-                        version.set_at, version.is_there)
+def version_view(version: QuotaVersionRecord) -> QuotaVersionView:
+    return QuotaVersionView(version.quota, meaning(version.quota), version.generation, version.by,
+                            version.set_at, version.is_there)
 
 
-def flaw_view(problem: QuotaProblem) -> QuotaFlaw:
-    return QuotaFlaw(problem.field, problem.message)
+def flaw_view(problem: QuotaProblem) -> QuotaProblemView:
+    return QuotaProblemView(problem.field, problem.message)

@@ -30,15 +30,15 @@ from gpudeck.websocket import (
     CloseCode,
     Message,
     Opcode,
-    Reader,
-    Violation,
+    WebSocketReader,
+    WebSocketViolationError,
     accept_key,
     close_frame,
     frame,
 )
 
-from .http_server import Connection, Tally, cut
-from .token_bucket import Bucket
+from .http_server import ClientConnection, ServerCounters, cut
+from .token_bucket import TokenBucket
 
 log = logging.getLogger("gpudeck.sockets")
 
@@ -59,7 +59,7 @@ RESERVED_EVENTS = ("connect", "disconnect")
 
 
 @dataclass(frozen=True, slots=True)
-class Allowance:
+class ConnectionLimits:
     """What one connection may send, how often it is pinged, and after how long without an answer,
     or with a frame it does not take, it is cut. A kernel's buffers hide for minutes that a viewer
     of a small fleet does not read: its missing answers show it."""
@@ -71,7 +71,7 @@ class Allowance:
     stall_s: float
 
 
-class Envelope(msgspec.Struct):
+class SocketIoEnvelope(msgspec.Struct):
     """A Socket.IO packet as the MessagePack serializer writes it. Types 5 and 6, which announce
     binary attachments, are refused by the bound."""
 
@@ -81,7 +81,7 @@ class Envelope(msgspec.Struct):
     id: int | None = None
 
 
-_envelopes = msgspec.msgpack.Decoder(Envelope)
+_envelopes = msgspec.msgpack.Decoder(SocketIoEnvelope)
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -92,16 +92,20 @@ class StrictPacket(MsgPackPacket):  # type: ignore[misc]
         try:
             envelope = _envelopes.decode(encoded_packet)
         except (msgspec.MsgspecError, RecursionError, ValueError, OverflowError) as error:
-            raise Violation(CloseCode.INVALID_DATA, f"not a Socket.IO packet: {error}") from error
+            raise WebSocketViolationError(CloseCode.INVALID_DATA,
+                                          f"not a Socket.IO packet: {error}") from error
         if envelope.type not in (0, 1, 2):
-            raise Violation(CloseCode.POLICY, "only connect, disconnect and event are taken")
+            raise WebSocketViolationError(CloseCode.POLICY,
+                                          "only connect, disconnect and event are taken")
         data = envelope.data
         if envelope.type == 2 and not (isinstance(data, list) and data
                                        and isinstance(data[0], str)):
-            raise Violation(CloseCode.INVALID_DATA, "an event is a list that starts with its name")
+            raise WebSocketViolationError(CloseCode.INVALID_DATA,
+                                          "an event is a list that starts with its name")
         if envelope.type == 2 and data[0] in RESERVED_EVENTS:
             # python-socketio would call our own connect handler with the client's arguments.
-            raise Violation(CloseCode.POLICY, f"{data[0]!r} is not for a client to say")
+            raise WebSocketViolationError(CloseCode.POLICY,
+                                          f"{data[0]!r} is not for a client to say")
         self.packet_type, self.data = envelope.type, data
         self.id, self.namespace = None, envelope.nsp
         return 0
@@ -119,7 +123,8 @@ class BoundedSocket:
     frame whenever the last one has been taken by the kernel: a viewer has no queue at all.
     """
 
-    def __init__(self, engine: "BoundedEngine", sid: str, sock: Any, allowance: Allowance) -> None:
+    def __init__(self, engine: "BoundedEngine", sid: str, sock: Any,
+                 allowance: ConnectionLimits) -> None:
         mono = time.monotonic()
         self.sid = sid
         self.session: dict[str, Any] = {}
@@ -133,9 +138,9 @@ class BoundedSocket:
         self.allowance = allowance
         self._engine = engine
         self._sock = sock
-        self._reader = Reader(min(UNADMITTED_BYTES, allowance.max_bytes))
+        self._reader = WebSocketReader(min(UNADMITTED_BYTES, allowance.max_bytes))
         self._inside_since_mono = mono
-        self._bucket = Bucket(UNADMITTED_PER_S, UNADMITTED_BURST, mono)
+        self._bucket = TokenBucket(UNADMITTED_PER_S, UNADMITTED_BURST, mono)
         self._queue: deque[bytes] = deque()
         self._wake = Event()
         self._last_words: bytes | None = None
@@ -144,8 +149,8 @@ class BoundedSocket:
         """It has shown who it is: from now on its own limits hold."""
         self.is_admitted = True
         self._reader.max_bytes = self.allowance.max_bytes
-        self._bucket = Bucket(self.allowance.messages_per_s, self.allowance.messages_burst,
-                              time.monotonic())
+        self._bucket = TokenBucket(self.allowance.messages_per_s, self.allowance.messages_burst,
+                                   time.monotonic())
 
     # -- sending
 
@@ -234,7 +239,7 @@ class BoundedSocket:
                 if self.rest_s or busy_s > BUSY_S:
                     gevent.sleep(self.rest_s)
                     self.rest_s = busy_s = 0.0
-        except Violation as violation:
+        except WebSocketViolationError as violation:
             self._violated(violation)
             return violation.reason
         except OSError:
@@ -263,13 +268,13 @@ class BoundedSocket:
 
     def _spend(self, mono: float) -> None:
         if not self._bucket.take(1, mono):
-            raise Violation(CloseCode.POLICY, "more messages than allowed")
+            raise WebSocketViolationError(CloseCode.POLICY, "more messages than allowed")
 
     def _take(self, message: Message, mono: float) -> None:
         self._spend(mono)
         if not message:
             # python-socketio takes an empty packet for an event without a name.
-            raise Violation(CloseCode.INVALID_DATA, "an empty packet")
+            raise WebSocketViolationError(CloseCode.INVALID_DATA, "an empty packet")
         if isinstance(message, bytes):
             self._engine.handlers["message"](self.sid, message)
             self._stepped()
@@ -278,7 +283,8 @@ class BoundedSocket:
         elif message == "1":
             self.finish(CloseCode.NORMAL, "")
         else:
-            raise Violation(CloseCode.POLICY, "not an engine.io packet that is taken here")
+            raise WebSocketViolationError(CloseCode.POLICY,
+                                          "not an engine.io packet that is taken here")
 
     def _stepped(self) -> None:
         """Now it is its turn. When a thousand come back at once our answer may take longer than
@@ -287,7 +293,7 @@ class BoundedSocket:
             self._steps += 1
             self.opened_mono = time.monotonic()
 
-    def _violated(self, violation: Violation) -> None:
+    def _violated(self, violation: WebSocketViolationError) -> None:
         self._engine.tally.add("violations")
         log.warning("closed peer=%s code=%d reason=%r", self.sid, violation.code, violation.reason)
         self.finish(violation.code, violation.reason)
@@ -313,7 +319,8 @@ class BoundedSocket:
 class BoundedEngine(engineio.Server):  # type: ignore[misc]
     """engine.io with websockets only, our driver, and the monotonic clock."""
 
-    def __init__(self, allowances: dict[str, Allowance], tally: Tally, **options: Any) -> None:
+    def __init__(self, allowances: dict[str, ConnectionLimits], tally: ServerCounters,
+                 **options: Any) -> None:
         super().__init__(**options)
         self.allowances = allowances
         self.tally = tally
@@ -323,7 +330,7 @@ class BoundedEngine(engineio.Server):  # type: ignore[misc]
         if wrong is not None:
             start_response("400 Bad Request", [("Content-Type", "text/plain; charset=utf-8")])
             return [wrong.encode()]
-        connection: Connection = environ["gpudeck.connection"]
+        connection: ClientConnection = environ["gpudeck.connection"]
         connection.take_over()
         connection.sock.sendall(_upgrade_answer(environ["HTTP_SEC_WEBSOCKET_KEY"]))
         self._serve(environ, connection.sock)

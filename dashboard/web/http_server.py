@@ -35,7 +35,7 @@ MAX_UNTRUSTED = 2_048
 pywsgi.MAX_REQUEST_LINE = 65_536  # type: ignore[attr-defined]
 
 
-class Tally:
+class ServerCounters:
     """Counted by what happened; shown in readyz and, later, in metrics."""
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ def cut(sock: Any) -> None:
         gevent.socket.socket.shutdown(sock, sockets.SHUT_RDWR)
 
 
-class Connection:
+class ClientConnection:
     """One accepted TCP connection; untrusted until the gate has seen who it is."""
 
     __slots__ = ("_server", "_timer", "handler", "sock")
@@ -81,7 +81,7 @@ class Connection:
         cut(self.sock)
 
 
-class _CappedLines(io.BufferedIOBase):
+class _CappedHeaderReader(io.BufferedIOBase):
     """Header lines up to a total; http.client alone allows 6.5 MB of them."""
 
     def __init__(self, file: Any) -> None:
@@ -119,7 +119,7 @@ class BoundedHandler(WSGIHandler):
 
     def MessageClass(self, *arguments: Any) -> Any:
         file, *rest = arguments
-        return super().MessageClass(_CappedLines(file), *rest)
+        return super().MessageClass(_CappedHeaderReader(file), *rest)
 
     def get_environ(self) -> Environ:
         self.connection.limit(REQUEST_WITHIN_S)
@@ -158,7 +158,7 @@ class HttpServer(WSGIServer):
 
     handler_class = BoundedHandler
 
-    def __init__(self, listener: Any, application: Any, tally: Tally,
+    def __init__(self, listener: Any, application: Any, tally: ServerCounters,
                  tls: SSLContext | None = None,
                  takes: Callable[[str], bool] = lambda address: True) -> None:
         """`takes`: from which addresses at all."""
@@ -167,13 +167,13 @@ class HttpServer(WSGIServer):
             listener, application, log=None, error_log=None, environ={
                 "SERVER_NAME": host, "wsgi.url_scheme": "http" if tls is None else "https"})
         self.tally = tally
-        self.doorway: OrderedDict[Connection, None] = OrderedDict()
+        self.doorway: OrderedDict[ClientConnection, None] = OrderedDict()
         # Not by gevent's own argument: that would shake hands before anybody counts.
         self._tls = tls
         self._takes = takes
 
-    def enter(self, sock: Any) -> Connection:
-        connection = Connection(sock, self)
+    def enter(self, sock: Any) -> ClientConnection:
+        connection = ClientConnection(sock, self)
         sock.setsockopt(sockets.IPPROTO_TCP, sockets.TCP_NODELAY, 1)
         sock.setsockopt(sockets.SOL_SOCKET, sockets.SO_SNDBUF, SEND_BUFFER_BYTES)
         while len(self.doorway) >= MAX_UNTRUSTED:

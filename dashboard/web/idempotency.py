@@ -14,7 +14,7 @@ from http import HTTPStatus
 from flask import Flask, Response, g, request
 
 from ..fleet.api import PREFIX, actor, problem
-from .idempotency_cache import Answers, Found, Said
+from .idempotency_cache import IdempotencyCache, IdempotencyStatus, IdempotentResponse
 
 NAME = "Idempotency-Key"
 KEY = re.compile("[\x21-\x7e]{1,128}")
@@ -24,7 +24,7 @@ NOT_DONE = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
 
 
 def add_once(server: Flask) -> None:
-    answers, secret = Answers(), secrets.token_bytes(32)
+    answers, secret = IdempotencyCache(), secrets.token_bytes(32)
 
     @server.before_request
     def answered_before() -> Response | None:
@@ -35,7 +35,7 @@ def add_once(server: Flask) -> None:
             return problem(HTTPStatus.BAD_REQUEST,
                            f"{NAME} is 1 to 128 visible ASCII characters, such as a UUID")
         found, said = answers.begin(actor().credential, key, _asked(secret), time.monotonic())
-        if found is Found.NEW:
+        if found is IdempotencyStatus.NEW:
             g.once = (actor().credential, key)
             return None
         return _again(found, said)
@@ -62,18 +62,18 @@ def _asked(secret: bytes) -> bytes:
     return made.digest()
 
 
-def _said(answer: Response) -> Said:
-    return Said(answer.status_code,
-                tuple((name, answer.headers[name]) for name in KEPT_HEADERS
-                      if name in answer.headers), answer.get_data())
+def _said(answer: Response) -> IdempotentResponse:
+    return IdempotentResponse(answer.status_code,
+                              tuple((name, answer.headers[name]) for name in KEPT_HEADERS
+                                    if name in answer.headers), answer.get_data())
 
 
-def _again(found: Found, said: Said | None) -> Response:
+def _again(found: IdempotencyStatus, said: IdempotentResponse | None) -> Response:
     if said is not None:
         made = Response(said.body, said.status, [*said.headers])
         made.headers["Idempotency-Replayed"] = "true"
         return made
-    if found is Found.OTHER:
+    if found is IdempotencyStatus.OTHER:
         return problem(HTTPStatus.UNPROCESSABLE_ENTITY,
                        f"this {NAME} was used for another request; give each a new one")
     return problem(HTTPStatus.CONFLICT, "the same request is being done; ask again in a moment")

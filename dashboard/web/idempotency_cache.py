@@ -13,7 +13,7 @@ MOST_KEPT_OF_ONE = 200
 MOST_BYTES = 16_000_000
 
 
-class Found(Enum):
+class IdempotencyStatus(Enum):
     NEW = "to be done now"
     UNDER_WAY = "being done"
     ANSWERED = "done; here is the answer"
@@ -21,39 +21,41 @@ class Found(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class IdempotentResponse:
     status: int
     headers: tuple[tuple[str, str], ...]
     body: bytes
 
 
 @dataclass(slots=True)
-class _Entry:
+class _IdempotencyEntry:
     asked: bytes
     at: float
-    said: Said | None = None
+    said: IdempotentResponse | None = None
 
 
-class Answers:
+class IdempotencyCache:
     """Oldest first. One asker cannot push out the answers of another: each has a number of their
     own, and over all of them only the bytes are bounded."""
 
     def __init__(self) -> None:
-        self._entries: OrderedDict[tuple[str, str], _Entry] = OrderedDict()
+        self._entries: OrderedDict[tuple[str, str], _IdempotencyEntry] = OrderedDict()
         self._bytes = 0
 
-    def begin(self, asker: str, key: str, asked: bytes, now: float) -> tuple[Found, Said | None]:
+    def begin(self, asker: str, key: str, asked: bytes,
+              now: float) -> tuple[IdempotencyStatus, IdempotentResponse | None]:
         self._forget_old(now)
         entry = self._entries.get((asker, key))
         if entry is None:
             self._make_room(asker)
-            self._entries[asker, key] = _Entry(asked, now)
-            return Found.NEW, None
+            self._entries[asker, key] = _IdempotencyEntry(asked, now)
+            return IdempotencyStatus.NEW, None
         if entry.asked != asked:
-            return Found.OTHER, None
-        return (Found.UNDER_WAY, None) if entry.said is None else (Found.ANSWERED, entry.said)
+            return IdempotencyStatus.OTHER, None
+        return (IdempotencyStatus.UNDER_WAY,
+                None) if entry.said is None else (IdempotencyStatus.ANSWERED, entry.said)
 
-    def end(self, asker: str, key: str, said: Said | None) -> None:
+    def end(self, asker: str, key: str, said: IdempotentResponse | None) -> None:
         """`said` None: nothing was done, and it may be asked again."""
         entry = self._entries.get((asker, key))
         if entry is None:

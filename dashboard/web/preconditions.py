@@ -4,7 +4,7 @@ from http import HTTPStatus
 
 from flask import request
 
-from ..fleet.api import Wrong
+from ..fleet.api import ApiError
 
 
 def taken(what: str, name: str) -> str:
@@ -15,13 +15,13 @@ def look(what: str, name: str, number: int | None) -> None:
     """`number`: of the version that there is, None where there is none. Whoever says nothing of
     it changes whatever there is."""
     if request.headers.get("If-None-Match", "").strip() == "*" and number is not None:
-        raise Wrong(HTTPStatus.PRECONDITION_FAILED, taken(what, name))
+        raise ApiError(HTTPStatus.PRECONDITION_FAILED, taken(what, name))
     seen = request.headers.get("If-Match")
     if seen is None or (seen.strip() == "*" and number is not None):
         return
     if number is None:
-        raise Wrong(HTTPStatus.PRECONDITION_FAILED, f"the {what} {name[:80]!r} was removed "
-                    "meanwhile: to have it again, make a new one")
+        raise ApiError(HTTPStatus.PRECONDITION_FAILED, f"the {what} {name[:80]!r} was removed "
+                       "meanwhile: to have it again, make a new one")
     if seen.strip() != f'"{number}"':
-        raise Wrong(HTTPStatus.PRECONDITION_FAILED, f"the {what} {name[:80]!r} was changed "
-                    f"meanwhile (it is at {number}): look at it again, then change it")
+        raise ApiError(HTTPStatus.PRECONDITION_FAILED, f"the {what} {name[:80]!r} was changed "
+                       f"meanwhile (it is at {number}): look at it again, then change it")

@@ -7,8 +7,8 @@ from typing import TypeVar
 import gevent
 from gevent.lock import BoundedSemaphore
 
-from ..fleet.api import Wrong, bad
-from ..history.protocol import NoSuchMetric, TooMuch
+from ..fleet.api import ApiError, bad
+from ..history.protocol import ResultTooLargeError, UnknownMetricError
 
 AT_ONCE = 4
 WAIT_S = 10.0
@@ -16,7 +16,7 @@ WAIT_S = 10.0
 T = TypeVar("T")
 
 
-class Questions:
+class QueryPool:
     """One for all routes of a hub."""
 
     def __init__(self) -> None:
@@ -26,13 +26,13 @@ class Questions:
         """What it returns should be the body of the answer: what is made of many numbers belongs
         into the thread as well."""
         if not self._turns.acquire(timeout=WAIT_S):
-            raise Wrong(HTTPStatus.SERVICE_UNAVAILABLE,
-                        "too many questions to history at once; ask again in a moment")
+            raise ApiError(HTTPStatus.SERVICE_UNAVAILABLE,
+                           "too many questions to history at once; ask again in a moment")
         try:
             found: T | Exception = gevent.get_hub().threadpool.apply(_caught, (question,))
         finally:
             self._turns.release()
-        if isinstance(found, TooMuch | NoSuchMetric):
+        if isinstance(found, ResultTooLargeError | UnknownMetricError):
             raise bad(str(found))
         if isinstance(found, Exception):
             raise found

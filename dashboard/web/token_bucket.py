@@ -1,7 +1,7 @@
 """How much one sender may send: a token bucket."""
 
 
-class Bucket:
+class TokenBucket:
     """`per_s` on average, `burst` at once."""
 
     __slots__ = ("_burst", "_filled_mono", "_left", "_per_s")

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Browser, BrowserContext
 
-from dashboard.access.store import SignIn
+from dashboard.access.store import SignInRecord
 from dashboard.fleet.filters import FilterError, parse
 from dashboard.fleet.members import host_flaw
 from tests.browser.watch import WATCH, Seen
@@ -370,8 +370,9 @@ def test_names_as_typed_at_the_door(hub: HubProcess, seen: Seen) -> None:
     seen.goto("/settings#sign-ins", "#section-sign-ins tbody tr")
     for part in (HOSTILE[start : start + 190] for start in range(0, len(HOSTILE), 190)):
         with open_state(hub) as state:
-            state.accounts.note([SignIn(time.time() + at * 1e-6, text, "127.0.0.1", "password",
-                                        "refused") for at, text in enumerate(part)], {}, {})
+            state.accounts.note([SignInRecord(time.time() + at * 1e-6, text, "127.0.0.1",
+                                              "password",
+                                              "refused") for at, text in enumerate(part)], {}, {})
         shown = seen.run("""
             document.dispatchEvent(new Event("visibilitychange"));  // it looks again
             const names = () => [...document.querySelectorAll(

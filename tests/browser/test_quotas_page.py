@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import Page
 
 from gpudeck.client import Client
-from gpudeck.desired_state import InForce, QuotaMark
+from gpudeck.desired_state import InForce, QuotaEnforcement
 from tests.demos import soon
 from tests.integration.hubs import HubProcess
 
@@ -55,7 +55,7 @@ def test_who_is_over_stands_first_and_what_is_in_force_is_said(
     assert "(1) Quotas" in page.title()
     generation = client._told("GET", "quotas")["generation"]
     node.teller.say(InForce(generation, 1.0, 1.0, (
-        QuotaMark(name, True, "ladder", "1 task of it seen here"),)))
+        QuotaEnforcement(name, True, "ladder", "1 task of it seen here"),)))
     assert soon(lambda: "In force on its node" in card(page, name), 20), card(page, name)
     page.locator(".quota").first.locator("summary").click()
     assert "1 task of it seen here" in card(page, name)

@@ -4,38 +4,36 @@ import msgspec
 
 from gpudeck.actions import (
     NO_TASK,
-    Asker,
-    Bound,
+    ActionParams,
+    ActionVerification,
     Bystander,
     Command,
-    Condition,
-    Held,
-    Params,
+    CommandActor,
+    HeldGpu,
+    MetricBound,
     Preview,
-    Process,
+    ProcessIdentity,
     Recall,
     Refusal,
     Reply,
-    Verified,
+    RuleCondition,
     Victim,
 )
 from gpudeck.desired_state import (
-    Desired,
+    DesiredState,
     InForce,
-    Mechanism,
-    QuotaMark,
+    QuotaEnforcement,
+    QuotaMechanism,
     SignedDesired,
     desired_statement,
     encode_desired,
 )
-from gpudeck.ladder import Rung
+from gpudeck.ladder import LadderRung
 from gpudeck.limits import (
-    Change,
     ClockLock,
     ComputeMode,
-    KeptMode,
-    Lease,
     LimitsNow,
+    ManagedComputeMode,
     MpsClient,
     MpsDaemon,
     MpsFinding,
@@ -43,6 +41,8 @@ from gpudeck.limits import (
     MpsPercent,
     MpsServer,
     MpsStart,
+    SettingChange,
+    TimedLimit,
 )
 from gpudeck.metrics import SLOW_WIDTH, WIDTH, Absence
 from gpudeck.quota import Quota
@@ -128,15 +128,17 @@ FRAME = Frame(
 PREVIEW = Preview(
     ask_id="ask-1", nonce=bytes(range(32)), node_id="6f" * 16, boot_id="0b1c2d3e-" + "0" * 27,
     taken_at=1763640002.25, action="end",
-    params=Params(grace_s=45.0, checkpoint_signal="USR1", checkpoint_wait_s=120.0, text="why"),
+    params=ActionParams(grace_s=45.0, checkpoint_signal="USR1", checkpoint_wait_s=120.0,
+                        text="why"),
     task_id=TASK.id, job_id=TASK.job_id, owner="alice", age_s=86400.5, kind="compute",
     manager="slurm job 12",
-    victims=(Victim(Process(4711, 98765, 1000, "259:1042", "/user.slice", 5413), TASK.command,
-                    "alice", TASK.id, (Held(FACTS[0].uuid, 1073741824.0),)),
-             Victim(Process(4712, 98770, 1000, None, None, None), None, None)),
-    bystanders=(Bystander(Process(5000, 90000, 1001, "259:1043", "/user.slice", None),
+    victims=(Victim(ProcessIdentity(4711, 98765, 1000, "259:1042", "/user.slice", 5413),
+                    TASK.command,
+                    "alice", TASK.id, (HeldGpu(FACTS[0].uuid, 1073741824.0),)),
+             Victim(ProcessIdentity(4712, 98770, 1000, None, None, None), None, None)),
+    bystanders=(Bystander(ProcessIdentity(5000, 90000, 1001, "259:1043", "/user.slice", None),
                           "0b1c2d3e-5000-90000", "bob", "python serve.py",
-                          (Held(FACTS[0].uuid, None),)),),
+                          (HeldGpu(FACTS[0].uuid, None),)),),
     refusals=(Refusal("managed", "Slurm runs it; use scancel 12"),),
     warnings=("the optimiser's state since the last checkpoint is lost",),
     key=bytes(range(64, 96)), signature=bytes(range(64)),
@@ -144,25 +146,27 @@ PREVIEW = Preview(
 COMMAND = Command(
     command_id="0192f0c1-2d3e-7abc-8def-0123456789ab", node_id="6f" * 16, epoch=4,
     issued_at=1763640003.0, expires_at=1763640033.0, nonce=bytes(range(32)), action="end",
-    asker=Asker("person", "carol", "dave"), reason="idle since Monday", preview=PREVIEW,
+    asker=CommandActor("person", "carol", "dave"), reason="idle since Monday", preview=PREVIEW,
 )
 RULES_COMMAND = msgspec.structs.replace(
-    COMMAND, asker=Asker("rule", "idle-hog@1a2b3c4d"), condition=Condition(
-        (Bound("sm_pct", "<=", 1.0), Bound("mem_used_bytes", ">=", 1073741824.0)),
+    COMMAND, asker=CommandActor("rule", "idle-hog@1a2b3c4d"), condition=RuleCondition(
+        (MetricBound("sm_pct", "<=", 1.0), MetricBound("mem_used_bytes", ">=", 1073741824.0)),
         "Idle with memory held: sm_pct <= 1 for 2h, and mem_used_bytes >= 1GiB"))
 REPLY = Reply(
     command_id=COMMAND.command_id, number=3, state="not_effective", at=1763640064.5,
     step="the memory did not come back",
-    verified=Verified(True, False, None, 1073741824.0, 1073741824.0, ("0b1c2d3e-5000-90000",),
-                      (4712,)),
+    verified=ActionVerification(True, False, None, 1073741824.0, 1073741824.0,
+                                ("0b1c2d3e-5000-90000",),
+                                (4712,)),
     audit_seq=17, audit_head="ab" * 32,
 )
-DESIRED = Desired(
+DESIRED = DesiredState(
     node_id="6f" * 16, epoch=4, generation=12, issued_at=1763640000.5, group="vision",
     quotas=(Quota(
         id="alice-at-night", subject="user:alice", scope="node:node-01", gpus=2,
         mem_bytes=42949672960, gpu_hours=40.5, per="week", max_age_s=43200.0, count="together",
-        priority=4, mode="act", ladder=(Rung("tell"), Rung("pause", 60.0), Rung("end", 600.0)),
+        priority=4, mode="act",
+        ladder=(LadderRung("tell"), LadderRung("pause", 60.0), LadderRung("end", 600.0)),
         offline="allow", because="shared"), Quota(id="everyone", subject="*")),
 )
 FROM_AGENT: dict[str, FromAgent] = {
@@ -207,33 +211,37 @@ FROM_AGENT: dict[str, FromAgent] = {
     ),
     "in_force": InForce(
         generation=12, issued_at=1763640000.5, looked_at=1763640010.25,
-        quotas=(QuotaMark("alice-at-night", True, "ladder", "3 tasks seen",
-                          ("alice holds 3 Gpus",)),
-                QuotaMark("everyone", False, "none", "rules may not act here")),
-        mechanisms=(Mechanism("memory_limit", "not_there", "driver 550.54.15 is older than 615"),),
+        quotas=(QuotaEnforcement("alice-at-night", True, "ladder", "3 tasks seen",
+                                 ("alice holds 3 Gpus",)),
+                QuotaEnforcement("everyone", False, "none", "rules may not act here")),
+        mechanisms=(QuotaMechanism("memory_limit", "not_there",
+                                   "driver 550.54.15 is older than 615"),),
         trouble="the last one was not signed by this hub",
     ),
 }
 FROM_AGENT["preview_of_a_setting"] = msgspec.structs.replace(
-    PREVIEW, action="set_mps", params=Params(setting=MpsPercent("/run/mps", 50, 4321)),
-    victims=(), task_id=NO_TASK, changes=(Change("share of the threads, server 4321", "100 %",
-                                                 "50 %"),))
+    PREVIEW, action="set_mps", params=ActionParams(setting=MpsPercent("/run/mps", 50, 4321)),
+    victims=(), task_id=NO_TASK,
+    changes=(SettingChange("share of the threads, server 4321", "100 %",
+                                                        "50 %"),))
 FROM_AGENT["limits_now"] = LimitsNow(
     taken_at=1763640005.0,
     daemons=(MpsDaemon(
         "/run/mps", 0, "root", True, "", 100.0, 0, (MpsLimit(0, "2G"),),
         (MpsServer(4321, 1000, "carol", "ACTIVE", 50.0, (MpsLimit(1, "900M"),),
                    (MpsClient(4322, 1000, "carol", "python train.py", TASK.id, 100.0),)),)),),
-    leases=(Lease("c-1", "GPU-1", "power", (300.0,), (700.0,), "ada", "the room is hot",
-                  1763640000.0, 1763643600.0, "boot-1", 7200.5, "in_force", 300.0, 1763640004.0,
-                  "the driver says 300 W"),),
+    leases=(TimedLimit("c-1", "GPU-1", "power", (300.0,), (700.0,), "ada", "the room is hot",
+                       1763640000.0, 1763643600.0, "boot-1", 7200.5, "in_force", 300.0,
+                       1763640004.0,
+                       "the driver says 300 W"),),
     limits_trouble="none",
     findings=(MpsFinding("exclusive", "advice", "Gpu GPU-1 is not exclusive", "set the mode",
                          (ComputeMode("GPU-1", "exclusive_process"),)),
               MpsFinding("dead", "fault", "no daemon answers", "start it",
                          (MpsStart("/run/mps"),))),
-    modes=(KeptMode("GPU-1", "exclusive_process", "ada", "MPS alone", 1763640000.0, "in_force",
-                    "the driver says exclusive"),))
+    modes=(ManagedComputeMode("GPU-1", "exclusive_process", "ada", "MPS alone", 1763640000.0,
+                              "in_force",
+                              "the driver says exclusive"),))
 FROM_HUB: dict[str, FromHub] = {
     "challenge": Challenge(
         nonce=bytes(range(32, 64)), hub_id="hub-1", hub_key=bytes(range(96, 128)), epoch=4,
@@ -251,7 +259,7 @@ FROM_HUB: dict[str, FromHub] = {
                  task_id=TASK.id),
     "look_at_a_setting": Look(
         ask_id="ask-2", nonce=bytes(range(32)), action="lock_clocks", task_id=NO_TASK,
-        params=Params(setting=ClockLock("GPU-1", 210, 1410, 3600.0))),
+        params=ActionParams(setting=ClockLock("GPU-1", 210, 1410, 3600.0))),
     "look_for_a_rule": Look(ask_id="ask-1", nonce=bytes(range(32)), action="end",
                             params=PREVIEW.params, task_id=TASK.id, asker="rule"),
     "recall": Recall(command_id=COMMAND.command_id, why="silenced by carol"),

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agent.backends import Fresh, Happening, ProcessReading, Reading
+from agent.backends import BackendEvent, OnDemandReading, ProcessReading, Reading
 from agent.tasks.processes import row_of
 from agent.tasks.task_table import boot_id
 from gpudeck.wire import ReaderState
@@ -161,7 +161,8 @@ class Children:
     ) -> Child:
         process = subprocess.Popen(
             [sys.executable, "-S", "-E", "-c", code, *arguments], start_new_session=True,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **more,  # type: ignore[call-overload]
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            **more,  # type: ignore[call-overload]
         )
         ready, *said = process.stdout.readline().split()
         assert ready == "ready"
@@ -172,10 +173,10 @@ class Children:
         self.all.append(child)
         return child
 
-    def happenings(self) -> tuple[Happening, ...]:
+    def happenings(self) -> tuple[BackendEvent, ...]:
         return ()
 
-    def fresh(self, timeout_s: float) -> Fresh | None:
+    def fresh(self, timeout_s: float) -> OnDemandReading | None:
         if self.hangs:
             return None
         there = [child for child in self.all if child.gpu and child.is_alive()]
@@ -186,7 +187,7 @@ class Children:
         listed = [ProcessReading(child.pid, child.gpu, child.mem_used_bytes, 1.0,
                                  child.kind)  # type: ignore[arg-type]
                   for child in there]
-        fresh = Fresh((*listed, *self.more), used)
+        fresh = OnDemandReading((*listed, *self.more), used)
         self.looked()
         return fresh
 

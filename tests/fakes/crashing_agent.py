@@ -6,13 +6,13 @@ import sys
 from typing import Any
 
 from agent.cli.main import agent
-from agent.journal.store import ActsJournal
+from agent.journal.store import ActionJournal
 
 
 def crash_at(when: str, entry: str) -> None:
-    real = getattr(ActsJournal, entry)
+    real = getattr(ActionJournal, entry)
 
-    def crashing(self: ActsJournal, *given: Any, **named: Any) -> Any:
+    def crashing(self: ActionJournal, *given: Any, **named: Any) -> Any:
         if when == "before":
             os.kill(os.getpid(), signal.SIGKILL)
         answer = real(self, *given, **named)
@@ -20,7 +20,7 @@ def crash_at(when: str, entry: str) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         return answer
 
-    setattr(ActsJournal, entry, crashing)
+    setattr(ActionJournal, entry, crashing)
 
 
 if __name__ == "__main__":

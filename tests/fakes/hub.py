@@ -14,9 +14,15 @@ import msgspec
 import socketio
 from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 
-from gpudeck.actions import FINAL, Asker, Command, Params, Preview, Reply, TaskAction
-from gpudeck.desired_state import Desired, InForce, SignedDesired, desired_statement, encode_desired
-from gpudeck.keys import Key, Token, fingerprint, is_signed
+from gpudeck.actions import FINAL, ActionParams, Command, CommandActor, Preview, Reply, TaskAction
+from gpudeck.desired_state import (
+    DesiredState,
+    InForce,
+    SignedDesired,
+    desired_statement,
+    encode_desired,
+)
+from gpudeck.keys import EnrolmentToken, SigningKey, fingerprint, is_signed
 from gpudeck.limits import LimitsNow
 from gpudeck.quota import Quota
 from gpudeck.wire import (
@@ -63,8 +69,8 @@ class FakeHub:
     """What was acked survives `crash`; what was only received does not, as with a real hub."""
 
     def __init__(self, ack_every: int = 1) -> None:
-        self.key = Key(secrets.token_bytes(32))
-        self.tokens: dict[str, Key] = {}  # given out, not used
+        self.key = SigningKey(secrets.token_bytes(32))
+        self.tokens: dict[str, SigningKey] = {}  # given out, not used
         self.known: set[str] = set()
         self.strangers: list[Hello] = []  # proved their key, but are not known here
         self.ack_every = ack_every
@@ -98,9 +104,9 @@ class FakeHub:
         self.port = 0
         self.start()
 
-    def token(self) -> Token:
-        token = Token.new(fingerprint(self.key.public))
-        self.tokens[token.id] = Key(token.seed)
+    def token(self) -> EnrolmentToken:
+        token = EnrolmentToken.new(fingerprint(self.key.public))
+        self.tokens[token.id] = SigningKey(token.seed)
         return token
 
     @property
@@ -157,7 +163,7 @@ class FakeHub:
     def look(self, task_id: str, action: TaskAction = "end", **params: Any) -> Preview:
         """What the node says that this would hit."""
         ask_id = secrets.token_hex(8)
-        self.tell(Look(ask_id, secrets.token_bytes(32), action, Params(**params), task_id))
+        self.tell(Look(ask_id, secrets.token_bytes(32), action, ActionParams(**params), task_id))
         shown: Preview = wait_for(lambda: self.previews.get(ask_id))
         return shown
 
@@ -169,7 +175,7 @@ class FakeHub:
             issued_at=now, expires_at=now + 25,
             nonce=secrets.token_bytes(32) if shown is None else shown.nonce,
             action="hold" if shown is None else shown.action,
-            asker=Asker("person", "test"), reason="because of a test", preview=shown)
+            asker=CommandActor("person", "test"), reason="because of a test", preview=shown)
         return msgspec.structs.replace(command, **changed)
 
     def signed(self, command: Command) -> SignedCommand:
@@ -183,8 +189,9 @@ class FakeHub:
     def desired(self, generation: int, *quotas: Quota, **changed: Any) -> SignedDesired:
         """As our signer would make it, `changed` where a test wants it wrong."""
         desired = msgspec.structs.replace(
-            Desired(self.hellos[-1].node_id, self.epoch, generation, time.time() + self.ahead_s,
-                    "default", quotas), **changed)
+            DesiredState(self.hellos[-1].node_id, self.epoch, generation,
+                         time.time() + self.ahead_s,
+                         "default", quotas), **changed)
         body = encode_desired(desired)
         return SignedDesired(body, self.key.sign(desired_statement(body)))
 

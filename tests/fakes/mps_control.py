@@ -22,29 +22,33 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING or __name__ != "__main__":
-    from agent.backends.simulation.mps_answers import Control, Settings, World
+    from agent.backends.simulation.mps_answers import (
+        SimulatedMpsDaemon,
+        SimulatedMpsSettings,
+        SimulatedMpsState,
+    )
 else:  # the program finds none of our packages
     sys.path.append(str(Path(__file__).resolve().parents[2] / "agent/backends/simulation"))
-    from mps_answers import Control, Settings, World
+    from mps_answers import SimulatedMpsDaemon, SimulatedMpsSettings, SimulatedMpsState
 
 PROGRAM = "nvidia-cuda-mps-control"
 NO_DAEMON = "Cannot find MPS control daemon process\n"
 
 
-class FileControl(Control):
+class FileControl(SimulatedMpsDaemon):
     """Of the world that FAKE_MPS names."""
 
     def __init__(self, file: Path) -> None:
         given = os.environ.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "")
-        super().__init__(Settings(float(given) if given else 100.0), {})
+        super().__init__(SimulatedMpsSettings(float(given) if given else 100.0), {})
         self._file = file
 
-    def look(self) -> World:
+    def look(self) -> SimulatedMpsState:
         told = json.loads(self._file.read_text())
         servers = {int(pid): each for pid, each in told.pop("servers", {}).items()
                    if is_alive(int(pid))}
         told.pop("stuck", None)
-        return World(
+        return SimulatedMpsState(
             {pid: [client for client in each.get("clients", []) if is_alive(client)]
              for pid, each in servers.items()},
             {pid: each["status"] for pid, each in servers.items() if "status" in each}, **told)
@@ -116,7 +120,7 @@ def serve(pipes: Path, file: Path) -> int:
     os._exit(0)
 
 
-def run(listener: socket.socket, control: Control, pipes: Path) -> None:
+def run(listener: socket.socket, control: SimulatedMpsDaemon, pipes: Path) -> None:
     log = Path(os.environ.get("CUDA_MPS_LOG_DIRECTORY") or pipes) / "control.log"
     while not control.is_over:
         line, _ = listener.accept()

@@ -5,32 +5,33 @@ import secrets
 import time
 from pathlib import Path
 
-from agent.actions.execute import Hand
-from agent.actions.preview import Ask, Place, preview
-from agent.journal.store import ActsJournal, ActsStore
+from agent.actions.execute import ActionExecutor
+from agent.actions.preview import NodeContext, PreviewRequest, preview
+from agent.journal.store import ActionJournal, ActionStore
 from agent.tasks.task_table import boot_id
-from gpudeck.actions import YOUNGEST_S, Asker, Command, Params, Reply
+from gpudeck.actions import YOUNGEST_S, ActionParams, Command, CommandActor, Reply
 from tests.fakes.children import Children, a_ceiling
 
 
 def decided_ms(folder: Path, ends: int) -> list[float]:
     """From the first pidfd to the first signal, as the agent says with its SIGTERM."""
     children, said = Children(), list[str]()
-    journal = ActsJournal(ActsStore(folder / "acts.db"))
+    journal = ActionJournal(ActionStore(folder / "acts.db"))
     folder.chmod(0o700)
-    place = Place("node", boot_id(), children, lambda: (), lambda _: 0,
-                  a_ceiling(folder), host_pids_only=False)
+    place = NodeContext("node", boot_id(), children, lambda: (), lambda _: 0,
+                        a_ceiling(folder), host_pids_only=False)
     try:
         victims = [children.start() for _ in range(ends)]
         time.sleep(YOUNGEST_S)
         for victim in victims:
-            shown = preview(place, Ask("ask", secrets.token_bytes(32), "end", Params(),
-                                       victim.task_id))
+            shown = preview(place,
+                            PreviewRequest("ask", secrets.token_bytes(32), "end", ActionParams(),
+                                                  victim.task_id))
             now = time.time()
             command = Command(secrets.token_hex(16), "node", 1, now, now + 25, shown.nonce, "end",
-                              Asker("person", "test"), "because of a test", shown)
+                              CommandActor("person", "test"), "because of a test", shown)
             first = Reply(command.command_id, 1, "accepted", now)
-            Hand(place, journal, lambda reply: said.append(reply.step)).act(
+            ActionExecutor(place, journal, lambda reply: said.append(reply.step)).act(
                 command, journal.seen(command, "digest", first))
     finally:
         children.close()

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from agent.backends.simulation.folder import write_jobs
-from agent.backends.simulation.jobs import Job
+from agent.backends.simulation.jobs import SimulatedJob
 from agent.backends.simulation.world import uuid_of
-from agent.journal.store import ActsJournal, ActsStore
+from agent.journal.store import ActionJournal, ActionStore
 from tests.fakes.children import Child, Children, a_ceiling
 from tests.integration.hubs import HubProcess, wait_for
 
@@ -30,10 +30,11 @@ def write_world(folder: Path, children: list[Child]) -> None:
     """The simulated driver lists these."""
     now = time.time()
     write_jobs(folder, NODE, tuple(
-        Job(pid=child.pid, start_ticks=child.start_ticks, kind="hog", seed=number,
-            gpus=(uuid_of(1, NODE, 0),), mem_share=0.5 / max(len(children), 1),
-            user=random.choice(("alice", "bohdan")), command="python train.py", started_at=now,
-            working_since=now - 1_000)
+        SimulatedJob(pid=child.pid, start_ticks=child.start_ticks, kind="hog", seed=number,
+                     gpus=(uuid_of(1, NODE, 0),), mem_share=0.5 / max(len(children), 1),
+                     user=random.choice(("alice", "bohdan")), command="python train.py",
+                     started_at=now,
+                     working_since=now - 1_000)
         for number, child in enumerate(children)))
 
 
@@ -76,8 +77,8 @@ class Fleet:
 
         return wait_for(found, within_s, "an outcome")
 
-    def journal(self) -> ActsJournal:
-        return ActsJournal(ActsStore(self.folder / "agent" / "acts.db"))
+    def journal(self) -> ActionJournal:
+        return ActionJournal(ActionStore(self.folder / "agent" / "acts.db"))
 
 
 @contextmanager

@@ -7,9 +7,9 @@ says which are acked, and seals, merges and rotates as it goes.
 import sys
 from pathlib import Path
 
-from dashboard.history.embedded import Embedded
-from dashboard.history.headlog import CARRIED, Entry, HeadLog
-from dashboard.history.ingest import Stored
+from dashboard.history.embedded import EmbeddedHistory
+from dashboard.history.headlog import CARRIED, HeadLog, HeadLogEntry
+from dashboard.history.ingest import HistoryMessage
 from gpudeck.wire import decode_from_agent, encode
 from tests.unit.histories import Source
 
@@ -20,25 +20,26 @@ TEND_EVERY_S = 20
 AHEAD_S = 4_000
 
 
-def entry(one: Stored, seq: int, second: int) -> Entry:
-    return Entry(one.node_id, one.stream, seq, one.received_at, encode(one.message), second)
+def entry(one: HistoryMessage, seq: int, second: int) -> HeadLogEntry:
+    return HeadLogEntry(one.node_id, one.stream, seq, one.received_at, encode(one.message), second)
 
 
-def replayed(folder: Path, history: Embedded) -> HeadLog:
+def replayed(folder: Path, history: EmbeddedHistory) -> HeadLog:
     """As the recorder does at its start."""
     log = HeadLog(folder / "headlog")
     for number, entries in log.segments():
         for found in entries:
             message = decode_from_agent(found.payload)
-            history.append([Stored(found.node_id, found.stream, found.received_at,
-                                   message, found.second)], number)  # type: ignore[arg-type]
+            history.append([HistoryMessage(found.node_id, found.stream, found.received_at,
+                                           message, found.second)],  # type: ignore[arg-type]
+                           number)
     log.open()
     return log
 
 
 def main(folder: Path, seed: int, first: int) -> None:
     source = Source(seed, *SIZE)
-    history = Embedded(folder / "history")
+    history = EmbeddedHistory(folder / "history")
     history.open()
     log = replayed(folder, history)
     greetings = source.greetings()
@@ -56,7 +57,7 @@ def main(folder: Path, seed: int, first: int) -> None:
             history.store.tend(t)
 
 
-def numbered(source: Source, t: int) -> list[Stored]:
+def numbered(source: Source, t: int) -> list[HistoryMessage]:
     """The same for the same seed and second, whoever asks: what a restarted writer goes on with is
     what the test compares with."""
     source.random.seed(f"{source.seed} {t}")

@@ -8,11 +8,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from agent.link.outbox import CAP_BYTES
-from agent.link.outbox_file import Journal
-from agent.link.protocol import Conversation, Dial, HangUp, Say
-from dashboard.fleet.effects import Applied, Close, Effect, Left, Record, Said, Stored, Tell
-from dashboard.fleet.state_machine import Room
-from dashboard.nodes.backfills import Backfills
+from agent.link.outbox_file import OutboxFile
+from agent.link.protocol import CloseConnection, LinkStateMachine, OpenConnection, SendToHub
+from dashboard.fleet.effects import (
+    CloseLink,
+    Effect,
+    LinkClosed,
+    MessageApplied,
+    MessageReceived,
+    RecordsStored,
+    SendMessage,
+    StreamRecord,
+)
+from dashboard.fleet.state_machine import FleetStateMachine
+from dashboard.nodes.backfills import BackfillQueue
 from dashboard.nodes.checkpoint import encode_nodes, restore
 from gpudeck.metrics import WIDTH
 from gpudeck.wire import (
@@ -40,11 +49,11 @@ class Hub:
     """What it was told and had not flushed yet is gone when it dies."""
 
     world: "World"
-    room: Room | None = None
-    log: list[Record] = field(default_factory=list)
+    room: FleetStateMachine | None = None
+    log: list[StreamRecord] = field(default_factory=list)
     since_checkpoint: int = 0
     checkpoint: list[tuple[str, bytes]] = field(default_factory=list)
-    waiting: list[Record] = field(default_factory=list)
+    waiting: list[StreamRecord] = field(default_factory=list)
     agents: dict[str, "Agent"] = field(default_factory=dict)  # by link
     is_disk_full: bool = False
     starts: int = 0
@@ -54,13 +63,13 @@ class Hub:
 
     def start(self) -> None:
         self.starts += 1
-        self.room = room = Room("hub", self.starts, self.world.now)
+        self.room = room = FleetStateMachine("hub", self.starts, self.world.now)
         for _, data in self.checkpoint:
             restore(room, data)
         for record in self.log[self.since_checkpoint :]:
             room.recover(record)
         room.recovered(self.world.now, self.world.now)
-        self.backfills = Backfills(self.filled, lambda: True)
+        self.backfills = BackfillQueue(self.filled, lambda: True)
 
     def kill(self) -> None:
         self.room, self.waiting = None, []
@@ -79,26 +88,26 @@ class Hub:
             if isinstance(message, Frame):
                 self.live_lag_s = max(self.live_lag_s,
                                       self.world.now - agent.made_at[message.seq])
-            self.do(Said(link, message, payload))
+            self.do(MessageReceived(link, message, payload))
 
     def filled(self, link: str, part: Backfill) -> None:
         if link in self.agents:
-            self.do(Said(link, part, b""))
+            self.do(MessageReceived(link, part, b""))
 
-    def do(self, event: Said | Left | Stored) -> None:
+    def do(self, event: MessageReceived | LinkClosed | RecordsStored) -> None:
         assert self.room is not None
         self.perform(self.room.handle(event, self.world.now, self.world.now))
 
     def perform(self, effects: list[Effect]) -> None:
         for effect in effects:
             match effect:
-                case Record():
+                case StreamRecord():
                     self.waiting.append(effect)
-                case Tell(link, message) if link in self.agents:
+                case SendMessage(link, message) if link in self.agents:
                     self.agents[link].down.append(encode(message))
-                case Close(link) if link in self.agents:
+                case CloseLink(link) if link in self.agents:
                     self.agents[link].cut()
-                case Applied() if not effect.is_backfill:
+                case MessageApplied() if not effect.is_backfill:
                     self.acted_on.add((effect.node_id, effect.seq))
 
     def step(self) -> None:
@@ -113,7 +122,7 @@ class Hub:
                 self.checkpoint = encode_nodes(self.room)
                 self.since_checkpoint = len(self.log) + len(batch)
             self.log += batch
-            self.do(Stored(batch))
+            self.do(RecordsStored(batch))
 
 
 class Agent:
@@ -126,13 +135,13 @@ class Agent:
         self.wall_off_s = 0.0
         self.produces = True
         self.lost_to_kills = 0
-        self.journal: Journal | None = None
+        self.journal: OutboxFile | None = None
         self.begin()
 
     def begin(self) -> None:
-        self.journal = Journal(self.path)
+        self.journal = OutboxFile(self.path)
         self.outbox = self.journal.outbox(cap_bytes=self.cap_bytes)
-        self.talk = Conversation(self.outbox, self, self.world.dice.uniform)
+        self.talk = LinkStateMachine(self.outbox, self, self.world.dice.uniform)
         if self.outbox.latest_inventory() is None:
             self.outbox.keep_inventory(Inventory(1, (GpuFacts(f"GPU-{self.name}", 0, "board"),)))
 
@@ -159,7 +168,7 @@ class Agent:
         hub = self.world.hub
         if link is not None and hub.agents.pop(link, None) is not None and hub.room is not None:
             hub.backfills.left(link)
-            hub.do(Left(link))
+            hub.do(LinkClosed(link))
 
     def make(self) -> None:
         dice, seq = self.world.dice, self.outbox.last_seq + 1
@@ -191,11 +200,11 @@ class Agent:
             arrives = self.world.dice.randint(0, arrives)
         for act in acts[:arrives]:
             match act:
-                case Dial():
+                case OpenConnection():
                     self.dial()
-                case Say(body) if self.link is not None:
+                case SendToHub(body) if self.link is not None:
                     self.world.hub.take(self.link, body)
-                case HangUp():
+                case CloseConnection():
                     self.cut()
         if is_cut:
             self.cut()

@@ -18,11 +18,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from agent.journal.store import ActsJournal, ActsStore
+from agent.journal.store import ActionJournal, ActionStore
 from agent.link.identity import node_key
 from agent.tasks.processes import CGROUP_MAX, has_pidfs
 from agent.tasks.task_table import boot_id
-from gpudeck.actions import FINAL, Held, Params, Preview, Process, Reply, Victim
+from gpudeck.actions import FINAL, ActionParams, HeldGpu, Preview, ProcessIdentity, Reply, Victim
 from gpudeck.audit_chain import verify
 from gpudeck.keys import fingerprint
 from gpudeck.wire import preview_statement
@@ -72,11 +72,11 @@ class Bed:
         """As this node would have shown it when it was alive: signed by the node's own key."""
         key = node_key(self.data)
         victim = Victim(as_shown(was), "python train.py", "root", task_id(was),
-                        (Held(self.gpu, float(2**30)),))
+                        (HeldGpu(self.gpu, float(2**30)),))
         shown = Preview(
             ask_id=secrets.token_hex(8), nonce=secrets.token_bytes(32),
             node_id=fingerprint(key.public), boot_id=boot_id(), taken_at=time.time(),
-            action="end", params=Params(grace_s=5.0), task_id=task_id(was), job_id=None,
+            action="end", params=ActionParams(grace_s=5.0), task_id=task_id(was), job_id=None,
             owner="root", age_s=60.0, kind="compute", manager=None, victims=(victim,),
             bystanders=(), key=key.public)
         return msgspec.structs.replace(shown, signature=key.sign(preview_statement(shown)))
@@ -102,16 +102,16 @@ class Bed:
     def check(self) -> None:
         assert self.forge.ask("is_running", pid=self.bystander["pid"])
         assert self.hub.broken == []
-        assert verify(ActsJournal(ActsStore(self.data / "acts.db")).links()) is None
+        assert verify(ActionJournal(ActionStore(self.data / "acts.db")).links()) is None
 
 
-def as_shown(was: Who) -> Process:
+def as_shown(was: Who) -> ProcessIdentity:
     """As agent/tasks/processes.py has it. `a_bed` compares the two."""
     cgroup = was["cgroup"]
     if len(cgroup) > CGROUP_MAX:
         cgroup = hashlib.sha256(cgroup.encode()).hexdigest()
     inode = was["pidfs_inode"] if has_pidfs() else None
-    return Process(**{**was, "cgroup": cgroup, "pidfs_inode": inode})
+    return ProcessIdentity(**{**was, "cgroup": cgroup, "pidfs_inode": inode})
 
 
 def task_id(was: Who) -> str:

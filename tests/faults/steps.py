@@ -23,24 +23,24 @@ from typing import Any
 
 from agent.actions import execute, guard, signals, targets
 from agent.actions import preview as actions_preview
-from agent.actions.execute import Hand, Patience
-from agent.actions.preview import Ask, Place
-from agent.backends import Fresh, ProcessReading
-from agent.journal.store import ActsJournal, ActsStore
+from agent.actions.execute import ActionExecutor, ActionTimeouts
+from agent.actions.preview import NodeContext, PreviewRequest
+from agent.backends import OnDemandReading, ProcessReading
+from agent.journal.store import ActionJournal, ActionStore
 from agent.tasks.processes import row_of
 from agent.tasks.task_table import boot_id
-from gpudeck.actions import Asker, Command, Params, Reply
+from gpudeck.actions import ActionParams, Command, CommandActor, Reply
 from gpudeck.audit_chain import verify
 from tests.fakes.children import a_ceiling
 from tests.faults.forging import Forge
 
 # (where its name is looked up, its name, before or after it)
 STEPS: dict[str, tuple[Any, str, str]] = {
-    "before INTENT": (ActsJournal, "intend", "before"),
-    "after INTENT": (ActsJournal, "intend", "after"),
+    "before INTENT": (ActionJournal, "intend", "before"),
+    "after INTENT": (ActionJournal, "intend", "after"),
     "before all is held": (execute, "take", "before"),
-    "before the pidfd": (signals.Grip, "take", "before"),
-    "after the pidfd": (signals.Grip, "take", "after"),
+    "before the pidfd": (signals.ProcessHandle, "take", "before"),
+    "after the pidfd": (signals.ProcessHandle, "take", "after"),
     "before /proc is read": (signals, "facts", "before"),
     "after /proc is read": (signals, "facts", "after"),
     "before the comparison": (targets, "is_same", "before"),
@@ -49,13 +49,13 @@ STEPS: dict[str, tuple[Any, str, str]] = {
     "after the fresh list": (targets, "find", "after"),
     "before the guard": (guard, "refusals", "before"),
     "after the guard": (guard, "refusals", "after"),
-    "before the signals": (targets.Targets, "send", "before"),
-    "before its signal": (signals.Grip, "send", "before"),
-    "after its signal": (signals.Grip, "send", "after"),
-    "before new ones are looked for": (targets.Targets, "adopt", "before"),
+    "before the signals": (targets.TargetProcessSet, "send", "before"),
+    "before its signal": (signals.ProcessHandle, "send", "before"),
+    "after its signal": (signals.ProcessHandle, "send", "after"),
+    "before new ones are looked for": (targets.TargetProcessSet, "adopt", "before"),
     "during the grace": (execute, "wait_for_end", "before"),
-    "before the second look": (targets.Targets, "recheck", "before"),
-    "after the second look": (targets.Targets, "recheck", "after"),
+    "before the second look": (targets.TargetProcessSet, "recheck", "before"),
+    "after the second look": (targets.TargetProcessSet, "recheck", "after"),
 }
 
 
@@ -67,11 +67,12 @@ class Listed:
     pids: frozenset[int] = frozenset()
     detail: str = ""
 
-    def fresh(self, timeout_s: float) -> Fresh | None:
+    def fresh(self, timeout_s: float) -> OnDemandReading | None:
         there = [pid for pid in self.on_gpu
                  if (row := row_of(pid)) is not None and row.state not in "ZX"]
-        return Fresh(tuple(ProcessReading(pid, "GPU-1", 1.0, None, "compute") for pid in there),
-                     {"GPU-1": float(len(there))})
+        return OnDemandReading(tuple(ProcessReading(pid, "GPU-1", 1.0, None, "compute")
+                                     for pid in there),
+                               {"GPU-1": float(len(there))})
 
 
 @dataclass
@@ -108,22 +109,23 @@ def lay(where: Any, name: str, when: str) -> tuple[Trap, Callable[[], None]]:
 class Stage:
     nursery: Forge
     listed: Listed
-    place: Place
-    journal: ActsJournal
+    place: NodeContext
+    journal: ActionJournal
 
     def act(self, was: dict[str, Any], trap: Trap, event: str) -> tuple[str, Reply]:
         """What happened to the target meanwhile, and what came of the act."""
-        shown = actions_preview.preview(self.place, Ask(
-            "ask", secrets.token_bytes(32), "end", Params(grace_s=0.03),
+        shown = actions_preview.preview(self.place, PreviewRequest(
+            "ask", secrets.token_bytes(32), "end", ActionParams(grace_s=0.03),
             f"{boot_id()[:8]}-{was['pid']}-{was['start_ticks']}"))
         assert shown.refusals == (), shown.refusals
         now, happened = time.time(), []
         command = Command(secrets.token_hex(16), "node", 1, now, now + 25, shown.nonce, "end",
-                          Asker("person", "test"), "because of a test", shown)
+                          CommandActor("person", "test"), "because of a test", shown)
         first = self.journal.seen(command, "digest", Reply(command.command_id, 1, "accepted", now))
         trap.countdown = random.choice((1, 1, 1, 2, 3))  # most are reached once
         trap.spring = lambda: happened.append(self._poke(was["pid"], event))
-        reply = Hand(self.place, self.journal, lambda _: None, Patience(5.0, 0.0)).act(
+        reply = ActionExecutor(self.place, self.journal, lambda _: None,
+                               ActionTimeouts(5.0, 0.0)).act(
             command, first)
         trap.countdown = 0
         return {(True,): event, (None,): "ended alone"}.get(tuple(happened), "nothing"), reply
@@ -141,13 +143,13 @@ class Stage:
 def a_stage(folder: Path) -> Stage:
     folder.chmod(0o700)
     listed = Listed()
-    journal = ActsJournal(ActsStore(folder / "acts.db", durable=False))
-    place = Place("node", boot_id(), listed, lambda: (), lambda _: 0,
-                  a_ceiling(folder, kills_per_hour=10**7), host_pids_only=False)
+    journal = ActionJournal(ActionStore(folder / "acts.db", durable=False))
+    place = NodeContext("node", boot_id(), listed, lambda: (), lambda _: 0,
+                        a_ceiling(folder, kills_per_hour=10**7), host_pids_only=False)
     return Stage(Forge(), listed, place, journal)
 
 
-def by_number(grip: signals.Grip, number: signal.Signals) -> bool:
+def by_number(grip: signals.ProcessHandle, number: signal.Signals) -> bool:
     os.kill(grip.pid, number)
     return True
 
@@ -155,7 +157,7 @@ def by_number(grip: signals.Grip, number: signal.Signals) -> bool:
 def main(folder: str, rounds: str, events: str, control: str = "") -> None:
     guard.YOUNGEST_S = 0.0  # type: ignore[attr-defined]  # what is shown here must be who it is, not how old
     if control == "os_kill":
-        signals.Grip.send = by_number  # type: ignore[assignment, method-assign]
+        signals.ProcessHandle.send = by_number  # type: ignore[assignment, method-assign]
     execute.tell = lambda *_: 0  # type: ignore[attr-defined]  # nobody's terminal is meant
     subprocess.run(["true"], check=True)  # pid 2, whose children are taken for the kernel's
     stage = a_stage(Path(folder))

@@ -16,7 +16,7 @@ import pytest
 
 from agent.doctor.node import data_check
 from agent.link.outbox import Outbox
-from agent.link.outbox_file import Journal
+from agent.link.outbox_file import OutboxFile
 from agent.telemetry.self_cost import disk_trouble
 from gpudeck.wire import Event
 from tests.fakes.hub import FakeHub, wait_for
@@ -184,7 +184,7 @@ def test_no_journal_yet_and_no_room_for_one(tmp_path: Path) -> None:
     """It begins in memory, and is on disk when there is room."""
     with small_disk(tmp_path / "disk") as disk:
         filler = fill(disk)
-        journal = Journal(disk / "j.db")
+        journal = OutboxFile(disk / "j.db")
         assert "free space" in journal.trouble
         outbox = journal.outbox()
         made = []
@@ -197,21 +197,21 @@ def test_no_journal_yet_and_no_room_for_one(tmp_path: Path) -> None:
         made.append(event(outbox))
         outbox.append(made[-1:], 6.0)
         assert outbox.trouble == ""
-        again = Journal(disk / "j.db").outbox()
+        again = OutboxFile(disk / "j.db").outbox()
         assert (again.stream, again.pending, again.last_seq) == (stream, 6, 6)
         journal.close()
 
 
 def test_what_is_pending_is_known_on_a_full_disk(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk") as disk:
-        journal = Journal(disk / "j.db")
+        journal = OutboxFile(disk / "j.db")
         outbox = journal.outbox()
         for at in range(9):
             outbox.append([event(outbox)], float(at))
         before = outbox.entries(0, 9, 100)
         journal.close()
         filler = fill(disk)
-        full = Journal(disk / "j.db")
+        full = OutboxFile(disk / "j.db")
         again = full.outbox()
         assert (again.stream, again.entries(0, 9, 100)) == (outbox.stream, before)
         again.append([event(again)], 10.0)
@@ -237,7 +237,7 @@ def test_a_file_that_may_not_grow(tmp_path: Path) -> None:
 
 def _beyond_the_limit(path: Path) -> int:
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    outbox = Journal(path).outbox()
+    outbox = OutboxFile(path).outbox()
     outbox.append([event(outbox)], 0.0)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (path.with_name("j.db-wal").stat().st_size, hard))
@@ -248,7 +248,7 @@ def _beyond_the_limit(path: Path) -> int:
     whole = [seq for seq, _ in outbox.entries(0, outbox.last_seq, 10_000)]
     resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     outbox.append([event(outbox)], 3.0)
-    again = Journal(path).outbox()
+    again = OutboxFile(path).outbox()
     is_right = (whole == list(range(1, outbox.last_seq)) and outbox.trouble == ""
                 and again.pending == outbox.pending == outbox.last_seq)
     return 0 if is_right else 2

@@ -15,14 +15,14 @@ import msgspec
 import pytest
 
 from agent.actions import execute, guard
-from agent.actions.execute import Hand, Patience
-from agent.actions.preview import Ask, Place, preview
-from agent.actions.service import Desk, DeskConfig
-from agent.journal.store import ActsJournal, ActsStore
+from agent.actions.execute import ActionExecutor, ActionTimeouts
+from agent.actions.preview import NodeContext, PreviewRequest, preview
+from agent.actions.service import CommandService, CommandServiceConfig
+from agent.journal.store import ActionJournal, ActionStore
 from agent.tasks.task_table import boot_id
-from gpudeck.actions import FINAL, Asker, Command, Params, Preview, Reply
+from gpudeck.actions import FINAL, ActionParams, Command, CommandActor, Preview, Reply
 from gpudeck.audit_chain import verify
-from gpudeck.keys import Key, fingerprint
+from gpudeck.keys import SigningKey, fingerprint
 from gpudeck.wire import (
     Clock,
     SignedCommand,
@@ -47,21 +47,21 @@ class Node:
     """A Desk as the agent has it, with the wire in the test's hand."""
 
     folder: Path
-    hub: Key
+    hub: SigningKey
     children: Children
-    key: Key = field(default_factory=lambda: Key(secrets.token_bytes(32)))
+    key: SigningKey = field(default_factory=lambda: SigningKey(secrets.token_bytes(32)))
     said: dict[str, list[Reply]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.folder.mkdir(mode=0o700)
         self.id = fingerprint(self.key.public)
-        self.place = Place(self.id, boot_id(), self.children, lambda: (), lambda _: 0,
-                           a_ceiling(self.folder, kills_per_hour=10**6), host_pids_only=False)
-        self.store = ActsStore(self.folder / "acts.db", durable=False)
-        self.journal = ActsJournal(self.store)
-        self.desk = Desk(
-            DeskConfig(self.key, self.id, fingerprint(self.hub.public), self.folder, (),
-                       patience=Patience(5.0, 1.0)),
+        self.place = NodeContext(self.id, boot_id(), self.children, lambda: (), lambda _: 0,
+                                 a_ceiling(self.folder, kills_per_hour=10**6), host_pids_only=False)
+        self.store = ActionStore(self.folder / "acts.db", durable=False)
+        self.journal = ActionJournal(self.store)
+        self.desk = CommandService(
+            CommandServiceConfig(self.key, self.id, fingerprint(self.hub.public), self.folder, (),
+                                 patience=ActionTimeouts(5.0, 1.0)),
             self.place, self.journal, lambda: None)
         self.desk.greeted(self.hub.public)
         self.desk.connected(1, time.monotonic())
@@ -88,8 +88,9 @@ class Node:
         self.pump()
 
     def show(self, child: Child, action: Any) -> Preview:
-        shown = preview(self.place, Ask(secrets.token_hex(4), secrets.token_bytes(32), action,
-                                        Params(grace_s=5.0), child.task_id))
+        shown = preview(self.place,
+                        PreviewRequest(secrets.token_hex(4), secrets.token_bytes(32), action,
+                                                   ActionParams(grace_s=5.0), child.task_id))
         assert shown.refusals == ()
         shown = msgspec.structs.replace(shown, key=self.key.public)
         return msgspec.structs.replace(shown, signature=self.key.sign(preview_statement(shown)))
@@ -97,12 +98,12 @@ class Node:
     def order(self, shown: Preview, lasts_s: float) -> Command:
         now = time.time()
         return Command(secrets.token_hex(16), self.id, 1, now, now + lasts_s, shown.nonce,
-                       shown.action, Asker("person", "test"), "because of a test", shown)
+                       shown.action, CommandActor("person", "test"), "because of a test", shown)
 
 
 @dataclass
 class Stage:
-    hub: Key
+    hub: SigningKey
     children: Children
     nodes: list[Node]
     executed: Counter[str]
@@ -118,14 +119,14 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     monkeypatch.setattr(guard, "YOUNGEST_S", 0.0)
     monkeypatch.setattr(execute, "tell", lambda *_: 1)  # not at the terminals of who tests
     executed: Counter[str] = Counter()
-    real = Hand.act
+    real = ActionExecutor.act
 
-    def counted(self: Hand, command: Command, accepted: Reply) -> Reply:
+    def counted(self: ActionExecutor, command: Command, accepted: Reply) -> Reply:
         executed[command.command_id] += 1
         return real(self, command, accepted)
 
-    monkeypatch.setattr(Hand, "act", counted)
-    hub, children = Key(secrets.token_bytes(32)), Children()
+    monkeypatch.setattr(ActionExecutor, "act", counted)
+    hub, children = SigningKey(secrets.token_bytes(32)), Children()
     try:
         nodes = [Node(tmp_path / name, hub, children) for name in ("a", "b")]
         yield Stage(hub, children, nodes, executed, children.start())
@@ -218,9 +219,9 @@ def test_without_a_journal_that_knows_them_they_would_be_done_again(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The control arm: the guard is what the first test rests on."""
-    monkeypatch.setattr(Desk, "_answered_before", lambda *_: False)
-    monkeypatch.setattr(ActsJournal, "is_spent", lambda *_: False)
-    monkeypatch.setattr(ActsJournal, "seen", lambda self, command, digest, reply: reply)
+    monkeypatch.setattr(CommandService, "_answered_before", lambda *_: False)
+    monkeypatch.setattr(ActionJournal, "is_spent", lambda *_: False)
+    monkeypatch.setattr(ActionJournal, "seen", lambda self, command, digest, reply: reply)
     node = stage.nodes[0]
     command = node.order(node.show(stage.neighbour, "notify"), 20.0)
     for _ in range(5):

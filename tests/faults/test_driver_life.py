@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from agent.journal.store import ActsStore
-from agent.link.identity import Identity, node_key
-from agent.link.outbox_file import Journal
+from agent.journal.store import ActionStore
+from agent.link.identity import NodeIdentity, node_key
+from agent.link.outbox_file import OutboxFile
 from agent.node import NodeConfig, run_node
-from agent.reader.child import Patience
+from agent.reader.child import ReaderTimeouts
 from agent.reader.watchdog import ReaderProcess
 from gpudeck.keys import fingerprint
 from gpudeck.metrics import COLUMN, WIDTH, Absence
@@ -31,7 +31,7 @@ from tests.integration.test_agent_process import an_agent, children_of, flags
 
 BEAT_GAP_MAX_S = 5.0
 GPUS = 5
-TENTH = Patience(answer_s=0.5, start_s=3.0, stuck_s=6.0, back_off_s=(0.1, 1.0))
+TENTH = ReaderTimeouts(answer_s=0.5, start_s=3.0, stuck_s=6.0, back_off_s=(0.1, 1.0))
 # What a board is known by in a Frame, each with a value of its own on every board.
 MARKS = {"temp_c": "temp", "mem_used_bytes": "mem_used", "sm_clock_mhz": "sm_clock"}
 
@@ -51,8 +51,8 @@ def nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
 def a_node(hub: FakeHub, path: Path) -> Iterator[ReaderProcess]:
     path.mkdir(mode=0o700)
     token = hub.token()
-    identity = Identity(node_key(path), fingerprint(hub.key.public), token)
-    journal, acts = Journal(path / "journal.db"), ActsStore(path / "acts.db")
+    identity = NodeIdentity(node_key(path), fingerprint(hub.key.public), token)
+    journal, acts = OutboxFile(path / "journal.db"), ActionStore(path / "acts.db")
     config = NodeConfig(hub=hub.url, tls=None, identity=identity, host="host", backend="nvml",
                         boot_id="0" * 36, data=path, acts=acts)
     source, stop = ReaderProcess("nvml", patience=TENTH, has_thread=False), threading.Event()

@@ -16,18 +16,18 @@ import pytest
 
 from agent.link.protocol import BACK_OFF_MAX_S
 from dashboard.actions.hub_key import HubKey
-from dashboard.fleet.members import Wanted
+from dashboard.fleet.members import EnrolmentRequest
 from dashboard.nodes.enrolment import create
-from dashboard.state import State
+from dashboard.state import StateStore
 from tests.integration.hubs import REPOSITORY, HubProcess, wait_for
 
 ANSWER_WITHIN_S = 5.0  # HubProcess.ask gives up then
 
 
 def many_tokens(hub: HubProcess, count: int) -> str:
-    state = State(hub.folder)
+    state = StateStore(hub.folder)
     made = create(state.registry, HubKey(hub.folder).fingerprint,
-                  [Wanted() for _ in range(count)], "the tests")
+                  [EnrolmentRequest() for _ in range(count)], "the tests")
     state.close()
     return "".join(f"{token.text}\n" for token, _ in made)
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.history.embedded import Embedded
-from dashboard.history.headlog import MAGIC, Damage, packed, scan
+from dashboard.history.embedded import EmbeddedHistory
+from dashboard.history.headlog import MAGIC, HeadLogDamage, packed, scan
 from tests.faults.history_writer import REPOSITORY, SIZE, entry, numbered, replayed
 from tests.unit.histories import START, Source, differences
 
@@ -38,9 +38,9 @@ def killed(folder: Path, seed: int, first: int, after: int) -> int:
     return int(whole[-1]) if whole else acked
 
 
-def reopened(folder: Path, seed: int, last: int) -> tuple[Embedded, Source]:
+def reopened(folder: Path, seed: int, last: int) -> tuple[EmbeddedHistory, Source]:
     began = time.process_time()
-    history = Embedded(folder / "history")
+    history = EmbeddedHistory(folder / "history")
     history.open()
     log = replayed(folder, history)
     log.close()
@@ -100,13 +100,13 @@ def test_every_byte_of_the_logs_end_cut_or_flipped_is_seen(tmp_path: Path) -> No
                for one in numbered(source, t)]
     data = MAGIC + packed(entries)
     for at in range(max(len(MAGIC), len(data) - 4_096), len(data)):
-        damage = Damage()
+        damage = HeadLogDamage()
         found = list(scan(data[:at], damage))
         assert found == entries[: len(found)]
         assert damage.torn_bytes or len(packed(found)) + len(MAGIC) == at
         flipped = bytearray(data)
         flipped[at] ^= 1 << random.randrange(8)
-        damage = Damage()
+        damage = HeadLogDamage()
         found = list(scan(bytes(flipped), damage))
         assert all(one in entries for one in found)
         assert damage.torn_bytes or damage.bad_records
@@ -132,7 +132,7 @@ def run_flips(folder: Path, flips: int) -> None:
         shutil.rmtree(broken, ignore_errors=True)
         shutil.copytree(whole, broken)
         flip(broken / random.choice(files))
-        history = Embedded(broken / "history")
+        history = EmbeddedHistory(broken / "history")
         history.open()
         log = replayed(broken, history)
         log.close()

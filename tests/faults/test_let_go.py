@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from agent.cli import hold as cli_hold
-from agent.runtime.data_lock import locked
+from agent.runtime.data_lock import DataFolderLock
 from agent.tasks.device_users import openers, readers
 from gpudeck.errors import ExitCode
 from gpudeck.wire import Event
@@ -218,7 +218,7 @@ def test_the_driver_is_let_go_of_on_the_machine_itself(verb: str) -> None:
 
 def test_a_release_of_the_driver_leaves_other_holds(tmp_path: Path) -> None:
     data = tmp_path / "data"
-    with locked(data):
+    with DataFolderLock(data):
         assert run("hold", "--data", str(data), "--reason", "flaky").code == ExitCode.OK
         assert run("hold", "--driver", "--data", str(data)).code == ExitCode.OK
         assert {path.name for path in data.iterdir()} == {"lock", "hold", "driver-hold"}

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.actions.standalone import Local
-from gpudeck.actions import NO_TASK, Params
+from agent.actions.standalone import StandaloneNode
+from gpudeck.actions import NO_TASK, ActionParams
 from gpudeck.limits import PowerCap, action_of
 from tests.fakes.children import a_ceiling
 from tests.fakes.hub import FakeHub, wait_for
@@ -39,8 +39,9 @@ def stack() -> Iterator[ExitStack]:
 
 def capped(nvml: FakeNvml, tmp_path: Path, watts: int, seconds: float) -> None:
     setting = PowerCap(str(nvml.gpus[0]["uuid"]), watts, seconds)
-    with Local(tmp_path / "data", "nvml", "", a_ceiling(tmp_path, own_pid_namespace=True)) as here:
-        look = here.preview(action_of(setting), NO_TASK, Params(setting=setting))
+    with StandaloneNode(tmp_path / "data", "nvml", "",
+                        a_ceiling(tmp_path, own_pid_namespace=True)) as here:
+        look = here.preview(action_of(setting), NO_TASK, ActionParams(setting=setting))
         assert look.refusals == ()
         reply = here.act(look, "the room is hot", "ada")
     assert reply.state == "done", reply

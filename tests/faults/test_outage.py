@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from agent.journal.store import ActsStore
-from agent.link.identity import Identity, node_key
+from agent.journal.store import ActionStore
+from agent.link.identity import NodeIdentity, node_key
 from agent.link.outbox import Outbox
-from agent.link.outbox_file import Journal
+from agent.link.outbox_file import OutboxFile
 from agent.node import NodeConfig, run_node
 from dashboard.actions.hub_key import HubKey
 from dashboard.history.headlog import HeadLog
@@ -220,11 +220,11 @@ def test_a_hub_whose_disk_is_full_sees_live_and_gets_everything_later(tmp_path: 
 
 @contextmanager
 def a_real_node(hub: HubProcess, path: Path) -> Iterator[tuple[CountingSource, Outbox]]:
-    identity = Identity(node_key(path), HubKey(hub.folder).fingerprint, hub.token())
-    stop, source, journal = threading.Event(), CountingSource(0.02), Journal(path / "journal.db")
+    identity = NodeIdentity(node_key(path), HubKey(hub.folder).fingerprint, hub.token())
+    stop, source, journal = threading.Event(), CountingSource(0.02), OutboxFile(path / "journal.db")
     outbox = journal.outbox()
     config = NodeConfig(hub=hub.url, tls=None, identity=identity, host="real", backend="nvml",
-                        boot_id="0" * 36, data=path, acts=ActsStore(path / "acts.db"))
+                        boot_id="0" * 36, data=path, acts=ActionStore(path / "acts.db"))
     thread = threading.Thread(target=run_node, args=(config, source, outbox, stop))
     thread.start()
     try:

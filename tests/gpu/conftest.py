@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from agent.doctor.bundle import Scrub
+from agent.doctor.bundle import TextScrubber
 
 ROOT = Path(__file__).parents[2]
 BUSY = Path(__file__).with_name("busy.py")
@@ -102,5 +102,5 @@ def capture(name: str, what: Any) -> None:
     """For the fakes to be compared with: without serial numbers, with made-up UUIDs."""
     folder = Path(os.environ.get("GPUDECK_CAPTURES") or ROOT / "tests" / "captures")
     folder.mkdir(exist_ok=True)
-    scrub = Scrub(os.environ, [os.uname().nodename])
+    scrub = TextScrubber(os.environ, [os.uname().nodename])
     (folder / f"{name}.json").write_text(scrub(json.dumps(what, indent=1)) + "\n")

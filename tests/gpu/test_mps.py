@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from agent.backends.nvml.module import module_version
-from agent.limits.apply import MODES, Limiter
-from agent.limits.mps import PROGRAM, Daemon, Mps, shown_limit
+from agent.limits.apply import MODES, LimitApplier
+from agent.limits.mps import PROGRAM, LocalMpsDaemons, MpsDaemonHandle, shown_limit
 from agent.limits.mps_doctor import findings
 from agent.limits.mps_view import view
 from gpudeck.limits import MpsStart
@@ -55,7 +55,7 @@ def test_a_client_leaves_and_the_other_works_on(
         bystander, client = busy(128 * MIB), busy(128 * MIB)
     except pytest.fail.Exception as why:
         pytest.skip(f"MPS serves no client on this machine: {why}")
-    mps = Mps(pipes=pipes)
+    mps = LocalMpsDaemons(pipes=pipes)
     assert mps.trouble() == ""
     servers = ask("get_server_list").split()
     capture("mps", {"servers": len(servers),
@@ -76,7 +76,7 @@ def test_what_is_set_on_a_real_server_is_read_back(
         client = busy(128 * MIB)
     except pytest.fail.Exception as why:
         pytest.skip(f"MPS serves no client on this machine: {why}")
-    daemon = Daemon(pipes)
+    daemon = MpsDaemonHandle(pipes)
     [server] = daemon.servers() or ()
     said = {line: ask(line) for line in (
         f"get_server_status {server}", "get_default_client_priority", "ps",
@@ -107,21 +107,22 @@ def test_the_doctor_finds_no_fault_in_a_daemon_at_work(
         client = busy(128 * MIB)
     except pytest.fail.Exception as why:
         pytest.skip(f"MPS serves no client on this machine: {why}")
-    modes = {uuid: Limiter("nvml").read([uuid])[uuid].compute_mode for uuid in asked("uuid")}
-    found = findings(Mps(pipes=pipes, is_alone=True), module_version(), modes)
+    modes = {uuid: LimitApplier("nvml").read([uuid])[uuid].compute_mode for uuid in asked("uuid")}
+    found = findings(LocalMpsDaemons(pipes=pipes, is_alone=True), module_version(), modes)
     log = Path(os.environ["CUDA_MPS_LOG_DIRECTORY"], "control.log")
     capture("mps_doctor", {"findings": [[each.code, each.cause] for each in found],
                            "log": log.read_text(errors="replace").splitlines()[-200:]})
     assert [each.code for each in found if each.weight == "fault"] == []
     assert ("exclusive" in [each.code for each in found]) == (
         set(modes.values()) != {MODES["exclusive_process"]})
-    seen = view(Mps(pipes=pipes, is_alone=True).daemons()[0], [0], driver=module_version())
+    seen = view(LocalMpsDaemons(pipes=pipes, is_alone=True).daemons()[0], [0],
+                driver=module_version())
     assert client.pid in [each.pid for each in seen.clients]
 
 
 def test_a_daemon_that_was_killed_is_found_dead_and_starts_again(pipes: Path) -> None:
     """Ours, and without a server: whoever has one would leave it behind."""
-    mps = Mps(pipes=pipes, is_alone=True)
+    mps = LocalMpsDaemons(pipes=pipes, is_alone=True)
     assert mps.daemons()[0].servers() == ()
     os.kill(pid_of(pipes), signal.SIGKILL)
     wait_for(lambda: not mps.daemons()[0].is_alive(), 10, "its end")
@@ -158,7 +159,7 @@ def asked(*names: str) -> dict[str, list[str]]:
 def test_limits_of_a_real_card_are_read() -> None:
     """Nothing is set: a card in a test is somebody's."""
     for uuid, (watts, mode) in asked("uuid", "power.limit", "compute_mode").items():
-        found = Limiter("nvml").read([uuid])[uuid]
+        found = LimitApplier("nvml").read([uuid])[uuid]
         assert found.trouble == ""
         assert found.compute_mode == MODE_OF.get(mode)
         if watts.replace(".", "").isdigit():

@@ -9,14 +9,14 @@ import msgspec
 import socketio
 
 from gpudeck.actions import (
+    ActionVerification,
     Bystander,
     Command,
-    Held,
+    HeldGpu,
     Preview,
-    Process,
+    ProcessIdentity,
     Refusal,
     Reply,
-    Verified,
     Victim,
 )
 from gpudeck.keys import is_signed
@@ -40,7 +40,7 @@ from gpudeck.wire import (
 from tests.integration.hubs import WireAgent, wait_for
 from tests.integration.visitors import Visitor
 
-DONE = Verified(True, True, True, 2e9, 0.0)
+DONE = ActionVerification(True, True, True, 2e9, 0.0)
 
 
 def several(count: int, user: str | None = "alice", boot: str = "boot-1") -> Tasks:
@@ -112,11 +112,12 @@ class ActingAgent(WireAgent):
     def preview(self, look: Look) -> Preview:
         task = self._tasks[look.task_id]
         user = self.users.get(task.id, task.user)
-        held = (Held(self.facts[0].uuid, 2e9),)
-        victim = Victim(Process(task.pid, self.ticks.get(task.id, 5), 1_000, "8:1", None, None),
+        held = (HeldGpu(self.facts[0].uuid, 2e9),)
+        victim = Victim(ProcessIdentity(task.pid, self.ticks.get(task.id, 5), 1_000, "8:1", None,
+                                        None),
                         task.command, user, task.id, held)
         others = tuple(
-            Bystander(Process(other.pid, 5, 1_001, "8:1", None, None), other.id, other.user,
+            Bystander(ProcessIdentity(other.pid, 5, 1_001, "8:1", None, None), other.id, other.user,
                       other.command, held)
             for other in self._tasks.values() if other.id != task.id)
         return self.sign(Preview(

@@ -23,10 +23,10 @@ import socketio
 import websocket
 
 from dashboard.actions.hub_key import HubKey
-from dashboard.fleet.members import Wanted
+from dashboard.fleet.members import EnrolmentRequest
 from dashboard.nodes.enrolment import create
-from dashboard.state import State, secret
-from gpudeck.keys import Key, Token, derived_seed, fingerprint, is_signed
+from dashboard.state import StateStore, secret
+from gpudeck.keys import EnrolmentToken, SigningKey, derived_seed, fingerprint, is_signed
 from gpudeck.metrics import WIDTH
 from gpudeck.wire import (
     EVENT,
@@ -158,11 +158,11 @@ class HubProcess:
         return [int(pid) for pid in pids.split()
                 if word in Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")]
 
-    def token(self, **wanted: Any) -> Token:
+    def token(self, **wanted: Any) -> EnrolmentToken:
         """A place for a node, made as `gpudeck token create agent` makes it."""
-        state = State(self.folder)
+        state = StateStore(self.folder)
         [(token, _)] = create(state.registry, HubKey(self.folder).fingerprint,
-                              [Wanted(**wanted)], "the tests")
+                              [EnrolmentRequest(**wanted)], "the tests")
         state.close()
         return token
 
@@ -269,24 +269,24 @@ class Caller:
     """A node as the hub's door sees it: who it is, and how it shows that."""
 
     def __init__(self, name: str, **said: Any) -> None:
-        self.key = Key(derived_seed(b"tests", name))
+        self.key = SigningKey(derived_seed(b"tests", name))
         self.node_id = fingerprint(self.key.public)
         self.call = Call(secrets.token_bytes(32))
         self.said = Hello((1,), self.key.public, b"", self.node_id, f"host-{name}", "boot-1",
                           f"{name}-stream", 0, "0.1", "simulated")
         self.said = msgspec.structs.replace(self.said, **said)
 
-    def hello(self, challenge: Challenge, token: Token | None = None) -> Hello:
+    def hello(self, challenge: Challenge, token: EnrolmentToken | None = None) -> Hello:
         assert is_signed(challenge.hub_key, hub_statement(self.call, challenge),
                          challenge.signature)
         enrolment = None if token is None else Enrolment(
-            token.id, Key(token.seed).sign(enrolment_statement(challenge, self.said)))
+            token.id, SigningKey(token.seed).sign(enrolment_statement(challenge, self.said)))
         return msgspec.structs.replace(
             self.said, signature=self.key.sign(node_statement(challenge, self.said)),
             enrolment=enrolment)
 
 
-def greet(raw: RawSocket, who: Caller, token: Token | None = None) -> FromHub:
+def greet(raw: RawSocket, who: Caller, token: EnrolmentToken | None = None) -> FromHub:
     """Call, Challenge, Hello; the answer."""
     raw.emit(EVENT, encode(who.call))
     challenge = decode_from_hub(raw.event(EVENT))

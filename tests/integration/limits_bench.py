@@ -5,20 +5,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from agent.actions.limit_reconciler import LimitKeeper, Machine
-from agent.actions.preview import Place
-from agent.actions.standalone import Local
+from agent.actions.limit_reconciler import DriverFacts, LimitReconciler
+from agent.actions.preview import NodeContext
+from agent.actions.standalone import StandaloneNode
 from agent.backends.simulation.reader import SimulatedReader, parse_options
-from agent.journal.store import ActsJournal, ActsStore
-from agent.limits.apply import Limiter
-from agent.limits.compute_modes import ModeBook
-from agent.limits.mps import Mps
-from agent.limits.mps_store import MpsBook
-from agent.limits.timed_limit_store import LeaseBook
-from agent.runtime.action_lock import ActLock
+from agent.journal.store import ActionJournal, ActionStore
+from agent.limits.apply import LimitApplier
+from agent.limits.compute_modes import ComputeModeStore
+from agent.limits.mps import LocalMpsDaemons
+from agent.limits.mps_store import MpsSettingStore
+from agent.limits.timed_limit_store import TimedLimitStore
+from agent.runtime.action_lock import ActionLock
 from agent.tasks.task_table import boot_id
-from gpudeck.actions import NO_TASK, Params, Preview, Reply
-from gpudeck.limits import Lease, LimitsNow, Setting, action_of
+from gpudeck.actions import NO_TASK, ActionParams, Preview, Reply
+from gpudeck.limits import LimitsNow, Setting, TimedLimit, action_of
 from tests.fakes.children import Children, a_ceiling
 from tests.fakes.hub import wait_for
 from tests.integration.test_acts_crash import write_world
@@ -41,37 +41,39 @@ class Bench:
         self.gpu = facts.uuid
         self.facts = facts
 
-    def machine(self) -> Machine:
-        return Machine(1, "580.95.05", {self.gpu: self.limiter.read([self.gpu])[
+    def machine(self) -> DriverFacts:
+        return DriverFacts(1, "580.95.05", {self.gpu: self.limiter.read([self.gpu])[
             self.gpu].compute_mode})
 
     @contextmanager
-    def here(self, backend: str = "simulated", **ceiling: object) -> Iterator[Local]:
+    def here(self, backend: str = "simulated", **ceiling: object) -> Iterator[StandaloneNode]:
         a_ceiling(self.folder, **ceiling)
-        with Local(self.data, backend, self.options, self.ceiling, source=self.children) as local:  # type: ignore[arg-type]
+        with StandaloneNode(self.data, backend, self.options, self.ceiling,
+                            source=self.children) as local:  # type: ignore[arg-type]
             yield local
 
     @property
-    def limiter(self) -> Limiter:
-        return Limiter("simulated", self.options)
+    def limiter(self) -> LimitApplier:
+        return LimitApplier("simulated", self.options)
 
     def power_w(self) -> float | None:
         return self.limiter.read([self.gpu])[self.gpu].power_w
 
-    def book(self) -> LeaseBook:
-        return LeaseBook(ActsJournal(ActsStore(self.data / "acts.db")))
+    def book(self) -> TimedLimitStore:
+        return TimedLimitStore(ActionJournal(ActionStore(self.data / "acts.db")))
 
     @contextmanager
-    def keeper(self, limiter: Limiter | None = None,
+    def keeper(self, limiter: LimitApplier | None = None,
                holds: Callable[[], tuple[str, ...]] = lambda: ()) -> Iterator["Held"]:
         """As the agent has one; another each time, as after its restart."""
-        store = ActsStore(self.data / "acts.db")
-        journal = ActsJournal(store)
-        place = Place("n1", boot_id(), self.children, holds, lambda _: 0, self.ceiling, False,
-                      limiter=limiter or self.limiter, book=LeaseBook(journal),
-                      modes=ModeBook(journal),
-                      mps=Mps(is_alone=True), mps_book=MpsBook(journal, boot_id()))
-        held = Held(LimitKeeper(place, ActLock(self.data), self.machine, lambda: None))
+        store = ActionStore(self.data / "acts.db")
+        journal = ActionJournal(store)
+        place = NodeContext("n1", boot_id(), self.children, holds, lambda _: 0, self.ceiling, False,
+                            limiter=limiter or self.limiter, book=TimedLimitStore(journal),
+                            modes=ComputeModeStore(journal),
+                            mps=LocalMpsDaemons(is_alone=True),
+                            mps_book=MpsSettingStore(journal, boot_id()))
+        held = Held(LimitReconciler(place, ActionLock(self.data), self.machine, lambda: None))
         try:
             yield held
         finally:
@@ -80,11 +82,11 @@ class Bench:
 
 
 class Held:
-    def __init__(self, keeper: LimitKeeper) -> None:
+    def __init__(self, keeper: LimitReconciler) -> None:
         self.keeper = keeper
         self.said: list[LimitsNow] = []
 
-    def round(self, is_ok: bool = True) -> tuple[Lease, ...]:
+    def round(self, is_ok: bool = True) -> tuple[TimedLimit, ...]:
         self.keeper.changed()
         self.keeper.step(time.monotonic(), is_ok)
         wait_for(lambda: self.keeper.is_idle)
@@ -92,17 +94,18 @@ class Held:
         return self.leases
 
     @property
-    def leases(self) -> tuple[Lease, ...]:
+    def leases(self) -> tuple[TimedLimit, ...]:
         return self.said[-1].leases
 
 
-def shown(here: Local, setting: Setting, grace_s: float = 1.0) -> Preview:
-    return here.preview(action_of(setting), NO_TASK, Params(grace_s=grace_s, setting=setting))
+def shown(here: StandaloneNode, setting: Setting, grace_s: float = 1.0) -> Preview:
+    return here.preview(action_of(setting), NO_TASK, ActionParams(grace_s=grace_s, setting=setting))
 
 
-def done(here: Local, setting: Setting, reason: str = "a test", grace_s: float = 1.0) -> Reply:
+def done(here: StandaloneNode, setting: Setting, reason: str = "a test",
+         grace_s: float = 1.0) -> Reply:
     return here.act(shown(here, setting, grace_s), reason, "ada")
 
 
-def codes(here: Local, setting: Setting) -> list[str]:
+def codes(here: StandaloneNode, setting: Setting) -> list[str]:
     return [each.code for each in shown(here, setting).refusals]

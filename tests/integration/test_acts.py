@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import websocket
 
-from dashboard.audit.store import Wanted
-from gpudeck.actions import Command, Refusal, Reply, Verified
+from dashboard.audit.store import AuditFilter
+from gpudeck.actions import ActionVerification, Command, Refusal, Reply
 from tests.integration.acting import ActingAgent, ordered, previewed, settled, several
 from tests.integration.hubs import HubProcess, RawSocket, wait_for
 from tests.integration.visitors import Visitor, add_person, open_state, signed_in
@@ -56,7 +56,7 @@ def test_a_task_is_previewed_ended_and_recorded(hub: HubProcess) -> None:
     assert agent.executed == [command["id"]]
     wait_for(lambda: (command["id"], 3) in agent.noted)
     with open_state(hub) as state:
-        rows = [link.body for link in state.audit.newest(Wanted(kind="command"), None, 50)]
+        rows = [link.body for link in state.audit.newest(AuditFilter(kind="command"), None, 50)]
     assert len(rows) == 5  # signed and sent are one
     assert all(command["id"] in row and "it hangs" in row for row in rows)
     # The record of what was asked holds what was shown.
@@ -253,7 +253,7 @@ def test_progress_is_shown_and_a_memory_that_stays_is_said(hub: HubProcess) -> N
     def stays(command: Command) -> list[Reply]:
         return [Reply(command.command_id, 1, "acting", 1.0, "SIGTERM sent"),
                 Reply(command.command_id, 2, "not_effective", 2.0,
-                      verified=Verified(True, False, True, 2e9, 2e9))]
+                      verified=ActionVerification(True, False, True, 2e9, 2e9))]
     agent.does = stays
     ops = person(hub, "ops")
     [command] = ordered(ops, previewed(ops, first))["items"]

@@ -16,12 +16,12 @@ import pytest
 
 from agent import node
 from agent.actions import guard
-from agent.actions.execute import Patience
-from agent.actions.service import DeskConfig
-from agent.journal.store import ActsJournal, ActsStore
-from agent.link.identity import Identity, node_key
-from agent.link.outbox_file import Journal
-from agent.node import NodeConfig, Source, run_node
+from agent.actions.execute import ActionTimeouts
+from agent.actions.service import CommandServiceConfig
+from agent.journal.store import ActionJournal, ActionStore
+from agent.link.identity import NodeIdentity, node_key
+from agent.link.outbox_file import OutboxFile
+from agent.node import NodeConfig, ReadingSource, run_node
 from agent.tasks.task_table import boot_id
 from gpudeck.actions import Preview, Reply
 from gpudeck.audit_chain import verify
@@ -69,23 +69,23 @@ class Bed:
         assert self.neighbour.is_alive()
         assert state_of(self.neighbour.pid) in ("S", "R")
         assert self.hub.broken == []
-        journal = ActsJournal(ActsStore(self.data / "acts.db"))
+        journal = ActionJournal(ActionStore(self.data / "acts.db"))
         assert verify(journal.links()) is None
 
     def records(self) -> list[str]:
-        return [link.body for link in ActsJournal(ActsStore(self.data / "acts.db")).links()]
+        return [link.body for link in ActionJournal(ActionStore(self.data / "acts.db")).links()]
 
 
 @contextmanager
 def a_running_node(hub: FakeHub, children: Children, data: Path) -> Iterator[None]:
-    identity = Identity(node_key(data), fingerprint(hub.key.public),
-                        None if hub.hellos else hub.token())
-    journal = Journal(data / "journal.db")
+    identity = NodeIdentity(node_key(data), fingerprint(hub.key.public),
+                            None if hub.hellos else hub.token())
+    journal = OutboxFile(data / "journal.db")
     config = NodeConfig(hub.url, None, identity, "host", "simulated", boot_id(), data,
-                        ActsStore(data / "acts.db"), ceiling=data / "ceiling.toml")
+                        ActionStore(data / "acts.db"), ceiling=data / "ceiling.toml")
     stop = threading.Event()
     greeted = len(hub.hellos)
-    source: Source = children  # held to it by mypy, which does not look at what a thread is given
+    source: ReadingSource = children  # mypy holds it to that, not what a thread is given
     thread = threading.Thread(target=run_node, args=(config, source, journal.outbox(), stop))
     thread.start()
     try:
@@ -106,12 +106,13 @@ def bed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bed]:
     a_ceiling(data)
     # A test need not wait until its children are of age; that has a test of its own.
     monkeypatch.setattr(guard, "YOUNGEST_S", 0.0)
-    real = DeskConfig
+    real = CommandServiceConfig
 
-    def impatient(**given: Any) -> DeskConfig:
-        return real(**{**given, "patience": Patience(2.0, 1.0), "hold_files": (data / "hold",)})
+    def impatient(**given: Any) -> CommandServiceConfig:
+        return real(**{**given, "patience": ActionTimeouts(2.0, 1.0),
+                       "hold_files": (data / "hold",)})
 
-    monkeypatch.setattr(node, "DeskConfig", impatient)
+    monkeypatch.setattr(node, "CommandServiceConfig", impatient)
     try:
         with a_running_node(hub, children, data):
             yield Bed(hub, children, data)

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from agent.backends.simulation.folder import write_jobs
-from agent.backends.simulation.jobs import Job
+from agent.backends.simulation.jobs import SimulatedJob
 from agent.backends.simulation.world import uuid_of
-from agent.journal.store import ActsJournal, ActsStore
+from agent.journal.store import ActionJournal, ActionStore
 from gpudeck.actions import CommandState
 from gpudeck.audit_chain import verify
 from gpudeck.wire import Inquire
@@ -47,9 +47,11 @@ def write_world(folder: Path, children: list[Child]) -> None:
     uuid = uuid_of(1, "n1", 0)
     now = time.time()
     write_jobs(folder, "n1", tuple(
-        Job(pid=child.pid, start_ticks=child.start_ticks, kind="hog", seed=number, gpus=(uuid,),
-            mem_share=0.1, user=random.choice(("alice", "bohdan")), command="python train.py",
-            started_at=now, working_since=now - 1_000)
+        SimulatedJob(pid=child.pid, start_ticks=child.start_ticks, kind="hog", seed=number,
+                     gpus=(uuid,),
+                     mem_share=0.1, user=random.choice(("alice", "bohdan")),
+                     command="python train.py",
+                     started_at=now, working_since=now - 1_000)
         for number, child in enumerate(children)))
 
 
@@ -108,6 +110,6 @@ def test_once_or_unknown(
             assert victim.is_alive()
     assert neighbour.is_alive()
     assert hub.broken == []
-    journal = ActsJournal(ActsStore(tmp_path / "data" / "acts.db"))
+    journal = ActionJournal(ActionStore(tmp_path / "data" / "acts.db"))
     assert verify(journal.links()) is None
     assert sum('"intent":true' in link.body for link in journal.links()) <= 1

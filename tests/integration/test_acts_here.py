@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from agent.actions.execute import Patience
-from agent.actions.signals import Grip, Grips, is_same
-from agent.actions.standalone import Local
-from agent.journal.store import ActsJournal, ActsStore
-from agent.limits.mps import Mps
-from agent.runtime.action_lock import ActLock
-from gpudeck.actions import Process
+from agent.actions.execute import ActionTimeouts
+from agent.actions.signals import ProcessHandle, ProcessHandles, is_same
+from agent.actions.standalone import StandaloneNode
+from agent.journal.store import ActionJournal, ActionStore
+from agent.limits.mps import LocalMpsDaemons
+from agent.runtime.action_lock import ActionLock
+from gpudeck.actions import ProcessIdentity
 from gpudeck.audit_chain import verify
 from tests.fakes.children import STUBBORN, Children, a_ceiling, state_of, wait_until_old
 from tests.fakes.hub import wait_for
@@ -36,8 +36,8 @@ def test_end_here(children: Children, tmp_path: Path) -> None:
     write_world(tmp_path, [child, neighbour, third])
     data = tmp_path / "data"
     data.mkdir()
-    with Local(data, "simulated", f"node=n1,gpus=1,world={tmp_path}", ceiling,
-               Patience(2.0, 2.0)) as here:
+    with StandaloneNode(data, "simulated", f"node=n1,gpus=1,world={tmp_path}", ceiling,
+                        ActionTimeouts(2.0, 2.0)) as here:
         wait_until_old(third)
         shown = here.preview("end", child.task_id)
         assert shown.refusals == ()
@@ -62,14 +62,14 @@ def test_end_here(children: Children, tmp_path: Path) -> None:
         assert here.act(here.preview("pause", third.task_id), "", "ada").state == "done"
     assert neighbour.is_alive()
     assert third.is_alive()
-    journal = ActsJournal(ActsStore(data / "acts.db"))
+    journal = ActionJournal(ActionStore(data / "acts.db"))
     assert verify(journal.links()) is None
     assert '"kind":"terminal","name":"ada"' in "".join(link.body for link in journal.links())
     assert journal.unsettled() == []  # nothing of it is the hub's
 
 
 def test_one_act_at_a_time(tmp_path: Path) -> None:
-    one, other = ActLock(tmp_path), ActLock(tmp_path)
+    one, other = ActionLock(tmp_path), ActionLock(tmp_path)
     assert one.take(0.1)
     assert not other.take(0.1)
     one.free()
@@ -79,7 +79,7 @@ def test_one_act_at_a_time(tmp_path: Path) -> None:
 
 def test_a_grip_never_reaches_another(children: Children) -> None:
     child, neighbour = children.start(), children.start()
-    with Grips() as grips:
+    with ProcessHandles() as grips:
         grip = grips.take(child.pid)
         assert grip is not None
         facts = grip.facts()
@@ -91,19 +91,19 @@ def test_a_grip_never_reaches_another(children: Children) -> None:
         child.process.wait()
         assert grip.facts() is None
         assert not grip.send(signal.SIGKILL)
-    assert Grip.take(child.pid) is None
+    assert ProcessHandle.take(child.pid) is None
     assert neighbour.is_alive()
 
 
 def test_who_is_the_same() -> None:
-    shown = Process(7, 100, 1_000, "8:1", "0::/a", 55)
-    assert is_same(Process(7, 100, 1_000, None, None, None), shown)
-    for other in (Process(8, 100, 1_000, "8:1", "0::/a", 55),
-                  Process(7, 101, 1_000, "8:1", "0::/a", 55),
-                  Process(7, 100, 0, "8:1", "0::/a", 55),
-                  Process(7, 100, 1_000, "8:2", "0::/a", 55),
-                  Process(7, 100, 1_000, "8:1", "0::/b", 55),
-                  Process(7, 100, 1_000, "8:1", "0::/a", 56)):
+    shown = ProcessIdentity(7, 100, 1_000, "8:1", "0::/a", 55)
+    assert is_same(ProcessIdentity(7, 100, 1_000, None, None, None), shown)
+    for other in (ProcessIdentity(8, 100, 1_000, "8:1", "0::/a", 55),
+                  ProcessIdentity(7, 101, 1_000, "8:1", "0::/a", 55),
+                  ProcessIdentity(7, 100, 0, "8:1", "0::/a", 55),
+                  ProcessIdentity(7, 100, 1_000, "8:2", "0::/a", 55),
+                  ProcessIdentity(7, 100, 1_000, "8:1", "0::/b", 55),
+                  ProcessIdentity(7, 100, 1_000, "8:1", "0::/a", 56)):
         assert not is_same(other, shown)
 
 
@@ -131,7 +131,7 @@ def test_only_the_exact_words_of_success_count(
     tmp_path: Path, answer: str, is_good: bool
 ) -> None:
     server, client = random.sample(range(2, 4_000_000), 2)
-    mps = Mps(str(a_control_program(tmp_path, server, client, answer)))
+    mps = LocalMpsDaemons(str(a_control_program(tmp_path, server, client, answer)))
     assert mps.trouble() == ""
     assert (mps.terminate(client) == "") is is_good
     asked = (tmp_path / "asked").read_text().splitlines()
@@ -141,9 +141,9 @@ def test_only_the_exact_words_of_success_count(
 
 
 def test_without_the_control_program_it_says_what_to_do(tmp_path: Path) -> None:
-    assert "Install it" in Mps(str(tmp_path / "none")).trouble()
+    assert "Install it" in LocalMpsDaemons(str(tmp_path / "none")).trouble()
     silent = tmp_path / "silent"
     silent.write_text("#!/bin/sh\nexit 1\n")
     silent.chmod(0o755)
-    assert "CUDA_MPS_PIPE_DIRECTORY" in Mps(str(silent)).trouble()
+    assert "CUDA_MPS_PIPE_DIRECTORY" in LocalMpsDaemons(str(silent)).trouble()
     assert os.access(silent, os.X_OK)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.actions.execute import Patience
-from agent.actions.standalone import Local
+from agent.actions.execute import ActionTimeouts
+from agent.actions.standalone import StandaloneNode
 from tests.fakes.children import Children, a_ceiling, wait_until_old
 from tests.fakes.nvml import AfterExit, FakeNvml
 
@@ -43,7 +43,7 @@ def test_end_on_an_instance(
     nvml.save()
     data = tmp_path / "data"
     data.mkdir()
-    with Local(data, "nvml", "", a_ceiling(tmp_path), Patience(2.0, 2.0)) as here:
+    with StandaloneNode(data, "nvml", "", a_ceiling(tmp_path), ActionTimeouts(2.0, 2.0)) as here:
         wait_until_old(elsewhere)
         shown = here.preview("end", victim.task_id)
         assert shown.refusals == ()

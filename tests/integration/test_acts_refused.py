@@ -14,14 +14,14 @@ import pytest
 
 from agent.actions import preview as actions_preview
 from agent.actions.ceiling import Ceiling
-from agent.actions.guard import Case, Subject, refusals
-from agent.actions.preview import Ask, Place, preview
-from agent.actions.signals import Grip
+from agent.actions.guard import GuardedProcess, GuardInput, refusals
+from agent.actions.preview import NodeContext, PreviewRequest, preview
+from agent.actions.signals import ProcessHandle
 from agent.backends import ProcessReading
 from agent.tasks.processes import ourselves
 from agent.tasks.task_table import boot_id
-from gpudeck.actions import TASK_ACTIONS, Asker, Command, Params, TaskAction
-from gpudeck.keys import Key, fingerprint
+from gpudeck.actions import TASK_ACTIONS, ActionParams, Command, CommandActor, TaskAction
+from gpudeck.keys import SigningKey, fingerprint
 from gpudeck.wire import SignedCommand, command_statement, encode_command, preview_statement
 from tests.fakes.children import STUBBORN, a_ceiling
 from tests.fakes.hub import wait_for
@@ -40,7 +40,7 @@ def refused(bed: Bed, command: Command) -> str:
 def resigned(command: Command) -> Command:
     """As whoever has made up a preview would: signed, but by a key of their own."""
     assert command.preview is not None
-    key = Key(secrets.token_bytes(32))
+    key = SigningKey(secrets.token_bytes(32))
     shown = msgspec.structs.replace(command.preview, key=key.public, signature=b"",
                                     node_id=fingerprint(key.public))
     signed = msgspec.structs.replace(shown, signature=key.sign(preview_statement(shown)))
@@ -67,9 +67,11 @@ FORGERIES: dict[str, tuple[str, Callable[[Command], Command]]] = {
     "another victim": ("signature", lambda it: with_preview(
         it, victims=(*it.preview.victims, *it.preview.victims))),  # type: ignore[union-attr]
     "another grace": ("signature", lambda it: with_preview(
-        it, params=msgspec.structs.replace(it.preview.params, grace_s=1))),  # type: ignore[union-attr]
+        it,
+        params=msgspec.structs.replace(it.preview.params, grace_s=1))),  # type: ignore[union-attr]
     "without the refusals": ("signature", lambda it: with_preview(it, refusals=(), warnings=())),
-    "by a rule": ("rules", lambda it: msgspec.structs.replace(it, asker=Asker("rule", "idle"))),
+    "by a rule": ("rules",
+                  lambda it: msgspec.structs.replace(it, asker=CommandActor("rule", "idle"))),
 }
 
 
@@ -90,7 +92,8 @@ def test_signed_by_somebody_else(bed: Bed) -> None:
     child = bed.children.start()
     command = bed.hub.order(bed.preview(child))
     body = encode_command(command)
-    bed.hub.tell(SignedCommand(body, Key(secrets.token_bytes(32)).sign(command_statement(body))))
+    bed.hub.tell(SignedCommand(body,
+                               SigningKey(secrets.token_bytes(32)).sign(command_statement(body))))
     reply = bed.hub.reply(command.command_id)
     assert reply.refusal is not None
     assert reply.refusal.code == "signature"
@@ -208,8 +211,8 @@ def test_a_foreign_pid_namespace(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> N
     assert bed.hub.look(child.task_id).refusals == ()  # a simulator's pids are our own
     for own, codes in ((False, ["pidns"]), (True, [])):
         ceiling = a_ceiling(bed.data, own_pid_namespace=own)
-        place = Place("n", boot_id(), bed.children, lambda: (), lambda at: 0, ceiling)
-        shown = preview(place, Ask("a", bytes(32), "end", Params(), child.task_id))
+        place = NodeContext("n", boot_id(), bed.children, lambda: (), lambda at: 0, ceiling)
+        shown = preview(place, PreviewRequest("a", bytes(32), "end", ActionParams(), child.task_id))
         assert [each.code for each in shown.refusals] == codes
 
 
@@ -284,14 +287,15 @@ def _as_nobody(pid: int) -> int:
     os.setgroups([])
     os.setgid(65_534)
     os.setuid(65_534)
-    grip = Grip.take(pid)
+    grip = ProcessHandle.take(pid)
     if grip is None or grip.may_signal():
         return 1
     found = grip.facts()
     if found is None:
         return 4
-    case = Case("end", Ceiling(root_tasks=True), (Subject(found, "root", "compute", False),), pid,
-                60.0)
+    case = GuardInput("end", Ceiling(root_tasks=True),
+                      (GuardedProcess(found, "root", "compute", False),), pid,
+                      60.0)
     codes = [refusal.code for refusal in refusals(case)]
     try:
         grip.send(signal.SIGTERM)

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from agent.actions import guard
-from agent.actions.execute import Patience
-from agent.actions.signals import Grip, living, wait_for_end
-from agent.actions.standalone import Local
+from agent.actions.execute import ActionTimeouts
+from agent.actions.signals import ProcessHandle, living, wait_for_end
+from agent.actions.standalone import StandaloneNode
 from agent.tasks.cgroup_freezer import is_frozen
 from gpudeck.actions import TaskAction
 from tests.fakes.children import Child, Children, a_ceiling, state_of
@@ -55,7 +55,7 @@ def test_a_process_whose_first_thread_has_left_is_alive_until_all_have() -> None
         assert process.stdout is not None
         process.stdout.readline()
         assert state_of(process.pid) == "Z"
-        grip = Grip.take(process.pid)
+        grip = ProcessHandle.take(process.pid)
         assert grip is not None
         assert living([grip]) == [grip]
         assert grip.facts() is not None
@@ -83,7 +83,7 @@ def test_the_number_of_a_thread_is_no_process() -> None:
     try:
         told.wait()
         assert numbers[0] != os.getpid()
-        assert Grip.take(numbers[0]) is None
+        assert ProcessHandle.take(numbers[0]) is None
     finally:
         leave.set()
         thread.join()
@@ -113,7 +113,7 @@ def a_freezer(kind: str, pid: int) -> Iterator[None]:
         group.rmdir()
 
 
-def refusals_of(here: Local, child: Child, action: TaskAction) -> list[str]:
+def refusals_of(here: StandaloneNode, child: Child, action: TaskAction) -> list[str]:
     return [each.code for each in here.preview(action, child.task_id).refusals]
 
 
@@ -128,8 +128,8 @@ def test_a_frozen_task_is_left_alone_until_it_is_thawed(
     write_world(tmp_path, [child, neighbour])
     data = tmp_path / "data"
     data.mkdir()
-    with Local(data, "simulated", f"node=n1,gpus=1,world={tmp_path}", ceiling,
-               Patience(2.0, 2.0)) as here:
+    with StandaloneNode(data, "simulated", f"node=n1,gpus=1,world={tmp_path}", ceiling,
+                        ActionTimeouts(2.0, 2.0)) as here:
         with a_freezer(kind, child.pid):
             wait_for(lambda: refusals_of(here, child, "end") == ["condition"])
             assert refusals_of(here, child, "pause") == ["condition"]

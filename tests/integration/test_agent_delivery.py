@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from agent.backends import Fresh, GpuReading, Happening, Reading
-from agent.journal.store import ActsStore
-from agent.link.identity import Identity, node_key
+from agent.backends import BackendEvent, GpuReading, OnDemandReading, Reading
+from agent.journal.store import ActionStore
+from agent.link.identity import NodeIdentity, node_key
 from agent.link.outbox import Outbox
-from agent.link.outbox_file import Journal
+from agent.link.outbox_file import OutboxFile
 from agent.node import NodeConfig, run_node
-from gpudeck.keys import Key, Token, fingerprint
+from gpudeck.keys import EnrolmentToken, SigningKey, fingerprint
 from gpudeck.metrics import WIDTH
 from gpudeck.wire import Frame, GpuFacts, ReaderState, Refused, unpack
 from tests.fakes.hub import FakeHub, wait_for
@@ -66,12 +66,12 @@ class CountingSource:
                 self._fetched.set()
         return reading
 
-    def happenings(self) -> tuple[Happening, ...]:
+    def happenings(self) -> tuple[BackendEvent, ...]:
         return ()
 
     pids: frozenset[int] = frozenset()
 
-    def fresh(self, timeout_s: float) -> Fresh | None:
+    def fresh(self, timeout_s: float) -> OnDemandReading | None:
         return None
 
     def on_news(self, call: Callable[[], None]) -> None:
@@ -90,17 +90,17 @@ def a_reading(value: float) -> Reading:
 
 @contextmanager
 def a_node(
-    hub: FakeHub, path: Path, token: Token | None = None
+    hub: FakeHub, path: Path, token: EnrolmentToken | None = None
 ) -> Iterator[tuple[CountingSource, Outbox]]:
     """With its data in `path`; the first time it gets a token of the hub."""
     if token is None and not (path / "agent.key").exists():
         token = hub.token()
-    identity = Identity(node_key(path), fingerprint(hub.key.public), token)
-    stop, source, journal = threading.Event(), CountingSource(), Journal(path / "journal.db")
+    identity = NodeIdentity(node_key(path), fingerprint(hub.key.public), token)
+    stop, source, journal = threading.Event(), CountingSource(), OutboxFile(path / "journal.db")
     outbox = journal.outbox()
     config = NodeConfig(
         hub=hub.url, tls=None, identity=identity, host="host", backend="nvml", boot_id="0" * 36,
-        data=path, acts=ActsStore(path / "acts.db"),
+        data=path, acts=ActionStore(path / "acts.db"),
     )
     thread = threading.Thread(target=run_node, args=(config, source, outbox, stop))
     thread.start()
@@ -232,7 +232,7 @@ def test_another_hub_at_the_same_address_is_told_nothing(
 ) -> None:
     with a_node(hub, tmp_path) as (source, outbox):
         wait_for(lambda: hub.hellos and len(hub.seqs(hub.stream)) > 5)
-        true_key, hub.key = hub.key, Key(secrets.token_bytes(32))
+        true_key, hub.key = hub.key, SigningKey(secrets.token_bytes(32))
         hub.drop_all()
         met, attempts = len(hub.hellos), hub.attempts
         wait_for(lambda: hub.attempts >= attempts + 3)
@@ -249,7 +249,7 @@ def test_a_hub_that_shows_our_hubs_key_but_has_it_not(
     with a_node(hub, tmp_path) as (_, outbox):
         true_key = hub.key
         wait_for(lambda: hub.hellos)
-        hub.key = Key(secrets.token_bytes(32))
+        hub.key = SigningKey(secrets.token_bytes(32))
         hub.key.public = true_key.public
         hub.drop_all()
         met, attempts = len(hub.hellos), hub.attempts

@@ -15,8 +15,8 @@ import msgspec
 import pytest
 
 from agent.link.handshake import HEAD_MAX_BYTES
-from agent.link.socket import Closed, Heard, Link, Opened
-from gpudeck.websocket import Control, Message, Opcode, Reader, accept_key, frame
+from agent.link.socket import ConnectionClosed, ConnectionOpened, HubLink, MessageReceived
+from gpudeck.websocket import Control, Message, Opcode, WebSocketReader, accept_key, frame
 from gpudeck.wire import EVENT, MAX_MESSAGE_BYTES, NAMESPACE, Ack, encode
 from tests.demos import soon
 
@@ -34,7 +34,7 @@ class Hand:
         self._talk = talk
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
-        self._reader = Reader(MAX_MESSAGE_BYTES)
+        self._reader = WebSocketReader(MAX_MESSAGE_BYTES)
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
 
@@ -119,7 +119,7 @@ def _hands() -> Iterator[Callable[[Talk], Hand]]:
 class Told:
     def __init__(self, url: str) -> None:
         self.all: list[Any] = []
-        self.link = Link(url, None, lambda: None)
+        self.link = HubLink(url, None, lambda: None)
         self.link.dial()
 
     def soon(self, kind: type, within_s: float = 10.0) -> Any:
@@ -132,7 +132,7 @@ class Told:
 
     def heard(self) -> list[Any]:
         self.all += self.link.happenings()
-        return [each.message for each in self.all if isinstance(each, Heard)]
+        return [each.message for each in self.all if isinstance(each, MessageReceived)]
 
 
 def url(hand: Hand) -> str:
@@ -163,8 +163,8 @@ def test_it_asks_as_no_browser_does_and_answers_pings(hands: Callable[[Talk], Ha
 
     hand = hands(talk)
     told = Told(url(hand))
-    told.soon(Opened)
-    assert told.soon(Heard).message == Ack(seq)
+    told.soon(ConnectionOpened)
+    assert told.soon(MessageReceived).message == Ack(seq)
     body = os.urandom(random.randrange(70_000))
     told.link.say(body)
     assert soon(lambda: bodies != [], 10)
@@ -193,7 +193,7 @@ def test_parts_of_a_message_are_put_together(hands: Callable[[Talk], Hand]) -> N
         hand.wait()
 
     told = Told(url(hands(talk)))
-    told.soon(Opened)
+    told.soon(ConnectionOpened)
     assert soon(lambda: len(told.heard()) == 3, 10)
     assert told.heard() == [*map(Ack, seqs)]
     told.link.hang_up()
@@ -211,7 +211,7 @@ def test_nobody_waits_for_a_hub_that_does_not_read(hands: Callable[[Talk], Hand]
         hand.wait()
 
     told = Told(url(hands(talk)))
-    told.soon(Opened)
+    told.soon(ConnectionOpened)
     longest_s, size = 0.0, 0
     connection = told.link._connection
     assert connection is not None
@@ -226,7 +226,7 @@ def test_nobody_waits_for_a_hub_that_does_not_read(hands: Callable[[Talk], Hand]
     may_read.set()
     assert soon(lambda: len(taken) == len(said), 20)
     assert taken == said
-    assert not [each for each in told.link.happenings() if isinstance(each, Closed)]
+    assert not [each for each in told.link.happenings() if isinstance(each, ConnectionClosed)]
     told.link.hang_up()
 
 
@@ -238,7 +238,7 @@ def test_a_hub_that_asks_and_never_reads(hands: Callable[[Talk], Hand]) -> None:
         while True:
             hand.say(frame(b"2" + bytes(60_000), Opcode.TEXT))
 
-    closed = Told(url(hands(talk))).soon(Closed, 20)
+    closed = Told(url(hands(talk))).soon(ConnectionClosed, 20)
     assert "does not read" in closed.why
 
 
@@ -328,10 +328,10 @@ def test_whatever_answers_ends_in_a_sentence(
 ) -> None:
     talk, words, denied = BAD[what]
     told = Told(url(hands(talk)))
-    closed = told.soon(Closed)
+    closed = told.soon(ConnectionClosed)
     assert words in closed.why
     assert closed.denied is denied
-    assert sum(isinstance(each, Closed) for each in told.all) == 1
+    assert sum(isinstance(each, ConnectionClosed) for each in told.all) == 1
     told.link.hang_up()
 
 
@@ -342,13 +342,13 @@ def test_a_hub_that_has_stopped_to_ping(hands: Callable[[Talk], Hand]) -> None:
         hand.wait()
 
     told = Told(url(hands(talk)))
-    assert "stopped to ping" in told.soon(Closed).why
+    assert "stopped to ping" in told.soon(ConnectionClosed).why
 
 
 def test_nobody_is_there() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    assert "refused" in Told(f"http://127.0.0.1:{port}").soon(Closed).why
+    assert "refused" in Told(f"http://127.0.0.1:{port}").soon(ConnectionClosed).why
 
 
 def test_given_up_before_it_is_there(hands: Callable[[Talk], Hand]) -> None:
@@ -382,7 +382,7 @@ def test_through_a_proxy_that_the_environment_names(
     hand = hands(talk)
     monkeypatch.setenv("http_proxy", f"http://{user}:{word}@127.0.0.1:{hand.port}")
     told = Told("http://hub.example.invalid:8050")
-    told.soon(Opened)
+    told.soon(ConnectionOpened)
     assert hand.heads[0].startswith("CONNECT hub.example.invalid:8050 HTTP/1.1\r\n")
     said = base64.b64encode(f"{user}:{word}".encode()).decode()
     assert f"Proxy-Authorization: Basic {said}\r\n" in hand.heads[0]
@@ -399,7 +399,7 @@ def test_a_proxy_that_does_not_let_us_through(
 ) -> None:
     hand = hands(_http(407))
     monkeypatch.setenv("HTTP_PROXY", named.format(port=hand.port))
-    assert words in Told("http://hub.example.invalid:8050").soon(Closed).why
+    assert words in Told("http://hub.example.invalid:8050").soon(ConnectionClosed).why
     socket.create_connection(("127.0.0.1", hand.port)).close()  # of the one that was not asked
 
 
@@ -408,5 +408,5 @@ def test_this_machine_and_no_proxy_are_reached_without(
 ) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     told = Told(url(hands(_joined(b""))))
-    told.soon(Opened)
+    told.soon(ConnectionOpened)
     told.link.hang_up()

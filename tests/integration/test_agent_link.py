@@ -14,7 +14,13 @@ import socketio
 from socketio.msgpack_packet import MsgPackPacket
 from werkzeug.serving import WSGIRequestHandler, make_server
 
-from agent.link.socket import Closed, Heard, Link, Opened, enveloped
+from agent.link.socket import (
+    ConnectionClosed,
+    ConnectionOpened,
+    HubLink,
+    MessageReceived,
+    enveloped,
+)
 from gpudeck.wire import EVENT, NAMESPACE, Ack, encode
 from tests.demos import soon
 
@@ -58,9 +64,9 @@ class Agent:
     def __init__(self, url: str) -> None:
         self.wakers: set[int] = set()
         self.told: list[Any] = []
-        self.link = Link(url, None, lambda: self.wakers.add(threading.get_ident()))
+        self.link = HubLink(url, None, lambda: self.wakers.add(threading.get_ident()))
         self.link.dial()
-        assert soon(lambda: self.has(Opened), 10)
+        assert soon(lambda: self.has(ConnectionOpened), 10)
         self.wakers.clear()
 
     def has(self, kind: type) -> bool:
@@ -108,16 +114,16 @@ def test_what_comes_is_noted_by_one_thread(server: Server, agent: Agent) -> None
 
     def heard() -> int:
         agent.told += agent.link.happenings()
-        return sum(isinstance(each, Heard) for each in agent.told)
+        return sum(isinstance(each, MessageReceived) for each in agent.told)
 
     assert soon(lambda: heard() == 50, 20)
-    assert [each.message for each in agent.told if isinstance(each, Heard)] == [
+    assert [each.message for each in agent.told if isinstance(each, MessageReceived)] == [
         Ack(seq) for seq in range(1, 51)]
     assert len(agent.wakers) == 1
 
 
 def test_a_hub_that_hangs_up_is_told(server: Server, agent: Agent) -> None:
     server.socketio.disconnect(server.sids[-1], namespace=NAMESPACE)
-    assert soon(lambda: agent.has(Closed), 10)
+    assert soon(lambda: agent.has(ConnectionClosed), 10)
     assert soon(lambda: not any(each.name == "link" for each in threading.enumerate()), 10)
     agent.link.say(b"to nobody")  # and nothing happens

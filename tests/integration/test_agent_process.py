@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from agent.reader import child as reader_child
-from agent.reader.child import Patience, child_environment
+from agent.reader.child import ReaderTimeouts, child_environment
 from agent.reader.watchdog import DIES_WITHIN_S, ReaderProcess
 from gpudeck.metrics import COLUMN, WIDTH, Absence
 from gpudeck.wire import Frame, unpack
@@ -158,7 +158,7 @@ def test_hung_driver_is_seen_and_mends_itself(
 ) -> None:
     """The whole cycle at a tenth of the time: hung, at most three children, then well again."""
     use_fake(nvml, monkeypatch)
-    patience = Patience(answer_s=0.5, start_s=1.5, stuck_s=1.5, stuck_max=3)
+    patience = ReaderTimeouts(answer_s=0.5, start_s=1.5, stuck_s=1.5, stuck_max=3)
     source = ReaderProcess("nvml", patience=patience)
     try:
         wait_for(source.latest, 10)
@@ -193,7 +193,7 @@ def test_hung_child_that_comes_back_is_taken_on(
     nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use_fake(nvml, monkeypatch)
-    source = ReaderProcess("nvml", patience=Patience(answer_s=0.3, start_s=60, stuck_s=60))
+    source = ReaderProcess("nvml", patience=ReaderTimeouts(answer_s=0.3, start_s=60, stuck_s=60))
     try:
         wait_for(source.latest, 10)
         [first] = children_of(os.getpid())
@@ -215,7 +215,7 @@ def test_child_that_dies_is_started_again_and_its_words_are_kept(
 ) -> None:
     use_fake(nvml, monkeypatch)
     monkeypatch.setenv("GPUDECK_TOKEN", "very-secret")
-    source = ReaderProcess("nvml", patience=Patience(back_off_s=(0.1, 1.0)))
+    source = ReaderProcess("nvml", patience=ReaderTimeouts(back_off_s=(0.1, 1.0)))
     try:
         wait_for(source.latest, 10)
         [child] = children_of(os.getpid())
@@ -235,7 +235,7 @@ def test_one_that_cannot_be_started_is_tried_again(
 ) -> None:
     with monkeypatch.context() as without_program:
         without_program.setattr(sys, "executable", str(tmp_path / "none"))
-        source = ReaderProcess("simulated", patience=Patience(back_off_s=(0.1, 0.2)),
+        source = ReaderProcess("simulated", patience=ReaderTimeouts(back_off_s=(0.1, 0.2)),
                                has_thread=has_thread)
         try:
             watched_until(source, lambda: source.state == "failed")
@@ -276,7 +276,8 @@ def test_one_that_dies_slowly_holds_up_nobody() -> None:
     """The kernel closes its pipes, and then the driver does not let it end: here it has closed them
     itself and sleeps."""
     program = "import os, time; os.close(1); os.close(2); time.sleep(60)"
-    source = ReaderProcess("simulated", has_thread=False, patience=Patience(back_off_s=(60, 60)))
+    source = ReaderProcess("simulated", has_thread=False,
+                           patience=ReaderTimeouts(back_off_s=(60, 60)))
     try:
         assert source._starting is not None
         source._starting.done.wait(10)
@@ -342,7 +343,7 @@ def watched_until(source: ReaderProcess, is_so: Callable[[], bool], seconds: flo
 
 def test_driver_gone_and_back(nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
     use_fake(nvml, monkeypatch)
-    source = ReaderProcess("nvml", patience=Patience(back_off_s=(0.2, 0.4)))
+    source = ReaderProcess("nvml", patience=ReaderTimeouts(back_off_s=(0.2, 0.4)))
     try:
         wait_for(source.latest, 10)
         nvml.lines = ["error * nvmlDeviceGetUtilizationRates 1", "error * nvmlInitWithFlags 9"]
@@ -361,7 +362,7 @@ def test_an_order_that_comes_and_goes(nvml: FakeNvml, monkeypatch: pytest.Monkey
     """Taken back before the old process has left: its last answer counts for nothing."""
     use_fake(nvml, monkeypatch)
     orders = [""]
-    source = ReaderProcess("nvml", patience=Patience(back_off_s=(0.1, 1.0)),
+    source = ReaderProcess("nvml", patience=ReaderTimeouts(back_off_s=(0.1, 1.0)),
                            order=lambda: orders[0])
     try:
         wait_for(source.latest, 10)

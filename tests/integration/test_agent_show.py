@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from agent.runtime.data_lock import locked
+from agent.runtime.data_lock import DataFolderLock
 from gpudeck.client import Client
 from gpudeck.errors import CommandError, ExitCode
 from tests.fakes.nvml import FakeNvml
@@ -151,7 +151,7 @@ def test_status_as_json_has_its_promised_form(tmp_path: Path) -> None:
     nvml.gpus[1].error("nvmlDeviceGetUtilizationRates", 16)
     nvml.write()
     data = tmp_path / "data"
-    with locked(data):  # this very process is the agent
+    with DataFolderLock(data):  # this very process is the agent
         told = json.loads(show("status", "--json", "--data", str(data), env=nvml.env()).stdout)
     assert set(told) == STATUS
     assert (told["reader"]["state"], told["driver_version"]) == ("ok", nvml.driver)

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from dashboard.fleet.colour_scales import LOST, UNKNOWN
-from dashboard.fleet.past_views import Block
+from dashboard.fleet.past_views import PastBlockView
 from tests.integration.hubs import HubProcess, WireAgent, wait_for
 from tests.integration.visitors import add_program
 from tests.pasts import EVERY_S, HOUR_S, Past
@@ -44,11 +44,11 @@ def _hub(folder: Path, past: Past) -> Iterator[HubProcess]:
 
 
 def block(hub: HubProcess, start: int, count: int, token: str | None = None,
-          metric: str = "util_pct") -> Block:
+          metric: str = "util_pct") -> PastBlockView:
     path = f"/api/v1/block?metric={metric}&start={start}&step={STEP_S}&count={count}"
     found = hub.ask(path) if token is None else hub.ask(path, token=token)
     assert found.status == 200, found.body
-    return msgspec.convert(found.json, Block)
+    return msgspec.convert(found.json, PastBlockView)
 
 
 def instant(hub: HubProcess, past: Past, t: int, metric: str = "util_pct") -> list[dict[str, Any]]:
@@ -58,7 +58,7 @@ def instant(hub: HubProcess, past: Past, t: int, metric: str = "util_pct") -> li
     return [item for item in items if item["node"] in here]
 
 
-def numbers(found: Block) -> list[list[float]]:
+def numbers(found: PastBlockView) -> list[list[float]]:
     assert found.exact is not None
     flat = struct.unpack(f"<{found.n * found.count}f", found.exact)
     return [list(flat[at * found.n:(at + 1) * found.n]) for at in range(found.count)]

@@ -14,14 +14,21 @@ import pytest
 from flask import Flask
 
 from dashboard.access import policy
-from dashboard.access.gate import Auth, Cookies, Gate, add_second_look, csrf_of, guard_callbacks
-from dashboard.access.passwords import Passwords
-from dashboard.access.policy import Role, Row, Scope
-from dashboard.access.service import People
+from dashboard.access.gate import (
+    AccessGate,
+    CookieNames,
+    RequestAuthenticator,
+    add_second_look,
+    csrf_of,
+    guard_callbacks,
+)
+from dashboard.access.passwords import PasswordService
+from dashboard.access.policy import Permission, Role, Scope
+from dashboard.access.service import AccountService
 from dashboard.access.store import User, new_token
-from dashboard.audit.recorder import Auditor
-from dashboard.public_url import Site
-from dashboard.state import State
+from dashboard.audit.recorder import AuditRecorder
+from dashboard.public_url import PublicOrigins
+from dashboard.state import StateStore
 from tests.integration.visitors import QUICK
 
 HOST = "127.0.0.1:8050"
@@ -46,7 +53,7 @@ class Guarded:
         self.verbs = guard_callbacks(self.server, app.callback_map)
         for output, role in (("secret.children", Role.ADMIN), ("open.children", Role.VIEWER)):
             verb = f"callback {output}"
-            monkeypatch.setitem(policy.TABLE, verb, Row(verb, ("person",), role))
+            monkeypatch.setitem(policy.TABLE, verb, Permission(verb, ("person",), role))
         self._admit(folder)
 
     def _app(self) -> dash.Dash:
@@ -66,13 +73,13 @@ class Guarded:
         return app
 
     def _admit(self, folder: Path) -> None:
-        self.state = State(folder)
+        self.state = StateStore(folder)
         for name, role in (("root", Role.ADMIN), ("vic", Role.VIEWER)):
             self.state.accounts.add_user(User(name, role, EVERYWHERE, None, 0.0))
-        people = People(self.state, Passwords(QUICK), Auditor(self.state.audit))
-        auth = Auth(people, Cookies.at(8050, False))
-        self.gate = Gate(self.server.wsgi_app, auth, self.server.url_map,
-                         lambda: Site.at("127.0.0.1", 8050), lambda: "")
+        people = AccountService(self.state, PasswordService(QUICK), AuditRecorder(self.state.audit))
+        auth = RequestAuthenticator(people, CookieNames.at(8050, False))
+        self.gate = AccessGate(self.server.wsgi_app, auth, self.server.url_map,
+                               lambda: PublicOrigins.at("127.0.0.1", 8050), lambda: "")
         self.words = {name: people.enter(name, "link", "")[0] for name in ("root", "vic")}
         word, token = new_token("ci", Role.ADMIN, EVERYWHERE, "", time.time(), time.time() + 60)
         self.state.accounts.add_token(replace(token, used_at=time.time()))

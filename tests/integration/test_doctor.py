@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from agent.doctor.bundle import Scrub, write_bundle
-from agent.doctor.check import Check, worst
+from agent.doctor.bundle import TextScrubber, write_bundle
+from agent.doctor.check import DoctorCheck, worst
 from agent.doctor.driver import ask_driver, device_check, driver_checks
 from agent.doctor.hub import clock_check, hub_checks
 from agent.doctor.node import (
@@ -32,7 +32,7 @@ from agent.doctor.node import (
     mps_check,
 )
 from agent.link.identity import pinned_hub
-from agent.runtime.data_lock import locked
+from agent.runtime.data_lock import DataFolderLock
 from gpudeck.errors import CommandError
 from gpudeck.keys import fingerprint
 from tests.fakes.hub import FakeHub
@@ -64,7 +64,7 @@ def run_doctor(*arguments: str, env: dict[str, str]) -> "subprocess.CompletedPro
                           capture_output=True, timeout=60, check=False)
 
 
-def by_key(checks: Any) -> dict[str, Check]:
+def by_key(checks: Any) -> dict[str, DoctorCheck]:
     return {check.key: check for check in checks}
 
 
@@ -219,7 +219,7 @@ def test_ceiling_and_holds(data: Path, tmp_path: Path) -> None:
 
 def test_the_agent_that_runs_is_found_without_touching_its_lock(data: Path) -> None:
     assert agent_check(data).verdict == "warning"
-    with locked(data):
+    with DataFolderLock(data):
         assert str(os.getpid()) in agent_check(data).says
     assert agent_check(data).verdict == "warning"
 
@@ -238,8 +238,8 @@ def test_two_packages_that_own_one_file() -> None:
 
 
 def test_the_worst_counts() -> None:
-    def checks(*verdicts: Any) -> list[Check]:
-        return [Check(str(at), "", verdict, "") for at, verdict in enumerate(verdicts)]
+    def checks(*verdicts: Any) -> list[DoctorCheck]:
+        return [DoctorCheck(str(at), "", verdict, "") for at, verdict in enumerate(verdicts)]
 
     assert worst(checks("ok", "problem", "warning")) == "problem"
     assert worst(checks("ok", "not checked")) == "ok"
@@ -282,11 +282,11 @@ def test_nothing_secret_is_in_the_bundle(
     assert json.loads(texts["doctor.json"])["checks"]
     assert stat.S_IMODE(bundle.stat().st_mode) == 0o600
     with pytest.raises(CommandError, match="is there already"):
-        write_bundle(bundle, {}, Scrub({}, []))
+        write_bundle(bundle, {}, TextScrubber({}, []))
 
 
 def test_one_name_is_one_word_everywhere() -> None:
-    scrub = Scrub({}, ["node7"])
+    scrub = TextScrubber({}, ["node7"])
     text = scrub("GPU-11111111-2222-3333-4444-555555555555 on node7, node70 and node7: GPU-11111111"
                  "-2222-3333-4444-555555555555")
     first, last = text.split()[0], text.split()[-1]

@@ -9,20 +9,27 @@ from pathlib import Path
 import gevent
 import pytest
 
-from dashboard.access.credentials import Asks, Entry, NotIn
-from dashboard.access.passwords import MAX_WAITING, Busy, Passwords, flaw, hash_password, new_hasher
+from dashboard.access.credentials import CredentialService, SignInError, SignInOrigin
+from dashboard.access.passwords import (
+    MAX_WAITING,
+    PasswordQueueFullError,
+    PasswordService,
+    flaw,
+    hash_password,
+    new_hasher,
+)
 from dashboard.access.policy import Role, Scope
-from dashboard.access.service import People
+from dashboard.access.service import AccountService
 from dashboard.access.store import User, digest
-from dashboard.audit.recorder import Auditor
-from dashboard.state import State
+from dashboard.audit.recorder import AuditRecorder
+from dashboard.state import StateStore
 from tests.integration.hubs import HubProcess, wait_for
 from tests.integration.visitors import PASSWORD, QUICK, Visitor, add_person
 
 EVERYWHERE = Scope(("*",))
 
 
-class Counting(Passwords):
+class Counting(PasswordService):
     """The real thing, and how often it was asked."""
 
     def __init__(self) -> None:
@@ -37,19 +44,19 @@ class Counting(Passwords):
 
 class Door:
     def __init__(self, folder: Path) -> None:
-        self.state = State(folder)
+        self.state = StateStore(folder)
         for name in ("alice", "bob"):
             self.state.accounts.add_user(
                 User(name, Role.ADMIN, EVERYWHERE, hash_password(PASSWORD, QUICK), 0.0))
         self.passwords = Counting()
-        self.people = People(self.state, self.passwords, Auditor(self.state.audit))
-        self.entry = Entry(self.state, self.people, self.passwords)
+        self.people = AccountService(self.state, self.passwords, AuditRecorder(self.state.audit))
+        self.entry = CredentialService(self.state, self.people, self.passwords)
 
-    def tries(self, name: str, password: str, asks: Asks) -> str | None:
+    def tries(self, name: str, password: str, asks: SignInOrigin) -> str | None:
         """The device's proof, once in; else None."""
         try:
             return self.entry.by_password(name, password, asks).device
-        except NotIn as refused:
+        except SignInError as refused:
             self.status = int(refused.status)
             return None
 
@@ -63,18 +70,18 @@ def _door(tmp_path: Path) -> Iterator[Door]:
 
 def test_ten_thousand_guesses_from_everywhere(door: Door) -> None:
     """T7: at most 20 evaluated per account in 15 minutes; a known device is not shut out."""
-    known = door.tries("alice", PASSWORD, Asks("192.0.2.1"))
+    known = door.tries("alice", PASSWORD, SignInOrigin("192.0.2.1"))
     assert known is not None
     door.passwords.evaluated = 0
     for at in range(10_000):
         address = f"198.51.{at % 250}.{at // 250}"
-        assert door.tries("alice", f"guess number {at}", Asks(address)) is None
+        assert door.tries("alice", f"guess number {at}", SignInOrigin(address)) is None
     assert door.passwords.evaluated == 20
     assert door.status == 429
     # From elsewhere even the right one waits now, or the guesser would know it.
-    assert door.tries("alice", PASSWORD, Asks("192.0.2.1")) is None
-    assert door.tries("alice", PASSWORD, Asks("192.0.2.1", known)) is not None
-    assert door.tries("bob", PASSWORD, Asks("192.0.2.77")) is not None
+    assert door.tries("alice", PASSWORD, SignInOrigin("192.0.2.1")) is None
+    assert door.tries("alice", PASSWORD, SignInOrigin("192.0.2.1", known)) is not None
+    assert door.tries("bob", PASSWORD, SignInOrigin("192.0.2.77")) is not None
 
 
 def test_unknown_names_are_throttled_alike(door: Door) -> None:
@@ -83,7 +90,7 @@ def test_unknown_names_are_throttled_alike(door: Door) -> None:
     for name in ("alice", "nobody"):
         statuses = []
         for at in range(25):
-            door.tries(name, "wrong wrong wrong", Asks(f"198.51.100.{at}"))
+            door.tries(name, "wrong wrong wrong", SignInOrigin(f"198.51.100.{at}"))
             statuses.append(door.status)
         found[name] = statuses
     assert found["alice"] == found["nobody"] == [401] * 20 + [429] * 5
@@ -91,9 +98,9 @@ def test_unknown_names_are_throttled_alike(door: Door) -> None:
 
 def test_one_address_is_stopped_whatever_names_it_tries(door: Door) -> None:
     for at in range(1_000):
-        door.tries(f"name-{at}", "wrong wrong wrong", Asks(f"2001:db8:1:2::{at:x}"))
+        door.tries(f"name-{at}", "wrong wrong wrong", SignInOrigin(f"2001:db8:1:2::{at:x}"))
     assert door.passwords.evaluated == 60
-    assert door.tries("alice", PASSWORD, Asks("2001:db8:1:3::1")) is not None
+    assert door.tries("alice", PASSWORD, SignInOrigin("2001:db8:1:3::1")) is not None
 
 
 @pytest.mark.parametrize("spoil", [
@@ -101,33 +108,33 @@ def test_one_address_is_stopped_whatever_names_it_tries(door: Door) -> None:
     lambda proof: proof.replace(".", "..", 1), lambda _: "", lambda _: "..", lambda _: "a.b.c",
     lambda proof: f"{proof.split('.')[0]}.9e99.{proof.split('.')[2]}", lambda _: "\u00e9.1.\u00e9"])
 def test_a_device_cannot_be_made_up(door: Door, spoil: Callable[[str], str]) -> None:
-    proof = door.tries("alice", PASSWORD, Asks("192.0.2.1"))
+    proof = door.tries("alice", PASSWORD, SignInOrigin("192.0.2.1"))
     assert proof is not None
     for at in range(30):
-        door.tries("alice", "wrong wrong wrong", Asks(f"198.51.100.{at}"))
-    assert door.tries("alice", PASSWORD, Asks("192.0.2.1", spoil(proof))) is None
+        door.tries("alice", "wrong wrong wrong", SignInOrigin(f"198.51.100.{at}"))
+    assert door.tries("alice", PASSWORD, SignInOrigin("192.0.2.1", spoil(proof))) is None
     # Of another account it is a stranger, with a stranger's share.
-    assert door.tries("bob", PASSWORD, Asks("192.0.2.2", proof)) is not None
-    assert door.tries("alice", PASSWORD, Asks("192.0.2.1", proof)) is not None
+    assert door.tries("bob", PASSWORD, SignInOrigin("192.0.2.2", proof)) is not None
+    assert door.tries("alice", PASSWORD, SignInOrigin("192.0.2.1", proof)) is not None
 
 
 def test_a_known_device_has_an_end_to_its_guesses_too(door: Door) -> None:
-    proof = door.tries("alice", PASSWORD, Asks("192.0.2.1")) or ""
+    proof = door.tries("alice", PASSWORD, SignInOrigin("192.0.2.1")) or ""
     before = door.passwords.evaluated
     for at in range(100):
-        door.tries("alice", f"guess number {at}", Asks("192.0.2.1", proof))
+        door.tries("alice", f"guess number {at}", SignInOrigin("192.0.2.1", proof))
     assert door.passwords.evaluated - before == 10
 
 
 def test_many_at_once_are_counted_before_they_are_evaluated(door: Door) -> None:
-    jobs = [gevent.spawn(door.tries, "alice", f"guess {at}", Asks(f"198.51.100.{at % 250}"))
+    jobs = [gevent.spawn(door.tries, "alice", f"guess {at}", SignInOrigin(f"198.51.100.{at % 250}"))
             for at in range(200)]
     gevent.joinall(jobs, timeout=20)
     assert door.passwords.evaluated <= 20
 
 
 def test_hashing_leaves_the_loop_alone_and_its_queue_has_an_end() -> None:
-    passwords = Passwords(new_hasher())
+    passwords = PasswordService(new_hasher())
     hashed = hash_password(PASSWORD, new_hasher())
     gaps, is_done = [], False
 
@@ -142,7 +149,7 @@ def test_hashing_leaves_the_loop_alone_and_its_queue_has_an_end() -> None:
     jobs = [gevent.spawn(passwords.fits, "wrong wrong wrong", hashed, False)
             for _ in range(MAX_WAITING)]
     gevent.sleep(0)
-    with pytest.raises(Busy):
+    with pytest.raises(PasswordQueueFullError):
         passwords.fits("wrong wrong wrong", hashed, False)
     assert passwords.fits(PASSWORD, hashed, True)  # the other lane is free meanwhile
     known_s = time.monotonic() - started
@@ -181,7 +188,8 @@ def sampled(door: Door, names: tuple[str, str], count: int) -> tuple[list[float]
         for name in names if at % 2 else names[::-1]:
             door.entry._throttle._taken.clear()
             times[name].append(time_of(
-                lambda name=name: door.tries(name, "wrong wrong wrong", Asks("192.0.2.1"))))  # type: ignore[misc]
+                lambda name=name: door.tries(name, "wrong wrong wrong",
+                                             SignInOrigin("192.0.2.1"))))  # type: ignore[misc]
     return times[names[0]], times[names[1]]
 
 
@@ -197,8 +205,8 @@ def test_time_does_not_tell_who_exists(door: Door) -> None:
 
 def test_the_clock_test_can_fail(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
     """A hub that looks first whether there is such a user is found out."""
-    fits = Passwords.fits
-    monkeypatch.setattr(Passwords, "fits", lambda self, password, hashed, known: (
+    fits = PasswordService.fits
+    monkeypatch.setattr(PasswordService, "fits", lambda self, password, hashed, known: (
         hashed is not None and fits(self, password, hashed, known)))
     assert medians_differ(*sampled(door, ("alice", "nobody"), 200), random.Random())
 
@@ -216,12 +224,12 @@ def test_what_is_no_password(password: str) -> None:
                                       "🐎🔋🧷🐄" * 4])
 def test_what_is_one(password: str) -> None:
     assert flaw(password, "alice") is None
-    passwords = Passwords(QUICK)
+    passwords = PasswordService(QUICK)
     assert passwords.fits(password, passwords.hash(password), True)
 
 
 def test_two_ways_to_type_the_same() -> None:
-    passwords = Passwords(QUICK)
+    passwords = PasswordService(QUICK)
     hashed = passwords.hash("caf\u00e9 au lait bitte")
     assert passwords.fits("cafe\u0301 au lait bitte", hashed, True)
 
@@ -229,7 +237,7 @@ def test_two_ways_to_type_the_same() -> None:
 @pytest.mark.parametrize("hashed", [None, "", "$argon2id$nonsense", "plain"])
 def test_no_hash_fits_nothing(hashed: str | None) -> None:
     for password in ("", "nobody has this password", PASSWORD):
-        assert not Passwords(QUICK).fits(password, hashed, True)
+        assert not PasswordService(QUICK).fits(password, hashed, True)
 
 
 def test_what_is_kept_is_argon2id(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from dashboard.history.embedded import Embedded
+from dashboard.history.embedded import EmbeddedHistory
 from tests.integration.hubs import HubProcess, WireAgent, one_task
 from tests.unit.histories import Source
 
@@ -37,7 +37,7 @@ def test_the_examples_read_the_files_while_the_hub_writes(tmp_path: Path) -> Non
 
 
 def some_past(folder: Path) -> Source:
-    source, history = Source(1), Embedded(folder)
+    source, history = Source(1), EmbeddedHistory(folder)
     history.open()
     history.append(source.greetings(), 1)
     begin = int(time.time()) - 2_000

@@ -10,13 +10,13 @@ import msgspec
 import pytest
 
 from agent.actions import guard
-from agent.backends.simulation.folder import ControlFile
+from agent.backends.simulation.folder import SimulationControlFile
 from agent.backends.simulation.reader import SimulatedReader, parse_options
-from agent.journal.store import ActsJournal, ActsStore
-from agent.limits.apply import UNSURE, Limiter
+from agent.journal.store import ActionJournal, ActionStore
+from agent.limits.apply import UNSURE, LimitApplier
 from agent.limits.timed_limits import GpuLimits
 from agent.tasks.task_table import boot_id
-from gpudeck.limits import ClockLock, ComputeMode, Lease, LimitOff, PowerCap
+from gpudeck.limits import ClockLock, ComputeMode, LimitRelease, PowerCap, TimedLimit
 from gpudeck.metrics import COLUMN
 from tests.fakes.children import Children
 from tests.fakes.hub import wait_for
@@ -49,7 +49,7 @@ def test_a_cap_is_read_back_held_and_undone(bench: Bench) -> None:
         assert look.refusals == ()
         for wrong in (int(low) - 1, int(high) + 1):
             assert codes(here, PowerCap(bench.gpu, wrong, HOUR_S)) == ["setting"]
-        assert codes(here, LimitOff(bench.gpu, "power")) == ["setting"], "there is none of ours"
+        assert codes(here, LimitRelease(bench.gpu, "power")) == ["setting"], "there is none of ours"
         assert codes(here, PowerCap("GPU-nobody", watts, HOUR_S)) == ["setting"]
         assert bench.power_w() == before, "looking touches nothing"
         reply = here.act(look, "the room is hot", "ada")
@@ -62,7 +62,7 @@ def test_a_cap_is_read_back_held_and_undone(bench: Bench) -> None:
         with bench.keeper() as held:
             held.round()
             assert [each.state for each in held.leases] == ["in_force"]
-        assert done(here, LimitOff(bench.gpu, "power")).state == "done"
+        assert done(here, LimitRelease(bench.gpu, "power")).state == "done"
     assert bench.power_w() == before
     assert bench.book().all() == ()
     assert all(child.is_alive() for child in bench.children.all)
@@ -73,7 +73,7 @@ def test_a_capped_gpu_draws_less_and_a_locked_one_clocks_lower(bench: Bench) -> 
     control = bench.folder / "control.json"
     at = [time.time()]
     reader = SimulatedReader(parse_options(f"node=n1,gpus=1,world={bench.folder}"),
-                             ControlFile(control), clock=lambda: at[0])
+                             SimulationControlFile(control), clock=lambda: at[0])
 
     def mean(key: str) -> float:
         values = []
@@ -98,7 +98,7 @@ def test_expiry_drift_and_a_restart(bench: Bench) -> None:
     before = bench.power_w()
     sets: list[float] = []
 
-    class Counting(Limiter):
+    class Counting(LimitApplier):
         def set_power(self, uuid: str, watts: float) -> str:
             sets.append(watts)
             return super().set_power(uuid, watts)
@@ -141,7 +141,7 @@ def test_a_gpu_that_is_slow_to_come_back_gets_its_limit_all_the_same(bench: Benc
     before = bench.power_w() or 0.0
     mute = {"read": 2, "set": 1}
 
-    class Slow(Limiter):
+    class Slow(LimitApplier):
         def read(self, uuids: Sequence[str]) -> dict[str, GpuLimits]:
             mute["read"] -= 1
             return super().read(uuids) if mute["read"] < 0 else {
@@ -167,7 +167,7 @@ def test_a_gpu_that_is_slow_to_come_back_gets_its_limit_all_the_same(bench: Benc
 
 def recorded(bench: Bench, kind: str) -> list[str]:
     """States, out of the Audit of the node."""
-    journal = ActsJournal(ActsStore(bench.data / "acts.db"))
+    journal = ActionJournal(ActionStore(bench.data / "acts.db"))
     records = [msgspec.json.decode(link.body) for link in journal.links()]
     return [str(each.get("mode", each)["state"]) for each in records if each.get("kind") == kind]
 
@@ -196,7 +196,7 @@ def test_a_hold_stops_undoing_too_and_says_so(bench: Bench) -> None:
         assert done(here, PowerCap(bench.gpu, low, 1.0)).state == "done"
         (bench.data / "hold").write_text("careful\n")
         assert codes(here, PowerCap(bench.gpu, low, HOUR_S)) == ["hold"]
-        assert codes(here, LimitOff(bench.gpu, "power")) == ["hold"]
+        assert codes(here, LimitRelease(bench.gpu, "power")) == ["hold"]
     assert bench.power_w() == low
 
 
@@ -207,9 +207,10 @@ def test_what_an_act_left_open_is_taken_back(bench: Bench) -> None:
     for is_set in (True, False):
         if is_set:
             bench.limiter.set_power(bench.gpu, low)
-        bench.book().begin(Lease("c-1", bench.gpu, "power", (float(low),), (before or 0.0,), "ada",
-                                 "", time.time(), time.time() + HOUR_S, boot_id(), 1e9,
-                                 "beginning"))
+        bench.book().begin(TimedLimit("c-1", bench.gpu, "power", (float(low),), (before or 0.0,),
+                                      "ada",
+                                      "", time.time(), time.time() + HOUR_S, boot_id(), 1e9,
+                                      "beginning"))
         with bench.keeper() as held:
             held.round()
             assert held.leases == ()
@@ -222,7 +223,7 @@ def test_it_counts_as_an_act_and_not_as_a_kill(bench: Bench) -> None:
         assert codes(here, PowerCap(bench.gpu, low, HOUR_S)) == []
     with bench.here(actions=["end"]) as here:
         assert codes(here, PowerCap(bench.gpu, low, HOUR_S)) == ["type"]
-        assert codes(here, LimitOff(bench.gpu, "power")) == ["type", "setting"]
+        assert codes(here, LimitRelease(bench.gpu, "power")) == ["type", "setting"]
     with bench.here(terminal_may_act=False) as here:
         reply = here.act(shown(here, PowerCap(bench.gpu, low, HOUR_S)), "", "ada")
     assert reply.state == "refused"
@@ -319,7 +320,7 @@ def test_a_mode_is_held_until_it_is_set_back(bench: Bench) -> None:
     else has set is left alone for good."""
     sets: list[float] = []
 
-    class Counting(Limiter):
+    class Counting(LimitApplier):
         def set_mode(self, uuid: str, mode: int) -> str:
             sets.append(mode)
             return super().set_mode(uuid, mode)
@@ -365,7 +366,7 @@ def test_a_mode_is_held_until_it_is_set_back(bench: Bench) -> None:
 def test_a_mode_waits_for_a_driver_that_is_slow_and_for_a_hold(bench: Bench) -> None:
     mute = {"read": 2, "set": 1}
 
-    class Slow(Limiter):
+    class Slow(LimitApplier):
         def read(self, uuids: Sequence[str]) -> dict[str, GpuLimits]:
             mute["read"] -= 1
             return super().read(uuids) if mute["read"] < 0 else {
@@ -410,7 +411,7 @@ def test_a_mode_that_the_driver_ignores_or_refuses_is_not_in_force(
         nvml.reload_driver()
         gpu.error(setter, 4) if way == "refuses" else gpu.ignore(setter)
         nvml.save()
-        with bench.keeper(Limiter("nvml")) as held:
+        with bench.keeper(LimitApplier("nvml")) as held:
             for _ in range(2):
                 held.round()
                 [kept] = held.said[-1].modes

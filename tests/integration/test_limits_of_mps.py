@@ -13,8 +13,8 @@ import pytest
 from msgspec import structs
 
 from agent.actions import guard, preview_setting
-from agent.actions.preview import Found, Place, find
-from agent.limits.mps import CALL_S, Mps, found_pipes, path_trouble
+from agent.actions.preview import NodeContext, TaskSnapshot, find
+from agent.limits.mps import CALL_S, LocalMpsDaemons, found_pipes, path_trouble
 from agent.limits.mps_doctor import findings
 from agent.limits.mps_store import as_it_is
 from agent.limits.mps_view import daemons
@@ -340,7 +340,7 @@ def test_clients_are_named_as_their_tasks_are(bench: Bench, mps: FakeMps) -> Non
     name = f"user-{random.randrange(10**6)}"
     tasks = find
 
-    def renamed(place: Place) -> Found | None:
+    def renamed(place: NodeContext) -> TaskSnapshot | None:
         found = tasks(place)
         return None if found is None else replace(found, seen=tuple(
             structs.replace(each, task=structs.replace(each.task, user=name))
@@ -356,7 +356,7 @@ def test_clients_are_named_as_their_tasks_are(bench: Bench, mps: FakeMps) -> Non
 
 def test_what_a_daemon_does_not_say_is_as_it_was_set(mps: FakeMps) -> None:
     """And a daemon that says nothing is not asked 32 times."""
-    daemon, wanted = Mps(is_alone=True).daemons()[0], (
+    daemon, wanted = LocalMpsDaemons(is_alone=True).daemons()[0], (
         MpsMemory("/p", 3, 1_536), MpsPercent("/p", 40), MpsMemory("/p", 4, None),
         MpsPriority("/p", 1))
     mps.kill()
@@ -410,8 +410,8 @@ def test_a_folder_that_no_message_can_name_is_left_out(bench: Bench, tmp_path: P
     wild.mkdir()
     (wild / "control").write_text("")
     assert "UTF-8" in path_trouble(wild)
-    assert [each.pipes for each in daemons(Mps(pipes=wild, is_alone=True))] == []
-    [told] = findings(Mps(pipes=wild, is_alone=True))
+    assert [each.pipes for each in daemons(LocalMpsDaemons(pipes=wild, is_alone=True))] == []
+    [told] = findings(LocalMpsDaemons(pipes=wild, is_alone=True))
     assert encode(LimitsNow(0.0, findings=(told,)))
     program = tmp_path / "nvidia-cuda-mps-control"
     program.symlink_to("/bin/sleep")

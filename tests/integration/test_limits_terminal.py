@@ -16,12 +16,12 @@ import pytest
 from msgspec import structs
 
 from agent.actions import guard
-from agent.backends.recorded import FORMAT, Head
+from agent.backends.recorded import FORMAT, RecordingHeader
 from agent.backends.simulation.reader import SimulatedReader, parse_options
 from agent.cli import limits as cli_limits
 from agent.cli.limits import gpu, mebibytes, mps, seconds
-from agent.limits.autotune import Seen, tune
-from agent.limits.mps import SERVER_FOLDERS, Mps
+from agent.limits.autotune import TuneInput, tune
+from agent.limits.mps import SERVER_FOLDERS, LocalMpsDaemons
 from agent.limits.mps_doctor import findings
 from agent.limits.mps_view import view
 from gpudeck.errors import CommandError, ExitCode
@@ -164,7 +164,7 @@ def test_sizes() -> None:
 
 
 def codes(driver: str | None = None, modes: dict[str, int | None] | None = None) -> list[str]:
-    return [each.code for each in findings(Mps(is_alone=True), driver, modes)]
+    return [each.code for each in findings(LocalMpsDaemons(is_alone=True), driver, modes)]
 
 
 def log_of(fake: FakeMps, age_s: float, *lines: str) -> None:
@@ -179,7 +179,7 @@ def test_the_doctor_names_cause_and_remedy(fake: FakeMps, children: Children,
     assert fake.start() == 0
     assert codes("580.95.05", {"GPU-1": 3, "GPU-2": None}) == []
     assert codes("535.261.03") == ["version"]
-    [shared] = findings(Mps(is_alone=True), None, {"GPU-1": 0, "GPU-2": 2, "GPU-3": 3})
+    [shared] = findings(LocalMpsDaemons(is_alone=True), None, {"GPU-1": 0, "GPU-2": 2, "GPU-3": 3})
     assert (shared.code, shared.weight) == ("exclusive", "advice")
     assert [fix.gpu_uuid for fix in shared.fixes if isinstance(fix, ComputeMode)] == ["GPU-1"], (
         "GPU-2 is closed to all processes: no fix opens it")
@@ -189,14 +189,14 @@ def test_the_doctor_names_cause_and_remedy(fake: FakeMps, children: Children,
     (fake.bin / "away").rename(fake.server_program)
     server = children.start(listed=False)
     fake.server(server.pid, status="FAULT")
-    [fault] = findings(Mps(is_alone=True))
+    [fault] = findings(LocalMpsDaemons(is_alone=True))
     assert (fault.code, str(server.pid) in fault.cause, fault.fixes) == (
         "fault", True, (MpsRestart(str(fake.pipes)),))
     fake.server(server.pid)
     log_of(fake, 60.0, "cannot set the default of /home/eve/secret", "Server 12: failed to start")
-    [log] = findings(Mps(is_alone=True), quotes_log=True)
+    [log] = findings(LocalMpsDaemons(is_alone=True), quotes_log=True)
     assert (log.code, log.weight, "failed to start" in log.cause) == ("log", "advice", True)
-    [log] = findings(Mps(is_alone=True))
+    [log] = findings(LocalMpsDaemons(is_alone=True))
     assert "trouble in 2 lines of" in log.cause
     assert log.cause.endswith('with "fail", "cannot"'), "what stands there is not told to others"
     for _ in range(500):  # our own questions, until each would be lost in 64 kB of them
@@ -208,7 +208,7 @@ def test_the_doctor_names_cause_and_remedy(fake: FakeMps, children: Children,
     assert codes() == [], "that was another day"
     (fake.folder / "control.log").unlink()
     os.kill(fake.pid, signal.SIGKILL)
-    [dead] = findings(Mps(is_alone=True))
+    [dead] = findings(LocalMpsDaemons(is_alone=True))
     assert (dead.code, "stale" in dead.cause, dead.fixes) == (
         "dead", True, (MpsStart(str(fake.pipes)),))
     if os.geteuid() == 0:
@@ -228,14 +228,14 @@ def test_a_socket_that_the_agent_may_not_reach_is_not_called_dead(
     access = os.access
     monkeypatch.setattr(os, "access", lambda path, mode: (
         access(path, mode) and not str(path).endswith("/control")))
-    [denied] = findings(Mps(is_alone=True))
+    [denied] = findings(LocalMpsDaemons(is_alone=True))
     assert (denied.code, denied.fixes, "may not reach" in denied.cause) == ("denied", (), True)
 
 
 def test_an_open_folder_is_told_of_with_an_old_driver_alone(fake: FakeMps) -> None:
     assert fake.start() == 0
     fake.pipes.chmod(0o777)
-    daemon = Mps(is_alone=True).daemons()[0]
+    daemon = LocalMpsDaemons(is_alone=True).daemons()[0]
     troubles = {driver: view(daemon, driver=driver).trouble
                 for driver in ("535.261.03", "550.54", "1000.1", None)}
     assert [bool(words) for words in troubles.values()] == [True, False, False, True]
@@ -273,7 +273,7 @@ def test_the_doctor_mends_by_acts_like_any_other(fake: FakeMps, run: Run, tmp_pa
 ])
 def test_the_share_moves_in_small_steps(clients: int, load: float | None, now: float | None,
                                         pct: int | None) -> None:
-    assert tune(Seen(clients, load, now)).pct == pct
+    assert tune(TuneInput(clients, load, now)).pct == pct
 
 
 def test_it_settles_from_anywhere() -> None:
@@ -281,7 +281,7 @@ def test_it_settles_from_anywhere() -> None:
         clients, load = random.randint(1, 48), random.uniform(0, 100)
         now = float(random.randint(1, 100))
         for _ in range(12):
-            found = tune(Seen(clients, load, now))
+            found = tune(TuneInput(clients, load, now))
             if found.pct is None:
                 break
             assert abs(found.pct - now) <= 10
@@ -311,7 +311,7 @@ def test_a_dry_run_sets_nothing_and_the_rest_is_recorded(fake: FakeMps, run: Run
 def test_a_rehearsal_on_a_recording_sets_nothing(fake: FakeMps, run: Run, tmp_path: Path) -> None:
     """Four clients at half load: from 100 % down to 100 / 4 x 1.5, in steps of 10."""
     path, said = tmp_path / "night.jsonl", list(night(301, 4, 50.0, start=1_763_640_000.0))
-    head = Head(FORMAT, "n1", "nvml", "0")
+    head = RecordingHeader(FORMAT, "n1", "nvml", "0")
     path.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in (head, *(
         structs.replace(each, facts=FACTS) for each in said))))
     assert fake.start() == 0

@@ -13,13 +13,13 @@ from typing import Any
 import gevent
 import pytest
 
-from dashboard.audit.recorder import Auditor
-from dashboard.notifications.addresses import Addresses, address_flaw
-from dashboard.notifications.mail import Smtp
-from dashboard.notifications.owner_mail import Notifier
-from dashboard.notifications.owner_words import Told
+from dashboard.audit.recorder import AuditRecorder
+from dashboard.notifications.addresses import OwnerAddresses, address_flaw
+from dashboard.notifications.mail import SmtpSettings
+from dashboard.notifications.owner_mail import OwnerMailer
+from dashboard.notifications.owner_words import OwnerActionNotification
 from dashboard.settings import hub_settings
-from dashboard.state import State
+from dashboard.state import StateStore
 from gpudeck.errors import CommandError
 from tests.fakes.smtp import MailSink
 
@@ -29,11 +29,11 @@ class Post:
 
     def __init__(self, folder: Path, sink: MailSink, **smtp: Any) -> None:
         folder.chmod(0o700)
-        self.state = State(folder)
-        self.audit = Auditor(self.state.audit)
-        self.addresses = Addresses(self.state.standing, self.audit)
-        self.notifier = Notifier(
-            Smtp("127.0.0.1", sink.port, "gpudeck@example.org", "none", None, None),
+        self.state = StateStore(folder)
+        self.audit = AuditRecorder(self.state.audit)
+        self.addresses = OwnerAddresses(self.state.standing, self.audit)
+        self.notifier = OwnerMailer(
+            SmtpSettings("127.0.0.1", sink.port, "gpudeck@example.org", "none", None, None),
             self.addresses, lambda: "https://deck.example.org", self.audit.note, (0.05, 0.05))
         self._running = gevent.spawn(self.notifier.run)
 
@@ -63,8 +63,9 @@ def soon(what: Callable[[], Any], within_s: float = 10.0) -> None:
         gevent.sleep(0.02)
 
 
-def told(**given: Any) -> Told:
-    usual = Told("end", "n1", "boot-1:1:1", "python train.py", "carol", "idle", grace_s=30.0)
+def told(**given: Any) -> OwnerActionNotification:
+    usual = OwnerActionNotification("end", "n1", "boot-1:1:1", "python train.py", "carol", "idle",
+                                    grace_s=30.0)
     return replace(usual, **given)
 
 
@@ -97,7 +98,7 @@ def test_who_has_no_address_is_not_written_to_and_the_preview_says_so(post: Any)
     assert not one.notifier.tell(None, told())
     assert "no address of bob" in str(one.notifier.unreached("bob"))
     assert "not known" in str(one.notifier.unreached(None))
-    without = Notifier(None, one.addresses, str, one.audit.note)
+    without = OwnerMailer(None, one.addresses, str, one.audit.note)
     assert "smtp_host" in str(without.unreached("alice"))
     assert not without.tell("alice", told())
     assert one.notifier.tell("alice", told())  # the control: mail does come here
@@ -149,9 +150,9 @@ def test_a_password_does_not_travel_in_clear(tmp_path: Path) -> None:
     given = ["--smtp-host", "mail.example.org", "--smtp-from", "a@b.org", "--smtp-user", "u"]
     settings = hub_settings([*given, "--smtp-tls", "none"], env)
     with pytest.raises(CommandError, match="in clear"):
-        Smtp.of(settings)
-    found = Smtp.of(hub_settings(given, env))
+        SmtpSettings.of(settings)
+    found = SmtpSettings.of(hub_settings(given, env))
     assert found is not None
     assert (found.password, found.tls) == ("x", "starttls")
     with pytest.raises(CommandError, match="smtp_from"):
-        Smtp.of(hub_settings(given[:2], env))
+        SmtpSettings.of(hub_settings(given[:2], env))

@@ -8,8 +8,8 @@ from typing import Literal
 
 import pytest
 
-from dashboard.notifications.mail import Smtp, attempt
-from dashboard.notifications.owner_words import Mail
+from dashboard.notifications.mail import SmtpSettings, attempt
+from dashboard.notifications.owner_words import MailMessage
 from tests.fakes.certificates import Authority, Pair
 from tests.fakes.smtp import MailSink
 from tests.fakes.smtp_tls import TlsMailSink
@@ -26,12 +26,12 @@ def _authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Authority:
     return made
 
 
-def smtp(port: int, tls: str, user: str | None = None, password: str | None = None) -> Smtp:
-    return Smtp("127.0.0.1", port, "deck@example.org", tls, user, password)
+def smtp(port: int, tls: str, user: str | None = None, password: str | None = None) -> SmtpSettings:
+    return SmtpSettings("127.0.0.1", port, "deck@example.org", tls, user, password)
 
 
-def letter() -> Mail:
-    return Mail("ops@example.org", "[gpudeck] Hot", f"Look at {secrets.token_hex(6)}.")
+def letter() -> MailMessage:
+    return MailMessage("ops@example.org", "[gpudeck] Hot", f"Look at {secrets.token_hex(6)}.")
 
 
 @pytest.mark.parametrize("way", WAYS)

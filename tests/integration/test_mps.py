@@ -14,7 +14,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from agent.limits.mps import PROGRAM, Daemon, Mps, MpsSays, found_pipes, path_trouble, shown_limit
+from agent.limits.mps import (
+    PROGRAM,
+    LocalMpsDaemons,
+    MpsControlError,
+    MpsDaemonHandle,
+    found_pipes,
+    path_trouble,
+    shown_limit,
+)
 from gpudeck.limits import PIPES_MAX, MpsMemory, MpsPercent, Setting
 from tests.fakes.children import Children
 from tests.fakes.mps_control import NO_DAEMON, FakeMps
@@ -48,10 +56,10 @@ def children() -> Iterator[Children]:
 
 
 @pytest.fixture
-def daemon_of_ask(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> Daemon:
+def daemon_of_ask(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> MpsDaemonHandle:
     for name, value in ask.env.items():
         monkeypatch.setenv(name, value)
-    return Daemon(program=ask.program)
+    return MpsDaemonHandle(program=ask.program)
 
 
 @pytest.fixture(params=["fake", "real"])
@@ -135,11 +143,11 @@ def test_the_control_program_prints_what_is_known_of_it(ask: Ask) -> None:
 # --- ours
 
 
-def test_our_own_lines_on_either(ask: Ask, daemon_of_ask: Daemon) -> None:
+def test_our_own_lines_on_either(ask: Ask, daemon_of_ask: MpsDaemonHandle) -> None:
     """What we send is obeyed, and read back, by NVIDIA's own program too where there is one."""
     daemon, gone = daemon_of_ask, 2**22 + 5
     assert not daemon.is_alive()
-    with pytest.raises(MpsSays, match="no MPS control daemon answers"):
+    with pytest.raises(MpsControlError, match="no MPS control daemon answers"):
         daemon.set_percent(50)
     assert ask("-d").returncode == 0
     assert (daemon.servers(), daemon.percent(), daemon.priority()) == ((), 100.0, 0)
@@ -154,7 +162,7 @@ def test_our_own_lines_on_either(ask: Ask, daemon_of_ask: Daemon) -> None:
         daemon.set_priority(priority)
         assert daemon.priority() == priority
     for refused in (partial(daemon.set_percent, 50), partial(daemon.set_memory, 0, 5)):
-        with pytest.raises(MpsSays, match=f"Server {gone} not found"):
+        with pytest.raises(MpsControlError, match=f"Server {gone} not found"):
             refused(gone)
     assert "did not let go" in daemon.terminate(gone, gone + 1)
     assert (daemon.percent(gone), daemon.memory(0, gone), daemon.status(gone)) == (None,) * 3
@@ -200,7 +208,7 @@ def test_what_mps_would_misread_is_no_setting(text: str) -> None:
 def test_nor_does_it_reach_the_daemon_from_within(fake: FakeMps) -> None:
     """Types are not checked at run time: the one place that makes lines looks again."""
     assert fake.start() == 0
-    daemon = Daemon()
+    daemon = MpsDaemonHandle()
     before = fake.asked()
     for pct in (0, 101, -5, 33.3, True, "50", "1 50", None):
         with pytest.raises(ValueError, match="whole number"):
@@ -222,7 +230,7 @@ def test_set_and_read_back(fake: FakeMps, children: Children) -> None:
     server, client = children.start(), children.start()
     fake.server(server.pid, client.pid)
     assert fake.start() == 0
-    daemon = Daemon()
+    daemon = MpsDaemonHandle()
     pct, other = random.sample(range(1, 101), 2)
     daemon.set_percent(pct)
     assert (daemon.percent(), daemon.percent(server.pid)) == (pct, 100.0)  # it took the default
@@ -246,17 +254,17 @@ def test_set_and_read_back(fake: FakeMps, children: Children) -> None:
 def test_silent_refusals_are_seen(fake: FakeMps, children: Children) -> None:
     """Status 0, and the old value or a sentence instead."""
     assert fake.start() == 0
-    daemon, gone = Daemon(), 2**22 + 5
-    with pytest.raises(MpsSays, match=f"Server {gone} not found"):
+    daemon, gone = MpsDaemonHandle(), 2**22 + 5
+    with pytest.raises(MpsControlError, match=f"Server {gone} not found"):
         daemon.set_percent(50, gone)
-    with pytest.raises(MpsSays, match="not found"):
+    with pytest.raises(MpsControlError, match="not found"):
         daemon.set_memory(0, 5, gone)
     assert (daemon.percent(gone), daemon.memory(0, gone), daemon.status(gone)) == (None,) * 3
     server, client = children.start(), children.start()
     fake.server(server.pid, client.pid)
     fake.save(refuses=True)
     assert "did not let go" in daemon.terminate(server.pid, client.pid)
-    with pytest.raises(MpsSays, match="Not enough privilege"):
+    with pytest.raises(MpsControlError, match="Not enough privilege"):
         daemon.quit(1)
     assert daemon.is_alive()
     fake.save(refuses=False, ignores=True)
@@ -265,9 +273,9 @@ def test_silent_refusals_are_seen(fake: FakeMps, children: Children) -> None:
 
 
 def test_a_daemon_that_is_dead_stuck_or_cannot_begin(fake: FakeMps, tmp_path: Path) -> None:
-    daemon = Daemon()
+    daemon = MpsDaemonHandle()
     assert not daemon.is_alive()
-    with pytest.raises(MpsSays, match="no MPS control daemon answers"):
+    with pytest.raises(MpsControlError, match="no MPS control daemon answers"):
         daemon.set_percent(50)
     assert daemon.start() == ""
     daemon.set_percent(40)
@@ -278,7 +286,7 @@ def test_a_daemon_that_is_dead_stuck_or_cannot_begin(fake: FakeMps, tmp_path: Pa
     assert daemon.start() == ""
     assert daemon.percent() == 100.0, "all settings are back to default"
     long = tmp_path / ("x" * PIPES_MAX)
-    assert "more than" in Daemon(long).start()
+    assert "more than" in MpsDaemonHandle(long).start()
     assert "more than" in path_trouble(long)
     assert path_trouble(tmp_path / "p") == ""
     assert daemon.quit(1) == ""
@@ -294,7 +302,7 @@ def test_several_pipe_directories(fake: FakeMps, children: Children,
         assert fake.start() == other.start() == 0
         fake.server(servers[0].pid, clients[0].pid)
         assert {fake.pipes, other.pipes} <= found_pipes()
-        mps = Mps()
+        mps = LocalMpsDaemons()
         folders = [daemon.folder for daemon in mps.daemons()]
         assert folders[0] == fake.pipes
         assert other.pipes in folders
@@ -315,7 +323,7 @@ def test_another_users_daemon_is_believed_about_his_own_alone(
     server, victim = children.start(), children.start()
     fake.server(server.pid, victim.pid)
     assert fake.start() == 0
-    mps = Mps(is_alone=True)
+    mps = LocalMpsDaemons(is_alone=True)
     assert mps.clients() == {server.pid: (victim.pid,)}
     os.chown(fake.pipes / "control", 65_534, -1)
     assert mps.clients() == {server.pid: ()}

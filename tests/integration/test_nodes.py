@@ -15,7 +15,7 @@ import msgspec
 import pytest
 import websocket
 
-from gpudeck.keys import Token
+from gpudeck.keys import EnrolmentToken
 from gpudeck.wire import Beat, Call, Challenge, Refused, Welcome, decode_from_hub, encode
 from tests.integration.hubs import (
     REPOSITORY,
@@ -66,7 +66,7 @@ def test_a_place_by_rest_and_the_node_that_takes_it(hub: HubProcess) -> None:
     [listed] = [one for one in hub.get("/api/v1/enrolments")["items"] if one["id"] == made["id"]]
     assert "token" not in listed
     assert "command" not in listed
-    token = Token.read(made["token"])
+    token = EnrolmentToken.read(made["token"])
     assert "'host-rest'" in refusal(greet(RawSocket(hub, "/agent"), Caller("else"), token))
     assert isinstance(greet(RawSocket(hub, "/agent"), Caller("rest"), token), Welcome)
     more = Caller("more", host="host-rest")
@@ -82,7 +82,7 @@ def test_a_place_by_rest_and_the_node_that_takes_it(hub: HubProcess) -> None:
 def test_a_withdrawn_place(hub: HubProcess) -> None:
     made = post(hub, "enrolments")
     assert post(hub, f"enrolments/{made['id']}", method="DELETE") is None
-    token = Token.read(made["token"])
+    token = EnrolmentToken.read(made["token"])
     assert "does not know the enrolment token" in refusal(
         greet(RawSocket(hub, "/agent"), Caller("late"), token))
     assert hub.ask(f"/api/v1/enrolments/{made['id']}", "DELETE").status == 404

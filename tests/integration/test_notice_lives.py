@@ -10,18 +10,18 @@ import gevent
 import pytest
 
 from dashboard.alerts.core.firing_alerts import Alert
-from dashboard.alerts.core.rule import Ready
-from dashboard.audit.recorder import Auditor
-from dashboard.notifications.addresses import Addresses
-from dashboard.notifications.grouping import Pace
+from dashboard.alerts.core.rule import CompiledRule
+from dashboard.audit.recorder import AuditRecorder
+from dashboard.notifications.addresses import OwnerAddresses
+from dashboard.notifications.grouping import NotificationTiming
 from dashboard.notifications.receivers import Receiver
-from dashboard.notifications.service import NoticeDesk
-from dashboard.notifications.store import NoticesStore
-from dashboard.state import State
+from dashboard.notifications.service import NotificationService
+from dashboard.notifications.store import NotificationsStore
+from dashboard.state import StateStore
 from tests.fakes.webhook import HttpSink
 from tests.unit.dashboard.notifications.test_owner_words import alert, over
 
-PACE = Pace(0.0, 0.0, 3_600.0)
+PACE = NotificationTiming(0.0, 0.0, 3_600.0)
 LATER_S = 1_000.0  # what waits for another attempt is due by then
 
 
@@ -29,7 +29,7 @@ class Rules:
     """What a life of the hub knows of what fires."""
 
     def __init__(self, *alerts: Alert) -> None:
-        self.ready: dict[str, Ready] = {}
+        self.ready: dict[str, CompiledRule] = {}
         self.stepped_mono = time.monotonic()
         self.alerts = list(alerts)
 
@@ -41,10 +41,11 @@ class Life:
     """It ends as a kill ends it: nothing is said goodbye to."""
 
     def __init__(self, folder: Path, rules: Rules) -> None:
-        self.state = State(folder)
-        auditor = Auditor(self.state.audit)
-        self.desk = NoticeDesk(self.state.notices, auditor,
-                               Addresses(self.state.standing, auditor), None, folder, str, PACE)
+        self.state = StateStore(folder)
+        auditor = AuditRecorder(self.state.audit)
+        self.desk = NotificationService(self.state.notices, auditor,
+                                        OwnerAddresses(self.state.standing, auditor), None, folder,
+                                        str, PACE)
         self.desk.recover([], [])
         self.desk.watch(rules, lambda: lambda _: False)
         self.rules = rules
@@ -78,7 +79,7 @@ def _sink() -> Iterator[HttpSink]:
 @pytest.fixture(name="live")
 def _live(tmp_path: Path, sink: HttpSink) -> Iterator[Callable[..., Life]]:
     tmp_path.chmod(0o700)
-    state = State(tmp_path)
+    state = StateStore(tmp_path)
     state.notices.put_receiver(Receiver("r1", "ops", "webhook", sink.url))
     state.close()
     lives: list[Life] = []
@@ -96,7 +97,7 @@ def _live(tmp_path: Path, sink: HttpSink) -> Iterator[Callable[..., Life]]:
 def on_disk(folder: Path) -> list[str]:
     """As another process would find it."""
     db = sqlite3.connect(folder / "state.db")
-    found = [each.notice.id for each in NoticesStore(db).waiting()]
+    found = [each.notice.id for each in NotificationsStore(db).waiting()]
     db.close()
     return found
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from dashboard.alerts.core.firing_alerts import Alert, Named
-from dashboard.audit.recorder import Auditor
-from dashboard.notifications.addresses import Addresses
+from dashboard.alerts.core.firing_alerts import Alert, AlertTarget
+from dashboard.audit.recorder import AuditRecorder
+from dashboard.notifications.addresses import OwnerAddresses
 from dashboard.notifications.receivers import Receiver
-from dashboard.notifications.service import NoticeDesk
-from dashboard.state import State
+from dashboard.notifications.service import NotificationService
+from dashboard.state import StateStore
 from tests.fakes.smtp import MailSink
 from tests.fakes.webhook import HttpSink
 from tests.integration.hubs import HubProcess, free_port, one_task, wait_for
@@ -279,14 +279,16 @@ def test_killed_at_any_moment_it_is_told(tmp_path: Path) -> None:
 def test_what_fired_when_the_hub_ended_is_known_before_it_is_said_to_be_over(tmp_path: Path
                                                                             ) -> None:
     tmp_path.chmod(0o700)
-    state = State(tmp_path)
+    state = StateStore(tmp_path)
     state.notices.put_receiver(Receiver("r1", "ops", "webhook", "http://127.0.0.1:9"))
-    lost = Alert("hot/a/1", "hot", "v", "Hot", "warn", "gpu", Named("a", "n", "h"), "firing", 1.0,
+    lost = Alert("hot/a/1", "hot", "v", "Hot", "warn", "gpu", AlertTarget("a", "n", "h"), "firing",
+                 1.0,
                  1.0, 1.0, 3.0)
-    auditor = Auditor(state.audit)
+    auditor = AuditRecorder(state.audit)
     for were_open in ([lost], []):  # the second start finds it over
-        desk = NoticeDesk(state.notices, auditor, Addresses(state.standing, auditor), None,
-                          tmp_path, str)
+        desk = NotificationService(state.notices, auditor, OwnerAddresses(state.standing, auditor),
+                                   None,
+                                   tmp_path, str)
         desk.recover([], were_open)
         [group] = state.notices.groups()
         assert [each.alert for each in group.members.values()] == [lost]

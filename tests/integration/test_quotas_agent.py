@@ -15,23 +15,23 @@ import pytest
 from agent import node
 from agent.actions import guard
 from agent.backends import Reading
-from agent.journal.store import ActsJournal, ActsStore
-from agent.link.identity import Identity, node_key
-from agent.link.outbox_file import Journal
-from agent.node import NodeConfig, Source, run_node
-from agent.quotas.service import QuotaDesk
+from agent.journal.store import ActionJournal, ActionStore
+from agent.link.identity import NodeIdentity, node_key
+from agent.link.outbox_file import OutboxFile
+from agent.node import NodeConfig, ReadingSource, run_node
+from agent.quotas.service import QuotaService
 from agent.tasks.task_table import boot_id
 from gpudeck.audit_chain import verify
 from gpudeck.desired_state import RECONCILE_EVERY_S, InForce
-from gpudeck.keys import Key, fingerprint
-from gpudeck.ladder import Rung
+from gpudeck.keys import SigningKey, fingerprint
+from gpudeck.ladder import LadderRung
 from gpudeck.quota import Quota
 from tests.fakes.children import Children, a_ceiling
 from tests.fakes.hub import FakeHub, wait_for
 
 from .test_acts_agent import a_running_node
 
-LADDER = (Rung("tell"), Rung("tell", 0.5), Rung("end", 0.5))
+LADDER = (LadderRung("tell"), LadderRung("tell", 0.5), LadderRung("end", 0.5))
 
 
 class Told(Children):
@@ -62,7 +62,7 @@ class Bed:
         return found
 
     def records(self) -> list[str]:
-        journal = ActsJournal(ActsStore(self.data / "acts.db"))
+        journal = ActionJournal(ActionStore(self.data / "acts.db"))
         assert verify(journal.links()) is None
         return [link.body for link in journal.links()]
 
@@ -77,7 +77,7 @@ def _bed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bed]:
     data.mkdir(mode=0o700)
     a_ceiling(data, rules_may_act=True)
     monkeypatch.setattr(guard, "YOUNGEST_S", 0.0)
-    monkeypatch.setattr(node, "QuotaDesk", partial(QuotaDesk, cut_off_after_s=1.0))
+    monkeypatch.setattr(node, "QuotaService", partial(QuotaService, cut_off_after_s=1.0))
     hub, children = FakeHub(), Told(detail="")
     try:
         yield Bed(hub, children, data)
@@ -130,7 +130,7 @@ def test_only_what_this_hub_signed_for_this_node_is_held(bed: Bed, wrong: str) -
     with a_running_node(bed.hub, bed.children, bed.data):
         good = bed.hub.desired(3, bed.quota())
         if wrong == "another key":
-            good = msgspec.structs.replace(good, signature=Key(bytes(32)).sign(good.body))
+            good = msgspec.structs.replace(good, signature=SigningKey(bytes(32)).sign(good.body))
         elif wrong == "another node":
             good = bed.hub.desired(3, bed.quota(), node_id="f" * 32)
         bed.hub.tell(good)
@@ -153,12 +153,12 @@ def test_a_ceiling_that_forbids_it_is_told(bed: Bed) -> None:
 @contextmanager
 def alone(bed: Bed) -> Iterator[None]:
     """The node, while there is no hub."""
-    identity = Identity(node_key(bed.data), fingerprint(bed.hub.key.public), None)
-    journal = Journal(bed.data / "journal.db")
+    identity = NodeIdentity(node_key(bed.data), fingerprint(bed.hub.key.public), None)
+    journal = OutboxFile(bed.data / "journal.db")
     config = NodeConfig(bed.hub.url, None, identity, "host", "simulated", boot_id(), bed.data,
-                        ActsStore(bed.data / "acts.db"), ceiling=bed.data / "ceiling.toml")
+                        ActionStore(bed.data / "acts.db"), ceiling=bed.data / "ceiling.toml")
     stop = threading.Event()
-    source: Source = bed.children
+    source: ReadingSource = bed.children
     thread = threading.Thread(target=run_node, args=(config, source, journal.outbox(), stop))
     thread.start()
     try:

@@ -21,13 +21,13 @@ import pytest
 
 from agent.actions import guard
 from agent.backends import GpuReading, Reading
-from agent.journal.store import ActsJournal, ActsStore
-from agent.link.identity import Identity, node_key
-from agent.link.outbox_file import Journal
-from agent.node import NodeConfig, Source, run_node
+from agent.journal.store import ActionJournal, ActionStore
+from agent.link.identity import NodeIdentity, node_key
+from agent.link.outbox_file import OutboxFile
+from agent.node import NodeConfig, ReadingSource, run_node
 from agent.tasks.task_table import boot_id
 from dashboard.alerts.core.rule import read
-from dashboard.state import State
+from dashboard.state import StateStore
 from gpudeck.audit_chain import verify
 from gpudeck.metrics import COLUMN, WIDTH, Absence
 from gpudeck.wire import GpuFacts
@@ -167,7 +167,7 @@ class Bed:
         assert self.neighbour.is_alive()
         assert self.hub.get("/api/v1/brakes")["breaker"] is None
         assert "Traceback" not in self.hub.log.read_text()
-        assert verify(ActsJournal(ActsStore(self.data / "acts.db")).links()) is None
+        assert verify(ActionJournal(ActionStore(self.data / "acts.db")).links()) is None
 
 
 @pytest.fixture(name="bed", scope="module")
@@ -181,11 +181,11 @@ def a_bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
             folder / "hub", 0, "--signer-ends-per-node-hour", "100") as hub:
         patch.setattr(guard, "YOUNGEST_S", 0.0)
         token = hub.token()
-        identity = Identity(node_key(data), token.hub, token)
-        journal = Journal(data / "journal.db")
+        identity = NodeIdentity(node_key(data), token.hub, token)
+        journal = OutboxFile(data / "journal.db")
         config = NodeConfig(hub.url, None, identity, "host", "simulated", boot_id(), data,
-                            ActsStore(data / "acts.db"), ceiling=data / "ceiling.toml")
-        listed: Source = source
+                            ActionStore(data / "acts.db"), ceiling=data / "ceiling.toml")
+        listed: ReadingSource = source
         thread = threading.Thread(target=run_node, args=(config, listed, journal.outbox(), stop))
         thread.start()
         try:
@@ -403,7 +403,7 @@ def test_the_demos_hog_ends_in_real_time_and_the_others_go_on(tmp_path: Path) ->
                 "where": ["mem_used_bytes >= 1GiB"], "mode": "dry_run",
                 "ladder": [{"do": "tell"}, {"do": "tell", "after": "5s"},
                            {"do": "end", "after": "60s"}]}
-        state = State(demo.data / "hub")
+        state = StateStore(demo.data / "hub")
         state.alerts.put_rule(read(rule), "ada", time.time() - 8 * DAYS_S)
         state.close()
         expires = time.strftime("%Y-%m-%d", time.gmtime(time.time() + 30 * DAYS_S))

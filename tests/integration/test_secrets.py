@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpudeck.keys import Token
+from gpudeck.keys import EnrolmentToken
 from gpudeck.wire import encode
 from tests.integration.hubs import (
     REPOSITORY,
@@ -55,7 +55,7 @@ def test_secrets_are_in_no_output(tmp_path: Path) -> None:
         wait_for(lambda: hub.get("/api/v1/tasks")["items"], why="the task")
         made = hub.ask("/api/v1/enrolments", "POST", token, b"{}",
                        Content_Type="application/json").json
-        places = [Token.read(made["token"]), hub.token()]
+        places = [EnrolmentToken.read(made["token"]), hub.token()]
         answered = greet(RawSocket(hub, "/agent"), Caller("n2"), places[0])
         said.append(encode(answered))
         refused = greet(RawSocket(hub, "/agent"), Caller("n3"), places[0])

@@ -16,10 +16,10 @@ import pytest
 
 from agent.backends import GpuReading
 from agent.backends.simulation import folder, keeper
-from agent.backends.simulation.folder import ControlFile, state_of, task_id, write_jobs
-from agent.backends.simulation.jobs import Job
-from agent.backends.simulation.keeper import Keeper
-from agent.backends.simulation.reader import Options, SimulatedReader
+from agent.backends.simulation.folder import SimulationControlFile, state_of, task_id, write_jobs
+from agent.backends.simulation.jobs import SimulatedJob
+from agent.backends.simulation.keeper import JobKeeper
+from agent.backends.simulation.reader import SimulatedReader, SimulationOptions
 from agent.tasks.task_table import read_stat
 from gpudeck.metrics import COLUMN
 from tests.demos import descendants
@@ -33,22 +33,22 @@ FREE = 0.0  # the driver tells its own reserve apart
 
 @dataclass
 class Kept:
-    keeper: Keeper
+    keeper: JobKeeper
     reader: SimulatedReader
     path: Path
 
-    def jobs(self) -> tuple[Job, ...]:
+    def jobs(self) -> tuple[SimulatedJob, ...]:
         return self.keeper._jobs(NODE)
 
-    def job(self, gpu: int) -> Job:
+    def job(self, gpu: int) -> SimulatedJob:
         [job] = [job for job in self.jobs() if self.reader._uuids[gpu] in job.gpus]
         return job
 
-    def others(self, *gpus: int) -> list[Job]:
+    def others(self, *gpus: int) -> list[SimulatedJob]:
         mine = {self.reader._uuids[gpu] for gpu in gpus}
         return [job for job in self.jobs() if mine.isdisjoint(job.gpus)]
 
-    def control(self, job: Job, **told: object) -> None:
+    def control(self, job: SimulatedJob, **told: object) -> None:
         (self.path / "control.json").write_text(json.dumps({"tasks": {task_id(job): told}}))
 
     def listed(self) -> set[tuple[int, str | None]]:
@@ -69,10 +69,10 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kept]:
     monkeypatch.setattr(folder, "LOOK_EVERY_S", 0.0)
     monkeypatch.setattr(keeper, "FOLLOWED_AFTER_S", (0.3, 0.4))
     seed = int.from_bytes(os.urandom(4))
-    made = Keeper(tmp_path, seed, [NODE], 8)
+    made = JobKeeper(tmp_path, seed, [NODE], 8)
     made.step(time.time())
-    options = Options(NODE, seed=seed, world=tmp_path)
-    reader = SimulatedReader(options, ControlFile(tmp_path / "control.json"))
+    options = SimulationOptions(NODE, seed=seed, world=tmp_path)
+    reader = SimulatedReader(options, SimulationControlFile(tmp_path / "control.json"))
     yield Kept(made, reader, tmp_path)
     made.close()
 
@@ -84,11 +84,11 @@ def soon(true: Callable[[], bool], seconds: float = 3.0) -> bool:
     return held
 
 
-def all_run(jobs: list[Job]) -> bool:
+def all_run(jobs: list[SimulatedJob]) -> bool:
     return bool(jobs) and all(lives(job) for job in jobs)
 
 
-def lives(job: Job) -> bool:
+def lives(job: SimulatedJob) -> bool:
     return state_of(job.pid, job.start_ticks) is not None
 
 
@@ -105,7 +105,7 @@ def parent(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-def root_of(job: Job) -> int:
+def root_of(job: SimulatedJob) -> int:
     assert job.job_id is not None
     return int(job.job_id.split("-")[1])
 
@@ -116,7 +116,7 @@ def hears_sigterm(pid: int) -> bool:
     return bool(int(caught.split()[1], 16) >> (signal.SIGTERM - 1) & 1)
 
 
-def sigterm(job: Job) -> None:
+def sigterm(job: SimulatedJob) -> None:
     assert soon(lambda: hears_sigterm(job.pid))
     os.kill(job.pid, signal.SIGTERM)
 
@@ -298,7 +298,7 @@ def test_processes_are_as_they_are_now(kept: Kept) -> None:
 
 
 def test_a_reader_that_has_read_nothing_yet_lists_processes(tmp_path: Path) -> None:
-    made_up = SimulatedReader(Options(NODE, world=tmp_path), None).fresh().processes
+    made_up = SimulatedReader(SimulationOptions(NODE, world=tmp_path), None).fresh().processes
     assert made_up
     # No kernel gives these out (Documentation/admin-guide/sysctl/kernel.rst: 2^22 is the most).
     assert min(process.pid for process in made_up) > 2**22
@@ -322,11 +322,12 @@ def test_another_process_with_its_pid_is_not_the_job(tmp_path: Path) -> None:
     """What pid reuse looks like to the reader: the pid lives, its start ticks differ."""
     stranger = subprocess.Popen([sys.executable, "-S", "-E", "-c", "import time; time.sleep(60)"])
     try:
-        options = Options(NODE, world=tmp_path)
+        options = SimulationOptions(NODE, world=tmp_path)
         stat = read_stat(folder.PROC, stranger.pid)
         assert stat is not None
         uuid = SimulatedReader(options, None).read().gpus[0].uuid
-        job = Job(stranger.pid, stat.start_ticks, "train", 5, (uuid,), 0.8, "x", "x", 0.0, 0.0)
+        job = SimulatedJob(stranger.pid, stat.start_ticks, "train", 5, (uuid,), 0.8, "x", "x", 0.0,
+                           0.0)
         write_jobs(tmp_path, NODE, (job,))
         reader = SimulatedReader(options, None)
         assert reader.read().gpus[0].values[COLUMN["mem_used_bytes"]] > FREE
@@ -338,9 +339,9 @@ def test_another_process_with_its_pid_is_not_the_job(tmp_path: Path) -> None:
         stranger.wait()
 
 
-def replace_job(job: Job, start_ticks: int) -> Job:
-    return Job(job.pid, start_ticks, job.kind, job.seed, job.gpus, job.mem_share, job.user,
-               job.command, job.started_at, job.working_since)
+def replace_job(job: SimulatedJob, start_ticks: int) -> SimulatedJob:
+    return SimulatedJob(job.pid, start_ticks, job.kind, job.seed, job.gpus, job.mem_share, job.user,
+                        job.command, job.started_at, job.working_since)
 
 
 def test_a_hung_reader_blocks_and_is_released(kept: Kept) -> None:

@@ -15,17 +15,17 @@ import pytest
 
 from agent.backends import ProcessReading
 from agent.backends.simulation import folder, keeper
-from agent.backends.simulation.folder import ControlFile, state_of
-from agent.backends.simulation.jobs import SYNTHETIC_PID_FROM, Job
-from agent.backends.simulation.keeper import Keeper
-from agent.backends.simulation.mps_answers import Settings
+from agent.backends.simulation.folder import SimulationControlFile, state_of
+from agent.backends.simulation.jobs import SYNTHETIC_PID_FROM, SimulatedJob
+from agent.backends.simulation.keeper import JobKeeper
+from agent.backends.simulation.mps_answers import SimulatedMpsSettings
 from agent.backends.simulation.mps_kept import pipes_path
-from agent.backends.simulation.reader import Options, SimulatedReader
-from agent.journal.store import ActsJournal, ActsStore
+from agent.backends.simulation.reader import SimulatedReader, SimulationOptions
+from agent.journal.store import ActionJournal, ActionStore
 from agent.limits import mps_doctor, mps_view
-from agent.limits.mps import Daemon, Mps
+from agent.limits.mps import LocalMpsDaemons, MpsDaemonHandle
 from agent.limits.mps_simulated import open_mps
-from agent.limits.mps_store import MpsBook
+from agent.limits.mps_store import MpsSettingStore
 from agent.tasks.task_table import TaskTable, boot_id
 from gpudeck.limits import PIPES_MAX, MpsDaemon, MpsStart
 from tests.fakes.hub import wait_for
@@ -39,18 +39,18 @@ NODE = "n001"
 class Room:
     path: Path
     seed: int
-    keeper: Keeper
+    keeper: JobKeeper
     reader: SimulatedReader
-    mps: Mps
+    mps: LocalMpsDaemons
 
-    def again(self) -> Mps:
+    def again(self) -> LocalMpsDaemons:
         """As by an agent that is started anew."""
         found = open_mps(f"node={NODE},gpus=8,seed={self.seed},mps=on,world={self.path}")
         assert found is not None
         return found
 
     @property
-    def daemon(self) -> Daemon:
+    def daemon(self) -> MpsDaemonHandle:
         [daemon] = self.mps.daemons()
         return daemon
 
@@ -62,10 +62,10 @@ class Room:
     def clients(self) -> set[int]:
         return {pid for pids in self.mps.clients().values() for pid in pids}
 
-    def jobs(self) -> tuple[Job, ...]:
+    def jobs(self) -> tuple[SimulatedJob, ...]:
         return self.keeper._jobs(NODE)
 
-    def job(self, kind: str) -> Job:
+    def job(self, kind: str) -> SimulatedJob:
         [job] = [job for job in self.jobs() if job.kind == kind]
         return job
 
@@ -86,17 +86,17 @@ def room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Room]:
     monkeypatch.setattr(keeper, "FOLLOWED_AFTER_S", (0.3, 0.4))
     monkeypatch.setattr(keeper, "END_WITHIN_S", 0.8)  # some save for half a second
     seed = int.from_bytes(os.urandom(4))
-    made = Keeper(tmp_path, seed, [NODE], 8)
+    made = JobKeeper(tmp_path, seed, [NODE], 8)
     made.step(time.time())
-    reader = SimulatedReader(Options(NODE, seed=seed, world=tmp_path),
-                             ControlFile(tmp_path / "control.json"))
+    reader = SimulatedReader(SimulationOptions(NODE, seed=seed, world=tmp_path),
+                             SimulationControlFile(tmp_path / "control.json"))
     found = open_mps(f"node={NODE},gpus=8,seed={seed},mps=on,world={tmp_path}")
     assert found is not None
     yield Room(tmp_path, seed, made, reader, found)
     made.close()
 
 
-def lives(job: Job) -> bool:
+def lives(job: SimulatedJob) -> bool:
     return state_of(job.pid, job.start_ticks) is not None
 
 
@@ -123,8 +123,8 @@ def test_its_clients_are_the_tasks_of_the_node(room: Room) -> None:
 
 
 def test_settings_are_for_new_clients_only_and_outlive_the_agent(room: Room) -> None:
-    store = ActsStore(room.path / "acts.db")
-    book = MpsBook(ActsJournal(store), boot_id())
+    store = ActionStore(room.path / "acts.db")
+    book = MpsSettingStore(ActionJournal(store), boot_id())
     default_pct, pct, mem_mib = random.randint(50, 99), random.randint(1, 49), 900
     old = room.clients()
     room.daemon.set_percent(default_pct)
@@ -147,7 +147,7 @@ def test_settings_are_for_new_clients_only_and_outlive_the_agent(room: Room) -> 
     store.close()
 
 
-def view(room: Room, book: MpsBook) -> MpsDaemon:
+def view(room: Room, book: MpsSettingStore) -> MpsDaemon:
     return mps_view.view(room.daemon, range(8), book.of)
 
 
@@ -226,7 +226,7 @@ def test_one_that_quits_lets_all_others_wait(room: Room) -> None:
 def test_another_folder_has_no_daemon(room: Room) -> None:
     assert room.mps.front.ask(None, "get_server_list", 1.0) is not None
     assert room.mps.front.ask(room.path, "get_server_list", 1.0) is None
-    assert str(room.daemon.folder) in Daemon(room.path, front=room.mps.front).start()
+    assert str(room.daemon.folder) in MpsDaemonHandle(room.path, front=room.mps.front).start()
 
 
 def test_no_mps_without_being_asked_for(tmp_path: Path) -> None:
@@ -241,7 +241,7 @@ def test_no_mps_without_being_asked_for(tmp_path: Path) -> None:
 
 def test_a_server_takes_its_own_settings_along() -> None:
     """A copy, down to the memory of its devices."""
-    default = Settings(50.0, {1: 2}, 1)
+    default = SimulatedMpsSettings(50.0, {1: 2}, 1)
     server = default.copy()
     server.memory[1] = 3
     assert (default.memory, server.percent, server.priority) == ({1: 2}, 50.0, 1)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent.actions.hold_files import holds
-from agent.runtime.data_lock import locked
+from agent.runtime.data_lock import DataFolderLock
 from gpudeck.action_words import EXIT_OF, short
 from gpudeck.actions import FINAL
 from gpudeck.errors import ExitCode
@@ -267,7 +267,7 @@ def test_keep(hub: ActsHub, at: list[str]) -> None:
 def agents_lock(tmp_path: Path) -> Iterator[Path]:
     """A folder that an agent has, as far as its lock says."""
     data = tmp_path / "agent"
-    with locked(data):
+    with DataFolderLock(data):
         yield data
 
 

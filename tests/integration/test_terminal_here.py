@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent.cli.hold import hold
-from agent.runtime.data_lock import locked
+from agent.runtime.data_lock import DataFolderLock
 from gpudeck.errors import ExitCode
 from tests.boards import OLD_ENOUGH_S, Boards, Child
 from tests.demos import soon
@@ -24,7 +24,7 @@ def boards(tmp_path: Path) -> Iterator[Boards]:
 
 @pytest.fixture
 def agents_data(tmp_path: Path) -> Iterator[Path]:
-    with locked(tmp_path / "agent"):
+    with DataFolderLock(tmp_path / "agent"):
         yield tmp_path / "agent"
 
 

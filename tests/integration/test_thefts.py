@@ -13,21 +13,21 @@ import pytest
 
 from dashboard.actions.commander import new_id
 from dashboard.actions.hub_key import HubKey
-from dashboard.actions.signer_client import Signer, SignerGone
-from dashboard.actions.signing_policy import Budget
+from dashboard.actions.signer_client import SignerClient, SignerUnavailableError
+from dashboard.actions.signing_policy import SigningBudget
 from gpudeck.actions import (
     COMMAND_LASTS_S,
     Action,
-    Asker,
+    ActionParams,
     Command,
-    Params,
+    CommandActor,
     Preview,
-    Process,
+    ProcessIdentity,
     Refusal,
     Reply,
     Victim,
 )
-from gpudeck.keys import Key, fingerprint, is_signed
+from gpudeck.keys import SigningKey, fingerprint, is_signed
 from gpudeck.wire import command_statement, preview_statement
 from tests.integration.acting import ActingAgent, ordered, previewed, settled, several
 from tests.integration.hubs import HubProcess, wait_for
@@ -173,34 +173,35 @@ def test_a_recorded_stream_says_nothing_again(hub: HubProcess, agent: ActingAgen
 # -- the hub's web process: the thief holds its end of the signer's socket
 
 
-NODE_KEY = Key(os.urandom(32))
-VICTIM = Victim(Process(4_242, 7, 1_000, None, None, None), "python train.py", "alice")
+NODE_KEY = SigningKey(os.urandom(32))
+VICTIM = Victim(ProcessIdentity(4_242, 7, 1_000, None, None, None), "python train.py", "alice")
 
 
 @pytest.fixture(name="signer")
-def _signer(tmp_path: Path) -> Iterator[Signer]:
-    signer = Signer(tmp_path, Budget(5, 3))
+def _signer(tmp_path: Path) -> Iterator[SignerClient]:
+    signer = SignerClient(tmp_path, SigningBudget(5, 3))
     signer.wait()
     signer.rise(9)
     yield signer
     signer.close()
 
 
-def order(signer: Signer, key: Key = NODE_KEY, action: Action = "end",
+def order(signer: SignerClient, key: SigningKey = NODE_KEY, action: Action = "end",
           forge: Callable[[Preview], Preview] = lambda preview: preview) -> Command:
     """As a hub makes it, of a preview as a node signs it."""
     now, nonce, node_id = time.time(), signer.nonce(), fingerprint(key.public)
     preview = None
     if action not in ("hold", "release"):
-        made = Preview("ask", nonce, node_id, "boot", now, action, Params(), "t1", None,  # type: ignore[arg-type]
+        made = Preview("ask", nonce, node_id, "boot", now, action, ActionParams(), "t1",  # type: ignore[arg-type]
+                       None,
                        "alice", 100.0, None, None, (VICTIM,), (), key=key.public)
         signed = msgspec.structs.replace(made, signature=key.sign(preview_statement(made)))
         preview = forge(signed)
     return Command(new_id(now), node_id, signer.epoch, now, now + COMMAND_LASTS_S, nonce, action,
-                   Asker("person", "root"), "because", preview)
+                   CommandActor("person", "root"), "because", preview)
 
 
-def refused(signer: Signer, command: Command) -> str | None:
+def refused(signer: SignerClient, command: Command) -> str | None:
     found = signer.sign(command)
     if isinstance(found, Refusal):
         return found.code
@@ -209,12 +210,12 @@ def refused(signer: Signer, command: Command) -> str | None:
     return None
 
 
-def test_a_stolen_web_process_gets_no_order_beyond_the_policy(signer: Signer) -> None:
+def test_a_stolen_web_process_gets_no_order_beyond_the_policy(signer: SignerClient) -> None:
     assert refused(signer, order(signer)) is None  # the control: what is right is signed
     changed = msgspec.structs.replace
-    own = Key(os.urandom(32))
+    own = SigningKey(os.urandom(32))
     # A preview that no node has signed, or that was changed, or signed by another key.
-    other = Victim(Process(1, 1, 0, None, None, None), "init", "root")
+    other = Victim(ProcessIdentity(1, 1, 0, None, None, None), "init", "root")
     for forge in (lambda one: changed(one, victims=(other,)),
                   lambda one: changed(one, signature=os.urandom(64)),
                   lambda one: changed(one, key=own.public,
@@ -228,21 +229,21 @@ def test_a_stolen_web_process_gets_no_order_beyond_the_policy(signer: Signer) ->
     assert refused(signer, changed(order(signer), nonce=os.urandom(32))) == "stale_preview"
 
 
-def test_it_gets_each_order_once(signer: Signer) -> None:
+def test_it_gets_each_order_once(signer: SignerClient) -> None:
     command = order(signer)
     assert refused(signer, command) is None
     assert refused(signer, msgspec.structs.replace(command, command_id="c2")) == "stale_preview"
 
 
-def test_the_budget_outlives_the_signer(signer: Signer, tmp_path: Path) -> None:
+def test_the_budget_outlives_the_signer(signer: SignerClient, tmp_path: Path) -> None:
     assert [refused(signer, order(signer)) for _ in range(4)] == [None, None, None, "budget"]
     signer.close()
-    again = Signer(tmp_path, Budget(5, 3))
+    again = SignerClient(tmp_path, SigningBudget(5, 3))
     again.wait()
     try:
         assert again.epoch == 9
         assert refused(again, order(again)) == "budget"
-        other = Key(os.urandom(32))
+        other = SigningKey(os.urandom(32))
         assert [refused(again, order(again, other)) for _ in range(3)] == [None, None, "budget"]
         # To stop is never too much.
         assert refused(again, order(again, action="hold")) is None
@@ -250,20 +251,20 @@ def test_the_budget_outlives_the_signer(signer: Signer, tmp_path: Path) -> None:
         again.close()
 
 
-def test_an_epoch_goes_up_alone_and_by_steps(signer: Signer) -> None:
+def test_an_epoch_goes_up_alone_and_by_steps(signer: SignerClient) -> None:
     assert signer.rise(3) == 9
     assert signer.rise(2**50) == 9
     assert signer.rise(12) == 12
 
 
-def test_what_is_no_message_ends_the_signer_and_yields_nothing(signer: Signer) -> None:
+def test_what_is_no_message_ends_the_signer_and_yields_nothing(signer: SignerClient) -> None:
     assert signer._link is not None
     signer._link.sendall(b"\0\0\0\x03abc")
-    with pytest.raises(SignerGone):
+    with pytest.raises(SignerUnavailableError):
         signer.nonce()
 
 
-def test_the_signer_has_no_network_and_one_socket(signer: Signer) -> None:
+def test_the_signer_has_no_network_and_one_socket(signer: SignerClient) -> None:
     links = [os.readlink(link) for link in Path(f"/proc/{signer.pid}/fd").iterdir()]
     assert len([link for link in links if link.startswith("socket:")]) == 1
     limits = Path(f"/proc/{signer.pid}/limits").read_text()

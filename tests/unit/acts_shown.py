@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from gpudeck.action_views import CommandView, ItemView, PreviewView
+from gpudeck.action_views import CommandView, PreviewItemView, PreviewView
 
 
 def item(chance: random.Random, **other: Any) -> dict[str, Any]:
@@ -35,8 +35,8 @@ def preview(chance: random.Random, action: str = "end", items: list[dict[str, An
         "expires_at": 1_060.0, "items": made, **other}, PreviewView, strict=True)
 
 
-def item_view(chance: random.Random, **other: Any) -> ItemView:
-    return msgspec.convert(item(chance, **other), ItemView)
+def item_view(chance: random.Random, **other: Any) -> PreviewItemView:
+    return msgspec.convert(item(chance, **other), PreviewItemView)
 
 
 def command(state: str, **other: Any) -> CommandView:

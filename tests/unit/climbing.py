@@ -14,25 +14,25 @@ from msgspec.structs import replace
 
 from dashboard.actions.lifecycle import CommandRecord
 from dashboard.alerts.core.rule import Rule, read
-from dashboard.alerts.service import AlertDesk
-from dashboard.audit.recorder import Auditor
-from dashboard.audit.store import Wanted
-from dashboard.automation.brakes import Brakes
-from dashboard.automation.rule_source import RuleWants
-from dashboard.automation.service import Kept, Ladders, Notice
-from dashboard.fleet.events import Events
+from dashboard.alerts.service import AlertService
+from dashboard.audit.recorder import AuditRecorder
+from dashboard.audit.store import AuditFilter
+from dashboard.automation.brakes import BrakeService
+from dashboard.automation.rule_source import RuleIntentSource
+from dashboard.automation.service import LadderNotification, LadderRun, LadderService
+from dashboard.fleet.events import RecentEvents
 from dashboard.fleet.fleet import Fleet
 from dashboard.runtime.sql_transaction import together
-from dashboard.state import State
+from dashboard.state import StateStore
 from gpudeck.actions import (
-    Condition,
-    Held,
-    Params,
+    ActionParams,
+    ActionVerification,
+    HeldGpu,
     Preview,
-    Process,
+    ProcessIdentity,
     Refusal,
+    RuleCondition,
     TaskAction,
-    Verified,
     Victim,
 )
 from gpudeck.wire import Beat, Task, Tasks, Use
@@ -83,7 +83,7 @@ class World:
     fence: Refusal | None = None
     known: dict[str, CommandRecord] = field(default_factory=dict)
     recalls: list[tuple[str, str]] = field(default_factory=list)
-    notices: list[Notice] = field(default_factory=list)
+    notices: list[LadderNotification] = field(default_factory=list)
     keeps: dict[str, Any] = field(default_factory=dict)
     lost: set[str] = field(default_factory=set)  # nodes whose Gpus are
     while_looking: Callable[[], None] = lambda: None
@@ -91,9 +91,9 @@ class World:
     _open: list[tuple[float, CommandRecord]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.state = State(self.folder)
+        self.state = StateStore(self.folder)
         self.state._db.execute("pragma synchronous = off")
-        self.audit = Auditor(self.state.audit)
+        self.audit = AuditRecorder(self.state.audit)
         self._watch()
         with together(self.state._db):
             for _rule_id, (_, rule) in self.desk.rules.items():
@@ -102,7 +102,8 @@ class World:
         self.begin()
 
     def _watch(self) -> None:
-        self.desk = AlertDesk(self.state.alerts, self.audit, self.fleet, Events(), lambda: ())
+        self.desk = AlertService(self.state.alerts, self.audit, self.fleet, RecentEvents(),
+                                 lambda: ())
 
     def restart(self, down_s: float = 5.0) -> None:
         """The hub is gone for that long, and all that it does not keep on its disk with it."""
@@ -112,22 +113,24 @@ class World:
     def kill(self, down_s: float = 5.0) -> None:
         self.clock.now += down_s
         self.clock.mono += down_s
-        self.audit = Auditor(self.state.audit)
+        self.audit = AuditRecorder(self.state.audit)
         self._watch()
         self.begin()
 
     def begin(self) -> None:
         """What a start of the hub makes anew."""
         self.audit.on_trouble.clear()
-        self.brakes = Brakes(self.state.brakes, self.audit)
+        self.brakes = BrakeService(self.state.brakes, self.audit)
         self.desk.hub_says = self.brakes.says
-        self.ladders = Ladders(self.brakes, self, self.audit, self.state.brakes,
-                               on_notice=[self.notices.append],
-                               spawn=lambda call, *given: call(*given), mono=self.clock.monotonic)
+        self.ladders = LadderService(self.brakes, self, self.audit, self.state.brakes,
+                                     on_notice=[self.notices.append],
+                                     spawn=lambda call, *given: call(*given),
+                                     mono=self.clock.monotonic)
         keeps = SimpleNamespace(of_any=lambda task_ids: next(
             (self.keeps[each] for each in task_ids if each in self.keeps), None))
         nothing = SimpleNamespace(refusal=lambda node_id: None, of=lambda node_id: None)
-        self.rules = RuleWants(self.desk, self.brakes, keeps, nothing, nothing)  # type: ignore
+        self.rules = RuleIntentSource(self.desk, self.brakes, keeps, nothing,  # type: ignore[arg-type]
+                                      nothing)  # type: ignore[arg-type]
         self.ladders.sources.append(self.rules)
         self.brakes.on_reset.append(self.desk.begin_anew)
 
@@ -221,21 +224,22 @@ class World:
 
     # -- hands
 
-    def look(self, node_id: str, task_id: str, action: TaskAction, params: Params
+    def look(self, node_id: str, task_id: str, action: TaskAction, params: ActionParams
              ) -> Preview | Refusal:
         self.while_looking()
         one = next((each for each in self.tasks if each.task.id == task_id
                     and each.ended_at is None), None)
         if one is None:
             return Refusal("gone", "it is gone")
-        held = (Held(f"GPU-{node_id}-{one.gpu}", one.mem_used_bytes),)
-        victim = Victim(Process(one.task.pid, one.task.start_ticks, 1_000, None, None, None),
+        held = (HeldGpu(f"GPU-{node_id}-{one.gpu}", one.mem_used_bytes),)
+        victim = Victim(ProcessIdentity(one.task.pid, one.task.start_ticks, 1_000, None, None,
+                                        None),
                         one.task.command, one.task.user, task_id, held)
         return Preview("ask", bytes(32), node_id, "boot", self.clock.now, action, params, task_id,
                        one.task.job_id, one.task.user, 7_200.0, "compute", None, (victim,), (),
                        () if one.refusal is None or action == "notify" else (one.refusal,))
 
-    def order(self, record: CommandRecord, preview: Preview, condition: Condition | None,
+    def order(self, record: CommandRecord, preview: Preview, condition: RuleCondition | None,
               **fields: Any) -> CommandRecord:
         sent = replace(record, state="sent")
         self.orders.append(sent)
@@ -275,17 +279,17 @@ class World:
     def did(self, *actions: str) -> list[CommandRecord]:
         return [record for record in self.orders if record.action in (actions or ("pause", "end"))]
 
-    def climbs(self) -> list[Kept]:
+    def climbs(self) -> list[LadderRun]:
         return list(self.ladders._climbs.values())
 
     def recorded(self, kind: str) -> list[dict[str, Any]]:
         return [msgspec.json.decode(link.body) for link in self.state.audit.newest(
-            Wanted(kind=kind), None, 1_000)]
+            AuditFilter(kind=kind), None, 1_000)]
 
 
 def done(record: CommandRecord) -> CommandRecord:
     return replace(record, state="done", step="ended on SIGTERM",
-                   verified=Verified(True, True, True))
+                   verified=ActionVerification(True, True, True))
 
 
 @pytest.fixture(name="world")

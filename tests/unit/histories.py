@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dashboard.history.columns import AT, KEYS, STORED
-from dashboard.history.ingest import Stored
+from dashboard.history.ingest import HistoryMessage
 from gpudeck.metrics import COLUMNS, SLOW_WIDTH, WIDTH, Absence
 from gpudeck.wire import (
     Event,
@@ -46,28 +46,30 @@ class Source:
         self.uuids = {f"n{node}": [f"GPU-{self.random.getrandbits(64):016x}-{node}-{at}"
                                    for at in range(self.gpus)] for node in range(self.nodes)}
 
-    def greetings(self, stream: str = "s") -> list[Stored]:
+    def greetings(self, stream: str = "s") -> list[HistoryMessage]:
         found = []
         for node, uuids in self.uuids.items():
             said = Hello((1,), bytes(32), bytes(64), node, node, "boot", stream, 0, "0", "test")
             facts = tuple(GpuFacts(uuid, at, "H100") for at, uuid in enumerate(uuids))
-            found += [Stored(node, stream, 0.0, said), Stored(node, stream, 0.0,
-                                                              Inventory(1, facts))]
+            found += [HistoryMessage(node, stream, 0.0, said), HistoryMessage(node, stream, 0.0,
+                                                                              Inventory(1, facts))]
         return found
 
-    def second(self, t: int, received_at: float | None = None, whole: bool = False) -> list[Stored]:
+    def second(self, t: int, received_at: float | None = None,
+               whole: bool = False) -> list[HistoryMessage]:
         """What comes of one second; now and then a Node says nothing."""
         return [one for node in self.uuids if whole or self.random.random() > 0.1
                 for one in self.node_second(node, t, received_at)]
 
-    def node_second(self, node: str, t: int, received_at: float | None = None) -> list[Stored]:
+    def node_second(self, node: str, t: int,
+                    received_at: float | None = None) -> list[HistoryMessage]:
         received = t + 0.5 if received_at is None else received_at
         frame = self._frame(node, t)
-        found = [Stored(node, "s", received, frame, t)]
+        found = [HistoryMessage(node, "s", received, frame, t)]
         if self.random.random() < 0.02:
             event = Event(self._seq(node), t + 0.25, EVENT, self.uuids[node][0])
             self.events.append((node, event.seq))
-            found.append(Stored(node, "s", received, event))
+            found.append(HistoryMessage(node, "s", received, event))
         return found
 
     def _seq(self, node: str) -> int:
@@ -107,7 +109,7 @@ class Source:
         self.tasks[key] = self.tasks.get(key, 0) + 1
         return Tasks(True, (task,), (Use(task.id, 0, 1e9, 50.0),))
 
-    def span(self, t0: int, t1: int) -> list[Stored]:
+    def span(self, t0: int, t1: int) -> list[HistoryMessage]:
         return [one for t in range(t0, t1) for one in self.second(t)]
 
     @property
@@ -156,7 +158,7 @@ def _same(said: Any, wanted: float | str) -> bool:
     return bool(said == wanted)
 
 
-def by_second(stored: Iterable[Stored]) -> list[Stored]:
+def by_second(stored: Iterable[HistoryMessage]) -> list[HistoryMessage]:
     return sorted(stored, key=lambda one: one.received_at)
 
 

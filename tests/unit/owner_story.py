@@ -8,20 +8,20 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from dashboard.alerts.core.evaluator import Evaluator
-from dashboard.alerts.core.firing_alerts import Alerts
-from dashboard.alerts.core.minute_aggregates import Minutes
-from dashboard.alerts.core.rule import Ready, check, read
-from dashboard.alerts.core.rule_signal import Term
-from dashboard.alerts.core.target_collector import Scenes
-from dashboard.alerts.rehearsal.engine import Rehearsal
-from dashboard.alerts.rehearsal.fleet import FleetPast
-from dashboard.alerts.rehearsal.owners import OwnerPast
-from dashboard.fleet.events import Events, KeptEvent
+from dashboard.alerts.core.evaluator import RuleEvaluator
+from dashboard.alerts.core.firing_alerts import FiringAlerts
+from dashboard.alerts.core.minute_aggregates import RuleMinuteAggregator
+from dashboard.alerts.core.rule import CompiledRule, check, read
+from dashboard.alerts.core.rule_signal import SignalTerm
+from dashboard.alerts.core.target_collector import RuleTargetCollector
+from dashboard.alerts.rehearsal.engine import RehearsalEngine
+from dashboard.alerts.rehearsal.fleet import FleetRehearsalSource
+from dashboard.alerts.rehearsal.owners import OwnerRehearsalSource
+from dashboard.fleet.events import FleetEvent, RecentEvents
 from dashboard.fleet.fleet import Fleet
-from dashboard.history.embedded import Embedded
-from dashboard.history.ingest import Stored
-from dashboard.history.rule_reads import Spans
+from dashboard.history.embedded import EmbeddedHistory
+from dashboard.history.ingest import HistoryMessage
+from dashboard.history.rule_reads import RuleHistoryReader
 from gpudeck.wire import Event, Inventory, Task, Tasks, Use
 from tests.unit import fleets
 
@@ -33,7 +33,7 @@ SILENT = {"n1": (710, 1_190), "n2": (750, 900), "n3": (773, 1_055), "n0": (1_500
 USERS = ("ann", "ann", "bob", "cat", "dan", None)
 
 
-def ready(rules: dict[str, dict[str, Any]], name: str, **change: Any) -> Ready:
+def ready(rules: dict[str, dict[str, Any]], name: str, **change: Any) -> CompiledRule:
     return check(read({"id": name, "title": name, "scope": "*"} | rules[name] | change))
 
 
@@ -43,12 +43,13 @@ class Story:
 
     def __init__(self, folder: Path, seed: int, rules: dict[str, dict[str, Any]]) -> None:
         self.random = random.Random(seed)
-        self.fleet, self.history = Fleet(1), Embedded(folder / "history")
+        self.fleet, self.history = Fleet(1), EmbeddedHistory(folder / "history")
         self.history.open()
-        self.spans, self.events = Spans(self.history.store), Events()
-        self.evaluator, self.alerts = Evaluator(), Alerts()
+        self.spans, self.events = RuleHistoryReader(self.history.store), RecentEvents()
+        self.evaluator, self.alerts = RuleEvaluator(), FiringAlerts()
         self.evaluator.set_rules({name: ready(rules, name) for name in rules})
-        self.scenes, self.closing = Scenes(self.fleet, self.events), Minutes(("util_pct",))
+        self.scenes = RuleTargetCollector(self.fleet, self.events)
+        self.closing = RuleMinuteAggregator(("util_pct",))
         self.live: dict[str, list[Any]] = {name: [] for name in rules}
         self.utils: dict[tuple[str, int], float] = {}  # by whom and the end of a minute
         self.uneven: set[tuple[str | None, int]] = set()  # minutes in which a Gpu came or went
@@ -58,7 +59,7 @@ class Story:
         self.seq = 0
         for at in range(NODES):
             node = fleets.add_node(self.fleet, f"n{at}", GPUS, mono=BEGIN)
-            self.history.append([Stored(f"n{at}", "s1", 0.0, node.hello), Stored(
+            self.history.append([HistoryMessage(f"n{at}", "s1", 0.0, node.hello), HistoryMessage(
                 f"n{at}", "s1", 0.0, Inventory(1, tuple(fleets.facts(f"n{at}", gpu)
                                                         for gpu in range(GPUS))))], 1)
 
@@ -87,7 +88,7 @@ class Story:
     def keep_utils(self, scene: Any, now: float) -> None:
         closed = self.closing.take(scene, now)
         if closed is not None:
-            values = closed.numbers(Term("last", "util_pct")).values
+            values = closed.numbers(SignalTerm("last", "util_pct")).values
             self.utils |= {(str(scene.roster.keys[row]), int(closed.ends_at)): float(values[row])
                            for row in np.flatnonzero(closed.there)}
 
@@ -124,10 +125,10 @@ class Story:
         self.seq += 1
         event = Event(self.seq, second + 0.1, "xid", f"GPU-n{at}-{gpu}",
                       numbers={"xid": self.random.choice([31.0, 31.0, 45.0, 79.0]), "count": 1.0})
-        self.events.add(KeptEvent(f"n{at}", "s1", second + 0.1, None, event))
-        self.history.append([Stored(f"n{at}", "s1", second + 0.3, event)], 1)
+        self.events.add(FleetEvent(f"n{at}", "s1", second + 0.1, None, event))
+        self.history.append([HistoryMessage(f"n{at}", "s1", second + 0.3, event)], 1)
 
-    def frame(self, at: int, second: int, now: float) -> Stored:
+    def frame(self, at: int, second: int, now: float) -> HistoryMessage:
         rows, states = [], []
         for gpu in range(GPUS):
             if self.random.random() < 1 / 240:
@@ -145,7 +146,7 @@ class Story:
         node = self.fleet.nodes[f"n{at}"]
         self.fleet.heard(node, now, now)
         self.fleet.frame(node, frame, now, now)
-        return Stored(f"n{at}", "s1", now, frame, second)
+        return HistoryMessage(f"n{at}", "s1", now, frame, second)
 
     def keep(self, alert: Any) -> None:
         """With the value by which it began to fire."""
@@ -156,12 +157,13 @@ class Story:
 
     # -- the past
 
-    def past(self, of: Ready) -> OwnerPast | FleetPast:
-        return OwnerPast(self.spans, self.fleet, of) if of.rule.of == "owner" else (
-            FleetPast(self.spans, self.fleet, of))
+    def past(self, of: CompiledRule) -> OwnerRehearsalSource | FleetRehearsalSource:
+        return OwnerRehearsalSource(self.spans, self.fleet, of) if of.rule.of == "owner" else (
+            FleetRehearsalSource(self.spans, self.fleet, of))
 
-    def rehearsed(self, of: Ready) -> tuple[OwnerPast | FleetPast, Rehearsal]:
-        past, rehearsal = self.past(of), Rehearsal(of)
+    def rehearsed(self, of: CompiledRule) -> tuple[OwnerRehearsalSource | FleetRehearsalSource,
+                                                   RehearsalEngine]:
+        past, rehearsal = self.past(of), RehearsalEngine(of)
         for stretch in past.stretches(BEGIN, LAST if of.is_by_minutes else END):
             rehearsal.take(stretch)
         return past, rehearsal

@@ -13,8 +13,8 @@ import pynvml
 
 from gpudeck.metrics import Absence, metric
 
-from .. import Accounted
-from .processes import NOT_MEMORY, Ask
+from .. import ProcessAccounting
+from .processes import NOT_MEMORY, NvmlQuery
 
 CALL = "nvmlDeviceGetAccountingStats"
 # The driver's clock is the machine's, ours was read a little later.
@@ -22,10 +22,10 @@ CLOCK_SLACK_S = 2.0
 LASTS_MOST_MS = 10 * 366 * 86_400_000
 
 
-class Accounting:
+class NvmlAccounting:
     """Of one board."""
 
-    def __init__(self, ask: Ask, uuid: str) -> None:
+    def __init__(self, ask: NvmlQuery, uuid: str) -> None:
         self._ask = ask
         self._uuid = uuid
         self._first_at: dict[int, float] = {}  # pid -> UTC seconds
@@ -33,7 +33,7 @@ class Accounting:
 
     def ended(
         self, is_on: bool, listed: Iterable[int], at: float
-    ) -> tuple[Accounted, ...]:
+    ) -> tuple[ProcessAccounting, ...]:
         """Of those that were listed before and are not now. What is not told in time is not told
         at all: a number of a later process of that pid would be a lie."""
         was, last_at, self._listed_at = self._first_at, self._listed_at, at
@@ -42,7 +42,7 @@ class Accounting:
         found = (self._of(pid, was[pid], last_at) for pid in sorted(gone))
         return tuple(each for each in found if each is not None)
 
-    def _of(self, pid: int, first_at: float, last_at: float) -> Accounted | None:
+    def _of(self, pid: int, first_at: float, last_at: float) -> ProcessAccounting | None:
         said = self._ask(_stats, pid, question=CALL)
         if isinstance(said, Absence) or said.isRunning:
             return None
@@ -53,7 +53,7 @@ class Accounting:
             began_at + seconds >= last_at - CLOCK_SLACK_S)
         if not is_it:
             return None
-        return Accounted(
+        return ProcessAccounting(
             pid, self._uuid, _within(said.maxMemoryUsage, NOT_MEMORY),
             _within(said.gpuUtilization, metric("util_pct").high),
             _within(said.memoryUtilization, metric("mem_util_pct").high),

@@ -8,7 +8,7 @@ import pynvml
 
 from gpudeck.metrics import DENIED, UNKNOWN, UNSUPPORTED, Absence
 
-from .errors import NEVER, NO_DRIVER, Code, unavailable
+from .errors import NEVER, NO_DRIVER, NvmlReturnCode, unavailable
 
 # Somebody may give us the right meanwhile.
 DENIED_ASKED_EVERY_S = 600.0
@@ -16,11 +16,11 @@ DENIED_ASKED_EVERY_S = 600.0
 WITHDRAWN_ASKED_EVERY_S = 60.0
 
 
-class Lost(Exception):
+class GpuLostError(Exception):
     """The driver has lost this Gpu; the others still answer."""
 
 
-class Asker:
+class NvmlDevice:
     """A Gpu's handle, and what this driver will not answer about it. A fresh driver means a fresh
     process, which has forgotten."""
 
@@ -58,7 +58,7 @@ class Asker:
         except pynvml.NVMLError as error:
             return self.refuse(asked, error.value, varies=question is not None)
         except (pynvml.NVMLLibraryMismatchError, AttributeError):
-            return self.refuse(asked, Code.FUNCTION_NOT_FOUND)
+            return self.refuse(asked, NvmlReturnCode.FUNCTION_NOT_FOUND)
         self._answered.add(asked)
         return answer
 
@@ -82,7 +82,7 @@ class Asker:
     def refuse(self, question: Any, code: int, varies: bool = False) -> Absence:
         """What this error is, remembered where it would only come again."""
         was_answered = question in self._answered
-        if code == Code.INVALID_ARGUMENT:
+        if code == NvmlReturnCode.INVALID_ARGUMENT:
             # Some enum that this driver does not know; unless the argument is another each time,
             # or it was right once: then it is this one, or the handle, that is bad.
             if varies or was_answered:
@@ -99,9 +99,9 @@ class Asker:
         return why
 
     def why(self, code: int) -> Absence:
-        self.needs_reset |= code == Code.RESET_REQUIRED
-        if code == Code.GPU_IS_LOST:
-            raise Lost
+        self.needs_reset |= code == NvmlReturnCode.RESET_REQUIRED
+        if code == NvmlReturnCode.GPU_IS_LOST:
+            raise GpuLostError
         if code in NO_DRIVER:
             raise unavailable(code)
         return NEVER.get(code, UNKNOWN)
@@ -125,7 +125,7 @@ class Asker:
         try:
             self._handle = pynvml.nvmlDeviceGetHandleByUUID(self.uuid)
         except pynvml.NVMLError:
-            raise Lost from None
+            raise GpuLostError from None
 
 
 def taken(answer: Any, take: Callable[[Any], Any]) -> Any:

@@ -14,8 +14,8 @@ from typing import Any
 
 import pynvml
 
-from .. import Happening
-from .errors import Code
+from .. import BackendEvent
+from .errors import NvmlReturnCode
 
 SINGLE, DOUBLE, XID = (pynvml.nvmlEventTypeSingleBitEccError, pynvml.nvmlEventTypeDoubleBitEccError,
                        pynvml.nvmlEventTypeXidCriticalError)
@@ -29,10 +29,10 @@ WAIT_MS, WAIT_MAX_MS = 125, 1_500
 REGISTER_EVERY_S = 60.0  # a Gpu that could not be registered may be back
 PAUSE_S = (1.0, 60.0)
 
-Tell = Callable[[Happening], None]
+Tell = Callable[[BackendEvent], None]
 
 
-class Events:
+class NvmlEventWatcher:
     """`handles` by UUID, of physical Gpus only: an event of an instance names its board."""
 
     def __init__(
@@ -69,7 +69,8 @@ class Events:
                     pause_s = self._pause_s[0]
             except pynvml.NVMLError as error:
                 self._say(f"events cannot be waited for: {error}; asked again after a pause")
-                if error.value in (Code.UNINITIALIZED, Code.FUNCTION_NOT_FOUND, Code.NOT_SUPPORTED):
+                if error.value in (NvmlReturnCode.UNINITIALIZED, NvmlReturnCode.FUNCTION_NOT_FOUND,
+                                   NvmlReturnCode.NOT_SUPPORTED):
                     return
                 self._closing.wait(pause_s)
                 pause_s = min(pause_s * 2, self._pause_s[1])
@@ -88,12 +89,12 @@ class Events:
                 if uuid in self._refused:
                     continue
                 code = self._register(uuid, handle, events)
-                if code == Code.UNKNOWN:
+                if code == NvmlReturnCode.UNKNOWN:
                     # "the event set should be freed" (nvml.h); the other Gpus get a fresh one
                     self._refused.add(uuid)
                     spoilt = True
                     break
-                if code not in (0, Code.NOT_SUPPORTED, Code.FUNCTION_NOT_FOUND):
+                if code not in (0, NvmlReturnCode.NOT_SUPPORTED, NvmlReturnCode.FUNCTION_NOT_FOUND):
                     self._missing[uuid] = handle
             if not spoilt:
                 self._register_at = time.monotonic() + REGISTER_EVERY_S
@@ -106,7 +107,7 @@ class Events:
             if kinds:
                 pynvml.nvmlDeviceRegisterEvents(handle, kinds, events)
         except pynvml.NVMLError as error:
-            if error.value in (Code.UNINITIALIZED, Code.DRIVER_NOT_LOADED):
+            if error.value in (NvmlReturnCode.UNINITIALIZED, NvmlReturnCode.DRIVER_NOT_LOADED):
                 raise
             self._say(f"{uuid}: no events: {error}")
             return int(error.value)
@@ -143,7 +144,7 @@ class Events:
             numbers["gpu_instance"] = float(event.gpuInstanceId)
         if event.computeInstanceId != NO_INSTANCE:
             numbers["compute_instance"] = float(event.computeInstanceId)
-        self._tell(Happening(kind, time.time(), self._uuid(event.device), numbers=numbers))
+        self._tell(BackendEvent(kind, time.time(), self._uuid(event.device), numbers=numbers))
 
     def _uuid(self, handle: Any) -> str | None:
         """Without asking: a Gpu that has fallen off the bus does not say who it is."""

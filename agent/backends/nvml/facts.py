@@ -9,7 +9,7 @@ from msgspec import structs
 from gpudeck.metrics import Absence, metric
 from gpudeck.wire import GpuFacts
 
-from .ask import Asker
+from .ask import NvmlDevice
 from .fields import read_fields
 
 # From Ada on in degrees below the Gpu's own limit, the other way round: -2 is two above it.
@@ -32,7 +32,7 @@ HIGH: dict[str, float] = {
 }
 
 
-def read_facts(asker: Asker, facts: GpuFacts, memory: Any, temp_c: Any) -> GpuFacts:
+def read_facts(asker: NvmlDevice, facts: GpuFacts, memory: Any, temp_c: Any) -> GpuFacts:
     """A call that fails this time only leaves what was known."""
     ask = asker.ask
 
@@ -75,7 +75,7 @@ def read_facts(asker: Asker, facts: GpuFacts, memory: Any, temp_c: Any) -> GpuFa
     return structs.replace(facts, **found | dict.fromkeys(lies))
 
 
-def read_pending(asker: Asker) -> tuple[str, ...]:
+def read_pending(asker: NvmlDevice) -> tuple[str, ...]:
     """Modes that are set and not in force yet, for people."""
     pairs = ((mode, asker.ask(call)) for mode, call in (
         ("ECC", "nvmlDeviceGetEccMode"), ("MIG", "nvmlDeviceGetMigMode")))
@@ -97,7 +97,7 @@ def _watts(milliwatts: int) -> float:
     return milliwatts / 1_000
 
 
-def _numa_node(asker: Asker) -> Any:
+def _numa_node(asker: NvmlDevice) -> Any:
     """Of the processors nearest to it. nvmlDeviceGetNumaNodeId is another thing, the node that
     the Gpu's own memory forms; where it does, that one is meant."""
     own = asker.ask("nvmlDeviceGetNumaNodeId")
@@ -110,7 +110,7 @@ def _numa_node(asker: Asker) -> Any:
     return (near & -near).bit_length() - 1 if near else Absence.UNSUPPORTED
 
 
-def _thresholds(asker: Asker, facts: GpuFacts, temp_c: Any) -> dict[str, float | None]:
+def _thresholds(asker: NvmlDevice, facts: GpuFacts, temp_c: Any) -> dict[str, float | None]:
     found: dict[str, float | None] = {}
     for key, number, limit in (
         ("temp_shutdown_c", pynvml.NVML_TEMPERATURE_THRESHOLD_SHUTDOWN, SHUTDOWN_LIMIT),
@@ -125,7 +125,7 @@ def _thresholds(asker: Asker, facts: GpuFacts, temp_c: Any) -> dict[str, float |
     return found
 
 
-def _memory_limits(asker: Asker, facts: GpuFacts) -> dict[str, float | None]:
+def _memory_limits(asker: NvmlDevice, facts: GpuFacts) -> dict[str, float | None]:
     """In degrees, or as the margin that must be left."""
     said = asker.ask("nvmlDeviceGetTemperatureThreshold", pynvml.NVML_TEMPERATURE_THRESHOLD_MEM_MAX)
     if not isinstance(said, Absence):
@@ -136,7 +136,7 @@ def _memory_limits(asker: Asker, facts: GpuFacts) -> dict[str, float | None]:
     return {"mem_margin_min_c": None if isinstance(margin, Absence) else _margin(margin)}
 
 
-def _from_margin(asker: Asker, limit: tuple[int, int], temp_c: Any) -> float | None:
+def _from_margin(asker: NvmlDevice, limit: tuple[int, int], temp_c: Any) -> float | None:
     margin_c = asker.ask("nvmlDeviceGetMarginTemperature")
     said = read_fields(asker, [limit]).number(limit)
     if any(type(each) is Absence for each in (margin_c, said, temp_c)):

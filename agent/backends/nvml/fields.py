@@ -10,7 +10,7 @@ import pynvml
 
 from gpudeck.metrics import UNKNOWN, UNSUPPORTED, Absence
 
-from .ask import Asker
+from .ask import NvmlDevice
 
 Field = tuple[int, int]  # its number, and its scope: a link, or EVERY_LINK
 EVERY_LINK = 0xFFFFFFFF
@@ -28,7 +28,7 @@ if _SAID.size != ctypes.sizeof(pynvml.c_nvmlFieldValue_t):
     raise ImportError("pynvml's field values are not nvml.h's")
 
 
-class Answers:
+class NvmlFieldValues:
     """What one call said."""
 
     def __init__(self, found: "dict[Field, tuple[Any, int] | Absence]") -> None:
@@ -45,7 +45,7 @@ class Answers:
         return answer if type(answer) is Absence else (int(answer[0]), answer[1])
 
 
-def read_fields(asker: Asker, wanted: Iterable[Field]) -> Answers:
+def read_fields(asker: NvmlDevice, wanted: Iterable[Field]) -> NvmlFieldValues:
     found: dict[Field, tuple[Any, int] | Absence] = {}
     asked = []
     for field in wanted:
@@ -55,18 +55,18 @@ def read_fields(asker: Asker, wanted: Iterable[Field]) -> Answers:
         else:
             found[field] = refused
     if not asked:
-        return Answers(found)
+        return NvmlFieldValues(found)
     fields = tuple(asked)
     # Refused as a whole means that not one was to be had: by this question, not for all others.
     said = asker.ask(said_of, fields, question=("fields", fields))
     if type(said) is Absence:
-        return Answers(found | dict.fromkeys(fields, said))
+        return NvmlFieldValues(found | dict.fromkeys(fields, said))
     # In the order asked. The call succeeds if any field did: each has a verdict of its own.
     for field, (_, _, _, _, kind, code, number) in zip(
         fields, _SAID.iter_unpack(said), strict=True
     ):
         found[field] = _verdict(asker, field, kind, code, number)
-    return Answers(found)
+    return NvmlFieldValues(found)
 
 
 def said_of(handle: Any, wanted: tuple[Field, ...]) -> bytearray:
@@ -84,7 +84,7 @@ def _unsaid(wanted: tuple[Field, ...]) -> bytearray:
 
 
 def _verdict(
-    asker: Asker, field: Field, kind: int, code: int, number: bytes
+    asker: NvmlDevice, field: Field, kind: int, code: int, number: bytes
 ) -> "tuple[Any, int] | Absence":
     if code != pynvml.NVML_SUCCESS:
         return asker.refuse(field, code)

@@ -9,7 +9,7 @@ from typing import Any
 import pynvml
 
 from ...limits.timed_limits import GpuLimits
-from .errors import Code
+from .errors import NvmlReturnCode
 
 DENIED = ("the driver refuses: settings of a Gpu need CAP_SYS_ADMIN, which the unit in packaging/ "
           "gives the agent; root in a container without it is not enough")
@@ -57,15 +57,15 @@ def in_words(error: Exception) -> str:
     """What a refusal of the driver means, for people."""
     code = getattr(error, "value", None)
     match code:
-        case Code.NO_PERMISSION:
+        case NvmlReturnCode.NO_PERMISSION:
             return DENIED
-        case Code.NOT_SUPPORTED | Code.FUNCTION_NOT_FOUND:
+        case NvmlReturnCode.NOT_SUPPORTED | NvmlReturnCode.FUNCTION_NOT_FOUND:
             return "this Gpu, or its driver, does not let this be set"
-        case Code.INVALID_ARGUMENT:
+        case NvmlReturnCode.INVALID_ARGUMENT:
             return "the driver calls this value wrong for this Gpu"
-        case Code.GPU_IS_LOST:
+        case NvmlReturnCode.GPU_IS_LOST:
             return "the Gpu is lost; see `dmesg`"
-        case Code.NOT_FOUND:
+        case NvmlReturnCode.NOT_FOUND:
             return "there is no Gpu of this UUID here"
     return f"the driver says: {error}"
 
@@ -77,7 +77,8 @@ def _told(name: str, *arguments: Any) -> Any:
     try:
         return getattr(pynvml, name)(*arguments)
     except ERRORS as error:
-        if getattr(error, "value", None) in (Code.GPU_IS_LOST, Code.UNINITIALIZED):
+        if getattr(error, "value", None) in (NvmlReturnCode.GPU_IS_LOST,
+                                             NvmlReturnCode.UNINITIALIZED):
             raise
         return None
 

@@ -10,9 +10,9 @@ import pynvml
 from gpudeck.metrics import UNSUPPORTED, Absence
 from gpudeck.wire import MAX_LINKS, GpuLink
 
-from ..row import Counter, Row
-from .ask import Asker, Lost
-from .fields import EVERY_LINK, Answers, Field
+from ..row import MetricRow, MonotonicCounter
+from .ask import GpuLostError, NvmlDevice
+from .fields import EVERY_LINK, Field, NvmlFieldValues
 
 LINKS = range(pynvml.NVML_NVLINK_MAX_LINKS)
 STATES: tuple[Field, ...] = tuple((pynvml.NVML_FI_DEV_NVLINK_GET_STATE, at) for at in LINKS)
@@ -44,13 +44,13 @@ PATHS: dict[int, Path] = {0: "board", 10: "one switch", 20: "switches", 30: "hos
                           40: "numa node", 50: "system"}
 
 
-class NvLinks:
+class NvLinkCounters:
     """The NVLinks of one Gpu."""
 
-    def __init__(self, asker: Asker) -> None:
+    def __init__(self, asker: NvmlDevice) -> None:
         self._asker = asker
         self._by_link = False
-        self._counters = {key: Counter() for key in TRAFFIC}
+        self._counters = {key: MonotonicCounter() for key in TRAFFIC}
         self.up: int | None = None
 
     def fields(self) -> list[Field]:
@@ -61,7 +61,7 @@ class NvLinks:
             wanted += [(number, at) for number in each for at in LINKS]
         return wanted
 
-    def put(self, row: Row, answers: Answers, now: float) -> None:
+    def put(self, row: MetricRow, answers: NvmlFieldValues, now: float) -> None:
         states = self._states(answers)
         present = {at: said for at, said in states.items() if type(said) is not Absence}
         self.up = sum(said == 1 for said in present.values()) if present else None
@@ -73,7 +73,7 @@ class NvLinks:
         whole = answers.number((TRAFFIC["nvlink_tx_bytes_per_s"][0], EVERY_LINK))
         self._by_link = bool(present) and whole is UNSUPPORTED
 
-    def _states(self, answers: Answers) -> dict[int, Any]:
+    def _states(self, answers: NvmlFieldValues) -> dict[int, Any]:
         """By link, without those that this board does not have."""
         said = {at: answers.number(STATES[at]) for at in LINKS}
         states = {at: state for at, state in said.items() if state is not UNSUPPORTED}
@@ -86,7 +86,7 @@ class NvLinks:
             states[at] = state
         return states
 
-    def _errors(self, answers: Answers, present: Mapping[int, Any]) -> "float | Absence":
+    def _errors(self, answers: NvmlFieldValues, present: Mapping[int, Any]) -> "float | Absence":
         said = [answers.number(field) for field in ERRORS]
         if all(each is UNSUPPORTED for each in said):
             said = [answers.number((number, at)) for number in ERRORS_OF_5 for at in present]
@@ -96,7 +96,7 @@ class NvLinks:
         return _sum_or_why([each for each in said if each is not UNSUPPORTED])
 
     def _rate(
-        self, key: str, answers: Answers, total: int, bytes_of: int, now: float
+        self, key: str, answers: NvmlFieldValues, total: int, bytes_of: int, now: float
     ) -> "float | Absence":
         counted = answers.counted((total, EVERY_LINK))
         scale = KIB
@@ -108,7 +108,7 @@ class NvLinks:
         return rate if type(rate) is Absence else rate * scale
 
 
-def _sum_of_links(answers: Answers, number: int) -> "tuple[int, int] | Absence":
+def _sum_of_links(answers: NvmlFieldValues, number: int) -> "tuple[int, int] | Absence":
     said = [answers.number((number, at)) for at in LINKS]
     whole = _sum_or_why([each for each in said if each is not UNSUPPORTED])
     return whole if type(whole) is Absence else (int(whole), 64)
@@ -122,10 +122,10 @@ def _sum_or_why(said: Sequence[Any]) -> "float | Absence":
     return float(sum(said)) if bad is None else bad
 
 
-class Ends:
+class NvLinkEndpoints:
     """Where the active NVLinks of one Gpu lead."""
 
-    def __init__(self, asker: Asker) -> None:
+    def __init__(self, asker: NvmlDevice) -> None:
         self.to: Tally[str] = Tally()  # by the other's bus id
         self.to_switches = 0
         for at in LINKS:
@@ -135,7 +135,7 @@ class Ends:
             if state == 1:
                 self._follow(asker, at)
 
-    def _follow(self, asker: Asker, at: int) -> None:
+    def _follow(self, asker: NvmlDevice, at: int) -> None:
         kind = asker.ask("nvmlDeviceGetNvLinkRemoteDeviceType", at)
         if kind == pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH:
             self.to_switches += 1
@@ -144,32 +144,32 @@ class Ends:
         if type(other) is not Absence:
             self.to[str(other.busId).lower()] += 1
 
-    def between(self, other: "Ends", bus_id: str | None) -> int:
+    def between(self, other: "NvLinkEndpoints", bus_id: str | None) -> int:
         """To a Gpu at this bus id: direct ones, else as many as meet in the switches."""
         direct = self.to[bus_id.lower()] if bus_id else 0
         return direct or min(self.to_switches, other.to_switches)
 
 
-class Topology:
+class GpuTopology:
     """How each pair reaches each other: read once, and again when a link went up or down."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], tuple[Path, int]] = {}
         self._seen: object = None
 
-    def learn(self, boards: Sequence[tuple[Asker, str | None, int | None]]) -> None:
+    def learn(self, boards: Sequence[tuple[NvmlDevice, str | None, int | None]]) -> None:
         """Of those that answer: their bus ids, and how many of their links are up."""
         seen = [(asker.uuid, up) for asker, _, up in boards]
         if seen == self._seen or len(boards) < 2:
             return
         try:
             self._learn(boards)
-        except Lost:
+        except GpuLostError:
             return  # its own reading will say so
         self._seen = seen
 
-    def _learn(self, boards: Sequence[tuple[Asker, str | None, int | None]]) -> None:
-        ends = {asker.uuid: Ends(asker) for asker, _, _ in boards}
+    def _learn(self, boards: Sequence[tuple[NvmlDevice, str | None, int | None]]) -> None:
+        ends = {asker.uuid: NvLinkEndpoints(asker) for asker, _, _ in boards}
         for (one, _, _), (other, bus_id, _) in combinations(boards, 2):
             level = one.ask("nvmlDeviceGetTopologyCommonAncestor", other._handle,
                             question=("ancestor", other.uuid))

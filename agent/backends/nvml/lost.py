@@ -14,7 +14,7 @@ KERNEL = Path("/proc/driver/nvidia/gpus")
 _UUID = re.compile(r"GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
-class Known(NamedTuple):
+class KernelBoard(NamedTuple):
     """A board as the kernel module names it."""
 
     uuid: str
@@ -39,7 +39,7 @@ def lost_boards(
     return [known.facts(index) for index, known in zip(lost, unopened, strict=True)]
 
 
-def known_to(kernel: Path) -> Iterator[Known]:
+def known_to(kernel: Path) -> Iterator[KernelBoard]:
     for path in sorted(kernel.glob("*/information")):
         try:
             lines = path.read_text(errors="replace").splitlines()
@@ -51,4 +51,4 @@ def known_to(kernel: Path) -> Iterator[Known]:
         if _UUID.fullmatch(uuid) and said.get("GPU Excluded") != "Yes":
             bus = f"0000{path.parent.name}".upper()
             name = f"NVIDIA {said.get('Model', 'GPU').removeprefix('NVIDIA ')}"
-            yield Known(uuid, name[:128], bus)
+            yield KernelBoard(uuid, name[:128], bus)

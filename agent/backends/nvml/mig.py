@@ -17,11 +17,11 @@ from gpudeck.metrics import COLUMNS, SLOW, WIDTH, Absence, Metric
 from gpudeck.wire import GpuFacts
 
 from .. import GpuReading, ProcessReading
-from ..row import Row
-from .ask import Asker, Lost, taken
-from .errors import Code
-from .gpm import Gpm
-from .processes import ProcessLists
+from ..row import MetricRow
+from .ask import GpuLostError, NvmlDevice, taken
+from .errors import NvmlReturnCode
+from .gpm import GpmSampler
+from .processes import NvmlProcessLists
 from .slow import GPM, allocated_bytes, unseen_bytes
 
 OFF_LOOKED_AT_EVERY_S = 15.0
@@ -32,13 +32,15 @@ SLOW_NOT_WITH_MIG = ("enc_util_pct", "dec_util_pct", "jpg_util_pct", "ofa_util_p
 # Facts of the board that are its instances' too.
 OF_ITS_BOARD = ("index", "pci_bus_id", "minor", "serial", "compute_capability", "numa_node")
 # No such place, nobody in it, or somebody we have no access to.
-_EMPTY = (Code.INVALID_ARGUMENT, Code.NOT_SUPPORTED, Code.NO_PERMISSION, Code.NOT_FOUND)
-_NO_SUCH_CALL = (Code.INVALID_ARGUMENT, Code.NOT_SUPPORTED, Code.FUNCTION_NOT_FOUND)
+_EMPTY = (NvmlReturnCode.INVALID_ARGUMENT, NvmlReturnCode.NOT_SUPPORTED,
+          NvmlReturnCode.NO_PERMISSION, NvmlReturnCode.NOT_FOUND)
+_NO_SUCH_CALL = (NvmlReturnCode.INVALID_ARGUMENT, NvmlReturnCode.NOT_SUPPORTED,
+                 NvmlReturnCode.FUNCTION_NOT_FOUND)
 
 Ids = tuple[int, int]  # of GPU instance and compute instance
 
 
-class Parent(Protocol):
+class MigParentBoard(Protocol):
     facts: GpuFacts
 
     @property
@@ -47,16 +49,16 @@ class Parent(Protocol):
     def why(self, code: int) -> Absence: ...
 
 
-class Instance:
-    def __init__(self, parent: Parent, asker: Asker, ids: Ids) -> None:
+class MigInstance:
+    def __init__(self, parent: MigParentBoard, asker: NvmlDevice, ids: Ids) -> None:
         self._parent = parent
         self._asker = asker
-        self._gpm = Gpm((pynvml.NVML_GPM_METRIC_SM_UTIL,), self._take_sample)
-        self._slow_gpm = Gpm(tuple(GPM.values()), self._take_sample)
+        self._gpm = GpmSampler((pynvml.NVML_GPM_METRIC_SM_UTIL,), self._take_sample)
+        self._slow_gpm = GpmSampler(tuple(GPM.values()), self._take_sample)
         self._has_own_gpm_call = True
         # Its own lists need no privilege; a host of vGPUs has only the board's.
-        self._own = self._lists = ProcessLists(asker.ask, asker.uuid)
-        self._of_board = ProcessLists(
+        self._own = self._lists = NvmlProcessLists(asker.ask, asker.uuid)
+        self._of_board = NvmlProcessLists(
             parent.ask, asker.uuid, lambda row: ids_of(row) == self.ids)
         self._allocated: float | Absence = Absence.UNKNOWN
         self._slow_at: float | None = None
@@ -73,7 +75,7 @@ class Instance:
     def read(self, now: float, slow: bool) -> GpuReading:
         self._asker.now = now
         memory = self._memory()
-        row = _unsupported(Row(), COLUMNS)
+        row = _unsupported(MetricRow(), COLUMNS)
         row.put("mem_used_bytes", taken(memory, lambda said: float(said.used)))
         if self.is_alone:
             shares = self._gpm.read(self._parent.handle, now, self._asker.why)
@@ -91,8 +93,8 @@ class Instance:
             slow_absent=b"" if slow_row is None else bytes(slow_row.absent),
         )
 
-    def _read_slow(self, now: float, memory: Any) -> Row:
-        row = _unsupported(Row.slow(), SLOW)
+    def _read_slow(self, now: float, memory: Any) -> MetricRow:
+        row = _unsupported(MetricRow.slow(), SLOW)
         if hasattr(memory, "reserved"):
             row.put("mem_reserved_bytes", float(memory.reserved))
         if self.is_alone:
@@ -128,7 +130,7 @@ class Instance:
     def mem_used_now(self) -> float | None:
         try:
             memory = self._memory()
-        except Lost:
+        except GpuLostError:
             return None
         return None if type(memory) is Absence else float(memory.used)
 
@@ -163,7 +165,7 @@ class Instance:
             rows = self._own.read(now)
             self._lists = self._of_board if self._own.is_refused else self._own
             return self._of_board.read(now) if self._own.is_refused else rows
-        except Lost:
+        except GpuLostError:
             return self._lists.kept(now)  # the next reading says so
 
     def list_now(self) -> tuple[ProcessReading, ...]:
@@ -171,22 +173,22 @@ class Instance:
         try:
             rows = self._own.fresh()
             return self._of_board.fresh() if self._own.is_refused else rows
-        except Lost:
+        except GpuLostError:
             return ()
 
 
-class Instances:
+class MigInstanceSet:
     """Those of one board, as they are at each look: identified by UUID, never by place."""
 
-    def __init__(self, parent: Parent) -> None:
+    def __init__(self, parent: MigParentBoard) -> None:
         self._parent = parent
-        self._by_place: dict[int, Instance] = {}
+        self._by_place: dict[int, MigInstance] = {}
         self._most = 0  # places
         self._looked_at: float | None = None
         self.is_on: bool | None = None  # None: not known yet
 
     @property
-    def all(self) -> tuple[Instance, ...]:
+    def all(self) -> tuple[MigInstance, ...]:
         return tuple(self._by_place.values())
 
     def look(self, now: float) -> bool:
@@ -210,11 +212,11 @@ class Instances:
         return (not self.is_on and self._looked_at is not None
                 and now - self._looked_at < OFF_LOOKED_AT_EVERY_S)
 
-    def _found(self) -> dict[int, Instance]:
+    def _found(self) -> dict[int, MigInstance]:
         most = self._parent.ask("nvmlDeviceGetMaxMigDeviceCount")
         self._most = self._most if type(most) is Absence else most
         known = {each.facts.uuid: each for each in self.all}
-        found: dict[int, Instance] = {}
+        found: dict[int, MigInstance] = {}
         for place in range(self._most):
             instance = self._at(place, known)
             if instance is not None and instance not in found.values():
@@ -223,7 +225,7 @@ class Instances:
             each.is_alone = sum(each.ids[0] == other.ids[0] for other in found.values()) == 1
         return found
 
-    def _at(self, place: int, known: dict[str, Instance]) -> Instance | None:
+    def _at(self, place: int, known: dict[str, MigInstance]) -> MigInstance | None:
         try:
             handle = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(self._parent.handle, place)
             uuid = str(pynvml.nvmlDeviceGetUUID(handle))
@@ -237,16 +239,16 @@ class Instances:
             return known[uuid]
         return self._opened(handle, uuid)
 
-    def _opened(self, handle: Any, uuid: str) -> Instance | None:
+    def _opened(self, handle: Any, uuid: str) -> MigInstance | None:
         """Without its ids it waits for the next look: its tasks could be taken for the board's."""
-        asker = Asker(handle, uuid)
+        asker = NvmlDevice(handle, uuid)
         ids = [asker.ask(f"nvmlDeviceGet{part}InstanceId") for part in ("Gpu", "Compute")]
         if type(ids[0]) is Absence or type(ids[1]) is Absence:
             return None
-        return Instance(self._parent, asker, (int(ids[0]), int(ids[1])))
+        return MigInstance(self._parent, asker, (int(ids[0]), int(ids[1])))
 
 
-def _unsupported(row: Row, metrics: tuple[Metric, ...]) -> Row:
+def _unsupported(row: MetricRow, metrics: tuple[Metric, ...]) -> MetricRow:
     for metric in metrics:
         row.put(metric.key, Absence.UNSUPPORTED)
     return row

@@ -15,8 +15,8 @@ import pynvml
 
 from gpudeck.metrics import DENIED, UNKNOWN, UNSUPPORTED, Absence
 
-from .. import ProcessReading, Unavailable
-from .errors import Code
+from .. import ProcessReading, ReaderUnavailableError
+from .errors import NvmlReturnCode
 
 Kind = Literal["compute", "graphics", "mps_client"]
 # Later lists win: a process in the MPS list is in the compute list too.
@@ -40,7 +40,7 @@ NOT_MEMORY = 2**60  # 0xFFFFFFFFFFFFFFFF is NVML's "not known"; nothing near it 
 ROOM, TRIES = 64, 4
 
 
-class Row(ctypes.Structure):
+class NvmlProcessInfo(ctypes.Structure):
     """nvmlProcessInfo_t of _v2 and _v3. One call, where pynvml makes two: each takes the lock that
     the workloads' own calls want."""
 
@@ -48,14 +48,14 @@ class Row(ctypes.Structure):
                 ("gpuInstanceId", ctypes.c_uint), ("computeInstanceId", ctypes.c_uint))
 
 
-class WideRow(ctypes.Structure):
+class NvmlWideProcessInfo(ctypes.Structure):
     """Of _v3 in the first drivers of 535: 32 bytes. Read as the other, every second row is
     garbage (pitfall 9)."""
 
-    _fields_ = (*Row._fields_, ("usedGpuCcProtectedMemory", ctypes.c_ulonglong))
+    _fields_ = (*NvmlProcessInfo._fields_, ("usedGpuCcProtectedMemory", ctypes.c_ulonglong))
 
 
-class Listed(NamedTuple):
+class NvmlProcessRow(NamedTuple):
     """A row of either layout. Unpacked as a whole: each look at an attribute of a ctypes structure
     costs 0.3 us, and there are hundreds in a reading."""
 
@@ -65,10 +65,10 @@ class Listed(NamedTuple):
     computeInstanceId: int
 
 
-_ROWS = {Row: struct.Struct("=I4xQII"), WideRow: struct.Struct("=I4xQII8x")}
+_ROWS = {NvmlProcessInfo: struct.Struct("=I4xQII"), NvmlWideProcessInfo: struct.Struct("=I4xQII8x")}
 
 
-class Share(NamedTuple):
+class NvmlUtilizationRow(NamedTuple):
     """A row of either call in SHARES, as far as it is used."""
 
     timeStamp: int
@@ -87,18 +87,18 @@ for _layout, _packed in (*_ROWS.items(), (pynvml.c_nvmlProcessUtilizationInfo_v1
         raise ImportError("pynvml's rows of processes are not nvml.h's")
 
 
-class Ask(Protocol):
+class NvmlQuery(Protocol):
     def __call__(self, name: Any, *arguments: Any, question: Any = None) -> Any: ...
 
 
 @dataclass(slots=True)
-class Held:
+class NvmlProcessUse:
     memory: float | None  # None: NVML does not know this process's share. Not 0.
     kind: Kind
 
 
 @dataclass(slots=True)
-class Shares:
+class NvmlUtilizationState:
     """What is remembered of them between two questions."""
 
     seen_to: int = 0  # by the driver's clock, in microseconds
@@ -107,18 +107,18 @@ class Shares:
     pct: dict[int, float] = field(default_factory=dict)
 
 
-class ProcessLists:
+class NvmlProcessLists:
     """Of one Gpu. `ask` may raise for a lost board; then nothing here has changed. With MIG the
     list of a board is that of its instances too: `is_ours` says which rows count here."""
 
     def __init__(
-        self, ask: Ask, uuid: str, is_ours: Callable[[Any], bool] = lambda row: True
+        self, ask: NvmlQuery, uuid: str, is_ours: Callable[[Any], bool] = lambda row: True
     ) -> None:
         self._ask = ask
         self._uuid = uuid
         self._is_ours = is_ours
         self.is_refused = False  # the driver told none of the lists, the last time
-        self._shares = Shares()
+        self._shares = NvmlUtilizationState()
         self._listed: tuple[ProcessReading, ...] = ()
         self._listed_at: float | None = None
         self._has_told = False
@@ -149,13 +149,13 @@ class ProcessLists:
         """Without shares of time, which are differences."""
         held = self._held()
         if held is None:
-            raise Unavailable("failed", "a Gpu does not list its processes just now")
+            raise ReaderUnavailableError("failed", "a Gpu does not list its processes just now")
         return tuple(ProcessReading(pid, self._uuid, each.memory, None, each.kind)
                      for pid, each in held.items())
 
-    def _held(self) -> dict[int, Held] | None:
+    def _held(self) -> dict[int, NvmlProcessUse] | None:
         """The union by pid of what the driver lists; None: it would not say this time."""
-        found: dict[int, Held] = {}
+        found: dict[int, NvmlProcessUse] = {}
         refusals = 0
         for name, kind in PROCESS_LISTS:
             rows = self._list(name)
@@ -172,9 +172,9 @@ class ProcessLists:
 
     def _list(self, name: str) -> Any:
         """As the newest call that this driver has tells it."""
-        self._v3 = self._v3 or (WideRow if has_wide_rows() else Row)
+        self._v3 = self._v3 or (NvmlWideProcessInfo if has_wide_rows() else NvmlProcessInfo)
         rows: Any = UNSUPPORTED
-        for version, layout in (("_v3", self._v3), ("_v2", Row)):
+        for version, layout in (("_v3", self._v3), ("_v2", NvmlProcessInfo)):
             rows = self._ask(partial(rows_of, name + version, layout), question=name + version)
             if rows is not UNSUPPORTED:
                 break
@@ -231,39 +231,39 @@ class ProcessLists:
         return {}
 
 
-def _share(row: Any) -> Share:
+def _share(row: Any) -> NvmlUtilizationRow:
     if type(row) is pynvml.c_nvmlProcessUtilizationInfo_v1_t:
-        return Share._make(_NEW_SHARE.unpack(row))
+        return NvmlUtilizationRow._make(_NEW_SHARE.unpack(row))
     pid, at, *pct = _OLD_SHARE.unpack(row)
-    return Share(at, pid, *pct)
+    return NvmlUtilizationRow(at, pid, *pct)
 
 
-def _add(found: dict[int, Held], row: Listed, kind: Kind) -> None:
+def _add(found: dict[int, NvmlProcessUse], row: NvmlProcessRow, kind: Kind) -> None:
     """Of the same process in two lists the amounts are the same memory: never their sum."""
-    held = found.setdefault(row.pid, Held(None, kind))
+    held = found.setdefault(row.pid, NvmlProcessUse(None, kind))
     held.kind = kind
     if row.usedGpuMemory < NOT_MEMORY:
         held.memory = max(held.memory or 0.0, float(row.usedGpuMemory))
 
 
-def _is_sane(row: Share) -> bool:
+def _is_sane(row: NvmlUtilizationRow) -> bool:
     return bool(max(row.smUtil, row.memUtil, row.encUtil, row.decUtil) <= 100)
 
 
-def rows_of(name: str, layout: type[ctypes.Structure], handle: Any) -> list[Listed]:
+def rows_of(name: str, layout: type[ctypes.Structure], handle: Any) -> list[NvmlProcessRow]:
     """All rows of one list. Processes may come while we ask: then once more with more room."""
     call = pynvml._nvmlGetFunctionPointer(name)
-    room, code = ROOM, int(Code.INSUFFICIENT_SIZE)
+    room, code = ROOM, int(NvmlReturnCode.INSUFFICIENT_SIZE)
     for _ in range(TRIES):
         count, rows = ctypes.c_uint(room), (layout * room)()
         code = call(handle, ctypes.byref(count), rows)
-        if code != Code.INSUFFICIENT_SIZE:
+        if code != NvmlReturnCode.INSUFFICIENT_SIZE:
             break
         room = max(2 * room, count.value + ROOM)
     pynvml._nvmlCheckReturn(code)
     shape = _ROWS[layout]
     said = memoryview(rows).cast("B")[: min(count.value, room) * shape.size]
-    return list(map(Listed._make, shape.iter_unpack(said)))
+    return list(map(NvmlProcessRow._make, shape.iter_unpack(said)))
 
 
 def has_wide_rows() -> bool:

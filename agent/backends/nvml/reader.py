@@ -21,23 +21,31 @@ from msgspec import structs
 from gpudeck.metrics import COLUMN, LOST, UNKNOWN, UNSUPPORTED, WIDTH, Absence, metric
 from gpudeck.wire import MAX_GPUS, GpuFacts
 
-from .. import Accounted, Fresh, GpuReading, Happening, ProcessReading, Reading, Renew
-from ..row import Counter, Row
-from .accounting import Accounting
-from .ask import Asker, Lost, taken
-from .errors import Code, unavailable
-from .events import Events
+from .. import (
+    BackendEvent,
+    GpuReading,
+    OnDemandReading,
+    ProcessAccounting,
+    ProcessReading,
+    Reading,
+    StaleReaderError,
+)
+from ..row import MetricRow, MonotonicCounter
+from .accounting import NvmlAccounting
+from .ask import GpuLostError, NvmlDevice, taken
+from .errors import NvmlReturnCode, unavailable
+from .events import NvmlEventWatcher
 from .facts import read_facts, read_pending
-from .fields import Answers, Field, read_fields
-from .gpm import Gpm
-from .links import Topology
+from .fields import Field, NvmlFieldValues, read_fields
+from .gpm import GpmSampler
+from .links import GpuTopology
 from .lost import KERNEL, lost_boards
-from .mig import NOT_WITH_MIG, SLOW_NOT_WITH_MIG, Instance, Instances
-from .processes import ProcessLists
-from .samples import Samples
-from .session import Session, none_opened, notes
-from .sleep import DEVICES, Sleep
-from .slow import Around, Slow, allocated_bytes, unseen_bytes
+from .mig import NOT_WITH_MIG, SLOW_NOT_WITH_MIG, MigInstance, MigInstanceSet
+from .processes import NvmlProcessLists
+from .samples import NvmlSampleBuffers
+from .session import NvmlSession, none_opened, notes
+from .sleep import DEVICES, BoardPowerStates
+from .slow import FastReadingContext, NvmlSlowMetrics, allocated_bytes, unseen_bytes
 
 PROCESSES_EVERY_S = 2.0
 LOST_ASKED_EVERY_S = 15.0
@@ -66,19 +74,19 @@ class NvmlReader:
         devices: Path = DEVICES,
     ) -> None:
         self._clock = clock
-        self._session = Session()
-        self._sleep = Sleep(devices, kernel)
+        self._session = NvmlSession()
+        self._sleep = BoardPowerStates(devices, kernel)
         self._boards = _boards(self._session, self._sleep, kernel)
         self._blind_reads, self._has_seen = 0, False
         self._read_at: float | None = None
         self._processes_at: float | None = None
         self._slow_at: float | None = None
-        self._topology = Topology()
-        self._events: Events | None = None
+        self._topology = GpuTopology()
+        self._events: NvmlEventWatcher | None = None
 
-    def watch(self, tell: Callable[[Happening], None]) -> None:
-        self._events = Events({board.facts.uuid: board.handle for board in self._boards
-                               if board.handle is not None}, tell)
+    def watch(self, tell: Callable[[BackendEvent], None]) -> None:
+        self._events = NvmlEventWatcher({board.facts.uuid: board.handle for board in self._boards
+                                         if board.handle is not None}, tell)
 
     def read(self) -> Reading:
         now = self._clock()
@@ -87,7 +95,7 @@ class NvmlReader:
         taken_at = time.time()
         slow = _is_due(self._slow_at, now, SLOW_EVERY_S)
         if self._sleep.unnamed_woke():
-            raise Renew
+            raise StaleReaderError
         self._look_around(now)
         # Before the Gpus: what nobody holds is told from the two together.
         processes = self._processes(now, slow)
@@ -110,19 +118,19 @@ class NvmlReader:
             detail=notes(self._boards, self._session.shut)[:1_024], accounted=accounted,
         )
 
-    def _devices(self) -> "list[Board | Instance]":
+    def _devices(self) -> "list[NvmlBoard | MigInstance]":
         """Each board, and after it its MIG instances."""
-        devices: list[Board | Instance] = []
+        devices: list[NvmlBoard | MigInstance] = []
         for board in self._boards:
             devices += [board, *board.instances.all]
         return devices
 
-    def fresh(self) -> Fresh:
+    def fresh(self) -> OnDemandReading:
         self._look_around(self._clock())
         devices = self._devices()
-        fresh = Fresh(tuple(each for device in devices for each in device.list_now()),
-                      {device.facts.uuid: device.mem_used_now() for device in devices},
-                      {board.facts.uuid: board.energy_now() for board in self._boards})
+        fresh = OnDemandReading(tuple(each for device in devices for each in device.list_now()),
+                                {device.facts.uuid: device.mem_used_now() for device in devices},
+                                {board.facts.uuid: board.energy_now() for board in self._boards})
         self._session.check(self._boards)
         return fresh
 
@@ -142,7 +150,7 @@ class NvmlReader:
         self._blind_reads = self._blind_reads + 1 if blind else 0
         self._has_seen = self._has_seen or not blind
         if self._blind_reads >= (BLIND_READS_MAX if self._has_seen else 1):
-            raise unavailable(Code.UNKNOWN)
+            raise unavailable(NvmlReturnCode.UNKNOWN)
 
     def _processes(self, now: float, wanted: bool) -> tuple[ProcessReading, ...] | None:
         if not wanted and not _is_due(self._processes_at, now, PROCESSES_EVERY_S):
@@ -160,18 +168,18 @@ def _is_due(last: float | None, now: float, every_s: float) -> bool:
     return last is None or now - last >= every_s - 0.5
 
 
-def _boards(session: Session, sleep: Sleep, kernel: Path) -> "list[Board]":
+def _boards(session: NvmlSession, sleep: BoardPowerStates, kernel: Path) -> "list[NvmlBoard]":
     """Without those that the driver counts and does not let us see (A.1)."""
     count = min(session.count, MAX_GPUS)
     sleepers = sleep.sleepers(count)
     found = list(session.open(count, frozenset(sleepers)))
-    boards = [Board(each.handle, GpuFacts(uuid=each.uuid, index=each.index, name="NVIDIA GPU"))
+    boards = [NvmlBoard(each.handle, GpuFacts(uuid=each.uuid, index=each.index, name="NVIDIA GPU"))
               for each in found if not each.code]
-    boards += [Board(None, known.facts(index)) for index, known in sleepers.items() if known]
+    boards += [NvmlBoard(None, known.facts(index)) for index, known in sleepers.items() if known]
     known = frozenset(board.facts.uuid for board in boards)
-    lost = [each.index for each in found if each.code == Code.GPU_IS_LOST]
+    lost = [each.index for each in found if each.code == NvmlReturnCode.GPU_IS_LOST]
     if lost:
-        boards += [Board(None, facts) for facts in lost_boards(lost, known, kernel)]
+        boards += [NvmlBoard(None, facts) for facts in lost_boards(lost, known, kernel)]
     listed = {board.facts.index for board in boards}
     session.shut = tuple(each for each in found if each.index not in listed)
     if not boards:
@@ -179,28 +187,30 @@ def _boards(session: Session, sleep: Sleep, kernel: Path) -> "list[Board]":
     return sorted(boards, key=lambda board: board.facts.index)
 
 
-class Board(Asker):
+class NvmlBoard(NvmlDevice):
     """One Gpu: its handle, what it never reports, and what differences are taken from."""
 
     def __init__(self, handle: Any, facts: GpuFacts) -> None:
         super().__init__(handle, facts.uuid)
         self.facts = facts
         self._lost_at: float | None = None
-        self._lists = ProcessLists(self.ask, facts.uuid, lambda row: not self.instances.owns(row))
+        self._lists = NvmlProcessLists(self.ask, facts.uuid,
+                                       lambda row: not self.instances.owns(row))
         self._allocated: float | Absence = UNKNOWN
-        self._accounting = Accounting(self.ask, facts.uuid)
-        self.instances = Instances(self)
+        self._accounting = NvmlAccounting(self.ask, facts.uuid)
+        self.instances = MigInstanceSet(self)
         self._begin()
 
     def _begin(self) -> None:
         """With nothing to take differences from, as after a reset."""
         self._limits_at: float | None = None
         self.pending: tuple[str, ...] = ()  # modes that wait for a reset, for people
-        self._counters = {PCIE_TX: Counter(hides_32=True), PCIE_RX: Counter(hides_32=True)}
-        self._samples = Samples(self)
-        self._gpm = Gpm(GPM)
+        self._counters = {PCIE_TX: MonotonicCounter(hides_32=True),
+                          PCIE_RX: MonotonicCounter(hides_32=True)}
+        self._samples = NvmlSampleBuffers(self)
+        self._gpm = GpmSampler(GPM)
         self._ran = False  # a kernel, since the last slow reading
-        self._slow = Slow(self)
+        self._slow = NvmlSlowMetrics(self)
         self._slow_at: float | None = None
         self._missing_fast: Mapping[str, str] = {}
         self._missing_slow: Mapping[str, str] = {}
@@ -231,7 +241,7 @@ class Board(Asker):
             if self.instances.look(now):
                 self.forget()  # the answers are others with MIG on
                 self._begin()
-        except Lost:
+        except GpuLostError:
             self._lost_at = now
 
     def read_all(self, now: float, slow: bool) -> list[GpuReading]:
@@ -240,7 +250,7 @@ class Board(Asker):
         try:
             if own.state != "lost":
                 return [own, *(each.read(now, slow) for each in instances)]
-        except Lost:
+        except GpuLostError:
             self._lost_at = now
         return [own, *(each.lost() for each in instances)]
 
@@ -257,7 +267,7 @@ class Board(Asker):
         self.begin(now)
         try:
             reading = self._read(now, slow or self._slow_at is None)
-        except Lost:
+        except GpuLostError:
             self._lost_at = now
             return self._lost()
         self._lost_at = None
@@ -272,8 +282,8 @@ class Board(Asker):
         row = self._read_row(now, answers, memory, temp_c)
         slow_row = None
         if slow:
-            around = Around(memory, temp_c, self.facts.temp_slowdown_c,
-                            self._unseen_bytes(now, memory), self._ran)
+            around = FastReadingContext(memory, temp_c, self.facts.temp_slowdown_c,
+                                        self._unseen_bytes(now, memory), self._ran)
             self._ran = False
             slow_row = self._slow.read(self._handle, now, answers, around)
             self._withhold(slow_row, SLOW_NOT_WITH_MIG)
@@ -299,8 +309,9 @@ class Board(Asker):
             return UNSUPPORTED  # its instances tell it, and whose it is
         return unseen_bytes(self._allocated, allocated_bytes(memory), self._lists.amounts(now))
 
-    def _read_row(self, now: float, answers: Answers, memory: Any, temp_c: Any) -> Row:
-        row = Row()
+    def _read_row(self, now: float, answers: NvmlFieldValues, memory: Any,
+                  temp_c: Any) -> MetricRow:
+        row = MetricRow()
         self._put_utilization(row)
         self._put_power(row, answers)
         self._put_traffic(row, answers, now)
@@ -315,7 +326,7 @@ class Board(Asker):
         ))
         return row
 
-    def _put_utilization(self, row: Row) -> None:
+    def _put_utilization(self, row: MetricRow) -> None:
         gpu = self._samples.mean_and_peak(
             pynvml.NVML_GPU_UTILIZATION_SAMPLES, metric("util_pct").high)
         memory = self._samples.mean_and_peak(
@@ -330,13 +341,13 @@ class Board(Asker):
                 if memory is None else memory[0])
         self._withhold(row, NOT_WITH_MIG)
 
-    def _withhold(self, row: Row, keys: tuple[str, ...]) -> None:
+    def _withhold(self, row: MetricRow, keys: tuple[str, ...]) -> None:
         """What MIG takes away, whatever the driver says."""
         if self.instances.is_on:
             for key in keys:
                 row.put(key, UNSUPPORTED)
 
-    def _put_power(self, row: Row, answers: Answers) -> None:
+    def _put_power(self, row: MetricRow, answers: NvmlFieldValues) -> None:
         sampled = self._samples.mean_and_peak(
             pynvml.NVML_TOTAL_POWER_SAMPLES, metric("power_w").high * 1_000)
         if sampled is not None:
@@ -353,7 +364,7 @@ class Board(Asker):
             energy = self.ask("nvmlDeviceGetTotalEnergyConsumption")
         row.put("energy_j", energy, 1e-3)
 
-    def _put_traffic(self, row: Row, answers: Answers, now: float) -> None:
+    def _put_traffic(self, row: MetricRow, answers: NvmlFieldValues, now: float) -> None:
         at = COLUMN["util_max_pct"]
         ran = row.absent[at] == Absence.PRESENT and row.values[at] > 0
         self._ran |= ran
@@ -376,7 +387,7 @@ class Board(Asker):
             return None
         try:
             memory = self._memory()
-        except Lost:
+        except GpuLostError:
             return None
         return None if type(memory) is Absence else float(memory.used)
 
@@ -385,7 +396,7 @@ class Board(Asker):
             return None
         try:
             energy = self.ask("nvmlDeviceGetTotalEnergyConsumption")
-        except Lost:
+        except GpuLostError:
             return None
         return None if isinstance(energy, Absence) else float(energy) * 1e-3
 
@@ -402,14 +413,15 @@ class Board(Asker):
         )
         return answer
 
-    def accounted(self, listed: Sequence[ProcessReading], at: float) -> tuple[Accounted, ...]:
+    def accounted(self, listed: Sequence[ProcessReading], at: float) -> tuple[ProcessAccounting,
+                                                                              ...]:
         """Of those that have left the list."""
         if not self.is_here or self._lists.is_refused:
             return ()
         pids = [each.pid for each in listed if each.gpu_uuid == self.facts.uuid]
         try:
             return self._accounting.ended(bool(self.facts.accounting_on), pids, at)
-        except Lost:
+        except GpuLostError:
             self._lost_at = self.now
             return ()
 
@@ -419,7 +431,7 @@ class Board(Asker):
             try:
                 self._allocated = allocated_bytes(self._memory())
                 return self._lists.read(now)
-            except Lost:
+            except GpuLostError:
                 self._lost_at = now
         return self._lists.kept(now)
 
@@ -429,5 +441,5 @@ class Board(Asker):
             return ()
         try:
             return self._lists.fresh()
-        except Lost:
+        except GpuLostError:
             return ()

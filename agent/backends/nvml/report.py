@@ -11,7 +11,7 @@ import msgspec
 import pynvml
 from msgspec import Struct
 
-from .. import Reading, Unavailable
+from .. import ReaderUnavailableError, Reading
 from .module import module_version
 from .reader import NvmlReader
 from .session import library_path, library_version
@@ -27,7 +27,7 @@ class BoardReport(Struct, frozen=True):
     denied: tuple[str, ...]
 
 
-class Report(Struct, frozen=True):
+class DriverReport(Struct, frozen=True):
     """None: not known, or not known yet."""
 
     library: str | None = None
@@ -41,11 +41,11 @@ class Report(Struct, frozen=True):
 
 
 _encoder = msgspec.json.Encoder()
-_decoder = msgspec.json.Decoder(Report)
+_decoder = msgspec.json.Decoder(DriverReport)
 
 
 def main() -> int:
-    report = Report(module_version=module_version())
+    report = DriverReport(module_version=module_version())
     _tell(report)
     # What it raises, the reader below says in words.
     with suppress(pynvml.NVMLError, pynvml.NVMLLibraryMismatchError):
@@ -56,7 +56,7 @@ def main() -> int:
     try:
         reader = NvmlReader()
         reading = reader.read()
-    except Unavailable as why:
+    except ReaderUnavailableError as why:
         _tell(msgspec.structs.replace(report, state=why.state, detail=why.detail))
         return 0
     _tell(msgspec.structs.replace(
@@ -65,15 +65,15 @@ def main() -> int:
     return 0
 
 
-def _tell(report: Report) -> None:
+def _tell(report: DriverReport) -> None:
     sys.stdout.buffer.write(_encoder.encode(report) + b"\n")
     sys.stdout.buffer.flush()
 
 
-def last_told(said: bytes) -> Report:
+def last_told(said: bytes) -> DriverReport:
     """Of what the process wrote, the newest whole line."""
     whole = said.rpartition(b"\n")[0].splitlines()
-    return _decoder.decode(whole[-1]) if whole else Report()
+    return _decoder.decode(whole[-1]) if whole else DriverReport()
 
 
 def _cuda() -> str | None:

@@ -7,14 +7,14 @@ from typing import Any
 
 from gpudeck.metrics import Absence
 
-from .ask import Asker
+from .ask import NvmlDevice
 from .fields import NUMBERS
 
 US = 1_000_000
 
 
-class Samples:
-    def __init__(self, asker: Asker) -> None:
+class NvmlSampleBuffers:
+    def __init__(self, asker: NvmlDevice) -> None:
         self._asker = asker
         self._read_to: dict[int, int] = {}  # by kind, in the driver's microseconds since 1970
 

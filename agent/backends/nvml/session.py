@@ -15,8 +15,8 @@ import pynvml
 
 from gpudeck.wire import GpuFacts
 
-from .. import Renew, Unavailable
-from .errors import NO_DRIVER, Code, no_gpus, unavailable
+from .. import ReaderUnavailableError, StaleReaderError
+from .errors import NO_DRIVER, NvmlReturnCode, no_gpus, unavailable
 from .module import VERSION, module_version
 
 LIBRARY = "libnvidia-ml.so.1"
@@ -27,7 +27,7 @@ RENEW_ALL_LOST_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class NvmlOpenedBoard:
     """What the driver gave us, or did not, for one index."""
 
     index: int
@@ -36,7 +36,7 @@ class Opened:
     code: int  # 0: it is open
 
 
-class Board(Protocol):
+class NvmlBoardStatus(Protocol):
     """As much of a board as is looked at here."""
 
     asleep: bool
@@ -52,7 +52,7 @@ class Board(Protocol):
     def counts_nothing(self) -> bool: ...
 
 
-class Session:
+class NvmlSession:
     """From init to the moment at which only a fresh process helps."""
 
     def __init__(self) -> None:
@@ -64,17 +64,17 @@ class Session:
         except pynvml.NVMLError as error:
             raise _unopened(error) from error
         except pynvml.NVMLLibraryMismatchError as error:
-            raise unavailable(Code.FUNCTION_NOT_FOUND) from error
-        self.shut: tuple[Opened, ...] = ()  # counted, and not to be listed under any name
+            raise unavailable(NvmlReturnCode.FUNCTION_NOT_FOUND) from error
+        self.shut: tuple[NvmlOpenedBoard, ...] = ()  # counted, and not to be listed under any name
         self._lost_since: float | None = None
 
-    def open(self, count: int, asleep: frozenset[int] = frozenset()) -> Iterator[Opened]:
+    def open(self, count: int, asleep: frozenset[int] = frozenset()) -> Iterator[NvmlOpenedBoard]:
         """Each index but the sleeping ones, which a handle would wake."""
         for index in range(count):
             if index not in asleep:
                 yield _opened(index)
 
-    def check(self, boards: Sequence[Board]) -> None:
+    def check(self, boards: Sequence[NvmlBoardStatus]) -> None:
         """After a reading and before it counts: were all handles, to the end of it, those of the
         boards that we take them for? Else nothing of it is told."""
         try:
@@ -89,7 +89,7 @@ class Session:
             if board.handle is not None and not board.asleep:
                 _check_identity(board)
 
-    def renew_if_lost(self, boards: Sequence[Board], now: float) -> None:
+    def renew_if_lost(self, boards: Sequence[NvmlBoardStatus], now: float) -> None:
         lost = sum(board.lost_at is not None for board in boards)
         if not lost:
             self._lost_since = None
@@ -97,7 +97,7 @@ class Session:
         self._lost_since = now if self._lost_since is None else self._lost_since
         patience_s = RENEW_ALL_LOST_S if lost == len(boards) else RENEW_SOME_LOST_S
         if now - self._lost_since > patience_s:
-            raise Renew
+            raise StaleReaderError
 
     def close(self) -> None:
         try:
@@ -106,56 +106,56 @@ class Session:
             print(f"nvmlShutdown: {error}", file=sys.stderr)
 
 
-def _opened(index: int) -> Opened:
+def _opened(index: int) -> NvmlOpenedBoard:
     try:
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-        return Opened(index, handle, str(pynvml.nvmlDeviceGetUUID(handle)), 0)
+        return NvmlOpenedBoard(index, handle, str(pynvml.nvmlDeviceGetUUID(handle)), 0)
     except pynvml.NVMLError as error:
         if error.value in NO_DRIVER:
             raise unavailable(error.value) from error
         print(f"GPU {index} cannot be opened: {error}", file=sys.stderr)
-        return Opened(index, None, "", int(error.value))
+        return NvmlOpenedBoard(index, None, "", int(error.value))
 
 
-def none_opened(found: Sequence[Opened], sleeping: int) -> Unavailable:
+def none_opened(found: Sequence[NvmlOpenedBoard], sleeping: int) -> ReaderUnavailableError:
     """The driver counts boards and gives us none of them."""
     if sleeping and not found:
         return unavailable("asleep")
     codes = {each.code for each in found}
-    if codes == {Code.GPU_IS_LOST}:
+    if codes == {NvmlReturnCode.GPU_IS_LOST}:
         return unavailable("all_lost")
-    if codes & {Code.UNKNOWN, Code.OPERATING_SYSTEM}:
-        return unavailable(max(codes & {Code.UNKNOWN, Code.OPERATING_SYSTEM}))
+    if codes & {NvmlReturnCode.UNKNOWN, NvmlReturnCode.OPERATING_SYSTEM}:
+        return unavailable(max(codes & {NvmlReturnCode.UNKNOWN, NvmlReturnCode.OPERATING_SYSTEM}))
     return no_gpus()
 
 
-def _check_identity(board: Board) -> None:
+def _check_identity(board: NvmlBoardStatus) -> None:
     """A handle's UUID is in the library's memory: asking costs microseconds."""
     try:
         uuid = str(pynvml.nvmlDeviceGetUUID(board.handle))
     except pynvml.NVMLError as error:
         if error.value in NO_DRIVER:
             raise unavailable(error.value) from error
-        if error.value == Code.INVALID_ARGUMENT:  # the handle means nothing any more
+        if error.value == NvmlReturnCode.INVALID_ARGUMENT:  # the handle means nothing any more
             raise unavailable("renumbered") from error
         return  # lost, or a board that answers nothing: its values say so
     if uuid != board.facts.uuid:
         raise unavailable("renumbered")
 
 
-def notes(boards: Sequence[Board], shut: Sequence[Opened] = ()) -> str:
+def notes(boards: Sequence[NvmlBoardStatus], shut: Sequence[NvmlOpenedBoard] = ()) -> str:
     """What is wrong with single boards while the rest is read, and what to do."""
     return " ".join(filter(None, (*map(_note, boards), *map(_shut_note, shut))))
 
 
-def _shut_note(found: Opened) -> str:
-    if found.code == Code.GPU_IS_LOST:
+def _shut_note(found: NvmlOpenedBoard) -> str:
+    if found.code == NvmlReturnCode.GPU_IS_LOST:
         return f"Gpu {found.index} is lost, and which one it is cannot be told: see `dmesg`."
     return (f"Gpu {found.index} cannot be opened (error {found.code}): has the agent's user access "
             "to its /dev/nvidia*?")
 
 
-def _note(board: Board) -> str:
+def _note(board: NvmlBoardStatus) -> str:
     which = f"Gpu {board.facts.index}"
     if board.asleep:
         return f"{which} is asleep (powered down) and was not woken to be read."
@@ -172,17 +172,17 @@ def _note(board: Board) -> str:
     return " ".join(f"{which}: {each}." for each in board.pending)
 
 
-def _unopened(error: Any) -> Unavailable:
+def _unopened(error: Any) -> ReaderUnavailableError:
     code = int(error.value)
     module = module_version()
-    if code == Code.LIBRARY_NOT_FOUND and module is not None:
+    if code == NvmlReturnCode.LIBRARY_NOT_FOUND and module is not None:
         return unavailable(code, f"the kernel module, {module}, is loaded: its library is missing "
                                  "here, or not on the path of libraries")
-    if code == Code.LIB_RM_VERSION_MISMATCH:
+    if code == NvmlReturnCode.LIB_RM_VERSION_MISMATCH:
         ours = library_version()
         return unavailable(code, f"library {ours or 'of unknown version'}, module "
                                  f"{module or 'of unknown version'}")
-    known = code in (Code.UNKNOWN, Code.LIBRARY_NOT_FOUND, *NO_DRIVER)
+    known = code in (NvmlReturnCode.UNKNOWN, NvmlReturnCode.LIBRARY_NOT_FOUND, *NO_DRIVER)
     return unavailable(code, "" if known else error)
 
 

@@ -5,7 +5,7 @@ import os
 import re
 from pathlib import Path
 
-from .lost import KERNEL, Known, known_to
+from .lost import KERNEL, KernelBoard, known_to
 
 DEVICES = Path("/sys/bus/pci/devices")
 NVIDIA = "0x10de"
@@ -15,7 +15,7 @@ WORD_BYTES = 256
 _BUS = re.compile(r"([0-9a-f]{4})?([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])")
 
 
-class Sleep:
+class BoardPowerStates:
     def __init__(self, devices: Path = DEVICES, kernel: Path = KERNEL) -> None:
         self._devices = devices
         self._kernel = kernel
@@ -27,7 +27,7 @@ class Sleep:
         folder = self._folder(bus_id) if bus_id else None
         return folder is not None and _is_down(folder)
 
-    def sleepers(self, count: int) -> dict[int, Known | None]:
+    def sleepers(self, count: int) -> dict[int, KernelBoard | None]:
         """Index -> which board, of those that sleep before we have opened any. None: the kernel
         module has never seen its UUID. Empty where the kernel does not count as the driver does:
         an index must not be given to a wrong board."""

@@ -7,11 +7,11 @@ import pynvml
 
 from gpudeck.metrics import UNKNOWN, UNSUPPORTED, Absence, metric
 
-from ..row import Counter, Row
-from .ask import Asker, taken
-from .fields import Answers, Field
-from .gpm import Gpm
-from .links import NvLinks
+from ..row import MetricRow, MonotonicCounter
+from .ask import NvmlDevice, taken
+from .fields import Field, NvmlFieldValues
+from .gpm import GpmSampler
+from .links import NvLinkCounters
 
 MIB = 2**20
 # The driver's own bookkeeping per process is nobody's; what is less than this is not worth a word.
@@ -26,59 +26,60 @@ def _head(answer: Any) -> Any:
     return answer[0]
 
 
-class Call(NamedTuple):
+class NvmlCall(NamedTuple):
     name: str
     arguments: tuple[Any, ...] = ()
     take: Callable[[Any], Any] = _whole
 
 
-def _row_of(at: int) -> Call:
-    return Call("nvmlDeviceGetRemappedRows", (), lambda rows: rows[at])
+def _row_of(at: int) -> NvmlCall:
+    return NvmlCall("nvmlDeviceGetRemappedRows", (), lambda rows: rows[at])
 
 
-CALLS: dict[str, Call] = {
-    "pstate": Call("nvmlDeviceGetPerformanceState"),
-    "graphics_clock_mhz": Call("nvmlDeviceGetClockInfo", (pynvml.NVML_CLOCK_GRAPHICS,)),
-    "video_clock_mhz": Call("nvmlDeviceGetClockInfo", (pynvml.NVML_CLOCK_VIDEO,)),
-    "enc_util_pct": Call("nvmlDeviceGetEncoderUtilization", (), _head),
-    "dec_util_pct": Call("nvmlDeviceGetDecoderUtilization", (), _head),
-    "jpg_util_pct": Call("nvmlDeviceGetJpgUtilization", (), _head),
-    "ofa_util_pct": Call("nvmlDeviceGetOfaUtilization", (), _head),
-    "bar1_used_bytes": Call("nvmlDeviceGetBAR1MemoryInfo", (), lambda bar1: float(bar1.bar1Used)),
-    "pcie_gen": Call("nvmlDeviceGetCurrPcieLinkGeneration"),
-    "pcie_width": Call("nvmlDeviceGetCurrPcieLinkWidth"),
-    "fan_rpm": Call("nvmlDeviceGetFanSpeedRPM"),
-    "compute_mode": Call("nvmlDeviceGetComputeMode"),
-    "persistence": Call("nvmlDeviceGetPersistenceMode"),
-    "mig_on": Call("nvmlDeviceGetMigMode", (), _head),
+CALLS: dict[str, NvmlCall] = {
+    "pstate": NvmlCall("nvmlDeviceGetPerformanceState"),
+    "graphics_clock_mhz": NvmlCall("nvmlDeviceGetClockInfo", (pynvml.NVML_CLOCK_GRAPHICS,)),
+    "video_clock_mhz": NvmlCall("nvmlDeviceGetClockInfo", (pynvml.NVML_CLOCK_VIDEO,)),
+    "enc_util_pct": NvmlCall("nvmlDeviceGetEncoderUtilization", (), _head),
+    "dec_util_pct": NvmlCall("nvmlDeviceGetDecoderUtilization", (), _head),
+    "jpg_util_pct": NvmlCall("nvmlDeviceGetJpgUtilization", (), _head),
+    "ofa_util_pct": NvmlCall("nvmlDeviceGetOfaUtilization", (), _head),
+    "bar1_used_bytes": NvmlCall("nvmlDeviceGetBAR1MemoryInfo", (),
+                                lambda bar1: float(bar1.bar1Used)),
+    "pcie_gen": NvmlCall("nvmlDeviceGetCurrPcieLinkGeneration"),
+    "pcie_width": NvmlCall("nvmlDeviceGetCurrPcieLinkWidth"),
+    "fan_rpm": NvmlCall("nvmlDeviceGetFanSpeedRPM"),
+    "compute_mode": NvmlCall("nvmlDeviceGetComputeMode"),
+    "persistence": NvmlCall("nvmlDeviceGetPersistenceMode"),
+    "mig_on": NvmlCall("nvmlDeviceGetMigMode", (), _head),
 }
 LIMITS: dict[str, str] = {
     "power_limit_w": "nvmlDeviceGetEnforcedPowerLimit",
     "power_limit_set_w": "nvmlDeviceGetPowerManagementLimit",
 }
 # metric: its field, and the call of drivers and boards that do not have it
-FIELDS: dict[str, tuple[int, Call | None]] = {
-    "ecc_on": (pynvml.NVML_FI_DEV_ECC_CURRENT, Call("nvmlDeviceGetEccMode", (), _head)),
+FIELDS: dict[str, tuple[int, NvmlCall | None]] = {
+    "ecc_on": (pynvml.NVML_FI_DEV_ECC_CURRENT, NvmlCall("nvmlDeviceGetEccMode", (), _head)),
     "ecc_corrected": (pynvml.NVML_FI_DEV_ECC_SBE_VOL_TOTAL,
-                      Call("nvmlDeviceGetTotalEccErrors", (0, 0))),
+                      NvmlCall("nvmlDeviceGetTotalEccErrors", (0, 0))),
     "ecc_uncorrected": (pynvml.NVML_FI_DEV_ECC_DBE_VOL_TOTAL,
-                        Call("nvmlDeviceGetTotalEccErrors", (1, 0))),
+                        NvmlCall("nvmlDeviceGetTotalEccErrors", (1, 0))),
     "ecc_corrected_ever": (pynvml.NVML_FI_DEV_ECC_SBE_AGG_TOTAL,
-                           Call("nvmlDeviceGetTotalEccErrors", (0, 1))),
+                           NvmlCall("nvmlDeviceGetTotalEccErrors", (0, 1))),
     "ecc_uncorrected_ever": (pynvml.NVML_FI_DEV_ECC_DBE_AGG_TOTAL,
-                             Call("nvmlDeviceGetTotalEccErrors", (1, 1))),
+                             NvmlCall("nvmlDeviceGetTotalEccErrors", (1, 1))),
     "rows_corrected": (pynvml.NVML_FI_DEV_REMAPPED_COR, _row_of(0)),
     "rows_uncorrected": (pynvml.NVML_FI_DEV_REMAPPED_UNC, _row_of(1)),
     "rows_pending": (pynvml.NVML_FI_DEV_REMAPPED_PENDING, _row_of(2)),
     "rows_failed": (pynvml.NVML_FI_DEV_REMAPPED_FAILURE, _row_of(3)),
     "pages_corrected": (pynvml.NVML_FI_DEV_RETIRED_SBE,
-                        Call("nvmlDeviceGetRetiredPages_v2", (0,), len)),
+                        NvmlCall("nvmlDeviceGetRetiredPages_v2", (0,), len)),
     "pages_uncorrected": (pynvml.NVML_FI_DEV_RETIRED_DBE,
-                          Call("nvmlDeviceGetRetiredPages_v2", (1,), len)),
+                          NvmlCall("nvmlDeviceGetRetiredPages_v2", (1,), len)),
     "pages_pending": (pynvml.NVML_FI_DEV_RETIRED_PENDING,
-                      Call("nvmlDeviceGetRetiredPagesPendingStatus")),
+                      NvmlCall("nvmlDeviceGetRetiredPagesPendingStatus")),
     "pcie_replays": (pynvml.NVML_FI_DEV_PCIE_REPLAY_COUNTER,
-                     Call("nvmlDeviceGetPcieReplayCounter")),
+                     NvmlCall("nvmlDeviceGetPcieReplayCounter")),
     "recovery_action": (pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION, None),
 }
 # Nanoseconds since the driver was loaded.
@@ -97,7 +98,7 @@ GPM: dict[str, int] = {
 }
 
 
-class Around(NamedTuple):
+class FastReadingContext(NamedTuple):
     """What the fast reading knows already."""
 
     memory: Any  # of nvmlDeviceGetMemoryInfo, or an Absence
@@ -107,23 +108,24 @@ class Around(NamedTuple):
     ran: bool  # a kernel, since the last slow reading
 
 
-class Slow:
+class NvmlSlowMetrics:
     """The counters behind the slow metrics of one Gpu."""
 
-    def __init__(self, asker: Asker) -> None:
+    def __init__(self, asker: NvmlDevice) -> None:
         self._asker = asker
-        self._slowed = {key: Counter() for key in SLOWED}
+        self._slowed = {key: MonotonicCounter() for key in SLOWED}
         # Its own pair of samples: a mean over these 15 s.
-        self._gpm = Gpm(tuple(GPM.values()))
-        self.nvlinks = NvLinks(asker)
+        self._gpm = GpmSampler(tuple(GPM.values()))
+        self.nvlinks = NvLinkCounters(asker)
 
     def fields(self) -> list[Field]:
         """For the one call that asks for the fast ones too."""
         numbers = [number for number, _ in FIELDS.values()] + list(SLOWED.values())
         return [(number, 0) for number in numbers] + self.nvlinks.fields()
 
-    def read(self, handle: Any, now: float, answers: Answers, around: Around) -> Row:
-        row = Row.slow()
+    def read(self, handle: Any, now: float, answers: NvmlFieldValues,
+             around: FastReadingContext) -> MetricRow:
+        row = MetricRow.slow()
         for key, call in CALLS.items():
             row.put(key, self._ask(call))
         for key, name in LIMITS.items():
@@ -142,10 +144,10 @@ class Slow:
         row.put("temp_margin_c", self._margin(around))
         return row
 
-    def _ask(self, call: Call) -> Any:
+    def _ask(self, call: NvmlCall) -> Any:
         return taken(self._asker.ask(call.name, *call.arguments), call.take)
 
-    def _field(self, answers: Answers, field: Field, otherwise: Call | None) -> Any:
+    def _field(self, answers: NvmlFieldValues, field: Field, otherwise: NvmlCall | None) -> Any:
         said = answers.number(field)
         if type(said) is not Absence or otherwise is None:
             return said
@@ -154,14 +156,14 @@ class Slow:
             return said
         return called
 
-    def _put_memory(self, row: Row, around: Around) -> None:
+    def _put_memory(self, row: MetricRow, around: FastReadingContext) -> None:
         memory = around.memory
         if type(memory) is not Absence:  # before 510 there is no second version
             memory = float(memory.reserved) if hasattr(memory, "reserved") else UNSUPPORTED
         row.put("mem_reserved_bytes", memory)
         row.put("mem_unseen_bytes", around.unseen_bytes)
 
-    def _margin(self, around: Around) -> Any:
+    def _margin(self, around: FastReadingContext) -> Any:
         said = self._asker.ask("nvmlDeviceGetMarginTemperature")
         if said is not UNSUPPORTED or type(around.temp_c) is Absence:
             return said

@@ -7,15 +7,15 @@ import msgspec
 
 from .chance import between, roll, seed_of
 from .jobs import node_number
-from .load import Load
-from .profiles import Profile
+from .load import SimulatedLoad
+from .profiles import BoardProfile
 
 IDLE, POWER_CAP, HW_SLOWDOWN, SW_THERMAL, HW_THERMAL = 0x1, 0x4, 0x8, 0x20, 0x40
 CLOCK_STEP_MHZ = 15
 CONTEXT_W = 0.035  # share of the limit that an open context costs, idle or not
 
 
-class Limit(msgspec.Struct, frozen=True):
+class SimulatedBoardLimits(msgspec.Struct, frozen=True):
     """As somebody has set it on one board. None: as the board comes."""
 
     power_w: float | None = None
@@ -24,7 +24,7 @@ class Limit(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ChassisSlot:
     """Where in the chassis: the air that reaches it, and how well it is cooled."""
 
     seed: int
@@ -33,7 +33,7 @@ class Place:
     appetite: float  # no two chips draw the same
 
     @classmethod
-    def of(cls, seed: int, node: str, index: int, profile: Profile) -> "Place":
+    def of(cls, seed: int, node: str, index: int, profile: BoardProfile) -> "ChassisSlot":
         here = seed_of(seed, node, index, "place")
         rear = index % 8 / 7  # the rear breathes what the front has warmed
         # Dust, a dead fan wall, a badly seated heat sink: about one board in sixteen runs hot.
@@ -49,11 +49,11 @@ class Place:
 
 
 @dataclass(slots=True)
-class Board:
+class SimulatedBoard:
     """Temperature and energy have a memory; all else follows from the load."""
 
-    profile: Profile
-    place: Place
+    profile: BoardProfile
+    place: ChassisSlot
     temp_c: float
     mem_temp_c: float
     energy_j: float
@@ -67,7 +67,7 @@ class Board:
     def power_limit_w(self) -> float:
         return self.profile.power_limit_w if self.power_cap_w is None else self.power_cap_w
 
-    def step(self, load: Load, held: bool, at: float, seconds: float) -> tuple[float, ...]:
+    def step(self, load: SimulatedLoad, held: bool, at: float, seconds: float) -> tuple[float, ...]:
         """One interval. The values in the order of metrics.COLUMNS."""
         profile = self.profile
         asked_w = self._locked_w(self._asked_w(load, held))
@@ -82,7 +82,7 @@ class Board:
                 self.slowed_s[bit] = self.slowed_s.get(bit, 0.0) + seconds
         return self._values(load, held, power_w, speed, bits)
 
-    def _asked_w(self, load: Load, held: bool) -> float:
+    def _asked_w(self, load: SimulatedLoad, held: bool) -> float:
         profile = self.profile
         span_w = profile.power_limit_w - profile.power_idle_w
         context_w = profile.power_limit_w * CONTEXT_W if held else 0.0
@@ -122,7 +122,7 @@ class Board:
         goal_c = self.temp_c + 2 + 9 * bandwidth
         self.mem_temp_c += (goal_c - self.mem_temp_c) * -math.expm1(-seconds / settles_s)
 
-    def settle(self, load: Load, held: bool) -> None:
+    def settle(self, load: SimulatedLoad, held: bool) -> None:
         """As warm as if it had gone on like this for long."""
         power_w = min(self._asked_w(load, held), self.profile.power_limit_w)
         self.temp_c = min(self.place.air_c + power_w * self.place.per_watt,
@@ -130,7 +130,7 @@ class Board:
         self.mem_temp_c = self.temp_c + 2 + 9 * load.bandwidth
 
     def _values(
-        self, load: Load, held: bool, power_w: float, speed: float, bits: int
+        self, load: SimulatedLoad, held: bool, power_w: float, speed: float, bits: int
     ) -> tuple[float, ...]:
         profile = self.profile
         room = profile.mem_total_bytes - profile.mem_reserved_bytes

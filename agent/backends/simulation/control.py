@@ -18,7 +18,7 @@ XID_MAX = 999_999
 
 
 @dataclass(frozen=True, slots=True)
-class GpuControl:
+class SimulatedGpuControl:
     values: Mapping[int, float] = field(default_factory=dict)  # column -> value
     unsupported: frozenset[int] = frozenset()
     slow_values: Mapping[int, float] = field(default_factory=dict)
@@ -28,7 +28,7 @@ class GpuControl:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeControl:
+class SimulatedNodeControl:
     reader: Literal["hang"] | None = None
     driver: Literal["gone", "reloaded", "upgraded"] | None = None
     permute: bool = False
@@ -36,9 +36,9 @@ class NodeControl:
 
 
 @dataclass(frozen=True, slots=True)
-class Control:
-    gpus: Mapping[str, GpuControl] = field(default_factory=dict)
-    nodes: Mapping[str, NodeControl] = field(default_factory=dict)
+class SimulationControl:
+    gpus: Mapping[str, SimulatedGpuControl] = field(default_factory=dict)
+    nodes: Mapping[str, SimulatedNodeControl] = field(default_factory=dict)
     leaking_tasks: frozenset[str] = frozenset()
     changed_at: float = 0.0  # UTC; when the file was written
 
@@ -47,7 +47,7 @@ class Control:
         return frozenset(name for name, node in self.nodes.items() if node.reader == "hang")
 
 
-def parse(text: str) -> tuple[Control, list[str]]:
+def parse(text: str) -> tuple[SimulationControl, list[str]]:
     """The control and a sentence for each thing in it that means nothing. Raises ValueError when
     it is not a JSON object at all."""
     told = json.loads(text)
@@ -60,7 +60,7 @@ def parse(text: str) -> tuple[Control, list[str]]:
     nodes = {name: _node(name, entry, said) for name, entry in _part(told, "nodes", said)}
     leaking = frozenset(task for task, entry in _part(told, "tasks", said)
                         if _leaks(task, entry, said))
-    return Control(gpus, nodes, leaking), said
+    return SimulationControl(gpus, nodes, leaking), said
 
 
 def _part(told: dict[str, Any], key: str, said: list[str]) -> list[tuple[str, dict[str, Any]]]:
@@ -73,7 +73,7 @@ def _part(told: dict[str, Any], key: str, said: list[str]) -> list[tuple[str, di
     return [(name, entry) for name, entry in part.items() if isinstance(entry, dict)]
 
 
-def _gpu(uuid: str, entry: dict[str, Any], said: list[str]) -> GpuControl:
+def _gpu(uuid: str, entry: dict[str, Any], said: list[str]) -> SimulatedGpuControl:
     _only(uuid, entry, ("state", "unsupported", "xid", "throttle", "lost", *COLUMN, *SLOW_COLUMN),
           said)
     state = _word(uuid, entry, "state", GPU_STATES, said)
@@ -88,8 +88,8 @@ def _gpu(uuid: str, entry: dict[str, Any], said: list[str]) -> GpuControl:
         if COLUMN[key] in values:
             values.setdefault(COLUMN[follower], values[COLUMN[key]])
     fast, slow = _columns(uuid, entry.get("unsupported", []), said)
-    return GpuControl(values, fast, _values(uuid, entry, SLOW_COLUMN, said), slow, state,
-                      _xids(uuid, entry, said))
+    return SimulatedGpuControl(values, fast, _values(uuid, entry, SLOW_COLUMN, said), slow, state,
+                               _xids(uuid, entry, said))
 
 
 def _values(
@@ -138,12 +138,12 @@ def _columns(
             frozenset(SLOW_COLUMN[key] for key in known & set(SLOW_COLUMN)))
 
 
-def _node(name: str, entry: dict[str, Any], said: list[str]) -> NodeControl:
+def _node(name: str, entry: dict[str, Any], said: list[str]) -> SimulatedNodeControl:
     _only(name, entry, ("reader", "driver", "permute", "mps"), said)
-    return NodeControl(_word(name, entry, "reader", ("hang",), said),
-                       _word(name, entry, "driver", DRIVER_FATES, said),
-                       _flag(name, entry, "permute", said),
-                       _word(name, entry, "mps", ("dead",), said))
+    return SimulatedNodeControl(_word(name, entry, "reader", ("hang",), said),
+                                _word(name, entry, "driver", DRIVER_FATES, said),
+                                _flag(name, entry, "permute", said),
+                                _word(name, entry, "mps", ("dead",), said))
 
 
 def _only(name: str, entry: dict[str, Any], keys: tuple[str, ...], said: list[str]) -> None:

@@ -18,29 +18,29 @@ from pathlib import Path
 import msgspec
 
 from ...tasks.task_table import boot_id, read_stat
-from .board import Limit
-from .control import Control, parse
-from .jobs import Job
-from .world import Kept, Live, TaskState
+from .board import SimulatedBoardLimits
+from .control import SimulationControl, parse
+from .jobs import SimulatedJob
+from .world import Kept, LiveJob, TaskState
 
 LOOK_EVERY_S = 0.25
 
-_LIMITS = msgspec.json.Decoder(dict[str, Limit])
-_JOBS = msgspec.json.Decoder(tuple[Job, ...])
+_LIMITS = msgspec.json.Decoder(dict[str, SimulatedBoardLimits])
+_JOBS = msgspec.json.Decoder(tuple[SimulatedJob, ...])
 _KEPT: msgspec.json.Decoder[Kept] = msgspec.json.Decoder(Kept)
 PROC = Path("/proc")
 
 
-class ControlFile:
+class SimulationControlFile:
     """The last good content of `control.json`; a broken one is told of once and changes nothing."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._seen: tuple[int, int, int] | None = None
         self._looked_at = -1.0
-        self._control = Control()
+        self._control = SimulationControl()
 
-    def now(self) -> Control:
+    def now(self) -> SimulationControl:
         if time.monotonic() - self._looked_at >= LOOK_EVERY_S:
             self._looked_at = time.monotonic()
             self._look()
@@ -50,7 +50,7 @@ class ControlFile:
         try:
             found = os.stat(self._path)
         except OSError:
-            self._seen, self._control = None, Control()
+            self._seen, self._control = None, SimulationControl()
             return
         # A rename in place keeps neither inode nor time; a rewrite changes time or size.
         stamp = found.st_mtime_ns, found.st_size, found.st_ino
@@ -73,21 +73,21 @@ def jobs_path(folder: Path, node: str) -> Path:
     return folder / "world" / f"{node}.jobs"
 
 
-class JobsFile:
+class SimulatedJobsFile:
     """The real processes of one node, and which of them are still there."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._seen: tuple[int, int] | None = None
-        self._jobs: tuple[Job, ...] | None = None
+        self._jobs: tuple[SimulatedJob, ...] | None = None
 
-    def lives(self) -> tuple[Live, ...] | None:
+    def lives(self) -> tuple[LiveJob, ...] | None:
         """None: no such file, the node has no real processes."""
         self._look()
         if self._jobs is None:
             return None
         found = ((job, state_of(job.pid, job.start_ticks)) for job in self._jobs)
-        return tuple(Live(job, state) for job, state in found if state is not None)
+        return tuple(LiveJob(job, state) for job, state in found if state is not None)
 
     def _look(self) -> None:
         try:
@@ -104,15 +104,15 @@ def limits_path(folder: Path, node: str) -> Path:
     return folder / "world" / f"{node}.limits"
 
 
-class LimitsFile:
+class SimulatedLimitsFile:
     """What was set on the Gpus of one node, by their UUID."""
 
     def __init__(self, folder: Path, node: str) -> None:
         self._folder, self._node = folder, node
         self._seen: tuple[int, int] | None = None
-        self._limits: dict[str, Limit] = {}
+        self._limits: dict[str, SimulatedBoardLimits] = {}
 
-    def now(self) -> dict[str, Limit]:
+    def now(self) -> dict[str, SimulatedBoardLimits]:
         try:
             found = os.stat(limits_path(self._folder, self._node))
             stamp: tuple[int, int] | None = (found.st_mtime_ns, found.st_ino)
@@ -128,22 +128,22 @@ class LimitsFile:
         limits_path(self._folder, self._node).unlink(missing_ok=True)
 
 
-def read_limits(folder: Path, node: str) -> dict[str, Limit]:
+def read_limits(folder: Path, node: str) -> dict[str, SimulatedBoardLimits]:
     try:
         return _LIMITS.decode(limits_path(folder, node).read_bytes())
     except FileNotFoundError:
         return {}
 
 
-def write_limits(folder: Path, node: str, limits: dict[str, Limit]) -> None:
+def write_limits(folder: Path, node: str, limits: dict[str, SimulatedBoardLimits]) -> None:
     renew(limits_path(folder, node), msgspec.json.encode(limits))
 
 
-def write_jobs(folder: Path, node: str, jobs: tuple[Job, ...]) -> None:
+def write_jobs(folder: Path, node: str, jobs: tuple[SimulatedJob, ...]) -> None:
     renew(jobs_path(folder, node), msgspec.json.encode(jobs))
 
 
-def write_tasks(folder: Path, jobs: dict[str, tuple[Job, ...]]) -> None:
+def write_tasks(folder: Path, jobs: dict[str, tuple[SimulatedJob, ...]]) -> None:
     """The real processes of all nodes, for `demo.json`. Those that stand alone come first: whoever
     takes any task takes no others with it."""
     tasks = [{"id": task_id(job), "node": node, "pid": job.pid, "kind": job.kind,
@@ -180,7 +180,7 @@ def state_of(pid: int, start_ticks: int) -> TaskState | None:
     return stat.state
 
 
-def task_id(job: Job) -> str:
+def task_id(job: SimulatedJob) -> str:
     return identity(job.pid, job.start_ticks)
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from .chance import between, roll
-from .jobs import Kind, Lane, Turn
+from .jobs import JobLane, JobTurn, Kind
 
 SAVES_S: dict[Kind, float] = {"train": 0.5, "finetune": 0.5, "hog": 0.5}
 STUBBORN = 0.25  # share of the notebooks with a cell that catches everything
@@ -11,7 +11,7 @@ WORKERS = (2, 5)
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class JobProcessLayout:
     """One process; with ranks a launcher and one process per Gpu, as torchrun makes them."""
 
     ranks: int = 0
@@ -24,12 +24,13 @@ class Form:
         return self.ranks or self.workers
 
 
-def form_of(turn: Turn, lane: Lane) -> Form:
+def form_of(turn: JobTurn, lane: JobLane) -> JobProcessLayout:
     saves_s = SAVES_S.get(turn.kind, 0.0)
     if turn.kind == "train" and lane.width > 1:
-        return Form(ranks=lane.width, saves_s=saves_s)
+        return JobProcessLayout(ranks=lane.width, saves_s=saves_s)
     if turn.kind in ("train", "finetune", "hog"):  # a hog is a training whose DataLoader is stuck
-        return Form(workers=int(between(*WORKERS, roll(turn.seed, 41))), saves_s=saves_s)
+        return JobProcessLayout(workers=int(between(*WORKERS, roll(turn.seed, 41))),
+                                saves_s=saves_s)
     # Only the showcase's lanes do not pause, and it always has one of everything.
     stubborn = turn.kind == "notebook" and (not lane.pauses or roll(turn.seed, 42) < STUBBORN)
-    return Form(saves_s=saves_s, ignores_sigterm=stubborn)
+    return JobProcessLayout(saves_s=saves_s, ignores_sigterm=stubborn)

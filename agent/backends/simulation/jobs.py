@@ -23,7 +23,7 @@ USERS = ("alice", "bohdan", "chen.wei", "dilara", "emeka", "fatima", "giulia", "
          "jonas", "kavya", "lucia", "svc-inference", "svc-nightly")
 
 
-class Job(Struct, frozen=True):
+class SimulatedJob(Struct, frozen=True):
     """One process on one or more Gpus of a node; of a job with ranks, one of them."""
 
     pid: int
@@ -43,7 +43,7 @@ class Job(Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class JobLane:
     seed: int
     first: int
     width: int
@@ -52,7 +52,7 @@ class Lane:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class JobTurn:
     """What a lane holds from `begins_at` to `ends_at`."""
 
     seed: int
@@ -116,27 +116,27 @@ INSTANCE_KINDS: tuple[Kind | None, ...] = (
 
 
 @lru_cache(maxsize=4096)
-def lanes_of(seed: int, node: str, gpus: int, instances: int = 0) -> tuple[Lane, ...]:
+def lanes_of(seed: int, node: str, gpus: int, instances: int = 0) -> tuple[JobLane, ...]:
     """Over the whole Gpus first, and then over the MIG instances."""
     home = seed_of(seed, "twins" if twin_of(node) is not None else node, "lanes")
-    lanes: list[Lane] = []
+    lanes: list[JobLane] = []
     at = 0
     while at < gpus:
         for width, kind in _layout(home, node, at // 8):
             width = min(width, gpus - at)
             if width > 0:
                 pauses = not _is_showcase(node, at // 8)
-                lanes.append(Lane(seed_of(home, at), at, width, kind, pauses))
+                lanes.append(JobLane(seed_of(home, at), at, width, kind, pauses))
                 at += width
     own = seed_of(seed, node, "instances")  # no launch over two nodes reaches these
     lanes += (_instance_lane(own, node, gpus, number) for number in range(instances))
     return tuple(lanes)
 
 
-def _instance_lane(home: int, node: str, gpus: int, number: int) -> Lane:
+def _instance_lane(home: int, node: str, gpus: int, number: int) -> JobLane:
     first = 0 if _is_showcase(node, 0) else int(roll(home, -3) * len(INSTANCE_KINDS))
     kind = INSTANCE_KINDS[(first + number) % len(INSTANCE_KINDS)]
-    return Lane(seed_of(home, number), gpus + number, 1, kind, not _is_showcase(node, 0))
+    return JobLane(seed_of(home, number), gpus + number, 1, kind, not _is_showcase(node, 0))
 
 
 def _layout(home: int, node: str, shelf: int) -> tuple[tuple[int, Kind | None], ...]:
@@ -151,7 +151,7 @@ def _is_showcase(node: str, shelf: int) -> bool:
     return node_number(node) == 1 and shelf == 0
 
 
-def turn_of(lane: Lane, at: float) -> Turn | None:
+def turn_of(lane: JobLane, at: float) -> JobTurn | None:
     """The turn of this moment, which may still be in its pause; None where nobody runs."""
     if lane.kind is None:
         return None
@@ -165,14 +165,14 @@ def turn_of(lane: Lane, at: float) -> Turn | None:
     begins_at = first_s + number * length_s
     if lane.pauses:
         begins_at += length_s * pause * between(0.3, 1.7, roll(seed, 0))
-    return Turn(seed, lane.kind, begins_at, first_s + (number + 1) * length_s)
+    return JobTurn(seed, lane.kind, begins_at, first_s + (number + 1) * length_s)
 
 
-def job_of(lane: Lane, turn: Turn, uuids: tuple[str, ...]) -> Job:
+def job_of(lane: JobLane, turn: JobTurn, uuids: tuple[str, ...]) -> SimulatedJob:
     """The synthetic job of a turn: nothing on this machine runs for it."""
     low, high = MEM_SHARE[turn.kind]
     gpus = uuids[lane.first : lane.first + lane.width]
-    return Job(
+    return SimulatedJob(
         pid=SYNTHETIC_PID_FROM + seed_of(turn.seed, "pid", *gpus[:1]) % 5_000_000,
         start_ticks=int(turn.begins_at * TICKS_PER_S) % 2**40,
         kind=turn.kind,
@@ -188,14 +188,14 @@ def job_of(lane: Lane, turn: Turn, uuids: tuple[str, ...]) -> Job:
 
 def turns_at(
     seed: int, node: str, gpus: int, at: float, instances: int = 0
-) -> list[tuple[Lane, Turn]]:
+) -> list[tuple[JobLane, JobTurn]]:
     found = ((lane, turn_of(lane, at)) for lane in lanes_of(seed, node, gpus, instances))
     return [(lane, turn) for lane, turn in found if turn is not None]
 
 
 def jobs_at(
     seed: int, node: str, uuids: tuple[str, ...], at: float, instances: int = 0
-) -> tuple[Job, ...]:
+) -> tuple[SimulatedJob, ...]:
     """The last `instances` of the UUIDs are MIG instances."""
     turns = turns_at(seed, node, len(uuids) - instances, at, instances)
     return tuple(job_of(lane, turn, uuids) for lane, turn in turns if turn.begins_at <= at)
@@ -208,13 +208,13 @@ def next_change_at(seed: int, node: str, gpus: int, at: float, instances: int = 
                default=at + 3600)
 
 
-def user_of(turn: Turn) -> str:
+def user_of(turn: JobTurn) -> str:
     if turn.kind == "serve":
         return "svc-inference"
     return USERS[int(roll(turn.seed, 2) * (len(USERS) - 2))]
 
 
-def command_of(turn: Turn, lane: Lane) -> str:
+def command_of(turn: JobTurn, lane: JobLane) -> str:
     config = CONFIGS[int(roll(turn.seed, 3) * len(CONFIGS))]
     if turn.kind == "train" and lane.width > 1:
         return (f"torchrun --standalone --nproc-per-node {lane.width} "

@@ -18,11 +18,21 @@ from ...tasks.task_table import command_line, read_stat
 from .chance import between, roll, seed_of
 from .folder import PROC, identity, state_of, write_jobs, write_tasks
 from .forms import form_of
-from .jobs import CONFIGS, MODELS, Job, Kind, Lane, Turn, job_of, node_number, turns_at
-from .mps_kept import MpsFile, client
+from .jobs import (
+    CONFIGS,
+    MODELS,
+    JobLane,
+    JobTurn,
+    Kind,
+    SimulatedJob,
+    job_of,
+    node_number,
+    turns_at,
+)
+from .mps_kept import SimulatedMpsFile, client
 from .profiles import profile_of
-from .tree import Tree, write_scripts
-from .world import Setup, units_of
+from .tree import JobProcessTree, write_scripts
+from .world import SimulatedNodeSetup, units_of
 
 FOLLOWED_AFTER_S = (12.0, 25.0)
 END_WITHIN_S = 3.0
@@ -32,14 +42,14 @@ SCRIPT: dict[Kind, str] = {"train": "train.py", "finetune": "finetune.py", "serv
 
 
 @dataclass(slots=True)
-class Post:
+class LaneState:
     """One lane of one node, and the job that runs there."""
 
     node: str
-    lane: Lane
-    tree: Tree | None = None
-    plan: Job | None = None  # what its processes have in common
-    jobs: tuple[Job, ...] = ()
+    lane: JobLane
+    tree: JobProcessTree | None = None
+    plan: SimulatedJob | None = None  # what its processes have in common
+    jobs: tuple[SimulatedJob, ...] = ()
     is_complete: bool = True
     turn_seed: int | None = None
     followers: int = 0
@@ -51,19 +61,19 @@ class Post:
         return self.plan is not None
 
 
-class Keeper:
+class JobKeeper:
     def __init__(
         self, folder: Path, seed: int, nodes: Sequence[str], gpus: int, profile: str = "h100"
     ) -> None:
         self._folder = folder
         self._seed = seed
-        setups = (Setup(node, profile_of(profile, node_number(node)), gpus, seed)
+        setups = (SimulatedNodeSetup(node, profile_of(profile, node_number(node)), gpus, seed)
                   for node in nodes)
         # What jobs are given on each node, and how many of them are MIG instances.
         self._units = {setup.node: units_of(setup) for setup in setups}
         self._nodes = {node: uuids for node, (uuids, _) in self._units.items()}
-        self._posts: dict[tuple[str, int], Post] = {}
-        self._mps = {node: MpsFile(folder, node) for node in nodes}
+        self._posts: dict[tuple[str, int], LaneState] = {}
+        self._mps = {node: SimulatedMpsFile(folder, node) for node in nodes}
         self._tie = tied_to_me()
         write_scripts(folder / "jobs")
         for node in nodes:  # from now on nothing here is made up
@@ -86,7 +96,7 @@ class Keeper:
         for tree in trees:
             tree.root.wait()
 
-    def _jobs(self, node: str) -> tuple[Job, ...]:
+    def _jobs(self, node: str) -> tuple[SimulatedJob, ...]:
         return tuple(job for (name, _), post in self._posts.items() if name == node
                      for job in post.jobs)
 
@@ -95,11 +105,11 @@ class Keeper:
         uuids, instances = self._units[node]
         wholes = len(uuids) - instances
         for lane, turn in turns_at(self._seed, node, wholes, now, instances):
-            post = self._posts.setdefault((node, lane.first), Post(node, lane))
+            post = self._posts.setdefault((node, lane.first), LaneState(node, lane))
             changed |= self._step_post(post, turn, now, first)
         return changed
 
-    def _step_post(self, post: Post, turn: Turn, now: float, first: bool) -> bool:
+    def _step_post(self, post: LaneState, turn: JobTurn, now: float, first: bool) -> bool:
         changed = _forget_ended(post)
         if post.is_running and post.tree is not None and post.tree.root.poll() is not None:
             self._ended(post, turn, now)
@@ -112,12 +122,12 @@ class Keeper:
             return True
         return changed
 
-    def _is_lost(self, post: Post) -> bool:
+    def _is_lost(self, post: LaneState) -> bool:
         """MPS has taken the contexts of one of its processes away, and programs end of that."""
         kept = self._mps[post.node].now()
         return kept is not None and any(client(job) in kept.lost for job in post.jobs)
 
-    def _ended(self, post: Post, turn: Turn, now: float) -> None:
+    def _ended(self, post: LaneState, turn: JobTurn, now: float) -> None:
         """Children that outlive a killed parent stay until the next job comes, as orphans do."""
         part = roll(seed_of(turn.seed, "follows"), post.followers)
         post.free_until = now + between(*FOLLOWED_AFTER_S, part)
@@ -127,7 +137,7 @@ class Keeper:
         post.plan = post.ending_since = None
         _forget_ended(post)
 
-    def _end(self, post: Post, now: float) -> None:
+    def _end(self, post: LaneState, now: float) -> None:
         assert post.tree is not None
         if post.ending_since is None:
             post.ending_since = now
@@ -135,15 +145,15 @@ class Keeper:
         elif now - post.ending_since > END_WITHIN_S:
             post.tree.cut()
 
-    def _start(self, post: Post, turn: Turn, working_since: float) -> None:
+    def _start(self, post: LaneState, turn: JobTurn, working_since: float) -> None:
         if post.tree is not None:
             post.tree.cut()
         if post.turn_seed != turn.seed:
             post.followers = 0
         seed = turn.seed if post.followers == 0 else seed_of(turn.seed, post.followers)
-        mine = Turn(seed, turn.kind, working_since, turn.ends_at)
+        mine = JobTurn(seed, turn.kind, working_since, turn.ends_at)
         form = form_of(mine, post.lane)
-        post.tree = Tree(
+        post.tree = JobProcessTree(
             self._folder / "jobs" / SCRIPT[turn.kind], _words(mine, post.lane), form,
             self._folder / "control.json", self._tie,
         )
@@ -172,14 +182,14 @@ class Keeper:
         return {post.node for post in new}
 
 
-def _is_all_there(post: Post) -> bool:
+def _is_all_there(post: LaneState) -> bool:
     """Also true of one that has ended before."""
     tree = post.tree
     return (tree is None or tree.root.poll() is not None
             or len(tree.children()) == tree.form.children)
 
 
-def _jobs_of(post: Post) -> tuple[Job, ...]:
+def _jobs_of(post: LaneState) -> tuple[SimulatedJob, ...]:
     if post.plan is None or post.tree is None:
         return ()
     children = post.tree.children()
@@ -189,7 +199,7 @@ def _jobs_of(post: Post) -> tuple[Job, ...]:
     return tuple(job for job in ranks if job is not None)
 
 
-def _rank(plan: Job, number: int, pid: int) -> Job | None:
+def _rank(plan: SimulatedJob, number: int, pid: int) -> SimulatedJob | None:
     stat = read_stat(PROC, pid)
     command = command_line(PROC / str(pid))
     if stat is None or command is None:
@@ -198,7 +208,7 @@ def _rank(plan: Job, number: int, pid: int) -> Job | None:
                    gpus=plan.gpus[number : number + 1])
 
 
-def _forget_ended(post: Post) -> bool:
+def _forget_ended(post: LaneState) -> bool:
     if post.is_running and len(post.jobs) < 2:
         return False  # its first process tells, and is looked at anyway
     left = tuple(job for job in post.jobs if state_of(job.pid, job.start_ticks) is not None)
@@ -206,7 +216,7 @@ def _forget_ended(post: Post) -> bool:
     return changed
 
 
-def _words(turn: Turn, lane: Lane) -> list[str]:
+def _words(turn: JobTurn, lane: JobLane) -> list[str]:
     config = CONFIGS[int(roll(turn.seed, 3) * len(CONFIGS))]
     model = MODELS[int(roll(turn.seed, 3) * len(MODELS))]
     return {

@@ -3,9 +3,9 @@
 import msgspec
 
 from ...limits.timed_limits import GpuLimits
-from .board import Limit
+from .board import SimulatedBoardLimits
 from .folder import read_limits, write_limits
-from .profiles import Profile
+from .profiles import BoardProfile
 from .reader import parse_options
 from .world import facts_of
 
@@ -17,12 +17,12 @@ class SimulatedLimits:
             raise ValueError("a simulated node without a folder of its world keeps no limits")
         self._folder, self._node = parsed.world, parsed.node
         setup = parsed.setup()
-        self._profile: Profile = setup.profile
+        self._profile: BoardProfile = setup.profile
         self._boards = {facts.uuid for facts in facts_of(setup) if facts.parent_uuid is None}
 
     def read(self, uuid: str) -> GpuLimits:
         self._check(uuid)
-        profile, limit = self._profile, self._all().get(uuid, Limit())
+        profile, limit = self._profile, self._all().get(uuid, SimulatedBoardLimits())
         return GpuLimits(
             uuid, profile.power_limit_w if limit.power_w is None else limit.power_w,
             profile.power_limit_min_w, profile.power_limit_max_w, profile.power_limit_w,
@@ -33,20 +33,22 @@ class SimulatedLimits:
         self._check(uuid)
         if not self._profile.power_limit_min_w <= watts <= self._profile.power_limit_max_w:
             raise ValueError("the driver calls this value wrong for this Gpu")
-        self._put(uuid, msgspec.structs.replace(self._all().get(uuid, Limit()), power_w=watts))
+        self._put(uuid, msgspec.structs.replace(self._all().get(uuid, SimulatedBoardLimits()),
+                                                power_w=watts))
 
     def lock_clocks(self, uuid: str, low_mhz: float, high_mhz: float) -> None:
         self._check(uuid)
-        self._put(uuid, msgspec.structs.replace(self._all().get(uuid, Limit()),
+        self._put(uuid, msgspec.structs.replace(self._all().get(uuid, SimulatedBoardLimits()),
                                                 locked_mhz=(low_mhz, high_mhz)))
 
     def unlock_clocks(self, uuid: str) -> None:
         self._check(uuid)
-        self._put(uuid, msgspec.structs.replace(self._all().get(uuid, Limit()), locked_mhz=None))
+        self._put(uuid, msgspec.structs.replace(self._all().get(uuid, SimulatedBoardLimits()),
+                                                locked_mhz=None))
 
     def set_mode(self, uuid: str, mode: int) -> None:
         self._check(uuid)
-        self._put(uuid, msgspec.structs.replace(self._all().get(uuid, Limit()),
+        self._put(uuid, msgspec.structs.replace(self._all().get(uuid, SimulatedBoardLimits()),
                                                 compute_mode=mode))
 
     def close(self) -> None:
@@ -56,10 +58,10 @@ class SimulatedLimits:
         if uuid not in self._boards:
             raise ValueError("there is no Gpu of this UUID here")
 
-    def _all(self) -> dict[str, Limit]:
+    def _all(self) -> dict[str, SimulatedBoardLimits]:
         return read_limits(self._folder, self._node)
 
-    def _put(self, uuid: str, limit: Limit) -> None:
+    def _put(self, uuid: str, limit: SimulatedBoardLimits) -> None:
         write_limits(self._folder, self._node, {**self._all(), uuid: limit})
 
 

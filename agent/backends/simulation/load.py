@@ -4,14 +4,14 @@ import math
 from dataclasses import dataclass
 
 from .chance import between, roll
-from .jobs import Job
+from .jobs import SimulatedJob
 
 STARTING_S = 25.0
 DAY_S = 86_400.0
 
 
 @dataclass(slots=True)
-class Load:
+class SimulatedLoad:
     """Shares are 0 to 1. `intensity` is how much of the board's power full use would draw."""
 
     busy: float = 0.0
@@ -24,7 +24,7 @@ class Load:
     received: float = 0.0
 
 
-def load_of(job: Job, at: float) -> Load:
+def load_of(job: SimulatedJob, at: float) -> SimulatedLoad:
     age_s = max(0.0, at - job.working_since)
     if age_s < STARTING_S:
         return _starting(job, age_s)
@@ -34,24 +34,24 @@ def load_of(job: Job, at: float) -> Load:
         return _serving(job, at)
     if job.kind == "notebook":
         return _notebook(job, age_s)
-    return Load(mem_share=job.mem_share)
+    return SimulatedLoad(mem_share=job.mem_share)
 
 
-def paused(job: Job, at: float) -> Load:
+def paused(job: SimulatedJob, at: float) -> SimulatedLoad:
     """Stopped: the kernels run dry, the memory stays."""
-    return Load(mem_share=load_of(job, at).mem_share)
+    return SimulatedLoad(mem_share=load_of(job, at).mem_share)
 
 
-def _starting(job: Job, age_s: float) -> Load:
+def _starting(job: SimulatedJob, age_s: float) -> SimulatedLoad:
     """Weights come in over PCIe; memory fills as they do."""
     part = age_s / STARTING_S
     jitter = roll(job.seed, int(age_s) + 1000)
     busy = 0.02 + 0.1 * jitter
-    return Load(busy, min(1.0, busy * 2.5), busy * 0.4, busy * 0.3, 0.5,
-                job.mem_share * (0.05 + 0.9 * part), 0.01, 0.25 + 0.4 * jitter)
+    return SimulatedLoad(busy, min(1.0, busy * 2.5), busy * 0.4, busy * 0.3, 0.5,
+                         job.mem_share * (0.05 + 0.9 * part), 0.01, 0.25 + 0.4 * jitter)
 
 
-def _training(job: Job, age_s: float) -> Load:
+def _training(job: SimulatedJob, age_s: float) -> SimulatedLoad:
     """Epochs: training steps, then evaluation, then a checkpoint that leaves over PCIe."""
     seed = job.seed
     epoch_s = between(420, 2_100, roll(seed, 10))
@@ -61,23 +61,25 @@ def _training(job: Job, age_s: float) -> Load:
     second = int(age_s)
     jitter = roll(seed, second)
     if into_s > epoch_s - checkpoint_s:
-        return Load(0.03 * jitter, 0.06, 0.1, 0.01, 0.3, job.mem_share, 0.45 + 0.2 * jitter, 0.01)
+        return SimulatedLoad(0.03 * jitter, 0.06, 0.1, 0.01, 0.3, job.mem_share,
+                             0.45 + 0.2 * jitter, 0.01)
     if into_s > epoch_s - checkpoint_s - evaluation_s:
         busy = between(0.55, 0.78, jitter)
-        return Load(busy, min(1.0, busy * 1.15), busy * 0.5, busy * 0.6, 0.72,
-                    job.mem_share * 0.84, 0.02, 0.05)
+        return SimulatedLoad(busy, min(1.0, busy * 1.15), busy * 0.5, busy * 0.6, 0.72,
+                             job.mem_share * 0.84, 0.02, 0.05)
     busy = between(0.93, 1.0, jitter)
     # A slow disk now and then starves the step: longer dips for single-Gpu jobs.
     if roll(seed ^ 0x5A5A, second // 4) < (0.09 if job.kind == "finetune" else 0.035):
         busy *= between(0.25, 0.7, jitter)
     grown = 0.93 + 0.07 * into_s / epoch_s  # the allocator's cache, emptied at each checkpoint
     intensity = between(0.82, 1.07, roll(seed, 13)) if job.kind == "train" else 0.8
-    return Load(busy, 1.0, busy * between(0.35, 0.6, roll(seed, 14)),
-                busy * between(0.62, 0.86, roll(seed, 15)), intensity, job.mem_share * grown,
-                0.03 + 0.03 * jitter, 0.06 + 0.05 * jitter)
+    return SimulatedLoad(busy, 1.0, busy * between(0.35, 0.6, roll(seed, 14)),
+                         busy * between(0.62, 0.86, roll(seed, 15)), intensity,
+                         job.mem_share * grown,
+                         0.03 + 0.03 * jitter, 0.06 + 0.05 * jitter)
 
 
-def _serving(job: Job, at: float) -> Load:
+def _serving(job: SimulatedJob, at: float) -> SimulatedLoad:
     """Bursts over a tide: requests follow the day, and come in flocks."""
     seed = job.seed
     tide = 0.5 - 0.5 * math.cos((at % DAY_S / DAY_S - 3 / 24) * math.tau)  # lowest at 03:00 UTC
@@ -85,18 +87,20 @@ def _serving(job: Job, at: float) -> Load:
     jitter = roll(seed, int(at))
     busy = min(1.0, (0.08 + 0.5 * tide) * (0.35 + 1.6 * flock) * (0.7 + 0.6 * jitter))
     peak = min(1.0, busy * 1.6 + 0.1)
-    return Load(busy, peak, busy * 0.78, busy * 0.34, 0.62, job.mem_share, 0.01 + 0.03 * busy,
-                0.01 + 0.04 * busy)
+    return SimulatedLoad(busy, peak, busy * 0.78, busy * 0.34, 0.62, job.mem_share,
+                         0.01 + 0.03 * busy,
+                         0.01 + 0.04 * busy)
 
 
-def _notebook(job: Job, age_s: float) -> Load:
+def _notebook(job: SimulatedJob, age_s: float) -> SimulatedLoad:
     """Mostly a person thinking. Now and then a cell runs."""
     seed = job.seed
     window = int(age_s // 40)
     ran = 0.4 + 0.6 * min(1.0, age_s / 2_400)  # cells leave their tensors behind
     if roll(seed, window) > 0.12 or age_s % 40 > between(6, 40, roll(seed, window + 7_777)):
-        return Load(mem_share=job.mem_share * ran)
+        return SimulatedLoad(mem_share=job.mem_share * ran)
     jitter = roll(seed, int(age_s))
     busy = between(0.2, 0.95, jitter)
-    return Load(busy, min(1.0, busy * 1.3), busy * 0.3, busy * 0.25, 0.55, job.mem_share * ran,
-                0.02, 0.05 * jitter)
+    return SimulatedLoad(busy, min(1.0, busy * 1.3), busy * 0.3, busy * 0.25, 0.55,
+                         job.mem_share * ran,
+                         0.02, 0.05 * jitter)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from gpudeck.metrics import COLUMNS, SLOW
 
 from .chance import seed_of
-from .load import Load
+from .load import SimulatedLoad
 from .profiles import MIB
 from .slow import shares
 
@@ -24,7 +24,7 @@ NOT_OF_BOARD = ("util_pct", "util_max_pct", "mem_util_pct", "mem_unseen_bytes", 
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
+class MigSlice:
     profile: str
     gpu_instance: int
     sevenths: int
@@ -37,28 +37,28 @@ class Slice:
 
 
 # Counted from the last board of eight.
-LAYOUTS: tuple[tuple[Slice, ...], ...] = (
-    (Slice("4g.40gb", 1, 4, 40_448 * MIB), Slice("3g.40gb", 2, 3, 40_448 * MIB)),
-    tuple(Slice("1g.10gb", number, 1, 9_984 * MIB) for number in range(7, 14)),
+LAYOUTS: tuple[tuple[MigSlice, ...], ...] = (
+    (MigSlice("4g.40gb", 1, 4, 40_448 * MIB), MigSlice("3g.40gb", 2, 3, 40_448 * MIB)),
+    tuple(MigSlice("1g.10gb", number, 1, 9_984 * MIB) for number in range(7, 14)),
 )
 
 
-def slices_of(index: int, gpus: int) -> tuple[Slice, ...]:
+def slices_of(index: int, gpus: int) -> tuple[MigSlice, ...]:
     """Of this board of a node of so many; none: it is whole."""
     from_end = (gpus - 1 - index) % 8
     return LAYOUTS[from_end] if from_end < len(LAYOUTS) else ()
 
 
-def uuid_of_slice(seed: int, node: str, index: int, slice_: Slice) -> str:
+def uuid_of_slice(seed: int, node: str, index: int, slice_: MigSlice) -> str:
     words = (seed, node, index, slice_.gpu_instance)
     digits = f"{seed_of(*words, 'mig-a'):016x}{seed_of(*words, 'mig-b'):016x}"
     parts = digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]
     return "MIG-" + "-".join(parts)
 
 
-def together(loads: list[tuple[Slice, Load]], room_bytes: int) -> Load:
+def together(loads: list[tuple[MigSlice, SimulatedLoad]], room_bytes: int) -> SimulatedLoad:
     """What a board feels of its instances."""
-    whole = Load()
+    whole = SimulatedLoad()
     drawn = 0.0
     for slice_, load in loads:
         share = slice_.sevenths / SEVENTHS
@@ -75,14 +75,14 @@ def together(loads: list[tuple[Slice, Load]], room_bytes: int) -> Load:
     return whole
 
 
-def values_of(slice_: Slice, load: Load) -> tuple[float, ...]:
+def values_of(slice_: MigSlice, load: SimulatedLoad) -> tuple[float, ...]:
     """In the order of metrics.COLUMNS."""
     told = {"mem_used_bytes": float(int(load.mem_share * slice_.room_bytes)),
             "sm_active_pct": round(load.sm * 100, 1)}
     return tuple(told.get(column.key, 0.0) for column in COLUMNS)
 
 
-def slow_values_of(slice_: Slice, load: Load, leaked_share: float) -> tuple[float, ...]:
+def slow_values_of(slice_: MigSlice, load: SimulatedLoad, leaked_share: float) -> tuple[float, ...]:
     """In the order of metrics.SLOW."""
     told = {**shares(load), "mem_reserved_bytes": float(slice_.mem_reserved_bytes),
             "mem_unseen_bytes": float(int(leaked_share * slice_.room_bytes))}

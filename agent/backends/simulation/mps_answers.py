@@ -19,17 +19,17 @@ LEFT_EVERY_S = 0.02
 
 
 @dataclass
-class Settings:
+class SimulatedMpsSettings:
     percent: float = 100.0
     memory: dict[int, int] = field(default_factory=dict)  # bytes by device
     priority: int = 0
 
-    def copy(self) -> "Settings":
-        return Settings(self.percent, dict(self.memory), self.priority)
+    def copy(self) -> "SimulatedMpsSettings":
+        return SimulatedMpsSettings(self.percent, dict(self.memory), self.priority)
 
 
 @dataclass(frozen=True)
-class World:
+class SimulatedMpsState:
     """Who is there now. `ignores`: takes settings, says what it says when it obeys, and does
     nothing. `keeps`: prints the old value, as for one that it does not like. `refuses`: as for who
     is not allowed."""
@@ -43,16 +43,16 @@ class World:
     refuses_priority: bool = False
 
 
-class Control:
+class SimulatedMpsDaemon:
     """The daemon: one line in, its answer out. Whoever keeps the world says how it is, and what
     becomes of those in it."""
 
-    def __init__(self, default: Settings, of: dict[int, Settings]) -> None:
+    def __init__(self, default: SimulatedMpsSettings, of: dict[int, SimulatedMpsSettings]) -> None:
         self.default = default
         self.of = of
         self.is_over = False
 
-    def look(self) -> World:
+    def look(self) -> SimulatedMpsState:
         raise NotImplementedError
 
     def let_go(self, server: int, client: int) -> None:
@@ -78,20 +78,20 @@ class Control:
             return DENIED
         return str(method(words, world))
 
-    def do_get_server_list(self, words: list[str], world: World) -> str:
+    def do_get_server_list(self, words: list[str], world: SimulatedMpsState) -> str:
         return "".join(f"{server}\n" for server in world.clients)
 
-    def do_get_server_status(self, words: list[str], world: World) -> str:
+    def do_get_server_status(self, words: list[str], world: SimulatedMpsState) -> str:
         server = server_of(words, world)
         return server if isinstance(server, str) else world.status.get(server, "ACTIVE") + "\n"
 
-    def do_get_client_list(self, words: list[str], world: World) -> str:
+    def do_get_client_list(self, words: list[str], world: SimulatedMpsState) -> str:
         server = server_of(words, world)
         if isinstance(server, str):
             return server
         return "".join(f"{pid}\n" for pid in world.clients[server])
 
-    def do_ps(self, words: list[str], world: World) -> str:
+    def do_ps(self, words: list[str], world: SimulatedMpsState) -> str:
         if not world.clients:
             return "Server not found\n"
         head = "PID     ID    SERVER    DEVICE            NAMESPACE    COMMAND\n"
@@ -99,47 +99,51 @@ class Control:
             f"{pid:<7} {at:<5} {server:<9} GPU-0             4026531836   ./client\n"
             for server, pids in world.clients.items() for at, pid in enumerate(pids))
 
-    def do_get_default_active_thread_percentage(self, words: list[str], world: World) -> str:
+    def do_get_default_active_thread_percentage(self, words: list[str],
+                                                world: SimulatedMpsState) -> str:
         return shown(self.default.percent)
 
-    def do_set_default_active_thread_percentage(self, words: list[str], world: World) -> str:
+    def do_set_default_active_thread_percentage(self, words: list[str],
+                                                world: SimulatedMpsState) -> str:
         return set_percent(self.default, words, world)
 
-    def do_get_active_thread_percentage(self, words: list[str], world: World) -> str:
+    def do_get_active_thread_percentage(self, words: list[str], world: SimulatedMpsState) -> str:
         server = server_of(words, world)
         return server if isinstance(server, str) else shown(self.of[server].percent)
 
-    def do_set_active_thread_percentage(self, words: list[str], world: World) -> str:
+    def do_set_active_thread_percentage(self, words: list[str], world: SimulatedMpsState) -> str:
         server = server_of(words, world)  # what it prints when it obeys was not seen
         return server if isinstance(server, str) else set_percent(
             self.of[server], words[1:], world)
 
-    def do_get_default_device_pinned_mem_limit(self, words: list[str], world: World) -> str:
+    def do_get_default_device_pinned_mem_limit(self, words: list[str],
+                                               world: SimulatedMpsState) -> str:
         return limit_of(self.default, words)
 
-    def do_set_default_device_pinned_mem_limit(self, words: list[str], world: World) -> str:
+    def do_set_default_device_pinned_mem_limit(self, words: list[str],
+                                               world: SimulatedMpsState) -> str:
         return set_memory(self.default, words, world)
 
-    def do_get_device_pinned_mem_limit(self, words: list[str], world: World) -> str:
+    def do_get_device_pinned_mem_limit(self, words: list[str], world: SimulatedMpsState) -> str:
         server = server_of(words, world)
         return server if isinstance(server, str) else limit_of(self.of[server], words[1:])
 
-    def do_set_device_pinned_mem_limit(self, words: list[str], world: World) -> str:
+    def do_set_device_pinned_mem_limit(self, words: list[str], world: SimulatedMpsState) -> str:
         server = server_of(words, world)
         return server if isinstance(server, str) else set_memory(
             self.of[server], words[1:], world)
 
-    def do_get_default_client_priority(self, words: list[str], world: World) -> str:
+    def do_get_default_client_priority(self, words: list[str], world: SimulatedMpsState) -> str:
         return f"{self.default.priority}\n"
 
-    def do_set_default_client_priority(self, words: list[str], world: World) -> str:
+    def do_set_default_client_priority(self, words: list[str], world: SimulatedMpsState) -> str:
         if words not in (["0"], ["1"]):
             return "Invalid priority value - must be 0 or 1!\n"
         if not world.ignores:
             self.default.priority = int(words[0])
         return ""
 
-    def do_terminate_client(self, words: list[str], world: World) -> str:
+    def do_terminate_client(self, words: list[str], world: SimulatedMpsState) -> str:
         server = int(words[0]) if words and words[0].isdigit() else 0
         if server not in world.clients:
             return f"Server {server} not found\nServer {server} not found!\n1\n"
@@ -152,10 +156,10 @@ class Control:
             self.let_go(server, client)
         return "0\n"
 
-    def do_start_server(self, words: list[str], world: World) -> str:
+    def do_start_server(self, words: list[str], world: SimulatedMpsState) -> str:
         return ""
 
-    def do_quit(self, words: list[str], world: World) -> str:
+    def do_quit(self, words: list[str], world: SimulatedMpsState) -> str:
         if world.refuses:
             return "Not enough privilege to execute quit command\n"
         until = time.monotonic() + (float(words[1]) if words[:1] == ["-t"] else 3_600)
@@ -166,13 +170,13 @@ class Control:
         return ""
 
 
-def server_of(words: list[str], world: World) -> int | str:
+def server_of(words: list[str], world: SimulatedMpsState) -> int | str:
     found = re.match(r"\d+", words[0]) if words else None
     server = int(found[0]) if found else 0
     return server if server in world.clients else f"Server {server} not found\n"
 
 
-def set_percent(settings: Settings, words: list[str], world: World) -> str:
+def set_percent(settings: SimulatedMpsSettings, words: list[str], world: SimulatedMpsState) -> str:
     found = re.match(r"-?\d+(\.\d+)?", words[0]) if words else None
     value = float(found[0]) if found else 0.0
     if not 0 < value <= 100 or world.keeps:
@@ -182,7 +186,7 @@ def set_percent(settings: Settings, words: list[str], world: World) -> str:
     return shown(value)
 
 
-def set_memory(settings: Settings, words: list[str], world: World) -> str:
+def set_memory(settings: SimulatedMpsSettings, words: list[str], world: SimulatedMpsState) -> str:
     """Like sscanf("%d %lld"): what does not fit ends it, and an amount that is missing is 0."""
     first = re.match(r"\d+", words[0]) if words else None
     ordinal = int(first[0]) if first else 0
@@ -201,7 +205,7 @@ def shown(percent: float) -> str:
     return f"{percent:.1f}\n"
 
 
-def limit_of(settings: Settings, words: list[str]) -> str:
+def limit_of(settings: SimulatedMpsSettings, words: list[str]) -> str:
     amount = settings.memory.get(int(words[0]) if words and words[0].isdigit() else 0, 0)
     if amount == 0:
         return ""

@@ -12,14 +12,14 @@ import msgspec
 
 from .chance import seed_of
 from .folder import renew
-from .jobs import SYNTHETIC_PID_FROM, Job
-from .mps_answers import Settings
+from .jobs import SYNTHETIC_PID_FROM, SimulatedJob
+from .mps_answers import SimulatedMpsSettings
 
 LOST_MOST = 256
 Client = tuple[int, int]  # pid and start: a pid alone may live on in another
 
 
-class Kept(msgspec.Struct):
+class SimulatedMpsRecord(msgspec.Struct):
     """`is_killed`: control.json says so, and it was obeyed. `lost`: clients whose contexts MPS has
     taken away; their programs end of it."""
 
@@ -28,20 +28,20 @@ class Kept(msgspec.Struct):
     began_at: float = 0.0
     server: int | None = None
     servers: int = 0  # there were so far
-    default: Settings = msgspec.field(default_factory=Settings)
-    of: dict[int, Settings] = msgspec.field(default_factory=dict)
+    default: SimulatedMpsSettings = msgspec.field(default_factory=SimulatedMpsSettings)
+    of: dict[int, SimulatedMpsSettings] = msgspec.field(default_factory=dict)
     lost: tuple[Client, ...] = ()
 
     def begin(self, at: float) -> None:
         """One that is started anew has forgotten all, and nobody is its client yet."""
         self.is_up, self.began_at, self.server = True, at, None
-        self.default, self.of = Settings(), {}
+        self.default, self.of = SimulatedMpsSettings(), {}
 
     def lose(self, clients: Iterable[Client]) -> None:
         self.lost = (*self.lost, *clients)[-LOST_MOST:]
 
 
-_KEPT = msgspec.json.Decoder(Kept)
+_KEPT = msgspec.json.Decoder(SimulatedMpsRecord)
 
 
 def mps_path(folder: Path, node: str) -> Path:
@@ -52,13 +52,13 @@ def pipes_path(folder: Path, node: str) -> Path:
     return folder / "world" / f"{node}-mps"
 
 
-class MpsFile:
+class SimulatedMpsFile:
     def __init__(self, folder: Path, node: str) -> None:
         self._path = mps_path(folder, node)
         self._seen: tuple[int, int] | None = None
-        self._kept: Kept | None = None
+        self._kept: SimulatedMpsRecord | None = None
 
-    def now(self) -> Kept | None:
+    def now(self) -> SimulatedMpsRecord | None:
         """None: this node has no MPS."""
         try:
             found = os.stat(self._path)
@@ -69,25 +69,25 @@ class MpsFile:
             self._kept = self._seen = None
         return self._kept
 
-    def keep(self, kept: Kept) -> None:
+    def keep(self, kept: SimulatedMpsRecord) -> None:
         renew(self._path, msgspec.json.encode(kept))
 
 
-def clients_of(kept: Kept, jobs: Iterable[Job]) -> list[Job]:
+def clients_of(kept: SimulatedMpsRecord, jobs: Iterable[SimulatedJob]) -> list[SimulatedJob]:
     """All on whole boards that began under this daemon."""
     return [job for job in jobs if job.started_at >= kept.began_at
             and client(job) not in kept.lost and is_on_whole_boards(job)]
 
 
-def is_on_whole_boards(job: Job) -> bool:
+def is_on_whole_boards(job: SimulatedJob) -> bool:
     return not any(uuid.startswith("MIG-") for uuid in job.gpus)
 
 
-def client(job: Job) -> Client:
+def client(job: SimulatedJob) -> Client:
     return job.pid, job.start_ticks
 
 
-def new_server(kept: Kept, seed: int, node: str) -> int:
+def new_server(kept: SimulatedMpsRecord, seed: int, node: str) -> int:
     """Its pid, which no kernel gives out."""
     kept.servers += 1
     return SYNTHETIC_PID_FROM + seed_of(seed, node, "mps server", kept.servers) % 5_000_000

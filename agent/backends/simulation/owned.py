@@ -5,7 +5,7 @@ from functools import lru_cache
 
 from ...tasks.owners import Owner
 from .chance import roll, seed_of
-from .jobs import SYNTHETIC_PID_FROM, USERS, Job, twin_of
+from .jobs import SYNTHETIC_PID_FROM, USERS, SimulatedJob, twin_of
 
 BOOKS = ("explore", "tokenizer", "eval-llama3", "attention-maps", "sdxl-prompts", "scratch",
          "data-cleaning", "protein-folds")
@@ -13,7 +13,7 @@ DEPLOYMENTS = ("vllm-llama3", "vllm-mistral", "triton-rerank", "tei-embed")
 
 
 @lru_cache(maxsize=20_000)
-def owner_of(node: str, job: Job) -> Owner:
+def owner_of(node: str, job: SimulatedJob) -> Owner:
     uid = 1_000 + USERS.index(job.user) if job.user in USERS else None
     part = roll(job.seed, 61)
     if job.kind == "serve":
@@ -34,7 +34,7 @@ def owner_of(node: str, job: Job) -> Owner:
     return Owner(uid=uid)
 
 
-def _pod(job: Job, uid: int | None) -> Owner:
+def _pod(job: SimulatedJob, uid: int | None) -> Owner:
     name = DEPLOYMENTS[int(roll(job.seed, 62) * len(DEPLOYMENTS))]
     digits = _hexadecimal(job.seed, 32)
     pod_uid = f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
@@ -43,7 +43,7 @@ def _pod(job: Job, uid: int | None) -> Owner:
                  manager=_managed(job, f"pod {pod_uid}"))
 
 
-def _launch(node: str, job: Job, uid: int | None) -> Owner:
+def _launch(node: str, job: SimulatedJob, uid: int | None) -> Owner:
     """Of a twin the ranks go on where the other's end."""
     run, at = f"{seed_of(job.seed, 'run') % 16**8:08x}", twin_of(node)
     port = 29_500 + seed_of(job.seed, "port") % 100
@@ -55,17 +55,17 @@ def _launch(node: str, job: Job, uid: int | None) -> Owner:
                  rank=job.rank + (at or 0) * 8 if _is_rank(job) else None)
 
 
-def _is_rank(job: Job) -> bool:
+def _is_rank(job: SimulatedJob) -> bool:
     """Its job's first process is another one, the launcher."""
     return job.job_id is not None and f"-{job.pid}-" not in job.job_id
 
 
-def _slurm(job: Job, uid: int | None) -> Owner:
+def _slurm(job: SimulatedJob, uid: int | None) -> Owner:
     number = str(100_000 + seed_of(job.seed, "slurm") % 900_000)
     return Owner(uid=uid, slurm_job=number, manager=_managed(job, f"slurm job {number}"))
 
 
-def _managed(job: Job, manager: str) -> str | None:
+def _managed(job: SimulatedJob, manager: str) -> str | None:
     """No manager has the real processes of a demo in its hand: they can be acted on."""
     return manager if job.pid >= SYNTHETIC_PID_FROM else None
 

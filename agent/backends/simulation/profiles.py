@@ -17,7 +17,7 @@ MIB = 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class BoardProfile:
     key: str
     name: str
     mem_total_bytes: int
@@ -54,25 +54,25 @@ ECC = ("ecc_corrected", "ecc_uncorrected", "ecc_corrected_ever", "ecc_uncorrecte
        "rows_corrected", "rows_uncorrected", "rows_pending", "rows_failed")
 FAN = ("fan_pct", "fan_rpm")
 
-PROFILES: dict[str, Profile] = {
+PROFILES: dict[str, BoardProfile] = {
     profile.key: profile
     for profile in (
-        Profile(
+        BoardProfile(
             "h100", "NVIDIA H100 80GB HBM3", 81_559 * MIB, 551 * MIB, 700, 72, 1980, 345, 2619,
             2619, 87, 92, 0.052, 24, 55e9, (*FAN, *PAGES), "9.0", "96.00.74.00.01", 200,
             700, 5, nvlinks=18,
         ),
-        Profile(
+        BoardProfile(
             "a100", "NVIDIA A100-SXM4-80GB", 81_920 * MIB, 631 * MIB, 400, 58, 1410, 210, 1593,
             1593, 89, 92, 0.084, 28, 26e9, (*FAN, *PAGES, *GPM), "8.0", "92.00.45.00.03", 100,
             400, 4, nvlinks=12,
         ),
-        Profile(
+        BoardProfile(
             "l40s", "NVIDIA L40S", 46_068 * MIB, 506 * MIB, 350, 34, 2520, 210, 9001, 405, 93, 96,
             0.115, 36, 26e9, (*FAN, *PAGES, *GPM, *NVLINK, "mem_temp_c", "mig_on"), "8.9",
             "95.02.66.00.02", 100, 350, 4, keeps_link=False,
         ),
-        Profile(
+        BoardProfile(
             "4090", "NVIDIA GeForce RTX 4090", 24_564 * MIB, 361 * MIB, 450, 21, 3105, 210, 10_501,
             405, 90, 100, 0.094, 30, 26e9, (*PAGES, *GPM, *NVLINK, *ECC, "mem_temp_c", "mig_on"),
             "8.9", "95.02.3c.00.8b", 150, 600, 4, has_ecc=False, keeps_link=False,
@@ -83,6 +83,6 @@ PROFILES["h100-mig"] = replace(PROFILES["h100"], key="h100-mig", is_split=True)
 MIXED = ("h100", "a100", "l40s", "h100", "4090", "a100")
 
 
-def profile_of(key: str, number: int) -> Profile:
+def profile_of(key: str, number: int) -> BoardProfile:
     """`mixed` deals the boards out by the node's number: a node has one kind, as real ones do."""
     return PROFILES[MIXED[number % len(MIXED)] if key == "mixed" else key]

@@ -11,27 +11,35 @@ from pathlib import Path
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.metrics import COLUMN, Absence
 
-from .. import Fresh, GpuReading, Happening, Reading, Unavailable
+from .. import BackendEvent, GpuReading, OnDemandReading, ReaderUnavailableError, Reading
 from .chance import roll, seed_of
-from .control import Control
-from .folder import ControlFile, JobsFile, LimitsFile, jobs_path, read_energy, task_id, write_energy
-from .jobs import Job, jobs_at, next_change_at, node_number
-from .mps_kept import MpsFile, client, clients_of
+from .control import SimulationControl
+from .folder import (
+    SimulatedJobsFile,
+    SimulatedLimitsFile,
+    SimulationControlFile,
+    jobs_path,
+    read_energy,
+    task_id,
+    write_energy,
+)
+from .jobs import SimulatedJob, jobs_at, next_change_at, node_number
+from .mps_kept import SimulatedMpsFile, client, clients_of
 from .profiles import PROFILES, profile_of
-from .stage import RELOAD_S, Stage, renumbered
-from .world import Live, Setup, World, units_of
+from .stage import RELOAD_S, SimulatedFaults, renumbered
+from .world import LiveJob, SimulatedNode, SimulatedNodeSetup, units_of
 
 PROCESSES_EVERY_S = 1.9  # asked every second, answered every other
 SLOW_EVERY_S = 15.0
 KEEP_ENERGY_EVERY_S = 5.0
 MEM_USED, ENERGY = COLUMN["mem_used_bytes"], COLUMN["energy_j"]
 HUNG_LOOK_S = 0.25
-NO_CONTROL = Control()
+NO_CONTROL = SimulationControl()
 KEYS = ("node", "profile", "gpus", "seed", "world", "faults", "mps")
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class SimulationOptions:
     node: str
     profile: str = "h100"
     gpus: int = 8
@@ -40,9 +48,9 @@ class Options:
     fault_odds: float = 0.0
     mps: bool = False
 
-    def setup(self) -> Setup:
+    def setup(self) -> SimulatedNodeSetup:
         profile = profile_of(self.profile, node_number(self.node))
-        return Setup(self.node, profile, self.gpus, self.seed, self.fault_odds)
+        return SimulatedNodeSetup(self.node, profile, self.gpus, self.seed, self.fault_odds)
 
 
 def open_reader(options: str) -> "SimulatedReader":
@@ -51,12 +59,12 @@ def open_reader(options: str) -> "SimulatedReader":
     try:
         parsed = parse_options(options)
     except CommandError as error:  # in the reader child there is nobody to exit for
-        raise Unavailable("failed", str(error)) from error
-    control = None if parsed.world is None else ControlFile(parsed.world / "control.json")
+        raise ReaderUnavailableError("failed", str(error)) from error
+    control = None if parsed.world is None else SimulationControlFile(parsed.world / "control.json")
     return SimulatedReader(parsed, control)
 
 
-def parse_options(options: str) -> Options:
+def parse_options(options: str) -> SimulationOptions:
     given: dict[str, str] = {}
     # A folder's name may hold commas and spaces: only before a key do they part.
     for part in filter(None, re.split(rf"[,\s]+(?=(?:{'|'.join(KEYS)})=)", options.strip())):
@@ -68,7 +76,7 @@ def parse_options(options: str) -> Options:
     if profile not in (*PROFILES, "mixed"):
         raise _bad(f"profile={profile}", f"choose one of {', '.join(PROFILES)}, mixed")
     world = given.get("world")
-    return Options(
+    return SimulationOptions(
         node=given.get("node") or socket.gethostname(),
         profile=profile,
         gpus=int(_number(given, "gpus", 8, 256)),
@@ -106,8 +114,8 @@ class SimulatedReader:
 
     def __init__(
         self,
-        options: Options,
-        control: ControlFile | None,
+        options: SimulationOptions,
+        control: SimulationControlFile | None,
         keep_energy_every_s: float = KEEP_ENERGY_EVERY_S,
         clock: Callable[[], float] = time.time,
         steady: Callable[[], float] = time.monotonic,
@@ -118,22 +126,23 @@ class SimulatedReader:
         self._parent = os.getppid()
         self._control = control
         self._jobs_file = (None if options.world is None
-                           else JobsFile(jobs_path(options.world, options.node)))
-        self._limits = None if options.world is None else LimitsFile(options.world, options.node)
-        self._mps = None if options.world is None else MpsFile(options.world, options.node)
+                           else SimulatedJobsFile(jobs_path(options.world, options.node)))
+        self._limits = None if options.world is None else SimulatedLimitsFile(options.world,
+                                                                              options.node)
+        self._mps = None if options.world is None else SimulatedMpsFile(options.world, options.node)
         self._keep_every_s = keep_energy_every_s
         self._uuids, self._instances = units_of(self._setup)
-        self._planned: tuple[Job, ...] = ()
+        self._planned: tuple[SimulatedJob, ...] = ()
         self._planned_from = self._planned_until = float("-inf")
-        self._lives: tuple[Live, ...] = ()
-        self._listed: tuple[Live, ...] = ()
+        self._lives: tuple[LiveJob, ...] = ()
+        self._listed: tuple[LiveJob, ...] = ()
         self._leaks: dict[str, dict[str, float]] = {}
-        self._world: World | None = None
-        self._stage = Stage(options.seed, options.node, options.gpus, options.fault_odds,
-                            clock())
+        self._world: SimulatedNode | None = None
+        self._stage = SimulatedFaults(options.seed, options.node, options.gpus, options.fault_odds,
+                                      clock())
         self._read_at = self._listed_at = self._kept_at = self._kept_from = float("-inf")
         self._slow_at = float("-inf")
-        self._obeyed: Control | None = None
+        self._obeyed: SimulationControl | None = None
 
     def read(self) -> Reading:
         control = self._released()
@@ -163,7 +172,7 @@ class SimulatedReader:
             facts, gpus, links = renumbered(facts, gpus, links)
         return Reading(at, interval_s, gpus, facts, processes, version, links, happened)
 
-    def _obey_limits(self, world: World) -> None:
+    def _obey_limits(self, world: SimulatedNode) -> None:
         if self._limits is not None:
             world.limit(self._limits.now())
 
@@ -171,7 +180,7 @@ class SimulatedReader:
         if self._limits is not None:
             self._limits.forget()
 
-    def _wants_slow(self, now: float, control: Control) -> bool:
+    def _wants_slow(self, now: float, control: SimulationControl) -> bool:
         """Every 15 s, and at once when somebody has set something."""
         if self._obeyed is None:
             # A fleet that begins together would say all of it in the same second for ever.
@@ -183,7 +192,7 @@ class SimulatedReader:
             self._slow_at = now
         return is_due or is_told
 
-    def fresh(self) -> Fresh:
+    def fresh(self) -> OnDemandReading:
         control = self._released()
         at = self._clock()
         self._stage.driver(control, at)
@@ -192,29 +201,31 @@ class SimulatedReader:
         self._lives = lives
         world = self._world_at(at, self._steady())
         gpus = world.advance(at, lives, self._leaked(), control)
-        return Fresh(world.processes(lives, gpus), _told(gpus, MEM_USED), _told(gpus, ENERGY))
+        return OnDemandReading(world.processes(lives, gpus), _told(gpus, MEM_USED),
+                               _told(gpus, ENERGY))
 
     def hangs(self) -> bool:
         """Whether `read` would block now."""
         return (self._control is not None
                 and self._options.node in self._control.now().hung_nodes)
 
-    def watch(self, tell: Callable[[Happening], None]) -> None:
+    def watch(self, tell: Callable[[BackendEvent], None]) -> None:
         """All is in the Readings."""
 
     def close(self) -> None:
         if self._world is not None:
             self._keep_energy(self._world, self._clock(), float("inf"))
 
-    def _released(self) -> Control:
+    def _released(self) -> SimulationControl:
         """A hung driver does not answer: neither do we, until `control.json` lets go."""
         while self.hangs():
             if os.getppid() != self._parent:
-                raise Unavailable("failed", "the agent that wanted this reading has gone")
+                raise ReaderUnavailableError("failed",
+                                             "the agent that wanted this reading has gone")
             time.sleep(HUNG_LOOK_S)
         return NO_CONTROL if self._control is None else self._control.now()
 
-    def _find_lives(self, at: float) -> tuple[Live, ...]:
+    def _find_lives(self, at: float) -> tuple[LiveJob, ...]:
         real = None if self._jobs_file is None else self._jobs_file.lives()
         if real is not None:
             return self._with_clients(real)
@@ -226,31 +237,31 @@ class SimulatedReader:
                 setup.seed, setup.node, len(self._uuids) - self._instances, at, self._instances)
         return self._planned_lives()
 
-    def _with_clients(self, lives: tuple[Live, ...]) -> tuple[Live, ...]:
+    def _with_clients(self, lives: tuple[LiveJob, ...]) -> tuple[LiveJob, ...]:
         kept = None if self._mps is None else self._mps.now()
         if kept is None:
             return lives
         theirs = set(map(client, clients_of(kept, (live.job for live in lives))))
         return tuple(replace(live, is_client=client(live.job) in theirs) for live in lives)
 
-    def _planned_lives(self) -> tuple[Live, ...]:
-        return tuple(Live(job) for job in self._planned)
+    def _planned_lives(self) -> tuple[LiveJob, ...]:
+        return tuple(LiveJob(job) for job in self._planned)
 
-    def _world_at(self, at: float, now: float) -> World:
+    def _world_at(self, at: float, now: float) -> SimulatedNode:
         if self._world is None:
             folder, node = self._options.world, self._options.node
             kept = None if folder is None else read_energy(folder, node)
-            self._world = World(self._setup, self._lives, at, kept)
+            self._world = SimulatedNode(self._setup, self._lives, at, kept)
             self._kept_from = float("-inf") if kept is None else kept[0]
             self._kept_at = now
         return self._world
 
-    def _keep_energy(self, world: World, at: float, now: float) -> None:
+    def _keep_energy(self, world: SimulatedNode, at: float, now: float) -> None:
         if self._options.world is not None and now - self._kept_at >= self._keep_every_s:
             self._kept_at = now
             write_energy(self._options.world, self._options.node, at, world.energy_j)
 
-    def _follow_leaks(self, lives: tuple[Live, ...], control: Control) -> None:
+    def _follow_leaks(self, lives: tuple[LiveJob, ...], control: SimulationControl) -> None:
         """The memory of a task that was told to leak stays when the task goes, until the entry
         in `control.json` goes too."""
         self._leaks = {task: held for task, held in self._leaks.items()

@@ -6,10 +6,10 @@ from itertools import combinations
 from gpudeck.metrics import SLOW, Absence
 from gpudeck.wire import MAX_LINKS, GpuLink
 
-from .board import HW_THERMAL, IDLE, POWER_CAP, SW_THERMAL, Board
+from .board import HW_THERMAL, IDLE, POWER_CAP, SW_THERMAL, SimulatedBoard
 from .chance import roll
-from .load import Load
-from .profiles import Profile
+from .load import SimulatedLoad
+from .profiles import BoardProfile
 
 MIB = 2**20
 HALF = 4  # Gpus that share a socket
@@ -22,14 +22,15 @@ def absences(missing: Container[str]) -> bytes:
                  for metric in SLOW)
 
 
-def links(profile: Profile, gpus: int) -> tuple[GpuLink, ...]:
+def links(profile: BoardProfile, gpus: int) -> tuple[GpuLink, ...]:
     pairs = (GpuLink(a, b, "numa node" if a // HALF == b // HALF else "system", profile.nvlinks)
              for a, b in combinations(range(gpus), 2))
     return tuple(pairs)[:MAX_LINKS]
 
 
 def slow_values(
-    board: Board, load: Load, held: bool, fast: dict[str, float], leaked_share: float,
+    board: SimulatedBoard, load: SimulatedLoad, held: bool, fast: dict[str, float],
+    leaked_share: float,
     is_split: bool = False,
 ) -> tuple[float, ...]:
     """In the order of metrics.SLOW; `fast` by the keys of metrics.COLUMNS, as just read."""
@@ -41,7 +42,7 @@ def slow_values(
     return tuple(said.get(metric.key, 0.0) for metric in SLOW)
 
 
-def _now(board: Board, held: bool, fast: dict[str, float]) -> dict[str, float]:
+def _now(board: SimulatedBoard, held: bool, fast: dict[str, float]) -> dict[str, float]:
     profile = board.profile
     rests = bool(int(fast["throttle_bits"]) & IDLE) and not held
     return {
@@ -57,7 +58,7 @@ def _now(board: Board, held: bool, fast: dict[str, float]) -> dict[str, float]:
     }
 
 
-def shares(load: Load) -> dict[str, float]:
+def shares(load: SimulatedLoad) -> dict[str, float]:
     return {
         "gr_active_pct": round(load.busy * 98.5, 1), "sm_occupancy_pct": round(load.sm * 52, 1),
         "tensor_active_pct": round(load.sm * load.intensity * 61, 1),
@@ -65,7 +66,7 @@ def shares(load: Load) -> dict[str, float]:
     }
 
 
-def _memory(profile: Profile, load: Load, leaked_share: float) -> dict[str, float]:
+def _memory(profile: BoardProfile, load: SimulatedLoad, leaked_share: float) -> dict[str, float]:
     room = profile.mem_total_bytes - profile.mem_reserved_bytes
     return {
         "mem_reserved_bytes": float(profile.mem_reserved_bytes),
@@ -74,7 +75,7 @@ def _memory(profile: Profile, load: Load, leaked_share: float) -> dict[str, floa
     }
 
 
-def _slowed(board: Board) -> dict[str, float]:
+def _slowed(board: SimulatedBoard) -> dict[str, float]:
     slowed_s, board.slowed_s = board.slowed_s, {}
     whole_s = slowed_s.get(0, 0.0)
 
@@ -87,7 +88,7 @@ def _slowed(board: Board) -> dict[str, float]:
     }
 
 
-def _health(board: Board) -> dict[str, float]:
+def _health(board: SimulatedBoard) -> dict[str, float]:
     """Most boards have had a few errors in their lives; one in thirty a row replaced."""
     ever = int(60 * roll(board.place.seed, 21) ** 3)
     return {
@@ -98,7 +99,7 @@ def _health(board: Board) -> dict[str, float]:
     }
 
 
-def _traffic(profile: Profile, load: Load) -> dict[str, float]:
+def _traffic(profile: BoardProfile, load: SimulatedLoad) -> dict[str, float]:
     moved = float(int(load.sm * load.intensity * 0.4 * profile.nvlinks * NVLINK_BYTES_PER_S))
     return {"nvlinks_up": float(profile.nvlinks), "nvlink_tx_bytes_per_s": moved,
             "nvlink_rx_bytes_per_s": moved}

@@ -9,8 +9,8 @@ from msgspec import structs
 
 from gpudeck.wire import GpuFacts, GpuLink, GpuState
 
-from .. import GpuReading, Happening, Unavailable
-from .control import Control
+from .. import BackendEvent, GpuReading, ReaderUnavailableError
+from .control import SimulationControl
 from .faults import xids_between
 
 DRIVER_VERSION = "580.95.05"
@@ -21,7 +21,7 @@ OFF_THE_BUS = 79
 OLD_S = 5.0
 
 
-class Stage:
+class SimulatedFaults:
     """Of one node. `began_at`: when this process did."""
 
     def __init__(self, seed: int, node: str, gpus: int, odds: float, began_at: float) -> None:
@@ -34,22 +34,22 @@ class Stage:
         self._xids: dict[str, tuple[int, ...]] | None = None
         self._loaded_at: float | None = None
 
-    def driver(self, control: Control, at: float) -> tuple[str, bool]:
+    def driver(self, control: SimulationControl, at: float) -> tuple[str, bool]:
         """Its version, and whether it was loaded anew since the last call. Raises Unavailable."""
         fate = control.nodes[self._node].driver if self._node in control.nodes else None
         if fate is None:
             return DRIVER_VERSION, False
         away = fate == "gone" or 0 <= at - control.changed_at < RELOAD_S
         if away:
-            raise Unavailable("no_driver", "the NVIDIA kernel module is not loaded (by "
-                                           "control.json): run `sudo modprobe nvidia`.")
+            raise ReaderUnavailableError("no_driver", "the NVIDIA kernel module is not loaded (by "
+                                                      "control.json): run `sudo modprobe nvidia`.")
         is_fresh = self._loaded_at != control.changed_at
         self._loaded_at = control.changed_at
         return UPGRADED_VERSION if fate == "upgraded" else DRIVER_VERSION, is_fresh
 
     def happenings(
-        self, gpus: Sequence[GpuReading], control: Control, at: float
-    ) -> tuple[Happening, ...]:
+        self, gpus: Sequence[GpuReading], control: SimulationControl, at: float
+    ) -> tuple[BackendEvent, ...]:
         found = [*self._told(control, at), *self._fallen(gpus, at)]
         there = {gpu.uuid for gpu in gpus if gpu.state == "ok"}
         boards = [gpu.uuid for gpu in gpus if not gpu.uuid.startswith("MIG-")]
@@ -59,7 +59,7 @@ class Stage:
         self._at = at
         return tuple(found)
 
-    def _told(self, control: Control, at: float) -> list[Happening]:
+    def _told(self, control: SimulationControl, at: float) -> list[BackendEvent]:
         """Each number once, when its entry comes."""
         wanted = {uuid: gpu.xids for uuid, gpu in control.gpus.items() if gpu.xids}
         was, self._xids = self._xids, wanted
@@ -68,15 +68,15 @@ class Stage:
         return [_xid(code, uuid, at) for uuid, codes in wanted.items() for code in codes
                 if code not in was.get(uuid, ())]
 
-    def _fallen(self, gpus: Sequence[GpuReading], at: float) -> list[Happening]:
+    def _fallen(self, gpus: Sequence[GpuReading], at: float) -> list[BackendEvent]:
         was, self._states = self._states, {gpu.uuid: gpu.state for gpu in gpus}
         return [_xid(OFF_THE_BUS, gpu.uuid, at) for gpu in gpus
                 if gpu.state == "lost" and was.get(gpu.uuid) == "ok"
                 and not gpu.uuid.startswith("MIG-")]
 
 
-def _xid(code: int, uuid: str, at: float) -> Happening:
-    return Happening("xid", at, uuid, numbers={"xid": float(code)})
+def _xid(code: int, uuid: str, at: float) -> BackendEvent:
+    return BackendEvent("xid", at, uuid, numbers={"xid": float(code)})
 
 
 def renumbered(

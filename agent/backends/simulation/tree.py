@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ...tasks.task_table import command_line
 from .folder import PROC
-from .forms import Form
+from .forms import JobProcessLayout
 
 PYTHON = (os.path.realpath(sys.executable), "-S", "-E")  # small, and started in some 10 ms
 JOB, LAUNCHER = "stand_in.py", "launcher.py"
@@ -18,7 +18,7 @@ SCRIPTS = {"train.py": JOB, "finetune.py": JOB, "serve.py": JOB, "notebook.py": 
            "torchrun.py": LAUNCHER}
 
 
-class Tree:
+class JobProcessTree:
     """A process group of its own, in a session of its own.
 
     Its standard input is a pipe whose other end only we hold. When that closes, by `cut` or
@@ -27,7 +27,7 @@ class Tree:
     """
 
     def __init__(
-        self, script: Path, words: Sequence[str], form: Form, control: Path,
+        self, script: Path, words: Sequence[str], form: JobProcessLayout, control: Path,
         tie: Callable[[], None],
     ) -> None:
         self.form = form
@@ -91,7 +91,7 @@ def _prepare(tie: Callable[[], None]) -> None:
     tie()
 
 
-def _told(form: Form, control: Path) -> dict[str, str]:
+def _told(form: JobProcessLayout, control: Path) -> dict[str, str]:
     return {
         "GPUDECK_JOB_WORKERS": str(form.workers), "GPUDECK_JOB_SAVES_S": str(form.saves_s),
         "GPUDECK_JOB_IGNORES_SIGTERM": str(int(form.ignores_sigterm)),

@@ -11,16 +11,16 @@ from gpudeck.metrics import COLUMN, COLUMNS, WIDTH, Absence
 from gpudeck.wire import GpuFacts
 
 from .. import GpuReading, ProcessReading
-from .board import Board, Limit, Place
+from .board import ChassisSlot, SimulatedBoard, SimulatedBoardLimits
 from .chance import roll, seed_of
-from .control import Control, GpuControl
+from .control import SimulatedGpuControl, SimulationControl
 from .faults import lost_gpu
-from .jobs import Job
-from .load import Load, load_of, paused
+from .jobs import SimulatedJob
+from .load import SimulatedLoad, load_of, paused
 from .mig import (
     MISSING,
     NOT_OF_BOARD,
-    Slice,
+    MigSlice,
     slices_of,
     slow_values_of,
     together,
@@ -28,7 +28,7 @@ from .mig import (
     values_of,
 )
 from .owned import owner_of
-from .profiles import Profile
+from .profiles import BoardProfile
 from .slow import HALF, absences, links, slow_values
 
 BUSES = ("1B", "43", "52", "61", "9D", "C3", "D1", "DF")
@@ -37,25 +37,25 @@ WARM_UP_FINE_S, WARM_UP_STEPS_S = 75, (12.0, 3.0)  # what is longest ago matters
 RUNNING = "running"
 LOST = bytes([Absence.LOST]) * WIDTH
 NOTHING = (0.0,) * WIDTH
-NOT_TOLD = GpuControl()
+NOT_TOLD = SimulatedGpuControl()
 
 Kept = tuple[float, list[float]]  # an energy counter's last known state: when, joules by index
 TaskState = Literal["running", "paused", "uninterruptible", "zombie"]
 
 
 @dataclass(frozen=True, slots=True)
-class Live:
+class LiveJob:
     """A job that is there now, in which state its process is."""
 
-    job: Job
+    job: SimulatedJob
     state: TaskState = "running"
     is_client: bool = False  # of MPS
 
 
 @dataclass(frozen=True, slots=True)
-class Setup:
+class SimulatedNodeSetup:
     node: str
-    profile: Profile
+    profile: BoardProfile
     gpus: int
     seed: int
     fault_odds: float = 0.0
@@ -68,22 +68,23 @@ def uuid_of(seed: int, node: str, index: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Instance:
+class SimulatedMigInstance:
     uuid: str
     board: str  # its UUID
-    slice: Slice
+    slice: MigSlice
 
 
-def instances_of(setup: Setup) -> tuple[Instance, ...]:
+def instances_of(setup: SimulatedNodeSetup) -> tuple[SimulatedMigInstance, ...]:
     if not setup.profile.is_split:
         return ()
     seed, node = setup.seed, setup.node
     return tuple(
-        Instance(uuid_of_slice(seed, node, index, slice_), uuid_of(seed, node, index), slice_)
+        SimulatedMigInstance(uuid_of_slice(seed, node, index, slice_), uuid_of(seed, node, index),
+                             slice_)
         for index in range(setup.gpus) for slice_ in slices_of(index, setup.gpus))
 
 
-def units_of(setup: Setup) -> tuple[tuple[str, ...], int]:
+def units_of(setup: SimulatedNodeSetup) -> tuple[tuple[str, ...], int]:
     """What jobs are given: the boards that are not split, then the MIG instances; and how many
     of them are instances."""
     instances = instances_of(setup)
@@ -93,7 +94,7 @@ def units_of(setup: Setup) -> tuple[tuple[str, ...], int]:
     return wholes + tuple(instance.uuid for instance in instances), len(instances)
 
 
-def facts_of(setup: Setup) -> tuple[GpuFacts, ...]:
+def facts_of(setup: SimulatedNodeSetup) -> tuple[GpuFacts, ...]:
     """A board's instances follow it."""
     instances = instances_of(setup)
     found: list[GpuFacts] = []
@@ -107,7 +108,7 @@ def facts_of(setup: Setup) -> tuple[GpuFacts, ...]:
     return tuple(found)
 
 
-def _board_facts(setup: Setup, index: int) -> GpuFacts:
+def _board_facts(setup: SimulatedNodeSetup, index: int) -> GpuFacts:
     profile = setup.profile
     return GpuFacts(
         uuid=uuid_of(setup.seed, setup.node, index),
@@ -134,7 +135,7 @@ def _board_facts(setup: Setup, index: int) -> GpuFacts:
     )
 
 
-def _instance_facts(board: GpuFacts, instance: Instance) -> GpuFacts:
+def _instance_facts(board: GpuFacts, instance: SimulatedMigInstance) -> GpuFacts:
     slice_ = instance.slice
     return GpuFacts(
         uuid=instance.uuid, index=board.index, name=f"{board.name} MIG {slice_.profile}",
@@ -145,11 +146,12 @@ def _instance_facts(board: GpuFacts, instance: Instance) -> GpuFacts:
     )
 
 
-class World:
+class SimulatedNode:
     """Moves forward by `advance`; begins believably warm at any moment."""
 
     def __init__(
-        self, setup: Setup, lives: Sequence[Live], at: float, kept: Kept | None = None
+        self, setup: SimulatedNodeSetup, lives: Sequence[LiveJob], at: float,
+        kept: Kept | None = None
     ) -> None:
         self.setup = setup
         self.facts = facts_of(setup)
@@ -159,9 +161,9 @@ class World:
         self.at = at - WARM_UP_S
         profile = setup.profile
         self._boards = {
-            facts.uuid: Board(profile, place, place.air_c, place.air_c, 0.0)
+            facts.uuid: SimulatedBoard(profile, place, place.air_c, place.air_c, 0.0)
             for facts in self.facts if facts.parent_uuid is None
-            for place in [Place.of(setup.seed, setup.node, facts.index, profile)]}
+            for place in [ChassisSlot.of(setup.seed, setup.node, facts.index, profile)]}
         self._absent = {facts.uuid: bytes(
             Absence.UNSUPPORTED if column.key in facts.missing else Absence.PRESENT
             for column in COLUMNS) for facts in self.facts}
@@ -172,14 +174,14 @@ class World:
         self._warm_up(lives, at, kept)
 
     @property
-    def boards(self) -> tuple[Board, ...]:
+    def boards(self) -> tuple[SimulatedBoard, ...]:
         return tuple(self._boards.values())
 
     @property
     def energy_j(self) -> list[float]:
         return [board.energy_j for board in self._boards.values()]
 
-    def limit(self, limits: Mapping[str, Limit]) -> None:
+    def limit(self, limits: Mapping[str, SimulatedBoardLimits]) -> None:
         for uuid, board in self._boards.items():
             told = limits.get(uuid)
             board.power_cap_w = None if told is None else told.power_w
@@ -191,13 +193,13 @@ class World:
         for board in self._boards.values():
             board.energy_j = 0.0
 
-    def _warm_up(self, lives: Sequence[Live], at: float, kept: Kept | None) -> None:
+    def _warm_up(self, lives: Sequence[LiveJob], at: float, kept: Kept | None) -> None:
         loads = self._loads(lives, self.at, {})
         for uuid, board in self._boards.items():
             board.settle(*loads[uuid])
         while self.at < at:
             step_s = WARM_UP_STEPS_S[at - self.at <= WARM_UP_FINE_S]
-            self.advance(min(at, self.at + step_s), lives, {}, Control())
+            self.advance(min(at, self.at + step_s), lives, {}, SimulationControl())
         for index, board in enumerate(self._boards.values()):
             mean_w = board.energy_j / WARM_UP_S
             if kept is None or index >= len(kept[1]):
@@ -206,7 +208,8 @@ class World:
                 board.energy_j = kept[1][index] + mean_w * max(0.0, at - kept[0])
 
     def advance(
-        self, at: float, lives: Sequence[Live], leaked: dict[str, float], control: Control,
+        self, at: float, lives: Sequence[LiveJob], leaked: dict[str, float],
+        control: SimulationControl,
         slow: bool = False,
     ) -> tuple[GpuReading, ...]:
         """To `at`, which may lie any time ahead. `leaked`: share of a Gpu's memory nobody owns.
@@ -232,16 +235,16 @@ class World:
             readings.append(reading)
         return tuple(readings)
 
-    def _is_lost_with_its_board(self, facts: GpuFacts, control: Control) -> bool:
+    def _is_lost_with_its_board(self, facts: GpuFacts, control: SimulationControl) -> bool:
         board = control.gpus.get(facts.parent_uuid or "")
         return board is not None and board.state == "lost"
 
     def _loads(
-        self, lives: Sequence[Live], at: float, leaked: dict[str, float]
-    ) -> dict[str, tuple[Load, bool]]:
+        self, lives: Sequence[LiveJob], at: float, leaked: dict[str, float]
+    ) -> dict[str, tuple[SimulatedLoad, bool]]:
         """Per Gpu its load, and whether any process holds a context there. A split board has that
         of its instances."""
-        loads = {uuid: (Load(mem_share=leaked.get(uuid, 0.0)), False)
+        loads = {uuid: (SimulatedLoad(mem_share=leaked.get(uuid, 0.0)), False)
                  for uuid in self.uuids}
         for live in lives:
             asked = load_of(live.job, at) if live.state == RUNNING else paused(live.job, at)
@@ -262,7 +265,7 @@ class World:
         return self.setup.profile.mem_total_bytes - self.setup.profile.mem_reserved_bytes
 
     def _reading(
-        self, uuid: str, values: tuple[float, ...], lost: bool, control: GpuControl
+        self, uuid: str, values: tuple[float, ...], lost: bool, control: SimulatedGpuControl
     ) -> GpuReading:
         state = "lost" if lost else "ok"
         state = state if control.state is None else control.state
@@ -273,7 +276,8 @@ class World:
         return GpuReading(uuid, "stale" if state == "stale" else "ok", values, absent)
 
     def _slowly(
-        self, reading: GpuReading, load: Load, held: bool, leaked_share: float, control: GpuControl
+        self, reading: GpuReading, load: SimulatedLoad, held: bool, leaked_share: float,
+        control: SimulatedGpuControl
     ) -> GpuReading:
         uuid = reading.uuid
         if uuid in self._instances:
@@ -287,14 +291,14 @@ class World:
         return structs.replace(reading, slow=values, slow_absent=absent)
 
     def processes(
-        self, lives: Iterable[Live], readings: Sequence[GpuReading]
+        self, lives: Iterable[LiveJob], readings: Sequence[GpuReading]
     ) -> tuple[ProcessReading, ...]:
         """What the driver would list: nothing on a Gpu that it has lost."""
         there = {reading.uuid: reading for reading in readings if reading.state != "lost"}
         return tuple(self._process(live, there[uuid])
                      for live in lives for uuid in live.job.gpus if uuid in there)
 
-    def _process(self, live: Live, reading: GpuReading) -> ProcessReading:
+    def _process(self, live: LiveJob, reading: GpuReading) -> ProcessReading:
         job = live.job
         room = self._room_bytes(reading.uuid)
         load = load_of(job, self.at)
@@ -312,27 +316,27 @@ class World:
             kind="mps_client" if live.is_client else "compute",
         )
 
-    def _sm_pct(self, uuid: str, live: Live, load: Load) -> float | None:
+    def _sm_pct(self, uuid: str, live: LiveJob, load: SimulatedLoad) -> float | None:
         """No driver tells the share of a process under MIG."""
         if uuid in self._instances:
             return None
         return float(round(load.sm * 100)) if live.state == RUNNING else 0.0
 
 
-def _own(load: Load, job: Job, number: int, at: float) -> Load:
+def _own(load: SimulatedLoad, job: SimulatedJob, number: int, at: float) -> SimulatedLoad:
     """The Gpus of one job run in step, each with a little of its own."""
     if number == 0 or load.busy == 0:
         return load
     jitter = 0.97 + 0.03 * roll(job.seed + number, int(at))
-    return Load(load.busy * jitter, load.peak, load.bandwidth * jitter, load.sm * jitter,
-                load.intensity, load.mem_share, load.sent * jitter, load.received * jitter)
+    return SimulatedLoad(load.busy * jitter, load.peak, load.bandwidth * jitter, load.sm * jitter,
+                         load.intensity, load.mem_share, load.sent * jitter, load.received * jitter)
 
 
-def _sum(one: Load, other: Load) -> Load:
+def _sum(one: SimulatedLoad, other: SimulatedLoad) -> SimulatedLoad:
     """Two processes on one Gpu: they share what there is."""
     busy = min(1.0, one.busy + other.busy)
     drawn = one.busy * one.intensity + other.busy * other.intensity
-    return Load(
+    return SimulatedLoad(
         busy, min(1.0, max(busy, one.peak, other.peak)),
         min(1.0, one.bandwidth + other.bandwidth), min(1.0, one.sm + other.sm),
         drawn / (one.busy + other.busy) if busy > 0 else 0.0,
@@ -356,7 +360,7 @@ def _controlled(
     return tuple(said), bytes(marks)
 
 
-def energy_since_boot(setup: Setup, board: Board, at: float) -> float:
+def energy_since_boot(setup: SimulatedNodeSetup, board: SimulatedBoard, at: float) -> float:
     """A counter that nobody kept goes on from an estimate: half load since the month began."""
     profile = setup.profile
     mean_w = profile.power_idle_w + 0.5 * (profile.power_limit_w - profile.power_idle_w)

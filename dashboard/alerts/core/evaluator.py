@@ -4,17 +4,17 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from .minute_aggregates import Closed, Minutes, MinuteScene
-from .rule import Of, Ready
-from .rule_signal import Term
-from .rule_tracker import Scene, Watch
-from .state_machine import Moves
+from .minute_aggregates import ClosedRuleMinute, MinuteTargets, RuleMinuteAggregator
+from .rule import CompiledRule, Of
+from .rule_signal import SignalTerm
+from .rule_tracker import RuleTargets, RuleTracker
+from .state_machine import PhaseChange
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
-    watch: Watch
-    moves: Moves
+class RulePhaseChange:
+    watch: RuleTracker
+    moves: PhaseChange
     at: float  # the moment that was looked at
 
 
@@ -22,31 +22,32 @@ End = Literal["min", "mean", "max"]
 
 
 @dataclass(frozen=True, slots=True)
-class Asks:
+class RuleMinutesRequest:
     start: int
     wanted: dict[str, frozenset[End]]
 
 
-def wanted_of(terms: Iterable[Term], kept: Collection[str]) -> dict[str, frozenset[End]]:
+def wanted_of(terms: Iterable[SignalTerm], kept: Collection[str]) -> dict[str, frozenset[End]]:
     """Of each number, which of its three are looked at."""
     found: dict[str, frozenset[End]] = {}
     for term in terms:
         if term.name in kept:
-            end: End = {"min": "min", "last": "mean", "avg": "mean"}.get(  # type: ignore[assignment]
+            end: End = {"min": "min", "last": "mean",
+                        "avg": "mean"}.get(  # type: ignore[assignment]
                 term.how, "max")
             found[term.name] = found.get(term.name, frozenset()) | {end}
     return found
 
 
-class Evaluator:
+class RuleEvaluator:
     """`kept`: numbers of Gpus that history keeps by the minute."""
 
     def __init__(self, kept: Collection[str] = ()) -> None:
         self._kept = frozenset(kept)
-        self.watches: dict[str, Watch] = {}
-        self._minutes: dict[Of, Minutes] = {}
+        self.watches: dict[str, RuleTracker] = {}
+        self._minutes: dict[Of, RuleMinuteAggregator] = {}
 
-    def set_rules(self, rules: Mapping[str, Ready]) -> list[str]:
+    def set_rules(self, rules: Mapping[str, CompiledRule]) -> list[str]:
         """A Rule that means what it meant goes on; any other begins anew. Which did."""
         begun = [rule_id for rule_id, ready in rules.items()
                  if rule_id not in self.watches
@@ -54,7 +55,7 @@ class Evaluator:
         watches = {}
         for rule_id, ready in rules.items():
             if rule_id in begun:
-                watches[rule_id] = Watch(ready)
+                watches[rule_id] = RuleTracker(ready)
             else:
                 watches[rule_id] = self.watches[rule_id]
                 watches[rule_id].ready = ready
@@ -66,7 +67,7 @@ class Evaluator:
         """All of them at rest, whatever was so."""
         known = [rule_id for rule_id in rule_ids if rule_id in self.watches]
         for rule_id in known:
-            self.watches[rule_id] = Watch(self.watches[rule_id].ready, self.watches[rule_id])
+            self.watches[rule_id] = RuleTracker(self.watches[rule_id].ready, self.watches[rule_id])
         return known
 
     def stepped(self, by_s: float) -> None:
@@ -81,16 +82,17 @@ class Evaluator:
                 of = watch.ready.rule.of
                 wanted[of] = wanted.get(of, frozenset()) | watch.names
         self._minutes = {
-            of: known if (known := self._minutes.get(of)) and known.names == names else Minutes(
+            of: known if (known := self._minutes.get(of)) and known.names == names
+            else RuleMinuteAggregator(
                 names, self._kept if of == "gpu" else ())
             for of, names in wanted.items()}
 
-    def is_of_history(self, watch: Watch) -> bool:
+    def is_of_history(self, watch: RuleTracker) -> bool:
         """It looks at minutes that are brought from there."""
         ready = watch.ready
         return ready.is_by_minutes and ready.rule.of == "gpu" and bool(watch.names & self._kept)
 
-    def asks(self, now: float) -> Asks | None:
+    def asks(self, now: float) -> RuleMinutesRequest | None:
         """Which minute a step now would close, and what of it is to be brought from history."""
         minutes = self._minutes.get("gpu")
         start = None if minutes is None or not minutes.kept else minutes.closing(now)
@@ -98,10 +100,11 @@ class Evaluator:
             return None
         terms = [term for watch in self.watches.values() if watch.ready.is_by_minutes
                  and watch.ready.rule.of == "gpu" for term in watch.terms]
-        return Asks(start, wanted_of(terms, minutes.kept))
+        return RuleMinutesRequest(start, wanted_of(terms, minutes.kept))
 
-    def step(self, scenes: Mapping[Of, Scene], now: float,
-             brought: Mapping[str, Closed] | None = None) -> Iterator[list[Moved]]:
+    def step(self, scenes: Mapping[Of, RuleTargets], now: float,
+             brought: Mapping[str,
+                              ClosedRuleMinute] | None = None) -> Iterator[list[RulePhaseChange]]:
         """Rule by Rule, so that others may have their turn in between. `brought`: what `asks`
         asked for, by row."""
         closed = {of: minutes.take(scenes[of], now, brought) for of, minutes
@@ -111,11 +114,12 @@ class Evaluator:
             if watch.ready.is_by_minutes:
                 scene = closed.get(watch.ready.rule.of)
             if scene is not None:
-                at = scene.ends_at if isinstance(scene, MinuteScene) else now
-                yield [Moved(watch, moves, at) for moves in _stepped(watch, scene, at, now)]
+                at = scene.ends_at if isinstance(scene, MinuteTargets) else now
+                yield [RulePhaseChange(watch, moves, at) for moves in _stepped(watch, scene, at,
+                                                                               now)]
 
 
-def _stepped(watch: Watch, scene: Scene, at: float, now: float) -> list[Moves]:
+def _stepped(watch: RuleTracker, scene: RuleTargets, at: float, now: float) -> list[PhaseChange]:
     """One Rule that fails does not take the others with it, and says so."""
     try:
         return watch.step(scene, at, now)

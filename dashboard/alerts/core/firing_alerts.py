@@ -11,13 +11,13 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from .evaluator import Moved
+from .evaluator import RulePhaseChange
 from .rule import Of, Severity
-from .state_machine import Phase
+from .state_machine import AlertPhase
 
 State = Literal["pending", "firing", "resolving", "ended"]
-STATE_OF: dict[Phase, State] = {
-    Phase.FIRING: "firing", Phase.RESOLVING: "resolving", Phase.INACTIVE: "ended"}
+STATE_OF: dict[AlertPhase, State] = {
+    AlertPhase.FIRING: "firing", AlertPhase.RESOLVING: "resolving", AlertPhase.INACTIVE: "ended"}
 MOVING: tuple[Of, ...] = ("task", "job", "owner")
 # In words, why one is over.
 ENDED = {"resolved": "it is over", "gone": "the target is gone",
@@ -26,7 +26,7 @@ ENDED = {"resolved": "it is over", "gone": "the target is gone",
          "reset": "the brakes were reset", "clock": "the hub's clock was set"}
 
 
-class Named(Struct, frozen=True):
+class AlertTarget(Struct, frozen=True):
     """Who a target is, for good: `key` is never another's."""
 
     key: str
@@ -44,7 +44,7 @@ class Alert(Struct, frozen=True):
     title: str
     severity: Severity
     of: Of
-    target: Named
+    target: AlertTarget
     state: State
     since: float  # it is so
     fired_at: float
@@ -55,16 +55,16 @@ class Alert(Struct, frozen=True):
     why: str = ""
 
 
-Name = Callable[[Of, int], Named]
+Name = Callable[[Of, int], AlertTarget]
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
+class AlertChange:
     alert: Alert
     is_new: bool = False
 
 
-class Alerts:
+class FiringAlerts:
     """Those that fire now, by Rule and row."""
 
     def __init__(self) -> None:
@@ -77,38 +77,38 @@ class Alerts:
         """Each with its row."""
         return [(row, alert) for (_, row), alert in self._open.items()]
 
-    def take(self, moved: Moved, name: Name) -> Iterable[Changed]:
+    def take(self, moved: RulePhaseChange, name: Name) -> Iterable[AlertChange]:
         for row in map(int, moved.moves.rows):
             found = self._moved(moved, row, name)
             if found is not None:
                 yield found
 
-    def _moved(self, moved: Moved, row: int, name: Name) -> Changed | None:
+    def _moved(self, moved: RulePhaseChange, row: int, name: Name) -> AlertChange | None:
         key = (moved.watch.ready.rule.id, row)
         known, after = self._open.get(key), moved.moves.after
         if known is None:
-            if after is not Phase.FIRING:
+            if after is not AlertPhase.FIRING:
                 return None  # it was pending, and that is all it was
             alert = self._begun(moved, row, name)
             self._open[key] = alert
-            return Changed(alert, True)
-        if after is Phase.INACTIVE:
+            return AlertChange(alert, True)
+        if after is AlertPhase.INACTIVE:
             del self._open[key]
-            return Changed(_ended(known, moved.at, moved.moves.reason))
+            return AlertChange(_ended(known, moved.at, moved.moves.reason))
         alert = replace(
             known, state=STATE_OF[after], changed_at=moved.at, value=_value(moved, row),
             comebacks=known.comebacks + (moved.moves.reason == "breach"))
         self._open[key] = alert
-        return Changed(alert)
+        return AlertChange(alert)
 
-    def _begun(self, moved: Moved, row: int, name: Name) -> Alert:
+    def _begun(self, moved: RulePhaseChange, row: int, name: Name) -> Alert:
         ready, machine = moved.watch.ready, moved.watch.machine
         rule, target = ready.rule, name(ready.rule.of, row)
         return Alert(f"{rule.id}/{target.key}/{int(moved.at * 1_000)}", rule.id, ready.version,
                      rule.title, rule.severity, rule.of, target, "firing",
                      float(machine.since[row]), moved.at, moved.at, _value(moved, row))
 
-    def follow(self, gpus_of: Callable[[Of, int], tuple[str, ...]]) -> list[Changed]:
+    def follow(self, gpus_of: Callable[[Of, int], tuple[str, ...]]) -> list[AlertChange]:
         """Who moves on to other Gpus takes its Alert along."""
         found = []
         for key, alert in self._open.items():
@@ -116,17 +116,17 @@ class Alerts:
             if gpus and gpus != alert.target.gpus:
                 found.append(replace(alert, target=replace(alert.target, gpus=gpus)))
                 self._open[key] = found[-1]
-        return list(map(Changed, found))
+        return list(map(AlertChange, found))
 
     def adopt(self, row: int, alert: Alert) -> None:
         """One that fired before the hub was started anew, and goes on."""
         self._open[alert.rule_id, row] = alert
 
-    def drop(self, rule_ids: Iterable[str], now: float, why: str) -> list[Changed]:
+    def drop(self, rule_ids: Iterable[str], now: float, why: str) -> list[AlertChange]:
         """These Rules begin anew, or are no more."""
         gone = set(rule_ids)
         dropped = [key for key in self._open if key[0] in gone]
-        return [Changed(_ended(self._open.pop(key), now, why)) for key in dropped]
+        return [AlertChange(_ended(self._open.pop(key), now, why)) for key in dropped]
 
 
 def _ended(alert: Alert, now: float, reason: str) -> Alert:
@@ -138,6 +138,6 @@ def ended_by_restart(alert: Alert, now: float) -> Alert:
     return _ended(alert, now, "restart")
 
 
-def _value(moved: Moved, row: int) -> float | None:
+def _value(moved: RulePhaseChange, row: int) -> float | None:
     value = float(moved.watch.seen.values[row])
     return None if math.isnan(value) else value

@@ -3,7 +3,7 @@ over (reliability-security.md 3.6). One row per target, all rows at once."""
 
 import numpy as np
 
-from .state_machine import Floats, Mask, Moves, Phase, Rows
+from .state_machine import AlertPhase, Floats, Mask, PhaseChange, Rows
 
 STRETCHES = 21
 STRETCH_AT_LEAST_S = 60.0
@@ -14,10 +14,10 @@ WEIGHTS = np.linspace(1.2, 0.8, STRETCHES) / STRETCHES
 COOLDOWN_MOST_S = 4 * 3_600.0
 DAY_S = 86_400.0
 
-WITHIN = (Phase.FIRING, Phase.RESOLVING)
+WITHIN = (AlertPhase.FIRING, AlertPhase.RESOLVING)
 
 
-class Flaps:
+class FlapDetector:
     """A stretch is as long as the Rule holds, a minute at least; a bit for each of the last 21 in
     which it began to fire, or was clear again."""
 
@@ -42,17 +42,17 @@ class Flaps:
         self.bits[rows] = 0
         self.is_flapping[rows] = self.was_firing[rows] = False
 
-    def take(self, moves: list[Moves], now: float) -> None:
+    def take(self, moves: list[PhaseChange], now: float) -> None:
         changed = [self._new(move) for move in moves if _is_change(move)]
         if self._turn(int(now // self._stretch_s)) or changed:
             for rows in changed:
                 self.bits[rows] |= 1
             self._judge()
 
-    def _new(self, move: Moves) -> Rows:
+    def _new(self, move: PhaseChange) -> Rows:
         """Without those that only go on."""
         rows = move.rows
-        if move.after is Phase.FIRING and self.was_firing[rows].any():
+        if move.after is AlertPhase.FIRING and self.was_firing[rows].any():
             rows = rows[~self.was_firing[rows]]
         self.was_firing[move.rows] = False
         return rows
@@ -80,7 +80,7 @@ class Flaps:
     def stretch(self) -> int | None:
         return self._at
 
-    def catch_up(self, other: "Flaps") -> None:
+    def catch_up(self, other: "FlapDetector") -> None:
         """With one of the same Rule that has looked further."""
         if other._at is not None:
             self._turn(other._at)
@@ -110,13 +110,13 @@ class Flaps:
                 f"{STRETCHES} stretches of {self._stretch_s / 60:g} min")
 
 
-def _is_change(move: Moves) -> bool:
-    if move.after is Phase.FIRING:
+def _is_change(move: PhaseChange) -> bool:
+    if move.after is AlertPhase.FIRING:
         return True
-    return move.before is Phase.FIRING and move.reason in ("clear", "resolved")
+    return move.before is AlertPhase.FIRING and move.reason in ("clear", "resolved")
 
 
-class Cooldowns:
+class CooldownTracker:
     """After an episode of a Rule that acts; twice as long after each more within a day."""
 
     ARRAYS = ("until", "ended_at", "episodes")
@@ -138,9 +138,9 @@ class Cooldowns:
         self.until[rows] = self.ended_at[rows] = -np.inf
         self.episodes[rows] = 0
 
-    def take(self, moves: list[Moves], now: float) -> None:
+    def take(self, moves: list[PhaseChange], now: float) -> None:
         for move in moves:
-            if move.before in WITHIN and move.after is Phase.INACTIVE:
+            if move.before in WITHIN and move.after is AlertPhase.INACTIVE:
                 self.ended(move.rows, now)
 
     def ended(self, rows: Rows, now: float) -> None:

@@ -4,17 +4,17 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gpudeck.limits import Lease
+from gpudeck.limits import TimedLimit
 from gpudeck.metrics import COLUMN, SLOW_COLUMN, Absence
 
 from ...fleet.filters import Filter
-from ...fleet.fleet import Fleet, Node, Show
-from .firing_alerts import Named
-from .gpu_uses import NONE, UseTable
-from .rule_signal import Floats, Term
-from .rule_tracker import Numbers, Standing
+from ...fleet.fleet import Fleet, GpuStatus, Node
+from .firing_alerts import AlertTarget
+from .gpu_uses import NONE, GpuUseTable
+from .rule_signal import Floats, SignalTerm
+from .rule_tracker import TargetStability, TargetValues
 from .state_machine import Mask, Rows
-from .xid_counts import BY_BOARD, BY_TASK, Xids
+from .xid_counts import BY_BOARD, BY_TASK, XidCounter
 
 NEVER = (Absence.UNSUPPORTED, Absence.DENIED)
 TOLD_OF_THE_SILENT = frozenset(("lost", "sample_age_s"))
@@ -23,7 +23,7 @@ TOLD_ON_CHANGE = frozenset(("power_cap_drift_w", "clock_lock_drifted"))
 
 
 @dataclass(frozen=True, slots=True)
-class HubSays:
+class HubSelfMetrics:
     """What a hub watches of itself. `blind_s`: how much of the last minute nobody looked."""
 
     rules_failing: int = 0  # not evaluated, or not as they should be
@@ -32,44 +32,45 @@ class HubSays:
     is_unrecorded: bool = False  # the audit takes nothing
 
 
-CALM = HubSays()
+CALM = HubSelfMetrics()
 
 
 @dataclass(slots=True)
-class Moment:
+class EvaluationContext:
     """What all scenes of one look share."""
 
     fleet: Fleet
     now: float
     mono: float
     listens_since: float  # monotonic: silence before is not theirs
-    uses: UseTable
-    xids: Xids
-    hub: HubSays = CALM
+    uses: GpuUseTable
+    xids: XidCounter
+    hub: HubSelfMetrics = CALM
     scopes: dict[tuple[str, str], Mask] = field(default_factory=dict)
     kept: dict[str, Floats] = field(default_factory=dict)
-    stand: dict[str, Standing] = field(default_factory=dict)
+    stand: dict[str, TargetStability] = field(default_factory=dict)
 
     def nodes(self) -> list[Node]:
         return [self.fleet.nodes[node_id] for node_id in self.fleet.node_ids]
 
-    def standing(self) -> Standing:
+    def standing(self) -> TargetStability:
         """Of each Node."""
         if "node" not in self.stand:
             nodes = self.nodes()
             steady = np.array([node.steady_mono for node in nodes], float)
-            self.stand["node"] = Standing(
+            self.stand["node"] = TargetStability(
                 self.mono - np.maximum(steady, self.listens_since),
                 np.array([node.clock_offset_s for node in nodes], float))
         return self.stand["node"]
 
-    def live(self, name: str) -> Numbers:
+    def live(self, name: str) -> TargetValues:
         """A metric of each slot, as its newest sample has it."""
         fleet, size = self.fleet, len(self.fleet)
         column = fleet.column(name, self.mono)
         absent = column.absent[:size]
         is_there = (fleet.reported[:size] == 0) & (absent == Absence.PRESENT)
-        return Numbers(np.where(is_there, column.values[:size], np.nan), np.isin(absent, NEVER))
+        return TargetValues(np.where(is_there, column.values[:size], np.nan),
+                            np.isin(absent, NEVER))
 
     def shares(self, who: str) -> Floats:
         """How many Jobs, or Owners, are on each slot; of one that is not known, it is not known."""
@@ -115,7 +116,7 @@ class Moment:
         return self.kept["mem_total"]
 
 
-def _drift(lease: Lease) -> float:
+def _drift(lease: TimedLimit) -> float:
     match lease.state:
         case "in_force":
             return 0.0
@@ -128,12 +129,12 @@ def _drift(lease: Lease) -> float:
 
 
 @dataclass(slots=True)
-class GpuScene:
+class GpuTargets:
     """`lost` and `sample_age_s` are known of a Gpu that gives no sample: rules about silence must
     not be silent. All else is of its newest sample, and of no older one. Gpus that come while it
     is looked at are there at the next look."""
 
-    moment: Moment
+    moment: EvaluationContext
     size: int = field(init=False)
     there: Mask = field(init=False)
     fresh: Rows = field(init=False)
@@ -154,34 +155,35 @@ class GpuScene:
             return self.moment.heard_at()[self.fleet.node_at[: self.size]]
         return self.fleet.sampled_at[: self.size].copy()
 
-    def numbers(self, term: Term) -> Numbers:
+    def numbers(self, term: SignalTerm) -> TargetValues:
         name, moment = term.name, self.moment
         if name in COLUMN or name in SLOW_COLUMN:
             found = moment.live(name)
-            return Numbers(found.values[: self.size], found.cannot[: self.size])
+            return TargetValues(found.values[: self.size], found.cannot[: self.size])
         none = np.zeros(self.size, bool)
         match name:
             case "lost":
                 shown = self.fleet.shown(moment.mono)[: self.size]
-                return Numbers((shown == Show.LOST).astype(np.float64), none)
+                return TargetValues((shown == GpuStatus.LOST).astype(np.float64), none)
             case "sample_age_s":
                 sampled = np.maximum(self.fleet.sampled_mono[: self.size], moment.listens_since)
-                return Numbers(moment.mono - sampled, none)
+                return TargetValues(moment.mono - sampled, none)
             case "tasks":
                 told = np.fromiter((users is not None for users in self.fleet.users[: self.size]),
                                    bool, self.size)
-                return Numbers(np.where(told, self.fleet.task_count[: self.size], np.nan), none)
+                return TargetValues(np.where(told, self.fleet.task_count[: self.size], np.nan),
+                                    none)
             case "jobs" | "owners":
-                return Numbers(moment.shares(name)[: self.size], none)
+                return TargetValues(moment.shares(name)[: self.size], none)
             case "xids_of_tasks" | "xids_of_boards":
                 which = BY_TASK if name == BY_TASK else BY_BOARD
-                return Numbers(moment.xids.counts(self.fleet, which)[: self.size], none)
+                return TargetValues(moment.xids.counts(self.fleet, which)[: self.size], none)
             case "power_cap_drift_w":
-                return Numbers(moment.drift("power")[: self.size], none)
+                return TargetValues(moment.drift("power")[: self.size], none)
             case "clock_lock_drifted":
-                return Numbers(moment.drift("clocks")[: self.size], none)
+                return TargetValues(moment.drift("clocks")[: self.size], none)
         facts = np.array([getattr(each, name) for each in self.fleet.facts[: self.size]], float)
-        return Numbers(facts, np.isnan(facts))
+        return TargetValues(facts, np.isnan(facts))
 
     def in_scope(self, scope: Filter) -> Mask:
         """The same for all rules that say the same."""
@@ -190,18 +192,18 @@ class GpuScene:
             scopes[key] = scope.matches(self.fleet, self.moment.mono)[: self.size]
         return scopes[key]
 
-    def standing(self) -> Standing:
+    def standing(self) -> TargetStability:
         if "gpu" not in self.moment.stand:
             of_node, at = self.moment.standing(), self.fleet.node_at[: self.size]
-            self.moment.stand["gpu"] = Standing(of_node.steady_s[at], of_node.skew_s[at])
+            self.moment.stand["gpu"] = TargetStability(of_node.steady_s[at], of_node.skew_s[at])
         return self.moment.stand["gpu"]
 
-    def name(self, row: int) -> Named:
+    def name(self, row: int) -> AlertTarget:
         fleet, node = self.fleet, self.fleet.node_of(row)
         users = tuple(sorted(fleet.owners[number] for number in fleet.users[row] or ()
                              if number < len(fleet.owners)))
-        return Named(fleet.uuids[row], node.hello.node_id, node.hello.host,
-                     fleet.facts[row].place, users, (fleet.uuids[row],))
+        return AlertTarget(fleet.uuids[row], node.hello.node_id, node.hello.host,
+                           fleet.facts[row].place, users, (fleet.uuids[row],))
 
     def identity(self, row: int) -> str:
         """A board may have moved to another Node, where it is another target."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from gpudeck.wire import Task, Use
 
-from ...fleet.fleet import Fleet, Listing, Node
+from ...fleet.fleet import Fleet, InventorySlots, Node
 from .rule_signal import Floats
 from .state_machine import Mask, Rows
 
@@ -22,7 +22,7 @@ SCHEDULED, SERVICE, FREE, NOBODYS = 0.0, 1.0, 2.0, 3.0
 _PAIR = attrgetter("task_id", "gpu")
 
 
-class Roster:
+class TargetRowAllocator:
     """Rows for who comes and goes."""
 
     def __init__(self) -> None:
@@ -83,12 +83,12 @@ class Roster:
 
 
 @dataclass(slots=True)
-class _Kept:
+class _NodeGpuUses:
     """What was taken of one Node."""
 
     uses: tuple[Use, ...]
     tasks: dict[str, Task]
-    listing: Listing | None
+    listing: InventorySlots | None
     pairs: list[tuple[str, int]] = field(default_factory=list)
     row_of: dict[str, int] = field(default_factory=dict)
     rows: list[int] = field(default_factory=list)
@@ -98,13 +98,15 @@ class _Kept:
     is_described: bool = True
 
 
-class UseTable:
+class GpuUseTable:
     """`row`, `slot`: of each use; `job`, `owner`, `node_at`, `started_at`: of each Task's row."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
-        self._kept: dict[str, _Kept] = {}
-        self.tasks, self.jobs, self.owners = Roster(), Roster(), Roster()
+        self._kept: dict[str, _NodeGpuUses] = {}
+        self.tasks = TargetRowAllocator()
+        self.jobs = TargetRowAllocator()
+        self.owners = TargetRowAllocator()
         self.task: list[Task | None] = []
         self.id: list[str] = []
         self._job: list[int] = []
@@ -150,7 +152,7 @@ class UseTable:
                 and former.is_described):
             former.uses, former.tasks, former.mem, former.sm = node.uses, node.tasks, mem, sm
             return False
-        kept = self._kept.setdefault(node_id, _Kept(node.uses, node.tasks, node.listing))
+        kept = self._kept.setdefault(node_id, _NodeGpuUses(node.uses, node.tasks, node.listing))
         kept.uses, kept.tasks, kept.listing = node.uses, node.tasks, node.listing
         kept.pairs, kept.mem, kept.sm = pairs, mem, sm
         return True
@@ -252,7 +254,7 @@ def _standing(task: Task | None) -> float:
     return NOBODYS if task.user is None else FREE
 
 
-def _is_other(kept: _Kept | None, node: Node) -> bool:
+def _is_other(kept: _NodeGpuUses | None, node: Node) -> bool:
     return kept is None or (kept.uses is not node.uses or kept.tasks is not node.tasks
                             or kept.listing is not node.listing)
 

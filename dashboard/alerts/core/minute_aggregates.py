@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...fleet.filters import Filter
-from .rule_signal import Floats, How, Term
-from .rule_tracker import LATE_S, Numbers, Scene, Standing
+from .rule_signal import Floats, How, SignalTerm
+from .rule_tracker import LATE_S, RuleTargets, TargetStability, TargetValues
 from .state_machine import Mask, Rows
 
 MINUTE_S = 60
@@ -16,7 +16,7 @@ ENOUGH = 0.8
 WAIT_S = 5  # for what is under way when a minute ends
 
 
-class _Open:
+class _OpenRuleMinute:
     """One minute that is not closed, of one number."""
 
     def __init__(self, room: int) -> None:
@@ -31,23 +31,23 @@ class _Open:
         self.low = np.where(mask, np.minimum(self.low, values), self.low)
         self.high = np.where(mask, np.maximum(self.high, values), self.high)
 
-    def grown(self, room: int) -> "_Open":
-        new, size = _Open(room), len(self.n)
+    def grown(self, room: int) -> "_OpenRuleMinute":
+        new, size = _OpenRuleMinute(room), len(self.n)
         for name in ("n", "total", "low", "high"):
             getattr(new, name)[:size] = getattr(self, name)
         return new
 
-    def closed(self) -> "Closed":
-        return Closed(self.n, self.low, self.total / np.maximum(self.n, 1), self.high)
+    def closed(self) -> "ClosedRuleMinute":
+        return ClosedRuleMinute(self.n, self.low, self.total / np.maximum(self.n, 1), self.high)
 
     def forget(self, rows: Rows) -> None:
-        empty = _Open(1)
+        empty = _OpenRuleMinute(1)
         for name in ("n", "total", "low", "high"):
             getattr(self, name)[rows] = getattr(empty, name)[0]
 
 
 @dataclass(frozen=True, slots=True)
-class Closed:
+class ClosedRuleMinute:
     """One number in one minute that is over, of each row."""
 
     n: Floats  # seconds that had a value
@@ -62,10 +62,10 @@ class Closed:
 
 
 @dataclass(frozen=True, slots=True)
-class MinuteScene:
-    of: Scene
+class MinuteTargets:
+    of: RuleTargets
     ends_at: float
-    closed: Mapping[str, Closed]
+    closed: Mapping[str, ClosedRuleMinute]
     cannot: dict[str, Mask]
     fresh: Rows
 
@@ -76,17 +76,17 @@ class MinuteScene:
     def sampled_at(self, names: frozenset[str]) -> Floats:
         return np.full(len(self.of.there), self.ends_at)
 
-    def numbers(self, term: Term) -> Numbers:
-        return Numbers(self.closed[term.name].values(term.how), self.cannot[term.name])
+    def numbers(self, term: SignalTerm) -> TargetValues:
+        return TargetValues(self.closed[term.name].values(term.how), self.cannot[term.name])
 
     def in_scope(self, scope: Filter) -> Mask:
         return self.of.in_scope(scope)
 
-    def standing(self) -> Standing | None:
+    def standing(self) -> TargetStability | None:
         return self.of.standing()
 
 
-class Minutes:
+class RuleMinuteAggregator:
     """Of all numbers that are asked for by the minute, of targets of one kind. `kept`: those that
     history keeps, whose minutes are brought from there when they are over."""
 
@@ -94,7 +94,8 @@ class Minutes:
         self.names = frozenset(names)
         self.kept = self.names & frozenset(kept)
         self._minute: int | None = None
-        self._open: dict[tuple[str, int], _Open] = {}  # (name, 0 the open one or 1 the next)
+        self._open: dict[tuple[str, int],
+                         _OpenRuleMinute] = {}  # (name, 0 the open one or 1 the next)
         self._taken_at = {name: np.empty(0) for name in self.names - self.kept}
         self._cannot: dict[str, Mask] = {}
         self._fresh: list[Rows] = []
@@ -105,8 +106,9 @@ class Minutes:
         is_next = self._minute is not None and minute == self._minute + 1
         return (minute - 1) * MINUTE_S if is_next else None
 
-    def take(self, scene: Scene, now: float, brought: Mapping[str, Closed] | None = None
-             ) -> MinuteScene | None:
+    def take(self, scene: RuleTargets, now: float,
+             brought: Mapping[str, ClosedRuleMinute] | None = None
+             ) -> MinuteTargets | None:
         """The minute that is closed now, if one is."""
         room = len(scene.there)
         closed = self._close(scene, now, brought or {})
@@ -116,13 +118,13 @@ class Minutes:
             self._take(name, scene, room, now)
         return closed
 
-    def _take(self, name: str, scene: Scene, room: int, now: float) -> None:
+    def _take(self, name: str, scene: RuleTargets, room: int, now: float) -> None:
         assert self._minute is not None
         at = scene.sampled_at(frozenset((name,)))
         before = self._taken_at[name]
         taken_at = np.concatenate([before, np.full(room - len(before), np.nan)])
         taken_at[scene.fresh] = np.nan
-        numbers = scene.numbers(Term("last", name))
+        numbers = scene.numbers(SignalTerm("last", name))
         is_new = scene.there & ~(at <= taken_at) & ~np.isnan(numbers.values)
         is_new &= ~(now - at > LATE_S)
         self._taken_at[name] = np.where(is_new, at, taken_at)
@@ -134,15 +136,15 @@ class Minutes:
             open_one.forget(scene.fresh)
             open_one.take(is_new & (minute == self._minute + which), numbers.values)
 
-    def _of(self, name: str, which: int, room: int) -> _Open:
-        found = self._open.get((name, which)) or _Open(room)
+    def _of(self, name: str, which: int, room: int) -> _OpenRuleMinute:
+        found = self._open.get((name, which)) or _OpenRuleMinute(room)
         if len(found.n) < room:
             found = found.grown(room)
         self._open[name, which] = found
         return found
 
-    def _close(self, scene: Scene, now: float, brought: Mapping[str, Closed]
-               ) -> MinuteScene | None:
+    def _close(self, scene: RuleTargets, now: float, brought: Mapping[str, ClosedRuleMinute]
+               ) -> MinuteTargets | None:
         """Minutes in which nobody looked are not made up for."""
         minute = _minute_of(now)
         if self._minute is None or minute < self._minute or minute > self._minute + 1:
@@ -152,10 +154,10 @@ class Minutes:
             return None
         room = len(scene.there)
         for name in self.kept:
-            self._cannot[name] = scene.numbers(Term("last", name)).cannot
+            self._cannot[name] = scene.numbers(SignalTerm("last", name)).cannot
         closed = {name: self._of(name, 0, room).closed() for name in self._taken_at}
-        closed |= {name: brought.get(name) or _Open(room).closed() for name in self.kept}
-        made = MinuteScene(
+        closed |= {name: brought.get(name) or _OpenRuleMinute(room).closed() for name in self.kept}
+        made = MinuteTargets(
             scene, float((self._minute + 1) * MINUTE_S), closed,
             {name: _padded(self._cannot.get(name), room) for name in self.names},
             np.unique(np.concatenate([*self._fresh, scene.fresh])))

@@ -8,12 +8,12 @@ import numpy as np
 from gpudeck.wire import Beat
 
 from ...fleet.filters import Filter
-from ...fleet.fleet import Node, Show
+from ...fleet.fleet import GpuStatus, Node
 from ...fleet.mig import NO_PARENT
-from .firing_alerts import Named
-from .gpu_targets import Moment
-from .rule_signal import Floats, Term
-from .rule_tracker import Numbers, Standing
+from .firing_alerts import AlertTarget
+from .gpu_targets import EvaluationContext
+from .rule_signal import Floats, SignalTerm
+from .rule_tracker import TargetStability, TargetValues
 from .state_machine import Mask, Rows
 
 NO_ROWS = np.empty(0, np.intp)
@@ -21,11 +21,11 @@ FLEET = "fleet"
 
 
 @dataclass(slots=True)
-class NodeScene:
+class NodeTargets:
     """What is known of who is silent is known now: `silent_s`, how many Gpus and Tasks it had, and
     how old all else is. What its Gpus do is known while a sample is fresh."""
 
-    moment: Moment
+    moment: EvaluationContext
     left: frozenset[str] = frozenset()  # who was sent away: their silence is no news
     there: Mask = field(init=False)
     fresh: Rows = field(init=False)
@@ -42,9 +42,9 @@ class NodeScene:
             return np.full(self.size, self.moment.now)
         return np.array([node.heard_at for node in self.moment.nodes()[: self.size]], float)
 
-    def numbers(self, term: Term) -> Numbers:
+    def numbers(self, term: SignalTerm) -> TargetValues:
         values = NODE[term.name](self)[: self.size]
-        return Numbers(np.asarray(values, float), np.zeros(self.size, bool))
+        return TargetValues(np.asarray(values, float), np.zeros(self.size, bool))
 
     def in_scope(self, scope: Filter) -> Mask:
         """Whose Gpus are all meant; a Node without a Gpu is not."""
@@ -59,9 +59,9 @@ class NodeScene:
                 np.bincount(at[there & meant], minlength=self.size) == of_node)
         return self.moment.scopes[key][: self.size]
 
-    def standing(self) -> Standing:
+    def standing(self) -> TargetStability:
         found = self.moment.standing()
-        return Standing(found.steady_s[: self.size], found.skew_s[: self.size])
+        return TargetStability(found.steady_s[: self.size], found.skew_s[: self.size])
 
     def each(self, of: Callable[[Node], float | None]) -> Floats:
         return np.array([of(node) for node in self.moment.nodes()[: self.size]], float)
@@ -77,9 +77,9 @@ class NodeScene:
         fleet, size = self.moment.fleet, len(self.moment.fleet)
         return np.asarray(~fleet.retired[:size] & (fleet.parent[:size] == NO_PARENT))
 
-    def name(self, row: int) -> Named:
+    def name(self, row: int) -> AlertTarget:
         node_id = self.moment.fleet.node_ids[row]
-        return Named(node_id, node_id, self.moment.fleet.nodes[node_id].hello.host)
+        return AlertTarget(node_id, node_id, self.moment.fleet.nodes[node_id].hello.host)
 
     def identity(self, row: int) -> str:
         return self.moment.fleet.node_ids[row]
@@ -88,17 +88,17 @@ class NodeScene:
         return []
 
 
-def _gpus(scene: NodeScene) -> Floats:
+def _gpus(scene: NodeTargets) -> Floats:
     boards = scene.boards()
     return scene.by_node(boards.astype(float), boards)
 
 
-def _gpus_lost(scene: NodeScene) -> Floats:
-    lost = scene.moment.fleet.shown(scene.moment.mono) == Show.LOST
+def _gpus_lost(scene: NodeTargets) -> Floats:
+    lost = scene.moment.fleet.shown(scene.moment.mono) == GpuStatus.LOST
     return scene.by_node(lost.astype(float), scene.boards() & lost)
 
 
-def _mean(scene: NodeScene, name: str) -> Floats:
+def _mean(scene: NodeTargets, name: str) -> Floats:
     """Of the Gpus that tell it."""
     values = scene.moment.live(name).values
     which = ~np.isnan(values) & ~scene.moment.fleet.retired[: len(values)]
@@ -107,14 +107,14 @@ def _mean(scene: NodeScene, name: str) -> Floats:
     return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
 
-def _whole(scene: NodeScene, name: str) -> Floats:
+def _whole(scene: NodeTargets, name: str) -> Floats:
     """Not known where one of its boards does not tell."""
     boards = scene.boards()
     total = scene.by_node(scene.moment.live(name).values, boards)
     return np.where(_gpus(scene) > 0, total, np.nan)
 
 
-def _most(scene: NodeScene, name: str) -> Floats:
+def _most(scene: NodeTargets, name: str) -> Floats:
     values = scene.moment.live(name).values
     which = ~np.isnan(values) & scene.boards()
     found = np.full(scene.size, -np.inf)
@@ -122,14 +122,14 @@ def _most(scene: NodeScene, name: str) -> Floats:
     return np.where(np.isinf(found), np.nan, found)
 
 
-def _reading_age_s(scene: NodeScene) -> Floats:
+def _reading_age_s(scene: NodeTargets) -> Floats:
     """It goes on growing while no Beat comes."""
     mono = scene.moment.mono
     return scene.each(lambda node: None if node.beat is None or node.beat.reading_age_s is None
                       else node.beat.reading_age_s + max(0.0, mono - node.beat_mono))
 
 
-NODE: dict[str, Callable[[NodeScene], Floats]] = {
+NODE: dict[str, Callable[[NodeTargets], Floats]] = {
     "silent_s": lambda scene: scene.moment.mono - np.maximum(
         scene.each(lambda node: node.heard_mono), scene.moment.listens_since),
     "clock_offset_s": lambda scene: scene.each(lambda node: node.clock_offset_s),
@@ -151,10 +151,10 @@ OF_THE_SILENT = frozenset(("silent_s", "gpus", "gpus_lost", "tasks", "reading_ag
 
 
 @dataclass(slots=True)
-class FleetScene:
+class FleetTarget:
     """One row."""
 
-    moment: Moment
+    moment: EvaluationContext
     left: frozenset[str] = frozenset()
     there: Mask = field(default_factory=lambda: np.ones(1, bool))
     fresh: Rows = field(default_factory=lambda: NO_ROWS)
@@ -162,19 +162,20 @@ class FleetScene:
     def sampled_at(self, names: frozenset[str]) -> Floats:
         return np.array([self.moment.now])
 
-    def numbers(self, term: Term) -> Numbers:
-        return Numbers(np.array([WHOLE[term.name](NodeScene(self.moment, self.left))], float),
-                       np.zeros(1, bool))
+    def numbers(self, term: SignalTerm) -> TargetValues:
+        return TargetValues(np.array([WHOLE[term.name](NodeTargets(self.moment, self.left))],
+                                     float),
+                            np.zeros(1, bool))
 
     def in_scope(self, scope: Filter) -> Mask:
         """The whole, or nothing: a part of the fleet is not the fleet."""
         return np.zeros(1, bool)
 
-    def standing(self) -> Standing | None:
+    def standing(self) -> TargetStability | None:
         return None
 
-    def name(self, row: int) -> Named:
-        return Named(FLEET, "", "")
+    def name(self, row: int) -> AlertTarget:
+        return AlertTarget(FLEET, "", "")
 
     def identity(self, row: int) -> str:
         return FLEET
@@ -183,21 +184,21 @@ class FleetScene:
         return []
 
 
-def _free(scene: NodeScene) -> float:
+def _free(scene: NodeTargets) -> float:
     """As the filter `state:free` counts them: works, is not split, and nobody is on it."""
     fleet, size = scene.moment.fleet, len(scene.moment.fleet)
     told = np.fromiter((users is not None for users in fleet.users), bool, size)
-    works = fleet.shown(scene.moment.mono) == Show.OK
+    works = fleet.shown(scene.moment.mono) == GpuStatus.OK
     return float((told & works & ~fleet.is_split() & (fleet.task_count[:size] == 0)).sum())
 
 
-def _of_live(scene: NodeScene, name: str) -> Floats:
+def _of_live(scene: NodeTargets, name: str) -> Floats:
     values = scene.moment.live(name).values
-    works = scene.moment.fleet.shown(scene.moment.mono) == Show.OK
+    works = scene.moment.fleet.shown(scene.moment.mono) == GpuStatus.OK
     return np.asarray(values[works & ~np.isnan(values)])
 
 
-WHOLE: dict[str, Callable[[NodeScene], float]] = {
+WHOLE: dict[str, Callable[[NodeTargets], float]] = {
     "nodes": lambda scene: float(scene.there.sum()),
     "nodes_silent": lambda scene: float((scene.there & np.array(
         [node.state == "silent" for node in scene.moment.nodes()], bool)).sum()),

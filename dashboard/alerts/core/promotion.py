@@ -18,7 +18,7 @@ ACTING: tuple[Mode, ...] = ("confirm", "auto")
 
 
 @dataclass(frozen=True, slots=True)
-class Put:
+class RuleRevision:
     """A version of a Rule that was put in force, by whom and when."""
 
     rule: Rule
@@ -26,7 +26,7 @@ class Put:
     at: float
 
 
-class Rehearsal(Protocol):
+class RehearsalEvidence(Protocol):
     """A backtest of one version over a stored span, whose report somebody has approved."""
 
     @property
@@ -42,22 +42,22 @@ class Rehearsal(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class PromotionRequest:
     """`puts`: of this Rule, newest first. `names`: by which the asker is known, the person behind
     a program too. `needs_second`: a site with one admin has switched that off."""
 
     rule: Rule  # that is in force
     wanted: Mode
     expires: str
-    puts: Sequence[Put]
-    rehearsals: Iterable[Rehearsal]
+    puts: Sequence[RuleRevision]
+    rehearsals: Iterable[RehearsalEvidence]
     names: frozenset[str]
     needs_second: bool
     now: float
     proof_s: float = PROVEN_S  # of dry run, or of history
 
 
-def refusal(case: Case) -> str | None:
+def refusal(case: PromotionRequest) -> str | None:
     """Why not, and what to do; None: it may."""
     was = case.rule.mode
     if case.wanted == was and case.expires == case.rule.expires:
@@ -69,7 +69,7 @@ def refusal(case: Case) -> str | None:
     return _auto_refusal(case) if case.wanted == "auto" else None
 
 
-def _auto_refusal(case: Case) -> str | None:
+def _auto_refusal(case: PromotionRequest) -> str | None:
     by = author(case.puts)
     if case.needs_second and by in case.names:
         return ("another admin than the one who wrote it lets a rule act by itself (a site with "
@@ -91,7 +91,7 @@ def _words(span_s: float) -> str:
     return f"{text} {unit}" if text == "1" else f"{text} {unit}s"
 
 
-def _proves(rehearsal: Rehearsal, case: Case, author_name: str) -> bool:
+def _proves(rehearsal: RehearsalEvidence, case: PromotionRequest, author_name: str) -> bool:
     approved_by = rehearsal.approved_by
     return (rehearsal.rule_version == version(case.rule)
             and rehearsal.end - rehearsal.start >= case.proof_s and rehearsal.end <= case.now
@@ -116,13 +116,13 @@ def ends(expires: str) -> float | None:
     return day.timestamp() + DAY_S
 
 
-def author(puts: Sequence[Put]) -> str:
+def author(puts: Sequence[RuleRevision]) -> str:
     """Who gave it the meaning that it has."""
     same = _same(puts)
     return same[-1].by if same else ""
 
 
-def dry_run_s(puts: Sequence[Put], now: float) -> float:
+def dry_run_s(puts: Sequence[RuleRevision], now: float) -> float:
     """For how long this meaning has been tried without a break."""
     tried = []
     for put in _same(puts):
@@ -132,8 +132,8 @@ def dry_run_s(puts: Sequence[Put], now: float) -> float:
     return max(0.0, now - tried[-1].at) if tried else 0.0
 
 
-def _same(puts: Sequence[Put]) -> list[Put]:
-    found: list[Put] = []
+def _same(puts: Sequence[RuleRevision]) -> list[RuleRevision]:
+    found: list[RuleRevision] = []
     for put in puts:
         if found and version(put.rule) != version(found[0].rule):
             break

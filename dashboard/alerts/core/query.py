@@ -6,7 +6,7 @@ from .firing_alerts import Alert
 
 
 @dataclass(frozen=True, slots=True)
-class About:
+class AlertQuery:
     """`targets`: those themselves. `gpus`: what is marked where these are shown, and `nodes` those
     that they are on. None: all."""
 

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 import numpy as np
 from msgspec import Struct
 
-from .firing_alerts import Alert, Alerts, Changed, Named, ended_by_restart
+from .firing_alerts import Alert, AlertChange, AlertTarget, FiringAlerts, ended_by_restart
 from .flap_cooldown import DAY_S, WITHIN
 from .rule import Of
-from .rule_tracker import Watch
-from .state_machine import Phase, Resumed, Rows
+from .rule_tracker import RuleTracker
+from .state_machine import AlertPhase, ResumedAlertState, Rows
 
 GAP_MOST_S = 3_600.0  # as Prometheus
 MOST = 50_000
@@ -20,7 +20,7 @@ MOST = 50_000
 KeyOf = Callable[[Of, int], str | None]  # None: nobody is there any more
 
 
-class Waited(Struct, frozen=True, array_like=True):
+class SavedPendingState(Struct, frozen=True, array_like=True):
     """PENDING since then, by so many samples, the newest of which was at `seen_at`."""
 
     since: float
@@ -28,7 +28,7 @@ class Waited(Struct, frozen=True, array_like=True):
     samples: float
 
 
-class Held(Struct, frozen=True, array_like=True):
+class SavedFlapCooldown(Struct, frozen=True, array_like=True):
     """Bits of its last stretches, up to that one; of its cooldown, until when, when its last
     episode ended, and how many there were."""
 
@@ -41,20 +41,21 @@ class Held(Struct, frozen=True, array_like=True):
     is_firing: bool = False  # and will begin again
 
 
-class Memory(Struct, frozen=True):
+class SavedRuleStates(Struct, frozen=True):
     """By Rule (its id and version) and target."""
 
     at: float
-    waited: dict[str, dict[str, Waited]] = {}
-    held: dict[str, dict[str, Held]] = {}
+    waited: dict[str, dict[str, SavedPendingState]] = {}
+    held: dict[str, dict[str, SavedFlapCooldown]] = {}
 
 
 def mark(ready_id: str, version: str) -> str:
     return f"{ready_id}/{version}"
 
 
-def remember(watches: Mapping[str, Watch], key_of: KeyOf, now: float, restart: "Restart"
-             ) -> Memory:
+def remember(watches: Mapping[str, RuleTracker], key_of: KeyOf, now: float,
+             restart: "RuleStateRestore"
+             ) -> SavedRuleStates:
     """At most so many: what is beyond begins its wait again. `restart`: the last one, of which some
     targets may not have come yet."""
     waited = {key: dict(rows) for key, rows in restart.waited.items()}
@@ -68,34 +69,37 @@ def remember(watches: Mapping[str, Watch], key_of: KeyOf, now: float, restart: "
         if also := _held(watch, key_of, now, room):
             held.setdefault(name, {}).update(also)
         room -= len(also)
-    return Memory(now, waited, held)
+    return SavedRuleStates(now, waited, held)
 
 
-def _waited(watch: Watch, key_of: KeyOf, room: int) -> dict[str, Waited]:
+def _waited(watch: RuleTracker, key_of: KeyOf, room: int) -> dict[str, SavedPendingState]:
     if watch.ready.has_ladder:
         return {}
     machine = watch.machine
-    return {key: Waited(float(machine.since[row]), float(machine.seen_at[row]),
-                        float(machine.samples[row]))
-            for row, key in _named(np.flatnonzero(machine.phase == Phase.PENDING), watch, key_of,
+    return {key: SavedPendingState(float(machine.since[row]), float(machine.seen_at[row]),
+                                   float(machine.samples[row]))
+            for row,
+            key in _named(np.flatnonzero(machine.phase == AlertPhase.PENDING), watch, key_of,
                                    room)}
 
 
-def _held(watch: Watch, key_of: KeyOf, now: float, room: int) -> dict[str, Held]:
+def _held(watch: RuleTracker, key_of: KeyOf, now: float, room: int) -> dict[str, SavedFlapCooldown]:
     """Of no other row there is anything to say."""
     flaps, cool, phase = watch.flaps, watch.cooldowns, watch.machine.phase
     stretch = flaps.stretch
     if stretch is None:
         return {}
     rows = np.flatnonzero((flaps.bits != 0) | (cool.until > now) | (cool.ended_at > now - DAY_S))
-    return {key: Held(int(flaps.bits[row]), stretch, bool(flaps.is_flapping[row]),
-                      _known(cool.until[row]), _known(cool.ended_at[row]), int(cool.episodes[row]),
-                      # A rule that has just begun anew looks at nobody yet.
-                      watch.ready.has_ladder and row < len(phase) and phase[row] in WITHIN)
+    return {key: SavedFlapCooldown(int(flaps.bits[row]), stretch, bool(flaps.is_flapping[row]),
+                                   _known(cool.until[row]), _known(cool.ended_at[row]),
+                                   int(cool.episodes[row]),
+                                   # A rule that has just begun anew looks at nobody yet.
+                                   watch.ready.has_ladder and row < len(phase)
+                                   and phase[row] in WITHIN)
             for row, key in _named(rows, watch, key_of, room)}
 
 
-def _named(rows: Rows, watch: Watch, key_of: KeyOf, room: int) -> Iterator[tuple[int, str]]:
+def _named(rows: Rows, watch: RuleTracker, key_of: KeyOf, room: int) -> Iterator[tuple[int, str]]:
     for row in map(int, rows[:room]):
         key = key_of(watch.ready.rule.of, row)
         if key is not None:
@@ -106,16 +110,16 @@ def _known(at: float) -> float | None:
     return float(at) if np.isfinite(at) else None
 
 
-class Restart:
+class RuleStateRestore:
     """What is still to be given back: a target may come some time after the hub."""
 
-    def __init__(self, memory: Memory | None, open_alerts: Iterable[Alert],
-                 watches: Mapping[str, Watch], now: float) -> None:
+    def __init__(self, memory: SavedRuleStates | None, open_alerts: Iterable[Alert],
+                 watches: Mapping[str, RuleTracker], now: float) -> None:
         """`ended`: alerts that cannot go on."""
         gap_s = np.inf if memory is None else now - memory.at
         self._began_at = now
-        self.waited: dict[str, dict[str, Waited]] = {}
-        self.held: dict[str, dict[str, Held]] = {}
+        self.waited: dict[str, dict[str, SavedPendingState]] = {}
+        self.held: dict[str, dict[str, SavedFlapCooldown]] = {}
         self._alerts: dict[tuple[str, str], Alert] = {}
         self.ended: list[Alert] = []
         if memory is not None and gap_s <= GAP_MOST_S:
@@ -136,8 +140,8 @@ class Restart:
     def is_over(self) -> bool:
         return not self.waited and not self._alerts and not self.held
 
-    def give_back(self, watches: Mapping[str, Watch], rows_of: Callable[[Of], dict[str, int]],
-                  alerts: Alerts, now: float) -> list[Changed]:
+    def give_back(self, watches: Mapping[str, RuleTracker], rows_of: Callable[[Of], dict[str, int]],
+                  alerts: FiringAlerts, now: float) -> list[AlertChange]:
         """To those who are there by now. After an hour, what is left has ended, and so has what
         its Rule no longer means."""
         for watch in watches.values():
@@ -151,9 +155,10 @@ class Restart:
         self._alerts = {key: alert for key, alert in self._alerts.items() if key not in ended}
         if is_late:
             self.waited, self.held = {}, {}
-        return [Changed(ended_by_restart(alert, now)) for alert in ended.values()]
+        return [AlertChange(ended_by_restart(alert, now)) for alert in ended.values()]
 
-    def _give_back(self, watch: Watch, rows_of: Callable[[Of], dict[str, int]], alerts: Alerts,
+    def _give_back(self, watch: RuleTracker, rows_of: Callable[[Of], dict[str, int]],
+                   alerts: FiringAlerts,
                    now: float) -> None:
         rule = watch.ready.rule
         name = mark(rule.id, watch.ready.version)
@@ -169,24 +174,25 @@ class Restart:
         watch.flaps.given_back()
         for key in [key for key in waited if key in rows]:
             was = waited.pop(key)
-            if watch.machine.phase[rows[key]] == Phase.INACTIVE:
-                watch.machine.resume(rows[key], Resumed(Phase.PENDING, was.since, was.seen_at,
-                                                        was.samples), now)
+            if watch.machine.phase[rows[key]] == AlertPhase.INACTIVE:
+                watch.machine.resume(rows[key],
+                                     ResumedAlertState(AlertPhase.PENDING, was.since, was.seen_at,
+                                                                  was.samples), now)
         for place in [place for place in mine if place[1] in rows]:
             alert, row = self._alerts.pop(place), rows[place[1]]
-            phase = Phase.FIRING if alert.state == "firing" else Phase.RESOLVING
-            watch.machine.resume(row, Resumed(
-                phase, alert.changed_at if phase is Phase.RESOLVING else alert.since,
+            phase = AlertPhase.FIRING if alert.state == "firing" else AlertPhase.RESOLVING
+            watch.machine.resume(row, ResumedAlertState(
+                phase, alert.changed_at if phase is AlertPhase.RESOLVING else alert.since,
                 self._seen_at, 1.0, alert.fired_at, alert.comebacks), now)
             alerts.adopt(row, alert)
 
 
-def _give_back_holds(watch: Watch, row: int, was: Held) -> None:
+def _give_back_holds(watch: RuleTracker, row: int, was: SavedFlapCooldown) -> None:
     watch.flaps.give_back(row, was.bits, was.stretch, was.is_flapping, was.is_firing)
     watch.cooldowns.give_back(row, -np.inf if was.until is None else was.until,
                               -np.inf if was.ended_at is None else was.ended_at, was.episodes)
 
 
-def identity(of: Of, target: Named) -> str:
+def identity(of: Of, target: AlertTarget) -> str:
     """As scenes give it by row."""
     return f"{target.node_id} {target.key}" if of == "gpu" else target.key

@@ -6,15 +6,15 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from .rule_signal import Floats, How, Term
+from .rule_signal import Floats, How, SignalTerm
 
 MOST_BUCKETS = 60
 
 
-class Window:
+class RollingWindow:
     """Of one Term. A row without enough samples in the span has no value."""
 
-    def __init__(self, term: Term, period_s: int, min_coverage: float, room: int = 0) -> None:
+    def __init__(self, term: SignalTerm, period_s: int, min_coverage: float, room: int = 0) -> None:
         self.term = term
         self._period_s = period_s
         self._length_s = max(period_s, math.ceil(term.span_s / MOST_BUCKETS))
@@ -122,7 +122,7 @@ class Window:
         return np.where(n >= self._needed, total, np.nan)
 
 
-class _Kind:
+class _WindowFunction:
     def __init__(self, how: How) -> None:
         self.is_counter = how in ("rate", "increase")
         self.is_end = how in ("min", "max")
@@ -130,4 +130,5 @@ class _Kind:
         self.join: np.ufunc = {"min": np.fmin, "max": np.fmax}.get(how, np.add)
 
 
-_KINDS: dict[How, _Kind] = {how: _Kind(how) for how in ("avg", "min", "max", "rate", "increase")}
+_KINDS: dict[How, _WindowFunction] = {how: _WindowFunction(how) for how in ("avg", "min", "max",
+                                                                            "rate", "increase")}

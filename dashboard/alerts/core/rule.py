@@ -23,7 +23,15 @@ from ...automation.brake_limits import BUDGET_MOST_S
 from ...fleet.filter_columns import FilterError
 from ...fleet.filters import Filter
 from ...fleet.filters import parse as parse_filter
-from .rule_signal import Limit, RuleError, Signal, parse, parse_condition, parse_limit, parse_span
+from .rule_signal import (
+    RuleSignal,
+    RuleSyntaxError,
+    RuleThreshold,
+    parse,
+    parse_condition,
+    parse_limit,
+    parse_span,
+)
 
 Of = Literal["gpu", "task", "job", "node", "owner", "fleet"]
 Mode = Literal["observe", "dry_run", "confirm", "auto"]
@@ -75,14 +83,14 @@ Text = Annotated[str, Meta(max_length=400)]
 Long = Annotated[str, Meta(max_length=4_000)]
 
 
-class Step(Struct, frozen=True, forbid_unknown_fields=True):
+class RuleStep(Struct, frozen=True, forbid_unknown_fields=True):
     """`after`: since the step before it, or since it began to fire."""
 
     do: Do
     after: Text = "0s"
 
 
-class Budget(Struct, frozen=True, forbid_unknown_fields=True):
+class RuleBudget(Struct, frozen=True, forbid_unknown_fields=True):
     acts: Annotated[int, Meta(ge=1, le=100)] = 5
     within: Text = "10m"
 
@@ -102,10 +110,10 @@ class Rule(Struct, frozen=True, forbid_unknown_fields=True, rename={"for_": "for
     severity: Severity = "warn"
     min_coverage: Annotated[float, Meta(gt=0, le=1)] = 0.8
     max_gap: Text = ""  # three periods
-    ladder: Annotated[tuple[Step, ...], Meta(max_length=MAX_STEPS)] = ()
+    ladder: Annotated[tuple[RuleStep, ...], Meta(max_length=MAX_STEPS)] = ()
     mode: Mode = "observe"
     cooldown: Text = "10m"
-    budget: Budget = Budget()
+    budget: RuleBudget = RuleBudget()
     group_by: Annotated[tuple[Literal["rule", "node", "owner", "gpu"], ...], Meta(max_length=4)] = (
         "rule", "node")
     inhibited_by: Annotated[tuple[RuleId, ...], Meta(max_length=16)] = ()
@@ -129,16 +137,16 @@ def version(rule: Rule) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
+class CompiledRule:
     """A Rule that can be evaluated."""
 
     rule: Rule
     version: str
     scope: Filter | None  # None: the whole fleet
-    signal: Signal
-    fire: Limit
-    clear: Limit
-    where: tuple[tuple[Signal, Limit], ...]
+    signal: RuleSignal
+    fire: RuleThreshold
+    clear: RuleThreshold
+    where: tuple[tuple[RuleSignal, RuleThreshold], ...]
     for_s: int
     keep_s: int
     max_gap_s: int
@@ -165,7 +173,7 @@ class Ready:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class RuleProblem:
     field: str
     message: str
     at: int | None = None  # in that field's text
@@ -175,8 +183,8 @@ class Problem:
         return f"{self.field}{where}: {self.message}"
 
 
-class RuleProblems(ValueError):
-    def __init__(self, problems: list[Problem]) -> None:
+class InvalidRuleError(ValueError):
+    def __init__(self, problems: list[RuleProblem]) -> None:
         super().__init__("; ".join(map(str, problems)))
         self.problems = problems
 
@@ -203,11 +211,12 @@ HOW = {
 def read(data: Any) -> Rule:
     """From what YAML or JSON holds. Raises RuleProblems with all that cannot be read."""
     if not isinstance(data, dict):
-        raise RuleProblems([Problem("rule", f"is a {type(data).__name__}, not a table of fields")])
+        raise InvalidRuleError([RuleProblem("rule",
+                                            f"is a {type(data).__name__}, not a table of fields")])
     given = _as_texts(data)
-    problems = [Problem(name[:64], f"there is no such field; {_near(name, FIELDS)}")
+    problems = [RuleProblem(name[:64], f"there is no such field; {_near(name, FIELDS)}")
                 for name in given if name not in FIELDS]
-    problems += [Problem(name, "is needed") for name in REQUIRED if name not in given]
+    problems += [RuleProblem(name, "is needed") for name in REQUIRED if name not in given]
     given = {name: value for name, value in given.items() if name in FIELDS}
     while True:
         try:
@@ -218,11 +227,11 @@ def read(data: Any) -> Rule:
             field = path.rstrip("`")
             name = re.split(r"[.\[]", field)[0]
             if name not in given:
-                raise RuleProblems([*problems, Problem("rule", message)]) from None
-            problems.append(Problem(field, HOW.get(name, "a text of 400 characters at most")))
+                raise InvalidRuleError([*problems, RuleProblem("rule", message)]) from None
+            problems.append(RuleProblem(field, HOW.get(name, "a text of 400 characters at most")))
             del given[name]
     if problems:
-        raise RuleProblems(problems)
+        raise InvalidRuleError(problems)
     return rule
 
 
@@ -240,17 +249,17 @@ def _as_texts(data: dict[Any, Any]) -> dict[str, Any]:
             and isinstance(value, int | float) else value for key, value in data.items()}
 
 
-def check(rule: Rule) -> Ready:
+def check(rule: Rule) -> CompiledRule:
     """All that is wrong with it at once, as RuleProblems."""
-    return _Check(rule).ready()
+    return _RuleCompiler(rule).ready()
 
 
-class _Check:
+class _RuleCompiler:
     def __init__(self, rule: Rule) -> None:
         self._rule = rule
-        self._problems: list[Problem] = []
+        self._problems: list[RuleProblem] = []
 
-    def ready(self) -> Ready:
+    def ready(self) -> CompiledRule:
         rule = self._rule
         names = NAMES[rule.of]
         signal = self._try("signal", lambda: parse(rule.signal, names))
@@ -266,25 +275,25 @@ class _Check:
         steps = tuple(self._steps())
         within_s = self._span("budget", rule.budget.within)
         if within_s > BUDGET_MOST_S or within_s < 1:
-            self._problems.append(Problem("budget", "is counted within 1s to 1d"))
+            self._problems.append(RuleProblem("budget", "is counted within 1s to 1d"))
         self._problems += _refused(rule, fire, clear, spans["for"], steps)
         if self._problems or signal is None or fire is None or clear is None:
-            raise RuleProblems(self._problems)
-        return Ready(rule, version(rule), scope, signal, fire, clear, where, spans["for"],
-                     spans["keep_firing_for"], spans["max_gap"], spans["cooldown"], within_s,
-                     steps)
+            raise InvalidRuleError(self._problems)
+        return CompiledRule(rule, version(rule), scope, signal, fire, clear, where, spans["for"],
+                            spans["keep_firing_for"], spans["max_gap"], spans["cooldown"], within_s,
+                            steps)
 
     def _try(self, field: str, read_it: Callable[[], T]) -> T | None:
         try:
             return read_it()
-        except (RuleError, FilterError) as error:
-            self._problems.append(Problem(field, str(error), error.at))
+        except (RuleSyntaxError, FilterError) as error:
+            self._problems.append(RuleProblem(field, str(error), error.at))
             return None
 
     def _span(self, field: str, text: str) -> int:
         span_s = self._try(field, lambda: parse_span(text)) or 0
         if span_s > SPAN_MOST_S:
-            self._problems.append(Problem(field, f"is at most {SPAN_MOST_S // 86_400}d"))
+            self._problems.append(RuleProblem(field, f"is at most {SPAN_MOST_S // 86_400}d"))
         return span_s
 
     def _scope(self) -> Filter | None:
@@ -292,15 +301,16 @@ class _Check:
         if scope == WHOLE_FLEET:
             return None
         if not scope:
-            self._problems.append(Problem(
+            self._problems.append(RuleProblem(
                 "scope", "is empty: name who is meant in the filter language, or say '*' for the "
                          "whole fleet"))
             return None
         return self._try("scope", lambda: parse_filter(scope))
 
-    def _conditions(self, names: Mapping[str, str]) -> Iterator[tuple[Signal, Limit]]:
+    def _conditions(self, names: Mapping[str, str]) -> Iterator[tuple[RuleSignal, RuleThreshold]]:
         for number, text in enumerate(self._rule.where):
-            found = self._try(f"where[{number}]", lambda text=text: parse_condition(  # type: ignore[misc]
+            found = self._try(f"where[{number}]",
+                              lambda text=text: parse_condition(  # type: ignore[misc]
                 text, names))
             if found is not None:
                 yield found
@@ -310,7 +320,7 @@ class _Check:
             yield step.do, self._span(f"ladder[{number}]", step.after)
 
 
-def default_clear(fire: Limit, unit: str | None) -> str:
+def default_clear(fire: RuleThreshold, unit: str | None) -> str:
     """Further back than what fires, so that noise around the limit is one alert and not many."""
     margin = {"°C": 3.0, "%": 5.0}.get(unit or "-", abs(fire.number) * 0.05)
     match fire.op:
@@ -329,43 +339,45 @@ def _plain(number: float) -> str:
     return format(Decimal(repr(number)).normalize() + 0, "f")
 
 
-def _refused(rule: Rule, fire: Limit | None, clear: Limit | None, for_s: int,
-             steps: tuple[tuple[Do, int], ...]) -> Iterator[Problem]:
+def _refused(rule: Rule, fire: RuleThreshold | None, clear: RuleThreshold | None, for_s: int,
+             steps: tuple[tuple[Do, int], ...]) -> Iterator[RuleProblem]:
     yield from _words_refused(rule)
     if fire is not None and clear is not None and _overlap(fire, clear):
-        yield Problem("clear", f"'{clear.text}' is true where '{fire.text}' fires: it would never "
-                               "come to rest")
+        yield RuleProblem("clear",
+                          f"'{clear.text}' is true where '{fire.text}' fires: it would never "
+                                   "come to rest")
     if rule.of == "fleet" and rule.scope.strip() not in ("", WHOLE_FLEET):
-        yield Problem("scope", "a part of the fleet is not the fleet: write '*'")
+        yield RuleProblem("scope", "a part of the fleet is not the fleet: write '*'")
     acts = [do for do, _ in steps if do != "tell"]
     if steps and for_s < LADDER_FOR_S:
-        yield Problem("for", f"a rule with a ladder holds at least {LADDER_FOR_S}s before its "
-                             "first step")
+        yield RuleProblem("for", f"a rule with a ladder holds at least {LADDER_FOR_S}s before its "
+                                 "first step")
     if acts and rule.of not in ACTED_ON:
-        yield Problem("ladder", f"{acts[0]} is done to a task or job, and this rule is about a "
-                                f"{rule.of}: write 'of: task', or leave only 'tell'")
+        yield RuleProblem("ladder", f"{acts[0]} is done to a task or job, and this rule is about a "
+                                    f"{rule.of}: write 'of: task', or leave only 'tell'")
     if acts and steps[0][0] != "tell":
-        yield Problem("ladder", "tell the owner first: begins with 'do: tell'")
+        yield RuleProblem("ladder", "tell the owner first: begins with 'do: tell'")
     if acts and any(after_s < END_AFTER_S for do, after_s in steps if do == "end"):
-        yield Problem("ladder", f"'end' comes at least {END_AFTER_S}s after the step before it")
+        yield RuleProblem("ladder", f"'end' comes at least {END_AFTER_S}s after the step before it")
     order = {"tell": 0, "pause": 1, "end": 2}
     ranks = [order[do] for do, _ in steps]
     if ranks != sorted(ranks):
-        yield Problem("ladder", "goes from mild to hard: tell, then pause, then end")
+        yield RuleProblem("ladder", "goes from mild to hard: tell, then pause, then end")
     if rule.mode == "auto" and acts and not rule.expires:
-        yield Problem("expires", "a rule that acts by itself has an end within 180 days, such as "
-                                 "2027-01-31")
+        yield RuleProblem("expires",
+                          "a rule that acts by itself has an end within 180 days, such as "
+                                     "2027-01-31")
     if rule.mode != "observe" and not steps:
-        yield Problem("mode", f"{rule.mode} needs a ladder: there is nothing to do")
+        yield RuleProblem("mode", f"{rule.mode} needs a ladder: there is nothing to do")
 
 
-def _words_refused(rule: Rule) -> Iterator[Problem]:
+def _words_refused(rule: Rule) -> Iterator[RuleProblem]:
     if not rule.title.strip():
-        yield Problem("title", "is needed: a few words for alerts and notices")
+        yield RuleProblem("title", "is needed: a few words for alerts and notices")
     if rule.expires and not _is_day(rule.expires):
-        yield Problem("expires", f"{rule.expires[:40]!r} is no day; write such as 2027-01-31")
+        yield RuleProblem("expires", f"{rule.expires[:40]!r} is no day; write such as 2027-01-31")
     if rule.id in rule.inhibited_by:
-        yield Problem("inhibited_by", "a rule that explains itself would never tell anybody")
+        yield RuleProblem("inhibited_by", "a rule that explains itself would never tell anybody")
 
 
 def _is_day(text: str) -> bool:
@@ -375,7 +387,7 @@ def _is_day(text: str) -> bool:
         return False
 
 
-def _overlap(fire: Limit, clear: Limit) -> bool:
+def _overlap(fire: RuleThreshold, clear: RuleThreshold) -> bool:
     """Tried at both numbers and around them: limits are single comparisons, so that is enough."""
     points = np.array([number + offset for number in (fire.number, clear.number)
                        for offset in (-1e-9 - abs(number) * 1e-9, 0.0, 1e-9 + abs(number) * 1e-9)]

@@ -41,7 +41,7 @@ UNITS: dict[str, dict[str, float]] = FACTORS | {
     "": {"%": 0.01}, "%": {"%": 1.0}, "s": {unit: float(span) for unit, span in SPANS.items()}}
 
 
-class RuleError(ValueError):
+class RuleSyntaxError(ValueError):
     """Says what is wrong and where; `at` counts characters from 0."""
 
     def __init__(self, message: str, at: int = 0) -> None:
@@ -50,7 +50,7 @@ class RuleError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
+class SignalTerm:
     """One number of a target, looked at over a span of time."""
 
     how: How
@@ -61,12 +61,12 @@ class Term:
         return self.name if self.how == "last" else f"{self.how}({self.name}, {self.span_s}s)"
 
 
-Look = Callable[[Term], Floats]  # NaN: not there
+Look = Callable[[SignalTerm], Floats]  # NaN: not there
 Compute = Callable[[Look], Floats]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SignalExpression:
     """What a piece of a signal computes, and in which unit; None: in none that has a name."""
 
     compute: Compute
@@ -74,10 +74,10 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Signal:
+class RuleSignal:
     text: str
-    terms: tuple[Term, ...]
-    part: Part
+    terms: tuple[SignalTerm, ...]
+    part: SignalExpression
 
     def values(self, look: Look) -> Floats:
         """NaN where one of its numbers is not there, or where it divides by nothing."""
@@ -91,7 +91,7 @@ class Signal:
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class RuleThreshold:
     op: str
     number: float
     text: str
@@ -111,16 +111,16 @@ OPERATIONS: dict[str, Callable[[Floats, float], npt.NDArray[np.bool_]]] = {
 }
 
 
-def parse_limit(text: str, unit: str | None) -> Limit:
+def parse_limit(text: str, unit: str | None) -> RuleThreshold:
     """`unit`: of what it limits."""
     match = LIMIT.fullmatch(text)
     if match is None:
-        raise RuleError(f"{text!r} is not a comparison; write for example '>= 85', '< 5%' or "
-                        "'> 10/h'")
+        raise RuleSyntaxError(f"{text!r} is not a comparison; write for example '>= 85', '< 5%' or "
+                              "'> 10/h'")
     number = float(match["number"]) * _factor(match["unit"].lower(), unit, match.start("unit"))
     if not math.isfinite(number):
-        raise RuleError(f"{match['number']} is too large", match.start("number"))
-    return Limit({"==": "="}.get(match["op"], match["op"]), number, " ".join(text.split()))
+        raise RuleSyntaxError(f"{match['number']} is too large", match.start("number"))
+    return RuleThreshold({"==": "="}.get(match["op"], match["op"]), number, " ".join(text.split()))
 
 
 def _factor(written: str, unit: str | None, at: int) -> float:
@@ -131,11 +131,12 @@ def _factor(written: str, unit: str | None, at: int) -> float:
         allowed = {"": 1.0} | UNITS[unit[:-2]]
         if "/" in written and per in PER and base in allowed:
             return allowed[base] / PER[per]
-        raise RuleError(f"this is a rate: write it as for example '> 10/h', not in {written!r}", at)
+        raise RuleSyntaxError("this is a rate: write it as for example '> 10/h', not in "
+                              f"{written!r}", at)
     allowed = UNITS.get(unit or "", {}) if unit is not None else {}
     if written not in allowed:
         fits = ", ".join(sorted(allowed)) or "a plain number"
-        raise RuleError(f"what is compared is not measured in {written!r}; {fits} fits", at)
+        raise RuleSyntaxError(f"what is compared is not measured in {written!r}; {fits} fits", at)
     return allowed[written]
 
 
@@ -143,58 +144,59 @@ def parse_span(text: str) -> int:
     """Whole seconds."""
     match = re.fullmatch(r"\s*([0-9]{1,9})\s*(s|m|h|d)\s*", text)
     if match is None:
-        raise RuleError(f"{text[:40]!r} is not a span of time; write for example 30s, 5m, 2h or 7d")
+        raise RuleSyntaxError(f"{text[:40]!r} is not a span of time; write for example 30s, 5m, "
+                              "2h or 7d")
     return int(match[1]) * SPANS[match[2]]
 
 
-def parse(text: str, names: Mapping[str, str]) -> Signal:
+def parse(text: str, names: Mapping[str, str]) -> RuleSignal:
     """`names`: the numbers that a target of this kind has, and their units."""
     if len(text) > MAX_LENGTH:
-        raise RuleError(f"a signal has at most {MAX_LENGTH} characters", MAX_LENGTH)
-    parser = _Parser(_tokens(text), len(text), names)
+        raise RuleSyntaxError(f"a signal has at most {MAX_LENGTH} characters", MAX_LENGTH)
+    parser = _SignalParser(_tokens(text), len(text), names)
     part = parser.whole()
     if not parser.terms:
-        raise RuleError("this is a constant: a signal needs something that is measured")
-    return Signal(" ".join(text.split()), tuple(dict.fromkeys(parser.terms)), part)
+        raise RuleSyntaxError("this is a constant: a signal needs something that is measured")
+    return RuleSignal(" ".join(text.split()), tuple(dict.fromkeys(parser.terms)), part)
 
 
 @dataclass(frozen=True, slots=True)
-class _Token:
+class _SignalToken:
     kind: str
     text: str
     at: int
 
 
-def _tokens(text: str) -> list[_Token]:
-    found: list[_Token] = []
+def _tokens(text: str) -> list[_SignalToken]:
+    found: list[_SignalToken] = []
     at = 0
     while at < len(text.rstrip()):
         match = TOKEN.match(text, at)
         if match is None:
             at += len(text[at:]) - len(text[at:].lstrip())
-            raise RuleError(f"what is {text[at]!r}?", at)
+            raise RuleSyntaxError(f"what is {text[at]!r}?", at)
         kind = match.lastgroup or ""
-        found.append(_Token(kind, match.group(kind).lower(), match.start(kind)))
+        found.append(_SignalToken(kind, match.group(kind).lower(), match.start(kind)))
         at = match.end()
     return found
 
 
-class _Parser:
-    def __init__(self, tokens: list[_Token], end: int, names: Mapping[str, str]) -> None:
+class _SignalParser:
+    def __init__(self, tokens: list[_SignalToken], end: int, names: Mapping[str, str]) -> None:
         self._tokens = tokens
         self._end = end
         self._names = names
         self._next = 0
-        self.terms: list[Term] = []
+        self.terms: list[SignalTerm] = []
 
-    def whole(self) -> Part:
+    def whole(self) -> SignalExpression:
         part = self._sum(0)
         left = self._peek()
         if left is not None:
-            raise RuleError(f"{left.text!r} is not expected here", left.at)
+            raise RuleSyntaxError(f"{left.text!r} is not expected here", left.at)
         return part
 
-    def _peek(self) -> _Token | None:
+    def _peek(self) -> _SignalToken | None:
         return self._tokens[self._next] if self._next < len(self._tokens) else None
 
     def _take(self, *texts: str) -> str | None:
@@ -206,20 +208,21 @@ class _Parser:
 
     def _expect(self, mark: str) -> None:
         if self._take(mark) is None:
-            raise RuleError(f"{mark!r} is missing", self._at())
+            raise RuleSyntaxError(f"{mark!r} is missing", self._at())
 
-    def _sum(self, depth: int) -> Part:
+    def _sum(self, depth: int) -> SignalExpression:
         part = self._product(depth)
         while (mark := self._take("+", "-")) is not None:
             at = self._at()
             other = self._product(depth)
             if None not in (part.unit, other.unit) and part.unit != other.unit:
-                raise RuleError(f"{part.unit or 'a plain number'} and "
-                                f"{other.unit or 'a plain number'} cannot be put together", at)
+                raise RuleSyntaxError(f"{part.unit or 'a plain number'} and "
+                                      f"{other.unit or 'a plain number'} cannot be put together",
+                                      at)
             part = _combined(mark, part, other, part.unit)
         return part
 
-    def _product(self, depth: int) -> Part:
+    def _product(self, depth: int) -> SignalExpression:
         part = self._one(depth)
         while (mark := self._take("*", "/")) is not None:
             other = self._one(depth)
@@ -230,12 +233,12 @@ class _Parser:
         token = self._peek()
         return self._end if token is None else token.at
 
-    def _one(self, depth: int) -> Part:
+    def _one(self, depth: int) -> SignalExpression:
         token = self._peek()
         if token is None:
-            raise RuleError("something is missing at the end", self._end)
+            raise RuleSyntaxError("something is missing at the end", self._end)
         if depth >= MAX_DEPTH:
-            raise RuleError(f"more than {MAX_DEPTH} levels deep", token.at)
+            raise RuleSyntaxError(f"more than {MAX_DEPTH} levels deep", token.at)
         if self._take("("):
             part = self._sum(depth + 1)
             self._expect(")")
@@ -244,49 +247,50 @@ class _Parser:
         if token.kind == "number":
             return _constant(float(token.text))
         if token.kind != "name":
-            raise RuleError(f"a name or a number is expected, not {token.text!r}", token.at)
+            raise RuleSyntaxError(f"a name or a number is expected, not {token.text!r}", token.at)
         return self._term(token)
 
-    def _term(self, token: _Token) -> Part:
+    def _term(self, token: _SignalToken) -> SignalExpression:
         if len(self.terms) >= MAX_TERMS:
-            raise RuleError(f"more than {MAX_TERMS} measured numbers", token.at)
+            raise RuleSyntaxError(f"more than {MAX_TERMS} measured numbers", token.at)
         if self._take("(") is None:
-            return self._look(Term("last", self._named(token)))
+            return self._look(SignalTerm("last", self._named(token)))
         how = next((how for how in HOWS if how == token.text), None)
         if how is None:
-            raise RuleError(f"there is no {token.text!r}; known: {', '.join(HOWS)}", token.at)
+            raise RuleSyntaxError(f"there is no {token.text!r}; known: {', '.join(HOWS)}", token.at)
         name = self._peek()
         if name is None or name.kind != "name":
-            raise RuleError(f"{how} of what? Write {how}(util_pct, 5m)",
-                            self._end if name is None else name.at)
+            raise RuleSyntaxError(f"{how} of what? Write {how}(util_pct, 5m)",
+                                  self._end if name is None else name.at)
         self._next += 1
         self._expect(",")
-        term = Term(how, self._named(name), self._span())
+        term = SignalTerm(how, self._named(name), self._span())
         self._expect(")")
         return self._look(term)
 
-    def _named(self, token: _Token) -> str:
+    def _named(self, token: _SignalToken) -> str:
         if token.text in self._names:
             return token.text
         near = difflib.get_close_matches(token.text, list(self._names), n=1, cutoff=0.6)
         hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(self._names))}"
-        raise RuleError(f"there is no number {token.text!r} here; {hint}", token.at)
+        raise RuleSyntaxError(f"there is no number {token.text!r} here; {hint}", token.at)
 
     def _span(self) -> int:
         token = self._peek()
         if token is None or token.kind != "span":
-            raise RuleError("a span of time is missing, such as 5m",
-                            self._end if token is None else token.at)
+            raise RuleSyntaxError("a span of time is missing, such as 5m",
+                                  self._end if token is None else token.at)
         self._next += 1
         span_s = parse_span(token.text)
         if not 2 <= span_s <= SPAN_MOST_S:
-            raise RuleError("a span is between 2s and 1d", token.at)
+            raise RuleSyntaxError("a span is between 2s and 1d", token.at)
         return span_s
 
-    def _look(self, term: Term) -> Part:
+    def _look(self, term: SignalTerm) -> SignalExpression:
         self.terms.append(term)
         unit = self._names[term.name]
-        return Part(lambda look: look(term), f"{unit}/s" if term.how == "rate" else unit)
+        return SignalExpression(lambda look: look(term),
+                                f"{unit}/s" if term.how == "rate" else unit)
 
 
 COMBINE: dict[str, Callable[[Floats, Floats], Floats]] = {
@@ -297,17 +301,18 @@ COMBINE: dict[str, Callable[[Floats, Floats], Floats]] = {
 }
 
 
-def _combined(mark: str, left: Part, right: Part, unit: str | None) -> Part:
+def _combined(mark: str, left: SignalExpression, right: SignalExpression,
+              unit: str | None) -> SignalExpression:
     combine = COMBINE[mark]
-    return Part(lambda look: combine(left.compute(look), right.compute(look)), unit)
+    return SignalExpression(lambda look: combine(left.compute(look), right.compute(look)), unit)
 
 
-def _constant(number: float) -> Part:
+def _constant(number: float) -> SignalExpression:
     value = np.array(number)
-    return Part(lambda look: value, None)
+    return SignalExpression(lambda look: value, None)
 
 
-def _unit_of(mark: str, left: Part, right: Part) -> str | None:
+def _unit_of(mark: str, left: SignalExpression, right: SignalExpression) -> str | None:
     """A constant has none, and leaves that of the other; what is divided by its like is a share."""
     if mark == "/" and left.unit is not None and left.unit == right.unit:
         return ""
@@ -319,13 +324,13 @@ def _unit_of(mark: str, left: Part, right: Part) -> str | None:
 CONDITION = re.compile(r"(?P<signal>[^<>=!]+)(?P<limit>[<>=!].*)", re.DOTALL)
 
 
-def parse_condition(text: str, names: Mapping[str, str]) -> tuple[Signal, Limit]:
+def parse_condition(text: str, names: Mapping[str, str]) -> tuple[RuleSignal, RuleThreshold]:
     """`mem_used_bytes >= 1GiB`."""
     match = CONDITION.fullmatch(text)
     if match is None:
-        raise RuleError(f"{text!r} is not a condition; write for example 'age_s > 2h'")
+        raise RuleSyntaxError(f"{text!r} is not a condition; write for example 'age_s > 2h'")
     signal = parse(match["signal"], names)
     try:
         return signal, parse_limit(match["limit"], signal.part.unit)
-    except RuleError as error:
-        raise RuleError(str(error), match.start("limit") + error.at) from None
+    except RuleSyntaxError as error:
+        raise RuleSyntaxError(str(error), match.start("limit") + error.at) from None

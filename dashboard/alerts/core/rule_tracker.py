@@ -7,11 +7,19 @@ from typing import Protocol
 import numpy as np
 
 from ...fleet.filters import Filter
-from .flap_cooldown import Cooldowns, Flaps
-from .rolling_windows import Window
-from .rule import Ready
-from .rule_signal import Floats, Term
-from .state_machine import Health, Look, Machine, Mask, Moves, Rows, Timing
+from .flap_cooldown import CooldownTracker, FlapDetector
+from .rolling_windows import RollingWindow
+from .rule import CompiledRule
+from .rule_signal import Floats, SignalTerm
+from .state_machine import (
+    AlertStateMachine,
+    AlertTiming,
+    ConditionResult,
+    EvaluationHealth,
+    Mask,
+    PhaseChange,
+    Rows,
+)
 
 LATE_S = 10.0  # what is told later than this after it was so is history, on which nothing acts
 WARM_AT_LEAST_S = 60.0
@@ -20,7 +28,7 @@ SLACK_S = 1.0  # on top of two periods: a look is no more punctual than that
 
 
 @dataclass(frozen=True, slots=True)
-class Numbers:
+class TargetValues:
     """One number of all targets. NaN: not there; `cannot`: and never will be, or is refused."""
 
     values: Floats
@@ -28,7 +36,7 @@ class Numbers:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class TargetStability:
     """Of where each target is: for how long hub, agent and driver have been there without a break,
     and how far the clock there is from ours. NaN: not known."""
 
@@ -36,7 +44,7 @@ class Standing:
     skew_s: Floats
 
 
-class Scene(Protocol):
+class RuleTargets(Protocol):
     """All targets of one kind at this moment. A row is one target for as long as it is there; one
     that is given to another is in `fresh` that once."""
 
@@ -49,56 +57,57 @@ class Scene(Protocol):
     def sampled_at(self, names: frozenset[str]) -> Floats:
         """When these were told last, by our clock; what is known of who is silent, is known now."""
 
-    def numbers(self, term: Term) -> Numbers: ...
+    def numbers(self, term: SignalTerm) -> TargetValues: ...
 
     def in_scope(self, scope: Filter) -> Mask: ...
 
-    def standing(self) -> Standing | None:
+    def standing(self) -> TargetStability | None:
         """None: it is taken to be steady."""
 
 
-class _OfRows(Protocol):
+class _PerRowState(Protocol):
     def grow(self, room: int) -> None: ...
 
     def forget(self, rows: Rows) -> None: ...
 
 
 @dataclass(slots=True)
-class Seen:
+class RuleLastValues:
     """What the last look showed, for people."""
 
     values: Floats
     scope: Mask
 
 
-class Watch:
+class RuleTracker:
     """`former`: the same Rule, whose targets begin again at rest; that they came and went, and how
     long they cool down, stays."""
 
-    def __init__(self, ready: Ready, former: "Watch | None" = None) -> None:
+    def __init__(self, ready: CompiledRule, former: "RuleTracker | None" = None) -> None:
         self.ready = ready
-        timing = Timing(ready.for_s, ready.keep_s, ready.gap_s, ready.period_s,
-                        ready.rule.min_coverage, ready.has_ladder)
-        self.machine = Machine(timing)
+        timing = AlertTiming(ready.for_s, ready.keep_s, ready.gap_s, ready.period_s,
+                             ready.rule.min_coverage, ready.has_ladder)
+        self.machine = AlertStateMachine(timing)
         terms = (*ready.signal.terms, *(term for signal, _ in ready.where for term in signal.terms))
-        self._windows = {term: Window(term, ready.period_s, ready.rule.min_coverage)
+        self._windows = {term: RollingWindow(term, ready.period_s, ready.rule.min_coverage)
                          for term in terms if term.how != "last"}
         self.terms = terms
         self.names = frozenset(term.name for term in terms)
-        self.seen = Seen(np.empty(0), np.empty(0, bool))
-        self.flaps: Flaps = Flaps(ready.for_s) if former is None else former.flaps
-        self.cooldowns: Cooldowns = (
-            Cooldowns(ready.cooldown_s) if former is None else former.cooldowns)
-        self._parts: tuple[_OfRows, ...] = (self.machine, self.flaps, self.cooldowns,
-                                            *self._windows.values())
+        self.seen = RuleLastValues(np.empty(0), np.empty(0, bool))
+        self.flaps: FlapDetector = FlapDetector(ready.for_s) if former is None else former.flaps
+        self.cooldowns: CooldownTracker = (
+            CooldownTracker(ready.cooldown_s) if former is None else former.cooldowns)
+        self._parts: tuple[_PerRowState, ...] = (self.machine, self.flaps, self.cooldowns,
+                                                 *self._windows.values())
         self.failures = 0  # in a row
         self.trouble = ""
         self.looked_at = 0.0  # by the clock, where `now` may be the end of a minute
         self._taken_at = np.empty(0)
-        self._standing: Standing | None = None
+        self._standing: TargetStability | None = None
         self._cannot_of: dict[str, Mask] = {}
 
-    def step(self, scene: Scene, now: float, looked_at: float | None = None) -> list[Moves]:
+    def step(self, scene: RuleTargets, now: float,
+             looked_at: float | None = None) -> list[PhaseChange]:
         self.looked_at = now if looked_at is None else looked_at
         left = self._leave(scene)
         look = self.look(scene, now)
@@ -116,12 +125,12 @@ class Watch:
         for part in (self.machine, self.flaps, self.cooldowns):
             part.stepped(by_s)
 
-    def glance(self, scene: Scene, now: float) -> Look:
+    def glance(self, scene: RuleTargets, now: float) -> ConditionResult:
         """Without any hold."""
         self.make_room(len(scene.there))
         return self.look(scene, now)
 
-    def look(self, scene: Scene, now: float) -> Look:
+    def look(self, scene: RuleTargets, now: float) -> ConditionResult:
         room = len(scene.there)
         cannot = np.zeros(room, bool)
         at = scene.sampled_at(self.names)
@@ -136,11 +145,11 @@ class Watch:
             known = known & ~np.isnan(beside)
             so &= limit.holds(beside)
         scope = self._scope(scene, room)
-        self.seen = Seen(values, scope)
+        self.seen = RuleLastValues(values, scope)
         breach = known & scope & so & self.ready.fire.holds(values)
         # Who is not meant (any more), or of whom what stands beside is not so, is at rest.
         clear = self.ready.clear.holds(values) | (known & ~so) | ~scope
-        return Look(scene.there, at, known | ~scope, breach, clear & ~breach, cannot)
+        return ConditionResult(scene.there, at, known | ~scope, breach, clear & ~breach, cannot)
 
     def _punctual(self, at: Floats, now: float) -> Mask:
         """Of a Rule that acts. Minutes are made of nothing else to begin with."""
@@ -148,7 +157,7 @@ class Watch:
             return ~(now - at > LATE_S)
         return np.ones(len(at), bool)
 
-    def _leave(self, scene: Scene) -> list[Moves]:
+    def _leave(self, scene: RuleTargets) -> list[PhaseChange]:
         """Of rows that are another's from now on, who was there is gone."""
         self.make_room(len(scene.there))
         if not len(scene.fresh):
@@ -166,14 +175,14 @@ class Watch:
         for part in self._parts:
             part.grow(room)
 
-    def _looker(self, scene: Scene, at: Floats, punctual: Mask, second: int, cannot: Mask
-                ) -> Callable[[Term], Floats]:
+    def _looker(self, scene: RuleTargets, at: Floats, punctual: Mask, second: int, cannot: Mask
+                ) -> Callable[[SignalTerm], Floats]:
         """Each number is asked for once; a window takes only samples that are new."""
         is_new = scene.there & punctual & ~(at <= self._taken_at)
         self._taken_at = np.where(is_new, at, self._taken_at)
         found: dict[Hashable, Floats] = {}
 
-        def look(term: Term) -> Floats:
+        def look(term: SignalTerm) -> Floats:
             if term not in found:
                 numbers = scene.numbers(term)
                 np.logical_or(cannot, numbers.cannot, out=cannot)
@@ -188,7 +197,7 @@ class Watch:
 
         return look
 
-    def _scope(self, scene: Scene, room: int) -> Mask:
+    def _scope(self, scene: RuleTargets, room: int) -> Mask:
         if self.ready.scope is None:
             return np.ones(room, bool)
         return scene.in_scope(self.ready.scope)
@@ -199,7 +208,7 @@ class Watch:
         """It could not be looked at: nothing moves until it can."""
         self.failures += 1
         self.trouble = f"it cannot be evaluated: {type(error).__name__}: {error}"[:400]
-        self.machine.health[:] = Health.ERROR
+        self.machine.health[:] = EvaluationHealth.ERROR
 
     def holds(self, row: int, now: float | None = None) -> list[str]:
         """Why nothing may be done about this row, though its Rule fires; each in words. `now`: by
@@ -209,8 +218,8 @@ class Watch:
     def _unknown(self, row: int, now: float) -> list[str]:
         if self.trouble:
             return [self.trouble]
-        health = Health(self.machine.health[row])
-        if health is not Health.OK:
+        health = EvaluationHealth(self.machine.health[row])
+        if health is not EvaluationHealth.OK:
             return [self.why(row)]
         age_s = now - float(self.machine.seen_at[row])
         if age_s < -2 * self.ready.period_s - SLACK_S:
@@ -222,16 +231,16 @@ class Watch:
 
     def why(self, row: int) -> str:
         """Of one whose health is not OK."""
-        match Health(self.machine.health[row]):
-            case Health.OK:
+        match EvaluationHealth(self.machine.health[row]):
+            case EvaluationHealth.OK:
                 return ""
-            case Health.CANNOT:
+            case EvaluationHealth.CANNOT:
                 names = [name for name, cannot in sorted(self._cannot_of.items())
                          if row < len(cannot) and cannot[row]]
                 return f"cannot evaluate: {' and '.join(names) or 'a number'} is not reported there"
-            case Health.ERROR:
+            case EvaluationHealth.ERROR:
                 return self.trouble
-            case Health.NO_DATA:
+            case EvaluationHealth.NO_DATA:
                 age_s = self.looked_at - float(self.machine.seen_at[row])
                 return "no data: nothing was told yet" if np.isnan(age_s) else (
                     f"no data: nothing that says whether it is so has come for {age_s:.0f} s")

@@ -20,24 +20,25 @@ import numpy as np
 from msgspec import Meta, Struct
 
 from ...fleet.filters import Filter
-from .evaluator import Evaluator
-from .rule import NAMES, Problem, Ready, RuleProblems
-from .rule_signal import Floats, RuleError, Term, parse_span
-from .rule_tracker import Numbers, Standing
-from .state_machine import Health, Mask, Phase, Rows
+from .evaluator import RuleEvaluator
+from .rule import NAMES, CompiledRule, InvalidRuleError, RuleProblem
+from .rule_signal import Floats, RuleSyntaxError, SignalTerm, parse_span
+from .rule_tracker import TargetStability, TargetValues
+from .state_machine import AlertPhase, EvaluationHealth, Mask, Rows
 
 MOST_S = 7 * 86_400
 MOST_TARGETS = 50
 BEGIN = 60 * 10_000  # at a whole minute
-WORDS = {"inactive": Phase.INACTIVE, "pending": Phase.PENDING, "firing": Phase.FIRING,
-         "resolving": Phase.RESOLVING}
+WORDS = {"inactive": AlertPhase.INACTIVE, "pending": AlertPhase.PENDING,
+         "firing": AlertPhase.FIRING,
+         "resolving": AlertPhase.RESOLVING}
 NO_DATA = "no data"
 PIECE = re.compile(r"(?P<what>_|-?\d+\.?\d*(?:\.\.-?\d+\.?\d*)?)(?:\s*x\s*(?P<times>\d+))?"
                    r"(?:\s+|$)")
 Name = Annotated[str, Meta(max_length=100)]
 
 
-class Drill(Struct, frozen=True, forbid_unknown_fields=True):
+class RuleUnitTest(Struct, frozen=True, forbid_unknown_fields=True):
     rule: Name
     targets: Annotated[dict[Name, dict[Name, str]], Meta(min_length=1, max_length=MOST_TARGETS)]
     expect: Annotated[tuple[dict[Name, str], ...], Meta(min_length=1, max_length=200)]
@@ -45,7 +46,7 @@ class Drill(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class RuleUnitTestMismatch:
     at_s: int
     target: str
     wanted: str
@@ -64,13 +65,13 @@ HOW = {
 }
 
 
-def read(data: Any) -> Drill:
+def read(data: Any) -> RuleUnitTest:
     try:
-        return msgspec.convert(_with_texts(data), Drill)
+        return msgspec.convert(_with_texts(data), RuleUnitTest)
     except msgspec.ValidationError as error:
         message, _, path = str(error).partition(" - at `$.")
         name = re.split(r"[.\[`]", path)[0]
-        raise RuleProblems([Problem(name or "test", HOW.get(name, message))]) from None
+        raise InvalidRuleError([RuleProblem(name or "test", HOW.get(name, message))]) from None
 
 
 def _with_texts(data: Any) -> Any:
@@ -84,7 +85,7 @@ def _with_texts(data: Any) -> Any:
         for target, numbers in targets.items()}}
 
 
-def run(ready: Ready, drill: Drill) -> list[Difference]:
+def run(ready: CompiledRule, drill: RuleUnitTest) -> list[RuleUnitTestMismatch]:
     """Every second up to the last that something is expected of. The scope is not asked: who is
     named in it is meant."""
     wanted = sorted(_expected(drill), key=lambda each: each[0])
@@ -92,49 +93,51 @@ def run(ready: Ready, drill: Drill) -> list[Difference]:
                        for name, text in numbers.items()}
               for target, numbers in drill.targets.items()}
     _all_named(ready, series)
-    evaluator = Evaluator()
+    evaluator = RuleEvaluator()
     evaluator.set_rules({ready.rule.id: ready})
     machine = evaluator.watches[ready.rule.id].machine
-    found: list[Difference] = []
-    stage, targets = _Stage(series), list(series)
+    found: list[RuleUnitTestMismatch] = []
+    stage, targets = _UnitTestTargets(series), list(series)
     for second in range(wanted[-1][0] + 1):
         stage.second = second
         list(evaluator.step({ready.rule.of: stage}, float(BEGIN + second)))
         while wanted and wanted[0][0] == second:
             _, target, word = wanted.pop(0)
             row = targets.index(target)
-            now = _word(Phase(machine.phase[row]), Health(machine.health[row]), word)
+            now = _word(AlertPhase(machine.phase[row]), EvaluationHealth(machine.health[row]), word)
             if now != word:
-                found.append(Difference(second, target, word, now))
+                found.append(RuleUnitTestMismatch(second, target, word, now))
     return found
 
 
-def _word(phase: Phase, health: Health, wanted: str) -> str:
-    if wanted == NO_DATA and health is not Health.OK:
+def _word(phase: AlertPhase, health: EvaluationHealth, wanted: str) -> str:
+    if wanted == NO_DATA and health is not EvaluationHealth.OK:
         return NO_DATA
     return phase.name.lower()
 
 
-def _expected(drill: Drill) -> Iterator[tuple[int, str, str]]:
+def _expected(drill: RuleUnitTest) -> Iterator[tuple[int, str, str]]:
     for number, line in enumerate(drill.expect):
         where = f"expect[{number}]"
         if "at" not in line or len(line) < 2:
-            raise RuleProblems([Problem(where, "says when and of whom: {at: 2m, a: firing}")])
+            raise InvalidRuleError([RuleProblem(where,
+                                                "says when and of whom: {at: 2m, a: firing}")])
         try:
             at_s = parse_span(line["at"])
-        except RuleError as error:
-            raise RuleProblems([Problem(where, str(error))]) from None
+        except RuleSyntaxError as error:
+            raise InvalidRuleError([RuleProblem(where, str(error))]) from None
         if at_s > MOST_S:
-            raise RuleProblems([Problem(where, "a test lasts at most 7d")])
+            raise InvalidRuleError([RuleProblem(where, "a test lasts at most 7d")])
         for target, word in line.items():
             if target == "at":
                 continue
             if target not in drill.targets:
-                raise RuleProblems([Problem(where, f"there is no target {target!r}; there are "
-                                                   f"{', '.join(drill.targets)}")])
+                raise InvalidRuleError([RuleProblem(where,
+                                                    f"there is no target {target!r}; there are "
+                                                           f"{', '.join(drill.targets)}")])
             if word not in WORDS and word != NO_DATA:
-                raise RuleProblems([Problem(where, f"{word!r} is no state; there are "
-                                                   f"{', '.join(WORDS)} and {NO_DATA}")])
+                raise InvalidRuleError([RuleProblem(where, f"{word!r} is no state; there are "
+                                                           f"{', '.join(WORDS)} and {NO_DATA}")])
             yield at_s, target, word
 
 
@@ -146,16 +149,18 @@ def _series(text: str, where: str, last_s: int) -> Floats:
     while at < len(text):
         match = PIECE.match(text, at)
         if match is None:
-            raise RuleProblems([Problem(where, f"what is {text[at:at + 12]!r}? Write '20 x60 3 "
-                                               "x180', '20..3 x120' or '_ x5' for none", at)])
+            raise InvalidRuleError([RuleProblem(where,
+                                                f"what is {text[at:at + 12]!r}? Write '20 x60 3 "
+                                                       "x180', '20..3 x120' or '_ x5' for none",
+                                                at)])
         at = match.end()
         is_last = at >= len(text) and match["times"] is None
         times = max(1, last_s + 1 - len(values)) if is_last else int(match["times"] or 1)
         if len(values) + times > MOST_S + 1 and not is_last:
-            raise RuleProblems([Problem(where, "lasts longer than 7d")])
+            raise InvalidRuleError([RuleProblem(where, "lasts longer than 7d")])
         values += _piece(match["what"], times)
     if not values:
-        raise RuleProblems([Problem(where, "is empty")])
+        raise InvalidRuleError([RuleProblem(where, "is empty")])
     filled = np.full(last_s + 1, np.nan)
     filled[: len(values)] = values[: last_s + 1]
     return filled
@@ -168,19 +173,21 @@ def _piece(what: str, times: int) -> list[float]:
     return list(np.linspace(float(first), float(last or first), times))
 
 
-def _all_named(ready: Ready, series: dict[str, dict[str, Floats]]) -> None:
+def _all_named(ready: CompiledRule, series: dict[str, dict[str, Floats]]) -> None:
     terms = (*ready.signal.terms, *(term for signal, _ in ready.where for term in signal.terms))
     for target, numbers in series.items():
         for name in sorted({term.name for term in terms} - set(numbers)):
-            raise RuleProblems([Problem(f"targets.{target}", f"{ready.rule.id} looks at {name}, "
-                                                             "which is not given")])
+            raise InvalidRuleError([RuleProblem(f"targets.{target}",
+                                                f"{ready.rule.id} looks at {name}, "
+                                                                     "which is not given")])
         for name in sorted(set(numbers) - set(NAMES[ready.rule.of])):
-            raise RuleProblems([Problem(f"targets.{target}", f"there is no number {name!r} of a "
-                                                             f"{ready.rule.of}")])
+            raise InvalidRuleError([RuleProblem(f"targets.{target}",
+                                                f"there is no number {name!r} of a "
+                                                                     f"{ready.rule.of}")])
 
 
 @dataclass(slots=True)
-class _Stage:
+class _UnitTestTargets:
     series: dict[str, dict[str, Floats]]
     second: int = 0
     there: Mask = field(init=False)
@@ -192,14 +199,14 @@ class _Stage:
     def sampled_at(self, names: frozenset[str]) -> Floats:
         return np.full(len(self.series), float(BEGIN + self.second))
 
-    def numbers(self, term: Term) -> Numbers:
+    def numbers(self, term: SignalTerm) -> TargetValues:
         nothing = np.full(self.second + 1, np.nan)
         values = np.array([numbers.get(term.name, nothing)[self.second]
                            for numbers in self.series.values()])
-        return Numbers(values, np.zeros(len(values), bool))
+        return TargetValues(values, np.zeros(len(values), bool))
 
     def in_scope(self, scope: Filter) -> Mask:
         return self.there
 
-    def standing(self) -> Standing | None:
+    def standing(self) -> TargetStability | None:
         return None

@@ -19,14 +19,14 @@ STALE_AT_LEAST_S = 600.0
 LATE_MOST = 3.0  # periods
 
 
-class Phase(IntEnum):
+class AlertPhase(IntEnum):
     INACTIVE = 0
     PENDING = 1
     FIRING = 2
     RESOLVING = 3
 
 
-class Health(IntEnum):
+class EvaluationHealth(IntEnum):
     OK = 0
     NO_DATA = 1
     CANNOT = 2  # what it needs is not supported there, or refused
@@ -34,19 +34,20 @@ class Health(IntEnum):
 
 
 # From each phase, why it is left, and for which.
-TABLE: dict[Phase, dict[str, Phase]] = {
-    Phase.INACTIVE: {"breach": Phase.PENDING, "held": Phase.FIRING},
-    Phase.PENDING: {"held": Phase.FIRING, "not so any more": Phase.INACTIVE,
-                    "gap": Phase.INACTIVE, "no data": Phase.INACTIVE, "gone": Phase.INACTIVE},
-    Phase.FIRING: {"clear": Phase.RESOLVING, "resolved": Phase.INACTIVE,
-                   "no data": Phase.INACTIVE, "gone": Phase.INACTIVE},
-    Phase.RESOLVING: {"breach": Phase.FIRING, "resolved": Phase.INACTIVE,
-                      "no data": Phase.INACTIVE, "gone": Phase.INACTIVE},
+TABLE: dict[AlertPhase, dict[str, AlertPhase]] = {
+    AlertPhase.INACTIVE: {"breach": AlertPhase.PENDING, "held": AlertPhase.FIRING},
+    AlertPhase.PENDING: {"held": AlertPhase.FIRING, "not so any more": AlertPhase.INACTIVE,
+                         "gap": AlertPhase.INACTIVE, "no data": AlertPhase.INACTIVE,
+                         "gone": AlertPhase.INACTIVE},
+    AlertPhase.FIRING: {"clear": AlertPhase.RESOLVING, "resolved": AlertPhase.INACTIVE,
+                        "no data": AlertPhase.INACTIVE, "gone": AlertPhase.INACTIVE},
+    AlertPhase.RESOLVING: {"breach": AlertPhase.FIRING, "resolved": AlertPhase.INACTIVE,
+                           "no data": AlertPhase.INACTIVE, "gone": AlertPhase.INACTIVE},
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Timing:
+class AlertTiming:
     for_s: float
     keep_s: float
     gap_s: float
@@ -60,7 +61,7 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class ConditionResult:
     """Of each row. `known`: it can be told whether it is so; only then the other two count."""
 
     there: Mask
@@ -72,18 +73,18 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True)
-class Moves:
+class PhaseChange:
     """Rows that went from one phase to another in one step, for one reason."""
 
-    before: Phase
-    after: Phase
+    before: AlertPhase
+    after: AlertPhase
     reason: str
     rows: Rows
 
 
 @dataclass(frozen=True, slots=True)
-class Resumed:
-    phase: Phase
+class ResumedAlertState:
+    phase: AlertPhase
     since: float
     seen_at: float
     samples: float = 0.0
@@ -91,16 +92,16 @@ class Resumed:
     comebacks: int = 0
 
 
-class Machine:
-    def __init__(self, timing: Timing, room: int = 0) -> None:
+class AlertStateMachine:
+    def __init__(self, timing: AlertTiming, room: int = 0) -> None:
         self.timing = timing
         self._looked_at: float | None = None
         self._credit = 1.0  # in periods, of a sample that is so at this look
         self._make(room)
 
     def _make(self, room: int) -> None:
-        self.phase = np.full(room, Phase.INACTIVE, np.uint8)
-        self.health = np.full(room, Health.OK, np.uint8)
+        self.phase = np.full(room, AlertPhase.INACTIVE, np.uint8)
+        self.health = np.full(room, EvaluationHealth.OK, np.uint8)
         self.seen_at = np.full(room, np.nan)  # the newest sample that could be told
         self.since = np.full(room, np.nan)  # of this breach, or of this rest
         self.samples = np.zeros(room)  # of this breach
@@ -121,15 +122,15 @@ class Machine:
 
     def forget(self, rows: Rows) -> None:
         """Who was there is gone, and that was said; these rows belong to others now."""
-        fresh = Machine(self.timing, 1)
+        fresh = AlertStateMachine(self.timing, 1)
         for name in self.ARRAYS:
             getattr(self, name)[rows] = getattr(fresh, name)[0]
 
-    def resume(self, row: int, was: "Resumed", now: float) -> None:
+    def resume(self, row: int, was: "ResumedAlertState", now: float) -> None:
         """From before a stop of ours: that time does not count, neither for nor against it."""
         stopped_s = max(0.0, now - was.seen_at)
         self.phase[row], self.seen_at[row] = was.phase, now
-        self.since[row] = was.since + (0.0 if was.phase is Phase.FIRING else stopped_s)
+        self.since[row] = was.since + (0.0 if was.phase is AlertPhase.FIRING else stopped_s)
         self.samples[row], self.comebacks[row] = was.samples, was.comebacks
         self.fired_at[row] = np.nan if was.fired_at is None else was.fired_at
 
@@ -142,26 +143,28 @@ class Machine:
 
     def waiting(self) -> Rows:
         """Rows that are somewhere between the beginning and the end of an episode."""
-        return np.flatnonzero(self.phase != Phase.INACTIVE)
+        return np.flatnonzero(self.phase != AlertPhase.INACTIVE)
 
-    def leave(self, rows: Rows) -> list[Moves]:
+    def leave(self, rows: Rows) -> list[PhaseChange]:
         """Who was in these rows is gone, though the rows are there."""
-        moves: list[Moves] = []
+        moves: list[PhaseChange] = []
         there = np.unique(rows)
-        self._move(there[self.phase[there] != Phase.INACTIVE], Phase.INACTIVE, "gone", moves)
+        self._move(there[self.phase[there] != AlertPhase.INACTIVE], AlertPhase.INACTIVE, "gone",
+                   moves)
         return moves
 
-    def step(self, look: Look, now: float) -> list[Moves]:
+    def step(self, look: ConditionResult, now: float) -> list[PhaseChange]:
         """No row takes two steps at once, but for a gap that ends one breach and begins another."""
-        moves: list[Moves] = []
+        moves: list[PhaseChange] = []
         self._credit = self._credited(now)
         self._gone(look, moves)
         # NaN: it was never sampled, or never before.
         fresh = look.there & look.known & ~(look.at <= self.seen_at) & (look.at == look.at)
         self._gaps(fresh & (look.at - self.seen_at > self.timing.gap_s), look.at, moves)
         phase = self.phase.copy()
-        for of, step in ((Phase.INACTIVE, self._inactive), (Phase.PENDING, self._pending),
-                         (Phase.FIRING, self._firing), (Phase.RESOLVING, self._resolving)):
+        for of, step in ((AlertPhase.INACTIVE, self._inactive), (AlertPhase.PENDING, self._pending),
+                         (AlertPhase.FIRING, self._firing),
+                         (AlertPhase.RESOLVING, self._resolving)):
             rows = _rows(fresh & (phase == of))
             if len(rows):
                 step(rows, look, moves)
@@ -177,38 +180,39 @@ class Machine:
             return 1.0
         return min(max(1.0, (now - last) / self.timing.period_s), LATE_MOST)
 
-    def _move(self, rows: Rows, after: Phase, reason: str, moves: list[Moves]) -> None:
+    def _move(self, rows: Rows, after: AlertPhase, reason: str, moves: list[PhaseChange]) -> None:
         if not len(rows):
             return
         phase = self.phase[rows]
         for before in np.unique(phase).tolist():
-            assert TABLE[Phase(before)][reason] is after, (before, reason, after)
-            moves.append(Moves(Phase(before), after, reason, rows[phase == before]))
+            assert TABLE[AlertPhase(before)][reason] is after, (before, reason, after)
+            moves.append(PhaseChange(AlertPhase(before), after, reason, rows[phase == before]))
         self.phase[rows] = after
-        if after is Phase.INACTIVE:
+        if after is AlertPhase.INACTIVE:
             self.has_rested[rows] = True
             self.since[rows] = np.nan
             self.samples[rows] = 0
             self.comebacks[rows] = 0
             self.fired_at[rows] = np.nan
 
-    def _gone(self, look: Look, moves: list[Moves]) -> None:
+    def _gone(self, look: ConditionResult, moves: list[PhaseChange]) -> None:
         if look.there.all():
             return
         gone = _rows(~look.there)
-        self._move(gone[self.phase[gone] != Phase.INACTIVE], Phase.INACTIVE, "gone", moves)
+        self._move(gone[self.phase[gone] != AlertPhase.INACTIVE], AlertPhase.INACTIVE, "gone",
+                   moves)
         self.seen_at[gone] = np.nan
-        self.health[gone] = Health.OK
+        self.health[gone] = EvaluationHealth.OK
 
-    def _gaps(self, gap: Mask, at: Floats, moves: list[Moves]) -> None:
+    def _gaps(self, gap: Mask, at: Floats, moves: list[PhaseChange]) -> None:
         """Nothing is known of that time: what acts begins anew, what tells does not count it."""
-        waiting = _rows(gap & (self.phase == Phase.PENDING))
+        waiting = _rows(gap & (self.phase == AlertPhase.PENDING))
         if self.timing.has_ladder:
-            self._move(waiting, Phase.INACTIVE, "gap", moves)
+            self._move(waiting, AlertPhase.INACTIVE, "gap", moves)
         else:
             self.since[waiting] += at[waiting] - self.seen_at[waiting] - self.timing.period_s
 
-    def _inactive(self, rows: Rows, look: Look, moves: list[Moves]) -> None:
+    def _inactive(self, rows: Rows, look: ConditionResult, moves: list[PhaseChange]) -> None:
         breach = look.breach[rows]
         begun = rows[breach]
         self.has_rested[rows[~breach]] = True
@@ -217,9 +221,9 @@ class Machine:
         if self.timing.for_s == 0 and not self.timing.has_ladder:
             self._fire(begun, look, moves)
         else:
-            self._move(begun, Phase.PENDING, "breach", moves)
+            self._move(begun, AlertPhase.PENDING, "breach", moves)
 
-    def _pending(self, rows: Rows, look: Look, moves: list[Moves]) -> None:
+    def _pending(self, rows: Rows, look: ConditionResult, moves: list[PhaseChange]) -> None:
         breach = look.breach[rows]
         still = rows[breach]
         samples = self.samples[still] + self._credit
@@ -228,37 +232,39 @@ class Machine:
         covered = samples * self.timing.period_s >= (
             self.timing.min_coverage * (held_s + self.timing.period_s))
         self._fire(still[(held_s >= self.timing.for_s) & covered], look, moves)
-        self._move(rows[~breach], Phase.INACTIVE, "not so any more", moves)
+        self._move(rows[~breach], AlertPhase.INACTIVE, "not so any more", moves)
 
-    def _fire(self, rows: Rows, look: Look, moves: list[Moves]) -> None:
-        self._move(rows, Phase.FIRING, "held", moves)
+    def _fire(self, rows: Rows, look: ConditionResult, moves: list[PhaseChange]) -> None:
+        self._move(rows, AlertPhase.FIRING, "held", moves)
         self.fired_at[rows] = look.at[rows]
 
-    def _firing(self, rows: Rows, look: Look, moves: list[Moves]) -> None:
+    def _firing(self, rows: Rows, look: ConditionResult, moves: list[PhaseChange]) -> None:
         rests = rows[look.clear[rows]]
         self.since[rests] = look.at[rests]
         if self.timing.keep_s == 0:
-            self._move(rests, Phase.INACTIVE, "resolved", moves)
+            self._move(rests, AlertPhase.INACTIVE, "resolved", moves)
         else:
-            self._move(rests, Phase.RESOLVING, "clear", moves)
+            self._move(rests, AlertPhase.RESOLVING, "clear", moves)
 
-    def _resolving(self, rows: Rows, look: Look, moves: list[Moves]) -> None:
+    def _resolving(self, rows: Rows, look: ConditionResult, moves: list[PhaseChange]) -> None:
         breach, clear = look.breach[rows], look.clear[rows]
         again = rows[breach]
         self.comebacks[again] += 1
-        self._move(again, Phase.FIRING, "breach", moves)
+        self._move(again, AlertPhase.FIRING, "breach", moves)
         between = rows[~breach & ~clear]
         self.since[between] = look.at[between]  # it is at rest from when it is clear again
         rested = rows[clear & (look.at[rows] - self.since[rows] >= self.timing.keep_s)]
-        self._move(rested, Phase.INACTIVE, "resolved", moves)
+        self._move(rested, AlertPhase.INACTIVE, "resolved", moves)
 
-    def _healths(self, look: Look, now: float, moves: list[Moves]) -> None:
+    def _healths(self, look: ConditionResult, now: float, moves: list[PhaseChange]) -> None:
         unseen_s = now - self.seen_at
-        self.health[:] = Health.OK
+        self.health[:] = EvaluationHealth.OK
         silent = _rows(look.there & ~(unseen_s <= self.timing.gap_s))
-        self.health[silent] = np.where(look.cannot[silent], Health.CANNOT, Health.NO_DATA)
+        self.health[silent] = np.where(look.cannot[silent], EvaluationHealth.CANNOT,
+                                       EvaluationHealth.NO_DATA)
         given_up = silent[~(unseen_s[silent] <= self.timing.stale_s)]
-        self._move(given_up[self.phase[given_up] != Phase.INACTIVE], Phase.INACTIVE, "no data",
+        self._move(given_up[self.phase[given_up] != AlertPhase.INACTIVE], AlertPhase.INACTIVE,
+                   "no data",
                    moves)
 
 

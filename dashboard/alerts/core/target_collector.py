@@ -3,20 +3,20 @@
 from collections.abc import Collection, Mapping
 from typing import Protocol
 
-from ...fleet.events import Events
+from ...fleet.events import RecentEvents
 from ...fleet.fleet import Fleet
-from .firing_alerts import Named
-from .gpu_targets import CALM, GpuScene, HubSays, Moment
-from .gpu_uses import UseTable
-from .node_targets import FleetScene, NodeScene
+from .firing_alerts import AlertTarget
+from .gpu_targets import CALM, EvaluationContext, GpuTargets, HubSelfMetrics
+from .gpu_uses import GpuUseTable
+from .node_targets import FleetTarget, NodeTargets
 from .rule import Of
-from .rule_tracker import Scene
-from .workload_targets import UseScene
-from .xid_counts import Xids
+from .rule_tracker import RuleTargets
+from .workload_targets import WorkloadTargets
+from .xid_counts import XidCounter
 
 
-class NamedScene(Scene, Protocol):
-    def name(self, row: int) -> Named: ...
+class NamedRuleTargets(RuleTargets, Protocol):
+    def name(self, row: int) -> AlertTarget: ...
 
     def identity(self, row: int) -> str:
         """Who that is, at less cost than its whole name."""
@@ -24,30 +24,31 @@ class NamedScene(Scene, Protocol):
     def matters_to(self, row: int) -> list[tuple[str, str]]: ...
 
 
-class Scenes:
+class RuleTargetCollector:
     """What is kept from one look to the next: whose row is whose."""
 
-    def __init__(self, fleet: Fleet, events: Events) -> None:
+    def __init__(self, fleet: Fleet, events: RecentEvents) -> None:
         self._fleet = fleet
-        self._uses = UseTable(fleet)
-        self._xids = Xids(events)
+        self._uses = GpuUseTable(fleet)
+        self._xids = XidCounter(events)
 
     def look(self, now: float, mono: float, listens_since: float,
-             left: Collection[str] = (), hub: HubSays = CALM) -> Mapping[Of, NamedScene]:
+             left: Collection[str] = (), hub: HubSelfMetrics = CALM) -> Mapping[Of,
+                                                                                NamedRuleTargets]:
         """`left`: Nodes that were sent away."""
         self._uses.look()
         self._xids.look(now)
-        moment = Moment(self._fleet, now, mono, listens_since, self._uses, self._xids,
-                        hub)
+        moment = EvaluationContext(self._fleet, now, mono, listens_since, self._uses, self._xids,
+                                   hub)
         return self._of(moment, frozenset(left))
 
-    def _of(self, moment: Moment, left: frozenset[str]) -> Mapping[Of, NamedScene]:
+    def _of(self, moment: EvaluationContext, left: frozenset[str]) -> Mapping[Of, NamedRuleTargets]:
         uses = self._uses
         return {
-            "gpu": GpuScene(moment),
-            "task": UseScene(moment, "task", uses.tasks, uses.row),
-            "job": UseScene(moment, "job", uses.jobs, uses.job[uses.row]),
-            "owner": UseScene(moment, "owner", uses.owners, uses.owner[uses.row]),
-            "node": NodeScene(moment, left),
-            "fleet": FleetScene(moment, left),
+            "gpu": GpuTargets(moment),
+            "task": WorkloadTargets(moment, "task", uses.tasks, uses.row),
+            "job": WorkloadTargets(moment, "job", uses.jobs, uses.job[uses.row]),
+            "owner": WorkloadTargets(moment, "owner", uses.owners, uses.owner[uses.row]),
+            "node": NodeTargets(moment, left),
+            "fleet": FleetTarget(moment, left),
         }

@@ -6,26 +6,26 @@ from typing import Literal
 
 import numpy as np
 
-from ...fleet.filters import Filter, Uses
-from ...fleet.fleet import Show
-from .firing_alerts import Named
-from .gpu_targets import Moment
-from .gpu_uses import NONE, Roster
-from .rule_signal import Floats, Term
-from .rule_tracker import Numbers, Standing
+from ...fleet.filters import Filter, TaskGpuPairs
+from ...fleet.fleet import GpuStatus
+from .firing_alerts import AlertTarget
+from .gpu_targets import EvaluationContext
+from .gpu_uses import NONE, TargetRowAllocator
+from .rule_signal import Floats, SignalTerm
+from .rule_tracker import TargetStability, TargetValues
 from .state_machine import Mask, Rows
 
 Group = Literal["task", "job", "owner"]
 
 
 @dataclass(slots=True)
-class UseScene:
+class WorkloadTargets:
     """`of_use`: the row of each use, NONE where that is not known. What is not known of a part is
     not known of the whole."""
 
-    moment: Moment
+    moment: EvaluationContext
     of: Group
-    roster: Roster
+    roster: TargetRowAllocator
     of_use: Rows
 
     @property
@@ -48,11 +48,11 @@ class UseScene:
         sampled = self.moment.fleet.sampled_at[self.moment.uses.slot]
         return self._joined(np.minimum, sampled)
 
-    def numbers(self, term: Term) -> Numbers:
+    def numbers(self, term: SignalTerm) -> TargetValues:
         key = f"{self.of} {term.name}"
         if key not in self.moment.kept:
             self.moment.kept[key] = NUMBERS[term.name](self)
-        return Numbers(self.moment.kept[key], np.zeros(self.size, bool))
+        return TargetValues(self.moment.kept[key], np.zeros(self.size, bool))
 
     def in_scope(self, scope: Filter) -> Mask:
         """Who is meant with all it uses: an act on it would reach the rest too."""
@@ -64,22 +64,22 @@ class UseScene:
             at = np.array([at for at, _ in known], np.intp)
             meant = np.zeros(len(uses.row), bool)
             meant[at] = scope.matches_uses(self.moment.fleet, self.moment.mono,
-                                           Uses(uses.slot[at], [task for _, task in known]))
+                                           TaskGpuPairs(uses.slot[at], [task for _, task in known]))
             left_out = self.of_use[~meant]
             found = self.there.copy()
             found[left_out[left_out != NONE]] = False
             scopes[key] = found
         return scopes[key]
 
-    def standing(self) -> Standing | None:
+    def standing(self) -> TargetStability | None:
         if self.of == "owner":
             return None
         stand = self.moment.stand
         if self.of not in stand:
             of_node = self.moment.standing()
             at = self.moment.fleet.node_at[self.moment.uses.slot]
-            stand[self.of] = Standing(self._joined(np.minimum, of_node.steady_s[at]),
-                                      self._joined(np.maximum, np.abs(of_node.skew_s[at])))
+            stand[self.of] = TargetStability(self._joined(np.minimum, of_node.steady_s[at]),
+                                             self._joined(np.maximum, np.abs(of_node.skew_s[at])))
         return stand[self.of]
 
     # -- from uses to rows
@@ -127,7 +127,7 @@ class UseScene:
         values = self.moment.live(name).values
         if self.of != "owner":
             return values
-        works = self.moment.fleet.shown(self.moment.mono)[: len(values)] == Show.OK
+        works = self.moment.fleet.shown(self.moment.mono)[: len(values)] == GpuStatus.OK
         return np.where(works, values, np.nan)
 
     def on_slot(self, name: str) -> Floats:
@@ -136,13 +136,13 @@ class UseScene:
 
     # -- who
 
-    def name(self, row: int) -> Named:
+    def name(self, row: int) -> AlertTarget:
         moment, fleet = self.moment, self.moment.fleet
         slots = np.unique(moment.uses.slot[self.of_use == row])
         gpus = tuple(fleet.uuids[slot] for slot in slots)
         if self.of == "owner":
             name = str(self.roster.keys[row])
-            return Named(name, "", "", "", (name,), gpus)
+            return AlertTarget(name, "", "", "", (name,), gpus)
         node_ids = list(dict.fromkeys(fleet.node_ids[at] for at in fleet.node_at[slots]))
         tasks = [moment.uses.task[each] for each in np.unique(moment.uses.row[self.of_use == row])]
         users = sorted({task.user for task in tasks if task is not None and task.user is not None})
@@ -150,7 +150,7 @@ class UseScene:
         node_id = node_ids[0] if node_ids else ""
         host = fleet.nodes[node_id].hello.host if node_id else ""
         more = f" and {len(node_ids) - 1} more" if len(node_ids) > 1 else ""
-        return Named(self.key(row), node_id, host + more, places, tuple(users), gpus)
+        return AlertTarget(self.key(row), node_id, host + more, places, tuple(users), gpus)
 
     def identity(self, row: int) -> str:
         return self.key(row)
@@ -176,13 +176,13 @@ class UseScene:
                 return []
 
 
-def _age_s(scene: UseScene) -> Floats:
+def _age_s(scene: WorkloadTargets) -> Floats:
     """Of a Job, since its first Task began."""
     uses = scene.moment.uses
     return np.asarray(scene.moment.now - scene._joined(np.minimum, uses.started_at[uses.row]))
 
 
-def _busy_pct(scene: UseScene) -> Floats:
+def _busy_pct(scene: WorkloadTargets) -> Floats:
     """The most that any witness of work says: its own share of the multiprocessors, and the peak of
     its Gpus where no other Job is on them. Not known where the only witness is silent."""
     uses = scene.moment.uses
@@ -192,7 +192,7 @@ def _busy_pct(scene: UseScene) -> Floats:
     return scene.most(np.fmax(uses.sm, peak))
 
 
-def _is_youngest(scene: UseScene) -> Floats:
+def _is_youngest(scene: WorkloadTargets) -> Floats:
     """Of the Jobs that share one of its Gpus, it began last."""
     uses, fleet = scene.moment.uses, scene.moment.fleet
     begun = np.full(len(uses.jobs), np.inf)
@@ -208,24 +208,24 @@ def _is_youngest(scene: UseScene) -> Floats:
                                ((mine == last[uses.slot]) & is_shared).astype(float)))
 
 
-def _gpu_mem_share(scene: UseScene) -> Floats:
+def _gpu_mem_share(scene: WorkloadTargets) -> Floats:
     slot = scene.moment.uses.slot
     return scene.most(scene.on_slot("mem_used_bytes") / scene.moment.memory_total()[slot])
 
 
-def _mem_share(scene: UseScene) -> Floats:
+def _mem_share(scene: WorkloadTargets) -> Floats:
     uses = scene.moment.uses
     return scene.most(uses.mem / scene.moment.memory_total()[uses.slot])
 
 
-def _gpus_faulty(scene: UseScene) -> Floats:
+def _gpus_faulty(scene: WorkloadTargets) -> Floats:
     recent = scene.moment.xids.recent(scene.moment.fleet, scene.moment.now)
     faulty = recent[scene.moment.uses.slot] > 0
     slots = np.where(faulty, scene.moment.uses.slot, NONE)
     return scene.distinct(slots) - scene.most((~faulty).astype(float))
 
 
-NUMBERS: dict[str, Callable[[UseScene], Floats]] = {
+NUMBERS: dict[str, Callable[[WorkloadTargets], Floats]] = {
     "mem_used_bytes": lambda scene: scene.total(scene.moment.uses.mem),
     "sm_pct": lambda scene: scene.total(scene.moment.uses.sm),
     "util_pct": lambda scene: scene.mean_of_gpus(scene.of_gpus("util_pct")),

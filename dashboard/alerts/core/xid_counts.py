@@ -4,7 +4,7 @@ import numpy as np
 
 from gpudeck.xid import UNKNOWN_CODE, Xid, explain
 
-from ...fleet.events import Events, KeptEvent
+from ...fleet.events import FleetEvent, RecentEvents
 from ...fleet.fleet import Fleet
 from .rule_signal import Floats
 
@@ -18,11 +18,11 @@ def is_of_task(xid: Xid) -> bool:
     return xid.blame == "task" and xid.code != TORN_DOWN
 
 
-class Xids:
+class XidCounter:
     """What was there before the first look does not count, nor what is brought late: it was told,
     or it is history."""
 
-    def __init__(self, events: Events) -> None:
+    def __init__(self, events: RecentEvents) -> None:
         self._events = events
         self._version = -1
         self._seen: set[str] = set()
@@ -40,7 +40,7 @@ class Xids:
                 self._count(kept)
         self._seen = set(found)
 
-    def _count(self, kept: KeptEvent) -> None:
+    def _count(self, kept: FleetEvent) -> None:
         """An agent says several of one kind at once."""
         numbers, gpu = kept.event.numbers, (kept.node_id, kept.event.gpu_uuid or "")
         xid, count = explain(int(numbers.get("xid", UNKNOWN_CODE))), int(numbers.get("count", 1))

@@ -5,30 +5,31 @@ from http import HTTPStatus
 from flask import Blueprint, Flask, Response, request
 
 from ...access.api import asker, body
-from ...fleet.api import PREFIX, Wrong, answer, bad, check_names
-from ...fleet.visibility import Lenses, Sight
+from ...fleet.api import PREFIX, ApiError, answer, bad, check_names
+from ...fleet.visibility import VisibilityScope, VisibleFleetCache
 from ...web.openapi_parts import MAX_WORD
-from ..core.rule import RuleProblems, read
-from .service import Rehearsals
+from ..core.rule import InvalidRuleError, read
+from .service import RehearsalService
 from .views import BacktestList, NewBacktest, backtest_view
 
 
 class RehearsalsApi:
-    def __init__(self, rehearsals: Rehearsals, lenses: Lenses) -> None:
+    def __init__(self, rehearsals: RehearsalService, lenses: VisibleFleetCache) -> None:
         self._rehearsals = rehearsals
         self._lenses = lenses
 
     def _of_whole_fleet(self) -> None:
-        if not self._lenses.of(Sight.of(asker())).is_whole:
-            raise Wrong(HTTPStatus.FORBIDDEN, "a rehearsal tells of the whole fleet, and you see "
-                                              "a part of it")
+        if not self._lenses.of(VisibilityScope.of(asker())).is_whole:
+            raise ApiError(HTTPStatus.FORBIDDEN,
+                           "a rehearsal tells of the whole fleet, and you see "
+                                                 "a part of it")
 
     def begin(self) -> Response:
         asked = body(NewBacktest)
         self._of_whole_fleet()
         try:
             made = self._rehearsals.begin(asker(), read(asked.rule), asked.start, asked.end)
-        except RuleProblems as error:
+        except InvalidRuleError as error:
             raise bad("; ".join(map(str, error.problems))) from None
         return answer(backtest_view(made), HTTPStatus.ACCEPTED)
 

@@ -15,17 +15,17 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ...fleet.filters import Filter
-from ..core.rule import Do, Ready
-from ..core.rule_signal import Floats, Term
-from ..core.rule_tracker import Numbers, Standing, Watch
-from ..core.state_machine import Mask, Moves, Phase, Rows
+from ..core.rule import CompiledRule, Do
+from ..core.rule_signal import Floats, SignalTerm
+from ..core.rule_tracker import RuleTracker, TargetStability, TargetValues
+from ..core.state_machine import AlertPhase, Mask, PhaseChange, Rows
 
 AnyFloats = npt.NDArray[np.floating[Any]]
 ACTS: frozenset[Do] = frozenset(("pause", "end"))
 
 
 @dataclass(slots=True)
-class Stretch:
+class RehearsalChunk:
     """A part of the past, as long as lies in memory at once. `values`: of a Term's number, these
     rows x columns. A row keeps its number from one stretch to the next; new ones come at the end.
     """
@@ -34,7 +34,7 @@ class Stretch:
     step_s: int
     width: int
     size: int
-    values: Callable[[Term, Rows | slice], AnyFloats]
+    values: Callable[[SignalTerm, Rows | slice], AnyFloats]
     scope: Mask  # of each row: whether it is meant, at any time of it
     there: Callable[[int], Mask] | None = None  # of a column; None: all are there at any time
     meant: Callable[[int], Mask] | None = None  # of a column, where it changes; else as `scope`
@@ -45,7 +45,7 @@ class Stretch:
         return float(self.t0 + column * self.step_s + (self.step_s if self.step_s > 1 else 0))
 
 
-class WouldBe(Struct, frozen=True):
+class RehearsedAlert(Struct, frozen=True):
     """One alert that there would have been. `acts`: what its ladder would have done, and when."""
 
     row: int
@@ -63,23 +63,23 @@ class WouldBe(Struct, frozen=True):
 
 
 @dataclass(slots=True)
-class _Climb:
+class _RehearsedClimb:
     began_at: float
     done: int = 0
 
 
-class _Column:
+class _RehearsedTargets:
     """The rows of interest at one moment, as a Watch looks at them."""
 
-    def __init__(self, stretch: Stretch, rows: Rows) -> None:
+    def __init__(self, stretch: RehearsalChunk, rows: Rows) -> None:
         self.stretch = stretch
         self.rows = rows
         self.column = 0
         self._all = np.ones(len(rows), bool)
         self._scope = stretch.scope[rows]
         self._can = np.zeros(len(rows), bool)
-        self._values: dict[Term, AnyFloats] = {}
-        self._next: dict[Term, tuple[int, Floats]] = {}  # from this column on, columns x rows
+        self._values: dict[SignalTerm, AnyFloats] = {}
+        self._next: dict[SignalTerm, tuple[int, Floats]] = {}  # from this column on, columns x rows
 
     @property
     def there(self) -> Mask:
@@ -94,7 +94,7 @@ class _Column:
     def sampled_at(self, names: frozenset[str]) -> Floats:
         return np.full(len(self.rows), self.stretch.ends_at(self.column))
 
-    def numbers(self, term: Term) -> Numbers:
+    def numbers(self, term: SignalTerm) -> TargetValues:
         """Column after column is read, row after row they lie: some columns at a time are laid side
         by side, or each number would be fetched from far away."""
         first = self.column - self.column % AT_ONCE
@@ -104,39 +104,39 @@ class _Column:
                 self._values[term] = self.stretch.values(term, rows)
             part = self._values[term][:, first : first + AT_ONCE]
             self._next[term] = first, np.ascontiguousarray(part.T, np.float64)
-        return Numbers(self._next[term][1][self.column - first], self._can)
+        return TargetValues(self._next[term][1][self.column - first], self._can)
 
     def in_scope(self, scope: Filter) -> Mask:
         meant = self.stretch.meant
         return self._scope if meant is None else meant(self.column)[self.rows]
 
-    def standing(self) -> Standing | None:
+    def standing(self) -> TargetStability | None:
         return None
 
 
-class Rehearsal:
+class RehearsalEngine:
     """Stretch after stretch, in the order of time."""
 
-    def __init__(self, ready: Ready, rest: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, ready: CompiledRule, rest: Callable[[], None] = lambda: None) -> None:
         """`rest`: called now and then, so that others may have their turn."""
         self._ready = ready
         self._rest = rest
-        self._whole = Watch(ready)
+        self._whole = RuleTracker(ready)
         self._has_window = any(term.how != "last" for term in self._whole.terms)
-        self._open: dict[int, WouldBe] = {}
-        self._climbs: dict[int, _Climb] = {}
-        self._over: list[WouldBe] = []
+        self._open: dict[int, RehearsedAlert] = {}
+        self._climbs: dict[int, _RehearsedClimb] = {}
+        self._over: list[RehearsedAlert] = []
         self.targets = 0  # that were meant at any time
         self.pending = 0  # times that it began to wait and came to nothing, or still waits
 
-    def take(self, stretch: Stretch) -> None:
+    def take(self, stretch: RehearsalChunk) -> None:
         self._whole.make_room(stretch.size)
         self.targets = max(self.targets, int(stretch.scope.sum()))
         rows = self._of_interest(stretch)
         if not len(rows):
             return
         watch = self._part(rows)
-        scene = _Column(stretch, rows)
+        scene = _RehearsedTargets(stretch, rows)
         for column in range(stretch.width):
             scene.column = column
             if column % RESTS_EVERY == 0:
@@ -150,20 +150,20 @@ class Rehearsal:
 
     # -- which rows
 
-    def _of_interest(self, stretch: Stretch) -> Rows:
+    def _of_interest(self, stretch: RehearsalChunk) -> Rows:
         """A window remembers, so that all are looked at; else those who breach at all, and who is
         not at rest."""
         if self._has_window:
             return np.arange(stretch.size)
-        busy = self._whole.machine.phase[: stretch.size] != Phase.INACTIVE
+        busy = self._whole.machine.phase[: stretch.size] != AlertPhase.INACTIVE
         found = [busy]
         for first in range(0, stretch.size, ROWS_AT_ONCE):
             found_here = self._breaches(stretch, slice(first, first + ROWS_AT_ONCE))
             found.append(_at(found_here, first, stretch.size))
         return np.flatnonzero(np.logical_or.reduce(found) & stretch.scope)
 
-    def _breaches(self, stretch: Stretch, rows: slice) -> Mask:
-        def look(term: Term) -> Floats:
+    def _breaches(self, stretch: RehearsalChunk, rows: slice) -> Mask:
+        def look(term: SignalTerm) -> Floats:
             return stretch.values(term, rows).astype(np.float64)
 
         so = self._ready.fire.holds(self._ready.signal.values(look))
@@ -171,18 +171,18 @@ class Rehearsal:
             so &= limit.holds(signal.values(look))
         return np.asarray(so.any(axis=1))
 
-    def _part(self, rows: Rows) -> Watch:
+    def _part(self, rows: Rows) -> RuleTracker:
         """A Watch of these rows only; where a window remembers, always the same one."""
         if self._has_window:
             return self._whole
-        part = Watch(self._ready)
+        part = RuleTracker(self._ready)
         part.make_room(len(rows))
         for of, name in _arrays(part):
             getattr(of, name)[:] = getattr(_same(self._whole, part, of), name)[rows]
         part.flaps.catch_up(self._whole.flaps)
         return part
 
-    def _put_back(self, part: Watch, rows: Rows) -> None:
+    def _put_back(self, part: RuleTracker, rows: Rows) -> None:
         if part is self._whole:
             return
         self._whole.flaps.catch_up(part.flaps)
@@ -191,25 +191,25 @@ class Rehearsal:
 
     # -- what comes of it
 
-    def _note(self, moves: Moves, rows: Rows, watch: Watch, at: float) -> None:
-        if moves.after is Phase.PENDING:
+    def _note(self, moves: PhaseChange, rows: Rows, watch: RuleTracker, at: float) -> None:
+        if moves.after is AlertPhase.PENDING:
             self.pending += len(moves.rows)
             return
         for place in moves.rows.tolist():
             row = int(rows[place])
             match moves.after:
-                case Phase.FIRING if row not in self._open:
+                case AlertPhase.FIRING if row not in self._open:
                     value = float(watch.seen.values[place])
-                    self._open[row] = WouldBe(row, float(watch.machine.since[place]), at,
-                                              None if np.isnan(value) else value)
+                    self._open[row] = RehearsedAlert(row, float(watch.machine.since[place]), at,
+                                                     None if np.isnan(value) else value)
                     self._begin_climb(row, at)
-                case Phase.FIRING:
+                case AlertPhase.FIRING:
                     was = self._open[row]
                     self._open[row] = replace(was, comebacks=was.comebacks + 1)
                     self._begin_climb(row, at)
-                case Phase.RESOLVING:
+                case AlertPhase.RESOLVING:
                     self._climbs.pop(row, None)
-                case Phase.INACTIVE if row in self._open:
+                case AlertPhase.INACTIVE if row in self._open:
                     self._climbs.pop(row, None)
                     self._over.append(replace(self._open.pop(row), ended_at=at,
                                               why=moves.reason))
@@ -217,9 +217,9 @@ class Rehearsal:
     def _begin_climb(self, row: int, at: float) -> None:
         """At its first step, also after a rest; what was reached is reached once."""
         if self._ready.steps and self._open[row].acted_at is None:
-            self._climbs[row] = _Climb(at)
+            self._climbs[row] = _RehearsedClimb(at)
 
-    def _climb(self, rows: Rows, watch: Watch, at: float) -> None:
+    def _climb(self, rows: Rows, watch: RuleTracker, at: float) -> None:
         for row, climb in list(self._climbs.items()):
             do, after_s = self._ready.steps[climb.done]
             place = int(np.searchsorted(rows, row))
@@ -230,7 +230,7 @@ class Rehearsal:
             if climb.done == len(self._ready.steps) or do == "end":
                 del self._climbs[row]
 
-    def alerts(self) -> list[WouldBe]:
+    def alerts(self) -> list[RehearsedAlert]:
         """Those that are over, and those that would still be open at the end."""
         return sorted([*self._over, *self._open.values()], key=lambda one: (one.fired_at, one.row))
 
@@ -246,12 +246,12 @@ def _at(found: Mask, first: int, size: int) -> Mask:
     return mask
 
 
-def _arrays(watch: Watch) -> list[tuple[object, str]]:
+def _arrays(watch: RuleTracker) -> list[tuple[object, str]]:
     return [(of, name) for of in (watch.machine, watch.flaps, watch.cooldowns)
             for name in of.ARRAYS]
 
 
-def _same(whole: Watch, part: Watch, of: object) -> object:
+def _same(whole: RuleTracker, part: RuleTracker, of: object) -> object:
     return {id(part.machine): whole.machine, id(part.flaps): whole.flaps,
             id(part.cooldowns): whole.cooldowns}[id(of)]
 

@@ -13,19 +13,19 @@ import numpy as np
 from gpudeck.wire import GPU_STATES
 
 from ...fleet.fleet import SILENT_AFTER_S, STALE_AFTER_S, Fleet
-from ...fleet.members import Member
+from ...fleet.members import EnrolledNode
 from ...fleet.mig import NO_PARENT
-from ...history.grid import SEEN, Grid, Name
-from ...history.rule_reads import Spans
-from ..core.firing_alerts import Named
+from ...history.grid import SEEN, HistoryGrid, Name
+from ...history.rule_reads import RuleHistoryReader
+from ..core.firing_alerts import AlertTarget
 from ..core.node_targets import FLEET
-from ..core.rule import Ready
-from ..core.rule_signal import Floats, Term
-from ..core.rule_tracker import Watch
+from ..core.rule import CompiledRule
+from ..core.rule_signal import Floats, SignalTerm
+from ..core.rule_tracker import RuleTracker
 from ..core.state_machine import Mask, Rows
-from .engine import AnyFloats, Stretch, pieces
-from .fleet_replay import Heard, Known, Told
-from .gpus import MOST_SECONDS, CannotRehearse
+from .engine import AnyFloats, RehearsalChunk, pieces
+from .fleet_replay import FleetStateReplay, ReplayedFleetState, ReplayedSamples
+from .gpus import MOST_SECONDS, CannotRehearseError
 from .nodes import AT_ONCE_S, CELLS, MINUTE_S, closed
 
 OK, LOST = (GPU_STATES.index(state) for state in ("ok", "lost"))
@@ -34,7 +34,7 @@ OF_THE_HUB = frozenset(("rules_failing", "blind_s", "brakes_on", "is_unrecorded"
 
 
 @dataclass(frozen=True, slots=True)
-class Members:
+class MembershipHistory:
     """Nodes by id: from when on each belonged to this hub, and who was sent away since. Of whom it
     is not known, from when on it was heard of."""
 
@@ -42,18 +42,19 @@ class Members:
     left: Collection[str] = ()
 
 
-def members_of(nodes: Iterable[Member]) -> Members:
+def members_of(nodes: Iterable[EnrolledNode]) -> MembershipHistory:
     known = list(nodes)
-    return Members({node.node_id: node.enrolled_at for node in known if node.access == "approved"},
-                   {node.node_id for node in known if node.access == "revoked"})
+    return MembershipHistory({node.node_id: node.enrolled_at for node in known
+                              if node.access == "approved"},
+                             {node.node_id for node in known if node.access == "revoked"})
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class FleetTimeline:
     """The fleet, second by second. `is_board`: of each Gpu; instances are counted with theirs.
     `boards`: how many each Node has now."""
 
-    known: Known
+    known: ReplayedFleetState
     node_at: Rows
     is_board: Mask
     boards: Rows
@@ -66,29 +67,29 @@ class Whole:
         return np.where(works, known.values[name], np.nan)
 
 
-def _mean(whole: Whole, name: str) -> Floats:
+def _mean(whole: FleetTimeline, name: str) -> Floats:
     values = whole.of_live(name)
     count = (~np.isnan(values)).sum(axis=0)
     return np.where(count > 0, np.nansum(values, axis=0) / np.maximum(count, 1), np.nan)
 
 
-def _total(whole: Whole, name: str) -> Floats:
+def _total(whole: FleetTimeline, name: str) -> Floats:
     values = whole.of_live(name)
     return np.where(np.isnan(values).all(axis=0), np.nan, np.nansum(values, axis=0))
 
 
-def _boards(whole: Whole, which: Mask) -> Floats:
+def _boards(whole: FleetTimeline, which: Mask) -> Floats:
     return np.asarray((which & whole.is_board[:, None]).sum(axis=0), float)
 
 
-def _gpus(whole: Whole) -> Floats:
+def _gpus(whole: FleetTimeline) -> Floats:
     """Of who was not heard of yet, as many as now."""
     known = whole.known
     unheard = (known.is_there & ~known.is_heard) * whole.boards[:, None]
     return np.asarray(_boards(whole, known.is_listed) + unheard.sum(axis=0), float)
 
 
-NUMBERS: dict[str, Callable[[Whole], Floats]] = {
+NUMBERS: dict[str, Callable[[FleetTimeline], Floats]] = {
     "nodes": lambda whole: whole.known.is_there.sum(axis=0).astype(float),
     "nodes_silent": lambda whole: whole.known.is_silent.sum(axis=0).astype(float),
     "gpus": _gpus,
@@ -99,50 +100,50 @@ NUMBERS: dict[str, Callable[[Whole], Floats]] = {
 }
 
 
-class FleetPast:
+class FleetRehearsalSource:
     reads_s = 1
 
-    def __init__(self, spans: Spans, fleet: Fleet, ready: Ready,
-                 members: Members | None = None) -> None:
+    def __init__(self, spans: RuleHistoryReader, fleet: Fleet, ready: CompiledRule,
+                 members: MembershipHistory | None = None) -> None:
         self._spans = spans
         self._fleet = fleet
-        self._members = members or Members()
+        self._members = members or MembershipHistory()
         self.step_s = ready.period_s
-        self._names = sorted(Watch(ready).names)
+        self._names = sorted(RuleTracker(ready).names)
         self._gpus: dict[Name, int] = {}
         self._nodes: dict[str, int] = {}
         _refuse([name for name in self._names if name not in NUMBERS])
 
-    def stretches(self, start: int, end: int) -> Iterator[Stretch]:
+    def stretches(self, start: int, end: int) -> Iterator[RehearsalChunk]:
         many = max(1, len(self._fleet))
         if many * (end - start) > MOST_SECONDS:
-            raise CannotRehearse(
+            raise CannotRehearseError(
                 f"a rule of the fleet looks at each second of all Gpus: over {many:,} Gpus at most "
                 f"{MOST_SECONDS // many // 3_600} hours at once")
         first_known = start - int(SILENT_AFTER_S)
         begins = self._spans.begins(1)
-        self._heard = Heard(max(first_known, start if begins is None else begins))
+        self._heard = FleetStateReplay(max(first_known, start if begins is None else begins))
         self._look(first_known, start)  # who is silent as it begins
         at_once_s = min(3_600, max(1, CELLS // many // AT_ONCE_S) * AT_ONCE_S)
         for first, last in pieces(start, end, at_once_s):
             yield self._stretch(first, last)
 
-    def _stretch(self, first: int, last: int) -> Stretch:
+    def _stretch(self, first: int, last: int) -> RehearsalChunk:
         whole = self._look(first, last)
         found = {name: np.where(whole.known.is_blind, np.nan, NUMBERS[name](whole))[None]
                  for name in self._names}
         minutes = {name: closed(values) for name, values in found.items()
                    } if self.step_s == MINUTE_S else {}
 
-        def values(term: Term, rows: Rows | slice) -> AnyFloats:
+        def values(term: SignalTerm, rows: Rows | slice) -> AnyFloats:
             by_second: Floats = found[term.name]
             return (minutes[term.name].values(term.how) if minutes else by_second)[rows]
 
-        return Stretch(first, self.step_s, (last - first) // self.step_s, 1, values,
-                       np.ones(1, bool))
+        return RehearsalChunk(first, self.step_s, (last - first) // self.step_s, 1, values,
+                              np.ones(1, bool))
 
-    def _look(self, first: int, last: int) -> Whole:
-        grid = Grid(first, 1, last - first, self._gpus)
+    def _look(self, first: int, last: int) -> FleetTimeline:
+        grid = HistoryGrid(first, 1, last - first, self._gpus)
         self._spans.seen(grid)
         metrics = METRICS.intersection(self._names)
         if metrics:
@@ -152,12 +153,12 @@ class FleetPast:
         node_at = np.array([self._nodes.setdefault(names[at][1], len(self._nodes))
                             for at in here], np.intp)
         self._number_the_unheard(last)
-        told = Told(first, _of(grid, SEEN)[here], {name: _of(grid, name)[here]
-                                                  for name in metrics})
+        told = ReplayedSamples(first, _of(grid, SEEN)[here], {name: _of(grid, name)[here]
+                                                             for name in metrics})
         since = np.array([self._members.since.get(node, np.inf) for node in self._nodes], float)
-        return Whole(self._heard.take(told, node_at, since), node_at,
-                     np.array([self._is_board(names[at]) for at in here], bool),
-                     np.array([self._boards_of(node) for node in self._nodes], np.intp))
+        return FleetTimeline(self._heard.take(told, node_at, since), node_at,
+                             np.array([self._is_board(names[at]) for at in here], bool),
+                             np.array([self._boards_of(node) for node in self._nodes], np.intp))
 
     def _number_the_unheard(self, last: int) -> None:
         """Who has Gpus and belonged to this hub by then is missed."""
@@ -176,11 +177,11 @@ class FleetPast:
         slots = [] if node is None or node.listing is None else node.listing.order
         return int((self._fleet.parent[slots] == NO_PARENT).sum())
 
-    def name(self, row: int) -> Named:
-        return Named(FLEET, "", "")
+    def name(self, row: int) -> AlertTarget:
+        return AlertTarget(FLEET, "", "")
 
 
-def _of(grid: Grid, name: str) -> Floats:
+def _of(grid: HistoryGrid, name: str) -> Floats:
     found = grid.of(name, "mean")
     return np.full((len(grid.rows), grid.width), np.nan) if found is None else (
         found.astype(np.float64))
@@ -189,8 +190,10 @@ def _of(grid: Grid, name: str) -> Floats:
 def _refuse(odd: list[str]) -> None:
     of_hub = [name for name in odd if name in OF_THE_HUB]
     if of_hub:
-        raise CannotRehearse(f"what this hub knows of itself, such as {' and '.join(of_hub)}, is "
-                             "not in history: this rule can only be watched live")
+        raise CannotRehearseError("what this hub knows of itself, such as "
+                                  f"{' and '.join(of_hub)}, is "
+                                  "not in history: this rule can only be watched live")
     if odd:
-        raise CannotRehearse(f"history does not keep {' and '.join(odd)} of the fleet: this rule "
-                             "can only be watched live")
+        raise CannotRehearseError(f"history does not keep {' and '.join(odd)} of the fleet: this "
+                                  "rule "
+                                  "can only be watched live")

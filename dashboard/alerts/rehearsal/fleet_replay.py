@@ -20,7 +20,7 @@ NEVER = -1e15
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ReplayedSamples:
     """Of one stretch, Gpus x seconds from `t0` on. NaN: that was not told then."""
 
     t0: int
@@ -29,7 +29,7 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class ReplayedFleetState:
     """Gpus x seconds: the newest of each; `is_listed`: its Node tells of it still. Nodes x seconds:
     who belongs to the fleet, who of them was heard of by then, and who is silent. `is_blind`:
     nobody looked in that second."""
@@ -44,7 +44,7 @@ class Known:
     is_blind: Mask
 
 
-class Heard:
+class FleetStateReplay:
     """Stretch after stretch, in the order of time; Gpus and Nodes only become more."""
 
     def __init__(self, listens_from: float) -> None:
@@ -55,7 +55,7 @@ class Heard:
         self._heard = self._since = np.zeros(0)
         self._away_s, self._looked_at = 0.0, NEVER
 
-    def take(self, told: Told, node_at: Rows, since: Floats) -> Known:
+    def take(self, told: ReplayedSamples, node_at: Rows, since: Floats) -> ReplayedFleetState:
         """`since`: from when on each Node is known to belong to the fleet, heard of or not; inf:
         that is not known."""
         seconds = told.t0 + np.arange(told.state.shape[1], dtype=np.float64)
@@ -70,10 +70,12 @@ class Heard:
         is_read = _by_node(np.logical_or, is_listed & (state != STALE), node_at, len(since), False)
         is_heard = of_node > NEVER
         is_silent = is_there & (silent_s >= SILENT_AFTER_S) & (is_read | ~is_heard)
-        return Known(seconds - at, state, values, is_listed, is_there, is_heard, is_silent,
-                     is_blind)
+        return ReplayedFleetState(seconds - at, state, values, is_listed, is_there, is_heard,
+                                  is_silent,
+                                  is_blind)
 
-    def _newest(self, told: Told, seconds: Floats) -> tuple[Floats, Floats, dict[str, Floats]]:
+    def _newest(self, told: ReplayedSamples, seconds: Floats) -> tuple[Floats, Floats,
+                                                                       dict[str, Floats]]:
         size = len(told.state)
         is_told = ~np.isnan(told.state)
         place = np.where(is_told, np.arange(1, len(seconds) + 1, dtype=np.int32), 0)
@@ -91,7 +93,7 @@ class Heard:
         self._values = {name: found[:, -1].copy() for name, found in values.items()}
         return at, state, values
 
-    def _clock(self, told: Told, seconds: Floats) -> tuple[Floats, Mask]:
+    def _clock(self, told: ReplayedSamples, seconds: Floats) -> tuple[Floats, Mask]:
         """Silence while this hub is away is not theirs."""
         looks = (~np.isnan(told.state)).any(axis=0)
         last = np.maximum.accumulate(np.where(looks, seconds, self._looked_at))

@@ -9,16 +9,16 @@ from gpudeck.metrics import COLUMN, SLOW_COLUMN
 
 from ...fleet.fleet import Fleet
 from ...history.columns import NO_MEAN
-from ...history.grid import End, Grid, Name
-from ...history.rule_reads import Spans
-from ..core.evaluator import Asks, wanted_of
-from ..core.firing_alerts import Named
-from ..core.minute_aggregates import ENOUGH, MINUTE_S, Closed
-from ..core.rule import Ready
-from ..core.rule_signal import Floats, Term
-from ..core.rule_tracker import Watch
+from ...history.grid import End, HistoryGrid, Name
+from ...history.rule_reads import RuleHistoryReader
+from ..core.evaluator import RuleMinutesRequest, wanted_of
+from ..core.firing_alerts import AlertTarget
+from ..core.minute_aggregates import ENOUGH, MINUTE_S, ClosedRuleMinute
+from ..core.rule import CompiledRule
+from ..core.rule_signal import Floats, SignalTerm
+from ..core.rule_tracker import RuleTracker
 from ..core.state_machine import Mask, Rows
-from .engine import AnyFloats, Stretch, pieces
+from .engine import AnyFloats, RehearsalChunk, pieces
 
 ENDS: tuple[End, ...] = ("min", "mean", "max")
 FACTS = ("mem_total_bytes", "power_limit_max_w", "temp_slowdown_c", "temp_shutdown_c",
@@ -29,11 +29,12 @@ MOST_SECONDS = 300_000_000  # Gpu-seconds of a Rule that looks at seconds
 MOST_S = 92 * 86_400
 
 
-class CannotRehearse(ValueError):
+class CannotRehearseError(ValueError):
     """Says why not, and what to ask instead."""
 
 
-def closed_minute(grid: Grid, fleet: Fleet, asks: Asks) -> dict[str, Closed]:
+def closed_minute(grid: HistoryGrid, fleet: Fleet,
+                  asks: RuleMinutesRequest) -> dict[str, ClosedRuleMinute]:
     """By slot."""
     slots = [fleet.slot_on(node, gpu) for gpu, node in grid.rows]
     known = np.array([at for at, slot in enumerate(slots) if slot is not None], np.intp)
@@ -45,37 +46,38 @@ def closed_minute(grid: Grid, fleet: Fleet, asks: Asks) -> dict[str, Closed]:
             values[at] = found[known, 0]
         return values
 
-    return {key: Closed(by_slot(grid.count(key), 0.0), *(
+    return {key: ClosedRuleMinute(by_slot(grid.count(key), 0.0), *(
         by_slot(grid.of(key, end), np.nan) for end in ENDS)) for key in asks.wanted}
 
 
-class GpuPast:
-    def __init__(self, spans: Spans, fleet: Fleet, ready: Ready) -> None:
+class GpuRehearsalSource:
+    def __init__(self, spans: RuleHistoryReader, fleet: Fleet, ready: CompiledRule) -> None:
         self._spans = spans
         self._fleet = fleet
         self._ready = ready
         self.step_s = self.reads_s = MINUTE_S if ready.is_by_minutes else 1
         self.rows: dict[Name, int] = {}
-        names = Watch(ready).names
+        names = RuleTracker(ready).names
         odd = sorted(name for name in names
                      if name not in COLUMN and name not in SLOW_COLUMN and name not in FACTS)
         if odd:
-            raise CannotRehearse(f"history does not keep {' and '.join(odd)}: this rule can only "
-                                 "be watched live (mode observe)")
+            raise CannotRehearseError(f"history does not keep {' and '.join(odd)}: this rule can "
+                                      "only "
+                                      "be watched live (mode observe)")
 
-    def stretches(self, start: int, end: int) -> Iterator[Stretch]:
+    def stretches(self, start: int, end: int) -> Iterator[RehearsalChunk]:
         many = max(1, len(self._fleet))
         if self.step_s == 1 and many * (end - start) > MOST_SECONDS:
-            raise CannotRehearse(
+            raise CannotRehearseError(
                 f"a rule that holds less than 5 minutes looks at each second: over {many:,} Gpus "
                 f"at most {MOST_SECONDS // many // 3_600} hours at once")
         at_once_s = max(3_600, min(86_400, MOST_CELLS // many * self.step_s // 3_600 * 3_600))
         for first, last in pieces(start, end, at_once_s):
             yield self._stretch(first, last)
 
-    def _stretch(self, first: int, last: int) -> Stretch:
-        grid = Grid(first, self.step_s, (last - first) // self.step_s, self.rows)
-        terms = Watch(self._ready).terms
+    def _stretch(self, first: int, last: int) -> RehearsalChunk:
+        grid = HistoryGrid(first, self.step_s, (last - first) // self.step_s, self.rows)
+        terms = RuleTracker(self._ready).terms
         if self.step_s == 1:  # a second has one value
             wanted: dict[str, frozenset[End]] = {
                 term.name: frozenset(("mean",)) for term in terms
@@ -86,13 +88,14 @@ class GpuPast:
         grid.blank(1 if self.step_s == 1 else ENOUGH * MINUTE_S)
         names = list(self.rows)
 
-        def values(term: Term, rows: Rows | slice) -> AnyFloats:
+        def values(term: SignalTerm, rows: Rows | slice) -> AnyFloats:
             if term.name in FACTS:
                 facts = self._facts(names, term.name)[rows]
                 return np.broadcast_to(facts[:, None], (len(facts), grid.width))
             return _of(grid, term, rows)
 
-        return Stretch(first, self.step_s, grid.width, len(names), values, self._scope(names))
+        return RehearsalChunk(first, self.step_s, grid.width, len(names), values,
+                              self._scope(names))
 
     def _facts(self, names: Sequence[Name], fact: str) -> Floats:
         """As the boards are now; of one that is gone, nobody knows any more."""
@@ -107,14 +110,14 @@ class GpuPast:
         slots = [self._fleet.slot_on(node, gpu) for gpu, node in names]
         return np.array([slot is not None and bool(meant[slot]) for slot in slots], bool)
 
-    def name(self, row: int) -> Named:
+    def name(self, row: int) -> AlertTarget:
         gpu, node_id = list(self.rows)[row]
         node, slot = self._fleet.nodes.get(node_id), self._fleet.slot_on(node_id, gpu)
-        return Named(gpu, node_id, node_id if node is None else node.hello.host,
-                     "" if slot is None else self._fleet.facts[slot].place)
+        return AlertTarget(gpu, node_id, node_id if node is None else node.hello.host,
+                           "" if slot is None else self._fleet.facts[slot].place)
 
 
-def _of(grid: Grid, term: Term, rows: Rows | slice) -> AnyFloats:
+def _of(grid: HistoryGrid, term: SignalTerm, rows: Rows | slice) -> AnyFloats:
     end: End = "mean" if grid.step_s == 1 or term.how in ("last", "avg") else (
         "min" if term.how == "min" else "max")
     found: AnyFloats | None = grid.of(term.name, end)

@@ -7,19 +7,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...history.grid import SEEN, Grid, Name, TaskRows
-from ...history.rule_reads import Spans
+from ...history.grid import SEEN, HistoryGrid, Name, TaskRows
+from ...history.rule_reads import RuleHistoryReader
 from ..core.minute_aggregates import ENOUGH, MINUTE_S
 from ..core.rule_signal import Floats
 from ..core.state_machine import Rows
-from .intervals import Spells, in_minutes
-from .task_runs import BEFORE, Chains, Runs, Seconds, chained, joined_runs
+from .intervals import TargetIntervals, in_minutes
+from .task_runs import BEFORE, Seconds, TaskMinuteRuns, TaskRunChains, chained, joined_runs
 
 Key = tuple[str, ...]
 MEMORY = ("mem_byte_s", "mem_s")
 
 
-class Numbered:
+class KeyNumbering:
     """Whoever comes gets the next number."""
 
     def __init__(self) -> None:
@@ -37,16 +37,16 @@ class Numbered:
 
 
 @dataclass(slots=True)
-class Piece:
+class HoldingChunk:
     """`rows`: one for each unbroken time that a Task held a Gpu, and `spells` when, in seconds from
     `t0` on. The last minute is the next piece's first: whether somebody stays is seen in it."""
 
     t0: int
     minutes: int
-    grid: Grid
+    grid: HistoryGrid
     seen_s: Seconds  # of each pair in each minute
-    rows: Runs
-    spells: Spells
+    rows: TaskMinuteRuns
+    spells: TargetIntervals
     tasks: list[Key]
     byte_s: dict[int, Floats]  # of each Owner in each minute
 
@@ -56,29 +56,29 @@ class Piece:
         listened."""
         return np.asarray(self.seen_s.max(axis=0, initial=0))
 
-    def by(self, which: Rows) -> Spells:
-        return Spells(which, self.spells.start, self.spells.end)
+    def by(self, which: Rows) -> TargetIntervals:
+        return TargetIntervals(which, self.spells.start, self.spells.end)
 
 
-class HeldPast:
+class HoldingHistory:
     """`owners` are numbered as they come, for all pieces; all else is of one. `names`: what is
     asked of them."""
 
-    def __init__(self, spans: Spans, names: Collection[str]) -> None:
+    def __init__(self, spans: RuleHistoryReader, names: Collection[str]) -> None:
         self._spans = spans
         self._with_memory = "mem_used_bytes" in names
         self._with_jobs = "jobs" in names
-        self.owners = Numbered()
+        self.owners = KeyNumbering()
         self.pairs: dict[Name, int] = {}
-        self._uses, self._tasks, self._jobs = Numbered(), Numbered(), Numbered()
+        self._uses, self._tasks, self._jobs = KeyNumbering(), KeyNumbering(), KeyNumbering()
         # Who goes on into the next piece: uses, Jobs, and their last runs.
-        self._left: tuple[list[Key], list[Key], Runs | None] = ([], [], None)
+        self._left: tuple[list[Key], list[Key], TaskMinuteRuns | None] = ([], [], None)
         self._byte_s: dict[int, Floats] = {}
 
-    def piece(self, first: int, last: int) -> Piece:
-        grid = Grid(first, MINUTE_S, (last - first) // MINUTE_S + 1, self.pairs)
+    def piece(self, first: int, last: int) -> HoldingChunk:
+        grid = HistoryGrid(first, MINUTE_S, (last - first) // MINUTE_S + 1, self.pairs)
         self._spans.seen(grid)
-        self._uses, self._tasks, self._jobs = Numbered(), Numbered(), Numbered()
+        self._uses, self._tasks, self._jobs = KeyNumbering(), KeyNumbering(), KeyNumbering()
         self._byte_s = {}
         wanted = ("task", "user", "seconds", *(("job", "launch") if self._with_jobs else ()),
                   *(MEMORY if self._with_memory else ()))
@@ -89,10 +89,10 @@ class HeldPast:
         if self._with_memory:
             self._fill(runs, chains, seen_s)
         self._leave(runs, chains, last - first)
-        return Piece(first, grid.width, grid, seen_s, runs.take(chains.heads), chains.spells,
-                     self._tasks.keys, self._byte_s)
+        return HoldingChunk(first, grid.width, grid, seen_s, runs.take(chains.heads), chains.spells,
+                            self._tasks.keys, self._byte_s)
 
-    def _carried(self) -> Iterator[Runs]:
+    def _carried(self) -> Iterator[TaskMinuteRuns]:
         """Whoever held a Gpu when the piece before ended."""
         uses, jobs, runs = self._left
         if runs is not None:
@@ -103,13 +103,13 @@ class HeldPast:
             runs.last_s[:] = MINUTE_S
             yield runs
 
-    def _leave(self, runs: Runs, chains: Chains, at: int) -> None:
+    def _leave(self, runs: TaskMinuteRuns, chains: TaskRunChains, at: int) -> None:
         tails = chains.tails[(chains.spells.start < at) & (chains.spells.end > at)]
         self._left = ([self._uses.keys[use] for use in runs.use[tails].tolist()],
                       [self._jobs.keys[job] for job in runs.job[tails].tolist()],
                       runs.take(tails))
 
-    def _runs(self, part: TaskRows, grid: Grid) -> Runs:
+    def _runs(self, part: TaskRows, grid: HistoryGrid) -> TaskMinuteRuns:
         """Nobody's are left out."""
         task, words = part.words["task"]
         key = part.name_at * np.int64(len(words)) + task
@@ -121,13 +121,14 @@ class HeldPast:
         ends = np.flatnonzero(np.append(apart, True)[: len(rows)])
         seconds = part.numbers["seconds"][rows].astype(np.intp)
         held = _mean_bytes(part)[rows] if self._with_memory else np.zeros(len(rows))
-        runs = Runs(*self._who(part, rows[starts], grid), minute[starts], minute[ends],
-                    seconds[starts], seconds[ends], held[starts], held[ends])
+        runs = TaskMinuteRuns(*self._who(part, rows[starts], grid), minute[starts], minute[ends],
+                              seconds[starts], seconds[ends], held[starts], held[ends])
         if self._with_memory:
             self._add_runs(runs, grid, seconds, held)
         return runs
 
-    def _who(self, part: TaskRows, rows: Rows, grid: Grid) -> tuple[Rows, Rows, Rows, Rows, Rows]:
+    def _who(self, part: TaskRows, rows: Rows, grid: HistoryGrid) -> tuple[Rows, Rows, Rows, Rows,
+                                                                           Rows]:
         """Use, Owner, pair, Task and Job of each."""
         words = part.words
         pair_of = np.array([grid.rows.setdefault(name, len(grid.rows)) for name in part.names],
@@ -164,7 +165,8 @@ class HeldPast:
             self._byte_s[owner] = np.zeros(width)
         return self._byte_s[owner]
 
-    def _add_runs(self, runs: Runs, grid: Grid, seconds: Rows, held: Floats) -> None:
+    def _add_runs(self, runs: TaskMinuteRuns, grid: HistoryGrid, seconds: Rows,
+                  held: Floats) -> None:
         """`seconds` and `held` of their minutes, one run after the other."""
         told, at = grid.count(SEEN), 0
         for owner, pair, first, last in zip(runs.owner.tolist(), runs.pair.tolist(),
@@ -181,7 +183,7 @@ class HeldPast:
         for one, sums in zip(used.tolist(), found, strict=True):
             self._of_owner(one, width)[:] += sums
 
-    def _fill(self, runs: Runs, chains: Chains, seen_s: Seconds) -> None:
+    def _fill(self, runs: TaskMinuteRuns, chains: TaskRunChains, seen_s: Seconds) -> None:
         """While nobody tells, they hold what they held last; and of the first and the last minute
         it is known better by now how long it was."""
         heads, tails, spells, width = chains.heads, chains.tails, chains.spells, seen_s.shape[1]
@@ -189,7 +191,7 @@ class HeldPast:
         over = (runs.last + 1) * MINUTE_S
         for at, start, end in ((inner, over[inner], runs.first[inner + 1] * MINUTE_S),
                                (tails, over[tails], spells.end)):
-            rows = in_minutes(Spells(at, start, np.maximum(start, end)), width)
+            rows = in_minutes(TargetIntervals(at, start, np.maximum(start, end)), width)
             self._add_up(runs.owner[rows.of], rows.minute,
                          runs.last_bytes[rows.of] * (rows.until_s - rows.from_s), width)
         for at, minute, listed_s, held in (
@@ -210,7 +212,7 @@ def _lasted_s(listed_s: Rows, seen_s: npt.NDArray[np.integer[Any]]) -> Floats:
     return np.asarray(MINUTE_S * listed_s / np.maximum(heard_s, 1))
 
 
-def _heard_s(grid: Grid, runs: Runs) -> Seconds:
+def _heard_s(grid: HistoryGrid, runs: TaskMinuteRuns) -> Seconds:
     """Of who was listed, something was heard."""
     told = grid.count(SEEN)
     found = np.zeros((len(grid.rows), grid.width), np.int32)

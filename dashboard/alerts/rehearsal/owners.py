@@ -8,25 +8,25 @@ import numpy as np
 from gpudeck.wire import Task
 from gpudeck.xid import UNKNOWN_CODE, explain
 
-from ...fleet.filters import Uses
+from ...fleet.filters import TaskGpuPairs
 from ...fleet.fleet import STALE_AFTER_S, Fleet
-from ...history.rule_reads import Spans
+from ...history.rule_reads import RuleHistoryReader
 from ..core.evaluator import End
-from ..core.firing_alerts import Named
-from ..core.minute_aggregates import ENOUGH, MINUTE_S, WAIT_S, Closed
-from ..core.rule import Ready
-from ..core.rule_signal import Floats, Term
-from ..core.rule_tracker import Watch
+from ..core.firing_alerts import AlertTarget
+from ..core.minute_aggregates import ENOUGH, MINUTE_S, WAIT_S, ClosedRuleMinute
+from ..core.rule import CompiledRule
+from ..core.rule_signal import Floats, SignalTerm
+from ..core.rule_tracker import RuleTracker
 from ..core.state_machine import Mask, Rows
 from ..core.xid_counts import RECENT_S, is_of_task
-from .engine import AnyFloats, Stretch, pieces
-from .gpus import MOST_CELLS, CannotRehearse
-from .holdings import HeldPast, Piece
+from .engine import AnyFloats, RehearsalChunk, pieces
+from .gpus import MOST_CELLS, CannotRehearseError
+from .holdings import HoldingChunk, HoldingHistory
 from .intervals import (
     NO_SPELLS,
-    ByMinute,
-    Presence,
-    Spells,
+    IntervalMinuteStats,
+    TargetIntervals,
+    TargetPresence,
     are_so,
     common,
     counted,
@@ -41,45 +41,48 @@ SECONDS_AT_ONCE = 3_600
 MOST_LOOKS = 7 * 86_400  # of a Rule that looks at seconds
 OF_GPUS: dict[str, frozenset[End]] = {"util_pct": frozenset(("mean",))}
 
-Values = Callable[[Term, Rows | slice], AnyFloats]
+Values = Callable[[SignalTerm, Rows | slice], AnyFloats]
 
 
-class OwnerPast:
+class OwnerRehearsalSource:
     """A minute of a Rule that looks at minutes ends when it is looked at in life: some seconds
     later, by who is there then."""
 
-    def __init__(self, spans: Spans, fleet: Fleet, ready: Ready) -> None:
+    def __init__(self, spans: RuleHistoryReader, fleet: Fleet, ready: CompiledRule) -> None:
         self._spans = spans
         self._fleet = fleet
         self._ready = ready
         self.step_s, self.reads_s = ready.period_s, MINUTE_S
-        self._terms = Watch(ready).terms
+        self._terms = RuleTracker(ready).terms
         self._names = {term.name for term in self._terms}
-        self._held = HeldPast(spans, self._names)
+        self._held = HoldingHistory(spans, self._names)
         self._once = np.zeros(0, bool)  # who was meant at any time
         self._refuse_what_is_not_kept()
 
     def _refuse_what_is_not_kept(self) -> None:
         odd = sorted(self._names - COUNTS - MEANS)
         if odd:
-            raise CannotRehearse(f"history does not keep {' and '.join(odd)} of an owner: this "
-                                 "rule can only be watched live")
+            raise CannotRehearseError(f"history does not keep {' and '.join(odd)} of an owner: "
+                                      "this "
+                                      "rule can only be watched live")
         means = sorted(self._names & MEANS)
         if means and not self._ready.is_by_minutes:
-            raise CannotRehearse(f"history keeps {' and '.join(means)} of an owner by the minute: "
-                                 "a rule that holds less than 5m can only be watched live")
+            raise CannotRehearseError(f"history keeps {' and '.join(means)} of an owner by the "
+                                      "minute: "
+                                      "a rule that holds less than 5m can only be watched live")
         peaks = [term for term in self._terms
                  if term.name in MEANS and term.how not in ("last", "avg")]
         if peaks:
-            raise CannotRehearse(
+            raise CannotRehearseError(
                 f"history keeps the mean of {peaks[0].name} of an owner's Gpus together, and not "
                 f"its {peaks[0].how} within a minute: write avg({peaks[0].name}, …), or watch it "
                 "live")
 
-    def stretches(self, start: int, end: int) -> Iterator[Stretch]:
+    def stretches(self, start: int, end: int) -> Iterator[RehearsalChunk]:
         if self.step_s == 1 and end - start > MOST_LOOKS:
-            raise CannotRehearse("a rule that holds less than 5 minutes looks at each second: at "
-                                 f"most {MOST_LOOKS // 86_400} days at once")
+            raise CannotRehearseError("a rule that holds less than 5 minutes looks at each "
+                                      "second: at "
+                                      f"most {MOST_LOOKS // 86_400} days at once")
         many = max(1, len(self._fleet))
         at_once_s = max(3_600, min(86_400, MOST_CELLS // many * MINUTE_S // 3_600 * 3_600))
         # By seconds a minute before is read too: who was there then did not come in the first one.
@@ -88,15 +91,15 @@ class OwnerPast:
         for first, last in pieces(*whole, at_once_s):
             piece = self._held.piece(first, last)
             if len(self._held.owners) * piece.minutes > MOST_CELLS:
-                raise CannotRehearse("too many owners for such a span: ask for a shorter one")
-            self._parts = _Parts(piece, len(self._held.owners), self._meant(piece),
-                                 self._faulty(piece))
+                raise CannotRehearseError("too many owners for such a span: ask for a shorter one")
+            self._parts = _OwnerHoldings(piece, len(self._held.owners), self._meant(piece),
+                                         self._faulty(piece))
             if self.step_s == MINUTE_S:
                 yield self._minutes(piece)
             else:
                 yield from self._seconds(piece, max(start, first), min(end, last))
 
-    def _meant(self, piece: Piece) -> Mask:
+    def _meant(self, piece: HoldingChunk) -> Mask:
         """Of each row, by what is known of that Gpu and Owner now."""
         rows, names = piece.rows, list(self._held.pairs)
         if self._ready.scope is None:
@@ -105,13 +108,13 @@ class OwnerPast:
         known = np.array([at for at, slot in enumerate(slots) if slot is not None], np.intp)
         meant = np.zeros(len(rows), bool)
         if len(known):
-            meant[known] = self._ready.scope.matches_uses(self._fleet, 0.0, Uses(
+            meant[known] = self._ready.scope.matches_uses(self._fleet, 0.0, TaskGpuPairs(
                 np.array([slots[at] for at in known], np.intp),
                 [Task(piece.tasks[rows.task[at]][1], 1, 0, None,
                       self._held.owners.keys[rows.owner[at]][0], None) for at in known.tolist()]))
         return meant
 
-    def _faulty(self, piece: Piece) -> Spells:
+    def _faulty(self, piece: HoldingChunk) -> TargetIntervals:
         """Pairs on which a Task failed by its own doing a short time ago."""
         if "gpus_faulty" not in self._names:
             return NO_SPELLS
@@ -121,24 +124,24 @@ class OwnerPast:
             if pair is not None and is_of_task(explain(int(numbers.get("xid", UNKNOWN_CODE)))):
                 since = int(at) - piece.t0
                 found.append((pair, max(0, since), min(end_s, since + int(RECENT_S))))
-        return joined(Spells(*np.array(found, np.intp).reshape(-1, 3).T))
+        return joined(TargetIntervals(*np.array(found, np.intp).reshape(-1, 3).T))
 
     # -- by the minute
 
-    def _minutes(self, piece: Piece) -> Stretch:
+    def _minutes(self, piece: HoldingChunk) -> RehearsalChunk:
         parts, width = self._parts, piece.minutes - 1
-        presence = Presence(parts.runs, parts.size, width, WAIT_S)
+        presence = TargetPresence(parts.runs, parts.size, width, WAIT_S)
         n = np.where(presence.there, MINUTE_S - presence.from_s, 0)
         n = np.minimum(n, piece.looked_s[:width]).astype(np.float64)
         closed = {name: self._closed(name, piece, presence.from_s, n) for name in self._names}
         meant = ~are_so(parts.outside, parts.size, looked_at(width, WAIT_S))
 
-        def values(term: Term, rows: Rows | slice) -> AnyFloats:
+        def values(term: SignalTerm, rows: Rows | slice) -> AnyFloats:
             return closed[term.name].values(term.how)[rows]
 
         return self._stretch(piece.t0, width, values, (presence.there, meant, presence.came))
 
-    def _closed(self, name: str, piece: Piece, from_s: Rows, n: Floats) -> Closed:
+    def _closed(self, name: str, piece: HoldingChunk, from_s: Rows, n: Floats) -> ClosedRuleMinute:
         if name in COUNTS:
             spells = self._parts.of(name)
             return self._by_minute(piece, spells).closed(spells, from_s, n)
@@ -146,13 +149,13 @@ class OwnerPast:
             mean = self._memory(piece)
         else:
             mean, n = self._util(piece, from_s, n)
-        return Closed(n, mean, mean, mean)
+        return ClosedRuleMinute(n, mean, mean, mean)
 
-    def _by_minute(self, piece: Piece, *changes: Spells) -> ByMinute:
+    def _by_minute(self, piece: HoldingChunk, *changes: TargetIntervals) -> IntervalMinuteStats:
         parts = self._parts
-        return ByMinute(parts.size, piece.minutes - 1, (parts.uses, *changes))
+        return IntervalMinuteStats(parts.size, piece.minutes - 1, (parts.uses, *changes))
 
-    def _memory(self, piece: Piece) -> Floats:
+    def _memory(self, piece: HoldingChunk) -> Floats:
         """Of the seconds in which the Owner held anything."""
         parts, width = self._parts, piece.minutes - 1
         rows = in_minutes(joined(parts.uses), width)
@@ -163,7 +166,7 @@ class OwnerPast:
             total[owner] = byte_s[:width]
         return np.asarray(total / np.maximum(there_s, 1))
 
-    def _util(self, piece: Piece, from_s: Rows, n: Floats) -> tuple[Floats, Floats]:
+    def _util(self, piece: HoldingChunk, from_s: Rows, n: Floats) -> tuple[Floats, Floats]:
         """The mean of all its Gpus. Of one that misses no more of a minute than goes by before it
         is called stale, all of it is known."""
         self._spans.past(OF_GPUS, piece.grid)
@@ -178,7 +181,7 @@ class OwnerPast:
 
     # -- by the second
 
-    def _seconds(self, piece: Piece, start: int, end: int) -> Iterator[Stretch]:
+    def _seconds(self, piece: HoldingChunk, start: int, end: int) -> Iterator[RehearsalChunk]:
         """Whoever came with the piece's first second came before it, as far as is known."""
         parts = self._parts
         at_once_s = min(SECONDS_AT_ONCE, max(MINUTE_S, MOST_CELLS // max(1, parts.size)))
@@ -193,32 +196,33 @@ class OwnerPast:
                                     & (parts.runs.start < last))
             came[begun.of, begun.start - first] = True
 
-            def values(term: Term, rows: Rows | slice, found: dict[str, Floats] = found
+            def values(term: SignalTerm, rows: Rows | slice, found: dict[str, Floats] = found
                        ) -> AnyFloats:
                 return found[term.name][rows]
 
             yield self._stretch(piece.t0 + first, width, values, (there, ~outside, came))
 
     def _stretch(self, t0: int, width: int, values: Values, who: tuple[Mask, Mask, Mask]
-                 ) -> Stretch:
+                 ) -> RehearsalChunk:
         """`who`: is there, is meant, and came; Owners x columns."""
         there, meant, came = who
         once = np.zeros(len(there), bool)
         once[: len(self._once)] = self._once
         self._once = once | (there & meant).any(axis=1)
-        return Stretch(t0, self.step_s, width, len(there), values, self._once,
-                       lambda column: there[:, column], lambda column: meant[:, column],
-                       lambda column: came[:, column])
+        return RehearsalChunk(t0, self.step_s, width, len(there), values, self._once,
+                              lambda column: there[:, column], lambda column: meant[:, column],
+                              lambda column: came[:, column])
 
-    def name(self, row: int) -> Named:
+    def name(self, row: int) -> AlertTarget:
         user = self._held.owners.keys[row][0]
-        return Named(user, "", "", "", (user,))
+        return AlertTarget(user, "", "", "", (user,))
 
 
-class _Parts:
+class _OwnerHoldings:
     """What a piece says of its Owners. `runs`: apart wherever nobody carried them over."""
 
-    def __init__(self, piece: Piece, size: int, meant: Mask, faulty: Spells) -> None:
+    def __init__(self, piece: HoldingChunk, size: int, meant: Mask,
+                 faulty: TargetIntervals) -> None:
         self._rows = piece.rows
         self._piece = piece
         self._faulty = faulty
@@ -227,14 +231,14 @@ class _Parts:
         self.runs = joined(self.uses, touching=False)
         self.outside = joined(self.uses.take(~meant))
 
-    def of(self, name: str) -> Spells:
+    def of(self, name: str) -> TargetIntervals:
         found, pair = self.apart(name)
         return common(found, pair, self._faulty) if name == "gpus_faulty" else found
 
-    def apart(self, name: str) -> tuple[Spells, Rows]:
+    def apart(self, name: str) -> tuple[TargetIntervals, Rows]:
         """When each of its Gpus, Tasks or Jobs was an Owner's, and which."""
         rows = self._rows
         what = {"tasks": rows.task, "jobs": rows.job}.get(name, rows.pair)
         many = int(what.max(initial=0)) + 1
         found = joined(self._piece.by(rows.owner * many + what))
-        return Spells(found.of // many, found.start, found.end), found.of % many
+        return TargetIntervals(found.of // many, found.start, found.end), found.of % many

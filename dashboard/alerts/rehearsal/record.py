@@ -4,18 +4,18 @@ from typing import Literal
 
 from msgspec import Struct
 
-from ..core.firing_alerts import Named
+from ..core.firing_alerts import AlertTarget
 from ..core.rule import Rule
-from .engine import WouldBe
+from .engine import RehearsedAlert
 
 State = Literal["running", "done", "failed"]
 MOST_LISTED = 1_000
 
 
-class Told(Struct, frozen=True):
+class RehearsalAlertRecord(Struct, frozen=True):
     """One alert that there would have been."""
 
-    target: Named
+    target: AlertTarget
     since: float
     fired_at: float
     ended_at: float | None  # None: it was still so at the end of the span
@@ -24,17 +24,17 @@ class Told(Struct, frozen=True):
     acts: tuple[tuple[str, float], ...]
 
 
-class Victim(Struct, frozen=True):
+class RehearsalVictim(Struct, frozen=True):
     """Whom its ladder would have reached. `gpu_hours`: what it had held by then, as far as history
     goes back; that is what would be lost."""
 
-    target: Named
+    target: AlertTarget
     do: str
     at: float
     gpu_hours: float | None
 
 
-class Backtest(Struct, frozen=True):
+class RehearsalRecord(Struct, frozen=True):
     id: str
     rule: Rule
     rule_id: str
@@ -49,14 +49,14 @@ class Backtest(Struct, frozen=True):
     why: str = ""
     targets: int = 0
     alerts_count: int = 0
-    alerts: tuple[Told, ...] = ()
+    alerts: tuple[RehearsalAlertRecord, ...] = ()
     victims_count: int = 0
-    victims: tuple[Victim, ...] = ()
+    victims: tuple[RehearsalVictim, ...] = ()
     gpu_hours: float | None = None
     approved_by: str | None = None
     approved_at: float | None = None
 
 
-def told(alert: WouldBe, target: Named) -> Told:
-    return Told(target, alert.since, alert.fired_at, alert.ended_at, alert.value,
-                alert.comebacks, alert.acts)
+def told(alert: RehearsedAlert, target: AlertTarget) -> RehearsalAlertRecord:
+    return RehearsalAlertRecord(target, alert.since, alert.fired_at, alert.ended_at, alert.value,
+                                alert.comebacks, alert.acts)

@@ -10,56 +10,60 @@ from gevent.lock import BoundedSemaphore
 from msgspec.structs import replace
 
 from ...access.policy import Actor, may
-from ...access.service import Refused
-from ...access.store import CannotChange, NoSuch
-from ...audit.recorder import Auditor, by
+from ...access.service import RefusedError
+from ...access.store import InvalidChangeError, NotFoundError
+from ...audit.recorder import AuditRecorder, by
 from ...fleet.fleet import Fleet
-from ...fleet.members import Member
-from ...history.protocol import TooMuch
-from ...history.rule_reads import Spans
-from ..core.rule import Of, Ready, Rule, check
+from ...fleet.members import EnrolledNode
+from ...history.protocol import ResultTooLargeError
+from ...history.rule_reads import RuleHistoryReader
+from ..core.rule import CompiledRule, Of, Rule, check
 from ..store import AlertsStore
-from .engine import ACTS, Rehearsal, WouldBe
-from .fleet import FleetPast, members_of
-from .gpus import MOST_S, CannotRehearse, GpuPast
-from .nodes import NodePast
-from .owners import OwnerPast
-from .record import MOST_LISTED, Backtest, Victim, told
-from .tasks import TaskPast
+from .engine import ACTS, RehearsalEngine, RehearsedAlert
+from .fleet import FleetRehearsalSource, members_of
+from .gpus import MOST_S, CannotRehearseError, GpuRehearsalSource
+from .nodes import NodeRehearsalSource
+from .owners import OwnerRehearsalSource
+from .record import MOST_LISTED, RehearsalRecord, RehearsalVictim, told
+from .tasks import TaskRehearsalSource
 
 log = logging.getLogger("gpudeck.rehearsals")
 
-Past = GpuPast | TaskPast | NodePast | OwnerPast | FleetPast
+Past = (GpuRehearsalSource | TaskRehearsalSource | NodeRehearsalSource | OwnerRehearsalSource
+        | FleetRehearsalSource)
 
 MOST_WAITING = 4
 DUTY = 0.6  # the share of the time that it takes for itself
 
 
-class Rehearsals:
-    def __init__(self, store: AlertsStore, auditor: Auditor, fleet: Fleet, spans: Spans) -> None:
+class RehearsalService:
+    def __init__(self, store: AlertsStore, auditor: AuditRecorder, fleet: Fleet,
+                 spans: RuleHistoryReader) -> None:
         self._store = store
         self._auditor = auditor
         self._fleet = fleet
         self._spans = spans
         # Who is behind a token: nobody approves their own rule by one.
         self.person_of: Callable[[Actor], str] = lambda actor: actor.name
-        self.members: Callable[[], Iterable[Member]] = tuple
+        self.members: Callable[[], Iterable[EnrolledNode]] = tuple
         self._turn = BoundedSemaphore(1)
-        self._running: dict[str, Backtest] = {}
+        self._running: dict[str, RehearsalRecord] = {}
         for left in store.backtests():
             if left.state == "running":
                 store.put_backtest(replace(left, state="failed",
                                            why="the hub was started anew; ask again"))
 
-    def begin(self, actor: Actor, rule: Rule, start: float, end: float) -> Backtest:
+    def begin(self, actor: Actor, rule: Rule, start: float, end: float) -> RehearsalRecord:
         self._may(actor, "POST /api/v1/rules/backtests")
         ready, now = check(rule), time.time()
         past = self._past(ready)
         first, last = self._span(past, start, min(end, now))
         if len(self._running) >= MOST_WAITING:
-            raise CannotChange("enough rehearsals are under way; ask again when one has ended")
-        asked = Backtest("b" + secrets.token_hex(8), rule, rule.id, ready.version, first, last,
-                         actor.name, now, past.step_s)
+            raise InvalidChangeError("enough rehearsals are under way; ask again when one has "
+                                     "ended")
+        asked = RehearsalRecord("b" + secrets.token_hex(8), rule, rule.id, ready.version, first,
+                                last,
+                                actor.name, now, past.step_s)
         with self._auditor.change("backtest", by(actor) | {"action": "begin", "detail": {
                 "backtest": asked.id, "rule": rule.id, "version": ready.version,
                 "start": first, "end": last}}):
@@ -68,53 +72,56 @@ class Rehearsals:
         gevent.spawn(self._run, asked, ready, past)
         return asked
 
-    def _past(self, ready: Ready) -> Past:
-        kinds: dict[Of, type[GpuPast] | type[TaskPast] | type[NodePast] | type[OwnerPast]] = {
-            "gpu": GpuPast, "task": TaskPast, "job": TaskPast, "node": NodePast,
-            "owner": OwnerPast}
+    def _past(self, ready: CompiledRule) -> Past:
+        kinds: dict[Of, type[GpuRehearsalSource] | type[TaskRehearsalSource]
+                    | type[NodeRehearsalSource] | type[OwnerRehearsalSource]] = {
+            "gpu": GpuRehearsalSource, "task": TaskRehearsalSource, "job": TaskRehearsalSource,
+                        "node": NodeRehearsalSource,
+            "owner": OwnerRehearsalSource}
         try:
             if ready.rule.of == "fleet":
-                return FleetPast(self._spans, self._fleet, ready,
-                                 members_of(self.members()))
+                return FleetRehearsalSource(self._spans, self._fleet, ready,
+                                            members_of(self.members()))
             return kinds[ready.rule.of](self._spans, self._fleet, ready)
-        except CannotRehearse as error:
-            raise CannotChange(str(error)) from error
+        except CannotRehearseError as error:
+            raise InvalidChangeError(str(error)) from error
 
     def _span(self, past: Past, start: float, end: float) -> tuple[int, int]:
         """Within what is kept."""
         begin = self._spans.begins(past.reads_s)
         if begin is None:
-            raise CannotChange("history has nothing to rehearse on yet")
+            raise InvalidChangeError("history has nothing to rehearse on yet")
         first, last = whole_steps(start, end, begin, past.step_s)
         if first >= last:
-            raise CannotChange(
+            raise InvalidChangeError(
                 f"there is no history of that time; it begins at {_clock(begin)}" + (
                     "" if past.reads_s > 1 else ", for a rule that looks at each second"))
         if last - first > MOST_S:
-            raise CannotChange(f"at most {MOST_S // 86_400} days at once")
+            raise InvalidChangeError(f"at most {MOST_S // 86_400} days at once")
         return first, last
 
-    def _run(self, asked: Backtest, ready: Ready, past: Past) -> None:
+    def _run(self, asked: RehearsalRecord, ready: CompiledRule, past: Past) -> None:
         with self._turn:
             found = gevent.get_hub().threadpool.apply(self._rehearsed, (asked, ready, past))
         del self._running[asked.id]
         self._store.put_backtest(found)
 
-    def _rehearsed(self, asked: Backtest, ready: Ready, past: Past) -> Backtest:
+    def _rehearsed(self, asked: RehearsalRecord, ready: CompiledRule,
+                   past: Past) -> RehearsalRecord:
         """In a native thread; nothing may leave it."""
         try:
             return self._computed(asked, ready, past)
-        except (CannotRehearse, TooMuch) as error:
+        except (CannotRehearseError, ResultTooLargeError) as error:
             return replace(asked, state="failed", why=str(error))
         except Exception as error:
             log.exception("rehearsal_failed")
             return replace(asked, state="failed", why=f"{type(error).__name__}: {error}"[:400])
 
-    def _computed(self, asked: Backtest, ready: Ready, past: Past) -> Backtest:
-        rehearsal = Rehearsal(ready, _breather())
+    def _computed(self, asked: RehearsalRecord, ready: CompiledRule, past: Past) -> RehearsalRecord:
+        rehearsal = RehearsalEngine(ready, _breather())
         for stretch in past.stretches(int(asked.start), int(asked.end)):
             rehearsal.take(stretch)
-            if isinstance(past, TaskPast):
+            if isinstance(past, TaskRehearsalSource):
                 past.settle(rehearsal.alerts())
             done_s = stretch.t0 + stretch.width * stretch.step_s - asked.start
             self._running[asked.id] = replace(asked, progress=done_s / (asked.end - asked.start))
@@ -128,31 +135,31 @@ class Rehearsals:
             gpu_hours=sum(known) if len(known) == len(victims) else None)
 
     @staticmethod
-    def _victims(found: list[WouldBe], past: Past) -> list[Victim]:
-        if not isinstance(past, TaskPast):
+    def _victims(found: list[RehearsedAlert], past: Past) -> list[RehearsalVictim]:
+        if not isinstance(past, TaskRehearsalSource):
             return []  # nothing is done to a Gpu
-        return [Victim(past.name(each.row), do, at, past.hours.get((each.row, at)))
+        return [RehearsalVictim(past.name(each.row), do, at, past.hours.get((each.row, at)))
                 for each in found for do, at in each.acts[-1:] if do in ACTS]
 
     # -- records
 
-    def get(self, backtest_id: str) -> Backtest:
+    def get(self, backtest_id: str) -> RehearsalRecord:
         found = self._running.get(backtest_id) or self._store.backtest(backtest_id)
         if found is None:
-            raise NoSuch("there is no such rehearsal")
+            raise NotFoundError("there is no such rehearsal")
         return found
 
-    def of_rule(self, rule_id: str | None = None) -> list[Backtest]:
+    def of_rule(self, rule_id: str | None = None) -> list[RehearsalRecord]:
         """Newest first."""
         return [self._running.get(each.id, each) for each in self._store.backtests(rule_id)]
 
-    def approve(self, actor: Actor, backtest_id: str) -> Backtest:
+    def approve(self, actor: Actor, backtest_id: str) -> RehearsalRecord:
         """By whoever has read its report. That this is another than the rule's author, whoever
         lets the rule act by itself looks at."""
         self._may(actor, "POST /api/v1/rules/backtests/<backtest_id>/approve")
         found = self.get(backtest_id)
         if found.state != "done":
-            raise CannotChange("it has no report that could be approved")
+            raise InvalidChangeError("it has no report that could be approved")
         approved = replace(found, approved_by=self.person_of(actor), approved_at=time.time())
         with self._auditor.change("backtest", by(actor) | {"action": "approve", "detail": {
                 "backtest": found.id, "rule": found.rule_id, "version": found.rule_version,
@@ -163,7 +170,7 @@ class Rehearsals:
     def _may(self, actor: Actor, verb: str) -> None:
         refusal = may(actor, verb, now=time.time())
         if refusal is not None:
-            raise Refused(refusal)
+            raise RefusedError(refusal)
 
 
 def _breather() -> Callable[[], None]:

@@ -15,14 +15,14 @@ import numpy.typing as npt
 from ..core.minute_aggregates import MINUTE_S
 from ..core.rule_signal import Floats
 from ..core.state_machine import Mask, Rows
-from .intervals import Spells
+from .intervals import TargetIntervals
 
 Seconds = npt.NDArray[np.int32]
 BEFORE = -1  # the minute before the first: who was there then goes on
 
 
 @dataclass(slots=True)
-class Runs:
+class TaskMinuteRuns:
     """One for each Task on a Gpu that is listed in minute after minute; sorted by use and `first`.
     `first_s`, `last_s`: for how many seconds of these two."""
 
@@ -44,13 +44,14 @@ class Runs:
     def __len__(self) -> int:
         return len(self.use)
 
-    def take(self, which: Rows | Mask) -> "Runs":
-        return Runs(*(getattr(self, name)[which] for name in self.NAMES))
+    def take(self, which: Rows | Mask) -> "TaskMinuteRuns":
+        return TaskMinuteRuns(*(getattr(self, name)[which] for name in self.NAMES))
 
 
-def joined_runs(parts: Sequence[Runs]) -> Runs:
+def joined_runs(parts: Sequence[TaskMinuteRuns]) -> TaskMinuteRuns:
     """What came late for a minute lies apart from it: its seconds are more of the same."""
-    found = Runs(*(np.concatenate([getattr(part, name) for part in parts]) for name in Runs.NAMES))
+    found = TaskMinuteRuns(*(np.concatenate([getattr(part, name) for part in parts])
+                             for name in TaskMinuteRuns.NAMES))
     found = found.take(np.lexsort((found.first, found.use)))
     if not len(found):
         return found
@@ -60,7 +61,7 @@ def joined_runs(parts: Sequence[Runs]) -> Runs:
     return found if len(starts) == len(found) else _merged(found, starts)
 
 
-def _merged(runs: Runs, starts: Rows) -> Runs:
+def _merged(runs: TaskMinuteRuns, starts: Rows) -> TaskMinuteRuns:
     many = np.diff(np.append(starts, len(runs)))
     merged = runs.take(starts)
     merged.last = np.maximum.reduceat(runs.last, starts)
@@ -74,15 +75,15 @@ def _merged(runs: Runs, starts: Rows) -> Runs:
 
 
 @dataclass(frozen=True, slots=True)
-class Chains:
+class TaskRunChains:
     """Runs that follow one another are one: its first, its last, and when it was."""
 
     heads: Rows
     tails: Rows
-    spells: Spells  # of the use
+    spells: TargetIntervals  # of the use
 
 
-def chained(runs: Runs, seen_s: Seconds) -> Chains:
+def chained(runs: TaskMinuteRuns, seen_s: Seconds) -> TaskRunChains:
     """`seen_s`: of each pair and minute, for how many seconds it was heard of."""
     same, next_one = np.diff(runs.use) == 0, runs.last[:-1] + 1
     goes_on = same & (runs.first[1:] <= next_one)
@@ -92,7 +93,8 @@ def chained(runs: Runs, seen_s: Seconds) -> Chains:
     tails = np.flatnonzero(np.append(~goes_on, True)[: len(runs)])
     began = _over(seen_s, runs.pair[heads], runs.first[heads]) - runs.first_s[heads]
     starts = np.where(runs.first[heads] == BEFORE, 0, began)
-    return Chains(heads, tails, Spells(runs.use[heads], starts, _ends(runs, heads, tails, seen_s)))
+    return TaskRunChains(heads, tails, TargetIntervals(runs.use[heads], starts,
+                                                       _ends(runs, heads, tails, seen_s)))
 
 
 def _over(seen_s: Seconds, pair: Rows, minute: Rows) -> Rows:
@@ -108,7 +110,7 @@ def _over(seen_s: Seconds, pair: Rows, minute: Rows) -> Rows:
                                         np.where(is_last, most_s, MINUTE_S))
 
 
-def _ends(runs: Runs, heads: Rows, tails: Rows, seen_s: Seconds) -> Rows:
+def _ends(runs: TaskMinuteRuns, heads: Rows, tails: Rows, seen_s: Seconds) -> Rows:
     """Within its last minute, or with the first list of the next minute that is known."""
     pair, last, listed_s = runs.pair[tails], runs.last[tails], runs.last_s[tails]
     missed_s = np.where(last == BEFORE, 0, seen_s[pair, last] - listed_s)

@@ -8,19 +8,19 @@ import numpy as np
 
 from gpudeck.wire import Task
 
-from ...fleet.filters import Uses
+from ...fleet.filters import TaskGpuPairs
 from ...fleet.fleet import Fleet
-from ...history.grid import Grid, TaskRows
-from ...history.rule_reads import Spans
+from ...history.grid import HistoryGrid, TaskRows
+from ...history.rule_reads import RuleHistoryReader
 from ..core.evaluator import End
-from ..core.firing_alerts import Named
+from ..core.firing_alerts import AlertTarget
 from ..core.minute_aggregates import ENOUGH, MINUTE_S, WAIT_S
-from ..core.rule import Ready
-from ..core.rule_signal import Floats, Term
-from ..core.rule_tracker import Watch
+from ..core.rule import CompiledRule
+from ..core.rule_signal import Floats, SignalTerm
+from ..core.rule_tracker import RuleTracker
 from ..core.state_machine import Mask, Rows
-from .engine import AnyFloats, Stretch, WouldBe, pieces
-from .gpus import CannotRehearse
+from .engine import AnyFloats, RehearsalChunk, RehearsedAlert, pieces
+from .gpus import CannotRehearseError
 
 AT_ONCE_S = 7_200
 MOST_TARGETS = 100_000
@@ -31,7 +31,7 @@ Key = tuple[str, ...]
 
 
 @dataclass(slots=True)
-class _Uses:
+class _TaskUseRows:
     """Of one stretch, a row per Task on a Gpu in a minute. `of`: the target's row within it."""
 
     width: int
@@ -42,7 +42,7 @@ class _Uses:
     task: Rows
     job: Rows
     numbers: dict[str, Floats]
-    grid: Grid
+    grid: HistoryGrid
     total_bytes: Floats  # of each pair's board
     made: dict[tuple[str, bool], Floats] = field(default_factory=dict)
 
@@ -108,14 +108,14 @@ class _Uses:
         return np.asarray(found[place], float)
 
 
-def _busy(uses: _Uses, is_max: bool) -> Floats:
+def _busy(uses: _TaskUseRows, is_max: bool) -> Floats:
     alone = uses.jobs() == 1
     peak = np.where(alone, uses.on_gpu("util_max_pct", is_max), np.nan)
     peak = np.where(alone & np.isnan(peak), uses.on_gpu("util_pct", is_max), peak)
     return uses.most(np.fmax(uses.held("sm", is_max), peak))
 
 
-NUMBERS: dict[str, Callable[[_Uses, bool], Floats]] = {
+NUMBERS: dict[str, Callable[[_TaskUseRows, bool], Floats]] = {
     "mem_used_bytes": lambda uses, is_max: uses.total(uses.held("mem", is_max)),
     "sm_pct": lambda uses, is_max: uses.total(uses.held("sm", is_max)),
     "util_pct": lambda uses, is_max: uses.total(uses.on_gpu("util_pct", is_max)) / np.maximum(
@@ -132,12 +132,12 @@ NUMBERS: dict[str, Callable[[_Uses, bool], Floats]] = {
 }
 
 
-class TaskPast:
+class TaskRehearsalSource:
     """`hours`: GPU-hours that a target had held within the span, by row and moment of an act."""
 
     step_s = reads_s = MINUTE_S
 
-    def __init__(self, spans: Spans, fleet: Fleet, ready: Ready) -> None:
+    def __init__(self, spans: RuleHistoryReader, fleet: Fleet, ready: CompiledRule) -> None:
         self._spans = spans
         self._fleet = fleet
         self._ready = ready
@@ -149,23 +149,24 @@ class TaskPast:
         self._held_s: dict[int, float] = {}
         self._seconds: tuple[int, list[int], Floats] = (0, [], np.zeros((0, 0)))
         self.hours: dict[tuple[int, float], float] = {}
-        odd = sorted(name for name in Watch(ready).names if name not in NUMBERS)
+        odd = sorted(name for name in RuleTracker(ready).names if name not in NUMBERS)
         if odd:
-            raise CannotRehearse(f"history does not keep {' and '.join(odd)} of a "
-                                 f"{ready.rule.of}: this rule can only be watched live")
+            raise CannotRehearseError(f"history does not keep {' and '.join(odd)} of a "
+                                      f"{ready.rule.of}: this rule can only be watched live")
         if not ready.is_by_minutes:
-            raise CannotRehearse("history keeps tasks by the minute: a rule that holds less than "
-                                 "5m can only be watched live")
+            raise CannotRehearseError("history keeps tasks by the minute: a rule that holds less "
+                                      "than "
+                                      "5m can only be watched live")
 
-    def stretches(self, start: int, end: int) -> Iterator[Stretch]:
+    def stretches(self, start: int, end: int) -> Iterator[RehearsalChunk]:
         for first, last in pieces(start, end, AT_ONCE_S):
             # A minute more: whether a task had ended by the end of one is seen in the next.
             uses = self._uses(first, last + MINUTE_S)
             yield self._stretch(first, uses)
             self._add_up()
 
-    def _uses(self, first: int, last: int) -> _Uses:
-        grid = Grid(first, MINUTE_S, (last - first) // MINUTE_S)
+    def _uses(self, first: int, last: int) -> _TaskUseRows:
+        grid = HistoryGrid(first, MINUTE_S, (last - first) // MINUTE_S)
         self._spans.past(OF_GPUS, grid)
         parts = [part for part in self._spans.held(first, last) if len(part.t)]
         keys: dict[Key, int] = {}
@@ -184,10 +185,11 @@ class TaskPast:
         slots = [self._fleet.slot_on(node, gpu) for gpu, node in grid.rows]
         total = np.array([None if slot is None else self._fleet.facts[slot].mem_total_bytes
                           for slot in slots], float)
-        found = _Uses(grid.width, list(keys), of, column, pair, task, job, numbers, grid, total)
+        found = _TaskUseRows(grid.width, list(keys), of, column, pair, task, job, numbers, grid,
+                             total)
         return self._meant(found, slots, list(tasks))
 
-    def _placed(self, part: TaskRows, grid: Grid, dicts: tuple[dict[Key, int], ...]
+    def _placed(self, part: TaskRows, grid: HistoryGrid, dicts: tuple[dict[Key, int], ...]
                 ) -> tuple[Rows, ...]:
         """Who each row is about: distinct words first, of which there are few."""
         words, at = part.words, part.name_at
@@ -215,7 +217,7 @@ class TaskPast:
         return (table[:, 0], ((part.t - grid.t0) // MINUTE_S).astype(np.intp), table[:, 1],
                 table[:, 2], table[:, 3])
 
-    def _meant(self, uses: _Uses, slots: list[int | None], tasks: list[Key]) -> _Uses:
+    def _meant(self, uses: _TaskUseRows, slots: list[int | None], tasks: list[Key]) -> _TaskUseRows:
         """Jobs on a Gpu are counted with those who are not meant, who then are left out."""
         uses.made["gpu_jobs", True] = uses.made["gpu_jobs", False] = uses.values("gpu_jobs", False)
         if self._ready.scope is None or not len(uses.of):
@@ -227,7 +229,7 @@ class TaskPast:
         meant = np.zeros(seen.shape[1], bool)
         if known:
             meant[[each[0] for each in known]] = self._ready.scope.matches_uses(
-                self._fleet, 0.0, Uses(
+                self._fleet, 0.0, TaskGpuPairs(
                     np.array([each[1] for each in known], np.intp),
                     [Task(tasks[task][1], 1, 0, None, self._user(uses.keys[of]), None)
                      for _, _, task, of in known]))
@@ -239,14 +241,15 @@ class TaskPast:
         users = self._named[key][1]
         return next(iter(users)) if len(users) == 1 else None
 
-    def _stretch(self, first: int, uses: _Uses) -> Stretch:
+    def _stretch(self, first: int, uses: _TaskUseRows) -> RehearsalChunk:
         for key in uses.keys:
             if key not in self.rows and key not in self._left_out:
                 self.rows[key] = len(self.rows)
                 self._keys.append(key)
         if len(self.rows) > MOST_TARGETS:
-            raise CannotRehearse(f"more than {MOST_TARGETS:,} targets: ask for a shorter span, or "
-                                 "narrow the scope")
+            raise CannotRehearseError(f"more than {MOST_TARGETS:,} targets: ask for a shorter "
+                                      "span, or "
+                                      "narrow the scope")
         mine = {key: at for at, key in enumerate(uses.keys)}
         here = np.array([mine.get(key, -1) for key in self._keys], np.intp)
         seconds = _rows(np.nan_to_num(uses.most(uses.numbers["seconds"])), here, 0.0)
@@ -254,13 +257,13 @@ class TaskPast:
         there = self._there(seconds, _rows(uses.sampled_s(), here, 0.0))
         self._seconds = (first, here.tolist(), uses.total(uses.numbers["seconds"])[:, :-1])
 
-        def values(term: Term, rows: Rows | slice) -> AnyFloats:
+        def values(term: SignalTerm, rows: Rows | slice) -> AnyFloats:
             is_max = term.how not in ("last", "avg", "min")
             found = _rows(uses.values(term.name, is_max), here[rows], np.nan)
             return np.where(enough[rows], found, np.nan)
 
-        return Stretch(first, MINUTE_S, uses.width - 1, len(self.rows), values,
-                       np.ones(len(self.rows), bool), lambda column: there[:, column])
+        return RehearsalChunk(first, MINUTE_S, uses.width - 1, len(self.rows), values,
+                              np.ones(len(self.rows), bool), lambda column: there[:, column])
 
     def _there(self, seconds: Floats, sampled_s: Floats) -> Mask:
         """Who is not listed while the Gpus are sampled is gone, as a live look sees it some seconds
@@ -278,7 +281,7 @@ class TaskPast:
         there[:, :-1] &= ~ended
         return np.asarray(there)
 
-    def settle(self, alerts: Iterable[WouldBe]) -> None:
+    def settle(self, alerts: Iterable[RehearsedAlert]) -> None:
         """After a stretch was rehearsed: what each had held when it would have been reached."""
         first, here, seconds = self._seconds
         end = first + seconds.shape[1] * MINUTE_S
@@ -297,14 +300,14 @@ class TaskPast:
             if mine >= 0:
                 self._held_s[row] = self._held_s.get(row, 0.0) + float(seconds[mine].sum())
 
-    def name(self, row: int) -> Named:
+    def name(self, row: int) -> AlertTarget:
         key = self._keys[row]
         node_id, users, places = self._named[key]
         node = self._fleet.nodes.get(node_id)
         word = key[1] if self._ready.rule.of == "task" else (
             f"{key[0]}/{key[1]}" if len(key) > 2 else f"{key[1]} of {key[0]}")
-        return Named(word, node_id, node_id if node is None else node.hello.host,
-                     ", ".join(sorted(places)[:8]), tuple(sorted(users)))
+        return AlertTarget(word, node_id, node_id if node is None else node.hello.host,
+                           ", ".join(sorted(places)[:8]), tuple(sorted(users)))
 
 
 def _rows(found: Floats, here: Rows, nothing: float) -> Floats:

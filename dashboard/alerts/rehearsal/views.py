@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from ..core.rule import Of, Rule, Severity
-from .record import Backtest, State, Told, Victim
+from .record import RehearsalAlertRecord, RehearsalRecord, RehearsalVictim, State
 
 Seconds = Annotated[float, Meta(ge=0, le=1e11)]
 
@@ -18,7 +18,7 @@ class NewBacktest(Struct, forbid_unknown_fields=True):
     end: Seconds
 
 
-class ToldView(Struct):
+class RehearsalAlertView(Struct):
     target: str
     node: str
     host: str
@@ -32,7 +32,7 @@ class ToldView(Struct):
     acts: list[tuple[str, float]]
 
 
-class VictimView(Struct):
+class RehearsalVictimView(Struct):
     target: str
     node: str
     host: str
@@ -61,9 +61,9 @@ class BacktestView(Struct):
     why: str
     targets: int
     alerts_count: int
-    alerts: list[ToldView]
+    alerts: list[RehearsalAlertView]
     victims_count: int
-    victims: list[VictimView]
+    victims: list[RehearsalVictimView]
     gpu_hours: float | None
     approved_by: str | None
     approved_at: float | None
@@ -75,7 +75,7 @@ class BacktestList(Struct):
     items: list[BacktestView]
 
 
-def backtest_view(of: Backtest, is_short: bool = False) -> BacktestView:
+def backtest_view(of: RehearsalRecord, is_short: bool = False) -> BacktestView:
     return BacktestView(
         of.id, of.rule, of.rule_version, of.rule.of, of.rule.severity, of.start, of.end, of.by,
         of.asked_at, of.grain_s, of.state, of.progress, of.why, of.targets, of.alerts_count,
@@ -84,12 +84,13 @@ def backtest_view(of: Backtest, is_short: bool = False) -> BacktestView:
         of.approved_at)
 
 
-def _told(of: Told) -> ToldView:
-    return ToldView(of.target.key, of.target.node_id, of.target.host, of.target.place,
-                    [*of.target.users], of.since, of.fired_at, of.ended_at, of.value,
-                    of.comebacks, [*of.acts])
+def _told(of: RehearsalAlertRecord) -> RehearsalAlertView:
+    return RehearsalAlertView(of.target.key, of.target.node_id, of.target.host, of.target.place,
+                              [*of.target.users], of.since, of.fired_at, of.ended_at, of.value,
+                              of.comebacks, [*of.acts])
 
 
-def _victim(of: Victim) -> VictimView:
-    return VictimView(of.target.key, of.target.node_id, of.target.host, [*of.target.users], of.do,
-                      of.at, of.gpu_hours)
+def _victim(of: RehearsalVictim) -> RehearsalVictimView:
+    return RehearsalVictimView(of.target.key, of.target.node_id, of.target.host, [*of.target.users],
+                               of.do,
+                               of.at, of.gpu_hours)

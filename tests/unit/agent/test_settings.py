@@ -4,7 +4,7 @@ import pytest
 
 from agent.settings import enrolment_tokens, read, read_show
 from gpudeck.errors import CommandError, ExitCode
-from gpudeck.keys import Token
+from gpudeck.keys import EnrolmentToken
 
 
 def test_defaults() -> None:
@@ -30,7 +30,7 @@ def test_the_token_comes_from_a_file_or_the_environment_never_from_a_flag(tmp_pa
 
 
 def test_enrolment_tokens(tmp_path: Path) -> None:
-    first, second = Token.new("ab" * 16), Token.new("ab" * 16)
+    first, second = EnrolmentToken.new("ab" * 16), EnrolmentToken.new("ab" * 16)
     assert enrolment_tokens(None, {}) == []
     assert enrolment_tokens(None, {"GPUDECK_TOKEN": f" {first.text}\n"}) == [first]
     file = tmp_path / "tokens"
@@ -44,7 +44,7 @@ def mistyped(text: str) -> list[str]:
 
 
 def test_a_mistyped_token_is_refused_and_not_repeated() -> None:
-    text = Token.new("ab" * 16).text
+    text = EnrolmentToken.new("ab" * 16).text
     for wrong in mistyped(text):
         with pytest.raises(CommandError) as caught:
             enrolment_tokens(None, {"GPUDECK_TOKEN": wrong})

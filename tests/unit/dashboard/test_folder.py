@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dashboard.actions.hub_key import HubKey
-from dashboard.state import OURS, State, lock_folder, open_folder
+from dashboard.state import OURS, StateStore, lock_folder, open_folder
 from gpudeck.errors import CommandError, ExitCode
 
 
@@ -17,7 +17,7 @@ def _folder(tmp_path: Path) -> Path:
     open_folder(folder)
     lock_folder(folder).close()
     HubKey(folder)
-    State(folder).close()
+    StateStore(folder).close()
     return folder
 
 

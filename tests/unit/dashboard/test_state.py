@@ -9,11 +9,18 @@ from pathlib import Path
 import pytest
 
 from dashboard.access.policy import Role, Scope
-from dashboard.access.store import CannotChange, Exists, NoSuch, SignIn, User, new_session
-from dashboard.state import SCHEMA, SCHEMA_VERSION, STEPS, State
+from dashboard.access.store import (
+    AlreadyExistsError,
+    InvalidChangeError,
+    NotFoundError,
+    SignInRecord,
+    User,
+    new_session,
+)
+from dashboard.state import SCHEMA, SCHEMA_VERSION, STEPS, StateStore
 from gpudeck.errors import CommandError
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[3]
 EVERYWHERE = Scope(("*",))
 
 
@@ -22,8 +29,8 @@ def user(name: str, role: Role = Role.ADMIN) -> User:
 
 
 @pytest.fixture(name="state")
-def _state(tmp_path: Path) -> State:
-    return State(tmp_path)
+def _state(tmp_path: Path) -> StateStore:
+    return StateStore(tmp_path)
 
 
 def test_from_schema_1(tmp_path: Path) -> None:
@@ -36,28 +43,28 @@ def test_from_schema_1(tmp_path: Path) -> None:
     db.execute("insert into codes values (x'03', 9e9)")
     db.commit()
     db.close()
-    state = State(tmp_path)
+    state = StateStore(tmp_path)
     assert (state.hub_id(), state.nodes()) == ("abc", [b"\x01"])
     assert state.accounts.sessions(0.0) == []
     assert state.accounts.users() == []
     state.close()
-    assert State(tmp_path).hub_id() == "abc"
+    assert StateStore(tmp_path).hub_id() == "abc"
 
 
 def test_each_step_is_taken_once(tmp_path: Path) -> None:
-    State(tmp_path).close()
+    StateStore(tmp_path).close()
     db = sqlite3.connect(tmp_path / "state.db")
     assert db.execute("pragma user_version").fetchone() == (SCHEMA_VERSION,) == (len(STEPS),)
     db.close()
 
 
 def test_a_newer_one_is_left_alone(tmp_path: Path) -> None:
-    State(tmp_path).close()
+    StateStore(tmp_path).close()
     db = sqlite3.connect(tmp_path / "state.db")
     db.execute(f"pragma user_version = {SCHEMA_VERSION + 1}")
     db.close()
     with pytest.raises(CommandError, match="newer gpudeck"):
-        State(tmp_path)
+        StateStore(tmp_path)
 
 
 def test_a_step_that_fails_leaves_all_as_it_was(tmp_path: Path) -> None:
@@ -65,7 +72,7 @@ def test_a_step_that_fails_leaves_all_as_it_was(tmp_path: Path) -> None:
     db.executescript(f"begin; {SCHEMA} create table users (x); pragma user_version = 1; commit;")
     db.close()
     with pytest.raises(CommandError, match="cannot use"):
-        State(tmp_path)
+        StateStore(tmp_path)
     db = sqlite3.connect(tmp_path / "state.db")
     assert db.execute("pragma user_version").fetchone() == (1,)
     assert db.execute("select count(*) from sessions").fetchone() == (0,)
@@ -83,7 +90,7 @@ state.close()
 
 
 def test_what_another_process_writes_is_seen_however_often_it_comes_and_goes(
-    state: State, tmp_path: Path
+    state: StateStore, tmp_path: Path
 ) -> None:
     """Once, a thread of ours that closed a file of its own took SQLite's locks with it; the next
     process to leave then deleted the log under the hub, which went on in the deleted one."""
@@ -94,18 +101,18 @@ def test_what_another_process_writes_is_seen_however_often_it_comes_and_goes(
                               capture_output=True, text=True, check=True).stdout.strip()
         assert state.writes_elsewhere() != before
         assert state.accounts.use_code(code, time.time()) is not None, round_number
-        state.note([SignIn(float(round_number), "alice", "x", "link", "let in")], {}, {})
+        state.note([SignInRecord(float(round_number), "alice", "x", "link", "let in")], {}, {})
         state.save_nodes([("n1", b"1")])
-    assert len(State(tmp_path).accounts.sign_ins()) == 3
+    assert len(StateStore(tmp_path).accounts.sign_ins()) == 3
 
 
-def test_the_last_admin_stays(state: State) -> None:
+def test_the_last_admin_stays(state: StateStore) -> None:
     accounts = state.accounts
     accounts.add_user(user("a"))
     accounts.add_user(user("b", Role.OPERATOR))
     for change in (lambda: accounts.remove_user("a"),
                    lambda: accounts.change_user("a", role=Role.OPERATOR)):
-        with pytest.raises(CannotChange, match="last admin"):
+        with pytest.raises(InvalidChangeError, match="last admin"):
             change()
     accounts.change_user("a", scope=Scope(("lab",)))
     accounts.change_user("b", role=Role.ADMIN)
@@ -114,7 +121,7 @@ def test_the_last_admin_stays(state: State) -> None:
         ("a", Role.VIEWER), ("b", Role.ADMIN)]
 
 
-def test_a_change_ends_sessions_and_links(state: State) -> None:
+def test_a_change_ends_sessions_and_links(state: StateStore) -> None:
     accounts, now = state.accounts, time.time()
     accounts.add_user(user("a"))
     accounts.add_user(user("b"))
@@ -127,22 +134,23 @@ def test_a_change_ends_sessions_and_links(state: State) -> None:
     assert accounts.code(code, now) is None
 
 
-def test_what_is_not_there_and_what_is_already(state: State) -> None:
+def test_what_is_not_there_and_what_is_already(state: StateStore) -> None:
     accounts = state.accounts
     accounts.add_user(user("a"))
-    with pytest.raises(Exists):
+    with pytest.raises(AlreadyExistsError):
         accounts.add_user(user("a"))
-    with pytest.raises(Exists):
+    with pytest.raises(AlreadyExistsError):
         accounts.add_user(user("b"), is_first=True)
     for change in (lambda: accounts.remove_user("x"), lambda: accounts.change_user("x"),
                    lambda: accounts.add_code("x", 0.0), lambda: accounts.remove_token("x"),
                    lambda: accounts.add_session(new_session("x", "", "", 0.0)[1]),
                    lambda: accounts.renew_session(new_session("a", "", "", 0.0)[1])):
-        with pytest.raises(NoSuch):
+        with pytest.raises(NotFoundError):
             change()
 
 
-def test_only_the_newest_sign_ins_are_kept(state: State) -> None:
-    state.note([SignIn(float(at), f"n{at}", "", "password", "no") for at in range(500)], {}, {})
+def test_only_the_newest_sign_ins_are_kept(state: StateStore) -> None:
+    state.note([SignInRecord(float(at), f"n{at}", "", "password", "no") for at in range(500)], {},
+               {})
     kept = state.accounts.sign_ins()
     assert (len(kept), kept[0].name, kept[-1].name) == (200, "n499", "n300")

@@ -10,7 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpudeck.action_plan import Plan, PlanError, changes, decode, encode, plan_of
+from gpudeck.action_plan import (
+    ActionPlanDocument,
+    InvalidPlanError,
+    changes,
+    decode,
+    encode,
+    plan_of,
+)
 from gpudeck.action_views import PreviewView
 from tests.unit.acts_shown import item, preview
 
@@ -140,7 +147,7 @@ def test_what_would_be_refused_is_not_planned() -> None:
     good = item(chance)
     plan = plan_of(preview(chance, items=[refused, good]), 1.0)
     assert plan.targets == good["task_ids"]
-    with pytest.raises(PlanError, match="all of it would be refused"):
+    with pytest.raises(InvalidPlanError, match="all of it would be refused"):
         plan_of(preview(chance, items=[refused]), 1.0)
 
 
@@ -148,7 +155,7 @@ def test_a_pid_alone_is_no_identity() -> None:
     chance = random.Random()
     job = item(chance)
     job["processes"].append({"pid": 9, "user": "alice", "command": "x", "task_id": None})
-    with pytest.raises(PlanError, match="process 9 is known by its pid only"):
+    with pytest.raises(InvalidPlanError, match="process 9 is known by its pid only"):
         plan_of(preview(chance, items=[job]), 1.0)
 
 
@@ -162,10 +169,11 @@ def broken() -> list[bytes]:
 
 @pytest.mark.parametrize("raw", broken())
 def test_a_broken_plan_is_no_plan(raw: bytes) -> None:
-    with pytest.raises(PlanError):
+    with pytest.raises(InvalidPlanError):
         decode(raw)
 
 
 def test_the_plan_is_a_struct_of_its_own() -> None:
     """Not a view of the interface: a plan must be readable after the interface has grown."""
-    assert set(Plan.__struct_fields__) == {"gpudeck_plan", "made_at", "action", "params", "jobs"}
+    assert set(ActionPlanDocument.__struct_fields__) == {"gpudeck_plan", "made_at", "action",
+                                                         "params", "jobs"}

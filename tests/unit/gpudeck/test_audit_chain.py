@@ -6,19 +6,19 @@ from dataclasses import replace
 
 import pytest
 
-from gpudeck.audit_chain import Link, chain, link, verify
+from gpudeck.audit_chain import AuditChainLink, chain, link, verify
 
 MUTATIONS = 10_000
 LENGTH = 60
-Mutation = Callable[[random.Random, list[Link]], tuple[list[Link], int]]
+Mutation = Callable[[random.Random, list[AuditChainLink]], tuple[list[AuditChainLink], int]]
 
 
-def made(rng: random.Random, length: int = LENGTH) -> list[Link]:
+def made(rng: random.Random, length: int = LENGTH) -> list[AuditChainLink]:
     return list(chain({"at": rng.random(), "kind": rng.choice("abc"), "n": at, "why": "\u00e9\n"}
                       for at in range(length)))
 
 
-def edit(rng: random.Random, links: list[Link]) -> tuple[list[Link], int]:
+def edit(rng: random.Random, links: list[AuditChainLink]) -> tuple[list[AuditChainLink], int]:
     """One character, anywhere in the text or in the hash."""
     at = rng.randrange(len(links))
     name = rng.choice(("body", "hash"))
@@ -29,18 +29,19 @@ def edit(rng: random.Random, links: list[Link]) -> tuple[list[Link], int]:
     return [*links[:at], replace(links[at], **{name: found}), *links[at + 1:]], at + 1
 
 
-def drop(rng: random.Random, links: list[Link]) -> tuple[list[Link], int]:
+def drop(rng: random.Random, links: list[AuditChainLink]) -> tuple[list[AuditChainLink], int]:
     at = rng.randrange(len(links) - 1)
     return links[:at] + links[at + 1:], at + 1
 
 
-def drop_and_renumber(rng: random.Random, links: list[Link]) -> tuple[list[Link], int]:
+def drop_and_renumber(rng: random.Random,
+                      links: list[AuditChainLink]) -> tuple[list[AuditChainLink], int]:
     at = rng.randrange(len(links) - 1)
     later = [replace(each, seq=each.seq - 1) for each in links[at + 1:]]
     return links[:at] + later, at + 1
 
 
-def swap(rng: random.Random, links: list[Link]) -> tuple[list[Link], int]:
+def swap(rng: random.Random, links: list[AuditChainLink]) -> tuple[list[AuditChainLink], int]:
     one, other = sorted(rng.sample(range(len(links)), 2))
     found = list(links)
     found[one] = replace(links[other], seq=one + 1)
@@ -48,7 +49,7 @@ def swap(rng: random.Random, links: list[Link]) -> tuple[list[Link], int]:
     return found, one + 1
 
 
-def insert(rng: random.Random, links: list[Link]) -> tuple[list[Link], int]:
+def insert(rng: random.Random, links: list[AuditChainLink]) -> tuple[list[AuditChainLink], int]:
     """With a right hash of its own; the one after it does not know it."""
     at = rng.randrange(1, len(links))
     new = link(at + 1, links[at - 1].hash, {"kind": "planted", "n": rng.random()})
@@ -56,17 +57,17 @@ def insert(rng: random.Random, links: list[Link]) -> tuple[list[Link], int]:
     return [*links[:at], new, *later], at + 2
 
 
-def repeat(rng: random.Random, links: list[Link]) -> tuple[list[Link], int]:
+def repeat(rng: random.Random, links: list[AuditChainLink]) -> tuple[list[AuditChainLink], int]:
     at = rng.randrange(len(links))
     return [*links[:at + 1], *links[at:]], at + 2
 
 
-def cut_tail(rng: random.Random, links: list[Link]) -> tuple[list[Link], int]:
+def cut_tail(rng: random.Random, links: list[AuditChainLink]) -> tuple[list[AuditChainLink], int]:
     at = rng.randrange(len(links))
     return links[:at], at + 1
 
 
-def rewrite(rng: random.Random, links: list[Link]) -> tuple[list[Link], int]:
+def rewrite(rng: random.Random, links: list[AuditChainLink]) -> tuple[list[AuditChainLink], int]:
     """From one record on, all of them, with right hashes."""
     at = rng.randrange(len(links))
     found = links[:at]

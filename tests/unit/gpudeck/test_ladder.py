@@ -11,7 +11,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from dashboard.alerts.core.rule import Ready
+from dashboard.alerts.core.rule import CompiledRule
 from dashboard.alerts.rules_file import parse
 from dashboard.automation.brake_limits import TABLE
 from gpudeck.ladder import (
@@ -19,30 +19,30 @@ from gpudeck.ladder import (
     FRESH_S,
     LIFE,
     PUT_OFF_MOST,
-    Climb,
     ClimbState,
-    Rung,
-    Sight,
-    Step,
+    LadderClimb,
+    LadderObservation,
+    LadderRung,
+    LadderStep,
     begin,
     look,
     settle,
 )
 
 T0 = 1_700_000_000.0
-IDLE = (Rung("tell"), Rung("tell", 600.0), Rung("end", 600.0))
-YES = Sight("yes", 0.5)
+IDLE = (LadderRung("tell"), LadderRung("tell", 600.0), LadderRung("end", 600.0))
+YES = LadderObservation("yes", 0.5)
 
 
 @dataclass
 class Walk:
     """A Climb with its clock; what was handed out."""
 
-    climb: Climb
+    climb: LadderClimb
     now: float = T0
-    steps: list[Step] = field(default_factory=list)
+    steps: list[LadderStep] = field(default_factory=list)
 
-    def see(self, sight: Sight = YES, after_s: float = 1.0) -> Step | None:
+    def see(self, sight: LadderObservation = YES, after_s: float = 1.0) -> LadderStep | None:
         self.now += after_s
         self.climb, step = look(self.climb, sight, self.now)
         if step is not None:
@@ -61,13 +61,13 @@ class Walk:
         raise AssertionError(f"no step in {most_s} s: {self.climb.why}")
 
 
-def walk(rungs: tuple[Rung, ...] = IDLE) -> Walk:
+def walk(rungs: tuple[LadderRung, ...] = IDLE) -> Walk:
     return Walk(begin("idle@1", "task", rungs, T0))
 
 
 def test_told_told_again_then_ended() -> None:
     first, second = random.uniform(60, 900), random.uniform(60, 900)
-    climb = walk((Rung("tell"), Rung("tell", first), Rung("end", second)))
+    climb = walk((LadderRung("tell"), LadderRung("tell", first), LadderRung("end", second)))
     climb.until_step()
     climb.outcome()
     assert climb.until_step() >= first
@@ -84,22 +84,25 @@ def test_it_begins_anew_when_it_comes_back() -> None:
     climb = walk()
     climb.until_step()
     climb.outcome()
-    climb.see(Sight("clearing", 0.5), 599.0)
+    climb.see(LadderObservation("clearing", 0.5), 599.0)
     assert climb.climb.state == "resting"
     for _ in range(random.randint(1, 5)):
-        assert climb.see(Sight("clearing", 0.5), 600.0) is None
+        assert climb.see(LadderObservation("clearing", 0.5), 600.0) is None
     climb.see()
     assert climb.until_step() < 10
     assert climb.steps[-1].rung == 0
 
 
 @pytest.mark.parametrize("sight", [
-    Sight("unknown", 0.5), Sight("yes", FRESH_S + 0.1), Sight("yes", None),
-    Sight("yes", float("nan")), Sight("yes", -1.0), Sight("yes", 0.5, ("the breaker is open",)),
-    Sight("yes", 0.5, kept_until=T0 + 1e6, kept="kept by ada until Friday: the paper is due"),
+    LadderObservation("unknown", 0.5), LadderObservation("yes", FRESH_S + 0.1),
+    LadderObservation("yes", None),
+    LadderObservation("yes", float("nan")), LadderObservation("yes", -1.0),
+    LadderObservation("yes", 0.5, ("the breaker is open",)),
+    LadderObservation("yes", 0.5, kept_until=T0 + 1e6,
+                      kept="kept by ada until Friday: the paper is due"),
 ])
-def test_nothing_is_done_without_being_sure(sight: Sight) -> None:
-    climb, control = walk((Rung("end", 60.0),)), walk((Rung("end", 60.0),))
+def test_nothing_is_done_without_being_sure(sight: LadderObservation) -> None:
+    climb, control = walk((LadderRung("end", 60.0),)), walk((LadderRung("end", 60.0),))
     for _ in range(200):
         assert climb.see(sight) is None
     assert climb.climb.why
@@ -109,49 +112,49 @@ def test_nothing_is_done_without_being_sure(sight: Sight) -> None:
 def test_a_hold_is_told_in_its_own_words_and_does_not_keep_the_owner_from_being_told() -> None:
     why = f"storm {random.random()}"
     climb = walk()
-    assert climb.see(Sight("yes", 0.5, (why,))) is not None
+    assert climb.see(LadderObservation("yes", 0.5, (why,))) is not None
     climb.outcome()
-    climb = walk((Rung("pause"),))
-    assert climb.see(Sight("yes", 0.5, (why, "silenced"))) is None
+    climb = walk((LadderRung("pause"),))
+    assert climb.see(LadderObservation("yes", 0.5, (why, "silenced"))) is None
     assert climb.climb.why == f"{why}; silenced"
     climb = walk()
-    assert climb.see(Sight("yes", 0.5, mutes=("muted",))) is None
+    assert climb.see(LadderObservation("yes", 0.5, mutes=("muted",))) is None
     assert climb.climb.why == "muted"
 
 
 def test_kept_is_respected_to_the_second() -> None:
     until = T0 + random.randint(100, 1_000)
-    climb = walk((Rung("end"),))
-    while climb.see(Sight("yes", 0.5, kept_until=until, kept="kept")) is None:
+    climb = walk((LadderRung("end"),))
+    while climb.see(LadderObservation("yes", 0.5, kept_until=until, kept="kept")) is None:
         assert climb.now < until
         assert climb.climb.why == "kept"
     assert climb.now >= until
 
 
 def test_the_next_rung_waits_for_a_sample_from_after_the_step_before() -> None:
-    climb = walk((Rung("tell"), Rung("end")))
+    climb = walk((LadderRung("tell"), LadderRung("end")))
     climb.until_step()
     climb.outcome(after_s=30.0)
     for _ in range(int(FRESH_S) - 1):
         taken_before = climb.now + 1.0 - climb.climb.done[-1].ended_at + 0.1  # type: ignore[operator]
-        assert climb.see(Sight("yes", taken_before)) is None
+        assert climb.see(LadderObservation("yes", taken_before)) is None
     assert climb.climb.state == "settling"
-    assert climb.see(Sight("yes", 0.0)) is not None
+    assert climb.see(LadderObservation("yes", 0.0)) is not None
 
 
 @pytest.mark.parametrize("kind", ["refused", "failed"])
 def test_an_outcome_that_was_not_hoped_for_stops_it_for_good(kind: str) -> None:
-    climb = walk((Rung("pause"), Rung("end")))
+    climb = walk((LadderRung("pause"), LadderRung("end")))
     climb.until_step()
     climb.outcome(kind, "it belongs to slurm job 7")
     for _ in range(100):
-        assert climb.see(random.choice((YES, Sight("clearing", 0.5)))) is None
+        assert climb.see(random.choice((YES, LadderObservation("clearing", 0.5)))) is None
     assert climb.climb.state == "stopped"
     assert climb.climb.why == "it belongs to slurm job 7"
 
 
 def test_what_is_put_off_is_tried_again_and_not_for_ever() -> None:
-    climb = walk((Rung("end"),))
+    climb = walk((LadderRung("end"),))
     for number in range(PUT_OFF_MOST):
         waited_s = climb.until_step()
         assert number == 0 or waited_s >= AGAIN_AFTER_S - 1
@@ -161,13 +164,13 @@ def test_what_is_put_off_is_tried_again_and_not_for_ever() -> None:
 
 
 def test_while_a_step_acts_nothing_but_its_outcome_counts() -> None:
-    climb = walk((Rung("pause"), Rung("end")))
+    climb = walk((LadderRung("pause"), LadderRung("end")))
     climb.until_step()
     for so in ("yes", "no", "gone", "clearing", "unknown"):
-        assert climb.see(Sight(so, 0.5), 1_000.0) is None
+        assert climb.see(LadderObservation(so, 0.5), 1_000.0) is None
         assert climb.climb.state == "acting"
     climb.outcome()
-    climb.see(Sight("gone", 0.5))
+    climb.see(LadderObservation("gone", 0.5))
     assert climb.climb.state == "over"
 
 
@@ -182,11 +185,11 @@ def test_every_state_can_end() -> None:
 
 
 sights = st.builds(
-    Sight, st.sampled_from(("yes", "yes", "yes", "clearing", "no", "gone", "unknown")),
+    LadderObservation, st.sampled_from(("yes", "yes", "yes", "clearing", "no", "gone", "unknown")),
     st.one_of(st.none(), st.floats(-5, 30)),
     st.sampled_from(((), (), ("held",))), st.sampled_from(((), (), ("muted",))),
     st.one_of(st.none(), st.floats(T0, T0 + 5_000)))
-rungs = st.lists(st.builds(Rung, st.sampled_from(("tell", "pause", "end")),
+rungs = st.lists(st.builds(LadderRung, st.sampled_from(("tell", "pause", "end")),
                            st.floats(0, 900)), min_size=1, max_size=4).map(tuple)
 
 
@@ -202,13 +205,13 @@ class LadderMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.walk is None)
     @rule(rungs=rungs)
-    def start(self, rungs: tuple[Rung, ...]) -> None:
+    def start(self, rungs: tuple[LadderRung, ...]) -> None:
         self.walk = walk(rungs)
         self.states.append("waiting")
 
     @precondition(lambda self: self.walk is not None)
     @rule(sight=sights, after_s=st.sampled_from((0.5, 1.0, 5.0, 60.0, 600.0)))
-    def seen(self, sight: Sight, after_s: float) -> None:
+    def seen(self, sight: LadderObservation, after_s: float) -> None:
         assert self.walk is not None
         before = self.walk.climb
         step = self.walk.see(sight, after_s)
@@ -224,7 +227,7 @@ class LadderMachine(RuleBasedStateMachine):
         if step is not None:
             self._check(step, sight, before)
 
-    def _check(self, step: Step, sight: Sight, before: Climb) -> None:
+    def _check(self, step: LadderStep, sight: LadderObservation, before: LadderClimb) -> None:
         assert self.walk is not None
         assert not self.acting, "two at once"
         assert sight.so == "yes"
@@ -262,7 +265,7 @@ TestLadder = LadderMachine.TestCase
 
 
 def page() -> str:
-    return (Path(__file__).resolve().parents[2] / "docs" / "acting.md").read_text()
+    return (Path(__file__).resolve().parents[3] / "docs" / "acting.md").read_text()
 
 
 def test_the_page_draws_the_table() -> None:
@@ -282,7 +285,7 @@ def test_the_page_names_every_brake() -> None:
     assert {brake.name for brake in TABLE} <= named
 
 
-def yaml_of(text: str) -> list[Ready]:
+def yaml_of(text: str) -> list[CompiledRule]:
     found = parse(text)
     assert found.faults == ()
     return list(found.rules.values())

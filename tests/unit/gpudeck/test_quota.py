@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpudeck.quota import Quota, QuotaProblems, meaning, parse_size, parse_span, read
-from gpudeck.quota_usage import Balance, Holding, Quotas, balances, explained
+from gpudeck.quota import InvalidQuotaError, Quota, meaning, parse_size, parse_span, read
+from gpudeck.quota_usage import QuotaBalance, QuotaIndex, TaskHolding, balances, explained
 from gpudeck.wire import Task
 
 NOW = 1_000_000.0
@@ -23,16 +23,16 @@ def task(name: str, user: str | None = "alice", age_s: float | None = 1_000.0, j
 
 
 def holding(one: Task, *uses: tuple[str, float | None], node: str = "n1", group: str = "default"
-            ) -> Holding:
-    return Holding(one, node, f"host-{node}", group, uses)
+            ) -> TaskHolding:
+    return TaskHolding(one, node, f"host-{node}", group, uses)
 
 
 def quota(**fields: Any) -> Quota:
     return read({"id": "q", "subject": "user:alice", **fields})
 
 
-def one(quotas: list[Quota], *holdings: Holding, **more: Any) -> Balance:
-    [found] = balances(Quotas(quotas), holdings, NOW, **more)
+def one(quotas: list[Quota], *holdings: TaskHolding, **more: Any) -> QuotaBalance:
+    [found] = balances(QuotaIndex(quotas), holdings, NOW, **more)
     return found
 
 
@@ -74,14 +74,14 @@ def test_sizes_and_spans_are_read_and_said_again() -> None:
     ("kills", {"kills": 3}),
 ])
 def test_what_is_wrong_is_named(field: str, fields: dict[str, Any]) -> None:
-    with pytest.raises(QuotaProblems) as caught:
+    with pytest.raises(InvalidQuotaError) as caught:
         read({"id": "q", "subject": "user:alice", "gpus": 1} | fields)
     assert field in [problem.field.partition("[")[0] for problem in caught.value.problems]
     assert all(problem.message for problem in caught.value.problems)
 
 
 def test_all_that_is_wrong_is_said_at_once() -> None:
-    with pytest.raises(QuotaProblems) as caught:
+    with pytest.raises(InvalidQuotaError) as caught:
         read({"id": "Q", "subject": "bob", "scope": "moon", "mem_bytes": "2.5G"})
     assert {"id", "subject", "scope", "mem_bytes"} <= {
         problem.field for problem in caught.value.problems}
@@ -90,12 +90,12 @@ def test_all_that_is_wrong_is_said_at_once() -> None:
 @pytest.mark.parametrize("field", ["gpus", "priority", "per", "count", "mode", "offline", "ladder",
                                    "max_age_s", "gpu_hours", "mem_bytes", "id", "subject"])
 def test_of_another_kind_is_said_for_people_beside_all_that_is_wrong_too(field: str) -> None:
-    with pytest.raises(QuotaProblems) as caught:
+    with pytest.raises(InvalidQuotaError) as caught:
         read({"id": "x", "subject": "bob", "scope": "moon", field: [random.random()]})
     told = {each.field.partition("[")[0]: each.message for each in caught.value.problems}
     assert {field, "scope"} <= told.keys()
     assert not any("Expected" in message for message in told.values())
-    with pytest.raises(QuotaProblems) as caught:
+    with pytest.raises(InvalidQuotaError) as caught:
         read({})
     assert [each.field for each in caught.value.problems] == ["id", "subject"]
 
@@ -118,7 +118,7 @@ MIXED = task("t1", "alice", groups=("ml",), container="c" * 64, container_name="
 def test_the_most_specific_subject_wins(winner: str, others: list[str]) -> None:
     wanted = [Quota(f"q{at}", subject, gpus=9) for at, subject in enumerate([*others, winner])]
     random.shuffle(wanted)
-    found = Quotas(wanted).choice(holding(MIXED, ("G1", 1.0)), "G1", "gpus", "each")
+    found = QuotaIndex(wanted).choice(holding(MIXED, ("G1", 1.0)), "G1", "gpus", "each")
     assert found is not None
     assert found.quota.subject == winner
     assert {each.subject for each in found.beside} == set(others)
@@ -132,7 +132,7 @@ def test_the_most_specific_subject_wins(winner: str, others: list[str]) -> None:
 def test_the_narrowest_scope_wins(winner: str, others: list[str]) -> None:
     wanted = [Quota(f"q{at}", "*", scope, gpus=1) for at, scope in enumerate([*others, winner])]
     random.shuffle(wanted)
-    found = Quotas(wanted).choice(
+    found = QuotaIndex(wanted).choice(
         holding(task("t"), ("G1", 1.0), group="a"), "G1", "gpus", "each")
     assert found is not None
     assert found.quota.scope == winner
@@ -141,19 +141,19 @@ def test_the_narrowest_scope_wins(winner: str, others: list[str]) -> None:
 def test_a_use_counts_once_and_explains_itself() -> None:
     fleet = Quota("fleet", "user:alice", gpus=1)
     here = Quota("here", "user:alice", "node:host-n1", gpus=2)
-    found = balances(Quotas([fleet, here]), [
+    found = balances(QuotaIndex([fleet, here]), [
         holding(task("a"), ("G1", 1.0), ("G2", 1.0), node="n1"),
         holding(task("b"), ("G3", 1.0), node="n2")], NOW)
     assert {each.quota.id: (each.used, each.is_over) for each in found} == {
         "fleet": (1.0, False), "here": (2.0, False)}
-    [said] = explained(Quotas([fleet, here]), holding(task("a"), ("G1", 1.0)))
+    [said] = explained(QuotaIndex([fleet, here]), holding(task("a"), ("G1", 1.0)))
     assert said[0] == "gpus"
     assert said[1].why == ("here (user:alice on node:host-n1) is more specific than fleet")
 
 
 def test_each_and_together_both_count() -> None:
     each, all_of = Quota("each", "*", gpus=1), Quota("all", "*", gpus=1, count="together")
-    found = balances(Quotas([each, all_of]), [
+    found = balances(QuotaIndex([each, all_of]), [
         holding(task("a", "alice"), ("G1", 1.0)), holding(task("b", "bob"), ("G2", 1.0))], NOW)
     assert {(one.quota.id, one.holder): one.is_over for one in found} == {
         ("each", "alice"): False, ("each", "bob"): False, ("all", "everyone together"): True}
@@ -201,7 +201,7 @@ def test_the_protected_are_spared_and_the_next_goes() -> None:
 
 
 def test_tasks_of_nobody_known_count_for_no_one_and_are_never_chosen() -> None:
-    assert balances(Quotas([quota(subject="*", gpus=0)]),
+    assert balances(QuotaIndex([quota(subject="*", gpus=0)]),
                     [holding(task("x", None), ("G1", 1.0))], NOW) == []
     found = one([quota(subject="*", gpus=0, count="together")],
                 holding(task("x", None), ("G1", 1.0)))
@@ -224,7 +224,7 @@ def test_age_is_of_each_task_and_unknown_ages_are_not_old() -> None:
 
 def test_hours_are_of_the_holder_and_none_is_not_zero() -> None:
     held = holding(task("a"), ("G1", 1.0))
-    assert balances(Quotas([quota(gpu_hours=5)]), [held], NOW) == []
+    assert balances(QuotaIndex([quota(gpu_hours=5)]), [held], NOW) == []
     found = one([quota(gpu_hours=5)], held, hours={("q", "alice"): 5.5})
     assert (found.is_over, [each.task_ids for each in found.offenders]) == (True, [("a",)])
     assert not one([quota(gpu_hours=5)], held, hours={("q", "alice"): 5.0}).is_over
@@ -244,13 +244,13 @@ quota_st = st.builds(
 
 
 @st.composite
-def holdings_st(draw: st.DrawFn) -> list[Holding]:
+def holdings_st(draw: st.DrawFn) -> list[TaskHolding]:
     found = []
     for at in range(draw(st.integers(0, 9))):
         node = draw(st.sampled_from(("n1", "n2")))
         user = draw(st.sampled_from(USERS))
         gpus = draw(st.sets(st.integers(0, 3), min_size=1, max_size=3))
-        found.append(Holding(
+        found.append(TaskHolding(
             task(f"t{at}", user, draw(st.none() | st.floats(1, 9_000)),
                  f"j{draw(st.integers(0, 5))}",
                  groups=("ml",) if draw(st.booleans()) else (),
@@ -265,8 +265,8 @@ def holdings_st(draw: st.DrawFn) -> list[Holding]:
 @given(st.lists(quota_st, max_size=6, unique_by=lambda each: each.id), holdings_st(),
        st.sets(st.integers(0, 9).map("t{}".format)))
 def test_never_the_protected_never_within_and_never_more_than_must(
-        quotas: list[Quota], held: list[Holding], spared: set[str]) -> None:
-    counted = Quotas(quotas)
+        quotas: list[Quota], held: list[TaskHolding], spared: set[str]) -> None:
+    counted = QuotaIndex(quotas)
     for found in balances(counted, held, NOW, None, spared):
         gone = {(each.node_id, each.job_id) for each in found.offenders}
         assert not gone or found.is_over
@@ -281,7 +281,7 @@ def test_never_the_protected_never_within_and_never_more_than_must(
             assert used(counted, found, stays) > used(counted, found, left)
 
 
-def used(quotas: Quotas, of: Balance, held: list[Holding]) -> float:
+def used(quotas: QuotaIndex, of: QuotaBalance, held: list[TaskHolding]) -> float:
     return next((each.used for each in balances(quotas, held, NOW)
                  if (each.quota.id, each.limit, each.holder)
                  == (of.quota.id, of.limit, of.holder)), 0.0)
@@ -291,7 +291,7 @@ SPECIFIC = ("*", "group:", "user:", "k8s:", "slurm:", "container:")
 NARROW = ("fleet", "group:", "node:", "gpu:")
 
 
-def is_about(quota: Quota, held: Holding, uuid: str) -> bool:
+def is_about(quota: Quota, held: TaskHolding, uuid: str) -> bool:
     """Read off the documentation, not off the code."""
     one = held.task
     names = {"*", f"user:{one.user}", *(f"group:{each}" for each in one.groups),
@@ -307,9 +307,9 @@ def how_specific(quota: Quota) -> tuple[int, int]:
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(quota_st, max_size=8, unique_by=lambda each: each.id), holdings_st())
-def test_none_that_is_more_specific_is_passed_over(quotas: list[Quota], held: list[Holding]
+def test_none_that_is_more_specific_is_passed_over(quotas: list[Quota], held: list[TaskHolding]
                                                    ) -> None:
-    counted = Quotas(quotas)
+    counted = QuotaIndex(quotas)
     for each in held:
         for uuid, _ in each.uses:
             for count in ("each", "together"):
@@ -325,10 +325,10 @@ def test_none_that_is_more_specific_is_passed_over(quotas: list[Quota], held: li
 
 @settings(max_examples=80, deadline=None)
 @given(st.lists(quota_st, max_size=6, unique_by=lambda each: each.id), holdings_st())
-def test_one_quota_per_use_and_limit(quotas: list[Quota], held: list[Holding]) -> None:
+def test_one_quota_per_use_and_limit(quotas: list[Quota], held: list[TaskHolding]) -> None:
     """Summed over all holders, no use is counted twice."""
     limited = Counter[str]()
-    for each in balances(Quotas(quotas), held, NOW):
+    for each in balances(QuotaIndex(quotas), held, NOW):
         if each.limit == "gpus":
             limited[each.quota.count] += int(each.used)
     for count in ("each", "together"):

@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpudeck.sequence_ranges import Ranges
+from gpudeck.sequence_ranges import SequenceRanges
 
 seq = st.integers(1, 40)
 steps = st.lists(st.tuples(st.sampled_from(("add", "add_all", "discard_all")), seq, seq),
@@ -14,7 +14,7 @@ steps = st.lists(st.tuples(st.sampled_from(("add", "add_all", "discard_all")), s
 
 @given(steps, seq, seq)
 def test_does_what_a_set_does(steps: list[tuple[str, int, int]], first: int, last: int) -> None:
-    ranges, model = Ranges(), set[int]()
+    ranges, model = SequenceRanges(), set[int]()
     for what, one, other in steps:
         span = set(range(one, other + 1))
         if what == "add":
@@ -35,4 +35,4 @@ def test_does_what_a_set_does(steps: list[tuple[str, int, int]], first: int, las
     assert inside == model & set(range(first, last + 1))
     assert ranges.count_in(first, last) == len(inside)
     assert ranges.is_next_to(first) == bool({first - 1, first, first + 1} & model)
-    assert list(Ranges(ranges)) == list(ranges)
+    assert list(SequenceRanges(ranges)) == list(ranges)

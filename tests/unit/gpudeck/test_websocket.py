@@ -14,8 +14,8 @@ from gpudeck.websocket import (
     Control,
     Message,
     Opcode,
-    Reader,
-    Violation,
+    WebSocketReader,
+    WebSocketViolationError,
     accept_key,
     frame,
     unmask,
@@ -55,7 +55,7 @@ def test_reads_what_wsproto_writes_however_it_is_cut(
             data += client.send(TextMessage(texts[at], message_finished=last) if kind == "t"
                                 else BytesMessage(part, message_finished=last))
         wanted.append("".join(texts) if kind == "t" else b"".join(parts))
-    reader, found = Reader(100_000), list[Message | Control]()
+    reader, found = WebSocketReader(100_000), list[Message | Control]()
     while data:
         size = cut.randint(1, len(data))
         found += reader.feed(data[:size])
@@ -67,32 +67,32 @@ def test_reads_what_wsproto_writes_however_it_is_cut(
 
 @given(st.binary(max_size=2_000))
 def test_no_bytes_raise_anything_but_a_violation(data: bytes) -> None:
-    reader = Reader(500)
+    reader = WebSocketReader(500)
     try:
         reader.feed(data)
-    except Violation:
+    except WebSocketViolationError:
         return
     assert reader.held_bytes <= 500 + 14
 
 
 def test_a_frame_is_refused_by_its_header() -> None:
-    with pytest.raises(Violation) as caught:
-        Reader(1_000).feed(masked(b"", size=1_001))
+    with pytest.raises(WebSocketViolationError) as caught:
+        WebSocketReader(1_000).feed(masked(b"", size=1_001))
     assert caught.value.code == CloseCode.TOO_BIG
 
 
 def test_fragments_that_never_finish_are_refused_at_the_cap() -> None:
-    reader = Reader(1_000)
+    reader = WebSocketReader(1_000)
     reader.feed(masked(bytes(600), final=False))
     reader.feed(masked(bytes(300), opcode=0, final=False))
-    with pytest.raises(Violation) as caught:
+    with pytest.raises(WebSocketViolationError) as caught:
         reader.feed(masked(bytes(300), opcode=0, final=False))
     assert caught.value.code == CloseCode.TOO_BIG
     assert reader.held_bytes < 1_400
 
 
 def test_empty_fragments_cost_nothing() -> None:
-    reader = Reader(1_000)
+    reader = WebSocketReader(1_000)
     reader.feed(masked(b"x", final=False))
     for _ in range(10_000):
         reader.feed(masked(b"", opcode=0, final=False))
@@ -112,8 +112,8 @@ def test_empty_fragments_cost_nothing() -> None:
 ], ids=["unmasked", "rsv", "opcode", "continuation", "long ping", "half ping", "not utf-8",
         "message in a message"])
 def test_what_breaks_the_protocol(data: bytes, code: CloseCode) -> None:
-    with pytest.raises(Violation) as caught:
-        Reader(1_000).feed(data)
+    with pytest.raises(WebSocketViolationError) as caught:
+        WebSocketReader(1_000).feed(data)
     assert caught.value.code == code
 
 

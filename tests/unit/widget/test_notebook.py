@@ -12,17 +12,17 @@ import pytest
 from gpudeck.notebook_pipe import (
     MAX_MESSAGE_BYTES,
     FromNotebook,
-    Look,
-    Mark,
-    Marked,
-    Pieces,
-    Seen,
+    PipeDecoder,
+    PipeMarkReply,
+    PipeMarkRequest,
+    PipePreviewRequest,
+    PipeSnapshot,
     packed,
 )
 from widget.bundle import bundled, module, style
-from widget.cost import Cost, Point, costs
+from widget.cost import Cost, GpuSample, costs
 from widget.cost_words import table, words
-from widget.machine_view import PAST_S, Past, picture
+from widget.machine_view import PAST_S, RecentGpuHistory, picture
 from widget.simulate import options_of
 from widget.static_table import still_of
 
@@ -48,7 +48,8 @@ TASKS = (task(KERNEL, "ada", 10 * GIB, True), task(2, "ada", 5 * GIB, True),
 
 
 def test_memory_is_divided_by_owner() -> None:
-    shown = picture(Seen(9.0, "ok", "", "h", gpus=(gpu(),)), TASKS, Past(), KERNEL)
+    shown = picture(PipeSnapshot(9.0, "ok", "", "h", gpus=(gpu(),)), TASKS, RecentGpuHistory(),
+                    KERNEL)
     assert [(part["who"], part["bytes"] / GIB) for part in shown["gpus"][0]["held"]] == [
         ("this kernel", 10), ("your other tasks", 5), ("bob", 20),
         ("not by a task that is seen", 25)]
@@ -58,28 +59,29 @@ def test_memory_is_divided_by_owner() -> None:
 
 
 def test_a_second_that_was_not_seen_is_a_hole() -> None:
-    past = Past()
+    past = RecentGpuHistory()
     missed = DICE.randrange(2, PAST_S - 2)
     for at in range(PAST_S + 5):
         if at != missed + 5:
-            past.see(Seen(100.0 + at, "ok", "", "h", gpus=(gpu(),)))
+            past.see(PipeSnapshot(100.0 + at, "ok", "", "h", gpus=(gpu(),)))
     util, memory = past.lines("GPU-a", 100.0 + PAST_S + 4)
     assert [at for at, share in enumerate(util) if share is None] == [missed]
     assert util[0] == 0.5
     assert memory[0] == 0.75
-    past.see(Seen(200.0, "ok", "", "h"))  # it has gone, and its past with it
+    past.see(PipeSnapshot(200.0, "ok", "", "h"))  # it has gone, and its past with it
     assert past.by_gpu == {}
 
 
 def test_a_still_is_readable_and_harmless() -> None:
-    shown = picture(Seen(9.0, "ok", "", "h", gpus=(gpu(),)), TASKS, Past(), KERNEL)
+    shown = picture(PipeSnapshot(9.0, "ok", "", "h", gpus=(gpu(),)), TASKS, RecentGpuHistory(),
+                    KERNEL)
     still = still_of(shown)
     assert "bob 20.0 GiB" in still.text
     assert "unsupported" in still.text
     assert "<b>train" not in still.html
     assert "&lt;b&gt;train" in still.html
     assert "no library" in still_of(picture(
-        Seen(9.0, "no_library", "no library", "h"), None, Past(), KERNEL)).text
+        PipeSnapshot(9.0, "no_library", "no library", "h"), None, RecentGpuHistory(), KERNEL)).text
 
 
 @pytest.mark.parametrize(("said", "options"), [
@@ -110,9 +112,10 @@ def test_the_bundle_is_one_module_that_asks_for_nothing(tmp_path: Path) -> None:
 
 
 def test_messages_come_whole_whatever_the_pieces() -> None:
-    sent: list[FromNotebook] = [Mark(7), Look("a", "pause", "t"), Mark(DICE.randrange(10**6))]
+    sent: list[FromNotebook] = [PipeMarkRequest(7), PipePreviewRequest("a", "pause", "t"),
+                                PipeMarkRequest(DICE.randrange(10**6))]
     data = b"".join(packed(each) for each in sent)
-    pieces, at = Pieces(), 0
+    pieces, at = PipeDecoder(), 0
     heard: list[FromNotebook] = []
     while at < len(data):
         step = DICE.randrange(1, 9)
@@ -120,21 +123,22 @@ def test_messages_come_whole_whatever_the_pieces() -> None:
         at += step
     assert heard == sent
     with pytest.raises(msgspec.MsgspecError):
-        list(Pieces().from_notebook((MAX_MESSAGE_BYTES + 1).to_bytes(4, "little")))
+        list(PipeDecoder().from_notebook((MAX_MESSAGE_BYTES + 1).to_bytes(4, "little")))
     with pytest.raises(msgspec.MsgspecError):
-        list(Pieces().from_notebook(packed(Marked(1, 2.0))))  # the other way round
+        list(PipeDecoder().from_notebook(packed(PipeMarkReply(1, 2.0))))  # the other way round
 
 
 def test_what_began_before_the_stretch_counts_in_part() -> None:
     """100 % for the half second that lies within, 0 % for the second after it."""
-    begin, end = Marked(1, 10.5, {"GPU-a": 100.0}), Marked(2, 12.0, {"GPU-a": 400.0})
-    points = [Point(10.0, "GPU-a", util_pct=77.0), Point(11.0, "GPU-a", util_pct=100.0, is_on=True),
-              Point(12.0, "GPU-a", util_pct=0.0)]
+    begin, end = PipeMarkReply(1, 10.5, {"GPU-a": 100.0}), PipeMarkReply(2, 12.0, {"GPU-a": 400.0})
+    points = [GpuSample(10.0, "GPU-a", util_pct=77.0),
+              GpuSample(11.0, "GPU-a", util_pct=100.0, is_on=True),
+              GpuSample(12.0, "GPU-a", util_pct=0.0)]
     (cost,) = costs(points, begin, end, [gpu()], [], 1.5)
     assert cost.util_mean_pct == pytest.approx(100 / 3)
     assert cost.util_peak_pct == 100
     assert cost.energy_j == pytest.approx(300)
-    back = Marked(2, 12.0, {"GPU-a": 4.0})  # the driver was loaded anew
+    back = PipeMarkReply(2, 12.0, {"GPU-a": 4.0})  # the driver was loaded anew
     assert costs(points, begin, back, [gpu()], [], 1.5)[0].energy_j is None
     assert cost.sm_mean_pct is None  # and never 0
     said = Cost(1.5, 0.2, (cost,))

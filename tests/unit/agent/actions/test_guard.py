@@ -6,31 +6,39 @@ from typing import Any
 import pytest
 
 from agent.actions.ceiling import Ceiling
-from agent.actions.guard import PID_MAX, Case, Protected, Subject, made_up, refusals
-from agent.tasks.jobs import Row
-from agent.tasks.processes import Facts
-from gpudeck.actions import SHOWN_ACTIONS, Process, ShownAction
+from agent.actions.guard import (
+    PID_MAX,
+    GuardedProcess,
+    GuardInput,
+    ProtectedExecutables,
+    made_up,
+    refusals,
+)
+from agent.tasks.jobs import ProcessTableRow
+from agent.tasks.processes import ProcessFacts
+from gpudeck.actions import SHOWN_ACTIONS, ProcessIdentity, ShownAction
 
 
-def a_subject(**changed: Any) -> Subject:
+def a_subject(**changed: Any) -> GuardedProcess:
     given: dict[str, Any] = {
         "pid": 500, "uid": 1_000, "executable": "8:1", "path": "/usr/bin/python3.11", "oom": 0,
         "kernel": False, "cgroup": "0::/user.slice/session-1.scope"} | changed
-    row = Row(given["pid"], given.get("parent", 400), 400, 7, "S", given["kernel"])
-    identity = Process(given["pid"], 7, given["uid"], given["executable"], None, None)
-    facts = Facts(row, identity, given["cgroup"], ("python",), given["path"], given["oom"], 0, None)
-    return Subject(facts, given.get("user", "alice"), given.get("kind"),
-                   given.get("may_signal", True), given.get("ours", False))
+    row = ProcessTableRow(given["pid"], given.get("parent", 400), 400, 7, "S", given["kernel"])
+    identity = ProcessIdentity(given["pid"], 7, given["uid"], given["executable"], None, None)
+    facts = ProcessFacts(row, identity, given["cgroup"], ("python",), given["path"], given["oom"],
+                         0, None)
+    return GuardedProcess(facts, given.get("user", "alice"), given.get("kind"),
+                          given.get("may_signal", True), given.get("ours", False))
 
 
-def a_case(subject: Subject | None = None, **changed: Any) -> Case:
+def a_case(subject: GuardedProcess | None = None, **changed: Any) -> GuardInput:
     subject = subject or a_subject()
     given: dict[str, Any] = {"action": "end", "ceiling": Ceiling(), "subjects": (subject,),
                              "target_pid": 500, "age_s": 100.0}
-    return Case(**given | changed)
+    return GuardInput(**given | changed)
 
 
-def codes(case: Case) -> list[str]:
+def codes(case: GuardInput) -> list[str]:
     found = refusals(case)
     assert all(len(refusal.sentence) > 20 for refusal in found)
     return [refusal.code for refusal in found]
@@ -40,7 +48,7 @@ def test_an_ordinary_task_may_be_ended() -> None:
     assert codes(a_case()) == []
 
 
-PROTECTED = Protected(frozenset(("8:70",)), frozenset(("8:80",)))
+PROTECTED = ProtectedExecutables(frozenset(("8:70",)), frozenset(("8:80",)))
 
 
 @pytest.mark.parametrize("subject", [

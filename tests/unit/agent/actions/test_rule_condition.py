@@ -5,8 +5,8 @@ import random
 import pytest
 
 from agent.actions.rule_condition import flaw
-from agent.telemetry.sampler import Seen
-from gpudeck.actions import Bound, Condition
+from agent.telemetry.sampler import GpuTask
+from gpudeck.actions import MetricBound, RuleCondition
 from gpudeck.wire import Task
 
 AT = 1_700_000_000.0
@@ -15,13 +15,13 @@ GIB = 2.0**30
 
 def seen(task_id: str = "t", gpu: str = "GPU-1", mem: float | None = 4 * GIB,
          sm: float | None = 0.0, job: str | None = None, started_at: float | None = AT - 60.0
-         ) -> Seen:
-    return Seen(Task(task_id, 7, 1, started_at, "ann", "python", job_id=job), gpu, mem, sm,
-                "running")
+         ) -> GpuTask:
+    return GpuTask(Task(task_id, 7, 1, started_at, "ann", "python", job_id=job), gpu, mem, sm,
+                   "running")
 
 
-def of(*bounds: tuple[str, str, float]) -> Condition:
-    return Condition(tuple(Bound(*bound) for bound in bounds))  # type: ignore[arg-type]
+def of(*bounds: tuple[str, str, float]) -> RuleCondition:
+    return RuleCondition(tuple(MetricBound(*bound) for bound in bounds))  # type: ignore[arg-type]
 
 
 IDLE = of(("sm_pct", "<=", 1.0), ("mem_used_bytes", ">=", GIB))
@@ -30,9 +30,9 @@ BUSY = of(("busy_pct", "<", 5.0))
 
 @pytest.mark.parametrize(("condition", "rows", "util", "says"), [
     (IDLE, [seen()], {}, None),
-    (Condition(), [seen(sm=None, mem=None)], {}, None),
+    (RuleCondition(), [seen(sm=None, mem=None)], {}, None),
     (IDLE, [seen("other")], {}, "does not use a Gpu"),
-    (Condition(), [], {}, "does not use a Gpu"),
+    (RuleCondition(), [], {}, "does not use a Gpu"),
     (IDLE, [seen(sm=1.5)], {}, "sm_pct is 1.5 %"),
     (IDLE, [seen(sm=0.6), seen(gpu="GPU-2", sm=0.6)], {}, "sm_pct is 1.2 %"),
     (IDLE, [seen(sm=None)], {}, "cannot be told"),
@@ -50,7 +50,7 @@ BUSY = of(("busy_pct", "<", 5.0))
     (of(("age_s", ">", 90.0)), [seen()], {}, "age_s is 60 s"),
     (of(("age_s", ">", 90.0)), [seen(started_at=None)], {}, "cannot be told"),
 ])
-def test_it_is_so_or_why_not(condition: Condition, rows: list[Seen],
+def test_it_is_so_or_why_not(condition: RuleCondition, rows: list[GpuTask],
                              util: dict[str, float | None], says: str | None) -> None:
     random.shuffle(rows)
     found = flaw(condition, "t", rows, util, AT)

@@ -5,16 +5,16 @@ import random
 import pytest
 
 from agent.actions.verify import memory, outcome
-from agent.backends import Fresh, ProcessReading
-from gpudeck.actions import Verified
+from agent.backends import OnDemandReading, ProcessReading
+from gpudeck.actions import ActionVerification
 
 GIB = 2.0**30
 
 
-def a_list(used: float | None, **held: float | None) -> Fresh:
+def a_list(used: float | None, **held: float | None) -> OnDemandReading:
     """`p7=…`: what process 7 holds of the one Gpu."""
-    return Fresh(tuple(ProcessReading(int(name[1:]), "G", amount, None)
-                       for name, amount in held.items()), {"G": used})
+    return OnDemandReading(tuple(ProcessReading(int(name[1:]), "G", amount, None)
+                                 for name, amount in held.items()), {"G": used})
 
 
 @pytest.mark.parametrize(("after", "returned", "left"), [
@@ -28,7 +28,7 @@ def a_list(used: float | None, **held: float | None) -> Fresh:
     (a_list(None, p8=5 * GIB), None, None),
     (a_list(5 * GIB, p8=None), None, None),
 ])
-def test_what_came_back(after: Fresh, returned: bool | None, left: float | None) -> None:
+def test_what_came_back(after: OnDemandReading, returned: bool | None, left: float | None) -> None:
     before = a_list(15 * GIB, p7=10 * GIB, p8=5 * GIB)
     found = memory(before, after, frozenset((7,)))
     assert found.returned is returned
@@ -46,10 +46,13 @@ def test_what_cannot_be_known_is_not_claimed() -> None:
 def test_one_gpu_that_keeps_it_is_enough() -> None:
     held = random.uniform(1, 50) * GIB
     two = [ProcessReading(7, name, held, None) for name in ("A", "B")]
-    before = Fresh(tuple(two), {"A": held, "B": held})
-    assert memory(before, Fresh((), {"A": 0.0, "B": held}), frozenset((7,))).returned is False
-    assert memory(before, Fresh((), {"A": 0.0, "B": None}), frozenset((7,))).returned is None
-    assert memory(before, Fresh((), {"A": 0.0, "B": 0.0}), frozenset((7,))).returned is True
+    before = OnDemandReading(tuple(two), {"A": held, "B": held})
+    assert memory(before, OnDemandReading((), {"A": 0.0, "B": held}),
+                  frozenset((7,))).returned is False
+    assert memory(before, OnDemandReading((), {"A": 0.0, "B": None}),
+                  frozenset((7,))).returned is None
+    assert memory(before, OnDemandReading((), {"A": 0.0, "B": 0.0}),
+                  frozenset((7,))).returned is True
 
 
 @pytest.mark.parametrize(("exited", "returned", "bystanders", "state"), [
@@ -60,4 +63,4 @@ def test_one_gpu_that_keeps_it_is_enough() -> None:
 def test_done_means_observed(
     exited: bool | None, returned: bool | None, bystanders: bool | None, state: str
 ) -> None:
-    assert outcome(Verified(exited, returned, bystanders)) == state
+    assert outcome(ActionVerification(exited, returned, bystanders)) == state

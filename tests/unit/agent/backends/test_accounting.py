@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.backends import Accounted
+from agent.backends import ProcessAccounting
 from agent.backends.nvml.reader import NvmlReader
 from tests.fakes.nvml import FakeNvml
 from tests.unit.readings import Clock, read
@@ -42,7 +42,7 @@ class Bench:
                      "ms": int((time.time() - self.began_at) * 1_000), "started_at": self.began_at}
         nvml.save()
 
-    def end(self, **changed: float) -> tuple[Accounted, ...]:
+    def end(self, **changed: float) -> tuple[ProcessAccounting, ...]:
         """It is seen, ends, and is looked for again."""
         read(self.reader, self.clock, 2.0)
         self.board.accounted(self.child.pid, **{**self.said, **changed})  # type: ignore[arg-type]
@@ -60,7 +60,7 @@ def bench(nvml: FakeNvml, child: "subprocess.Popen[bytes]") -> Bench:
 
 def test_what_the_driver_counted_of_an_ended_process(bench: Bench) -> None:
     said = bench.said
-    assert bench.end() == (Accounted(
+    assert bench.end() == (ProcessAccounting(
         bench.child.pid, bench.board.uuid, said["mem_peak_bytes"], said["util_pct"],
         said["mem_util_pct"], said["ms"] / 1_000),)
     assert read(bench.reader, bench.clock, 2.0).accounted == (), "once"

@@ -13,8 +13,8 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from agent.backends import Happening
-from agent.backends.nvml.events import Events
+from agent.backends import BackendEvent
+from agent.backends.nvml.events import NvmlEventWatcher
 from agent.backends.nvml.reader import NvmlReader
 from tests.fakes.nvml import FakeNvml
 
@@ -31,9 +31,9 @@ def nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
 
 class Heard:
     def __init__(self) -> None:
-        self.all: list[Happening] = []
+        self.all: list[BackendEvent] = []
 
-    def __call__(self, happening: Happening) -> None:
+    def __call__(self, happening: BackendEvent) -> None:
         self.all.append(happening)
 
     @property
@@ -203,5 +203,5 @@ def test_events_may_be_closed_at_any_time(nvml: FakeNvml) -> None:
     pynvml.nvmlInit()
     handles = {"A": pynvml.nvmlDeviceGetHandleByIndex(0)}
     for _ in range(5):
-        assert Events(handles, Heard()).close()
+        assert NvmlEventWatcher(handles, Heard()).close()
     pynvml.nvmlShutdown()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent.backends.nvml.processes import ProcessLists
+from agent.backends.nvml.processes import NvmlProcessLists
 from agent.backends.nvml.reader import SLOW_EVERY_S, NvmlReader
 from gpudeck.metrics import Absence
 from gpudeck.wire import GpuLink
@@ -135,13 +135,13 @@ def test_a_task_that_came_or_went_is_not_unseen(
     nvml.gpus[0]["mem_used"] = 0 if came else 2**33
     nvml.save()
     reader = NvmlReader(clock)
-    listed = ProcessLists.read
+    listed = NvmlProcessLists.read
 
-    def meanwhile(lists: ProcessLists, now: float) -> Any:
+    def meanwhile(lists: NvmlProcessLists, now: float) -> Any:
         found = listed(lists, now)
         nvml.gpus[0]["mem_used"] = 2**33 if came else 0
         nvml.save()
         return found
 
-    monkeypatch.setattr(ProcessLists, "read", meanwhile)
+    monkeypatch.setattr(NvmlProcessLists, "read", meanwhile)
     assert value(slowly(reader, clock)[0], "mem_unseen_bytes") == 0

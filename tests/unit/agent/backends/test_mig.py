@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from agent.actions.verify import memory
-from agent.backends import GpuReading, ProcessReading, Reading, Unavailable
+from agent.backends import GpuReading, ProcessReading, ReaderUnavailableError, Reading
 from agent.backends.nvml.mig import OFF_LOOKED_AT_EVERY_S
 from agent.backends.nvml.reader import SLOW_EVERY_S, NvmlReader
 from agent.tasks.task_table import TaskTable, boot_id
-from agent.telemetry.sampler import Memory, sample
+from agent.telemetry.sampler import SamplerState, sample
 from gpudeck.metrics import COLUMN, SLOW_COLUMN, WIDTH, Absence
 from gpudeck.wire import Frame, GpuFacts, unpack
 from tests.fakes.nvml import FakeGpu, FakeNvml
@@ -218,7 +218,7 @@ def test_a_list_that_fails_once_keeps_its_tasks_and_stops_acts(
     assert on(bench.read()) == {device.uuid: [child.pid]}
     device.error("nvmlDeviceGetComputeRunningProcesses_v3", UNKNOWN)
     assert on(bench.read()) == {device.uuid: [child.pid]}
-    with pytest.raises(Unavailable, match="does not list"):
+    with pytest.raises(ReaderUnavailableError, match="does not list"):
         bench.reader.fresh()
 
 
@@ -242,7 +242,7 @@ def test_a_changed_board_is_another_inventory_and_uses_follow(
     first, second = bench.split("3g.40gb", "4g.40gb")
     second.process(child.pid, 2**20)
     table = TaskTable(boot_id())
-    known, places = Memory(), []
+    known, places = SamplerState(), []
     for _ in range(2):
         reading = bench.read()
         seen = table.describe(reading.processes or ())

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from agent.backends import Reading, Renew, Unavailable
+from agent.backends import ReaderUnavailableError, Reading, StaleReaderError
 from agent.backends.nvml.errors import LIFE
 from agent.backends.nvml.module import module_version
 from agent.backends.nvml.reader import BLIND_READS_MAX, NvmlReader
@@ -91,7 +91,7 @@ def test_renumbered_under_our_handles_tells_nothing_at_all(
     machine.read(reader)
     order = [1, 2, 0]
     nvml.renumber(order)
-    with pytest.raises(Unavailable, match="anew") as caught:
+    with pytest.raises(ReaderUnavailableError, match="anew") as caught:
         machine.read(reader) if held == "read" else reader.fresh()
     assert caught.value.state == "no_driver"
     anew = machine.read(machine.reader())
@@ -108,7 +108,7 @@ def test_a_handle_that_means_nothing_any_more(machine: Machine, nvml: FakeNvml) 
     machine.read(reader)
     nvml.lines = ["error 2 nvmlDeviceGetUUID 2"]
     nvml.save()
-    with pytest.raises(Unavailable, match="anew"):
+    with pytest.raises(ReaderUnavailableError, match="anew"):
         machine.read(reader)
 
 
@@ -118,7 +118,7 @@ def test_another_driver_needs_a_fresh_process(machine: Machine, nvml: FakeNvml) 
     machine.read(reader)
     nvml.driver = "575.57.08"
     nvml.save()
-    with pytest.raises(Unavailable, match=r"550\.54\.15 is now 575\.57\.08") as caught:
+    with pytest.raises(ReaderUnavailableError, match=r"550\.54\.15 is now 575\.57\.08") as caught:
         machine.read(reader)
     assert caught.value.state == "no_driver"
 
@@ -127,10 +127,10 @@ def test_unloaded_and_loaded(machine: Machine, nvml: FakeNvml) -> None:
     reader = machine.reader()
     machine.read(reader)
     nvml.unload()
-    with pytest.raises(Unavailable) as caught:
+    with pytest.raises(ReaderUnavailableError) as caught:
         machine.read(reader)
     assert caught.value.state == "no_driver"
-    with pytest.raises(Unavailable, match="modprobe"):
+    with pytest.raises(ReaderUnavailableError, match="modprobe"):
         machine.reader()
     nvml.load()
     assert len(machine.read(machine.reader()).gpus) == 3
@@ -151,16 +151,16 @@ def test_devices_taken_from_a_container_are_said_once_not_every_few_seconds(
     blind(nvml)
     for _ in range(BLIND_READS_MAX - 1):
         machine.read(reader)
-    with pytest.raises(Unavailable, match="restart the container"):
+    with pytest.raises(ReaderUnavailableError, match="restart the container"):
         machine.read(reader)
-    with pytest.raises(Unavailable, match="restart the container"):
+    with pytest.raises(ReaderUnavailableError, match="restart the container"):
         machine.read(machine.reader())
 
 
 def test_no_board_opens_for_unknown_error_is_not_no_gpus(nvml: FakeNvml) -> None:
     nvml.lines = ["error * nvmlDeviceGetHandleByIndex_v2 999"]
     nvml.save()
-    with pytest.raises(Unavailable, match="restart the container") as caught:
+    with pytest.raises(ReaderUnavailableError, match="restart the container") as caught:
         NvmlReader()
     assert caught.value.state == "failed"
 
@@ -169,7 +169,7 @@ def test_all_lost_before_we_came_is_not_no_gpus(nvml: FakeNvml, tmp_path: Path) 
     for gpu in nvml.gpus:
         gpu.lose()
     nvml.save()
-    with pytest.raises(Unavailable, match="every GPU is lost") as caught:
+    with pytest.raises(ReaderUnavailableError, match="every GPU is lost") as caught:
         NvmlReader(kernel=tmp_path)
     assert caught.value.state == "failed"
 
@@ -211,7 +211,7 @@ def test_a_lost_gpu_may_come_back_to_a_fresh_process_only(
     nvml.save()
     machine.read(reader, after_s=2 * after_s)  # it counts from the loss, not from our start
     machine.read(reader, after_s=after_s - 1)
-    with pytest.raises(Renew):
+    with pytest.raises(StaleReaderError):
         machine.read(reader, after_s=3)
     nvml.lines = []
     for gpu in nvml.gpus:
@@ -306,7 +306,7 @@ def test_a_sleeper_without_a_name_is_listed_when_it_wakes(
     assert len(machine.read(reader).gpus) == 2
     machine.power(sleeper, "active")
     reader.fresh()
-    with pytest.raises(Renew):
+    with pytest.raises(StaleReaderError):
         machine.read(reader)
     assert len(machine.read(machine.reader()).gpus) == 3
 
@@ -315,7 +315,7 @@ def test_all_asleep_and_nameless_says_so(machine: Machine, nvml: FakeNvml) -> No
     shutil.rmtree(machine.kernel)
     for gpu in nvml.gpus:
         machine.power(gpu, "suspended")
-    with pytest.raises(Unavailable, match="asleep") as caught:
+    with pytest.raises(ReaderUnavailableError, match="asleep") as caught:
         machine.reader()
     assert caught.value.state == "no_gpus"
 
@@ -352,7 +352,7 @@ def test_versions_of_module_and_library(tmp_path: Path, nvml: FakeNvml) -> None:
             "import pynvml\nassert library_version() is None\npynvml.nvmlInit()\n"
             "print(library_version())")
     env: dict[str, Any] = {**os.environ, **nvml.env(), "LD_LIBRARY_PATH": str(tmp_path)}
-    said = subprocess.run([sys.executable, "-c", code], env=env, cwd=Path(__file__).parents[2],
+    said = subprocess.run([sys.executable, "-c", code], env=env, cwd=Path(__file__).parents[4],
                           capture_output=True, text=True, check=True)
     assert said.stdout == "550.54.15\n"
     assert library_version() is None or library_version() != "550.54.15"

@@ -11,13 +11,13 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from agent.backends.nvml.ask import Asker
+from agent.backends.nvml.ask import NvmlDevice
 from agent.backends.nvml.reader import NvmlReader
 from gpudeck.metrics import COLUMN, SLOW_COLUMN, Absence, metric
 from tests.fakes.nvml import FakeNvml
 from tests.unit.readings import Clock, fill, read, value
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[4]
 SOURCES = sorted((ROOT / "agent").rglob("*.py"))
 # What is answered by another call then, which need not say the same on a fake of random values.
 INSTEAD = {"nvmlDeviceGetMarginTemperature": {"temp_margin_c"}}
@@ -96,7 +96,7 @@ def test_what_is_no_nvml_error_is_understood_too(nvml: FakeNvml) -> None:
     with pytest.raises(Exception, match=r".") as raised:
         pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
     assert not isinstance(raised.value, pynvml.NVMLError)
-    asker = Asker(handle, nvml.gpus[0].uuid)
+    asker = NvmlDevice(handle, nvml.gpus[0].uuid)
     assert asker.ask("nvmlDeviceGetComputeRunningProcesses") is Absence.UNSUPPORTED
     assert asker.ask("nvmlDeviceOfTheFuture") is Absence.UNSUPPORTED
 

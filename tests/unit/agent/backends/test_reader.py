@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from agent.backends import Unavailable
+from agent.backends import ReaderUnavailableError
 from agent.backends.nvml.reader import BLIND_READS_MAX, LOST_ASKED_EVERY_S, NvmlReader, open_reader
-from agent.backends.row import Counter
+from agent.backends.row import MonotonicCounter
 from gpudeck.metrics import COLUMN, WIDTH, Absence
 from tests.fakes.nvml import FakeGpu, FakeNvml
 from tests.unit.readings import Clock, read, value
@@ -255,7 +255,7 @@ def test_why_there_is_nothing_to_read(
 ) -> None:
     nvml.lines = lines
     nvml.write()
-    with pytest.raises(Unavailable, match=words) as caught:
+    with pytest.raises(ReaderUnavailableError, match=words) as caught:
         open_reader()
     assert caught.value.state == state
 
@@ -263,7 +263,7 @@ def test_why_there_is_nothing_to_read(
 def test_no_gpus(nvml: FakeNvml) -> None:
     nvml.gpus = []
     nvml.write()
-    with pytest.raises(Unavailable, match="lists no GPU") as caught:
+    with pytest.raises(ReaderUnavailableError, match="lists no GPU") as caught:
         open_reader()
     assert caught.value.state == "no_gpus"
 
@@ -274,7 +274,7 @@ def test_driver_that_goes_away(nvml: FakeNvml, clock: Clock, code: int) -> None:
     read(reader, clock)
     nvml.lines = [f"error * nvmlDeviceGetUtilizationRates {code}"]
     nvml.write()
-    with pytest.raises(Unavailable) as caught:
+    with pytest.raises(ReaderUnavailableError) as caught:
         read(reader, clock)
     assert caught.value.state == "no_driver"
 
@@ -292,7 +292,7 @@ def test_access_that_was_taken_away(nvml: FakeNvml, clock: Clock) -> None:
     nvml.write()
     for _ in range(BLIND_READS_MAX - 1):
         read(reader, clock)
-    with pytest.raises(Unavailable) as caught:
+    with pytest.raises(ReaderUnavailableError) as caught:
         read(reader, clock)
     assert caught.value.state == "failed"
 
@@ -305,7 +305,7 @@ def test_access_that_was_taken_away(nvml: FakeNvml, clock: Clock) -> None:
     (2**40, 5, 64, Absence.UNKNOWN),  # it was reset
 ])
 def test_byte_counters(before: int, after: int, bits: int, rate: float | Absence) -> None:
-    counter = Counter(hides_32=True)
+    counter = MonotonicCounter(hides_32=True)
     assert counter.rate(before, bits, 10.0) is Absence.UNKNOWN
     assert counter.rate(after, bits, 11.0) == rate
     assert counter.rate(after, bits, 11.0) is Absence.UNKNOWN  # no time has passed

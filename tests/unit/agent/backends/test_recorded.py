@@ -10,29 +10,30 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from agent.backends import GpuReading, Happening, Reading, Unavailable, choose_reader
+from agent.backends import BackendEvent, GpuReading, ReaderUnavailableError, Reading, choose_reader
 from agent.backends.recorded import (
     FORMAT,
     GAP_MAX_S,
-    Head,
     RecordedReader,
+    RecordingHeader,
     options_of,
     readings,
 )
-from agent.backends.simulation.reader import Options, SimulatedReader
-from agent.reader.recording import FACTS_EVERY, Recording
+from agent.backends.simulation.reader import SimulatedReader, SimulationOptions
+from agent.reader.recording import FACTS_EVERY, RecordingWriter
 from agent.tasks.task_table import TaskTable
-from agent.telemetry.sampler import Seen
+from agent.telemetry.sampler import GpuTask
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.metrics import SLOW_WIDTH, WIDTH
 from gpudeck.wire import GpuFacts, Task
 
-HEAD = Head(FORMAT, "node-01", "simulated", "1")
+HEAD = RecordingHeader(FORMAT, "node-01", "simulated", "1")
 MUCH = 2**40
 
 
 def some(count: int) -> list[Reading]:
-    reader = SimulatedReader(Options("node-01", gpus=2, seed=random.randrange(10_000)), None)
+    reader = SimulatedReader(SimulationOptions("node-01", gpus=2, seed=random.randrange(10_000)),
+                             None)
     return [structs.replace(reader.read(), taken_at=1_000.0 + at) for at in range(count)]
 
 
@@ -43,7 +44,7 @@ def bare(*moments: float, **more: Any) -> list[Reading]:
 
 
 def write(path: Path, made: list[Reading], max_bytes: int = MUCH) -> str:
-    table, recording = TaskTable("boot"), Recording(path, HEAD, max_bytes)
+    table, recording = TaskTable("boot"), RecordingWriter(path, HEAD, max_bytes)
     for reading in made:
         seen = None if reading.processes is None else table.describe(reading.processes)
         recording.put(reading, reading.happenings, seen)
@@ -101,9 +102,9 @@ def test_facts_stand_where_they_changed_and_now_and_then(tmp_path: Path) -> None
 
 def test_played_as_if_it_were_now_and_over_again(tmp_path: Path) -> None:
     task = Task(id="a-7-5", pid=7, start_ticks=5, started_at=900.0, user="alice", command="python")
-    recording = Recording(tmp_path / "a.jsonl", HEAD, MUCH)
+    recording = RecordingWriter(tmp_path / "a.jsonl", HEAD, MUCH)
     made = bare(1_000.0, 1_001.0)
-    recording.put(made[0], (), [Seen(task, "A", 1e9, None, "paused")])
+    recording.put(made[0], (), [GpuTask(task, "A", 1e9, None, "paused")])
     recording.put(made[1], (), None)
     recording.close()
     first, second, third = played(tmp_path / "a.jsonl", 3)
@@ -123,7 +124,7 @@ def test_at_more_than_its_pace_nothing_that_happened_is_lost(tmp_path: Path) -> 
     made = bare(*range(100, 160))
     xids = {at: random.randrange(1, 100) for at in random.sample(range(60), 9)}
     made = [structs.replace(each, happenings=() if at not in xids else (
-        Happening("xid", each.taken_at, "A", numbers={"xid": float(xids[at])}),))
+        BackendEvent("xid", each.taken_at, "A", numbers={"xid": float(xids[at])}),))
         for at, each in enumerate(made)]
     slow = structs.replace(made[7].gpus[0], slow=(3.0,) * SLOW_WIDTH, slow_absent=bytes(SLOW_WIDTH))
     made[7] = structs.replace(made[7], gpus=(slow,))
@@ -160,7 +161,7 @@ def test_a_torn_end_costs_no_whole_line(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz"])
 def test_each_reading_is_on_its_way_to_the_disk_before_the_next(tmp_path: Path, name: str) -> None:
     """What a kill leaves: the file as it is while nobody has closed it."""
-    recording = Recording(tmp_path / name, HEAD, MUCH)
+    recording = RecordingWriter(tmp_path / name, HEAD, MUCH)
     for count, reading in enumerate(bare(*range(9)), 1):
         recording.put(reading, (), None)
         (tmp_path / f"copy-{name}").write_bytes((tmp_path / name).read_bytes())
@@ -177,8 +178,8 @@ def test_a_recording_has_its_bounds(tmp_path: Path) -> None:
 
 
 def test_what_happens_between_readings_is_part_of_the_next(tmp_path: Path) -> None:
-    recording = Recording(tmp_path / "a.jsonl", HEAD, MUCH)
-    recording.beside([Happening("xid", 9.0, "A", numbers={"xid": 119.0})])
+    recording = RecordingWriter(tmp_path / "a.jsonl", HEAD, MUCH)
+    recording.beside([BackendEvent("xid", 9.0, "A", numbers={"xid": 119.0})])
     recording.put(bare(10.0)[0], (), None)
     recording.close()
     [reading] = readings(tmp_path / "a.jsonl")
@@ -193,19 +194,19 @@ def test_what_happens_between_readings_is_part_of_the_next(tmp_path: Path) -> No
 def test_what_is_no_recording_says_so(tmp_path: Path, text: str, why: str) -> None:
     path = tmp_path / "a b.jsonl"
     path.write_text(text)
-    with pytest.raises(Unavailable, match=why):
+    with pytest.raises(ReaderUnavailableError, match=why):
         choose_reader("recorded", options_of(path, 2.0))
 
 
 def test_a_missing_file_says_so(tmp_path: Path) -> None:
-    with pytest.raises(Unavailable, match=re.escape(str(tmp_path / "gone.jsonl"))):
+    with pytest.raises(ReaderUnavailableError, match=re.escape(str(tmp_path / "gone.jsonl"))):
         choose_reader("recorded", options_of(tmp_path / "gone.jsonl", 1.0))
-    with pytest.raises(Unavailable, match="--replay"):
+    with pytest.raises(ReaderUnavailableError, match="--replay"):
         choose_reader("recorded")
 
 
 def test_nothing_is_written_over(tmp_path: Path) -> None:
     write(tmp_path / "a.jsonl", bare(1.0))
     with pytest.raises(CommandError, match="choose another file") as caught:
-        Recording(tmp_path / "a.jsonl", HEAD, MUCH)
+        RecordingWriter(tmp_path / "a.jsonl", HEAD, MUCH)
     assert caught.value.code == ExitCode.CANNOT_START

@@ -10,8 +10,13 @@ import pytest
 
 from agent.backends.simulation import folder
 from agent.backends.simulation.control import parse
-from agent.backends.simulation.folder import ControlFile
-from agent.backends.simulation.reader import Options, SimulatedReader, open_reader, parse_options
+from agent.backends.simulation.folder import SimulationControlFile
+from agent.backends.simulation.reader import (
+    SimulatedReader,
+    SimulationOptions,
+    open_reader,
+    parse_options,
+)
 from agent.backends.simulation.world import uuid_of
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.metrics import COLUMN, WIDTH, Absence
@@ -89,9 +94,9 @@ def test_a_broken_file_keeps_the_last_good_one_and_is_told_once(
 
 
 def test_control_beats_the_fault_schedule(tmp_path: Path) -> None:
-    options = Options(NODE, gpus=4, seed=SEED, world=tmp_path, fault_odds=1.0)
+    options = SimulationOptions(NODE, gpus=4, seed=SEED, world=tmp_path, fault_odds=1.0)
     tell(tmp_path, {"gpus": {uuid: {"state": "ok"} for uuid in UUIDS}})
-    reader = SimulatedReader(options, ControlFile(tmp_path / "control.json"))
+    reader = SimulatedReader(options, SimulationControlFile(tmp_path / "control.json"))
     assert {gpu.state for gpu in reader.read().gpus} == {"ok"}
 
 
@@ -132,7 +137,7 @@ def test_what_is_no_object_is_refused(text: str) -> None:
 
 def test_options(tmp_path: Path) -> None:
     odd = tmp_path / "a b,c"
-    assert parse_options(f"node=x,gpus=2 seed=7,world={odd},faults=0.5") == Options(
+    assert parse_options(f"node=x,gpus=2 seed=7,world={odd},faults=0.5") == SimulationOptions(
         "x", "h100", 2, 7, odd, 0.5)
     for bad in ("gpus=-1", "gpus=many", "gpus=300", "profile=v100", "speed=1", "gpus", "faults=2",
                 "mps=1"):
@@ -142,7 +147,7 @@ def test_options(tmp_path: Path) -> None:
 
 
 def test_energy_goes_on_after_a_restart(tmp_path: Path) -> None:
-    options = Options(NODE, gpus=4, seed=SEED, world=tmp_path)
+    options = SimulationOptions(NODE, gpus=4, seed=SEED, world=tmp_path)
     reader = SimulatedReader(options, None)
     before = [gpu.values[COLUMN["energy_j"]] for gpu in reader.read().gpus]
     reader.close()

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from agent.backends import Unavailable
+from agent.backends import ReaderUnavailableError
 from agent.backends.simulation import folder, stage
 from agent.backends.simulation.control import parse
 from agent.backends.simulation.faults import WINDOW_S, XIDS, xids_between
 from agent.backends.simulation.reader import SimulatedReader, open_reader
-from agent.backends.simulation.stage import UPGRADED_VERSION, Stage
+from agent.backends.simulation.stage import UPGRADED_VERSION, SimulatedFaults
 from agent.backends.simulation.world import uuid_of
-from agent.telemetry.events import Happenings
+from agent.telemetry.events import NodeEventDetector
 from gpudeck.metrics import COLUMN, SLOW_COLUMN, THROTTLE_REASONS, Absence
 
 NODE = "n003"
@@ -82,7 +82,7 @@ def test_a_gpu_that_falls_off_the_bus_says_so_by_xid_79(
 
 
 def test_slow_metrics_and_their_events(reader: SimulatedReader, tmp_path: Path) -> None:
-    agent, errors = Happenings(), random.randrange(1, 1_000)
+    agent, errors = NodeEventDetector(), random.randrange(1, 1_000)
     tell(tmp_path, {"gpus": {UUIDS[0]: {"ecc_uncorrected": 0}}})
     assert agent.reading(reader.read(), (), None, 0.0) == []
     tell(tmp_path, {"gpus": {
@@ -114,11 +114,11 @@ def test_a_driver_that_goes_and_one_that_is_reloaded(
     tell(tmp_path, {"nodes": {NODE: {"driver": "gone"}, "n004": {"driver": "gone"}}})
     for _ in range(3):
         for ask in (reader.read, reader.fresh):
-            with pytest.raises(Unavailable, match="modprobe") as caught:
+            with pytest.raises(ReaderUnavailableError, match="modprobe") as caught:
                 ask()
             assert caught.value.state == "no_driver"
     tell(tmp_path, {"nodes": {NODE: {"driver": "reloaded"}}})
-    with pytest.raises(Unavailable):
+    with pytest.raises(ReaderUnavailableError):
         reader.read()
     monkeypatch.setattr(stage, "RELOAD_S", 0.0)
     after = reader.read()
@@ -179,5 +179,5 @@ def test_xids_by_the_seed_come_now_and_then_and_once() -> None:
 
 
 def test_a_lost_gpu_tells_no_xid_by_the_seed() -> None:
-    one = Stage(SEED, NODE, 0, 1.0, 0.0)
+    one = SimulatedFaults(SEED, NODE, 0, 1.0, 0.0)
     assert one.happenings((), parse("{}")[0], 1e6) == ()

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from agent.backends.simulation import folder
-from agent.backends.simulation.control import Control
+from agent.backends.simulation.control import SimulationControl
 from agent.backends.simulation.jobs import jobs_at
 from agent.backends.simulation.profiles import PROFILES
 from agent.backends.simulation.reader import SLOW_EVERY_S, SimulatedReader, open_reader
-from agent.backends.simulation.world import Live, Setup, World, uuid_of
+from agent.backends.simulation.world import LiveJob, SimulatedNode, SimulatedNodeSetup, uuid_of
 from gpudeck.metrics import SLOW, Absence
 from tests.unit.readings import value
 
@@ -23,13 +23,13 @@ NOON = 1_763_640_000.0 + random.randrange(86_400)
 UUIDS = tuple(uuid_of(SEED, NODE, index) for index in range(8))
 
 
-def worlds(key: str) -> "tuple[World, list[Any]]":
-    setup = Setup(NODE, PROFILES[key], 8, SEED)
-    lives = [Live(job) for job in jobs_at(SEED, NODE, UUIDS, NOON)]
-    world = World(setup, lives, NOON)
+def worlds(key: str) -> "tuple[SimulatedNode, list[Any]]":
+    setup = SimulatedNodeSetup(NODE, PROFILES[key], 8, SEED)
+    lives = [LiveJob(job) for job in jobs_at(SEED, NODE, UUIDS, NOON)]
+    world = SimulatedNode(setup, lives, NOON)
     seen = []
     for second in range(1, 600):
-        readings = world.advance(NOON + second, lives, {}, Control(), second % 15 == 0)
+        readings = world.advance(NOON + second, lives, {}, SimulationControl(), second % 15 == 0)
         assert {bool(reading.slow) for reading in readings} == {second % 15 == 0}
         seen += [reading for reading in readings if reading.slow]
     return world, seen
@@ -62,8 +62,8 @@ def test_slow_values_are_believable(key: str) -> None:
 
 def test_memory_that_leaked_is_held_by_nobody() -> None:
     """Pitfall 15."""
-    world = World(Setup(NODE, PROFILES["h100"], 8, SEED), [], NOON)
-    readings = world.advance(NOON + 1, [], {UUIDS[2]: 0.5}, Control(), True)
+    world = SimulatedNode(SimulatedNodeSetup(NODE, PROFILES["h100"], 8, SEED), [], NOON)
+    readings = world.advance(NOON + 1, [], {UUIDS[2]: 0.5}, SimulationControl(), True)
     leaked = value(readings[2], "mem_unseen_bytes")
     assert leaked == pytest.approx(0.5 * PROFILES["h100"].mem_total_bytes, rel=0.02)
     assert leaked == value(readings[2], "mem_used_bytes")
@@ -110,7 +110,7 @@ def test_nodes_of_a_fleet_do_not_say_it_all_in_one_second() -> None:
     dues = []
     for number in range(40):
         reader = open_reader(f"node=n{number:03},gpus=1,seed={SEED}")
-        assert reader._wants_slow(1_000.0, Control())
+        assert reader._wants_slow(1_000.0, SimulationControl())
         told = reader._obeyed
         assert told is not None
         dues.append(next(second for second in range(1, 17)

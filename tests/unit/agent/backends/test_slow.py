@@ -8,7 +8,7 @@ import pytest
 
 from agent.backends.nvml.reader import NvmlReader
 from agent.backends.nvml.slow import UNSEEN_MIN_BYTES
-from agent.backends.row import Counter
+from agent.backends.row import MonotonicCounter
 from gpudeck.metrics import SLOW, SLOW_COLUMN, SLOW_WIDTH, Absence
 from gpudeck.wire import GpuFacts, Inventory, decode_from_agent, encode
 from tests.fakes.nvml import FakeNvml
@@ -342,7 +342,7 @@ def test_slowed_time_that_begins_again_is_unknown_once(
     (10.0, 100.0), (10.3, 100.0), (11.0, Absence.UNKNOWN), (0.0, 0.0),
 ])
 def test_a_share_of_time_ends_at_the_whole(slowed_s: float, share_pct: float | Absence) -> None:
-    counter = Counter()
+    counter = MonotonicCounter()
     counter.share_pct(7, 64, 100.0)
     assert counter.share_pct(7 + int(slowed_s * S_NS), 64, 110.0) == share_pct
 

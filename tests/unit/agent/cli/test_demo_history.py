@@ -8,9 +8,17 @@ import msgspec
 import pytest
 
 from agent.backends.simulation.jobs import jobs_at
-from agent.backends.simulation.reader import Options, SimulatedReader
+from agent.backends.simulation.reader import SimulatedReader, SimulationOptions
 from agent.backends.simulation.world import units_of
-from agent.cli.demo_history import LENGTH, Energy, PastNode, Plan, Span, chunks, tell
+from agent.cli.demo_history import (
+    LENGTH,
+    DemoHistoryNode,
+    DemoNodePlan,
+    EnergyHistory,
+    HistorySpan,
+    chunks,
+    tell,
+)
 from agent.cli.simulated_nodes import boot_id_of
 from agent.tasks.task_table import TaskTable
 from gpudeck.metrics import COLUMN, WIDTH, Absence
@@ -20,7 +28,7 @@ NOW = 1_800_000_000 + random.randrange(10**6)
 KEYS = ("temp_c", "mem_used_bytes", "power_w", "energy_j", "util_pct")
 
 
-def frames(node: PastNode, span: Span) -> Iterator[Frame]:
+def frames(node: DemoHistoryNode, span: HistorySpan) -> Iterator[Frame]:
     for at in range(span.begin, span.end):
         for message in node.second(at):
             if isinstance(message, Frame):
@@ -38,9 +46,9 @@ def rows(frame: Frame) -> list[dict[str, float | None]]:
 def test_no_seam(profile: str) -> None:
     """Beside the live simulation as it begins at that moment, with the same jobs. It begins with
     Gpus as warm as their work makes them; one whose work just changed is still on its way."""
-    options = Options("n007", profile, 8, seed=random.randrange(10**6))
-    span = Span(NOW - 400, NOW)
-    told = list(frames(PastNode(options, None, span, Energy(options, span)), span))
+    options = SimulationOptions("n007", profile, 8, seed=random.randrange(10**6))
+    span = HistorySpan(NOW - 400, NOW)
+    told = list(frames(DemoHistoryNode(options, None, span, EnergyHistory(options, span)), span))
     assert len(told) == 400
     live = SimulatedReader(options, None, clock=lambda: NOW + 0.5, steady=lambda: NOW + 0.5).read()
     before_s = [rows(frame) for frame in told]
@@ -61,10 +69,10 @@ def test_no_seam(profile: str) -> None:
 
 
 def test_counters_only_rise_over_all_chunks() -> None:
-    options = Options("n005", "h100", 2, seed=random.randrange(10**6))
-    span = Span(NOW - 1_000, NOW)
+    options = SimulationOptions("n005", "h100", 2, seed=random.randrange(10**6))
+    span = HistorySpan(NOW - 1_000, NOW)
     out = io.BytesIO()
-    tell([Plan(options, None, Energy(options, span))], span, out)
+    tell([DemoNodePlan(options, None, EnergyHistory(options, span))], span, out)
     at, seconds, seqs, inventories = 0, dict[int, list[float]](), list[int](), 0
     said = out.getvalue()
     while at < len(said):
@@ -90,13 +98,13 @@ def test_counters_only_rise_over_all_chunks() -> None:
 
 
 def test_the_processes_that_are_there_now_ran_before() -> None:
-    options = Options("n001", "h100", 8, seed=random.randrange(10**6))
+    options = SimulationOptions("n001", "h100", 8, seed=random.randrange(10**6))
     uuids, instances = units_of(options.setup())
     planned = jobs_at(options.seed, "n001", uuids, NOW, instances)
     hog = next(job for job in planned if job.kind == "hog")
     real = msgspec.structs.replace(hog, pid=random.randrange(1_000, 100_000), start_ticks=77)
-    span = Span(NOW - 60, NOW)
-    told = list(frames(PastNode(options, (real,), span, Energy(options, span)), span))
+    span = HistorySpan(NOW - 60, NOW)
+    told = list(frames(DemoHistoryNode(options, (real,), span, EnergyHistory(options, span)), span))
     tasks = [frame.tasks for frame in told if frame.tasks is not None]
     began = {task.id: task for each in tasks for task in each.began}
     mine = [task for task in began.values() if task.pid == real.pid]
@@ -113,9 +121,9 @@ def test_the_processes_that_are_there_now_ran_before() -> None:
 
 @pytest.mark.parametrize("mps", [True, False])
 def test_where_mps_was_tasks_on_whole_boards_were_its_clients(mps: bool) -> None:
-    options = Options("n004", "h100-mig", 8, seed=random.randrange(10**6), mps=mps)
-    span = Span(NOW - 20, NOW)
-    told = list(frames(PastNode(options, None, span, Energy(options, span)), span))
+    options = SimulationOptions("n004", "h100-mig", 8, seed=random.randrange(10**6), mps=mps)
+    span = HistorySpan(NOW - 20, NOW)
+    told = list(frames(DemoHistoryNode(options, None, span, EnergyHistory(options, span)), span))
     facts = SimulatedReader(options, None).read().facts
     whole = {at for at, each in enumerate(facts) if each.parent_uuid is None}
     tasks = [frame.tasks for frame in told if frame.tasks is not None]

@@ -6,12 +6,12 @@ import random
 import pytest
 
 from agent.cli.simulated_nodes import LATE_MAX_S, _next
-from agent.link.admission import Turnstile
+from agent.link.admission import ConnectLimiter
 
 
 def test_so_many_are_inside_and_who_leaves_makes_room() -> None:
     most = random.randint(1, 9)
-    turnstile = Turnstile(most)
+    turnstile = ConnectLimiter(most)
     names = [f"n{at}" for at in range(2 * most)]
     assert [turnstile.admits(name) for name in names] == [True] * most + [False] * most
     assert turnstile.admits(names[0])  # it is inside already, and takes no second place

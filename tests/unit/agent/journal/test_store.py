@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from agent.journal.store import ActsJournal, ActsStore, JournalRefuses, is_alive, worker_name
-from gpudeck.actions import Action, Asker, Command, Reply
+from agent.journal.store import ActionJournal, ActionStore, JournalError, is_alive, worker_name
+from gpudeck.actions import Action, Command, CommandActor, Reply
 from gpudeck.audit_chain import verify
 
 
 def a_command(kind: str = "person", action: Action = "end") -> Command:
     return Command(secrets.token_hex(8), "n" * 32, 1, 1.0, 2.0, secrets.token_bytes(32), action,
-                   Asker(kind, "ada"), "why", None)  # type: ignore[arg-type]
+                   CommandActor(kind, "ada"), "why", None)  # type: ignore[arg-type]
 
 
 def accepted(command: Command) -> Reply:
@@ -34,20 +34,20 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def journal(path: Path) -> ActsJournal:
-    return ActsJournal(ActsStore(path))
+def journal(path: Path) -> ActionJournal:
+    return ActionJournal(ActionStore(path))
 
 
-def test_a_command_is_taken_once_begun_once_and_settled_once(journal: ActsJournal) -> None:
+def test_a_command_is_taken_once_begun_once_and_settled_once(journal: ActionJournal) -> None:
     command = a_command()
     first = journal.seen(command, "d", accepted(command))
-    with pytest.raises(JournalRefuses):
+    with pytest.raises(JournalError):
         journal.seen(command, "d", accepted(command))
     begun = journal.intend(command, later(first, "acting", 2))
-    with pytest.raises(JournalRefuses):
+    with pytest.raises(JournalError):
         journal.intend(command, later(first, "acting", 3))
     done = journal.result(later(begun, "done", 3), {})
-    with pytest.raises(JournalRefuses):
+    with pytest.raises(JournalError):
         journal.result(later(begun, "refused", 4), {})
     known = journal.known(command.command_id)
     assert known is not None
@@ -57,15 +57,15 @@ def test_a_command_is_taken_once_begun_once_and_settled_once(journal: ActsJourna
     assert journal.head == (done.audit_seq, done.audit_head)
 
 
-def test_a_refused_command_cannot_be_begun(journal: ActsJournal) -> None:
+def test_a_refused_command_cannot_be_begun(journal: ActionJournal) -> None:
     command = a_command()
     refused = later(accepted(command), "refused", 1)
     journal.seen(command, "d", refused)
-    with pytest.raises(JournalRefuses):
+    with pytest.raises(JournalError):
         journal.intend(command, later(refused, "acting", 2))
 
 
-def test_replies_are_kept_until_the_newest_is_noted(journal: ActsJournal) -> None:
+def test_replies_are_kept_until_the_newest_is_noted(journal: ActionJournal) -> None:
     command, local = a_command(), a_command("terminal")
     journal.seen(command, "d", accepted(command))
     journal.seen(local, "d", accepted(local))
@@ -79,7 +79,7 @@ def test_replies_are_kept_until_the_newest_is_noted(journal: ActsJournal) -> Non
     journal.note("never heard of", 9)
 
 
-def test_the_budget_counts_what_was_begun_and_not_refused(journal: ActsJournal) -> None:
+def test_the_budget_counts_what_was_begun_and_not_refused(journal: ActionJournal) -> None:
     for action, outcome in (("end", "done"), ("end", "refused"), ("pause", "done"), ("end", None)):
         command = a_command(action=action)  # type: ignore[arg-type]
         first = journal.seen(command, "d", accepted(command))
@@ -106,10 +106,10 @@ input()
 """
 
 
-def test_what_a_dead_process_left_open(path: Path, journal: ActsJournal) -> None:
+def test_what_a_dead_process_left_open(path: Path, journal: ActionJournal) -> None:
     child = subprocess.Popen([sys.executable, "-c", CRASHES, str(path)], text=True,
                              stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                             cwd=Path(__file__).parents[2])
+                             cwd=Path(__file__).parents[4])
     assert child.stdout is not None
     waiting, begun = (child.stdout.readline().strip() for _ in range(2))
     assert journal.recover() == []  # it is at work
@@ -123,7 +123,7 @@ def test_what_a_dead_process_left_open(path: Path, journal: ActsJournal) -> None
 
 def test_two_processes_never_fork_the_chain(path: Path) -> None:
     def write(count: int) -> None:
-        mine = ActsJournal(ActsStore(path))
+        mine = ActionJournal(ActionStore(path))
         for number in range(count):
             mine.record({"number": number})
 
@@ -132,32 +132,32 @@ def test_two_processes_never_fork_the_chain(path: Path) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    links = list(ActsJournal(ActsStore(path)).links())
+    links = list(ActionJournal(ActionStore(path)).links())
     assert len(links) == 100
     assert verify(links) is None
     # The control: a record that is written past the chain is found.
     with sqlite3.connect(path) as db:
         db.execute("UPDATE audit SET body = '{}' WHERE seq = 50")
-    broken = verify(ActsJournal(ActsStore(path)).links())
+    broken = verify(ActionJournal(ActionStore(path)).links())
     assert broken is not None
     assert broken.seq == 50
 
 
-def test_a_full_disk_refuses_in_words(path: Path, journal: ActsJournal) -> None:
+def test_a_full_disk_refuses_in_words(path: Path, journal: ActionJournal) -> None:
     journal.record({"first": 1})
     with sqlite3.connect(path) as db:
         [(pages,)] = db.execute("PRAGMA page_count")
     journal._store._open().execute(f"PRAGMA max_page_count = {pages}")
     head = journal.head
-    with pytest.raises(JournalRefuses, match="free space"):
+    with pytest.raises(JournalError, match="free space"):
         journal.record({"long": "x" * 1_000_000})
     assert journal.head == head  # nobody is told of what is not on disk
     assert verify(journal.links()) is None
 
 
 def test_nodes_of_a_simulator_share_a_file(path: Path) -> None:
-    store = ActsStore(path, durable=False)
-    one, other = ActsJournal(store, "n1"), ActsJournal(store, "n2")
+    store = ActionStore(path, durable=False)
+    one, other = ActionJournal(store, "n1"), ActionJournal(store, "n2")
     one.record({"a": 1})
     one.keep("hub hold", "held")
     assert other.fact("hub hold") is None
@@ -167,7 +167,7 @@ def test_nodes_of_a_simulator_share_a_file(path: Path) -> None:
     assert one.fact("hub hold") is None
 
 
-def test_the_file_is_ours_alone(path: Path, journal: ActsJournal) -> None:
+def test_the_file_is_ours_alone(path: Path, journal: ActionJournal) -> None:
     journal.record({})
     assert path.stat().st_mode & 0o077 == 0
     assert is_alive(worker_name())
@@ -176,7 +176,7 @@ def test_the_file_is_ours_alone(path: Path, journal: ActsJournal) -> None:
 
 @pytest.mark.parametrize("where", ["nonce = 'n'", "action = 'end' AND is_spent AND intent_at > 1"])
 def test_a_full_journal_is_asked_by_an_index(tmp_path: Path, where: str) -> None:
-    ActsJournal(ActsStore(tmp_path / "acts.db")).open()
+    ActionJournal(ActionStore(tmp_path / "acts.db")).open()
     db = sqlite3.connect(tmp_path / "acts.db")
     [(*_, plan)] = db.execute(
         f"EXPLAIN QUERY PLAN SELECT count(*) FROM command WHERE node = '' AND {where}")

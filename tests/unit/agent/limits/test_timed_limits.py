@@ -8,31 +8,33 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from agent.limits.timed_limits import (
-    Apply,
-    Clock,
-    Forget,
+    ApplyLimit,
+    ForgetLimit,
     GpuLimits,
-    Keep,
-    Undo,
+    KeepLimit,
+    NodeTime,
+    UndoLimit,
     judged,
     left_s,
     steps,
     with_new,
     without,
 )
-from gpudeck.limits import Lease
+from gpudeck.limits import TimedLimit
 
-NOW = Clock(1_000_000.0, "boot-1", 500.0)
-CAP = Lease("c-1", "GPU-1", "power", (300.0,), (700.0,), "ada", "hot", 1_000_000.0, 1_000_060.0,
-            "boot-1", 560.0, "in_force")
+NOW = NodeTime(1_000_000.0, "boot-1", 500.0)
+CAP = TimedLimit("c-1", "GPU-1", "power", (300.0,), (700.0,), "ada", "hot", 1_000_000.0,
+                 1_000_060.0,
+                 "boot-1", 560.0, "in_force")
 LOCK = replace(CAP, lease_id="c-2", what="clocks", wanted=(210.0, 1_410.0), before=())
 
 
-def at(seconds: float) -> Clock:
-    return Clock(NOW.wall + seconds, NOW.boot_id, NOW.boottime_s + seconds)
+def at(seconds: float) -> NodeTime:
+    return NodeTime(NOW.wall + seconds, NOW.boot_id, NOW.boottime_s + seconds)
 
 
-def step(lease: Lease, found: GpuLimits | None, clock: Clock = NOW, is_fresh: bool = False):  # type: ignore[no-untyped-def]
+def step(lease: TimedLimit, found: GpuLimits | None, clock: NodeTime = NOW,  # type: ignore[no-untyped-def]
+         is_fresh: bool = False):
     limits = {} if found is None else {lease.gpu_uuid: found}
     [only] = steps([lease], limits, clock, is_fresh)
     return only
@@ -41,14 +43,14 @@ def step(lease: Lease, found: GpuLimits | None, clock: Clock = NOW, is_fresh: bo
 # What is set, whether the driver or the agent began anew, how late it is; what is done, and how it
 # stands.
 @pytest.mark.parametrize(("watts", "is_fresh", "after_s", "does", "state"), [
-    (300.0, False, 1, Keep, "in_force"), (300.4, False, 1, Keep, "in_force"),
-    (300.0, True, 1, Keep, "in_force"),  # nothing is set twice
+    (300.0, False, 1, KeepLimit, "in_force"), (300.4, False, 1, KeepLimit, "in_force"),
+    (300.0, True, 1, KeepLimit, "in_force"),  # nothing is set twice
     # What a driver has forgotten nobody has changed.
-    (700.0, True, 1, Apply, "not_in_force"), (700.0, False, 1, Keep, "drifted"),
-    (450.0, False, 1, Keep, "drifted"),
-    (300.0, False, 61, Undo, "in_force"), (300.0, True, 61, Undo, "in_force"),
-    (450.0, False, 61, Forget, "drifted"),  # somebody else's now
-    (None, False, 61, Keep, "unknown"), (None, True, 1, Keep, "unknown"),
+    (700.0, True, 1, ApplyLimit, "not_in_force"), (700.0, False, 1, KeepLimit, "drifted"),
+    (450.0, False, 1, KeepLimit, "drifted"),
+    (300.0, False, 61, UndoLimit, "in_force"), (300.0, True, 61, UndoLimit, "in_force"),
+    (450.0, False, 61, ForgetLimit, "drifted"),  # somebody else's now
+    (None, False, 61, KeepLimit, "unknown"), (None, True, 1, KeepLimit, "unknown"),
 ])
 def test_a_power_cap(watts: float | None, is_fresh: bool, after_s: float, does: type,
                      state: str) -> None:
@@ -60,7 +62,7 @@ def test_a_gpu_that_is_not_there_is_not_guessed_at() -> None:
     for limits in (None, GpuLimits("GPU-1", trouble="the Gpu is lost")):
         for clock in (at(1), at(61)):
             found = step(CAP, limits, clock, True)
-            assert type(found) is Keep
+            assert type(found) is KeepLimit
             assert found.lease.state == "unknown"
             assert found.lease.words
 
@@ -69,7 +71,7 @@ def test_what_was_begun_and_not_recorded_is_taken_back() -> None:
     """Never run again: the outcome of that act is unknown."""
     for watts in (300.0, 700.0):
         found = step(replace(CAP, state="beginning"), GpuLimits("GPU-1", power_w=watts), at(1))
-        assert type(found) is Undo
+        assert type(found) is UndoLimit
 
 
 @pytest.mark.parametrize(("clock", "util", "state"), [
@@ -88,11 +90,12 @@ def test_a_clock_lock_is_seen_by_the_clock_alone(
 
 
 @pytest.mark.parametrize(("limits", "is_fresh", "after_s", "does"), [
-    (GpuLimits("GPU-1", sm_clock_mhz=345.0, util_pct=0.0), True, 1, Apply),
-    (GpuLimits("GPU-1", sm_clock_mhz=345.0, util_pct=0.0), False, 1, Keep),
-    (GpuLimits("GPU-1", sm_clock_mhz=345.0, util_pct=0.0), True, 61, Keep),
-    (GpuLimits("GPU-1", sm_clock_mhz=1_400.0, util_pct=80.0), True, 1, Keep),  # it is seen to hold
-    (GpuLimits("GPU-1", trouble="the driver did not answer"), True, 1, Keep),
+    (GpuLimits("GPU-1", sm_clock_mhz=345.0, util_pct=0.0), True, 1, ApplyLimit),
+    (GpuLimits("GPU-1", sm_clock_mhz=345.0, util_pct=0.0), False, 1, KeepLimit),
+    (GpuLimits("GPU-1", sm_clock_mhz=345.0, util_pct=0.0), True, 61, KeepLimit),
+    (GpuLimits("GPU-1", sm_clock_mhz=1_400.0, util_pct=80.0), True, 1,
+     KeepLimit),  # it is seen to hold
+    (GpuLimits("GPU-1", trouble="the driver did not answer"), True, 1, KeepLimit),
 ])
 def test_a_driver_that_is_loaded_anew_is_told_of_a_lock_that_nobody_can_read_back(
     limits: GpuLimits, is_fresh: bool, after_s: float, does: type
@@ -106,11 +109,11 @@ def test_a_limit_that_never_came_to_be_is_not_taken_back() -> None:
     cap, lock = (replace(each, state="not_in_force") for each in (CAP, LOCK))
     for before in (600.0, 700.0):
         found = step(replace(cap, before=(before,)), GpuLimits("GPU-1", power_w=700.0), at(61))
-        assert type(found) is Forget
+        assert type(found) is ForgetLimit
     other = GpuLimits("GPU-1", locked_mhz=(1.0, 2.0), tells_lock=True)
-    assert type(step(lock, other, at(61))) is Forget
+    assert type(step(lock, other, at(61))) is ForgetLimit
     above = GpuLimits("GPU-1", sm_clock_mhz=1_980.0, util_pct=80.0)
-    assert type(step(lock, above, at(61))) is Undo
+    assert type(step(lock, above, at(61))) is UndoLimit
 
 
 def replace_locked(limits: GpuLimits, locked: tuple[float, float] | None) -> GpuLimits:
@@ -121,15 +124,15 @@ def replace_locked(limits: GpuLimits, locked: tuple[float, float] | None) -> Gpu
 def test_setting_the_wall_clock_neither_ends_nor_stretches_a_lease(
     jump_s: float, passed_s: float
 ) -> None:
-    clock = Clock(NOW.wall + jump_s, "boot-1", NOW.boottime_s + passed_s)
+    clock = NodeTime(NOW.wall + jump_s, "boot-1", NOW.boottime_s + passed_s)
     assert left_s(CAP, clock) == pytest.approx(60 - passed_s, abs=1e-3)
 
 
 def test_after_another_boot_the_wall_clock_counts_and_adds_nothing() -> None:
     for passed_s in (10.0, 59.0, 61.0):
-        clock = Clock(NOW.wall + passed_s, "boot-2", 3.0)
+        clock = NodeTime(NOW.wall + passed_s, "boot-2", 3.0)
         assert left_s(CAP, clock) == pytest.approx(60 - passed_s)
-    assert left_s(CAP, Clock(NOW.wall - 1e6, "boot-2", 3.0)) == pytest.approx(60.0)
+    assert left_s(CAP, NodeTime(NOW.wall - 1e6, "boot-2", 3.0)) == pytest.approx(60.0)
 
 
 def test_a_new_lease_keeps_what_was_before_the_first() -> None:
@@ -153,8 +156,8 @@ def test_whatever_happens_only_ours_is_taken_back(
         passed_s += wait_s
         found = step(lease, GpuLimits("GPU-1", power_w=watts), at(passed_s), is_fresh)
         if watts not in (300.0, None):
-            assert type(found) is not Undo
-            assert is_fresh or type(found) is not Apply
+            assert type(found) is not UndoLimit
+            assert is_fresh or type(found) is not ApplyLimit
         if watts is None:
-            assert type(found) is Keep
+            assert type(found) is KeepLimit
         lease = found.lease

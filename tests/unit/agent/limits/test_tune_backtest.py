@@ -4,8 +4,8 @@ import random
 from collections.abc import Iterator
 
 from agent.backends import GpuReading, ProcessReading, Reading
-from agent.limits.autotune import Seen, tune
-from agent.limits.tune_backtest import UTIL, Watch, rehearse
+from agent.limits.autotune import TuneInput, tune
+from agent.limits.tune_backtest import UTIL, MpsLoadMeter, rehearse
 from gpudeck.metrics import WIDTH, Absence
 
 BOARDS = ("GPU-1", "GPU-2")
@@ -44,12 +44,12 @@ def test_it_is_the_same_as_in_life() -> None:
         assert look.seen.now_pct == now_pct
         assert look.seen.clients == clients
         assert abs((look.seen.load_pct or 0.0) - load_pct) < 1e-6
-        assert look.tune == tune(Seen(clients, look.seen.load_pct, now_pct))
+        assert look.tune == tune(TuneInput(clients, look.seen.load_pct, now_pct))
         now_pct = now_pct if look.tune.pct is None else float(look.tune.pct)
 
 
 def test_the_load_is_the_mean_since_the_last_look_of_the_boards_that_mps_is_on() -> None:
-    watch = Watch()
+    watch = MpsLoadMeter()
     for load_pct in (10.0, 30.0):
         watch.see(a_reading(0.0, (load_pct, 99.0), clients=2))
     assert (watch.clients, watch.take()) == (2, 20.0)

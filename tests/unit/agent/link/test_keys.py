@@ -10,7 +10,7 @@ import pytest
 from agent.link.identity import HUB_FILE, forget_hub, node_key, pinned_hub
 from gpudeck import keys
 from gpudeck.errors import CommandError, ExitCode
-from gpudeck.keys import Key, Token, derived_seed, fingerprint, is_signed, kept_seed
+from gpudeck.keys import EnrolmentToken, SigningKey, derived_seed, fingerprint, is_signed, kept_seed
 
 
 def test_a_key_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:
@@ -53,7 +53,8 @@ def test_half_a_key_is_none(tmp_path: Path, content: bytes) -> None:
 
 
 def test_a_signature_is_of_one_statement_by_one_key() -> None:
-    key, other, said = Key(random.randbytes(32)), Key(random.randbytes(32)), random.randbytes(40)
+    key, other = SigningKey(random.randbytes(32)), SigningKey(random.randbytes(32))
+    said = random.randbytes(40)
     signature = key.sign(said)
     assert is_signed(key.public, said, signature)
     assert not is_signed(other.public, said, signature)
@@ -83,13 +84,13 @@ def test_simulated_nodes_have_keys_of_their_own(tmp_path: Path) -> None:
 
 
 def test_tokens_are_read_as_they_are_written() -> None:
-    hub = fingerprint(Key(random.randbytes(32)).public)
-    token = Token.new(hub)
-    assert Token.read(f" {token.text}\n") == token
+    hub = fingerprint(SigningKey(random.randbytes(32)).public)
+    token = EnrolmentToken.new(hub)
+    assert EnrolmentToken.read(f" {token.text}\n") == token
     assert token.text.startswith("gdk1.")
     secret = token.text.split(".")[2]
     assert secret not in repr(token)
-    assert Token.new(hub).seed != token.seed
+    assert EnrolmentToken.new(hub).seed != token.seed
 
 
 def test_a_hub_is_pinned_from_the_token_and_kept(tmp_path: Path) -> None:

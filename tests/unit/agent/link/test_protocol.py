@@ -17,11 +17,11 @@ from agent.link.protocol import (
     STEP_SOON_S,
     WINDOW,
     Act,
-    Conversation,
-    Dial,
-    HangUp,
-    Say,
-    Stranger,
+    CloseConnection,
+    HubIdentityError,
+    LinkStateMachine,
+    OpenConnection,
+    SendToHub,
     back_off,
 )
 from gpudeck.wire import (
@@ -94,7 +94,7 @@ class Credentials:
     def hello(self, call: Call, challenge: Challenge) -> Hello:
         assert call == CALL
         if challenge.hub_key != CHALLENGE.hub_key:
-            raise Stranger("another hub")
+            raise HubIdentityError("another hub")
         return HELLO
 
 
@@ -104,13 +104,13 @@ def longest(low: float, high: float) -> float:
 
 def a_talk(
     backlog: Backlog, uniform: Callable[[float, float], float] = longest
-) -> Conversation:
-    return Conversation(backlog, Credentials(), uniform)
+) -> LinkStateMachine:
+    return LinkStateMachine(backlog, Credentials(), uniform)
 
 
-def live(backlog: Backlog, acked: int = 0, now: float = 0.0) -> Conversation:
+def live(backlog: Backlog, acked: int = 0, now: float = 0.0) -> LinkStateMachine:
     talk = a_talk(backlog)
-    assert talk.step(now, lambda: BEAT) == [Dial()]
+    assert talk.step(now, lambda: BEAT) == [OpenConnection()]
     talk.opened(now)
     talk.heard(CHALLENGE, now, 0.0)
     talk.step(now, lambda: BEAT)
@@ -122,7 +122,7 @@ def said(acts: list[Act]) -> list[object]:
     """Messages decoded, our stand-ins as their words."""
     words: list[object] = []
     for act in acts:
-        if not isinstance(act, Say):
+        if not isinstance(act, SendToHub):
             words.append(act)
         elif act.body.startswith((b"message", b"inventory")):
             words.append(act.body.decode())
@@ -133,13 +133,13 @@ def said(acts: list[Act]) -> list[object]:
     return words
 
 
-def step(talk: Conversation, now: float) -> list[object]:
+def step(talk: LinkStateMachine, now: float) -> list[object]:
     return said(talk.step(now, lambda: BEAT))
 
 
 def test_call_and_hello_come_first_and_nothing_before_the_welcome() -> None:
     talk = a_talk(Backlog(last_seq=3))
-    assert step(talk, 0.0) == [Dial()]
+    assert step(talk, 0.0) == [OpenConnection()]
     assert step(talk, 1.0) == []
     talk.opened(1.0)
     assert step(talk, 1.0) == [CALL]
@@ -264,7 +264,7 @@ def test_a_hub_that_takes_and_keeps_nothing_is_called_anew() -> None:
         now += 1.0
         backlog.last_seq += 1
         talk.heard(Probe(1, 0.0), now, 0.0)
-        ends = [act for act in step(talk, now) if isinstance(act, HangUp)]
+        ends = [act for act in step(talk, now) if isinstance(act, CloseConnection)]
     assert LIVE_MAX <= backlog.last_seq <= LIVE_MAX + 1
 
 
@@ -275,8 +275,8 @@ def test_a_stream_that_changes_is_greeted_anew() -> None:
     backlog.stream = "another"
     talk.heard(Ack(5), 0.1, 0.0)
     assert backlog.acked == set()
-    assert [type(act) for act in step(talk, 0.1)] == [HangUp]
-    assert step(talk, 0.1) == [Dial()]
+    assert [type(act) for act in step(talk, 0.1)] == [CloseConnection]
+    assert step(talk, 0.1) == [OpenConnection()]
 
 
 def test_beats_keep_their_pace_whatever_is_pending() -> None:
@@ -317,12 +317,12 @@ def test_half_open_is_given_up_only_while_an_answer_is_due() -> None:
     backlog = Backlog()
     talk = live(backlog)
     for second in range(100):
-        assert HangUp not in {type(act) for act in step(talk, float(second))}
+        assert CloseConnection not in {type(act) for act in step(talk, float(second))}
     backlog.last_seq = 1
     step(talk, 100.0)
     assert step(talk, 100.0 + SILENCE_S) != []  # a beat
     [hung_up] = step(talk, 100.1 + SILENCE_S)
-    assert isinstance(hung_up, HangUp)
+    assert isinstance(hung_up, CloseConnection)
     assert talk.phase == "resting"
 
 
@@ -331,7 +331,7 @@ def test_any_word_of_the_hub_keeps_the_connection() -> None:
     talk = live(backlog)
     for second in range(0, 100, 10):
         talk.heard(Probe(second, 0.0), float(second), 0.0)
-        assert not any(isinstance(act, HangUp) for act in step(talk, float(second)))
+        assert not any(isinstance(act, CloseConnection) for act in step(talk, float(second)))
 
 
 def test_a_hub_that_never_welcomes() -> None:
@@ -340,15 +340,15 @@ def test_a_hub_that_never_welcomes() -> None:
     talk.opened(0.0)
     step(talk, 0.0)
     assert step(talk, GREETING_S) == []
-    assert isinstance(step(talk, GREETING_S + 0.1)[0], HangUp)
+    assert isinstance(step(talk, GREETING_S + 0.1)[0], CloseConnection)
 
 
 def test_back_off_doubles_to_its_maximum_and_starts_again_after_a_steady_connection() -> None:
     talk, now, waits = a_talk(Backlog()), 0.0, []
     for _ in range(9):
-        assert step(talk, now) == [Dial()]
+        assert step(talk, now) == [OpenConnection()]
         talk.closed(now, "refused")
-        assert isinstance(step(talk, now)[0], HangUp)
+        assert isinstance(step(talk, now)[0], CloseConnection)
         waits.append(talk.next_step_at(now) - now)
         now = talk.next_step_at(now)
     assert waits == [1, 2, 4, 8, 16, 32, 60, 60, 60]
@@ -379,10 +379,10 @@ def test_a_refusal_is_waited_out() -> None:
     talk.heard(CHALLENGE, 0.0, 0.0)
     talk.heard(Refused("too many at once", 40.0), 0.0, 0.0)
     assert talk.trouble == "the hub refuses: too many at once"
-    assert [type(act) for act in step(talk, 0.0)] == [HangUp]
+    assert [type(act) for act in step(talk, 0.0)] == [CloseConnection]
     assert talk.next_step_at(0.0) == 50.0
     assert step(talk, 49.0) == []
-    assert step(talk, 50.0) == [Dial()]
+    assert step(talk, 50.0) == [OpenConnection()]
 
 
 def test_who_has_not_shown_our_hubs_key_cannot_send_us_away() -> None:
@@ -407,7 +407,7 @@ def test_a_strange_hub_is_told_nothing() -> None:
     assert step(talk, 0.0) == [CALL]
     talk.heard(Challenge(bytes(32), "hub", b"k" * 32, 1, bytes(64)), 0.1, 0.0)
     assert talk.trouble == "another hub"
-    assert [type(act) for act in step(talk, 0.1)] == [HangUp]
+    assert [type(act) for act in step(talk, 0.1)] == [CloseConnection]
     assert talk.next_step_at(0.1) >= 15.0
 
 

@@ -9,20 +9,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.quotas import evaluate
-from agent.quotas.evaluate import Due, Rights, Scene, Stand
-from gpudeck.desired_state import OFFLINE_FOR_S, Desired
-from gpudeck.ladder import Rung
+from agent.quotas.evaluate import DueQuotaStep, OfflineQuotaState, QuotaRefusals, QuotaSnapshot
+from gpudeck.desired_state import OFFLINE_FOR_S, DesiredState
+from gpudeck.ladder import LadderRung
 from gpudeck.quota import Quota
-from gpudeck.quota_usage import Holding
+from gpudeck.quota_usage import TaskHolding
 from gpudeck.wire import Task
 
 ISSUED = 1_000_000.0
-LADDER = (Rung("tell"), Rung("tell", 60.0), Rung("end", 60.0))
+LADDER = (LadderRung("tell"), LadderRung("tell", 60.0), LadderRung("end", 60.0))
 
 
-def desired(*wanted: Quota, **more: Any) -> Desired:
-    return Desired("n", 1, more.pop("generation", 1), more.pop("issued_at", ISSUED), "default",
-                   wanted)
+def desired(*wanted: Quota, **more: Any) -> DesiredState:
+    return DesiredState("n", 1, more.pop("generation", 1), more.pop("issued_at", ISSUED), "default",
+                        wanted)
 
 
 def quota(**more: Any) -> Quota:
@@ -30,16 +30,17 @@ def quota(**more: Any) -> Quota:
                                          offline="allow"), **more)
 
 
-def scene(*names: str, **more: Any) -> Scene:
-    held = tuple(Holding(Task(name, 1, 1, 1.0, "alice", None, job_id=name), "n", "host",
-                         "default", ((f"G-{name}", 1.0),)) for name in names)
-    return Scene(held, more.pop("sample_age_s", 0.0), ISSUED, more.pop("rights", Rights()), **more)
+def scene(*names: str, **more: Any) -> QuotaSnapshot:
+    held = tuple(TaskHolding(Task(name, 1, 1, 1.0, "alice", None, job_id=name), "n", "host",
+                             "default", ((f"G-{name}", 1.0),)) for name in names)
+    return QuotaSnapshot(held, more.pop("sample_age_s", 0.0), ISSUED,
+                         more.pop("rights", QuotaRefusals()), **more)
 
 
-def run(wanted: Desired, seconds: int, hub_now: float | None = ISSUED, hub: Any = "gone",
+def run(wanted: DesiredState, seconds: int, hub_now: float | None = ISSUED, hub: Any = "gone",
         **more: Any) -> list[tuple[int, str]]:
     """What is done when, if each step succeeds at once."""
-    stand, done = Stand(), list[tuple[int, str]]()
+    stand, done = OfflineQuotaState(), list[tuple[int, str]]()
     for now in range(seconds):
         at = None if hub_now is None else hub_now + now
         stand = evaluate.stand(stand, wanted, scene("t", **more), hub, at, float(now))
@@ -62,7 +63,7 @@ def test_told_told_again_and_ended_in_their_time() -> None:
     ("it is a day old", quota(), {"hub_now": ISSUED + OFFLINE_FOR_S}),
     ("it is from the future", quota(), {"hub_now": ISSUED - 3_600}),
     ("the hub's time is not known", quota(), {"hub_now": None}),
-    ("the ceiling forbids it", quota(), {"rights": Rights("", "the ceiling forbids it")}),
+    ("the ceiling forbids it", quota(), {"rights": QuotaRefusals("", "the ceiling forbids it")}),
 ])
 def test_without_a_hub_it_tells_and_never_ends(why: str, wanted: Quota, more: dict[str, Any]
                                                ) -> None:
@@ -89,7 +90,7 @@ def test_nothing_at_all_is_done(why: str, wanted: Quota, more: dict[str, Any]) -
 def test_no_step_is_skipped_and_none_while_one_is_being_done(
         seconds: list[tuple[bool, bool, bool, bool]]) -> None:
     """`over`, `fresh`, `settles`, `hub`: whatever happens in whichever order."""
-    wanted, stand, said, open_due = desired(quota()), Stand(), [], []  # type: ignore[var-annotated]
+    wanted, stand, said, open_due = desired(quota()), OfflineQuotaState(), [], []  # type: ignore[var-annotated]
     for at, (over, fresh, settles, hub) in enumerate(seconds):
         now = at * 20.0
         if settles and open_due:
@@ -98,7 +99,7 @@ def test_no_step_is_skipped_and_none_while_one_is_being_done(
                                                   sample_age_s=0.0 if fresh else 99.0),
                              "there" if hub else "gone", ISSUED + now, now)
         for due in stand.due:
-            assert isinstance(due, Due)
+            assert isinstance(due, DueQuotaStep)
             assert open_due == []
             assert over
             assert fresh
@@ -111,7 +112,7 @@ def test_no_step_is_skipped_and_none_while_one_is_being_done(
 
 
 def test_a_restart_in_the_middle_of_an_end_does_not_end_again() -> None:
-    wanted, stand, now = desired(quota()), Stand(), 0.0
+    wanted, stand, now = desired(quota()), OfflineQuotaState(), 0.0
     while not any(due.step.do == "end" for due in stand.due):
         stand = evaluate.stand(stand, wanted, scene("t"), "gone", ISSUED + now, now)
         for due in stand.due:
@@ -137,7 +138,7 @@ def test_marks_say_what_is_in_force_and_why_not() -> None:
     marks = {each.quota_id: each for each in evaluate.marks(one, scene("t"))}
     assert marks["q"].is_in_force or marks["w"].is_in_force
     assert "summed up at the hub" in marks["fleet"].proof
-    forbidden = scene("t", rights=Rights("", "the ceiling forbids it"))
+    forbidden = scene("t", rights=QuotaRefusals("", "the ceiling forbids it"))
     marks = {each.quota_id: each for each in evaluate.marks(one, forbidden)}
     assert (marks["q"].is_in_force, marks["w"].is_in_force) == (False, True)
     assert "the ceiling forbids it" in marks["q"].proof

@@ -8,7 +8,7 @@ import pytest
 from msgspec import structs
 
 from agent.backends import Reading
-from agent.reader.messages import Answer, Answers, Lasting, packed
+from agent.reader.messages import FactsDeltaCodec, ReaderMessage, ReaderMessageDecoder, packed
 from gpudeck.wire import GpuFacts, GpuLink
 
 
@@ -31,10 +31,10 @@ def test_what_lasts_is_told_when_it_changes() -> None:
     said = [reading(1.0), reading(2.0), reading(3.0, facts=facts(500.0)),
             reading(4.0, facts=facts(500.0)), reading(5.0, facts=facts(500.0), links=links),
             reading(6.0, facts=facts(500.0), links=links), reading(7.0), reading(8.0)]
-    told, heard = Lasting(), Answers()
+    told, heard = FactsDeltaCodec(), ReaderMessageDecoder()
     sizes, got = [], []
     for each in said:
-        data = packed(told.without(Answer(each)))
+        data = packed(told.without(ReaderMessage(each)))
         sizes.append(len(data))
         got += [answer.reading for piece in pieces(data) for answer in heard.read(piece)]
     assert got == said
@@ -43,15 +43,16 @@ def test_what_lasts_is_told_when_it_changes() -> None:
 
 
 def test_what_is_no_reading_goes_as_it_is() -> None:
-    told, heard = Lasting(), Answers()
-    answers = [Answer(reading(1.0)), Answer(None, "failed", "why"), Answer(reading(2.0))]
+    told, heard = FactsDeltaCodec(), ReaderMessageDecoder()
+    answers = [ReaderMessage(reading(1.0)), ReaderMessage(None, "failed", "why"),
+               ReaderMessage(reading(2.0))]
     data = b"".join(packed(told.without(answer)) for answer in answers)
     assert [(answer.reading, answer.state) for answer in heard.read(data)] == [
         (answer.reading, answer.state) for answer in answers]
 
 
 def test_a_reading_that_leaves_out_what_was_never_told_is_none() -> None:
-    told = Lasting()
-    told.without(Answer(reading(1.0)))
+    told = FactsDeltaCodec()
+    told.without(ReaderMessage(reading(1.0)))
     with pytest.raises(msgspec.ValidationError, match="never told"):
-        list(Answers().read(packed(told.without(Answer(reading(2.0))))))
+        list(ReaderMessageDecoder().read(packed(told.without(ReaderMessage(reading(2.0))))))

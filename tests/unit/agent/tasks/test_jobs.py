@@ -2,7 +2,15 @@
 
 import pytest
 
-from agent.tasks.jobs import About, Row, below, is_launcher, is_seat, members, root_of
+from agent.tasks.jobs import (
+    ProcessSummary,
+    ProcessTableRow,
+    below,
+    is_launcher,
+    is_seat,
+    members,
+    root_of,
+)
 
 ME, OTHER = 1_000, 1_001
 PYTHON = ("python", "train.py")
@@ -12,13 +20,13 @@ class Tree:
     """pid -> (parent, session, uid, words); start times grow with the pid."""
 
     def __init__(self, **_: object) -> None:
-        self.rows: dict[int, Row] = {}
-        self.abouts: dict[int, About] = {}
+        self.rows: dict[int, ProcessTableRow] = {}
+        self.abouts: dict[int, ProcessSummary] = {}
 
     def add(self, pid: int, parent: int, session: int, words: tuple[str, ...] = PYTHON,
             uid: int = ME, start: int | None = None) -> "Tree":
-        self.rows[pid] = Row(pid, parent, session, pid if start is None else start, "S")
-        self.abouts[pid] = About(uid, words)
+        self.rows[pid] = ProcessTableRow(pid, parent, session, pid if start is None else start, "S")
+        self.abouts[pid] = ProcessSummary(uid, words)
         return self
 
     def root(self, pid: int, ours: frozenset[int] = frozenset()) -> int | None:

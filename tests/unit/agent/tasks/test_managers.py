@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from agent.tasks.managers import WHOLE_JOBS, Place, manager_of, paths_of, place_of
+from agent.tasks.managers import WHOLE_JOBS, CgroupMembership, manager_of, paths_of, place_of
 
 
 def digits(count: int) -> str:
@@ -19,7 +19,7 @@ UID_ = UID.replace("-", "_")
 HASH = digits(32)
 JOB = str(random.randrange(1, 10**9))
 POD_SLICE = f"kubepods-burstable-pod{UID_}.slice"
-IN_POD = Place(pod_uid=UID, container=ID)
+IN_POD = CgroupMembership(pod_uid=UID, container=ID)
 
 V1_DOCKER = "\n".join(f"{n}:{c}:/docker/{ID}" for n, c in enumerate(
     ("name=systemd", "memory", "cpu,cpuacct", "pids", "devices", "freezer"), 1))
@@ -28,28 +28,33 @@ V1_SLURM = "\n".join((
     f"9:freezer:/slurm/uid_1000/job_{JOB}/step_0", "1:name=systemd:/system.slice/slurmd.service"))
 
 REAL = {
-    "docker, systemd driver, v2": (f"0::/system.slice/docker-{ID}.scope", Place(container=ID)),
-    "docker, cgroupfs driver, v1": (V1_DOCKER, Place(container=ID)),
-    "docker, cgroupfs driver, v2": (f"0::/docker/{ID}", Place(container=ID)),
-    "docker, a parent of its own": (f"0::/research/{ID}", Place(container=ID)),
+    "docker, systemd driver, v2": (f"0::/system.slice/docker-{ID}.scope",
+                                   CgroupMembership(container=ID)),
+    "docker, cgroupfs driver, v1": (V1_DOCKER, CgroupMembership(container=ID)),
+    "docker, cgroupfs driver, v2": (f"0::/docker/{ID}", CgroupMembership(container=ID)),
+    "docker, a parent of its own": (f"0::/research/{ID}", CgroupMembership(container=ID)),
     "docker, rootless": (f"0::/user.slice/user-1000.slice/user@1000.service/user.slice/"
-                         f"docker-{ID}.scope", Place(container=ID)),
-    "docker in docker": (f"0::/docker/{OUTER}/docker/{ID}", Place(container=ID)),
+                         f"docker-{ID}.scope", CgroupMembership(container=ID)),
+    "docker in docker": (f"0::/docker/{OUTER}/docker/{ID}", CgroupMembership(container=ID)),
     "docker in docker, systemd": (f"0::/system.slice/docker-{OUTER}.scope/docker/{ID}",
-                                  Place(container=ID)),
-    "seen from another cgroup namespace": (f"0::/../../docker-{ID}.scope", Place(container=ID)),
-    "buildkit": (f"0::/docker/buildkit/{ID}", Place(container=ID)),
-    "podman, root": (f"0::/machine.slice/libpod-{ID}.scope/container", Place(container=ID)),
+                                  CgroupMembership(container=ID)),
+    "seen from another cgroup namespace": (f"0::/../../docker-{ID}.scope",
+                                           CgroupMembership(container=ID)),
+    "buildkit": (f"0::/docker/buildkit/{ID}", CgroupMembership(container=ID)),
+    "podman, root": (f"0::/machine.slice/libpod-{ID}.scope/container",
+                     CgroupMembership(container=ID)),
     "podman, rootless": (f"0::/user.slice/user-1000.slice/user@1000.service/user.slice/"
-                         f"libpod-{ID}.scope/container", Place(container=ID)),
-    "podman, cgroupfs": (f"0::/libpod_parent/libpod-{ID}", Place(container=ID)),
-    "podman's monitor is not inside": (f"0::/machine.slice/libpod-conmon-{ID}.scope", Place()),
+                         f"libpod-{ID}.scope/container", CgroupMembership(container=ID)),
+    "podman, cgroupfs": (f"0::/libpod_parent/libpod-{ID}", CgroupMembership(container=ID)),
+    "podman's monitor is not inside": (f"0::/machine.slice/libpod-conmon-{ID}.scope",
+                                       CgroupMembership()),
     "quadlet": (f"0::/system.slice/train.service/libpod-payload-{ID}",
-                Place(container=ID, unit="train.service")),
-    "nerdctl": (f"0::/system.slice/nerdctl-{ID}.scope", Place(container=ID)),
-    "containerd, cgroupfs": (f"0::/default/{ID}", Place(container=ID)),
-    "ECS": (f"0::/ecs/{digits(32)}/{ID}", Place(container=ID)),
-    "Fargate": (f"1:cpu:/ecs/{HASH}/{HASH}-1234567890", Place(container=f"{HASH}-1234567890")),
+                CgroupMembership(container=ID, unit="train.service")),
+    "nerdctl": (f"0::/system.slice/nerdctl-{ID}.scope", CgroupMembership(container=ID)),
+    "containerd, cgroupfs": (f"0::/default/{ID}", CgroupMembership(container=ID)),
+    "ECS": (f"0::/ecs/{digits(32)}/{ID}", CgroupMembership(container=ID)),
+    "Fargate": (f"1:cpu:/ecs/{HASH}/{HASH}-1234567890",
+                CgroupMembership(container=f"{HASH}-1234567890")),
     "pod, containerd, systemd, v2": (f"0::/kubepods.slice/kubepods-burstable.slice/{POD_SLICE}/"
                                      f"cri-containerd-{ID}.scope", IN_POD),
     "pod, guaranteed": (f"0::/kubepods.slice/kubepods-pod{UID_}.slice/cri-containerd-{ID}.scope",
@@ -57,36 +62,38 @@ REAL = {
     "pod, besteffort, CRI-O": (f"0::/kubepods.slice/kubepods-besteffort.slice/"
                                f"kubepods-besteffort-pod{UID_}.slice/crio-{ID}.scope", IN_POD),
     "CRI-O's monitor": (f"0::/kubepods.slice/kubepods-pod{UID_}.slice/crio-conmon-{ID}.scope",
-                        Place(pod_uid=UID)),
+                        CgroupMembership(pod_uid=UID)),
     "pod, cgroupfs, v1": (f"5:memory:/kubepods/burstable/pod{UID}/{ID}\n1:name=systemd:/", IN_POD),
     "pod, docker": (f"0::/kubepods.slice/{POD_SLICE}/docker-{ID}.scope", IN_POD),
-    "static pod": (f"0::/kubepods/burstable/pod{HASH}/{ID}", Place(pod_uid=HASH, container=ID)),
+    "static pod": (f"0::/kubepods/burstable/pod{HASH}/{ID}",
+                   CgroupMembership(pod_uid=HASH, container=ID)),
     "kind": (f"0::/docker/{OUTER}/kubelet.slice/kubelet-kubepods.slice/"
              f"kubelet-kubepods-burstable.slice/kubelet-{POD_SLICE}/cri-containerd-{ID}.scope",
              IN_POD),
     "k3s": (f"0::/system.slice/k3s.service/kubepods/besteffort/pod{UID}/{ID}",
-            Place(pod_uid=UID, container=ID, unit="k3s.service")),
+            CgroupMembership(pod_uid=UID, container=ID, unit="k3s.service")),
     "containerd with colons": (f"0::/system.slice/containerd.service/{POD_SLICE}:cri-containerd:"
-                               f"{ID}", Place(pod_uid=UID, container=ID,
-                                              unit="containerd.service")),
+                               f"{ID}", CgroupMembership(pod_uid=UID, container=ID,
+                                                         unit="containerd.service")),
     "Slurm, v2": (f"0::/system.slice/slurmstepd.scope/job_{JOB}/step_0/user/task_0",
-                  Place(slurm_job=JOB)),
+                  CgroupMembership(slurm_job=JOB)),
     "Slurm, v2, several slurmd": (f"0::/system.slice/n1_slurmstepd.scope/job_{JOB}/step_batch/user/"
-                                  "task_special", Place(slurm_job=JOB)),
-    "Slurm, v1": (V1_SLURM, Place(slurm_job=JOB, unit="slurmd.service")),
+                                  "task_special", CgroupMembership(slurm_job=JOB)),
+    "Slurm, v1": (V1_SLURM, CgroupMembership(slurm_job=JOB, unit="slurmd.service")),
     "Slurm, container of its job": (f"0::/system.slice/slurmstepd.scope/job_{JOB}/step_0/user/"
-                                    f"libpod-{ID}", Place(slurm_job=JOB, container=ID)),
-    "unit": ("0::/system.slice/my_training.service", Place(unit="my_training.service")),
+                                    f"libpod-{ID}", CgroupMembership(slurm_job=JOB, container=ID)),
+    "unit": ("0::/system.slice/my_training.service", CgroupMembership(unit="my_training.service")),
     "unit of a template": ("0::/system.slice/system-train.slice/train@7.service",
-                           Place(unit="train@7.service")),
+                           CgroupMembership(unit="train@7.service")),
     "unit of a user": ("0::/user.slice/user-1000.slice/user@1000.service/app.slice/train.service",
-                       Place(user_unit="train.service")),
-    "login": ("0::/user.slice/user-1000.slice/session-3.scope", Place()),
+                       CgroupMembership(user_unit="train.service")),
+    "login": ("0::/user.slice/user-1000.slice/session-3.scope", CgroupMembership()),
     "terminal of a desktop": ("0::/user.slice/user-1000.slice/user@1000.service/app.slice/"
-                              "vte-spawn-1.scope", Place()),
-    "none": ("0::/", Place()),
-    "group that is gone": (f"0::/system.slice/docker-{ID}.scope (deleted)", Place(container=ID)),
-    "a hash that is no container": (f"0::/user.slice/x{ID}y/run", Place()),
+                              "vte-spawn-1.scope", CgroupMembership()),
+    "none": ("0::/", CgroupMembership()),
+    "group that is gone": (f"0::/system.slice/docker-{ID}.scope (deleted)",
+                           CgroupMembership(container=ID)),
+    "a hash that is no container": (f"0::/user.slice/x{ID}y/run", CgroupMembership()),
 }
 
 

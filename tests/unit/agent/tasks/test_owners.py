@@ -5,9 +5,9 @@ import random
 import pytest
 
 from agent.tasks.launches import Launch, launch_of
-from agent.tasks.managers import Place
+from agent.tasks.managers import CgroupMembership
 from agent.tasks.notebooks import notebook_of
-from agent.tasks.owners import TEXT_MAX, VARIABLES, WORD_MAX, Names, Owner, cut, owner_of
+from agent.tasks.owners import TEXT_MAX, VARIABLES, WORD_MAX, Owner, WorkloadNames, cut, owner_of
 
 RANK = random.randrange(2, 1_000)
 PORT = random.randrange(1_024, 65_536)
@@ -76,7 +76,8 @@ def test_ranks_of_one_launch_share_its_name_and_no_others_do() -> None:
     in_docker = {launch_of(torch(MASTER_ADDR="172.17.0.2", WORLD_SIZE="8"), node).name
                  for node in "ab"}
     assert len(in_docker) == 2
-    containers = {owner_of(Place(container=container), (), torch(MASTER_ADDR="127.0.0.1"), HERE
+    containers = {owner_of(CgroupMembership(container=container), (),
+                           torch(MASTER_ADDR="127.0.0.1"), HERE
                            ).launch for container in (CONTAINER, CONTAINER[::-1])}
     assert len(containers) == 2
     pods = {launch_of(torch(MASTER_ADDR="job-0"), HERE, space).name for space in ("x", "y")}
@@ -111,34 +112,37 @@ CONTAINER = "3fa9" + "c" * 60
 
 
 @pytest.mark.parametrize(("place", "env", "names", "owner"), [
-    (Place(pod_uid=UID, container=CONTAINER), {}, Names(),
+    (CgroupMembership(pod_uid=UID, container=CONTAINER), {}, WorkloadNames(),
      Owner(manager=f"pod {UID}", pod=UID, container=CONTAINER)),
-    (Place(pod_uid=UID), {"POD_NAME": "bert-0", "POD_NAMESPACE": "team"}, Names(),
+    (CgroupMembership(pod_uid=UID), {"POD_NAME": "bert-0", "POD_NAMESPACE": "team"},
+     WorkloadNames(),
      Owner(manager=f"pod {UID}", pod="bert-0", namespace="team")),
-    (Place(pod_uid=UID), {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "HOSTNAME": "bert-0"}, Names(),
+    (CgroupMembership(pod_uid=UID), {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "HOSTNAME": "bert-0"},
+     WorkloadNames(),
      Owner(manager=f"pod {UID}", pod="bert-0")),
-    (Place(pod_uid=UID, container=CONTAINER), {"POD_NAME": "what it says itself"},
-     Names("trainer", "bert-0", "team"),
+    (CgroupMembership(pod_uid=UID, container=CONTAINER), {"POD_NAME": "what it says itself"},
+     WorkloadNames("trainer", "bert-0", "team"),
      Owner(manager=f"pod {UID}", pod="bert-0", namespace="team", container=CONTAINER,
            container_name="trainer")),
-    (Place(), {"HOSTNAME": "a-laptop", "POD_NAME": "x"}, Names(), Owner()),
-    (Place(), {"SLURM_JOB_ID": "99"}, Names(), Owner(slurm_job="99")),
-    (Place(slurm_job="12"), {"SLURM_JOB_ID": "99"}, Names(),
+    (CgroupMembership(), {"HOSTNAME": "a-laptop", "POD_NAME": "x"}, WorkloadNames(), Owner()),
+    (CgroupMembership(), {"SLURM_JOB_ID": "99"}, WorkloadNames(), Owner(slurm_job="99")),
+    (CgroupMembership(slurm_job="12"), {"SLURM_JOB_ID": "99"}, WorkloadNames(),
      Owner(manager="slurm job 12", slurm_job="12")),
-    (Place(), {"SLURM_JOB_ID": "99; rm -rf"}, Names(), Owner()),
-    (Place(user_unit="train.service"), {}, Names(), Owner(unit="train.service")),
-    (Place(unit="train.service"), {}, Names(),
+    (CgroupMembership(), {"SLURM_JOB_ID": "99; rm -rf"}, WorkloadNames(), Owner()),
+    (CgroupMembership(user_unit="train.service"), {}, WorkloadNames(), Owner(unit="train.service")),
+    (CgroupMembership(unit="train.service"), {}, WorkloadNames(),
      Owner(unit="train.service", manager="unit train.service")),
 ])
-def test_owners(place: Place, env: dict[str, str], names: Names, owner: Owner) -> None:
+def test_owners(place: CgroupMembership, env: dict[str, str], names: WorkloadNames,
+                owner: Owner) -> None:
     assert owner_of(place, (), env, HERE, names) == owner
 
 
 def test_hostile_names_are_cut_and_cleaned() -> None:
     evil = "a\x00\x1b[31m\u202e\ud800b\n" + "x" * 10_000
     env = torch(MASTER_ADDR=evil) | {"POD_NAME": evil, "JPY_SESSION_NAME": evil}
-    found = owner_of(Place(pod_uid=UID), ("ipykernel", "-f", "kernel-1.json"), env, HERE,
-                     Names(evil, None, evil))
+    found = owner_of(CgroupMembership(pod_uid=UID), ("ipykernel", "-f", "kernel-1.json"), env, HERE,
+                     WorkloadNames(evil, None, evil))
     for text, most in ((found.pod, WORD_MAX), (found.namespace, WORD_MAX),
                        (found.container_name, WORD_MAX), (found.launch, TEXT_MAX),
                        (found.notebook, TEXT_MAX)):
@@ -151,7 +155,7 @@ def test_hostile_names_are_cut_and_cleaned() -> None:
 
 def test_a_notebooks_name_keeps_no_secret() -> None:
     secret = f"s3cr3t{random.getrandbits(64):x}"
-    found = owner_of(Place(), ("ipykernel", "kernel-1.json"),
+    found = owner_of(CgroupMembership(), ("ipykernel", "kernel-1.json"),
                      {"JPY_SESSION_NAME": f"x.ipynb?token={secret}"}, HERE)
     assert found.notebook is not None
     assert secret not in found.notebook

@@ -11,15 +11,15 @@ import msgspec
 import pytest
 
 from agent.backends import ProcessReading, Reading
-from agent.limits.mps import Clients, Mps
+from agent.limits.mps import LocalMpsDaemons, MpsClientCache
 from agent.tasks import processes
 from agent.tasks.managers import manager_of
-from agent.tasks.name_cache import LookedUp
-from agent.tasks.owners import Names
+from agent.tasks.name_cache import WorkloadNameCache
+from agent.tasks.owners import WorkloadNames
 from agent.tasks.processes import HOST_PID_NAMESPACE, namespace_trouble
 from agent.tasks.redact import HIDDEN
 from agent.tasks.task_table import COMMAND_MAX, TaskTable, boot_id, read_stat
-from agent.telemetry.sampler import Memory, sample
+from agent.telemetry.sampler import SamplerState, sample
 from gpudeck.wire import Task, decode_from_agent, encode
 
 BOOT = "0b1c2d3e-0000-0000-0000-000000000000"
@@ -193,8 +193,8 @@ def test_a_pod_by_its_cgroup_its_environment_and_its_names(tmp_path: Path) -> No
     a_proc(tmp_path, 5, cmdline=b"python\0", environ=env_of(POD_NAMESPACE="team", HOME="/root"),
            cgroup=f"0::/kubepods.slice/kubepods-pod{uid.replace('-', '_')}.slice/"
                   f"cri-containerd-{ID}.scope\n".encode())
-    known = [Names("trainer", "bert-0")]
-    table = TaskTable(BOOT, tmp_path, LookedUp(lambda place, uid: known[0]))
+    known = [WorkloadNames("trainer", "bert-0")]
+    table = TaskTable(BOOT, tmp_path, WorkloadNameCache(lambda place, uid: known[0]))
     [seen] = table.describe([ProcessReading(5, "GPU-1", None, None)])
     task = seen.task
     assert (task.pod, task.namespace, task.container, task.container_name) == (
@@ -204,11 +204,12 @@ def test_a_pod_by_its_cgroup_its_environment_and_its_names(tmp_path: Path) -> No
 
 def test_names_that_come_later_are_taken_over(tmp_path: Path) -> None:
     a_proc(tmp_path, 5, cmdline=b"python\0", cgroup=f"0::/docker/{ID}\n".encode())
-    known, clock = [Names()], [0.0]
-    table = TaskTable(BOOT, tmp_path, LookedUp(lambda place, uid: known[0], lambda: clock[0]))
+    known, clock = [WorkloadNames()], [0.0]
+    table = TaskTable(BOOT, tmp_path,
+                      WorkloadNameCache(lambda place, uid: known[0], lambda: clock[0]))
     on_gpu = [ProcessReading(5, "GPU-1", None, None)]
     assert table.describe(on_gpu)[0].task.container_name is None
-    known[0], clock[0] = Names("trainer"), 6.0
+    known[0], clock[0] = WorkloadNames("trainer"), 6.0
     for _ in range(2):
         assert table.describe(on_gpu)[0].task.container_name == "trainer"
 
@@ -232,7 +233,7 @@ def test_one_bad_process_loses_no_other(tmp_path: Path) -> None:
                                                for pid in pids])
     assert [each.task.pid for each in seen] == pids
     assert seen[-1].task.command == good
-    frame = sample(Memory(), Reading(1.0, 1.0, (), (), ()), seen, 1, 0.0)
+    frame = sample(SamplerState(), Reading(1.0, 1.0, (), (), ()), seen, 1, 0.0)
     for message in frame.messages:
         decode_from_agent(encode(message))
     decoder = msgspec.msgpack.Decoder(Task)
@@ -269,12 +270,12 @@ def test_the_daemon_is_asked_beside_the_readings() -> None:
     """A control program that hangs holds up no reading."""
     stuck = threading.Event()
 
-    class Hung(Mps):
+    class Hung(LocalMpsDaemons):
         def clients(self) -> dict[int, tuple[int, ...]]:
             stuck.wait(60)
             return {5: (6,)}
 
-    clients = Clients(Hung(), every_s=0.0)
+    clients = MpsClientCache(Hung(), every_s=0.0)
     began = time.monotonic()
     assert [clients() for _ in range(50)] == [{}] * 50
     assert time.monotonic() - began < 5

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from agent.backends import Accounted, GpuReading, Happening, Reading
-from agent.telemetry.events import TASKS_PER_READING, Happenings
+from agent.backends import BackendEvent, GpuReading, ProcessAccounting, Reading
+from agent.telemetry.events import TASKS_PER_READING, NodeEventDetector
 from agent.telemetry.gpu_events import CALM_FOR_S, SLOWED_FOR_S
-from agent.telemetry.sampler import Seen
+from agent.telemetry.sampler import GpuTask
 from gpudeck.events import KINDS
 from gpudeck.metrics import COLUMN, SLOW_COLUMN, SLOW_WIDTH, WIDTH, Absence
 from gpudeck.wire import Event, GpuFacts, Task, decode_from_agent, encode
@@ -50,12 +50,12 @@ class Node:
 
     def __init__(self) -> None:
         self.now = random.uniform(0.0, 1e6)
-        self.agent = Happenings()
+        self.agent = NodeEventDetector()
         self.told: list[Event] = []
 
     def read(
-        self, *gpus: GpuReading, after_s: float = 1.0, seen: Sequence[Seen] | None = None,
-        happened: Sequence[Happening] = (), own_ends: int = 0, **more: Any,
+        self, *gpus: GpuReading, after_s: float = 1.0, seen: Sequence[GpuTask] | None = None,
+        happened: Sequence[BackendEvent] = (), own_ends: int = 0, **more: Any,
     ) -> list[Event]:
         self.now += after_s
         reading = a_reading(*gpus, at=T0 + self.now, **more)
@@ -67,7 +67,7 @@ class Node:
     def restart(self, away_s: float = 5.0) -> None:
         kept = self.agent.kept(self.now, is_due=True)
         self.now += away_s
-        self.agent = Happenings(kept)
+        self.agent = NodeEventDetector(kept)
 
     def _heard(self, events: list[Event]) -> list[Event]:
         for event in events:
@@ -123,7 +123,7 @@ def test_a_storm_of_corrected_errors_is_one_event_a_minute_with_a_count(node: No
 
 def test_an_error_told_by_the_driver_is_not_told_again_by_its_counter(node: Node) -> None:
     node.read(a_gpu(ecc_corrected=10.0))
-    happened = [Happening("ecc_corrected", T0, "A")]
+    happened = [BackendEvent("ecc_corrected", T0, "A")]
     assert node.kinds(a_gpu(), happened=happened) == ["ecc_corrected"]
     assert node.kinds(a_gpu(ecc_corrected=11.0), after_s=14) == []
     assert node.kinds(a_gpu(), happened=happened, after_s=60) == ["ecc_corrected"]
@@ -276,12 +276,12 @@ def test_gpus_that_come_and_instances_that_go(node: Node) -> None:
     assert node.kinds(a_gpu("A"), a_gpu("MIG-2", rows_pending=1.0, throttle=HEAT), a_gpu("B"),
                       facts=two) == ["gpu_back"]
     [xid] = node.read(a_gpu("A"), a_gpu("MIG-2"), a_gpu("B"), facts=two, happened=[
-        Happening("xid", T0, "A", numbers={"xid": 31.0, "gpu_instance": 7.0})])
+        BackendEvent("xid", T0, "A", numbers={"xid": 31.0, "gpu_instance": 7.0})])
     assert xid.gpu_uuid == "MIG-2"
 
 
-def an_xid(code: float, gpu: str | None = "A") -> Happening:
-    return Happening("xid", T0 + random.uniform(0, 9), gpu, numbers={"xid": code})
+def an_xid(code: float, gpu: str | None = "A") -> BackendEvent:
+    return BackendEvent("xid", T0 + random.uniform(0, 9), gpu, numbers={"xid": code})
 
 
 def test_an_xid_is_an_event_with_its_time_and_what_to_do(node: Node) -> None:
@@ -396,10 +396,10 @@ def test_a_step_of_the_clock(
     assert node.agent.clock(T0 + wall_s + 1, 78.0 + steady_s) == []
 
 
-def seen(name: str, gpu: str = "A", mem: float | None = 5.0, sm: float | None = 50.0) -> Seen:
+def seen(name: str, gpu: str = "A", mem: float | None = 5.0, sm: float | None = 50.0) -> GpuTask:
     task = Task(id=name, pid=7, start_ticks=2, started_at=T0, user="alice",
                 command="/usr/bin/python3 train.py --password hunter2")
-    return Seen(task, gpu, mem, sm, None)
+    return GpuTask(task, gpu, mem, sm, None)
 
 
 def test_tasks_begin_and_end_with_what_they_used(node: Node) -> None:
@@ -426,8 +426,9 @@ def test_what_the_driver_counted_of_an_ended_task(node: Node) -> None:
     node.read(a_gpu(), a_gpu("B"), seen=[])
     node.read(a_gpu(), a_gpu("B"), seen=uses, after_s=2)
     [ended] = node.read(a_gpu(), a_gpu("B"), seen=[], after_s=2, accounted=(
-        Accounted(7, "A", peak, util, 5.0, 60.0), Accounted(7, "B", 1.0, util, None, 50.0),
-        Accounted(8, "A", 9.0, 9.0, 9.0, 9.0)))
+        ProcessAccounting(7, "A", peak, util, 5.0, 60.0),
+        ProcessAccounting(7, "B", 1.0, util, None, 50.0),
+        ProcessAccounting(8, "A", 9.0, 9.0, 9.0, 9.0)))
     counted = {key: it for key, it in ended.numbers.items() if key.startswith("driver_")}
     assert counted == {"driver_mem_peak_bytes": peak + 1, "driver_util_pct": util,
                        "driver_seconds": 60.0}
@@ -438,7 +439,7 @@ def test_half_of_what_a_task_used_is_not_told_for_all(node: Node) -> None:
     node.read(a_gpu(), a_gpu("B"), seen=[])
     node.read(a_gpu(), a_gpu("B"), seen=[seen("t"), seen("t", "B")], after_s=2)
     [ended] = node.read(a_gpu(), a_gpu("B"), seen=[], after_s=2,
-                        accounted=(Accounted(7, "A", 3.0, 4.0, 5.0, 6.0),))
+                        accounted=(ProcessAccounting(7, "A", 3.0, 4.0, 5.0, 6.0),))
     assert not [key for key in ended.numbers if key.startswith("driver_")]
     assert "driver" not in ended.text
 
@@ -489,4 +490,4 @@ def test_a_burst_of_tasks_is_told_in_bounded_portions(node: Node) -> None:
 
 def test_what_another_version_kept_is_nothing_to_fail_about() -> None:
     for kept in (b"", b"\x00", random.randbytes(50)):
-        assert Happenings(kept).began("boot", "1", T0)
+        assert NodeEventDetector(kept).began("boot", "1", T0)

@@ -9,9 +9,9 @@ from msgspec import structs
 
 from agent.backends import GpuReading, Reading
 from agent.telemetry.sampler import (
-    Memory,
-    Seen,
-    Step,
+    GpuTask,
+    SamplerState,
+    SamplerStep,
     reader_changed,
     sample,
     snapshot_wanted,
@@ -49,24 +49,24 @@ def a_reading(*gpus: GpuReading, at: float = 100.0) -> Reading:
     return Reading(at, 1.0, gpus, facts, None)
 
 
-def seen(name: str, gpu: str = "A", command: str = "python", **more: Any) -> Seen:
+def seen(name: str, gpu: str = "A", command: str = "python", **more: Any) -> GpuTask:
     task = Task(id=name, pid=1, start_ticks=2, started_at=None, user="alice", command=command)
-    return Seen(task, gpu, more.get("mem", 5.0), more.get("sm"), more.get("state"))
+    return GpuTask(task, gpu, more.get("mem", 5.0), more.get("sm"), more.get("state"))
 
 
-def frame_of(step: Step) -> Frame:
+def frame_of(step: SamplerStep) -> Frame:
     frame = step.messages[-1]
     assert isinstance(frame, Frame)
     return frame
 
 
-def events_of(step: Step) -> list[tuple[str, str | None, str | None]]:
+def events_of(step: SamplerStep) -> list[tuple[str, str | None, str | None]]:
     return [(each.kind, each.gpu_uuid, each.task_id)
             for each in step.messages if isinstance(each, Event)]
 
 
 def test_first_reading_brings_the_inventory_and_a_frame_of_its_generation() -> None:
-    step = sample(Memory(generation=4), a_reading(a_gpu("A"), a_gpu("B")), None, 9, 0.0)
+    step = sample(SamplerState(generation=4), a_reading(a_gpu("A"), a_gpu("B")), None, 9, 0.0)
     assert step.inventory is not None
     assert [gpu.uuid for gpu in step.inventory.gpus] == ["A", "B"]
     frame = frame_of(step)
@@ -75,7 +75,7 @@ def test_first_reading_brings_the_inventory_and_a_frame_of_its_generation() -> N
 
 
 def test_generation_changes_with_facts_and_with_their_order_only() -> None:
-    one = sample(Memory(), a_reading(a_gpu("A"), a_gpu("B")), None, 1, 0.0)
+    one = sample(SamplerState(), a_reading(a_gpu("A"), a_gpu("B")), None, 1, 0.0)
     same = sample(one.memory, a_reading(a_gpu("A"), a_gpu("B")), None, 2, 1.0)
     turned = sample(same.memory, a_reading(a_gpu("B"), a_gpu("A")), None, 3, 2.0)
     assert (same.inventory, frame_of(same).generation) == (None, 1)
@@ -86,7 +86,7 @@ def test_generation_changes_with_facts_and_with_their_order_only() -> None:
 def test_sentinels_and_lies_become_unknown() -> None:
     gpu = a_gpu("A", util_pct=101.0, temp_c=math.nan, power_w=math.inf, fan_pct=-1.0,
                 mem_used_bytes=0.0, mem_util_pct=100.0)
-    frame = frame_of(sample(Memory(), a_reading(gpu), None, 1, 0.0))
+    frame = frame_of(sample(SamplerState(), a_reading(gpu), None, 1, 0.0))
     for key in ("util_pct", "temp_c", "power_w", "fan_pct"):
         assert frame.absent[COLUMN[key]] == Absence.UNKNOWN
         assert unpack(frame.values)[COLUMN[key]] == 0.0
@@ -98,20 +98,20 @@ def test_sentinels_and_lies_become_unknown() -> None:
 def test_reasons_of_absence_are_kept_and_their_values_are_not() -> None:
     absent = bytes([Absence.UNSUPPORTED, Absence.DENIED, Absence.LOST]) + bytes(WIDTH - 3)
     gpu = GpuReading("A", "ok", (7.0,) * WIDTH, absent)
-    frame = frame_of(sample(Memory(), a_reading(gpu), None, 1, 0.0))
+    frame = frame_of(sample(SamplerState(), a_reading(gpu), None, 1, 0.0))
     assert frame.absent == absent
     assert list(unpack(frame.values))[:4] == [0.0, 0.0, 0.0, 7.0]
 
 
 def test_a_row_of_the_wrong_width_is_unknown_and_the_others_stand() -> None:
     short = GpuReading("A", "ok", (7.0,), b"\0")
-    frame = frame_of(sample(Memory(), a_reading(short, a_gpu("B")), None, 1, 0.0))
+    frame = frame_of(sample(SamplerState(), a_reading(short, a_gpu("B")), None, 1, 0.0))
     assert frame.absent == bytes([Absence.UNKNOWN]) * WIDTH + ALL_PRESENT
 
 
 def test_tasks_travel_as_a_snapshot_then_as_changes() -> None:
     reading = a_reading(a_gpu("A"), a_gpu("B"))
-    one = sample(Memory(), reading, [seen("t1"), seen("t2", "B")], 1, 0.0)
+    one = sample(SamplerState(), reading, [seen("t1"), seen("t2", "B")], 1, 0.0)
     tasks = frame_of(one).tasks
     assert tasks is not None
     assert (tasks.snapshot, [task.id for task in tasks.began]) == (True, ["t1", "t2"])
@@ -129,9 +129,9 @@ def test_tasks_travel_as_a_snapshot_then_as_changes() -> None:
 
 def test_a_snapshot_after_each_welcome_after_a_minute_and_when_gpus_move() -> None:
     reading = a_reading(a_gpu("A"), a_gpu("B"))
-    memory = sample(Memory(), reading, [seen("t1", "B")], 1, 0.0).memory
+    memory = sample(SamplerState(), reading, [seen("t1", "B")], 1, 0.0).memory
 
-    def snapshot(memory: Memory, reading: Reading, now: float) -> tuple[bool, int] | None:
+    def snapshot(memory: SamplerState, reading: Reading, now: float) -> tuple[bool, int] | None:
         tasks = frame_of(sample(memory, reading, None, 2, now)).tasks
         return None if tasks is None else (tasks.snapshot, tasks.uses[0].gpu)
 
@@ -142,7 +142,7 @@ def test_a_snapshot_after_each_welcome_after_a_minute_and_when_gpus_move() -> No
 
 
 def test_no_process_list_yet_is_not_an_empty_one() -> None:
-    step = sample(Memory(), a_reading(a_gpu("A")), None, 1, 100.0)
+    step = sample(SamplerState(), a_reading(a_gpu("A")), None, 1, 100.0)
     assert frame_of(step).tasks is None
     empty = frame_of(sample(step.memory, a_reading(a_gpu("A")), [], 2, 101.0)).tasks
     assert empty is not None
@@ -150,7 +150,7 @@ def test_no_process_list_yet_is_not_an_empty_one() -> None:
 
 
 def test_unknown_memory_stays_unknown() -> None:
-    step = sample(Memory(), a_reading(a_gpu("A")), [seen("t", mem=None, sm=101.0)], 1, 0.0)
+    step = sample(SamplerState(), a_reading(a_gpu("A")), [seen("t", mem=None, sm=101.0)], 1, 0.0)
     tasks = frame_of(step).tasks
     assert tasks is not None
     assert (tasks.uses[0].mem_used_bytes, tasks.uses[0].sm_pct) == (None, None)
@@ -158,14 +158,14 @@ def test_unknown_memory_stays_unknown() -> None:
 
 def test_events_stand_before_the_frame_that_they_explain() -> None:
     events = [Event(0, 90.0, "xid", gpu_uuid="A"), Event(0, 91.0, "gpu_lost", gpu_uuid="A")]
-    step = sample(Memory(), a_reading(a_gpu("A")), None, 7, 0.0, events)
+    step = sample(SamplerState(), a_reading(a_gpu("A")), None, 7, 0.0, events)
     assert [(each.seq, type(each)) for each in step.messages] == [
         (7, Event), (8, Event), (9, Frame)]
-    assert [each.seq for each in told(Memory(), events, 4).messages] == [4, 5]
+    assert [each.seq for each in told(SamplerState(), events, 4).messages] == [4, 5]
 
 
 def test_when_readings_end_one_frame_says_that_they_are_stale() -> None:
-    memory = sample(Memory(), a_reading(a_gpu("A")), None, 1, 0.0).memory
+    memory = sample(SamplerState(), a_reading(a_gpu("A")), None, 1, 0.0).memory
     memory = reader_changed(memory, "ok", 2, 100.0).memory
     hung = reader_changed(memory, "hung", 2, 106.0, [Event(0, 106.0, "reader_hung")])
     assert events_of(hung) == [("reader_hung", None, None)]
@@ -176,7 +176,7 @@ def test_when_readings_end_one_frame_says_that_they_are_stale() -> None:
 
 
 def test_a_node_that_never_had_a_reading_sends_no_frame() -> None:
-    assert reader_changed(Memory(), "no_library", 1, 0.0).messages == ()
+    assert reader_changed(SamplerState(), "no_library", 1, 0.0).messages == ()
 
 
 @given(
@@ -198,7 +198,7 @@ def test_whatever_a_backend_says_the_frame_is_in_the_contract(
     gpus = tuple(GpuReading(uuid, "ok", tuple(values), absent) for uuid, values, absent in rows)
     facts = tuple(GpuFacts(uuid=gpu.uuid, index=0, name="n") for gpu in gpus)
     tasks = [seen(f"t{at}", gpu, mem=mem, sm=sm) for at, (gpu, mem, sm) in enumerate(uses)]
-    step = sample(Memory(), Reading(0.0, interval_s, gpus, facts, ()), tasks, 1, 0.0)
+    step = sample(SamplerState(), Reading(0.0, interval_s, gpus, facts, ()), tasks, 1, 0.0)
     for message in step.messages:
         assert decode_from_agent(encode(message)) == message
     values, absent = unpack(frame_of(step).values), frame_of(step).absent
@@ -216,7 +216,7 @@ def test_the_longest_command_lines_still_fit_a_message(names: dict[str, str]) ->
     tasks = [seen(f"{at:0128}", gpu="7", command="\U0001f600" * 1_024) for at in range(4_096)]
     tasks = [structs.replace(each, task=structs.replace(each.task, **names)) for each in tasks]
     gpus = (slowly(a_gpu(str(at), util_pct=at / 3)) for at in range(MAX_GPUS))
-    step = sample(Memory(), a_reading(*gpus), tasks, 1, 0.0)
+    step = sample(SamplerState(), a_reading(*gpus), tasks, 1, 0.0)
     assert frame_of(step).slow is not None
     body = encode(frame_of(step))
     assert len(body) < MAX_MESSAGE_BYTES
@@ -241,7 +241,7 @@ def slow_of(frame: Frame, key: str, gpu: int = 0) -> float | Absence | None:
 
 def test_slow_values_travel_when_one_changed_and_every_minute() -> None:
     said = random.randrange(1, 1_000)
-    memory, sent = Memory(), []
+    memory, sent = SamplerState(), []
     for second in range(200):
         gpu = a_gpu("A")
         if second % 15 == 0:
@@ -256,7 +256,7 @@ def test_slow_values_travel_when_one_changed_and_every_minute() -> None:
 def test_slow_values_follow_a_new_inventory_and_a_new_hub() -> None:
     """Frames of a generation are read by its Inventory: the order of the rows is another."""
     both = (slowly(a_gpu("A"), pstate=1), slowly(a_gpu("B"), pstate=2))
-    memory = sample(Memory(), a_reading(*both), None, 1, 0.0).memory
+    memory = sample(SamplerState(), a_reading(*both), None, 1, 0.0).memory
     turned = sample(memory, a_reading(a_gpu("B"), a_gpu("A")), None, 2, 1.0)
     assert (slow_of(frame_of(turned), "pstate"), slow_of(frame_of(turned), "pstate", 1)) == (2, 1)
     quiet = sample(turned.memory, a_reading(a_gpu("B"), a_gpu("A")), None, 3, 2.0)
@@ -273,7 +273,7 @@ def test_slow_values_follow_a_new_inventory_and_a_new_hub() -> None:
 def test_slow_values_of_a_lost_gpu_are_lost_and_do_not_come_back_by_themselves() -> None:
     """Pitfall 4: the last value is not passed off as live."""
     reading = a_reading(slowly(a_gpu("A")), slowly(a_gpu("B")))
-    memory = sample(Memory(), reading, None, 1, 0.0).memory
+    memory = sample(SamplerState(), reading, None, 1, 0.0).memory
     lost = sample(memory, a_reading(a_gpu("A", "lost"), a_gpu("B")), None, 2, 1.0)
     assert slow_of(frame_of(lost), "pstate") is Absence.LOST
     assert slow_of(frame_of(lost), "pstate", 1) == 3.0
@@ -287,7 +287,7 @@ def test_slow_sentinels_become_unknown() -> None:
     """Pitfall 1."""
     gpu = slowly(a_gpu("A"), recovery_action=2**31, ecc_corrected=9223372036854775794.0,
                  temp_margin_c=math.nan, pstate=32, pcie_gen=0)
-    frame = frame_of(sample(Memory(), a_reading(gpu), None, 1, 0.0))
+    frame = frame_of(sample(SamplerState(), a_reading(gpu), None, 1, 0.0))
     for key in ("recovery_action", "ecc_corrected", "temp_margin_c", "pstate"):
         assert slow_of(frame, key) is Absence.UNKNOWN, key
     assert slow_of(frame, "pcie_gen") == 0.0  # pitfall 2: zero is a number
@@ -295,7 +295,7 @@ def test_slow_sentinels_become_unknown() -> None:
 
 def test_links_are_part_of_the_inventory() -> None:
     reading = a_reading(a_gpu("A"), a_gpu("B"))
-    first = sample(Memory(), reading, None, 1, 0.0)
+    first = sample(SamplerState(), reading, None, 1, 0.0)
     linked = structs.replace(reading, links=(GpuLink(0, 1, "numa node", 18),))
     second = sample(first.memory, linked, None, 2, 1.0)
     assert second.inventory is not None

@@ -11,11 +11,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from agent.telemetry.self_cost import MEMORY_EVERY_S, Meter, outbox_files, size_of
+from agent.telemetry.self_cost import MEMORY_EVERY_S, ProcessCostMeter, outbox_files, size_of
 from gpudeck.process_cost import cpu_s, pss_bytes
 
 ME = frozenset((os.getpid(),))
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[4]
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def burn(seconds: float) -> None:
 
 def test_cpu_of_all_processes_together_is_what_was_burnt() -> None:
     now = 0.0
-    meter = Meter(lambda: now)
+    meter = ProcessCostMeter(lambda: now)
     assert meter.take(ME, None, None).cpu_pct is None  # nothing to compare with yet
     burnt = random.uniform(0.05, 0.2)
     burn(burnt)
@@ -48,7 +48,7 @@ def test_a_reader_that_was_replaced_takes_nothing_below_zero(
     child: "subprocess.Popen[bytes]"
 ) -> None:
     now = 0.0
-    meter = Meter(lambda: now)
+    meter = ProcessCostMeter(lambda: now)
     meter.take(ME | {child.pid}, None, None)
     child.kill()
     child.wait()
@@ -63,7 +63,7 @@ def test_memory_is_the_kernels_share_and_is_not_asked_at_each_beat(
     child: "subprocess.Popen[bytes]"
 ) -> None:
     now = 0.0
-    meter = Meter(lambda: now)
+    meter = ProcessCostMeter(lambda: now)
     first = meter.take(ME | {child.pid}, None, None).memory_bytes
     whole = sum(psutil.Process(pid).memory_full_info().pss for pid in (*ME, child.pid))
     assert first == pytest.approx(whole, rel=0.2)
@@ -81,7 +81,7 @@ def test_what_cannot_be_read_is_not_zero(tmp_path: Path) -> None:
     gone = 2**22 - 1
     assert cpu_s(gone) is None
     assert pss_bytes(gone) is None
-    cost = Meter(proc=tmp_path).take(frozenset((gone,)), 0.5, None)
+    cost = ProcessCostMeter(proc=tmp_path).take(frozenset((gone,)), 0.5, None)
     assert (cost.cpu_pct, cost.memory_bytes, cost.outbox_bytes) == (None, None, None)
     assert cost.read_s == 0.5
 

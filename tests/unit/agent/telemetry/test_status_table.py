@@ -4,7 +4,7 @@ import random
 from msgspec import structs
 
 from agent.backends import GpuReading, Reading
-from agent.telemetry.sampler import Seen
+from agent.telemetry.sampler import GpuTask
 from agent.telemetry.status_table import as_json, gpu_items, gpu_table, task_items, task_table
 from gpudeck.metrics import COLUMN, WIDTH, Absence
 from gpudeck.wire import GpuFacts, Task
@@ -45,16 +45,17 @@ def a_task(command: str) -> Task:
 def test_a_task_on_two_gpus_is_one_item() -> None:
     task = a_task("python")
     [item] = task_items(
-        [Seen(task, "GPU-1", 5.0, None, "running"), Seen(task, "GPU-2", 7.0, 30.0, "running")],
+        [GpuTask(task, "GPU-1", 5.0, None, "running"),
+         GpuTask(task, "GPU-2", 7.0, 30.0, "running")],
         "node-1",
     )
     assert (item["mem_used_bytes"], item["sm_pct"], len(item["gpus"])) == (12.0, 30.0, 2)
-    [unknown] = task_items([Seen(task, "GPU-1", None, None, None)], "node-1")
+    [unknown] = task_items([GpuTask(task, "GPU-1", None, None, None)], "node-1")
     assert (unknown["mem_used_bytes"], unknown["sm_pct"], unknown["state"]) == (None, None, None)
 
 
 def test_a_task_cannot_write_to_the_terminal() -> None:
-    items = task_items([Seen(a_task("\x1b]0;owned\x07\nx\u202e"), "GPU-1", 1.0, 2.0, None)], "n")
+    items = task_items([GpuTask(a_task("\x1b]0;owned\x07\nx\u202e"), "GPU-1", 1.0, 2.0, None)], "n")
     table = task_table(items)
     assert len(table.splitlines()) == 2
     assert not set("\x1b\x07\u202e") & set(table)

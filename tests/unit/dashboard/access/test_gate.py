@@ -11,15 +11,15 @@ import pytest
 from argon2 import PasswordHasher
 from flask import Flask
 
-from dashboard.access.gate import Auth, Cookies, Gate, csrf_of, policy
-from dashboard.access.passwords import Passwords
+from dashboard.access.gate import AccessGate, CookieNames, RequestAuthenticator, csrf_of, policy
+from dashboard.access.passwords import PasswordService
 from dashboard.access.policy import ROUTES, Role, Scope
-from dashboard.access.service import People
+from dashboard.access.service import AccountService
 from dashboard.access.store import User, new_token
-from dashboard.audit.recorder import Auditor
-from dashboard.public_url import Site
-from dashboard.state import State
-from dashboard.trusted_networks import NOBODY, Proxies, proxies
+from dashboard.audit.recorder import AuditRecorder
+from dashboard.public_url import PublicOrigins
+from dashboard.state import StateStore
+from dashboard.trusted_networks import NOBODY, TrustedProxies, proxies
 
 HOST = "127.0.0.1:8050"
 ORIGIN = f"http://{HOST}"
@@ -42,15 +42,17 @@ def every_route() -> Flask:
 class Asked:
     """The gate in front of an application that says who came in."""
 
-    def __init__(self, folder: Path, trusted: Proxies = NOBODY,
+    def __init__(self, folder: Path, trusted: TrustedProxies = NOBODY,
                  user_header: str | None = None) -> None:
         folder.chmod(0o700)
-        self.state = State(folder)
+        self.state = StateStore(folder)
         self.state.accounts.add_user(User("alice", Role.ADMIN, EVERYWHERE, None, 0.0))
-        self.people = People(self.state, Passwords(QUICK), Auditor(self.state.audit))
-        self.auth = Auth(self.people, Cookies.at(8050, False), trusted, user_header)
-        self.gate = Gate(self._app, self.auth, every_route().url_map,
-                         lambda: Site.at("127.0.0.1", 8050), policy)
+        self.people = AccountService(self.state, PasswordService(QUICK),
+                                     AuditRecorder(self.state.audit))
+        self.auth = RequestAuthenticator(self.people, CookieNames.at(8050, False), trusted,
+                                         user_header)
+        self.gate = AccessGate(self._app, self.auth, every_route().url_map,
+                               lambda: PublicOrigins.at("127.0.0.1", 8050), policy)
         self.word, self.session = self.people.enter("alice", "link", "127.0.0.1")
         self.token, _ = self.people.add_token(
             self.people.person(self.session), "ci", Role.VIEWER, EVERYWHERE, time.time() + 60)
@@ -159,7 +161,8 @@ ORIGINS = [
     "http://127.0.0.1:8050 http://evil", "file://", "http://xn--127-0-0-1:8050",
     "http://127.0.0.1:8050.evil.com", "http://evil.com:8050", "http://127.0.0.1.:8050",
     "http://127.0.0.1:08050", "http://127.0.0.1:8050?", "http://127.0.0.1:8050#",
-    "http://127.0.0.1:8050,http://evil", "//127.0.0.1:8050", "127.0.0.1:8050", "ws://127.0.0.1:8050",
+    "http://127.0.0.1:8050,http://evil", "//127.0.0.1:8050", "127.0.0.1:8050",
+    "ws://127.0.0.1:8050",
     "http://2130706433:8050", "http://0x7f.1:8050", "http://127.1:8050", "http://[::1]:8050",
     "http://[::ffff:127.0.0.1]:8050", "http://127.0.0.1:8050\\@evil.com", "http://127.0.0.1\t:8050",
     " http://127.0.0.1:8050", "http://127.0.0.1:8050 ", "http://\u0661\u0662\u0667.0.0.1:8050",
@@ -224,12 +227,13 @@ def test_an_ended_session_is_none(asked: Asked) -> None:
     asked.people.sign_out(asked.people.person(asked.session))
     assert asked("/", HTTP_COOKIE=asked.cookie) == 303
     assert told == [asked.session.id]
-    audit = Auditor(asked.state.audit)
-    assert not People(asked.state, Passwords(QUICK), audit).holds(asked.session.id)
+    audit = AuditRecorder(asked.state.audit)
+    assert not AccountService(asked.state, PasswordService(QUICK), audit).holds(asked.session.id)
 
 
 def test_sessions_outlive_a_restart_and_secrets_are_not_kept(asked: Asked, tmp_path: Path) -> None:
-    assert People(asked.state, Passwords(QUICK), Auditor(asked.state.audit)).holds(asked.session.id)
+    assert AccountService(asked.state, PasswordService(QUICK),
+                          AuditRecorder(asked.state.audit)).holds(asked.session.id)
     code = asked.state.accounts.add_code("alice", 2e9)
     held = b"".join(path.read_bytes() for path in tmp_path.glob("state.db*"))
     for word in (asked.word, asked.csrf, asked.token, code):

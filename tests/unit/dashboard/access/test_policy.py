@@ -8,13 +8,13 @@ import pytest
 from dashboard.access.policy import (
     FRESH_S,
     TABLE,
+    AccessTarget,
     Actor,
+    DenialReason,
     Kind,
-    Reach,
+    PermissionReach,
     Role,
     Scope,
-    Target,
-    Why,
     may,
     name_flaw,
     scope_flaw,
@@ -29,7 +29,7 @@ def person(role: str, scope: Scope = EVERYWHERE, name: str = "me", fresh: bool =
     return Actor("person", name, Role(role), scope, "s1", NOW + 1 if fresh else None)
 
 
-def why(actor: Actor | None, verb: str, target: Target | None = None) -> Why | None:
+def why(actor: Actor | None, verb: str, target: AccessTarget | None = None) -> DenialReason | None:
     refusal = may(actor, verb, target, NOW)
     return None if refusal is None else refusal.why
 
@@ -48,22 +48,22 @@ def test_closed_by_default(verb: str) -> None:
                   Actor("program", "x")):
         assert (may(actor, verb) is None) == row.is_open
     if row.is_local:
-        assert why(person("admin"), verb) is Why.FORBIDDEN
+        assert why(person("admin"), verb) is DenialReason.FORBIDDEN
 
 
 def test_what_has_no_row_is_for_nobody() -> None:
-    assert why(person("admin"), "DELETE /api/v1/everything") is Why.FORBIDDEN
-    assert why(None, "DELETE /api/v1/everything") is Why.UNKNOWN
+    assert why(person("admin"), "DELETE /api/v1/everything") is DenialReason.FORBIDDEN
+    assert why(None, "DELETE /api/v1/everything") is DenialReason.UNKNOWN
     assert unlisted(["GET /", "GET /x", "/live shout"]) == ["/live shout", "GET /x"]
 
 
 def test_a_password_goes_stale() -> None:
     actor = person("admin")
     assert actor.fresh_until is not None
-    for now, expected in ((actor.fresh_until - 0.1, None), (actor.fresh_until, Why.STALE)):
+    for now, expected in ((actor.fresh_until - 0.1, None), (actor.fresh_until, DenialReason.STALE)):
         refusal = may(actor, "POST /api/v1/users", now=now)
         assert (refusal and refusal.why) == expected
-    assert why(person("admin", fresh=False), "POST /api/v1/tokens") is Why.STALE
+    assert why(person("admin", fresh=False), "POST /api/v1/tokens") is DenialReason.STALE
     assert why(person("admin", fresh=False), "DELETE /api/v1/tokens/<token_id>") is None
     assert why(Actor("program", "ci", Role.ADMIN, EVERYWHERE), "POST /api/v1/users") is None
     assert FRESH_S == 300
@@ -73,26 +73,28 @@ OWN = "PATCH /api/v1/users/<name>"
 
 
 @pytest.mark.parametrize(("actor", "target", "expected"), [
-    (person("viewer"), Target("me"), None),
-    (person("viewer"), Target("you"), Why.FORBIDDEN),
-    (person("operator"), Target("me", Role.ADMIN), Why.FORBIDDEN),
-    (person("operator"), Target("me", scope=EVERYWHERE), Why.FORBIDDEN),
-    (person("viewer"), Target("me", Role.VIEWER), Why.FORBIDDEN),
-    (person("admin"), Target("you", Role.ADMIN, EVERYWHERE), None),
-    (Actor("program", "me", Role.VIEWER, EVERYWHERE), Target("me"), Why.FORBIDDEN),
+    (person("viewer"), AccessTarget("me"), None),
+    (person("viewer"), AccessTarget("you"), DenialReason.FORBIDDEN),
+    (person("operator"), AccessTarget("me", Role.ADMIN), DenialReason.FORBIDDEN),
+    (person("operator"), AccessTarget("me", scope=EVERYWHERE), DenialReason.FORBIDDEN),
+    (person("viewer"), AccessTarget("me", Role.VIEWER), DenialReason.FORBIDDEN),
+    (person("admin"), AccessTarget("you", Role.ADMIN, EVERYWHERE), None),
+    (Actor("program", "me", Role.VIEWER, EVERYWHERE), AccessTarget("me"), DenialReason.FORBIDDEN),
 ])
-def test_ones_own_password_and_no_more(actor: Actor, target: Target, expected: Why | None) -> None:
+def test_ones_own_password_and_no_more(actor: Actor, target: AccessTarget,
+                                       expected: DenialReason | None) -> None:
     assert why(actor, OWN, target) == expected
 
 
 def test_nobody_gives_more_than_they_have() -> None:
     lab = person("admin", Scope(("lab",), ("al",)))
     for scope, expected in ((Scope(("lab",)), None), (Scope(("lab",), ("al",)), None),
-                            (Scope(("*",)), Why.FORBIDDEN), (Scope(("lab", "x")), Why.FORBIDDEN),
-                            (Scope(("lab",), ("root",)), Why.FORBIDDEN)):
+                            (Scope(("*",)), DenialReason.FORBIDDEN),
+                            (Scope(("lab", "x")), DenialReason.FORBIDDEN),
+                            (Scope(("lab",), ("root",)), DenialReason.FORBIDDEN)):
         for verb in ("POST /api/v1/users", "POST /api/v1/tokens"):
-            assert TABLE[verb].reach is Reach.GRANT
-            assert why(lab, verb, Target(role=Role.ADMIN, scope=scope)) == expected
+            assert TABLE[verb].reach is PermissionReach.GRANT
+            assert why(lab, verb, AccessTarget(role=Role.ADMIN, scope=scope)) == expected
 
 
 def test_scopes() -> None:
@@ -140,7 +142,7 @@ def test_random_actors_and_targets_never_raise() -> None:
         scope = Scope(tuple(chance.choices(("*", "a", "b"), k=chance.randrange(3))))
         actor = Actor(chance.choice(("person", "program", "agent", "rule")), "me",
                       chance.choice([*Role, None]), scope, "s", chance.choice((None, NOW + 1)))
-        target = Target(chance.choice((None, "me", "you")), chance.choice([*Role, None]),
-                        chance.choice((None, scope, EVERYWHERE)))
+        target = AccessTarget(chance.choice((None, "me", "you")), chance.choice([*Role, None]),
+                              chance.choice((None, scope, EVERYWHERE)))
         refusal = may(actor, chance.choice([*TABLE, "x"]), target, NOW)
         assert refusal is None or refusal.sentence

@@ -2,19 +2,19 @@
 
 import random
 
-from dashboard.access.throttle import LIMITS, Key, Throttle
+from dashboard.access.throttle import LIMITS, Key, SignInThrottle
 
 ACCOUNT: Key = ("account", 7)
 ADDRESS: Key = ("address", 9)
 DEVICE: Key = ("device", 7)
 
 
-def taken(throttle: Throttle, keys: list[Key], times: list[float]) -> int:
+def taken(throttle: SignInThrottle, keys: list[Key], times: list[float]) -> int:
     return sum(throttle.take(keys, mono) == 0 for mono in times)
 
 
 def test_no_more_than_twenty_per_account_in_any_quarter_hour() -> None:
-    throttle, chance = Throttle(), random.Random()
+    throttle, chance = SignInThrottle(), random.Random()
     mono, let_through = 0.0, []
     for _ in range(10_000):
         mono += chance.expovariate(1.0)
@@ -26,7 +26,7 @@ def test_no_more_than_twenty_per_account_in_any_quarter_hour() -> None:
 
 
 def test_the_wait_that_is_said_is_the_wait_that_is_needed() -> None:
-    throttle = Throttle()
+    throttle = SignInThrottle()
     assert taken(throttle, [ACCOUNT], [0.0] * 30) == 20
     wait_s = throttle.take([ACCOUNT], 100.0)
     assert wait_s == 800.0
@@ -35,34 +35,34 @@ def test_the_wait_that_is_said_is_the_wait_that_is_needed() -> None:
 
 
 def test_one_address_cannot_try_account_after_account() -> None:
-    throttle = Throttle()
+    throttle = SignInThrottle()
     tried = sum(throttle.take([("account", at), ADDRESS], 0.0) == 0 for at in range(1_000))
     assert tried == LIMITS["address"].guesses
 
 
 def test_a_guess_that_is_not_taken_counts_nowhere() -> None:
-    throttle = Throttle()
+    throttle = SignInThrottle()
     taken(throttle, [ADDRESS], [0.0] * 60)
     assert throttle.take([ACCOUNT, ADDRESS], 0.0) > 0
     assert taken(throttle, [ACCOUNT], [0.0] * 30) == 20
 
 
 def test_a_known_device_has_its_own_share() -> None:
-    throttle = Throttle()
+    throttle = SignInThrottle()
     taken(throttle, [ACCOUNT, ADDRESS], [0.0] * 10_000)
     assert throttle.take([DEVICE], 1.0) == 0
     assert taken(throttle, [DEVICE], [1.0] * 100) == LIMITS["device"].guesses - 1
 
 
 def test_the_right_password_costs_nothing() -> None:
-    throttle = Throttle()
+    throttle = SignInThrottle()
     for mono in range(1_000):
         assert throttle.take([ACCOUNT], float(mono) / 10) == 0
         throttle.give_back([ACCOUNT])
 
 
 def test_what_is_held_has_an_end() -> None:
-    throttle = Throttle()
+    throttle = SignInThrottle()
     for mono in (0.0, 1_000.0):
         taken(throttle, [ACCOUNT], [mono] * 50)
         assert sum(map(len, throttle._taken.values())) <= 20

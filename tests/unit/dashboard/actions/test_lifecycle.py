@@ -13,21 +13,21 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from dashboard.actions.lifecycle import (
     ASKED_FOR_S,
     REACHABLE,
+    CommandLifecycle,
     CommandRecord,
-    Commands,
     Effect,
-    Keep,
-    Tell,
+    SaveCommandRecord,
+    SendCommandMessage,
 )
 from gpudeck.actions import (
     COMMAND_LASTS_S,
     FINAL,
     LIFE,
-    Asker,
+    ActionVerification,
+    CommandActor,
     CommandState,
     Refusal,
     Reply,
-    Verified,
 )
 from gpudeck.wire import FromHub, Inquire, Noted, SignedCommand
 
@@ -37,7 +37,8 @@ OUTCOMES: tuple[CommandState, ...] = ("done", "not_effective", "unkillable", "un
 
 
 def record(command_id: str, now: float, node_id: str = NODE) -> CommandRecord:
-    return CommandRecord(command_id, "end", node_id, "host", Asker("person", "ops"), "why", now,
+    return CommandRecord(command_id, "end", node_id, "host", CommandActor("person", "ops"), "why",
+                         now,
                          now, now + COMMAND_LASTS_S)
 
 
@@ -91,7 +92,7 @@ class Life(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now = T0
-        self.hub = Commands()
+        self.hub = CommandLifecycle()
         self.disk: dict[str, CommandRecord] = {}
         self.node = Node()
         self.is_connected = True
@@ -106,12 +107,12 @@ class Life(RuleBasedStateMachine):
     def run(self, effects: list[Effect]) -> None:
         for effect in effects:
             match effect:
-                case Keep():
+                case SaveCommandRecord():
                     if self.is_disk_full:
                         return
                     self.disk[effect.record.id] = effect.record
                     self.hub.kept(effect.record, self.now)
-                case Tell():
+                case SendCommandMessage():
                     if isinstance(effect.message, SignedCommand):
                         command_id = effect.message.body.decode()
                         assert self.disk[command_id].state == "sent", "recorded before it is sent"
@@ -196,7 +197,7 @@ class Life(RuleBasedStateMachine):
     @rule()
     def kill_the_hub(self) -> None:
         self.break_off()
-        self.hub = Commands()
+        self.hub = CommandLifecycle()
         self.run(self.hub.recovered(
             [one for one in self.disk.values() if one.is_pending(self.now)], self.now))
 
@@ -260,11 +261,11 @@ def test_outcomes_are_the_contract_s() -> None:
 
 class Edge:
     def __init__(self) -> None:
-        self.hub, self.told = Commands(), list[FromHub]()
+        self.hub, self.told = CommandLifecycle(), list[FromHub]()
 
     def run(self, effects: list[Effect], now: float) -> None:
         for effect in effects:
-            if isinstance(effect, Keep):
+            if isinstance(effect, SaveCommandRecord):
                 self.hub.kept(effect.record, now)
             else:
                 self.told.append(effect.message)
@@ -282,7 +283,7 @@ def test_another_node_s_word_changes_nothing(state: CommandState) -> None:
     edge = sent_one()
     before = edge.hub.records["c1"]
     effects = edge.hub.replied("another", Reply("c1", 9, state, T0), T0)
-    assert not [effect for effect in effects if isinstance(effect, Keep)]
+    assert not [effect for effect in effects if isinstance(effect, SaveCommandRecord)]
     assert edge.hub.records["c1"] == before
 
 
@@ -290,14 +291,14 @@ def test_an_older_reply_counts_for_nothing() -> None:
     edge = sent_one()
     edge.run(edge.hub.replied(NODE, Reply("c1", 2, "acting", T0), T0), T0)
     effects = edge.hub.replied(NODE, Reply("c1", 1, "accepted", T0), T0)
-    assert effects == [Tell(NODE, Noted("c1", 1))]
+    assert effects == [SendCommandMessage(NODE, Noted("c1", 1))]
 
 
 def test_what_was_seen_is_kept_also_when_the_outcome_is_known() -> None:
     edge = sent_one()
-    found = Verified(True, True, None)
+    found = ActionVerification(True, True, None)
     [kept, _] = edge.hub.replied(NODE, Reply("c1", 3, "done", T0, verified=found), T0)
-    assert isinstance(kept, Keep)
+    assert isinstance(kept, SaveCommandRecord)
     assert (kept.record.state, kept.record.verified) == ("done", found)
 
 

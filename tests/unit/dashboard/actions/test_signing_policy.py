@@ -10,46 +10,54 @@ from msgspec.structs import replace
 
 from dashboard.actions.commander import new_id
 from dashboard.actions.lifecycle import CommandRecord
-from dashboard.actions.signing_policy import HOUR_S, MAX_EPOCH_JUMP, Budget, Signing, Spent
-from dashboard.fleet.epoch_fence import SETTLING_S, Fence
+from dashboard.actions.signing_policy import (
+    HOUR_S,
+    MAX_EPOCH_JUMP,
+    RecentSignings,
+    SigningBudget,
+    SigningPolicy,
+)
+from dashboard.fleet.epoch_fence import SETTLING_S, EpochFence
 from gpudeck.actions import (
     COMMAND_LASTS_S,
     LIFE,
     PREVIEW_LASTS_S,
     Action,
-    Asker,
+    ActionParams,
+    ActionVerification,
     Command,
-    Params,
+    CommandActor,
     Preview,
-    Process,
+    ProcessIdentity,
     Refusal,
-    Verified,
     Victim,
 )
 from gpudeck.command_sentences import sentence
 
 NOW, MONO, EPOCH = 1_700_000_000.0, 500.0, 7
 NODE = "n1"
-VICTIM = Victim(Process(100, 5, 1_000, None, None, None), "python", "alice")
+VICTIM = Victim(ProcessIdentity(100, 5, 1_000, None, None, None), "python", "alice")
 
 
-def signing(fleet: int = 100, node: int = 50) -> Signing:
-    return Signing(Budget(fleet, node), EPOCH, Spent())
+def signing(fleet: int = 100, node: int = 50) -> SigningPolicy:
+    return SigningPolicy(SigningBudget(fleet, node), EPOCH, RecentSignings())
 
 
-def command(desk: Signing, node_id: str = NODE, action: Action = "end", at: float = NOW,
+def command(desk: SigningPolicy, node_id: str = NODE, action: Action = "end", at: float = NOW,
             mono: float = MONO) -> Command:
     nonce = os.urandom(32)
     desk.give(nonce, mono)
     preview = None
     if action not in ("hold", "release"):
-        preview = Preview("ask", nonce, node_id, "boot", at, action, Params(), "t", None, "alice",  # type: ignore[arg-type]
+        preview = Preview("ask", nonce, node_id, "boot", at, action, ActionParams(), "t", None,  # type: ignore[arg-type]
+                          "alice",
                           100.0, None, None, (VICTIM,), ())
     return Command(new_id(at), node_id, desk.epoch, at, at + COMMAND_LASTS_S, nonce, action,
-                   Asker("person", "ops"), "why", preview)
+                   CommandActor("person", "ops"), "why", preview)
 
 
-def code(desk: Signing, asked: Command, is_shown: bool = True, at: float = NOW, mono: float = MONO
+def code(desk: SigningPolicy, asked: Command, is_shown: bool = True, at: float = NOW,
+         mono: float = MONO
          ) -> str | None:
     refusal = desk.judge(asked, is_shown, at, mono)
     return None if refusal is None else refusal.code
@@ -123,14 +131,14 @@ def test_epochs_rise_and_by_no_more_than_a_backup_explains() -> None:
 
 
 def test_a_restored_hub_goes_ahead_of_what_nodes_have_seen() -> None:
-    fence = Fence(5, MONO)
+    fence = EpochFence(5, MONO)
     assert fence.hello("a", 9, MONO) == 10
     assert fence.hello("b", 9, MONO) is None
     assert fence.refusal("b", 2) is None
 
 
 def test_a_hub_that_was_superseded_stops() -> None:
-    fence = Fence(5, MONO)
+    fence = EpochFence(5, MONO)
     for node in "abc":
         fence.hello(node, 4, MONO)
     fence.has_issued = True
@@ -144,7 +152,7 @@ def test_a_hub_that_was_superseded_stops() -> None:
 
 
 def test_one_that_has_run_for_a_while_does_not_take_over_again() -> None:
-    fence = Fence(5, MONO)
+    fence = EpochFence(5, MONO)
     fence.hello("a", 4, MONO)
     assert fence.hello("a", 6, MONO + SETTLING_S + 1) is None
     assert fence.refusal("a", 1) is not None
@@ -152,17 +160,17 @@ def test_one_that_has_run_for_a_while_does_not_take_over_again() -> None:
 
 def test_two_copies_that_started_equally_often_are_told_apart() -> None:
     """Both count from the same folder: the second to greet a node goes ahead of the first."""
-    fence = Fence(5, MONO)
+    fence = EpochFence(5, MONO)
     assert fence.hello("a", 5, MONO) == 6
     assert fence.hello("a", 6, MONO) is None  # it is back, and has that from us
     assert (fence.epoch, fence.refusal("a", 1)) == (6, None)
-    busy = Fence(5, MONO, has_issued=True)
+    busy = EpochFence(5, MONO, has_issued=True)
     assert busy.hello("a", 5, MONO) is None
     assert busy.refusal("a", 1) is not None
 
 
 def test_no_lie_uses_up_the_epochs() -> None:
-    fence = Fence(5, MONO)
+    fence = EpochFence(5, MONO)
     assert fence.hello("liar", 2**53, MONO) is None
     assert (fence.epoch, fence.refusal("liar", 1)) == (5, None)
 
@@ -171,7 +179,8 @@ def test_no_lie_uses_up_the_epochs() -> None:
 
 
 def told(state: str, action: str = "end", **more: object) -> str:
-    return sentence(CommandRecord("c", action, NODE, "h", Asker("person", "ops"), "w", NOW, NOW,  # type: ignore[arg-type]
+    return sentence(CommandRecord("c", action, NODE, "h", CommandActor("person", "ops"), "w", NOW,  # type: ignore[arg-type]
+                                  NOW,
                                   NOW + 30, state=state, **more))  # type: ignore[arg-type]
 
 
@@ -179,8 +188,8 @@ def test_every_outcome_of_every_action_has_a_sentence() -> None:
     yes_no = (True, False, None)
     for state, action in product(LIFE, ("notify", "pause", "resume", "end", "hold", "release")):
         for exited, memory, alive in product(yes_no, repeat=3):
-            said = told(state, action, verified=Verified(exited, memory, alive, 3e9, 2e9,
-                                                         () if alive else ("t2",), (7,)))
+            said = told(state, action, verified=ActionVerification(exited, memory, alive, 3e9, 2e9,
+                                                                   () if alive else ("t2",), (7,)))
             assert said[0].isupper()
             assert said.endswith(".")
             assert "None" not in said
@@ -189,14 +198,14 @@ def test_every_outcome_of_every_action_has_a_sentence() -> None:
 
 
 @pytest.mark.parametrize(("said", "words"), [
-    (told("done", verified=Verified(True, True, True, 2 * 2**30, 0.0)),
+    (told("done", verified=ActionVerification(True, True, True, 2 * 2**30, 0.0)),
      "Ended: its processes are gone. Its memory came back (2.0 GiB). The other tasks there are "
      "alive."),
-    (told("not_effective", verified=Verified(True, False, True, 2**31, 2**31)),
+    (told("not_effective", verified=ActionVerification(True, False, True, 2**31, 2**31)),
      "Its processes are gone, but their memory has not come back: the driver still holds it, or "
      "another process does. 2.0 GiB of its 2.0 GiB did not come back. The other tasks there are "
      "alive."),
-    (told("done", verified=Verified(True, True, False, None, None, ("t2",))),
+    (told("done", verified=ActionVerification(True, True, False, None, None, ("t2",))),
      "Ended: its processes are gone. Its memory came back. 1 other task on its Gpus vanished in "
      "the same moment: look at them."),
     (told("refused", refusal=Refusal("hold", "all acts here are held")),
@@ -210,15 +219,15 @@ def test_sentences(said: str, words: str) -> None:
 
 
 def test_what_was_not_seen_is_never_said_to_be_well() -> None:
-    said = told("done", verified=Verified(True, None, None))
+    said = told("done", verified=ActionVerification(True, None, None))
     assert said.count("could not be seen") == 2
     assert told("unknown").startswith("Unknown: ")
-    alone = told("done", verified=Verified(True, True, None), bystanders=0)
+    alone = told("done", verified=ActionVerification(True, True, None), bystanders=0)
     assert alone == "Ended: its processes are gone. Its memory came back."
 
 
 def test_the_life_in_the_docs_is_the_contract_s() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "orders.md").read_text()
+    text = (Path(__file__).parents[4] / "docs" / "orders.md").read_text()
     rows = re.findall(r"^\| ([a-z_, ]+) \| ([a-z_, ]*) ?\|", text.partition("| state |")[2], re.M)
     found = {state: tuple(then.replace(" ", "").split(",")) if then.strip() else ()
              for states, then in rows for state in states.split(", ")}

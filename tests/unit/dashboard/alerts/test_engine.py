@@ -11,21 +11,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dashboard.alerts.core.evaluator import Evaluator
-from dashboard.alerts.core.firing_alerts import Alerts
-from dashboard.alerts.core.rule import Ready, check, read
-from dashboard.alerts.core.rule_signal import Floats, Term
-from dashboard.alerts.core.target_collector import Scenes
-from dashboard.alerts.rehearsal.engine import Rehearsal, Stretch, WouldBe
-from dashboard.alerts.rehearsal.gpus import LIVE, CannotRehearse, GpuPast, closed_minute
-from dashboard.alerts.rehearsal.nodes import NUMBERS, Gpus, NodePast
+from dashboard.alerts.core.evaluator import RuleEvaluator
+from dashboard.alerts.core.firing_alerts import FiringAlerts
+from dashboard.alerts.core.rule import CompiledRule, check, read
+from dashboard.alerts.core.rule_signal import Floats, SignalTerm
+from dashboard.alerts.core.target_collector import RuleTargetCollector
+from dashboard.alerts.rehearsal.engine import RehearsalChunk, RehearsalEngine, RehearsedAlert
+from dashboard.alerts.rehearsal.gpus import (
+    LIVE,
+    CannotRehearseError,
+    GpuRehearsalSource,
+    closed_minute,
+)
+from dashboard.alerts.rehearsal.nodes import NUMBERS, NodeGpuValues, NodeRehearsalSource
 from dashboard.alerts.rehearsal.service import Past, whole_steps
-from dashboard.alerts.rehearsal.tasks import TaskPast
-from dashboard.fleet.events import Events
+from dashboard.alerts.rehearsal.tasks import TaskRehearsalSource
+from dashboard.fleet.events import RecentEvents
 from dashboard.fleet.fleet import Fleet
-from dashboard.history.embedded import Embedded
-from dashboard.history.ingest import Stored
-from dashboard.history.rule_reads import Spans
+from dashboard.history.embedded import EmbeddedHistory
+from dashboard.history.ingest import HistoryMessage
+from dashboard.history.rule_reads import RuleHistoryReader
 from gpudeck.wire import Inventory, Task, Tasks, Use
 from tests.unit import fleets
 
@@ -60,7 +65,7 @@ RULES: dict[str, dict[str, Any]] = {
 }
 
 
-def ready(name: str, **change: Any) -> Ready:
+def ready(name: str, **change: Any) -> CompiledRule:
     return check(read({"id": name, "title": "t", "scope": "*"} | RULES[name] | change))
 
 
@@ -69,16 +74,16 @@ class Recorded:
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.random = random.Random(seed)
-        self.fleet, self.history = Fleet(1), Embedded(folder / "history")
+        self.fleet, self.history = Fleet(1), EmbeddedHistory(folder / "history")
         self.history.open()
-        self.spans = Spans(self.history.store)
-        self.evaluator, self.alerts = Evaluator(LIVE), Alerts()
+        self.spans = RuleHistoryReader(self.history.store)
+        self.evaluator, self.alerts = RuleEvaluator(LIVE), FiringAlerts()
         self.evaluator.set_rules({name: ready(name) for name in RULES})
         self.live: dict[str, list[Any]] = {name: [] for name in RULES}
-        self.scenes = Scenes(self.fleet, Events())
+        self.scenes = RuleTargetCollector(self.fleet, RecentEvents())
         for at in range(NODES):
             node = fleets.add_node(self.fleet, f"n{at}", GPUS, mono=0.0)
-            self.history.append([Stored(f"n{at}", "s1", 0.0, node.hello), Stored(
+            self.history.append([HistoryMessage(f"n{at}", "s1", 0.0, node.hello), HistoryMessage(
                 f"n{at}", "s1", 0.0, Inventory(1, tuple(fleets.facts(f"n{at}", gpu)
                                                         for gpu in range(GPUS))))], 1)
         self.on: dict[tuple[int, int], tuple[Task, float, float]] = {}
@@ -119,7 +124,7 @@ class Recorded:
         node = self.fleet.nodes[f"n{at}"]
         self.fleet.heard(node, now, now)
         self.fleet.frame(node, frame, now, now)
-        self.history.append([Stored(f"n{at}", "s1", now, frame, second)], 1)
+        self.history.append([HistoryMessage(f"n{at}", "s1", now, frame, second)], 1)
 
     def tasks(self, at: int, second: int) -> Tasks:
         """On each Gpu one Task; they stay for some minutes or for all of it, idle or not. They
@@ -146,14 +151,15 @@ class Recorded:
         mine[alert.id] = msgspec.structs.replace(alert, value=first.value)
         self.live[alert.rule_id] = list(mine.values())
 
-    def rehearsed(self, of: Ready) -> tuple[Past, Rehearsal]:
-        kinds: dict[str, type[GpuPast] | type[TaskPast] | type[NodePast]] = {
-            "gpu": GpuPast, "node": NodePast}
-        past = kinds.get(of.rule.of, TaskPast)(self.spans, self.fleet, of)
-        rehearsal = Rehearsal(of)
+    def rehearsed(self, of: CompiledRule) -> tuple[Past, RehearsalEngine]:
+        kinds: dict[str, type[GpuRehearsalSource] | type[TaskRehearsalSource]
+                    | type[NodeRehearsalSource]] = {
+            "gpu": GpuRehearsalSource, "node": NodeRehearsalSource}
+        past = kinds.get(of.rule.of, TaskRehearsalSource)(self.spans, self.fleet, of)
+        rehearsal = RehearsalEngine(of)
         for stretch in past.stretches(BEGIN, LAST if of.is_by_minutes else END):
             rehearsal.take(stretch)
-            if isinstance(past, TaskPast):
+            if isinstance(past, TaskRehearsalSource):
                 past.settle(rehearsal.alerts())
         return past, rehearsal
 
@@ -192,7 +198,7 @@ def test_whom_a_ladder_would_have_reached_and_what_they_held(recorded: Recorded)
     of = ready("task-big", fire=">= 1GiB", scope="user:bob", cooldown="0s",
                ladder=[{"do": "tell"}, {"do": "end", "after": "10m"}])
     past, rehearsal = recorded.rehearsed(of)
-    assert isinstance(past, TaskPast)
+    assert isinstance(past, TaskRehearsalSource)
     reached = [each for each in rehearsal.alerts() if each.acted_at is not None]
     assert {past.name(each.row).users for each in reached} == {("bob",)}
     first = min(reached, key=lambda each: each.acted_at or 0.0)
@@ -218,37 +224,40 @@ def test_a_rule_that_was_written_otherwise_is_told_from_it(recorded: Recorded) -
 
 
 def test_what_history_does_not_keep_is_refused() -> None:
-    with pytest.raises(CannotRehearse, match="less than 5m"):
-        TaskPast(None, Fleet(1), ready("task-big", **{"for": "1m"}))  # type: ignore[arg-type]
-    with pytest.raises(CannotRehearse, match="does not keep age_s of a task"):
-        TaskPast(None, Fleet(1), ready("task-big", signal="age_s", fire="> 5"))  # type: ignore[arg-type]
+    with pytest.raises(CannotRehearseError, match="less than 5m"):
+        TaskRehearsalSource(None, Fleet(1),  # type: ignore[arg-type]
+                            ready("task-big", **{"for": "1m"}))
+    with pytest.raises(CannotRehearseError, match="does not keep age_s of a task"):
+        TaskRehearsalSource(None, Fleet(1),  # type: ignore[arg-type]
+                            ready("task-big", signal="age_s", fire="> 5"))
     for signal in ("silent_s", "gpus_lost", "tasks"):
-        with pytest.raises(CannotRehearse, match=f"does not keep {signal} of a node"):
-            NodePast(None, Fleet(1), ready("node-hot", signal=signal, fire="> 5", clear=""))  # type: ignore[arg-type]
+        with pytest.raises(CannotRehearseError, match=f"does not keep {signal} of a node"):
+            NodeRehearsalSource(None, Fleet(1), ready("node-hot", signal=signal, fire="> 5",  # type: ignore[arg-type]
+                                                      clear=""))
     for signal in ("sample_age_s", "lost", "jobs"):
-        with pytest.raises(CannotRehearse, match=f"does not keep {signal}"):
-            GpuPast(None, Fleet(1), check(read(  # type: ignore[arg-type]
+        with pytest.raises(CannotRehearseError, match=f"does not keep {signal}"):
+            GpuRehearsalSource(None, Fleet(1), check(read(  # type: ignore[arg-type]
                 {"id": "r", "title": "t", "scope": "*", "signal": signal, "fire": "> 5"})))
 
 
 # -- ladders, without any history
 
 
-def played(story: list[float], **change: Any) -> list[WouldBe]:
+def played(story: list[float], **change: Any) -> list[RehearsedAlert]:
     """One row, minute by minute, in stretches of random length."""
     of = check(read({"id": "r", "title": "t", "scope": "*", "of": "task",
                      "signal": "mem_used_bytes", "fire": ">= 10", "clear": "< 5", "for": "5m",
                      "cooldown": "0s", "ladder": [{"do": "tell"}, {"do": "tell", "after": "10m"},
                                 {"do": "end", "after": "10m"}]} | change))
-    rehearsal, numbers = Rehearsal(of), np.array([[0.0] * len(story), story])
+    rehearsal, numbers = RehearsalEngine(of), np.array([[0.0] * len(story), story])
     cut = random.randint(1, len(story) - 1)
     for first, last in ((0, cut), (cut, len(story))):
         part = numbers[:, first:last]
 
-        def values(_: Term, rows: Any, part: Floats = part) -> Floats:
+        def values(_: SignalTerm, rows: Any, part: Floats = part) -> Floats:
             return np.asarray(part[rows])
 
-        rehearsal.take(Stretch(first * 60, 60, last - first, 2, values, np.ones(2, bool)))
+        rehearsal.take(RehearsalChunk(first * 60, 60, last - first, 2, values, np.ones(2, bool)))
     return rehearsal.alerts()
 
 
@@ -297,7 +306,8 @@ def test_a_node_is_meant_where_all_of_its_gpus_are(recorded: Recorded) -> None:
 
 def test_the_power_of_a_node_is_not_known_while_a_board_does_not_tell() -> None:
     nan = np.nan
-    gpus = Gpus(np.array([[10.0, nan, nan], [20.0, 30.0, nan], [7.0, nan, 5.0]]), np.array([0, 2]))
+    gpus = NodeGpuValues(np.array([[10.0, nan, nan], [20.0, 30.0, nan], [7.0, nan, 5.0]]),
+                         np.array([0, 2]))
     for name, wanted in {"util_pct": [[15.0, 30.0, nan], [7.0, nan, 5.0]],
                          "power_w": [[30.0, nan, nan], [7.0, nan, 5.0]],
                          "temp_c": [[20.0, 30.0, nan], [7.0, nan, 5.0]]}.items():

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from dashboard.alerts.core.evaluator import Evaluator
+from dashboard.alerts.core.evaluator import RuleEvaluator
 from dashboard.alerts.core.rule import check, read
-from dashboard.alerts.core.rule_signal import Floats, Term
-from dashboard.alerts.core.rule_tracker import Numbers, Standing, Watch
-from dashboard.alerts.core.state_machine import Health, Mask, Phase, Rows
+from dashboard.alerts.core.rule_signal import Floats, SignalTerm
+from dashboard.alerts.core.rule_tracker import RuleTracker, TargetStability, TargetValues
+from dashboard.alerts.core.state_machine import AlertPhase, EvaluationHealth, Mask, Rows
 from dashboard.fleet.filters import Filter
 
 ROWS = 4
@@ -30,7 +30,7 @@ class Stage:
     late: set[int] = field(default_factory=set)  # rows that give no sample now
     cannot: set[str] = field(default_factory=set)
     scoped: set[int] | None = None
-    stands: Standing | None = None
+    stands: TargetStability | None = None
 
     def __post_init__(self) -> None:
         self.there = np.ones(self.rows, bool)
@@ -38,16 +38,16 @@ class Stage:
     def sampled_at(self, names: frozenset[str]) -> Floats:
         return np.array([np.nan if row in self.late else self.now for row in range(self.rows)])
 
-    def numbers(self, term: Term) -> Numbers:
+    def numbers(self, term: SignalTerm) -> TargetValues:
         if term.name in self.cannot:
-            return Numbers(np.full(self.rows, np.nan), np.ones(self.rows, bool))
+            return TargetValues(np.full(self.rows, np.nan), np.ones(self.rows, bool))
         values = [self.says[term.name](self.now, row) for row in range(self.rows)]
-        return Numbers(np.array(values, float), np.zeros(self.rows, bool))
+        return TargetValues(np.array(values, float), np.zeros(self.rows, bool))
 
     def in_scope(self, scope: Filter) -> Mask:
         return np.array([self.scoped is None or row in self.scoped for row in range(self.rows)])
 
-    def standing(self) -> Standing | None:
+    def standing(self) -> TargetStability | None:
         return self.stands
 
 
@@ -56,14 +56,14 @@ def rule(**change: Any) -> dict[str, Any]:
             "clear": "< 80", "for": "10s"} | change
 
 
-def watched(given: dict[str, Any]) -> tuple[Evaluator, Watch]:
-    evaluator = Evaluator()
+def watched(given: dict[str, Any]) -> tuple[RuleEvaluator, RuleTracker]:
+    evaluator = RuleEvaluator()
     evaluator.set_rules({given["id"]: check(read(given))})
     return evaluator, evaluator.watches[given["id"]]
 
 
-def run(evaluator: Evaluator, seconds: range, **says: Callable[[float, int], float]
-        ) -> list[tuple[float, int, Phase, str]]:
+def run(evaluator: RuleEvaluator, seconds: range, **says: Callable[[float, int], float]
+        ) -> list[tuple[float, int, AlertPhase, str]]:
     told = []
     for second in seconds:
         stage = Stage(float(second), says)
@@ -80,8 +80,8 @@ def test_only_who_is_hot_for_long_enough_fires() -> None:
     evaluator, watch = watched(rule())
     told = run(evaluator, range(begin, begin + 30), temp_c=lambda second, row: (
         90.0 if row == hot and second >= begin + 5 else 60.0))
-    assert told == [(begin + 5, hot, Phase.PENDING, "breach"),
-                    (begin + 15, hot, Phase.FIRING, "held")]
+    assert told == [(begin + 5, hot, AlertPhase.PENDING, "breach"),
+                    (begin + 15, hot, AlertPhase.FIRING, "held")]
     assert watch.machine.phase.tolist() == [2 if row == hot else 0 for row in range(ROWS)]
 
 
@@ -110,7 +110,7 @@ def test_what_is_not_supported_cannot_be_evaluated_and_is_said() -> None:
         stage = Stage(float(second), {})
         stage.cannot = {"mem_temp_c"}
         list(evaluator.step({"gpu": stage}, float(second)))
-    assert watch.machine.health.tolist() == [Health.CANNOT] * ROWS
+    assert watch.machine.health.tolist() == [EvaluationHealth.CANNOT] * ROWS
     assert watch.machine.phase.tolist() == [0] * ROWS
 
 
@@ -146,10 +146,10 @@ def test_a_long_hold_looks_at_closed_minutes_and_misses_no_burst() -> None:
     assert watch.ready.is_by_minutes
     told = run(evaluator, range(3_600), util_pct=lambda second, row: (
         90.0 if row == 1 and second % 900 == 7 else 2.0))
-    fired = {row for _, row, after, _ in told if after is Phase.FIRING}
+    fired = {row for _, row, after, _ in told if after is AlertPhase.FIRING}
     assert fired == {0, 2, 3}
     assert all(at % 60 == 0 for at, *_ in told)
-    first = min(at for at, _, after, _ in told if after is Phase.FIRING)
+    first = min(at for at, _, after, _ in told if after is AlertPhase.FIRING)
     assert first == 60 * (8 + 30)  # eight of its ten minutes must be there
 
 
@@ -177,7 +177,7 @@ def test_ten_thousand_gpus_and_thirty_rules_are_a_tenth_of_a_core_at_most() -> N
     texts = [f"{how}({name}, {span})" if how else name
              for name in names for how, span in (("", ""), ("avg", "1m"), ("max", "5m"),
                                                  ("min", "30s"), ("rate", "1h"))]
-    evaluator = Evaluator()
+    evaluator = RuleEvaluator()
     evaluator.set_rules({f"r{at}": check(read(rule(
         id=f"r{at}", signal=text, fire="> 0.999", clear="< 0.9",
         **{"for": "10m" if at % 3 == 0 else "20s"}))) for at, text in enumerate(texts)})
@@ -186,8 +186,8 @@ def test_ten_thousand_gpus_and_thirty_rules_are_a_tenth_of_a_core_at_most() -> N
     class Big(Stage):
         data: dict[str, Floats]
 
-        def numbers(self, term: Term) -> Numbers:
-            return Numbers(self.data[term.name], np.zeros(self.rows, bool))
+        def numbers(self, term: SignalTerm) -> TargetValues:
+            return TargetValues(self.data[term.name], np.zeros(self.rows, bool))
 
         def sampled_at(self, names: frozenset[str]) -> Floats:
             return np.full(self.rows, self.now)

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dashboard.alerts.core.evaluator import Evaluator
-from dashboard.alerts.core.flap_cooldown import STRETCHES, Cooldowns, Flaps
+from dashboard.alerts.core.evaluator import RuleEvaluator
+from dashboard.alerts.core.flap_cooldown import STRETCHES, CooldownTracker, FlapDetector
 from dashboard.alerts.core.rule import check, read
-from dashboard.alerts.core.rule_tracker import Standing, Watch
-from dashboard.alerts.core.state_machine import Health, Phase
+from dashboard.alerts.core.rule_tracker import RuleTracker, TargetStability
+from dashboard.alerts.core.state_machine import AlertPhase, EvaluationHealth
 from tests.unit.dashboard.alerts.test_evaluator import Stage
 
 LADDER = [{"do": "tell"}, {"do": "end", "after": "10m"}]
@@ -25,13 +25,14 @@ def rule(**change: Any) -> dict[str, Any]:
 
 class Story:
     def __init__(self, **change: Any) -> None:
-        self.evaluator = Evaluator()
+        self.evaluator = RuleEvaluator()
         ready = check(read(rule(**change)))
         self.evaluator.set_rules({"r": ready})
-        self.watch: Watch = self.evaluator.watches["r"]
+        self.watch: RuleTracker = self.evaluator.watches["r"]
         self.now = 60_000.0 + random.randrange(0, 6_000) * 60
 
-    def go(self, seconds: int, value: float, stands: Standing | None = None, age_s: float = 0.0
+    def go(self, seconds: int, value: float, stands: TargetStability | None = None,
+           age_s: float = 0.0
            ) -> list[str]:
         for _ in range(seconds):
             self.now += 1
@@ -42,14 +43,14 @@ class Story:
         return self.watch.holds(0)
 
     @property
-    def phase(self) -> Phase:
-        return Phase(self.watch.machine.phase[0])
+    def phase(self) -> AlertPhase:
+        return AlertPhase(self.watch.machine.phase[0])
 
 
 def test_what_fires_steadily_is_held_by_nothing() -> None:
     story = Story()
     assert story.go(90, 20.0) == []
-    assert story.phase is Phase.FIRING
+    assert story.phase is AlertPhase.FIRING
 
 
 def test_what_comes_and_goes_is_held_and_let_go_when_it_has_been_calm() -> None:
@@ -60,7 +61,7 @@ def test_what_comes_and_goes_is_held_and_let_go_when_it_has_been_calm() -> None:
         rounds += 1
         assert rounds < 12
     assert rounds >= 3, "two or three times are no flapping"
-    assert story.phase is Phase.FIRING
+    assert story.phase is AlertPhase.FIRING
     assert "it comes and goes" in held[0]
     calm_s = 0
     while story.go(60, 20.0):
@@ -73,7 +74,7 @@ def test_what_comes_and_goes_is_held_and_let_go_when_it_has_been_calm() -> None:
 @given(st.lists(st.booleans(), min_size=1, max_size=80))
 def test_flapping_by_the_plain_sum(changes: list[bool]) -> None:
     """Beside the rule read aloud: weights from 1.2 down to 0.8 over 21 stretches."""
-    flaps, was = Flaps(0, 1), False
+    flaps, was = FlapDetector(0, 1), False
     flaps.take([], 0.0)
     for at in range(len(changes)):
         flaps._turn(at)
@@ -88,7 +89,7 @@ def test_flapping_by_the_plain_sum(changes: list[bool]) -> None:
 
 
 def test_cooling_down_doubles_and_has_an_end() -> None:
-    cool, now = Cooldowns(600.0, 1), 1e6
+    cool, now = CooldownTracker(600.0, 1), 1e6
     spans = []
     for _ in range(8):
         cool.ended(np.array([0]), now)
@@ -105,7 +106,7 @@ def test_after_an_episode_it_cools_down_and_only_rules_that_act_do() -> None:
         story.go(60, 20.0)
         story.go(5, 0.0)
         held = story.go(60, 20.0)
-        assert story.phase is Phase.FIRING
+        assert story.phase is AlertPhase.FIRING
         assert any("cooling down" in each for each in held) is is_held
 
 
@@ -113,7 +114,7 @@ def test_after_an_episode_it_cools_down_and_only_rules_that_act_do() -> None:
     (10.0, 0.0, "warming up"), (1_000.0, 2.5, "2.5 s off"), (1_000.0, -9.0, "9.0 s off"),
     (1_000.0, np.nan, ""), (np.nan, 0.0, "warming up")])
 def test_where_it_is(steady_s: float, skew_s: float, says: str) -> None:
-    stands = Standing(np.array([steady_s]), np.array([skew_s]))
+    stands = TargetStability(np.array([steady_s]), np.array([skew_s]))
     held = Story().go(60, 20.0, stands)
     assert [says in each for each in held] == ([True] if says else [])
 
@@ -122,10 +123,10 @@ def test_what_is_told_late_never_counts_for_a_rule_that_acts() -> None:
     for age_s, fires in ((3.0, True), (11.0, False), (400.0, False)):
         story = Story()
         story.go(60, 20.0, age_s=age_s)
-        assert (story.phase is Phase.FIRING) is fires, age_s
+        assert (story.phase is AlertPhase.FIRING) is fires, age_s
     story = Story(ladder=[])
     story.go(60, 20.0, age_s=11.0)
-    assert story.phase is Phase.FIRING, "what only tells takes it"
+    assert story.phase is AlertPhase.FIRING, "what only tells takes it"
 
 
 def test_an_old_sample_holds_and_so_does_silence() -> None:
@@ -138,7 +139,7 @@ def test_an_old_sample_holds_and_so_does_silence() -> None:
 
 
 def test_a_rule_that_fails_says_so_and_the_others_go_on() -> None:
-    evaluator = Evaluator()
+    evaluator = RuleEvaluator()
     evaluator.set_rules({name: check(read(rule(id=name, signal=signal))) for name, signal in (
         ("good", "mem_used_bytes"), ("bad", "age_s"))})
 
@@ -149,8 +150,8 @@ def test_a_rule_that_fails_says_so_and_the_others_go_on() -> None:
         stage = Stage(6_000.0 + second, {"mem_used_bytes": lambda *_: 20.0, "age_s": boom}, rows=2)
         list(evaluator.step({"task": stage}, 6_000.0 + second))
     good, bad = evaluator.watches["good"], evaluator.watches["bad"]
-    assert good.machine.phase.tolist() == [Phase.FIRING] * 2
-    assert (bad.failures, bad.machine.health.tolist()) == (60, [Health.ERROR] * 2)
+    assert good.machine.phase.tolist() == [AlertPhase.FIRING] * 2
+    assert (bad.failures, bad.machine.health.tolist()) == (60, [EvaluationHealth.ERROR] * 2)
     assert "cannot be evaluated: ZeroDivisionError: no such thing" in bad.holds(0)[0]
     stage = Stage(6_060.0, {"mem_used_bytes": lambda *_: 20.0, "age_s": lambda *_: 0.0}, rows=2)
     list(evaluator.step({"task": stage}, 6_060.0))
@@ -158,7 +159,7 @@ def test_a_rule_that_fails_says_so_and_the_others_go_on() -> None:
 
 
 def test_why_it_cannot_be_told() -> None:
-    evaluator = Evaluator()
+    evaluator = RuleEvaluator()
     evaluator.set_rules({"r": check(read(rule(of="gpu", signal="mem_temp_c", ladder=[])))})
     for second in range(5):
         stage = Stage(float(second), {}, cannot={"mem_temp_c"})

@@ -5,7 +5,12 @@ from itertools import pairwise
 
 import numpy as np
 
-from dashboard.alerts.rehearsal.fleet_replay import STALE, Heard, Known, Told
+from dashboard.alerts.rehearsal.fleet_replay import (
+    STALE,
+    FleetStateReplay,
+    ReplayedFleetState,
+    ReplayedSamples,
+)
 
 BEGIN = 1_700_000_000
 UNKNOWN = np.array([np.inf, np.inf])
@@ -13,7 +18,7 @@ NODES = np.array([0, 0, 1])  # of three Gpus
 
 
 def told(seen: dict[int, list[tuple[int, int]]], seconds: int,
-         stale: tuple[tuple[int, int], ...] = ()) -> Told:
+         stale: tuple[tuple[int, int], ...] = ()) -> ReplayedSamples:
     """Of each Gpu when it was sampled, and when it was said to be stale (Gpu, second)."""
     state = np.full((3, seconds), np.nan)
     for gpu, spans in seen.items():
@@ -21,14 +26,14 @@ def told(seen: dict[int, list[tuple[int, int]]], seconds: int,
             state[gpu, first:last] = 0
     for gpu, second in stale:
         state[gpu, second] = STALE
-    return Told(BEGIN, state, {"power_w": np.where(np.isnan(state), np.nan, 100.0)})
+    return ReplayedSamples(BEGIN, state, {"power_w": np.where(np.isnan(state), np.nan, 100.0)})
 
 
-def known(what: Told, since: np.ndarray = UNKNOWN) -> Known:
-    return Heard(BEGIN).take(what, NODES, since)
+def known(what: ReplayedSamples, since: np.ndarray = UNKNOWN) -> ReplayedFleetState:
+    return FleetStateReplay(BEGIN).take(what, NODES, since)
 
 
-def silent(found: Known, node: int) -> list[int]:
+def silent(found: ReplayedFleetState, node: int) -> list[int]:
     """From and until when."""
     edges = np.flatnonzero(np.diff(np.concatenate([[0], found.is_silent[node], [0]])))
     return [int(at) for at in edges]
@@ -78,10 +83,11 @@ def test_stretches_come_to_the_same_as_the_whole() -> None:
     for gpu in range(3):
         cuts = sorted(random.sample(range(900), 8))
         spans[gpu] = [(first, last) for first, last in zip(cuts[::2], cuts[1::2], strict=True)]
-    whole, heard = told(spans, 900), Heard(BEGIN)
+    whole, heard = told(spans, 900), FleetStateReplay(BEGIN)
     cuts = [0, *sorted(random.sample(range(1, 900), 4)), 900]
-    parts = [heard.take(Told(BEGIN + first, whole.state[:, first:last],
-                             {"power_w": whole.values["power_w"][:, first:last]}), NODES, UNKNOWN)
+    parts = [heard.take(ReplayedSamples(BEGIN + first, whole.state[:, first:last],
+                                        {"power_w": whole.values["power_w"][:, first:last]}), NODES,
+                        UNKNOWN)
              for first, last in pairwise(cuts)]
     wanted = known(whole)
     for name in ("age_s", "state", "is_listed", "is_there", "is_heard", "is_silent"):

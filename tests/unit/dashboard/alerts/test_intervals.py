@@ -8,15 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dashboard.alerts.rehearsal.intervals import (
-    ByMinute,
-    Presence,
-    Spells,
+    IntervalMinuteStats,
+    TargetIntervals,
+    TargetPresence,
     are_so,
     common,
     counted,
     joined,
 )
-from dashboard.alerts.rehearsal.task_runs import BEFORE, Runs, chained, joined_runs
+from dashboard.alerts.rehearsal.task_runs import BEFORE, TaskMinuteRuns, chained, joined_runs
 
 SIZE, MINUTES = 3, 4
 SECONDS = MINUTES * 60
@@ -25,12 +25,12 @@ ROWS = st.lists(st.tuples(st.integers(0, SIZE - 1), st.integers(0, SECONDS + 50)
                           st.integers(0, 120)), max_size=12)
 
 
-def spells(rows: list[Row]) -> Spells:
+def spells(rows: list[Row]) -> TargetIntervals:
     table = np.array([(of, start, start + long) for of, start, long in rows], np.intp)
-    return Spells(*table.reshape(-1, 3).T)
+    return TargetIntervals(*table.reshape(-1, 3).T)
 
 
-def by_second(found: Spells, seconds: int = SECONDS) -> np.ndarray:
+def by_second(found: TargetIntervals, seconds: int = SECONDS) -> np.ndarray:
     counts = np.zeros((SIZE, seconds), int)
     for of, start, end in zip(found.of, found.start, found.end, strict=True):
         counts[of, start:end] += 1
@@ -78,7 +78,8 @@ def test_a_minute_is_closed_as_if_each_second_was_looked_at(rows: list[Row], fro
     begins = np.zeros((SIZE, MINUTES), np.intp)
     changes = (np.diff(whole, axis=2) != 0).any(axis=2)
     begins[changes] = from_s  # who comes, changes something
-    closed = ByMinute(SIZE, MINUTES, [found]).closed(found, begins, np.full((SIZE, MINUTES), 60.0))
+    closed = IntervalMinuteStats(SIZE, MINUTES, [found]).closed(found, begins,
+                                                                np.full((SIZE, MINUTES), 60.0))
     for of in range(SIZE):
         for minute in range(MINUTES):
             seconds = whole[of, minute, begins[of, minute]:]
@@ -98,7 +99,7 @@ def test_a_mean_of_those_that_are_there(rows: list[Row], random: Random) -> None
             here = [values[at, second // 60] for at in range(len(found)) if found.of[at] == of
                     and found.start[at] <= second < found.end[at]]
             wanted[of, second] = np.mean(here) if here else np.nan
-    mean, known_s = ByMinute(SIZE, MINUTES, [found]).means(
+    mean, known_s = IntervalMinuteStats(SIZE, MINUTES, [found]).means(
         found, np.arange(len(found)), values, np.zeros((SIZE, MINUTES), np.intp),
         np.full((SIZE, MINUTES), 60.0))
     for of in range(SIZE):
@@ -115,7 +116,7 @@ def test_a_mean_of_those_that_are_there(rows: list[Row], random: Random) -> None
 def test_what_is_not_known_of_one_is_not_known_of_all_while_it_is_there() -> None:
     found = spells([(0, 0, 240), (0, 70, 20)])
     values = np.array([[30.0] * 4, [np.nan] * 4])
-    mean, known_s = ByMinute(SIZE, MINUTES, [found]).means(
+    mean, known_s = IntervalMinuteStats(SIZE, MINUTES, [found]).means(
         found, np.arange(2), values, np.zeros((SIZE, MINUTES), np.intp),
         np.full((SIZE, MINUTES), 60.0))
     assert (mean[0].tolist(), known_s[0].tolist()) == ([30.0] * 4, [60.0, 40.0, 60.0, 60.0])
@@ -124,7 +125,7 @@ def test_what_is_not_known_of_one_is_not_known_of_all_while_it_is_there() -> Non
 def test_who_came_since_the_last_look_is_new() -> None:
     """Looks are five seconds after each minute: at 65, 125, 185."""
     runs = joined(spells([(0, 0, 300), (1, 62, 100), (2, 0, 70), (2, 70, 200)]), touching=False)
-    seen = Presence(runs, SIZE, 3, 5)
+    seen = TargetPresence(runs, SIZE, 3, 5)
     assert seen.there.tolist() == [[True] * 3, [True, True, False], [True] * 3]
     assert seen.came.tolist() == [[False] * 3, [True, False, False], [False, True, False]]
     assert seen.from_s.tolist() == [[0, 0, 0], [60, 2, 0], [0, 10, 0]]
@@ -134,13 +135,13 @@ def test_who_came_since_the_last_look_is_new() -> None:
 # -- out of how many seconds somebody was listed in each minute
 
 
-def run(first: int, last: int, first_s: int, last_s: int) -> Runs:
+def run(first: int, last: int, first_s: int, last_s: int) -> TaskMinuteRuns:
     zero = np.zeros(1, np.intp)
-    return Runs(zero, zero, zero, zero, zero, *(np.array([value]) for value in (
+    return TaskMinuteRuns(zero, zero, zero, zero, zero, *(np.array([value]) for value in (
         first, last, first_s, last_s, 1.0, 1.0)))
 
 
-def held_by(runs: list[Runs], seen_s: list[int]) -> list[tuple[int, int]]:
+def held_by(runs: list[TaskMinuteRuns], seen_s: list[int]) -> list[tuple[int, int]]:
     found = chained(joined_runs(runs), np.array([seen_s], np.int32)).spells
     return list(zip(found.start.tolist(), found.end.tolist(), strict=True))
 
@@ -180,6 +181,6 @@ def test_when_a_task_held_its_gpu(listed: dict[int, int], seen_s: list[int],
     ([run(1, 3, 10, 60), run(1, 1, 15, 15)], [(95, 240)]),
     ([run(0, 1, 60, 60), run(1, 3, 60, 60)], [(0, 240)]),  # never more than a minute
 ], ids=["the last", "the middle", "the first", "twice"])
-def test_seconds_that_came_late_are_more_of_the_same(runs: list[Runs],
+def test_seconds_that_came_late_are_more_of_the_same(runs: list[TaskMinuteRuns],
                                                     wanted: list[tuple[int, int]]) -> None:
     assert held_by(runs, [60] * 5) == wanted

@@ -9,10 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 from dashboard.alerts import store
-from dashboard.alerts.core.firing_alerts import Alert, Alerts, Named
-from dashboard.alerts.core.query import About
+from dashboard.alerts.core.firing_alerts import Alert, AlertTarget, FiringAlerts
+from dashboard.alerts.core.query import AlertQuery
 from dashboard.alerts.core.rule import Of
-from dashboard.state import STEPS, State
+from dashboard.state import STEPS, StateStore
 from tests.unit.dashboard.alerts.test_targets import World, task
 
 OFS: tuple[Of, ...] = ("gpu", "task", "job", "owner", "node", "fleet")
@@ -20,7 +20,7 @@ OFS: tuple[Of, ...] = ("gpu", "task", "job", "owner", "node", "fleet")
 
 def alert(of: Of, target: str, gpus: tuple[str, ...] = (), at: float = 100.0,
           ended_at: float | None = None) -> Alert:
-    return Alert(f"{of}/{target}/{at}", of, "v", "Hot", "warn", of, Named(
+    return Alert(f"{of}/{target}/{at}", of, "v", "Hot", "warn", of, AlertTarget(
         target, "n0", "n0", gpus=gpus), "firing", at, at, at, None, ended_at=ended_at)
 
 
@@ -41,7 +41,7 @@ def test_each_is_named_with_the_gpus_that_it_is_on() -> None:
 
 
 def test_who_moves_on_takes_the_alert_along() -> None:
-    alerts, own = Alerts(), ("GPU-1",)
+    alerts, own = FiringAlerts(), ("GPU-1",)
     for row, of in enumerate(OFS):
         alerts.adopt(row, alert(of, of, own))
     now: dict[Of, tuple[str, ...]] = {"task": own, "job": ("GPU-1", "GPU-2"), "owner": (),
@@ -54,7 +54,7 @@ def test_who_moves_on_takes_the_alert_along() -> None:
 
 
 def test_a_nodes_is_marked_at_its_gpus_and_nobody_elses() -> None:
-    about = About(gpus=frozenset(("GPU-1",)), nodes=frozenset(("n0",)))
+    about = AlertQuery(gpus=frozenset(("GPU-1",)), nodes=frozenset(("n0",)))
     assert about.matches(alert("node", "n0"))
     assert not about.matches(alert("node", "n1"))
     assert not about.matches(alert("gpu", "GPU-2", ("GPU-2",)))
@@ -63,7 +63,7 @@ def test_a_nodes_is_marked_at_its_gpus_and_nobody_elses() -> None:
 
 @pytest.mark.parametrize("seed", [random.randrange(10**6) for _ in range(3)])
 def test_the_store_finds_what_matches(tmp_path: Path, seed: int) -> None:
-    lots, state = random.Random(seed), State(tmp_path)
+    lots, state = random.Random(seed), StateStore(tmp_path)
     gpus, nodes = [f"GPU-{at}" for at in range(6)], ["n0", "n1"]
     made = []
     for at in range(120):
@@ -78,14 +78,14 @@ def test_the_store_finds_what_matches(tmp_path: Path, seed: int) -> None:
                              for each in made if each.id in left])
     for _ in range(40):
         some = frozenset(lots.sample(gpus, lots.randint(0, 3)))
-        about = lots.choice([About(), About(gpus=some), About(
-            gpus=some, nodes=frozenset(lots.sample(nodes, 1))), About(targets=some)])
+        about = lots.choice([AlertQuery(), AlertQuery(gpus=some), AlertQuery(
+            gpus=some, nodes=frozenset(lots.sample(nodes, 1))), AlertQuery(targets=some)])
         start, end = sorted((lots.uniform(0, 210), lots.uniform(0, 210)))
         found = state.alerts.ended_alerts(start, end, about)
         assert {each.id for each in found} == {
             each.id for each in made if about.matches(each) and each.ended_at is not None
             and each.ended_at >= start and each.fired_at < end}, "also where it was before"
-    moved = state.alerts.ended_alerts(0, 300, About(gpus=frozenset(("GPU-7",))))
+    moved = state.alerts.ended_alerts(0, 300, AlertQuery(gpus=frozenset(("GPU-7",))))
     assert {each.id for each in moved} == left
     state.alerts.forget(1e9)
     assert state._db.execute("select count(*) from alert_marks").fetchone() == (0,)
@@ -104,7 +104,7 @@ def test_from_a_hub_that_kept_no_marks(tmp_path: Path) -> None:
                (msgspec.json.encode(alert("gpu", "GPU-1", (), 1.0, 2.0)),))
     db.commit()
     db.close()
-    state = State(tmp_path)
-    [found] = state.alerts.ended_alerts(0, 9, About(gpus=frozenset(("GPU-1", "GPU-2"))))
+    state = StateStore(tmp_path)
+    [found] = state.alerts.ended_alerts(0, 9, AlertQuery(gpus=frozenset(("GPU-1", "GPU-2"))))
     assert found.target.key == "GPU-1"
     state.close()

@@ -9,17 +9,17 @@ import msgspec
 import numpy as np
 import pytest
 
-from dashboard.alerts.core.rule_signal import Term
-from dashboard.alerts.core.target_collector import Scenes
-from dashboard.alerts.rehearsal.engine import Rehearsal, Stretch
-from dashboard.alerts.rehearsal.fleet import FleetPast, Members
-from dashboard.alerts.rehearsal.gpus import CannotRehearse
-from dashboard.alerts.rehearsal.owners import OwnerPast
-from dashboard.fleet.events import Events
+from dashboard.alerts.core.rule_signal import SignalTerm
+from dashboard.alerts.core.target_collector import RuleTargetCollector
+from dashboard.alerts.rehearsal.engine import RehearsalChunk, RehearsalEngine
+from dashboard.alerts.rehearsal.fleet import FleetRehearsalSource, MembershipHistory
+from dashboard.alerts.rehearsal.gpus import CannotRehearseError
+from dashboard.alerts.rehearsal.owners import OwnerRehearsalSource
+from dashboard.fleet.events import RecentEvents
 from dashboard.fleet.fleet import Fleet
-from dashboard.history.embedded import Embedded
-from dashboard.history.ingest import Stored
-from dashboard.history.rule_reads import Spans
+from dashboard.history.embedded import EmbeddedHistory
+from dashboard.history.ingest import HistoryMessage
+from dashboard.history.rule_reads import RuleHistoryReader
 from gpudeck.wire import Inventory, Tasks
 from tests.unit import fleets
 from tests.unit.owner_story import BEGIN, END, LAST, SILENT, Story, ready
@@ -85,9 +85,9 @@ def test_live_and_rehearsal_are_the_same_to_the_byte(story: Story, is_in_files: 
 def test_a_span_may_begin_and_end_at_any_second(story: Story) -> None:
     """Of a rule that looks at each second."""
     of, first, last = ready(RULES, "quick", fire=">= 1", clear=""), BEGIN + 707, END - 301
-    parts = [OwnerPast(story.spans, story.fleet, of).stretches(*span)
+    parts = [OwnerRehearsalSource(story.spans, story.fleet, of).stretches(*span)
              for span in ((BEGIN, END), (first, last))]
-    whole, some = (np.concatenate([np.pad(stretch.values(Term("last", "gpus"), slice(None)),
+    whole, some = (np.concatenate([np.pad(stretch.values(SignalTerm("last", "gpus"), slice(None)),
                                           ((0, 9 - stretch.size), (0, 0)))
                                    for stretch in part], axis=1) for part in parts)
     assert some.shape[1] == last - first
@@ -108,9 +108,9 @@ def test_a_rule_that_was_written_otherwise_is_told_from_it(story: Story) -> None
 def test_a_mean_of_an_owners_gpus_is_that_of_life_where_they_stay(story: Story) -> None:
     """History has the mean of each Gpu's minute, in sixteenths."""
     of = ready(RULES, "gpus", signal="util_pct", fire=">= 1", clear="")
-    past, compared, unknown = OwnerPast(story.spans, story.fleet, of), 0, 0
+    past, compared, unknown = OwnerRehearsalSource(story.spans, story.fleet, of), 0, 0
     for stretch in past.stretches(BEGIN, LAST):
-        values = stretch.values(Term("last", "util_pct"), slice(None))
+        values = stretch.values(SignalTerm("last", "util_pct"), slice(None))
         for row in range(stretch.size):
             who = past.name(row).key
             for column in np.flatnonzero([stretch.there(at)[row]  # type: ignore[misc]
@@ -135,29 +135,30 @@ def test_an_owner_is_meant_while_all_they_use_is(story: Story) -> None:
 
 def test_who_was_sent_away_is_not_missed(story: Story) -> None:
     """Nor is a node that belonged to the hub before it was heard of taken for one that did not."""
-    def most(members: Members | None, signal: str) -> float:
-        past = FleetPast(story.spans, story.fleet, ready(RULES, "works", signal=signal,
-                                                         fire=">= 0", clear=""), members)
-        return max(float(np.nanmax(stretch.values(Term("last", signal), slice(None))))
+    def most(members: MembershipHistory | None, signal: str) -> float:
+        past = FleetRehearsalSource(story.spans, story.fleet, ready(RULES, "works", signal=signal,
+                                                                    fire=">= 0", clear=""), members)
+        return max(float(np.nanmax(stretch.values(SignalTerm("last", signal), slice(None))))
                    for stretch in past.stretches(BEGIN, END))
 
     assert most(None, "nodes_silent") == len(SILENT) - 1
-    assert most(Members(left=("n1",)), "nodes_silent") == len(SILENT) - 2
-    assert most(Members(left=("n1",)), "nodes") == len(SILENT) - 1
+    assert most(MembershipHistory(left=("n1",)), "nodes_silent") == len(SILENT) - 2
+    assert most(MembershipHistory(left=("n1",)), "nodes") == len(SILENT) - 1
     fleets.add_node(story.fleet, "n9", 2, mono=END)
-    assert most(Members({"n9": BEGIN - 10_000.0}), "nodes_silent") == len(SILENT)
-    assert most(Members({"n9": BEGIN - 10_000.0}), "gpus") == 4 * 3 + 2
-    assert most(Members({"n9": END + 60.0}), "nodes") == len(SILENT)
+    assert most(MembershipHistory({"n9": BEGIN - 10_000.0}), "nodes_silent") == len(SILENT)
+    assert most(MembershipHistory({"n9": BEGIN - 10_000.0}), "gpus") == 4 * 3 + 2
+    assert most(MembershipHistory({"n9": END + 60.0}), "nodes") == len(SILENT)
 
 
-def short_story(folder: Path, tasks: Tasks, *parts: tuple[Sequence[int], bool]) -> Embedded:
+def short_story(folder: Path, tasks: Tasks, *parts: tuple[Sequence[int], bool]) -> EmbeddedHistory:
     """Of one node: which seconds it told, one after the other, and whether late."""
-    history, facts = Embedded(folder / "history"), [fleets.facts("n1", at) for at in range(2)]
+    history, facts = EmbeddedHistory(folder / "history"), [fleets.facts("n1", at)
+                                                           for at in range(2)]
     history.open()
-    told = [Stored("n1", "s1", 0.0, each) for each in (
+    told = [HistoryMessage("n1", "s1", 0.0, each) for each in (
         fleets.hello("n1"), Inventory(1, tuple(facts)))]
     for seconds, is_late in parts:
-        history.append([*told, *(Stored("n1", "s1", at + 0.5, fleets.frame(
+        history.append([*told, *(HistoryMessage("n1", "s1", at + 0.5, fleets.frame(
             [{"util_pct": 50.0}] * 2, at - BEGIN + 1, at + 0.2, tasks=tasks), at, is_late)
             for at in seconds)], 1)
         history.store.tend(BEGIN + 1_000.0)
@@ -170,9 +171,9 @@ def test_what_came_late_is_as_if_it_had_come_in_time(tmp_path: Path) -> None:
     history = short_story(
         tmp_path, fleets.tasks(("t", 0, "ann")),
         ([at for at in range(BEGIN, BEGIN + 900) if at not in late], False), (late, True))
-    past = OwnerPast(Spans(history.store), Fleet(1), ready(RULES, "held"))
+    past = OwnerRehearsalSource(RuleHistoryReader(history.store), Fleet(1), ready(RULES, "held"))
     [found] = past.stretches(BEGIN, BEGIN + 840)
-    values = found.values(Term("last", "mem_used_bytes"), slice(None))
+    values = found.values(SignalTerm("last", "mem_used_bytes"), slice(None))
     assert values.tolist() == [[1e9] * 14]
     history.close()
 
@@ -180,20 +181,21 @@ def test_what_came_late_is_as_if_it_had_come_in_time(tmp_path: Path) -> None:
 def test_whose_task_nobody_knows_is_in_nobodys_row(tmp_path: Path) -> None:
     history = short_story(tmp_path, fleets.tasks(("a", 0, "ann"), ("b", 1, None)),
                           (range(BEGIN, BEGIN + 900), False))
-    past = OwnerPast(Spans(history.store), Fleet(1), ready(RULES, "gpus"))
+    past = OwnerRehearsalSource(RuleHistoryReader(history.store), Fleet(1), ready(RULES, "gpus"))
     [found] = past.stretches(BEGIN, BEGIN + 840)
-    assert found.values(Term("last", "gpus"), slice(None)).tolist() == [[1.0] * 14]
+    assert found.values(SignalTerm("last", "gpus"), slice(None)).tolist() == [[1.0] * 14]
     assert past.name(0).users == ("ann",)
     history.close()
 
 
 @pytest.mark.parametrize("rule", [name for name, rule in RULES.items() if rule["of"] == "owner"])
 def test_where_nobody_holds_anything_nothing_would_be(tmp_path: Path, rule: str) -> None:
-    history, fleet = Embedded(tmp_path / "history"), Fleet(1)
+    history, fleet = EmbeddedHistory(tmp_path / "history"), Fleet(1)
     history.open()
     for change in ({}, {"scope": "user:ann"}):
-        past = OwnerPast(Spans(history.store), fleet, ready(RULES, rule, **change))
-        rehearsal = Rehearsal(ready(RULES, rule))
+        past = OwnerRehearsalSource(RuleHistoryReader(history.store), fleet,
+                                    ready(RULES, rule, **change))
+        rehearsal = RehearsalEngine(ready(RULES, rule))
         for stretch in past.stretches(BEGIN, LAST):
             rehearsal.take(stretch)
         assert (rehearsal.targets, rehearsal.alerts()) == (0, [])
@@ -207,8 +209,9 @@ def test_where_nobody_holds_anything_nothing_would_be(tmp_path: Path, rule: str)
 ])
 def test_what_history_does_not_keep_of_an_owner_is_refused(change: dict[str, Any], says: str
                                                            ) -> None:
-    with pytest.raises(CannotRehearse, match=says):
-        OwnerPast(None, Fleet(1), ready(RULES, "gpus", clear="", **change))  # type: ignore[arg-type]
+    with pytest.raises(CannotRehearseError, match=says):
+        OwnerRehearsalSource(None, Fleet(1),  # type: ignore[arg-type]
+                             ready(RULES, "gpus", clear="", **change))
 
 
 @pytest.mark.parametrize(("signal", "says"), [
@@ -217,27 +220,29 @@ def test_what_history_does_not_keep_of_an_owner_is_refused(change: dict[str, Any
     ("gpus_free", "history does not keep gpus_free of the fleet"),
 ])
 def test_what_is_only_the_hubs_own_is_refused(signal: str, says: str) -> None:
-    with pytest.raises(CannotRehearse, match=says):
-        FleetPast(None, Fleet(1), ready(RULES, "works", signal=signal, fire="> 0",  # type: ignore[arg-type]
-                                        clear=""))
+    with pytest.raises(CannotRehearseError, match=says):
+        FleetRehearsalSource(None, Fleet(1), ready(RULES, "works", signal=signal,  # type: ignore[arg-type]
+                                                   fire="> 0",
+                                                   clear=""))
 
 
 def test_bounds_are_said() -> None:
-    past = OwnerPast(None, Fleet(1), ready(RULES, "quick"))  # type: ignore[arg-type]
-    with pytest.raises(CannotRehearse, match="at most 7 days at once"):
+    past = OwnerRehearsalSource(None, Fleet(1), ready(RULES, "quick"))  # type: ignore[arg-type]
+    with pytest.raises(CannotRehearseError, match="at most 7 days at once"):
         next(past.stretches(0, 8 * 86_400))
-    of_fleet = FleetPast(None, fleet := Fleet(1), ready(RULES, "works"))  # type: ignore[arg-type]
+    of_fleet = FleetRehearsalSource(None, fleet := Fleet(1),  # type: ignore[arg-type]
+                                    ready(RULES, "works"))
     for at in range(100):
         fleets.add_node(fleet, f"n{at}", 100)
-    with pytest.raises(CannotRehearse, match="over 10,000 Gpus at most 8 hours at once"):
+    with pytest.raises(CannotRehearseError, match="over 10,000 Gpus at most 8 hours at once"):
         next(of_fleet.stretches(0, 86_400))
 
 
 def played(meant: Sequence[bool], came: Sequence[int] = ()) -> list[tuple[int, int | None]]:
     """One owner who holds enough all the time: in which minute it would have fired, until when."""
     of, width = ready(RULES, "gpus", clear="", scope="node:n0"), len(meant)
-    rehearsal = Rehearsal(of)
-    rehearsal.take(Stretch(
+    rehearsal = RehearsalEngine(of)
+    rehearsal.take(RehearsalChunk(
         0, 60, width, 1, lambda term, rows: np.full((1, width), 8.0)[rows], np.ones(1, bool),
         meant=lambda column: np.array([meant[column]]),
         fresh=lambda column: np.array([column in came])))
@@ -263,11 +268,11 @@ def test_what_a_silent_gpu_did_is_not_what_it_does() -> None:
         node = fleets.add_node(fleet, node_id, 1)
         fleet.frame(node, fleets.frame([{"util_pct": 40.0, "power_w": 300.0}], tasks=fleets.tasks(
             (f"{node_id}:t", 0, "ann"))), fleets.NOW, fleets.MONO)
-    scenes = Scenes(fleet, Events())
+    scenes = RuleTargetCollector(fleet, RecentEvents())
 
     def told(of: str, name: str, later_s: float) -> float:
         moment = scenes.look(fleets.NOW + later_s, fleets.MONO + later_s, 0.0)
-        return float(moment[of].numbers(Term("last", name)).values[0])  # type: ignore[index]
+        return float(moment[of].numbers(SignalTerm("last", name)).values[0])  # type: ignore[index]
 
     for later_s, util, power, gpus in ((1.0, 40.0, 600.0, 2.0), (6.0, np.nan, np.nan, 2.0)):
         assert told("owner", "util_pct", later_s) == pytest.approx(util, nan_ok=True)

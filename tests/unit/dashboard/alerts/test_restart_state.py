@@ -7,11 +7,11 @@ import msgspec
 import numpy as np
 import pytest
 
-from dashboard.alerts.core.evaluator import Evaluator
-from dashboard.alerts.core.firing_alerts import Alert, Alerts, Named
-from dashboard.alerts.core.restart_state import Memory, Restart, remember
+from dashboard.alerts.core.evaluator import RuleEvaluator
+from dashboard.alerts.core.firing_alerts import Alert, AlertTarget, FiringAlerts
+from dashboard.alerts.core.restart_state import RuleStateRestore, SavedRuleStates, remember
 from dashboard.alerts.core.rule import check, read
-from dashboard.alerts.core.state_machine import Phase
+from dashboard.alerts.core.state_machine import AlertPhase
 from tests.unit.dashboard.alerts.test_evaluator import Stage
 
 BEGIN = 60_000.0
@@ -22,14 +22,15 @@ class Hub:
 
     def __init__(self, disk: dict[str, Any], now: float, **change: Any) -> None:
         self.disk, self.now = disk, now
-        self.evaluator, self.alerts = Evaluator(), Alerts()
+        self.evaluator, self.alerts = RuleEvaluator(), FiringAlerts()
         self.evaluator.set_rules({"r": check(read({
             "id": "r", "title": "t", "scope": "*", "of": "task", "signal": "age_s", "fire": "> 5",
             "clear": "< 2", "for": "60s", "keep_firing_for": "30s"} | change))})
         self.watch = self.evaluator.watches["r"]
         memory = disk.get("memory")
-        self.restart = Restart(None if memory is None else msgspec.json.decode(memory, type=Memory),
-                               disk.get("open", {}).values(), self.evaluator.watches, now)
+        self.restart = RuleStateRestore(None if memory is None
+                                        else msgspec.json.decode(memory, type=SavedRuleStates),
+                                        disk.get("open", {}).values(), self.evaluator.watches, now)
         self.ended = list(self.restart.ended)
 
     def go(self, seconds: int, value: float, row: int = 0) -> None:
@@ -41,7 +42,8 @@ class Hub:
                 self.evaluator.watches, lambda _: {"t": row}, self.alerts, self.now)]
             for moved in self.evaluator.step({"task": stage}, self.now):
                 for each in moved:
-                    for change in self.alerts.take(each, lambda of, _: Named("t", "n", "host")):
+                    for change in self.alerts.take(each, lambda of,
+                                                   _: AlertTarget("t", "n", "host")):
                         self.keep(change.alert)
         self.disk["memory"] = msgspec.json.encode(remember(
             self.evaluator.watches, lambda of, _: "t", self.now, self.restart))
@@ -54,8 +56,8 @@ class Hub:
         else:
             self.ended.append(alert)
 
-    def phase(self) -> Phase:
-        return Phase(self.watch.machine.phase.max())
+    def phase(self) -> AlertPhase:
+        return AlertPhase(self.watch.machine.phase.max())
 
 
 def test_the_wait_goes_on_and_the_stop_does_not_count() -> None:
@@ -65,9 +67,9 @@ def test_the_wait_goes_on_and_the_stop_does_not_count() -> None:
     before.go(waited, 9.0)
     after = Hub(disk, before.now + gap)
     after.go(60 - waited - 1, 9.0, row=3)
-    assert after.phase() is Phase.PENDING
+    assert after.phase() is AlertPhase.PENDING
     after.go(3, 9.0, row=3)
-    assert after.phase() is Phase.FIRING
+    assert after.phase() is AlertPhase.FIRING
 
 
 @pytest.mark.parametrize(("gap", "change"), [
@@ -79,7 +81,7 @@ def test_after_an_hour_or_by_another_rule_or_one_that_acts_it_begins_again(gap: 
     before.go(50, 9.0)
     after = Hub(disk, before.now + gap, **change)
     after.go(59, 9.0)
-    assert after.phase() is Phase.PENDING
+    assert after.phase() is AlertPhase.PENDING
 
 
 def test_what_fired_is_the_same_alert_if_it_is_still_so() -> None:
@@ -102,7 +104,7 @@ def test_what_fired_by_a_rule_that_acts_has_ended() -> None:
     after = Hub(disk, before.now + 10, ladder=[{"do": "tell"}])
     assert [each.why for each in after.ended] == ["the hub was started anew"]
     after.go(5, 9.0)
-    assert after.phase() is Phase.PENDING
+    assert after.phase() is AlertPhase.PENDING
 
 
 def test_whose_target_never_comes_back_has_ended_after_an_hour() -> None:
@@ -131,14 +133,14 @@ def test_who_was_not_heard_of_since_is_given_up() -> None:
     assert len(after.alerts.firing()) == 1
     after.go(700, float("nan"))
     assert [each.why for each in after.ended] == ["nothing was heard of it for too long"]
-    assert not np.isin(after.watch.machine.phase, (Phase.FIRING, Phase.RESOLVING)).any()
+    assert not np.isin(after.watch.machine.phase, (AlertPhase.FIRING, AlertPhase.RESOLVING)).any()
 
 
 def test_what_is_remembered_after_all_began_anew() -> None:
     """A reset of the brakes, or a clock that is set, comes between two looks."""
     hub = Hub({}, BEGIN, ladder=[{"do": "tell"}])
     hub.go(90, 9.0)
-    assert hub.phase() == Phase.FIRING
+    assert hub.phase() == AlertPhase.FIRING
     hub.evaluator.begin_anew(["r"])
     kept = remember(hub.evaluator.watches, lambda of, _: "t", hub.now, hub.restart)
     [held] = kept.held.values()

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dashboard.alerts.core.rolling_windows import MOST_BUCKETS, Window
-from dashboard.alerts.core.rule_signal import How, Term
+from dashboard.alerts.core.rolling_windows import MOST_BUCKETS, RollingWindow
+from dashboard.alerts.core.rule_signal import How, SignalTerm
 
 HOWS: tuple[How, ...] = ("avg", "min", "max", "rate", "increase")
 
@@ -30,7 +30,7 @@ def slowly(how: How, seen: list[tuple[int, float]], since: int) -> float:
                                 st.one_of(st.none(), st.integers(0, 100))), max_size=120))
 def test_a_window_is_what_all_of_it_says(how: How, span: int, steps: list[tuple[int, int | None]]
                                          ) -> None:
-    window = Window(Term(how, "x", span), 1, 0.05, 1)
+    window = RollingWindow(SignalTerm(how, "x", span), 1, 0.05, 1)
     length = max(1, -(-span // MOST_BUCKETS))
     buckets = -(-span // length)
     seen: list[tuple[int, float]] = []
@@ -50,7 +50,7 @@ def test_a_window_is_what_all_of_it_says(how: How, span: int, steps: list[tuple[
 
 
 def test_a_span_with_too_few_samples_has_no_value() -> None:
-    window = Window(Term("avg", "x", 60), 1, 0.8, 2)
+    window = RollingWindow(SignalTerm("avg", "x", 60), 1, 0.8, 2)
     for second in range(47):
         window.take(second, np.array([5.0, 5.0 if second % 2 else np.nan]))
     assert np.isnan(window.values()).all()
@@ -61,7 +61,7 @@ def test_a_span_with_too_few_samples_has_no_value() -> None:
 
 
 def test_a_row_that_is_somebody_elses_begins_anew() -> None:
-    window = Window(Term("max", "x", 10), 1, 0.1, 2)
+    window = RollingWindow(SignalTerm("max", "x", 10), 1, 0.1, 2)
     for second in range(5):
         window.take(second, np.array([99.0, 98.0]))
     window.forget(np.array([0]))
@@ -104,7 +104,7 @@ def test_a_clock_that_goes_back_loses_nothing_of_a_window() -> None:
         chance = random.Random(seed)
         how: How = chance.choice(("min", "max"))
         span, second = chance.choice((2, 7, 13)), 1_000
-        window, plain = Window(Term(how, "x", span), 1, 0.01, 1), PlainRing(how, span)
+        window, plain = RollingWindow(SignalTerm(how, "x", span), 1, 0.01, 1), PlainRing(how, span)
         for _ in range(60):
             second += chance.choice((1, 1, 1, 0, 2, 9, 40, -1, -4, -20))
             value = chance.choice((None, float(chance.randint(0, 100))))

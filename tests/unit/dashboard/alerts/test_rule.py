@@ -6,11 +6,11 @@ import random
 import numpy as np
 import pytest
 
-from dashboard.alerts.core.evaluator import Evaluator
-from dashboard.alerts.core.rule_signal import Term
-from dashboard.alerts.core.rule_tracker import Watch
+from dashboard.alerts.core.evaluator import RuleEvaluator
+from dashboard.alerts.core.rule_signal import SignalTerm
+from dashboard.alerts.core.rule_tracker import RuleTracker
 from dashboard.alerts.rehearsal.gpus import LIVE
-from gpudeck.limits import Lease, LeaseState, LimitsNow
+from gpudeck.limits import LeaseState, LimitsNow, TimedLimit
 from gpudeck.wire import Task, Tasks, Use
 from tests.unit import fleets
 from tests.unit.climbing import World as Acting
@@ -37,20 +37,20 @@ def test_a_rule_that_fails_is_an_alert_while_the_others_go_on(
     world.add(1, 1)
     world.turn(5)
     assert firing(world) == {}
-    usual = Watch.look
+    usual = RuleTracker.look
 
-    def look(self: Watch, *given: object) -> object:
+    def look(self: RuleTracker, *given: object) -> object:
         if self.ready.rule.id == "bad":
             raise ZeroDivisionError("no such thing")
         return usual(self, *given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Watch, "look", look)
+    monkeypatch.setattr(RuleTracker, "look", look)
     world.turn(3)
     assert firing(world) == {}, "once is nothing, three times are"
     world.turn(1)
     assert firing(world) == {"meta": 1.0}
     assert "no such thing" in world.desk.failing()["bad"]
-    monkeypatch.setattr(Watch, "look", usual)
+    monkeypatch.setattr(RuleTracker, "look", usual)
     world.turn(2)
     assert firing(world) == {}
 
@@ -116,7 +116,7 @@ class Broken:
 
 
 def test_a_rule_whose_minute_history_does_not_give_is_an_alert(world: Acting) -> None:
-    world.desk.evaluator = Evaluator(LIVE)
+    world.desk.evaluator = RuleEvaluator(LIVE)
     world.desk._spans = Broken()  # type: ignore[assignment]
     of_hub(world, "meta", "rules_failing", ">= 1")
     world.put("observe", id="idle-gpu", of="gpu", signal="util_pct", fire="<= 1", ladder=[],
@@ -130,9 +130,10 @@ def test_a_rule_whose_minute_history_does_not_give_is_an_alert(world: Acting) ->
 # -- limits of Gpus
 
 def lease(gpu: int, what: str, wanted: tuple[float, ...], state: LeaseState,
-          seen: float | None = None) -> Lease:
-    return Lease("c", f"GPU-n0-{gpu}", what, wanted, (), "ada", "", 0.0, 1e12, "boot", 1e12,  # type: ignore[arg-type]
-                 state, seen)
+          seen: float | None = None) -> TimedLimit:
+    return TimedLimit("c", f"GPU-n0-{gpu}", what, wanted, (), "ada", "", 0.0, 1e12, "boot",  # type: ignore[arg-type]
+                      1e12,
+                      state, seen)
 
 
 @pytest.mark.parametrize(("state", "seen", "drift"), [
@@ -215,4 +216,4 @@ def test_a_task_that_is_not_described_is_not_judged() -> None:
         [{}, {}], 1, world.now, tasks=Tasks(True, (), (Use("who", 0, 1e9, 1.0),))),
         world.now, world.mono)
     scene = world.look()["task"]
-    assert np.isnan(scene.numbers(Term("last", "is_foreign")).values).tolist() == [True]
+    assert np.isnan(scene.numbers(SignalTerm("last", "is_foreign")).values).tolist() == [True]

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from dashboard.alerts.core.momentary_rule import momentary
-from dashboard.alerts.core.rule import RuleProblems, check, read, version
+from dashboard.alerts.core.rule import InvalidRuleError, check, read, version
 from dashboard.alerts.core.rule_signal import (
     MAX_LENGTH,
     Floats,
-    RuleError,
-    Term,
+    RuleSyntaxError,
+    SignalTerm,
     parse,
     parse_condition,
     parse_limit,
@@ -26,7 +26,7 @@ def test_it_computes_what_it_says() -> None:
     random.seed()
     at = {name: random.uniform(1, 100) for name in NAMES}
 
-    def look(term: Term) -> Floats:
+    def look(term: SignalTerm) -> Floats:
         return np.array([at[term.name] + term.span_s])
 
     for text in ("util_pct", "power_w / power_limit_w", "avg(util_pct, 5m) - 3",
@@ -35,7 +35,7 @@ def test_it_computes_what_it_says() -> None:
         plain = text.replace("avg(util_pct, 5m)", "(util_pct + 300)").replace(
             "max(temp_c, 30s)", "(temp_c + 30)").replace("rate(errors, 1h)", "(errors + 3600)")
         if "rate" in text:
-            with pytest.raises(RuleError, match="cannot be put together"):
+            with pytest.raises(RuleSyntaxError, match="cannot be put together"):
                 parse(text, NAMES)
             continue
         wanted = eval(plain, {}, at)
@@ -43,7 +43,7 @@ def test_it_computes_what_it_says() -> None:
 
 
 def test_what_is_not_there_makes_all_of_it_not_there() -> None:
-    def look(term: Term) -> Floats:
+    def look(term: SignalTerm) -> Floats:
         return np.array([np.nan, 0.0, 5.0]) if term.name == "power_limit_w" else np.full(3, 10.0)
 
     values = parse("power_w / power_limit_w", NAMES).values(look)
@@ -75,7 +75,7 @@ def test_a_limit_is_in_the_unit_of_what_it_limits(text: str, unit: str | None, n
     ("util_pct > 5", "what is '>'"), (")", "is expected"),
 ])
 def test_what_it_may_not_say_is_named(text: str, says: str) -> None:
-    with pytest.raises(RuleError, match=says.replace("(", r"\(")) as caught:
+    with pytest.raises(RuleSyntaxError, match=says.replace("(", r"\(")) as caught:
         parse(text, NAMES)
     assert 0 <= caught.value.at <= len(text)
 
@@ -85,7 +85,7 @@ def test_what_it_may_not_say_is_named(text: str, says: str) -> None:
     ("~ 3", ""), ("> 1 > 2", ""), ("> 3W", None), (">", ""), ("> 1e3", ""),
 ])
 def test_a_limit_that_makes_no_sense_is_refused(text: str, unit: str | None) -> None:
-    with pytest.raises(RuleError):
+    with pytest.raises(RuleSyntaxError):
         parse_limit(text, unit)
 
 
@@ -93,13 +93,13 @@ def test_spans_and_conditions() -> None:
     assert [parse_span(text) for text in ("0s", "5m", "2h", "7d", " 90 s ")] == [
         0, 300, 7_200, 604_800, 90]
     for text in ("5", "5 minutes", "-5m", "1.5h", ""):
-        with pytest.raises(RuleError):
+        with pytest.raises(RuleSyntaxError):
             parse_span(text)
     signal, limit = parse_condition("mem_used_bytes >= 1GiB", NAMES)
     assert (signal.text, limit.number) == ("mem_used_bytes", 2**30)
-    with pytest.raises(RuleError, match="did you mean"):
+    with pytest.raises(RuleSyntaxError, match="did you mean"):
         parse_condition("mem_usd_bytes >= 1GiB", NAMES)
-    with pytest.raises(RuleError, match="not a condition"):
+    with pytest.raises(RuleSyntaxError, match="not a condition"):
         parse_condition("mem_used_bytes", NAMES)
 
 
@@ -139,14 +139,14 @@ def test_a_good_rule_is_ready() -> None:
     ({"severity": "bad"}, "severity", "info, warn or crit"),
 ])
 def test_a_bad_rule_names_the_field(change: dict[str, object], field: str, says: str) -> None:
-    with pytest.raises(RuleProblems) as caught:
+    with pytest.raises(InvalidRuleError) as caught:
         check(read(GOOD | change))
     assert any(problem.field == field and says in problem.message
                for problem in caught.value.problems), str(caught.value)
 
 
 def test_all_that_is_wrong_is_said_at_once() -> None:
-    with pytest.raises(RuleProblems) as caught:
+    with pytest.raises(InvalidRuleError) as caught:
         check(read(GOOD | {"scope": "", "for": "x", "signal": "nothing"}))
     assert {problem.field for problem in caught.value.problems} >= {"scope", "for", "signal"}
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dashboard.alerts.core import rule_unit_tests
-from dashboard.alerts.core.rule import RuleProblems, check, read
+from dashboard.alerts.core.rule import InvalidRuleError, check, read
 from dashboard.alerts.rules_file import PACK, dump, one_rule, parse
 from dashboard.cli.rules import rules
 from gpudeck.errors import CommandError
@@ -135,7 +135,7 @@ def test_no_text_stops_the_one_who_reads_it(line: str, says: str) -> None:
     text = GOOD.replace("    for: 10s\n", f"    for: 10s\n    {line}\n")
     found = [str(fault) for fault in parse(text).faults]
     assert any(says in fault for fault in found), found
-    with pytest.raises(RuleProblems):
+    with pytest.raises(InvalidRuleError):
         check(read(one_rule(text[:text.index("tests:")])))
 
 
@@ -148,7 +148,7 @@ def test_what_only_looks_like_a_number_or_a_date_is_a_word() -> None:
 
 
 def test_all_that_cannot_be_read_is_named_at_once() -> None:
-    with pytest.raises(RuleProblems) as caught:
+    with pytest.raises(InvalidRuleError) as caught:
         read({"id": "A b", "signal": 3, "of": "gpus", "ladder": [{"do": "kill"}], "foo": 1,
               "title": "t"})
     assert sorted(problem.field for problem in caught.value.problems) == [

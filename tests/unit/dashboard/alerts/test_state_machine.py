@@ -8,21 +8,30 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dashboard.alerts.core.state_machine import TABLE, Look, Machine, Moves, Phase, Timing
+from dashboard.alerts.core.state_machine import (
+    TABLE,
+    AlertPhase,
+    AlertStateMachine,
+    AlertTiming,
+    ConditionResult,
+    PhaseChange,
+)
 
-NONE, P, F, R = Phase.INACTIVE, Phase.PENDING, Phase.FIRING, Phase.RESOLVING
+NONE, P, F, R = AlertPhase.INACTIVE, AlertPhase.PENDING, AlertPhase.FIRING, AlertPhase.RESOLVING
 
 
-def look_of(rows: list[tuple[str, float]]) -> Look:
+def look_of(rows: list[tuple[str, float]]) -> ConditionResult:
     """(what, when it was sampled): b breach, c clear, d between the two, u not known, x gone."""
     what = np.array([each for each, _ in rows])
-    return Look(what != "x", np.array([at for _, at in rows]), ~np.isin(what, ("u", "x", "n")),
-                what == "b", what == "c", what == "n")
+    return ConditionResult(what != "x", np.array([at for _, at in rows]),
+                           ~np.isin(what, ("u", "x", "n")),
+                           what == "b", what == "c", what == "n")
 
 
-def play(timing: Timing, story: str, start: float = 1_000.0) -> list[tuple[int, Phase, str]]:
+def play(timing: AlertTiming, story: str,
+         start: float = 1_000.0) -> list[tuple[int, AlertPhase, str]]:
     """One letter a second; `_`: no sample came."""
-    machine, told, at = Machine(timing, 1), [], start
+    machine, told, at = AlertStateMachine(timing, 1), [], start
     for second, letter in enumerate(story):
         if letter != "_":
             at = start + second
@@ -31,9 +40,9 @@ def play(timing: Timing, story: str, start: float = 1_000.0) -> list[tuple[int, 
     return told
 
 
-NOTICE = Timing(5, 3, 3, 1, 0.8, has_ladder=False)
-ACTS = Timing(5, 3, 3, 1, 0.8, has_ladder=True)
-AT_ONCE = Timing(0, 0, 3, 1, 0.8, has_ladder=False)
+NOTICE = AlertTiming(5, 3, 3, 1, 0.8, has_ladder=False)
+ACTS = AlertTiming(5, 3, 3, 1, 0.8, has_ladder=True)
+AT_ONCE = AlertTiming(0, 0, 3, 1, 0.8, has_ladder=False)
 
 
 @pytest.mark.parametrize(("timing", "story", "told"), [
@@ -61,7 +70,8 @@ AT_ONCE = Timing(0, 0, 3, 1, 0.8, has_ladder=False)
     (AT_ONCE, "cbc", [(1, F, "held"), (2, NONE, "resolved")]),
     (AT_ONCE, "uuub", [(3, F, "held")]),
 ])
-def test_the_table_of_seconds(timing: Timing, story: str, told: list[tuple[int, Phase, str]]
+def test_the_table_of_seconds(timing: AlertTiming, story: str,
+                              told: list[tuple[int, AlertPhase, str]]
                               ) -> None:
     assert play(timing, story) == told
 
@@ -70,16 +80,16 @@ def test_the_table_of_seconds(timing: Timing, story: str, told: list[tuple[int, 
 class One:
     """The same for one row, as plainly as it can be said: the specification, read aloud."""
 
-    timing: Timing
-    phase: Phase = NONE
+    timing: AlertTiming
+    phase: AlertPhase = NONE
     seen: float | None = None
     since: float = 0.0
     samples: float = 0.0
     looked: float | None = None
     credit: float = 1.0
-    told: list[tuple[Phase, Phase, str]] = field(default_factory=list)
+    told: list[tuple[AlertPhase, AlertPhase, str]] = field(default_factory=list)
 
-    def go(self, after: Phase, reason: str) -> None:
+    def go(self, after: AlertPhase, reason: str) -> None:
         self.told.append((self.phase, after, reason))
         self.phase = after
 
@@ -107,30 +117,31 @@ class One:
                 self.since += gap - self.timing.period_s
         self.seen = at
         match self.phase, what:
-            case Phase.INACTIVE, "b":
+            case AlertPhase.INACTIVE, "b":
                 self.since, self.samples = at, 1
                 self.go(*((F, "held") if not self.timing.for_s and not self.timing.has_ladder
                           else (P, "breach")))
-            case Phase.PENDING, "b":
+            case AlertPhase.PENDING, "b":
                 self.samples += self.credit
                 held = at - self.since
                 if held >= self.timing.for_s and self.samples * self.timing.period_s >= (
                         self.timing.min_coverage * (held + self.timing.period_s)):
                     self.go(F, "held")
-            case Phase.PENDING, _:
+            case AlertPhase.PENDING, _:
                 self.go(NONE, "not so any more")
-            case Phase.FIRING, "c":
+            case AlertPhase.FIRING, "c":
                 self.since = at
                 self.go(*((R, "clear") if self.timing.keep_s else (NONE, "resolved")))
-            case Phase.RESOLVING, "b":
+            case AlertPhase.RESOLVING, "b":
                 self.go(F, "breach")
-            case Phase.RESOLVING, "d":
+            case AlertPhase.RESOLVING, "d":
                 self.since = at
-            case Phase.RESOLVING, "c" if at - self.since >= self.timing.keep_s:
+            case AlertPhase.RESOLVING, "c" if at - self.since >= self.timing.keep_s:
                 self.go(NONE, "resolved")
 
 
-TIMINGS = st.builds(Timing, st.sampled_from([0.0, 1.0, 3.0, 7.0]), st.sampled_from([0.0, 2.0, 5.0]),
+TIMINGS = st.builds(AlertTiming, st.sampled_from([0.0, 1.0, 3.0, 7.0]),
+                    st.sampled_from([0.0, 2.0, 5.0]),
                     st.sampled_from([2.0, 3.0]), st.just(1.0), st.sampled_from([0.5, 0.8, 1.0]),
                     st.booleans())
 STEPS = st.lists(st.tuples(st.lists(st.sampled_from("bbbbccdu_nx"), min_size=3, max_size=3),
@@ -139,10 +150,11 @@ STEPS = st.lists(st.tuples(st.lists(st.sampled_from("bbbbccdu_nx"), min_size=3, 
 
 @settings(max_examples=150, deadline=None)
 @given(timing=TIMINGS, steps=STEPS)
-def test_all_rows_at_once_are_each_as_one_alone(timing: Timing, steps: list[tuple[list[str], int]]
+def test_all_rows_at_once_are_each_as_one_alone(timing: AlertTiming,
+                                                steps: list[tuple[list[str], int]]
                                                ) -> None:
-    machine, ones, now = Machine(timing, 3), [One(timing) for _ in range(3)], 0.0
-    told: list[list[tuple[Phase, Phase, str]]] = [[], [], []]
+    machine, ones, now = AlertStateMachine(timing, 3), [One(timing) for _ in range(3)], 0.0
+    told: list[list[tuple[AlertPhase, AlertPhase, str]]] = [[], [], []]
     at = [0.0, 0.0, 0.0]
     for letters, seconds in steps:
         now += seconds
@@ -158,7 +170,7 @@ def test_all_rows_at_once_are_each_as_one_alone(timing: Timing, steps: list[tupl
     assert_invariants(told)
 
 
-def assert_invariants(told: list[list[tuple[Phase, Phase, str]]]) -> None:
+def assert_invariants(told: list[list[tuple[AlertPhase, AlertPhase, str]]]) -> None:
     for one in told:
         phase = NONE
         for before, after, reason in one:
@@ -170,7 +182,7 @@ def assert_invariants(told: list[list[tuple[Phase, Phase, str]]]) -> None:
 @settings(max_examples=60, deadline=None)
 @given(timing=TIMINGS.filter(lambda timing: timing.for_s > 0),
        story=st.text("bbbbbcd_", max_size=80))
-def test_never_firing_without_having_held(timing: Timing, story: str) -> None:
+def test_never_firing_without_having_held(timing: AlertTiming, story: str) -> None:
     """Counted from outside: the seconds of breach before it that nothing interrupted."""
     for second, after, reason in play(timing, story):
         if after is F and reason == "held":
@@ -182,10 +194,11 @@ def test_never_firing_without_having_held(timing: Timing, story: str) -> None:
 
 @pytest.mark.parametrize(("timing", "every_s", "fires"), [
     (NOTICE, 1.7, True), (NOTICE, 2.9, True), (ACTS, 1.2, True), (ACTS, 1.7, False)])
-def test_a_hub_that_looks_too_seldom_still_tells_and_does_not_act(timing: Timing, every_s: float,
+def test_a_hub_that_looks_too_seldom_still_tells_and_does_not_act(timing: AlertTiming,
+                                                                  every_s: float,
                                                                  fires: bool) -> None:
     """Its agents told each second, and it saw every other."""
-    machine, now = Machine(timing, 1), 1_000.0
+    machine, now = AlertStateMachine(timing, 1), 1_000.0
     for _ in range(40):
         now += every_s
         machine.step(look_of([("b", now)]), now)
@@ -198,10 +211,10 @@ def test_a_replay_is_the_same_to_the_byte() -> None:
 
     def once() -> bytes:
         random = np.random.default_rng(seed)
-        machine, out = Machine(NOTICE, 500), []
+        machine, out = AlertStateMachine(NOTICE, 500), []
         for second in range(200):
             what = random.choice(list("bbbbcdux"), 500)
-            moves: list[Moves] = machine.step(
+            moves: list[PhaseChange] = machine.step(
                 look_of([(letter, float(second)) for letter in what]), float(second))
             out += [(second, move.before, move.after, move.reason, move.rows.tobytes())
                     for move in moves]
@@ -211,7 +224,7 @@ def test_a_replay_is_the_same_to_the_byte() -> None:
 
 
 def test_rows_that_come_later_are_rows_like_others() -> None:
-    machine = Machine(NOTICE, 1)
+    machine = AlertStateMachine(NOTICE, 1)
     for second in range(6):
         machine.step(look_of([("b", float(second))]), float(second))
     machine.grow(3)

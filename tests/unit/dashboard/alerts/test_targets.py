@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from dashboard.alerts.core.evaluator import Evaluator
-from dashboard.alerts.core.rule import NAMES, Of, RuleProblems, check, read
-from dashboard.alerts.core.rule_signal import Term
-from dashboard.alerts.core.state_machine import Phase
-from dashboard.alerts.core.target_collector import NamedScene, Scenes
-from dashboard.fleet.events import Events, KeptEvent
+from dashboard.alerts.core.evaluator import RuleEvaluator
+from dashboard.alerts.core.rule import NAMES, InvalidRuleError, Of, check, read
+from dashboard.alerts.core.rule_signal import SignalTerm
+from dashboard.alerts.core.state_machine import AlertPhase
+from dashboard.alerts.core.target_collector import NamedRuleTargets, RuleTargetCollector
+from dashboard.fleet.events import FleetEvent, RecentEvents
 from dashboard.fleet.filters import parse as parse_filter
 from dashboard.fleet.fleet import Fleet
 from gpudeck.wire import Beat, Cost, Event, Task, Tasks, Use
@@ -29,8 +29,8 @@ class World:
 
     def __init__(self, nodes: int = 2, gpus: int = 2) -> None:
         self.fleet = Fleet(1)
-        self.events = Events()
-        self.scenes = Scenes(self.fleet, self.events)
+        self.events = RecentEvents()
+        self.scenes = RuleTargetCollector(self.fleet, self.events)
         self.now, self.mono, self.seq = fleets.NOW, fleets.MONO, 0
         self.gpus = gpus
         self.rows: dict[str, list[dict[str, float]]] = {}
@@ -40,7 +40,7 @@ class World:
             self.rows[f"n{at}"] = [{} for _ in range(gpus)]
             self.on[f"n{at}"] = []
 
-    def tell(self, silent: tuple[str, ...] = ()) -> Mapping[Of, NamedScene]:
+    def tell(self, silent: tuple[str, ...] = ()) -> Mapping[Of, NamedRuleTargets]:
         self.now, self.mono, self.seq = self.now + 1, self.mono + 1, self.seq + 1
         for node_id, node in self.fleet.nodes.items():
             if node_id in silent:
@@ -56,7 +56,7 @@ class World:
                 self.now, self.mono)
         return self.look()
 
-    def look(self) -> Mapping[Of, NamedScene]:
+    def look(self) -> Mapping[Of, NamedRuleTargets]:
         return self.scenes.look(self.now, self.mono, 0.0)
 
 
@@ -66,9 +66,9 @@ def task(user: str | None = "ann", started_at: float = fleets.NOW, **more: Any) 
                 **more)
 
 
-def of(scene: NamedScene, name: str) -> dict[str, float]:
+def of(scene: NamedRuleTargets, name: str) -> dict[str, float]:
     """By the key of each that is there."""
-    values = scene.numbers(Term("last", name)).values
+    values = scene.numbers(SignalTerm("last", name)).values
     return {scene.name(row).key: float(values[row])
             for row in map(int, np.flatnonzero(scene.there))}
 
@@ -79,7 +79,8 @@ def test_every_name_of_the_contract_has_numbers() -> None:
     scenes = world.tell()
     for what, names in NAMES.items():
         for name in names:
-            assert len(scenes[what].numbers(Term("last", name)).values) == len(scenes[what].there)
+            assert len(scenes[what].numbers(SignalTerm("last",
+                                                       name)).values) == len(scenes[what].there)
 
 
 def test_a_task_on_several_gpus_is_one() -> None:
@@ -119,14 +120,14 @@ def test_busy_is_what_any_witness_says() -> None:
 
 
 def test_a_new_process_of_the_same_number_inherits_nothing() -> None:
-    world, evaluator = World(1), Evaluator()
+    world, evaluator = World(1), RuleEvaluator()
     evaluator.set_rules({"big": check(read({
         "id": "big", "title": "t", "scope": "*", "of": "task", "signal": "mem_used_bytes",
         "fire": "> 1GiB", "for": "5s"}))})
     watch, first = evaluator.watches["big"], task()
     again = replace(first, id=first.id + "0", start_ticks=2)
 
-    def run(one: Task, seconds: int) -> list[tuple[str, Phase]]:
+    def run(one: Task, seconds: int) -> list[tuple[str, AlertPhase]]:
         world.on["n0"] = [(one, 0, 2.0 * GIB, 1.0)]
         told = []
         for _ in range(seconds):
@@ -135,15 +136,15 @@ def test_a_new_process_of_the_same_number_inherits_nothing() -> None:
                 told += [(each.moves.reason, each.moves.after) for each in moved]
         return told
 
-    assert run(first, 6) == [("breach", Phase.PENDING), ("held", Phase.FIRING)]
-    assert run(again, 5) == [("gone", Phase.INACTIVE), ("breach", Phase.PENDING)]
-    assert run(again, 1) == [("held", Phase.FIRING)]
-    assert watch.machine.phase.tolist().count(Phase.FIRING) == 1
+    assert run(first, 6) == [("breach", AlertPhase.PENDING), ("held", AlertPhase.FIRING)]
+    assert run(again, 5) == [("gone", AlertPhase.INACTIVE), ("breach", AlertPhase.PENDING)]
+    assert run(again, 1) == [("held", AlertPhase.FIRING)]
+    assert watch.machine.phase.tolist().count(AlertPhase.FIRING) == 1
 
 
 def test_a_row_that_changes_hands_between_two_looks_says_that_who_was_there_is_gone() -> None:
     """As a Rule by the minute sees it: it does not look in between."""
-    world, evaluator = World(1), Evaluator()
+    world, evaluator = World(1), RuleEvaluator()
     evaluator.set_rules({"idle": check(read({
         "id": "idle", "title": "t", "scope": "*", "of": "task", "signal": "mem_used_bytes",
         "fire": "> 1GiB", "for": "5m"}))})
@@ -156,7 +157,7 @@ def test_a_row_that_changes_hands_between_two_looks_says_that_who_was_there_is_g
         for moved in evaluator.step(world.tell(), world.now):
             for each in moved:
                 told.append((each.moves.reason, each.moves.rows.tolist()))
-                fired = fired or (world.now if each.moves.after is Phase.FIRING else 0.0)
+                fired = fired or (world.now if each.moves.after is AlertPhase.FIRING else 0.0)
     assert fired, told
     reasons = [reason for reason, _ in told]
     assert reasons.index("gone") > reasons.index("held")
@@ -208,7 +209,7 @@ def test_owners_and_their_faulty_gpus() -> None:
     def xid(code: int, gpu: str, seq: int, ago_s: float = 0.0) -> None:
         at = world.now - ago_s
         event = Event(seq, at, "xid", gpu, numbers={"xid": float(code), "count": 2.0})
-        world.events.add(KeptEvent("n0", "s1", at, None, event))
+        world.events.add(FleetEvent("n0", "s1", at, None, event))
 
     xid(31, "GPU-n0-0", 1)
     xid(79, "GPU-n0-1", 2)
@@ -248,7 +249,7 @@ def test_nodes_and_the_fleet() -> None:
 
 
 def test_a_part_of_the_fleet_is_not_the_fleet() -> None:
-    with pytest.raises(RuleProblems, match="a part of the fleet"):
+    with pytest.raises(InvalidRuleError, match="a part of the fleet"):
         check(read({"id": "few", "title": "t", "of": "fleet", "scope": "node:a",
                     "signal": "gpus_free", "fire": "< 1"}))
 
@@ -262,7 +263,7 @@ def test_twenty_thousand_tasks_are_a_part_of_a_tenth_of_a_core() -> None:
         world.on[f"n{at}"] = [(task(f"u{at % 200}"), gpu, 1e9, 5.0)
                               for gpu in range(8) for _ in range(2)]
     names = [name for name in NAMES["task"] if name != "is_youngest"]
-    evaluator = Evaluator()
+    evaluator = RuleEvaluator()
     evaluator.set_rules({f"r{at}": check(read({
         "id": f"r{at}", "title": "t", "scope": "*", "of": what, "signal": name,
         "fire": "> 999999999999999", "for": "10m" if at % 3 == 0 else "20s"}))

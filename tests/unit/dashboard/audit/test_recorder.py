@@ -19,15 +19,15 @@ import pytest
 
 from agent.cli.audit import audit as audit_command
 from dashboard.access.policy import Role, Scope
-from dashboard.access.sign_in_attempts import FAILED_AT_ONCE, SUMMED_EVERY_S, Attempts
-from dashboard.access.store import Exists, User
+from dashboard.access.sign_in_attempts import FAILED_AT_ONCE, SUMMED_EVERY_S, SignInAttempts
+from dashboard.access.store import AlreadyExistsError, User
 from dashboard.audit.file_copy import AuditCopy, line_of
-from dashboard.audit.recorder import Auditor, CannotRecord
-from dashboard.audit.verify import Verifier
+from dashboard.audit.recorder import AuditRecorder, AuditWriteError
+from dashboard.audit.verify import AuditVerifier
 from dashboard.audit.views import record_view
-from dashboard.nodes.audit_heads import Anchors
-from dashboard.state import State
-from gpudeck.audit_chain import Link, link
+from dashboard.nodes.audit_heads import AuditHeadExchange
+from dashboard.state import StateStore
+from gpudeck.audit_chain import AuditChainLink, link
 from gpudeck.audit_file import AuditFile
 from gpudeck.errors import CommandError
 from gpudeck.wire import Anchor, Beat, Hello
@@ -39,12 +39,12 @@ class Deck:
     def __init__(self, folder: Path, copy: Path | None = None) -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
         self.folder = folder
-        self.state = State(folder)
+        self.state = StateStore(folder)
         self.copy = copy
-        self.audit = Auditor(self.state.audit, None if copy is None else AuditCopy(
+        self.audit = AuditRecorder(self.state.audit, None if copy is None else AuditCopy(
             copy, self.state.audit))
         self.told: list[Anchor] = []
-        self.anchors = Anchors(self.audit, self.told.append)
+        self.anchors = AuditHeadExchange(self.audit, self.told.append)
 
     def fill(self, count: int) -> None:
         for _ in range(count):
@@ -52,7 +52,7 @@ class Deck:
                                           "why": f"é{random.random()}", "action": "end"})
 
     def verdict(self) -> Any:
-        return Verifier(self.state.another_audit, self.copy).verdict()
+        return AuditVerifier(self.state.another_audit, self.copy).verdict()
 
     def close(self) -> None:
         self.audit.close()
@@ -82,7 +82,8 @@ def tamper(deck: Deck, sql: str, *values: Any) -> None:
 def test_a_change_and_its_record_are_one(deck: Deck) -> None:
     with deck.audit.change("user", {"actor": "carol", "action": "add"}):
         deck.state.accounts.add_user(user("alice"))
-    with pytest.raises(Exists), deck.audit.change("user", {"actor": "carol", "action": "add"}):
+    with pytest.raises(AlreadyExistsError), deck.audit.change("user",
+                                                              {"actor": "carol", "action": "add"}):
         deck.state.accounts.add_user(user("alice"))
     with pytest.raises(ZeroDivisionError), deck.audit.change("user", {"action": "add"}):
         deck.state.accounts.add_user(user(f"bob{1 / 0}"))
@@ -99,9 +100,9 @@ def test_on_a_full_disk_nothing_is_done_and_nothing_is_lost(deck: Deck) -> None:
     log = deck.folder / "state.db-wal"
     resource.setrlimit(resource.RLIMIT_FSIZE, (log.stat().st_size, before[1]))
     try:
-        with pytest.raises(CannotRecord, match="not done"):
+        with pytest.raises(AuditWriteError, match="not done"):
             deck.audit.record("command", {"why": "x" * 100_000})
-        with pytest.raises(CannotRecord), deck.audit.change("user", {"action": "add"}):
+        with pytest.raises(AuditWriteError), deck.audit.change("user", {"action": "add"}):
             deck.state.accounts.add_user(user("alice"))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
@@ -149,9 +150,9 @@ def test_where_the_copy_is_full_nothing_is_done(tmp_path: Path) -> None:
         file = deck.audit._copy._file  # type: ignore[union-attr]
         kept, full = os.dup(file), os.open("/dev/full", os.O_WRONLY)
         os.dup2(full, file)
-        with pytest.raises(CannotRecord, match="No space left"):
+        with pytest.raises(AuditWriteError, match="No space left"):
             deck.audit.record("command", {"action": "end"})
-        with pytest.raises(CannotRecord), deck.audit.change("user", {"action": "add"}):
+        with pytest.raises(AuditWriteError), deck.audit.change("user", {"action": "add"}):
             deck.state.accounts.add_user(user("alice"))
         with deck.audit.change("token", {"action": "remove"}, takes_away=True):
             pass  # what takes a right away does not wait for a copy
@@ -172,7 +173,7 @@ def test_a_folder_that_does_not_fit_its_copy_records_nothing(tmp_path: Path, cut
         with closing(Deck(tmp_path / "hub")) as deck:
             deck.fill(20)  # written anew, with right hashes, past where it was
     with closing(Deck(tmp_path / "hub", copy)) as deck:
-        with pytest.raises(CannotRecord, match="cut, rewritten, or restored"):
+        with pytest.raises(AuditWriteError, match="cut, rewritten, or restored"):
             deck.fill(1)
         broken = deck.verdict().broken
         assert broken is not None
@@ -303,7 +304,7 @@ def test_heads_are_exchanged_once_a_minute_at_most(deck: Deck) -> None:
 
 
 def test_who_guesses_cannot_fill_the_disk_nor_push_a_success_out() -> None:
-    attempts = Attempts(0.0)
+    attempts = SignInAttempts(0.0)
     attempts.add(1.0, "alice", "here", "password", "let in", 1.0)
     for _ in range(10_000):
         attempts.add(1.0, "alice", "there", "password", "refused", 1.0)
@@ -376,7 +377,7 @@ def test_an_agents_chains_are_read_alike(
 
 
 def test_by_hand_as_the_docs_say(deck: Deck, tmp_path: Path) -> None:
-    page = (Path(__file__).parents[2] / "docs/audit.md").read_text()
+    page = (Path(__file__).parents[4] / "docs/audit.md").read_text()
     [script] = re.findall(r"```python\n(.*?)```", page, re.S)
     deck.fill(7)
     lines = b"".join(map(line_of, deck.state.audit.links()))
@@ -405,4 +406,4 @@ def test_a_terminal_is_not_steered(deck: Deck, capsys: pytest.CaptureFixture[str
 
 def test_a_spoiled_record_is_shown_as_that() -> None:
     for body in ("not json", "[]", '{"at":"x","detail":7}', "{}"):
-        assert record_view(Link(3, body, "h")).seq == 3
+        assert record_view(AuditChainLink(3, body, "h")).seq == 3

@@ -12,32 +12,32 @@ from hypothesis import strategies as st
 from dashboard.alerts.core.promotion import (
     DAY_S,
     PROVEN_S,
-    Case,
-    Put,
+    PromotionRequest,
+    RuleRevision,
     as_put,
     author,
     dry_run_s,
     effective,
     refusal,
 )
-from dashboard.alerts.core.rule import Mode, Rule, Step, version
+from dashboard.alerts.core.rule import Mode, Rule, RuleStep, version
 from dashboard.automation import brake_limits
-from dashboard.automation.brake_limits import Ask, Braked, Trip
+from dashboard.automation.brake_limits import BrakeRequest, BrakeState, BrakeTrip
 
 NOW = 1_790_000_000.0
 
 
 def ask(source: str = "rule idle", node: str = "n1", acts: int = 5, nodes: int = 1_000,
-        busy: frozenset[str] = frozenset()) -> Ask:
-    return Ask(source, node, acts, 600.0, nodes, busy)
+        busy: frozenset[str] = frozenset()) -> BrakeRequest:
+    return BrakeRequest(source, node, acts, 600.0, nodes, busy)
 
 
-def names(found: list[brake_limits.Held]) -> list[str]:
+def names(found: list[brake_limits.BrakeBlock]) -> list[str]:
     return [each.brake for each in found]
 
 
-def acted(times: int, every_s: float = 2.0, source: str = "rule idle") -> Braked:
-    state = Braked()
+def acted(times: int, every_s: float = 2.0, source: str = "rule idle") -> BrakeState:
+    state = BrakeState()
     for at in range(times):
         state = brake_limits.spend(state, source, "n1", NOW - at * every_s - 2.0)
     return state
@@ -49,9 +49,9 @@ def test_each_bound_holds_and_the_one_before_does_not() -> None:
     assert brake_limits.holds(acted(5), ask("rule other"), NOW) == []
     assert names(brake_limits.holds(acted(10), ask("rule other"), NOW)) == ["fleet"]
     assert names(brake_limits.holds(acted(1), ask("rule other", nodes=8), NOW)) == ["fleet"]
-    assert names(brake_limits.holds(Braked(), ask(busy=frozenset({"n1"})), NOW)) == ["node"]
-    assert brake_limits.holds(Braked(), ask(busy=frozenset({"n2"})), NOW) == []
-    state = brake_limits.spend(Braked(), "rule other", "n2", NOW - 0.5)
+    assert names(brake_limits.holds(BrakeState(), ask(busy=frozenset({"n1"})), NOW)) == ["node"]
+    assert brake_limits.holds(BrakeState(), ask(busy=frozenset({"n2"})), NOW) == []
+    state = brake_limits.spend(BrakeState(), "rule other", "n2", NOW - 0.5)
     assert names(brake_limits.holds(state, ask(), NOW)) == ["pace"]
 
 
@@ -62,19 +62,19 @@ def test_the_fleets_bound(nodes: int, most: int) -> None:
 
 
 def test_no_act_of_another_rule_gives_a_long_budget_back() -> None:
-    state = brake_limits.spend(Braked(), "rule rare", "n1", NOW - 20_000.0)
+    state = brake_limits.spend(BrakeState(), "rule rare", "n1", NOW - 20_000.0)
     state = brake_limits.spend(state, "rule idle", "n1", NOW - 700.0)
-    wish = Ask("rule rare", "n2", 1, 86_400.0, 1_000, frozenset())
+    wish = BrakeRequest("rule rare", "n2", 1, 86_400.0, 1_000, frozenset())
     assert names(brake_limits.holds(state, wish, NOW)) == ["cause"]
     assert brake_limits.spend(state, "rule idle", "n1", NOW + 90_000.0).spent[0].at > NOW
 
 
 def test_the_breaker_and_a_storm_hold_words_too() -> None:
-    state = brake_limits.tripped(Braked(), Trip(NOW, "breaker", "an act ended unknown"))
+    state = brake_limits.tripped(BrakeState(), BrakeTrip(NOW, "breaker", "an act ended unknown"))
     assert names(brake_limits.mutes(state, "rule idle")) == ["breaker"]
-    again = brake_limits.tripped(state, Trip(NOW + 1, "fleet", "later"))
+    again = brake_limits.tripped(state, BrakeTrip(NOW + 1, "fleet", "later"))
     assert again == state
-    state = brake_limits.stormed(Braked(), "rule idle", Trip(NOW, "storm", "too many"))
+    state = brake_limits.stormed(BrakeState(), "rule idle", BrakeTrip(NOW, "storm", "too many"))
     assert names(brake_limits.mutes(state, "rule idle")) == ["storm"]
     assert brake_limits.mutes(state, "rule other") == []
     assert brake_limits.reset(brake_limits.spend(state, "rule idle", "n1", NOW)).spent
@@ -95,7 +95,7 @@ def test_no_order_of_wishes_gets_more_than_the_bounds(
     wishes: list[tuple[float, str, str, bool]],
 ) -> None:
     """Whatever is asked when, the clock set back in between, and a restart before each."""
-    state, done = Braked(), []
+    state, done = BrakeState(), []
     latest = NOW
     for ahead, source, node, is_back in wishes:
         now = NOW + ahead - (2_000.0 if is_back else 0.0)
@@ -112,7 +112,7 @@ def test_no_order_of_wishes_gets_more_than_the_bounds(
 
 
 RULE = Rule("idle", "Idle", "sm_pct", "<= 1", of="task", scope="*", for_="2h",
-            ladder=(Step("tell"), Step("end", "10m")))
+            ladder=(RuleStep("tell"), RuleStep("end", "10m")))
 
 
 def ruled(mode: Mode, **more: str) -> Rule:
@@ -121,11 +121,12 @@ def ruled(mode: Mode, **more: str) -> Rule:
 
 
 def case(was: Mode, wanted: Mode, days: float = 0.0, by: str = "ada", who: str = "ben",
-         **more: Any) -> Case:
+         **more: Any) -> PromotionRequest:
     rule = ruled(was)
-    puts = [Put(rule, by, NOW - 1.0), Put(ruled("dry_run"), by, NOW - days * DAY_S)]
-    return Case(rule, wanted, "2026-10-31", puts, more.pop("rehearsals", ()),
-                frozenset({who}), more.pop("needs_second", True), NOW)
+    puts = [RuleRevision(rule, by, NOW - 1.0),
+            RuleRevision(ruled("dry_run"), by, NOW - days * DAY_S)]
+    return PromotionRequest(rule, wanted, "2026-10-31", puts, more.pop("rehearsals", ()),
+                            frozenset({who}), more.pop("needs_second", True), NOW)
 
 
 class Backtest:
@@ -145,7 +146,7 @@ class Backtest:
     (case("dry_run", "auto", 1, rehearsals=[Backtest(8, "ben", ruled("auto", fire="<= 2"))]),
      "7 days"),
 ])
-def test_what_is_not_proven_does_not_act(asked: Case, says: str) -> None:
+def test_what_is_not_proven_does_not_act(asked: PromotionRequest, says: str) -> None:
     assert says in (refusal(asked) or "")
 
 
@@ -154,7 +155,7 @@ def test_what_is_not_proven_does_not_act(asked: Case, says: str) -> None:
     case("dry_run", "auto", 1, rehearsals=[Backtest(7.1, "ben")]), case("auto", "observe"),
     case("dry_run", "auto", 8, who="ada", needs_second=False), case("observe", "dry_run"),
 ])
-def test_what_is_proven_may(asked: Case) -> None:
+def test_what_is_proven_may(asked: PromotionRequest) -> None:
     assert refusal(asked) is None
 
 
@@ -171,7 +172,8 @@ def test_how_much_proof_it_takes_is_the_sites_choice(hours: int, days: float, sa
 @pytest.mark.parametrize("expires", ["", "tomorrow", "2026-01-01", "2027-09-30"])
 def test_auto_has_an_end_that_is_near(expires: str) -> None:
     asked = case("dry_run", "auto", 8)
-    found = refusal(Case(asked.rule, "auto", expires, asked.puts, (), asked.names, True, NOW))
+    found = refusal(PromotionRequest(asked.rule, "auto", expires, asked.puts, (), asked.names, True,
+                                     NOW))
     assert "expires" in (found or "")
 
 
@@ -180,11 +182,13 @@ def test_an_edit_of_what_it_means_takes_back_what_was_proven() -> None:
     for change in ({"fire": "<= 2"}, {"scope": "user:bob"}, {"for_": "1h"}):
         assert as_put(was, ruled("auto", **change)).mode == "dry_run"
     assert as_put(was, ruled("auto", title="Idle Gpus")).mode == "auto"
-    puts = [Put(ruled("dry_run", fire="<= 2"), "eve", NOW - 60), Put(was, "ada", NOW - PROVEN_S)]
+    puts = [RuleRevision(ruled("dry_run", fire="<= 2"), "eve", NOW - 60),
+            RuleRevision(was, "ada", NOW - PROVEN_S)]
     assert author(puts) == "eve"
     assert dry_run_s(puts, NOW) == 60
-    observed = [Put(ruled("dry_run"), "ada", NOW - 60), Put(ruled("observe"), "ada", NOW - 100),
-                Put(ruled("dry_run"), "ada", NOW - 2 * PROVEN_S)]
+    observed = [RuleRevision(ruled("dry_run"), "ada", NOW - 60),
+                RuleRevision(ruled("observe"), "ada", NOW - 100),
+                RuleRevision(ruled("dry_run"), "ada", NOW - 2 * PROVEN_S)]
     assert dry_run_s(observed, NOW) == 60
 
 

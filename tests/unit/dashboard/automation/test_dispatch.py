@@ -8,11 +8,11 @@ import pytest
 
 from dashboard.actions.commander import Commander, new_id
 from dashboard.actions.lifecycle import CommandRecord
-from dashboard.audit.recorder import Auditor
-from dashboard.automation.dispatch import HubHands
-from dashboard.fleet.epoch_fence import Fence
-from dashboard.state import State
-from gpudeck.actions import Asker, Recall
+from dashboard.audit.recorder import AuditRecorder
+from dashboard.automation.dispatch import HubActionDispatcher
+from dashboard.fleet.epoch_fence import EpochFence
+from dashboard.state import StateStore
+from gpudeck.actions import CommandActor, Recall
 from gpudeck.wire import FromHub, SignedCommand
 
 
@@ -47,13 +47,15 @@ class Signs:
 def test_what_waits_for_its_node_is_withdrawn_and_what_is_there_is_called_back(
     tmp_path: Path, is_recalled: bool, is_here: bool,
 ) -> None:
-    state, wire = State(tmp_path), Wire()
+    state, wire = StateStore(tmp_path), Wire()
     wire.here = {"n1"} if is_here else set()
-    commander = Commander(state.commands, Auditor(state.audit), Signs(), Fence(1), wire)  # type: ignore[arg-type]
-    hands = HubHands(None, None, commander, wire)  # type: ignore[arg-type]
+    commander = Commander(state.commands, AuditRecorder(state.audit), Signs(), EpochFence(1),  # type: ignore[arg-type]
+                          wire)
+    hands = HubActionDispatcher(None, None, commander, wire)  # type: ignore[arg-type]
     now = time.time()
     record = commander.order(CommandRecord(
-        new_id(now), "end", "n1", "host", Asker("rule", "idle@1"), "", now, now, now + 30.0), None)
+        new_id(now), "end", "n1", "host", CommandActor("rule", "idle@1"), "", now, now, now + 30.0),
+                             None)
     assert record.state == ("sent" if is_here else "queued")
     assert hands.acting() == {"n1"}
     if is_recalled:

@@ -6,10 +6,10 @@ from typing import NoReturn
 import pytest
 
 from dashboard.actions.lifecycle import CommandRecord
-from dashboard.automation.intents import ACTION, Want
+from dashboard.automation.intents import ACTION, ActionIntent
 from dashboard.automation.ladder_state import RETURN_WITHIN_S
-from gpudeck.actions import Asker
-from gpudeck.ladder import Step
+from gpudeck.actions import CommandActor
+from gpudeck.ladder import LadderStep
 from tests.unit.climbing import Busy, World, a_world, done
 
 __all__ = ["a_world"]
@@ -87,9 +87,9 @@ def waiting(world: World) -> str:
 def test_an_outcome_that_is_there_before_the_person_is_answered_counts(world: World) -> None:
     alert_id = waiting(world)
 
-    def order(want: Want, step: Step) -> CommandRecord:
+    def order(want: ActionIntent, step: LadderStep) -> CommandRecord:
         sent = CommandRecord("c-1", ACTION[step.do], want.node_id, want.host,
-                             Asker("person", "ada"), "yes", world.clock.now, world.clock.now,
+                             CommandActor("person", "ada"), "yes", world.clock.now, world.clock.now,
                              world.clock.now + 30.0, state="sent", task_id=want.task_ids[0])
         world.known[sent.id] = done(sent)
         world.ladders.changed(world.known[sent.id])
@@ -103,7 +103,7 @@ def test_an_outcome_that_is_there_before_the_person_is_answered_counts(world: Wo
 def test_a_reset_while_a_person_confirms_drops_that_too(world: World) -> None:
     alert_id = waiting(world)
 
-    def order(want: Want, step: Step) -> NoReturn:
+    def order(want: ActionIntent, step: LadderStep) -> NoReturn:
         world.ladders.drop()
         raise RuntimeError("its preview is too old")
 

@@ -9,10 +9,17 @@ import pytest
 from msgspec.structs import replace
 
 from dashboard.access.policy import Actor, Role, Scope
-from dashboard.automation.intents import Want
-from dashboard.automation.ladder_state import GAP_MOST_S, Climbed, Left, goes_on, kept, left
-from dashboard.automation.quota_intents import Over, wants
-from gpudeck.ladder import Climb, Rung, Sight, begin, look, resumed, settle
+from dashboard.automation.intents import ActionIntent
+from dashboard.automation.ladder_state import (
+    GAP_MOST_S,
+    SavedLadderClimb,
+    SavedLadderState,
+    goes_on,
+    kept,
+    left,
+)
+from dashboard.automation.quota_intents import OverQuotaTracker, wants
+from gpudeck.ladder import LadderClimb, LadderObservation, LadderRung, begin, look, resumed, settle
 from gpudeck.quota import Quota
 from tests.unit.climbing import Busy, World, a_world
 from tests.unit.dashboard.alerts.test_restart_state import BEGIN, Hub
@@ -21,8 +28,8 @@ from tests.unit.dashboard.quotas.test_quotas import NOW, balance, beside
 __all__ = ["a_world"]
 
 ADMIN = Actor("person", "ada", Role.ADMIN, Scope(("*",)), "s", 1e12)
-RUNGS = (Rung("tell"), Rung("tell", 60.0), Rung("end", 60.0))
-SEEN = Sight("yes", 0.5)
+RUNGS = (LadderRung("tell"), LadderRung("tell", 60.0), LadderRung("end", 60.0))
+SEEN = LadderObservation("yes", 0.5)
 
 
 def one_idle(world: World, nodes: int = 12) -> Busy:
@@ -216,7 +223,7 @@ def test_an_alert_of_a_full_disk_is_told_and_kept_later(world: World) -> None:
 
 def over_quota(world: World, one: Busy, goes_on: bool) -> None:
     """As long as it is there; from now on."""
-    def wants() -> list[Want]:
+    def wants() -> list[ActionIntent]:
         climb = begin("quota q v1", f"{one.node_id}/j", RUNGS, 0.0)
         return [] if one.ended_at is not None else [a_want(
             climb, source="quotas", target=climb.target, place="", node_id=one.node_id,
@@ -273,7 +280,7 @@ def test_a_hub_that_ends_again_before_it_knows_forgets_nothing_of_quotas(
 @pytest.mark.parametrize(("returned_by", "goes_on"), [(NOW - 1.0, False), (NOW, True)])
 def test_who_was_over_at_the_first_sums_is_over_all_along(returned_by: float, goes_on: bool
                                                          ) -> None:
-    quota, over = Quota("q", "*", gpus=1, mode="act"), Over()
+    quota, over = Quota("q", "*", gpus=1, mode="act"), OverQuotaTracker()
     over.saw([balance(quota)], NOW)
     given = dataclasses.replace(beside(), returned_by=returned_by)
     [found] = wants([balance(quota)], over, given, 30.0, NOW + 40.0)
@@ -390,15 +397,15 @@ def test_holds_go_to_whom_they_are_of() -> None:
 
 # -- pure
 
-def a_want(climb: Climb, **more: object) -> Want:
+def a_want(climb: LadderClimb, **more: object) -> ActionIntent:
     fields = {"cause": climb.cause, "source": "rule idle", "title": "Idle", "target": "n1 t 9",
               "node_id": "n1", "host": "host", "task_ids": ("t",), "owner": "ann",
               "rungs": climb.rungs, "mode": "auto", "so": "yes", "sample_age_s": 0.5, "since": 0.0,
               "sentence": "idle", "place": "n1 t", "goes_on": True}
-    return Want(**(fields | more))  # type: ignore[arg-type]
+    return ActionIntent(**(fields | more))  # type: ignore[arg-type]
 
 
-def climbed(rungs: int, is_acting: bool = False) -> Climb:
+def climbed(rungs: int, is_acting: bool = False) -> LadderClimb:
     climb, now = begin("rule idle@1", "n1 t 5", RUNGS, 0.0), 0.0
     for _ in range(rungs):
         climb, step = look(climb, SEEN, now)
@@ -416,7 +423,7 @@ def climbed(rungs: int, is_acting: bool = False) -> Climb:
     (climbed(0, True), "waiting", 0), (climbed(1), "waiting", 1), (climbed(1, True), "waiting", 1),
     (climbed(2), "waiting", 2), (climbed(2, True), "stopped", 2), (climbed(3), "finished", 3),
     (replace(climbed(1), state="stopped", why="protected"), "stopped", 1)])
-def test_no_rung_twice_and_none_left_out(was: Climb, state: str, rung: int) -> None:
+def test_no_rung_twice_and_none_left_out(was: LadderClimb, state: str, rung: int) -> None:
     now = random.uniform(1e3, 1e6)
     found = resumed(was, now)
     assert (found.state, found.rung, found.number) == (state, rung, was.number)
@@ -427,7 +434,7 @@ def test_no_rung_twice_and_none_left_out(was: Climb, state: str, rung: int) -> N
 @pytest.mark.parametrize("change", [
     {"goes_on": False}, {"mode": "dry_run"}, {"rungs": RUNGS[:2]}])
 def test_what_is_not_the_same_story_begins_anew(change: dict[str, object]) -> None:
-    was = Left("rule idle", "n1 t", "auto", climbed(2))
+    was = SavedLadderClimb("rule idle", "n1 t", "auto", climbed(2))
     assert goes_on(was, a_want(was.climb), None, 1e3) is not None
     assert goes_on(was, a_want(was.climb, **change), None, 1e3) is None
     assert goes_on(None, a_want(was.climb), None, 1e3) is None
@@ -436,13 +443,14 @@ def test_what_is_not_the_same_story_begins_anew(change: dict[str, object]) -> No
 def test_what_is_kept_and_for_how_long() -> None:
     done, begun = climbed(1), climbed(0)
     found = kept([(done, a_want(done), None), (begun, a_want(begun), None)],
-                 [Left("quotas", "q", "auto", done), Left("rule x", "r", "auto", done)], 100.0)
+                 [SavedLadderClimb("quotas", "q", "auto", done),
+                  SavedLadderClimb("rule x", "r", "auto", done)], 100.0)
     assert [each.place for each in found.climbs] == ["n1 t", "q"]
     assert len(left(found, 100.0 + GAP_MOST_S)) == 2
     for now in (101.0 + GAP_MOST_S, 90.0):
         assert left(found, now) == {}
     assert left(None, 0.0) == {}
-    assert left(Climbed(1.0), 2.0) == {}
+    assert left(SavedLadderState(1.0), 2.0) == {}
 
 
 def test_what_lies_broken_on_the_disk_is_nothing(world: World) -> None:

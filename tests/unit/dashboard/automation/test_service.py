@@ -11,10 +11,17 @@ from msgspec.structs import replace
 
 from dashboard.access.policy import Actor, Role, Scope
 from dashboard.alerts.core.silence import Silence
-from dashboard.automation.brake_limits import Ask, Braked, fleet_most
-from dashboard.automation.intents import Want, preview_flaw
-from gpudeck.actions import Params, Preview, Process, Refusal, Verified, Victim
-from gpudeck.ladder import FRESH_S, Rung
+from dashboard.automation.brake_limits import BrakeRequest, BrakeState, fleet_most
+from dashboard.automation.intents import ActionIntent, preview_flaw
+from gpudeck.actions import (
+    ActionParams,
+    ActionVerification,
+    Preview,
+    ProcessIdentity,
+    Refusal,
+    Victim,
+)
+from gpudeck.ladder import FRESH_S, LadderRung
 from gpudeck.wire import Beat
 from tests.unit.climbing import Busy, World, a_world
 
@@ -206,7 +213,8 @@ def test_an_outcome_that_frightens_opens_the_breaker(world: World, outcome: str)
     world.put()
     world.outcome = lambda record: replace(
         record, state="unknown" if outcome == "unknown" else "not_effective",
-        verified=None if outcome == "unknown" else Verified(True, True, False, vanished=("other",))
+        verified=None if outcome == "unknown" else ActionVerification(True, True, False,
+                                                                      vanished=("other",))
     ) if record.action == "end" else replace(record, state="done")
     world.until(lambda: world.brakes.state.breaker)
     assert world.climbs()[0].climb.state == "stopped"
@@ -366,7 +374,7 @@ def try_random_rules(world: World, tally: Tally, count: int, seconds: int) -> No
         for gpu in range(on[node_id], 2):
             one = world.start(node_id, gpu, f"user{at // 2}", float(random.randint(0, 100)))
             one.refusal = Refusal("protected", "it is sshd") if random.random() < 0.25 else None
-    world.brakes.state = Braked()
+    world.brakes.state = BrakeState()
     first = len(world.orders)
     world.put_all(a_random_rule(tally.rules + number) for number in range(count))
     assert len(world.desk.ready) == count, "none of them is refused"
@@ -442,7 +450,7 @@ def test_brakes_that_cannot_be_read_are_on(world: World) -> None:
     world.state._db.execute("insert or replace into brakes values ('fleet', '{broken')")
     world.begin()
     assert world.brakes.state.breaker is not None
-    asked = Ask("rule idle", "n1", 5, 600.0, 10, frozenset())
+    asked = BrakeRequest("rule idle", "n1", 5, 600.0, 10, frozenset())
     assert isinstance(world.brakes.take(asked), list)
 
 
@@ -479,10 +487,11 @@ def test_below_what_is_lost_nothing_is_done(world: World, trouble: str) -> None:
     assert hog.ended_at is None
 
 
-def shown(want: Want, *victims: tuple[str | None, str]) -> Preview:
-    found = tuple(Victim(Process(at + 10, 1, 1_000, None, None, None), None, user, task_id)
+def shown(want: ActionIntent, *victims: tuple[str | None, str]) -> Preview:
+    found = tuple(Victim(ProcessIdentity(at + 10, 1, 1_000, None, None, None), None, user, task_id)
                   for at, (task_id, user) in enumerate(victims))
-    return Preview("a", bytes(32), want.node_id, "b", 0.0, "end", Params(), want.task_ids[0], None,
+    return Preview("a", bytes(32), want.node_id, "b", 0.0, "end", ActionParams(), want.task_ids[0],
+                   None,
                    None, 60.0, None, None, found, ())
 
 
@@ -493,7 +502,8 @@ def shown(want: Want, *victims: tuple[str | None, str]) -> Preview:
 def test_what_the_node_would_hit_is_all_of_what_is_meant_and_nothing_else(
     victims: tuple[tuple[str | None, str], ...], code: str | None,
 ) -> None:
-    want = Want("rule idle@1", "rule idle", "Idle", "n1 job", "n1", "host", ("t1", "t2"), "ann",
-                (Rung("end"),), "auto", "yes", 0.5, 0.0, "idle")
+    want = ActionIntent("rule idle@1", "rule idle", "Idle", "n1 job", "n1", "host", ("t1", "t2"),
+                        "ann",
+                        (LadderRung("end"),), "auto", "yes", 0.5, 0.0, "idle")
     found = preview_flaw(want, "end", shown(want, *victims))
     assert (None if found is None else found.code) == code

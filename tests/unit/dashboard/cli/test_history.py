@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dashboard.cli.history import history as run
-from dashboard.history.embedded import Embedded
+from dashboard.history.embedded import EmbeddedHistory
 from dashboard.state import lock_folder
 from gpudeck.errors import CommandError
 from tests.unit.histories import START, Source, differences
@@ -19,7 +19,7 @@ from tests.unit.histories import START, Source, differences
 def _hub(tmp_path: Path) -> tuple[Path, Source]:
     folder, source = tmp_path / "hub", Source(random.randrange(10**9))
     folder.mkdir(mode=0o700)
-    history = Embedded(folder / "history")
+    history = EmbeddedHistory(folder / "history")
     history.open()
     history.append(source.greetings(), 1)
     for t in range(START, START + 700):
@@ -48,7 +48,7 @@ def test_a_backup_comes_back_as_it_was(hub: tuple[Path, Source], tmp_path: Path,
     told(capsys, "backup", copy, "--data", folder)  # once more into the same
     told(capsys, "restore", copy, "--data", new)
     assert told(capsys, "info", "--data", new)["kinds"] == info["kinds"]
-    again = Embedded(new / "history")
+    again = EmbeddedHistory(new / "history")
     again.open()
     assert differences(again, source, START, START + 600) == []
     run(["info", "--data", str(new)])

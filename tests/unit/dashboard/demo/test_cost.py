@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 
-from dashboard.demo.cost import Bill
+from dashboard.demo.cost import DemoCostMeter
 from tests.demos import soon
 
 # A child that does nothing, of which a child burns.
@@ -21,7 +21,8 @@ def test_what_is_told_is_what_was_taken_with_all_children() -> None:
     idle = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     outer = subprocess.Popen([sys.executable, "-c", OUTER], stdin=subprocess.PIPE,
                              start_new_session=True)
-    bill = Bill(lambda: {"idle": [idle.pid], "busy": [outer.pid], "nobody": []}, over_s=1.0)
+    bill = DemoCostMeter(lambda: {"idle": [idle.pid], "busy": [outer.pid], "nobody": []},
+                         over_s=1.0)
     told: list[str] = []
 
     def is_told() -> bool:

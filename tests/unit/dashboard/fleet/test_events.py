@@ -6,35 +6,42 @@ import random
 import pytest
 
 from dashboard.fleet import events_views
-from dashboard.fleet.effects import NotStored, Record, Said
-from dashboard.fleet.events import MOST, MOST_PER_NODE, SLACK, Events, KeptEvent, fair_share
-from dashboard.fleet.state_machine import Room
-from dashboard.fleet.visibility import ALL_READ, EVERYTHING_SEEN, Reads, Sight, focus
+from dashboard.fleet.effects import MessageReceived, StorageFailed, StreamRecord
+from dashboard.fleet.events import MOST, MOST_PER_NODE, SLACK, FleetEvent, RecentEvents, fair_share
+from dashboard.fleet.state_machine import FleetStateMachine
+from dashboard.fleet.visibility import (
+    ALL_READ,
+    EVERYTHING_SEEN,
+    CommandLineVisibility,
+    VisibilityScope,
+    focus,
+)
 from dashboard.nodes.checkpoint import encode_nodes, restore
 from gpudeck.events import KINDS
 from gpudeck.wire import Backfill, Event, Inventory, Task, Tasks, Use, encode
 from tests.unit.fleets import MONO, NOW, facts, frame, hello
 
 
-def kept(node: str, at: float, kind: str = "task_began", seq: int = 1) -> KeptEvent:
-    return KeptEvent(node, "s1", at, None, Event(seq, at, kind))
+def kept(node: str, at: float, kind: str = "task_began", seq: int = 1) -> FleetEvent:
+    return FleetEvent(node, "s1", at, None, Event(seq, at, kind))
 
 
-def talk(room: Room, *events: Event, node: str = "n1", mono: float = MONO) -> None:
+def talk(room: FleetStateMachine, *events: Event, node: str = "n1", mono: float = MONO) -> None:
     if node not in room.fleet.nodes:
         said = hello(node)
-        room.handle(Said(f"at-{node}", said, encode(said)), NOW, mono)
+        room.handle(MessageReceived(f"at-{node}", said, encode(said)), NOW, mono)
     for event in events:
-        room.handle(Said(f"at-{node}", event, encode(event)), NOW, mono)
+        room.handle(MessageReceived(f"at-{node}", event, encode(event)), NOW, mono)
 
 
-def views(room: Room, reads: Reads = ALL_READ) -> list[events_views.EventView]:
+def views(room: FleetStateMachine,
+          reads: CommandLineVisibility = ALL_READ) -> list[events_views.EventView]:
     lens = focus(room.fleet, EVERYTHING_SEEN)
     return [events_views.event_view(room, one, reads) for one in room.events.newest(lens.place_of)]
 
 
 def test_a_node_that_chatters_crowds_out_nobody() -> None:
-    events = Events()
+    events = RecentEvents()
     events.add(kept("quiet", 1.0, "gpu_lost"))
     events.add(kept("loud", 2.0, "rows_failed"))
     for at in range(3 * MOST):
@@ -47,7 +54,7 @@ def test_a_node_that_chatters_crowds_out_nobody() -> None:
 
 
 def test_all_together_are_bounded_and_each_keeps_its_newest() -> None:
-    events, nodes = Events(), [f"n{at}" for at in range(40)]
+    events, nodes = RecentEvents(), [f"n{at}" for at in range(40)]
     for at in range(200 * len(nodes)):
         events.add(kept(nodes[at % len(nodes)], float(at), seq=at + 1))
         assert len(events) <= MOST + SLACK
@@ -65,7 +72,7 @@ def test_a_fair_share(lengths: list[int], most: int, share: int) -> None:
 
 def test_what_comes_late_takes_its_place_in_time() -> None:
     """After an outage the older ones are brought last."""
-    events, ats = Events(), random.sample(range(10_000), MOST_PER_NODE + 50)
+    events, ats = RecentEvents(), random.sample(range(10_000), MOST_PER_NODE + 50)
     for seq, at in enumerate(ats, 1):
         events.add(kept("n1", float(at), seq=seq))
     assert [one.at for one in events.newest(("n1",))] == sorted(ats, reverse=True)[:MOST_PER_NODE]
@@ -73,7 +80,7 @@ def test_what_comes_late_takes_its_place_in_time() -> None:
 
 def test_newest_first_and_never_from_the_future() -> None:
     """Pitfall 12: an Xid is something that happened, at a time, and no gauge."""
-    room = Room("hub", 1)
+    room = FleetStateMachine("hub", 1)
     talk(room, Event(1, NOW - 50, "gpu_lost", "GPU-x"), Event(2, NOW + 9_999, "gpu_back", "GPU-x"),
          Event(3, NOW - 5, "xid", "GPU-x", numbers={"xid": 79.0}))
     assert [view.kind for view in views(room)] == ["gpu_back", "xid", "gpu_lost"]
@@ -81,7 +88,7 @@ def test_newest_first_and_never_from_the_future() -> None:
 
 
 def test_a_clock_that_is_ahead_is_taken_off() -> None:
-    room, ahead_s = Room("hub", 1), float(random.randrange(100, 10_000))
+    room, ahead_s = FleetStateMachine("hub", 1), float(random.randrange(100, 10_000))
     talk(room)
     room.fleet.clock(room.fleet.nodes["n1"], NOW + ahead_s, MONO, NOW, MONO)
     talk(room, Event(1, NOW + ahead_s - 5, "gpu_lost"), Event(2, NOW + 2 * ahead_s, "gpu_back"))
@@ -89,35 +96,35 @@ def test_a_clock_that_is_ahead_is_taken_off() -> None:
 
 
 def test_an_event_is_kept_once() -> None:
-    room = Room("hub", 1)
+    room = FleetStateMachine("hub", 1)
     one = Event(1, NOW, "gpu_lost")
     talk(room, one, one)
     assert len(room.events) == 1
 
 
 def test_what_the_disk_refused_comes_again_and_is_kept_once() -> None:
-    room, one = Room("hub", 1), Event(1, NOW, "gpu_lost")
+    room, one = FleetStateMachine("hub", 1), Event(1, NOW, "gpu_lost")
     talk(room, one)
-    record = Record("n1", "s1", 1, NOW, encode(one))
-    room.handle(NotStored("no room", (record,)), NOW, MONO)
+    record = StreamRecord("n1", "s1", 1, NOW, encode(one))
+    room.handle(StorageFailed("no room", (record,)), NOW, MONO)
     talk(room, one)
     assert len(room.events) == len(views(room)) == 1
 
 
 def test_what_is_brought_after_an_outage_is_listed_too() -> None:
-    room = Room("hub", 1)
+    room = FleetStateMachine("hub", 1)
     talk(room, Event(2, NOW, "gpu_back"))
     later = Backfill((encode(Event(1, NOW - 600, "gpu_lost")),))
-    room.handle(Said("at-n1", later, encode(later)), NOW, MONO)
+    room.handle(MessageReceived("at-n1", later, encode(later)), NOW, MONO)
     assert [(view.kind, view.at) for view in views(room)] == [
         ("gpu_back", NOW), ("gpu_lost", NOW - 600)]
 
 
 def test_a_view_says_what_where_and_what_to_do() -> None:
-    room = Room("hub", 1)
+    room = FleetStateMachine("hub", 1)
     talk(room)
     inventory = Inventory(1, (facts("n1", 7),))
-    room.handle(Said("at-n1", inventory, encode(inventory)), NOW, MONO)
+    room.handle(MessageReceived("at-n1", inventory, encode(inventory)), NOW, MONO)
     talk(room, Event(1, NOW, "xid", "GPU-n1-7", text="Xid 79: off the bus", numbers={"xid": 79.0}),
          Event(2, NOW, "made_up_later", "GPU-gone"))
     later, xid = views(room)
@@ -129,7 +136,7 @@ def test_a_view_says_what_where_and_what_to_do() -> None:
 
 
 def test_severities() -> None:
-    room = Room("hub", 1)
+    room = FleetStateMachine("hub", 1)
     talk(room, *(Event(seq, NOW, key) for seq, key in enumerate(KINDS, 1)))
     assert {view.kind: view.severity for view in views(room)} == {
         key: kind.severity for key, kind in KINDS.items()}
@@ -140,34 +147,35 @@ def test_severities() -> None:
 
 def test_of_others_tasks_the_text_is_not_told() -> None:
     """It may quote a command line, which viewers and users read of their own tasks only."""
-    room, mine = Room("hub", 1), Task("t1", 1, 1, NOW, "alice", "python a.py --key=secret")
+    room, mine = FleetStateMachine("hub", 1), Task("t1", 1, 1, NOW, "alice",
+                                                   "python a.py --key=secret")
     theirs = Task("t2", 2, 1, NOW, "bob", "python b.py")
     talk(room)
     inventory = Inventory(1, (facts("n1", 0),))
     first = frame([{}], tasks=Tasks(True, (mine, theirs), (Use("t1", 0, 1.0, 1.0),
                                                            Use("t2", 0, 1.0, 1.0))))
     for message in (inventory, first):
-        room.handle(Said("at-n1", message, encode(message)), NOW, MONO)
+        room.handle(MessageReceived("at-n1", message, encode(message)), NOW, MONO)
     talk(room, Event(2, NOW, "task_ended", "GPU-n1-0", "t1", "python a.py --key=secret ended"),
          Event(3, NOW, "task_ended", "GPU-n1-0", "t2", "python b.py ended"),
          Event(4, NOW, "task_ended", "GPU-n1-0", "t-unknown", "python c.py ended"),
          Event(5, NOW, "xid", "GPU-n1-0", "t2", "Xid 31", {"xid": 31.0}))
-    texts = [view.text for view in views(room, Reads(False, frozenset(("alice",))))]
+    texts = [view.text for view in views(room, CommandLineVisibility(False, frozenset(("alice",))))]
     assert texts == ["Xid 31", "", "", "python a.py --key=secret ended"]
     assert all(view.text for view in views(room))
 
 
 def test_events_of_nodes_out_of_scope_are_not_told() -> None:
-    room = Room("hub", 1)
+    room = FleetStateMachine("hub", 1)
     talk(room, Event(1, NOW, "gpu_lost"), node="n1")
     talk(room, Event(1, NOW, "gpu_lost"), node="n2")
     room.fleet.set_group("n2", "others")
-    lens = focus(room.fleet, Sight(("others",), ALL_READ))
+    lens = focus(room.fleet, VisibilityScope(("others",), ALL_READ))
     assert [item["node"] for item in events_views.live(room, lens)["newest"]] == ["n2"]
 
 
 def test_the_live_push_is_bounded() -> None:
-    room = Room("hub", 1)
+    room = FleetStateMachine("hub", 1)
     talk(room, *(Event(seq, NOW, "gpu_lost") for seq in range(1, 100)))
     newest = events_views.live(room, focus(room.fleet, EVERYTHING_SEEN))["newest"]
     assert [item["id"] for item in newest] == [
@@ -176,16 +184,16 @@ def test_the_live_push_is_bounded() -> None:
 
 def test_they_are_back_after_a_restart_and_none_twice() -> None:
     """Those of the log and those of a checkpoint, which may overlap."""
-    room, said = Room("hub", 1), hello()
+    room, said = FleetStateMachine("hub", 1), hello()
     first, second = Event(1, NOW - 9, "gpu_lost", text="one"), Event(2, NOW, "gpu_back", text="two")
     talk(room, first)
     saved = [data for _, data in encode_nodes(room)]
     talk(room, second)
-    after = Room("hub", 2)
+    after = FleetStateMachine("hub", 2)
     for data in saved:
         restore(after, data)
     for seq, message in ((0, said), (1, first), (2, second)):
-        after.recover(Record("n1", "s1", seq, NOW, encode(message)))
+        after.recover(StreamRecord("n1", "s1", seq, NOW, encode(message)))
     after.recovered(NOW, MONO)
     assert [view.text for view in views(after)] == ["two", "one"]
     assert [view.id for view in views(after)] == [view.id for view in views(room)]

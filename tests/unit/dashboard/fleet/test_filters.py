@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dashboard.fleet.filters import MAX_DEPTH, MAX_LENGTH, MAX_TERMS, FilterError, Uses, parse
+from dashboard.fleet.filters import (
+    MAX_DEPTH,
+    MAX_LENGTH,
+    MAX_TERMS,
+    FilterError,
+    TaskGpuPairs,
+    parse,
+)
 from dashboard.fleet.fleet import Fleet
 from gpudeck.metrics import Absence
 from tests.unit.fleets import MONO, NOW, add_node, frame, tasks
@@ -194,8 +201,8 @@ def tasks_matched(text: str) -> set[str]:
     picked = parse(text)
     assert picked is not None
     found = [(node, use) for node in fleet.nodes.values() for use in node.uses]
-    uses = Uses(np.array([node.listing.order[use.gpu] for node, use in found if node.listing]),
-                [node.tasks[use.task_id] for node, use in found])
+    slots = np.array([node.listing.order[use.gpu] for node, use in found if node.listing])
+    uses = TaskGpuPairs(slots, [node.tasks[use.task_id] for node, use in found])
     mask = picked.matches_uses(fleet, MONO, uses)
     return {uses.tasks[at].id for at in mask.nonzero()[0]}
 

@@ -12,8 +12,8 @@ from dashboard.fleet.fleet import (
     SUSPECT_AFTER_S,
     UNKNOWN_OWNER,
     Fleet,
-    Outcome,
-    Show,
+    FrameOutcome,
+    GpuStatus,
 )
 from gpudeck.metrics import COLUMN, Absence
 from gpudeck.wire import Inventory, Tasks, Use, WireError
@@ -22,8 +22,8 @@ from tests.unit.fleets import MONO, NOW, add_node, facts, frame, hello, tasks
 UTIL = COLUMN["util_pct"]
 
 
-def shown(fleet: Fleet, mono: float = MONO) -> list[Show]:
-    return [Show(code) for code in fleet.shown(mono)]
+def shown(fleet: Fleet, mono: float = MONO) -> list[GpuStatus]:
+    return [GpuStatus(code) for code in fleet.shown(mono)]
 
 
 def test_a_frame_lands_on_the_slots_of_its_own_node() -> None:
@@ -35,15 +35,15 @@ def test_a_frame_lands_on_the_slots_of_its_own_node() -> None:
         numbers = [random.uniform(0, 100) for _ in node.listing.order]
         told[node.hello.node_id] = numbers
         assert fleet.frame(node, frame([{"util_pct": u} for u in numbers]), NOW, MONO) is (
-            Outcome.APPLIED)
+            FrameOutcome.APPLIED)
     for slot, uuid in enumerate(fleet.uuids):
         _, node_id, index = uuid.split("-")
         assert fleet.values[slot, UTIL] == told[node_id][int(index)]
 
 
 @pytest.mark.parametrize(("age_s", "show"), [
-    (0.0, Show.OK), (4.9, Show.OK), (5.1, Show.STALE), (3_600.0, Show.STALE)])
-def test_a_sample_ages_by_when_it_was_taken_not_when_it_came(age_s: float, show: Show) -> None:
+    (0.0, GpuStatus.OK), (4.9, GpuStatus.OK), (5.1, GpuStatus.STALE), (3_600.0, GpuStatus.STALE)])
+def test_a_sample_ages_by_when_it_was_taken_not_when_it_came(age_s: float, show: GpuStatus) -> None:
     fleet = Fleet(1)
     node = add_node(fleet)
     fleet.frame(node, frame([{}, {}], taken_at=NOW - age_s), NOW, MONO)
@@ -55,7 +55,7 @@ def test_a_wrong_agent_clock_is_corrected_by_the_probe() -> None:
     node = add_node(fleet)
     fleet.clock(node, NOW + 7_200 + 0.1, MONO - 0.2, NOW, MONO)
     fleet.frame(node, frame([{}, {}], taken_at=NOW + 7_199), NOW, MONO)
-    assert shown(fleet) == [Show.OK, Show.OK]
+    assert shown(fleet) == [GpuStatus.OK, GpuStatus.OK]
     assert node.clock_offset_s == pytest.approx(7_200.2)
     assert fleet.sampled_at[0] == pytest.approx(NOW - 1.2)
 
@@ -64,7 +64,7 @@ def test_before_the_probe_a_clock_ahead_does_not_keep_a_sample_fresh() -> None:
     fleet = Fleet(1)
     node = add_node(fleet)
     fleet.frame(node, frame([{}, {}], taken_at=NOW + 3_600), NOW, MONO)
-    assert shown(fleet, MONO + 5.1) == [Show.STALE, Show.STALE]
+    assert shown(fleet, MONO + 5.1) == [GpuStatus.STALE, GpuStatus.STALE]
 
 
 def test_the_future_is_refused() -> None:
@@ -72,16 +72,16 @@ def test_the_future_is_refused() -> None:
     node = add_node(fleet)
     fleet.clock(node, NOW, MONO, NOW, MONO)
     assert fleet.frame(node, frame([{"util_pct": 1.0}] * 2, taken_at=NOW + 6), NOW, MONO) is (
-        Outcome.FUTURE)
+        FrameOutcome.FUTURE)
     assert fleet.values[0, UTIL] == 0.0
-    assert node.outcomes[Outcome.FUTURE] == 1
+    assert node.outcomes[FrameOutcome.FUTURE] == 1
 
 
 def test_a_late_frame_does_not_move_live_values_back() -> None:
     fleet = Fleet(1)
     node = add_node(fleet)
     fleet.frame(node, frame([{"util_pct": 90.0}] * 2, seq=7), NOW, MONO)
-    assert fleet.frame(node, frame([{"util_pct": 10.0}] * 2, seq=6), NOW, MONO) is Outcome.LATE
+    assert fleet.frame(node, frame([{"util_pct": 10.0}] * 2, seq=6), NOW, MONO) is FrameOutcome.LATE
     assert fleet.values[0, UTIL] == 90.0
 
 
@@ -102,7 +102,7 @@ def test_the_last_value_is_kept_beside_the_present_one() -> None:
     fleet.frame(node, frame([{"util_pct": Absence.LOST}], seq=2, states=["lost"]), NOW, MONO)
     assert fleet.last[0, UTIL] == 33.0
     assert fleet.absent[0, UTIL] == Absence.LOST
-    assert shown(fleet) == [Show.LOST]
+    assert shown(fleet) == [GpuStatus.LOST]
 
 
 def test_slots_never_change_their_gpu() -> None:
@@ -115,7 +115,8 @@ def test_slots_never_change_their_gpu() -> None:
     fleet.frame(node, frame([{"util_pct": float(at)} for at in range(3)], generation=2), NOW, MONO)
     fleet.frame(other, frame([{}, {}]), NOW, MONO)
     assert fleet.values[[2, 0, 5], UTIL].tolist() == [0.0, 1.0, 2.0]
-    assert shown(fleet) == [Show.OK, Show.RETIRED, Show.OK, Show.OK, Show.OK, Show.OK]
+    assert shown(fleet) == [GpuStatus.OK, GpuStatus.RETIRED, GpuStatus.OK, GpuStatus.OK,
+                            GpuStatus.OK, GpuStatus.OK]
 
 
 def test_a_frame_is_read_by_its_own_generation() -> None:
@@ -133,7 +134,7 @@ def test_a_frame_is_read_by_its_own_generation() -> None:
 def test_a_frame_that_no_inventory_explains_is_counted(bad: object) -> None:
     fleet = Fleet(1)
     node = add_node(fleet, gpus=2)
-    assert fleet.frame(node, bad, NOW, MONO) is Outcome.UNREADABLE  # type: ignore[arg-type]
+    assert fleet.frame(node, bad, NOW, MONO) is FrameOutcome.UNREADABLE  # type: ignore[arg-type]
 
 
 def test_the_same_gpu_twice_is_refused() -> None:
@@ -170,7 +171,7 @@ def test_a_node_falls_silent_by_the_monotonic_clock(
     fleet.tick(MONO + unheard_s)
     assert node.state == state
     offline = state == "silent"
-    assert (shown(fleet, MONO + unheard_s)[0] is Show.OFFLINE) == offline
+    assert (shown(fleet, MONO + unheard_s)[0] is GpuStatus.OFFLINE) == offline
 
 
 def test_a_pause_of_our_own_is_given_back() -> None:
@@ -212,7 +213,7 @@ def test_what_comes_from_disk_is_stale_at_once() -> None:
     node = add_node(fleet)
     fleet.frame(node, frame([{"util_pct": 5.0}, {}], taken_at=NOW - 1), NOW, 0.0)
     fleet.recovered(NOW + 2, MONO)
-    assert shown(fleet) == [Show.STALE, Show.STALE]
+    assert shown(fleet) == [GpuStatus.STALE, GpuStatus.STALE]
     assert fleet.last[0, UTIL] == 5.0
     assert node.state == "suspect"
     assert fleet.tick(MONO + SILENT_AFTER_S) == [("n1", "silent")]

@@ -9,8 +9,14 @@ import pytest
 
 from dashboard.fleet import views
 from dashboard.fleet.filters import parse
-from dashboard.fleet.fleet import NO_TASK, SPLIT, Fleet, Node, Show
-from dashboard.fleet.visibility import EVERYTHING_SEEN, Lens, Reads, Sight, focus
+from dashboard.fleet.fleet import NO_TASK, SPLIT, Fleet, GpuStatus, Node
+from dashboard.fleet.visibility import (
+    EVERYTHING_SEEN,
+    CommandLineVisibility,
+    VisibilityScope,
+    VisibleFleet,
+    focus,
+)
 from gpudeck.metrics import Absence
 from gpudeck.wire import GpuFacts, Inventory, Tasks
 from tests.unit.fleets import MONO, NOW, facts, frame, hello, tasks
@@ -35,7 +41,7 @@ def add(fleet: Fleet, gpus: Sequence[GpuFacts], rows: Sequence[Row], on: Tasks |
     return node
 
 
-def whole(fleet: Fleet) -> Lens:
+def whole(fleet: Fleet) -> VisibleFleet:
     return focus(fleet, EVERYTHING_SEEN)
 
 
@@ -46,7 +52,7 @@ def totals(fleet: Fleet) -> dict[str, Any]:
 def matches(fleet: Fleet, text: str) -> list[int]:
     picked = parse(text)
     assert picked is not None
-    return np.flatnonzero(picked.matches(fleet, MONO, Reads(True))).tolist()
+    return np.flatnonzero(picked.matches(fleet, MONO, CommandLineVisibility(True))).tolist()
 
 
 def two_boards(fleet: Fleet, on: Tasks | None = None) -> tuple[Node, dict[str, float]]:
@@ -105,7 +111,8 @@ def test_a_board_that_is_whole_again_is_given_out_again() -> None:
     assert not fleet.is_split().any()
     assert matches(fleet, "state:free") == [0, 1]
     assert totals(fleet)["gpus"]["total"] == 2
-    assert fleet.shown(MONO).tolist() == [Show.OK, Show.OK, Show.RETIRED, Show.RETIRED]
+    assert fleet.shown(MONO).tolist() == [GpuStatus.OK, GpuStatus.OK, GpuStatus.RETIRED,
+                                          GpuStatus.RETIRED]
 
 
 def test_the_layout_names_each_instance_its_board_and_place() -> None:
@@ -117,14 +124,14 @@ def test_the_layout_names_each_instance_its_board_and_place() -> None:
                                  [5, 3, "1/2", "3g.40gb"]]
     assert views.layout(fleet, whole(fleet), slot=5)["instances"] == [[5, 3, "1/2", "3g.40gb"]]
     fleet.set_group("n1", "east")
-    narrow = focus(fleet, Sight(("east",), Reads(True)))
+    narrow = focus(fleet, VisibilityScope(("east",), CommandLineVisibility(True)))
     assert [row[:2] for row in views.layout(fleet, narrow)["instances"]] == [[2, 1], [3, 1]]
 
 
 def test_a_gpu_answer_says_what_it_is_a_part_of() -> None:
     fleet = Fleet(1)
     two_boards(fleet)
-    view = views.gpu_view(fleet, 3, Show.OK, [], MONO)
+    view = views.gpu_view(fleet, 3, GpuStatus.OK, [], MONO)
     assert (view.index, view.place) == (1, "1/2")
     assert (view.facts.parent_uuid, view.facts.mig_profile) == ("GPU-n1-1", "3g.40gb")
     assert instance("n1", 7, 2, 3).place == "7/2/3"

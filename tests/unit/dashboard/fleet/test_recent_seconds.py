@@ -5,7 +5,7 @@ import struct
 from typing import Any
 
 from dashboard.fleet.fleet import Fleet
-from dashboard.fleet.recent_seconds import KEPT, Lines
+from dashboard.fleet.recent_seconds import KEPT, TimelineBuffer
 from gpudeck.metrics import COLUMN, WIDTH, Absence
 from tests.unit.fleets import MONO, NOW, add_node, frame
 
@@ -13,7 +13,7 @@ from tests.unit.fleets import MONO, NOW, add_node, frame
 class Told:
     """What a viewer has put together."""
 
-    def __init__(self, lines: Lines, slots: list[int]) -> None:
+    def __init__(self, lines: TimelineBuffer, slots: list[int]) -> None:
         self.lines, self.slots, self.number = lines, slots, -1
         self.rows: dict[str, list[tuple[float, float | None]]] = {}
 
@@ -38,7 +38,7 @@ def a_fleet() -> Fleet:
     return fleet
 
 
-def tick(fleet: Fleet, lines: Lines, node: str, seq: int, *utils: float | None) -> None:
+def tick(fleet: Fleet, lines: TimelineBuffer, node: str, seq: int, *utils: float | None) -> None:
     given = [{"util_pct": Absence.DENIED if util is None else util} for util in utils]
     fleet.frame(fleet.nodes[node], frame(given, seq, NOW + seq), NOW + seq, MONO + seq)
     lines.note(node)
@@ -46,7 +46,7 @@ def tick(fleet: Fleet, lines: Lines, node: str, seq: int, *utils: float | None) 
 
 def test_each_sample_once_however_often_one_asks() -> None:
     fleet = a_fleet()
-    lines = Lines(fleet)
+    lines = TimelineBuffer(fleet)
     lines.watch(["n1"])
     told, sent = Told(lines, [1]), []
     for seq in range(1, 60):
@@ -63,7 +63,7 @@ def test_each_sample_once_however_often_one_asks() -> None:
 
 def test_what_is_known_when_one_begins_to_look_is_the_first() -> None:
     fleet = a_fleet()
-    lines = Lines(fleet)
+    lines = TimelineBuffer(fleet)
     tick(fleet, lines, "n1", 1, 7.0, 8.0)
     lines.watch(["n1"])
     told = Told(lines, [0, 1, 2])
@@ -74,7 +74,7 @@ def test_what_is_known_when_one_begins_to_look_is_the_first() -> None:
 
 def test_who_does_not_read_costs_a_minute_and_no_more() -> None:
     fleet = a_fleet()
-    lines = Lines(fleet)
+    lines = TimelineBuffer(fleet)
     lines.watch(["n1"])
     told = Told(lines, [0])
     for seq in range(1, 3 * KEPT):
@@ -86,7 +86,7 @@ def test_who_does_not_read_costs_a_minute_and_no_more() -> None:
 
 def test_nobody_looks_nothing_is_kept() -> None:
     fleet = a_fleet()
-    lines = Lines(fleet)
+    lines = TimelineBuffer(fleet)
     lines.watch(["n1", "n2"])
     lines.watch(["n2"])
     tick(fleet, lines, "n1", 1, 1.0, 2.0)

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dashboard.fleet.sequence_ledger import MAX_RANGES, Ledger
+from dashboard.fleet.sequence_ledger import MAX_RANGES, SequenceLedger
 
 seqs = st.lists(st.integers(1, 60), max_size=120)
 
 
 @given(seqs)
 def test_takes_each_seq_once_in_any_order(arrivals: list[int]) -> None:
-    ledger, model = Ledger(), set[int]()
+    ledger, model = SequenceLedger(), set[int]()
     for seq in arrivals:
         assert ledger.note(seq) == (seq not in model)
         model.add(seq)
@@ -28,7 +28,7 @@ def test_takes_each_seq_once_in_any_order(arrivals: list[int]) -> None:
 @given(st.lists(st.one_of(st.integers(1, 40), st.integers(-40, -1)), max_size=120))
 def test_forgets_exactly_what_it_is_told_to(steps: list[int]) -> None:
     """Positive: note it; negative: forget it."""
-    ledger, model = Ledger(), set[int]()
+    ledger, model = SequenceLedger(), set[int]()
     for step in steps:
         if step > 0:
             assert ledger.note(step) == (step not in model)
@@ -45,7 +45,7 @@ def test_forgets_exactly_what_it_is_told_to(steps: list[int]) -> None:
 
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=60, unique=True))
 def test_settled_is_the_contiguous_floor(arrivals: list[int]) -> None:
-    ledger = Ledger([(1, 5)], settled=5)
+    ledger = SequenceLedger([(1, 5)], settled=5)
     model = {1, 2, 3, 4, 5}
     for seq in arrivals:
         ledger.note(seq)
@@ -60,7 +60,7 @@ def test_settled_is_the_contiguous_floor(arrivals: list[int]) -> None:
 def test_what_the_agent_has_no_more_is_not_waited_for(
     before: list[int], settles: list[int], after: list[int]
 ) -> None:
-    ledger, model = Ledger([(1, 1)], settled=1), {1}
+    ledger, model = SequenceLedger([(1, 1)], settled=1), {1}
     for seq in before:
         ledger.note(seq)
         model.add(seq)
@@ -75,14 +75,14 @@ def test_what_the_agent_has_no_more_is_not_waited_for(
     assert ledger.lost == len(lost)
     assert ledger.count == len(model)
     assert ledger.missing == max(model | lost) - len(model)
-    again = Ledger(ledger.ranges, ledger.settled, ledger.lost)
+    again = SequenceLedger(ledger.ranges, ledger.settled, ledger.lost)
     assert [(each.ranges, each.settled, each.lost, each.count, each.missing)
             for each in (again,)] == [(ledger.ranges, ledger.settled, ledger.lost, ledger.count,
                                        ledger.missing)]
 
 
 def test_what_another_hub_had_is_not_lost() -> None:
-    ledger = Ledger()
+    ledger = SequenceLedger()
     ledger.settle(400)
     assert (ledger.missing, ledger.first, ledger.note(400)) == (0, None, False)
     assert ledger.note(403)
@@ -92,7 +92,7 @@ def test_what_another_hub_had_is_not_lost() -> None:
 
 
 def test_what_could_not_be_kept_lowers_the_floor() -> None:
-    ledger = Ledger([(1, 10)], settled=10)
+    ledger = SequenceLedger([(1, 10)], settled=10)
     ledger.forget(7)
     assert ledger.settled == 6
     assert ledger.spans(64) == [(8, 10)]
@@ -101,13 +101,13 @@ def test_what_could_not_be_kept_lowers_the_floor() -> None:
 
 
 def test_the_gaps_of_an_older_checkpoint_are_lost_ones() -> None:
-    ledger = Ledger([(3, 5), (9, 10), (12, 12)], settled=10)
+    ledger = SequenceLedger([(3, 5), (9, 10), (12, 12)], settled=10)
     assert (ledger.lost, ledger.missing, ledger.count, ledger.first) == (3, 4, 6, 3)
 
 
 @pytest.mark.parametrize("most", [1, 64])
 def test_the_newest_spans_are_told(most: int) -> None:
-    ledger = Ledger()
+    ledger = SequenceLedger()
     for seq in range(2, 400, 2):
         ledger.note(seq)
     assert ledger.spans(most)[-1] == (398, 398)
@@ -116,7 +116,7 @@ def test_the_newest_spans_are_told(most: int) -> None:
 
 def test_gaps_do_not_grow_it_without_bound_and_nothing_is_lost_by_that() -> None:
     """What would be one gap too many is not taken, so never acked: it comes again."""
-    ledger = Ledger()
+    ledger = SequenceLedger()
     for seq in range(2, 8 * MAX_RANGES, 2):
         assert ledger.note(seq) == (seq <= 2 * MAX_RANGES)
     assert len(ledger.ranges) == MAX_RANGES

@@ -9,9 +9,9 @@ import pytest
 from dashboard.fleet import views
 from dashboard.fleet.colour_scales import LEVELS, NO_FULL
 from dashboard.fleet.filters import FilterError, parse
-from dashboard.fleet.fleet import Fleet, Show
-from dashboard.fleet.slow_metrics import STALE_AFTER_S, SlowTable
-from dashboard.fleet.state_machine import Room
+from dashboard.fleet.fleet import Fleet, GpuStatus
+from dashboard.fleet.slow_metrics import STALE_AFTER_S, SlowMetricTable
+from dashboard.fleet.state_machine import FleetStateMachine
 from dashboard.fleet.visibility import EVERYTHING_SEEN, focus
 from dashboard.nodes.checkpoint import encode_nodes, restore
 from gpudeck.metrics import SLOW, SLOW_COLUMN, Absence
@@ -35,7 +35,7 @@ def goes_on(fleet: Fleet, mono: float, seq: int = 2) -> None:
 
 
 def shown(fleet: Fleet, slot: int = 0, mono: float = MONO) -> views.GpuView:
-    return views.gpu_view(fleet, slot, Show(fleet.shown(mono)[slot]), [], mono)
+    return views.gpu_view(fleet, slot, GpuStatus(fleet.shown(mono)[slot]), [], mono)
 
 
 def cells(fleet: Fleet, key: str, mono: float = MONO) -> list[int]:
@@ -192,9 +192,9 @@ def test_every_metric_has_a_name_in_filters() -> None:
 def test_after_a_restart_it_is_what_was_known_until_it_is_told_again() -> None:
     """From a checkpoint: a Frame of now that carries what may be minutes old is no news of it."""
     count = float(random.randrange(1, 10**9))
-    room = Room("hub", 1)
+    room = FleetStateMachine("hub", 1)
     room.fleet = told({"ecc_corrected": count, "pcie_replays": Absence.UNSUPPORTED})
-    after = Room("hub", 2)
+    after = FleetStateMachine("hub", 2)
     for _, data in encode_nodes(room):
         restore(after, data)
     just_booted = 5.0  # of the monotonic clock, which had begun anew
@@ -209,7 +209,7 @@ def test_after_a_restart_it_is_what_was_known_until_it_is_told_again() -> None:
 
 def test_ten_thousand_gpus_fit() -> None:
     """Half a kilobyte for each; the table doubles as it grows, so at most twice that."""
-    assert SlowTable(10_000).bytes < 5e6
+    assert SlowMetricTable(10_000).bytes < 5e6
 
 
 def test_growing_keeps_what_was_told() -> None:
@@ -228,6 +228,6 @@ def test_the_live_numbers_cost_no_copy() -> None:
 
 
 def test_some_metrics_only() -> None:
-    view = views.gpu_view(told({"ecc_corrected": 7.0}), 0, Show.OK, [], MONO + ALIVE,
+    view = views.gpu_view(told({"ecc_corrected": 7.0}), 0, GpuStatus.OK, [], MONO + ALIVE,
                           {"ecc_corrected", "fan_pct"})
     assert (view.values, view.missing) == ({"ecc_corrected": 7.0}, {"fan_pct": "unknown"})

@@ -6,20 +6,20 @@ import pytest
 
 from dashboard.fleet import views
 from dashboard.fleet.effects import (
-    Applied,
-    Close,
+    CloseLink,
     Effect,
-    Left,
-    NotStored,
-    OverRate,
-    Record,
-    Said,
-    Stored,
-    Tell,
+    LinkClosed,
+    MessageApplied,
+    MessageReceived,
+    RateExceeded,
+    RecordsStored,
+    SendMessage,
+    StorageFailed,
+    StreamRecord,
     Tick,
 )
-from dashboard.fleet.fleet import Show
-from dashboard.fleet.state_machine import Room
+from dashboard.fleet.fleet import GpuStatus
+from dashboard.fleet.state_machine import FleetStateMachine
 from dashboard.nodes.checkpoint import encode_nodes, restore
 from gpudeck.metrics import COLUMN
 from gpudeck.wire import (
@@ -44,15 +44,18 @@ from tests.unit.fleets import MONO, NOW, facts, frame, hello, tasks
 class Talk:
     """One agent's connection to a room, with a clock of its own."""
 
-    def __init__(self, room: Room, link: str = "a", node_id: str = "n1", stream: str = "s1",
+    def __init__(self, room: FleetStateMachine, link: str = "a", node_id: str = "n1",
+                 stream: str = "s1",
                  mono: float = MONO) -> None:
         self.room, self.link, self.mono = room, link, mono
         self.effects = self.say(hello(node_id, stream))
-        if not any(isinstance(effect, Close) and effect.link == link for effect in self.effects):
+        if not any(isinstance(effect, CloseLink) and effect.link == link
+                   for effect in self.effects):
             self.effects += self.say(Inventory(1, (facts(node_id, 0), facts(node_id, 1))))
 
     def say(self, message: FromAgent) -> list[Effect]:
-        return self.room.handle(Said(self.link, message, encode(message)), NOW + self.mono - MONO,
+        return self.room.handle(MessageReceived(self.link, message, encode(message)),
+                                NOW + self.mono - MONO,
                                 self.mono)
 
     def tick(self, seq: int, util: float = 1.0) -> list[Effect]:
@@ -62,25 +65,25 @@ class Talk:
     def told(self, kind: type, effects: list[Effect] | None = None) -> list[object]:
         found = self.effects if effects is None else effects
         return [effect.message for effect in found
-                if isinstance(effect, Tell) and isinstance(effect.message, kind)]
+                if isinstance(effect, SendMessage) and isinstance(effect.message, kind)]
 
 
-def records(effects: list[Effect]) -> tuple[Record, ...]:
-    return tuple(effect for effect in effects if isinstance(effect, Record))
+def records(effects: list[Effect]) -> tuple[StreamRecord, ...]:
+    return tuple(effect for effect in effects if isinstance(effect, StreamRecord))
 
 
 def acks(effects: list[Effect]) -> list[int]:
     return [effect.message.seq for effect in effects
-            if isinstance(effect, Tell) and isinstance(effect.message, Ack)]
+            if isinstance(effect, SendMessage) and isinstance(effect.message, Ack)]
 
 
 def told_acks(effects: list[Effect]) -> list[Ack]:
     return [effect.message for effect in effects
-            if isinstance(effect, Tell) and isinstance(effect.message, Ack)]
+            if isinstance(effect, SendMessage) and isinstance(effect.message, Ack)]
 
 
 def test_a_hello_is_welcomed_and_probed() -> None:
-    talk = Talk(Room("hub", 7))
+    talk = Talk(FleetStateMachine("hub", 7))
     [welcome] = talk.told(Welcome)
     assert isinstance(welcome, Welcome)
     assert (welcome.hub_id, welcome.epoch, welcome.acked_seq) == ("hub", 7, 0)
@@ -94,45 +97,45 @@ def test_a_hello_is_welcomed_and_probed() -> None:
 
 
 def test_only_what_is_new_is_recorded_and_told() -> None:
-    talk = Talk(Room("hub", 1))
+    talk = Talk(FleetStateMachine("hub", 1))
     for seq, is_new in ((1, True), (2, True), (2, False), (1, False), (3, True)):
         effects = talk.tick(seq)
         assert [record.seq for record in records(effects)] == ([seq] if is_new else [])
-        assert any(isinstance(effect, Applied) for effect in effects) == is_new
+        assert any(isinstance(effect, MessageApplied) for effect in effects) == is_new
     assert talk.say(Event(3, NOW, "gpu_lost")) == []
 
 
 def test_an_ack_goes_out_when_the_disk_has_it() -> None:
-    room = Room("hub", 1)
+    room = FleetStateMachine("hub", 1)
     talk = Talk(room)
     kept = [records(talk.tick(seq)) for seq in (1, 2, 3)]
-    assert acks(room.handle(Stored(kept[0] + kept[1]), NOW, MONO)) == [2]
-    assert acks(room.handle(Stored(kept[2]), NOW, MONO)) == [3]
-    assert acks(room.handle(Stored(kept[2]), NOW, MONO)) == []
+    assert acks(room.handle(RecordsStored(kept[0] + kept[1]), NOW, MONO)) == [2]
+    assert acks(room.handle(RecordsStored(kept[2]), NOW, MONO)) == [3]
+    assert acks(room.handle(RecordsStored(kept[2]), NOW, MONO)) == []
 
 
 def test_a_reconnect_is_told_what_is_on_disk_not_what_was_heard() -> None:
-    room = Room("hub", 1)
+    room = FleetStateMachine("hub", 1)
     talk = Talk(room)
     kept = [records(talk.tick(seq)) for seq in (1, 2, 3)]
-    room.handle(Stored(kept[0]), NOW, MONO)
-    room.handle(Left("a"), NOW, MONO)
+    room.handle(RecordsStored(kept[0]), NOW, MONO)
+    room.handle(LinkClosed("a"), NOW, MONO)
     [welcome] = Talk(room, "b").told(Welcome)
     assert isinstance(welcome, Welcome)
     assert welcome.acked_seq == 1
 
 
 def test_what_did_not_fit_is_asked_for_again_and_never_acked() -> None:
-    room = Room("hub", 1)
+    room = FleetStateMachine("hub", 1)
     talk = Talk(room)
     kept = [records(talk.tick(seq)) for seq in (1, 2, 3, 4)]
-    room.handle(NotStored("no space", kept[1]), NOW, MONO)
+    room.handle(StorageFailed("no space", kept[1]), NOW, MONO)
     assert room.disk_error == "no space"
-    effects = room.handle(Stored(kept[0] + kept[2] + kept[3]), NOW, MONO)
+    effects = room.handle(RecordsStored(kept[0] + kept[2] + kept[3]), NOW, MONO)
     assert acks(effects) == [1]
-    assert [effect.link for effect in effects if isinstance(effect, Close)] == ["a"]
+    assert [effect.link for effect in effects if isinstance(effect, CloseLink)] == ["a"]
     assert room.disk_error is None
-    room.handle(Left("a"), NOW, MONO)
+    room.handle(LinkClosed("a"), NOW, MONO)
     again = Talk(room, "b")
     [welcome] = again.told(Welcome)
     assert isinstance(welcome, Welcome)
@@ -140,21 +143,21 @@ def test_what_did_not_fit_is_asked_for_again_and_never_acked() -> None:
     brought = records(again.tick(2))
     assert len(brought) == 1
     assert records(again.tick(3)) == ()
-    assert acks(room.handle(Stored(brought), NOW, MONO)) == [4]
+    assert acks(room.handle(RecordsStored(brought), NOW, MONO)) == [4]
 
 
 def test_what_the_agent_has_lost_too_is_not_awaited() -> None:
     """Its Beat says so; before that, it is."""
-    room = Room("hub", 1)
+    room = FleetStateMachine("hub", 1)
     talk = Talk(room)
     kept = [records(talk.tick(seq)) for seq in (1, 2)]
-    room.handle(NotStored("no space", kept[1]), NOW, MONO)
-    room.handle(Stored(kept[0]), NOW, MONO)
+    room.handle(StorageFailed("no space", kept[1]), NOW, MONO)
+    room.handle(RecordsStored(kept[0]), NOW, MONO)
     later = records(talk.tick(9))
-    [ack] = told_acks(room.handle(Stored(later), NOW, MONO))
+    [ack] = told_acks(room.handle(RecordsStored(later), NOW, MONO))
     assert (ack.seq, ack.spans) == (1, (Span(9, 9),))
     talk.say(Beat("ok", 0.0, 1, 6, first_seq=9))
-    assert acks(room.handle(Stored(records(talk.tick(10))), NOW, MONO)) == [10]
+    assert acks(room.handle(RecordsStored(records(talk.tick(10))), NOW, MONO)) == [10]
     assert room.streams["n1"]["s1"].ledger.missing == 7
 
 
@@ -164,15 +167,15 @@ def backfill(*seqs: int) -> Backfill:
 
 
 def test_what_is_made_up_for_is_history_and_nothing_else() -> None:
-    room = Room("hub", 1)
+    room = FleetStateMachine("hub", 1)
     talk = Talk(room)
     stored = records(talk.tick(40, util=12.0))
     effects = talk.say(backfill(1, 2, 3))
     assert [(each.seq, each.is_backfill) for each in records(effects)] == [
         (1, True), (2, True), (3, True)]
-    assert {each.is_backfill for each in effects if isinstance(each, Applied)} == {True}
+    assert {each.is_backfill for each in effects if isinstance(each, MessageApplied)} == {True}
     assert room.fleet.values[0, COLUMN["util_pct"]] == 12.0
-    [ack] = told_acks(room.handle(Stored(stored + records(effects)), NOW, MONO))
+    [ack] = told_acks(room.handle(RecordsStored(stored + records(effects)), NOW, MONO))
     assert (ack.seq, ack.spans) == (3, (Span(40, 40),))
     # The control: what is live is the picture.
     [live] = records(talk.tick(41, util=13.0))
@@ -181,7 +184,7 @@ def test_what_is_made_up_for_is_history_and_nothing_else() -> None:
 
 
 def test_a_backfill_that_comes_first_does_not_make_the_picture() -> None:
-    room = Room("hub", 1)
+    room = FleetStateMachine("hub", 1)
     talk = Talk(room)
     talk.say(backfill(1, 2, 3))
     assert room.fleet.nodes["n1"].frame is None
@@ -189,29 +192,29 @@ def test_a_backfill_that_comes_first_does_not_make_the_picture() -> None:
 
 def test_what_is_brought_again_is_acked_again() -> None:
     """The ack for it may have gone with the connection, and nothing new follows."""
-    room = Room("hub", 1)
+    room = FleetStateMachine("hub", 1)
     talk = Talk(room)
-    room.handle(Stored(records(talk.say(backfill(1, 2, 3)))), NOW, MONO)
+    room.handle(RecordsStored(records(talk.say(backfill(1, 2, 3)))), NOW, MONO)
     effects = talk.say(backfill(2, 3))
     assert records(effects) == ()
     assert acks(effects) == [3]
 
 
 def test_a_reconnect_is_told_of_the_gaps() -> None:
-    room = Room("hub", 1)
+    room = FleetStateMachine("hub", 1)
     talk = Talk(room)
-    room.handle(Stored(records(talk.tick(5)) + records(talk.tick(6))), NOW, MONO)
+    room.handle(RecordsStored(records(talk.tick(5)) + records(talk.tick(6))), NOW, MONO)
     [welcome] = Talk(room, "b").told(Welcome)
     assert isinstance(welcome, Welcome)
     assert (welcome.acked_seq, welcome.spans) == (0, (Span(5, 6),))
 
 
 def test_more_gaps_than_fit_into_an_ack() -> None:
-    room = Room("hub", 1)
+    room = FleetStateMachine("hub", 1)
     talk = Talk(room)
     for seq in range(2, 400, 2):
         kept = records(talk.say(backfill(seq)))
-        [ack] = told_acks(room.handle(Stored(kept), NOW, MONO))
+        [ack] = told_acks(room.handle(RecordsStored(kept), NOW, MONO))
     assert len(ack.spans) == MAX_SPANS
     assert ack.spans[-1] == Span(398, 398)
 
@@ -219,7 +222,7 @@ def test_more_gaps_than_fit_into_an_ack() -> None:
 @pytest.mark.parametrize("step_s", [7_200.0, -7_200.0, 900.0, -30.0])
 def test_a_node_whose_clock_steps_is_asked_and_fresh_again_at_once(step_s: float) -> None:
     """Its frames go to disk as measured, meanwhile too."""
-    room = Room("hub", 1)
+    room = FleetStateMachine("hub", 1)
     talk = Talk(room)
     [probe] = talk.told(Probe)
     assert isinstance(probe, Probe)
@@ -240,25 +243,25 @@ def test_a_node_whose_clock_steps_is_asked_and_fresh_again_at_once(step_s: float
     talk.mono += 1
     effects = stepped(3)
     assert talk.told(Probe, effects) == []
-    assert room.fleet.shown(talk.mono)[0] == Show.OK
+    assert room.fleet.shown(talk.mono)[0] == GpuStatus.OK
     assert room.fleet.nodes["n1"].newest[1] == 3
 
 
 def test_the_newer_connection_wins() -> None:
-    room = Room("hub", 1)
+    room = FleetStateMachine("hub", 1)
     Talk(room, "old")
     newer = Talk(room, "new")
-    assert [effect.link for effect in newer.effects if isinstance(effect, Close)] == ["old"]
-    assert room.handle(Left("old"), NOW, MONO) == []
+    assert [effect.link for effect in newer.effects if isinstance(effect, CloseLink)] == ["old"]
+    assert room.handle(LinkClosed("old"), NOW, MONO) == []
     assert room.fleet.nodes["n1"].connected
 
 
 def test_quarantine_doubles_and_ends() -> None:
-    room = Room("hub", 1)
+    room = FleetStateMachine("hub", 1)
     mono, waits = MONO, []
     for at in range(4):
         talk = Talk(room, f"c{at}", mono=mono)
-        effects = room.handle(OverRate(f"c{at}", "messages"), NOW, mono)
+        effects = room.handle(RateExceeded(f"c{at}", "messages"), NOW, mono)
         [refused] = talk.told(Refused, effects)
         assert isinstance(refused, Refused)
         waits.append(refused.retry_after_s)
@@ -271,7 +274,7 @@ def test_quarantine_doubles_and_ends() -> None:
 
 
 def test_a_tick_after_a_pause_of_our_own_makes_nobody_silent() -> None:
-    room = Room("hub", 1)
+    room = FleetStateMachine("hub", 1)
     Talk(room)
     room.handle(Tick(), NOW, MONO)
     room.handle(Tick(), NOW, MONO + 90)
@@ -283,9 +286,9 @@ def test_a_tick_after_a_pause_of_our_own_makes_nobody_silent() -> None:
 
 
 def test_hello_comes_first_and_once() -> None:
-    room = Room("hub", 1)
+    room = FleetStateMachine("hub", 1)
     with pytest.raises(WireError):
-        room.handle(Said("x", Inventory(1, ()), b""), NOW, MONO)
+        room.handle(MessageReceived("x", Inventory(1, ()), b""), NOW, MONO)
     talk = Talk(room)
     with pytest.raises(WireError):
         talk.say(hello())
@@ -296,13 +299,13 @@ def test_a_restart_shows_the_last_values_as_stale_and_doubles_nothing(
     through_checkpoint: bool
 ) -> None:
     """Through the log alone, and through a checkpoint that replaced an older part of it."""
-    room = Room("hub", 1)
+    room = FleetStateMachine("hub", 1)
     talk = Talk(room)
     util = random.uniform(0, 100)
     log = list(records(talk.effects))
     for seq in (1, 2, 5):
         log += records(talk.tick(seq, util))
-    anew = Room("hub", 2)
+    anew = FleetStateMachine("hub", 2)
     if through_checkpoint:
         for _, data in encode_nodes(room):
             restore(anew, data)
@@ -315,7 +318,7 @@ def test_a_restart_shows_the_last_values_as_stale_and_doubles_nothing(
     node = anew.fleet.nodes["n1"]
     assert anew.streams["n1"]["s1"].ledger.ranges == [(1, 2), (5, 6)]
     show = anew.fleet.shown(MONO)
-    view = views.gpu_view(anew.fleet, 0, Show(show[0]), [], MONO)
+    view = views.gpu_view(anew.fleet, 0, GpuStatus(show[0]), [], MONO)
     assert view.state == "stale"
     assert view.last_values is not None
     assert view.last_values["util_pct"] == pytest.approx(newest, abs=1e-3)

@@ -8,7 +8,7 @@ import pytest
 from dashboard.fleet.fleet import Fleet
 from dashboard.fleet.owner_views import OwnerView, owner_view, ranks_beside
 from dashboard.fleet.task_list import group_order, grouped, job_key, ordered
-from dashboard.fleet.views import TaskView, UseView
+from dashboard.fleet.views import TaskGpuUseView, TaskView
 from gpudeck.command_sentences import ranks_left
 from gpudeck.wire import Task
 from tests.unit.fleets import add_node
@@ -16,7 +16,7 @@ from tests.unit.fleets import add_node
 
 def task(ident: str, user: str | None = "alice", mem: float | None = 1.0, node: str = "n1",
          job: str | None = None, gpus: int = 1, started_at: float | None = 10.0) -> TaskView:
-    uses = [UseView(f"{ident}-{at}", mem, 1.0) for at in range(gpus)]
+    uses = [TaskGpuUseView(f"{ident}-{at}", mem, 1.0) for at in range(gpus)]
     return TaskView(ident, node, f"{node}.example", 1, started_at, user, f"python {ident}.py",
                     "whole", uses, mem, None if mem is None else 1.0, "running", None, "compute",
                     job)

@@ -7,13 +7,13 @@ import pytest
 
 from dashboard.fleet import views
 from dashboard.fleet.filters import parse
-from dashboard.fleet.fleet import Fleet, Show
-from dashboard.fleet.visibility import EVERYTHING_SEEN, Lens, focus
+from dashboard.fleet.fleet import Fleet, GpuStatus
+from dashboard.fleet.visibility import EVERYTHING_SEEN, VisibleFleet, focus
 from gpudeck.metrics import COLUMN, COLUMNS, Absence
 from tests.unit.fleets import MONO, NOW, add_node, frame, tasks
 
 
-def whole(fleet: Fleet) -> Lens:
+def whole(fleet: Fleet) -> VisibleFleet:
     return focus(fleet, EVERYTHING_SEEN)
 
 
@@ -123,7 +123,7 @@ def test_a_live_gpu_has_each_metric_once_as_value_or_reason() -> None:
     fleet = Fleet(1)
     node = add_node(fleet, gpus=1)
     fleet.frame(node, frame([{"util_pct": 12.5, "fan_pct": Absence.UNSUPPORTED}]), NOW, MONO)
-    view = views.gpu_view(fleet, 0, Show.OK, [], MONO + 1)
+    view = views.gpu_view(fleet, 0, GpuStatus.OK, [], MONO + 1)
     assert view.values == {"util_pct": 12.5}
     assert view.missing["fan_pct"] == "unsupported"
     assert set(view.values) | set(view.missing) == {metric.key for metric in COLUMNS}
@@ -132,8 +132,8 @@ def test_a_live_gpu_has_each_metric_once_as_value_or_reason() -> None:
 
 
 @pytest.mark.parametrize(("show", "reason"), [
-    (Show.STALE, "stale"), (Show.LOST, "lost"), (Show.OFFLINE, "stale")])
-def test_a_gpu_that_is_not_live_has_last_values_only(show: Show, reason: str) -> None:
+    (GpuStatus.STALE, "stale"), (GpuStatus.LOST, "lost"), (GpuStatus.OFFLINE, "stale")])
+def test_a_gpu_that_is_not_live_has_last_values_only(show: GpuStatus, reason: str) -> None:
     fleet = Fleet(1)
     node = add_node(fleet, gpus=1)
     fleet.frame(node, frame([{"util_pct": 12.5, "fan_pct": Absence.UNSUPPORTED}]), NOW, MONO)

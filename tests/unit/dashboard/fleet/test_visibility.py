@@ -10,15 +10,22 @@ from dashboard.access.policy import Actor, Role, Scope
 from dashboard.fleet import views
 from dashboard.fleet.filters import parse
 from dashboard.fleet.fleet import Fleet
-from dashboard.fleet.visibility import Lens, Lenses, Reads, Sight, focus, program_of
+from dashboard.fleet.visibility import (
+    CommandLineVisibility,
+    VisibilityScope,
+    VisibleFleet,
+    VisibleFleetCache,
+    focus,
+    program_of,
+)
 from gpudeck.wire import Task, Tasks, Use
 from tests.unit.fleets import MONO, NOW, add_node, frame
 
 SECRET = "--token=hunter2"
 
 
-def sight(*groups: str, role: str = "viewer", own: tuple[str, ...] = ()) -> Sight:
-    return Sight.of(Actor("person", "x", Role(role), Scope(groups, own)))
+def sight(*groups: str, role: str = "viewer", own: tuple[str, ...] = ()) -> VisibilityScope:
+    return VisibilityScope.of(Actor("person", "x", Role(role), Scope(groups, own)))
 
 
 def two_labs() -> Fleet:
@@ -35,7 +42,7 @@ def two_labs() -> Fleet:
     return fleet
 
 
-def shown(fleet: Fleet, lens: Lens) -> list[dict[str, Any]]:
+def shown(fleet: Fleet, lens: VisibleFleet) -> list[dict[str, Any]]:
     return [views.layout(fleet, lens), views.owners(fleet, lens),
             views.totals(fleet, lens, NOW, MONO),
             views.cells(fleet, lens, "util_pct", parse("state:busy | user:owner-b"), NOW, MONO)]
@@ -79,7 +86,7 @@ def test_all_together_is_everything_and_scopes_do_not_overlap() -> None:
 
 def test_slots_only_grow_within_an_epoch() -> None:
     chance, fleet = random.Random(), Fleet(1)
-    lenses: dict[str, Lens] = {}
+    lenses: dict[str, VisibleFleet] = {}
     for at in range(40):
         add_node(fleet, f"n{at}", gpus=1)
         if chance.random() < 0.5:
@@ -94,7 +101,7 @@ def test_slots_only_grow_within_an_epoch() -> None:
 
 def test_a_lens_is_made_once_and_anew_when_the_fleet_changes() -> None:
     fleet = two_labs()
-    lenses = Lenses(fleet)
+    lenses = VisibleFleetCache(fleet)
     first = lenses.of(sight("a"))
     assert lenses.of(sight("a")) is first
     fleet.set_group("a0", "b")
@@ -106,7 +113,7 @@ def test_a_lens_is_made_once_and_anew_when_the_fleet_changes() -> None:
     assert lenses.of(sight("a")).sees_node("a9")
     for at in range(600):
         lenses.of(sight(f"g{at}"))
-    assert len(lenses._made) <= Lenses.MOST
+    assert len(lenses._made) <= VisibleFleetCache.MOST
 
 
 # -- command lines
@@ -151,8 +158,9 @@ def test_a_filter_answers_no_more_than_its_asker_may_read() -> None:
 
 def test_task_views_are_cut_by_reader() -> None:
     fleet = two_labs()
-    [task] = views.task_views(fleet, fleet.nodes["a0"], Reads(False))
+    [task] = views.task_views(fleet, fleet.nodes["a0"], CommandLineVisibility(False))
     assert (task.command, task.command_is) == ("python", "program")
-    [task] = views.task_views(fleet, fleet.nodes["a0"], Reads(False, frozenset({"owner-a"})))
+    [task] = views.task_views(fleet, fleet.nodes["a0"],
+                              CommandLineVisibility(False, frozenset({"owner-a"})))
     assert SECRET in (task.command or "")
     assert task.command_is == "whole"

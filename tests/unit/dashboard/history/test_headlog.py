@@ -13,27 +13,28 @@ from dashboard.history.headlog import (
     GROUP_BYTES,
     HEAD,
     MAGIC,
-    Damage,
-    Entry,
     HeadLog,
+    HeadLogDamage,
+    HeadLogEntry,
     packed,
     scan,
 )
 
 
-def entries(count: int, start: int = 1) -> list[Entry]:
-    return [Entry(f"n{seq % 3}", "s", seq, float(seq), random.randbytes(random.randint(1, 400)))
+def entries(count: int, start: int = 1) -> list[HeadLogEntry]:
+    return [HeadLogEntry(f"n{seq % 3}", "s", seq, float(seq),
+                         random.randbytes(random.randint(1, 400)))
             for seq in range(start, start + count)]
 
 
-def opened(folder: Path) -> tuple[HeadLog, list[Entry]]:
+def opened(folder: Path) -> tuple[HeadLog, list[HeadLogEntry]]:
     log = HeadLog(folder / "headlog")
     found = list(log.read())
     log.open()
     return log, found
 
 
-def kept(folder: Path) -> list[Entry]:
+def kept(folder: Path) -> list[HeadLogEntry]:
     return list(HeadLog(folder / "headlog").read())
 
 
@@ -72,7 +73,7 @@ def test_what_is_still_wanted_is_kept(tmp_path: Path) -> None:
 def test_an_entry_of_before_it_had_a_second_is_read(tmp_path: Path) -> None:
     old = msgspec.msgpack.encode(["n", "s", 1, 2.0, b"x"])
     data = MAGIC + HEAD.pack(len(old), zlib.crc32(old)) + old
-    assert list(scan(data, Damage())) == [Entry("n", "s", 1, 2.0, b"x", 0, False)]
+    assert list(scan(data, HeadLogDamage())) == [HeadLogEntry("n", "s", 1, 2.0, b"x", 0, False)]
 
 
 def test_a_log_of_one_entry_per_record_is_read_and_gone_on_with(tmp_path: Path) -> None:
@@ -91,14 +92,14 @@ def test_a_log_of_one_entry_per_record_is_read_and_gone_on_with(tmp_path: Path) 
 
 def test_a_record_holds_no_more_than_a_flip_may_cost() -> None:
     sizes = (10, 900, GROUP_BYTES, 40_000)
-    wanted = [Entry("n", "s", seq, 0.0, random.randbytes(random.choice(sizes)))
+    wanted = [HeadLogEntry("n", "s", seq, 0.0, random.randbytes(random.choice(sizes)))
               for seq in range(1, 200)]
     data = packed(wanted)
     at, found = 0, []
     while at < len(data):
         size, _ = HEAD.unpack_from(data, at)
         at += HEAD.size
-        group = msgspec.msgpack.decode(data[at : at + size], type=list[Entry])
+        group = msgspec.msgpack.decode(data[at : at + size], type=list[HeadLogEntry])
         assert len(group) == 1 or sum(len(one.payload) for one in group) <= GROUP_BYTES
         found += group
         at += size

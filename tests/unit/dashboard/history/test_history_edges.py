@@ -12,14 +12,14 @@ import pytest
 
 from dashboard.history import manifest as manifests
 from dashboard.history import store as stores
-from dashboard.history.embedded import Embedded
+from dashboard.history.embedded import EmbeddedHistory
 from dashboard.history.headlog import HeadLog
-from dashboard.history.ingest import Stored
-from dashboard.history.manifest import Manifest, Segment
+from dashboard.history.ingest import HistoryMessage
+from dashboard.history.manifest import HistoryFile, Manifest
 from dashboard.history.memory import BLOCK_S
-from dashboard.history.parquet import Names
-from dashboard.history.row_index import KEPT_RUNS, RUNS_OF_NONE, Runs, Shelf
-from dashboard.history.store import GRACE_S, Keep
+from dashboard.history.parquet import SlotNames
+from dashboard.history.row_index import KEPT_RUNS, RUNS_OF_NONE, RowIndexCache, SampleRuns
+from dashboard.history.store import GRACE_S, HistoryRetention
 from gpudeck.metrics import Absence
 from gpudeck.wire import GpuFacts, Hello, Inventory, Task, Tasks, Use
 from tests.unit.dashboard.history.test_headlog import entries
@@ -29,14 +29,14 @@ from tests.unit.histories import START, Source, differences
 DAY_S = 86_400
 
 
-def opened(folder: Path, source: Source, keep: Keep | None = None) -> Embedded:
-    history = Embedded(folder / "history", keep)
+def opened(folder: Path, source: Source, keep: HistoryRetention | None = None) -> EmbeddedHistory:
+    history = EmbeddedHistory(folder / "history", keep)
     history.open()
     history.append(source.greetings(), 1)
     return history
 
 
-def sealed(folder: Path, source: Source, blocks: int = 2) -> Embedded:
+def sealed(folder: Path, source: Source, blocks: int = 2) -> EmbeddedHistory:
     history = opened(folder, source)
     for start in range(START, START + blocks * BLOCK_S, BLOCK_S):
         history.append(source.span(start, start + BLOCK_S), 1)
@@ -118,7 +118,7 @@ def test_what_is_said_of_a_gpu_that_was_not_read_is_no_sample(tmp_path: Path, st
         is_read = t < START + 10
         told = frame(said, t - START + 1, t + 0.2, ("ok" if is_read else state,),
                      slow=[{"ecc_corrected": float(t - START)}])
-        teller.history.append([Stored("n", "s", t + 0.5, told, t)], 1)
+        teller.history.append([HistoryMessage("n", "s", t + 0.5, told, t)], 1)
     history = teller.history
     for _ in range(2):
         seconds = history.series(["GPU-a"], ["util_pct", "ecc_corrected"], START, START + 20, 1)
@@ -154,15 +154,15 @@ def test_what_is_known_of_files_goes_with_them(tmp_path: Path, monkeypatch: pyte
 
 def test_files_are_looked_for_while_one_is_condemned(tmp_path: Path) -> None:
     found = Manifest(tmp_path)
-    found.segments = {name: Segment(name, "raw", 0, 300, 300, 1, 1, "") for name in "abc"}
-    original = Segment.meets
+    found.segments = {name: HistoryFile(name, "raw", 0, 300, 300, 1, 1, "") for name in "abc"}
+    original = HistoryFile.meets
 
-    def meets(self: Segment, t0: float, t1: float) -> bool:
+    def meets(self: HistoryFile, t0: float, t1: float) -> bool:
         found.segments.pop("b", None)
         return original(self, t0, t1)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Segment, "meets", meets)
+        patch.setattr(HistoryFile, "meets", meets)
         assert [one.name for one in found.find("raw", 0, 10)] == ["a", "b", "c"]
 
 
@@ -171,23 +171,23 @@ def test_a_bound_of_size_holds_though_the_clock_is_not_believed(tmp_path: Path) 
     history = sealed(tmp_path, source, 3)
     end = START + 3 * BLOCK_S + GRACE_S
     history.store.tend(end, 50.0)
-    history.store.keep = Keep(size_bytes=1)
+    history.store.keep = HistoryRetention(size_bytes=1)
     history.store.tend(end + 10 * DAY_S, 55.0)
     assert history.info().kinds == {}
 
 
 def test_a_size_in_runs_counts_what_has_none() -> None:
     none = np.zeros(0, np.int32)
-    shelf = Shelf()
+    shelf = RowIndexCache()
     for at in range(2 * KEPT_RUNS // RUNS_OF_NONE):
-        shelf._places.get((f"{at}", ()), lambda: Runs([], [], [], none, none,
-                                                      none.astype(np.int64), none, none, 0))
+        shelf._places.get((f"{at}", ()), lambda: SampleRuns([], [], [], none, none,
+                                                            none.astype(np.int64), none, none, 0))
     assert len(shelf._places._kept) == KEPT_RUNS // RUNS_OF_NONE
 
 
 def test_a_gpu_whose_node_is_not_named_yet_is_not_known_yet() -> None:
     """Another thread may be between the two."""
-    names = Names(["b"], ["n1"])
+    names = SlotNames(["b"], ["n1"])
     names.gpus.append("a")
     gpu, node = names.columns(np.zeros(2, np.intp))
     assert (gpu.to_pylist(), node.to_pylist()) == (["b", "b"], ["n1", "n1"])
@@ -230,14 +230,15 @@ class Teller:
     """One Node with one Gpu, and what is said of its Tasks."""
 
     def __init__(self, folder: Path) -> None:
-        self.history = Embedded(folder / "history")
+        self.history = EmbeddedHistory(folder / "history")
         self.history.open()
         self.seq = 0
         self.greet()
 
     def greet(self) -> None:
         said = Hello((1,), bytes(32), bytes(64), "n", "n", "boot", "s", 0, "0", "test")
-        self.history.append([Stored("n", "s", 0.0, said), Stored("n", "s", 0.0, Inventory(
+        self.history.append([HistoryMessage("n", "s", 0.0, said),
+                             HistoryMessage("n", "s", 0.0, Inventory(
             1, (GpuFacts("GPU-a", 0, "H100"),)))], 1)
 
     def say(self, t: int, pids: tuple[int, ...], is_backfill: bool = False) -> None:
@@ -245,7 +246,7 @@ class Teller:
         tasks = Tasks(True, tuple(Task(f"b:{pid}:1", pid, 1, 1.0, "u", "x") for pid in pids),
                       tuple(Use(f"b:{pid}:1", 0, 1e9 * pid, 10.0) for pid in pids))
         told = frame([{"util_pct": 50.0}], self.seq, t + 0.2, tasks=tasks)
-        self.history.append([Stored("n", "s", t + 0.5, told, t, is_backfill)], 1)
+        self.history.append([HistoryMessage("n", "s", t + 0.5, told, t, is_backfill)], 1)
 
     def told(self) -> dict[tuple[str, int], tuple[float, float]]:
         rows = self.history.tasks(START, START + 3_600).to_dict("records")

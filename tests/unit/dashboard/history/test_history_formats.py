@@ -18,11 +18,11 @@ import pytest
 
 from dashboard.history import parquet, reading, store
 from dashboard.history.columns import KEYS
-from dashboard.history.embedded import UNPACKS_MOST, Embedded
+from dashboard.history.embedded import UNPACKS_MOST, EmbeddedHistory
 from dashboard.history.manifest import Manifest, digest
 from tests.unit.histories import START, Source, Truth, differences
 
-FORMAT_1 = Path(__file__).parent.parent / "captures" / "history-format-1"
+FORMAT_1 = Path(__file__).parents[3] / "captures" / "history-format-1"
 LATER = "power_w"  # in these tests, the metric that came later
 HOUR_S = 3_600
 
@@ -33,9 +33,9 @@ def _folder(tmp_path: Path) -> Path:
     return tmp_path / "history"
 
 
-def opened(folder: Path, unpacks_most: int = UNPACKS_MOST) -> Embedded:
+def opened(folder: Path, unpacks_most: int = UNPACKS_MOST) -> EmbeddedHistory:
     """0: what can be asked of DuckDB is."""
-    history = Embedded(folder)
+    history = EmbeddedHistory(folder)
     history.unpacks_most = unpacks_most
     history.open()
     return history
@@ -45,7 +45,7 @@ def truth() -> Truth:
     return {(gpu, t): row for gpu, t, row in json.loads((FORMAT_1 / "truth.json").read_text())}
 
 
-def told(history: Embedded, metrics: tuple[str, ...] = KEYS) -> Truth:
+def told(history: EmbeddedHistory, metrics: tuple[str, ...] = KEYS) -> Truth:
     gpus = sorted({gpu for gpu, _ in truth()})
     frame = history.series(gpus, metrics, START, START + HOUR_S, 1, ("max",))
     return {(row["gpu"], int(row["t"])): {
@@ -147,7 +147,7 @@ def test_files_cut_elsewhere_are_merged_row_by_row(tmp_path: Path, monkeypatch: 
                                                    ) -> None:
     """Row groups of what is merged begin and end at other Gpus than those of what comes of it."""
     source = Source(random.randrange(10**6), nodes=3, gpus=3)
-    history = Embedded(tmp_path)
+    history = EmbeddedHistory(tmp_path)
     history.open()
     history.append(source.greetings(), 1)
     for start, rows in zip(range(START, START + 900, 300), (14, 40, 9), strict=True):

@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 
 from dashboard.history.columns import KEYS
-from dashboard.history.embedded import UNPACKS_MOST, Embedded
+from dashboard.history.embedded import UNPACKS_MOST, EmbeddedHistory
 from dashboard.history.instants import NO_SAMPLE
 from dashboard.history.memory import BLOCK_S
-from dashboard.history.row_index import Kept
+from dashboard.history.row_index import SizedLruCache
 from dashboard.history.store import LATE_S
 from gpudeck.metrics import SLOW, Absence
 from tests.unit.histories import START, Source
@@ -21,10 +21,10 @@ END = START + SPAN_S
 
 
 @pytest.fixture(name="past", scope="module")
-def _past(tmp_path_factory: pytest.TempPathFactory) -> tuple[Embedded, Source]:
+def _past(tmp_path_factory: pytest.TempPathFactory) -> tuple[EmbeddedHistory, Source]:
     """Files of five minutes with holes, late ones beside them, and the newest in memory."""
     source = Source(random.randrange(10**9), nodes=3, gpus=3)
-    history = Embedded(tmp_path_factory.mktemp("past") / "history")
+    history = EmbeddedHistory(tmp_path_factory.mktemp("past") / "history")
     history.open()
     history.append(source.greetings(), 1)
     late = []
@@ -44,7 +44,7 @@ def _past(tmp_path_factory: pytest.TempPathFactory) -> tuple[Embedded, Source]:
     return history, source
 
 
-def told(history: Embedded, unpacks_most: int, *asked: Any) -> pd.DataFrame:
+def told(history: EmbeddedHistory, unpacks_most: int, *asked: Any) -> pd.DataFrame:
     history.unpacks_most = unpacks_most
     try:
         return history.series(*asked)
@@ -53,7 +53,7 @@ def told(history: Embedded, unpacks_most: int, *asked: Any) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize("step", [1, 7, 60, 3_600])
-def test_it_is_what_duckdb_says(past: tuple[Embedded, Source], step: int) -> None:
+def test_it_is_what_duckdb_says(past: tuple[EmbeddedHistory, Source], step: int) -> None:
     history, source = past
     for nodes in (None, frozenset({"n0", "n1"}), frozenset({"none"})):
         gpus = random.sample([*source.all_uuids, "GPU-none"], 5)
@@ -64,7 +64,7 @@ def test_it_is_what_duckdb_says(past: tuple[Embedded, Source], step: int) -> Non
         assert list(straight["gpu"]) == sorted(straight["gpu"])
 
 
-def test_bits_are_joined_as_bits_wherever_they_lie(past: tuple[Embedded, Source]) -> None:
+def test_bits_are_joined_as_bits_wherever_they_lie(past: tuple[EmbeddedHistory, Source]) -> None:
     """Half of the hour is in files, half in memory: neither number is the lowest or highest."""
     history, source = past
     for gpu in source.all_uuids:
@@ -75,7 +75,7 @@ def test_bits_are_joined_as_bits_wherever_they_lie(past: tuple[Embedded, Source]
         assert int(row["throttle_bits_max"]) == np.bitwise_or.reduce(bits)
 
 
-def test_a_block_is_every_second_of_it(past: tuple[Embedded, Source]) -> None:
+def test_a_block_is_every_second_of_it(past: tuple[EmbeddedHistory, Source]) -> None:
     history, source = past
     for start in range(START, END, BLOCK_S):
         for nodes in (None, frozenset({"n1"})):
@@ -88,7 +88,7 @@ def test_a_block_is_every_second_of_it(past: tuple[Embedded, Source]) -> None:
             pd.testing.assert_frame_equal(frame[list(wanted)], wanted)
 
 
-def test_an_instant_is_the_newest_of_three_seconds(past: tuple[Embedded, Source]) -> None:
+def test_an_instant_is_the_newest_of_three_seconds(past: tuple[EmbeddedHistory, Source]) -> None:
     history, source = past
     for t in random.sample(range(START, END), 40):
         frame = history.instant("power_w", t)
@@ -104,7 +104,7 @@ def test_an_instant_is_the_newest_of_three_seconds(past: tuple[Embedded, Source]
 
 
 def test_seconds_that_are_all_kept_are_not_looked_for_among_minutes(
-        past: tuple[Embedded, Source], monkeypatch: pytest.MonkeyPatch) -> None:
+        past: tuple[EmbeddedHistory, Source], monkeypatch: pytest.MonkeyPatch) -> None:
     """A look into an empty stretch of them took as long as all the rest."""
     history, source = past
 
@@ -116,7 +116,7 @@ def test_seconds_that_are_all_kept_are_not_looked_for_among_minutes(
 
 
 def test_what_is_kept_is_bounded_and_the_newest_stays() -> None:
-    kept: Kept[int, str] = Kept(len, 10)
+    kept: SizedLruCache[int, str] = SizedLruCache(len, 10)
     made: list[int] = []
 
     def get(key: int, size: int) -> str:
@@ -139,7 +139,7 @@ def test_what_is_kept_is_bounded_and_the_newest_stays() -> None:
 
 @pytest.mark.parametrize("metric", ["power_w", SLOW[0].key])
 def test_many_instants_at_once_are_the_instants_one_by_one(
-        past: tuple[Embedded, Source], metric: str) -> None:
+        past: tuple[EmbeddedHistory, Source], metric: str) -> None:
     """Over files, late files and memory, over the edges of blocks, of all Nodes and of one."""
     history, _ = past
     for step, nodes in ((1, None), (7, frozenset({"n1"})), (47, None)):
@@ -161,7 +161,7 @@ def test_many_instants_at_once_are_the_instants_one_by_one(
 
 
 def test_seconds_that_were_given_up_are_shown_by_their_minutes(
-        past: tuple[Embedded, Source], monkeypatch: pytest.MonkeyPatch) -> None:
+        past: tuple[EmbeddedHistory, Source], monkeypatch: pytest.MonkeyPatch) -> None:
     history, _ = past
     cut = START + 600
     with history.store.lock:

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from dashboard.history.columns import KEYS, MASKS, MIB, NO_MEAN, STORED
-from dashboard.history.embedded import LOOK_BACK_S, UNPACKS_MOST, Embedded
-from dashboard.history.ingest import Stored
+from dashboard.history.embedded import LOOK_BACK_S, UNPACKS_MOST, EmbeddedHistory
+from dashboard.history.ingest import HistoryMessage
 from dashboard.history.memory import BLOCK_S
 from dashboard.history.store import GRACE_S, LATE_S
 from gpudeck.metrics import COLUMNS, Absence
@@ -45,18 +45,18 @@ class Fleet:
                 ("n2", 1): ["GPU-e"], ("n2", 2): ["GPU-e", "GPU-a"]}.get(
                     (node, generation), ["GPU-c", "GPU-d"])
 
-    def greetings(self) -> list[Stored]:
+    def greetings(self) -> list[HistoryMessage]:
         found = []
         for node in TELLERS:
             said = Hello((1,), bytes(32), bytes(64), node, node, "boot", "s", 0, "0", "test")
-            found.append(Stored(node, "s", 0.0, said))
+            found.append(HistoryMessage(node, "s", 0.0, said))
             for generation in (1, 2):
                 facts = tuple(GpuFacts(uuid, at, "H100") for at, uuid in enumerate(
                     self.listed(node, generation)))
-                found.append(Stored(node, "s", 0.0, Inventory(generation, facts)))
+                found.append(HistoryMessage(node, "s", 0.0, Inventory(generation, facts)))
         return found
 
-    def say(self, node: str, t: int, received_at: float, is_backfill: bool) -> Stored:
+    def say(self, node: str, t: int, received_at: float, is_backfill: bool) -> HistoryMessage:
         generation = 1 if t < self.moves_at else 2
         gpus = self.listed(node, generation)
         values: list[float] = []
@@ -76,7 +76,7 @@ class Fleet:
         frame = Frame(self.seqs[node], float(t), 1.0, generation, pack(values), bytes(absent),
                       bytes(len(gpus)),
                       Tasks(True, (task,), (Use(task.id, 0, 1e9, None),)))
-        return Stored(node, "s", received_at, frame, t, is_backfill)
+        return HistoryMessage(node, "s", received_at, frame, t, is_backfill)
 
     def user(self, node: str, t: int) -> str:
         return f"u{(t // 200 + TELLERS.index(node)) % 3}"
@@ -94,13 +94,13 @@ class Story:
     def __init__(self, folder: Path, seed: int) -> None:
         self.folder, self.lots = folder, random.Random(seed)
         self.fleet = Fleet(self.lots, self.lots.randrange(BEGIN + 200, END - 200))
-        self.log: list[tuple[int, list[Stored]]] = []
-        self.later: dict[int, list[Stored]] = defaultdict(list)
+        self.log: list[tuple[int, list[HistoryMessage]]] = []
+        self.later: dict[int, list[HistoryMessage]] = defaultdict(list)
         self.now = BEGIN
         self.history = self._opened()
 
-    def _opened(self) -> Embedded:
-        history = Embedded(self.folder)
+    def _opened(self) -> EmbeddedHistory:
+        history = EmbeddedHistory(self.folder)
         history.open()
         history.append(self.fleet.greetings(), 1)
         return history

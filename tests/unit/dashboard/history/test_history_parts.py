@@ -6,10 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dashboard.fleet.sample_seconds import Seconds
+from dashboard.fleet.sample_seconds import SampleSecondAligner
 from dashboard.history.columns import AT, KEYS, STORED, missing_at, missing_words, quantise
-from dashboard.history.manifest import Segment
-from dashboard.history.memory import Rows
+from dashboard.history.manifest import HistoryFile
+from dashboard.history.memory import SampleRows
 from dashboard.history.merge import FULL_ROWS, MANY_LATE, QUIET_S, SETTLE_S, merges
 from dashboard.history.rollup import Rollup, coarser, joined, rolled_up
 from gpudeck.metrics import COLUMNS, WIDTH, Absence
@@ -20,13 +20,13 @@ HOUR_S = 3_600
 
 @pytest.mark.parametrize("part", [0.0, 0.01, 0.5, 0.98, 0.999])
 def test_a_tick_that_trembles_at_the_edge_of_a_second_fills_each_once(part: float) -> None:
-    seconds = Seconds()
+    seconds = SampleSecondAligner()
     found = [seconds.of(1_000 + at + part + random.uniform(-0.1, 0.1)) for at in range(500)]
     assert np.diff(found).tolist() == [1] * 499
 
 
 def test_a_tick_that_drifts_loses_at_most_one_second_per_second_of_drift() -> None:
-    seconds = Seconds()
+    seconds = SampleSecondAligner()
     found = [seconds.of(at * 1.001) for at in range(10_000)]
     assert len(set(found)) >= 10_000 - 2
     assert all(second in (int(at * 1.001), int(at * 1.001) - 1, int(at * 1.001) + 1)
@@ -72,13 +72,13 @@ def test_every_step_and_bound_fits_into_its_place() -> None:
         assert (column.values(units).astype(np.float64) == wanted).all(), metric.key
 
 
-def rows_of(count: int, seed: int) -> Rows:
+def rows_of(count: int, seed: int) -> SampleRows:
     rng = np.random.default_rng(seed)
     at = np.sort(rng.choice(40_000, count, replace=False))
     missing = np.where(rng.random(count) < 0.1, Absence.DENIED << (3 * AT["power_w"]), 0)
     units = [rng.integers(0, 100, count).astype(column.dtype) for column in STORED]
-    return Rows((at // 10_000).astype(np.intp), at % 10_000, np.ones(count, np.uint8),
-                missing.astype(np.int64), units)
+    return SampleRows((at // 10_000).astype(np.intp), at % 10_000, np.ones(count, np.uint8),
+                      missing.astype(np.int64), units)
 
 
 def test_roll_ups_of_disjoint_seconds_add_up() -> None:
@@ -102,9 +102,10 @@ def assert_same(one: Rollup, two: Rollup) -> None:
         assert one.total[at] == pytest.approx(two.total[at])
 
 
-def file(start: int, span_s: int, made_at: float = 0.0, kind: str = "raw") -> Segment:
-    return Segment(f"{kind}/{start}-{span_s}-{made_at}", kind, start, start + (span_s or HOUR_S),
-                   span_s, 1, 1, "", made_at)
+def file(start: int, span_s: int, made_at: float = 0.0, kind: str = "raw") -> HistoryFile:
+    return HistoryFile(f"{kind}/{start}-{span_s}-{made_at}", kind, start,
+                       start + (span_s or HOUR_S),
+                       span_s, 1, 1, "", made_at)
 
 
 def test_what_is_merged_when() -> None:

@@ -5,13 +5,13 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 
-from dashboard.fleet.effects import Record, Said
-from dashboard.fleet.state_machine import Room
-from dashboard.history.embedded import Embedded
+from dashboard.fleet.effects import MessageReceived, StreamRecord
+from dashboard.fleet.state_machine import FleetStateMachine
+from dashboard.history.embedded import EmbeddedHistory
 from dashboard.history.headlog import CARRIED, HeadLog
 from dashboard.nodes.checkpoint import encode_nodes, restore
-from dashboard.nodes.recorder import Recorder
-from dashboard.state import State
+from dashboard.nodes.recorder import MessageRecorder
+from dashboard.state import StateStore
 from gpudeck.wire import Frame, FromAgent, Inventory, Tasks, encode
 from tests.unit.fleets import MONO, facts, frame, hello, tasks
 
@@ -23,19 +23,21 @@ class Running:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.state = State(folder)
-        self.room = Room("hub", 1, MONO)
-        self.history = Embedded(folder / "history")
+        self.state = StateStore(folder)
+        self.room = FleetStateMachine("hub", 1, MONO)
+        self.history = EmbeddedHistory(folder / "history")
         self.history.open()
-        self.recorder = Recorder(folder, self.state, self.room, lambda _: None, self.history.store)
+        self.recorder = MessageRecorder(folder, self.state, self.room, lambda _: None,
+                                        self.history.store)
         for checkpoint in self.state.nodes():
             restore(self.room, checkpoint)
         self.recorder.recover()
         self.seq = 0
 
-    def say(self, message: FromAgent, now: float) -> list[Record]:
-        effects = self.room.handle(Said("a", message, encode(message)), now, MONO + now - START)
-        return [effect for effect in effects if isinstance(effect, Record)]
+    def say(self, message: FromAgent, now: float) -> list[StreamRecord]:
+        effects = self.room.handle(MessageReceived("a", message, encode(message)), now,
+                                   MONO + now - START)
+        return [effect for effect in effects if isinstance(effect, StreamRecord)]
 
     def greet(self) -> None:
         records = self.say(hello(), START) + self.say(

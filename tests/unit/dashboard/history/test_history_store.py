@@ -11,31 +11,31 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dashboard.history.columns import AT, KEYS
-from dashboard.history.embedded import Embedded
-from dashboard.history.ingest import Stored
-from dashboard.history.manifest import Manifest, Segment
+from dashboard.history.embedded import EmbeddedHistory
+from dashboard.history.ingest import HistoryMessage
+from dashboard.history.manifest import HistoryFile, Manifest
 from dashboard.history.memory import BLOCK_S
-from dashboard.history.protocol import NoSuchMetric, TooMuch
-from dashboard.history.store import GRACE_S, LATE_S, MAX_OPEN, Keep
+from dashboard.history.protocol import ResultTooLargeError, UnknownMetricError
+from dashboard.history.store import GRACE_S, LATE_S, MAX_OPEN, HistoryRetention
 from tests.unit.histories import EVENT, START, Source, differences
 
 HOUR_S, MINUTE_S = 3_600, 60
 
 
-def opened(folder: Path, source: Source, keep: Keep | None = None) -> Embedded:
-    history = Embedded(folder / "history", keep)
+def opened(folder: Path, source: Source, keep: HistoryRetention | None = None) -> EmbeddedHistory:
+    history = EmbeddedHistory(folder / "history", keep)
     history.open()
     history.append(source.greetings(), 1)
     return history
 
 
-def settled(history: Embedded, now: float) -> None:
+def settled(history: EmbeddedHistory, now: float) -> None:
     """All that is due by then; what is late waits once more."""
     history.store.tend(now)
     history.store.tend(now + LATE_S + 1)
 
 
-def fed(history: Embedded, source: Source, end: int) -> None:
+def fed(history: EmbeddedHistory, source: Source, end: int) -> None:
     """Second by second, with what time does."""
     for t in range(START, end):
         history.append(source.second(t), 1)
@@ -43,7 +43,7 @@ def fed(history: Embedded, source: Source, end: int) -> None:
             history.store.tend(t)
 
 
-def kinds(history: Embedded) -> dict[str, int]:
+def kinds(history: EmbeddedHistory) -> dict[str, int]:
     return {kind: told["files"] for kind, told in history.info().kinds.items()}
 
 
@@ -72,7 +72,7 @@ def test_every_second_is_as_it_came_after_seal_merge_and_restart(tmp_path: Path)
     assert events_of(again) == sorted(source.events)
 
 
-def events_of(history: Embedded) -> list[tuple[str, int]]:
+def events_of(history: EmbeddedHistory) -> list[tuple[str, int]]:
     frame = history.events(0, START * 2)
     return sorted(zip(frame["node"], frame["seq"].astype(int), strict=True))
 
@@ -110,7 +110,7 @@ def check_bucket(source: Source, row: dict[str, Any], step: int) -> None:
 def test_late_seconds_lie_beside_and_then_among_the_others(tmp_path: Path) -> None:
     source = Source(random.randrange(10**9))
     history = opened(tmp_path, source)
-    late: list[Stored] = []
+    late: list[HistoryMessage] = []
     end = START + HOUR_S
     for t in range(START, end):
         on_time = source.second(t)
@@ -216,7 +216,7 @@ def test_whatever_order_things_come_in(tmp_path_factory: pytest.TempPathFactory,
     folder = tmp_path_factory.mktemp("order")
     source = Source(data.draw(st.integers(0, 10**6)))
     history = opened(folder, source)
-    kept: list[Stored] = []
+    kept: list[HistoryMessage] = []
     now = START
     for second, node, delay in wanted:
         t = START + second
@@ -256,8 +256,8 @@ def test_a_slot_in_the_inventory_that_changes_its_gpu_mixes_nothing(tmp_path: Pa
 
 def test_what_is_old_goes_and_the_coarser_stays(tmp_path: Path) -> None:
     source = Source(3)
-    history = opened(tmp_path, source, Keep(raw_s=HOUR_S, minutes_s=3 * HOUR_S,
-                                            hours_s=10 * HOUR_S))
+    history = opened(tmp_path, source, HistoryRetention(raw_s=HOUR_S, minutes_s=3 * HOUR_S,
+                                                        hours_s=10 * HOUR_S))
     fed(history, source, START + 700)
     history.store.tend(START + 2 * HOUR_S + 1)
     assert "raw" not in kinds(history)
@@ -291,7 +291,7 @@ def test_a_bound_of_size_takes_the_oldest_seconds_first(tmp_path: Path) -> None:
     fed(history, source, START + 1_300)
     history.store.tend(START + 5 * BLOCK_S + 30)
     raw = sorted(history.store.manifest.of_kind("raw"), key=lambda one: one.start)
-    history.store.keep = Keep(size_bytes=history.info().bytes - 1)
+    history.store.keep = HistoryRetention(size_bytes=history.info().bytes - 1)
     history.store.tend(START + 5 * BLOCK_S + 60)
     assert [one.name for one in raw[1:]] == [
         one.name for one in sorted(history.store.manifest.of_kind("raw"),
@@ -300,9 +300,9 @@ def test_a_bound_of_size_takes_the_oldest_seconds_first(tmp_path: Path) -> None:
 
 def test_questions_that_are_too_large_or_of_nothing(tmp_path: Path) -> None:
     history = opened(tmp_path, Source(1))
-    with pytest.raises(TooMuch, match="fewer Gpus"):
+    with pytest.raises(ResultTooLargeError, match="fewer Gpus"):
         history.series(["a"] * 1_000, ["power_w"], 0, 10**6, 1)
-    with pytest.raises(NoSuchMetric, match="power_w"):
+    with pytest.raises(UnknownMetricError, match="power_w"):
         history.series(["a"], ["warmth"], 0, 10, 1)
     assert len(history.series(["'; drop"], ["power_w"], 0, 10, 1)) == 0
 
@@ -368,8 +368,8 @@ def test_a_file_is_checked_before_it_is_believed(tmp_path: Path) -> None:
     assert (tmp_path / "history" / "quarantine" / one.name).exists()
 
 
-def segment(name: str) -> Segment:
-    return Segment(f"raw/{file_name(name)}", "raw", 0, 300, 300, 1, 3, "x")
+def segment(name: str) -> HistoryFile:
+    return HistoryFile(f"raw/{file_name(name)}", "raw", 0, 300, 300, 1, 3, "x")
 
 
 def file_name(name: str) -> str:
@@ -473,7 +473,7 @@ def test_minutes_of_one_owner_add_up_to_their_hours_from_memory_and_files(tmp_pa
         others["user"], others["gpu_s"], strict=True))
     assert set(held["node"]) == {"n0", "n1", "n2"}
     assert set(held["gpu"]) == {uuids[0] for uuids in source.uuids.values()}
-    with pytest.raises(NoSuchMetric, match="whole hours"):
+    with pytest.raises(UnknownMetricError, match="whole hours"):
         history.usage("user", MINUTE_S, START, end)
 
 

@@ -11,11 +11,11 @@ import pytest
 
 from dashboard.history import store as stores
 from dashboard.history.columns import AT, STORED
-from dashboard.history.embedded import Embedded
+from dashboard.history.embedded import EmbeddedHistory
 from dashboard.history.give_up import MOST_TRIES
-from dashboard.history.memory import BLOCK_S, Rows
-from dashboard.history.parquet import Names, Table
-from dashboard.history.store import GRACE_S, LATE_S, Keep
+from dashboard.history.memory import BLOCK_S, SampleRows
+from dashboard.history.parquet import SlotNames, Table
+from dashboard.history.store import GRACE_S, LATE_S, HistoryRetention
 from tests.unit.dashboard.history.test_history_edges import opened
 from tests.unit.histories import START, Source, differences
 
@@ -34,11 +34,11 @@ def refusing(name: str, is_bad: Callable[..., bool]) -> Maker:
     return made
 
 
-def is_of_bad(rows: Rows, _: Names) -> bool:
+def is_of_bad(rows: SampleRows, _: SlotNames) -> bool:
     return bool(((rows.t >= BAD) & (rows.t < BAD + BLOCK_S)).any())
 
 
-def tended(history: Embedded, now: float, times: int = MOST_TRIES) -> None:
+def tended(history: EmbeddedHistory, now: float, times: int = MOST_TRIES) -> None:
     for at in range(times):
         history.store.tend(now + 5.0 * at)
 
@@ -47,7 +47,7 @@ def outside(source: Source) -> list[tuple[int, int]]:
     return [(START, BAD), (BAD + BLOCK_S, END)]
 
 
-def in_ram(history: Embedded) -> bool:
+def in_ram(history: EmbeddedHistory) -> bool:
     return history.info().open_seconds > 0
 
 
@@ -82,7 +82,7 @@ def test_seconds_that_cannot_be_written_are_set_aside_and_the_others_are_not(
     wanted = {(gpu, t, said["power_w"]) for (gpu, t), said in source.truth.items()
               if BAD <= t < BAD + BLOCK_S and isinstance(said["power_w"], float)}
     assert set(set_aside(tmp_path)) == wanted
-    again = Embedded(tmp_path / "history")
+    again = EmbeddedHistory(tmp_path / "history")
     again.open()
     assert again.info().kinds.keys() >= {"raw", "minutes", "hours", "tasks", "usage"}
 
@@ -123,7 +123,7 @@ def test_late_seconds_that_cannot_be_written_do_not_stand_in_the_way(
 def test_a_merge_that_fails_does_not_keep_what_is_old(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = Source(random.randrange(10**9))
-    history = opened(tmp_path, source, Keep(raw_s=2 * 3_600))
+    history = opened(tmp_path, source, HistoryRetention(raw_s=2 * 3_600))
     history.append(source.span(START, END), 1)
     tended(history, END + GRACE_S, 1)
     asked: list[str] = []

@@ -7,11 +7,11 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from agent.limits.autotune import Seen, tune
-from agent.limits.tune_backtest import Minute, rehearse_minutes
-from dashboard.history.embedded import Embedded
+from agent.limits.autotune import TuneInput, tune
+from agent.limits.tune_backtest import MpsMinute, rehearse_minutes
+from dashboard.history.embedded import EmbeddedHistory
 from dashboard.history.manifest import Manifest, digest
-from dashboard.history.mps_usage import USES, MpsPast, mps_past
+from dashboard.history.mps_usage import USES, MpsUsageView, mps_past
 from gpudeck.wire import Task, Tasks, Use
 from tests.unit.histories import START, Source
 
@@ -29,21 +29,22 @@ class OfMps(Source):
         minute = (t - START) // 60
         many = self.clients[minute] if node == "n0" else 9
         kinds = ["mps_server", *["mps_client"] * many, "compute"]
-        tasks = tuple(Task(f"{node}:{at}:{kind}", 1 + at, 1, 1.0, "eve", "x", kind)  # type: ignore[arg-type]
+        tasks = tuple(Task(f"{node}:{at}:{kind}", 1 + at, 1, 1.0, "eve", "x",
+                           kind)  # type: ignore[arg-type]
                       for at, kind in enumerate(kinds))
         uses = [Use(task.id, 0 if task.kind != "compute" else 1, 1e9, 5.0) for task in tasks]
         if minute == UNDESCRIBED:
             uses.append(Use("nobody knows", 1, None, None))
         return Tasks(True, tasks, tuple(uses))
 
-    def told(self, history: Embedded) -> None:
+    def told(self, history: EmbeddedHistory) -> None:
         history.append(self.greetings(), 1)
         for t in range(START, START + MINUTES * 60):
             if (t - START) // 60 != SILENT:
                 history.append(self.second(t, whole=True), 1)
 
 
-def asked(history: Embedded, source: Source) -> MpsPast:
+def asked(history: EmbeddedHistory, source: Source) -> MpsUsageView:
     gpus, span, one = source.uuids["n0"], (START, START + MINUTES * 60), frozenset(("n0",))
     return mps_past("n0", gpus, history.tasks(*span, nodes=one, limit=10**6, words=USES),
                     history.series(gpus, ["util_pct"], *span, 60, ("mean", "n"), one), span)
@@ -58,7 +59,7 @@ def mean(source: Source, gpu: str, minute: int) -> float:
 
 @pytest.mark.parametrize("is_sealed", [False, True])
 def test_clients_and_loads_are_those_that_were_told(tmp_path: Path, is_sealed: bool) -> None:
-    source, history = OfMps(random.randrange(10**9)), Embedded(tmp_path / "history")
+    source, history = OfMps(random.randrange(10**9)), EmbeddedHistory(tmp_path / "history")
     history.open()
     source.told(history)
     if is_sealed:
@@ -80,13 +81,13 @@ def test_clients_and_loads_are_those_that_were_told(tmp_path: Path, is_sealed: b
 
 def test_what_older_files_do_not_say_is_not_known(tmp_path: Path) -> None:
     """As a version wrote that kept no kind of tasks; what comes later is known beside it."""
-    source, history = OfMps(random.randrange(10**9)), Embedded(tmp_path / "history")
+    source, history = OfMps(random.randrange(10**9)), EmbeddedHistory(tmp_path / "history")
     history.open()
     source.told(history)
     history.store.tend(START + 7_200)
     history.close()
     without_kinds(tmp_path / "history")
-    history = Embedded(tmp_path / "history")
+    history = EmbeddedHistory(tmp_path / "history")
     history.open()
     assert set(asked(history, source).clients) == {None}
     assert asked(history, source).gpus[0].util_pct[0] is not None
@@ -109,8 +110,9 @@ def without_kinds(folder: Path) -> None:
 # -- the rehearsal over them
 
 
-def minutes(*clients: int | None, load_pct: float = 50.0) -> list[Minute]:
-    return [Minute(60.0 * (at + 1), many, {"GPU-1": load_pct, "GPU-2": 99.0}, frozenset(("GPU-1",)))
+def minutes(*clients: int | None, load_pct: float = 50.0) -> list[MpsMinute]:
+    return [MpsMinute(60.0 * (at + 1), many, {"GPU-1": load_pct, "GPU-2": 99.0},
+                      frozenset(("GPU-1",)))
             for at, many in enumerate(clients)]
 
 
@@ -122,7 +124,7 @@ def test_minutes_are_rehearsed_as_life_goes() -> None:
     for look in looks:
         assert (look.seen.clients, look.seen.now_pct) == (clients, now_pct)
         assert look.seen.load_pct == pytest.approx(load_pct), "of the board that MPS is on"
-        assert look.tune == tune(Seen(clients, look.seen.load_pct, now_pct))
+        assert look.tune == tune(TuneInput(clients, look.seen.load_pct, now_pct))
         now_pct = now_pct if look.tune.pct is None else float(look.tune.pct)
 
 
@@ -130,11 +132,11 @@ def test_a_look_takes_its_whole_time_and_nothing_is_said_of_what_is_not_known() 
     looks = list(rehearse_minutes(minutes(4, 4, 4, None, 4, 4, None, 4, 4, 4, 4), 180.0, 50))
     assert [look.at for look in looks] == [180.0, 600.0]
     assert list(rehearse_minutes(minutes(None, None), 60.0, 50)) == []
-    [look] = rehearse_minutes([Minute(60.0, 3)], 60.0, 50)
+    [look] = rehearse_minutes([MpsMinute(60.0, 3)], 60.0, 50)
     assert (look.seen.load_pct, look.tune.pct) == (None, None), "not known is not idle"
 
 
 def test_the_load_is_the_mean_of_the_minutes_since_the_last_look() -> None:
-    told = [Minute(60.0 * at, 2, {"GPU-1": load_pct}, frozenset(("GPU-1",)))
+    told = [MpsMinute(60.0 * at, 2, {"GPU-1": load_pct}, frozenset(("GPU-1",)))
             for at, load_pct in enumerate((10.0, 30.0, 80.0, 100.0), 1)]
     assert [look.seen.load_pct for look in rehearse_minutes(told, 120.0, 50)] == [20.0, 90.0]

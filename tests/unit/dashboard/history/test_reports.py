@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dashboard.history.report_views import Prices, report_columns, report_view
+from dashboard.history.report_views import ReportPrices, report_columns, report_view
 from dashboard.history.usage import USAGE_SUMS
 from dashboard.web.csv_safe import STARTS, defused
 
@@ -21,13 +21,14 @@ def frame(*rows: dict[str, object]) -> pd.DataFrame:
 
 def test_nothing_is_known_of_what_nobody_measured() -> None:
     report = report_view(frame({"user": "a", "gpu_s": 3_600.0}), "user", SPAN,
-                         Prices(kwh=random.uniform(0.1, 1)), {}, None)
+                         ReportPrices(kwh=random.uniform(0.1, 1)), {}, None)
     [item] = report.items
     assert item.gpu_hours == 1.0
     assert [item.util_pct, item.idle_hours, item.energy_kwh] == [None] * 3
     assert item.cost is None
     assert report.total.cost is None
-    by_hour = report_view(frame({"user": "a", "gpu_s": 3_600.0}), "user", SPAN, Prices(3.0), {}, 0)
+    by_hour = report_view(frame({"user": "a", "gpu_s": 3_600.0}), "user", SPAN, ReportPrices(3.0),
+                          {}, 0)
     assert by_hour.items[0].cost == 3.0
 
 
@@ -35,7 +36,7 @@ def test_shares_are_of_the_part_that_was_measured() -> None:
     gpu_s, util_s = 7_200.0, 1_800.0
     report = report_view(frame({
         "user": None, "gpu_s": gpu_s, "util_s": util_s, "idle_s": 900.0, "util_pct_s": util_s * 40,
-        "energy_j": 3.6e6, "energy_s": 3_600.0}), "user", SPAN, Prices(), {}, 0)
+        "energy_j": 3.6e6, "energy_s": 3_600.0}), "user", SPAN, ReportPrices(), {}, 0)
     [item] = report.items
     assert (item.of, item.name, item.util_pct) == (None, None, 40.0)
     assert (item.idle_share, item.util_share, item.energy_share) == (0.5, 0.25, 0.5)
@@ -43,7 +44,7 @@ def test_shares_are_of_the_part_that_was_measured() -> None:
 
 
 def test_a_report_of_nothing_is_empty_and_whole() -> None:
-    report = report_view(frame(), "user", SPAN, Prices(1.0, 1.0), {}, None)
+    report = report_view(frame(), "user", SPAN, ReportPrices(1.0, 1.0), {}, None)
     assert (report.items, report.total.gpu_hours, report.total.cost) == ([], 0.0, 0.0)
     assert all(values == [] for values in report_columns(report).values())
 

@@ -3,7 +3,7 @@
 import gevent
 import pytest
 
-from dashboard.nodes.backfills import MAX_BYTES, PER_LINK, SLICE, Backfills
+from dashboard.nodes.backfills import MAX_BYTES, PER_LINK, SLICE, BackfillQueue
 from gpudeck.wire import Backfill
 
 
@@ -11,8 +11,8 @@ class Taken:
     def __init__(self, is_open: bool = True) -> None:
         self.slices: list[tuple[str, int]] = []
         self.is_open = is_open
-        self.all = Backfills(lambda link, part: self.slices.append((link, len(part.messages))),
-                             lambda: self.is_open)
+        self.all = BackfillQueue(lambda link, part: self.slices.append((link, len(part.messages))),
+                                 lambda: self.is_open)
 
     def put(self, link: str, count: int, size: int = 1) -> bool:
         return self.all.put(link, Backfill((b"x",) * count), size)

@@ -11,13 +11,13 @@ import pytest
 
 from dashboard.access import service
 from dashboard.access.policy import Actor, Role, Scope
-from dashboard.access.store import CannotChange, NoSuch
+from dashboard.access.store import InvalidChangeError, NotFoundError
 from dashboard.actions.hub_key import HubKey
-from dashboard.audit.recorder import Auditor
-from dashboard.fleet.members import Wanted
-from dashboard.nodes.enrolment import USED, Impostor, Nodes
-from dashboard.state import State
-from gpudeck.keys import Token, fingerprint
+from dashboard.audit.recorder import AuditRecorder
+from dashboard.fleet.members import EnrolmentRequest
+from dashboard.nodes.enrolment import USED, EnrolmentService, KeyProofError
+from dashboard.state import StateStore
+from gpudeck.keys import EnrolmentToken, fingerprint
 from gpudeck.wire import Call, Challenge, Hello, Refused
 from tests.integration.hubs import Caller
 
@@ -31,26 +31,26 @@ class Door:
         folder.chmod(0o700)
         self.folder = folder
         self.key = HubKey(folder)
-        self.state = State(folder)
+        self.state = StateStore(folder)
         self.reopen()
 
     def reopen(self) -> None:
         """As after a restart of the hub."""
-        self.nodes = Nodes(self.state.registry, self.key.fingerprint,
-                           Auditor(self.state.audit))
+        self.nodes = EnrolmentService(self.state.registry, self.key.fingerprint,
+                                      AuditRecorder(self.state.audit))
         self.revoked: list[str] = []
         self.groups: dict[str, str] = {}
         self.nodes.on_revoke.append(self.revoked.append)
         self.nodes.on_group.append(self.groups.__setitem__)
 
-    def token(self, **wanted: Any) -> Token:
-        token, _ = self.nodes.create(ADMIN, Wanted(**wanted))
+    def token(self, **wanted: Any) -> EnrolmentToken:
+        token, _ = self.nodes.create(ADMIN, EnrolmentRequest(**wanted))
         return token
 
     def challenge(self, caller: Caller) -> Challenge:
         return self.key.challenge(caller.call, "hub", 1)
 
-    def knock(self, caller: Caller, token: Token | None = None) -> str:
+    def knock(self, caller: Caller, token: EnrolmentToken | None = None) -> str:
         """Why not; nothing: in."""
         challenge = self.challenge(caller)
         refused = self.nodes.admit(challenge, caller.hello(challenge, token))
@@ -82,8 +82,8 @@ def test_a_token_of_another_hub_or_made_up(door: Door, tmp_path_factory: pytest.
                                            ) -> None:
     elsewhere = Door(tmp_path_factory.mktemp("hub"))
     token = door.token()
-    for wrong in (elsewhere.token(), Token.new(token.hub),
-                  Token(token.id, secrets.token_bytes(32), token.hub)):
+    for wrong in (elsewhere.token(), EnrolmentToken.new(token.hub),
+                  EnrolmentToken(token.id, secrets.token_bytes(32), token.hub)):
         assert "does not know the enrolment token" in door.knock(Caller("n1"), wrong)
     assert door.knock(Caller("n1"), token) == ""
     elsewhere.state.close()
@@ -109,7 +109,7 @@ def test_a_withdrawn_token_opens_nothing(door: Door) -> None:
     used = door.token()
     door.knock(Caller("n1"), used)
     for gone in (token.id, used.id, "x"):
-        with pytest.raises(NoSuch):
+        with pytest.raises(NotFoundError):
             door.nodes.withdraw(ADMIN, gone)
 
 
@@ -143,7 +143,7 @@ def test_a_revoked_key_stays_out(door: Door) -> None:
     assert "revoked" in door.knock(node, door.token())
     door.reopen()
     assert "revoked" in door.knock(node)
-    with pytest.raises(CannotChange, match="revoked"):
+    with pytest.raises(InvalidChangeError, match="revoked"):
         door.nodes.approve(ADMIN, node.node_id)
 
 
@@ -166,10 +166,10 @@ def test_what_is_signed_cannot_be_changed(door: Door) -> None:
         lie(good, signature=bytes(64)), stolen,
         lie(good, key=victim.key.public), lie(stolen, signature=good.signature),
     ):
-        with pytest.raises(Impostor):
+        with pytest.raises(KeyProofError):
             door.nodes.admit(challenge, hello)
     assert door.nodes.admit(challenge, good) is None
-    with pytest.raises(Impostor):  # a nonce is for one connection
+    with pytest.raises(KeyProofError):  # a nonce is for one connection
         door.nodes.admit(door.challenge(mallory), good)
 
 
@@ -196,10 +196,12 @@ def test_the_hub_signs_for_one_call(door: Door) -> None:
 
 
 @pytest.mark.parametrize("wanted", [
-    Wanted(host=""), Wanted(host=" n1"), Wanted(host="n\n1"), Wanted(host="x" * 129),
-    Wanted(group=""), Wanted(group="*"), Wanted(group="a b"), Wanted(group="x" * 65)])
-def test_names_that_are_none(door: Door, wanted: Wanted) -> None:
-    with pytest.raises(CannotChange):
+    EnrolmentRequest(host=""), EnrolmentRequest(host=" n1"), EnrolmentRequest(host="n\n1"),
+    EnrolmentRequest(host="x" * 129),
+    EnrolmentRequest(group=""), EnrolmentRequest(group="*"), EnrolmentRequest(group="a b"),
+    EnrolmentRequest(group="x" * 65)])
+def test_names_that_are_none(door: Door, wanted: EnrolmentRequest) -> None:
+    with pytest.raises(InvalidChangeError):
         door.nodes.create(ADMIN, wanted)
     assert door.nodes.enrolments(ADMIN) == []
 
@@ -210,11 +212,11 @@ def test_the_service_itself_asks_who_it_is(door: Door, role: Role) -> None:
     door.knock(node, door.token())
     actor = Actor("person", "bob", role, Scope(("*",)))
     for attempt in (
-        lambda: door.nodes.enrolments(actor), lambda: door.nodes.create(actor, Wanted()),
+        lambda: door.nodes.enrolments(actor), lambda: door.nodes.create(actor, EnrolmentRequest()),
         lambda: door.nodes.withdraw(actor, "x"), lambda: door.nodes.approve(actor, node.node_id),
         lambda: door.nodes.revoke(actor, node.node_id),
         lambda: door.nodes.put_in_group(actor, node.node_id, "lab"),
     ):
-        with pytest.raises(service.Refused):
+        with pytest.raises(service.RefusedError):
             attempt()
     assert door.knock(node) == ""

@@ -10,25 +10,32 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import asdict, replace
 
-from dashboard.alerts.core.firing_alerts import Alert, Named
-from dashboard.alerts.core.rule import Of, Ready, check, read
+from dashboard.alerts.core.firing_alerts import Alert, AlertTarget
+from dashboard.alerts.core.rule import CompiledRule, Of, check, read
 from dashboard.notifications.grouping import (
     DOUBT_S,
     FOLD_FROM,
-    Batch,
-    Changes,
-    Group,
-    Groups,
-    Pace,
+    NotificationBatch,
+    NotificationGroup,
+    NotificationGroupChanges,
+    NotificationGrouping,
+    NotificationTiming,
     folded,
 )
 from dashboard.notifications.receivers import Receiver, address_flaw, flaw, shown_to
-from dashboard.notifications.retry import LONGEST_S, PARKED_AFTER_S, Waiting, again, failed
+from dashboard.notifications.retry import (
+    LONGEST_S,
+    PARKED_AFTER_S,
+    QueuedNotification,
+    again,
+    failed,
+)
 from dashboard.notifications.words import chat_text, joined, made, mail, text, title
 
 OPS = Receiver("r1", "ops", "webhook", "https://chat.example.org/hook/secret-path")
 BY = ("rule", "node")
-WAIT_S, INTERVAL_S, REPEAT_S = Pace().wait_s, Pace().interval_s, Pace().repeat_s
+TIMING = NotificationTiming()
+WAIT_S, INTERVAL_S, REPEAT_S = TIMING.wait_s, TIMING.interval_s, TIMING.repeat_s
 
 
 def alert(target: str = "GPU-1", at: float = 100.0, node: str = "n1", rule: str = "hot",
@@ -36,7 +43,8 @@ def alert(target: str = "GPU-1", at: float = 100.0, node: str = "n1", rule: str 
     users = more.pop("users", ())
     return Alert(f"{rule}/{target}/{at}", rule, "v", more.pop("title", "Hot"),
                  more.pop("severity", "warn"), "gpu",
-                 Named(target, node, f"host-{node}", "0", users), "firing", at - 5, at, at, 91.5,
+                 AlertTarget(target, node, f"host-{node}", "0", users), "firing", at - 5, at, at,
+                 91.5,
                  **more)
 
 
@@ -48,13 +56,13 @@ def nobody(_: Alert) -> bool:
     return False
 
 
-def ids(batches: list[Batch]) -> list[tuple[str, list[str], list[str]]]:
+def ids(batches: list[NotificationBatch]) -> list[tuple[str, list[str], list[str]]]:
     return [(batch.reason, sorted(each.target.key for each in batch.firing),
              sorted(each.target.key for each in batch.over)) for batch in batches]
 
 
 def test_those_of_one_group_go_together_once() -> None:
-    groups = Groups()
+    groups = NotificationGrouping()
     groups.take(alert("a", 100), OPS, BY, 100)
     assert groups.due(100 + WAIT_S - 1, nobody) == []
     groups.take(alert("b", 105), OPS, BY, 105)
@@ -67,7 +75,7 @@ def test_those_of_one_group_go_together_once() -> None:
 
 
 def test_what_comes_later_waits_for_the_interval_and_what_stays_is_repeated() -> None:
-    groups = Groups()
+    groups = NotificationGrouping()
     one = alert("a", 100)
     groups.take(one, OPS, BY, 100)
     assert ids(groups.due(110, nobody)) == [("firing", ["a"], [])]
@@ -79,7 +87,7 @@ def test_what_comes_later_waits_for_the_interval_and_what_stays_is_repeated() ->
 
 
 def test_what_is_over_is_told_once() -> None:
-    groups = Groups()
+    groups = NotificationGrouping()
     one, other = alert("a", 100), alert("b", 100)
     for each in (one, other):
         groups.take(each, OPS, BY, 100)
@@ -93,14 +101,14 @@ def test_what_is_over_is_told_once() -> None:
 
 
 def test_what_was_over_before_its_first_notice_is_told_all_the_same() -> None:
-    groups = Groups()
+    groups = NotificationGrouping()
     groups.take(alert("a", 100), OPS, BY, 100)
     groups.take(over(alert("a", 100), 103), OPS, BY, 103)
     assert ids(groups.due(110, nobody)) == [("resolved", [], ["a"])]
 
 
 def test_what_comes_back_before_it_was_told_to_be_over_goes_on() -> None:
-    groups = Groups()
+    groups = NotificationGrouping()
     groups.take(alert("a", 100), OPS, BY, 100)
     groups.due(110, nobody)
     groups.take(over(alert("a", 100), 150), OPS, BY, 150)
@@ -109,7 +117,7 @@ def test_what_comes_back_before_it_was_told_to_be_over_goes_on() -> None:
 
 
 def test_the_muted_are_told_when_they_are_not_muted_any_more() -> None:
-    groups, silenced = Groups(), {"a"}
+    groups, silenced = NotificationGrouping(), {"a"}
 
     def is_muted(one: Alert) -> bool:
         return one.target.key in silenced
@@ -132,7 +140,7 @@ def test_the_muted_are_told_when_they_are_not_muted_any_more() -> None:
 
 
 def test_receivers_hear_what_they_asked_for() -> None:
-    groups = Groups()
+    groups = NotificationGrouping()
     bad = replace(OPS, id="r2", least="crit")
     named = replace(OPS, id="r3", rules=("lost",))
     off = replace(OPS, id="r4", is_on=False)
@@ -145,7 +153,7 @@ def test_receivers_hear_what_they_asked_for() -> None:
 
 
 def test_each_owner_hears_of_their_own() -> None:
-    groups, owners = Groups(), Receiver("r1", "owners", "owners")
+    groups, owners = NotificationGrouping(), Receiver("r1", "owners", "owners")
     groups.take(alert("a", 100, users=("alice", "bob")), owners, BY, 100)
     groups.take(alert("b", 100, users=("bob",)), owners, BY, 100)
     groups.take(alert("c", 100), owners, BY, 100)
@@ -154,14 +162,14 @@ def test_each_owner_hears_of_their_own() -> None:
 
 
 def test_a_receiver_that_wants_less_hears_less() -> None:
-    groups = Groups()
+    groups = NotificationGrouping()
     groups.take(alert("a", 100), OPS, BY, 100)
     groups.refit(replace(OPS, least="crit"))
     assert groups.due(1e6, nobody) == []
 
 
 def test_many_groups_at_once_are_one_notice() -> None:
-    groups = Groups()
+    groups = NotificationGrouping()
     for number in range(FOLD_FROM):
         groups.take(alert(f"g{number}", 100, node=f"n{number}"), OPS, BY, 100)
     [batch] = folded(groups.due(110, nobody))
@@ -173,23 +181,24 @@ class Disk:
     """What the caller keeps, as the store does."""
 
     def __init__(self) -> None:
-        self.groups: dict[Any, Group] = {}
+        self.groups: dict[Any, NotificationGroup] = {}
         self.members: dict[Any, Any] = {}
 
-    def keep(self, changes: Changes) -> None:
+    def keep(self, changes: NotificationGroupChanges) -> None:
         for key, group in changes.groups.items():
             if group is None:
                 self.groups.pop(key, None)
             else:
-                self.groups[key] = Group(group.receiver, group.owner, group.by, {}, group.sent_at)
+                self.groups[key] = NotificationGroup(group.receiver, group.owner, group.by, {},
+                                                     group.sent_at)
         for name, member in changes.members.items():
             if member is None:
                 self.members.pop(name, None)
             else:
                 self.members[name] = replace(member)
 
-    def restored(self, now: float, hold_s: float = 0.0) -> Groups:
-        groups = Groups()
+    def restored(self, now: float, hold_s: float = 0.0) -> NotificationGrouping:
+        groups = NotificationGrouping()
         groups.recover([replace(group, members={
             name: replace(member) for (mine, name), member in self.members.items()
             if mine == key}) for key, group in self.groups.items()], now)
@@ -198,7 +207,7 @@ class Disk:
 
 
 def test_a_restart_neither_repeats_nor_forgets() -> None:
-    groups, disk = Groups(), Disk()
+    groups, disk = NotificationGrouping(), Disk()
     groups.take(alert("a", 100), OPS, BY, 100)
     groups.due(110, nobody)
     groups.take(alert("b", 111), OPS, BY, 111)
@@ -214,7 +223,7 @@ def test_a_restart_neither_repeats_nor_forgets() -> None:
 
 def test_what_was_muted_to_its_end_is_not_told() -> None:
     """Once it is over, nobody can say any more that another one stood above it."""
-    groups = Groups()
+    groups = NotificationGrouping()
     groups.take(alert("a", 100), OPS, BY, 100)
     assert groups.due(105, lambda _: True) == []
     groups.take(over(alert("a", 100), 108), OPS, BY, 108)
@@ -230,7 +239,7 @@ def test_each_is_told_and_none_twice_within_the_interval(
 ) -> None:
     """Whatever fires and ends when, and with a restart between: what fires in the end was told and
     not taken back, what ended is not told to fire, and no group is told twice within its time."""
-    groups, disk, now = Groups(), Disk(), 1_000.0
+    groups, disk, now = NotificationGrouping(), Disk(), 1_000.0
     known: dict[str, Alert] = {}
     told: dict[str, bool] = {}
     sent: dict[Any, float] = {}
@@ -262,13 +271,13 @@ def test_each_is_told_and_none_twice_within_the_interval(
 # -- words
 
 
-def ready(**more: Any) -> Ready:
+def ready(**more: Any) -> CompiledRule:
     return check(read({"id": "hot", "title": "Hot", "signal": "temp_c", "fire": ">= 85",
                        "scope": "*", "for": "2m", "runbook": "Look at the fans."} | more))
 
 
-def notice(*alerts: Alert, find: Callable[[str], Ready | None] = lambda _: ready()) -> Any:
-    return made(Batch(("r1", "[]"), "", {}, "firing", alerts, ()), 200.0,
+def notice(*alerts: Alert, find: Callable[[str], CompiledRule | None] = lambda _: ready()) -> Any:
+    return made(NotificationBatch(("r1", "[]"), "", {}, "firing", alerts, ()), 200.0,
                 "https://deck.example.org", find)
 
 
@@ -287,7 +296,7 @@ def test_a_notice_says_all_that_somebody_wakes_up_to_ask() -> None:
     ("fleet", "fleet", "", (), "alerts")])
 def test_it_leads_to_where_the_timelines_are(of: Of, key: str, node: str, gpus: tuple[str, ...],
                                              page: str) -> None:
-    one = replace(alert(), of=of, target=Named(key, node, node, gpus=gpus))
+    one = replace(alert(), of=of, target=AlertTarget(key, node, node, gpus=gpus))
     [line] = notice(one).alerts
     assert line.url == f"https://deck.example.org/{page}"
 
@@ -307,7 +316,8 @@ def test_text_from_nodes_is_markup_and_header_to_nobody() -> None:
 
 def test_one_that_never_left_is_in_the_next() -> None:
     first = alert("a", 100)
-    older = made(Batch(("r1", "[]"), "", {}, "resolved", (), (over(first, 120),)), 130, "u",
+    older = made(NotificationBatch(("r1", "[]"), "", {}, "resolved", (), (over(first, 120),)), 130,
+                 "u",
                  lambda _: None)
     newer = notice(alert("b", 200))
     both = joined(older, newer)
@@ -320,7 +330,8 @@ def test_one_that_never_left_is_in_the_next() -> None:
 def test_its_id_is_its_own() -> None:
     one, same = notice(alert()), notice(alert())
     assert one.id == same.id
-    assert made(Batch(("r2", "[]"), "", {}, "firing", (), ()), 200.0, "u", lambda _: None).id != (
+    assert made(NotificationBatch(("r2", "[]"), "", {}, "firing", (), ()), 200.0, "u",
+                lambda _: None).id != (
         one.id)
 
 
@@ -357,7 +368,7 @@ def test_the_path_of_a_url_is_not_shown() -> None:
 
 
 def test_it_is_tried_again_later_and_later_and_put_aside_after_a_day() -> None:
-    waiting = Waiting(notice(alert()), 200.0)
+    waiting = QueuedNotification(notice(alert()), 200.0)
     longest, now = 0.0, 200.0
     while waiting.parked_at is None:
         failed(waiting, "no", now, random.random())

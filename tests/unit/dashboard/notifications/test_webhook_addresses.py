@@ -6,17 +6,19 @@ from collections.abc import Iterator
 import pytest
 
 from dashboard.notifications.receivers import Receiver, address_flaw, flaw
-from dashboard.notifications.webhook import Post, trial
+from dashboard.notifications.webhook import WebhookRequest, trial
 from dashboard.trusted_networks import networks
 
 ELSEWHERE = networks("10.0.0.0/8")
 NO_URL = (
-    "file:///etc/passwd", "gopher://127.0.0.1:70/_x", "ftp://127.0.0.1/x", "dict://127.0.0.1:11211/",
+    "file:///etc/passwd", "gopher://127.0.0.1:70/_x", "ftp://127.0.0.1/x",
+    "dict://127.0.0.1:11211/",
     "http:127.0.0.1", "http:///x", "//127.0.0.1/", "127.0.0.1/x", "javascript:alert(1)", "",
     "http://ops@127.0.0.1/", "http://ops:secret@127.0.0.1/", "http://example.org\\@127.0.0.1/",
     "http://127.0.0.1/#@example.org", "http://127.0.0.1:0/", "http://127.0.0.1:65536/",
     "http://127.0.0.1:8x/", "http://[::1%25lo]/", "http://127.0.0.1 /", "http://127.0.0.1/\r\nX: y",
-    "http://127.0.0.1/\u2028", "http://\u2460\u2461\u2466.0.0.1/", "http://127\u30020\u30020\u30021/",
+    "http://127.0.0.1/\u2028", "http://\u2460\u2461\u2466.0.0.1/",
+    "http://127\u30020\u30020\u30021/",
 )
 HERE = (
     "127.0.0.1", "127.1", "127.0.1", "127.255.255.254", "2130706433", "0x7f000001", "0x7f.0.0.1",
@@ -40,7 +42,7 @@ def heard() -> Iterator[socket.socket]:
 
 def sent(host: str, server: socket.socket, inside: str) -> tuple[bool, str]:
     port = server.getsockname()[1]
-    return trial(Post.of(f"http://{host}:{port}/hook", {}, "", "", networks(inside)))
+    return trial(WebhookRequest.of(f"http://{host}:{port}/hook", {}, "", "", networks(inside)))
 
 
 @pytest.mark.parametrize("url", NO_URL)

@@ -4,7 +4,12 @@ import random
 import re
 
 from dashboard.fleet.fleet import Fleet
-from dashboard.fleet.visibility import EVERYTHING_SEEN, Reads, Sight, focus
+from dashboard.fleet.visibility import (
+    EVERYTHING_SEEN,
+    CommandLineVisibility,
+    VisibilityScope,
+    focus,
+)
 from dashboard.prometheus.families import look, pages
 from gpudeck.dcgm import FIELDS, HELP
 from gpudeck.metrics import COLUMNS, SLOW, Absence
@@ -19,7 +24,8 @@ Samples = dict[str, list[tuple[dict[str, str], float]]]
 
 
 def scraped(fleet: Fleet, xids: dict[tuple[str, str], float] | None = None, mono: float = MONO,
-            sight: Sight = EVERYTHING_SEEN, wanted: frozenset[str] | None = None) -> Samples:
+            sight: VisibilityScope = EVERYTHING_SEEN,
+            wanted: frozenset[str] | None = None) -> Samples:
     text = "".join(pages(look(fleet, focus(fleet, sight), xids or {}, mono), wanted))
     found: Samples = {}
     for line in text.splitlines():
@@ -150,7 +156,7 @@ def test_a_token_sees_its_groups_only() -> None:
         fleet.frame(node, frame([{"temp_c": 40.0}],
                                 tasks=tasks((f"{node_id}-t", 0, f"{node_id}-user"))), NOW, MONO)
         fleet.set_group(node_id, node_id)
-    text = str(scraped(fleet, sight=Sight(("ours",), Reads(False))))
+    text = str(scraped(fleet, sight=VisibilityScope(("ours",), CommandLineVisibility(False))))
     assert "ours.example" in text
     assert "theirs" not in text
 

@@ -11,20 +11,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dashboard.actions.signing_policy import Budget, Signing, Spent
-from dashboard.audit.recorder import Auditor
-from dashboard.automation.quota_intents import Beside, Kept, Over, cause_of, progress, wants
+from dashboard.actions.signing_policy import RecentSignings, SigningBudget, SigningPolicy
+from dashboard.audit.recorder import AuditRecorder
+from dashboard.automation.quota_intents import (
+    OverQuotaTracker,
+    QuotaIntentContext,
+    QuotaOwnerKeep,
+    cause_of,
+    progress,
+    wants,
+)
 from dashboard.fleet.fleet import Fleet
-from dashboard.fleet.visibility import EVERYTHING_SEEN, Lenses
+from dashboard.fleet.visibility import EVERYTHING_SEEN, VisibleFleetCache
 from dashboard.quotas.evaluate import deployments, for_node
-from dashboard.quotas.gpu_hours import Cell, Hours, grain, hours_of
+from dashboard.quotas.gpu_hours import QuotaGpuHours, UserGpuSeconds, grain, hours_of
 from dashboard.quotas.prometheus import quota_families, quota_look
-from dashboard.quotas.service import HOURS_EVERY_S, QuotaDesk
-from dashboard.state import State
+from dashboard.quotas.service import HOURS_EVERY_S, QuotaService
+from dashboard.state import StateStore
 from gpudeck import ladder
-from gpudeck.desired_state import Desired, InForce, QuotaMark
+from gpudeck.desired_state import DesiredState, InForce, QuotaEnforcement
 from gpudeck.quota import Per, Quota
-from gpudeck.quota_usage import Balance, Holding, Offender, Quotas, balances
+from gpudeck.quota_usage import QuotaBalance, QuotaIndex, QuotaOffender, TaskHolding, balances
 from gpudeck.wire import GpuFacts, Hello, Inventory, Task
 
 NOW = 1_000_000.0
@@ -46,13 +53,13 @@ def _fleet() -> Fleet:
 
 # -- the signer
 
-def desired(**more: object) -> Desired:
+def desired(**more: object) -> DesiredState:
     fields = {"node_id": "n", "epoch": 3, "generation": 5, "issued_at": NOW, "group": "default"}
-    return Desired(**(fields | more))  # type: ignore[arg-type]
+    return DesiredState(**(fields | more))  # type: ignore[arg-type]
 
 
 def test_the_signer_signs_what_is_new_and_of_now() -> None:
-    signing = Signing(Budget(), 3, Spent())
+    signing = SigningPolicy(SigningBudget(), 3, RecentSignings())
     assert signing.judge_desired(desired(), NOW) is None
     assert signing.judge_desired(desired(), NOW) is None  # for another node
     for wrong in (desired(epoch=2), desired(issued_at=NOW - 60), desired(issued_at=NOW + 60),
@@ -86,9 +93,9 @@ def test_wanted_applied_and_in_force_are_three_things(fleet: Fleet) -> None:
     assert seen(InForce(6, NOW, NOW))[:2] == (False, False)
     assert "not signed" in seen(InForce(6, NOW, NOW, trouble="it is not signed"))[2]
     assert seen(InForce(7, NOW, NOW))[:2] == (True, False)
-    forbidden = InForce(7, NOW, NOW, (QuotaMark("q", False, "none", "rules may not act"),))
+    forbidden = InForce(7, NOW, NOW, (QuotaEnforcement("q", False, "none", "rules may not act"),))
     assert seen(forbidden) == (True, False, "rules may not act")
-    held = InForce(7, NOW, NOW, (QuotaMark("q", True, "ladder", "3 tasks of it seen here"),))
+    held = InForce(7, NOW, NOW, (QuotaEnforcement("q", True, "ladder", "3 tasks of it seen here"),))
     assert seen(held) == (True, True, "3 tasks of it seen here")
     fleet.disconnected(fleet.nodes["n1"])  # what it said before is not said of now
     assert seen(held)[:2] == (True, False)
@@ -100,7 +107,7 @@ def test_of_what_is_not_known_whole_no_number_is_given() -> None:
     quota = Quota("q", "*", mem_bytes=10)
 
     def told(used: float, is_whole: bool) -> dict[str, str]:
-        held = Balance(quota, "mem_bytes", "alice", used, 10.0, is_whole, 1, ("alice",))
+        held = QuotaBalance(quota, "mem_bytes", "alice", used, 10.0, is_whole, 1, ("alice",))
         text = "".join(quota_families([quota_look(quota, [], [held])]))
         return {name: value for name, holder, value in re.findall(
             r'^gpudeck_quota_(\w+){[^\n]*holder="(\w+)"} (\S+)$', text, re.M)}
@@ -114,8 +121,8 @@ def test_of_what_is_not_known_whole_no_number_is_given() -> None:
 # -- hours
 
 def test_who_is_in_which_group_is_known_after_a_restart(tmp_path: Path) -> None:
-    def store() -> State:
-        return State(tmp_path)
+    def store() -> StateStore:
+        return StateStore(tmp_path)
 
     name = f"u{random.randrange(10**6)}"
     state = store()
@@ -129,7 +136,7 @@ def test_who_is_in_which_group_is_known_after_a_restart(tmp_path: Path) -> None:
 
 def test_hours_of_a_while_ago_are_nobodys_hours_now(tmp_path: Path, fleet: Fleet) -> None:
     """History does not answer: whoever was over then is not known to be."""
-    state, gone = State(tmp_path), "history does not answer"
+    state, gone = StateStore(tmp_path), "history does not answer"
     told = [pd.DataFrame({"user": ["alice"], "gpu_s": [7_200.0]})]
 
     def held(*_: object) -> pd.DataFrame:
@@ -138,9 +145,10 @@ def test_hours_of_a_while_ago_are_nobodys_hours_now(tmp_path: Path, fleet: Fleet
         return told.pop()
 
     state.quotas.put(Quota("q", "*", gpu_hours=1.0), "ada", NOW)
-    desk = QuotaDesk(state.quotas, Auditor(state.audit), fleet, SimpleNamespace(epoch=1), {},  # type: ignore[arg-type]
-                     lambda tell: None, SimpleNamespace(held=held))
-    lens = Lenses(fleet).of(EVERYTHING_SEEN)
+    desk = QuotaService(state.quotas, AuditRecorder(state.audit), fleet, SimpleNamespace(epoch=1),  # type: ignore[arg-type]
+                        {},
+                        lambda tell: None, SimpleNamespace(held=held))
+    lens = VisibleFleetCache(fleet).of(EVERYTHING_SEEN)
 
     def hours() -> tuple[float, bool]:
         [found] = desk.of_owner("alice", lens)
@@ -161,14 +169,16 @@ def test_hours_of_a_while_ago_are_nobodys_hours_now(tmp_path: Path, fleet: Fleet
 GROUPS = {"alice": ("ml",), "bob": ("ml", "ops"), "carol": ()}
 
 
-def counted(cells: list[Cell], *wanted: Quota, per: Per = "day",
-            groups: Mapping[str, tuple[str, ...]] = GROUPS) -> Hours:
-    return hours_of(Quotas(wanted), per, cells, lambda node_id: (f"host-{node_id}", "lab"), groups)
+def counted(cells: list[UserGpuSeconds], *wanted: Quota, per: Per = "day",
+            groups: Mapping[str, tuple[str, ...]] = GROUPS) -> QuotaGpuHours:
+    return hours_of(QuotaIndex(wanted), per, cells, lambda node_id: (f"host-{node_id}", "lab"),
+                    groups)
 
 
 def test_hours_are_of_each_or_of_those_together() -> None:
-    used = [Cell("alice", None, None, 7_200.0), Cell("bob", None, None, 3_600.0),
-            Cell(None, None, None, 3_600.0)]
+    used = [UserGpuSeconds("alice", None, None, 7_200.0),
+            UserGpuSeconds("bob", None, None, 3_600.0),
+            UserGpuSeconds(None, None, None, 3_600.0)]
     each = Quota("e", "*", gpu_hours=1.0)
     assert counted(used, each).of == {("e", "alice"): 2.0, ("e", "bob"): 1.0}
     whole = Quota("w", "*", gpu_hours=1.0, count="together")
@@ -181,37 +191,39 @@ def test_hours_are_of_each_or_of_those_together() -> None:
 
 
 def test_hours_of_a_whole_group_are_those_of_whoever_is_known_to_be_in_it() -> None:
-    used = [Cell("alice", None, None, 7_200.0), Cell("bob", None, None, 3_600.0),
-            Cell("carol", None, None, 3_600.0)]
+    used = [UserGpuSeconds("alice", None, None, 7_200.0),
+            UserGpuSeconds("bob", None, None, 3_600.0),
+            UserGpuSeconds("carol", None, None, 3_600.0)]
     group = Quota("g", "group:ml", gpu_hours=1.0, count="together")
     found = counted(used, group)
     assert (found.of, found.unsure) == ({("g", "the group ml together"): 3.0}, set())
-    found = counted([*used, Cell("dora", None, None, 9.0)], group)
+    found = counted([*used, UserGpuSeconds("dora", None, None, 9.0)], group)
     assert (found.of, found.unsure) == ({("g", "the group ml together"): 3.0}, {"g"})
-    held = Holding(Task("t", 1, 1, 1.0, "alice", None, groups=("ml",)), "n", "h", None,
-                   (("G", 1.0),))
-    [told] = balances(Quotas([group]), [held], NOW, found.of, (), found.unsure)
+    held = TaskHolding(Task("t", 1, 1, 1.0, "alice", None, groups=("ml",)), "n", "h", None,
+                       (("G", 1.0),))
+    [told] = balances(QuotaIndex([group]), [held], NOW, found.of, (), found.unsure)
     assert (told.is_over, told.is_whole) == (True, False)
     assert told.sentence == ("the group ml together used at least 3 GPU-hours in the last day on "
                              "the whole fleet; g gives 1 GPU-hours per day")
 
 
 def test_hours_of_a_gpu_and_of_a_node_are_taken_out_of_the_rest() -> None:
-    used = [Cell("alice", "n1", "G1", 3_600.0), Cell("alice", "n1", "G2", 7_200.0),
-            Cell("alice", "n2", "G3", 10_800.0)]
+    used = [UserGpuSeconds("alice", "n1", "G1", 3_600.0),
+            UserGpuSeconds("alice", "n1", "G2", 7_200.0),
+            UserGpuSeconds("alice", "n2", "G3", 10_800.0)]
     gpu = Quota("gpu", "*", "gpu:G1", gpu_hours=9.0)
     node = Quota("node", "*", "node:host-n1", gpu_hours=9.0)
     fleet = Quota("fleet", "*", gpu_hours=9.0)
     assert counted(used, gpu, node, fleet).of == {
         ("gpu", "alice"): 1.0, ("node", "alice"): 2.0, ("fleet", "alice"): 3.0}
     assert counted(used, fleet).of == {("fleet", "alice"): 6.0}
-    assert grain(Quotas([fleet]), "day") == ("user",)
-    assert grain(Quotas([fleet, node]), "day") == ("user", "node")
-    assert grain(Quotas([fleet, gpu]), "day") == ("user", "node", "gpu")
-    assert grain(Quotas([fleet, gpu]), "week") == ()
-    held = Holding(Task("t", 1, 1, 1.0, "alice", None), "n1", "host-n1", None,
-                   (("G1", 1.0), ("G2", 1.0)))
-    [on_gpu, on_node] = balances(Quotas([gpu, node]), [held], NOW, {
+    assert grain(QuotaIndex([fleet]), "day") == ("user",)
+    assert grain(QuotaIndex([fleet, node]), "day") == ("user", "node")
+    assert grain(QuotaIndex([fleet, gpu]), "day") == ("user", "node", "gpu")
+    assert grain(QuotaIndex([fleet, gpu]), "week") == ()
+    held = TaskHolding(Task("t", 1, 1, 1.0, "alice", None), "n1", "host-n1", None,
+                       (("G1", 1.0), ("G2", 1.0)))
+    [on_gpu, on_node] = balances(QuotaIndex([gpu, node]), [held], NOW, {
         ("gpu", "alice"): 1.0, ("node", "alice"): 2.0})
     assert (on_gpu.used, on_node.used) == (1.0, 2.0)  # a task on both counts for both
 
@@ -221,12 +233,12 @@ QUOTA_HOURS = st.builds(
     st.integers(0, 99), st.sampled_from(("*", "user:alice", "group:ml")),
     st.sampled_from(("fleet", "node:host-n1", "gpu:G2")), st.sampled_from(("each", "together")))
 CELLS = st.lists(st.builds(
-    Cell, st.sampled_from(("alice", "bob", "carol", None)), st.sampled_from(("n1", "n2")),
+    UserGpuSeconds, st.sampled_from(("alice", "bob", "carol", None)), st.sampled_from(("n1", "n2")),
     st.sampled_from(("G1", "G2", "G3")), st.integers(0, 9).map(lambda hours: hours * 3_600.0)))
 
 
 @given(st.lists(QUOTA_HOURS, max_size=5, unique_by=lambda each: each.id), CELLS)
-def test_no_hour_is_counted_twice(wanted: list[Quota], cells: list[Cell]) -> None:
+def test_no_hour_is_counted_twice(wanted: list[Quota], cells: list[UserGpuSeconds]) -> None:
     found = counted(cells, *wanted).of
     for count in ("each", "together"):
         ids = {quota.id for quota in wanted if quota.count == count}
@@ -240,19 +252,19 @@ def test_no_hour_is_counted_twice(wanted: list[Quota], cells: list[Cell]) -> Non
 
 # -- what is wanted of the ladder
 
-def balance(quota: Quota, used: float = 3.0) -> Balance:
-    offender = Offender("n1", "host-n1", "j", ("t",), "alice", 2, NOW)
-    return Balance(quota, "gpus", "alice", used, 1.0, True, 3, ("alice",),
-                   (offender,) if used > 1 else ())
+def balance(quota: Quota, used: float = 3.0) -> QuotaBalance:
+    offender = QuotaOffender("n1", "host-n1", "j", ("t",), "alice", 2, NOW)
+    return QuotaBalance(quota, "gpus", "alice", used, 1.0, True, 3, ("alice",),
+                        (offender,) if used > 1 else ())
 
 
-def beside(held: str | None = None, kept: Kept | None = None) -> Beside:
-    return Beside(lambda quota_id: 4, lambda node_id: held, lambda task_ids: kept,
-                  lambda node_id: 0.5)
+def beside(held: str | None = None, kept: QuotaOwnerKeep | None = None) -> QuotaIntentContext:
+    return QuotaIntentContext(lambda quota_id: 4, lambda node_id: held, lambda task_ids: kept,
+                              lambda node_id: 0.5)
 
 
 def test_only_who_is_over_for_long_enough_is_wanted_and_observing_wants_nothing() -> None:
-    quota, over = Quota("q", "*", gpus=1, mode="act"), Over()
+    quota, over = Quota("q", "*", gpus=1, mode="act"), OverQuotaTracker()
     over.saw([balance(quota)], NOW)
     assert [*wants([balance(quota)], over, beside(), 30.0, NOW + 29)] == []
     [found] = wants([balance(quota)], over, beside("on hold"), 30.0, NOW + 30)
@@ -269,7 +281,7 @@ def test_only_who_is_over_for_long_enough_is_wanted_and_observing_wants_nothing(
 
 def test_how_far_it_is_in_words() -> None:
     climb = ladder.begin("quota q v1", "n/j", Quota("q", "*", gpus=1).ladder, NOW)
-    sight = ladder.Sight("yes", 0.0)
+    sight = ladder.LadderObservation("yes", 0.0)
     assert progress(climb, NOW).startswith("not told yet")
     climb, step = ladder.look(climb, sight, NOW)
     assert step is not None

@@ -4,7 +4,14 @@ import random
 
 import pytest
 
-from dashboard.quotas.usage_history import HOUR_S, Gave, line, narrower, step_of, why_not
+from dashboard.quotas.usage_history import (
+    HOUR_S,
+    PastQuotaSetting,
+    line,
+    narrower,
+    step_of,
+    why_not,
+)
 from gpudeck.quota import Quota
 
 START = 1_000_000 * HOUR_S
@@ -21,8 +28,9 @@ def test_means_of_each_step_and_a_hole_where_nothing_is_known() -> None:
 
 
 def test_it_says_what_was_given_then_and_not_what_is_given_now() -> None:
-    gave = [Gave(START + 190, None), Gave(START + 130, Quota("fleet", "*", gpus=8)),
-            Gave(START + 70, FLEET)]
+    gave = [PastQuotaSetting(START + 190, None),
+            PastQuotaSetting(START + 130, Quota("fleet", "*", gpus=8)),
+            PastQuotaSetting(START + 70, FLEET)]
     found = line(Quota("fleet", "*", gpus=1), "gpus", (START, START + 240), 60, {}, frozenset(),
                  gave)
     assert found.most == [None, 4, 8, None]

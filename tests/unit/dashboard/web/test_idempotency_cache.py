@@ -9,32 +9,34 @@ from dashboard.web.idempotency_cache import (
     KEPT_S,
     MOST_BYTES,
     MOST_KEPT_OF_ONE,
-    Answers,
-    Found,
-    Said,
+    IdempotencyCache,
+    IdempotencyStatus,
+    IdempotentResponse,
 )
 
-DONE = Said(201, (("Content-Type", "application/json"),), b"{}")
+DONE = IdempotentResponse(201, (("Content-Type", "application/json"),), b"{}")
 STEP = st.tuples(st.sampled_from(["ask", "end", "fail"]), st.sampled_from("ab"),
                  st.sampled_from("xyz"), st.sampled_from([b"1", b"2"]))
 
 
 @given(st.lists(STEP, max_size=40))
 def test_done_once_unless_nothing_was_done(steps: list[tuple[str, str, str, bytes]]) -> None:
-    answers, known = Answers(), dict[tuple[str, str], tuple[bytes, Said | None]]()
+    answers, known = IdempotencyCache(), dict[tuple[str, str],
+                                              tuple[bytes, IdempotentResponse | None]]()
     for what, asker, key, asked in steps:
         name = (asker, key)
         if what == "ask":
             found, said = answers.begin(asker, key, asked, 0.0)
             before = known.get(name)
             if before is None:
-                assert found is Found.NEW
+                assert found is IdempotencyStatus.NEW
                 known[name] = (asked, None)
             elif before[0] != asked:
-                assert (found, said) == (Found.OTHER, None)
+                assert (found, said) == (IdempotencyStatus.OTHER, None)
             else:
                 assert said is before[1]
-                assert found is (Found.UNDER_WAY if said is None else Found.ANSWERED)
+                assert found is (IdempotencyStatus.UNDER_WAY if said is None
+                                 else IdempotencyStatus.ANSWERED)
         elif name in known and known[name][1] is None:
             answers.end(asker, key, DONE if what == "end" else None)
             if what == "end":
@@ -44,37 +46,37 @@ def test_done_once_unless_nothing_was_done(steps: list[tuple[str, str, str, byte
 
 
 def test_a_day_old_one_is_forgotten() -> None:
-    answers = Answers()
+    answers = IdempotencyCache()
     answers.begin("a", "x", b"1", 0.0)
     answers.end("a", "x", DONE)
-    assert answers.begin("a", "x", b"1", KEPT_S)[0] is Found.ANSWERED
-    assert answers.begin("a", "x", b"1", KEPT_S + 1)[0] is Found.NEW
+    assert answers.begin("a", "x", b"1", KEPT_S)[0] is IdempotencyStatus.ANSWERED
+    assert answers.begin("a", "x", b"1", KEPT_S + 1)[0] is IdempotencyStatus.NEW
 
 
 def test_one_who_asks_much_pushes_out_their_own_oldest_only() -> None:
-    answers = Answers()
+    answers = IdempotencyCache()
     for asker in ("quiet", *(["loud"] * (MOST_KEPT_OF_ONE + 50))):
         key = "first" if asker == "quiet" else str(random.random())
         answers.begin(asker, key, b"1", 0.0)
         answers.end(asker, key, DONE)
-    assert answers.begin("quiet", "first", b"1", 1.0)[0] is Found.ANSWERED
+    assert answers.begin("quiet", "first", b"1", 1.0)[0] is IdempotencyStatus.ANSWERED
     assert len(answers._entries) == MOST_KEPT_OF_ONE + 1
 
 
 def test_what_is_under_way_is_never_pushed_out() -> None:
-    answers = Answers()
+    answers = IdempotencyCache()
     answers.begin("a", "slow", b"1", 0.0)
     for at in range(MOST_KEPT_OF_ONE * 2):
         answers.begin("a", str(at), b"1", 1.0)
         answers.end("a", str(at), DONE)
-    assert answers.begin("a", "slow", b"1", KEPT_S * 2)[0] is Found.UNDER_WAY
+    assert answers.begin("a", "slow", b"1", KEPT_S * 2)[0] is IdempotencyStatus.UNDER_WAY
 
 
 def test_bytes_are_bounded() -> None:
-    answers, large = Answers(), Said(200, (), bytes(MOST_BYTES // 4))
+    answers, large = IdempotencyCache(), IdempotentResponse(200, (), bytes(MOST_BYTES // 4))
     for at in range(9):
         answers.begin(str(at), "x", b"1", 0.0)
         answers.end(str(at), "x", large)
     assert answers._bytes <= MOST_BYTES
-    assert answers.begin("8", "x", b"1", 1.0) == (Found.ANSWERED, large)
-    assert answers.begin("0", "x", b"1", 1.0)[0] is Found.NEW
+    assert answers.begin("8", "x", b"1", 1.0) == (IdempotencyStatus.ANSWERED, large)
+    assert answers.begin("0", "x", b"1", 1.0)[0] is IdempotencyStatus.NEW

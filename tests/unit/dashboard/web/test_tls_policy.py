@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.public_url import Site, public_url
+from dashboard.public_url import PublicOrigins, public_url
 from dashboard.settings import HubSettings, hub_settings
 from dashboard.trusted_networks import proxies
 from dashboard.web.tls_policy import check_bind, server_context, takes
@@ -77,22 +77,22 @@ def test_files_that_are_no_certificate(tmp_path: Path) -> None:
 
 
 def test_names_and_origins() -> None:
-    site = Site.at("127.0.0.1", 8050)
+    site = PublicOrigins.at("127.0.0.1", 8050)
     assert (site.url, site.is_secure) == ("http://127.0.0.1:8050", False)
     assert site.origins["localhost:8050"] == "http://localhost:8050"
     assert "localhost" not in site.origins
-    secure = Site.at("0.0.0.0", 443, True, "https://deck.example.org")
+    secure = PublicOrigins.at("0.0.0.0", 443, True, "https://deck.example.org")
     assert (secure.url, secure.is_secure) == ("https://deck.example.org", True)
     assert secure.origins["deck.example.org"] == "https://deck.example.org"
     assert secure.origins["127.0.0.1:443"] == "https://127.0.0.1"
     assert not any("0.0.0.0" in name for name in secure.origins)
-    proxied = Site.at("10.0.0.1", 8050, False, "https://deck.example.org")
+    proxied = PublicOrigins.at("10.0.0.1", 8050, False, "https://deck.example.org")
     assert proxied.is_secure
     assert proxied.origins["10.0.0.1:8050"] == "http://10.0.0.1:8050"
 
 
 def test_an_origin_is_that_of_the_name_one_came_by() -> None:
-    site = Site.at("10.0.0.1", 8050, False, "https://deck.example.org")
+    site = PublicOrigins.at("10.0.0.1", 8050, False, "https://deck.example.org")
 
     def own(host: str, origin: str) -> bool:
         return site.is_own_origin({"HTTP_HOST": host, "HTTP_ORIGIN": origin})
