@@ -38,7 +38,6 @@ from .actions.limit_reconciler import DriverFacts, LimitReconciler
 from .actions.offline import OfflineExecutor
 from .actions.preview import NodeContext
 from .actions.service import CommandService, CommandServiceConfig
-from .backends import BackendEvent, OnDemandReading, Reading
 from .journal.store import ActionJournal, ActionStore
 from .limits.apply import LimitApplier
 from .limits.compute_modes import ComputeModeStore
@@ -54,6 +53,7 @@ from .link.protocol import CloseConnection, LinkStateMachine, OpenConnection, Se
 from .link.socket import ConnectionClosed, ConnectionOpened, HubLink, MessageReceived
 from .quotas.service import QuotaSample, QuotaService, QuotaServiceConfig
 from .reader.recording import RecordingWriter
+from .readings import BackendEvent, OnDemandReading, Reading
 from .runtime.action_lock import ActionLock
 from .tasks.name_cache import WorkloadNameCache
 from .tasks.processes import namespace_trouble

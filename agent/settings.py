@@ -21,8 +21,6 @@ from gpudeck.settings import (
     text,
 )
 
-from .backends.recorded import options_of
-
 BACKENDS = ("auto", "nvml", "simulated")
 
 
@@ -193,3 +191,7 @@ def read_tokens(given: str, where: str) -> list[EnrolmentToken]:
         return [EnrolmentToken.read(word) for word in given.split()]
     except ValueError as error:
         raise CommandError(f"{where}{error}", ExitCode.USAGE) from error
+
+
+def options_of(path: Path, speed: float) -> str:
+    return f"{speed!r} {path}"

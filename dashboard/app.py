@@ -33,6 +33,7 @@ from .access.gate import (
 )
 from .access.passwords import PasswordService
 from .access.policy import unlisted
+from .access.requests import asker
 from .access.service import AccountService
 from .access.sign_in import add_sign_in
 from .actions.api import ActionsApi, add_acts_api
@@ -62,7 +63,6 @@ from .automation.api import AutomationApi, add_ladders_api
 from .automation.brakes import BrakeService
 from .automation.dispatch import HubActionDispatcher
 from .automation.maintenance import MaintenanceService
-from .automation.quota_intents import HOLD_S
 from .automation.quota_source import QuotaIntentSource
 from .automation.rule_source import AlertDetails, RuleIntentSource
 from .automation.service import LadderService
@@ -81,8 +81,10 @@ from .fleet.effects import (
     Tick,
 )
 from .fleet.events_api import add_events_api
+from .fleet.inventory import FleetInventory
+from .fleet.past_api import FleetPastApi, add_past_api
 from .fleet.state_machine import FleetStateMachine
-from .fleet.visibility import VisibleFleetCache
+from .fleet.visibility import VisibilityScope, VisibleFleetCache
 from .history.api import add_history_api
 from .history.embedded import EmbeddedHistory
 from .history.maintenance_loop import keep
@@ -96,18 +98,22 @@ from .nodes.enrolment import EnrolmentService
 from .nodes.recorder import MessageRecorder
 from .nodes.socket import AGENT_BYTES, AgentEndpoint, NodeAdmission
 from .notifications.addresses import OwnerAddresses
+from .notifications.addresses_api import AddressesApi, add_addresses_api
 from .notifications.api import NotificationsApi, add_notices_api
 from .notifications.mail import SmtpSettings
 from .notifications.owner_mail import OwnerMailer
 from .notifications.owner_words import OwnerActionNotification, is_first_of_acting
 from .notifications.service import NotificationService, pace_of
+from .openapi.api import add_openapi
 from .pages import build_pages
 from .prometheus.page import HubMetricSources, PrometheusPage, add_metrics_page
 from .public_url import PublicOrigins
 from .quotas.api import QuotasApi, add_quotas_api
+from .quotas.over import HOLD_S
 from .quotas.service import QuotaService
+from .runtime.data_folder import token_in
 from .settings import HubSettings
-from .state import StateStore, token_in
+from .state import StateStore
 from .web.bounded_socket import BoundedSocketIO, ConnectionLimits
 from .web.compress import add_compression
 from .web.http_server import ServerCounters
@@ -139,7 +145,7 @@ class Hub:
         self.lenses = VisibleFleetCache(self.room.fleet)
         self.history = EmbeddedHistory(settings.data / "history", _keep_of(settings))
         self.history.open()
-        self.recorder = MessageRecorder(settings.data, state, self.room, self.submit,
+        self.recorder = MessageRecorder(settings.data, state.save_nodes, self.room, self.submit,
                                         self.history.store)
         self._recover()
         self.site = PublicOrigins.at(settings.bind[0], port, settings.tls_cert is not None,
@@ -240,13 +246,17 @@ class Hub:
 
     def _build(self) -> None:
         add_second_look(self.server)
-        add_once(self.server)
+        add_once(self.server, lambda: asker().credential)
         add_sign_in(self.server, self.auth, self.people, self.entry)
-        add_api(self.server, self.room, self.lenses, self.nodes, self.keeps)
+        add_api(self.server, self.room, self.lenses, self.nodes, self.keeps.view_of)
+        add_openapi(self.server)
         questions = QueryPool()
         add_events_api(self.server, self.room, self.lenses, self.history, questions)
         self._add_records()
-        add_history_api(self.server, self.history, questions, self.room.fleet, self.lenses)
+        add_history_api(self.server, self.history, questions, lambda actor: FleetInventory(
+            self.room.fleet, self.lenses.of(VisibilityScope.of(actor))))
+        add_past_api(self.server, FleetPastApi(self.history, questions, self.room.fleet,
+                                               self.lenses))
         add_nodes_api(self.server, NodesApi(self.nodes, self.room, lambda: self.site.url))
         add_people_api(self.server, AccountsApi(self.people, self.entry, self.auth,
                                                 lambda: self.state.get("url") or "",
@@ -292,10 +302,13 @@ class Hub:
         """What is said of acts: the Audit, holds, keeps, addresses."""
         verifier = AuditVerifier(self.state.another_audit, self.settings.audit_copy)
         fleet, lenses = self.room.fleet, self.lenses
-        add_audit_api(self.server, AuditApi(self.audit, verifier, fleet, lenses))
+        add_audit_api(self.server, AuditApi(
+            self.audit, verifier,
+            lambda actor, node: lenses.of(VisibilityScope.of(actor)).sees_node(node),
+            fleet.host_of))
         add_limits_api(self.server, LimitsApi(fleet, lenses))
-        add_standing_api(self.server, StandingApi(fleet, lenses, self.holds, self.keeps,
-                                                  self.addresses))
+        add_standing_api(self.server, StandingApi(fleet, lenses, self.holds, self.keeps))
+        add_addresses_api(self.server, AddressesApi(self.addresses))
 
     def _tell_all(self, message: FromHub) -> None:
         for at in self.room.link_of.values():

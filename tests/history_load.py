@@ -19,7 +19,7 @@ import numpy as np
 from dashboard.history.columns import AT, KEYS
 from dashboard.history.embedded import EmbeddedHistory
 from dashboard.history.headlog import HeadLog, HeadLogEntry
-from dashboard.history.ingest import HistoryMessage
+from dashboard.history.rows import HistoryMessage
 from dashboard.history.store import GRACE_S
 from gpudeck.metrics import WIDTH
 from gpudeck.wire import Frame, GpuFacts, Hello, Inventory, Task, Tasks, Use, encode

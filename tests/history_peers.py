@@ -27,8 +27,8 @@ import psutil
 
 from dashboard.history.columns import KEYS, STORED, quantise
 from dashboard.history.embedded import EmbeddedHistory
-from dashboard.history.ingest import HistoryMessage
 from dashboard.history.memory import BLOCK_S
+from dashboard.history.rows import HistoryMessage
 from gpudeck.metrics import WIDTH
 from gpudeck.wire import Frame
 from tests.history_load import PER_NODE, START, Fleet, Told

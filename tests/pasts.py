@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dashboard.history.embedded import EmbeddedHistory
-from dashboard.history.ingest import HistoryMessage
 from dashboard.history.memory import BLOCK_S
+from dashboard.history.rows import HistoryMessage
 from dashboard.history.store import GRACE_S, LATE_S
 from gpudeck.wire import Event, Hello, Inventory, Task, Tasks, Use
 from tests.integration.hubs import WireAgent

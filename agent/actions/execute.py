@@ -24,8 +24,8 @@ from gpudeck.actions import (
     RuleCondition,
 )
 
-from ..backends import OnDemandReading
 from ..journal.store import ActionJournal, JournalError, about
+from ..readings import OnDemandReading
 from ..tasks.terminals import name_of, tell
 from ..telemetry.recent_tasks import TaskObservation
 from . import guard, rule_condition, verify

@@ -32,7 +32,8 @@ from ..limits.compute_modes import words_of
 from ..limits.mps import MpsControlError, MpsDaemonHandle, shown_limit
 from ..limits.mps_store import Default, as_it_is
 from ..limits.timed_limit_store import TimedLimitStore, clock_now
-from ..limits.timed_limits import GpuLimits, judged, same_limit
+from ..limits.timed_limits import judged, same_limit
+from ..readings import GpuLimits
 from ..tasks.terminals import tell
 from . import preview_setting
 from .preview import NodeContext, PreviewRequest

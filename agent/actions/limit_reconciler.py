@@ -23,7 +23,6 @@ from ..limits.timed_limit_store import clock_now
 from ..limits.timed_limits import (
     ApplyLimit,
     ForgetLimit,
-    GpuLimits,
     KeepLimit,
     Step,
     UndoLimit,
@@ -31,6 +30,7 @@ from ..limits.timed_limits import (
     left_s,
     steps,
 )
+from ..readings import GpuLimits
 from ..runtime.action_lock import ActionLock
 from ..runtime.worker import Worker
 from ..tasks.processes import row_of

@@ -27,12 +27,12 @@ from gpudeck.actions import (
 from gpudeck.limits import MpsSetting, TimedLimit
 from gpudeck.wire import Task
 
-from ..backends import OnDemandReading
 from ..limits.apply import LimitApplier
 from ..limits.compute_modes import ComputeModeStore
 from ..limits.mps import LocalMpsDaemons
 from ..limits.mps_store import Default, MpsSettingStore
 from ..limits.timed_limit_store import TimedLimitStore
+from ..readings import OnDemandReading
 from ..tasks.cgroup_freezer import is_frozen
 from ..tasks.jobs import ProcessTableRow, members, root_of
 from ..tasks.managers import WHOLE_JOBS
@@ -46,10 +46,10 @@ from ..tasks.processes import (
     own_manager,
     table,
 )
+from ..tasks.seen import GpuTask
 from ..tasks.task_table import TaskTable, shown_command
 from ..tasks.terminals import name_of
 from ..telemetry.recent_tasks import RecentTasks
-from ..telemetry.sampler import GpuTask
 from . import guard
 from .ceiling import read_ceiling
 from .guard import GuardedProcess, GuardInput, ProtectedExecutables

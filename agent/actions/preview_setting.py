@@ -41,7 +41,8 @@ from ..limits import mps_view
 from ..limits.apply import MODES
 from ..limits.compute_modes import words_of
 from ..limits.mps import LocalMpsDaemons, path_trouble, shown_limit
-from ..limits.timed_limits import GpuLimits, same_limit
+from ..limits.timed_limits import same_limit
+from ..readings import GpuLimits
 from . import guard
 from .ceiling import read_ceiling
 from .guard import GuardedProcess, GuardInput

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from gpudeck.actions import MetricBound, RuleCondition
 
-from ..telemetry.sampler import GpuTask
+from ..tasks.seen import GpuTask
 
 UNITS = {"sm_pct": " %", "busy_pct": " %", "mem_used_bytes": " bytes", "age_s": " s"}
 

@@ -29,7 +29,7 @@ from gpudeck.actions import (
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.wire import Task
 
-from ..backends import Reading, resolve
+from ..backends import resolve
 from ..backends.nvml.module import module_version
 from ..journal.store import ActionJournal, ActionStore, JournalError
 from ..limits.apply import LimitApplier
@@ -37,6 +37,7 @@ from ..limits.compute_modes import ComputeModeStore
 from ..limits.mps_store import MpsSettingStore
 from ..limits.timed_limit_store import TimedLimitStore
 from ..reader.watchdog import ReaderProcess
+from ..readings import Reading
 from ..runtime.action_lock import ActionLock
 from ..tasks.task_table import boot_id
 from . import preview_setting

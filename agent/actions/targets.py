@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from gpudeck.actions import Bystander, Preview, ProcessIdentity, Refusal, Victim
 
-from ..backends import OnDemandReading
+from ..readings import OnDemandReading
 from ..tasks.jobs import below
 from ..tasks.processes import ProcessFacts, table
 from ..tasks.terminals import name_of

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from gpudeck.actions import MEMORY_BACK_SHARE, ActionVerification, CommandState
 
-from ..backends import OnDemandReading, ProcessReading
+from ..readings import OnDemandReading, ProcessReading
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,14 +21,8 @@ from msgspec import Struct, structs
 from gpudeck.metrics import COLUMN, Absence
 from gpudeck.wire import Task
 
-from . import (
-    BackendEvent,
-    GpuReading,
-    OnDemandReading,
-    ProcessReading,
-    ReaderUnavailableError,
-    Reading,
-)
+from ..readings import BackendEvent, GpuReading, OnDemandReading, ProcessReading, Reading
+from . import ReaderUnavailableError
 
 FORMAT = 1
 # No reading for longer is a hung driver, or the recording stood still: nobody waits for its end.
@@ -56,8 +50,6 @@ def open_file(path: Path, mode: Literal["r", "x"]) -> IO[bytes]:
     return open(path, f"{mode}b")
 
 
-def options_of(path: Path, speed: float) -> str:
-    return f"{speed!r} {path}"
 
 
 def open_reader(options: str = "") -> "RecordedReader":

@@ -23,7 +23,7 @@ from gpudeck.wire import ReaderState
 
 from ..actions.hold_files import driver_order, hold_files, holds
 from ..actions.signals import make_room
-from ..backends import ProcessReading, Reading, resolve
+from ..backends import resolve
 from ..backends.recorded import FORMAT, RecordingHeader
 from ..journal.store import ActionStore
 from ..limits.mps import LocalMpsDaemons
@@ -32,6 +32,7 @@ from ..link.outbox_file import OutboxFile
 from ..node import NodeConfig, run_node
 from ..reader.recording import RecordingWriter
 from ..reader.watchdog import ReaderProcess, phase_of
+from ..readings import ProcessReading, Reading
 from ..runtime.data_lock import DataFolderLock
 from ..settings import AgentSettings, ShowSettings, enrolment_tokens, read, read_show, read_tokens
 from ..tasks.name_cache import WorkloadNameCache

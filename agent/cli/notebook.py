@@ -42,11 +42,12 @@ from ..actions.guard import PID_MAX
 from ..actions.hold_files import driver_order, hold_files, holds
 from ..actions.signals import make_room
 from ..actions.standalone import StandaloneNode
-from ..backends import OnDemandReading, Reading, resolve
+from ..backends import resolve
 from ..backends.simulation.keeper import JobKeeper
 from ..backends.simulation.reader import parse_options
 from ..limits.mps import LocalMpsDaemons
 from ..reader.watchdog import ReaderProcess
+from ..readings import OnDemandReading, Reading
 from ..runtime.worker import Worker
 from ..settings import AgentSettings
 from ..tasks.name_cache import WorkloadNameCache

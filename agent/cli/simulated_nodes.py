@@ -14,7 +14,7 @@ from gpudeck.keys import EnrolmentToken
 from gpudeck.tls import tls_context
 from gpudeck.wire import ReaderState
 
-from ..backends import BackendEvent, OnDemandReading, ReaderUnavailableError, Reading
+from ..backends import ReaderUnavailableError
 from ..backends.simulation.chance import seed_of
 from ..backends.simulation.folder import SimulationControlFile
 from ..backends.simulation.reader import SimulatedReader, SimulationOptions
@@ -23,6 +23,7 @@ from ..link.admission import ConnectLimiter
 from ..link.identity import NodeIdentity, node_key, pinned_hub
 from ..link.outbox_file import OutboxFile
 from ..node import NodeConfig, run_node
+from ..readings import BackendEvent, OnDemandReading, Reading
 
 log = logging.getLogger("gpudeck.agent.simulate")
 

@@ -17,8 +17,8 @@ from gpudeck.child_processes import importable, without_tokens
 from gpudeck.limits import Mode
 
 from ..backends import resolve
+from ..readings import GpuLimits
 from ..tasks.redact import redact
-from .timed_limits import GpuLimits
 
 DONE_WITHIN_S = 15.0
 # As NVML numbers them.

@@ -10,8 +10,8 @@ from gpudeck.limits import MAX_LEASES, ManagedComputeMode
 
 from ..journal.store import ActionJournal
 from ..journal.stored_list import StoredList
+from ..readings import GpuLimits
 from .apply import MODES
-from .timed_limits import GpuLimits
 
 MODE_WORDS: dict[int | None, str] = {
     0: "default: several processes at a time", 2: "prohibited: no process",

@@ -12,27 +12,13 @@ from msgspec.structs import replace
 
 from gpudeck.limits import TimedLimit
 
+from ..readings import GpuLimits
+
 NEAR_W = 1.0  # drivers keep milliwatts, people say watts
 NEAR_MHZ = 20.0  # a board has its clocks in steps of 15 MHz or less
 BUSY_PCT = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class GpuLimits:
-    """What the driver says of one Gpu now. None: it does not say."""
-
-    uuid: str
-    power_w: float | None = None
-    power_min_w: float | None = None
-    power_max_w: float | None = None
-    power_default_w: float | None = None
-    clock_max_mhz: float | None = None
-    sm_clock_mhz: float | None = None
-    util_pct: float | None = None
-    locked_mhz: tuple[float, float] | None = None
-    tells_lock: bool = False  # NVML has no way to read a lock back; a simulator has
-    compute_mode: int | None = None  # 0 default, 3 exclusive process
-    trouble: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from gpudeck.metrics import COLUMN, Absence
 
-from ..backends import ProcessReading, Reading
+from ..readings import ProcessReading, Reading
 from .autotune import TuneDecision, TuneInput, tune
 
 UTIL = COLUMN["util_pct"]

@@ -16,7 +16,7 @@ from gpudeck.ladder import LadderClimb, LadderRung, LadderStep
 from gpudeck.quota import Quota
 from gpudeck.quota_usage import QuotaBalance, QuotaIndex, QuotaOffender, TaskHolding, balances
 
-from ..telemetry.sampler import GpuTask
+from ..tasks.seen import GpuTask
 
 CUT_OFF_AFTER_S = 60.0
 FRESH_S = 10.0

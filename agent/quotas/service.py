@@ -32,7 +32,7 @@ from ..actions.ceiling import read_ceiling
 from ..actions.offline import OfflineExecutor
 from ..journal.store import ActionJournal, JournalError
 from ..runtime.worker import Worker
-from ..telemetry.sampler import GpuTask
+from ..tasks.seen import GpuTask
 from . import evaluate
 from .evaluate import DueQuotaStep, OfflineQuotaState, QuotaRefusals, QuotaSnapshot
 from .mechanisms import HAMI_FILES, mechanisms, mps

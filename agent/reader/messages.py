@@ -8,7 +8,7 @@ from msgspec import Struct, structs
 
 from gpudeck.wire import GpuFacts, GpuLink, ReaderState
 
-from ..backends import BackendEvent, OnDemandReading, Reading
+from ..readings import BackendEvent, OnDemandReading, Reading
 
 MAX_ANSWER_BYTES = 16_000_000
 _LENGTH = struct.Struct(">I")

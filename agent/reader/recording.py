@@ -14,9 +14,9 @@ from msgspec import structs
 
 from gpudeck.errors import CommandError, ExitCode
 
-from ..backends import BackendEvent, ProcessReading, Reading
 from ..backends.recorded import RecordingHeader, open_file
-from ..telemetry.sampler import GpuTask
+from ..readings import BackendEvent, ProcessReading, Reading
+from ..tasks.seen import GpuTask
 
 # Facts are repeated after so many readings, so that the end of a recording can be cut off it.
 FACTS_EVERY = 600

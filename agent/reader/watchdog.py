@@ -30,7 +30,8 @@ import msgspec
 
 from gpudeck.wire import ReaderState
 
-from ..backends import BackendEvent, OnDemandReading, Reading, StaleReaderError, choose_reader
+from ..backends import StaleReaderError, choose_reader
+from ..readings import BackendEvent, OnDemandReading, Reading
 from ..tasks.redact import redact
 from .child import ReaderChild, ReaderStartup, ReaderTimeouts, ask, close_stdin, reap
 from .loop import ReaderRequests, hear_parent, serve

@@ -6,8 +6,7 @@ All of it was said by others and is cut to what the wire takes; nothing here dec
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from msgspec import Struct
-
+from ..readings import Owner
 from . import launches, notebooks
 from .launches import launch_of
 from .managers import CgroupMembership
@@ -21,22 +20,6 @@ VARIABLES = frozenset((*launches.NAMES, *notebooks.NAMES, _IN_POD, "POD_NAME", "
                        "HOSTNAME"))
 
 
-class Owner(Struct, frozen=True, omit_defaults=True):
-    """As wire.Task has it."""
-
-    uid: int | None = None
-    parent_pid: int | None = None
-    manager: str | None = None
-    container: str | None = None
-    container_name: str | None = None
-    pod: str | None = None
-    namespace: str | None = None
-    slurm_job: str | None = None
-    unit: str | None = None
-    notebook: str | None = None
-    launch: str | None = None
-    rank: int | None = None
-    groups: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,14 +14,14 @@ from msgspec import structs
 
 from gpudeck.wire import Task
 
-from ..backends import ProcessReading
-from ..telemetry.sampler import GpuTask
+from ..readings import Owner, ProcessReading
 from .jobs import ProcessTableRow, root_of
 from .managers import WHOLE_JOBS, CgroupMembership, paths_of, place_of
 from .name_cache import WorkloadNameCache
-from .owners import NO_NAMES, VARIABLES, Owner, WorkloadNames, cut, owner_of
+from .owners import NO_NAMES, VARIABLES, WorkloadNames, cut, owner_of
 from .processes import about, ourselves, own_manager, read_in, row_in, row_of, status_of
 from .redact import redact, redact_words
+from .seen import GpuTask
 
 COMMAND_MAX = 1_024
 GROUPS_MAX = 32

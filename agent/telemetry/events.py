@@ -14,10 +14,10 @@ from gpudeck import xid
 from gpudeck.events import kind_of
 from gpudeck.wire import Event, GpuFacts, ReaderState
 
-from ..backends import BackendEvent, Reading
+from ..readings import BackendEvent, Reading
+from ..tasks.seen import GpuTask
 from .gpu_events import GpuEventDetector, GpuEventState
 from .rate_limit import RateLimiter
-from .sampler import GpuTask
 from .task_totals import TaskTotals, began, duration, ended, totals_of
 
 CLOCK_STEP_S = 2.0

@@ -13,7 +13,7 @@ from gpudeck.events import kind_of
 from gpudeck.metrics import COLUMN, SLOW_COLUMN, SLOW_WIDTH, Absence, metric, throttle_words
 from gpudeck.wire import Event, GpuFacts
 
-from ..backends import GpuReading
+from ..readings import GpuReading
 from .rate_limit import RateLimiter
 from .task_totals import duration
 

@@ -20,8 +20,8 @@ from gpudeck.metrics import COLUMN, SLOW_COLUMN, Absence
 from gpudeck.prometheus_text import family, single
 from gpudeck.wire import Use
 
-from ..backends import BackendEvent, GpuReading, Reading
-from .sampler import GpuTask
+from ..readings import BackendEvent, GpuReading, Reading
+from ..tasks.seen import GpuTask
 from .status_table import with_slow
 
 STALE_AFTER_S = 5.0

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from gpudeck.metrics import COLUMN
 
-from ..backends import GpuReading, Reading
-from .sampler import GpuTask
+from ..readings import GpuReading, Reading
+from ..tasks.seen import GpuTask
 
 KEPT = 8
 

@@ -29,7 +29,8 @@ from gpudeck.wire import (
     pack,
 )
 
-from ..backends import GpuReading, Reading
+from ..readings import GpuReading, Reading
+from ..tasks.seen import GpuTask
 
 # The hub may have lost what it knew; at least this often it is told everything.
 SNAPSHOT_EVERY_S = 60.0
@@ -53,14 +54,6 @@ _STALE = GPU_STATES.index("stale")
 _PRESENT, _UNKNOWN, _LOST = int(Absence.PRESENT), int(Absence.UNKNOWN), int(Absence.LOST)
 
 
-class GpuTask(Struct, frozen=True):
-    """A Task found on a Gpu."""
-
-    task: Task
-    gpu_uuid: str
-    mem_used_bytes: float | None
-    sm_pct: float | None
-    state: str | None
 
 
 Values = tuple[tuple[float, ...], bytes]  # and why which are absent

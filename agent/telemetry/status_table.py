@@ -10,8 +10,8 @@ from msgspec import structs
 from gpudeck.action_words import printable
 from gpudeck.metrics import COLUMNS, SLOW, Absence
 
-from ..backends import Reading
-from .sampler import GpuTask
+from ..readings import Reading
+from ..tasks.seen import GpuTask
 
 Item = dict[str, Any]
 Column = tuple[str, bool, Callable[[Item], str]]  # title, right-aligned, cell

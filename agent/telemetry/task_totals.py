@@ -8,7 +8,7 @@ from msgspec import Struct
 from gpudeck.events import kind_of
 from gpudeck.wire import Event, Task
 
-from ..backends import ProcessAccounting
+from ..readings import ProcessAccounting
 
 # A list that did not come for longer says nothing about what was used meanwhile.
 GAP_MAX_S = 30.0

@@ -1,22 +1,22 @@
 """REST of people and programs: parse, ask the service, answer. What is allowed, it decides."""
 
-import re
 import time
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any
 
-import msgspec
 from flask import Blueprint, Flask, Response, request
 
-from ..fleet.api import PREFIX, ApiError, answer, problem
+from ..errors import InvalidChangeError, NotFoundError
+from ..web.answers import PREFIX, ApiError, answer, problem
 from .credentials import CredentialService, SignInError, SignInOrigin
 from .gate import RequestAuthenticator, problem_type
 from .passwords import PasswordQueueFullError, flaw
-from .policy import Actor, DenialReason, Role, Scope, name_flaw, scope_flaw
-from .service import AccountChange, AccountService, RefusedError
+from .policy import DenialReason, RefusedError, Role, Scope, name_flaw, scope_flaw
+from .requests import asker, body
+from .service import AccountChange, AccountService
 from .sign_in import give_cookies
-from .store import TOKEN_LASTS_MOST_S, ApiToken, InvalidChangeError, NotFoundError, Session, User
+from .store import TOKEN_LASTS_MOST_S, ApiToken, Session, User
 from .views import (
     CurrentActorView,
     NewToken,
@@ -37,7 +37,6 @@ from .views import (
 STATUS = {DenialReason.UNKNOWN: 401, DenialReason.FORBIDDEN: 403, DenialReason.HIDDEN: 404,
           DenialReason.STALE: 403}
 
-T = TypeVar("T")
 
 
 class AccountsApi:
@@ -149,28 +148,10 @@ class AccountsApi:
                                   for one in self._people.sign_ins(asker())]))
 
 
-def asker() -> Actor:
-    actor: Actor = request.environ["gpudeck.actor"]
-    return actor
 
 
-def body(kind: type[T]) -> T:
-    if request.mimetype != "application/json":
-        raise ApiError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "send application/json")
-    try:
-        return msgspec.json.decode(request.get_data(), type=kind)
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        raise ApiError(HTTPStatus.BAD_REQUEST, "the body is not what is asked for: "
-                       f"{error}{_choices(kind, str(error))}"[:400]) from error
 
 
-def _choices(kind: type[Any], message: str) -> str:
-    """Where one of a few words is meant, which those are."""
-    found = re.fullmatch(r"Invalid enum value .* - at `\$\.(\w+)`", message)
-    hint = None if found is None else get_type_hints(kind).get(found[1])
-    words = [word for part in (hint, *get_args(hint)) if get_origin(part) is Literal
-             for word in get_args(part)]
-    return f"; it is one of {', '.join(map(str, words))}" if words else ""
 
 
 def _check_name(name: str) -> None:

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
-from ..state import StateStore
+from ..errors import InvalidChangeError
 from ..trusted_networks import neighbourhood
 from .passwords import MOST_LENGTH, PasswordQueueFullError, PasswordService, flaw
 from .policy import EVERYTHING, FRESH_S, Actor, Role, Scope, name_flaw
+from .protocols import AccountState
 from .service import AccountService
-from .store import InvalidChangeError, Session, SignInRecord, User
+from .store import Session, SignInRecord, User
 from .throttle import KEYS, Key, SignInThrottle
 
 DEVICE_LASTS_S = 400 * 86_400.0
@@ -51,7 +52,7 @@ class SignInOrigin:
 
 
 class CredentialService:
-    def __init__(self, state: StateStore, people: AccountService,
+    def __init__(self, state: AccountState, people: AccountService,
                  passwords: PasswordService) -> None:
         self._accounts = state.accounts
         self._people = people

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum, StrEnum
-from typing import Literal
+from typing import Any, Literal
 
 EVERYTHING = "*"
 DEFAULT_GROUP = "default"
@@ -406,3 +406,15 @@ def scope_flaw(scope: Scope) -> str | None:
         return f"{wrong[0][:80]!r} is no group: 1 to 64 of A-Z a-z 0-9 . _ - or * alone"
     wrong = [name for name in scope.unix_names if not UNIX_NAME.fullmatch(name)]
     return f"{wrong[0][:80]!r} is no Unix name" if wrong else None
+
+
+class RefusedError(Exception):
+    def __init__(self, refusal: AccessDenial) -> None:
+        super().__init__(refusal.sentence)
+        self.refusal = refusal
+
+
+def by(actor: Actor) -> dict[str, Any]:
+    """Who, and from where."""
+    return {"actor": actor.name, "actor_kind": actor.kind, "credential": actor.credential or None,
+            "address": actor.address or None}

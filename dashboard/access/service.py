@@ -13,21 +13,23 @@ from typing import Any
 
 import gevent
 
-from ..audit.recorder import AuditRecorder, by
-from ..state import StateStore
+from ..errors import InvalidChangeError
 from .passwords import PasswordService
-from .policy import EVERYTHING, AccessDenial, AccessTarget, Actor, DenialReason, Role, Scope, may
-from .sign_in_attempts import Records, SignInAttempts
-from .store import (
-    ApiToken,
-    InvalidChangeError,
-    Session,
-    SignInRecord,
-    User,
-    digest,
-    new_session,
-    new_token,
+from .policy import (
+    EVERYTHING,
+    AccessDenial,
+    AccessTarget,
+    Actor,
+    DenialReason,
+    RefusedError,
+    Role,
+    Scope,
+    by,
+    may,
 )
+from .protocols import AccountState, AuditLog
+from .sign_in_attempts import Records, SignInAttempts
+from .store import ApiToken, Session, SignInRecord, User, digest, new_session, new_token
 
 log = logging.getLogger("gpudeck.people")
 
@@ -36,10 +38,6 @@ NOTE_EVERY_S = 60.0
 FILE_TOKEN = "tfile"
 
 
-class RefusedError(Exception):
-    def __init__(self, refusal: AccessDenial) -> None:
-        super().__init__(refusal.sentence)
-        self.refusal = refusal
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +51,7 @@ class AccountChange:
 
 
 class AccountService:
-    def __init__(self, state: StateStore, passwords: PasswordService, audit: AuditRecorder) -> None:
+    def __init__(self, state: AccountState, passwords: PasswordService, audit: AuditLog) -> None:
         self._state = state
         self.audit = audit
         self._accounts = state.accounts

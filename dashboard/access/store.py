@@ -10,6 +10,7 @@ import sqlite3
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from ..errors import AlreadyExistsError, InvalidChangeError, NotFoundError
 from ..runtime.sql_transaction import together
 from .policy import FRESH_S, Role, Scope
 
@@ -46,16 +47,10 @@ SIGN_INS_KEPT = 200
 TOKEN_MARK = "gpdk_"  # found by whoever searches a repository for secrets
 
 
-class InvalidChangeError(Exception):
-    """A condition of the change does not hold; the sentence says which."""
 
 
-class NotFoundError(InvalidChangeError):
-    """There is none of that name."""
 
 
-class AlreadyExistsError(InvalidChangeError):
-    """There is one of that name already."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,10 @@ from typing import Any
 
 from flask import Blueprint, Flask, Response, request
 
-from ..access.api import asker, body
 from ..access.policy import Actor
-from ..audit.recorder import AuditWriteError
-from ..fleet.api import PREFIX, ApiError, answer, give_cursor, problem, read_cursor, read_limit
+from ..access.requests import asker, body
+from ..errors import AuditWriteError
+from ..web.answers import PREFIX, ApiError, answer, give_cursor, problem, read_cursor, read_limit
 from .lifecycle import CommandRecord
 from .service import ActionRefusedError, ActionService
 from .store import CommandsStore

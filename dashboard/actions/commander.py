@@ -22,7 +22,8 @@ from gpudeck.actions import (
 from gpudeck.command_sentences import sentence
 from gpudeck.wire import FromHub, SignedCommand
 
-from ..audit.recorder import AuditRecorder, AuditWriteError
+from ..audit.recorder import AuditRecorder
+from ..errors import AuditWriteError, SignerUnavailableError
 from ..fleet.epoch_fence import EpochFence
 from .lifecycle import (
     CommandLifecycle,
@@ -31,7 +32,7 @@ from .lifecycle import (
     SaveCommandRecord,
     SendCommandMessage,
 )
-from .signer_client import GONE, SignerClient, SignerUnavailableError
+from .signer_client import GONE, SignerClient
 from .store import CannotStore, CommandsStore
 
 log = logging.getLogger("gpudeck.commander")

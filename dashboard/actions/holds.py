@@ -12,10 +12,9 @@ from gevent.event import Event
 from gpudeck.actions import HELD_BY_HUB, Action, CommandActor
 from gpudeck.actions import Refusal as ActionRefusal
 
-from ..access.policy import EVERYTHING, AccessDenial, Actor, DenialReason, may
-from ..access.service import RefusedError
-from ..access.store import InvalidChangeError, NotFoundError
-from ..audit.recorder import AuditRecorder, AuditWriteError, by
+from ..access.policy import EVERYTHING, AccessDenial, Actor, DenialReason, RefusedError, by, may
+from ..audit.recorder import AuditRecorder
+from ..errors import AuditWriteError, InvalidChangeError, NotFoundError
 from ..fleet.fleet import Fleet
 from ..fleet.visibility import VisibilityScope, VisibleFleetCache
 from .standing_store import FLEET, HoldRecord, StandingStore

@@ -5,10 +5,10 @@ from http import HTTPStatus
 
 from flask import Blueprint, Flask, Response, request
 
-from ..access.api import asker
-from ..fleet.api import PREFIX, ApiError, answer
+from ..access.requests import asker
 from ..fleet.fleet import Fleet
 from ..fleet.visibility import VisibilityScope, VisibleFleet, VisibleFleetCache
+from ..web.answers import PREFIX, ApiError, answer
 from .limits_views import limits_list, mps_list
 
 

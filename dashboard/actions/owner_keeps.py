@@ -7,14 +7,13 @@ from typing import Any
 
 from gpudeck.wire import Task
 
-from ..access.policy import AccessDenial, Actor, DenialReason, Role, may
-from ..access.service import RefusedError
-from ..access.store import InvalidChangeError, NotFoundError
-from ..audit.recorder import AuditRecorder, by
+from ..access.policy import AccessDenial, Actor, DenialReason, RefusedError, Role, by, may
+from ..audit.recorder import AuditRecorder
+from ..errors import InvalidChangeError, NotFoundError
 from ..fleet.fleet import Fleet, Node
+from ..fleet.views import KeepView
 from ..fleet.visibility import VisibilityScope, VisibleFleetCache
 from .standing_store import OwnerKeep, StandingStore
-from .views import KeepView
 
 LASTS_MOST_S = 7 * 86_400.0
 MAX_BECAUSE = 200
@@ -33,6 +32,10 @@ class OwnerKeepService:
     def of(self, node_id: str, task_id: str) -> OwnerKeep | None:
         keep = self._kept.get((node_id, task_id))
         return keep if keep is not None and time.time() < keep.until else None
+
+    def view_of(self, node_id: str, task_id: str) -> KeepView | None:
+        keep = self.of(node_id, task_id)
+        return None if keep is None else KeepView(keep.until, keep.because, keep.by)
 
     def of_any(self, task_ids: Iterable[str]) -> KeepView | None:
         """Of a job whose tasks these are: that which lasts longest."""

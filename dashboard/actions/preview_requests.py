@@ -11,7 +11,8 @@ from gpudeck.actions import ActionParams, AskerKind, Preview, Refusal, ShownActi
 from gpudeck.keys import fingerprint, is_signed
 from gpudeck.wire import FromHub, Look, preview_statement
 
-from .signer_client import GONE, SignerClient, SignerUnavailableError
+from ..errors import SignerUnavailableError
+from .signer_client import GONE, SignerClient
 
 ANSWER_WITHIN_S = 5.0
 MAX_OPEN = 256

@@ -21,12 +21,22 @@ from gpudeck.actions import (
 )
 from gpudeck.command_sentences import ranks_left
 
-from ..access.policy import AccessDenial, AccessTarget, Actor, DenialReason, is_fresh, may
-from ..access.service import AccountService, RefusedError
-from ..audit.recorder import AuditRecorder, by
+from ..access.policy import (
+    AccessDenial,
+    AccessTarget,
+    Actor,
+    DenialReason,
+    RefusedError,
+    by,
+    is_fresh,
+    may,
+)
+from ..access.service import AccountService
+from ..audit.recorder import AuditRecorder
 from ..fleet.fleet import Node
 from ..fleet.owner_views import ranks_beside
 from ..fleet.state_machine import FleetStateMachine
+from ..fleet.views import KeepView
 from ..fleet.visibility import (
     CommandLineVisibility,
     VisibilityScope,
@@ -56,7 +66,6 @@ from .setting_acts import (
 from .views import (
     ActionPlanView,
     ActionRequirementsView,
-    KeepView,
     PreviewItemView,
     PreviewView,
     RequesterView,

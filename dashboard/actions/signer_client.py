@@ -20,6 +20,7 @@ from gpudeck.errors import CommandError, ExitCode
 from gpudeck.keys import fingerprint
 from gpudeck.wire import Call, Challenge, SignedCommand
 
+from ..errors import SignerUnavailableError
 from .signer_process import (
     Answer,
     NonceRequest,
@@ -47,8 +48,6 @@ STEADY_S = 20.0
 MODULE = f"{__package__}.signer_process"
 
 
-class SignerUnavailableError(Exception):
-    """It answers nothing now; it is being started again."""
 
 
 GONE = Refusal("signer", "the hub's signer is not running; it is being started again, so try again "

@@ -11,11 +11,10 @@ from gpudeck.actions import COMMAND_LASTS_S, PREVIEW_LASTS_S, SKEW_MAX_S, Comman
 from gpudeck.desired_state import DesiredState
 from gpudeck.limits import ENDS_CLIENTS
 
+from ..fleet.epoch_fence import MAX_EPOCH_JUMP
+
 HOUR_S = 3_600.0
 MAX_NONCES = 10_000
-# A hub that was restored from a backup may be behind by as many starts; more than this is no
-# backup but a lie, and would use up what epochs there are.
-MAX_EPOCH_JUMP = 1_000_000
 # What cannot be taken back; pauses count as well, since they stop somebody's work.
 COUNTED = ("end", "pause", "terminate_client", *ENDS_CLIENTS)
 

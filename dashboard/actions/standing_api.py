@@ -1,4 +1,4 @@
-"""REST of hold, keep and addresses. What is allowed, the services decide."""
+"""REST of hold and keep. What is allowed, the services decide."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,24 +6,21 @@ from http import HTTPStatus
 
 from flask import Blueprint, Flask, Response, request
 
-from ..access.api import asker, body
-from ..fleet.api import PREFIX, ApiError, answer
+from ..access.requests import asker, body
 from ..fleet.fleet import Fleet
+from ..fleet.views import KeepView
 from ..fleet.visibility import VisibilityScope, VisibleFleet, VisibleFleetCache
-from ..notifications.addresses import OwnerAddresses
+from ..web.answers import PREFIX, ApiError, answer
 from .holds import HoldService
 from .owner_keeps import OwnerKeepService
 from .standing_store import HoldRecord
 from .standing_views import (
-    AddressList,
-    AddressView,
     HoldStateView,
     HoldView,
     NewHold,
     NewKeep,
     NodeHoldView,
 )
-from .views import KeepView
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +29,6 @@ class StandingApi:
     lenses: VisibleFleetCache
     holds: HoldService
     keeps: OwnerKeepService
-    addresses: OwnerAddresses
 
     # -- hold
 
@@ -65,23 +61,6 @@ class StandingApi:
         self.keeps.remove(asker(), task_id)
         return Response(status=HTTPStatus.NO_CONTENT)
 
-    # -- addresses
-
-    def list_addresses(self) -> Response:
-        return answer(_listed(self.addresses.all()))
-
-    def put_addresses(self) -> Response:
-        items = body(AddressList).items
-        wanted = {each.unix_name: each.address for each in items}
-        if len(wanted) != len(items):
-            raise ApiError(HTTPStatus.BAD_REQUEST, "a Unix name is listed twice")
-        self.addresses.replace(asker(), wanted)
-        return answer(_listed(wanted))
-
-
-def _listed(addresses: dict[str, str]) -> AddressList:
-    return AddressList([AddressView(*row) for row in sorted(addresses.items())])
-
 
 def hold_state(fleet: Fleet, holds: HoldService, lens: VisibleFleet) -> HoldStateView:
     whole = holds.fleet
@@ -105,7 +84,6 @@ def add_standing_api(server: Flask, api: StandingApi) -> None:
         ("DELETE", "/hold", api.release),
         ("PUT", "/tasks/<path:task_id>/keep", api.keep),
         ("DELETE", "/tasks/<path:task_id>/keep", api.keep_no_more),
-        ("GET", "/addresses", api.list_addresses), ("PUT", "/addresses", api.put_addresses),
     )
     for method, rule, view in table:
         routes.add_url_rule(rule, f"{view.__name__} {method}", view, methods=[method],

@@ -6,8 +6,6 @@ from msgspec import Meta, Struct
 
 NodeId = Annotated[str, Meta(min_length=1, max_length=128)]
 Line = Annotated[str, Meta(max_length=400)]
-UnixName = Annotated[str, Meta(min_length=1, max_length=128)]
-Address = Annotated[str, Meta(min_length=3, max_length=254)]
 
 
 class NewHold(Struct, forbid_unknown_fields=True):
@@ -45,10 +43,5 @@ class NewKeep(Struct, forbid_unknown_fields=True):
     because: Line = ""
 
 
-class AddressView(Struct, forbid_unknown_fields=True):
-    unix_name: UnixName
-    address: Address
 
 
-class AddressList(Struct, forbid_unknown_fields=True):
-    items: Annotated[list[AddressView], Meta(max_length=10_000)]

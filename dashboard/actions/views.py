@@ -19,18 +19,13 @@ from gpudeck.actions import (
 from gpudeck.command_sentences import sentence
 from gpudeck.limits import SettingChange
 
+from ..fleet.views import KeepView
 from ..fleet.visibility import CommandLineVisibility
 from .lifecycle import CommandRecord
 
 MAX_TARGETS = 512
 
 
-class KeepView(msgspec.Struct):
-    """Its owner wants the Task to be left alone until then."""
-
-    until: float
-    because: str
-    by: str
 
 
 class RefusalView(msgspec.Struct):

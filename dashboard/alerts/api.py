@@ -3,16 +3,17 @@
 import time
 from collections.abc import Callable
 from http import HTTPStatus
+from typing import Protocol
 
 from flask import Blueprint, Flask, Response, request
 
-from ..access.api import asker, body
-from ..automation.rule_source import AlertDetails
-from ..fleet.api import PREFIX, ApiError, answer, bad, check_names, one_of
-from ..fleet.events_api import moment
+from ..access.requests import asker, body
 from ..fleet.visibility import VisibilityScope, VisibleFleet, VisibleFleetCache
 from ..web import preconditions
+from ..web.answers import PREFIX, ApiError, answer, bad, check_names, one_of
+from ..web.moments import moment
 from ..web.openapi_parts import MAX_WORD
+from .core.firing_alerts import Alert
 from .core.query import AlertQuery
 from .core.rule import InvalidRuleError, RuleProblem, check, read
 from .core.silence import Silence
@@ -20,6 +21,7 @@ from .rules_file import dump_one, one_rule
 from .service import AlertService
 from .store import MOST_LISTED
 from .views import (
+    AlertDetail,
     AlertList,
     NewSilence,
     RuleCheck,
@@ -41,8 +43,16 @@ MATCHES_SHOWN = 100
 MOST_TARGETS = 20
 
 
+class AlertDetailSource(Protocol):
+    """Why nothing is done about an alert now, and what was and will be."""
+
+    def all(self) -> dict[str, AlertDetail]: ...
+
+    def of(self, alert: Alert) -> AlertDetail: ...
+
+
 class AlertsApi:
-    def __init__(self, desk: AlertService, lenses: VisibleFleetCache, details: AlertDetails,
+    def __init__(self, desk: AlertService, lenses: VisibleFleetCache, details: AlertDetailSource,
                  proof_h: int
                  ) -> None:
         self._details = details

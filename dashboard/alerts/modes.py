@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
-from ..access.policy import Actor, may
-from ..access.service import AccountService, RefusedError
-from ..access.store import InvalidChangeError, NotFoundError
+from ..access.policy import Actor, RefusedError, may
+from ..access.service import AccountService
+from ..errors import InvalidChangeError, NotFoundError
 from .core.promotion import (
     ACTING,
     PROVEN_S,

@@ -10,10 +10,9 @@ import gevent
 import numpy as np
 from msgspec.structs import replace
 
-from ..access.policy import Actor, may
-from ..access.service import RefusedError
-from ..access.store import InvalidChangeError, NotFoundError
-from ..audit.recorder import AuditRecorder, by
+from ..access.policy import Actor, RefusedError, by, may
+from ..audit.recorder import AuditRecorder
+from ..errors import InvalidChangeError, NotFoundError
 from ..fleet.events import RecentEvents
 from ..fleet.fleet import Fleet
 from ..fleet.visibility import VisibleFleet

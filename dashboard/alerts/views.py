@@ -4,7 +4,6 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from ..automation.views import LadderView
 from .core.firing_alerts import Alert, AlertTarget
 from .core.momentary_rule import Basis
 from .core.rule import Mode, Of, Rule, RuleProblem, Severity
@@ -14,6 +13,36 @@ from .core.state_machine import AlertPhase, EvaluationHealth
 
 Text = Annotated[str, Meta(max_length=400)]
 Word = Annotated[str, Meta(max_length=1_024)]
+
+
+class CompletedStepView(Struct):
+    do: str
+    at: float
+    ended_at: float | None
+    outcome: str | None
+    sentence: str
+
+
+class RungView(Struct):
+    do: str
+    after_s: float
+
+
+class LadderView(Struct):
+    """`next`: what comes, at the earliest at `due_at`; `confirm`: as soon as a person lets it."""
+
+    mode: str
+    state: str
+    next: str | None
+    due_at: float | None
+    why: str
+    confirm: bool
+    task_ids: list[str]
+    rungs: list[RungView]
+    done: list[CompletedStepView]
+
+
+AlertDetail = tuple[list[str], LadderView | None]  # what holds its actions; its ladder
 
 
 class AlertView(Struct):

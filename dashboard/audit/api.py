@@ -12,15 +12,13 @@ from gevent.lock import BoundedSemaphore
 
 from gpudeck.audit_chain import AuditChainLink
 
-from ..access.api import asker
-from ..access.policy import EVERYTHING, Actor, Role
-from ..fleet.api import DEFAULT_LIMIT, PREFIX, ApiError, answer, problem
-from ..fleet.fleet import Fleet
-from ..fleet.visibility import VisibilityScope, VisibleFleetCache
-from ..openapi.document import MAX_LIMIT
+from ..access.policy import EVERYTHING, Actor, Role, by
+from ..access.requests import asker
+from ..errors import AuditWriteError
+from ..web.answers import DEFAULT_LIMIT, MAX_LIMIT, PREFIX, ApiError, answer, problem
 from ..web.openapi_parts import MAX_WORD
 from .file_copy import line_of
-from .recorder import AuditRecorder, AuditWriteError, by
+from .recorder import AuditRecorder
 from .store import AuditFilter
 from .verify import AuditVerifier
 from .views import AuditRecordList, record_view
@@ -34,12 +32,13 @@ NUMBER = re.compile(r"[0-9]{1,15}(\.[0-9]{1,9})?")
 
 
 class AuditApi:
-    def __init__(self, auditor: AuditRecorder, verifier: AuditVerifier, fleet: Fleet,
-                 lenses: VisibleFleetCache) -> None:
+    def __init__(self, auditor: AuditRecorder, verifier: AuditVerifier,
+                 sees_node: Callable[[Actor, str], bool], host_of: Callable[[str], str | None]
+                 ) -> None:
         self._auditor = auditor
         self._verifier = verifier
-        self._fleet = fleet
-        self._lenses = lenses
+        self._sees_node = sees_node
+        self._host_of = host_of
         self._busy = BoundedSemaphore(1)
 
     def records(self) -> Response:
@@ -71,11 +70,9 @@ class AuditApi:
         is_admin = actor.role is not None and actor.role.covers(Role.ADMIN)
         if is_admin and EVERYTHING in actor.scope.groups:
             return lambda _: True
-        lens = self._lenses.of(VisibilityScope.of(actor))
-
         def sees(link: AuditChainLink) -> bool:
             node = record_view(link).node
-            return node is not None and lens.sees_node(node)
+            return node is not None and self._sees_node(actor, node)
 
         return sees
 
@@ -88,8 +85,7 @@ class AuditApi:
         finally:
             self._busy.release()
         for each in verdict.nodes:
-            node = self._fleet.nodes.get(each.node)
-            each.host = None if node is None else node.hello.host
+            each.host = self._host_of(each.node)
         return answer(verdict)
 
     def export(self) -> Response:

@@ -13,7 +13,8 @@ import msgspec
 from gpudeck.audit_chain import START, AuditChainLink
 from gpudeck.errors import CommandError, ExitCode
 
-from .store import AuditStore, AuditWriteError
+from ..errors import AuditWriteError
+from .store import AuditStore
 
 READ_BACK_BYTES = 65_536
 _encode = msgspec.json.Encoder().encode

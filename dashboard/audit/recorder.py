@@ -6,22 +6,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from ..access.policy import Actor
-from ..access.store import InvalidChangeError
+from ..errors import AuditWriteError, InvalidChangeError
 from .file_copy import AuditCopy
-from .store import AuditStore, AuditWriteError
-
-__all__ = ["AuditRecorder", "AuditWriteError", "by"]
+from .store import AuditStore
 
 log = logging.getLogger("gpudeck.audit")
 
 Fields = Mapping[str, Any]
-
-
-def by(actor: Actor) -> dict[str, Any]:
-    """Who, and from where."""
-    return {"actor": actor.name, "actor_kind": actor.kind, "credential": actor.credential or None,
-            "address": actor.address or None}
 
 
 def shaped(kind: str, fields: Fields) -> dict[str, Any]:

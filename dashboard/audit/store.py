@@ -12,6 +12,7 @@ from typing import Any
 
 from gpudeck.audit_chain import START, AuditChainLink, link
 
+from ..errors import AuditWriteError
 from ..runtime.sql_transaction import together
 
 # What is looked for is read from the record itself: a column of its own could say otherwise.
@@ -39,8 +40,6 @@ create table node_heads (
 """
 
 
-class AuditWriteError(Exception):
-    """The Audit cannot be written, so what was to be recorded must not happen."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,14 +9,14 @@ from flask import Blueprint, Flask, Response
 from gpudeck.actions import Preview, Refusal
 from gpudeck.ladder import LadderStep
 
-from ..access.api import asker, body
+from ..access.requests import asker, body
 from ..actions.lifecycle import CommandRecord
 from ..actions.service import ActionRefusedError, ActionService
 from ..actions.views import command_view
 from ..alerts.modes import RuleModeService
 from ..alerts.service import AlertService
-from ..fleet.api import PREFIX, ApiError, answer
 from ..fleet.visibility import VisibilityScope, VisibleFleet, VisibleFleetCache
+from ..web.answers import PREFIX, ApiError, answer
 from .brakes import BrakeService
 from .intents import ACTION, ActionIntent, preview_flaw
 from .maintenance import MaintenanceService

@@ -11,8 +11,9 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
+from ..alerts.core.rule import BUDGET_MOST_S
+
 HOUR_S = 3_600.0
-BUDGET_MOST_S = 86_400.0  # no budget looks further back
 FLEET_S = 600.0
 FLEET_MOST = 10
 FLEET_SHARE = 0.05

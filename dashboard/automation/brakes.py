@@ -4,11 +4,10 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 
-from ..access.policy import Actor, may
-from ..access.service import RefusedError
-from ..access.store import InvalidChangeError
+from ..access.policy import Actor, RefusedError, by, may
 from ..alerts.core.gpu_targets import HubSelfMetrics
-from ..audit.recorder import AuditRecorder, AuditWriteError, by
+from ..audit.recorder import AuditRecorder
+from ..errors import AuditWriteError, InvalidChangeError
 from . import brake_limits
 from .brake_limits import BrakeBlock, BrakeRequest, BrakeState, BrakeTrip, CountedAction, Name
 from .store import AutomationStore, CannotStore

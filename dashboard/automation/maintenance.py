@@ -3,10 +3,9 @@
 import time
 from typing import Any
 
-from ..access.policy import Actor, may
-from ..access.service import RefusedError
-from ..access.store import InvalidChangeError, NotFoundError
-from ..audit.recorder import AuditRecorder, by
+from ..access.policy import Actor, RefusedError, by, may
+from ..audit.recorder import AuditRecorder
+from ..errors import InvalidChangeError, NotFoundError
 from ..fleet.fleet import Fleet
 from ..fleet.visibility import VisibilityScope, VisibleFleet, VisibleFleetCache
 from .maintenance_rule import MOST_S, MaintenanceWindow

@@ -1,22 +1,21 @@
 """What Quotas want done, from who is over them: for the ladder that Rules climb as well."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 
 from gpudeck.actions import MetricBound, RuleCondition
 from gpudeck.ladder import LadderClimb
-from gpudeck.quota import Quota, span_words
+from gpudeck.quota import span_words
 from gpudeck.quota_usage import QuotaBalance, QuotaOffender
 
+from ..quotas.over import Key, OverQuotaTracker, _key
 from .brake_limits import FLEET_S, fleet_most
 from .intents import ActionIntent
 
 # Of all Quotas together: many owners may be over at once and nothing be wrong, so they share what
 # the fleet bears and wait for it. To hit the fleet's own bound would open the breaker.
 SOURCE = "quotas"
-HOLD_S = 30.0  # a job that is just being replaced by its next one is not told
-Key = tuple[str, str, str]  # Quota, node and job
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +38,6 @@ class QuotaIntentContext:
     returned_by: float = 0.0  # until then whoever was over before a restart is seen to be so again
 
 
-@dataclass(slots=True)
-class OverQuotaTracker:
-    """Since when which job has been one that would go. Only a sum that was made anew counts."""
-
-    since: dict[Key, float] = field(default_factory=dict)
-
-    def saw(self, found: Iterable[QuotaBalance], now: float) -> None:
-        keys = {_key(each.quota, offender) for each in found if each.is_over
-                for offender in each.offenders}
-        self.since = {key: self.since.get(key, now) for key in keys}
 
 
 def cause_of(quota_id: str, generation: int) -> str:
@@ -122,11 +111,5 @@ def _condition(balance: QuotaBalance) -> RuleCondition:
     return RuleCondition(bounds, balance.sentence[:1_024])
 
 
-def _key(quota: Quota, offender: QuotaOffender) -> Key:
-    return quota.id, offender.node_id, offender.job_id
 
 
-def still_there(spared: Mapping[str, str], tasks: Iterable[str]) -> dict[str, str]:
-    """What its node would not let go, as long as it is there."""
-    there = set(tasks)
-    return {task_id: why for task_id, why in spared.items() if task_id in there}

@@ -11,15 +11,16 @@ from ..actions.holds import HoldService
 from ..actions.owner_keeps import OwnerKeepService
 from ..alerts.core.firing_alerts import Alert
 from ..alerts.core.rule_tracker import RuleTracker
+from ..alerts.core.silence import Mute
 from ..alerts.service import AlertService
-from ..notifications.grouping import Mute
+from ..alerts.views import AlertDetail
 from .brakes import BrakeService
 from .intents import ActionIntent
 from .ladder_state import RETURN_WITHIN_S
 from .maintenance import MaintenanceService
 from .rule_intents import RuleIntentContext, RuleIntentPlanner, RuleOwnerKeep, key_of
 from .service import LadderRun, LadderService
-from .views import LadderView, ladder_view
+from .views import ladder_view
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,6 @@ class RuleIntentSource:
 
 
 SECONDS = re.compile(r"\b\d+ s\b")
-Detail = tuple[list[str], LadderView | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,16 +106,16 @@ class AlertDetails:
     wants: RuleIntentSource
     ladders: LadderService
 
-    def all(self) -> dict[str, Detail]:
+    def all(self) -> dict[str, AlertDetail]:
         kept = self.ladders.by_alert()
         return {alert_id: self._of(holds, kept.get(alert_id))
                 for alert_id, holds in self.wants.holds_of().items()}
 
-    def of(self, alert: Alert) -> Detail:
+    def of(self, alert: Alert) -> AlertDetail:
         return self._of(self.wants.holds_of(alert).get(alert.id, []),
                         self.ladders.find(key_of(alert)))
 
-    def _of(self, holds: list[str], kept: LadderRun | None) -> Detail:
+    def _of(self, holds: list[str], kept: LadderRun | None) -> AlertDetail:
         if kept is None:
             return holds, None
         why = self.ladders.holds_of(kept)

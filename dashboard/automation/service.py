@@ -24,7 +24,8 @@ from gpudeck.ladder import (
 from ..actions.commander import new_id
 from ..actions.lifecycle import CommandRecord
 from ..actions.views import mem_of
-from ..audit.recorder import AuditRecorder, AuditWriteError
+from ..audit.recorder import AuditRecorder
+from ..errors import AuditWriteError
 from .brake_limits import BrakeRequest, CountedAction
 from .brakes import BrakeService
 from .dispatch import ActionDispatcher

@@ -8,6 +8,7 @@ from msgspec import Meta, Struct
 from gpudeck.ladder import LadderClimb
 
 from ..alerts.core.rule import Mode
+from ..alerts.views import CompletedStepView, LadderView, RungView
 from . import brake_limits
 from .brake_limits import BrakeRequest, BrakeState, BrakeTrip
 from .intents import WAITS, ActionIntent
@@ -18,31 +19,10 @@ Word = Annotated[str, Meta(max_length=1_024)]
 STORMS_SAID = 2
 
 
-class CompletedStepView(Struct):
-    do: str
-    at: float
-    ended_at: float | None
-    outcome: str | None
-    sentence: str
 
 
-class RungView(Struct):
-    do: str
-    after_s: float
 
 
-class LadderView(Struct):
-    """`next`: what comes, at the earliest at `due_at`; `confirm`: as soon as a person lets it."""
-
-    mode: str
-    state: str
-    next: str | None
-    due_at: float | None
-    why: str
-    confirm: bool
-    task_ids: list[str]
-    rungs: list[RungView]
-    done: list[CompletedStepView]
 
 
 def ladder_view(climb: LadderClimb, want: ActionIntent, holds: list[str],

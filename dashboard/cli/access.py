@@ -9,29 +9,29 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from gpudeck.errors import CommandError, ExitCode
-from gpudeck.settings import folder, read_secret
+from gpudeck.settings import read_secret
 
 from ..access.passwords import flaw, hash_password
 from ..access.policy import DEFAULT_GROUP, EVERYTHING, Role, Scope, name_flaw, scope_flaw
-from ..access.store import ApiToken, InvalidChangeError, User, new_token
+from ..access.store import ApiToken, User, new_token
 from ..actions.hub_key import HubKey
-from ..audit.recorder import AuditRecorder, AuditWriteError
+from ..errors import AuditWriteError, InvalidChangeError
 from ..fleet.members import EnrolmentRequest
 from ..nodes.enrolment import command, create
-from ..settings import default_data, link_folder
-from ..state import StateStore, open_folder
+from ..runtime.data_folder import open_folder
+from ..settings import link_folder
+from ..state import StateStore
+from .parts import Item, Verb, make_parser, make_verb, recorded
 
 DAY_S = 86_400.0
 
-Verb = Callable[[StateStore, argparse.Namespace], Any]
-Item = dict[str, Any]
 
 
 def link(argv: Sequence[str]) -> int:
@@ -87,12 +87,6 @@ def run_verb(parser: argparse.ArgumentParser, verbs: Mapping[str, Verb], argv: S
     return ExitCode.OK
 
 
-def recorded(state: StateStore, kind: str, action: str,
-             detail: Item) -> AbstractContextManager[None]:
-    """Around a change that is made in the folder itself; by whom, only the machine knows."""
-    known = {name: value for name, value in detail.items() if value is not None}
-    return AuditRecorder(state.audit).change(kind, {
-        "actor": getpass.getuser(), "actor_kind": "terminal", "action": action, "detail": known})
 
 
 @contextmanager
@@ -291,19 +285,8 @@ def _token_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def make_parser(name: str, text: str) -> tuple[Any, argparse.ArgumentParser]:
-    parser = argparse.ArgumentParser(prog=f"gpudeck {name}", description=text, allow_abbrev=False)
-    return parser.add_subparsers(dest="verb", required=True, metavar="VERB"), parser
 
 
-def make_verb(verbs: Any, name: str, text: str) -> argparse.ArgumentParser:
-    made: argparse.ArgumentParser = verbs.add_parser(name, help=text, description=text,
-                                                     allow_abbrev=False)
-    made.add_argument("--data", type=folder, metavar="DIR",
-                      default=folder(os.environ.get("GPUDECK_DATA") or str(default_data())),
-                      help="the hub's folder")
-    made.add_argument("--json", action="store_true", help="as JSON")
-    return made
 
 
 def _add_scope(parser: argparse.ArgumentParser) -> None:

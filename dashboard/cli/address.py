@@ -5,10 +5,11 @@ from collections.abc import Sequence
 
 from gpudeck.errors import CommandError, ExitCode
 
-from ..access.store import NotFoundError
+from ..errors import NotFoundError
 from ..notifications.addresses import address_flaw
 from ..state import StateStore
-from .access import Item, Verb, make_parser, make_verb, recorded, run_verb
+from .access import run_verb
+from .parts import Item, Verb, make_parser, make_verb, recorded
 
 
 def address(argv: Sequence[str]) -> int:

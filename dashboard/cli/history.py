@@ -10,8 +10,8 @@ from typing import Any
 from gpudeck.errors import CommandError, ExitCode
 
 from ..history.folder import HistoryDamagedError, copied, read, totals, verified
-from ..state import LOCK, lock_folder, open_folder
-from .access import make_parser, make_verb
+from ..runtime.data_folder import LOCK, lock_folder, open_folder
+from .parts import make_parser, make_verb
 
 NAME = "history"
 

@@ -12,7 +12,7 @@ from gpudeck.errors import CommandError, ExitCode
 from ..alerts.core import rule_unit_tests
 from ..alerts.core.rule import InvalidRuleError
 from ..alerts.rules_file import PACK, RulesFile, parse
-from .access import make_parser
+from .parts import make_parser
 from .rules_hub import add_reach, backtest, give_out, take_in
 
 

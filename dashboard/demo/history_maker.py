@@ -6,6 +6,7 @@ no other hub takes such messages from anybody.
 """
 
 import logging
+import os
 import struct
 import subprocess
 import sys
@@ -22,11 +23,12 @@ from gpudeck.child_processes import tied_to_me
 from gpudeck.errors import CommandError
 from gpudeck.wire import Event, Frame, Inventory, decode_from_agent
 
-from ..cli import hub as cli_hub
 from ..fleet.events import FleetEvent
-from ..history.ingest import HistoryMessage
 from ..history.memory import BLOCK_S
+from ..history.rows import HistoryMessage
 from ..history.store import GRACE_S
+from ..serve import serve
+from ..settings import hub_settings
 from .history_plan import DemoHistoryPlan, read, save
 from .supervisor import BESIDE
 
@@ -147,7 +149,7 @@ def _some(messages: Iterator[tuple[str, bytes]]) -> list[tuple[str, bytes]]:
 
 def hub(words: Sequence[str]) -> int:
     """As `gpudeck hub`, for the demo alone."""
-    return cli_hub.hub(words, beside=_beside)
+    return serve(hub_settings(words, os.environ), _beside)
 
 
 def _beside(running: "Hub", folder: Path) -> "list[gevent.Greenlet[..., object]]":

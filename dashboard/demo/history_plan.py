@@ -4,7 +4,7 @@ from pathlib import Path
 
 import msgspec
 
-from ..state import write_private
+from ..runtime.data_folder import write_private
 
 FILE = "past.json"
 

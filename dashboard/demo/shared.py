@@ -23,7 +23,8 @@ from ..access.store import User
 from ..actions.hub_key import HubKey
 from ..fleet.members import EnrolmentRequest
 from ..nodes.enrolment import create
-from ..state import StateStore, open_folder, secret, write_private
+from ..runtime.data_folder import open_folder, secret, write_private
+from ..state import StateStore
 from .supervisor import SupervisedProcess
 
 # Asked for here, though the hub's own process is the one that needs them: without the extra,

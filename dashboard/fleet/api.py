@@ -1,52 +1,47 @@
 """REST: parse the question, ask the views, answer."""
 
-import base64
-import hashlib
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
-import msgspec
 import numpy as np
 from flask import Blueprint, Flask, Response, current_app, request
 from werkzeug.exceptions import HTTPException
 
 from gpudeck.metrics import COLUMN, SLOW_COLUMN
 
-from ..access.policy import Actor, may
-from ..actions.owner_keeps import OwnerKeepService
-from ..actions.views import KeepView
-from ..nodes.enrolment import EnrolmentService
-from ..openapi.document import MAX_CURSOR, MAX_LIMIT, MAX_REPEATED, ProblemDetails, document
+from ..access.policy import may
+from ..access.requests import asker
+from ..web.answers import (
+    PREFIX,
+    ApiError,
+    answer,
+    bad,
+    check_names,
+    give_cursor,
+    one_of,
+    problem,
+    read_cursor,
+    read_limit,
+)
 from . import task_list, views
 from .filters import Filter, FilterError, Mask, parse
 from .fleet import GpuStatus, Node
+from .members import EnrolledNode
 from .state_machine import FleetStateMachine
 from .visibility import VisibilityScope, VisibleFleet, VisibleFleetCache
 
-PREFIX = "/api/v1"
-DEFAULT_LIMIT = 100
 KNOWN = ("limit", "cursor", "filter")
 OF_NODES = ("id",)
 OF_GPUS = ("metrics", "node", "uuid")
 OF_TASKS = ("sort", "order", "group", "open", "node", "id")
-REPEATED = ("open", "id", "uuid")
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
 
-_encode = msgspec.json.Encoder().encode
 T = TypeVar("T")
-W = TypeVar("W", bound=str)
 
 
-class ApiError(Exception):
-    """The question cannot be answered; said to whoever asked."""
-
-    def __init__(self, status: HTTPStatus, detail: str) -> None:
-        super().__init__(detail)
-        self.status = status
-        self.detail = detail
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +66,6 @@ def question(more: tuple[str, ...] = ()) -> ListQuery:
                      _filter(args.get("filter", "")))
 
 
-def check_names(known: tuple[str, ...]) -> None:
-    args = request.args
-    for name in args:
-        if name not in known:
-            raise bad(f"there is no parameter {name[:40]!r}; there are {', '.join(known)}")
-        if len(args.getlist(name)) > (MAX_REPEATED if name in REPEATED else 1):
-            raise bad(f"at most {MAX_REPEATED} times {name} is taken at once" if name in REPEATED
-                      else f"{name} is given more than once")
 
 
 def task_question() -> TaskListQuery:
@@ -95,41 +82,14 @@ def named(name: str) -> frozenset[str] | None:
     return frozenset(request.args.getlist(name)) or None
 
 
-def one_of(name: str, given: str | None, known: tuple[W, ...]) -> W | None:
-    for word in known:
-        if word == given:
-            return word
-    if given is not None:
-        raise bad(f"{name} is one of {', '.join(known)}")
-    return None
 
 
-def bad(detail: str) -> ApiError:
-    return ApiError(HTTPStatus.BAD_REQUEST, detail)
 
 
-def read_limit(raw: str | None) -> int:
-    if raw is None:
-        return DEFAULT_LIMIT
-    if not raw.isascii() or not raw.isdigit() or len(raw) > 6 or not 1 <= int(raw) <= MAX_LIMIT:
-        raise bad(f"limit is a whole number from 1 to {MAX_LIMIT}")
-    return int(raw)
 
 
-def read_cursor(raw: str | None) -> tuple[str, ...] | None:
-    if raw is None:
-        return None
-    try:
-        if len(raw) > MAX_CURSOR:
-            raise ValueError
-        data = base64.urlsafe_b64decode(raw.encode("ascii"))
-        return msgspec.json.decode(data, type=tuple[str, ...])
-    except ValueError as error:
-        raise bad("this cursor was not given out by this hub; start again without it") from error
 
 
-def give_cursor(key: tuple[str, ...]) -> str:
-    return base64.urlsafe_b64encode(_encode(key)).decode()
 
 
 def _filter(text: str) -> Filter | None:
@@ -163,16 +123,25 @@ def page(items: Iterable[tuple[tuple[str, ...], T]], asked: ListQuery) -> tuple[
     return [item for _, item in kept], None
 
 
+KeepOf = Callable[[str, str], views.KeepView | None]  # of a node's task
+
+
+class Membership(Protocol):
+    def member(self, node_id: str) -> EnrolledNode | None: ...
+
+    def members(self) -> list[EnrolledNode]: ...
+
+
 class FleetApi:
     def __init__(self, room: FleetStateMachine, lenses: VisibleFleetCache,
-                 members: EnrolmentService, keeps: OwnerKeepService) -> None:
-        self._keeps = keeps
+                 members: Membership, keep_of: KeepOf) -> None:
+        self._keep_of = keep_of
         self._room = room
         self._members = members
         self._lenses = lenses
 
     def _lens(self) -> VisibleFleet:
-        return self._lenses.of(VisibilityScope.of(actor()))
+        return self._lenses.of(VisibilityScope.of(asker()))
 
     def nodes(self) -> Response:
         asked, mono, lens = question(OF_NODES), time.monotonic(), self._lens()
@@ -206,7 +175,7 @@ class FleetApi:
 
     def _outside(self) -> set[str]:
         """Nodes that are no part of the fleet, for those who may let them in."""
-        if may(actor(), "POST /api/v1/nodes/<node_id>/approve", now=time.time()) is not None:
+        if may(asker(), "POST /api/v1/nodes/<node_id>/approve", now=time.time()) is not None:
             return set()
         return {member.node_id for member in self._members.members()
                 if member.node_id not in self._room.fleet.nodes}
@@ -291,9 +260,7 @@ class FleetApi:
     def _tasks_of(self, node: Node, lens: VisibleFleet) -> list[views.TaskView]:
         found = views.task_views(self._room.fleet, node, lens.reads)
         for task in found:
-            keep = self._keeps.of(task.node, task.id)
-            if keep is not None:
-                task.keep = KeepView(keep.until, keep.because, keep.by)
+            task.keep = self._keep_of(task.node, task.id)
         return found
 
     def task(self, task_id: str) -> Response:
@@ -305,46 +272,23 @@ class FleetApi:
                         return answer(task)
         raise _none("task", task_id)
 
-    def openapi(self) -> Response:
-        return answer(document())
-
-
-def actor() -> Actor:
-    actor: Actor = request.environ["gpudeck.actor"]
-    return actor
-
 
 def _none(what: str, name: str) -> ApiError:
     return ApiError(HTTPStatus.NOT_FOUND, f"there is no {what} {name[:128]!r} here")
 
 
-def answer(what: Any, status: int = HTTPStatus.OK) -> Response:
-    if request.accept_mimetypes and not request.accept_mimetypes.best_match(["application/json"]):
-        raise ApiError(HTTPStatus.NOT_ACCEPTABLE, "only application/json is served here")
-    body = _encode(what)
-    found = Response(body, status, mimetype="application/json")
-    found.headers["Vary"] = "Authorization, Cookie"
-    if request.method not in ("GET", "HEAD"):
-        return found
-    found.set_etag(hashlib.blake2b(body, digest_size=12).hexdigest())
-    return found.make_conditional(request)  # type: ignore[return-value]
 
 
-def problem(status: int, detail: str, type: str = "about:blank") -> Response:
-    title = HTTPStatus(status).phrase
-    return Response(_encode(ProblemDetails(type, title, status, detail)), status,
-                    mimetype="application/problem+json")
 
 
 def add_api(server: Flask, room: FleetStateMachine, lenses: VisibleFleetCache,
-            members: EnrolmentService, keeps: OwnerKeepService) -> None:
-    api = FleetApi(room, lenses, members, keeps)
+            members: Membership, keep_of: KeepOf) -> None:
+    api = FleetApi(room, lenses, members, keep_of)
     routes = Blueprint("api", __name__, url_prefix=PREFIX)
     table: tuple[tuple[str, Callable[..., Response]], ...] = (
         ("/nodes", api.nodes), ("/nodes/<node_id>", api.node),
         ("/gpus", api.gpus), ("/gpus/<path:uuid>", api.gpu),
         ("/tasks", api.tasks), ("/tasks/<path:task_id>", api.task),
-        ("/openapi.json", api.openapi),
     )
     for rule, view in table:
         routes.add_url_rule(rule, view_func=view, provide_automatic_options=False)

@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 
 from gpudeck.actions import Refusal
 
-from ..actions.signing_policy import MAX_EPOCH_JUMP
-
 SETTLING_S = 60.0
 
 
@@ -59,3 +57,8 @@ class EpochFence:
             return Refusal("fence", "this node has taken orders from another hub with this key "
                            "since; restart this hub to take over again")
         return None
+
+
+# A hub that was restored from a backup may be behind by as many starts; more than this is no
+# backup but a lie, and would use up what epochs there are.
+MAX_EPOCH_JUMP = 1_000_000

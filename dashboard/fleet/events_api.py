@@ -1,9 +1,7 @@
 """REST of Events: `GET /api/v1/events`. The newest are in memory; a span is looked up in
 history."""
 
-import re
 from collections.abc import Callable
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -11,23 +9,15 @@ from flask import Flask, Response, request
 
 from gpudeck.events import KINDS, SEVERITIES
 
+from ..access.requests import asker
 from ..history.protocol import History
+from ..web.answers import PREFIX, answer, bad, check_names, one_of, read_cursor, read_limit
+from ..web.moments import moment
 from ..web.openapi_parts import MAX_WORD
 from ..web.query_pool import QueryPool
-from .api import (
-    PREFIX,
-    ListQuery,
-    actor,
-    answer,
-    bad,
-    check_names,
-    one_of,
-    page,
-    read_cursor,
-    read_limit,
-)
+from .api import ListQuery, page
 from .events import LAST_AT, FleetEvent, is_at_least
-from .events_views import RFC_3339, SECONDS, EventList, event_view, kept_of
+from .events_views import EventList, event_view, kept_of
 from .state_machine import FleetStateMachine
 from .visibility import VisibilityScope, VisibleFleet, VisibleFleetCache
 
@@ -36,7 +26,6 @@ CHUNK = 5_000
 MOST_CHUNKS = 20
 TIE_S = 1e-3  # cursors have microseconds, and what is found twice is known by its id
 
-EPOCH = datetime.fromtimestamp(0, UTC)
 Fits = Callable[[FleetEvent], bool]
 
 
@@ -50,7 +39,7 @@ class EventsApi:
 
     def events(self) -> Response:
         check_names(NAMES)
-        args, lens = request.args, self._lenses.of(VisibilityScope.of(actor()))
+        args, lens = request.args, self._lenses.of(VisibilityScope.of(asker()))
         asked = ListQuery(read_limit(args.get("limit")), read_cursor(args.get("cursor")), None)
         for name in ("node", "gpu", "kind"):
             if len(args.get(name, "")) > MAX_WORD:
@@ -132,25 +121,8 @@ def _number(text: str) -> float:
         raise bad("this cursor was not given out by this hub; start again without it") from error
 
 
-def moment(name: str) -> float | None:
-    """UTC seconds, or RFC 3339."""
-    text = request.args.get(name)
-    if text is None:
-        return None
-    found = float(text) if re.fullmatch(SECONDS, text) else _rfc_3339(text)
-    if found is None:
-        raise bad(f"{name} is a time: UTC seconds, or such as 2026-01-31T12:00:00Z")
-    return found
 
 
-def _rfc_3339(text: str) -> float | None:
-    text = text.replace(" ", "+")  # an offset whose sign nobody encoded
-    if not re.fullmatch(RFC_3339, text):
-        return None
-    try:
-        return (datetime.fromisoformat(text.upper()) - EPOCH).total_seconds()
-    except (ValueError, OverflowError):
-        return None
 
 
 def add_events_api(server: Flask, room: FleetStateMachine, lenses: VisibleFleetCache,

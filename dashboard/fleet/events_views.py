@@ -14,12 +14,6 @@ from .events import FleetEvent
 from .state_machine import FleetStateMachine
 from .visibility import CommandLineVisibility, VisibleFleet
 
-# A moment, as it is asked for: UTC seconds, or RFC 3339.
-SECONDS = r"[0-9]{1,10}(\.[0-9]{1,9})?"
-RFC_3339 = (r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])[Tt]"
-            r"([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,9})?"
-            r"([Zz]|[+-]([01][0-9]|2[0-3]):[0-5][0-9])")
-
 LIVE = 20  # who missed more asks for the list
 OF_TASKS = ("task_began", "task_ended")
 

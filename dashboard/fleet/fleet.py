@@ -411,6 +411,10 @@ class Fleet:
     def slot_on(self, node_id: str, uuid: str) -> int | None:
         return self._slot_of.get((node_id, uuid))
 
+    def host_of(self, node_id: str) -> str | None:
+        node = self.nodes.get(node_id)
+        return None if node is None else node.hello.host
+
     def node_of(self, slot: int) -> Node:
         return self.nodes[self.node_ids[self.node_at[slot]]]
 

@@ -4,15 +4,16 @@ once, and `totals`, the line above the map at one of them."""
 import time
 
 import msgspec
-from flask import Response, request
+from flask import Flask, Response, request
 
 from gpudeck.metrics import COLUMN, COLUMNS, SLOW
 
+from ..access.requests import asker
 from ..history.memory import BLOCK_S
 from ..history.protocol import History, Nodes
+from ..web.answers import PREFIX, answer, bad, check_names, one_of
+from ..web.moments import moment
 from ..web.query_pool import QueryPool
-from .api import actor, answer, bad, check_names, one_of
-from .events_api import moment
 from .fleet import Fleet
 from .past_views import TOTALLED, block_view, ground, totals_view
 from .visibility import VisibilityScope, VisibleFleet, VisibleFleetCache
@@ -62,7 +63,7 @@ class FleetPastApi:
         return answer(msgspec.Raw(self._ask(body)))
 
     def _lens(self) -> VisibleFleet:
-        return self._lenses.of(VisibilityScope.of(actor()))
+        return self._lenses.of(VisibilityScope.of(asker()))
 
 
 def _nodes_of(lens: VisibleFleet) -> Nodes:
@@ -88,3 +89,9 @@ def _check_cost(metric: str, moments: range) -> None:
     if stretches > MAX_STRETCHES:
         raise bad(f"at most {MAX_STRETCHES} stretches of five minutes are looked at together, and "
                   f"{MAX_STRETCHES} moments of what changes seldom; ask for a smaller count")
+
+
+def add_past_api(server: Flask, api: FleetPastApi) -> None:
+    for rule, view in (("/block", api.block), ("/totals", api.totals)):
+        server.add_url_rule(PREFIX + rule, view_func=view, methods=["GET"],
+                            provide_automatic_options=False)

@@ -11,7 +11,6 @@ from gpudeck.keys import spaced
 from gpudeck.metrics import COLUMN, COLUMNS, SLOW, Absence
 from gpudeck.wire import GpuFacts
 
-from ..actions.views import KeepView
 from .colour_scales import HARMFUL_THROTTLE, exact, levels
 from .filters import Filter, Mask
 from .fleet import MAX_OWNERS, NO_TASK, SPLIT, Fleet, GpuStatus, Node
@@ -138,6 +137,14 @@ def _sum(values: npt.NDArray[np.float64]) -> float | None:
 
 GpuStateWord = Literal["ok", "stale", "lost"]
 AbsenceWord = Literal["unsupported", "denied", "stale", "lost", "unknown"]
+
+
+class KeepView(msgspec.Struct):
+    """Its owner wants the Task to be left alone until then."""
+
+    until: float
+    because: str
+    by: str
 
 
 class ReaderView(msgspec.Struct):

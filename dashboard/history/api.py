@@ -12,15 +12,16 @@ from flask import Blueprint, Flask, Response, request
 
 from gpudeck.metrics import COLUMNS, SLOW
 
-from ..fleet.api import PREFIX, ApiError, actor, answer
-from ..fleet.events_api import moment
-from ..fleet.fleet import Fleet
-from ..fleet.past_api import FleetPastApi
-from ..fleet.visibility import VisibilityScope, VisibleFleet, VisibleFleetCache
+from ..access.policy import Actor
+from ..access.requests import asker
+from ..errors import ResultTooLargeError
+from ..web.answers import PREFIX, ApiError, answer
+from ..web.moments import moment
 from ..web.query_pool import QueryPool
 from .file_responses import body_of, form_asked, given_as
+from .inventory import VisibleInventory
 from .mps_usage import USES, mps_past
-from .protocol import BYS, By, History, Nodes, ResultTooLargeError
+from .protocol import BYS, By, History
 from .report_views import ReportPrices, report_columns, report_view
 from .views import instant_view, series_columns, series_view, usage_columns, usage_view
 
@@ -43,24 +44,22 @@ PRICE = r"[0-9]{1,9}(\.[0-9]{1,9})?"
 
 
 class HistoryApi:
-    def __init__(self, history: History, questions: QueryPool, fleet: Fleet,
-                 lenses: VisibleFleetCache
-                 ) -> None:
+    def __init__(self, history: History, questions: QueryPool,
+                 inventory: Callable[[Actor], VisibleInventory]) -> None:
         self._history = history
         self._ask = questions.ask
-        self._fleet = fleet
-        self._lenses = lenses
+        self._inventory = inventory
 
     def series(self) -> Response:
         given = _given("gpu", "metric", "start", "end", "step", "also", "beside", "format")
-        form, lens = form_asked(), self._lens()
+        form, seen = form_asked(), self._seen()
         gpus = [_needed(given, "gpu"), *_beside(given)]
         metrics = [_metric(given), *_also(given)]
         start, end = _span(900.0)
         step = max(_step(given.get("step"), end - start), self._history.finest(start))
         span = int(start // step) * step, -int(-end // step) * step
         _check_points(len(gpus), len(metrics), span, step)
-        nodes, places = _nodes_of(lens), {gpu: self._place(gpu, lens) for gpu in gpus}
+        nodes, places = seen.nodes, {gpu: seen.place(gpu) for gpu in gpus}
 
         def body() -> tuple[bool, bytes]:
             frame = self._history.series(gpus, metrics, *span, step, nodes=nodes)
@@ -68,24 +67,17 @@ class HistoryApi:
             return len(frame) > 0, body_of(form, found, lambda: series_columns(found, places))
 
         has_any, made = self._ask(body)
-        if not has_any and not self._is_known(gpus[0], lens):
+        if not has_any and not seen.has(gpus[0]):
             raise ApiError(HTTPStatus.NOT_FOUND, f"there is no Gpu {gpus[0][:128]!r} here")
         return given_as(form, made, "series", *span)
 
-    def _place(self, gpu: str, lens: VisibleFleet) -> tuple[str | None, str | None]:
-        slot = self._fleet.find(gpu, lens.place_of)
-        if slot is None:
-            return None, None
-        return self._fleet.node_of(slot).hello.host, self._fleet.facts[slot].place
-
     def instant(self) -> Response:
         given = _given("metric", "at")
-        metric, lens = _metric(given), self._lens()
+        metric, seen = _metric(given), self._seen()
         asked_at = moment("at")
         at = time.time() - 2.0 if asked_at is None else asked_at
-        nodes = _nodes_of(lens)
-        known = [(self._fleet.uuids[slot], self._fleet.node_ids[self._fleet.node_at[slot]])
-                 for slot in lens.slots.tolist() if not self._fleet.retired[slot]]
+        nodes = seen.nodes
+        known = seen.gpus()
 
         def body() -> bytes:
             frame = self._history.instant(metric, at, nodes)
@@ -103,7 +95,7 @@ class HistoryApi:
         span = int(start // bucket) * bucket, -int(-end // bucket) * bucket
         if bucket % HOUR_S and span[1] - span[0] > MAX_MINUTES_S:
             raise _bad("by the minute, a day at most; ask for whole hours, such as 3600")
-        nodes = _nodes_of(self._lens())
+        nodes = self._seen().nodes
 
         def body() -> bytes:
             frame = self._history.usage(by, bucket, *span, nodes, of)
@@ -119,8 +111,8 @@ class HistoryApi:
         prices = ReportPrices(_price(given, "price_gpu_hour"), _price(given, "price_kwh"))
         start, end = _span(7.0 * DAY_S)
         span = int(start // HOUR_S) * HOUR_S, -int(-end // HOUR_S) * HOUR_S
-        lens = self._lens()
-        nodes, hosts = _nodes_of(lens), self._hosts(by, lens)
+        seen = self._seen()
+        nodes, hosts = seen.nodes, self._hosts(seen, by)
 
         def body() -> bytes:
             frame = self._history.usage(by, 0, *span, nodes)
@@ -132,9 +124,9 @@ class HistoryApi:
         return given_as(form, self._ask(body), f"report_by_{by}", *span)
 
     def mps(self) -> Response:
-        node_id, lens = _needed(_given("node", "start", "end"), "node"), self._lens()
-        node = self._fleet.nodes.get(node_id)
-        if node is None or not lens.sees_node(node_id):
+        node_id = _needed(_given("node", "start", "end"), "node")
+        gpus = self._seen().gpus_of(node_id)
+        if gpus is None:
             raise ApiError(HTTPStatus.NOT_FOUND, f"there is no node {node_id[:128]!r} here")
         start, end = _span(1.0 * DAY_S)
         # A minute that is not over, or not told yet, has another number in a moment.
@@ -142,8 +134,6 @@ class HistoryApi:
         span = int(start // MINUTE_S) * MINUTE_S, int(end // MINUTE_S) * MINUTE_S
         if span[1] - span[0] > MAX_MPS_S or span[1] <= span[0]:
             raise _bad("from one whole minute to 7 days; ask for another time")
-        gpus = sorted(self._fleet.uuids[slot] for slot in lens.slots.tolist()
-                      if self._fleet.node_of(slot) is node)
         one = frozenset((node_id,))
 
         def body() -> bytes:
@@ -156,25 +146,15 @@ class HistoryApi:
 
         return answer(msgspec.Raw(self._ask(body)))
 
-    def _hosts(self, by: By, lens: VisibleFleet) -> dict[str, str]:
+    @staticmethod
+    def _hosts(seen: VisibleInventory, by: By) -> dict[str, str]:
         """Of what is reported by, whatever is not a name already."""
         if by == "node":
-            return {node.hello.node_id: node.hello.host for node in lens.nodes(self._fleet)}
-        if by == "gpu":
-            return {self._fleet.uuids[slot]:
-                    f"{self._fleet.node_of(slot).hello.host}:{self._fleet.facts[slot].place}"
-                    for slot in lens.slots.tolist()}
-        return {}
+            return seen.hosts()
+        return seen.gpu_names() if by == "gpu" else {}
 
-    def _lens(self) -> VisibleFleet:
-        return self._lenses.of(VisibilityScope.of(actor()))
-
-    def _is_known(self, gpu: str, lens: VisibleFleet) -> bool:
-        return self._fleet.find(gpu, lens.place_of) is not None
-
-
-def _nodes_of(lens: VisibleFleet) -> Nodes:
-    return None if lens.is_whole else frozenset(lens.node_ids)
+    def _seen(self) -> VisibleInventory:
+        return self._inventory(asker())
 
 
 def _given(*known: str) -> dict[str, str]:
@@ -292,15 +272,13 @@ def _bad(detail: str) -> ApiError:
     return ApiError(HTTPStatus.BAD_REQUEST, detail)
 
 
-def add_history_api(server: Flask, history: History, questions: QueryPool, fleet: Fleet,
-                    lenses: VisibleFleetCache) -> None:
-    api = HistoryApi(history, questions, fleet, lenses)
-    blocks = FleetPastApi(history, questions, fleet, lenses)
+def add_history_api(server: Flask, history: History, questions: QueryPool, 
+                    inventory: Callable[[Actor], VisibleInventory]) -> None:
+    api = HistoryApi(history, questions, inventory)
     routes = Blueprint("history", __name__, url_prefix=PREFIX)
     table: tuple[tuple[str, Callable[..., Any]], ...] = (
         ("/series", api.series), ("/instant", api.instant), ("/usage", api.usage),
-        ("/reports", api.reports), ("/mps/past", api.mps), ("/block", blocks.block),
-        ("/totals", blocks.totals))
+        ("/reports", api.reports), ("/mps/past", api.mps))
     for rule, view in table:
         routes.add_url_rule(rule, view_func=view, provide_automatic_options=False)
     server.register_blueprint(routes)

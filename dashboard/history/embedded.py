@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..errors import ResultTooLargeError, UnknownMetricError
 from .columns import AT, KEYS, SLOW_KEYS, STORED, in_runs, missing_at, missing_words
 from .folder import totals
 from .frames import (
@@ -29,7 +30,7 @@ from .frames import (
     side_by_side,
     slow_reason,
 )
-from .ingest import HistoryMessage, event_columns
+from .ingest import event_columns
 from .instants import (
     InstantMatrix,
     MomentSamples,
@@ -50,17 +51,9 @@ from .parquet import (
     with_words,
 )
 from .point_reads import HistoryPointReader, NewestSamples, Words
-from .protocol import (
-    AGGS,
-    BYS,
-    Agg,
-    By,
-    HistoryInfo,
-    Nodes,
-    ResultTooLargeError,
-    UnknownMetricError,
-)
+from .protocol import AGGS, BYS, Agg, By, HistoryInfo, Nodes
 from .rollup import rolled_up
+from .rows import HistoryMessage
 from .sql import on, source, sums_of, text, texts
 from .store import HistoryFilesSnapshot, HistoryRetention, HistoryStore
 from .task_minutes import TaskMinuteRows, held_in

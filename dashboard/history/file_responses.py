@@ -8,7 +8,7 @@ from typing import Any, Literal
 import msgspec
 from flask import Response, request
 
-from ..fleet.api import ApiError, answer, one_of
+from ..web.answers import ApiError, answer, one_of
 from ..web.csv_safe import defused
 from .parquet import csv_of, parquet_of
 

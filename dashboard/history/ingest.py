@@ -15,6 +15,7 @@ from .columns import Ints, quantise, slow_values
 from .headlog import CARRIED
 from .memory import BLOCK_S, Bools, HistoryMemory, SampleBatch, Slots
 from .parquet import SlotNames
+from .rows import HistoryMessage, HistorySlots
 from .task_minutes import TaskMinuteAccumulator, TaskMinutes
 
 EventKey = tuple[str, str, int]  # node, stream, seq
@@ -23,17 +24,6 @@ WHY_UNREAD = np.array([{"ok": Absence.PRESENT, "stale": Absence.STALE, "lost": A
                        for state in GPU_STATES], np.uint8)
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryMessage:
-    """One message that is in the log now. `second`: in which second of the hub's clock a Frame was
-    taken; 0: as its agent says."""
-
-    node_id: str
-    stream: str
-    received_at: float
-    message: Hello | Inventory | Frame | Event
-    second: int = 0
-    is_backfill: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +51,6 @@ class IngestCounts:
     shed_seconds: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class HistorySlots:
-    """The Gpus of an Inventory."""
-
-    slots: list[int]
-    array: Slots
 
 
 @dataclass(slots=True)

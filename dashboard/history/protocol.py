@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from .ingest import HistoryMessage
 from .instants import InstantMatrix
+from .rows import HistoryMessage
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,12 +21,8 @@ BYS: tuple[By, ...] = ("user", "node", "gpu")
 Nodes = frozenset[str] | None  # None: all of them
 
 
-class ResultTooLargeError(Exception):
-    """The answer would be larger than anyone can read; says what to ask instead."""
 
 
-class UnknownMetricError(Exception):
-    pass
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from .give_up import MENDS_ITSELF, GiveUpCounter
-from .ingest import BlockExtras, EventKey, HistoryIngester, HistoryMessage, event_columns
+from .ingest import BlockExtras, EventKey, HistoryIngester, event_columns
 from .manifest import SCHEMA_VERSION, HistoryFile, Manifest
 from .memory import BLOCK_S, Bools, MemoryBlock, SampleRows, Slots, joined
 from .merge import FileMerge, merges
@@ -41,6 +41,7 @@ from .parquet import (
 from .reading import event_keys, merged, seen_seconds
 from .rollup import Rollup, coarser, rolled_up
 from .rollup import joined as joined_rollups
+from .rows import HistoryMessage
 from .task_minutes import TaskMinuteRows, held_in
 from .usage import usages
 

@@ -18,7 +18,7 @@ from gpudeck.wire import Frame, Task, Tasks
 from .columns import Ints
 
 if TYPE_CHECKING:
-    from .ingest import HistoryMessage, HistorySlots
+    from .rows import HistoryMessage, HistorySlots
 
 MINUTE_S = 60
 NOWHERE = 0  # the lane of what a Frame with fewer Gpus than its Tasks knew was used on

@@ -6,11 +6,11 @@ from http import HTTPStatus
 
 from flask import Blueprint, Flask, Response
 
-from ..access.api import asker, body
+from ..access.requests import asker, body
 from ..fleet import views
-from ..fleet.api import PREFIX, ApiError, answer
 from ..fleet.members import EnrolledNode, Enrolment, EnrolmentRequest
 from ..fleet.state_machine import FleetStateMachine
+from ..web.answers import PREFIX, ApiError, answer
 from .enrolment import EnrolmentService, command
 from .views import EnrolmentList, EnrolmentView, NewEnrolment, NodeChange
 

@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 from gpudeck.wire import Anchor, Beat, Hello
 
-from ..audit.recorder import AuditRecorder, AuditWriteError
+from ..audit.recorder import AuditRecorder
 from ..audit.store import AuditHead
+from ..errors import AuditWriteError
 
 log = logging.getLogger("gpudeck.anchors")
 

@@ -13,10 +13,9 @@ from typing import Any
 from gpudeck.keys import EnrolmentToken, SigningKey, fingerprint, is_signed, spaced
 from gpudeck.wire import Challenge, Hello, Refused, enrolment_statement, node_statement
 
-from ..access import service
-from ..access.policy import Actor, may
-from ..access.store import InvalidChangeError, NotFoundError
-from ..audit.recorder import AuditRecorder, AuditWriteError, by
+from ..access.policy import Actor, RefusedError, by, may
+from ..audit.recorder import AuditRecorder
+from ..errors import AuditWriteError, InvalidChangeError, NotFoundError
 from ..fleet.members import (
     REVOKED,
     REVOKED_RETRY_S,
@@ -211,7 +210,7 @@ def create(registry: NodeStore, hub_fingerprint: str, wanted: list[EnrolmentRequ
 def _check(actor: Actor, verb: str) -> None:
     refusal = may(actor, verb, now=time.time())
     if refusal is not None:
-        raise service.RefusedError(refusal)
+        raise RefusedError(refusal)
 
 
 def command(url: str, token: EnrolmentToken) -> str:

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import gevent
@@ -13,9 +13,8 @@ from gpudeck.wire import Event, Frame, Hello, Inventory
 from ..fleet.effects import RecordsStored, StorageFailed, StreamRecord
 from ..fleet.state_machine import FleetStateMachine
 from ..history.headlog import HeadLog, HeadLogEntry
-from ..history.ingest import HistoryMessage
+from ..history.rows import HistoryMessage
 from ..history.store import HistoryStore
-from ..state import StateStore
 from .checkpoint import carried, encode_nodes
 
 log = logging.getLogger("gpudeck.recorder")
@@ -28,11 +27,13 @@ RECOVER_AT_ONCE = 2_000
 
 
 class MessageRecorder:
-    def __init__(self, folder: Path, state: StateStore, room: FleetStateMachine,
+    def __init__(self, folder: Path,
+                 save_nodes: Callable[[Iterable[tuple[str, bytes]]], None],
+                 room: FleetStateMachine,
                  submit: Callable[[RecordsStored | StorageFailed], None],
                  history: HistoryStore) -> None:
         self._log = HeadLog(folder / "headlog")
-        self._state = state
+        self._save_nodes = save_nodes
         self._room = room
         self._submit = submit
         self._history = history
@@ -143,7 +144,7 @@ class MessageRecorder:
     def _rotate(self, nodes: list[tuple[str, bytes]]) -> None:
         """The batch is safe by now; what fails here is tried again at the next flush."""
         try:
-            self._state.save_nodes(nodes)
+            self._save_nodes(nodes)
             self._log.rotate(carried(nodes))
             self._log.drop_old(self._history.first_segment())
             self._rotated_mono = time.monotonic()

@@ -5,7 +5,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import gevent
 
@@ -28,7 +28,7 @@ from gpudeck.wire import (
 )
 
 from ..access.policy import may
-from ..actions.signer_client import SignerClient, SignerUnavailableError
+from ..errors import SignerUnavailableError
 from ..fleet.effects import (
     CloseLink,
     HubEvent,
@@ -55,12 +55,17 @@ TOO_MUCH_RETRY_S = 30.0
 CLOSED_WITHIN_S = 0.5  # whether or not the other side reads on
 
 
+class HubKeyProof(Protocol):
+    def challenge(self, call: Call, hub_id: str) -> Challenge:
+        """Raises SignerUnavailableError."""
+
+
 @dataclass(frozen=True, slots=True)
 class NodeAdmission:
     """How the hub proves itself to a node, and who may come in."""
 
     nodes: EnrolmentService
-    key: SignerClient
+    key: HubKeyProof
     hub_id: str
 
     def challenge(self, call: Call) -> Challenge:

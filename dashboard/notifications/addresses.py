@@ -4,11 +4,10 @@ import re
 import time
 from collections.abc import Mapping
 
-from ..access.policy import UNIX_NAME, Actor, may
-from ..access.service import RefusedError
-from ..access.store import InvalidChangeError
+from ..access.policy import UNIX_NAME, Actor, RefusedError, by, may
 from ..actions.standing_store import StandingStore
-from ..audit.recorder import AuditRecorder, by
+from ..audit.recorder import AuditRecorder
+from ..errors import InvalidChangeError
 
 MOST = 10_000
 # What RFC 5321 lets through without quotes; nothing that could end a header or a command.

@@ -6,8 +6,8 @@ from http import HTTPStatus
 import msgspec
 from flask import Blueprint, Flask, Response
 
-from ..access.api import asker, body
-from ..fleet.api import PREFIX, answer
+from ..access.requests import asker, body
+from ..web.answers import PREFIX, answer
 from .receivers import Receiver
 from .service import NotificationService
 from .store import MOST_LISTED

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from ..alerts.core.firing_alerts import Alert
+from ..alerts.core.silence import Mute
 from .receivers import Receiver
 
 MUTED_LOOK_S = 5.0
@@ -34,7 +35,6 @@ class NotificationTiming:
 
 Reason = Literal["firing", "resolved", "repeat"]
 Key = tuple[str, str]  # receiver, words
-Mute = Callable[[Alert], bool]
 
 
 class GroupedAlert(Struct):

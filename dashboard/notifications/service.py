@@ -18,18 +18,17 @@ import msgspec
 from gevent.threadpool import ThreadPool
 from msgspec.structs import replace
 
-from ..access.policy import Actor, may
-from ..access.service import RefusedError
-from ..access.store import InvalidChangeError, NotFoundError
+from ..access.policy import Actor, RefusedError, by, may
 from ..alerts.core.firing_alerts import Alert, ended_by_restart
 from ..alerts.core.rule import CompiledRule, InvalidRuleError, Rule, check
-from ..audit.recorder import AuditRecorder, by
+from ..alerts.core.silence import Mute
+from ..audit.recorder import AuditRecorder
+from ..errors import InvalidChangeError, NotFoundError
 from ..settings import HubSettings
 from ..trusted_networks import NONE, NetworkSet
 from . import mail, webhook
 from .addresses import OwnerAddresses
 from .grouping import (
-    Mute,
     NotificationBatch,
     NotificationGrouping,
     NotificationTiming,

@@ -11,6 +11,9 @@ from .words import title
 
 Text = Annotated[str, Meta(max_length=400)]
 
+UnixName = Annotated[str, Meta(min_length=1, max_length=128)]
+Address = Annotated[str, Meta(min_length=3, max_length=254)]
+
 
 class NewReceiver(Struct, forbid_unknown_fields=True):
     """`rules`: none named means all of them."""
@@ -99,3 +102,12 @@ def shown(receiver: Receiver) -> dict[str, object]:
             "to": shown_to(receiver), "least": receiver.least, "rules": [*receiver.rules],
             "has_token": bool(receiver.token), "token_file": receiver.token_file,
             "is_on": receiver.is_on}
+
+
+class AddressView(Struct, forbid_unknown_fields=True):
+    unix_name: UnixName
+    address: Address
+
+
+class AddressList(Struct, forbid_unknown_fields=True):
+    items: Annotated[list[AddressView], Meta(max_length=10_000)]

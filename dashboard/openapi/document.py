@@ -23,45 +23,37 @@ from ..access.views import (
     UserView,
 )
 from ..actions.limits_views import LimitsList, MpsList
-from ..actions.standing_views import AddressList, HoldStateView, NewHold, NewKeep
+from ..actions.standing_views import HoldStateView, NewHold, NewKeep
 from ..actions.views import (
     ActionPlanList,
     CommandList,
     CommandView,
-    KeepView,
     NewCommands,
     NewPreview,
     OrderResultView,
     PreviewView,
 )
 from ..audit.views import AuditRecordList, AuditVerdictView
-from ..fleet.events_views import RFC_3339, SECONDS, EventList
+from ..fleet.events_views import EventList
 from ..fleet.filters import MAX_LENGTH
 from ..fleet.past_views import PastBlockView, PastTotalsView
 from ..fleet.task_list import GROUP_BYS, SORTS, TaskList
-from ..fleet.views import GpuList, GpuView, NodeList, NodeView, TaskView
+from ..fleet.views import GpuList, GpuView, KeepView, NodeList, NodeView, TaskView
 from ..history.mps_usage import MpsUsageView
 from ..history.protocol import BYS
 from ..history.report_views import Report
 from ..history.views import InstantView, SeriesView, UsageList
 from ..nodes.views import EnrolmentList, EnrolmentView, NewEnrolment, NodeChange
+from ..notifications.views import AddressList
+from ..web.answers import MAX_CURSOR, MAX_LIMIT, MAX_REPEATED, ProblemDetails
+from ..web.moments import RFC_3339, SECONDS
 from ..web.openapi_parts import MAX_WORD, TIME, Operation
 from .alerts import OPERATIONS as ALERTS
 from .quotas import OPERATIONS as QUOTAS
 
 FORMS = ("json", "csv", "parquet")
-MAX_LIMIT = 1_000
-MAX_CURSOR = 512
-MAX_REPEATED = 100
 
 
-class ProblemDetails(msgspec.Struct):
-    """RFC 9457: what is wrong and what to do."""
-
-    type: str
-    title: str
-    status: int
-    detail: str
 
 
 # Path, the struct of one answer, what it is.

@@ -21,12 +21,13 @@ from gevent.lock import BoundedSemaphore
 from gpudeck.dcgm import NAMES
 from gpudeck.prometheus_text import CONTENT_TYPE, single
 
+from ..access.requests import asker
 from ..actions.store import CommandsStore
-from ..fleet.api import ApiError, actor
 from ..fleet.state_machine import FleetStateMachine
 from ..fleet.visibility import VisibilityScope, VisibleFleet, VisibleFleetCache
 from ..history.protocol import History
 from ..quotas.prometheus import QuotaMetricsSnapshot, quota_families
+from ..web.answers import ApiError
 from .families import XID_FOR_S, counted, look, only, pages
 
 FRESH_S = 1.0
@@ -65,7 +66,7 @@ class PrometheusPage:
     def metrics(self) -> Response:
         wanted = _wanted()
         is_packed = request.accept_encodings["gzip"] > 0
-        key = VisibilityScope.of(actor()), wanted, is_packed
+        key = VisibilityScope.of(asker()), wanted, is_packed
         with self._turn:
             kept = self._kept.get(key)
             if kept is None or time.monotonic() - kept[0] >= FRESH_S:

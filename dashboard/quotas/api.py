@@ -17,11 +17,11 @@ from gpudeck.quota import (
     read,
 )
 
-from ..access.api import asker, body
-from ..fleet.api import PREFIX, ApiError, answer, bad
+from ..access.requests import asker, body
 from ..fleet.fleet import Fleet
 from ..fleet.visibility import VisibilityScope, VisibleFleet, VisibleFleetCache
 from ..web import preconditions
+from ..web.answers import PREFIX, ApiError, answer, bad
 from .service import QuotaService
 from .store import QuotaVersionRecord
 from .usage_history import QuotaUsageSeries, why_not

@@ -21,12 +21,10 @@ from gpudeck.quota_usage import (
     holder_of,
 )
 
-from ..access.policy import Actor, may
-from ..access.service import RefusedError
-from ..access.store import InvalidChangeError, NotFoundError
+from ..access.policy import Actor, RefusedError, by, may
 from ..actions.signer_client import SignerClient
-from ..audit.recorder import AuditRecorder, by
-from ..automation.quota_intents import HOLD_S, OverQuotaTracker, still_there
+from ..audit.recorder import AuditRecorder
+from ..errors import InvalidChangeError, NotFoundError
 from ..fleet.effects import SendMessage
 from ..fleet.fleet import Fleet, Node
 from ..fleet.visibility import VisibleFleet
@@ -43,6 +41,7 @@ from .evaluate import (
     worst_first,
 )
 from .gpu_hours import Place, QuotaGpuHours, cells_of, grain, hours_of
+from .over import HOLD_S, OverQuotaTracker, still_there
 from .prometheus import QuotaMetricsSnapshot, quota_look
 from .store import CannotStore, QuotasStore, QuotaVersionRecord
 from .usage_history import HOUR_S, PastQuotaSetting, QuotaUsageSeries, line, narrower, step_of

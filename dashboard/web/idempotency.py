@@ -9,11 +9,12 @@ import hashlib
 import re
 import secrets
 import time
+from collections.abc import Callable
 from http import HTTPStatus
 
 from flask import Flask, Response, g, request
 
-from ..fleet.api import PREFIX, actor, problem
+from .answers import PREFIX, problem
 from .idempotency_cache import IdempotencyCache, IdempotencyStatus, IdempotentResponse
 
 NAME = "Idempotency-Key"
@@ -23,7 +24,8 @@ KEPT_HEADERS = ("Content-Type", "Location", "Vary")
 NOT_DONE = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
 
 
-def add_once(server: Flask) -> None:
+def add_once(server: Flask, credential: Callable[[], str]) -> None:
+    """`credential`: of whoever asks; the same key of two of them is two keys."""
     answers, secret = IdempotencyCache(), secrets.token_bytes(32)
 
     @server.before_request
@@ -34,9 +36,9 @@ def add_once(server: Flask) -> None:
         if KEY.fullmatch(key) is None:
             return problem(HTTPStatus.BAD_REQUEST,
                            f"{NAME} is 1 to 128 visible ASCII characters, such as a UUID")
-        found, said = answers.begin(actor().credential, key, _asked(secret), time.monotonic())
+        found, said = answers.begin(credential(), key, _asked(secret), time.monotonic())
         if found is IdempotencyStatus.NEW:
-            g.once = (actor().credential, key)
+            g.once = (credential(), key)
             return None
         return _again(found, said)
 

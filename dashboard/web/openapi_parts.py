@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from ..fleet.events_views import RFC_3339, SECONDS
+from .moments import RFC_3339, SECONDS
 
 MAX_WORD = 1_024
 TIME: dict[str, Any] = {"type": "string", "pattern": f"^({SECONDS}|{RFC_3339})$"}

@@ -4,7 +4,7 @@ from http import HTTPStatus
 
 from flask import request
 
-from ..fleet.api import ApiError
+from .answers import ApiError
 
 
 def taken(what: str, name: str) -> str:

@@ -7,8 +7,8 @@ from typing import TypeVar
 import gevent
 from gevent.lock import BoundedSemaphore
 
-from ..fleet.api import ApiError, bad
-from ..history.protocol import ResultTooLargeError, UnknownMetricError
+from ..errors import ResultTooLargeError, UnknownMetricError
+from .answers import ApiError, bad
 
 AT_ONCE = 4
 WAIT_S = 10.0

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agent.backends import BackendEvent, OnDemandReading, ProcessReading, Reading
+from agent.readings import BackendEvent, OnDemandReading, ProcessReading, Reading
 from agent.tasks.processes import row_of
 from agent.tasks.task_table import boot_id
 from gpudeck.wire import ReaderState

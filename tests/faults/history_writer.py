@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dashboard.history.embedded import EmbeddedHistory
 from dashboard.history.headlog import CARRIED, HeadLog, HeadLogEntry
-from dashboard.history.ingest import HistoryMessage
+from dashboard.history.rows import HistoryMessage
 from gpudeck.wire import decode_from_agent, encode
 from tests.unit.histories import Source
 

@@ -25,8 +25,8 @@ from agent.actions import execute, guard, signals, targets
 from agent.actions import preview as actions_preview
 from agent.actions.execute import ActionExecutor, ActionTimeouts
 from agent.actions.preview import NodeContext, PreviewRequest
-from agent.backends import OnDemandReading, ProcessReading
 from agent.journal.store import ActionJournal, ActionStore
+from agent.readings import OnDemandReading, ProcessReading
 from agent.tasks.processes import row_of
 from agent.tasks.task_table import boot_id
 from gpudeck.actions import ActionParams, Command, CommandActor, Reply

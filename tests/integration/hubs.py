@@ -25,7 +25,8 @@ import websocket
 from dashboard.actions.hub_key import HubKey
 from dashboard.fleet.members import EnrolmentRequest
 from dashboard.nodes.enrolment import create
-from dashboard.state import StateStore, secret
+from dashboard.runtime.data_folder import secret
+from dashboard.state import StateStore
 from gpudeck.keys import EnrolmentToken, SigningKey, derived_seed, fingerprint, is_signed
 from gpudeck.metrics import WIDTH
 from gpudeck.wire import (

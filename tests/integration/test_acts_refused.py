@@ -17,7 +17,7 @@ from agent.actions.ceiling import Ceiling
 from agent.actions.guard import GuardedProcess, GuardInput, refusals
 from agent.actions.preview import NodeContext, PreviewRequest, preview
 from agent.actions.signals import ProcessHandle
-from agent.backends import ProcessReading
+from agent.readings import ProcessReading
 from agent.tasks.processes import ourselves
 from agent.tasks.task_table import boot_id
 from gpudeck.actions import TASK_ACTIONS, ActionParams, Command, CommandActor, TaskAction

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from agent.backends import BackendEvent, GpuReading, OnDemandReading, Reading
 from agent.journal.store import ActionStore
 from agent.link.identity import NodeIdentity, node_key
 from agent.link.outbox import Outbox
 from agent.link.outbox_file import OutboxFile
 from agent.node import NodeConfig, run_node
+from agent.readings import BackendEvent, GpuReading, OnDemandReading, Reading
 from gpudeck.keys import EnrolmentToken, SigningKey, fingerprint
 from gpudeck.metrics import WIDTH
 from gpudeck.wire import Frame, GpuFacts, ReaderState, Refused, unpack

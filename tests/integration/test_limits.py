@@ -14,7 +14,7 @@ from agent.backends.simulation.folder import SimulationControlFile
 from agent.backends.simulation.reader import SimulatedReader, parse_options
 from agent.journal.store import ActionJournal, ActionStore
 from agent.limits.apply import UNSURE, LimitApplier
-from agent.limits.timed_limits import GpuLimits
+from agent.readings import GpuLimits
 from agent.tasks.task_table import boot_id
 from gpudeck.limits import ClockLock, ComputeMode, LimitRelease, PowerCap, TimedLimit
 from gpudeck.metrics import COLUMN

@@ -14,12 +14,12 @@ import pytest
 
 from agent import node
 from agent.actions import guard
-from agent.backends import Reading
 from agent.journal.store import ActionJournal, ActionStore
 from agent.link.identity import NodeIdentity, node_key
 from agent.link.outbox_file import OutboxFile
 from agent.node import NodeConfig, ReadingSource, run_node
 from agent.quotas.service import QuotaService
+from agent.readings import Reading
 from agent.tasks.task_table import boot_id
 from gpudeck.audit_chain import verify
 from gpudeck.desired_state import RECONCILE_EVERY_S, InForce

@@ -20,11 +20,11 @@ from typing import Any
 import pytest
 
 from agent.actions import guard
-from agent.backends import GpuReading, Reading
 from agent.journal.store import ActionJournal, ActionStore
 from agent.link.identity import NodeIdentity, node_key
 from agent.link.outbox_file import OutboxFile
 from agent.node import NodeConfig, ReadingSource, run_node
+from agent.readings import GpuReading, Reading
 from agent.tasks.task_table import boot_id
 from dashboard.alerts.core.rule import read
 from dashboard.state import StateStore

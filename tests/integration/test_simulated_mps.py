@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from agent.backends import ProcessReading
 from agent.backends.simulation import folder, keeper
 from agent.backends.simulation.folder import SimulationControlFile, state_of
 from agent.backends.simulation.jobs import SYNTHETIC_PID_FROM, SimulatedJob
@@ -26,6 +25,7 @@ from agent.limits import mps_doctor, mps_view
 from agent.limits.mps import LocalMpsDaemons, MpsDaemonHandle
 from agent.limits.mps_simulated import open_mps
 from agent.limits.mps_store import MpsSettingStore
+from agent.readings import ProcessReading
 from agent.tasks.task_table import TaskTable, boot_id
 from gpudeck.limits import PIPES_MAX, MpsDaemon, MpsStart
 from tests.fakes.hub import wait_for

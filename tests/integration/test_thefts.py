@@ -13,8 +13,9 @@ import pytest
 
 from dashboard.actions.commander import new_id
 from dashboard.actions.hub_key import HubKey
-from dashboard.actions.signer_client import SignerClient, SignerUnavailableError
+from dashboard.actions.signer_client import SignerClient
 from dashboard.actions.signing_policy import SigningBudget
+from dashboard.errors import SignerUnavailableError
 from gpudeck.actions import (
     COMMAND_LASTS_S,
     Action,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dashboard.history.columns import AT, KEYS, STORED
-from dashboard.history.ingest import HistoryMessage
+from dashboard.history.rows import HistoryMessage
 from gpudeck.metrics import COLUMNS, SLOW_WIDTH, WIDTH, Absence
 from gpudeck.wire import (
     Event,

@@ -20,7 +20,7 @@ from dashboard.alerts.rehearsal.owners import OwnerRehearsalSource
 from dashboard.fleet.events import FleetEvent, RecentEvents
 from dashboard.fleet.fleet import Fleet
 from dashboard.history.embedded import EmbeddedHistory
-from dashboard.history.ingest import HistoryMessage
+from dashboard.history.rows import HistoryMessage
 from dashboard.history.rule_reads import RuleHistoryReader
 from gpudeck.wire import Event, Inventory, Task, Tasks, Use
 from tests.unit import fleets

@@ -4,8 +4,8 @@ board that says everything."""
 import random
 from typing import Any
 
-from agent.backends import GpuReading, Reading
 from agent.backends.nvml.reader import SLOW_EVERY_S, NvmlReader
+from agent.readings import GpuReading, Reading
 from gpudeck.metrics import COLUMN, SLOW_COLUMN, Absence
 from tests.fakes.nvml import FakeGpu
 

@@ -13,7 +13,7 @@ import pynvml
 
 from gpudeck.metrics import Absence, metric
 
-from .. import ProcessAccounting
+from ...readings import ProcessAccounting
 from .processes import NOT_MEMORY, NvmlQuery
 
 CALL = "nvmlDeviceGetAccountingStats"

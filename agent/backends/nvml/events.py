@@ -14,7 +14,7 @@ from typing import Any
 
 import pynvml
 
-from .. import BackendEvent
+from ...readings import BackendEvent
 from .errors import NvmlReturnCode
 
 SINGLE, DOUBLE, XID = (pynvml.nvmlEventTypeSingleBitEccError, pynvml.nvmlEventTypeDoubleBitEccError,

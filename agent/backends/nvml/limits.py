@@ -8,7 +8,7 @@ from typing import Any
 
 import pynvml
 
-from ...limits.timed_limits import GpuLimits
+from ...readings import GpuLimits
 from .errors import NvmlReturnCode
 
 DENIED = ("the driver refuses: settings of a Gpu need CAP_SYS_ADMIN, which the unit in packaging/ "

@@ -16,7 +16,7 @@ from msgspec import structs
 from gpudeck.metrics import COLUMNS, SLOW, WIDTH, Absence, Metric
 from gpudeck.wire import GpuFacts
 
-from .. import GpuReading, ProcessReading
+from ...readings import GpuReading, ProcessReading
 from ..row import MetricRow
 from .ask import GpuLostError, NvmlDevice, taken
 from .errors import NvmlReturnCode

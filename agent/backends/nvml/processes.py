@@ -15,7 +15,8 @@ import pynvml
 
 from gpudeck.metrics import DENIED, UNKNOWN, UNSUPPORTED, Absence
 
-from .. import ProcessReading, ReaderUnavailableError
+from ...readings import ProcessReading
+from .. import ReaderUnavailableError
 from .errors import NvmlReturnCode
 
 Kind = Literal["compute", "graphics", "mps_client"]

@@ -21,15 +21,15 @@ from msgspec import structs
 from gpudeck.metrics import COLUMN, LOST, UNKNOWN, UNSUPPORTED, WIDTH, Absence, metric
 from gpudeck.wire import MAX_GPUS, GpuFacts
 
-from .. import (
+from ...readings import (
     BackendEvent,
     GpuReading,
     OnDemandReading,
     ProcessAccounting,
     ProcessReading,
     Reading,
-    StaleReaderError,
 )
+from .. import StaleReaderError
 from ..row import MetricRow, MonotonicCounter
 from .accounting import NvmlAccounting
 from .ask import GpuLostError, NvmlDevice, taken

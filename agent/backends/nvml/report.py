@@ -11,7 +11,8 @@ import msgspec
 import pynvml
 from msgspec import Struct
 
-from .. import ReaderUnavailableError, Reading
+from ...readings import Reading
+from .. import ReaderUnavailableError
 from .module import module_version
 from .reader import NvmlReader
 from .session import library_path, library_version

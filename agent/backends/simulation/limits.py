@@ -2,7 +2,7 @@
 
 import msgspec
 
-from ...limits.timed_limits import GpuLimits
+from ...readings import GpuLimits
 from .board import SimulatedBoardLimits
 from .folder import read_limits, write_limits
 from .profiles import BoardProfile

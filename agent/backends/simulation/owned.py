@@ -3,7 +3,7 @@ them. Pure, from the job's seed."""
 
 from functools import lru_cache
 
-from ...tasks.owners import Owner
+from ...readings import Owner
 from .chance import roll, seed_of
 from .jobs import SYNTHETIC_PID_FROM, USERS, SimulatedJob, twin_of
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.metrics import COLUMN, Absence
 
-from .. import BackendEvent, GpuReading, OnDemandReading, ReaderUnavailableError, Reading
+from ...readings import BackendEvent, GpuReading, OnDemandReading, Reading
+from .. import ReaderUnavailableError
 from .chance import roll, seed_of
 from .control import SimulationControl
 from .folder import (

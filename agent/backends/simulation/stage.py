@@ -9,7 +9,8 @@ from msgspec import structs
 
 from gpudeck.wire import GpuFacts, GpuLink, GpuState
 
-from .. import BackendEvent, GpuReading, ReaderUnavailableError
+from ...readings import BackendEvent, GpuReading
+from .. import ReaderUnavailableError
 from .control import SimulationControl
 from .faults import xids_between
 

@@ -10,7 +10,7 @@ from msgspec import structs
 from gpudeck.metrics import COLUMN, COLUMNS, WIDTH, Absence
 from gpudeck.wire import GpuFacts
 
-from .. import GpuReading, ProcessReading
+from ...readings import GpuReading, ProcessReading
 from .board import ChassisSlot, SimulatedBoard, SimulatedBoardLimits
 from .chance import roll, seed_of
 from .control import SimulatedGpuControl, SimulationControl

@@ -19,7 +19,6 @@ from msgspec import Meta, Struct
 
 from gpudeck.metrics import COLUMNS, SLOW
 
-from ...automation.brake_limits import BUDGET_MOST_S
 from ...fleet.filter_columns import FilterError
 from ...fleet.filters import Filter
 from ...fleet.filters import parse as parse_filter
@@ -393,3 +392,6 @@ def _overlap(fire: RuleThreshold, clear: RuleThreshold) -> bool:
                        for offset in (-1e-9 - abs(number) * 1e-9, 0.0, 1e-9 + abs(number) * 1e-9)]
                       + [-1e300, 1e300])
     return bool((fire.holds(points) & clear.holds(points)).any())
+
+
+BUDGET_MOST_S = 86_400.0  # no budget looks further back

@@ -1,5 +1,7 @@
 """A stretch of time in which matching Alerts neither tell anyone nor act."""
 
+from collections.abc import Callable
+
 from msgspec import Struct
 
 from .firing_alerts import Alert
@@ -41,3 +43,6 @@ class Silence(Struct, frozen=True):
                 and (not self.node or self.node in (target.node_id, target.host))
                 and (not self.target or self.target == target.key)
                 and (not self.user or target.users == (self.user,)))
+
+
+Mute = Callable[[Alert], bool]

@@ -4,9 +4,9 @@ from http import HTTPStatus
 
 from flask import Blueprint, Flask, Response, request
 
-from ...access.api import asker, body
-from ...fleet.api import PREFIX, ApiError, answer, bad, check_names
+from ...access.requests import asker, body
 from ...fleet.visibility import VisibilityScope, VisibleFleetCache
+from ...web.answers import PREFIX, ApiError, answer, bad, check_names
 from ...web.openapi_parts import MAX_WORD
 from ..core.rule import InvalidRuleError, read
 from .service import RehearsalService

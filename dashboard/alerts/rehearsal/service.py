@@ -9,13 +9,11 @@ import gevent
 from gevent.lock import BoundedSemaphore
 from msgspec.structs import replace
 
-from ...access.policy import Actor, may
-from ...access.service import RefusedError
-from ...access.store import InvalidChangeError, NotFoundError
-from ...audit.recorder import AuditRecorder, by
+from ...access.policy import Actor, RefusedError, by, may
+from ...audit.recorder import AuditRecorder
+from ...errors import InvalidChangeError, NotFoundError, ResultTooLargeError
 from ...fleet.fleet import Fleet
 from ...fleet.members import EnrolledNode
-from ...history.protocol import ResultTooLargeError
 from ...history.rule_reads import RuleHistoryReader
 from ..core.rule import CompiledRule, Of, Rule, check
 from ..store import AlertsStore

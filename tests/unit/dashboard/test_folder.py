@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from dashboard.actions.hub_key import HubKey
-from dashboard.state import OURS, StateStore, lock_folder, open_folder
+from dashboard.runtime.data_folder import OURS, lock_folder, open_folder
+from dashboard.state import StateStore
 from gpudeck.errors import CommandError, ExitCode
 
 

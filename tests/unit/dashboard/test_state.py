@@ -9,14 +9,8 @@ from pathlib import Path
 import pytest
 
 from dashboard.access.policy import Role, Scope
-from dashboard.access.store import (
-    AlreadyExistsError,
-    InvalidChangeError,
-    NotFoundError,
-    SignInRecord,
-    User,
-    new_session,
-)
+from dashboard.access.store import SignInRecord, User, new_session
+from dashboard.errors import AlreadyExistsError, InvalidChangeError, NotFoundError
 from dashboard.state import SCHEMA, SCHEMA_VERSION, STEPS, StateStore
 from gpudeck.errors import CommandError
 

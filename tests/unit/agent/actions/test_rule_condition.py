@@ -5,7 +5,7 @@ import random
 import pytest
 
 from agent.actions.rule_condition import flaw
-from agent.telemetry.sampler import GpuTask
+from agent.tasks.seen import GpuTask
 from gpudeck.actions import MetricBound, RuleCondition
 from gpudeck.wire import Task
 

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from agent.actions.verify import memory, outcome
-from agent.backends import OnDemandReading, ProcessReading
+from agent.readings import OnDemandReading, ProcessReading
 from gpudeck.actions import ActionVerification
 
 GIB = 2.0**30

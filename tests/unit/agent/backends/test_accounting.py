@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.backends import ProcessAccounting
 from agent.backends.nvml.reader import NvmlReader
+from agent.readings import ProcessAccounting
 from tests.fakes.nvml import FakeNvml
 from tests.unit.readings import Clock, read
 

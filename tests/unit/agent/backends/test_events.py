@@ -13,9 +13,9 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from agent.backends import BackendEvent
 from agent.backends.nvml.events import NvmlEventWatcher
 from agent.backends.nvml.reader import NvmlReader
+from agent.readings import BackendEvent
 from tests.fakes.nvml import FakeNvml
 
 WAIT = "nvmlEventSetWait_v2"

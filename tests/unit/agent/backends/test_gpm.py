@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.backends import GpuReading
 from agent.backends.nvml.reader import SLOW_EVERY_S, NvmlReader
+from agent.readings import GpuReading
 from gpudeck.metrics import Absence
 from tests.fakes.nvml import FakeNvml
 from tests.unit.readings import Clock, fill, read, value

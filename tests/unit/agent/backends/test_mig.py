@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from agent.actions.verify import memory
-from agent.backends import GpuReading, ProcessReading, ReaderUnavailableError, Reading
+from agent.backends import ReaderUnavailableError
 from agent.backends.nvml.mig import OFF_LOOKED_AT_EVERY_S
 from agent.backends.nvml.reader import SLOW_EVERY_S, NvmlReader
+from agent.readings import GpuReading, ProcessReading, Reading
 from agent.tasks.task_table import TaskTable, boot_id
 from agent.telemetry.sampler import SamplerState, sample
 from gpudeck.metrics import COLUMN, SLOW_COLUMN, WIDTH, Absence

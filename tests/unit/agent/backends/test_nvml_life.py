@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from agent.backends import ReaderUnavailableError, Reading, StaleReaderError
+from agent.backends import ReaderUnavailableError, StaleReaderError
 from agent.backends.nvml.errors import LIFE
 from agent.backends.nvml.module import module_version
 from agent.backends.nvml.reader import BLIND_READS_MAX, NvmlReader
 from agent.backends.nvml.session import RENEW_ALL_LOST_S, RENEW_SOME_LOST_S, library_version
+from agent.readings import Reading
 from gpudeck.metrics import COLUMN, Absence
 from tests.fakes.nvml import FakeGpu, FakeNvml
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.backends import ProcessReading, Reading
 from agent.backends.nvml.processes import SILENT_MAX_S, has_wide_rows
 from agent.backends.nvml.reader import NvmlReader
+from agent.readings import ProcessReading, Reading
 from tests.fakes.nvml import FakeNvml
 
 ME = os.getpid()

@@ -10,19 +10,14 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from agent.backends import BackendEvent, GpuReading, ReaderUnavailableError, Reading, choose_reader
-from agent.backends.recorded import (
-    FORMAT,
-    GAP_MAX_S,
-    RecordedReader,
-    RecordingHeader,
-    options_of,
-    readings,
-)
+from agent.backends import ReaderUnavailableError, choose_reader
+from agent.backends.recorded import FORMAT, GAP_MAX_S, RecordedReader, RecordingHeader, readings
 from agent.backends.simulation.reader import SimulatedReader, SimulationOptions
 from agent.reader.recording import FACTS_EVERY, RecordingWriter
+from agent.readings import BackendEvent, GpuReading, Reading
+from agent.settings import options_of
+from agent.tasks.seen import GpuTask
 from agent.tasks.task_table import TaskTable
-from agent.telemetry.sampler import GpuTask
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.metrics import SLOW_WIDTH, WIDTH
 from gpudeck.wire import GpuFacts, Task

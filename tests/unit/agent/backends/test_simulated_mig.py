@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from agent.backends import GpuReading, Reading
 from agent.backends.simulation import folder
 from agent.backends.simulation.jobs import lanes_of
 from agent.backends.simulation.mig import slices_of
 from agent.backends.simulation.profiles import PROFILES
 from agent.backends.simulation.reader import SimulatedReader, open_reader
 from agent.backends.simulation.world import SimulatedNodeSetup, facts_of, units_of
+from agent.readings import GpuReading, Reading
 from gpudeck.metrics import COLUMN, SLOW_COLUMN, Absence
 from gpudeck.wire import GpuFacts
 

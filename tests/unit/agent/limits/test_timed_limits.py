@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from agent.limits.timed_limits import (
     ApplyLimit,
     ForgetLimit,
-    GpuLimits,
     KeepLimit,
     NodeTime,
     UndoLimit,
@@ -20,6 +19,7 @@ from agent.limits.timed_limits import (
     with_new,
     without,
 )
+from agent.readings import GpuLimits
 from gpudeck.limits import TimedLimit
 
 NOW = NodeTime(1_000_000.0, "boot-1", 500.0)

@@ -3,9 +3,9 @@
 import random
 from collections.abc import Iterator
 
-from agent.backends import GpuReading, ProcessReading, Reading
 from agent.limits.autotune import TuneInput, tune
 from agent.limits.tune_backtest import UTIL, MpsLoadMeter, rehearse
+from agent.readings import GpuReading, ProcessReading, Reading
 from gpudeck.metrics import WIDTH, Absence
 
 BOARDS = ("GPU-1", "GPU-2")

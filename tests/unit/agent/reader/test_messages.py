@@ -7,8 +7,8 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from agent.backends import Reading
 from agent.reader.messages import FactsDeltaCodec, ReaderMessage, ReaderMessageDecoder, packed
+from agent.readings import Reading
 from gpudeck.wire import GpuFacts, GpuLink
 
 

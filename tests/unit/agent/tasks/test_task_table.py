@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from agent.backends import ProcessReading, Reading
 from agent.limits.mps import LocalMpsDaemons, MpsClientCache
+from agent.readings import ProcessReading, Reading
 from agent.tasks import processes
 from agent.tasks.managers import manager_of
 from agent.tasks.name_cache import WorkloadNameCache

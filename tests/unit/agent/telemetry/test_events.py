@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from agent.backends import BackendEvent, GpuReading, ProcessAccounting, Reading
+from agent.readings import BackendEvent, GpuReading, ProcessAccounting, Reading
+from agent.tasks.seen import GpuTask
 from agent.telemetry.events import TASKS_PER_READING, NodeEventDetector
 from agent.telemetry.gpu_events import CALM_FOR_S, SLOWED_FOR_S
-from agent.telemetry.sampler import GpuTask
 from gpudeck.events import KINDS
 from gpudeck.metrics import COLUMN, SLOW_COLUMN, SLOW_WIDTH, WIDTH, Absence
 from gpudeck.wire import Event, GpuFacts, Task, decode_from_agent, encode

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from agent.backends import GpuReading, Reading
+from agent.readings import GpuReading, Reading
+from agent.tasks.seen import GpuTask
 from agent.telemetry.sampler import (
-    GpuTask,
     SamplerState,
     SamplerStep,
     reader_changed,

@@ -3,8 +3,8 @@ import random
 
 from msgspec import structs
 
-from agent.backends import GpuReading, Reading
-from agent.telemetry.sampler import GpuTask
+from agent.readings import GpuReading, Reading
+from agent.tasks.seen import GpuTask
 from agent.telemetry.status_table import as_json, gpu_items, gpu_table, task_items, task_table
 from gpudeck.metrics import COLUMN, WIDTH, Absence
 from gpudeck.wire import GpuFacts, Task

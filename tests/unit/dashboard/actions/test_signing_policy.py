@@ -10,14 +10,8 @@ from msgspec.structs import replace
 
 from dashboard.actions.commander import new_id
 from dashboard.actions.lifecycle import CommandRecord
-from dashboard.actions.signing_policy import (
-    HOUR_S,
-    MAX_EPOCH_JUMP,
-    RecentSignings,
-    SigningBudget,
-    SigningPolicy,
-)
-from dashboard.fleet.epoch_fence import SETTLING_S, EpochFence
+from dashboard.actions.signing_policy import HOUR_S, RecentSignings, SigningBudget, SigningPolicy
+from dashboard.fleet.epoch_fence import MAX_EPOCH_JUMP, SETTLING_S, EpochFence
 from gpudeck.actions import (
     COMMAND_LASTS_S,
     LIFE,

@@ -29,7 +29,7 @@ from dashboard.alerts.rehearsal.tasks import TaskRehearsalSource
 from dashboard.fleet.events import RecentEvents
 from dashboard.fleet.fleet import Fleet
 from dashboard.history.embedded import EmbeddedHistory
-from dashboard.history.ingest import HistoryMessage
+from dashboard.history.rows import HistoryMessage
 from dashboard.history.rule_reads import RuleHistoryReader
 from gpudeck.wire import Inventory, Task, Tasks, Use
 from tests.unit import fleets

@@ -20,11 +20,12 @@ import pytest
 from agent.cli.audit import audit as audit_command
 from dashboard.access.policy import Role, Scope
 from dashboard.access.sign_in_attempts import FAILED_AT_ONCE, SUMMED_EVERY_S, SignInAttempts
-from dashboard.access.store import AlreadyExistsError, User
+from dashboard.access.store import User
 from dashboard.audit.file_copy import AuditCopy, line_of
-from dashboard.audit.recorder import AuditRecorder, AuditWriteError
+from dashboard.audit.recorder import AuditRecorder
 from dashboard.audit.verify import AuditVerifier
 from dashboard.audit.views import record_view
+from dashboard.errors import AlreadyExistsError, AuditWriteError
 from dashboard.nodes.audit_heads import AuditHeadExchange
 from dashboard.state import StateStore
 from gpudeck.audit_chain import AuditChainLink, link

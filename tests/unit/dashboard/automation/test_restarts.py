@@ -18,7 +18,8 @@ from dashboard.automation.ladder_state import (
     kept,
     left,
 )
-from dashboard.automation.quota_intents import OverQuotaTracker, wants
+from dashboard.automation.quota_intents import wants
+from dashboard.quotas.over import OverQuotaTracker
 from gpudeck.ladder import LadderClimb, LadderObservation, LadderRung, begin, look, resumed, settle
 from gpudeck.quota import Quota
 from tests.unit.climbing import Busy, World, a_world

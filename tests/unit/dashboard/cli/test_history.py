@@ -10,7 +10,7 @@ import pytest
 
 from dashboard.cli.history import history as run
 from dashboard.history.embedded import EmbeddedHistory
-from dashboard.state import lock_folder
+from dashboard.runtime.data_folder import lock_folder
 from gpudeck.errors import CommandError
 from tests.unit.histories import START, Source, differences
 

@@ -14,11 +14,11 @@ from dashboard.history import manifest as manifests
 from dashboard.history import store as stores
 from dashboard.history.embedded import EmbeddedHistory
 from dashboard.history.headlog import HeadLog
-from dashboard.history.ingest import HistoryMessage
 from dashboard.history.manifest import HistoryFile, Manifest
 from dashboard.history.memory import BLOCK_S
 from dashboard.history.parquet import SlotNames
 from dashboard.history.row_index import KEPT_RUNS, RUNS_OF_NONE, RowIndexCache, SampleRuns
+from dashboard.history.rows import HistoryMessage
 from dashboard.history.store import GRACE_S, HistoryRetention
 from gpudeck.metrics import Absence
 from gpudeck.wire import GpuFacts, Hello, Inventory, Task, Tasks, Use

@@ -12,8 +12,8 @@ import pytest
 
 from dashboard.history.columns import KEYS, MASKS, MIB, NO_MEAN, STORED
 from dashboard.history.embedded import LOOK_BACK_S, UNPACKS_MOST, EmbeddedHistory
-from dashboard.history.ingest import HistoryMessage
 from dashboard.history.memory import BLOCK_S
+from dashboard.history.rows import HistoryMessage
 from dashboard.history.store import GRACE_S, LATE_S
 from gpudeck.metrics import COLUMNS, Absence
 from gpudeck.wire import Frame, GpuFacts, Hello, Inventory, Task, Tasks, Use, pack

@@ -27,7 +27,7 @@ class Running:
         self.room = FleetStateMachine("hub", 1, MONO)
         self.history = EmbeddedHistory(folder / "history")
         self.history.open()
-        self.recorder = MessageRecorder(folder, self.state, self.room, lambda _: None,
+        self.recorder = MessageRecorder(folder, self.state.save_nodes, self.room, lambda _: None,
                                         self.history.store)
         for checkpoint in self.state.nodes():
             restore(self.room, checkpoint)

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dashboard.errors import ResultTooLargeError, UnknownMetricError
 from dashboard.history.columns import AT, KEYS
 from dashboard.history.embedded import EmbeddedHistory
-from dashboard.history.ingest import HistoryMessage
 from dashboard.history.manifest import HistoryFile, Manifest
 from dashboard.history.memory import BLOCK_S
-from dashboard.history.protocol import ResultTooLargeError, UnknownMetricError
+from dashboard.history.rows import HistoryMessage
 from dashboard.history.store import GRACE_S, LATE_S, MAX_OPEN, HistoryRetention
 from tests.unit.histories import EVENT, START, Source, differences
 

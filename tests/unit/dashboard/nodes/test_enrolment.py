@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from dashboard.access import service
+from dashboard.access import policy
 from dashboard.access.policy import Actor, Role, Scope
-from dashboard.access.store import InvalidChangeError, NotFoundError
 from dashboard.actions.hub_key import HubKey
 from dashboard.audit.recorder import AuditRecorder
+from dashboard.errors import InvalidChangeError, NotFoundError
 from dashboard.fleet.members import EnrolmentRequest
 from dashboard.nodes.enrolment import USED, EnrolmentService, KeyProofError
 from dashboard.state import StateStore
@@ -217,6 +217,6 @@ def test_the_service_itself_asks_who_it_is(door: Door, role: Role) -> None:
         lambda: door.nodes.revoke(actor, node.node_id),
         lambda: door.nodes.put_in_group(actor, node.node_id, "lab"),
     ):
-        with pytest.raises(service.RefusedError):
+        with pytest.raises(policy.RefusedError):
             attempt()
     assert door.knock(node) == ""

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from dashboard.actions.signing_policy import RecentSignings, SigningBudget, SigningPolicy
 from dashboard.audit.recorder import AuditRecorder
 from dashboard.automation.quota_intents import (
-    OverQuotaTracker,
     QuotaIntentContext,
     QuotaOwnerKeep,
     cause_of,
@@ -25,6 +24,7 @@ from dashboard.fleet.fleet import Fleet
 from dashboard.fleet.visibility import EVERYTHING_SEEN, VisibleFleetCache
 from dashboard.quotas.evaluate import deployments, for_node
 from dashboard.quotas.gpu_hours import QuotaGpuHours, UserGpuSeconds, grain, hours_of
+from dashboard.quotas.over import OverQuotaTracker
 from dashboard.quotas.prometheus import quota_families, quota_look
 from dashboard.quotas.service import HOURS_EVERY_S, QuotaService
 from dashboard.state import StateStore

@@ -1,0 +1,28 @@
+"""What accounts need of the capabilities that stand on them."""
+
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from .store import AccountsStore, SignInRecord
+
+
+class AuditLog(Protocol):
+    """Where every change of an account is recorded, together with it."""
+
+    def change(self, kind: str, fields: Mapping[str, Any], takes_away: bool = False
+               ) -> AbstractContextManager[None]: ...
+
+
+class AccountState(Protocol):
+    """The hub's state, as far as accounts are kept in it."""
+
+    @property
+    def accounts(self) -> AccountsStore: ...
+
+    def secret(self, what: str) -> bytes: ...
+
+    def writes_elsewhere(self) -> int: ...
+
+    def note(self, attempts: list[SignInRecord], sessions: dict[str, float],
+             tokens: dict[str, float], records: Iterable[dict[str, Any]] = ()) -> None: ...

@@ -1,0 +1,42 @@
+"""What the commands on a hub's data folder share."""
+
+import argparse
+import getpass
+import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+from gpudeck.settings import folder
+
+from ..audit.recorder import AuditRecorder
+from ..settings import default_data
+from ..state import StateStore
+
+Verb = Callable[[StateStore, argparse.Namespace], Any]
+
+
+Item = dict[str, Any]
+
+
+def recorded(state: StateStore, kind: str, action: str,
+             detail: Item) -> AbstractContextManager[None]:
+    """Around a change that is made in the folder itself; by whom, only the machine knows."""
+    known = {name: value for name, value in detail.items() if value is not None}
+    return AuditRecorder(state.audit).change(kind, {
+        "actor": getpass.getuser(), "actor_kind": "terminal", "action": action, "detail": known})
+
+
+def make_parser(name: str, text: str) -> tuple[Any, argparse.ArgumentParser]:
+    parser = argparse.ArgumentParser(prog=f"gpudeck {name}", description=text, allow_abbrev=False)
+    return parser.add_subparsers(dest="verb", required=True, metavar="VERB"), parser
+
+
+def make_verb(verbs: Any, name: str, text: str) -> argparse.ArgumentParser:
+    made: argparse.ArgumentParser = verbs.add_parser(name, help=text, description=text,
+                                                     allow_abbrev=False)
+    made.add_argument("--data", type=folder, metavar="DIR",
+                      default=folder(os.environ.get("GPUDECK_DATA") or str(default_data())),
+                      help="the hub's folder")
+    made.add_argument("--json", action="store_true", help="as JSON")
+    return made

@@ -1,0 +1,80 @@
+"""The hub's data folder: made private, locked, its files written whole."""
+
+import fcntl
+import os
+import secrets
+import stat
+from pathlib import Path
+from typing import IO
+
+from gpudeck.errors import CommandError, ExitCode
+
+LOCK = "lock"
+OURS = (LOCK, "state.db", "hub.key", "signer.json", "api.token", "hub.json", "headlog",
+        "history")
+
+
+def open_folder(path: Path) -> None:
+    """Make it ours alone, or say why not."""
+    os.umask(0o077)
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise CommandError(f"cannot make the data folder {path}: {error.strerror}; name another "
+                           "with --data", ExitCode.CANNOT_START) from error
+    if path.is_symlink() or path.stat().st_uid != os.geteuid():
+        raise CommandError(f"the data folder {path} is a link or belongs to someone else; name "
+                           "another with --data", ExitCode.CANNOT_START)
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise CommandError(f"cannot write in the data folder {path}; name another with --data",
+                           ExitCode.CANNOT_START)
+    if not any(path.iterdir()):
+        path.chmod(0o700)
+    for entry in (path, *(path / name for name in OURS)):
+        _check_mode(entry)
+
+
+def _check_mode(entry: Path) -> None:
+    if entry.is_symlink():
+        raise CommandError(f"{entry} is a link; the hub keeps its own files there: remove it",
+                           ExitCode.CANNOT_START)
+    mode = stat.S_IMODE(entry.lstat().st_mode) if entry.exists() else 0
+    if mode & 0o077:
+        wanted = "700" if entry.is_dir() else "600"
+        raise CommandError(f"{entry} can be read by others (mode {mode:o}) and may hold secrets; "
+                           f"run: chmod {wanted} {entry}", ExitCode.CANNOT_START)
+
+
+def lock_folder(path: Path) -> IO[str]:
+    """Held while the returned file is open; two hubs in one folder would eat each other's log."""
+    file = os.fdopen(_private(str(path / LOCK), os.O_RDWR | os.O_CREAT), "w")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        file.close()
+        raise CommandError(f"another hub is running in {path}; stop it or name another folder "
+                           "with --data", ExitCode.CANNOT_START) from error
+    return file
+
+
+def write_private(path: Path, text: str) -> None:
+    """Whole or not at all, readable by us alone."""
+    draft = path.with_name(path.name + ".new")
+    with open(draft, "w", opener=_private) as file:
+        file.write(text)
+    draft.replace(path)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
+
+
+def secret(path: Path) -> str:
+    """The token in this file; made at the first start."""
+    if not path.exists():
+        write_private(path, secrets.token_urlsafe(32) + "\n")
+    return path.read_text().strip()
+
+
+def token_in(path: Path) -> str | None:
+    return path.read_text().strip() if path.exists() else None

@@ -1,0 +1,115 @@
+"""Answers of the REST interface: JSON, problem+json, cursors and the parameters all lists share."""
+
+import base64
+import hashlib
+from http import HTTPStatus
+from typing import Any, TypeVar
+
+import msgspec
+from flask import Response, request
+
+MAX_LIMIT = 1_000
+
+
+MAX_CURSOR = 512
+
+
+MAX_REPEATED = 100
+
+
+class ProblemDetails(msgspec.Struct):
+    """RFC 9457: what is wrong and what to do."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+
+
+PREFIX = "/api/v1"
+
+
+DEFAULT_LIMIT = 100
+
+
+REPEATED = ("open", "id", "uuid")
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+W = TypeVar("W", bound=str)
+
+
+class ApiError(Exception):
+    """The question cannot be answered; said to whoever asked."""
+
+    def __init__(self, status: HTTPStatus, detail: str) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+
+
+def check_names(known: tuple[str, ...]) -> None:
+    args = request.args
+    for name in args:
+        if name not in known:
+            raise bad(f"there is no parameter {name[:40]!r}; there are {', '.join(known)}")
+        if len(args.getlist(name)) > (MAX_REPEATED if name in REPEATED else 1):
+            raise bad(f"at most {MAX_REPEATED} times {name} is taken at once" if name in REPEATED
+                      else f"{name} is given more than once")
+
+
+def one_of(name: str, given: str | None, known: tuple[W, ...]) -> W | None:
+    for word in known:
+        if word == given:
+            return word
+    if given is not None:
+        raise bad(f"{name} is one of {', '.join(known)}")
+    return None
+
+
+def bad(detail: str) -> ApiError:
+    return ApiError(HTTPStatus.BAD_REQUEST, detail)
+
+
+def read_limit(raw: str | None) -> int:
+    if raw is None:
+        return DEFAULT_LIMIT
+    if not raw.isascii() or not raw.isdigit() or len(raw) > 6 or not 1 <= int(raw) <= MAX_LIMIT:
+        raise bad(f"limit is a whole number from 1 to {MAX_LIMIT}")
+    return int(raw)
+
+
+def read_cursor(raw: str | None) -> tuple[str, ...] | None:
+    if raw is None:
+        return None
+    try:
+        if len(raw) > MAX_CURSOR:
+            raise ValueError
+        data = base64.urlsafe_b64decode(raw.encode("ascii"))
+        return msgspec.json.decode(data, type=tuple[str, ...])
+    except ValueError as error:
+        raise bad("this cursor was not given out by this hub; start again without it") from error
+
+
+def give_cursor(key: tuple[str, ...]) -> str:
+    return base64.urlsafe_b64encode(_encode(key)).decode()
+
+
+def answer(what: Any, status: int = HTTPStatus.OK) -> Response:
+    if request.accept_mimetypes and not request.accept_mimetypes.best_match(["application/json"]):
+        raise ApiError(HTTPStatus.NOT_ACCEPTABLE, "only application/json is served here")
+    body = _encode(what)
+    found = Response(body, status, mimetype="application/json")
+    found.headers["Vary"] = "Authorization, Cookie"
+    if request.method not in ("GET", "HEAD"):
+        return found
+    found.set_etag(hashlib.blake2b(body, digest_size=12).hexdigest())
+    return found.make_conditional(request)  # type: ignore[return-value]
+
+
+def problem(status: int, detail: str, type: str = "about:blank") -> Response:
+    title = HTTPStatus(status).phrase
+    return Response(_encode(ProblemDetails(type, title, status, detail)), status,
+                    mimetype="application/problem+json")
