@@ -17,19 +17,21 @@ ROOT = Path(__file__).resolve().parents[1]
 CODE = """
 import sys
 from gpudeck.errors import CommandError
-from dashboard.{program} import {program}
+from dashboard.{module} import {program}
 try:
     sys.exit({program}(sys.argv[1:]))
 except CommandError as error:
     print(f"gpudeck: {{error}}", file=sys.stderr)
     sys.exit(error.code)
 """
+MODULES = {"demo": "demo.command", "up": "demo.up"}
 READY_WITHIN_S = 40.0
 
 
 def start(program: str, *arguments: str, **more: Any) -> "subprocess.Popen[str]":
     return subprocess.Popen(
-        [sys.executable, "-c", CODE.format(program=program), *arguments], cwd=ROOT, text=True,
+        [sys.executable, "-c", CODE.format(program=program, module=MODULES[program]), *arguments],
+        cwd=ROOT, text=True,
         **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | more,
     )
 

@@ -1,9 +1,12 @@
-"""Reads the source and holds the rule of dependency (DESIGN 3) and the sizes of the house."""
+"""Reads the source and holds the house: DESIGN 3.1 to 3.6 and 3.9."""
 
 import ast
+import re
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -17,45 +20,28 @@ SOURCES = sorted(
 )
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
-# Pure: time, randomness and data are arguments; events in, effects out.
-PURE = (
-    "agent/telemetry/sampler.py", "agent/telemetry/events.py", "agent/telemetry/gpu_events.py", "agent/telemetry/task_totals.py",
-    "agent/telemetry/rate_limit.py", "agent/actions/guard.py", "agent/tasks/jobs.py", "agent/actions/verify.py",
-    "agent/link/hub_clock.py", "agent/doctor/check.py", "agent/tasks/managers.py", "agent/tasks/launches.py",
-    "agent/tasks/notebooks.py", "agent/actions/rule_condition.py",
-    "agent/tasks/owners.py", "agent/quotas/evaluate.py", "dashboard/fleet/views.py", "dashboard/fleet/owner_views.py",
-    "dashboard/fleet/events_views.py", "dashboard/prometheus/families.py", "dashboard/alerts/rehearsal/views.py",
-    "gpudeck/wire.py", "gpudeck/metrics.py", "gpudeck/events.py", "gpudeck/xid.py",
-    "gpudeck/actions.py", "gpudeck/message_limits.py", "gpudeck/audit_chain.py", "gpudeck/action_views.py",
-    "gpudeck/limits.py", "gpudeck/packed_arrays.py", "agent/limits/timed_limits.py", "agent/limits/autotune.py",
-    "gpudeck/action_words.py", "gpudeck/action_plan.py", "gpudeck/times.py", "gpudeck/command_sentences.py",
-    "gpudeck/quota.py", "gpudeck/quota_usage.py", "gpudeck/desired_state.py",
-    "dashboard/quotas/views.py", "dashboard/quotas/prometheus.py", "gpudeck/websocket.py",
-    "gpudeck/prometheus_text.py", "gpudeck/dcgm.py", "gpudeck/ladder.py",
-    "dashboard/history/columns.py", "dashboard/history/memory.py", "dashboard/history/merge.py",
-    "widget/machine_view.py", "widget/static_table.py", "widget/simulate.py", "widget/cost.py",
-    "widget/cost_words.py", "widget/fleet_view.py",
-    "dashboard/history/rollup.py", "dashboard/history/task_minutes.py", "dashboard/history/usage.py",
-    "dashboard/history/grid.py",
-)
-PURE_FOLDERS = ("dashboard/core",)
+# A package imports only from floors below its own. What stands on one floor are siblings.
+FLOORS = {
+    "agent": ("settings readings", "runtime", "tasks link", "journal", "backends", "limits",
+              "reader telemetry", "actions", "quotas", "pool doctor", "node", "cli", "__main__"),
+    "dashboard": ("errors trusted_networks public_url", "settings", "runtime", "web", "access",
+                  "audit", "history", "fleet", "nodes", "actions", "quotas", "pool", "jobs",
+                  "insight", "alerts", "automation", "notifications", "live", "pages prometheus",
+                  "openapi", "state", "app", "serve", "demo", "cli", "__main__"),
+}
+FLOOR = {(program, package): number for program, floors in FLOORS.items()
+         for number, packages in enumerate(floors) for package in packages.split()}
+
 IMPURE_MODULES = frozenset((
     "time", "random", "os", "socket", "threading", "sqlite3", "logging", "subprocess", "secrets",
     "asyncio", "select", "signal", "urllib", "flask", "dash", "socketio", "flask_socketio",
     "gevent", "psutil", "pynvml", "requests",
 ))
 
-# One outside technology, one file. A folder stands for all files in it.
+# One outside technology, one file. A folder stands for all files in it; `store.py` for the one of
+# each capability.
 HOME = {
-    "pynvml": ("agent/backends/nvml/reader.py", "agent/backends/nvml/accounting.py",
-               "agent/backends/nvml/ask.py",
-               "agent/backends/nvml/events.py", "agent/backends/nvml/facts.py",
-               "agent/backends/nvml/fields.py", "agent/backends/nvml/gpm.py",
-               "agent/backends/nvml/limits.py",
-               "agent/backends/nvml/links.py", "agent/backends/nvml/mig.py",
-               "agent/backends/nvml/processes.py",
-               "agent/backends/nvml/report.py", "agent/backends/nvml/session.py",
-               "agent/backends/nvml/slow.py"),
+    "pynvml": ("agent/backends/nvml",),
     "flask_socketio": ("dashboard/web/bounded_socket.py",),
     # A node carries neither of these, nor what they bring.
     "socketio": ("dashboard/web/bounded_socket.py", "bench/ingest.py"),
@@ -66,12 +52,11 @@ HOME = {
     "pyarrow": ("dashboard/history/parquet.py", "dashboard/history/row_index.py",
                 "dashboard/history/reading.py"),
     "sqlite3": ("agent/link/outbox_file.py", "agent/journal/store.py", "dashboard/state.py",
-                "dashboard/access/store.py", "dashboard/nodes/store.py", "dashboard/runtime/sql_transaction.py",
-                "dashboard/audit/store.py", "dashboard/actions/store.py",
-                "dashboard/actions/standing_store.py", "dashboard/alerts/store.py",
-                "dashboard/notifications/store.py",
-                "dashboard/automation/store.py", "dashboard/quotas/store.py",
-                "gpudeck/audit_file.py"),
+                "dashboard/runtime/sql_transaction.py", "dashboard/actions/standing_store.py",
+                "gpudeck/audit_file.py",
+                *(f"dashboard/{room}/store.py" for room in (
+                    "access", "actions", "alerts", "audit", "automation", "nodes",
+                    "notifications", "quotas"))),
     "cryptography": ("gpudeck/keys.py",),
     "yaml": ("dashboard/alerts/rules_file.py",),
     "smtplib": ("dashboard/notifications/mail.py",),
@@ -81,30 +66,62 @@ HOME = {
 
 MAX_FILE_LINES = 500
 MAX_FUNCTION_LINES = 60
+MAX_METHODS = 20
+DIALECT = frozenset((
+    "Desk", "Hand", "Deed", "Place", "Scene", "Book", "Line", "Kept", "Told", "Here", "Beside",
+    "Known", "Seen", "Look", "Wanted", "Held", "Given", "Marked", "Shown", "Sorry", "Meant",
+    "Noted",
+))
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
 
 
 def name_of(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-def imports(path: Path) -> Iterator[tuple[int, int, str]]:
-    """(line, level, module) of every import, wherever it stands."""
-    for node in ast.walk(ast.parse(path.read_text())):
+@cache
+def imports(path: Path) -> tuple[tuple[int, int, str, tuple[str, ...]], ...]:
+    """(line, level, module, names) of every import, wherever it stands."""
+    found: list[tuple[int, int, str, tuple[str, ...]]] = []
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Import):
-            yield from ((node.lineno, 0, alias.name) for alias in node.names)
+            found += [(node.lineno, 0, alias.name, ()) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            yield node.lineno, node.level, node.module or ""
+            names = tuple(alias.name for alias in node.names)
+            found.append((node.lineno, node.level, node.module or "", names))
+    return tuple(found)
+
+
+def package_in(parts: tuple[str, ...]) -> str:
+    """`dashboard/alerts/core/rule.py` is of `alerts`, `dashboard/app.py` of `app`."""
+    return parts[1].removesuffix(".py") if len(parts) > 1 else ""
+
+
+def imported(path: Path) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """(line, dotted path from the program on) of relative imports, one for each name."""
+    here = path.relative_to(ROOT).parts[:-1]
+    for line, level, module, names in imports(path):
+        if level and level <= len(here):
+            base = (*here[: len(here) - level + 1], *filter(None, module.split(".")))
+            yield from ((line, (*base, name)) for name in names)
+
+
+def is_nested(module: str) -> bool:
+    return re.match(r"gpudeck\.(agent|dashboard|widget|notebook)(\.|$)", module) is not None
 
 
 def crossing(path: Path) -> list[str]:
-    """Imports that break the rule between programs."""
+    """Imports that break the rule between programs (3.1)."""
     program = name_of(path).partition("/")[0]
     depth = len(path.relative_to(ROOT).parts) - 1
     wrong = []
-    for line, level, module in imports(path):
+    for line, level, module, _ in imports(path):
         first = module.partition(".")[0]
-        nested = module.startswith(tuple(f"gpudeck.{name}" for name in (*PROGRAMS, "notebook")))
-        if level == 0 and (first in PROGRAMS or nested):
+        if level == 0 and (first in PROGRAMS or is_nested(module)):
             wrong.append(f"{name_of(path)}:{line} imports {module}; across programs only gpudeck.*")
         if level > depth and program in PROGRAMS:
             wrong.append(f"{name_of(path)}:{line} climbs out of {program}/")
@@ -113,25 +130,45 @@ def crossing(path: Path) -> list[str]:
     return wrong
 
 
+def climbing(path: Path) -> list[str]:
+    """Imports from the same floor or from above (3.2), for types too."""
+    program, package = name_of(path).partition("/")[0], package_in(path.relative_to(ROOT).parts)
+    if program not in FLOORS or package == "__init__":
+        return []
+    if (program, package) not in FLOOR:
+        return [f"{name_of(path)}: {package} has no floor in tests/test_layout.py"]
+    wrong = []
+    for line, target in imported(path):
+        other = package_in(target)
+        if other == package or (program, other) not in FLOOR:
+            continue
+        if FLOOR[program, other] >= FLOOR[program, package]:
+            wrong.append(f"{name_of(path)}:{line} imports from {other}, which is not below "
+                         f"{package}")
+    return wrong
+
+
 def is_pure(path: Path) -> bool:
-    name = name_of(path)
-    return name in PURE or any(name.startswith(f"{folder}/") for folder in PURE_FOLDERS)
+    says = ast.get_docstring(tree_of(path)) or ""
+    return "core" in path.relative_to(ROOT).parts[:-1] or re.search(r"\bPure\.", says) is not None
 
 
 def impurities(path: Path) -> list[str]:
+    if not is_pure(path):
+        return []
     return [
         f"{name_of(path)}:{line} imports {module}"
-        for line, level, module in imports(path)
+        for line, level, module, _ in imports(path)
         if level == 0 and module.partition(".")[0] in IMPURE_MODULES
     ]
 
 
 def strays(path: Path) -> list[str]:
-    """Outside technologies imported away from home."""
+    """Outside technologies imported away from home (3.4)."""
     name = name_of(path)
     return [
         f"{name}:{line} imports {module}; its home is {HOME[module.partition('.')[0]]}"
-        for line, level, module in imports(path)
+        for line, level, module, _ in imports(path)
         if level == 0
         and module.partition(".")[0] in HOME
         and not any(name == home or name.startswith(f"{home}/")
@@ -139,44 +176,94 @@ def strays(path: Path) -> list[str]:
     ]
 
 
+def foreign_stores(path: Path) -> list[str]:
+    """A service that reaches into another capability's store (3.5)."""
+    program, package = name_of(path).partition("/")[0], package_in(path.relative_to(ROOT).parts)
+    if path.name != "service.py" and not path.name.endswith("_service.py"):
+        return []
+    return [f"{name_of(path)}:{line} imports the store of {package_in(target)}"
+            for line, target in imported(path)
+            if package_in(target) != package and program == "dashboard" and "store" in target]
+
+
+def set_from_outside(path: Path) -> list[str]:
+    """Attributes of a part that whoever composes sets after it was built (3.6)."""
+    found = []
+    for node in ast.walk(tree_of(path)):
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        for target in targets:
+            for each in target.elts if isinstance(target, ast.Tuple) else [target]:
+                if (isinstance(each, ast.Attribute) and isinstance(each.value, ast.Attribute)
+                        and isinstance(each.value.value, ast.Name)
+                        and each.value.value.id == "self"
+                        and not each.value.attr.startswith("_")):
+                    found.append(f"{name_of(path)}:{node.lineno} sets {ast.unparse(each)}")
+    return found
+
+
 def long_functions(path: Path) -> list[str]:
     return [
         f"{name_of(path)}:{node.lineno} {node.name} has {length} lines"
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(tree_of(path))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and (length := (node.end_lineno or 0) - node.lineno + 1) > MAX_FUNCTION_LINES
     ]
+
+
+def classes(path: Path) -> list[ast.ClassDef]:
+    return [node for node in ast.walk(tree_of(path)) if isinstance(node, ast.ClassDef)]
+
+
+def large_classes(path: Path) -> list[str]:
+    return [
+        f"{name_of(path)}:{node.lineno} {node.name} has {count} methods"
+        for node in classes(path)
+        if (count := sum(isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
+                         for each in node.body)) > MAX_METHODS
+    ]
+
+
+def dialect(path: Path) -> list[str]:
+    return [f"{name_of(path)}:{node.lineno} {node.name} does not say what it is"
+            for node in classes(path)
+            if node.name.strip("_") in DIALECT and name_of(path) != "gpudeck/wire.py"]  # frozen
 
 
 def test_there_is_something_to_read() -> None:
     assert len(SOURCES) > 20
 
 
-def test_programs_meet_only_in_gpudeck() -> None:
-    assert [wrong for path in SOURCES for wrong in crossing(path)] == []
+# Some composers of one program and of each test are what sets things.
+COMPOSERS = tuple(ROOT / name for name in ("dashboard/app.py", "agent/node.py"))
+
+
+@pytest.mark.parametrize(("check", "paths"), [
+    (crossing, SOURCES), (climbing, SOURCES), (impurities, SOURCES), (strays, SOURCES),
+    (foreign_stores, SOURCES), (dialect, SOURCES), (large_classes, SOURCES),
+    (long_functions, [*SOURCES, *TESTS]), (set_from_outside, COMPOSERS),
+], ids=lambda each: getattr(each, "__name__", "files"))
+def test_the_house(check: Callable[[Path], list[str]], paths: list[Path]) -> None:
+    assert [wrong for path in paths for wrong in check(path)] == []
 
 
 def test_tests_never_use_the_nested_names() -> None:
-    nested = tuple(f"gpudeck.{name}" for name in (*PROGRAMS, "notebook"))
     assert [
         f"{name_of(path)}:{line} {module}"
         for path in TESTS
-        for line, _, module in imports(path)
-        if module.startswith(nested)
+        for line, _, module, _ in imports(path)
+        if is_nested(module)
     ] == []
 
 
-def test_pure_files_are_pure() -> None:
-    assert [wrong for path in SOURCES if is_pure(path) for wrong in impurities(path)] == []
-
-
-def test_one_technology_one_file() -> None:
-    assert [wrong for path in SOURCES for wrong in strays(path)] == []
+def test_no_class_name_twice_in_a_program() -> None:
+    count = Counter((name_of(path).partition("/")[0], node.name)
+                    for path in SOURCES for node in classes(path))
+    assert [name for name, number in count.items() if number > 1] == []
 
 
 def test_wire_stands_on_the_standard_library_and_msgspec() -> None:
     allowed = {*sys.stdlib_module_names, "msgspec", "gpudeck"}
-    found = {module.partition(".")[0] for _, _, module in imports(ROOT / "gpudeck/wire.py")}
+    found = {module.partition(".")[0] for _, _, module, _ in imports(ROOT / "gpudeck/wire.py")}
     assert found <= allowed
 
 
@@ -193,30 +280,38 @@ def test_every_package_is_in_the_wheel() -> None:
         assert (ROOT / folder).is_dir(), package
 
 
-def test_sizes() -> None:
-    files = [f"{name_of(path)} has {count} lines"
-             for path in [*SOURCES, *TESTS]
-             if (count := len(path.read_text().splitlines())) > MAX_FILE_LINES]
-    functions = [wrong for path in [*SOURCES, *TESTS] for wrong in long_functions(path)]
-    assert files + functions == []
+def test_files_are_short() -> None:
+    assert [f"{name_of(path)} has {count} lines"
+            for path in [*SOURCES, *TESTS]
+            if (count := len(path.read_text().splitlines())) > MAX_FILE_LINES] == []
 
 
 @pytest.mark.parametrize(
-    ("source", "check"),
+    ("file", "source", "check"),
     [
-        ("from dashboard.fleet.state_machine import Room", crossing),
-        ("from gpudeck.dashboard.fleet.state_machine import Room", crossing),
-        ("from ... import wire", crossing),
-        ("import time", impurities),
-        ("def f():\n    import pynvml", strays),
-        ("def f():\n" + "    x = 1\n" * 60, long_functions),
+        ("agent/planted.py", "from dashboard.fleet.fleet import Fleet", crossing),
+        ("agent/planted.py", "from gpudeck.dashboard.fleet.fleet import Fleet", crossing),
+        ("agent/planted.py", "from ... import wire", crossing),
+        ("dashboard/web/planted.py", "from ..fleet.fleet import Fleet", climbing),
+        ("dashboard/web/planted.py", "def f():\n    from ..fleet import fleet", climbing),
+        ("dashboard/pages/planted.py", "from ..prometheus import page", climbing),
+        ("dashboard/unheard_of/planted.py", "", climbing),
+        ("agent/planted.py", '"""Guards. Pure."""\nimport time', impurities),
+        ("dashboard/alerts/core/planted.py", "from random import random", impurities),
+        ("agent/planted.py", "def f():\n    import pynvml", strays),
+        ("dashboard/quotas/service.py", "from ..alerts.store import AlertsStore", foreign_stores),
+        ("dashboard/planted.py", "class A:\n    def f(self):\n        self.acts.held = 1",
+         set_from_outside),
+        ("agent/planted.py", "def f():\n" + "    x = 1\n" * 60, long_functions),
+        ("agent/planted.py", "class Desk:\n    pass", dialect),
+        ("agent/planted.py", "class Big:\n" + "".join(f"    def f{n}(self): ...\n"
+                                                      for n in range(21)), large_classes),
     ],
 )
-def test_each_rule_can_fail(source: str, check: object, monkeypatch: pytest.MonkeyPatch,
-                            tmp_path: Path) -> None:
+def test_each_rule_can_fail(file: str, source: str, check: Callable[[Path], list[str]],
+                            monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
-    path = tmp_path / "agent" / "planted.py"
-    path.parent.mkdir()
+    path = tmp_path / file
+    path.parent.mkdir(parents=True)
     path.write_text(source)
-    assert callable(check)
     assert len(check(path)) == 1

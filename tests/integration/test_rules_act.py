@@ -38,10 +38,10 @@ from tests.integration.visitors import Visitor, add_person, open_state, signed_i
 
 HURRIED = """
 import sys
-import dashboard.core.alerts.rule as rule
-import dashboard.core.alerts.watch as watch
-import dashboard.core.brakes as brakes
-import dashboard.ladders as ladders
+import dashboard.alerts.core.rule as rule
+import dashboard.alerts.core.rule_tracker as watch
+import dashboard.automation.brake_limits as brakes
+import dashboard.automation.service as ladders
 import gpudeck.ladder as ladder
 rule.LADDER_FOR_S = 1
 rule.END_AFTER_S = 0

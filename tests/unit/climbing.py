@@ -38,7 +38,8 @@ from gpudeck.actions import (
 from gpudeck.wire import Beat, Task, Tasks, Use
 from tests.unit import fleets
 
-PATCHED = ("alerts", "ladders", "brakes", "rule_wants", "maintenance")
+PATCHED = ("alerts.service", "automation.service", "automation.brakes", "automation.rule_source",
+           "automation.maintenance")
 GIB = 2**30
 
 

@@ -76,8 +76,8 @@ def test_a_step_that_fails_leaves_all_as_it_was(tmp_path: Path) -> None:
 OTHER = """
 import sys, time
 from pathlib import Path
-from dashboard.state import State
-state = State(Path(sys.argv[1]))
+from dashboard.state import StateStore
+state = StateStore(Path(sys.argv[1]))
 print(state.accounts.add_code("alice", time.time()))
 state.close()
 """

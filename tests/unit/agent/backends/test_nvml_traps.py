@@ -68,8 +68,8 @@ def asked_for_in(text: str) -> set[str]:
 def test_no_call_that_pynvml_spoils(trapped: set[str], known: str) -> None:
     """nvml A.1: some say success whatever happened, some share their default argument."""
     assert known in trapped
-    used = {path.name: asked_for_in(path.read_text()) for path in SOURCES}
-    assert "nvmlDeviceGetClockInfo" in used["nvml.py"]
+    used = {path.relative_to(ROOT).as_posix(): asked_for_in(path.read_text()) for path in SOURCES}
+    assert "nvmlDeviceGetClockInfo" in used["agent/backends/nvml/reader.py"]
     assert {name: found for name, calls in used.items() if (found := calls & trapped)} == {}
     # The control arm: both ways to use it are seen.
     for line in (f"pynvml.{known}(handle)", f"ask({known!r})"):
@@ -105,9 +105,9 @@ def test_only_the_reading_process_has_the_driver_open() -> None:
     """nvml A.1: NVML does not survive a fork, and A.5: who has it open keeps the driver loaded.
     The reader is a program of its own; nobody else loads pynvml."""
     said = subprocess.run(
-        [sys.executable, "-c", "import sys, agent.cli, agent.node, agent.reader_process\n"
+        [sys.executable, "-c", "import sys, agent.cli.main, agent.node, agent.reader.watchdog\n"
          "print('pynvml' in sys.modules)\n"
-         "import agent.backends.nvml\nprint('pynvml' in sys.modules)"],
+         "import agent.backends.nvml.reader\nprint('pynvml' in sys.modules)"],
         cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
     assert said == ["False", "True"]
 

@@ -93,9 +93,9 @@ def test_the_budget_counts_what_was_begun_and_not_refused(journal: ActionJournal
 CRASHES = """
 import sys
 from pathlib import Path
-from agent.acts_journal import ActsJournal, ActsStore
-from tests.unit.test_acts_journal import a_command, accepted, later
-journal = ActsJournal(ActsStore(Path(sys.argv[1])))
+from agent.journal.store import ActionJournal, ActionStore
+from tests.unit.agent.journal.test_store import a_command, accepted, later
+journal = ActionJournal(ActionStore(Path(sys.argv[1])))
 for begun in (False, True):
     command = a_command()
     first = journal.seen(command, "d", accepted(command))

@@ -107,7 +107,7 @@ NOT_CARRIED = {"asyncio", "email", "engineio", "http.client", "msgpack", "pynvml
 
 
 def test_the_daemon_carries_no_more_than_it_uses() -> None:
-    code = "import sys; {}import agent.cli, agent.reader_process; print(*sys.modules)"
+    code = "import sys; {}import agent.cli.main, agent.reader.watchdog; print(*sys.modules)"
     for first, carried in (("", set[str]()), ("import http.client; ", {"http.client", "email"})):
         done = subprocess.run([sys.executable, "-c", code.format(first)], cwd=ROOT, text=True,
                               capture_output=True, check=True, timeout=60)
