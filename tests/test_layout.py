@@ -190,8 +190,9 @@ def set_from_outside(path: Path) -> list[str]:
     """Attributes of a part that whoever composes sets after it was built (3.6)."""
     found = []
     for node in ast.walk(tree_of(path)):
-        targets = node.targets if isinstance(node, ast.Assign) else []
-        for target in targets:
+        if not isinstance(node, ast.Assign):
+            continue
+        for target in node.targets:
             for each in target.elts if isinstance(target, ast.Tuple) else [target]:
                 if (isinstance(each, ast.Attribute) and isinstance(each.value, ast.Attribute)
                         and isinstance(each.value.value, ast.Name)

@@ -1,28 +1,32 @@
-"""The kept patches that remove a guard still fit the code. That each is caught: `make mutants`."""
+"""The mutants still fit the code. That each is caught: `make mutants`."""
 
-from pathlib import Path
+from dataclasses import replace
 
-import pytest
-
-from tests.mutants.__main__ import ROOT, apply, fault_of, main, named_test, patches
+from tests.mutants import ROOT, Mutant, fault_of, main, mutants
 
 
-@pytest.mark.parametrize("patch", patches(), ids=lambda patch: patch.stem)
-def test_a_patch_applies_and_names_a_test(patch: Path) -> None:
-    assert apply(patch, ROOT, "--check") == ""
-    file, _, test = named_test(patch).partition("::")
-    assert f"def {test.partition('[')[0].rpartition('::')[2]}(" in (ROOT / file).read_text()
+def test_each_fits_the_code_and_names_a_test() -> None:
+    wrong = [f"{each.name}: {flaw}" for each in mutants() if (flaw := each.flaw())]
+    for each in mutants():
+        file, _, test = each.test.partition("::")
+        if f"def {test.partition('[')[0].rpartition('::')[2]}(" not in (ROOT / file).read_text():
+            wrong.append(f"{each.name}: there is no {each.test}")
+    assert wrong == []
 
 
 def test_some_by_lot_are_caught() -> None:
     assert main(["--some", "3"]) == 0
 
 
-def test_a_patch_that_removes_nothing_is_missed(tmp_path: Path) -> None:
+def test_what_does_not_fit_is_said() -> None:
+    one = mutants()[0]
+    assert "0 times" in replace(one, old="no such text").flaw()
+    assert "nothing" in replace(one, new=one.old).flaw()
+
+
+def test_a_mutant_that_removes_no_guard_is_missed() -> None:
     """The control arm."""
-    idle = tmp_path / "idle.patch"
-    first, second = (ROOT / "gpudeck/child_processes.py").read_text().splitlines()[:2]
-    idle.write_text("# must fail: tests/unit/gpudeck/test_metrics.py::test_lookup\n"
-                    "--- a/gpudeck/lifeline.py\n+++ b/gpudeck/lifeline.py\n"
-                    f"@@ -1,2 +1,3 @@\n {first}\n+\n {second}\n")
+    first = (ROOT / "gpudeck/child_processes.py").read_text().splitlines()[0]
+    idle = Mutant("idle", "tests/unit/gpudeck/test_metrics.py::test_lookup",
+                  "gpudeck/child_processes.py", first, first + "\n")
     assert "passes without the guard" in fault_of(idle)

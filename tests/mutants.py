@@ -1,0 +1,110 @@
+"""`make mutants`: each guard that a row of tests/mutants.toml removes is missed by the named test.
+
+A row has a name, a file, a text that stands in it once, what it reads without the guard, and a
+test, which has to pass as it is and to fail then. Child processes of a test find the installed
+program, not the changed copy: name tests that call the code themselves.
+
+    python -m tests.mutants [NAME ...]     all, or these
+    python -m tests.mutants --changed      those of files that differ from the main branch
+    python -m tests.mutants --some 5       as many by lot
+"""
+
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+TABLE = Path(__file__).with_suffix(".toml")
+TEST_S = 300
+AT_ONCE = 2
+FAILED = 1  # pytest's own code: tests ran, and some failed
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    name: str
+    test: str
+    file: str
+    old: str
+    new: str
+
+    def flaw(self, root: Path = ROOT) -> str:
+        """"": it fits the code as it is."""
+        if self.old == self.new:
+            return "it changes nothing"
+        count = (root / self.file).read_text().count(self.old)
+        return "" if count == 1 else f"its old text stands {count} times in {self.file}"
+
+
+def mutants() -> list[Mutant]:
+    return [Mutant(**row) for row in tomllib.loads(TABLE.read_text())["mutant"]]
+
+
+def git(*words: str) -> list[str]:
+    done = subprocess.run(["git", *words, "-z"], cwd=ROOT, capture_output=True, check=True)
+    return [name for name in done.stdout.decode().split("\0") if name]
+
+
+def copy_to(folder: Path) -> Path:
+    copy = folder / "copy"
+    for name in git("ls-files", "--cached", "--others", "--exclude-standard"):
+        if (ROOT / name).is_file():
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, copy / name)
+    return copy
+
+
+def run_test(test: str, copy: Path) -> tuple[int, str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist",
+         test], cwd=copy, capture_output=True, text=True, timeout=TEST_S, check=False)
+    return done.returncode, done.stdout[-1_500:] + done.stderr[-500:]
+
+
+def fault_of(mutant: Mutant) -> str:
+    """"": the guard is held by its test."""
+    if flaw := mutant.flaw():
+        return flaw
+    with tempfile.TemporaryDirectory() as folder:
+        copy = copy_to(Path(folder))
+        code, said = run_test(mutant.test, copy)
+        if code != 0:
+            return f"{mutant.test} does not pass without it\n{said}"
+        file = copy / mutant.file
+        file.write_text(file.read_text().replace(mutant.old, mutant.new))
+        code, said = run_test(mutant.test, copy)
+        return "" if code == FAILED else (
+            f"{mutant.test} passes without the guard (exit {code})\n{said}")
+
+
+def chosen(arguments: Sequence[str]) -> list[Mutant]:
+    known = mutants()
+    match arguments:
+        case ["--some", count]:
+            return random.sample(known, min(int(count), len(known)))
+        case ["--changed", *base]:
+            changed = {*git("diff", "--name-only", base[0] if base else "origin/main")}
+            return [each for each in known if {each.file, each.test.partition("::")[0]} & changed]
+        case _:
+            return [each for each in known if not arguments or each.name in arguments]
+
+
+def main(arguments: Sequence[str]) -> int:
+    todo = chosen(arguments)
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        faults = list(pool.map(fault_of, todo))
+    for mutant, fault in zip(todo, faults, strict=True):
+        print("missed" if fault else "caught", mutant.name, fault and f"\n  {fault}")
+    print(f"{sum(map(bool, faults))} of {len(todo)} missed")
+    return int(any(faults) or (not todo and "--changed" not in arguments))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
