@@ -1,0 +1,51 @@
+"""The hub's loops: one shape for all services that do something from time to time."""
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import gevent
+from gevent.event import Event
+
+log = logging.getLogger("gpudeck.loops")
+
+Step = Callable[[float, float], None]  # UTC seconds, monotonic seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """`step` is called every `every_s`, and at once when `wake` is set. A vital loop that fails
+    ends the hub, which must not look alive without it; another one is logged and goes on."""
+
+    name: str
+    step: Step
+    every_s: float
+    wake: Event | None = None
+    is_vital: bool = False
+
+
+class Runner:
+    def __init__(self, loops: Iterable[Loop]) -> None:
+        self._loops = tuple(loops)
+        self.failures: dict[str, int] = {}
+
+    def start(self) -> "list[gevent.Greenlet[..., None]]":
+        return [gevent.spawn(self._run, loop) for loop in self._loops]
+
+    def _run(self, loop: Loop) -> None:
+        while True:
+            if loop.wake is None:
+                gevent.sleep(loop.every_s)
+            elif loop.wake.wait(loop.every_s):
+                loop.wake.clear()
+            self.once(loop)
+
+    def once(self, loop: Loop) -> None:
+        try:
+            loop.step(time.time(), time.monotonic())
+        except Exception:
+            if loop.is_vital:
+                raise
+            self.failures[loop.name] = self.failures.get(loop.name, 0) + 1
+            log.exception("loop_failed name=%s", loop.name)
