@@ -1,4 +1,4 @@
-"""The History page: its controls and the frame of its figure, which assets/history.mjs fills."""
+"""The History page: its controls and the frame of its figure, which assets/history/history.mjs fills."""
 
 from pathlib import Path
 

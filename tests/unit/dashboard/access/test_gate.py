@@ -104,7 +104,7 @@ def test_closed_to_strangers(asked: Asked, method: str) -> None:
         assert asked.actor is None
 
 
-@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/sign-in", "/assets/deck.css"])
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/sign-in", "/assets/css/deck.css"])
 def test_open_to_all_for_looking_only(asked: Asked, path: str) -> None:
     assert asked(path) == 200
     assert asked(path, "DELETE") == 401
