@@ -28,7 +28,8 @@ def test_no_file_writes_markup_or_reaches_out(path: Path) -> None:
 
 def test_gauges_stands_alone() -> None:
     """anywidget loads it from a blob, where relative imports do not resolve."""
-    assert not re.search(r"^\s*import\b|\bimport\(", (ASSETS / "parts/gauges.mjs").read_text(), re.M)
+    text = (ASSETS / "parts/gauges.mjs").read_text()
+    assert not re.search(r"^\s*import\b|\bimport\(", text, re.M)
 
 
 def test_vendored_files_are_the_pinned_ones_with_their_licences() -> None:
