@@ -29,7 +29,8 @@ class UseColumns(Protocol):
     cell is a target at such a moment; `gpu` numbers each GPU at such a moment."""
 
     @property
-    def cells(self) -> int: ...
+    def size(self) -> int:
+        """How many cells."""
 
     @property
     def cell(self) -> Rows:
@@ -45,13 +46,7 @@ class UseColumns(Protocol):
     def of_uses(self, name: str) -> Floats: ...
 
     def of_gpus(self, name: str) -> Floats:
-        """A metric, by GPU."""
-
-    def memory_total(self) -> Floats:
-        """By GPU."""
-
-    def jobs_on_gpus(self) -> Floats:
-        """By GPU."""
+        """By GPU: a metric, `mem_total_bytes`, or how many `jobs` are on it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +56,12 @@ class UseNumber:
     unit: str
     join: Join
     column: str
-    of: frozenset[str]
+    of: tuple[str, ...]
     is_recorded: bool = True
 
 
-_WORK: frozenset[str] = frozenset(("task", "job"))
-_ALL: frozenset[str] = frozenset(("task", "job", "owner"))
-_JOB: frozenset[str] = frozenset(("job",))
-_OWNER: frozenset[str] = frozenset(("owner",))
+_WORK = ("task", "job")
+_ALL = (*_WORK, "owner")
 
 USES: dict[str, UseNumber] = {
     "mem_used_bytes": UseNumber("B", "total", "mem_used_bytes", _ALL),
@@ -80,10 +73,10 @@ USES: dict[str, UseNumber] = {
     "gpu_mem_share": UseNumber("", "most", "gpu_mem_share", _WORK),
     "gpu_jobs": UseNumber("", "most", "gpu_jobs", _WORK),
     "gpus": UseNumber("", "distinct", "gpu", _ALL),
-    "tasks": UseNumber("", "distinct", "task", _JOB | _OWNER),
-    "jobs": UseNumber("", "distinct", "job", _OWNER),
-    "gpus_faulty": UseNumber("", "distinct", "faulty_gpu", _OWNER),
-    "nodes": UseNumber("", "distinct", "node", _JOB, is_recorded=False),
+    "tasks": UseNumber("", "distinct", "task", ("job", "owner")),
+    "jobs": UseNumber("", "distinct", "job", ("owner",)),
+    "gpus_faulty": UseNumber("", "distinct", "faulty_gpu", ("owner",)),
+    "nodes": UseNumber("", "distinct", "node", ("job",), is_recorded=False),
     "age_s": UseNumber("s", "most", "age_s", _WORK, is_recorded=False),
     "is_youngest": UseNumber("", "most", "is_youngest", _WORK, is_recorded=False),
     "is_foreign": UseNumber("", "most", "is_foreign", _WORK, is_recorded=False),
@@ -106,13 +99,13 @@ def number_of_uses(name: str, of: UseColumns) -> Floats:
 def total(of: UseColumns, values: Floats) -> Floats:
     known = of.cell != NONE
     cell = of.cell[known]
-    found = np.bincount(cell, values[known], of.cells)
-    return np.where(np.bincount(cell, minlength=of.cells) > 0, found, np.nan)
+    found = np.bincount(cell, values[known], of.size)
+    return np.where(np.bincount(cell, minlength=of.size) > 0, found, np.nan)
 
 
 def joined(of: UseColumns, values: Floats, join: np.ufunc) -> Floats:
     nothing = np.inf if join is np.minimum else -np.inf
-    found, known = np.full(of.cells, nothing), of.cell != NONE
+    found, known = np.full(of.size, nothing), of.cell != NONE
     with np.errstate(invalid="ignore"):
         join.at(found, of.cell[known], values[known])
     return np.where(np.isinf(found), np.nan, found)
@@ -123,7 +116,7 @@ def distinct(of: UseColumns, keys: Rows) -> Floats:
     known = (of.cell != NONE) & (keys != NONE)
     base = int(keys.max(initial=0)) + 1
     pairs = np.unique(of.cell[known] * base + keys[known])
-    return np.bincount(pairs // base, minlength=of.cells).astype(float)
+    return np.bincount(pairs // base, minlength=of.size).astype(float)
 
 
 def _mean_of_gpus(of: UseColumns, by_gpu: Floats) -> Floats:
@@ -131,8 +124,8 @@ def _mean_of_gpus(of: UseColumns, by_gpu: Floats) -> Floats:
     known, base = of.cell != NONE, max(1, len(by_gpu))
     pairs = np.unique(of.cell[known] * base + of.gpu[known])
     cells, gpus = pairs // base, pairs % base
-    count = np.bincount(cells, minlength=of.cells)
-    found = np.bincount(cells, by_gpu[gpus], of.cells)
+    count = np.bincount(cells, minlength=of.size)
+    found = np.bincount(cells, by_gpu[gpus], of.size)
     return np.where(count > 0, found / np.maximum(count, 1), np.nan)
 
 
@@ -148,7 +141,7 @@ def distinct_on_gpus(gpu: Rows, key: Rows, gpus: int) -> Floats:
 def _busy_pct(of: UseColumns) -> Floats:
     """The most that any witness of work says: the task's own share of the multiprocessors, and the
     peak of its GPU where no other job is on it. Not known where the only witness is silent."""
-    is_alone = of.jobs_on_gpus()[of.gpu] == 1
+    is_alone = of.of_gpus("jobs")[of.gpu] == 1
     peak = np.where(is_alone, of.of_gpus("util_max_pct")[of.gpu], np.nan)
     peak = np.where(is_alone & np.isnan(peak), of.of_gpus("util_pct")[of.gpu], peak)
     return np.fmax(of.of_uses("sm_pct"), peak)
@@ -156,7 +149,7 @@ def _busy_pct(of: UseColumns) -> Floats:
 
 def _is_youngest(of: UseColumns) -> Floats:
     """Of the jobs that share a GPU, it began last. Of a job, its first task counts."""
-    job, jobs = of.keys("job"), of.jobs_on_gpus()
+    job, jobs = of.keys("job"), of.of_gpus("jobs")
     known, begun = job != NONE, np.full(int(job.max(initial=0)) + 1, np.inf)
     last = np.full(len(jobs), -np.inf)
     with np.errstate(invalid="ignore"):
@@ -171,9 +164,10 @@ DERIVED: dict[str, Callable[[UseColumns], Floats]] = {
     "is_youngest": _is_youngest,
     "busy_pct": _busy_pct,
     "util_max_pct": lambda of: of.of_gpus("util_max_pct")[of.gpu],
-    "mem_share": lambda of: of.of_uses("mem_used_bytes") / of.memory_total()[of.gpu],
-    "gpu_mem_share": lambda of: (of.of_gpus("mem_used_bytes") / of.memory_total())[of.gpu],
-    "gpu_jobs": lambda of: of.jobs_on_gpus()[of.gpu],
+    "mem_share": lambda of: of.of_uses("mem_used_bytes") / of.of_gpus("mem_total_bytes")[of.gpu],
+    "gpu_mem_share": lambda of: (
+        of.of_gpus("mem_used_bytes") / of.of_gpus("mem_total_bytes"))[of.gpu],
+    "gpu_jobs": lambda of: of.of_gpus("jobs")[of.gpu],
 }
 
 
@@ -209,13 +203,6 @@ def grouped(group_of: Rows, counts: Mask, groups: int) -> GpuGroups:
     return GpuGroups(groups, order, starts, group_of[order][starts])
 
 
-def _mean(values: Floats, groups: GpuGroups) -> Floats:
-    """Of those that report it."""
-    count = groups.join(np.add, ~np.isnan(values), 0.0)
-    found = groups.join(np.add, np.nan_to_num(values), 0.0)
-    return np.where(count > 0, found / np.maximum(count, 1), np.nan)
-
-
 def _whole(values: Floats, groups: GpuGroups) -> Floats:
     """Not known where one of them does not report it."""
     return groups.join(np.add, values, np.nan)
@@ -223,36 +210,33 @@ def _whole(values: Floats, groups: GpuGroups) -> Floats:
 
 def _total(values: Floats, groups: GpuGroups) -> Floats:
     """Of those that report it."""
-    count = groups.join(np.add, ~np.isnan(values), 0.0)
+    count = _count(values, groups)
     return np.where(count > 0, groups.join(np.add, np.nan_to_num(values), 0.0), np.nan)
+
+
+def _mean(values: Floats, groups: GpuGroups) -> Floats:
+    return _total(values, groups) / np.maximum(_count(values, groups), 1)
+
+
+def _count(values: Floats, groups: GpuGroups) -> Floats:
+    return groups.join(np.add, ~np.isnan(values), 0.0)
 
 
 def _most(values: Floats, groups: GpuGroups) -> Floats:
     return groups.join(np.fmax, values, np.nan)
 
 
-@dataclass(frozen=True, slots=True)
-class NodeNumber:
-    """Of a metric of its GPUs."""
-
-    unit: str
-    compute: Callable[[Floats, GpuGroups], Floats]
-    of_boards: bool = False  # MIG instances are counted with their board
-
-
-NODE: dict[str, NodeNumber] = {
-    "util_pct": NodeNumber("%", _mean),
-    "power_w": NodeNumber("W", _whole, of_boards=True),
-    "temp_c": NodeNumber("°C", _most, of_boards=True),
-}
+GpuNumber = Callable[[Floats, GpuGroups], Floats]
+# Of a metric of its GPUs; of heat and power, MIG instances are counted with their board.
+NODE: dict[str, tuple[str, GpuNumber, bool]] = {
+    "util_pct": ("%", _mean, False), "power_w": ("W", _whole, True), "temp_c": ("°C", _most, True)}
 
 
 def number_of_nodes(name: str, values: Floats, node_at: Rows, counts: Mask, is_board: Mask,
                     nodes: int) -> Floats:
     """Nodes x moments. `values`: GPUs x moments; the others are of each GPU."""
-    number = NODE[name]
-    which = counts & is_board if number.of_boards else counts
-    return number.compute(values, grouped(node_at, which, nodes))
+    _, compute, of_boards = NODE[name]
+    return compute(values, grouped(node_at, counts & is_board if of_boards else counts, nodes))
 
 
 class FleetColumns(Protocol):
@@ -277,15 +261,10 @@ class FleetColumns(Protocol):
         """A metric, GPUs x moments, where its sample is shown as live."""
 
 
-def _of_live(compute: Callable[[Floats, GpuGroups], Floats], name: str
-             ) -> Callable[[FleetColumns], Floats]:
-    def of_fleet(of: FleetColumns) -> Floats:
-        values = of.live(name)
-        size = len(values)
-        groups = grouped(np.zeros(size, np.intp), np.ones(size, bool), 1)
-        return np.asarray(compute(values, groups)[0])
-
-    return of_fleet
+def _of_live(compute: GpuNumber, values: Floats) -> Floats:
+    size = len(values)
+    groups = grouped(np.zeros(size, np.intp), np.ones(size, bool), 1)
+    return np.asarray(compute(values, groups)[0])
 
 
 FLEET: dict[str, tuple[str, Callable[[FleetColumns], Floats]]] = {
@@ -293,8 +272,8 @@ FLEET: dict[str, tuple[str, Callable[[FleetColumns], Floats]]] = {
     "nodes_silent": ("", lambda of: of.is_silent.sum(axis=0).astype(float)),
     "gpus": ("", lambda of: of.boards),
     "gpus_lost": ("", lambda of: of.is_lost.sum(axis=0).astype(float)),
-    "util_pct": ("%", _of_live(_mean, "util_pct")),
-    "power_w": ("W", _of_live(_total, "power_w")),
+    "util_pct": ("%", lambda of: _of_live(_mean, of.live("util_pct"))),
+    "power_w": ("W", lambda of: _of_live(_total, of.live("power_w"))),
 }
 
 
@@ -324,8 +303,8 @@ def _uses(of: str, is_recorded: bool) -> dict[str, str]:
 
 RECORDED: dict[str, dict[str, str]] = {
     "gpu": {metric.key: metric.unit for metric in (*COLUMNS, *SLOW)} | FACTS,
-    "node": {name: number.unit for name, number in NODE.items()},
-    "fleet": {name: unit for name, (unit, _) in FLEET.items()},
+    "node": {name: number[0] for name, number in NODE.items()},
+    "fleet": {name: number[0] for name, number in FLEET.items()},
     **{of: _uses(of, is_recorded=True) for of in _ALL},
 }
 NAMES: dict[str, dict[str, str]] = {

@@ -85,10 +85,6 @@ class WorkloadTargets:
     # -- the columns of its numbers
 
     @property
-    def cells(self) -> int:
-        return self.size
-
-    @property
     def gpu(self) -> Rows:
         return self.moment.uses.slot
 
@@ -120,17 +116,16 @@ class WorkloadTargets:
     def of_gpus(self, name: str) -> Floats:
         """What was read before a GPU fell silent is not what it does now: of all others but an
         owner, the age of the oldest sample says so."""
+        match name:
+            case "jobs":
+                return self.moment.shares("jobs")
+            case "mem_total_bytes":
+                return self.moment.memory_total()
         values = self.moment.live(name).values
         if self.of != "owner":
             return values
         works = self.moment.fleet.shown(self.moment.mono)[: len(values)] == GpuStatus.OK
         return np.where(works, values, np.nan)
-
-    def memory_total(self) -> Floats:
-        return self.moment.memory_total()
-
-    def jobs_on_gpus(self) -> Floats:
-        return self.moment.shares("jobs")
 
     # -- who
 

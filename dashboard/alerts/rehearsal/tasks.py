@@ -34,9 +34,8 @@ class TaskMinuteUses:
 
     width: int
     targets: list[Key]
-    target: Rows
-    column: Rows
-    pair: Rows
+    cell: Rows
+    gpu: Rows
     task: Rows
     job: Rows
     numbers: dict[str, Floats]
@@ -53,24 +52,17 @@ class TaskMinuteUses:
 
     def seconds(self, join: np.ufunc) -> Floats:
         """Targets x minutes."""
-        found = np.zeros(self.cells)
+        found = np.zeros(self.size)
         join.at(found, self.cell, self.numbers["seconds"])
         return found.reshape(-1, self.width)
 
     @property
-    def cells(self) -> int:
+    def size(self) -> int:
         return len(self.targets) * self.width
 
-    @property
-    def cell(self) -> Rows:
-        return self.target * self.width + self.column
-
-    @property
-    def gpu(self) -> Rows:
-        return self.pair * self.width + self.column
-
     def keys(self, what: str) -> Rows:
-        return {"task": self.task, "job": self.job}.get(what, self.pair)
+        """GPUs by number, for all minutes."""
+        return {"task": self.task, "job": self.job}.get(what, self.gpu // self.width)
 
     def of_uses(self, name: str) -> Floats:
         top, total, n = {"mem_used_bytes": ("mem_max_bytes", "mem_byte_s", "mem_s"),
@@ -81,26 +73,26 @@ class TaskMinuteUses:
         return np.where(seconds > 0, self.numbers[total] / np.maximum(seconds, 1), np.nan)
 
     def of_gpus(self, name: str) -> Floats:
+        gpus = len(self.total_bytes) * self.width
+        match name:
+            case "jobs":
+                return distinct_on_gpus(self.gpu, self.job, gpus)
+            case "mem_total_bytes":
+                return np.repeat(self.total_bytes, self.width)
         found, n = self.grid.of(name, "max" if self.is_max else "mean"), self.grid.count(name)
         if found is None or n is None:
-            return np.full(len(self.total_bytes) * self.width, np.nan)
+            return np.full(gpus, np.nan)
         return np.where(n >= ENOUGH * MINUTE_S, found.astype(float), np.nan).reshape(-1)
-
-    def memory_total(self) -> Floats:
-        return np.repeat(self.total_bytes, self.width)
-
-    def jobs_on_gpus(self) -> Floats:
-        return distinct_on_gpus(self.gpu, self.job, len(self.total_bytes) * self.width)
 
     def sampled_s(self) -> Floats:
         """For how long of each minute one of its GPUs was sampled; targets x minutes."""
-        found = np.zeros((len(self.targets), self.width))
-        of, pair = np.divmod(np.unique(self.target * len(self.total_bytes) + self.pair),
-                             max(1, len(self.total_bytes)))
+        found, pairs = np.zeros((len(self.targets), self.width)), max(1, len(self.total_bytes))
+        target, pair = np.divmod(np.unique(self.cell // self.width * pairs + self.keys("gpu")),
+                                 pairs)
         for name in OF_GPUS:
             n = self.grid.count(name)
             if n is not None:
-                np.maximum.at(found, of, n[pair].astype(float))
+                np.maximum.at(found, target, n[pair].astype(float))
         return found
 
 
@@ -139,15 +131,15 @@ class TaskRehearsalSource:
         parts = [part for part in self._spans.held(first, last) if len(part.t)]
         targets, tasks, jobs = KeyNumbering(), KeyNumbering(), KeyNumbering()
         tables = [self._numbered(part, grid, (targets, tasks, jobs)) for part in parts]
-        column, target, pair, task, job = np.concatenate([np.zeros((0, 5), np.intp), *tables]).T
+        minute, target, pair, task, job = np.concatenate([np.zeros((0, 5), np.intp), *tables]).T
         numbers = {name: np.concatenate([np.zeros(0), *(part.numbers[name] for part in parts)])
                    for name in ("seconds", "mem_byte_s", "mem_s", "sm_pct_s", "sm_s",
                                 "mem_max_bytes", "sm_max_pct")}
         slots = [self._fleet.slot_on(node, gpu) for gpu, node in grid.rows]
         total = np.array([None if slot is None else self._fleet.facts[slot].mem_total_bytes
                           for slot in slots], float)
-        found = TaskMinuteUses(grid.width, targets.keys, target, column, pair, task, job, numbers,
-                               grid, total)
+        found = TaskMinuteUses(grid.width, targets.keys, target * grid.width + minute,
+                               pair * grid.width + minute, task, job, numbers, grid, total)
         self._leave_out(found, slots, tasks.keys)
         return found
 
@@ -166,14 +158,14 @@ class TaskRehearsalSource:
             places |= set() if slot is None else {self._fleet.facts[slot].place}
             rows.append((targets.of(key), grid.rows.setdefault((use.gpu, use.node), len(grid.rows)),
                          tasks.of(task), jobs.of(use.job)))
-        column = ((part.t - grid.t0) // MINUTE_S).astype(np.intp)
-        return np.column_stack([column, np.array(rows, np.intp).reshape(-1, 4)[which]])
+        minute = ((part.t - grid.t0) // MINUTE_S).astype(np.intp)
+        return np.column_stack([minute, np.array(rows, np.intp).reshape(-1, 4)[which]])
 
     def _leave_out(self, uses: TaskMinuteUses, slots: list[int | None], tasks: list[Key]) -> None:
         """Targets that use anything that is not meant; others are counted with them."""
-        if self._ready.scope is None or not len(uses.target):
+        if self._ready.scope is None or not len(uses.cell):
             return
-        seen = np.unique(np.stack([uses.pair, uses.task, uses.target]), axis=1)
+        seen = np.unique(np.stack([uses.keys("gpu"), uses.task, uses.cell // uses.width]), axis=1)
         pair, task, target = seen.tolist()
         meant = uses_in_scope(
             self._ready.scope, self._fleet, 0.0, [slots[at] for at in pair],
