@@ -107,7 +107,7 @@ OPERATIONS = (
                ("end", TIME), ("step", {"type": "integer", "minimum": 1}),
                ("also", {"type": "string", "pattern": _METRICS,
                          "description": "Further metrics, their keys joined by commas."}),
-               ("beside", {"type": "string", "description": "Further GpuList on the same seconds, "
+               ("beside", {"type": "string", "description": "Further Gpus on the same seconds, "
                            "their UUIDs joined by commas."}), _FORMAT), True),
     Operation("get", "instant", "get_instant", "A metric of every Gpu at one moment: a value, or "
               "why there is none.", InstantView, None, 200, (400, 503),
@@ -120,7 +120,7 @@ OPERATIONS = (
     Operation("get", "totals", "get_totals", "The totals of the fleet at one past moment, as far "
               "as history knows them.", PastTotalsView, None, 200, (400, 503), (("at", TIME),)),
     Operation("get", "usage", "get_usage",
-              "What owners, NodeList or GpuList held, per bucket of whole "
+              "What owners, Nodes or Gpus held, per bucket of whole "
               "hours; of one user, for a day at most, of whole minutes too.", UsageList, None, 200,
               (400, 503),
               (("by", {"enum": list(BYS), "default": "user"}),
@@ -128,7 +128,7 @@ OPERATIONS = (
                ("of", {"type": "string", "description": "Of this one only."}),
                ("start", TIME), ("end", TIME), _FORMAT), True),
     Operation("get", "reports", "get_report",
-              "What owners, NodeList or GpuList held over a time of "
+              "What owners, Nodes or Gpus held over a time of "
               "whole hours, and what it cost.", Report, None, 200, (400, 503),
               (("by", {"enum": list(BYS), "default": "user"}), ("start", TIME), ("end", TIME),
                ("price_gpu_hour", _PRICE), ("price_kwh", _PRICE), _FORMAT), True),
@@ -161,7 +161,7 @@ OPERATIONS = (
     Operation("get", "audit", "list_audit", "Records, newest first: on Nodes in one's scope; an "
               "admin of everything sees all.", AuditRecordList, None, 200, (400,), AUDIT_QUERY),
     Operation("get", "audit/verify", "verify_audit", "Walks the whole chain; compares it with its "
-              "copy and with the heads that NodeList keep.", AuditVerdictView, None, 200,
+              "copy and with the heads that Nodes keep.", AuditVerdictView, None, 200,
               (400, 503)),
     Operation("post", "previews", "preview", "What an act would hit, as the nodes see it now: for "
               "60 seconds, for one order, for whoever asked.", PreviewView, NewPreview, 201,
@@ -184,7 +184,7 @@ OPERATIONS = (
     Operation("post", "nodes/{id}/revoke", "revoke_node", "Throws a Node out, within a second and "
               "for good.", NodeView, None, 200, (404,)),
     Operation("get", "enrolments", "list_enrolments",
-              "Places for new NodeList, those of the last day "
+              "Places for new Nodes, those of the last day "
               "that are over as well.", EnrolmentList),
     Operation("post", "enrolments", "add_enrolment", "A place for one Node, for an hour; `token` "
               "and `command` are shown this once.", EnrolmentView, NewEnrolment, 201,
