@@ -2,12 +2,14 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 from ..access.policy import Actor, RefusedError, by, may
 from ..alerts.core.gpu_targets import HubSelfMetrics
 from ..audit.recorder import AuditRecorder
 from ..errors import AuditWriteError, InvalidChangeError
+from ..runtime.dispatcher import Dispatcher
 from . import brake_limits
 from .brake_limits import BrakeBlock, BrakeRequest, BrakeState, BrakeTrip, CountedAction, Name
 from .store import AutomationStore, CannotStore
@@ -18,17 +20,18 @@ RESET = "POST /api/v1/brakes"
 MAX_REASON = 400
 
 
-class BrakeService:
-    """`on_trip`: who wants to hear that something holds from now on. `on_reset`: whatever waited is
-    to be dropped."""
+@dataclass(frozen=True, slots=True)
+class BrakesReset:
+    """An admin has reset the brakes: drop what waited for them."""
 
-    def __init__(self, store: AutomationStore, auditor: AuditRecorder) -> None:
+
+class BrakeService:
+    def __init__(self, store: AutomationStore, auditor: AuditRecorder, events: Dispatcher) -> None:
         self._store = store
         self._auditor = auditor
+        self._events = events
         # Reads like UTC, and does not step: a clock that is set forward gives no budget back.
         self._base = time.time() - time.monotonic()
-        self.on_trip: list[Callable[[BrakeTrip], None]] = []
-        self.on_reset: list[Callable[[], None]] = []
         self._is_unkept = False
         self._unsaid: list[tuple[BrakeTrip, str]] = []  # with what tripped it
         self._said = ""  # of the disk's trouble
@@ -106,8 +109,6 @@ class BrakeService:
         self._unsaid.append((trip, source))
         log.error("brake=%s source=%s why=%r", trip.brake, source or "-", trip.sentence)
         self.tick()
-        for tell in self.on_trip:
-            tell(trip)
 
     def tick(self) -> None:
         """What the disk did not take is kept and recorded as soon as it does: the breaker has to
@@ -146,5 +147,4 @@ class BrakeService:
                     "storms": sorted(was.storms)}}):
             self._store.put_braked(brake_limits.reset(was))
         self.state, self._is_unkept = brake_limits.reset(was), False
-        for drop in self.on_reset:
-            drop()
+        self._events.dispatch(BrakesReset())

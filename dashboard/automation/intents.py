@@ -24,6 +24,14 @@ LASTING: frozenset[RefusalCode] = frozenset((
 
 
 @dataclass(frozen=True, slots=True)
+class RequestedKeep:
+    """An owner asked that a task be kept until then."""
+
+    until: float
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
 class ActionIntent:
     """`task_ids`: of what would be acted on, all of it; none: whoever is meant can only be told.
     `sample_age_s`: of the oldest number that counts."""

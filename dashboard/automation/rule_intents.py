@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Protocol
 
 from gpudeck.actions import MetricBound, RuleCondition
 from gpudeck.ladder import LadderRung, So
@@ -17,28 +18,20 @@ from ..alerts.core.rule_tracker import RuleTracker
 from ..alerts.core.silence import Silence
 from ..alerts.core.state_machine import EvaluationHealth
 from ..fleet.fleet import Fleet, Node
-from .intents import ActionIntent, WantMode
+from .intents import ActionIntent, RequestedKeep, WantMode
 
 BOUNDS = ("sm_pct", "busy_pct", "mem_used_bytes", "age_s")
 PLAIN = re.compile(r"\s*(?:(?:avg|min|max)\s*\(\s*)?([a-z_]+)\s*(?:,\s*\d+[smhd]\s*\))?\s*")
 MODES: Mapping[str, WantMode] = {"dry_run": "dry_run", "confirm": "confirm", "auto": "auto"}
 
 
-@dataclass(frozen=True, slots=True)
-class RuleOwnerKeep:
-    """What its Owner asked for."""
+class AutomationHolds(Protocol):
+    """What the hub knows that forbids automatic actions, whichever rule or quota wants them."""
 
-    until: float
-    sentence: str
+    def on_node(self, node_id: str) -> str | None:
+        """Why nothing may be done there; None if it may."""
 
-
-@dataclass(frozen=True, slots=True)
-class RuleIntentContext:
-    """What else counts. Each says in words why nothing may be done by itself; None: it may."""
-
-    silences: Sequence[Silence] = ()
-    held: Callable[[str], str | None] = lambda node_id: None
-    kept: Callable[[Iterable[str]], RuleOwnerKeep | None] = lambda task_ids: None
+    def keep_of(self, task_ids: Iterable[str]) -> RequestedKeep | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +54,10 @@ class RuleIntentPlanner:
     ready: Mapping[str, CompiledRule]
     watches: Mapping[str, RuleTracker]
     matters_to: Callable[[Of, int], list[tuple[str, str]]]  # node and id of a row's Tasks
-    beside: RuleIntentContext = field(default_factory=RuleIntentContext)
+    silences: Sequence[Silence]
+    hub_holds: AutomationHolds
     # Monotonic: until then whoever was meant before a restart is seen to be so again.
-    returned_by: float = math.inf
+    returned_by: float
     _modes: dict[str, WantMode | None] = field(default_factory=dict)
     _matters: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
     _of_rule: "dict[str, _RuleIntentTemplate]" = field(default_factory=dict)
@@ -85,7 +79,7 @@ class RuleIntentPlanner:
     def _want(self, row: int, alert: Alert, ready: CompiledRule, mode: WantMode) -> ActionIntent:
         rule, target, said = ready.rule, alert.target, self._said(ready)
         task_ids = self.task_ids(row, alert)
-        kept = self.beside.kept(task_ids) if task_ids else None
+        kept = self.hub_holds.keep_of(task_ids) if task_ids else None
         return ActionIntent(
             cause=key_of(alert)[0], source=f"rule {rule.id}", title=rule.title,
             target=key_of(alert)[1], node_id=target.node_id, host=target.host,
@@ -179,7 +173,7 @@ class RuleIntentPlanner:
         if self.mode(alert.rule_id) is None:
             return  # nothing would be done anyway
         yield from self._below(row, alert)
-        if (held := self.beside.held(alert.target.node_id)) is not None:
+        if (held := self.hub_holds.on_node(alert.target.node_id)) is not None:
             yield held
         watch = self.watches.get(alert.rule_id)
         if watch is not None:
@@ -196,7 +190,7 @@ class RuleIntentPlanner:
             row is not None and any(True for _ in self._inhibited(row, alert)))
 
     def _silenced(self, alert: Alert) -> Iterator[Silence]:
-        return (silence for silence in self.beside.silences
+        return (silence for silence in self.silences
                 if silence.is_on(self.now) and silence.matches(alert))
 
     def _inhibited(self, row: int, alert: Alert) -> Iterator[str]:

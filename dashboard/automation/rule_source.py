@@ -7,29 +7,26 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..actions.holds import HoldService
-from ..actions.owner_keeps import OwnerKeepService
 from ..alerts.core.firing_alerts import Alert
 from ..alerts.core.rule_tracker import RuleTracker
 from ..alerts.core.silence import Mute
 from ..alerts.service import AlertService
 from ..alerts.views import AlertDetail
 from .brakes import BrakeService
+from .holds import HubHolds
 from .intents import ActionIntent
+from .ladder_runs import LadderRun
 from .ladder_state import RETURN_WITHIN_S
-from .maintenance import MaintenanceService
-from .rule_intents import RuleIntentContext, RuleIntentPlanner, RuleOwnerKeep, key_of
-from .service import LadderRun, LadderService
+from .rule_intents import RuleIntentPlanner, key_of
+from .service import LadderService
 from .views import ladder_view
 
 
 @dataclass(frozen=True, slots=True)
 class RuleIntentSource:
-    desk: AlertService
+    alerts: AlertService
     brakes: BrakeService
-    keeps: OwnerKeepService
-    holds: HoldService
-    maintenance: MaintenanceService
+    hub_holds: HubHolds
     began_mono: float = field(default_factory=lambda: time.monotonic())
 
     def __call__(self) -> Iterable[ActionIntent]:
@@ -40,13 +37,11 @@ class RuleIntentSource:
         return acting.wants()
 
     def _acting(self) -> RuleIntentPlanner:
-        now = time.time()
-        beside = RuleIntentContext([each for each in self.desk.silences.values()
-                                    if each.is_on(now)],
-                                   self._held, self._kept)
-        return RuleIntentPlanner(self.desk.fleet, now, time.monotonic(), self.desk.alerts.open(),
-                                 self.desk.ready, self.desk.evaluator.watches, self.desk.matters_to,
-                                 beside, self.began_mono + RETURN_WITHIN_S)
+        now, alerts = time.time(), self.alerts
+        silences = [each for each in alerts.silences.values() if each.is_on(now)]
+        return RuleIntentPlanner(alerts.fleet, now, time.monotonic(), alerts.alerts.open(),
+                                 alerts.ready, alerts.evaluator.watches, alerts.matters_to,
+                                 silences, self.hub_holds, self.began_mono + RETURN_WITHIN_S)
 
     def _by_rule(self, acting: RuleIntentPlanner) -> dict[str, list[Alert]]:
         found: dict[str, list[Alert]] = {}
@@ -56,25 +51,10 @@ class RuleIntentSource:
         return found
 
     def _look_for_storm(self, rule_id: str, alerts: list[Alert]) -> None:
-        watch = self.desk.evaluator.watches.get(rule_id)
+        watch = self.alerts.evaluator.watches.get(rule_id)
         if watch is not None:
             self.brakes.look_for_storm(f"rule {rule_id}", [each.fired_at for each in alerts],
                                        targets_of(watch))
-
-    def _held(self, node_id: str) -> str | None:
-        one = self.maintenance.of(node_id)
-        if one is not None:
-            return one.sentence
-        refusal = self.holds.refusal(node_id)
-        return None if refusal is None else refusal.sentence
-
-    def _kept(self, task_ids: Iterable[str]) -> RuleOwnerKeep | None:
-        keep = self.keeps.of_any(task_ids)
-        if keep is None:
-            return None
-        until = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(keep.until))
-        why = f": {keep.because}" if keep.because else ""
-        return RuleOwnerKeep(keep.until, f"{keep.by} asked that it be kept until {until}{why}")
 
     def mute(self) -> Mute:
         """Of whom nobody is told now: by a silence, or because another Alert stands above it."""
@@ -107,20 +87,20 @@ class AlertDetails:
     ladders: LadderService
 
     def all(self) -> dict[str, AlertDetail]:
-        kept = self.ladders.by_alert()
-        return {alert_id: self._of(holds, kept.get(alert_id))
+        runs = self.ladders.runs.by_alert()
+        return {alert_id: self._of(holds, runs.get(alert_id))
                 for alert_id, holds in self.wants.holds_of().items()}
 
     def of(self, alert: Alert) -> AlertDetail:
         return self._of(self.wants.holds_of(alert).get(alert.id, []),
-                        self.ladders.find(key_of(alert)))
+                        self.ladders.runs.find(key_of(alert)))
 
-    def _of(self, holds: list[str], kept: LadderRun | None) -> AlertDetail:
-        if kept is None:
+    def _of(self, holds: list[str], run: LadderRun | None) -> AlertDetail:
+        if run is None:
             return holds, None
-        why = self.ladders.holds_of(kept)
-        return each_once((*holds, *why)), ladder_view(
-            kept.climb, kept.want, why, self.ladders.utc)
+        why = self.ladders.guards.holds_of(run)
+        return each_once((*holds, *why)), ladder_view(run.climb, run.intent, why,
+                                                      self.ladders.clock.utc)
 
 
 def each_once(holds: Iterable[str]) -> list[str]:

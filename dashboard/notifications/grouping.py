@@ -100,8 +100,13 @@ def key_of(receiver: str, owner: str, by: Mapping[str, str]) -> Key:
 
 
 class NotificationGrouping:
-    def __init__(self, pace: NotificationTiming | None = None) -> None:
-        self._pace = pace or NotificationTiming()
+    """`owners_for`: a receiver gets a notification for each of these; '' is nobody in
+    particular."""
+
+    def __init__(self, timing: NotificationTiming,
+                 owners_for: Callable[[Receiver, Alert], tuple[str, ...]]) -> None:
+        self._pace = timing
+        self._owners_for = owners_for
         self._groups: dict[Key, NotificationGroup] = {}
         self._look_at: dict[Key, float] = {}
         self._where: dict[tuple[str, str], set[Key]] = {}  # receiver, member
@@ -131,7 +136,8 @@ class NotificationGrouping:
             if alert.state == "ended" or not receiver.wants(alert):
                 return
             by = group_by(alert, names)
-            keys = [self._key(receiver.id, owner, by) for owner in receiver.owners(alert)]
+            keys = [self._key(receiver.id, owner, by)
+                    for owner in self._owners_for(receiver, alert)]
         for key in keys:
             self._put(key, name, alert, now)
 

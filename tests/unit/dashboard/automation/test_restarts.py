@@ -170,7 +170,7 @@ def test_one_at_a_time_on_a_node_also_over_a_restart(world: World) -> None:
     world.kill()
     world.turn(200)
     assert len(world.did()) == 1, "the first is still in flight"
-    assert node_id in world.ladders.busy()
+    assert node_id in world.ladders.outcomes.busy()
 
 
 def test_after_a_reset_and_a_restart_nothing_goes_on(world: World) -> None:
@@ -230,7 +230,7 @@ def over_quota(world: World, one: Busy, goes_on: bool) -> None:
             climb, source="quotas", target=climb.target, place="", node_id=one.node_id,
             task_ids=(one.task.id,), owner="ann", goes_on=goes_on)]
 
-    world.ladders.sources.append(wants)
+    world.sources.append(wants)
 
 
 @pytest.mark.parametrize("goes_on", [True, False])
@@ -254,8 +254,8 @@ def test_quotas_wait_for_what_the_fleet_bears_whoever_used_it_up(world: World) -
     over_quota(world, one, False)
     told(world, 4)
     world.turn(90)
-    [climb] = world.ladders.of("quotas").values()
-    assert "the fleet's bound of 1 act in 10 min is used up" in world.ladders.holds_of(climb)
+    [climb] = world.ladders.runs.of("quotas").values()
+    assert "the fleet's bound of 1 act in 10 min is used up" in world.ladders.guards.holds_of(climb)
     assert world.ended == [hog]
     world.until(lambda: one.ended_at is not None, 700)
     assert (one.ended_at or 0.0) - (hog.ended_at or 0.0) >= 600
@@ -457,4 +457,4 @@ def test_what_is_kept_and_for_how_long() -> None:
 def test_what_lies_broken_on_the_disk_is_nothing(world: World) -> None:
     world.state._db.execute("insert or replace into brakes values ('climbs', '{broken')")
     world.begin()
-    assert world.ladders._left == {}
+    assert world.ladders.runs._before == {}

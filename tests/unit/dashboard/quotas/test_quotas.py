@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from dashboard.actions.signing_policy import RecentSignings, SigningBudget, SigningPolicy
 from dashboard.audit.recorder import AuditRecorder
+from dashboard.automation.intents import RequestedKeep
 from dashboard.automation.quota_intents import (
     QuotaIntentContext,
-    QuotaOwnerKeep,
     cause_of,
     progress,
     wants,
@@ -258,9 +258,9 @@ def balance(quota: Quota, used: float = 3.0) -> QuotaBalance:
                         (offender,) if used > 1 else ())
 
 
-def beside(held: str | None = None, kept: QuotaOwnerKeep | None = None) -> QuotaIntentContext:
+def beside(held: str | None = None, kept: RequestedKeep | None = None) -> QuotaIntentContext:
     return QuotaIntentContext(lambda quota_id: 4, lambda node_id: held, lambda task_ids: kept,
-                              lambda node_id: 0.5)
+                              lambda node_id: 0.5, 1, 0.0)
 
 
 def test_only_who_is_over_for_long_enough_is_wanted_and_observing_wants_nothing() -> None:
