@@ -297,7 +297,7 @@ class Hub:
                                  self.auth.is_csrf_right,
                                  lambda lens: to_builtins(hold_state(self.room.fleet, self.holds,
                                                                      lens)))
-        self.people.on_end.append(self.live.end_credential)
+        self.people.on_end.append(self.live.viewers.end_credential)
         self.holds.on_change.append(self.live.hold_changed)
         self.commander.on_change.append(self._announce)
         self.commander.on_change.append(self._tell_owner)
