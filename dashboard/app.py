@@ -59,7 +59,7 @@ from .audit.api import AuditApi, add_audit_api
 from .audit.file_copy import AuditCopy
 from .audit.recorder import AuditRecorder
 from .audit.verify import AuditVerifier
-from .automation.api import AutomationApi, add_ladders_api
+from .automation.api import AutomationApi, add_automation_api
 from .automation.brakes import BrakeService, BrakesReset
 from .automation.dispatch import HubActionDispatcher
 from .automation.holds import HubHolds
@@ -100,12 +100,12 @@ from .nodes.recorder import MessageRecorder
 from .nodes.socket import AGENT_BYTES, AgentEndpoint, NodeAdmission
 from .notifications.addresses import OwnerAddresses
 from .notifications.addresses_api import AddressesApi, add_addresses_api
-from .notifications.api import NotificationsApi, add_notices_api
+from .notifications.api import NotificationsApi, add_notifications_api
 from .notifications.mail import SmtpSettings
 from .notifications.owner_mail import OwnerMailer
 from .notifications.owner_words import OwnerActionNotification, is_first_of_acting
 from .notifications.receiver_directory import ReceiverDirectory
-from .notifications.service import NotificationService, pace_of, recovered_groups
+from .notifications.service import NotificationService, recovered_groups, timing_of
 from .notifications.transports import Transports
 from .openapi.api import add_openapi
 from .pages import build_pages
@@ -199,8 +199,8 @@ class Hub:
     def _build_rules(self) -> None:
         """What watches: Rules, their rehearsal, and Quotas."""
         settings, state, kept = self.settings, self.state, self.state.alerts
-        self.receivers = ReceiverDirectory(state.notices)
-        self.groups = recovered_groups(state.notices, self.receivers, pace_of(settings),
+        self.receivers = ReceiverDirectory(state.notifications)
+        self.groups = recovered_groups(state.notifications, self.receivers, timing_of(settings),
                                        (rule for _, rule in kept.rules().values()),
                                        kept.open_alerts())
         fleet, spans = self.room.fleet, RuleHistoryReader(self.history.store)
@@ -236,7 +236,7 @@ class Hub:
             self.events, self.notifier.notify_of_ladder)
         self.events.listen(BrakesReset, lambda _: self.alerts.begin_anew())
         self.alert_details = AlertDetails(rules, self.ladders)
-        self.notifications = NotificationService(state.notices, self.audit, self.receivers,
+        self.notifications = NotificationService(state.notifications, self.audit, self.receivers,
                                                  self.groups, self.transports, self.alerts,
                                                  rules.mute)
         self.alerts.on_change.append(self.notifications.take)
@@ -275,13 +275,13 @@ class Hub:
         alerts = AlertsApi(self.alerts, self.lenses, self.alert_details,
                            self.settings.rule_proof_h)
         add_alerts_api(self.server, alerts)
-        add_ladders_api(self.server, AutomationApi(
+        add_automation_api(self.server, AutomationApi(
             self.alerts, self.ladders, self.brakes, self.modes, self.maintenance, self.acts,
             self.lenses, alerts.rule))
-        add_notices_api(self.server, NotificationsApi(self.notifications))
+        add_notifications_api(self.server, NotificationsApi(self.notifications))
         add_quotas_api(self.server, QuotasApi(
             self.quotas, self.room.fleet, self.lenses,
-            lambda: self.quota_intents.told(self.ladders), self.settings.quota_end_after_s))
+            lambda: self.quota_intents.progress(self.ladders), self.settings.quota_end_after_s))
         add_rehearsals_api(self.server, RehearsalsApi(self.rehearsals, self.lenses))
         self._add_health()
         add_metrics_page(self.server, PrometheusPage(self.room, self.lenses, HubMetricSources(

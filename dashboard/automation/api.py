@@ -102,7 +102,7 @@ class AutomationApi:
         return Response(status=HTTPStatus.NO_CONTENT)
 
 
-def add_ladders_api(server: Flask, api: AutomationApi) -> None:
+def add_automation_api(server: Flask, api: AutomationApi) -> None:
     routes = Blueprint("ladders", __name__, url_prefix=PREFIX)
     table: tuple[tuple[str, str, Callable[..., Response]], ...] = (
         ("GET", "/brakes", api.show), ("POST", "/brakes", api.reset),

@@ -9,8 +9,7 @@ from gpudeck.ladder import LadderClimb
 
 from .brake_limits import CountedAction
 from .intents import ActionIntent
-from .ladder_state import Place, SavedLadderClimb, left, place_of
-from .ladder_state import kept as saved_state
+from .ladder_state import Place, SavedLadderClimb, place_of, restored, saved_state
 from .store import AutomationStore, CannotStore
 
 log = logging.getLogger("gpudeck.ladders")
@@ -49,7 +48,7 @@ class LadderRuns:
         self._store = store
         self._clock = clock
         self._runs: dict[Key, LadderRun] = {}
-        self._before: dict[Place, SavedLadderClimb] = left(store.climbs(), time.time())
+        self._before: dict[Place, SavedLadderClimb] = restored(store.climbs(), time.time())
         self.is_unsaved = False
         self._save_error = ""
         self._saved_mono = 0.0

@@ -56,24 +56,23 @@ def progress(climb: LadderClimb, now: float) -> str:
     return "; ".join(parts)
 
 
-def wants(found: Iterable[QuotaBalance], over: OverQuotaTracker, context: QuotaIntentContext,
-          hold_s: float, now: float
-          ) -> Iterator[ActionIntent]:
+def intents(found: Iterable[QuotaBalance], over: OverQuotaTracker, context: QuotaIntentContext,
+            hold_s: float, now: float) -> Iterator[ActionIntent]:
     """One per Quota and job: a job that is over two limits of one is told once."""
-    said: set[Key] = set()
+    done: set[Key] = set()
     for each in found:
         if not each.is_over or each.quota.mode == "observe":
             continue
         for offender in each.offenders:
             key = _key(each.quota, offender)
             since = over.since.get(key, now)
-            if key not in said and now - since >= hold_s:
-                said.add(key)
-                yield _want(each, offender, since, context)
+            if key not in done and now - since >= hold_s:
+                done.add(key)
+                yield _intent(each, offender, since, context)
 
 
-def _want(balance: QuotaBalance, offender: QuotaOffender, since: float,
-          context: QuotaIntentContext) -> ActionIntent:
+def _intent(balance: QuotaBalance, offender: QuotaOffender, since: float,
+            context: QuotaIntentContext) -> ActionIntent:
     quota = balance.quota
     held, kept = context.held(offender.node_id), context.kept(offender.task_ids)
     rungs = quota.ladder if quota.mode == "act" else tuple(

@@ -1,4 +1,4 @@
-"""The Quotas as a source of Wants: who is over one, and all that holds its ladder back."""
+"""Quotas as a source of intents: who is over one, and all that holds its ladder back."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -10,7 +10,7 @@ from ..quotas.service import QuotaService
 from .holds import HubHolds
 from .intents import ActionIntent
 from .ladder_state import RETURN_WITHIN_S
-from .quota_intents import SOURCE, QuotaIntentContext, cause_of, progress, target_of, wants
+from .quota_intents import SOURCE, QuotaIntentContext, cause_of, intents, progress, target_of
 from .service import LadderService
 
 
@@ -28,9 +28,9 @@ class QuotaIntentSource:
         context = QuotaIntentContext(lambda quota_id: quotas.versions[quota_id].generation,
                                      self._held, self.hub_holds.keep_of, self._sample_age_s,
                                      len(self.fleet.nodes), self.began_at + RETURN_WITHIN_S)
-        return wants(quotas.balances, quotas.over, context, quotas.hold_s, quotas.steady())
+        return intents(quotas.balances, quotas.over, context, quotas.hold_s, quotas.steady())
 
-    def told(self, ladders: LadderService) -> dict[tuple[str, str, str], str]:
+    def progress(self, ladders: LadderService) -> dict[tuple[str, str, str], str]:
         """By Quota, node and job: how far its ladder is."""
         now, runs, versions = ladders.clock.now(), ladders.runs.of(SOURCE), self.quotas.versions
         over = [(each.quota.id, offender) for each in self.quotas.balances

@@ -1,4 +1,4 @@
-"""The Rules as a source of Wants: their Alerts, and all that holds them back."""
+"""Rules as a source of intents: their alerts, and all that holds them back."""
 
 import re
 import time
@@ -31,22 +31,22 @@ class RuleIntentSource:
 
     def __call__(self) -> Iterable[ActionIntent]:
         """A storm is looked for first, so that nothing of it is done."""
-        acting = self._acting()
-        for rule_id, alerts in self._by_rule(acting).items():
+        planner = self._planner()
+        for rule_id, alerts in self._by_rule(planner).items():
             self._look_for_storm(rule_id, alerts)
-        return acting.wants()
+        return planner.intents()
 
-    def _acting(self) -> RuleIntentPlanner:
+    def _planner(self) -> RuleIntentPlanner:
         now, alerts = time.time(), self.alerts
         silences = [each for each in alerts.silences.values() if each.is_on(now)]
         return RuleIntentPlanner(alerts.fleet, now, time.monotonic(), alerts.alerts.open(),
                                  alerts.ready, alerts.evaluator.watches, alerts.matters_to,
                                  silences, self.hub_holds, self.began_mono + RETURN_WITHIN_S)
 
-    def _by_rule(self, acting: RuleIntentPlanner) -> dict[str, list[Alert]]:
+    def _by_rule(self, planner: RuleIntentPlanner) -> dict[str, list[Alert]]:
         found: dict[str, list[Alert]] = {}
-        for _, alert in acting.open:
-            if acting.mode(alert.rule_id) is not None:
+        for _, alert in planner.open:
+            if planner.mode(alert.rule_id) is not None:
                 found.setdefault(alert.rule_id, []).append(alert)
         return found
 
@@ -62,17 +62,17 @@ class RuleIntentSource:
 
         def is_muted(alert: Alert) -> bool:
             if not seen:  # often nobody asks
-                acting = self._acting()
-                seen.append((acting, {each.id: row for row, each in acting.open}))
-            acting, rows = seen[0]
-            return acting.is_muted(rows.get(alert.id), alert)
+                planner = self._planner()
+                seen.append((planner, {each.id: row for row, each in planner.open}))
+            planner, rows = seen[0]
+            return planner.is_muted(rows.get(alert.id), alert)
 
         return is_muted
 
     def holds_of(self, alert: Alert | None = None) -> dict[str, list[str]]:
         """Of each Alert that fires, also of those whose Rule only observes; or of this one."""
-        acting = self._acting()
-        return {each.id: list(acting.holds(row, each)) for row, each in acting.open
+        planner = self._planner()
+        return {each.id: list(planner.holds(row, each)) for row, each in planner.open
                 if alert is None or each.id == alert.id}
 
 
@@ -83,16 +83,16 @@ SECONDS = re.compile(r"\b\d+ s\b")
 class AlertDetails:
     """Why nothing is done about an Alert now, and what was and will be."""
 
-    wants: RuleIntentSource
+    source: RuleIntentSource
     ladders: LadderService
 
     def all(self) -> dict[str, AlertDetail]:
         runs = self.ladders.runs.by_alert()
         return {alert_id: self._of(holds, runs.get(alert_id))
-                for alert_id, holds in self.wants.holds_of().items()}
+                for alert_id, holds in self.source.holds_of().items()}
 
     def of(self, alert: Alert) -> AlertDetail:
-        return self._of(self.wants.holds_of(alert).get(alert.id, []),
+        return self._of(self.source.holds_of(alert).get(alert.id, []),
                         self.ladders.runs.find(key_of(alert)))
 
     def _of(self, holds: list[str], run: LadderRun | None) -> AlertDetail:

@@ -74,7 +74,7 @@ class NotificationsApi:
         return Response(status=HTTPStatus.NO_CONTENT)
 
 
-def add_notices_api(server: Flask, api: NotificationsApi) -> None:
+def add_notifications_api(server: Flask, api: NotificationsApi) -> None:
     routes = Blueprint("notices", __name__, url_prefix=PREFIX)
     table: tuple[tuple[str, str, Callable[..., Response]], ...] = (
         ("GET", "/receivers", api.receivers), ("POST", "/receivers", api.add_receiver),

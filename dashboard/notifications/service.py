@@ -126,6 +126,6 @@ class NotificationService:
         status.dropped += self.outbox.put(notification, now)
 
 
-def pace_of(settings: HubSettings) -> NotificationTiming:
+def timing_of(settings: HubSettings) -> NotificationTiming:
     return NotificationTiming(settings.notice_wait_s, settings.notice_interval_s,
                               settings.notice_repeat_s)

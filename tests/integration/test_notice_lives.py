@@ -46,10 +46,10 @@ class Life:
     def __init__(self, folder: Path, rules: Rules) -> None:
         self.state = StateStore(folder)
         auditor = AuditRecorder(self.state.audit)
-        receivers = ReceiverDirectory(self.state.notices)
-        groups = recovered_groups(self.state.notices, receivers, PACE, [], [])
+        receivers = ReceiverDirectory(self.state.notifications)
+        groups = recovered_groups(self.state.notifications, receivers, PACE, [], [])
         self.notifications = NotificationService(
-            self.state.notices, auditor, receivers, groups, Transports(
+            self.state.notifications, auditor, receivers, groups, Transports(
                 None, OwnerAddresses(self.state.standing, auditor), folder, str, NONE),
             rules, lambda: lambda _: False)
         self.rules = rules
@@ -84,7 +84,7 @@ def _sink() -> Iterator[HttpSink]:
 def _live(tmp_path: Path, sink: HttpSink) -> Iterator[Callable[..., Life]]:
     tmp_path.chmod(0o700)
     state = StateStore(tmp_path)
-    state.notices.put_receiver(Receiver("r1", "ops", "webhook", sink.url))
+    state.notifications.put_receiver(Receiver("r1", "ops", "webhook", sink.url))
     state.close()
     lives: list[Life] = []
 

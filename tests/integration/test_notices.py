@@ -280,13 +280,13 @@ def test_what_fired_when_the_hub_ended_is_known_before_it_is_said_to_be_over(tmp
                                                                             ) -> None:
     tmp_path.chmod(0o700)
     state = StateStore(tmp_path)
-    state.notices.put_receiver(Receiver("r1", "ops", "webhook", "http://127.0.0.1:9"))
+    state.notifications.put_receiver(Receiver("r1", "ops", "webhook", "http://127.0.0.1:9"))
     lost = Alert("hot/a/1", "hot", "v", "Hot", "warn", "gpu", AlertTarget("a", "n", "h"), "firing",
                  1.0,
                  1.0, 1.0, 3.0)
     for were_open in ([lost], []):  # the second start finds it over
-        recovered_groups(state.notices, ReceiverDirectory(state.notices), NotificationTiming(), [],
-                         were_open)
-        [group] = state.notices.groups()
+        receivers = ReceiverDirectory(state.notifications)
+        recovered_groups(state.notifications, receivers, NotificationTiming(), [], were_open)
+        [group] = state.notifications.groups()
         assert [each.alert for each in group.members.values()] == [lost]
     state.close()
