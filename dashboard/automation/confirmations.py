@@ -1,6 +1,7 @@
 """A person confirms the next step of a ladder."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from gpudeck.ladder import LadderStep, look
 
@@ -14,25 +15,24 @@ from .ladder_runs import LadderClock, LadderRun, LadderRuns
 NOTHING = "nothing of this alert waits for a person"
 
 
+@dataclass(frozen=True, slots=True)
 class LadderConfirmations:
-    def __init__(self, runs: LadderRuns, outcomes: LadderOutcomes, guards: LadderGuards,
-                 dispatcher: ActionDispatcher, clock: LadderClock) -> None:
-        self._runs = runs
-        self._outcomes = outcomes
-        self._guards = guards
-        self._dispatcher = dispatcher
-        self._clock = clock
+    runs: LadderRuns
+    outcomes: LadderOutcomes
+    guards: LadderGuards
+    dispatcher: ActionDispatcher
+    clock: LadderClock
 
     def waiting(self, alert_id: str) -> tuple[LadderRun, LadderStep] | str:
         """The step that a person may confirm now, or why there is none."""
-        run = next((each for each in self._runs if each.intent.alert_id == alert_id), None)
+        run = next((each for each in self.runs if each.intent.alert_id == alert_id), None)
         if run is None or run.intent.mode != "confirm":
             return NOTHING
         if run.climb.state == "acting":
             return run.climb.why
-        now = self._clock.now()
-        self._guards.find_busy()
-        seen = self._guards.observe(run.intent, run.climb, now, is_confirmed=True)
+        now = self.clock.now()
+        self.guards.find_busy()
+        seen = self.guards.observe(run.intent, run.climb, now, is_confirmed=True)
         after, step = look(run.climb, seen, now)
         if step is None or step.do == "tell":
             return after.why or NOTHING
@@ -45,9 +45,9 @@ class LadderConfirmations:
         if isinstance(found, str):
             return found
         run, step = found
-        before, now = run.climb, self._clock.now()
-        seen = self._guards.observe(run.intent, before, now, is_confirmed=True)
-        if why := self._guards.take(run, step):
+        before, now = run.climb, self.clock.now()
+        seen = self.guards.observe(run.intent, before, now, is_confirmed=True)
+        if why := self.guards.take(run, step):
             return why
         run.climb, _ = look(before, seen, now)
         run.command_id, run.recalled_mono = None, None
@@ -55,11 +55,11 @@ class LadderConfirmations:
             record = order(run.intent, step)
         except BaseException:
             run.climb = before
-            self._guards.give_back(run)
+            self.guards.give_back(run)
             if run.is_dropped:
-                self._runs.remove(run)
+                self.runs.remove(run)
             raise
-        self._outcomes.track(run, record.id)
+        self.outcomes.track(run, record.id)
         # Its node may have reported the outcome before the command was tracked.
-        self._outcomes.command_changed(self._dispatcher.find(record.id) or record)
+        self.outcomes.command_changed(self.dispatcher.find(record.id) or record)
         return record

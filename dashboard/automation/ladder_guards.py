@@ -1,6 +1,7 @@
 """What holds the next step of a ladder back: its intent, the brakes, its owner, a person."""
 
 import time
+from dataclasses import dataclass, field
 
 from gpudeck.ladder import LadderClimb, LadderObservation, LadderStep
 
@@ -15,22 +16,21 @@ from .quota_intents import SOURCE as QUOTAS
 TELLS_PER_STEP = 20
 
 
+@dataclass(slots=True)
 class LadderGuards:
-    def __init__(self, brakes: BrakeService, dispatcher: ActionDispatcher,
-                 outcomes: LadderOutcomes, clock: LadderClock) -> None:
-        self._brakes = brakes
-        self._dispatcher = dispatcher
-        self._outcomes = outcomes
-        self._clock = clock
-        self._busy: set[str] = set()
-        self._tells = 0  # in this step of the service
+    brakes: BrakeService
+    dispatcher: ActionDispatcher
+    outcomes: LadderOutcomes
+    clock: LadderClock
+    _busy: set[str] = field(default_factory=set)
+    _tells: int = 0  # in this step of the service
 
     def begin_step(self) -> None:
         self.find_busy()
         self._tells = 0
 
     def find_busy(self) -> None:
-        self._busy = self._outcomes.busy()
+        self._busy = self.outcomes.busy()
 
     def observe(self, intent: ActionIntent, climb: LadderClimb, now: float,
                 is_confirmed: bool = False) -> LadderObservation:
@@ -44,19 +44,19 @@ class LadderGuards:
         return LadderObservation(intent.so, intent.sample_age_s, holds, mutes, until, intent.kept)
 
     def brake_mutes(self, intent: ActionIntent) -> list[str]:
-        return [block.sentence for block in self._brakes.mutes(intent.source)]
+        return [block.sentence for block in self.brakes.mutes(intent.source)]
 
     def _brake_holds(self, intent: ActionIntent) -> list[str]:
         """For rules without the fleet's bound: a rule that hits it must be seen to hit it, and
         opens the breaker. Quotas wait for it."""
         if intent.mode == "dry_run":
             return self.brake_mutes(intent)
-        return [block.sentence for block in self._brakes.holds(self._request(intent))
+        return [block.sentence for block in self.brakes.holds(self._request(intent))
                 if block.brake != "fleet" or intent.source == QUOTAS]
 
     def _request(self, intent: ActionIntent) -> BrakeRequest:
         return BrakeRequest(intent.source, intent.node_id, intent.acts, intent.within_s,
-                            self._dispatcher.nodes(), frozenset(self._busy))
+                            self.dispatcher.nodes(), frozenset(self._busy))
 
     def take(self, run: LadderRun, step: LadderStep) -> str:
         """Count this step against the brakes. Return why it may not begin, or ''."""
@@ -66,7 +66,7 @@ class LadderGuards:
             return "" if self._tells <= TELLS_PER_STEP else "many are told before"
         if intent.mode == "dry_run":
             return ""
-        found = self._brakes.take(self._request(intent))
+        found = self.brakes.take(self._request(intent))
         if not isinstance(found, CountedAction):
             return found[0].sentence
         run.counted = found
@@ -75,7 +75,7 @@ class LadderGuards:
 
     def give_back(self, run: LadderRun) -> None:
         if run.counted is not None:
-            self._brakes.give_back(run.counted)
+            self.brakes.give_back(run.counted)
             run.counted = None
 
     def recall_reason(self, run: LadderRun) -> str:
@@ -103,7 +103,7 @@ class LadderGuards:
 
     def holds_of(self, run: LadderRun) -> list[str]:
         """Why it does not go on, apart from the wait between steps."""
-        now = self._clock.now()
+        now = self.clock.now()
         seen = self.observe(run.intent, run.climb, now)
         stopped = [run.climb.why] if run.climb.state == "stopped" else []
         is_kept = seen.kept_until is not None and now < seen.kept_until

@@ -3,6 +3,7 @@
 import secrets
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from msgspec.structs import replace
 
@@ -20,25 +21,22 @@ from .store import NotificationsStore
 from .transports import DeliveryResult, Transports
 
 
+@dataclass(frozen=True, slots=True)
 class NotificationAdmin:
-    def __init__(self, store: NotificationsStore, auditor: AuditRecorder,
-                 receivers: ReceiverDirectory, groups: NotificationGrouping,
-                 outbox: NotificationOutbox, transports: Transports, alerts: FiringAlertSource,
-                 take: Callable[[Alert], None]) -> None:
-        self._store = store
-        self._auditor = auditor
-        self._receivers = receivers
-        self._groups = groups
-        self._outbox = outbox
-        self._transports = transports
-        self._alerts = alerts
-        self._take = take
+    store: NotificationsStore
+    auditor: AuditRecorder
+    receivers: ReceiverDirectory
+    groups: NotificationGrouping
+    outbox: NotificationOutbox
+    transports: Transports
+    alerts: FiringAlertSource
+    take: Callable[[Alert], None]
 
     # -- receivers
 
     def add(self, actor: Actor, asked: Receiver) -> Receiver:
         _check(actor, "POST /api/v1/receivers")
-        if len(self._receivers) >= MAX_RECEIVERS:
+        if len(self.receivers) >= MAX_RECEIVERS:
             raise InvalidChangeError(f"at most {MAX_RECEIVERS} receivers fit")
         made = replace(asked, id="r" + secrets.token_hex(6))
         self._save(actor, made, "add")
@@ -47,7 +45,7 @@ class NotificationAdmin:
     def change(self, actor: Actor, receiver_id: str, asked: Receiver) -> Receiver:
         """A URL and a token that are left out stay as they are: they are never shown."""
         _check(actor, "PUT /api/v1/receivers/<receiver_id>")
-        known = self._receivers.known(receiver_id)
+        known = self.receivers.known(receiver_id)
         if asked.kind != known.kind:
             raise InvalidChangeError("what kind of receiver it is does not change: add another one")
         wanted = replace(asked, id=known.id, to=asked.to or known.to)
@@ -60,43 +58,43 @@ class NotificationAdmin:
         why = flaw(wanted) or self._unknown_rules(wanted)
         if why is not None:
             raise InvalidChangeError(why)
-        if channel_of(wanted).needs_mail and not self._transports.has_mail:
+        if channel_of(wanted).needs_mail and not self.transports.has_mail:
             raise InvalidChangeError("no mail server is set up: start the hub with --smtp-host and "
                                      "--smtp-from")
-        with self._auditor.change("receiver", by(actor) | {"action": action, "detail": {
+        with self.auditor.change("receiver", by(actor) | {"action": action, "detail": {
                 "receiver": wanted.id, "kind": wanted.kind, "name": wanted.name,
                 "is_on": wanted.is_on}}):
-            self._store.put_receiver(wanted)
-        self._receivers.put(wanted)
-        self._groups.refit(wanted)
-        for alert in self._alerts.firing():
-            self._take(alert)
+            self.store.put_receiver(wanted)
+        self.receivers.put(wanted)
+        self.groups.refit(wanted)
+        for alert in self.alerts.firing():
+            self.take(alert)
 
     def _unknown_rules(self, wanted: Receiver) -> str | None:
         """A receiver for a rule that does not exist would stay silent, and nobody would know."""
-        before = self._receivers.find(wanted.id)
+        before = self.receivers.find(wanted.id)
         known = () if before is None else before.rules
         unknown = [each for each in wanted.rules
-                   if each not in known and each not in self._alerts.ready]
+                   if each not in known and each not in self.alerts.ready]
         return f"there is no rule {', '.join(unknown)}: it would hear of nothing" if (
             unknown) else None
 
     def remove(self, actor: Actor, receiver_id: str) -> None:
         _check(actor, "DELETE /api/v1/receivers/<receiver_id>")
-        known = self._receivers.known(receiver_id)
-        with self._auditor.change("receiver", by(actor) | {"action": "remove", "detail": {
+        known = self.receivers.known(receiver_id)
+        with self.auditor.change("receiver", by(actor) | {"action": "remove", "detail": {
                 "receiver": known.id, "kind": known.kind, "name": known.name}}):
-            self._store.drop_receiver(known.id)
-        self._receivers.remove(known.id)
-        self._groups.forget_receiver(known.id)
-        self._outbox.forget_receiver(known.id)
+            self.store.drop_receiver(known.id)
+        self.receivers.remove(known.id)
+        self.groups.forget_receiver(known.id)
+        self.outbox.forget_receiver(known.id)
 
     def test(self, actor: Actor, receiver_id: str) -> DeliveryResult:
         """Send a test now, and return what came of it."""
         _check(actor, "POST /api/v1/receivers/<receiver_id>/test")
-        receiver = self._receivers.known(receiver_id)
-        result = channel_of(receiver).test(receiver, actor, self._transports, len(self._outbox))
-        self._auditor.note("receiver", by(actor) | {
+        receiver = self.receivers.known(receiver_id)
+        result = channel_of(receiver).test(receiver, actor, self.transports, len(self.outbox))
+        self.auditor.note("receiver", by(actor) | {
             "action": "test", "outcome": "done" if result.is_taken else "failed",
             "detail": {"receiver": receiver.id}, "sentence": result.words})
         return result
@@ -105,14 +103,14 @@ class NotificationAdmin:
 
     def retry(self, actor: Actor, notification_id: str) -> None:
         _check(actor, "POST /api/v1/notices/<notice_id>/retry")
-        self._outbox.retry(notification_id, time.time())
+        self.outbox.retry(notification_id, time.time())
 
     def drop(self, actor: Actor, notification_id: str) -> None:
         _check(actor, "DELETE /api/v1/notices/<notice_id>")
-        each = self._outbox.find(notification_id)
-        with self._auditor.change("notice", by(actor) | {"action": "drop", "detail": {
+        each = self.outbox.find(notification_id)
+        with self.auditor.change("notice", by(actor) | {"action": "drop", "detail": {
                 "notice": notification_id, "receiver": each.notice.receiver}}):
-            self._outbox.forget(each)
+            self.outbox.forget(each)
 
 
 def _check(actor: Actor, verb: str) -> None:

@@ -4,6 +4,7 @@ never the hub."""
 import logging
 import random
 import time
+from dataclasses import dataclass
 from typing import Protocol
 
 import gevent
@@ -32,47 +33,46 @@ class FiringAlertSource(Protocol):
     def firing(self) -> list[Alert]: ...
 
 
+@dataclass(frozen=True, slots=True)
 class NotificationDelivery:
-    def __init__(self, receivers: ReceiverDirectory, outbox: NotificationOutbox,
-                 transports: Transports, auditor: AuditRecorder, alerts: FiringAlertSource) -> None:
-        self._receivers = receivers
-        self._outbox = outbox
-        self._transports = transports
-        self._auditor = auditor
-        self._alerts = alerts
+    receivers: ReceiverDirectory
+    outbox: NotificationOutbox
+    transports: Transports
+    auditor: AuditRecorder
+    alerts: FiringAlertSource
 
     def send_due(self, now: float) -> None:
         due: dict[str, QueuedNotification] = {}
-        for each in self._outbox:
-            receiver = self._receivers.find(each.notice.receiver)
+        for each in self.outbox:
+            receiver = self.receivers.find(each.notice.receiver)
             if receiver is None or not receiver.is_on or (
-                    self._receivers.status[receiver.id].is_busy):
+                    self.receivers.status[receiver.id].is_busy):
                 continue
             first = due.get(receiver.id)
             if each.parked_at is None and each.next_at <= now and (
                     first is None or each.next_at < first.next_at):
                 due[receiver.id] = each
         for receiver_id, each in due.items():
-            self._receivers.status[receiver_id].is_busy = True
-            self._outbox.sending.add(each.notice.id)
-            gevent.spawn(self._deliver, self._receivers.known(receiver_id), each)
+            self.receivers.status[receiver_id].is_busy = True
+            self.outbox.sending.add(each.notice.id)
+            gevent.spawn(self._deliver, self.receivers.known(receiver_id), each)
 
     def _deliver(self, receiver: Receiver, each: QueuedNotification) -> None:
-        status = self._receivers.status[receiver.id]
+        status = self.receivers.status[receiver.id]
         try:
-            result = channel_of(receiver).send(receiver, each, self._transports)
+            result = channel_of(receiver).send(receiver, each, self.transports)
         except Exception as error:  # the receiver must be free again whatever happens
             log.exception("notice_failed")
             result = DeliveryResult(False, type(error).__name__, each.left)
         finally:
             status.is_busy = False
-            self._outbox.sending.discard(each.notice.id)
+            self.outbox.sending.discard(each.notice.id)
         now = time.time()
-        if each.notice.id not in self._outbox:
+        if each.notice.id not in self.outbox:
             return  # its receiver was removed meanwhile
         if result.is_taken:
             status.taken(now)
-            self._outbox.forget(each)
+            self.outbox.forget(each)
             return
         status.refused(result.words, now)
         self._put_off(receiver, each, result, now)
@@ -81,30 +81,30 @@ class NotificationDelivery:
                  now: float) -> None:
         each.left = result.left
         failed(each, result.words, now, random.random())
-        self._outbox.save(each)
+        self.outbox.save(each)
         log.warning("notice_not_taken receiver=%r attempts=%d reason=%r", receiver.id,
                     each.attempts, result.words)
         if each.parked_at is not None:
-            self._auditor.note("notice", {"action": "park", "outcome": "failed", "detail": {
+            self.auditor.note("notice", {"action": "park", "outcome": "failed", "detail": {
                 "receiver": receiver.id, "notice": each.notice.id}, "sentence": result.words})
 
     # -- the dead-man's switch
 
     def beat(self, mono: float) -> None:
-        if mono - self._alerts.stepped_mono > WATCHED_WITHIN_S:
+        if mono - self.alerts.stepped_mono > WATCHED_WITHIN_S:
             return  # rules are not watched: this must not say that all is well
-        for receiver in self._receivers:
-            status, every_s = self._receivers.status[receiver.id], channel_of(receiver).beat_every_s
+        for receiver in self.receivers:
+            status, every_s = self.receivers.status[receiver.id], channel_of(receiver).beat_every_s
             if every_s is None or not receiver.is_on or status.is_busy or (
                     mono - status.beat_mono < every_s):
                 continue
             status.beat_mono, status.is_busy = mono, True
-            gevent.spawn(self._deliver_beat, receiver, status, len(self._alerts.firing()))
+            gevent.spawn(self._deliver_beat, receiver, status, len(self.alerts.firing()))
 
     def _deliver_beat(self, receiver: Receiver, status: ReceiverStatus, firing: int) -> None:
         try:
-            result = channel_of(receiver).beat(receiver, self._transports, firing,
-                                               len(self._outbox))
+            result = channel_of(receiver).beat(receiver, self.transports, firing,
+                                               len(self.outbox))
         finally:
             status.is_busy = False
         if result.is_taken:

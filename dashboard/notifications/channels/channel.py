@@ -18,18 +18,10 @@ class Channel(Protocol):
     kind: str
     description: str
     needs_mail: bool
-    beat_every_s: float | None  # None: it has no heartbeat
+    beat_every_s: float | None = None  # None: it has no heartbeat
 
     def flaw(self, receiver: Receiver) -> str | None:
         """Why nothing could be sent there."""
-
-    def shown_to(self, receiver: Receiver) -> str:
-        """`to` as people may see it."""
-
-    def owners(self, alert: Alert) -> tuple[str, ...]:
-        """Who gets a notification of their own; '' for one that is for nobody in particular."""
-
-    def reaches(self, owner: str, transports: Transports) -> bool: ...
 
     def send(self, receiver: Receiver, queued: QueuedNotification, transports: Transports
              ) -> DeliveryResult: ...
@@ -38,7 +30,19 @@ class Channel(Protocol):
              ) -> DeliveryResult: ...
 
     def beat(self, receiver: Receiver, transports: Transports, firing: int, waiting: int
-             ) -> DeliveryResult: ...
+             ) -> DeliveryResult:
+        return DeliveryResult(False, "this channel has no heartbeat")
+
+    def shown_to(self, receiver: Receiver) -> str:
+        """`to` as people may see it."""
+        return receiver.to
+
+    def owners(self, alert: Alert) -> tuple[str, ...]:
+        """Who gets a notification of their own; '' for one that is for nobody in particular."""
+        return ("",)
+
+    def reaches(self, owner: str, transports: Transports) -> bool:
+        return True
 
 
 def test_fields(receiver: Receiver, url: str) -> dict[str, Any]:

@@ -1,34 +1,23 @@
 """Mail to the addresses of a receiver."""
 
 from ...access.policy import Actor
-from ...alerts.core.firing_alerts import Alert
 from ..owner_words import MailMessage
 from ..receivers import Receiver, mail_flaw
 from ..retry import QueuedNotification
 from ..transports import NO_MAIL, DeliveryResult, Transports
 from ..words import mail
-from .channel import test_fields
+from .channel import Channel, test_fields
 
 
-class MailChannel:
+class MailChannel(Channel):
     kind = "mail"
     description = "the addresses that are named, up to 20"
     needs_mail = True
-    beat_every_s: float | None = None
 
     def flaw(self, receiver: Receiver) -> str | None:
         if receiver.token or receiver.token_file:
             return "only what is sent to a URL carries a token"
         return mail_flaw(receiver.addresses)
-
-    def shown_to(self, receiver: Receiver) -> str:
-        return receiver.to
-
-    def owners(self, alert: Alert) -> tuple[str, ...]:
-        return ("",)
-
-    def reaches(self, owner: str, transports: Transports) -> bool:
-        return True
 
     def send(self, receiver: Receiver, queued: QueuedNotification, transports: Transports
              ) -> DeliveryResult:
@@ -39,10 +28,6 @@ class MailChannel:
     def test(self, receiver: Receiver, actor: Actor, transports: Transports, waiting: int
              ) -> DeliveryResult:
         return send_test(receiver, ", ".join(receiver.addresses), transports)
-
-    def beat(self, receiver: Receiver, transports: Transports, firing: int, waiting: int
-             ) -> DeliveryResult:
-        raise NotImplementedError
 
 
 def send_test(receiver: Receiver, to: str, transports: Transports) -> DeliveryResult:

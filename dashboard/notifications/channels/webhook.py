@@ -5,32 +5,24 @@ from typing import Any
 import msgspec
 
 from ...access.policy import Actor
-from ...alerts.core.firing_alerts import Alert
 from ..receivers import Receiver, shown_url, url_flaw
 from ..retry import QueuedNotification
 from ..transports import DeliveryResult, Transports
 from ..words import AlertNotification, chat_text
-from .channel import test_fields
+from .channel import Channel, test_fields
 
 
-class WebhookChannel:
+class WebhookChannel(Channel):
     kind = "webhook"
     description = ("a URL, by a POST of JSON; its `text` is what Slack, Mattermost and their like "
                    "show")
     needs_mail = False
-    beat_every_s: float | None = None
 
     def flaw(self, receiver: Receiver) -> str | None:
         return url_flaw(receiver.to)
 
     def shown_to(self, receiver: Receiver) -> str:
         return shown_url(receiver.to)
-
-    def owners(self, alert: Alert) -> tuple[str, ...]:
-        return ("",)
-
-    def reaches(self, owner: str, transports: Transports) -> bool:
-        return True
 
     def send(self, receiver: Receiver, queued: QueuedNotification, transports: Transports
              ) -> DeliveryResult:
@@ -40,10 +32,6 @@ class WebhookChannel:
     def test(self, receiver: Receiver, actor: Actor, transports: Transports, waiting: int
              ) -> DeliveryResult:
         return transports.post(receiver, test_fields(receiver, transports.url()), "")
-
-    def beat(self, receiver: Receiver, transports: Transports, firing: int, waiting: int
-             ) -> DeliveryResult:
-        raise NotImplementedError
 
 
 def fields_of(notification: AlertNotification, receiver: Receiver) -> dict[str, Any]:
