@@ -59,9 +59,10 @@ from .audit.api import AuditApi, add_audit_api
 from .audit.file_copy import AuditCopy
 from .audit.recorder import AuditRecorder
 from .audit.verify import AuditVerifier
-from .automation.api import AutomationApi, add_ladders_api
-from .automation.brakes import BrakeService
+from .automation.api import AutomationApi, add_automation_api
+from .automation.brakes import BrakeService, BrakesReset
 from .automation.dispatch import HubActionDispatcher
+from .automation.holds import HubHolds
 from .automation.maintenance import MaintenanceService
 from .automation.quota_source import QuotaIntentSource
 from .automation.rule_source import AlertDetails, RuleIntentSource
@@ -99,11 +100,13 @@ from .nodes.recorder import MessageRecorder
 from .nodes.socket import AGENT_BYTES, AgentEndpoint, NodeAdmission
 from .notifications.addresses import OwnerAddresses
 from .notifications.addresses_api import AddressesApi, add_addresses_api
-from .notifications.api import NotificationsApi, add_notices_api
+from .notifications.api import NotificationsApi, add_notifications_api
 from .notifications.mail import SmtpSettings
 from .notifications.owner_mail import OwnerMailer
 from .notifications.owner_words import OwnerActionNotification, is_first_of_acting
-from .notifications.service import NotificationService, pace_of
+from .notifications.receiver_directory import ReceiverDirectory
+from .notifications.service import NotificationService, recovered_groups, timing_of
+from .notifications.transports import Transports
 from .openapi.api import add_openapi
 from .pages import build_pages
 from .prometheus.page import HubMetricSources, PrometheusPage, add_metrics_page
@@ -112,6 +115,8 @@ from .quotas.api import QuotasApi, add_quotas_api
 from .quotas.over import HOLD_S
 from .quotas.service import QuotaService
 from .runtime.data_folder import token_in
+from .runtime.dispatcher import Dispatcher
+from .runtime.runner import Loop, Runner
 from .settings import HubSettings
 from .state import StateStore
 from .web.bounded_socket import BoundedSocketIO, ConnectionLimits
@@ -139,6 +144,7 @@ class Hub:
         self.settings = settings
         self.state = state
         self.tally = ServerCounters()
+        self.events = Dispatcher()
         self.signer = signer or start_signer(settings)
         self.signer.wait()
         self.room = FleetStateMachine(state.hub_id(), self._epoch(), time.monotonic())
@@ -160,10 +166,8 @@ class Hub:
         self.addresses = OwnerAddresses(state.standing, self.audit)
         smtp = SmtpSettings.of(settings)
         self.notifier = OwnerMailer(smtp, self.addresses, lambda: self.site.url, self.audit.note)
-        self.notices = NotificationService(state.notices, self.audit, self.addresses, smtp,
-                                           settings.data,
-                                           lambda: self.site.url, pace_of(settings),
-                                           settings.webhook_networks)
+        self.transports = Transports(smtp, self.addresses, settings.data, lambda: self.site.url,
+                                     settings.webhook_networks)
         self.entry = CredentialService(state, self.people, passwords)
         self.auth = RequestAuthenticator(self.people, CookieNames.at(port, self.site.is_secure),
                                          settings.trusted_proxies, settings.proxy_user_header)
@@ -195,12 +199,15 @@ class Hub:
     def _build_rules(self) -> None:
         """What watches: Rules, their rehearsal, and Quotas."""
         settings, state, kept = self.settings, self.state, self.state.alerts
-        self.notices.recover((rule for _, rule in kept.rules().values()), kept.open_alerts())
+        self.receivers = ReceiverDirectory(state.notifications)
+        self.groups = recovered_groups(state.notifications, self.receivers, timing_of(settings),
+                                       (rule for _, rule in kept.rules().values()),
+                                       kept.open_alerts())
         fleet, spans = self.room.fleet, RuleHistoryReader(self.history.store)
         self.alerts = AlertService(kept, self.audit, fleet, self.room.events, self._left, spans)
         self.rehearsals = RehearsalService(kept, self.audit, fleet, spans)
         self.rehearsals.members = self.nodes.members
-        self.alerts.on_change += [self._announce_alert, self.notices.take]
+        self.alerts.on_change += [self._announce_alert]
         self.quotas = QuotaService(state.quotas, self.audit, fleet, self.signer,
                                    self.room.link_of, self.perform, self.history,
                                    min(HOLD_S, settings.quota_end_after_s / 2))
@@ -209,7 +216,7 @@ class Hub:
     def _build_ladders(self) -> None:
         """What acts by itself, and all that holds it."""
         state, room = self.state, self.room
-        self.brakes = BrakeService(state.brakes, self.audit)
+        self.brakes = BrakeService(state.brakes, self.audit, self.events)
         self.alerts.hub_says = self.brakes.says
         self.maintenance = MaintenanceService(state.brakes, self.audit, room.fleet, self.lenses)
         self.acts.maintenance = self.maintenance.why
@@ -219,17 +226,20 @@ class Hub:
         self.alerts.gate, self.alerts.author_of = self.modes.gate, self.people.behind
         self.modes.rehearsals = self.rehearsals.of_rule
         self.rehearsals.person_of = self.people.behind
-        self.ladders = LadderService(self.brakes,
-                                     HubActionDispatcher(room, self.looker, self.commander, self),
-                                     self.audit, state.brakes)
-        rules = RuleIntentSource(self.alerts, self.brakes, self.keeps, self.holds, self.maintenance)
+        hub_holds = HubHolds(self.keeps, self.holds, self.maintenance)
+        rules = RuleIntentSource(self.alerts, self.brakes, hub_holds)
+        self.quota_intents = QuotaIntentSource(self.quotas, room.fleet, hub_holds,
+                                               lambda: self.alerts.since_mono)
+        self.ladders = LadderService(
+            (rules, self.quota_intents), self.brakes,
+            HubActionDispatcher(room, self.looker, self.commander, self), self.audit, state.brakes,
+            self.events, self.notifier.notify_of_ladder)
+        self.events.listen(BrakesReset, lambda _: self.alerts.begin_anew())
         self.alert_details = AlertDetails(rules, self.ladders)
-        self.quota_wants = QuotaIntentSource(self.quotas, room.fleet, self.keeps, self.holds,
-                                             self.maintenance, lambda: self.alerts.since_mono)
-        self.ladders.sources += [rules, self.quota_wants]
-        self.ladders.on_notice.append(self.notifier.tell_of_rule)
-        self.notices.watch(self.alerts, rules.mute)
-        self.brakes.on_reset.append(self.alerts.begin_anew)
+        self.notifications = NotificationService(state.notifications, self.audit, self.receivers,
+                                                 self.groups, self.transports, self.alerts,
+                                                 rules.mute)
+        self.alerts.on_change.append(self.notifications.take)
         self.commander.on_change.append(self.ladders.changed)
 
     def _epoch(self) -> int:
@@ -265,13 +275,13 @@ class Hub:
         alerts = AlertsApi(self.alerts, self.lenses, self.alert_details,
                            self.settings.rule_proof_h)
         add_alerts_api(self.server, alerts)
-        add_ladders_api(self.server, AutomationApi(
+        add_automation_api(self.server, AutomationApi(
             self.alerts, self.ladders, self.brakes, self.modes, self.maintenance, self.acts,
             self.lenses, alerts.rule))
-        add_notices_api(self.server, NotificationsApi(self.notices))
+        add_notifications_api(self.server, NotificationsApi(self.notifications))
         add_quotas_api(self.server, QuotasApi(
             self.quotas, self.room.fleet, self.lenses,
-            lambda: self.quota_wants.told(self.ladders), self.settings.quota_end_after_s))
+            lambda: self.quota_intents.progress(self.ladders), self.settings.quota_end_after_s))
         add_rehearsals_api(self.server, RehearsalsApi(self.rehearsals, self.lenses))
         self._add_health()
         add_metrics_page(self.server, PrometheusPage(self.room, self.lenses, HubMetricSources(
@@ -287,7 +297,7 @@ class Hub:
                                  self.auth.is_csrf_right,
                                  lambda lens: to_builtins(hold_state(self.room.fleet, self.holds,
                                                                      lens)))
-        self.people.on_end.append(self.live.end_credential)
+        self.people.on_end.append(self.live.viewers.end_credential)
         self.holds.on_change.append(self.live.hold_changed)
         self.commander.on_change.append(self._announce)
         self.commander.on_change.append(self._tell_owner)
@@ -487,8 +497,10 @@ class Hub:
             gevent.spawn(self.agents.backfills.run), gevent.spawn(self.people.run),
             gevent.spawn(self.signer.run), gevent.spawn(self.run_records),
             gevent.spawn(self.notifier.run), gevent.spawn(keep, self.history.store),
-            gevent.spawn(self.alerts.run), gevent.spawn(self.ladders.run),
-            gevent.spawn(self.notices.run), gevent.spawn(self.quotas.run)]
+            gevent.spawn(self.alerts.run),
+            gevent.spawn(self.quotas.run)]
+        running += Runner((Loop("ladders", self.ladders.step, TICK_S),
+                           Loop("notifications", self.notifications.step, TICK_S))).start()
         # By default the loop would wait 5 ms for each thread of history that computes.
         sys.setswitchinterval(SWITCH_S)
         # What is here now stays: the collector need not look at it again.

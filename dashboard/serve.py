@@ -123,7 +123,7 @@ def _announce(settings: HubSettings, state: StateStore, url: str) -> None:
 def stop(running: "Hub", server: HttpServer, greenlets: "list[gevent.Greenlet[..., Any]]") -> None:
     """New ones are turned away, viewers are told, what came is on disk; within three seconds."""
     server.stop_accepting()
-    running.live.end_all("the hub is shutting down")
+    running.live.viewers.end_all("the hub is shutting down")
     running.recorder.stop()
     tick, live, recorder, people, *others = greenlets
     gevent.killall([tick, live, people, *others], block=False)

@@ -62,7 +62,7 @@ class StateStore:
             self.audit = AuditStore(self._db)
             self.standing = StandingStore(self._db)
             self.alerts = AlertsStore(self._db)
-            self.notices = NotificationsStore(self._db)
+            self.notifications = NotificationsStore(self._db)
             self.brakes = AutomationStore(self._db)
             self.commands = CommandsStore(self._db)
             self.quotas = QuotasStore(self._db)

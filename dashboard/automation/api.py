@@ -39,7 +39,7 @@ from .views import (
 
 @dataclass(frozen=True, slots=True)
 class AutomationApi:
-    desk: AlertService
+    alerts: AlertService
     ladders: LadderService
     brakes: BrakeService
     modes: RuleModeService
@@ -54,8 +54,9 @@ class AutomationApi:
     # -- brakes
 
     def show(self) -> Response:
-        return answer(brakes_view(self.brakes.state, self.ladders.hands.nodes(),
-                                  self.ladders.busy(), self._lens().sees_node, self.brakes.now()))
+        return answer(brakes_view(self.brakes.state, self.ladders.dispatcher.nodes(),
+                                  self.ladders.outcomes.busy(), self._lens().sees_node,
+                                  self.brakes.now()))
 
     def reset(self) -> Response:
         self.brakes.reset(asker(), body(BreakerReset).reason)
@@ -72,20 +73,20 @@ class AutomationApi:
 
     def confirm(self, alert_id: str) -> Response:
         asked, actor, lens = body(LadderConfirmation), asker(), self._lens()
-        alert = next((each for each in self.desk.alerts.firing() if each.id == alert_id), None)
-        if alert is None or not self.desk.is_seen(alert.target, lens):
+        alert = next((each for each in self.alerts.alerts.firing() if each.id == alert_id), None)
+        if alert is None or not self.alerts.is_seen(alert.target, lens):
             raise ApiError(HTTPStatus.NOT_FOUND, "there is no such alert, or it is over")
 
-        def order(want: ActionIntent, step: LadderStep) -> CommandRecord:
+        def order(intent: ActionIntent, step: LadderStep) -> CommandRecord:
             def flaw(preview: Preview) -> Refusal | None:
-                return preview_flaw(want, step.do, preview)
+                return preview_flaw(intent, step.do, preview)
 
-            reason = "; ".join(filter(None, (f"confirms {want.cause}", want.sentence,
+            reason = "; ".join(filter(None, (f"confirms {intent.cause}", intent.sentence,
                                              asked.reason)))
             return self.acts.order_exactly(actor, asked.preview, reason[:1_024],
-                                           ACTION[step.do], want.node_id, flaw)
+                                           ACTION[step.do], intent.node_id, flaw)
 
-        found = self.ladders.confirm(alert_id, order)
+        found = self.ladders.confirmations.confirm(alert_id, order)
         if isinstance(found, str):
             raise ActionRefusedError(409, "not_due", found)
         return answer(command_view(found, lens.reads), HTTPStatus.ACCEPTED)
@@ -93,13 +94,13 @@ class AutomationApi:
     # -- maintenance
 
     def list_maintenance(self) -> Response:
-        return answer(MaintenanceList([maintenance_view(one, self.desk.host_of(one.node_id))
+        return answer(MaintenanceList([maintenance_view(one, self.alerts.host_of(one.node_id))
                                        for one in self.maintenance.seen_by(self._lens())]))
 
     def begin_maintenance(self, node_id: str) -> Response:
         asked = body(NewMaintenance)
         made = self.maintenance.put(asker(), node_id, asked.because, asked.until)
-        return answer(maintenance_view(made, self.desk.host_of(node_id)))
+        return answer(maintenance_view(made, self.alerts.host_of(node_id)))
 
     def end_maintenance(self, node_id: str) -> Response:
         self.maintenance.end(asker(), node_id)
@@ -142,5 +143,5 @@ ROUTES = (
 )
 
 
-def add_ladders_api(server: Flask, api: AutomationApi) -> None:
+def add_automation_api(server: Flask, api: AutomationApi) -> None:
     serve_routes(server, api, ROUTES)

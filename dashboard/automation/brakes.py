@@ -2,12 +2,14 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 from ..access.policy import Actor, RefusedError, by, may
 from ..alerts.core.gpu_targets import HubSelfMetrics
 from ..audit.recorder import AuditRecorder
 from ..errors import AuditWriteError, InvalidChangeError
+from ..runtime.dispatcher import Dispatcher
 from . import brake_limits
 from .brake_limits import BrakeBlock, BrakeRequest, BrakeState, BrakeTrip, CountedAction, Name
 from .store import AutomationStore, CannotStore
@@ -18,25 +20,26 @@ RESET = "POST /api/v1/brakes"
 MAX_REASON = 400
 
 
-class BrakeService:
-    """`on_trip`: who wants to hear that something holds from now on. `on_reset`: whatever waited is
-    to be dropped."""
+@dataclass(frozen=True, slots=True)
+class BrakesReset:
+    """An admin has reset the brakes: drop what waited for them."""
 
-    def __init__(self, store: AutomationStore, auditor: AuditRecorder) -> None:
+
+class BrakeService:
+    def __init__(self, store: AutomationStore, auditor: AuditRecorder, events: Dispatcher) -> None:
         self._store = store
         self._auditor = auditor
+        self._events = events
         # Reads like UTC, and does not step: a clock that is set forward gives no budget back.
         self._base = time.time() - time.monotonic()
-        self.on_trip: list[Callable[[BrakeTrip], None]] = []
-        self.on_reset: list[Callable[[], None]] = []
-        self._is_unkept = False
-        self._unsaid: list[tuple[BrakeTrip, str]] = []  # with what tripped it
-        self._said = ""  # of the disk's trouble
-        self.state = self._kept()
+        self._is_unsaved = False
+        self._unrecorded: list[tuple[BrakeTrip, str]] = []  # with what tripped it
+        self._disk_error = ""
+        self.state = self._stored()
         auditor.on_trouble.append(lambda why: self.trip(
             "breaker", f"what is done cannot be recorded: {why}"))
 
-    def _kept(self) -> BrakeState:
+    def _stored(self) -> BrakeState:
         """What cannot be read was not harmless, as far as anybody knows."""
         try:
             return self._store.braked() or BrakeState()
@@ -102,31 +105,29 @@ class BrakeService:
             self._put(brake_limits.tripped(self.state, trip), trip, "")
 
     def _put(self, state: BrakeState, trip: BrakeTrip, source: str) -> None:
-        self.state, self._is_unkept = state, True
-        self._unsaid.append((trip, source))
+        self.state, self._is_unsaved = state, True
+        self._unrecorded.append((trip, source))
         log.error("brake=%s source=%s why=%r", trip.brake, source or "-", trip.sentence)
         self.tick()
-        for tell in self.on_trip:
-            tell(trip)
 
     def tick(self) -> None:
         """What the disk did not take is kept and recorded as soon as it does: the breaker has to
         outlive the hub, and a disk that is full is what opens it."""
         try:
-            if self._is_unkept:
+            if self._is_unsaved:
                 self._store.put_braked(self.state)
-                self._is_unkept = False
-            while self._unsaid:
-                trip, source = self._unsaid[0]
+                self._is_unsaved = False
+            while self._unrecorded:
+                trip, source = self._unrecorded[0]
                 self._auditor.record("brake", {
                     "actor": source or "gpudeck", "actor_kind": "rule", "outcome": "done",
                     "action": "storm" if trip.brake == "storm" else "trip",
                     "sentence": trip.sentence, "detail": {"at": trip.at}})
-                del self._unsaid[0]
+                del self._unrecorded[0]
         except (CannotStore, AuditWriteError) as error:
-            if str(error) != self._said:
+            if str(error) != self._disk_error:
                 log.error("brakes_not_kept why=%r", str(error))
-            self._said = str(error)
+            self._disk_error = str(error)
 
     def reset(self, actor: Actor, reason: str) -> None:
         refusal = may(actor, RESET, now=time.time())
@@ -145,6 +146,5 @@ class BrakeService:
                     "breaker": None if was.breaker is None else was.breaker.sentence,
                     "storms": sorted(was.storms)}}):
             self._store.put_braked(brake_limits.reset(was))
-        self.state, self._is_unkept = brake_limits.reset(was), False
-        for drop in self.on_reset:
-            drop()
+        self.state, self._is_unsaved = brake_limits.reset(was), False
+        self._events.dispatch(BrakesReset())

@@ -13,7 +13,7 @@ from gpudeck.ladder import Do, LadderRung, OutcomeKind, So
 from ..actions.lifecycle import CommandRecord
 
 # `dry_run`: all is computed and nothing sent. `confirm`: what harms waits for a person.
-WantMode = Literal["dry_run", "confirm", "auto"]
+IntentMode = Literal["dry_run", "confirm", "auto"]
 ACTION: dict[Do, TaskAction] = {"tell": "notify", "pause": "pause", "end": "end"}
 WAITS = "waits for a person to confirm it"
 
@@ -21,6 +21,14 @@ WAITS = "waits for a person to confirm it"
 LASTING: frozenset[RefusalCode] = frozenset((
     "schema", "signature", "node", "type", "rules", "pidns", "protected", "managed", "mps",
     "multi_process", "permission", "identity", "made_up", "changed", "too_many", "kept", "scope"))
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedKeep:
+    """An owner asked that a task be kept until then."""
+
+    until: float
+    sentence: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +45,7 @@ class ActionIntent:
     task_ids: tuple[str, ...]
     owner: str | None
     rungs: tuple[LadderRung, ...]
-    mode: WantMode
+    mode: IntentMode
     so: So
     sample_age_s: float | None
     since: float
@@ -97,25 +105,25 @@ def alarm(record: CommandRecord) -> str | None:
     return None
 
 
-def preview_flaw(want: ActionIntent, do: Do, preview: Preview) -> Refusal | None:
+def preview_flaw(intent: ActionIntent, do: Do, preview: Preview) -> Refusal | None:
     """What its node would hit must be what is meant: all of it, and nothing beside it."""
     if preview.refusals:
         return preview.refusals[0]
     if do == "tell":
         return None
     tasks = {victim.task_id for victim in preview.victims if victim.task_id is not None}
-    beside = sorted(tasks - set(want.task_ids))
+    beside = sorted(tasks - set(intent.task_ids))
     if beside:
         return Refusal("changed", f"its processes are one job with task {beside[0]}, which is not "
                                   "meant; write the rule about jobs (of: job)")
-    if want.task_ids[0] not in tasks:
+    if intent.task_ids[0] not in tasks:
         return Refusal("gone", "its node does not show this task among what would be hit")
-    if missing := set(want.task_ids) - tasks:
-        return Refusal("multi_process", f"{len(missing)} of its {len(want.task_ids)} tasks are in "
-                                        "processes of their own; by itself only one tree of "
+    if missing := set(intent.task_ids) - tasks:
+        return Refusal("multi_process", f"{len(missing)} of its {len(intent.task_ids)} tasks are "
+                                        "in processes of their own; by itself only one tree of "
                                         "processes is acted on")
     users = {victim.user for victim in preview.victims}
-    if want.owner is not None and users != {want.owner}:
-        others = ", ".join(sorted(user or "somebody unknown" for user in users - {want.owner}))
-        return Refusal("scope", f"processes of it belong to {others}, and {want.owner} is meant")
+    if intent.owner is not None and users != {intent.owner}:
+        others = ", ".join(sorted(user or "somebody unknown" for user in users - {intent.owner}))
+        return Refusal("scope", f"processes of it belong to {others}, and {intent.owner} is meant")
     return None

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from gpudeck.ladder import LadderClimb, resumed, settle
 
 from ..actions.lifecycle import CommandRecord
-from .intents import ActionIntent, WantMode, outcome_of
+from .intents import ActionIntent, IntentMode, outcome_of
 from .quota_intents import SOURCE as QUOTAS
 
 # Agents that come back all at once are all here by then, and summed up (DESIGN 5).
@@ -27,7 +27,7 @@ Place = tuple[str, str]  # cause, and target without its episode
 class SavedLadderClimb(Struct, frozen=True):
     source: str
     place: str
-    mode: WantMode
+    mode: IntentMode
     climb: LadderClimb
     command_id: str | None = None  # of the step that was acting
 
@@ -37,38 +37,39 @@ class SavedLadderState(Struct, frozen=True):
     climbs: tuple[SavedLadderClimb, ...] = ()
 
 
-def place_of(want: ActionIntent) -> Place:
-    return want.cause, want.place or want.target
+def place_of(intent: ActionIntent) -> Place:
+    return intent.cause, intent.place or intent.target
 
 
-def kept(climbs: Iterable[tuple[LadderClimb, ActionIntent, str | None]],
-         before: Iterable[SavedLadderClimb], now: float
-         ) -> SavedLadderState:
+def saved_state(climbs: Iterable[tuple[LadderClimb, ActionIntent, str | None]],
+                before: Iterable[SavedLadderClimb], now: float) -> SavedLadderState:
     """`before`: of the last restart, what has not come again. Of rules that is not kept twice:
     what was so in between nobody noted."""
-    found = [SavedLadderClimb(want.source, place_of(want)[1], want.mode, _short(climb), command_id)
-             for climb, want, command_id in climbs
+    found = [SavedLadderClimb(intent.source, place_of(intent)[1], intent.mode, _short(climb),
+                              command_id)
+             for climb, intent, command_id in climbs
              if climb.done and climb.state not in ("resting", "over")]
     found += [each for each in before if each.source == QUOTAS]
     return SavedLadderState(now, tuple(found[:MOST]))
 
 
-def left(climbed: SavedLadderState | None, now: float) -> dict[Place, SavedLadderClimb]:
-    if climbed is None or not -BACK_S <= now - climbed.at <= GAP_MOST_S:
+def restored(saved: SavedLadderState | None, now: float) -> dict[Place, SavedLadderClimb]:
+    if saved is None or not -BACK_S <= now - saved.at <= GAP_MOST_S:
         return {}
-    return {(each.climb.cause, each.place): each for each in climbed.climbs}
+    return {(each.climb.cause, each.place): each for each in saved.climbs}
 
 
-def goes_on(was: SavedLadderClimb | None, want: ActionIntent, record: CommandRecord | None,
+def goes_on(was: SavedLadderClimb | None, intent: ActionIntent, record: CommandRecord | None,
             now: float) -> LadderClimb | None:
     """None: it begins at the first rung. Who was told in a rehearsal was not told. `record`: of the
     step that was acting, with what became of it since."""
-    if was is None or not want.goes_on or was.mode != want.mode or was.climb.rungs != want.rungs:
+    if was is None or not intent.goes_on or was.mode != intent.mode or (
+            was.climb.rungs != intent.rungs):
         return None
     climb, outcome = was.climb, None if record is None else outcome_of(record)
     if climb.state == "acting" and outcome is not None:
         climb = settle(climb, *outcome, now)
-    return replace(resumed(climb, now), target=want.target)
+    return replace(resumed(climb, now), target=intent.target)
 
 
 def _short(climb: LadderClimb) -> LadderClimb:

@@ -11,19 +11,11 @@ from gpudeck.quota_usage import QuotaBalance, QuotaOffender
 
 from ..quotas.over import Key, OverQuotaTracker, _key
 from .brake_limits import FLEET_S, fleet_most
-from .intents import ActionIntent
+from .intents import ActionIntent, RequestedKeep
 
 # Of all Quotas together: many owners may be over at once and nothing be wrong, so they share what
 # the fleet bears and wait for it. To hit the fleet's own bound would open the breaker.
 SOURCE = "quotas"
-
-
-@dataclass(frozen=True, slots=True)
-class QuotaOwnerKeep:
-    """Until when its owner asked that it be kept, and that for people."""
-
-    until: float
-    sentence: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +24,10 @@ class QuotaIntentContext:
 
     generation: Callable[[str], int]  # of a Quota
     held: Callable[[str], str | None]
-    kept: Callable[[tuple[str, ...]], QuotaOwnerKeep | None]
+    kept: Callable[[tuple[str, ...]], RequestedKeep | None]
     sample_age_s: Callable[[str], float | None]
-    nodes: int = 1
-    returned_by: float = 0.0  # until then whoever was over before a restart is seen to be so again
-
-
+    nodes: int
+    returned_by: float  # until then whoever was over before a restart is seen to be so again
 
 
 def cause_of(quota_id: str, generation: int) -> str:
@@ -66,38 +56,37 @@ def progress(climb: LadderClimb, now: float) -> str:
     return "; ".join(parts)
 
 
-def wants(found: Iterable[QuotaBalance], over: OverQuotaTracker, beside: QuotaIntentContext,
-          hold_s: float, now: float
-          ) -> Iterator[ActionIntent]:
+def intents(found: Iterable[QuotaBalance], over: OverQuotaTracker, context: QuotaIntentContext,
+            hold_s: float, now: float) -> Iterator[ActionIntent]:
     """One per Quota and job: a job that is over two limits of one is told once."""
-    said: set[Key] = set()
+    done: set[Key] = set()
     for each in found:
         if not each.is_over or each.quota.mode == "observe":
             continue
         for offender in each.offenders:
             key = _key(each.quota, offender)
             since = over.since.get(key, now)
-            if key not in said and now - since >= hold_s:
-                said.add(key)
-                yield _want(each, offender, since, beside)
+            if key not in done and now - since >= hold_s:
+                done.add(key)
+                yield _intent(each, offender, since, context)
 
 
-def _want(balance: QuotaBalance, offender: QuotaOffender, since: float,
-          beside: QuotaIntentContext) -> ActionIntent:
+def _intent(balance: QuotaBalance, offender: QuotaOffender, since: float,
+            context: QuotaIntentContext) -> ActionIntent:
     quota = balance.quota
-    held, kept = beside.held(offender.node_id), beside.kept(offender.task_ids)
+    held, kept = context.held(offender.node_id), context.kept(offender.task_ids)
     rungs = quota.ladder if quota.mode == "act" else tuple(
         rung for rung in quota.ladder if rung.do == "tell")
     return ActionIntent(
-        cause=cause_of(quota.id, beside.generation(quota.id)), source=SOURCE,
+        cause=cause_of(quota.id, context.generation(quota.id)), source=SOURCE,
         title=f"over the quota {quota.id}", target=target_of(offender),
         node_id=offender.node_id, host=offender.host, task_ids=offender.task_ids,
         owner=offender.user, rungs=rungs, mode="auto", so="yes",
-        sample_age_s=beside.sample_age_s(offender.node_id), since=since,
+        sample_age_s=context.sample_age_s(offender.node_id), since=since,
         sentence=_sentence(balance), holds=() if held is None else (held,),
         kept_until=None if kept is None else kept.until,
         kept="" if kept is None else kept.sentence, condition=_condition(balance),
-        acts=fleet_most(beside.nodes), within_s=FLEET_S, goes_on=since <= beside.returned_by)
+        acts=fleet_most(context.nodes), within_s=FLEET_S, goes_on=since <= context.returned_by)
 
 
 def _sentence(balance: QuotaBalance) -> str:
@@ -109,7 +98,3 @@ def _condition(balance: QuotaBalance) -> RuleCondition:
     """As far as the node of the job can see it by itself."""
     bounds = () if balance.limit != "max_age_s" else (MetricBound("age_s", ">", balance.most),)
     return RuleCondition(bounds, balance.sentence[:1_024])
-
-
-
-

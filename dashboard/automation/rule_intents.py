@@ -1,10 +1,11 @@
-"""From Alerts that fire to what is wanted of whom: the Rules' source of Wants. Pure."""
+"""What rules want done about the alerts that fire. Pure."""
 
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Protocol
 
 from gpudeck.actions import MetricBound, RuleCondition
 from gpudeck.ladder import LadderRung, So
@@ -17,33 +18,25 @@ from ..alerts.core.rule_tracker import RuleTracker
 from ..alerts.core.silence import Silence
 from ..alerts.core.state_machine import EvaluationHealth
 from ..fleet.fleet import Fleet, Node
-from .intents import ActionIntent, WantMode
+from .intents import ActionIntent, IntentMode, RequestedKeep
 
 BOUNDS = ("sm_pct", "busy_pct", "mem_used_bytes", "age_s")
 PLAIN = re.compile(r"\s*(?:(?:avg|min|max)\s*\(\s*)?([a-z_]+)\s*(?:,\s*\d+[smhd]\s*\))?\s*")
-MODES: Mapping[str, WantMode] = {"dry_run": "dry_run", "confirm": "confirm", "auto": "auto"}
+MODES: Mapping[str, IntentMode] = {"dry_run": "dry_run", "confirm": "confirm", "auto": "auto"}
 
 
-@dataclass(frozen=True, slots=True)
-class RuleOwnerKeep:
-    """What its Owner asked for."""
+class AutomationHolds(Protocol):
+    """What the hub knows that forbids automatic actions, whichever rule or quota wants them."""
 
-    until: float
-    sentence: str
+    def on_node(self, node_id: str) -> str | None:
+        """Why nothing may be done there; None if it may."""
 
-
-@dataclass(frozen=True, slots=True)
-class RuleIntentContext:
-    """What else counts. Each says in words why nothing may be done by itself; None: it may."""
-
-    silences: Sequence[Silence] = ()
-    held: Callable[[str], str | None] = lambda node_id: None
-    kept: Callable[[Iterable[str]], RuleOwnerKeep | None] = lambda task_ids: None
+    def keep_of(self, task_ids: Iterable[str]) -> RequestedKeep | None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class _RuleIntentTemplate:
-    """What of a Want is its Rule's."""
+    """What all intents of one rule have in common."""
 
     rungs: tuple[LadderRung, ...]
     sentence: str
@@ -61,20 +54,21 @@ class RuleIntentPlanner:
     ready: Mapping[str, CompiledRule]
     watches: Mapping[str, RuleTracker]
     matters_to: Callable[[Of, int], list[tuple[str, str]]]  # node and id of a row's Tasks
-    beside: RuleIntentContext = field(default_factory=RuleIntentContext)
+    silences: Sequence[Silence]
+    hub_holds: AutomationHolds
     # Monotonic: until then whoever was meant before a restart is seen to be so again.
-    returned_by: float = math.inf
-    _modes: dict[str, WantMode | None] = field(default_factory=dict)
+    returned_by: float
+    _modes: dict[str, IntentMode | None] = field(default_factory=dict)
     _matters: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
-    _of_rule: "dict[str, _RuleIntentTemplate]" = field(default_factory=dict)
+    _templates: "dict[str, _RuleIntentTemplate]" = field(default_factory=dict)
 
-    def wants(self) -> Iterator[ActionIntent]:
+    def intents(self) -> Iterator[ActionIntent]:
         for row, alert in self.open:
             mode = self.mode(alert.rule_id)
             if mode is not None:
-                yield self._want(row, alert, self.ready[alert.rule_id], mode)
+                yield self._intent(row, alert, self.ready[alert.rule_id], mode)
 
-    def mode(self, rule_id: str) -> WantMode | None:
+    def mode(self, rule_id: str) -> IntentMode | None:
         """None: it only observes, or has nothing to do."""
         if rule_id not in self._modes:
             ready = self.ready.get(rule_id)
@@ -82,30 +76,31 @@ class RuleIntentPlanner:
                 effective(ready.rule, self.now))
         return self._modes[rule_id]
 
-    def _want(self, row: int, alert: Alert, ready: CompiledRule, mode: WantMode) -> ActionIntent:
-        rule, target, said = ready.rule, alert.target, self._said(ready)
+    def _intent(self, row: int, alert: Alert, ready: CompiledRule, mode: IntentMode
+                ) -> ActionIntent:
+        rule, target, template = ready.rule, alert.target, self._template_of(ready)
         task_ids = self.task_ids(row, alert)
-        kept = self.beside.kept(task_ids) if task_ids else None
+        kept = self.hub_holds.keep_of(task_ids) if task_ids else None
         return ActionIntent(
             cause=key_of(alert)[0], source=f"rule {rule.id}", title=rule.title,
             target=key_of(alert)[1], node_id=target.node_id, host=target.host,
             task_ids=task_ids, owner=target.users[0] if len(target.users) == 1 else None,
-            rungs=said.rungs, mode=mode,
+            rungs=template.rungs, mode=mode,
             so=self._so(row, alert), sample_age_s=self._age_s(alert, task_ids),
-            since=alert.fired_at, sentence=said.sentence, acts=rule.budget.acts,
+            since=alert.fired_at, sentence=template.sentence, acts=rule.budget.acts,
             within_s=float(ready.budget_s), holds=tuple(self.holds(row, alert)),
             mutes=tuple(self.mutes(alert)), kept_until=None if kept is None else kept.until,
             kept="" if kept is None else kept.sentence, alert_id=alert.id,
-            condition=said.condition, place=place_of(alert),
+            condition=template.condition, place=place_of(alert),
             goes_on=self._goes_on(row, alert))
 
-    def _said(self, ready: CompiledRule) -> "_RuleIntentTemplate":
+    def _template_of(self, ready: CompiledRule) -> "_RuleIntentTemplate":
         """Once for all its Alerts."""
-        found = self._of_rule.get(ready.rule.id)
+        found = self._templates.get(ready.rule.id)
         if found is None:
             rungs = tuple(LadderRung(do, float(after_s)) for do, after_s in ready.steps)
-            found = self._of_rule[ready.rule.id] = _RuleIntentTemplate(rungs, _sentence(ready),
-                                                                       condition(ready))
+            found = self._templates[ready.rule.id] = _RuleIntentTemplate(
+                rungs, _sentence(ready), condition(ready))
         return found
 
     def _goes_on(self, row: int, alert: Alert) -> bool:
@@ -178,8 +173,8 @@ class RuleIntentPlanner:
         yield from self._inhibited(row, alert)
         if self.mode(alert.rule_id) is None:
             return  # nothing would be done anyway
-        yield from self._below(row, alert)
-        if (held := self.beside.held(alert.target.node_id)) is not None:
+        yield from self._unreliable(row, alert)
+        if (held := self.hub_holds.on_node(alert.target.node_id)) is not None:
             yield held
         watch = self.watches.get(alert.rule_id)
         if watch is not None:
@@ -196,7 +191,7 @@ class RuleIntentPlanner:
             row is not None and any(True for _ in self._inhibited(row, alert)))
 
     def _silenced(self, alert: Alert) -> Iterator[Silence]:
-        return (silence for silence in self.beside.silences
+        return (silence for silence in self.silences
                 if silence.is_on(self.now) and silence.matches(alert))
 
     def _inhibited(self, row: int, alert: Alert) -> Iterator[str]:
@@ -234,7 +229,7 @@ class RuleIntentPlanner:
         return {self.fleet.uuids[slot] for slot in self._slots(
             node, alert, self.task_ids(row, alert))}
 
-    def _below(self, row: int, alert: Alert) -> Iterator[str]:
+    def _unreliable(self, row: int, alert: Alert) -> Iterator[str]:
         """Whatever rules there are: below a Node that is silent, a driver that is gone or a Gpu
         that is lost, nothing is sure."""
         node = self.fleet.nodes.get(alert.target.node_id)

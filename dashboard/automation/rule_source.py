@@ -1,4 +1,4 @@
-"""The Rules as a source of Wants: their Alerts, and all that holds them back."""
+"""Rules as a source of intents: their alerts, and all that holds them back."""
 
 import re
 import time
@@ -7,74 +7,54 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..actions.holds import HoldService
-from ..actions.owner_keeps import OwnerKeepService
 from ..alerts.core.firing_alerts import Alert
 from ..alerts.core.rule_tracker import RuleTracker
 from ..alerts.core.silence import Mute
 from ..alerts.service import AlertService
 from ..alerts.views import AlertDetail
 from .brakes import BrakeService
+from .holds import HubHolds
 from .intents import ActionIntent
+from .ladder_runs import LadderRun
 from .ladder_state import RETURN_WITHIN_S
-from .maintenance import MaintenanceService
-from .rule_intents import RuleIntentContext, RuleIntentPlanner, RuleOwnerKeep, key_of
-from .service import LadderRun, LadderService
+from .rule_intents import RuleIntentPlanner, key_of
+from .service import LadderService
 from .views import ladder_view
 
 
 @dataclass(frozen=True, slots=True)
 class RuleIntentSource:
-    desk: AlertService
+    alerts: AlertService
     brakes: BrakeService
-    keeps: OwnerKeepService
-    holds: HoldService
-    maintenance: MaintenanceService
+    hub_holds: HubHolds
     began_mono: float = field(default_factory=lambda: time.monotonic())
 
     def __call__(self) -> Iterable[ActionIntent]:
         """A storm is looked for first, so that nothing of it is done."""
-        acting = self._acting()
-        for rule_id, alerts in self._by_rule(acting).items():
+        planner = self._planner()
+        for rule_id, alerts in self._by_rule(planner).items():
             self._look_for_storm(rule_id, alerts)
-        return acting.wants()
+        return planner.intents()
 
-    def _acting(self) -> RuleIntentPlanner:
-        now = time.time()
-        beside = RuleIntentContext([each for each in self.desk.silences.values()
-                                    if each.is_on(now)],
-                                   self._held, self._kept)
-        return RuleIntentPlanner(self.desk.fleet, now, time.monotonic(), self.desk.alerts.open(),
-                                 self.desk.ready, self.desk.evaluator.watches, self.desk.matters_to,
-                                 beside, self.began_mono + RETURN_WITHIN_S)
+    def _planner(self) -> RuleIntentPlanner:
+        now, alerts = time.time(), self.alerts
+        silences = [each for each in alerts.silences.values() if each.is_on(now)]
+        return RuleIntentPlanner(alerts.fleet, now, time.monotonic(), alerts.alerts.open(),
+                                 alerts.ready, alerts.evaluator.watches, alerts.matters_to,
+                                 silences, self.hub_holds, self.began_mono + RETURN_WITHIN_S)
 
-    def _by_rule(self, acting: RuleIntentPlanner) -> dict[str, list[Alert]]:
+    def _by_rule(self, planner: RuleIntentPlanner) -> dict[str, list[Alert]]:
         found: dict[str, list[Alert]] = {}
-        for _, alert in acting.open:
-            if acting.mode(alert.rule_id) is not None:
+        for _, alert in planner.open:
+            if planner.mode(alert.rule_id) is not None:
                 found.setdefault(alert.rule_id, []).append(alert)
         return found
 
     def _look_for_storm(self, rule_id: str, alerts: list[Alert]) -> None:
-        watch = self.desk.evaluator.watches.get(rule_id)
+        watch = self.alerts.evaluator.watches.get(rule_id)
         if watch is not None:
             self.brakes.look_for_storm(f"rule {rule_id}", [each.fired_at for each in alerts],
                                        targets_of(watch))
-
-    def _held(self, node_id: str) -> str | None:
-        one = self.maintenance.of(node_id)
-        if one is not None:
-            return one.sentence
-        refusal = self.holds.refusal(node_id)
-        return None if refusal is None else refusal.sentence
-
-    def _kept(self, task_ids: Iterable[str]) -> RuleOwnerKeep | None:
-        keep = self.keeps.of_any(task_ids)
-        if keep is None:
-            return None
-        until = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(keep.until))
-        why = f": {keep.because}" if keep.because else ""
-        return RuleOwnerKeep(keep.until, f"{keep.by} asked that it be kept until {until}{why}")
 
     def mute(self) -> Mute:
         """Of whom nobody is told now: by a silence, or because another Alert stands above it."""
@@ -82,17 +62,17 @@ class RuleIntentSource:
 
         def is_muted(alert: Alert) -> bool:
             if not seen:  # often nobody asks
-                acting = self._acting()
-                seen.append((acting, {each.id: row for row, each in acting.open}))
-            acting, rows = seen[0]
-            return acting.is_muted(rows.get(alert.id), alert)
+                planner = self._planner()
+                seen.append((planner, {each.id: row for row, each in planner.open}))
+            planner, rows = seen[0]
+            return planner.is_muted(rows.get(alert.id), alert)
 
         return is_muted
 
     def holds_of(self, alert: Alert | None = None) -> dict[str, list[str]]:
         """Of each Alert that fires, also of those whose Rule only observes; or of this one."""
-        acting = self._acting()
-        return {each.id: list(acting.holds(row, each)) for row, each in acting.open
+        planner = self._planner()
+        return {each.id: list(planner.holds(row, each)) for row, each in planner.open
                 if alert is None or each.id == alert.id}
 
 
@@ -103,24 +83,24 @@ SECONDS = re.compile(r"\b\d+ s\b")
 class AlertDetails:
     """Why nothing is done about an Alert now, and what was and will be."""
 
-    wants: RuleIntentSource
+    source: RuleIntentSource
     ladders: LadderService
 
     def all(self) -> dict[str, AlertDetail]:
-        kept = self.ladders.by_alert()
-        return {alert_id: self._of(holds, kept.get(alert_id))
-                for alert_id, holds in self.wants.holds_of().items()}
+        runs = self.ladders.runs.by_alert()
+        return {alert_id: self._of(holds, runs.get(alert_id))
+                for alert_id, holds in self.source.holds_of().items()}
 
     def of(self, alert: Alert) -> AlertDetail:
-        return self._of(self.wants.holds_of(alert).get(alert.id, []),
-                        self.ladders.find(key_of(alert)))
+        return self._of(self.source.holds_of(alert).get(alert.id, []),
+                        self.ladders.runs.find(key_of(alert)))
 
-    def _of(self, holds: list[str], kept: LadderRun | None) -> AlertDetail:
-        if kept is None:
+    def _of(self, holds: list[str], run: LadderRun | None) -> AlertDetail:
+        if run is None:
             return holds, None
-        why = self.ladders.holds_of(kept)
-        return each_once((*holds, *why)), ladder_view(
-            kept.climb, kept.want, why, self.ladders.utc)
+        why = self.ladders.guards.holds_of(run)
+        return each_once((*holds, *why)), ladder_view(run.climb, run.intent, why,
+                                                      self.ladders.clock.utc)
 
 
 def each_once(holds: Iterable[str]) -> list[str]:

@@ -19,12 +19,6 @@ Word = Annotated[str, Meta(max_length=1_024)]
 STORMS_SAID = 2
 
 
-
-
-
-
-
-
 def ladder_view(climb: LadderClimb, want: ActionIntent, holds: list[str],
                 utc: Callable[[float], float]
                 ) -> LadderView:

@@ -1,4 +1,4 @@
-"""REST of receivers and of notices that wait. What is allowed, the desk decides."""
+"""REST of receivers and of notifications that wait. NotificationAdmin decides what is allowed."""
 
 from http import HTTPStatus
 
@@ -25,51 +25,53 @@ from .views import (
 
 
 class NotificationsApi:
-    def __init__(self, desk: NotificationService) -> None:
-        self._desk = desk
+    def __init__(self, service: NotificationService) -> None:
+        self._service = service
+        self._admin = service.admin
 
     def receivers(self) -> Response:
-        found = sorted(self._desk.receivers.values(), key=lambda each: (each.kind, each.name))
-        return answer(ReceiverList([self._view(each) for each in found], self._desk.has_mail,
-                                   self._desk.groups.muted))
+        found = sorted(self._service.receivers, key=lambda each: (each.kind, each.name))
+        return answer(ReceiverList([self._view(each) for each in found], self._service.has_mail,
+                                   self._service.groups.muted))
 
     def _view(self, receiver: Receiver) -> ReceiverView:
-        lane = self._desk.lanes[receiver.id]
-        mine = [each for each in self._desk.waiting.values()
-                if each.notice.receiver == receiver.id]
+        status = self._service.receivers.status[receiver.id]
+        mine = [each for each in self._service.outbox if each.notice.receiver == receiver.id]
         parked = sum(each.parked_at is not None for each in mine)
         return msgspec.convert(shown(receiver) | {
-            "waiting": len(mine) - parked, "parked": parked, "sent": lane.sent,
-            "failed": lane.failed, "unreached": lane.unreached, "dropped": lane.dropped,
-            "told_at": lane.told_at, "error": lane.error, "error_at": lane.error_at}, ReceiverView)
+            "waiting": len(mine) - parked, "parked": parked, "sent": status.sent,
+            "failed": status.failed, "unreached": status.unreached, "dropped": status.dropped,
+            "told_at": status.told_at, "error": status.error, "error_at": status.error_at},
+            ReceiverView)
 
     def add_receiver(self) -> Response:
         asked = body(NewReceiver)
-        return answer(self._view(self._desk.add(asker(), receiver_of(asked))), HTTPStatus.CREATED)
+        return answer(self._view(self._admin.add(asker(), receiver_of(asked))), HTTPStatus.CREATED)
 
     def change_receiver(self, receiver_id: str) -> Response:
         asked = body(NewReceiver)
-        return answer(self._view(self._desk.change(asker(), receiver_id, receiver_of(asked))))
+        return answer(self._view(self._admin.change(asker(), receiver_id, receiver_of(asked))))
 
     def remove_receiver(self, receiver_id: str) -> Response:
-        self._desk.remove(asker(), receiver_id)
+        self._admin.remove(asker(), receiver_id)
         return Response(status=HTTPStatus.NO_CONTENT)
 
     def test_receiver(self, receiver_id: str) -> Response:
-        return answer(ReceiverTestView(*self._desk.try_out(asker(), receiver_id)))
+        result = self._admin.test(asker(), receiver_id)
+        return answer(ReceiverTestView(result.is_taken, result.words))
 
     def notices(self) -> Response:
-        found = sorted(self._desk.waiting.values(),
+        found = sorted(self._service.outbox,
                        key=lambda each: (each.parked_at is None, -each.notice.at))
         return answer(WaitingNotificationList([waiting_view(each) for each in found[:MOST_LISTED]],
                                               len(found)))
 
     def retry_notice(self, notice_id: str) -> Response:
-        self._desk.retry(asker(), notice_id)
+        self._admin.retry(asker(), notice_id)
         return Response(status=HTTPStatus.NO_CONTENT)
 
     def drop_notice(self, notice_id: str) -> Response:
-        self._desk.drop(asker(), notice_id)
+        self._admin.drop(asker(), notice_id)
         return Response(status=HTTPStatus.NO_CONTENT)
 
 
@@ -112,5 +114,5 @@ ROUTES = (
 )
 
 
-def add_notices_api(server: Flask, api: NotificationsApi) -> None:
+def add_notifications_api(server: Flask, api: NotificationsApi) -> None:
     serve_routes(server, api, ROUTES)

@@ -100,8 +100,13 @@ def key_of(receiver: str, owner: str, by: Mapping[str, str]) -> Key:
 
 
 class NotificationGrouping:
-    def __init__(self, pace: NotificationTiming | None = None) -> None:
-        self._pace = pace or NotificationTiming()
+    """`owners_for`: a receiver gets a notification for each of these; '' is nobody in
+    particular."""
+
+    def __init__(self, timing: NotificationTiming,
+                 owners_for: Callable[[Receiver, Alert], tuple[str, ...]]) -> None:
+        self._timing = timing
+        self._owners_for = owners_for
         self._groups: dict[Key, NotificationGroup] = {}
         self._look_at: dict[Key, float] = {}
         self._where: dict[tuple[str, str], set[Key]] = {}  # receiver, member
@@ -131,7 +136,8 @@ class NotificationGrouping:
             if alert.state == "ended" or not receiver.wants(alert):
                 return
             by = group_by(alert, names)
-            keys = [self._key(receiver.id, owner, by) for owner in receiver.owners(alert)]
+            keys = [self._key(receiver.id, owner, by)
+                    for owner in self._owners_for(receiver, alert)]
         for key in keys:
             self._put(key, name, alert, now)
 
@@ -224,7 +230,7 @@ class NotificationGrouping:
     def _look(self, key: Key, group: NotificationGroup, now: float,
               is_muted: Mute) -> NotificationBatch | None:
         firing, fresh, over, muted = self._sorted(key, group, is_muted)
-        at, reason = _when(group, self._pace, firing, fresh, over)
+        at, reason = _when(group, self._timing, firing, fresh, over)
         if now < at:
             self._look_again(key, group, now, at, muted)
             return None
@@ -267,23 +273,23 @@ class NotificationGrouping:
             at = min(at, now + MUTED_LOOK_S)
         if not group.members:
             # Kept for as long as another notice would come too soon.
-            at = (group.sent_at or -math.inf) + self._pace.interval_s
+            at = (group.sent_at or -math.inf) + self._timing.interval_s
             if now >= at:
                 self._drop(key)
                 return
         self._look_at[key] = at
 
 
-def _when(group: NotificationGroup, pace: NotificationTiming, firing: list[GroupedAlert],
+def _when(group: NotificationGroup, timing: NotificationTiming, firing: list[GroupedAlert],
           fresh: bool, over: list[GroupedAlert]
           ) -> tuple[float, Reason]:
     if fresh or over:
         since = group.waits_since
-        first = -math.inf if since is None else since + pace.wait_s
-        again = -math.inf if group.sent_at is None else group.sent_at + pace.interval_s
+        first = -math.inf if since is None else since + timing.wait_s
+        again = -math.inf if group.sent_at is None else group.sent_at + timing.interval_s
         return max(first, again), "firing" if fresh else "resolved"
     if firing and group.sent_at is not None:
-        return group.sent_at + pace.repeat_s, "repeat"
+        return group.sent_at + timing.repeat_s, "repeat"
     return math.inf, "repeat"
 
 

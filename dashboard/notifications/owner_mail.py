@@ -8,7 +8,7 @@ from typing import Any
 import gevent
 from gevent.queue import Full, Queue
 
-from ..automation.service import LadderNotification
+from ..automation.ladder_steps import LadderNotification
 from .addresses import OwnerAddresses
 from .mail import SmtpSettings, trial
 from .owner_words import MailMessage, OwnerActionNotification, mail_of, unreached
@@ -46,13 +46,13 @@ class OwnerMailer:
             return False
         return True
 
-    def tell_of_rule(self, notice: LadderNotification) -> None:
-        """Of a Task its owner is told as of any act; of all else, here."""
-        want = notice.want
-        if not want.task_ids:
-            self.tell(want.owner,
-                      OwnerActionNotification("notify", want.host or "the fleet", want.target, None,
-                                                          want.cause, want.sentence, notice.text))
+    def notify_of_ladder(self, notification: LadderNotification) -> None:
+        """Owners of a task get a mail with the command, as for any action; all others, here."""
+        intent = notification.intent
+        if not intent.task_ids:
+            self.tell(intent.owner, OwnerActionNotification(
+                "notify", intent.host or "the fleet", intent.target, None, intent.cause,
+                intent.sentence, notification.text))
 
     def run(self) -> None:
         while True:

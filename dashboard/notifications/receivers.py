@@ -1,9 +1,9 @@
-"""Where notices go, and which Alerts each place wants to hear of. Pure."""
+"""Receivers of notifications, and which alerts each of them wants. Pure."""
 
 import re
 from collections.abc import Iterable
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
-from typing import Annotated, Literal
+from typing import Annotated
 
 from msgspec import Meta, Struct
 
@@ -11,9 +11,8 @@ from ..alerts.core.firing_alerts import Alert
 from ..alerts.core.rule import RuleId, Severity
 from ..trusted_networks import NONE, NetworkSet
 
-Kind = Literal["webhook", "mail", "owners", "heartbeat"]
 RANKS: dict[Severity, int] = {"info": 0, "warn": 1, "crit": 2}
-BY_URL: tuple[Kind, ...] = ("webhook", "heartbeat")
+MAX_RECEIVERS = 20
 MOST_TO = 20
 FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 URL = re.compile(r"(?P<site>https?://(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::(?P<port>[0-9]{1,5}))?)"
@@ -25,12 +24,13 @@ MAIL = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9.-]{1,189}")
 
 
 class Receiver(Struct, frozen=True):
-    """`to`: a URL, or addresses with commas between them. Of a secret there is one at most: the
-    token itself, or the name of its file in the folder `secrets` of the hub's own."""
+    """`kind`: of its channel, channels/table.py. `to`: a URL, or addresses with commas between
+    them. There is at most one secret: the token itself, or the name of its file in the folder
+    `secrets` of the hub's data folder."""
 
     id: str
     name: str
-    kind: Kind
+    kind: str
     to: str = ""
     least: Severity = "warn"
     rules: Annotated[tuple[RuleId, ...], Meta(max_length=200)] = ()  # none named: all of them
@@ -43,17 +43,11 @@ class Receiver(Struct, frozen=True):
         return tuple(part for word in self.to.split(",") if (part := word.strip()))
 
     def wants(self, alert: Alert) -> bool:
-        return (self.is_on and self.kind != "heartbeat"
-                and RANKS[alert.severity] >= RANKS[self.least]
+        return (self.is_on and RANKS[alert.severity] >= RANKS[self.least]
                 and (not self.rules or alert.rule_id in self.rules))
 
-    def owners(self, alert: Alert) -> tuple[str, ...]:
-        """For whom a notice is made; '' where it is not made for one owner."""
-        return alert.target.users if self.kind == "owners" else ("",)
 
-
-def flaw(receiver: Receiver) -> str | None:
-    """Why nothing could be sent there."""
+def token_flaw(receiver: Receiver) -> str | None:
     if receiver.token and receiver.token_file:
         return "a token is given here or in a file, not both"
     if receiver.token_file and not FILE_NAME.fullmatch(receiver.token_file):
@@ -61,17 +55,10 @@ def flaw(receiver: Receiver) -> str | None:
                 "folder, without a path")
     if not re.fullmatch(r"[\x21-\x7e]*", receiver.token):
         return "a token has letters, digits and signs only; take away blanks and line ends"
-    if receiver.kind in BY_URL:
-        return url_flaw(receiver.to)
-    if receiver.token or receiver.token_file:
-        return "only what is sent to a URL carries a token"
-    if receiver.kind == "owners":
-        return "owners are written to by the table of addresses: leave `to` empty" if (
-            receiver.to) else None
-    return _mail_flaw(receiver.addresses)
+    return None
 
 
-def _mail_flaw(addresses: Iterable[str]) -> str | None:
+def mail_flaw(addresses: Iterable[str]) -> str | None:
     found = tuple(addresses)
     if not found:
         return "an address is needed, such as ops@example.org"
@@ -113,10 +100,8 @@ def _plain(ip: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
     return ip.ipv4_mapped or ip.sixtofour or ip
 
 
-def shown_to(receiver: Receiver) -> str:
+def shown_url(url: str) -> str:
     """A webhook's path is its secret: it is not shown again."""
-    if receiver.kind not in BY_URL:
-        return receiver.to
-    found = URL.fullmatch(receiver.to)
-    assert found is not None, "it was looked at before it was kept"
+    found = URL.fullmatch(url)
+    assert found is not None, "it was checked before it was stored"
     return found["site"] + ("/…" if found["path"].strip("/") else "")

@@ -5,7 +5,8 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from ..alerts.core.rule import RuleId, Severity
-from .receivers import Kind, Receiver, shown_to
+from .channels.table import Kind, shown_to
+from .receivers import Receiver
 from .retry import QueuedNotification
 from .words import title
 

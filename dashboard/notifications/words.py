@@ -1,5 +1,5 @@
-"""What a notice says: to programs as fields, to people as text. Pure; what came from nodes is one
-line of it, and markup to nobody."""
+"""What a notification says: fields for programs, text for people. Pure; a text from a node is
+one line of it, and never markup."""
 
 import hashlib
 from collections.abc import Callable, Iterable
@@ -125,16 +125,17 @@ def _url(alert: Alert, url: str) -> str:
 # -- for people
 
 
-def title(notice: AlertNotification) -> str:
-    worst = max((line.severity for line in notice.alerts), key=RANKS.__getitem__, default="info")
-    titles = sorted({one_line(line.title) for line in notice.alerts})
-    places = sorted({place_of(line) for line in notice.alerts})
+def title(notification: AlertNotification) -> str:
+    worst = max((line.severity for line in notification.alerts), key=RANKS.__getitem__,
+                default="info")
+    titles = sorted({one_line(line.title) for line in notification.alerts})
+    places = sorted({place_of(line) for line in notification.alerts})
     what = titles[0] if len(titles) == 1 else f"{len(titles)} rules"
     where = f" at {places[0]}" if len(places) == 1 and places[0] else (
-        f" at {notice.firing or notice.over} places" if len(places) > 1 else "")
-    is_mixed = notice.firing and notice.over
-    counts = f" ({notice.firing} firing, {notice.over} over)" if is_mixed else ""
-    return f"{WORDS[notice.reason]} [{worst}] {what}{where}{counts}"[:MOST_SUBJECT]
+        f" at {notification.firing or notification.over} places" if len(places) > 1 else "")
+    is_mixed = notification.firing and notification.over
+    counts = f" ({notification.firing} firing, {notification.over} over)" if is_mixed else ""
+    return f"{WORDS[notification.reason]} [{worst}] {what}{where}{counts}"[:MOST_SUBJECT]
 
 
 def place_of(line: NotifiedAlert) -> str:
@@ -156,37 +157,39 @@ def sentence(line: NotifiedAlert) -> str:
     return ", ".join(word for word in (measured, when, whose) if word)
 
 
-def text(notice: AlertNotification, quote: Callable[[str], str] = lambda words: words) -> str:
+def text(notification: AlertNotification, quote: Callable[[str], str] = lambda words: words) -> str:
     """Plain text; `quote` makes words from nodes harmless to whoever reads markup."""
-    lines = [quote(title(notice)), ""]
-    for line in notice.alerts[:MOST_LINES]:
+    lines = [quote(title(notification)), ""]
+    for line in notification.alerts[:MOST_LINES]:
         mark = "over" if line.state == "ended" else "firing"
         lines += [quote(f"- {one_line(line.title)}, {place_of(line)}: {mark}, {sentence(line)}"),
                   f"  {line.url}"]
-    more = notice.firing + notice.over - len(notice.alerts[:MOST_LINES])
+    more = notification.firing + notification.over - len(notification.alerts[:MOST_LINES])
     if more > 0:
         lines.append(f"- and {more} more")
-    if notice.muted:
-        lines.append(f"({notice.muted} more are silenced or held by another alert)")
-    if notice.firing:
-        for rule, runbook in sorted(notice.runbooks.items()):
+    if notification.muted:
+        lines.append(f"({notification.muted} more are silenced or held by another alert)")
+    if notification.firing:
+        for rule, runbook in sorted(notification.runbooks.items()):
             lines += ["", quote(f"What to do ({rule}): {' '.join(runbook.split())}")]
-    return "\n".join([*lines, "", f"All alerts: {notice.url}", ""])
+    return "\n".join([*lines, "", f"All alerts: {notification.url}", ""])
 
 
-def chat_text(notice: AlertNotification) -> str:
+def chat_text(notification: AlertNotification) -> str:
     """As Slack, Mattermost and their like read it: no mention and no link can be made up."""
-    return text(notice, lambda words: words.replace("&", "&amp;").replace(
+    return text(notification, lambda words: words.replace("&", "&amp;").replace(
         "<", "&lt;").replace(">", "&gt;"))
 
 
-def mail(notice: AlertNotification, to: str) -> MailMessage:
-    thread = hashlib.sha256(f"{notice.receiver}\n{notice.words}".encode()).hexdigest()[:24]
-    headers = (("Message-ID", f"<{notice.id}@gpudeck.invalid>"),
+def mail(notification: AlertNotification, to: str) -> MailMessage:
+    group = f"{notification.receiver}\n{notification.words}"
+    thread = hashlib.sha256(group.encode()).hexdigest()[:24]
+    headers = (("Message-ID", f"<{notification.id}@gpudeck.invalid>"),
                ("References", f"<{thread}@gpudeck.invalid>"),
                ("List-Id", "gpudeck notices <notices.gpudeck.invalid>"),
-               ("X-Gpudeck-Notice", notice.id))
-    return MailMessage(to, "[gpudeck] " + one_line(title(notice)), text(notice), headers)
+               ("X-Gpudeck-Notice", notification.id))
+    return MailMessage(to, "[gpudeck] " + one_line(title(notification)), text(notification),
+                       headers)
 
 
 def clock(at: float) -> str:

@@ -14,10 +14,13 @@ from dashboard.alerts.core.rule import CompiledRule
 from dashboard.audit.recorder import AuditRecorder
 from dashboard.notifications.addresses import OwnerAddresses
 from dashboard.notifications.grouping import NotificationTiming
+from dashboard.notifications.receiver_directory import ReceiverDirectory
 from dashboard.notifications.receivers import Receiver
-from dashboard.notifications.service import NotificationService
+from dashboard.notifications.service import NotificationService, recovered_groups
 from dashboard.notifications.store import NotificationsStore
+from dashboard.notifications.transports import Transports
 from dashboard.state import StateStore
+from dashboard.trusted_networks import NONE
 from tests.fakes.webhook import HttpSink
 from tests.unit.dashboard.notifications.test_owner_words import alert, over
 
@@ -43,19 +46,20 @@ class Life:
     def __init__(self, folder: Path, rules: Rules) -> None:
         self.state = StateStore(folder)
         auditor = AuditRecorder(self.state.audit)
-        self.desk = NotificationService(self.state.notices, auditor,
-                                        OwnerAddresses(self.state.standing, auditor), None, folder,
-                                        str, PACE)
-        self.desk.recover([], [])
-        self.desk.watch(rules, lambda: lambda _: False)
+        receivers = ReceiverDirectory(self.state.notifications)
+        groups = recovered_groups(self.state.notifications, receivers, PACE, [], [])
+        self.notifications = NotificationService(
+            self.state.notifications, auditor, receivers, groups, Transports(
+                None, OwnerAddresses(self.state.standing, auditor), folder, str, NONE),
+            rules, lambda: lambda _: False)
         self.rules = rules
 
     def fires(self, one: Alert) -> None:
         self.rules.alerts.append(one)
-        self.desk.take(one)
+        self.notifications.take(one)
 
     def step(self, ahead_s: float = 0.0) -> None:
-        self.desk.step(time.time() + ahead_s, time.monotonic())
+        self.notifications.step(time.time() + ahead_s, time.monotonic())
 
     def until(self, what: Callable[[], Any], ahead_s: float = 0.0) -> None:
         deadline = time.monotonic() + 10
@@ -80,7 +84,7 @@ def _sink() -> Iterator[HttpSink]:
 def _live(tmp_path: Path, sink: HttpSink) -> Iterator[Callable[..., Life]]:
     tmp_path.chmod(0o700)
     state = StateStore(tmp_path)
-    state.notices.put_receiver(Receiver("r1", "ops", "webhook", sink.url))
+    state.notifications.put_receiver(Receiver("r1", "ops", "webhook", sink.url))
     state.close()
     lives: list[Life] = []
 
@@ -123,7 +127,7 @@ def test_what_was_not_taken_another_life_sends_as_the_same(
     first = live()
     sink.status = 503
     first.fires(one)
-    first.until(lambda: first.desk.lanes["r1"].failed)
+    first.until(lambda: first.notifications.receivers.status["r1"].failed)
     [tried] = sink.got
     sink.status = 200
     second = live(one)
@@ -146,7 +150,7 @@ def test_killed_before_it_was_answered_it_is_sent_again_and_its_end_once(
     second.until(lambda: len(sink.got) == 2, LATER_S)
     assert len({each["id"] for each in sink.got}) == 1
     second.rules.alerts.clear()
-    second.desk.take(over(one, time.time()))
+    second.notifications.take(over(one, time.time()))
     second.until(lambda: len(sink.got) == 3)
     second.rest()
     assert [each["status"] for each in sink.got] == ["firing", "firing", "resolved"]
@@ -169,6 +173,6 @@ def test_a_disk_that_takes_nothing_delays_it_and_loses_nothing(
     life.rest()
     assert len(sink.got) == 1
     again = live(one)
-    again.desk.take(one)
+    again.notifications.take(one)
     again.rest()
     assert len(sink.got) == 1, "that it was told is on disk too"

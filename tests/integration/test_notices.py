@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from dashboard.alerts.core.firing_alerts import Alert, AlertTarget
-from dashboard.audit.recorder import AuditRecorder
-from dashboard.notifications.addresses import OwnerAddresses
+from dashboard.notifications.grouping import NotificationTiming
+from dashboard.notifications.receiver_directory import ReceiverDirectory
 from dashboard.notifications.receivers import Receiver
-from dashboard.notifications.service import NotificationService
+from dashboard.notifications.service import recovered_groups
 from dashboard.state import StateStore
 from tests.fakes.smtp import MailSink
 from tests.fakes.webhook import HttpSink
@@ -280,16 +280,13 @@ def test_what_fired_when_the_hub_ended_is_known_before_it_is_said_to_be_over(tmp
                                                                             ) -> None:
     tmp_path.chmod(0o700)
     state = StateStore(tmp_path)
-    state.notices.put_receiver(Receiver("r1", "ops", "webhook", "http://127.0.0.1:9"))
+    state.notifications.put_receiver(Receiver("r1", "ops", "webhook", "http://127.0.0.1:9"))
     lost = Alert("hot/a/1", "hot", "v", "Hot", "warn", "gpu", AlertTarget("a", "n", "h"), "firing",
                  1.0,
                  1.0, 1.0, 3.0)
-    auditor = AuditRecorder(state.audit)
     for were_open in ([lost], []):  # the second start finds it over
-        desk = NotificationService(state.notices, auditor, OwnerAddresses(state.standing, auditor),
-                                   None,
-                                   tmp_path, str)
-        desk.recover([], were_open)
-        [group] = state.notices.groups()
+        receivers = ReceiverDirectory(state.notifications)
+        recovered_groups(state.notifications, receivers, NotificationTiming(), [], were_open)
+        [group] = state.notifications.groups()
         assert [each.alert for each in group.members.values()] == [lost]
     state.close()

@@ -17,11 +17,18 @@ from dashboard.alerts.core.rule import Rule, read
 from dashboard.alerts.service import AlertService
 from dashboard.audit.recorder import AuditRecorder
 from dashboard.audit.store import AuditFilter
-from dashboard.automation.brakes import BrakeService
+from dashboard.automation.brakes import BrakeService, BrakesReset
+from dashboard.automation.holds import HubHolds
+from dashboard.automation.intent_sources import Source
+from dashboard.automation.intents import ActionIntent
+from dashboard.automation.ladder_runs import LadderRun
+from dashboard.automation.ladder_steps import LadderNotification
 from dashboard.automation.rule_source import RuleIntentSource
-from dashboard.automation.service import LadderNotification, LadderRun, LadderService
+from dashboard.automation.service import LadderService
 from dashboard.fleet.events import RecentEvents
 from dashboard.fleet.fleet import Fleet
+from dashboard.runtime.dispatcher import Dispatcher
+from dashboard.runtime.runner import Loop, Runner
 from dashboard.runtime.sql_transaction import together
 from dashboard.state import StateStore
 from gpudeck.actions import (
@@ -38,8 +45,9 @@ from gpudeck.actions import (
 from gpudeck.wire import Beat, Task, Tasks, Use
 from tests.unit import fleets
 
-PATCHED = ("alerts.service", "automation.service", "automation.brakes", "automation.rule_source",
-           "automation.maintenance")
+PATCHED = ("alerts.service", "automation.brakes", "automation.rule_source",
+           "automation.maintenance", "automation.holds", "automation.ladder_runs",
+           "automation.ladder_guards", "automation.ladder_steps")
 GIB = 2**30
 
 
@@ -88,6 +96,7 @@ class World:
     keeps: dict[str, Any] = field(default_factory=dict)
     lost: set[str] = field(default_factory=set)  # nodes whose Gpus are
     while_looking: Callable[[], None] = lambda: None
+    is_isolated: bool = False  # by the hub's runner: what fails is logged
     _seq: int = 0
     _open: list[tuple[float, CommandRecord]] = field(default_factory=list)
 
@@ -121,19 +130,28 @@ class World:
     def begin(self) -> None:
         """What a start of the hub makes anew."""
         self.audit.on_trouble.clear()
-        self.brakes = BrakeService(self.state.brakes, self.audit)
+        events = Dispatcher()
+        self.brakes = BrakeService(self.state.brakes, self.audit, events)
         self.desk.hub_says = self.brakes.says
-        self.ladders = LadderService(self.brakes, self, self.audit, self.state.brakes,
-                                     on_notice=[self.notices.append],
+        keeps: Any = SimpleNamespace(of_any=lambda task_ids: next(
+            (self.keeps[each] for each in task_ids if each in self.keeps), None))
+        nothing: Any = SimpleNamespace(refusal=lambda node_id: None, why=lambda node_id: None)
+        self.rules = RuleIntentSource(self.desk, self.brakes, HubHolds(keeps, nothing, nothing))
+        self.sources: list[Source] = [self.rules]
+        self.ladders = LadderService([self._intents], self.brakes, self, self.audit,
+                                     self.state.brakes, events, self.notices.append,
                                      spawn=lambda call, *given: call(*given),
                                      mono=self.clock.monotonic)
-        keeps = SimpleNamespace(of_any=lambda task_ids: next(
-            (self.keeps[each] for each in task_ids if each in self.keeps), None))
-        nothing = SimpleNamespace(refusal=lambda node_id: None, of=lambda node_id: None)
-        self.rules = RuleIntentSource(self.desk, self.brakes, keeps, nothing,  # type: ignore[arg-type]
-                                      nothing)  # type: ignore[arg-type]
-        self.ladders.sources.append(self.rules)
-        self.brakes.on_reset.append(self.desk.begin_anew)
+        self.loop = Loop("ladders", self.ladders.step, 1.0)
+        events.listen(BrakesReset, lambda _: self.desk.begin_anew())
+
+    def _intents(self) -> Iterable[ActionIntent]:
+        for source in self.sources:
+            yield from source()
+
+    def step_ladders(self) -> None:
+        """As the hub does: a failure is logged, and the next second comes."""
+        Runner([self.loop]).once(self.loop)
 
     # -- what is there
 
@@ -198,7 +216,10 @@ class World:
                     self._open.remove((due, record))
                     self._finish(record)
             self.desk.step()
-            self.ladders.step()
+            if self.is_isolated:
+                self.step_ladders()
+            else:
+                self.ladders.step(self.clock.now, self.clock.mono)
 
     def until(self, true: Callable[[], Any], most_s: int = 400) -> Any:
         for _ in range(most_s):
@@ -281,7 +302,7 @@ class World:
         return [record for record in self.orders if record.action in (actions or ("pause", "end"))]
 
     def climbs(self) -> list[LadderRun]:
-        return list(self.ladders._climbs.values())
+        return [*self.ladders.runs]
 
     def recorded(self, kind: str) -> list[dict[str, Any]]:
         return [msgspec.json.decode(link.body) for link in self.state.audit.newest(

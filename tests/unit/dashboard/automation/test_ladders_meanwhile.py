@@ -79,9 +79,9 @@ def waiting(world: World) -> str:
     """The Alert that waits for a person."""
     one_idle(world)
     world.put("confirm")
-    world.until(lambda: any("waits for a person" in kept.climb.why for kept in world.climbs()))
-    [kept] = world.climbs()
-    return kept.want.alert_id
+    world.until(lambda: any("waits for a person" in run.climb.why for run in world.climbs()))
+    [run] = world.climbs()
+    return run.intent.alert_id
 
 
 def test_an_outcome_that_is_there_before_the_person_is_answered_counts(world: World) -> None:
@@ -95,20 +95,20 @@ def test_an_outcome_that_is_there_before_the_person_is_answered_counts(world: Wo
         world.ladders.changed(world.known[sent.id])
         return sent
 
-    assert not isinstance(world.ladders.confirm(alert_id, order), str)
-    [kept] = world.climbs()
-    assert (kept.climb.state, kept.climb.done[-1].outcome) == ("settling", "done")
+    assert not isinstance(world.ladders.confirmations.confirm(alert_id, order), str)
+    [run] = world.climbs()
+    assert (run.climb.state, run.climb.done[-1].outcome) == ("settling", "done")
 
 
 def test_a_reset_while_a_person_confirms_drops_that_too(world: World) -> None:
     alert_id = waiting(world)
 
     def order(want: ActionIntent, step: LadderStep) -> NoReturn:
-        world.ladders.drop()
+        world.ladders.runs.drop()
         raise RuntimeError("its preview is too old")
 
     with pytest.raises(RuntimeError):
-        world.ladders.confirm(alert_id, order)
+        world.ladders.confirmations.confirm(alert_id, order)
     assert world.climbs() == []
     assert world.brakes.state.spent == ()
 
@@ -121,15 +121,15 @@ def test_a_ladder_that_stands_still_opens_the_breaker(world: World) -> None:
     def fails() -> NoReturn:
         raise KeyError("somebody's fault")
 
-    world.ladders.sources.insert(0, fails)
-    world.ladders.try_step()
-    world.ladders.try_step()
-    world.ladders.sources.remove(fails)
-    world.ladders.try_step()
+    world.sources.insert(0, fails)
+    world.step_ladders()
+    world.step_ladders()
+    world.sources.remove(fails)
+    world.step_ladders()
     assert world.brakes.state.breaker is None, "it was passing"
-    world.ladders.sources.insert(0, fails)
+    world.sources.insert(0, fails)
     for _ in range(5):
-        world.ladders.try_step()
+        world.step_ladders()
     trip = world.brakes.state.breaker
     assert trip is not None
     assert "KeyError" in trip.sentence
@@ -147,11 +147,11 @@ def test_an_outcome_that_nobody_told_of_is_found_out(world: World, is_reset: boo
         if record.action == "end":
             hog.ended_at = world.clock.now
             if is_reset:
-                world.ladders.drop()
+                world.ladders.runs.drop()
 
     world._finish = unheard  # type: ignore[method-assign]
     world.until(lambda: hog.ended_at)
     world.turn(10)
     assert [record.action for record in world.orders] == ["notify", "notify", "end"]
     assert world.climbs() == []
-    assert world.ladders.busy() == set()
+    assert world.ladders.outcomes.busy() == set()

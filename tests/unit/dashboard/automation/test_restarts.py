@@ -15,10 +15,10 @@ from dashboard.automation.ladder_state import (
     SavedLadderClimb,
     SavedLadderState,
     goes_on,
-    kept,
-    left,
+    restored,
+    saved_state,
 )
-from dashboard.automation.quota_intents import wants
+from dashboard.automation.quota_intents import intents
 from dashboard.quotas.over import OverQuotaTracker
 from gpudeck.ladder import LadderClimb, LadderObservation, LadderRung, begin, look, resumed, settle
 from gpudeck.quota import Quota
@@ -170,7 +170,7 @@ def test_one_at_a_time_on_a_node_also_over_a_restart(world: World) -> None:
     world.kill()
     world.turn(200)
     assert len(world.did()) == 1, "the first is still in flight"
-    assert node_id in world.ladders.busy()
+    assert node_id in world.ladders.outcomes.busy()
 
 
 def test_after_a_reset_and_a_restart_nothing_goes_on(world: World) -> None:
@@ -230,7 +230,7 @@ def over_quota(world: World, one: Busy, goes_on: bool) -> None:
             climb, source="quotas", target=climb.target, place="", node_id=one.node_id,
             task_ids=(one.task.id,), owner="ann", goes_on=goes_on)]
 
-    world.ladders.sources.append(wants)
+    world.sources.append(wants)
 
 
 @pytest.mark.parametrize("goes_on", [True, False])
@@ -254,8 +254,8 @@ def test_quotas_wait_for_what_the_fleet_bears_whoever_used_it_up(world: World) -
     over_quota(world, one, False)
     told(world, 4)
     world.turn(90)
-    [climb] = world.ladders.of("quotas").values()
-    assert "the fleet's bound of 1 act in 10 min is used up" in world.ladders.holds_of(climb)
+    [climb] = world.ladders.runs.of("quotas").values()
+    assert "the fleet's bound of 1 act in 10 min is used up" in world.ladders.guards.holds_of(climb)
     assert world.ended == [hog]
     world.until(lambda: one.ended_at is not None, 700)
     assert (one.ended_at or 0.0) - (hog.ended_at or 0.0) >= 600
@@ -284,7 +284,7 @@ def test_who_was_over_at_the_first_sums_is_over_all_along(returned_by: float, go
     quota, over = Quota("q", "*", gpus=1, mode="act"), OverQuotaTracker()
     over.saw([balance(quota)], NOW)
     given = dataclasses.replace(beside(), returned_by=returned_by)
-    [found] = wants([balance(quota)], over, given, 30.0, NOW + 40.0)
+    [found] = intents([balance(quota)], over, given, 30.0, NOW + 40.0)
     assert found.goes_on is goes_on
 
 
@@ -443,18 +443,18 @@ def test_what_is_not_the_same_story_begins_anew(change: dict[str, object]) -> No
 
 def test_what_is_kept_and_for_how_long() -> None:
     done, begun = climbed(1), climbed(0)
-    found = kept([(done, a_want(done), None), (begun, a_want(begun), None)],
+    found = saved_state([(done, a_want(done), None), (begun, a_want(begun), None)],
                  [SavedLadderClimb("quotas", "q", "auto", done),
                   SavedLadderClimb("rule x", "r", "auto", done)], 100.0)
     assert [each.place for each in found.climbs] == ["n1 t", "q"]
-    assert len(left(found, 100.0 + GAP_MOST_S)) == 2
+    assert len(restored(found, 100.0 + GAP_MOST_S)) == 2
     for now in (101.0 + GAP_MOST_S, 90.0):
-        assert left(found, now) == {}
-    assert left(None, 0.0) == {}
-    assert left(SavedLadderState(1.0), 2.0) == {}
+        assert restored(found, now) == {}
+    assert restored(None, 0.0) == {}
+    assert restored(SavedLadderState(1.0), 2.0) == {}
 
 
 def test_what_lies_broken_on_the_disk_is_nothing(world: World) -> None:
     world.state._db.execute("insert or replace into brakes values ('climbs', '{broken')")
     world.begin()
-    assert world.ladders._left == {}
+    assert world.ladders.runs._before == {}

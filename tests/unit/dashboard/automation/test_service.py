@@ -97,15 +97,15 @@ def test_confirm_waits_for_a_person_and_tells_meanwhile(world: World) -> None:
     world.put("confirm")
     world.turn(300)
     assert [record.action for record in world.orders] == ["notify", "notify"]
-    [kept] = world.climbs()
-    assert "waits for a person" in kept.climb.why
-    found = world.ladders.confirmable(kept.want.alert_id)
+    [run] = world.climbs()
+    assert "waits for a person" in run.climb.why
+    found = world.ladders.confirmations.waiting(run.intent.alert_id)
     assert not isinstance(found, str)
-    want, step = found
-    assert (step.do, want.task_ids) == ("end", (hog.task.id,))
+    waiting, step = found
+    assert (step.do, waiting.intent.task_ids) == ("end", (hog.task.id,))
     silence(world)
     world.turn()
-    assert "silenced by ada" in str(world.ladders.confirmable(kept.want.alert_id))
+    assert "silenced by ada" in str(world.ladders.confirmations.waiting(run.intent.alert_id))
 
 
 def test_all_agents_at_nothing_at_once_is_a_storm_and_nobody_dies(world: World) -> None:
@@ -117,7 +117,7 @@ def test_all_agents_at_nothing_at_once_is_a_storm_and_nobody_dies(world: World) 
     world.turn(200)
     assert world.orders == []
     assert "idle" in next(iter(world.brakes.state.storms))
-    assert all("wrong data" in kept.climb.why for kept in world.climbs())
+    assert all("wrong data" in run.climb.why for run in world.climbs())
     assert len(world.climbs()) == 80
     assert any(each["action"] == "storm" for each in world.recorded("brake"))
 
@@ -162,8 +162,8 @@ def test_what_clears_under_way_is_called_back_and_begins_at_the_first_rung(world
     world.turn(3)
     assert "not so any more" in world.recalls[0][1]
     world.turn(30)
-    [kept] = world.climbs()
-    assert kept.climb.state == "resting"
+    [run] = world.climbs()
+    assert run.climb.state == "resting"
     hog.sm_pct = 0.0
     world.turn(5)
     assert world.orders[-1].action == "notify"
@@ -188,8 +188,8 @@ def test_a_refusal_that_lasts_stops_the_climb_in_its_own_words(world: World, cod
     hog.refusal = Refusal(code, why)  # type: ignore[arg-type]
     world.put()
     world.turn(220)
-    [kept] = world.climbs()
-    assert (kept.climb.state, kept.climb.why) == ("stopped", why)
+    [run] = world.climbs()
+    assert (run.climb.state, run.climb.why) == ("stopped", why)
     assert world.did() == []
     assert world.brakes.state.spent == ()
     assert world.recorded("ladder")[0]["sentence"] == why
@@ -280,7 +280,7 @@ def test_fifty_harmful_rules_stay_within_the_fleets_bound(world: World) -> None:
     acts = len(world.orders)
     world.turn(10)
     assert len(world.orders) == acts
-    assert all(kept.climb.why for kept in world.climbs() if kept.climb.state != "finished")
+    assert all(run.climb.why for run in world.climbs() if run.climb.state != "finished")
 
 
 def test_a_restart_within_ten_minutes_gives_no_fresh_budget(world: World) -> None:
@@ -352,8 +352,8 @@ def test_a_hub_that_was_superseded_tells_nobody(world: World) -> None:
     world.put()
     world.turn(120)
     assert (world.orders, world.notices) == ([], [])
-    [kept] = world.climbs()
-    assert {each.sentence for each in kept.climb.done} == {"another hub has taken over"}
+    [run] = world.climbs()
+    assert {each.sentence for each in run.climb.done} == {"another hub has taken over"}
 
 
 @dataclass
@@ -404,10 +404,10 @@ def try_random_rules(world: World, tally: Tally, count: int, seconds: int) -> No
 
 def explained(world: World) -> None:
     """Each ladder that could go on and does not says why."""
-    now = world.ladders.now()
-    for kept in world.climbs():
-        is_due = kept.climb.state == "waiting" and now > kept.climb.due_at + 1.0
-        assert kept.climb.why or not (is_due or kept.climb.state in ("acting", "resting",
+    now = world.ladders.clock.now()
+    for run in world.climbs():
+        is_due = run.climb.state == "waiting" and now > run.climb.due_at + 1.0
+        assert run.climb.why or not (is_due or run.climb.state in ("acting", "resting",
                                                                      "stopped"))
 
 
@@ -462,10 +462,10 @@ def test_a_rule_that_stands_above_holds_and_both_stay_visible(world: World) -> N
     world.put(inhibited_by=["node-hot"])
     world.turn(250)
     assert [record.action for record in world.orders] == ["notify", "notify"]
-    [kept] = world.climbs()
-    assert "inhibited by 'Node is sick'" in kept.climb.why
+    [run] = world.climbs()
+    assert "inhibited by 'Node is sick'" in run.climb.why
     assert len(world.desk.alerts.firing()) == 2
-    assert any("inhibited" in why for why in world.rules.holds_of()[kept.want.alert_id])
+    assert any("inhibited" in why for why in world.rules.holds_of()[run.intent.alert_id])
 
 
 @pytest.mark.parametrize("trouble", ["gpu", "driver", "node"])

@@ -12,6 +12,7 @@ from msgspec.structs import asdict, replace
 
 from dashboard.alerts.core.firing_alerts import Alert, AlertTarget
 from dashboard.alerts.core.rule import CompiledRule, Of, check, read
+from dashboard.notifications.channels.table import flaw, owners_for, shown_to
 from dashboard.notifications.grouping import (
     DOUBT_S,
     FOLD_FROM,
@@ -22,7 +23,7 @@ from dashboard.notifications.grouping import (
     NotificationTiming,
     folded,
 )
-from dashboard.notifications.receivers import Receiver, address_flaw, flaw, shown_to
+from dashboard.notifications.receivers import Receiver, address_flaw
 from dashboard.notifications.retry import (
     LONGEST_S,
     PARKED_AFTER_S,
@@ -62,7 +63,7 @@ def ids(batches: list[NotificationBatch]) -> list[tuple[str, list[str], list[str
 
 
 def test_those_of_one_group_go_together_once() -> None:
-    groups = NotificationGrouping()
+    groups = NotificationGrouping(TIMING, owners_for)
     groups.take(alert("a", 100), OPS, BY, 100)
     assert groups.due(100 + WAIT_S - 1, nobody) == []
     groups.take(alert("b", 105), OPS, BY, 105)
@@ -75,7 +76,7 @@ def test_those_of_one_group_go_together_once() -> None:
 
 
 def test_what_comes_later_waits_for_the_interval_and_what_stays_is_repeated() -> None:
-    groups = NotificationGrouping()
+    groups = NotificationGrouping(TIMING, owners_for)
     one = alert("a", 100)
     groups.take(one, OPS, BY, 100)
     assert ids(groups.due(110, nobody)) == [("firing", ["a"], [])]
@@ -87,7 +88,7 @@ def test_what_comes_later_waits_for_the_interval_and_what_stays_is_repeated() ->
 
 
 def test_what_is_over_is_told_once() -> None:
-    groups = NotificationGrouping()
+    groups = NotificationGrouping(TIMING, owners_for)
     one, other = alert("a", 100), alert("b", 100)
     for each in (one, other):
         groups.take(each, OPS, BY, 100)
@@ -101,14 +102,14 @@ def test_what_is_over_is_told_once() -> None:
 
 
 def test_what_was_over_before_its_first_notice_is_told_all_the_same() -> None:
-    groups = NotificationGrouping()
+    groups = NotificationGrouping(TIMING, owners_for)
     groups.take(alert("a", 100), OPS, BY, 100)
     groups.take(over(alert("a", 100), 103), OPS, BY, 103)
     assert ids(groups.due(110, nobody)) == [("resolved", [], ["a"])]
 
 
 def test_what_comes_back_before_it_was_told_to_be_over_goes_on() -> None:
-    groups = NotificationGrouping()
+    groups = NotificationGrouping(TIMING, owners_for)
     groups.take(alert("a", 100), OPS, BY, 100)
     groups.due(110, nobody)
     groups.take(over(alert("a", 100), 150), OPS, BY, 150)
@@ -117,7 +118,7 @@ def test_what_comes_back_before_it_was_told_to_be_over_goes_on() -> None:
 
 
 def test_the_muted_are_told_when_they_are_not_muted_any_more() -> None:
-    groups, silenced = NotificationGrouping(), {"a"}
+    groups, silenced = NotificationGrouping(TIMING, owners_for), {"a"}
 
     def is_muted(one: Alert) -> bool:
         return one.target.key in silenced
@@ -140,7 +141,7 @@ def test_the_muted_are_told_when_they_are_not_muted_any_more() -> None:
 
 
 def test_receivers_hear_what_they_asked_for() -> None:
-    groups = NotificationGrouping()
+    groups = NotificationGrouping(TIMING, owners_for)
     bad = replace(OPS, id="r2", least="crit")
     named = replace(OPS, id="r3", rules=("lost",))
     off = replace(OPS, id="r4", is_on=False)
@@ -153,7 +154,7 @@ def test_receivers_hear_what_they_asked_for() -> None:
 
 
 def test_each_owner_hears_of_their_own() -> None:
-    groups, owners = NotificationGrouping(), Receiver("r1", "owners", "owners")
+    groups, owners = NotificationGrouping(TIMING, owners_for), Receiver("r1", "owners", "owners")
     groups.take(alert("a", 100, users=("alice", "bob")), owners, BY, 100)
     groups.take(alert("b", 100, users=("bob",)), owners, BY, 100)
     groups.take(alert("c", 100), owners, BY, 100)
@@ -162,14 +163,14 @@ def test_each_owner_hears_of_their_own() -> None:
 
 
 def test_a_receiver_that_wants_less_hears_less() -> None:
-    groups = NotificationGrouping()
+    groups = NotificationGrouping(TIMING, owners_for)
     groups.take(alert("a", 100), OPS, BY, 100)
     groups.refit(replace(OPS, least="crit"))
     assert groups.due(1e6, nobody) == []
 
 
 def test_many_groups_at_once_are_one_notice() -> None:
-    groups = NotificationGrouping()
+    groups = NotificationGrouping(TIMING, owners_for)
     for number in range(FOLD_FROM):
         groups.take(alert(f"g{number}", 100, node=f"n{number}"), OPS, BY, 100)
     [batch] = folded(groups.due(110, nobody))
@@ -198,7 +199,7 @@ class Disk:
                 self.members[name] = replace(member)
 
     def restored(self, now: float, hold_s: float = 0.0) -> NotificationGrouping:
-        groups = NotificationGrouping()
+        groups = NotificationGrouping(TIMING, owners_for)
         groups.recover([replace(group, members={
             name: replace(member) for (mine, name), member in self.members.items()
             if mine == key}) for key, group in self.groups.items()], now)
@@ -207,7 +208,7 @@ class Disk:
 
 
 def test_a_restart_neither_repeats_nor_forgets() -> None:
-    groups, disk = NotificationGrouping(), Disk()
+    groups, disk = NotificationGrouping(TIMING, owners_for), Disk()
     groups.take(alert("a", 100), OPS, BY, 100)
     groups.due(110, nobody)
     groups.take(alert("b", 111), OPS, BY, 111)
@@ -223,7 +224,7 @@ def test_a_restart_neither_repeats_nor_forgets() -> None:
 
 def test_what_was_muted_to_its_end_is_not_told() -> None:
     """Once it is over, nobody can say any more that another one stood above it."""
-    groups = NotificationGrouping()
+    groups = NotificationGrouping(TIMING, owners_for)
     groups.take(alert("a", 100), OPS, BY, 100)
     assert groups.due(105, lambda _: True) == []
     groups.take(over(alert("a", 100), 108), OPS, BY, 108)
@@ -239,7 +240,7 @@ def test_each_is_told_and_none_twice_within_the_interval(
 ) -> None:
     """Whatever fires and ends when, and with a restart between: what fires in the end was told and
     not taken back, what ended is not told to fire, and no group is told twice within its time."""
-    groups, disk, now = NotificationGrouping(), Disk(), 1_000.0
+    groups, disk, now = NotificationGrouping(TIMING, owners_for), Disk(), 1_000.0
     known: dict[str, Alert] = {}
     told: dict[str, bool] = {}
     sent: dict[Any, float] = {}

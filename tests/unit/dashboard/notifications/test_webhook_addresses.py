@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from dashboard.notifications.receivers import Receiver, address_flaw, flaw
+from dashboard.notifications.channels.table import flaw
+from dashboard.notifications.receivers import Receiver, address_flaw
 from dashboard.notifications.webhook import WebhookRequest, trial
 from dashboard.trusted_networks import networks
 

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from dashboard.actions.signing_policy import RecentSignings, SigningBudget, SigningPolicy
 from dashboard.audit.recorder import AuditRecorder
+from dashboard.automation.intents import RequestedKeep
 from dashboard.automation.quota_intents import (
     QuotaIntentContext,
-    QuotaOwnerKeep,
     cause_of,
+    intents,
     progress,
-    wants,
 )
 from dashboard.fleet.fleet import Fleet
 from dashboard.fleet.visibility import EVERYTHING_SEEN, VisibleFleetCache
@@ -258,25 +258,25 @@ def balance(quota: Quota, used: float = 3.0) -> QuotaBalance:
                         (offender,) if used > 1 else ())
 
 
-def beside(held: str | None = None, kept: QuotaOwnerKeep | None = None) -> QuotaIntentContext:
+def beside(held: str | None = None, kept: RequestedKeep | None = None) -> QuotaIntentContext:
     return QuotaIntentContext(lambda quota_id: 4, lambda node_id: held, lambda task_ids: kept,
-                              lambda node_id: 0.5)
+                              lambda node_id: 0.5, 1, 0.0)
 
 
 def test_only_who_is_over_for_long_enough_is_wanted_and_observing_wants_nothing() -> None:
     quota, over = Quota("q", "*", gpus=1, mode="act"), OverQuotaTracker()
     over.saw([balance(quota)], NOW)
-    assert [*wants([balance(quota)], over, beside(), 30.0, NOW + 29)] == []
-    [found] = wants([balance(quota)], over, beside("on hold"), 30.0, NOW + 30)
+    assert [*intents([balance(quota)], over, beside(), 30.0, NOW + 29)] == []
+    [found] = intents([balance(quota)], over, beside("on hold"), 30.0, NOW + 30)
     assert (found.cause, found.task_ids, found.holds) == (cause_of("q", 4), ("t",), ("on hold",))
     assert [rung.do for rung in found.rungs] == ["tell", "tell", "end"]
     over.saw([balance(quota, 1.0)], NOW + 31)  # within again: from the beginning
     over.saw([balance(quota)], NOW + 32)
-    assert [*wants([balance(quota)], over, beside(), 30.0, NOW + 61)] == []
+    assert [*intents([balance(quota)], over, beside(), 30.0, NOW + 61)] == []
     warns, observes = Quota("q", "*", gpus=1, mode="warn"), Quota("q", "*", gpus=1)
-    [found] = wants([balance(warns)], over, beside(), 0.0, NOW + 61)
+    [found] = intents([balance(warns)], over, beside(), 0.0, NOW + 61)
     assert {rung.do for rung in found.rungs} == {"tell"}
-    assert [*wants([balance(observes)], over, beside(), 0.0, NOW + 61)] == []
+    assert [*intents([balance(observes)], over, beside(), 0.0, NOW + 61)] == []
 
 
 def test_how_far_it_is_in_words() -> None:

@@ -1,0 +1,117 @@
+"""What holds the next step of a ladder back: its intent, the brakes, its owner, a person."""
+
+import time
+from dataclasses import dataclass, field
+
+from gpudeck.ladder import LadderClimb, LadderObservation, LadderStep
+
+from .brake_limits import BrakeRequest, CountedAction
+from .brakes import BrakeService
+from .dispatch import ActionDispatcher
+from .intents import WAITS, ActionIntent
+from .ladder_outcomes import LadderOutcomes
+from .ladder_runs import LadderClock, LadderRun
+from .quota_intents import SOURCE as QUOTAS
+
+TELLS_PER_STEP = 20
+
+
+@dataclass(slots=True)
+class LadderGuards:
+    brakes: BrakeService
+    dispatcher: ActionDispatcher
+    outcomes: LadderOutcomes
+    clock: LadderClock
+    _busy: set[str] = field(default_factory=set)
+    _tells: int = 0  # in this step of the service
+
+    def begin_step(self) -> None:
+        self.find_busy()
+        self._tells = 0
+
+    def find_busy(self) -> None:
+        self._busy = self.outcomes.busy()
+
+    def observe(self, intent: ActionIntent, climb: LadderClimb, now: float,
+                is_confirmed: bool = False) -> LadderObservation:
+        mutes = (*intent.mutes, *self.brake_mutes(intent))
+        holds, rung = intent.holds, climb.next_rung
+        if rung is not None and rung.do != "tell" and now >= climb.due_at:
+            holds = (*holds, *self._brake_holds(intent))
+            if intent.mode == "confirm" and not is_confirmed:
+                holds = (*holds, WAITS)
+        until = None if intent.kept_until is None else now + (intent.kept_until - time.time())
+        return LadderObservation(intent.so, intent.sample_age_s, holds, mutes, until, intent.kept)
+
+    def brake_mutes(self, intent: ActionIntent) -> list[str]:
+        return [block.sentence for block in self.brakes.mutes(intent.source)]
+
+    def _brake_holds(self, intent: ActionIntent) -> list[str]:
+        """For rules without the fleet's bound: a rule that hits it must be seen to hit it, and
+        opens the breaker. Quotas wait for it."""
+        if intent.mode == "dry_run":
+            return self.brake_mutes(intent)
+        return [block.sentence for block in self.brakes.holds(self._request(intent))
+                if block.brake != "fleet" or intent.source == QUOTAS]
+
+    def _request(self, intent: ActionIntent) -> BrakeRequest:
+        return BrakeRequest(intent.source, intent.node_id, intent.acts, intent.within_s,
+                            self.dispatcher.nodes(), frozenset(self._busy))
+
+    def take(self, run: LadderRun, step: LadderStep) -> str:
+        """Count this step against the brakes. Return why it may not begin, or ''."""
+        intent = run.intent
+        if step.do == "tell":
+            self._tells += 1
+            return "" if self._tells <= TELLS_PER_STEP else "many are told before"
+        if intent.mode == "dry_run":
+            return ""
+        found = self.brakes.take(self._request(intent))
+        if not isinstance(found, CountedAction):
+            return found[0].sentence
+        run.counted = found
+        self._busy.add(intent.node_id)
+        return ""
+
+    def give_back(self, run: LadderRun) -> None:
+        if run.counted is not None:
+            self.brakes.give_back(run.counted)
+            run.counted = None
+
+    def recall_reason(self, run: LadderRun) -> str:
+        """Why the step in progress would not begin now, or ''."""
+        intent = run.intent
+        if run.climb.done[-1].do == "tell":
+            return ""
+        if run.recall_reason:
+            return run.recall_reason
+        if intent.so in ("clearing", "no"):
+            return "it is not so any more"
+        return next(iter((*intent.holds, *_kept(intent), *self.brake_mutes(intent))), "")
+
+    def changed(self, intent: ActionIntent, newest: ActionIntent | None, step: LadderStep) -> str:
+        """Why the step may not be ordered after all. While its node prepared the preview, somebody
+        may have silenced the alert, asked to keep the task or stopped all actions."""
+        if newest is None or newest.so != "yes":
+            return "it is not so any more"
+        if newest.mode != intent.mode:
+            return "what its rule may do was changed meanwhile"
+        mutes = (*newest.mutes, *self.brake_mutes(intent))
+        if step.do == "tell" or mutes:
+            return "; ".join(mutes)
+        return "; ".join(newest.holds or _kept(newest))
+
+    def holds_of(self, run: LadderRun) -> list[str]:
+        """Why it does not go on, apart from the wait between steps."""
+        now = self.clock.now()
+        seen = self.observe(run.intent, run.climb, now)
+        stopped = [run.climb.why] if run.climb.state == "stopped" else []
+        is_kept = seen.kept_until is not None and now < seen.kept_until
+        return list(dict.fromkeys((*stopped, *seen.holds, *seen.mutes,
+                                   *([seen.kept] if is_kept else []))))
+
+
+def _kept(intent: ActionIntent) -> tuple[str, ...]:
+    if intent.kept_until is None or time.time() >= intent.kept_until:
+        return ()
+    return (intent.kept or "its owner asked that it be kept",)

@@ -1,0 +1,136 @@
+"""What a viewer is sent next, encoded once for all who watch the same."""
+
+import time
+from collections.abc import Callable, Hashable
+from typing import Any
+
+from ..fleet import events_views, views
+from ..fleet.recent_seconds import TimelineBuffer
+from ..fleet.state_machine import FleetStateMachine
+from ..fleet.visibility import VisibilityScope, VisibleFleet, VisibleFleetCache
+from ..web.bounded_socket import event_frame
+from .viewers import NAMESPACE, LiveViewer
+
+TAP_FRAMES = 2_000
+
+
+class LiveFrames:
+    def __init__(self, room: FleetStateMachine, lenses: VisibleFleetCache, lines: TimelineBuffer,
+                 hold_shown: Callable[[VisibleFleet], Any]) -> None:
+        self._room = room
+        self._lenses = lenses
+        self._lines = lines
+        self._hold_shown = hold_shown
+        self._version = 0  # of the cells
+        self._second = 0  # of everything else
+        self._now = self._mono = 0.0
+        self._frames: dict[Hashable, bytes] = {}
+        self._spent_s = 0.0
+
+    # -- moments
+
+    def begin_version(self) -> None:
+        self._version += 1
+        self._frames.clear()
+        self.look()
+
+    def begin_second(self) -> None:
+        self._second += 1
+
+    def look(self) -> None:
+        """All frames of one version show one moment."""
+        if not self._frames:
+            self._now, self._mono = time.time(), time.monotonic()
+
+    def take_spent_s(self) -> float:
+        """CPU time for encoding since the last call."""
+        spent_s, self._spent_s = self._spent_s, 0.0
+        return spent_s
+
+    # -- frames
+
+    def next(self, viewer: LiveViewer) -> bytes | None:
+        if viewer.replies:
+            return viewer.replies.popleft()
+        if viewer.announcements:
+            return viewer.announcements.pop(next(iter(viewer.announcements)))
+        if viewer.is_tap_due and viewer.tapped:
+            return self._taps(viewer)
+        if viewer.is_hold_due:
+            viewer.is_hold_due = False
+            return event_frame("hold", self._hold_shown(self._lenses.of(viewer.scope)), NAMESPACE)
+        if viewer.lines and viewer.lines_second != self._second:
+            viewer.lines_second = self._second
+            return self._timelines(viewer)
+        if viewer.metric is None:
+            return None
+        return self._fleet(viewer, viewer.metric)
+
+    def _fleet(self, viewer: LiveViewer, metric: str) -> bytes | None:
+        fleet, lens = self._room.fleet, self._lenses.of(viewer.scope)
+        if viewer.epoch != lens.epoch:
+            viewer.epoch = lens.epoch
+            viewer.forget()
+        if viewer.slots < len(lens) or viewer.nodes < len(lens.node_ids):
+            return self._layout(viewer, lens)
+        if viewer.owners != fleet.tasks_version:
+            viewer.owners = fleet.tasks_version
+            return self._frame(lens, ("owners", viewer.owners), "owners",
+                               lambda: views.owners(fleet, lens))
+        if viewer.totals != self._second:
+            viewer.totals = self._second
+            return self._frame(lens, ("totals",), "totals",
+                               lambda: views.totals(fleet, lens, self._now, self._mono))
+        if viewer.cells != self._version:
+            viewer.cells = self._version
+            return self._cells(viewer, lens, metric)
+        if viewer.events != self._room.events.version:
+            viewer.events = self._room.events.version
+            return self._frame(lens, ("events", viewer.events, lens.reads), "events",
+                               lambda: events_views.live(self._room, lens))
+        return None
+
+    def slots_of(self, uuids: tuple[str, ...], scope: VisibilityScope) -> list[int]:
+        """Those that this viewer may see, in the order asked for."""
+        lens = self._lenses.of(scope)
+        found = (self._room.fleet.find(uuid, lens.place_of) for uuid in uuids)
+        return [slot for slot in found if slot is not None]
+
+    def _timelines(self, viewer: LiveViewer) -> bytes:
+        lens, uuids, since = self._lenses.of(viewer.scope), viewer.lines, viewer.lines_sent
+        viewer.lines_sent = self._lines.number
+        return self._frame(lens, ("lines", uuids, since, viewer.lines_sent), "lines", lambda: {
+            "at": self._now,
+            "gpus": self._lines.since(self.slots_of(uuids, viewer.scope), since)})
+
+    def _cells(self, viewer: LiveViewer, lens: VisibleFleet, metric: str) -> bytes:
+        picked = viewer.filter
+        # Whose commands one reads decides what a filter finds, and nothing else here.
+        asked = None if picked is None else (picked.text, lens.reads)
+        return self._frame(
+            lens, ("cells", metric, asked, len(lens)), "cells",
+            lambda: views.cells(self._room.fleet, lens, metric, picked, self._now, self._mono))
+
+    def _layout(self, viewer: LiveViewer, lens: VisibleFleet) -> bytes:
+        fleet, slot, node = self._room.fleet, max(viewer.slots, 0), viewer.nodes
+        viewer.slots, viewer.nodes = len(lens), len(lens.node_ids)
+        return self._frame(lens, ("layout", slot, node, viewer.slots, viewer.nodes), "layout",
+                           lambda: views.layout(fleet, lens, slot, node))
+
+    def _frame(self, lens: VisibleFleet, topic: Hashable, event: str,
+               shape: Callable[[], dict[str, Any]]) -> bytes:
+        """Encoded once for all who watch the same with the same rights."""
+        key = (lens.sight.groups, lens.epoch, topic)
+        found = self._frames.get(key)
+        if found is None:
+            began = time.thread_time()  # others on this machine do not count
+            found = self._frames[key] = event_frame(event, shape(), NAMESPACE)
+            self._spent_s += time.thread_time() - began
+        return found
+
+    def _taps(self, viewer: LiveViewer) -> bytes:
+        count = min(TAP_FRAMES, len(viewer.tapped))
+        rows = [viewer.tapped.popleft() for _ in range(count)]
+        viewer.is_tap_due = bool(viewer.tapped)
+        frames = [[row.node_id, row.stream, row.seq, row.received_at] for row in rows]
+        return event_frame("applied", {"frames": frames}, NAMESPACE)

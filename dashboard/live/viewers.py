@@ -1,0 +1,103 @@
+"""The viewers that are connected, and what each was last sent."""
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import gevent
+
+from gpudeck.websocket import CloseCode
+
+from ..access.policy import Actor
+from ..fleet.effects import MessageApplied
+from ..fleet.filters import Filter
+from ..fleet.visibility import VisibilityScope
+from ..web.bounded_socket import BoundedSocket, event_frame
+
+NAMESPACE = "/live"
+MAX_ANNOUNCEMENTS = 256
+MAX_TAPPED = 50_000
+CLOSED_WITHIN_S = 0.7
+SIGNED_OUT = "signed out"
+
+
+@dataclass(slots=True)
+class LiveViewer:
+    peer: BoundedSocket
+    actor: Actor
+    scope: VisibilityScope
+    metric: str | None = None  # None: watches nothing now
+    filter: Filter | None = None
+    lines: tuple[str, ...] = ()  # the GPUs whose every sample it wants
+    lines_sent: int = -1  # the number of the last moment it was sent
+    lines_second: int = -1
+    is_tapping: bool = False
+    announcements: dict[str, bytes] = field(default_factory=dict)  # the newest of each thing
+    replies: deque[bytes] = field(default_factory=lambda: deque(maxlen=8))
+    epoch: int = -1  # of the layout it has
+    slots: int = -1  # of the layout, how many it has; -1: none of it
+    nodes: int = 0
+    owners: int = -1
+    totals: int = -1
+    cells: int = -1
+    events: int = 0  # the version of the events it has; 0: none
+    is_hold_due: bool = False
+    tapped: deque[MessageApplied] = field(default_factory=deque)
+    is_tap_due: bool = False
+
+    def forget(self) -> None:
+        """Send everything again."""
+        self.slots = self.owners = self.totals = self.cells = -1
+        self.nodes = self.events = 0
+
+    def announce(self, thing: str, frame: bytes) -> None:
+        if len(self.announcements) >= MAX_ANNOUNCEMENTS:
+            # The page asks for the whole list now and then.
+            del self.announcements[next(iter(self.announcements))]
+        self.announcements[thing] = frame
+        self.peer.wake()
+
+    def tap(self, effect: MessageApplied) -> None:
+        if len(self.tapped) >= MAX_TAPPED:
+            # A tap that skips would be a wrong count: rather none.
+            self.end("this tap reads too slowly")
+            self.is_tapping = False
+            self.tapped.clear()
+            return
+        self.tapped.append(effect)
+
+    def end(self, reason: str) -> None:
+        self.peer.push(event_frame("bye", {"reason": reason}, NAMESPACE))
+        self.peer.finish(CloseCode.GOING_AWAY, reason)
+        # One that does not read would stay until it stalls.
+        gevent.spawn_later(CLOSED_WITHIN_S, self.peer.abort)
+
+
+class LiveViewers:
+    def __init__(self) -> None:
+        self._by_sid: dict[str, LiveViewer] = {}
+
+    def __iter__(self) -> Iterator[LiveViewer]:
+        """Over a copy: a viewer may leave meanwhile."""
+        return iter([*self._by_sid.values()])
+
+    def __len__(self) -> int:
+        return len(self._by_sid)
+
+    def of(self, sid: str) -> LiveViewer:
+        return self._by_sid[sid]
+
+    def add(self, sid: str, viewer: LiveViewer) -> None:
+        self._by_sid[sid] = viewer
+
+    def remove(self, sid: str) -> LiveViewer | None:
+        return self._by_sid.pop(sid, None)
+
+    def end_credential(self, credential: str) -> None:
+        for viewer in self:
+            if viewer.actor.credential == credential:
+                viewer.end(SIGNED_OUT)
+
+    def end_all(self, reason: str) -> None:
+        for viewer in self:
+            viewer.end(reason)

@@ -1,0 +1,49 @@
+"""Mail to the owners of the tasks on what fires, each at the address of their Unix name."""
+
+from ...access.policy import Actor
+from ...alerts.core.firing_alerts import Alert
+from ..receivers import Receiver
+from ..retry import QueuedNotification
+from ..transports import NO_MAIL, DeliveryResult, Transports
+from ..words import mail
+from .mail import MailChannel, send_test
+
+
+class OwnersChannel(MailChannel):
+    kind = "owners"
+    description = ("the owners of the tasks on what fires, each of their own, at the address of "
+                   "their Unix name (Settings, Addresses)")
+
+    def flaw(self, receiver: Receiver) -> str | None:
+        if receiver.token or receiver.token_file:
+            return super().flaw(receiver)
+        return "owners are written to by the table of addresses: leave `to` empty" if (
+            receiver.to) else None
+
+    def owners(self, alert: Alert) -> tuple[str, ...]:
+        return alert.target.users
+
+    def reaches(self, owner: str, transports: Transports) -> bool:
+        return transports.addresses.of(owner) is not None
+
+    def send(self, receiver: Receiver, queued: QueuedNotification, transports: Transports
+             ) -> DeliveryResult:
+        owner = queued.notice.owner
+        if not transports.has_mail:
+            return DeliveryResult(False, NO_MAIL, queued.left)
+        to = transports.addresses.of(owner)
+        if not to:
+            return DeliveryResult(False, f"no address of {owner} is known any more")
+        return transports.mail(mail(queued.notice, to))._replace(left=())
+
+    def test(self, receiver: Receiver, actor: Actor, transports: Transports, waiting: int
+             ) -> DeliveryResult:
+        if not transports.has_mail:
+            return DeliveryResult(False, NO_MAIL)
+        own = (transports.addresses.of(name) for name in actor.scope.unix_names)
+        to = next((address for address in own if address is not None), "")
+        if not to:
+            return DeliveryResult(
+                False, "it would be written to you, and no address of your own Unix name "
+                "is known: name it among your Unix names, and its address")
+        return send_test(receiver, to, transports)

@@ -1,0 +1,37 @@
+"""The channels that there are. To add one: its file beside this one, and its row here."""
+
+from typing import TYPE_CHECKING, Literal
+
+from ...alerts.core.firing_alerts import Alert
+from ..receivers import Receiver, token_flaw
+from .channel import Channel
+from .heartbeat import HeartbeatChannel
+from .mail import MailChannel
+from .owners import OwnersChannel
+from .webhook import WebhookChannel
+
+TABLE: tuple[Channel, ...] = (WebhookChannel(), MailChannel(), OwnersChannel(), HeartbeatChannel())
+CHANNELS = {channel.kind: channel for channel in TABLE}
+
+if TYPE_CHECKING:
+    Kind = str
+else:
+    Kind = Literal[tuple(CHANNELS)]
+
+
+def channel_of(receiver: Receiver) -> Channel:
+    return CHANNELS[receiver.kind]
+
+
+def flaw(receiver: Receiver) -> str | None:
+    """Why nothing could be sent there."""
+    return token_flaw(receiver) or channel_of(receiver).flaw(receiver)
+
+
+def shown_to(receiver: Receiver) -> str:
+    return channel_of(receiver).shown_to(receiver)
+
+
+def owners_for(receiver: Receiver, alert: Alert) -> tuple[str, ...]:
+    """For whom this receiver makes a notification each; '' is nobody in particular."""
+    return channel_of(receiver).owners(alert)

@@ -1,0 +1,59 @@
+"""The receivers, and how each has been doing since the hub started."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..errors import NotFoundError
+from .channels.table import channel_of
+from .receivers import Receiver
+from .store import NotificationsStore
+
+
+@dataclass(slots=True)
+class ReceiverStatus:
+    """Each receiver has one sender at a time: one that hangs keeps no other waiting."""
+
+    beat_mono: float = float("-inf")
+    is_busy: bool = False
+    sent: int = 0
+    failed: int = 0
+    unreached: int = 0  # owners without an address
+    dropped: int = 0
+    told_at: float | None = None
+    error: str = ""
+    error_at: float | None = None
+
+    def taken(self, now: float) -> None:
+        self.sent, self.told_at, self.error = self.sent + 1, now, ""
+
+    def refused(self, words: str, now: float) -> None:
+        self.failed, self.error, self.error_at = self.failed + 1, words, now
+
+
+class ReceiverDirectory:
+    def __init__(self, store: NotificationsStore) -> None:
+        self._receivers = store.receivers()
+        for receiver in self:
+            channel_of(receiver)  # one of a newer version: fail now, not when something fires
+        self.status = {receiver.id: ReceiverStatus() for receiver in self}
+
+    def __iter__(self) -> Iterator[Receiver]:
+        return iter([*self._receivers.values()])
+
+    def __len__(self) -> int:
+        return len(self._receivers)
+
+    def find(self, receiver_id: str) -> Receiver | None:
+        return self._receivers.get(receiver_id)
+
+    def known(self, receiver_id: str) -> Receiver:
+        if receiver_id not in self._receivers:
+            raise NotFoundError(f"there is no receiver {receiver_id[:80]!r}")
+        return self._receivers[receiver_id]
+
+    def put(self, receiver: Receiver) -> None:
+        self._receivers[receiver.id] = receiver
+        self.status.setdefault(receiver.id, ReceiverStatus())
+
+    def remove(self, receiver_id: str) -> None:
+        del self._receivers[receiver_id], self.status[receiver_id]
