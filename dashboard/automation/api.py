@@ -13,8 +13,8 @@ from ..access.requests import asker, body
 from ..actions.lifecycle import CommandRecord
 from ..actions.service import ActionRefusedError, ActionService
 from ..actions.views import command_view
-from ..alerts.modes import RuleModeService
-from ..alerts.service import AlertService
+from ..alerts.admin import RuleAdmin
+from ..alerts.queries import AlertQueries
 from ..fleet.visibility import VisibilityScope, VisibleFleet, VisibleFleetCache
 from ..web.answers import PREFIX, ApiError, answer
 from .brakes import BrakeService
@@ -34,10 +34,10 @@ from .views import (
 
 @dataclass(frozen=True, slots=True)
 class AutomationApi:
-    desk: AlertService
+    alerts: AlertQueries
     ladders: LadderService
     brakes: BrakeService
-    modes: RuleModeService
+    rules: RuleAdmin
     maintenance: MaintenanceService
     acts: ActionService
     lenses: VisibleFleetCache
@@ -60,15 +60,15 @@ class AutomationApi:
 
     def set_mode(self, rule_id: str) -> Response:
         asked = body(RuleModeChange)
-        self.modes.set_mode(asker(), rule_id, asked.mode, asked.expires)
+        self.rules.set_mode(asker(), rule_id, asked.mode, asked.expires)
         return self.shown_rule(rule_id)
 
     # -- a person lets it happen
 
     def confirm(self, alert_id: str) -> Response:
         asked, actor, lens = body(LadderConfirmation), asker(), self._lens()
-        alert = next((each for each in self.desk.alerts.firing() if each.id == alert_id), None)
-        if alert is None or not self.desk.is_seen(alert.target, lens):
+        alert = next((each for each in self.alerts.firing() if each.id == alert_id), None)
+        if alert is None or not self.alerts.is_seen(alert.target, lens):
             raise ApiError(HTTPStatus.NOT_FOUND, "there is no such alert, or it is over")
 
         def order(want: ActionIntent, step: LadderStep) -> CommandRecord:
@@ -88,13 +88,13 @@ class AutomationApi:
     # -- maintenance
 
     def list_maintenance(self) -> Response:
-        return answer(MaintenanceList([maintenance_view(one, self.desk.host_of(one.node_id))
+        return answer(MaintenanceList([maintenance_view(one, self.alerts.host_of(one.node_id))
                                        for one in self.maintenance.seen_by(self._lens())]))
 
     def begin_maintenance(self, node_id: str) -> Response:
         asked = body(NewMaintenance)
         made = self.maintenance.put(asker(), node_id, asked.because, asked.until)
-        return answer(maintenance_view(made, self.desk.host_of(node_id)))
+        return answer(maintenance_view(made, self.alerts.host_of(node_id)))
 
     def end_maintenance(self, node_id: str) -> Response:
         self.maintenance.end(asker(), node_id)

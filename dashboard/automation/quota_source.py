@@ -37,15 +37,15 @@ class QuotaIntentSource:
     began_at: float = field(default_factory=time.time)
 
     def __call__(self) -> Iterable[ActionIntent]:
-        desk = self.desk
-        beside = QuotaIntentContext(lambda quota_id: desk.versions[quota_id].generation, self._held,
-                                    self._kept, self._sample_age_s, len(self.fleet.nodes),
-                                    self.began_at + RETURN_WITHIN_S)
+        desk, active = self.desk, self.desk.active
+        beside = QuotaIntentContext(lambda quota_id: active.versions[quota_id].generation,
+                                    self._held, self._kept, self._sample_age_s,
+                                    len(self.fleet.nodes), self.began_at + RETURN_WITHIN_S)
         return wants(desk.balances, desk.over, beside, desk.hold_s, desk.steady())
 
     def told(self, ladders: LadderService) -> dict[tuple[str, str, str], str]:
         """By Quota, node and job: how far its ladder is."""
-        now, climbs, versions = ladders.now(), ladders.of(SOURCE), self.desk.versions
+        now, climbs, versions = ladders.now(), ladders.of(SOURCE), self.desk.active.versions
         over = [(each.quota.id, offender) for each in self.desk.balances
                 if each.quota.id in versions for offender in each.offenders]
         found = {(quota_id, offender.node_id, offender.job_id): climbs.get(
@@ -84,8 +84,8 @@ class QuotaIntentSource:
 
     def _sample_age_s(self, node_id: str) -> float | None:
         """Also of the sum: it may be older than what it was made of."""
-        node, looked_at = self.fleet.nodes.get(node_id), self.desk.looked_at
-        if node is None or looked_at is None:
+        node, summed_at = self.fleet.nodes.get(node_id), self.desk.summed_at
+        if node is None or summed_at is None:
             return None
         now = time.time()
-        return max(now - node.frame_at, now - looked_at)
+        return max(now - node.frame_at, now - summed_at)

@@ -13,6 +13,7 @@ from ..alerts.core.firing_alerts import Alert
 from ..alerts.core.rule_tracker import RuleTracker
 from ..alerts.core.silence import Mute
 from ..alerts.service import AlertService
+from ..alerts.silences import SilenceService
 from ..alerts.views import AlertDetail
 from .brakes import BrakeService
 from .intents import ActionIntent
@@ -26,6 +27,7 @@ from .views import ladder_view
 @dataclass(frozen=True, slots=True)
 class RuleIntentSource:
     desk: AlertService
+    silences: SilenceService
     brakes: BrakeService
     keeps: OwnerKeepService
     holds: HoldService
@@ -41,9 +43,7 @@ class RuleIntentSource:
 
     def _acting(self) -> RuleIntentPlanner:
         now = time.time()
-        beside = RuleIntentContext([each for each in self.desk.silences.values()
-                                    if each.is_on(now)],
-                                   self._held, self._kept)
+        beside = RuleIntentContext(self.silences.active(now), self._held, self._kept)
         return RuleIntentPlanner(self.desk.fleet, now, time.monotonic(), self.desk.alerts.open(),
                                  self.desk.ready, self.desk.evaluator.watches, self.desk.matters_to,
                                  beside, self.began_mono + RETURN_WITHIN_S)

@@ -57,8 +57,10 @@ SECRETS = "secrets"
 class FiringAlertSource(Protocol):
     """Who looks at the Rules, and knows what fires."""
 
-    ready: dict[str, CompiledRule]
     stepped_mono: float
+
+    @property
+    def ready(self) -> dict[str, CompiledRule]: ...
 
     def firing(self) -> list[Alert]: ...
 

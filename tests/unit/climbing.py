@@ -13,8 +13,10 @@ import pytest
 from msgspec.structs import replace
 
 from dashboard.actions.lifecycle import CommandRecord
+from dashboard.alerts.active_rules import ActiveRules
 from dashboard.alerts.core.rule import Rule, read
-from dashboard.alerts.service import AlertService
+from dashboard.alerts.service import AlertService, AlertSources
+from dashboard.alerts.silences import SilenceService
 from dashboard.audit.recorder import AuditRecorder
 from dashboard.audit.store import AuditFilter
 from dashboard.automation.brakes import BrakeService
@@ -22,6 +24,7 @@ from dashboard.automation.rule_source import RuleIntentSource
 from dashboard.automation.service import LadderNotification, LadderRun, LadderService
 from dashboard.fleet.events import RecentEvents
 from dashboard.fleet.fleet import Fleet
+from dashboard.runtime.dispatcher import Dispatcher
 from dashboard.runtime.sql_transaction import together
 from dashboard.state import StateStore
 from gpudeck.actions import (
@@ -72,12 +75,13 @@ class Busy:
 
 @dataclass
 class World:
-    """`outcome`: what becomes of an order, `after_s` later."""
+    """`outcome`: what becomes of an order, `after_s` later. `history`: None or one that fails."""
 
     folder: Path
     clock: Clock
     outcome: Callable[[CommandRecord], CommandRecord]
     after_s: float = 2.0
+    history: Any = None
     fleet: Fleet = field(default_factory=lambda: Fleet(1))
     tasks: list[Busy] = field(default_factory=list)
     orders: list[CommandRecord] = field(default_factory=list)
@@ -97,14 +101,19 @@ class World:
         self.audit = AuditRecorder(self.state.audit)
         self._watch()
         with together(self.state._db):
-            for _rule_id, (_, rule) in self.desk.rules.items():
-                self.desk._store.put_rule(rule, "test", 0.0, is_there=False)
-        self.desk._load()
+            for _rule_id, (_, rule) in self.active_rules.rules.items():
+                self.state.alerts.put_rule(rule, "test", 0.0, is_there=False)
+        self.active_rules.reload()
         self.begin()
 
     def _watch(self) -> None:
-        self.desk = AlertService(self.state.alerts, self.audit, self.fleet, RecentEvents(),
-                                 lambda: ())
+        self.events = Dispatcher()
+        self.active_rules = ActiveRules(self.state.alerts, self.events)
+        self.desk = AlertService(AlertSources(
+            self.fleet, RecentEvents(), lambda: (), lambda: self.brakes.says(), self.history),
+            self.active_rules, self.state.alerts, self.events)
+        self.silences = SilenceService(self.state.alerts, self.audit, self.fleet,
+                                       self.active_rules)
 
     def restart(self, down_s: float = 5.0) -> None:
         """The hub is gone for that long, and all that it does not keep on its disk with it."""
@@ -122,7 +131,6 @@ class World:
         """What a start of the hub makes anew."""
         self.audit.on_trouble.clear()
         self.brakes = BrakeService(self.state.brakes, self.audit)
-        self.desk.hub_says = self.brakes.says
         self.ladders = LadderService(self.brakes, self, self.audit, self.state.brakes,
                                      on_notice=[self.notices.append],
                                      spawn=lambda call, *given: call(*given),
@@ -130,7 +138,7 @@ class World:
         keeps = SimpleNamespace(of_any=lambda task_ids: next(
             (self.keeps[each] for each in task_ids if each in self.keeps), None))
         nothing = SimpleNamespace(refusal=lambda node_id: None, of=lambda node_id: None)
-        self.rules = RuleIntentSource(self.desk, self.brakes, keeps, nothing,  # type: ignore[arg-type]
+        self.rules = RuleIntentSource(self.desk, self.silences, self.brakes, keeps, nothing,  # type: ignore[arg-type]
                                       nothing)  # type: ignore[arg-type]
         self.ladders.sources.append(self.rules)
         self.brakes.on_reset.append(self.desk.begin_anew)
@@ -170,20 +178,20 @@ class World:
                                 {"do": "end", "after": "60s"}],
                      "expires": time.strftime("%Y-%m-%d", time.gmtime(self.clock.now + 9e6))}
                     | more)
-        self.desk._store.put_rule(rule, by, self.clock.now)
-        self.desk._load()
+        self.state.alerts.put_rule(rule, by, self.clock.now)
+        self.active_rules.reload()
         return rule
 
     def put_all(self, rules: Iterable[Mapping[str, Any]]) -> None:
         """In place of all that there are."""
         expires = time.strftime("%Y-%m-%d", time.gmtime(self.clock.now + 9e6))
         with together(self.state._db):
-            for _, rule in self.desk.rules.values():
-                self.desk._store.put_rule(rule, "ada", self.clock.now, is_there=False)
+            for _, rule in self.active_rules.rules.values():
+                self.state.alerts.put_rule(rule, "ada", self.clock.now, is_there=False)
             for each in rules:
                 made = read(dict({"title": "t", "mode": "auto", "expires": expires}, **each))
-                self.desk._store.put_rule(made, "ada", self.clock.now)
-        self.desk._load()
+                self.state.alerts.put_rule(made, "ada", self.clock.now)
+        self.active_rules.reload()
 
     # -- time
 
@@ -197,7 +205,7 @@ class World:
                 if self.clock.mono >= due:
                     self._open.remove((due, record))
                     self._finish(record)
-            self.desk.step()
+            self.desk.step(self.clock.now, self.clock.mono)
             self.ladders.step()
 
     def until(self, true: Callable[[], Any], most_s: int = 400) -> Any:
