@@ -22,6 +22,7 @@ from dashboard.automation.quota_intents import (
 )
 from dashboard.fleet.fleet import Fleet
 from dashboard.fleet.visibility import EVERYTHING_SEEN, VisibleFleetCache
+from dashboard.nodes.events import GroupChanged
 from dashboard.quotas.active_quotas import ActiveQuotas
 from dashboard.quotas.deployment import QuotaDeployer
 from dashboard.quotas.evaluate import deployments, for_node
@@ -103,6 +104,42 @@ def test_wanted_applied_and_in_force_are_three_things(fleet: Fleet) -> None:
     assert seen(held) == (True, True, "3 tasks of it seen here")
     fleet.disconnected(fleet.nodes["n1"])  # what it said before is not said of now
     assert seen(held)[:2] == (True, False)
+
+
+class Signer:
+    epoch = 1
+
+    def sign_desired(self, desired: DesiredState) -> DesiredState:
+        return desired
+
+
+def test_a_node_is_sent_what_it_lacks_and_again_until_it_has_it(tmp_path: Path, fleet: Fleet
+                                                               ) -> None:
+    state, events = StateStore(tmp_path), Dispatcher()
+    active, sent = ActiveQuotas(state.quotas, events), list[tuple[str, int, int]]()
+    deployer = QuotaDeployer(
+        active, fleet, Signer(), ("n1", "n3"),  # type: ignore[arg-type]
+        lambda node_id, desired: bool(sent.append(
+            (node_id, desired.generation, len(desired.quotas)))))  # type: ignore[union-attr, func-returns-value]
+    deployer.step(NOW, 0.0)
+    assert sent == [], "there never was a quota"
+    state.quotas.put(Quota("q", "*", "group:default", gpus=1), "ada", NOW)
+    active.reload()
+    for mono in (1.0, 2.0, 15.9):
+        deployer.step(NOW, mono)
+    assert sent == [("n1", 1, 1)]
+    deployer.step(NOW, 16.0)
+    assert sent[1:] == [("n1", 1, 1)], "it has not said that it has it"
+    deployer.reported("n1", InForce(1, NOW, NOW))
+    deployer.step(NOW, 40.0)
+    fleet.set_group("n1", "lab")
+    events.dispatch(GroupChanged("n1", "lab"))
+    deployer.step(NOW, 41.0)
+    assert sent[2:] == [("n1", 2, 0)], "of another group, and of another generation"
+    deployer.joined("n1")
+    deployer.step(NOW, 42.0)
+    assert sent[3:] == [("n1", 2, 0)]
+    state.close()
 
 
 # -- for Prometheus
