@@ -36,6 +36,7 @@ mutants: $(VENV)/.dev
 docs: $(VENV)/.dev
 	$(BIN)/python docs/make_reference.py
 	$(BIN)/python docs/make_completion.py
+	$(BIN)/python -m docs.make_architecture
 	$(BIN)/mkdocs build --strict --quiet
 
 wheel: $(VENV)/.dev

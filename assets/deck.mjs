@@ -1,26 +1,26 @@
 // Where the page begins: the socket opens at once, the parts are mounted when Dash has drawn them.
 
-import { ActsStore } from "./acts_store.mjs";
-import { mountActs } from "./acts.mjs";
-import { settle } from "./dom.mjs";
-import { Holds } from "./holds.mjs";
-import { Live } from "./live.mjs";
-import { mountShell } from "./shell.mjs";
-import { nameTab, tabLink } from "./tab.mjs";
-import { Tray } from "./tray.mjs";
+import { CommandStore } from "./actions/commands_store.mjs";
+import { mountActions } from "./actions/actions.mjs";
+import { settle } from "./parts/dom.mjs";
+import { Holds } from "./actions/holds.mjs";
+import { Live } from "./live/live.mjs";
+import { mountShell } from "./parts/shell.mjs";
+import { nameTab, tabLink } from "./parts/tab.mjs";
+import { RunningActions } from "./actions/running_actions.mjs";
 
 // Each page's own modules come when it is that page: the others' would only stand in its way.
 const PAGES = {
-  "/tasks": { id: "tasks", name: "Tasks", come: () => import("./tasks.mjs"), build: ({ Tasks }, root, store, holds) => new Tasks(root, live, store, holds) },
-  "/alerts": { id: "alerts", name: "Alerts", come: () => import("./alerts.mjs"), build: ({ AlertsPage }, root) => new AlertsPage(root, live) },
-  "/quotas": { id: "quotas", name: "Quotas", come: () => import("./quotas.mjs"), build: ({ QuotasPage }, root) => new QuotasPage(root, live) },
-  "/history": { id: "history", name: "History", come: () => import("./history.mjs"), build: ({ History }, root) => { lines = new History(root, live); } },
-  "/reports": { id: "reports", name: "Reports", come: () => import("./reports.mjs"), build: ({ Reports }, root) => new Reports(root, live) },
-  "/record": { id: "record", name: "Record", come: () => import("./record.mjs"), build: ({ Record }, root) => new Record(root, live) },
-  "/settings": { id: "settings", name: "Settings", come: () => import("./settings.mjs"), build: ({ Settings }, root, _store, holds) => new Settings(root, live, holds) },
-  "/": { id: "fleet", name: "Fleet", come: () => import("./fleet.mjs"), build: ({ Fleet }, root, _store, holds) => { fleet = new Fleet(root, live, holds); } },
+  "/tasks": { id: "tasks", name: "Tasks", come: () => import("./tasks/tasks.mjs"), build: ({ Tasks }, root, store, holds) => new Tasks(root, live, store, holds) },
+  "/alerts": { id: "alerts", name: "Alerts", come: () => import("./alerts/alerts.mjs"), build: ({ AlertsPage }, root) => new AlertsPage(root, live) },
+  "/quotas": { id: "quotas", name: "Quotas", come: () => import("./quotas/quotas.mjs"), build: ({ QuotasPage }, root) => new QuotasPage(root, live) },
+  "/history": { id: "history", name: "History", come: () => import("./history/history.mjs"), build: ({ History }, root) => { lines = new History(root, live); } },
+  "/reports": { id: "reports", name: "Reports", come: () => import("./reports/reports.mjs"), build: ({ Reports }, root) => new Reports(root, live) },
+  "/record": { id: "record", name: "Record", come: () => import("./audit/audit_log.mjs"), build: ({ Record }, root) => new Record(root, live) },
+  "/settings": { id: "settings", name: "Settings", come: () => import("./settings/settings.mjs"), build: ({ Settings }, root, _store, holds) => new Settings(root, live, holds) },
+  "/": { id: "fleet", name: "Fleet", come: () => import("./fleet/fleet.mjs"), build: ({ Fleet }, root, _store, holds) => { fleet = new Fleet(root, live, holds); } },
 };
-const LINES = { id: "lines", name: "Timelines", come: () => import("./timelines.mjs"), build: ({ Timelines }, root, _store, holds) => { lines = new Timelines(root, live, holds); } };
+const LINES = { id: "lines", name: "Timelines", come: () => import("./charts/timelines.mjs"), build: ({ Timelines }, root, _store, holds) => { lines = new Timelines(root, live, holds); } };
 // They say themselves when they stand, and are shown at the latest then.
 const SETTLES = new Set(["history", "reports", "lines"]);
 const SETTLE_MS = 2_500;
@@ -45,9 +45,9 @@ function mount() {
   nameTab(page.name);
   live.addEventListener("state", () => tabLink(live.state));
   mountShell(live);
-  const store = new ActsStore(live);
-  mountActs(store);
-  new Tray(store);
+  const store = new CommandStore(live);
+  mountActions(store);
+  new RunningActions(store);
   const holds = new Holds(live);
   coming.then((module) => page.build(module, root, store, holds));
 }

@@ -7,13 +7,14 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ASSETS = HERE.parent / "assets"
-MODULES = (ASSETS / "gauges.mjs", ASSETS / "dom.mjs", ASSETS / "format.mjs",
-           ASSETS / "quota_bars.mjs", HERE / "acts.mjs", HERE / "machine.mjs", HERE / "fleet.mjs",
+MODULES = (*(ASSETS / name for name in ("parts/gauges.mjs", "parts/dom.mjs", "parts/format.mjs",
+                                         "quotas/quota_bars.mjs")),
+           HERE / "acts.mjs", HERE / "machine.mjs", HERE / "fleet.mjs",
            HERE / "widget.mjs")
 
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:const|let|function|class) (\w+))", re.M)
 _DEFAULT = re.compile(r"^export default ", re.M)
-_IMPORT = re.compile(r'^import \{ ([^}]+) \} from "\./(?:\.\./assets/)?(\w+)\.mjs";$', re.M)
+_IMPORT = re.compile(r'^import \{ ([^}]+) \} from "\.[./]*/(?:\w+/)*(\w+)\.mjs";$', re.M)
 
 
 @cache
@@ -48,6 +49,6 @@ def _renamed(names: str) -> str:
 @cache
 def style() -> str:
     """The pages' own colours and sizes, inside the widget only; no font is fetched."""
-    tokens = re.sub(r"/\*.*?\*/|@font-face \{.*?\}", "", (ASSETS / "tokens.css").read_text(),
+    tokens = re.sub(r"/\*.*?\*/|@font-face \{.*?\}", "", (ASSETS / "css/tokens.css").read_text(),
                     flags=re.S)
     return tokens.replace(":root", ".gpudeck") + (HERE / "widget.css").read_text()

@@ -7,7 +7,7 @@ from typing import Any
 from .machine_view import Item, task_of
 
 METRICS = ("util_pct", "mem_used_bytes")
-# As assets/gauges.mjs reads them: a level up to FULL, or why there is none.
+# As assets/parts/gauges.mjs reads them: a level up to FULL, or why there is none.
 FULL = 239
 CODES = {"denied": 250, "unsupported": 251, "stale": 252, "lost": 253, "unknown": 255}
 FREE_MAX = 12  # nodes that are listed

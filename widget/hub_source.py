@@ -31,14 +31,14 @@ FOLLOW_FOR_S = 900.0
 PREVIEWS_MAX = 64
 
 Item = dict[str, Any]
-Picture = Callable[[Item, bytes], None]
+FleetState = Callable[[Item, bytes], None]
 
 
 class HubSource:
     def __init__(self, client: Client, url: str) -> None:
         self._client = client
         self._url = url
-        self._viewers: list[tuple[Picture, Callable[[FromAgent], None]]] = []
+        self._viewers: list[tuple[FleetState, Callable[[FromAgent], None]]] = []
         self._previews: OrderedDict[str, PreviewView] = OrderedDict()
         self._acts = ThreadPoolExecutor(4, "gpudeck-acts")
         self._over = threading.Event()
@@ -48,7 +48,7 @@ class HubSource:
         self.shown: tuple[Item, bytes] = {}, b""
         threading.Thread(target=self._run, name="gpudeck-hub", daemon=True).start()
 
-    def view(self, picture: Picture, tell: Callable[[FromAgent], None]) -> Callable[[], None]:
+    def view(self, picture: FleetState, tell: Callable[[FromAgent], None]) -> Callable[[], None]:
         """Gives how to leave."""
         viewer = picture, tell
         self._viewers.append(viewer)

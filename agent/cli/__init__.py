@@ -1,0 +1,1 @@
+"""Commands of a node: agent, status, pause, end, hold, mps and the like."""

@@ -1,0 +1,1 @@
+"""What was ordered, begun and done on this node, on disk before it counts."""

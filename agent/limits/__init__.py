@@ -1,0 +1,1 @@
+"""MPS, power caps, clock locks and compute modes: apply, read back, reconcile, undo."""

@@ -1,0 +1,1 @@
+"""Quotas as this node holds them, also while the hub is away."""

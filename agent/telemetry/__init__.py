@@ -1,0 +1,1 @@
+"""Readings to frames and events, Prometheus text, the agent's own cost."""

@@ -5,15 +5,16 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
 
-from flask import Blueprint, Flask, Response, request
+from flask import Flask, Response, request
 
 from ..errors import InvalidChangeError, NotFoundError
-from ..web.answers import PREFIX, ApiError, answer, problem
+from ..web.answers import ApiError, answer, problem
 from .credentials import CredentialService, SignInError, SignInOrigin
 from .gate import RequestAuthenticator, problem_type
 from .passwords import PasswordQueueFullError, flaw
-from .policy import DenialReason, RefusedError, Role, Scope, name_flaw, scope_flaw
+from .policy import DenialReason, PermissionReach, RefusedError, Role, Scope, name_flaw, scope_flaw
 from .requests import asker, body
+from .routes import PEOPLE, Route, change, see, serve_routes
 from .service import AccountChange, AccountService
 from .sign_in import give_cookies
 from .store import TOKEN_LASTS_MOST_S, ApiToken, Session, User
@@ -190,23 +191,70 @@ def _session_view(session: Session, is_this: bool) -> SessionView:
                        session.used_at, session.ends_at, is_this)
 
 
+ROUTES = (
+    Route("GET me", AccountsApi.me, "me",
+          see(Role.VIEWER, PermissionReach.NONE),
+          "Who asks, and what they may.",
+          answer=CurrentActorView),
+    Route("GET users", AccountsApi.users, "list_users",
+          see(Role.ADMIN, PermissionReach.NONE),
+          "All people.",
+          answer=UserList),
+    Route("POST users", AccountsApi.add_user, "add_user",
+          change(Role.ADMIN, PermissionReach.GRANT),
+          "A new person; without a password, `link` is a link to set one, once.",
+          answer=UserView, body=NewUser, status=201, errors=(400, 409, 415)),
+    Route("PATCH users/<name>", AccountsApi.change_user, "change_user",
+          change(Role.VIEWER, PermissionReach.SELF),
+          "Ends their sessions. Who is no admin may change their own password, and no more.",
+          answer=UserView, body=UserChange, errors=(400, 404, 409, 415)),
+    Route("DELETE users/<name>", AccountsApi.remove_user, "remove_user",
+          change(Role.ADMIN),
+          "Ends their sessions.",
+          status=204, errors=(404, 409)),
+    Route("POST users/<name>/link", AccountsApi.reset_password, "reset_password",
+          change(Role.ADMIN),
+          "Forgets the password, ends the sessions; `link` is a link to set a new one, once.",
+          answer=UserView, status=201, errors=(404, 409)),
+    Route("GET tokens", AccountsApi.tokens, "list_tokens",
+          see(Role.ADMIN, PermissionReach.NONE),
+          "All API tokens, without their secrets.",
+          answer=TokenList),
+    Route("POST tokens", AccountsApi.add_token, "add_token",
+          change(Role.ADMIN, PermissionReach.GRANT),
+          "A new API token; `secret` is shown this once.",
+          answer=TokenView, body=NewToken, status=201, errors=(400, 409, 415)),
+    # Taking away must never have to wait for a password.
+    Route("DELETE tokens/<token_id>", AccountsApi.remove_token, "remove_token",
+          change(Role.ADMIN, is_fresh=False),
+          "Revokes one.",
+          status=204, errors=(404,)),
+    Route("GET sessions", AccountsApi.sessions, "list_sessions",
+          see(Role.VIEWER, PermissionReach.SELF),
+          "One's own; an admin sees all.",
+          answer=SessionList),
+    Route("DELETE sessions/<session_id>", AccountsApi.end_session, "end_session",
+          change(Role.VIEWER, PermissionReach.SELF, is_fresh=False),
+          "One's own; an admin ends any.",
+          status=204, errors=(404,)),
+    Route("POST sign-out-everywhere", AccountsApi.sign_out_everywhere, "sign_out_everywhere",
+          change(Role.VIEWER, is_fresh=False, kinds=PEOPLE),
+          "Ends all of one's own sessions.",
+          status=204),
+    Route("POST fresh", AccountsApi.fresh, "fresh",
+          change(Role.VIEWER, is_fresh=False, kinds=PEOPLE),
+          "The password once more: for five minutes, what harms others may be done.",
+          answer=ReauthenticationView, body=PasswordConfirmation, errors=(400, 409,
+          415, 429, 503)),
+    Route("GET sign-ins", AccountsApi.sign_ins, "list_sign_ins",
+          see(Role.ADMIN, PermissionReach.NONE),
+          "The newest 200 attempts, newest first.",
+          answer=SignInList),
+)
+
+
 def add_people_api(server: Flask, api: AccountsApi) -> None:
-    routes = Blueprint("people", __name__, url_prefix=PREFIX)
-    table: tuple[tuple[str, str, Callable[..., Response]], ...] = (
-        ("GET", "/me", api.me),
-        ("GET", "/users", api.users), ("POST", "/users", api.add_user),
-        ("PATCH", "/users/<name>", api.change_user), ("DELETE", "/users/<name>", api.remove_user),
-        ("POST", "/users/<name>/link", api.reset_password),
-        ("GET", "/tokens", api.tokens), ("POST", "/tokens", api.add_token),
-        ("DELETE", "/tokens/<token_id>", api.remove_token),
-        ("GET", "/sessions", api.sessions), ("DELETE", "/sessions/<session_id>", api.end_session),
-        ("POST", "/sign-out-everywhere", api.sign_out_everywhere),
-        ("POST", "/fresh", api.fresh), ("GET", "/sign-ins", api.sign_ins),
-    )
-    for method, rule, view in table:
-        routes.add_url_rule(rule, view_func=view, methods=[method],
-                            provide_automatic_options=False)
-    server.register_blueprint(routes)
+    serve_routes(server, api, ROUTES)
     server.register_error_handler(RefusedError, _refused)
     server.register_error_handler(InvalidChangeError, _cannot)
     server.register_error_handler(SignInError, _not_in)

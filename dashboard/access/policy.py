@@ -1,4 +1,5 @@
 """Who may do what: one table of everything that can be asked of a hub, closed where it is silent.
+The rows of the REST interface stand beside its handlers (routes.py) and are installed into it.
 
 The gate asks `may` before anything runs, and the services that change something ask it again with
 the target in hand. A handler without a row stops the hub at its start (dashboard/app.py).
@@ -130,18 +131,6 @@ def _page(path: str) -> Permission:
     return Permission(f"GET {path}", _PERSON)
 
 
-def _see(path: str, role: Role = Role.VIEWER,
-         reach: PermissionReach = PermissionReach.LENS) -> Permission:
-    return Permission(f"GET /api/v1/{path}", _BOTH, role, reach)
-
-
-def _change(verb: str, role: Role, reach: PermissionReach = PermissionReach.NONE,
-            is_fresh: bool = True,
-            kinds: tuple[Kind, ...] = _BOTH) -> Permission:
-    method, _, path = verb.partition(" ")
-    return Permission(f"{method} /api/v1/{path}", kinds, role, reach, CsrfProof.HEADER, is_fresh)
-
-
 def _local(verb: str) -> Permission:
     return Permission(f"gpudeck {verb}", (), is_local=True)
 
@@ -157,109 +146,7 @@ ROUTES = (
     Permission("GET /metrics", _BOTH, reach=PermissionReach.LENS),
     Permission("POST /sign-out", _PERSON, proof=CsrfProof.HEADER),
     Permission("GET /socket.io/", ("person", "program", "agent")),
-    _see("openapi.json", reach=PermissionReach.NONE),
-    _see("nodes"),
-    _see("nodes/<node_id>"),
-    _see("gpus"),
-    _see("gpus/<path:uuid>"),
-    _see("tasks"),
-    _see("tasks/<path:task_id>"),
-    _see("events"),
-    _see("series"),
-    _see("instant"),
-    _see("block"),
-    _see("totals"),
-    _see("usage"),
-    _see("reports"),
-    # Who may see a node sees its alerts; rules are of the whole fleet.
-    _see("alerts"),
-    _see("rules", reach=PermissionReach.NONE),
-    _see("rules/<rule_id>", reach=PermissionReach.NONE),
-    _change("POST rule-checks", Role.OPERATOR, PermissionReach.LENS, is_fresh=False),
-    # A rehearsal tells of the whole fleet, as the handlers see to.
-    _see("rules/backtests", Role.OPERATOR, PermissionReach.NONE),
-    _change("POST rules/backtests", Role.OPERATOR, is_fresh=False),
-    _see("rules/backtests/<backtest_id>", Role.OPERATOR, PermissionReach.NONE),
-    _change("POST rules/backtests/<backtest_id>/approve", Role.ADMIN),
-    _change("PUT rules/<rule_id>", Role.ADMIN),
-    _change("DELETE rules/<rule_id>", Role.ADMIN),
-    _see("silences", reach=PermissionReach.NONE),
-    _change("POST silences", Role.OPERATOR, is_fresh=False),
-    _change("DELETE silences/<silence_id>", Role.OPERATOR, is_fresh=False),
-    # Where notices go: an admin's alone, because what is sent there leaves the hub.
-    _see("receivers", Role.ADMIN, PermissionReach.NONE),
-    _change("POST receivers", Role.ADMIN),
-    _change("PUT receivers/<receiver_id>", Role.ADMIN),
-    _change("DELETE receivers/<receiver_id>", Role.ADMIN),
-    _change("POST receivers/<receiver_id>/test", Role.ADMIN),
-    _see("notices", Role.ADMIN, PermissionReach.NONE),
-    _change("POST notices/<notice_id>/retry", Role.ADMIN, is_fresh=False),
-    _change("DELETE notices/<notice_id>", Role.ADMIN),
-    # One's own use is told whoever one is; sums of others to whom sees all of them.
-    _see("quotas"),
-    _see("quotas/<quota_id>"),
-    _see("quotas/<quota_id>/past"),
-    _see("tasks/<path:task_id>/quotas"),
-    _see("nodes/<node_id>/quotas"),
-    _see("owners/<name>/quotas"),
-    _see("quotas/<quota_id>/versions", Role.OPERATOR, PermissionReach.NONE),
-    _change("POST quota-checks", Role.OPERATOR, PermissionReach.LENS, is_fresh=False),
-    _change("PUT quotas/<quota_id>", Role.ADMIN),
-    _change("DELETE quotas/<quota_id>", Role.ADMIN),
-    # Down is quick; for up the service asks for an admin with a fresh password.
-    _change("POST rules/<rule_id>/mode", Role.OPERATOR, is_fresh=False),
-    # As any order: the service asks for more with the victims in hand.
-    _change("POST alerts/<path:alert_id>/confirm", Role.USER, PermissionReach.TASKS,
-            is_fresh=False),
-    _see("brakes"),
-    _change("POST brakes", Role.ADMIN),
-    _see("maintenance"),
-    _change("PUT nodes/<node_id>/maintenance", Role.OPERATOR, PermissionReach.LENS, is_fresh=False),
-    _change("DELETE nodes/<node_id>/maintenance", Role.OPERATOR, PermissionReach.LENS),
-    # Stopping must be quick; letting go needs the password.
-    _see("hold"),
-    _change("POST hold", Role.OPERATOR, PermissionReach.LENS, is_fresh=False),
-    _change("DELETE hold", Role.OPERATOR, PermissionReach.LENS),
-    _change("PUT tasks/<path:task_id>/keep", Role.USER, PermissionReach.LENS, is_fresh=False),
-    _change("DELETE tasks/<path:task_id>/keep", Role.USER, PermissionReach.LENS, is_fresh=False),
-    # To change them is an act, and takes an operator: dashboard/actions/service.py.
-    _see("mps"),
-    _see("mps/past"),
-    _see("limits"),
-    _see("addresses", Role.ADMIN, PermissionReach.NONE),
-    _change("PUT addresses", Role.ADMIN, is_fresh=False),
-    _see("audit", Role.OPERATOR),
-    _see("audit/verify", Role.ADMIN, PermissionReach.NONE),
-    _see("audit/export", Role.ADMIN, PermissionReach.NONE),
-    # With the victims in hand, the service asks for more: dashboard/actions/service.py.
-    _change("POST previews", Role.USER, PermissionReach.TASKS, is_fresh=False),
-    _see("commands"),
-    _change("POST commands", Role.USER, PermissionReach.TASKS, is_fresh=False),
-    _see("commands/<command_id>"),
-    _see("plans"),
-    _change("POST plans/<plan_id>/approve", Role.OPERATOR, PermissionReach.TASKS, kinds=_PERSON),
-    _change("DELETE plans/<plan_id>", Role.USER, is_fresh=False),
-    _change("PATCH nodes/<node_id>", Role.ADMIN, is_fresh=False),
-    _change("POST nodes/<node_id>/approve", Role.ADMIN, is_fresh=False),
-    _change("POST nodes/<node_id>/revoke", Role.ADMIN, is_fresh=False),
-    _see("enrolments", Role.ADMIN, PermissionReach.NONE),
-    _change("POST enrolments", Role.ADMIN, is_fresh=False),
-    _change("DELETE enrolments/<enrolment_id>", Role.ADMIN, is_fresh=False),
-    _see("me", reach=PermissionReach.NONE),
-    _see("users", Role.ADMIN, PermissionReach.NONE),
-    _change("POST users", Role.ADMIN, PermissionReach.GRANT),
-    _change("PATCH users/<name>", Role.VIEWER, PermissionReach.SELF),
-    _change("DELETE users/<name>", Role.ADMIN),
-    _change("POST users/<name>/link", Role.ADMIN),
-    _see("tokens", Role.ADMIN, PermissionReach.NONE),
-    _change("POST tokens", Role.ADMIN, PermissionReach.GRANT),
-    # Taking away must never have to wait for a password.
-    _change("DELETE tokens/<token_id>", Role.ADMIN, is_fresh=False),
-    _see("sessions", reach=PermissionReach.SELF),
-    _change("DELETE sessions/<session_id>", Role.VIEWER, PermissionReach.SELF, is_fresh=False),
-    _change("POST sign-out-everywhere", Role.VIEWER, is_fresh=False, kinds=_PERSON),
-    _change("POST fresh", Role.VIEWER, is_fresh=False, kinds=_PERSON),
-    _see("sign-ins", Role.ADMIN, PermissionReach.NONE),
+    Permission("GET /api/v1/openapi.json", _BOTH),
     # There is nothing there, and that much is told to those who are known here.
     *(Permission(f"{method} /api/<path:path>", _BOTH, proof=CsrfProof.HEADER)
       for method in ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")),
@@ -309,6 +196,15 @@ VERBS = (
 )
 
 TABLE: dict[str, Permission] = {row.verb: row for row in (*ROUTES, *CALLBACKS, *EVENTS, *VERBS)}
+
+
+def install(rows: Iterable[Permission]) -> None:
+    """Adds the rows of the REST interface, which stand beside their handlers. Until then these
+    routes are for nobody."""
+    for row in rows:
+        if TABLE.setdefault(row.verb, row) != row:
+            raise ValueError(f"two rows for {row.verb}")
+
 
 _SIGNED_IN = Permission("anything else", _BOTH)
 

@@ -13,8 +13,9 @@ PAGE = """<!doctype html>
 <link rel="preload" href="/assets/vendor/inter/inter-latin-wght-normal.woff2" as="font"
 type="font/woff2" crossorigin>
 <script src="/assets/theme.js"></script>
-<link rel="stylesheet" href="/assets/tokens.css"><link rel="stylesheet" href="/assets/deck.css">
-<link rel="stylesheet" href="/assets/forms.css">
+<link rel="stylesheet" href="/assets/css/tokens.css">
+<link rel="stylesheet" href="/assets/css/deck.css">
+<link rel="stylesheet" href="/assets/css/forms.css">
 </head><body class="sign-in"><main>
 <p class="brand"><img src="/assets/favicon.svg" alt="" width="28" height="28">gpudeck</p>
 <h1>{title}</h1>

@@ -1,0 +1,1 @@
+"""Previews, orders and their life cycle, holds, keeps; the signer process."""

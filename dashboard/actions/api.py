@@ -1,24 +1,26 @@
 """REST of acts: parse, ask the service, answer. What is allowed, it decides."""
 
-from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
 
-from flask import Blueprint, Flask, Response, request
+from flask import Flask, Response, request
 
-from ..access.policy import Actor
+from ..access.policy import Actor, PermissionReach, Role
 from ..access.requests import asker, body
+from ..access.routes import PEOPLE, Query, Route, change, see, serve_routes
 from ..errors import AuditWriteError
-from ..web.answers import PREFIX, ApiError, answer, give_cursor, problem, read_cursor, read_limit
+from ..web.answers import ApiError, answer, give_cursor, problem, read_cursor, read_limit
 from .lifecycle import CommandRecord
 from .service import ActionRefusedError, ActionService
 from .store import CommandsStore
 from .views import (
     ActionPlanList,
     CommandList,
+    CommandView,
     NewCommands,
     NewPreview,
     OrderResultView,
+    PreviewView,
     command_view,
 )
 
@@ -100,19 +102,49 @@ def _before(raw: str | None) -> tuple[float, str] | None:
                        "again without it") from error
 
 
+COMMANDS_QUERY: Query = (
+    ("state", {"enum": ["open", "all"], "default": "all"}),
+    ("task", {"type": "string"}), ("node", {"type": "string"}))
+ROUTES = (
+    # With the victims in hand, the service asks for more.
+    Route("POST previews", ActionsApi.preview, "preview",
+          change(Role.USER, PermissionReach.TASKS, is_fresh=False),
+          "What an act would hit, as the nodes see it now: for 60 seconds, for one order, for "
+          "whoever asked.",
+          answer=PreviewView, body=NewPreview, status=201, errors=(400, 404, 409, 415,
+          503)),
+    Route("GET commands", ActionsApi.commands, "list_commands",
+          see(Role.VIEWER),
+          "Commands, newest first; `state` open: those without an outcome.",
+          answer=CommandList, errors=(400,), is_list=True,
+          query=COMMANDS_QUERY),
+    Route("POST commands", ActionsApi.order, "order",
+          change(Role.USER, PermissionReach.TASKS, is_fresh=False),
+          "Does what was previewed. More than 3 jobs wait for a second person: `plan`.",
+          answer=OrderResultView, body=NewCommands, status=202, errors=(400, 404, 409,
+          415, 503)),
+    Route("GET commands/<command_id>", ActionsApi.command, "get_commands",
+          see(Role.VIEWER),
+          "One Command: how far it is, and what came of it.",
+          answer=CommandView, errors=(400, 404)),
+    Route("GET plans", ActionsApi.plans, "list_plans",
+          see(Role.VIEWER),
+          "What waits for a second person, and what became of it.",
+          answer=ActionPlanList),
+    Route("POST plans/<plan_id>/approve", ActionsApi.approve, "approve_plan",
+          change(Role.OPERATOR, PermissionReach.TASKS, kinds=PEOPLE),
+          "By another person than the one who asked; all is looked at anew, and what has "
+          "changed is refused.",
+          answer=OrderResultView, status=202, errors=(404, 409, 503)),
+    Route("DELETE plans/<plan_id>", ActionsApi.withdraw, "withdraw_plan",
+          change(Role.USER, is_fresh=False),
+          "Nothing of it is done.",
+          status=204, errors=(404, 409, 503)),
+)
+
+
 def add_acts_api(server: Flask, api: ActionsApi) -> None:
-    routes = Blueprint("acts", __name__, url_prefix=PREFIX)
-    table: tuple[tuple[str, str, Callable[..., Response]], ...] = (
-        ("POST", "/previews", api.preview),
-        ("GET", "/commands", api.commands), ("POST", "/commands", api.order),
-        ("GET", "/commands/<command_id>", api.command),
-        ("GET", "/plans", api.plans), ("POST", "/plans/<plan_id>/approve", api.approve),
-        ("DELETE", "/plans/<plan_id>", api.withdraw),
-    )
-    for method, rule, view in table:
-        routes.add_url_rule(rule, view_func=view, methods=[method],
-                            provide_automatic_options=False)
-    server.register_blueprint(routes)
+    serve_routes(server, api, ROUTES)
     server.register_error_handler(ActionRefusedError, lambda error: problem(
         error.status, str(error), f"urn:gpudeck:problem:{error.code}"))
     server.register_error_handler(AuditWriteError, lambda error: problem(

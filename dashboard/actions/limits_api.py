@@ -1,15 +1,17 @@
 """REST of MPS and of limits of Gpus, as they are. To change them is an act: POST previews."""
 
-from collections.abc import Callable
 from http import HTTPStatus
 
-from flask import Blueprint, Flask, Response, request
+from flask import Flask, Response, request
 
+from ..access.policy import Role
 from ..access.requests import asker
+from ..access.routes import Route, see, serve_routes
 from ..fleet.fleet import Fleet
 from ..fleet.visibility import VisibilityScope, VisibleFleet, VisibleFleetCache
-from ..web.answers import PREFIX, ApiError, answer
-from .limits_views import limits_list, mps_list
+from ..web.answers import ApiError, answer
+from ..web.openapi_parts import NODE_QUERY
+from .limits_views import LimitsList, MpsList, limits_list, mps_list
 
 
 class LimitsApi:
@@ -36,11 +38,20 @@ def _node() -> str | None:
     return given[0] if given else None
 
 
+ROUTES = (
+    Route("GET mps", LimitsApi.mps, "list_mps",
+          see(Role.VIEWER),
+          "MPS on each Node that has said: daemons, servers, clients, and what is set.",
+          answer=MpsList, errors=(400,),
+          query=NODE_QUERY),
+    Route("GET limits", LimitsApi.limits, "list_limits",
+          see(Role.VIEWER),
+          "Power caps, clock locks and compute modes that gpudeck holds on Gpus: until when, "
+          "and whether they are in force.",
+          answer=LimitsList, errors=(400,),
+          query=NODE_QUERY),
+)
+
+
 def add_limits_api(server: Flask, api: LimitsApi) -> None:
-    routes = Blueprint("limits", __name__, url_prefix=PREFIX)
-    table: tuple[tuple[str, str, Callable[..., Response]], ...] = (
-        ("GET", "/mps", api.mps), ("GET", "/limits", api.limits))
-    for method, rule, view in table:
-        routes.add_url_rule(rule, view_func=view, methods=[method],
-                            provide_automatic_options=False)
-    server.register_blueprint(routes)
+    serve_routes(server, api, ROUTES)

@@ -1,16 +1,17 @@
 """REST of hold and keep. What is allowed, the services decide."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from flask import Blueprint, Flask, Response, request
+from flask import Flask, Response, request
 
+from ..access.policy import PermissionReach, Role
 from ..access.requests import asker, body
+from ..access.routes import Route, change, see, serve_routes
 from ..fleet.fleet import Fleet
 from ..fleet.views import KeepView
 from ..fleet.visibility import VisibilityScope, VisibleFleet, VisibleFleetCache
-from ..web.answers import PREFIX, ApiError, answer
+from ..web.answers import ApiError, answer
 from .holds import HoldService
 from .owner_keeps import OwnerKeepService
 from .standing_store import HoldRecord
@@ -77,15 +78,32 @@ def _held(fleet: Fleet, holds: HoldService, node_id: str) -> NodeHoldView:
                         None if own is None else own.reason, None if own is None else own.since)
 
 
+ROUTES = (
+    Route("GET hold", StandingApi.hold_state, "get_hold",
+          see(Role.VIEWER),
+          "What is held, and by whom: the fleet, and each Node.",
+          answer=HoldStateView),
+    # Stopping must be quick; letting go needs the password.
+    Route("POST hold", StandingApi.hold, "hold",
+          change(Role.OPERATOR, PermissionReach.LENS, is_fresh=False),
+          "Stops every act on a Node, or with `node` null on the fleet, at once and until it "
+          "is released.",
+          answer=HoldStateView, body=NewHold, errors=(400, 404, 409, 415, 503)),
+    Route("DELETE hold", StandingApi.release, "release",
+          change(Role.OPERATOR, PermissionReach.LENS),
+          "Lets go of a hold that was ordered here.",
+          answer=HoldStateView, errors=(400, 404, 503),
+          query=(("node", {"type": "string", "minLength": 1}),)),
+    Route("PUT tasks/<path:task_id>/keep", StandingApi.keep, "keep_task",
+          change(Role.USER, PermissionReach.LENS, is_fresh=False),
+          "Its owner wants the Task to be left alone until then, within seven days.",
+          answer=KeepView, body=NewKeep, errors=(400, 404, 409, 415, 503)),
+    Route("DELETE tasks/<path:task_id>/keep", StandingApi.keep_no_more, "keep_task_no_more",
+          change(Role.USER, PermissionReach.LENS, is_fresh=False),
+          "Takes that back.",
+          status=204, errors=(404, 503)),
+)
+
+
 def add_standing_api(server: Flask, api: StandingApi) -> None:
-    routes = Blueprint("standing", __name__, url_prefix=PREFIX)
-    table: tuple[tuple[str, str, Callable[..., Response]], ...] = (
-        ("GET", "/hold", api.hold_state), ("POST", "/hold", api.hold),
-        ("DELETE", "/hold", api.release),
-        ("PUT", "/tasks/<path:task_id>/keep", api.keep),
-        ("DELETE", "/tasks/<path:task_id>/keep", api.keep_no_more),
-    )
-    for method, rule, view in table:
-        routes.add_url_rule(rule, f"{view.__name__} {method}", view, methods=[method],
-                            provide_automatic_options=False)
-    server.register_blueprint(routes)
+    serve_routes(server, api, ROUTES)

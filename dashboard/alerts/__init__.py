@@ -1,0 +1,1 @@
+"""Rules and alerts: what fires, silences, modes, and rehearsal on the past."""

@@ -1,22 +1,23 @@
 """REST of rules, alerts and silences. The services check rights."""
 
 import time
-from collections.abc import Callable
 from http import HTTPStatus
 from typing import Protocol
 
-from flask import Blueprint, Flask, Response, request
+from flask import Flask, Response, request
 
+from ..access.policy import PermissionReach, Role
 from ..access.requests import asker, body
+from ..access.routes import Route, change, see, serve_routes
 from ..fleet.visibility import VisibilityScope, VisibleFleet, VisibleFleetCache
 from ..web import preconditions
-from ..web.answers import PREFIX, ApiError, answer, bad, check_names, one_of
+from ..web.answers import ApiError, answer, bad, check_names, one_of
 from ..web.moments import moment
-from ..web.openapi_parts import MAX_WORD
+from ..web.openapi_parts import MAX_WORD, TIME
 from .admin import RuleAdmin
 from .core.firing_alerts import Alert
 from .core.query import AlertQuery
-from .core.rule import InvalidRuleError, RuleProblem, check, read
+from .core.rule import InvalidRuleError, Rule, RuleProblem, check, read
 from .core.silence import Silence
 from .queries import AlertQueries
 from .rules_file import dump_one, one_rule
@@ -29,6 +30,7 @@ from .views import (
     RuleCheck,
     RuleDraft,
     RuleList,
+    RuleView,
     SilenceList,
     SilenceView,
     alert_view,
@@ -176,18 +178,58 @@ def _several(name: str) -> frozenset[str] | None:
     return found
 
 
+ROUTES = (
+    # Who may see a node sees its alerts; rules are of the whole fleet.
+    Route("GET alerts", AlertsApi.alerts, "list_alerts",
+          see(Role.VIEWER),
+          "Those that fire now; with `state=pending` what is so and not for long enough, "
+          "`fired_at` ahead of now; with `state=ended` those of the last seven days or between "
+          "`start` and `end`; newest first.",
+          answer=AlertList, errors=(400,),
+          query=(("state", {"enum": ["open", "pending", "ended"], "default": "open"}),
+                 ("rule", {"type": "string", "maxLength": MAX_WORD}), ("start", TIME),
+                 ("targets",
+                  {"type": "string", "description": "Of these alone, up to "
+                   "20, joined by commas."}),
+                 ("gpus", {"type": "string", "description": "What is marked at these "
+                           "Gpus, up to 20, joined by commas: their own, those of "
+                           "tasks, jobs and owners on them, and of their nodes."}), ("end", TIME))),
+    Route("GET rules", AlertsApi.rules, "list_rules",
+          see(Role.VIEWER, PermissionReach.NONE),
+          "All Rules, and how many of their targets are in which phase.",
+          answer=RuleList),
+    Route("GET rules/<rule_id>", AlertsApi.rule, "get_rule",
+          see(Role.VIEWER, PermissionReach.NONE),
+          "One Rule.",
+          answer=RuleView, errors=(404,)),
+    Route("PUT rules/<rule_id>", AlertsApi.put_rule, "put_rule",
+          change(Role.ADMIN),
+          "A new Rule, or a new version of one.",
+          answer=RuleView, body=Rule, errors=(400, 409, 412, 415, 503),
+          version="number"),
+    Route("DELETE rules/<rule_id>", AlertsApi.remove_rule, "remove_rule",
+          change(Role.ADMIN),
+          "It is not watched any more; what it was is kept.",
+          status=204, errors=(404, 503)),
+    Route("POST rule-checks", AlertsApi.check_rule, "check_rule",
+          change(Role.OPERATOR, PermissionReach.LENS, is_fresh=False),
+          "What is wrong with it, or of which targets its condition is true at this moment.",
+          answer=RuleCheck, body=RuleDraft, errors=(400, 415)),
+    Route("GET silences", AlertsApi.silences, "list_silences",
+          see(Role.VIEWER, PermissionReach.NONE),
+          "All Silences, those that are over as well.",
+          answer=SilenceList),
+    Route("POST silences", AlertsApi.silence, "add_silence",
+          change(Role.OPERATOR, is_fresh=False),
+          "Matching alerts neither tell nor act until `until`, within 30 days.",
+          answer=SilenceView, body=NewSilence, status=201, errors=(400, 404, 409, 415,
+          503)),
+    Route("DELETE silences/<silence_id>", AlertsApi.end_silence, "end_silence",
+          change(Role.OPERATOR, is_fresh=False),
+          "Ends one now.",
+          status=204, errors=(404, 503)),
+)
+
+
 def add_alerts_api(server: Flask, api: AlertsApi) -> None:
-    routes = Blueprint("alerts", __name__, url_prefix=PREFIX)
-    table: tuple[tuple[str, str, Callable[..., Response]], ...] = (
-        ("GET", "/alerts", api.alerts),
-        ("GET", "/rules", api.rules), ("GET", "/rules/<rule_id>", api.rule),
-        ("PUT", "/rules/<rule_id>", api.put_rule),
-        ("DELETE", "/rules/<rule_id>", api.remove_rule),
-        ("POST", "/rule-checks", api.check_rule),
-        ("GET", "/silences", api.silences), ("POST", "/silences", api.silence),
-        ("DELETE", "/silences/<silence_id>", api.end_silence),
-    )
-    for method, rule, view in table:
-        routes.add_url_rule(rule, f"{view.__name__} {method}", view, methods=[method],
-                            provide_automatic_options=False)
-    server.register_blueprint(routes)
+    serve_routes(server, api, ROUTES)

@@ -1,0 +1,1 @@
+"""Every attempt, recorded before it acts, in a hash chain that can be verified."""

@@ -4,24 +4,24 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from http import HTTPStatus
-from typing import Any
 
 import gevent
-from flask import Blueprint, Flask, Response, request
+from flask import Flask, Response, request
 from gevent.lock import BoundedSemaphore
 
 from gpudeck.audit_chain import AuditChainLink
 
-from ..access.policy import EVERYTHING, Actor, Role, by
+from ..access.policy import EVERYTHING, Actor, PermissionReach, Role, by
 from ..access.requests import asker
+from ..access.routes import Query, Route, see, serve_routes
 from ..errors import AuditWriteError
-from ..web.answers import DEFAULT_LIMIT, MAX_LIMIT, PREFIX, ApiError, answer, problem
+from ..web.answers import DEFAULT_LIMIT, MAX_LIMIT, ApiError, answer, problem
 from ..web.openapi_parts import MAX_WORD
 from .file_copy import line_of
 from .recorder import AuditRecorder
 from .store import AuditFilter
 from .verify import AuditVerifier
-from .views import AuditRecordList, record_view
+from .views import AuditRecordList, AuditVerdictView, record_view
 
 FILTERS = ("kind", "actor", "node", "task", "since", "until")
 KNOWN = ("limit", "cursor", *FILTERS)
@@ -154,11 +154,30 @@ def _no_parameters() -> None:
         raise ApiError(HTTPStatus.BAD_REQUEST, "there are no parameters here")
 
 
+AUDIT_QUERY: Query = (
+    ("limit", {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": 100}),
+    ("cursor", {"type": "string", "pattern": "^[1-9][0-9]{0,14}$"}),
+    *((name, {"type": "string", "maxLength": MAX_WORD})
+      for name in ("kind", "actor", "node", "task")),
+    *((name, {"type": "number", "minimum": 0}) for name in ("since", "until")),
+)
+ROUTES = (
+    Route("GET audit", AuditApi.records, "list_audit",
+          see(Role.OPERATOR),
+          "Records, newest first: on Nodes in one's scope; an admin of everything sees all.",
+          answer=AuditRecordList, errors=(400,),
+          query=AUDIT_QUERY),
+    Route("GET audit/verify", AuditApi.verify, "verify_audit",
+          see(Role.ADMIN, PermissionReach.NONE),
+          "Walks the whole chain; compares it with its copy and with the heads that nodes keep.",
+          answer=AuditVerdictView, errors=(400, 503)),
+    Route("GET audit/export", AuditApi.export, "export_audit",
+          see(Role.ADMIN, PermissionReach.NONE),
+          "All records, oldest first.",
+          errors=(400, 503), media="application/jsonl"),
+)
+
+
 def add_audit_api(server: Flask, api: AuditApi) -> None:
-    routes = Blueprint("audit", __name__, url_prefix=PREFIX)
-    table: tuple[tuple[str, Callable[[], Any]], ...] = (
-        ("/audit", api.records), ("/audit/verify", api.verify), ("/audit/export", api.export))
-    for rule, view in table:
-        routes.add_url_rule(rule, view_func=view, provide_automatic_options=False)
-    server.register_blueprint(routes)
+    serve_routes(server, api, ROUTES)
     server.register_error_handler(AuditWriteError, lambda error: problem(503, str(error)))

@@ -1,0 +1,1 @@
+"""What acts without a person: escalation ladders, brakes, maintenance."""

@@ -4,27 +4,32 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from flask import Blueprint, Flask, Response
+from flask import Flask, Response
 
 from gpudeck.actions import Preview, Refusal
 from gpudeck.ladder import LadderStep
 
+from ..access.policy import PermissionReach, Role
 from ..access.requests import asker, body
+from ..access.routes import Route, change, see, serve_routes
 from ..actions.lifecycle import CommandRecord
 from ..actions.service import ActionRefusedError, ActionService
-from ..actions.views import command_view
+from ..actions.views import CommandView, command_view
 from ..alerts.admin import RuleAdmin
 from ..alerts.queries import AlertQueries
+from ..alerts.views import RuleView
 from ..fleet.visibility import VisibilityScope, VisibleFleet, VisibleFleetCache
-from ..web.answers import PREFIX, ApiError, answer
+from ..web.answers import ApiError, answer
 from .brakes import BrakeService
 from .intents import ACTION, ActionIntent, preview_flaw
 from .maintenance import MaintenanceService
 from .service import LadderService
 from .views import (
+    BrakesView,
     BreakerReset,
     LadderConfirmation,
     MaintenanceList,
+    MaintenanceView,
     NewMaintenance,
     RuleModeChange,
     brakes_view,
@@ -101,17 +106,41 @@ class AutomationApi:
         return Response(status=HTTPStatus.NO_CONTENT)
 
 
+ROUTES = (
+    Route("GET brakes", AutomationApi.show, "get_brakes",
+          see(Role.VIEWER),
+          "What bounds automatic acts, and what holds now.",
+          answer=BrakesView),
+    Route("POST brakes", AutomationApi.reset, "reset_brakes",
+          change(Role.ADMIN),
+          "Lets automatic acts go on; what waited is dropped.",
+          answer=BrakesView, body=BreakerReset, errors=(400, 409, 415, 503)),
+    # Down is quick; for up the service asks for an admin with a fresh password.
+    Route("POST rules/<rule_id>/mode", AutomationApi.set_mode, "set_rule_mode",
+          change(Role.OPERATOR, is_fresh=False),
+          "What a Rule may do by itself; up takes an admin, and auto what is proven of it.",
+          answer=RuleView, body=RuleModeChange, errors=(400, 404, 409, 415, 503)),
+    # As any order: the service asks for more with the victims in hand.
+    Route("POST alerts/<path:alert_id>/confirm", AutomationApi.confirm, "confirm_alert",
+          change(Role.USER, PermissionReach.TASKS, is_fresh=False),
+          "A person lets a Rule in confirm take its next step.",
+          answer=CommandView, body=LadderConfirmation, status=202, errors=(400, 404,
+          409, 415, 503)),
+    Route("GET maintenance", AutomationApi.list_maintenance, "list_maintenance",
+          see(Role.VIEWER),
+          "Nodes that people work on.",
+          answer=MaintenanceList),
+    Route("PUT nodes/<node_id>/maintenance", AutomationApi.begin_maintenance, "begin_maintenance",
+          change(Role.OPERATOR, PermissionReach.LENS, is_fresh=False),
+          "Nothing is done there by itself, and by hand only on a second click.",
+          answer=MaintenanceView, body=NewMaintenance, errors=(400, 404, 409, 415,
+          503)),
+    Route("DELETE nodes/<node_id>/maintenance", AutomationApi.end_maintenance, "end_maintenance",
+          change(Role.OPERATOR, PermissionReach.LENS),
+          "Ends it now.",
+          status=204, errors=(404, 503)),
+)
+
+
 def add_ladders_api(server: Flask, api: AutomationApi) -> None:
-    routes = Blueprint("ladders", __name__, url_prefix=PREFIX)
-    table: tuple[tuple[str, str, Callable[..., Response]], ...] = (
-        ("GET", "/brakes", api.show), ("POST", "/brakes", api.reset),
-        ("POST", "/rules/<rule_id>/mode", api.set_mode),
-        ("POST", "/alerts/<path:alert_id>/confirm", api.confirm),
-        ("GET", "/maintenance", api.list_maintenance),
-        ("PUT", "/nodes/<node_id>/maintenance", api.begin_maintenance),
-        ("DELETE", "/nodes/<node_id>/maintenance", api.end_maintenance),
-    )
-    for method, rule, view in table:
-        routes.add_url_rule(rule, f"{view.__name__} {method}", view, methods=[method],
-                            provide_automatic_options=False)
-    server.register_blueprint(routes)
+    serve_routes(server, api, ROUTES)

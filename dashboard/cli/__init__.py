@@ -1,0 +1,1 @@
+"""Commands of a hub: hub, user, token, rules, history and the like."""

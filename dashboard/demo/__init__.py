@@ -1,0 +1,1 @@
+"""A hub with a simulated fleet and a made-up past, and `gpudeck up`."""

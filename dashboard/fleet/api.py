@@ -7,13 +7,14 @@ from http import HTTPStatus
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
-from flask import Blueprint, Flask, Response, current_app, request
+from flask import Flask, Response, current_app, request
 from werkzeug.exceptions import HTTPException
 
 from gpudeck.metrics import COLUMN, SLOW_COLUMN
 
-from ..access.policy import may
+from ..access.policy import Role, may
 from ..access.requests import asker
+from ..access.routes import Query, Route, see, serve_routes
 from ..web.answers import (
     PREFIX,
     ApiError,
@@ -26,11 +27,14 @@ from ..web.answers import (
     read_cursor,
     read_limit,
 )
+from ..web.openapi_parts import METRIC_LIST, repeated
 from . import task_list, views
-from .filters import Filter, FilterError, Mask, parse
+from .filters import MAX_LENGTH, Filter, FilterError, Mask, parse
 from .fleet import GpuStatus, Node
 from .members import EnrolledNode
 from .state_machine import FleetStateMachine
+from .task_list import TaskList
+from .views import GpuList, GpuView, NodeList, NodeView, TaskView
 from .visibility import VisibilityScope, VisibleFleet, VisibleFleetCache
 
 KNOWN = ("limit", "cursor", "filter")
@@ -281,18 +285,53 @@ def _none(what: str, name: str) -> ApiError:
 
 
 
+_FILTER = ("filter", {"type": "string", "maxLength": MAX_LENGTH})
+_OF_NODE = ("node", {"type": "string"})
+# In a sorted list rows move while it is read page by page; only by node and id is none missed.
+_TASKS_QUERY: Query = (
+    _FILTER, _OF_NODE, ("sort", {"enum": list(task_list.SORTS)}),
+    ("order", {"enum": ["asc", "desc"], "default": "asc"}),
+    ("group", {"enum": list(task_list.GROUP_BYS)}), repeated("open"), repeated("id"))
+ROUTES = (
+    Route("GET nodes", FleetApi.nodes, "list_nodes",
+          see(Role.VIEWER),
+          "Nodes, by id. `filter` keeps those with a Gpu that matches; `id`: those of these "
+          "that there are, with their `links`.",
+          answer=NodeList, errors=(400,), is_list=True, query=(_FILTER, repeated("id"))),
+    Route("GET nodes/<node_id>", FleetApi.node, "get_nodes",
+          see(Role.VIEWER),
+          "One Node.",
+          answer=NodeView, errors=(400, 404)),
+    Route("GET gpus", FleetApi.gpus, "list_gpus",
+          see(Role.VIEWER),
+          "Gpus, by slot. `filter` as on the Fleet page; `node`: those of one Node; `uuid`: "
+          "those of these that there are.",
+          answer=GpuList, errors=(400,), is_list=True,
+          query=(_FILTER, _OF_NODE, repeated("uuid"), ("metrics", {
+              "type": "string", "pattern": METRIC_LIST,
+              "description": "Of these metrics only, their keys joined by commas."}))),
+    Route("GET gpus/<path:uuid>", FleetApi.gpu, "get_gpus",
+          see(Role.VIEWER),
+          "One Gpu, by its UUID.",
+          answer=GpuView, errors=(400, 404)),
+    Route("GET tasks", FleetApi.tasks, "list_tasks",
+          see(Role.VIEWER),
+          "Tasks, by node and id or as `sort` says. `filter` as on the Tasks page: `user:` and "
+          "`task:` mean the Task, all else its Gpus. With `group`, `groups` has the sums and "
+          "`items` the Tasks of the groups that `open` names. `id`: those of these that there "
+          "are.",
+          answer=TaskList, errors=(400,), is_list=True, query=_TASKS_QUERY),
+    Route("GET tasks/<path:task_id>", FleetApi.task, "get_tasks",
+          see(Role.VIEWER),
+          "One Task.",
+          answer=TaskView, errors=(400, 404)),
+)
+
+
 def add_api(server: Flask, room: FleetStateMachine, lenses: VisibleFleetCache,
             members: Membership, keep_of: KeepOf) -> None:
     api = FleetApi(room, lenses, members, keep_of)
-    routes = Blueprint("api", __name__, url_prefix=PREFIX)
-    table: tuple[tuple[str, Callable[..., Response]], ...] = (
-        ("/nodes", api.nodes), ("/nodes/<node_id>", api.node),
-        ("/gpus", api.gpus), ("/gpus/<path:uuid>", api.gpu),
-        ("/tasks", api.tasks), ("/tasks/<path:task_id>", api.task),
-    )
-    for rule, view in table:
-        routes.add_url_rule(rule, view_func=view, provide_automatic_options=False)
-    server.register_blueprint(routes)
+    serve_routes(server, api, ROUTES)
     server.add_url_rule("/api/<path:path>", view_func=_nothing, methods=METHODS,
                         provide_automatic_options=False)
     server.register_error_handler(ApiError, lambda wrong: problem(wrong.status, wrong.detail))

@@ -9,11 +9,13 @@ from flask import Flask, Response, request
 
 from gpudeck.events import KINDS, SEVERITIES
 
+from ..access.policy import Role
 from ..access.requests import asker
+from ..access.routes import Query, Route, see, serve_routes
 from ..history.protocol import History
-from ..web.answers import PREFIX, answer, bad, check_names, one_of, read_cursor, read_limit
+from ..web.answers import answer, bad, check_names, one_of, read_cursor, read_limit
 from ..web.moments import moment
-from ..web.openapi_parts import MAX_WORD
+from ..web.openapi_parts import MAX_WORD, TIME
 from ..web.query_pool import QueryPool
 from .api import ListQuery, page
 from .events import LAST_AT, FleetEvent, is_at_least
@@ -125,9 +127,24 @@ def _number(text: str) -> float:
 
 
 
+EVENTS_QUERY: Query = (
+    *((name, {"type": "string", "maxLength": MAX_WORD}) for name in ("node", "gpu", "kind")),
+    ("severity", {"enum": list(SEVERITIES), "description": "at least"}),
+    ("start", TIME), ("end", TIME),
+)
+ROUTES = (
+    Route("GET events", EventsApi.events, "list_events",
+          see(Role.VIEWER),
+          "The newest Events of Nodes in one's scope, newest first; of each Node the newest "
+          "200 that matter and the newest 200 others, and 2,000 in all; with `start` or `end`, "
+          "all that history has.",
+          answer=EventList, errors=(400,), is_list=True,
+          query=EVENTS_QUERY),
+)
+
+
 def add_events_api(server: Flask, room: FleetStateMachine, lenses: VisibleFleetCache,
                    history: History,
                    questions: QueryPool) -> None:
     api = EventsApi(room, lenses, history, questions)
-    server.add_url_rule(f"{PREFIX}/events", view_func=api.events, methods=["GET"],
-                        provide_automatic_options=False)
+    serve_routes(server, api, ROUTES)

@@ -8,14 +8,17 @@ from flask import Flask, Response, request
 
 from gpudeck.metrics import COLUMN, COLUMNS, SLOW
 
+from ..access.policy import Role
 from ..access.requests import asker
+from ..access.routes import Route, see, serve_routes
 from ..history.memory import BLOCK_S
 from ..history.protocol import History, Nodes
-from ..web.answers import PREFIX, answer, bad, check_names, one_of
+from ..web.answers import answer, bad, check_names, one_of
 from ..web.moments import moment
+from ..web.openapi_parts import METRIC, TIME
 from ..web.query_pool import QueryPool
 from .fleet import Fleet
-from .past_views import TOTALLED, block_view, ground, totals_view
+from .past_views import TOTALLED, PastBlockView, PastTotalsView, block_view, ground, totals_view
 from .visibility import VisibilityScope, VisibleFleet, VisibleFleetCache
 
 MAX_MOMENTS = 60
@@ -91,7 +94,22 @@ def _check_cost(metric: str, moments: range) -> None:
                   f"{MAX_STRETCHES} moments of what changes seldom; ask for a smaller count")
 
 
+ROUTES = (
+    Route("GET block", FleetPastApi.block, "get_block",
+          see(Role.VIEWER),
+          "A metric of every Gpu at up to 60 moments, as the cells of the map of the Fleet "
+          "page.",
+          answer=PastBlockView, errors=(400, 503),
+          query=(("metric", METRIC), ("start", TIME),
+                 ("step", {"type": "integer", "minimum": 1, "maximum": 86_400}),
+                 ("count", {"type": "integer", "minimum": 1, "maximum": 60}))),
+    Route("GET totals", FleetPastApi.totals, "get_totals",
+          see(Role.VIEWER),
+          "The totals of the fleet at one past moment, as far as history knows them.",
+          answer=PastTotalsView, errors=(400, 503),
+          query=(("at", TIME),)),
+)
+
+
 def add_past_api(server: Flask, api: FleetPastApi) -> None:
-    for rule, view in (("/block", api.block), ("/totals", api.totals)):
-        server.add_url_rule(PREFIX + rule, view_func=view, methods=["GET"],
-                            provide_automatic_options=False)
+    serve_routes(server, api, ROUTES)

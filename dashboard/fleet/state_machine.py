@@ -302,7 +302,7 @@ class FleetStateMachine:
         for payload in backfill.messages:
             message = decode_from_agent(payload)
             if not isinstance(message, Frame | Event):
-                raise WireError("a Backfill holds Frames and RecentEvents")
+                raise WireError("a Backfill holds Frames and Events")
             if not stream.ledger.note(message.seq):
                 is_told_again = True
                 continue

@@ -5,25 +5,35 @@ import re
 import time
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import Any
 
 import msgspec
-from flask import Blueprint, Flask, Response, request
+from flask import Flask, Response, request
 
 from gpudeck.metrics import COLUMNS, SLOW
 
-from ..access.policy import Actor
+from ..access.policy import Actor, Role
 from ..access.requests import asker
+from ..access.routes import Route, see, serve_routes
 from ..errors import ResultTooLargeError
-from ..web.answers import PREFIX, ApiError, answer
+from ..web.answers import ApiError, answer
 from ..web.moments import moment
+from ..web.openapi_parts import FORMAT, METRIC, METRIC_LIST, PRICE_SCHEMA, TIME
 from ..web.query_pool import QueryPool
 from .file_responses import body_of, form_asked, given_as
 from .inventory import VisibleInventory
-from .mps_usage import USES, mps_past
+from .mps_usage import USES, MpsUsageView, mps_past
 from .protocol import BYS, By, History
-from .report_views import ReportPrices, report_columns, report_view
-from .views import instant_view, series_columns, series_view, usage_columns, usage_view
+from .report_views import Report, ReportPrices, report_columns, report_view
+from .views import (
+    InstantView,
+    SeriesView,
+    UsageList,
+    instant_view,
+    series_columns,
+    series_view,
+    usage_columns,
+    usage_view,
+)
 
 MAX_POINTS = 20_000
 MAX_ALSO = 16
@@ -272,13 +282,48 @@ def _bad(detail: str) -> ApiError:
     return ApiError(HTTPStatus.BAD_REQUEST, detail)
 
 
+ROUTES = (
+    Route("GET series", HistoryApi.series, "get_series",
+          see(Role.VIEWER),
+          "A metric of one Gpu over time. Times are UTC seconds or RFC 3339; without `step`, "
+          "one that gives at most a thousand points.",
+          answer=SeriesView, errors=(400, 404, 503), is_file=True,
+          query=(("gpu", {"type": "string", "minLength": 1}), ("metric", METRIC), ("start", TIME),
+                 ("end", TIME), ("step", {"type": "integer", "minimum": 1}),
+                 ("also", {"type": "string", "pattern": METRIC_LIST,
+                           "description": "Further metrics, their keys joined by commas."}),
+                 ("beside", {"type": "string", "description": "Further GPUs on the same seconds, "
+                             "their UUIDs joined by commas."}), FORMAT)),
+    Route("GET instant", HistoryApi.instant, "get_instant",
+          see(Role.VIEWER),
+          "A metric of every Gpu at one moment: a value, or why there is none.",
+          answer=InstantView, errors=(400, 503),
+          query=(("metric", METRIC), ("at", TIME))),
+    Route("GET usage", HistoryApi.usage, "get_usage",
+          see(Role.VIEWER),
+          "What owners, nodes or GPUs held, per bucket of whole hours; of one user, for a day "
+          "at most, of whole minutes too.",
+          answer=UsageList, errors=(400, 503), is_file=True,
+          query=(("by", {"enum": list(BYS), "default": "user"}),
+                 ("bucket", {"type": "integer", "minimum": 60, "default": 86_400}),
+                 ("of", {"type": "string", "description": "Of this one only."}), ("start", TIME),
+                 ("end", TIME), FORMAT)),
+    Route("GET reports", HistoryApi.reports, "get_report",
+          see(Role.VIEWER),
+          "What owners, nodes or GPUs held over a time of whole hours, and what it cost.",
+          answer=Report, errors=(400, 503), is_file=True,
+          query=(("by", {"enum": list(BYS), "default": "user"}), ("start", TIME), ("end", TIME),
+                 ("price_gpu_hour", PRICE_SCHEMA), ("price_kwh", PRICE_SCHEMA), FORMAT)),
+    Route("GET mps/past", HistoryApi.mps, "get_mps_past",
+          see(Role.VIEWER),
+          "What MPS of a Node had to do, by the minute, of the last day or of 7 days at most: "
+          "how many clients, and the load of its Gpus.",
+          answer=MpsUsageView, errors=(400, 404, 503),
+          query=(("node", {"type": "string", "minLength": 1}), ("start", TIME), ("end", TIME))),
+)
+
+
 def add_history_api(server: Flask, history: History, questions: QueryPool, 
                     inventory: Callable[[Actor], VisibleInventory]) -> None:
     api = HistoryApi(history, questions, inventory)
-    routes = Blueprint("history", __name__, url_prefix=PREFIX)
-    table: tuple[tuple[str, Callable[..., Any]], ...] = (
-        ("/series", api.series), ("/instant", api.instant), ("/usage", api.usage),
-        ("/reports", api.reports), ("/mps/past", api.mps))
-    for rule, view in table:
-        routes.add_url_rule(rule, view_func=view, provide_automatic_options=False)
-    server.register_blueprint(routes)
+    serve_routes(server, api, ROUTES)

@@ -1,0 +1,1 @@
+"""Agents' socket: enrolment, admission, recording what they send, backfills."""

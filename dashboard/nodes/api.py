@@ -4,13 +4,16 @@ import time
 from collections.abc import Callable
 from http import HTTPStatus
 
-from flask import Blueprint, Flask, Response
+from flask import Flask, Response
 
+from ..access.policy import PermissionReach, Role
 from ..access.requests import asker, body
+from ..access.routes import Route, change, see, serve_routes
 from ..fleet import views
 from ..fleet.members import EnrolledNode, Enrolment, EnrolmentRequest
 from ..fleet.state_machine import FleetStateMachine
-from ..web.answers import PREFIX, ApiError, answer
+from ..fleet.views import NodeView
+from ..web.answers import ApiError, answer
 from .enrolment import EnrolmentService, command
 from .views import EnrolmentList, EnrolmentView, NewEnrolment, NodeChange
 
@@ -61,16 +64,34 @@ def _view(enrolment: Enrolment) -> EnrolmentView:
                          enrolment.used_by)
 
 
+ROUTES = (
+    Route("GET enrolments", NodesApi.enrolments, "list_enrolments",
+          see(Role.ADMIN, PermissionReach.NONE),
+          "Places for new nodes, those of the last day that are over as well.",
+          answer=EnrolmentList),
+    Route("POST enrolments", NodesApi.create, "add_enrolment",
+          change(Role.ADMIN, is_fresh=False),
+          "A place for one Node, for an hour; `token` and `command` are shown this once.",
+          answer=EnrolmentView, body=NewEnrolment, status=201, errors=(400, 409,
+          415)),
+    Route("DELETE enrolments/<enrolment_id>", NodesApi.withdraw, "withdraw_enrolment",
+          change(Role.ADMIN, is_fresh=False),
+          "Takes an unused place back.",
+          status=204, errors=(404,)),
+    Route("PATCH nodes/<node_id>", NodesApi.change, "change_node",
+          change(Role.ADMIN, is_fresh=False),
+          "Puts a Node into another group.",
+          answer=NodeView, body=NodeChange, errors=(400, 404, 409, 415)),
+    Route("POST nodes/<node_id>/approve", NodesApi.approve, "approve_node",
+          change(Role.ADMIN, is_fresh=False),
+          "Lets a Node in that waits for it.",
+          answer=NodeView, errors=(404, 409)),
+    Route("POST nodes/<node_id>/revoke", NodesApi.revoke, "revoke_node",
+          change(Role.ADMIN, is_fresh=False),
+          "Throws a Node out, within a second and for good.",
+          answer=NodeView, errors=(404,)),
+)
+
+
 def add_nodes_api(server: Flask, api: NodesApi) -> None:
-    routes = Blueprint("enrolments", __name__, url_prefix=PREFIX)
-    table: tuple[tuple[str, str, Callable[..., Response]], ...] = (
-        ("GET", "/enrolments", api.enrolments), ("POST", "/enrolments", api.create),
-        ("DELETE", "/enrolments/<enrolment_id>", api.withdraw),
-        ("PATCH", "/nodes/<node_id>", api.change),
-        ("POST", "/nodes/<node_id>/approve", api.approve),
-        ("POST", "/nodes/<node_id>/revoke", api.revoke),
-    )
-    for method, rule, view in table:
-        routes.add_url_rule(rule, view_func=view, methods=[method],
-                            provide_automatic_options=False)
-    server.register_blueprint(routes)
+    serve_routes(server, api, ROUTES)

@@ -1,0 +1,1 @@
+"""Notifications to receivers and owners: grouping, retry, webhook, mail."""

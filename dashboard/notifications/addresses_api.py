@@ -5,8 +5,10 @@ from http import HTTPStatus
 
 from flask import Flask, Response
 
+from ..access.policy import PermissionReach, Role
 from ..access.requests import asker, body
-from ..web.answers import PREFIX, ApiError, answer
+from ..access.routes import Route, change, see, serve_routes
+from ..web.answers import ApiError, answer
 from .addresses import OwnerAddresses
 from .views import AddressList, AddressView
 
@@ -31,7 +33,17 @@ def _listed(addresses: dict[str, str]) -> AddressList:
     return AddressList([AddressView(*row) for row in sorted(addresses.items())])
 
 
+ROUTES = (
+    Route("GET addresses", AddressesApi.listed, "list_addresses",
+          see(Role.ADMIN, PermissionReach.NONE),
+          "Where owners read their mail.",
+          answer=AddressList),
+    Route("PUT addresses", AddressesApi.replace, "put_addresses",
+          change(Role.ADMIN, is_fresh=False),
+          "The whole table.",
+          answer=AddressList, body=AddressList, errors=(400, 409, 415, 503)),
+)
+
+
 def add_addresses_api(server: Flask, api: AddressesApi) -> None:
-    for method, view in (("GET", api.listed), ("PUT", api.replace)):
-        server.add_url_rule(f"{PREFIX}/addresses", f"addresses {method}", view, methods=[method],
-                            provide_automatic_options=False)
+    serve_routes(server, api, ROUTES)

@@ -1,13 +1,14 @@
 """REST of receivers and of notices that wait. What is allowed, the desk decides."""
 
-from collections.abc import Callable
 from http import HTTPStatus
 
 import msgspec
-from flask import Blueprint, Flask, Response
+from flask import Flask, Response
 
+from ..access.policy import PermissionReach, Role
 from ..access.requests import asker, body
-from ..web.answers import PREFIX, answer
+from ..access.routes import Route, change, see, serve_routes
+from ..web.answers import answer
 from .receivers import Receiver
 from .service import NotificationService
 from .store import MOST_LISTED
@@ -72,18 +73,44 @@ class NotificationsApi:
         return Response(status=HTTPStatus.NO_CONTENT)
 
 
+ROUTES = (
+    # An admin's alone, because what is sent there leaves the hub.
+    Route("GET receivers", NotificationsApi.receivers, "list_receivers",
+          see(Role.ADMIN, PermissionReach.NONE),
+          "Where notices go, and how each has been doing since the hub was started.",
+          answer=ReceiverList),
+    Route("POST receivers", NotificationsApi.add_receiver, "add_receiver",
+          change(Role.ADMIN),
+          "A place for notices: a webhook, addresses, the owners of tasks, or a heartbeat that "
+          "comes every minute.",
+          answer=ReceiverView, body=NewReceiver, status=201, errors=(400, 409, 415,
+          503)),
+    Route("PUT receivers/<receiver_id>", NotificationsApi.change_receiver, "change_receiver",
+          change(Role.ADMIN),
+          "The whole of it; an empty `to` or no token leaves what there is.",
+          answer=ReceiverView, body=NewReceiver, errors=(400, 404, 409, 415, 503)),
+    Route("DELETE receivers/<receiver_id>", NotificationsApi.remove_receiver, "remove_receiver",
+          change(Role.ADMIN),
+          "And what waits to be sent there.",
+          status=204, errors=(404, 503)),
+    Route("POST receivers/<receiver_id>/test", NotificationsApi.test_receiver, "test_receiver",
+          change(Role.ADMIN),
+          "Sends it a notice that is none, now.",
+          answer=ReceiverTestView, errors=(404, 503)),
+    Route("GET notices", NotificationsApi.notices, "list_notices",
+          see(Role.ADMIN, PermissionReach.NONE),
+          "What was not taken yet, and what was put aside after a day.",
+          answer=WaitingNotificationList),
+    Route("POST notices/<notice_id>/retry", NotificationsApi.retry_notice, "retry_notice",
+          change(Role.ADMIN, is_fresh=False),
+          "Tries it again at once.",
+          status=204, errors=(404, 503)),
+    Route("DELETE notices/<notice_id>", NotificationsApi.drop_notice, "drop_notice",
+          change(Role.ADMIN),
+          "It is not sent.",
+          status=204, errors=(404, 503)),
+)
+
+
 def add_notices_api(server: Flask, api: NotificationsApi) -> None:
-    routes = Blueprint("notices", __name__, url_prefix=PREFIX)
-    table: tuple[tuple[str, str, Callable[..., Response]], ...] = (
-        ("GET", "/receivers", api.receivers), ("POST", "/receivers", api.add_receiver),
-        ("PUT", "/receivers/<receiver_id>", api.change_receiver),
-        ("DELETE", "/receivers/<receiver_id>", api.remove_receiver),
-        ("POST", "/receivers/<receiver_id>/test", api.test_receiver),
-        ("GET", "/notices", api.notices),
-        ("POST", "/notices/<notice_id>/retry", api.retry_notice),
-        ("DELETE", "/notices/<notice_id>", api.drop_notice),
-    )
-    for method, rule, view in table:
-        routes.add_url_rule(rule, f"{view.__name__} {method}", view, methods=[method],
-                            provide_automatic_options=False)
-    server.register_blueprint(routes)
+    serve_routes(server, api, ROUTES)

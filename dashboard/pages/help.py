@@ -111,7 +111,7 @@ def help_dialog() -> Component:
         className="dialog help",
         **marks(aria_labelledby="help-title"),
         children=[
-            html.Div([html.H2("PageHelp", id="help-title"),
+            html.Div([html.H2("Help", id="help-title"),
                       icon_button("help-close", "close", "Close (Esc)")], className="dialog-head"),
             *[_page(one) for one in HELPS],
             html.Section([html.H3("On every page"), _keys(EVERYWHERE)], className="shortcuts"),

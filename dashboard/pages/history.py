@@ -1,4 +1,4 @@
-"""The History page: its controls and the frame of its figure, which assets/history.mjs fills."""
+"""The History page: controls and an empty figure, filled by assets/history/history.mjs."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The Gpu, Node and Compare pages: one frame for timelines; assets/timelines.mjs fills it."""
+"""The GPU, Node and Compare pages: one frame, filled by assets/charts/timelines.mjs."""
 
 from dash import html
 from dash.development.base_component import Component

@@ -1,4 +1,4 @@
-"""The Quotas page: its frame; assets/quotas.mjs fills it."""
+"""The Quotas page: its frame; assets/quotas/quotas.mjs fills it."""
 
 from dash import html
 from dash.development.base_component import Component

@@ -1,4 +1,4 @@
-"""The Reports page: its controls and the frame of its table; assets/reports.mjs fills it."""
+"""The Reports page: controls and an empty table, filled by assets/reports/reports.mjs."""
 
 from dash import html
 from dash.development.base_component import Component

@@ -1,4 +1,4 @@
-"""The time bar of the Fleet page, showing "live"; assets/time_bar.mjs moves it."""
+"""The time bar of the Fleet page, showing "live"; assets/fleet/time_bar.mjs moves it."""
 
 from dash import html
 from dash.development.base_component import Component

@@ -1,0 +1,1 @@
+"""Quotas: usage against them, deployment to nodes, history."""

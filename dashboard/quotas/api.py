@@ -4,7 +4,7 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
 
-from flask import Blueprint, Flask, Response, request
+from flask import Flask, Response, request
 
 from gpudeck.quota import (
     LIMITS,
@@ -16,11 +16,13 @@ from gpudeck.quota import (
     read,
 )
 
+from ..access.policy import PermissionReach, Role
 from ..access.requests import asker, body
+from ..access.routes import Route, change, see, serve_routes
 from ..fleet.fleet import Fleet
 from ..fleet.visibility import VisibilityScope, VisibleFleet, VisibleFleetCache
 from ..web import preconditions
-from ..web.answers import PREFIX, ApiError, answer, bad
+from ..web.answers import ApiError, answer, bad
 from .active_quotas import ActiveQuotas
 from .admin import QuotaAdmin
 from .queries import QuotaQueries
@@ -28,6 +30,7 @@ from .store import QuotaVersionRecord
 from .usage_history import QuotaUsageSeries, why_not
 from .views import (
     Ladder,
+    NewQuota,
     NodeQuotaList,
     OwnerQuotaList,
     QuotaCheck,
@@ -198,19 +201,59 @@ def _gpu() -> str | None:
     return given[0] if given else None
 
 
+ROUTES = (
+    # Everyone sees their own use; sums of others need sight of all of them.
+    Route("GET quotas", QuotasApi.quotas, "list_quotas",
+          see(Role.VIEWER),
+          "All Quotas: who holds how much of them, and on how many nodes each is wanted, "
+          "applied and in force.",
+          answer=QuotaList),
+    Route("GET quotas/<quota_id>", QuotasApi.quota, "get_quota",
+          see(Role.VIEWER),
+          "One Quota.",
+          answer=QuotaView, errors=(404,)),
+    Route("PUT quotas/<quota_id>", QuotasApi.put, "put_quota",
+          change(Role.ADMIN),
+          "A new Quota, or a change of one. Nodes hold it from their next look on, also "
+          "without the hub.",
+          answer=QuotaView, body=NewQuota, errors=(400, 409, 412, 415, 503),
+          version="generation"),
+    Route("DELETE quotas/<quota_id>", QuotasApi.remove, "remove_quota",
+          change(Role.ADMIN),
+          "It limits nobody any more; what it was is kept.",
+          status=204, errors=(404, 503)),
+    Route("GET quotas/<quota_id>/versions", QuotasApi.versions, "list_quota_versions",
+          see(Role.OPERATOR, PermissionReach.NONE),
+          "What it was, newest first; also of one that was removed.",
+          answer=QuotaVersionList, errors=(404,)),
+    Route("GET quotas/<quota_id>/past", QuotasApi.past, "get_quota_past",
+          see(Role.VIEWER),
+          "What a holder had of one limit over the last hours, day or week, beside what it "
+          "gave then.",
+          answer=QuotaHistoryView, errors=(400, 404),
+          query=(("holder", {"type": "string", "minLength": 1}), ("limit", {"enum": list(LIMITS)}),
+                 ("last", {"enum": ["3h", "24h", "7d"], "default": "24h"}))),
+    Route("POST quota-checks", QuotasApi.check, "check_quota",
+          change(Role.OPERATOR, PermissionReach.LENS, is_fresh=False),
+          "What is wrong with it, or who would be over it at this moment.",
+          answer=QuotaCheck, body=QuotaDraft, errors=(400, 415)),
+    Route("GET tasks/<path:task_id>/quotas", QuotasApi.of_task, "get_task_quotas",
+          see(Role.VIEWER),
+          "Which Quotas count for a Task, why these, and what its owner has of them.",
+          answer=TaskQuotaList, errors=(404,)),
+    Route("GET nodes/<node_id>/quotas", QuotasApi.of_node, "get_node_quotas",
+          see(Role.VIEWER),
+          "The Quotas that concern a Node, or one Gpu of it, whether they are in force there, "
+          "and who of their holders is there.",
+          answer=NodeQuotaList, errors=(400, 404),
+          query=(("gpu", {"type": "string", "minLength": 1, "description": "Of this Gpu alone."}),
+                 )),
+    Route("GET owners/<name>/quotas", QuotasApi.of_owner, "get_owner_quotas",
+          see(Role.VIEWER),
+          "All that counts for one owner, also where they hold nothing of it now.",
+          answer=OwnerQuotaList),
+)
+
+
 def add_quotas_api(server: Flask, api: QuotasApi) -> None:
-    routes = Blueprint("quotas", __name__, url_prefix=PREFIX)
-    table: tuple[tuple[str, str, Callable[..., Response]], ...] = (
-        ("GET", "/quotas", api.quotas), ("GET", "/quotas/<quota_id>", api.quota),
-        ("PUT", "/quotas/<quota_id>", api.put), ("DELETE", "/quotas/<quota_id>", api.remove),
-        ("GET", "/quotas/<quota_id>/versions", api.versions),
-        ("GET", "/quotas/<quota_id>/past", api.past),
-        ("POST", "/quota-checks", api.check),
-        ("GET", "/tasks/<path:task_id>/quotas", api.of_task),
-        ("GET", "/nodes/<node_id>/quotas", api.of_node),
-        ("GET", "/owners/<name>/quotas", api.of_owner),
-    )
-    for method, rule, view in table:
-        routes.add_url_rule(rule, f"{view.__name__} {method}", view, methods=[method],
-                            provide_automatic_options=False)
-    server.register_blueprint(routes)
+    serve_routes(server, api, ROUTES)

@@ -1,0 +1,1 @@
+"""HTTP and sockets: bounds, TLS, answers, idempotency, compression."""

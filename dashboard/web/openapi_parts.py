@@ -1,26 +1,23 @@
 """What descriptions of the REST interface are made of."""
 
-from dataclasses import dataclass
 from typing import Any
 
+from gpudeck.metrics import COLUMNS, SLOW
+
+from .answers import MAX_REPEATED
 from .moments import RFC_3339, SECONDS
 
 MAX_WORD = 1_024
 TIME: dict[str, Any] = {"type": "string", "pattern": f"^({SECONDS}|{RFC_3339})$"}
+NODE_QUERY: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("node", {"type": "string", "minLength": 1}),)
+_KEY = "|".join(metric.key for metric in (*COLUMNS, *SLOW))
+METRIC_LIST = f"^({_KEY})(,({_KEY}))*$"
+METRIC: dict[str, Any] = {"enum": [metric.key for metric in (*COLUMNS, *SLOW)]}
+FORMAT: tuple[str, dict[str, Any]] = ("format", {
+    "enum": ["json", "csv", "parquet"], "description": "Without it, `Accept` decides."})
+PRICE_SCHEMA: dict[str, Any] = {"type": "string", "pattern": "^[0-9]{1,9}([.][0-9]{1,9})?$"}
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """What neither lists the fleet nor shows a part of it."""
-
-    method: str
-    path: str
-    name: str
-    text: str
-    answer: type | None = None
-    body: type | None = None
-    status: int = 200
-    errors: tuple[int, ...] = ()
-    query: tuple[tuple[str, dict[str, Any]], ...] = ()
-    is_file: bool = False  # CSV and Parquet as well
-    version: str = ""  # the field by which a change says what it is a change of
+def repeated(name: str) -> tuple[str, dict[str, Any]]:
+    return name, {"type": "array", "items": {"type": "string"}, "maxItems": MAX_REPEATED}

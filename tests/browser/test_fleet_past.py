@@ -229,8 +229,8 @@ def test_ten_thousand_gpus_are_scrubbed_without_long_tasks(fleet: Fleet) -> None
     """A block of the hub's size, decoded and painted moment by moment, by the page's own code."""
     fleet.page.wait_for_selector(SLIDER)
     worst: dict[str, float] = fleet.page.evaluate("""async () => {
-        const {Blocks} = await import('/assets/blocks.mjs');
-        const {Picture} = await import('/assets/picture.mjs');
+        const {Blocks} = await import('/assets/fleet/past_blocks.mjs');
+        const {FleetState} = await import('/assets/fleet/fleet_state.mjs');
         const [n, count, step] = [10_000, 20, 5];
         const start = Math.floor(Date.now() / 300_000 - 4) * 300;
         const raw = Uint8Array.from({length: n * count}, (_, at) => (at * 7) % 240);
@@ -241,7 +241,7 @@ def test_ten_thousand_gpus_are_scrubbed_without_long_tasks(fleet: Fleet) -> None
             cells: text, exact: null});
         const own = globalThis.fetch;
         globalThis.fetch = async () => new Response(answer);
-        const [blocks, picture, took] = [new Blocks(), new Picture(), []];
+        const [blocks, picture, took] = [new Blocks(), new FleetState(), []];
         const wish = at => ({metric: 'util_pct', at, step, isSeldom: false, size: n});
         try {
             const began = performance.now();

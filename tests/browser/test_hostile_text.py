@@ -285,8 +285,8 @@ def echo(typed: str) -> str:
 def test_a_toast_and_a_question_hold_each_as_text(seen: Seen) -> None:
     """The page's own modules, with each string in each place that takes one."""
     shown = seen.goto("/settings", SETTINGS).run("""
-        const {toast} = await import("/assets/toast.mjs");
-        const {ask, copyable} = await import("/assets/dialog.mjs");
+        const {toast} = await import("/assets/parts/toast.mjs");
+        const {ask, copyable} = await import("/assets/parts/dialog.mjs");
         const only = place => [place.children.length, place.textContent];
         const found = [];
         for (const text of given) {
@@ -473,7 +473,7 @@ def test_the_tasks_page_names_each(people: list[Said], seen: Seen) -> None:
 def test_a_preview_holds_each_as_text(seen: Seen) -> None:
     """The page's own card, with each string in each place that takes one."""
     shown = seen.goto("/tasks", ".t-row").run("""
-        const {itemCard} = await import("/assets/act_items.mjs"), none = [];
+        const {itemCard} = await import("/assets/actions/action_items.mjs"), none = [];
         return given.map(text => {
             const card = itemCard({task_ids: ["t"], host: text, job_id: text, owner: text,
                 command: text, age_s: 9, kind: null, manager: text, mem_used_bytes: 1, gpus: none,

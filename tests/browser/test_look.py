@@ -67,7 +67,7 @@ def overflow(fleet: Fleet) -> int:
 
 
 def test_every_number_can_be_read_on_its_colour(watched: Fleet) -> None:
-    worst = watched.page.evaluate("""import('/assets/gauges.mjs').then(
+    worst = watched.page.evaluate("""import('/assets/parts/gauges.mjs').then(
         ({worstInkContrast}) => ['dark', 'light'].map(worstInkContrast))""")
     assert min(worst) >= 4.5
 
@@ -75,7 +75,7 @@ def test_every_number_can_be_read_on_its_colour(watched: Fleet) -> None:
 def test_ten_thousand_cells_are_redrawn_within_two_milliseconds(watched: Fleet) -> None:
     """The best of five medians: the machine is shared, the code is the same each time."""
     medians: list[float] = watched.page.evaluate("""async () => {
-        const {palette, paintPixels, rasterise} = await import('/assets/gauges.mjs');
+        const {palette, paintPixels, rasterise} = await import('/assets/parts/gauges.mjs');
         const rows = Array.from({length: 63}, (_, y) => ({y: y * 10,
             slots: Int32Array.from({length: 160}, (_, x) => y * 160 + x),
             x: Array.from({length: 160}, (_, x) => x * 8.5)}));

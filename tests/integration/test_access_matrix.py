@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 import websocket
 
-from dashboard.access.policy import CALLBACKS, EVENTS, ROUTES, TABLE, VERBS, Role
+from dashboard.access.policy import CALLBACKS, EVENTS, TABLE, VERBS, Role
 from dashboard.access.store import new_session
 from dashboard.app import Hub
+from dashboard.openapi.routes import PERMISSIONS
 from dashboard.settings import HubSettings
 from dashboard.state import StateStore
 from tests.integration.hubs import HubProcess, RawSocket, WireAgent, one_task, wait_for
@@ -134,7 +135,8 @@ def differences(handler: str, found: dict[str, str]) -> list[str]:
             for column, word in found.items() if ROWS[handler][column] != word]
 
 
-@pytest.mark.parametrize("handler", [row.verb for row in ROUTES if "/socket.io/" not in row.verb])
+@pytest.mark.parametrize(
+    "handler", [row.verb for row in PERMISSIONS if "/socket.io/" not in row.verb])
 def test_routes(crowd: Crowd, handler: str) -> None:
     found = {column: asked(crowd, handler, column) for column in COLUMNS}
     assert differences(handler, found) == []
@@ -225,7 +227,7 @@ def test_every_handler_has_its_row_in_the_table_and_in_the_file(real: set[str]) 
 def test_no_row_is_left_of_what_is_gone(real: set[str]) -> None:
     # The websocket's way in is no Flask route; and Flask's own OPTIONS are not listed by it.
     elsewhere = {"GET /socket.io/", "OPTIONS /api/<path:path>"}
-    assert {row.verb for row in (*ROUTES, *CALLBACKS, *EVENTS)} - real == elsewhere
+    assert {row.verb for row in (*PERMISSIONS, *CALLBACKS, *EVENTS)} - real == elsewhere
     assert set(ROWS) - set(TABLE) == set()
     assert set(TABLE) - set(ROWS) == {"GET /socket.io/"}
 
@@ -236,10 +238,10 @@ def test_every_role_and_every_kind_has_its_column() -> None:
 
 
 def test_whatever_changes_something_asks_for_proof() -> None:
-    for row in ROUTES:
+    for row in PERMISSIONS:
         if not row.verb.startswith("GET "):
             assert row.proof.name in ("HEADER", "FORM"), row.verb
         assert row.is_open or row.kinds, row.verb
-    assert {row.verb for row in ROUTES if row.is_open} == {
+    assert {row.verb for row in PERMISSIONS if row.is_open} == {
         "GET /healthz", "GET /readyz", "GET /sign-in", "GET /assets/<path:filename>",
         "POST /sign-in", "POST /sign-in/first", "POST /sign-in/password"}

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 import websocket
 
-from dashboard.access.policy import ROUTES
+from dashboard.openapi.routes import PERMISSIONS
 from gpudeck.errors import ExitCode
 from tests.integration.hubs import (
     REPOSITORY,
@@ -180,7 +180,7 @@ def test_the_document_names_every_route(hub: HubProcess) -> None:
     assert document["openapi"].startswith("3.1")
     documented = {f"{method.upper()} {re.sub(r'{.+}', '{}', path)}"
                   for path, methods in document["paths"].items() for method in methods}
-    assert documented == {re.sub("<.+>", "{}", row.verb) for row in ROUTES
+    assert documented == {re.sub("<.+>", "{}", row.verb) for row in PERMISSIONS
                           if " /api/v1/" in row.verb}
 
 

@@ -13,6 +13,7 @@ import pytest
 from dashboard.access.policy import TABLE
 from dashboard.cli import access as cli_access
 from dashboard.cli.access import TOKEN_VERBS, USER_VERBS
+from dashboard.openapi import routes as routes
 from gpudeck.errors import CommandError, ExitCode
 from tests.integration.hubs import REPOSITORY, HubProcess, RawSocket, WireAgent, one_task, wait_for
 from tests.integration.visitors import (

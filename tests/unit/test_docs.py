@@ -10,6 +10,7 @@ from agent.backends.simulation.control import parse as parse_control
 from dashboard.alerts.rules_file import PACK
 from dashboard.alerts.rules_file import parse as parse_rules
 from dashboard.fleet.filters import FilterError, parse
+from docs.make_architecture import ORDER, SAMPLE, missing, stale
 from docs.make_reference import PAGES
 from gpudeck.cli import SUMMARY
 from gpudeck.errors import ExitCode
@@ -24,6 +25,11 @@ COMMANDS = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["
 @pytest.mark.parametrize("page", PAGES)
 def test_reference_pages_are_made_from_the_code(page: str) -> None:
     assert (DOCS / page).read_text() == PAGES[page](), "run: make docs"
+
+
+def test_the_map_is_made_from_the_code() -> None:
+    assert missing((*SAMPLE, *ORDER)) == []
+    assert stale() == [], "run: make docs"
 
 
 def test_every_command_is_documented() -> None:

@@ -1,0 +1,1 @@
+"""NVIDIA's driver library, with its traps."""

@@ -1,0 +1,1 @@
+"""Rules and alerts as pure functions: signals, windows, state machine, targets."""

@@ -1,0 +1,2 @@
+"""A rule run over stored history: which alerts there would have been, and whom it would have
+hit."""

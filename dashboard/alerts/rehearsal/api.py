@@ -2,15 +2,17 @@
 
 from http import HTTPStatus
 
-from flask import Blueprint, Flask, Response, request
+from flask import Flask, Response, request
 
+from ...access.policy import PermissionReach, Role
 from ...access.requests import asker, body
+from ...access.routes import Route, change, see, serve_routes
 from ...fleet.visibility import VisibilityScope, VisibleFleetCache
-from ...web.answers import PREFIX, ApiError, answer, bad, check_names
+from ...web.answers import ApiError, answer, bad, check_names
 from ...web.openapi_parts import MAX_WORD
 from ..core.rule import InvalidRuleError, read
 from .service import RehearsalService
-from .views import BacktestList, NewBacktest, backtest_view
+from .views import BacktestList, BacktestView, NewBacktest, backtest_view
 
 
 class RehearsalsApi:
@@ -50,13 +52,30 @@ class RehearsalsApi:
         return answer(backtest_view(self._rehearsals.approve(asker(), backtest_id)))
 
 
+ROUTES = (
+    # A rehearsal tells of the whole fleet, as the handlers see to.
+    Route("GET rules/backtests", RehearsalsApi.all_of_them, "list_backtests",
+          see(Role.OPERATOR, PermissionReach.NONE),
+          "Rehearsals of Rules, newest first; with `rule`, of that one.",
+          answer=BacktestList, errors=(400, 403),
+          query=(("rule", {"type": "string", "maxLength": MAX_WORD}),)),
+    Route("POST rules/backtests", RehearsalsApi.begin, "begin_backtest",
+          change(Role.OPERATOR, is_fresh=False),
+          "Rehearses a Rule on the past: which alerts there would have been, and whom its "
+          "ladder would have reached.",
+          answer=BacktestView, body=NewBacktest, status=202, errors=(400, 403, 409,
+          415, 503)),
+    Route("GET rules/backtests/<backtest_id>", RehearsalsApi.one, "get_backtest",
+          see(Role.OPERATOR, PermissionReach.NONE),
+          "One rehearsal, with what is known of it by now.",
+          answer=BacktestView, errors=(403, 404)),
+    Route("POST rules/backtests/<backtest_id>/approve", RehearsalsApi.approve, "approve_backtest",
+          change(Role.ADMIN),
+          "Its report was read, and is taken as proof of what this version of the Rule would "
+          "do.",
+          answer=BacktestView, errors=(403, 404, 409, 503)),
+)
+
+
 def add_rehearsals_api(server: Flask, api: RehearsalsApi) -> None:
-    routes = Blueprint("rehearsals", __name__, url_prefix=PREFIX)
-    for method, rule, view in (
-        ("GET", "/rules/backtests", api.all_of_them), ("POST", "/rules/backtests", api.begin),
-        ("GET", "/rules/backtests/<backtest_id>", api.one),
-        ("POST", "/rules/backtests/<backtest_id>/approve", api.approve),
-    ):
-        routes.add_url_rule(rule, f"{view.__name__} {method}", view, methods=[method],
-                            provide_automatic_options=False)
-    server.register_blueprint(routes)
+    serve_routes(server, api, ROUTES)

@@ -13,10 +13,11 @@ from flask import Flask
 
 from dashboard.access.gate import AccessGate, CookieNames, RequestAuthenticator, csrf_of, policy
 from dashboard.access.passwords import PasswordService
-from dashboard.access.policy import ROUTES, Role, Scope
+from dashboard.access.policy import Role, Scope
 from dashboard.access.service import AccountService
 from dashboard.access.store import User, new_token
 from dashboard.audit.recorder import AuditRecorder
+from dashboard.openapi.routes import PERMISSIONS
 from dashboard.public_url import PublicOrigins
 from dashboard.state import StateStore
 from dashboard.trusted_networks import NOBODY, TrustedProxies, proxies
@@ -31,7 +32,7 @@ def every_route() -> Flask:
     """All routes of the table, with nothing behind them."""
     server = Flask("gate")
     server.url_map._rules.clear()
-    for row in ROUTES:
+    for row in PERMISSIONS:
         method, _, path = row.verb.partition(" ")
         if path != "/socket.io/":
             server.add_url_rule(path, row.verb, lambda **_: "", methods=[method],
@@ -104,7 +105,7 @@ def test_closed_to_strangers(asked: Asked, method: str) -> None:
         assert asked.actor is None
 
 
-@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/sign-in", "/assets/deck.css"])
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/sign-in", "/assets/css/deck.css"])
 def test_open_to_all_for_looking_only(asked: Asked, path: str) -> None:
     assert asked(path) == 200
     assert asked(path, "DELETE") == 401

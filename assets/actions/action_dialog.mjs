@@ -1,0 +1,258 @@
+// From the look at what an act would hit to its end. Bound to the ids it was opened with; what is
+// confirmed is the preview that is shown, for as long as it holds.
+
+import { send } from "../parts/api.mjs";
+import { buttonWords, countWords, isHarmful, isPossible, lastWords, phrase, verb } from "./action_words.mjs";
+import { itemCard } from "./action_items.mjs";
+import { paramFields, paramsOf } from "./action_params.mjs";
+import { Progress } from "./action_progress.mjs";
+import { open, sentence, textField } from "../parts/dialog.mjs";
+import { make, say, show } from "../parts/dom.mjs";
+import { plural } from "../parts/format.mjs";
+
+const STALE = "urn:gpudeck:problem:stale";
+const SETTLE_MS = 500;
+// Nobody has read anything in less; a second click of a double click falls here.
+const READ_MS = 350;
+
+export class ActDialog {
+  /** `form`: of a setting; limit_forms.mjs makes it. `order(asked)`: how what was looked at is ordered, if not as a person's own; `lead`: who asks for it, then. */
+  constructor(store, action, ids, from, form = null, order = (asked) => send("POST", "commands", asked), lead = null) {
+    Object.assign(this, { store, action, ids, from, form, order, lead, preview: null, isBusy: false, lookNumber: 0, progress: new Map() });
+    this.build();
+    this.dialog = open(form?.title ?? `${verb(action)}${action === "terminate_client" ? ": " : " "}${ids.length === 1 ? "a task" : plural(ids.length, "task")}`, this.root, () => this.closed());
+    this.dialog.classList.add("act-dialog");
+    this.dialog.dataset.targets = ids.join(" ");
+    (this.action === "notify" ? this.root.elements.text : form === null ? this.root.elements.reason : this.asked.querySelector("input, select")).focus();
+    this.timer = setInterval(() => this.tick(), 250);
+    this.look();
+  }
+
+  build() {
+    this.place = make("div", { class: "act-place", tabindex: "0", role: "region", "aria-label": "What it would hit" }, make("p", { class: "act-waiting", role: "status" }, "The node looks …"));
+    this.fields = this.form === null ? paramFields(this.action, () => this.changed()) : this.form.fields(() => this.changed());
+    this.reason = textField("reason", this.isReasonNeeded() ? "Reason" : "Reason (may be empty)", { maxlength: "500", "aria-required": String(this.isReasonNeeded()) }, "It is recorded, and the owner reads it.");
+    this.password = textField("password", "Your password", { type: "password", autocomplete: "current-password" }, "Others' work is concerned. It then holds for five minutes.");
+    this.typed = textField("typed", "Type", {}, "More than one job: so that no hand does it by accident.");
+    this.despite = make("label", { class: "act-second act-despite" }, make("input", { type: "checkbox", name: "despite" }), " People work on this node (it is in maintenance). Do it all the same.");
+    this.problem = make("p", { class: "problem", role: "alert", hidden: "" });
+    this.clock = make("span", { class: "act-clock" });
+    this.again = make("button", { type: "button", class: "button", onclick: () => this.look() }, "Look again");
+    this.cancel = make("button", { type: "button", class: "button", onclick: () => this.dialog.close() }, "Cancel");
+    // No submit button: Enter in a field must not end a task.
+    this.yes = make("button", { type: "button", class: `button ${isHarmful(this.action) ? "danger" : "first"}`, disabled: "", onclick: () => this.confirm() }, verb(this.action));
+    this.foot = make("div", { class: "dialog-foot act-foot" }, this.clock, this.again, this.cancel, this.yes);
+    this.asked = make("div", { class: "act-asked" }, ...this.fields.roots, this.reason, this.typed, this.despite, this.password);
+    this.root = make("form", { class: "act-body", onsubmit: (event) => event.preventDefault() }, ...(this.lead === null ? [] : [make("p", { class: "act-lead" }, this.lead)]), this.place, this.asked, this.problem, this.foot);
+    show(this.typed, false);
+    show(this.despite, false);
+    show(this.password, false);
+    show(this.again, false);
+    for (const name of ["input", "change"]) this.root.addEventListener(name, () => this.drawYes());
+  }
+
+  isReasonNeeded() {
+    return this.action === "pause" || isHarmful(this.action);
+  }
+
+  value(field) {
+    return field.querySelector("input").value.trim();
+  }
+
+  changed() {
+    clearTimeout(this.settling);
+    this.preview = null;
+    this.drawYes();
+    this.settling = setTimeout(() => this.look(), SETTLE_MS);
+  }
+
+  async look() {
+    const number = (this.lookNumber += 1);
+    clearTimeout(this.settling);
+    this.preview = null;
+    this.drawYes();
+    this.fail(null);
+    say(this.clock, "The node looks …");
+    const params = this.params();
+    if (params === null) { say(this.clock, ""); this.place.replaceChildren(make("p", { class: "act-waiting" }, "Say what to set; the node is asked before anything is done.")); return; }
+    try {
+      const preview = await send("POST", "previews", { action: this.action, targets: this.ids, params });
+      if (number === this.lookNumber) this.show(preview);
+    } catch (error) {
+      if (number === this.lookNumber) this.failLook(error);
+    }
+  }
+
+  /** null: something has to be filled in first. */
+  params() {
+    if (this.form === null) return paramsOf(this.action, this.root);
+    const setting = this.form.read(this.root);
+    return setting === null ? null : { setting };
+  }
+
+  failLook(error) {
+    show(this.asked, true);
+    this.fail(error.message);
+    show(this.again, true);
+    say(this.clock, "");
+    this.place.querySelector(".act-waiting")?.remove();
+  }
+
+  fail(words) {
+    show(this.problem, words !== null);
+    if (words !== null) say(this.problem, sentence(words));
+  }
+
+  show(preview) {
+    this.preview = preview;
+    this.shownAt = performance.now();
+    const { scrollTop } = this.place;
+    const left = countWords(preview.items);
+    this.place.replaceChildren(
+      ...(left === "" ? [] : [make("p", { class: "act-left-out" }, left)]),
+      ...preview.items.map((item) => itemCard(item, this.ids)),
+      make("p", { class: "act-last-words" }, lastWords(this.action, preview.params ?? {})));
+    this.place.scrollTop = scrollTop;
+    if (preview.needs?.second_person) this.place.append(make("p", { class: "act-second" }, "More than three jobs: it waits up to ten minutes until another operator has looked at the same and approved it."));
+    const wanted = this.wanted();
+    show(this.typed, wanted !== null);
+    if (wanted !== null) say(this.typed.querySelector("label"), `Type “${wanted}”`);
+    show(this.despite, Boolean(preview.needs?.maintenance));
+    this.despite.querySelector("input").checked = false;
+    show(this.password, Boolean(preview.needs?.fresh));
+    show(this.asked, this.count() > 0 || this.form !== null);
+    this.tick();
+  }
+
+  count() {
+    return this.preview === null ? 0 : this.preview.items.filter(isPossible).length;
+  }
+
+  wanted() {
+    return phrase(this.action, this.count());
+  }
+
+  secondsLeft() {
+    return this.preview === null ? 0 : this.preview.expires_at - Date.now() / 1000;
+  }
+
+  tick() {
+    if (this.progress.size > 0) return;
+    if (this.preview !== null) {
+      const left = Math.min(60, Math.ceil(this.secondsLeft()));
+      say(this.clock, left > 0 ? `Holds for ${left} s` : "This look is too old to act on");
+      this.clock.classList.toggle("over", left <= 0);
+      show(this.again, left <= 20 || this.count() === 0);
+    }
+    this.drawYes();
+  }
+
+  drawYes() {
+    const { preview } = this;
+    say(this.yes, preview === null ? verb(this.action) : buttonWords(preview));
+    const isReady = preview !== null && this.count() > 0 && this.secondsLeft() > 0 && !this.isBusy && performance.now() - this.shownAt > READ_MS
+      && (!this.isReasonNeeded() || this.value(this.reason) !== "") && (this.action !== "notify" || this.fields.isFilled(this.root))
+      && (this.despite.hidden || this.despite.querySelector("input").checked)
+      && (this.typed.hidden || this.value(this.typed).toLowerCase() === this.wanted()) && (this.password.hidden || this.value(this.password) !== "");
+    if (this.yes.disabled !== !isReady) {
+      if (isReady) this.moveAway();
+      this.yes.disabled = !isReady;
+    }
+  }
+
+  // It must never come alive under a resting pointer.
+  moveAway() {
+    if (this.from === null) return;
+    const at = this.yes.getBoundingClientRect();
+    const isUnder = this.from.x >= at.left - 8 && this.from.x <= at.right + 8 && this.from.y >= at.top - 8 && this.from.y <= at.bottom + 8;
+    if (isUnder) this.foot.classList.toggle("turned");
+  }
+
+  async confirm() {
+    const { preview } = this;
+    if (preview === null || this.isBusy || this.yes.disabled) return;
+    this.isBusy = true;
+    this.drawYes();
+    this.fail(null);
+    try {
+      if (!this.password.hidden) await send("POST", "fresh", { password: this.password.querySelector("input").value });
+      this.follow(await this.order({ preview: preview.id, reason: this.value(this.reason), ...(this.despite.hidden ? {} : { despite_maintenance: true }) }));
+    } catch (error) {
+      if (error.type === STALE) { show(this.password, true); this.password.querySelector("input").focus(); }
+      this.fail(error.message);
+      // A preview is good for one attempt; a password that was wrong has not used it up.
+      if ([404, 409, 410].includes(error.status)) { this.preview = null; show(this.again, true); say(this.clock, ""); }
+    } finally {
+      this.isBusy = false;
+      this.drawYes();
+    }
+  }
+
+  follow({ items, plan }) {
+    clearInterval(this.timer);
+    this.store.begin(items);
+    this.store.lookAtPlans();
+    const list = make("ul", { class: "acts" });
+    for (const command of items) {
+      const progress = new Progress(this.store.commands.get(command.id) ?? command, (one) => this.more(one));
+      this.progress.set(command.id, progress);
+      list.append(progress.root);
+    }
+    const waits = plan === null || plan === undefined ? [] : [make("p", { class: "act-second", role: "status" }, "It waits for a second person. Until ten minutes from now another operator can approve it, under “Acts” at the bottom of every page.")];
+    const isOneAsk = items.length === 0 && waits.length === 0;
+    this.place.replaceChildren(...waits, list, ...(isOneAsk ? [make("p", {}, "Nothing was sent.")] : []));
+    show(this.asked, false);
+    show(this.again, false);
+    show(this.yes, false);
+    say(this.clock, items.length > 0 ? "It goes on when this is closed." : "");
+    say(this.cancel, "Close");
+    this.cancel.focus();
+    this.onChange = ({ detail }) => { if (detail !== null) this.progress.get(detail.id)?.draw(detail); };
+    this.store.addEventListener("change", this.onChange);
+  }
+
+  more(command) {
+    if (command.action !== "pause" || command.state !== "done") return [];
+    return [["Resume", (one) => { this.dialog.close(); setTimeout(() => new ActDialog(this.store, "resume", [one.task_id], null)); }]];
+  }
+
+  closed() {
+    clearInterval(this.timer);
+    clearTimeout(this.settling);
+    this.lookNumber = -1;
+    if (this.onChange) this.store.removeEventListener("change", this.onChange);
+  }
+}
+
+/** The plan of somebody else, looked at before it is approved. */
+export function approveDialog(store, plan) {
+  const problem = make("p", { class: "problem", role: "alert", hidden: "" });
+  const password = textField("password", "Your password", { type: "password", autocomplete: "current-password" }, "The hub looks anew, and leaves out what has changed.");
+  const list = make("div", { class: "act-place", tabindex: "0", role: "region", "aria-label": "What it would hit" },
+    make("p", { class: "act-second" }, `${plan.by?.name ?? plan.by} asks to ${plan.action} ${plural(plan.items.length, "job")}: “${plan.reason}”`),
+    ...plan.items.map((item) => itemCard(item, [])), make("p", { class: "act-last-words" }, lastWords(plan.action, plan.params ?? {})));
+  const yes = make("button", { type: "button", class: `button ${plan.action === "end" ? "danger" : "first"}`, onclick: () => approve() }, `Approve: ${plan.action} ${plural(plan.items.length, "job")}`);
+  const root = make("form", { class: "act-body", onsubmit: (event) => event.preventDefault() }, list, make("div", { class: "act-asked" }, password), problem,
+    make("div", { class: "dialog-foot act-foot" }, make("button", { type: "button", class: "button", onclick: () => dialog.close() }, "Cancel"), yes));
+  const dialog = open("A second person is needed", root);
+  dialog.classList.add("act-dialog");
+
+  async function approve() {
+    yes.disabled = true;
+    show(problem, false);
+    try {
+      const given = password.querySelector("input").value;
+      if (given !== "") await send("POST", "fresh", { password: given });
+      const answer = await send("POST", `plans/${encodeURIComponent(plan.id)}/approve`);
+      store.begin(answer?.items ?? []);
+      store.lookAtPlans();
+      dialog.close();
+    } catch (error) {
+      say(problem, sentence(error.message));
+      show(problem, true);
+      yes.disabled = false;
+    }
+  }
+  return dialog;
+}
+

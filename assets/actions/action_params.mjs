@@ -1,0 +1,48 @@
+// How an act is done: the fields of the dialog, and what the API is told of them.
+
+import { choiceField, textField } from "../parts/dialog.mjs";
+import { make, show } from "../parts/dom.mjs";
+
+const SIGNALS = [["", "none: SIGTERM at once"], ["USR1", "SIGUSR1"], ["USR2", "SIGUSR2"], ["INT", "SIGINT"], ["HUP", "SIGHUP"]];
+
+/** {roots, isFilled(form)}; `changed` is called when another look is needed. */
+export function paramFields(action, changed) {
+  if (action === "notify") return notifyFields(changed);
+  if (action === "end") return endFields(changed);
+  return { roots: [], isFilled: () => true };
+}
+
+function notifyFields(changed) {
+  const text = make("textarea", { name: "text", rows: "3", maxlength: "1000", id: "act-text", "aria-required": "true" });
+  text.addEventListener("input", changed);
+  return {
+    roots: [make("p", { class: "field" }, make("label", { for: "act-text" }, "What they read"), text)],
+    isFilled: (form) => form.elements.text.value.trim() !== "",
+  };
+}
+
+function endFields(changed) {
+  const grace = textField("grace_s", "Grace, in seconds", { type: "number", min: "1", max: "600", step: "1", value: "30" }, "From SIGTERM to SIGKILL.");
+  const signal = choiceField("checkpoint_signal", "Checkpoint signal first", SIGNALS, "");
+  const wait = textField("checkpoint_wait_s", "Wait for the checkpoint, in seconds", { type: "number", min: "0", max: "3600", step: "1", value: "120" });
+  show(wait, false);
+  signal.addEventListener("change", () => show(wait, signal.querySelector("select").value !== ""));
+  for (const field of [grace, signal, wait]) field.addEventListener("input", changed);
+  return { roots: [make("details", { class: "act-how" }, make("summary", {}, "How: 30 s of grace, no checkpoint signal"), make("div", { class: "act-how-fields" }, grace, signal, wait))], isFilled: () => true };
+}
+
+export function paramsOf(action, form) {
+  const { elements } = form;
+  if (action === "notify") return { text: elements.text.value.trim() };
+  if (action !== "end") return {};
+  const signal = elements.checkpoint_signal.value;
+  const summary = form.querySelector(".act-how > summary");
+  const grace = bounded(elements.grace_s, 1, 600, 30);
+  summary.textContent = `How: ${grace} s of grace, ${signal === "" ? "no checkpoint signal" : `SIG${signal} first`}`;
+  return signal === "" ? { grace_s: grace } : { grace_s: grace, checkpoint_signal: signal, checkpoint_wait_s: bounded(elements.checkpoint_wait_s, 0, 3_600, 120) };
+}
+
+function bounded(input, low, high, otherwise) {
+  const value = Number.parseFloat(input.value);
+  return Number.isFinite(value) ? Math.min(high, Math.max(low, value)) : otherwise;
+}

@@ -1,0 +1,69 @@
+// One act as it goes: each step, then what was observed, each apart. Drawn in place.
+
+import { STEPS, checks, isOpen, stateWords, targetWords, tone, verb } from "./action_words.mjs";
+import { make, say, show } from "../parts/dom.mjs";
+
+const SHORT = { requested: "Asked", queued: "Queued", sent: "Sent", accepted: "Accepted", acting: "Acting", done: "Verified" };
+
+export class Progress {
+  /** `more(command)` gives [[word, does]] for what may follow, such as taking a pause back. */
+  constructor(command, more = () => []) {
+    this.more = more;
+    this.what = make("strong", {});
+    this.pill = make("span", { class: "pill" });
+    this.target = make("p", { class: "act-target" });
+    this.steps = make("ol", { class: "act-steps", "aria-label": "Steps" }, ...STEPS.map((step) => make("li", { "data-step": step }, SHORT[step])));
+    this.sentence = make("p", { class: "act-sentence", role: "status" });
+    this.checks = make("ul", { class: "act-checks" });
+    this.foot = make("div", { class: "act-more" });
+    this.root = make("li", { class: "act" }, make("div", { class: "act-head" }, this.what, this.pill), this.target, this.steps, this.sentence, this.checks, this.foot);
+    this.draw(command);
+  }
+
+  draw(command) {
+    this.root.dataset.command = command.id;
+    this.root.dataset.state = command.state;
+    say(this.what, verb(command.action));
+    say(this.pill, stateWords(command.state));
+    this.pill.className = `pill ${tone(command.state)}`;
+    say(this.target, command.node === null && command.task_id === null ? "the fleet" : targetWords(command));
+    this.drawSteps(command);
+    say(this.sentence, sentenceOf(command));
+    this.drawChecks(command);
+    this.drawMore(command);
+  }
+
+  drawSteps({ state, history = [] }) {
+    const passed = new Set([...history.map((one) => one.state), state]);
+    const reached = Math.max(...STEPS.map((step, at) => (passed.has(step) ? at : -1)));
+    for (const [at, item] of [...this.steps.children].entries()) {
+      const mark = at < reached || state === "done" ? "passed" : at === reached && isOpen({ state }) ? "now" : at === reached ? "passed" : "";
+      if (item.className !== mark) item.className = mark;
+    }
+  }
+
+  drawChecks(command) {
+    const rows = checks(command);
+    const text = JSON.stringify(rows);
+    if (this.drawn === text) return;
+    this.drawn = text;
+    show(this.checks, rows.length > 0);
+    this.checks.replaceChildren(...rows.map(([label, held, words]) => make("li", { class: held === true ? "yes" : held === false ? "no" : "open", "data-check": label },
+      make("span", { class: "check-mark", "aria-hidden": "true" }, held === true ? "✓" : held === false ? "✕" : "?"),
+      make("strong", {}, `${label}: ${held === true ? "yes" : held === false ? "no" : "not known"}`), make("span", {}, words))));
+  }
+
+  drawMore(command) {
+    const more = this.more(command);
+    const text = JSON.stringify([command.id, more.map(([word]) => word)]);
+    if (this.drawnMore === text) return;
+    this.drawnMore = text;
+    show(this.foot, more.length > 0);
+    this.foot.replaceChildren(...more.map(([word, does]) => make("button", { type: "button", class: "button small", onclick: () => does(command) }, word)));
+  }
+}
+
+function sentenceOf({ sentence, step, refusal, state }) {
+  if (sentence) return sentence;
+  return refusal?.sentence ?? (step || stateWords(state));
+}

@@ -1,0 +1,56 @@
+// Where acts begin, from whichever page: who may, what is looked at, and where it is followed.
+
+import { me } from "../parts/account.mjs";
+import { ActDialog } from "./action_dialog.mjs";
+import { ACTS, isOpen } from "./action_words.mjs";
+
+const RANKS = ["viewer", "user", "operator", "admin"];
+let store = null;
+let settled = -Infinity;
+
+export function mountActions(actsStore) {
+  store = actsStore;
+  store.addEventListener("change", ({ detail }) => { if (detail !== null && !isOpen(detail)) settled = performance.now(); });
+}
+
+/** When an act was last seen to have come to its end: what it changed is told soon after. */
+export const settledAt = () => settled;
+
+export const isAtLeast = (person, role) => RANKS.indexOf(person?.role) >= RANKS.indexOf(role);
+
+/** May this person act on this task, as far as a page can know? The hub decides. */
+export function mayAct(person, task) {
+  if (isAtLeast(person, "operator")) return true;
+  return isAtLeast(person, "user") && task.user !== null && person.unix_names.includes(task.user);
+}
+
+/** The acts that fit a task: nobody resumes what runs. */
+export function fitting(task) {
+  return ACTS.filter(([action]) => (action === "resume" ? task.state === "paused" : action !== "pause" || task.state !== "paused"));
+}
+
+/** The targets are ids, taken when the finger went down: no row that moved can change them. */
+export function begin(action, ids, from = null, form = null, order = undefined, lead = undefined) {
+  if (document.querySelector("dialog[open]") !== null) return null;
+  return new ActDialog(store, action, [...ids], from, form, order, lead);
+}
+
+/** A button of its own, that acts on what it was pressed on and not on what lies there at release. */
+export function pressed(button, act) {
+  button.addEventListener("pointerdown", (event) => {
+    if (event.button !== 0) return;
+    const armed = { x: event.clientX, y: event.clientY, do: act() };
+    const release = (up) => {
+      removeEventListener("pointerup", release, true);
+      removeEventListener("pointercancel", cancel, true);
+      if (Math.hypot(up.clientX - armed.x, up.clientY - armed.y) < 12) armed.do(up);
+    };
+    const cancel = () => { removeEventListener("pointerup", release, true); removeEventListener("pointercancel", cancel, true); };
+    addEventListener("pointerup", release, true);
+    addEventListener("pointercancel", cancel, true);
+  });
+  // By key there is no pointer, and no way for the target to move away.
+  button.addEventListener("click", (event) => { if (event.detail === 0) act()(event); });
+}
+
+export const person = () => me();

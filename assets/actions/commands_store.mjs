@@ -1,0 +1,77 @@
+// The acts that this page knows of: told by the live socket, and asked for where it is silent.
+
+import { look } from "../parts/api.mjs";
+import { isOpen } from "./action_words.mjs";
+
+const ASK_AFTER_MS = 1_500;
+const PLANS_EVERY_MS = 5_000;
+const KEPT_MS = 600_000;
+
+/** Events: `change` (a CommandView as detail), `plans`. */
+export class CommandStore extends EventTarget {
+  constructor(live) {
+    super();
+    Object.assign(this, { commands: new Map(), heardAt: new Map(), plans: [], begun: new Set() });
+    live.addEventListener("command", ({ detail }) => this.take(detail));
+    live.addEventListener("state", () => { if (live.state === "live") this.lookAround(); });
+    setInterval(() => { if (!document.hidden) this.askAgain(); }, 500);
+    setInterval(() => { if (!document.hidden) this.lookAtPlans(); }, PLANS_EVERY_MS);
+    document.addEventListener("visibilitychange", () => { if (!document.hidden) this.lookAround(); });
+    this.lookAround();
+  }
+
+  async lookAround() {
+    this.lookAtPlans();
+    const open = await look("commands?state=open&limit=100").catch(() => null);
+    open?.items.forEach((command) => this.take(command));
+  }
+
+  async lookAtPlans() {
+    const answer = await look("plans").catch(() => null);
+    if (answer === null) return;
+    const text = JSON.stringify(answer.items);
+    if (text === this.plansText) return;
+    this.plansText = text;
+    this.plans = answer.items.filter(({ state }) => state === "waiting" || state === undefined);
+    this.dispatchEvent(new CustomEvent("plans"));
+  }
+
+  // An answer to a question may be older than what the socket told meanwhile.
+  take(command) {
+    const known = this.commands.get(command.id);
+    if (known !== undefined && (known.updated_at > command.updated_at || (!isOpen(known) && isOpen(command)))) return;
+    this.heardAt.set(command.id, performance.now());
+    if (known !== undefined && JSON.stringify(known) === JSON.stringify(command)) return;
+    this.commands.set(command.id, command);
+    this.dispatchEvent(new CustomEvent("change", { detail: command }));
+  }
+
+  /** Those that somebody at this page asked for stay to be read. */
+  begin(commands) {
+    commands.forEach((command) => { this.begun.add(command.id); this.take(command); });
+  }
+
+  askAgain() {
+    const now = performance.now();
+    for (const [id, command] of this.commands) {
+      const silentMs = now - this.heardAt.get(id);
+      if (!isOpen(command)) { if (silentMs > KEPT_MS) this.forget(id); continue; }
+      if (silentMs < ASK_AFTER_MS) continue;
+      this.heardAt.set(id, now);
+      look(`commands/${encodeURIComponent(id)}`).then((found) => this.take(found), (error) => { if (error.status === 404) this.forget(id); });
+    }
+  }
+
+  forget(id) {
+    this.commands.delete(id);
+    this.heardAt.delete(id);
+    this.begun.delete(id);
+    this.dispatchEvent(new CustomEvent("change", { detail: null }));
+  }
+
+  /** Newest first; what others began is shown while it runs. */
+  shown() {
+    return [...this.commands.values()].filter((command) => isOpen(command) || this.begun.has(command.id))
+      .sort((a, b) => (b.requested_at ?? 0) - (a.requested_at ?? 0));
+  }
+}

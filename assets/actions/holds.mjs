@@ -1,0 +1,143 @@
+// Hold: one button that stops every act, and the line that says so wherever somebody looks.
+
+import { me } from "../parts/account.mjs";
+import { look, send } from "../parts/api.mjs";
+import { isAtLeast } from "./actions.mjs";
+import { ask, sentence, textField } from "../parts/dialog.mjs";
+import { byId, make, say, show } from "../parts/dom.mjs";
+import { moment, plural, when } from "../parts/format.mjs";
+import { change } from "../parts/password_prompt.mjs";
+import { toast } from "../parts/toast.mjs";
+
+const EVERY_MS = 5_000;
+const MOST_NAMED = 3;
+
+/** Events: `change`. */
+export class Holds extends EventTarget {
+  constructor(live) {
+    super();
+    Object.assign(this, { fleet: null, nodes: [], person: null, isKnown: false });
+    this.strip = byId("held");
+    this.button = byId("hold");
+    this.button.addEventListener("click", () => this.hold(null, "the fleet"));
+    live.addEventListener("hold", () => this.look());
+    live.addEventListener("state", () => { if (live.state === "live") this.look(); });
+    document.addEventListener("visibilitychange", () => { if (!document.hidden) this.look(); });
+    setInterval(() => { if (!document.hidden) this.look(); }, EVERY_MS);
+    me().then((person) => { this.person = person; this.draw(); }, () => {});
+    this.look();
+  }
+
+  get mayHold() {
+    return isAtLeast(this.person, "operator");
+  }
+
+  async look() {
+    const answer = await look("hold").catch(() => null);
+    if (answer === null) return;
+    const text = JSON.stringify(answer);
+    if (text !== this.text) {
+      this.text = text;
+      this.fleet = answer.fleet;
+      this.nodes = answer.nodes.filter(({ holds, wanted }) => wanted || holds.length > 0);
+      this.isKnown = true;
+      this.dispatchEvent(new CustomEvent("change"));
+    }
+    this.draw();
+  }
+
+  of(node) {
+    return this.nodes.find((one) => one.node === node) ?? null;
+  }
+
+  // At once: a question in between would cost the second that it is about. It harms nothing, and
+  // who and why can be said after.
+  async hold(node, name) {
+    this.button.disabled = true;
+    try {
+      await send("POST", "hold", { node, reason: "held from the pages" });
+      toast(`Every act on ${name} is held.`);
+    } catch (error) {
+      toast(`Not held: ${sentence(error.message)}`);
+    } finally {
+      this.button.disabled = false;
+    }
+    await this.look();
+  }
+
+  async release(node, name) {
+    const query = node === null ? "" : `?node=${encodeURIComponent(node)}`;
+    await ask({
+      title: `Release ${name}`, verb: "Release", lead: `Acts on ${name} are possible again, for people and for rules.`,
+      submit: () => change("DELETE", `hold${query}`),
+    });
+    await this.look();
+  }
+
+  async explain(node) {
+    await ask({
+      title: "Why it is held", verb: "Say so", fields: [textField("reason", "Reason", { required: "", maxlength: "500" }, "Everyone reads it, on every page.")],
+      submit: (given) => send("POST", "hold", { node, reason: given.get("reason") }),
+    });
+    await this.look();
+  }
+
+  draw() {
+    show(this.button, this.mayHold && this.isKnown && this.fleet === null);
+    const isHeld = this.fleet !== null || this.nodes.length > 0;
+    show(this.strip, isHeld);
+    if (!isHeld) { this.drawn = null; return; }
+    const words = this.fleet === null ? this.nodeWords() : this.fleetWords();
+    const text = JSON.stringify([words, this.mayHold]);
+    if (text === this.drawn) return;
+    this.drawn = text;
+    this.strip.replaceChildren(make("strong", {}, words[0]), make("span", {}, words[1]), ...this.buttons());
+  }
+
+  fleetWords() {
+    return ["The fleet is held.", `No act is done anywhere. ${sayWho(this.fleet)}`];
+  }
+
+  nodeWords() {
+    const names = this.nodes.slice(0, MOST_NAMED).map(({ host }) => host).join(", ");
+    const more = this.nodes.length > MOST_NAMED ? ` and ${this.nodes.length - MOST_NAMED} more` : "";
+    const [first] = this.nodes;
+    const isByFile = first.holds.some((hold) => hold.includes("/"));
+    const who = this.nodes.length === 1 ? (first.by ? sayWho(first) : isByFile ? `By a file on the node: ${first.holds.join(", ")}. Only there it can be taken away.` : "") : "";
+    return [`${plural(this.nodes.length, "node is", "nodes are")} held: ${names}${more}.`, `No act is done there. ${who}`];
+  }
+
+  buttons() {
+    if (!this.mayHold) return [];
+    if (this.fleet !== null) return [button("Say why", () => this.explain(null)), button("Release", () => this.release(null, "the fleet"))];
+    const ours = this.nodes.filter(({ wanted }) => wanted);
+    if (ours.length === 1) return [button("Release", () => this.release(ours[0].node, ours[0].host))];
+    return ours.length > 1 ? [make("a", { class: "button small", href: "/settings#nodes" }, "Nodes")] : [];
+  }
+}
+
+const button = (words, does) => make("button", { type: "button", class: "button small", onclick: does }, words);
+
+function sayWho({ by, reason, since }) {
+  const at = since === null || since === undefined ? "" : `, since ${moment(since)}`;
+  return `${by?.name ?? by ?? "Somebody"}${at}${reason ? `: “${reason}”` : ""}`;
+}
+
+/** A line about one node's hold, with its button; drawn anew when something changes. */
+export function holdLine(holds, node, host) {
+  const words = make("span", {});
+  const act = make("button", { type: "button", class: "button small" });
+  const line = make("p", { class: "node-hold" }, words, act);
+  const draw = () => {
+    const found = holds.of(node);
+    const isHeld = found !== null;
+    say(words, isHeld ? `${host} is held${found.since ? ` since ${when(found.since)}` : ""}: no act is done there.` : `Acts on ${host} are possible.`);
+    say(act, isHeld ? "Release the node" : "Hold the node");
+    show(act, holds.mayHold && holds.fleet === null && (!isHeld || found.wanted));
+    act.onclick = () => (isHeld ? holds.release(node, host) : holds.hold(node, host));
+    line.classList.toggle("is-held", isHeld);
+  };
+  holds.addEventListener("change", draw);
+  draw();
+  return line;
+}

@@ -1,0 +1,105 @@
+// What is asked for when a setting of MPS or of a Gpu is changed: the fields, and what the API is told
+// of them. `read(form)` gives null while something is missing.
+
+import { choiceField, textField } from "../parts/dialog.mjs";
+
+const HOUR_S = 3_600;
+const TIMES = [["3600", "1 h"], ["14400", "4 h"], ["28800", "8 h"], ["86400", "1 day"], ["604800", "7 days"]];
+const MIB_OF = { MiB: 1, GiB: 1_024 };
+
+const whole = (input, low, high) => {
+  const value = Number(input.value.trim());
+  return input.value.trim() !== "" && Number.isInteger(value) && value >= low && value <= high ? value : null;
+};
+const leaseField = () => choiceField("lease_s", "For how long", TIMES, String(HOUR_S), "Then what was before is set again.");
+
+function form(title, fields, read) {
+  return {
+    title, read,
+    fields: (changed) => {
+      // Not `change` of what is typed: it comes with the very click that confirms.
+      for (const field of fields) field.addEventListener("input", changed);
+      return { roots: fields, isFilled: () => true };
+    },
+  };
+}
+
+export function capForm(gpu) {
+  const [low, high] = [gpu.facts.power_limit_min_w, gpu.facts.power_limit_max_w].map((watts) => (watts === null || watts === undefined ? null : Math.round(watts)));
+  const hint = low === null || high === null ? null : `This Gpu takes ${low} to ${high} W.`;
+  const watts = textField("watts", "Power limit, in watts", { type: "number", step: "1", ...(low === null ? {} : { min: low, max: high }) }, hint);
+  return form("Cap the power of a Gpu", [watts, leaseField()], ({ elements }) => {
+    const given = whole(elements.watts, 1, 5_000);
+    return given === null ? null : { type: "power_cap", gpu_uuid: gpu.uuid, watts: given, lease_s: Number(elements.lease_s.value) };
+  });
+}
+
+export function lockForm(gpu) {
+  const top = gpu.facts.sm_clock_max_mhz === null || gpu.facts.sm_clock_max_mhz === undefined ? "" : ` This Gpu goes to ${Math.round(gpu.facts.sm_clock_max_mhz)} MHz.`;
+  const low = textField("min_mhz", "From, in MHz", { type: "number", min: "1", step: "1", value: "210" });
+  const high = textField("max_mhz", "To, in MHz", { type: "number", min: "1", step: "1" }, `The SM clock.${top}`);
+  return form("Lock the clocks of a Gpu", [low, high, leaseField()], ({ elements }) => {
+    const [min, max] = [whole(elements.min_mhz, 1, 20_000), whole(elements.max_mhz, 1, 20_000)];
+    return min === null || max === null ? null : { type: "clock_lock", gpu_uuid: gpu.uuid, min_mhz: min, max_mhz: max, lease_s: Number(elements.lease_s.value) };
+  });
+}
+
+export const undoForm = (lease) => form("Take a limit back", [], () => ({ type: "limit_off", gpu_uuid: lease.gpu_uuid, what: lease.what }));
+
+export function modeForm(gpu) {
+  const mode = choiceField("mode", "Who may use it", [["exclusive_process", "One process at a time: where MPS runs, its server"], ["default", "Several processes at a time"]], "exclusive_process", "It counts for what begins from now on.");
+  return form("Set the compute mode of a Gpu", [mode], ({ elements }) => ({ type: "compute_mode", gpu_uuid: gpu.uuid, mode: elements.mode.value }));
+}
+
+export const openForm = ({ gpu_uuid: uuid }) => form("Let several processes use a Gpu again", [], () => ({ type: "compute_mode", gpu_uuid: uuid, mode: "default" }));
+
+const serverField = (daemon) => choiceField("server", "For whom", [
+  ...daemon.servers.map(({ pid, user }) => [String(pid), `new clients of server ${pid}${user === null ? "" : ` (${user})`}`]),
+  ["", "the next server, as its default"]], daemon.servers.length > 0 ? String(daemon.servers[0].pid) : "", "Clients that run keep what they have.");
+const serverOf = ({ server }) => (server.value === "" ? null : Number(server.value));
+
+export function shareForm(daemon) {
+  const pct = textField("pct", "Share of the threads, in whole %", { type: "number", min: "1", max: "100", step: "1" }, "A ceiling for each client, not a reservation.");
+  return form("Set the share of MPS clients", [serverField(daemon), pct], ({ elements }) => {
+    const given = whole(elements.pct, 1, 100);
+    return given === null ? null : { type: "mps_percent", pipes: daemon.pipes, pct: given, server: serverOf(elements) };
+  });
+}
+
+export function memoryForm(daemon) {
+  const ordinal = textField("ordinal", "Device, as MPS numbers them", { type: "number", min: "0", max: "31", step: "1", value: "0" });
+  const size = textField("size", "Memory of each client (empty: no limit)", { type: "number", min: "1", step: "1" }, "Whole numbers: MPS misreads fractions.");
+  const unit = choiceField("unit", "Unit", Object.keys(MIB_OF).map((name) => [name, name]), "GiB");
+  return form("Limit the memory of MPS clients", [serverField(daemon), ordinal, size, unit], ({ elements }) => {
+    const number = whole(elements.ordinal, 0, 31);
+    const isFree = elements.size.value.trim() === "" && !elements.size.validity.badInput;
+    const given = isFree ? null : whole(elements.size, 1, 16_777_216 / MIB_OF[elements.unit.value]);
+    if (number === null || (!isFree && given === null)) return null;
+    return { type: "mps_memory", pipes: daemon.pipes, ordinal: number, mem_mib: isFree ? null : given * MIB_OF[elements.unit.value], server: serverOf(elements) };
+  });
+}
+
+export function presetForm(daemon) {
+  const name = choiceField("name", "Preset", [["high", "High: 60 %, normal priority"], ["normal", "Normal: 30 %, normal priority"], ["low", "Low: 10 %, below normal"]], "normal", "For the clients that come next.");
+  return form("Use a preset for MPS clients", [serverField(daemon), name], ({ elements }) => (
+    { type: "mps_preset", pipes: daemon.pipes, name: elements.name.value, server: serverOf(elements) }));
+}
+
+// What the doctor names to mend something: an act on a Node, or on a Gpu.
+const FIXES = {
+  mps_start: ["start_mps", () => "Start MPS"],
+  mps_restart: ["restart_mps", () => "Restart MPS"],
+  mps_percent: ["set_mps", ({ pct }) => `Set ${pct} % again`],
+  mps_memory: ["set_mps", ({ mem_mib: mib, ordinal }) => `Set ${mib === null ? "no limit" : `${mib} MiB`} on device ${ordinal} again`],
+  mps_priority: ["set_mps", ({ priority }) => `Set ${priority === 0 ? "normal priority" : "below normal"} again`],
+  compute_mode: ["set_compute_mode", ({ gpu_uuid: uuid }) => `Make ${uuid.slice(0, 12)} exclusive`],
+};
+
+/** `target` null: the node. */
+export function fixOf(setting) {
+  const [action, words] = FIXES[setting.type] ?? [null, null];
+  if (action === null) return null;
+  return { action, words: words(setting), target: setting.gpu_uuid ?? null, form: form(words(setting), [], () => setting) };
+}
+
+export const plainForm = (title, type, pipes) => form(title, [], () => ({ type, pipes }));

@@ -1,0 +1,99 @@
+// What stands in the tables of the Alerts page: an alert, where it is, how much, a rule, a silence.
+
+import { make, say } from "../parts/dom.mjs";
+import { age, amount, gibibytes, moment, plural, when } from "../parts/format.mjs";
+import { stacked } from "../parts/rows.mjs";
+
+export const TONES = { crit: "lost", warn: "stale", info: "" };
+const MOST_NAMED = 3;
+const OFS = { gpu: ["Gpu", "Gpus"], task: ["task", "tasks"], job: ["job", "jobs"], node: ["node", "nodes"], owner: ["owner", "owners"], fleet: ["fleet", "fleets"] };
+
+export const ofWords = (of, count) => plural(count, ...(OFS[of] ?? ["target", "targets"]));
+
+export function drawAlert(cell, alert) {
+  stacked(cell, ["span", `pill ${TONES[alert.severity]}`, alert.severity], ["strong", "name", alert.title],
+    ["small", "", [alert.rule, alert.comebacks > 0 ? `came back ${plural(alert.comebacks, "time")}` : ""].filter(Boolean).join(" · ")]);
+}
+
+export function drawTarget(cell, alert) {
+  const text = placeOf(alert);
+  const key = JSON.stringify([text, alert.users]);
+  if (cell.dataset.drawn === key) return;
+  cell.dataset.drawn = key;
+  const address = addressOf(alert);
+  cell.replaceChildren(make("div", { class: "stacked" }, address === null ? make("span", {}, text) : make("a", { href: address }, text),
+    ...(alert.users.length > 0 ? [make("small", {}, alert.users.slice(0, MOST_NAMED).join(", ") + (alert.users.length > MOST_NAMED ? ` and ${alert.users.length - MOST_NAMED} more` : ""))] : [])));
+}
+
+export const drawTime = (of) => (cell, item) => {
+  const at = of(item);
+  say(cell, when(at));
+  cell.title = at === null ? "" : moment(at);
+};
+
+export function drawDue(cell, { fired_at: at }) {
+  const left = at - Date.now() / 1000;
+  say(cell, left > 0 ? `in ${age(Math.max(1, left))}` : "at the next look");
+  cell.title = moment(at);
+}
+
+export function placeOf({ of, host, place, users, target }) {
+  if (of === "fleet") return "the whole fleet";
+  if (of === "owner") return users[0] ?? target;
+  const spot = place !== "" && of !== "node" ? `GPU ${place}` : place;
+  return [host, spot].filter(Boolean).join(" · ") || target;
+}
+
+/** Where it stands at a Gpu: what of there it is about. */
+export function whatWords({ of, users }) {
+  if (of === "gpu" || of === "fleet") return "";
+  if (of === "node") return "its node";
+  const whose = users.slice(0, MOST_NAMED).join(", ");
+  return of === "owner" ? `all of ${whose}` : `${OFS[of][0]}${whose === "" ? "" : ` of ${whose}`}`;
+}
+
+export const withWhat = (alert) => [alert.title, whatWords(alert)].filter(Boolean).join(" · ");
+
+function addressOf({ of, target, node }) {
+  if (of === "gpu") return `/gpu/${encodeURIComponent(target)}`;
+  return node === "" ? null : `/node/${encodeURIComponent(node)}`;
+}
+
+/** With the unit of what its rule watches, as far as that is one. */
+export function valueWords({ rule, value }, rules) {
+  if (value === null) return "–";
+  const signal = rules.find((one) => one.rule.id === rule)?.rule.signal ?? "";
+  const isShare = /\//.test(signal);
+  if (!isShare && /_bytes\b/.test(signal) && !/rate\(/.test(signal)) { const { text, unit } = gibibytes(value); return `${text} ${unit}`; }
+  if (!isShare && /\b(age|silent|sample_age|reading_age)_s\b/.test(signal)) return age(value);
+  const text = Math.abs(value) >= 1e6 ? value.toExponential(2) : String(Number(value.toPrecision(4)));
+  return !isShare && /_pct/.test(signal) ? `${text} %` : /(^|\W)(temp|mem_temp)\w*_c/.test(signal) ? `${text} °C` : text;
+}
+
+export function drawRule(cell, { rule }) {
+  stacked(cell, ["span", `pill ${TONES[rule.severity]}`, rule.severity], ["strong", "name", rule.title], ["small", "", rule.id]);
+}
+
+export function drawCondition(cell, { rule }) {
+  const who = rule.scope === "*" ? (rule.of === "gpu" || rule.of === "fleet" ? "the whole fleet" : `all ${OFS[rule.of][1]}`) : `${rule.of === "gpu" ? "" : `${OFS[rule.of][1]}: `}${rule.scope}`;
+  stacked(cell, ["code", "", `${rule.signal} ${rule.fire}`], ["small", "", [...rule.where, rule.for === "0s" ? "at once" : `for ${rule.for}`, who].join(" · ")]);
+}
+
+export function drawNow(cell, { is_watched: isWatched, why_not: whyNot, rule, targets, pending, firing, resolving, no_data: noData, cannot }) {
+  if (!isWatched || whyNot !== "") { stacked(cell, ["span", "pill stale", "not watched"], ["small", "", whyNot]); return; }
+  const pieces = [[firing + resolving, "firing", "pill lost"], [pending, "pending", "pill stale"]].filter(([count]) => count > 0).map(([count, word, tone]) => ["span", tone, `${amount(count)} ${word}`]);
+  // Green only where somebody could be told of: of whom nothing is known, all may be well or not.
+  const rest = targets > 0 && noData + cannot >= targets ? ["span", "pill", "no data"] : ["span", "pill ok", "quiet"];
+  const quiet = [noData > 0 ? `${amount(noData)} without data` : "", cannot > 0 ? `${amount(cannot)} cannot be told` : ""].filter(Boolean).join(", ");
+  stacked(cell, ...(pieces.length > 0 ? pieces : [rest]), ["small", "", [`of ${ofWords(rule.of, targets)}`, quiet].filter(Boolean).join(", ")]);
+}
+
+export function drawHolds(cell, { holds, state }) {
+  const lines = [state === "resolving" ? "at rest again" : "", ...holds].filter(Boolean);
+  if (lines.length === 0) stacked(cell, ["span", "no-value", "–"]);
+  else stacked(cell, ...lines.map((line) => ["small", "hold-line", line]));
+}
+
+export function matchersOf({ rule, host, target, user }) {
+  return [rule && `rule ${rule}`, host && `node ${host}`, target && `target ${target}`, user && `user ${user}`].filter(Boolean).join(", ");
+}

@@ -1,0 +1,263 @@
+// The Alerts page: what fires, waits, is held or silenced, what fired, and the rules behind it.
+
+import { isAdmin, me } from "../parts/account.mjs";
+import { drawAlert, drawCondition, drawDue, drawHolds, drawNow, drawRule, drawTarget, drawTime, matchersOf, placeOf, valueWords } from "./alert_words.mjs";
+import { begin } from "../actions/actions.mjs";
+import { look, send } from "../parts/api.mjs";
+import { Brakes, drawLadder } from "./brakes.mjs";
+import { ask, choiceField, open, sentence, textField } from "../parts/dialog.mjs";
+import { byId, isTyping, make, say, show } from "../parts/dom.mjs";
+import { RANKS } from "./firing.mjs";
+import { age, amount, plural } from "../parts/format.mjs";
+import { change } from "../parts/password_prompt.mjs";
+import { Rows } from "../parts/rows.mjs";
+import { rehearsalsOf } from "./rehearsal.mjs";
+import { editRule } from "./rule_form.mjs";
+import { nameTab } from "../parts/tab.mjs";
+import { toast } from "../parts/toast.mjs";
+
+const EVERY_MS = 5_000;
+const SOON_MS = 250;
+const MOST_OVER = 200;
+const VIEWS = ["firing", "pending", "held", "silenced", "ended"];
+const SILENCES = [["3600", "1 hour"], ["14400", "4 hours"], ["86400", "a day"], ["604800", "a week"], ["2592000", "30 days"]];
+const AT_ONCE = 4;
+const MODES = [["observe", "observe: nothing is done"], ["dry_run", "dry run: what would be done is recorded"], ["confirm", "confirm: a person lets each act happen"], ["auto", "auto: by itself, within the brakes"]];
+// What a step of a ladder is as an act.
+const ACTION = { tell: "notify", pause: "pause", end: "end" };
+const EMPTY = {
+  firing: "Nothing fires. When a rule has been true of something for long enough, it stands here.",
+  pending: "Nothing is on its way to fire.",
+  held: "Nothing is held.",
+  silenced: "Nothing that fires is silenced.",
+  ended: "No alert of the last seven days is over.",
+};
+
+export class AlertsPage {
+  constructor(root, live) {
+    Object.assign(this, { root, person: null, rules: [] });
+    this.tables = Object.fromEntries([...VIEWS.map((name) => [name, this.alertRows(name)]), ["silences", this.silenceRows()], ["rules", this.ruleRows()]]);
+    for (const [name, rows] of Object.entries(this.tables)) byId(`alerts-${name}`).append(rows.root);
+    this.brakes = new Brakes(this);
+    this.listen(live);
+    this.choose(VIEWS.find((name) => location.hash === `#${name}`) ?? "firing", false);
+    this.begin();
+  }
+
+  listen(live) {
+    byId("alerts-silence").addEventListener("click", () => this.silence());
+    byId("alerts-new").addEventListener("click", () => this.edit(null));
+    byId("alerts-views").addEventListener("click", ({ target }) => { const name = target.closest("[data-view]")?.dataset.view; if (name) this.choose(name); });
+    live.addEventListener("alert", () => this.soon());
+    live.addEventListener("state", () => { if (live.state === "live") this.look(); });
+    document.addEventListener("visibilitychange", () => this.look());
+    document.addEventListener("keydown", (event) => this.onKey(event));
+    addEventListener("hashchange", () => this.choose(VIEWS.find((name) => location.hash === `#${name}`) ?? "firing", false));
+  }
+
+  async begin() {
+    this.person = await me().catch(() => null);
+    show(byId("alerts-new"), this.isAdmin);
+    show(byId("alerts-silence"), this.isOperator);
+    this.look();
+  }
+
+  get isAdmin() { return this.person !== null && isAdmin(this.person); }
+
+  get isOperator() { return this.isAdmin || this.person?.role === "operator"; }
+
+  choose(name, isKept = true) {
+    this.view = name;
+    for (const button of byId("alerts-views").children) button.setAttribute("aria-pressed", String(button.dataset.view === name));
+    for (const each of VIEWS) show(byId(`alerts-view-${each}`), each === name);
+    if (isKept) history.replaceState(history.state, "", `${location.pathname}${name === "firing" ? "" : `#${name}`}`);
+  }
+
+  onKey(event) {
+    if (isTyping(event.target) || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]") !== null) return;
+    const view = VIEWS[Number(event.key) - 1];
+    if (view !== undefined) this.choose(view);
+    else if (event.key === "n" && this.isAdmin) this.edit(null);
+    else if (event.key === "s" && this.isOperator) this.silence();
+    else return;
+    event.preventDefault();
+  }
+
+  soon() {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.look(), SOON_MS);
+  }
+
+  async look() {
+    clearTimeout(this.timer);
+    if (document.hidden) return;
+    const number = this.number = (this.number ?? 0) + 1;
+    try {
+      const [found] = await Promise.all([Promise.all(["alerts", "alerts?state=pending", "alerts?state=ended", "rules", "silences"].map(look)), this.brakes.look()]);
+      if (number !== this.number) return;
+      this.proofH = found[3].proof_h;
+      this.take(...found.map(({ items }) => items));
+      show(byId("alerts-problem"), false);
+    } catch (error) {
+      if (number !== this.number) return;
+      say(byId("alerts-problem"), `This page is not up to date: ${sentence(error.message)}`);
+      show(byId("alerts-problem"), true);
+      for (const rows of Object.values(this.tables)) rows.fail("Nothing is known yet.");
+      this.root.classList.add("ready");
+    }
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.look(), EVERY_MS);
+  }
+
+  take(open, pending, ended, rules, silences) {
+    this.rules = rules;
+    this.root.classList.add("ready");
+    const isSilenced = ({ silenced_by: silencedBy }) => silencedBy.length > 0;
+    const lists = {
+      firing: open.filter((one) => !isSilenced(one)).sort((one, other) => waitsFor(other) - waitsFor(one) || RANKS[other.severity] - RANKS[one.severity]), pending, held: open.filter((one) => one.holds.length > 0 && !isSilenced(one)),
+      silenced: open.filter(isSilenced), ended: ended.slice(0, MOST_OVER),
+    };
+    for (const name of VIEWS) this.tables[name].update(lists[name]);
+    for (const button of byId("alerts-views").children) {
+      const count = lists[button.dataset.view].length;
+      say(button.querySelector(".alerts-count"), count === 0 || button.dataset.view === "ended" ? "" : amount(count));
+    }
+    this.tables.rules.update([...rules].sort(byUse));
+    this.tables.silences.update(silences.filter(({ ended_at: endedAt, until }) => endedAt === null && until > Date.now() / 1000));
+    const count = lists.firing.length;
+    const asked = lists.firing.filter(waitsFor).length;
+    const words = [count === 0 ? "Nothing fires" : `${plural(count, "alert")} ${count === 1 ? "fires" : "fire"}`, asked > 0 ? `${amount(asked)} ${asked === 1 ? "waits" : "wait"} for a person` : "", pending.length > 0 ? `${amount(pending.length)} pending` : "", lists.silenced.length > 0 ? `${amount(lists.silenced.length)} silenced` : ""];
+    say(byId("alerts-words"), `${words.filter(Boolean).join(", ")}. ${plural(rules.length, "rule")} watched.`);
+    nameTab(count === 0 ? "Alerts" : `(${amount(count)}) Alerts`);
+  }
+
+  alertRows(name) {
+    const value = { head: "Value", text: (alert) => valueWords(alert, this.rules) };
+    const columns = [{ head: "Alert", draw: drawAlert }, { head: "Where", draw: drawTarget }, value, ...columnsOf(name)];
+    const maySilence = name === "firing" || name === "pending" || name === "held";
+    return new Rows({
+      label: `Alerts: ${name}`, key: ({ id }) => id, empty: EMPTY[name], columns, isSteady: true,
+      actions: (alert) => [...(alert.ladder?.confirm && this.person?.role !== "viewer" ? [[`Let it ${alert.ladder.next}`, (it) => this.confirm(it), { "aria-label": `Let the rule ${alert.ladder.next} at ${placeOf(alert)}` }]] : []), ...(maySilence && this.isOperator ? [["Silence", (it) => this.silenceOne(it), { "aria-label": `Silence ${alert.title} at ${placeOf(alert)}` }]] : [])],
+    });
+  }
+
+  ruleRows() {
+    return new Rows({
+      label: "Rules", key: ({ rule }) => rule.id, empty: "There is no rule. An admin writes one with “New rule”.",
+      columns: [
+        { head: "Rule", draw: drawRule },
+        { head: "True when", draw: drawCondition },
+        { head: "Now", draw: drawNow },
+        { head: "Mode", text: ({ mode }) => mode.replaceAll("_", " ") },
+      ],
+      actions: ({ rule }) => [[this.isAdmin ? "Edit" : "Show", (it) => this.edit(it.rule, it.number), { "aria-label": `${this.isAdmin ? "Edit" : "Show"} ${rule.title}` }],
+        ...(this.isOperator && rule.ladder.length > 0 ? [["Mode …", (it) => this.setMode(it), { "aria-label": `Mode of ${rule.title}` }]] : []),
+        ...(this.isAdmin ? [["Remove", (it) => this.remove(it.rule), { "aria-label": `Remove ${rule.title}` }]] : [])],
+    });
+  }
+
+  silenceRows() {
+    return new Rows({
+      label: "Silences", key: ({ id }) => id, empty: "Nothing is silenced.",
+      columns: [
+        { head: "What", text: (one) => matchersOf(one) },
+        { head: "Because", text: ({ because }) => because },
+        { head: "By", text: ({ by }) => by },
+        { head: "From", draw: drawTime(({ begins }) => begins) },
+        { head: "Until", draw: drawTime(({ until }) => until) },
+      ],
+      actions: (one) => (this.isOperator ? [["End it", (it) => this.endSilence(it), { "aria-label": `End the silence of ${matchersOf(one)}` }]] : []),
+    });
+  }
+
+  async edit(rule, number = null) {
+    const kept = await editRule(rule, number, this.isAdmin);
+    if (kept === null) return;
+    toast(`“${kept.rule.title}” is watched, in ${kept.mode.replaceAll("_", " ")}.`);
+    this.look();
+  }
+
+  async setMode({ rule, version }) {
+    const rehearsals = await rehearsalsOf(rule, version);
+    const isDone = await ask({
+      title: `What “${rule.title}” may do`, verb: "Set",
+      lead: `Down is at once. Up is an admin's, and auto asks for proof: ${age(this.proofH * 3_600)} of dry run, or an approved rehearsal over as long, and an end.`,
+      fields: [choiceField("mode", "Mode", MODES, rule.mode), textField("expires", "Until", { maxlength: "10", value: rule.expires, placeholder: "2027-01-31" }, "The last day of auto, within 180 days."), make("div", { class: "field" }, make("span", { class: "label" }, "Rehearsals"), rehearsals)],
+      submit: (given) => change("POST", `rules/${encodeURIComponent(rule.id)}/mode`, { mode: given.get("mode"), ...(given.get("expires").trim() === rule.expires ? {} : { expires: given.get("expires").trim() }) }),
+    });
+    if (isDone !== null) this.look();
+  }
+
+  /** As any act: looked at first, and ordered with what was seen. */
+  confirm(alert) {
+    const { id, ladder } = alert;
+    const signal = this.rules.find(({ rule }) => rule.id === alert.rule)?.rule.signal ?? "it";
+    const lead = `The rule “${alert.title}” asks for this: ${signal} is ${valueWords(alert, this.rules)}, and it has been so for ${age(Date.now() / 1000 - alert.since)}.`;
+    begin(ACTION[ladder.next], ladder.task_ids, null, null, async ({ preview, reason }) => ({ items: [await send("POST", `alerts/${encodeURIComponent(id)}/confirm`, { preview, reason })] }), lead);
+  }
+
+  async remove(rule) {
+    const isDone = await ask({
+      title: `Remove “${rule.title}”?`, lead: "It is not watched any more, and its alerts are over. What it was is kept.", verb: "Remove", tone: "bad",
+      submit: () => change("DELETE", `rules/${encodeURIComponent(rule.id)}`),
+    });
+    if (isDone !== null) this.look();
+  }
+
+  /** One click more: for how long. A reason may stand beside it. */
+  silenceOne(alert) {
+    const because = textField("because", "Because", { maxlength: "400", placeholder: "looked at" }, "May stay empty.");
+    const problem = make("p", { class: "problem", role: "alert", hidden: "" });
+    const during = make("div", { class: "silence-spans" }, ...SILENCES.slice(0, AT_ONCE).map(([seconds, words]) => make("button", { type: "button", class: "button first", onclick: () => silence(seconds) }, words)));
+    const body = make("div", { class: "form dialog-body" }, make("p", {}, `${alert.title}, at ${placeOf(alert)}: it stays visible; nobody is told, and no rule acts on it, for`), during, because, problem,
+      make("div", { class: "dialog-foot" }, make("button", { type: "button", class: "button", onclick: () => { dialog.close(); this.silence(alert); } }, "Another silence …")));
+    const dialog = open("Silence", body);
+    during.firstElementChild.focus();
+    const silence = async (seconds) => {
+      try {
+        await send("POST", "silences", { until: Date.now() / 1000 + Number(seconds), because: because.querySelector("input").value.trim() || `silenced at its alert by ${this.person.name}`, rule: alert.rule, target: alert.target });
+        dialog.close();
+        this.look();
+      } catch (error) {
+        say(problem, sentence(error.message));
+        show(problem, true);
+      }
+    };
+  }
+
+  async silence(alert = null) {
+    const places = alert === null ? [] : [["target", `here (${placeOf(alert)})`], ...(alert.node === "" ? [] : [["node", `all of ${alert.host}`]]), ["all", "everywhere"]];
+    const isDone = await ask({
+      title: "Silence",
+      lead: "Matching alerts stay visible here; nobody is told, and no rule acts on them. A silence has an end.",
+      fields: [
+        choiceField("rule", "Rule", [["", "any rule"], ...this.rules.map((one) => [one.rule.id, one.rule.title])], alert?.rule ?? ""),
+        ...(alert === null ? [textField("node", "Node", { placeholder: "any node" }, "Its host name."), textField("user", "User", { placeholder: "any user" }, "Where nobody else has tasks.")] : [choiceField("reach", "Where", places, "target")]),
+        choiceField("lasts", "For", SILENCES, "14400"),
+        textField("because", "Because", { required: "", maxlength: "400", placeholder: "moving racks" }),
+      ],
+      verb: "Silence",
+      submit: (given) => send("POST", "silences", {
+        until: Date.now() / 1000 + Number(given.get("lasts")), because: given.get("because").trim(), rule: given.get("rule"),
+        ...(alert === null ? { node: given.get("node").trim(), user: given.get("user").trim() } : { node: given.get("reach") === "node" ? alert.node : "", target: given.get("reach") === "target" ? alert.target : "" }),
+      }),
+    });
+    if (isDone !== null) this.look();
+  }
+
+  async endSilence(one) {
+    const isDone = await ask({ title: "End this silence?", lead: `${matchersOf(one)}: ${one.because}`, verb: "End it", submit: () => send("DELETE", `silences/${encodeURIComponent(one.id)}`) });
+    if (isDone !== null) this.look();
+  }
+}
+
+function columnsOf(name) {
+  if (name === "pending") return [{ head: "Since", draw: drawTime(({ since }) => since) }, { head: "Fires", draw: drawDue }];
+  if (name === "ended") return [{ head: "Fired", draw: drawTime(({ fired_at: at }) => at) }, { head: "Over", draw: drawTime(({ ended_at: at }) => at) }, { head: "Why", text: ({ why }) => why }];
+  return [{ head: "Since", draw: drawTime(({ since }) => since) }, { head: "Next", draw: drawLadder }, { head: "Held", draw: drawHolds }];
+}
+
+// Whose rule asks a person to let it act: they stand first, then the worst, then the newest.
+const waitsFor = ({ ladder }) => Boolean(ladder?.confirm);
+
+const byUse = (a, b) => b.firing + b.resolving - (a.firing + a.resolving) || b.pending - a.pending || a.rule.title.localeCompare(b.rule.title);

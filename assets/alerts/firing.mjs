@@ -1,0 +1,107 @@
+// What fires now, by the Gpus and nodes where it is marked; kept up to date by the live socket, and
+// looked up now and then.
+
+import { placeOf, withWhat } from "./alert_words.mjs";
+import { look } from "../parts/api.mjs";
+
+const EVERY_MS = 30_000;
+export const RANKS = { info: 0, warn: 1, crit: 2 };
+
+/** Tells `change`. */
+export class Firing extends EventTarget {
+  constructor(live) {
+    super();
+    this.alerts = new Map();
+    this.byGpu = new Map();
+    this.byNode = new Map();
+    live.addEventListener("alert", ({ detail }) => this.take(detail));
+    live.addEventListener("state", () => { if (live.state === "live") this.look(); });
+    document.addEventListener("visibilitychange", () => this.look());
+    this.look();
+  }
+
+  async look() {
+    clearTimeout(this.timer);
+    if (document.hidden) return;
+    const found = await look("alerts").catch(() => null); // the banner says how we stand with the hub
+    if (found !== null) {
+      this.alerts = new Map(found.items.map((alert) => [alert.id, alert]));
+      this.sort();
+    }
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.look(), EVERY_MS);
+  }
+
+  take(alert) {
+    if (alert.state === "ended") this.alerts.delete(alert.id);
+    else this.alerts.set(alert.id, alert);
+    this.sort();
+  }
+
+  sort() {
+    this.byGpu = new Map();
+    this.byNode = new Map();
+    // What is silenced is known, and not to catch the eye.
+    for (const alert of [...this.alerts.values()].filter(({ silenced_by: silencedBy }) => silencedBy.length === 0).sort(byWorst)) {
+      if (alert.of === "node") put(this.byNode, alert.node, alert);
+      else for (const uuid of alert.gpus) put(this.byGpu, uuid, alert);
+    }
+    this.dispatchEvent(new CustomEvent("change"));
+  }
+
+  /** Its own, those of who is on it, and those of its node; the worst first. */
+  of(uuid, node) {
+    const [own, around] = [this.byGpu.get(uuid) ?? [], this.byNode.get(node) ?? []];
+    return around.length === 0 ? own : [...own, ...around].sort(byWorst);
+  }
+
+  get isCalm() {
+    return this.byGpu.size === 0 && this.byNode.size === 0;
+  }
+}
+
+/** What fired at a moment that is over. */
+export class FiringThen {
+  constructor() {
+    Object.assign(this, { alerts: [], byGpu: new Map(), byNode: new Map(), addEventListener: () => {} });
+  }
+
+  take(alerts) {
+    this.alerts = alerts;
+  }
+
+  goTo(at) {
+    [this.byGpu, this.byNode] = [new Map(), new Map()];
+    const firing = this.alerts.filter(({ fired_at: from, ended_at: to }) => from <= at && (to === null || to > at));
+    for (const alert of firing.sort(byWorst)) {
+      if (alert.of === "node") put(this.byNode, alert.node, alert);
+      else for (const uuid of alert.gpus) put(this.byGpu, uuid, alert);
+    }
+  }
+
+  of(uuid, node) {
+    const [own, around] = [this.byGpu.get(uuid) ?? [], this.byNode.get(node) ?? []];
+    return around.length === 0 ? own : [...own, ...around].sort(byWorst);
+  }
+
+  get isCalm() {
+    return this.byGpu.size === 0 && this.byNode.size === 0;
+  }
+}
+
+const byWorst = (one, other) => RANKS[other.severity] - RANKS[one.severity] || one.since - other.since;
+
+function put(map, key, alert) {
+  if (!map.has(key)) map.set(key, []);
+  map.get(key).push(alert);
+}
+
+/** Those that fire, or fired in this time, and are marked at these Gpus; oldest first. */
+export async function alertsOf(uuids, from, to) {
+  const gpus = uuids.slice(0, 20).map(encodeURIComponent).join(",");
+  const answers = await Promise.all([look(`alerts?gpus=${gpus}`), look(`alerts?state=ended&gpus=${gpus}&start=${from.toFixed(3)}&end=${to.toFixed(3)}`)]);
+  return answers.flatMap(({ items }) => items).filter(({ since }) => since < to).sort((one, other) => one.since - other.since);
+}
+
+/** As a stretch of time, for timelines: to null is still so. */
+export const spansOf = (alerts) => alerts.map((alert) => ({ id: alert.id, from: alert.since, to: alert.ended_at, title: withWhat(alert), severity: alert.severity, place: placeOf(alert) }));

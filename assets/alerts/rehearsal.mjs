@@ -1,0 +1,97 @@
+// A rule over the past: when it would have fired, of whom, and what its ladder would have done.
+
+import { isAdmin, me } from "../parts/account.mjs";
+import { ofWords, placeOf } from "./alert_words.mjs";
+import { look, send } from "../parts/api.mjs";
+import { sentence } from "../parts/dialog.mjs";
+import { make, say, show } from "../parts/dom.mjs";
+import { age, amount, moment, plural, when } from "../parts/format.mjs";
+import { change } from "../parts/password_prompt.mjs";
+
+const SPANS = [["3600", "the last hour"], ["86400", "the last day"], ["604800", "the last week"], ["2592000", "the last 30 days"]];
+const AGAIN_MS = 700;
+const NAMED = 12;
+const OPEN = new Set(["running"]);
+
+/** `draft()`: the rule as it is being written, or why there is none as an Error. */
+export class Rehearsal {
+  constructor(draft) {
+    this.draft = draft;
+    this.span = make("select", { "aria-label": "Over" }, ...SPANS.map(([value, words]) => make("option", { value }, words)));
+    this.span.value = "86400";
+    this.button = make("button", { type: "button", class: "button small", onclick: () => this.begin() }, "Rehearse");
+    this.words = make("output", { class: "rehearsal-words", role: "status" }, "Nothing is done and nobody is told.");
+    this.strip = make("div", { class: "rehearsal-strip", hidden: "", "aria-hidden": "true" });
+    this.list = make("ul", { class: "rehearsal-list" });
+    this.root = make("div", { class: "rehearsal wide" }, make("div", { class: "rehearsal-ask" }, this.span, this.button), this.words, this.strip, this.list);
+  }
+
+  async begin() {
+    this.button.disabled = true;
+    try {
+      const rule = await this.draft();
+      const end = Date.now() / 1000;
+      let found = await send("POST", "rules/backtests", { rule, start: end - Number(this.span.value), end });
+      while (OPEN.has(found.state) && this.root.isConnected) {
+        say(this.words, `It is looked at … ${amount(100 * found.progress)} %`);
+        await new Promise((done) => setTimeout(done, AGAIN_MS));
+        found = await look(`rules/backtests/${encodeURIComponent(found.id)}`);
+      }
+      this.draw(found);
+    } catch (error) {
+      say(this.words, sentence(error.message));
+    } finally {
+      this.button.disabled = false;
+    }
+  }
+
+  draw(found) {
+    say(this.words, OPEN.has(found.state) ? "" : wordsOf(found));
+    const left = (t) => 100 * Math.min(1, Math.max(0, (t - found.start) / (found.end - found.start)));
+    show(this.strip, found.alerts.length > 0);
+    this.strip.replaceChildren(...found.alerts.map(({ fired_at: from, ended_at: to }) => {
+      const bar = make("span", { class: found.severity });
+      bar.style.left = `${left(from)}%`;
+      bar.style.width = `max(2px, ${left(to ?? found.end) - left(from)}%)`;
+      return bar;
+    }));
+    this.list.replaceChildren(...found.alerts.slice(0, NAMED).map((alert) => make("li", {}, `${placeOf({ of: found.of, ...alert })}, ${moment(alert.fired_at)}${found.of !== "owner" && alert.users.length > 0 ? `, ${alert.users.slice(0, 3).join(", ")}` : ""}`)),
+      ...(found.alerts_count > NAMED ? [make("li", {}, `and ${amount(found.alerts_count - Math.min(NAMED, found.alerts.length))} more`)] : []));
+  }
+}
+
+function wordsOf({ state, why, alerts_count: alerts, targets, of, victims_count: victims, victims: named, gpu_hours: hours, grain_s: grain }) {
+  if (state !== "done") return sentence(why === "" ? `It is ${state}` : why);
+  const whose = [...new Set(named.flatMap(({ users }) => users))].slice(0, 5).join(", ");
+  const done = victims === 0 ? "" : ` Its ladder would have acted ${plural(victims, "time")}${whose === "" ? "" : `, on ${whose}`}${hours === null ? "" : `: ${amount(hours, 1)} GPU-hours`}.`;
+  const exact = grain === 60 ? "" : " It looked at each second, as far as those are kept; life may differ by a sample.";
+  return `${alerts === 0 ? "It would not have fired" : `It would have fired ${plural(alerts, "time")}`}, of ${ofWords(of, targets)}.${done}${exact}`;
+}
+
+/** Those of a rule that are kept, for whoever decides what it may do. */
+export async function rehearsalsOf(rule, version) {
+  const [found, person] = await Promise.all([look(`rules/backtests?rule=${encodeURIComponent(rule.id)}`), me()]).catch((error) => [error, null]);
+  if (found.items === undefined) return make("p", {}, sentence(found.message));
+  const done = found.items.filter(({ state }) => state === "done").slice(0, 5);
+  if (done.length === 0) return make("p", {}, "It was not rehearsed yet: Edit, Rehearsal.");
+  return make("ul", { class: "rehearsal-list" }, ...done.map((one) => {
+    const words = make("span", {}, rehearsalWords(one, version));
+    const isOther = one.by !== person?.name || !person.second_person;
+    const mayApprove = person !== null && isAdmin(person) && one.approved_by === null && isOther && one.rule_version === version;
+    const button = mayApprove ? make("button", { type: "button", class: "button small", onclick: async () => {
+      button.disabled = true;
+      try {
+        say(words, rehearsalWords(await change("POST", `rules/backtests/${encodeURIComponent(one.id)}/approve`), version));
+        button.remove();
+      } catch (error) {
+        say(words, `${rehearsalWords(one, version)}. ${sentence(error.message)}`);
+        button.disabled = false;
+      }
+    } }, "Approve") : null;
+    return make("li", {}, words, button);
+  }));
+}
+
+function rehearsalWords({ by, asked_at: at, start, end, alerts_count: alerts, victims_count: victims, approved_by: approved, rule_version: of }, version) {
+  return `${of === version ? "" : "As it was written before: "}${age(end - start)}, ${plural(alerts, "alert")}, ${plural(victims, "act")}; by ${by}, ${when(at)}${approved === null ? "" : `; approved by ${approved}`}`;
+}

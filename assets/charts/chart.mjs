@@ -1,0 +1,229 @@
+// One timeline: axes, lines, limits, bands of slowing down, marks of events, spans of alerts. The only uPlot.
+
+import uPlot from "../vendor/uplot/uPlot.esm.js";
+import { make, say } from "../parts/dom.mjs";
+import { explain } from "../parts/tips.mjs";
+
+const HEIGHT = 168;
+const NARROW = 400;
+const MOST_LANES = 3;
+const KINDS = { info: "info", warn: "warning", crit: "critical" };
+const SYNC = uPlot.sync("lines");
+// Told apart by lightness and dash as well as by hue (Okabe and Ito's, turned for both grounds).
+const HUES = {
+  dark: ["#56b4e9", "#f0b429", "#4fd1a5", "#ff8f6b", "#d69ae8", "#f5f07a", "#8fb0ff", "#c4cedb"],
+  light: ["#0072b2", "#a86400", "#00795a", "#c2410c", "#8a3ea8", "#6b6200", "#2747b8", "#3d4a59"],
+};
+const DASHES = [[], [7, 3], [2, 3], [10, 3, 2, 3]];
+
+export function strokeOf(theme, at) {
+  const hues = HUES[theme];
+  return { stroke: hues[at % hues.length], dash: DASHES[Math.floor(at / hues.length) % DASHES.length] };
+}
+
+export class Chart {
+  /** `lines`: [{label, read(value) -> words}]; `span`: () -> {from, to}; `limits`: [{label, value}]. */
+  constructor({ title, meaning, unit, lines, limits = [], range, increments, height = HEIGHT, onZoom, colours, format, axisWidth = 66 }) {
+    Object.assign(this, { title, lines, limits, range, increments, height, onZoom, format, axisWidth, bands: [], marks: [], alerts: [], data: [[]], isSeen: true });
+    this.place = make("div", { class: "chart-place" });
+    this.values = lines.map(() => make("b", {}, "…"));
+    this.legend = make("ul", { class: "chart-legend" }, ...lines.map((line, at) => this.entry(line, at)));
+    const heading = make("h2", { tabindex: "0" }, title, unit ? make("span", {}, unit) : null);
+    explain(heading, meaning);
+    this.root = make("section", { class: `chart${legendClass(lines)}`, "aria-label": title }, make("header", {}, heading, this.legend), this.place);
+    this.draw(colours);
+  }
+
+  entry(line, at) {
+    this.swatches ??= [];
+    const swatch = make("span", { class: "swatch" });
+    this.swatches.push(swatch);
+    if (this.lines.length === 1) return make("li", {}, this.values[at]);
+    const button = make("button", { type: "button", class: "legend-line", "aria-pressed": "true", onclick: (event) => this.toggle(at, event.currentTarget) }, swatch, make("span", {}, line.short ?? line.label), this.values[at]);
+    explain(button, `${line.meaning ?? line.label}\nPress to show or hide its line.`);
+    return make("li", {}, button);
+  }
+
+  toggle(at, button) {
+    const isShown = button.getAttribute("aria-pressed") !== "true";
+    button.setAttribute("aria-pressed", String(isShown));
+    this.plot.setSeries(at + 1, { show: isShown });
+  }
+
+  /** Anew, in these colours; uPlot takes its colours only once. `width`: of its own, not its place's. */
+  draw(colours, width = null) {
+    Object.assign(this, { colours, width });
+    const shown = this.plot?.series.slice(1).map((series) => series.show);
+    this.plot?.destroy();
+    this.swatches.forEach((swatch, at) => {
+      const { stroke, dash } = strokeOf(colours.theme, at);
+      swatch.style.borderTop = `2px ${dash.length === 0 ? "solid" : dash[0] < 3 ? "dotted" : "dashed"} ${stroke}`;
+    });
+    this.plot = new uPlot(this.options(colours, shown), this.data, this.place);
+  }
+
+  options(colours, shown) {
+    return {
+      width: this.widthNow(), height: this.height,
+      cursor: { sync: { key: SYNC.key, setSeries: false }, drag: { x: true, y: false, setScale: false }, points: { size: 6 }, y: false },
+      legend: { show: false },
+      scales: { x: { time: true, range: () => this.spanNow() }, y: { range: (_, low, high) => this.range(low, high, this.limits) } },
+      axes: [axis(colours, { size: 26, space: ({ width }) => (width < NARROW ? 44 : 76), values: (_, ticks) => ticks.map(clock) }), axis(colours, { size: this.axisWidth, space: 34, incrs: this.increments, values: (_, ticks) => ticks.map((tick) => this.format(tick)) })],
+      series: [{}, ...this.lines.map((line, at) => ({ ...strokeOf(colours.theme, at), width: 1.5, show: shown?.[at] ?? true, points: { show: false }, spanGaps: false }))],
+      hooks: { drawClear: [(plot) => this.drawUnder(plot)], draw: [(plot) => this.drawOver(plot)], setSelect: [(plot) => this.selected(plot)], setCursor: [() => this.readOut()] },
+    };
+  }
+
+  widthNow() {
+    return this.width ?? Math.max(200, this.place.clientWidth);
+  }
+
+  spanNow() {
+    const { from, to } = this.span ?? { from: 0, to: 1 };
+    return [from, to];
+  }
+
+  show(data, span, { bands = [], marks = [], alerts = [] } = {}) {
+    Object.assign(this, { data, span, bands, marks, alerts: lanesOf(alerts) });
+    this.plot.setData(data);
+    this.readOut();
+  }
+
+  resize() {
+    const width = this.widthNow();
+    if (width !== this.plot.width) this.plot.setSize({ width, height: this.height });
+  }
+
+  /** The values under the cursor, or the newest. */
+  readOut() {
+    const { idx } = this.plot.cursor;
+    const at = idx ?? this.data[0].length - 1;
+    this.values.forEach((place, line) => {
+      const value = this.data[line + 1]?.[at];
+      say(place, value === null || value === undefined ? "–" : this.lines[line].read(value));
+    });
+  }
+
+  selected(plot) {
+    const { left, width } = plot.select;
+    if (width < 8) return;
+    const [from, to] = [plot.posToVal(left, "x"), plot.posToVal(left + width, "x")];
+    plot.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+    this.onZoom({ from, to });
+  }
+
+  drawUnder(plot) {
+    const { ctx, bbox } = plot;
+    for (const { from, to, kind } of this.bands) {
+      const left = Math.max(bbox.left, plot.valToPos(from, "x", true));
+      const right = Math.min(bbox.left + bbox.width, plot.valToPos(to, "x", true));
+      if (right <= left) continue;
+      ctx.fillStyle = this.colours.bands[kind];
+      ctx.fillRect(left, bbox.top, Math.max(1, right - left), bbox.height);
+    }
+  }
+
+  drawOver(plot) {
+    const { ctx, bbox } = plot;
+    ctx.save();
+    ctx.lineWidth = devicePixelRatio;
+    ctx.font = `${11 * devicePixelRatio}px ${this.colours.font}`;
+    this.limits.forEach((limit, at) => this.drawLimit(plot, limit, ctx, bbox, at % 2 === 0));
+    for (const alert of this.alerts) this.drawAlert(plot, alert, ctx, bbox);
+    for (const { at, kind } of this.marks) {
+      const x = Math.round(plot.valToPos(at, "x", true));
+      if (x < bbox.left || x > bbox.left + bbox.width) continue;
+      ctx.strokeStyle = ctx.fillStyle = this.colours.marks[kind];
+      ctx.setLineDash([3 * devicePixelRatio, 3 * devicePixelRatio]);
+      line(ctx, x, bbox.top, x, bbox.top + bbox.height);
+      ctx.beginPath();
+      ctx.moveTo(x - 4 * devicePixelRatio, bbox.top); ctx.lineTo(x + 4 * devicePixelRatio, bbox.top); ctx.lineTo(x, bbox.top + 6 * devicePixelRatio);
+      ctx.fill();
+    }
+    ctx.restore();
+  }
+
+  /** Along the upper edge, those at once one below the other: whole where critical, else broken. */
+  drawAlert(plot, { from, to, title, severity, lane }, ctx, bbox) {
+    const scale = devicePixelRatio;
+    const left = Math.max(bbox.left, plot.valToPos(from, "x", true));
+    const right = Math.min(bbox.left + bbox.width, to === null ? Infinity : plot.valToPos(to, "x", true));
+    if (right < bbox.left || left > bbox.left + bbox.width) return;
+    const top = bbox.top + (3 + 16 * lane) * scale;
+    const width = Math.max(3 * scale, right - left);
+    ctx.save();
+    ctx.globalAlpha = 0.07;
+    ctx.fillStyle = ctx.strokeStyle = this.colours.marks[KINDS[severity]];
+    ctx.fillRect(left, bbox.top, width, bbox.height);
+    ctx.globalAlpha = 1;
+    ctx.lineWidth = 4 * scale;
+    ctx.setLineDash(severity === "crit" ? [] : [6 * scale, 3 * scale]);
+    line(ctx, left, top, left + width, top);
+    ctx.beginPath();
+    ctx.rect(left, bbox.top, Math.max(0, width - 4 * scale), bbox.height);
+    ctx.clip();
+    ctx.textAlign = "left";
+    ctx.textBaseline = "top";
+    if (width > 60 * scale) ctx.fillText(title, left + 3 * scale, top + 3 * scale);
+    ctx.restore();
+  }
+
+  drawLimit(plot, { label, value }, ctx, bbox, isRight) {
+    const y = Math.round(plot.valToPos(value, "y", true));
+    if (y < bbox.top || y > bbox.top + bbox.height) return;
+    ctx.strokeStyle = this.colours.limit;
+    ctx.fillStyle = this.colours.inkSoft;
+    ctx.setLineDash([6 * devicePixelRatio, 4 * devicePixelRatio]);
+    line(ctx, bbox.left, y, bbox.left + bbox.width, y);
+    ctx.textAlign = isRight ? "right" : "left";
+    ctx.textBaseline = y - bbox.top > 16 * devicePixelRatio ? "bottom" : "top";
+    ctx.fillText(label, isRight ? bbox.left + bbox.width - 4 * devicePixelRatio : bbox.left + 4 * devicePixelRatio, y);
+  }
+
+  destroy() {
+    this.plot.destroy();
+  }
+}
+
+/** Two at once do not lie on one another; more than fit lie on the last. */
+function lanesOf(alerts) {
+  const ends = [];
+  return alerts.map((alert) => {
+    let lane = ends.findIndex((end) => end <= alert.from);
+    if (lane === -1) lane = Math.min(ends.length, MOST_LANES - 1);
+    ends[lane] = alert.to ?? Infinity;
+    return { ...alert, lane };
+  });
+}
+
+// A legend of one line stands beside the title; more are columns below it, of short or of long names.
+function legendClass(lines) {
+  if (lines.length < 3) return "";
+  return lines.length > 4 || lines.every(({ short }) => short !== undefined) ? " many" : " many long";
+}
+
+function line(ctx, x0, y0, x1, y1) {
+  ctx.beginPath();
+  ctx.moveTo(x0, y0);
+  ctx.lineTo(x1, y1);
+  ctx.stroke();
+}
+
+const two = (number) => String(number).padStart(2, "0");
+
+function clock(seconds) {
+  const time = new Date(seconds * 1_000);
+  const words = `${two(time.getHours())}:${two(time.getMinutes())}`;
+  return seconds % 60 === 0 ? words : `${words}:${two(time.getSeconds())}`;
+}
+
+function axis({ inkSoft, line: grid, font }, more) {
+  return { stroke: inkSoft, font: `11px ${font}`, grid: { stroke: grid, width: 1 }, ticks: { show: false }, ...more };
+}
+
+/** One x for several lines: where another one has a point and this one has none, nothing is parted. */
+export function joined(tracks) {
+  const isSame = tracks.every(({ t }) => t.length === tracks[0].t.length && t.at(0) === tracks[0].t.at(0) && t.at(-1) === tracks[0].t.at(-1));
+  if (isSame) return [tracks[0].t, ...tracks.map(({ values }) => values)];
+  return uPlot.join(tracks.map(({ t, values }) => [t, values]));
+}

@@ -1,0 +1,113 @@
+// Which timelines there are and how each is scaled: for one Gpu several metrics in a chart, for
+// several Gpus one metric in a chart.
+
+import { valueOf } from "../parts/format.mjs";
+
+const percent = () => [0, 100];
+const fromZero = (_low, high, limits) => [0, 1.06 * Math.max(high ?? 0, ...limits.map(({ value }) => value), 1)];
+const fitting = (low, high) => (low === null || low === high ? [(low ?? 0) - 1, (low ?? 0) + 1] : [low - 0.05 * (high - low), high + 0.05 * (high - low)]);
+
+function warmth(low, high, limits) {
+  const top = Math.max(high ?? 0, ...limits.filter(({ isFar }) => !isFar).map(({ value }) => value), 60);
+  return [Math.min(20, low ?? 20), top + 4];
+}
+
+const ONE = [
+  { title: "Utilization", keys: ["util_pct", "util_max_pct", "sm_active_pct", "mem_util_pct"], range: percent },
+  { title: "Memory used", keys: ["mem_used_bytes"], range: fromZero, limits: [["mem_total_bytes", "all of the board"]] },
+  { title: "Power", keys: ["power_w", "power_max_w"], range: fromZero, limits: [["power_limit_w", "limit"]], bands: "power" },
+  { title: "Temperature", keys: ["temp_c", "mem_temp_c"], range: warmth, limits: [["temp_slowdown_c", "slows down"], ["temp_shutdown_c", "shuts down", true]], bands: "heat" },
+  { title: "Clocks", keys: ["sm_clock_mhz", "mem_clock_mhz"], range: fromZero, limits: [["sm_clock_max_mhz", "highest SM clock"]], bands: "any" },
+  { title: "PCIe", keys: ["pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s"], range: fromZero },
+  { title: "Fan", keys: ["fan_pct"], range: (low, high) => [0, Math.max(100, high ?? 0)] },
+  { title: "Energy", keys: ["energy_j"], range: fitting },
+];
+const RANGES = new Map(ONE.flatMap(({ keys, range }) => keys.map((key) => [key, range])));
+const LIMITS = new Map(ONE.flatMap(({ keys, limits }) => (limits === undefined ? [] : [[keys[0], limits]])));
+const BANDS = new Map(ONE.flatMap(({ keys, bands }) => (bands === undefined ? [] : [[keys[0], bands]])));
+
+const GIB = [0.1, 0.25, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000].map((gib) => gib * 2 ** 30);
+const SHORT = { "%": "%", "W": "W", "°C": "°C", "MHz": "MHz" };
+
+/** How the y axis says its numbers: where one unit fits all, it stands beside the title. */
+function axisOf(metric, reasons) {
+  const unit = SHORT[metric.unit] ?? "";
+  const words = wordsOf(metric, reasons);
+  return { unit, increments: metric.unit === "B" ? GIB : undefined, format: unit === "" ? words : (value) => String(Number(value.toFixed(1))) };
+}
+
+/** [{id, title, meaning, range, limits, bands, rows: [{uuid, key, label}]}] for these Gpus. */
+export function chartsOf(gpus, book, labelOf) {
+  return gpus.length === 1 ? ofOne(gpus[0], book) : ofMany(gpus, book, labelOf);
+}
+
+function ofOne(gpu, book) {
+  return ONE.map((plan) => ({ ...plan, keys: plan.keys.filter((key) => !isNever(gpu, key)) }))
+    .filter(({ keys }) => keys.length > 0)
+    .map(({ title, keys, range, limits, bands }) => ({
+      id: keys[0], title, range, bands, metric: book.metrics.get(keys[0]),
+      meaning: keys.length === 1 ? book.metrics.get(keys[0]).meaning : keys.map((key) => `${book.metrics.get(key).label}: ${book.metrics.get(key).meaning}`).join("\n"),
+      limits: limitsOf([gpu], limits ?? []),
+      ...axisOf(book.metrics.get(keys[0]), book.reasons),
+      rows: keys.map((key) => ({ uuid: gpu.uuid, key, label: book.metrics.get(key).label, meaning: book.metrics.get(key).meaning })),
+    }));
+}
+
+function ofMany(gpus, book, labelOf) {
+  return [...book.metrics.values()].filter(({ key }) => RANGES.has(key)).map((metric) => ({
+    id: metric.key, title: metric.label, meaning: metric.meaning, range: RANGES.get(metric.key), metric,
+    ...axisOf(metric, book.reasons), bands: null, limits: limitsOf(gpus, LIMITS.get(metric.key) ?? []),
+    rows: gpus.filter((gpu) => !isNever(gpu, metric.key)).map((gpu) => ({ uuid: gpu.uuid, key: metric.key, ...labelOf(gpu) })),
+  })).filter(({ rows }) => rows.length > 0);
+}
+
+const isNever = (gpu, key) => ["unsupported", "denied"].includes(gpu.missing[key]);
+
+/** The metrics that these Gpus never report, by reason. */
+export function neverOf(gpus, book) {
+  const found = { unsupported: [], denied: [] };
+  for (const metric of book.columns.map((key) => book.metrics.get(key))) {
+    const why = gpus.map((gpu) => gpu.missing[metric.key]);
+    for (const reason of Object.keys(found)) if (why.length > 0 && why.every((word) => word === reason)) found[reason].push(metric);
+  }
+  return found;
+}
+
+/** A limit is drawn where all have the same. */
+function limitsOf(gpus, limits) {
+  return limits.flatMap(([fact, label, isFar]) => {
+    const values = new Set(gpus.map((gpu) => gpu.values?.[fact] ?? gpu.facts?.[fact] ?? null)); // what was set since is read as a value
+    const [value] = values;
+    return values.size === 1 && value !== null ? [{ label, value, isFar: isFar === true }] : [];
+  });
+}
+
+// Bits of metrics.THROTTLE_REASONS.
+const POWER = 0x4 + 0x80;
+const HEAT = 0x8 + 0x20 + 0x40;
+
+/** Where the Gpu was slowed down: [{from, to, kind}]. */
+export function bandsOf(track, wanted) {
+  const bits = track.values.get("throttle_bits");
+  const found = [];
+  track.t.forEach((time, at) => {
+    const kind = kindOf(bits[at], wanted);
+    const last = found.at(-1);
+    const before = at === 0 ? null : track.t[at - 1];
+    if (kind === null) return;
+    if (last !== undefined && last.kind === kind && last.to === before) last.to = time;
+    else found.push({ from: before === null || time - before > 3 ? time - 1 : before, to: time, kind });
+  });
+  return found;
+}
+
+function kindOf(bits, wanted) {
+  if (bits === null || bits === undefined) return null;
+  if ((bits & HEAT) !== 0 && wanted !== "power") return "heat";
+  return (bits & POWER) !== 0 && wanted !== "heat" ? "power" : null;
+}
+
+export const wordsOf = (metric, reasons) => (value) => {
+  const { text, unit } = valueOf(metric, value, reasons);
+  return `${text} ${unit}`.trim();
+};

@@ -1,0 +1,102 @@
+// The Samples of some Gpus over time, as the timelines draw them. A hole stays a hole: where nothing
+// was read for longer than two ticks, a point without a value parts the line.
+
+import { bytesOf } from "../fleet/fleet_state.mjs";
+
+const GAP_S = 2.5;
+const KEEP_S = 3_700;
+// Cut in lumps: shifting sixteen arrays each second would be most of the work.
+const LUMP = 300;
+
+export class LineStore {
+  constructor(keys) {
+    this.keys = keys;
+    this.tracks = new Map();
+  }
+
+  watch(uuids) {
+    for (const uuid of this.tracks.keys()) if (!uuids.includes(uuid)) this.tracks.delete(uuid);
+    for (const uuid of uuids) if (!this.tracks.has(uuid)) this.tracks.set(uuid, this.empty());
+  }
+
+  empty() {
+    return { t: [], values: new Map(this.keys.map((key) => [key, []])), why: new Map() };
+  }
+
+  track(uuid) {
+    return this.tracks.get(uuid) ?? this.empty();
+  }
+
+  newest(uuid) {
+    return this.track(uuid).t.at(-1) ?? null;
+  }
+
+  /** One `lines` message. The seconds that are missing between what was here and what comes. */
+  take({ gpus }, words) {
+    const holes = [];
+    for (const gpu of gpus) {
+      const track = this.tracks.get(gpu.uuid);
+      if (track === undefined) continue;
+      const at = floats(gpu.at);
+      const values = floats(gpu.values);
+      at.forEach((time, row) => {
+        const last = track.t.at(-1) ?? null;
+        if (last !== null && time <= last) return;
+        if (last !== null && time - last > GAP_S) { this.part(track, last, time); holes.push({ uuid: gpu.uuid, from: last, to: time }); }
+        this.append(track, time, values, bytesOf(gpu.absent), row * this.keys.length, words);
+      });
+      this.trim(track);
+    }
+    return holes;
+  }
+
+  append(track, time, values, absent, from, words) {
+    track.t.push(time);
+    this.keys.forEach((key, at) => {
+      const why = absent[from + at];
+      track.values.get(key).push(why === 0 ? values[from + at] : null);
+      track.why.set(key, why === 0 ? null : words[why] ?? "unknown");
+    });
+  }
+
+  part(track, last, next) {
+    track.t.push(Math.min(last + 1, (last + next) / 2));
+    for (const key of this.keys) track.values.get(key).push(null);
+  }
+
+  trim(track) {
+    const oldest = track.t.at(-1) - KEEP_S;
+    const gone = track.t.findIndex((time) => time >= oldest);
+    if (gone < LUMP) return;
+    track.t.splice(0, gone);
+    for (const key of this.keys) track.values.get(key).splice(0, gone);
+  }
+
+  /** What the hub remembers of a span: `columns` maps a key to values beside `t`, null for holes. */
+  fill(uuid, t, columns) {
+    const track = this.tracks.get(uuid);
+    if (track === undefined || t.length === 0) return;
+    const known = new Set(track.t.map(Math.floor));
+    const rows = [...track.t.keys()].filter((at) => this.hasAny(track, at)).map((at) => ({ time: track.t[at], get: (key) => track.values.get(key)[at] }));
+    t.forEach((time, at) => {
+      if (!known.has(Math.floor(time)) && Object.values(columns).some((column) => column[at] !== null)) rows.push({ time, get: (key) => columns[key]?.[at] ?? null });
+    });
+    rows.sort((one, other) => one.time - other.time);
+    const made = this.empty();
+    rows.forEach((row, at) => {
+      if (at > 0 && row.time - rows[at - 1].time > GAP_S) this.part(made, rows[at - 1].time, row.time);
+      made.t.push(row.time);
+      for (const key of this.keys) made.values.get(key).push(row.get(key));
+    });
+    Object.assign(track, { t: made.t, values: made.values });
+  }
+
+  hasAny(track, at) {
+    return this.keys.some((key) => track.values.get(key)[at] !== null);
+  }
+}
+
+/** Bytes of the wire as float64; a view of it may not begin where numbers may. */
+function floats(bytes) {
+  return new Float64Array(bytesOf(bytes).slice().buffer);
+}

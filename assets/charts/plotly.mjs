@@ -1,0 +1,16 @@
+// Plotly, from the hub itself, when a page first needs it: it is larger than all else together.
+
+import { byId, make } from "../parts/dom.mjs";
+
+let coming = null;
+
+export function plotly() {
+  coming ??= new Promise((resolve, reject) => {
+    const fail = () => { coming = null; reject(new Error("Plotly did not come from the hub. Load the page again.")); };
+    document.head.append(make("script", {
+      src: byId("past-figure").dataset.plotly, onerror: fail,
+      onload: () => (globalThis.Plotly === undefined ? fail() : resolve(globalThis.Plotly)),
+    }));
+  });
+  return coming;
+}

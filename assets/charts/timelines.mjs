@@ -1,0 +1,348 @@
+// The Gpu, Node and Compare pages: live timelines with one cursor and one span for all.
+
+import { lookAtAll, lookAtGpu, lookAtGpus, lookAtNode } from "../parts/api.mjs";
+import { readMetricCatalogue } from "../parts/metric_catalogue.mjs";
+import { Chart, joined } from "./chart.mjs";
+import { bandsOf, chartsOf, neverOf, wordsOf } from "./chart_plan.mjs";
+import { byId, isTyping, make, say, settle, show, theme } from "../parts/dom.mjs";
+import { plural } from "../parts/format.mjs";
+import { LineStore } from "./line_store.mjs";
+import { pastOf } from "./past_series.mjs";
+import { nameMetrics } from "../fleet/gpu_metrics.mjs";
+import { GpuTiles } from "./gpu_tiles.mjs";
+import { nameTab } from "../parts/tab.mjs";
+import { MachineSide } from "./side_panel.mjs";
+import { fleetAddress } from "../parts/address.mjs";
+import { explainedList, settleList } from "../parts/tips.mjs";
+
+const MOST = 16;
+const REFRESH_MS = 2_000;
+// What a frame may take for drawing: a timeline that comes a frame later is not seen to.
+const DRAW_MS = 8;
+const PAPER_WIDTH = 320;
+const SPANS = [["300", "5 min"], ["900", "15 min"], ["3600", "1 h"]];
+
+export class Timelines {
+  constructor(root, live, holds) {
+    Object.assign(this, { root, live, holds, gpus: [], charts: [], zoom: null, dirty: new Set(), holes: [] });
+    this.book = readMetricCatalogue();
+    this.place = placeOf(location);
+    this.store = new LineStore(this.book.columns);
+    this.side = new MachineSide(this, byId("lines-side"));
+    this.tiles = new GpuTiles(byId("lines-gpus"), this.book);
+    this.chartPlace = byId("lines-charts");
+    this.spanS = Number(readSpan(location.search));
+    this.putSpans();
+    this.listen();
+    this.load();
+  }
+
+  putSpans() {
+    byId("lines-spans").replaceChildren(...SPANS.map(([seconds, words]) =>
+      make("button", { type: "button", "data-span": seconds, "aria-pressed": String(Number(seconds) === this.spanS) }, words)));
+    byId("lines-back").href = fleetAddress();
+  }
+
+  listen() {
+    byId("lines-spans").addEventListener("click", ({ target }) => target.dataset.span && this.chooseSpan(Number(target.dataset.span)));
+    byId("lines-live").addEventListener("click", () => this.zoomTo(null));
+    this.live.addEventListener("lines", ({ detail }) => this.take(detail));
+    this.live.addEventListener("state", () => this.root.classList.toggle("frozen", this.live.state !== "live"));
+    document.addEventListener("keydown", (event) => this.onKey(event));
+    for (const happening of ["gpudeck-theme", "gpudeck-colours"]) addEventListener(happening, () => this.recolour());
+    matchMedia("(prefers-color-scheme: light)").addEventListener("change", () => this.recolour());
+    addEventListener("gpudeck-print", ({ detail }) => this.print(detail));
+    new ResizeObserver(() => this.charts.forEach(({ chart }) => chart.resize())).observe(this.chartPlace);
+    this.seen = new IntersectionObserver((entries) => entries.forEach((entry) => this.onSeen(entry)), { rootMargin: "200px" });
+    this.chartPlace.addEventListener("dblclick", () => this.zoomTo(null));
+  }
+
+  async load() {
+    try {
+      this.gpus = await this.findGpus();
+      this.fail(this.gpus.length === 0 ? this.emptyWords() : "");
+    } catch (error) {
+      if (error.status === 404) this.drawMissing();
+      else this.fail(`${error.message} Trying again …`);
+      setTimeout(() => this.load(), REFRESH_MS); // after a restart of the hub its nodes come one by one
+      return;
+    }
+    this.root.classList.remove("missing");
+    this.build();
+    setInterval(() => this.refresh(), REFRESH_MS);
+  }
+
+  async findGpus() {
+    const { kind, id, uuids } = this.place;
+    if (kind === "gpu") return [await lookAtGpu(id)];
+    return kind === "node" ? this.findOnNode(id) : lookAtGpus(uuids.slice(0, MOST));
+  }
+
+  async findOnNode(id) {
+    this.node = await lookAtNode(id);
+    return lookAtAll("gpus", `&node=${encodeURIComponent(id)}`);
+  }
+
+  emptyWords() {
+    return this.place.kind === "node" ? "This node reports no Gpu now. Its reader's state stands beside." : "None of these Gpus is known. Select some on the Fleet page.";
+  }
+
+  drawMissing() {
+    const isNode = this.place.kind === "node";
+    say(byId("lines-title"), isNode ? "Unknown node" : "Unknown Gpu");
+    say(byId("lines-subtitle"), this.place.id);
+    nameTab(isNode ? "Unknown node" : "Unknown Gpu");
+    this.root.classList.add("missing");
+    this.live.lines([]);
+    settle(this.root);
+    this.fail(isNode ? "There is no such node, or you may not see it." : "No node reports this Gpu, or you may not see it.");
+  }
+
+  fail(words) {
+    say(byId("lines-problem"), words);
+    show(byId("lines-problem"), words !== "");
+  }
+
+  build() {
+    const labels = this.labels = labelsOf(this.gpus);
+    this.drawTitle();
+    this.tiles.draw(this.gpus, labels);
+    const plans = chartsOf(this.gpus, this.book, (gpu) => labels.get(gpu.uuid));
+    const colours = coloursOf();
+    this.charts = plans.map((plan) => ({ plan, isSeen: false, chart: new Chart({
+      ...plan, lines: plan.rows.map(({ label, short, key, meaning }) => ({ label, short, meaning, read: wordsOf(this.book.metrics.get(key), this.book.reasons) })),
+      colours, onZoom: (span) => this.zoomTo(span),
+    }) }));
+    this.chartPlace.replaceChildren(...this.charts.map(({ chart }) => chart.root));
+    this.charts.forEach((entry) => { entry.chart.resize(); entry.chart.root.entry = entry; this.seen.observe(entry.chart.root); });
+    this.drawNever();
+    const uuids = this.gpus.map((gpu) => gpu.uuid);
+    this.store.watch(uuids);
+    this.live.lines(uuids);
+    this.side.draw().finally(() => settle(this.root));
+    this.remember(uuids);
+  }
+
+  drawTitle() {
+    const [first] = this.gpus;
+    const { kind } = this.place;
+    const title = kind === "gpu" ? `${first.host} · GPU ${first.place}` : kind === "node" ? this.node.host : `${plural(this.gpus.length, "Gpu")} compared`;
+    say(byId("lines-title"), title);
+    say(byId("lines-subtitle"), kind === "gpu" ? first.name : kind === "node" ? plural(this.gpus.length, "Gpu") : "");
+    nameTab(title);
+    const node = byId("lines-node");
+    show(node, kind === "gpu");
+    byId("lines-past").href = pastAddress(this.place);
+    if (kind === "gpu") { node.href = `/node/${encodeURIComponent(first.node)}`; say(node, first.host); }
+  }
+
+  drawNever() {
+    const { unsupported, denied } = neverOf(this.gpus, this.book);
+    const place = byId("lines-never");
+    const parts = [["Not supported here: ", unsupported], ["Refused by the driver to the agent's user: ", denied]];
+    place.replaceChildren(...parts.filter(([, metrics]) => metrics.length > 0).flatMap(([words, metrics]) => {
+      const names = make("span", {});
+      nameMetrics(names, metrics);
+      return [words, names];
+    }));
+    explainedList(place);
+    settleList(place);
+  }
+
+  /** The past, once; afterwards the line grows by what is live. */
+  async remember(uuids, { from = Date.now() / 1000 - Math.max(900, this.spanS), to = Date.now() / 1000 } = {}) {
+    await Promise.all(uuids.map(async (uuid) => {
+      const past = await pastOf(uuid, this.store.keys, from, to).catch(() => null);
+      if (past !== null) this.store.fill(uuid, past.t, past.columns);
+    }));
+    this.markAll();
+  }
+
+  take(message) {
+    const holes = this.store.take(message, this.book.absenceWords);
+    if (holes.length > 0) this.mend(holes);
+    this.markAll();
+  }
+
+  /** After a break, what the hub has of it. It may not be there yet. */
+  mend(holes) {
+    const from = Math.min(...holes.map((hole) => hole.from));
+    const to = Math.max(...holes.map((hole) => hole.to));
+    setTimeout(() => this.remember([...new Set(holes.map(({ uuid }) => uuid))], { from, to }), 1_500);
+  }
+
+  span() {
+    if (this.zoom !== null) return this.zoom;
+    const newest = Math.max(...this.gpus.map((gpu) => this.store.newest(gpu.uuid) ?? -Infinity));
+    const to = Number.isFinite(newest) ? newest : Date.now() / 1000;
+    return { from: to - this.spanS, to };
+  }
+
+  markAll() {
+    if (this.zoom !== null && this.isZoomFull) return;
+    this.charts.forEach((entry) => this.dirty.add(entry));
+    this.schedule();
+  }
+
+  schedule() {
+    this.frame ??= requestAnimationFrame(() => this.drawSome());
+  }
+
+  drawSome() {
+    this.frame = null;
+    const end = performance.now() + DRAW_MS;
+    for (const entry of this.dirty) {
+      if (!entry.isSeen) { this.dirty.delete(entry); entry.isOld = true; continue; }
+      this.drawChart(entry);
+      this.dirty.delete(entry);
+      if (performance.now() > end) break;
+    }
+    if (this.dirty.size > 0) this.schedule();
+  }
+
+  onSeen({ target, isIntersecting }) {
+    const { entry } = target;
+    entry.isSeen = isIntersecting;
+    if (isIntersecting) { this.dirty.add(entry); this.schedule(); }
+  }
+
+  drawChart({ plan, chart }) {
+    const span = this.span();
+    const tracks = plan.rows.map(({ uuid, key }) => windowOf(this.store.track(uuid), key, span));
+    const data = tracks.length > 1 ? joined(tracks) : [tracks[0].t, tracks[0].values];
+    const bands = plan.bands ? bandsOf(this.store.track(plan.rows[0].uuid), plan.bands) : [];
+    chart.show(data, span, { bands, marks: this.side.marks, alerts: this.side.alerts });
+  }
+
+  chooseSpan(seconds) {
+    const isLonger = seconds > this.spanS;
+    this.spanS = seconds;
+    for (const button of byId("lines-spans").children) button.setAttribute("aria-pressed", String(Number(button.dataset.span) === seconds));
+    const query = new URLSearchParams(location.search);
+    query.set("span", String(seconds));
+    history.replaceState(history.state, "", `${location.pathname}?${query}`);
+    this.zoomTo(null);
+    if (isLonger) this.remember(this.gpus.map((gpu) => gpu.uuid));
+  }
+
+  zoomTo(span) {
+    this.zoom = span;
+    show(byId("lines-live"), span !== null);
+    this.charts.forEach((entry) => this.dirty.add(entry));
+    this.schedule();
+  }
+
+  pan(share) {
+    const { from, to } = this.span();
+    const shift = share * (to - from);
+    this.zoomTo({ from: from + shift, to: to + shift });
+  }
+
+  scale(factor) {
+    const { from, to } = this.span();
+    const [middle, half] = [(from + to) / 2, ((to - from) / 2) * factor];
+    if (half >= 2) this.zoomTo({ from: middle - half, to: middle + half });
+  }
+
+  onKey(event) {
+    if (isTyping(event.target) || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]") !== null) return;
+    const keys = { ArrowLeft: () => this.pan(-0.25), ArrowRight: () => this.pan(0.25), "+": () => this.scale(0.5), "-": () => this.scale(2), End: () => this.zoomTo(null), h: () => location.assign(byId("lines-past").href) };
+    if (event.key === "Escape" && this.zoom !== null) this.zoomTo(null);
+    else if (event.key === "Escape") location.assign(fleetAddress());
+    else if (event.key in keys && event.target.closest("a, button") === null) { event.preventDefault(); keys[event.key](); }
+  }
+
+  recolour() {
+    const colours = coloursOf();
+    this.charts.forEach(({ chart }) => chart.draw(colours));
+    this.tiles.draw(this.gpus, this.labels);
+    this.markAll();
+  }
+
+  /** Two in a row on A4; those out of sight as well. */
+  print(isOn) {
+    const colours = coloursOf();
+    for (const entry of this.charts) {
+      entry.chart.draw(colours, isOn ? PAPER_WIDTH : null);
+      this.drawChart(entry);
+    }
+    this.tiles.draw(this.gpus, this.labels);
+  }
+
+  /** What is drawn of a metric, for tests and for the curious: [[second, value or null]]. */
+  line(uuid, key) {
+    const { t, values } = this.store.track(uuid);
+    return t.map((time, at) => [time, values.get(key)?.[at] ?? null]);
+  }
+
+  /** A power limit may be set at any time; the next point draws it. */
+  limit(gpus) {
+    const plans = new Map(chartsOf(gpus, this.book, (gpu) => this.labels.get(gpu.uuid)).map((plan) => [plan.id, plan]));
+    for (const { plan, chart } of this.charts) chart.limits = plans.get(plan.id)?.limits ?? plan.limits;
+  }
+
+  async refresh() {
+    if (document.hidden) return;
+    try {
+      const gpus = await this.findGpus();
+      if (gpus.map((gpu) => gpu.uuid).join() !== this.gpus.map((gpu) => gpu.uuid).join()) { this.gpus = gpus; this.charts.forEach(({ chart }) => chart.destroy()); this.build(); return; }
+      this.gpus = gpus;
+      this.tiles.draw(gpus, this.labels);
+      this.limit(gpus);
+      this.side.draw();
+    } catch { /* the banner says how we stand with the hub */ }
+  }
+}
+
+function placeOf({ pathname, search }) {
+  const [, kind, id] = pathname.split("/");
+  if (kind === "compare") return { kind, uuids: new URLSearchParams(search).getAll("gpu") };
+  return { kind, id: decodeURIComponent(id ?? "") };
+}
+
+function readSpan(search) {
+  const given = new URLSearchParams(search).get("span");
+  return SPANS.some(([seconds]) => seconds === given) ? given : "300";
+}
+
+function pastAddress({ kind, id, uuids }) {
+  const query = new URLSearchParams();
+  for (const [name, value] of kind === "compare" ? uuids.map((uuid) => ["gpu", uuid]) : [[kind, id]]) query.append(name, value);
+  return `/history?${query}`;
+}
+
+/** As short as they are told apart by. */
+function labelsOf(gpus) {
+  const hosts = new Set(gpus.map((gpu) => gpu.host));
+  return new Map(gpus.map((gpu) => [gpu.uuid, hosts.size > 1
+    ? { label: `${gpu.host}:${gpu.place}` } : { label: `GPU ${gpu.place}`, short: gpu.place }]));
+}
+
+function windowOf(track, key, { from, to }) {
+  const first = Math.max(0, lowerBound(track.t, from) - 1);
+  const last = lowerBound(track.t, to) + 1;
+  return { t: track.t.slice(first, last), values: track.values.get(key)?.slice(first, last) ?? [] };
+}
+
+function lowerBound(sorted, wanted) {
+  let [low, high] = [0, sorted.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (sorted[middle] < wanted) low = middle + 1; else high = middle;
+  }
+  return low;
+}
+
+function coloursOf() {
+  const style = getComputedStyle(document.documentElement);
+  const probe = make("span", { hidden: "hidden" });
+  document.body.append(probe);
+  const read = (name) => { probe.style.color = `var(${name})`; return getComputedStyle(probe).color; };
+  const colours = {
+    theme: theme(), font: style.getPropertyValue("--font"), inkSoft: read("--ink-soft"), line: read("--line"), limit: read("--line-strong"),
+    bands: { power: read("--warn-ground"), heat: read("--bad-ground") },
+    marks: { info: read("--ink-soft"), warning: read("--warn"), critical: read("--bad") },
+  };
+  probe.remove();
+  return colours;
+}

@@ -1,0 +1,61 @@
+// The fleet without a Gpu: what to do next, said by the page itself.
+
+import { isAdmin, me } from "../parts/account.mjs";
+import { getNodes } from "../parts/api.mjs";
+import { copyable } from "../parts/dialog.mjs";
+import { make } from "../parts/dom.mjs";
+import { plural } from "../parts/format.mjs";
+
+const READER_WORDS = {
+  starting: "reading for the first time", hung: "the driver does not answer", failed: "reading fails",
+  no_library: "no NVIDIA library", no_driver: "no NVIDIA driver", no_gpus: "no GPU",
+  released: "the driver was let go of, by order",
+};
+
+/** Called with every picture; builds only when there is something new to say. */
+export async function drawEmpty(place, nodeCount) {
+  const nodes = nodeCount === 0 ? [] : await getNodes().then((answer) => answer.items, () => []);
+  const person = await me().catch(() => null);
+  const told = JSON.stringify([person?.name, ...nodes.map(({ host, reader }) => [host, reader?.state, reader?.detail])]);
+  if (place.dataset.told === told) return;
+  place.dataset.told = told;
+  place.replaceChildren(...(nodes.length === 0 ? noNode(person) : noGpu(nodes)));
+}
+
+function noNode(person) {
+  const isEverything = person === null || person.groups.includes("*");
+  return [
+    make("h2", {}, "No node yet"),
+    ...(isEverything ? [] : [make("p", {}, `You see the nodes of the group ${person.groups.join(", ")}; there is none.`)]),
+    ...(person !== null && isAdmin(person) ? forAdmin() : forOthers()),
+    make("p", {}, "No GPU at hand? ", make("code", {}, "gpudeck demo"), " shows a simulated fleet."),
+  ];
+}
+
+function forAdmin() {
+  return [
+    make("p", {}, "Take a machine with GPUs. You get one line to paste there; it appears here within seconds."),
+    make("p", {}, make("a", { class: "button first", href: "/settings#nodes/connect" }, "Connect a node")),
+  ];
+}
+
+function forOthers() {
+  return [
+    make("p", {}, "An admin connects one, in Settings, or by a token made on the machine where the hub runs:"),
+    copyable("gpudeck token create agent", "the command"),
+  ];
+}
+
+function noGpu(nodes) {
+  const rows = nodes.map(({ host, reader }) => make("li", {}, make("strong", {}, host), make("span", {}, nodeWords(reader))));
+  return [
+    make("h2", {}, "No GPU yet"),
+    make("p", {}, `${plural(nodes.length, "node")} connected, but none reports a GPU.`),
+    make("ul", { class: "empty-nodes" }, ...rows),
+  ];
+}
+
+function nodeWords(reader) {
+  if (reader === null || reader === undefined) return "nothing heard of its reader yet";
+  return reader.detail === "" ? (READER_WORDS[reader.state] ?? reader.state) : reader.detail;
+}

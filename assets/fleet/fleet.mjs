@@ -1,0 +1,412 @@
+// The Fleet page: the picture on one side, the controls on the other, and what joins them.
+
+import { keepFleetAddress, readAddress, writeAddress } from "../parts/address.mjs";
+import { byId, isTyping, make, say, show, theme } from "../parts/dom.mjs";
+import { readMetricCatalogue } from "../parts/metric_catalogue.mjs";
+import { drawEmpty } from "./empty_state.mjs";
+import { Drawer } from "./drawer.mjs";
+import { Firing } from "../alerts/firing.mjs";
+import { EventsPanel } from "../live/events.mjs";
+import { amount, clock, plural } from "../parts/format.mjs";
+import { drawAlert, drawState, palette } from "../parts/gauges.mjs";
+import { cellText, describeSlot } from "./gpu_words.mjs";
+import { Heatmap } from "./heatmap.mjs";
+import { Hover } from "./hover.mjs";
+import { FleetState } from "./fleet_state.mjs";
+import { TableView } from "./gpu_table.mjs";
+import { tabTotals } from "../parts/tab.mjs";
+import { explain } from "../parts/tips.mjs";
+import { drawTotals } from "./totals.mjs";
+
+const FILTER_WAIT_MS = 120;
+const WORDS_EVERY_S = 0.95; // cells come several times a second; nobody reads that fast
+const MOST_COMPARED = 16;
+
+export class Fleet {
+  constructor(root, live, holds) {
+    this.root = root;
+    this.live = live;
+    this.book = readMetricCatalogue();
+    this.picture = new FleetState();
+    this.goodFilter = "";
+    this.filterError = null;
+    this.wordsAt = 0;
+    this.past = null;
+    this.lastCells = null; // what is live, while a moment of the past is shown
+    this.view = readAddress(location.search, [...byId("metric").options].map(({ value }) => value));
+    this.firing = new Firing(live);
+    this.heatmap = new Heatmap(this.picture, this.view, (slot) => this.describe(slot), this.firing);
+    this.hover = new Hover(this.picture, this.book, this.firing);
+    this.drawer = new Drawer(this.picture, this.book, holds);
+    this.events = new EventsPanel(this.picture, live);
+    this.table = new TableView(byId("table-view"), this.picture, (slot) => this.describe(slot), (slot) => this.open(slot));
+    this.isThen = this.view.at !== "";
+    this.hover.then = (slot) => this.gpuThen(slot);
+    this.drawer.then = (slot, body) => this.drawThen(slot, body);
+    this.putFilter();
+    this.listen();
+    this.listenLive();
+    this.restore();
+    addEventListener("pagehide", keepFleetAddress);
+  }
+
+  describe(slot) {
+    return describeSlot(this.picture, slot, { group: this.view.group, metric: this.metric(), reasons: this.book.reasons, alerts: this.alertsOf(slot) });
+  }
+
+  alertsOf(slot) {
+    return (this.heatmap?.firing ?? this.firing).of(this.picture.uuids[slot], this.picture.nodeId(slot));
+  }
+
+  /** The metric that is drawn; the chosen one may still be on its way. */
+  metric() {
+    return this.book.metrics.get(this.picture.metric ?? this.view.metric);
+  }
+
+  putFilter() {
+    this.filter = make("input", {
+      id: "filter", type: "search", autocomplete: "off", autocapitalize: "off", spellcheck: "false",
+      placeholder: "util<5 & mem>50%", maxlength: "400", "aria-describedby": "filter-words",
+    });
+    byId("filter-place").append(this.filter);
+  }
+
+  listen() {
+    for (const name of ["metric", "group", "sort"]) byId(name).addEventListener("change", (event) => this.choose({ [name]: event.target.value }));
+    this.filter.addEventListener("input", () => this.typed());
+    byId("view-map").addEventListener("click", () => this.choose({ view: "map" }));
+    byId("view-table").addEventListener("click", () => this.choose({ view: "table" }));
+    byId("filter-help").addEventListener("click", () => this.toggleHelp());
+    this.root.addEventListener("click", (event) => this.onClick(event));
+    document.addEventListener("keydown", (event) => this.onKey(event));
+    this.heatmap.addEventListener("open", ({ detail }) => this.open(detail.slot));
+    this.heatmap.addEventListener("hover", ({ detail }) => this.hover.move(detail));
+    this.heatmap.addEventListener("selection", () => this.drawSelection());
+    this.events.addEventListener("open", ({ detail }) => this.openUuid(detail.uuid));
+    this.events.addEventListener("seek", ({ detail }) => this.seek(detail.filter));
+    this.drawer.addEventListener("closed", () => this.onDrawerClosed());
+    this.drawer.addEventListener("said", ({ detail }) => say(byId("spoken"), detail));
+    addEventListener("gpudeck-theme", () => this.drawTheme());
+    addEventListener("gpudeck-print", ({ detail }) => { this.drawTheme(); this.heatmap.print(detail); });
+    matchMedia("(prefers-color-scheme: light)").addEventListener("change", () => this.drawTheme());
+  }
+
+  listenLive() {
+    const { live } = this;
+    live.addEventListener("layout", ({ detail }) => this.onLayout(detail));
+    live.addEventListener("owners", ({ detail }) => { this.picture.takeOwners(detail); this.heatmap.refresh(); });
+    live.addEventListener("cells", ({ detail }) => this.onCells(detail));
+    live.addEventListener("totals", ({ detail }) => this.onTotals(detail));
+    live.addEventListener("filter", ({ detail }) => this.onFilter(detail));
+    live.addEventListener("state", () => this.onLink());
+  }
+
+  restore() {
+    const { view } = this;
+    for (const name of ["metric", "group", "sort"]) byId(name).value = view[name];
+    this.filter.value = view.filter;
+    this.drawTheme();
+    this.drawView();
+    this.live.watch(view.metric, view.filter);
+    if (view.gpu !== "") this.drawer.open(view.gpu, { isFocused: false });
+  }
+
+  /** The time bar: not needed for the first paint. */
+  async bringPast() {
+    if (this.past !== null) return;
+    this.past = "coming";
+    const module = await import("./fleet_past.mjs").catch(() => null); // then the next layout tries again
+    this.past = module === null ? null : new module.Past(this);
+  }
+
+  setFiring(firing) {
+    this.heatmap.firing = this.hover.firing = firing;
+  }
+
+  choose(change) {
+    Object.assign(this.view, change);
+    writeAddress(this.view);
+    // With a mistaken filter the hub keeps the whole former watch: a new metric goes with the last good one.
+    if ("filter" in change) this.live.watch(this.view.metric, this.view.filter);
+    else if ("metric" in change) this.live.watch(this.view.metric, this.filterError ? this.goodFilter : this.view.filter);
+    if ("metric" in change) this.past?.redo?.(false);
+    if ("group" in change || "sort" in change) this.heatmap.rearrange();
+    if ("view" in change) this.drawView();
+  }
+
+  typed() {
+    clearTimeout(this.typing);
+    this.typing = setTimeout(() => this.choose({ filter: this.filter.value.trim() }), FILTER_WAIT_MS);
+  }
+
+  seek(filter) {
+    this.filter.value = filter;
+    clearTimeout(this.typing);
+    this.choose({ filter });
+  }
+
+  onLayout(message) {
+    const { epoch } = this.picture;
+    if (this.picture.takeLayout(message)) this.heatmap.rearrange();
+    if (this.isThen && this.picture.epoch !== epoch) this.past?.redo?.(true);
+    if (this.isThen) this.bringPast();
+    this.drawNotice();
+    this.repin();
+  }
+
+  onTotals(totals) {
+    tabTotals(totals);
+    this.lastTotals = totals;
+    if (!this.isThen) drawTotals(byId("totals"), totals);
+  }
+
+  /** Instead of what is live. */
+  showThen(moment) {
+    const { metric, retired } = this.picture;
+    this.picture.takeThen(moment);
+    const isNewMetric = metric !== moment.metric;
+    if (isNewMetric) this.drawScale();
+    if (isNewMetric || this.picture.retired !== retired) this.heatmap.plan = null;
+    this.heatmap.redraw();
+    this.drawMatches();
+    this.drawNotice();
+    const now = performance.now() / 1000;
+    if (isNewMetric || now - this.wordsAt >= WORDS_EVERY_S) this.drawWords(now);
+  }
+
+  /** A moment that is looked at longer: sorted anew, and all words are of it. */
+  settleThen() {
+    if (this.view.sort !== "name" || this.view.group !== "node") this.heatmap.rearrange();
+    this.drawWords(performance.now() / 1000);
+  }
+
+  goLive() {
+    this.isThen = false;
+    this.wordsAt = 0;
+    this.picture.leaveThen();
+    this.setFiring(this.firing);
+    this.heatmap.plan = null;
+    if (this.lastTotals !== undefined) drawTotals(byId("totals"), this.lastTotals);
+    if (this.lastCells !== null) this.onCells(this.lastCells);
+    else this.heatmap.redraw();
+    this.drawWords(0);
+    this.drawMatches();
+  }
+
+  gpuThen(slot) {
+    const { picture, past } = this;
+    return past.gpus.at(picture.uuids[slot], picture.at, { state: picture.state(slot), grainS: picture.grainS });
+  }
+
+  async drawThen(slot, body) {
+    const { at, uuids } = this.picture;
+    const key = `${uuids[slot]} ${at}`;
+    if (body.dataset.drawn === key) return;
+    const gpu = await this.gpuThen(slot).catch(() => null);
+    if (gpu === null || this.picture.at !== at || !this.picture.isThen || this.drawer.uuid !== gpu.uuid) return;
+    body.dataset.drawn = key;
+    this.past.gpus.draw(body, gpu, clock(at));
+  }
+
+  onCells(message) {
+    this.lastCells = message;
+    if (this.isThen) return;
+    const isFirst = this.picture.metric === null;
+    const isNewMetric = this.picture.metric !== message.metric;
+    const { retired } = this.picture;
+    if (!this.picture.takeCells(message)) return;
+    if (isFirst || isNewMetric) this.drawScale();
+    // The first cells decide a sorted order; a new metric another one.
+    if (isNewMetric || this.picture.retired !== retired) this.heatmap.plan = null;
+    this.heatmap.refresh(isNewMetric || this.wordsAt === 0);
+    this.drawMatches();
+    this.drawNotice();
+    if (isNewMetric || message.at - this.wordsAt >= WORDS_EVERY_S) this.drawWords(message.at);
+    if (isFirst) (globalThis.requestIdleCallback ?? setTimeout)(() => this.bringPast());
+  }
+
+  drawWords(at) {
+    this.wordsAt = at;
+    this.hover.refresh();
+    this.drawer.refresh();
+    this.drawSelection();
+    this.drawTable();
+  }
+
+  onFilter({ text, ok, error, at }) {
+    if (ok) this.goodFilter = text;
+    this.wordsAt = 0; // what matches now is to be seen at once
+    // What came by an address may have blanks around it.
+    if (text.trim() !== this.view.filter.trim()) return;
+    this.filterError = ok ? null : { error, at };
+    this.filter.setAttribute("aria-invalid", String(!ok));
+    this.drawMatches();
+  }
+
+  onLink() {
+    const isFrozen = this.live.state !== "live";
+    if (this.heatmap.isFrozen !== isFrozen) {
+      this.heatmap.isFrozen = isFrozen;
+      this.heatmap.redraw();
+    }
+    this.drawNotice();
+  }
+
+  drawMatches() {
+    const words = byId("filter-words");
+    const { filterError, picture } = this;
+    words.classList.toggle("wrong", Boolean(filterError));
+    if (this.isThen) say(words, this.view.filter === "" ? "" : "Filters tell of now: of the past, all Gpus are shown");
+    else if (filterError) say(words, errorWords(filterError, this.view.filter));
+    else say(words, picture.mask === null ? "" : `${amount(picture.matched)} of ${amount(picture.count)} match`);
+  }
+
+  drawSelection() {
+    const { selected } = this.heatmap;
+    const compared = [...selected].slice(0, MOST_COMPARED);
+    show(byId("compare"), selected.size > 1);
+    byId("compare").href = `/compare?${new URLSearchParams(compared.map((slot) => ["gpu", this.picture.uuids[slot]]))}`;
+    say(byId("compare"), selected.size > MOST_COMPARED ? `Compare the first ${MOST_COMPARED}` : "Compare");
+    if (selected.size === 0) { say(byId("selection"), ""); return; }
+    const values = [...selected].filter((slot) => this.picture.code(slot) < 249).map((slot) => this.picture.exact?.[slot] ?? (this.picture.code(slot) / 239) * 100);
+    const unit = this.picture.exact === null || this.metric().key === "mem_used_bytes" ? "%" : this.metric().unit;
+    const mean = values.length === 0 ? "" : ` · mean ${this.metric().label} ${amount(values.reduce((sum, value) => sum + value, 0) / values.length)} ${unit}`;
+    say(byId("selection"), `${plural(selected.size, "Gpu")} selected${mean} · Esc clears`);
+  }
+
+  drawTable() {
+    if (this.view.view !== "table") return;
+    this.table.draw(this.metric(), this.heatmap.planned().listed);
+  }
+
+  drawView() {
+    const isMap = this.view.view === "map";
+    byId("view-map").setAttribute("aria-pressed", String(isMap));
+    byId("view-table").setAttribute("aria-pressed", String(!isMap));
+    show(byId("heatmap"), isMap);
+    show(byId("table-view"), !isMap);
+    this.heatmap.redraw();
+    this.drawTable();
+  }
+
+  drawScale() {
+    const metric = this.metric();
+    const { low, high } = scaleWords(metric);
+    say(byId("scale-low"), low);
+    say(byId("scale-high"), high);
+    say(byId("scale-name"), metric.label);
+    for (const name of ["metric", "scale", "scale-name"]) explain(byId(name), metric.meaning);
+    byId("heatmap").setAttribute("aria-label", `Heatmap of the fleet: ${metric.label}`);
+  }
+
+  drawTheme() {
+    const colours = palette(theme());
+    const stops = [0, 48, 96, 144, 192, 239].map((level) => colours.css[level]);
+    byId("scale").style.background = `linear-gradient(to right, ${stops.join(", ")})`;
+    for (const canvas of this.root.querySelectorAll("canvas[data-state]")) drawSwatch(canvas, colours.marks);
+    this.heatmap.redraw();
+  }
+
+  drawNotice() {
+    const { isKnown, count, nodes } = this.picture;
+    const isEmpty = isKnown && count === 0;
+    this.root.classList.toggle("loading", !isKnown);
+    show(byId("skeleton"), !isKnown);
+    show(byId("notice"), isEmpty);
+    show(byId("heatmap"), !isEmpty && this.view.view === "map");
+    if (isEmpty) drawEmpty(byId("notice"), nodes.size);
+  }
+
+  open(slot) {
+    this.hover.move({ slot: null });
+    this.openUuid(this.picture.uuids[slot]);
+  }
+
+  openUuid(uuid) {
+    this.drawer.open(uuid, { isFocused: false });
+    this.choose({ gpu: uuid });
+    this.repin();
+  }
+
+  repin() {
+    const slot = this.picture.slotOf.get(this.view.gpu);
+    if (this.drawer.isOpen && slot !== undefined) this.heatmap.pin(slot);
+  }
+
+  onDrawerClosed() {
+    this.heatmap.pin(null);
+    this.choose({ gpu: "" });
+    if (this.view.view === "map") byId("heatmap").focus({ preventScroll: true });
+  }
+
+  toggleHelp() {
+    show(byId("filter-popover"), byId("filter-popover").hidden);
+  }
+
+  onClick(event) {
+    const example = event.target.closest("[data-example]");
+    const seek = event.target.closest("[data-seek]");
+    if (example !== null) { this.seek(example.dataset.example); show(byId("filter-popover"), false); }
+    else if (seek !== null) this.seek(this.view.filter === seek.dataset.seek ? "" : seek.dataset.seek);
+    else if (event.target.closest("#filter-popover, #filter-help") === null) show(byId("filter-popover"), false);
+  }
+
+  onKey(event) {
+    if (event.key === "Escape") { this.escape(event); return; }
+    if (isTyping(event.target) || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.key === "/") { event.preventDefault(); this.filter.focus(); this.filter.select(); }
+    if (event.key === "o" && this.drawer.isOpen) byId("drawer-lines").click();
+    if (event.key === "c" && !byId("compare").hidden) byId("compare").click();
+    if (event.key === "b") byId("time-slider")?.focus();
+    if (event.key === "v") this.choose({ view: this.view.view === "map" ? "table" : "map" });
+  }
+
+  escape(event) {
+    if (byId("help-dialog").open) return;
+    if (!byId("filter-popover").hidden) show(byId("filter-popover"), false);
+    else if (this.events.isOpen) this.events.close();
+    else if (event.target === this.filter && this.filter.value === "") byId("heatmap").focus();
+    else if (event.target !== this.filter && this.drawer.isOpen) this.drawer.close();
+    else if (event.target !== this.filter && this.heatmap.selected.size > 0) this.heatmap.clearSelection();
+    else this.seek("");
+  }
+
+  /** What is drawn for a Gpu, for tests and for the curious. */
+  cell(uuid) {
+    const slot = this.picture.slotOf.get(uuid);
+    if (slot === undefined) return null;
+    const code = this.picture.code(slot);
+    return {
+      text: cellText(this.picture, slot, this.metric(), this.book.reasons).text,
+      level: code <= 239 ? code : null,
+      state: this.picture.state(slot),
+      matched: this.picture.isLit(slot),
+      alerts: this.alertsOf(slot).map(({ rule }) => rule),
+    };
+  }
+}
+
+function errorWords({ error, at }, text) {
+  if (at === null || at === undefined) return error;
+  const near = text.slice(at, at + 12);
+  return near === "" ? `${error} (at the end)` : `${error} (at ${at + 1}: “${near}”)`;
+}
+
+function scaleWords(metric) {
+  if (metric.key === "throttle_bits") return { low: "none", high: "heat or hardware" };
+  if (metric.scale === "alarm") return { low: "well", high: "needs somebody" };
+  if (metric.scale === "count") return { low: "none", high: "a million" };
+  if (metric.full !== null) return { low: `0 ${metric.unit}`, high: `${amount(metric.full)} ${metric.unit}` };
+  if (metric.fullWords) return { low: "0", high: metric.fullWords };
+  return { low: "", high: "no scale" };
+}
+
+function drawSwatch(canvas, marks) {
+  const ratio = devicePixelRatio || 1;
+  Object.assign(canvas, { width: 16 * ratio, height: 16 * ratio });
+  const context = canvas.getContext("2d");
+  context.scale(ratio, ratio);
+  if (canvas.dataset.state !== "alert") { drawState(context, canvas.dataset.state, 0, 0, 16, 16, marks); return; }
+  drawState(context, "unscaled", 0, 0, 16, 16, marks);
+  drawAlert(context, 0, 0, 16, 16, true, marks);
+}

@@ -1,0 +1,233 @@
+// The Fleet page at a moment that is over: brings what the time bar asks for into the picture, and
+// says what nobody can tell of then.
+
+import { placeOf, withWhat } from "../alerts/alert_words.mjs";
+import { look } from "../parts/api.mjs";
+import { Blocks } from "./past_blocks.mjs";
+import { byId, say } from "../parts/dom.mjs";
+import { amount, clock, plural } from "../parts/format.mjs";
+import { FiringThen } from "../alerts/firing.mjs";
+import { GpuThen } from "./gpu_at_time.mjs";
+import { TimeBar } from "./time_bar.mjs";
+import { drawTotalsThen } from "./totals.mjs";
+
+const TOTALS_WAIT_MS = 250;
+const TOTALS_EVERY_MS = 500; // while it plays
+const SETTLED_MS = 400;
+const SLOW_MS = 150;
+const AGAIN_MS = 3_000;
+const MARKS_EVERY_MS = 60_000;
+const MOST_COMMANDS = 500;
+
+export class Past {
+  constructor(fleet) {
+    this.fleet = fleet;
+    this.blocks = new Blocks();
+    this.bar = new TimeBar();
+    this.gpus = new GpuThen(fleet.book);
+    this.firing = new FiringThen();
+    this.isIn = false; // a moment of the past
+    this.shown = null; // the one that is drawn
+    this.bar.isDrawn = () => this.shown === this.bar.at;
+    this.listen();
+    this.come(false);
+    this.loadMarks();
+    setInterval(() => this.loadMarks(), MARKS_EVERY_MS);
+  }
+
+  listen() {
+    this.bar.addEventListener("move", ({ detail }) => this.move(detail.at));
+    this.bar.addEventListener("range", () => this.loadMarks());
+    this.bar.addEventListener("play", () => this.onPlay());
+    addEventListener("popstate", () => this.come(true));
+    byId("drawer-then").addEventListener("click", ({ target }) => target.closest(".go-live") && this.bar.goLive());
+  }
+
+  get at() {
+    return this.bar.at;
+  }
+
+  onPlay() {
+    this.fleet.root.classList.toggle("playing", this.bar.isPlaying);
+    this.settleSoon();
+  }
+
+  /** To the moment that the address names. */
+  come(isBack) {
+    const text = new URLSearchParams(location.search).get("at") ?? "";
+    const at = momentIn(text);
+    this.isComing = true;
+    if (at !== null) this.bar.goTo(at);
+    else if (isBack || this.fleet.isThen) this.bar.goLive();
+    this.isComing = false;
+    if (text !== "" && at === null) say(byId("spoken"), "The address names no moment; this is live.");
+  }
+
+  move(at) {
+    if (at === null) {
+      if (this.fleet.isThen) this.leave();
+      return;
+    }
+    if (!this.isIn) this.enter();
+    else if (!this.bar.isPlaying) drawTotalsThen(byId("totals"), null);
+    this.settleSoon();
+    this.draw();
+  }
+
+  enter() {
+    this.isIn = true;
+    this.fleet.isThen = true;
+    this.fleet.wordsAt = 0;
+    this.fleet.root.classList.add("then");
+    // One step back leads to live again; from moment to moment the address is only replaced.
+    if (!this.isComing) history.pushState(history.state, "");
+    this.fleet.setFiring(this.firing);
+    drawTotalsThen(byId("totals"), null);
+  }
+
+  leave() {
+    this.isIn = false;
+    this.shown = null;
+    clearTimeout(this.settling);
+    say(byId("time-spoken"), "Live");
+    this.fleet.root.classList.remove("then", "waiting");
+    this.bar.say("");
+    this.fleet.goLive();
+    if (!this.isComing) this.fleet.choose({ at: "" });
+    else this.fleet.view.at = "";
+  }
+
+  settleSoon() {
+    clearTimeout(this.settling);
+    if (this.at === null) return;
+    // While it plays, the address would change more often than browsers let it.
+    if (!this.bar.isPlaying) this.settling = setTimeout(() => this.settle(), SETTLED_MS);
+    if (this.totalling === undefined) this.totalling = setTimeout(() => this.total(), this.bar.isPlaying ? TOTALS_EVERY_MS : TOTALS_WAIT_MS);
+  }
+
+  settle() {
+    if (this.at === null) return;
+    this.fleet.choose({ at: String(this.at) });
+    this.fleet.settleThen();
+    if (this.marked !== this.bar.start) this.loadMarks(); // the bar is over another time
+    say(byId("time-spoken"), `Past: ${clock(this.at)}. ${this.bar.note ?? ""}`);
+  }
+
+  wish() {
+    const metric = this.fleet.view.metric;
+    return { metric, at: this.at, step: this.bar.step, size: this.fleet.picture.size, isSeldom: !this.fleet.book.columns.includes(metric) };
+  }
+
+  /** Something else than the moment has changed: the metric, or the layout. */
+  redo(isNewLayout) {
+    if (this.at === null) return;
+    if (isNewLayout) this.blocks.forget();
+    this.shown = null;
+    this.draw();
+  }
+
+  /** The newest wish; those that it overtook are not drawn. */
+  async draw() {
+    const ready = this.blocks.ready(this.wish());
+    if (ready !== undefined) { this.put(ready); return; }
+    this.shown = null;
+    const slow = setTimeout(() => this.isWaiting && this.wait(), SLOW_MS);
+    if (this.isWaiting) return;
+    this.isWaiting = true;
+    try {
+      while (this.at !== null && this.shown !== this.at) await this.bring();
+    } finally {
+      this.isWaiting = false;
+      clearTimeout(slow);
+      this.fleet.root.classList.remove("waiting");
+    }
+  }
+
+  async bring() {
+    const wish = this.wish();
+    const moment = await this.blocks.fetch(wish).catch((error) => ({ error }));
+    if (this.at !== wish.at || this.fleet.view.metric !== wish.metric) return;
+    if (moment.error !== undefined) this.fail(moment.error, wish);
+    else this.put(moment);
+  }
+
+  wait() {
+    this.fleet.root.classList.add("waiting");
+    this.bar.say("loading …");
+  }
+
+  put(moment) {
+    const { fleet } = this;
+    if (moment.epoch !== fleet.picture.epoch) { this.misfit(moment); return; }
+    this.shown = this.at;
+    this.firing.goTo(this.at);
+    fleet.root.classList.remove("waiting");
+    fleet.showThen(moment);
+    this.bar.say(noteOf(moment));
+    if (this.bar.isPlaying) this.blocks.prefetch(this.wish());
+  }
+
+  /** The hub has another layout than the page, or the page none yet: the socket will bring it. */
+  misfit() {
+    this.shown = this.at;
+    this.blocks.forget();
+    this.wait();
+    clearTimeout(this.again);
+    this.again = setTimeout(() => this.redo(true), SETTLED_MS);
+  }
+
+  /** Nothing is known: no number of another moment may stand there. */
+  fail(error, { metric, at }) {
+    this.shown = at;
+    this.bar.pause();
+    this.fleet.showThen({ at, metric, cells: new Uint8Array(this.fleet.picture.size).fill(255), exact: null });
+    this.bar.say(`not loaded: ${error.message}`);
+    clearTimeout(this.again);
+    this.again = setTimeout(() => this.redo(false), AGAIN_MS);
+  }
+
+  async total() {
+    const at = this.at;
+    if (at === null) { this.totalling = undefined; return; }
+    const totals = await look(`totals?at=${at}`).catch(() => null);
+    this.totalling = undefined;
+    if (this.at === null) return;
+    if (this.at === at || this.bar.isPlaying) drawTotalsThen(byId("totals"), totals);
+    if (this.at !== at) this.settleSoon();
+  }
+
+  async loadMarks() {
+    if (document.hidden) return;
+    this.marked = this.bar.start;
+    const [start, end] = [this.bar.start, Math.max(this.bar.end, Date.now() / 1000)];
+    const span = `start=${start}&end=${end.toFixed(0)}`;
+    const [ended, open, commands] = await Promise.all([
+      look(`alerts?state=ended&${span}`).catch(() => null), look("alerts").catch(() => null), this.commandsSince(start)]);
+    if (this.marked !== start) return;
+    const alerts = [...(ended?.items ?? []), ...(open?.items ?? [])];
+    this.firing.take(alerts);
+    if (this.at !== null) this.firing.goTo(this.at);
+    this.bar.mark([
+      ...alerts.map((alert) => ({ at: alert.fired_at, kind: "alert", words: `${withWhat(alert)} · ${placeOf(alert)}` })),
+      ...commands.map(({ action, host, requested_at: at, by }) => ({ at, kind: "command", words: `${action} on ${host}, by ${by.name ?? by.kind}` })),
+    ]);
+  }
+
+  async commandsSince(start) {
+    const answer = await look(`commands?limit=${MOST_COMMANDS}`).catch(() => null);
+    return (answer?.items ?? []).filter(({ requested_at: at }) => at >= start);
+  }
+}
+
+function noteOf({ seen, count, gone, grainS }) {
+  const parts = [seen === 0 ? "no samples then" : `${amount(seen)} of ${plural(count, "Gpu")} reported`];
+  if (gone > 0) parts.push(`${amount(gone)} more are not on this map`);
+  if (grainS > 1) parts.push("means of the minute");
+  return parts.join(" · ");
+}
+
+/** UTC seconds, or RFC 3339; null: neither. */
+export function momentIn(text) {
+  const at = /^\d{1,10}(\.\d+)?$/.test(text) ? Number(text) : /^\d{4}-\d\d-\d\dT[\d:.]+(Z|[+-]\d\d:\d\d)$/i.test(text) ? Date.parse(text) / 1000 : NaN;
+  return Number.isFinite(at) ? Math.floor(at) : null;
+}

@@ -1,0 +1,197 @@
+// The fleet as the hub last described it, by slot. Pure: messages in, typed arrays out.
+
+import { FULL, isMatch, stateOf } from "../parts/gauges.mjs";
+
+const RETIRED = 248;
+const UNSCALED = 249;
+const NO_TASK = 65535;
+const OWNER_WORDS = new Map([[NO_TASK, "no task"], [65534, "several owners"], [65533, "owner unknown"], [65532, "split by MIG"]]);
+
+const PAST_LENGTH = 60;
+const PAST_EVERY_S = 0.95; // cells come several times a second
+// Sparklines are drawn only in large cells; keeping a minute of 10,000 Gpus would be for nothing.
+const PAST_GPUS = 128;
+
+const collator = new Intl.Collator("en", { numeric: true });
+
+export class FleetState {
+  constructor() {
+    Object.assign(this, { isThen: false, grainS: 1 });
+    this.forget();
+  }
+
+  forget() {
+    Object.assign(this, {
+      epoch: null, uuids: [], node: [], index: [], model: [], models: [], nodes: new Map(),
+      slotOf: new Map(), cells: new Uint8Array(0), mask: null, exact: null, metric: null,
+      at: null, matched: 0, retired: 0, owners: [], owner: new Uint16Array(0), past: null, isKnown: false,
+      nameRank: null, instances: new Map(), instancesOf: new Map(),
+    });
+  }
+
+  get size() {
+    return this.uuids.length;
+  }
+
+  get count() {
+    return this.size - this.retired;
+  }
+
+  /** True when the arrangement must be made anew. */
+  takeLayout(message) {
+    if (message.epoch !== this.epoch) this.forget();
+    this.epoch = message.epoch;
+    this.isKnown = true;
+    for (const [at, id, host] of message.nodes) this.nodes.set(at, { id, host });
+    this.models = message.models;
+    const isSame = message.from + message.uuid.length <= this.size
+      && message.uuid.every((uuid, at) => this.uuids[message.from + at] === uuid);
+    if (isSame) return false;
+    message.uuid.forEach((uuid, at) => this.setSlot(message.from + at, message, at));
+    for (const instance of message.instances) this.setInstance(...instance);
+    this.nameRank = null;
+    return true;
+  }
+
+  setSlot(slot, message, at) {
+    this.uuids[slot] = message.uuid[at];
+    this.node[slot] = message.node[at];
+    this.index[slot] = message.index[at];
+    this.model[slot] = message.model[at];
+    this.slotOf.set(message.uuid[at], slot);
+  }
+
+  setInstance(slot, board, place, profile) {
+    this.instances.set(slot, { board, place, profile });
+    if (!this.instancesOf.has(board)) this.instancesOf.set(board, []);
+    this.instancesOf.get(board).push(slot);
+  }
+
+  takeCells(message) {
+    if (message.epoch !== this.epoch) return false;
+    if (message.metric !== this.metric) this.past = null;
+    const isNextSecond = message.at - (this.pastAt ?? 0) >= PAST_EVERY_S;
+    this.cells = bytesOf(message.cells);
+    this.mask = message.mask === null ? null : bytesOf(message.mask);
+    this.exact = message.exact === null ? null : floats(message.exact);
+    this.metric = message.metric;
+    this.isThen = false;
+    this.at = message.at;
+    this.matched = message.matched;
+    this.retired = this.cells.reduce((count, code) => count + (code === RETIRED), 0);
+    if (this.past === null || isNextSecond) { this.remember(); this.pastAt = message.at; }
+    return true;
+  }
+
+  /** A moment that is over: no mask, no line of the last minute, no owners. */
+  takeThen({ at, metric, cells, exact, grainS = 1 }) {
+    Object.assign(this, { at, metric, cells, exact, grainS, mask: null, past: null, pastAt: null, isThen: true });
+    this.matched = cells.length;
+    this.retired = cells.reduce((count, code) => count + (code === RETIRED), 0);
+  }
+
+  /** What was then is not now: until the next cells come nothing is known. */
+  leaveThen() {
+    Object.assign(this, { isThen: false, grainS: 1, cells: new Uint8Array(0), exact: null });
+  }
+
+  takeOwners(message) {
+    if (message.epoch !== this.epoch) return;
+    this.owners = message.names;
+    const raw = bytesOf(message.owner);
+    this.owner = new Uint16Array(raw.buffer.slice(raw.byteOffset, raw.byteOffset + raw.byteLength));
+  }
+
+  remember() {
+    const count = this.cells.length;
+    if (count > PAST_GPUS) { this.past = null; return; }
+    if (this.past?.length !== count) {
+      this.past = Array.from({ length: count }, () => new Float32Array(PAST_LENGTH).fill(NaN));
+    }
+    for (let slot = 0; slot < count; slot++) {
+      const line = this.past[slot];
+      line.copyWithin(0, 1);
+      line[PAST_LENGTH - 1] = this.cells[slot] <= FULL ? this.cells[slot] / FULL : NaN;
+    }
+  }
+
+  /** Each slot's place by node name and index; a live sort must not compare 10,000 names again. */
+  ranks() {
+    if (this.nameRank === null) {
+      const nodes = [...this.nodes.keys()].sort((a, b) => collator.compare(this.nodes.get(a).host, this.nodes.get(b).host));
+      const nodeRank = new Map(nodes.map((node, rank) => [node, rank]));
+      this.nameRank = Float64Array.from(this.uuids, (_, slot) => nodeRank.get(this.node[slot]) * 65_536 + this.rankOnNode(slot));
+    }
+    return this.nameRank;
+  }
+
+  /** By index; a MIG instance right after its board, by its number there. */
+  rankOnNode(slot) {
+    const [, gpuInstance = 0, computeInstance = 0] = this.instances.get(slot)?.place.split("/").map(Number) ?? [];
+    return this.index[slot] + (this.instances.has(slot) ? (1 + 8 * gpuInstance + computeInstance) / 1_024 : 0);
+  }
+
+  /** "3"; of a MIG instance "3/9". */
+  placeName(slot) {
+    return this.instances.get(slot)?.place ?? String(this.index[slot]);
+  }
+
+  /** The MIG instances that a board is split into now; on the board itself nobody can run. */
+  partsOf(slot) {
+    return (this.instancesOf.get(slot) ?? []).filter((part) => this.code(part) !== RETIRED);
+  }
+
+  /** The slots that are on the map: a retired Gpu keeps its slot and is not shown. */
+  present() {
+    return this.uuids.map((_, slot) => slot).filter((slot) => this.code(slot) !== RETIRED);
+  }
+
+  code(slot) {
+    return slot < this.cells.length ? this.cells[slot] : 255;
+  }
+
+  state(slot) {
+    return stateOf(this.code(slot)) ?? "ok";
+  }
+
+  hasValue(slot) {
+    return this.code(slot) <= FULL || this.code(slot) === UNSCALED;
+  }
+
+  isLit(slot) {
+    return isMatch(this.mask, slot);
+  }
+
+  nodeId(slot) {
+    return this.nodes.get(this.node[slot])?.id ?? null;
+  }
+
+  host(slot) {
+    return this.nodes.get(this.node[slot])?.host ?? "unknown node";
+  }
+
+  modelName(slot) {
+    return this.models[this.model[slot]] ?? "unknown model";
+  }
+
+  ownerName(slot) {
+    if (this.isThen) return "owner not told";
+    const at = slot < this.owner.length ? this.owner[slot] : NO_TASK;
+    return OWNER_WORDS.get(at) ?? this.owners[at] ?? "owner unknown";
+  }
+
+  hasTask(slot) {
+    return slot < this.owner.length && this.owner[slot] !== NO_TASK;
+  }
+}
+
+// The MessagePack parser hands out an ArrayBuffer or a view of a larger one.
+export function bytesOf(data) {
+  if (data instanceof ArrayBuffer) return new Uint8Array(data);
+  return new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
+}
+
+function floats(data) {
+  const raw = bytesOf(data);
+  return new Float32Array(raw.buffer.slice(raw.byteOffset, raw.byteOffset + raw.byteLength));
+}

@@ -1,0 +1,125 @@
+// Everything known of one Gpu now, in the drawer and beside its timelines. Refreshed in place, never
+// rebuilt under a reader.
+
+import { AlertLines } from "../alerts/alert_lines.mjs";
+import { ApiError, getAlerts, getEvents, getGpu, getNode } from "../parts/api.mjs";
+import { make, say } from "../parts/dom.mjs";
+import { Facts, boardFacts, nodeFacts, peerFacts } from "./gpu_facts.mjs";
+import { Metrics } from "./gpu_metrics.mjs";
+import { EventList } from "../live/event_lines.mjs";
+import { age, secondsSince } from "../parts/format.mjs";
+import { holdLine } from "../actions/holds.mjs";
+import { stateWords } from "./gpu_words.mjs";
+import { GpuLimits } from "../actions/limits_panel.mjs";
+import { QuotaPanel } from "../quotas/quota_panel.mjs";
+import { TaskLines, tasksOf } from "../tasks/task_lines.mjs";
+import { explainedList, settleList } from "../parts/tips.mjs";
+
+const MOST_EVENTS = 10;
+// Of the node and of what happened: once in a while is enough.
+const SELDOM_MS = 5_000;
+
+/** Sends `named` with the Gpu, or null where nobody knows it, and `events` with what happened to it. */
+export class GpuDetails extends EventTarget {
+  /** `around`: what the page knows of the others: nameOf(uuid), partsOf(uuid), isOffline(uuid). */
+  constructor(body, book, holds, around) {
+    super();
+    Object.assign(this, { body, book, holds, around, uuid: null });
+  }
+
+  start(uuid) {
+    Object.assign(this, { uuid, isBuilt: false, seldomAt: -Infinity });
+    if (uuid !== null) this.body.replaceChildren(make("p", { class: "drawer-state", role: "status" }, "Loading …"));
+  }
+
+  /** All at once and only when everything is there: what came before does not jump for what comes. */
+  build(gpu) {
+    this.isBuilt = true;
+    explainedList(this.body);
+    this.alerts = new AlertLines();
+    this.tasks = new TaskLines();
+    this.metrics = new Metrics(this.book);
+    [this.peers, this.board, this.node] = [new Facts(), new Facts(), new Facts()];
+    this.metrics.append("links", this.peers.root);
+    this.events = new EventList("Nothing has happened to it lately.");
+    this.limits = new GpuLimits(gpu);
+    this.quotas = new QuotaPanel("Gpu");
+    this.body.append(this.alerts.root, this.tasks.title, this.tasks.list, ...this.metrics.elements, make("h3", {}, "Events"), this.events.root,
+      make("h3", {}, "Limits"), this.limits.root, make("h3", {}, "Quotas"), this.quotas.root, make("h3", {}, "Board"), this.board.root, make("h3", {}, "Its node"), holdLine(this.holds, gpu.node, gpu.host), this.node.root);
+  }
+
+  async refresh() {
+    const { uuid } = this;
+    if (uuid === null) return;
+    try {
+      const gpu = await getGpu(uuid);
+      const [tasks, seldom] = await Promise.all([tasksOf(gpu), this.seldom(gpu)]);
+      // The second of two at once comes without what is due seldom, and must not build without it.
+      if (uuid === this.uuid && (this.isBuilt || seldom !== null)) this.draw(gpu, tasks, seldom);
+    } catch (error) {
+      if (uuid === this.uuid) this.fail(error);
+    }
+  }
+
+  /** {node, events, alerts}, each null where it did not come; null: not due. */
+  async seldom({ uuid, node }) {
+    if (performance.now() - this.seldomAt < SELDOM_MS) return null;
+    this.seldomAt = performance.now();
+    const answers = await Promise.all([getNode(node).catch(() => null), getEvents({ gpu: uuid, node, limit: MOST_EVENTS }).catch(() => null), getAlerts(uuid).catch(() => null)]);
+    return { node: answers[0], events: answers[1]?.items ?? null, alerts: answers[2]?.items ?? null };
+  }
+
+  fail(error) {
+    const isGone = error instanceof ApiError && error.status === 404;
+    const words = isGone ? "No node reports this Gpu." : "The hub does not answer; these numbers are no longer live.";
+    this.setState(words, isGone ? "lost" : "stale");
+    if (isGone) this.dispatchEvent(new CustomEvent("named", { detail: null }));
+  }
+
+  draw(gpu, tasks, seldom) {
+    if (!this.isBuilt) this.build(gpu);
+    this.dispatchEvent(new CustomEvent("named", { detail: gpu }));
+    // That its node is silent the API says of the node; the picture says it of the Gpu.
+    const state = this.around.isOffline(gpu.uuid) ? "offline" : gpu.state;
+    this.setState(stateLine(gpu, state, this.book.absence), state);
+    this.metrics.draw(gpu);
+    settleList(this.body);
+    this.board.draw(boardFacts(gpu));
+    this.panels = Promise.allSettled([this.limits.refresh(gpu.node), this.quotas.refresh(gpu.node, gpu.uuid)]);
+    this.tasks.draw(tasks, { count: (gpu.tasks ?? []).length, uuid: gpu.uuid, none: this.noTask(gpu.uuid) });
+    if (seldom?.alerts) this.alerts.draw(seldom.alerts);
+    if (seldom?.events) this.drawEvents(seldom.events);
+    if (seldom?.node) this.drawNode(gpu, seldom.node);
+  }
+
+  drawEvents(items) {
+    this.events.draw(items);
+    this.dispatchEvent(new CustomEvent("events", { detail: items }));
+  }
+
+  drawNode(gpu, node) {
+    const { around } = this;
+    this.peers.draw(peerFacts(gpu.uuid, node.links, (uuid) => `To ${around.nameOf(uuid) ?? uuid}`));
+    this.node.draw(nodeFacts(node));
+  }
+
+  noTask(uuid) {
+    const parts = this.around.partsOf(uuid);
+    return parts > 0 ? `Split by MIG: tasks run on its ${parts} instances` : "No task";
+  }
+
+  setState(words, state) {
+    const line = this.body.querySelector(".drawer-state");
+    say(line, words);
+    line.className = `drawer-state ${state}`;
+  }
+}
+
+function stateLine(gpu, state, absence) {
+  const old = `read ${age(gpu.age_s ?? secondsSince(gpu.sampled_at))} ago`;
+  if (state === "ok") return `Live, ${old}`;
+  const last = gpu.sampled_at === null ? "never read" : `last ${old}`;
+  return `${capital(stateWords(state))}: ${absence[state] ?? "its node is silent"}; ${last}`;
+}
+
+const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);

@@ -1,0 +1,76 @@
+// What does not change while a Gpu is there, how it reaches the others, and the node it is in.
+
+import { make } from "../parts/dom.mjs";
+import { gibibytes, plural } from "../parts/format.mjs";
+import { agentWords, readerWords } from "./node_words.mjs";
+
+const MOST_PEERS = 15;
+
+const FACTS = [
+  ["uuid", "UUID", (value) => value],
+  ["mig_profile", "MIG profile", (value) => value],
+  ["parent_uuid", "MIG instance of", (value) => value],
+  ["gpu_instance", "Gpu instance", String],
+  ["compute_instance", "Compute instance", String],
+  ["pci_bus_id", "PCI bus", (value) => value],
+  ["minor", "Device file", (value) => `/dev/nvidia${value}`],
+  ["numa_node", "NUMA node", String],
+  ["serial", "Serial", (value) => value],
+  ["vbios", "VBIOS", (value) => value],
+  ["compute_capability", "Compute capability", (value) => value],
+  ["mem_total_bytes", "Memory", (value) => { const { text, unit } = gibibytes(value); return `${text} ${unit}`; }],
+  ["power_limit_w", "Power limit", watts],
+  ["power_limit_default_w", "Power limit, default", watts],
+  ["power_limit_min_w", "Power limit, lowest", watts],
+  ["power_limit_max_w", "Power limit, highest", watts],
+  ["sm_clock_max_mhz", "Highest SM clock", megahertz],
+  ["mem_clock_max_mhz", "Highest memory clock", megahertz],
+  ["temp_slowdown_c", "Slows down at", degrees],
+  ["temp_shutdown_c", "Shuts down at", degrees],
+  ["mem_temp_max_c", "Memory at most", degrees],
+  ["mem_margin_min_c", "Margin that its memory needs", degrees],
+  ["accounting_on", "Accounting of ended tasks", (value) => (value ? "on" : "off")],
+];
+
+function watts(value) { return `${Math.round(value)} W`; }
+function megahertz(value) { return `${Math.round(value)} MHz`; }
+function degrees(value) { return `${Math.round(value)} °C`; }
+
+/** A list of [label, words], drawn anew only when it has changed. */
+export class Facts {
+  constructor() {
+    this.root = make("dl", { class: "facts" });
+  }
+
+  draw(pairs) {
+    const text = JSON.stringify(pairs);
+    if (this.drawn === text) return;
+    this.drawn = text;
+    this.root.replaceChildren(...pairs.map(([label, words]) => make("div", {}, make("dt", {}, label), make("dd", {}, words))));
+  }
+}
+
+export function boardFacts(gpu) {
+  // What was set since is read beside the facts.
+  const facts = { uuid: gpu.uuid, ...gpu.facts, power_limit_w: gpu.values.power_limit_w ?? gpu.facts.power_limit_w };
+  return FACTS.filter(([key]) => facts[key] !== null && facts[key] !== undefined).map(([key, label, words]) => [label, words(facts[key])]);
+}
+
+/** How this Gpu reaches the others of its node. */
+export function peerFacts(uuid, links, nameOf) {
+  const peers = (links ?? []).filter(({ a, b }) => a === uuid || b === uuid).map(({ a, b, path, nvlinks }) => [
+    nameOf(a === uuid ? b : a),
+    nvlinks === null || nvlinks === undefined || nvlinks === 0 ? path : `${path}, ${plural(nvlinks, "NVLink")}`,
+  ]);
+  peers.sort(([one], [other]) => one.localeCompare(other, "en", { numeric: true }));
+  return peers.length > MOST_PEERS ? [...peers.slice(0, MOST_PEERS), ["And", `${peers.length - MOST_PEERS} more`]] : peers;
+}
+
+/** Its agent: what it can do now, and what it costs. */
+export function nodeFacts(node) {
+  const pairs = [
+    ["Driver", node.driver_version], ["Reader", readerWords(node)], ["Agent", agentWords(node)],
+    ["System", node.platform], ["Held", node.holds.join("; ")],
+  ];
+  return pairs.filter(([, words]) => words !== null && words !== undefined && words !== "");
+}

@@ -1,0 +1,66 @@
+// What is said of one Gpu: in its cell, aloud, in the hover card and in the drawer.
+
+import { withWhat } from "../alerts/alert_words.mjs";
+import { FULL } from "../parts/gauges.mjs";
+import { cellOf, valueOf } from "../parts/format.mjs";
+
+const STATE_WORDS = { unsupported: "not supported", unscaled: "no scale" };
+
+// Of an alarm, and of a count, the colour alone in a fleet too large for exact numbers.
+const COUNT_STEPS = [[0, "none"], [80, "few"], [160, "many"], [Infinity, "very many"]];
+const THROTTLE_STEPS = ["none", "power cap", "heat or hardware"];
+
+export const stateWords = (state) => STATE_WORDS[state] ?? state;
+
+/** {text, unit, name, note, past, spoken}: `text` is the number or why there is none. */
+export function describeSlot(picture, slot, { group, metric, reasons, alerts = [] }) {
+  const host = picture.host(slot);
+  const isByNode = group === "node";
+  const { text, unit } = cellText(picture, slot, metric, reasons);
+  return {
+    text, unit,
+    name: isByNode ? `GPU ${picture.placeName(slot)}` : `${host}:${picture.placeName(slot)}`,
+    note: noteOf(picture, slot),
+    past: picture.past?.[slot],
+    get spoken() {
+      const match = picture.mask === null || picture.isLit(slot) ? "" : ", does not match the filter";
+      return `${host}, GPU ${picture.placeName(slot)}: ${metric.label} ${text} ${unit}, ${picture.ownerName(slot)}${match}${alerts.map((alert) => `, alert: ${withWhat(alert)}`).join("")}`;
+    },
+  };
+}
+
+function noteOf(picture, slot) {
+  const parts = picture.partsOf(slot).length;
+  if (picture.isThen) return "";
+  if (parts > 0) return `MIG: ${parts} ${parts === 1 ? "part" : "parts"}`;
+  return picture.hasTask(slot) ? picture.ownerName(slot) : "free";
+}
+
+export function cellText(picture, slot, metric, reasons) {
+  const state = picture.state(slot);
+  if (!picture.hasValue(slot)) return { text: stateWords(state), unit: "" };
+  const exact = picture.exact?.[slot];
+  if (exact !== undefined && !Number.isNaN(exact)) return cellOf(metric, exact, reasons);
+  if (metric.key === "throttle_bits") return { text: THROTTLE_STEPS[Math.round((2 * picture.code(slot)) / FULL)], unit: "" };
+  if (metric.scale === "alarm") return { text: picture.code(slot) === 0 ? "well" : "look", unit: "" };
+  if (metric.scale === "count") return { text: COUNT_STEPS.find(([most]) => picture.code(slot) <= most)[1], unit: "" };
+  if (state === "unscaled") return { text: "", unit: "" };
+  return { text: String(Math.round((100 * picture.code(slot)) / FULL)), unit: "% of full" };
+}
+
+/** A metric of an API answer: {text, unit} or {text: why not, isMissing: true, meaning}. */
+export function valueWords(gpu, metric, { reasons, absence }) {
+  const value = gpu.values[metric.key];
+  if (value !== undefined && value !== null) return { ...valueOf(metric, value, reasons), isMissing: false };
+  const why = gpu.missing[metric.key] ?? "unknown";
+  return { text: stateWords(why), unit: "", isMissing: true, meaning: absence[why] ?? "" };
+}
+
+/** The share of full, for a bar; null where full is not known. */
+export function shareOf(gpu, metric) {
+  const value = gpu.values[metric.key];
+  if (metric.scale !== "share" || metric.words || metric.key === "throttle_bits") return null;
+  const full = metric.full ?? gpu.facts?.[metric.fullFact];
+  if (value === undefined || value === null || full === undefined || full === null) return null;
+  return Math.min(1, Math.max(0, value / full));
+}

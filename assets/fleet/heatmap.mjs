@@ -1,0 +1,330 @@
+// The heatmap on its canvas: arranging, redrawing, pointer and keyboard.
+
+import { MARK_ROOM, arrange, neighbour, placesOf, slotAt } from "./grid_layout.mjs";
+import { byId, say, show, theme } from "../parts/dom.mjs";
+import { FONT, drawAlert, drawAlerts, paintCells, paintPixels, palette, rasterise } from "../parts/gauges.mjs";
+
+// A live sort would shuffle cells under the reader's eyes; it settles this often, and never
+// while the pointer or the keyboard is in the map.
+const RESORT_MS = 5_000;
+const PAPER_WIDTH = 760;
+const PAPER_RATIO = 2;
+// Cells come several times a second: what takes long to draw is drawn less often, down to once.
+const REST_TIMES = 20;
+const REST_MOST_MS = 900;
+// Of a box so large the corner that marks an alert is so large.
+const [NAME_BOX, NAME_MARK] = [20, 9];
+const ARROWS = ["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Home", "End"];
+
+/** `describe(slot)` -> {text, unit, name, note, past, spoken}; `firing`: what fires on which Gpu; events: open, hover, selection. */
+export class Heatmap extends EventTarget {
+  constructor(picture, view, describe, firing = null) {
+    super();
+    Object.assign(this, { picture, view, describe, firing, plan: null, focus: null, anchor: null, paintedAt: -Infinity });
+    this.selected = new Set();
+    this.isFrozen = false;
+    this.stats = { redraw_ms: null, slowest_redraw_ms: 0, frames: 0, arrange_ms: null };
+    this.place = byId("heatmap");
+    this.stage = byId("stage");
+    this.canvas = byId("cells");
+    this.mark = byId("mark");
+    this.context = this.canvas.getContext("2d", { alpha: false });
+    this.listen();
+  }
+
+  listen() {
+    new ResizeObserver(() => this.rearrange()).observe(this.stage);
+    matchMedia("(prefers-color-scheme: light)").addEventListener("change", () => this.redraw());
+    this.place.addEventListener("pointermove", (event) => this.onMove(event));
+    this.place.addEventListener("pointerleave", () => this.onLeave());
+    this.place.addEventListener("click", (event) => this.onClick(event));
+    this.place.addEventListener("keydown", (event) => this.onKey(event));
+    this.place.addEventListener("focus", () => this.onFocus());
+    this.place.addEventListener("blur", () => this.markFocus());
+    this.firing?.addEventListener("change", () => this.redraw());
+    document.fonts.ready.then(() => this.rearrange());
+  }
+
+  /** Makes the arrangement anew at the next paint. */
+  rearrange() {
+    this.plan = null;
+    this.redraw();
+  }
+
+  redraw() {
+    this.pending ??= requestAnimationFrame(() => {
+      this.pending = null;
+      this.draw();
+    });
+  }
+
+  /** At once: no frame comes before the paper is printed. */
+  print(isOn) {
+    this.isOnPaper = isOn;
+    this.plan = null;
+    this.draw();
+  }
+
+  /** New cells have come; a sorted map may be due for sorting. `isAsked`: somebody waits for them. */
+  refresh(isAsked = false) {
+    if (!isAsked && performance.now() - this.paintedAt < Math.min(REST_MOST_MS, REST_TIMES * this.stats.redraw_ms)) return;
+    const isDue = performance.now() - (this.arrangedAt ?? 0) > RESORT_MS;
+    const isInUse = this.place.matches(":hover, :focus");
+    const isSorted = this.view.sort !== "name" || this.view.group === "state" || this.view.group === "owner";
+    if (isSorted && isDue && !isInUse) this.plan = null;
+    this.redraw();
+  }
+
+  draw() {
+    if (this.picture.count === 0 || this.stage.clientWidth === 0 || this.place.hidden) return;
+    this.planned();
+    const began = performance.now();
+    this.paint();
+    this.paintedAt = performance.now();
+    const took = this.paintedAt - began;
+    this.stats.redraw_ms = took;
+    if (this.stats.frames > 0) this.stats.slowest_redraw_ms = Math.max(this.stats.slowest_redraw_ms, took);
+    this.stats.frames += 1;
+    this.markFocus();
+  }
+
+  makePlan() {
+    const began = performance.now();
+    this.plan = arrange(this.picture, this.view, this.room(), (text) => this.measure(text));
+    this.places = placesOf(this.plan);
+    this.arrangedAt = performance.now();
+    this.fitCanvas();
+    this.stats.arrange_ms = performance.now() - began;
+  }
+
+  room() {
+    if (this.isOnPaper) return { width: PAPER_WIDTH, height: PAPER_WIDTH, isTouch: false };
+    const isTouch = matchMedia("(max-width: 760px)").matches;
+    const style = getComputedStyle(this.stage);
+    const width = this.stage.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
+    const height = isTouch ? Math.max(420, innerHeight * 0.75) : this.stage.clientHeight - parseFloat(style.paddingTop) - parseFloat(style.paddingBottom);
+    return { width: Math.floor(width), height: Math.floor(height), isTouch };
+  }
+
+  measure(text) {
+    this.context.font = `500 11px ${FONT}`;
+    return this.context.measureText(text).width;
+  }
+
+  fitCanvas() {
+    const ratio = this.isOnPaper ? PAPER_RATIO : devicePixelRatio || 1;
+    this.raster = rasterise(this.plan, ratio);
+    const { width, height } = this.raster;
+    if (this.canvas.width !== width || this.canvas.height !== height) Object.assign(this.canvas, { width, height });
+    this.canvas.style.width = `${width / ratio}px`;
+    this.canvas.style.height = `${height / ratio}px`;
+  }
+
+  paint() {
+    const { context, plan, raster, picture } = this;
+    const colours = palette(theme());
+    const cells = picture.cells.length >= picture.size ? picture.cells : padded(picture);
+    context.setTransform(1, 0, 0, 1, 0, 0);
+    if (plan.hasText) {
+      context.fillStyle = colours.marks.ground;
+      context.fillRect(0, 0, raster.width, raster.height);
+      context.setTransform(raster.ratio, 0, 0, raster.ratio, 0, 0);
+      paintCells(context, plan, cells, picture.mask, colours, this.isFrozen, (slot) => this.describe(slot));
+    } else {
+      paintPixels(context, raster, cells, picture.mask, colours, this.isFrozen);
+      context.setTransform(raster.ratio, 0, 0, raster.ratio, 0, 0);
+    }
+    this.paintWords(colours.marks);
+    this.paintAlerts(colours.marks);
+    this.paintSelection(colours.marks);
+  }
+
+  paintAlerts(marks) {
+    const { plan, picture, firing } = this;
+    if (firing === null || firing.isCalm) return;
+    const slots = [...firing.byGpu.keys()].map((uuid) => picture.slotOf.get(uuid)).filter((slot) => slot !== undefined);
+    // A node's stands at its name, where that stands on the map.
+    const hasNames = firing.byNode.size === 0 || plan.words.some(({ node }) => node !== undefined);
+    const around = hasNames ? [] : picture.present().filter((slot) => firing.byNode.has(picture.nodeId(slot)));
+    const spots = { crit: [], other: [] };
+    for (const slot of new Set([...slots, ...around])) {
+      const spot = this.spotOf(slot);
+      const [worst] = firing.of(picture.uuids[slot], hasNames ? null : picture.nodeId(slot));
+      if (spot !== null) spots[worst.severity === "crit" ? "crit" : "other"].push(spot);
+    }
+    for (const [kind, those] of Object.entries(spots)) drawAlerts(this.context, those, plan.cellW, plan.cellH, kind === "crit", marks);
+  }
+
+  paintWords(marks) {
+    this.context.textAlign = "left";
+    this.context.textBaseline = "middle";
+    for (const word of this.plan.words) this.paintWord(word, marks);
+  }
+
+  // A silent node's name stands on dots, as its cells stand in dotted outlines.
+  paintWord({ text, x, y, room, isHeading, node }, marks) {
+    const { context } = this;
+    const isOffline = node !== undefined && node.slots.every((slot) => this.picture.code(slot) === 254);
+    context.font = isHeading ? `600 13px ${FONT}` : `500 11px ${FONT}`;
+    context.fillStyle = isOffline ? marks.offlineInk : isHeading ? marks.heading : marks.label;
+    const [worst] = node === undefined ? [] : this.firing?.byNode.get(this.picture.nodeId(node.slots[0])) ?? [];
+    const shown = shortened(context, text, worst === undefined ? room : room - MARK_ROOM);
+    context.fillText(shown, x, y);
+    if (worst !== undefined) drawAlert(context, x + context.measureText(shown).width + MARK_ROOM - NAME_BOX, y - NAME_MARK / 2, NAME_BOX, NAME_BOX, worst.severity === "crit", marks);
+    if (!isOffline) return;
+    context.strokeStyle = marks.offlineInk;
+    context.lineWidth = 1;
+    context.setLineDash([2, 2]);
+    context.beginPath();
+    context.moveTo(x, y + 8.5);
+    context.lineTo(x + context.measureText(shown).width, y + 8.5);
+    context.stroke();
+    context.setLineDash([]);
+  }
+
+  paintSelection(marks) {
+    if (this.selected.size === 0) return;
+    const { context, plan } = this;
+    context.strokeStyle = marks.ring;
+    context.lineWidth = plan.cellH >= 14 ? 2 : 1;
+    context.beginPath();
+    for (const slot of this.selected) {
+      const spot = this.spotOf(slot);
+      if (spot !== null) context.rect(spot.x + 0.5, spot.y + 0.5, plan.cellW - 1, plan.cellH - 1);
+    }
+    context.stroke();
+  }
+
+  spotOf(slot) {
+    if (this.picture.count === 0) return null;
+    const { rows } = this.planned();
+    const place = this.places.get(slot);
+    if (place === undefined) return null;
+    const row = rows[place.row];
+    return { x: row.x[place.at], y: row.y };
+  }
+
+  slotOf(event) {
+    if (this.plan === null) return null;
+    const at = this.canvas.getBoundingClientRect();
+    return slotAt(this.plan, event.clientX - at.left, event.clientY - at.top);
+  }
+
+  onMove(event) {
+    if (event.pointerType === "touch") return;
+    const slot = this.slotOf(event);
+    this.place.style.cursor = slot === null ? "" : "pointer";
+    this.tell("hover", { slot, x: event.clientX, y: event.clientY });
+  }
+
+  onLeave() {
+    this.tell("hover", { slot: null });
+  }
+
+  onClick(event) {
+    const slot = this.slotOf(event);
+    if (slot === null) return;
+    this.setFocus(slot, false);
+    if (event.shiftKey) this.selectRange(slot);
+    else if (event.ctrlKey || event.metaKey) this.toggle(slot);
+    else { this.anchor = slot; this.tell("open", { slot }); }
+  }
+
+  onKey(event) {
+    if (event.altKey || event.metaKey) return;
+    if (ARROWS.includes(event.key)) {
+      const next = neighbour(this.planned(), this.places, this.focus, event.key);
+      if (next !== null) this.setFocus(next, true);
+      if (event.shiftKey && next !== null) this.selectRange(next);
+    } else if (event.key === "Enter" && this.focus !== null) this.tell("open", { slot: this.focus });
+    else if (event.key === " " && this.focus !== null) this.toggle(this.focus);
+    else return;
+    event.preventDefault();
+  }
+
+  onFocus() {
+    if (this.picture.count > 0) this.focus ??= this.planned().rows[0]?.slots[0] ?? null;
+    this.markFocus();
+  }
+
+  setFocus(slot, isSpoken) {
+    this.focus = slot;
+    this.markFocus(true);
+    if (isSpoken) this.speak();
+  }
+
+  speak() {
+    if (this.focus !== null) say(byId("spoken"), this.describe(this.focus).spoken);
+  }
+
+  markFocus(isScrolled = false) {
+    const spot = this.focus === null ? null : this.spotOf(this.focus);
+    const isShown = spot !== null && (this.place.matches(":focus-visible") || this.isPinned);
+    show(this.mark, isShown);
+    if (!isShown) return;
+    this.mark.style.transform = `translate(${spot.x}px, ${spot.y}px)`;
+    this.mark.style.width = `${this.plan.cellW}px`;
+    this.mark.style.height = `${this.plan.cellH}px`;
+    if (isScrolled) this.mark.scrollIntoView({ block: "nearest", inline: "nearest" });
+  }
+
+  /** The Gpu in the drawer keeps its mark while the drawer is open. */
+  pin(slot) {
+    this.isPinned = slot !== null;
+    if (slot !== null) this.focus = slot;
+    this.markFocus();
+  }
+
+  toggle(slot) {
+    if (!this.selected.delete(slot)) this.selected.add(slot);
+    this.anchor = slot;
+    this.changed();
+  }
+
+  /** The plan in force; between a change and the next paint there is none yet. */
+  planned() {
+    if (this.plan === null) this.makePlan();
+    return this.plan;
+  }
+
+  /** All slots, in the order in which they lie. */
+  order() {
+    return this.planned().rows.flatMap((row) => Array.from(row.slots));
+  }
+
+  selectRange(slot) {
+    const order = this.order();
+    const [from, to] = [order.indexOf(this.anchor ?? slot), order.indexOf(slot)].sort((a, b) => a - b);
+    this.anchor ??= slot;
+    this.selected = new Set(order.slice(Math.max(0, from), to + 1));
+    this.changed();
+  }
+
+  clearSelection() {
+    this.selected.clear();
+    this.changed();
+  }
+
+  changed() {
+    this.redraw();
+    this.tell("selection", {});
+  }
+
+  tell(name, detail) {
+    this.dispatchEvent(new CustomEvent(name, { detail }));
+  }
+}
+
+// The layout may run a moment ahead of the cells: what is not told yet is unknown.
+function padded(picture) {
+  const cells = new Uint8Array(picture.size).fill(255);
+  cells.set(picture.cells);
+  return cells;
+}
+
+function shortened(context, text, room) {
+  if (context.measureText(text).width <= room) return text;
+  let kept = text;
+  while (kept.length > 3 && context.measureText(`${kept}…`).width > room) kept = kept.slice(0, -1);
+  return `${kept}…`;
+}

@@ -1,0 +1,41 @@
+// What is said of a node's agent: in the drawer and in Settings.
+
+import { amount, plural } from "../parts/format.mjs";
+
+const READER = {
+  starting: "starting", ok: "reads", hung: "the driver does not answer", failed: "reading fails",
+  no_library: "no NVIDIA library", no_driver: "no driver", no_gpus: "no Gpu",
+};
+
+/** "reads", or what is wrong and what to do; null where it has not said. */
+export function readerWords({ reader }) {
+  if (reader === null || reader === undefined) return null;
+  const words = READER[reader.state] ?? reader.state;
+  return reader.detail === "" ? words : `${words}: ${reader.detail}`;
+}
+
+export const isReaderWell = ({ reader }) => reader === null || reader === undefined || reader.state === "ok";
+
+/** Its version and cost, and what waits in it. */
+export function agentWords(node) {
+  return [node.agent_version, ...costWords(node.cost), ...outboxWords(node)].filter((word) => word !== "").join(" · ");
+}
+
+export function costWords(cost) {
+  if (cost === null || cost === undefined) return [];
+  const { cpu_pct: cpu, memory_bytes: memory, read_s: read } = cost;
+  return [
+    known(cpu) ? `${amount(cpu, 1)} % CPU` : "", known(memory) ? `${amount(memory / 2 ** 20)} MiB` : "",
+    known(read) ? `reads in ${amount(read * 1000, read < 0.01 ? 1 : 0)} ms` : "",
+  ].filter((word) => word !== "");
+}
+
+export function outboxWords({ pending, dropped, cost }) {
+  const bytes = known(cost?.outbox_bytes) && pending > 0 ? ` (${amount(cost.outbox_bytes / 2 ** 20, 1)} MiB)` : "";
+  return [
+    known(pending) && pending > 20 ? `${plural(pending, "message")} to bring${bytes}` : "",
+    known(dropped) && dropped > 0 ? `${plural(dropped, "message")} lost` : "",
+  ].filter((word) => word !== "");
+}
+
+const known = (value) => value !== null && value !== undefined;

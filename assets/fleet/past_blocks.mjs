@@ -1,0 +1,97 @@
+// Moments of the fleet's past, as the hub's blocks bring them: some dozen at a time, kept for who
+// goes back and forth.
+
+import { look } from "../parts/api.mjs";
+
+const MOST_BYTES = 24 * 2 ** 20;
+const KEEP_MS = 120_000; // late samples may still come
+const YOUNG_KEEP_MS = 3_000;
+const YOUNG_S = 30;
+const MOST_SELDOM = 12;
+// Of each step, as many as the hub reads for one question; of a large fleet fewer, so that neither
+// the hub nor the page is held up by taking one block apart.
+const COUNTS = new Map([[5, 60], [30, 60], [120, 30], [900, 12]]);
+const FEWER = new Map([[5, 20], [30, 20], [120, 10], [900, 4]]);
+const LARGE = 2_048;
+
+export class Blocks {
+  constructor() {
+    this.kept = new Map();
+    this.coming = new Map();
+  }
+
+  /** What is here already; undefined: it has to be fetched. */
+  ready(wish) {
+    const block = this.kept.get(pathOf(wish));
+    return block === undefined || block.until < performance.now() ? undefined : momentOf(block, wish.at);
+  }
+
+  async fetch(wish) {
+    return this.ready(wish) ?? momentOf(await this.load(pathOf(wish)), wish.at);
+  }
+
+  load(path) {
+    if (!this.coming.has(path)) this.coming.set(path, look(path).then((answer) => this.keep(path, blockOf(answer))).finally(() => this.coming.delete(path)));
+    return this.coming.get(path);
+  }
+
+  /** The block after this moment, for who plays. */
+  prefetch(wish) {
+    const { step, count } = gridOf(wish);
+    const next = { ...wish, at: wish.at + step * count };
+    if (next.at < Date.now() / 1000 && this.ready(next) === undefined) this.load(pathOf(next)).catch(() => {}); // who arrives there asks again
+  }
+
+  keep(path, block) {
+    this.kept.delete(path);
+    this.kept.set(path, block);
+    let bytes = 0;
+    for (const { size } of this.kept.values()) bytes += size;
+    for (const [key, { size }] of this.kept) {
+      if (bytes <= MOST_BYTES || key === path) break;
+      this.kept.delete(key);
+      bytes -= size;
+    }
+    return block;
+  }
+
+  forget() {
+    this.kept.clear();
+  }
+}
+
+/** Who comes by an address may stand between two steps: that moment comes alone. */
+function gridOf({ at, step, isSeldom, size }) {
+  if (at % step !== 0) return { start: at, step, count: 1 };
+  const count = isSeldom ? MOST_SELDOM : (size > LARGE ? FEWER : COUNTS).get(step);
+  return { start: at - (at % (step * count)), step, count };
+}
+
+function pathOf(wish) {
+  const { start, step, count } = gridOf(wish);
+  return `block?${new URLSearchParams({ metric: wish.metric, start, step, count })}`;
+}
+
+function blockOf(answer) {
+  const cells = bytesOf(answer.cells);
+  const exact = answer.exact === null ? null : new Float32Array(bytesOf(answer.exact).buffer);
+  const isYoung = answer.start + answer.count * answer.step > Date.now() / 1000 - YOUNG_S;
+  return { ...answer, cells, exact, size: cells.length + (exact?.byteLength ?? 0), until: performance.now() + (isYoung ? YOUNG_KEEP_MS : KEEP_MS) };
+}
+
+function momentOf(block, at) {
+  const place = (at - block.start) / block.step;
+  const [from, to] = [place * block.n, (place + 1) * block.n];
+  return {
+    at, metric: block.metric, epoch: block.epoch, count: block.n, grainS: block.grain_s, seen: block.seen[place], gone: block.gone[place],
+    cells: block.cells.subarray(from, to), exact: block.exact?.subarray(from, to) ?? null,
+  };
+}
+
+function bytesOf(text) {
+  if (Uint8Array.fromBase64 !== undefined) return Uint8Array.fromBase64(text);
+  const raw = atob(text);
+  const bytes = new Uint8Array(raw.length);
+  for (let at = 0; at < raw.length; at++) bytes[at] = raw.charCodeAt(at);
+  return bytes;
+}

@@ -1,0 +1,223 @@
+// The time bar: which moment is looked at. It knows nothing of the fleet; `say` is told what to say.
+
+import { byId, make, say } from "../parts/dom.mjs";
+import { clock, plural, when } from "../parts/format.mjs";
+
+export const STEP_OF = new Map([[3_600, 5], [21_600, 30], [86_400, 120], [604_800, 900]]);
+// Times as fast as life; the last one is a dozen steps a second.
+const SPEEDS = new Map([[5, [1, 10, 60]], [30, [10, 60, 360]], [120, [60, 360, 1_440]], [900, [600, 3_600, 10_800]]]);
+const FAR = 10;
+const TRACK_MARKS = 120;
+
+const now = () => Date.now() / 1000;
+
+/** Tells `move` {at}: null is live; `range`; `play`. `at` is in whole seconds. */
+export class TimeBar extends EventTarget {
+  constructor() {
+    super();
+    Object.assign(this, { at: null, end: now(), isPlaying: false, marks: [] });
+    this.range = byId("time-range");
+    this.speed = byId("time-speed");
+    this.slider = make("input", { id: "time-slider", type: "range", min: "0", step: "1", "aria-label": "Moment" });
+    byId("time-slider-place").append(this.slider);
+    this.listen();
+    this.fit();
+    setInterval(() => this.tick(), 1_000);
+  }
+
+  listen() {
+    this.slider.addEventListener("input", () => { this.pause(); this.goToPlace(Number(this.slider.value)); });
+    this.slider.addEventListener("keydown", (event) => this.onKey(event));
+    this.range.addEventListener("change", () => this.fit());
+    this.speed.addEventListener("change", () => this.play(this.isPlaying));
+    byId("time-live").addEventListener("click", () => this.goLive());
+    byId("time-play").addEventListener("click", () => this.play(!this.isPlaying));
+    byId("time-marks").addEventListener("click", ({ target }) => this.onMark(target));
+    document.addEventListener("visibilitychange", () => document.hidden && this.pause());
+  }
+
+  get rangeS() {
+    return Number(this.range.value);
+  }
+
+  get step() {
+    return STEP_OF.get(this.rangeS);
+  }
+
+  get start() {
+    return Math.floor((this.end - this.rangeS) / this.step) * this.step;
+  }
+
+  get places() {
+    return Math.floor((this.end - this.start) / this.step);
+  }
+
+  /** To another range: the moment stays in it. */
+  fit() {
+    const speeds = SPEEDS.get(this.step);
+    this.speed.replaceChildren(...speeds.map((times) => make("option", { value: times }, `${times.toLocaleString("en")}x`)));
+    this.speed.value = String(speeds.at(-1));
+    this.settle();
+    this.tell("range");
+    if (this.isPlaying) this.play(true);
+  }
+
+  /** The window ends now, or where the moment is in it. */
+  settle() {
+    if (this.at === null || this.at > this.end || this.at < this.start) {
+      this.end = this.at === null || now() - this.at < this.rangeS ? now() : this.at + this.rangeS / 2;
+    }
+    this.slider.max = String(this.places);
+    this.slider.value = String(this.at === null ? this.places : Math.floor((this.at - this.start) / this.step));
+    this.drawMarks();
+  }
+
+  goToPlace(place) {
+    const at = this.start + place * this.step;
+    // The last place is now; nothing is known of the second that is just being read.
+    if (place >= this.places && at > now() - 2 * this.step) this.goLive();
+    else this.goTo(Math.max(this.start, at));
+  }
+
+  goTo(at) {
+    if (at > now() - 2) { this.goLive(); return; }
+    // A window wide enough, before it is a window somewhere else.
+    const wide = [...STEP_OF.keys()].find((range) => now() - at < range);
+    if (this.at === null && at < this.start && wide !== undefined) {
+      this.range.value = String(wide);
+      this.at = at;
+      this.fit();
+    }
+    this.at = at;
+    this.settle();
+    this.tell("move", { at });
+  }
+
+  goLive() {
+    this.pause();
+    this.at = null;
+    this.end = now();
+    this.settle();
+    this.tell("move", { at: null });
+  }
+
+  onKey(event) {
+    if (event.altKey || event.ctrlKey || event.metaKey) return;
+    const far = event.shiftKey ? FAR : 1;
+    const place = this.at === null ? this.places : (this.at - this.start) / this.step;
+    const act = {
+      ArrowLeft: () => this.goToPlace(Math.max(0, Math.ceil(place) - far)), ArrowDown: () => this.goToPlace(Math.max(0, Math.ceil(place) - far)),
+      ArrowRight: () => this.forward(place, far), ArrowUp: () => this.forward(place, far),
+      Home: () => this.goToPlace(0), End: () => this.goLive(),
+      PageUp: () => this.toMark(-1), PageDown: () => this.toMark(1),
+      " ": () => this.play(!this.isPlaying),
+    }[event.key];
+    if (act === undefined) return;
+    event.preventDefault();
+    if (event.key !== " ") this.pause();
+    act();
+  }
+
+  forward(place, far) {
+    if (this.at !== null) this.goToPlace(Math.min(this.places, Math.floor(place) + far));
+  }
+
+  toMark(way) {
+    const from = this.at ?? this.end;
+    const found = this.marks.map(({ at }) => Math.ceil(at)).filter((at) => (way < 0 ? at < from : at > from)).sort((a, b) => way * (a - b))[0];
+    if (found !== undefined) this.goTo(found);
+  }
+
+  onMark(target) {
+    const mark = target.closest("[data-at]");
+    if (mark === null) return;
+    this.pause();
+    this.goTo(Number(mark.dataset.at));
+    this.slider.focus({ preventScroll: true });
+  }
+
+  pause() {
+    if (this.isPlaying) this.play(false);
+  }
+
+  play(isPlaying) {
+    clearTimeout(this.timer);
+    this.isPlaying = isPlaying;
+    say(byId("time-play"), isPlaying ? "Pause" : "Play");
+    this.tell("play");
+    if (!isPlaying) return;
+    if (this.at === null) this.goTo(this.start);
+    this.wait();
+  }
+
+  wait() {
+    this.timer = setTimeout(() => this.advance(), (1000 * this.step) / Number(this.speed.value));
+  }
+
+  /** One step on, once what is looked at now is drawn. */
+  advance() {
+    if (this.isDrawn?.() ?? true) {
+      const next = this.at - (this.at % this.step) + this.step;
+      if (next > now() - 2) { this.goLive(); return; }
+      this.goTo(next);
+    }
+    this.wait();
+  }
+
+  tick() {
+    if (document.hidden) return;
+    if (this.at === null) { this.end = now(); this.settle(); }
+    this.drawWords();
+  }
+
+  /** What is said beside the moment: how many Gpus, or why there is nothing. */
+  say(note) {
+    this.note = note;
+    this.drawWords();
+  }
+
+  drawWords() {
+    const isLive = this.at === null;
+    byId("time-live").setAttribute("aria-pressed", String(isLive));
+    const moment = isLive ? "Live" : `${clock(this.at)}, ${when(this.at)}`;
+    this.slider.setAttribute("aria-valuetext", moment);
+    const words = byId("time-words");
+    if (words.childElementCount === 0) words.append(make("strong", { class: "time-past" }, "Past"), make("span", { class: "time-moment" }), make("small", {}));
+    words.firstElementChild.hidden = isLive;
+    say(words.children[1], isLive ? "Now" : moment);
+    say(words.children[2], isLive ? "" : this.note ?? "");
+    words.title = isLive ? "" : `${moment}. ${this.note ?? ""}`;
+  }
+
+  /** [{at, kind: alert | command, words}], and where on the track. */
+  mark(marks) {
+    this.marks = marks;
+    this.drawMarks();
+  }
+
+  drawMarks() {
+    const spots = new Map();
+    for (const mark of this.marks) {
+      if (mark.at < this.start || mark.at > this.end) continue;
+      const key = `${mark.kind} ${Math.floor((TRACK_MARKS * (mark.at - this.start)) / (this.end - this.start))}`;
+      if (!spots.has(key)) spots.set(key, []);
+      spots.get(key).push(mark);
+    }
+    const drawn = JSON.stringify([...spots].map(([key, those]) => [key, those.length, those[0].at]));
+    if (drawn === this.drawnMarks) return;
+    this.drawnMarks = drawn;
+    byId("time-marks").replaceChildren(...[...spots.values()].map((those) => this.markOf(those)));
+  }
+
+  markOf(those) {
+    const [first] = those;
+    const words = those.length > 3 ? [`${plural(those.length, first.kind)}`] : those.map(({ at, words: text }) => `${clock(at)} ${text}`);
+    const mark = make("button", { type: "button", tabindex: "-1", class: `time-mark ${first.kind}`, "data-at": Math.ceil(first.at), title: words.join("\n") });
+    mark.style.left = `${(100 * (first.at - this.start)) / (this.end - this.start)}%`;
+    return mark;
+  }
+
+  tell(name, detail = {}) {
+    this.dispatchEvent(new CustomEvent(name, { detail }));
+  }
+}

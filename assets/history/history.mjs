@@ -1,0 +1,336 @@
+// The History page: a figure of the past that one zooms, sends to somebody and takes away as a file.
+
+import { readMetricCatalogue } from "../parts/metric_catalogue.mjs";
+import { alertsOf, spansOf } from "../alerts/firing.mjs";
+import { strokeOf } from "../charts/chart.mjs";
+import { sentence } from "../parts/dialog.mjs";
+import { byId, isTyping, make, say, settle, show, theme } from "../parts/dom.mjs";
+import { amount, plural } from "../parts/format.mjs";
+import { eventsOf, moved, seriesOf, seriesPath, stepFor, usageOf, usagePath } from "./history_data.mjs";
+import { figureOfGpus, figureOfOwner } from "./history_figure.mjs";
+import { Subject } from "./history_subject.mjs";
+import { plotly } from "../charts/plotly.mjs";
+import { Moments, boundsOf, nowS, readSpan, stepWords, writeSpan } from "../parts/time_ranges.mjs";
+import { nameTab } from "../parts/tab.mjs";
+import { toast } from "../parts/toast.mjs";
+
+const STANDARD = ["util_pct", "mem_used_bytes", "power_w", "temp_c"];
+// Their highest is the band of what they are the highest of; of counters and masks there is no mean.
+const NOT_DRAWN = new Set(["util_max_pct", "power_max_w", "energy_j", "throttle_bits"]);
+const MOST_METRICS = 6;
+const SETTLE_MS = 250;
+const ELSE = "Choose a node, a Gpu or an owner above.";
+const LEAST_S = 10;
+const CONFIG = { displayModeBar: false, responsive: true, doubleClick: false, scrollZoom: false, showTips: false };
+
+export class History {
+  constructor(root, live) {
+    const query = new URLSearchParams(location.search);
+    Object.assign(this, { root, live, span: readSpan(query, "1h"), whole: null, data: null, usage: null, events: { items: [], isAll: true }, alerts: [], number: 0, isPan: false, hasBand: true, drawn: false, isHeld: false });
+    this.book = readMetricCatalogue();
+    this.figure = byId("past-figure");
+    this.metrics = query.getAll("metric").filter((key) => this.choices().includes(key)).slice(0, MOST_METRICS);
+    if (this.metrics.length === 0) this.metrics = STANDARD;
+    this.subject = new Subject(query, byId("past-what-place"), byId("past-gpus"), () => this.reset());
+    this.moments = new Moments(root, "past", (start, end) => this.choose({ start, end }));
+    this.listen();
+    this.begin();
+  }
+
+  choices() {
+    return this.book.columns.filter((key) => !NOT_DRAWN.has(key));
+  }
+
+  listen() {
+    byId("past-ranges").addEventListener("click", ({ target }) => target.dataset.last && this.choose({ last: target.dataset.last }));
+    byId("past-metrics").addEventListener("click", ({ target }) => target.dataset.key && this.toggle(target.dataset.key));
+    byId("past-back").addEventListener("click", () => this.back());
+    byId("past-pan").addEventListener("click", () => this.setPan(!this.isPan));
+    byId("past-band").addEventListener("click", () => this.setBand(!this.hasBand));
+    byId("past-png").addEventListener("click", () => this.savePicture());
+    addEventListener("gpudeck-theme", () => this.draw());
+    matchMedia("(prefers-color-scheme: light)").addEventListener("change", () => this.draw());
+    document.addEventListener("keydown", (event) => this.onKey(event));
+    document.addEventListener("visibilitychange", () => this.follow());
+    // What somebody drags is not drawn anew under their hand.
+    this.figure.addEventListener("pointerdown", () => { this.isHeld = true; }, true);
+    addEventListener("pointerup", () => { this.isHeld = false; });
+    this.live.addEventListener("state", () => { if (this.live.state === "live" && this.isOld) this.load(); });
+  }
+
+  async begin() {
+    this.drawChips();
+    try {
+      await this.subject.find();
+    } catch (error) {
+      if (error.status === 404) { this.fail("There is no such node, or you may not see it."); this.drawNone(ELSE); settle(this.root); return; }
+      this.fail(`${sentence(error.message)} Trying again …`);
+      setTimeout(() => this.begin(), 2_000);
+      return;
+    }
+    this.reset();
+  }
+
+  /** Of something else, or of other metrics. */
+  reset() {
+    this.data = this.usage = null;
+    this.events = { items: [], isAll: true };
+    this.alerts = [];
+    this.drawHead();
+    this.load();
+    settle(this.root);
+  }
+
+  choose(span) {
+    this.whole = null;
+    this.span = span;
+    this.load();
+  }
+
+  zoomTo(start, end) {
+    const latest = nowS();
+    const length = Math.max(LEAST_S, end - start);
+    const until = Math.min(end, Math.max(latest, start + length));
+    this.whole ??= this.span;
+    this.span = { start: Math.max(0, until - length), end: until };
+    this.drawSpan();
+    clearTimeout(this.settling);
+    this.settling = setTimeout(() => this.load(), SETTLE_MS);
+  }
+
+  back() {
+    if (this.whole !== null) this.choose(this.whole);
+  }
+
+  toggle(key) {
+    const has = this.metrics.includes(key);
+    if (has && this.metrics.length === 1) return;
+    if (!has && this.metrics.length === MOST_METRICS) { toast(`${MOST_METRICS} charts at most: take one out first`); return; }
+    this.metrics = this.choices().filter((one) => (one === key ? !has : this.metrics.includes(one)));
+    this.drawChips();
+    this.load();
+  }
+
+  get shownMetrics() {
+    return this.metrics.map((key) => this.book.metrics.get(key));
+  }
+
+  async load() {
+    clearTimeout(this.timer);
+    const number = (this.number += 1);
+    this.drawSpan();
+    if (this.subject.isEmpty) { this.drawNone(this.subject.emptyWords()); return; }
+    const bounds = boundsOf(this.span);
+    const step = stepFor(this.subject, this.metrics, bounds[1] - bounds[0]);
+    this.drawNone("");
+    this.root.setAttribute("aria-busy", "true");
+    try {
+      const found = await this.ask(bounds, step);
+      if (number !== this.number) return;
+      // Of long ago the hub may have coarser steps alone.
+      Object.assign(this, found, { bounds, step: (found.data ?? found.usage).step, isOld: false });
+      this.fail("");
+      this.drawFiles();
+      await this.draw();
+    } catch (error) {
+      if (number !== this.number) return;
+      this.isOld = true;
+      this.fail(sentence(error.message));
+      if (error.status === 404) this.drawNone(ELSE);
+    } finally {
+      if (number === this.number) this.root.removeAttribute("aria-busy");
+    }
+    this.follow();
+  }
+
+  async ask(bounds, step) {
+    const { subject } = this;
+    if (subject.kind === "owner") return { usage: await usageOf(subject, bounds, step) };
+    const [data, events, alerts] = await Promise.all([seriesOf(subject, this.metrics, bounds, step), eventsOf(subject.gpus, subject.nodes, bounds), this.alertsIn(bounds)]);
+    return { data, events, alerts };
+  }
+
+  async alertsIn(bounds) {
+    const found = await alertsOf(this.subject.gpus, ...bounds).catch(() => []);
+    return spansOf(found.filter(({ ended_at: to }) => to === null || to > bounds[0]));
+  }
+
+  /** While the end is now: the newest buckets come after what is there, from the same history. */
+  follow() {
+    clearTimeout(this.timer);
+    if (this.span.last === undefined || document.hidden || this.subject.isEmpty) return;
+    const wait = Math.min(60, Math.max(2, this.step ?? 2)) * 1000;
+    // A slow machine is not kept busy with drawing.
+    this.timer = setTimeout(() => this.move(), Math.max(wait, 10 * (this.drawMs ?? 0)));
+  }
+
+  async move() {
+    const { number, data, step, subject } = this;
+    if (this.isHeld || data === null || subject.kind === "owner") { if (!this.isHeld) this.load(); else this.follow(); return; }
+    const bounds = boundsOf(this.span);
+    try {
+      const from = Math.max(bounds[0], (data.t.at(-1) ?? bounds[0]) - 2 * step);
+      const [tail, events, alerts] = await Promise.all([seriesOf(subject, this.metrics, [from, bounds[1]], step), eventsOf(subject.gpus, subject.nodes, [from, bounds[1]]), this.alertsIn(bounds)]);
+      if (number !== this.number) return;
+      const known = new Set(events.items.map(({ id }) => id));
+      this.alerts = alerts;
+      this.data = moved(data, tail, bounds[0]);
+      this.events = { isAll: this.events.isAll, items: [...events.items, ...this.events.items.filter(({ id, at }) => !known.has(id) && at >= bounds[0])] };
+      this.bounds = bounds;
+      this.moments.show(...bounds);
+      if (!this.isHeld) await this.draw();
+    } catch { this.isOld = true; /* the banner says how we stand with the hub */ }
+    this.follow();
+  }
+
+  async draw() {
+    if (this.data === null && this.usage === null) return;
+    const Plotly = await plotly().catch((error) => { this.fail(error.message); return null; });
+    if (Plotly === null) return;
+    const { subject, bounds, events } = this;
+    const shared = { bounds, colours: coloursOf(), whyOf: (key) => subject.why(key), room: this.figure.parentElement.clientHeight - 2 };
+    const made = subject.kind === "owner" ? figureOfOwner({ usage: this.usage, ...shared })
+      : figureOfGpus({ data: this.data, metrics: this.shownMetrics, gpus: subject.gpus, labelOf: (uuid) => subject.label(uuid), events: events.items, alerts: this.alerts, hasBand: this.hasBand, ...shared });
+    made.layout.dragmode = this.isPan ? "pan" : "zoom";
+    this.offset = bounds[1] - made.layout.xaxis.range[1] / 1000;
+    show(this.figure, true);
+    const began = performance.now();
+    await Plotly.react(this.figure, made.data, made.layout, CONFIG);
+    this.drawMs = this.drawn ? performance.now() - began : 0;
+    if (!this.drawn) this.attend();
+    this.drawWords();
+  }
+
+  attend() {
+    this.drawn = true;
+    this.figure.on("plotly_relayout", (change) => {
+      const [from, to] = [change["xaxis.range[0]"], change["xaxis.range[1]"]];
+      if (from !== undefined && to !== undefined) this.zoomTo(this.seconds(from), this.seconds(to));
+    });
+    this.figure.on("plotly_doubleclick", () => this.back());
+  }
+
+  seconds(shown) {
+    const ms = typeof shown === "number" ? shown : Date.parse(`${String(shown).replace(" ", "T")}Z`);
+    return ms / 1000 + this.offset;
+  }
+
+  drawHead() {
+    const { title, subtitle } = this.subject;
+    say(byId("past-title"), title);
+    say(byId("past-subtitle"), subtitle);
+    nameTab(`${title}, history`);
+    const address = this.subject.liveAddress;
+    show(byId("past-live"), address !== null);
+    if (address !== null) byId("past-live").href = address;
+    show(byId("past-metrics").parentElement, this.subject.kind !== "owner");
+    show(byId("past-band"), this.subject.kind !== "owner");
+  }
+
+  drawChips() {
+    byId("past-metrics").replaceChildren(...this.choices().map((key) => {
+      const { label, meaning } = this.book.metrics.get(key);
+      return make("button", { type: "button", class: "chip", "data-key": key, title: meaning, "aria-pressed": String(this.metrics.includes(key)) }, label);
+    }));
+  }
+
+  drawSpan() {
+    for (const button of byId("past-ranges").children) button.setAttribute("aria-pressed", String(button.dataset.last === this.span.last));
+    this.moments.show(...boundsOf(this.span));
+    show(byId("past-back"), this.whole !== null);
+    this.subject.draw((at) => strokeOf(theme(), at));
+    const query = this.subject.write(new URLSearchParams());
+    if (this.subject.kind !== "owner" && this.metrics.join() !== STANDARD.join()) this.metrics.forEach((key) => query.append("metric", key));
+    writeSpan(query, this.span);
+    history.replaceState(history.state, "", `/history?${query}`);
+  }
+
+  drawFiles() {
+    const path = this.subject.kind === "owner" ? usagePath(this.subject, this.bounds, this.step) : seriesPath(this.subject, this.metrics, this.bounds, this.step);
+    for (const form of ["csv", "parquet"]) byId(`past-${form}`).href = `/api/v1/${path}&format=${form}`;
+  }
+
+  drawWords() {
+    const { step, usage, events } = this;
+    const words = [step === 1 ? "every second" : `steps of ${stepWords(step)}`];
+    if (this.subject.kind === "owner") {
+      words.push(`${amount(usage.hours, 1)} GPU-hours, ${amount(usage.idleHours, 1)} of them idle`);
+      if (usage.kwh !== null) words.push(`${amount(usage.kwh, 1)} kWh`);
+      if (usage.buckets.length === 0) words.splice(0, words.length, "Nothing was held, or nothing recorded, in this time.");
+    } else {
+      const isEmpty = [...this.data.lines.values()].every((metrics) => [...metrics.values()].every(({ mean }) => mean.every((value) => value === null)));
+      if (isEmpty) words.splice(0, words.length, "Nothing was recorded in this time.");
+      if (this.alerts.length > 0) words.push(plural(this.alerts.length, "alert"));
+      if (events.items.length > 0) words.push(events.isAll ? plural(events.items.length, "event") : `the newest ${plural(events.items.length, "event")}; look closer to see all`);
+    }
+    say(byId("past-words"), words.join(" · "));
+  }
+
+  /** In place of a figure and of what one does with it. */
+  drawNone(words) {
+    const none = byId("past-none");
+    say(none, words);
+    show(none, words !== "");
+    for (const part of [byId("past-place"), byId("past-words").parentElement]) show(part, words === "");
+  }
+
+  fail(words) {
+    say(byId("past-problem"), words);
+    show(byId("past-problem"), words !== "");
+  }
+
+  setPan(isPan) {
+    this.isPan = isPan;
+    byId("past-pan").setAttribute("aria-pressed", String(isPan));
+    this.draw();
+  }
+
+  setBand(hasBand) {
+    this.hasBand = hasBand;
+    byId("past-band").setAttribute("aria-pressed", String(hasBand));
+    this.draw();
+  }
+
+  async savePicture() {
+    if (!this.drawn) return;
+    const Plotly = await plotly();
+    const { data, layout } = this.figure;
+    const words = { text: `${this.subject.titleSafe} · ${this.moments.zone.textContent}`, x: 0.01, xanchor: "left", y: 0.985, yanchor: "top", font: { size: 14 } };
+    const margin = { ...layout.margin, t: layout.margin.t + 56 };
+    const legend = { orientation: "h", xref: "container", x: 0.99, xanchor: "right", yref: "container", y: 0.99, yanchor: "top" };
+    const href = await Plotly.toImage({ data, layout: { ...layout, margin, height: layout.height + 56, title: words, showlegend: this.subject.kind !== "owner" && this.subject.gpus.length > 1, legend } }, { format: "png", width: Math.max(900, this.figure.clientWidth), height: layout.height + 56, scale: 2 });
+    const stretch = this.bounds.map((t) => new Date(t * 1000).toISOString().slice(0, 16).replaceAll(/[-:]/g, "")).join("_");
+    make("a", { href, download: `gpudeck_history_${stretch}Z.png` }).click();
+  }
+
+  onKey(event) {
+    if (isTyping(event.target) || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]") !== null) return;
+    const [start, end] = boundsOf(this.span);
+    const length = end - start;
+    const keys = {
+      ArrowLeft: () => this.zoomTo(start - length / 4, end - length / 4), ArrowRight: () => this.zoomTo(start + length / 4, end + length / 4),
+      "+": () => this.zoomTo(start + length / 4, end - length / 4), "-": () => this.zoomTo(start - length / 2, end + length / 2),
+      Escape: () => this.back(), b: () => this.setBand(!this.hasBand), p: () => this.setPan(!this.isPan),
+    };
+    if (event.key in keys && event.target.closest("a, button") === null) { event.preventDefault(); keys[event.key](); }
+  }
+
+  /** What is drawn, for tests and for the curious: [[second, mean, min, max]]. */
+  line(uuid, key) {
+    const band = this.data?.lines.get(uuid)?.get(key);
+    return band === undefined ? null : this.data.t.map((t, at) => [t, band.mean[at], band.min[at], band.max[at]]);
+  }
+}
+
+function coloursOf() {
+  const style = getComputedStyle(document.documentElement);
+  const probe = make("span", { hidden: "hidden" });
+  document.body.append(probe);
+  const read = (name) => { probe.style.color = `var(${name})`; return getComputedStyle(probe).color; };
+  const colours = {
+    theme: theme(), font: style.getPropertyValue("--font").trim(), ground: read("--raised"), raised: read("--higher"), ink: read("--ink"), soft: read("--ink-soft"), line: read("--line"),
+    marks: { info: read("--ink-soft"), warning: read("--warn"), critical: read("--bad") },
+  };
+  probe.remove();
+  return colours;
+}

@@ -1,0 +1,190 @@
+// The figure of the History page as Plotly wants it. Text from nodes is hostile: Plotly would read
+// markup in it, so that it is taken out before.
+
+import { strokeOf } from "../charts/chart.mjs";
+import { zoneOffset } from "../parts/time_ranges.mjs";
+
+const LEAST_ROW = 112;
+const MOST_ROW = 240;
+const GAP = 32;
+const EDGES = 70;
+const MARKS = { critical: { symbol: "diamond", size: 11 }, warning: { symbol: "triangle-up", size: 10 }, info: { symbol: "circle", size: 6 } };
+const DASHES = ["solid", "dash", "dot", "dashdot"];
+const GIB = 2 ** 30;
+const UNITS = { "B": { by: 1 / GIB, unit: "GiB", format: ".1f" }, "B/s": { by: 1e-6, unit: "MB/s", format: ".1f" }, "J": { by: 1 / 3.6e6, unit: "kWh", format: ".2f" } };
+const LONGEST = 160;
+const WHY = { unsupported: "Not supported here", denied: "Refused by the driver to the agent's user" };
+
+export const plain = (text) => String(text).slice(0, LONGEST).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
+
+export function unitOf(metric) {
+  return UNITS[metric.unit] ?? { by: 1, unit: metric.unit, format: ".1f" };
+}
+
+/** What all figures share: rows of one height under one another, on one axis of time. */
+export class Frame {
+  constructor(rows, bounds, colours, room) {
+    const row = Math.min(MOST_ROW, Math.max(LEAST_ROW, (room - EDGES + GAP) / rows.length - GAP));
+    Object.assign(this, { rows, colours, row, offset: zoneOffset(bounds[1]) });
+    this.inner = rows.length * (row + GAP) - GAP;
+    this.height = this.inner + EDGES;
+    this.layout = {
+      height: this.height, margin: { l: 62, r: 14, t: 30, b: 40, pad: 0 }, showlegend: false, autosize: true, 
+      paper_bgcolor: colours.ground, plot_bgcolor: colours.ground, font: { family: colours.font, size: 11, color: colours.soft },
+      hovermode: "x unified", hoverlabel: { bgcolor: colours.raised, bordercolor: colours.line, font: { color: colours.ink, size: 12 }, namelength: 40 },
+      xaxis: { type: "date", range: bounds.map((t) => this.x(t)), gridcolor: colours.line, linecolor: colours.line, zeroline: false, anchor: `y${rows.length === 1 ? "" : rows.length}`, hoverformat: "%a %e %b %Y, %H:%M:%S", tickfont: { color: colours.soft } },
+      annotations: [], bargap: 0.1,
+    };
+    rows.forEach((row, at) => this.addRow(row, at));
+  }
+
+  /** Plotly knows no time zones: it is given the clock on the wall, as if it were UTC. */
+  x(t) {
+    return (t + this.offset) * 1000;
+  }
+
+  axis(at) {
+    return at === 0 ? "y" : `y${at + 1}`;
+  }
+
+  addRow({ title, unit, range, floor }, at) {
+    const top = 1 - (at * (this.row + GAP)) / this.inner;
+    this.layout[at === 0 ? "yaxis" : `yaxis${at + 1}`] = {
+      domain: [Math.max(0, top - this.row / this.inner), top], gridcolor: this.colours.line, zeroline: false, fixedrange: true,
+      rangemode: floor === 0 ? "tozero" : "normal", nticks: 5, tickfont: { color: this.colours.soft }, ...(range ? { range } : {}),
+    };
+    this.layout.annotations.push({ text: `<b>${plain(title)}</b>${unit ? `  ${plain(unit)}` : ""}`, xref: "paper", yref: "paper", x: 0, xanchor: "left", y: top, yanchor: "bottom", yshift: 4, showarrow: false, font: { color: this.colours.ink, size: 12 } });
+  }
+
+  /** Says so in its middle, without numbers that measure nothing. */
+  leaveEmpty(at, words) {
+    const axis = this.layout[at === 0 ? "yaxis" : `yaxis${at + 1}`];
+    Object.assign(axis, { range: [0, 1], showticklabels: false, showgrid: false });
+    const [low, high] = axis.domain;
+    this.layout.annotations.push({ text: plain(words), xref: "paper", yref: "paper", x: 0.5, y: (low + high) / 2, showarrow: false, font: { color: this.colours.soft, size: 12 } });
+  }
+}
+
+/** A row per metric, a line per Gpu: the mean, and from the lowest to the highest as a band. */
+export function figureOfGpus({ data, metrics, gpus, labelOf, whyOf, events, alerts = [], bounds, colours, hasBand, room }) {
+  const rows = metrics.map((metric) => ({ title: metric.label, unit: unitOf(metric).unit, floor: metric.unit === "°C" ? null : 0, range: metric.unit === "%" ? [0, 101] : null }));
+  const frame = new Frame(rows, bounds, colours, room);
+  const bands = [];
+  const lines = [];
+  metrics.forEach((metric, row) => gpus.forEach((uuid, at) => {
+    const band = data.lines.get(uuid)?.get(metric.key);
+    if (band === undefined) return;
+    const { by, format } = unitOf(metric);
+    const { stroke, dash } = strokeOf(colours.theme, at);
+    const shared = { xaxis: "x", yaxis: frame.axis(row), legendgroup: uuid, type: "scatter" };
+    if (hasBand && data.step > 1) bands.push({ ...shared, ...outline(frame, data, band, by), mode: "lines", fill: "toself", fillcolor: faint(stroke), line: { width: 0 }, hoverinfo: "skip", showlegend: false });
+    lines.push({ ...shared, ...lineOf(frame, data, band, by), mode: "lines", name: plain(labelOf(uuid)), showlegend: row === 0, connectgaps: false,
+      line: { color: stroke, width: 1.5, dash: DASHES[dash.length === 0 ? 0 : Math.floor(at / 8)] },
+      hovertemplate: data.step > 1 ? `%{y:${format}}  (%{customdata[0]:${format}} to %{customdata[1]:${format}})` : `%{y:${format}}` });
+    const alone = aloneOf(frame, data, band, by);
+    if (alone.x.length > 0) lines.push({ ...shared, ...alone, mode: "markers", marker: { color: stroke, size: 3 }, hoverinfo: "skip", showlegend: false });
+  }));
+  metrics.forEach(({ key }, row) => {
+    if (gpus.every((uuid) => data.lines.get(uuid)?.get(key)?.max.every((value) => value === null) ?? true)) frame.leaveEmpty(row, WHY[whyOf(key)] ?? "Nothing recorded");
+  });
+  const data_ = [...bands, ...lines];
+  if (events.length > 0) data_.push(marksOf(frame, events, rows.length, colours));
+  if (alerts.length > 0) data_.push(...spansOver(frame, alerts, bounds, rows.length, colours));
+  return { data: data_, layout: frame.layout };
+}
+
+/** A bucket stands in its middle. One alone between holes is drawn from its begin to its end. */
+function lineOf(frame, { t, step }, { mean, min, max }, by) {
+  const found = { x: [], y: [], customdata: [] };
+  const put = (time, at) => { found.x.push(frame.x(time)); found.y.push(at === null ? null : mean[at] * by); found.customdata.push(at === null ? [null, null] : [min[at] * by, max[at] * by]); };
+  for (const [first, last] of runsOf(mean)) {
+    if (first === last) { put(t[first], first); put(t[first] + step, first); }
+    else for (let at = first; at <= last; at++) put(t[at] + step / 2, at);
+    put(t[last] + step, null);
+  }
+  return found;
+}
+
+/** A line of one step would be thinner than a pixel. */
+function aloneOf(frame, { t, step }, { mean }, by) {
+  const places = runsOf(mean).filter(([first, last]) => first === last).map(([first]) => first);
+  return { x: places.map((at) => frame.x(t[at] + step / 2)), y: places.map((at) => mean[at] * by) };
+}
+
+function outline(frame, { t, step }, { min, max }, by) {
+  const [x, y] = [[], []];
+  for (const [first, last] of runsOf(min)) {
+    const times = first === last ? [t[first], t[first] + step] : null;
+    const at = (place) => (times === null ? t[place] + step / 2 : times[place - first]);
+    const places = times === null ? Array.from({ length: last - first + 1 }, (_, place) => first + place) : [first, first + 1];
+    const value = (values, place) => values[times === null ? place : first] * by;
+    for (const place of places) { x.push(frame.x(at(place))); y.push(value(max, place)); }
+    for (const place of places.reverse()) { x.push(frame.x(at(place))); y.push(value(min, place)); }
+    x.push(null); y.push(null);
+  }
+  return { x, y };
+}
+
+/** [first, last] of what stands together without a hole. */
+export function runsOf(values) {
+  const runs = [];
+  let first = null;
+  values.forEach((value, at) => {
+    if (value !== null && first === null) first = at;
+    if (value === null && first !== null) { runs.push([first, at - 1]); first = null; }
+  });
+  if (first !== null) runs.push([first, values.length - 1]);
+  return runs;
+}
+
+/** On the lower edge of the lowest row, by how bad they are. */
+function marksOf(frame, events, rows, colours) {
+  const sorted = [...events].sort((one, other) => one.at - other.at);
+  const axis = `y${rows + 1}`;
+  frame.layout[`yaxis${rows + 1}`] = { overlaying: frame.axis(rows - 1), range: [0, 1], visible: false, fixedrange: true };
+  return {
+    type: "scatter", mode: "markers", xaxis: "x", yaxis: axis, name: "Events", showlegend: false, cliponaxis: false,
+    x: sorted.map(({ at }) => frame.x(at)), y: sorted.map(() => 0.03),
+    marker: { symbol: sorted.map(({ severity }) => MARKS[severity].symbol), size: sorted.map(({ severity }) => MARKS[severity].size), color: sorted.map(({ severity }) => colours.marks[severity]), line: { width: 1, color: colours.ground } },
+    text: sorted.map((event) => plain(`${event.label} · ${event.host}${event.index === null ? "" : `:${event.place ?? event.index}`}${event.text ? ` · ${event.text}` : ""}`)),
+    hovertemplate: "%{text}<extra></extra>",
+  };
+}
+
+const KINDS = { info: "info", warn: "warning", crit: "critical" };
+
+/** From their begin to their end over all rows; along the upper edge a line: whole where critical, else broken. */
+function spansOver(frame, alerts, bounds, rows, colours) {
+  const axis = `yaxis${rows + 2}`;
+  frame.layout[axis] = { overlaying: "y", range: [0, 1], visible: false, fixedrange: true };
+  const ends = (alert) => [Math.max(alert.from, bounds[0]), Math.min(alert.to ?? bounds[1], bounds[1])].map((t) => frame.x(t));
+  frame.layout.shapes = alerts.map((alert) => {
+    const [x0, x1] = ends(alert);
+    return { type: "rect", xref: "x", yref: "paper", x0, x1, y0: 0, y1: 1, layer: "below", line: { width: 0 }, fillcolor: colours.marks[KINDS[alert.severity]], opacity: 0.09 };
+  });
+  return alerts.map((alert, at) => ({
+    type: "scatter", mode: "lines", xaxis: "x", yaxis: `y${rows + 2}`, name: plain(alert.title), showlegend: false, cliponaxis: false,
+    x: ends(alert), y: [0.97, 0.97].map((y) => y - 0.05 * (at % 3)), line: { color: colours.marks[KINDS[alert.severity]], width: 4, dash: alert.severity === "crit" ? "solid" : "dash" },
+    text: ["", ""].fill(plain(`alert: ${alert.title} · ${alert.place}`)), hovertemplate: "%{text}<extra></extra>",
+  }));
+}
+
+/** What one owner held: Gpus, memory, how busy they were, energy. */
+export function figureOfOwner({ usage, bounds, colours, room }) {
+  const most = Math.max(0, ...usage.buckets.map(({ kwh }) => kwh ?? 0));
+  const [factor, unit] = most < 0.1 ? [1000, "Wh"] : [1, "kWh"];
+  const rows = [{ title: "Gpus held", unit: "", floor: 0 }, { title: "Their utilization", unit: "%", range: [0, 101] }, { title: "Memory held on each", unit: "GiB", floor: 0 }, { title: "Energy in each step", unit, floor: 0 }];
+  const frame = new Frame(rows, bounds, colours, room);
+  const { buckets, step } = usage;
+  const x = buckets.map(({ t }) => frame.x(t + step / 2));
+  const bar = { type: "bar", width: step * 1000 * 0.92, marker: { line: { width: 0 } } };
+  if (buckets.length === 0) rows.forEach((_, at) => frame.leaveEmpty(at, "Nothing held, or nothing recorded"));
+  const values = [buckets.map(({ gpus }) => gpus), buckets.map(({ util_pct: util }) => util), buckets.map(({ mem_used_bytes: bytes }) => (bytes === null ? null : bytes / GIB)), buckets.map(({ kwh }) => (kwh === null ? null : kwh * factor))];
+  const data = rows.map(({ title }, at) => ({ ...bar, xaxis: "x", yaxis: frame.axis(at), x, y: values[at], name: title, marker: { color: strokeOf(colours.theme, at).stroke, line: { width: 0 } }, hovertemplate: "%{y:.1f}" }));
+  return { data, layout: frame.layout };
+}
+
+function faint(colour) {
+  const [red, green, blue] = [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16));
+  return `rgba(${red}, ${green}, ${blue}, 0.18)`;
+}

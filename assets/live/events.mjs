@@ -1,0 +1,151 @@
+// Recent events: how many matter, on the bar; all of them in a panel over the map, which it never moves.
+
+import { getEvents } from "../parts/api.mjs";
+import { byId, say, show } from "../parts/dom.mjs";
+import { EventList, byTime, isLoud } from "./event_lines.mjs";
+
+const HOUR_S = 3_600;
+const LISTED = 100;
+const MOST_KNOWN = 500;
+const TICK_MS = 5_000;
+// As many as the hub sends at once: if none of them is known, some were missed.
+const PUSHED = 20;
+
+/** Events: open {uuid}, seek {filter}. */
+export class EventsPanel extends EventTarget {
+  constructor(picture, live) {
+    super();
+    Object.assign(this, { picture, known: new Map(), since: Infinity, shown: new Set(), epoch: null });
+    this.button = byId("events-button");
+    this.panel = byId("events-panel");
+    this.severity = byId("events-severity");
+    this.list = new EventList("No events here yet. What happens to Gpus, drivers and nodes appears here.", (item) => this.follow(item));
+    byId("events-list").append(this.list.root);
+    this.listen(live);
+    this.loadLoud();
+    setInterval(() => this.tick(), TICK_MS);
+  }
+
+  get isOpen() {
+    return !this.panel.hidden;
+  }
+
+  listen(live) {
+    this.button.addEventListener("click", () => (this.isOpen ? this.close() : this.open()));
+    byId("events-close").addEventListener("click", () => this.close());
+    byId("events-more").addEventListener("click", () => { this.draw(); byId("events-list").scrollTop = 0; byId("events-list").focus(); });
+    this.severity.addEventListener("change", () => this.loadAll());
+    live.addEventListener("events", ({ detail }) => this.onPush(detail.newest));
+    live.addEventListener("layout", ({ detail }) => this.onEpoch(detail.epoch));
+    document.addEventListener("pointerdown", (event) => {
+      if (this.isOpen && event.target.closest("#events-panel, #events-button") === null) this.close(false);
+    });
+  }
+
+  open() {
+    show(this.panel, true);
+    this.button.setAttribute("aria-expanded", "true");
+    this.panel.focus({ preventScroll: true });
+    this.loadAll();
+  }
+
+  close(isFocused = true) {
+    show(this.panel, false);
+    this.button.setAttribute("aria-expanded", "false");
+    if (isFocused) this.button.focus({ preventScroll: true });
+  }
+
+  async loadAll() {
+    const items = await this.load(this.severity.value === "" ? {} : { severity: this.severity.value });
+    if (items === null) return;
+    this.since = items.length < LISTED ? -Infinity : items.at(-1).at;
+    this.draw();
+  }
+
+  /** Null: the hub does not answer; what is known stays. */
+  async load(query) {
+    const answer = await getEvents({ ...query, limit: LISTED }).catch(() => null);
+    if (answer !== null) this.take(answer.items);
+    return answer?.items ?? null;
+  }
+
+  /** Those that the button counts. */
+  loadLoud() {
+    return this.load({ severity: "warning", start: Math.floor(now() - HOUR_S) });
+  }
+
+  // In another epoch nodes may have left this viewer's scope: what was known is asked for anew.
+  onEpoch(epoch) {
+    const isNew = this.epoch !== null && epoch !== this.epoch;
+    this.epoch = epoch;
+    if (!isNew) return;
+    this.known.clear();
+    this.loadLoud();
+    if (this.isOpen) this.loadAll();
+  }
+
+  onPush(newest) {
+    const isGap = newest.length >= PUSHED && this.known.size > 0 && newest.every(({ id }) => !this.known.has(id));
+    this.take(newest);
+    if (isGap) this.loadLoud();
+    if (isGap && this.isOpen) this.loadAll();
+    else if (this.isOpen) this.offer();
+  }
+
+  take(items) {
+    for (const item of items) this.known.set(item.id, item);
+    if (this.known.size > MOST_KNOWN) {
+      const kept = [...this.known.values()].sort(byTime).slice(0, MOST_KNOWN / 2);
+      this.known = new Map(kept.map((item) => [item.id, item]));
+    }
+    this.drawCount();
+  }
+
+  wanted() {
+    const least = this.severity.value;
+    const isWanted = (item) => item.at >= this.since && (least === "" || (least === "critical" ? item.severity === "critical" : isLoud(item)));
+    return [...this.known.values()].filter(isWanted).sort(byTime).slice(0, LISTED);
+  }
+
+  /** Nothing is pushed away under a pointer or a reader: new ones wait behind a button. */
+  offer() {
+    const items = this.wanted();
+    const fresh = items.filter(({ id }) => !this.shown.has(id)).length;
+    const isRead = this.shown.size > 0 && this.panel.matches(":hover, :focus-within");
+    if (fresh > 0 && isRead) { say(byId("events-more"), `${fresh} new`); show(byId("events-more"), true); }
+    else this.draw();
+  }
+
+  draw() {
+    const items = this.wanted();
+    this.shown = new Set(items.map(({ id }) => id));
+    this.list.draw(items);
+    show(byId("events-more"), false);
+  }
+
+  drawCount() {
+    const recent = [...this.known.values()].filter((item) => isLoud(item) && item.at > now() - HOUR_S);
+    const isCritical = recent.some(({ severity }) => severity === "critical");
+    const text = recent.length > 99 ? "99+" : String(recent.length);
+    say(byId("events-count"), `(${text})`);
+    this.button.dataset.tone = recent.length === 0 ? "" : isCritical ? "bad" : "warn";
+    this.button.title = `${recent.length === 0 ? "No" : text} ${isCritical ? "critical or warning" : "warning"} events in the last hour`;
+  }
+
+  tick() {
+    this.drawCount();
+    if (this.isOpen) for (const { tick } of this.list.lines.values()) tick();
+  }
+
+  follow(item) {
+    this.close(false);
+    if (item.gpu !== null && this.picture.slotOf.has(item.gpu)) this.tell("open", { uuid: item.gpu });
+    else this.tell("seek", { filter: `node:${item.node}` });
+  }
+
+  tell(name, detail) {
+    this.dispatchEvent(new CustomEvent(name, { detail }));
+  }
+}
+
+const now = () => Date.now() / 1000;

@@ -1,0 +1,167 @@
+// The Reports page: who held how much, how busy it was, what it cost. All of it stands in the address.
+
+import { look } from "../parts/api.mjs";
+import { sentence } from "../parts/dialog.mjs";
+import { byId, make, say, settle, show } from "../parts/dom.mjs";
+import { amount, moment } from "../parts/format.mjs";
+import { ReportTable } from "./reports_table.mjs";
+import { DAY_S, HOUR_S, Moments, nowS, secondsOf, zoneWords } from "../parts/time_ranges.mjs";
+
+const PERIODS = ["today", "7d", "30d", "month", "before", "custom"];
+const FIELDS = { price_gpu_hour: { type: "number", min: "0", max: "999999999", step: "any", inputmode: "decimal", placeholder: "none" }, price_kwh: { type: "number", min: "0", max: "999999999", step: "any", inputmode: "decimal", placeholder: "none" }, currency: { type: "text", maxlength: "8", placeholder: "EUR", autocomplete: "off" } };
+const TYPED_MS = 400;
+const EVERY_MS = 60_000;
+const TOP = 8;
+
+export class Reports {
+  constructor(root, live) {
+    Object.assign(this, { root, live, number: 0, report: null });
+    this.view = readView(new URLSearchParams(location.search));
+    this.fields = Object.fromEntries(Object.entries(FIELDS).map(([name, traits]) => {
+      const field = make("input", { id: `reports-${name}`, ...traits });
+      root.querySelector(`[data-price="${name}"]`).append(field);
+      field.value = this.view[name];
+      return [name, field];
+    }));
+    this.moments = new Moments(root, "reports", (start, end) => this.choose({ start: Math.floor(start), end: Math.ceil(end) }));
+    this.table = new ReportTable(byId("reports-place"), (sort, order) => { Object.assign(this.view, { sort, order }); this.write(); this.draw(); });
+    this.listen();
+    this.load();
+  }
+
+  listen() {
+    byId("reports-period").value = this.view.period;
+    byId("reports-period").addEventListener("change", ({ target }) => this.choosePeriod(target.value));
+    byId("reports-by").addEventListener("click", ({ target }) => target.dataset.by && this.choose({ by: target.dataset.by }));
+    byId("reports-print").addEventListener("click", () => print());
+    for (const [name, field] of Object.entries(this.fields)) {
+      field.addEventListener("input", () => { clearTimeout(this.typing); this.typing = setTimeout(() => { if (field.validity.valid) this.choose({ [name]: field.value.trim() }); }, TYPED_MS); });
+    }
+    document.addEventListener("visibilitychange", () => this.load());
+    this.live.addEventListener("state", () => { if (this.live.state === "live" && this.isOld) this.load(); });
+  }
+
+  choosePeriod(period) {
+    const [start, end] = this.bounds();
+    this.choose(period === "custom" ? { period, start, end } : { period });
+  }
+
+  choose(change) {
+    Object.assign(this.view, change);
+    this.write();
+    this.load();
+  }
+
+  write() {
+    const query = new URLSearchParams();
+    for (const [name, standard] of Object.entries(STANDARD)) if (this.view[name] !== standard) query.set(name, this.view[name]);
+    if (this.view.period === "custom") { query.set("start", this.view.start); query.set("end", this.view.end); }
+    const text = query.toString();
+    history.replaceState(history.state, "", text === "" ? "/reports" : `/reports?${text}`);
+  }
+
+  bounds() {
+    const { period, start, end } = this.view;
+    return period === "custom" ? [start, end] : boundsOf(period, new Date());
+  }
+
+  query() {
+    const [start, end] = this.bounds();
+    const query = new URLSearchParams({ by: this.view.by, start: Math.floor(start), end: Math.ceil(end) });
+    for (const name of ["price_gpu_hour", "price_kwh"]) {
+      // As people type it: "1e3" and "2." are no plain decimals.
+      const price = this.view[name] === "" ? NaN : Number(this.view[name]);
+      if (Number.isFinite(price) && price >= 0) query.set(name, price.toFixed(9).replace(/\.?0+$/, ""));
+    }
+    return query;
+  }
+
+  async load() {
+    clearTimeout(this.timer);
+    if (document.hidden) return;
+    const number = (this.number += 1);
+    this.drawControls();
+    const query = this.query();
+    this.root.setAttribute("aria-busy", "true");
+    try {
+      const report = await look(`reports?${query}`);
+      if (number !== this.number) return;
+      Object.assign(this, { report, isOld: false });
+      show(byId("reports-problem"), false);
+      for (const form of ["csv", "parquet"]) byId(`reports-${form}`).href = `/api/v1/reports?${query}&format=${form}`;
+      this.draw();
+    } catch (error) {
+      if (number !== this.number) return;
+      this.isOld = true;
+      say(byId("reports-problem"), `This report is not up to date: ${sentence(error.message)}`);
+      show(byId("reports-problem"), true);
+    } finally {
+      if (number === this.number) this.root.removeAttribute("aria-busy");
+      settle(this.root);
+    }
+    this.timer = setTimeout(() => this.load(), EVERY_MS);
+  }
+
+  drawControls() {
+    for (const button of byId("reports-by").children) button.setAttribute("aria-pressed", String(button.dataset.by === this.view.by));
+    byId("reports-period").value = this.view.period;
+    show(byId("reports-custom"), this.view.period === "custom");
+    this.moments.show(...this.bounds());
+  }
+
+  draw() {
+    const { report, view } = this;
+    const { start, end } = report;
+    say(byId("reports-words"), `${moment(start)} to ${moment(Math.min(end, nowS()))} (${zoneWords(end)}), in whole hours`);
+    this.drawTop();
+    this.table.draw(report, view, { span: `start=${start}&end=${end}` });
+    byId("reports-notes").replaceChildren(...notesOf(report).map((words) => make("span", {}, words)));
+  }
+
+  /** The largest at a glance: what was worked with, and what was held idle. */
+  drawTop() {
+    const items = this.report.items.slice(0, TOP);
+    const most = items[0]?.gpu_hours ?? 0;
+    show(byId("reports-top"), items.length > 1 && most > 0);
+    byId("reports-top").replaceChildren(
+      make("h2", {}, `GPU-hours of the first ${items.length}`, make("span", { class: "top-key" }, make("i", { class: "top-used" }), "in use ", make("i", { class: "top-idle" }), "held idle")),
+      ...items.map((item) => {
+        const [used, idle] = [make("i", { class: "top-used" }), make("i", { class: "top-idle" })];
+        const idleHours = item.idle_hours ?? 0;
+        used.style.width = `${(100 * (item.gpu_hours - idleHours)) / most}%`;
+        idle.style.width = `${(100 * idleHours) / most}%`;
+        return make("div", { class: "top-row" }, make("span", { class: "top-name" }, item.name ?? "unknown owner"), make("span", { class: "top-bar", role: "img", "aria-label": `${amount(item.gpu_hours, 1)} GPU-hours, ${amount(idleHours, 1)} idle` }, used, idle));
+      }));
+  }
+}
+
+const STANDARD = { period: "7d", by: "user", price_gpu_hour: "", price_kwh: "", currency: "", sort: "gpu_hours", order: "desc" };
+
+function readView(query) {
+  const view = Object.fromEntries(Object.entries(STANDARD).map(([name, standard]) => [name, query.get(name) ?? standard]));
+  const [start, end] = [secondsOf(query.get("start")), secondsOf(query.get("end"))];
+  if (start !== null && end !== null && start < end) Object.assign(view, { period: "custom", start, end });
+  else if (!PERIODS.includes(view.period) || view.period === "custom") view.period = STANDARD.period;
+  if (view.by !== "node") view.by = "user";
+  if (view.order !== "asc") view.order = "desc";
+  view.currency = view.currency.slice(0, 8);
+  return view;
+}
+
+/** Of the calendar on the wall. */
+function boundsOf(period, now) {
+  const day = (year, month, date) => new Date(year, month, date).getTime() / 1000;
+  const [year, month, date] = [now.getFullYear(), now.getMonth(), now.getDate()];
+  const end = now.getTime() / 1000;
+  const found = { "today": [day(year, month, date), end], "7d": [end - 7 * DAY_S, end], "30d": [end - 30 * DAY_S, end], "month": [day(year, month, 1), end], "before": [day(year, month - 1, 1), day(year, month, 1)] }[period];
+  return found[0] < found[1] ? found : [found[1] - HOUR_S, found[1]];
+}
+
+function notesOf({ items, since, start, by }) {
+  const notes = ["A GPU-hour is an hour in which a task was on a Gpu; owners who share one each hold it, and its energy is divided among them."];
+  if (by === "node") notes.push("Of a node, the GPU-hours of all its owners are added up.");
+  if (items.some(({ energy_kwh: energy, energy_share: share }) => energy !== null && share < 0.995)) notes.push("≥: power was not known all the time, so that energy and its cost are at least that.");
+  if (since !== null && since > start + HOUR_S) notes.push(`History begins on ${moment(since)}.`);
+  return notes;
+}
+

@@ -1,0 +1,79 @@
+// The table of a report: sortable, with the sum at its foot.
+
+import { make, say, show } from "../parts/dom.mjs";
+import { amount, gibibytes } from "../parts/format.mjs";
+
+const NONE = "–";
+const TWO = new Intl.NumberFormat("en", { minimumFractionDigits: 2, maximumFractionDigits: 2 });
+const memory = (bytes) => { const { text, unit } = gibibytes(bytes); return `${text} ${unit}`; };
+// Of little, more digits: ten minutes are not nothing.
+const fine = (value) => (value < 9.995 ? TWO.format(value) : amount(value, 1));
+const atLeast = (item, words) => (item.energy_share < 0.995 ? `≥ ${words}` : words);
+
+// Key, head, what it means, how it is written.
+const COLUMNS = [
+  ["gpu_hours", "GPU-hours", "Hours in which a task was on a Gpu, over all Gpus", (item) => fine(item.gpu_hours)],
+  ["util_pct", "Mean use", "GPU utilization while held: the share of time in which any kernel ran, not of the chip", (item) => (item.util_pct === null ? NONE : `${amount(item.util_pct, 1)} %`)],
+  ["idle_hours", "Idle-held hours", "Held, in minutes in which utilization never rose above 5 %", (item) => (item.idle_hours === null ? NONE : fine(item.idle_hours))],
+  ["idle_share", "Idle", "The part of the hours that was idle, of those whose utilization is known", (item) => (item.idle_share === null ? NONE : `${amount(100 * item.idle_share, 1)} %`)],
+  ["mem_used_bytes", "Mean memory", "Held by their tasks on a Gpu, while they were on it", (item) => (item.mem_used_bytes === null ? NONE : memory(item.mem_used_bytes))],
+  ["energy_kwh", "Energy", "In kWh: what the Gpus drew while held; shared evenly by those who share a Gpu", (item) => (item.energy_kwh === null ? NONE : atLeast(item, `${fine(item.energy_kwh)} kWh`))],
+  ["cost", "Cost", "GPU-hours and energy at the prices above", (item, money, hasKwh) => (item.cost === null ? NONE : hasKwh ? atLeast(item, money(item.cost)) : money(item.cost))],
+];
+const HEADS = { user: "Owner", node: "Node" };
+
+export class ReportTable {
+  constructor(place, sorted) {
+    Object.assign(this, { place, sorted, body: make("tbody", {}), foot: make("tfoot", {}), headRow: make("tr", {}) });
+    this.table = make("table", { class: "report" }, make("thead", {}, this.headRow), this.body, this.foot);
+    this.empty = make("p", { class: "none", role: "status" }, "Loading …");
+    this.heads = [["name", "", "", null], ...COLUMNS].map(([key, words, meaning]) => this.head(key, words, meaning));
+    place.append(this.table, this.empty);
+    show(this.table, false);
+  }
+
+  head(key, words, meaning) {
+    const button = make("button", { type: "button", class: "as-link", title: meaning, "data-sort": key }, words);
+    const cell = make("th", { scope: "col", class: key === "name" ? null : "number" }, button);
+    button.addEventListener("click", () => this.sorted(key, this.sort === key ? (this.order === "desc" ? "asc" : "desc") : key === "name" ? "asc" : "desc"));
+    this.headRow.append(cell);
+    return { key, cell, button };
+  }
+
+  draw(report, view, { span }) {
+    Object.assign(this, { sort: view.sort, order: view.order });
+    const { items } = report;
+    show(this.table, items.length > 0);
+    show(this.empty, items.length === 0);
+    say(this.empty, report.since === null ? "There is no history yet: it begins with the first task on a Gpu." : "Nobody held a Gpu in this time.");
+    const hasCost = report.price_gpu_hour !== null || report.price_kwh !== null;
+    const shown = COLUMNS.filter(([key]) => key !== "cost" || hasCost);
+    say(this.heads[0].button, HEADS[view.by]);
+    for (const { key, cell } of this.heads) {
+      show(cell, key !== "cost" || hasCost);
+      if (key === view.sort) cell.setAttribute("aria-sort", view.order === "desc" ? "descending" : "ascending");
+      else cell.removeAttribute("aria-sort");
+    }
+    const money = (value) => `${TWO.format(value)}${view.currency === "" ? "" : ` ${view.currency}`}`;
+    const cells = (item) => shown.map(([, head, , words]) => make("td", { class: "number", "data-head": head }, words(item, money, report.price_kwh !== null)));
+    this.body.replaceChildren(...ordered(items, view).map((item) => make("tr", {}, make("th", { scope: "row" }, nameOf(item, view.by, span)), ...cells(item))));
+    this.foot.replaceChildren(make("tr", {}, make("th", { scope: "row" }, "Together"), ...cells(report.total)));
+  }
+}
+
+function nameOf(item, by, span) {
+  if (item.of === null) return "unknown owner";
+  const [name, value] = by === "user" ? ["owner", `user:${item.of}`] : ["node", item.of];
+  return make("a", { href: `/history?${name}=${encodeURIComponent(value)}&${span}`, title: "Over time" }, item.name);
+}
+
+/** What is not known comes last, either way. */
+function ordered(items, { sort, order }) {
+  const sign = order === "asc" ? 1 : -1;
+  const value = (item) => item[sort] ?? null;
+  return [...items].sort((one, other) => {
+    const [a, b] = [value(one), value(other)];
+    if (a === null || b === null) return (a === null) - (b === null);
+    return sign * (typeof a === "string" ? a.localeCompare(b, "en", { numeric: true }) : a - b);
+  });
+}

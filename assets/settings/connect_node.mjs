@@ -1,0 +1,98 @@
+// "Connect a node": a place for one, the line to paste there, and what becomes of it.
+
+import { look } from "../parts/api.mjs";
+import { ask, checkField, copyable, open, sentence, textField } from "../parts/dialog.mjs";
+import { make, say, show } from "../parts/dom.mjs";
+import { age, plural } from "../parts/format.mjs";
+import { change } from "../parts/password_prompt.mjs";
+
+const LOOK_EVERY_MS = 1_000;
+
+/** Ends when the dialog is closed; `onChange` is called when the list of nodes has changed. */
+export async function connectNode(onChange) {
+  const place = await ask({
+    title: "Connect a node", verb: "Make the line",
+    lead: "The node makes a key of its own and is known by it from then on.",
+    fields: [
+      textField("group", "Group", { value: "default", required: "", maxlength: "64", pattern: "[A-Za-z0-9][A-Za-z0-9._\\-]*" }),
+      textField("host", "Only for the host", { maxlength: "128", placeholder: "any" }, "As the node calls itself. Empty: whichever uses the line first."),
+      checkField("approve", "Approve it by its fingerprint first"),
+    ],
+    submit: (given) => change("POST", "enrolments", {
+      group: given.get("group").trim(), approve: given.get("approve") !== null,
+      ...(given.get("host").trim() === "" ? {} : { host: given.get("host").trim() }),
+    }),
+  });
+  if (place !== null) await new Promise((resolve) => new Waiting(place, onChange, resolve));
+}
+
+class Waiting {
+  constructor(place, onChange, closed) {
+    Object.assign(this, { place, onChange, node: null });
+    this.until = make("p", {});
+    this.words = make("p", { class: "waiting-words", role: "status" }, "Waiting for the node …");
+    this.approveButton = make("button", { type: "button", class: "button first", hidden: "", onclick: () => this.approve() }, "Approve");
+    this.dialog = open("Connect a node", this.content(), () => { clearInterval(this.timer); closed(); });
+    this.timer = setInterval(() => this.look(), LOOK_EVERY_MS);
+    this.look();
+  }
+
+  content() {
+    const close = make("button", { type: "button", class: "button first", onclick: () => this.dialog.close() }, "Done");
+    this.foot = make("div", { class: "dialog-foot" },
+      make("button", { type: "button", class: "button", onclick: () => this.withdraw() }, "Withdraw"), this.approveButton, close);
+    return make("div", { class: "dialog-body" },
+      make("p", {}, "Paste this line into a shell on the node, as the user the agent shall run as:"),
+      copyable(this.place.command, "the line"), this.until, this.words, this.foot);
+  }
+
+  async look() {
+    const left = this.place.expires_at - Date.now() / 1000;
+    say(this.until, left > 0 ? `It is good for one node, and for ${age(left)} more. It is not shown again.` : "It is too old now; make another.");
+    try {
+      await this.find();
+    } catch (error) {
+      say(this.words, sentence(error.message));
+    }
+  }
+
+  async find() {
+    const { items } = await look("enrolments");
+    const used = items.find(({ id }) => id === this.place.id)?.used_by ?? null;
+    if (used === null) return;
+    const node = await look(`nodes/${encodeURIComponent(used)}`);
+    if (JSON.stringify([node.access, node.state, node.gpus]) === this.told) return;
+    this.told = JSON.stringify([node.access, node.state, node.gpus]);
+    this.node = node;
+    say(this.words, nodeWords(node));
+    this.words.classList.toggle("good", node.access === "approved" && node.state === "live");
+    show(this.approveButton, node.access === "waiting");
+    show(this.foot.firstElementChild, false);
+    this.onChange();
+  }
+
+  async approve() {
+    try {
+      await change("POST", `nodes/${encodeURIComponent(this.node.id)}/approve`);
+      show(this.approveButton, false);
+      await this.look();
+    } catch (error) {
+      say(this.words, sentence(error.message));
+    }
+  }
+
+  async withdraw() {
+    try {
+      await change("DELETE", `enrolments/${encodeURIComponent(this.place.id)}`);
+      this.dialog.close();
+    } catch (error) {
+      say(this.words, sentence(error.message));
+    }
+  }
+}
+
+function nodeWords({ access, state, host, fingerprint, gpus }) {
+  if (access === "waiting") return `${host} has come and waits. Compare the fingerprint that its agent shows: ${fingerprint}`;
+  if (access === "revoked") return `${host} was revoked.`;
+  return state === "live" && gpus > 0 ? `${host} is here, with ${plural(gpus, "Gpu")}.` : `${host} has come; its Gpus are being read …`;
+}

@@ -1,0 +1,157 @@
+// Settings: which machines belong here.
+
+import { lookAtAll } from "../parts/api.mjs";
+import { textField } from "../parts/dialog.mjs";
+import { make, say, show } from "../parts/dom.mjs";
+import { connectNode } from "./connect_node.mjs";
+import { plural, when } from "../parts/format.mjs";
+import { change } from "../parts/password_prompt.mjs";
+import { agentWords, isReaderWell, readerWords } from "../fleet/node_words.mjs";
+import { Rows, parts } from "../parts/rows.mjs";
+import { Section, timeCell } from "./settings_section.mjs";
+import { toast } from "../parts/toast.mjs";
+
+const MOST_ROWS = 300;
+const STATE_PILL = { live: "ok", suspect: "stale", silent: "stale", waiting: "stale", revoked: "lost" };
+const ORDER = { waiting: 0, approved: 1, revoked: 2 };
+
+export const nodePath = (node) => `nodes/${encodeURIComponent(node.id)}`;
+const stateOf = (node) => (node.access === "approved" ? node.state : node.access);
+
+export class Nodes extends Section {
+  constructor(root, person, holds) {
+    super(root, person);
+    this.holds = holds;
+    this.nodes = [];
+    this.rows = new Rows({
+      label: "Nodes", key: ({ id }) => id, empty: "No node yet. “Connect a node” makes a line to paste on one.",
+      columns: [
+        { head: "Node", draw: (cell, node) => parts(cell, ["strong", "name", node.host], ["code", "fingerprint", node.fingerprint, "The fingerprint of the node's key"]) },
+        { head: "State", draw: (cell, node) => drawState(cell, node, this.holds.of(node.id)) },
+        { head: "Group", text: ({ group }) => group },
+        { head: "Gpus", text: ({ gpus, access }) => (access === "approved" ? String(gpus) : "–") },
+        { head: "Agent", draw: drawAgent },
+        { head: "Heard", draw: timeCell((node) => node.last_heard_at, "never") },
+      ],
+      actions: (node) => this.actions(node),
+    });
+    this.unused = new Rows({
+      label: "Places not taken yet", key: ({ id }) => id, empty: "",
+      columns: [
+        { head: "For", text: ({ host }) => host ?? "any node" },
+        { head: "Group", text: ({ group }) => group },
+        { head: "Made", draw: (cell, one) => say(cell, `${when(one.created_at)} by ${one.created_by}`) },
+        { head: "Ends", draw: timeCell((one) => one.expires_at) },
+      ],
+      actions: (one) => [["Withdraw", () => this.withdraw(one), { "aria-label": `Withdraw the place for ${one.host ?? "any node"}` }]],
+    });
+    this.build();
+    this.onClick("connect-node", () => this.connect());
+    if (location.hash === "#nodes/connect") this.connect();
+  }
+
+  build() {
+    this.find = make("input", { type: "search", class: "find", placeholder: "Find a node", "aria-label": "Find a node", autocomplete: "off", spellcheck: "false" });
+    this.find.addEventListener("input", () => this.draw());
+    this.count = make("p", { class: "count", role: "status" });
+    this.unusedPlace = make("div", { class: "unused" }, make("h3", {}, "Places not taken yet"), this.unused.root);
+    this.place.append(make("div", { class: "find-line" }, this.find, this.count), this.rows.root, this.unusedPlace);
+    show(this.unusedPlace, false);
+  }
+
+  everyMs() {
+    return this.nodes.length > MOST_ROWS ? 15_000 : 2_000;
+  }
+
+  async fill() {
+    const [nodes, places] = await Promise.all([lookAtAll("nodes"), lookAtAll("enrolments")]);
+    this.nodes = nodes.sort((a, b) => ORDER[a.access] - ORDER[b.access] || a.host.localeCompare(b.host, "en", { numeric: true }));
+    const open = places.filter((one) => one.used_by === null && one.expires_at * 1000 > Date.now());
+    show(this.unusedPlace, open.length > 0);
+    this.unused.update(open);
+    this.draw();
+  }
+
+  draw() {
+    const text = this.find.value.trim().toLowerCase();
+    const found = this.nodes.filter((node) => `${node.host} ${node.group} ${node.id} ${node.fingerprint} ${stateOf(node)}`.toLowerCase().includes(text));
+    const waiting = this.nodes.filter(({ access }) => access === "waiting").length;
+    this.rows.update(found.slice(0, MOST_ROWS));
+    const more = found.length > MOST_ROWS ? `, the first ${MOST_ROWS} shown` : "";
+    const words = found.length === this.nodes.length ? plural(found.length, "node") : `${found.length} of ${plural(this.nodes.length, "node")}`;
+    say(this.count, this.nodes.length === 0 ? "" : `${words}${more}${waiting === 0 ? "" : `; ${waiting} waiting for approval`}`);
+    show(this.find.parentElement, this.nodes.length > 0);
+  }
+
+  actions(node) {
+    const label = (word) => ({ "aria-label": `${word} ${node.host}` });
+    if (node.access === "revoked") return [];
+    return [
+      ...(node.access === "waiting" ? [["Approve", () => this.approve(node), { ...label("Approve"), class: "button small first" }]] : []),
+      ...this.holdAction(node, label),
+      ["Group", () => this.group(node), label("Change the group of")],
+      ["Revoke", () => this.revoke(node), label("Revoke")],
+    ];
+  }
+
+  holdAction(node, label) {
+    if (node.access !== "approved" || !this.holds.mayHold || this.holds.fleet !== null) return [];
+    const found = this.holds.of(node.id);
+    if (found === null) return [["Hold", () => this.holds.hold(node.id, node.host).then(() => this.draw()), label("Hold every act on")]];
+    return found.wanted ? [["Release", () => this.holds.release(node.id, node.host).then(() => this.draw()), label("Release")]] : [];
+  }
+
+  approve(node) {
+    return this.asked({
+      title: `Let ${node.host} in?`, verb: "Approve",
+      lead: ["Its agent shows the same fingerprint when it starts. Compare them:", make("p", { class: "command" }, make("code", {}, node.fingerprint))],
+      submit: () => change("POST", `${nodePath(node)}/approve`),
+    });
+  }
+
+  async group(node) {
+    const before = node.group;
+    const groups = [...new Set(this.nodes.map(({ group }) => group))].slice(0, 8).join(", ");
+    const answer = await this.asked({
+      title: `Group of ${node.host}`, verb: "Save",
+      lead: "People and tokens see the nodes of their groups only; who may not see this one loses it at once.",
+      fields: [textField("group", "Group", { value: before, required: "", maxlength: "64", pattern: "[A-Za-z0-9][A-Za-z0-9._\\-]*" }, `In use: ${groups}.`)],
+      submit: (given) => change("PATCH", nodePath(node), { group: given.get("group").trim() }),
+    });
+    if (answer !== null) toast(`${node.host} is in the group ${answer.group}.`, async () => {
+      await change("PATCH", nodePath(node), { group: before });
+      await this.look();
+    });
+  }
+
+  revoke(node) {
+    return this.asked({
+      title: `Revoke ${node.host}?`, verb: "Revoke", tone: "bad",
+      lead: "Its connection is closed within a second, and its key opens nothing any more. The tasks on it run on. To bring it back, delete agent.key in its data folder and connect it anew.",
+      submit: () => change("POST", `${nodePath(node)}/revoke`),
+    });
+  }
+
+  withdraw(one) {
+    return this.attempt(() => change("DELETE", `enrolments/${encodeURIComponent(one.id)}`), "Withdrawn: its line opens nothing any more.");
+  }
+
+  async connect() {
+    await connectNode(() => this.look());
+    await this.look();
+  }
+}
+
+// What is wrong with it comes first: that is why somebody looks here.
+function drawAgent(cell, node) {
+  if (node.access !== "approved" || node.agent_version === "") { parts(cell, ["span", "", "–"]); return; }
+  const driver = node.driver_version === null ? null : ["span", "agent-note", `driver ${node.driver_version}`];
+  const trouble = isReaderWell(node) && (node.reader?.detail ?? "") === "" ? null : ["span", "agent-note trouble", readerWords(node)];
+  parts(cell, trouble, ["span", "agent-cost", agentWords(node)], driver);
+}
+
+function drawState(cell, node, hold) {
+  const state = stateOf(node);
+  const title = { waiting: "An admin has to approve it first", revoked: "Its key opens nothing any more", suspect: "Not heard from for 15 s", silent: "Not heard from for 60 s" }[state];
+  parts(cell, ["span", `pill ${STATE_PILL[state] ?? ""}`, state, title], hold === null ? null : ["span", "pill stale", "held", "No act is done there"]);
+}

@@ -1,0 +1,174 @@
+// Settings: who is told when a rule fires, how each has been doing, and what still waits.
+
+import { look, send } from "../parts/api.mjs";
+import { checkField, choiceField, sentence, textField } from "../parts/dialog.mjs";
+import { make, say, show } from "../parts/dom.mjs";
+import { amount, moment, plural, when } from "../parts/format.mjs";
+import { change } from "../parts/password_prompt.mjs";
+import { Rows, stacked } from "../parts/rows.mjs";
+import { Section } from "./settings_section.mjs";
+
+const KINDS = [["webhook", "webhook: JSON to a URL, for chats and programs"], ["mail", "mail: to addresses"], ["owners", "owners: mail to whose tasks are there"], ["heartbeat", "heartbeat: to a URL every minute, a dead-man's switch"]];
+const LEASTS = [["info", "all"], ["warn", "warning and critical"], ["crit", "critical only"]];
+const NEEDS_MAIL = new Set(["mail", "owners"]);
+const BY_URL = new Set(["webhook", "heartbeat"]);
+const NO_MAIL = "Mail is not set up: start the hub with --smtp-host and --smtp-from.";
+
+export class Notices extends Section {
+  constructor(root, person) {
+    super(root, person);
+    Object.assign(this, { items: [], hasMail: true, answers: new Map() });
+    this.rows = new Rows({
+      label: "Receivers", key: ({ id }) => id, empty: "No receiver yet. What fires then stands on the Alerts page alone.",
+      columns: [
+        { head: "Receiver", draw: (cell, one) => stacked(cell, ["strong", "name", one.name], ["small", "", one.kind]) },
+        { head: "To", draw: (cell, one) => stacked(cell, ["span", "", toOf(one)], ["small", "", wantsOf(one)]) },
+        { head: "State", draw: (cell, one) => stacked(cell, ...stateOf(one, this.answers.get(one.id))) },
+      ],
+      actions: (one) => [
+        ["Test", (it) => this.test(it), { "aria-label": `Test ${one.name}` }],
+        ["Edit", (it) => this.edit(it), { "aria-label": `Edit ${one.name}` }],
+        ["Remove", (it) => this.remove(it), { "aria-label": `Remove ${one.name}` }],
+      ],
+    });
+    this.waiting = new Rows({
+      label: "Notices that wait", key: ({ id }) => id, empty: "Nothing waits: all was taken.",
+      columns: [
+        { head: "Notice", draw: (cell, one) => stacked(cell, ["span", "", one.title], ["small", "", `for ${this.nameOf(one.receiver)}, ${when(one.at)}`, moment(one.at)]) },
+        { head: "State", draw: (cell, one) => stacked(cell, ...waitingOf(one)) },
+      ],
+      actions: (one) => [
+        ["Try again", (it) => this.retry(it), { "aria-label": `Try again: ${one.title}` }],
+        ["Drop", (it) => this.drop(it), { "aria-label": `Drop: ${one.title}` }],
+      ],
+    });
+    this.muted = make("p", { class: "none" });
+    this.place.append(this.rows.root, make("h3", { class: "section-more" }, "Not taken yet"), this.waiting.root, this.muted);
+    this.onClick("add-receiver", () => this.edit(null));
+  }
+
+  async fill() {
+    const [receivers, waiting] = await Promise.all([look("receivers"), look("notices")]);
+    Object.assign(this, { items: receivers.items, hasMail: receivers.has_mail });
+    this.rows.update(receivers.items);
+    this.waiting.update(waiting.items);
+    const more = waiting.total - waiting.items.length;
+    const words = [more > 0 ? `${amount(more)} more wait.` : "", receivers.muted > 0 ? receivers.muted === 1 ? "1 alert was silenced or explained by another one until it was over, and told to nobody." : `${amount(receivers.muted)} alerts were silenced or explained by another one until they were over, and told to nobody.` : ""];
+    say(this.muted, words.filter(Boolean).join(" "));
+    show(this.muted, this.muted.textContent !== "");
+  }
+
+  nameOf(id) {
+    return this.items.find((one) => one.id === id)?.name ?? "a receiver that is gone";
+  }
+
+  async edit(one) {
+    const rules = (await look("rules").catch(() => ({ items: [] }))).items.map(({ rule }) => rule.id);
+    await this.asked({
+      title: one === null ? "Add a receiver" : one.name, verb: one === null ? "Add" : "Save",
+      fields: receiverFields(one, rules),
+      submit: (given) => this.save(one, given),
+      opened: (form) => followKind(form, one, this.hasMail),
+    });
+  }
+
+  save(one, given) {
+    const kind = one?.kind ?? given.get("kind");
+    const text = (name) => String(given.get(name) ?? "").trim();
+    const body = {
+      name: text("name"), kind, least: text("least") || "warn", is_on: given.get("is_on") !== null,
+      to: BY_URL.has(kind) ? text("url") : kind === "mail" ? text("mails") : "", rules: text("rules").split(/[\s,]+/).filter(Boolean),
+      ...(BY_URL.has(kind) ? { token: text("token"), token_file: text("token_file") } : {}),
+    };
+    return one === null ? change("POST", "receivers", body) : change("PUT", `receivers/${encodeURIComponent(one.id)}`, body);
+  }
+
+  async test(one) {
+    this.answers.set(one.id, { words: "A test is on its way …", tone: "" });
+    this.rows.update(this.items);
+    try {
+      const { is_taken: isTaken, words } = await change("POST", `receivers/${encodeURIComponent(one.id)}/test`);
+      this.answers.set(one.id, { words: `Test ${isTaken ? "taken" : "not taken"}: ${words}`, tone: isTaken ? "ok" : "lost" });
+    } catch (error) {
+      this.answers.set(one.id, { words: sentence(error.message), tone: "lost" });
+    }
+    this.rows.update(this.items);
+  }
+
+  async remove(one) {
+    await this.asked({
+      title: `Remove ${one.name}`, verb: "Remove", tone: "bad", lead: one.waiting + one.parked > 0 ? `${plural(one.waiting + one.parked, "notice")} that ${one.waiting + one.parked === 1 ? "waits" : "wait"} for it ${one.waiting + one.parked === 1 ? "is" : "are"} dropped.` : "Nothing is sent there any more.",
+      submit: () => change("DELETE", `receivers/${encodeURIComponent(one.id)}`),
+    });
+  }
+
+  retry(one) {
+    return this.attempt(() => send("POST", `notices/${encodeURIComponent(one.id)}/retry`), "It is tried again");
+  }
+
+  drop(one) {
+    return this.asked({ title: "Drop this notice?", lead: `${one.title}: it is not sent.`, verb: "Drop", tone: "bad", submit: () => change("DELETE", `notices/${encodeURIComponent(one.id)}`) });
+  }
+}
+
+function receiverFields(one, rules) {
+  const kept = one !== null ? "Leave it empty to keep what there is." : null;
+  const names = make("datalist", { id: "receiver-rules" }, ...rules.map((id) => make("option", { value: id })));
+  return [
+    textField("name", "Name", { required: "", maxlength: "100", value: one?.name ?? "", placeholder: "ops chat" }),
+    ...(one === null ? [choiceField("kind", "Kind", KINDS, "webhook")] : []),
+    textField("url", "URL", { type: "url", maxlength: "2000", placeholder: one === null ? "https://hooks.example.org/…" : one.to }, kept ?? "https:// or http://. Its path is not shown again."),
+    textField("mails", "Addresses", { maxlength: "2000", value: one?.kind === "mail" ? one.to : "", placeholder: "ops@example.org" }, "Up to 20, with commas between them."),
+    choiceField("least", "Of alerts", LEASTS, one?.least ?? "warn"),
+    textField("rules", "Of rules", { maxlength: "4000", value: one?.rules.join(", ") ?? "", list: "receiver-rules", placeholder: "all rules" }, "Their ids, with commas between them; empty: all."),
+    textField("token", "Token", { type: "password", autocomplete: "off", maxlength: "2000" }, `Sent as Authorization: Bearer. Never shown again.${one?.has_token ? " Leave it empty to keep what there is." : ""}`),
+    textField("token_file", "Or the token's file", { maxlength: "64", value: one?.token_file ?? "" }, "Its name in the folder secrets of the hub's data folder."),
+    withOn(checkField("is_on", "On", "Off: nothing is sent, and what waits goes on waiting."), one?.is_on ?? true),
+    names,
+    make("p", { class: "problem", "data-needs-mail": "", hidden: "" }, NO_MAIL),
+  ];
+}
+
+function withOn(field, isOn) {
+  field.querySelector("input").checked = isOn;
+  return field;
+}
+
+/** Only the fields of this kind are there. */
+function followKind(form, one, hasMail) {
+  const fieldOf = (name) => form.querySelector(`[name=${name}]`).closest("p");
+  const follow = () => {
+    const kind = one?.kind ?? form.elements.kind.value;
+    for (const name of ["url", "token", "token_file"]) show(fieldOf(name), BY_URL.has(kind));
+    show(fieldOf("mails"), kind === "mail");
+    for (const name of ["least", "rules"]) show(fieldOf(name), kind !== "heartbeat");
+    form.elements.url.required = BY_URL.has(kind) && one === null;
+    form.elements.mails.required = kind === "mail";
+    show(form.querySelector("[data-needs-mail]"), NEEDS_MAIL.has(kind) && !hasMail);
+  };
+  form.addEventListener("change", follow);
+  follow();
+}
+
+const toOf = ({ kind, to }) => (kind === "owners" ? "whose tasks are there" : to);
+
+function wantsOf({ kind, least, rules }) {
+  if (kind === "heartbeat") return "every minute";
+  const of = LEASTS.find(([value]) => value === least)[1];
+  return [of === "all" ? "all alerts" : of, rules.length > 0 ? `of ${rules.join(", ")}` : ""].filter(Boolean).join(", ");
+}
+
+function stateOf(one, answer) {
+  const told = one.told_at === null ? "nothing taken yet" : `last taken ${when(one.told_at)}`;
+  const notes = [told, one.waiting > 0 ? `${amount(one.waiting)} waiting` : "", one.parked > 0 ? `${amount(one.parked)} put aside` : "",
+    one.unreached > 0 ? `${amount(one.unreached)} for owners without an address` : "", one.dropped > 0 ? `${amount(one.dropped)} dropped, for too many waited` : ""];
+  const pill = !one.is_on ? ["span", "pill", "off"] : one.error !== "" ? ["span", "pill lost", "not taken"] : one.told_at === null ? ["span", "pill", "idle"] : ["span", "pill ok", "well"];
+  return [pill, ["small", "", notes.filter(Boolean).join(", ")], one.error === "" ? null : ["small", "", `${one.error}, ${when(one.error_at)}`],
+    answer === undefined ? null : ["small", `test-answer ${answer.tone}`, answer.words]];
+}
+
+function waitingOf({ state, attempts, error, next_at: nextAt, parked_at: parkedAt }) {
+  const pill = state === "parked" ? ["span", "pill lost", "put aside"] : ["span", "pill stale", "waits"];
+  const words = state === "parked" ? `${when(parkedAt)}, after ${plural(attempts, "attempt")}` : attempts === 0 ? "on its way" : `${plural(attempts, "attempt")}, again ${when(nextAt)}`;
+  return [pill, ["small", "", words], error === "" ? null : ["small", "", error]];
+}

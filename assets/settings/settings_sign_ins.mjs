@@ -1,0 +1,67 @@
+// Settings: where one is signed in, and, for admins, who tried.
+
+import { isAdmin, signOutEverywhere } from "../parts/account.mjs";
+import { look } from "../parts/api.mjs";
+import { make } from "../parts/dom.mjs";
+import { change } from "../parts/password_prompt.mjs";
+import { Rows, parts } from "../parts/rows.mjs";
+import { Section, timeCell } from "./settings_section.mjs";
+
+const HOW = { password: "password", link: "one-time link", proxy: "the proxy", again: "password again" };
+const OUTCOME = { "let in": "ok", refused: "lost", throttled: "stale" };
+
+export class SignIns extends Section {
+  constructor(root, person) {
+    super(root, person);
+    this.sessions = new Rows({
+      label: "Where you are signed in", key: ({ id }) => id, empty: "You are signed in nowhere.",
+      columns: [
+        ...(isAdmin(person) ? [{ head: "Who", draw: (cell, one) => parts(cell, ["strong", "name", one.user]) }] : []),
+        { head: "From", draw: (cell, one) => parts(cell, ["span", "", one.from], one.is_this ? ["span", "pill ok", "this one"] : null) },
+        { head: "By", text: ({ how }) => HOW[how] ?? how },
+        { head: "Since", draw: timeCell((one) => one.created_at) },
+        { head: "Last used", draw: timeCell((one) => one.last_used_at) },
+      ],
+      actions: (one) => (one.is_this ? [] : [["End", () => this.end(one), { "aria-label": `End the session of ${one.user} from ${one.from}` }]]),
+    });
+    this.place.append(this.sessions.root);
+    this.onClick("end-all-sessions", () => this.endAll());
+    if (isAdmin(person)) this.buildAttempts();
+  }
+
+  buildAttempts() {
+    this.attempts = new Rows({
+      label: "Attempts to sign in", key: (one) => `${one.at} ${one.name} ${one.from}`, empty: "Nobody has tried yet.",
+      columns: [
+        { head: "When", draw: timeCell((one) => one.at) },
+        { head: "Name as typed", draw: (cell, one) => parts(cell, ["span", "name", one.name]) },
+        { head: "From", text: ({ from }) => from },
+        { head: "By", text: ({ how }) => HOW[how] ?? how },
+        { head: "Outcome", draw: (cell, one) => parts(cell, ["span", `pill ${OUTCOME[one.outcome] ?? ""}`, one.outcome]) },
+      ],
+    });
+    this.place.append(make("h3", {}, "Attempts to sign in"), make("p", { class: "about" }, "The newest 200."), this.attempts.root);
+  }
+
+  everyMs() {
+    return 5_000;
+  }
+
+  async fill() {
+    const [sessions, attempts] = await Promise.all([look("sessions"), this.attempts && look("sign-ins")]);
+    this.sessions.update(sessions.items.sort((a, b) => Number(b.is_this) - Number(a.is_this) || b.last_used_at - a.last_used_at));
+    this.attempts?.update(attempts.items);
+  }
+
+  end(one) {
+    return this.attempt(() => change("DELETE", `sessions/${encodeURIComponent(one.id)}`), `${one.user} is signed out at ${one.from}.`);
+  }
+
+  endAll() {
+    return this.asked({
+      title: "Sign out everywhere?", verb: "Sign out everywhere", tone: "bad",
+      lead: "All your sessions end, this one too. Tokens stay.",
+      submit: signOutEverywhere,
+    });
+  }
+}

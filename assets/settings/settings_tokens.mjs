@@ -1,0 +1,68 @@
+// Settings: what programs show to come in.
+
+import { look } from "../parts/api.mjs";
+import { choiceField, copyable, done, open, textField } from "../parts/dialog.mjs";
+import { make } from "../parts/dom.mjs";
+import { moment } from "../parts/format.mjs";
+import { change } from "../parts/password_prompt.mjs";
+import { Rows, parts } from "../parts/rows.mjs";
+import { Section, groupWords, roleField, scopeFields, scopeOf, timeCell } from "./settings_section.mjs";
+
+const DAY_S = 86_400;
+const LASTS = [["1", "1 day"], ["7", "7 days"], ["30", "30 days"], ["90", "90 days"], ["365", "a year"]];
+
+export class Tokens extends Section {
+  constructor(root, person) {
+    super(root, person);
+    this.rows = new Rows({
+      label: "API tokens", key: ({ id }) => id, empty: "No token yet. Scripts, notebooks and dashboards need one to ask the hub.",
+      columns: [
+        { head: "Name", draw: (cell, token) => parts(cell, ["strong", "name", token.name], token.expires_at * 1000 < Date.now() ? ["span", "pill lost", "expired"] : null) },
+        { head: "Role", text: ({ role }) => role },
+        { head: "Sees", text: ({ groups }) => groupWords(groups) },
+        { head: "Made", draw: (cell, token) => { timeCell((one) => one.created_at)(cell, token); cell.append(` by ${token.created_by}`); } },
+        { head: "Expires", draw: timeCell((token) => token.expires_at) },
+        { head: "Last used", draw: timeCell((token) => token.last_used_at, "never") },
+      ],
+      actions: (token) => [["Revoke", () => this.revoke(token), { "aria-label": `Revoke ${token.name}` }]],
+    });
+    this.place.append(this.rows.root);
+    this.onClick("add-token", () => this.add());
+  }
+
+  async fill() {
+    this.rows.update((await look("tokens")).items);
+  }
+
+  async add() {
+    const made = await this.asked({
+      title: "Make a token", verb: "Make it",
+      fields: [
+        textField("name", "What it is for", { required: "", maxlength: "128", placeholder: "grafana" }),
+        roleField("viewer"), choiceField("days", "Good for", LASTS, "90"), ...scopeFields(),
+      ],
+      submit: (given) => change("POST", "tokens", {
+        name: given.get("name").trim(), role: given.get("role"), ...scopeOf(given),
+        expires_at: Math.floor(Date.now() / 1000) + Number(given.get("days")) * DAY_S,
+      }),
+    });
+    if (made !== null) showSecret(made);
+  }
+
+  revoke(token) {
+    return this.asked({
+      title: `Revoke ${token.name}?`, verb: "Revoke", tone: "bad",
+      lead: "What uses it is shut out within a second. This cannot be undone.",
+      submit: () => change("DELETE", `tokens/${encodeURIComponent(token.id)}`),
+    });
+  }
+}
+
+function showSecret({ name, secret, expires_at: until }) {
+  const example = `curl -H "Authorization: Bearer $TOKEN" ${location.origin}/api/v1/gpus`;
+  const dialog = open(`Token “${name}”`, make("div", { class: "dialog-body" },
+    make("p", {}, `This is shown once: the hub keeps only its hash. It is good until ${moment(until)}.`),
+    copyable(secret, "the token"),
+    make("p", {}, "Keep it in a file that only its program reads, and try it:"),
+    make("div", { class: "command" }, make("code", {}, example)), done(() => dialog)));
+}

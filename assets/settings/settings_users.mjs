@@ -1,0 +1,120 @@
+// Settings: who may sign in.
+
+import { look } from "../parts/api.mjs";
+import { copyable, done, newPassword, newPasswordFields, open, textField } from "../parts/dialog.mjs";
+import { make } from "../parts/dom.mjs";
+import { change } from "../parts/password_prompt.mjs";
+import { Rows, parts } from "../parts/rows.mjs";
+import { Section, groupWords, roleField, scopeFields, scopeOf, timeCell } from "./settings_section.mjs";
+import { toast } from "../parts/toast.mjs";
+
+const path = (name) => `users/${encodeURIComponent(name)}`;
+
+export class Users extends Section {
+  constructor(root, person) {
+    super(root, person);
+    this.rows = new Rows({
+      label: "Users", key: ({ name }) => name, empty: "Nobody is here but those who came by a link.",
+      columns: [
+        { head: "Name", draw: (cell, user) => parts(cell, ["strong", "name", user.name], user.name === person.name ? ["span", "pill", "you"] : null) },
+        { head: "Role", text: ({ role }) => role },
+        { head: "Sees", text: ({ groups }) => groupWords(groups) },
+        { head: "Own tasks of", text: ({ unix_names: names }) => names.join(", ") || "–" },
+        { head: "Signed in", draw: timeCell((user) => user.last_sign_in_at, "never yet") },
+        { head: "Password", text: ({ has_password: has }) => (has ? "set" : "not set yet") },
+      ],
+      actions: (user) => this.actions(user),
+    });
+    this.place.append(this.rows.root);
+    this.onClick("add-user", () => this.add());
+  }
+
+  async fill() {
+    this.rows.update((await look("users")).items);
+  }
+
+  actions(user) {
+    const isSelf = user.name === this.person.name;
+    const label = (word) => ({ "aria-label": `${word} ${user.name}` });
+    return [
+      ["Edit", () => this.edit(user), label("Edit")],
+      ...(isSelf ? [] : [
+        ["Password", () => this.setPassword(user), label("Set the password of")],
+        ["Sign out", () => this.signOut(user), label("Sign out everywhere")],
+        ["Remove", () => this.remove(user), label("Remove")],
+      ]),
+    ];
+  }
+
+  async add() {
+    const made = await this.asked({
+      title: "Add a user", verb: "Add",
+      fields: [
+        textField("name", "Name", { required: "", pattern: "[a-z0-9][a-z0-9._@+\\-]*", maxlength: "64" }, "As they will type it: a-z, 0-9 and . _ @ + -"),
+        roleField("viewer"), ...scopeFields(),
+        textField("password", "Password", { type: "password", autocomplete: "new-password", minlength: "12" }, "Leave it empty for a link by which they choose one themselves."),
+      ],
+      submit: (given) => change("POST", "users", {
+        name: given.get("name"), role: given.get("role"), ...scopeOf(given),
+        ...(given.get("password") === "" ? {} : { password: given.get("password") }),
+      }),
+    });
+    if (made?.link) showLink(made);
+    else if (made !== null) toast(`${made.name} can sign in.`);
+  }
+
+  async edit(user) {
+    const { role, groups, unix_names } = user;
+    const answer = await this.asked({
+      title: `Edit ${user.name}`, verb: "Save",
+      lead: "They are signed out, and come back with what you choose here.",
+      fields: [roleField(role), ...scopeFields(groups, unix_names)],
+      submit: (given) => change("PATCH", path(user.name), { role: given.get("role"), ...scopeOf(given) }),
+    });
+    if (answer !== null) toast(`${user.name} is now ${answer.role}, and sees ${groupWords(answer.groups)}.`, async () => {
+      await change("PATCH", path(user.name), { role, groups, unix_names });
+      await this.look();
+    });
+  }
+
+  async setPassword(user) {
+    const link = make("button", { type: "button", class: "as-link" }, "make a link by which they choose one themselves");
+    let isLink = false;
+    link.addEventListener("click", () => { isLink = true; link.closest("dialog").close(); });
+    await this.asked({
+      title: `Password of ${user.name}`, verb: "Set it", fields: newPasswordFields(user.name),
+      lead: make("p", {}, "They are signed out everywhere. Set one here and tell them, or ", link, "."),
+      submit: (given) => change("PATCH", path(user.name), { password: newPassword(given) }),
+    });
+    if (isLink) await this.makeLink(user);
+  }
+
+  makeLink(user) {
+    return this.asked({
+      title: `A link for ${user.name}`, verb: "Make the link", tone: "bad",
+      lead: `The password that ${user.name} has now is forgotten, and they are signed out. Who opens the link first chooses the new one.`,
+      submit: () => change("POST", `${path(user.name)}/link`),
+    }).then((made) => made && showLink(made));
+  }
+
+  signOut(user) {
+    return this.attempt(async () => {
+      const own = (await look("sessions")).items.filter((session) => session.user === user.name);
+      await Promise.all(own.map(({ id }) => change("DELETE", `sessions/${id}`)));
+    }, `${user.name} is signed out everywhere.`);
+  }
+
+  remove(user) {
+    return this.asked({
+      title: `Remove ${user.name}?`, verb: "Remove", tone: "bad",
+      lead: `${user.name} is signed out within a second and cannot come back. This cannot be undone; tokens that they made stay.`,
+      submit: () => change("DELETE", path(user.name)),
+    });
+  }
+}
+
+function showLink({ name, link }) {
+  const dialog = open(`A link for ${name}`, make("div", { class: "dialog-body" },
+    make("p", {}, `Send this to ${name} by a way that only they read. It works once, for ten minutes; then make another.`),
+    copyable(link, "the link"), done(() => dialog)));
+}

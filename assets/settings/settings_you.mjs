@@ -1,0 +1,34 @@
+// Settings: who you are here, and your password.
+
+import { newPassword, newPasswordFields } from "../parts/dialog.mjs";
+import { make } from "../parts/dom.mjs";
+import { change } from "../parts/password_prompt.mjs";
+import { ROLES, Section, groupWords } from "./settings_section.mjs";
+
+export class You extends Section {
+  constructor(root, person) {
+    super(root, person);
+    const { name, role, groups, unix_names: names } = person;
+    const facts = [
+      ["Name", name],
+      ["Role", ROLES.find(([key]) => key === role)?.[1] ?? role],
+      ["You see", groupWords(groups)],
+      ["Your tasks", names.length === 0 ? "none: no Unix name is yours here; an admin sets it" : `those of ${names.join(", ")}`],
+    ];
+    this.place.append(make("dl", { class: "who" }, ...facts.map(([head, words]) => make("div", {}, make("dt", {}, head), make("dd", {}, words)))));
+    this.onClick("change-password", () => this.changePassword());
+  }
+
+  async fill() {}
+
+  async changePassword() {
+    const { name } = this.person;
+    const answer = await this.asked({
+      title: "Change your password", verb: "Change it",
+      lead: "You are then signed out everywhere, and sign in with the new one.",
+      fields: newPasswordFields(name),
+      submit: (given) => change("PATCH", `users/${encodeURIComponent(name)}`, { password: newPassword(given) }),
+    });
+    if (answer !== null) location.assign("/sign-in");
+  }
+}

@@ -1,0 +1,249 @@
+// The rows of the Tasks page. Only those in sight are in the document, and a row is one task's for
+// as long as it is there: no element is ever given to another task.
+
+import { fitting, mayAct, pressed } from "../actions/actions.mjs";
+import { make, say, show } from "../parts/dom.mjs";
+import { age, amount, gibibytes, moment, plural, secondsSince } from "../parts/format.mjs";
+import { COLUMNS, managerWords, shortCommand } from "./tasks_model.mjs";
+import { explain } from "../parts/tips.mjs";
+
+const MARGIN_ROWS = 8;
+const MOST_PRINTED = 1_000;
+const ROW_ACTS = ["pause", "resume", "end"];
+
+/** Events: sort {sort}, open {task, line}, toggle {key}, select {key, isRange}, act {action, task, from}. */
+export class TasksTable extends EventTarget {
+  constructor(root) {
+    super();
+    Object.assign(this, { root, lines: [], rows: new Map(), at: new Map(), person: null, chosen: new Set(), opened: "", focusKey: null, lastG: -Infinity });
+    this.heads = COLUMNS.map((column) => this.head(column));
+    this.all = make("span", { role: "columnheader", class: "t-select" }, make("span", { class: "unseen" }, "Selected"));
+    const acts = make("span", { role: "columnheader", class: "t-acts" }, make("span", { class: "unseen" }, "Acts"));
+    this.headRow = make("div", { role: "row", class: "t-head", "aria-rowindex": "1" }, this.all, ...this.heads, acts);
+    this.body = make("div", { role: "rowgroup", class: "t-body" });
+    this.grid = make("div", { role: "treegrid", class: "t-grid", "aria-label": "Tasks", "aria-multiselectable": "true" }, make("div", { role: "rowgroup", class: "t-headgroup" }, this.headRow), this.body);
+    this.empty = make("p", { class: "none", role: "status" }, "Loading …");
+    root.append(this.grid, this.empty);
+    root.addEventListener("scroll", () => this.drawWindow(), { passive: true });
+    addEventListener("scroll", () => this.drawWindow(), { passive: true });
+    addEventListener("gpudeck-print", ({ detail }) => { this.isOnPaper = detail; this.drawWindow(); });
+    new ResizeObserver(() => requestAnimationFrame(() => this.drawWindow())).observe(root);
+    this.body.addEventListener("keydown", (event) => this.onKey(event));
+    this.body.addEventListener("focusin", (event) => this.onFocus(event));
+  }
+
+  head(column) {
+    const button = make("button", { type: "button", "data-sort": column.sort, onclick: () => this.tell("sort", column) }, column.head);
+    explain(button, `${column.meaning} Press to sort.`);
+    return make("span", { role: "columnheader", class: `t-${column.key}`, "aria-sort": "none" }, button);
+  }
+
+  drawHead({ sort, order }) {
+    this.heads.forEach((head, at) => head.setAttribute("aria-sort", COLUMNS[at].sort !== sort ? "none" : order === "asc" ? "ascending" : "descending"));
+  }
+
+  draw(lines, emptyWords) {
+    this.lines = lines;
+    this.at = new Map(lines.map(({ key }, at) => [key, at]));
+    this.grid.setAttribute("aria-rowcount", String(lines.length + 1));
+    show(this.empty, lines.length === 0);
+    if (lines.length === 0) say(this.empty, emptyWords);
+    this.drawWindow();
+  }
+
+  get rowHeight() {
+    return matchMedia("(max-width: 760px)").matches ? 96 : 34;
+  }
+
+  // In its own box on a wide screen, with the page on a phone.
+  window(height) {
+    if (this.isOnPaper) return [0, Math.min(this.lines.length, MOST_PRINTED)];
+    const box = this.root.getBoundingClientRect();
+    const body = this.body.getBoundingClientRect();
+    const top = Math.max(box.top, 0);
+    const bottom = Math.min(this.root.scrollHeight > this.root.clientHeight + 1 ? box.bottom : innerHeight, innerHeight);
+    const first = Math.max(0, Math.floor((top - body.top) / height) - MARGIN_ROWS);
+    return [first, Math.min(this.lines.length, Math.ceil((bottom - body.top) / height) + MARGIN_ROWS)];
+  }
+
+  drawWindow() {
+    const height = this.rowHeight;
+    this.body.style.height = `${this.lines.length * height}px`;
+    const [first, last] = this.window(height);
+    const wanted = new Set(this.lines.slice(first, last).map(({ key }) => key));
+    // The one with the focus stays, wherever it is scrolled to.
+    if (this.focusKey !== null && this.at.has(this.focusKey) && this.rows.get(this.focusKey)?.root.contains(document.activeElement)) wanted.add(this.focusKey);
+    for (const [key, row] of this.rows) if (!wanted.has(key)) { row.root.remove(); this.rows.delete(key); }
+    const order = [...wanted].sort((a, b) => this.at.get(a) - this.at.get(b));
+    order.forEach((key, place) => this.drawRow(this.lines[this.at.get(key)], this.at.get(key), place, height));
+    this.drawRoving();
+  }
+
+  drawRow(line, at, place, height) {
+    if (!this.rows.has(line.key)) this.rows.set(line.key, line.group ? this.buildGroup(line) : this.buildTask(line));
+    const row = this.rows.get(line.key);
+    row.root.style.transform = `translateY(${at * height}px)`;
+    row.root.setAttribute("aria-rowindex", String(at + 2));
+    if (this.body.children[place] !== row.root) this.body.insertBefore(row.root, this.body.children[place] ?? null);
+    row.draw(line);
+  }
+
+  drawRoving() {
+    const key = this.focusKey !== null && this.rows.has(this.focusKey) ? this.focusKey : this.rows.keys().next().value;
+    for (const [own, row] of this.rows) row.root.tabIndex = own === key ? 0 : -1;
+  }
+
+  buildTask({ key, task: { id } }) {
+    const cells = Object.fromEntries(COLUMNS.map(({ key: name }) => [name, make("span", { role: "gridcell", class: `t-${name}` })]));
+    const pid = make("small", { class: "t-pid" });
+    const command = make("code", {});
+    const keep = make("span", { class: "t-keep", hidden: "" }, "keep");
+    cells.command.append(pid, command, keep);
+    const check = make("input", { type: "checkbox", tabindex: "-1", "aria-label": "Select" });
+    const acts = make("span", { role: "gridcell", class: "t-acts" });
+    const root = make("div", { role: "row", class: "t-row", "data-task": id, "data-key": key, tabindex: "-1" }, make("span", { role: "gridcell", class: "t-select" }, check), ...COLUMNS.map(({ key: name }) => cells[name]), acts);
+    const row = { root, line: null, drawnActs: null };
+    check.addEventListener("click", (event) => { event.stopPropagation(); this.tell("select", { key, isRange: event.shiftKey }); });
+    root.addEventListener("click", (event) => { if (event.target.closest("button, input, a") === null && getSelection().isCollapsed) this.onRow(event, row); });
+    row.draw = (line) => { row.line = line; this.drawTask(row, line, { cells, pid, command, keep, check, acts }); };
+    return row;
+  }
+
+  onRow(event, { line }) {
+    if (line.isGone) return;
+    if (event.ctrlKey || event.metaKey || event.shiftKey) this.tell("select", { key: line.key, isRange: event.shiftKey });
+    else this.tell("open", { task: line.task });
+  }
+
+  drawTask(row, line, { cells, pid, command, keep, check, acts }) {
+    const { task } = line;
+    const { root } = row;
+    const isChosen = this.chosen.has(line.key);
+    root.className = `t-row${line.isGone ? " gone" : ""}${task.id === this.opened ? " opened" : ""}${task.state === "paused" ? " paused" : ""}`;
+    root.setAttribute("aria-selected", String(isChosen));
+    if (check.checked !== isChosen) check.checked = isChosen;
+    if (check.disabled !== Boolean(line.isGone)) check.disabled = Boolean(line.isGone);
+    say(pid, String(task.pid));
+    say(command, shortCommand(task.command));
+    command.title = task.command ?? "";
+    show(keep, Boolean(task.keep));
+    if (task.keep) keep.title = `Keep until ${moment(task.keep.until)}: ${task.keep.because}`;
+    const words = taskWords(task, line.isGone);
+    for (const [name, text] of Object.entries(words)) say(cells[name], text);
+    cells.gpus.title = task.gpus.map(({ uuid }) => uuid).join("\n");
+    cells.job.title = task.job_id ?? "";
+    this.drawActs(row, line, acts);
+  }
+
+  drawActs(row, { task, isGone }, place) {
+    const may = !isGone && this.person !== null && mayAct(this.person, task);
+    const fit = may ? fitting(task).filter(([action]) => ROW_ACTS.includes(action)) : [];
+    const text = fit.map(([action]) => action).join();
+    if (row.drawnActs === text) return;
+    row.drawnActs = text;
+    place.replaceChildren(...fit.map(([action, word]) => {
+      const button = make("button", { type: "button", class: `row-act ${action}`, "data-act": action, tabindex: "-1", "aria-label": `${word} task ${task.pid} on ${task.host}` }, word);
+      pressed(button, () => { const aimed = row.line.task; return (event) => this.tell("act", { action, task: aimed, from: { x: event.clientX, y: event.clientY } }); });
+      return button;
+    }));
+  }
+
+  buildGroup({ key }) {
+    const mark = make("span", { class: "t-mark", "aria-hidden": "true" }, "▸");
+    const name = make("strong", {});
+    const cells = Object.fromEntries(COLUMNS.map(({ key: column }) => [column, make("span", { role: "gridcell", class: `t-${column}` })]));
+    const command = make("code", {});
+    cells.command.append(mark, name, command);
+    const root = make("div", { role: "row", class: "t-row t-group", "data-key": key, tabindex: "-1" }, make("span", { role: "gridcell", class: "t-select" }), ...COLUMNS.map(({ key: column }) => cells[column]), make("span", { role: "gridcell", class: "t-acts" }));
+    root.addEventListener("click", () => this.tell("toggle", { key: this.rows.get(key).line.group.key }));
+    const row = { root, line: null };
+    row.draw = (line) => {
+      row.line = line;
+      const { group } = line;
+      root.classList.toggle("gone", Boolean(line.isGone));
+      root.setAttribute("aria-expanded", String(line.isOpen));
+      say(mark, line.isOpen ? "▾" : "▸");
+      const isJob = group.job_id !== null || group.host !== null;
+      say(name, isJob ? plural(group.tasks, "task") : group.user ?? "owner unknown");
+      say(command, isJob ? shortCommand(group.command) : plural(group.tasks, "task"));
+      say(cells.user, isJob ? group.user ?? "unknown" : "");
+      say(cells.host, group.host ?? plural(group.nodes, "node"));
+      say(cells.gpus, String(group.gpus));
+      say(cells.memory, memoryWords(group.mem_used_bytes));
+      say(cells.sm, smWords(group.sm_pct));
+      say(cells.age, ageWords(group.started_at));
+      say(cells.job, group.job_id ?? "");
+    };
+    return row;
+  }
+
+  focus(key) {
+    const at = this.at.get(key);
+    if (at === undefined) return;
+    this.focusKey = key;
+    this.reveal(at);
+    this.drawWindow();
+    this.rows.get(key)?.root.focus({ preventScroll: true });
+  }
+
+  reveal(at) {
+    const height = this.rowHeight;
+    const own = this.root.scrollHeight > this.root.clientHeight + 1;
+    if (!own) return;
+    const top = at * height;
+    const room = this.root.clientHeight - this.headRow.offsetHeight;
+    if (top < this.root.scrollTop) this.root.scrollTop = top;
+    else if (top + height > this.root.scrollTop + room) this.root.scrollTop = top + height - room;
+  }
+
+  onFocus(event) {
+    const row = event.target.closest("[data-key]");
+    if (row !== null) { this.focusKey = row.dataset.key; this.drawRoving(); }
+  }
+
+  onKey(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey || !this.at.has(this.focusKey)) return;
+    // "g r" goes to the record, and does not resume the task that the focus is on.
+    const isAfterG = performance.now() - this.lastG < 1_000;
+    this.lastG = event.key === "g" ? performance.now() : -Infinity;
+    if (isAfterG) return;
+    const at = this.at.get(this.focusKey);
+    const line = this.lines[at];
+    const moves = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: this.lines.length - 1, PageDown: at + 15, PageUp: at - 15 };
+    if (event.key in moves) this.focus(this.lines[Math.min(this.lines.length - 1, Math.max(0, moves[event.key]))].key);
+    else if (line.group) { if (!["Enter", " ", "ArrowRight", "ArrowLeft"].includes(event.key)) return; this.tell("toggle", { key: line.group.key }); }
+    else if (line.isGone) return;
+    else if (event.key === "Enter") this.tell("open", { task: line.task, isFocused: true });
+    else if (event.key === " " || event.key === "x") this.tell("select", { key: line.key, isRange: event.shiftKey });
+    else if (!this.actByKey(event.key, line.task)) return;
+    event.preventDefault();
+    event.stopPropagation();
+  }
+
+  actByKey(key, task) {
+    const found = fitting(task).find(([, , letter]) => letter === key);
+    if (found === undefined || this.person === null || !mayAct(this.person, task)) return false;
+    this.tell("act", { action: found[0], task, from: null });
+    return true;
+  }
+
+  tell(name, detail) {
+    this.dispatchEvent(new CustomEvent(name, { detail }));
+  }
+}
+
+function taskWords(task, isGone) {
+  return {
+    user: task.user ?? "unknown", host: task.host, gpus: String(task.gpus.length), memory: memoryWords(task.mem_used_bytes), sm: smWords(task.sm_pct),
+    age: ageWords(task.started_at), state: isGone ? "gone" : task.state ?? "–", manager: managerWords(task) ?? "–", job: task.job_id === null || task.job_id === undefined || task.job_id === task.id ? "–" : task.job_id,
+  };
+}
+
+function memoryWords(bytes) {
+  if (bytes === null) return "–";
+  const { text, unit } = gibibytes(bytes);
+  return `${text} ${unit}`;
+}
+
+const smWords = (pct) => (pct === null ? "–" : `${amount(pct)} %`);
+const ageWords = (at) => (at === null ? "–" : age(secondsSince(at)));
