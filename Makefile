@@ -1,4 +1,5 @@
-# On a fresh machine with Python 3.11 and make: `make demo`, `make test`.
+# On a fresh machine with Python 3.11 and make: `make demo`, `make test`, and `make check` before a
+# change lands.
 SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
@@ -7,14 +8,15 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 PYTEST := $(BIN)/python -m pytest
 DEMO ?=
 
-.PHONY: demo test lint bench soak mutants docs wheel vendor clean machine
+.PHONY: demo test check lint bench soak mutants docs wheel vendor clean machine
 
 demo: $(VENV)/.hub
 	$(BIN)/gpudeck demo $(DEMO)
 
-# Three at once: most of a test is waiting. A file stays together, for what its tests share.
-test: $(VENV)/.dev machine
-	$(PYTEST) -m "not soak" -n 3 --dist loadfile --no-loadscope-reorder $(TESTS)
+# The tiers of tests/tiers.py. Three at once: most of a test is waiting. A file stays together, for
+# what its tests share.
+test check: $(VENV)/.dev machine
+	$(PYTEST) -m $@ -n 3 --dist loadfile --no-loadscope-reorder $(TESTS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

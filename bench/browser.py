@@ -8,7 +8,7 @@ from typing import Any
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from tests.chromium import FLAGS
-from tests.integration.hubs import HubProcess
+from tests.integration.hubs import StartedHub
 
 PATIENCE_MS = 90_000.0  # of a machine with other work; how long it took is a figure
 PASSWORD = "a long word for the bench"
@@ -42,7 +42,7 @@ def chromium() -> Iterator[Browser]:
         running.close()
 
 
-def signed_in(hub: HubProcess, browser: Browser) -> Any:
+def signed_in(hub: StartedHub, browser: Browser) -> Any:
     """The first admin, made by the link: the cookies of all pages that follow."""
     context = browser.new_context()
     page = context.new_page()

@@ -18,7 +18,7 @@ from playwright.sync_api import Page
 from bench.browser import chromium, open_page, signed_in
 from bench.figure import Figure
 from bench.ten_thousand import cost
-from tests.integration.hubs import HubProcess, RawSocket
+from tests.integration.hubs import RawSocket, StartedHub
 from tests.swarm import GPUS, Swarm
 
 NODES = (1, 8, 64, 125, 500, 1_250)
@@ -37,7 +37,7 @@ FITTED = ("hub CPU", "hub PSS", "layout, once per page", "cells, each push", "he
 def figures() -> Iterator[Figure]:
     curve: list[tuple[int, dict[str, float]]] = []
     with (tempfile.TemporaryDirectory() as folder, chromium() as browser,
-          HubProcess(Path(folder) / "hub") as hub,
+          StartedHub(Path(folder) / "hub") as hub,
           Swarm(hub.port, hub, hub.api_token) as swarm):
         swarm.grow(NODES[0])  # a page of an empty fleet has nothing that could be live
         context, page = open_page(browser, signed_in(hub, browser), hub.url)
@@ -55,7 +55,7 @@ def figures() -> Iterator[Figure]:
                      "", LINEAR)
 
 
-def _size(hub: HubProcess, swarm: Swarm, page: Page, gpus: int) -> dict[str, float]:
+def _size(hub: StartedHub, swarm: Swarm, page: Page, gpus: int) -> dict[str, float]:
     found = cost(swarm, hub.process.pid, SECONDS)
     redraws = []
     for _ in range(REDRAWS):
@@ -69,7 +69,7 @@ def _size(hub: HubProcess, swarm: Swarm, page: Page, gpus: int) -> dict[str, flo
             "heatmap redraw": statistics.median(redraws)}
 
 
-def _payload(hub: HubProcess) -> tuple[int, int]:
+def _payload(hub: StartedHub) -> tuple[int, int]:
     raw = RawSocket(hub, "/live", hub.api_token)
     raw.emit("watch", {"metric": "util_pct", "filter": ""})
     found = [_bytes(raw.event(name)) for name in ("layout", "cells")]

@@ -17,7 +17,7 @@ import socketio
 
 from bench.figure import Figure
 from gpudeck.wire import EVENT, NAMESPACE
-from tests.integration.hubs import HubProcess, WireAgent
+from tests.integration.hubs import StartedHub, WireAgent
 
 AGENTS = 40
 GPUS = 8
@@ -53,7 +53,7 @@ def figures() -> Iterator[Figure]:
 
 def _hub(folder: Path) -> tuple[float, float, float]:
     """All in, and without rules."""
-    with HubProcess(folder / "hub", 0, "--agent-messages-per-s", "100") as hub:
+    with StartedHub(folder / "hub", 0, "--agent-messages-per-s", "100") as hub:
         agents = [WireAgent(f"bench{at}", gpus=GPUS) for at in range(AGENTS)]
         for agent in agents:
             agent.connect(hub)
@@ -68,7 +68,7 @@ def _hub(folder: Path) -> tuple[float, float, float]:
         return cost, bare, pss_mb
 
 
-def drop_rules(hub: HubProcess) -> None:
+def drop_rules(hub: StartedHub) -> None:
     for rule in hub.get("/api/v1/rules")["items"]:
         assert hub.ask(f"/api/v1/rules/{rule['rule']['id']}", "DELETE").status == 204
 

@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Page
 
 from bench.browser import PATIENCE_MS, WATCH, chromium, open_page, signed_in, wait_live
 from bench.figure import Figure, cpu_s
-from tests.integration.hubs import HubProcess
+from tests.integration.hubs import StartedHub
 from tests.swarm import GPUS, Swarm
 
 NODES = 1_250
@@ -25,7 +25,7 @@ PAINTED = """() => performance.getEntriesByName('first-contentful-paint')[0].sta
 
 def figures() -> Iterator[Figure]:
     with (tempfile.TemporaryDirectory() as folder, chromium() as browser,
-          HubProcess(Path(folder) / "hub") as hub,
+          StartedHub(Path(folder) / "hub") as hub,
           Swarm(hub.port, hub, hub.api_token) as swarm):
         state = signed_in(hub, browser)
         swarm.beacons(BEACONS)
@@ -60,7 +60,7 @@ def _opened(browser: Browser, state: Any, url: str) -> dict[str, float]:
     return {"paint_s": paint_s, "drawn_s": drawn_s, "mb": sum(sizes) / 1e6}
 
 
-def _live(browser: Browser, state: Any, hub: HubProcess, swarm: Swarm) -> dict[str, float]:
+def _live(browser: Browser, state: Any, hub: StartedHub, swarm: Swarm) -> dict[str, float]:
     tabs = [open_page(browser, state, hub.url) for _ in range(TABS)]
     times = swarm.beacon_times()
     for _, page in tabs:

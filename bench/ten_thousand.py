@@ -11,7 +11,7 @@ from typing import Any
 
 from bench.figure import Figure, cpu_s
 from bench.ingest import drop_rules
-from tests.integration.hubs import HubProcess, wait_for
+from tests.integration.hubs import StartedHub, wait_for
 from tests.receivers import receiver
 from tests.swarm import GPUS, Swarm
 
@@ -64,7 +64,7 @@ def _received(kind: str, folder: Path) -> dict[str, Any]:
 
 def _applied(folder: Path) -> tuple[dict[str, Any], dict[str, Any], float]:
     """All in, and without rules."""
-    with HubProcess(folder / "hub") as hub, Swarm(hub.port, hub, hub.api_token) as swarm:
+    with StartedHub(folder / "hub") as hub, Swarm(hub.port, hub, hub.api_token) as swarm:
         swarm.grow(NODES)
         time.sleep(SETTLE_S)
         found = cost(swarm, hub.process.pid, SECONDS)

@@ -1,20 +1,25 @@
 """One seed for all workers of a run, or their random values would name the same tests differently;
-and the order of the files: what takes long begins first, so that no worker ends on it alone."""
+the tier of each test; and the order of the files: what takes long begins first, so that no worker
+ends on it alone."""
 
 import os
 import random
 import secrets
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.tiers import COLLECTED, tier_of
+
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
     from tests.fakes.hub import FakeHub
 
+pytest_plugins = ("tests.quarantine",)
 SEED = os.environ.setdefault("GPUDECK_TEST_SEED", str(secrets.randbits(32)))
 random.seed(int(SEED))
 
@@ -60,7 +65,13 @@ def pytest_report_header() -> str:
     return f"random values: GPUDECK_TEST_SEED={SEED}"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(tryfirst=True)  # before -m chooses
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    counts = config.stash[COLLECTED] = Counter(all=len(items))
+    for item in items:
+        tier = tier_of(item.nodeid, item.get_closest_marker("soak") is not None)
+        counts[tier] += 1
+        item.add_marker(tier)
     items.sort(key=_place)  # stable: the order within a file stays
 
 

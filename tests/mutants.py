@@ -5,7 +5,8 @@ test, which has to pass as it is and to fail then. Child processes of a test fin
 program, not the changed copy: name tests that call the code themselves.
 
     python -m tests.mutants [NAME ...]     all, or these
-    python -m tests.mutants --changed      those of files that differ from the main branch
+    python -m tests.mutants --changed      those of files that differ from the main branch, or,
+                                           on that itself, from the commit before
     python -m tests.mutants --some 5       as many by lot
 """
 
@@ -52,6 +53,14 @@ def git(*words: str) -> list[str]:
     return [name for name in done.stdout.decode().split("\0") if name]
 
 
+def base_of_the_change() -> str:
+    def commit(name: str) -> str:
+        done = subprocess.run(["git", "rev-parse", "-q", "--verify", f"{name}^{{commit}}"],
+                              cwd=ROOT, capture_output=True, text=True, check=False)
+        return done.stdout.strip()
+    return "HEAD~1" if commit("origin/main") in ("", commit("HEAD")) else "origin/main..."
+
+
 def copy_to(folder: Path) -> Path:
     copy = folder / "copy"
     for name in git("ls-files", "--cached", "--others", "--exclude-standard"):
@@ -90,7 +99,7 @@ def chosen(arguments: Sequence[str]) -> list[Mutant]:
         case ["--some", count]:
             return random.sample(known, min(int(count), len(known)))
         case ["--changed", *base]:
-            changed = {*git("diff", "--name-only", base[0] if base else "origin/main")}
+            changed = {*git("diff", "--name-only", base[0] if base else base_of_the_change())}
             return [each for each in known if {each.file, each.test.partition("::")[0]} & changed]
         case _:
             return [each for each in known if not arguments or each.name in arguments]

@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from gpudeck.wire import Task
 
+from ..runtime.expressions import ExpressionError
 from .fleet import Fleet
 from .visibility import ALL_READ, CommandLineVisibility
 
@@ -31,13 +32,8 @@ class ThreeValuedMask:
         return ThreeValuedMask(self.yes | other.yes, self.no & other.no)
 
 
-class FilterError(ValueError):
-    """`at` is the 0-based position of the mistake."""
-
-    def __init__(self, sentence: str, at: int) -> None:
-        super().__init__(sentence)
-        self.sentence = sentence
-        self.at = at
+class FilterError(ExpressionError):
+    """What a filter may not say."""
 
 
 @dataclass(frozen=True, slots=True)

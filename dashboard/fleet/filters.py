@@ -18,6 +18,7 @@ import numpy as np
 from gpudeck.metrics import Metric
 from gpudeck.wire import Task
 
+from ..runtime.expressions import ExpressionParser, Token
 from .filter_columns import FilterError, FilterInput, Mask, TaskGpuPairs, Test, ThreeValuedMask
 from .filter_metrics import CODED_OPS, NAMES, NUMBER, SHORT, UNITS, amount, code, compare, short
 from .fleet import UNKNOWN_OWNER, Fleet, GpuStatus
@@ -51,42 +52,11 @@ class Filter:
 
 TOKEN = re.compile(r"""
     \s*(?: (?P<quoted>"[^"]*"|'[^']*')
+         | (?P<open>["'])
          | (?P<op><=|>=|!=|==|=|<|>|:)
          | (?P<mark>[()&|!])
          | (?P<word>[^\s()&|!<>=:"']+) )
 """, re.VERBOSE)
-
-
-@dataclass(frozen=True, slots=True)
-class FilterToken:
-    kind: str
-    text: str
-    at: int
-
-
-def tokens(text: str) -> list[FilterToken]:
-    found: list[FilterToken] = []
-    at = 0
-    while at < len(text.rstrip()):
-        match = TOKEN.match(text, at)
-        if match is None:
-            at += len(text[at:]) - len(text[at:].lstrip())
-            what = "the quote is not closed" if text[at] in "\"'" else f"what is {text[at]!r}?"
-            raise FilterError(what, at)
-        kind = match.lastgroup or ""
-        found.append(_token(kind, match.group(kind), match.start(kind)))
-        at = match.end()
-    return found
-
-
-def _token(kind: str, text: str, at: int) -> FilterToken:
-    if kind == "quoted":
-        return FilterToken("quoted", text[1:-1], at)
-    if kind == "mark" or (kind == "word" and text.lower() in MARKS):
-        return FilterToken("mark", MARKS.get(text.lower(), text), at)
-    return FilterToken(kind, text, at)
-
-
 MARKS = {"and": "&", "or": "|", "not": "!"}
 
 
@@ -94,117 +64,87 @@ def parse(text: str) -> Filter | None:
     """None: an empty filter, which matches all."""
     if len(text) > MAX_LENGTH:
         raise FilterError(f"a filter has at most {MAX_LENGTH} characters", MAX_LENGTH)
-    words = tokens(text)
-    if not words:
-        return None
-    return Filter(text, _FilterParser(words, len(text)).whole())
+    parser = FilterParser(text)
+    return Filter(text, parser.whole()) if parser.tokens else None
 
 
-class _FilterParser:
-    def __init__(self, words: list[FilterToken], end: int) -> None:
-        self._words = words
-        self._end = end
-        self._next = 0
-        self._terms = 0
+class FilterParser(ExpressionParser[Test]):
+    PATTERN, LEVELS, MAX_DEPTH, ERROR = TOKEN, ("|", "&"), MAX_DEPTH, FilterError
+    _terms = 0
 
-    def whole(self) -> Test:
-        test = self._any(0)
-        left = self._peek()
-        if left is not None:
-            raise FilterError("this ) closes nothing", left.at)
-        return test
+    def token(self, kind: str, text: str, at: int) -> Token:
+        match kind:
+            case "open":
+                raise FilterError("the quote is not closed", at)
+            case "quoted":
+                return Token("quoted", text[1:-1], at)
+            case "word" if text.lower() in MARKS:
+                return Token("mark", MARKS[text.lower()], at)
+        return Token(kind, text, at)
 
-    def _peek(self) -> FilterToken | None:
-        return self._words[self._next] if self._next < len(self._words) else None
+    def unclosed(self, opened: Token) -> FilterError:
+        return FilterError("this ( is not closed", opened.at)
 
-    def _take(self, mark: str) -> bool:
-        token = self._peek()
-        if token is None or token.kind != "mark" or token.text != mark:
-            return False
-        self._next += 1
-        return True
+    def left_over(self, token: Token) -> FilterError:
+        return FilterError("this ) closes nothing", token.at)
 
-    def _any(self, depth: int) -> Test:
-        test = self._all(depth)
-        while self._take("|"):
-            test = _either(test, self._all(depth))
-        return test
-
-    def _all(self, depth: int) -> Test:
-        test = self._one(depth)
-        while self._take("&") or self._begins():
-            test = _both(test, self._one(depth))
-        return test
+    def operator(self, level: int) -> str | None:
+        """Two conditions side by side are both meant."""
+        return super().operator(level) or ("&" if level == 1 and self._begins() else None)
 
     def _begins(self) -> bool:
-        token = self._peek()
+        token = self.peek()
         return token is not None and (token.kind in ("word", "quoted") or token.text in "(!")
 
-    def _one(self, depth: int) -> Test:
-        token = self._peek()
-        if token is None:
-            raise FilterError("something is missing at the end", self._end)
-        if depth >= MAX_DEPTH:
-            raise FilterError(f"more than {MAX_DEPTH} levels deep", token.at)
-        if self._take("!"):
-            return _negated(self._one(depth + 1))
-        if self._take("("):
-            test = self._any(depth + 1)
-            if not self._take(")"):
-                raise FilterError("this ( is not closed", token.at)
-            return test
+    def combined(self, mark: str, left: Test, right: Test, at: int) -> Test:
+        if mark == "|":
+            return lambda scene: left(scene) | right(scene)
+        return lambda scene: left(scene) & right(scene)
+
+    def term(self, token: Token, depth: int) -> Test:
+        if self.take("!"):
+            negated = self.one(depth + 1)
+            return lambda scene: ~negated(scene)
         if token.kind not in ("word", "quoted"):
             raise FilterError(f"a condition is expected before {token.text!r}", token.at)
-        return self._term(token)
+        return self._condition(token)
 
-    def _term(self, name: FilterToken) -> Test:
-        self._next += 1
+    def _condition(self, name: Token) -> Test:
+        self.skip()
         self._terms += 1
         if self._terms > MAX_TERMS:
             raise FilterError(f"more than {MAX_TERMS} conditions", name.at)
-        op = self._peek()
+        op = self.peek()
         if op is None or op.kind != "op" or name.kind == "quoted":
             return _bare(name.text)
-        self._next += 1
-        value = self._peek()
+        self.skip()
+        value = self.peek()
         if value is None or value.kind not in ("word", "quoted"):
             raise FilterError(f"a value is missing after {op.text!r}", op.at + len(op.text))
-        self._next += 1
+        self.skip()
         is_coded = name.text.lower() in CODED
         if op.text == ":" and not is_coded:
             return _field(name, value)
         return _spread(self._comparison(name, op, value))
 
-    def _comparison(self, name: FilterToken, op: FilterToken, value: FilterToken) -> Test:
+    def _comparison(self, name: Token, op: Token, value: Token) -> Test:
         metric = NAMES.get(name.text.lower())
         if metric is None:
             raise FilterError(_unknown(name.text, NAMES, FIELDS, "metric"), name.at)
         if metric.words is not None and not NUMBER.fullmatch(value.text):
             return _coded(metric, op, value)
-        unit = self._peek()
+        unit = self.peek()
         joined = value.text
         if unit is not None and unit.kind == "word" and unit.text.lower() in UNITS:
             joined += unit.text
-            self._next += 1
+            self.skip()
         return compare(metric, op.text, *amount(metric, joined, value.at))
 
 
-def _coded(metric: Metric, op: FilterToken, value: FilterToken) -> Test:
+def _coded(metric: Metric, op: Token, value: Token) -> Test:
     if op.text not in CODED_OPS:
         raise FilterError(f"{short(metric)} is a word or a code: compare it with = or !=", op.at)
     return compare(metric, op.text, code(metric, value.text, value.at), False)
-
-
-def _both(left: Test, right: Test) -> Test:
-    return lambda scene: left(scene) & right(scene)
-
-
-def _either(left: Test, right: Test) -> Test:
-    return lambda scene: left(scene) | right(scene)
-
-
-def _negated(test: Test) -> Test:
-    return lambda scene: ~test(scene)
 
 
 def _spread(test: Test) -> Test:
@@ -322,7 +262,7 @@ FIELDS: dict[str, FieldTest] = {
 }
 
 
-def _field(name: FilterToken, value: FilterToken) -> Test:
+def _field(name: Token, value: Token) -> Test:
     field = name.text.lower()
     word = value.text.lower()
     if field not in FIELDS:

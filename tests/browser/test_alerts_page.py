@@ -236,8 +236,8 @@ def test_what_is_about_others_is_marked_at_their_gpus(hub: HubProcess, fresh: No
         rules[what], words[what] = rule["id"], f"{rule['title']} · {said}"
         assert soon(lambda: rule["id"] in page.evaluate(cell, uuids[0]), 20)  # noqa: B023
         if what in ("node", "task"):  # at the node's name, then at the first Gpu as well
-            before, drawn = drawn, corners(page)
-            assert drawn > before
+            assert soon(lambda: corners(page) > drawn, 20)  # noqa: B023
+            drawn = corners(page)
     assert [set(page.evaluate(cell, uuid)) & set(rules.values()) for uuid in uuids] == [
         set(rules.values()), {rules["node"]}]
     page.locator("#heatmap").focus()

@@ -186,7 +186,8 @@ def test_a_mark_of_a_command_leads_to_its_moment(demo: Demo, open_fleet: Callabl
         "action": "notify", "targets": [task["id"]], "params": {"text": "from a test"}})
     [command] = send(demo, "POST", "commands", {"preview": preview["id"],
                                                 "reason": "a mark on the time bar"})["items"]
-    time.sleep(3.0)
+    assert soon(lambda: demo.get(f"/api/v1/commands/{command['id']}")["state"] == "done", WAIT_S)
+    assert soon(lambda: time.time() > command["requested_at"] + 3, WAIT_S)  # it is over
     fleet = open_fleet()
     mark = fleet.page.locator(".time-mark.command").last
     mark.wait_for(timeout=WAIT_S * 1_000)

@@ -49,7 +49,7 @@ def test_the_line_equals_the_api_also_of_before(
         hub: HubProcess, node: Node, come: Callable[..., Page]) -> None:
     node.every_s = 1.0  # of one second history keeps the first Sample, a page may see the last
     began = time.time() + 2
-    time.sleep(7)
+    assert soon(lambda: sum(at > began for at, _ in node.told(0)) > 4, 30)
     page = come(f"/gpu/{node.uuid(0)}")
     ready(page, node.uuid(0))
     opened = time.time()
@@ -129,9 +129,16 @@ def test_a_hidden_page_is_sent_nothing(node: Node, come: Callable[..., Page]) ->
         {configurable: true, get: () => isHidden});
         document.dispatchEvent(new Event("visibilitychange")); }"""
     page.evaluate(hide, True)
-    page.wait_for_timeout(1_200)
-    before = line(page, node.uuid(0), "util_pct")
-    page.wait_for_timeout(2_500)
+
+    def is_still() -> bool:
+        """Whatever was on its way has come."""
+        drawn = line(page, node.uuid(0), "util_pct")
+        page.wait_for_timeout(1_200)
+        return line(page, node.uuid(0), "util_pct") == drawn
+
+    assert soon(is_still, 20)
+    before, told = line(page, node.uuid(0), "util_pct"), len(node.told(0))
+    assert soon(lambda: len(node.told(0)) > told + 4, 30)
     assert line(page, node.uuid(0), "util_pct") == before
     page.evaluate(hide, False)
     assert soon(lambda: len(line(page, node.uuid(0), "util_pct")) > len(before), 10)

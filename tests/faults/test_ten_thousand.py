@@ -16,7 +16,7 @@ import pytest
 
 from bench.ten_thousand import cost
 from tests.demos import soon
-from tests.integration.hubs import HubProcess, wait_for
+from tests.integration.hubs import StartedHub, wait_for
 from tests.receivers import receiver
 from tests.swarm import Swarm
 
@@ -38,7 +38,7 @@ def test_every_seq_of_1250_nodes_for_five_minutes(tmp_path: Path) -> None:
 
 def _holds(folder: Path, nodes: int, seconds: float, receivers: tuple[str, ...]) -> None:
     others = {kind: _received(kind, folder, nodes, min(seconds, 30.0)) for kind in receivers}
-    with HubProcess(folder / "hub") as hub, Swarm(hub.port, hub, hub.api_token) as swarm:
+    with StartedHub(folder / "hub") as hub, Swarm(hub.port, hub, hub.api_token) as swarm:
         swarm.grow(nodes)
         swarm.tap()
         ours = cost(swarm, hub.process.pid, seconds)
@@ -63,7 +63,7 @@ def _received(kind: str, folder: Path, nodes: int, seconds: float) -> dict[str, 
         return found | swarm.arrivals(str(told))
 
 
-def frames(hub: HubProcess) -> dict[str, dict[str, Any]]:
+def frames(hub: StartedHub) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     cursor = ""
     while True:
@@ -74,7 +74,7 @@ def frames(hub: HubProcess) -> dict[str, dict[str, Any]]:
         cursor = f"&cursor={page['next']}"
 
 
-def _nothing_is_missing(hub: HubProcess, swarm: Swarm, nodes: int) -> None:
+def _nothing_is_missing(hub: StartedHub, swarm: Swarm, nodes: int) -> None:
     sent = swarm.seqs()
     assert len(sent) == nodes
     assert soon(_all(lambda: frames(hub), lambda told: all(
@@ -90,7 +90,7 @@ def _all(ask: Callable[[], Any], holds: Callable[[Any], bool]) -> Callable[[], b
     return lambda: holds(ask())
 
 
-def _a_hole_would_be_seen(hub: HubProcess, swarm: Swarm, nodes: int) -> None:
+def _a_hole_would_be_seen(hub: StartedHub, swarm: Swarm, nodes: int) -> None:
     """The same look at a node that left a seq out."""
     stream = swarm.skip(random.randrange(nodes))["stream"]
     assert soon(lambda: frames(hub)[stream]["missing"] == 1, 10), frames(hub)[stream]

@@ -1,7 +1,6 @@
 """A task in D state: SIGKILL is sent once, and that it stays is said."""
 
 import os
-import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ import pytest
 from tests.fakes.children import is_alive, state_of
 from tests.fakes.hub import wait_for
 from tests.integration.test_acts_agent import Bed, bed
+from tests.machine import required
 
 __all__ = ["bed"]
 
@@ -35,9 +35,10 @@ while True:
 @contextmanager
 def a_mount(folder: Path) -> Iterator[Path]:
     """ext4 on a loop device; skips where there can be none."""
-    missing = [name for name in ("mkfs.ext4", "mount", "fsfreeze") if shutil.which(name) is None]
-    if os.geteuid() != 0 or missing:
-        pytest.skip(f"needs root and {', '.join(missing) or 'loop mounts'}")
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to mount")
+    for name in ("mkfs.ext4", "mount", "fsfreeze"):
+        required(name)
     image, point = folder / "disk", folder / "mount"
     with open(image, "wb") as file:
         file.truncate(16 * 2**20)

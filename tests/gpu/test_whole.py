@@ -15,7 +15,7 @@ import pytest
 from gpudeck.actions import YOUNGEST_S
 from tests.fakes.children import a_ceiling, is_alive, state_of
 from tests.gpu.conftest import MIB, ROOT, Busy
-from tests.integration.hubs import HubProcess, wait_for
+from tests.integration.hubs import StartedHub, wait_for
 
 FINAL = ("done", "not_effective", "unkillable", "expired", "refused", "unknown")
 
@@ -23,7 +23,7 @@ FINAL = ("done", "not_effective", "unkillable", "expired", "refused", "unknown")
 class Whole:
     """Hub and agent of this machine."""
 
-    def __init__(self, hub: HubProcess) -> None:
+    def __init__(self, hub: StartedHub) -> None:
         self.hub = hub
 
     def task(self, pid: int) -> Any:
@@ -63,7 +63,7 @@ def whole(tmp_path: Path) -> Iterator[Whole]:
 def a_whole(tmp_path: Path) -> Iterator[Whole]:
     # A rented machine's root may see a namespace of its own; only our own children are acted on.
     ceiling = a_ceiling(tmp_path, own_pid_namespace=True)
-    with HubProcess(tmp_path / "hub", 0) as hub, contextlib.ExitStack() as stack:
+    with StartedHub(tmp_path / "hub", 0) as hub, contextlib.ExitStack() as stack:
         token = tmp_path / "token"
         token.write_text(hub.token().text)
         token.chmod(0o600)

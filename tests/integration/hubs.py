@@ -12,10 +12,10 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 import msgspec
@@ -56,6 +56,7 @@ from gpudeck.wire import (
     node_statement,
     pack,
 )
+from tests.forks import ForkedProcess, hubs
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -97,9 +98,14 @@ _opener = urllib.request.build_opener(_NoRedirect)
 
 
 class HubProcess:
-    program: tuple[str, ...] = ("-m", "dashboard")
+    """Forked from a process that has imported the hub (tests/forks.py), as long as its test does
+    not want `StartedHub`."""
 
-    def __init__(self, folder: Path, port: int = 0, *flags: str) -> None:
+    constants: Mapping[str, object] = {}
+
+    def __init__(self, folder: Path, port: int = 0, *flags: str,
+                 constants: Mapping[str, object] | None = None) -> None:
+        self.constants = self.constants if constants is None else constants
         self.folder = folder
         self.flags = flags
         self.port = port
@@ -107,7 +113,7 @@ class HubProcess:
         self.peers: list[RawSocket | WireAgent] = []
         self.start()
 
-    def __enter__(self) -> "HubProcess":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -123,11 +129,8 @@ class HubProcess:
         # As `demo` and `up` do: an admin among programs.
         secret(self.folder / "api.token")
         (self.folder / "hub.json").unlink(missing_ok=True)
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, *self.program, "hub", "--bind", f"127.0.0.1:{self.port}",
-                 "--data", str(self.folder), *self.flags],
-                cwd=REPOSITORY, stdout=log, stderr=log)
+        self.process = self._begin(("hub", "--bind", f"127.0.0.1:{self.port}", "--data",
+                                    str(self.folder), *self.flags))
         try:
             wait_for(self._ready, 60, "hub.json")
         except BaseException:
@@ -137,6 +140,9 @@ class HubProcess:
         self.url: str = said["url"]
         self.sign_in_url: str = said["sign_in_url"]
         self.port = urlsplit(self.url).port or self.port  # a public URL may have none
+
+    def _begin(self, arguments: tuple[str, ...]) -> "ForkedProcess | subprocess.Popen[bytes]":
+        return ForkedProcess(hubs(), arguments, self.log, self.constants)
 
     def _ready(self) -> bool:
         assert self.process.poll() is None, self.log.read_text()
@@ -197,6 +203,15 @@ class HubProcess:
     def cpu_s(self) -> float:
         parts = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(parts[11]) + int(parts[12])) / os.sysconf("SC_CLK_TCK")
+
+
+class StartedHub(HubProcess):
+    """By `python -m dashboard`: for what is measured of a process, and its start itself."""
+
+    def _begin(self, arguments: tuple[str, ...]) -> "subprocess.Popen[bytes]":
+        with self.log.open("ab") as log:
+            return subprocess.Popen([sys.executable, "-m", "dashboard", *arguments],
+                                    cwd=REPOSITORY, stdout=log, stderr=log)
 
 
 def _csrf_in(cookies: str) -> str:

@@ -21,6 +21,11 @@ def _hub(tmp_path: Path) -> Iterator[HubProcess]:
         yield hub
 
 
+HURRIED = {"gpudeck.actions.COMMAND_LASTS_S": 4.0,
+           "dashboard.actions.lifecycle.ANSWER_WITHIN_S": 1.0,
+           "dashboard.actions.lifecycle.ASK_EVERY_S": 1.0}
+
+
 def shown(agent: ActingAgent, hub: HubProcess, count: int = 2, user: str | None = "alice"
           ) -> list[str]:
     agent.connect(hub)
@@ -172,17 +177,22 @@ def test_more_than_ten_jobs_need_a_plan_of_the_terminal(hub: HubProcess) -> None
     assert len(previewed(ops, *tasks[:10])["items"]) == 10
 
 
-def test_no_answer_is_unknown_and_a_late_one_settles_it(hub: HubProcess) -> None:
+def test_no_answer_is_unknown_and_a_late_one_settles_it(tmp_path: Path) -> None:
+    with HubProcess(tmp_path / "data", constants=HURRIED) as hub:
+        _settle_late(hub)
+
+
+def _settle_late(hub: HubProcess) -> None:
     agent = ActingAgent("n1")
     first, _ = shown(agent, hub)
     agent.is_mute = True
     ops = person(hub, "ops")
     [command] = ordered(ops, previewed(ops, first))["items"]
     wait_for(lambda: len(agent.commands) == 1)
-    found = settled(ops, command["id"], "unknown", 45)
+    found = settled(ops, command["id"], "unknown", 15)
     assert "may have been done or not" in found["sentence"]
     agent.is_mute = False
-    settled(ops, command["id"], "done", 20)
+    settled(ops, command["id"], "done", 10)
     assert len(agent.commands) == 1
     assert agent.inquiries
 

@@ -3,20 +3,17 @@
 import json
 import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
-import pytest
-
 from tests.integration.hubs import HubProcess, WireAgent, wait_for
+from tests.machine import required
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "api.md"
 
 
-@pytest.mark.skipif(shutil.which("curl") is None and not os.environ.get("CI"),
-                    reason="curl is not installed")
 def test_the_examples_work(tmp_path: Path) -> None:
+    required("curl")
     blocks = re.findall(r"^```sh\n(.+?)^```", PAGE.read_text(), re.M | re.S)
     with HubProcess(tmp_path / "data") as hub:
         agent = WireAgent("n0", gpus=3)

@@ -16,7 +16,8 @@ from tests.integration.hubs import REPOSITORY, HubProcess, wait_for
 
 @pytest.fixture(name="hub")
 def _hub(tmp_path: Path) -> Iterator[HubProcess]:
-    with HubProcess(tmp_path / "hub") as hub:
+    with HubProcess(tmp_path / "hub", constants={
+            "dashboard.nodes.audit_heads.EVERY_S": 1.0}) as hub:
         yield hub
 
 

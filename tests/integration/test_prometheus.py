@@ -2,10 +2,8 @@
 
 import gzip
 import json
-import os
 import random
 import re
-import shutil
 import subprocess
 import sys
 import time
@@ -24,21 +22,13 @@ from tests.fakes.hub import FakeHub
 from tests.fakes.nvml import FakeNvml
 from tests.integration.hubs import HubProcess, WireAgent, free_port, one_task, wait_for
 from tests.integration.test_agent_process import an_agent
+from tests.machine import required
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "prometheus.md"
 # What promtool says of dcgm-exporter's own names too, and of nothing that is ours.
 DIALECT = re.compile(r"DCGM_\w+ (counter metrics should have|metric names should|use base unit|"
                      r"label names should|non-counter metrics should|metric name should|"
                      r"no help text).*|gpudeck_gpu_(state|tasks) label names should .*")
-
-
-def tool(name: str) -> str:
-    found = shutil.which(name)
-    if found is None:
-        if os.environ.get("CI"):
-            pytest.fail(f"{name} is needed and not there; .ci/machine installs it")
-        pytest.skip(f"{name} is not there (Debian's package prometheus)")
-    return found
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +119,7 @@ def test_quotas_say_what_they_give_and_who_is_over(hub: HubProcess, agent: WireA
 
 
 def checked(text: str) -> list[str]:
-    done = subprocess.run([tool("promtool"), "check", "metrics"], input=text, text=True,
+    done = subprocess.run([required("promtool"), "check", "metrics"], input=text, text=True,
                           capture_output=True, timeout=30, check=False)
     said = (done.stdout + done.stderr).splitlines()
     # 3: only names are complained of; 1: the text is broken.
@@ -141,7 +131,7 @@ def test_promtool_finds_no_fault(hub: HubProcess, agent: WireAgent) -> None:
     text = hub.ask("/metrics").body.decode()
     left = [line for line in checked(text) if not DIALECT.fullmatch(line)]
     assert not left
-    broken = subprocess.run([tool("promtool"), "check", "metrics"], text=True, check=False,
+    broken = subprocess.run([required("promtool"), "check", "metrics"], text=True, check=False,
                             input=text + 'x{a="1} 1\n', capture_output=True, timeout=30)
     assert broken.returncode == 1, "the check itself can fail"
 
@@ -154,7 +144,7 @@ def test_the_page_of_the_docs(tmp_path: Path) -> None:
         file.write_text(text.replace("/etc/prometheus/gpudeck.token", str(tmp_path / "token")))
         (tmp_path / "token").write_text("x")
         what = "rules" if name == "rules.yml" else "config"
-        done = subprocess.run([tool("promtool"), "check", what, str(file)], capture_output=True,
+        done = subprocess.run([required("promtool"), "check", what, str(file)], capture_output=True,
                               text=True, timeout=30, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
     named = set(re.findall(r"\b(gpudeck_[a-z_]+)", PAGE.read_text()))
@@ -174,7 +164,7 @@ def make_token(file: Path, hub: HubProcess) -> None:
 
 @contextmanager
 def a_prometheus(folder: Path, hub: HubProcess) -> Iterator[str]:
-    program, port = tool("prometheus"), free_port()
+    program, port = required("prometheus"), free_port()
     make_token(folder / "token", hub)
     rules = re.search(r"```yaml\n# rules.yml\n(.*?)```", PAGE.read_text(), re.S)
     assert rules is not None

@@ -13,8 +13,8 @@ from tests.integration.hubs import (
     REPOSITORY,
     Answer,
     Caller,
-    HubProcess,
     RawSocket,
+    StartedHub,
     WireAgent,
     greet,
     one_task,
@@ -28,7 +28,7 @@ PASSWORD = "canary in the coal mine"
 def test_secrets_are_in_no_output(tmp_path: Path) -> None:
     """A person's whole life on a hub, with everything wrong tried too; then everything that was
     said, logged, kept or visible to others is searched."""
-    with HubProcess(tmp_path / "data") as hub:
+    with StartedHub(tmp_path / "data") as hub:
         said: list[bytes] = []
 
         def heard(answer: Answer) -> None:
@@ -101,7 +101,7 @@ def test_an_error_shows_nothing_of_the_program(tmp_path: Path, monkeypatch: pyte
                                                ) -> None:
     monkeypatch.setenv("DASH_DEBUG", "1")
     monkeypatch.setenv("WERKZEUG_DEBUG_PIN", "off")
-    with HubProcess(tmp_path / "data") as hub:
+    with StartedHub(tmp_path / "data") as hub:
         visitor = Visitor(hub)
         visitor.form("/sign-in/first", visitor.ask(hub.sign_in_url), name="root",
                      password=PASSWORD, again=PASSWORD)

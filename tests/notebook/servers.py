@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Locator, Page
 
 UP_WITHIN_S = 90.0
 CELL = ".jp-CodeCell"
@@ -151,6 +151,16 @@ class Book:
         deadline = time.monotonic() + 15
         while self.path.stat().st_mtime_ns == before and time.monotonic() < deadline:
             self.page.wait_for_timeout(100)
+
+
+def shown(task: Locator) -> None:
+    """A task younger than five seconds is refused at first, and looked at again."""
+    answered, again = task.locator(".g-dialog input"), task.get_by_text("Look again")
+    answered.or_(again).wait_for(timeout=5_000)
+    while again.is_visible():
+        task.page.wait_for_timeout(500)
+        again.click()
+        answered.or_(again).wait_for(timeout=5_000)
 
 
 def _free_port() -> int:

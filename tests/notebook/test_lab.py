@@ -3,19 +3,19 @@ starves nothing, a paused child stops, and nothing outlives its kernel."""
 
 import os
 import random
-import shutil
 import signal
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Locator
+from playwright.sync_api import Browser
 
 from tests.demos import alive, descendants, soon
 from tests.fakes.children import Children, a_ceiling, state_of
 from tests.fakes.nvml import FakeNvml
-from tests.notebook.servers import Book, Jupyter
+from tests.machine import required
+from tests.notebook.servers import Book, Jupyter, shown
 
 GIB = 2**30
 DICE = random.Random()
@@ -70,8 +70,7 @@ class Lab:
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator[Lab]:
-    if shutil.which("gcc") is None and "CI" not in os.environ:
-        pytest.skip("no gcc for the fake library")
+    required("gcc")  # of the fake library
     children = Children()
     made = Lab(tmp_path_factory.mktemp("lab"))
     try:
@@ -95,16 +94,6 @@ def test_what_is_set_is_what_is_drawn(lab: Lab) -> None:
         assert words in said
     row = lab.book.page.locator(".gpudeck .g-kernel")
     assert row.locator("button").count() == 0  # a kernel is ended from its own menu
-
-
-def shown(task: Locator) -> None:
-    """A task younger than five seconds is refused at first, and looked at again."""
-    answered, again = task.locator(".g-dialog input"), task.get_by_text("Look again")
-    answered.or_(again).wait_for(timeout=5_000)
-    while again.is_visible():
-        task.page.wait_for_timeout(500)
-        again.click()
-        answered.or_(again).wait_for(timeout=5_000)
 
 
 def busy(lab: Lab, form: str) -> None:

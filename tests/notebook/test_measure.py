@@ -2,7 +2,6 @@
 
 import os
 import random
-import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from tests.fakes.children import Children
 from tests.fakes.nvml import FakeNvml
+from tests.machine import required
 from tests.notebook.boards import Meter
 from widget import load_ipython_extension, measure
 from widget.agent_source import close_all
@@ -42,8 +42,7 @@ class Bench:
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    if shutil.which("gcc") is None and "CI" not in os.environ:
-        pytest.skip("no gcc for the fake library")
+    required("gcc")  # of the fake library
     children = Children()
     with pytest.MonkeyPatch.context() as patch:
         bench = Bench(tmp_path_factory.mktemp("nvml"), children)

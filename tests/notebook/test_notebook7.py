@@ -12,7 +12,7 @@ from playwright.sync_api import Browser
 from tests.browser.acting import busy_seed, jobs
 from tests.demos import Demo, soon
 from tests.fakes.children import state_of
-from tests.notebook.servers import Book, Jupyter
+from tests.notebook.servers import Book, Jupyter, shown
 
 CELLS = ("from gpudeck.notebook import watch\nwatch()", "watch(simulate='h100x2')",
          "watch(simulate='h100x2')")
@@ -51,14 +51,14 @@ def test_a_simulation_works_whole(book: Book) -> None:
     page.wait_for_selector(".gpudeck .g-card >> nth=3")
     one, other = page.locator(".gpudeck").nth(1), page.locator(".gpudeck").nth(2)
     assert one.locator(".g-card").count() == 2
-    task = one.locator(".g-task").first
-    pid = int(task.locator("b").first.inner_text())
-    page.wait_for_timeout(6_000)  # too young to be told apart from a predecessor
+    pid = int(one.locator(".g-task b").first.inner_text())
+    task = one.locator(f".g-task:has(b:text-is('{pid}'))")
     task.locator("[data-action=pause]").click()
+    shown(task)
     task.locator(".g-dialog input").fill("a rehearsal")
     task.locator("[data-go]").click()
     task.locator("[data-outcome=done]").wait_for()
-    assert state_of(pid) == "T"
+    assert soon(lambda: state_of(pid) == "T", 5)
     seen = other.locator(f".g-task:has(b:text-is('{pid}'))")
     assert soon(lambda: "paused" in seen.inner_text(), 10)
     for theme in ("dark", "light"):

@@ -10,7 +10,8 @@ from gpudeck.metrics import COLUMN, SLOW_COLUMN, Absence
 from ...fleet.filters import Filter
 from ...fleet.fleet import Fleet, GpuStatus, Node
 from .firing_alerts import AlertTarget
-from .gpu_uses import NONE, GpuUseTable
+from .gpu_uses import GpuUseTable
+from .numbers import distinct_on_gpus
 from .rule_signal import Floats, SignalTerm
 from .rule_tracker import TargetStability, TargetValues
 from .state_machine import Mask, Rows
@@ -75,12 +76,9 @@ class EvaluationContext:
     def shares(self, who: str) -> Floats:
         """How many Jobs, or Owners, are on each slot; of one that is not known, it is not known."""
         if who not in self.kept:
-            uses, size = self.uses, len(self.fleet)
+            uses = self.uses
             of_use = (uses.job if who == "jobs" else uses.owner)[uses.row]
-            pairs = np.unique(uses.slot * (of_use.max(initial=0) + 2) + of_use + 1)
-            slots = pairs // (of_use.max(initial=0) + 2)
-            found = np.bincount(slots, minlength=size).astype(float)
-            found[uses.slot[of_use == NONE]] = np.nan
+            found = distinct_on_gpus(uses.slot, of_use, len(self.fleet))
             self.kept[who] = np.where(self._told(), found, np.nan)
         return self.kept[who]
 

@@ -10,13 +10,14 @@ from operator import attrgetter
 
 import numpy as np
 
+from gpudeck.jobs import job_key
 from gpudeck.wire import Task, Use
 
 from ...fleet.fleet import Fleet, InventorySlots, Node
+from .numbers import NONE
 from .rule_signal import Floats
 from .state_machine import Mask, Rows
 
-NONE = -1
 # How a Task stands to who gives out Gpus. FREE: somebody started it by hand.
 SCHEDULED, SERVICE, FREE, NOBODYS = 0.0, 1.0, 2.0, 3.0
 _PAIR = attrgetter("task_id", "gpu")
@@ -204,7 +205,8 @@ class GpuUseTable:
         self._standing[row] = _standing(task)
         if self._standing[row] == SCHEDULED:
             self._scheduled.add(node.at)
-        self._job[row] = NONE if task is None else self.jobs.join(job_key(node_id, task))
+        self._job[row] = NONE if task is None else self.jobs.join(
+            job_key(node_id, task.id, task.job_id, task.user, task.launch))
         self._owner[row] = NONE if task is None or task.user is None else (
             self.owners.join(task.user))
         return row
@@ -232,13 +234,6 @@ class GpuUseTable:
     def _of(self, rows: Rows) -> list[tuple[str, str]]:
         return [(self._fleet.node_ids[self._node_at[row]], self.id[row])
                 for row in map(int, rows)]
-
-
-def job_key(node_id: str, task: Task) -> Hashable:
-    """Ranks of one launch are one Job, on however many Nodes."""
-    if task.launch is not None:
-        return (task.user, task.launch)
-    return (node_id, task.job_id or task.id, None)
 
 
 def _standing(task: Task | None) -> float:

@@ -8,16 +8,17 @@ import numpy as np
 from gpudeck.wire import Beat
 
 from ...fleet.filters import Filter
-from ...fleet.fleet import GpuStatus, Node
+from ...fleet.fleet import Fleet, GpuStatus, Node
 from ...fleet.mig import NO_PARENT
 from .firing_alerts import AlertTarget
 from .gpu_targets import EvaluationContext
+from .numbers import FLEET, NODE, number_of_fleet, number_of_nodes
 from .rule_signal import Floats, SignalTerm
 from .rule_tracker import TargetStability, TargetValues
 from .state_machine import Mask, Rows
 
 NO_ROWS = np.empty(0, np.intp)
-FLEET = "fleet"
+FLEET_KEY = "fleet"
 
 
 @dataclass(slots=True)
@@ -43,20 +44,20 @@ class NodeTargets:
         return np.array([node.heard_at for node in self.moment.nodes()[: self.size]], float)
 
     def numbers(self, term: SignalTerm) -> TargetValues:
-        values = NODE[term.name](self)[: self.size]
-        return TargetValues(np.asarray(values, float), np.zeros(self.size, bool))
+        values = self._of_gpus(term.name) if term.name in NODE else NOW[term.name](self)
+        return TargetValues(np.asarray(values[: self.size], float), np.zeros(self.size, bool))
+
+    def _of_gpus(self, name: str) -> Floats:
+        fleet, values = self.moment.fleet, self.moment.live(name).values
+        size = len(values)
+        return np.asarray(number_of_nodes(
+            name, values[:, None], fleet.node_at[:size].astype(np.intp), ~fleet.retired[:size],
+            fleet.parent[:size] == NO_PARENT, self.size)[:, 0])
 
     def in_scope(self, scope: Filter) -> Mask:
-        """Whose Gpus are all meant; a Node without a Gpu is not."""
-        fleet = self.moment.fleet
         key = ("node", scope.text)
         if key not in self.moment.scopes:
-            size = len(fleet)
-            meant = scope.matches(fleet, self.moment.mono)[:size]
-            there, at = ~fleet.retired[:size], fleet.node_at[:size]
-            of_node = np.bincount(at[there], minlength=self.size)
-            self.moment.scopes[key] = (of_node > 0) & (
-                np.bincount(at[there & meant], minlength=self.size) == of_node)
+            self.moment.scopes[key] = nodes_in_scope(self.moment.fleet, scope, self.moment.mono)
         return self.moment.scopes[key][: self.size]
 
     def standing(self) -> TargetStability:
@@ -69,13 +70,14 @@ class NodeTargets:
     def told(self, of: Callable[[Beat], float | None]) -> Floats:
         return self.each(lambda node: None if node.beat is None else of(node.beat))
 
-    def by_node(self, values: Floats, which: Mask) -> Floats:
-        at = self.moment.fleet.node_at[: len(values)]
-        return np.bincount(at[which], values[which], self.size).astype(float)
-
     def boards(self) -> Mask:
         fleet, size = self.moment.fleet, len(self.moment.fleet)
         return np.asarray(~fleet.retired[:size] & (fleet.parent[:size] == NO_PARENT))
+
+    def count(self, which: Mask) -> Floats:
+        """How many GPUs of each node."""
+        at = self.moment.fleet.node_at[: len(which)]
+        return np.bincount(at[which], minlength=self.size).astype(float)
 
     def name(self, row: int) -> AlertTarget:
         node_id = self.moment.fleet.node_ids[row]
@@ -88,38 +90,13 @@ class NodeTargets:
         return []
 
 
-def _gpus(scene: NodeTargets) -> Floats:
-    boards = scene.boards()
-    return scene.by_node(boards.astype(float), boards)
-
-
-def _gpus_lost(scene: NodeTargets) -> Floats:
-    lost = scene.moment.fleet.shown(scene.moment.mono) == GpuStatus.LOST
-    return scene.by_node(lost.astype(float), scene.boards() & lost)
-
-
-def _mean(scene: NodeTargets, name: str) -> Floats:
-    """Of the Gpus that tell it."""
-    values = scene.moment.live(name).values
-    which = ~np.isnan(values) & ~scene.moment.fleet.retired[: len(values)]
-    count = scene.by_node(np.ones(len(values)), which)
-    total = scene.by_node(values, which)
-    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
-
-
-def _whole(scene: NodeTargets, name: str) -> Floats:
-    """Not known where one of its boards does not tell."""
-    boards = scene.boards()
-    total = scene.by_node(scene.moment.live(name).values, boards)
-    return np.where(_gpus(scene) > 0, total, np.nan)
-
-
-def _most(scene: NodeTargets, name: str) -> Floats:
-    values = scene.moment.live(name).values
-    which = ~np.isnan(values) & scene.boards()
-    found = np.full(scene.size, -np.inf)
-    np.maximum.at(found, scene.moment.fleet.node_at[: len(values)][which], values[which])
-    return np.where(np.isinf(found), np.nan, found)
+def nodes_in_scope(fleet: Fleet, scope: Filter, mono: float) -> Mask:
+    """Nodes whose GPUs are all meant; a node without a GPU is not."""
+    size, nodes = len(fleet), len(fleet.node_ids)
+    there, at = ~fleet.retired[:size], fleet.node_at[:size]
+    meant = there & scope.matches(fleet, mono)[:size]
+    of_node = np.bincount(at[there], minlength=nodes)
+    return np.asarray((of_node > 0) & (np.bincount(at[meant], minlength=nodes) == of_node))
 
 
 def _reading_age_s(scene: NodeTargets) -> Floats:
@@ -129,18 +106,16 @@ def _reading_age_s(scene: NodeTargets) -> Floats:
                       else node.beat.reading_age_s + max(0.0, mono - node.beat_mono))
 
 
-NODE: dict[str, Callable[[NodeTargets], Floats]] = {
+NOW: dict[str, Callable[[NodeTargets], Floats]] = {
     "silent_s": lambda scene: scene.moment.mono - np.maximum(
         scene.each(lambda node: node.heard_mono), scene.moment.listens_since),
     "clock_offset_s": lambda scene: scene.each(lambda node: node.clock_offset_s),
     "clock_skew_s": lambda scene: np.abs(scene.each(lambda node: node.clock_offset_s)),
-    "gpus": _gpus,
-    "gpus_lost": _gpus_lost,
+    "gpus": lambda scene: scene.count(scene.boards()),
+    "gpus_lost": lambda scene: scene.count(scene.boards() & (
+        scene.moment.fleet.shown(scene.moment.mono) == GpuStatus.LOST)),
     "tasks": lambda scene: scene.each(
         lambda node: len(node.tasks) if node.are_tasks_known else None),
-    "util_pct": lambda scene: _mean(scene, "util_pct"),
-    "power_w": lambda scene: _whole(scene, "power_w"),
-    "temp_c": lambda scene: _most(scene, "temp_c"),
     "reading_age_s": _reading_age_s,
     "pending": lambda scene: scene.told(lambda beat: beat.pending),
     "dropped": lambda scene: scene.told(lambda beat: beat.dropped),
@@ -163,9 +138,9 @@ class FleetTarget:
         return np.array([self.moment.now])
 
     def numbers(self, term: SignalTerm) -> TargetValues:
-        return TargetValues(np.array([WHOLE[term.name](NodeTargets(self.moment, self.left))],
-                                     float),
-                            np.zeros(1, bool))
+        value = number_of_fleet(term.name, self)[0] if term.name in FLEET else (
+            NOW_OF_FLEET[term.name](self))
+        return TargetValues(np.array([value], float), np.zeros(1, bool))
 
     def in_scope(self, scope: Filter) -> Mask:
         """The whole, or nothing: a part of the fleet is not the fleet."""
@@ -174,43 +149,57 @@ class FleetTarget:
     def standing(self) -> TargetStability | None:
         return None
 
+    # -- the columns of its numbers
+
+    @property
+    def is_there(self) -> Mask:
+        return NodeTargets(self.moment, self.left).there[:, None]
+
+    @property
+    def is_silent(self) -> Mask:
+        silent = np.array([node.state == "silent" for node in self.moment.nodes()], bool)
+        return np.asarray(self.is_there & silent[:, None])
+
+    @property
+    def boards(self) -> Floats:
+        return np.array([self._boards().sum()], float)
+
+    @property
+    def is_lost(self) -> Mask:
+        lost = self.moment.fleet.shown(self.moment.mono) == GpuStatus.LOST
+        return np.asarray((self._boards() & lost)[:, None])
+
+    def _boards(self) -> Mask:
+        return NodeTargets(self.moment, self.left).boards()
+
+    def live(self, name: str) -> Floats:
+        works = self.moment.fleet.shown(self.moment.mono) == GpuStatus.OK
+        return np.where(works, self.moment.live(name).values, np.nan)[:, None]
+
+    # -- who
+
     def name(self, row: int) -> AlertTarget:
-        return AlertTarget(FLEET, "", "")
+        return AlertTarget(FLEET_KEY, "", "")
 
     def identity(self, row: int) -> str:
-        return FLEET
+        return FLEET_KEY
 
     def matters_to(self, row: int) -> list[tuple[str, str]]:
         return []
 
 
-def _free(scene: NodeTargets) -> float:
+def _free(fleet: Fleet, mono: float) -> float:
     """As the filter `state:free` counts them: works, is not split, and nobody is on it."""
-    fleet, size = scene.moment.fleet, len(scene.moment.fleet)
+    size = len(fleet)
     told = np.fromiter((users is not None for users in fleet.users), bool, size)
-    works = fleet.shown(scene.moment.mono) == GpuStatus.OK
+    works = fleet.shown(mono) == GpuStatus.OK
     return float((told & works & ~fleet.is_split() & (fleet.task_count[:size] == 0)).sum())
 
 
-def _of_live(scene: NodeTargets, name: str) -> Floats:
-    values = scene.moment.live(name).values
-    works = scene.moment.fleet.shown(scene.moment.mono) == GpuStatus.OK
-    return np.asarray(values[works & ~np.isnan(values)])
-
-
-WHOLE: dict[str, Callable[[NodeTargets], float]] = {
-    "nodes": lambda scene: float(scene.there.sum()),
-    "nodes_silent": lambda scene: float((scene.there & np.array(
-        [node.state == "silent" for node in scene.moment.nodes()], bool)).sum()),
-    "gpus": lambda scene: float(_gpus(scene).sum()),
-    "gpus_lost": lambda scene: float(_gpus_lost(scene).sum()),
-    "gpus_free": _free,
-    "util_pct": lambda scene: float(found.mean()) if len(
-        found := _of_live(scene, "util_pct")) else np.nan,
-    "power_w": lambda scene: float(found.sum()) if len(
-        found := _of_live(scene, "power_w")) else np.nan,
-    "rules_failing": lambda scene: float(scene.moment.hub.rules_failing),
+NOW_OF_FLEET: dict[str, Callable[[FleetTarget], float]] = {
+    "gpus_free": lambda scene: _free(scene.moment.fleet, scene.moment.mono),
+    "rules_failing": lambda scene: scene.moment.hub.rules_failing,
     "blind_s": lambda scene: scene.moment.hub.blind_s,
-    "brakes_on": lambda scene: float(scene.moment.hub.brakes_on),
-    "is_unrecorded": lambda scene: float(scene.moment.hub.is_unrecorded),
+    "brakes_on": lambda scene: scene.moment.hub.brakes_on,
+    "is_unrecorded": lambda scene: scene.moment.hub.is_unrecorded,
 }

@@ -17,11 +17,10 @@ import msgspec
 import numpy as np
 from msgspec import Meta, Struct
 
-from gpudeck.metrics import COLUMNS, SLOW
-
 from ...fleet.filter_columns import FilterError
 from ...fleet.filters import Filter
 from ...fleet.filters import parse as parse_filter
+from .numbers import NAMES
 from .rule_signal import (
     RuleSignal,
     RuleSyntaxError,
@@ -53,27 +52,6 @@ AUTO_MOST_S = 180 * 86_400
 MAX_STEPS = 6
 SPAN_MOST_S = 90 * 86_400  # as long as minutes are kept: beyond it nothing can be rehearsed
 
-_GPU = {metric.key: metric.unit for metric in (*COLUMNS, *SLOW)}
-_USED: dict[str, str] = {"mem_used_bytes": "B", "sm_pct": "%", "util_pct": "%", "util_max_pct": "%",
-                         "busy_pct": "%", "mem_share": "", "gpus": ""}
-NAMES: dict[Of, dict[str, str]] = {
-    "gpu": _GPU | {"mem_total_bytes": "B", "power_limit_max_w": "W", "temp_slowdown_c": "°C",
-                   "temp_shutdown_c": "°C", "pcie_width_max": "", "tasks": "", "jobs": "",
-                   "owners": "", "lost": "", "sample_age_s": "s", "xids_of_tasks": "",
-                   "xids_of_boards": "", "power_cap_drift_w": "W", "clock_lock_drifted": ""},
-    "task": _USED | {"age_s": "s", "gpu_mem_share": "", "gpu_jobs": "", "is_youngest": "",
-                     "is_foreign": ""},
-    "job": _USED | {"age_s": "s", "tasks": "", "nodes": "", "gpu_mem_share": "", "gpu_jobs": "",
-                    "is_youngest": "", "is_foreign": ""},
-    "node": {"silent_s": "s", "clock_offset_s": "s", "clock_skew_s": "s", "gpus": "",
-             "gpus_lost": "", "tasks": "", "util_pct": "%", "power_w": "W", "temp_c": "°C",
-             "reading_age_s": "s", "pending": "", "dropped": "", "outbox_bytes": "B"},
-    "owner": {"gpus": "", "tasks": "", "jobs": "", "mem_used_bytes": "B", "util_pct": "%",
-              "gpus_faulty": ""},
-    "fleet": {"nodes": "", "nodes_silent": "", "gpus": "", "gpus_lost": "", "gpus_free": "",
-              "util_pct": "%", "power_w": "W", "rules_failing": "", "blind_s": "s",
-              "brakes_on": "", "is_unrecorded": ""},
-}
 ACTED_ON: frozenset[Of] = frozenset(("task", "job"))
 
 T = TypeVar("T")

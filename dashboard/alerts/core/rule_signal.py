@@ -11,6 +11,7 @@ A number that is not there makes the whole not there.
 
 import difflib
 import math
+import operator
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,7 +20,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from ...fleet.filter_metrics import FACTORS
+from ...fleet.filter_metrics import FACTORS, OPERATIONS
+from ...runtime.expressions import ExpressionError, ExpressionParser, Token
 
 Floats = npt.NDArray[np.float64]
 How = Literal["last", "avg", "min", "max", "rate", "increase"]
@@ -41,12 +43,8 @@ UNITS: dict[str, dict[str, float]] = FACTORS | {
     "": {"%": 0.01}, "%": {"%": 1.0}, "s": {unit: float(span) for unit, span in SPANS.items()}}
 
 
-class RuleSyntaxError(ValueError):
-    """Says what is wrong and where; `at` counts characters from 0."""
-
-    def __init__(self, message: str, at: int = 0) -> None:
-        super().__init__(message)
-        self.at = at
+class RuleSyntaxError(ExpressionError):
+    """What a rule may not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,17 +96,7 @@ class RuleThreshold:
 
     def holds(self, values: Floats) -> npt.NDArray[np.bool_]:
         """Of what is not there: no."""
-        return np.asarray(OPERATIONS[self.op](values, self.number)) & ~np.isnan(values)
-
-
-OPERATIONS: dict[str, Callable[[Floats, float], npt.NDArray[np.bool_]]] = {
-    "<": lambda values, number: values < number,
-    "<=": lambda values, number: values <= number,
-    ">": lambda values, number: values > number,
-    ">=": lambda values, number: values >= number,
-    "=": lambda values, number: values == number,
-    "!=": lambda values, number: values != number,
-}
+        return np.asarray(OPERATIONS[self.op](values, self.number), bool) & ~np.isnan(values)
 
 
 def parse_limit(text: str, unit: str | None) -> RuleThreshold:
@@ -153,122 +141,76 @@ def parse(text: str, names: Mapping[str, str]) -> RuleSignal:
     """`names`: the numbers that a target of this kind has, and their units."""
     if len(text) > MAX_LENGTH:
         raise RuleSyntaxError(f"a signal has at most {MAX_LENGTH} characters", MAX_LENGTH)
-    parser = _SignalParser(_tokens(text), len(text), names)
+    parser = SignalParser(text, names)
     part = parser.whole()
     if not parser.terms:
         raise RuleSyntaxError("this is a constant: a signal needs something that is measured")
     return RuleSignal(" ".join(text.split()), tuple(dict.fromkeys(parser.terms)), part)
 
 
-@dataclass(frozen=True, slots=True)
-class _SignalToken:
-    kind: str
-    text: str
-    at: int
+class SignalParser(ExpressionParser[SignalExpression]):
+    PATTERN, LEVELS, MAX_DEPTH, ERROR = TOKEN, ("+-", "*/"), MAX_DEPTH, RuleSyntaxError
 
-
-def _tokens(text: str) -> list[_SignalToken]:
-    found: list[_SignalToken] = []
-    at = 0
-    while at < len(text.rstrip()):
-        match = TOKEN.match(text, at)
-        if match is None:
-            at += len(text[at:]) - len(text[at:].lstrip())
-            raise RuleSyntaxError(f"what is {text[at]!r}?", at)
-        kind = match.lastgroup or ""
-        found.append(_SignalToken(kind, match.group(kind).lower(), match.start(kind)))
-        at = match.end()
-    return found
-
-
-class _SignalParser:
-    def __init__(self, tokens: list[_SignalToken], end: int, names: Mapping[str, str]) -> None:
-        self._tokens = tokens
-        self._end = end
+    def __init__(self, text: str, names: Mapping[str, str]) -> None:
+        super().__init__(text)
         self._names = names
-        self._next = 0
         self.terms: list[SignalTerm] = []
 
-    def whole(self) -> SignalExpression:
-        part = self._sum(0)
-        left = self._peek()
-        if left is not None:
-            raise RuleSyntaxError(f"{left.text!r} is not expected here", left.at)
-        return part
+    def token(self, kind: str, text: str, at: int) -> Token:
+        return Token(kind, text.lower(), at)
 
-    def _peek(self) -> _SignalToken | None:
-        return self._tokens[self._next] if self._next < len(self._tokens) else None
+    def unclosed(self, opened: Token) -> RuleSyntaxError:
+        return self._missing(")")
 
-    def _take(self, *texts: str) -> str | None:
-        token = self._peek()
-        if token is None or token.kind != "mark" or token.text not in texts:
-            return None
-        self._next += 1
-        return token.text
+    def left_over(self, token: Token) -> RuleSyntaxError:
+        return RuleSyntaxError(f"{token.text!r} is not expected here", token.at)
+
+    def _missing(self, mark: str) -> RuleSyntaxError:
+        return RuleSyntaxError(f"{mark!r} is missing", self.at())
 
     def _expect(self, mark: str) -> None:
-        if self._take(mark) is None:
-            raise RuleSyntaxError(f"{mark!r} is missing", self._at())
+        if self.take(mark) is None:
+            raise self._missing(mark)
 
-    def _sum(self, depth: int) -> SignalExpression:
-        part = self._product(depth)
-        while (mark := self._take("+", "-")) is not None:
-            at = self._at()
-            other = self._product(depth)
-            if None not in (part.unit, other.unit) and part.unit != other.unit:
-                raise RuleSyntaxError(f"{part.unit or 'a plain number'} and "
-                                      f"{other.unit or 'a plain number'} cannot be put together",
-                                      at)
-            part = _combined(mark, part, other, part.unit)
-        return part
+    def combined(self, mark: str, left: SignalExpression, right: SignalExpression, at: int
+                 ) -> SignalExpression:
+        unit = left.unit
+        if mark in "*/":
+            unit = _unit_of(mark, left, right)
+        elif None not in (left.unit, right.unit) and left.unit != right.unit:
+            raise RuleSyntaxError(f"{left.unit or 'a plain number'} and "
+                                  f"{right.unit or 'a plain number'} cannot be put together", at)
+        combine = COMBINE[mark]
+        return SignalExpression(lambda look: combine(left.compute(look), right.compute(look)), unit)
 
-    def _product(self, depth: int) -> SignalExpression:
-        part = self._one(depth)
-        while (mark := self._take("*", "/")) is not None:
-            other = self._one(depth)
-            part = _combined(mark, part, other, _unit_of(mark, part, other))
-        return part
-
-    def _at(self) -> int:
-        token = self._peek()
-        return self._end if token is None else token.at
-
-    def _one(self, depth: int) -> SignalExpression:
-        token = self._peek()
-        if token is None:
-            raise RuleSyntaxError("something is missing at the end", self._end)
-        if depth >= MAX_DEPTH:
-            raise RuleSyntaxError(f"more than {MAX_DEPTH} levels deep", token.at)
-        if self._take("("):
-            part = self._sum(depth + 1)
-            self._expect(")")
-            return part
-        self._next += 1
+    def term(self, token: Token, depth: int) -> SignalExpression:
+        self.skip()
         if token.kind == "number":
-            return _constant(float(token.text))
+            value = np.array(float(token.text))
+            return SignalExpression(lambda look: value, None)
         if token.kind != "name":
             raise RuleSyntaxError(f"a name or a number is expected, not {token.text!r}", token.at)
-        return self._term(token)
+        return self._measured(token)
 
-    def _term(self, token: _SignalToken) -> SignalExpression:
+    def _measured(self, token: Token) -> SignalExpression:
         if len(self.terms) >= MAX_TERMS:
             raise RuleSyntaxError(f"more than {MAX_TERMS} measured numbers", token.at)
-        if self._take("(") is None:
+        if self.take("(") is None:
             return self._look(SignalTerm("last", self._named(token)))
         how = next((how for how in HOWS if how == token.text), None)
         if how is None:
             raise RuleSyntaxError(f"there is no {token.text!r}; known: {', '.join(HOWS)}", token.at)
-        name = self._peek()
+        name = self.peek()
         if name is None or name.kind != "name":
             raise RuleSyntaxError(f"{how} of what? Write {how}(util_pct, 5m)",
-                                  self._end if name is None else name.at)
-        self._next += 1
+                                  self.end if name is None else name.at)
+        self.skip()
         self._expect(",")
         term = SignalTerm(how, self._named(name), self._span())
         self._expect(")")
         return self._look(term)
 
-    def _named(self, token: _SignalToken) -> str:
+    def _named(self, token: Token) -> str:
         if token.text in self._names:
             return token.text
         near = difflib.get_close_matches(token.text, list(self._names), n=1, cutoff=0.6)
@@ -276,11 +218,11 @@ class _SignalParser:
         raise RuleSyntaxError(f"there is no number {token.text!r} here; {hint}", token.at)
 
     def _span(self) -> int:
-        token = self._peek()
+        token = self.peek()
         if token is None or token.kind != "span":
             raise RuleSyntaxError("a span of time is missing, such as 5m",
-                                  self._end if token is None else token.at)
-        self._next += 1
+                                  self.end if token is None else token.at)
+        self.skip()
         span_s = parse_span(token.text)
         if not 2 <= span_s <= SPAN_MOST_S:
             raise RuleSyntaxError("a span is between 2s and 1d", token.at)
@@ -294,22 +236,7 @@ class _SignalParser:
 
 
 COMBINE: dict[str, Callable[[Floats, Floats], Floats]] = {
-    "+": lambda left, right: left + right,
-    "-": lambda left, right: left - right,
-    "*": lambda left, right: left * right,
-    "/": lambda left, right: left / right,
-}
-
-
-def _combined(mark: str, left: SignalExpression, right: SignalExpression,
-              unit: str | None) -> SignalExpression:
-    combine = COMBINE[mark]
-    return SignalExpression(lambda look: combine(left.compute(look), right.compute(look)), unit)
-
-
-def _constant(number: float) -> SignalExpression:
-    value = np.array(number)
-    return SignalExpression(lambda look: value, None)
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}
 
 
 def _unit_of(mark: str, left: SignalExpression, right: SignalExpression) -> str | None:

@@ -21,7 +21,8 @@ from msgspec import Meta, Struct
 
 from ...fleet.filters import Filter
 from .evaluator import RuleEvaluator
-from .rule import NAMES, CompiledRule, InvalidRuleError, RuleProblem
+from .numbers import NAMES
+from .rule import CompiledRule, InvalidRuleError, RuleProblem
 from .rule_signal import Floats, RuleSyntaxError, SignalTerm, parse_span
 from .rule_tracker import TargetStability, TargetValues
 from .state_machine import AlertPhase, EvaluationHealth, Mask, Rows

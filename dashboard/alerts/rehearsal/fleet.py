@@ -5,7 +5,7 @@ A time in which nobody was sampled says nothing: this hub may have been away. Wh
 and brought its samples later was not silent, as far as history knows.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,15 +18,16 @@ from ...fleet.mig import NO_PARENT
 from ...history.grid import SEEN, HistoryGrid, Name
 from ...history.rule_reads import RuleHistoryReader
 from ..core.firing_alerts import AlertTarget
-from ..core.node_targets import FLEET
+from ..core.node_targets import FLEET_KEY
+from ..core.numbers import number_of_fleet
 from ..core.rule import CompiledRule
-from ..core.rule_signal import Floats, SignalTerm
+from ..core.rule_signal import Floats
 from ..core.rule_tracker import RuleTracker
 from ..core.state_machine import Mask, Rows
-from .engine import AnyFloats, RehearsalChunk, pieces
+from .engine import RehearsalChunk, pieces
 from .fleet_replay import FleetStateReplay, ReplayedFleetState, ReplayedSamples
-from .gpus import MOST_SECONDS, CannotRehearseError
-from .nodes import AT_ONCE_S, CELLS, MINUTE_S, closed
+from .gpus import CannotRehearseError, refuse_too_long, refuse_unrecorded
+from .nodes import chunk_of_seconds, seconds_at_once
 
 OK, LOST = (GPU_STATES.index(state) for state in ("ok", "lost"))
 METRICS = frozenset(("util_pct", "power_w"))
@@ -51,53 +52,41 @@ def members_of(nodes: Iterable[EnrolledNode]) -> MembershipHistory:
 
 @dataclass(frozen=True, slots=True)
 class FleetTimeline:
-    """The fleet, second by second. `is_board`: of each Gpu; instances are counted with theirs.
-    `boards`: how many each Node has now."""
+    """The fleet, second by second, as columns of numbers. `is_board`: of each GPU; MIG instances
+    are counted with theirs. `boards_of_node`: as many as each has now."""
 
     known: ReplayedFleetState
     node_at: Rows
     is_board: Mask
-    boards: Rows
+    boards_of_node: Rows
 
-    def of_live(self, name: str) -> Floats:
-        """Gpus x seconds, as long as a sample is shown as live."""
+    @property
+    def is_there(self) -> Mask:
+        return self.known.is_there
+
+    @property
+    def is_silent(self) -> Mask:
+        return self.known.is_silent
+
+    @property
+    def boards(self) -> Floats:
+        """Of a node that was not heard of yet, as many as it has now."""
+        known = self.known
+        unheard = (known.is_there & ~known.is_heard) * self.boards_of_node[:, None]
+        listed = known.is_listed & self.is_board[:, None]
+        return np.asarray(listed.sum(axis=0) + unheard.sum(axis=0), float)
+
+    @property
+    def is_lost(self) -> Mask:
+        known = self.known
+        lost = known.is_listed & (known.state == LOST) & ~known.is_silent[self.node_at]
+        return np.asarray(lost & self.is_board[:, None])
+
+    def live(self, name: str) -> Floats:
         known = self.known
         works = known.is_listed & (known.state == OK) & (known.age_s < STALE_AFTER_S)
         works &= ~known.is_silent[self.node_at]
         return np.where(works, known.values[name], np.nan)
-
-
-def _mean(whole: FleetTimeline, name: str) -> Floats:
-    values = whole.of_live(name)
-    count = (~np.isnan(values)).sum(axis=0)
-    return np.where(count > 0, np.nansum(values, axis=0) / np.maximum(count, 1), np.nan)
-
-
-def _total(whole: FleetTimeline, name: str) -> Floats:
-    values = whole.of_live(name)
-    return np.where(np.isnan(values).all(axis=0), np.nan, np.nansum(values, axis=0))
-
-
-def _boards(whole: FleetTimeline, which: Mask) -> Floats:
-    return np.asarray((which & whole.is_board[:, None]).sum(axis=0), float)
-
-
-def _gpus(whole: FleetTimeline) -> Floats:
-    """Of who was not heard of yet, as many as now."""
-    known = whole.known
-    unheard = (known.is_there & ~known.is_heard) * whole.boards[:, None]
-    return np.asarray(_boards(whole, known.is_listed) + unheard.sum(axis=0), float)
-
-
-NUMBERS: dict[str, Callable[[FleetTimeline], Floats]] = {
-    "nodes": lambda whole: whole.known.is_there.sum(axis=0).astype(float),
-    "nodes_silent": lambda whole: whole.known.is_silent.sum(axis=0).astype(float),
-    "gpus": _gpus,
-    "gpus_lost": lambda whole: _boards(whole, whole.known.is_listed & (
-        whole.known.state == LOST) & ~whole.known.is_silent[whole.node_at]),
-    "util_pct": lambda whole: _mean(whole, "util_pct"),
-    "power_w": lambda whole: _total(whole, "power_w"),
-}
 
 
 class FleetRehearsalSource:
@@ -112,35 +101,20 @@ class FleetRehearsalSource:
         self._names = sorted(RuleTracker(ready).names)
         self._gpus: dict[Name, int] = {}
         self._nodes: dict[str, int] = {}
-        _refuse([name for name in self._names if name not in NUMBERS])
+        _refuse(ready)
 
     def stretches(self, start: int, end: int) -> Iterator[RehearsalChunk]:
-        many = max(1, len(self._fleet))
-        if many * (end - start) > MOST_SECONDS:
-            raise CannotRehearseError(
-                f"a rule of the fleet looks at each second of all Gpus: over {many:,} Gpus at most "
-                f"{MOST_SECONDS // many // 3_600} hours at once")
+        refuse_too_long("a rule of the fleet looks at each second of all GPUs",
+                        max(1, len(self._fleet)), end - start)
         first_known = start - int(SILENT_AFTER_S)
         begins = self._spans.begins(1)
         self._heard = FleetStateReplay(max(first_known, start if begins is None else begins))
         self._look(first_known, start)  # who is silent as it begins
-        at_once_s = min(3_600, max(1, CELLS // many // AT_ONCE_S) * AT_ONCE_S)
-        for first, last in pieces(start, end, at_once_s):
-            yield self._stretch(first, last)
-
-    def _stretch(self, first: int, last: int) -> RehearsalChunk:
-        whole = self._look(first, last)
-        found = {name: np.where(whole.known.is_blind, np.nan, NUMBERS[name](whole))[None]
-                 for name in self._names}
-        minutes = {name: closed(values) for name, values in found.items()
-                   } if self.step_s == MINUTE_S else {}
-
-        def values(term: SignalTerm, rows: Rows | slice) -> AnyFloats:
-            by_second: Floats = found[term.name]
-            return (minutes[term.name].values(term.how) if minutes else by_second)[rows]
-
-        return RehearsalChunk(first, self.step_s, (last - first) // self.step_s, 1, values,
-                              np.ones(1, bool))
+        for first, last in pieces(start, end, seconds_at_once(self._fleet)):
+            whole = self._look(first, last)
+            found = {name: np.where(whole.known.is_blind, np.nan, number_of_fleet(
+                name, whole))[None] for name in self._names}
+            yield chunk_of_seconds(first, self.step_s, found, np.ones(1, bool))
 
     def _look(self, first: int, last: int) -> FleetTimeline:
         grid = HistoryGrid(first, 1, last - first, self._gpus)
@@ -178,7 +152,7 @@ class FleetRehearsalSource:
         return int((self._fleet.parent[slots] == NO_PARENT).sum())
 
     def name(self, row: int) -> AlertTarget:
-        return AlertTarget(FLEET, "", "")
+        return AlertTarget(FLEET_KEY, "", "")
 
 
 def _of(grid: HistoryGrid, name: str) -> Floats:
@@ -187,13 +161,10 @@ def _of(grid: HistoryGrid, name: str) -> Floats:
         found.astype(np.float64))
 
 
-def _refuse(odd: list[str]) -> None:
-    of_hub = [name for name in odd if name in OF_THE_HUB]
+def _refuse(ready: CompiledRule) -> None:
+    of_hub = sorted(OF_THE_HUB & RuleTracker(ready).names)
     if of_hub:
         raise CannotRehearseError("what this hub knows of itself, such as "
-                                  f"{' and '.join(of_hub)}, is "
-                                  "not in history: this rule can only be watched live")
-    if odd:
-        raise CannotRehearseError(f"history does not keep {' and '.join(odd)} of the fleet: this "
-                                  "rule "
-                                  "can only be watched live")
+                                  f"{' and '.join(of_hub)}, is not in history: this rule can only "
+                                  "be watched live")
+    refuse_unrecorded(ready)

@@ -14,6 +14,7 @@ from ...history.rule_reads import RuleHistoryReader
 from ..core.evaluator import RuleMinutesRequest, wanted_of
 from ..core.firing_alerts import AlertTarget
 from ..core.minute_aggregates import ENOUGH, MINUTE_S, ClosedRuleMinute
+from ..core.numbers import FACTS, unrecorded
 from ..core.rule import CompiledRule
 from ..core.rule_signal import Floats, SignalTerm
 from ..core.rule_tracker import RuleTracker
@@ -21,8 +22,6 @@ from ..core.state_machine import Mask, Rows
 from .engine import AnyFloats, RehearsalChunk, pieces
 
 ENDS: tuple[End, ...] = ("min", "mean", "max")
-FACTS = ("mem_total_bytes", "power_limit_max_w", "temp_slowdown_c", "temp_shutdown_c",
-         "pcie_width_max")
 LIVE = frozenset(COLUMN) - NO_MEAN  # what a live rule by the minute looks at as history has it
 MOST_CELLS = 16_000_000  # of one number in memory at once
 MOST_SECONDS = 300_000_000  # Gpu-seconds of a Rule that looks at seconds
@@ -50,6 +49,23 @@ def closed_minute(grid: HistoryGrid, fleet: Fleet,
         by_slot(grid.of(key, end), np.nan) for end in ENDS)) for key in asks.wanted}
 
 
+def refuse_unrecorded(ready: CompiledRule) -> None:
+    of = ready.rule.of
+    odd = " and ".join(unrecorded(of, RuleTracker(ready).names))
+    if odd:
+        whose = {"gpu": "", "owner": " of an owner", "fleet": " of the fleet"}
+        raise CannotRehearseError(
+            f"history does not keep {odd}{whose.get(of, f' of a {of}')}: this rule can only be "
+            f"watched live{' (mode observe)' if of == 'gpu' else ''}")
+
+
+def refuse_too_long(why: str, gpus: int, span_s: int) -> None:
+    """Of a rule that looks at each second of all GPUs."""
+    if gpus * span_s > MOST_SECONDS:
+        raise CannotRehearseError(f"{why}: over {gpus:,} GPUs at most "
+                                  f"{MOST_SECONDS // gpus // 3_600} hours at once")
+
+
 class GpuRehearsalSource:
     def __init__(self, spans: RuleHistoryReader, fleet: Fleet, ready: CompiledRule) -> None:
         self._spans = spans
@@ -57,20 +73,13 @@ class GpuRehearsalSource:
         self._ready = ready
         self.step_s = self.reads_s = MINUTE_S if ready.is_by_minutes else 1
         self.rows: dict[Name, int] = {}
-        names = RuleTracker(ready).names
-        odd = sorted(name for name in names
-                     if name not in COLUMN and name not in SLOW_COLUMN and name not in FACTS)
-        if odd:
-            raise CannotRehearseError(f"history does not keep {' and '.join(odd)}: this rule can "
-                                      "only "
-                                      "be watched live (mode observe)")
+        refuse_unrecorded(ready)
 
     def stretches(self, start: int, end: int) -> Iterator[RehearsalChunk]:
         many = max(1, len(self._fleet))
-        if self.step_s == 1 and many * (end - start) > MOST_SECONDS:
-            raise CannotRehearseError(
-                f"a rule that holds less than 5 minutes looks at each second: over {many:,} Gpus "
-                f"at most {MOST_SECONDS // many // 3_600} hours at once")
+        if self.step_s == 1:
+            refuse_too_long("a rule that holds less than 5 minutes looks at each second", many,
+                            end - start)
         at_once_s = max(3_600, min(86_400, MOST_CELLS // many * self.step_s // 3_600 * 3_600))
         for first, last in pieces(start, end, at_once_s):
             yield self._stretch(first, last)

@@ -13,27 +13,10 @@ from ..core.minute_aggregates import ENOUGH, MINUTE_S
 from ..core.rule_signal import Floats
 from ..core.state_machine import Rows
 from .intervals import TargetIntervals, in_minutes
+from .task_keys import Key, KeyNumbering, uses_in
 from .task_runs import BEFORE, Seconds, TaskMinuteRuns, TaskRunChains, chained, joined_runs
 
-Key = tuple[str, ...]
 MEMORY = ("mem_byte_s", "mem_s")
-
-
-class KeyNumbering:
-    """Whoever comes gets the next number."""
-
-    def __init__(self) -> None:
-        self.keys: list[Key] = []
-        self._number: dict[Key, int] = {}
-
-    def of(self, key: Key) -> int:
-        found = self._number.setdefault(key, len(self.keys))
-        if found == len(self.keys):
-            self.keys.append(key)
-        return found
-
-    def __len__(self) -> int:
-        return len(self.keys)
 
 
 @dataclass(slots=True)
@@ -121,42 +104,22 @@ class HoldingHistory:
         ends = np.flatnonzero(np.append(apart, True)[: len(rows)])
         seconds = part.numbers["seconds"][rows].astype(np.intp)
         held = _mean_bytes(part)[rows] if self._with_memory else np.zeros(len(rows))
-        runs = TaskMinuteRuns(*self._who(part, rows[starts], grid), minute[starts], minute[ends],
+        use, owner, at_pair, of_task, job = self._who(part, rows[starts], grid)
+        runs = TaskMinuteRuns(use, owner, at_pair, of_task, job, minute[starts], minute[ends],
                               seconds[starts], seconds[ends], held[starts], held[ends])
         if self._with_memory:
             self._add_runs(runs, grid, seconds, held)
         return runs
 
-    def _who(self, part: TaskRows, rows: Rows, grid: HistoryGrid) -> tuple[Rows, Rows, Rows, Rows,
-                                                                           Rows]:
-        """Use, Owner, pair, Task and Job of each."""
-        words = part.words
-        pair_of = np.array([grid.rows.setdefault(name, len(grid.rows)) for name in part.names],
-                           np.intp)
-        users, at = np.unique(words["user"][0][rows], return_inverse=True)
-        owner_of = np.array([self.owners.of((words["user"][1][user],))
-                             for user in users.tolist()], np.intp)
-        names, tasks = part.name_at[rows].tolist(), words["task"][0][rows].tolist()
-        use, task = np.zeros(len(rows), np.intp), np.zeros(len(rows), np.intp)
-        for row, (name, word) in enumerate(zip(names, tasks, strict=True)):
-            (gpu, node), task_id = part.names[name], words["task"][1][word]
-            use[row] = self._uses.of((gpu, node, task_id))
-            task[row] = self._tasks.of((node, task_id))
-        return (use, owner_of[at.reshape(-1)], pair_of[part.name_at[rows]], task,
-                self._jobs_of(part, rows))
-
-    def _jobs_of(self, part: TaskRows, rows: Rows) -> Rows:
-        words, found = part.words, np.full(len(rows), self._jobs.of(("",)), np.intp)
-        if self._with_jobs:
-            columns = [words[name][0][rows].tolist() for name in ("task", "user", "job", "launch")]
-            for row, (name, *at) in enumerate(zip(part.name_at[rows].tolist(), *columns,
-                                                  strict=True)):
-                task, user, job, launch = at
-                found[row] = self._jobs.of(
-                    (words["user"][1][user], words["launch"][1][launch]) if launch >= 0 else
-                    (part.names[name][1], words["job"][1][job] if job >= 0
-                     else words["task"][1][task], ""))
-        return found
+    def _who(self, part: TaskRows, rows: Rows, grid: HistoryGrid) -> tuple[Rows, ...]:
+        """Use, owner, pair, task and job of each."""
+        uses, which = uses_in(part, rows)
+        table = np.array([
+            (self._uses.of((use.gpu, use.node, use.task_id)), self.owners.of((use.user,)),
+             grid.rows.setdefault((use.gpu, use.node), len(grid.rows)),
+             self._tasks.of((use.node, use.task_id)), self._jobs.of(use.job)) for use in uses],
+            np.intp).reshape(-1, 5)[which]
+        return tuple(table.T)
 
     # -- memory
 

@@ -1,8 +1,7 @@
 """What a Rule of Nodes looked at, out of history, for a rehearsal: each second of their Gpus, put
 together as life does, and minutes made of those."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -11,50 +10,18 @@ from ...fleet.mig import NO_PARENT
 from ...history.grid import HistoryGrid, Name
 from ...history.rule_reads import RuleHistoryReader
 from ..core.firing_alerts import AlertTarget
-from ..core.minute_aggregates import ClosedRuleMinute
+from ..core.minute_aggregates import MINUTE_S, ClosedRuleMinute
+from ..core.node_targets import nodes_in_scope
+from ..core.numbers import number_of_nodes
 from ..core.rule import CompiledRule
 from ..core.rule_signal import Floats, SignalTerm
 from ..core.rule_tracker import RuleTracker
 from ..core.state_machine import Mask, Rows
 from .engine import AnyFloats, RehearsalChunk, pieces
-from .gpus import MOST_SECONDS, CannotRehearseError
+from .gpus import refuse_too_long, refuse_unrecorded
 
 CELLS = 4_000_000  # of one number in memory at once
 AT_ONCE_S = 300  # at least, and in whole ones of these
-MINUTE_S = 60
-
-
-@dataclass(slots=True)
-class NodeGpuValues:
-    """One number of all Gpus that count, Gpus x seconds, those of a Node side by side."""
-
-    values: Floats
-    starts: Rows  # where the next Node begins
-
-    def total(self, values: Floats) -> Floats:
-        return np.asarray(np.add.reduceat(values, self.starts, axis=0), np.float64)
-
-
-def _mean(gpus: NodeGpuValues) -> Floats:
-    """Of those that tell it."""
-    there = ~np.isnan(gpus.values)
-    count = gpus.total(there.astype(np.float64))
-    total = gpus.total(np.where(there, gpus.values, 0.0))
-    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
-
-
-def _whole(gpus: NodeGpuValues) -> Floats:
-    """Not known where one of them does not tell."""
-    return gpus.total(gpus.values)
-
-
-def _most(gpus: NodeGpuValues) -> Floats:
-    return np.asarray(np.fmax.reduceat(gpus.values, gpus.starts, axis=0))
-
-
-NUMBERS: dict[str, Callable[[NodeGpuValues], Floats]] = {
-    "util_pct": _mean, "power_w": _whole, "temp_c": _most}
-OF_BOARDS = frozenset(("power_w", "temp_c"))  # instances of a board are counted with it
 
 
 class NodeRehearsalSource:
@@ -68,20 +35,12 @@ class NodeRehearsalSource:
         self._names = sorted(RuleTracker(ready).names)
         self._gpus: dict[Name, int] = {}
         self.rows: dict[str, int] = {}
-        odd = [name for name in self._names if name not in NUMBERS]
-        if odd:
-            raise CannotRehearseError(f"history does not keep {' and '.join(odd)} of a node: this "
-                                      "rule "
-                                      "can only be watched live")
+        refuse_unrecorded(ready)
 
     def stretches(self, start: int, end: int) -> Iterator[RehearsalChunk]:
-        many = max(1, len(self._fleet))
-        if many * (end - start) > MOST_SECONDS:
-            raise CannotRehearseError(
-                f"a rule of nodes looks at each second of their Gpus: over {many:,} Gpus at most "
-                f"{MOST_SECONDS // many // 3_600} hours at once")
-        at_once_s = min(3_600, max(1, CELLS // many // AT_ONCE_S) * AT_ONCE_S)
-        for first, last in pieces(start, end, at_once_s):
+        refuse_too_long("a rule of nodes looks at each second of their GPUs",
+                        max(1, len(self._fleet)), end - start)
+        for first, last in pieces(start, end, seconds_at_once(self._fleet)):
             yield self._stretch(first, last)
 
     def _stretch(self, first: int, last: int) -> RehearsalChunk:
@@ -90,53 +49,51 @@ class NodeRehearsalSource:
         for _, node_id in self._gpus:
             self.rows.setdefault(node_id, len(self.rows))
         found = {name: self._of_nodes(name, grid) for name in self._names}
-        width = (last - first) // self.step_s
-        if self.step_s == MINUTE_S:
-            minutes = {name: closed(values) for name, values in found.items()}
-
-        def values(term: SignalTerm, rows: Rows | slice) -> AnyFloats:
-            if self.step_s == MINUTE_S:
-                return minutes[term.name].values(term.how)[rows]
-            return found[term.name][rows]
-
-        return RehearsalChunk(first, self.step_s, width, len(self.rows), values, self._scope())
+        return chunk_of_seconds(first, self.step_s, found, self._scope())
 
     def _of_nodes(self, name: str, grid: HistoryGrid) -> Floats:
         """Nodes x seconds."""
-        found = np.full((len(self.rows), grid.width), np.nan)
-        of_gpus = grid.of(name, "mean")
-        if of_gpus is None:
-            return found
+        values = grid.of(name, "mean")
+        if values is None:
+            return np.full((len(self.rows), grid.width), np.nan)
         slots = [self._fleet.slot_on(node, gpu) for gpu, node in self._gpus]
-        counts = np.array([name not in OF_BOARDS or slot is None
-                           or self._fleet.parent[slot] == NO_PARENT for slot in slots], bool)
-        at = np.array([self.rows[node] for _, node in self._gpus], np.intp)
-        # By slot within a Node, as life adds them up.
-        by = np.lexsort((np.array([-1 if slot is None else slot for slot in slots]), at))
-        by = by[counts[by]]
-        if len(by):
-            starts = np.flatnonzero(np.append(True, np.diff(at[by]) != 0))
-            found[at[by][starts]] = NUMBERS[name](NodeGpuValues(of_gpus[by].astype(np.float64),
-                                                                starts))
-        return found
+        is_board = np.array([slot is None or self._fleet.parent[slot] == NO_PARENT
+                             for slot in slots], bool)
+        node_at = np.array([self.rows[node] for _, node in self._gpus], np.intp)
+        # As a live rule adds them up.
+        by = np.argsort([-1 if slot is None else slot for slot in slots], kind="stable")
+        return number_of_nodes(name, values[by].astype(float), node_at[by], np.ones(len(by), bool),
+                               is_board[by], len(self.rows))
 
     def _scope(self) -> Mask:
-        """Whose Gpus are all meant, as it would be answered now."""
+        """As it would be answered now."""
         if self._ready.scope is None:
             return np.ones(len(self.rows), bool)
-        fleet, size = self._fleet, len(self._fleet)
-        there, at = ~fleet.retired[:size], fleet.node_at[:size]
-        meant = there & self._ready.scope.matches(fleet, 0.0)[:size]
-        of_node, mine = (np.bincount(at[which], minlength=len(fleet.node_ids))
-                         for which in (there, meant))
-        nodes = [fleet.nodes.get(node_id) for node_id in self.rows]
-        return np.array([node is not None and 0 < of_node[node.at] == mine[node.at]
-                         for node in nodes], bool)
+        meant = nodes_in_scope(self._fleet, self._ready.scope, 0.0)
+        nodes = [self._fleet.nodes.get(node_id) for node_id in self.rows]
+        return np.array([node is not None and bool(meant[node.at]) for node in nodes], bool)
 
     def name(self, row: int) -> AlertTarget:
         node_id = list(self.rows)[row]
         node = self._fleet.nodes.get(node_id)
         return AlertTarget(node_id, node_id, node_id if node is None else node.hello.host)
+
+
+def seconds_at_once(fleet: Fleet) -> int:
+    return min(3_600, max(1, CELLS // max(1, len(fleet)) // AT_ONCE_S) * AT_ONCE_S)
+
+
+def chunk_of_seconds(first: int, step_s: int, found: Mapping[str, Floats], scope: Mask
+                     ) -> RehearsalChunk:
+    """`found`: targets x seconds, of which a rule by the minute sees closed minutes."""
+    width = next(iter(found.values())).shape[1]
+    minutes = {name: closed(values) for name, values in found.items()} if step_s > 1 else {}
+
+    def values(term: SignalTerm, rows: Rows | slice) -> AnyFloats:
+        by_second = found[term.name]
+        return (minutes[term.name].values(term.how) if minutes else by_second)[rows]
+
+    return RehearsalChunk(first, step_s, width // step_s, len(scope), values, scope)
 
 
 def closed(seconds: Floats) -> ClosedRuleMinute:

@@ -5,22 +5,22 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from gpudeck.wire import Task
 from gpudeck.xid import UNKNOWN_CODE, explain
 
-from ...fleet.filters import TaskGpuPairs
 from ...fleet.fleet import STALE_AFTER_S, Fleet
 from ...history.rule_reads import RuleHistoryReader
 from ..core.evaluator import End
 from ..core.firing_alerts import AlertTarget
 from ..core.minute_aggregates import ENOUGH, MINUTE_S, WAIT_S, ClosedRuleMinute
+from ..core.numbers import USES
 from ..core.rule import CompiledRule
 from ..core.rule_signal import Floats, SignalTerm
 from ..core.rule_tracker import RuleTracker
 from ..core.state_machine import Mask, Rows
+from ..core.workload_targets import uses_in_scope
 from ..core.xid_counts import RECENT_S, is_of_task
 from .engine import AnyFloats, RehearsalChunk, pieces
-from .gpus import MOST_CELLS, CannotRehearseError
+from .gpus import MOST_CELLS, CannotRehearseError, refuse_unrecorded
 from .holdings import HoldingChunk, HoldingHistory
 from .intervals import (
     NO_SPELLS,
@@ -34,9 +34,8 @@ from .intervals import (
     joined,
     looked_at,
 )
+from .task_keys import past_task
 
-COUNTS = frozenset(("gpus", "tasks", "jobs", "gpus_faulty"))
-MEANS = frozenset(("mem_used_bytes", "util_pct"))  # of these, history keeps no more of a minute
 SECONDS_AT_ONCE = 3_600
 MOST_LOOKS = 7 * 86_400  # of a Rule that looks at seconds
 OF_GPUS: dict[str, frozenset[End]] = {"util_pct": frozenset(("mean",))}
@@ -60,18 +59,14 @@ class OwnerRehearsalSource:
         self._refuse_what_is_not_kept()
 
     def _refuse_what_is_not_kept(self) -> None:
-        odd = sorted(self._names - COUNTS - MEANS)
-        if odd:
-            raise CannotRehearseError(f"history does not keep {' and '.join(odd)} of an owner: "
-                                      "this "
-                                      "rule can only be watched live")
-        means = sorted(self._names & MEANS)
+        refuse_unrecorded(self._ready)
+        means = sorted(name for name in self._names if not _is_counted(name))
         if means and not self._ready.is_by_minutes:
             raise CannotRehearseError(f"history keeps {' and '.join(means)} of an owner by the "
-                                      "minute: "
-                                      "a rule that holds less than 5m can only be watched live")
+                                      "minute: a rule that holds less than 5m can only be watched "
+                                      "live")
         peaks = [term for term in self._terms
-                 if term.name in MEANS and term.how not in ("last", "avg")]
+                 if term.name in means and term.how not in ("last", "avg")]
         if peaks:
             raise CannotRehearseError(
                 f"history keeps the mean of {peaks[0].name} of an owner's Gpus together, and not "
@@ -81,8 +76,7 @@ class OwnerRehearsalSource:
     def stretches(self, start: int, end: int) -> Iterator[RehearsalChunk]:
         if self.step_s == 1 and end - start > MOST_LOOKS:
             raise CannotRehearseError("a rule that holds less than 5 minutes looks at each "
-                                      "second: at "
-                                      f"most {MOST_LOOKS // 86_400} days at once")
+                                      f"second: at most {MOST_LOOKS // 86_400} days at once")
         many = max(1, len(self._fleet))
         at_once_s = max(3_600, min(86_400, MOST_CELLS // many * MINUTE_S // 3_600 * 3_600))
         # By seconds a minute before is read too: who was there then did not come in the first one.
@@ -104,15 +98,11 @@ class OwnerRehearsalSource:
         rows, names = piece.rows, list(self._held.pairs)
         if self._ready.scope is None:
             return np.ones(len(rows), bool)
-        slots = [self._fleet.slot_on(names[at][1], names[at][0]) for at in rows.pair.tolist()]
-        known = np.array([at for at, slot in enumerate(slots) if slot is not None], np.intp)
-        meant = np.zeros(len(rows), bool)
-        if len(known):
-            meant[known] = self._ready.scope.matches_uses(self._fleet, 0.0, TaskGpuPairs(
-                np.array([slots[at] for at in known], np.intp),
-                [Task(piece.tasks[rows.task[at]][1], 1, 0, None,
-                      self._held.owners.keys[rows.owner[at]][0], None) for at in known.tolist()]))
-        return meant
+        return uses_in_scope(
+            self._ready.scope, self._fleet, 0.0,
+            [self._fleet.slot_on(names[at][1], names[at][0]) for at in rows.pair.tolist()],
+            [past_task(f"{piece.tasks[task][1]}", self._held.owners.keys[owner][0])
+             for task, owner in zip(rows.task.tolist(), rows.owner.tolist(), strict=True)])
 
     def _faulty(self, piece: HoldingChunk) -> TargetIntervals:
         """Pairs on which a Task failed by its own doing a short time ago."""
@@ -142,13 +132,14 @@ class OwnerRehearsalSource:
         return self._stretch(piece.t0, width, values, (presence.there, meant, presence.came))
 
     def _closed(self, name: str, piece: HoldingChunk, from_s: Rows, n: Floats) -> ClosedRuleMinute:
-        if name in COUNTS:
-            spells = self._parts.of(name)
-            return self._by_minute(piece, spells).closed(spells, from_s, n)
-        if name == "mem_used_bytes":
-            mean = self._memory(piece)
-        else:
-            mean, n = self._util(piece, from_s, n)
+        match USES[name].join:
+            case "distinct":
+                spells = self._parts.of(name)
+                return self._by_minute(piece, spells).closed(spells, from_s, n)
+            case "total":
+                mean = self._memory(piece)
+            case _:
+                mean, n = self._util(piece, from_s, n)
         return ClosedRuleMinute(n, mean, mean, mean)
 
     def _by_minute(self, piece: HoldingChunk, *changes: TargetIntervals) -> IntervalMinuteStats:
@@ -176,7 +167,7 @@ class OwnerRehearsalSource:
         missed_s = MINUTE_S - piece.seen_s
         known_s = told_s[: len(missed_s)] + np.where(missed_s <= STALE_AFTER_S, missed_s, 0)
         values = np.where(known_s >= ENOUGH * MINUTE_S, told[: len(missed_s)], np.nan)
-        gpus, pair = self._parts.apart("gpus")
+        gpus, pair = self._parts.apart("gpu")
         return self._by_minute(piece).means(gpus, pair, values, from_s, n)
 
     # -- by the second
@@ -214,7 +205,7 @@ class OwnerRehearsalSource:
                               lambda column: came[:, column])
 
     def name(self, row: int) -> AlertTarget:
-        user = self._held.owners.keys[row][0]
+        user = self._held.owners.keys[row][0] or ""
         return AlertTarget(user, "", "", "", (user,))
 
 
@@ -232,13 +223,19 @@ class _OwnerHoldings:
         self.outside = joined(self.uses.take(~meant))
 
     def of(self, name: str) -> TargetIntervals:
-        found, pair = self.apart(name)
-        return common(found, pair, self._faulty) if name == "gpus_faulty" else found
+        """When each of what is counted was an owner's."""
+        column = USES[name].column
+        found, pair = self.apart(column)
+        return common(found, pair, self._faulty) if column == "faulty_gpu" else found
 
-    def apart(self, name: str) -> tuple[TargetIntervals, Rows]:
-        """When each of its Gpus, Tasks or Jobs was an Owner's, and which."""
+    def apart(self, column: str) -> tuple[TargetIntervals, Rows]:
+        """When each of its GPUs, tasks or jobs was an owner's, and which."""
         rows = self._rows
-        what = {"tasks": rows.task, "jobs": rows.job}.get(name, rows.pair)
+        what = {"task": rows.task, "job": rows.job}.get(column, rows.pair)
         many = int(what.max(initial=0)) + 1
         found = joined(self._piece.by(rows.owner * many + what))
         return TargetIntervals(found.of // many, found.start, found.end), found.of % many
+
+
+def _is_counted(name: str) -> bool:
+    return USES[name].join == "distinct"

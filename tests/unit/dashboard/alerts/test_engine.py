@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from dashboard.alerts.core.evaluator import RuleEvaluator
 from dashboard.alerts.core.firing_alerts import FiringAlerts
+from dashboard.alerts.core.numbers import number_of_nodes
 from dashboard.alerts.core.rule import CompiledRule, check, read
 from dashboard.alerts.core.rule_signal import Floats, SignalTerm
 from dashboard.alerts.core.target_collector import RuleTargetCollector
@@ -23,7 +24,7 @@ from dashboard.alerts.rehearsal.gpus import (
     GpuRehearsalSource,
     closed_minute,
 )
-from dashboard.alerts.rehearsal.nodes import NUMBERS, NodeGpuValues, NodeRehearsalSource
+from dashboard.alerts.rehearsal.nodes import NodeRehearsalSource
 from dashboard.alerts.rehearsal.service import Past, whole_steps
 from dashboard.alerts.rehearsal.tasks import TaskRehearsalSource
 from dashboard.fleet.events import RecentEvents
@@ -44,6 +45,17 @@ TASKS: dict[str, dict[str, Any]] = {
     "task-big": {"of": "task", "signal": "mem_used_bytes", "fire": ">= 40GiB", "for": "5m"},
     "job-idle": {"of": "job", "signal": "sm_pct", "fire": "<= 1", "clear": "> 5", "for": "10m",
                  "scope": "user:ann"},
+    "job-works": {"of": "job", "signal": "max(util_pct, 5m)", "fire": ">= 20", "clear": "< 15",
+                  "for": "5m"},
+    "job-peak": {"of": "job", "signal": "max(util_max_pct, 5m)", "fire": ">= 20", "clear": "< 15",
+                 "for": "5m"},
+    "job-busy": {"of": "job", "signal": "max(busy_pct, 5m)", "fire": ">= 20", "clear": "< 15",
+                 "for": "5m"},
+    "job-held": {"of": "job", "signal": "mem_used_bytes", "fire": ">= 21GiB", "for": "5m"},
+    "job-share": {"of": "job", "signal": "max(mem_share, 5m)", "fire": ">= 0.2", "for": "5m"},
+    "job-board": {"of": "job", "signal": "max(gpu_mem_share, 5m)", "fire": ">= 0.4", "for": "5m"},
+    "job-ranks": {"of": "job", "signal": "tasks / gpus", "fire": ">= 2", "for": "5m"},
+    "job-beside": {"of": "job", "signal": "gpu_jobs", "fire": ">= 2", "for": "5m"},
 }
 RULES: dict[str, dict[str, Any]] = {
     "hot": {"signal": "temp_c", "fire": ">= 60", "clear": "< 50", "for": "5m"},
@@ -86,7 +98,8 @@ class Recorded:
             self.history.append([HistoryMessage(f"n{at}", "s1", 0.0, node.hello), HistoryMessage(
                 f"n{at}", "s1", 0.0, Inventory(1, tuple(fleets.facts(f"n{at}", gpu)
                                                         for gpu in range(GPUS))))], 1)
-        self.on: dict[tuple[int, int], tuple[Task, float, float]] = {}
+        self.on: dict[tuple[int, int], list[tuple[Task, float, float]]] = {}
+        self.jobs = 0
         self.level = {(at, gpu): 40.0 for at in range(NODES) for gpu in range(GPUS)}
 
     def run(self) -> None:
@@ -117,7 +130,8 @@ class Recorded:
             noisy = min(100.0, max(0.0, level + self.random.gauss(0, 4)))
             # In the steps that history keeps.
             rows.append({"temp_c": float(round(noisy)), "util_pct": round(noisy) / 2,
-                         "power_w": float(round(4 * noisy)), "mem_used_bytes": level * 8e8})
+                         "util_max_pct": round(noisy) / 2 + 5, "power_w": float(round(4 * noisy)),
+                         "mem_used_bytes": float(round(level * 8e8))})
             slow.append({"temp_margin_c": round(90 - level)})
         frame = fleets.frame(rows, second - BEGIN + 1, second + 0.2, slow=slow,
                              tasks=self.tasks(at, second) if (second + at) % 2 == 0 else None)
@@ -127,22 +141,28 @@ class Recorded:
         self.history.append([HistoryMessage(f"n{at}", "s1", now, frame, second)], 1)
 
     def tasks(self, at: int, second: int) -> Tasks:
-        """On each Gpu one Task; they stay for some minutes or for all of it, idle or not. They
-        come in the middle of a minute: whether one of 48 seconds or of 47 counts hangs on the
-        second in which its list came."""
+        """One to three Tasks of one or two Jobs on each GPU; they stay for some minutes or for all
+        of it, idle or not. They come in the middle of a minute: whether one of 48 seconds or of 47
+        counts hangs on the second in which its list came."""
         may_come = 20 <= second % 60 <= 50
         for gpu in range(GPUS):
             if (at, gpu) not in self.on or (
                     gpu > 0 and may_come and self.random.random() < 1 / 350):
-                pid = self.random.randrange(10**6)
-                self.on[at, gpu] = (
-                    Task(f"b{at}:{pid}:1", pid + 2, 1, float(BEGIN), f"{'ann' if gpu else 'bob'}",
-                         "python", job_id=f"j{pid}"),
-                    float(self.random.choice([1, 20, 50]) * 2**30),
-                    float(self.random.choice([0, 0, 30])))
-        now = [self.on[at, gpu] for gpu in range(GPUS)]
-        return Tasks(True, tuple(task for task, _, _ in now), tuple(
-            Use(task.id, gpu, mem, sm) for gpu, (task, mem, sm) in enumerate(now)))
+                self.jobs += 1
+                self.on[at, gpu] = [self.task(at, gpu) for _ in range(
+                    self.random.choice([1, 2, 2, 3]))]
+        now = [(gpu, *each) for gpu in range(GPUS) for each in self.on[at, gpu]]
+        return Tasks(True, tuple(task for _, task, _, _ in now), tuple(
+            Use(task.id, gpu, mem, sm) for gpu, task, mem, sm in now))
+
+    def task(self, at: int, gpu: int) -> tuple[Task, float, float]:
+        """Of the same Job as the one before it, or of the next."""
+        self.jobs += self.random.random() < 0.3
+        pid = self.random.randrange(10**6)
+        task = Task(f"b{at}:{pid}:1", pid + 2, 1, float(BEGIN), f"{'ann' if gpu else 'bob'}",
+                    "python", job_id=f"j{self.jobs}")
+        return (task, float(self.random.choice([1, 20, 50]) * 2**30),
+                float(self.random.choice([0, 0, 30])))
 
     def keep(self, alert: Any) -> None:
         """With the value by which it began to fire."""
@@ -306,9 +326,10 @@ def test_a_node_is_meant_where_all_of_its_gpus_are(recorded: Recorded) -> None:
 
 def test_the_power_of_a_node_is_not_known_while_a_board_does_not_tell() -> None:
     nan = np.nan
-    gpus = NodeGpuValues(np.array([[10.0, nan, nan], [20.0, 30.0, nan], [7.0, nan, 5.0]]),
-                         np.array([0, 2]))
+    values = np.array([[10.0, nan, nan], [20.0, 30.0, nan], [7.0, nan, 5.0]])
+    all_of_them = np.ones(3, bool)
     for name, wanted in {"util_pct": [[15.0, 30.0, nan], [7.0, nan, 5.0]],
                          "power_w": [[30.0, nan, nan], [7.0, nan, 5.0]],
                          "temp_c": [[20.0, 30.0, nan], [7.0, nan, 5.0]]}.items():
-        np.testing.assert_array_equal(NUMBERS[name](gpus), wanted)
+        np.testing.assert_array_equal(number_of_nodes(
+            name, values, np.array([0, 0, 1]), all_of_them, all_of_them, 2), wanted)

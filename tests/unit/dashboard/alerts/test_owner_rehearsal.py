@@ -234,7 +234,7 @@ def test_bounds_are_said() -> None:
                                     ready(RULES, "works"))
     for at in range(100):
         fleets.add_node(fleet, f"n{at}", 100)
-    with pytest.raises(CannotRehearseError, match="over 10,000 Gpus at most 8 hours at once"):
+    with pytest.raises(CannotRehearseError, match="over 10,000 GPUs at most 8 hours at once"):
         next(of_fleet.stretches(0, 86_400))
 
 

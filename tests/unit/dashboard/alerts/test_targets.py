@@ -11,7 +11,8 @@ import pytest
 from msgspec.structs import replace
 
 from dashboard.alerts.core.evaluator import RuleEvaluator
-from dashboard.alerts.core.rule import NAMES, InvalidRuleError, Of, check, read
+from dashboard.alerts.core.numbers import NAMES
+from dashboard.alerts.core.rule import InvalidRuleError, Of, check, read
 from dashboard.alerts.core.rule_signal import SignalTerm
 from dashboard.alerts.core.state_machine import AlertPhase
 from dashboard.alerts.core.target_collector import NamedRuleTargets, RuleTargetCollector
@@ -77,10 +78,10 @@ def test_every_name_of_the_contract_has_numbers() -> None:
     world = World()
     world.on["n0"] = [(task(), 0, 1e9, 5.0)]
     scenes = world.tell()
-    for what, names in NAMES.items():
-        for name in names:
-            assert len(scenes[what].numbers(SignalTerm("last",
-                                                       name)).values) == len(scenes[what].there)
+    assert scenes.keys() == NAMES.keys()
+    for what, scene in scenes.items():
+        for name in NAMES[what]:
+            assert len(scene.numbers(SignalTerm("last", name)).values) == len(scene.there)
 
 
 def test_a_task_on_several_gpus_is_one() -> None:

@@ -1,0 +1,318 @@
+"""Every number that a rule can read, with its unit and, where history keeps what it is made of, its
+one definition: over columns that come from the fleet as it is now, or from history in a rehearsal.
+Pure.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from gpudeck.metrics import COLUMNS, SLOW
+
+from .rule_signal import Floats
+from .state_machine import Mask, Rows
+
+Join = Literal["total", "most", "mean_of_gpus", "distinct"]
+NONE = -1  # in a column of keys: not known
+FACTS = {"mem_total_bytes": "B", "power_limit_max_w": "W", "temp_slowdown_c": "°C",
+         "temp_shutdown_c": "°C", "pcie_width_max": ""}
+
+
+# -- tasks, jobs and owners
+
+
+class UseColumns(Protocol):
+    """A row per use of a GPU by a task: each at this moment, or each in every minute of a span. A
+    cell is a target at such a moment; `gpu` numbers each GPU at such a moment."""
+
+    @property
+    def size(self) -> int:
+        """How many cells."""
+
+    @property
+    def cell(self) -> Rows:
+        """The cell of each use, or NONE."""
+
+    @property
+    def gpu(self) -> Rows:
+        """The GPU of each use."""
+
+    def keys(self, what: str) -> Rows:
+        """A number per use: the same for the same task, job, node or GPU; NONE does not count."""
+
+    def of_uses(self, name: str) -> Floats: ...
+
+    def of_gpus(self, name: str) -> Floats:
+        """By GPU: a metric, `mem_total_bytes`, or how many `jobs` are on it."""
+
+
+@dataclass(frozen=True, slots=True)
+class UseNumber:
+    """`column`: what is joined, as DERIVED makes it or as the source has it."""
+
+    unit: str
+    join: Join
+    column: str
+    of: tuple[str, ...]
+    is_recorded: bool = True
+
+
+_WORK = ("task", "job")
+_ALL = (*_WORK, "owner")
+
+USES: dict[str, UseNumber] = {
+    "mem_used_bytes": UseNumber("B", "total", "mem_used_bytes", _ALL),
+    "sm_pct": UseNumber("%", "total", "sm_pct", _WORK),
+    "util_pct": UseNumber("%", "mean_of_gpus", "util_pct", _ALL),
+    "util_max_pct": UseNumber("%", "most", "util_max_pct", _WORK),
+    "busy_pct": UseNumber("%", "most", "busy_pct", _WORK),
+    "mem_share": UseNumber("", "most", "mem_share", _WORK),
+    "gpu_mem_share": UseNumber("", "most", "gpu_mem_share", _WORK),
+    "gpu_jobs": UseNumber("", "most", "gpu_jobs", _WORK),
+    "gpus": UseNumber("", "distinct", "gpu", _ALL),
+    "tasks": UseNumber("", "distinct", "task", ("job", "owner")),
+    "jobs": UseNumber("", "distinct", "job", ("owner",)),
+    "gpus_faulty": UseNumber("", "distinct", "faulty_gpu", ("owner",)),
+    "nodes": UseNumber("", "distinct", "node", ("job",), is_recorded=False),
+    "age_s": UseNumber("s", "most", "age_s", _WORK, is_recorded=False),
+    "is_youngest": UseNumber("", "most", "is_youngest", _WORK, is_recorded=False),
+    "is_foreign": UseNumber("", "most", "is_foreign", _WORK, is_recorded=False),
+}
+
+
+def number_of_uses(name: str, of: UseColumns) -> Floats:
+    """By cell. NaN where a part of it is not known, and of a cell without a use."""
+    number = USES[name]
+    match number.join:
+        case "distinct":
+            return distinct(of, of.keys(number.column))
+        case "mean_of_gpus":
+            return _mean_of_gpus(of, of.of_gpus(number.column))
+    derive = DERIVED.get(number.column)
+    values = of.of_uses(number.column) if derive is None else derive(of)
+    return total(of, values) if number.join == "total" else joined(of, values, np.maximum)
+
+
+def total(of: UseColumns, values: Floats) -> Floats:
+    known = of.cell != NONE
+    cell = of.cell[known]
+    found = np.bincount(cell, values[known], of.size)
+    return np.where(np.bincount(cell, minlength=of.size) > 0, found, np.nan)
+
+
+def joined(of: UseColumns, values: Floats, join: np.ufunc) -> Floats:
+    nothing = np.inf if join is np.minimum else -np.inf
+    found, known = np.full(of.size, nothing), of.cell != NONE
+    with np.errstate(invalid="ignore"):
+        join.at(found, of.cell[known], values[known])
+    return np.where(np.isinf(found), np.nan, found)
+
+
+def distinct(of: UseColumns, keys: Rows) -> Floats:
+    """How many of these there are in each cell."""
+    known = (of.cell != NONE) & (keys != NONE)
+    base = int(keys.max(initial=0)) + 1
+    pairs = np.unique(of.cell[known] * base + keys[known])
+    return np.bincount(pairs // base, minlength=of.size).astype(float)
+
+
+def _mean_of_gpus(of: UseColumns, by_gpu: Floats) -> Floats:
+    """Each GPU once, however many of the target's tasks are on it."""
+    known, base = of.cell != NONE, max(1, len(by_gpu))
+    pairs = np.unique(of.cell[known] * base + of.gpu[known])
+    cells, gpus = pairs // base, pairs % base
+    count = np.bincount(cells, minlength=of.size)
+    found = np.bincount(cells, by_gpu[gpus], of.size)
+    return np.where(count > 0, found / np.maximum(count, 1), np.nan)
+
+
+def distinct_on_gpus(gpu: Rows, key: Rows, gpus: int) -> Floats:
+    """How many jobs, or owners, are on each GPU; NaN where one of them is not known."""
+    base = int(key.max(initial=0)) + 2
+    pairs = np.unique(gpu * base + key + 1)
+    found = np.bincount(pairs // base, minlength=gpus).astype(float)
+    found[gpu[key == NONE]] = np.nan
+    return found
+
+
+def _busy_pct(of: UseColumns) -> Floats:
+    """The most that any witness of work says: the task's own share of the multiprocessors, and the
+    peak of its GPU where no other job is on it. Not known where the only witness is silent."""
+    is_alone = of.of_gpus("jobs")[of.gpu] == 1
+    peak = np.where(is_alone, of.of_gpus("util_max_pct")[of.gpu], np.nan)
+    peak = np.where(is_alone & np.isnan(peak), of.of_gpus("util_pct")[of.gpu], peak)
+    return np.fmax(of.of_uses("sm_pct"), peak)
+
+
+def _is_youngest(of: UseColumns) -> Floats:
+    """Of the jobs that share a GPU, it began last. Of a job, its first task counts."""
+    job, jobs = of.keys("job"), of.of_gpus("jobs")
+    known, begun = job != NONE, np.full(int(job.max(initial=0)) + 1, np.inf)
+    last = np.full(len(jobs), -np.inf)
+    with np.errstate(invalid="ignore"):
+        np.minimum.at(begun, job[known], of.of_uses("started_at")[known])
+        mine = np.where(known, begun[job], np.nan)
+        np.maximum.at(last, of.gpu, mine)
+    is_last = (mine == last[of.gpu]) & (jobs[of.gpu] > 1)
+    return np.where(np.isnan(mine) | np.isnan(last[of.gpu]), np.nan, is_last.astype(float))
+
+
+DERIVED: dict[str, Callable[[UseColumns], Floats]] = {
+    "is_youngest": _is_youngest,
+    "busy_pct": _busy_pct,
+    "util_max_pct": lambda of: of.of_gpus("util_max_pct")[of.gpu],
+    "mem_share": lambda of: of.of_uses("mem_used_bytes") / of.of_gpus("mem_total_bytes")[of.gpu],
+    "gpu_mem_share": lambda of: (
+        of.of_gpus("mem_used_bytes") / of.of_gpus("mem_total_bytes"))[of.gpu],
+    "gpu_jobs": lambda of: of.of_gpus("jobs")[of.gpu],
+}
+
+
+# -- nodes and the fleet
+
+
+@dataclass(frozen=True, slots=True)
+class GpuGroups:
+    """Which GPUs are counted together. `order`: their rows, one group after the other."""
+
+    groups: int
+    order: Rows
+    starts: Rows
+    group: Rows  # of each start
+
+    def join(self, join: np.ufunc, values: npt.NDArray[Any], nothing: float) -> Floats:
+        """Groups x moments, out of GPUs x moments."""
+        found = np.full((self.groups, values.shape[1]), nothing)
+        mine = values[self.order].astype(np.float64, copy=False)
+        if len(self.starts) == 1:  # ten times as fast
+            found[self.group[0]] = join.reduce(mine, axis=0)
+        elif len(self.starts):
+            found[self.group] = join.reduceat(mine, self.starts, axis=0)
+        return found
+
+
+def grouped(group_of: Rows, counts: Mask, groups: int) -> GpuGroups:
+    """`counts`: of each GPU, whether it does. In the order in which they are given, so that sums
+    come to the same to the last bit."""
+    order = np.flatnonzero(counts)
+    order = order[np.argsort(group_of[order], kind="stable")]
+    starts = np.flatnonzero(np.append(True, np.diff(group_of[order]) != 0)[: len(order)])
+    return GpuGroups(groups, order, starts, group_of[order][starts])
+
+
+def _whole(values: Floats, groups: GpuGroups) -> Floats:
+    """Not known where one of them does not report it."""
+    return groups.join(np.add, values, np.nan)
+
+
+def _total(values: Floats, groups: GpuGroups) -> Floats:
+    """Of those that report it."""
+    count = _count(values, groups)
+    return np.where(count > 0, groups.join(np.add, np.nan_to_num(values), 0.0), np.nan)
+
+
+def _mean(values: Floats, groups: GpuGroups) -> Floats:
+    return _total(values, groups) / np.maximum(_count(values, groups), 1)
+
+
+def _count(values: Floats, groups: GpuGroups) -> Floats:
+    return groups.join(np.add, ~np.isnan(values), 0.0)
+
+
+def _most(values: Floats, groups: GpuGroups) -> Floats:
+    return groups.join(np.fmax, values, np.nan)
+
+
+GpuNumber = Callable[[Floats, GpuGroups], Floats]
+# Of a metric of its GPUs; of heat and power, MIG instances are counted with their board.
+NODE: dict[str, tuple[str, GpuNumber, bool]] = {
+    "util_pct": ("%", _mean, False), "power_w": ("W", _whole, True), "temp_c": ("°C", _most, True)}
+
+
+def number_of_nodes(name: str, values: Floats, node_at: Rows, counts: Mask, is_board: Mask,
+                    nodes: int) -> Floats:
+    """Nodes x moments. `values`: GPUs x moments; the others are of each GPU."""
+    _, compute, of_boards = NODE[name]
+    return compute(values, grouped(node_at, counts & is_board if of_boards else counts, nodes))
+
+
+class FleetColumns(Protocol):
+    """Nodes or boards x moments; the fleet now is one moment."""
+
+    @property
+    def is_there(self) -> Mask:
+        """Of each node, whether it belongs to the fleet."""
+
+    @property
+    def is_silent(self) -> Mask: ...
+
+    @property
+    def boards(self) -> Floats:
+        """How many there are."""
+
+    @property
+    def is_lost(self) -> Mask:
+        """Of each board."""
+
+    def live(self, name: str) -> Floats:
+        """A metric, GPUs x moments, where its sample is shown as live."""
+
+
+def _of_live(compute: GpuNumber, values: Floats) -> Floats:
+    size = len(values)
+    groups = grouped(np.zeros(size, np.intp), np.ones(size, bool), 1)
+    return np.asarray(compute(values, groups)[0])
+
+
+FLEET: dict[str, tuple[str, Callable[[FleetColumns], Floats]]] = {
+    "nodes": ("", lambda of: of.is_there.sum(axis=0).astype(float)),
+    "nodes_silent": ("", lambda of: of.is_silent.sum(axis=0).astype(float)),
+    "gpus": ("", lambda of: of.boards),
+    "gpus_lost": ("", lambda of: of.is_lost.sum(axis=0).astype(float)),
+    "util_pct": ("%", lambda of: _of_live(_mean, of.live("util_pct"))),
+    "power_w": ("W", lambda of: _of_live(_total, of.live("power_w"))),
+}
+
+
+def number_of_fleet(name: str, of: FleetColumns) -> Floats:
+    return FLEET[name][1](of)
+
+
+# -- all of them, by name
+
+# Known of the fleet now, and not kept in history.
+_NOW: dict[str, dict[str, str]] = {
+    "gpu": {"tasks": "", "jobs": "", "owners": "", "lost": "", "sample_age_s": "s",
+            "xids_of_tasks": "", "xids_of_boards": "", "power_cap_drift_w": "W",
+            "clock_lock_drifted": ""},
+    "node": {"silent_s": "s", "clock_offset_s": "s", "clock_skew_s": "s", "gpus": "",
+             "gpus_lost": "", "tasks": "", "reading_age_s": "s", "pending": "", "dropped": "",
+             "outbox_bytes": "B"},
+    "fleet": {"gpus_free": "", "rules_failing": "", "blind_s": "s", "brakes_on": "",
+              "is_unrecorded": ""},
+}
+
+
+def _uses(of: str, is_recorded: bool) -> dict[str, str]:
+    return {name: number.unit for name, number in USES.items()
+            if of in number.of and (number.is_recorded or not is_recorded)}
+
+
+RECORDED: dict[str, dict[str, str]] = {
+    "gpu": {metric.key: metric.unit for metric in (*COLUMNS, *SLOW)} | FACTS,
+    "node": {name: number[0] for name, number in NODE.items()},
+    "fleet": {name: number[0] for name, number in FLEET.items()},
+    **{of: _uses(of, is_recorded=True) for of in _ALL},
+}
+NAMES: dict[str, dict[str, str]] = {
+    **{of: RECORDED[of] | now for of, now in _NOW.items()},
+    **{of: _uses(of, is_recorded=False) for of in _ALL},
+}
+
+
+def unrecorded(of: str, names: Iterable[str]) -> list[str]:
+    """Those that only a live rule can read."""
+    return sorted(name for name in names if name not in RECORDED[of])

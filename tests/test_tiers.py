@@ -1,0 +1,81 @@
+"""Every test is in one tier, and nothing stays in quarantine."""
+
+import datetime as dt
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import tiers
+from tests.quarantine import TWICE, UnsteadyTest, today, unsteady_tests
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def stands(row: str) -> bool:
+    file, _, test = row.partition("::")
+    if not (ROOT / file).exists():
+        return False
+    return not test or f"def {test.partition('[')[0]}(" in (ROOT / file).read_text()
+
+
+def test_the_tiers_add_up_to_what_was_collected(request: pytest.FixtureRequest) -> None:
+    counts = request.config.stash[tiers.COLLECTED]
+    assert set(counts) <= {"all", "test", "check", "soak"}
+    assert counts["test"] + counts["check"] + counts["soak"] == counts["all"] > 0
+
+
+def test_each_row_names_what_there_is() -> None:
+    assert [row for row in tiers.ROWS if not stands(row)] == []
+    assert not set(tiers.CHECK) & set(tiers.TEST)
+
+
+def test_the_longest_row_counts() -> None:
+    page = tiers.TEST[0]
+    assert tiers.tier_of(page, is_soak=False) == "test"
+    assert tiers.tier_of(page, is_soak=True) == "soak"
+    assert tiers.tier_of(page.partition("::")[0] + "::test_else", is_soak=False) == "check"
+    assert tiers.tier_of("tests/unit/test_new.py::test_new", is_soak=False) == "test"
+
+
+def test_nothing_stays_in_quarantine() -> None:
+    rows = unsteady_tests().values()
+    assert [row.id for row in rows if not stands(row.id)] == []
+    assert [row.id for row in rows if row.is_over(today())] == []
+
+
+def test_a_week_is_a_week() -> None:
+    row = UnsteadyTest("x", dt.date(2026, 11, 23), "")
+    assert not row.is_over(dt.date(2026, 11, 30))
+    assert row.is_over(dt.date(2026, 12, 1))
+
+
+FAILS_ONCE = """
+import pathlib
+def test_fails_once(pytestconfig):
+    mark = pathlib.Path(__file__).with_suffix(".mark")
+    was_there = mark.exists()
+    mark.touch()
+    assert was_there
+"""
+
+
+@pytest.mark.parametrize(("listed", "age_days", "code"),
+                         [(True, 0, 0), (True, 8, 1), (False, 0, 1)])
+def test_only_who_is_in_quarantine_is_run_again(tmp_path: Path, listed: bool, age_days: int,
+                                               code: int) -> None:
+    (tmp_path / "test_one.py").write_text(FAILS_ONCE)
+    table = tmp_path / "quarantine.toml"
+    since = today() - dt.timedelta(days=age_days)
+    table.write_text(f'[[test]]\nid = "test_one.py::test_fails_once"\nsince = {since}\nwhy = "x"\n'
+                     if listed else "")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "tests.quarantine", "-p", "no:cacheprovider",
+         "--rootdir", str(tmp_path), "-c", os.devnull, str(tmp_path)],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "GPUDECK_QUARANTINE": str(table)})
+    assert done.returncode == code, done.stdout + done.stderr
+    assert ("RUN TWICE" in done.stdout) == (code == 0)
+    assert TWICE not in done.stdout
