@@ -48,12 +48,16 @@ from .actions.signer_client import SignerClient
 from .actions.signing_policy import SigningBudget
 from .actions.standing_api import StandingApi, add_standing_api, hold_state
 from .actions.views import command_view
+from .alerts.active_rules import ActiveRules
+from .alerts.admin import RuleAdmin
 from .alerts.api import AlertsApi, add_alerts_api
-from .alerts.core.firing_alerts import Alert
-from .alerts.modes import RuleModeService
+from .alerts.events import AlertChanged
+from .alerts.promotion_policy import PromotionPolicy
+from .alerts.queries import AlertQueries
 from .alerts.rehearsal.api import RehearsalsApi, add_rehearsals_api
 from .alerts.rehearsal.service import RehearsalService
-from .alerts.service import AlertService
+from .alerts.service import EVERY_S, AlertService, AlertSources
+from .alerts.silences import SilenceService
 from .alerts.views import alert_view
 from .audit.api import AuditApi, add_audit_api
 from .audit.file_copy import AuditCopy
@@ -96,6 +100,7 @@ from .nodes.api import NodesApi, add_nodes_api
 from .nodes.audit_heads import AuditHeadExchange
 from .nodes.checkpoint import restore
 from .nodes.enrolment import EnrolmentService
+from .nodes.events import GroupChanged
 from .nodes.recorder import MessageRecorder
 from .nodes.socket import AGENT_BYTES, AgentEndpoint, NodeAdmission
 from .notifications.addresses import OwnerAddresses
@@ -111,8 +116,12 @@ from .openapi.api import add_openapi
 from .pages import build_pages
 from .prometheus.page import HubMetricSources, PrometheusPage, add_metrics_page
 from .public_url import PublicOrigins
+from .quotas.active_quotas import ActiveQuotas
+from .quotas.admin import QuotaAdmin
 from .quotas.api import QuotasApi, add_quotas_api
+from .quotas.deployment import QuotaDeployer
 from .quotas.over import HOLD_S
+from .quotas.queries import QuotaQueries
 from .quotas.service import QuotaService
 from .runtime.data_folder import token_in
 from .runtime.dispatcher import Dispatcher
@@ -143,8 +152,8 @@ class Hub:
                  signer: SignerClient | None = None) -> None:
         self.settings = settings
         self.state = state
-        self.tally = ServerCounters()
         self.events = Dispatcher()
+        self.tally = ServerCounters()
         self.signer = signer or start_signer(settings)
         self.signer.wait()
         self.room = FleetStateMachine(state.hub_id(), self._epoch(), time.monotonic())
@@ -186,6 +195,7 @@ class Hub:
         self.acts.keep_of, self.acts.held = self.keeps.of_any, self.holds.refusal
         self.acts.unreached = self.notifier.unreached
         self._build_rules()
+        self._build_quotas()
         self._build_ladders()
         self.commander.recover()
         self.server = Flask("gpudeck", static_folder=None)
@@ -197,37 +207,46 @@ class Hub:
         self._build()
 
     def _build_rules(self) -> None:
-        """What watches: Rules, their rehearsal, and Quotas."""
-        settings, state, kept = self.settings, self.state, self.state.alerts
+        """Rules, their alerts and rehearsals."""
+        state, settings, fleet = self.state, self.settings, self.room.fleet
+        store = state.alerts
         self.receivers = ReceiverDirectory(state.notifications)
         self.groups = recovered_groups(state.notifications, self.receivers, timing_of(settings),
-                                       (rule for _, rule in kept.rules().values()),
-                                       kept.open_alerts())
-        fleet, spans = self.room.fleet, RuleHistoryReader(self.history.store)
-        self.alerts = AlertService(kept, self.audit, fleet, self.room.events, self._left, spans)
-        self.rehearsals = RehearsalService(kept, self.audit, fleet, spans)
-        self.rehearsals.members = self.nodes.members
-        self.alerts.on_change += [self._announce_alert]
-        self.quotas = QuotaService(state.quotas, self.audit, fleet, self.signer,
-                                   self.room.link_of, self.perform, self.history,
-                                   min(HOLD_S, settings.quota_end_after_s / 2))
-        self.nodes.on_group.append(self.quotas.regrouped)
+                                       (rule for _, rule in store.rules().values()),
+                                       store.open_alerts())
+        self.brakes = BrakeService(state.brakes, self.audit, self.events)
+        rules, history = ActiveRules(store, self.events), RuleHistoryReader(self.history.store)
+        self.alerts = AlertService(AlertSources(
+            fleet, self.room.events, self._revoked, self.brakes.says, history), rules, store,
+            self.events)
+        self.silences = SilenceService(store, self.audit, fleet, rules)
+        self.alert_queries = AlertQueries(self.alerts, rules, store, fleet)
+        self.rehearsals = RehearsalService(store, self.audit, fleet, history, self.nodes.members,
+                                           self.people.behind)
+        self.rule_admin = RuleAdmin(rules, PromotionPolicy(
+            store, self.people.behind, self.rehearsals.of_rule, self.acts.second_person,
+            settings.rule_proof_h * 3_600.0), store, self.audit, self.people.behind)
+        self.events.listen(AlertChanged, self._announce_alert)
+
+    def _build_quotas(self) -> None:
+        store, fleet = self.state.quotas, self.room.fleet
+        self.active_quotas = ActiveQuotas(store, self.events)
+        self.quota_deployer = QuotaDeployer(self.active_quotas, fleet, self.signer,
+                                            self.room.link_of, self.tell)
+        self.quotas = QuotaService(self.active_quotas, store, fleet, self.history,
+                                   min(HOLD_S, self.settings.quota_end_after_s / 2), self.events)
+        self.quota_queries = QuotaQueries(self.quotas, self.quota_deployer, store, fleet,
+                                          self.history)
+        self.nodes.on_group.append(
+            lambda node_id, group: self.events.dispatch(GroupChanged(node_id, group)))
 
     def _build_ladders(self) -> None:
         """What acts by itself, and all that holds it."""
         state, room = self.state, self.room
-        self.brakes = BrakeService(state.brakes, self.audit, self.events)
-        self.alerts.hub_says = self.brakes.says
         self.maintenance = MaintenanceService(state.brakes, self.audit, room.fleet, self.lenses)
         self.acts.maintenance = self.maintenance.why
-        self.modes = RuleModeService(self.alerts, state.alerts, self.people,
-                                     self.acts.second_person,
-                                     self.settings.rule_proof_h * 3_600.0)
-        self.alerts.gate, self.alerts.author_of = self.modes.gate, self.people.behind
-        self.modes.rehearsals = self.rehearsals.of_rule
-        self.rehearsals.person_of = self.people.behind
         hub_holds = HubHolds(self.keeps, self.holds, self.maintenance)
-        rules = RuleIntentSource(self.alerts, self.brakes, hub_holds)
+        rules = RuleIntentSource(self.alerts, self.silences, self.brakes, hub_holds)
         self.quota_intents = QuotaIntentSource(self.quotas, room.fleet, hub_holds,
                                                lambda: self.alerts.since_mono)
         self.ladders = LadderService(
@@ -239,7 +258,7 @@ class Hub:
         self.notifications = NotificationService(state.notifications, self.audit, self.receivers,
                                                  self.groups, self.transports, self.alerts,
                                                  rules.mute)
-        self.alerts.on_change.append(self.notifications.take)
+        self.events.listen(AlertChanged, lambda event: self.notifications.take(event.alert))
         self.commander.on_change.append(self.ladders.changed)
 
     def _epoch(self) -> int:
@@ -272,21 +291,23 @@ class Hub:
                                                 lambda: self.state.get("url") or "",
                                                 self.acts.second_person))
         add_acts_api(self.server, ActionsApi(self.acts, self.state.commands))
-        alerts = AlertsApi(self.alerts, self.lenses, self.alert_details,
-                           self.settings.rule_proof_h)
+        alerts = AlertsApi(self.alert_queries, self.rule_admin, self.silences, self.lenses,
+                           self.alert_details, self.settings.rule_proof_h)
         add_alerts_api(self.server, alerts)
         add_automation_api(self.server, AutomationApi(
-            self.alerts, self.ladders, self.brakes, self.modes, self.maintenance, self.acts,
-            self.lenses, alerts.rule))
+            self.alert_queries, self.ladders, self.brakes, self.rule_admin, self.maintenance,
+            self.acts, self.lenses, alerts.rule))
         add_notifications_api(self.server, NotificationsApi(self.notifications))
         add_quotas_api(self.server, QuotasApi(
-            self.quotas, self.room.fleet, self.lenses,
-            lambda: self.quota_intents.progress(self.ladders), self.settings.quota_end_after_s))
+            self.active_quotas, self.quota_queries,
+            QuotaAdmin(self.active_quotas, self.state.quotas, self.audit), self.room.fleet,
+            self.lenses, lambda: self.quota_intents.progress(self.ladders),
+            self.settings.quota_end_after_s))
         add_rehearsals_api(self.server, RehearsalsApi(self.rehearsals, self.lenses))
         self._add_health()
         add_metrics_page(self.server, PrometheusPage(self.room, self.lenses, HubMetricSources(
             self.history, self.state.commands, self.counts, self.lag_s, time.time()),
-               self.quotas.looks))
+               self.quota_queries.snapshots))
         add_compression(self.server)
         pages = build_pages(self.server)
         self.socketio.init_app(self.server, allowances=self._allowances(), tally=self.tally)
@@ -394,7 +415,7 @@ class Hub:
             case NodeJoined():
                 self.anchors.joined(self.room.fleet.nodes[effect.node_id].hello)
                 self.commander.joined(effect.node_id)
-                self.quotas.joined(effect.node_id)
+                self.quota_deployer.joined(effect.node_id)
             case EpochRaised():
                 self.state.put("epoch", str(effect.epoch))
             case LogMessage():
@@ -408,7 +429,7 @@ class Hub:
             case Reply():
                 self.commander.replied(effect.node_id, effect.message)
             case InForce():
-                self.quotas.said(effect.node_id, effect.message)
+                self.quota_deployer.reported(effect.node_id, effect.message)
             case Beat():
                 self.anchors.beaten(effect.node_id, effect.message)
                 self.holds.beaten(effect.node_id)
@@ -422,7 +443,7 @@ class Hub:
             self.agents.tell(SendMessage(link, message))
         return link is not None
 
-    def _left(self) -> Collection[str]:
+    def _revoked(self) -> Collection[str]:
         return [member.node_id for member in self.nodes.members() if member.access == "revoked"]
 
     def _tell_owner(self, record: CommandRecord) -> None:
@@ -436,11 +457,12 @@ class Hub:
         self.live.announce("command", record.node_id, record.id,
                            lambda lens: command_view(record, lens.reads))
 
-    def _announce_alert(self, alert: Alert) -> None:
+    def _announce_alert(self, event: AlertChanged) -> None:
+        alert = event.alert
         self.live.announce("alert", alert.target.node_id, alert.id,
                            lambda lens: alert_view(
-                               alert, self.alerts.gpus_seen(alert.target, lens),
-                               self.alerts.silenced_by(alert, time.time()),
+                               alert, self.alert_queries.gpus_seen(alert.target, lens),
+                               self.silences.matching(alert, time.time()),
                                *self.alert_details.of(alert)))
 
     def run_tick(self) -> None:
@@ -497,10 +519,11 @@ class Hub:
             gevent.spawn(self.agents.backfills.run), gevent.spawn(self.people.run),
             gevent.spawn(self.signer.run), gevent.spawn(self.run_records),
             gevent.spawn(self.notifier.run), gevent.spawn(keep, self.history.store),
-            gevent.spawn(self.alerts.run),
-            gevent.spawn(self.quotas.run)]
-        running += Runner((Loop("ladders", self.ladders.step, TICK_S),
-                           Loop("notifications", self.notifications.step, TICK_S))).start()
+            *Runner((Loop("alerts", self.alerts.step, EVERY_S),
+                     Loop("ladders", self.ladders.step, TICK_S),
+                     Loop("notifications", self.notifications.step, TICK_S),
+                     Loop("quota_deployment", self.quota_deployer.step, TICK_S),
+                     Loop("quotas", self.quotas.step, TICK_S))).start()]
         # By default the loop would wait 5 ms for each thread of history that computes.
         sys.setswitchinterval(SWITCH_S)
         # What is here now stays: the collector need not look at it again.

@@ -1,4 +1,4 @@
-"""REST of rules, alerts and silences. What is allowed, the desk decides."""
+"""REST of rules, alerts and silences. The services check rights."""
 
 import time
 from http import HTTPStatus
@@ -14,12 +14,14 @@ from ..web import preconditions
 from ..web.answers import ApiError, answer, bad, check_names, one_of
 from ..web.moments import moment
 from ..web.openapi_parts import MAX_WORD, TIME
+from .admin import RuleAdmin
 from .core.firing_alerts import Alert
 from .core.query import AlertQuery
 from .core.rule import InvalidRuleError, Rule, RuleProblem, check, read
 from .core.silence import Silence
+from .queries import AlertQueries
 from .rules_file import dump_one, one_rule
-from .service import AlertService
+from .silences import SilenceService
 from .store import MOST_LISTED
 from .views import (
     AlertDetail,
@@ -34,7 +36,6 @@ from .views import (
     alert_view,
     name_of,
     problem_view,
-    rule_view,
     silence_view,
 )
 
@@ -45,7 +46,7 @@ MOST_TARGETS = 20
 
 
 class AlertDetailSource(Protocol):
-    """Why nothing is done about an alert now, and what was and will be."""
+    """The holds and the ladder of alerts."""
 
     def all(self) -> dict[str, AlertDetail]: ...
 
@@ -53,13 +54,14 @@ class AlertDetailSource(Protocol):
 
 
 class AlertsApi:
-    def __init__(self, desk: AlertService, lenses: VisibleFleetCache, details: AlertDetailSource,
-                 proof_h: int
-                 ) -> None:
+    def __init__(self, queries: AlertQueries, admin: RuleAdmin, silences: SilenceService,
+                 lenses: VisibleFleetCache, details: AlertDetailSource, proof_h: int) -> None:
+        self._queries = queries
+        self._admin = admin
+        self._silences = silences
+        self._lenses = lenses
         self._details = details
         self._proof_h = proof_h
-        self._desk = desk
-        self._lenses = lenses
 
     def _lens(self) -> VisibleFleet:
         return self._lenses.of(VisibilityScope.of(asker()))
@@ -72,78 +74,71 @@ class AlertsApi:
         state = one_of("state", request.args.get("state"), STATES) or "open"
         start, end = moment("start"), moment("end")
         now = time.time()
-        found = self._desk.firing() if state == "open" else (
-            self._desk.pending() if state == "pending" else self._desk.ended(
+        found = self._queries.firing() if state == "open" else (
+            self._queries.pending() if state == "pending" else self._queries.ended(
                 now - SEEN_BY_DEFAULT_S if start is None else start, now if end is None else end,
                 about))
         lens, rule = self._lens(), request.args.get("rule")
         if len(rule or "") > MAX_WORD:
             raise bad(f"rule has at most {MAX_WORD} characters")
-        seen = [alert for alert in found if self._desk.is_seen(alert.target, lens)
+        seen = [alert for alert in found if self._queries.is_seen(alert.target, lens)
                 and (rule is None or rule == alert.rule_id) and about.matches(alert)]
         if state != "pending":
             seen.sort(key=lambda alert: (-alert.fired_at, alert.id))
-        told = self._details.all() if state == "open" else {}
+        details = self._details.all() if state == "open" else {}
         return answer(AlertList([
-            alert_view(alert, self._desk.gpus_seen(alert.target, lens),
-                       self._desk.silenced_by(alert, now), *told.get(alert.id, ([], None)))
+            alert_view(alert, self._queries.gpus_seen(alert.target, lens),
+                       self._silences.matching(alert, now), *details.get(alert.id, ([], None)))
             for alert in seen[:MOST_LISTED]]))
 
     def _about(self) -> AlertQuery:
         gpus = _several("gpus")
         return AlertQuery(_several("targets"), gpus,
-                          frozenset() if gpus is None else self._desk.nodes_of(gpus))
+                          frozenset() if gpus is None else self._queries.nodes_of(gpus))
 
     # -- rules
 
     def rules(self) -> Response:
-        return answer(RuleList([self._rule(rule_id) for rule_id in sorted(self._desk.rules)],
-                               self._proof_h))
+        return answer(RuleList(self._queries.all_rules(), self._proof_h))
 
     def rule(self, rule_id: str) -> Response:
-        if rule_id not in self._desk.rules:
+        found = self._queries.rule(rule_id)
+        if found is None:
             raise ApiError(HTTPStatus.NOT_FOUND, f"there is no rule {rule_id[:80]!r}")
-        return answer(self._rule(rule_id))
-
-    def _rule(self, rule_id: str) -> RuleView:
-        number, rule = self._desk.rules[rule_id]
-        ready = self._desk.ready.get(rule_id)
-        watch = self._desk.evaluator.watches.get(rule_id)
-        why_not = self._desk.failing().get(rule_id, "" if watch is None else watch.trouble)
-        return rule_view(rule, number, "" if ready is None else ready.version, watch, why_not)
+        return answer(found)
 
     def put_rule(self, rule_id: str) -> Response:
-        known = self._desk.rules.get(rule_id)
-        preconditions.look("rule", rule_id, None if known is None else known[0])
+        known = self._queries.rule(rule_id)
+        preconditions.look("rule", rule_id, None if known is None else known.number)
         try:
             rule = read({"id": rule_id} | body(dict))
             if rule.id != rule_id:
                 raise bad("the rule's id is the one in the address")
-            self._desk.put_rule(asker(), rule)
+            self._admin.put(asker(), rule)
         except InvalidRuleError as error:
             raise bad("; ".join(map(str, error.problems))) from None
-        return answer(self._rule(rule_id))
+        return self.rule(rule_id)
 
     def remove_rule(self, rule_id: str) -> Response:
-        self._desk.remove_rule(asker(), rule_id)
+        self._admin.remove(asker(), rule_id)
         return Response(status=HTTPStatus.NO_CONTENT)
 
     def check_rule(self) -> Response:
-        """What is wrong with it, or whom it is true of now."""
+        """What is wrong with it, or which targets meet its condition now."""
         asked, rule = body(RuleDraft), None
         if (asked.rule is None) == (asked.yaml is None):
             raise bad("give the rule either as fields (rule) or as text (yaml)")
         try:
             rule = read(asked.rule if asked.yaml is None else one_rule(asked.yaml))
             check(rule)
-            if asked.is_new and rule.id in self._desk.rules:
+            if asked.is_new and self._queries.rule(rule.id) is not None:
                 raise InvalidRuleError([RuleProblem("id", preconditions.taken("rule", rule.id))])
         except InvalidRuleError as error:
             return answer(RuleCheck([problem_view(each) for each in error.problems], rule=rule,
                                     yaml="" if rule is None else dump_one(rule)))
-        targets, matching, basis = self._desk.try_out(rule)
+        targets, matching, basis = self._queries.try_out(rule)
         lens = self._lens()
-        seen = [target for target in matching if self._desk.is_seen(target, lens)]
+        seen = [target for target in matching if self._queries.is_seen(target, lens)]
         shown = seen[:MATCHES_SHOWN]
         return answer(RuleCheck(
             [], targets if lens.is_whole else len(seen), len(seen),
@@ -154,22 +149,22 @@ class AlertsApi:
 
     def silences(self) -> Response:
         now = time.time()
-        found = sorted(self._desk.silences.values(), key=lambda each: (-each.until, each.id))
+        found = sorted(self._silences.silences.values(), key=lambda each: (-each.until, each.id))
         return answer(SilenceList([self._silence(each, now) for each in found[:MOST_LISTED]]))
 
     def _silence(self, silence: Silence, now: float) -> SilenceView:
-        return silence_view(silence, self._desk.host_of(silence.node), now)
+        return silence_view(silence, self._queries.host_of(silence.node), now)
 
     def silence(self) -> Response:
         asked = body(NewSilence)
         begins = time.time() if asked.begins is None else asked.begins
-        made = self._desk.silence(asker(), Silence("", "", asked.because, begins, asked.until,
-                                                   asked.rule, asked.node, asked.target,
-                                                   asked.user))
+        made = self._silences.create(asker(), Silence(
+            "", "", asked.because, begins, asked.until, asked.rule, asked.node, asked.target,
+            asked.user))
         return answer(self._silence(made, time.time()), HTTPStatus.CREATED)
 
     def end_silence(self, silence_id: str) -> Response:
-        self._desk.end_silence(asker(), silence_id)
+        self._silences.end(asker(), silence_id)
         return Response(status=HTTPStatus.NO_CONTENT)
 
 

@@ -15,8 +15,8 @@ from ..access.routes import Route, change, see, serve_routes
 from ..actions.lifecycle import CommandRecord
 from ..actions.service import ActionRefusedError, ActionService
 from ..actions.views import CommandView, command_view
-from ..alerts.modes import RuleModeService
-from ..alerts.service import AlertService
+from ..alerts.admin import RuleAdmin
+from ..alerts.queries import AlertQueries
 from ..alerts.views import RuleView
 from ..fleet.visibility import VisibilityScope, VisibleFleet, VisibleFleetCache
 from ..web.answers import ApiError, answer
@@ -39,10 +39,10 @@ from .views import (
 
 @dataclass(frozen=True, slots=True)
 class AutomationApi:
-    alerts: AlertService
+    alerts: AlertQueries
     ladders: LadderService
     brakes: BrakeService
-    modes: RuleModeService
+    rules: RuleAdmin
     maintenance: MaintenanceService
     acts: ActionService
     lenses: VisibleFleetCache
@@ -66,14 +66,14 @@ class AutomationApi:
 
     def set_mode(self, rule_id: str) -> Response:
         asked = body(RuleModeChange)
-        self.modes.set_mode(asker(), rule_id, asked.mode, asked.expires)
+        self.rules.set_mode(asker(), rule_id, asked.mode, asked.expires)
         return self.shown_rule(rule_id)
 
     # -- a person lets it happen
 
     def confirm(self, alert_id: str) -> Response:
         asked, actor, lens = body(LadderConfirmation), asker(), self._lens()
-        alert = next((each for each in self.alerts.alerts.firing() if each.id == alert_id), None)
+        alert = next((each for each in self.alerts.firing() if each.id == alert_id), None)
         if alert is None or not self.alerts.is_seen(alert.target, lens):
             raise ApiError(HTTPStatus.NOT_FOUND, "there is no such alert, or it is over")
 

@@ -24,15 +24,16 @@ class QuotaIntentSource:
     began_at: float = field(default_factory=time.time)
 
     def __call__(self) -> Iterable[ActionIntent]:
-        quotas = self.quotas
-        context = QuotaIntentContext(lambda quota_id: quotas.versions[quota_id].generation,
+        quotas, active = self.quotas, self.quotas.active
+        context = QuotaIntentContext(lambda quota_id: active.versions[quota_id].generation,
                                      self._held, self.hub_holds.keep_of, self._sample_age_s,
                                      len(self.fleet.nodes), self.began_at + RETURN_WITHIN_S)
         return intents(quotas.balances, quotas.over, context, quotas.hold_s, quotas.steady())
 
     def progress(self, ladders: LadderService) -> dict[tuple[str, str, str], str]:
         """By Quota, node and job: how far its ladder is."""
-        now, runs, versions = ladders.clock.now(), ladders.runs.of(SOURCE), self.quotas.versions
+        now, runs = ladders.clock.now(), ladders.runs.of(SOURCE)
+        versions = self.quotas.active.versions
         over = [(each.quota.id, offender) for each in self.quotas.balances
                 if each.quota.id in versions for offender in each.offenders]
         found = {(quota_id, offender.node_id, offender.job_id): runs.get(
@@ -60,8 +61,8 @@ class QuotaIntentSource:
 
     def _sample_age_s(self, node_id: str) -> float | None:
         """Also of the sum: it may be older than what it was made of."""
-        node, looked_at = self.fleet.nodes.get(node_id), self.quotas.looked_at
-        if node is None or looked_at is None:
+        node, summed_at = self.fleet.nodes.get(node_id), self.quotas.summed_at
+        if node is None or summed_at is None:
             return None
         now = time.time()
-        return max(now - node.frame_at, now - looked_at)
+        return max(now - node.frame_at, now - summed_at)

@@ -11,6 +11,7 @@ from ..alerts.core.firing_alerts import Alert
 from ..alerts.core.rule_tracker import RuleTracker
 from ..alerts.core.silence import Mute
 from ..alerts.service import AlertService
+from ..alerts.silences import SilenceService
 from ..alerts.views import AlertDetail
 from .brakes import BrakeService
 from .holds import HubHolds
@@ -25,6 +26,7 @@ from .views import ladder_view
 @dataclass(frozen=True, slots=True)
 class RuleIntentSource:
     alerts: AlertService
+    silences: SilenceService
     brakes: BrakeService
     hub_holds: HubHolds
     began_mono: float = field(default_factory=lambda: time.monotonic())
@@ -38,10 +40,10 @@ class RuleIntentSource:
 
     def _planner(self) -> RuleIntentPlanner:
         now, alerts = time.time(), self.alerts
-        silences = [each for each in alerts.silences.values() if each.is_on(now)]
         return RuleIntentPlanner(alerts.fleet, now, time.monotonic(), alerts.alerts.open(),
                                  alerts.ready, alerts.evaluator.watches, alerts.matters_to,
-                                 silences, self.hub_holds, self.began_mono + RETURN_WITHIN_S)
+                                 self.silences.active(now), self.hub_holds,
+                                 self.began_mono + RETURN_WITHIN_S)
 
     def _by_rule(self, planner: RuleIntentPlanner) -> dict[str, list[Alert]]:
         found: dict[str, list[Alert]] = {}

@@ -27,7 +27,8 @@ WATCHED_WITHIN_S = 15.0
 class FiringAlertSource(Protocol):
     """The rules as they are watched now."""
 
-    ready: dict[str, CompiledRule]
+    @property
+    def ready(self) -> dict[str, CompiledRule]: ...
     stepped_mono: float
 
     def firing(self) -> list[Alert]: ...

@@ -1,4 +1,4 @@
-"""REST of Quotas. What is allowed, the desk decides."""
+"""REST of quotas. QuotaAdmin checks rights."""
 
 from collections.abc import Callable
 from http import HTTPStatus
@@ -7,7 +7,6 @@ from typing import Any
 from flask import Flask, Response, request
 
 from gpudeck.quota import (
-    END_AFTER_S,
     LIMITS,
     InvalidQuotaError,
     Limit,
@@ -24,7 +23,9 @@ from ..fleet.fleet import Fleet
 from ..fleet.visibility import VisibilityScope, VisibleFleet, VisibleFleetCache
 from ..web import preconditions
 from ..web.answers import ApiError, answer, bad
-from .service import QuotaService
+from .active_quotas import ActiveQuotas
+from .admin import QuotaAdmin
+from .queries import QuotaQueries
 from .store import QuotaVersionRecord
 from .usage_history import QuotaUsageSeries, why_not
 from .views import (
@@ -42,8 +43,8 @@ from .views import (
     balance_view,
     flaw_view,
     mechanism_views,
+    node_quota,
     owner_quota,
-    quota_here,
     quota_view,
     task_quota,
     version_view,
@@ -53,9 +54,14 @@ SPANS = {"3h": 10_800.0, "24h": 86_400.0, "7d": 604_800.0}
 
 
 class QuotasApi:
-    def __init__(self, desk: QuotaService, fleet: Fleet, lenses: VisibleFleetCache,
-                 ladder: Callable[[], Ladder], end_after_s: float = END_AFTER_S) -> None:
-        self._desk = desk
+    """The routes. `ladder`: how far the ladder of each job over a quota is."""
+
+    def __init__(self, active: ActiveQuotas, queries: QuotaQueries, admin: QuotaAdmin,
+                 fleet: Fleet, lenses: VisibleFleetCache, ladder: Callable[[], Ladder],
+                 end_after_s: float) -> None:
+        self._active = active
+        self._queries = queries
+        self._admin = admin
         self._ladder = ladder
         self._fleet = fleet
         self._lenses = lenses
@@ -66,23 +72,24 @@ class QuotasApi:
 
     def quotas(self) -> Response:
         lens, ladder = self._lens(), self._ladder()
-        means = mechanism_views(
-            (node_id, host, said) for node_id, host, said in self._desk.said_by_nodes()
+        mechanisms = mechanism_views(
+            (node_id, host, report) for node_id, host, report in self._queries.reports()
             if lens.sees_node(node_id))
-        return answer(QuotaList(self._desk.generation, self._desk.looked_at, [
-            self._view(version, lens, ladder) for version in self._desk.versions.values()], means))
+        return answer(QuotaList(self._active.generation, self._queries.summed_at(), [
+            self._view(version, lens, ladder) for version in self._active.versions.values()],
+            mechanisms))
 
     def quota(self, quota_id: str) -> Response:
         return answer(self._view(self._version(quota_id), self._lens(), self._ladder()))
 
     def _version(self, quota_id: str) -> QuotaVersionRecord:
-        version = self._desk.versions.get(quota_id)
+        version = self._active.versions.get(quota_id)
         if version is None:
             raise ApiError(HTTPStatus.NOT_FOUND, f"there is no quota {quota_id[:80]!r}")
         return version
 
     def _view(self, version: QuotaVersionRecord, lens: VisibleFleet, ladder: Ladder) -> QuotaView:
-        return quota_view(version, *self._desk.seen_by(lens, version.quota), ladder)
+        return quota_view(version, *self._queries.seen_by(lens, version.quota), ladder)
 
     def of_task(self, task_id: str) -> Response:
         lens = self._lens()
@@ -92,7 +99,7 @@ class QuotasApi:
                 may_read = lens.is_whole or (whose is not None and whose in lens.reads.own)
                 return answer(TaskQuotaList([
                     task_quota(limit, choice, balance if may_read else None, task_id)
-                    for limit, choice, balance in self._desk.of_task(node, task_id)]))
+                    for limit, choice, balance in self._queries.of_task(node, task_id)]))
         raise ApiError(HTTPStatus.NOT_FOUND, f"there is no task {task_id[:128]!r} here")
 
     def of_node(self, node_id: str) -> Response:
@@ -100,20 +107,20 @@ class QuotasApi:
         if not lens.sees_node(node_id):
             raise ApiError(HTTPStatus.NOT_FOUND, f"there is no node {node_id[:128]!r} here")
         if gpu is not None and self._fleet.slot_on(node_id, gpu) is None:
-            raise ApiError(HTTPStatus.NOT_FOUND, f"there is no Gpu {gpu[:128]!r} on it")
+            raise ApiError(HTTPStatus.NOT_FOUND, f"there is no GPU {gpu[:128]!r} on it")
         return answer(NodeQuotaList([
-            quota_here(each.quota, each.deployed, each.holders, each.task_ids)
-            for each in self._desk.here(self._fleet.nodes[node_id], gpu, lens)]))
+            node_quota(each.quota, each.deployed, each.holders, each.task_ids)
+            for each in self._queries.of_node(self._fleet.nodes[node_id], gpu, lens)]))
 
     def of_owner(self, name: str) -> Response:
-        """Nothing is told of whoever is not seen, and nobody is said to be unknown."""
+        """Empty for a hidden owner as for an unknown one."""
         lens, ladder = self._lens(), self._ladder()
         return answer(OwnerQuotaList([
-            owner_quota(each, self._desk.seen_by(lens, each.quota)[0], ladder)
-            for each in self._desk.of_owner(name, lens)]))
+            owner_quota(each, self._queries.seen_by(lens, each.quota)[0], ladder)
+            for each in self._queries.of_owner(name, lens)]))
 
     def versions(self, quota_id: str) -> Response:
-        found = self._desk.history(quota_id)
+        found = self._queries.versions(quota_id)
         if not found:
             raise ApiError(HTTPStatus.NOT_FOUND, f"there never was a quota {quota_id[:80]!r}")
         return answer(QuotaVersionList([version_view(each) for each in found]))
@@ -123,35 +130,35 @@ class QuotasApi:
         holder, limit, span_s = _past_asked()
         is_theirs = quota.subject_kind != "user" or quota.subject_name == holder
         if not is_theirs or not (
-                self._desk.sees_all(lens, quota) or holder in lens.reads.own):
+                self._queries.sees_all(lens, quota) or holder in lens.reads.own):
             raise ApiError(HTTPStatus.NOT_FOUND, f"nothing of {holder[:80]!r} is seen here")
         if limit not in quota.limits:
             raise ApiError(HTTPStatus.NOT_FOUND, f"{quota.id} does not limit {limit}")
         why = why_not(quota, limit)
-        step_s, line = (0, QuotaUsageSeries([], [], [])) if why else self._desk.past(
+        step_s, line = (0, QuotaUsageSeries([], [], [])) if why else self._queries.past(
             quota, limit, holder, span_s)
         return answer(QuotaHistoryView(quota.id, limit, holder, step_s, line.t, line.used,
                                        line.most, why))
 
     def put(self, quota_id: str) -> Response:
-        known = self._desk.versions.get(quota_id)
+        known = self._active.versions.get(quota_id)
         preconditions.look("quota", quota_id, None if known is None else known.generation)
         given: dict[str, Any] = body(dict)
         if "ladder" in given and given["ladder"] is None:
             del given["ladder"]
-        said = [QuotaProblem("id", "is the one in the address: leave it out here")] if (
+        problems = [QuotaProblem("id", "is the one in the address: leave it out here")] if (
             "id" in given) else []
         try:
             quota = read(given | {"id": quota_id}, self._end_after_s)
         except InvalidQuotaError as error:
-            said += error.problems
-        if said:
-            raise bad("; ".join(map(str, said)))
-        self._desk.put(asker(), quota)
+            problems += error.problems
+        if problems:
+            raise bad("; ".join(map(str, problems)))
+        self._admin.put(asker(), quota)
         return self.quota(quota_id)
 
     def remove(self, quota_id: str) -> Response:
-        self._desk.remove(asker(), quota_id)
+        self._admin.remove(asker(), quota_id)
         return Response(status=HTTPStatus.NO_CONTENT)
 
     def check(self) -> Response:
@@ -159,19 +166,19 @@ class QuotasApi:
         draft = body(QuotaDraft)
         try:
             quota: Quota = read(draft.quota, self._end_after_s)
-            if draft.is_new and quota.id in self._desk.versions:
+            if draft.is_new and quota.id in self._active.versions:
                 raise InvalidQuotaError([QuotaProblem("id",
                                                       preconditions.taken("quota", quota.id))])
         except InvalidQuotaError as error:
             return answer(QuotaCheck([flaw_view(each) for each in error.problems], "", 0, []))
-        lens, twin = self._lens(), self._desk.twin(quota)
-        if twin is not None:
-            return answer(QuotaCheck([flaw_view(QuotaProblem("subject", twin))], meaning(quota), 0,
-                                     []))
-        found = self._desk.try_out(quota, lens)
+        lens, conflict = self._lens(), self._active.conflict(quota)
+        if conflict is not None:
+            return answer(QuotaCheck([flaw_view(QuotaProblem("subject", conflict))],
+                                     meaning(quota), 0, []))
+        found = self._queries.try_out(quota, lens)
         return answer(QuotaCheck([], meaning(quota), len(found),
                                  [balance_view(each) for each in found if each.is_over][:100],
-                                 self._desk.reach(quota, lens)))
+                                 self._queries.reach(quota, lens)))
 
 
 def _past_asked() -> tuple[str, Limit, float]:
@@ -189,8 +196,8 @@ def _gpu() -> str | None:
     given = request.args.getlist("gpu")
     if len(given) > 1 or set(request.args) - {"gpu"} or "" in given:
         raise ApiError(HTTPStatus.BAD_REQUEST,
-                       "the one parameter here is `gpu`, a UUID; without it "
-                       "it is of the whole node")
+                       "the one parameter here is `gpu`, a UUID; without it it is of the whole "
+                       "node")
     return given[0] if given else None
 
 

@@ -1,4 +1,4 @@
-"""GPU-hours of Quotas: what history has of users, Nodes and Gpus, counted for the most specific
+"""GPU-hours of quotas: what history has of users, nodes and GPUs, counted for the most specific
 Quota, as what is held now is. Pure."""
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
@@ -10,13 +10,13 @@ from gpudeck.quota_usage import COUNTS, QuotaIndex, TaskHolding, holder_of
 from gpudeck.wire import Task
 
 HOURS: Limit = "gpu_hours"
-Kept = Literal["user", "node", "gpu"]
-Place = tuple[str, str | None]  # host and group of a Node
+Grain = Literal["user", "node", "gpu"]
+NodeGroup = tuple[str, str | None]  # host and group of a node
 
 
 @dataclass(frozen=True, slots=True)
 class UserGpuSeconds:
-    """What one user held of one Gpu, summed up; None: of all of them, or it is not known."""
+    """What one user held of one GPU, summed up; None: of all of them, or it is not known."""
 
     user: str | None
     node_id: str | None
@@ -40,9 +40,9 @@ class QuotaGpuHours:
     unsure: set[str] = field(default_factory=set)
 
 
-def grain(quotas: QuotaIndex, per: Per, is_whole: bool = True) -> tuple[Kept, ...]:
-    """By what it has to be asked: no finer than must. Nothing: not at all. `is_whole`: whoever asks
-    sees all Nodes."""
+def grain(quotas: QuotaIndex, per: Per, is_whole: bool = True) -> tuple[Grain, ...]:
+    """The columns that history has to split by: no finer than must. None: it is not asked at all.
+    `is_whole`: all nodes are counted."""
     limited = [quota for quota in quotas.all if quota.gpu_hours is not None]
     if not any(quota.per == per for quota in limited):
         return ()
@@ -53,7 +53,7 @@ def grain(quotas: QuotaIndex, per: Per, is_whole: bool = True) -> tuple[Kept, ..
 
 
 def hours_of(quotas: QuotaIndex, per: Per, cells: Iterable[UserGpuSeconds],
-             place: Callable[[str], Place],
+             group_of: Callable[[str], NodeGroup],
              groups: Mapping[str, Iterable[str]]) -> QuotaGpuHours:
     found, tasks, unknown = QuotaGpuHours(), dict[str | None, Task](), False
     wanted = {quota.id for quota in quotas.all if quota.gpu_hours is not None and quota.per == per}
@@ -62,7 +62,7 @@ def hours_of(quotas: QuotaIndex, per: Per, cells: Iterable[UserGpuSeconds],
         task = tasks.get(cell.user)
         if task is None:
             task = tasks[cell.user] = _stand_in(cell.user, groups)
-        host, group = ("", None) if cell.node_id is None else place(cell.node_id)
+        host, group = ("", None) if cell.node_id is None else group_of(cell.node_id)
         holding = TaskHolding(task, cell.node_id or "", host, group,
                               () if cell.gpu is None else ((cell.gpu, None),))
         for count in COUNTS:

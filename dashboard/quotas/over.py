@@ -6,9 +6,7 @@ from dataclasses import dataclass, field
 from gpudeck.quota import Quota
 from gpudeck.quota_usage import QuotaBalance, QuotaOffender
 
-HOLD_S = 30.0  # a job that is just being replaced by its next one is not told
-
-
+HOLD_S = 30.0  # a job that is just being replaced by its next one is not warned
 Key = tuple[str, str, str]  # Quota, node and job
 
 

@@ -25,8 +25,8 @@ class QuotaMetricsSnapshot:
     in_force: int
 
 
-def quota_look(quota: Quota, deployed: Iterable[QuotaDeployment], balances: Iterable[QuotaBalance]
-               ) -> QuotaMetricsSnapshot:
+def snapshot(quota: Quota, deployed: Iterable[QuotaDeployment], balances: Iterable[QuotaBalance]
+             ) -> QuotaMetricsSnapshot:
     nodes = list(deployed)
     return QuotaMetricsSnapshot(quota, tuple(balances), len(nodes),
                                 sum(each.is_applied for each in nodes),
@@ -34,14 +34,14 @@ def quota_look(quota: Quota, deployed: Iterable[QuotaDeployment], balances: Iter
 
 
 def quota_families(found: Iterable[QuotaMetricsSnapshot]) -> Iterator[str]:
-    looks = list(found)
-    given = [(each.quota, limit) for each in looks for limit in each.quota.limits]
+    snapshots = list(found)
+    given = [(each.quota, limit) for each in snapshots for limit in each.quota.limits]
     yield family("gpudeck_quota_limit", "gauge", "What a quota gives, in the unit that its label "
                  "`limit` names.", [
                      labels(_about(quota, limit) | {"mode": quota.mode, "count": quota.count})
                      for quota, limit in given],
                  [quota.limit(limit) or 0.0 for quota, limit in given])
-    held = [balance for each in looks for balance in each.balances]
+    held = [balance for each in snapshots for balance in each.balances]
     of = [labels(_about(each.quota, each.limit) | {"holder": each.holder}) for each in held]
     yield family("gpudeck_quota_used", "gauge", "What a holder has of a quota, where all of it is "
                  "known.", of, [each.used if each.is_whole else NAN for each in held])
@@ -50,8 +50,8 @@ def quota_families(found: Iterable[QuotaMetricsSnapshot]) -> Iterator[str]:
     yield family("gpudeck_quota_nodes", "gauge", "Nodes on which a quota is wanted, of these "
                  "applied, of these in force.", [
                      labels({"quota": each.quota.id, "state": state})
-                     for each in looks for state in ("wanted", "applied", "in_force")],
-                 [float(count) for each in looks
+                     for each in snapshots for state in ("wanted", "applied", "in_force")],
+                 [float(count) for each in snapshots
                   for count in (each.wanted, each.applied, each.in_force)])
 
 

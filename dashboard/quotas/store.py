@@ -1,4 +1,4 @@
-"""The SQL of Quotas: every version that was ever in force, and the generation of all of them."""
+"""The SQL of quotas: every version that was ever in force, and the generation of all of them."""
 
 import sqlite3
 from collections.abc import Iterable, Mapping
@@ -32,7 +32,7 @@ _groups = msgspec.json.Decoder(list[str]).decode
 
 @dataclass(frozen=True, slots=True)
 class QuotaVersionRecord:
-    """A Quota as somebody wrote it, and since which generation it is so."""
+    """A quota as it was written, and the generation since which it is in force."""
 
     quota: Quota
     generation: int

@@ -1,4 +1,4 @@
-"""Quotas, as the API and the page show them. Pure."""
+"""Quotas as the API and the page show them. Pure."""
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal
@@ -248,7 +248,7 @@ def balance_view(balance: QuotaBalance, ladder: Ladder = NO_LADDER) -> QuotaBala
          for each in balance.offenders[:20]])
 
 
-def quota_here(quota: Quota, deployed: QuotaDeployment,
+def node_quota(quota: Quota, deployed: QuotaDeployment,
                holders: Iterable[tuple[QuotaBalance, QuotaBalance]],
                task_ids: Container[str]) -> NodeQuotaView:
     return NodeQuotaView(quota.id, quota.mode, meaning(quota), deployed.is_applied,

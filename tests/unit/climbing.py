@@ -13,8 +13,10 @@ import pytest
 from msgspec.structs import replace
 
 from dashboard.actions.lifecycle import CommandRecord
+from dashboard.alerts.active_rules import ActiveRules
 from dashboard.alerts.core.rule import Rule, read
-from dashboard.alerts.service import AlertService
+from dashboard.alerts.service import AlertService, AlertSources
+from dashboard.alerts.silences import SilenceService
 from dashboard.audit.recorder import AuditRecorder
 from dashboard.audit.store import AuditFilter
 from dashboard.automation.brakes import BrakeService, BrakesReset
@@ -80,12 +82,13 @@ class Busy:
 
 @dataclass
 class World:
-    """`outcome`: what becomes of an order, `after_s` later."""
+    """`outcome`: what becomes of an order, `after_s` later. `history`: None or one that fails."""
 
     folder: Path
     clock: Clock
     outcome: Callable[[CommandRecord], CommandRecord]
     after_s: float = 2.0
+    history: Any = None
     fleet: Fleet = field(default_factory=lambda: Fleet(1))
     tasks: list[Busy] = field(default_factory=list)
     orders: list[CommandRecord] = field(default_factory=list)
@@ -106,14 +109,19 @@ class World:
         self.audit = AuditRecorder(self.state.audit)
         self._watch()
         with together(self.state._db):
-            for _rule_id, (_, rule) in self.desk.rules.items():
-                self.desk._store.put_rule(rule, "test", 0.0, is_there=False)
-        self.desk._load()
+            for _rule_id, (_, rule) in self.active_rules.rules.items():
+                self.state.alerts.put_rule(rule, "test", 0.0, is_there=False)
+        self.active_rules.reload()
         self.begin()
 
     def _watch(self) -> None:
-        self.desk = AlertService(self.state.alerts, self.audit, self.fleet, RecentEvents(),
-                                 lambda: ())
+        self.events = Dispatcher()
+        self.active_rules = ActiveRules(self.state.alerts, self.events)
+        self.desk = AlertService(AlertSources(
+            self.fleet, RecentEvents(), lambda: (), lambda: self.brakes.says(), self.history),
+            self.active_rules, self.state.alerts, self.events)
+        self.silences = SilenceService(self.state.alerts, self.audit, self.fleet,
+                                       self.active_rules)
 
     def restart(self, down_s: float = 5.0) -> None:
         """The hub is gone for that long, and all that it does not keep on its disk with it."""
@@ -130,20 +138,19 @@ class World:
     def begin(self) -> None:
         """What a start of the hub makes anew."""
         self.audit.on_trouble.clear()
-        events = Dispatcher()
-        self.brakes = BrakeService(self.state.brakes, self.audit, events)
-        self.desk.hub_says = self.brakes.says
+        self.brakes = BrakeService(self.state.brakes, self.audit, self.events)
         keeps: Any = SimpleNamespace(of_any=lambda task_ids: next(
             (self.keeps[each] for each in task_ids if each in self.keeps), None))
         nothing: Any = SimpleNamespace(refusal=lambda node_id: None, why=lambda node_id: None)
-        self.rules = RuleIntentSource(self.desk, self.brakes, HubHolds(keeps, nothing, nothing))
+        self.rules = RuleIntentSource(self.desk, self.silences, self.brakes,
+                                      HubHolds(keeps, nothing, nothing))
         self.sources: list[Source] = [self.rules]
         self.ladders = LadderService([self._intents], self.brakes, self, self.audit,
-                                     self.state.brakes, events, self.notices.append,
+                                     self.state.brakes, self.events, self.notices.append,
                                      spawn=lambda call, *given: call(*given),
                                      mono=self.clock.monotonic)
         self.loop = Loop("ladders", self.ladders.step, 1.0)
-        events.listen(BrakesReset, lambda _: self.desk.begin_anew())
+        self.events.listen(BrakesReset, lambda _: self.desk.begin_anew())
 
     def _intents(self) -> Iterable[ActionIntent]:
         for source in self.sources:
@@ -188,20 +195,20 @@ class World:
                                 {"do": "end", "after": "60s"}],
                      "expires": time.strftime("%Y-%m-%d", time.gmtime(self.clock.now + 9e6))}
                     | more)
-        self.desk._store.put_rule(rule, by, self.clock.now)
-        self.desk._load()
+        self.state.alerts.put_rule(rule, by, self.clock.now)
+        self.active_rules.reload()
         return rule
 
     def put_all(self, rules: Iterable[Mapping[str, Any]]) -> None:
         """In place of all that there are."""
         expires = time.strftime("%Y-%m-%d", time.gmtime(self.clock.now + 9e6))
         with together(self.state._db):
-            for _, rule in self.desk.rules.values():
-                self.desk._store.put_rule(rule, "ada", self.clock.now, is_there=False)
+            for _, rule in self.active_rules.rules.values():
+                self.state.alerts.put_rule(rule, "ada", self.clock.now, is_there=False)
             for each in rules:
                 made = read(dict({"title": "t", "mode": "auto", "expires": expires}, **each))
-                self.desk._store.put_rule(made, "ada", self.clock.now)
-        self.desk._load()
+                self.state.alerts.put_rule(made, "ada", self.clock.now)
+        self.active_rules.reload()
 
     # -- time
 
@@ -215,7 +222,7 @@ class World:
                 if self.clock.mono >= due:
                     self._open.remove((due, record))
                     self._finish(record)
-            self.desk.step()
+            self.desk.step(self.clock.now, self.clock.mono)
             if self.is_isolated:
                 self.step_ladders()
             else:

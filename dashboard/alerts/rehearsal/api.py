@@ -1,4 +1,4 @@
-"""REST of rehearsals. What is allowed, the service decides; a rehearsal is of the whole fleet."""
+"""REST of rehearsals, which are always of the whole fleet. The service checks rights."""
 
 from http import HTTPStatus
 
@@ -23,8 +23,7 @@ class RehearsalsApi:
     def _of_whole_fleet(self) -> None:
         if not self._lenses.of(VisibilityScope.of(asker())).is_whole:
             raise ApiError(HTTPStatus.FORBIDDEN,
-                           "a rehearsal tells of the whole fleet, and you see "
-                                                 "a part of it")
+                           "a rehearsal tells of the whole fleet, and you see a part of it")
 
     def begin(self) -> Response:
         asked = body(NewBacktest)

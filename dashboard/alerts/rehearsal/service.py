@@ -9,7 +9,8 @@ import gevent
 from gevent.lock import BoundedSemaphore
 from msgspec.structs import replace
 
-from ...access.policy import Actor, RefusedError, by, may
+from ...access.policy import Actor, by
+from ...access.rights import require
 from ...audit.recorder import AuditRecorder
 from ...errors import InvalidChangeError, NotFoundError, ResultTooLargeError
 from ...fleet.fleet import Fleet
@@ -35,15 +36,18 @@ DUTY = 0.6  # the share of the time that it takes for itself
 
 
 class RehearsalService:
+    """Rehearses rules on stored history. `person_of`: the person behind a token approves what it
+    approves, so that nobody approves their own rule."""
+
     def __init__(self, store: AlertsStore, auditor: AuditRecorder, fleet: Fleet,
-                 spans: RuleHistoryReader) -> None:
+                 history: RuleHistoryReader, members: Callable[[], Iterable[EnrolledNode]],
+                 person_of: Callable[[Actor], str]) -> None:
         self._store = store
         self._auditor = auditor
         self._fleet = fleet
-        self._spans = spans
-        # Who is behind a token: nobody approves their own rule by one.
-        self.person_of: Callable[[Actor], str] = lambda actor: actor.name
-        self.members: Callable[[], Iterable[EnrolledNode]] = tuple
+        self._history = history
+        self._members = members
+        self._person_of = person_of
         self._turn = BoundedSemaphore(1)
         self._running: dict[str, RehearsalRecord] = {}
         for left in store.backtests():
@@ -52,7 +56,7 @@ class RehearsalService:
                                            why="the hub was started anew; ask again"))
 
     def begin(self, actor: Actor, rule: Rule, start: float, end: float) -> RehearsalRecord:
-        self._may(actor, "POST /api/v1/rules/backtests")
+        require(actor, "POST /api/v1/rules/backtests")
         ready, now = check(rule), time.time()
         past = self._past(ready)
         first, last = self._span(past, start, min(end, now))
@@ -60,8 +64,7 @@ class RehearsalService:
             raise InvalidChangeError("enough rehearsals are under way; ask again when one has "
                                      "ended")
         asked = RehearsalRecord("b" + secrets.token_hex(8), rule, rule.id, ready.version, first,
-                                last,
-                                actor.name, now, past.step_s)
+                                last, actor.name, now, past.step_s)
         with self._auditor.change("backtest", by(actor) | {"action": "begin", "detail": {
                 "backtest": asked.id, "rule": rule.id, "version": ready.version,
                 "start": first, "end": last}}):
@@ -74,19 +77,18 @@ class RehearsalService:
         kinds: dict[Of, type[GpuRehearsalSource] | type[TaskRehearsalSource]
                     | type[NodeRehearsalSource] | type[OwnerRehearsalSource]] = {
             "gpu": GpuRehearsalSource, "task": TaskRehearsalSource, "job": TaskRehearsalSource,
-                        "node": NodeRehearsalSource,
-            "owner": OwnerRehearsalSource}
+            "node": NodeRehearsalSource, "owner": OwnerRehearsalSource}
         try:
             if ready.rule.of == "fleet":
-                return FleetRehearsalSource(self._spans, self._fleet, ready,
-                                            members_of(self.members()))
-            return kinds[ready.rule.of](self._spans, self._fleet, ready)
+                return FleetRehearsalSource(self._history, self._fleet, ready,
+                                            members_of(self._members()))
+            return kinds[ready.rule.of](self._history, self._fleet, ready)
         except CannotRehearseError as error:
             raise InvalidChangeError(str(error)) from error
 
     def _span(self, past: Past, start: float, end: float) -> tuple[int, int]:
         """Within what is kept."""
-        begin = self._spans.begins(past.reads_s)
+        begin = self._history.begins(past.reads_s)
         if begin is None:
             raise InvalidChangeError("history has nothing to rehearse on yet")
         first, last = whole_steps(start, end, begin, past.step_s)
@@ -135,7 +137,7 @@ class RehearsalService:
     @staticmethod
     def _victims(found: list[RehearsedAlert], past: Past) -> list[RehearsalVictim]:
         if not isinstance(past, TaskRehearsalSource):
-            return []  # nothing is done to a Gpu
+            return []  # nothing is done to a GPU
         return [RehearsalVictim(past.name(each.row), do, at, past.hours.get((each.row, at)))
                 for each in found for do, at in each.acts[-1:] if do in ACTS]
 
@@ -152,23 +154,18 @@ class RehearsalService:
         return [self._running.get(each.id, each) for each in self._store.backtests(rule_id)]
 
     def approve(self, actor: Actor, backtest_id: str) -> RehearsalRecord:
-        """By whoever has read its report. That this is another than the rule's author, whoever
-        lets the rule act by itself looks at."""
-        self._may(actor, "POST /api/v1/rules/backtests/<backtest_id>/approve")
+        """For someone who has read its report. PromotionPolicy checks that this is not the rule's
+        author."""
+        require(actor, "POST /api/v1/rules/backtests/<backtest_id>/approve")
         found = self.get(backtest_id)
         if found.state != "done":
             raise InvalidChangeError("it has no report that could be approved")
-        approved = replace(found, approved_by=self.person_of(actor), approved_at=time.time())
+        approved = replace(found, approved_by=self._person_of(actor), approved_at=time.time())
         with self._auditor.change("backtest", by(actor) | {"action": "approve", "detail": {
                 "backtest": found.id, "rule": found.rule_id, "version": found.rule_version,
                 "victims": found.victims_count}}):
             self._store.put_backtest(approved)
         return approved
-
-    def _may(self, actor: Actor, verb: str) -> None:
-        refusal = may(actor, verb, now=time.time())
-        if refusal is not None:
-            raise RefusedError(refusal)
 
 
 def _breather() -> Callable[[], None]:

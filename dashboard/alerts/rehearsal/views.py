@@ -79,12 +79,12 @@ def backtest_view(of: RehearsalRecord, is_short: bool = False) -> BacktestView:
     return BacktestView(
         of.id, of.rule, of.rule_version, of.rule.of, of.rule.severity, of.start, of.end, of.by,
         of.asked_at, of.grain_s, of.state, of.progress, of.why, of.targets, of.alerts_count,
-        [] if is_short else [_told(each) for each in of.alerts], of.victims_count,
+        [] if is_short else [_alert(each) for each in of.alerts], of.victims_count,
         [] if is_short else [_victim(each) for each in of.victims], of.gpu_hours, of.approved_by,
         of.approved_at)
 
 
-def _told(of: RehearsalAlertRecord) -> RehearsalAlertView:
+def _alert(of: RehearsalAlertRecord) -> RehearsalAlertView:
     return RehearsalAlertView(of.target.key, of.target.node_id, of.target.host, of.target.place,
                               [*of.target.users], of.since, of.fired_at, of.ended_at, of.value,
                               of.comebacks, [*of.acts])
@@ -92,5 +92,4 @@ def _told(of: RehearsalAlertRecord) -> RehearsalAlertView:
 
 def _victim(of: RehearsalVictim) -> RehearsalVictimView:
     return RehearsalVictimView(of.target.key, of.target.node_id, of.target.host, [*of.target.users],
-                               of.do,
-                               of.at, of.gpu_hours)
+                               of.do, of.at, of.gpu_hours)

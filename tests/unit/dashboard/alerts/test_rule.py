@@ -6,10 +6,8 @@ import random
 import numpy as np
 import pytest
 
-from dashboard.alerts.core.evaluator import RuleEvaluator
 from dashboard.alerts.core.rule_signal import SignalTerm
 from dashboard.alerts.core.rule_tracker import RuleTracker
-from dashboard.alerts.rehearsal.gpus import LIVE
 from gpudeck.limits import LeaseState, LimitsNow, TimedLimit
 from gpudeck.wire import Task, Tasks, Use
 from tests.unit import fleets
@@ -61,7 +59,7 @@ def test_a_rule_that_is_not_well_written_any_more_is_an_alert(world: Acting) -> 
     world.put("observe", id="old", ladder=[], expires="")
     world.state._db.execute(
         "update rules set body = replace(body, 'sm_pct', 'sn_pct') where id = 'old'")
-    world.desk._load()
+    world.active_rules.reload()
     world.turn(2)
     assert firing(world) == {"meta": 1.0}
     assert "edit it" in world.desk.failing()["old"]
@@ -116,8 +114,8 @@ class Broken:
 
 
 def test_a_rule_whose_minute_history_does_not_give_is_an_alert(world: Acting) -> None:
-    world.desk.evaluator = RuleEvaluator(LIVE)
-    world.desk._spans = Broken()  # type: ignore[assignment]
+    world.history = Broken()
+    world.kill()
     of_hub(world, "meta", "rules_failing", ">= 1")
     world.put("observe", id="idle-gpu", of="gpu", signal="util_pct", fire="<= 1", ladder=[],
               expires="", **{"for": "10m"})

@@ -37,7 +37,7 @@ def test_a_rule_that_may_less_since_its_node_was_asked_orders_nothing(world: Wor
     world.until(lambda: len(world.did("notify")) == 2)
     world.turn(30)
     once(world, lambda: world.put(mode))
-    world.until(lambda: world.desk.rules["idle"][1].mode == mode)
+    world.until(lambda: world.active_rules.rules["idle"][1].mode == mode)
     world.turn(5)
     assert world.did() == []
     assert world.brakes.state.spent == (), "and what was not done is not counted"

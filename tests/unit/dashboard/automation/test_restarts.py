@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from dashboard.access.policy import Actor, Role, Scope
+from dashboard.alerts.events import AlertChanged
 from dashboard.automation.intents import ActionIntent
 from dashboard.automation.ladder_state import (
     GAP_MOST_S,
@@ -199,7 +200,7 @@ def test_a_breaker_that_the_disk_did_not_take_is_kept_once_it_does(world: World)
     world.state._db.execute("pragma query_only = off")
     world.turn(2)
     assert any(each["action"] == "trip" for each in world.recorded("brake"))
-    assert (world.audit.trouble, world.desk._unkept) == ("", {})
+    assert (world.audit.trouble, world.desk._writer.unsaved) == ("", {})
     world.kill()
     assert world.brakes.state.breaker is not None
     world.turn(300)
@@ -208,7 +209,7 @@ def test_a_breaker_that_the_disk_did_not_take_is_kept_once_it_does(world: World)
 
 def test_an_alert_of_a_full_disk_is_told_and_kept_later(world: World) -> None:
     heard: list[str] = []
-    world.desk.on_change.append(lambda alert: heard.append(alert.state))
+    world.events.listen(AlertChanged, lambda event: heard.append(event.alert.state))
     world.put("observe", expires="")
     world.add(1, 1)
     world.state._db.execute("pragma query_only = on")

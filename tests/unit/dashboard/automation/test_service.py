@@ -41,7 +41,7 @@ def one_idle(world: World, nodes: int = 12) -> tuple[Busy, list[Busy]]:
 def silence(world: World, node: str = "", target: str = "", user: str = "") -> Silence:
     made = Silence("z" + secrets.token_hex(4), "ada", "demo day", world.clock.now,
                    world.clock.now + 3_600.0, "idle", node, target, user)
-    world.desk.silences[made.id] = made
+    world.silences.silences[made.id] = made
     return made
 
 
@@ -130,7 +130,7 @@ def test_a_silence_holds_what_is_due_and_calls_back_what_is_under_way(world: Wor
     world.turn(300)
     assert world.did() == []
     assert "silenced by ada" in world.climbs()[0].climb.why
-    world.desk.silences[made.id] = replace(made, ended_at=world.clock.now)
+    world.silences.silences[made.id] = replace(made, ended_at=world.clock.now)
     world.after_s = 30.0
     [order] = world.until(world.did)
     silence(world, target=hog.task.id)
@@ -388,7 +388,7 @@ def try_random_rules(world: World, tally: Tally, count: int, seconds: int) -> No
     moments = sorted(each.requested_at for each in acts)
     assert all(later - one >= 1.0 for one, later in pairwise(moments))
     assert len(acts) <= fleet_most(world.nodes())  # all of it is within ten minutes
-    budgets = {rule_id: rule.budget.acts for rule_id, (_, rule) in world.desk.rules.items()}
+    budgets = {rule_id: rule.budget.acts for rule_id, (_, rule) in world.active_rules.rules.items()}
     by_rule = Counter(each.asker.name.partition("@")[0] for each in acts)
     assert all(many <= budgets[rule_id] for rule_id, many in by_rule.items())
     refused = {one.task.id for one in world.tasks if one.refusal is not None}

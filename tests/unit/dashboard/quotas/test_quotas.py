@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -12,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dashboard.actions.signing_policy import RecentSignings, SigningBudget, SigningPolicy
-from dashboard.audit.recorder import AuditRecorder
 from dashboard.automation.intents import RequestedKeep
 from dashboard.automation.quota_intents import (
     QuotaIntentContext,
@@ -22,11 +22,16 @@ from dashboard.automation.quota_intents import (
 )
 from dashboard.fleet.fleet import Fleet
 from dashboard.fleet.visibility import EVERYTHING_SEEN, VisibleFleetCache
+from dashboard.nodes.events import GroupChanged
+from dashboard.quotas.active_quotas import ActiveQuotas
+from dashboard.quotas.deployment import QuotaDeployer
 from dashboard.quotas.evaluate import deployments, for_node
 from dashboard.quotas.gpu_hours import QuotaGpuHours, UserGpuSeconds, grain, hours_of
 from dashboard.quotas.over import OverQuotaTracker
-from dashboard.quotas.prometheus import quota_families, quota_look
+from dashboard.quotas.prometheus import quota_families, snapshot
+from dashboard.quotas.queries import QuotaQueries
 from dashboard.quotas.service import HOURS_EVERY_S, QuotaService
+from dashboard.runtime.dispatcher import Dispatcher
 from dashboard.state import StateStore
 from gpudeck import ladder
 from gpudeck.desired_state import DesiredState, InForce, QuotaEnforcement
@@ -101,6 +106,42 @@ def test_wanted_applied_and_in_force_are_three_things(fleet: Fleet) -> None:
     assert seen(held)[:2] == (True, False)
 
 
+class Signer:
+    epoch = 1
+
+    def sign_desired(self, desired: DesiredState) -> DesiredState:
+        return desired
+
+
+def test_a_node_is_sent_what_it_lacks_and_again_until_it_has_it(tmp_path: Path, fleet: Fleet
+                                                               ) -> None:
+    state, events = StateStore(tmp_path), Dispatcher()
+    active, sent = ActiveQuotas(state.quotas, events), list[tuple[str, int, int]]()
+    deployer = QuotaDeployer(
+        active, fleet, Signer(), ("n1", "n3"),  # type: ignore[arg-type]
+        lambda node_id, desired: bool(sent.append(
+            (node_id, desired.generation, len(desired.quotas)))))  # type: ignore[union-attr, func-returns-value]
+    deployer.step(NOW, 0.0)
+    assert sent == [], "there never was a quota"
+    state.quotas.put(Quota("q", "*", "group:default", gpus=1), "ada", NOW)
+    active.reload()
+    for mono in (1.0, 2.0, 15.9):
+        deployer.step(NOW, mono)
+    assert sent == [("n1", 1, 1)]
+    deployer.step(NOW, 16.0)
+    assert sent[1:] == [("n1", 1, 1)], "it has not said that it has it"
+    deployer.reported("n1", InForce(1, NOW, NOW))
+    deployer.step(NOW, 40.0)
+    fleet.set_group("n1", "lab")
+    events.dispatch(GroupChanged("n1", "lab"))
+    deployer.step(NOW, 41.0)
+    assert sent[2:] == [("n1", 2, 0)], "of another group, and of another generation"
+    deployer.joined("n1")
+    deployer.step(NOW, 42.0)
+    assert sent[3:] == [("n1", 2, 0)]
+    state.close()
+
+
 # -- for Prometheus
 
 def test_of_what_is_not_known_whole_no_number_is_given() -> None:
@@ -108,7 +149,7 @@ def test_of_what_is_not_known_whole_no_number_is_given() -> None:
 
     def told(used: float, is_whole: bool) -> dict[str, str]:
         held = QuotaBalance(quota, "mem_bytes", "alice", used, 10.0, is_whole, 1, ("alice",))
-        text = "".join(quota_families([quota_look(quota, [], [held])]))
+        text = "".join(quota_families([snapshot(quota, [], [held])]))
         return {name: value for name, holder, value in re.findall(
             r'^gpudeck_quota_(\w+){[^\n]*holder="(\w+)"} (\S+)$', text, re.M)}
 
@@ -134,6 +175,14 @@ def test_who_is_in_which_group_is_known_after_a_restart(tmp_path: Path) -> None:
     again.close()
 
 
+def summed(state: StateStore, fleet: Fleet, history: Any) -> tuple[QuotaService, QuotaQueries]:
+    events = Dispatcher()
+    active = ActiveQuotas(state.quotas, events)
+    deployer = QuotaDeployer(active, fleet, SimpleNamespace(epoch=1), (), lambda *_: True)  # type: ignore[arg-type]
+    service = QuotaService(active, state.quotas, fleet, history, 30.0, events)
+    return service, QuotaQueries(service, deployer, state.quotas, fleet, history)
+
+
 def test_hours_of_a_while_ago_are_nobodys_hours_now(tmp_path: Path, fleet: Fleet) -> None:
     """History does not answer: whoever was over then is not known to be."""
     state, gone = StateStore(tmp_path), "history does not answer"
@@ -145,24 +194,22 @@ def test_hours_of_a_while_ago_are_nobodys_hours_now(tmp_path: Path, fleet: Fleet
         return told.pop()
 
     state.quotas.put(Quota("q", "*", gpu_hours=1.0), "ada", NOW)
-    desk = QuotaService(state.quotas, AuditRecorder(state.audit), fleet, SimpleNamespace(epoch=1),  # type: ignore[arg-type]
-                        {},
-                        lambda tell: None, SimpleNamespace(held=held))
+    quotas, queries = summed(state, fleet, SimpleNamespace(held=held))
     lens = VisibleFleetCache(fleet).of(EVERYTHING_SEEN)
 
     def hours() -> tuple[float, bool]:
-        [found] = desk.of_owner("alice", lens)
+        [found] = queries.of_owner("alice", lens)
         return found.used, found.is_whole
 
     assert hours() == (0.0, False)
-    desk.step(NOW, 0.0)
+    quotas.step(NOW, 0.0)
     assert hours() == (2.0, True)
     with pytest.raises(OSError, match=gone):
-        desk.step(NOW + HOURS_EVERY_S, 1_000.0)
+        quotas.step(NOW + HOURS_EVERY_S, 1_000.0)
     assert hours() == (0.0, False)
-    desk.step(NOW + HOURS_EVERY_S + 1, 1_001.0)
+    quotas.step(NOW + HOURS_EVERY_S + 1, 1_001.0)
     assert hours() == (0.0, False)
-    assert desk.looked_at == NOW + HOURS_EVERY_S + 1, "what else there is, is looked at"
+    assert quotas.summed_at == NOW + HOURS_EVERY_S + 1, "what else there is, is looked at"
     state.close()
 
 

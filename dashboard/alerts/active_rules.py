@@ -1,0 +1,42 @@
+"""The rules in force: one copy in memory for all that evaluate, change or show them."""
+
+import logging
+import time
+
+from ..runtime.dispatcher import Dispatcher
+from .core.rule import CompiledRule, InvalidRuleError, Rule, check
+from .events import RulesChanged
+from .rules_file import PACK, parse
+from .store import AlertsStore
+
+log = logging.getLogger("gpudeck.alerts")
+
+
+class ActiveRules:
+    """The rules in force by id, each with its version number. `ready`: those that compile."""
+
+    def __init__(self, store: AlertsStore, events: Dispatcher) -> None:
+        self._store = store
+        self._events = events
+        self.rules: dict[str, tuple[int, Rule]] = {}
+        self.ready: dict[str, CompiledRule] = {}
+        if not store.has_any_rule():
+            self._add_pack()
+        self.reload()
+
+    def _add_pack(self) -> None:
+        """A hub that never had a rule gets the shipped ones; none of them acts."""
+        now = time.time()
+        for ready in parse(PACK.read_text()).rules.values():
+            self._store.put_rule(ready.rule, "gpudeck", now)
+
+    def reload(self) -> None:
+        """To be called after every change of the stored rules."""
+        rules, compiled = self._store.rules(), {}
+        for rule_id, (_, rule) in rules.items():
+            try:
+                compiled[rule_id] = check(rule)
+            except InvalidRuleError as error:  # by an older grammar: it is listed as failing
+                log.warning("rule_not_ready rule=%s why=%r", rule_id, str(error))
+        self.rules, self.ready = rules, compiled
+        self._events.dispatch(RulesChanged())

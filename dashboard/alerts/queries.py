@@ -1,0 +1,110 @@
+"""What the API shows of rules and alerts, and to whom."""
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..fleet.fleet import Fleet
+from ..fleet.visibility import VisibleFleet
+from .active_rules import ActiveRules
+from .core.firing_alerts import Alert, AlertTarget
+from .core.momentary_rule import Basis, momentary
+from .core.query import AlertQuery
+from .core.rule import Rule, check
+from .core.rule_tracker import RuleTracker
+from .core.state_machine import AlertPhase
+from .service import AlertService
+from .store import AlertsStore
+from .views import RuleView, rule_view
+
+MOST_PENDING = 200  # of one rule
+
+
+@dataclass(frozen=True, slots=True)
+class AlertQueries:
+    """Reads the state of rules and alerts, and changes nothing."""
+
+    alerts: AlertService
+    rules: ActiveRules
+    store: AlertsStore
+    fleet: Fleet
+
+    # -- rules
+
+    def all_rules(self) -> list[RuleView]:
+        failing = self.alerts.failing()
+        return [self._rule_view(rule_id, failing) for rule_id in sorted(self.rules.rules)]
+
+    def rule(self, rule_id: str) -> RuleView | None:
+        return self._rule_view(rule_id, self.alerts.failing()) if (
+            rule_id in self.rules.rules) else None
+
+    def _rule_view(self, rule_id: str, failing: dict[str, str]) -> RuleView:
+        number, rule = self.rules.rules[rule_id]
+        ready = self.rules.ready.get(rule_id)
+        watch = self.alerts.evaluator.watches.get(rule_id)
+        why_not = failing.get(rule_id, "" if watch is None else watch.trouble)
+        return rule_view(rule, number, "" if ready is None else ready.version, watch, why_not)
+
+    def try_out(self, rule: Rule) -> tuple[int, list[AlertTarget], Basis]:
+        """The number of its targets, and those whose condition is met at this moment."""
+        shown, basis = momentary(rule)
+        ready, now = check(shown), time.time()
+        if not self.alerts.targets:
+            return 0, [], basis
+        # To collect targets here would take newcomers from the next step.
+        targets, watch = self.alerts.targets[rule.of], RuleTracker(ready)
+        look = watch.glance(targets, now)
+        return int((watch.seen.scope & targets.there).sum()), [
+            targets.name(row) for row in map(int, np.flatnonzero(look.breach & targets.there))
+        ], basis
+
+    # -- alerts
+
+    def firing(self) -> list[Alert]:
+        return self.alerts.firing()
+
+    def pending(self) -> list[Alert]:
+        """Condition met, but not for long enough yet; the next to fire first."""
+        found = []
+        for rule_id, watch in self.alerts.evaluator.watches.items():
+            machine, rule = watch.machine, watch.ready.rule
+            targets = self.alerts.targets.get(rule.of)
+            if targets is None:
+                continue
+            for row in map(int, np.flatnonzero(machine.phase == AlertPhase.PENDING)[:MOST_PENDING]):
+                since, value = float(machine.since[row]), float(watch.seen.values[row])
+                target = targets.name(row)
+                found.append(Alert(
+                    f"{rule_id}/{target.key}/pending", rule_id, watch.ready.version, rule.title,
+                    rule.severity, rule.of, target, "pending", since, since + watch.ready.for_s,
+                    since, None if np.isnan(value) else value))
+        return sorted(found, key=lambda alert: (alert.fired_at, alert.id))
+
+    def ended(self, start: float, end: float, about: AlertQuery) -> list[Alert]:
+        return self.store.ended_alerts(start, end, about)
+
+    # -- what of them one may see
+
+    def is_seen(self, target: AlertTarget, lens: VisibleFleet) -> bool:
+        """Whoever sees a node sees its alerts. Those of no node are for those who see the whole
+        fleet, and an owner's also for that owner."""
+        if target.node_id:
+            return lens.sees_node(target.node_id)
+        return lens.is_whole or any(user in lens.reads.own for user in target.users)
+
+    def gpus_seen(self, target: AlertTarget, lens: VisibleFleet) -> list[str]:
+        """Some GPUs of a job or an owner may be on nodes that are hidden."""
+        return [uuid for uuid in target.gpus
+                if lens.is_whole or self.fleet.find(uuid, lens.place_of) is not None]
+
+    def host_of(self, node: str) -> str:
+        known = self.fleet.nodes.get(node)
+        return node if known is None else known.hello.host
+
+    def nodes_of(self, gpus: Iterable[str]) -> frozenset[str]:
+        slots = (self.fleet.find(uuid) for uuid in gpus)
+        return frozenset(self.fleet.node_of(slot).hello.node_id for slot in slots
+                         if slot is not None)

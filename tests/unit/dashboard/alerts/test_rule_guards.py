@@ -1,0 +1,125 @@
+"""Who may let a rule act: the guards are there from the start, and a token is its owner."""
+
+import inspect
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dashboard.access.passwords import PasswordService
+from dashboard.access.policy import Actor, Role, Scope
+from dashboard.access.service import AccountService
+from dashboard.access.store import User
+from dashboard.alerts.active_rules import ActiveRules
+from dashboard.alerts.admin import RuleAdmin
+from dashboard.alerts.core.rule import Rule, read
+from dashboard.alerts.core.rule import version as version_of
+from dashboard.alerts.promotion_policy import PromotionPolicy
+from dashboard.alerts.rehearsal.record import RehearsalRecord
+from dashboard.alerts.rehearsal.service import RehearsalService
+from dashboard.alerts.service import AlertService, AlertSources
+from dashboard.alerts.silences import SilenceService
+from dashboard.audit.recorder import AuditRecorder
+from dashboard.errors import InvalidChangeError
+from dashboard.fleet.fleet import Fleet
+from dashboard.quotas.active_quotas import ActiveQuotas
+from dashboard.quotas.admin import QuotaAdmin
+from dashboard.quotas.deployment import QuotaDeployer
+from dashboard.quotas.queries import QuotaQueries
+from dashboard.quotas.service import QuotaService
+from dashboard.runtime.dispatcher import Dispatcher
+from dashboard.state import StateStore
+
+EVERYTHING = Scope(("*",))
+PROOF_S = 3_600.0
+
+
+@pytest.mark.parametrize("part", [
+    AlertSources, AlertService, ActiveRules, RuleAdmin, PromotionPolicy, SilenceService,
+    RehearsalService, ActiveQuotas, QuotaService, QuotaDeployer, QuotaAdmin, QuotaQueries],
+    ids=lambda part: part.__name__)
+def test_nothing_is_built_without_what_guards_it(part: type) -> None:
+    given = inspect.signature(part).parameters.values()
+    assert [each.name for each in given if each.default is not each.empty] == []
+    with pytest.raises(TypeError):
+        part()
+
+
+class Site:
+    """Two admins, one of whom has a token; and the rules."""
+
+    def __init__(self, folder: Path) -> None:
+        self.state = StateStore(folder)
+        self.state.accounts.add_user(User("ada", Role.ADMIN, EVERYTHING, None, 0.0))
+        audit, store = AuditRecorder(self.state.audit), self.state.alerts
+        people = AccountService(self.state, PasswordService(), audit)
+        _, session = people.enter("ada", "link", "127.0.0.1")
+        self.ada = people.person(session)
+        self.bob = replace(self.ada, name="bob", credential="")
+        word, _ = people.add_token(self.ada, "ci", Role.ADMIN, EVERYTHING, time.time() + 60)
+        token = people.program(word)
+        assert token is not None
+        assert token.name != "ada"
+        self.token = token
+        self.rehearsals = RehearsalService(
+            store, audit, Fleet(1), None, tuple, people.behind)  # type: ignore[arg-type]
+        self.rules = ActiveRules(store, Dispatcher())
+        policy = PromotionPolicy(store, people.behind, self.rehearsals.of_rule, True, PROOF_S)
+        self.admin = RuleAdmin(self.rules, policy, store, audit, people.behind)
+
+    def approve(self, rule: Rule, by: Actor) -> None:
+        """Of a rehearsal over a long enough span."""
+        now = time.time()
+        self.state.alerts.put_backtest(RehearsalRecord(
+            f"b-{by.name}", rule, rule.id, version_of(rule), now - PROOF_S - 60, now - 60, "eve",
+            now, 60, "done"))
+        self.rehearsals.approve(by, f"b-{by.name}")
+
+
+@pytest.fixture(name="site")
+def a_site(tmp_path: Path) -> Iterable[Site]:
+    tmp_path.chmod(0o700)
+    made = Site(tmp_path)
+    yield made
+    made.state.close()
+
+
+def a_rule(**more: object) -> Rule:
+    return read({"id": "idle", "title": "Idle with memory held", "of": "task", "scope": "*",
+                 "signal": "sm_pct", "fire": "<= 1", "for": "30s", "mode": "dry_run",
+                 "ladder": [{"do": "tell"}, {"do": "end", "after": "60s"}],
+                 "expires": time.strftime("%Y-%m-%d", time.gmtime(time.time() + 9e5))} | more)
+
+
+def test_what_a_token_puts_its_owner_has_put(site: Site) -> None:
+    site.admin.put(site.token, a_rule())
+    [(_, author, *_)] = site.state.alerts.versions("idle")
+    assert author == "ada"
+    site.admin.set_mode(site.token, "idle", "confirm", None)
+    assert {by for _, by, *_ in site.state.alerts.versions("idle")} == {"ada"}
+
+
+@pytest.mark.parametrize("is_token_first", [True, False])
+def test_nobody_approves_their_own_rule_by_a_token(site: Site, is_token_first: bool) -> None:
+    first, again = (site.token, site.ada) if is_token_first else (site.ada, site.token)
+    site.admin.put(first, a_rule())
+    site.admin.set_mode(first, "idle", "confirm", None)
+    site.approve(a_rule(), again)
+    for each, why in ((first, "who wrote it"), (again, "who wrote it"), (site.bob, "its author")):
+        with pytest.raises(InvalidChangeError, match=f"another admin than .*{why}"):
+            site.admin.set_mode(each, "idle", "auto", None)
+    site.approve(a_rule(), site.bob)
+    site.admin.set_mode(site.bob, "idle", "auto", None)
+    assert site.rules.rules["idle"][1].mode == "auto"
+
+
+def test_no_way_leads_past_the_policy(site: Site) -> None:
+    with pytest.raises(InvalidChangeError, match="a new rule begins"):
+        site.admin.put(site.ada, a_rule(mode="auto"))
+    site.admin.put(site.ada, a_rule())
+    with pytest.raises(InvalidChangeError, match="another admin"):
+        site.admin.put(site.ada, a_rule(mode="auto"))
+    site.admin.put(site.ada, a_rule(mode="auto", fire="<= 2"))
+    assert site.rules.rules["idle"][1].mode == "dry_run", "it means something else now"
