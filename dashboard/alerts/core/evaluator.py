@@ -2,11 +2,10 @@
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 from .minute_aggregates import ClosedRuleMinute, MinuteTargets, RuleMinuteAggregator
 from .rule import CompiledRule, Of
-from .rule_signal import SignalTerm
+from .rule_signal import End, SignalTerm, end_of
 from .rule_tracker import RuleTargets, RuleTracker
 from .state_machine import PhaseChange
 
@@ -17,8 +16,6 @@ class RulePhaseChange:
     moves: PhaseChange
     at: float  # the moment that was looked at
 
-
-End = Literal["min", "mean", "max"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +29,7 @@ def wanted_of(terms: Iterable[SignalTerm], kept: Collection[str]) -> dict[str, f
     found: dict[str, frozenset[End]] = {}
     for term in terms:
         if term.name in kept:
-            end: End = {"min": "min", "last": "mean",
-                        "avg": "mean"}.get(  # type: ignore[assignment]
-                term.how, "max")
-            found[term.name] = found.get(term.name, frozenset()) | {end}
+            found[term.name] = found.get(term.name, frozenset()) | {end_of(term.how)}
     return found
 
 

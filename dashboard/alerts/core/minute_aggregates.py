@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...fleet.filters import Filter
-from .rule_signal import Floats, How, SignalTerm
+from .rule_signal import Floats, How, SignalTerm, end_of
 from .rule_tracker import LATE_S, RuleTargets, TargetStability, TargetValues
 from .state_machine import Mask, Rows
 
@@ -57,7 +57,7 @@ class ClosedRuleMinute:
 
     def values(self, how: How) -> Floats:
         """A row that lacks more than a fifth of the minute has no value in it."""
-        of = {"min": self.low, "last": self.mean, "avg": self.mean}.get(how, self.high)
+        of = {"min": self.low, "mean": self.mean, "max": self.high}[end_of(how)]
         return np.where(self.n >= ENOUGH * MINUTE_S, of, np.nan)
 
 

@@ -188,16 +188,15 @@ class FleetTarget:
         return []
 
 
-def _free(fleet: Fleet, mono: float) -> float:
+def _free(moment: EvaluationContext) -> float:
     """As the filter `state:free` counts them: works, is not split, and nobody is on it."""
-    size = len(fleet)
-    told = np.fromiter((users is not None for users in fleet.users), bool, size)
-    works = fleet.shown(mono) == GpuStatus.OK
-    return float((told & works & ~fleet.is_split() & (fleet.task_count[:size] == 0)).sum())
+    fleet, known = moment.fleet, moment.are_tasks_known()
+    works = known & (fleet.shown(moment.mono) == GpuStatus.OK)
+    return float((works & ~fleet.is_split() & (fleet.task_count[: len(known)] == 0)).sum())
 
 
 NOW_OF_FLEET: dict[str, Callable[[FleetTarget], float]] = {
-    "gpus_free": lambda scene: _free(scene.moment.fleet, scene.moment.mono),
+    "gpus_free": lambda scene: _free(scene.moment),
     "rules_failing": lambda scene: scene.moment.hub.rules_failing,
     "blind_s": lambda scene: scene.moment.hub.blind_s,
     "brakes_on": lambda scene: scene.moment.hub.brakes_on,
