@@ -151,20 +151,16 @@ class FleetTarget:
 
     # -- the columns of its numbers
 
-    @property
     def is_there(self) -> Mask:
         return NodeTargets(self.moment, self.left).there[:, None]
 
-    @property
     def is_silent(self) -> Mask:
         silent = np.array([node.state == "silent" for node in self.moment.nodes()], bool)
-        return np.asarray(self.is_there & silent[:, None])
+        return np.asarray(self.is_there() & silent[:, None])
 
-    @property
     def boards(self) -> Floats:
         return np.array([self._boards().sum()], float)
 
-    @property
     def is_lost(self) -> Mask:
         lost = self.moment.fleet.shown(self.moment.mono) == GpuStatus.LOST
         return np.asarray((self._boards() & lost)[:, None])
