@@ -41,7 +41,7 @@ CALM = HubSelfMetrics()
 
 @dataclass(slots=True)
 class EvaluationContext:
-    """What all scenes of one look share."""
+    """What all targets of one look share."""
 
     fleet: Fleet
     now: float
