@@ -1,8 +1,10 @@
-"""Is what a Rule acts on still so, in this one look at the Gpus' Tasks? Pure."""
+"""Whether what a rule acts on still holds, in this one look at the tasks on the GPUs. Pure."""
 
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Callable, Mapping, Sequence
 
 from gpudeck.actions import MetricBound, RuleCondition
+from gpudeck.jobs import job_key
 
 from ..tasks.seen import GpuTask
 
@@ -28,44 +30,38 @@ def flaw(condition: RuleCondition, task_id: str, seen: Sequence[GpuTask],
 
 def _value(bound: MetricBound, its: Sequence[GpuTask], seen: Sequence[GpuTask],
            util_pct: Mapping[str, float | None], at: float) -> float | None:
-    """As the hub counts it (dashboard/alerts/core/workload_targets.py)."""
+    """As the hub reads it (dashboard/alerts/core/numbers.py); what is not known of one GPU is not
+    known of the task."""
     match bound.name:
         case "sm_pct":
-            return _sum([each.sm_pct for each in its])
+            return _joined(sum, [each.sm_pct for each in its])
         case "mem_used_bytes":
-            return _sum([each.mem_used_bytes for each in its])
+            return _joined(sum, [each.mem_used_bytes for each in its])
         case "busy_pct":
-            witnesses = [each.sm_pct for each in its] + [
-                util_pct.get(each.gpu_uuid) for each in its if _is_alone(each, seen)]
-            known = [value for value in witnesses if value is not None]
-            return max(known) if known else None
+            return _joined(max, [_busy_pct(each, seen, util_pct) for each in its])
         case "age_s":
             started_at = its[0].task.started_at
             return None if started_at is None else at - started_at
 
 
-def _is_alone(one: GpuTask, seen: Sequence[GpuTask]) -> bool:
-    """With its own Job: what its Gpu does, it does."""
-    jobs = {each.task.job_id or each.task.id for each in seen if each.gpu_uuid == one.gpu_uuid}
-    return len(jobs) == 1
+def _busy_pct(one: GpuTask, seen: Sequence[GpuTask], util_pct: Mapping[str, float | None]
+              ) -> float | None:
+    """Alone with its own job, what its GPU does, it does."""
+    jobs = {job_key("", each.task.id, each.task.job_id, each.task.user, each.task.launch)
+            for each in seen if each.gpu_uuid == one.gpu_uuid}
+    witnesses = [one.sm_pct, util_pct.get(one.gpu_uuid) if len(jobs) == 1 else None]
+    return max((value for value in witnesses if value is not None), default=None)
 
 
-def _sum(amounts: Sequence[float | None]) -> float | None:
+def _joined(join: Callable[[list[float]], float], amounts: Sequence[float | None]) -> float | None:
     known = [amount for amount in amounts if amount is not None]
-    return sum(known) if known and len(known) == len(amounts) else None
+    return join(known) if len(known) == len(amounts) else None
 
 
 def _holds(bound: MetricBound, value: float) -> bool:
-    match bound.op:
-        case "<":
-            return value < bound.number
-        case "<=":
-            return value <= bound.number
-        case ">":
-            return value > bound.number
-        case ">=":
-            return value >= bound.number
-        case "=":
-            return value == bound.number
-        case "!=":
-            return value != bound.number
+    return OPERATIONS[bound.op](value, bound.number)
+
+
+OPERATIONS: dict[str, Callable[[float, float], bool]] = {
+    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "=": operator.eq,
+    "!=": operator.ne}

@@ -96,9 +96,9 @@ OPERATIONS: dict[str, Callable[[Any, float], Any]] = {
 def compare(metric: Metric, op: str, number: float, is_share: bool) -> Test:
     operation = OPERATIONS[op]
 
-    def test(scene: FilterInput) -> ThreeValuedMask:
-        column = scene.fleet.column(metric.key, scene.mono)
-        known = (scene.show == GpuStatus.OK) & (column.absent == Absence.PRESENT)
+    def test(data: FilterInput) -> ThreeValuedMask:
+        column = data.fleet.column(metric.key, data.mono)
+        known = (data.show == GpuStatus.OK) & (column.absent == Absence.PRESENT)
         values = column.values
         if is_share:
             known = known & ~np.isnan(column.full)

@@ -98,13 +98,13 @@ class FilterParser(ExpressionParser[Test]):
 
     def combined(self, mark: str, left: Test, right: Test, at: int) -> Test:
         if mark == "|":
-            return lambda scene: left(scene) | right(scene)
-        return lambda scene: left(scene) & right(scene)
+            return lambda data: left(data) | right(data)
+        return lambda data: left(data) & right(data)
 
     def term(self, token: Token, depth: int) -> Test:
         if self.take("!"):
             negated = self.one(depth + 1)
-            return lambda scene: ~negated(scene)
+            return lambda data: ~negated(data)
         if token.kind not in ("word", "quoted"):
             raise FilterError(f"a condition is expected before {token.text!r}", token.at)
         return self._condition(token)
@@ -149,11 +149,11 @@ def _coded(metric: Metric, op: Token, value: Token) -> Test:
 
 def _spread(test: Test) -> Test:
     """What is so of a Gpu is so for each Task on it."""
-    def spread(scene: FilterInput) -> ThreeValuedMask:
-        truth = test(scene)
-        if scene.uses is None:
+    def spread(data: FilterInput) -> ThreeValuedMask:
+        truth = test(data)
+        if data.uses is None:
             return truth
-        return ThreeValuedMask(truth.yes[scene.uses.slots], truth.no[scene.uses.slots])
+        return ThreeValuedMask(truth.yes[data.uses.slots], truth.no[data.uses.slots])
 
     return spread
 
@@ -177,22 +177,22 @@ def _certain(yes: Mask) -> ThreeValuedMask:
     return ThreeValuedMask(yes, ~yes)
 
 
-def _by_node(scene: FilterInput, word: str) -> ThreeValuedMask:
-    nodes = scene.fleet.nodes
+def _by_node(data: FilterInput, word: str) -> ThreeValuedMask:
+    nodes = data.fleet.nodes
     hits = [word in node_id.lower() or word in nodes[node_id].hello.host.lower()
-            for node_id in scene.fleet.node_ids]
-    return _certain(np.array(hits, bool)[scene.fleet.node_at[: len(scene.fleet)]])
+            for node_id in data.fleet.node_ids]
+    return _certain(np.array(hits, bool)[data.fleet.node_at[: len(data.fleet)]])
 
 
-def _by_model(scene: FilterInput, word: str) -> ThreeValuedMask:
-    hits = np.array([word in model.lower() for model in scene.fleet.models], bool)
-    return _certain(hits[scene.fleet.model_at[: len(scene.fleet)]])
+def _by_model(data: FilterInput, word: str) -> ThreeValuedMask:
+    hits = np.array([word in model.lower() for model in data.fleet.models], bool)
+    return _certain(hits[data.fleet.model_at[: len(data.fleet)]])
 
 
-def _by_user(scene: FilterInput, word: str, exact: bool = True) -> ThreeValuedMask:
-    wanted = {number for number, name in enumerate(scene.fleet.owners)
+def _by_user(data: FilterInput, word: str, exact: bool = True) -> ThreeValuedMask:
+    wanted = {number for number, name in enumerate(data.fleet.owners)
               if (name.lower() == word if exact else word in name.lower())}
-    users = scene.fleet.users
+    users = data.fleet.users
     size = len(users)
     known = np.fromiter((on_gpu is not None and UNKNOWN_OWNER not in on_gpu for on_gpu in users),
                         bool, size)
@@ -201,53 +201,53 @@ def _by_user(scene: FilterInput, word: str, exact: bool = True) -> ThreeValuedMa
     return ThreeValuedMask(hit, known & ~hit)
 
 
-def _by_gpu(scene: FilterInput, word: str) -> ThreeValuedMask:
-    size = len(scene.fleet)
+def _by_gpu(data: FilterInput, word: str) -> ThreeValuedMask:
+    size = len(data.fleet)
     if word.isascii() and word.isdigit() and len(word) < 6:
-        return _certain(scene.fleet.index[:size] == int(word))
+        return _certain(data.fleet.index[:size] == int(word))
     if re.fullmatch(r"\d+(/\d+){1,2}", word):
-        return _certain(np.fromiter((facts.place == word for facts in scene.fleet.facts), bool,
+        return _certain(np.fromiter((facts.place == word for facts in data.fleet.facts), bool,
                                     size))
     return _certain(np.fromiter(
         (uuid.lower().startswith((word, "gpu-" + word, "mig-" + word))
-         for uuid in scene.fleet.uuids), bool, size))
+         for uuid in data.fleet.uuids), bool, size))
 
 
-def _by_task(scene: FilterInput, word: str) -> ThreeValuedMask:
+def _by_task(data: FilterInput, word: str) -> ThreeValuedMask:
     """In a task's command, or its whole id."""
-    size = len(scene.fleet)
+    size = len(data.fleet)
     hit = np.zeros(size, bool)
-    known = np.fromiter((on_gpu is not None for on_gpu in scene.fleet.users), bool, size)
-    for node in scene.fleet.nodes.values():
+    known = np.fromiter((on_gpu is not None for on_gpu in data.fleet.users), bool, size)
+    for node in data.fleet.nodes.values():
         if node.listing is None:
             continue
         for use in node.uses:
             task = node.tasks.get(use.task_id)
             slot = node.listing.order[use.gpu]
-            if use.task_id.lower() == word or (task is not None and _has(scene, task, word)):
+            if use.task_id.lower() == word or (task is not None and _has(data, task, word)):
                 hit[slot] = True
-            elif task is None or task.command is None or not scene.reads.has_whole(task):
+            elif task is None or task.command is None or not data.reads.has_whole(task):
                 known[slot] = False
     return ThreeValuedMask(hit, known & ~hit)
 
 
-def _has(scene: FilterInput, task: Task, word: str) -> bool:
+def _has(data: FilterInput, task: Task, word: str) -> bool:
     """In as much of the command as the asker may read; of the rest nothing is known."""
-    return word in (scene.reads.command(task) or "").lower()
+    return word in (data.reads.command(task) or "").lower()
 
 
-def _by_state(scene: FilterInput, word: str) -> ThreeValuedMask:
+def _by_state(data: FilterInput, word: str) -> ThreeValuedMask:
     if word in ("free", "busy"):
-        return _by_use(scene, word)
-    return _certain(scene.show == STATES[word])
+        return _by_use(data, word)
+    return _certain(data.show == STATES[word])
 
 
-def _by_use(scene: FilterInput, word: str) -> ThreeValuedMask:
+def _by_use(data: FilterInput, word: str) -> ThreeValuedMask:
     """Free: works, and nobody is on it. Of a Gpu that does not answer neither is known; a board
     that is split by MIG is neither, its instances are."""
-    fleet, size = scene.fleet, len(scene.fleet)
+    fleet, size = data.fleet, len(data.fleet)
     told = np.fromiter((on_gpu is not None for on_gpu in fleet.users), bool, size)
-    known = told & (scene.show == GpuStatus.OK) & ~fleet.is_split()
+    known = told & (data.show == GpuStatus.OK) & ~fleet.is_split()
     free = known & (fleet.task_count[:size] == 0)
     truth = ThreeValuedMask(free, known & ~free)
     return truth if word == "free" else ~truth
@@ -273,15 +273,15 @@ def _field(name: Token, value: Token) -> Test:
         hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(STATE_WORDS)}"
         raise FilterError(f"there is no state {value.text!r}; {hint}", value.at)
     of_gpu, of_task = FIELDS[field], TASK_FIELDS.get(field)
-    spread = _spread(lambda scene: of_gpu(scene, word))
+    spread = _spread(lambda data: of_gpu(data, word))
     if of_task is None:
         return spread
-    return lambda scene: spread(scene) if scene.uses is None else of_task(scene, scene.uses, word)
+    return lambda data: spread(data) if data.uses is None else of_task(data, data.uses, word)
 
 
 # -- words about a Task
 
-def _task_by_user(_scene: FilterInput, uses: TaskGpuPairs, word: str,
+def _task_by_user(_data: FilterInput, uses: TaskGpuPairs, word: str,
                   exact: bool = True) -> ThreeValuedMask:
     names = [None if task.user is None else task.user.lower() for task in uses.tasks]
     hit = np.array([name is not None and (name == word if exact else word in name)
@@ -289,10 +289,10 @@ def _task_by_user(_scene: FilterInput, uses: TaskGpuPairs, word: str,
     return ThreeValuedMask(hit, np.array([name is not None for name in names], bool) & ~hit)
 
 
-def _task_by_words(scene: FilterInput, uses: TaskGpuPairs, word: str) -> ThreeValuedMask:
-    hit = np.array([task.id.lower() == word or _has(scene, task, word) for task in uses.tasks],
+def _task_by_words(data: FilterInput, uses: TaskGpuPairs, word: str) -> ThreeValuedMask:
+    hit = np.array([task.id.lower() == word or _has(data, task, word) for task in uses.tasks],
                    bool)
-    known = np.array([task.command is not None and scene.reads.has_whole(task)
+    known = np.array([task.command is not None and data.reads.has_whole(task)
                       for task in uses.tasks], bool)
     return ThreeValuedMask(hit, known & ~hit)
 
@@ -305,17 +305,17 @@ def _bare(text: str) -> Test:
     """A word alone: in the node's name, the model, a user's name, or the UUID."""
     word = text.lower()
 
-    def of_gpu(scene: FilterInput) -> ThreeValuedMask:
-        in_uuid = _certain(np.fromiter((word in uuid.lower() for uuid in scene.fleet.uuids), bool,
-                                       len(scene.fleet)))
-        return _by_node(scene, word) | _by_model(scene, word) | in_uuid
+    def of_gpu(data: FilterInput) -> ThreeValuedMask:
+        in_uuid = _certain(np.fromiter((word in uuid.lower() for uuid in data.fleet.uuids), bool,
+                                       len(data.fleet)))
+        return _by_node(data, word) | _by_model(data, word) | in_uuid
 
     place = _spread(of_gpu)
 
-    def test(scene: FilterInput) -> ThreeValuedMask:
-        if scene.uses is None:
-            return place(scene) | _by_user(scene, word, exact=False)
-        return (place(scene) | _task_by_user(scene, scene.uses, word, exact=False)
-                | _task_by_words(scene, scene.uses, word))
+    def test(data: FilterInput) -> ThreeValuedMask:
+        if data.uses is None:
+            return place(data) | _by_user(data, word, exact=False)
+        return (place(data) | _task_by_user(data, data.uses, word, exact=False)
+                | _task_by_words(data, data.uses, word))
 
     return test

@@ -2,11 +2,10 @@
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 from .minute_aggregates import ClosedRuleMinute, MinuteTargets, RuleMinuteAggregator
 from .rule import CompiledRule, Of
-from .rule_signal import SignalTerm
+from .rule_signal import End, SignalTerm, end_of
 from .rule_tracker import RuleTargets, RuleTracker
 from .state_machine import PhaseChange
 
@@ -17,8 +16,6 @@ class RulePhaseChange:
     moves: PhaseChange
     at: float  # the moment that was looked at
 
-
-End = Literal["min", "mean", "max"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +29,7 @@ def wanted_of(terms: Iterable[SignalTerm], kept: Collection[str]) -> dict[str, f
     found: dict[str, frozenset[End]] = {}
     for term in terms:
         if term.name in kept:
-            end: End = {"min": "min", "last": "mean",
-                        "avg": "mean"}.get(  # type: ignore[assignment]
-                term.how, "max")
-            found[term.name] = found.get(term.name, frozenset()) | {end}
+            found[term.name] = found.get(term.name, frozenset()) | {end_of(term.how)}
     return found
 
 
@@ -102,27 +96,27 @@ class RuleEvaluator:
                  and watch.ready.rule.of == "gpu" for term in watch.terms]
         return RuleMinutesRequest(start, wanted_of(terms, minutes.kept))
 
-    def step(self, scenes: Mapping[Of, RuleTargets], now: float,
+    def step(self, all_targets: Mapping[Of, RuleTargets], now: float,
              brought: Mapping[str,
                               ClosedRuleMinute] | None = None) -> Iterator[list[RulePhaseChange]]:
         """Rule by Rule, so that others may have their turn in between. `brought`: what `asks`
         asked for, by row."""
-        closed = {of: minutes.take(scenes[of], now, brought) for of, minutes
-                  in self._minutes.items() if of in scenes}
+        closed = {of: minutes.take(all_targets[of], now, brought) for of, minutes
+                  in self._minutes.items() if of in all_targets}
         for watch in self.watches.values():
-            scene = scenes.get(watch.ready.rule.of)
+            targets = all_targets.get(watch.ready.rule.of)
             if watch.ready.is_by_minutes:
-                scene = closed.get(watch.ready.rule.of)
-            if scene is not None:
-                at = scene.ends_at if isinstance(scene, MinuteTargets) else now
-                yield [RulePhaseChange(watch, moves, at) for moves in _stepped(watch, scene, at,
+                targets = closed.get(watch.ready.rule.of)
+            if targets is not None:
+                at = targets.ends_at if isinstance(targets, MinuteTargets) else now
+                yield [RulePhaseChange(watch, moves, at) for moves in _stepped(watch, targets, at,
                                                                                now)]
 
 
-def _stepped(watch: RuleTracker, scene: RuleTargets, at: float, now: float) -> list[PhaseChange]:
+def _stepped(watch: RuleTracker, targets: RuleTargets, at: float, now: float) -> list[PhaseChange]:
     """One Rule that fails does not take the others with it, and says so."""
     try:
-        return watch.step(scene, at, now)
+        return watch.step(targets, at, now)
     except Exception as error:
         watch.failed(error)
         return []

@@ -1,8 +1,11 @@
 """The fleet's Gpus as what Rules look at: one row per slot."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from gpudeck.limits import TimedLimit
 from gpudeck.metrics import COLUMN, SLOW_COLUMN, Absence
@@ -11,7 +14,7 @@ from ...fleet.filters import Filter
 from ...fleet.fleet import Fleet, GpuStatus, Node
 from .firing_alerts import AlertTarget
 from .gpu_uses import GpuUseTable
-from .numbers import distinct_on_gpus
+from .numbers import FACTS, distinct_on_gpus
 from .rule_signal import Floats, SignalTerm
 from .rule_tracker import TargetStability, TargetValues
 from .state_machine import Mask, Rows
@@ -38,7 +41,7 @@ CALM = HubSelfMetrics()
 
 @dataclass(slots=True)
 class EvaluationContext:
-    """What all scenes of one look share."""
+    """What all targets of one look share."""
 
     fleet: Fleet
     now: float
@@ -79,10 +82,11 @@ class EvaluationContext:
             uses = self.uses
             of_use = (uses.job if who == "jobs" else uses.owner)[uses.row]
             found = distinct_on_gpus(uses.slot, of_use, len(self.fleet))
-            self.kept[who] = np.where(self._told(), found, np.nan)
+            self.kept[who] = np.where(self.are_tasks_known(), found, np.nan)
         return self.kept[who]
 
-    def _told(self) -> Mask:
+    def are_tasks_known(self) -> Mask:
+        """Of each slot."""
         return np.fromiter((users is not None for users in self.fleet.users), bool,
                            len(self.fleet))
 
@@ -158,30 +162,11 @@ class GpuTargets:
         if name in COLUMN or name in SLOW_COLUMN:
             found = moment.live(name)
             return TargetValues(found.values[: self.size], found.cannot[: self.size])
-        none = np.zeros(self.size, bool)
-        match name:
-            case "lost":
-                shown = self.fleet.shown(moment.mono)[: self.size]
-                return TargetValues((shown == GpuStatus.LOST).astype(np.float64), none)
-            case "sample_age_s":
-                sampled = np.maximum(self.fleet.sampled_mono[: self.size], moment.listens_since)
-                return TargetValues(moment.mono - sampled, none)
-            case "tasks":
-                told = np.fromiter((users is not None for users in self.fleet.users[: self.size]),
-                                   bool, self.size)
-                return TargetValues(np.where(told, self.fleet.task_count[: self.size], np.nan),
-                                    none)
-            case "jobs" | "owners":
-                return TargetValues(moment.shares(name)[: self.size], none)
-            case "xids_of_tasks" | "xids_of_boards":
-                which = BY_TASK if name == BY_TASK else BY_BOARD
-                return TargetValues(moment.xids.counts(self.fleet, which)[: self.size], none)
-            case "power_cap_drift_w":
-                return TargetValues(moment.drift("power")[: self.size], none)
-            case "clock_lock_drifted":
-                return TargetValues(moment.drift("clocks")[: self.size], none)
-        facts = np.array([getattr(each, name) for each in self.fleet.facts[: self.size]], float)
-        return TargetValues(facts, np.isnan(facts))
+        if name in FACTS:
+            facts = np.array([getattr(each, name) for each in self.fleet.facts[: self.size]], float)
+            return TargetValues(facts, np.isnan(facts))
+        values = np.asarray(NOW[name](moment)[: self.size], float)
+        return TargetValues(values, np.zeros(self.size, bool))
 
     def in_scope(self, scope: Filter) -> Mask:
         """The same for all rules that say the same."""
@@ -210,3 +195,22 @@ class GpuTargets:
     def matters_to(self, row: int) -> list[tuple[str, str]]:
         """Node and id of the Tasks that it is about: of a Gpu, none can be acted on."""
         return []
+
+
+def _tasks(moment: EvaluationContext) -> Floats:
+    known = moment.are_tasks_known()
+    return np.where(known, moment.fleet.task_count[: len(known)], np.nan)
+
+
+NOW: dict[str, Callable[[EvaluationContext], npt.NDArray[Any]]] = {
+    "lost": lambda moment: moment.fleet.shown(moment.mono) == GpuStatus.LOST,
+    "sample_age_s": lambda moment: moment.mono - np.maximum(
+        moment.fleet.sampled_mono[: len(moment.fleet)], moment.listens_since),
+    "tasks": _tasks,
+    "jobs": lambda moment: moment.shares("jobs"),
+    "owners": lambda moment: moment.shares("owners"),
+    BY_TASK: lambda moment: moment.xids.counts(moment.fleet, BY_TASK),
+    BY_BOARD: lambda moment: moment.xids.counts(moment.fleet, BY_BOARD),
+    "power_cap_drift_w": lambda moment: moment.drift("power"),
+    "clock_lock_drifted": lambda moment: moment.drift("clocks"),
+}

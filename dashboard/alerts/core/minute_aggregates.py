@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...fleet.filters import Filter
-from .rule_signal import Floats, How, SignalTerm
+from .rule_signal import Floats, How, SignalTerm, end_of
 from .rule_tracker import LATE_S, RuleTargets, TargetStability, TargetValues
 from .state_machine import Mask, Rows
 
@@ -57,7 +57,7 @@ class ClosedRuleMinute:
 
     def values(self, how: How) -> Floats:
         """A row that lacks more than a fifth of the minute has no value in it."""
-        of = {"min": self.low, "last": self.mean, "avg": self.mean}.get(how, self.high)
+        of = {"min": self.low, "mean": self.mean, "max": self.high}[end_of(how)]
         return np.where(self.n >= ENOUGH * MINUTE_S, of, np.nan)
 
 
@@ -106,26 +106,26 @@ class RuleMinuteAggregator:
         is_next = self._minute is not None and minute == self._minute + 1
         return (minute - 1) * MINUTE_S if is_next else None
 
-    def take(self, scene: RuleTargets, now: float,
+    def take(self, targets: RuleTargets, now: float,
              brought: Mapping[str, ClosedRuleMinute] | None = None
              ) -> MinuteTargets | None:
         """The minute that is closed now, if one is."""
-        room = len(scene.there)
-        closed = self._close(scene, now, brought or {})
-        if len(scene.fresh):
-            self._fresh.append(scene.fresh)
+        room = len(targets.there)
+        closed = self._close(targets, now, brought or {})
+        if len(targets.fresh):
+            self._fresh.append(targets.fresh)
         for name in self._taken_at:
-            self._take(name, scene, room, now)
+            self._take(name, targets, room, now)
         return closed
 
-    def _take(self, name: str, scene: RuleTargets, room: int, now: float) -> None:
+    def _take(self, name: str, targets: RuleTargets, room: int, now: float) -> None:
         assert self._minute is not None
-        at = scene.sampled_at(frozenset((name,)))
+        at = targets.sampled_at(frozenset((name,)))
         before = self._taken_at[name]
         taken_at = np.concatenate([before, np.full(room - len(before), np.nan)])
-        taken_at[scene.fresh] = np.nan
-        numbers = scene.numbers(SignalTerm("last", name))
-        is_new = scene.there & ~(at <= taken_at) & ~np.isnan(numbers.values)
+        taken_at[targets.fresh] = np.nan
+        numbers = targets.numbers(SignalTerm("last", name))
+        is_new = targets.there & ~(at <= taken_at) & ~np.isnan(numbers.values)
         is_new &= ~(now - at > LATE_S)
         self._taken_at[name] = np.where(is_new, at, taken_at)
         self._cannot[name] = numbers.cannot
@@ -133,7 +133,7 @@ class RuleMinuteAggregator:
             minute = np.floor(at / MINUTE_S)
         for which in (0, 1):
             open_one = self._of(name, which, room)
-            open_one.forget(scene.fresh)
+            open_one.forget(targets.fresh)
             open_one.take(is_new & (minute == self._minute + which), numbers.values)
 
     def _of(self, name: str, which: int, room: int) -> _OpenRuleMinute:
@@ -143,7 +143,7 @@ class RuleMinuteAggregator:
         self._open[name, which] = found
         return found
 
-    def _close(self, scene: RuleTargets, now: float, brought: Mapping[str, ClosedRuleMinute]
+    def _close(self, targets: RuleTargets, now: float, brought: Mapping[str, ClosedRuleMinute]
                ) -> MinuteTargets | None:
         """Minutes in which nobody looked are not made up for."""
         minute = _minute_of(now)
@@ -152,15 +152,15 @@ class RuleMinuteAggregator:
             return None
         if minute == self._minute:
             return None
-        room = len(scene.there)
+        room = len(targets.there)
         for name in self.kept:
-            self._cannot[name] = scene.numbers(SignalTerm("last", name)).cannot
+            self._cannot[name] = targets.numbers(SignalTerm("last", name)).cannot
         closed = {name: self._of(name, 0, room).closed() for name in self._taken_at}
         closed |= {name: brought.get(name) or _OpenRuleMinute(room).closed() for name in self.kept}
         made = MinuteTargets(
-            scene, float((self._minute + 1) * MINUTE_S), closed,
+            targets, float((self._minute + 1) * MINUTE_S), closed,
             {name: _padded(self._cannot.get(name), room) for name in self.names},
-            np.unique(np.concatenate([*self._fresh, scene.fresh])))
+            np.unique(np.concatenate([*self._fresh, targets.fresh])))
         self._open = {(name, 0): self._of(name, 1, room) for name in self._taken_at}
         self._minute, self._fresh = minute, []
         return made

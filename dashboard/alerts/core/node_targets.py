@@ -99,27 +99,27 @@ def nodes_in_scope(fleet: Fleet, scope: Filter, mono: float) -> Mask:
     return np.asarray((of_node > 0) & (np.bincount(at[meant], minlength=nodes) == of_node))
 
 
-def _reading_age_s(scene: NodeTargets) -> Floats:
+def _reading_age_s(targets: NodeTargets) -> Floats:
     """It goes on growing while no Beat comes."""
-    mono = scene.moment.mono
-    return scene.each(lambda node: None if node.beat is None or node.beat.reading_age_s is None
+    mono = targets.moment.mono
+    return targets.each(lambda node: None if node.beat is None or node.beat.reading_age_s is None
                       else node.beat.reading_age_s + max(0.0, mono - node.beat_mono))
 
 
 NOW: dict[str, Callable[[NodeTargets], Floats]] = {
-    "silent_s": lambda scene: scene.moment.mono - np.maximum(
-        scene.each(lambda node: node.heard_mono), scene.moment.listens_since),
-    "clock_offset_s": lambda scene: scene.each(lambda node: node.clock_offset_s),
-    "clock_skew_s": lambda scene: np.abs(scene.each(lambda node: node.clock_offset_s)),
-    "gpus": lambda scene: scene.count(scene.boards()),
-    "gpus_lost": lambda scene: scene.count(scene.boards() & (
-        scene.moment.fleet.shown(scene.moment.mono) == GpuStatus.LOST)),
-    "tasks": lambda scene: scene.each(
+    "silent_s": lambda targets: targets.moment.mono - np.maximum(
+        targets.each(lambda node: node.heard_mono), targets.moment.listens_since),
+    "clock_offset_s": lambda targets: targets.each(lambda node: node.clock_offset_s),
+    "clock_skew_s": lambda targets: np.abs(targets.each(lambda node: node.clock_offset_s)),
+    "gpus": lambda targets: targets.count(targets.boards()),
+    "gpus_lost": lambda targets: targets.count(targets.boards() & (
+        targets.moment.fleet.shown(targets.moment.mono) == GpuStatus.LOST)),
+    "tasks": lambda targets: targets.each(
         lambda node: len(node.tasks) if node.are_tasks_known else None),
     "reading_age_s": _reading_age_s,
-    "pending": lambda scene: scene.told(lambda beat: beat.pending),
-    "dropped": lambda scene: scene.told(lambda beat: beat.dropped),
-    "outbox_bytes": lambda scene: scene.told(
+    "pending": lambda targets: targets.told(lambda beat: beat.pending),
+    "dropped": lambda targets: targets.told(lambda beat: beat.dropped),
+    "outbox_bytes": lambda targets: targets.told(
         lambda beat: None if beat.cost is None else beat.cost.outbox_bytes),
 }
 OF_THE_SILENT = frozenset(("silent_s", "gpus", "gpus_lost", "tasks", "reading_age_s"))
@@ -151,20 +151,16 @@ class FleetTarget:
 
     # -- the columns of its numbers
 
-    @property
     def is_there(self) -> Mask:
         return NodeTargets(self.moment, self.left).there[:, None]
 
-    @property
     def is_silent(self) -> Mask:
         silent = np.array([node.state == "silent" for node in self.moment.nodes()], bool)
-        return np.asarray(self.is_there & silent[:, None])
+        return np.asarray(self.is_there() & silent[:, None])
 
-    @property
     def boards(self) -> Floats:
         return np.array([self._boards().sum()], float)
 
-    @property
     def is_lost(self) -> Mask:
         lost = self.moment.fleet.shown(self.moment.mono) == GpuStatus.LOST
         return np.asarray((self._boards() & lost)[:, None])
@@ -188,18 +184,17 @@ class FleetTarget:
         return []
 
 
-def _free(fleet: Fleet, mono: float) -> float:
+def _free(moment: EvaluationContext) -> float:
     """As the filter `state:free` counts them: works, is not split, and nobody is on it."""
-    size = len(fleet)
-    told = np.fromiter((users is not None for users in fleet.users), bool, size)
-    works = fleet.shown(mono) == GpuStatus.OK
-    return float((told & works & ~fleet.is_split() & (fleet.task_count[:size] == 0)).sum())
+    fleet, known = moment.fleet, moment.are_tasks_known()
+    works = known & (fleet.shown(moment.mono) == GpuStatus.OK)
+    return float((works & ~fleet.is_split() & (fleet.task_count[: len(known)] == 0)).sum())
 
 
 NOW_OF_FLEET: dict[str, Callable[[FleetTarget], float]] = {
-    "gpus_free": lambda scene: _free(scene.moment.fleet, scene.moment.mono),
-    "rules_failing": lambda scene: scene.moment.hub.rules_failing,
-    "blind_s": lambda scene: scene.moment.hub.blind_s,
-    "brakes_on": lambda scene: scene.moment.hub.brakes_on,
-    "is_unrecorded": lambda scene: scene.moment.hub.is_unrecorded,
+    "gpus_free": lambda targets: _free(targets.moment),
+    "rules_failing": lambda targets: targets.moment.hub.rules_failing,
+    "blind_s": lambda targets: targets.moment.hub.blind_s,
+    "brakes_on": lambda targets: targets.moment.hub.brakes_on,
+    "is_unrecorded": lambda targets: targets.moment.hub.is_unrecorded,
 }

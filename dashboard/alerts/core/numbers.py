@@ -240,25 +240,21 @@ def number_of_nodes(name: str, values: Floats, node_at: Rows, counts: Mask, is_b
 
 
 class FleetColumns(Protocol):
-    """Nodes or boards x moments; the fleet now is one moment."""
+    """Nodes, boards or GPUs x moments; the fleet now is one moment."""
 
-    @property
     def is_there(self) -> Mask:
         """Of each node, whether it belongs to the fleet."""
 
-    @property
     def is_silent(self) -> Mask: ...
 
-    @property
     def boards(self) -> Floats:
         """How many there are."""
 
-    @property
     def is_lost(self) -> Mask:
         """Of each board."""
 
     def live(self, name: str) -> Floats:
-        """A metric, GPUs x moments, where its sample is shown as live."""
+        """A metric where its sample is shown as live."""
 
 
 def _of_live(compute: GpuNumber, values: Floats) -> Floats:
@@ -268,10 +264,10 @@ def _of_live(compute: GpuNumber, values: Floats) -> Floats:
 
 
 FLEET: dict[str, tuple[str, Callable[[FleetColumns], Floats]]] = {
-    "nodes": ("", lambda of: of.is_there.sum(axis=0).astype(float)),
-    "nodes_silent": ("", lambda of: of.is_silent.sum(axis=0).astype(float)),
-    "gpus": ("", lambda of: of.boards),
-    "gpus_lost": ("", lambda of: of.is_lost.sum(axis=0).astype(float)),
+    "nodes": ("", lambda of: of.is_there().sum(axis=0).astype(float)),
+    "nodes_silent": ("", lambda of: of.is_silent().sum(axis=0).astype(float)),
+    "gpus": ("", lambda of: of.boards()),
+    "gpus_lost": ("", lambda of: of.is_lost().sum(axis=0).astype(float)),
     "util_pct": ("%", lambda of: _of_live(_mean, of.live("util_pct"))),
     "power_w": ("W", lambda of: _of_live(_total, of.live("power_w"))),
 }

@@ -194,5 +194,5 @@ def _give_back_holds(watch: RuleTracker, row: int, was: SavedFlapCooldown) -> No
 
 
 def identity(of: Of, target: AlertTarget) -> str:
-    """As scenes give it by row."""
+    """As targets give it, by row."""
     return f"{target.node_id} {target.key}" if of == "gpu" else target.key

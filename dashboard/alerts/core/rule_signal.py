@@ -25,6 +25,7 @@ from ...runtime.expressions import ExpressionError, ExpressionParser, Token
 
 Floats = npt.NDArray[np.float64]
 How = Literal["last", "avg", "min", "max", "rate", "increase"]
+End = Literal["min", "mean", "max"]
 HOWS: tuple[How, ...] = ("avg", "min", "max", "rate", "increase")
 
 MAX_LENGTH = 400
@@ -57,6 +58,11 @@ class SignalTerm:
 
     def __str__(self) -> str:
         return self.name if self.how == "last" else f"{self.how}({self.name}, {self.span_s}s)"
+
+
+def end_of(how: How) -> End:
+    """Which of the three numbers of a closed minute it looks at."""
+    return "min" if how == "min" else "mean" if how in ("last", "avg") else "max"
 
 
 Look = Callable[[SignalTerm], Floats]  # NaN: not there

@@ -106,16 +106,16 @@ class RuleTracker:
         self._standing: TargetStability | None = None
         self._cannot_of: dict[str, Mask] = {}
 
-    def step(self, scene: RuleTargets, now: float,
+    def step(self, targets: RuleTargets, now: float,
              looked_at: float | None = None) -> list[PhaseChange]:
         self.looked_at = now if looked_at is None else looked_at
-        left = self._leave(scene)
-        look = self.look(scene, now)
+        left = self._leave(targets)
+        look = self.look(targets, now)
         moves = [*left, *self.machine.step(look, now)]
         self.flaps.take(moves, now)
         if self.ready.has_ladder:
             self.cooldowns.take(moves, now)
-        self._standing = scene.standing()
+        self._standing = targets.standing()
         self.failures, self.trouble = 0, ""
         return moves
 
@@ -125,17 +125,17 @@ class RuleTracker:
         for part in (self.machine, self.flaps, self.cooldowns):
             part.stepped(by_s)
 
-    def glance(self, scene: RuleTargets, now: float) -> ConditionResult:
+    def glance(self, targets: RuleTargets, now: float) -> ConditionResult:
         """Without any hold."""
-        self.make_room(len(scene.there))
-        return self.look(scene, now)
+        self.make_room(len(targets.there))
+        return self.look(targets, now)
 
-    def look(self, scene: RuleTargets, now: float) -> ConditionResult:
-        room = len(scene.there)
+    def look(self, targets: RuleTargets, now: float) -> ConditionResult:
+        room = len(targets.there)
         cannot = np.zeros(room, bool)
-        at = scene.sampled_at(self.names)
+        at = targets.sampled_at(self.names)
         punctual = self._punctual(at, now)
-        look_at = self._looker(scene, at, punctual, int(now), cannot)
+        look_at = self._looker(targets, at, punctual, int(now), cannot)
         values = self.ready.signal.values(look_at)
         values = np.broadcast_to(values, (room,))
         known = punctual & ~np.isnan(values)
@@ -144,12 +144,12 @@ class RuleTracker:
             beside = np.broadcast_to(signal.values(look_at), (room,))
             known = known & ~np.isnan(beside)
             so &= limit.holds(beside)
-        scope = self._scope(scene, room)
+        scope = self._scope(targets, room)
         self.seen = RuleLastValues(values, scope)
         breach = known & scope & so & self.ready.fire.holds(values)
         # Who is not meant (any more), or of whom what stands beside is not so, is at rest.
         clear = self.ready.clear.holds(values) | (known & ~so) | ~scope
-        return ConditionResult(scene.there, at, known | ~scope, breach, clear & ~breach, cannot)
+        return ConditionResult(targets.there, at, known | ~scope, breach, clear & ~breach, cannot)
 
     def _punctual(self, at: Floats, now: float) -> Mask:
         """Of a Rule that acts. Minutes are made of nothing else to begin with."""
@@ -157,15 +157,15 @@ class RuleTracker:
             return ~(now - at > LATE_S)
         return np.ones(len(at), bool)
 
-    def _leave(self, scene: RuleTargets) -> list[PhaseChange]:
+    def _leave(self, targets: RuleTargets) -> list[PhaseChange]:
         """Of rows that are another's from now on, who was there is gone."""
-        self.make_room(len(scene.there))
-        if not len(scene.fresh):
+        self.make_room(len(targets.there))
+        if not len(targets.fresh):
             return []
-        left = self.machine.leave(scene.fresh)
+        left = self.machine.leave(targets.fresh)
         for part in self._parts:
-            part.forget(scene.fresh)
-        self._taken_at[scene.fresh] = np.nan
+            part.forget(targets.fresh)
+        self._taken_at[targets.fresh] = np.nan
         return left
 
     def make_room(self, room: int) -> None:
@@ -175,16 +175,16 @@ class RuleTracker:
         for part in self._parts:
             part.grow(room)
 
-    def _looker(self, scene: RuleTargets, at: Floats, punctual: Mask, second: int, cannot: Mask
+    def _looker(self, targets: RuleTargets, at: Floats, punctual: Mask, second: int, cannot: Mask
                 ) -> Callable[[SignalTerm], Floats]:
         """Each number is asked for once; a window takes only samples that are new."""
-        is_new = scene.there & punctual & ~(at <= self._taken_at)
+        is_new = targets.there & punctual & ~(at <= self._taken_at)
         self._taken_at = np.where(is_new, at, self._taken_at)
         found: dict[Hashable, Floats] = {}
 
         def look(term: SignalTerm) -> Floats:
             if term not in found:
-                numbers = scene.numbers(term)
+                numbers = targets.numbers(term)
                 np.logical_or(cannot, numbers.cannot, out=cannot)
                 self._cannot_of[term.name] = numbers.cannot
                 window = self._windows.get(term)
@@ -197,10 +197,10 @@ class RuleTracker:
 
         return look
 
-    def _scope(self, scene: RuleTargets, room: int) -> Mask:
+    def _scope(self, targets: RuleTargets, room: int) -> Mask:
         if self.ready.scope is None:
             return np.ones(room, bool)
-        return scene.in_scope(self.ready.scope)
+        return targets.in_scope(self.ready.scope)
 
     # -- what is in the way
 

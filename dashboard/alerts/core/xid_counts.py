@@ -1,5 +1,7 @@
 """How many Xids came of each Gpu, of whose making, since this hub watches: two counters a slot."""
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from gpudeck.xid import UNKNOWN_CODE, Xid, explain
@@ -54,18 +56,18 @@ class XidCounter:
         self._counts[name][gpu] = self._counts[name].get(gpu, 0) + count
 
     def counts(self, fleet: Fleet, name: str) -> Floats:
-        counts = np.zeros(len(fleet))
-        for gpu, count in self._counts[name].items():
-            slot = fleet.slot_on(*gpu)
-            if slot is not None:
-                counts[slot] = count
-        return counts
+        return _by_slot(fleet, self._counts[name])
 
     def recent(self, fleet: Fleet, now: float) -> Floats:
-        """1 where a Task failed by an Xid of its own making within the last ten minutes."""
-        found = np.zeros(len(fleet))
-        for gpu, at in self._last_of_task.items():
-            slot = fleet.slot_on(*gpu)
-            if slot is not None and now - at <= RECENT_S:
-                found[slot] = 1.0
-        return found
+        """1 where a task failed by an Xid of its own making within the last ten minutes."""
+        return _by_slot(fleet, {gpu: 1 for gpu, at in self._last_of_task.items()
+                                if now - at <= RECENT_S})
+
+
+def _by_slot(fleet: Fleet, by_gpu: Mapping[tuple[str, str], int]) -> Floats:
+    found = np.zeros(len(fleet))
+    for gpu, number in by_gpu.items():
+        slot = fleet.slot_on(*gpu)
+        if slot is not None:
+            found[slot] = number
+    return found

@@ -136,13 +136,13 @@ class RehearsalEngine:
         if not len(rows):
             return
         watch = self._part(rows)
-        scene = _RehearsedTargets(stretch, rows)
+        targets = _RehearsedTargets(stretch, rows)
         for column in range(stretch.width):
-            scene.column = column
+            targets.column = column
             if column % RESTS_EVERY == 0:
                 self._rest()
             at = stretch.ends_at(column)
-            for moves in watch.step(scene, at):
+            for moves in watch.step(targets, at):
                 self._note(moves, rows, watch, at)
             if self._climbs:
                 self._climb(rows, watch, at)

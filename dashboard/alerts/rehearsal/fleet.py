@@ -60,15 +60,12 @@ class FleetTimeline:
     is_board: Mask
     boards_of_node: Rows
 
-    @property
     def is_there(self) -> Mask:
         return self.known.is_there
 
-    @property
     def is_silent(self) -> Mask:
         return self.known.is_silent
 
-    @property
     def boards(self) -> Floats:
         """Of a node that was not heard of yet, as many as it has now."""
         known = self.known
@@ -76,7 +73,6 @@ class FleetTimeline:
         listed = known.is_listed & self.is_board[:, None]
         return np.asarray(listed.sum(axis=0) + unheard.sum(axis=0), float)
 
-    @property
     def is_lost(self) -> Mask:
         known = self.known
         lost = known.is_listed & (known.state == LOST) & ~known.is_silent[self.node_at]

@@ -16,7 +16,7 @@ from ..core.firing_alerts import AlertTarget
 from ..core.minute_aggregates import ENOUGH, MINUTE_S, ClosedRuleMinute
 from ..core.numbers import FACTS, unrecorded
 from ..core.rule import CompiledRule
-from ..core.rule_signal import Floats, SignalTerm
+from ..core.rule_signal import Floats, SignalTerm, end_of
 from ..core.rule_tracker import RuleTracker
 from ..core.state_machine import Mask, Rows
 from .engine import AnyFloats, RehearsalChunk, pieces
@@ -127,9 +127,7 @@ class GpuRehearsalSource:
 
 
 def _of(grid: HistoryGrid, term: SignalTerm, rows: Rows | slice) -> AnyFloats:
-    end: End = "mean" if grid.step_s == 1 or term.how in ("last", "avg") else (
-        "min" if term.how == "min" else "max")
-    found: AnyFloats | None = grid.of(term.name, end)
+    found: AnyFloats | None = grid.of(term.name, "mean" if grid.step_s == 1 else end_of(term.how))
     if found is None:
         found = np.broadcast_to(np.nan, (len(grid.rows), grid.width))
     return found[rows]

@@ -9,12 +9,11 @@ from gpudeck.xid import UNKNOWN_CODE, explain
 
 from ...fleet.fleet import STALE_AFTER_S, Fleet
 from ...history.rule_reads import RuleHistoryReader
-from ..core.evaluator import End
 from ..core.firing_alerts import AlertTarget
 from ..core.minute_aggregates import ENOUGH, MINUTE_S, WAIT_S, ClosedRuleMinute
 from ..core.numbers import USES
 from ..core.rule import CompiledRule
-from ..core.rule_signal import Floats, SignalTerm
+from ..core.rule_signal import End, Floats, SignalTerm
 from ..core.rule_tracker import RuleTracker
 from ..core.state_machine import Mask, Rows
 from ..core.workload_targets import uses_in_scope

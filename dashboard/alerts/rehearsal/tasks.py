@@ -9,12 +9,11 @@ import numpy as np
 from ...fleet.fleet import Fleet
 from ...history.grid import HistoryGrid, TaskRows
 from ...history.rule_reads import RuleHistoryReader
-from ..core.evaluator import End
 from ..core.firing_alerts import AlertTarget
 from ..core.minute_aggregates import ENOUGH, MINUTE_S, WAIT_S
 from ..core.numbers import distinct_on_gpus, number_of_uses
 from ..core.rule import CompiledRule
-from ..core.rule_signal import Floats, SignalTerm
+from ..core.rule_signal import End, Floats, SignalTerm, end_of
 from ..core.state_machine import Mask, Rows
 from ..core.workload_targets import uses_in_scope
 from .engine import AnyFloats, RehearsalChunk, RehearsedAlert, pieces
@@ -194,7 +193,7 @@ class TaskRehearsalSource:
         self._seconds = (first, here.tolist(), uses.seconds(np.add)[:, :-1])
 
         def values(term: SignalTerm, rows: Rows | slice) -> AnyFloats:
-            end = uses if term.how in ("last", "avg", "min") else most
+            end = most if end_of(term.how) == "max" else uses
             found = _rows(end.values(term.name), here[rows], np.nan)
             return np.where(enough[rows], found, np.nan)
 

@@ -101,6 +101,16 @@ def test_a_task_on_several_gpus_is_one() -> None:
     assert (named.node_id, named.users, named.place) == ("n0", ("ann",), "0, 1")
 
 
+def test_a_gpu_counts_once_however_many_of_a_jobs_tasks_are_on_it() -> None:
+    world, ranks = World(1), [task(job_id="j") for _ in range(3)]
+    world.rows["n0"] = [{"util_pct": 30.0}, {"util_pct": 60.0}]
+    world.on["n0"] = [(one, gpu, 1e9, 5.0) for one, gpu in zip(ranks, (0, 0, 1), strict=True)]
+    scenes = world.tell()
+    assert list(of(scenes["job"], "util_pct").values()) == [45.0]
+    assert list(of(scenes["job"], "gpus").values()) == [2]
+    assert of(scenes["owner"], "util_pct") == {"ann": 45.0}
+
+
 def test_what_is_not_known_of_a_part_is_not_known_of_the_whole() -> None:
     world, one, other = World(), task(), task()
     world.on["n0"] = [(one, 0, None, 3.0), (one, 1, 1e9, 3.0), (other, 0, 0.0, None)]
