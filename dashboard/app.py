@@ -497,8 +497,7 @@ class Hub:
             gevent.spawn(self.agents.backfills.run), gevent.spawn(self.people.run),
             gevent.spawn(self.signer.run), gevent.spawn(self.run_records),
             gevent.spawn(self.notifier.run), gevent.spawn(keep, self.history.store),
-            gevent.spawn(self.alerts.run),
-            gevent.spawn(self.quotas.run)]
+            gevent.spawn(self.alerts.run), gevent.spawn(self.quotas.run)]
         running += Runner((Loop("ladders", self.ladders.step, TICK_S),
                            Loop("notifications", self.notifications.step, TICK_S))).start()
         # By default the loop would wait 5 ms for each thread of history that computes.
