@@ -75,7 +75,7 @@ class LadderStepRunner:
 
     def _act(self, intent: ActionIntent, step: LadderStep) -> Outcome | None:
         if not intent.task_ids:
-            return "refused", "there is no task of it on a Gpu that could be acted on"
+            return "refused", "there is no task of it on a GPU that could be acted on"
         return self._send(intent, step, ActionParams())
 
     def _send(self, intent: ActionIntent, step: LadderStep, params: ActionParams

@@ -127,7 +127,7 @@ class RuleIntentPlanner:
     # -- whom it is about
 
     def task_ids(self, row: int, alert: Alert) -> tuple[str, ...]:
-        """All of what would be acted on; of a Gpu or a Node nothing can be ended."""
+        """All of what would be acted on; of a GPU or a Node nothing can be ended."""
         if alert.of not in ACTED_ON:
             return ()
         return tuple(task_id for node_id, task_id in self._tasks(row, alert)
@@ -145,7 +145,7 @@ class RuleIntentPlanner:
         return len({node_id for node_id, _ in self._tasks(row, alert)} - {alert.target.node_id})
 
     def _age_s(self, alert: Alert, task_ids: tuple[str, ...]) -> float | None:
-        """Of the oldest number that counts; what is not about Gpus is known now."""
+        """Of the oldest number that counts; what is not about GPUs is known now."""
         if alert.of not in ("gpu", "task", "job"):
             return 0.0
         node = self.fleet.nodes.get(alert.target.node_id)
@@ -230,7 +230,7 @@ class RuleIntentPlanner:
             node, alert, self.task_ids(row, alert))}
 
     def _unreliable(self, row: int, alert: Alert) -> Iterator[str]:
-        """Whatever rules there are: below a Node that is silent, a driver that is gone or a Gpu
+        """Whatever rules there are: below a Node that is silent, a driver that is gone or a GPU
         that is lost, nothing is sure."""
         node = self.fleet.nodes.get(alert.target.node_id)
         if node is None:
@@ -238,10 +238,10 @@ class RuleIntentPlanner:
         if not node.connected or node.state != "live":
             yield "its node is not heard of at this moment"
         elif node.beat is not None and node.beat.reader != "ok":
-            yield f"its node does not read its Gpus (reader: {node.beat.reader})"
+            yield f"its node does not read its GPUs (reader: {node.beat.reader})"
         slots = self._slots(node, alert, self.task_ids(row, alert))
         if any(self.fleet.reported[slot] == 2 for slot in slots):
-            yield "one of its Gpus is lost"
+            yield "one of its GPUs is lost"
 
 
 def key_of(alert: Alert) -> tuple[str, str]:

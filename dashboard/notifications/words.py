@@ -113,7 +113,7 @@ def _line(alert: Alert, url: str, ready: CompiledRule | None) -> NotifiedAlert:
 
 
 def _url(alert: Alert, url: str) -> str:
-    """Where its timelines are; of an owner of several Gpus and of the fleet, the list."""
+    """Where its timelines are; of an owner of several GPUs and of the fleet, the list."""
     target = alert.target
     if alert.of == "gpu":
         return f"{url}/gpu/{target.key}"
