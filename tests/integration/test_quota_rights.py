@@ -92,7 +92,7 @@ def test_who_sees_all_is_told_of_all(site: Site) -> None:
         "all": (1.0, True), "sum": (2.0, True)}
     assert site.client._told("GET", "nodes/" + site.node["bob"] + "/quotas?gpu="
                              + site.agents["bob"].facts[1].uuid)["items"][0]["holders"] == []
-    with pytest.raises(CommandError, match="no Gpu"):
+    with pytest.raises(CommandError, match="no GPU"):
         site.client._told("GET", f"nodes/{site.node['bob']}/quotas?gpu=GPU-none")
 
 
