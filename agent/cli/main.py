@@ -23,7 +23,7 @@ from gpudeck.wire import ReaderState
 
 from ..actions.hold_files import driver_order, hold_files, holds
 from ..actions.signals import make_room
-from ..backends import resolve
+from ..backends import backend_named
 from ..backends.recorded import FORMAT, RecordingHeader
 from ..journal.store import ActionStore
 from ..limits.mps import LocalMpsDaemons
@@ -109,15 +109,15 @@ def _run(
     journal: OutboxFile,
     stop: threading.Event,
 ) -> None:
-    backend = resolve(settings.backend)
+    backend = backend_named(settings.backend)
     log.info("started node=%s host=%s hub=%s backend=%s data=%s",
-             identity.node_id, settings.host, settings.hub, backend, settings.data)
+             identity.node_id, settings.host, settings.hub, backend.name, settings.data)
     if identity.token is not None:
         # An admin who approves it compares these two.
         log.info("fingerprint %s", spaced(identity.node_id))
-    recording = _recording(settings, backend)
+    recording = _recording(settings, backend.name)
     metrics = _metrics(settings)
-    source = ReaderProcess(backend, settings.reader_options, phase_of(identity.node_id),
+    source = ReaderProcess(backend.name, settings.reader_options, phase_of(identity.node_id),
                            order=partial(driver_order, settings.data), has_thread=False)
     config = NodeConfig(
         hub=settings.hub, tls=tls, identity=identity, host=settings.host,

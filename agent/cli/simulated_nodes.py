@@ -14,7 +14,7 @@ from gpudeck.keys import EnrolmentToken
 from gpudeck.tls import tls_context
 from gpudeck.wire import ReaderState
 
-from ..backends import ReaderUnavailableError
+from ..backends import SIMULATED, ReaderUnavailableError
 from ..backends.simulation.chance import seed_of
 from ..backends.simulation.folder import SimulationControlFile
 from ..backends.simulation.reader import SimulatedReader, SimulationOptions
@@ -145,7 +145,7 @@ def host(
         sources[number].tick()  # the first reading costs as much as 25 others
         begun.append(sources[number])
         identity = NodeIdentity(node_key(data, name), pin, tokens[number] if tokens else None)
-        config = NodeConfig(hub, tls, identity, name, "simulated", boot_id_of(options.seed, name),
+        config = NodeConfig(hub, tls, identity, name, SIMULATED, boot_id_of(options.seed, name),
                             data, acts, platform.platform(), is_made_up=True,
                             turnstile=turnstile, options=_words(replace(options, node=name)))
         run_node(config, sources[number], journal.outbox(name), stop)

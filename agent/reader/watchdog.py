@@ -30,7 +30,7 @@ import msgspec
 
 from gpudeck.wire import ReaderState
 
-from ..backends import StaleReaderError, choose_reader
+from ..backends import StaleReaderError, backend_named
 from ..readings import BackendEvent, OnDemandReading, Reading
 from ..tasks.redact import redact
 from .child import ReaderChild, ReaderStartup, ReaderTimeouts, ask, close_stdin, reap
@@ -69,7 +69,7 @@ def main(argv: list[str]) -> int:
     orders = ReaderRequests()
     threading.Thread(target=hear_parent, args=(orders,), daemon=True).start()
     try:
-        serve(lambda: choose_reader(backend, options), out, orders, phase_s)
+        serve(lambda: backend_named(backend).open_reader(options), out, orders, phase_s)
     except BrokenPipeError:
         os._exit(0)  # the parent is gone; there is nobody to flush to
     except StaleReaderError:

@@ -18,6 +18,7 @@ from agent import node
 from agent.actions import guard
 from agent.actions.execute import ActionTimeouts
 from agent.actions.service import CommandServiceConfig
+from agent.backends import SIMULATED
 from agent.journal.store import ActionJournal, ActionStore
 from agent.link.identity import NodeIdentity, node_key
 from agent.link.outbox_file import OutboxFile
@@ -81,7 +82,7 @@ def a_running_node(hub: FakeHub, children: Children, data: Path) -> Iterator[Non
     identity = NodeIdentity(node_key(data), fingerprint(hub.key.public),
                             None if hub.hellos else hub.token())
     journal = OutboxFile(data / "journal.db")
-    config = NodeConfig(hub.url, None, identity, "host", "simulated", boot_id(), data,
+    config = NodeConfig(hub.url, None, identity, "host", SIMULATED, boot_id(), data,
                         ActionStore(data / "acts.db"), ceiling=data / "ceiling.toml")
     stop = threading.Event()
     greeted = len(hub.hellos)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.backends import NVML
 from agent.journal.store import ActionStore
 from agent.link.identity import NodeIdentity, node_key
 from agent.link.outbox import Outbox
@@ -99,7 +100,7 @@ def a_node(
     stop, source, journal = threading.Event(), CountingSource(), OutboxFile(path / "journal.db")
     outbox = journal.outbox()
     config = NodeConfig(
-        hub=hub.url, tls=None, identity=identity, host="host", backend="nvml", boot_id="0" * 36,
+        hub=hub.url, tls=None, identity=identity, host="host", backend=NVML, boot_id="0" * 36,
         data=path, acts=ActionStore(path / "acts.db"),
     )
     thread = threading.Thread(target=run_node, args=(config, source, outbox, stop))

@@ -14,6 +14,7 @@ import pytest
 
 from agent import node
 from agent.actions import guard
+from agent.backends import SIMULATED
 from agent.journal.store import ActionJournal, ActionStore
 from agent.link.identity import NodeIdentity, node_key
 from agent.link.outbox_file import OutboxFile
@@ -155,7 +156,7 @@ def alone(bed: Bed) -> Iterator[None]:
     """The node, while there is no hub."""
     identity = NodeIdentity(node_key(bed.data), fingerprint(bed.hub.key.public), None)
     journal = OutboxFile(bed.data / "journal.db")
-    config = NodeConfig(bed.hub.url, None, identity, "host", "simulated", boot_id(), bed.data,
+    config = NodeConfig(bed.hub.url, None, identity, "host", SIMULATED, boot_id(), bed.data,
                         ActionStore(bed.data / "acts.db"), ceiling=bed.data / "ceiling.toml")
     stop = threading.Event()
     source: ReadingSource = bed.children

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from agent.actions import guard
+from agent.backends import SIMULATED
 from agent.journal.store import ActionJournal, ActionStore
 from agent.link.identity import NodeIdentity, node_key
 from agent.link.outbox_file import OutboxFile
@@ -183,7 +184,7 @@ def a_bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
         token = hub.token()
         identity = NodeIdentity(node_key(data), token.hub, token)
         journal = OutboxFile(data / "journal.db")
-        config = NodeConfig(hub.url, None, identity, "host", "simulated", boot_id(), data,
+        config = NodeConfig(hub.url, None, identity, "host", SIMULATED, boot_id(), data,
                             ActionStore(data / "acts.db"), ceiling=data / "ceiling.toml")
         listed: ReadingSource = source
         thread = threading.Thread(target=run_node, args=(config, listed, journal.outbox(), stop))
