@@ -470,7 +470,7 @@ def _quota_desk(config: NodeConfig, place: NodeContext, journal: ActionJournal,
 def _remembered(outbox: Outbox) -> sampler.SamplerState:
     """Frames on disk refer to generations: go on from there, with the same one if nothing
     changed."""
-    inventory = outbox.latest_inventory()
+    inventory = outbox.latest_inventory
     if inventory is None:
         return sampler.SamplerState()
     return sampler.SamplerState(generation=inventory.generation, facts=inventory.gpus)

@@ -135,7 +135,7 @@ def test_past_the_cap_exactly_the_excess_is_dropped_and_counted(
         if how == "age":
             assert 600 <= agent.outbox.pending <= 602
         else:
-            assert 99_000 < agent.outbox.bytes <= cap
+            assert 99_000 < agent.outbox._pending.bytes <= cap
     if how == "bytes":
         world.agents[0].kill()  # the count outlives it
     world.hub.start()
