@@ -97,9 +97,6 @@ class ReadingSource(Protocol):
     def happenings(self) -> tuple[BackendEvent, ...]:
         """Those not handed out yet, of Readings that were never fetched too; never blocks."""
 
-    def on_news(self, call: Callable[[], None]) -> None:
-        """`call` (cheap, from any thread) whenever there is a Reading or `state` changed."""
-
     def fresh(self, timeout_s: float) -> OnDemandReading | None:
         """A process list read after this call began; None: the driver does not answer. Blocks."""
 
@@ -142,7 +139,7 @@ class WakeSignal(Protocol):
     def wait(self, seconds: float) -> None: ...
 
 
-class _ThreadWakeSignal:
+class ThreadWakeSignal:
     def __init__(self) -> None:
         self._event = threading.Event()
         self.ring = self._event.set
@@ -154,21 +151,21 @@ class _ThreadWakeSignal:
 
 def run_node(
     config: NodeConfig, source: ReadingSource, outbox: Outbox, stop: threading.Event,
-    bell: WakeSignal | None = None,
+    bell: WakeSignal,
 ) -> None:
     """Until `stop` is set, noticed within WAIT_MAX_S. Closes neither source nor outbox.
 
-    `bell`: `source` goes on while somebody waits there, which spares it a thread."""
-    own_bell = _ThreadWakeSignal()
-    source.on_news(own_bell.ring)
-    node = _AgentLoop(config, source, outbox, (bell or own_bell).ring)
+    `bell`: what `source` rings whenever there is a Reading or its state changed. It may be the
+    source, which goes on while somebody waits there and is spared a thread."""
+    node = _AgentLoop(config, source, outbox, bell.ring)
     while not stop.is_set():
         node.step(time.monotonic())
-        (bell or own_bell).wait(node.wait_s(time.monotonic()))
-    if bell is None:
-        node.leave()
-    else:
+        bell.wait(node.wait_s(time.monotonic()))
+    watched: object = source
+    if bell is watched:
         _leave(node, bell)
+    else:
+        node.leave()
 
 
 def _leave(node: "_AgentLoop", bell: WakeSignal) -> None:

@@ -35,7 +35,7 @@ from ..limits.apply import LimitApplier
 from ..limits.compute_modes import ComputeModeStore
 from ..limits.mps_store import MpsSettingStore
 from ..limits.timed_limit_store import TimedLimitStore
-from ..reader.watchdog import ReaderProcess
+from ..reader.watchdog import ReaderProcess, ThreadedReaderProcess
 from ..readings import Reading
 from ..runtime.action_lock import ActionLock
 from ..tasks.task_table import boot_id
@@ -68,8 +68,8 @@ class StandaloneNode:
         self._patience = patience
         self._is_own_source = source is None
         chosen = backend_named(backend)
-        self._source = source or ReaderProcess(chosen.name, simulate,
-                                               order=partial(driver_order, data))
+        self._source = source or ThreadedReaderProcess(
+            chosen.name, simulate, partial(driver_order, data), lambda: None)
         self._place = NodeContext(
             node_id=NODE, boot_id=boot_id(), source=self._source, holds=self.holds,
             kills_since=self._journal.kills_since, ceiling_file=ceiling,

@@ -46,7 +46,7 @@ from ..backends import SIMULATED, Backend, backend_named
 from ..backends.simulation.keeper import JobKeeper
 from ..backends.simulation.reader import parse_options
 from ..limits.mps import LocalMpsDaemons
-from ..reader.watchdog import ReaderProcess
+from ..reader.watchdog import ThreadedReaderProcess
 from ..readings import OnDemandReading, Reading
 from ..runtime.worker import Worker
 from ..settings import AgentSettings
@@ -144,9 +144,8 @@ class NotebookAgent:
         self._desks: OrderedDict[str, LocalTarget] = OrderedDict()  # by the Look they showed
         self._marks, self._looks = Worker("marks"), Worker("looks", PREVIEWS_MAX)
         self._news = threading.Event()
-        self._source = ReaderProcess(where.backend.name, where.options,
-                                     order=partial(driver_order, where.data))
-        self._source.on_news(self._news.set)
+        self._source = ThreadedReaderProcess(where.backend.name, where.options,
+                                             partial(driver_order, where.data), self._news.set)
         for run in (self._see, self._hear):
             threading.Thread(target=run, name=run.__name__, daemon=True).start()
 

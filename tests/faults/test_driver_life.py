@@ -56,7 +56,7 @@ def a_node(hub: FakeHub, path: Path) -> Iterator[ReaderProcess]:
     journal, acts = OutboxFile(path / "journal.db"), ActionStore(path / "acts.db")
     config = NodeConfig(hub=hub.url, tls=None, identity=identity, host="host", backend=NVML,
                         boot_id="0" * 36, data=path, acts=acts)
-    source, stop = ReaderProcess("nvml", patience=TENTH, has_thread=False), threading.Event()
+    source, stop = ReaderProcess("nvml", "", lambda: "", patience=TENTH), threading.Event()
     thread = threading.Thread(
         target=run_node, args=(config, source, journal.outbox(), stop, source))
     thread.start()

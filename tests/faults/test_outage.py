@@ -226,7 +226,7 @@ def a_real_node(hub: HubProcess, path: Path) -> Iterator[tuple[CountingSource, O
     outbox = journal.outbox()
     config = NodeConfig(hub=hub.url, tls=None, identity=identity, host="real", backend=NVML,
                         boot_id="0" * 36, data=path, acts=ActionStore(path / "acts.db"))
-    thread = threading.Thread(target=run_node, args=(config, source, outbox, stop))
+    thread = threading.Thread(target=run_node, args=(config, source, outbox, stop, source.wake))
     thread.start()
     try:
         yield source, outbox

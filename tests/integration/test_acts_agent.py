@@ -22,7 +22,7 @@ from agent.backends import SIMULATED
 from agent.journal.store import ActionJournal, ActionStore
 from agent.link.identity import NodeIdentity, node_key
 from agent.link.outbox_file import OutboxFile
-from agent.node import NodeConfig, ReadingSource, run_node
+from agent.node import NodeConfig, ReadingSource, ThreadWakeSignal, run_node
 from agent.tasks.task_table import boot_id
 from gpudeck.actions import Preview, Reply
 from gpudeck.audit_chain import verify
@@ -87,7 +87,8 @@ def a_running_node(hub: FakeHub, children: Children, data: Path) -> Iterator[Non
     stop = threading.Event()
     greeted = len(hub.hellos)
     source: ReadingSource = children  # mypy holds it to that, not what a thread is given
-    thread = threading.Thread(target=run_node, args=(config, source, journal.outbox(), stop))
+    thread = threading.Thread(target=run_node, args=(
+        config, source, journal.outbox(), stop, ThreadWakeSignal()))
     thread.start()
     try:
         wait_for(lambda: len(hub.hellos) > greeted and hub.beats)

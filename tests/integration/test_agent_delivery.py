@@ -16,7 +16,7 @@ from agent.journal.store import ActionStore
 from agent.link.identity import NodeIdentity, node_key
 from agent.link.outbox import Outbox
 from agent.link.outbox_file import OutboxFile
-from agent.node import NodeConfig, run_node
+from agent.node import NodeConfig, ThreadWakeSignal, run_node
 from agent.readings import BackendEvent, GpuReading, OnDemandReading, Reading
 from gpudeck.keys import EnrolmentToken, SigningKey, fingerprint
 from gpudeck.metrics import WIDTH
@@ -35,7 +35,7 @@ class CountingSource:
         self.made = 0
         self._every_s = every_s
         self._unread: Reading | None = None
-        self._call: Callable[[], None] = lambda: None
+        self.wake = ThreadWakeSignal()
         self._is_paused = False
         self._fetched = threading.Event()
         self._lock = threading.Lock()
@@ -51,7 +51,7 @@ class CountingSource:
                     self.made += 1
                     self._unread = a_reading(self.made % 100)
             if is_due:
-                self._call()
+                self.wake.ring()
 
     def pause(self) -> None:
         """Until the node has kept the last one: it asks again only then, and finds none."""
@@ -74,9 +74,6 @@ class CountingSource:
 
     def fresh(self, timeout_s: float) -> OnDemandReading | None:
         return None
-
-    def on_news(self, call: Callable[[], None]) -> None:
-        self._call = call
 
     def close(self) -> None:
         self._closed.set()
@@ -103,7 +100,7 @@ def a_node(
         hub=hub.url, tls=None, identity=identity, host="host", backend=NVML, boot_id="0" * 36,
         data=path, acts=ActionStore(path / "acts.db"),
     )
-    thread = threading.Thread(target=run_node, args=(config, source, outbox, stop))
+    thread = threading.Thread(target=run_node, args=(config, source, outbox, stop, source.wake))
     thread.start()
     try:
         yield source, outbox

@@ -18,7 +18,7 @@ from agent.backends import SIMULATED
 from agent.journal.store import ActionJournal, ActionStore
 from agent.link.identity import NodeIdentity, node_key
 from agent.link.outbox_file import OutboxFile
-from agent.node import NodeConfig, ReadingSource, run_node
+from agent.node import NodeConfig, ReadingSource, ThreadWakeSignal, run_node
 from agent.quotas.service import QuotaService
 from agent.readings import Reading
 from agent.tasks.task_table import boot_id
@@ -160,7 +160,8 @@ def alone(bed: Bed) -> Iterator[None]:
                         ActionStore(bed.data / "acts.db"), ceiling=bed.data / "ceiling.toml")
     stop = threading.Event()
     source: ReadingSource = bed.children
-    thread = threading.Thread(target=run_node, args=(config, source, journal.outbox(), stop))
+    thread = threading.Thread(target=run_node, args=(
+        config, source, journal.outbox(), stop, ThreadWakeSignal()))
     thread.start()
     try:
         yield

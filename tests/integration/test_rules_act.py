@@ -24,7 +24,7 @@ from agent.backends import SIMULATED
 from agent.journal.store import ActionJournal, ActionStore
 from agent.link.identity import NodeIdentity, node_key
 from agent.link.outbox_file import OutboxFile
-from agent.node import NodeConfig, ReadingSource, run_node
+from agent.node import NodeConfig, ReadingSource, ThreadWakeSignal, run_node
 from agent.readings import GpuReading, Reading
 from agent.tasks.task_table import boot_id
 from dashboard.alerts.core.rule import read
@@ -187,7 +187,8 @@ def a_bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
         config = NodeConfig(hub.url, None, identity, "host", SIMULATED, boot_id(), data,
                             ActionStore(data / "acts.db"), ceiling=data / "ceiling.toml")
         listed: ReadingSource = source
-        thread = threading.Thread(target=run_node, args=(config, listed, journal.outbox(), stop))
+        thread = threading.Thread(target=run_node, args=(
+            config, listed, journal.outbox(), stop, ThreadWakeSignal()))
         thread.start()
         try:
             neighbour = source.start()
