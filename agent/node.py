@@ -38,6 +38,7 @@ from .actions.limit_reconciler import DriverFacts, LimitReconciler
 from .actions.offline import OfflineExecutor
 from .actions.preview import NodeContext
 from .actions.service import CommandService, CommandServiceConfig
+from .backends import Backend
 from .journal.store import ActionJournal, ActionStore
 from .limits.apply import LimitApplier
 from .limits.compute_modes import ComputeModeStore
@@ -73,9 +74,6 @@ TURN_S = (0.1, 0.5)  # of many nodes in one process
 # moment before it would wake us twice a second.
 WAIT_MAX_S = 1.25
 LEAVE_ROUND_S = 0.02
-# Backends whose pids are those of our own namespace, whichever it is.
-OWN_PIDS = ("simulated",)
-TOLD_PIDS = (*OWN_PIDS, "recorded")  # no driver lists them
 # An Xid 45 this soon after an end of ours is its echo.
 ECHO_S = 30.0
 
@@ -99,9 +97,6 @@ class ReadingSource(Protocol):
     def happenings(self) -> tuple[BackendEvent, ...]:
         """Those not handed out yet, of Readings that were never fetched too; never blocks."""
 
-    def on_news(self, call: Callable[[], None]) -> None:
-        """`call` (cheap, from any thread) whenever there is a Reading or `state` changed."""
-
     def fresh(self, timeout_s: float) -> OnDemandReading | None:
         """A process list read after this call began; None: the driver does not answer. Blocks."""
 
@@ -118,7 +113,7 @@ class NodeConfig:
     tls: ssl.SSLContext | None
     identity: NodeIdentity
     host: str
-    backend: str
+    backend: Backend
     boot_id: str
     data: Path
     acts: ActionStore
@@ -144,7 +139,7 @@ class WakeSignal(Protocol):
     def wait(self, seconds: float) -> None: ...
 
 
-class _ThreadWakeSignal:
+class ThreadWakeSignal:
     def __init__(self) -> None:
         self._event = threading.Event()
         self.ring = self._event.set
@@ -156,21 +151,21 @@ class _ThreadWakeSignal:
 
 def run_node(
     config: NodeConfig, source: ReadingSource, outbox: Outbox, stop: threading.Event,
-    bell: WakeSignal | None = None,
+    bell: WakeSignal,
 ) -> None:
     """Until `stop` is set, noticed within WAIT_MAX_S. Closes neither source nor outbox.
 
-    `bell`: `source` goes on while somebody waits there, which spares it a thread."""
-    own_bell = _ThreadWakeSignal()
-    source.on_news(own_bell.ring)
-    node = _AgentLoop(config, source, outbox, (bell or own_bell).ring)
+    `bell`: what `source` rings whenever there is a Reading or its state changed. It may be the
+    source, which goes on while somebody waits there and is spared a thread."""
+    node = _AgentLoop(config, source, outbox, bell.ring)
     while not stop.is_set():
         node.step(time.monotonic())
-        (bell or own_bell).wait(node.wait_s(time.monotonic()))
-    if bell is None:
-        node.leave()
-    else:
+        bell.wait(node.wait_s(time.monotonic()))
+    watched: object = source
+    if bell is watched:
         _leave(node, bell)
+    else:
+        node.leave()
 
 
 def _leave(node: "_AgentLoop", bell: WakeSignal) -> None:
@@ -191,7 +186,8 @@ class _AgentLoop:
         mps = _mps(config)
         self._tasks = TaskTable(config.boot_id, names=WorkloadNameCache(),
                                 clients=MpsClientCache(mps))
-        self._unseen = "" if config.backend in TOLD_PIDS else namespace_trouble()
+        lists_host_pids = config.backend.capabilities.pids == "host"
+        self._unseen = namespace_trouble() if lists_host_pids else ""
         self._memory = _remembered(outbox)
         self._happenings = NodeEventDetector(outbox.state())
         self._driver_version: str | None = None
@@ -386,7 +382,7 @@ class _AgentLoop:
             wire_versions=SPOKEN_VERSIONS, key=identity.key.public, signature=b"",
             node_id=identity.node_id, host=self._config.host, boot_id=self._config.boot_id,
             stream=self._outbox.stream, last_seq=self._outbox.last_seq, agent_version=__version__,
-            backend=self._config.backend, platform=self._config.platform[:1_024],
+            backend=self._config.backend.name, platform=self._config.platform[:1_024],
             driver_version=self._driver_version, epoch_seen=self._desk.epoch,
             actions=self._desk.actions(), anchor_seq=self._desk.anchor.audit_seq,
             anchor_head=self._desk.anchor.audit_head,
@@ -431,7 +427,8 @@ def _place(config: NodeConfig, source: ReadingSource, journal: ActionJournal) ->
     return NodeContext(
         node_id=config.identity.node_id, boot_id=config.boot_id, source=source,
         holds=lambda: (), kills_since=lambda _: 0, ceiling_file=config.ceiling,
-        host_pids_only=config.backend not in OWN_PIDS, is_recorded=config.backend == "recorded",
+        host_pids_only=config.backend.capabilities.pids != "own",
+        is_recorded=config.backend.capabilities.pids == "recorded",
         limiter=LimitApplier(config.backend, config.options, partial(driver_order, config.data)),
         book=TimedLimitStore(journal, is_shared), modes=ComputeModeStore(journal, is_shared),
         mps_book=MpsSettingStore(journal, config.boot_id),
@@ -441,7 +438,7 @@ def _place(config: NodeConfig, source: ReadingSource, journal: ActionJournal) ->
 def _mps(config: NodeConfig) -> LocalMpsDaemons:
     if config.is_made_up:
         return LocalMpsDaemons("")
-    found = open_mps(config.options) if config.backend == "simulated" else None
+    found = open_mps(config.options) if config.backend.capabilities.simulates_mps else None
     return found or LocalMpsDaemons()
 
 
@@ -470,7 +467,7 @@ def _quota_desk(config: NodeConfig, place: NodeContext, journal: ActionJournal,
 def _remembered(outbox: Outbox) -> sampler.SamplerState:
     """Frames on disk refer to generations: go on from there, with the same one if nothing
     changed."""
-    inventory = outbox.latest_inventory()
+    inventory = outbox.latest_inventory
     if inventory is None:
         return sampler.SamplerState()
     return sampler.SamplerState(generation=inventory.generation, facts=inventory.gpus)

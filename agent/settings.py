@@ -21,7 +21,11 @@ from gpudeck.settings import (
     text,
 )
 
-BACKENDS = ("auto", "nvml", "simulated")
+from .backends import BACKENDS, backend_named
+
+LIVE_BACKENDS = ("auto", *(each.name for each in BACKENDS.values()
+                           if not each.capabilities.plays_file))
+ALL_BACKENDS = ("auto", *BACKENDS)
 
 
 def speed(raw: str) -> float:
@@ -45,6 +49,11 @@ def state_folder(env: Mapping[str, str]) -> Path:
     return Path(base).expanduser() / "gpudeck" / "agent"
 
 
+def _backend_setting(choices: tuple[str, ...]) -> Setting:
+    either = f"{', '.join(choices[:-1])} or {choices[-1]}"
+    return Setting("backend", text, "auto", f"where readings come from: {either}", choices=choices)
+
+
 HUB = Setting("hub", hub_url, "http://127.0.0.1:8050", "the hub this node reports to")
 # A path, not a secret setting: a secret must never be a process argument. GPUDECK_TOKEN itself
 # is read beside it, from the environment only.
@@ -60,15 +69,9 @@ CA_FILE = Setting(
     "ca_file", folder, None, "PEM file of who issued the hub's certificate, if the system does "
     "not know them",
 )
-BACKEND = Setting(
-    "backend", text, "auto", "where readings come from: auto, nvml or simulated", choices=BACKENDS
-)
+BACKEND = _backend_setting(LIVE_BACKENDS)
 SIMULATE = Setting(
     "simulate", text, "", "options of the simulated backend, for example 'gpus=8 profile=h100'"
-)
-AGENT_BACKEND = Setting(
-    "backend", text, "auto", "where readings come from: auto, nvml, simulated or recorded",
-    choices=(*BACKENDS, "recorded"),
 )
 CEILING = Setting(
     "ceiling", folder, None, "file that bounds what any hub may do on this node",
@@ -78,7 +81,7 @@ TABLE: tuple[Setting, ...] = (
     HUB,
     ENROL_FILE,
     CA_FILE,
-    AGENT_BACKEND,
+    _backend_setting(ALL_BACKENDS),
     SIMULATE,
     Setting("replay", folder, None, "with --backend recorded: the recording to play"),
     Setting("replay_speed", speed, 1.0, "how many times as fast as it was recorded, 0.25 to 60"),
@@ -143,16 +146,17 @@ class AgentSettings:
 
     @property
     def reader_options(self) -> str:
-        if self.backend == "recorded" and self.replay is not None:
-            return options_of(self.replay, self.replay_speed)
-        return self.simulate
+        if self.replay is None:
+            return self.simulate
+        return options_of(self.replay, self.replay_speed)
 
 
 def read(argv: Sequence[str], env: Mapping[str, str] = os.environ) -> AgentSettings:
     given = load("agent", TABLE, argv, env, "The daemon of one node: reads its Gpus, reports them.")
     given["host"] = given["host"] or this_host()
     given["data"] = given["data"] or state_folder(env)
-    if (given["backend"] == "recorded") != (given["replay"] is not None):
+    plays_file = backend_named(given["backend"]).capabilities.plays_file
+    if plays_file != (given["replay"] is not None):
         raise CommandError("--backend recorded and --replay FILE belong together", ExitCode.USAGE)
     return AgentSettings(**given)
 

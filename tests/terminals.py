@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 CODE = """
 import sys
 from gpudeck import cli
-from agent import acts_cli, hold_cli
+from agent.cli import acts as acts_cli, hold as hold_cli
 cli.find = lambda name: getattr(acts_cli, name, None) or getattr(hold_cli, name)
 sys.exit(cli.main())
 """

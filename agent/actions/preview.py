@@ -27,6 +27,7 @@ from gpudeck.actions import (
 from gpudeck.limits import MpsSetting, TimedLimit
 from gpudeck.wire import Task
 
+from ..backends import RECORDED
 from ..limits.apply import LimitApplier
 from ..limits.compute_modes import ComputeModeStore
 from ..limits.mps import LocalMpsDaemons
@@ -82,7 +83,7 @@ class NodeContext:
     is_recorded: bool = False  # its tasks are of another time
     mps: LocalMpsDaemons = field(default_factory=LocalMpsDaemons)
     wall: Callable[[], float] = time.time
-    limiter: LimitApplier = field(default_factory=lambda: LimitApplier("none"))
+    limiter: LimitApplier = field(default_factory=lambda: LimitApplier(RECORDED, "", lambda: ""))
     book: TimedLimitStore | None = None
     modes: ComputeModeStore | None = None
     mps_book: MpsSettingStore | None = None

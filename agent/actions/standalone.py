@@ -29,14 +29,13 @@ from gpudeck.actions import (
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.wire import Task
 
-from ..backends import resolve
-from ..backends.nvml.module import module_version
+from ..backends import backend_named
 from ..journal.store import ActionJournal, ActionStore, JournalError
 from ..limits.apply import LimitApplier
 from ..limits.compute_modes import ComputeModeStore
 from ..limits.mps_store import MpsSettingStore
 from ..limits.timed_limit_store import TimedLimitStore
-from ..reader.watchdog import ReaderProcess
+from ..reader.watchdog import ReaderProcess, ThreadedReaderProcess
 from ..readings import Reading
 from ..runtime.action_lock import ActionLock
 from ..tasks.task_table import boot_id
@@ -68,16 +67,18 @@ class StandaloneNode:
         self._lock = ActionLock(data)
         self._patience = patience
         self._is_own_source = source is None
-        self._source = source or ReaderProcess(resolve(backend), simulate,
-                                               order=partial(driver_order, data))
+        chosen = backend_named(backend)
+        self._source = source or ThreadedReaderProcess(
+            chosen.name, simulate, partial(driver_order, data), lambda: None)
         self._place = NodeContext(
             node_id=NODE, boot_id=boot_id(), source=self._source, holds=self.holds,
             kills_since=self._journal.kills_since, ceiling_file=ceiling,
-            host_pids_only=resolve(backend) != "simulated",
-            limiter=LimitApplier(backend, simulate, partial(driver_order, data)),
+            host_pids_only=chosen.capabilities.pids != "own",
+            is_recorded=chosen.capabilities.pids == "recorded",
+            limiter=LimitApplier(chosen, simulate, partial(driver_order, data)),
             book=TimedLimitStore(self._journal), modes=ComputeModeStore(self._journal),
             mps_book=MpsSettingStore(self._journal, boot_id()),
-            driver=module_version,
+            driver=chosen.driver_version,
         )
 
     def __enter__(self) -> "StandaloneNode":

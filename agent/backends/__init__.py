@@ -1,32 +1,61 @@
-"""What a backend must offer, and which there are. What it returns: agent/readings.py."""
+"""The table of backends: what each can do and which modules do it. What they return:
+agent/readings.py."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from importlib import import_module
-from typing import Protocol, cast
+from typing import Any, Literal, Protocol, cast
 
 from gpudeck.wire import ReaderState
 
-from ..readings import BackendEvent, OnDemandReading, Reading
+from ..readings import BackendEvent, GpuLimits, OnDemandReading, Reading
+from ..tasks.device_users import DriverFiles
 
 
 class Reader(Protocol):
-    """`read` blocks until the driver answers. It raises Unavailable when there is nothing to read
-    at all; one bad Gpu or one bad field is a state or an Absence, never an exception."""
+    """`read` blocks until the driver answers. It raises ReaderUnavailableError when there is
+    nothing to read at all; one bad GPU or one bad field is a state or an Absence, never an
+    exception."""
 
     def read(self) -> Reading: ...
 
     def fresh(self) -> OnDemandReading:
-        """Raises Unavailable as well where one Gpu does not list its processes just now."""
+        """Raises ReaderUnavailableError as well where a GPU cannot list its processes now."""
 
     def watch(self, tell: Callable[[BackendEvent], None]) -> None:
-        """From now on `tell`, from any thread, what happens beside the readings. A backend that
-        sees things happen only when it reads puts them into its Readings."""
+        """Call `tell`, from any thread, for events that happen between the readings. A backend
+        that sees events only while it reads puts them into its Readings."""
 
     def close(self) -> None: ...
 
 
+class GpuLimitControl(Protocol):
+    """Sets limits of GPUs; raises one of its module's ERRORS."""
+
+    def read(self, uuid: str) -> GpuLimits: ...
+    def set_power(self, uuid: str, watts: float) -> None: ...
+    def lock_clocks(self, uuid: str, low_mhz: float, high_mhz: float) -> None: ...
+    def unlock_clocks(self, uuid: str) -> None: ...
+    def set_mode(self, uuid: str, mode: int) -> None: ...
+    def close(self) -> None: ...
+
+
+class LimitsModule(Protocol):
+    ERRORS: tuple[type[Exception], ...]
+
+    def open_limits(self, options: str) -> GpuLimitControl: ...
+    def in_words(self, error: Exception) -> str: ...
+
+
+class DriverModule(DriverFiles, Protocol):
+    """What a machine shows of a driver that nobody has to open."""
+
+    def driver_version(self) -> str | None:
+        """None: not loaded, or not visible from here."""
+
+
 class ReaderUnavailableError(Exception):
-    """No reading is to be had now. `state` says which way, `detail` tells people what to do."""
+    """Nothing can be read now. `state` names the reason, `detail` says what to do."""
 
     def __init__(self, state: ReaderState, detail: str) -> None:
         super().__init__(detail)
@@ -35,18 +64,77 @@ class ReaderUnavailableError(Exception):
 
 
 class StaleReaderError(Exception):
-    """The readings go on, and a fresh process may see more than this one does."""
+    """The readings go on, but a fresh process may see more than this one does."""
 
 
-MODULES = {"nvml": ".nvml.reader", "simulated": ".simulation.reader", "recorded": ".recorded"}
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What the agent may assume of a backend. Without defaults: a new backend answers all."""
+
+    # "host": of the machine's own namespace, as a driver lists them. "own": of the agent's
+    # namespace. "recorded": of another time, so that nothing may be done to them.
+    pids: Literal["host", "own", "recorded"]
+    limits: Literal["child process", "in process", "none"]  # in a child where a setter can hang
+    limits_option: str  # must stand in the options, or no limit can be set
+    simulates_mps: bool
+    plays_file: bool
+
+    def can_set_limits(self, options: str) -> bool:
+        return self.limits != "none" and self.limits_option in options
 
 
-def resolve(name: str) -> str:
-    """What "auto" means on this machine. There is one kind of board so far."""
-    return "nvml" if name == "auto" else name
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """One row of the table. Modules are named, not imported: a node loads only its own."""
+
+    name: str
+    capabilities: Capabilities
+    reader: str  # has open_reader(options)
+    limits: str = ""  # a LimitsModule
+    driver: str = ""  # a DriverModule
+    doctor: str = ""  # a check.DoctorModule
+
+    def open_reader(self, options: str) -> Reader:
+        """Raises ReaderUnavailableError if it has nothing to read now."""
+        return cast(Reader, module_of(self.reader).open_reader(options))
+
+    def limits_module(self) -> LimitsModule:
+        return cast(LimitsModule, module_of(self.limits))
+
+    def driver_module(self) -> DriverModule | None:
+        return cast(DriverModule, module_of(self.driver)) if self.driver else None
+
+    def driver_version(self) -> str | None:
+        """Of the loaded driver, without opening it."""
+        module = self.driver_module()
+        return None if module is None else module.driver_version()
+
+    def needs_driver(self) -> bool:
+        """Its driver is not loaded."""
+        return self.driver != "" and self.driver_version() is None
 
 
-def choose_reader(name: str, options: str = "") -> Reader:
-    """Each backend is a module with `open_reader(options)`, and only the chosen one is imported.
-    Raises Unavailable if it has nothing to read now."""
-    return cast(Reader, import_module(MODULES[resolve(name)], __name__).open_reader(options))
+NVML = Backend(
+    "nvml", Capabilities("host", "child process", "", simulates_mps=False, plays_file=False),
+    ".nvml.reader", ".nvml.limits", ".nvml.driver", ".nvml.doctor")
+SIMULATED = Backend(
+    "simulated", Capabilities("own", "in process", "world=", simulates_mps=True, plays_file=False),
+    ".simulation.reader", ".simulation.limits")
+RECORDED = Backend(
+    "recorded", Capabilities("recorded", "none", "", simulates_mps=False, plays_file=True),
+    ".recorded")
+BACKENDS = {each.name: each for each in (NVML, SIMULATED, RECORDED)}
+
+
+def backend_named(name: str) -> Backend:
+    """"auto" is the only backend of real boards."""
+    return NVML if name == "auto" else BACKENDS[name]
+
+
+def driver_modules() -> list[DriverModule]:
+    """Of every driver that may be on this machine."""
+    return [found for each in BACKENDS.values() if (found := each.driver_module()) is not None]
+
+
+def module_of(name: str) -> Any:
+    return import_module(name, __name__)

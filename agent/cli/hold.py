@@ -25,6 +25,7 @@ from ..actions.hold_files import (
     hold_files,
     holds,
 )
+from ..backends import driver_modules
 from ..runtime.data_lock import agent_pid
 from ..settings import CA_FILE, TOKEN_FILE
 from ..tasks.device_users import openers, readers
@@ -150,7 +151,7 @@ def _hold_here(reach: ConnectionSettings, reason: str, driver: bool) -> tuple[st
 def _let_go(reach: ConnectionSettings, held: Sequence[str]) -> int:
     """Done means that no reading process is left, as the kernel says."""
     left = _left(agent_pid(reach.data) if reach.names_data else None)
-    others = openers()
+    others = openers(driver_modules())
     said = [f"reading process {pid} STILL has the driver open; see `dmesg`" for pid in left] or [
         "let go: no reading process of gpudeck is left here"]
     if others.found:

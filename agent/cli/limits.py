@@ -38,7 +38,7 @@ from gpudeck.limits import (
 from gpudeck.settings import also_behind, parser
 from gpudeck.when import TIMES
 
-from ..backends.nvml.module import module_version
+from ..backends import backend_named
 from ..journal.store import ActionJournal, ActionStore, JournalError
 from ..limits import mps_view
 from ..limits.apply import MODES
@@ -272,7 +272,8 @@ def _show_mps(reach: ConnectionSettings, asked: argparse.Namespace) -> int:
         book = MpsSettingStore(ActionJournal(store), boot_id()) if reach.data.is_dir() else None
         daemons = mps_view.daemons(
             known, devices(8, () if book is None else book.wanted()),
-            (lambda *_: None) if book is None else book.of, driver=module_version())
+            (lambda *_: None) if book is None else book.of,
+            driver=backend_named(reach.backend).driver_version())
     finally:
         store.close()
     trouble = mps_view.why_not(known)

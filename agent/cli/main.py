@@ -23,7 +23,7 @@ from gpudeck.wire import ReaderState
 
 from ..actions.hold_files import driver_order, hold_files, holds
 from ..actions.signals import make_room
-from ..backends import resolve
+from ..backends import backend_named
 from ..backends.recorded import FORMAT, RecordingHeader
 from ..journal.store import ActionStore
 from ..limits.mps import LocalMpsDaemons
@@ -31,7 +31,7 @@ from ..link.identity import NodeIdentity, belongs_to_a_hub, forget_hub, node_key
 from ..link.outbox_file import OutboxFile
 from ..node import NodeConfig, run_node
 from ..reader.recording import RecordingWriter
-from ..reader.watchdog import ReaderProcess, phase_of
+from ..reader.watchdog import ReaderProcess, ThreadedReaderProcess, phase_of
 from ..readings import ProcessReading, Reading
 from ..runtime.data_lock import DataFolderLock
 from ..settings import AgentSettings, ShowSettings, enrolment_tokens, read, read_show, read_tokens
@@ -109,16 +109,16 @@ def _run(
     journal: OutboxFile,
     stop: threading.Event,
 ) -> None:
-    backend = resolve(settings.backend)
+    backend = backend_named(settings.backend)
     log.info("started node=%s host=%s hub=%s backend=%s data=%s",
-             identity.node_id, settings.host, settings.hub, backend, settings.data)
+             identity.node_id, settings.host, settings.hub, backend.name, settings.data)
     if identity.token is not None:
         # An admin who approves it compares these two.
         log.info("fingerprint %s", spaced(identity.node_id))
-    recording = _recording(settings, backend)
+    recording = _recording(settings, backend.name)
     metrics = _metrics(settings)
-    source = ReaderProcess(backend, settings.reader_options, phase_of(identity.node_id),
-                           order=partial(driver_order, settings.data), has_thread=False)
+    source = ReaderProcess(backend.name, settings.reader_options,
+                           partial(driver_order, settings.data), phase_of(identity.node_id))
     config = NodeConfig(
         hub=settings.hub, tls=tls, identity=identity, host=settings.host,
         backend=backend, boot_id=boot_id(), platform=platform.platform(), data=settings.data,
@@ -127,7 +127,7 @@ def _run(
     )
     gc.freeze()  # what is there now stays: no collection needs to look at it again
     try:
-        run_node(config, source, journal.outbox(), stop, bell=source)
+        run_node(config, source, journal.outbox(), stop, source)
     finally:
         source.close()
         config.acts.close()
@@ -226,9 +226,8 @@ def read_once(
     """This machine's newest Reading after so many, and after so many process lists, which come
     with every other one. Rates are differences: they need two."""
     news = threading.Event()
-    source = ReaderProcess(asked.backend, asked.simulate,
-                           order=partial(driver_order, asked.data))
-    source.on_news(news.set)
+    source = ThreadedReaderProcess(asked.backend, asked.simulate,
+                                   partial(driver_order, asked.data), news.set)
     processes: tuple[ProcessReading, ...] = ()
     before: Reading | None = None
     deadline = time.monotonic() + FIRST_READING_WITHIN_S

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -10,8 +11,9 @@ from gpudeck.action_words import printable
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.limits import action_of
 
+from ..actions.hold_files import driver_order
 from ..actions.standalone import StandaloneNode
-from ..backends.nvml.module import module_version
+from ..backends import backend_named
 from ..journal.store import ActionJournal, ActionStore
 from ..limits.apply import LimitApplier
 from ..limits.mps import LocalMpsDaemons
@@ -50,14 +52,15 @@ def doctor(reach: ConnectionSettings, asked: argparse.Namespace) -> int:
 
 def _machine(reach: ConnectionSettings) -> tuple[str | None, dict[str, int | None]]:
     """The driver's version, and the compute mode of each board, where there are any."""
-    limiter = LimitApplier(reach.backend, reach.simulate)
-    if limiter.trouble() or (limiter.is_nvml and module_version() is None):
+    backend = backend_named(reach.backend)
+    limiter = LimitApplier(backend, reach.simulate, partial(driver_order, reach.data))
+    if limiter.trouble() or backend.needs_driver():
         return None, {}
     with StandaloneNode(reach.data, reach.backend, reach.simulate) as local:
         reading = next(local.readings(0.0), None)
     boards = whole_boards(() if reading is None else reading.facts)
-    return module_version(), {uuid: limits.compute_mode
-                              for uuid, limits in limiter.read(boards).items()}
+    return backend.driver_version(), {uuid: limits.compute_mode
+                                      for uuid, limits in limiter.read(boards).items()}
 
 
 def _wanted(reach: ConnectionSettings) -> tuple[Default, ...]:

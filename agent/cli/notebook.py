@@ -42,11 +42,11 @@ from ..actions.guard import PID_MAX
 from ..actions.hold_files import driver_order, hold_files, holds
 from ..actions.signals import make_room
 from ..actions.standalone import StandaloneNode
-from ..backends import resolve
+from ..backends import SIMULATED, Backend, backend_named
 from ..backends.simulation.keeper import JobKeeper
 from ..backends.simulation.reader import parse_options
 from ..limits.mps import LocalMpsDaemons
-from ..reader.watchdog import ReaderProcess
+from ..reader.watchdog import ThreadedReaderProcess
 from ..readings import OnDemandReading, Reading
 from ..runtime.worker import Worker
 from ..settings import AgentSettings
@@ -66,7 +66,7 @@ SIMULATED_NODE = "n001"
 
 @dataclass(frozen=True, slots=True)
 class NotebookContext:
-    backend: str
+    backend: Backend
     options: str  # of the reader
     data: Path
     host: str
@@ -101,8 +101,8 @@ def _stay(stop: threading.Event, keeper: JobKeeper | None) -> None:
 
 @contextmanager
 def _where(settings: AgentSettings) -> Iterator[NotebookContext]:
-    backend = resolve(settings.backend)
-    if backend != "simulated" or parse_options(settings.simulate).world is not None:
+    backend = backend_named(settings.backend)
+    if backend is not SIMULATED or parse_options(settings.simulate).world is not None:
         yield NotebookContext(backend, settings.reader_options, settings.data, settings.host,
                               settings.ceiling)
         return
@@ -123,7 +123,7 @@ def _simulation(settings: AgentSettings) -> Iterator[NotebookContext]:
             ceiling = world / "ceiling.toml"
             ceiling.write_text("kills_per_hour = 1000\nroot_tasks = true\n")
         said = f"{settings.simulate},node={SIMULATED_NODE},world={world}".lstrip(",")
-        yield NotebookContext("simulated", said, world / "agent", "simulated", ceiling, keeper)
+        yield NotebookContext(SIMULATED, said, world / "agent", "simulated", ceiling, keeper)
     finally:
         keeper.close()
         shutil.rmtree(world, ignore_errors=True)
@@ -144,9 +144,8 @@ class NotebookAgent:
         self._desks: OrderedDict[str, LocalTarget] = OrderedDict()  # by the Look they showed
         self._marks, self._looks = Worker("marks"), Worker("looks", PREVIEWS_MAX)
         self._news = threading.Event()
-        self._source = ReaderProcess(where.backend, where.options,
-                                     order=partial(driver_order, where.data))
-        self._source.on_news(self._news.set)
+        self._source = ThreadedReaderProcess(where.backend.name, where.options,
+                                             partial(driver_order, where.data), self._news.set)
         for run in (self._see, self._hear):
             threading.Thread(target=run, name=run.__name__, daemon=True).start()
 
@@ -197,10 +196,10 @@ class NotebookAgent:
         return PipeSnapshot(time.time(), self._source.state, self._source.detail, self._where.host,
                             ram_total_bytes=total, ram_available_bytes=available,
                             holds=holds(hold_files(self._where.data)),
-                            is_simulated=self._where.backend == "simulated")
+                            is_simulated=self._where.backend is SIMULATED)
 
     def _is_mine(self, item: Item) -> bool:
-        if self._where.backend != "simulated":
+        if self._where.backend is not SIMULATED:
             return bool(item["owner"].get("uid") == os.getuid())
         return self._where.keeper is not None and item["pid"] <= PID_MAX
 
@@ -291,7 +290,7 @@ class NotebookAgent:
             except OSError as error:
                 raise CommandError(f"cannot write {where.data}: {error.strerror}; without a record "
                                    "nothing is done. Set GPUDECK_DATA to another folder") from error
-            self._local = StandaloneNode(where.data, where.backend, ceiling=where.ceiling,
+            self._local = StandaloneNode(where.data, where.backend.name, ceiling=where.ceiling,
                                          source=self._source).__enter__()
         return self._local
 

@@ -6,7 +6,7 @@ import platform
 import resource
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from gpudeck.keys import EnrolmentToken
 from gpudeck.tls import tls_context
 from gpudeck.wire import ReaderState
 
-from ..backends import ReaderUnavailableError
+from ..backends import SIMULATED, ReaderUnavailableError
 from ..backends.simulation.chance import seed_of
 from ..backends.simulation.folder import SimulationControlFile
 from ..backends.simulation.reader import SimulatedReader, SimulationOptions
@@ -22,7 +22,7 @@ from ..journal.store import ActionStore
 from ..link.admission import ConnectLimiter
 from ..link.identity import NodeIdentity, node_key, pinned_hub
 from ..link.outbox_file import OutboxFile
-from ..node import NodeConfig, run_node
+from ..node import NodeConfig, ThreadWakeSignal, run_node
 from ..readings import BackendEvent, OnDemandReading, Reading
 
 log = logging.getLogger("gpudeck.agent.simulate")
@@ -60,11 +60,11 @@ class SimulatedSource:
     """What a reader child and its watchdog are to a real node, in this process."""
 
     def __init__(self, reader: SimulatedReader) -> None:
+        self.wake = ThreadWakeSignal()
         self._reader = reader
         self._unread: Reading | None = None
         self._happened: list[BackendEvent] = []
         self._read_at: float | None = None
-        self._on_news: Callable[[], None] = lambda: None
         self.state: ReaderState = "starting"
         self.detail = ""
         self.read_s: float | None = None
@@ -80,9 +80,6 @@ class SimulatedSource:
     def happenings(self) -> tuple[BackendEvent, ...]:
         happened, self._happened = tuple(self._happened), []
         return happened
-
-    def on_news(self, call: Callable[[], None]) -> None:
-        self._on_news = call
 
     def fresh(self, timeout_s: float) -> OnDemandReading | None:
         try:
@@ -101,7 +98,7 @@ class SimulatedSource:
         if self._reader.hangs():
             if self.state == "ok" and (self.age_s or 0.0) > HUNG_AFTER_S:
                 self.state, self.detail = "hung", "the driver does not answer. Values are stale."
-                self._on_news()
+                self.wake.ring()
             return
         began = time.monotonic()
         try:
@@ -109,13 +106,13 @@ class SimulatedSource:
         except ReaderUnavailableError as why:
             changed, self.state, self.detail = self.state != why.state, why.state, why.detail
             if changed:
-                self._on_news()
+                self.wake.ring()
             return
         self._happened += reading.happenings
         self._unread, self._read_at = reading, time.monotonic()
         self.read_s = self._read_at - began
         self.state, self.detail = "ok", ""
-        self._on_news()
+        self.wake.ring()
 
 
 def host(
@@ -145,10 +142,10 @@ def host(
         sources[number].tick()  # the first reading costs as much as 25 others
         begun.append(sources[number])
         identity = NodeIdentity(node_key(data, name), pin, tokens[number] if tokens else None)
-        config = NodeConfig(hub, tls, identity, name, "simulated", boot_id_of(options.seed, name),
+        config = NodeConfig(hub, tls, identity, name, SIMULATED, boot_id_of(options.seed, name),
                             data, acts, platform.platform(), is_made_up=True,
                             turnstile=turnstile, options=_words(replace(options, node=name)))
-        run_node(config, sources[number], journal.outbox(name), stop)
+        run_node(config, sources[number], journal.outbox(name), stop, sources[number].wake)
 
     nodes = [threading.Thread(target=run, args=(number,)) for number in range(len(names))]
     starter = threading.Thread(target=_start, args=(names, nodes, turnstile, stop))

@@ -14,10 +14,12 @@ from typing import Any
 
 from gpudeck.errors import CommandError, ExitCode
 
+from ..backends.check import doctor_modules
 from ..tasks.redact import HIDDEN, redact
 
 # Names of variables whose values are shown. Of all others not even the name is.
-SHOWN = re.compile(r"(GPUDECK_|CUDA_|NVIDIA_|LD_LIBRARY_PATH|XDG_STATE_HOME|SLURM_JOB|KUBERNETES_)")
+SHOWN = ("GPUDECK_", "LD_LIBRARY_PATH", "XDG_STATE_HOME", "SLURM_JOB", "KUBERNETES_")
+SYSTEM_FILES = ("/proc/version", "/etc/os-release", "/proc/loadavg", "/proc/self/cgroup")
 SECRET = re.compile(r"token|secret|passw|key|credential|cookie|auth|session|dsn|webhook", re.I)
 LOG_LINES = 500
 LOG_WITHIN_S = 10.0
@@ -72,12 +74,14 @@ def _secrets_in(env: Mapping[str, str]) -> Iterable[str]:
 
 def write_bundle(path: Path, report: Mapping[str, object], scrub: TextScrubber,
                  env: Mapping[str, str] = os.environ) -> None:
+    drivers = doctor_modules()
+    shown = (*SHOWN, *(start for each in drivers for start in each.ENVIRONMENT))
     parts = {
         "doctor.json": json.dumps(_each(report, scrub), indent=1),
         "environment.txt": "\n".join(
             f"{name}={HIDDEN if SECRET.search(name) else value}"
-            for name, value in sorted(env.items()) if SHOWN.match(name)),
-        "system.txt": _system(),
+            for name, value in sorted(env.items()) if name.startswith(shown)),
+        "system.txt": _system((*SYSTEM_FILES, *(name for each in drivers for name in each.FILES))),
         "agent.log": _log(),
         "README.txt": "Made by `gpudeck doctor --bundle`. Secrets are removed; host, user, mail "
                       "and network names and Gpu UUIDs are replaced by the same made-up word "
@@ -104,11 +108,9 @@ def _each(told: Any, scrub: TextScrubber) -> Any:
     return [_each(value, scrub) for value in told] if isinstance(told, list) else told
 
 
-def _system() -> str:
-    wanted = ("/proc/version", "/proc/driver/nvidia/version", "/etc/os-release", "/proc/loadavg",
-              "/proc/self/cgroup")
+def _system(files: Iterable[str]) -> str:
     said = []
-    for name in wanted:
+    for name in files:
         try:
             said.append(f"== {name}\n{Path(name).read_text(errors='replace')[:4_096]}")
         except OSError as error:

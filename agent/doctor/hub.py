@@ -15,10 +15,10 @@ from gpudeck.errors import CommandError
 from gpudeck.keys import spaced
 from gpudeck.wire import Call, Challenge, Refused, encode
 
+from ..backends.check import DoctorCheck, Verdict
 from ..link.identity import NodeIdentity, belongs_to_a_hub, new_call, node_key, pinned_hub
 from ..link.protocol import HubIdentityError
 from ..link.socket import ConnectionClosed, ConnectionOpened, HubLink, MessageReceived
-from .check import DoctorCheck, Verdict
 
 WITHIN_S = 10.0
 # Commands expire by the hub's clock; HTTP tells it to the second.

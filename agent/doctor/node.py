@@ -14,11 +14,11 @@ from gpudeck import __version__
 
 from ..actions.ceiling import DEFAULT, read_ceiling
 from ..actions.hold_files import hold_files, holds
+from ..backends.check import DoctorCheck, doctor_modules
 from ..limits.mps import PROGRAM
 from ..runtime.data_lock import agent_pid
 from ..tasks.processes import has_pidfs, in_host_namespace
 from ..telemetry.self_cost import disk_trouble, outbox_files, size_of
-from .check import DoctorCheck
 
 PROC = Path("/proc")
 CGROUPS = Path("/sys/fs/cgroup")
@@ -26,7 +26,7 @@ CAP_KILL, CAP_SYS_ADMIN = 5, 21
 FREE_MIN_BYTES = 2**30
 MPS_WITHIN_S = 5.0
 FRAMEWORKS = ("torch", "tensorflow", "jax", "jaxlib", "cupy-cuda12x", "cupy-cuda13x", "numba",
-              "vllm", "triton", "nvidia-ml-py", "pynvml")
+              "vllm", "triton")
 
 
 def program_check() -> DoctorCheck:
@@ -36,17 +36,17 @@ def program_check() -> DoctorCheck:
 
 def frameworks_check(found: Callable[[str], str] = version) -> DoctorCheck:
     """By their metadata alone: importing them would open the Gpu."""
-    there = {}
-    for name in FRAMEWORKS:
+    there, drivers = {}, doctor_modules()
+    for name in (*FRAMEWORKS, *(name for each in drivers for name in each.PACKAGES)):
         try:
             there[name] = found(name)
         except PackageNotFoundError:
             continue
     said = ", ".join(f"{name} {number}" for name, number in there.items()) or "none beside us"
-    if "pynvml" in there and not there["pynvml"].startswith("13"):
-        return DoctorCheck("frameworks", "Frameworks here", "warning",
-                           f"{said}. The package `pynvml` and nvidia-ml-py both own pynvml.py",
-                           "pip uninstall pynvml, then pip install --force-reinstall nvidia-ml-py")
+    for module in drivers:
+        if conflict := module.package_conflict(there):
+            return DoctorCheck("frameworks", "Frameworks here", "warning", f"{said}. {conflict[0]}",
+                               conflict[1])
     return DoctorCheck("frameworks", "Frameworks here", "ok", said)
 
 

@@ -21,10 +21,9 @@ from gpudeck.errors import ExitCode
 from gpudeck.settings import Setting, flag, folder, load
 
 from ..actions.hold_files import driver_order
+from ..backends.check import DoctorCheck, Verdict, doctor_modules, worst
 from ..settings import CA_FILE, CEILING, HUB, state_folder
 from .bundle import TextScrubber, write_bundle
-from .check import DoctorCheck, Verdict, worst
-from .driver import ask_driver, device_check, driver_checks, let_go
 from .hub import hub_checks
 from .node import frameworks_check, node_checks, program_check
 
@@ -67,10 +66,9 @@ def doctor(argv: Sequence[str], env: Mapping[str, str] = os.environ) -> int:
 
 
 def examine(asked: DoctorSettings) -> list[DoctorCheck]:
-    order = driver_order(asked.data)
-    report = let_go(order) if order else ask_driver()
+    released = driver_order(asked.data)
     return [
-        program_check(), *driver_checks(report), device_check(report),
+        program_check(), *(each for module in doctor_modules() for each in module.checks(released)),
         *node_checks(asked.data, asked.ceiling), *hub_checks(asked.hub, asked.ca_file, asked.data),
         frameworks_check(),
     ]

@@ -1,28 +1,26 @@
-"""Sets and reads limits of Gpus, in a process of its own for each order: a driver may hang in a
-setter as in any call, and then neither the readings nor the agent hang with it.
+"""Set and read limits of GPUs, in one child process for each request: a driver may hang in a setter
+as in any call, and then neither the readings nor the agent hang with it.
 
-The child (`main`) takes one order on its stdin and answers on its stdout.
+The child (`main`) takes one request on its stdin and answers on its stdout.
 """
 
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from importlib import import_module
-from typing import Any, Literal, Protocol, cast
+from typing import Literal
 
 import msgspec
 
 from gpudeck.child_processes import importable, without_tokens
 from gpudeck.limits import Mode
 
-from ..backends import resolve
+from ..backends import Backend, GpuLimitControl, LimitsModule, backend_named
 from ..readings import GpuLimits
 from ..tasks.redact import redact
 
 DONE_WITHIN_S = 15.0
 # As NVML numbers them.
-BACKENDS = {"nvml": "nvml.limits", "simulated": "simulation.limits"}
 MODES: dict[Mode, int] = {"default": 0, "exclusive_process": 3}
 UNSURE = "the driver did not answer"
 NO_LIMITS = "limits of Gpus cannot be set through the backend {}"
@@ -41,35 +39,18 @@ class LimitResponse(msgspec.Struct, frozen=True):
     trouble: str = ""
 
 
-class GpuLimitControl(Protocol):
-    def read(self, uuid: str) -> GpuLimits: ...
-    def set_power(self, uuid: str, watts: float) -> None: ...
-    def lock_clocks(self, uuid: str, low_mhz: float, high_mhz: float) -> None: ...
-    def unlock_clocks(self, uuid: str) -> None: ...
-    def set_mode(self, uuid: str, mode: int) -> None: ...
-    def close(self) -> None: ...
-
-
 class LimitApplier:
-    """`order`: a sentence while the driver is to be let go of; nothing is asked then."""
+    """`release_order`: a sentence while the driver must be released; nothing is asked then."""
 
-    def __init__(self, backend: str = "auto", options: str = "",
-                 order: Callable[[], str] = lambda: "") -> None:
-        self._backend = resolve(backend)
-        self._options = options
-        self._order = order
-
-    @property
-    def is_nvml(self) -> bool:
-        return self._backend == "nvml"
+    def __init__(self, backend: Backend, options: str, release_order: Callable[[], str]) -> None:
+        self._backend, self._options = backend, options
+        self._release_order = release_order
 
     def trouble(self) -> str:
         """Why nothing can be set here at all; "": perhaps it can."""
-        if self._backend == "nvml":
+        if self._backend.capabilities.can_set_limits(self._options):
             return ""
-        if self._backend == "simulated" and "world=" in self._options:
-            return ""
-        return NO_LIMITS.format(self._backend)
+        return NO_LIMITS.format(self._backend.name)
 
     def read(self, uuids: Sequence[str]) -> dict[str, GpuLimits]:
         answer = self._do(LimitRequest("read", tuple(uuids)))
@@ -91,11 +72,11 @@ class LimitApplier:
         return self._do(LimitRequest("mode", (uuid,), (mode,))).trouble
 
     def _do(self, order: LimitRequest) -> LimitResponse:
-        if trouble := self.trouble() or self._order():
+        if trouble := self.trouble() or self._release_order():
             return LimitResponse(trouble=trouble)
-        if self._backend == "simulated":
-            return obey(self._backend, self._options, order)  # files: nothing there can hang
-        command = [sys.executable, "-P", "-m", __name__, self._backend, self._options]
+        if self._backend.capabilities.limits == "in process":
+            return obey(self._backend, self._options, order)
+        command = [sys.executable, "-P", "-m", __name__, self._backend.name, self._options]
         try:
             done = subprocess.run(command, input=msgspec.msgpack.encode(order),
                                   capture_output=True, timeout=DONE_WITHIN_S, check=False,
@@ -112,10 +93,10 @@ class LimitApplier:
                                          f"({words or 'no word'})")
 
 
-def obey(backend: str, options: str, order: LimitRequest) -> LimitResponse:
-    module: Any = import_module(f"..backends.{BACKENDS[backend]}", __package__)
+def obey(backend: Backend, options: str, order: LimitRequest) -> LimitResponse:
+    module = backend.limits_module()
     try:
-        limits = cast(GpuLimitControl, module.open_limits(options))
+        limits = module.open_limits(options)
         try:
             return LimitResponse(_done(limits, module, order))
         finally:
@@ -124,7 +105,8 @@ def obey(backend: str, options: str, order: LimitRequest) -> LimitResponse:
         return LimitResponse(trouble=module.in_words(error)[:1_024])
 
 
-def _done(limits: GpuLimitControl, module: Any, order: LimitRequest) -> tuple[GpuLimits, ...]:
+def _done(limits: GpuLimitControl, module: LimitsModule, order: LimitRequest
+          ) -> tuple[GpuLimits, ...]:
     match order.kind:
         case "power":
             limits.set_power(order.uuids[0], *order.numbers)
@@ -139,7 +121,7 @@ def _done(limits: GpuLimitControl, module: Any, order: LimitRequest) -> tuple[Gp
     return ()
 
 
-def _read(limits: GpuLimitControl, module: Any, uuid: str) -> GpuLimits:
+def _read(limits: GpuLimitControl, module: LimitsModule, uuid: str) -> GpuLimits:
     """One that is lost must not hide the others."""
     try:
         return limits.read(uuid)
@@ -151,7 +133,7 @@ def main(argv: Sequence[str]) -> int:
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a driver library prints must not land in the answer
     order = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=LimitRequest)
-    out.write(msgspec.msgpack.encode(obey(argv[0], argv[1], order)))
+    out.write(msgspec.msgpack.encode(obey(backend_named(argv[0]), argv[1], order)))
     out.close()
     return 0
 

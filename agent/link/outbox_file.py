@@ -26,7 +26,8 @@ from typing import Any
 
 from gpudeck.errors import CommandError, ExitCode
 
-from .outbox import CAP_BYTES, Outbox, Statement
+from .outbox import CAP_BYTES, Outbox
+from .outbox_rows import Statement
 
 log = logging.getLogger("gpudeck.agent.journal")
 

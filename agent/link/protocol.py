@@ -5,17 +5,14 @@
 Time is an argument: `now` is a monotonic clock. `step` returns what the link is to do.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from gpudeck.wire import (
     BEAT_EVERY_S,
-    MAX_BACKFILL,
-    MAX_MESSAGE_BYTES,
     SPOKEN_VERSIONS,
     Ack,
-    Backfill,
     Beat,
     Call,
     Challenge,
@@ -24,13 +21,13 @@ from gpudeck.wire import (
     Hello,
     Probe,
     Refused,
-    Span,
     Welcome,
     encode,
 )
 
+from .delivery import BURST_EVERY_S, MessageBacklog, MessageDelivery
+
 GREETING_S = 15.0  # from dialing to an open connection, and from there to the Welcome
-SILENCE_S = 15.0  # with messages out and not a word back: the connection is half open
 BACK_OFF_MAX_S = 60.0
 DENIED_S = (15.0, 60.0)  # a strange hub is not mended by asking fast
 TOLD_MIN_S = 5.0  # a hub that says when to come back is believed from here on
@@ -38,20 +35,6 @@ STEADY_S = 30.0  # a connection that held this long was a good one
 # While Frames flow a Beat goes with one of them, which may be this late: by itself it would wake
 # both ends once more.
 FRAME_WITHIN_S = 1.25
-# What comes about goes out at once, so many messages in one breath.
-BURST = 32
-BURST_EVERY_S = 0.1
-# A hub that takes messages and keeps none for so many of them is called anew; an hour at 1 Hz.
-LIVE_MAX = 3_600
-# What was there before is made up for in steps, one at a time, and none while more than WINDOW of
-# what is live is not acked. Their size follows the hub: it grows while a step is acked soon.
-WINDOW = 64
-STEP_EVERY_S = 0.25
-STEP_SOON_S = 3.0
-STEP_MIN = 16
-STEP_BYTES = 256_000
-STEP_BYTES_EACH = 2_000  # a thousand nodes of many Gpus that come back at once begin small, too
-ENVELOPE_BYTES = 64  # of a Backfill with one message
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,34 +68,9 @@ class Credentials(Protocol):
         """Raises Stranger."""
 
 
-class MessageBacklog(Protocol):
-    """The Outbox, as far as a conversation uses it."""
-
-    @property
-    def stream(self) -> str: ...
-    @property
-    def last_seq(self) -> int: ...
-    @property
-    def generation(self) -> int: ...
-    def welcomed(self, seq: int, spans: Sequence[Span]) -> None: ...
-    def ack(self, seq: int, spans: Sequence[Span]) -> None: ...
-    def said(self, first: int, last: int) -> None: ...
-    def broke(self) -> None: ...
-    def pending_in(self, first: int, last: int) -> int: ...
-    def entries(self, after_seq: int, upto_seq: int, limit: int, max_bytes: int
-                ) -> list[tuple[int, bytes]]: ...
-    def inventories_after(self, generation: int) -> list[bytes]: ...
-
-
 def back_off(attempt: int, uniform: Callable[[float, float], float]) -> float:
     """Full jitter. The library's own reconnect brings 1,000 agents back within one second."""
     return uniform(0.0, min(BACK_OFF_MAX_S, 2.0 ** min(attempt, 10)))
-
-
-def _packed(bodies: list[bytes]) -> bytes:
-    if len(bodies) == 1 and len(bodies[0]) > MAX_MESSAGE_BYTES - ENVELOPE_BYTES:
-        return bodies[0]  # as itself it fits
-    return encode(Backfill(tuple(bodies)))
 
 
 class LinkStateMachine:
@@ -124,6 +82,7 @@ class LinkStateMachine:
         self.trouble = ""  # why there is no connection, for people
         self.welcomes = 0
         self._backlog = backlog
+        self._delivery = MessageDelivery(backlog)
         self._credentials = credentials
         self._call: Call | None = None
         self._uniform = uniform
@@ -131,16 +90,8 @@ class LinkStateMachine:
         self._call_at = 0.0
         self._dialed_at = 0.0
         self._live_since = 0.0
-        self._heard_at = 0.0  # or, later, when there was nothing to hear of
-        self._beat_at = self._burst_at = 0.0
+        self._beat_at = 0.0
         self._stream = ""  # that our Hello named
-        self._live_from = 0  # what is numbered higher came about on this connection
-        self._sent_seq = 0
-        self._step_first = self._step_last = 0
-        self._step_at = 0.0
-        self._step_size = STEP_MIN
-        self._is_step_timed = False
-        self._sent_generation = -1
         self._hang_up = ""
         self._answers: list[bytes] = []
 
@@ -170,7 +121,7 @@ class LinkStateMachine:
         self._rest(now, why, self._uniform(*DENIED_S) if denied else self._next_back_off())
 
     def heard(self, message: FromHub, now: float, wall: float) -> None:
-        self._heard_at = now
+        self._delivery.silent_since = now
         match message:
             case Challenge() if self.phase == "calling" and self._call is not None:
                 self._challenged(self._call, message, now)
@@ -179,8 +130,7 @@ class LinkStateMachine:
             case Refused():
                 self._refused(message, now)
             case Ack() if self.phase == "live" and self._stream == self._backlog.stream:
-                self._backlog.ack(message.seq, message.spans)
-                self._step_done(now)
+                self._delivery.ack(message, now)
             case Probe() if self.phase == "live":
                 self._answers.append(encode(Echo(message.probe_id, wall)))
             case _:
@@ -199,8 +149,8 @@ class LinkStateMachine:
         self._answers = []
         if self.phase == "live":
             said += self._beats(now, beat)
-            said += self._burst(now)
-            said += self._backfill(now)
+            said += map(SendToHub, self._delivery.burst(now))
+            said += map(SendToHub, self._delivery.backfill(now))
         return said
 
     def next_step_at(self, now: float) -> float:
@@ -209,11 +159,10 @@ class LinkStateMachine:
             return self._call_at
         if self.phase != "live":
             return now + 1.0
-        if self._sent_seq < self._backlog.last_seq:
+        if self._delivery.has_unsent:
             return now + BURST_EVERY_S
-        if self._may_fill() and self._backlog.pending_in(self._step_last + 1, self._live_from):
-            return min(self._beat_alone_at, self._step_at + STEP_EVERY_S)
-        return self._beat_alone_at
+        step_at = self._delivery.next_step_at
+        return self._beat_alone_at if step_at is None else min(self._beat_alone_at, step_at)
 
     def _after_rest(self, now: float) -> list[Act]:
         if self._hang_up:
@@ -252,27 +201,17 @@ class LinkStateMachine:
         self.phase, self.trouble = "live", ""
         self.welcomes += 1
         self._live_since = self._beat_at = now
-        self._burst_at = now - FRAME_WITHIN_S
-        self._live_from = self._sent_seq = self._backlog.last_seq
-        self._step_first = self._step_last = 0
-        self._step_at, self._step_size, self._is_step_timed = now, STEP_MIN, False
-        self._sent_generation = -1
+        self._delivery.begin(now, now - FRAME_WITHIN_S)
 
     def _hopeless(self, now: float) -> str:
         if self.phase in ("dialing", "calling", "greeting") and now - self._dialed_at > GREETING_S:
             return f"the hub did not answer within {GREETING_S:.0f} s"
         if self.phase == "live":
-            live = self._live_out()
-            if live == self._step_out() == 0:
-                self._heard_at = now
-            if now - self._heard_at > SILENCE_S:
-                return f"the hub has been silent for {SILENCE_S:.0f} s"
-            if live >= LIVE_MAX:
-                return f"the hub has kept none of {live} messages"
+            return self._delivery.hopeless(now)
         return ""
 
     def _beats(self, now: float, beat: Callable[[], Beat]) -> list[Act]:
-        goes_along = self._sent_seq < self._backlog.last_seq
+        goes_along = self._delivery.has_unsent
         if now < (self._beat_at - BEAT_EVERY_S / 8 if goes_along else self._beat_alone_at):
             return []
         self._beat_at = max(self._beat_at + BEAT_EVERY_S, now + BEAT_EVERY_S / 2)
@@ -280,71 +219,13 @@ class LinkStateMachine:
 
     @property
     def _beat_alone_at(self) -> float:
-        return min(max(self._beat_at, self._burst_at + FRAME_WITHIN_S),
+        return min(max(self._beat_at, self._delivery.burst_at + FRAME_WITHIN_S),
                    self._beat_at + BEAT_EVERY_S / 2)
 
     @property
     def is_filling(self) -> bool:
         """An Ack lets more go."""
-        return self._step_out() > 0
-
-    def _burst(self, now: float) -> list[Act]:
-        """What is live, before all else."""
-        if self._sent_seq >= self._backlog.last_seq:
-            return []
-        entries = self._backlog.entries(
-            self._sent_seq, self._backlog.last_seq, BURST, MAX_MESSAGE_BYTES)
-        if not entries:
-            return []
-        self._say_now(entries, now)
-        self._sent_seq, self._burst_at = entries[-1][0], now
-        return [*self._unsent_inventories(), *(SendToHub(body) for _, body in entries)]
-
-    def _backfill(self, now: float) -> list[Act]:
-        """One step of what was there before."""
-        if now < self._step_at + STEP_EVERY_S or not self._may_fill():
-            return []
-        entries = self._backlog.entries(
-            self._step_last, self._live_from, self._step_size,
-            min(STEP_BYTES, self._step_size * STEP_BYTES_EACH))
-        self._step_at = now  # also of a disk that does not give what is there: not again at once
-        if not entries:
-            return []
-        self._say_now(entries, now)
-        self._step_first, self._step_last = entries[0][0], entries[-1][0]
-        self._is_step_timed = True
-        return [*self._unsent_inventories(), SendToHub(_packed([body for _, body in entries]))]
-
-    def _say_now(self, entries: list[tuple[int, bytes]], now: float) -> None:
-        if self._live_out() == self._step_out() == 0:
-            self._heard_at = now
-        for seq, _ in entries:
-            self._backlog.said(seq, seq)
-
-    def _may_fill(self) -> bool:
-        return (self._sent_seq >= self._backlog.last_seq and self._step_out() == 0
-                and self._live_out() <= WINDOW)
-
-    def _live_out(self) -> int:
-        return self._backlog.pending_in(self._live_from + 1, self._sent_seq)
-
-    def _step_out(self) -> int:
-        return self._backlog.pending_in(self._step_first, self._step_last)
-
-    def _step_done(self, now: float) -> None:
-        """The hub is as fast as it acks: everyone's steps shrink while it is busy."""
-        if self._is_step_timed and self._step_out() == 0:
-            self._is_step_timed = False
-            soon = now - self._step_at <= STEP_SOON_S
-            size = self._step_size * 2 if soon else self._step_size // 2
-            self._step_size = min(max(size, STEP_MIN), MAX_BACKFILL)
-
-    def _unsent_inventories(self) -> list[Act]:
-        if self._sent_generation == self._backlog.generation:
-            return []
-        bodies = self._backlog.inventories_after(self._sent_generation)
-        self._sent_generation = self._backlog.generation
-        return [SendToHub(body) for body in bodies]
+        return self._delivery.is_filling
 
     def _next_back_off(self) -> float:
         wait = back_off(self._attempt, self._uniform)

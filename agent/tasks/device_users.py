@@ -1,15 +1,19 @@
-"""Who on this machine has the driver open: its device files, or its library mapped. Whoever reloads
-a driver has to end these first."""
+"""Processes on this machine that have a driver open: its device files, or its library mapped.
+Somebody who reloads the driver has to end these first."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 PROC = Path("/proc")
-DEVICES = "/dev/nvidia"
-LIBRARY = b"libnvidia-ml.so"
 READER = b"agent.reader.watchdog"  # as it starts itself, installed or of a checkout
+
+
+class DriverFiles(Protocol):
+    DEVICE_FILES: str  # how their paths begin
+    LIBRARY: bytes  # part of its file name
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,11 +22,11 @@ class DeviceUsers:
     unseen: int  # other users' processes, that only root may look at
 
 
-def openers(proc: Path = PROC) -> DeviceUsers:
+def openers(drivers: Sequence[DriverFiles], proc: Path = PROC) -> DeviceUsers:
     found, unseen = [], 0
     for folder in _processes(proc):
         try:
-            if _has_open(folder):
+            if _has_open(folder, drivers):
                 found.append((int(folder.name), _name(folder)))
         except PermissionError:
             unseen += 1
@@ -49,10 +53,12 @@ def _processes(proc: Path) -> Iterator[Path]:
     return (folder for folder in proc.iterdir() if folder.name.isdigit())
 
 
-def _has_open(folder: Path) -> bool:
-    if any(os.readlink(entry).startswith(DEVICES) for entry in (folder / "fd").iterdir()):
+def _has_open(folder: Path, drivers: Sequence[DriverFiles]) -> bool:
+    devices = tuple(each.DEVICE_FILES for each in drivers)
+    if any(os.readlink(entry).startswith(devices) for entry in (folder / "fd").iterdir()):
         return True
-    return LIBRARY in (folder / "maps").read_bytes()
+    mapped = (folder / "maps").read_bytes()
+    return any(each.LIBRARY in mapped for each in drivers)
 
 
 def _name(folder: Path) -> str:

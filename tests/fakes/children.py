@@ -194,9 +194,6 @@ class Children:
     def latest(self) -> Reading | None:
         return None
 
-    def on_news(self, call: Callable[[], None]) -> None:
-        pass
-
     def close(self) -> None:
         for child in self.all:
             for pid in (child.pid, *([] if not child.said else child.workers)):

@@ -142,7 +142,7 @@ class Agent:
         self.journal = OutboxFile(self.path)
         self.outbox = self.journal.outbox(cap_bytes=self.cap_bytes)
         self.talk = LinkStateMachine(self.outbox, self, self.world.dice.uniform)
-        if self.outbox.latest_inventory() is None:
+        if self.outbox.latest_inventory is None:
             self.outbox.keep_inventory(Inventory(1, (GpuFacts(f"GPU-{self.name}", 0, "board"),)))
 
     def kill(self) -> None:

@@ -88,7 +88,7 @@ def test_a_full_disk_and_room_again(tmp_path: Path) -> None:
 def test_more_than_memory_takes_is_dropped_and_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agent.link.outbox.UNSAVED_MAX", 100)
+    monkeypatch.setattr("agent.link.outbox_rows.UNSAVED_MAX", 100)
     with small_disk(tmp_path / "disk") as disk:
         world = World(disk, 1, random.randrange(10**6))
         [agent] = world.agents
@@ -96,7 +96,7 @@ def test_more_than_memory_takes_is_dropped_and_counted(
         world.hub.kill()
         filler = fill(disk)
         world.run(400.0)
-        held = len(agent.outbox._unsaved)
+        held = len(agent.outbox._rows.unsaved)
         assert held <= 100
         filler.unlink()
         world.hub.start()

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.backends import NVML
 from agent.journal.store import ActionStore
 from agent.link.identity import NodeIdentity, node_key
 from agent.link.outbox_file import OutboxFile
@@ -53,9 +54,9 @@ def a_node(hub: FakeHub, path: Path) -> Iterator[ReaderProcess]:
     token = hub.token()
     identity = NodeIdentity(node_key(path), fingerprint(hub.key.public), token)
     journal, acts = OutboxFile(path / "journal.db"), ActionStore(path / "acts.db")
-    config = NodeConfig(hub=hub.url, tls=None, identity=identity, host="host", backend="nvml",
+    config = NodeConfig(hub=hub.url, tls=None, identity=identity, host="host", backend=NVML,
                         boot_id="0" * 36, data=path, acts=acts)
-    source, stop = ReaderProcess("nvml", patience=TENTH, has_thread=False), threading.Event()
+    source, stop = ReaderProcess("nvml", "", lambda: "", patience=TENTH), threading.Event()
     thread = threading.Thread(
         target=run_node, args=(config, source, journal.outbox(), stop, source))
     thread.start()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.backends import NVML
 from agent.journal.store import ActionStore
 from agent.link.identity import NodeIdentity, node_key
 from agent.link.outbox import Outbox
@@ -134,7 +135,7 @@ def test_past_the_cap_exactly_the_excess_is_dropped_and_counted(
         if how == "age":
             assert 600 <= agent.outbox.pending <= 602
         else:
-            assert 99_000 < agent.outbox.bytes <= cap
+            assert 99_000 < agent.outbox._pending.bytes <= cap
     if how == "bytes":
         world.agents[0].kill()  # the count outlives it
     world.hub.start()
@@ -223,9 +224,9 @@ def a_real_node(hub: HubProcess, path: Path) -> Iterator[tuple[CountingSource, O
     identity = NodeIdentity(node_key(path), HubKey(hub.folder).fingerprint, hub.token())
     stop, source, journal = threading.Event(), CountingSource(0.02), OutboxFile(path / "journal.db")
     outbox = journal.outbox()
-    config = NodeConfig(hub=hub.url, tls=None, identity=identity, host="real", backend="nvml",
+    config = NodeConfig(hub=hub.url, tls=None, identity=identity, host="real", backend=NVML,
                         boot_id="0" * 36, data=path, acts=ActionStore(path / "acts.db"))
-    thread = threading.Thread(target=run_node, args=(config, source, outbox, stop))
+    thread = threading.Thread(target=run_node, args=(config, source, outbox, stop, source.wake))
     thread.start()
     try:
         yield source, outbox

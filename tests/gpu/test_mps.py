@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.backends.nvml.module import module_version
+from agent.backends import NVML
+from agent.backends.nvml.driver import driver_version
 from agent.limits.apply import MODES, LimitApplier
 from agent.limits.mps import PROGRAM, LocalMpsDaemons, MpsDaemonHandle, shown_limit
 from agent.limits.mps_doctor import findings
@@ -107,8 +108,9 @@ def test_the_doctor_finds_no_fault_in_a_daemon_at_work(
         client = busy(128 * MIB)
     except pytest.fail.Exception as why:
         pytest.skip(f"MPS serves no client on this machine: {why}")
-    modes = {uuid: LimitApplier("nvml").read([uuid])[uuid].compute_mode for uuid in asked("uuid")}
-    found = findings(LocalMpsDaemons(pipes=pipes, is_alone=True), module_version(), modes)
+    limits = LimitApplier(NVML, "", lambda: "")
+    modes = {uuid: limits.read([uuid])[uuid].compute_mode for uuid in asked("uuid")}
+    found = findings(LocalMpsDaemons(pipes=pipes, is_alone=True), driver_version(), modes)
     log = Path(os.environ["CUDA_MPS_LOG_DIRECTORY"], "control.log")
     capture("mps_doctor", {"findings": [[each.code, each.cause] for each in found],
                            "log": log.read_text(errors="replace").splitlines()[-200:]})
@@ -116,7 +118,7 @@ def test_the_doctor_finds_no_fault_in_a_daemon_at_work(
     assert ("exclusive" in [each.code for each in found]) == (
         set(modes.values()) != {MODES["exclusive_process"]})
     seen = view(LocalMpsDaemons(pipes=pipes, is_alone=True).daemons()[0], [0],
-                driver=module_version())
+                driver=driver_version())
     assert client.pid in [each.pid for each in seen.clients]
 
 
@@ -159,7 +161,7 @@ def asked(*names: str) -> dict[str, list[str]]:
 def test_limits_of_a_real_card_are_read() -> None:
     """Nothing is set: a card in a test is somebody's."""
     for uuid, (watts, mode) in asked("uuid", "power.limit", "compute_mode").items():
-        found = LimitApplier("nvml").read([uuid])[uuid]
+        found = LimitApplier(NVML, "", lambda: "").read([uuid])[uuid]
         assert found.trouble == ""
         assert found.compute_mode == MODE_OF.get(mode)
         if watts.replace(".", "").isdigit():

@@ -8,6 +8,7 @@ from pathlib import Path
 from agent.actions.limit_reconciler import DriverFacts, LimitReconciler
 from agent.actions.preview import NodeContext
 from agent.actions.standalone import StandaloneNode
+from agent.backends import SIMULATED
 from agent.backends.simulation.reader import SimulatedReader, parse_options
 from agent.journal.store import ActionJournal, ActionStore
 from agent.limits.apply import LimitApplier
@@ -54,7 +55,7 @@ class Bench:
 
     @property
     def limiter(self) -> LimitApplier:
-        return LimitApplier("simulated", self.options)
+        return LimitApplier(SIMULATED, self.options, lambda: "")
 
     def power_w(self) -> float | None:
         return self.limiter.read([self.gpu])[self.gpu].power_w

@@ -18,10 +18,11 @@ from agent import node
 from agent.actions import guard
 from agent.actions.execute import ActionTimeouts
 from agent.actions.service import CommandServiceConfig
+from agent.backends import SIMULATED
 from agent.journal.store import ActionJournal, ActionStore
 from agent.link.identity import NodeIdentity, node_key
 from agent.link.outbox_file import OutboxFile
-from agent.node import NodeConfig, ReadingSource, run_node
+from agent.node import NodeConfig, ReadingSource, ThreadWakeSignal, run_node
 from agent.tasks.task_table import boot_id
 from gpudeck.actions import Preview, Reply
 from gpudeck.audit_chain import verify
@@ -81,12 +82,13 @@ def a_running_node(hub: FakeHub, children: Children, data: Path) -> Iterator[Non
     identity = NodeIdentity(node_key(data), fingerprint(hub.key.public),
                             None if hub.hellos else hub.token())
     journal = OutboxFile(data / "journal.db")
-    config = NodeConfig(hub.url, None, identity, "host", "simulated", boot_id(), data,
+    config = NodeConfig(hub.url, None, identity, "host", SIMULATED, boot_id(), data,
                         ActionStore(data / "acts.db"), ceiling=data / "ceiling.toml")
     stop = threading.Event()
     greeted = len(hub.hellos)
     source: ReadingSource = children  # mypy holds it to that, not what a thread is given
-    thread = threading.Thread(target=run_node, args=(config, source, journal.outbox(), stop))
+    thread = threading.Thread(target=run_node, args=(
+        config, source, journal.outbox(), stop, ThreadWakeSignal()))
     thread.start()
     try:
         wait_for(lambda: len(hub.hellos) > greeted and hub.beats)

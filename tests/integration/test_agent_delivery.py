@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from agent.backends import NVML
 from agent.journal.store import ActionStore
 from agent.link.identity import NodeIdentity, node_key
 from agent.link.outbox import Outbox
 from agent.link.outbox_file import OutboxFile
-from agent.node import NodeConfig, run_node
+from agent.node import NodeConfig, ThreadWakeSignal, run_node
 from agent.readings import BackendEvent, GpuReading, OnDemandReading, Reading
 from gpudeck.keys import EnrolmentToken, SigningKey, fingerprint
 from gpudeck.metrics import WIDTH
@@ -34,7 +35,7 @@ class CountingSource:
         self.made = 0
         self._every_s = every_s
         self._unread: Reading | None = None
-        self._call: Callable[[], None] = lambda: None
+        self.wake = ThreadWakeSignal()
         self._is_paused = False
         self._fetched = threading.Event()
         self._lock = threading.Lock()
@@ -50,7 +51,7 @@ class CountingSource:
                     self.made += 1
                     self._unread = a_reading(self.made % 100)
             if is_due:
-                self._call()
+                self.wake.ring()
 
     def pause(self) -> None:
         """Until the node has kept the last one: it asks again only then, and finds none."""
@@ -74,9 +75,6 @@ class CountingSource:
     def fresh(self, timeout_s: float) -> OnDemandReading | None:
         return None
 
-    def on_news(self, call: Callable[[], None]) -> None:
-        self._call = call
-
     def close(self) -> None:
         self._closed.set()
         self._thread.join()
@@ -99,10 +97,10 @@ def a_node(
     stop, source, journal = threading.Event(), CountingSource(), OutboxFile(path / "journal.db")
     outbox = journal.outbox()
     config = NodeConfig(
-        hub=hub.url, tls=None, identity=identity, host="host", backend="nvml", boot_id="0" * 36,
+        hub=hub.url, tls=None, identity=identity, host="host", backend=NVML, boot_id="0" * 36,
         data=path, acts=ActionStore(path / "acts.db"),
     )
-    thread = threading.Thread(target=run_node, args=(config, source, outbox, stop))
+    thread = threading.Thread(target=run_node, args=(config, source, outbox, stop, source.wake))
     thread.start()
     try:
         yield source, outbox
@@ -200,7 +198,7 @@ def test_restart_of_the_agent_goes_on_where_it_was(hub: FakeHub, tmp_path: Path)
 def test_half_open_connection_is_given_up(
     hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agent.link.protocol.SILENCE_S", 0.5)
+    monkeypatch.setattr("agent.link.delivery.SILENCE_S", 0.5)
     monkeypatch.setattr("agent.link.protocol.GREETING_S", 0.5)
     with a_node(hub, tmp_path) as (source, outbox):
         wait_for(lambda: hub.hellos and hub.acked[hub.stream] > 5)

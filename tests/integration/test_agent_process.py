@@ -16,7 +16,8 @@ import pytest
 
 from agent.reader import child as reader_child
 from agent.reader.child import ReaderTimeouts, child_environment
-from agent.reader.watchdog import DIES_WITHIN_S, ReaderProcess
+from agent.reader.supervisor import DIES_WITHIN_S
+from agent.reader.watchdog import ReaderProcess, ThreadedReaderProcess
 from gpudeck.metrics import COLUMN, WIDTH, Absence
 from gpudeck.wire import Frame, unpack
 from tests.fakes.hub import FakeHub, wait_for
@@ -159,7 +160,7 @@ def test_hung_driver_is_seen_and_mends_itself(
     """The whole cycle at a tenth of the time: hung, at most three children, then well again."""
     use_fake(nvml, monkeypatch)
     patience = ReaderTimeouts(answer_s=0.5, start_s=1.5, stuck_s=1.5, stuck_max=3)
-    source = ReaderProcess("nvml", patience=patience)
+    source = a_source("nvml", patience=patience)
     try:
         wait_for(source.latest, 10)
         wait_for(lambda: source.state == "ok")
@@ -193,7 +194,7 @@ def test_hung_child_that_comes_back_is_taken_on(
     nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use_fake(nvml, monkeypatch)
-    source = ReaderProcess("nvml", patience=ReaderTimeouts(answer_s=0.3, start_s=60, stuck_s=60))
+    source = a_source("nvml", patience=ReaderTimeouts(answer_s=0.3, start_s=60, stuck_s=60))
     try:
         wait_for(source.latest, 10)
         [first] = children_of(os.getpid())
@@ -215,7 +216,7 @@ def test_child_that_dies_is_started_again_and_its_words_are_kept(
 ) -> None:
     use_fake(nvml, monkeypatch)
     monkeypatch.setenv("GPUDECK_TOKEN", "very-secret")
-    source = ReaderProcess("nvml", patience=ReaderTimeouts(back_off_s=(0.1, 1.0)))
+    source = a_source("nvml", patience=ReaderTimeouts(back_off_s=(0.1, 1.0)))
     try:
         wait_for(source.latest, 10)
         [child] = children_of(os.getpid())
@@ -235,8 +236,9 @@ def test_one_that_cannot_be_started_is_tried_again(
 ) -> None:
     with monkeypatch.context() as without_program:
         without_program.setattr(sys, "executable", str(tmp_path / "none"))
-        source = ReaderProcess("simulated", patience=ReaderTimeouts(back_off_s=(0.1, 0.2)),
-                               has_thread=has_thread)
+        patience = ReaderTimeouts(back_off_s=(0.1, 0.2))
+        source = (a_source("simulated", patience=patience) if has_thread else
+                  ReaderProcess("simulated", "", lambda: "", patience=patience))
         try:
             watched_until(source, lambda: source.state == "failed")
             assert "can be started (No such file" in source.detail
@@ -257,7 +259,7 @@ def test_a_start_that_hangs_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> 
         return child_environment(env)
 
     monkeypatch.setattr(reader_child, "child_environment", read_from_disk)
-    source = ReaderProcess("simulated", has_thread=False)
+    source = ReaderProcess("simulated", "", lambda: "")
     try:
         began = time.monotonic()
         for _ in range(5):
@@ -276,15 +278,15 @@ def test_one_that_dies_slowly_holds_up_nobody() -> None:
     """The kernel closes its pipes, and then the driver does not let it end: here it has closed them
     itself and sleeps."""
     program = "import os, time; os.close(1); os.close(2); time.sleep(60)"
-    source = ReaderProcess("simulated", has_thread=False,
+    source = ReaderProcess("simulated", "", lambda: "",
                            patience=ReaderTimeouts(back_off_s=(60, 60)))
     try:
-        assert source._starting is not None
-        source._starting.done.wait(10)
-        first = source._starting.process
+        assert source._supervisor._starting is not None
+        source._supervisor._starting.done.wait(10)
+        first = source._supervisor._starting.process
         slow = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE,
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0)
-        source._starting.process = slow
+        source._supervisor._starting.process = slow
         assert first is not None
         assert first.stdin is not None
         first.stdin.close()
@@ -306,7 +308,7 @@ def test_one_that_dies_slowly_holds_up_nobody() -> None:
 
 
 def test_a_ring_ends_a_wait_of_now_and_the_next_one() -> None:
-    source = ReaderProcess("simulated", has_thread=False)
+    source = ReaderProcess("simulated", "", lambda: "")
     try:
         watched_until(source, lambda: source.latest() is not None)
         for ring_after_s in (0.0, 0.2):
@@ -335,7 +337,7 @@ def watched_until(source: ReaderProcess, is_so: Callable[[], bool], seconds: flo
     until = time.monotonic() + seconds
     while not is_so():
         assert time.monotonic() < until, (source.state, source.detail)
-        if source._thread is None:
+        if not isinstance(source, ThreadedReaderProcess):
             source.wait(0.05)
         else:
             time.sleep(0.02)
@@ -343,7 +345,7 @@ def watched_until(source: ReaderProcess, is_so: Callable[[], bool], seconds: flo
 
 def test_driver_gone_and_back(nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
     use_fake(nvml, monkeypatch)
-    source = ReaderProcess("nvml", patience=ReaderTimeouts(back_off_s=(0.2, 0.4)))
+    source = a_source("nvml", patience=ReaderTimeouts(back_off_s=(0.2, 0.4)))
     try:
         wait_for(source.latest, 10)
         nvml.lines = ["error * nvmlDeviceGetUtilizationRates 1", "error * nvmlInitWithFlags 9"]
@@ -362,8 +364,8 @@ def test_an_order_that_comes_and_goes(nvml: FakeNvml, monkeypatch: pytest.Monkey
     """Taken back before the old process has left: its last answer counts for nothing."""
     use_fake(nvml, monkeypatch)
     orders = [""]
-    source = ReaderProcess("nvml", patience=ReaderTimeouts(back_off_s=(0.1, 1.0)),
-                           order=lambda: orders[0])
+    source = a_source("nvml", patience=ReaderTimeouts(back_off_s=(0.1, 1.0)),
+                      order=lambda: orders[0])
     try:
         wait_for(source.latest, 10)
         for _ in range(3):
@@ -388,7 +390,7 @@ def test_an_order_that_comes_and_goes(nvml: FakeNvml, monkeypatch: pytest.Monkey
 def test_readings_keep_to_whole_seconds(nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
     use_fake(nvml, monkeypatch)
     phase_s = 0.05
-    source = ReaderProcess("nvml", phase_s=phase_s)
+    source = a_source("nvml", phase_s=phase_s)
     try:
         wait_for(source.latest, 10)
         readings = [wait_for(source.latest, 5) for _ in range(3)]
@@ -399,6 +401,13 @@ def test_readings_keep_to_whole_seconds(nvml: FakeNvml, monkeypatch: pytest.Monk
     absent = readings[-1].gpus[0].absent
     assert len(absent) == WIDTH
     assert absent[COLUMN["fan_pct"]] == Absence.UNSUPPORTED
+
+
+def a_source(
+    backend: str, phase_s: float = 0.0, patience: ReaderTimeouts | None = None,
+    order: Callable[[], str] = lambda: "",
+) -> ThreadedReaderProcess:
+    return ThreadedReaderProcess(backend, "", order, lambda: None, phase_s, patience)
 
 
 def use_fake(nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -412,7 +421,7 @@ def children_of(pid: int) -> list[int]:
             with contextlib.suppress(OSError):
                 parent = (entry / "stat").read_text().rpartition(")")[2].split()[1]
                 words = (entry / "cmdline").read_bytes()
-                if int(parent) == pid and b"reader_process" in words:
+                if int(parent) == pid and b"agent.reader.watchdog" in words:
                     found.append(int(entry.name))
     return sorted(found)
 

@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 
+from agent.backends.check import DoctorCheck, worst
+from agent.backends.nvml.doctor import ask_driver, device_check, driver_checks
 from agent.doctor.bundle import TextScrubber, write_bundle
-from agent.doctor.check import DoctorCheck, worst
-from agent.doctor.driver import ask_driver, device_check, driver_checks
 from agent.doctor.hub import clock_check, hub_checks
 from agent.doctor.node import (
     agent_check,

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from agent.actions import guard
+from agent.backends import NVML, SIMULATED
 from agent.backends.simulation.folder import SimulationControlFile
 from agent.backends.simulation.reader import SimulatedReader, parse_options
 from agent.journal.store import ActionJournal, ActionStore
@@ -103,7 +104,7 @@ def test_expiry_drift_and_a_restart(bench: Bench) -> None:
             sets.append(watts)
             return super().set_power(uuid, watts)
 
-    limiter = Counting("simulated", bench.options)
+    limiter = Counting(SIMULATED, bench.options, lambda: "")
     with bench.here() as here:
         assert done(here, PowerCap(bench.gpu, low, HOUR_S)).state == "done"
     for _ in range(2):  # the agent is started anew, and all is as it was
@@ -154,7 +155,7 @@ def test_a_gpu_that_is_slow_to_come_back_gets_its_limit_all_the_same(bench: Benc
     with bench.here() as here:
         assert done(here, PowerCap(bench.gpu, low, HOUR_S)).state == "done"
     bench.limiter.set_power(bench.gpu, before)
-    with bench.keeper(Slow("simulated", bench.options)) as held:
+    with bench.keeper(Slow(SIMULATED, bench.options, lambda: "")) as held:
         for state in ("unknown", "unknown", "not_in_force", "in_force"):
             held.round()
             assert [each.state for each in held.leases] == [state]
@@ -332,7 +333,7 @@ def test_a_mode_is_held_until_it_is_set_back(bench: Bench) -> None:
         held.round(is_ok)
         return [each.state for each in held.said[-1].modes]
 
-    limiter, reason = Counting("simulated", bench.options), f"MPS alone {random.random()}"
+    limiter, reason = Counting(SIMULATED, bench.options, lambda: ""), f"MPS alone {random.random()}"
     with bench.here() as here:
         assert done(here, ComputeMode(bench.gpu, "exclusive_process"), reason).state == "done"
         for _ in range(2):  # the agent is started anew, and all is as it was
@@ -379,13 +380,13 @@ def test_a_mode_waits_for_a_driver_that_is_slow_and_for_a_hold(bench: Bench) -> 
     with bench.here() as here:
         assert done(here, ComputeMode(bench.gpu, "exclusive_process")).state == "done"
     bench.limiter.set_mode(bench.gpu, 0)
-    with bench.keeper(Slow("simulated", bench.options), lambda: ("held",)) as held:
+    with bench.keeper(Slow(SIMULATED, bench.options, lambda: ""), lambda: ("held",)) as held:
         for state in ("unknown", "unknown", "not_in_force", "not_in_force"):
             held.round()
             assert [each.state for each in held.said[-1].modes] == [state]
         assert "on hold" in held.said[-1].modes[0].words
     mute["read"] = 2
-    with bench.keeper(Slow("simulated", bench.options)) as held:
+    with bench.keeper(Slow(SIMULATED, bench.options, lambda: "")) as held:
         for state in ("unknown", "unknown", "not_in_force", "in_force"):
             held.round()
             assert [each.state for each in held.said[-1].modes] == [state]
@@ -411,7 +412,7 @@ def test_a_mode_that_the_driver_ignores_or_refuses_is_not_in_force(
         nvml.reload_driver()
         gpu.error(setter, 4) if way == "refuses" else gpu.ignore(setter)
         nvml.save()
-        with bench.keeper(LimitApplier("nvml")) as held:
+        with bench.keeper(LimitApplier(NVML, "", lambda: "")) as held:
             for _ in range(2):
                 held.round()
                 [kept] = held.said[-1].modes

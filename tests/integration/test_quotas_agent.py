@@ -14,10 +14,11 @@ import pytest
 
 from agent import node
 from agent.actions import guard
+from agent.backends import SIMULATED
 from agent.journal.store import ActionJournal, ActionStore
 from agent.link.identity import NodeIdentity, node_key
 from agent.link.outbox_file import OutboxFile
-from agent.node import NodeConfig, ReadingSource, run_node
+from agent.node import NodeConfig, ReadingSource, ThreadWakeSignal, run_node
 from agent.quotas.service import QuotaService
 from agent.readings import Reading
 from agent.tasks.task_table import boot_id
@@ -155,11 +156,12 @@ def alone(bed: Bed) -> Iterator[None]:
     """The node, while there is no hub."""
     identity = NodeIdentity(node_key(bed.data), fingerprint(bed.hub.key.public), None)
     journal = OutboxFile(bed.data / "journal.db")
-    config = NodeConfig(bed.hub.url, None, identity, "host", "simulated", boot_id(), bed.data,
+    config = NodeConfig(bed.hub.url, None, identity, "host", SIMULATED, boot_id(), bed.data,
                         ActionStore(bed.data / "acts.db"), ceiling=bed.data / "ceiling.toml")
     stop = threading.Event()
     source: ReadingSource = bed.children
-    thread = threading.Thread(target=run_node, args=(config, source, journal.outbox(), stop))
+    thread = threading.Thread(target=run_node, args=(
+        config, source, journal.outbox(), stop, ThreadWakeSignal()))
     thread.start()
     try:
         yield

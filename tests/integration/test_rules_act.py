@@ -20,10 +20,11 @@ from typing import Any
 import pytest
 
 from agent.actions import guard
+from agent.backends import SIMULATED
 from agent.journal.store import ActionJournal, ActionStore
 from agent.link.identity import NodeIdentity, node_key
 from agent.link.outbox_file import OutboxFile
-from agent.node import NodeConfig, ReadingSource, run_node
+from agent.node import NodeConfig, ReadingSource, ThreadWakeSignal, run_node
 from agent.readings import GpuReading, Reading
 from agent.tasks.task_table import boot_id
 from dashboard.alerts.core.rule import read
@@ -176,10 +177,11 @@ def a_bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
         token = hub.token()
         identity = NodeIdentity(node_key(data), token.hub, token)
         journal = OutboxFile(data / "journal.db")
-        config = NodeConfig(hub.url, None, identity, "host", "simulated", boot_id(), data,
+        config = NodeConfig(hub.url, None, identity, "host", SIMULATED, boot_id(), data,
                             ActionStore(data / "acts.db"), ceiling=data / "ceiling.toml")
         listed: ReadingSource = source
-        thread = threading.Thread(target=run_node, args=(config, listed, journal.outbox(), stop))
+        thread = threading.Thread(target=run_node, args=(
+            config, listed, journal.outbox(), stop, ThreadWakeSignal()))
         thread.start()
         try:
             neighbour = source.start()

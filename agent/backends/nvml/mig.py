@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import pynvml
 from msgspec import structs
 
-from gpudeck.metrics import COLUMNS, SLOW, WIDTH, Absence, Metric
+from gpudeck.metrics import COLUMNS, SLOW, UNSUPPORTED, WIDTH, Absence, Metric
 from gpudeck.wire import GpuFacts
 
 from ...readings import GpuReading, ProcessReading
@@ -268,3 +268,10 @@ def _profile(name: str, size: Any) -> str | None:
     whole = f"{size.gpuInstanceSliceCount}g.{ceil(size.memorySizeMB / 1024)}gb"
     part = size.computeInstanceSliceCount
     return whole if part in (0, size.gpuInstanceSliceCount) else f"{part}c.{whole}"
+
+
+def withhold(row: MetricRow, keys: tuple[str, ...], is_on: bool) -> None:
+    """What MIG takes away, whatever the driver says."""
+    if is_on:
+        for key in keys:
+            row.put(key, UNSUPPORTED)

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from ...readings import Reading
 from .. import ReaderUnavailableError
-from .module import module_version
+from .driver import driver_version
 from .reader import NvmlReader
 from .session import library_path, library_version
 
@@ -46,7 +46,7 @@ _decoder = msgspec.json.Decoder(DriverReport)
 
 
 def main() -> int:
-    report = DriverReport(module_version=module_version())
+    report = DriverReport(module_version=driver_version())
     _tell(report)
     # What it raises, the reader below says in words.
     with suppress(pynvml.NVMLError, pynvml.NVMLLibraryMismatchError):

@@ -16,8 +16,8 @@ import pynvml
 from gpudeck.wire import GpuFacts
 
 from .. import ReaderUnavailableError, StaleReaderError
+from .driver import VERSION, driver_version
 from .errors import NO_DRIVER, NvmlReturnCode, no_gpus, unavailable
-from .module import VERSION, module_version
 
 LIBRARY = "libnvidia-ml.so.1"
 # A board that fell off the bus may only come back to a fresh process. That costs the others a
@@ -174,7 +174,7 @@ def _note(board: NvmlBoardStatus) -> str:
 
 def _unopened(error: Any) -> ReaderUnavailableError:
     code = int(error.value)
-    module = module_version()
+    module = driver_version()
     if code == NvmlReturnCode.LIBRARY_NOT_FOUND and module is not None:
         return unavailable(code, f"the kernel module, {module}, is loaded: its library is missing "
                                  "here, or not on the path of libraries")

@@ -43,61 +43,12 @@ class SimulatedMpsState:
     refuses_priority: bool = False
 
 
-class SimulatedMpsDaemon:
-    """The daemon: one line in, its answer out. Whoever keeps the world says how it is, and what
-    becomes of those in it."""
+class SimulatedMpsSettingCommands:
+    """The commands that show or change a setting: of all new servers, or of one."""
 
     def __init__(self, default: SimulatedMpsSettings, of: dict[int, SimulatedMpsSettings]) -> None:
         self.default = default
         self.of = of
-        self.is_over = False
-
-    def look(self) -> SimulatedMpsState:
-        raise NotImplementedError
-
-    def let_go(self, server: int, client: int) -> None:
-        """Its contexts are gone, and it is no client any more."""
-        raise NotImplementedError
-
-    def end_servers(self) -> None:
-        raise NotImplementedError
-
-    def answer(self, line: str) -> str:
-        world = self.look()
-        for server in world.clients:
-            self.of.setdefault(server, self.default.copy())  # a server takes the default along
-        name, _, rest = line.strip().partition(" ")
-        words = rest.split()
-        method = getattr(self, f"do_{name}", None)
-        since = {"get_server_status": STATUS_SINCE}.get(name, 0)
-        if method is None or world.version < since:
-            return f'Unknown command "{name}"\n'
-        if world.refuses_priority and name == "set_default_client_priority":
-            return DENIED
-        if world.refuses and name.startswith("set_"):
-            return DENIED
-        return str(method(words, world))
-
-    def do_get_server_list(self, words: list[str], world: SimulatedMpsState) -> str:
-        return "".join(f"{server}\n" for server in world.clients)
-
-    def do_get_server_status(self, words: list[str], world: SimulatedMpsState) -> str:
-        server = server_of(words, world)
-        return server if isinstance(server, str) else world.status.get(server, "ACTIVE") + "\n"
-
-    def do_get_client_list(self, words: list[str], world: SimulatedMpsState) -> str:
-        server = server_of(words, world)
-        if isinstance(server, str):
-            return server
-        return "".join(f"{pid}\n" for pid in world.clients[server])
-
-    def do_ps(self, words: list[str], world: SimulatedMpsState) -> str:
-        if not world.clients:
-            return "Server not found\n"
-        head = "PID     ID    SERVER    DEVICE            NAMESPACE    COMMAND\n"
-        return head + "".join(
-            f"{pid:<7} {at:<5} {server:<9} GPU-0             4026531836   ./client\n"
-            for server, pids in world.clients.items() for at, pid in enumerate(pids))
 
     def do_get_default_active_thread_percentage(self, words: list[str],
                                                 world: SimulatedMpsState) -> str:
@@ -142,6 +93,63 @@ class SimulatedMpsDaemon:
         if not world.ignores:
             self.default.priority = int(words[0])
         return ""
+
+
+class SimulatedMpsDaemon:
+    """The daemon: one line in, its answer out. A subclass says which servers and clients there
+    are, and what becomes of them."""
+
+    def __init__(self, default: SimulatedMpsSettings, of: dict[int, SimulatedMpsSettings]) -> None:
+        self._settings = SimulatedMpsSettingCommands(default, of)
+        self.is_over = False
+
+    def look(self) -> SimulatedMpsState:
+        raise NotImplementedError
+
+    def let_go(self, server: int, client: int) -> None:
+        """Its contexts are gone, and it is no client any more."""
+        raise NotImplementedError
+
+    def end_servers(self) -> None:
+        raise NotImplementedError
+
+    def answer(self, line: str) -> str:
+        world = self.look()
+        for server in world.clients:
+            # A server takes the default along.
+            self._settings.of.setdefault(server, self._settings.default.copy())
+        name, _, rest = line.strip().partition(" ")
+        words = rest.split()
+        method = getattr(self, f"do_{name}", None) or getattr(self._settings, f"do_{name}", None)
+        since = {"get_server_status": STATUS_SINCE}.get(name, 0)
+        if method is None or world.version < since:
+            return f'Unknown command "{name}"\n'
+        if world.refuses_priority and name == "set_default_client_priority":
+            return DENIED
+        if world.refuses and name.startswith("set_"):
+            return DENIED
+        return str(method(words, world))
+
+    def do_get_server_list(self, words: list[str], world: SimulatedMpsState) -> str:
+        return "".join(f"{server}\n" for server in world.clients)
+
+    def do_get_server_status(self, words: list[str], world: SimulatedMpsState) -> str:
+        server = server_of(words, world)
+        return server if isinstance(server, str) else world.status.get(server, "ACTIVE") + "\n"
+
+    def do_get_client_list(self, words: list[str], world: SimulatedMpsState) -> str:
+        server = server_of(words, world)
+        if isinstance(server, str):
+            return server
+        return "".join(f"{pid}\n" for pid in world.clients[server])
+
+    def do_ps(self, words: list[str], world: SimulatedMpsState) -> str:
+        if not world.clients:
+            return "Server not found\n"
+        head = "PID     ID    SERVER    DEVICE            NAMESPACE    COMMAND\n"
+        return head + "".join(
+            f"{pid:<7} {at:<5} {server:<9} GPU-0             4026531836   ./client\n"
+            for server, pids in world.clients.items() for at, pid in enumerate(pids))
 
     def do_terminate_client(self, words: list[str], world: SimulatedMpsState) -> str:
         server = int(words[0]) if words and words[0].isdigit() else 0

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from agent.backends import ReaderUnavailableError, StaleReaderError
+from agent.backends.nvml.driver import driver_version
 from agent.backends.nvml.errors import LIFE
-from agent.backends.nvml.module import module_version
 from agent.backends.nvml.reader import BLIND_READS_MAX, NvmlReader
 from agent.backends.nvml.session import RENEW_ALL_LOST_S, RENEW_SOME_LOST_S, library_version
 from agent.readings import Reading
@@ -342,10 +342,10 @@ def test_another_makers_device_at_a_known_place_is_not_asked(
 
 def test_versions_of_module_and_library(tmp_path: Path, nvml: FakeNvml) -> None:
     path = tmp_path / "version"
-    assert module_version(path) is None
+    assert driver_version(path) is None
     path.write_text("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  595.45.04  Release "
                     "Build  (dvs)  Tue\nGCC version:  gcc version 12.2.0\n")
-    assert module_version(path) == "595.45.04"
+    assert driver_version(path) == "595.45.04"
     named = tmp_path / "libnvidia-ml.so.550.54.15"
     shutil.copy(nvml.library, named)
     (tmp_path / "libnvidia-ml.so.1").symlink_to(named.name)

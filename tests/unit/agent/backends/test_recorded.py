@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from agent.backends import ReaderUnavailableError, choose_reader
+from agent.backends import RECORDED, ReaderUnavailableError
 from agent.backends.recorded import FORMAT, GAP_MAX_S, RecordedReader, RecordingHeader, readings
 from agent.backends.simulation.reader import SimulatedReader, SimulationOptions
 from agent.reader.recording import FACTS_EVERY, RecordingWriter
@@ -190,14 +190,14 @@ def test_what_is_no_recording_says_so(tmp_path: Path, text: str, why: str) -> No
     path = tmp_path / "a b.jsonl"
     path.write_text(text)
     with pytest.raises(ReaderUnavailableError, match=why):
-        choose_reader("recorded", options_of(path, 2.0))
+        RECORDED.open_reader(options_of(path, 2.0))
 
 
 def test_a_missing_file_says_so(tmp_path: Path) -> None:
     with pytest.raises(ReaderUnavailableError, match=re.escape(str(tmp_path / "gone.jsonl"))):
-        choose_reader("recorded", options_of(tmp_path / "gone.jsonl", 1.0))
+        RECORDED.open_reader(options_of(tmp_path / "gone.jsonl", 1.0))
     with pytest.raises(ReaderUnavailableError, match="--replay"):
-        choose_reader("recorded")
+        RECORDED.open_reader("")
 
 
 def test_nothing_is_written_over(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.link.outbox import DAY_S, QUIET_S, UNSAVED_MAX, Outbox
+from agent.link.outbox import DAY_S, Outbox
 from agent.link.outbox_file import (
     DAMAGED_KEPT,
     FREE_KEPT_PAGES,
@@ -13,6 +13,8 @@ from agent.link.outbox_file import (
     STEP_PAGES,
     OutboxFile,
 )
+from agent.link.outbox_rows import UNSAVED_MAX
+from agent.link.pending import QUIET_S
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.wire import (
     Event,
@@ -111,7 +113,7 @@ def test_more_than_the_cap_drops_the_oldest(tmp_path: Path) -> None:
         outbox.append(events(outbox, 1, text="x" * 900), float(at))
     seqs = pending(outbox)
     [(size,)] = journal.rows("SELECT sum(length(body)) FROM message")
-    assert size == outbox.bytes
+    assert size == outbox._pending.bytes
     assert 98_000 < size <= 100_000
     assert seqs == list(range(outbox.dropped + 1, 301))
     assert outbox.pending == len(seqs)
@@ -139,7 +141,7 @@ def test_inventories_are_kept_while_a_frame_needs_them(tmp_path: Path) -> None:
     frame_of(4)
     assert kept() == [3, 4]
     again = OutboxFile(tmp_path / "j.db").outbox()
-    latest = again.latest_inventory()
+    latest = again.latest_inventory
     assert latest is not None
     assert (again.generation, latest.gpus[0].uuid) == (4, "GPU-4")
 
@@ -273,7 +275,7 @@ def test_a_file_that_is_damaged_under_us(tmp_path: Path) -> None:
     assert (again.stream, again.dropped) == (outbox.stream, outbox.dropped)
     assert pending(again) == pending(outbox)
     assert again.last_seq == outbox.last_seq
-    assert again.latest_inventory() == Inventory(1, (facts,))
+    assert again.latest_inventory == Inventory(1, (facts,))
     event = outbox.drop_event(2.0 + QUIET_S, 0.0)
     assert event is not None
     assert event.numbers["dropped"] == outbox.dropped

@@ -5,17 +5,19 @@ from itertools import pairwise
 
 import pytest
 
-from agent.link.protocol import (
-    BACK_OFF_MAX_S,
+from agent.link.delivery import (
     BURST,
-    GREETING_S,
     LIVE_MAX,
     SILENCE_S,
-    STEADY_S,
     STEP_EVERY_S,
     STEP_MIN,
     STEP_SOON_S,
     WINDOW,
+)
+from agent.link.protocol import (
+    BACK_OFF_MAX_S,
+    GREETING_S,
+    STEADY_S,
     Act,
     CloseConnection,
     HubIdentityError,
@@ -230,7 +232,7 @@ def test_steps_grow_while_the_hub_is_fast_and_shrink_while_it_is_not(
 ) -> None:
     backlog, now, sizes = Backlog(last_seq=20_000), 0.0, []
     talk = live(backlog)
-    talk._step_size = 128
+    talk._delivery._step_size = 128
     step(talk, now)
     for _ in range(8):
         now += STEP_EVERY_S

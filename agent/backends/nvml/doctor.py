@@ -1,29 +1,45 @@
-"""The driver, its library and its Gpus, as `gpudeck doctor` sees them."""
+"""NVIDIA's driver, its library and its GPUs, as `gpudeck doctor` sees them."""
 
 import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from gpudeck.child_processes import importable, without_tokens
 
-from ..backends.nvml.module import module_version
-from ..backends.nvml.report import BoardReport, DriverReport, last_told
-from .check import DoctorCheck
+from ..check import DoctorCheck
+from .driver import DEVICE_FILES, driver_version
+from .report import BoardReport, DriverReport, last_told
 
 DRIVER_WITHIN_S = 20.0
-DEVICES = Path("/dev")
+DEVICES = Path(DEVICE_FILES).parent
+PACKAGES = ("nvidia-ml-py", "pynvml")
+FILES = ("/proc/driver/nvidia/version",)
+ENVIRONMENT = ("CUDA_", "NVIDIA_")
 HANGS = ("look for processes in state D and for Xid or NVRM lines in `dmesg`; a reboot may be "
          "needed. gpudeck shows this node's values as stale meanwhile, and goes on")
+
+
+def checks(released: str) -> Iterator[DoctorCheck]:
+    report = let_go(released) if released else ask_driver()
+    yield from driver_checks(report)
+    yield device_check(report)
+
+
+def package_conflict(versions: Mapping[str, str]) -> tuple[str, str] | None:
+    if versions.get("pynvml", "13").startswith("13"):
+        return None
+    return ("The package `pynvml` and nvidia-ml-py both own pynvml.py",
+            "pip uninstall pynvml, then pip install --force-reinstall nvidia-ml-py")
 
 
 def ask_driver(within_s: float = DRIVER_WITHIN_S) -> DriverReport:
     """A process that hangs inside the driver is left behind: killing it there has frozen whole
     boards (reliability-security.md F12). It ends by itself if the driver ever answers."""
     child = subprocess.Popen(
-        [sys.executable, "-P", "-m", f"{__package__.rpartition('.')[0]}.backends.nvml.report"],
+        [sys.executable, "-P", "-m", f"{__package__}.report"],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
         env=importable(__package__, without_tokens(os.environ)), start_new_session=True,
     )
@@ -37,9 +53,9 @@ def ask_driver(within_s: float = DRIVER_WITHIN_S) -> DriverReport:
     return last_told(said)
 
 
-def let_go(order: str) -> DriverReport:
+def let_go(released: str) -> DriverReport:
     """Not asked: to ask it would open it, and on some machines load it again."""
-    return DriverReport(module_version=module_version(), state="released", detail=order)
+    return DriverReport(module_version=driver_version(), state="released", detail=released)
 
 
 def driver_checks(report: DriverReport) -> Iterator[DoctorCheck]:

@@ -1,0 +1,276 @@
+"""Starts, watches and replaces the reading processes of one node.
+
+No answer for `ReaderTimeouts.answer_s` beyond its due time means hung. A hung child is not killed
+at once: killing a process inside an NVML call has frozen whole boards (reliability-security.md
+F12, row 19).
+"""
+
+import logging
+import os
+import selectors
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from ..readings import OnDemandReading
+from ..tasks.redact import redact
+from .child import ReaderChild, ReaderStartup, ReaderTimeouts, ask, close_stdin, reap
+from .inbox import ReaderInbox
+from .messages import ReaderMessage
+from .wake_selector import WakeSelector
+
+log = logging.getLogger("gpudeck.agent.reader")
+
+# How a child ends that only wants to be a fresh process: nothing is wrong with the driver.
+RENEW = os.EX_TEMPFAIL
+PIPE_BYTES = 65_536  # what a pipe holds
+# While all goes well the next answer comes before a round is over.
+ROUND_S, WELL_ROUND_S = 0.5, 1.25
+LET_GO_ROUND_S = 0.2  # whoever takes the driver back waits for it
+# From the end of its pipes to its end: the kernel closes them first.
+DIES_WITHIN_S, DYING_ROUND_S = 1.0, 0.01
+END_WITHIN_S = 2.0  # else a child is left to end by itself
+LEAVE_WITHIN_S = 5.0  # a call into a driver that is well takes less
+
+
+class ReaderSupervisor:
+    """Not thread-safe but for `fresh` and `pids`."""
+
+    def __init__(self, command: Sequence[str], patience: ReaderTimeouts,
+                 release_order: Callable[[], str], inbox: ReaderInbox, selector: WakeSelector
+                 ) -> None:
+        """`release_order`: a sentence, while the driver must be released."""
+        self._command = command
+        self._patience = patience
+        self._release_order, self._ordered, self._ordered_at = release_order, "", 0.0
+        self._inbox = inbox
+        self._selector = selector
+        self._fresh_came = threading.Condition()
+        self._children: list[ReaderChild] = []
+        self._unreaped: list[subprocess.Popen[bytes]] = []
+        self._current: ReaderChild | None = None
+        self._starting: ReaderStartup | None = None
+        self._back_off_s = patience.back_off_s[0]
+        self._next_start_at = 0.0
+        self._watched_at = time.monotonic()
+
+    def fresh(self, timeout_s: float) -> OnDemandReading | None:
+        """Read after this call began, beside the readings. None: the driver does not answer, or
+        not for every GPU."""
+        child = self._current
+        if child is None:
+            return None
+        with self._fresh_came:
+            if not ask(child):
+                return None
+            child.asked += 1
+            wanted = child.asked
+            self._fresh_came.wait_for(
+                lambda: child.fresh is not None and child.fresh.asked >= wanted, timeout_s)
+            answer = child.fresh
+        return answer.fresh if answer is not None and answer.asked >= wanted else None
+
+    @property
+    def pids(self) -> frozenset[int]:
+        """Of the reading processes."""
+        return frozenset(child.process.pid for child in tuple(self._children))
+
+    def watch(self) -> None:
+        now = time.monotonic()
+        self._adopt(now)
+        self._bury(now)
+        self._obey(now)
+        # Whoever was stopped or starved himself must not call others late.
+        if now - self._watched_at < 2.0:
+            self._judge(now)
+            self._replace(now)
+        self._watched_at = now
+
+    def round_s(self, now: float) -> float:
+        if self._ordered:
+            return LET_GO_ROUND_S
+        if any(not child.open_pipes for child in self._children):
+            return DYING_ROUND_S
+        child = self._current
+        if child is None or child.answered_at is None or len(self._children) > 1:
+            return ROUND_S
+        return min(max(child.due_at(self._patience) - now, 0.01), WELL_ROUND_S)
+
+    def _obey(self, now: float) -> None:
+        """An order is obeyed when no process of ours has the driver's files and library any more:
+        only then can it be reloaded, and only then we say so."""
+        was, self._ordered = self._ordered, self._release_order()
+        if self._ordered and not was:
+            log.info("driver_ordered why=%r", self._ordered)
+            self._ordered_at, self._current = now, None
+            self._inbox.drop_reading()
+            for child in self._children:
+                close_stdin(child)
+                child.leaves = True
+        if self._ordered:
+            self._say_let_go(now)
+        elif was:
+            self._next_start_at, self._back_off_s = now, self._patience.back_off_s[0]
+            self._inbox.say("starting", "")
+
+    def _say_let_go(self, now: float) -> None:
+        # The kernel closes a pipe before it closes the driver's files, and may hang between.
+        if self._starting is not None:
+            return
+        self._unreaped = [process for process in self._unreaped if process.poll() is None]
+        left = [*(child.process for child in self._children), *self._unreaped]
+        if not left:
+            self._inbox.say_once("released", self._ordered)
+        elif now - self._ordered_at > LEAVE_WITHIN_S:
+            pids = ", ".join(str(process.pid) for process in left)
+            self._inbox.say_once(
+                "hung", "the driver is to be let go of, and does not let go: reading process "
+                        f"{pids} still has it open; see `dmesg`.")
+
+    def receive(self, key: selectors.SelectorKey) -> None:
+        child, is_stderr = key.data
+        data = os.read(key.fd, PIPE_BYTES)
+        if not data:
+            self._selector.forget(key)
+            child.open_pipes -= 1
+            child.silent_at = time.monotonic()
+        elif is_stderr:
+            self._hear(child, data)
+        else:
+            self._take(child, data)
+
+    def _hear(self, child: ReaderChild, data: bytes) -> None:
+        for line in data.decode(errors="replace").splitlines():
+            if line.strip():
+                child.last_words = redact(line.strip())[:500]
+                log.warning("reader_stderr pid=%d line=%r", child.process.pid, child.last_words)
+
+    def _take(self, child: ReaderChild, data: bytes) -> None:
+        try:
+            for answer in child.answers.read(data):
+                self._answered(child, answer, time.monotonic())
+        except msgspec.MsgspecError as error:
+            log.error("reader_garbled pid=%d error=%r", child.process.pid, str(error))
+            child.last_words = "it wrote something that is not a reading"
+            child.answers.clear()
+            close_stdin(child)
+
+    def _answered(self, child: ReaderChild, answer: ReaderMessage, now: float) -> None:
+        if answer.asked:
+            with self._fresh_came:
+                child.fresh = answer
+                self._fresh_came.notify_all()
+            return
+        if answer.happenings:
+            self._inbox.tell(answer.happenings)
+            return
+        if child.leaves:
+            return
+        came_back = child.hung_at is not None
+        child.answered_at, child.hung_at, child.told = now, None, answer.state
+        if child is not self._current:
+            if self._current is not None and self._current.told == "ok":
+                close_stdin(child)  # it came back after it had been replaced
+                return
+            if self._current is not None:
+                close_stdin(self._current)
+            self._current = child
+        if came_back:
+            log.info("reader_back pid=%d", child.process.pid)
+        if answer.reading is not None:
+            self._inbox.put(answer.reading, now)
+        if now - child.started_at > self._patience.back_off_s[1]:
+            self._back_off_s = self._patience.back_off_s[0]
+        self._inbox.say(answer.state, answer.detail)
+
+    def _judge(self, now: float) -> None:
+        for child in self._children:
+            if child.hung_at is None and now > child.due_at(self._patience):
+                child.hung_at = now
+                log.warning("reader_hung pid=%d", child.process.pid)
+                if child is self._current:
+                    self._current = None
+                    self._inbox.say(
+                        "hung", "the driver does not answer; see `dmesg` for Xid or NVRM messages. "
+                                "Values are stale, the rest goes on.")
+            if (child.hung_at is not None and not child.killed
+                    and now - child.hung_at > self._patience.stuck_s):
+                child.killed = True
+                child.process.kill()
+
+    def _replace(self, now: float) -> None:
+        if self._ordered or self._current is not None or now < self._next_start_at:
+            return
+        if self._starting is not None or len(self._children) >= self._patience.stuck_max:
+            return
+        command = [sys.executable, "-P", "-m", f"{__package__}.watchdog", *self._command]
+        self._starting = ReaderStartup(command, self._selector.ring)
+        # A hung one may have to be replaced; one that died is replaced sooner, see _buried.
+        self._next_start_at = now + self._patience.stuck_s
+
+    def _adopt(self, now: float) -> None:
+        if self._starting is None or not self._starting.done.is_set():
+            return
+        process, why = self._starting.process, self._starting.why
+        self._starting = None
+        if process is None:
+            self._start_later(now, f"no reading process can be started ({why}); it is tried again.")
+            return
+        child = ReaderChild(process, now)
+        self._children.append(child)
+        if self._ordered:
+            close_stdin(child)
+            child.leaves = True
+        else:
+            self._current = child
+        assert process.stdout is not None
+        assert process.stderr is not None
+        self._selector.watch(process.stdout, (child, False))
+        self._selector.watch(process.stderr, (child, True))
+
+    def _start_later(self, now: float, why: str) -> None:
+        self._next_start_at = now + self._back_off_s
+        self._back_off_s = min(self._back_off_s * 2, self._patience.back_off_s[1])
+        if why:
+            self._inbox.say("failed", why)
+
+    def _bury(self, now: float) -> None:
+        """Whose last words have been heard."""
+        for child in [child for child in self._children if not child.open_pipes]:
+            close_stdin(child)
+            status = child.process.poll()
+            if status is not None or now - child.silent_at > DIES_WITHIN_S:
+                self._buried(child, status, now)
+
+    def _buried(self, child: ReaderChild, status: int | None, now: float) -> None:
+        self._children.remove(child)
+        if status is None:
+            self._unreaped.append(child.process)
+        if child is not self._current:
+            return
+        self._current = None
+        if status == RENEW and child.told == "ok":
+            log.info("reader_renewed pid=%d", child.process.pid)
+            self._next_start_at = now
+            return
+        why = ""
+        if child.told in (None, "ok"):
+            log.warning("reader_died pid=%d status=%s", child.process.pid, status)
+            why = (f"the reading process ended ({child.last_words or f'exit status {status}'}); it "
+                   "is started again.")
+        self._start_later(now, why)
+
+    def end_all(self) -> None:
+        deadline = time.monotonic() + END_WITHIN_S
+        if self._starting is not None:
+            self._starting.done.wait(END_WITHIN_S)
+            self._adopt(time.monotonic())
+        for child in self._children:
+            close_stdin(child)
+        for child in self._children:
+            if child.hung_at is None:
+                reap(child, deadline - time.monotonic())
