@@ -1,4 +1,4 @@
-"""Acts at the node's own terminal, without a hub: the same look, guard, journal and hand.
+"""Acts at the node's own terminal, without a hub: the same preview, guard, journal and executor.
 
 It may run beside the agent, on the same data folder: the lock lets one act at a time, and both
 write one journal and one Audit.
@@ -12,15 +12,12 @@ from functools import partial
 from pathlib import Path
 from types import TracebackType
 
-import msgspec
-
 from gpudeck.actions import (
     COMMAND_LASTS_S,
     PREVIEW_LASTS_S,
     ActionParams,
     Command,
     CommandActor,
-    CommandState,
     Preview,
     Refusal,
     Reply,
@@ -32,19 +29,20 @@ from gpudeck.wire import Task
 from ..backends import resolve
 from ..backends.nvml.module import module_version
 from ..journal.store import ActionJournal, ActionStore, JournalError
-from ..limits.apply import LimitApplier
-from ..limits.compute_modes import ComputeModeStore
-from ..limits.mps_store import MpsSettingStore
-from ..limits.timed_limit_store import TimedLimitStore
+from ..limits.mps import LocalMpsDaemons
 from ..reader.watchdog import ReaderProcess
 from ..readings import Reading
 from ..runtime.action_lock import ActionLock
 from ..tasks.task_table import boot_id
+from ..telemetry.recent_tasks import RecentTasks
 from . import preview_setting
-from .execute import ActionExecutor, ActionTimeouts
+from .context import ActionGuards, open_context
+from .execute import ActionExecutor, never_recalled
 from .hold_files import driver_order, hold_files, holds
-from .preview import NodeContext, PreviewRequest, find
-from .service import HELD
+from .hub_record import HELD
+from .kinds.task_kind import ActionTimeouts
+from .preview import PreviewRequest
+from .replies import first_reply, later_reply
 from .signals import make_room
 
 READY_WITHIN_S = 30.0
@@ -52,13 +50,13 @@ NODE = "local"  # there is no hub that could tell it from another
 
 
 class StandaloneNode:
-    """`with Local(data) as here: shown = here.preview("end", task_id); here.act(shown, "why")`.
+    """`with StandaloneNode(data) as node: node.act(node.preview("end", task_id), "why", "ada")`.
 
     A Preview with refusals is not acted on. Raises CommandError where nothing can be read."""
 
     def __init__(
         self, data: Path, backend: str = "auto", simulate: str = "", ceiling: Path | None = None,
-        patience: ActionTimeouts | None = None, source: ReaderProcess | None = None,
+        timeouts: ActionTimeouts | None = None, source: ReaderProcess | None = None,
     ) -> None:
         """`source`: somebody else's, who closes it."""
         make_room()
@@ -66,24 +64,20 @@ class StandaloneNode:
         self._store = ActionStore(data / "acts.db")
         self._journal = ActionJournal(self._store)
         self._lock = ActionLock(data)
-        self._patience = patience
+        self._timeouts = timeouts or ActionTimeouts()
         self._is_own_source = source is None
         self._source = source or ReaderProcess(resolve(backend), simulate,
                                                order=partial(driver_order, data))
-        self._place = NodeContext(
-            node_id=NODE, boot_id=boot_id(), source=self._source, holds=self.holds,
-            kills_since=self._journal.kills_since, ceiling_file=ceiling,
-            host_pids_only=resolve(backend) != "simulated",
-            limiter=LimitApplier(backend, simulate, partial(driver_order, data)),
-            book=TimedLimitStore(self._journal), modes=ComputeModeStore(self._journal),
-            mps_book=MpsSettingStore(self._journal, boot_id()),
-            driver=module_version,
-        )
+        self._context = open_context(
+            node_id=NODE, boot_id=boot_id(), backend=backend, options=simulate, data=data,
+            source=self._source, recent=RecentTasks(), mps=LocalMpsDaemons(),
+            journal=self._journal, is_shared=True, driver=module_version,
+            guards=ActionGuards(ceiling, self.holds, self._journal.kills_since))
 
     def __enter__(self) -> "StandaloneNode":
         try:
             self._ready()
-            self._journal.open()
+            self._journal.audit.open()
         except JournalError as why:
             self.close()
             raise CommandError(str(why), ExitCode.CANNOT_START) from why
@@ -104,7 +98,7 @@ class StandaloneNode:
         self._store.close()
 
     def tasks(self) -> list[Task]:
-        found = find(self._place)
+        found = self._context.tasks.find()
         return [] if found is None else [*{each.task.id: each.task for each in found.seen}.values()]
 
     def readings(self, within_s: float) -> Iterator[Reading]:
@@ -130,7 +124,7 @@ class StandaloneNode:
     ) -> Preview:
         ask = PreviewRequest(uuid.uuid4().hex, secrets.token_bytes(32), action,
                              params or ActionParams(), task_id)
-        return preview_setting.look(self._place, ask)
+        return preview_setting.look(self._context, ask)
 
     def act(
         self, shown: Preview, reason: str, who: str,
@@ -140,19 +134,20 @@ class StandaloneNode:
         command = _command(shown, reason, who)
         refusal = _refusal(shown)
         try:
-            reply = self._journal.seen(command, command.command_id, _first(command, refusal))
+            reply = self._journal.seen(command, command.command_id, first_reply(
+                command, "accepted" if refusal is None else "refused", refusal))
         except JournalError as why:
-            return _first(command, Refusal("journal", str(why)))
+            return first_reply(command, "refused", Refusal("journal", str(why)))
         tell(reply)
         if refusal is not None:
             return reply
         if not self._lock.take(COMMAND_LASTS_S):
             busy = Refusal("busy", "another act was in flight on this node; nothing was touched. "
                                    "Try again.")
-            return self._journal.result(_after(reply, "refused", busy), {})
+            return self._journal.result(later_reply(reply, "refused", busy), {})
         try:
-            return ActionExecutor(self._place, self._journal, tell, self._patience).act(command,
-                                                                                        reply)
+            return ActionExecutor(self._context, self._journal, tell, self._timeouts,
+                                  never_recalled).act(command, reply)
         finally:
             self._lock.free()
 
@@ -182,14 +177,3 @@ def _command(shown: Preview, reason: str, who: str) -> Command:
         asker=CommandActor("terminal", who[:128] or "unknown"), reason=reason[:1_024],
         preview=shown,
     )
-
-
-def _first(command: Command, refusal: Refusal | None) -> Reply:
-    state: CommandState = "accepted" if refusal is None else "refused"
-    return Reply(command.command_id, 1, state, time.time(),
-                 "" if refusal is None else refusal.sentence, refusal)
-
-
-def _after(reply: Reply, state: CommandState, refusal: Refusal) -> Reply:
-    return msgspec.structs.replace(reply, number=reply.number + 1, state=state, at=time.time(),
-                                   refusal=refusal, step=refusal.sentence)
