@@ -8,7 +8,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
-from gpudeck.actions import SHOWN_ACTIONS, YOUNGEST_S, Action, Refusal, RefusalCode, ShownAction
+from gpudeck.actions import (
+    KILLS,
+    SHOWN_ACTIONS,
+    YOUNGEST_S,
+    Action,
+    Refusal,
+    RefusalCode,
+    ShownAction,
+)
 from gpudeck.limits import ENDS_CLIENTS
 
 from ..tasks.jobs import ProcessTableRow
@@ -17,7 +25,6 @@ from .ceiling import Ceiling
 
 PID_MAX = 2**22  # PID_MAX_LIMIT of the kernel: no process has a higher number
 SYSTEM_UIDS = range(1_000)
-KILLS: tuple[ShownAction, ...] = ("end", "terminate_client", *ENDS_CLIENTS)
 SIGNALS: tuple[ShownAction, ...] = ("pause", "resume", "end")
 LEAVE_MPS: tuple[ShownAction, ...] = ("end", "terminate_client")
 # Whoever is hit by these must not be protected.

@@ -9,11 +9,8 @@ import uuid
 from dataclasses import dataclass
 
 from gpudeck.actions import (
-    COMMAND_LASTS_S,
     ActionParams,
-    Command,
     CommandActor,
-    Preview,
     Refusal,
     RefusalCode,
     Reply,
@@ -25,7 +22,7 @@ from ..journal.store import ActionJournal, JournalError
 from ..runtime.action_lock import ActionLock
 from . import preview as actions_preview
 from .context import NodeContext
-from .execute import ActionExecutor, never_recalled
+from .execute import ActionExecutor, never_recalled, own_command
 from .kinds.task_kind import ActionTimeouts
 from .preview import PreviewRequest
 from .replies import first_reply
@@ -52,7 +49,8 @@ class OfflineExecutor:
                                                          ACTIONS[do], params, task_id))
         if shown.refusals:
             return _kind(shown.refusals[0]), shown.refusals[0].sentence
-        command = _command(self.context.node.node_id, shown, who, reason)
+        command = own_command(self.context.node.node_id, shown,
+                              CommandActor("rule", who[:128]), reason)
         try:
             accepted = self.journal.seen(command, command.command_id,
                                          first_reply(command, "accepted"))
@@ -69,14 +67,6 @@ class OfflineExecutor:
         finally:
             self.lock.free()
         return _outcome(do, reply)
-
-
-def _command(node_id: str, shown: Preview, who: str, reason: str) -> Command:
-    now = time.time()
-    return Command(
-        command_id=uuid.uuid4().hex, node_id=node_id, epoch=0, issued_at=now,
-        expires_at=now + COMMAND_LASTS_S, nonce=shown.nonce, action=shown.action,
-        asker=CommandActor("rule", who[:128]), reason=reason[:1_024], preview=shown)
 
 
 def _kind(refusal: Refusal) -> OutcomeKind:

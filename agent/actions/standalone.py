@@ -16,7 +16,6 @@ from gpudeck.actions import (
     COMMAND_LASTS_S,
     PREVIEW_LASTS_S,
     ActionParams,
-    Command,
     CommandActor,
     Preview,
     Refusal,
@@ -37,7 +36,7 @@ from ..tasks.task_table import boot_id
 from ..telemetry.recent_tasks import RecentTasks
 from . import preview_setting
 from .context import ActionGuards, open_context
-from .execute import ActionExecutor, never_recalled
+from .execute import ActionExecutor, never_recalled, own_command
 from .hold_files import driver_order, hold_files, holds
 from .hub_record import HELD
 from .kinds.task_kind import ActionTimeouts
@@ -131,7 +130,7 @@ class StandaloneNode:
         tell: Callable[[Reply], None] = lambda reply: None,
     ) -> Reply:
         """Blocks until there is an outcome; `tell` hears of each step."""
-        command = _command(shown, reason, who)
+        command = own_command(NODE, shown, CommandActor("terminal", who[:128] or "unknown"), reason)
         refusal = _refusal(shown)
         try:
             reply = self._journal.seen(command, command.command_id, first_reply(
@@ -167,13 +166,3 @@ def _refusal(shown: Preview) -> Refusal | None:
     if not 0 <= time.time() - shown.taken_at <= PREVIEW_LASTS_S:
         return Refusal("stale_preview", "the preview is too old; look again")
     return None
-
-
-def _command(shown: Preview, reason: str, who: str) -> Command:
-    now = time.time()
-    return Command(
-        command_id=uuid.uuid4().hex, node_id=NODE, epoch=0, issued_at=now,
-        expires_at=now + COMMAND_LASTS_S, nonce=shown.nonce, action=shown.action,
-        asker=CommandActor("terminal", who[:128] or "unknown"), reason=reason[:1_024],
-        preview=shown,
-    )

@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from gpudeck.actions import ActionVerification, Command, Refusal, Reply
+from gpudeck.actions import KILLS, ActionVerification, Command, Refusal, Reply
 from gpudeck.audit_chain import START, AuditChainLink, link
 
 from ..tasks.processes import row_of
@@ -195,7 +195,7 @@ class ActionJournal:
                                nonce))
 
     def seen(self, command: Command, digest: str, reply: Reply) -> Reply:
-        """The first word on a command: accepted, or why not. Raises JournalRefuses, also where
+        """The first word on a command: accepted, or why not. Raises JournalError, also where
         another process was faster."""
         with self.audit.writing() as db:
             self._forget_old(db)
@@ -251,8 +251,8 @@ class ActionJournal:
     def kills_since(self, at: float) -> int:
         """Ends begun since. One from the future counts too: the clock was set back."""
         return int(self._rows("SELECT count(*) FROM command WHERE node = ? AND action IN"
-                              " ('end', 'terminate_client', 'stop_mps', 'restart_mps')"
-                              " AND is_spent AND intent_at > ?", at)[0][0])
+                              f" ({', '.join('?' * len(KILLS))}) AND is_spent AND intent_at > ?",
+                              *KILLS, at)[0][0])
 
     def kills_at_most(self, at: float) -> int:
         """What is not known is not none."""

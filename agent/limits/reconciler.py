@@ -1,6 +1,6 @@
-"""Holds what was set: leases and compute modes are re-applied after the driver or the agent began
-anew, leases undone when their time is over, all read back all the while; what MPS says is looked at
-beside.
+"""Holds what was set. Timed limits and compute modes are set again after the driver or the agent
+was restarted, timed limits are undone at their end, and all are read back meanwhile; MPS is looked
+at too.
 
 Called from the node's own thread, which never waits for it. While acts are on hold nothing is set.
 """
@@ -81,7 +81,7 @@ class LimitReconciler:
         self._machine = machine
         self._wake = wake
         self._worker = Worker("limits", 4)
-        # Whoever runs a daemon can let us wait: no lease ends later for it.
+        # Whoever runs a daemon can let us wait: no timed limit ends later for it.
         self._looker = Worker("mps", 1)
         self._telling = threading.Lock()
         self._is_fresh = True  # the agent, or the driver, has begun anew
@@ -114,7 +114,7 @@ class LimitReconciler:
         self._acts += 1
 
     def step(self, now: float, is_ok: bool) -> None:
-        """`is_ok`: the driver is read. A round when it is due, and when a lease ends."""
+        """`is_ok`: the driver is read. A round when it is due, and when a timed limit ends."""
         if is_ok and not self._was_ok:
             self._is_fresh, self._next_at = True, 0.0
         self._was_ok = is_ok
@@ -162,17 +162,17 @@ class LimitReconciler:
         if not self._lock.take(0.0):  # an act is in flight: it may be on one of these
             return held
         try:
-            leases, kept = self._limits.timed.all(), self._limits.modes.all()
+            limits, kept = self._limits.timed.all(), self._limits.modes.all()
             found = self._limits.applier.read(sorted(
-                {each.gpu_uuid for part in (leases, kept) for each in part}))
+                {each.gpu_uuid for part in (limits, kept) for each in part}))
             is_fresh, self._is_fresh = self._is_fresh, False
-            known = {_key(each) for part in (leases, kept) for each in part}
+            known = {_key(each) for part in (limits, kept) for each in part}
             self._anew = known if is_fresh else self._anew & known
             is_held, clock = bool(self._holds()), clock_now(self._boot_id)
-            for lease in leases:
-                [step] = steps([lease], found, clock, _key(lease) in self._anew)
+            for limit in limits:
+                [step] = steps([limit], found, clock, _key(limit) in self._anew)
                 if self._do(step, found, is_held):
-                    self._anew.discard(_key(lease))
+                    self._anew.discard(_key(limit))
             for mode in kept:
                 if self._hold_mode(mode, found.get(mode.gpu_uuid), is_held):
                     self._anew.discard(_key(mode))
@@ -182,45 +182,45 @@ class LimitReconciler:
 
     def _do(self, step: Step, found: dict[str, GpuLimits], is_held: bool) -> bool:
         """Whether nothing is left to be set again."""
-        lease = step.lease
+        limit = step.limit
         match step:
             case KeepLimit():
-                self._limits.timed.note(lease)
-                return is_read(found.get(lease.gpu_uuid))
+                self._limits.timed.note(limit)
+                return is_read(found.get(limit.gpu_uuid))
             case _ if is_held:
                 self._limits.timed.note(msgspec.structs.replace(
-                    lease, words=f"{lease.words}; acts are on hold here"[:1_024]))
+                    limit, words=f"{limit.words}; acts are on hold here"[:1_024]))
                 return False
             case ForgetLimit(_, why):
-                self._limits.timed.end(lease, why)
-                log.info("lease_over gpu=%s why=%r", lease.gpu_uuid, why)
+                self._limits.timed.end(limit, why)
+                log.info("lease_over gpu=%s why=%r", limit.gpu_uuid, why)
             case ApplyLimit():
-                return self._apply(lease)
+                return self._apply(limit)
             case UndoLimit(_, why):
-                self._undo(lease, why)
+                self._undo(limit, why)
         return True
 
-    def _apply(self, lease: TimedLimit) -> bool:
+    def _apply(self, limit: TimedLimit) -> bool:
         """False: the driver did not answer, and is asked again."""
-        trouble = apply(self._limits.applier, lease)
-        again = msgspec.structs.replace(lease, state="not_in_force")
+        trouble = apply(self._limits.applier, limit)
+        again = msgspec.structs.replace(limit, state="not_in_force")
         now = (msgspec.structs.replace(again, words=trouble[:1_024]) if trouble
                else judged_now(self._limits.applier, again))
         self._limits.timed.note(now, is_again=True)
-        log.info("lease_applied_again gpu=%s state=%s", lease.gpu_uuid, now.state)
+        log.info("lease_applied_again gpu=%s state=%s", limit.gpu_uuid, now.state)
         return not trouble.startswith(UNSURE)
 
-    def _undo(self, lease: TimedLimit, why: str) -> None:
+    def _undo(self, limit: TimedLimit, why: str) -> None:
         """One that cannot be undone stays, and is tried again."""
-        trouble = undo(self._limits.applier, lease) or not_undone(
-            self._limits.applier, lease)
+        trouble = undo(self._limits.applier, limit) or not_undone(
+            self._limits.applier, limit)
         if trouble:
             words = f"{why}, and it cannot be undone: {trouble}"
-            self._limits.timed.note(msgspec.structs.replace(lease, words=words[:1_024]))
-            log.warning("lease_not_undone gpu=%s why=%r", lease.gpu_uuid, trouble)
+            self._limits.timed.note(msgspec.structs.replace(limit, words=words[:1_024]))
+            log.warning("lease_not_undone gpu=%s why=%r", limit.gpu_uuid, trouble)
             return
-        self._limits.timed.end(lease, why)
-        log.info("lease_over gpu=%s why=%r", lease.gpu_uuid, why)
+        self._limits.timed.end(limit, why)
+        log.info("lease_over gpu=%s why=%r", limit.gpu_uuid, why)
 
     def _hold_mode(self, mode: ManagedComputeMode, found: GpuLimits | None, is_held: bool) -> bool:
         """Whether nothing is left to be set again."""
@@ -245,9 +245,9 @@ class LimitReconciler:
         log.info("mode_applied_again gpu=%s state=%s", mode.gpu_uuid, now.state)
         return not trouble.startswith(UNSURE)
 
-    def _plan_end(self, leases: tuple[TimedLimit, ...]) -> None:
+    def _plan_end(self, limits: tuple[TimedLimit, ...]) -> None:
         clock = clock_now(self._boot_id)
-        left = [left for lease in leases if (left := left_s(lease, clock)) > 0]
+        left = [left for limit in limits if (left := left_s(limit, clock)) > 0]
         self._ends_at = time.monotonic() + min(left) if left else None
 
     def _task_id(self, pid: int) -> str | None:
@@ -284,7 +284,7 @@ class LimitReconciler:
         try:
             wanted = limits.mps_settings.wanted()
         except JournalError:
-            wanted = ()  # the leases beside it tell of a journal that cannot be read
+            wanted = ()  # the timed limits beside it tell of a journal that cannot be read
         daemons = mps_view.daemons(limits.mps, devices(machine.boards, wanted),
                                    limits.mps_settings.of, self._task_id, machine.driver)
         modes = machine.modes if last is None or acts == last.acts else self._modes(machine)
@@ -306,6 +306,6 @@ def _key(held: TimedLimit | ManagedComputeMode) -> str:
 def _same(news: LimitsNow) -> LimitsNow:
     """Without what moves by itself."""
     return msgspec.structs.replace(news, taken_at=0.0, leases=tuple(
-        msgspec.structs.replace(lease, seen_at=None, seen=None,
-                                words="" if lease.what == "clocks" else lease.words)
-        for lease in news.leases))
+        msgspec.structs.replace(limit, seen_at=None, seen=None,
+                                words="" if limit.what == "clocks" else limit.words)
+        for limit in news.leases))

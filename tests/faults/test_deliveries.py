@@ -137,7 +137,7 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
         nodes = [Node(tmp_path / name, hub, children) for name in ("a", "b")]
         yield Stage(hub, children, nodes, executed, children.start())
         for node in nodes:
-            node.desk.close()
+            node.commands.close()
             node.store.close()
     finally:
         children.close()
