@@ -408,7 +408,7 @@ class _AgentLoop:
             anchor_seq=self._hub.anchor.audit_seq,
             anchor_head=self._hub.anchor.audit_head,
         ))
-        self._commands.greeted(challenge.hub_key)
+        self._hub.greeted(challenge.hub_key)
         self._quotas.greeted(challenge.hub_key)
         return hello
 

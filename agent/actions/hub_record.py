@@ -33,11 +33,15 @@ class HubRecord:
         self._hub_hold: str | None = None
         self._beginning = threading.Lock()
         self.has_begun = False
-        self.key: bytes | None = None  # that it has proved
+        self.key: bytes | None = None
         self.epoch = 0
         self.anchor = Anchor(0, "")
         self.trouble = ""
         self.begin()
+
+    def greeted(self, key: bytes) -> None:
+        """The hub has proved this key, and its fingerprint is the one that is pinned."""
+        self.key = key
 
     def begin(self) -> None:
         """What the journal knows comes before any act: a hold, the epoch, what is spent. Tried

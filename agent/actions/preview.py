@@ -48,45 +48,45 @@ class PreviewRequest:
     asker: str | None = None  # who would order it, where that is known already
 
 
-def preview(context: NodeContext, ask: PreviewRequest) -> Preview:
+def preview(context: NodeContext, request: PreviewRequest) -> Preview:
     """Not signed yet."""
     found = context.tasks.find()
     if found is None:
         holds = context.guards.holds()  # one of them may be why there is nothing to read
-        return nothing(context, ask, guard.held(holds) if holds else guard.unreadable(
+        return nothing(context, request, guard.held(holds) if holds else guard.unreadable(
             context.tasks.source.detail))
-    task = found.task(ask.task_id)
+    task = found.task(request.task_id)
     if task is None:
-        return nothing(context, ask, guard.gone(ask.task_id))
+        return nothing(context, request, guard.gone(request.task_id))
     if context.node.is_recorded:
-        return nothing(context, ask, guard.recorded(), task)
+        return nothing(context, request, guard.recorded(), task)
     if (fiction := guard.made_up(task.pid)) is not None:
-        return nothing(context, ask, fiction, task)
+        return nothing(context, request, fiction, task)
     rows = table()
     with ProcessHandles() as grips:
         target = _facts(grips, task.pid)
         if target is None or target.identity.start_ticks != task.start_ticks:
-            return nothing(context, ask, guard.gone(ask.task_id), task)
-        job_id, group = _job(context, ask.action, target, rows)
+            return nothing(context, request, guard.gone(request.task_id), task)
+        job_id, group = _job(context, request.action, target, rows)
         if len(group) > MAX_VICTIMS:
-            return nothing(context, ask, _too_many(len(group)), task)
+            return nothing(context, request, _too_many(len(group)), task)
         subjects = _subjects(context, grips, group, found, task)
-        return _shown(context, ask, found, task, job_id, target, subjects, grips)
+        return _shown(context, request, found, task, job_id, target, subjects, grips)
 
 
 def _shown(
-    context: NodeContext, ask: PreviewRequest, found: TaskSnapshot, task: Task, job_id: str,
+    context: NodeContext, request: PreviewRequest, found: TaskSnapshot, task: Task, job_id: str,
     target: ProcessFacts,
     subjects: tuple[GuardedProcess, ...], grips: ProcessHandles,
 ) -> Preview:
-    case = case_of(context, ask.action, subjects, target, ask.asker)
+    case = case_of(context, request.action, subjects, target, request.asker)
     return msgspec.structs.replace(
-        empty(context, ask, task), job_id=job_id[:128], manager=case.manager or task.manager,
+        empty(context, request, task), job_id=job_id[:128], manager=case.manager or task.manager,
         age_s=max(age_s(task.start_ticks), 0.0),
         victims=_victims(subjects, found, task, target),
         bystanders=_bystanders(subjects, found, grips),
         refusals=guard.refusals(case)[:32],
-        warnings=_warnings(ask, case),
+        warnings=_warnings(request, case),
     )
 
 
@@ -168,9 +168,9 @@ def _bystanders(
     return tuple(made[:MAX_BYSTANDERS])
 
 
-def _warnings(ask: PreviewRequest, case: GuardInput) -> tuple[str, ...]:
-    said = [*TASK_KINDS[ask.action].warnings(ask.params, case)]
-    if ask.action in guard.SIGNALS and len(case.subjects) > 1:
+def _warnings(request: PreviewRequest, case: GuardInput) -> tuple[str, ...]:
+    said = [*TASK_KINDS[request.action].warnings(request.params, case)]
+    if request.action in guard.SIGNALS and len(case.subjects) > 1:
         said.append(f"All {len(case.subjects)} processes of the job are meant.")
     stuck = [str(each.facts.identity.pid) for each in case.subjects if each.facts.row.state == "D"]
     if stuck:
@@ -184,17 +184,17 @@ def _too_many(count: int) -> Refusal:
                                f"{MAX_VICTIMS} at once. End it from inside, or by its manager.")
 
 
-def nothing(context: NodeContext, ask: PreviewRequest, refusal: Refusal,
+def nothing(context: NodeContext, request: PreviewRequest, refusal: Refusal,
             task: Task | None = None) -> Preview:
-    return msgspec.structs.replace(empty(context, ask, task), refusals=(refusal,))
+    return msgspec.structs.replace(empty(context, request, task), refusals=(refusal,))
 
 
-def empty(context: NodeContext, ask: PreviewRequest, task: Task | None) -> Preview:
+def empty(context: NodeContext, request: PreviewRequest, task: Task | None) -> Preview:
     known = Task("-", 0, 0, None, None, None) if task is None else task
     return Preview(
-        ask_id=ask.ask_id, nonce=ask.nonce, node_id=context.node.node_id,
+        ask_id=request.ask_id, nonce=request.nonce, node_id=context.node.node_id,
         boot_id=context.node.boot_id,
-        taken_at=time.time(), action=ask.action, params=ask.params, task_id=ask.task_id,
+        taken_at=time.time(), action=request.action, params=request.params, task_id=request.task_id,
         job_id=known.job_id, owner=known.user, age_s=None,
         kind=None if task is None else task.kind, manager=known.manager, victims=(), bystanders=(),
     )

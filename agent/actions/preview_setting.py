@@ -31,45 +31,46 @@ from .preview import preview as of_task
 from .signals import ProcessHandles
 
 
-def look(context: NodeContext, ask: PreviewRequest) -> Preview:
+def look(context: NodeContext, request: PreviewRequest) -> Preview:
     """Of whatever may be asked for. Not signed yet."""
-    if ask.action in SETTING_ACTIONS or ask.params.setting is not None:
-        return preview(context, ask)
-    return of_task(context, ask)
+    if request.action in SETTING_ACTIONS or request.params.setting is not None:
+        return preview(context, request)
+    return of_task(context, request)
 
 
-def preview(context: NodeContext, ask: PreviewRequest, asker: str | None = None) -> Preview:
+def preview(context: NodeContext, request: PreviewRequest, asker: str | None = None) -> Preview:
     """Of a setting. Not signed yet."""
-    setting = ask.params.setting
-    if setting is None or action_of(setting) != ask.action:
-        return nothing(context, ask, Refusal("schema", f"{ask.action} comes with a setting of its "
-                                                     "own kind; nothing was touched"))
+    setting = request.params.setting
+    if setting is None or action_of(setting) != request.action:
+        return nothing(context, request, Refusal(
+            "schema", f"{request.action} comes with a setting of its own kind; nothing was "
+                      "touched"))
     if isinstance(setting, GpuSetting):
-        return _of_gpu(context, ask, setting, asker)
-    return _of_mps(context, ask, setting, asker)
+        return _of_gpu(context, request, setting, asker)
+    return _of_mps(context, request, setting, asker)
 
 
 # MPS
 
 
-def _of_mps(context: NodeContext, ask: PreviewRequest, setting: MpsSetting,
+def _of_mps(context: NodeContext, request: PreviewRequest, setting: MpsSetting,
             asker: str | None) -> Preview:
     limits = context.limits
     if trouble := mps_view.why_not(limits.mps):
-        return nothing(context, ask, Refusal("setting", trouble))
+        return nothing(context, request, Refusal("setting", trouble))
     found, kind = context.tasks.find(), MPS_KINDS[type(setting)]
     seen = _as_tasks(mps_view.view(
         limits.mps.daemon(setting.pipes), _asked_of(found, setting), limits.mps_settings.of,
         lambda pid: _task_id(found, pid), context.node.driver()), found)
-    shown = MpsPreview(context, seen, found, ask.params.grace_s)
+    shown = MpsPreview(context, seen, found, request.params.grace_s)
     with ProcessHandles() as grips:
         clients = _clients(context, grips, seen)
-        is_end = ask.action in ENDS_CLIENTS
+        is_end = request.action in ENDS_CLIENTS
         subjects = tuple(subject for _, subject in clients) if is_end else ()
-        refusals = [*guard.refusals(_case(context, ask, subjects, asker)),
+        refusals = [*guard.refusals(_case(context, request, subjects, asker)),
                     *kind.flaws(setting, shown)]
         return msgspec.structs.replace(
-            empty(context, ask, None), changes=kind.changes(setting, shown), owner=seen.user,
+            empty(context, request, None), changes=kind.changes(setting, shown), owner=seen.user,
             victims=tuple(_victim(*each) for each in clients) if is_end else (),
             bystanders=() if is_end else tuple(_bystander(*each, found) for each in clients),
             refusals=tuple(refusals)[:32],
@@ -121,12 +122,12 @@ def _bystander(client: MpsClient, subject: GuardedProcess, found: TaskSnapshot |
                      client.command, held)
 
 
-def _case(context: NodeContext, ask: PreviewRequest, subjects: tuple[GuardedProcess, ...],
+def _case(context: NodeContext, request: PreviewRequest, subjects: tuple[GuardedProcess, ...],
           asker: str | None) -> GuardInput:
     ceiling = context.guards.ceiling()
     spent = context.guards.kills_last_hour()
     return GuardInput(
-        action=ask.action, ceiling=ceiling, subjects=subjects, target_pid=0, age_s=None,
+        action=request.action, ceiling=ceiling, subjects=subjects, target_pid=0, age_s=None,
         protected=protected(), protected_by_ceiling=ceiling.protected_ids(),
         holds=context.guards.holds(), asker=asker,
         # The INTENT of the very act that is looked at anew is counted already.
@@ -136,11 +137,11 @@ def _case(context: NodeContext, ask: PreviewRequest, subjects: tuple[GuardedProc
 # GPUs
 
 
-def _of_gpu(context: NodeContext, ask: PreviewRequest, setting: GpuSetting,
+def _of_gpu(context: NodeContext, request: PreviewRequest, setting: GpuSetting,
             asker: str | None) -> Preview:
     applier = context.limits.applier
     if trouble := applier.trouble():
-        return nothing(context, ask, Refusal("setting", trouble))
+        return nothing(context, request, Refusal("setting", trouble))
     limits = applier.read([setting.gpu_uuid])[setting.gpu_uuid]
     found, kind = context.tasks.find(), GPU_KINDS[type(setting)]
     with ProcessHandles() as grips:
@@ -148,9 +149,9 @@ def _of_gpu(context: NodeContext, ask: PreviewRequest, setting: GpuSetting,
     shown = GpuPreview(context, limits, found, bystanders)
     flaws = [Refusal("setting", limits.trouble)] if limits.trouble else [
         *kind.flaws(setting, shown)]
-    refusals = [*guard.refusals(_case(context, ask, (), asker)), *flaws]
+    refusals = [*guard.refusals(_case(context, request, (), asker)), *flaws]
     return msgspec.structs.replace(
-        empty(context, ask, None), bystanders=bystanders, refusals=tuple(refusals)[:32],
+        empty(context, request, None), bystanders=bystanders, refusals=tuple(refusals)[:32],
         changes=kind.changes(setting, shown), warnings=tuple(kind.warnings(setting, shown)))
 
 

@@ -78,10 +78,6 @@ class CommandService:
         self._clerk = Worker("clerk")  # nobody who holds or commands waits for its disk
         self._begins_at = 0.0
 
-    def greeted(self, hub_key: bytes) -> None:
-        """The hub has proved this key, and its fingerprint is the one that is pinned."""
-        self._hub.key = hub_key
-
     def connected(self, epoch: int, now: float) -> None:
         self._clock.connected(now)
         self._replies.connected(now)

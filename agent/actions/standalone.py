@@ -121,9 +121,9 @@ class StandaloneNode:
     def preview(
         self, action: ShownAction, task_id: str, params: ActionParams | None = None
     ) -> Preview:
-        ask = PreviewRequest(uuid.uuid4().hex, secrets.token_bytes(32), action,
+        request = PreviewRequest(uuid.uuid4().hex, secrets.token_bytes(32), action,
                              params or ActionParams(), task_id)
-        return preview_setting.look(self._context, ask)
+        return preview_setting.look(self._context, request)
 
     def act(
         self, shown: Preview, reason: str, who: str,

@@ -26,9 +26,16 @@ class DesiredQuotas:
         self._hub = hub
         self._changed = changed
         self._name = f"desired {hub}"
-        self.hub_key: bytes | None = None  # that it has proved
+        self._hub_key: bytes | None = None
         self.held: DesiredState | None = None
         self.trouble = ""
+
+    def greeted(self, hub_key: bytes) -> None:
+        """The hub has proved this key, and its fingerprint is the one that is pinned."""
+        self._hub_key = hub_key
+
+    def unreadable(self, why: str) -> None:
+        self.trouble = why
 
     def read(self) -> None:
         """Raises JournalError."""
@@ -38,14 +45,14 @@ class DesiredQuotas:
             self._rebuild(text)
 
     def take(self, message: SignedDesired) -> None:
-        desired = self._checked(message, self.hub_key)
+        desired = self._checked(message, self._hub_key)
         if desired is None:
             return
         if not evaluate.is_newer(desired, self.held):
             self.refuse("what was sent is older than what is held here")
             return
         try:
-            self._journal.keep(self._name, _as_text(message, self.hub_key or b""), {
+            self._journal.keep(self._name, _as_text(message, self._hub_key or b""), {
                 "kind": "quotas", "sentence": f"holds {len(desired.quotas)} quotas of the hub, "
                 f"generation {desired.generation}", "epoch": desired.epoch,
                 "generation": desired.generation,

@@ -94,8 +94,7 @@ class QuotaService:
     # what the hub says
 
     def greeted(self, hub_key: bytes) -> None:
-        """It has proved this key, and its fingerprint is the one that is pinned."""
-        self._desired.hub_key = hub_key
+        self._desired.greeted(hub_key)
 
     def connected(self) -> None:
         self._said = None  # this hub may know nothing of it
@@ -123,7 +122,7 @@ class QuotaService:
             climbs, clock = self._journal.fact(CLIMBS), self._journal.fact(HUB_CLOCK)
             self._desired.read()
         except JournalError as why:
-            self._desired.trouble = str(why)
+            self._desired.unreadable(str(why))
             return
         self._is_read = True
         if clock is not None:

@@ -69,7 +69,7 @@ class Node:
         self.commands = CommandService(
             CommandServiceConfig(self.key, self.folder, timeouts=ActionTimeouts(5.0, 1.0)),
             self.context, self.journal, hub, replies)
-        self.commands.greeted(self.hub.public)
+        hub.greeted(self.hub.public)
         self.commands.connected(1, time.monotonic())
         wait_for(self.knows_the_time)
 

@@ -1,6 +1,5 @@
 """A row of the table of acts on tasks, and what all of them share while one is carried out."""
 
-import logging
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -25,8 +24,6 @@ from .. import guard, rule_condition
 from ..context import NodeContext
 from ..guard import GuardInput
 from ..targets import TargetProcessSet, take
-
-log = logging.getLogger("gpudeck.agent.hand")
 
 SAMPLES = 2  # from after a Rule's command
 SAMPLES_WITHIN_S = 12.0
