@@ -10,8 +10,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -33,20 +32,19 @@ from gpudeck.wire import (
     encode,
 )
 
-from .actions.hold_files import driver_order, hold_files
-from .actions.limit_reconciler import DriverFacts, LimitReconciler
+from .actions.context import ActionGuards, NodeContext, open_context
+from .actions.hold_files import hold_files
+from .actions.hub_record import HubRecord
+from .actions.kinds.task_kind import ActionTimeouts
 from .actions.offline import OfflineExecutor
-from .actions.preview import NodeContext
+from .actions.replies import ReplyOutbox
 from .actions.service import CommandService, CommandServiceConfig
 from .backends import Backend
-from .journal.store import ActionJournal, ActionStore
-from .limits.apply import LimitApplier
-from .limits.compute_modes import ComputeModeStore
+from .journal.store import ActionJournal, ActionStore, JournalError
 from .limits.mps import LocalMpsDaemons, MpsClientCache
 from .limits.mps_doctor import whole_boards
 from .limits.mps_simulated import open_mps
-from .limits.mps_store import MpsSettingStore
-from .limits.timed_limit_store import TimedLimitStore
+from .limits.reconciler import DriverFacts, LimitReconciler
 from .link.admission import ConnectLimiter
 from .link.identity import NodeIdentity, new_call
 from .link.outbox import Outbox
@@ -62,6 +60,7 @@ from .tasks.task_table import TaskTable
 from .telemetry import sampler
 from .telemetry.events import TORN_DOWN, NodeEventDetector
 from .telemetry.prometheus import MetricsPage
+from .telemetry.recent_tasks import RecentTasks
 from .telemetry.self_cost import ProcessCostMeter, outbox_files, size_of
 
 log = logging.getLogger("gpudeck.agent.node")
@@ -124,6 +123,12 @@ class NodeConfig:
     recording: RecordingWriter | None = None
     metrics: MetricsPage | None = None
     turnstile: ConnectLimiter | None = None  # of the nodes of one process
+    timeouts: ActionTimeouts = field(default_factory=ActionTimeouts)
+    own_hold_files: tuple[Path, ...] | None = None  # a test's, not those of its machine
+
+    @property
+    def hold_files(self) -> tuple[Path, ...]:
+        return hold_files(self.data) if self.own_hold_files is None else self.own_hold_files
 
     @property
     def store_name(self) -> str:
@@ -194,14 +199,24 @@ class _AgentLoop:
         self._link = HubLink(config.hub, config.tls, wake)
         self._talk = LinkStateMachine(outbox, self, random.uniform)
         self._talk.hold_until(time.monotonic() + FIRST_CALL_WITHIN_S)
-        journal = ActionJournal(config.acts, config.store_name)
-        place = replace(_place(config, source, journal), mps=mps,
-                        driver=lambda: self._driver_version)
-        self._desk = _desk(config, place, journal, wake)
-        self._keeper = LimitReconciler(
-            replace(place, holds=self._desk.holds_now), ActionLock(config.data), self._machine,
-            wake)
-        self._quotas = _quota_desk(config, place, journal, self._desk, wake)
+        self._journal = journal = ActionJournal(config.acts, config.store_name)
+        replies = ReplyOutbox(journal, wake)
+        self._hub = HubRecord(journal, config.identity.hub, config.hold_files, replies)
+        self._recent = RecentTasks()
+        self._context = open_context(
+            node_id=config.identity.node_id, boot_id=config.boot_id, backend=config.backend,
+            options=config.options, data=config.data, source=source, recent=self._recent, mps=mps,
+            journal=journal, is_shared=not config.is_made_up,
+            driver=lambda: self._driver_version,
+            guards=ActionGuards(config.ceiling, self._hub.holds, journal.kills_at_most))
+        self._commands = CommandService(
+            CommandServiceConfig(config.identity.key, config.data, not config.is_made_up,
+                                 config.timeouts),
+            self._context, journal, self._hub, replies)
+        self._limits = LimitReconciler(
+            self._context.limits, config.boot_id, self._hub.holds, ActionLock(config.data),
+            self._machine, wake)
+        self._quotas = _quotas(config, self._context, journal, self._commands.hub_time, wake)
         self._sample: QuotaSample | None = None
         # Of a simulator's many nodes in one process nobody can say which takes what.
         self._meter = None if config.is_made_up else ProcessCostMeter()
@@ -226,12 +241,12 @@ class _AgentLoop:
                     self._link.dial()
                 case CloseConnection():
                     self._link.hang_up()
-        self._keeper.step(now, self._source.state == "ok")
+        self._limits.step(now, self._source.state == "ok")
         if self._talk.phase == "live":
-            for message in (*self._desk.say(now), *self._keeper.say()):
+            for message in (*self._commands.say(now), *self._limits.say()):
                 self._link.say(encode(message))
                 if isinstance(message, Reply) and message.state in FINAL:
-                    self._keeper.changed()
+                    self._limits.changed()
         self._step_quotas(now)
         self._link.acks_wake = self._talk.is_filling
         self._complain(now)
@@ -239,7 +254,7 @@ class _AgentLoop:
     def _step_quotas(self, now: float) -> None:
         is_live = self._talk.phase == "live"
         self._quotas.step(now, self._sample, is_live, self._driver_version,
-                          self._memory.facts or (), self._keeper.daemons)
+                          self._memory.facts or (), self._limits.daemons)
         if is_live:
             for message in self._quotas.say():
                 self._link.say(encode(message))
@@ -257,11 +272,11 @@ class _AgentLoop:
     def wait_s(self, now: float) -> float:
         at = self._talk.next_step_at(now)
         if self._talk.phase == "live":
-            at = min(at, self._desk.next_at())
+            at = min(at, self._commands.next_at())
         return min(max(at - now, 0.0), WAIT_MAX_S)
 
     def _machine(self) -> DriverFacts:
-        """On the keeper's thread: what is replaced as a whole is read once."""
+        """On the reconciler's thread: what is replaced as a whole is read once."""
         memory = self._memory
         facts = memory.facts or ()
         boards = sum(each.parent_uuid is None for each in facts)
@@ -270,9 +285,9 @@ class _AgentLoop:
             if (mode := sampler.slow_number(memory, uuid, "compute_mode")) is not None})
 
     def leave(self) -> None:
-        self._desk.close()
+        self._commands.close()
         self._quotas.close()
-        self._keeper.close()
+        self._limits.close()
         closing = self._link.hang_up()
         if closing is not None:
             closing.join(timeout=0.5)
@@ -297,12 +312,12 @@ class _AgentLoop:
         if self._talk.phase != "live":
             return
         if isinstance(message, Welcome):
-            self._desk.connected(message.epoch, now)
-            self._keeper.connected()
+            self._commands.connected(message.epoch, now)
+            self._limits.connected()
             self._quotas.connected()
         if isinstance(message, SignedDesired):
             self._quotas.hear(message)
-        self._desk.hear(message, now)
+        self._commands.hear(message, now)
 
     def _read(self, now: float) -> None:
         # The state first: what is read under it is never newer than a state that ended readings.
@@ -330,7 +345,7 @@ class _AgentLoop:
         seen = None if reading.processes is None else self._tasks.describe(reading.processes)
         if seen is not None:
             self._sample = QuotaSample(seen, now)
-            self._desk.sightings.saw(seen, reading)
+            self._recent.saw(seen, reading)
         if recording is not None:
             recording.put(reading, happened, seen)
         if self._config.metrics is not None:
@@ -343,7 +358,10 @@ class _AgentLoop:
     def _own_ends(self, happened: Sequence[BackendEvent]) -> int:
         if all(each.numbers.get("xid") != TORN_DOWN for each in happened):
             return 0
-        return self._desk.ends_since(time.time() - ECHO_S)
+        try:
+            return self._journal.kills_since(time.time() - ECHO_S)
+        except JournalError:
+            return 0  # it explains an Xid, and permits nothing
 
     def _tell(self, events: Sequence[Event], now: float) -> None:
         if events:
@@ -383,24 +401,25 @@ class _AgentLoop:
             node_id=identity.node_id, host=self._config.host, boot_id=self._config.boot_id,
             stream=self._outbox.stream, last_seq=self._outbox.last_seq, agent_version=__version__,
             backend=self._config.backend.name, platform=self._config.platform[:1_024],
-            driver_version=self._driver_version, epoch_seen=self._desk.epoch,
-            actions=self._desk.actions(), anchor_seq=self._desk.anchor.audit_seq,
-            anchor_head=self._desk.anchor.audit_head,
+            driver_version=self._driver_version, epoch_seen=self._hub.epoch,
+            actions=(*self._context.guards.ceiling().allowed, "hold", "release"),
+            anchor_seq=self._hub.anchor.audit_seq,
+            anchor_head=self._hub.anchor.audit_head,
         ))
-        self._desk.greeted(challenge.hub_key)
+        self._hub.greeted(challenge.hub_key)
         self._quotas.greeted(challenge.hub_key)
         return hello
 
     def _beat(self) -> Beat:
-        seq, head = self._desk.audit_head
+        seq, head = self._journal.audit.head
         detail = "; ".join(filter(None, (
-            self._outbox.trouble, self._source.detail, self._desk.trouble, self._unseen,
+            self._outbox.trouble, self._source.detail, self._hub.trouble, self._unseen,
             "" if self._config.recording is None else self._config.recording.trouble)))
         return Beat(
             reader=self._source.state, reading_age_s=self._source.age_s,
             pending=self._outbox.pending, dropped=self._outbox.dropped, detail=detail[:1_024],
-            holds=self._desk.holds_now(), audit_seq=seq, audit_head=head,
-            first_seq=self._outbox.first_seq, cost=self._cost(),
+            holds=tuple(hold[:1_024] for hold in self._hub.holds()[:8]), audit_seq=seq,
+            audit_head=head, first_seq=self._outbox.first_seq, cost=self._cost(),
         )
 
     def _cost(self) -> Cost | None:
@@ -422,19 +441,6 @@ class _AgentLoop:
             )
 
 
-def _place(config: NodeConfig, source: ReadingSource, journal: ActionJournal) -> NodeContext:
-    is_shared = not config.is_made_up
-    return NodeContext(
-        node_id=config.identity.node_id, boot_id=config.boot_id, source=source,
-        holds=lambda: (), kills_since=lambda _: 0, ceiling_file=config.ceiling,
-        host_pids_only=config.backend.capabilities.pids != "own",
-        is_recorded=config.backend.capabilities.pids == "recorded",
-        limiter=LimitApplier(config.backend, config.options, partial(driver_order, config.data)),
-        book=TimedLimitStore(journal, is_shared), modes=ComputeModeStore(journal, is_shared),
-        mps_book=MpsSettingStore(journal, config.boot_id),
-    )
-
-
 def _mps(config: NodeConfig) -> LocalMpsDaemons:
     if config.is_made_up:
         return LocalMpsDaemons("")
@@ -442,26 +448,13 @@ def _mps(config: NodeConfig) -> LocalMpsDaemons:
     return found or LocalMpsDaemons()
 
 
-def _desk(config: NodeConfig, place: NodeContext, journal: ActionJournal, wake: Callable[[], None]
-          ) -> CommandService:
-    desk = CommandServiceConfig(
-        key=config.identity.key, node_id=config.identity.node_id, hub=config.identity.hub,
-        data=config.data, hold_files=hold_files(config.data), keeps_anchors=not config.is_made_up,
-    )
-    return CommandService(desk, place, journal, wake)
-
-
-def _quota_desk(config: NodeConfig, place: NodeContext, journal: ActionJournal,
-                desk: CommandService,
-                wake: Callable[[], None]) -> QuotaService:
-    own = replace(place, holds=desk.holds_now, kills_since=journal.kills_at_most)
+def _quotas(config: NodeConfig, context: NodeContext, journal: ActionJournal,
+            hub_time: Callable[[float], float | None], wake: Callable[[], None]) -> QuotaService:
     identity = config.identity
-    return QuotaService(QuotaServiceConfig(identity.node_id, identity.hub, config.host,
-                                           config.boot_id,
-                                           config.is_made_up),
-                        OfflineExecutor(own, journal, ActionLock(config.data)), wake,
-                        desk.holds_now,
-                        desk.hub_time)
+    return QuotaService(
+        QuotaServiceConfig(identity.node_id, identity.hub, config.host, config.boot_id,
+                           config.is_made_up),
+        OfflineExecutor(context, journal, ActionLock(config.data)), wake, hub_time)
 
 
 def _remembered(outbox: Outbox) -> sampler.SamplerState:

@@ -114,6 +114,27 @@ the node says so. Numbers and remedies follow NVIDIA's catalogue; one that is no
 told as `warning`."""
 
 
+def orders_page() -> str:
+    """The page as it is, with the list of checks between its two marks made anew."""
+    from agent.actions.checks import CHECKS, ON_ARRIVAL
+
+    page = (HERE / "orders.md").read_text()
+    before, _, rest = page.partition(CHECKS_BEGIN)
+    _, _, after = rest.partition(CHECKS_END)
+    rows = [(str(number), check.name, check.meaning,
+             ", ".join(f"`{code}`" for code in check.codes))
+            for number, check in enumerate(CHECKS, 1)]
+    head = ("", "check", "what must hold", "refused as")
+    return "".join([
+        before, CHECKS_BEGIN, "\n", NOTE, "\n\nWhen the order arrives:\n\n",
+        table(head, rows[:len(ON_ARRIVAL)]),
+        "\n\nAt the act, when the intent is on disk:\n\n",
+        table(head, rows[len(ON_ARRIVAL):]), "\n", CHECKS_END, after])
+
+
+CHECKS_BEGIN, CHECKS_END = "<!-- checks -->", "<!-- end of checks -->"
+
+
 def api_page() -> str:
     from docs.api_page import page
 
@@ -122,7 +143,7 @@ def api_page() -> str:
 
 PAGES: dict[str, Callable[[], str]] = {
     "api.md": api_page, "metrics.md": metrics_page, "settings.md": settings_page,
-    "events.md": events_page,
+    "events.md": events_page, "orders.md": orders_page,
 }
 
 

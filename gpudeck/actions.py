@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from gpudeck.limits import SETTING_ACTIONS, Setting, SettingAction, SettingChange
+from gpudeck.limits import ENDS_CLIENTS, SETTING_ACTIONS, Setting, SettingAction, SettingChange
 from gpudeck.message_limits import (
     Amount,
     CommandLine,
@@ -42,6 +42,8 @@ TASK_ACTIONS: tuple[TaskAction, ...] = ("notify", "pause", "resume", "end", "ter
 ShownAction = Literal[TaskAction, SettingAction]
 SHOWN_ACTIONS: tuple[ShownAction, ...] = (*TASK_ACTIONS, *SETTING_ACTIONS)
 NO_TASK = "-"  # where a setting is meant
+# What ends work: each costs one of the kills that a node's ceiling permits within an hour.
+KILLS: tuple[ShownAction, ...] = ("end", "terminate_client", *ENDS_CLIENTS)
 # A hold stops every act on a node; it has no victim and so no Preview.
 Action = Literal[ShownAction, "hold", "release"]
 ACTIONS: tuple[Action, ...] = (*SHOWN_ACTIONS, "hold", "release")

@@ -4,10 +4,19 @@ Nothing here can be widened from the hub: what is protected is listed below, and
 the node can only add to it, or open what its owner opened by name.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Generic, Literal, TypeVar
 
-from gpudeck.actions import YOUNGEST_S, Refusal, ShownAction
+from gpudeck.actions import (
+    KILLS,
+    SHOWN_ACTIONS,
+    YOUNGEST_S,
+    Action,
+    Refusal,
+    RefusalCode,
+    ShownAction,
+)
 from gpudeck.limits import ENDS_CLIENTS
 
 from ..tasks.jobs import ProcessTableRow
@@ -16,7 +25,6 @@ from .ceiling import Ceiling
 
 PID_MAX = 2**22  # PID_MAX_LIMIT of the kernel: no process has a higher number
 SYSTEM_UIDS = range(1_000)
-KILLS: tuple[ShownAction, ...] = ("end", "terminate_client", *ENDS_CLIENTS)
 SIGNALS: tuple[ShownAction, ...] = ("pause", "resume", "end")
 LEAVE_MPS: tuple[ShownAction, ...] = ("end", "terminate_client")
 # Whoever is hit by these must not be protected.
@@ -45,6 +53,24 @@ EVERYBODYS_EXECUTABLES = (
 ROOTS_NAMES = frozenset(
     path.rpartition("/")[2] for path in (*SYSTEM_EXECUTABLES, *EVERYBODYS_EXECUTABLES)
 ) | {"nvidia-imex", "nvsm", "nvidia-fabricmanager", "k3s", "crun", "runc", "podman"}
+
+
+T = TypeVar("T")
+# Of an order that fails: `stray` may not be taken for the order of that id, and nothing is recorded
+# under it; `repeated` gets the answer that is recorded.
+Consequence = Literal["refused", "stray", "not_recorded", "repeated"]
+
+
+@dataclass(frozen=True, slots=True)
+class Check(Generic[T]):
+    """One thing that must hold before an act; docs/orders.md lists it by name and meaning."""
+
+    name: str
+    codes: tuple[RefusalCode, ...]
+    meaning: str
+    refusals: Callable[[T], Iterable[Refusal]]
+    actions: tuple[Action, ...] = SHOWN_ACTIONS  # that it is asked of
+    consequence: Consequence = "refused"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +112,8 @@ class GuardInput:
 
 def refusals(case: GuardInput) -> tuple[Refusal, ...]:
     """In the order in which they are asked; the first is the one that counts."""
-    found = [*_by_ceiling(case)]
-    if case.action in HITS:
-        found += [*_by_protection(case), *_by_kind(case)]
-    if case.action in SIGNALS:
-        found += [*_by_rights(case), *_by_age(case)]
-    return tuple(found)
+    return tuple(refusal for check in CHECKS if case.action in check.actions
+                 for refusal in check.refusals(case))
 
 
 def made_up(pid: int) -> Refusal | None:
@@ -129,10 +151,18 @@ def _by_ceiling(case: GuardInput) -> Iterator[Refusal]:
     elif case.action not in ceiling.actions:
         yield Refusal("type", f"the ceiling of this node does not permit {case.action!r}; its "
                               "administrator can add it to `actions` in ceiling.toml.")
+
+
+def _by_budget(case: GuardInput) -> Iterator[Refusal]:
+    ceiling = case.ceiling
     if case.action in KILLS and case.kills_last_hour >= ceiling.kills_per_hour:
         yield Refusal("budget", f"{case.kills_last_hour} jobs were ended on this node within the "
                                 f"last hour and its ceiling permits {ceiling.kills_per_hour}; "
                                 "wait, or let its administrator raise `kills_per_hour`.")
+
+
+def _by_asker(case: GuardInput) -> Iterator[Refusal]:
+    ceiling = case.ceiling
     if case.asker == "rule" and case.action not in ("notify", *SIGNALS):
         yield Refusal("rules", "rules tell, pause and end; nothing else is done for one.")
     if case.asker == "rule" and case.action != "notify" and not ceiling.rules_may_act:
@@ -141,8 +171,15 @@ def _by_ceiling(case: GuardInput) -> Iterator[Refusal]:
     if case.asker == "terminal" and not ceiling.terminal_may_act:
         yield Refusal("type", "the ceiling of this node does not permit acts from its terminal; "
                               "act through the hub.")
+
+
+def _by_hold(case: GuardInput) -> Iterator[Refusal]:
     if case.holds:
         yield held(case.holds)
+
+
+def _by_pid_namespace(case: GuardInput) -> Iterator[Refusal]:
+    ceiling = case.ceiling
     if not case.sees_host_pids and not ceiling.own_pid_namespace:
         yield Refusal("pidns", "this agent runs in a PID namespace of its own, so the driver's "
                                "numbers may mean other processes here. Run it on the host (or "
@@ -250,3 +287,24 @@ def _by_age(case: GuardInput) -> Iterator[Refusal]:
         yield Refusal("young", f"the task is {case.age_s:.1f} s old; within the first "
                                f"{YOUNGEST_S:.0f} s a process is not told apart from its "
                                "predecessor with certainty. Try again.")
+
+
+CHECKS: tuple[Check[GuardInput], ...] = (
+    Check("ceiling", ("type",), "the node's ceiling can be read and permits the action",
+          _by_ceiling),
+    Check("budget", ("budget",), "fewer jobs were ended here within the hour than the ceiling "
+          "permits", _by_budget),
+    Check("who asks", ("rules", "type"), "the ceiling lets rules, or the node's terminal, act",
+          _by_asker),
+    Check("hold", ("hold",), "neither a hold file nor the hub holds the node, and the hub has not "
+          "recalled this order", _by_hold),
+    Check("PID namespace", ("pidns",), "the driver's process numbers mean the same here",
+          _by_pid_namespace),
+    Check("protected set", ("protected",), "no process is protected, by gpudeck or by the ceiling",
+          _by_protection, HITS),
+    Check("manager, cgroup and MPS", ("managed", "condition", "mps", "multi_process"),
+          "no other manager runs the job, its cgroup is not frozen, and no client of MPS is paused",
+          _by_kind, HITS),
+    Check("rights", ("permission",), "the agent may signal every process", _by_rights, SIGNALS),
+    Check("age", ("young",), f"the task is at least {YOUNGEST_S:.0f} s old", _by_age, SIGNALS),
+)

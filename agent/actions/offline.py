@@ -1,4 +1,4 @@
-"""Acts that this node decides by itself while it has no hub: the same look, guard, journal, hand.
+"""Acts that this node decides by itself while it has no hub, by the same preview, guard, journal.
 
 They carry epoch 0, which no hub has, and are recorded in this node's own Audit.
 """
@@ -9,12 +9,8 @@ import uuid
 from dataclasses import dataclass
 
 from gpudeck.actions import (
-    COMMAND_LASTS_S,
     ActionParams,
-    Command,
     CommandActor,
-    CommandState,
-    Preview,
     Refusal,
     RefusalCode,
     Reply,
@@ -25,8 +21,11 @@ from gpudeck.ladder import Do, OutcomeKind
 from ..journal.store import ActionJournal, JournalError
 from ..runtime.action_lock import ActionLock
 from . import preview as actions_preview
-from .execute import ActionExecutor
-from .preview import NodeContext, PreviewRequest
+from .context import NodeContext
+from .execute import ActionExecutor, never_recalled, own_command
+from .kinds.task_kind import ActionTimeouts
+from .preview import PreviewRequest
+from .replies import first_reply
 
 ACTIONS: dict[Do, TaskAction] = {"tell": "notify", "pause": "pause", "end": "end"}
 # In a while it may be different; all else stays as it is.
@@ -39,49 +38,35 @@ LOCK_WITHIN_S = 5.0
 class OfflineExecutor:
     """Blocks until there is an outcome; on a thread of its own."""
 
-    place: NodeContext
+    context: NodeContext
     journal: ActionJournal
     lock: ActionLock
 
     def do(self, do: Do, task_id: str, who: str, reason: str) -> tuple[OutcomeKind, str]:
         params = ActionParams(text=reason) if do == "tell" else ActionParams()
-        shown = actions_preview.preview(self.place,
+        shown = actions_preview.preview(self.context,
                                         PreviewRequest(uuid.uuid4().hex, secrets.token_bytes(32),
                                                          ACTIONS[do], params, task_id))
         if shown.refusals:
             return _kind(shown.refusals[0]), shown.refusals[0].sentence
-        command = _command(self.place.node_id, shown, who, reason)
+        command = own_command(self.context.node.node_id, shown,
+                              CommandActor("rule", who[:128]), reason)
         try:
-            accepted = self.journal.seen(command, command.command_id, _first(command))
+            accepted = self.journal.seen(command, command.command_id,
+                                         first_reply(command, "accepted"))
         except JournalError as why:
             return "put_off", str(why)
         if not self.lock.take(LOCK_WITHIN_S):
-            self.journal.result(_late(accepted), {})
+            self.journal.result(Reply(
+                accepted.command_id, accepted.number + 1, "expired", time.time(),
+                "another act was in flight on this node; nothing was touched"), {})
             return "put_off", "another act was in flight on this node"
         try:
-            reply = ActionExecutor(self.place, self.journal, lambda reply: None).act(command,
-                                                                                     accepted)
+            reply = ActionExecutor(self.context, self.journal, lambda reply: None,
+                                   ActionTimeouts(), never_recalled).act(command, accepted)
         finally:
             self.lock.free()
         return _outcome(do, reply)
-
-
-def _command(node_id: str, shown: Preview, who: str, reason: str) -> Command:
-    now = time.time()
-    return Command(
-        command_id=uuid.uuid4().hex, node_id=node_id, epoch=0, issued_at=now,
-        expires_at=now + COMMAND_LASTS_S, nonce=shown.nonce, action=shown.action,
-        asker=CommandActor("rule", who[:128]), reason=reason[:1_024], preview=shown)
-
-
-def _first(command: Command) -> Reply:
-    return Reply(command.command_id, 1, "accepted", time.time())
-
-
-def _late(reply: Reply) -> Reply:
-    state: CommandState = "expired"
-    return Reply(reply.command_id, reply.number + 1, state, time.time(), "another act was in "
-                 "flight on this node; nothing was touched")
 
 
 def _kind(refusal: Refusal) -> OutcomeKind:

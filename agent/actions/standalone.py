@@ -1,4 +1,4 @@
-"""Acts at the node's own terminal, without a hub: the same look, guard, journal and hand.
+"""Acts at the node's own terminal, without a hub: the same preview, guard, journal and executor.
 
 It may run beside the agent, on the same data folder: the lock lets one act at a time, and both
 write one journal and one Audit.
@@ -12,15 +12,11 @@ from functools import partial
 from pathlib import Path
 from types import TracebackType
 
-import msgspec
-
 from gpudeck.actions import (
     COMMAND_LASTS_S,
     PREVIEW_LASTS_S,
     ActionParams,
-    Command,
     CommandActor,
-    CommandState,
     Preview,
     Refusal,
     Reply,
@@ -31,19 +27,20 @@ from gpudeck.wire import Task
 
 from ..backends import backend_named
 from ..journal.store import ActionJournal, ActionStore, JournalError
-from ..limits.apply import LimitApplier
-from ..limits.compute_modes import ComputeModeStore
-from ..limits.mps_store import MpsSettingStore
-from ..limits.timed_limit_store import TimedLimitStore
+from ..limits.mps import LocalMpsDaemons
 from ..reader.watchdog import ReaderProcess, ThreadedReaderProcess
 from ..readings import Reading
 from ..runtime.action_lock import ActionLock
 from ..tasks.task_table import boot_id
+from ..telemetry.recent_tasks import RecentTasks
 from . import preview_setting
-from .execute import ActionExecutor, ActionTimeouts
+from .context import ActionGuards, open_context
+from .execute import ActionExecutor, never_recalled, own_command
 from .hold_files import driver_order, hold_files, holds
-from .preview import NodeContext, PreviewRequest, find
-from .service import HELD
+from .hub_record import HELD
+from .kinds.task_kind import ActionTimeouts
+from .preview import PreviewRequest
+from .replies import first_reply, later_reply
 from .signals import make_room
 
 READY_WITHIN_S = 30.0
@@ -51,13 +48,13 @@ NODE = "local"  # there is no hub that could tell it from another
 
 
 class StandaloneNode:
-    """`with Local(data) as here: shown = here.preview("end", task_id); here.act(shown, "why")`.
+    """`with StandaloneNode(data) as node: node.act(node.preview("end", task_id), "why", "ada")`.
 
     A Preview with refusals is not acted on. Raises CommandError where nothing can be read."""
 
     def __init__(
         self, data: Path, backend: str = "auto", simulate: str = "", ceiling: Path | None = None,
-        patience: ActionTimeouts | None = None, source: ReaderProcess | None = None,
+        timeouts: ActionTimeouts | None = None, source: ReaderProcess | None = None,
     ) -> None:
         """`source`: somebody else's, who closes it."""
         make_room()
@@ -65,26 +62,21 @@ class StandaloneNode:
         self._store = ActionStore(data / "acts.db")
         self._journal = ActionJournal(self._store)
         self._lock = ActionLock(data)
-        self._patience = patience
+        self._timeouts = timeouts or ActionTimeouts()
         self._is_own_source = source is None
         chosen = backend_named(backend)
         self._source = source or ThreadedReaderProcess(
             chosen.name, simulate, partial(driver_order, data), lambda: None)
-        self._place = NodeContext(
-            node_id=NODE, boot_id=boot_id(), source=self._source, holds=self.holds,
-            kills_since=self._journal.kills_since, ceiling_file=ceiling,
-            host_pids_only=chosen.capabilities.pids != "own",
-            is_recorded=chosen.capabilities.pids == "recorded",
-            limiter=LimitApplier(chosen, simulate, partial(driver_order, data)),
-            book=TimedLimitStore(self._journal), modes=ComputeModeStore(self._journal),
-            mps_book=MpsSettingStore(self._journal, boot_id()),
-            driver=chosen.driver_version,
-        )
+        self._context = open_context(
+            node_id=NODE, boot_id=boot_id(), backend=chosen, options=simulate, data=data,
+            source=self._source, recent=RecentTasks(), mps=LocalMpsDaemons(),
+            journal=self._journal, is_shared=True, driver=chosen.driver_version,
+            guards=ActionGuards(ceiling, self.holds, self._journal.kills_since))
 
     def __enter__(self) -> "StandaloneNode":
         try:
             self._ready()
-            self._journal.open()
+            self._journal.audit.open()
         except JournalError as why:
             self.close()
             raise CommandError(str(why), ExitCode.CANNOT_START) from why
@@ -105,7 +97,7 @@ class StandaloneNode:
         self._store.close()
 
     def tasks(self) -> list[Task]:
-        found = find(self._place)
+        found = self._context.tasks.find()
         return [] if found is None else [*{each.task.id: each.task for each in found.seen}.values()]
 
     def readings(self, within_s: float) -> Iterator[Reading]:
@@ -129,31 +121,32 @@ class StandaloneNode:
     def preview(
         self, action: ShownAction, task_id: str, params: ActionParams | None = None
     ) -> Preview:
-        ask = PreviewRequest(uuid.uuid4().hex, secrets.token_bytes(32), action,
+        request = PreviewRequest(uuid.uuid4().hex, secrets.token_bytes(32), action,
                              params or ActionParams(), task_id)
-        return preview_setting.look(self._place, ask)
+        return preview_setting.look(self._context, request)
 
     def act(
         self, shown: Preview, reason: str, who: str,
         tell: Callable[[Reply], None] = lambda reply: None,
     ) -> Reply:
         """Blocks until there is an outcome; `tell` hears of each step."""
-        command = _command(shown, reason, who)
+        command = own_command(NODE, shown, CommandActor("terminal", who[:128] or "unknown"), reason)
         refusal = _refusal(shown)
         try:
-            reply = self._journal.seen(command, command.command_id, _first(command, refusal))
+            reply = self._journal.seen(command, command.command_id, first_reply(
+                command, "accepted" if refusal is None else "refused", refusal))
         except JournalError as why:
-            return _first(command, Refusal("journal", str(why)))
+            return first_reply(command, "refused", Refusal("journal", str(why)))
         tell(reply)
         if refusal is not None:
             return reply
         if not self._lock.take(COMMAND_LASTS_S):
             busy = Refusal("busy", "another act was in flight on this node; nothing was touched. "
                                    "Try again.")
-            return self._journal.result(_after(reply, "refused", busy), {})
+            return self._journal.result(later_reply(reply, "refused", busy), {})
         try:
-            return ActionExecutor(self._place, self._journal, tell, self._patience).act(command,
-                                                                                        reply)
+            return ActionExecutor(self._context, self._journal, tell, self._timeouts,
+                                  never_recalled).act(command, reply)
         finally:
             self._lock.free()
 
@@ -173,24 +166,3 @@ def _refusal(shown: Preview) -> Refusal | None:
     if not 0 <= time.time() - shown.taken_at <= PREVIEW_LASTS_S:
         return Refusal("stale_preview", "the preview is too old; look again")
     return None
-
-
-def _command(shown: Preview, reason: str, who: str) -> Command:
-    now = time.time()
-    return Command(
-        command_id=uuid.uuid4().hex, node_id=NODE, epoch=0, issued_at=now,
-        expires_at=now + COMMAND_LASTS_S, nonce=shown.nonce, action=shown.action,
-        asker=CommandActor("terminal", who[:128] or "unknown"), reason=reason[:1_024],
-        preview=shown,
-    )
-
-
-def _first(command: Command, refusal: Refusal | None) -> Reply:
-    state: CommandState = "accepted" if refusal is None else "refused"
-    return Reply(command.command_id, 1, state, time.time(),
-                 "" if refusal is None else refusal.sentence, refusal)
-
-
-def _after(reply: Reply, state: CommandState, refusal: Refusal) -> Reply:
-    return msgspec.structs.replace(reply, number=reply.number + 1, state=state, at=time.time(),
-                                   refusal=refusal, step=refusal.sentence)

@@ -2,7 +2,7 @@
 
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from gpudeck.actions import Bystander, Preview, ProcessIdentity, Refusal, Victim
@@ -12,8 +12,9 @@ from ..tasks.jobs import below
 from ..tasks.processes import ProcessFacts, table
 from ..tasks.terminals import name_of
 from . import guard
-from .guard import GuardedProcess
-from .preview import NodeContext, TaskSnapshot, case_of, find, subject_of
+from .context import NodeContext, TaskSnapshot
+from .guard import Check, GuardedProcess
+from .guard_input import case_of, subject_of
 from .signals import ProcessHandle, ProcessHandles, is_same, living
 
 DECIDED_WITHIN_S = 0.05
@@ -34,13 +35,13 @@ class TargetProcess:
 class TargetProcessSet:
     """`refusal`: nothing may be touched. All grips are closed when the act is over."""
 
-    place: NodeContext
+    context: NodeContext
     shown: Preview
     asker: str
     grips: ProcessHandles = field(default_factory=ProcessHandles)
     all: list[TargetProcess] = field(default_factory=list)
     watched: list[tuple[str, ProcessHandle]] = field(default_factory=list)  # bystanders
-    before: OnDemandReading | None = None
+    found: TaskSnapshot | None = None  # in the driver's fresh list
     refusal: Refusal | None = None
     began: float = 0.0
     decided_ms: float = 0.0
@@ -50,6 +51,10 @@ class TargetProcessSet:
 
     def __exit__(self, *_: object) -> None:
         self.grips.close()
+
+    @property
+    def before(self) -> OnDemandReading | None:
+        return None if self.found is None else self.found.fresh
 
     @property
     def pids(self) -> frozenset[int]:
@@ -76,7 +81,7 @@ class TargetProcessSet:
         return tuple(task_id for task_id, grip in self.watched if grip not in alive)
 
     def hold(self) -> Refusal | None:
-        holds = self.place.holds()
+        holds = self.context.guards.holds()
         if not holds:
             return None
         return Refusal("hold", f"put on hold meanwhile: {'; '.join(holds)}"[:1_024])
@@ -127,15 +132,15 @@ class TargetProcessSet:
         subjects = self._subjects()
         if not subjects:
             return None
-        case = case_of(self.place, self.shown.action, subjects, subjects[0].facts, self.asker)
+        case = case_of(self.context, self.shown.action, subjects, subjects[0].facts, self.asker)
         # The budget was spent by the INTENT of this very act, and its age was judged then.
         found = guard.refusals(replace(case, kills_last_hour=0, age_s=None))
         return found[0] if found else None
 
     def _may_adopt(self, facts: ProcessFacts, grip: ProcessHandle) -> bool:
-        subject = subject_of(self.place, facts, name_of(facts.identity.uid), None,
+        subject = subject_of(self.context, facts, name_of(facts.identity.uid), None,
                              grip.may_signal())
-        case = case_of(self.place, self.shown.action, (subject,), facts, self.asker)
+        case = case_of(self.context, self.shown.action, (subject,), facts, self.asker)
         return not any(refusal.code in ("protected", "permission")
                        for refusal in guard.refusals(case))
 
@@ -146,15 +151,15 @@ class TargetProcessSet:
     def _subjects(self) -> tuple[GuardedProcess, ...]:
         found = ((target, target.grip.facts()) for target in self.all)
         return tuple(
-            subject_of(self.place, facts, target.user, target.kind, target.grip.may_signal())
+            subject_of(self.context, facts, target.user, target.kind, target.grip.may_signal())
             for target, facts in found if facts is not None)
 
 
-def take(place: NodeContext, shown: Preview, asker: str) -> TargetProcessSet:
+def take(context: NodeContext, shown: Preview, asker: str) -> TargetProcessSet:
     """Pidfds first, then the comparison, then one fresh list, then the guard. If that took too
     long it is begun anew; each is compared again right before its signal in any case."""
     for attempt in range(ATTEMPTS):
-        targets = TargetProcessSet(place, shown, asker)
+        targets = TargetProcessSet(context, shown, asker)
         try:
             targets.refusal = _fill(targets)
         except BaseException:
@@ -168,28 +173,33 @@ def take(place: NodeContext, shown: Preview, asker: str) -> TargetProcessSet:
 
 
 def _fill(targets: TargetProcessSet) -> Refusal | None:
-    shown = targets.shown
     targets.began = time.monotonic()
-    for victim in shown.victims:
-        if (refusal := _hold_on(targets, victim)) is not None:
+    for check in HELD_PROCESSES:
+        for refusal in check.refusals(targets):
             return refusal
-    for bystander in shown.bystanders:
-        _watch(targets, bystander)
-    found = find(targets.place)
-    if found is None:
-        return guard.unreadable(getattr(targets.place.source, "detail", ""))
-    targets.before = found.fresh
-    if (refusal := _still_there(targets, found)) is not None:
-        return refusal
     subjects = targets._subjects()
     target = targets._asked().grip.facts()
     if target is None:
-        return guard.gone(shown.task_id)
-    case = case_of(targets.place, shown.action, subjects, target, targets.asker)
+        return guard.gone(targets.shown.task_id)
+    case = case_of(targets.context, targets.shown.action, subjects, target, targets.asker)
     # The INTENT of this very act is counted already.
     case = replace(case, kills_last_hour=max(case.kills_last_hour - 1, 0))
     refusals = guard.refusals(case)
     return refusals[0] if refusals else None
+
+
+def _hold_all(targets: TargetProcessSet) -> Iterator[Refusal]:
+    for victim in targets.shown.victims:
+        if (refusal := _hold_on(targets, victim)) is not None:
+            yield refusal
+    for bystander in targets.shown.bystanders:
+        _watch(targets, bystander)
+
+
+def _list_afresh(targets: TargetProcessSet) -> Iterator[Refusal]:
+    targets.found = targets.context.tasks.find()
+    if targets.found is None:
+        yield guard.unreadable(targets.context.tasks.source.detail)
 
 
 def _hold_on(targets: TargetProcessSet, victim: Victim) -> Refusal | None:
@@ -219,21 +229,31 @@ def _watch(targets: TargetProcessSet, bystander: Bystander) -> None:
         targets.watched.append((bystander.task_id, grip))
 
 
-def _still_there(targets: TargetProcessSet, found: TaskSnapshot) -> Refusal | None:
-    task = found.task(targets.shown.task_id)
+def _still_there(targets: TargetProcessSet) -> Iterator[Refusal]:
+    assert targets.found is not None
+    found, shown = targets.found, targets.shown
+    task = found.task(shown.task_id)
     if task is None:
-        return Refusal("condition", f"task {targets.shown.task_id} does not use a Gpu any more; "
-                                    "nothing was touched. Look again.")
-    held = {each.gpu_uuid for each in asked(targets.shown).held}
+        yield Refusal("condition", f"task {shown.task_id} does not use a Gpu any more; nothing was "
+                                   "touched. Look again.")
+        return
+    held = {each.gpu_uuid for each in asked(shown).held}
     if held and not held & {each.gpu_uuid for each in found.held(task.pid)}:
-        return Refusal("condition", "the task has moved to other Gpus than were shown; nothing "
-                                    "was touched. Look again.")
+        yield Refusal("condition", "the task has moved to other Gpus than were shown; nothing "
+                                   "was touched. Look again.")
     for target in targets.all:
         its = found.of(target.grip.pid)
         target.kind = None if its is None else its.kind
-    return None
 
 
 def asked(shown: Preview) -> Victim:
     return next(victim for victim in shown.victims if victim.task_id == shown.task_id)
 
+
+HELD_PROCESSES: tuple[Check[TargetProcessSet], ...] = (
+    Check("identity", ("gone", "identity"), "each process, held by pidfd, is the one that was "
+          "shown", _hold_all),
+    Check("fresh list", ("unreadable",), "the driver lists its processes once more", _list_afresh),
+    Check("use of GPUs", ("condition",), "the task is in that list, on GPUs that were shown",
+          _still_there),
+)

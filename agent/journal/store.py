@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from gpudeck.actions import ActionVerification, Command, Refusal, Reply
+from gpudeck.actions import KILLS, ActionVerification, Command, Refusal, Reply
 from gpudeck.audit_chain import START, AuditChainLink, link
 
 from ..tasks.processes import row_of
@@ -121,6 +121,55 @@ class ActionStore:
                             "free space on its disk. What cannot be recorded is not done.")
 
 
+class NodeAudit:
+    """One node's audit: a hash chain, in one transaction with what it records. Any thread."""
+
+    def __init__(self, store: ActionStore, node: str, clock: Callable[[], float]) -> None:
+        self._store = store
+        self._node = node
+        self._clock = clock
+        self.head: tuple[int, str] = (0, START)  # as of our last look
+        self._appended = self.head
+        self._lock = threading.RLock()
+
+    def open(self) -> None:
+        """Raises JournalError."""
+        rows = self._store.rows("SELECT seq, hash FROM audit WHERE node = ? ORDER BY seq DESC"
+                                " LIMIT 1", self._node)
+        self.head = (rows[0][0], rows[0][1]) if rows else (0, START)
+
+    @contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """The head that others are told is one that is on disk."""
+        with self._lock:
+            self._appended = self.head
+            with self._store.transaction() as db:
+                yield db
+            self.head = self._appended
+
+    def append(self, db: sqlite3.Connection, record: dict[str, Any]) -> AuditChainLink:
+        rows = db.execute("SELECT seq, hash FROM audit WHERE node = ? ORDER BY seq DESC LIMIT 1",
+                          (self._node,)).fetchall()
+        seq, previous = rows[0] if rows else (0, START)
+        made = link(seq + 1, previous, {"at": self._clock(), **record})
+        db.execute("INSERT INTO audit VALUES (?, ?, ?, ?)",
+                   (self._node, made.seq, made.body, made.hash))
+        self._appended = (made.seq, made.hash)
+        return made
+
+    def record(self, record: dict[str, Any]) -> None:
+        with self.writing() as db:
+            self.append(db, record)
+
+    def links(self, after_seq: int = 0, step: int = 1_000) -> Iterator[AuditChainLink]:
+        while rows := self._store.rows("SELECT seq, body, hash FROM audit WHERE node = ? AND"
+                                       " seq > ? ORDER BY seq LIMIT ?", self._node, after_seq,
+                                       step):
+            for seq, body, digest in rows:
+                yield AuditChainLink(seq, body, digest)
+                after_seq = seq
+
+
 class ActionJournal:
     """One node's view of the store. Any thread."""
 
@@ -131,14 +180,7 @@ class ActionJournal:
         self._node = node
         self._clock = clock
         self._worker = worker_name()
-        self.head: tuple[int, str] = (0, START)  # of the Audit, as of our last look
-        self._appended = self.head
-        self._lock = threading.RLock()
-
-    def open(self) -> None:
-        """Raises JournalRefuses."""
-        rows = self._rows("SELECT seq, hash FROM audit WHERE node = ? ORDER BY seq DESC LIMIT 1")
-        self.head = (rows[0][0], rows[0][1]) if rows else (0, START)
+        self.audit = NodeAudit(store, node, clock)
 
     # commands
 
@@ -153,9 +195,9 @@ class ActionJournal:
                                nonce))
 
     def seen(self, command: Command, digest: str, reply: Reply) -> Reply:
-        """The first word on a command: accepted, or why not. Raises JournalRefuses, also where
+        """The first word on a command: accepted, or why not. Raises JournalError, also where
         another process was faster."""
-        with self._writing() as db:
+        with self.audit.writing() as db:
             self._forget_old(db)
             reply = self._record(db, reply, about(command))
             try:
@@ -182,7 +224,7 @@ class ActionJournal:
 
     def bury(self, reply: Reply) -> Reply:
         """For a command that never came: if it still comes, it finds this answer."""
-        with self._writing() as db:
+        with self.audit.writing() as db:
             reply = self._record(db, reply, {"inquired": True})
             db.execute(
                 "INSERT OR IGNORE INTO command (node, id, digest, nonce, action, at, worker,"
@@ -199,7 +241,7 @@ class ActionJournal:
 
     def note(self, command_id: str, number: int) -> None:
         """The hub has this Reply; it stays noted until there is a newer one."""
-        with self._writing() as db:
+        with self.audit.writing() as db:
             rows = db.execute("SELECT reply FROM command WHERE node = ? AND id = ?",
                               (self._node, command_id)).fetchall()
             if rows and _replies.decode(rows[0][0]).number <= number:
@@ -209,8 +251,8 @@ class ActionJournal:
     def kills_since(self, at: float) -> int:
         """Ends begun since. One from the future counts too: the clock was set back."""
         return int(self._rows("SELECT count(*) FROM command WHERE node = ? AND action IN"
-                              " ('end', 'terminate_client', 'stop_mps', 'restart_mps')"
-                              " AND is_spent AND intent_at > ?", at)[0][0])
+                              f" ({', '.join('?' * len(KILLS))}) AND is_spent AND intent_at > ?",
+                              *KILLS, at)[0][0])
 
     def kills_at_most(self, at: float) -> int:
         """What is not known is not none."""
@@ -235,26 +277,19 @@ class ActionJournal:
                 {"recovered": True}))
         return found
 
-    # what is kept beside
+    # facts by name
 
     def fact(self, name: str) -> str | None:
         rows = self._rows("SELECT value FROM fact WHERE node = ? AND name = ?", name)
         return rows[0][0] if rows else None
 
     def keep(self, name: str, value: str | None, record: dict[str, Any] | None = None) -> None:
-        with self._writing() as db:
-            if value is None:
-                db.execute("DELETE FROM fact WHERE node = ? AND name = ?", (self._node, name))
-            else:
-                db.execute("INSERT OR REPLACE INTO fact VALUES (?, ?, ?)",
-                           (self._node, name, value))
-            if record is not None:
-                self._append(db, record)
+        self.change(name, lambda _: value, record)
 
     def change(self, name: str, turn: Callable[[str | None], str | None],
                record: dict[str, Any] | None = None) -> None:
         """What is kept under a name, read and written in one go: two processes may be at it."""
-        with self._writing() as db:
+        with self.audit.writing() as db:
             rows = db.execute("SELECT value FROM fact WHERE node = ? AND name = ?",
                               (self._node, name)).fetchall()
             before = rows[0][0] if rows else None
@@ -265,34 +300,12 @@ class ActionJournal:
                 db.execute("INSERT OR REPLACE INTO fact VALUES (?, ?, ?)",
                            (self._node, name, after))
             if record is not None:
-                self._append(db, record)
-
-    # the Audit
-
-    def record(self, record: dict[str, Any]) -> None:
-        with self._writing() as db:
-            self._append(db, record)
-
-    def links(self, after_seq: int = 0, step: int = 1_000) -> Iterator[AuditChainLink]:
-        while rows := self._rows("SELECT seq, body, hash FROM audit WHERE node = ? AND seq > ?"
-                                 " ORDER BY seq LIMIT ?", after_seq, step):
-            for seq, body, digest in rows:
-                yield AuditChainLink(seq, body, digest)
-                after_seq = seq
+                self.audit.append(db, record)
 
     # inside
 
-    @contextmanager
-    def _writing(self) -> Iterator[sqlite3.Connection]:
-        """The head that others are told is one that is on disk."""
-        with self._lock:
-            self._appended = self.head
-            with self._store.transaction() as db:
-                yield db
-            self.head = self._appended
-
     def _said(self, reply: Reply, record: dict[str, Any] | None, intent: bool = False) -> Reply:
-        with self._writing() as db:
+        with self.audit.writing() as db:
             if record is not None:
                 reply = self._record(db, reply, record)
             # What was refused after its INTENT was not done, and costs no budget.
@@ -308,18 +321,8 @@ class ActionJournal:
         return reply
 
     def _record(self, db: sqlite3.Connection, reply: Reply, record: dict[str, Any]) -> Reply:
-        made = self._append(db, {**record, **_outcome(reply)})
+        made = self.audit.append(db, {**record, **_outcome(reply)})
         return msgspec.structs.replace(reply, audit_seq=made.seq, audit_head=made.hash)
-
-    def _append(self, db: sqlite3.Connection, record: dict[str, Any]) -> AuditChainLink:
-        rows = db.execute("SELECT seq, hash FROM audit WHERE node = ? ORDER BY seq DESC LIMIT 1",
-                          (self._node,)).fetchall()
-        seq, previous = rows[0] if rows else (0, START)
-        made = link(seq + 1, previous, {"at": self._clock(), **record})
-        db.execute("INSERT INTO audit VALUES (?, ?, ?, ?)",
-                   (self._node, made.seq, made.body, made.hash))
-        self._appended = (made.seq, made.hash)
-        return made
 
     def _forget_old(self, db: sqlite3.Connection) -> None:
         db.execute(

@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class StoredList(Generic[T]):
-    """Raises JournalRefuses. `is_shared`: another process may write it as well; else what was read
+    """Raises JournalError. `is_shared`: another process may write it as well; else what was read
     once holds."""
 
     journal: ActionJournal

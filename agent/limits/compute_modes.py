@@ -19,7 +19,7 @@ MODE_WORDS: dict[int | None, str] = {
 
 
 class ComputeModeStore:
-    """Raises JournalRefuses; `is_shared` as of leases."""
+    """Raises JournalError; `is_shared` as of timed limits."""
 
     def __init__(self, journal: ActionJournal, is_shared: bool = True) -> None:
         self._kept = StoredList(journal, "modes", ManagedComputeMode, is_shared)

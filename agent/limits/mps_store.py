@@ -86,7 +86,7 @@ class MpsSettingStore:
         self.journal.change(DEFAULTS, turned)
 
     def wanted(self) -> tuple[Default, ...]:
-        """Raises JournalRefuses."""
+        """Raises JournalError."""
         return _defaults(self.journal.fact(DEFAULTS))
 
 

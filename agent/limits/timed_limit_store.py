@@ -1,4 +1,4 @@
-"""The leases of this node, on disk before they are in force."""
+"""The timed limits of this node, on disk before they are in force."""
 
 import time
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from .timed_limits import NodeTime
 
 
 class TimedLimitStore:
-    """Raises JournalRefuses. `is_shared`: another process may write it as well; else what was read
+    """Raises JournalError. `is_shared`: another process may write it as well; else what was read
     once holds."""
 
     def __init__(self, journal: ActionJournal, is_shared: bool = True) -> None:
@@ -29,31 +29,31 @@ class TimedLimitStore:
         """Without a look at the disk."""
         return self._kept.is_surely_empty
 
-    def begin(self, lease: TimedLimit) -> None:
+    def begin(self, limit: TimedLimit) -> None:
         """It takes the place of another on the same limit."""
-        self._change(lambda all: timed_limits.with_new(all, lease),
-                     {"kind": "lease", "lease": msgspec.to_builtins(lease)})
+        self._change(lambda all: timed_limits.with_new(all, limit),
+                     {"kind": "lease", "lease": msgspec.to_builtins(limit)})
 
-    def note(self, lease: TimedLimit, is_again: bool = False) -> None:
+    def note(self, limit: TimedLimit, is_again: bool = False) -> None:
         """What is known of it now; in the Audit where it is another state than before, and where it
         was set again."""
-        was = next((each for each in self.all() if each.lease_id == lease.lease_id), None)
-        if was is None or (was == lease and not is_again):
+        was = next((each for each in self.all() if each.lease_id == limit.lease_id), None)
+        if was is None or (was == limit and not is_again):
             return
-        kind = "lease_again" if is_again else "lease_state" if was.state != lease.state else None
-        self._change(lambda all: timed_limits.with_news(all, lease), None if kind is None else {
-            "kind": kind, "lease_id": lease.lease_id, "gpu_uuid": lease.gpu_uuid,
-            "state": lease.state, "words": lease.words})
+        kind = "lease_again" if is_again else "lease_state" if was.state != limit.state else None
+        self._change(lambda all: timed_limits.with_news(all, limit), None if kind is None else {
+            "kind": kind, "lease_id": limit.lease_id, "gpu_uuid": limit.gpu_uuid,
+            "state": limit.state, "words": limit.words})
 
-    def end(self, lease: TimedLimit, why: str) -> None:
-        self._change(lambda all: timed_limits.without(all, lease.lease_id), {
-            "kind": "lease_over", "lease_id": lease.lease_id, "gpu_uuid": lease.gpu_uuid,
+    def end(self, limit: TimedLimit, why: str) -> None:
+        self._change(lambda all: timed_limits.without(all, limit.lease_id), {
+            "kind": "lease_over", "lease_id": limit.lease_id, "gpu_uuid": limit.gpu_uuid,
             "why": why})
 
-    def put_back(self, lease: TimedLimit, former: tuple[TimedLimit, ...]) -> None:
+    def put_back(self, limit: TimedLimit, former: tuple[TimedLimit, ...]) -> None:
         """It never came to be: what it took the place of is there again."""
-        self._change(lambda _: former, {"kind": "lease_over", "lease_id": lease.lease_id,
-                                        "gpu_uuid": lease.gpu_uuid, "why": "it was refused"})
+        self._change(lambda _: former, {"kind": "lease_over", "lease_id": limit.lease_id,
+                                        "gpu_uuid": limit.gpu_uuid, "why": "it was refused"})
 
     def _change(self, turn: Callable[[tuple[TimedLimit, ...]], tuple[TimedLimit, ...]],
                 record: dict[str, Any] | None) -> None:

@@ -32,14 +32,14 @@ class NodeTime:
 
 @dataclass(frozen=True, slots=True)
 class ApplyLimit:
-    lease: TimedLimit
+    limit: TimedLimit
 
 
 @dataclass(frozen=True, slots=True)
 class UndoLimit:
-    """Set what was before, and forget the lease."""
+    """Set what was before, and forget the timed limit."""
 
-    lease: TimedLimit
+    limit: TimedLimit
     why: str
 
 
@@ -47,38 +47,38 @@ class UndoLimit:
 class KeepLimit:
     """As it is now known to be."""
 
-    lease: TimedLimit
+    limit: TimedLimit
 
 
 @dataclass(frozen=True, slots=True)
 class ForgetLimit:
     """Nothing is to be set."""
 
-    lease: TimedLimit
+    limit: TimedLimit
     why: str
 
 
 Step = ApplyLimit | UndoLimit | KeepLimit | ForgetLimit
 
 
-def left_s(lease: TimedLimit, clock: NodeTime) -> float:
+def left_s(limit: TimedLimit, clock: NodeTime) -> float:
     """By the clock that nobody sets, of the same boot; after another one only the wall is left."""
-    if lease.boot_id == clock.boot_id:
-        return lease.ends_boottime_s - clock.boottime_s
-    return min(lease.ends_at - clock.wall, lease.ends_at - lease.began_at)
+    if limit.boot_id == clock.boot_id:
+        return limit.ends_boottime_s - clock.boottime_s
+    return min(limit.ends_at - clock.wall, limit.ends_at - limit.began_at)
 
 
 def steps(
-    leases: Iterable[TimedLimit], limits: dict[str, GpuLimits], clock: NodeTime, is_fresh: bool
+    limits: Iterable[TimedLimit], found: dict[str, GpuLimits], clock: NodeTime, is_fresh: bool
 ) -> list[Step]:
     """`is_fresh`: the driver, or this agent, has begun anew since the last time."""
-    return [_step(lease, limits.get(lease.gpu_uuid), clock, is_fresh) for lease in leases]
+    return [_step(limit, found.get(limit.gpu_uuid), clock, is_fresh) for limit in limits]
 
 
-def _step(lease: TimedLimit, found: GpuLimits | None, clock: NodeTime, is_fresh: bool) -> Step:
-    is_over = left_s(lease, clock) <= 0
-    now = judged(lease, found, clock.wall)
-    if lease.state == "beginning":
+def _step(limit: TimedLimit, found: GpuLimits | None, clock: NodeTime, is_fresh: bool) -> Step:
+    is_over = left_s(limit, clock) <= 0
+    now = judged(limit, found, clock.wall)
+    if limit.state == "beginning":
         # Whoever began it has ended in the middle: its outcome is unknown, and so it is taken back.
         return UndoLimit(now, "it was begun and its outcome never recorded")
     if is_fresh and not is_over and _is_silent_lock(now, found):
@@ -91,7 +91,7 @@ def _step(lease: TimedLimit, found: GpuLimits | None, clock: NodeTime, is_fresh:
         return UndoLimit(now, "its time is over")
     if now.state in ("drifted", "not_in_force") and is_fresh:
         # What a driver has forgotten nobody has changed.
-        return ApplyLimit(judged(replace(lease, state="not_in_force"), found, clock.wall))
+        return ApplyLimit(judged(replace(limit, state="not_in_force"), found, clock.wall))
     return KeepLimit(now)
 
 
@@ -102,10 +102,10 @@ def _is_not_ours(now: TimedLimit, found: GpuLimits | None) -> bool:
     return now.state == "drifted" or (now.state == "not_in_force" and tells)
 
 
-def _is_silent_lock(lease: TimedLimit, found: GpuLimits | None) -> bool:
+def _is_silent_lock(limit: TimedLimit, found: GpuLimits | None) -> bool:
     """No driver tells of it, so that waiting to see it gone is waiting for ever; to lock it once
     more changes nothing where it is still locked."""
-    return (lease.what == "clocks" and lease.state == "unknown" and found is not None
+    return (limit.what == "clocks" and limit.state == "unknown" and found is not None
             and is_read(found) and not found.tells_lock)
 
 
@@ -113,51 +113,51 @@ def is_read(found: GpuLimits | None) -> bool:
     return found is not None and not found.trouble
 
 
-def judged(lease: TimedLimit, found: GpuLimits | None, wall: float) -> TimedLimit:
-    """The lease with its proof."""
+def judged(limit: TimedLimit, found: GpuLimits | None, wall: float) -> TimedLimit:
+    """The timed limit with its proof."""
     if found is None or found.trouble:
         words = "the Gpu is not there now" if found is None else found.trouble
-        return replace(lease, state="unknown", words=words[:1_024])
-    judge = _power if lease.what == "power" else _clocks
-    return replace(judge(lease, found), seen_at=wall)
+        return replace(limit, state="unknown", words=words[:1_024])
+    judge = _power if limit.what == "power" else _clocks
+    return replace(judge(limit, found), seen_at=wall)
 
 
-def _power(lease: TimedLimit, found: GpuLimits) -> TimedLimit:
-    wanted, seen = lease.wanted[0], found.power_w
+def _power(limit: TimedLimit, found: GpuLimits) -> TimedLimit:
+    wanted, seen = limit.wanted[0], found.power_w
     if seen is None:
-        return replace(lease, state="unknown", seen=None,
+        return replace(limit, state="unknown", seen=None,
                        words="the driver does not say the limit that is set")
     if abs(seen - wanted) < NEAR_W:
-        return replace(lease, state="in_force", seen=seen,
+        return replace(limit, state="in_force", seen=seen,
                        words=f"the driver says {seen:.0f} W")
-    if lease.state == "not_in_force":
-        return replace(lease, seen=seen, words=f"the driver says {seen:.0f} W")
-    return replace(lease, state="drifted", seen=seen,
+    if limit.state == "not_in_force":
+        return replace(limit, seen=seen, words=f"the driver says {seen:.0f} W")
+    return replace(limit, state="drifted", seen=seen,
                    words=f"somebody has set {seen:.0f} W since")
 
 
-def _clocks(lease: TimedLimit, found: GpuLimits) -> TimedLimit:
-    low, high = lease.wanted
+def _clocks(limit: TimedLimit, found: GpuLimits) -> TimedLimit:
+    low, high = limit.wanted
     if found.tells_lock:
         is_so = found.locked_mhz == (low, high)
         was = "nothing" if found.locked_mhz is None else "{:.0f} to {:.0f} MHz".format(
             *found.locked_mhz)
         state = "in_force" if is_so else (
-            "not_in_force" if lease.state == "not_in_force" else "drifted")
-        return replace(lease, state=state, seen=found.sm_clock_mhz,
+            "not_in_force" if limit.state == "not_in_force" else "drifted")
+        return replace(limit, state=state, seen=found.sm_clock_mhz,
                        words=f"the driver says {was} is locked")
     clock = found.sm_clock_mhz
     if clock is None:
-        return replace(lease, state="unknown", seen=None,
+        return replace(limit, state="unknown", seen=None,
                        words="the driver tells neither the lock nor the clock")
     told = f"NVML cannot read a lock back; the SM clock is {clock:.0f} MHz"
     if clock > high + NEAR_MHZ:
-        return replace(lease, state="not_in_force" if lease.state == "not_in_force" else "drifted",
+        return replace(limit, state="not_in_force" if limit.state == "not_in_force" else "drifted",
                        seen=clock, words=f"{told}, above the lock")
     is_busy = found.util_pct is not None and found.util_pct >= BUSY_PCT
     if is_busy:
-        return replace(lease, state="in_force", seen=clock, words=f"{told} at work, within it")
-    return replace(lease, state="unknown", seen=clock,
+        return replace(limit, state="in_force", seen=clock, words=f"{told} at work, within it")
+    return replace(limit, state="unknown", seen=clock,
                    words=f"{told} at rest, which proves nothing")
 
 
@@ -165,20 +165,20 @@ def same_limit(one: TimedLimit, gpu_uuid: str, what: str) -> bool:
     return one.gpu_uuid == gpu_uuid and one.what == what
 
 
-def with_new(leases: Iterable[TimedLimit], new: TimedLimit) -> tuple[TimedLimit, ...]:
+def with_new(limits: Iterable[TimedLimit], new: TimedLimit) -> tuple[TimedLimit, ...]:
     """It takes the place of one on the same limit, and what was before that one stays `before`."""
     kept, before = [], new.before
-    for lease in leases:
-        if same_limit(lease, new.gpu_uuid, new.what):
-            before = lease.before
+    for limit in limits:
+        if same_limit(limit, new.gpu_uuid, new.what):
+            before = limit.before
         else:
-            kept.append(lease)
+            kept.append(limit)
     return (*kept, replace(new, before=before))
 
 
-def without(leases: Iterable[TimedLimit], lease_id: str) -> tuple[TimedLimit, ...]:
-    return tuple(lease for lease in leases if lease.lease_id != lease_id)
+def without(limits: Iterable[TimedLimit], lease_id: str) -> tuple[TimedLimit, ...]:
+    return tuple(limit for limit in limits if limit.lease_id != lease_id)
 
 
-def with_news(leases: Iterable[TimedLimit], news: TimedLimit) -> tuple[TimedLimit, ...]:
-    return tuple(news if lease.lease_id == news.lease_id else lease for lease in leases)
+def with_news(limits: Iterable[TimedLimit], news: TimedLimit) -> tuple[TimedLimit, ...]:
+    return tuple(news if limit.lease_id == news.lease_id else limit for limit in limits)

@@ -1,5 +1,4 @@
-"""The node's desk for Quotas: keeps what the hub signed, says what of it is in force, and goes on
-by itself while there is no hub.
+"""Quotas on this node: says what of them is in force, and goes on by itself while there is no hub.
 
 Called from the node's own thread, which never waits for it: disk, probes and acts have threads.
 """
@@ -20,20 +19,17 @@ from gpudeck.desired_state import (
     InForce,
     QuotaMechanism,
     SignedDesired,
-    decode_desired,
-    desired_statement,
 )
-from gpudeck.keys import fingerprint, is_signed
 from gpudeck.ladder import LadderClimb, OutcomeKind
 from gpudeck.limits import MpsDaemon
 from gpudeck.wire import FromAgent, GpuFacts
 
-from ..actions.ceiling import read_ceiling
 from ..actions.offline import OfflineExecutor
 from ..journal.store import ActionJournal, JournalError
 from ..runtime.worker import Worker
 from ..tasks.seen import GpuTask
 from . import evaluate
+from .desired import DesiredQuotas
 from .evaluate import DueQuotaStep, OfflineQuotaState, QuotaRefusals, QuotaSnapshot
 from .mechanisms import HAMI_FILES, mechanisms, mps
 
@@ -68,21 +64,17 @@ class QuotaService:
     """`cut_off_after_s`: a test may be less patient."""
 
     def __init__(self, config: QuotaServiceConfig, acts: OfflineExecutor, wake: Callable[[], None],
-                 holds: Callable[[], tuple[str, ...]],
                  hub_time: Callable[[float], float | None],
                  cut_off_after_s: float = evaluate.CUT_OFF_AFTER_S) -> None:
         self._config = config
         self._acts = acts
         self._journal: ActionJournal = acts.journal
         self._wake = wake
-        self._holds = holds
         self._hub_time = hub_time
         self._cut_off_after_s = cut_off_after_s
         self._clerk = Worker("quotas")
-        self._hand = Worker("quota hand")
-        self._hub_key: bytes | None = None
-        self._held: DesiredState | None = None
-        self._stand = OfflineQuotaState()
+        self._actor = Worker("quota hand")
+        self._state = OfflineQuotaState()
         self._is_read = False
         self._looked_at = self._said_at = float("-inf")
         self._read_at = time.monotonic()
@@ -96,14 +88,13 @@ class QuotaService:
         self._daemons: Sequence[MpsDaemon] | None = None
         self._spared: frozenset[str] = frozenset()
         self._settled: deque[tuple[DueQuotaStep, OutcomeKind, str]] = deque()
-        self.trouble = ""
+        self._desired = DesiredQuotas(self._journal, config.node_id, config.hub, self._renew)
         self._read()
 
     # what the hub says
 
     def greeted(self, hub_key: bytes) -> None:
-        """It has proved this key, and its fingerprint is the one that is pinned."""
-        self._hub_key = hub_key
+        self._desired.greeted(hub_key)
 
     def connected(self) -> None:
         self._said = None  # this hub may know nothing of it
@@ -114,47 +105,8 @@ class QuotaService:
 
     def _take(self, message: SignedDesired) -> None:
         self._read()
-        desired = self._checked(message, self._hub_key)
-        if desired is None or not self._is_read:
-            return
-        if not evaluate.is_newer(desired, self._held):
-            self._refuse("what was sent is older than what is held here")
-            return
-        try:
-            self._journal.keep(self._name, _kept(message, self._hub_key or b""), {
-                "kind": "quotas", "sentence": f"holds {len(desired.quotas)} quotas of the hub, "
-                f"generation {desired.generation}", "epoch": desired.epoch,
-                "generation": desired.generation,
-                "quotas": [quota.id for quota in desired.quotas]})
-        except JournalError as why:
-            self._refuse(str(why))
-            return
-        self._hold(desired)
-
-    def _checked(self, message: SignedDesired, key: bytes | None) -> DesiredState | None:
-        if key is None or fingerprint(key) != self._config.hub or not is_signed(
-                key, desired_statement(message.body), message.signature):
-            self._refuse("what was sent is not signed by the hub to which this node belongs")
-            return None
-        try:
-            desired = decode_desired(message.body)
-        except msgspec.MsgspecError as error:
-            self._refuse(f"what was sent cannot be read ({error}); update gpudeck on this node")
-            return None
-        if desired.node_id != self._config.node_id:
-            self._refuse("what was sent is for another node")
-            return None
-        return desired
-
-    def _refuse(self, why: str) -> None:
-        log.warning("quotas_not_taken why=%r", why)
-        self.trouble = why[:1_024]
-        self._renew()
-
-    def _hold(self, desired: DesiredState) -> None:
-        self._held, self.trouble = desired, ""
-        log.info("quotas_held generation=%d quotas=%d", desired.generation, len(desired.quotas))
-        self._renew()
+        if self._is_read:
+            self._desired.take(message)
 
     def _renew(self) -> None:
         self._looked_at = float("-inf")
@@ -162,41 +114,22 @@ class QuotaService:
 
     # what is on the disk
 
-    @property
-    def _name(self) -> str:
-        return f"desired {self._config.hub}"
-
     def _read(self) -> None:
         """Before anything newer is taken; tried again until the disk says it."""
         if self._is_read:
             return
         try:
-            kept = self._journal.fact(self._name)
             climbs, clock = self._journal.fact(CLIMBS), self._journal.fact(HUB_CLOCK)
+            self._desired.read()
         except JournalError as why:
-            self.trouble = str(why)
+            self._desired.unreadable(str(why))
             return
-        self._is_read, self.trouble = True, ""
-        if kept is not None:
-            self._rebuild(kept)
+        self._is_read = True
         if clock is not None:
             self._hub_ahead_s = _ahead_s(clock, self._config.boot_id)
         if climbs is not None:
-            self._stand = evaluate.recovered(_climbs(climbs, self._config.boot_id),
-                                           time.monotonic())
-
-    def _rebuild(self, kept: str) -> None:
-        """Signed or not at all: whoever writes on this disk makes no Quotas."""
-        try:
-            told = json.loads(kept)
-            key, body, signature = (base64.b64decode(told[part])
-                                    for part in ("key", "body", "signature"))
-        except (ValueError, KeyError, TypeError):
-            self.trouble = "what was kept of the quotas cannot be read; the hub sends it again"
-            return
-        desired = self._checked(SignedDesired(body, signature), key)
-        if desired is not None:
-            self._hold(desired)
+            self._state = evaluate.recovered(_climbs(climbs, self._config.boot_id),
+                                             time.monotonic())
 
     # time
 
@@ -211,13 +144,13 @@ class QuotaService:
         if not self._is_read and now - self._read_at >= READ_AGAIN_S:
             self._read_at = now
             self._clerk.put(self._read_and_wake)
-        if not self._is_read or self._held is None:
-            if self.trouble and now - self._said_at >= SAY_EVERY_S:
-                self._say(InForce(0, 0.0, time.time(), trouble=self.trouble), now)
+        if not self._is_read or self._desired.held is None:
+            if self._desired.trouble and now - self._said_at >= SAY_EVERY_S:
+                self._say(InForce(0, 0.0, time.time(), trouble=self._desired.trouble), now)
             return
         while self._settled:
             due, kind, sentence = self._settled.popleft()
-            self._keep(evaluate.settled(self._stand, due.key, kind, sentence, now))
+            self._keep(evaluate.settled(self._state, due.key, kind, sentence, now))
         hub: evaluate.Hub = "there" if is_live else (
             "gone" if now - self._live_at >= self._cut_off_after_s else "quiet")
         every_s = LOOK_EVERY_S if hub == "gone" else RECONCILE_EVERY_S
@@ -226,7 +159,8 @@ class QuotaService:
             return
         self._looked_at = now
         self._probe(driver_version, facts, now)
-        self._look(self._held, self._scene(self._held, sample, now), hub, now)
+        held = self._desired.held
+        self._look(held, self._snapshot(held, sample, now), hub, now)
 
     def _read_and_wake(self) -> None:
         self._read()
@@ -238,13 +172,13 @@ class QuotaService:
             return
         ahead_s, known = at - now, self._hub_ahead_s
         self._hub_ahead_s = ahead_s
-        if self._held is not None and (known is None or abs(known - ahead_s) > 1.0):
-            kept = json.dumps({"boot": self._config.boot_id, "ahead_s": ahead_s})
-            self._clerk.put(lambda: self._keep_hub_time(kept))
+        if self._desired.held is not None and (known is None or abs(known - ahead_s) > 1.0):
+            text = json.dumps({"boot": self._config.boot_id, "ahead_s": ahead_s})
+            self._clerk.put(lambda: self._store_hub_time(text))
 
-    def _keep_hub_time(self, kept: str) -> None:
+    def _store_hub_time(self, text: str) -> None:
         try:
-            self._journal.keep(HUB_CLOCK, kept)
+            self._journal.keep(HUB_CLOCK, text)
         except JournalError as why:
             log.error("hub_clock_not_kept why=%r", str(why))
 
@@ -256,7 +190,8 @@ class QuotaService:
         files = () if self._config.is_made_up else HAMI_FILES
         self._mechanisms = mechanisms(driver_version, facts, files)
 
-    def _scene(self, held: DesiredState, sample: QuotaSample | None, now: float) -> QuotaSnapshot:
+    def _snapshot(self, held: DesiredState, sample: QuotaSample | None,
+                  now: float) -> QuotaSnapshot:
         seen = () if sample is None else sample.seen
         return QuotaSnapshot(
             evaluate.holdings_of(seen, self._config.node_id, self._config.host, held.group),
@@ -264,7 +199,7 @@ class QuotaService:
             self._spared)
 
     def _rights(self) -> QuotaRefusals:
-        ceiling, holds = read_ceiling(self._acts.place.ceiling_file), self._holds()
+        ceiling, holds = self._acts.context.guards.ceiling(), self._acts.context.guards.holds()
         tell = end = ceiling.trouble
         if not tell and "notify" not in ceiling.actions:
             tell = "the ceiling of this node does not permit 'notify'"
@@ -277,28 +212,29 @@ class QuotaService:
             tell = end = tell or f"all acts on this node are on hold: {'; '.join(holds)}"
         return QuotaRefusals(tell[:400], (end or tell)[:400])
 
-    def _look(self, held: DesiredState, scene: QuotaSnapshot, hub: evaluate.Hub,
+    def _look(self, held: DesiredState, snapshot: QuotaSnapshot, hub: evaluate.Hub,
               now: float) -> None:
-        said = InForce(held.generation, held.issued_at, scene.wall, evaluate.marks(held, scene),
-                       (*self._mechanisms, mps(self._daemons)), self.trouble)
+        said = InForce(held.generation, held.issued_at, snapshot.wall,
+                       evaluate.marks(held, snapshot), (*self._mechanisms, mps(self._daemons)),
+                       self._desired.trouble)
         if _is_news(said, self._said) or now - self._said_at >= SAY_EVERY_S:
             self._say(said, now)
         hub_now = None if self._hub_ahead_s is None else now + self._hub_ahead_s
-        after = evaluate.stand(self._stand, held, scene, hub, hub_now, now)
+        after = evaluate.stand(self._state, held, snapshot, hub, hub_now, now)
         self._keep(after)
         for due in after.due:
-            self._hand.put(lambda due=due: self._do(due))  # type: ignore[misc]
+            self._actor.put(lambda due=due: self._do(due))  # type: ignore[misc]
 
     def _keep(self, after: OfflineQuotaState) -> None:
         """Before anything of it is done, so that a restart does nothing twice."""
-        if after.climbs != self._stand.climbs:
-            kept = _packed(after, self._config.boot_id)
+        if after.climbs != self._state.climbs:
+            text = _packed(after, self._config.boot_id)
             try:
-                self._journal.keep(CLIMBS, kept)
+                self._journal.keep(CLIMBS, text)
             except JournalError as why:
                 log.error("climbs_not_kept why=%r", str(why))
-                after = OfflineQuotaState(self._stand.climbs)
-        self._stand = after
+                after = OfflineQuotaState(self._state.climbs)
+        self._state = after
 
     def _do(self, due: DueQuotaStep) -> None:
         kind, sentence = self._acts.do(due.step.do, due.offender.task_ids[0],
@@ -321,40 +257,35 @@ class QuotaService:
 
     def close(self) -> None:
         self._clerk.close()
-        self._hand.close()
+        self._actor.close()
 
 
 def _is_news(said: InForce, before: InForce | None) -> bool:
     return before is None or msgspec.structs.replace(said, looked_at=before.looked_at) != before
 
 
-def _kept(message: SignedDesired, key: bytes) -> str:
-    return json.dumps({name: base64.b64encode(part).decode() for name, part in (
-        ("key", key), ("body", message.body), ("signature", message.signature))})
-
-
-def _ahead_s(kept: str, boot_id: str) -> float | None:
+def _ahead_s(text: str, boot_id: str) -> float | None:
     """Our clock that never steps goes on over a restart of the agent, and no further."""
     try:
-        told = json.loads(kept)
-        return float(told["ahead_s"]) if told["boot"] == boot_id else None
+        stored = json.loads(text)
+        return float(stored["ahead_s"]) if stored["boot"] == boot_id else None
     except (ValueError, KeyError, TypeError):
         return None
 
 
-def _packed(stand: OfflineQuotaState, boot_id: str) -> str:
+def _packed(state: OfflineQuotaState, boot_id: str) -> str:
     """Their times are of this boot's clock."""
     return json.dumps({"boot": boot_id, "climbs": [
         [*key, base64.b64encode(msgspec.msgpack.encode(climb)).decode()]
-        for key, climb in stand.climbs.items()]})
+        for key, climb in state.climbs.items()]})
 
 
-def _climbs(kept: str, boot_id: str) -> dict[tuple[str, str], LadderClimb]:
+def _climbs(text: str, boot_id: str) -> dict[tuple[str, str], LadderClimb]:
     try:
-        told = json.loads(kept)
-        if told["boot"] != boot_id:
+        stored = json.loads(text)
+        if stored["boot"] != boot_id:
             return {}
         return {(quota_id, job_id): msgspec.msgpack.decode(base64.b64decode(raw), type=LadderClimb)
-                for quota_id, job_id, raw in told["climbs"]}
+                for quota_id, job_id, raw in stored["climbs"]}
     except (ValueError, KeyError, TypeError, msgspec.MsgspecError):
         return {}

@@ -25,9 +25,9 @@ from .test_look import axe_source
 pytestmark = pytest.mark.browser
 expect.set_options(timeout=40_000)
 # It looks at its MPS more often than every 10 s, and not at what other tests run on this machine.
-AGENT = ("import sys; from agent.actions import limit_reconciler; "
+AGENT = ("import sys; from agent.limits import reconciler; "
          "from agent.limits import mps; from agent.cli.main import agent; "
-         "limit_reconciler.ROUND_S = 1.0; mps.found_pipes = frozenset; "
+         "reconciler.ROUND_S = 1.0; mps.found_pipes = frozenset; "
          "sys.exit(agent(sys.argv[1:]))")
 HOST = "mps-node"
 

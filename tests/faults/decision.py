@@ -5,12 +5,13 @@ import secrets
 import time
 from pathlib import Path
 
-from agent.actions.execute import ActionExecutor
-from agent.actions.preview import NodeContext, PreviewRequest, preview
+from agent.actions.execute import ActionExecutor, never_recalled
+from agent.actions.kinds.task_kind import ActionTimeouts
+from agent.actions.preview import PreviewRequest, preview
 from agent.journal.store import ActionJournal, ActionStore
-from agent.tasks.task_table import boot_id
 from gpudeck.actions import YOUNGEST_S, ActionParams, Command, CommandActor, Reply
 from tests.fakes.children import Children, a_ceiling
+from tests.fakes.contexts import a_context
 
 
 def decided_ms(folder: Path, ends: int) -> list[float]:
@@ -18,20 +19,20 @@ def decided_ms(folder: Path, ends: int) -> list[float]:
     children, said = Children(), list[str]()
     journal = ActionJournal(ActionStore(folder / "acts.db"))
     folder.chmod(0o700)
-    place = NodeContext("node", boot_id(), children, lambda: (), lambda _: 0,
-                        a_ceiling(folder), host_pids_only=False)
+    context = a_context(children, journal, a_ceiling(folder))
     try:
         victims = [children.start() for _ in range(ends)]
         time.sleep(YOUNGEST_S)
         for victim in victims:
-            shown = preview(place,
+            shown = preview(context,
                             PreviewRequest("ask", secrets.token_bytes(32), "end", ActionParams(),
                                                   victim.task_id))
             now = time.time()
             command = Command(secrets.token_hex(16), "node", 1, now, now + 25, shown.nonce, "end",
                               CommandActor("person", "test"), "because of a test", shown)
             first = Reply(command.command_id, 1, "accepted", now)
-            ActionExecutor(place, journal, lambda reply: said.append(reply.step)).act(
+            ActionExecutor(context, journal, lambda reply: said.append(reply.step),
+                           ActionTimeouts(), never_recalled).act(
                 command, journal.seen(command, "digest", first))
     finally:
         children.close()

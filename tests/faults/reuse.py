@@ -102,7 +102,7 @@ class Bed:
     def check(self) -> None:
         assert self.forge.ask("is_running", pid=self.bystander["pid"])
         assert self.hub.broken == []
-        assert verify(ActionJournal(ActionStore(self.data / "acts.db")).links()) is None
+        assert verify(ActionJournal(ActionStore(self.data / "acts.db")).audit.links()) is None
 
 
 def as_shown(was: Who) -> ProcessIdentity:

@@ -21,10 +21,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agent.actions import execute, guard, signals, targets
+from agent.actions import guard, signals, targets
 from agent.actions import preview as actions_preview
-from agent.actions.execute import ActionExecutor, ActionTimeouts
-from agent.actions.preview import NodeContext, PreviewRequest
+from agent.actions.context import NodeContext, TaskLookup
+from agent.actions.execute import ActionExecutor, never_recalled
+from agent.actions.kinds import end, task_kind
+from agent.actions.kinds.task_kind import ActionTimeouts
+from agent.actions.preview import PreviewRequest
 from agent.journal.store import ActionJournal, ActionStore
 from agent.readings import OnDemandReading, ProcessReading
 from agent.tasks.processes import row_of
@@ -32,28 +35,29 @@ from agent.tasks.task_table import boot_id
 from gpudeck.actions import ActionParams, Command, CommandActor, Reply
 from gpudeck.audit_chain import verify
 from tests.fakes.children import a_ceiling
+from tests.fakes.contexts import a_context
 from tests.faults.forging import Forge
 
 # (where its name is looked up, its name, before or after it)
 STEPS: dict[str, tuple[Any, str, str]] = {
     "before INTENT": (ActionJournal, "intend", "before"),
     "after INTENT": (ActionJournal, "intend", "after"),
-    "before all is held": (execute, "take", "before"),
+    "before all is held": (task_kind, "take", "before"),
     "before the pidfd": (signals.ProcessHandle, "take", "before"),
     "after the pidfd": (signals.ProcessHandle, "take", "after"),
     "before /proc is read": (signals, "facts", "before"),
     "after /proc is read": (signals, "facts", "after"),
     "before the comparison": (targets, "is_same", "before"),
     "after the comparison": (targets, "is_same", "after"),
-    "before the fresh list": (targets, "find", "before"),
-    "after the fresh list": (targets, "find", "after"),
+    "before the fresh list": (TaskLookup, "find", "before"),
+    "after the fresh list": (TaskLookup, "find", "after"),
     "before the guard": (guard, "refusals", "before"),
     "after the guard": (guard, "refusals", "after"),
     "before the signals": (targets.TargetProcessSet, "send", "before"),
     "before its signal": (signals.ProcessHandle, "send", "before"),
     "after its signal": (signals.ProcessHandle, "send", "after"),
     "before new ones are looked for": (targets.TargetProcessSet, "adopt", "before"),
-    "during the grace": (execute, "wait_for_end", "before"),
+    "during the grace": (end, "wait_for_end", "before"),
     "before the second look": (targets.TargetProcessSet, "recheck", "before"),
     "after the second look": (targets.TargetProcessSet, "recheck", "after"),
 }
@@ -109,12 +113,12 @@ def lay(where: Any, name: str, when: str) -> tuple[Trap, Callable[[], None]]:
 class Stage:
     nursery: Forge
     listed: Listed
-    place: NodeContext
+    context: NodeContext
     journal: ActionJournal
 
     def act(self, was: dict[str, Any], trap: Trap, event: str) -> tuple[str, Reply]:
         """What happened to the target meanwhile, and what came of the act."""
-        shown = actions_preview.preview(self.place, PreviewRequest(
+        shown = actions_preview.preview(self.context, PreviewRequest(
             "ask", secrets.token_bytes(32), "end", ActionParams(grace_s=0.03),
             f"{boot_id()[:8]}-{was['pid']}-{was['start_ticks']}"))
         assert shown.refusals == (), shown.refusals
@@ -124,8 +128,8 @@ class Stage:
         first = self.journal.seen(command, "digest", Reply(command.command_id, 1, "accepted", now))
         trap.countdown = random.choice((1, 1, 1, 2, 3))  # most are reached once
         trap.spring = lambda: happened.append(self._poke(was["pid"], event))
-        reply = ActionExecutor(self.place, self.journal, lambda _: None,
-                               ActionTimeouts(5.0, 0.0)).act(
+        reply = ActionExecutor(self.context, self.journal, lambda _: None,
+                               ActionTimeouts(5.0, 0.0), never_recalled).act(
             command, first)
         trap.countdown = 0
         return {(True,): event, (None,): "ended alone"}.get(tuple(happened), "nothing"), reply
@@ -144,9 +148,8 @@ def a_stage(folder: Path) -> Stage:
     folder.chmod(0o700)
     listed = Listed()
     journal = ActionJournal(ActionStore(folder / "acts.db", durable=False))
-    place = NodeContext("node", boot_id(), listed, lambda: (), lambda _: 0,
-                        a_ceiling(folder, kills_per_hour=10**7), host_pids_only=False)
-    return Stage(Forge(), listed, place, journal)
+    context = a_context(listed, journal, a_ceiling(folder, kills_per_hour=10**7))
+    return Stage(Forge(), listed, context, journal)
 
 
 def by_number(grip: signals.ProcessHandle, number: signal.Signals) -> bool:
@@ -158,7 +161,7 @@ def main(folder: str, rounds: str, events: str, control: str = "") -> None:
     guard.YOUNGEST_S = 0.0  # type: ignore[attr-defined]  # what is shown here must be who it is, not how old
     if control == "os_kill":
         signals.ProcessHandle.send = by_number  # type: ignore[assignment, method-assign]
-    execute.tell = lambda *_: 0  # type: ignore[attr-defined]  # nobody's terminal is meant
+    task_kind.tell = lambda *_: 0  # type: ignore[attr-defined]  # nobody's terminal is meant
     subprocess.run(["true"], check=True)  # pid 2, whose children are taken for the kernel's
     stage = a_stage(Path(folder))
     bystander = stage.nursery.ask("live", count=1)[0]["pid"]
@@ -178,7 +181,7 @@ def main(folder: str, rounds: str, events: str, control: str = "") -> None:
         undo()
     print(json.dumps({
         "told": told, "bystander": stage.nursery.ask("is_running", pid=bystander),
-        "broken": str(verify(stage.journal.links())),
+        "broken": str(verify(stage.journal.audit.links())),
     }))
     stage.nursery.ask("finish", pid=bystander)
     stage.nursery.close()

@@ -14,12 +14,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from agent.actions import execute, guard
-from agent.actions.execute import ActionExecutor, ActionTimeouts
-from agent.actions.preview import NodeContext, PreviewRequest, preview
+from agent.actions import guard
+from agent.actions.execute import ActionExecutor
+from agent.actions.hub_record import HubRecord
+from agent.actions.kinds import task_kind
+from agent.actions.kinds.task_kind import ActionTimeouts
+from agent.actions.preview import PreviewRequest, preview
+from agent.actions.replies import ReplyOutbox
 from agent.actions.service import CommandService, CommandServiceConfig
 from agent.journal.store import ActionJournal, ActionStore
-from agent.tasks.task_table import boot_id
 from gpudeck.actions import FINAL, ActionParams, Command, CommandActor, Preview, Reply
 from gpudeck.audit_chain import verify
 from gpudeck.keys import SigningKey, fingerprint
@@ -32,6 +35,7 @@ from gpudeck.wire import (
     preview_statement,
 )
 from tests.fakes.children import Child, Children, a_ceiling
+from tests.fakes.contexts import a_context
 from tests.fakes.hub import wait_for
 
 DELIVERIES = int(os.environ.get("GPUDECK_DELIVERIES")
@@ -55,40 +59,42 @@ class Node:
     def __post_init__(self) -> None:
         self.folder.mkdir(mode=0o700)
         self.id = fingerprint(self.key.public)
-        self.place = NodeContext(self.id, boot_id(), self.children, lambda: (), lambda _: 0,
-                                 a_ceiling(self.folder, kills_per_hour=10**6), host_pids_only=False)
         self.store = ActionStore(self.folder / "acts.db", durable=False)
         self.journal = ActionJournal(self.store)
-        self.desk = CommandService(
-            CommandServiceConfig(self.key, self.id, fingerprint(self.hub.public), self.folder, (),
-                                 patience=ActionTimeouts(5.0, 1.0)),
-            self.place, self.journal, lambda: None)
-        self.desk.greeted(self.hub.public)
-        self.desk.connected(1, time.monotonic())
+        replies = ReplyOutbox(self.journal, lambda: None)
+        hub = HubRecord(self.journal, fingerprint(self.hub.public), (), replies)
+        self.context = a_context(
+            self.children, self.journal, a_ceiling(self.folder, kills_per_hour=10**6), self.id,
+            hub.holds)
+        self.commands = CommandService(
+            CommandServiceConfig(self.key, self.folder, timeouts=ActionTimeouts(5.0, 1.0)),
+            self.context, self.journal, hub, replies)
+        hub.greeted(self.hub.public)
+        self.commands.connected(1, time.monotonic())
         wait_for(self.knows_the_time)
 
     def knows_the_time(self) -> bool:
         self.pump()
-        return self.desk._clock.at(time.monotonic()) is not None
+        return self.commands._clock.at(time.monotonic()) is not None
 
     def pump(self) -> None:
         now = time.monotonic()
-        for message in self.desk.say(now):
+        for message in self.commands.say(now):
             if isinstance(message, Reply):
                 self.said.setdefault(message.command_id, []).append(message)
             elif isinstance(message, Clock):
-                self.desk.hear(Time(message.clock_id, time.time()), now)
+                self.commands.hear(Time(message.clock_id, time.time()), now)
 
     def hear(self, message: SignedCommand) -> None:
-        self.desk.hear(message, time.monotonic())
+        self.commands.hear(message, time.monotonic())
 
     def rest(self) -> None:
         """Until nothing is judged or done any more."""
-        wait_for(lambda: self.desk._judge.is_idle and self.desk._acts.is_idle, 120)
+        wait_for(lambda: self.commands.is_idle, 120)
         self.pump()
 
     def show(self, child: Child, action: Any) -> Preview:
-        shown = preview(self.place,
+        shown = preview(self.context,
                         PreviewRequest(secrets.token_hex(4), secrets.token_bytes(32), action,
                                                    ActionParams(grace_s=5.0), child.task_id))
         assert shown.refusals == ()
@@ -117,7 +123,7 @@ class Stage:
 @pytest.fixture
 def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     monkeypatch.setattr(guard, "YOUNGEST_S", 0.0)
-    monkeypatch.setattr(execute, "tell", lambda *_: 1)  # not at the terminals of who tests
+    monkeypatch.setattr(task_kind, "tell", lambda *_: 1)  # not at the terminals of who tests
     executed: Counter[str] = Counter()
     real = ActionExecutor.act
 
@@ -131,7 +137,7 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
         nodes = [Node(tmp_path / name, hub, children) for name in ("a", "b")]
         yield Stage(hub, children, nodes, executed, children.start())
         for node in nodes:
-            node.desk.close()
+            node.commands.close()
             node.store.close()
     finally:
         children.close()
@@ -200,8 +206,8 @@ def check(stage: Stage, deliveries: int) -> None:
     assert len(killed) == ENDS
     assert stage.neighbour.is_alive()
     for node in stage.nodes:
-        assert verify(node.journal.links()) is None
-        intents = sum('"intent":true' in link.body for link in node.journal.links())
+        assert verify(node.journal.audit.links()) is None
+        intents = sum('"intent":true' in link.body for link in node.journal.audit.links())
         assert intents == sum(stage.executed[each] for each in node.said if any(
             reply.state == "accepted" for reply in node.said[each]))
 
@@ -219,7 +225,7 @@ def test_without_a_journal_that_knows_them_they_would_be_done_again(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The control arm: the guard is what the first test rests on."""
-    monkeypatch.setattr(CommandService, "_answered_before", lambda *_: False)
+    monkeypatch.setattr(ActionJournal, "known", lambda *_: None)
     monkeypatch.setattr(ActionJournal, "is_spent", lambda *_: False)
     monkeypatch.setattr(ActionJournal, "seen", lambda self, command, digest, reply: reply)
     node = stage.nodes[0]

@@ -57,7 +57,7 @@ def test_each_order_ends_one_way_and_is_done_once(
         assert terms == is_done, (terms, ended[victim.pid])
         assert victim.is_alive() is not is_done
     assert neighbour.is_alive()
-    assert verify(fleet.journal().links()) is None
+    assert verify(fleet.journal().audit.links()) is None
 
 
 def shown_at_last(fleet: Fleet, victim: Child) -> object:

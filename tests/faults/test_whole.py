@@ -63,7 +63,7 @@ def check(fleet: Fleet, tasks: dict[str, Child], child: Child, outcome: Any) -> 
     assert {"requested", "accepted", "acting", "done"} <= {row["outcome"] for row in rows}
     assert {row["command_id"] for row in rows} == {outcome["id"]}
     assert fleet.hub.get("/api/v1/audit/verify")["broken"] is None
-    links = list(fleet.journal().links())
+    links = list(fleet.journal().audit.links())
     assert verify(links) is None
     of_it = [link.body for link in links if outcome["id"] in link.body]
     assert sum('"intent":true' in body for body in of_it) == 1

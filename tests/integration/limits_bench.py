@@ -5,16 +5,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from agent.actions.limit_reconciler import DriverFacts, LimitReconciler
-from agent.actions.preview import NodeContext
 from agent.actions.standalone import StandaloneNode
 from agent.backends import SIMULATED
 from agent.backends.simulation.reader import SimulatedReader, parse_options
 from agent.journal.store import ActionJournal, ActionStore
 from agent.limits.apply import LimitApplier
-from agent.limits.compute_modes import ComputeModeStore
 from agent.limits.mps import LocalMpsDaemons
-from agent.limits.mps_store import MpsSettingStore
+from agent.limits.reconciler import DriverFacts, LimitReconciler
+from agent.limits.stores import open_limits
 from agent.limits.timed_limit_store import TimedLimitStore
 from agent.runtime.action_lock import ActionLock
 from agent.tasks.task_table import boot_id
@@ -69,12 +67,10 @@ class Bench:
         """As the agent has one; another each time, as after its restart."""
         store = ActionStore(self.data / "acts.db")
         journal = ActionJournal(store)
-        place = NodeContext("n1", boot_id(), self.children, holds, lambda _: 0, self.ceiling, False,
-                            limiter=limiter or self.limiter, book=TimedLimitStore(journal),
-                            modes=ComputeModeStore(journal),
-                            mps=LocalMpsDaemons(is_alone=True),
-                            mps_book=MpsSettingStore(journal, boot_id()))
-        held = Held(LimitReconciler(place, ActionLock(self.data), self.machine, lambda: None))
+        limits = open_limits(limiter or self.limiter, LocalMpsDaemons(is_alone=True), journal,
+                             boot_id(), True)
+        held = Held(LimitReconciler(limits, boot_id(), holds, ActionLock(self.data), self.machine,
+                                    lambda: None))
         try:
             yield held
         finally:

@@ -14,10 +14,8 @@ from typing import Any
 
 import pytest
 
-from agent import node
 from agent.actions import guard
-from agent.actions.execute import ActionTimeouts
-from agent.actions.service import CommandServiceConfig
+from agent.actions.kinds.task_kind import ActionTimeouts
 from agent.backends import SIMULATED
 from agent.journal.store import ActionJournal, ActionStore
 from agent.link.identity import NodeIdentity, node_key
@@ -71,10 +69,11 @@ class Bed:
         assert state_of(self.neighbour.pid) in ("S", "R")
         assert self.hub.broken == []
         journal = ActionJournal(ActionStore(self.data / "acts.db"))
-        assert verify(journal.links()) is None
+        assert verify(journal.audit.links()) is None
 
     def records(self) -> list[str]:
-        return [link.body for link in ActionJournal(ActionStore(self.data / "acts.db")).links()]
+        journal = ActionJournal(ActionStore(self.data / "acts.db"))
+        return [link.body for link in journal.audit.links()]
 
 
 @contextmanager
@@ -83,7 +82,8 @@ def a_running_node(hub: FakeHub, children: Children, data: Path) -> Iterator[Non
                             None if hub.hellos else hub.token())
     journal = OutboxFile(data / "journal.db")
     config = NodeConfig(hub.url, None, identity, "host", SIMULATED, boot_id(), data,
-                        ActionStore(data / "acts.db"), ceiling=data / "ceiling.toml")
+                        ActionStore(data / "acts.db"), ceiling=data / "ceiling.toml",
+                        timeouts=ActionTimeouts(2.0, 1.0), own_hold_files=(data / "hold",))
     stop = threading.Event()
     greeted = len(hub.hellos)
     source: ReadingSource = children  # mypy holds it to that, not what a thread is given
@@ -108,13 +108,6 @@ def bed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bed]:
     a_ceiling(data)
     # A test need not wait until its children are of age; that has a test of its own.
     monkeypatch.setattr(guard, "YOUNGEST_S", 0.0)
-    real = CommandServiceConfig
-
-    def impatient(**given: Any) -> CommandServiceConfig:
-        return real(**{**given, "patience": ActionTimeouts(2.0, 1.0),
-                       "hold_files": (data / "hold",)})
-
-    monkeypatch.setattr(node, "CommandServiceConfig", impatient)
     try:
         with a_running_node(hub, children, data):
             yield Bed(hub, children, data)

@@ -111,5 +111,5 @@ def test_once_or_unknown(
     assert neighbour.is_alive()
     assert hub.broken == []
     journal = ActionJournal(ActionStore(tmp_path / "data" / "acts.db"))
-    assert verify(journal.links()) is None
-    assert sum('"intent":true' in link.body for link in journal.links()) <= 1
+    assert verify(journal.audit.links()) is None
+    assert sum('"intent":true' in link.body for link in journal.audit.links()) <= 1

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.actions.execute import ActionTimeouts
+from agent.actions.kinds.task_kind import ActionTimeouts
 from agent.actions.signals import ProcessHandle, ProcessHandles, is_same
 from agent.actions.standalone import StandaloneNode
 from agent.journal.store import ActionJournal, ActionStore
@@ -63,8 +63,8 @@ def test_end_here(children: Children, tmp_path: Path) -> None:
     assert neighbour.is_alive()
     assert third.is_alive()
     journal = ActionJournal(ActionStore(data / "acts.db"))
-    assert verify(journal.links()) is None
-    assert '"kind":"terminal","name":"ada"' in "".join(link.body for link in journal.links())
+    assert verify(journal.audit.links()) is None
+    assert '"kind":"terminal","name":"ada"' in "".join(link.body for link in journal.audit.links())
     assert journal.unsettled() == []  # nothing of it is the hub's
 
 

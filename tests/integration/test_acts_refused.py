@@ -12,18 +12,19 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from agent.actions import preview as actions_preview
+from agent.actions import guard_input
 from agent.actions.ceiling import Ceiling
 from agent.actions.guard import GuardedProcess, GuardInput, refusals
-from agent.actions.preview import NodeContext, PreviewRequest, preview
+from agent.actions.preview import PreviewRequest, preview
 from agent.actions.signals import ProcessHandle
+from agent.journal.store import ActionJournal, ActionStore
 from agent.readings import ProcessReading
 from agent.tasks.processes import ourselves
-from agent.tasks.task_table import boot_id
 from gpudeck.actions import TASK_ACTIONS, ActionParams, Command, CommandActor, TaskAction
 from gpudeck.keys import SigningKey, fingerprint
 from gpudeck.wire import SignedCommand, command_statement, encode_command, preview_statement
 from tests.fakes.children import STUBBORN, a_ceiling
+from tests.fakes.contexts import a_context
 from tests.fakes.hub import wait_for
 from tests.integration.test_acts_agent import Bed, a_running_node, bed
 
@@ -207,12 +208,14 @@ def test_a_foreign_pid_namespace(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> N
     child = bed.children.start()
     seen = bed.hub.look(child.task_id)
     assert seen.refusals == ()
-    monkeypatch.setattr(actions_preview, "in_host_namespace", lambda: False)
+    monkeypatch.setattr(guard_input, "in_host_namespace", lambda: False)
     assert bed.hub.look(child.task_id).refusals == ()  # a simulator's pids are our own
     for own, codes in ((False, ["pidns"]), (True, [])):
         ceiling = a_ceiling(bed.data, own_pid_namespace=own)
-        place = NodeContext("n", boot_id(), bed.children, lambda: (), lambda at: 0, ceiling)
-        shown = preview(place, PreviewRequest("a", bytes(32), "end", ActionParams(), child.task_id))
+        journal = ActionJournal(ActionStore(bed.data / "acts.db"))
+        context = a_context(bed.children, journal, ceiling, has_host_pids=True)
+        shown = preview(context, PreviewRequest("a", bytes(32), "end", ActionParams(),
+                                                child.task_id))
         assert [each.code for each in shown.refusals] == codes
 
 

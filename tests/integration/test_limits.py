@@ -169,7 +169,7 @@ def test_a_gpu_that_is_slow_to_come_back_gets_its_limit_all_the_same(bench: Benc
 def recorded(bench: Bench, kind: str) -> list[str]:
     """States, out of the Audit of the node."""
     journal = ActionJournal(ActionStore(bench.data / "acts.db"))
-    records = [msgspec.json.decode(link.body) for link in journal.links()]
+    records = [msgspec.json.decode(link.body) for link in journal.audit.links()]
     return [str(each.get("mode", each)["state"]) for each in records if each.get("kind") == kind]
 
 

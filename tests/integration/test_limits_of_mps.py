@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from agent.actions import guard, preview_setting
-from agent.actions.preview import NodeContext, TaskSnapshot, find
+from agent.actions import guard
+from agent.actions.context import TaskLookup, TaskSnapshot
 from agent.limits.mps import CALL_S, LocalMpsDaemons, found_pipes, path_trouble
 from agent.limits.mps_doctor import findings
 from agent.limits.mps_store import as_it_is
@@ -338,16 +338,16 @@ def test_clients_are_named_as_their_tasks_are(bench: Bench, mps: FakeMps) -> Non
     """By which they are protected too."""
     _, [client] = served(bench, mps, 1)
     name = f"user-{random.randrange(10**6)}"
-    tasks = find
+    tasks = TaskLookup.find
 
-    def renamed(place: NodeContext) -> TaskSnapshot | None:
-        found = tasks(place)
+    def renamed(lookup: TaskLookup) -> TaskSnapshot | None:
+        found = tasks(lookup)
         return None if found is None else replace(found, seen=tuple(
             structs.replace(each, task=structs.replace(each.task, user=name))
             for each in found.seen))
 
     with pytest.MonkeyPatch.context() as patch, bench.here(protected_users=[name]) as here:
-        patch.setattr(preview_setting, "find", renamed)
+        patch.setattr(TaskLookup, "find", renamed)
         look = shown(here, MpsStop(str(mps.pipes)))
     assert [(each.process.pid, each.user) for each in look.victims] == [(client.pid, name)]
     assert any(f"{name} ({client.pid})" in words for words in look.warnings)

@@ -64,8 +64,8 @@ class Bed:
 
     def records(self) -> list[str]:
         journal = ActionJournal(ActionStore(self.data / "acts.db"))
-        assert verify(journal.links()) is None
-        return [link.body for link in journal.links()]
+        assert verify(journal.audit.links()) is None
+        return [link.body for link in journal.audit.links()]
 
     def intents(self, action: str) -> int:
         return sum('"intent":true' in each.replace(" ", "") and f'"{action}"' in each

@@ -161,7 +161,7 @@ class Bed:
         assert self.neighbour.is_alive()
         assert self.hub.get("/api/v1/brakes")["breaker"] is None
         assert "Traceback" not in self.hub.log.read_text()
-        assert verify(ActionJournal(ActionStore(self.data / "acts.db")).links()) is None
+        assert verify(ActionJournal(ActionStore(self.data / "acts.db")).audit.links()) is None
 
 
 @pytest.fixture(name="bed", scope="module")

@@ -52,9 +52,9 @@ def test_a_command_is_taken_once_begun_once_and_settled_once(journal: ActionJour
     known = journal.known(command.command_id)
     assert known is not None
     assert known.reply == done
-    assert [link.seq for link in journal.links()] == [1, 2, 3]
-    assert verify(journal.links()) is None
-    assert journal.head == (done.audit_seq, done.audit_head)
+    assert [link.seq for link in journal.audit.links()] == [1, 2, 3]
+    assert verify(journal.audit.links()) is None
+    assert journal.audit.head == (done.audit_seq, done.audit_head)
 
 
 def test_a_refused_command_cannot_be_begun(journal: ActionJournal) -> None:
@@ -118,57 +118,57 @@ def test_what_a_dead_process_left_open(path: Path, journal: ActionJournal) -> No
     outcomes = {reply.command_id: reply.state for reply in journal.recover()}
     assert outcomes == {waiting: "expired", begun: "unknown"}
     assert journal.recover() == []
-    assert verify(journal.links()) is None
+    assert verify(journal.audit.links()) is None
 
 
 def test_two_processes_never_fork_the_chain(path: Path) -> None:
     def write(count: int) -> None:
         mine = ActionJournal(ActionStore(path))
         for number in range(count):
-            mine.record({"number": number})
+            mine.audit.record({"number": number})
 
     threads = [threading.Thread(target=write, args=(25,)) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    links = list(ActionJournal(ActionStore(path)).links())
+    links = list(ActionJournal(ActionStore(path)).audit.links())
     assert len(links) == 100
     assert verify(links) is None
     # The control: a record that is written past the chain is found.
     with sqlite3.connect(path) as db:
         db.execute("UPDATE audit SET body = '{}' WHERE seq = 50")
-    broken = verify(ActionJournal(ActionStore(path)).links())
+    broken = verify(ActionJournal(ActionStore(path)).audit.links())
     assert broken is not None
     assert broken.seq == 50
 
 
 def test_a_full_disk_refuses_in_words(path: Path, journal: ActionJournal) -> None:
-    journal.record({"first": 1})
+    journal.audit.record({"first": 1})
     with sqlite3.connect(path) as db:
         [(pages,)] = db.execute("PRAGMA page_count")
     journal._store._open().execute(f"PRAGMA max_page_count = {pages}")
-    head = journal.head
+    head = journal.audit.head
     with pytest.raises(JournalError, match="free space"):
-        journal.record({"long": "x" * 1_000_000})
-    assert journal.head == head  # nobody is told of what is not on disk
-    assert verify(journal.links()) is None
+        journal.audit.record({"long": "x" * 1_000_000})
+    assert journal.audit.head == head  # nobody is told of what is not on disk
+    assert verify(journal.audit.links()) is None
 
 
 def test_nodes_of_a_simulator_share_a_file(path: Path) -> None:
     store = ActionStore(path, durable=False)
     one, other = ActionJournal(store, "n1"), ActionJournal(store, "n2")
-    one.record({"a": 1})
+    one.audit.record({"a": 1})
     one.keep("hub hold", "held")
     assert other.fact("hub hold") is None
-    assert list(other.links()) == []
+    assert list(other.audit.links()) == []
     assert one.fact("hub hold") == "held"
     one.keep("hub hold", None)
     assert one.fact("hub hold") is None
 
 
 def test_the_file_is_ours_alone(path: Path, journal: ActionJournal) -> None:
-    journal.record({})
+    journal.audit.record({})
     assert path.stat().st_mode & 0o077 == 0
     assert is_alive(worker_name())
     assert not is_alive(f"other-boot {os.getpid()} 1")
@@ -176,7 +176,7 @@ def test_the_file_is_ours_alone(path: Path, journal: ActionJournal) -> None:
 
 @pytest.mark.parametrize("where", ["nonce = 'n'", "action = 'end' AND is_spent AND intent_at > 1"])
 def test_a_full_journal_is_asked_by_an_index(tmp_path: Path, where: str) -> None:
-    ActionJournal(ActionStore(tmp_path / "acts.db")).open()
+    ActionJournal(ActionStore(tmp_path / "acts.db")).audit.open()
     db = sqlite3.connect(tmp_path / "acts.db")
     [(*_, plan)] = db.execute(
         f"EXPLAIN QUERY PLAN SELECT count(*) FROM command WHERE node = '' AND {where}")

@@ -55,7 +55,7 @@ def step(lease: TimedLimit, found: GpuLimits | None, clock: NodeTime = NOW,  # t
 def test_a_power_cap(watts: float | None, is_fresh: bool, after_s: float, does: type,
                      state: str) -> None:
     found = step(CAP, GpuLimits("GPU-1", power_w=watts), at(after_s), is_fresh)
-    assert (type(found), found.lease.state) == (does, state)
+    assert (type(found), found.limit.state) == (does, state)
 
 
 def test_a_gpu_that_is_not_there_is_not_guessed_at() -> None:
@@ -63,8 +63,8 @@ def test_a_gpu_that_is_not_there_is_not_guessed_at() -> None:
         for clock in (at(1), at(61)):
             found = step(CAP, limits, clock, True)
             assert type(found) is KeepLimit
-            assert found.lease.state == "unknown"
-            assert found.lease.words
+            assert found.limit.state == "unknown"
+            assert found.limit.words
 
 
 def test_what_was_begun_and_not_recorded_is_taken_back() -> None:
@@ -160,4 +160,4 @@ def test_whatever_happens_only_ours_is_taken_back(
             assert is_fresh or type(found) is not ApplyLimit
         if watts is None:
             assert type(found) is KeepLimit
-        lease = found.lease
+        lease = found.limit

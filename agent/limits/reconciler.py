@@ -1,6 +1,6 @@
-"""Holds what was set: leases and compute modes are re-applied after the driver or the agent began
-anew, leases undone when their time is over, all read back all the while; what MPS says is looked at
-beside.
+"""Holds what was set. Timed limits and compute modes are set again after the driver or the agent
+was restarted, timed limits are undone at their end, and all are read back meanwhile; MPS is looked
+at too.
 
 Called from the node's own thread, which never waits for it. While acts are on hold nothing is set.
 """
@@ -16,11 +16,17 @@ import msgspec
 from gpudeck.limits import LimitsNow, ManagedComputeMode, MpsDaemon, MpsFinding, TimedLimit
 
 from ..journal.store import JournalError
-from ..limits import compute_modes, mps_doctor, mps_view
-from ..limits.apply import MODES, UNSURE
-from ..limits.mps_store import devices
-from ..limits.timed_limit_store import clock_now
-from ..limits.timed_limits import (
+from ..readings import GpuLimits
+from ..runtime.action_lock import ActionLock
+from ..runtime.worker import Worker
+from ..tasks.processes import row_of
+from . import compute_modes, mps_doctor, mps_view
+from .apply import MODES, UNSURE
+from .enforce import apply, judged_now, not_undone, undo
+from .mps_store import devices
+from .stores import LimitStores
+from .timed_limit_store import clock_now
+from .timed_limits import (
     ApplyLimit,
     ForgetLimit,
     KeepLimit,
@@ -30,12 +36,6 @@ from ..limits.timed_limits import (
     left_s,
     steps,
 )
-from ..readings import GpuLimits
-from ..runtime.action_lock import ActionLock
-from ..runtime.worker import Worker
-from ..tasks.processes import row_of
-from .execute_setting import apply, judged_now, undo, undone
-from .preview import NodeContext
 
 log = logging.getLogger("gpudeck.agent.limits")
 
@@ -69,18 +69,19 @@ class _MpsSnapshot:
 
 
 class LimitReconciler:
-    def __init__(self, place: NodeContext, lock: ActionLock, machine: Callable[[], DriverFacts],
+    """`holds`: who holds all acts here; nothing is set while somebody does."""
+
+    def __init__(self, limits: LimitStores, boot_id: str, holds: Callable[[], tuple[str, ...]],
+                 lock: ActionLock, machine: Callable[[], DriverFacts],
                  wake: Callable[[], None]) -> None:
-        assert place.book is not None
-        assert place.modes is not None
-        self._place = place
-        self._book = place.book
-        self._mode_book = place.modes
+        self._limits = limits
+        self._boot_id = boot_id
+        self._holds = holds
         self._lock = lock
         self._machine = machine
         self._wake = wake
         self._worker = Worker("limits", 4)
-        # Whoever runs a daemon can let us wait: no lease ends later for it.
+        # Whoever runs a daemon can let us wait: no timed limit ends later for it.
         self._looker = Worker("mps", 1)
         self._telling = threading.Lock()
         self._is_fresh = True  # the agent, or the driver, has begun anew
@@ -89,7 +90,7 @@ class LimitReconciler:
         self._next_at = 0.0
         self._ends_at: float | None = None
         self._mps: _MpsSnapshot | None = None
-        self._has_looked = not place.mps.program
+        self._has_looked = not limits.mps.program
         self._held: tuple[tuple[TimedLimit, ...], tuple[ManagedComputeMode, ...]] | None = None
         self._acts = 0
         self._said: LimitsNow | None = None
@@ -113,12 +114,12 @@ class LimitReconciler:
         self._acts += 1
 
     def step(self, now: float, is_ok: bool) -> None:
-        """`is_ok`: the driver is read. A round when it is due, and when a lease ends."""
+        """`is_ok`: the driver is read. A round when it is due, and when a timed limit ends."""
         if is_ok and not self._was_ok:
             self._is_fresh, self._next_at = True, 0.0
         self._was_ok = is_ok
-        holds_none = self._book.is_surely_empty and self._mode_book.is_surely_empty
-        if self._said is not None and holds_none and not self._place.mps.program:
+        holds_none = self._limits.timed.is_surely_empty and self._limits.modes.is_surely_empty
+        if self._said is not None and holds_none and not self._limits.mps.program:
             self._is_fresh = False  # a simulator has a thousand nodes without any of this
             return
         is_over = self._ends_at is not None and now >= self._ends_at
@@ -126,7 +127,7 @@ class LimitReconciler:
             self._next_at = now + (LOOK_S if is_over else ROUND_S)
             self._ends_at = None
             self._worker.put(self._round)
-            if self._place.mps.program:
+            if self._limits.mps.program:
                 self._looker.put(self._look_and_tell)
 
     def say(self) -> list[LimitsNow]:
@@ -143,7 +144,7 @@ class LimitReconciler:
 
     def _round(self) -> None:
         try:
-            held = self._book.all(), self._mode_book.all()
+            held = self._limits.timed.all(), self._limits.modes.all()
             if any(held):
                 held = self._reconcile(held)
             else:
@@ -161,99 +162,100 @@ class LimitReconciler:
         if not self._lock.take(0.0):  # an act is in flight: it may be on one of these
             return held
         try:
-            leases, kept = self._book.all(), self._mode_book.all()
-            found = self._place.limiter.read(sorted(
-                {each.gpu_uuid for part in (leases, kept) for each in part}))
+            limits, kept = self._limits.timed.all(), self._limits.modes.all()
+            found = self._limits.applier.read(sorted(
+                {each.gpu_uuid for part in (limits, kept) for each in part}))
             is_fresh, self._is_fresh = self._is_fresh, False
-            known = {_key(each) for part in (leases, kept) for each in part}
+            known = {_key(each) for part in (limits, kept) for each in part}
             self._anew = known if is_fresh else self._anew & known
-            is_held, clock = bool(self._place.holds()), clock_now(self._place.boot_id)
-            for lease in leases:
-                [step] = steps([lease], found, clock, _key(lease) in self._anew)
+            is_held, clock = bool(self._holds()), clock_now(self._boot_id)
+            for limit in limits:
+                [step] = steps([limit], found, clock, _key(limit) in self._anew)
                 if self._do(step, found, is_held):
-                    self._anew.discard(_key(lease))
+                    self._anew.discard(_key(limit))
             for mode in kept:
                 if self._hold_mode(mode, found.get(mode.gpu_uuid), is_held):
                     self._anew.discard(_key(mode))
-            return self._book.all(), self._mode_book.all()
+            return self._limits.timed.all(), self._limits.modes.all()
         finally:
             self._lock.free()
 
     def _do(self, step: Step, found: dict[str, GpuLimits], is_held: bool) -> bool:
         """Whether nothing is left to be set again."""
-        lease = step.lease
+        limit = step.limit
         match step:
             case KeepLimit():
-                self._book.note(lease)
-                return is_read(found.get(lease.gpu_uuid))
+                self._limits.timed.note(limit)
+                return is_read(found.get(limit.gpu_uuid))
             case _ if is_held:
-                self._book.note(msgspec.structs.replace(
-                    lease, words=f"{lease.words}; acts are on hold here"[:1_024]))
+                self._limits.timed.note(msgspec.structs.replace(
+                    limit, words=f"{limit.words}; acts are on hold here"[:1_024]))
                 return False
             case ForgetLimit(_, why):
-                self._book.end(lease, why)
-                log.info("lease_over gpu=%s why=%r", lease.gpu_uuid, why)
+                self._limits.timed.end(limit, why)
+                log.info("lease_over gpu=%s why=%r", limit.gpu_uuid, why)
             case ApplyLimit():
-                return self._apply(lease)
+                return self._apply(limit)
             case UndoLimit(_, why):
-                self._undo(lease, why)
+                self._undo(limit, why)
         return True
 
-    def _apply(self, lease: TimedLimit) -> bool:
+    def _apply(self, limit: TimedLimit) -> bool:
         """False: the driver did not answer, and is asked again."""
-        trouble = apply(self._place, lease)
-        again = msgspec.structs.replace(lease, state="not_in_force")
+        trouble = apply(self._limits.applier, limit)
+        again = msgspec.structs.replace(limit, state="not_in_force")
         now = (msgspec.structs.replace(again, words=trouble[:1_024]) if trouble
-               else judged_now(self._place, again))
-        self._book.note(now, is_again=True)
-        log.info("lease_applied_again gpu=%s state=%s", lease.gpu_uuid, now.state)
+               else judged_now(self._limits.applier, again))
+        self._limits.timed.note(now, is_again=True)
+        log.info("lease_applied_again gpu=%s state=%s", limit.gpu_uuid, now.state)
         return not trouble.startswith(UNSURE)
 
-    def _undo(self, lease: TimedLimit, why: str) -> None:
+    def _undo(self, limit: TimedLimit, why: str) -> None:
         """One that cannot be undone stays, and is tried again."""
-        trouble = undo(self._place, lease) or undone(self._place, lease)
+        trouble = undo(self._limits.applier, limit) or not_undone(
+            self._limits.applier, limit)
         if trouble:
             words = f"{why}, and it cannot be undone: {trouble}"
-            self._book.note(msgspec.structs.replace(lease, words=words[:1_024]))
-            log.warning("lease_not_undone gpu=%s why=%r", lease.gpu_uuid, trouble)
+            self._limits.timed.note(msgspec.structs.replace(limit, words=words[:1_024]))
+            log.warning("lease_not_undone gpu=%s why=%r", limit.gpu_uuid, trouble)
             return
-        self._book.end(lease, why)
-        log.info("lease_over gpu=%s why=%r", lease.gpu_uuid, why)
+        self._limits.timed.end(limit, why)
+        log.info("lease_over gpu=%s why=%r", limit.gpu_uuid, why)
 
     def _hold_mode(self, mode: ManagedComputeMode, found: GpuLimits | None, is_held: bool) -> bool:
         """Whether nothing is left to be set again."""
         now = compute_modes.judged(mode, found)
         if now.state != "not_in_force":
-            self._mode_book.note(now)
+            self._limits.modes.note(now)
             return is_read(found)
         if not compute_modes.is_forgotten(mode, _key(mode) in self._anew):
-            self._mode_book.note(compute_modes.left_alone(mode, now))
+            self._limits.modes.note(compute_modes.left_alone(mode, now))
             return True
         if is_held:
-            self._mode_book.note(msgspec.structs.replace(
+            self._limits.modes.note(msgspec.structs.replace(
                 now, words=f"{now.words}; acts are on hold here"[:1_024]))
             return False
-        trouble = self._place.limiter.set_mode(mode.gpu_uuid, MODES[mode.mode])
+        trouble = self._limits.applier.set_mode(mode.gpu_uuid, MODES[mode.mode])
         if trouble:
             now = msgspec.structs.replace(now, words=f"not set again: {trouble}"[:1_024])
         else:
-            again = self._place.limiter.read([mode.gpu_uuid]).get(mode.gpu_uuid)
+            again = self._limits.applier.read([mode.gpu_uuid]).get(mode.gpu_uuid)
             now = compute_modes.judged(mode, again)
-        self._mode_book.note(now, is_again=True)
+        self._limits.modes.note(now, is_again=True)
         log.info("mode_applied_again gpu=%s state=%s", mode.gpu_uuid, now.state)
         return not trouble.startswith(UNSURE)
 
-    def _plan_end(self, leases: tuple[TimedLimit, ...]) -> None:
-        clock = clock_now(self._place.boot_id)
-        left = [left for lease in leases if (left := left_s(lease, clock)) > 0]
+    def _plan_end(self, limits: tuple[TimedLimit, ...]) -> None:
+        clock = clock_now(self._boot_id)
+        left = [left for limit in limits if (left := left_s(limit, clock)) > 0]
         self._ends_at = time.monotonic() + min(left) if left else None
 
     def _task_id(self, pid: int) -> str | None:
         row = row_of(pid)
-        return None if row is None else f"{self._place.boot_id[:8]}-{pid}-{row.start_ticks}"
+        return None if row is None else f"{self._boot_id[:8]}-{pid}-{row.start_ticks}"
 
     def _look_and_tell(self) -> None:
-        self._mps = None if mps_view.why_not(self._place.mps) else self._look_at_mps()
+        self._mps = None if mps_view.why_not(self._limits.mps) else self._look_at_mps()
         self._has_looked = True
         self._tell()
 
@@ -262,10 +264,10 @@ class LimitReconciler:
         with self._telling:
             if self._held is None or not self._has_looked:
                 return
-            place, seen = self._place, self._mps
+            limits, seen = self._limits, self._mps
             news = LimitsNow(
-                place.wall(), () if seen is None else seen.daemons, self._held[0],
-                mps_view.why_not(place.mps), place.limiter.trouble(),
+                time.time(), () if seen is None else seen.daemons, self._held[0],
+                mps_view.why_not(limits.mps), limits.applier.trouble(),
                 () if seen is None else seen.findings, self._held[1])
             if self._said is not None and _same(news) == _same(self._said):
                 return
@@ -274,27 +276,27 @@ class LimitReconciler:
 
     def _look_at_mps(self) -> _MpsSnapshot:
         """All of it once in a while, and whenever who is there has changed."""
-        place, machine, now, last = self._place, self._machine(), time.monotonic(), self._mps
-        acts, clients = self._acts, place.mps.clients()
+        limits, machine, now, last = self._limits, self._machine(), time.monotonic(), self._mps
+        acts, clients = self._acts, limits.mps.clients()
         if last is not None and now < last.at + MPS_ROUND_S and (
                 (acts, machine, clients) == (last.acts, last.machine, last.clients)):
             return last
         try:
-            wanted = place.wanted_mps()
+            wanted = limits.mps_settings.wanted()
         except JournalError:
-            wanted = ()  # the leases beside it tell of a journal that cannot be read
-        daemons = mps_view.daemons(place.mps, devices(machine.boards, wanted), place.given,
-                                   self._task_id, machine.driver)
+            wanted = ()  # the timed limits beside it tell of a journal that cannot be read
+        daemons = mps_view.daemons(limits.mps, devices(machine.boards, wanted),
+                                   limits.mps_settings.of, self._task_id, machine.driver)
         modes = machine.modes if last is None or acts == last.acts else self._modes(machine)
-        found = mps_doctor.findings(place.mps, machine.driver, modes, wanted)
+        found = mps_doctor.findings(limits.mps, machine.driver, modes, wanted)
         return _MpsSnapshot(acts, machine, clients, now, daemons, found)
 
     def _modes(self, machine: DriverFacts) -> Mapping[str, int | None]:
         """An act has just changed something, and readings tell of modes every 15 s."""
-        if self._place.limiter.trouble() or not machine.modes:
+        if self._limits.applier.trouble() or not machine.modes:
             return machine.modes
         return {uuid: limits.compute_mode
-                for uuid, limits in self._place.limiter.read([*machine.modes]).items()}
+                for uuid, limits in self._limits.applier.read([*machine.modes]).items()}
 
 
 def _key(held: TimedLimit | ManagedComputeMode) -> str:
@@ -304,6 +306,6 @@ def _key(held: TimedLimit | ManagedComputeMode) -> str:
 def _same(news: LimitsNow) -> LimitsNow:
     """Without what moves by itself."""
     return msgspec.structs.replace(news, taken_at=0.0, leases=tuple(
-        msgspec.structs.replace(lease, seen_at=None, seen=None,
-                                words="" if lease.what == "clocks" else lease.words)
-        for lease in news.leases))
+        msgspec.structs.replace(limit, seen_at=None, seen=None,
+                                words="" if limit.what == "clocks" else limit.words)
+        for limit in news.leases))

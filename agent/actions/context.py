@@ -1,0 +1,126 @@
+"""What acts on this node depend on, in four parts; the agent, the terminal, a notebook and quotas
+all get theirs from `open_context`."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+from gpudeck.actions import HeldGpu
+from gpudeck.wire import Task
+
+from ..backends import Backend
+from ..journal.store import ActionJournal
+from ..limits.apply import LimitApplier
+from ..limits.mps import LocalMpsDaemons
+from ..limits.stores import LimitStores, open_limits
+from ..readings import OnDemandReading
+from ..tasks.seen import GpuTask
+from ..tasks.task_table import TaskTable
+from ..telemetry.recent_tasks import RecentTasks
+from .ceiling import Ceiling, read_ceiling
+from .hold_files import driver_order
+
+FRESH_WITHIN_S = 5.0
+HOUR_S = 3_600.0
+
+
+class ProcessListSource(Protocol):
+    """The Source, as far as acts use it."""
+
+    def fresh(self, timeout_s: float) -> OnDemandReading | None: ...
+    @property
+    def pids(self) -> frozenset[int]: ...
+    @property
+    def detail(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    node_id: str
+    boot_id: str
+    has_host_pids: bool  # the backend's pids are those of the host
+    is_recorded: bool  # its tasks are of another time
+    driver: Callable[[], str | None]  # its version
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSnapshot:
+    """The Tasks of one moment, by pid."""
+
+    fresh: OnDemandReading
+    seen: tuple[GpuTask, ...]
+
+    def task(self, task_id: str) -> Task | None:
+        return next((each.task for each in self.seen if each.task.id == task_id), None)
+
+    def of(self, pid: int) -> Task | None:
+        return next((each.task for each in self.seen if each.task.pid == pid), None)
+
+    def held(self, pid: int) -> tuple[HeldGpu, ...]:
+        return tuple(HeldGpu(each.gpu_uuid, each.mem_used_bytes) for each in self.seen
+                     if each.task.pid == pid)[:256]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskLookup:
+    """Where tasks are looked up: by asking the driver now, or among the last readings."""
+
+    boot_id: str
+    source: ProcessListSource
+    mps: LocalMpsDaemons
+    recent: RecentTasks
+
+    def find(self) -> TaskSnapshot | None:
+        """None: the driver does not answer."""
+        fresh = self.source.fresh(FRESH_WITHIN_S)
+        if fresh is None:
+            return None
+        tasks = TaskTable(self.boot_id, clients=self.mps.clients)
+        return TaskSnapshot(fresh, tasks.describe(fresh.processes))
+
+
+@dataclass(frozen=True, slots=True)
+class ActionGuards:
+    """What may forbid an act, asked anew each time. Nothing here has a default: a guard that was
+    forgotten must not permit."""
+
+    ceiling_file: Path | None  # None: the usual place
+    holds: Callable[[], tuple[str, ...]]
+    kills_since: Callable[[float], int]
+
+    def ceiling(self) -> Ceiling:
+        return read_ceiling(self.ceiling_file)
+
+    def kills_last_hour(self) -> int:
+        return self.kills_since(time.time() - HOUR_S)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeContext:
+    node: NodeFacts
+    tasks: TaskLookup
+    limits: LimitStores
+    guards: ActionGuards
+
+    def also_held_by(self, more: Callable[[], tuple[str, ...]]) -> "NodeContext":
+        """The same node, where one more thing may hold an act."""
+        guards = self.guards
+        return NodeContext(self.node, self.tasks, self.limits, ActionGuards(
+            guards.ceiling_file, lambda: (*guards.holds(), *more()), guards.kills_since))
+
+
+def open_context(
+    *, node_id: str, boot_id: str, backend: Backend, options: str, data: Path,
+    source: ProcessListSource, recent: RecentTasks, mps: LocalMpsDaemons, journal: ActionJournal,
+    is_shared: bool, driver: Callable[[], str | None], guards: ActionGuards,
+) -> NodeContext:
+    """`is_shared`: another process may write the journal as well."""
+    pids = backend.capabilities.pids
+    applier = LimitApplier(backend, options, partial(driver_order, data))
+    return NodeContext(
+        NodeFacts(node_id, boot_id, pids != "own", pids == "recorded", driver),
+        TaskLookup(boot_id, source, mps, recent),
+        open_limits(applier, mps, journal, boot_id, is_shared), guards)

@@ -1,0 +1,91 @@
+"""Sets whether one process at a time may use a GPU; held until it is set back to default."""
+
+import time
+from collections.abc import Iterator
+
+from gpudeck.actions import Refusal
+from gpudeck.limits import ComputeMode, ManagedComputeMode, SettingChange
+
+from ...journal.store import JournalError
+from ...limits.apply import MODES, UNSURE
+from ...limits.compute_modes import words_of
+from .setting_kind import (
+    Applied,
+    GpuPreview,
+    GpuSettingKind,
+    SettingAct,
+    listed,
+    many,
+    not_taken,
+)
+from .task_kind import ActionRefusedError
+
+OF_MPS = ("mps_server", "mps_client")
+
+
+def flaws(_setting: ComputeMode, preview: GpuPreview) -> Iterator[Refusal]:
+    if preview.limits.compute_mode is None:
+        yield Refusal("setting", "this Gpu does not say its compute mode; of a board that is split "
+                                 "by MIG it cannot be set here")
+
+
+def changes(setting: ComputeMode, preview: GpuPreview) -> tuple[SettingChange, ...]:
+    return (SettingChange("compute mode", words_of(preview.limits.compute_mode),
+                          words_of(MODES[setting.mode])),)
+
+
+def warnings(setting: ComputeMode, preview: GpuPreview) -> Iterator[str]:
+    """Of those that run nothing is taken; what counts is who can begin."""
+    if setting.mode == "default":
+        yield ("From now on several processes can use this Gpu at a time, also beside MPS and "
+               "without its limits.")
+        return
+    yield ("From now on one process at a time can begin on this Gpu: where MPS runs, its server, "
+           "and its clients through it. Whoever comes without MPS fails.")
+    clients = preview.context.limits.mps.clients()
+    of_mps = {pid for server, pids in clients.items() for pid in (server, *pids)}
+    beside = [each.task for each in (() if preview.found is None else preview.found.seen)
+              if each.gpu_uuid == setting.gpu_uuid and each.task.pid not in of_mps
+              and each.task.kind not in OF_MPS]
+    if beside:
+        names = listed([f"{task.user or 'owner unknown'} ({task.pid})" for task in beside])
+        yield (f"{many(len(beside), 'task')} of it {'go' if len(beside) > 1 else 'goes'} on "
+               f"without MPS, and nothing else can begin there until then: {names}.")
+    yield ("It holds until it is set back to default: a driver that is loaded anew has forgotten "
+           "it, and then it is set again.")
+
+
+def do(act: SettingAct, setting: ComputeMode) -> Applied:
+    """`default` is what a driver begins with: then nothing is to be held any more, which is
+    written down first, so that nobody sets the former one again behind it."""
+    limits, uuid, wanted = act.context.limits, setting.gpu_uuid, MODES[setting.mode]
+    try:
+        former = limits.modes.forget(uuid) if setting.mode == "default" else None
+        trouble = limits.applier.set_mode(uuid, wanted)
+        if trouble and not trouble.startswith(UNSURE):
+            if former is not None:
+                limits.modes.keep(former)
+            raise ActionRefusedError(not_taken(trouble))
+    except JournalError as why:
+        raise ActionRefusedError(Refusal("journal", str(why))) from why
+    found = limits.applier.read([uuid])[uuid]
+    is_set = found.compute_mode == wanted
+    words = found.trouble or words_of(found.compute_mode)
+    words += _store(act, setting) if is_set and setting.mode != "default" else ""
+    if trouble:
+        return False, is_set, f"{trouble}. The driver says: {words}"
+    return True, is_set, f"{'' if is_set else 'applied, not in force: '}the driver says: {words}"
+
+
+def _store(act: SettingAct, setting: ComputeMode) -> str:
+    command, wanted = act.command, MODES[setting.mode]
+    mode = ManagedComputeMode(setting.gpu_uuid, setting.mode, command.asker.name, command.reason,
+                              time.time(), "in_force", f"the driver says {words_of(wanted)}")
+    try:
+        act.context.limits.modes.keep(mode)
+    except JournalError as why:
+        return f"; a driver that is loaded anew will forget it: it was not written down ({why})"
+    return ""
+
+
+COMPUTE_MODE = GpuSettingKind(ComputeMode, flaws, changes, warnings, do)

@@ -1,0 +1,189 @@
+"""Sets MPS's share of the threads, memory limit and priority, for clients that come next."""
+
+import time
+from collections.abc import Callable, Iterator
+
+from gpudeck.actions import Refusal
+from gpudeck.limits import (
+    ORDINALS,
+    PRESETS,
+    MpsDaemon,
+    MpsMemory,
+    MpsPercent,
+    MpsPreset,
+    MpsPriority,
+    MpsSetting,
+    SettingChange,
+)
+
+from ...journal.store import JournalError
+from ...limits.mps import MpsControlError, MpsDaemonHandle, shown_limit
+from ...limits.mps_store import MpsSettingStore
+from ..context import TaskSnapshot
+from .mps_daemon import client_names, daemon_trouble, needs_daemon
+from .setting_kind import Applied, MpsPreview, MpsSettingKind, SettingAct, listed, many
+from .task_kind import ActionRefusedError
+
+ANSWERS_WITHIN_S = 0.5  # from its own memory
+READ_EVERY_S = 0.1
+
+MpsValue = MpsPercent | MpsMemory | MpsPriority | MpsPreset
+
+
+def changes(setting: MpsValue, preview: MpsPreview) -> tuple[SettingChange, ...]:
+    daemon = preview.daemon
+    match setting:
+        case MpsPercent():
+            return (_percent_change(daemon, setting.server, setting.pct),)
+        case MpsMemory():
+            memory = _limits(daemon, setting.server)
+            return (SettingChange(f"pinned memory on device {setting.ordinal}, "
+                                  f"{_whose(setting.server)}",
+                                  memory.get(setting.ordinal, "no limit"),
+                                  _memory_words(setting.mem_mib)),)
+        case MpsPriority():
+            return (_priority_change(daemon, setting.priority),)
+        case MpsPreset():
+            pct, priority = PRESETS[setting.name]
+            return (_percent_change(daemon, setting.server, pct),
+                    _priority_change(daemon, priority))
+
+
+def _percent_change(daemon: MpsDaemon, server: int | None, pct: int) -> SettingChange:
+    now = daemon.default_pct if server is None else next(
+        (each.pct for each in daemon.servers if each.pid == server), None)
+    return SettingChange(f"share of the threads, {_whose(server)}",
+                         "not known" if now is None else f"{now:g} %", f"{pct} %")
+
+
+def _priority_change(daemon: MpsDaemon, priority: int) -> SettingChange:
+    words = {0: "normal", 1: "below normal", None: "not known"}
+    return SettingChange("priority of clients", words[daemon.default_priority], words[priority])
+
+
+def _whose(server: int | None) -> str:
+    return "default of the next server" if server is None else f"server {server}"
+
+
+def _limits(daemon: MpsDaemon, server: int | None) -> dict[int, str]:
+    limits = daemon.default_memory if server is None else next(
+        (each.memory for each in daemon.servers if each.pid == server), ())
+    return {each.ordinal: each.limit for each in limits}
+
+
+def _memory_words(mem_mib: int | None) -> str:
+    shown = shown_limit(mem_mib)
+    if not shown:
+        return "no limit"
+    return shown if (mem_mib is not None and mem_mib % 1_024 == 0) or shown.endswith("M") else (
+        f"{mem_mib} MiB (MPS shows {shown})")
+
+
+def warnings(setting: MpsValue, preview: MpsPreview) -> Iterator[str]:
+    daemon = preview.daemon
+    if daemon.clients:
+        keeps = "keeps" if len(daemon.clients) == 1 else "keep"
+        yield (f"New clients only: {many(len(daemon.clients), 'running client')} {keeps} the old "
+               f"value: {client_names(preview)}.")
+    else:
+        yield "New clients only; none runs now."
+    if getattr(setting, "server", None) is None and daemon.servers and not isinstance(
+            setting, MpsPriority):
+        pids = listed([str(each.pid) for each in daemon.servers])
+        yield (f"It is the default, which the next server takes; clients of the present one "
+               f"({pids}) get that one's own value.")
+    yield from daemon_trouble(preview)
+    yield from _no_such_device(setting, preview.found)
+
+
+def ordinals(found: TaskSnapshot | None) -> range:
+    return range(0 if found is None else min(len(found.fresh.mem_used_bytes), ORDINALS))
+
+
+def _no_such_device(setting: MpsValue, found: TaskSnapshot | None) -> Iterator[str]:
+    """MPS takes any number (C.3). No refusal: a GPU may be there for it that we do not list."""
+    if not isinstance(setting, MpsMemory) or setting.mem_mib is None or found is None:
+        return
+    count = len(ordinals(found))
+    if setting.ordinal >= count:
+        yield (f"No Gpu here has the number {setting.ordinal}: {many(count, 'Gpu')} "
+               f"{'is' if count == 1 else 'are'} listed, which MPS numbers from 0 on. It takes "
+               "the limit all the same.")
+
+
+def do(act: SettingAct, daemon: MpsDaemonHandle, setting: MpsValue) -> Applied:
+    try:
+        words = set_values(act.context.limits.mps_settings, daemon, setting)
+    except MpsControlError as why:
+        raise ActionRefusedError(Refusal("setting", f"{why}; nothing was changed")) from why
+    except JournalError as why:
+        raise ActionRefusedError(Refusal("journal", str(why))) from why
+    if wrong := [each for each in words if each]:
+        return True, False, "applied, not in force: " + "; ".join(wrong)
+    return True, True, "read back as wanted; " + _who_keeps(act) + store_wanted(act, setting)
+
+
+def store_wanted(act: SettingAct, setting: MpsSetting) -> str:
+    """So that it is known to be gone when the daemon is started anew."""
+    try:
+        act.context.limits.mps_settings.now_wanted(setting)
+    except JournalError as why:
+        return f"; it could not be written down as what is wanted ({why})"
+    return ""
+
+
+def _who_keeps(act: SettingAct) -> str:
+    count = len(act.shown.bystanders)
+    if count == 0:
+        return "no client runs that has another value"
+    return f"{count} running client{'s' * (count != 1)} keep{'s' * (count == 1)} the old value"
+
+
+def set_values(store: MpsSettingStore, daemon: MpsDaemonHandle, setting: MpsValue) -> list[str]:
+    """What is not as wanted afterwards. Raises MpsControlError and JournalError."""
+    match setting:
+        case MpsPercent():
+            return [_set_percent(store, daemon, setting.pct, setting.server)]
+        case MpsMemory():
+            daemon.set_memory(setting.ordinal, setting.mem_mib, setting.server)
+            return [_same(lambda: daemon.memory(setting.ordinal, setting.server),
+                          shown_limit(setting.mem_mib))]
+        case MpsPriority():
+            return [_set_priority(daemon, setting.priority)]
+        case MpsPreset():
+            pct, priority = PRESETS[setting.name]
+            wrong = _set_percent(store, daemon, pct, setting.server)
+            try:
+                return [wrong, _set_priority(daemon, priority)]
+            except MpsControlError as why:  # the first of the two was taken
+                return [wrong, str(why)]
+
+
+def _set_percent(store: MpsSettingStore, daemon: MpsDaemonHandle, pct: int,
+                 server: int | None) -> str:
+    """What those that run keep is written down first: it is true also if this is refused."""
+    before = daemon.percent(server)
+    if server is not None and before is not None:
+        store.note(str(daemon.folder), server, before, daemon.clients(server))
+    daemon.set_percent(pct, server)
+    return _same(lambda: daemon.percent(server), float(pct))
+
+
+def _set_priority(daemon: MpsDaemonHandle, priority: int) -> str:
+    daemon.set_priority(priority)
+    return _same(daemon.priority, priority)
+
+
+def _same(read: Callable[[], object], wanted: object) -> str:
+    """"": it reads back as wanted, soon."""
+    until = time.monotonic() + ANSWERS_WITHIN_S
+    while (found := read()) != wanted and time.monotonic() < until:
+        time.sleep(READ_EVERY_S)
+    if found == wanted:
+        return ""
+    words = "nothing" if found in (None, "") else str(found)
+    return f"it reads back {words}, not {wanted or 'no limit'}"
+
+
+MPS_VALUES = tuple(MpsSettingKind(setting, needs_daemon, changes, warnings, do)
+                   for setting in (MpsPercent, MpsMemory, MpsPriority, MpsPreset))

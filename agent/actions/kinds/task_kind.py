@@ -1,0 +1,152 @@
+"""A row of the table of acts on tasks, and what all of them share while one is carried out."""
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from gpudeck.actions import (
+    MEMORY_BACK_WITHIN_S,
+    UNKILLABLE_AFTER_S,
+    ActionParams,
+    ActionVerification,
+    Command,
+    CommandState,
+    Preview,
+    Refusal,
+    Reply,
+    RuleCondition,
+    TaskAction,
+)
+
+from ...tasks.terminals import name_of, tell
+from ...telemetry.recent_tasks import TaskObservation
+from .. import guard, rule_condition
+from ..context import NodeContext
+from ..guard import GuardInput
+from ..targets import TargetProcessSet, take
+
+SAMPLES = 2  # from after a Rule's command
+SAMPLES_WITHIN_S = 12.0
+
+Outcome = tuple[CommandState, Refusal | None, ActionVerification, str]
+
+
+class ActionRefusedError(Exception):
+    """Before anything was touched."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.sentence)
+        self.refusal = refusal
+
+
+@dataclass(frozen=True, slots=True)
+class ActionTimeouts:
+    unkillable_after_s: float = UNKILLABLE_AFTER_S
+    memory_within_s: float = MEMORY_BACK_WITHIN_S
+
+
+class TaskExecution:
+    """One command from the first comparison to what was observed afterwards."""
+
+    def __init__(
+        self, kind: "TaskActionKind", context: NodeContext, command: Command, reply: Reply,
+        say: Callable[[Reply, str], Reply], timeouts: ActionTimeouts,
+    ) -> None:
+        assert command.preview is not None
+        self.reply = reply
+        self.context = context
+        self.timeouts = timeouts
+        self._kind = kind
+        self._command = command
+        self._shown: Preview = command.preview
+        self._say = say
+
+    @property
+    def params(self) -> ActionParams:
+        return self._shown.params
+
+    def do(self) -> Outcome:
+        if self._command.asker.kind == "rule" and self._kind.action in guard.SIGNALS:
+            with self._take():  # what is refused anyway is not waited for
+                pass
+            self._look_twice()
+        with self._take() as targets:
+            return self._kind.do(self, targets)
+
+    def say(self, step: str) -> None:
+        self.reply = self._say(self.reply, step)
+
+    def tell_owner(self, targets: TargetProcessSet, text: str) -> int:
+        """At how many terminals."""
+        by, shown = self._command.asker, self._shown
+        approved = f", approved by {by.approved_by}" if by.approved_by else ""
+        command = next((victim.command for victim in shown.victims if victim.command), "") or ""
+        return tell(targets.uid, [
+            f"gpudeck: {by.name} ({by.kind}{approved}) {self._kind.owner_words} task"
+            f" {shown.task_id} of {shown.owner or name_of(targets.uid)}: {command[:120]}",
+            f"  {text}" if text else "",
+            f"  Reason: {self._command.reason}" if self._command.reason else "",
+        ])
+
+    def cleared(self, since: tuple[float, float]) -> Refusal | None:
+        """During the grace: one sample in which the rule's condition fails is enough to stop."""
+        if self._command.asker.kind != "rule":
+            return None
+        for each in self.context.tasks.recent.after(*since):
+            if (why := self._flaw(each)) is not None and self._shown.task_id in {
+                    one.task.id for one in each.seen}:
+                return Refusal("condition", f"it was not so any more during the grace: {why}")
+        return None
+
+    def _look_twice(self) -> None:
+        """What a Rule has seen from afar, this node must see for itself, and after it was asked:
+        twice, since a single sample may be any moment."""
+        began = time.time(), time.monotonic()
+        self.say("waiting for two samples, to see whether it is still so")
+        found = self.context.tasks.recent.wait(*began, SAMPLES, SAMPLES_WITHIN_S)
+        if len(found) < SAMPLES:
+            raise ActionRefusedError(Refusal(
+                "unreadable", f"no {SAMPLES} samples came within {SAMPLES_WITHIN_S:.0f} s of the "
+                              "command; nothing was touched"))
+        for each in found[-SAMPLES:]:
+            if (why := self._flaw(each)) is not None:
+                raise ActionRefusedError(Refusal(
+                    "condition", f"it is not so any more: {why}; nothing was touched"))
+
+    def _flaw(self, observed: TaskObservation) -> str | None:
+        return rule_condition.flaw(self._command.condition or RuleCondition(), self._shown.task_id,
+                                   observed.seen, observed.util_pct, observed.taken_at)
+
+    def _take(self) -> TargetProcessSet:
+        """Raises ActionRefusedError."""
+        try:
+            targets = take(self.context, self._shown, self._command.asker.kind)
+        except OSError as error:
+            raise ActionRefusedError(Refusal(
+                "unreadable", "the agent could not take hold of each process "
+                              f"({error.strerror}); nothing was touched. Look at its limits "
+                              "(LimitNOFILE) and rights.")) from error
+        if targets.refusal is not None:
+            targets.grips.close()
+            raise ActionRefusedError(targets.refusal)
+        return targets
+
+
+@dataclass(frozen=True, slots=True)
+class TaskActionKind:
+    """`do`: signals, waits, and says what was observed. `warnings`: what a preview says besides."""
+
+    action: TaskAction
+    owner_words: str  # to the owner: "ada (person) ends task …"
+    do: Callable[[TaskExecution, TargetProcessSet], Outcome]
+    warnings: Callable[[ActionParams, GuardInput], Iterable[str]]
+    is_whole_job: bool = True
+
+
+def no_warnings(_params: ActionParams, _case: GuardInput) -> tuple[str, ...]:
+    return ()
+
+
+def are_alive(targets: TargetProcessSet, vanished: tuple[str, ...]) -> bool | None:
+    """The bystanders; None: there is none to watch."""
+    return None if not targets.watched else not vanished

@@ -1,0 +1,46 @@
+"""Takes a client of MPS out of it, by MPS's own control program; the process goes on."""
+
+from gpudeck.actions import ActionParams, ActionVerification, Refusal
+
+from ..guard import GuardInput
+from ..targets import TargetProcessSet
+from .task_kind import ActionRefusedError, Outcome, TaskActionKind, TaskExecution, are_alive
+
+
+def do(act: TaskExecution, targets: TargetProcessSet) -> Outcome:
+    if not targets.clients():
+        raise ActionRefusedError(Refusal("mps", "it is no client of MPS any more; nothing was "
+                                                "touched"))
+    leave_mps(act, targets)
+    act.tell_owner(targets, "CUDA will give it errors from now on.")
+    pids = {grip.pid for grip in targets.living()}
+    listed = {pid for clients in act.context.limits.mps.clients().values() for pid in clients}
+    vanished = targets.vanished()
+    verified = ActionVerification(applied=True, in_force=not pids & listed, vanished=vanished,
+                                  bystanders_alive=are_alive(targets, vanished))
+    if pids & listed:
+        return ("not_effective", None, verified,
+                "applied, not in force: MPS still lists it as its client")
+    return ("not_effective" if vanished else "done"), None, verified, (
+        "MPS has let go of it; the process itself goes on")
+
+
+def leave_mps(act: TaskExecution, targets: TargetProcessSet) -> Refusal | None:
+    """Refused if the first is not let go: then nothing was touched."""
+    for number, grip in enumerate(targets.clients()):
+        if trouble := act.context.limits.mps.terminate(grip.pid):
+            refusal = Refusal("mps", f"{trouble}; no signal was sent")
+            if number == 0:
+                raise ActionRefusedError(refusal)
+            return refusal
+    return None
+
+
+def warnings(_params: ActionParams, _case: GuardInput) -> tuple[str, ...]:
+    return ("MPS takes its contexts on the Gpu away at once; the process itself goes on, with "
+            "errors from CUDA, and what it had there is lost. While MPS does so, its server takes "
+            "no new client.",)
+
+
+TERMINATE_CLIENT = TaskActionKind("terminate_client", "takes out of MPS", do, warnings,
+                                  is_whole_job=False)

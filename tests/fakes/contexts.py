@@ -1,0 +1,31 @@
+"""A node as acts see it, with everything that could forbid one under a test's control."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from agent.actions.context import (
+    ActionGuards,
+    NodeContext,
+    NodeFacts,
+    ProcessListSource,
+    TaskLookup,
+)
+from agent.backends import RECORDED
+from agent.journal.store import ActionJournal
+from agent.limits.apply import LimitApplier
+from agent.limits.mps import LocalMpsDaemons
+from agent.limits.stores import open_limits
+from agent.tasks.task_table import boot_id
+from agent.telemetry.recent_tasks import RecentTasks
+
+
+def a_context(
+    source: ProcessListSource, journal: ActionJournal, ceiling: Path, node_id: str = "node",
+    holds: Callable[[], tuple[str, ...]] = lambda: (), has_host_pids: bool = False,
+) -> NodeContext:
+    mps = LocalMpsDaemons()
+    return NodeContext(
+        NodeFacts(node_id, boot_id(), has_host_pids, False, lambda: None),
+        TaskLookup(boot_id(), source, mps, RecentTasks()),
+        open_limits(LimitApplier(RECORDED, "", lambda: ""), mps, journal, boot_id(), True),
+        ActionGuards(ceiling, holds, lambda _: 0))
