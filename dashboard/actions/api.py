@@ -1,4 +1,4 @@
-"""REST of acts: parse, ask the service, answer. What is allowed, it decides."""
+"""REST of actions: parse, ask the service, answer. What is allowed, it decides."""
 
 from collections.abc import Callable
 from http import HTTPStatus
@@ -10,8 +10,9 @@ from ..access.policy import Actor
 from ..access.requests import asker, body
 from ..errors import AuditWriteError
 from ..web.answers import PREFIX, ApiError, answer, give_cursor, problem, read_cursor, read_limit
+from .errors import ActionRefusedError
 from .lifecycle import CommandRecord
-from .service import ActionRefusedError, ActionService
+from .service import ActionService
 from .store import CommandsStore
 from .views import (
     ActionPlanList,
@@ -26,24 +27,24 @@ KNOWN = ("limit", "cursor", "state", "task", "node")
 
 
 class ActionsApi:
-    def __init__(self, acts: ActionService, store: CommandsStore) -> None:
-        self._acts = acts
+    def __init__(self, actions: ActionService, store: CommandsStore) -> None:
+        self._actions = actions
         self._store = store
 
     def preview(self) -> Response:
         asked = body(NewPreview)
-        return answer(self._acts.preview(asker(), asked.action, asked.targets, asked.params,
-                                         asked.plan), HTTPStatus.CREATED)
+        return answer(self._actions.previews.preview(asker(), asked.action, asked.targets,
+                                                     asked.params, asked.plan), HTTPStatus.CREATED)
 
     def order(self) -> Response:
         asked, actor = body(NewCommands), asker()
-        records, plan = self._acts.order(actor, asked.preview, asked.reason,
-                                         asked.despite_maintenance)
-        shown = None if plan is None else self._acts.plan_view(actor, plan)
+        records, plan = self._actions.order(actor, asked.preview, asked.reason,
+                                            asked.despite_maintenance)
+        shown = None if plan is None else self._actions.plans.view(actor, plan)
         return answer(self._ordered(actor, records, shown), HTTPStatus.ACCEPTED)
 
     def _ordered(self, actor: Actor, records: list[CommandRecord], plan: Any) -> OrderResultView:
-        reads = self._acts.lens(actor).reads
+        reads = self._actions.visible(actor).reads
         return OrderResultView([command_view(record, reads) for record in records], plan)
 
     def commands(self) -> Response:
@@ -55,7 +56,7 @@ class ActionsApi:
                                f"twice; there are {', '.join(KNOWN)}")
         if args.get("state", "all") not in ("open", "all"):
             raise ApiError(HTTPStatus.BAD_REQUEST, "state is open or all")
-        limit, lens = read_limit(args.get("limit")), self._acts.lens(asker())
+        limit, lens = read_limit(args.get("limit")), self._actions.visible(asker())
         found: list[CommandRecord] = []
         more = None
         for record in self._store.newest(_before(args.get("cursor")), args.get("state") == "open",
@@ -69,22 +70,22 @@ class ActionsApi:
         return answer(CommandList([command_view(one, lens.reads) for one in found], more))
 
     def command(self, command_id: str) -> Response:
-        record, lens = self._store.find(command_id), self._acts.lens(asker())
+        record, lens = self._store.find(command_id), self._actions.visible(asker())
         if record is None or not lens.sees_node(record.node_id):
             raise ApiError(HTTPStatus.NOT_FOUND, f"there is no command {command_id[:64]!r} here")
         return answer(command_view(record, lens.reads))
 
     def plans(self) -> Response:
-        return answer(ActionPlanList(self._acts.plans(asker())))
+        return answer(ActionPlanList(self._actions.plans.views(asker())))
 
     def approve(self, plan_id: str) -> Response:
         actor = asker()
-        records, plan = self._acts.approve(actor, plan_id)
-        return answer(self._ordered(actor, records, self._acts.plan_view(actor, plan)),
+        records, plan = self._actions.plans.approve(actor, plan_id)
+        return answer(self._ordered(actor, records, self._actions.plans.view(actor, plan)),
                       HTTPStatus.ACCEPTED)
 
     def withdraw(self, plan_id: str) -> Response:
-        self._acts.withdraw(asker(), plan_id)
+        self._actions.plans.withdraw(asker(), plan_id)
         return Response(status=HTTPStatus.NO_CONTENT)
 
 
@@ -100,7 +101,7 @@ def _before(raw: str | None) -> tuple[float, str] | None:
                        "again without it") from error
 
 
-def add_acts_api(server: Flask, api: ActionsApi) -> None:
+def add_actions_api(server: Flask, api: ActionsApi) -> None:
     routes = Blueprint("acts", __name__, url_prefix=PREFIX)
     table: tuple[tuple[str, str, Callable[..., Response]], ...] = (
         ("POST", "/previews", api.preview),

@@ -28,12 +28,12 @@ RANK: dict[Mode, int] = {"observe": 0, "dry_run": 1, "confirm": 2, "auto": 3}
 class RuleModeService:
     """`rehearsals`: of one rule, those that were kept."""
 
-    def __init__(self, desk: AlertService, store: AlertsStore, people: AccountService,
+    def __init__(self, desk: AlertService, store: AlertsStore, accounts: AccountService,
                  needs_second: bool,
                  proof_s: float = PROVEN_S) -> None:
         self._desk = desk
         self._store = store
-        self._people = people
+        self._accounts = accounts
         self._needs_second = needs_second
         self._proof_s = proof_s
         self.rehearsals: Callable[[str], Iterable[RehearsalEvidence]] = lambda rule_id: ()
@@ -49,7 +49,7 @@ class RuleModeService:
 
     def _allow(self, actor: Actor, before: Rule, wanted: Rule) -> None:
         """The meaning is the same; another mode, or another end, is a promotion."""
-        names = frozenset({actor.name, self._people.behind(actor)})
+        names = frozenset({actor.name, self._accounts.behind(actor)})
         why = refusal(PromotionRequest(
             before, wanted.mode, wanted.expires,
             [RuleRevision(rule, by, at) for _, by, at, _, rule in self._store.versions(before.id)],

@@ -10,8 +10,9 @@ from gpudeck.actions import Preview, Refusal
 from gpudeck.ladder import LadderStep
 
 from ..access.requests import asker, body
+from ..actions.errors import ActionRefusedError
 from ..actions.lifecycle import CommandRecord
-from ..actions.service import ActionRefusedError, ActionService
+from ..actions.service import ActionService
 from ..actions.views import command_view
 from ..alerts.modes import RuleModeService
 from ..alerts.service import AlertService
@@ -39,7 +40,7 @@ class AutomationApi:
     brakes: BrakeService
     modes: RuleModeService
     maintenance: MaintenanceService
-    acts: ActionService
+    actions: ActionService
     lenses: VisibleFleetCache
     shown_rule: Callable[[str], Response]
 
@@ -77,8 +78,8 @@ class AutomationApi:
 
             reason = "; ".join(filter(None, (f"confirms {want.cause}", want.sentence,
                                              asked.reason)))
-            return self.acts.order_exactly(actor, asked.preview, reason[:1_024],
-                                           ACTION[step.do], want.node_id, flaw)
+            return self.actions.order_exactly(actor, asked.preview, reason[:1_024],
+                                              ACTION[step.do], want.node_id, flaw)
 
         found = self.ladders.confirm(alert_id, order)
         if isinstance(found, str):

@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterable
 
 from ..access.policy import Actor, RefusedError, by, may
 from ..alerts.core.gpu_targets import HubSelfMetrics
+from ..audit.events import AuditFailed
 from ..audit.recorder import AuditRecorder
 from ..errors import AuditWriteError, InvalidChangeError
+from ..runtime.dispatcher import Dispatcher
 from . import brake_limits
 from .brake_limits import BrakeBlock, BrakeRequest, BrakeState, BrakeTrip, CountedAction, Name
 from .store import AutomationStore, CannotStore
@@ -22,7 +24,7 @@ class BrakeService:
     """`on_trip`: who wants to hear that something holds from now on. `on_reset`: whatever waited is
     to be dropped."""
 
-    def __init__(self, store: AutomationStore, auditor: AuditRecorder) -> None:
+    def __init__(self, store: AutomationStore, auditor: AuditRecorder, events: Dispatcher) -> None:
         self._store = store
         self._auditor = auditor
         # Reads like UTC, and does not step: a clock that is set forward gives no budget back.
@@ -33,8 +35,8 @@ class BrakeService:
         self._unsaid: list[tuple[BrakeTrip, str]] = []  # with what tripped it
         self._said = ""  # of the disk's trouble
         self.state = self._kept()
-        auditor.on_trouble.append(lambda why: self.trip(
-            "breaker", f"what is done cannot be recorded: {why}"))
+        events.listen(AuditFailed, lambda event: self.trip(
+            "breaker", f"what is done cannot be recorded: {event.reason}"))
 
     def _kept(self) -> BrakeState:
         """What cannot be read was not harmless, as far as anybody knows."""

@@ -89,7 +89,7 @@ class AuditHeadExchange:
 
     # -- each minute
 
-    def tick(self, mono: float) -> None:
+    def step(self, _now: float, mono: float) -> None:
         is_due = mono >= self._due_mono
         try:
             if self._unsaved:

@@ -5,7 +5,6 @@ a node is approved, and from the moment it is revoked, nothing it says reaches t
 """
 
 import time
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
@@ -26,6 +25,8 @@ from ..fleet.members import (
     EnrolmentRequest,
     group_flaw,
 )
+from ..runtime.dispatcher import Dispatcher
+from .events import GroupChanged, NodeRevoked
 from .store import NodeStore
 
 LASTS_S = 3_600.0
@@ -39,13 +40,13 @@ class KeyProofError(Exception):
 class EnrolmentService:
     """Members are held in memory: a node that comes back costs no look at the disk."""
 
-    def __init__(self, registry: NodeStore, hub_fingerprint: str, audit: AuditRecorder) -> None:
+    def __init__(self, registry: NodeStore, hub_fingerprint: str, audit: AuditRecorder,
+                 events: Dispatcher) -> None:
         self._registry = registry
+        self._events = events
         self._audit = audit
         self._hub = hub_fingerprint
         self._members = {member.node_id: member for member in registry.members()}
-        self.on_revoke: list[Callable[[str], None]] = []
-        self.on_group: list[Callable[[str, str], None]] = []
 
     def member(self, node_id: str) -> EnrolledNode | None:
         return self._members.get(node_id)
@@ -84,8 +85,7 @@ class EnrolmentService:
         _check(actor, "POST /api/v1/nodes/<node_id>/revoke")
         member = self._put(actor, "revoke", {}, replace(self._known(node_id), access="revoked",
                                                         decided_by=actor.name))
-        for tell in self.on_revoke:
-            tell(node_id)
+        self._events.dispatch(NodeRevoked(node_id))
         return member
 
     def put_in_group(self, actor: Actor, node_id: str, group: str) -> EnrolledNode:
@@ -96,8 +96,7 @@ class EnrolmentService:
         known = self._known(node_id)
         member = self._put(actor, "group", {"from": known.group, "to": group},
                            replace(known, group=group))
-        for tell in self.on_group:
-            tell(node_id, group)
+        self._events.dispatch(GroupChanged(node_id, group))
         return member
 
     def _known(self, node_id: str) -> EnrolledNode:
@@ -151,8 +150,7 @@ class EnrolmentService:
             if not self._registry.use(place.id, member):
                 raise InvalidChangeError(USED)
         self._members[member.node_id] = member
-        for tell in self.on_group:
-            tell(member.node_id, member.group)
+        self._events.dispatch(GroupChanged(member.node_id, member.group))
         return member
 
     def _place(self, challenge: Challenge, hello: Hello) -> Enrolment:

@@ -17,6 +17,7 @@ from dashboard.notifications.grouping import NotificationTiming
 from dashboard.notifications.receivers import Receiver
 from dashboard.notifications.service import NotificationService
 from dashboard.notifications.store import NotificationsStore
+from dashboard.runtime.dispatcher import Dispatcher
 from dashboard.state import StateStore
 from tests.fakes.webhook import HttpSink
 from tests.unit.dashboard.notifications.test_owner_words import alert, over
@@ -42,7 +43,7 @@ class Life:
 
     def __init__(self, folder: Path, rules: Rules) -> None:
         self.state = StateStore(folder)
-        auditor = AuditRecorder(self.state.audit)
+        auditor = AuditRecorder(self.state.audit, None, Dispatcher())
         self.desk = NotificationService(self.state.notices, auditor,
                                         OwnerAddresses(self.state.standing, auditor), None, folder,
                                         str, PACE)

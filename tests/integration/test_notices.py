@@ -16,6 +16,7 @@ from dashboard.audit.recorder import AuditRecorder
 from dashboard.notifications.addresses import OwnerAddresses
 from dashboard.notifications.receivers import Receiver
 from dashboard.notifications.service import NotificationService
+from dashboard.runtime.dispatcher import Dispatcher
 from dashboard.state import StateStore
 from tests.fakes.smtp import MailSink
 from tests.fakes.webhook import HttpSink
@@ -284,7 +285,7 @@ def test_what_fired_when_the_hub_ended_is_known_before_it_is_said_to_be_over(tmp
     lost = Alert("hot/a/1", "hot", "v", "Hot", "warn", "gpu", AlertTarget("a", "n", "h"), "firing",
                  1.0,
                  1.0, 1.0, 3.0)
-    auditor = AuditRecorder(state.audit)
+    auditor = AuditRecorder(state.audit, None, Dispatcher())
     for were_open in ([lost], []):  # the second start finds it over
         desk = NotificationService(state.notices, auditor, OwnerAddresses(state.standing, auditor),
                                    None,

@@ -22,6 +22,7 @@ from dashboard.automation.rule_source import RuleIntentSource
 from dashboard.automation.service import LadderNotification, LadderRun, LadderService
 from dashboard.fleet.events import RecentEvents
 from dashboard.fleet.fleet import Fleet
+from dashboard.runtime.dispatcher import Dispatcher
 from dashboard.runtime.sql_transaction import together
 from dashboard.state import StateStore
 from gpudeck.actions import (
@@ -88,13 +89,14 @@ class World:
     keeps: dict[str, Any] = field(default_factory=dict)
     lost: set[str] = field(default_factory=set)  # nodes whose Gpus are
     while_looking: Callable[[], None] = lambda: None
+    events: Dispatcher = field(default_factory=Dispatcher)
     _seq: int = 0
     _open: list[tuple[float, CommandRecord]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.state = StateStore(self.folder)
         self.state._db.execute("pragma synchronous = off")
-        self.audit = AuditRecorder(self.state.audit)
+        self.audit = AuditRecorder(self.state.audit, None, self.events)
         self._watch()
         with together(self.state._db):
             for _rule_id, (_, rule) in self.desk.rules.items():
@@ -114,14 +116,14 @@ class World:
     def kill(self, down_s: float = 5.0) -> None:
         self.clock.now += down_s
         self.clock.mono += down_s
-        self.audit = AuditRecorder(self.state.audit)
+        self.audit = AuditRecorder(self.state.audit, None, self.events)
         self._watch()
         self.begin()
 
     def begin(self) -> None:
         """What a start of the hub makes anew."""
-        self.audit.on_trouble.clear()
-        self.brakes = BrakeService(self.state.brakes, self.audit)
+        self.events._listeners.clear()
+        self.brakes = BrakeService(self.state.brakes, self.audit, self.events)
         self.desk.hub_says = self.brakes.says
         self.ladders = LadderService(self.brakes, self, self.audit, self.state.brakes,
                                      on_notice=[self.notices.append],

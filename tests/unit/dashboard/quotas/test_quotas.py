@@ -27,6 +27,7 @@ from dashboard.quotas.gpu_hours import QuotaGpuHours, UserGpuSeconds, grain, hou
 from dashboard.quotas.over import OverQuotaTracker
 from dashboard.quotas.prometheus import quota_families, quota_look
 from dashboard.quotas.service import HOURS_EVERY_S, QuotaService
+from dashboard.runtime.dispatcher import Dispatcher
 from dashboard.state import StateStore
 from gpudeck import ladder
 from gpudeck.desired_state import DesiredState, InForce, QuotaEnforcement
@@ -145,7 +146,8 @@ def test_hours_of_a_while_ago_are_nobodys_hours_now(tmp_path: Path, fleet: Fleet
         return told.pop()
 
     state.quotas.put(Quota("q", "*", gpu_hours=1.0), "ada", NOW)
-    desk = QuotaService(state.quotas, AuditRecorder(state.audit), fleet, SimpleNamespace(epoch=1),  # type: ignore[arg-type]
+    audit = AuditRecorder(state.audit, None, Dispatcher())
+    desk = QuotaService(state.quotas, audit, fleet, SimpleNamespace(epoch=1),  # type: ignore[arg-type]
                         {},
                         lambda tell: None, SimpleNamespace(held=held))
     lens = VisibleFleetCache(fleet).of(EVERYTHING_SEEN)
