@@ -161,7 +161,6 @@ class Hub:
         self.audit = AuditRecorder(state.audit, copy, self.events)
         self.access = AccessServices(state, PasswordService(), self.audit, self.events)
         self.access.admin.keep_file_token(token_in(settings.data / "api.token"))
-        accounts = self.access.accounts
         self.anchors = AuditHeadExchange(self.audit, self._tell_all)
         self.keeps = OwnerKeepService(state.standing, self.audit, self.room.fleet, self.lenses)
         self.addresses = OwnerAddresses(state.standing, self.audit)
@@ -171,8 +170,9 @@ class Hub:
                                            settings.data,
                                            lambda: self.site.url, pace_of(settings),
                                            settings.webhook_networks)
-        self.auth = RequestAuthenticator(accounts, CookieNames.at(port, self.site.is_secure),
-                                         settings.trusted_proxies, settings.proxy_user_header)
+        self.auth = RequestAuthenticator(
+            self.access.accounts, CookieNames.at(port, self.site.is_secure),
+            settings.trusted_proxies, settings.proxy_user_header)
         self.nodes = EnrolmentService(state.registry, self.signer.fingerprint, self.audit,
                                       self.events)
         for member in self.nodes.members():
@@ -181,19 +181,7 @@ class Hub:
             event.node_id, event.group))
         self.events.listen(NodeRevoked, lambda event: self.submit(RevokeNode(event.node_id)))
         self.admission = NodeAdmission(self.nodes, self.signer, self.room.hub_id)
-        self.commander = Commander(state.commands, self.audit, self.signer, self.room.fence, self,
-                                   self.events)
-        self.holds = HoldService(state.standing, self.audit, HoldContext(
-            self.room.fleet, self.lenses, self.room.link_of.__contains__, self.commander.hold),
-            self.events)
-        self.preview_requester = PreviewRequester(self.signer, self.tell)
-        self.maintenance = MaintenanceService(state.brakes, self.audit, self.room.fleet,
-                                              self.lenses)
-        guards = ActionGuards(self.holds.refusal, self.maintenance.why, self.keeps.of_any,
-                              self.notifier.unreached)
-        self.actions = ActionService(self.room, self.lenses, accounts, self.preview_requester,
-                                     self.commander, self.audit, guards,
-                                     settings.second_person == "on")
+        self._build_actions()
         self._build_rules()
         self._build_ladders()
         self.commander.recover()
@@ -204,6 +192,21 @@ class Hub:
         self._ticked_mono = time.monotonic()
         self._is_superseded = False
         self._build()
+
+    def _build_actions(self) -> None:
+        """What people do, and all that may speak against it."""
+        state, room, accounts = self.state, self.room, self.access.accounts
+        self.commander = Commander(state.commands, self.audit, self.signer, room.fence, self,
+                                   self.events)
+        self.holds = HoldService(state.standing, self.audit, HoldContext(
+            room.fleet, self.lenses, room.link_of.__contains__, self.commander.hold), self.events)
+        self.preview_requester = PreviewRequester(self.signer, self.tell)
+        self.maintenance = MaintenanceService(state.brakes, self.audit, room.fleet, self.lenses)
+        guards = ActionGuards(self.holds.refusal, self.maintenance.why, self.keeps.of_any,
+                              self.notifier.unreached)
+        self.actions = ActionService(room, self.lenses, accounts, self.preview_requester,
+                                     self.commander, self.audit, guards,
+                                     self.settings.second_person == "on")
 
     def _build_rules(self) -> None:
         """What watches: Rules, their rehearsal, and Quotas."""

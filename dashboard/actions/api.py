@@ -2,9 +2,10 @@
 
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import Any
 
 from flask import Blueprint, Flask, Response, request
+
+from gpudeck.action_views import ActionPlanView, OrderResultView
 
 from ..access.policy import Actor
 from ..access.requests import asker, body
@@ -19,7 +20,6 @@ from .views import (
     CommandList,
     NewCommands,
     NewPreview,
-    OrderResultView,
     command_view,
 )
 
@@ -43,9 +43,10 @@ class ActionsApi:
         shown = None if plan is None else self._actions.plans.view(actor, plan)
         return answer(self._ordered(actor, records, shown), HTTPStatus.ACCEPTED)
 
-    def _ordered(self, actor: Actor, records: list[CommandRecord], plan: Any) -> OrderResultView:
+    def _ordered(self, actor: Actor, records: list[CommandRecord], plan: ActionPlanView | None
+                 ) -> OrderResultView:
         reads = self._actions.visible(actor).reads
-        return OrderResultView([command_view(record, reads) for record in records], plan)
+        return OrderResultView(tuple(command_view(record, reads) for record in records), plan)
 
     def commands(self) -> Response:
         args = request.args

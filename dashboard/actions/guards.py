@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from gpudeck.action_views import KeepView
 from gpudeck.actions import Refusal
 
-from ..fleet.views import KeepView
 from .errors import ActionRefusedError
 from .preview_cache import JobPreview
 

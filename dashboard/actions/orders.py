@@ -10,7 +10,7 @@ from .commander import Commander, new_id
 from .guards import ActionGuards
 from .lifecycle import CommandRecord
 from .preview_cache import JobPreview, PreviewTarget
-from .preview_views import preview_task_ids
+from .preview_views import preview_task_ids, real_tasks
 from .setting_actions import TASKS
 from .views import main_victim, mem_of
 
@@ -36,7 +36,7 @@ class JobOrderer:
         record = CommandRecord(
             new_id(now), action, target.node_id, target.host, asker, reason, now, now,
             now + COMMAND_LASTS_S, params, task_id=_task_id(target),
-            task_ids=_real_tasks(target.task_ids if preview is None else preview_task_ids(preview)),
+            task_ids=real_tasks(target.task_ids if preview is None else preview_task_ids(preview)),
             job_id=None if preview is None else preview.job_id,
             owner=target.owner if preview is None else preview.owner,
             command=target.command if victim is None else victim.command,
@@ -48,7 +48,3 @@ class JobOrderer:
 
 def _task_id(target: PreviewTarget) -> str | None:
     return None if target.task_ids == TASKS else target.task_ids[0]
-
-
-def _real_tasks(task_ids: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(task_id for task_id in task_ids if task_id not in TASKS)

@@ -4,6 +4,10 @@ import secrets
 import time
 from collections.abc import Iterable
 
+from msgspec import to_builtins
+
+from gpudeck.action_views import ActionPlanView, RequesterView
+
 from ..access.policy import AccessDenial, Actor, DenialReason, RefusedError, by
 from ..access.service import AccountService
 from ..audit.recorder import AuditRecorder
@@ -16,7 +20,6 @@ from .preview_cache import ActionPlan, CachedPreview, JobPreview, unchanged
 from .preview_views import PreviewPresenter
 from .previews import PreviewService
 from .setting_actions import HARMFUL
-from .views import ActionPlanView, RequesterView
 
 ORDER = "POST /api/v1/commands"
 APPROVE = "POST /api/v1/plans/<plan_id>/approve"
@@ -70,9 +73,10 @@ class ActionPlanService:
 
     def view(self, actor: Actor, plan: ActionPlan) -> ActionPlanView:
         return ActionPlanView(
-            plan.id, plan.action, plan.params, RequesterView(plan.actor.kind, plan.actor.name),
-            plan.reason, plan.asked_at, plan.ends_at,
-            self._presenter.items(plan.jobs, self._authorizer.visible(actor).reads), plan.state)
+            plan.id, plan.state, plan.ends_at,
+            self._presenter.items(plan.jobs, self._authorizer.visible(actor).reads),
+            plan.action, to_builtins(plan.params),
+            RequesterView(plan.actor.kind, plan.actor.name), plan.reason, plan.asked_at)
 
     def _waiting(self, actor: Actor, plan_id: str) -> ActionPlan:
         self._end_old()

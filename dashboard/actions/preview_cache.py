@@ -4,11 +4,11 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from gpudeck.action_views import PlanState
 from gpudeck.actions import PREVIEW_LASTS_S, ActionParams, Preview, Refusal, ShownAction
 
 from ..access.policy import Actor
 from .errors import ActionRefusedError
-from .views import PlanState
 
 MAX_PREVIEWS = 1_000
 

@@ -5,6 +5,7 @@ import time
 
 import gevent
 
+from gpudeck.action_views import PreviewView
 from gpudeck.actions import PREVIEW_LASTS_S, ActionParams, Refusal, ShownAction
 
 from ..access.policy import AccessDenial, AccessTarget, Actor, DenialReason, RefusedError
@@ -24,7 +25,6 @@ from .setting_actions import (
     is_setting,
     resolve,
 )
-from .views import PreviewView
 
 PREVIEW = "POST /api/v1/previews"
 MOST_JOBS = 10

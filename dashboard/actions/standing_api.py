@@ -6,9 +6,10 @@ from http import HTTPStatus
 
 from flask import Blueprint, Flask, Response, request
 
+from gpudeck.action_views import KeepView
+
 from ..access.requests import asker, body
 from ..fleet.fleet import Fleet
-from ..fleet.views import KeepView
 from ..fleet.visibility import VisibilityScope, VisibleFleet, VisibleFleetCache
 from ..web.answers import PREFIX, ApiError, answer
 from .holds import HoldService

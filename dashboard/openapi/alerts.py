@@ -1,6 +1,7 @@
 """OpenAPI of rules, alerts, notices and what bounds them."""
 
-from ..actions.views import CommandView
+from gpudeck.action_views import CommandView
+
 from ..alerts.core.rule import Rule
 from ..alerts.rehearsal.views import BacktestList, BacktestView, NewBacktest
 from ..alerts.views import (

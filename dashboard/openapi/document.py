@@ -4,7 +4,9 @@ from typing import Any
 
 import msgspec
 
-from gpudeck import __version__
+from gpudeck import __version__, action_views
+from gpudeck.action_views import CommandView, KeepView, OrderResultView, PreviewView
+from gpudeck.actions import ActionParams
 from gpudeck.events import SEVERITIES
 from gpudeck.metrics import COLUMNS, SLOW, Metric
 
@@ -27,18 +29,15 @@ from ..actions.standing_views import HoldStateView, NewHold, NewKeep
 from ..actions.views import (
     ActionPlanList,
     CommandList,
-    CommandView,
     NewCommands,
     NewPreview,
-    OrderResultView,
-    PreviewView,
 )
 from ..audit.views import AuditRecordList, AuditVerdictView
 from ..fleet.events_views import EventList
 from ..fleet.filters import MAX_LENGTH
 from ..fleet.past_views import PastBlockView, PastTotalsView
 from ..fleet.task_list import GROUP_BYS, SORTS, TaskList
-from ..fleet.views import GpuList, GpuView, KeepView, NodeList, NodeView, TaskView
+from ..fleet.views import GpuList, GpuView, NodeList, NodeView, TaskView
 from ..history.mps_usage import MpsUsageView
 from ..history.protocol import BYS
 from ..history.report_views import Report
@@ -227,6 +226,7 @@ def document() -> dict[str, Any]:
                 if struct is not None] + [CommandList, EventList]
     _, schemas = msgspec.json.schema_components(
         structs, ref_template="#/components/schemas/{name}")
+    _say_what_is_sent(schemas)
     paths = {f"/api/v1/{path}": {"get": _list(path, struct, text)} for path, struct, text in LISTS}
     paths |= {f"/api/v1/{path}": {"get": _item(path, struct, text)} for path, struct, text in ITEMS}
     paths["/api/v1/audit/export"] = {"get": _export()}
@@ -252,6 +252,17 @@ def document() -> dict[str, Any]:
             "token": {"type": "http", "scheme": "bearer"},
             "session": {"type": "apiKey", "in": "cookie", "name": "gpudeck_session"}}},
     }
+
+
+def _say_what_is_sent(schemas: dict[str, Any]) -> None:
+    """What a client may find missing in the answer of an older hub is always there in ours."""
+    for name, struct in vars(action_views).items():
+        if getattr(struct, "__module__", "") == action_views.__name__:
+            schemas[name]["required"] = list(schemas[name]["properties"])
+            for each in schemas[name]["properties"].values():
+                each.pop("default", None)
+    for name in ("PreviewView", "ActionPlanView"):
+        schemas[name]["properties"]["params"] = _ref(ActionParams)
 
 
 def _metrics_text() -> str:
