@@ -42,9 +42,9 @@ class HoldService:
     def __init__(self, standing: StandingStore, auditor: AuditRecorder, context: HoldContext,
                  events: Dispatcher) -> None:
         self._standing = standing
-        self._events = events
         self._auditor = auditor
         self._context = context
+        self._events = events
         self._held = standing.holds()
         self._again: dict[str, tuple[float, float]] = {}  # when it is ordered again; the wait then
         self._told: dict[str, tuple[str, ...]] = {}

@@ -125,4 +125,3 @@ def _step_back(known: AuditHead, beat: Beat) -> str | None:
     if beat.audit_seq == known.seq and beat.audit_head != known.head:
         return f"record {known.seq} of the node's audit is another now: it was written anew"
     return None
-
