@@ -20,8 +20,8 @@ from gpudeck.cli import GROUP
 from gpudeck.desired_state import InForce
 from gpudeck.wire import Beat, FromHub
 
-from .access.api import AccountsApi, add_people_api
-from .access.credentials import CredentialService
+from .access.api import AccountsApi, add_accounts_api
+from .access.events import CredentialEnded
 from .access.gate import (
     AccessGate,
     CookieNames,
@@ -34,17 +34,20 @@ from .access.gate import (
 from .access.passwords import PasswordService
 from .access.policy import unlisted
 from .access.requests import asker
-from .access.service import AccountService
+from .access.service import REFRESH_EVERY_S
+from .access.services import AccessServices
 from .access.sign_in import add_sign_in
-from .actions.api import ActionsApi, add_acts_api
+from .actions.api import ActionsApi, add_actions_api
 from .actions.commander import Commander
+from .actions.events import CommandChanged, HoldChanged
+from .actions.guards import ActionGuards
 from .actions.holds import HoldContext, HoldService
 from .actions.lifecycle import CommandRecord
 from .actions.limits_api import LimitsApi, add_limits_api
 from .actions.owner_keeps import OwnerKeepService
 from .actions.preview_requests import PreviewRequester
 from .actions.service import ActionService
-from .actions.signer_client import SignerClient
+from .actions.signer_client import CHECK_EVERY_S, SignerClient
 from .actions.signing_policy import SigningBudget
 from .actions.standing_api import StandingApi, add_standing_api, hold_state
 from .actions.views import command_view
@@ -80,7 +83,7 @@ from .fleet.effects import (
     MessageApplied,
     NodeJoined,
     NodeReport,
-    NodeRevoked,
+    RevokeNode,
     SendMessage,
     StreamRecord,
     Tick,
@@ -100,7 +103,7 @@ from .nodes.api import NodesApi, add_nodes_api
 from .nodes.audit_heads import AuditHeadExchange
 from .nodes.checkpoint import restore
 from .nodes.enrolment import EnrolmentService
-from .nodes.events import GroupChanged
+from .nodes.events import GroupChanged, NodeRevoked
 from .nodes.recorder import MessageRecorder
 from .nodes.socket import AGENT_BYTES, AgentEndpoint, NodeAdmission
 from .notifications.addresses import OwnerAddresses
@@ -165,11 +168,11 @@ class Hub:
         self._recover()
         self.site = PublicOrigins.at(settings.bind[0], port, settings.tls_cert is not None,
                                      settings.public_url)
-        passwords = PasswordService()
         copy = None if settings.audit_copy is None else AuditCopy(settings.audit_copy, state.audit)
-        self.audit = AuditRecorder(state.audit, copy)
-        self.people = AccountService(state, passwords, self.audit)
-        self.people.keep_file_token(token_in(settings.data / "api.token"))
+        self.events = Dispatcher()
+        self.audit = AuditRecorder(state.audit, copy, self.events)
+        self.access = AccessServices(state, PasswordService(), self.audit, self.events)
+        self.access.admin.keep_file_token(token_in(settings.data / "api.token"))
         self.anchors = AuditHeadExchange(self.audit, self._tell_all)
         self.keeps = OwnerKeepService(state.standing, self.audit, self.room.fleet, self.lenses)
         self.addresses = OwnerAddresses(state.standing, self.audit)
@@ -177,23 +180,18 @@ class Hub:
         self.notifier = OwnerMailer(smtp, self.addresses, lambda: self.site.url, self.audit.note)
         self.transports = Transports(smtp, self.addresses, settings.data, lambda: self.site.url,
                                      settings.webhook_networks)
-        self.entry = CredentialService(state, self.people, passwords)
-        self.auth = RequestAuthenticator(self.people, CookieNames.at(port, self.site.is_secure),
-                                         settings.trusted_proxies, settings.proxy_user_header)
-        self.nodes = EnrolmentService(state.registry, self.signer.fingerprint, self.audit)
+        self.auth = RequestAuthenticator(
+            self.access.accounts, CookieNames.at(port, self.site.is_secure),
+            settings.trusted_proxies, settings.proxy_user_header)
+        self.nodes = EnrolmentService(state.registry, self.signer.fingerprint, self.audit,
+                                      self.events)
         for member in self.nodes.members():
             self.room.fleet.set_group(member.node_id, member.group)
-        self.nodes.on_group.append(self.room.fleet.set_group)
-        self.nodes.on_revoke.append(lambda node_id: self.submit(NodeRevoked(node_id)))
-        self.doors = NodeAdmission(self.nodes, self.signer, self.room.hub_id)
-        self.commander = Commander(state.commands, self.audit, self.signer, self.room.fence, self)
-        self.holds = HoldService(state.standing, self.audit, HoldContext(
-            self.room.fleet, self.lenses, self.room.link_of.__contains__, self.commander.hold))
-        self.looker = PreviewRequester(self.signer, self.tell)
-        self.acts = ActionService(self.room, self.lenses, self.people, self.looker, self.commander,
-                                  self.audit, settings.second_person == "on")
-        self.acts.keep_of, self.acts.held = self.keeps.of_any, self.holds.refusal
-        self.acts.unreached = self.notifier.unreached
+        self.events.listen(GroupChanged, lambda event: self.room.fleet.set_group(
+            event.node_id, event.group))
+        self.events.listen(NodeRevoked, lambda event: self.submit(RevokeNode(event.node_id)))
+        self.admission = NodeAdmission(self.nodes, self.signer, self.room.hub_id)
+        self._build_actions()
         self._build_rules()
         self._build_quotas()
         self._build_ladders()
@@ -205,6 +203,21 @@ class Hub:
         self._ticked_mono = time.monotonic()
         self._is_superseded = False
         self._build()
+
+    def _build_actions(self) -> None:
+        """What people do, and all that may speak against it."""
+        state, room, accounts = self.state, self.room, self.access.accounts
+        self.commander = Commander(state.commands, self.audit, self.signer, room.fence, self,
+                                   self.events)
+        self.holds = HoldService(state.standing, self.audit, HoldContext(
+            room.fleet, self.lenses, room.link_of.__contains__, self.commander.hold), self.events)
+        self.preview_requester = PreviewRequester(self.signer, self.tell)
+        self.maintenance = MaintenanceService(state.brakes, self.audit, room.fleet, self.lenses)
+        guards = ActionGuards(self.holds.refusal, self.maintenance.why, self.keeps.of_any,
+                              self.notifier.unreached)
+        self.actions = ActionService(room, self.lenses, accounts, self.preview_requester,
+                                     self.commander, self.audit, guards,
+                                     self.settings.second_person == "on")
 
     def _build_rules(self) -> None:
         """Rules, their alerts and rehearsals."""
@@ -222,10 +235,10 @@ class Hub:
         self.silences = SilenceService(store, self.audit, fleet, rules)
         self.alert_queries = AlertQueries(self.alerts, rules, store, fleet)
         self.rehearsals = RehearsalService(store, self.audit, fleet, history, self.nodes.members,
-                                           self.people.behind)
+                                           self.access.accounts.behind)
         self.rule_admin = RuleAdmin(rules, PromotionPolicy(
-            store, self.people.behind, self.rehearsals.of_rule, self.acts.second_person,
-            settings.rule_proof_h * 3_600.0), store, self.audit, self.people.behind)
+            store, self.access.accounts.behind, self.rehearsals.of_rule, self.actions.second_person,
+            settings.rule_proof_h * 3_600.0), store, self.audit, self.access.accounts.behind)
         self.events.listen(AlertChanged, self._announce_alert)
 
     def _build_quotas(self) -> None:
@@ -237,29 +250,25 @@ class Hub:
                                    min(HOLD_S, self.settings.quota_end_after_s / 2), self.events)
         self.quota_queries = QuotaQueries(self.quotas, self.quota_deployer, store, fleet,
                                           self.history)
-        self.nodes.on_group.append(
-            lambda node_id, group: self.events.dispatch(GroupChanged(node_id, group)))
 
     def _build_ladders(self) -> None:
         """What acts by itself, and all that holds it."""
         state, room = self.state, self.room
-        self.maintenance = MaintenanceService(state.brakes, self.audit, room.fleet, self.lenses)
-        self.acts.maintenance = self.maintenance.why
         hub_holds = HubHolds(self.keeps, self.holds, self.maintenance)
         rules = RuleIntentSource(self.alerts, self.silences, self.brakes, hub_holds)
         self.quota_intents = QuotaIntentSource(self.quotas, room.fleet, hub_holds,
                                                lambda: self.alerts.since_mono)
         self.ladders = LadderService(
             (rules, self.quota_intents), self.brakes,
-            HubActionDispatcher(room, self.looker, self.commander, self), self.audit, state.brakes,
-            self.events, self.notifier.notify_of_ladder)
+            HubActionDispatcher(room, self.preview_requester, self.commander, self), self.audit,
+            state.brakes, self.events, self.notifier.notify_of_ladder)
         self.events.listen(BrakesReset, lambda _: self.alerts.begin_anew())
         self.alert_details = AlertDetails(rules, self.ladders)
         self.notifications = NotificationService(state.notifications, self.audit, self.receivers,
                                                  self.groups, self.transports, self.alerts,
                                                  rules.mute)
         self.events.listen(AlertChanged, lambda event: self.notifications.take(event.alert))
-        self.commander.on_change.append(self.ladders.changed)
+        self.events.listen(CommandChanged, lambda event: self.ladders.changed(event.record))
 
     def _epoch(self) -> int:
         """One more than ever before: a restored state.db does not know of all of them."""
@@ -276,7 +285,7 @@ class Hub:
     def _build(self) -> None:
         add_second_look(self.server)
         add_once(self.server, lambda: asker().credential)
-        add_sign_in(self.server, self.auth, self.people, self.entry)
+        add_sign_in(self.server, self.auth, self.access)
         add_api(self.server, self.room, self.lenses, self.nodes, self.keeps.view_of)
         add_openapi(self.server)
         questions = QueryPool()
@@ -287,16 +296,16 @@ class Hub:
         add_past_api(self.server, FleetPastApi(self.history, questions, self.room.fleet,
                                                self.lenses))
         add_nodes_api(self.server, NodesApi(self.nodes, self.room, lambda: self.site.url))
-        add_people_api(self.server, AccountsApi(self.people, self.entry, self.auth,
-                                                lambda: self.state.get("url") or "",
-                                                self.acts.second_person))
-        add_acts_api(self.server, ActionsApi(self.acts, self.state.commands))
+        add_accounts_api(self.server, AccountsApi(self.access, self.auth,
+                                                  lambda: self.state.get("url") or "",
+                                                  self.actions.second_person))
+        add_actions_api(self.server, ActionsApi(self.actions, self.state.commands))
         alerts = AlertsApi(self.alert_queries, self.rule_admin, self.silences, self.lenses,
                            self.alert_details, self.settings.rule_proof_h)
         add_alerts_api(self.server, alerts)
         add_automation_api(self.server, AutomationApi(
             self.alert_queries, self.ladders, self.brakes, self.rule_admin, self.maintenance,
-            self.acts, self.lenses, alerts.rule))
+            self.actions, self.lenses, alerts.rule))
         add_notifications_api(self.server, NotificationsApi(self.notifications))
         add_quotas_api(self.server, QuotasApi(
             self.active_quotas, self.quota_queries,
@@ -312,16 +321,17 @@ class Hub:
         pages = build_pages(self.server)
         self.socketio.init_app(self.server, allowances=self._allowances(), tally=self.tally)
         content_policy = policy(pages.csp_hashes())
-        self.agents = AgentEndpoint(self.socketio.server, self.settings, self.doors, self.submit,
-                                    lambda: self.room.disk_error is None)
-        self.live = LiveEndpoint(self.socketio.server, self.room, self.lenses, self.people.holds,
-                                 self.auth.is_csrf_right,
+        self.agents = AgentEndpoint(self.socketio.server, self.settings, self.admission,
+                                    self.submit, lambda: self.room.disk_error is None)
+        self.live = LiveEndpoint(self.socketio.server, self.room, self.lenses,
+                                 self.access.accounts.holds, self.auth.is_csrf_right,
                                  lambda lens: to_builtins(hold_state(self.room.fleet, self.holds,
                                                                      lens)))
-        self.people.on_end.append(self.live.viewers.end_credential)
-        self.holds.on_change.append(self.live.hold_changed)
-        self.commander.on_change.append(self._announce)
-        self.commander.on_change.append(self._tell_owner)
+        self.events.listen(CredentialEnded,
+                           lambda event: self.live.viewers.end_credential(event.credential))
+        self.events.listen(HoldChanged, lambda _: self.live.hold_changed())
+        self.events.listen(CommandChanged, lambda event: self._announce(event.record))
+        self.events.listen(CommandChanged, lambda event: self._tell_owner(event.record))
         self._check_table(pages)
         # Dash's answer to a script that it does not have would be a 500.
         self.server.register_error_handler(DependencyException, lambda _: NotFound())
@@ -424,7 +434,7 @@ class Hub:
     def _heard(self, effect: NodeReport) -> None:
         match effect.message:
             case Preview():
-                self.looker.heard(effect.node_id, effect.message)
+                self.preview_requester.heard(effect.node_id, effect.message)
                 self.quotas.previewed(effect.message)
             case Reply():
                 self.commander.replied(effect.node_id, effect.message)
@@ -496,14 +506,16 @@ class Hub:
             log.warning("superseded=%s another hub with this key %s", self._is_superseded,
                         "has taken over; restart this one to take over again"
                         if self._is_superseded else "is not seen by most nodes any more")
-    def run_records(self) -> None:
-        """Holds come into force, heads are exchanged, the copy catches up with what `gpudeck user`
-        and its like have recorded."""
-        while True:
-            self.holds.wake.wait(TICK_S)
-            self.holds.tick(time.monotonic())
-            self.anchors.tick(time.monotonic())
-            self.audit.copy_or_say()
+
+    def _loops(self) -> tuple[Loop, ...]:
+        return (
+            Loop("accounts", self.access.accounts.step, REFRESH_EVERY_S),
+            Loop("signer", self.signer.step, CHECK_EVERY_S, is_vital=True),
+            Loop("holds", self.holds.step, TICK_S, self.holds.wake, is_vital=True),
+            Loop("audit heads", self.anchors.step, TICK_S, is_vital=True),
+            # What `gpudeck user` and its like have recorded goes into the copy, too.
+            Loop("audit copy", lambda _now, _mono: self.audit.copy_or_say(), TICK_S,
+                 is_vital=True))
 
     def counts(self) -> dict[str, int]:
         """What was refused, cut or lost so far."""
@@ -516,8 +528,7 @@ class Hub:
         running: list[gevent.Greenlet[..., Any]] = [
             gevent.spawn(self.run_tick), gevent.spawn(self.live.run),
             gevent.spawn(self.recorder.run),
-            gevent.spawn(self.agents.backfills.run), gevent.spawn(self.people.run),
-            gevent.spawn(self.signer.run), gevent.spawn(self.run_records),
+            *Runner(self._loops()).start(), gevent.spawn(self.agents.backfills.run),
             gevent.spawn(self.notifier.run), gevent.spawn(keep, self.history.store),
             *Runner((Loop("alerts", self.alerts.step, EVERY_S),
                      Loop("ladders", self.ladders.step, TICK_S),

@@ -125,8 +125,8 @@ def stop(running: "Hub", server: HttpServer, greenlets: "list[gevent.Greenlet[..
     server.stop_accepting()
     running.live.viewers.end_all("the hub is shutting down")
     running.recorder.stop()
-    tick, live, recorder, people, *others = greenlets
-    gevent.killall([tick, live, people, *others], block=False)
+    tick, live, recorder, *others = greenlets
+    gevent.killall([tick, live, *others], block=False)
     gevent.sleep(0.1)
     recorder.join(timeout=STOP_WITHIN_S)
     for peer in list(running.socketio.engine.sockets.values()):
@@ -135,7 +135,7 @@ def stop(running: "Hub", server: HttpServer, greenlets: "list[gevent.Greenlet[..
     running.recorder.close()
     running.history.close()
     running.signer.close()
-    running.people.write_notes()
+    running.access.sign_ins.write_rest()
     running.audit.close()
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from gpudeck.errors import CommandError, ExitCode
 
 from .access.store import SCHEMA as ACCESS
-from .access.store import AccountsStore, SignInRecord
+from .access.store import AccountsStore, SessionStore, SignInRecord
 from .actions.standing_store import SCHEMA as STANDING
 from .actions.standing_store import StandingStore
 from .actions.store import SCHEMA as ACTIONS
@@ -58,6 +58,7 @@ class StateStore:
             self._db = self._open()
             self._migrate()
             self.accounts = AccountsStore(self._db)
+            self.sessions = SessionStore(self._db)
             self.registry = NodeStore(self._db)
             self.audit = AuditStore(self._db)
             self.standing = StandingStore(self._db)
@@ -135,7 +136,7 @@ class StateStore:
         with contextlib.closing(self._open()) as db:
             audit = AuditStore(db)
             with audit.together():
-                AccountsStore(db).note(attempts, sessions, tokens)
+                SessionStore(db).note(attempts, sessions, tokens)
                 for record in records:
                     audit.append(record)
 

@@ -77,7 +77,7 @@ def plan_of(view: PreviewView, made_at: float) -> ActionPlanDocument:
 
 
 def _job(item: PreviewItemView) -> PlannedJob:
-    processes = sorted((PlannedProcess(each.pid, each.start_ticks, each.task_id, each.user,
+    processes = sorted((PlannedProcess(each.pid, each.start_ticks or None, each.task_id, each.user,
                                        each.command) for each in item.processes),
                        key=lambda process: process.pid)
     bystanders = sorted((PlannedBystander(each.task_id, each.user, tuple(each.uuids))

@@ -1,15 +1,19 @@
-"""What the REST interface answers about acts, as its callers read it: the terminal, the notebook.
+"""What the REST interface answers about actions: made by the hub, read by the terminal and the
+notebook.
 
-A field that this version does not know is passed over; one that it needs and that is missing is
-an error, so that nobody confirms half of what there is.
+A hub sends every field. What has a default here is missing from the answer of an older one, and
+what has none is needed: without it the answer is an error, so that nobody confirms half of what
+there is. A field that this version does not know is passed over.
 """
 
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct
 
 from gpudeck.actions import CommandState, ShownAction
 from gpudeck.limits import SettingChange
+
+PlanState = Literal["waiting", "approved", "withdrawn", "expired"]
 
 
 class RefusalView(Struct, frozen=True):
@@ -22,34 +26,37 @@ class ProcessView(Struct, frozen=True):
     user: str | None
     command: str | None
     task_id: str | None
-    start_ticks: int | None = None
+    start_ticks: int = 0  # with pid and boot, what is never reused; 0: not known
 
 
 class GpuUseView(Struct, frozen=True):
     uuid: str
     index: int | None
     mem_used_bytes: float | None
+    place: str | None = None  # "3"; of a MIG instance "3/9"
 
 
 class BystanderView(Struct, frozen=True):
     task_id: str
     user: str | None
     command: str | None
-    gpus: tuple[str | GpuUseView, ...] = ()
+    gpus: tuple[GpuUseView, ...] = ()
 
     @property
     def uuids(self) -> list[str]:
-        return sorted(gpu if isinstance(gpu, str) else gpu.uuid for gpu in self.gpus)
+        return sorted(gpu.uuid for gpu in self.gpus)
 
 
 class KeepView(Struct, frozen=True):
+    """Its owner wants the task to be left alone until then."""
+
     until: float
     because: str
-    by: str | None = None
+    by: str = ""
 
 
 class PreviewItemView(Struct, frozen=True):
-    """One job: what stands or falls together."""
+    """One job, which stands or falls together, as its node sees it now."""
 
     task_ids: tuple[str, ...]
     node: str
@@ -67,16 +74,18 @@ class PreviewItemView(Struct, frozen=True):
     keep: KeepView | None
     warnings: tuple[str, ...]
     refusals: tuple[RefusalView, ...]
-    changes: tuple[SettingChange, ...] = ()
+    changes: tuple[SettingChange, ...] = ()  # of a setting of MPS or of a GPU
 
 
 class ActionRequirementsView(Struct, frozen=True):
     fresh: bool = False
     second_person: bool = False
-    maintenance: bool = False
+    maintenance: bool = False  # to be said once more: `despite_maintenance`
 
 
 class PreviewView(Struct, frozen=True):
+    """`refused`: none of the items would be done."""
+
     id: str
     action: ShownAction
     params: dict[str, Any]
@@ -90,6 +99,12 @@ class PreviewView(Struct, frozen=True):
         return tuple(item for item in self.items if not item.refusals)
 
 
+class RequesterView(Struct, frozen=True):
+    kind: str = ""
+    name: str = ""
+    approved_by: str | None = None
+
+
 class VerificationView(Struct, frozen=True):
     exited: bool | None = None
     memory_returned: bool | None = None
@@ -98,8 +113,14 @@ class VerificationView(Struct, frozen=True):
     mem_after_bytes: float | None = None
     vanished: tuple[str, ...] = ()
     survivors: tuple[int, ...] = ()
-    applied: bool | None = None
-    in_force: bool | None = None
+    applied: bool | None = None  # of a setting: taken without a word
+    in_force: bool | None = None  # of a setting: read back as wanted
+
+
+class CommandTransitionView(Struct, frozen=True):
+    state: str
+    at: float
+    step: str
 
 
 class CommandView(Struct, frozen=True):
@@ -113,22 +134,35 @@ class CommandView(Struct, frozen=True):
     job_id: str | None = None
     owner: str | None = None
     command: str | None = None
-    step: str | None = None
+    step: str = ""
     refusal: RefusalView | None = None
     verified: VerificationView | None = None
     reason: str = ""
-    updated_at: float | None = None
+    updated_at: float = 0.0
+    task_ids: tuple[str, ...] = ()
+    mem_used_bytes: float | None = None
+    by: RequesterView = RequesterView()
+    requested_at: float = 0.0
+    history: tuple[CommandTransitionView, ...] = ()
 
 
-class PendingApprovalView(Struct, frozen=True):
+class ActionPlanView(Struct, frozen=True):
     """What waits for a second person."""
 
     id: str
-    state: str
+    state: PlanState
     ends_at: float
     items: tuple[PreviewItemView, ...] = ()
+    action: str = ""
+    params: dict[str, Any] = {}
+    by: RequesterView = RequesterView()
+    reason: str = ""
+    asked_at: float = 0.0
 
 
 class OrderResultView(Struct, frozen=True):
+    """`plan`: nothing was ordered yet; another person has to approve it."""
+
     items: tuple[CommandView, ...]
-    plan: PendingApprovalView | None = None
+    plan: ActionPlanView | None = None
+

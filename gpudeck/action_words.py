@@ -218,7 +218,7 @@ def question(view: PreviewView) -> ConfirmationPrompt:
 
 
 def step_line(command: CommandView, at: float) -> str:
-    what = printable(command.step or "") or _MEANING[command.state]
+    what = printable(command.step) or _MEANING[command.state]
     name = command.job_id if command.task_id is None else short(command.task_id)
     whose = "" if name is None else f" {printable(name)}"  # a setting is of no task
     return f"{clock(at)}  {printable(command.host)}{whose}  {command.state}: {what}"

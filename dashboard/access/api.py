@@ -9,13 +9,14 @@ from flask import Flask, Response, request
 
 from ..errors import InvalidChangeError, NotFoundError
 from ..web.answers import ApiError, answer, problem
-from .credentials import CredentialService, SignInError, SignInOrigin
+from .account_admin import AccountChange
+from .credentials import SignInError, SignInOrigin
 from .gate import RequestAuthenticator, problem_type
 from .passwords import PasswordQueueFullError, flaw
 from .policy import DenialReason, PermissionReach, RefusedError, Role, Scope, name_flaw, scope_flaw
 from .requests import asker, body
 from .routes import PEOPLE, Route, change, see, serve_routes
-from .service import AccountChange, AccountService
+from .services import AccessServices
 from .sign_in import give_cookies
 from .store import TOKEN_LASTS_MOST_S, ApiToken, Session, User
 from .views import (
@@ -39,13 +40,13 @@ STATUS = {DenialReason.UNKNOWN: 401, DenialReason.FORBIDDEN: 403, DenialReason.H
           DenialReason.STALE: 403}
 
 
-
 class AccountsApi:
-    def __init__(self, people: AccountService, entry: CredentialService, auth: RequestAuthenticator,
-                 url: Callable[[], str],
-                 second_person: bool) -> None:
-        self._people = people
-        self._entry = entry
+    def __init__(self, access: AccessServices, auth: RequestAuthenticator,
+                 url: Callable[[], str], second_person: bool) -> None:
+        self._accounts = access.accounts
+        self._admin = access.admin
+        self._sessions = access.sessions
+        self._credentials = access.credentials
         self._auth = auth
         self._url = url
         self._second_person = second_person
@@ -61,7 +62,7 @@ class AccountsApi:
     # -- users
 
     def users(self) -> Response:
-        return answer(UserList([_user_view(user) for user in self._people.users.values()]))
+        return answer(UserList([_user_view(user) for user in self._accounts.users.values()]))
 
     def add_user(self) -> Response:
         asked = body(NewUser)
@@ -69,7 +70,7 @@ class AccountsApi:
         _check_name(asked.name)
         if asked.password is not None:
             _check_password(asked.password, asked.name)
-        user, code = self._people.add_user(asker(), asked.name, Role(asked.role), scope,
+        user, code = self._admin.add_user(asker(), asked.name, Role(asked.role), scope,
                                            asked.password)
         shown = _user_view(user)
         shown.link = None if code is None else self._link(code)
@@ -83,11 +84,11 @@ class AccountsApi:
             None if asked.role is None else Role(asked.role),
             None if asked.groups is None else tuple(asked.groups),
             None if asked.unix_names is None else tuple(asked.unix_names), asked.password)
-        return answer(_user_view(self._people.change_user(asker(), name, change)))
+        return answer(_user_view(self._admin.change_user(asker(), name, change)))
 
     def reset_password(self, name: str) -> Response:
-        code = self._people.reset_password(asker(), name)
-        shown = _user_view(self._people.users[name])
+        code = self._admin.reset_password(asker(), name)
+        shown = _user_view(self._accounts.users[name])
         shown.link = self._link(code)
         return answer(shown, HTTPStatus.CREATED)
 
@@ -95,13 +96,13 @@ class AccountsApi:
         return f"{self._url()}/sign-in?code={code}"
 
     def remove_user(self, name: str) -> Response:
-        self._people.remove_user(asker(), name)
+        self._admin.remove_user(asker(), name)
         return Response(status=HTTPStatus.NO_CONTENT)
 
     # -- tokens
 
     def tokens(self) -> Response:
-        return answer(TokenList([_token_view(token) for token in self._people.tokens()]))
+        return answer(TokenList([_token_view(token) for token in self._accounts.tokens()]))
 
     def add_token(self) -> Response:
         asked = body(NewToken)
@@ -109,7 +110,7 @@ class AccountsApi:
         if not now < asked.expires_at <= now + TOKEN_LASTS_MOST_S:
             raise ApiError(HTTPStatus.BAD_REQUEST, "expires_at is in UTC seconds, after now and "
                            "within a year")
-        word, token = self._people.add_token(
+        word, token = self._admin.add_token(
             asker(), asked.name, Role(asked.role), _scope(asked.groups, asked.unix_names),
             asked.expires_at)
         shown = _token_view(token)
@@ -117,7 +118,7 @@ class AccountsApi:
         return answer(shown, HTTPStatus.CREATED)
 
     def remove_token(self, token_id: str) -> Response:
-        self._people.remove_token(asker(), token_id)
+        self._admin.remove_token(asker(), token_id)
         return Response(status=HTTPStatus.NO_CONTENT)
 
     # -- sessions
@@ -126,19 +127,19 @@ class AccountsApi:
         actor = asker()
         return answer(SessionList([
             _session_view(session, session.id == actor.credential)
-            for session in self._people.sessions(actor)]))
+            for session in self._sessions.list(actor)]))
 
     def end_session(self, session_id: str) -> Response:
-        self._people.end_session(asker(), session_id)
+        self._sessions.end(asker(), session_id)
         return Response(status=HTTPStatus.NO_CONTENT)
 
     def sign_out_everywhere(self) -> Response:
-        self._people.sign_out_everywhere(asker())
+        self._sessions.sign_out_everywhere(asker())
         return Response(status=HTTPStatus.NO_CONTENT)
 
     def fresh(self) -> Response:
         asked = body(PasswordConfirmation)
-        entered = self._entry.step_up(asker(), asked.password,
+        entered = self._credentials.step_up(asker(), asked.password,
                                       SignInOrigin(request.environ["gpudeck.address"]))
         found = answer(ReauthenticationView(entered.session.fresh_until))
         give_cookies(found, self._auth, entered)
@@ -146,13 +147,7 @@ class AccountsApi:
 
     def sign_ins(self) -> Response:
         return answer(SignInList([SignInView(one.at, one.name, one.address, one.how, one.outcome)
-                                  for one in self._people.sign_ins(asker())]))
-
-
-
-
-
-
+                                  for one in self._admin.sign_ins(asker())]))
 
 
 def _check_name(name: str) -> None:
@@ -253,7 +248,7 @@ ROUTES = (
 )
 
 
-def add_people_api(server: Flask, api: AccountsApi) -> None:
+def add_accounts_api(server: Flask, api: AccountsApi) -> None:
     serve_routes(server, api, ROUTES)
     server.register_error_handler(RefusedError, _refused)
     server.register_error_handler(InvalidChangeError, _cannot)

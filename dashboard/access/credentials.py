@@ -13,8 +13,10 @@ from ..errors import InvalidChangeError
 from ..trusted_networks import neighbourhood
 from .passwords import MOST_LENGTH, PasswordQueueFullError, PasswordService, flaw
 from .policy import EVERYTHING, FRESH_S, Actor, Role, Scope, name_flaw
-from .protocols import AccountState
+from .protocols import AccountState, AuditLog
 from .service import AccountService
+from .sessions import SessionService
+from .sign_in_log import SignInLog
 from .store import Session, SignInRecord, User
 from .throttle import KEYS, Key, SignInThrottle
 
@@ -52,34 +54,37 @@ class SignInOrigin:
 
 
 class CredentialService:
-    def __init__(self, state: AccountState, people: AccountService,
-                 passwords: PasswordService) -> None:
-        self._accounts = state.accounts
-        self._people = people
+    def __init__(self, state: AccountState, accounts: AccountService, sessions: SessionService,
+                 sign_ins: SignInLog, passwords: PasswordService, audit: AuditLog) -> None:
+        self._store = state.accounts
+        self._accounts = accounts
+        self._sessions = sessions
+        self._sign_ins = sign_ins
         self._passwords = passwords
+        self._audit = audit
         self._throttle = SignInThrottle()
         self._key = state.secret("entry")
 
     # -- password
 
-    def by_password(self, typed: str, password: str, asks: SignInOrigin) -> SignInResult:
+    def by_password(self, typed: str, password: str, origin: SignInOrigin) -> SignInResult:
         name = typed.strip().casefold()[:TYPED_CHARS]
-        user = self._people.users.get(name)
-        device = self._device(asks.device, name)
+        user = self._accounts.users.get(name)
+        device = self._device(origin.device, name)
         keys = ([self._lane("device", device)] if device is not None else
-                [self._lane("account", name), self._lane("address", neighbourhood(asks.address))])
-        if not self._fits(name, user, password, keys, asks, device is not None) or user is None:
-            self._note(name, asks, "password", "refused")
+                [self._lane("account", name), self._lane("address", neighbourhood(origin.address))])
+        if not self._fits(name, user, password, keys, origin, device is not None) or user is None:
+            self._note(name, origin, "password", "refused")
             raise SignInError(HTTPStatus.UNAUTHORIZED, WRONG)
-        return self._enter(user.name, "password", asks)
+        return self._enter(user.name, "password", origin)
 
     def _fits(self, name: str, user: User | None, password: str, keys: list[Key],
-              asks: SignInOrigin,
+              origin: SignInOrigin,
               is_known: bool) -> bool:
         """The guess is counted before it is evaluated, so that many at once are not one."""
         wait_s = self._throttle.take(keys, time.monotonic())
         if wait_s > 0:
-            self._note(name, asks, "password", "throttled")
+            self._note(name, origin, "password", "throttled")
             raise SignInError(HTTPStatus.TOO_MANY_REQUESTS, "Too many tries. Wait "
                               f"{_minutes(wait_s)}, or use a device that has signed in before.",
                               wait_s)
@@ -91,52 +96,52 @@ class CredentialService:
             raise SignInError(HTTPStatus.SERVICE_UNAVAILABLE,
                               "Too many sign in at this moment. Try again.", 2.0) from None
         # Changed or gone while we looked: then it was the wrong one.
-        now = self._people.users.get(name)
+        now = self._accounts.users.get(name)
         fits = fits and now is not None and user is not None and now.password == user.password
         if fits:
             self._throttle.give_back(keys)
         return fits
 
-    def step_up(self, actor: Actor, password: str, asks: SignInOrigin) -> SignInResult:
+    def step_up(self, actor: Actor, password: str, origin: SignInOrigin) -> SignInResult:
         """The password once more: fresh for FRESH_S, under a new secret."""
-        user = self._people.users.get(actor.name)
+        user = self._accounts.users.get(actor.name)
         if user is None or user.password is None:
             raise SignInError(HTTPStatus.CONFLICT,
                               "You have no password here; ask an admin for a link "
                               "to set one.")
-        if not self._fits(user.name, user, password, [self._lane("device", actor.credential)], asks,
-                          True):
-            self._note(user.name, asks, "again", "refused")
+        keys = [self._lane("device", actor.credential)]
+        if not self._fits(user.name, user, password, keys, origin, True):
+            self._note(user.name, origin, "again", "refused")
             raise SignInError(HTTPStatus.FORBIDDEN, "That is not your password.")
-        if not self._people.holds(actor.credential):
+        if not self._accounts.holds(actor.credential):
             raise SignInError(HTTPStatus.UNAUTHORIZED, "You have been signed out.")
-        self._note(user.name, asks, "again", "let in")
-        return SignInResult(*self._people.renew(actor.credential, time.time() + FRESH_S))
+        self._note(user.name, origin, "again", "let in")
+        return SignInResult(*self._sessions.renew(actor.credential, time.time() + FRESH_S))
 
     # -- one-time codes
 
     def look_at(self, code: str) -> User | None:
         """Whom a code is for, without using it up. None: whoever becomes the first admin."""
-        self._people.look()  # the link may be younger than the last look
-        found = self._accounts.code(code, time.time())
-        user = None if found is None or found.user is None else self._people.users.get(found.user)
+        self._accounts.refresh()  # the link may be younger than the last refresh
+        found = self._store.code(code, time.time())
+        user = None if found is None or found.user is None else self._accounts.users.get(found.user)
         if found is None or (found.user is not None and user is None) or (
-                found.user is None and self._people.users):
+                found.user is None and self._accounts.users):
             raise SignInError(HTTPStatus.GONE, USED)
         return user
 
-    def by_code(self, code: str, asks: SignInOrigin) -> SignInResult:
+    def by_code(self, code: str, origin: SignInOrigin) -> SignInResult:
         user = self.look_at(code)
         self._use(code)
         assert user is not None, "the first admin has to choose a name"
-        return self._enter(user.name, "link", asks)
+        return self._enter(user.name, "link", origin)
 
     def _use(self, code: str) -> None:
-        if self._accounts.use_code(code, time.time()) is None:
+        if self._store.use_code(code, time.time()) is None:
             raise SignInError(HTTPStatus.GONE, USED)
 
     def first_admin(self, code: str, typed: str, password: str, again: str,
-                    asks: SignInOrigin) -> SignInResult:
+                    origin: SignInOrigin) -> SignInResult:
         name = typed.strip().casefold()
         if self.look_at(code) is not None:
             raise SignInError(HTTPStatus.GONE, USED)
@@ -144,30 +149,30 @@ class CredentialService:
         self._use(code)
         user = User(name, Role.ADMIN, Scope((EVERYTHING,)), hashed, time.time())
         try:
-            with self._change(name, "add", asks, {"role": "admin", "groups": [EVERYTHING]}):
-                self._accounts.add_user(user, is_first=True)
+            with self._change(name, "add", origin, {"role": "admin", "groups": [EVERYTHING]}):
+                self._store.add_user(user, is_first=True)
         except InvalidChangeError as error:
             raise SignInError(HTTPStatus.GONE, str(error)) from error
-        self._people.reload()
-        return self._enter(name, "link", asks)
+        self._accounts.reload()
+        return self._enter(name, "link", origin)
 
     def set_password(self, code: str, password: str, again: str,
-                     asks: SignInOrigin) -> SignInResult:
+                     origin: SignInOrigin) -> SignInResult:
         user = self.look_at(code)
         if user is None:
             raise SignInError(HTTPStatus.GONE, USED)
         hashed = self._new_password(user.name, password, again)
         self._use(code)
-        with self._change(user.name, "change", asks, {"password": "new"}):
-            self._accounts.change_user(user.name, password=hashed)
-        self._people.reload()
-        return self._enter(user.name, "link", asks)
+        with self._change(user.name, "change", origin, {"password": "new"}):
+            self._store.change_user(user.name, password=hashed)
+        self._accounts.reload()
+        return self._enter(user.name, "link", origin)
 
-    def _change(self, name: str, action: str, asks: SignInOrigin, detail: dict[str, Any]
+    def _change(self, name: str, action: str, origin: SignInOrigin, detail: dict[str, Any]
                 ) -> AbstractContextManager[None]:
         """By a link: whoever holds it is taken for the person."""
-        return self._people.audit.change("user", {
-            "actor": name, "actor_kind": "person", "address": asks.address, "action": action,
+        return self._audit.change("user", {
+            "actor": name, "actor_kind": "person", "address": origin.address, "action": action,
             "detail": {"person": name, "how": "link"} | detail})
 
     def _new_password(self, name: str, password: str, again: str) -> str:
@@ -183,28 +188,29 @@ class CredentialService:
 
     # -- a proxy
 
-    def vouched(self, typed: str, asks: SignInOrigin) -> SignInResult:
+    def vouched(self, typed: str, origin: SignInOrigin) -> SignInResult:
         name = typed.strip().casefold()[:TYPED_CHARS]
-        if name not in self._people.users:
-            self._note(name, asks, "proxy", "refused")
+        if name not in self._accounts.users:
+            self._note(name, origin, "proxy", "refused")
             raise SignInError(HTTPStatus.FORBIDDEN,
                               f"Your proxy says that you are {name!r}, who is not "
                               "known here. Ask an admin to add you.")
-        return self._enter(name, "proxy", asks)
+        return self._enter(name, "proxy", origin)
 
     # -- all of them
 
-    def _enter(self, name: str, how: str, asks: SignInOrigin) -> SignInResult:
-        word, session = self._people.enter(name, how, asks.address)
-        self._note(name, asks, how, "let in")
-        return SignInResult(word, session, self._known_device(name))
+    def _enter(self, name: str, how: str, origin: SignInOrigin) -> SignInResult:
+        word, session = self._sessions.begin(name, how, origin.address)
+        self._note(name, origin, how, "let in")
+        return SignInResult(word, session, self._device_proof(name))
 
-    def _note(self, name: str, asks: SignInOrigin, how: str, outcome: str) -> None:
-        self._people.note(SignInRecord(time.time(), name[:TYPED_CHARS], asks.address, how, outcome))
+    def _note(self, name: str, origin: SignInOrigin, how: str, outcome: str) -> None:
+        self._sign_ins.add(SignInRecord(time.time(), name[:TYPED_CHARS], origin.address, how,
+                                        outcome))
 
     # -- devices
 
-    def _known_device(self, name: str) -> str:
+    def _device_proof(self, name: str) -> str:
         """For a cookie: this device has signed in as this user. It opens nothing; it only keeps
         its owner's own share of guesses apart from everyone else's."""
         claim = f"{secrets.token_hex(8)}.{time.time() + DEVICE_LASTS_S:.0f}"

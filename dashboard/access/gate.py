@@ -79,9 +79,9 @@ class CookieNames:
 class RequestAuthenticator:
     """Who stands behind a request."""
 
-    def __init__(self, people: AccountService, cookies: CookieNames,
+    def __init__(self, accounts: AccountService, cookies: CookieNames,
                  proxies: TrustedProxies = NOBODY, proxy_user_header: str | None = None) -> None:
-        self._people = people
+        self._accounts = accounts
         self.cookies = cookies
         self._proxies = proxies
         self._user_header = None if proxy_user_header is None else (
@@ -101,11 +101,11 @@ class RequestAuthenticator:
         scheme, _, word = header.partition(" ")
         if scheme.lower() != "bearer":
             return None
-        return self._people.program(word.strip())
+        return self._accounts.program(word.strip())
 
     def session(self, environ: Environ) -> Session | None:
         word = cookie_word(environ, self.cookies.session)
-        session = None if word is None else self._people.session(word)
+        session = None if word is None else self._accounts.session(word)
         if session is None:
             return None
         vouched = self.vouched_for(environ)
@@ -117,7 +117,7 @@ class RequestAuthenticator:
 
     def person(self, environ: Environ) -> Actor | None:
         session = self.session(environ)
-        return None if session is None else self._people.person(session)
+        return None if session is None else self._accounts.person(session)
 
     def is_csrf_right(self, environ: Environ, given: str) -> bool:
         word = cookie_word(environ, self.cookies.session) or ""

@@ -7,10 +7,10 @@ from http import HTTPStatus
 
 from flask import Flask, Response, redirect, request
 
-from .credentials import DEVICE_LASTS_S, CredentialService, SignInError, SignInOrigin, SignInResult
+from .credentials import DEVICE_LASTS_S, SignInError, SignInOrigin, SignInResult
 from .gate import CSRF_COOKIE, RequestAuthenticator, cookie_word, csrf_of
 from .policy import Actor
-from .service import AccountService
+from .services import AccessServices
 from .sign_in_page import ONWARD, SignInForm, first_form, page, password_form, set_form
 from .store import SESSION_LASTS_S
 
@@ -18,11 +18,11 @@ STRANGE = "This form was not made here, or is too old. Try again."
 
 
 class SignInRoutes:
-    def __init__(self, auth: RequestAuthenticator, people: AccountService,
-                 entry: CredentialService) -> None:
+    def __init__(self, auth: RequestAuthenticator, access: AccessServices) -> None:
         self._auth = auth
-        self._people = people
-        self._entry = entry
+        self._accounts = access.accounts
+        self._sessions = access.sessions
+        self._credentials = access.credentials
 
     # -- what is asked
 
@@ -35,13 +35,13 @@ class SignInRoutes:
                 return self._show_code(code)
             vouched = self._auth.vouched_for(request.environ)
             if vouched is not None:
-                return self._let_in(self._entry.vouched(vouched, self._asks()))
+                return self._let_in(self._credentials.vouched(vouched, self._origin()))
         except SignInError as refused:
             return self._page(self._password_form(), refused)
         return self._page(self._password_form())
 
     def _show_code(self, code: str) -> Response:
-        user = self._entry.look_at(code)
+        user = self._credentials.look_at(code)
         if user is None:
             return self._page(first_form(code))
         if user.password is None:
@@ -49,30 +49,31 @@ class SignInRoutes:
         # A HEAD comes from link previews and must not use the code up.
         if request.method == "HEAD":
             return Response()
-        return self._let_in(self._entry.by_code(code, self._asks()))
+        return self._let_in(self._credentials.by_code(code, self._origin()))
 
     def by_password(self) -> Response:
         return self._try(
-            lambda: self._entry.by_password(_field("name"), _field("password"), self._asks()),
+            lambda: self._credentials.by_password(_field("name"), _field("password"),
+                                                  self._origin()),
             lambda: self._password_form(_field("name")))
 
     def first_admin(self) -> Response:
         code = _field("code")
         return self._try(
-            lambda: self._entry.first_admin(code, _field("name"), _field("password"),
-                                            _field("again"), self._asks()),
+            lambda: self._credentials.first_admin(code, _field("name"), _field("password"),
+                                            _field("again"), self._origin()),
             lambda: first_form(code, _field("name")))
 
     def set_password(self) -> Response:
         code = _field("code")
         return self._try(
-            lambda: self._entry.set_password(code, _field("password"), _field("again"),
-                                             self._asks()),
+            lambda: self._credentials.set_password(code, _field("password"), _field("again"),
+                                             self._origin()),
             lambda: set_form(code, _field("name")))
 
     def sign_out(self) -> Response:
         actor: Actor = request.environ["gpudeck.actor"]
-        self._people.sign_out(actor)
+        self._sessions.sign_out(actor)
         answer = redirect("/sign-in", 303)
         for name in (self._auth.cookies.session, CSRF_COOKIE):
             answer.delete_cookie(name, path="/", secure=self._auth.cookies.is_secure)
@@ -91,9 +92,9 @@ class SignInRoutes:
     def _is_our_form(self) -> bool:
         word = cookie_word(request.environ, self._auth.cookies.form)
         return word is not None and hmac.compare_digest(
-            _field("csrf").encode(), self._entry.form_token(word).encode())
+            _field("csrf").encode(), self._credentials.form_token(word).encode())
 
-    def _asks(self) -> SignInOrigin:
+    def _origin(self) -> SignInOrigin:
         return SignInOrigin(request.environ["gpudeck.address"],
                             cookie_word(request.environ, self._auth.cookies.device) or "")
 
@@ -106,7 +107,7 @@ class SignInRoutes:
 
     def _page(self, form: SignInForm | None, refused: SignInError | None = None) -> Response:
         word = cookie_word(request.environ, self._auth.cookies.form) or secrets.token_urlsafe(24)
-        body = page(form, self._entry.form_token(word),
+        body = page(form, self._credentials.form_token(word),
                     None if refused is None else refused.sentence)
         answer = Response(body, 200 if refused is None else refused.status, mimetype="text/html")
         if refused is not None and refused.retry_s:
@@ -115,12 +116,11 @@ class SignInRoutes:
         return answer
 
     def _password_form(self, name: str = "") -> SignInForm | None:
-        return password_form(name) if self._people.users else None
+        return password_form(name) if self._accounts.users else None
 
 
-def add_sign_in(server: Flask, auth: RequestAuthenticator, people: AccountService,
-                entry: CredentialService) -> None:
-    pages = SignInRoutes(auth, people, entry)
+def add_sign_in(server: Flask, auth: RequestAuthenticator, access: AccessServices) -> None:
+    pages = SignInRoutes(auth, access)
     for rule, method, view in (
             ("/sign-in", "GET", pages.show), ("/sign-in", "POST", pages.by_password),
             ("/sign-in/first", "POST", pages.first_admin),

@@ -47,12 +47,6 @@ SIGN_INS_KEPT = 200
 TOKEN_MARK = "gpdk_"  # found by whoever searches a repository for secrets
 
 
-
-
-
-
-
-
 @dataclass(frozen=True, slots=True)
 class User:
     name: str
@@ -247,40 +241,45 @@ class AccountsStore:
                                (digest(code), now)).fetchone()
         return None if row is None else OneTimeCode(row[0])
 
-    # -- sessions
 
-    def sessions(self, now: float) -> list[Session]:
+class SessionStore:
+    """Sessions, and the sign-ins that led to them or did not."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+
+    def all(self, now: float) -> list[Session]:
         rows = self._db.execute("select id, hash, user, how, address, created_at, used_at, "
                                 "ends_at, fresh_until from sessions")
         return [session for row in rows if (session := Session(*row)).holds(now)]
 
-    def add_session(self, session: Session) -> None:
+    def add(self, session: Session) -> None:
         """Unless its user has gone meanwhile."""
         with together(self._db):
-            self.user(session.user)
+            if not self._db.execute("update users set signed_in_at = ? where name = ?",
+                                    (session.created_at, session.user)).rowcount:
+                raise NotFoundError(f"there is no user {session.user!r}")
             self._db.execute("delete from sessions where ends_at < ?", (session.created_at,))
-            self._put_session(session)
-            self._db.execute("update users set signed_in_at = ? where name = ?",
-                             (session.created_at, session.user))
+            self._put(session)
 
-    def renew_session(self, session: Session) -> None:
+    def renew(self, session: Session) -> None:
         """Under its id, with another secret; unless it has ended meanwhile."""
         with together(self._db):
             if not self._db.execute("select 1 from sessions where id = ?",
                                     (session.id,)).fetchone():
                 raise NotFoundError("this session has ended")
-            self._put_session(session)
+            self._put(session)
 
-    def _put_session(self, session: Session) -> None:
+    def _put(self, session: Session) -> None:
         self._db.execute(
             "insert or replace into sessions values (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (session.id, session.hash, session.user, session.how, session.address,
              session.created_at, session.used_at, session.ends_at, session.fresh_until))
 
-    def end_session(self, session_id: str) -> None:
+    def end(self, session_id: str) -> None:
         self._db.execute("delete from sessions where id = ?", (session_id,))
 
-    def end_sessions_of(self, name: str) -> None:
+    def end_all_of(self, name: str) -> None:
         self._db.execute("delete from sessions where user = ?", (name,))
 
     # -- what is written a moment later

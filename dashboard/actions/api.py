@@ -1,26 +1,25 @@
-"""REST of acts: parse, ask the service, answer. What is allowed, it decides."""
+"""REST of actions: parse, ask the service, answer. What is allowed, it decides."""
 
 from http import HTTPStatus
-from typing import Any
 
 from flask import Flask, Response, request
+
+from gpudeck.action_views import ActionPlanView, CommandView, OrderResultView, PreviewView
 
 from ..access.policy import Actor, PermissionReach, Role
 from ..access.requests import asker, body
 from ..access.routes import PEOPLE, Query, Route, change, see, serve_routes
 from ..errors import AuditWriteError
 from ..web.answers import ApiError, answer, give_cursor, problem, read_cursor, read_limit
+from .errors import ActionRefusedError
 from .lifecycle import CommandRecord
-from .service import ActionRefusedError, ActionService
+from .service import ActionService
 from .store import CommandsStore
 from .views import (
     ActionPlanList,
     CommandList,
-    CommandView,
     NewCommands,
     NewPreview,
-    OrderResultView,
-    PreviewView,
     command_view,
 )
 
@@ -28,25 +27,26 @@ KNOWN = ("limit", "cursor", "state", "task", "node")
 
 
 class ActionsApi:
-    def __init__(self, acts: ActionService, store: CommandsStore) -> None:
-        self._acts = acts
+    def __init__(self, actions: ActionService, store: CommandsStore) -> None:
+        self._actions = actions
         self._store = store
 
     def preview(self) -> Response:
         asked = body(NewPreview)
-        return answer(self._acts.preview(asker(), asked.action, asked.targets, asked.params,
-                                         asked.plan), HTTPStatus.CREATED)
+        return answer(self._actions.previews.preview(asker(), asked.action, asked.targets,
+                                                     asked.params, asked.plan), HTTPStatus.CREATED)
 
     def order(self) -> Response:
         asked, actor = body(NewCommands), asker()
-        records, plan = self._acts.order(actor, asked.preview, asked.reason,
-                                         asked.despite_maintenance)
-        shown = None if plan is None else self._acts.plan_view(actor, plan)
+        records, plan = self._actions.order(actor, asked.preview, asked.reason,
+                                            asked.despite_maintenance)
+        shown = None if plan is None else self._actions.plans.view(actor, plan)
         return answer(self._ordered(actor, records, shown), HTTPStatus.ACCEPTED)
 
-    def _ordered(self, actor: Actor, records: list[CommandRecord], plan: Any) -> OrderResultView:
-        reads = self._acts.lens(actor).reads
-        return OrderResultView([command_view(record, reads) for record in records], plan)
+    def _ordered(self, actor: Actor, records: list[CommandRecord], plan: ActionPlanView | None
+                 ) -> OrderResultView:
+        reads = self._actions.visible(actor).reads
+        return OrderResultView(tuple(command_view(record, reads) for record in records), plan)
 
     def commands(self) -> Response:
         args = request.args
@@ -57,7 +57,7 @@ class ActionsApi:
                                f"twice; there are {', '.join(KNOWN)}")
         if args.get("state", "all") not in ("open", "all"):
             raise ApiError(HTTPStatus.BAD_REQUEST, "state is open or all")
-        limit, lens = read_limit(args.get("limit")), self._acts.lens(asker())
+        limit, lens = read_limit(args.get("limit")), self._actions.visible(asker())
         found: list[CommandRecord] = []
         more = None
         for record in self._store.newest(_before(args.get("cursor")), args.get("state") == "open",
@@ -71,22 +71,22 @@ class ActionsApi:
         return answer(CommandList([command_view(one, lens.reads) for one in found], more))
 
     def command(self, command_id: str) -> Response:
-        record, lens = self._store.find(command_id), self._acts.lens(asker())
+        record, lens = self._store.find(command_id), self._actions.visible(asker())
         if record is None or not lens.sees_node(record.node_id):
             raise ApiError(HTTPStatus.NOT_FOUND, f"there is no command {command_id[:64]!r} here")
         return answer(command_view(record, lens.reads))
 
     def plans(self) -> Response:
-        return answer(ActionPlanList(self._acts.plans(asker())))
+        return answer(ActionPlanList(self._actions.plans.views(asker())))
 
     def approve(self, plan_id: str) -> Response:
         actor = asker()
-        records, plan = self._acts.approve(actor, plan_id)
-        return answer(self._ordered(actor, records, self._acts.plan_view(actor, plan)),
+        records, plan = self._actions.plans.approve(actor, plan_id)
+        return answer(self._ordered(actor, records, self._actions.plans.view(actor, plan)),
                       HTTPStatus.ACCEPTED)
 
     def withdraw(self, plan_id: str) -> Response:
-        self._acts.withdraw(asker(), plan_id)
+        self._actions.plans.withdraw(asker(), plan_id)
         return Response(status=HTTPStatus.NO_CONTENT)
 
 
@@ -143,7 +143,7 @@ ROUTES = (
 )
 
 
-def add_acts_api(server: Flask, api: ActionsApi) -> None:
+def add_actions_api(server: Flask, api: ActionsApi) -> None:
     serve_routes(server, api, ROUTES)
     server.register_error_handler(ActionRefusedError, lambda error: problem(
         error.status, str(error), f"urn:gpudeck:problem:{error.code}"))

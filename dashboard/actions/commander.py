@@ -4,7 +4,7 @@ Audit and the wire around it."""
 import logging
 import secrets
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, Protocol
 
 import msgspec
@@ -25,6 +25,8 @@ from gpudeck.wire import FromHub, SignedCommand
 from ..audit.recorder import AuditRecorder
 from ..errors import AuditWriteError, SignerUnavailableError
 from ..fleet.epoch_fence import EpochFence
+from ..runtime.dispatcher import Dispatcher
+from .events import CommandChanged
 from .lifecycle import (
     CommandLifecycle,
     CommandRecord,
@@ -49,18 +51,15 @@ class NodeConnections(Protocol):
 
 
 class Commander:
-    """`on_change`: told of each record once it is on the disk."""
-
     def __init__(self, store: CommandsStore, auditor: AuditRecorder, signer: SignerClient,
-                 fence: EpochFence,
-                 wire: NodeConnections) -> None:
+                 fence: EpochFence, wire: NodeConnections, events: Dispatcher) -> None:
         self._store = store
         self._auditor = auditor
         self._signer = signer
         self._fence = fence
         self._wire = wire
         self._commands = CommandLifecycle()
-        self.on_change: list[Callable[[CommandRecord], None]] = []
+        self._events = events
 
     def recover(self) -> None:
         """What was open when the hub ended. The disk must take it, or there is no hub."""
@@ -167,8 +166,7 @@ class Commander:
         else:
             self._store.put(record)
         self._commands.kept(record, now)
-        for told in self.on_change:
-            told(record)
+        self._events.dispatch(CommandChanged(record))
 
     # -- what is known
 

@@ -17,6 +17,8 @@ from ..audit.recorder import AuditRecorder
 from ..errors import AuditWriteError, InvalidChangeError, NotFoundError
 from ..fleet.fleet import Fleet
 from ..fleet.visibility import VisibilityScope, VisibleFleetCache
+from ..runtime.dispatcher import Dispatcher
+from .events import HoldChanged
 from .standing_store import FLEET, HoldRecord, StandingStore
 
 log = logging.getLogger("gpudeck.holds")
@@ -37,16 +39,17 @@ class HoldContext:
 
 
 class HoldService:
-    def __init__(self, standing: StandingStore, auditor: AuditRecorder, place: HoldContext) -> None:
+    def __init__(self, standing: StandingStore, auditor: AuditRecorder, context: HoldContext,
+                 events: Dispatcher) -> None:
         self._standing = standing
         self._auditor = auditor
-        self._place = place
+        self._context = context
+        self._events = events
         self._held = standing.holds()
         self._again: dict[str, tuple[float, float]] = {}  # when it is ordered again; the wait then
         self._told: dict[str, tuple[str, ...]] = {}
         self._due: set[str] = set()  # nodes that are not as they should be, as far as we know
         self.wake = Event()
-        self.on_change: list[Callable[[], None]] = []
 
     # -- what holds
 
@@ -63,12 +66,12 @@ class HoldService:
 
     def said(self, node_id: str) -> tuple[str, ...]:
         """Who holds there, as the node says."""
-        node = self._place.fleet.nodes.get(node_id)
+        node = self._context.fleet.nodes.get(node_id)
         return () if node is None or node.beat is None else node.beat.holds
 
     def held_nodes(self) -> list[str]:
         """Where something holds, or is to hold; the fleet's own hold is not told once per node."""
-        told = [node_id for node_id in self._place.fleet.nodes if self.said(node_id)]
+        told = [node_id for node_id in self._context.fleet.nodes if self.said(node_id)]
         return sorted({*told, *self._held} - {FLEET})
 
     def refusal(self, node_id: str) -> ActionRefusal | None:
@@ -119,7 +122,7 @@ class HoldService:
             "detail": {"reason": hold.reason} if hold.reason else None}
 
     def _host(self, node_id: str) -> str | None:
-        node = self._place.fleet.nodes.get(node_id)
+        node = self._context.fleet.nodes.get(node_id)
         return None if node is None else node.hello.host
 
     def _check(self, actor: Actor, verb: str, node_id: str | None) -> None:
@@ -130,23 +133,19 @@ class HoldService:
             raise RefusedError(AccessDenial(DenialReason.FORBIDDEN,
                                             "the whole fleet is for those whose scope it is; "
                                             "name a node of yours"))
-        visible = self._place.lenses.of(VisibilityScope.of(actor))
+        visible = self._context.lenses.of(VisibilityScope.of(actor))
         if node_id is not None and not visible.sees_node(node_id):
             raise NotFoundError(f"there is no node {node_id[:64]!r} here")
 
     # -- in force
 
     def _settle(self, node_id: str) -> None:
-        due = {node_id} if node_id else set(self._place.fleet.nodes)
+        due = {node_id} if node_id else set(self._context.fleet.nodes)
         self._due |= due
         for each in due:
             self._again.pop(each, None)
-        self.changed()
+        self._events.dispatch(HoldChanged())
         self.wake.set()  # whoever asked waits for no node; here it holds already
-
-    def changed(self) -> None:
-        for tell in self.on_change:
-            tell()
 
     def beaten(self, node_id: str) -> None:
         """A node says what holds there; whether that is new, and as it should be."""
@@ -154,23 +153,22 @@ class HoldService:
         if said != self._told.get(node_id):
             self._told[node_id] = said
             self._due.add(node_id)
-            self.changed()
+            self._events.dispatch(HoldChanged())
 
     def is_in_force(self, node_id: str) -> bool:
         return any(said.startswith(HELD_BY_HUB) for said in self.said(node_id))
 
-    def tick(self, mono: float) -> None:
+    def step(self, _now: float, mono: float) -> None:
         """Order again where what is in force is not what is wanted."""
-        self.wake.clear()
         for node_id in list(self._due):
-            node = self._place.fleet.nodes.get(node_id)
+            node = self._context.fleet.nodes.get(node_id)
             hold = self.wanted(node_id)
             if node is None or node.beat is None or (hold is not None) == self.is_in_force(node_id):
                 self._due.discard(node_id)
                 self._again.pop(node_id, None)
                 continue
             due_mono, wait_s = self._again.get(node_id, (0.0, AGAIN_S))
-            if self._place.is_connected(node_id) and mono >= due_mono:
+            if self._context.is_connected(node_id) and mono >= due_mono:
                 # A node that does not understand is not asked for ever at the same pace.
                 self._again[node_id] = mono + wait_s, min(2 * wait_s, AGAIN_MOST_S)
                 self._order(node_id, node.hello.host, hold)
@@ -179,7 +177,7 @@ class HoldService:
         action: Action = "release" if hold is None else "hold"
         asker = CommandActor("person", "the hub" if hold is None else hold.by)
         try:
-            self._place.order(node_id, host, action, asker, "" if hold is None else hold.reason)
+            self._context.order(node_id, host, action, asker, "" if hold is None else hold.reason)
         except AuditWriteError as error:  # the next tick tries again; this hub orders nothing there
             log.warning("hold not ordered node=%s reason=%r", node_id, str(error))
 

@@ -5,13 +5,13 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
+from gpudeck.action_views import KeepView
 from gpudeck.wire import Task
 
 from ..access.policy import AccessDenial, Actor, DenialReason, RefusedError, Role, by, may
 from ..audit.recorder import AuditRecorder
 from ..errors import InvalidChangeError, NotFoundError
 from ..fleet.fleet import Fleet, Node
-from ..fleet.views import KeepView
 from ..fleet.visibility import VisibilityScope, VisibleFleetCache
 from .standing_store import OwnerKeep, StandingStore
 

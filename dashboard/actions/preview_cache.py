@@ -1,12 +1,16 @@
-"""What somebody was shown before an act: each job that was pointed at, and what its node says."""
+"""What somebody was shown before an action: each job pointed at, and what its node says."""
 
+import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from gpudeck.actions import ActionParams, Preview, Refusal, ShownAction
+from gpudeck.action_views import PlanState
+from gpudeck.actions import PREVIEW_LASTS_S, ActionParams, Preview, Refusal, ShownAction
 
 from ..access.policy import Actor
-from .views import PlanState
+from .errors import ActionRefusedError
+
+MAX_PREVIEWS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,14 +28,14 @@ class PreviewTarget:
 class JobPreview:
     """A job and what its node says of it; `refusal`: it could not be asked, or must not."""
 
-    wanted: PreviewTarget
+    target: PreviewTarget
     preview: Preview | None
     refusal: Refusal | None = None
 
     @property
     def owners(self) -> tuple[str | None, ...]:
         if self.preview is None or not self.preview.victims:
-            return (self.wanted.owner,)
+            return (self.target.owner,)
         own = {None} if self.preview.params.setting is not None else set()  # nobody's own
         return tuple({victim.user for victim in self.preview.victims} | own)
 
@@ -45,6 +49,9 @@ class JobPreview:
         return frozenset((self.preview.boot_id, victim.process.pid, victim.process.start_ticks)
                          for victim in self.preview.victims)
 
+    def refused(self, refusal: Refusal) -> "JobPreview":
+        return replace(self, refusal=refusal)
+
 
 @dataclass(frozen=True, slots=True)
 class CachedPreview:
@@ -56,7 +63,7 @@ class CachedPreview:
     params: ActionParams
     expires_at: float
     expires_mono: float
-    seen: tuple[JobPreview, ...]
+    jobs: tuple[JobPreview, ...]
 
 
 @dataclass(slots=True)
@@ -68,20 +75,44 @@ class ActionPlan:
     reason: str
     asked_at: float
     ends_at: float
-    seen: tuple[JobPreview, ...]
+    jobs: tuple[JobPreview, ...]
     state: PlanState = "waiting"
     names: frozenset[str] = field(default_factory=frozenset)  # who must not approve it
 
 
-def replace_seen(one: JobPreview, refusal: Refusal) -> JobPreview:
-    return JobPreview(one.wanted, one.preview, refusal)
+class PreviewCache:
+    """Each is good once, for the one who was shown it, and not for long."""
+
+    def __init__(self) -> None:
+        self._previews: dict[str, CachedPreview] = {}
+
+    def put(self, preview: CachedPreview) -> None:
+        mono = time.monotonic()
+        self._previews = {key: one for key, one in self._previews.items()
+                          if mono < one.expires_mono}
+        while len(self._previews) >= MAX_PREVIEWS:
+            del self._previews[next(iter(self._previews))]
+        self._previews[preview.id] = preview
+
+    def shown_to(self, actor: Actor, preview_id: str) -> CachedPreview:
+        found = self._previews.get(preview_id)
+        if (found is None or time.monotonic() >= found.expires_mono
+                or (found.actor.kind, found.actor.name, found.actor.credential)
+                != (actor.kind, actor.name, actor.credential)):
+            raise ActionRefusedError(409, "stale_preview", "this preview is older than "
+                                     f"{PREVIEW_LASTS_S:.0f} s, was used already, or was shown to "
+                                     "somebody else; look again")
+        return found
+
+    def use_up(self, preview: CachedPreview) -> None:
+        del self._previews[preview.id]
 
 
-def merged(seen: Iterable[JobPreview]) -> tuple[JobPreview, ...]:
+def merged(jobs: Iterable[JobPreview]) -> tuple[JobPreview, ...]:
     """Two tasks of one job may have been pointed at without anybody knowing that they are one."""
     found: dict[object, JobPreview] = {}
-    for at, one in enumerate(seen):
-        key: object = at if not one.identities() else (one.wanted.node_id, one.identities())
+    for at, one in enumerate(jobs):
+        key: object = at if not one.identities() else (one.target.node_id, one.identities())
         found.setdefault(key, one)
     return tuple(found.values())
 
@@ -89,5 +120,5 @@ def merged(seen: Iterable[JobPreview]) -> tuple[JobPreview, ...]:
 def unchanged(before: JobPreview, after: JobPreview) -> JobPreview:
     if after.refusal is not None or before.identities() == after.identities():
         return after
-    return replace_seen(after, Refusal("changed", "its processes are not the same as when this "
-                                       "was asked for; ask anew"))
+    return after.refused(Refusal("changed", "its processes are not the same as when this "
+                                 "was asked for; ask anew"))

@@ -42,13 +42,10 @@ log = logging.getLogger("gpudeck.signing")
 START_WITHIN_S = 30.0
 ANSWER_WITHIN_S = 2.0
 WAIT_FOR_IT_S = 4.0  # a node that calls in the meantime; it would not wait for longer
-LOOK_EVERY_S = 0.1
+CHECK_EVERY_S = 0.1
 AGAIN_AFTER_S, AGAIN_MOST_S = 0.2, 10.0
 STEADY_S = 20.0
 MODULE = f"{__package__}.signer_process"
-
-
-
 
 GONE = Refusal("signer", "the hub's signer is not running; it is being started again, so try again "
                "in some seconds (if this stays, the hub's log says why)")
@@ -126,7 +123,7 @@ class SignerClient:
             except SignerUnavailableError:
                 if time.monotonic() > deadline:
                     raise
-                gevent.sleep(LOOK_EVERY_S)
+                gevent.sleep(CHECK_EVERY_S)
 
     def nonce(self) -> bytes:
         given: SignerNonce = self._ask(NonceRequest(), SignerNonce)
@@ -180,13 +177,11 @@ class SignerClient:
 
     # -- its life
 
-    def run(self) -> None:
-        while True:
-            gevent.sleep(LOOK_EVERY_S)
-            with self._lock:
-                self._look(time.monotonic())
+    def step(self, _now: float, mono: float) -> None:
+        with self._lock:
+            self._restart_if_ended(mono)
 
-    def _look(self, mono: float) -> None:
+    def _restart_if_ended(self, mono: float) -> None:
         if self._process is not None and self._process.poll() is not None:
             log.warning("signer_ended status=%s", self._process.returncode)
             self._lose()

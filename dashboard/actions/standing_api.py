@@ -5,11 +5,12 @@ from http import HTTPStatus
 
 from flask import Flask, Response, request
 
+from gpudeck.action_views import KeepView
+
 from ..access.policy import PermissionReach, Role
 from ..access.requests import asker, body
 from ..access.routes import Route, change, see, serve_routes
 from ..fleet.fleet import Fleet
-from ..fleet.views import KeepView
 from ..fleet.visibility import VisibilityScope, VisibleFleet, VisibleFleetCache
 from ..web.answers import ApiError, answer
 from .holds import HoldService

@@ -41,7 +41,3 @@ class HoldStateView(Struct):
 class NewKeep(Struct, forbid_unknown_fields=True):
     until: float
     because: Line = ""
-
-
-
-

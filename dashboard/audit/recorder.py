@@ -2,11 +2,13 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from ..errors import AuditWriteError, InvalidChangeError
+from ..runtime.dispatcher import Dispatcher
+from .events import AuditFailed
 from .file_copy import AuditCopy
 from .store import AuditStore
 
@@ -22,15 +24,14 @@ def shaped(kind: str, fields: Fields) -> dict[str, Any]:
 
 
 class AuditRecorder:
-    """`trouble`: why the last that was to be recorded was not; `on_trouble`: who wants to hear of
-    that, once for as long as it lasts."""
+    """`trouble`: why the last that was to be recorded was not."""
 
-    def __init__(self, store: AuditStore, copy: AuditCopy | None = None) -> None:
+    def __init__(self, store: AuditStore, copy: AuditCopy | None, events: Dispatcher) -> None:
         self.store = store
         self._copy = copy
+        self._events = events
         self._said = ""  # of the copy's trouble
         self.trouble = ""
-        self.on_trouble: list[Callable[[str], None]] = []
 
     def record(self, kind: str, fields: Fields) -> int:
         """On disk, in both places, when it returns: its number. Raises AuditWriteError."""
@@ -52,8 +53,8 @@ class AuditRecorder:
 
     def _failed(self, why: str) -> None:
         is_new, self.trouble = not self.trouble, why
-        for tell in self.on_trouble if is_new else ():
-            tell(why)
+        if is_new:
+            self._events.dispatch(AuditFailed(why))
 
     @contextmanager
     def change(self, kind: str, fields: Fields, takes_away: bool = False,

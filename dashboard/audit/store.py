@@ -40,8 +40,6 @@ create table node_heads (
 """
 
 
-
-
 @dataclass(frozen=True, slots=True)
 class AuditFilter:
     """Which records; None: any."""

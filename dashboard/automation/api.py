@@ -6,15 +6,17 @@ from http import HTTPStatus
 
 from flask import Flask, Response
 
+from gpudeck.action_views import CommandView
 from gpudeck.actions import Preview, Refusal
 from gpudeck.ladder import LadderStep
 
 from ..access.policy import PermissionReach, Role
 from ..access.requests import asker, body
 from ..access.routes import Route, change, see, serve_routes
+from ..actions.errors import ActionRefusedError
 from ..actions.lifecycle import CommandRecord
-from ..actions.service import ActionRefusedError, ActionService
-from ..actions.views import CommandView, command_view
+from ..actions.service import ActionService
+from ..actions.views import command_view
 from ..alerts.admin import RuleAdmin
 from ..alerts.queries import AlertQueries
 from ..alerts.views import RuleView
@@ -44,7 +46,7 @@ class AutomationApi:
     brakes: BrakeService
     rules: RuleAdmin
     maintenance: MaintenanceService
-    acts: ActionService
+    actions: ActionService
     lenses: VisibleFleetCache
     shown_rule: Callable[[str], Response]
 
@@ -83,8 +85,8 @@ class AutomationApi:
 
             reason = "; ".join(filter(None, (f"confirms {intent.cause}", intent.sentence,
                                              asked.reason)))
-            return self.acts.order_exactly(actor, asked.preview, reason[:1_024],
-                                           ACTION[step.do], intent.node_id, flaw)
+            return self.actions.order_exactly(actor, asked.preview, reason[:1_024],
+                                              ACTION[step.do], intent.node_id, flaw)
 
         found = self.ladders.confirmations.confirm(alert_id, order)
         if isinstance(found, str):

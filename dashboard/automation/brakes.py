@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ..access.policy import Actor, RefusedError, by, may
 from ..alerts.core.gpu_targets import HubSelfMetrics
+from ..audit.events import AuditFailed
 from ..audit.recorder import AuditRecorder
 from ..errors import AuditWriteError, InvalidChangeError
 from ..runtime.dispatcher import Dispatcher
@@ -36,8 +37,8 @@ class BrakeService:
         self._unrecorded: list[tuple[BrakeTrip, str]] = []  # with what tripped it
         self._disk_error = ""
         self.state = self._stored()
-        auditor.on_trouble.append(lambda why: self.trip(
-            "breaker", f"what is done cannot be recorded: {why}"))
+        events.listen(AuditFailed, lambda event: self.trip(
+            "breaker", f"what is done cannot be recorded: {event.reason}"))
 
     def _stored(self) -> BrakeState:
         """What cannot be read was not harmless, as far as anybody knows."""

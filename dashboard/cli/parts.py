@@ -10,6 +10,7 @@ from typing import Any
 from gpudeck.settings import folder
 
 from ..audit.recorder import AuditRecorder
+from ..runtime.dispatcher import Dispatcher
 from ..settings import default_data
 from ..state import StateStore
 
@@ -23,7 +24,7 @@ def recorded(state: StateStore, kind: str, action: str,
              detail: Item) -> AbstractContextManager[None]:
     """Around a change that is made in the folder itself; by whom, only the machine knows."""
     known = {name: value for name, value in detail.items() if value is not None}
-    return AuditRecorder(state.audit).change(kind, {
+    return AuditRecorder(state.audit, None, Dispatcher()).change(kind, {
         "actor": getpass.getuser(), "actor_kind": "terminal", "action": action, "detail": known})
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from flask import Flask, Response, current_app, request
 from werkzeug.exceptions import HTTPException
 
+from gpudeck.action_views import KeepView
 from gpudeck.metrics import COLUMN, SLOW_COLUMN
 
 from ..access.policy import Role, may
@@ -127,7 +128,7 @@ def page(items: Iterable[tuple[tuple[str, ...], T]], asked: ListQuery) -> tuple[
     return [item for _, item in kept], None
 
 
-KeepOf = Callable[[str, str], views.KeepView | None]  # of a node's task
+KeepOf = Callable[[str, str], KeepView | None]  # of a node's task
 
 
 class Membership(Protocol):

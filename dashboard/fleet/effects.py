@@ -25,7 +25,7 @@ class LinkClosed:
 
 
 @dataclass(slots=True, frozen=True)
-class NodeRevoked:
+class RevokeNode:
     """This node is no member any more."""
 
     node_id: str
@@ -57,7 +57,7 @@ class StorageFailed:
     dropped: "tuple[StreamRecord, ...]" = ()
 
 
-HubEvent = (MessageReceived | LinkClosed | NodeRevoked | RateExceeded | Tick | RecordsStored
+HubEvent = (MessageReceived | LinkClosed | RevokeNode | RateExceeded | Tick | RecordsStored
             | StorageFailed)
 
 

@@ -44,9 +44,9 @@ from .effects import (
     MessageReceived,
     NodeJoined,
     NodeReport,
-    NodeRevoked,
     RateExceeded,
     RecordsStored,
+    RevokeNode,
     SendMessage,
     StorageFailed,
     StreamRecord,
@@ -145,7 +145,7 @@ class FleetStateMachine:
                 return self._tick(mono)
             case LinkClosed():
                 return self._left(event.link)
-            case NodeRevoked():
+            case RevokeNode():
                 return self._revoked(event.node_id)
             case RateExceeded():
                 return self._over_rate(event, mono)

@@ -7,6 +7,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from gpudeck.action_views import KeepView
 from gpudeck.keys import spaced
 from gpudeck.metrics import COLUMN, COLUMNS, SLOW, Absence
 from gpudeck.wire import GpuFacts
@@ -137,14 +138,6 @@ def _sum(values: npt.NDArray[np.float64]) -> float | None:
 
 GpuStateWord = Literal["ok", "stale", "lost"]
 AbsenceWord = Literal["unsupported", "denied", "stale", "lost", "unknown"]
-
-
-class KeepView(msgspec.Struct):
-    """Its owner wants the Task to be left alone until then."""
-
-    until: float
-    because: str
-    by: str
 
 
 class ReaderView(msgspec.Struct):

@@ -89,7 +89,7 @@ class AuditHeadExchange:
 
     # -- each minute
 
-    def tick(self, mono: float) -> None:
+    def step(self, _now: float, mono: float) -> None:
         is_due = mono >= self._due_mono
         try:
             if self._unsaved:
@@ -125,4 +125,3 @@ def _step_back(known: AuditHead, beat: Beat) -> str | None:
     if beat.audit_seq == known.seq and beat.audit_head != known.head:
         return f"record {known.seq} of the node's audit is another now: it was written anew"
     return None
-

@@ -75,7 +75,6 @@ def _stream(saved: SavedStream) -> AgentStream:
     return AgentStream(seen, stored)
 
 
-
 def carried(nodes: list[tuple[str, bytes]]) -> list[HeadLogEntry]:
     """With what a segment of the log begins, so that its Frames can be read without those before
     it."""

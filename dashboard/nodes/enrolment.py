@@ -1,11 +1,10 @@
 """Which nodes belong here: how they come in, wait, are let in, and are turned out.
 
-A node is its key. A token gives it a place, once; from then on its key alone speaks for it. Until
+A node is its key. A token lets it in, once; from then on its key alone speaks for it. Until
 a node is approved, and from the moment it is revoked, nothing it says reaches the fleet.
 """
 
 import time
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
@@ -26,6 +25,8 @@ from ..fleet.members import (
     EnrolmentRequest,
     group_flaw,
 )
+from ..runtime.dispatcher import Dispatcher
+from .events import GroupChanged, NodeRevoked
 from .store import NodeStore
 
 LASTS_S = 3_600.0
@@ -39,13 +40,13 @@ class KeyProofError(Exception):
 class EnrolmentService:
     """Members are held in memory: a node that comes back costs no look at the disk."""
 
-    def __init__(self, registry: NodeStore, hub_fingerprint: str, audit: AuditRecorder) -> None:
+    def __init__(self, registry: NodeStore, hub_fingerprint: str, audit: AuditRecorder,
+                 events: Dispatcher) -> None:
         self._registry = registry
         self._audit = audit
+        self._events = events
         self._hub = hub_fingerprint
         self._members = {member.node_id: member for member in registry.members()}
-        self.on_revoke: list[Callable[[str], None]] = []
-        self.on_group: list[Callable[[str, str], None]] = []
 
     def member(self, node_id: str) -> EnrolledNode | None:
         return self._members.get(node_id)
@@ -84,8 +85,7 @@ class EnrolmentService:
         _check(actor, "POST /api/v1/nodes/<node_id>/revoke")
         member = self._put(actor, "revoke", {}, replace(self._known(node_id), access="revoked",
                                                         decided_by=actor.name))
-        for tell in self.on_revoke:
-            tell(node_id)
+        self._events.dispatch(NodeRevoked(node_id))
         return member
 
     def put_in_group(self, actor: Actor, node_id: str, group: str) -> EnrolledNode:
@@ -96,8 +96,7 @@ class EnrolmentService:
         known = self._known(node_id)
         member = self._put(actor, "group", {"from": known.group, "to": group},
                            replace(known, group=group))
-        for tell in self.on_group:
-            tell(node_id, group)
+        self._events.dispatch(GroupChanged(node_id, group))
         return member
 
     def _known(self, node_id: str) -> EnrolledNode:
@@ -124,7 +123,7 @@ class EnrolmentService:
     # -- by nodes
 
     def admit(self, challenge: Challenge, hello: Hello) -> Refused | None:
-        """None: it is who it says and may speak. Raises Impostor."""
+        """None: it is who it says and may speak. Raises KeyProofError."""
         prove(challenge, hello)
         member = self._members.get(hello.node_id)
         if member is None:
@@ -140,42 +139,42 @@ class EnrolmentService:
         return None
 
     def _enrol(self, challenge: Challenge, hello: Hello) -> EnrolledNode:
-        place = self._place(challenge, hello)
-        member = EnrolledNode(hello.node_id, hello.key, hello.host, place.group,
-                              "waiting" if place.approve else "approved", time.time(), place.id)
+        enrolment = self._enrolment(challenge, hello)
+        member = EnrolledNode(hello.node_id, hello.key, hello.host, enrolment.group,
+                              "waiting" if enrolment.approve else "approved", time.time(),
+                              enrolment.id)
         with self._audit.change("node", {
                 "action": "enrol", "actor": hello.host, "actor_kind": "agent",
                 "node": member.node_id, "host": member.host,
-                "detail": {"enrolment": place.id, "by": place.created_by, "group": place.group,
-                           "access": member.access}}):
-            if not self._registry.use(place.id, member):
+                "detail": {"enrolment": enrolment.id, "by": enrolment.created_by,
+                           "group": enrolment.group, "access": member.access}}):
+            if not self._registry.use(enrolment.id, member):
                 raise InvalidChangeError(USED)
         self._members[member.node_id] = member
-        for tell in self.on_group:
-            tell(member.node_id, member.group)
+        self._events.dispatch(GroupChanged(member.node_id, member.group))
         return member
 
-    def _place(self, challenge: Challenge, hello: Hello) -> Enrolment:
+    def _enrolment(self, challenge: Challenge, hello: Hello) -> Enrolment:
         given = hello.enrolment
         if given is None:
             raise InvalidChangeError("this hub does not know this node; run `gpudeck token create "
                                      "agent` where the hub is, and start the agent once with that "
                                      "token")
-        place = self._registry.enrolment(given.token_id)
-        if place is None or not is_signed(place.key, enrolment_statement(challenge, hello),
+        enrolment = self._registry.enrolment(given.token_id)
+        if enrolment is None or not is_signed(enrolment.key, enrolment_statement(challenge, hello),
                                           given.signature):
             raise InvalidChangeError("this hub does not know the enrolment token; make a new one")
-        if place.used_by is not None:
+        if enrolment.used_by is not None:
             raise InvalidChangeError(USED)
-        if time.time() >= place.expires_at:
+        if time.time() >= enrolment.expires_at:
             raise InvalidChangeError("the enrolment token is older than an hour; make a new one")
-        if place.host is not None and place.host != hello.host:
-            raise InvalidChangeError(f"the enrolment token is for the host {place.host!r}, and "
+        if enrolment.host is not None and enrolment.host != hello.host:
+            raise InvalidChangeError(f"the enrolment token is for the host {enrolment.host!r}, and "
                                      "this one "
                                      f"is called {hello.host!r}; make one for it, or use --host")
         if len(self._members) >= MAX_MEMBERS:
             raise InvalidChangeError(f"this hub knows {MAX_MEMBERS} nodes and takes no more")
-        return place
+        return enrolment
 
 
 USED = "the enrolment token has been used already, and is good for one node; make a new one"

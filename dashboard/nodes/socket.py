@@ -87,11 +87,11 @@ class AgentLink:
 
 
 class AgentEndpoint:
-    def __init__(self, server: BoundedServer, settings: HubSettings, doors: NodeAdmission,
+    def __init__(self, server: BoundedServer, settings: HubSettings, admission: NodeAdmission,
                  submit: Callable[[HubEvent], None], is_disk_well: Callable[[], bool]) -> None:
         self.backfills = BackfillQueue(self._filled, is_disk_well)
         self._settings = settings
-        self._doors = doors
+        self._admission = admission
         self._submit = submit
         self._links: dict[str, AgentLink] = {}
         # On the server itself: Flask-SocketIO's decorator makes a request context per event and
@@ -163,7 +163,7 @@ class AgentEndpoint:
         match message:
             case Call() if link.challenge is None:
                 try:
-                    link.challenge = self._doors.challenge(message)
+                    link.challenge = self._admission.challenge(message)
                 except SignerUnavailableError as error:
                     raise WebSocketViolationError(CloseCode.TRY_AGAIN,
                                                   "the hub cannot prove itself now"
@@ -178,7 +178,7 @@ class AgentEndpoint:
 
     def _prove(self, sid: str, link: AgentLink, challenge: Challenge, hello: Hello) -> None:
         try:
-            refused = self._doors.nodes.admit(challenge, hello)
+            refused = self._admission.nodes.admit(challenge, hello)
         except KeyProofError as error:
             raise WebSocketViolationError(CloseCode.POLICY, str(error)) from error
         if refused is not None:

@@ -22,10 +22,15 @@ class Dispatcher:
         self._listeners[kind].append(listener)
 
     def dispatch(self, event: object) -> None:
-        """In the order of listening. One that fails keeps nobody else from hearing of it."""
+        """In the order of listening. One that fails keeps nobody else from hearing of it, and is
+        then raised: whoever caused the event must not take a half-heard one for done."""
+        failures: list[Exception] = []
         for listener in self._listeners[type(event)]:
             try:
                 listener(event)
-            except Exception:
-                self.failures += 1
+            except Exception as error:
+                failures.append(error)
                 log.exception("listener_failed event=%s", type(event).__name__)
+        if failures:
+            self.failures += len(failures)
+            raise failures[0]

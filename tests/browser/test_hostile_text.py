@@ -370,7 +370,7 @@ def test_names_as_typed_at_the_door(hub: HubProcess, seen: Seen) -> None:
     seen.goto("/settings#sign-ins", "#section-sign-ins tbody tr")
     for part in (HOSTILE[start : start + 190] for start in range(0, len(HOSTILE), 190)):
         with open_state(hub) as state:
-            state.accounts.note([SignInRecord(time.time() + at * 1e-6, text, "127.0.0.1",
+            state.sessions.note([SignInRecord(time.time() + at * 1e-6, text, "127.0.0.1",
                                               "password",
                                               "refused") for at, text in enumerate(part)], {}, {})
         shown = seen.run("""

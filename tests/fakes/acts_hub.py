@@ -76,7 +76,7 @@ class ActsHub(ThreadingHTTPServer):
                 "id": command_id, "action": preview["action"], "task_id": job["task_ids"][0],
                 "job_id": job["job_id"], "node": job["node"], "host": job["host"],
                 "owner": job["owner"], "command": job["command"], "at": 0, "began": time.time(),
-                "step": None, "refusal": None, "verified": None, "reason": body["reason"],
+                "step": "", "refusal": None, "verified": None, "reason": body["reason"],
                 "sentence": ""}
         return {"items": [self.now(command_id) for command_id in self.commands], "plan": None}
 

@@ -64,7 +64,7 @@ class Crowd:
         name = f"gpudeck_session_{self.hub.port}"
         with open_state(self.hub) as state:
             word, session = new_session("admin", "link", "", 0.0)
-            state.accounts.add_session(session)
+            state.sessions.add(session)
         visitor.cookies[name] = word
         return visitor
 
@@ -85,9 +85,9 @@ class Crowd:
 
     def _grow_stale(self) -> None:
         with open_state(self.hub) as state:
-            for session in state.accounts.sessions(0.0):
+            for session in state.sessions.all(0.0):
                 if session.user == "stale-admin":
-                    state.accounts.renew_session(replace(session, fresh_until=0.0))
+                    state.sessions.renew(replace(session, fresh_until=0.0))
         wait_for(lambda: self._visitors["stale admin"].get("/api/v1/me")["fresh_until"] == 0.0)
 
     def forget(self, column: str) -> None:

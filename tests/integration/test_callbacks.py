@@ -24,10 +24,11 @@ from dashboard.access.gate import (
 )
 from dashboard.access.passwords import PasswordService
 from dashboard.access.policy import Permission, Role, Scope
-from dashboard.access.service import AccountService
+from dashboard.access.services import AccessServices
 from dashboard.access.store import User, new_token
 from dashboard.audit.recorder import AuditRecorder
 from dashboard.public_url import PublicOrigins
+from dashboard.runtime.dispatcher import Dispatcher
 from dashboard.state import StateStore
 from tests.integration.visitors import QUICK
 
@@ -76,14 +77,16 @@ class Guarded:
         self.state = StateStore(folder)
         for name, role in (("root", Role.ADMIN), ("vic", Role.VIEWER)):
             self.state.accounts.add_user(User(name, role, EVERYWHERE, None, 0.0))
-        people = AccountService(self.state, PasswordService(QUICK), AuditRecorder(self.state.audit))
-        auth = RequestAuthenticator(people, CookieNames.at(8050, False))
+        events = Dispatcher()
+        access = AccessServices(self.state, PasswordService(QUICK),
+                                AuditRecorder(self.state.audit, None, events), events)
+        auth = RequestAuthenticator(access.accounts, CookieNames.at(8050, False))
         self.gate = AccessGate(self.server.wsgi_app, auth, self.server.url_map,
                                lambda: PublicOrigins.at("127.0.0.1", 8050), lambda: "")
-        self.words = {name: people.enter(name, "link", "")[0] for name in ("root", "vic")}
+        self.words = {name: access.sessions.begin(name, "link", "")[0] for name in ("root", "vic")}
         word, token = new_token("ci", Role.ADMIN, EVERYWHERE, "", time.time(), time.time() + 60)
         self.state.accounts.add_token(replace(token, used_at=time.time()))
-        people.reload()
+        access.accounts.reload()
         self.token = word
 
     def post(self, body: bytes, who: str | None = None, **environ: str) -> int:

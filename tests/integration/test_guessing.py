@@ -9,7 +9,7 @@ from pathlib import Path
 import gevent
 import pytest
 
-from dashboard.access.credentials import CredentialService, SignInError, SignInOrigin
+from dashboard.access.credentials import SignInError, SignInOrigin
 from dashboard.access.passwords import (
     MAX_WAITING,
     PasswordQueueFullError,
@@ -19,9 +19,10 @@ from dashboard.access.passwords import (
     new_hasher,
 )
 from dashboard.access.policy import Role, Scope
-from dashboard.access.service import AccountService
+from dashboard.access.services import AccessServices
 from dashboard.access.store import User, digest
 from dashboard.audit.recorder import AuditRecorder
+from dashboard.runtime.dispatcher import Dispatcher
 from dashboard.state import StateStore
 from tests.integration.hubs import HubProcess, wait_for
 from tests.integration.visitors import PASSWORD, QUICK, Visitor, add_person
@@ -49,8 +50,10 @@ class Door:
             self.state.accounts.add_user(
                 User(name, Role.ADMIN, EVERYWHERE, hash_password(PASSWORD, QUICK), 0.0))
         self.passwords = Counting()
-        self.people = AccountService(self.state, self.passwords, AuditRecorder(self.state.audit))
-        self.entry = CredentialService(self.state, self.people, self.passwords)
+        events = Dispatcher()
+        access = AccessServices(self.state, self.passwords,
+                                AuditRecorder(self.state.audit, None, events), events)
+        self.entry = access.credentials
 
     def tries(self, name: str, password: str, asks: SignInOrigin) -> str | None:
         """The device's proof, once in; else None."""

@@ -18,6 +18,7 @@ from dashboard.notifications.addresses import OwnerAddresses, address_flaw
 from dashboard.notifications.mail import SmtpSettings
 from dashboard.notifications.owner_mail import OwnerMailer
 from dashboard.notifications.owner_words import OwnerActionNotification
+from dashboard.runtime.dispatcher import Dispatcher
 from dashboard.settings import hub_settings
 from dashboard.state import StateStore
 from gpudeck.errors import CommandError
@@ -30,7 +31,7 @@ class Post:
     def __init__(self, folder: Path, sink: MailSink, **smtp: Any) -> None:
         folder.chmod(0o700)
         self.state = StateStore(folder)
-        self.audit = AuditRecorder(self.state.audit)
+        self.audit = AuditRecorder(self.state.audit, None, Dispatcher())
         self.addresses = OwnerAddresses(self.state.standing, self.audit)
         self.notifier = OwnerMailer(
             SmtpSettings("127.0.0.1", sink.port, "gpudeck@example.org", "none", None, None),

@@ -19,6 +19,7 @@ from dashboard.notifications.receivers import Receiver
 from dashboard.notifications.service import NotificationService, recovered_groups
 from dashboard.notifications.store import NotificationsStore
 from dashboard.notifications.transports import Transports
+from dashboard.runtime.dispatcher import Dispatcher
 from dashboard.state import StateStore
 from dashboard.trusted_networks import NONE
 from tests.fakes.webhook import HttpSink
@@ -45,7 +46,7 @@ class Life:
 
     def __init__(self, folder: Path, rules: Rules) -> None:
         self.state = StateStore(folder)
-        auditor = AuditRecorder(self.state.audit)
+        auditor = AuditRecorder(self.state.audit, None, Dispatcher())
         receivers = ReceiverDirectory(self.state.notifications)
         groups = recovered_groups(self.state.notifications, receivers, PACE, [], [])
         self.notifications = NotificationService(

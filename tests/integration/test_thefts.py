@@ -72,9 +72,9 @@ def thief(hub: HubProcess, role: str, groups: tuple[str, ...] = ("*",), fresh: b
     visitor = signed_in(hub, name)
     if not fresh:
         with open_state(hub) as state:
-            for session in state.accounts.sessions(0.0):
+            for session in state.sessions.all(0.0):
                 if session.user == name:
-                    state.accounts.renew_session(replace(session, fresh_until=0.0))
+                    state.sessions.renew(replace(session, fresh_until=0.0))
         wait_for(lambda: visitor.get("/api/v1/me")["fresh_until"] == 0.0)
     return visitor
 

@@ -17,7 +17,7 @@ def item(chance: random.Random, **other: Any) -> dict[str, Any]:
                   "task_id": task_id if at == 0 else None, "start_ticks": chance.randrange(10**9)}
                  for at in range(chance.randint(1, 4))]
     bystanders = [{"task_id": f"other-{chance.randrange(10**6)}-{at}", "user": "bob",
-                   "command": "python infer.py", "gpus": [gpus[0]["uuid"]]}
+                   "command": "python infer.py", "gpus": gpus[:1]}
                   for at in range(chance.randint(0, 2))]
     return {
         "task_ids": [task_id], "node": f"{chance.getrandbits(128):032x}", "host": "rack-3",
@@ -42,5 +42,5 @@ def item_view(chance: random.Random, **other: Any) -> PreviewItemView:
 def command(state: str, **other: Any) -> CommandView:
     return msgspec.convert({
         "id": "c1", "action": "end", "task_id": "0a1b2c3d-4711-99", "job_id": None, "node": "n",
-        "host": "rack-3", "owner": "alice", "command": "python", "state": state, "step": None,
+        "host": "rack-3", "owner": "alice", "command": "python", "state": state, "step": "",
         "refusal": None, "verified": None, "sentence": "", **other}, CommandView)

@@ -106,7 +106,7 @@ class World:
     def __post_init__(self) -> None:
         self.state = StateStore(self.folder)
         self.state._db.execute("pragma synchronous = off")
-        self.audit = AuditRecorder(self.state.audit)
+        self.audit = AuditRecorder(self.state.audit, None, self.events)
         self._watch()
         with together(self.state._db):
             for _rule_id, (_, rule) in self.active_rules.rules.items():
@@ -131,13 +131,12 @@ class World:
     def kill(self, down_s: float = 5.0) -> None:
         self.clock.now += down_s
         self.clock.mono += down_s
-        self.audit = AuditRecorder(self.state.audit)
+        self.audit = AuditRecorder(self.state.audit, None, self.events)
         self._watch()
         self.begin()
 
     def begin(self) -> None:
         """What a start of the hub makes anew."""
-        self.audit.on_trouble.clear()
         self.brakes = BrakeService(self.state.brakes, self.audit, self.events)
         keeps: Any = SimpleNamespace(of_any=lambda task_ids: next(
             (self.keeps[each] for each in task_ids if each in self.keeps), None))

@@ -39,7 +39,7 @@ def test_from_schema_1(tmp_path: Path) -> None:
     db.close()
     state = StateStore(tmp_path)
     assert (state.hub_id(), state.nodes()) == ("abc", [b"\x01"])
-    assert state.accounts.sessions(0.0) == []
+    assert state.sessions.all(0.0) == []
     assert state.accounts.users() == []
     state.close()
     assert StateStore(tmp_path).hub_id() == "abc"
@@ -97,7 +97,7 @@ def test_what_another_process_writes_is_seen_however_often_it_comes_and_goes(
         assert state.accounts.use_code(code, time.time()) is not None, round_number
         state.note([SignInRecord(float(round_number), "alice", "x", "link", "let in")], {}, {})
         state.save_nodes([("n1", b"1")])
-    assert len(StateStore(tmp_path).accounts.sign_ins()) == 3
+    assert len(StateStore(tmp_path).sessions.sign_ins()) == 3
 
 
 def test_the_last_admin_stays(state: StateStore) -> None:
@@ -121,10 +121,10 @@ def test_a_change_ends_sessions_and_links(state: StateStore) -> None:
     accounts.add_user(user("b"))
     kept = new_session("b", "link", "", now)[1]
     for session in (new_session("a", "link", "", now)[1], kept):
-        accounts.add_session(session)
+        state.sessions.add(session)
     code = accounts.add_code("a", now)
     accounts.change_user("a", password="x")
-    assert accounts.sessions(now) == [kept]
+    assert state.sessions.all(now) == [kept]
     assert accounts.code(code, now) is None
 
 
@@ -137,8 +137,8 @@ def test_what_is_not_there_and_what_is_already(state: StateStore) -> None:
         accounts.add_user(user("b"), is_first=True)
     for change in (lambda: accounts.remove_user("x"), lambda: accounts.change_user("x"),
                    lambda: accounts.add_code("x", 0.0), lambda: accounts.remove_token("x"),
-                   lambda: accounts.add_session(new_session("x", "", "", 0.0)[1]),
-                   lambda: accounts.renew_session(new_session("a", "", "", 0.0)[1])):
+                   lambda: state.sessions.add(new_session("x", "", "", 0.0)[1]),
+                   lambda: state.sessions.renew(new_session("a", "", "", 0.0)[1])):
         with pytest.raises(NotFoundError):
             change()
 
@@ -146,5 +146,5 @@ def test_what_is_not_there_and_what_is_already(state: StateStore) -> None:
 def test_only_the_newest_sign_ins_are_kept(state: StateStore) -> None:
     state.note([SignInRecord(float(at), f"n{at}", "", "password", "no") for at in range(500)], {},
                {})
-    kept = state.accounts.sign_ins()
+    kept = state.sessions.sign_ins()
     assert (len(kept), kept[0].name, kept[-1].name) == (200, "n499", "n300")

@@ -67,7 +67,7 @@ CHANGES: dict[str, Change] = {
     "manager": _set("manager", "slurm job 4"), "task": _reused, "Gpu": _moved,
     "pid": _process("pid", lambda pid, chance: pid + 1 + chance.randrange(9)),
     "start": _process("start_ticks", lambda ticks, chance: ticks + 1),
-    "start unknown": _process("start_ticks", lambda ticks, chance: None),
+    "start unknown": _process("start_ticks", lambda ticks, chance: 0),
     "task of a process": _process("task_id", lambda task_id, chance: f"{task_id}0"),
     "user": _process("user", lambda user, chance: "root"),
     "process command": _process("command", lambda command, chance: "bash"),

@@ -11,14 +11,16 @@ import pytest
 from argon2 import PasswordHasher
 from flask import Flask
 
+from dashboard.access.events import CredentialEnded
 from dashboard.access.gate import AccessGate, CookieNames, RequestAuthenticator, csrf_of, policy
 from dashboard.access.passwords import PasswordService
 from dashboard.access.policy import Role, Scope
-from dashboard.access.service import AccountService
+from dashboard.access.services import AccessServices
 from dashboard.access.store import User, new_token
 from dashboard.audit.recorder import AuditRecorder
 from dashboard.openapi.routes import PERMISSIONS
 from dashboard.public_url import PublicOrigins
+from dashboard.runtime.dispatcher import Dispatcher
 from dashboard.state import StateStore
 from dashboard.trusted_networks import NOBODY, TrustedProxies, proxies
 
@@ -40,6 +42,12 @@ def every_route() -> Flask:
     return server
 
 
+def access_to(state: StateStore, events: Dispatcher | None = None) -> AccessServices:
+    events = events or Dispatcher()
+    return AccessServices(state, PasswordService(QUICK), AuditRecorder(state.audit, None, events),
+                          events)
+
+
 class Asked:
     """The gate in front of an application that says who came in."""
 
@@ -48,15 +56,16 @@ class Asked:
         folder.chmod(0o700)
         self.state = StateStore(folder)
         self.state.accounts.add_user(User("alice", Role.ADMIN, EVERYWHERE, None, 0.0))
-        self.people = AccountService(self.state, PasswordService(QUICK),
-                                     AuditRecorder(self.state.audit))
-        self.auth = RequestAuthenticator(self.people, CookieNames.at(8050, False), trusted,
+        self.events = Dispatcher()
+        self.access = access_to(self.state, self.events)
+        self.accounts, self.sessions = self.access.accounts, self.access.sessions
+        self.auth = RequestAuthenticator(self.accounts, CookieNames.at(8050, False), trusted,
                                          user_header)
         self.gate = AccessGate(self._app, self.auth, every_route().url_map,
                                lambda: PublicOrigins.at("127.0.0.1", 8050), policy)
-        self.word, self.session = self.people.enter("alice", "link", "127.0.0.1")
-        self.token, _ = self.people.add_token(
-            self.people.person(self.session), "ci", Role.VIEWER, EVERYWHERE, time.time() + 60)
+        self.word, self.session = self.sessions.begin("alice", "link", "127.0.0.1")
+        self.token, _ = self.access.admin.add_token(
+            self.accounts.person(self.session), "ci", Role.VIEWER, EVERYWHERE, time.time() + 60)
         self.actor: Any = None
 
     def _app(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
@@ -146,7 +155,7 @@ def test_an_agents_socket_is_one_without_origin_and_cookie(asked: Asked) -> None
 def test_an_expired_token_opens_nothing(asked: Asked) -> None:
     word, token = new_token("old", Role.ADMIN, EVERYWHERE, "x", 0.0, time.time() - 1)
     asked.state.accounts.add_token(replace(token, expires_at=time.time() - 1))
-    asked.people.reload()
+    asked.accounts.reload()
     assert asked("/api/v1/gpus", HTTP_AUTHORIZATION=f"Bearer {word}") == 401
 
 
@@ -223,18 +232,16 @@ def test_bodies_are_bounded_before_they_are_read(asked: Asked) -> None:
 
 def test_an_ended_session_is_none(asked: Asked) -> None:
     told: list[str] = []
-    asked.people.on_end.append(told.append)
+    asked.events.listen(CredentialEnded, lambda event: told.append(event.credential))
     assert asked("/", HTTP_COOKIE=asked.cookie) == 200
-    asked.people.sign_out(asked.people.person(asked.session))
+    asked.sessions.sign_out(asked.accounts.person(asked.session))
     assert asked("/", HTTP_COOKIE=asked.cookie) == 303
     assert told == [asked.session.id]
-    audit = AuditRecorder(asked.state.audit)
-    assert not AccountService(asked.state, PasswordService(QUICK), audit).holds(asked.session.id)
+    assert not access_to(asked.state).accounts.holds(asked.session.id)
 
 
 def test_sessions_outlive_a_restart_and_secrets_are_not_kept(asked: Asked, tmp_path: Path) -> None:
-    assert AccountService(asked.state, PasswordService(QUICK),
-                          AuditRecorder(asked.state.audit)).holds(asked.session.id)
+    assert access_to(asked.state).accounts.holds(asked.session.id)
     code = asked.state.accounts.add_code("alice", 2e9)
     held = b"".join(path.read_bytes() for path in tmp_path.glob("state.db*"))
     for word in (asked.word, asked.csrf, asked.token, code):
@@ -263,7 +270,7 @@ def test_only_a_trusted_proxy_vouches(tmp_path: Path) -> None:
 
 def test_a_vouched_session_lives_by_the_proxys_word(tmp_path: Path) -> None:
     asked = Asked(tmp_path, proxies("10.0.0.7"), "X-Forwarded-User")
-    asked.word, asked.session = asked.people.enter("alice", "proxy", "192.0.2.1")
+    asked.word, asked.session = asked.sessions.begin("alice", "proxy", "192.0.2.1")
     by_proxy = {"REMOTE_ADDR": "10.0.0.7", "HTTP_COOKIE": asked.cookie}
     assert asked("/", HTTP_X_FORWARDED_USER="alice", **by_proxy) == 200
     assert asked("/", HTTP_X_FORWARDED_USER="bob", **by_proxy) == 303

@@ -10,7 +10,7 @@ import pytest
 
 from dashboard.access.passwords import PasswordService
 from dashboard.access.policy import Actor, Role, Scope
-from dashboard.access.service import AccountService
+from dashboard.access.services import AccessServices
 from dashboard.access.store import User
 from dashboard.alerts.active_rules import ActiveRules
 from dashboard.alerts.admin import RuleAdmin
@@ -53,12 +53,14 @@ class Site:
     def __init__(self, folder: Path) -> None:
         self.state = StateStore(folder)
         self.state.accounts.add_user(User("ada", Role.ADMIN, EVERYTHING, None, 0.0))
-        audit, store = AuditRecorder(self.state.audit), self.state.alerts
-        people = AccountService(self.state, PasswordService(), audit)
-        _, session = people.enter("ada", "link", "127.0.0.1")
+        events, store = Dispatcher(), self.state.alerts
+        audit = AuditRecorder(self.state.audit, None, events)
+        access = AccessServices(self.state, PasswordService(), audit, events)
+        people = access.accounts
+        _, session = access.sessions.begin("ada", "link", "127.0.0.1")
         self.ada = people.person(session)
         self.bob = replace(self.ada, name="bob", credential="")
-        word, _ = people.add_token(self.ada, "ci", Role.ADMIN, EVERYTHING, time.time() + 60)
+        word, _ = access.admin.add_token(self.ada, "ci", Role.ADMIN, EVERYTHING, time.time() + 60)
         token = people.program(word)
         assert token is not None
         assert token.name != "ada"

@@ -27,6 +27,7 @@ from dashboard.audit.verify import AuditVerifier
 from dashboard.audit.views import record_view
 from dashboard.errors import AlreadyExistsError, AuditWriteError
 from dashboard.nodes.audit_heads import AuditHeadExchange
+from dashboard.runtime.dispatcher import Dispatcher
 from dashboard.state import StateStore
 from gpudeck.audit_chain import AuditChainLink, link
 from gpudeck.audit_file import AuditFile
@@ -43,7 +44,7 @@ class Deck:
         self.state = StateStore(folder)
         self.copy = copy
         self.audit = AuditRecorder(self.state.audit, None if copy is None else AuditCopy(
-            copy, self.state.audit))
+            copy, self.state.audit), Dispatcher())
         self.told: list[Anchor] = []
         self.anchors = AuditHeadExchange(self.audit, self.told.append)
 
@@ -242,10 +243,10 @@ def test_a_node_that_keeps_our_head_finds_a_cut_and_a_rewriting(
 ) -> None:
     with closing(Deck(tmp_path / "hub")) as deck:
         deck.fill(9)
-        deck.anchors.tick(0.0)
+        deck.anchors.step(0.0, 0.0)
         [anchor] = deck.told
         deck.anchors.joined(hello("n1", anchor))
-        deck.anchors.tick(1.0)
+        deck.anchors.step(0.0, 1.0)
         assert deck.verdict().broken is None
         first = random.randint(2, 9)
         tamper(deck, "delete from audit where seq >= ?", first)
@@ -256,7 +257,7 @@ def test_a_node_that_keeps_our_head_finds_a_cut_and_a_rewriting(
             deck.fill(20)
         deck.anchors.joined(hello("n1", anchor))
         deck.anchors.joined(hello("n2"))
-        deck.anchors.tick(0.0)
+        deck.anchors.step(0.0, 0.0)
         broken = deck.verdict().broken
         assert broken is not None
         # The alarm is a record itself, the first after the cut; and 9 is what was vouched for.
@@ -266,7 +267,7 @@ def test_a_node_that_keeps_our_head_finds_a_cut_and_a_rewriting(
         alarm = [record_view(each) for each in deck.state.audit.links()][first - 1 if cut else -1]
         assert (alarm.kind, alarm.node) == ("anchor", "n1")
         deck.anchors.joined(hello("n1", Anchor(1, str(deck.state.audit.hash_at(1)))))
-        deck.anchors.tick(2.0)
+        deck.anchors.step(0.0, 2.0)
         assert deck.verdict().broken is not None  # a later Anchor does not make it forgotten
         assert audit_command(["verify", "--data", str(deck.folder)]) == 1
         assert "BROKEN" in capsys.readouterr().out
@@ -279,11 +280,11 @@ def test_a_nodes_own_tail_does_not_go_unnoticed(deck: Deck) -> None:
     for seq, head in ((3, "a"), (7, "b"), (7, "b")):
         deck.anchors.beaten("n1", beat(seq, head))
     deck.anchors.beaten("n2", beat(5, "x"))
-    deck.anchors.tick(0.0)
+    deck.anchors.step(0.0, 0.0)
     assert [node.broken for node in deck.verdict().nodes] == [None, None]
     deck.anchors.beaten("n1", beat(4, "c"))
     deck.anchors.beaten("n2", beat(5, "y"))
-    deck.anchors.tick(61.0)
+    deck.anchors.step(0.0, 61.0)
     cut, anew = deck.verdict().nodes
     assert "had 7 records and has 4" in cut.broken
     assert (cut.audit_seq, cut.audit_head) == (7, "b")
@@ -296,7 +297,7 @@ def test_a_nodes_own_tail_does_not_go_unnoticed(deck: Deck) -> None:
 def test_heads_are_exchanged_once_a_minute_at_most(deck: Deck) -> None:
     for second in range(200):
         deck.anchors.beaten("n1", Beat("ok", 0.5, 0, 0, audit_seq=second + 1, audit_head="h"))
-        deck.anchors.tick(float(second))
+        deck.anchors.step(0.0, float(second))
     assert deck.verdict().records == 4
     assert len(deck.told) == 4
 

@@ -11,6 +11,7 @@ from dashboard.actions.lifecycle import CommandRecord
 from dashboard.audit.recorder import AuditRecorder
 from dashboard.automation.dispatch import HubActionDispatcher
 from dashboard.fleet.epoch_fence import EpochFence
+from dashboard.runtime.dispatcher import Dispatcher
 from dashboard.state import StateStore
 from gpudeck.actions import CommandActor, Recall
 from gpudeck.wire import FromHub, SignedCommand
@@ -49,8 +50,9 @@ def test_what_waits_for_its_node_is_withdrawn_and_what_is_there_is_called_back(
 ) -> None:
     state, wire = StateStore(tmp_path), Wire()
     wire.here = {"n1"} if is_here else set()
-    commander = Commander(state.commands, AuditRecorder(state.audit), Signs(), EpochFence(1),  # type: ignore[arg-type]
-                          wire)
+    audit = AuditRecorder(state.audit, None, Dispatcher())
+    commander = Commander(state.commands, audit, Signs(), EpochFence(1),  # type: ignore[arg-type]
+                          wire, Dispatcher())
     hands = HubActionDispatcher(None, None, commander, wire)  # type: ignore[arg-type]
     now = time.time()
     record = commander.order(CommandRecord(

@@ -16,6 +16,8 @@ from dashboard.audit.recorder import AuditRecorder
 from dashboard.errors import InvalidChangeError, NotFoundError
 from dashboard.fleet.members import EnrolmentRequest
 from dashboard.nodes.enrolment import USED, EnrolmentService, KeyProofError
+from dashboard.nodes.events import GroupChanged, NodeRevoked
+from dashboard.runtime.dispatcher import Dispatcher
 from dashboard.state import StateStore
 from gpudeck.keys import EnrolmentToken, fingerprint
 from gpudeck.wire import Call, Challenge, Hello, Refused
@@ -36,12 +38,14 @@ class Door:
 
     def reopen(self) -> None:
         """As after a restart of the hub."""
+        events = Dispatcher()
         self.nodes = EnrolmentService(self.state.registry, self.key.fingerprint,
-                                      AuditRecorder(self.state.audit))
+                                      AuditRecorder(self.state.audit, None, events), events)
         self.revoked: list[str] = []
         self.groups: dict[str, str] = {}
-        self.nodes.on_revoke.append(self.revoked.append)
-        self.nodes.on_group.append(self.groups.__setitem__)
+        events.listen(NodeRevoked, lambda event: self.revoked.append(event.node_id))
+        events.listen(GroupChanged,
+                      lambda event: self.groups.__setitem__(event.node_id, event.group))
 
     def token(self, **wanted: Any) -> EnrolmentToken:
         token, _ = self.nodes.create(ADMIN, EnrolmentRequest(**wanted))

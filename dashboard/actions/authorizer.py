@@ -1,0 +1,68 @@
+"""Who may act on what. The gate has asked `may` already; here it is asked again with the victims
+known, each time: at the preview, at the order, at the approval."""
+
+import time
+from collections.abc import Iterable
+
+from gpudeck.actions import Refusal, ShownAction
+
+from ..access.policy import (
+    AccessDenial,
+    AccessTarget,
+    Actor,
+    DenialReason,
+    RefusedError,
+    by,
+    may,
+)
+from ..access.service import AccountService
+from ..audit.recorder import AuditRecorder
+from ..fleet.visibility import VisibilityScope, VisibleFleet, VisibleFleetCache
+from .preview_cache import JobPreview
+from .setting_actions import HARMFUL
+
+
+class ActionAuthorizer:
+    def __init__(self, lenses: VisibleFleetCache, accounts: AccountService,
+                 auditor: AuditRecorder) -> None:
+        self._lenses = lenses
+        self._accounts = accounts
+        self._auditor = auditor
+
+    def visible(self, actor: Actor) -> VisibleFleet:
+        return self._lenses.of(VisibilityScope.of(actor))
+
+    def check(self, actor: Actor, verb: str, target: AccessTarget, action: str,
+              task_ids: Iterable[str]) -> None:
+        denial = may(actor, verb, target, time.time())
+        if denial is None and not self._accounts.holds(actor.credential):
+            denial = AccessDenial(DenialReason.UNKNOWN, "you have been signed out")
+        if denial is not None:
+            self._auditor.refused("command", by(actor) | {
+                "action": action, "task_ids": list(task_ids), "refusal": "scope",
+                "sentence": denial.sentence})
+            raise RefusedError(denial)
+
+    def check_job(self, actor: Actor, verb: str, action: ShownAction, job: JobPreview,
+                  is_harmful: bool) -> None:
+        """What would be refused anyway needs no right."""
+        if not job.is_refused:
+            self.check(actor, verb, AccessTarget(owners=job.owners, is_harmful=is_harmful), action,
+                       job.target.task_ids)
+
+    def check_all(self, actor: Actor, verb: str, action: ShownAction, jobs: Iterable[JobPreview]
+                  ) -> None:
+        visible = self.visible(actor)
+        for job in jobs:
+            if not visible.sees_node(job.target.node_id):
+                raise RefusedError(AccessDenial(DenialReason.HIDDEN,
+                                                "this node is not in your scope any more"))
+            self.check_job(actor, verb, action, job, action in HARMFUL)
+
+    def within_scope(self, actor: Actor, verb: str, job: JobPreview) -> JobPreview:
+        """What the node found may belong to others than the task that was pointed at."""
+        denial = may(actor, verb, AccessTarget(owners=job.owners), time.time())
+        if denial is None or job.preview is None:
+            return job
+        return job.refused(Refusal("scope", "its job has processes of other users as well: "
+                                   + denial.sentence))
