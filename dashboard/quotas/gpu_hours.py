@@ -41,7 +41,7 @@ class QuotaGpuHours:
 
 
 def grain(quotas: QuotaIndex, per: Per, is_whole: bool = True) -> tuple[Grain, ...]:
-    """The columns that history has to split by: no finer than must. None: it is not asked at all.
+    """The columns that history has to split by: no finer than needed. Empty: it is not asked.
     `is_whole`: all nodes are counted."""
     limited = [quota for quota in quotas.all if quota.gpu_hours is not None]
     if not any(quota.per == per for quota in limited):
