@@ -78,7 +78,6 @@ from .views import (
 PREVIEW = "POST /api/v1/previews"
 ORDER = "POST /api/v1/commands"
 APPROVE = "POST /api/v1/plans/<plan_id>/approve"
-WITHDRAW = "DELETE /api/v1/plans/<plan_id>"
 MOST_ALONE = 3
 MOST_JOBS = 10
 PLAN_LASTS_S = 600.0

@@ -64,7 +64,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MAX_ROWS = 500_000
-MAX_TASK_ROWS = 100_000
 UNPACKS_MOST = 8_000_000  # numbers out of files for one series; from there on DuckDB wins
 LOOK_BACK_S = 3  # an instant shows the newest sample, if it is no older
 SLOW_LOOK_BACK_S = 90

@@ -7,7 +7,6 @@ picture, and the head log brings the rest again: what is in files already is kno
 """
 
 import logging
-import shutil
 import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -442,9 +441,6 @@ class HistoryStore:
             self._retired = [one for one in self._retired if one not in gone]
         for _, name in gone:
             (self.folder / name).unlink(missing_ok=True)
-
-    def free_bytes(self) -> int:
-        return shutil.disk_usage(self.folder).free
 
 
 class HistoryFilesSnapshot:

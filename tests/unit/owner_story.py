@@ -144,7 +144,7 @@ class Story:
         self.seq += 1
         frame = fleets.frame(rows, self.seq, second + 0.2, states=states, tasks=tasks)
         node = self.fleet.nodes[f"n{at}"]
-        self.fleet.heard(node, now, now)
+        node.hear(now, now)
         self.fleet.frame(node, frame, now, now)
         return HistoryMessage(f"n{at}", "s1", now, frame, second)
 

@@ -122,7 +122,7 @@ class Recorded:
         frame = fleets.frame(rows, second - BEGIN + 1, second + 0.2, slow=slow,
                              tasks=self.tasks(at, second) if (second + at) % 2 == 0 else None)
         node = self.fleet.nodes[f"n{at}"]
-        self.fleet.heard(node, now, now)
+        node.hear(now, now)
         self.fleet.frame(node, frame, now, now)
         self.history.append([HistoryMessage(f"n{at}", "s1", now, frame, second)], 1)
 

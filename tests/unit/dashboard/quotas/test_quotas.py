@@ -97,7 +97,7 @@ def test_wanted_applied_and_in_force_are_three_things(fleet: Fleet) -> None:
     assert seen(forbidden) == (True, False, "rules may not act")
     held = InForce(7, NOW, NOW, (QuotaEnforcement("q", True, "ladder", "3 tasks of it seen here"),))
     assert seen(held) == (True, True, "3 tasks of it seen here")
-    fleet.disconnected(fleet.nodes["n1"])  # what it said before is not said of now
+    fleet.nodes["n1"].disconnect()  # what it said before is not said of now
     assert seen(held)[:2] == (True, False)
 
 
