@@ -87,8 +87,7 @@ from .fleet.state_machine import FleetStateMachine
 from .fleet.visibility import VisibilityScope, VisibleFleetCache
 from .history.api import add_history_api
 from .history.embedded import EmbeddedHistory
-from .history.maintenance_loop import keep
-from .history.rule_reads import RuleHistoryReader
+from .history.maintenance_loop import maintenance_of
 from .history.store import HistoryRetention
 from .live.socket import LiveEndpoint
 from .nodes.api import NodesApi, add_nodes_api
@@ -112,6 +111,7 @@ from .quotas.api import QuotasApi, add_quotas_api
 from .quotas.over import HOLD_S
 from .quotas.service import QuotaService
 from .runtime.data_folder import token_in
+from .runtime.runner import Runner
 from .settings import HubSettings
 from .state import StateStore
 from .web.bounded_socket import BoundedSocketIO, ConnectionLimits
@@ -146,7 +146,7 @@ class Hub:
         self.history = EmbeddedHistory(settings.data / "history", _keep_of(settings))
         self.history.open()
         self.recorder = MessageRecorder(settings.data, state.save_nodes, self.room, self.submit,
-                                        self.history.store)
+                                        self.history)
         self._recover()
         self.site = PublicOrigins.at(settings.bind[0], port, settings.tls_cert is not None,
                                      settings.public_url)
@@ -196,7 +196,7 @@ class Hub:
         """What watches: Rules, their rehearsal, and Quotas."""
         settings, state, kept = self.settings, self.state, self.state.alerts
         self.notices.recover((rule for _, rule in kept.rules().values()), kept.open_alerts())
-        fleet, spans = self.room.fleet, RuleHistoryReader(self.history.store)
+        fleet, spans = self.room.fleet, self.history.rules
         self.alerts = AlertService(kept, self.audit, fleet, self.room.events, self._left, spans)
         self.rehearsals = RehearsalService(kept, self.audit, fleet, spans)
         self.rehearsals.members = self.nodes.members
@@ -486,9 +486,10 @@ class Hub:
             gevent.spawn(self.recorder.run),
             gevent.spawn(self.agents.backfills.run), gevent.spawn(self.people.run),
             gevent.spawn(self.signer.run), gevent.spawn(self.run_records),
-            gevent.spawn(self.notifier.run), gevent.spawn(keep, self.history.store),
+            gevent.spawn(self.notifier.run),
             gevent.spawn(self.alerts.run), gevent.spawn(self.ladders.run),
-            gevent.spawn(self.notices.run), gevent.spawn(self.quotas.run)]
+            gevent.spawn(self.notices.run), gevent.spawn(self.quotas.run),
+            *Runner([maintenance_of(self.history)]).start()]
         # By default the loop would wait 5 ms for each thread of history that computes.
         sys.setswitchinterval(SWITCH_S)
         # What is here now stays: the collector need not look at it again.

@@ -17,7 +17,7 @@ from ..fleet.events import RecentEvents
 from ..fleet.fleet import Fleet
 from ..fleet.visibility import VisibleFleet
 from ..history.grid import HistoryGrid
-from ..history.rule_reads import RuleHistoryReader
+from ..history.protocol import RuleHistory
 from .core.evaluator import RuleEvaluator, RuleMinutesRequest
 from .core.firing_alerts import Alert, AlertChange, AlertTarget, FiringAlerts
 from .core.gpu_targets import HubSelfMetrics
@@ -56,7 +56,7 @@ class AlertService:
     def __init__(self, store: AlertsStore, auditor: AuditRecorder, fleet: Fleet,
                  events: RecentEvents,
                  left: Callable[[], Collection[str]],
-                 spans: RuleHistoryReader | None = None) -> None:
+                 spans: RuleHistory | None = None) -> None:
         self._store = store
         self._auditor = auditor
         self._fleet = self.fleet = fleet
@@ -435,7 +435,7 @@ def only_observe(actor: Actor, before: Rule | None, wanted: Rule) -> Rule:
     return wanted
 
 
-def _minute(spans: RuleHistoryReader, asks: RuleMinutesRequest) -> HistoryGrid | Exception:
+def _minute(spans: RuleHistory, asks: RuleMinutesRequest) -> HistoryGrid | Exception:
     """gevent writes an exception that leaves a thread to stderr."""
     try:
         return spans.minute(asks.start, asks.wanted)

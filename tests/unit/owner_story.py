@@ -21,7 +21,6 @@ from dashboard.fleet.events import FleetEvent, RecentEvents
 from dashboard.fleet.fleet import Fleet
 from dashboard.history.embedded import EmbeddedHistory
 from dashboard.history.rows import HistoryMessage
-from dashboard.history.rule_reads import RuleHistoryReader
 from gpudeck.wire import Event, Inventory, Task, Tasks, Use
 from tests.unit import fleets
 
@@ -45,7 +44,7 @@ class Story:
         self.random = random.Random(seed)
         self.fleet, self.history = Fleet(1), EmbeddedHistory(folder / "history")
         self.history.open()
-        self.spans, self.events = RuleHistoryReader(self.history.store), RecentEvents()
+        self.spans, self.events = self.history.rules, RecentEvents()
         self.evaluator, self.alerts = RuleEvaluator(), FiringAlerts()
         self.evaluator.set_rules({name: ready(rules, name) for name in rules})
         self.scenes = RuleTargetCollector(self.fleet, self.events)

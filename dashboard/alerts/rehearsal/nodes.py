@@ -9,7 +9,7 @@ import numpy as np
 from ...fleet.fleet import Fleet
 from ...fleet.mig import NO_PARENT
 from ...history.grid import HistoryGrid, Name
-from ...history.rule_reads import RuleHistoryReader
+from ...history.protocol import RuleHistory
 from ..core.firing_alerts import AlertTarget
 from ..core.minute_aggregates import ClosedRuleMinute
 from ..core.rule import CompiledRule
@@ -60,7 +60,7 @@ OF_BOARDS = frozenset(("power_w", "temp_c"))  # instances of a board are counted
 class NodeRehearsalSource:
     reads_s = 1
 
-    def __init__(self, spans: RuleHistoryReader, fleet: Fleet, ready: CompiledRule) -> None:
+    def __init__(self, spans: RuleHistory, fleet: Fleet, ready: CompiledRule) -> None:
         self._spans = spans
         self._fleet = fleet
         self._ready = ready

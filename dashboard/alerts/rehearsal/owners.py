@@ -10,7 +10,7 @@ from gpudeck.xid import UNKNOWN_CODE, explain
 
 from ...fleet.filters import TaskGpuPairs
 from ...fleet.fleet import STALE_AFTER_S, Fleet
-from ...history.rule_reads import RuleHistoryReader
+from ...history.protocol import RuleHistory
 from ..core.evaluator import End
 from ..core.firing_alerts import AlertTarget
 from ..core.minute_aggregates import ENOUGH, MINUTE_S, WAIT_S, ClosedRuleMinute
@@ -48,7 +48,7 @@ class OwnerRehearsalSource:
     """A minute of a Rule that looks at minutes ends when it is looked at in life: some seconds
     later, by who is there then."""
 
-    def __init__(self, spans: RuleHistoryReader, fleet: Fleet, ready: CompiledRule) -> None:
+    def __init__(self, spans: RuleHistory, fleet: Fleet, ready: CompiledRule) -> None:
         self._spans = spans
         self._fleet = fleet
         self._ready = ready

@@ -14,7 +14,7 @@ from ...audit.recorder import AuditRecorder
 from ...errors import InvalidChangeError, NotFoundError, ResultTooLargeError
 from ...fleet.fleet import Fleet
 from ...fleet.members import EnrolledNode
-from ...history.rule_reads import RuleHistoryReader
+from ...history.protocol import RuleHistory
 from ..core.rule import CompiledRule, Of, Rule, check
 from ..store import AlertsStore
 from .engine import ACTS, RehearsalEngine, RehearsedAlert
@@ -36,7 +36,7 @@ DUTY = 0.6  # the share of the time that it takes for itself
 
 class RehearsalService:
     def __init__(self, store: AlertsStore, auditor: AuditRecorder, fleet: Fleet,
-                 spans: RuleHistoryReader) -> None:
+                 spans: RuleHistory) -> None:
         self._store = store
         self._auditor = auditor
         self._fleet = fleet
