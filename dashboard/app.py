@@ -113,7 +113,7 @@ from .quotas.service import QuotaService
 from .runtime.data_folder import token_in
 from .runtime.runner import Runner
 from .settings import HubSettings
-from .state import StateStore
+from .state import HubState
 from .web.bounded_socket import BoundedSocketIO, ConnectionLimits
 from .web.compress import add_compression
 from .web.http_server import ServerCounters
@@ -134,7 +134,7 @@ AGENT_PING_S, AGENT_STALL_S = 25.0, 60.0
 class Hub:
     """All parts of one running hub."""
 
-    def __init__(self, settings: HubSettings, state: StateStore, port: int,
+    def __init__(self, settings: HubSettings, state: HubState, port: int,
                  signer: SignerClient | None = None) -> None:
         self.settings = settings
         self.state = state

@@ -28,7 +28,7 @@ from dashboard.access.service import AccountService
 from dashboard.access.store import User, new_token
 from dashboard.audit.recorder import AuditRecorder
 from dashboard.public_url import PublicOrigins
-from dashboard.state import StateStore
+from dashboard.state import HubState
 from tests.integration.visitors import QUICK
 
 HOST = "127.0.0.1:8050"
@@ -73,7 +73,7 @@ class Guarded:
         return app
 
     def _admit(self, folder: Path) -> None:
-        self.state = StateStore(folder)
+        self.state = HubState.open(folder)
         for name, role in (("root", Role.ADMIN), ("vic", Role.VIEWER)):
             self.state.accounts.add_user(User(name, role, EVERYWHERE, None, 0.0))
         people = AccountService(self.state, PasswordService(QUICK), AuditRecorder(self.state.audit))

@@ -17,7 +17,7 @@ from dashboard.notifications.grouping import NotificationTiming
 from dashboard.notifications.receivers import Receiver
 from dashboard.notifications.service import NotificationService
 from dashboard.notifications.store import NotificationsStore
-from dashboard.state import StateStore
+from dashboard.state import HubState
 from tests.fakes.webhook import HttpSink
 from tests.unit.dashboard.notifications.test_owner_words import alert, over
 
@@ -41,7 +41,7 @@ class Life:
     """It ends as a kill ends it: nothing is said goodbye to."""
 
     def __init__(self, folder: Path, rules: Rules) -> None:
-        self.state = StateStore(folder)
+        self.state = HubState.open(folder)
         auditor = AuditRecorder(self.state.audit)
         self.desk = NotificationService(self.state.notices, auditor,
                                         OwnerAddresses(self.state.standing, auditor), None, folder,
@@ -79,7 +79,7 @@ def _sink() -> Iterator[HttpSink]:
 @pytest.fixture(name="live")
 def _live(tmp_path: Path, sink: HttpSink) -> Iterator[Callable[..., Life]]:
     tmp_path.chmod(0o700)
-    state = StateStore(tmp_path)
+    state = HubState.open(tmp_path)
     state.notices.put_receiver(Receiver("r1", "ops", "webhook", sink.url))
     state.close()
     lives: list[Life] = []

@@ -23,7 +23,7 @@ from dashboard.automation.service import LadderNotification, LadderRun, LadderSe
 from dashboard.fleet.events import RecentEvents
 from dashboard.fleet.fleet import Fleet
 from dashboard.runtime.sql_transaction import together
-from dashboard.state import StateStore
+from dashboard.state import HubState
 from gpudeck.actions import (
     ActionParams,
     ActionVerification,
@@ -92,7 +92,7 @@ class World:
     _open: list[tuple[float, CommandRecord]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.state = StateStore(self.folder)
+        self.state = HubState.open(self.folder)
         self.state._db.execute("pragma synchronous = off")
         self.audit = AuditRecorder(self.state.audit)
         self._watch()

@@ -18,7 +18,7 @@ from dashboard.access.service import AccountService
 from dashboard.access.store import User, new_token
 from dashboard.audit.recorder import AuditRecorder
 from dashboard.public_url import PublicOrigins
-from dashboard.state import StateStore
+from dashboard.state import HubState
 from dashboard.trusted_networks import NOBODY, TrustedProxies, proxies
 
 HOST = "127.0.0.1:8050"
@@ -45,7 +45,7 @@ class Asked:
     def __init__(self, folder: Path, trusted: TrustedProxies = NOBODY,
                  user_header: str | None = None) -> None:
         folder.chmod(0o700)
-        self.state = StateStore(folder)
+        self.state = HubState.open(folder)
         self.state.accounts.add_user(User("alice", Role.ADMIN, EVERYWHERE, None, 0.0))
         self.people = AccountService(self.state, PasswordService(QUICK),
                                      AuditRecorder(self.state.audit))

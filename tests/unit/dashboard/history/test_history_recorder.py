@@ -11,7 +11,7 @@ from dashboard.history.embedded import EmbeddedHistory
 from dashboard.history.headlog import CARRIED, HeadLog
 from dashboard.nodes.checkpoint import encode_nodes, restore
 from dashboard.nodes.recorder import MessageRecorder
-from dashboard.state import StateStore
+from dashboard.state import HubState
 from gpudeck.wire import Frame, FromAgent, Inventory, Tasks, encode
 from tests.unit.fleets import MONO, facts, frame, hello, tasks
 
@@ -23,7 +23,7 @@ class Running:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.state = StateStore(folder)
+        self.state = HubState.open(folder)
         self.room = FleetStateMachine("hub", 1, MONO)
         self.history = EmbeddedHistory(folder / "history")
         self.history.open()

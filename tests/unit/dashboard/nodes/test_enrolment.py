@@ -16,7 +16,7 @@ from dashboard.audit.recorder import AuditRecorder
 from dashboard.errors import InvalidChangeError, NotFoundError
 from dashboard.fleet.members import EnrolmentRequest
 from dashboard.nodes.enrolment import USED, EnrolmentService, KeyProofError
-from dashboard.state import StateStore
+from dashboard.state import HubState
 from gpudeck.keys import EnrolmentToken, fingerprint
 from gpudeck.wire import Call, Challenge, Hello, Refused
 from tests.integration.hubs import Caller
@@ -31,7 +31,7 @@ class Door:
         folder.chmod(0o700)
         self.folder = folder
         self.key = HubKey(folder)
-        self.state = StateStore(folder)
+        self.state = HubState.open(folder)
         self.reopen()
 
     def reopen(self) -> None:

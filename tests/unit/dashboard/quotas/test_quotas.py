@@ -27,7 +27,7 @@ from dashboard.quotas.gpu_hours import QuotaGpuHours, UserGpuSeconds, grain, hou
 from dashboard.quotas.over import OverQuotaTracker
 from dashboard.quotas.prometheus import quota_families, quota_look
 from dashboard.quotas.service import HOURS_EVERY_S, QuotaService
-from dashboard.state import StateStore
+from dashboard.state import HubState
 from gpudeck import ladder
 from gpudeck.desired_state import DesiredState, InForce, QuotaEnforcement
 from gpudeck.quota import Per, Quota
@@ -121,8 +121,8 @@ def test_of_what_is_not_known_whole_no_number_is_given() -> None:
 # -- hours
 
 def test_who_is_in_which_group_is_known_after_a_restart(tmp_path: Path) -> None:
-    def store() -> StateStore:
-        return StateStore(tmp_path)
+    def store() -> HubState:
+        return HubState.open(tmp_path)
 
     name = f"u{random.randrange(10**6)}"
     state = store()
@@ -136,7 +136,7 @@ def test_who_is_in_which_group_is_known_after_a_restart(tmp_path: Path) -> None:
 
 def test_hours_of_a_while_ago_are_nobodys_hours_now(tmp_path: Path, fleet: Fleet) -> None:
     """History does not answer: whoever was over then is not known to be."""
-    state, gone = StateStore(tmp_path), "history does not answer"
+    state, gone = HubState.open(tmp_path), "history does not answer"
     told = [pd.DataFrame({"user": ["alice"], "gpu_s": [7_200.0]})]
 
     def held(*_: object) -> pd.DataFrame:
