@@ -86,6 +86,7 @@ from .fleet.past_api import FleetPastApi, add_past_api
 from .fleet.state_machine import FleetStateMachine
 from .fleet.visibility import VisibilityScope, VisibleFleetCache
 from .history.api import add_history_api
+from .history.archive import FolderArchive
 from .history.embedded import EmbeddedHistory
 from .history.maintenance_loop import maintenance_of
 from .history.store import HistoryRetention
@@ -110,6 +111,7 @@ from .public_url import PublicOrigins
 from .quotas.api import QuotasApi, add_quotas_api
 from .quotas.over import HOLD_S
 from .quotas.service import QuotaService
+from .runtime.bus import Bus, InProcessBus
 from .runtime.data_folder import token_in
 from .runtime.runner import Runner
 from .settings import HubSettings
@@ -127,6 +129,7 @@ SWITCH_S = 0.001
 LAG_LIMIT_S = 2.0
 COUNTS_EVERY_S = 60.0
 VIEWER_BYTES = 4_096
+HOLDS = "holds"  # topic of the bus
 # Its own Beat is what tells that an agent lives; this is for the library at its end.
 AGENT_PING_S, AGENT_STALL_S = 25.0, 60.0
 
@@ -143,7 +146,9 @@ class Hub:
         self.signer.wait()
         self.room = FleetStateMachine(state.hub_id(), self._epoch(), time.monotonic())
         self.lenses = VisibleFleetCache(self.room.fleet)
-        self.history = EmbeddedHistory(settings.data / "history", _keep_of(settings))
+        self.bus: Bus = InProcessBus()
+        folder = settings.data / "history"
+        self.history = EmbeddedHistory(folder, _keep_of(settings), FolderArchive(folder))
         self.history.open()
         self.recorder = MessageRecorder(settings.data, state.save_nodes, self.room, self.submit,
                                         self.history)
@@ -288,7 +293,8 @@ class Hub:
                                  lambda lens: to_builtins(hold_state(self.room.fleet, self.holds,
                                                                      lens)))
         self.people.on_end.append(self.live.end_credential)
-        self.holds.on_change.append(self.live.hold_changed)
+        self.bus.subscribe(HOLDS, lambda _: self.live.hold_changed())
+        self.holds.on_change.append(lambda: self.bus.publish(HOLDS, b""))
         self.commander.on_change.append(self._announce)
         self.commander.on_change.append(self._tell_owner)
         self._check_table(pages)
