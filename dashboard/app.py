@@ -94,9 +94,9 @@ from .fleet.past_api import FleetPastApi, add_past_api
 from .fleet.state_machine import FleetStateMachine
 from .fleet.visibility import VisibilityScope, VisibleFleetCache
 from .history.api import add_history_api
+from .history.archive import FolderArchive
 from .history.embedded import EmbeddedHistory
-from .history.maintenance_loop import keep
-from .history.rule_reads import RuleHistoryReader
+from .history.maintenance_loop import maintenance_of
 from .history.store import HistoryRetention
 from .live.socket import LiveEndpoint
 from .nodes.api import NodesApi, add_nodes_api
@@ -126,11 +126,12 @@ from .quotas.deployment import QuotaDeployer
 from .quotas.over import HOLD_S
 from .quotas.queries import QuotaQueries
 from .quotas.service import QuotaService
+from .runtime.bus import Bus, InProcessBus
 from .runtime.data_folder import token_in
 from .runtime.dispatcher import Dispatcher
 from .runtime.runner import Loop, Runner
 from .settings import HubSettings
-from .state import StateStore
+from .state import HubState
 from .web.bounded_socket import BoundedSocketIO, ConnectionLimits
 from .web.compress import add_compression
 from .web.http_server import ServerCounters
@@ -144,6 +145,7 @@ SWITCH_S = 0.001
 LAG_LIMIT_S = 2.0
 COUNTS_EVERY_S = 60.0
 VIEWER_BYTES = 4_096
+HOLDS = "holds"  # topic of the bus
 # Its own Beat is what tells that an agent lives; this is for the library at its end.
 AGENT_PING_S, AGENT_STALL_S = 25.0, 60.0
 
@@ -151,7 +153,7 @@ AGENT_PING_S, AGENT_STALL_S = 25.0, 60.0
 class Hub:
     """All parts of one running hub."""
 
-    def __init__(self, settings: HubSettings, state: StateStore, port: int,
+    def __init__(self, settings: HubSettings, state: HubState, port: int,
                  signer: SignerClient | None = None) -> None:
         self.settings = settings
         self.state = state
@@ -161,10 +163,12 @@ class Hub:
         self.signer.wait()
         self.room = FleetStateMachine(state.hub_id(), self._epoch(), time.monotonic())
         self.lenses = VisibleFleetCache(self.room.fleet)
-        self.history = EmbeddedHistory(settings.data / "history", _keep_of(settings))
+        self.bus: Bus = InProcessBus()
+        folder = settings.data / "history"
+        self.history = EmbeddedHistory(folder, _keep_of(settings), FolderArchive(folder))
         self.history.open()
         self.recorder = MessageRecorder(settings.data, state.save_nodes, self.room, self.submit,
-                                        self.history.store)
+                                        self.history)
         self._recover()
         self.site = PublicOrigins.at(settings.bind[0], port, settings.tls_cert is not None,
                                      settings.public_url)
@@ -228,7 +232,7 @@ class Hub:
                                        (rule for _, rule in store.rules().values()),
                                        store.open_alerts())
         self.brakes = BrakeService(state.brakes, self.audit, self.events)
-        rules, history = ActiveRules(store, self.events), RuleHistoryReader(self.history.store)
+        rules, history = ActiveRules(store, self.events), self.history.rules
         self.alerts = AlertService(AlertSources(
             fleet, self.room.events, self._revoked, self.brakes.says, history), rules, store,
             self.events)
@@ -329,7 +333,8 @@ class Hub:
                                                                      lens)))
         self.events.listen(CredentialEnded,
                            lambda event: self.live.viewers.end_credential(event.credential))
-        self.events.listen(HoldChanged, lambda _: self.live.hold_changed())
+        self.bus.subscribe(HOLDS, lambda _: self.live.hold_changed())
+        self.events.listen(HoldChanged, lambda _: self.bus.publish(HOLDS, b""))
         self.events.listen(CommandChanged, lambda event: self._announce(event.record))
         self.events.listen(CommandChanged, lambda event: self._tell_owner(event.record))
         self._check_table(pages)
@@ -529,8 +534,8 @@ class Hub:
             gevent.spawn(self.run_tick), gevent.spawn(self.live.run),
             gevent.spawn(self.recorder.run),
             *Runner(self._loops()).start(), gevent.spawn(self.agents.backfills.run),
-            gevent.spawn(self.notifier.run), gevent.spawn(keep, self.history.store),
-            *Runner((Loop("alerts", self.alerts.step, EVERY_S),
+            gevent.spawn(self.notifier.run),
+            *Runner((maintenance_of(self.history), Loop("alerts", self.alerts.step, EVERY_S),
                      Loop("ladders", self.ladders.step, TICK_S),
                      Loop("notifications", self.notifications.step, TICK_S),
                      Loop("quota_deployment", self.quota_deployer.step, TICK_S),

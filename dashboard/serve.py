@@ -23,7 +23,7 @@ from .actions.signer_client import SignerClient
 from .actions.signing_policy import SigningBudget
 from .runtime.data_folder import lock_folder, open_folder, write_private
 from .settings import HubSettings
-from .state import StateStore
+from .state import HubState
 from .web.http_server import HttpServer
 from .web.tls_policy import check_bind, server_context, takes
 
@@ -50,14 +50,14 @@ def serve(settings: HubSettings, beside: "Beside | None" = None) -> int:
     lock = lock_folder(settings.data)
     try:
         listener = listen(settings.bind)
-        state = StateStore(settings.data)
+        state = HubState.open(settings.data)
         _raise_file_limit()
         return _serve(settings, state, listener, tls, beside)
     finally:
         lock.close()
 
 
-def way_in(url: str, state: StateStore) -> tuple[str, str]:
+def way_in(url: str, state: HubState) -> tuple[str, str]:
     """The link to show at the start, and what it is."""
     if state.accounts.users():
         return f"{url}/sign-in", "Sign in"
@@ -81,7 +81,7 @@ def listen(bind: tuple[str, int]) -> Any:
     return listener
 
 
-def _serve(settings: HubSettings, state: StateStore, listener: Any, tls: SSLContext | None,
+def _serve(settings: HubSettings, state: HubState, listener: Any, tls: SSLContext | None,
            beside: "Beside | None") -> int:
     # While Dash takes its half a second, for which a wrong flag need not wait.
     signer = SignerClient(settings.data, SigningBudget(settings.signer_ends_per_hour,
@@ -111,7 +111,7 @@ def _serve(settings: HubSettings, state: StateStore, listener: Any, tls: SSLCont
     return ExitCode.FAILED if failed else ExitCode.OK
 
 
-def _announce(settings: HubSettings, state: StateStore, url: str) -> None:
+def _announce(settings: HubSettings, state: HubState, url: str) -> None:
     state.put("url", url)
     opens, say = way_in(url, state)
     write_private(settings.data / "hub.json", json.dumps(

@@ -1,14 +1,10 @@
-"""The hub's state in one SQLite file, with a store of each capability over it."""
+"""The hub's state: a store of each capability over one database."""
 
 import contextlib
-import os
 import secrets
-import sqlite3
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
-
-from gpudeck.errors import CommandError, ExitCode
 
 from .access.store import SCHEMA as ACCESS
 from .access.store import AccountsStore, SessionStore, SignInRecord
@@ -29,6 +25,8 @@ from .notifications.store import NotificationsStore
 from .quotas.store import GROUPS_SCHEMA, QuotasStore
 from .quotas.store import SCHEMA as QUOTAS
 from .runtime.sql_transaction import together
+from .runtime.sqlite_state import SqliteStateStore
+from .runtime.state_store import StateStore
 
 SCHEMA = """
 create table meta (key text primary key, value text not null) without rowid;
@@ -38,57 +36,45 @@ create table sessions (
 create table codes (hash blob primary key, ends_at real not null) without rowid;
 create table nodes (node_id text primary key, checkpoint blob not null) without rowid;
 """
+# `user` is a reserved word of PostgreSQL.
+USER_NAMES_SCHEMA = """
+alter table sessions rename column user to user_name;
+alter table codes rename column user to user_name;
+alter table quota_groups rename column user to user_name;
+"""
 # Step n leads from version n to n + 1. What was written once is never edited.
 STEPS = (SCHEMA, ACCESS, NODES, AUDIT, ACTIONS, STANDING, ALERTS, MEMORY_SCHEMA, BACKTEST_SCHEMA,
-         AUTOMATION, NOTIFICATIONS, QUOTAS, GROUPS_SCHEMA, MARKS_SCHEMA)
+         AUTOMATION, NOTIFICATIONS, QUOTAS, GROUPS_SCHEMA, MARKS_SCHEMA,
+         USER_NAMES_SCHEMA)
 SCHEMA_VERSION = len(STEPS)
 
 
-class StateStore:
-    """`state.db` in the hub's folder. One connection, used from the hub's thread alone, save for
-    `save_nodes` and `note`, which open their own."""
+class HubState:
+    """Used from the hub's thread alone, save for `save_nodes` and `note`, which open a connection
+    of their own."""
 
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / "state.db"
-        try:
-            # Here, before any connection, and never again: closing a file of one's own lets go of
-            # the locks that SQLite holds on it (sqlite.org/howtocorrupt.html, 2.2), and the next
-            # one to leave would then delete the log under us.
-            os.close(os.open(self._path, os.O_CREAT | os.O_NOFOLLOW, 0o600))
-            self._db = self._open()
-            self._migrate()
-            self.accounts = AccountsStore(self._db)
-            self.sessions = SessionStore(self._db)
-            self.registry = NodeStore(self._db)
-            self.audit = AuditStore(self._db)
-            self.standing = StandingStore(self._db)
-            self.alerts = AlertsStore(self._db)
-            self.notifications = NotificationsStore(self._db)
-            self.brakes = AutomationStore(self._db)
-            self.commands = CommandsStore(self._db)
-            self.quotas = QuotasStore(self._db)
-        except sqlite3.Error as error:
-            raise CommandError(f"cannot use {self._path}: {error}; move it away to start anew",
-                               ExitCode.CANNOT_START) from error
+    def __init__(self, store: StateStore) -> None:
+        self._store = store
+        store.migrate(STEPS)
+        self._db = db = store.connection
+        self.accounts = AccountsStore(db)
+        self.sessions = SessionStore(db)
+        self.registry = NodeStore(db)
+        self.audit = AuditStore(db)
+        self.standing = StandingStore(db)
+        self.alerts = AlertsStore(db)
+        self.notifications = NotificationsStore(db)
+        self.brakes = AutomationStore(db)
+        self.commands = CommandsStore(db)
+        self.quotas = QuotasStore(db)
 
-    def _open(self) -> sqlite3.Connection:
-        db = sqlite3.connect(self._path, timeout=5.0, isolation_level=None)
-        db.execute("pragma journal_mode = wal")
-        db.execute("pragma synchronous = full")
-        return db
-
-    def _migrate(self) -> None:
-        version = self._db.execute("pragma user_version").fetchone()[0]
-        if version > SCHEMA_VERSION:
-            raise CommandError(f"{self._path} was written by a newer gpudeck (schema {version}, "
-                               f"this one knows {SCHEMA_VERSION}); update this one",
-                               ExitCode.CANNOT_START)
-        for step in range(version, SCHEMA_VERSION):
-            self._db.executescript(
-                f"begin immediate; {STEPS[step]} pragma user_version = {step + 1}; commit;")
+    @classmethod
+    def open(cls, folder: Path) -> "HubState":
+        """`state.db` in the hub's folder."""
+        return cls(SqliteStateStore(folder / "state.db"))
 
     def close(self) -> None:
-        self._db.close()
+        self._store.close()
 
     def get(self, key: str) -> str | None:
         row = self._db.execute("select value from meta where key = ?", (key,)).fetchone()
@@ -121,19 +107,19 @@ class StateStore:
 
     def writes_elsewhere(self) -> int:
         """Another number once somebody else has written: `gpudeck user`, a thread of ours."""
-        return int(self._db.execute("pragma data_version").fetchone()[0])
+        return self._store.writes_elsewhere()
 
     @contextlib.contextmanager
     def another_audit(self) -> Iterator[AuditStore]:
         """Over a connection of its own, for a native thread."""
-        with contextlib.closing(self._open()) as db:
+        with self._store.another() as db:
             yield AuditStore(db)
 
     def note(self, attempts: list[SignInRecord], sessions: dict[str, float],
              tokens: dict[str, float],
              records: Iterable[dict[str, Any]] = ()) -> None:
         """In a native thread, as `save_nodes`."""
-        with contextlib.closing(self._open()) as db:
+        with self._store.another() as db:
             audit = AuditStore(db)
             with audit.together():
                 SessionStore(db).note(attempts, sessions, tokens)
@@ -147,5 +133,5 @@ class StateStore:
 
     def save_nodes(self, checkpoints: Iterable[tuple[str, bytes]]) -> None:
         """On a connection of its own, because it runs in a native thread."""
-        with contextlib.closing(self._open()) as db, together(db):
+        with self._store.another() as db, together(db):
             db.executemany("insert or replace into nodes values (?, ?)", checkpoints)

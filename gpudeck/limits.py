@@ -108,7 +108,6 @@ class LimitRelease(Struct, frozen=True, forbid_unknown_fields=True, tag="limit_o
 MpsSetting = MpsPercent | MpsMemory | MpsPriority | MpsPreset | MpsStart | MpsStop | MpsRestart
 GpuSetting = PowerCap | ClockLock | LimitRelease | ComputeMode
 Setting = MpsSetting | GpuSetting
-MPS_SETTINGS = (MpsPercent, MpsMemory, MpsPriority, MpsPreset, MpsStart, MpsStop, MpsRestart)
 GPU_SETTINGS = (PowerCap, ClockLock, LimitRelease, ComputeMode)
 
 SettingAction = Literal["set_mps", "start_mps", "stop_mps", "restart_mps", "set_power_cap",

@@ -13,7 +13,7 @@ from websocket import WebSocketException
 from dashboard.actions.hub_key import HubKey
 from dashboard.fleet.members import EnrolmentRequest
 from dashboard.nodes.enrolment import create
-from dashboard.state import StateStore
+from dashboard.state import HubState
 from gpudeck.metrics import WIDTH
 from gpudeck.wire import (
     EVENT,
@@ -80,7 +80,7 @@ class Crowd:
     def __init__(self, hub: HubProcess, people: list[Said]) -> None:
         self.people = people
         self.seq = 0
-        with contextlib.closing(StateStore(hub.folder)) as state:
+        with contextlib.closing(HubState.open(hub.folder)) as state:
             places = create(state.registry, HubKey(hub.folder).fingerprint,
                             [EnrolmentRequest(group=said.group) for said in people], "the tests")
         self.sockets = []

@@ -20,7 +20,7 @@ from dashboard.history.columns import AT, KEYS
 from dashboard.history.embedded import EmbeddedHistory
 from dashboard.history.headlog import HeadLog, HeadLogEntry
 from dashboard.history.rows import HistoryMessage
-from dashboard.history.store import GRACE_S
+from dashboard.history.sealing import GRACE_S
 from gpudeck.metrics import WIDTH
 from gpudeck.wire import Frame, GpuFacts, Hello, Inventory, Task, Tasks, Use, encode
 
@@ -142,7 +142,7 @@ def _sealed(history: EmbeddedHistory, end: int) -> tuple[float, float]:
     loop does, and the CPU that sealing took."""
     former = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_S)
-    keeper = threading.Thread(target=history.store.tend, args=(end + GRACE_S + 5,))
+    keeper = threading.Thread(target=history.store.maintain, args=(end + GRACE_S + 5,))
     began, lags_ms = time.process_time(), [0.0]
     keeper.start()
     while keeper.is_alive():
@@ -165,7 +165,7 @@ def _taken(fleet: Fleet, history: EmbeddedHistory, log: HeadLog, seconds: int) -
         history.append(said, 1)
         took = time.process_time()
         if t % 30 == 0:
-            history.store.tend(t)
+            history.store.maintain(t)
             keep_s += time.process_time() - took
             log.rotate()
             log.drop_old()

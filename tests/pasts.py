@@ -9,7 +9,7 @@ from pathlib import Path
 from dashboard.history.embedded import EmbeddedHistory
 from dashboard.history.memory import BLOCK_S
 from dashboard.history.rows import HistoryMessage
-from dashboard.history.store import GRACE_S, LATE_S
+from dashboard.history.sealing import GRACE_S, LATE_S
 from gpudeck.wire import Event, Hello, Inventory, Task, Tasks, Use
 from tests.integration.hubs import WireAgent
 from tests.unit.fleets import frame
@@ -56,9 +56,9 @@ class Past:
                 history.append([one for at in range(len(self.agents))
                                 for one in self._second(at, t)], 1)
             if t % BLOCK_S < EVERY_S:
-                history.store.tend(t)
-        history.store.tend(self.end + BLOCK_S + GRACE_S)
-        history.store.tend(self.end + BLOCK_S + GRACE_S + LATE_S)
+                history.store.maintain(t)
+        history.store.maintain(self.end + BLOCK_S + GRACE_S)
+        history.store.maintain(self.end + BLOCK_S + GRACE_S + LATE_S)
         assert history.info().open_seconds == 0
         history.close()
         return self

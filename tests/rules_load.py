@@ -101,13 +101,14 @@ def _a_day(folder: Path) -> HistoryStore:
     store.open()
     tables = (rollup_table("minutes", _rolled(first, rng), _names(first))
               for first in range(0, GPUS, GROUP_GPUS))
-    made = write(store.folder, "minutes", (BEGIN, BEGIN + DAY_S, DAY_S), (1, float(BEGIN)), tables)
+    made = write(store.files.archive, "minutes", (BEGIN, BEGIN + DAY_S, DAY_S),
+                 (1, float(BEGIN)), tables)
     assert made is not None
-    held = write(store.folder, "tasks", (BEGIN, BEGIN + DAY_S, DAY_S), (1, float(BEGIN)),
+    held = write(store.files.archive, "tasks", (BEGIN, BEGIN + DAY_S, DAY_S), (1, float(BEGIN)),
                  (tasks_table(_held(first, rng), _names(first))
                   for first in range(0, GPUS, GROUP_GPUS)))
     assert held is not None
-    store._commit([made, held])
+    store.files.commit([made, held])
     return store
 
 

@@ -31,7 +31,7 @@ from dashboard.actions.hub_key import HubKey
 from dashboard.fleet.members import EnrolmentRequest
 from dashboard.history.columns import AT
 from dashboard.nodes.enrolment import create
-from dashboard.state import StateStore
+from dashboard.state import HubState
 from gpudeck.metrics import WIDTH
 from gpudeck.wire import (
     BEAT_EVERY_S,
@@ -241,7 +241,7 @@ class Door:
 def at_hub(folder: Path, port: int) -> Callable[[Hive, int, int], list[Member]]:
     def connect(hive: Hive, first: int, end: int) -> list[Member]:
         names = [f"n{number + 1:04}" for number in range(first, end)]
-        with contextlib.closing(StateStore(folder)) as state:
+        with contextlib.closing(HubState.open(folder)) as state:
             made = create(state.registry, HubKey(folder).fingerprint,
                           [EnrolmentRequest() for _ in names], "the tests")
         with ThreadPoolExecutor(8) as together:

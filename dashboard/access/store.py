@@ -6,12 +6,12 @@ change is one transaction that holds its own conditions.
 
 import hashlib
 import secrets
-import sqlite3
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from ..errors import AlreadyExistsError, InvalidChangeError, NotFoundError
 from ..runtime.sql_transaction import together
+from ..runtime.state_store import SqlConnection
 from .policy import FRESH_S, Role, Scope
 
 SCHEMA = """
@@ -126,7 +126,7 @@ def new_token(name: str, role: Role, scope: Scope, created_by: str, now: float, 
 
 
 class AccountsStore:
-    def __init__(self, db: sqlite3.Connection) -> None:
+    def __init__(self, db: SqlConnection) -> None:
         self._db = db
 
     # -- users
@@ -155,7 +155,7 @@ class AccountsStore:
                 raise InvalidChangeError(f"this hub has {MAX_USERS} users and takes no more")
             self._put_user(user)
             if is_first:
-                self._db.execute("delete from codes where user is null")
+                self._db.execute("delete from codes where user_name is null")
 
     def _put_user(self, user: User) -> None:
         self._db.execute("insert or replace into users values (?, ?, ?, ?, ?, ?, ?)", (
@@ -188,8 +188,8 @@ class AccountsStore:
             raise InvalidChangeError(f"{user.name!r} is the last admin; make another one first")
 
     def _end_all_of(self, name: str) -> None:
-        self._db.execute("delete from sessions where user = ?", (name,))
-        self._db.execute("delete from codes where user = ?", (name,))
+        self._db.execute("delete from sessions where user_name = ?", (name,))
+        self._db.execute("delete from codes where user_name = ?", (name,))
 
     # -- API tokens
 
@@ -231,13 +231,14 @@ class AccountsStore:
 
     def code(self, code: str, now: float) -> OneTimeCode | None:
         """None: unknown, used up or too old."""
-        row = self._db.execute("select user from codes where hash = ? and ends_at > ?",
+        row = self._db.execute("select user_name from codes where hash = ? and ends_at > ?",
                                (digest(code), now)).fetchone()
         return None if row is None else OneTimeCode(row[0])
 
     def use_code(self, code: str, now: float) -> OneTimeCode | None:
         """As `code`, and it is gone."""
-        row = self._db.execute("delete from codes where hash = ? and ends_at > ? returning user",
+        row = self._db.execute("delete from codes where hash = ? and ends_at > ? returning "
+                               "user_name",
                                (digest(code), now)).fetchone()
         return None if row is None else OneTimeCode(row[0])
 
@@ -245,11 +246,11 @@ class AccountsStore:
 class SessionStore:
     """Sessions, and the sign-ins that led to them or did not."""
 
-    def __init__(self, db: sqlite3.Connection) -> None:
+    def __init__(self, db: SqlConnection) -> None:
         self._db = db
 
     def all(self, now: float) -> list[Session]:
-        rows = self._db.execute("select id, hash, user, how, address, created_at, used_at, "
+        rows = self._db.execute("select id, hash, user_name, how, address, created_at, used_at, "
                                 "ends_at, fresh_until from sessions")
         return [session for row in rows if (session := Session(*row)).holds(now)]
 
@@ -280,7 +281,7 @@ class SessionStore:
         self._db.execute("delete from sessions where id = ?", (session_id,))
 
     def end_all_of(self, name: str) -> None:
-        self._db.execute("delete from sessions where user = ?", (name,))
+        self._db.execute("delete from sessions where user_name = ?", (name,))
 
     # -- what is written a moment later
 

@@ -3,9 +3,10 @@
 Used by the hub and, over a connection of its own, by `gpudeck address`.
 """
 
-import sqlite3
 from collections.abc import Iterable
 from dataclasses import dataclass
+
+from ..runtime.state_store import SqlConnection
 
 # A hold of node '' is one of the whole fleet.
 SCHEMA = """
@@ -42,7 +43,7 @@ class OwnerKeep:
 
 
 class StandingStore:
-    def __init__(self, db: sqlite3.Connection) -> None:
+    def __init__(self, db: SqlConnection) -> None:
         self._db = db
 
     # -- holds

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from ..runtime.state_store import SqlConnection
 from .lifecycle import CommandRecord
 
 SCHEMA = """
@@ -24,7 +25,7 @@ CannotStore = sqlite3.Error
 
 
 class CommandsStore:
-    def __init__(self, db: sqlite3.Connection) -> None:
+    def __init__(self, db: SqlConnection) -> None:
         self._db = db
 
     def put(self, record: CommandRecord) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from ..fleet.events import RecentEvents
 from ..fleet.fleet import Fleet
 from ..history.grid import HistoryGrid
-from ..history.rule_reads import RuleHistoryReader
+from ..history.protocol import RuleHistory
 from ..runtime.dispatcher import Dispatcher
 from .active_rules import ActiveRules
 from .alert_writer import AlertWriter
@@ -50,7 +50,7 @@ class AlertSources:
     events: RecentEvents
     revoked: Callable[[], Collection[str]]
     hub_metrics: Callable[[], HubSelfMetrics]
-    history: RuleHistoryReader | None
+    history: RuleHistory | None
 
 
 class AlertService:
@@ -241,7 +241,7 @@ class AlertService:
         return [] if found is None else found.matters_to(row)
 
 
-def _minute(history: RuleHistoryReader, asks: RuleMinutesRequest) -> HistoryGrid | Exception:
+def _minute(history: RuleHistory, asks: RuleMinutesRequest) -> HistoryGrid | Exception:
     """gevent writes an exception that leaves a thread to stderr."""
     try:
         return history.minute(asks.start, asks.wanted)

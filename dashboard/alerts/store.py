@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import msgspec
 
 from ..runtime.sql_transaction import together
+from ..runtime.state_store import SqlConnection
 from .core.firing_alerts import Alert
 from .core.query import AlertQuery
 from .core.restart_state import SavedRuleStates
@@ -61,7 +62,7 @@ _silences = msgspec.json.Decoder(Silence)
 
 
 class AlertsStore:
-    def __init__(self, db: sqlite3.Connection) -> None:
+    def __init__(self, db: SqlConnection) -> None:
         self._db = db
 
     # -- rules

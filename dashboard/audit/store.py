@@ -14,6 +14,7 @@ from gpudeck.audit_chain import START, AuditChainLink, link
 
 from ..errors import AuditWriteError
 from ..runtime.sql_transaction import together
+from ..runtime.state_store import SqlConnection
 
 # What is looked for is read from the record itself: a column of its own could say otherwise.
 SCHEMA = """
@@ -74,7 +75,7 @@ def _is_of_the_disk(error: sqlite3.DatabaseError) -> bool:
 
 
 class AuditStore:
-    def __init__(self, db: sqlite3.Connection) -> None:
+    def __init__(self, db: SqlConnection) -> None:
         self._db = db
 
     @contextmanager

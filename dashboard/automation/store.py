@@ -5,6 +5,7 @@ import sqlite3
 
 import msgspec
 
+from ..runtime.state_store import SqlConnection
 from .brake_limits import BrakeState
 from .ladder_state import SavedLadderState
 from .maintenance_rule import MaintenanceWindow
@@ -23,7 +24,7 @@ _maintenance = msgspec.json.Decoder(MaintenanceWindow)
 
 
 class AutomationStore:
-    def __init__(self, db: sqlite3.Connection) -> None:
+    def __init__(self, db: SqlConnection) -> None:
         self._db = db
 
     def braked(self) -> BrakeState | None:

@@ -27,7 +27,7 @@ from ..fleet.members import EnrolmentRequest
 from ..nodes.enrolment import command, create
 from ..runtime.data_folder import open_folder
 from ..settings import link_folder
-from ..state import StateStore
+from ..state import HubState
 from .parts import Item, Verb, make_parser, make_verb, recorded
 
 DAY_S = 86_400.0
@@ -47,20 +47,20 @@ def link(argv: Sequence[str]) -> int:
     return ExitCode.OK
 
 
-def open_state(folder: Path) -> StateStore:
+def open_state(folder: Path) -> HubState:
     """Of a hub that runs or ran in this folder."""
     if not (folder / "state.db").exists():
         raise CommandError(f"no hub has kept its state in {folder}; name its folder with --data",
                            ExitCode.CANNOT_START)
     open_folder(folder)
-    return StateStore(folder)
+    return HubState.open(folder)
 
 
-def code_url(state: StateStore, code: str) -> str:
+def code_url(state: HubState, code: str) -> str:
     return f"{hub_url(state)}/sign-in?code={code}"
 
 
-def hub_url(state: StateStore) -> str:
+def hub_url(state: HubState) -> str:
     url = state.get("url")
     if url is None:
         raise CommandError("this hub was never started; run: gpudeck hub", ExitCode.CANNOT_START)
@@ -90,7 +90,7 @@ def run_verb(parser: argparse.ArgumentParser, verbs: Mapping[str, Verb], argv: S
 
 
 @contextmanager
-def _state(data: Path) -> Iterator[StateStore]:
+def _state(data: Path) -> Iterator[HubState]:
     state = open_state(data)
     try:
         yield state
@@ -101,7 +101,7 @@ def _state(data: Path) -> Iterator[StateStore]:
 # -- users
 
 
-def _add(state: StateStore, asked: argparse.Namespace) -> Item:
+def _add(state: HubState, asked: argparse.Namespace) -> Item:
     wrong = name_flaw(asked.name)
     if wrong is not None:
         raise CommandError(f"{asked.name!r}: {wrong}", ExitCode.USAGE)
@@ -114,18 +114,18 @@ def _add(state: StateStore, asked: argparse.Namespace) -> Item:
     return _user_item(state, asked.name) | _link_to_set(state, asked.name, hashed)
 
 
-def _link_to_set(state: StateStore, name: str, hashed: str | None) -> Item:
+def _link_to_set(state: HubState, name: str, hashed: str | None) -> Item:
     if hashed is not None:
         return {}
     return {"link": code_url(state, state.accounts.add_code(name, time.time()))}
 
 
-def _list(state: StateStore, asked: argparse.Namespace) -> Item:
+def _list(state: HubState, asked: argparse.Namespace) -> Item:
     return {"items": [_user_item(state, user.name) for user in state.accounts.users()],
             "next": None}
 
 
-def _set(state: StateStore, asked: argparse.Namespace) -> Item:
+def _set(state: HubState, asked: argparse.Namespace) -> Item:
     known = state.accounts.user(asked.name)
     scope = None
     if asked.groups is not None or asked.unix_names is not None:
@@ -139,13 +139,13 @@ def _set(state: StateStore, asked: argparse.Namespace) -> Item:
     return _user_item(state, asked.name)
 
 
-def _remove(state: StateStore, asked: argparse.Namespace) -> Item:
+def _remove(state: HubState, asked: argparse.Namespace) -> Item:
     with recorded(state, "user", "remove", {"person": asked.name}):
         state.accounts.remove_user(asked.name)
     return {"removed": asked.name}
 
 
-def _link(state: StateStore, asked: argparse.Namespace) -> Item:
+def _link(state: HubState, asked: argparse.Namespace) -> Item:
     with recorded(state, "user", "reset_password" if asked.reset else "link",
                   {"person": asked.name}):
         if asked.reset:
@@ -158,7 +158,7 @@ USER_VERBS: dict[str, Verb] = {
     "add": _add, "list": _list, "set": _set, "remove": _remove, "link": _link}
 
 
-def _user_item(state: StateStore, name: str) -> Item:
+def _user_item(state: HubState, name: str) -> Item:
     user = state.accounts.user(name)
     return {"name": user.name, "role": user.role.value, "groups": [*user.scope.groups],
             "unix_names": [*user.scope.unix_names], "created_at": user.created_at,
@@ -192,11 +192,11 @@ def _scope(groups: Sequence[str], unix_names: Sequence[str]) -> Scope:
 # -- tokens
 
 
-def _create(state: StateStore, asked: argparse.Namespace) -> Item:
+def _create(state: HubState, asked: argparse.Namespace) -> Item:
     return _create_agent(state, asked) if asked.kind == "agent" else _create_api(state, asked)
 
 
-def _create_agent(state: StateStore, asked: argparse.Namespace) -> Item:
+def _create_agent(state: HubState, asked: argparse.Namespace) -> Item:
     """The secret is in a line to paste, and there in the environment: arguments are public."""
     url = hub_url(state)
     hub = HubKey(asked.data).fingerprint
@@ -211,7 +211,7 @@ def _create_agent(state: StateStore, asked: argparse.Namespace) -> Item:
             "expires_at": place.expires_at, "token": made.text, "command": command(url, made)}
 
 
-def _create_api(state: StateStore, asked: argparse.Namespace) -> Item:
+def _create_api(state: HubState, asked: argparse.Namespace) -> Item:
     scope = _scope(asked.groups or [EVERYTHING], asked.unix_names or [])
     word, made = new_token(asked.name, Role(asked.role), scope, "this folder", time.time(),
                            time.time() + asked.days * DAY_S)
@@ -222,11 +222,11 @@ def _create_api(state: StateStore, asked: argparse.Namespace) -> Item:
     return _token_item(made) | {"secret": word}
 
 
-def _tokens(state: StateStore, asked: argparse.Namespace) -> Item:
+def _tokens(state: HubState, asked: argparse.Namespace) -> Item:
     return {"items": [_token_item(token) for token in state.accounts.tokens()], "next": None}
 
 
-def _revoke(state: StateStore, asked: argparse.Namespace) -> Item:
+def _revoke(state: HubState, asked: argparse.Namespace) -> Item:
     with recorded(state, "token", "remove", {"token": asked.id[:64]}):
         state.accounts.remove_token(asked.id)
     return {"revoked": asked.id}

@@ -7,7 +7,7 @@ from gpudeck.errors import CommandError, ExitCode
 
 from ..errors import NotFoundError
 from ..notifications.addresses import address_flaw
-from ..state import StateStore
+from ..state import HubState
 from .access import run_verb
 from .parts import Item, Verb, make_parser, make_verb, recorded
 
@@ -16,12 +16,12 @@ def address(argv: Sequence[str]) -> int:
     return run_verb(_parser(), VERBS, argv)
 
 
-def _list(state: StateStore, asked: argparse.Namespace) -> Item:
+def _list(state: HubState, asked: argparse.Namespace) -> Item:
     return {"items": [{"unix_name": name, "address": address}
                       for name, address in state.standing.addresses().items()], "next": None}
 
 
-def _set(state: StateStore, asked: argparse.Namespace) -> Item:
+def _set(state: HubState, asked: argparse.Namespace) -> Item:
     wrong = address_flaw(asked.unix_name, asked.address)
     if wrong is not None:
         raise CommandError(wrong, ExitCode.USAGE)
@@ -31,7 +31,7 @@ def _set(state: StateStore, asked: argparse.Namespace) -> Item:
     return told
 
 
-def _remove(state: StateStore, asked: argparse.Namespace) -> Item:
+def _remove(state: HubState, asked: argparse.Namespace) -> Item:
     with recorded(state, "address", "remove", {"unix_name": asked.unix_name[:128]}):
         if not state.standing.drop_address(asked.unix_name):
             raise NotFoundError(f"there is no address of {asked.unix_name!r}")

@@ -12,15 +12,15 @@ from gpudeck.settings import folder
 from ..audit.recorder import AuditRecorder
 from ..runtime.dispatcher import Dispatcher
 from ..settings import default_data
-from ..state import StateStore
+from ..state import HubState
 
-Verb = Callable[[StateStore, argparse.Namespace], Any]
+Verb = Callable[[HubState, argparse.Namespace], Any]
 
 
 Item = dict[str, Any]
 
 
-def recorded(state: StateStore, kind: str, action: str,
+def recorded(state: HubState, kind: str, action: str,
              detail: Item) -> AbstractContextManager[None]:
     """Around a change that is made in the folder itself; by whom, only the machine knows."""
     known = {name: value for name, value in detail.items() if value is not None}

@@ -26,7 +26,7 @@ from gpudeck.wire import Event, Frame, Inventory, decode_from_agent
 from ..fleet.events import FleetEvent
 from ..history.memory import BLOCK_S
 from ..history.rows import HistoryMessage
-from ..history.store import GRACE_S
+from ..history.sealing import GRACE_S
 from ..serve import serve
 from ..settings import hub_settings
 from .history_plan import DemoHistoryPlan, read, save

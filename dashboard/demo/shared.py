@@ -24,7 +24,7 @@ from ..actions.hub_key import HubKey
 from ..fleet.members import EnrolmentRequest
 from ..nodes.enrolment import create
 from ..runtime.data_folder import open_folder, secret, write_private
-from ..state import StateStore
+from ..state import HubState
 from .supervisor import SupervisedProcess
 
 # Asked for here, though the hub's own process is the one that needs them: without the extra,
@@ -67,7 +67,7 @@ class SupervisedHub:
         """A place for each host (None: any); their enrolment tokens go into the file, one per
         line. Before the hub runs, so that nobody has to wait for it."""
         open_folder(self.data)
-        with contextlib.closing(StateStore(self.data)) as state:
+        with contextlib.closing(HubState.open(self.data)) as state:
             made = create(state.registry, HubKey(self.data).fingerprint,
                           [EnrolmentRequest(host) for hosts in places.values() for host in hosts],
                           f"gpudeck {self._program}")
@@ -90,7 +90,7 @@ class SupervisedHub:
             return str(told["sign_in_url"])
         pid = told["pid"]
         if pid not in self._links:
-            with contextlib.closing(StateStore(self.data)) as state:
+            with contextlib.closing(HubState.open(self.data)) as state:
                 code = state.accounts.add_code(self._admin, time.time())
             self._links = {pid: f"{told['url']}/sign-in?code={code}"}
         return self._links[pid]
@@ -99,7 +99,7 @@ class SupervisedHub:
         """Their password, a new one at each start: only its hash is kept in the folder."""
         assert self._admin is not None
         open_folder(self.data)
-        with contextlib.closing(StateStore(self.data)) as state:
+        with contextlib.closing(HubState.open(self.data)) as state:
             password = secrets.token_urlsafe(12)
             hashed = hash_password(password)
             if any(user.name == self._admin for user in state.accounts.users()):
@@ -112,7 +112,7 @@ class SupervisedHub:
     def begin_with(self, quota: Quota) -> None:
         """Where there never was one. Before the hub runs."""
         open_folder(self.data)
-        with contextlib.closing(StateStore(self.data)) as state:
+        with contextlib.closing(HubState.open(self.data)) as state:
             if state.quotas.generation() == 0:
                 state.quotas.put(quota, f"gpudeck {self._program}", time.time())
 

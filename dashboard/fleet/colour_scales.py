@@ -7,7 +7,8 @@ import numpy.typing as npt
 
 from gpudeck.metrics import Absence, Metric
 
-from .fleet import FleetMetricColumn, GpuStatus
+from .fleet import GpuStatus
+from .gpu_table import FleetMetricColumn
 
 LEVELS = 239
 RETIRED, NO_FULL, DENIED, UNSUPPORTED, STALE, LOST, OFFLINE, UNKNOWN = range(248, 256)

@@ -21,7 +21,8 @@ from gpudeck.wire import Task
 from ..runtime.expressions import ExpressionParser, Token
 from .filter_columns import FilterError, FilterInput, Mask, TaskGpuPairs, Test, ThreeValuedMask
 from .filter_metrics import CODED_OPS, NAMES, NUMBER, SHORT, UNITS, amount, code, compare, short
-from .fleet import UNKNOWN_OWNER, Fleet, GpuStatus
+from .fleet import Fleet, GpuStatus
+from .gpu_table import UNKNOWN_OWNER
 from .visibility import ALL_READ, CommandLineVisibility
 
 __all__ = ["MAX_LENGTH", "Filter", "FilterError", "Mask", "TaskGpuPairs", "parse"]

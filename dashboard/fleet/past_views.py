@@ -14,7 +14,8 @@ from ..history.instants import NO_SAMPLE, InstantMatrix, Pair
 from . import mig
 from .colour_scales import HARMFUL_THROTTLE, RETIRED, exact, levels
 from .filters import Mask
-from .fleet import Fleet, FleetMetricColumn, GpuStatus
+from .fleet import Fleet, GpuStatus
+from .gpu_table import FleetMetricColumn
 from .views import MAX_EXACT
 from .visibility import Slots, VisibleFleet
 

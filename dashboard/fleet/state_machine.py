@@ -4,15 +4,13 @@ It runs inside the hub's one gevent thread and never yields, so that no event se
 done. Time comes in with the event: `now` UTC seconds, `mono` monotonic seconds.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from gpudeck.actions import Preview, Reply
 from gpudeck.desired_state import InForce
 from gpudeck.limits import LimitsNow
 from gpudeck.wire import (
-    MAX_SPANS,
     SPOKEN_VERSIONS,
-    Ack,
     Backfill,
     Beat,
     Call,
@@ -26,13 +24,13 @@ from gpudeck.wire import (
     Probe,
     Refused,
     Sequenced,
-    Span,
     Time,
     Welcome,
     WireError,
     decode_from_agent,
 )
 
+from .agent_streams import AgentStream, AgentStreams
 from .effects import (
     CloseLink,
     Effect,
@@ -56,44 +54,16 @@ from .epoch_fence import EpochFence
 from .events import FleetEvent, RecentEvents
 from .fleet import FUTURE_S, Fleet, FrameOutcome, Node, NodeState
 from .members import REVOKED, REVOKED_RETRY_S
+from .quarantine import NodeQuarantines
 from .sample_seconds import SampleSecondAligner
-from .sequence_ledger import SequenceLedger
 
 PROBE_EVERY_S = 10.0
 PROBE_SOON_S = 1.0
 MAX_NODES = 5_000
-MAX_STREAMS = 8
 FULL_RETRY_S = 300.0
 VERSION_RETRY_S = 3_600.0
-QUARANTINE_S = 30.0
-QUARANTINE_MOST_S = 600.0
 TAKEN_RETRY_S = 30.0
 OWN_PAUSE_S = 5.0
-
-
-@dataclass(slots=True)
-class AgentStream:
-    """What came of one stream, and what of it is on disk."""
-
-    ledger: SequenceLedger = field(default_factory=SequenceLedger)
-    stored: SequenceLedger = field(default_factory=SequenceLedger)
-    must_bring: bool = False  # something did not fit; the agent must bring it again
-    applied: int = 0
-    told: Ack | None = None  # on the connection that there is
-
-    @property
-    def acked(self) -> int:
-        return self.stored.settled
-
-    def settle(self, upto: int) -> None:
-        self.ledger.settle(upto)
-        self.stored.settle(upto)
-
-    def ack(self) -> Ack:
-        """Were there more gaps than fit, the agent would bring again what lies between older ones:
-        that costs a little, and nothing is taken twice."""
-        spans = tuple(Span(*each) for each in self.stored.spans(MAX_SPANS))
-        return Ack(self.stored.settled, spans)
 
 
 @dataclass(slots=True)
@@ -102,15 +72,22 @@ class AgentLinkState:
 
     node_id: str
     stream: str
+    received: AgentStream
     probe_id: int = 0
     probed_mono: float = -1e9
     is_probing: bool = False
 
+    def probe(self, now: float, mono: float) -> Probe:
+        self.probe_id += 1
+        self.probed_mono = mono
+        self.is_probing = True
+        return Probe(self.probe_id, now)
 
-@dataclass(slots=True)
-class NodeQuarantine:
-    until_mono: float
-    times: int
+    def is_answer(self, echo: Echo) -> bool:
+        """To the newest Probe, and the first one."""
+        is_first = self.is_probing and echo.probe_id == self.probe_id
+        self.is_probing = self.is_probing and not is_first
+        return is_first
 
 
 @dataclass(slots=True)
@@ -126,14 +103,14 @@ class FleetStateMachine:
         self.hub_id = hub_id
         self.fleet = Fleet(epoch)
         self.fence = EpochFence(epoch, mono)
-        self.streams: dict[str, dict[str, AgentStream]] = {}  # node id -> stream -> what came of it
+        self.streams = AgentStreams()
         self.links: dict[str, AgentLinkState] = {}
         self.link_of: dict[str, str] = {}  # node id -> link
-        self.quarantined: dict[str, NodeQuarantine] = {}
         self.takeovers: dict[str, TakeoverCounter] = {}
         self.counts: dict[str, int] = {}
         self.events = RecentEvents()
         self.disk_error: str | None = None
+        self._quarantines = NodeQuarantines()
         self._seconds: dict[tuple[str, bool], SampleSecondAligner] = {}
         self._ticked_mono: float | None = None
 
@@ -166,18 +143,20 @@ class FleetStateMachine:
                 raise WireError("the first message must be Hello")
             return self._hello(said.link, said.message, said.payload, now, mono)
         node = self.fleet.nodes[link.node_id]
-        self.fleet.heard(node, now, mono)
+        node.hear(now, mono)
         match said.message:
             case Frame() | Event():
                 return self._sequenced(said.link, link, node, said.message, said.payload, now, mono)
             case Backfill():
                 return self._backfill(said.link, link, node, said.message, now, mono)
             case Beat():
-                self.fleet.beat(node, said.message, mono)
-                self.streams[link.node_id][link.stream].settle(said.message.first_seq - 1)
+                node.take_beat(said.message, mono)
+                link.received.settle(said.message.first_seq - 1)
                 return [NodeReport(link.node_id, said.message)]
             case Echo():
-                return self._echo(link, node, said.message, now, mono)
+                if link.is_answer(said.message):
+                    node.set_clock(said.message.agent_at, link.probed_mono, now, mono)
+                return []
             case Inventory():
                 self.fleet.inventory(node, said.message)
                 return [StreamRecord(link.node_id, link.stream, 0, now, said.payload, False,
@@ -207,14 +186,15 @@ class FleetStateMachine:
         if risen is not None:
             effects.append(EpochRaised(risen))
         self.fleet.hello(hello, now, mono)
-        stream = self._stream(hello.node_id, hello.stream)
-        stream.must_bring, stream.told = False, stream.ack()
-        link = AgentLinkState(hello.node_id, hello.stream)
+        stream = self.streams.open(hello.node_id, hello.stream)
+        stream.must_bring, ack = False, stream.ack()
+        stream.last_ack = ack
+        link = AgentLinkState(hello.node_id, hello.stream, stream)
         self.links[at] = link
         self.link_of[hello.node_id] = at
         welcome = Welcome(max(set(hello.wire_versions) & set(SPOKEN_VERSIONS)), self.hub_id,
-                          self.fence.epoch, now, stream.told.seq, stream.told.spans)
-        return [*effects, SendMessage(at, welcome), self._probe(at, link, now, mono),
+                          self.fence.epoch, now, ack.seq, ack.spans)
+        return [*effects, SendMessage(at, welcome), SendMessage(at, link.probe(now, mono)),
                 StreamRecord(hello.node_id, hello.stream, 0, now, payload, False, hello),
                 LogMessage("agent connected", {"node": hello.node_id, "host": hello.host,
                                                "acked": welcome.acked_seq}),
@@ -225,10 +205,10 @@ class FleetStateMachine:
         self.count("taken_over")
         taken = self.takeovers.setdefault(node_id, TakeoverCounter())
         taken.count, taken.last_at = taken.count + 1, now
-        told = Refused("another agent has this node's key and took over; if there are two, its "
-                       "data folder was copied: delete agent.key in one and enrol that one anew",
-                       TAKEN_RETRY_S)
-        return [SendMessage(former, told),
+        refused = Refused("another agent has this node's key and took over; if there are two, its "
+                          "data folder was copied: delete agent.key in one and enrol that one anew",
+                          TAKEN_RETRY_S)
+        return [SendMessage(former, refused),
                 CloseLink(former, "another connection of this node took over"),
                 LogMessage("agent taken over", {"node": node_id, "times": taken.count}),
                 *self._left(former)]
@@ -241,10 +221,9 @@ class FleetStateMachine:
         return [SendMessage(at, told), CloseLink(at, told.reason), *self._left(at)]
 
     def _refusal(self, hello: Hello, mono: float) -> Refused | None:
-        held = self.quarantined.get(hello.node_id)
-        if held is not None and mono < held.until_mono:
-            return Refused("this node sent more than it may; try again later",
-                           held.until_mono - mono)
+        wait_s = self._quarantines.left_s(hello.node_id, mono)
+        if wait_s > 0:
+            return Refused("this node sent more than it may; try again later", wait_s)
         if not set(hello.wire_versions) & set(SPOKEN_VERSIONS):
             spoken = ", ".join(map(str, SPOKEN_VERSIONS))
             return Refused(f"this hub speaks wire version {spoken}; update the older side",
@@ -253,18 +232,10 @@ class FleetStateMachine:
             return Refused(f"this hub holds {MAX_NODES} nodes and takes no more", FULL_RETRY_S)
         return None
 
-    def _stream(self, node_id: str, name: str) -> AgentStream:
-        streams = self.streams.setdefault(node_id, {})
-        stream = streams.pop(name, None) or AgentStream()
-        streams[name] = stream  # last: the one in use
-        while len(streams) > MAX_STREAMS:
-            del streams[next(iter(streams))]
-        return stream
-
     def _sequenced(self, at: str, link: AgentLinkState, node: Node, message: Sequenced,
                    payload: bytes,
                    now: float, mono: float) -> list[Effect]:
-        stream = self.streams[link.node_id][link.stream]
+        stream = link.received
         if not stream.ledger.note(message.seq):
             return []
         second = self._second(node, message, now, mono, False)
@@ -281,14 +252,14 @@ class FleetStateMachine:
             stream.applied += 1
             node.frame_at = float(second)  # as history knows it, so that past and live join
         # What is live is fresh: where it seems not to be, the node's clock has stepped.
-        age_s = self.fleet.age_s(node, message.taken_at, now, mono)
+        age_s = node.age_s(message.taken_at, now, mono)
         if abs(age_s) > FUTURE_S and mono - link.probed_mono > PROBE_SOON_S:
-            effects.append(self._probe(at, link, now, mono))
+            effects.append(SendMessage(at, link.probe(now, mono)))
         return effects
 
     def _keep(self, node: Node, stream: str, event: Event, now: float, mono: float) -> None:
         """An agent whose clock is ahead does not stay on top of the list."""
-        at = now - max(0.0, self.fleet.age_s(node, event.taken_at, now, mono))
+        at = now - max(0.0, node.age_s(event.taken_at, now, mono))
         task = None if event.task_id is None else node.tasks.get(event.task_id)
         self.events.add(FleetEvent(node.hello.node_id, stream, at,
                                    None if task is None else task.user, event))
@@ -296,7 +267,7 @@ class FleetStateMachine:
     def _backfill(self, at: str, link: AgentLinkState, node: Node, backfill: Backfill, now: float,
                   mono: float) -> list[Effect]:
         """Of a time without us: to disk, and past the picture."""
-        stream = self.streams[link.node_id][link.stream]
+        stream = link.received
         effects: list[Effect] = []
         is_told_again = False
         for payload in backfill.messages:
@@ -321,22 +292,9 @@ class FleetStateMachine:
         """Of a Frame, by our clock, and never ahead of it."""
         if isinstance(message, Event):
             return 0  # it comes at any moment, and would unsettle where seconds are cut
-        age_s = max(0.0, self.fleet.age_s(node, message.taken_at, now, mono))
+        age_s = max(0.0, node.age_s(message.taken_at, now, mono))
         seconds = self._seconds.setdefault((node.hello.node_id, is_backfill), SampleSecondAligner())
         return max(1, min(int(now), seconds.of(now - age_s)))
-
-    def _echo(self, link: AgentLinkState, node: Node, echo: Echo, now: float,
-              mono: float) -> list[Effect]:
-        if link.is_probing and echo.probe_id == link.probe_id:
-            link.is_probing = False
-            self.fleet.clock(node, echo.agent_at, link.probed_mono, now, mono)
-        return []
-
-    def _probe(self, at: str, link: AgentLinkState, now: float, mono: float) -> SendMessage:
-        link.probe_id += 1
-        link.probed_mono = mono
-        link.is_probing = True
-        return SendMessage(at, Probe(link.probe_id, now))
 
     def _left(self, at: str) -> list[Effect]:
         link = self.links.pop(at, None)
@@ -344,7 +302,7 @@ class FleetStateMachine:
             return []
         if self.link_of.get(link.node_id) == at:
             del self.link_of[link.node_id]
-            self.fleet.disconnected(self.fleet.nodes[link.node_id])
+            self.fleet.nodes[link.node_id].disconnect()
         return [LogMessage("agent gone", {"node": link.node_id})]
 
     def _over_rate(self, event: RateExceeded, mono: float) -> list[Effect]:
@@ -352,10 +310,7 @@ class FleetStateMachine:
         link = self.links.get(event.link)
         if link is None:
             return [CloseLink(event.link, f"more {event.what} than allowed")]
-        held = self.quarantined.get(link.node_id)
-        times = 1 if held is None else held.times + 1
-        wait_s = min(QUARANTINE_MOST_S, QUARANTINE_S * 2 ** min(times - 1, 8))
-        self.quarantined[link.node_id] = NodeQuarantine(mono + wait_s, times)
+        wait_s = self._quarantines.add(link.node_id, mono)
         reason = f"this node sent more {event.what} than it may"
         return [SendMessage(event.link, Refused(reason, wait_s)), CloseLink(event.link, reason),
                 LogMessage("agent quarantined", {"node": link.node_id, "why": event.what,
@@ -367,14 +322,8 @@ class FleetStateMachine:
     def _stored(self, records: tuple[StreamRecord, ...]) -> list[Effect]:
         recovered = self.disk_error is not None
         self.disk_error = None
-        touched: dict[tuple[str, str], AgentStream] = {}
-        for record in records:
-            stream = self.streams.get(record.node_id, {}).get(record.stream)
-            if record.seq and stream is not None:
-                stream.stored.note(record.seq)
-                touched[record.node_id, record.stream] = stream
         effects: list[Effect] = []
-        for (node_id, name), stream in touched.items():
+        for (node_id, name), stream in self.streams.stored(records).items():
             effects += self._ack(node_id, name, stream)
         if recovered:
             effects += self._ask_again()
@@ -385,26 +334,22 @@ class FleetStateMachine:
         if at is None or self.links[at].stream != name:
             return []
         ack = stream.ack()
-        if ack == stream.told:
+        if ack == stream.last_ack:
             return []
-        stream.told = ack
+        stream.last_ack = ack
         return [SendMessage(at, ack)]
 
     def _not_stored(self, event: StorageFailed) -> list[Effect]:
         first = self.disk_error is None
         self.disk_error = event.reason
-        for record in event.dropped:
-            stream = self.streams.get(record.node_id, {}).get(record.stream)
-            if record.seq and stream is not None:
-                stream.must_bring = True
-                stream.ledger.forget(record.seq)
+        self.streams.dropped(event.dropped)
         return [LogMessage("disk refuses", {"why": event.reason})] if first else []
 
     def _ask_again(self) -> list[Effect]:
         """The disk is back: those whose messages were dropped connect anew and bring them again."""
         closes = [CloseLink(at, "the disk was full; bring again what was not acked")
                   for node_id, at in self.link_of.items()
-                  if any(stream.must_bring for stream in self.streams[node_id].values())]
+                  if self.streams.must_bring(node_id)]
         return [LogMessage("disk is back", {}), *closes]
 
     # -- time
@@ -421,7 +366,7 @@ class FleetStateMachine:
         return effects
 
     def probes(self, now: float, mono: float) -> list[Effect]:
-        return [self._probe(at, link, now, mono) for at, link in self.links.items()
+        return [SendMessage(at, link.probe(now, mono)) for at, link in self.links.items()
                 if mono - link.probed_mono >= PROBE_EVERY_S]
 
     # -- start
@@ -435,7 +380,7 @@ class FleetStateMachine:
     def _recover(self, record: StreamRecord, message: FromAgent) -> None:
         if isinstance(message, Hello):
             self.fleet.hello(message, record.received_at, 0.0)
-            self._stream(message.node_id, message.stream)
+            self.streams.open(message.node_id, message.stream)
             return
         node = self.fleet.nodes.get(record.node_id)
         if node is None:
@@ -443,7 +388,7 @@ class FleetStateMachine:
         if isinstance(message, Inventory):
             self.fleet.inventory(node, message)
         elif isinstance(message, Frame | Event):
-            stream = self._stream(record.node_id, record.stream)
+            stream = self.streams.open(record.node_id, record.stream)
             stream.stored.note(message.seq)
             if not stream.ledger.note(message.seq):
                 return
@@ -455,10 +400,7 @@ class FleetStateMachine:
 
     def recovered(self, now: float, mono: float) -> None:
         self.fleet.recovered(now, mono)
-        for streams in self.streams.values():
-            for stream in streams.values():
-                stream.ledger.duplicates = 0
-                stream.applied = 0
+        self.streams.begin_counts()
 
 
 def _node_note(node_id: str, state: NodeState) -> LogMessage:

@@ -14,7 +14,8 @@ from gpudeck.wire import GpuFacts
 
 from .colour_scales import HARMFUL_THROTTLE, exact, levels
 from .filters import Filter, Mask
-from .fleet import MAX_OWNERS, NO_TASK, SPLIT, Fleet, GpuStatus, Node
+from .fleet import Fleet, GpuStatus, Node
+from .gpu_table import MAX_OWNERS, NO_TASK, SPLIT
 from .members import EnrolledNode
 from .mig import NO_PARENT, once
 from .owner_views import OwnerView, owner_view
@@ -347,7 +348,7 @@ def _reader(node: Node, mono: float) -> ReaderView | None:
 
 def _frames(room: FleetStateMachine, node: Node) -> FramesView:
     name = node.hello.stream
-    stream = room.streams[node.hello.node_id][name]
+    stream = room.streams.current(node.hello.node_id, name)
     outcomes = {outcome.value: count for outcome, count in node.outcomes.items()}
     return FramesView(
         name, stream.ledger.first, stream.ledger.last, stream.acked, stream.applied,

@@ -4,7 +4,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from .manifest import COPIES, HistoryFile, Manifest, digest, sync_folder
+from .archive import sync_folder
+from .manifest import COPIES, HistoryFile, Manifest, digest
 
 TRIES = 5
 

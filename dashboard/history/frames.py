@@ -10,11 +10,11 @@ import numpy.typing as npt
 from gpudeck.metrics import Absence
 
 from .columns import AT, MASKS, NO_MEAN, SLOW_KEYS, STORED, Ints, missing_at, reason
-from .ingest import SlowMetricRows
 from .memory import BLOCK_S, SampleRows
 from .point_reads import NewestSamples, SelectedRows
 from .protocol import Agg
 from .rollup import Rollup
+from .rows import SlowMetricRows
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -3,22 +3,21 @@ stands behind it waiting for ever."""
 
 import logging
 from collections.abc import Callable, Hashable
-from typing import Literal
 
 log = logging.getLogger("gpudeck.history")
 
 MOST_TRIES = 3
 MENDS_ITSELF = (OSError, MemoryError)  # disk and machine: tried again as long as it takes
 
-Verdict = Literal["done", "failed", "given up"]
-
 
 class GiveUpCounter:
     def __init__(self) -> None:
+        self.failures = 0
         self._failed: dict[Hashable, int] = {}
 
-    def run(self, key: Hashable, do: Callable[[bool], None]) -> Verdict:
-        """`do` is told whether it is the last try."""
+    def run(self, key: Hashable, do: Callable[[bool], None]) -> bool:
+        """False: it failed for the last time, and not for want of disk or memory. What waits
+        behind it goes on either way. `do` gets whether this is the last try."""
         tried = self._failed.pop(key, 0) + 1
         try:
             do(tried >= MOST_TRIES)
@@ -26,9 +25,9 @@ class GiveUpCounter:
             self._failed[key] = tried - 1
             raise
         except Exception:
+            self.failures += 1
             log.exception("history failed at %r try=%d", key, tried)
             if tried >= MOST_TRIES:
-                return "given up"
+                return False
             self._failed[key] = tried
-            return "failed"
-        return "done"
+        return True

@@ -15,23 +15,13 @@ from .columns import Ints, quantise, slow_values
 from .headlog import CARRIED
 from .memory import BLOCK_S, Bools, HistoryMemory, SampleBatch, Slots
 from .parquet import SlotNames
-from .rows import HistoryMessage, HistorySlots
+from .rows import HistoryMessage, HistorySlots, SlowMetricRows
 from .task_minutes import TaskMinuteAccumulator, TaskMinutes
 
 EventKey = tuple[str, str, int]  # node, stream, seq
 OK = GPU_STATES.index("ok")
 WHY_UNREAD = np.array([{"ok": Absence.PRESENT, "stale": Absence.STALE, "lost": Absence.LOST}[state]
                        for state in GPU_STATES], np.uint8)
-
-
-
-
-@dataclass(frozen=True, slots=True)
-class SlowMetricRows:
-    slot: Slots
-    t: int
-    values: npt.NDArray[np.float64]
-    absent: npt.NDArray[np.uint8]
 
 
 @dataclass(slots=True)

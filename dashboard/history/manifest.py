@@ -20,12 +20,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from .archive import QUARANTINE, Archive, FolderArchive, sync_folder
+
 log = logging.getLogger("gpudeck.history")
 
 # What the files hold. Version n is read by steps from n to n + 1 (MIGRATIONS in parquet.py).
 SCHEMA_VERSION = 1
 COPIES = ("manifest.jsonl", "manifest.copy.jsonl")
-QUARANTINE = "quarantine"
 REWRITE_LINES = 5_000
 # A file of history, or the draft of one: hidden from whoever reads the whole folder.
 OURS = re.compile(r"(\w+)/\.?\1-\d+-(\d+|late)-\d+\.(parquet|new)")
@@ -54,8 +55,10 @@ class HistoryFile:
 
 
 class Manifest:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, archive: Archive | None = None) -> None:
+        """`archive`: where its files lie; None: in the same folder."""
         self.folder = folder
+        self.archive = FolderArchive(folder) if archive is None else archive
         self.segments: dict[str, HistoryFile] = {}
         self.quarantined: list[str] = []
         self.forgotten: dict[str, int] = {}  # kind -> before when its files have been given up
@@ -104,15 +107,15 @@ class Manifest:
     def _clear(self) -> None:
         """Half a change goes; where the manifest itself was damaged or is gone, a file that no line
         names may be history, and is put aside. What others have laid there is theirs."""
-        for path in sorted(self.folder.glob("*/*")):
-            name = path.relative_to(self.folder).as_posix()
-            if name in self.segments or not OURS.fullmatch(name):
+        there = set(self.archive.names())
+        for name in sorted(there - self.segments.keys()):
+            if not OURS.fullmatch(name):
                 continue
-            if (self.damaged_lines or not self._lines) and path.suffix == ".parquet":
-                self._put_aside(path)
+            if (self.damaged_lines or not self._lines) and name.endswith(".parquet"):
+                self.archive.set_aside(name)
             else:
-                path.unlink()
-        for name in [name for name in self.segments if not (self.folder / name).exists()]:
+                self.archive.remove(name)
+        for name in sorted(self.segments.keys() - there):
             log.warning("history file is gone file=%r", name)
             self.quarantined.append(name)
             del self.segments[name]
@@ -165,7 +168,7 @@ class Manifest:
         """The files of those that are what was written; the others are put aside and counted."""
         paths = []
         for segment in segments:
-            path = self.folder / segment.name
+            path = self.archive.path(segment.name)
             if self._is_whole(segment, path):
                 paths.append(path)
             elif segment.name in self.segments:
@@ -191,7 +194,7 @@ class Manifest:
     def trust(self, segment: HistoryFile) -> None:
         """It was written just now, and read back for its digest."""
         with suppress(OSError):  # else it is read once more when it is asked for
-            found = (self.folder / segment.name).stat()
+            found = self.archive.path(segment.name).stat()
             self._verified[segment.name] = (found.st_mtime_ns, found.st_size)
 
     def condemn(self, segment: HistoryFile) -> None:
@@ -201,12 +204,8 @@ class Manifest:
             log.error("history file is damaged and was put aside file=%r", segment.name)
             self.quarantined.append(segment.name)
             self.commit((), (segment.name,))
-            path = self.folder / segment.name
-            if path.exists():
-                self._put_aside(path)
-
-    def _put_aside(self, path: Path) -> None:
-        path.replace(self.aside() / path.name)
+            if self.archive.path(segment.name).exists():
+                self.archive.set_aside(segment.name)
 
     def aside(self) -> Path:
         """The folder of what is not history."""
@@ -266,14 +265,6 @@ def write_whole(path: Path, data: bytes) -> None:
     with os.fdopen(handle, "wb", buffering=0) as file:
         _write_all(file, data)
         os.fsync(file.fileno())
-
-
-def sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def digest(path: Path) -> str:

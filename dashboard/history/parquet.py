@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from gpudeck.wire import GPU_STATES
 
+from .archive import Archive
 from .columns import (
     AT,
     COUNTERS,
@@ -30,16 +31,15 @@ from .columns import (
     slow_words,
 )
 from .grid import rounded
-from .manifest import SCHEMA_VERSION, HistoryFile, digest, sync_folder
+from .manifest import SCHEMA_VERSION, HistoryFile, digest
 from .memory import SampleRows
 from .rollup import Rollup
+from .rows import SlowMetricRows
 from .task_minutes import TASK_SUMS, TASK_TOPS, TaskMinuteRows
 from .usage import USAGE_SUMS, UsageRows
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from .ingest import SlowMetricRows
 
 Table = Any  # of pyarrow, which has no types
 
@@ -281,7 +281,7 @@ def table_of(kind: str, columns: Mapping[str, Sequence[Any]]) -> Table:
     return pa.Table.from_arrays(arrays, schema=shape)
 
 
-def slow_table(parts: Sequence["SlowMetricRows"], names: SlotNames) -> Table:
+def slow_table(parts: Sequence[SlowMetricRows], names: SlotNames) -> Table:
     pa = arrow()
     slot = np.concatenate([part.slot for part in parts])
     t = np.concatenate([np.full(len(part.slot), part.t, np.int64) for part in parts])
@@ -403,7 +403,7 @@ def _rollup_encoding(name: str) -> str | None:
     return "PLAIN" if column.kind == "int" and column.narrow is np.int64 else None
 
 
-def write(folder: Path, kind: str, stretch: tuple[int, int, int],
+def write(archive: Archive, kind: str, stretch: tuple[int, int, int],
           made: tuple[int, float], tables: Iterator[Table]) -> HistoryFile | None:
     """Whole, named and on disk when it returns; None: there was nothing to write. `stretch`:
     start, end and span; `made`: by which line of the manifest, and when."""
@@ -411,9 +411,7 @@ def write(folder: Path, kind: str, stretch: tuple[int, int, int],
 
     (start, end, span_s), (number, made_at) = stretch, made
     name = f"{kind}/{kind}-{start}-{span_s or 'late'}-{number}.parquet"
-    path = folder / name
-    path.parent.mkdir(mode=0o700, exist_ok=True)
-    draft = path.with_name(f".{path.stem}.new")
+    draft = archive.draft(name)
     rows = 0
     try:
         with pq.ParquetWriter(draft, schema(kind), **_options(kind)) as writer:
@@ -428,8 +426,7 @@ def write(folder: Path, kind: str, stretch: tuple[int, int, int],
         found = HistoryFile(name, kind, start, end, span_s, rows, draft.stat().st_size,
                             digest(draft),
                             made_at, SCHEMA_VERSION)
-        draft.replace(path)
-        sync_folder(path.parent)
+        archive.put(draft, name)
     except BaseException:
         draft.unlink(missing_ok=True)
         raise

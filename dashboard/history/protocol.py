@@ -4,10 +4,11 @@ Nothing is made up: where no sample is, there is no row; where a metric is missi
 null and, where the engine keeps it, `missing` says why.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from .grid import HistoryGrid, TaskRows, Wanted, XidRow
 from .instants import InstantMatrix
 from .rows import HistoryMessage
 
@@ -21,25 +22,53 @@ BYS: tuple[By, ...] = ("user", "node", "gpu")
 Nodes = frozenset[str] | None  # None: all of them
 
 
-
-
-
-
 @dataclass(frozen=True, slots=True)
 class HistoryInfo:
     """What there is, and how it fares."""
 
     kinds: dict[str, dict[str, Any]]  # files, rows, bytes, oldest, newest
     bytes: int
-    open_seconds: int  # Gpu-seconds in memory
+    open_seconds: int  # GPU-seconds in memory
     quarantined: list[str]
     counts: dict[str, int]
     error: str | None
 
 
+class RuleHistory(Protocol):
+    """What Rules read of the minute that has just ended, and rehearsals of any span."""
+
+    def minute(self, start: int, wanted: Wanted) -> HistoryGrid:
+        """One that ended just now, which no file has yet."""
+
+    def past(self, wanted: Wanted, grid: HistoryGrid) -> None:
+        """Fills it: whole minutes, or seconds as long as those are kept."""
+
+    def seen(self, grid: HistoryGrid) -> None:
+        """Fills it with SEEN: for how many seconds of each step a sample of the GPU arrived."""
+
+    def held(self, t0: int, t1: int, wanted: Sequence[str] = ...) -> Iterator[TaskRows]:
+        """Who held what, by the minute; `wanted`: of its columns."""
+
+    def xids(self, t0: float, t1: float) -> list[XidRow]: ...
+
+    def begins(self, step_s: int) -> int | None:
+        """The first second of which there is any; None: there is none."""
+
+
 class History(Protocol):
+    @property
+    def rules(self) -> RuleHistory: ...
+
     def append(self, messages: Sequence[HistoryMessage], segment: int) -> None:
         """They are on disk, in this segment of the head log."""
+
+    def first_segment(self) -> int | None:
+        """The oldest segment of the head log that is still needed; None: none is."""
+
+    def maintain(self, now: float, mono: float) -> None:
+        """Every few seconds, in a native thread. Never raises: `info` counts what failed."""
+
+    def close(self) -> None: ...
 
     def series(self, gpus: Sequence[str], metrics: Sequence[str], t0: float, t1: float, step: int,
                aggs: Sequence[Agg] = AGGS, nodes: Nodes = None) -> "pd.DataFrame":
@@ -47,13 +76,13 @@ class History(Protocol):
         sample."""
 
     def instant(self, metric: str, t: float, nodes: Nodes = None) -> "pd.DataFrame":
-        """gpu, node, t, value, missing: one row per Gpu that was ever there."""
+        """gpu, node, t, value, missing: one row per GPU that was ever there."""
 
     def instants(self, metric: str, moments: Sequence[int], nodes: Nodes = None) -> InstantMatrix:
         """As `instant`, of some moments in ascending order."""
 
     def block(self, metric: str, t: float, nodes: Nodes = None) -> "pd.DataFrame":
-        """The five minutes around t: seconds down, Gpus across."""
+        """The five minutes around t: seconds down, GPUs across."""
 
     def usage(self, by: By, bucket: int, t0: float, t1: float, nodes: Nodes = None,
               of: str | None = None) -> "pd.DataFrame":
@@ -65,7 +94,7 @@ class History(Protocol):
 
     def tasks(self, t0: float, t1: float, gpus: Sequence[str] | None = None, nodes: Nodes = None,
               limit: int = 10_000, words: Sequence[str] | None = None) -> "pd.DataFrame":
-        """One row per minute, Gpu and Task. `words`: of it these columns, `t gpu task` at least.
+        """One row per minute, GPU and Task. `words`: of it these columns, `t gpu task` at least.
         What was written before a column was there has null in it."""
 
     def events(self, t0: float, t1: float, nodes: Nodes = None, limit: int = 10_000,

@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
 from gpudeck.wire import Event, Frame, Hello, Inventory
 
 from .memory import Slots
@@ -22,7 +25,15 @@ class HistoryMessage:
 
 @dataclass(frozen=True, slots=True)
 class HistorySlots:
-    """The Gpus of an Inventory."""
+    """The GPUs of an Inventory."""
 
     slots: list[int]
     array: Slots
+
+
+@dataclass(frozen=True, slots=True)
+class SlowMetricRows:
+    slot: Slots
+    t: int
+    values: npt.NDArray[np.float64]
+    absent: npt.NDArray[np.uint8]

@@ -7,7 +7,6 @@ import numpy as np
 
 from .columns import AT, SLOW_KEYS
 from .grid import SEEN, HistoryGrid, TaskRows, Wanted, XidRow, part_of, seldom_part
-from .ingest import SlowMetricRows
 from .memory import SampleRows, joined
 from .parquet import MINUTE_S, tasks_table
 from .reading import (
@@ -20,6 +19,7 @@ from .reading import (
     xid_rows,
 )
 from .rollup import rolled_up
+from .rows import SlowMetricRows
 from .store import HistoryStore
 from .task_minutes import held_in
 

@@ -8,7 +8,7 @@ and are added up for many Nodes at once: one by one they would cost as much as a
 from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,9 +16,7 @@ import numpy.typing as npt
 from gpudeck.wire import Frame, Task, Tasks
 
 from .columns import Ints
-
-if TYPE_CHECKING:
-    from .rows import HistoryMessage, HistorySlots
+from .rows import HistoryMessage, HistorySlots
 
 MINUTE_S = 60
 NOWHERE = 0  # the lane of what a Frame with fewer Gpus than its Tasks knew was used on
@@ -197,7 +195,7 @@ class TaskMinuteAccumulator:
                 self._numbers.give_back(gone.room)
             self._back[node_id] = former
 
-    def take(self, told: "Iterable[tuple[HistoryMessage, Frame, HistorySlots, int, bool]]") -> None:
+    def take(self, told: Iterable[tuple[HistoryMessage, Frame, HistorySlots, int, bool]]) -> None:
         """Frames: from whom, whose Gpus, in which second, and whether that second was new."""
         live, back = self._live, self._back
         for said, frame, listed, second, is_new in told:

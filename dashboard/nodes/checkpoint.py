@@ -4,9 +4,10 @@ import msgspec
 
 from gpudeck.wire import MAX_MESSAGE_BYTES, Event, Frame, Hello, Inventory, encode
 
+from ..fleet.agent_streams import AgentStream
 from ..fleet.events import FleetEvent
 from ..fleet.sequence_ledger import SequenceLedger
-from ..fleet.state_machine import AgentStream, FleetStateMachine
+from ..fleet.state_machine import FleetStateMachine
 from ..history.headlog import CARRIED, HeadLogEntry
 
 
@@ -50,7 +51,7 @@ def _saved(room: FleetStateMachine, node_id: str, events: list[SavedEvent]) -> S
     node = room.fleet.nodes[node_id]
     # The batch in hand will be on disk before this is, so all that was seen counts as kept.
     streams = [SavedStream(name, stream.ledger.ranges, stream.ledger.settled, stream.ledger.lost)
-               for name, stream in room.streams.get(node_id, {}).items()]
+               for name, stream in room.streams.of(node_id).items()]
     inventories = [listing.inventory for listing in node.listings.values()]
     return SavedNode(node.hello, node.heard_at, inventories, room.fleet.snapshot(node), streams,
                      events)
@@ -63,8 +64,8 @@ def restore(room: FleetStateMachine, data: bytes) -> None:
         room.fleet.inventory(node, inventory)
     if saved.frame is not None:
         room.fleet.frame(node, saved.frame, saved.heard_at, 0.0)
-    room.streams[saved.hello.node_id] = {
-        stream.name: _stream(stream) for stream in saved.streams}
+    room.streams.restore(saved.hello.node_id, {
+        stream.name: _stream(stream) for stream in saved.streams})
     for kept in saved.events:
         room.events.add(FleetEvent(saved.hello.node_id, kept.stream, kept.at, kept.user,
                                    kept.event))

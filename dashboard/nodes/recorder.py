@@ -13,8 +13,8 @@ from gpudeck.wire import Event, Frame, Hello, Inventory
 from ..fleet.effects import RecordsStored, StorageFailed, StreamRecord
 from ..fleet.state_machine import FleetStateMachine
 from ..history.headlog import HeadLog, HeadLogEntry
+from ..history.protocol import History
 from ..history.rows import HistoryMessage
-from ..history.store import HistoryStore
 from .checkpoint import carried, encode_nodes
 
 log = logging.getLogger("gpudeck.recorder")
@@ -31,7 +31,7 @@ class MessageRecorder:
                  save_nodes: Callable[[Iterable[tuple[str, bytes]]], None],
                  room: FleetStateMachine,
                  submit: Callable[[RecordsStored | StorageFailed], None],
-                 history: HistoryStore) -> None:
+                 history: History) -> None:
         self._log = HeadLog(folder / "headlog")
         self._save_nodes = save_nodes
         self._room = room

@@ -4,11 +4,11 @@ Used by the hub and, over a connection of its own, by `gpudeck token create agen
 is one transaction that holds its own conditions.
 """
 
-import sqlite3
 from collections.abc import Iterable
 
 from ..fleet.members import EnrolledNode, Enrolment
 from ..runtime.sql_transaction import together
+from ..runtime.state_store import SqlConnection
 
 SCHEMA = """
 create table enrolments (
@@ -27,7 +27,7 @@ KEPT_S = 86_400.0
 
 
 class NodeStore:
-    def __init__(self, db: sqlite3.Connection) -> None:
+    def __init__(self, db: SqlConnection) -> None:
         self._db = db
 
     def enrolments(self) -> list[Enrolment]:

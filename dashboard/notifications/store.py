@@ -1,12 +1,12 @@
 """The SQL of notices: receivers, what was told of what, and the outbox."""
 
-import sqlite3
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 
 import msgspec
 
 from ..runtime.sql_transaction import together
+from ..runtime.state_store import SqlConnection
 from .grouping import GroupedAlert, Key, NotificationGroup, NotificationGroupChanges
 from .receivers import Receiver
 from .retry import QueuedNotification
@@ -37,7 +37,7 @@ _waiting = msgspec.json.Decoder(QueuedNotification)
 
 
 class NotificationsStore:
-    def __init__(self, db: sqlite3.Connection) -> None:
+    def __init__(self, db: SqlConnection) -> None:
         self._db = db
 
     def together(self) -> AbstractContextManager[None]:

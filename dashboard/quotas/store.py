@@ -9,6 +9,7 @@ import msgspec
 from gpudeck.quota import Quota
 
 from ..runtime.sql_transaction import together
+from ..runtime.state_store import SqlConnection
 
 SCHEMA = """
 create table quotas (
@@ -42,7 +43,7 @@ class QuotaVersionRecord:
 
 
 class QuotasStore:
-    def __init__(self, db: sqlite3.Connection) -> None:
+    def __init__(self, db: SqlConnection) -> None:
         self._db = db
 
     def generation(self) -> int:
@@ -67,7 +68,8 @@ class QuotasStore:
 
     def groups(self) -> dict[str, frozenset[str]]:
         return {user: frozenset(_groups(body))
-                for user, body in self._db.execute("select user, groups from quota_groups")}
+                for user, body in self._db.execute("select user_name, groups "
+                                                      "from quota_groups")}
 
     def put_groups(self, of: Mapping[str, Iterable[str]]) -> None:
         with together(self._db):

@@ -1,12 +1,13 @@
 """One change of the state: all of it or nothing."""
 
-import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from .state_store import SqlConnection
+
 
 @contextmanager
-def together(db: sqlite3.Connection) -> Iterator[None]:
+def together(db: SqlConnection) -> Iterator[None]:
     """The write lock is taken at once, so that what is read inside still holds at the end. Within
     another one it is a part of that: a change and its record are one."""
     if db.in_transaction:

@@ -53,14 +53,14 @@ def test_who_is_over_stands_first_and_what_is_in_force_is_said(
     assert meter.get_attribute("aria-valuetext") == next(
         each for each in client.quotas() if each["quota"]["id"] == name)["balances"][0]["sentence"]
     assert "(1) Quotas" in page.title()
-    generation = client._told("GET", "quotas")["generation"]
+    generation = client.hub.ask_for("GET", "quotas")["generation"]
     node.teller.say(InForce(generation, 1.0, 1.0, (
         QuotaEnforcement(name, True, "ladder", "1 task of it seen here"),)))
     assert soon(lambda: "In force on its node" in card(page, name), 20), card(page, name)
     page.locator(".quota").first.locator("summary").click()
     assert "1 task of it seen here" in card(page, name)
     task = client.tasks()[0]["id"]
-    [of_task] = client._told("GET", f"tasks/{task}/quotas")["items"]
+    [of_task] = client.hub.ask_for("GET", f"tasks/{task}/quotas")["items"]
     assert (of_task["quota"], of_task["is_over"], of_task["goes"]) == (name, True, True)
     assert f"more specific than a-{name}" in of_task["why"]
     drawer = come(f"/tasks?task={task}").locator("#task-body")

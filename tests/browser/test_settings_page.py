@@ -70,7 +70,7 @@ class Hub:
     def make_stale(self, user: str) -> None:
         """As if five minutes had passed since their last password."""
         with closing(sqlite3.connect(self.data / "state.db", timeout=5)) as db, db:
-            db.execute("update sessions set fresh_until = 1 where user = ?", (user,))
+            db.execute("update sessions set fresh_until = 1 where user_name = ?", (user,))
 
     def stop(self) -> None:
         for process in reversed(self._started):

@@ -54,7 +54,7 @@ def main(folder: Path, seed: int, first: int) -> None:
             log.rotate([entry(one, 0, CARRIED) for one in greetings])
             log.drop_old(history.store.first_segment())
         if t % TEND_EVERY_S == 0:
-            history.store.tend(t)
+            history.store.maintain(t)
 
 
 def numbered(source: Source, t: int) -> list[HistoryMessage]:

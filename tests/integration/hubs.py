@@ -26,7 +26,7 @@ from dashboard.actions.hub_key import HubKey
 from dashboard.fleet.members import EnrolmentRequest
 from dashboard.nodes.enrolment import create
 from dashboard.runtime.data_folder import secret
-from dashboard.state import StateStore
+from dashboard.state import HubState
 from gpudeck.keys import EnrolmentToken, SigningKey, derived_seed, fingerprint, is_signed
 from gpudeck.metrics import WIDTH
 from gpudeck.wire import (
@@ -167,7 +167,7 @@ class HubProcess:
 
     def token(self, **wanted: Any) -> EnrolmentToken:
         """A place for a node, made as `gpudeck token create agent` makes it."""
-        state = StateStore(self.folder)
+        state = HubState.open(self.folder)
         [(token, _)] = create(state.registry, HubKey(self.folder).fingerprint,
                               [EnrolmentRequest(**wanted)], "the tests")
         state.close()

@@ -19,7 +19,7 @@ from dashboard.access.store import new_session
 from dashboard.app import Hub
 from dashboard.openapi.routes import PERMISSIONS
 from dashboard.settings import HubSettings
-from dashboard.state import StateStore
+from dashboard.state import HubState
 from tests.integration.hubs import HubProcess, RawSocket, WireAgent, one_task, wait_for
 from tests.integration.visitors import Visitor, add_person, add_program, open_state, signed_in
 
@@ -211,7 +211,7 @@ def _real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[set[str]]:
     """What the hub really answers, asked of the hub itself."""
     folder = tmp_path_factory.mktemp("hub")
     folder.chmod(0o700)
-    state = StateStore(folder)
+    state = HubState.open(folder)
     hub = Hub(HubSettings(("127.0.0.1", 8050), folder), state, 8050)
     yield hub.verbs()
     hub.recorder.close()

@@ -29,7 +29,7 @@ from dashboard.access.store import User, new_token
 from dashboard.audit.recorder import AuditRecorder
 from dashboard.public_url import PublicOrigins
 from dashboard.runtime.dispatcher import Dispatcher
-from dashboard.state import StateStore
+from dashboard.state import HubState
 from tests.integration.visitors import QUICK
 
 HOST = "127.0.0.1:8050"
@@ -74,7 +74,7 @@ class Guarded:
         return app
 
     def _admit(self, folder: Path) -> None:
-        self.state = StateStore(folder)
+        self.state = HubState.open(folder)
         for name, role in (("root", Role.ADMIN), ("vic", Role.VIEWER)):
             self.state.accounts.add_user(User(name, role, EVERYWHERE, None, 0.0))
         events = Dispatcher()

@@ -23,7 +23,7 @@ from dashboard.access.services import AccessServices
 from dashboard.access.store import User, digest
 from dashboard.audit.recorder import AuditRecorder
 from dashboard.runtime.dispatcher import Dispatcher
-from dashboard.state import StateStore
+from dashboard.state import HubState
 from tests.integration.hubs import HubProcess, wait_for
 from tests.integration.visitors import PASSWORD, QUICK, Visitor, add_person
 
@@ -45,7 +45,7 @@ class Counting(PasswordService):
 
 class Door:
     def __init__(self, folder: Path) -> None:
-        self.state = StateStore(folder)
+        self.state = HubState.open(folder)
         for name in ("alice", "bob"):
             self.state.accounts.add_user(
                 User(name, Role.ADMIN, EVERYWHERE, hash_password(PASSWORD, QUICK), 0.0))

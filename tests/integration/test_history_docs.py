@@ -44,5 +44,5 @@ def some_past(folder: Path) -> Source:
     for t in range(begin, begin + 700):
         history.append(source.second(t), 1)
         if t % 60 == 0:
-            history.store.tend(t)
+            history.store.maintain(t)
     return source

@@ -20,7 +20,7 @@ from dashboard.notifications.owner_mail import OwnerMailer
 from dashboard.notifications.owner_words import OwnerActionNotification
 from dashboard.runtime.dispatcher import Dispatcher
 from dashboard.settings import hub_settings
-from dashboard.state import StateStore
+from dashboard.state import HubState
 from gpudeck.errors import CommandError
 from tests.fakes.smtp import MailSink
 
@@ -30,7 +30,7 @@ class Post:
 
     def __init__(self, folder: Path, sink: MailSink, **smtp: Any) -> None:
         folder.chmod(0o700)
-        self.state = StateStore(folder)
+        self.state = HubState.open(folder)
         self.audit = AuditRecorder(self.state.audit, None, Dispatcher())
         self.addresses = OwnerAddresses(self.state.standing, self.audit)
         self.notifier = OwnerMailer(

@@ -20,7 +20,7 @@ from dashboard.notifications.service import NotificationService, recovered_group
 from dashboard.notifications.store import NotificationsStore
 from dashboard.notifications.transports import Transports
 from dashboard.runtime.dispatcher import Dispatcher
-from dashboard.state import StateStore
+from dashboard.state import HubState
 from dashboard.trusted_networks import NONE
 from tests.fakes.webhook import HttpSink
 from tests.unit.dashboard.notifications.test_owner_words import alert, over
@@ -45,7 +45,7 @@ class Life:
     """It ends as a kill ends it: nothing is said goodbye to."""
 
     def __init__(self, folder: Path, rules: Rules) -> None:
-        self.state = StateStore(folder)
+        self.state = HubState.open(folder)
         auditor = AuditRecorder(self.state.audit, None, Dispatcher())
         receivers = ReceiverDirectory(self.state.notifications)
         groups = recovered_groups(self.state.notifications, receivers, PACE, [], [])
@@ -84,7 +84,7 @@ def _sink() -> Iterator[HttpSink]:
 @pytest.fixture(name="live")
 def _live(tmp_path: Path, sink: HttpSink) -> Iterator[Callable[..., Life]]:
     tmp_path.chmod(0o700)
-    state = StateStore(tmp_path)
+    state = HubState.open(tmp_path)
     state.notifications.put_receiver(Receiver("r1", "ops", "webhook", sink.url))
     state.close()
     lives: list[Life] = []

@@ -16,7 +16,7 @@ from dashboard.notifications.grouping import NotificationTiming
 from dashboard.notifications.receiver_directory import ReceiverDirectory
 from dashboard.notifications.receivers import Receiver
 from dashboard.notifications.service import recovered_groups
-from dashboard.state import StateStore
+from dashboard.state import HubState
 from tests.fakes.smtp import MailSink
 from tests.fakes.webhook import HttpSink
 from tests.integration.hubs import HubProcess, free_port, one_task, wait_for
@@ -279,7 +279,7 @@ def test_killed_at_any_moment_it_is_told(tmp_path: Path) -> None:
 def test_what_fired_when_the_hub_ended_is_known_before_it_is_said_to_be_over(tmp_path: Path
                                                                             ) -> None:
     tmp_path.chmod(0o700)
-    state = StateStore(tmp_path)
+    state = HubState.open(tmp_path)
     state.notifications.put_receiver(Receiver("r1", "ops", "webhook", "http://127.0.0.1:9"))
     lost = Alert("hot/a/1", "hot", "v", "Hot", "warn", "gpu", AlertTarget("a", "n", "h"), "firing",
                  1.0,

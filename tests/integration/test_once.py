@@ -127,7 +127,7 @@ class Losing:
 def test_an_answer_lost_on_the_way_is_asked_for_again(hub: HubProcess, losses: int) -> None:
     way, before = Losing(hub.port, losses), places(hub)
     try:
-        made = Client(way.url, hub.api_token)._told("POST", "enrolments", {})
+        made = Client(way.url, hub.api_token).hub.ask_for("POST", "enrolments", {})
     finally:
         way.close()
     assert way.asked == losses + 1
@@ -139,7 +139,7 @@ def test_lost_twice_it_is_unknown_and_done_once(hub: HubProcess) -> None:
     way, before = Losing(hub.port, 2), places(hub)
     try:
         with pytest.raises(CommandError) as said:
-            Client(way.url, hub.api_token)._told("POST", "enrolments", {})
+            Client(way.url, hub.api_token).hub.ask_for("POST", "enrolments", {})
     finally:
         way.close()
     assert said.value.code == ExitCode.UNREACHABLE

@@ -94,7 +94,7 @@ def test_quotas_say_what_they_give_and_who_is_over(hub: HubProcess, agent: WireA
     gpus = random.randrange(2)  # alice is on one
     client = Client(hub.url, hub.api_token)
     client.put_quota("held", {"subject": "*", "gpus": gpus})
-    hidden = client._told("POST", "tokens", {
+    hidden = client.hub.ask_for("POST", "tokens", {
         "name": "hidden", "role": "viewer", "groups": ["elsewhere"],
         "expires_at": time.time() + 600})["secret"]
 

@@ -24,7 +24,7 @@ class Site:
             agent.tick(one_task(f"boot-{at}:100:5", user))
         wait_for(lambda: len(self.client.nodes()) == 2)
         self.node = {user: agent.node_id for user, agent in self.agents.items()}
-        self.client._told("PATCH", f"nodes/{self.node['alice']}", {"group": "hers"})
+        self.client.hub.ask_for("PATCH", f"nodes/{self.node['alice']}", {"group": "hers"})
         self.client.put_quota("all", {"subject": "*", "gpus": 0})
         self.client.put_quota("sum", {"subject": "*", "gpus": 1, "count": "together"})
 
@@ -33,7 +33,7 @@ class Site:
             agent.tick()
 
     def as_one(self, role: str, groups: list[str], *names: str) -> Client:
-        made = self.client._told("POST", "tokens", {
+        made = self.client.hub.ask_for("POST", "tokens", {
             "name": "-".join(("t", *names)), "role": role, "groups": groups,
             "unix_names": [*names], "expires_at": time.time() + 600})
         return Client(self.hub.url, made["secret"])
@@ -57,12 +57,12 @@ def holders(client: Client) -> list[str]:
 
 
 def here(client: Client, node_id: str) -> list[str]:
-    items = client._told("GET", f"nodes/{node_id}/quotas")["items"]
+    items = client.hub.ask_for("GET", f"nodes/{node_id}/quotas")["items"]
     return [each["holder"] for item in items for each in item["holders"]]
 
 
 def past(client: Client, holder: str) -> dict[str, Any]:
-    return client._told("GET", f"quotas/all/past?holder={holder}&limit=gpus&last=3h")
+    return client.hub.ask_for("GET", f"quotas/all/past?holder={holder}&limit=gpus&last=3h")
 
 
 def test_who_sees_a_part_is_told_of_themselves_alone(site: Site) -> None:
@@ -76,7 +76,7 @@ def test_who_sees_a_part_is_told_of_themselves_alone(site: Site) -> None:
     for refused in (lambda: past(alice, "bob"), lambda: here(alice, site.node["bob"])):
         with pytest.raises(CommandError, match=r"is seen here|no node"):
             refused()
-    text = site.hub.ask("/metrics", token=alice._token).body.decode()
+    text = site.hub.ask("/metrics", token=alice.hub._token).body.decode()
     assert 'holder="alice"' in text
     assert "bob" not in text
     assert "everyone together" not in text
@@ -90,10 +90,10 @@ def test_who_sees_all_is_told_of_all(site: Site) -> None:
     found = {each["quota"]: each for each in site.client.quotas_of("bob")}
     assert {name: (each["used"], each["is_over"]) for name, each in found.items()} == {
         "all": (1.0, True), "sum": (2.0, True)}
-    assert site.client._told("GET", "nodes/" + site.node["bob"] + "/quotas?gpu="
+    assert site.client.hub.ask_for("GET", "nodes/" + site.node["bob"] + "/quotas?gpu="
                              + site.agents["bob"].facts[1].uuid)["items"][0]["holders"] == []
     with pytest.raises(CommandError, match="no GPU"):
-        site.client._told("GET", f"nodes/{site.node['bob']}/quotas?gpu=GPU-none")
+        site.client.hub.ask_for("GET", f"nodes/{site.node['bob']}/quotas?gpu=GPU-none")
 
 
 @pytest.mark.parametrize("query", [
@@ -101,14 +101,14 @@ def test_who_sees_all_is_told_of_all(site: Site) -> None:
     "holder=alice&limit=gpus&since=0"])
 def test_what_is_asked_wrong_is_said(site: Site, query: str) -> None:
     with pytest.raises(CommandError, match="holder and limit are needed"):
-        site.client._told("GET", f"quotas/all/past?{query}")
+        site.client.hub.ask_for("GET", f"quotas/all/past?{query}")
     site.client.put_quota("off", {"subject": "user:alice", "scope": "node:gone", "gpus": 1})
-    assert set(site.client._told("GET", "quotas/off/past?holder=alice&limit=gpus")["used"]) == {
-        None}
+    asked = "quotas/off/past?holder=alice&limit=gpus"
+    assert set(site.client.hub.ask_for("GET", asked)["used"]) == {None}
     with pytest.raises(CommandError, match="is seen here"):
-        site.client._told("GET", "quotas/off/past?holder=bob&limit=gpus")
+        site.client.hub.ask_for("GET", "quotas/off/past?holder=bob&limit=gpus")
     with pytest.raises(CommandError, match="does not limit mem_bytes"):
-        site.client._told("GET", "quotas/all/past?holder=alice&limit=mem_bytes")
+        site.client.hub.ask_for("GET", "quotas/all/past?holder=alice&limit=mem_bytes")
 
 
 def test_the_preview_counts_hours_of_what_is_seen(site: Site) -> None:

@@ -30,7 +30,7 @@ def _demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
         assert soon(lambda: len(client.nodes()) == NODES, 30)
         for node in client.nodes():
             if node["host"] in REAL:
-                client._told("PATCH", f"nodes/{node['id']}", {"group": "real"})
+                client.hub.ask_for("PATCH", f"nodes/{node['id']}", {"group": "real"})
         settled(running)
         yield running
 
@@ -118,7 +118,7 @@ def test_it_is_in_force_within_seconds_and_counts_what_is_held(demo: Demo, clien
                                for use in task["gpus"]}) for user, tasks in held.items()}
     assert all("seen here" in node["proof"] for node in found["nodes"])
     client.put_quota(quota_id, {"subject": "*", "scope": "group:real", "gpus": 2})
-    versions = client._told("GET", f"quotas/{quota_id}/versions")["items"]
+    versions = client.hub.ask_for("GET", f"quotas/{quota_id}/versions")["items"]
     assert [each["quota"]["gpus"] for each in versions] == [2, 1]
     assert soon(lambda: one(client, quota_id)["applied"] == len(REAL), 15)
 

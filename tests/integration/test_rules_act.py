@@ -28,7 +28,7 @@ from agent.node import NodeConfig, ReadingSource, ThreadWakeSignal, run_node
 from agent.readings import GpuReading, Reading
 from agent.tasks.task_table import boot_id
 from dashboard.alerts.core.rule import read
-from dashboard.state import StateStore
+from dashboard.state import HubState
 from gpudeck.audit_chain import verify
 from gpudeck.metrics import COLUMN, WIDTH, Absence
 from gpudeck.wire import GpuFacts
@@ -398,7 +398,7 @@ def test_the_demos_hog_ends_in_real_time_and_the_others_go_on(tmp_path: Path) ->
                 "where": ["mem_used_bytes >= 1GiB"], "mode": "dry_run",
                 "ladder": [{"do": "tell"}, {"do": "tell", "after": "5s"},
                            {"do": "end", "after": "60s"}]}
-        state = StateStore(demo.data / "hub")
+        state = HubState.open(demo.data / "hub")
         state.alerts.put_rule(read(rule), "ada", time.time() - 8 * DAYS_S)
         state.close()
         expires = time.strftime("%Y-%m-%d", time.gmtime(time.time() + 30 * DAYS_S))

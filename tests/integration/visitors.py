@@ -15,7 +15,7 @@ from argon2 import PasswordHasher
 from dashboard.access.passwords import hash_password
 from dashboard.access.policy import Role, Scope
 from dashboard.access.store import User, new_token
-from dashboard.state import StateStore
+from dashboard.state import HubState
 from tests.integration.hubs import Answer, HubProcess, wait_for
 
 # The parameters stand in the hash, so the hub checks it as any other, only sooner.
@@ -77,8 +77,8 @@ class Visitor:
         return self.form("/sign-in", name=name, password=password)
 
 
-def open_state(hub: HubProcess) -> "contextlib.closing[StateStore]":
-    return contextlib.closing(StateStore(hub.folder))
+def open_state(hub: HubProcess) -> "contextlib.closing[HubState]":
+    return contextlib.closing(HubState.open(hub.folder))
 
 
 def add_person(hub: HubProcess, name: str, role: str = "viewer", groups: Sequence[str] = ("*",),

@@ -84,7 +84,7 @@ def test_my_quota_is_shown_with_what_i_hold_of_it_and_nobody_elses(
     client.put_quota("idle", {"subject": "user:on-holiday", "gpus": 3})
 
     def token(name: str) -> str:
-        made = client._told("POST", "tokens", {
+        made = client.hub.ask_for("POST", "tokens", {
             "name": name, "role": "user", "unix_names": [name],
             "expires_at": datetime.now(UTC).timestamp() + 600})
         return str(made["secret"])

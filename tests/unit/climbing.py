@@ -32,7 +32,7 @@ from dashboard.fleet.fleet import Fleet
 from dashboard.runtime.dispatcher import Dispatcher
 from dashboard.runtime.runner import Loop, Runner
 from dashboard.runtime.sql_transaction import together
-from dashboard.state import StateStore
+from dashboard.state import HubState
 from gpudeck.actions import (
     ActionParams,
     ActionVerification,
@@ -104,7 +104,7 @@ class World:
     _open: list[tuple[float, CommandRecord]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.state = StateStore(self.folder)
+        self.state = HubState.open(self.folder)
         self.state._db.execute("pragma synchronous = off")
         self.audit = AuditRecorder(self.state.audit, None, self.events)
         self._watch()
@@ -169,7 +169,7 @@ class World:
             node = fleets.add_node(self.fleet, node_id, gpus, mono=self.clock.mono - 3_600.0)
             node.steady_mono = self.clock.mono - 3_600.0
             node.clock_offset_s = 0.0
-            self.fleet.beat(node, Beat("ok", 0.5, 0, 0), self.clock.mono)
+            node.take_beat(Beat("ok", 0.5, 0, 0), self.clock.mono)
             node.steady_mono = self.clock.mono - 3_600.0
             made += [self.start(node_id, at % gpus, user, sm_pct) for at in range(tasks_each)]
         return made
@@ -245,7 +245,7 @@ class World:
                     (node.listing.order if node.listing else ())]
             told = Tasks(True, tuple(one.task for one in here), tuple(
                 Use(one.task.id, one.gpu, one.mem_used_bytes, one.sm_pct) for one in here))
-            self.fleet.heard(node, self.clock.now, self.clock.mono)
+            node.hear(self.clock.now, self.clock.mono)
             states = ["lost" if node_id in self.lost else "ok"] * len(rows)
             self.fleet.frame(node, fleets.frame(rows, self._seq, self.clock.now, states, told),
                              self.clock.now, self.clock.mono)

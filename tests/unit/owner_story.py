@@ -21,7 +21,6 @@ from dashboard.fleet.events import FleetEvent, RecentEvents
 from dashboard.fleet.fleet import Fleet
 from dashboard.history.embedded import EmbeddedHistory
 from dashboard.history.rows import HistoryMessage
-from dashboard.history.rule_reads import RuleHistoryReader
 from gpudeck.wire import Event, Inventory, Task, Tasks, Use
 from tests.unit import fleets
 
@@ -45,7 +44,7 @@ class Story:
         self.random = random.Random(seed)
         self.fleet, self.history = Fleet(1), EmbeddedHistory(folder / "history")
         self.history.open()
-        self.spans, self.events = RuleHistoryReader(self.history.store), RecentEvents()
+        self.spans, self.events = self.history.rules, RecentEvents()
         self.evaluator, self.alerts = RuleEvaluator(), FiringAlerts()
         self.evaluator.set_rules({name: ready(rules, name) for name in rules})
         self.scenes = RuleTargetCollector(self.fleet, self.events)
@@ -144,7 +143,7 @@ class Story:
         self.seq += 1
         frame = fleets.frame(rows, self.seq, second + 0.2, states=states, tasks=tasks)
         node = self.fleet.nodes[f"n{at}"]
-        self.fleet.heard(node, now, now)
+        node.hear(now, now)
         self.fleet.frame(node, frame, now, now)
         return HistoryMessage(f"n{at}", "s1", now, frame, second)
 

@@ -16,7 +16,7 @@ from ...fleet.fleet import SILENT_AFTER_S, STALE_AFTER_S, Fleet
 from ...fleet.members import EnrolledNode
 from ...fleet.mig import NO_PARENT
 from ...history.grid import SEEN, HistoryGrid, Name
-from ...history.rule_reads import RuleHistoryReader
+from ...history.protocol import RuleHistory
 from ..core.firing_alerts import AlertTarget
 from ..core.node_targets import FLEET_KEY
 from ..core.numbers import number_of_fleet
@@ -88,7 +88,7 @@ class FleetTimeline:
 class FleetRehearsalSource:
     reads_s = 1
 
-    def __init__(self, spans: RuleHistoryReader, fleet: Fleet, ready: CompiledRule,
+    def __init__(self, spans: RuleHistory, fleet: Fleet, ready: CompiledRule,
                  members: MembershipHistory | None = None) -> None:
         self._spans = spans
         self._fleet = fleet

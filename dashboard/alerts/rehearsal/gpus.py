@@ -10,7 +10,7 @@ from gpudeck.metrics import COLUMN, SLOW_COLUMN
 from ...fleet.fleet import Fleet
 from ...history.columns import NO_MEAN
 from ...history.grid import End, HistoryGrid, Name
-from ...history.rule_reads import RuleHistoryReader
+from ...history.protocol import RuleHistory
 from ..core.evaluator import RuleMinutesRequest, wanted_of
 from ..core.firing_alerts import AlertTarget
 from ..core.minute_aggregates import ENOUGH, MINUTE_S, ClosedRuleMinute
@@ -67,7 +67,7 @@ def refuse_too_long(why: str, gpus: int, span_s: int) -> None:
 
 
 class GpuRehearsalSource:
-    def __init__(self, spans: RuleHistoryReader, fleet: Fleet, ready: CompiledRule) -> None:
+    def __init__(self, spans: RuleHistory, fleet: Fleet, ready: CompiledRule) -> None:
         self._spans = spans
         self._fleet = fleet
         self._ready = ready

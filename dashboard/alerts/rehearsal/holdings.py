@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...history.grid import SEEN, HistoryGrid, Name, TaskRows
-from ...history.rule_reads import RuleHistoryReader
+from ...history.protocol import RuleHistory
 from ..core.minute_aggregates import ENOUGH, MINUTE_S
 from ..core.rule_signal import Floats
 from ..core.state_machine import Rows
@@ -47,7 +47,7 @@ class HoldingHistory:
     """`owners` are numbered as they come, for all pieces; all else is of one. `names`: what is
     asked of them."""
 
-    def __init__(self, spans: RuleHistoryReader, names: Collection[str]) -> None:
+    def __init__(self, spans: RuleHistory, names: Collection[str]) -> None:
         self._spans = spans
         self._with_memory = "mem_used_bytes" in names
         self._with_jobs = "jobs" in names

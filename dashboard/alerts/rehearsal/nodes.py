@@ -8,7 +8,7 @@ import numpy as np
 from ...fleet.fleet import Fleet
 from ...fleet.mig import NO_PARENT
 from ...history.grid import HistoryGrid, Name
-from ...history.rule_reads import RuleHistoryReader
+from ...history.protocol import RuleHistory
 from ..core.firing_alerts import AlertTarget
 from ..core.minute_aggregates import MINUTE_S, ClosedRuleMinute
 from ..core.node_targets import nodes_in_scope
@@ -27,7 +27,7 @@ AT_ONCE_S = 300  # at least, and in whole ones of these
 class NodeRehearsalSource:
     reads_s = 1
 
-    def __init__(self, spans: RuleHistoryReader, fleet: Fleet, ready: CompiledRule) -> None:
+    def __init__(self, spans: RuleHistory, fleet: Fleet, ready: CompiledRule) -> None:
         self._spans = spans
         self._fleet = fleet
         self._ready = ready

@@ -8,7 +8,7 @@ import numpy as np
 from gpudeck.xid import UNKNOWN_CODE, explain
 
 from ...fleet.fleet import STALE_AFTER_S, Fleet
-from ...history.rule_reads import RuleHistoryReader
+from ...history.protocol import RuleHistory
 from ..core.firing_alerts import AlertTarget
 from ..core.minute_aggregates import ENOUGH, MINUTE_S, WAIT_S, ClosedRuleMinute
 from ..core.numbers import USES
@@ -46,7 +46,7 @@ class OwnerRehearsalSource:
     """A minute of a Rule that looks at minutes ends when it is looked at in life: some seconds
     later, by who is there then."""
 
-    def __init__(self, spans: RuleHistoryReader, fleet: Fleet, ready: CompiledRule) -> None:
+    def __init__(self, spans: RuleHistory, fleet: Fleet, ready: CompiledRule) -> None:
         self._spans = spans
         self._fleet = fleet
         self._ready = ready

@@ -15,7 +15,7 @@ from ...audit.recorder import AuditRecorder
 from ...errors import InvalidChangeError, NotFoundError, ResultTooLargeError
 from ...fleet.fleet import Fleet
 from ...fleet.members import EnrolledNode
-from ...history.rule_reads import RuleHistoryReader
+from ...history.protocol import RuleHistory
 from ..core.rule import CompiledRule, Of, Rule, check
 from ..store import AlertsStore
 from .engine import ACTS, RehearsalEngine, RehearsedAlert
@@ -40,7 +40,7 @@ class RehearsalService:
     approves, so that nobody approves their own rule."""
 
     def __init__(self, store: AlertsStore, auditor: AuditRecorder, fleet: Fleet,
-                 history: RuleHistoryReader, members: Callable[[], Iterable[EnrolledNode]],
+                 history: RuleHistory, members: Callable[[], Iterable[EnrolledNode]],
                  person_of: Callable[[Actor], str]) -> None:
         self._store = store
         self._auditor = auditor

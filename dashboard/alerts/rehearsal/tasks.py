@@ -8,7 +8,7 @@ import numpy as np
 
 from ...fleet.fleet import Fleet
 from ...history.grid import HistoryGrid, TaskRows
-from ...history.rule_reads import RuleHistoryReader
+from ...history.protocol import RuleHistory
 from ..core.firing_alerts import AlertTarget
 from ..core.minute_aggregates import ENOUGH, MINUTE_S, WAIT_S
 from ..core.numbers import distinct_on_gpus, number_of_uses
@@ -100,7 +100,7 @@ class TaskRehearsalSource:
 
     step_s = reads_s = MINUTE_S
 
-    def __init__(self, spans: RuleHistoryReader, fleet: Fleet, ready: CompiledRule) -> None:
+    def __init__(self, spans: RuleHistory, fleet: Fleet, ready: CompiledRule) -> None:
         self._spans = spans
         self._fleet = fleet
         self._ready = ready

@@ -7,7 +7,7 @@ import pytest
 
 from dashboard.actions.hub_key import HubKey
 from dashboard.runtime.data_folder import OURS, lock_folder, open_folder
-from dashboard.state import StateStore
+from dashboard.state import HubState
 from gpudeck.errors import CommandError, ExitCode
 
 
@@ -18,7 +18,7 @@ def _folder(tmp_path: Path) -> Path:
     open_folder(folder)
     lock_folder(folder).close()
     HubKey(folder)
-    StateStore(folder).close()
+    HubState.open(folder).close()
     return folder
 
 

@@ -11,7 +11,7 @@ import pytest
 from dashboard.access.policy import Role, Scope
 from dashboard.access.store import SignInRecord, User, new_session
 from dashboard.errors import AlreadyExistsError, InvalidChangeError, NotFoundError
-from dashboard.state import SCHEMA, SCHEMA_VERSION, STEPS, StateStore
+from dashboard.state import SCHEMA, SCHEMA_VERSION, STEPS, HubState
 from gpudeck.errors import CommandError
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -23,8 +23,8 @@ def user(name: str, role: Role = Role.ADMIN) -> User:
 
 
 @pytest.fixture(name="state")
-def _state(tmp_path: Path) -> StateStore:
-    return StateStore(tmp_path)
+def _state(tmp_path: Path) -> HubState:
+    return HubState.open(tmp_path)
 
 
 def test_from_schema_1(tmp_path: Path) -> None:
@@ -37,28 +37,28 @@ def test_from_schema_1(tmp_path: Path) -> None:
     db.execute("insert into codes values (x'03', 9e9)")
     db.commit()
     db.close()
-    state = StateStore(tmp_path)
+    state = HubState.open(tmp_path)
     assert (state.hub_id(), state.nodes()) == ("abc", [b"\x01"])
     assert state.sessions.all(0.0) == []
     assert state.accounts.users() == []
     state.close()
-    assert StateStore(tmp_path).hub_id() == "abc"
+    assert HubState.open(tmp_path).hub_id() == "abc"
 
 
 def test_each_step_is_taken_once(tmp_path: Path) -> None:
-    StateStore(tmp_path).close()
+    HubState.open(tmp_path).close()
     db = sqlite3.connect(tmp_path / "state.db")
     assert db.execute("pragma user_version").fetchone() == (SCHEMA_VERSION,) == (len(STEPS),)
     db.close()
 
 
 def test_a_newer_one_is_left_alone(tmp_path: Path) -> None:
-    StateStore(tmp_path).close()
+    HubState.open(tmp_path).close()
     db = sqlite3.connect(tmp_path / "state.db")
     db.execute(f"pragma user_version = {SCHEMA_VERSION + 1}")
     db.close()
     with pytest.raises(CommandError, match="newer gpudeck"):
-        StateStore(tmp_path)
+        HubState.open(tmp_path)
 
 
 def test_a_step_that_fails_leaves_all_as_it_was(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_a_step_that_fails_leaves_all_as_it_was(tmp_path: Path) -> None:
     db.executescript(f"begin; {SCHEMA} create table users (x); pragma user_version = 1; commit;")
     db.close()
     with pytest.raises(CommandError, match="cannot use"):
-        StateStore(tmp_path)
+        HubState.open(tmp_path)
     db = sqlite3.connect(tmp_path / "state.db")
     assert db.execute("pragma user_version").fetchone() == (1,)
     assert db.execute("select count(*) from sessions").fetchone() == (0,)
@@ -76,15 +76,15 @@ def test_a_step_that_fails_leaves_all_as_it_was(tmp_path: Path) -> None:
 OTHER = """
 import sys, time
 from pathlib import Path
-from dashboard.state import StateStore
-state = StateStore(Path(sys.argv[1]))
+from dashboard.state import HubState
+state = HubState.open(Path(sys.argv[1]))
 print(state.accounts.add_code("alice", time.time()))
 state.close()
 """
 
 
 def test_what_another_process_writes_is_seen_however_often_it_comes_and_goes(
-    state: StateStore, tmp_path: Path
+    state: HubState, tmp_path: Path
 ) -> None:
     """Once, a thread of ours that closed a file of its own took SQLite's locks with it; the next
     process to leave then deleted the log under the hub, which went on in the deleted one."""
@@ -97,10 +97,10 @@ def test_what_another_process_writes_is_seen_however_often_it_comes_and_goes(
         assert state.accounts.use_code(code, time.time()) is not None, round_number
         state.note([SignInRecord(float(round_number), "alice", "x", "link", "let in")], {}, {})
         state.save_nodes([("n1", b"1")])
-    assert len(StateStore(tmp_path).sessions.sign_ins()) == 3
+    assert len(HubState.open(tmp_path).sessions.sign_ins()) == 3
 
 
-def test_the_last_admin_stays(state: StateStore) -> None:
+def test_the_last_admin_stays(state: HubState) -> None:
     accounts = state.accounts
     accounts.add_user(user("a"))
     accounts.add_user(user("b", Role.OPERATOR))
@@ -115,7 +115,7 @@ def test_the_last_admin_stays(state: StateStore) -> None:
         ("a", Role.VIEWER), ("b", Role.ADMIN)]
 
 
-def test_a_change_ends_sessions_and_links(state: StateStore) -> None:
+def test_a_change_ends_sessions_and_links(state: HubState) -> None:
     accounts, now = state.accounts, time.time()
     accounts.add_user(user("a"))
     accounts.add_user(user("b"))
@@ -128,7 +128,7 @@ def test_a_change_ends_sessions_and_links(state: StateStore) -> None:
     assert accounts.code(code, now) is None
 
 
-def test_what_is_not_there_and_what_is_already(state: StateStore) -> None:
+def test_what_is_not_there_and_what_is_already(state: HubState) -> None:
     accounts = state.accounts
     accounts.add_user(user("a"))
     with pytest.raises(AlreadyExistsError):
@@ -143,7 +143,7 @@ def test_what_is_not_there_and_what_is_already(state: StateStore) -> None:
             change()
 
 
-def test_only_the_newest_sign_ins_are_kept(state: StateStore) -> None:
+def test_only_the_newest_sign_ins_are_kept(state: HubState) -> None:
     state.note([SignInRecord(float(at), f"n{at}", "", "password", "no") for at in range(500)], {},
                {})
     kept = state.sessions.sign_ins()

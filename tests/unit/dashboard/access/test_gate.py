@@ -21,7 +21,7 @@ from dashboard.audit.recorder import AuditRecorder
 from dashboard.openapi.routes import PERMISSIONS
 from dashboard.public_url import PublicOrigins
 from dashboard.runtime.dispatcher import Dispatcher
-from dashboard.state import StateStore
+from dashboard.state import HubState
 from dashboard.trusted_networks import NOBODY, TrustedProxies, proxies
 
 HOST = "127.0.0.1:8050"
@@ -42,7 +42,7 @@ def every_route() -> Flask:
     return server
 
 
-def access_to(state: StateStore, events: Dispatcher | None = None) -> AccessServices:
+def access_to(state: HubState, events: Dispatcher | None = None) -> AccessServices:
     events = events or Dispatcher()
     return AccessServices(state, PasswordService(QUICK), AuditRecorder(state.audit, None, events),
                           events)
@@ -54,7 +54,7 @@ class Asked:
     def __init__(self, folder: Path, trusted: TrustedProxies = NOBODY,
                  user_header: str | None = None) -> None:
         folder.chmod(0o700)
-        self.state = StateStore(folder)
+        self.state = HubState.open(folder)
         self.state.accounts.add_user(User("alice", Role.ADMIN, EVERYWHERE, None, 0.0))
         self.events = Dispatcher()
         self.access = access_to(self.state, self.events)

@@ -19,7 +19,7 @@ from dashboard.audit.recorder import AuditRecorder
 from dashboard.fleet.state_machine import FleetStateMachine
 from dashboard.fleet.visibility import VisibleFleetCache
 from dashboard.runtime.dispatcher import Dispatcher
-from dashboard.state import StateStore
+from dashboard.state import HubState
 from gpudeck.actions import ActionParams, Preview, ProcessIdentity, Refusal, Victim
 from gpudeck.wire import Task
 from tests.unit import fleets
@@ -41,7 +41,7 @@ class Hub:
     """One node with one task; what is ordered there is noted, and no more."""
 
     def __init__(self, folder: Path, guards: dict[str, Callable[[Any], Any]]) -> None:
-        self.state = StateStore(folder)
+        self.state = HubState.open(folder)
         self.ordered: list[tuple[CommandRecord, Refusal | None]] = []
         fleet_state = FleetStateMachine("hub", 1, time.monotonic())
         node = fleets.add_node(fleet_state.fleet, "n1", 1)

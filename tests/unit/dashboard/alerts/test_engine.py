@@ -31,7 +31,6 @@ from dashboard.fleet.events import RecentEvents
 from dashboard.fleet.fleet import Fleet
 from dashboard.history.embedded import EmbeddedHistory
 from dashboard.history.rows import HistoryMessage
-from dashboard.history.rule_reads import RuleHistoryReader
 from gpudeck.wire import Inventory, Task, Tasks, Use
 from tests.unit import fleets
 
@@ -88,7 +87,7 @@ class Recorded:
         self.random = random.Random(seed)
         self.fleet, self.history = Fleet(1), EmbeddedHistory(folder / "history")
         self.history.open()
-        self.spans = RuleHistoryReader(self.history.store)
+        self.spans = self.history.rules
         self.evaluator, self.alerts = RuleEvaluator(LIVE), FiringAlerts()
         self.evaluator.set_rules({name: ready(name) for name in RULES})
         self.live: dict[str, list[Any]] = {name: [] for name in RULES}
@@ -136,7 +135,7 @@ class Recorded:
         frame = fleets.frame(rows, second - BEGIN + 1, second + 0.2, slow=slow,
                              tasks=self.tasks(at, second) if (second + at) % 2 == 0 else None)
         node = self.fleet.nodes[f"n{at}"]
-        self.fleet.heard(node, now, now)
+        node.hear(now, now)
         self.fleet.frame(node, frame, now, now)
         self.history.append([HistoryMessage(f"n{at}", "s1", now, frame, second)], 1)
 
@@ -204,7 +203,7 @@ def as_bytes(alerts: list[Any], name: Any) -> bytes:
 def test_live_and_rehearsal_are_the_same_to_the_byte(recorded: Recorded, rule: str,
                                                      is_in_files: bool) -> None:
     if is_in_files:
-        recorded.history.store.tend(END + 10_000)
+        recorded.history.store.maintain(END + 10_000)
         assert recorded.history.info().open_seconds == 0
     past, rehearsal = recorded.rehearsed(ready(rule))
     lived, would = recorded.live[rule], rehearsal.alerts()

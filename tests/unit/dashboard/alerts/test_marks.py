@@ -12,7 +12,7 @@ from dashboard.alerts import store
 from dashboard.alerts.core.firing_alerts import Alert, AlertTarget, FiringAlerts
 from dashboard.alerts.core.query import AlertQuery
 from dashboard.alerts.core.rule import Of
-from dashboard.state import STEPS, StateStore
+from dashboard.state import STEPS, HubState
 from tests.unit.dashboard.alerts.test_targets import World, task
 
 OFS: tuple[Of, ...] = ("gpu", "task", "job", "owner", "node", "fleet")
@@ -63,7 +63,7 @@ def test_a_nodes_is_marked_at_its_gpus_and_nobody_elses() -> None:
 
 @pytest.mark.parametrize("seed", [random.randrange(10**6) for _ in range(3)])
 def test_the_store_finds_what_matches(tmp_path: Path, seed: int) -> None:
-    lots, state = random.Random(seed), StateStore(tmp_path)
+    lots, state = random.Random(seed), HubState.open(tmp_path)
     gpus, nodes = [f"GPU-{at}" for at in range(6)], ["n0", "n1"]
     made = []
     for at in range(120):
@@ -104,7 +104,7 @@ def test_from_a_hub_that_kept_no_marks(tmp_path: Path) -> None:
                (msgspec.json.encode(alert("gpu", "GPU-1", (), 1.0, 2.0)),))
     db.commit()
     db.close()
-    state = StateStore(tmp_path)
+    state = HubState.open(tmp_path)
     [found] = state.alerts.ended_alerts(0, 9, AlertQuery(gpus=frozenset(("GPU-1", "GPU-2"))))
     assert found.target.key == "GPU-1"
     state.close()

@@ -90,7 +90,7 @@ class SteadyFleet:
                 frame = fleets.frame(self.rows[at], second - BEGIN + 1, second + 0.2,
                                      tasks=self.on[at])
                 node = self.fleet.nodes[f"n{at}"]
-                self.fleet.heard(node, now, now)
+                node.hear(now, now)
                 self.fleet.frame(node, frame, now, now)
                 self.history.append([HistoryMessage(f"n{at}", "s1", now, frame, second)], 1)
             targets: Any = collector.look(now, now, 0.0)
@@ -166,7 +166,7 @@ def test_a_node_reads_what_the_hub_reads(seed: int) -> None:
             mem, sm = (chance.choice([float(chance.randrange(50)), None]) for _ in range(2))
             uses.append(Use(task.id, gpu, mem, sm))
             seen.append(GpuTask(task, f"GPU-n1-{gpu}", mem, sm, "running"))
-    fleet.heard(node, at, fleets.MONO)
+    node.hear(at, fleets.MONO)
     fleet.frame(node, fleets.frame([{} if each is None else {"util_pct": each} for each in util],
                                    tasks=Tasks(True, tuple(tasks), tuple(uses))), at, fleets.MONO)
     targets = RuleTargetCollector(fleet, RecentEvents()).look(at, fleets.MONO, 0.0)["task"]

@@ -19,7 +19,6 @@ from dashboard.fleet.events import RecentEvents
 from dashboard.fleet.fleet import Fleet
 from dashboard.history.embedded import EmbeddedHistory
 from dashboard.history.rows import HistoryMessage
-from dashboard.history.rule_reads import RuleHistoryReader
 from gpudeck.wire import Inventory, Tasks
 from tests.unit import fleets
 from tests.unit.owner_story import BEGIN, END, LAST, SILENT, Story, ready
@@ -70,7 +69,7 @@ def as_bytes(alerts: list[Any], name: Any) -> bytes:
 @pytest.mark.parametrize("is_in_files", [False, True])
 def test_live_and_rehearsal_are_the_same_to_the_byte(story: Story, is_in_files: bool) -> None:
     if is_in_files:
-        story.history.store.tend(END + 10_000)
+        story.history.store.maintain(END + 10_000)
         assert story.history.info().open_seconds == 0
     total = 0
     for rule in RULES:
@@ -161,7 +160,7 @@ def short_story(folder: Path, tasks: Tasks, *parts: tuple[Sequence[int], bool]) 
         history.append([*told, *(HistoryMessage("n1", "s1", at + 0.5, fleets.frame(
             [{"util_pct": 50.0}] * 2, at - BEGIN + 1, at + 0.2, tasks=tasks), at, is_late)
             for at in seconds)], 1)
-        history.store.tend(BEGIN + 1_000.0)
+        history.store.maintain(BEGIN + 1_000.0)
     return history
 
 
@@ -171,7 +170,7 @@ def test_what_came_late_is_as_if_it_had_come_in_time(tmp_path: Path) -> None:
     history = short_story(
         tmp_path, fleets.tasks(("t", 0, "ann")),
         ([at for at in range(BEGIN, BEGIN + 900) if at not in late], False), (late, True))
-    past = OwnerRehearsalSource(RuleHistoryReader(history.store), Fleet(1), ready(RULES, "held"))
+    past = OwnerRehearsalSource(history.rules, Fleet(1), ready(RULES, "held"))
     [found] = past.stretches(BEGIN, BEGIN + 840)
     values = found.values(SignalTerm("last", "mem_used_bytes"), slice(None))
     assert values.tolist() == [[1e9] * 14]
@@ -181,7 +180,7 @@ def test_what_came_late_is_as_if_it_had_come_in_time(tmp_path: Path) -> None:
 def test_whose_task_nobody_knows_is_in_nobodys_row(tmp_path: Path) -> None:
     history = short_story(tmp_path, fleets.tasks(("a", 0, "ann"), ("b", 1, None)),
                           (range(BEGIN, BEGIN + 900), False))
-    past = OwnerRehearsalSource(RuleHistoryReader(history.store), Fleet(1), ready(RULES, "gpus"))
+    past = OwnerRehearsalSource(history.rules, Fleet(1), ready(RULES, "gpus"))
     [found] = past.stretches(BEGIN, BEGIN + 840)
     assert found.values(SignalTerm("last", "gpus"), slice(None)).tolist() == [[1.0] * 14]
     assert past.name(0).users == ("ann",)
@@ -193,7 +192,7 @@ def test_where_nobody_holds_anything_nothing_would_be(tmp_path: Path, rule: str)
     history, fleet = EmbeddedHistory(tmp_path / "history"), Fleet(1)
     history.open()
     for change in ({}, {"scope": "user:ann"}):
-        past = OwnerRehearsalSource(RuleHistoryReader(history.store), fleet,
+        past = OwnerRehearsalSource(history.rules, fleet,
                                     ready(RULES, rule, **change))
         rehearsal = RehearsalEngine(ready(RULES, rule))
         for stretch in past.stretches(BEGIN, LAST):

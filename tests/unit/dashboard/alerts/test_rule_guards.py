@@ -30,7 +30,7 @@ from dashboard.quotas.deployment import QuotaDeployer
 from dashboard.quotas.queries import QuotaQueries
 from dashboard.quotas.service import QuotaService
 from dashboard.runtime.dispatcher import Dispatcher
-from dashboard.state import StateStore
+from dashboard.state import HubState
 
 EVERYTHING = Scope(("*",))
 PROOF_S = 3_600.0
@@ -51,7 +51,7 @@ class Site:
     """Two admins, one of whom has a token; and the rules."""
 
     def __init__(self, folder: Path) -> None:
-        self.state = StateStore(folder)
+        self.state = HubState.open(folder)
         self.state.accounts.add_user(User("ada", Role.ADMIN, EVERYTHING, None, 0.0))
         events, store = Dispatcher(), self.state.alerts
         audit = AuditRecorder(self.state.audit, None, events)

@@ -50,7 +50,7 @@ class World:
             began = {task.id: task for task, *_ in on}
             tasks = Tasks(True, tuple(began.values()), tuple(
                 Use(task.id, gpu, mem, sm) for task, gpu, mem, sm in on))
-            self.fleet.heard(node, self.now, self.mono)
+            node.hear(self.now, self.mono)
             self.fleet.frame(node, fleets.frame(
                 [{"util_pct": 0.0, "util_max_pct": 0.0, "mem_used_bytes": 0.0} | row
                  for row in self.rows[node_id]], self.seq, self.now, tasks=tasks),
@@ -242,7 +242,7 @@ def test_nodes_and_the_fleet() -> None:
     world.rows["n0"] = [{"power_w": watts, "temp_c": 50.0, "util_pct": 20.0},
                         {"power_w": 50.0, "temp_c": 70.0, "util_pct": 40.0}]
     world.on["n0"] = [(task(), 0, 1e9, 5.0)]
-    world.fleet.beat(world.fleet.nodes["n0"], Beat("ok", 0.5, 7, 1, cost=Cost(1.0, 1.0, 1.0, 99.0)),
+    world.fleet.nodes["n0"].take_beat(Beat("ok", 0.5, 7, 1, cost=Cost(1.0, 1.0, 1.0, 99.0)),
                      world.mono)
     for _ in range(70):
         scenes = world.tell(silent=("n1",))

@@ -28,7 +28,7 @@ from dashboard.audit.views import record_view
 from dashboard.errors import AlreadyExistsError, AuditWriteError
 from dashboard.nodes.audit_heads import AuditHeadExchange
 from dashboard.runtime.dispatcher import Dispatcher
-from dashboard.state import StateStore
+from dashboard.state import HubState
 from gpudeck.audit_chain import AuditChainLink, link
 from gpudeck.audit_file import AuditFile
 from gpudeck.errors import CommandError
@@ -41,7 +41,7 @@ class Deck:
     def __init__(self, folder: Path, copy: Path | None = None) -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
         self.folder = folder
-        self.state = StateStore(folder)
+        self.state = HubState.open(folder)
         self.copy = copy
         self.audit = AuditRecorder(self.state.audit, None if copy is None else AuditCopy(
             copy, self.state.audit), Dispatcher())

@@ -12,7 +12,7 @@ from dashboard.audit.recorder import AuditRecorder
 from dashboard.automation.dispatch import HubActionDispatcher
 from dashboard.fleet.epoch_fence import EpochFence
 from dashboard.runtime.dispatcher import Dispatcher
-from dashboard.state import StateStore
+from dashboard.state import HubState
 from gpudeck.actions import CommandActor, Recall
 from gpudeck.wire import FromHub, SignedCommand
 
@@ -48,7 +48,7 @@ class Signs:
 def test_what_waits_for_its_node_is_withdrawn_and_what_is_there_is_called_back(
     tmp_path: Path, is_recalled: bool, is_here: bool,
 ) -> None:
-    state, wire = StateStore(tmp_path), Wire()
+    state, wire = HubState.open(tmp_path), Wire()
     wire.here = {"n1"} if is_here else set()
     audit = AuditRecorder(state.audit, None, Dispatcher())
     commander = Commander(state.commands, audit, Signs(), EpochFence(1),  # type: ignore[arg-type]

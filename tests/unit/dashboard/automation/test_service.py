@@ -479,7 +479,7 @@ def test_below_what_is_lost_nothing_is_done(world: World, trouble: str) -> None:
         case "gpu":
             world.lost.add(hog.node_id)
         case "driver":
-            world.fleet.beat(node, Beat("no_driver", 0.5, 0, 0), world.clock.mono)
+            node.take_beat(Beat("no_driver", 0.5, 0, 0), world.clock.mono)
         case "node":
             node.connected = False
     world.turn(60)

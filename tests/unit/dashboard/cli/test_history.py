@@ -25,7 +25,7 @@ def _hub(tmp_path: Path) -> tuple[Path, Source]:
     for t in range(START, START + 700):
         history.append(source.second(t), 1)
         if t % 60 == 0:
-            history.store.tend(t)
+            history.store.maintain(t)
     return folder, source
 
 

@@ -90,7 +90,7 @@ def test_newest_first_and_never_from_the_future() -> None:
 def test_a_clock_that_is_ahead_is_taken_off() -> None:
     room, ahead_s = FleetStateMachine("hub", 1), float(random.randrange(100, 10_000))
     talk(room)
-    room.fleet.clock(room.fleet.nodes["n1"], NOW + ahead_s, MONO, NOW, MONO)
+    room.fleet.nodes["n1"].set_clock(NOW + ahead_s, MONO, NOW, MONO)
     talk(room, Event(1, NOW + ahead_s - 5, "gpu_lost"), Event(2, NOW + 2 * ahead_s, "gpu_back"))
     assert [view.at for view in views(room)] == [NOW, pytest.approx(NOW - 5)]
 

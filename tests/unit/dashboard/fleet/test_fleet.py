@@ -5,16 +5,8 @@ import random
 import numpy as np
 import pytest
 
-from dashboard.fleet.fleet import (
-    NO_TASK,
-    SEVERAL,
-    SILENT_AFTER_S,
-    SUSPECT_AFTER_S,
-    UNKNOWN_OWNER,
-    Fleet,
-    FrameOutcome,
-    GpuStatus,
-)
+from dashboard.fleet.fleet import SILENT_AFTER_S, SUSPECT_AFTER_S, Fleet, FrameOutcome, GpuStatus
+from dashboard.fleet.gpu_table import NO_TASK, SEVERAL, UNKNOWN_OWNER
 from gpudeck.metrics import COLUMN, Absence
 from gpudeck.wire import Inventory, Tasks, Use, WireError
 from tests.unit.fleets import MONO, NOW, add_node, facts, frame, hello, tasks
@@ -53,7 +45,7 @@ def test_a_sample_ages_by_when_it_was_taken_not_when_it_came(age_s: float, show:
 def test_a_wrong_agent_clock_is_corrected_by_the_probe() -> None:
     fleet = Fleet(1)
     node = add_node(fleet)
-    fleet.clock(node, NOW + 7_200 + 0.1, MONO - 0.2, NOW, MONO)
+    node.set_clock(NOW + 7_200 + 0.1, MONO - 0.2, NOW, MONO)
     fleet.frame(node, frame([{}, {}], taken_at=NOW + 7_199), NOW, MONO)
     assert shown(fleet) == [GpuStatus.OK, GpuStatus.OK]
     assert node.clock_offset_s == pytest.approx(7_200.2)
@@ -70,7 +62,7 @@ def test_before_the_probe_a_clock_ahead_does_not_keep_a_sample_fresh() -> None:
 def test_the_future_is_refused() -> None:
     fleet = Fleet(1)
     node = add_node(fleet)
-    fleet.clock(node, NOW, MONO, NOW, MONO)
+    node.set_clock(NOW, MONO, NOW, MONO)
     assert fleet.frame(node, frame([{"util_pct": 1.0}] * 2, taken_at=NOW + 6), NOW, MONO) is (
         FrameOutcome.FUTURE)
     assert fleet.values[0, UTIL] == 0.0
@@ -166,7 +158,7 @@ def test_a_node_falls_silent_by_the_monotonic_clock(
     node = add_node(fleet)
     fleet.frame(node, frame([{}, {}]), NOW, MONO)
     if not connected:
-        fleet.disconnected(node)
+        node.disconnect()
         assert node.state == "suspect"
     fleet.tick(MONO + unheard_s)
     assert node.state == state

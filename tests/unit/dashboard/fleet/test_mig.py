@@ -9,7 +9,8 @@ import pytest
 
 from dashboard.fleet import views
 from dashboard.fleet.filters import parse
-from dashboard.fleet.fleet import NO_TASK, SPLIT, Fleet, GpuStatus, Node
+from dashboard.fleet.fleet import Fleet, GpuStatus, Node
+from dashboard.fleet.gpu_table import NO_TASK, SPLIT
 from dashboard.fleet.visibility import (
     EVERYTHING_SEEN,
     CommandLineVisibility,

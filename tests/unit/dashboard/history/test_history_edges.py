@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from dashboard.history import block_writer
 from dashboard.history import manifest as manifests
-from dashboard.history import store as stores
 from dashboard.history.embedded import EmbeddedHistory
 from dashboard.history.headlog import HeadLog
 from dashboard.history.manifest import HistoryFile, Manifest
@@ -19,7 +19,8 @@ from dashboard.history.memory import BLOCK_S
 from dashboard.history.parquet import SlotNames
 from dashboard.history.row_index import KEPT_RUNS, RUNS_OF_NONE, RowIndexCache, SampleRuns
 from dashboard.history.rows import HistoryMessage
-from dashboard.history.store import GRACE_S, HistoryRetention
+from dashboard.history.sealing import GRACE_S
+from dashboard.history.store import HistoryRetention
 from gpudeck.metrics import Absence
 from gpudeck.wire import GpuFacts, Hello, Inventory, Task, Tasks, Use
 from tests.unit.dashboard.history.test_headlog import entries
@@ -40,7 +41,7 @@ def sealed(folder: Path, source: Source, blocks: int = 2) -> EmbeddedHistory:
     history = opened(folder, source)
     for start in range(START, START + blocks * BLOCK_S, BLOCK_S):
         history.append(source.span(start, start + BLOCK_S), 1)
-        history.store.tend(start + BLOCK_S + GRACE_S)
+        history.store.maintain(start + BLOCK_S + GRACE_S)
     return history
 
 
@@ -79,15 +80,15 @@ def test_whoever_reads_a_folder_does_not_stumble_over_a_file_that_is_being_writt
     history = sealed(tmp_path, source)
     folder = tmp_path / "history" / "raw"
     before, read = len(pd.read_parquet(folder)), []
-    original = vars(stores)["raw_table"]
+    original = vars(block_writer)["raw_table"]
 
     def looked(*given: Any) -> Any:
         read.append((len(pd.read_parquet(folder)), len(list(folder.iterdir()))))
         return original(*given)
 
-    monkeypatch.setattr(stores, "raw_table", looked)
+    monkeypatch.setattr(block_writer, "raw_table", looked)
     history.append(source.span(START + 2 * BLOCK_S, START + 3 * BLOCK_S), 1)
-    history.store.tend(START + 3 * BLOCK_S + GRACE_S)
+    history.store.maintain(START + 3 * BLOCK_S + GRACE_S)
     assert read == [(before, 3)]  # of which one is a draft
 
 
@@ -99,7 +100,7 @@ def test_slow_metrics_are_told_from_files_as_from_memory(tmp_path: Path, step: i
     asked = (source.all_uuids, ["ecc_corrected", "power_w", "fan_pct"], START, START + 3_600, step)
     before = history.series(*asked)
     assert before["ecc_corrected_mean"].notna().sum() >= 4
-    history.store.tend(START + BLOCK_S + GRACE_S)
+    history.store.maintain(START + BLOCK_S + GRACE_S)
     assert history.info().open_seconds == 0
     after = history.series(*asked)
     assert list(after["t"]) == list(before["t"])
@@ -131,7 +132,7 @@ def test_what_is_said_of_a_gpu_that_was_not_read_is_no_sample(tmp_path: Path, st
         for metric, why in (("util_pct", state), ("fan_pct", "unsupported")):
             [one] = history.instant(metric, START + 19).to_dict("records")
             assert (one["missing"], np.isnan(one["value"])) == (why, True)
-        history.store.tend(START + BLOCK_S + GRACE_S)
+        history.store.maintain(START + BLOCK_S + GRACE_S)
 
 
 def test_what_is_known_of_files_goes_with_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -142,7 +143,7 @@ def test_what_is_known_of_files_goes_with_them(tmp_path: Path, monkeypatch: pyte
     lines = (tmp_path / "history" / "manifest.jsonl").read_bytes().count(b"\n")
     assert lines > 3
     monkeypatch.setattr(manifests, "REWRITE_LINES", 3)
-    history.store.tend(START + 2 * 3_600)
+    history.store.maintain(START + 2 * 3_600)
     assert found._verified.keys() == found.segments.keys()
     for name in manifests.COPIES:
         assert (tmp_path / "history" / name).read_bytes().count(b"\n") == 1
@@ -170,9 +171,9 @@ def test_a_bound_of_size_holds_though_the_clock_is_not_believed(tmp_path: Path) 
     source = Source(random.randrange(10**9))
     history = sealed(tmp_path, source, 3)
     end = START + 3 * BLOCK_S + GRACE_S
-    history.store.tend(end, 50.0)
+    history.store.maintain(end, 50.0)
     history.store.keep = HistoryRetention(size_bytes=1)
-    history.store.tend(end + 10 * DAY_S, 55.0)
+    history.store.maintain(end + 10 * DAY_S, 55.0)
     assert history.info().kinds == {}
 
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dashboard.history import parquet, reading, store
+from dashboard.history import block_writer, files, parquet, reading, sealing
 from dashboard.history.columns import KEYS
 from dashboard.history.embedded import UNPACKS_MOST, EmbeddedHistory
 from dashboard.history.manifest import Manifest, digest
@@ -105,7 +105,7 @@ def test_a_metric_that_older_files_lack_is_missing_there_and_told_from_then_on(
     for t in range(later, later + 40):
         history.append(source.second(t), 1)
     for now in (later + 400, START + 2 * HOUR_S):  # sealed beside the old, then one with it
-        history.store.tend(now)
+        history.store.maintain(now)
         assert differences(history, source, later, later + 40) == []
         assert are_same({key: row for key, row in told(history).items()
                          if key[1] < later}, lacking)
@@ -132,7 +132,7 @@ def test_a_step_of_the_format_is_taken_before_anything_is_asked(
                            for value in table.column(at)), table.schema.field(at).type)
         return table.set_column(at, table.schema.field(at), raised)
 
-    for module in (parquet, reading, store):
+    for module in (files, parquet, reading):
         monkeypatch.setattr(module, "SCHEMA_VERSION", 2)
     monkeypatch.setitem(reading.MIGRATIONS, 1, step)
     wanted = {key: row | ({"temp_c": row["temp_c"] + 1} if isinstance(row["temp_c"], float) else {})
@@ -151,14 +151,14 @@ def test_files_cut_elsewhere_are_merged_row_by_row(tmp_path: Path, monkeypatch: 
     history.open()
     history.append(source.greetings(), 1)
     for start, rows in zip(range(START, START + 900, 300), (14, 40, 9), strict=True):
-        monkeypatch.setattr(store, "GROUP_ROWS", rows)
+        monkeypatch.setattr(block_writer, "GROUP_ROWS", rows)
         history.append(source.span(start, start + 300), 1)
-        history.store.tend(start + 300 + store.GRACE_S)
+        history.store.maintain(start + 300 + sealing.GRACE_S)
     before = history.series(source.all_uuids, KEYS, START, START + 900, 60,
                             ("n", "mean", "min", "max"))
     monkeypatch.setattr(reading, "GROUP_ROWS", 1)
     monkeypatch.setattr(reading, "GROUP_GPUS", 2)
-    history.store.tend(START + 3_600 + 1_000)
+    history.store.maintain(START + 3_600 + 1_000)
     assert history.info().kinds["minutes"]["files"] == 1
     after = history.series(source.all_uuids, KEYS, START, START + 900, 60,
                             ("n", "mean", "min", "max"))
@@ -177,8 +177,8 @@ source, history = Source(1), EmbeddedHistory(Path(sys.argv[1]))
 history.open()
 history.append(source.greetings(), 1)
 history.append(source.span(START, START + 400), 1)
-history.store.tend(START + 4_000)
-history.store.tend(START + 8_000)
+history.store.maintain(START + 4_000)
+history.store.maintain(START + 8_000)
 assert history.info().kinds["minutes"]["files"] == 1, history.info()
 assert "pandas" not in sys.modules
 """

@@ -12,7 +12,7 @@ from dashboard.history.embedded import UNPACKS_MOST, EmbeddedHistory
 from dashboard.history.instants import NO_SAMPLE
 from dashboard.history.memory import BLOCK_S
 from dashboard.history.row_index import SizedLruCache
-from dashboard.history.store import LATE_S
+from dashboard.history.sealing import LATE_S
 from gpudeck.metrics import SLOW, Absence
 from tests.unit.histories import START, Source
 
@@ -35,10 +35,10 @@ def _past(tmp_path_factory: pytest.TempPathFactory) -> tuple[EmbeddedHistory, So
             said = [one for one in said if one.node_id != "n1"]
         history.append(said, 1)
         if t % 60 == 0:
-            history.store.tend(t)
+            history.store.maintain(t)
     history.append(late, 2)
-    history.store.tend(END)
-    history.store.tend(END + LATE_S + 1)
+    history.store.maintain(END)
+    history.store.maintain(END + LATE_S + 1)
     assert history.info().kinds["raw"]["files"] > 3
     assert history.info().open_seconds > 0
     return history, source
@@ -111,7 +111,7 @@ def test_seconds_that_are_all_kept_are_not_looked_for_among_minutes(
     def asked(*_: object) -> None:
         raise AssertionError("DuckDB was asked")
 
-    monkeypatch.setattr(history, "_ask", asked)
+    monkeypatch.setattr(history._db, "ask", asked)
     assert len(history.series(source.all_uuids[:2], ["power_w"], START + 301, END, 1))
 
 

@@ -14,7 +14,7 @@ from dashboard.history.columns import KEYS, MASKS, MIB, NO_MEAN, STORED
 from dashboard.history.embedded import LOOK_BACK_S, UNPACKS_MOST, EmbeddedHistory
 from dashboard.history.memory import BLOCK_S
 from dashboard.history.rows import HistoryMessage
-from dashboard.history.store import GRACE_S, LATE_S
+from dashboard.history.sealing import GRACE_S, LATE_S
 from gpudeck.metrics import COLUMNS, Absence
 from gpudeck.wire import Frame, GpuFacts, Hello, Inventory, Task, Tasks, Use, pack
 from tests.unit.histories import START
@@ -131,7 +131,7 @@ class Story:
         self.log.append((1 + (t - BEGIN) // SEGMENT_S, said))
         self.history.append(said, self.log[-1][0])
         if t % 20 == 0:
-            self.history.store.tend(t)
+            self.history.store.maintain(t)
 
     def told(self) -> set[tuple[str, str, int]]:
         """What came so far."""
@@ -241,7 +241,7 @@ def test_history_says_what_a_slow_model_says(tmp_path: Path) -> None:
     assert not story.later
     story.check()
     for now in (END + BLOCK_S, END + BLOCK_S + GRACE_S + LATE_S, END + 3 * HOUR_S):
-        story.history.store.tend(now)
+        story.history.store.maintain(now)
         story.check()
     assert story.history.info().open_seconds == 0
     story.restart()

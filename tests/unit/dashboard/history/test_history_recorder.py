@@ -11,7 +11,7 @@ from dashboard.history.embedded import EmbeddedHistory
 from dashboard.history.headlog import CARRIED, HeadLog
 from dashboard.nodes.checkpoint import encode_nodes, restore
 from dashboard.nodes.recorder import MessageRecorder
-from dashboard.state import StateStore
+from dashboard.state import HubState
 from gpudeck.wire import Frame, FromAgent, Inventory, Tasks, encode
 from tests.unit.fleets import MONO, facts, frame, hello, tasks
 
@@ -23,12 +23,12 @@ class Running:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.state = StateStore(folder)
+        self.state = HubState.open(folder)
         self.room = FleetStateMachine("hub", 1, MONO)
         self.history = EmbeddedHistory(folder / "history")
         self.history.open()
         self.recorder = MessageRecorder(folder, self.state.save_nodes, self.room, lambda _: None,
-                                        self.history.store)
+                                        self.history)
         for checkpoint in self.state.nodes():
             restore(self.room, checkpoint)
         self.recorder.recover()
@@ -71,7 +71,7 @@ def test_segments_are_kept_until_their_seconds_are_in_files(tmp_path: Path) -> N
         truth[t] = float(random.randint(0, 100))
         hub.second(t, truth[t], tasks(("t", 0, "alice")) if t == START else None, t % 100 == 99)
     assert segments(tmp_path)[0] == 1  # nothing is in files yet
-    hub.history.store.tend(START + 700)
+    hub.history.store.maintain(START + 700)
     hub.second(START + 900, 1.0, rotate=True)
     first = segments(tmp_path)[0]
     assert first > 5

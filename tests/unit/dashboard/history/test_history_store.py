@@ -16,7 +16,8 @@ from dashboard.history.embedded import EmbeddedHistory
 from dashboard.history.manifest import HistoryFile, Manifest
 from dashboard.history.memory import BLOCK_S
 from dashboard.history.rows import HistoryMessage
-from dashboard.history.store import GRACE_S, LATE_S, MAX_OPEN, HistoryRetention
+from dashboard.history.sealing import GRACE_S, LATE_S, MAX_OPEN
+from dashboard.history.store import HistoryRetention
 from tests.unit.histories import EVENT, START, Source, differences
 
 HOUR_S, MINUTE_S = 3_600, 60
@@ -31,8 +32,8 @@ def opened(folder: Path, source: Source, keep: HistoryRetention | None = None) -
 
 def settled(history: EmbeddedHistory, now: float) -> None:
     """All that is due by then; what is late waits once more."""
-    history.store.tend(now)
-    history.store.tend(now + LATE_S + 1)
+    history.store.maintain(now)
+    history.store.maintain(now + LATE_S + 1)
 
 
 def fed(history: EmbeddedHistory, source: Source, end: int) -> None:
@@ -40,7 +41,7 @@ def fed(history: EmbeddedHistory, source: Source, end: int) -> None:
     for t in range(START, end):
         history.append(source.second(t), 1)
         if t % 60 == 0:
-            history.store.tend(t)
+            history.store.maintain(t)
 
 
 def kinds(history: EmbeddedHistory) -> dict[str, int]:
@@ -57,7 +58,7 @@ def test_every_second_is_as_it_came_after_seal_merge_and_restart(tmp_path: Path)
         said += [one for one in second if t >= START + HOUR_S - BLOCK_S]
         history.append(second, 1 + (t - START) // 100)
         if t % 60 == 0:
-            history.store.tend(t)
+            history.store.maintain(t)
     assert differences(history, source, START, end) == []  # across the seam
     assert kinds(history)["raw"] == 2  # a merged hour and one block after it
     again = opened(tmp_path, source)
@@ -84,7 +85,7 @@ def test_minutes_and_hours_say_what_the_seconds_say(tmp_path: Path) -> None:
     for t in range(START, end):
         history.append(source.second(t), 1)
         if t % 100 == 0:
-            history.store.tend(t)
+            history.store.maintain(t)
     for step in (60, 300, HOUR_S):
         frame = history.series(source.all_uuids, ["power_w", "util_pct", "throttle_bits"], START,
                                end, step, ("min", "mean", "max", "n"))
@@ -119,7 +120,7 @@ def test_late_seconds_lie_beside_and_then_among_the_others(tmp_path: Path) -> No
             on_time = [one for one in on_time if one.node_id != "n1"]
         history.append(on_time, 1)
         if t % 60 == 0:
-            history.store.tend(t)
+            history.store.maintain(t)
     random.shuffle(late)
     for at in range(0, len(late), 97):
         history.append(late[at : at + 97], 2)
@@ -132,7 +133,7 @@ def test_late_seconds_lie_beside_and_then_among_the_others(tmp_path: Path) -> No
     frame = history.series(source.all_uuids, ["power_w"], START, end, HOUR_S, ("n",))
     held = sum(isinstance(said["power_w"], float) for said in source.truth.values())
     assert int(frame["power_w_n"].sum()) == held
-    history.store.tend(end + HOUR_S)
+    history.store.maintain(end + HOUR_S)
     assert kinds(history)["raw"] == kinds(history)["minutes"] == kinds(history)["hours"] == 1
     assert differences(history, source, START, end) == []
     assert int(history.series(source.all_uuids, ["power_w"], START, end, HOUR_S,
@@ -155,8 +156,8 @@ def test_no_question_sees_a_block_twice_or_not_at_all_while_it_is_sealed(tmp_pat
     reader = threading.Thread(target=ask)
     reader.start()
     for t in range(START, START + 2_000, 60):
-        history.store.tend(t)
-    history.store.tend(START + 3 * HOUR_S)
+        history.store.maintain(t)
+    history.store.maintain(START + 3 * HOUR_S)
     stop.set()
     reader.join()
     assert found == {len(source.truth)}
@@ -171,7 +172,7 @@ def test_tasks_and_usage_count_each_second_once(tmp_path: Path) -> None:
         history.append(second, 1)
         history.append(second, 1)
         if t % 60 == 0:
-            history.store.tend(t)
+            history.store.maintain(t)
     for _ in range(2):
         frame = history.tasks(START, end, limit=10**6)
         said = {(row["gpu"], int(row["t"]), row["task"]): int(row["seconds"])
@@ -190,7 +191,7 @@ def test_an_instant_names_the_value_or_why_there_is_none(tmp_path: Path) -> None
     for t in range(START, START + 700):
         history.append(source.second(t, whole=True), 1)
         if t % 60 == 0:
-            history.store.tend(t)
+            history.store.maintain(t)
     for t in (START + 100, START + 299, START + 300, START + 699):
         frame = history.instant("temp_c", t)
         assert len(frame) == 6
@@ -259,12 +260,12 @@ def test_what_is_old_goes_and_the_coarser_stays(tmp_path: Path) -> None:
     history = opened(tmp_path, source, HistoryRetention(raw_s=HOUR_S, minutes_s=3 * HOUR_S,
                                                         hours_s=10 * HOUR_S))
     fed(history, source, START + 700)
-    history.store.tend(START + 2 * HOUR_S + 1)
+    history.store.maintain(START + 2 * HOUR_S + 1)
     assert "raw" not in kinds(history)
     frame = history.series(source.all_uuids, ["power_w"], START, START + 600, 1)
     assert set(frame["t"]) == set(range(START, START + 600, 60))  # minutes stand in
     assert [history.finest(t) for t in (START, START + HOUR_S)] == [MINUTE_S, 1]
-    history.store.tend(START + 5 * HOUR_S)
+    history.store.maintain(START + 5 * HOUR_S)
     assert "minutes" not in kinds(history)
     assert [history.finest(t) for t in (START, START + HOUR_S)] == [HOUR_S, 1]
     assert len(history.series(source.all_uuids, ["power_w"], START, START + 600, HOUR_S))
@@ -277,11 +278,11 @@ def test_a_clock_that_leaps_ahead_makes_nothing_old_for_a_day(tmp_path: Path) ->
     history = opened(tmp_path, source)
     fed(history, source, START + 700)
     year_s, day_s = 365 * 86_400, 86_400
-    history.store.tend(START + 700, 50.0)
-    history.store.tend(START + year_s, 55.0)
-    history.store.tend(START + year_s + 60, 115.0)
+    history.store.maintain(START + 700, 50.0)
+    history.store.maintain(START + year_s, 55.0)
+    history.store.maintain(START + year_s + 60, 115.0)
     assert differences(history, source, START, START + 700) == []
-    history.store.tend(START + year_s + day_s + 60, 55.0 + day_s + 60)
+    history.store.maintain(START + year_s + day_s + 60, 55.0 + day_s + 60)
     assert "raw" not in kinds(history)
 
 
@@ -289,10 +290,10 @@ def test_a_bound_of_size_takes_the_oldest_seconds_first(tmp_path: Path) -> None:
     source = Source(3)
     history = opened(tmp_path, source)
     fed(history, source, START + 1_300)
-    history.store.tend(START + 5 * BLOCK_S + 30)
+    history.store.maintain(START + 5 * BLOCK_S + 30)
     raw = sorted(history.store.manifest.of_kind("raw"), key=lambda one: one.start)
     history.store.keep = HistoryRetention(size_bytes=history.info().bytes - 1)
-    history.store.tend(START + 5 * BLOCK_S + 60)
+    history.store.maintain(START + 5 * BLOCK_S + 60)
     assert [one.name for one in raw[1:]] == [
         one.name for one in sorted(history.store.manifest.of_kind("raw"),
                                    key=lambda one: one.start)]
@@ -316,12 +317,12 @@ def test_the_disk_is_full_and_then_is_not(tmp_path: Path, monkeypatch: pytest.Mo
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("dashboard.history.parquet._sync", full)
-    history.store.tend(START + 400)
+    history.store.maintain(START + 400)
     assert history.info().error == "No space left on device"
     assert differences(history, source, START, START + 500) == []
     assert history.store.first_segment() == 1
     monkeypatch.undo()
-    history.store.tend(START + 440)
+    history.store.maintain(START + 440)
     assert history.info().error is None
     assert kinds(history)["raw"] == 1
     assert differences(history, source, START, START + 500) == []
@@ -339,14 +340,14 @@ def test_a_disk_that_stays_full_costs_the_oldest_minutes_and_no_more(
     blocks = MAX_OPEN + 3
     for at in range(blocks):
         history.append(source.span(START + at * BLOCK_S, START + at * BLOCK_S + 5), 1)
-        history.store.tend(START + (at + 1) * BLOCK_S + GRACE_S)
+        history.store.maintain(START + (at + 1) * BLOCK_S + GRACE_S)
     assert len(history.store.feed.head.closed) == MAX_OPEN
     shed = [key for key in source.truth if key[1] < START + 3 * BLOCK_S]
     assert history.info().counts["shed_seconds"] == len(shed) > 0
     kept = (START + 3 * BLOCK_S, START + blocks * BLOCK_S)
     assert differences(history, source, *kept) == []  # what is left is told while nothing is taken
     monkeypatch.undo()
-    history.store.tend(START + (blocks + 1) * BLOCK_S)
+    history.store.maintain(START + (blocks + 1) * BLOCK_S)
     assert history.info().error is None
     assert differences(history, source, *kept) == []
     assert history.info().open_seconds == 0
@@ -356,7 +357,7 @@ def test_a_file_is_checked_before_it_is_believed(tmp_path: Path) -> None:
     source = Source(4)
     history = opened(tmp_path, source)
     fed(history, source, START + 700)
-    history.store.tend(START + 4 * BLOCK_S)
+    history.store.maintain(START + 4 * BLOCK_S)
     [one, *_] = sorted((tmp_path / "history" / "raw").glob("*.parquet"))
     data = bytearray(one.read_bytes())
     data[len(data) // 2] ^= 1

@@ -9,13 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dashboard.history import block_writer
 from dashboard.history import store as stores
 from dashboard.history.columns import AT, STORED
 from dashboard.history.embedded import EmbeddedHistory
 from dashboard.history.give_up import MOST_TRIES
 from dashboard.history.memory import BLOCK_S, SampleRows
 from dashboard.history.parquet import SlotNames, Table
-from dashboard.history.store import GRACE_S, LATE_S, HistoryRetention
+from dashboard.history.sealing import GRACE_S, LATE_S
+from dashboard.history.store import HistoryRetention
 from tests.unit.dashboard.history.test_history_edges import opened
 from tests.unit.histories import START, Source, differences
 
@@ -25,7 +27,7 @@ Maker = Callable[..., Table]
 
 
 def refusing(name: str, is_bad: Callable[..., bool]) -> Maker:
-    original: Maker = vars(stores)[name]
+    original: Maker = vars(block_writer)[name]
 
     def made(*given: Any) -> Table:
         if is_bad(*given):
@@ -40,7 +42,7 @@ def is_of_bad(rows: SampleRows, _: SlotNames) -> bool:
 
 def tended(history: EmbeddedHistory, now: float, times: int = MOST_TRIES) -> None:
     for at in range(times):
-        history.store.tend(now + 5.0 * at)
+        history.store.maintain(now + 5.0 * at)
 
 
 def outside(source: Source) -> list[tuple[int, int]]:
@@ -68,7 +70,7 @@ def test_seconds_that_cannot_be_written_are_set_aside_and_the_others_are_not(
     source = Source(random.randrange(10**9))
     history = opened(tmp_path, source)
     history.append(source.span(START, END), 7)
-    monkeypatch.setattr(stores, "raw_table", refusing("raw_table", is_of_bad))
+    monkeypatch.setattr(block_writer, "raw_table", refusing("raw_table", is_of_bad))
     tended(history, END + GRACE_S, 1)
     assert in_ram(history)  # it may still be written
     assert differences(history, source, START, END) == []
@@ -92,7 +94,7 @@ def test_owners_that_cannot_be_written_cost_no_seconds(
     source = Source(random.randrange(10**9))
     history = opened(tmp_path, source)
     history.append(source.span(START, END), 7)
-    monkeypatch.setattr(stores, "usages", refusing("usages", lambda *_: True))
+    monkeypatch.setattr(block_writer, "usages", refusing("usages", lambda *_: True))
     tended(history, END + GRACE_S)
     assert not in_ram(history)
     assert differences(history, source, START, END) == []
@@ -110,7 +112,7 @@ def test_late_seconds_that_cannot_be_written_do_not_stand_in_the_way(
     history.append(source.span(BAD + BLOCK_S, END), 1)
     tended(history, END + GRACE_S, 1)
     history.append(late, 2)
-    monkeypatch.setattr(stores, "raw_table", refusing("raw_table", is_of_bad))
+    monkeypatch.setattr(block_writer, "raw_table", refusing("raw_table", is_of_bad))
     tended(history, END + GRACE_S + 5, 1)
     tended(history, END + GRACE_S + LATE_S + 6)
     assert not in_ram(history)
@@ -150,13 +152,13 @@ def test_want_of_memory_waits_as_want_of_disk_does(
     def fails(*_: Any) -> Table:
         raise MemoryError
 
-    monkeypatch.setattr(stores, "raw_table", fails)
+    monkeypatch.setattr(block_writer, "raw_table", fails)
     for at in range(2 * MOST_TRIES):
-        history.store.tend(END + 100.0 * at)
+        history.store.maintain(END + 100.0 * at)
     assert history.info().error == "out of memory"
     assert differences(history, source, START, BAD) == []  # in memory
     monkeypatch.undo()
-    history.store.tend(END + 1_000)
+    history.store.maintain(END + 1_000)
     assert (history.info().error, history.info().quarantined, in_ram(history)) == (None, [], False)
     assert differences(history, source, START, BAD) == []
 
@@ -167,14 +169,14 @@ def test_what_was_written_before_a_failure_is_no_file_of_nobody(
     source = Source(random.randrange(10**9))
     history = opened(tmp_path, source)
     history.append(source.span(START, BAD), 1)
-    original = vars(stores)["write"]
+    original = vars(block_writer)["write"]
 
     def full(folder: Path, kind: str, *more: Any) -> Any:
         if kind == "hours":
             raise OSError(28, "No space left on device")
         return original(folder, kind, *more)
 
-    monkeypatch.setattr(stores, "write", full)
+    monkeypatch.setattr(block_writer, "write", full)
     tended(history, END, 1)
     assert list((tmp_path / "history").glob("*/*.parquet")) == []
 
@@ -193,6 +195,6 @@ def test_what_no_line_of_the_manifest_names_is_no_file_either(
     assert history.info().error == "No space left on device"
     assert list((tmp_path / "history").glob("*/*.parquet")) == []
     monkeypatch.undo()
-    history.store.tend(END + 100)
+    history.store.maintain(END + 100)
     assert differences(history, source, START, BAD) == []
     assert not in_ram(history)

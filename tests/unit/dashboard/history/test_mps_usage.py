@@ -63,7 +63,7 @@ def test_clients_and_loads_are_those_that_were_told(tmp_path: Path, is_sealed: b
     history.open()
     source.told(history)
     if is_sealed:
-        history.store.tend(START + 7_200)
+        history.store.maintain(START + 7_200)
         assert history.info().kinds["tasks"]["files"] > 0
     found = asked(history, source)
     unknown = {SILENT, UNDESCRIBED}
@@ -84,7 +84,7 @@ def test_what_older_files_do_not_say_is_not_known(tmp_path: Path) -> None:
     source, history = OfMps(random.randrange(10**9)), EmbeddedHistory(tmp_path / "history")
     history.open()
     source.told(history)
-    history.store.tend(START + 7_200)
+    history.store.maintain(START + 7_200)
     history.close()
     without_kinds(tmp_path / "history")
     history = EmbeddedHistory(tmp_path / "history")

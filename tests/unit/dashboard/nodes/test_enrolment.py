@@ -18,7 +18,7 @@ from dashboard.fleet.members import EnrolmentRequest
 from dashboard.nodes.enrolment import USED, EnrolmentService, KeyProofError
 from dashboard.nodes.events import GroupChanged, NodeRevoked
 from dashboard.runtime.dispatcher import Dispatcher
-from dashboard.state import StateStore
+from dashboard.state import HubState
 from gpudeck.keys import EnrolmentToken, fingerprint
 from gpudeck.wire import Call, Challenge, Hello, Refused
 from tests.integration.hubs import Caller
@@ -33,7 +33,7 @@ class Door:
         folder.chmod(0o700)
         self.folder = folder
         self.key = HubKey(folder)
-        self.state = StateStore(folder)
+        self.state = HubState.open(folder)
         self.reopen()
 
     def reopen(self) -> None:

@@ -11,7 +11,7 @@ from dashboard.notifications.channels.table import CHANNELS, TABLE
 from dashboard.notifications.receiver_directory import ReceiverDirectory
 from dashboard.notifications.receivers import Receiver
 from dashboard.notifications.views import NewReceiver
-from dashboard.state import StateStore
+from dashboard.state import HubState
 
 ROOT = Path(__file__).resolve().parents[4]
 PACKAGE = ROOT / "dashboard/notifications"
@@ -32,7 +32,7 @@ def test_the_docs_have_its_row(channel: Channel) -> None:
 
 def test_a_receiver_of_an_unknown_kind_is_found_at_the_start(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
-    state = StateStore(tmp_path)
+    state = HubState.open(tmp_path)
     state.notifications.put_receiver(Receiver("r1", "x", "pigeon"))
     with pytest.raises(KeyError):
         ReceiverDirectory(state.notifications)

@@ -32,7 +32,7 @@ from dashboard.quotas.prometheus import quota_families, snapshot
 from dashboard.quotas.queries import QuotaQueries
 from dashboard.quotas.service import HOURS_EVERY_S, QuotaService
 from dashboard.runtime.dispatcher import Dispatcher
-from dashboard.state import StateStore
+from dashboard.state import HubState
 from gpudeck import ladder
 from gpudeck.desired_state import DesiredState, InForce, QuotaEnforcement
 from gpudeck.quota import Per, Quota
@@ -102,7 +102,7 @@ def test_wanted_applied_and_in_force_are_three_things(fleet: Fleet) -> None:
     assert seen(forbidden) == (True, False, "rules may not act")
     held = InForce(7, NOW, NOW, (QuotaEnforcement("q", True, "ladder", "3 tasks of it seen here"),))
     assert seen(held) == (True, True, "3 tasks of it seen here")
-    fleet.disconnected(fleet.nodes["n1"])  # what it said before is not said of now
+    fleet.nodes["n1"].disconnect()  # what it said before is not said of now
     assert seen(held)[:2] == (True, False)
 
 
@@ -115,7 +115,7 @@ class Signer:
 
 def test_a_node_is_sent_what_it_lacks_and_again_until_it_has_it(tmp_path: Path, fleet: Fleet
                                                                ) -> None:
-    state, events = StateStore(tmp_path), Dispatcher()
+    state, events = HubState.open(tmp_path), Dispatcher()
     active, sent = ActiveQuotas(state.quotas, events), list[tuple[str, int, int]]()
     deployer = QuotaDeployer(
         active, fleet, Signer(), ("n1", "n3"),  # type: ignore[arg-type]
@@ -162,8 +162,8 @@ def test_of_what_is_not_known_whole_no_number_is_given() -> None:
 # -- hours
 
 def test_who_is_in_which_group_is_known_after_a_restart(tmp_path: Path) -> None:
-    def store() -> StateStore:
-        return StateStore(tmp_path)
+    def store() -> HubState:
+        return HubState.open(tmp_path)
 
     name = f"u{random.randrange(10**6)}"
     state = store()
@@ -175,7 +175,7 @@ def test_who_is_in_which_group_is_known_after_a_restart(tmp_path: Path) -> None:
     again.close()
 
 
-def summed(state: StateStore, fleet: Fleet, history: Any) -> tuple[QuotaService, QuotaQueries]:
+def summed(state: HubState, fleet: Fleet, history: Any) -> tuple[QuotaService, QuotaQueries]:
     events = Dispatcher()
     active = ActiveQuotas(state.quotas, events)
     deployer = QuotaDeployer(active, fleet, SimpleNamespace(epoch=1), (), lambda *_: True)  # type: ignore[arg-type]
@@ -185,7 +185,7 @@ def summed(state: StateStore, fleet: Fleet, history: Any) -> tuple[QuotaService,
 
 def test_hours_of_a_while_ago_are_nobodys_hours_now(tmp_path: Path, fleet: Fleet) -> None:
     """History does not answer: whoever was over then is not known to be."""
-    state, gone = StateStore(tmp_path), "history does not answer"
+    state, gone = HubState.open(tmp_path), "history does not answer"
     told = [pd.DataFrame({"user": ["alice"], "gpu_s": [7_200.0]})]
 
     def held(*_: object) -> pd.DataFrame:

@@ -1,0 +1,97 @@
+"""The processes that play the nodes of a demo: agents of their own, and one for all the others."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from .settings import DemoSettings
+from .supervisor import SupervisedProcess
+
+REAL_AGENTS = 4  # nodes with an agent process of their own, whose tasks are real processes
+# Its clients cannot be paused: a fleet of so few nodes as have real tasks goes without.
+MPS_NODE = REAL_AGENTS
+NODES_PER_PROCESS = 640
+# How many GPUs of the fleet are lost at a time, by the seeded schedule: about one.
+LOST_PER_QUARTER_HOUR = 2.0
+NODE_ODDS_MAX = 0.25
+
+
+class DemoFleet:
+    def __init__(self, settings: DemoSettings, data: Path, hub_url: str) -> None:
+        self._settings = settings
+        self._data = data
+        self._hub_url = hub_url
+        self.hosts_of: dict[Path, Sequence[str | None]] = {}  # by the file of their tokens
+        (data / "tokens").mkdir(mode=0o700, exist_ok=True)
+        real = range(1, min(REAL_AGENTS, settings.nodes) + 1)
+        self.agents = {name: self._agent(name) for name in map(node_name, real)}
+        self.processes = [*self._children(), *self.agents.values(), *self._simulated()]
+
+    @property
+    def history_source(self) -> str:
+        """For `gpudeck simulate`, of the past of all these nodes."""
+        return self._simulate() + ",mps=on" * self._has_mps
+
+    @property
+    def _has_mps(self) -> bool:
+        return self._settings.nodes > REAL_AGENTS
+
+    def _simulate(self, node: str | None = None) -> str:
+        settings = self._settings
+        odds = min(NODE_ODDS_MAX, LOST_PER_QUARTER_HOUR / max(1, settings.nodes))
+        words = {"profile": settings.profile, "gpus": settings.gpus, "seed": settings.seed,
+                 "faults": odds if settings.faults == "on" else 0, "world": self._data}
+        if node == node_name(MPS_NODE) and self._has_mps:
+            words["mps"] = "on"
+        named = {"node": node, **words} if node else words
+        return ",".join(f"{key}={value}" for key, value in named.items())
+
+    def _towards_hub(self, *hosts: str) -> list[str]:
+        file = self._data / "tokens" / hosts[0]
+        self.hosts_of[file] = hosts
+        return ["--hub", self._hub_url, "--token-file", str(file)]
+
+    def _log(self, name: str) -> Path:
+        logs = self._data / "logs"
+        logs.mkdir(exist_ok=True)
+        return logs / f"{name}.log"
+
+    def _agent(self, name: str) -> SupervisedProcess:
+        return SupervisedProcess(f"agent of {name}", "agent", [
+            *self._towards_hub(name), "--host", name, "--backend", "simulated",
+            "--simulate", self._simulate(name), "--data", str(self._data / "agents" / name),
+            "--ceiling", str(self._ceiling()),
+        ], self._log(name))
+
+    def _ceiling(self) -> Path:
+        """Here nobody's training is at stake, and its stand-ins are of whoever runs the demo."""
+        file = self._data / "ceiling.toml"
+        file.write_text("kills_per_hour = 1000\nroot_tasks = true\nrules_may_act = true\n")
+        file.chmod(0o600)
+        return file
+
+    def _children(self) -> list[SupervisedProcess]:
+        """The process that holds the tasks: not an agent, so that no agent's end is theirs."""
+        if not self.agents:
+            return []
+        # On our own stderr: it also says what is wrong with control.json.
+        return [SupervisedProcess("keeper of the tasks", "agent.cli.simulate", [
+            "--children", "--nodes", str(len(self.agents)), "--simulate", self._simulate(),
+        ], None)]
+
+    def _simulated(self) -> list[SupervisedProcess]:
+        numbers = range(REAL_AGENTS + 1, self._settings.nodes + 1)
+        groups = [numbers[at : at + NODES_PER_PROCESS]
+                  for at in range(0, len(numbers), NODES_PER_PROCESS)]
+        return [
+            SupervisedProcess(f"simulator of {len(group)} nodes", "agent.cli.simulate", [
+                *self._towards_hub(*map(node_name, group)), "--first", str(group[0]),
+                "--nodes", str(len(group)), "--simulate", self._simulate(),
+                "--data", str(self._data / f"simulated-{at}"),
+            ], self._log(f"simulated-{at}"))
+            for at, group in enumerate(groups, start=1)
+        ]
+
+
+def node_name(number: int) -> str:
+    """As `gpudeck simulate` names them."""
+    return f"n{number:03}"

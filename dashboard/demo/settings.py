@@ -1,0 +1,58 @@
+"""What `gpudeck demo` can be told."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpudeck.errors import CommandError, ExitCode
+from gpudeck.settings import Setting, count, folder, load, port, text, whole
+
+PROFILES = ("h100", "h100-mig", "a100", "l40s", "4090", "mixed")
+NODES_MAX = 5_000
+# The past is made up second by second: of a large fleet less of it.
+PAST_GPU_SECONDS = 3_600_000
+HOURS_MAX = 24
+GPUS_MAX = 64
+
+TABLE: tuple[Setting, ...] = (
+    Setting("nodes", whole, 8, "how many nodes; 0 shows an empty hub"),
+    Setting("gpus", count, 8, "Gpus of each node"),
+    Setting("profile", text, "h100", f"the boards: {', '.join(PROFILES)}", choices=PROFILES),
+    Setting("seed", whole, 1, "another number, another fleet"),
+    Setting("port", port, 8050, "port on 127.0.0.1; 0 picks a free one"),
+    Setting("data", folder, None, "folder to keep; a temporary one, removed at the end, if none"),
+    Setting("faults", text, "on", "on: a Gpu is lost now and then; off: none",
+            choices=("on", "off")),
+    Setting("history_hours", whole, 2, "hours of history that are made up in the first minute; of "
+            "more than 500 Gpus less; 0: none"),
+    Setting("second_person", text, "off", "on: as on a real hub, an act on more than 3 jobs waits "
+            "for another person, whom Settings can add", choices=("on", "off")),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DemoSettings:
+    nodes: int
+    gpus: int
+    profile: str
+    seed: int
+    port: int
+    data: Path | None
+    faults: str
+    second_person: str = "off"
+    history_hours: int = 2
+
+    @property
+    def past_s(self) -> int:
+        gpus = max(1, self.nodes * self.gpus)
+        return min(self.history_hours * 3_600, PAST_GPU_SECONDS // gpus)
+
+
+def read(argv: Sequence[str], env: Mapping[str, str]) -> DemoSettings:
+    given = DemoSettings(**load("demo", TABLE, argv, env,
+                                "A hub and a simulated fleet on this machine, without a GPU."))
+    for name, number, most in (("nodes", given.nodes, NODES_MAX), ("gpus", given.gpus, GPUS_MAX),
+                               ("history-hours", given.history_hours, HOURS_MAX)):
+        if number > most:
+            raise CommandError(f"--{name} {number}: at most {most}", ExitCode.USAGE)
+    return given

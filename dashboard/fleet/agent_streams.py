@@ -1,0 +1,87 @@
+"""What came of each node's streams of messages, and what of it is on disk."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from gpudeck.wire import MAX_SPANS, Ack, Span
+
+from .effects import StreamRecord
+from .sequence_ledger import SequenceLedger
+
+MAX_STREAMS = 8
+
+
+@dataclass(slots=True)
+class AgentStream:
+    """What came of one stream, and what of it is on disk."""
+
+    ledger: SequenceLedger = field(default_factory=SequenceLedger)
+    stored: SequenceLedger = field(default_factory=SequenceLedger)
+    must_bring: bool = False  # something did not fit; the agent must bring it again
+    applied: int = 0
+    last_ack: Ack | None = None  # on the present connection
+
+    @property
+    def acked(self) -> int:
+        return self.stored.settled
+
+    def settle(self, upto: int) -> None:
+        self.ledger.settle(upto)
+        self.stored.settle(upto)
+
+    def ack(self) -> Ack:
+        """Were there more gaps than fit, the agent would bring again what lies between older ones:
+        that costs a little, and nothing is taken twice."""
+        spans = tuple(Span(*each) for each in self.stored.spans(MAX_SPANS))
+        return Ack(self.stored.settled, spans)
+
+
+class AgentStreams:
+    def __init__(self) -> None:
+        self._of_node: dict[str, dict[str, AgentStream]] = {}  # by node id, then by stream
+
+    def of(self, node_id: str) -> dict[str, AgentStream]:
+        return self._of_node.get(node_id, {})
+
+    def current(self, node_id: str, name: str) -> AgentStream:
+        """One of a node that has said Hello."""
+        return self._of_node[node_id][name]
+
+    def open(self, node_id: str, name: str) -> AgentStream:
+        streams = self._of_node.setdefault(node_id, {})
+        stream = streams.pop(name, None) or AgentStream()
+        streams[name] = stream  # last: the one in use
+        while len(streams) > MAX_STREAMS:
+            del streams[next(iter(streams))]
+        return stream
+
+    def restore(self, node_id: str, streams: dict[str, AgentStream]) -> None:
+        self._of_node[node_id] = streams
+
+    def stored(self, records: Iterable[StreamRecord]) -> dict[tuple[str, str], AgentStream]:
+        """Those that more is on disk of now."""
+        touched: dict[tuple[str, str], AgentStream] = {}
+        for record in records:
+            stream = self._of_node.get(record.node_id, {}).get(record.stream)
+            if record.seq and stream is not None:
+                stream.stored.note(record.seq)
+                touched[record.node_id, record.stream] = stream
+        return touched
+
+    def dropped(self, records: Iterable[StreamRecord]) -> None:
+        """Their agents have to bring them again."""
+        for record in records:
+            stream = self._of_node.get(record.node_id, {}).get(record.stream)
+            if record.seq and stream is not None:
+                stream.must_bring = True
+                stream.ledger.forget(record.seq)
+
+    def must_bring(self, node_id: str) -> bool:
+        return any(stream.must_bring for stream in self.of(node_id).values())
+
+    def begin_counts(self) -> None:
+        """What was read from disk at the start counts neither as doubled nor as applied."""
+        for streams in self._of_node.values():
+            for stream in streams.values():
+                stream.ledger.duplicates = 0
+                stream.applied = 0

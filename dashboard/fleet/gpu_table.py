@@ -1,0 +1,199 @@
+"""One slot per GPU on a node, one column per number: what is known of each at this moment."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from gpudeck.metrics import COLUMN, COLUMNS, SLOW, SLOW_COLUMN, WIDTH, Absence, Metric
+from gpudeck.wire import Frame, GpuFacts, Task, Use
+
+from . import mig
+from .slow_metrics import Slots, SlowMetricTable
+
+MAX_OWNERS = 65_000
+
+NO_TASK, SEVERAL, UNKNOWN_OWNER, SPLIT = 65_535, 65_534, 65_533, 65_532
+
+Users = tuple[int, ...]  # owner numbers, UNKNOWN_OWNER for a Task whose owner is not known
+
+LOW = np.array([metric.low for metric in COLUMNS])
+HIGH = np.array([metric.high for metric in COLUMNS])
+
+
+@dataclass(frozen=True, slots=True)
+class FleetMetricColumn:
+    """One metric of all slots, at one moment. `full` is NaN where it is not known."""
+
+    metric: Metric
+    values: npt.NDArray[np.float64]
+    absent: npt.NDArray[np.uint8]
+    full: npt.NDArray[np.float64]
+
+
+class GpuTable:
+    """Slots are only ever appended: a slot never changes its GPU while this table lives."""
+
+    def __init__(self) -> None:
+        self.uuids: list[str] = []
+        self.facts: list[GpuFacts] = []
+        self.users: list[Users | None] = []  # None: its node has not reported its tasks
+        self.models: list[str] = []
+        self.owners: list[str] = []
+        self._slot_of: dict[tuple[str, str], int] = {}
+        self._slots_of_uuid: dict[str, list[int]] = {}
+        self._model_of: dict[str, int] = {}
+        self._owner_of: dict[str, int] = {}
+        self._allocate(64)
+        self.slow = SlowMetricTable(64)
+
+    def __len__(self) -> int:
+        return len(self.uuids)
+
+    def _allocate(self, room: int) -> None:
+        self.values = np.zeros((room, WIDTH))
+        self.absent = np.full((room, WIDTH), Absence.UNKNOWN, np.uint8)
+        self.last = np.full((room, WIDTH), np.nan)  # the last that was there, however old
+        self.full = np.full((room, WIDTH), np.nan)
+        self.reported = np.zeros(room, np.uint8)
+        self.sampled_mono = np.full(room, -np.inf)
+        self.sampled_at = np.full(room, np.nan)
+        self.node_at = np.zeros(room, np.int32)
+        self.model_at = np.zeros(room, np.int32)
+        self.index = np.zeros(room, np.int32)
+        self.retired = np.zeros(room, bool)
+        self.parent = np.full(room, mig.NO_PARENT, np.int32)  # slot of a MIG instance's board
+        self.shares_memory = np.zeros(room, bool)  # with an instance before it
+        self.owner = np.full(room, UNKNOWN_OWNER, np.uint16)
+        self.task_count = np.zeros(room, np.int32)
+
+    ARRAYS = ("values", "absent", "last", "full", "reported", "sampled_mono", "sampled_at",
+              "node_at", "model_at", "index", "retired", "parent", "shares_memory", "owner",
+              "task_count")
+
+    def _grow(self, wanted: int) -> None:
+        if wanted <= len(self.index):
+            return
+        old = {name: getattr(self, name) for name in self.ARRAYS}
+        self._allocate(max(wanted, 2 * len(self.index)))
+        for name, array in old.items():
+            getattr(self, name)[: len(array)] = array
+        self.slow.grow(len(self.index))
+
+    # -- slots
+
+    def slot(self, node_id: str, node_at: int, facts: GpuFacts) -> int:
+        key = (node_id, facts.uuid)
+        slot = self._slot_of.get(key)
+        if slot is None:
+            slot = len(self.uuids)
+            self._grow(slot + 1)
+            self._slot_of[key] = slot
+            self.uuids.append(facts.uuid)
+            self._slots_of_uuid.setdefault(facts.uuid, []).append(slot)
+            self.facts.append(facts)
+            self.users.append(None)
+            self.node_at[slot] = node_at
+        self._describe(slot, facts)
+        return slot
+
+    def _describe(self, slot: int, facts: GpuFacts) -> None:
+        self.facts[slot] = facts
+        self.index[slot] = facts.index
+        self.model_at[slot] = _number(facts.name, self.models, self._model_of)
+        for column, metric in enumerate(COLUMNS):
+            full = getattr(facts, metric.full_fact) if metric.full_fact else metric.full
+            self.full[slot, column] = full or np.nan
+        self.slow.describe(slot, facts)
+
+    def slot_on(self, node_id: str, uuid: str) -> int | None:
+        return self._slot_of.get((node_id, uuid))
+
+    def slots_of_uuid(self, uuid: str) -> Sequence[int]:
+        """More than one where a board has moved between nodes."""
+        return self._slots_of_uuid.get(uuid, ())
+
+    def retire(self, slots: Slots) -> None:
+        self.retired[slots] = True
+
+    def show(self, slots: Slots, order: list[int], gpus: Sequence[GpuFacts]) -> None:
+        """Those of a node's present inventory."""
+        self.retired[slots] = False
+        self.parent[slots] = mig.parents(order, gpus)
+        self.shares_memory[slots] = mig.shares_memory(gpus)
+
+    # -- what a Frame says of them
+
+    def apply_numbers(self, slots: Slots, frame: Frame) -> int:
+        """How many were out of their range, and so became unknown."""
+        values = np.frombuffer(frame.values, "<f8").reshape(-1, WIDTH)
+        absent = np.frombuffer(frame.absent, np.uint8).reshape(-1, WIDTH)
+        present = absent == 0
+        lies = present & ((values < LOW) | (values > HIGH))
+        count = 0
+        if lies.any():
+            count = int(lies.sum())
+            absent = np.where(lies, np.uint8(Absence.UNKNOWN), absent)
+            present &= ~lies
+        self.values[slots] = values
+        self.absent[slots] = absent
+        self.last[slots] = np.where(present, values, self.last[slots])
+        self.reported[slots] = np.frombuffer(frame.states, np.uint8)
+        return count
+
+    def mark_sampled(self, slots: Slots, frame: Frame, at: float, at_mono: float) -> None:
+        """A Frame that calls a GPU stale or lost is news of its state, not a sample of it: what
+        was read last keeps its age."""
+        were_read = np.frombuffer(frame.states, np.uint8) == 0
+        for times, time in ((self.sampled_mono, at_mono), (self.sampled_at, at)):
+            times[slots] = np.where(were_read, time, times[slots])
+
+    def mark_owners(self, order: Sequence[int], tasks: Mapping[str, Task], uses: Iterable[Use]
+                    ) -> None:
+        users: list[dict[int, None]] = [{} for _ in order]
+        counts = [0] * len(order)
+        for use in uses:
+            task = tasks.get(use.task_id)
+            users[use.gpu][self._owner(None if task is None else task.user)] = None
+            counts[use.gpu] += 1
+        for slot, on_gpu, count in zip(order, users, counts, strict=True):
+            self.users[slot] = tuple(on_gpu)
+            self.task_count[slot] = count
+            self.owner[slot] = _one_of(tuple(on_gpu))
+
+    def _owner(self, user: str | None) -> int:
+        if user is None or (len(self.owners) >= MAX_OWNERS and user not in self._owner_of):
+            return UNKNOWN_OWNER
+        return _number(user, self.owners, self._owner_of)
+
+    # -- columns
+
+    def is_split(self) -> npt.NDArray[np.bool_]:
+        """Per slot: a board with MIG on, where nobody can run but on its instances."""
+        size = len(self)
+        is_on: npt.NDArray[np.bool_] = self.slow.values[:size, SLOW_COLUMN["mig_on"]] == 1
+        return is_on | mig.split(self.parent[:size], ~self.retired[:size])
+
+    def column(self, key: str, mono: float) -> FleetMetricColumn:
+        size = len(self)
+        if key in COLUMN:
+            at = COLUMN[key]
+            return FleetMetricColumn(COLUMNS[at], self.values[:size, at], self.absent[:size, at],
+                                     self.full[:size, at])
+        at = SLOW_COLUMN[key]
+        return FleetMetricColumn(SLOW[at], np.nan_to_num(self.slow.values[:size, at]),
+                                 self.slow.absent_at(size, at, mono), self.slow.full(size, at))
+
+
+def _number(name: str, names: list[str], numbers: dict[str, int]) -> int:
+    if name not in numbers:
+        numbers[name] = len(names)
+        names.append(name)
+    return numbers[name]
+
+
+def _one_of(users: Users) -> int:
+    if not users:
+        return NO_TASK
+    return users[0] if len(users) == 1 else SEVERAL

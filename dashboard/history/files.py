@@ -1,0 +1,111 @@
+"""The files of history: which there are, and that none goes while somebody reads it.
+
+One change is one line of the manifest: its files are whole, named and on disk before.
+"""
+
+import logging
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from .archive import Archive
+from .manifest import SCHEMA_VERSION, HistoryFile, Manifest
+from .parquet import write
+from .reading import merged
+
+log = logging.getLogger("gpudeck.history")
+
+
+class HistoryFiles:
+    """`lock` also guards what is in memory: what is being sealed is in exactly one of both."""
+
+    def __init__(self, folder: Path, archive: Archive | None = None) -> None:
+        self.manifest = Manifest(folder, archive)
+        self.archive = self.manifest.archive
+        self.lock = threading.RLock()
+        self._readers: dict[int, int] = {}  # token -> the manifest's number when it began
+        self._tokens = 0
+        self._retired: list[tuple[int, str]] = []
+
+    def open(self) -> None:
+        self.manifest.load()
+        self._migrate()
+
+    def _migrate(self) -> None:
+        """What an older version wrote is rewritten before anything reads it."""
+        old = [one for one in self.manifest.segments.values() if one.schema < SCHEMA_VERSION]
+        for one in old:
+            paths = self.manifest.verified([one])
+            made = write(self.archive, one.kind, (one.start, one.end, one.span_s),
+                         (self.manifest.number + 1, one.made_at),
+                         merged(one.kind, paths, one.start, one.end)) if paths else None
+            if made is not None:
+                self.commit([made], [one.name])
+        self.delete_retired()
+        if old:
+            log.info("history files were brought to version %d files=%d", SCHEMA_VERSION, len(old))
+
+    def commit(self, add: list[HistoryFile], drop: Sequence[str] = (),
+               forgot: dict[str, int] | None = None) -> None:
+        if not add and not drop:
+            return
+        try:
+            self.manifest.commit(add, drop, forgot)
+        except OSError:  # nothing was said
+            self.remove(add)
+            raise
+        for segment in add:
+            self.manifest.trust(segment)
+        self._retired += [(self.manifest.number, name) for name in drop]
+
+    def remove(self, files: Iterable[HistoryFile]) -> None:
+        """Files that no line names. Who reads the folder without the manifest would otherwise see
+        their seconds twice."""
+        for each in files:
+            self.archive.remove(each.name)
+
+    @contextmanager
+    def reading(self) -> Iterator["HistoryFilesSnapshot"]:
+        """No file that is history now is deleted until this ends."""
+        with self.lock:
+            self._tokens += 1
+            token = self._tokens
+            self._readers[token] = self.manifest.number
+        try:
+            yield HistoryFilesSnapshot(self.manifest)
+        finally:
+            with self.lock:
+                del self._readers[token]
+
+    def delete_retired(self) -> None:
+        with self.lock:
+            oldest = min(self._readers.values(), default=self.manifest.number)
+            gone = [(number, name) for number, name in self._retired if number <= oldest]
+            self._retired = [one for one in self._retired if one not in gone]
+        for _, name in gone:
+            self.archive.remove(name)
+
+
+class HistoryFilesSnapshot:
+    """The files as they were at one moment: `look` is called under the lock, together with the
+    look into memory, so that what is being sealed is in exactly one of both."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        self._manifest = manifest
+        self._segments: list[HistoryFile] = []
+
+    def look(self) -> None:
+        self._segments = list(self._manifest.segments.values())
+
+    def begin(self, kind: str) -> int:
+        """Before it, files of this kind have been given up for their age or size."""
+        return self._manifest.forgotten.get(kind, 0)
+
+    def rows(self, kind: str, t0: int, t1: int) -> int:
+        """Of all files that meet this time, however little."""
+        return sum(one.rows for one in self._segments if one.kind == kind and one.meets(t0, t1))
+
+    def find(self, kind: str, t0: int, t1: int) -> list[Path]:
+        return self._manifest.verified(
+            one for one in self._segments if one.kind == kind and one.meets(t0, t1))

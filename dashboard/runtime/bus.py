@@ -1,0 +1,38 @@
+"""Messages between the hubs of one site; in the hub's own process where there is but one."""
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Protocol
+
+log = logging.getLogger("gpudeck.bus")
+
+Listener = Callable[[bytes], None]
+
+
+class Bus(Protocol):
+    """Wakes and fans out, at most once: a message may be lost, and what must not be lies in the
+    StateStore first. Messages of one publisher on one topic arrive in order."""
+
+    def publish(self, topic: str, message: bytes) -> None:
+        """To all listeners, also those of the hub that publishes."""
+
+    def subscribe(self, topic: str, listener: Listener) -> Callable[[], None]:
+        """Until what is returned is called."""
+
+
+class InProcessBus:
+    def __init__(self) -> None:
+        self._listeners: defaultdict[str, list[Listener]] = defaultdict(list)
+
+    def publish(self, topic: str, message: bytes) -> None:
+        for listener in tuple(self._listeners[topic]):
+            try:
+                listener(message)
+            except Exception:
+                log.exception("listener_failed topic=%s", topic)
+
+    def subscribe(self, topic: str, listener: Listener) -> Callable[[], None]:
+        listeners = self._listeners[topic]
+        listeners.append(listener)
+        return lambda: listeners.remove(listener)

@@ -1,0 +1,71 @@
+"""The hub's state in one SQLite file."""
+
+import contextlib
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from gpudeck.errors import CommandError, ExitCode
+
+
+class SqliteStateStore:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        with self._explained():
+            # Here, before any connection, and never again: closing a file of one's own lets go of
+            # the locks that SQLite holds on it (sqlite.org/howtocorrupt.html, 2.2), and the next
+            # one to leave would then delete the log under us.
+            os.close(_created(path))
+            self.connection = self._open()
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise CommandError(f"cannot use {self._path}: {error}; move it away to start anew",
+                               ExitCode.CANNOT_START) from error
+
+    def _open(self) -> sqlite3.Connection:
+        db = sqlite3.connect(self._path, timeout=5.0, isolation_level=None)
+        db.execute("pragma journal_mode = wal")
+        db.execute("pragma synchronous = full")
+        return db
+
+    def another(self) -> "contextlib.closing[sqlite3.Connection]":
+        return contextlib.closing(self._open())
+
+    def migrate(self, steps: Sequence[str]) -> None:
+        with self._explained():
+            version = self.connection.execute("pragma user_version").fetchone()[0]
+            if version > len(steps):
+                raise CommandError(f"{self._path} was written by a newer gpudeck (schema {version}"
+                                   f", this one knows {len(steps)}); update this one",
+                                   ExitCode.CANNOT_START)
+            if 0 < version < len(steps):
+                self._copy(f"{self._path.name}.before-{len(steps)}")
+            for step in range(version, len(steps)):
+                self.connection.executescript(
+                    f"begin immediate; {steps[step]} pragma user_version = {step + 1}; commit;")
+
+    def _copy(self, name: str) -> None:
+        """Whole or not at all: half a copy would be taken for one."""
+        draft = self._path.with_name(f"{name}.new")
+        draft.unlink(missing_ok=True)
+        os.close(_created(draft))
+        with contextlib.closing(sqlite3.connect(draft)) as copy:
+            self.connection.backup(copy)
+            # As one file, which is all that somebody has to put back.
+            copy.execute("pragma journal_mode = delete")
+        draft.replace(self._path.with_name(name))
+
+    def writes_elsewhere(self) -> int:
+        return int(self.connection.execute("pragma data_version").fetchone()[0])
+
+    def close(self) -> None:
+        self.connection.close()
+
+
+def _created(path: Path) -> int:
+    return os.open(path, os.O_CREAT | os.O_NOFOLLOW, 0o600)
