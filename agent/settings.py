@@ -1,4 +1,4 @@
-"""What `gpudeck agent`, `status` and `tasks` can be told, and how it reaches them."""
+"""Settings of `gpudeck agent`, `status` and `tasks`."""
 
 import os
 import socket

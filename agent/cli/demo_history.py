@@ -25,7 +25,7 @@ from gpudeck.wire import Event, Frame, Inventory, encode
 from ..backends.simulation.control import SimulationControl
 from ..backends.simulation.folder import SimulatedJobsFile, jobs_path
 from ..backends.simulation.jobs import SimulatedJob, jobs_at
-from ..backends.simulation.mps_kept import is_on_whole_boards
+from ..backends.simulation.mps_state import is_on_whole_boards
 from ..backends.simulation.reader import SimulatedReader, SimulationOptions, parse_options
 from ..backends.simulation.world import LiveJob, SimulatedNode, energy_since_boot, units_of
 from ..tasks.task_table import TaskTable, boot_id

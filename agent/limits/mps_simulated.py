@@ -13,7 +13,7 @@ import msgspec
 from ..backends.simulation.folder import SimulatedJobsFile, SimulationControlFile, jobs_path
 from ..backends.simulation.jobs import SimulatedJob
 from ..backends.simulation.mps_answers import SimulatedMpsDaemon, SimulatedMpsState
-from ..backends.simulation.mps_kept import (
+from ..backends.simulation.mps_state import (
     SimulatedMpsFile,
     SimulatedMpsRecord,
     client,

@@ -1,4 +1,4 @@
-"""What to say to the hub, when to call it and when to give a connection up. Pure.
+"""State machine of the connection to the hub: when to dial, what to send, when to give up. Pure.
 
     resting -> dialing -> calling -> greeting -> live        and from each back to resting
 

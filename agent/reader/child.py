@@ -1,4 +1,4 @@
-"""What the agent holds of one reading process: its pipe, its answers, and how it is let go."""
+"""One reading process as the agent holds it: its pipes, its messages, and how it is ended."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""The reading process's work: an Answer a second into its stdout, until it is told to leave."""
+"""The loop of the reading process: a ReaderMessage a second to stdout, until it must leave."""
 
 import gc
 import os

@@ -1,4 +1,4 @@
-"""What goes through the pipe from the reading process to the agent. Pure."""
+"""Messages from the reading process to the agent. Pure."""
 
 import struct
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Which processes stand or fall together: from a process table to a Job. Pure.
+"""Group the processes of a process table into Jobs. Pure.
 
 A Job's root is found by climbing from a task's process to its parents, and its members are all
 whose line of parents leads to the root. Climbing too far would end more than was meant, so it

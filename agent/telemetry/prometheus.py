@@ -1,4 +1,4 @@
-"""What this node tells Prometheus: the newest reading, in dcgm-exporter's dialect."""
+"""This node's metrics for Prometheus: the newest reading, under dcgm-exporter's names."""
 
 import time
 from collections.abc import Iterator, Sequence

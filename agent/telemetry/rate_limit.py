@@ -1,4 +1,4 @@
-"""How often something may be told: some at once, then one per while. Pure."""
+"""Limit how often an event is reported: a burst, then one per interval. Pure."""
 
 from collections.abc import Hashable
 

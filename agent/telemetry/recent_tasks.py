@@ -1,4 +1,4 @@
-"""The last looks at the Gpus' Tasks, for whoever must see with their own eyes what is so now."""
+"""The latest lists of the GPUs' Tasks, by which conditions are checked again."""
 
 import threading
 import time

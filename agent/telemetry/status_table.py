@@ -1,4 +1,4 @@
-"""Gpus and tasks as the REST interface shapes them, and as a table for a terminal. Pure."""
+"""GPUs and tasks as the REST interface shapes them, and as a table for a terminal. Pure."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""One question to NVML about one Gpu: what a refusal means, and whether to ask again (A.1)."""
+"""One question to NVML about one GPU: what a refusal means, and whether to ask again (A.1)."""
 
 import math
 from collections.abc import Callable, Sequence

@@ -24,7 +24,7 @@ KINDS = {SINGLE: "ecc_corrected", DOUBLE: "ecc_uncorrected", XID: "xid"}
 TIMEOUT = 10
 NO_INSTANCE = 0xFFFF_FFFF
 # Also how late the end is noticed. Who lives for long is woken seldom; and has END_WITHIN_S to
-# leave, see reader_process.
+# leave, see agent/reader.
 WAIT_MS, WAIT_MAX_MS = 125, 1_500
 REGISTER_EVERY_S = 60.0  # a Gpu that could not be registered may be back
 PAUSE_S = (1.0, 60.0)

@@ -1,4 +1,4 @@
-"""What a Gpu is: its name, place, limits and thresholds."""
+"""Static facts of a GPU through NVML: name, position, limits and thresholds."""
 
 from collections.abc import Callable
 from typing import Any

@@ -6,7 +6,7 @@ import pynvml
 
 from gpudeck.metrics import COLUMN, UNSUPPORTED, Absence, metric
 
-from ..row import MetricRow, MonotonicCounter
+from ..metric_row import MetricRow, MonotonicCounter
 from .ask import NvmlDevice, taken
 from .fields import Field, NvmlFieldValues
 from .gpm import GpmSampler

@@ -1,4 +1,4 @@
-"""Field values: many readings of one Gpu in one call, each with a verdict and a type of its own."""
+"""Field values: many readings of one GPU in one call, each with its own error code and type."""
 
 import ctypes
 import struct

@@ -1,4 +1,4 @@
-"""NVLink, and how the Gpus of a node reach each other."""
+"""NVLink, and how the GPUs of a node reach each other."""
 
 from collections import Counter as Tally
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ import pynvml
 from gpudeck.metrics import UNSUPPORTED, Absence
 from gpudeck.wire import MAX_LINKS, GpuLink
 
-from ..row import MetricRow, MonotonicCounter
+from ..metric_row import MetricRow, MonotonicCounter
 from .ask import GpuLostError, NvmlDevice
 from .fields import EVERY_LINK, Field, NvmlFieldValues
 

@@ -17,7 +17,7 @@ from gpudeck.metrics import COLUMNS, SLOW, UNSUPPORTED, WIDTH, Absence, Metric
 from gpudeck.wire import GpuFacts
 
 from ...readings import GpuReading, ProcessReading
-from ..row import MetricRow
+from ..metric_row import MetricRow
 from .ask import GpuLostError, NvmlDevice, taken
 from .errors import NvmlReturnCode
 from .gpm import GpmSampler

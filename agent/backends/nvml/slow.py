@@ -1,4 +1,4 @@
-"""What changes seldom about one Gpu, read every 15 s: health, modes, links, codecs, limits."""
+"""Metrics of one GPU that are read every 15 s: health, modes, links, codecs, limits."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -7,7 +7,7 @@ import pynvml
 
 from gpudeck.metrics import UNKNOWN, UNSUPPORTED, Absence, metric
 
-from ..row import MetricRow, MonotonicCounter
+from ..metric_row import MetricRow, MonotonicCounter
 from .ask import NvmlDevice, taken
 from .fields import Field, NvmlFieldValues
 from .gpm import GpmSampler

@@ -5,7 +5,7 @@
     DIR/world/tasks.json   their ids, nodes and pids, for the demo
     DIR/world/NODE.energy  the energy counters, so that they go on after a restart
     DIR/world/NODE.limits  power caps, clock locks, modes, as a driver keeps them until reloaded
-    DIR/world/NODE.mps     see mps_kept.py
+    DIR/world/NODE.mps     see mps_state.py
 """
 
 import os

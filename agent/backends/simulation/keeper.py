@@ -17,7 +17,7 @@ from gpudeck.child_processes import tied_to_me
 from ...tasks.task_table import command_line, read_stat
 from .chance import between, roll, seed_of
 from .folder import PROC, identity, state_of, write_jobs, write_tasks
-from .forms import form_of
+from .job_processes import form_of
 from .jobs import (
     CONFIGS,
     MODELS,
@@ -29,7 +29,7 @@ from .jobs import (
     node_number,
     turns_at,
 )
-from .mps_kept import SimulatedMpsFile, client
+from .mps_state import SimulatedMpsFile, client
 from .profiles import profile_of
 from .tree import JobProcessTree, write_scripts
 from .world import SimulatedNodeSetup, units_of

@@ -25,7 +25,7 @@ from .folder import (
     write_energy,
 )
 from .jobs import SimulatedJob, jobs_at, next_change_at, node_number
-from .mps_kept import SimulatedMpsFile, client, clients_of
+from .mps_state import SimulatedMpsFile, client, clients_of
 from .profiles import PROFILES, profile_of
 from .stage import RELOAD_S, SimulatedFaults, renumbered
 from .world import LiveJob, SimulatedNode, SimulatedNodeSetup, units_of

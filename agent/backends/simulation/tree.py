@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ...tasks.task_table import command_line
 from .folder import PROC
-from .forms import JobProcessLayout
+from .job_processes import JobProcessLayout
 
 PYTHON = (os.path.realpath(sys.executable), "-S", "-E")  # small, and started in some 10 ms
 JOB, LAUNCHER = "stand_in.py", "launcher.py"

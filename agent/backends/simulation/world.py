@@ -15,6 +15,7 @@ from .board import ChassisSlot, SimulatedBoard, SimulatedBoardLimits
 from .chance import roll, seed_of
 from .control import SimulatedGpuControl, SimulationControl
 from .faults import lost_gpu
+from .job_owners import owner_of
 from .jobs import SimulatedJob
 from .load import SimulatedLoad, load_of, paused
 from .mig import (
@@ -27,7 +28,6 @@ from .mig import (
     uuid_of_slice,
     values_of,
 )
-from .owned import owner_of
 from .profiles import BoardProfile
 from .slow import HALF, absences, links, slow_values
 

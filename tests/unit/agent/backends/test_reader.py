@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from agent.backends import ReaderUnavailableError
+from agent.backends.metric_row import MonotonicCounter
 from agent.backends.nvml.board import LOST_ASKED_EVERY_S
 from agent.backends.nvml.reader import BLIND_READS_MAX, NvmlReader, open_reader
-from agent.backends.row import MonotonicCounter
 from gpudeck.metrics import COLUMN, WIDTH, Absence
 from tests.fakes.nvml import FakeGpu, FakeNvml
 from tests.unit.readings import Clock, read, value

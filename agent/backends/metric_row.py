@@ -1,4 +1,4 @@
-"""What a backend collects values in, and what it takes differences of. Pure."""
+"""A row of metric values, and counters that rates are taken from. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

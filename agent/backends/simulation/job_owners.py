@@ -1,4 +1,4 @@
-"""Whose a simulated job is: Slurm, pods, containers, notebooks and launches, as a real cluster has
+"""Owners of simulated jobs: Slurm, pods, containers, notebooks and launches, as a real cluster has
 them. Pure, from the job's seed."""
 
 from functools import lru_cache

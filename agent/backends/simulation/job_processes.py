@@ -1,4 +1,4 @@
-"""Which processes a job consists of: pure, from its turn."""
+"""The processes of a simulated job, from its turn. Pure."""
 
 from dataclasses import dataclass
 
