@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from agent.actions.rule_condition import flaw
@@ -130,7 +130,7 @@ def test_history_keeps_what_it_says() -> None:
     assert all(set(number.of) <= NAMES.keys() for number in USES.values())
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6, deadline=None, phases=[Phase.generate])  # each is seconds long
 @given(seed=st.integers(0, 10**9))
 def test_each_number_is_the_same_live_and_rehearsed(seed: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
