@@ -412,7 +412,7 @@ def children_of(pid: int) -> list[int]:
             with contextlib.suppress(OSError):
                 parent = (entry / "stat").read_text().rpartition(")")[2].split()[1]
                 words = (entry / "cmdline").read_bytes()
-                if int(parent) == pid and b"reader_process" in words:
+                if int(parent) == pid and b"agent.reader.watchdog" in words:
                     found.append(int(entry.name))
     return sorted(found)
 

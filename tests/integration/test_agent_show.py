@@ -103,7 +103,7 @@ def show(
     program: str, *arguments: str, env: dict[str, str] | None = None
 ) -> "subprocess.CompletedProcess[str]":
     code = (
-        "import sys\nfrom agent import cli\nfrom gpudeck.errors import CommandError\n"
+        "import sys\nfrom agent.cli import main as cli\nfrom gpudeck.errors import CommandError\n"
         f"try:\n    sys.exit(cli.{program}(sys.argv[1:]))\n"
         "except CommandError as error:\n    print(error, file=sys.stderr)\n    sys.exit(error.code)"
     )
