@@ -34,7 +34,6 @@ CHECK_TESTS = (
     "tests/integration/test_hub_wire.py::test_each_seq_once_across_kills_of_the_hub",
     "tests/integration/test_nodes.py::test_a_thousand_that_prove_nothing_shut_no_agent_out",
     "tests/integration/test_prometheus.py::test_a_real_prometheus",
-    "tests/integration/test_terminal.py::test_leaving_takes_nothing_back_and_says_how_to_look",
     "tests/unit/agent/backends/test_events.py::test_an_error_of_the_wait_is_no_error_of_the_gpus[15]",
     "tests/unit/agent/backends/test_simulated_world.py::test_hours_are_believable",
     "tests/unit/agent/telemetry/test_self_cost.py::test_the_daemon_carries_no_more_than_it_uses",

@@ -58,7 +58,7 @@ def test_a_simulation_works_whole(book: Book) -> None:
     task.locator(".g-dialog input").fill("a rehearsal")
     task.locator("[data-go]").click()
     task.locator("[data-outcome=done]").wait_for()
-    assert soon(lambda: state_of(pid) == "T", 5)
+    assert soon(lambda: state_of(pid) == "T", 20)
     seen = other.locator(f".g-task:has(b:text-is('{pid}'))")
     assert soon(lambda: "paused" in seen.inner_text(), 10)
     for theme in ("dark", "light"):
