@@ -4,7 +4,8 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
-PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+# setuptools warns of every editable install with folders of its own that others may have such, too.
+PIP := PYTHONWARNINGS=ignore $(BIN)/python -m pip --disable-pip-version-check install --quiet
 PYTEST := $(BIN)/python -m pytest
 DEMO ?=
 
