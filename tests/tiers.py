@@ -16,10 +16,10 @@ COLLECTED = pytest.StashKey[Counter[str]]()  # how many of each in this run, and
 # What drives a browser, a notebook or a card, breaks processes, or starts several of them per test.
 CHECK_FOLDERS = ("tests/browser/", "tests/faults/", "tests/gpu/", "tests/notebook/")
 CHECK_FILES = tuple(f"tests/integration/test_{name}.py" for name in (
-    "acts", "acts_crash", "acts_mig", "audit_agent", "agent_process", "demo", "demo_past", "events",
-    "history_docs", "hostile_text", "launches", "limits", "limits_of_mps", "make_demo", "notices",
+    "acts_crash", "acts_mig", "audit_agent", "agent_process", "demo", "demo_past", "events",
+    "history_docs", "hostile_text", "limits", "limits_of_mps", "make_demo", "notices",
     "openapi", "quotas", "quotas_agent", "rules_act", "same_numbers", "secrets",
-    "simulated_children", "standing", "terminal_fleet", "terminal_here", "thefts", "told",
+    "simulated_children", "terminal_fleet", "terminal_here", "told",
     "transport", "wheel",
 ))
 # Over three seconds on a quiet machine, or further seeds and sizes of what `test` has once.
@@ -55,7 +55,6 @@ CHECK_TESTS = (
 # One real path each of what is otherwise checked before landing; one of many seeds.
 TEST = (
     "tests/browser/test_fleet_page.py::test_what_control_sets_is_what_the_page_and_the_api_show",
-    "tests/integration/test_acts.py::test_a_task_is_previewed_ended_and_recorded",
     "tests/integration/test_agent_process.py::test_kill_9_loses_nothing_and_gives_no_number_twice",
     "tests/integration/test_demo.py::test_demo_json_says_what_is_there",
     "tests/integration/test_rules_act.py::test_the_idle_one_is_told_twice_and_ends_and_its_memory_is_back",
