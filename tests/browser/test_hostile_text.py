@@ -491,8 +491,7 @@ def test_the_record_names_each_node(people: list[Said], seen: Seen) -> None:
         const older = document.querySelector(".record-older button");
         const rows = () => document.querySelectorAll("table.record tbody tr").length;
         while (!older.hidden && rows() < 2000) {
-            const before = rows();
-            older.click();
+            const before = rows(); older.click();
             await until(() => rows() > before || older.hidden, "older records");
         }
         return [...document.querySelectorAll("table.record tbody tr")].map(
