@@ -4,14 +4,18 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
-PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+# setuptools warns of every editable install with folders of its own that others may have such, too.
+PIP := PYTHONWARNINGS=ignore $(BIN)/python -m pip --disable-pip-version-check install --quiet
 PYTEST := $(BIN)/python -m pytest
 DEMO ?=
 
 .PHONY: demo test check lint bench soak mutants docs wheel vendor clean machine
 
 demo: $(VENV)/.hub
-	$(BIN)/gpudeck demo $(DEMO)
+	@$(BIN)/gpudeck demo $(DEMO)
+
+# Where it is set, each of the processes that tests start would compile what it imports anew.
+test check soak: export PYTHONDONTWRITEBYTECODE :=
 
 # The tiers of tests/tiers.py. Three at once: most of a test is waiting. A file stays together, for
 # what its tests share.
@@ -57,19 +61,19 @@ $(VENV)/.made:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed"; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "Python 3.11 or newer is needed; set PYTHON=/path/to/python3.11"; exit 1; }
-	$(PYTHON) -m venv $(VENV) || { echo "try: apt-get install python3-venv"; exit 1; }
-	$(PIP) --upgrade 'pip>=25.1'
-	touch $@
+	@$(PYTHON) -m venv $(VENV) || { echo "try: apt-get install python3-venv"; exit 1; }
+	@$(PIP) --upgrade 'pip>=25.1'
+	@touch $@
 
 $(VENV)/.hub: $(VENV)/.made pyproject.toml
 	@echo "Installing gpudeck into $(VENV) (once) ..."
-	$(PIP) --editable '.[hub]'
-	touch $@
+	@$(PIP) --editable '.[hub]'
+	@touch $@
 
 $(VENV)/.dev: $(VENV)/.hub
 	@echo "Installing what the tests need into $(VENV) (once) ..."
-	$(PIP) --group dev
-	touch $@
+	@$(PIP) --group dev
+	@touch $@
 
 # What the tests need of the machine. As root it is installed; else the tests that need it skip,
 # with a visible count (and fail when CI is set).

@@ -28,12 +28,14 @@ settings.register_profile("gpudeck", deadline=None, suppress_health_check=[Healt
 settings.load_profile("gpudeck")
 
 LONGEST = (
+    "notebook/test_notebook7.py", "browser/test_fleet_page.py",
     "faults/test_pid_reuse.py", "browser/test_hostile_text.py", "faults/test_every_seq.py",
     "browser/test_acts_pages.py", "integration/test_audit_agent.py",
     "browser/test_settings_page.py", "integration/test_acts.py", "integration/test_thefts.py",
     "integration/test_make_demo.py", "integration/test_transport.py",
     "integration/test_openapi.py", "browser/test_told_page.py", "browser/test_lines_page.py",
     "integration/test_wheel.py", "faults/",
+    "unit/dashboard/automation/", "unit/dashboard/history/", "unit/dashboard/alerts/",
 )
 
 

@@ -25,7 +25,7 @@ except CommandError as error:
     sys.exit(error.code)
 """
 MODULES = {"demo": "demo.command", "up": "demo.up"}
-READY_WITHIN_S = 40.0
+READY_WITHIN_S = 90.0
 
 
 def start(program: str, *arguments: str, **more: Any) -> "subprocess.Popen[str]":

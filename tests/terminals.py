@@ -13,8 +13,8 @@ ROOT = Path(__file__).resolve().parents[1]
 CODE = """
 import sys
 from gpudeck import cli
-from agent.cli import acts as acts_cli, hold as hold_cli
-cli.find = lambda name: getattr(acts_cli, name, None) or getattr(hold_cli, name)
+from agent.cli import acts, hold as held
+cli.find = lambda name: getattr(acts, name, None) or getattr(held, name)
 sys.exit(cli.main())
 """
 

@@ -52,7 +52,7 @@ class Fleet:
         self.wait_live()
         return self
 
-    def wait_live(self, seconds: float = 10) -> None:
+    def wait_live(self, seconds: float = 30) -> None:
         assert soon(lambda: self.stats().get("link") == "live" and self.stats()["arrange_ms"],
                     seconds), f"not live: {self.stats()} {self.trouble}"
 

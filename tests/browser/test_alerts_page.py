@@ -317,4 +317,4 @@ def test_a_new_rule_takes_no_others_place_and_one_key_no_work_away(
     assert "would be lost" in problem.inner_text()
     assert form.locator("[name=title]").input_value() == "Mine, in other words"
     page.keyboard.press("Escape")
-    assert soon(lambda: form.count() == 0, 5)
+    assert soon(lambda: form.count() == 0, 20)

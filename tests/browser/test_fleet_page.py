@@ -46,7 +46,7 @@ def test_what_control_sets_is_what_the_page_and_the_api_show(demo: Demo, fleet: 
     assert told[lost]["missing"]["util_pct"] == "lost"
     assert told[unsupported]["missing"]["util_pct"] == "unsupported"
     assert {uuid for uuid, gpu in told.items() if gpu["state"] != "ok"} == {lost}
-    assert soon(lambda: fleet.text("[data-total=lost] .total-value") == "1", 2)
+    assert soon(lambda: fleet.text("[data-total=lost] .total-value") == "1", 20)
 
 
 def test_a_filter_lights_exactly_what_matches(demo: Demo, fleet: Fleet) -> None:
@@ -59,7 +59,7 @@ def test_a_filter_lights_exactly_what_matches(demo: Demo, fleet: Fleet) -> None:
     def lit() -> set[str]:
         return {uuid for uuid, cell in fleet.cells(uuids).items() if cell["matched"]}
 
-    assert soon(lambda: lit() == lost, 4), lit() ^ lost
+    assert soon(lambda: lit() == lost, 20), lit() ^ lost
     assert fleet.text("#filter-words") == f"2 of {len(uuids)} match"
     assert "filter=state%3Alost" in fleet.page.url
 
@@ -69,16 +69,16 @@ def test_a_mistaken_filter_says_where_and_leaves_the_last_one(demo: Demo, fleet:
     one = random.choice(uuids)
     box = fleet.page.locator("#filter")
     box.fill(f"gpu:{one}")
-    assert soon(lambda: fleet.text("#filter-words").startswith("1 of"), 3)
+    assert soon(lambda: fleet.text("#filter-words").startswith("1 of"), 20)
     box.fill(f"gpu:{one} & utl<5")
-    assert soon(lambda: "utl" in fleet.text("#filter-words"), 3)
+    assert soon(lambda: "utl" in fleet.text("#filter-words"), 20)
     assert f"at {len(f'gpu:{one} & ') + 1}" in fleet.text("#filter-words")
     assert box.get_attribute("aria-invalid") == "true"
     assert [uuid for uuid, cell in fleet.cells(uuids).items() if cell["matched"]] == [one]
     # A new metric is shown all the same, with the last good filter.
     fleet.page.locator("#metric").select_option("temp_c")
     assert soon(lambda: "Temperature" in (fleet.page.locator("#heatmap").get_attribute(
-        "aria-label") or ""), 3)
+        "aria-label") or ""), 20)
     assert [uuid for uuid, cell in fleet.cells(uuids).items() if cell["matched"]] == [one]
 
 
@@ -98,13 +98,13 @@ def test_sorting_and_grouping_order_the_gpus(open_fleet: Callable[..., Fleet]) -
     assert max(watts[:8]) > max(watts[-8:])
     fleet.page.locator("#sort").select_option("low")
     assert soon(lambda: rows(fleet)[0] != rows(fleet)[-1] and int(
-        rows(fleet)[0][5].removesuffix(" W")) <= min(watts) + 60, 3)
+        rows(fleet)[0][5].removesuffix(" W")) <= min(watts) + 60, 20)
 
     fleet.page.locator("#group").select_option("owner")
     assert soon(lambda: blocks([row[3] for row in rows(fleet)]) == len(
-        {row[3] for row in rows(fleet)}), 3)
+        {row[3] for row in rows(fleet)}), 20)
     fleet.page.locator("#group").select_option("node")
-    assert soon(lambda: blocks([row[0] for row in rows(fleet)]) == 8, 3)
+    assert soon(lambda: blocks([row[0] for row in rows(fleet)]) == 8, 20)
     assert "group" not in fleet.page.url
 
 
@@ -116,7 +116,7 @@ def test_the_keyboard_alone_does_all(demo: Demo, fleet: Fleet) -> None:
     page = fleet.page
     page.locator("#heatmap").focus()
     page.keyboard.press("Home")
-    assert soon(lambda: "GPU 0:" in fleet.text("#spoken"), 2)
+    assert soon(lambda: "GPU 0:" in fleet.text("#spoken"), 20)
     first = fleet.text("#spoken").split(":")[0]
     page.keyboard.press("ArrowRight")
     assert "GPU 1: GPU utilization" in fleet.text("#spoken")
@@ -133,7 +133,7 @@ def test_the_keyboard_alone_does_all(demo: Demo, fleet: Fleet) -> None:
     page.keyboard.press("ArrowLeft")
 
     page.keyboard.press("Enter")
-    assert soon(lambda: fleet.text("#drawer-title") == f"{node} · GPU 1", 3)
+    assert soon(lambda: fleet.text("#drawer-title") == f"{node} · GPU 1", 20)
     page.keyboard.press("Escape")
     assert page.locator("#drawer").is_hidden()
     page.keyboard.press("Escape")
@@ -168,7 +168,7 @@ def test_the_drawer_shows_what_the_api_says(demo: Demo, fleet: Fleet) -> None:
     def value(label: str) -> str:
         return lines.filter(has_text=label).first.locator("dd").inner_text().strip()
 
-    assert soon(lambda: value("Temperature") == f"{temp_c} °C", 4), value("Temperature")
+    assert soon(lambda: value("Temperature") == f"{temp_c} °C", 20), value("Temperature")
     missing = fleet.page.locator("#drawer .not-here").first.inner_text()
     assert "Memory temperature" in missing
     assert "SM clock" not in missing
@@ -176,7 +176,7 @@ def test_the_drawer_shows_what_the_api_says(demo: Demo, fleet: Fleet) -> None:
     assert not lines.filter(has_text="Memory temperature").first.is_visible()
     assert uuid in fleet.page.locator("#drawer .facts").all_inner_texts()[1]
     assert fleet.text("#drawer-subtitle") == gpus[uuid]["name"]
-    assert soon(lambda: f"pid {task['pid']} " in fleet.text("#drawer .tasks"), 3)
+    assert soon(lambda: f"pid {task['pid']} " in fleet.text("#drawer .tasks"), 20)
     assert task["command"] in fleet.page.locator("#drawer .tasks").text_content()  # type: ignore[operator]
     assert (task["user"] or "owner unknown") in fleet.text("#drawer .tasks")
 
@@ -189,18 +189,18 @@ def test_a_link_brings_back_the_whole_view(demo: Demo, open_fleet: Callable[...,
     assert chosen == ["temp_c", "model", "low"]
     assert page.locator("#filter").input_value() == "temp>1"
     assert page.locator("#drawer").is_visible()
-    assert soon(lambda: fleet.text("#filter-words") == "64 of 64 match", 3)
+    assert soon(lambda: fleet.text("#filter-words") == "64 of 64 match", 20)
 
 
 def test_a_click_opens_and_the_pointer_shows_exact_values(demo: Demo, fleet: Fleet) -> None:
     box: Any = fleet.page.locator("#cells").bounding_box()
     fleet.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     fleet.page.mouse.move(box["x"] + box["width"] / 2 + 30, box["y"] + 30)
-    assert soon(lambda: "s old" in fleet.text("#hover"), 3)
+    assert soon(lambda: "s old" in fleet.text("#hover"), 20)
     assert "Temperature" in fleet.text("#hover")
     title = fleet.text("#hover header strong")
     fleet.page.mouse.click(box["x"] + box["width"] / 2 + 30, box["y"] + 30)
-    assert soon(lambda: fleet.text("#drawer-title") == title, 3)
+    assert soon(lambda: fleet.text("#drawer-title") == title, 20)
 
 
 def test_a_hub_that_goes_is_told_and_one_that_comes_back_is_used(
@@ -208,9 +208,9 @@ def test_a_hub_that_goes_is_told_and_one_that_comes_back_is_used(
     fleet = open_fleet()
     demo.kill_hub()
     banner = fleet.page.locator("#banner")
-    assert soon(banner.is_visible, 5)
+    assert soon(banner.is_visible, 20)
     assert "Not connected to the hub" in banner.inner_text()
-    assert soon(lambda: "old" in banner.inner_text(), 2)
+    assert soon(lambda: "old" in banner.inner_text(), 20)
 
     def is_back() -> bool:
         # Pressed from within: the button goes as soon as the hub is back.

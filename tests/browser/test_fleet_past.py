@@ -82,7 +82,7 @@ def test_the_past_shows_what_was_so_and_live_what_is(demo: Demo, fleet: Fleet) -
     assert cells == told(demo, then)
     assert (cells[one], cells[lost]) == (str(first), "lost")
     assert soon(lambda: f"{len(uuids)} of {len(uuids)} Gpus reported" in fleet.text("#time-words"),
-                2)
+                20)
     assert "PAST" in fleet.text("#time-words").upper()
     assert "PAST" not in live.upper()
     sums = demo.get(f"/api/v1/totals?at={then}")
@@ -94,10 +94,10 @@ def test_the_past_shows_what_was_so_and_live_what_is(demo: Demo, fleet: Fleet) -
     assert soon(lambda: shown(fleet, uuids) == told(demo, then, "temp_c"), WAIT_S)
     fleet.page.locator("#metric").select_option("util_pct")
     fleet.page.locator("#time-live").click()
-    assert soon(lambda: shown(fleet, [one])[one] == str(second), 5)
+    assert soon(lambda: shown(fleet, [one])[one] == str(second), 20)
     assert at(fleet) is None
     assert "at=" not in address(fleet)
-    assert soon(lambda: fleet.text("[data-total=free] .total-value") != DASH, 3)
+    assert soon(lambda: fleet.text("[data-total=free] .total-value") != DASH, 20)
 
 
 def test_the_keyboard_alone_goes_through_time(demo: Demo, fleet: Fleet) -> None:
@@ -118,12 +118,12 @@ def test_the_keyboard_alone_goes_through_time(demo: Demo, fleet: Fleet) -> None:
     keys.press("Shift+ArrowRight")
     keys.press("ArrowLeft")
     assert came(fleet, first - 10)
-    assert soon(lambda: f"at={first - 10}" in address(fleet), 3)
+    assert soon(lambda: f"at={first - 10}" in address(fleet), 20)
     keys.press("Home")
     assert soon(lambda: 0 < (at(fleet) or 0) <= time.time() - 3_595, WAIT_S)
-    assert soon(lambda: "no samples then" in fleet.text("#time-words"), 3)
+    assert soon(lambda: "no samples then" in fleet.text("#time-words"), 20)
     assert set(shown(fleet, uuids).values()) == {"unknown"}
-    assert soon(lambda: fleet.text("[data-total=nodes] .total-value") == "0", 3)
+    assert soon(lambda: fleet.text("[data-total=nodes] .total-value") == "0", 20)
     assert fleet.text("[data-total=power] .total-value") == DASH
     oldest = at(fleet) or 0
     keys.press(" ")
@@ -151,9 +151,9 @@ def test_a_link_opens_its_moment_and_back_leads_to_live(demo: Demo, open_fleet: 
     assert soon(lambda: "at=" in address(fleet), WAIT_S)
     fleet.page.go_back()
     assert came(fleet, None)
-    assert soon(lambda: fleet.page.locator("#fleet.then").count() == 0, 3)
+    assert soon(lambda: fleet.page.locator("#fleet.then").count() == 0, 20)
     nonsense = open_fleet("?at=yesterday")
-    assert soon(lambda: nonsense.text("#time-words") == "Now", 5)
+    assert soon(lambda: nonsense.text("#time-words") == "Now", 20)
 
 
 def test_the_past_offers_no_act_and_says_what_it_cannot_tell(
@@ -175,8 +175,8 @@ def test_the_past_offers_no_act_and_says_what_it_cannot_tell(
     spoken = fleet.page.evaluate("document.querySelector('#drawer-title').textContent")
     assert task["host"] in spoken
     fleet.page.locator(".go-live").click()
-    assert soon(lambda: "Live, read" in fleet.text("#drawer-body"), 5)
-    assert soon(lambda: "match" in fleet.text("#filter-words"), 3)
+    assert soon(lambda: "Live, read" in fleet.text("#drawer-body"), 20)
+    assert soon(lambda: "match" in fleet.text("#filter-words"), 20)
 
 
 def test_a_mark_of_a_command_leads_to_its_moment(demo: Demo, open_fleet: Callable[..., Fleet]
@@ -217,7 +217,7 @@ def test_nothing_moves_between_live_and_past(demo: Demo, open_fleet: Callable[..
         fleet.page.evaluate("document.querySelector('#time-slider').focus({preventScroll: true})")
         fleet.page.keyboard.press("ArrowLeft")
         assert soon(lambda one=fleet: at(one) is not None, WAIT_S)  # type: ignore[misc]
-        assert soon(lambda one=fleet: "reported" in one.text("#time-words"), 3)  # type: ignore[misc]
+        assert soon(lambda one=fleet: "reported" in one.text("#time-words"), 20)  # type: ignore[misc]
         assert json.loads(fleet.page.evaluate(places)) == before
         assert overflow(fleet) <= 0
         assert violations(fleet) == []

@@ -70,10 +70,10 @@ def test_the_colours_and_the_switch_say_it(node: Node, come: Callable[..., Page]
         for place in ("#scale-name", "#metric", "#scale"):
             page.mouse.move(2, 2)
             page.locator(place).hover()
-            assert soon(lambda key=key: tip(page) == metric(key).meaning, 5)  # type: ignore[misc]
+            assert soon(lambda key=key: tip(page) == metric(key).meaning, 20)  # type: ignore[misc]
     page.keyboard.press("v")
     page.locator("#table-view thead th.number").hover()
-    assert soon(lambda: tip(page) == metric(key).meaning, 5)
+    assert soon(lambda: tip(page) == metric(key).meaning, 20)
 
 
 def test_timelines_say_it_under_a_finger_too(node: Node, come: Callable[..., Page]) -> None:
@@ -83,9 +83,9 @@ def test_timelines_say_it_under_a_finger_too(node: Node, come: Callable[..., Pag
     shown = head.inner_text()
     [one] = [one for one in ALL if shown.startswith(one.label) and one.key == "util_pct"]
     head.tap()
-    assert soon(lambda: tip(page) == one.meaning, 3)
+    assert soon(lambda: tip(page) == one.meaning, 20)
     head.tap()
-    assert soon(lambda: tip(page) == "", 3)
+    assert soon(lambda: tip(page) == "", 20)
     for heading in page.locator(".chart h2").all():
         labels = [one for one in ALL if (heading.text_content() or "").startswith(one.label)]
         assert heading.get_attribute("data-tip") in [one.meaning for one in labels]

@@ -138,7 +138,7 @@ def test_the_map_paints_each_as_it_is(people: list[Said], seen: Seen) -> None:
                             ("model", "model", " · 1")):
         seen.page.locator("#group").select_option(group)
         wanted = {getattr(said, of) + more for said in people}
-        assert soon(lambda wanted=wanted: not unpainted(seen, wanted), 8), (  # type: ignore[misc]
+        assert soon(lambda wanted=wanted: not unpainted(seen, wanted), 20), (  # type: ignore[misc]
             unpainted(seen, wanted))
 
 
@@ -238,7 +238,7 @@ def test_the_drawer_names_each(crowd: Crowd, people: list[Said], seen: Seen) -> 
 
     seen.goto("/?view=table&filter=model:ward", FLEET)
     some = [said for said in crowd.people if said.more]
-    assert soon(lambda: seen.page.locator("#table-view tbody tr").count() == len(some), 8)
+    assert soon(lambda: seen.page.locator("#table-view tbody tr").count() == len(some), 20)
     drawn = [tuple(word for _, word in task) for _, _, tasks, _ in seen.run(OPEN, len(some))
              for task in tasks]
     assert sorted(drawn) == sorted(task for said in some for task in (
@@ -491,8 +491,7 @@ def test_the_record_names_each_node(people: list[Said], seen: Seen) -> None:
         const older = document.querySelector(".record-older button");
         const rows = () => document.querySelectorAll("table.record tbody tr").length;
         while (!older.hidden && rows() < 2000) {
-            const before = rows();
-            older.click();
+            const before = rows(); older.click();
             await until(() => rows() > before || older.hidden, "older records");
         }
         return [...document.querySelectorAll("table.record tbody tr")].map(

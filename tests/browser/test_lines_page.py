@@ -101,10 +101,10 @@ def test_one_looks_closer_and_comes_back(node: Node, come: Callable[..., Page]) 
     page.mouse.down()
     page.mouse.move(box["x"] + box["width"] * 0.98, box["y"] + 40, steps=4)
     page.mouse.up()
-    assert soon(lambda: page.locator("#lines-live").is_visible(), 5)
+    assert soon(lambda: page.locator("#lines-live").is_visible(), 20)
     page.keyboard.press("ArrowLeft")
     page.keyboard.press("End")
-    assert soon(lambda: not page.locator("#lines-live").is_visible(), 5)
+    assert soon(lambda: not page.locator("#lines-live").is_visible(), 20)
 
 
 def test_from_the_map_and_back_as_it_was(node: Node, come: Callable[..., Page]) -> None:

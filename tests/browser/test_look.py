@@ -35,7 +35,7 @@ def test_axe_finds_nothing(demo: Demo, open_fleet: Callable[..., Fleet], theme: 
     uuids = list(demo.gpus())
     demo.control({uuids[0]: {"state": "lost"}, uuids[1]: {"state": "stale"}})
     fleet = open_fleet(f"?gpu={uuids[0]}&filter=util%3E200", theme=theme)
-    assert soon(lambda: fleet.text("[data-total=lost] .total-value") == "1", 4)
+    assert soon(lambda: fleet.text("[data-total=lost] .total-value") == "1", 20)
     assert violations(fleet) == []
     fleet.page.keyboard.press("v")
     fleet.page.locator("#filter-help").click()
@@ -49,11 +49,11 @@ def test_nothing_is_wider_than_the_window(open_fleet: Callable[..., Fleet]) -> N
     fleet = open_fleet()
     for width in (320, 390, 768, 1024, 1440):
         fleet.page.set_viewport_size({"width": width, "height": 844})
-        assert soon(lambda: overflow(fleet) <= 0, 3), width
+        assert soon(lambda: overflow(fleet) <= 0, 20), width
         fleet.page.locator("#heatmap").focus()
         fleet.page.keyboard.press("Home")
         fleet.page.keyboard.press("Enter")
-        assert soon(lambda: "Live" in fleet.text("#drawer-body"), 3)
+        assert soon(lambda: "Live" in fleet.text("#drawer-body"), 20)
         assert overflow(fleet) <= 0, width
         drawer: Any = fleet.page.locator("#drawer").bounding_box()
         assert drawer["x"] >= 0

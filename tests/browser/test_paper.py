@@ -69,6 +69,6 @@ def check(page: Page, path: str) -> None:
     page.emulate_media(media="screen")
     page.set_viewport_size({"width": 1440, "height": 900})
     assert page.evaluate("document.documentElement.dataset.theme ?? null") is None
-    assert soon(lambda: page.evaluate(WIDTH) == width, 5), path
+    assert soon(lambda: page.evaluate(WIDTH) == width, 20), path
     if path.startswith("/gpu/"):
         assert page.pdf(format="A4")[:5] == b"%PDF-"

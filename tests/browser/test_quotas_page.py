@@ -128,7 +128,7 @@ def test_what_is_removed_can_be_put_back_and_nothing_goes_unasked(
     dialog = page.get_by_role("dialog", name=f"Remove {name}?")
     assert "limits nobody any more" in dialog.inner_text()
     page.keyboard.press("Enter")  # what has the focus puts it aside
-    assert soon(lambda: dialog.count() == 0, 5)
+    assert soon(lambda: dialog.count() == 0, 20)
     assert client.quota(name) is not None
     page.keyboard.press("Enter")  # back on the button that was pressed
     page.keyboard.press("Tab")
@@ -163,7 +163,7 @@ def test_what_a_holder_had_before_is_one_click_away(
     assert dialog.get_by_role("link").get_attribute("href") == (
         f"/history?owner=user%3A{user}&last=24h")
     page.keyboard.press("Escape")
-    assert soon(lambda: dialog.count() == 0, 5)
+    assert soon(lambda: dialog.count() == 0, 20)
     client.put_quota(name, {"subject": "*", "gpus": 1, "count": "together"})
     sum_of_all = page.get_by_role("button", name="everyone together", exact=True)
     assert soon(lambda: sum_of_all.count() == 1, 20)

@@ -221,7 +221,7 @@ def test_the_first_link_makes_one_admin_and_no_second(admin: Person, come: Calla
                                                       ) -> None:
     admin.page.goto(admin.hub.url)
     assert admin.page.locator("#notice h2").inner_text() == "No node yet"
-    assert soon(admin.page.get_by_role("link", name="Connect a node").is_visible, 5)
+    assert soon(admin.page.get_by_role("link", name="Connect a node").is_visible, 20)
     late = come()
     late.page.goto(admin.hub.sign_in_url)
     assert "used already" in late.page.get_by_role("alert").inner_text()
@@ -254,7 +254,7 @@ def test_one_who_is_added_comes_in_by_the_link_and_sees_less(
     assert (other.api("/api/v1/me"), other.api("/api/v1/users")) == (200, 403)
     assert other.settings("sign-ins").locator("h3").count() == 0
     admin.settings("users")
-    assert soon(lambda: "never yet" not in admin.row(name).inner_text(), 3)
+    assert soon(lambda: "never yet" not in admin.row(name).inner_text(), 20)
 
 
 def test_a_role_that_changes_ends_the_others_socket_within_a_second(
@@ -268,10 +268,10 @@ def test_a_role_that_changes_ends_the_others_socket_within_a_second(
     admin.confirm("Save")
     assert soon(lambda: other.link_state() in ("lost", "signed_out"), 1.0), other.link_state()
     assert soon(lambda: other.page.locator("#banner").inner_text().startswith("You are signed out"),
-                3)
-    assert soon(lambda: "operator" in admin.row(name).inner_text(), 3)
+                20)
+    assert soon(lambda: "operator" in admin.row(name).inner_text(), 20)
     admin.page.get_by_role("button", name="Undo").click()
-    assert soon(lambda: "viewer" in admin.row(name).inner_text(), 3)
+    assert soon(lambda: "viewer" in admin.row(name).inner_text(), 20)
     admin.row(name).get_by_role("button", name=f"Remove {name}").click()
     admin.confirm("Remove")
     admin.row(name).wait_for(state="detached")
@@ -292,11 +292,11 @@ def test_a_token_opens_until_it_is_revoked(admin: Person) -> None:
     assert admin.hub.ask("/api/v1/users", secret) == 403
     admin.context.grant_permissions(["clipboard-read", "clipboard-write"])
     admin.dialog.get_by_role("button", name="Copy the token").click()
-    assert soon(lambda: admin.page.evaluate("navigator.clipboard.readText()") == secret, 2)
+    assert soon(lambda: admin.page.evaluate("navigator.clipboard.readText()") == secret, 20)
     admin.confirm("Done")
     row = admin.row(HOSTILE)
     assert "in 6 d" in row.inner_text() or "in 7 d" in row.inner_text()
-    assert soon(lambda: secret not in admin.page.content(), 2)
+    assert soon(lambda: secret not in admin.page.content(), 20)
     row.get_by_role("button", name="Revoke").click()
     admin.confirm("Revoke")
     row.wait_for(state="detached")
@@ -314,7 +314,7 @@ def test_a_node_comes_by_the_shown_line_and_goes_when_it_is_revoked(admin: Perso
     assert soon(lambda: words.inner_text() == "node-a is here, with 2 Gpus.", 20), (
         words.inner_text())
     admin.confirm("Done")
-    assert soon(lambda: "live" in admin.row("node-a").inner_text(), 3)
+    assert soon(lambda: "live" in admin.row("node-a").inner_text(), 20)
     assert "lab" in admin.row("node-a").inner_text()
 
     watcher = admin.context.new_page()
@@ -324,7 +324,7 @@ def test_a_node_comes_by_the_shown_line_and_goes_when_it_is_revoked(admin: Perso
     admin.row("node-a").get_by_role("button", name="Revoke").click()
     admin.confirm("Revoke")
     assert soon(lambda: "revoked" in admin.row("node-a").inner_text(), 1.0)
-    assert soon(lambda: live.inner_text().startswith("0"), 2), live.inner_text()
+    assert soon(lambda: live.inner_text().startswith("0"), 20), live.inner_text()
     watcher.close()
     assert agent.poll() is None, "a revoked agent says so and stays, in case it is enrolled anew"
 
@@ -340,7 +340,7 @@ def test_a_node_waits_until_its_fingerprint_is_approved(admin: Person) -> None:
     assert soon(lambda: words.inner_text().startswith(f"{host} has come and waits"), 20)
     admin.page.keyboard.press("Escape")
     row = admin.row(host)
-    assert soon(lambda: "waiting" in row.inner_text(), 4)
+    assert soon(lambda: "waiting" in row.inner_text(), 20)
     assert "1 waiting for approval" in admin.page.locator("#section-nodes .count").inner_text()
     row.get_by_role("button", name="Approve").click()
     assert row.locator("code").inner_text() == admin.dialog.locator("code").inner_text()
@@ -376,7 +376,7 @@ def test_what_concerns_others_asks_for_the_password_once_it_is_old(
     asked = second.titled("Your password again")
     second.fill(password="not it at all")
     second.confirm("Go on")
-    assert soon(lambda: "not your password" in asked.inner_text(), 3)
+    assert soon(lambda: "not your password" in asked.inner_text(), 20)
     assert second.row(f"{name}-2").count() == 0
     second.fill(password=password)
     second.confirm("Go on")
@@ -396,15 +396,15 @@ def test_sessions_are_ended_one_by_one_and_hostile_names_are_text(
     assert stranger.page.get_by_label("Name").input_value() == HOSTILE
     assert soon(lambda: other.link_state() == "live", 10)
     admin.settings("sign-ins")
-    assert soon(lambda: admin.row(HOSTILE).count() == 1, 3)
+    assert soon(lambda: admin.row(HOSTILE).count() == 1, 20)
     assert "refused" in admin.row(HOSTILE).inner_text()
     assert admin.page.locator("main img, main b").count() == 0
     ends = admin.page.locator("#section-sign-ins").get_by_role("button", name="End the session")
     while ends.count():
         before = ends.count()
         ends.first.click()
-        assert soon(lambda before=before: ends.count() < before, 3)  # type: ignore[misc]
-    assert soon(lambda: other.link_state() == "signed_out", 3)
+        assert soon(lambda before=before: ends.count() < before, 20)  # type: ignore[misc]
+    assert soon(lambda: other.link_state() == "signed_out", 20)
     assert admin.api("/api/v1/me") == 200
 
 
@@ -414,7 +414,7 @@ def test_the_menu_says_who_and_signs_out(admin: Person, come: Callable[..., Pers
     admin.row(name).wait_for()
     other = come().sign_in(name, "correct horse battery")
     assert soon(lambda: other.page.locator("#account").get_attribute("aria-label")
-                == f"Account of {name}", 5)
+                == f"Account of {name}", 20)
     other.page.keyboard.press("g")
     other.page.keyboard.press("s")
     other.page.wait_for_url("**/settings")
@@ -433,7 +433,7 @@ def test_axe_finds_nothing_and_a_phone_is_wide_enough(
                   viewport={"width": 390, "height": 844})
     for section in ("users", "tokens", "nodes", "sign-ins", "you"):
         place = person.settings(section)
-        assert soon(lambda place=place: "Loading" not in place.inner_text(), 5)  # type: ignore[misc]
+        assert soon(lambda place=place: "Loading" not in place.inner_text(), 20)  # type: ignore[misc]
         assert person.violations() == [], section
         assert person.overflow() <= 0, section
     person.settings("users")

@@ -67,7 +67,7 @@ def test_the_drawer_says_all_in_sections(hub: HubProcess, node: Node, come: Call
     # New numbers come in place.
     page.evaluate("shifts.length = 0")
     node.slow(0, ecc_corrected=errors + 1.0, rows_pending=0.0)
-    assert soon(lambda: value(page, "ECC errors corrected") == str(errors + 1), 8)
+    assert soon(lambda: value(page, "ECC errors corrected") == str(errors + 1), 20)
     assert sum(page.evaluate("shifts")) == 0
 
 
@@ -88,7 +88,7 @@ def test_the_map_shows_what_changes_seldom(node: Node, come: Callable[..., Page]
     assert (cell(0)["matched"], cell(1)["matched"]) == (True, False)
     page.locator("#metric").select_option("rows_pending")
     page.locator("#filter").fill("")
-    assert soon(lambda: cell(0)["text"] in ("no", "yes") and cell(0)["matched"], 5), cell(0)
+    assert soon(lambda: cell(0)["text"] in ("no", "yes") and cell(0)["matched"], 20), cell(0)
 
 
 def test_recent_events(hub: HubProcess, node: Node, come: Callable[..., Page]) -> None:
@@ -98,18 +98,18 @@ def test_recent_events(hub: HubProcess, node: Node, come: Callable[..., Page]) -
     assert soon(lambda: page.evaluate("globalThis.gpudeck?.stats.link") == "live", 10)
     box: Any = page.locator("#cells").bounding_box()
     button.click()
-    assert soon(lambda: "No events here yet" in panel.inner_text(), 5)
+    assert soon(lambda: "No events here yet" in panel.inner_text(), 20)
     page.mouse.move(5, 5)
 
     word = secrets.token_hex(6)
     node.happen("xid", 1, f"{HOSTILE} {word}", xid=79.0)
     node.happen(HOSTILE, None, "")
     lines = panel.locator("li.event")
-    assert soon(lambda: button.inner_text().split() == ["Events", "(1)"], 5), button.inner_text()
+    assert soon(lambda: button.inner_text().split() == ["Events", "(1)"], 20), button.inner_text()
     page.keyboard.press("Escape")
     assert panel.is_hidden()
     button.click()
-    assert soon(lambda: lines.count() == 2, 5)
+    assert soon(lambda: lines.count() == 2, 20)
     first = lines.filter(has_text=word)
     assert f"{HOSTILE} {word}" in first.inner_text()
     assert "critical" in first.inner_text()
@@ -120,19 +120,19 @@ def test_recent_events(hub: HubProcess, node: Node, come: Callable[..., Page]) -
     # Under a reader's pointer nothing is pushed away: the new one waits.
     first.hover()
     node.happen("gpu_lost", 0)
-    assert soon(page.locator("#events-more").is_visible, 5)
+    assert soon(page.locator("#events-more").is_visible, 20)
     assert lines.count() == 2
     page.locator("#events-more").click()
     assert lines.count() == 3
     page.locator("#events-severity").select_option("critical")
-    assert soon(lambda: lines.count() == 2, 5)
+    assert soon(lambda: lines.count() == 2, 20)
 
     assert page.locator("#cells").bounding_box() == box
     first.locator("button").click()
     assert panel.is_hidden()
-    assert soon(lambda: page.locator("#drawer-title").inner_text().endswith("GPU 1"), 5)
+    assert soon(lambda: page.locator("#drawer-title").inner_text().endswith("GPU 1"), 20)
     drawer = page.locator("#drawer .event")
-    assert soon(lambda: drawer.count() == 1, 8)
+    assert soon(lambda: drawer.count() == 1, 20)
     assert word in drawer.inner_text()
 
 
@@ -145,10 +145,10 @@ def test_axe_and_a_phone(node: Node, come: Callable[..., Page], theme: str) -> N
             "globalThis.gpudeck?.stats.link") == "live", 10)
         if width == 1440:
             assert soon(lambda page=page: page.locator(  # type: ignore[misc]
-                "#drawer .not-here").first.is_visible(), 8)
+                "#drawer .not-here").first.is_visible(), 20)
         page.locator("#events-button").click()
         assert soon(lambda page=page: page.locator(  # type: ignore[misc]
-            "#events-panel li").count() > 0, 5)
+            "#events-panel li").count() > 0, 20)
         assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
         page.evaluate(axe_source())
         found = page.evaluate("axe.run(document, {resultTypes: ['violations']})"
@@ -180,5 +180,5 @@ def test_nothing_at_all(hub: HubProcess, browser: Browser, tmp_path: Path) -> No
         page = context.new_page()
         page.goto(bare.url)
         page.locator("#events-button").click()
-        assert soon(lambda: "No events here yet" in page.locator("#events-panel").inner_text(), 8)
+        assert soon(lambda: "No events here yet" in page.locator("#events-panel").inner_text(), 20)
         context.close()

@@ -61,7 +61,7 @@ from tests.forks import ForkedProcess, hubs
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
-def wait_for(what: Callable[[], Any], within_s: float = 5.0, why: str = "") -> Any:
+def wait_for(what: Callable[[], Any], within_s: float = 20.0, why: str = "") -> Any:
     deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
         found = what()

@@ -367,7 +367,7 @@ def test_jobs_end_with_their_keeper_even_if_it_is_killed(tmp_path: Path) -> None
         "import sys, time\n"
         "from pathlib import Path\n"
         "from agent.backends.simulation.keeper import JobKeeper\n"
-        "Keeper(Path(sys.argv[1]), 1, ['n001'], 8).step(time.time())\n"
+        "JobKeeper(Path(sys.argv[1]), 1, ['n001'], 8).step(time.time())\n"
         "print('ready', flush=True)\n"
         "time.sleep(60)\n"
     )

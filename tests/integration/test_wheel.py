@@ -1,6 +1,7 @@
 """The built wheel, outside the checkout, beside a user's own files of the same names."""
 
 import os
+import re
 import site
 import subprocess
 import sys
@@ -20,10 +21,12 @@ USERS_OWN = {
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("wheel")
-    subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out, ROOT],
-        check=True, capture_output=True, cwd=out,
+        check=True, capture_output=True, cwd=out, text=True,
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": ""},  # setuptools warns of it
     )
+    assert "warning" not in re.sub(r"\S*warning\S*\.svg", "", done.stdout + done.stderr).lower()
     (built,) = out.glob("gpudeck-*.whl")
     return built
 

@@ -17,6 +17,8 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page
 
 UP_WITHIN_S = 90.0
+# Not by `jupyter`, which would start whatever stands in the PATH.
+PROGRAMS = {"lab": "jupyterlab", "notebook": "notebook"}
 CELL = ".jp-CodeCell"
 # Nothing that asks, fetches or is not looked at.
 QUIET = {"buildCheck": False, "buildAvailable": False, "disabledExtensions": {
@@ -40,7 +42,7 @@ class Jupyter:
         self.log = root / ".jupyter" / "log"
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "jupyter", kind, "--no-browser", "--allow-root",
+                [sys.executable, "-m", PROGRAMS[kind], "--no-browser", "--allow-root",
                  f"--ServerApp.port={self.port}", "--ServerApp.port_retries=0",
                  "--ServerApp.ip=127.0.0.1", f"--IdentityProvider.token={self.token}",
                  f"--ServerApp.root_dir={root}"],
@@ -156,11 +158,11 @@ class Book:
 def shown(task: Locator) -> None:
     """A task younger than five seconds is refused at first, and looked at again."""
     answered, again = task.locator(".g-dialog input"), task.get_by_text("Look again")
-    answered.or_(again).wait_for(timeout=5_000)
+    answered.or_(again).wait_for()
     while again.is_visible():
         task.page.wait_for_timeout(500)
         again.click()
-        answered.or_(again).wait_for(timeout=5_000)
+        answered.or_(again).wait_for()
 
 
 def _free_port() -> int:

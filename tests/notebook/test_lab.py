@@ -108,7 +108,7 @@ def busy(lab: Lab, form: str) -> None:
     task.locator(".g-dialog input").fill("the test says so")
     assert str(lab.child) in task.locator(".g-about").inner_text()
     task.locator("[data-go]").click()
-    assert soon(lambda: state_of(lab.child) == "T", 5)
+    assert soon(lambda: state_of(lab.child) == "T", 20)
     assert "done" not in "".join(page.locator(".jp-CodeCell").nth(at).locator(
         ".jp-OutputArea-output").all_inner_texts())  # the cell runs still: nobody waited for it
     page.wait_for_selector(".g-dialog[data-outcome=done]")
@@ -123,7 +123,7 @@ def busy(lab: Lab, form: str) -> None:
     shown(task)
     task.locator(".g-dialog input").fill("enough")
     task.locator("[data-go]").click()
-    assert soon(lambda: state_of(lab.child) == "S", 5)
+    assert soon(lambda: state_of(lab.child) == "S", 20)
     page.wait_for_selector(".g-dialog[data-outcome=done]")
     task.get_by_text("Close").click()
 

@@ -12,10 +12,10 @@ from playwright.sync_api import Browser
 from tests.browser.acting import busy_seed, jobs
 from tests.demos import Demo, soon
 from tests.fakes.children import state_of
-from tests.notebook.servers import Book, Jupyter, shown
+from tests.notebook.servers import CELL, Book, Jupyter, shown
 
-CELLS = ("from gpudeck.notebook import watch\nwatch()", "watch(simulate='h100x2')",
-         "watch(simulate='h100x2')")
+WATCH = "from gpudeck.notebook import watch\n"
+CELLS = (f"{WATCH}watch()", f"{WATCH}watch(simulate='h100x2')", f"{WATCH}watch(simulate='h100x2')")
 FLEET = """import json, os
 from gpudeck.notebook import watch
 hub = json.load(open(os.environ['HUB_FILE']))
@@ -49,7 +49,7 @@ def test_a_simulation_works_whole(book: Book) -> None:
     book.run(2)
     page = book.page
     page.wait_for_selector(".gpudeck .g-card >> nth=3")
-    one, other = page.locator(".gpudeck").nth(1), page.locator(".gpudeck").nth(2)
+    one, other = (page.locator(CELL).nth(at).locator(".gpudeck") for at in (1, 2))
     assert one.locator(".g-card").count() == 2
     pid = int(one.locator(".g-task b").first.inner_text())
     task = one.locator(f".g-task:has(b:text-is('{pid}'))")
@@ -58,7 +58,7 @@ def test_a_simulation_works_whole(book: Book) -> None:
     task.locator(".g-dialog input").fill("a rehearsal")
     task.locator("[data-go]").click()
     task.locator("[data-outcome=done]").wait_for()
-    assert soon(lambda: state_of(pid) == "T", 5)
+    assert soon(lambda: state_of(pid) == "T", 20)
     seen = other.locator(f".g-task:has(b:text-is('{pid}'))")
     assert soon(lambda: "paused" in seen.inner_text(), 10)
     for theme in ("dark", "light"):
