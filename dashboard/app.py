@@ -5,34 +5,30 @@ import logging
 import sys
 import time
 from collections.abc import Collection
-from importlib.metadata import entry_points
 from typing import Any
 
 import gevent
 from dash.exceptions import DependencyException
-from flask import Flask, Response
+from flask import Flask
 from msgspec import to_builtins
 from werkzeug.exceptions import NotFound
 
 from gpudeck import __version__
 from gpudeck.actions import Preview, Reply
-from gpudeck.cli import GROUP
 from gpudeck.desired_state import InForce
 from gpudeck.wire import Beat, FromHub
 
 from .access.api import AccountsApi, add_accounts_api
+from .access.coverage import check_coverage
 from .access.events import CredentialEnded
 from .access.gate import (
     AccessGate,
     CookieNames,
     RequestAuthenticator,
     add_second_look,
-    guard_callbacks,
     policy,
-    verbs_in,
 )
 from .access.passwords import PasswordService
-from .access.policy import unlisted
 from .access.requests import asker
 from .access.service import REFRESH_EVERY_S
 from .access.services import AccessServices
@@ -42,7 +38,6 @@ from .actions.commander import Commander
 from .actions.events import CommandChanged, HoldChanged
 from .actions.guards import ActionGuards
 from .actions.holds import HoldContext, HoldService
-from .actions.lifecycle import CommandRecord
 from .actions.limits_api import LimitsApi, add_limits_api
 from .actions.owner_keeps import OwnerKeepService
 from .actions.preview_requests import PreviewRequester
@@ -50,7 +45,6 @@ from .actions.service import ActionService
 from .actions.signer_client import CHECK_EVERY_S, SignerClient
 from .actions.signing_policy import SigningBudget
 from .actions.standing_api import StandingApi, add_standing_api, hold_state
-from .actions.views import command_view
 from .alerts.active_rules import ActiveRules
 from .alerts.admin import RuleAdmin
 from .alerts.api import AlertsApi, add_alerts_api
@@ -61,7 +55,7 @@ from .alerts.rehearsal.api import RehearsalsApi, add_rehearsals_api
 from .alerts.rehearsal.service import RehearsalService
 from .alerts.service import EVERY_S, AlertService, AlertSources
 from .alerts.silences import SilenceService
-from .alerts.views import alert_view
+from .announcements import Announcements
 from .audit.api import AuditApi, add_audit_api
 from .audit.file_copy import AuditCopy
 from .audit.recorder import AuditRecorder
@@ -86,13 +80,13 @@ from .fleet.effects import (
     RevokeNode,
     SendMessage,
     StreamRecord,
-    Tick,
 )
 from .fleet.events_api import add_events_api
 from .fleet.inventory import FleetInventory
 from .fleet.past_api import FleetPastApi, add_past_api
 from .fleet.state_machine import FleetStateMachine
 from .fleet.visibility import VisibilityScope, VisibleFleetCache
+from .heartbeat import TICK_S, Heartbeat, fields
 from .history.api import add_history_api
 from .history.archive import FolderArchive
 from .history.embedded import EmbeddedHistory
@@ -111,7 +105,6 @@ from .notifications.addresses_api import AddressesApi, add_addresses_api
 from .notifications.api import NotificationsApi, add_notifications_api
 from .notifications.mail import SmtpSettings
 from .notifications.owner_mail import OwnerMailer
-from .notifications.owner_words import OwnerActionNotification, is_first_of_acting
 from .notifications.receiver_directory import ReceiverDirectory
 from .notifications.service import NotificationService, recovered_groups, timing_of
 from .notifications.transports import Transports
@@ -134,16 +127,14 @@ from .settings import HubSettings
 from .state import HubState
 from .web.bounded_socket import BoundedSocketIO, ConnectionLimits
 from .web.compress import add_compression
+from .web.health import add_health
 from .web.http_server import ServerCounters
 from .web.idempotency import add_once
 from .web.query_pool import QueryPool
 
 log = logging.getLogger("gpudeck.app")
 
-TICK_S = 1.0
 SWITCH_S = 0.001
-LAG_LIMIT_S = 2.0
-COUNTS_EVERY_S = 60.0
 VIEWER_BYTES = 4_096
 HOLDS = "holds"  # topic of the bus
 # Its own Beat is what tells that an agent lives; this is for the library at its end.
@@ -173,7 +164,6 @@ class Hub:
         self.site = PublicOrigins.at(settings.bind[0], port, settings.tls_cert is not None,
                                      settings.public_url)
         copy = None if settings.audit_copy is None else AuditCopy(settings.audit_copy, state.audit)
-        self.events = Dispatcher()
         self.audit = AuditRecorder(state.audit, copy, self.events)
         self.access = AccessServices(state, PasswordService(), self.audit, self.events)
         self.access.admin.keep_file_token(token_in(settings.data / "api.token"))
@@ -202,10 +192,10 @@ class Hub:
         self.commander.recover()
         self.server = Flask("gpudeck", static_folder=None)
         # Whatever the environment says: a debugger in a browser is a shell for whoever finds it.
-        self.server.debug = self.server.testing = False
+        self.server.config.update(DEBUG=False, TESTING=False)
         self.socketio = BoundedSocketIO()
-        self._ticked_mono = time.monotonic()
-        self._is_superseded = False
+        self.heartbeat = Heartbeat(state, self.room, self.socketio, self.alerts, self.commander,
+                                   self.tally, self.submit, self.perform)
         self._build()
 
     def _build_actions(self) -> None:
@@ -243,7 +233,6 @@ class Hub:
         self.rule_admin = RuleAdmin(rules, PromotionPolicy(
             store, self.access.accounts.behind, self.rehearsals.of_rule, self.actions.second_person,
             settings.rule_proof_h * 3_600.0), store, self.audit, self.access.accounts.behind)
-        self.events.listen(AlertChanged, self._announce_alert)
 
     def _build_quotas(self) -> None:
         store, fleet = self.state.quotas, self.room.fleet
@@ -317,13 +306,13 @@ class Hub:
             self.lenses, lambda: self.quota_intents.progress(self.ladders),
             self.settings.quota_end_after_s))
         add_rehearsals_api(self.server, RehearsalsApi(self.rehearsals, self.lenses))
-        self._add_health()
+        add_health(self.server, self.heartbeat.unready)
         add_metrics_page(self.server, PrometheusPage(self.room, self.lenses, HubMetricSources(
-            self.history, self.state.commands, self.counts, self.lag_s, time.time()),
-               self.quota_queries.snapshots))
+            self.history, self.state.commands, self.heartbeat.counts, self.heartbeat.lag_s,
+            time.time()), self.quota_queries.snapshots))
         add_compression(self.server)
         pages = build_pages(self.server)
-        self.socketio.init_app(self.server, allowances=self._allowances(), tally=self.tally)
+        self.socketio.init_app(self.server, allowances=_allowances(self.settings), tally=self.tally)
         content_policy = policy(pages.csp_hashes())
         self.agents = AgentEndpoint(self.socketio.server, self.settings, self.admission,
                                     self.submit, lambda: self.room.disk_error is None)
@@ -335,9 +324,9 @@ class Hub:
                            lambda event: self.live.viewers.end_credential(event.credential))
         self.bus.subscribe(HOLDS, lambda _: self.live.hold_changed())
         self.events.listen(HoldChanged, lambda _: self.bus.publish(HOLDS, b""))
-        self.events.listen(CommandChanged, lambda event: self._announce(event.record))
-        self.events.listen(CommandChanged, lambda event: self._tell_owner(event.record))
-        self._check_table(pages)
+        Announcements(self.events, self.live, self.notifier, self.alert_queries, self.silences,
+                      self.alert_details)
+        check_coverage(self.server, self.socketio.server.handlers, pages)
         # Dash's answer to a script that it does not have would be a 500.
         self.server.register_error_handler(DependencyException, lambda _: NotFound())
         self.wsgi = AccessGate(self.server.wsgi_app, self.auth, self.server.url_map,
@@ -359,55 +348,6 @@ class Hub:
     def _tell_all(self, message: FromHub) -> None:
         for at in self.room.link_of.values():
             self.agents.tell(SendMessage(at, message))
-
-    def _check_table(self, pages: Any) -> None:
-        """Nothing can be asked of this hub that core/access.py has no row for."""
-        without = unlisted([*self.verbs(), *self._callbacks(pages)])
-        if without:
-            raise RuntimeError(f"no row in dashboard/access/policy.py for {', '.join(without)}")
-
-    def verbs(self) -> set[str]:
-        """Every route, every Socket.IO event and every command."""
-        events = {f"{namespace} {event}"
-                  for namespace, handlers in self.socketio.server.handlers.items()
-                  for event in handlers if event not in ("disconnect", "*")}
-        commands = {f"gpudeck {entry.name}" for entry in entry_points(group=GROUP)
-                    if entry.value.startswith("gpudeck.")}
-        return verbs_in(self.server.url_map) | events | commands
-
-    def _callbacks(self, pages: Any) -> list[str]:
-        # Dash takes over what `dash.callback` declared at its first request; ours must not be one.
-        pages._setup_server()
-        return guard_callbacks(self.server, pages.callback_map)
-
-    def _allowances(self) -> dict[str, ConnectionLimits]:
-        stall_s = float(self.settings.viewer_stall_s)
-        viewer = ConnectionLimits(VIEWER_BYTES, 20, 100, stall_s / 3, stall_s)
-        # The agent edge counts what an agent says; this bounds what never gets that far.
-        agent = ConnectionLimits(AGENT_BYTES, 2_000, 20_000, AGENT_PING_S, AGENT_STALL_S)
-        return {"agent": agent, "person": viewer, "program": viewer}
-
-    def _add_health(self) -> None:
-        @self.server.get("/healthz")
-        def healthz() -> Response:
-            return Response("ok\n", mimetype="text/plain")
-
-        @self.server.get("/readyz")
-        def readyz() -> Response:
-            why = self.unready()
-            return Response("ok\n" if why is None else why + "\n", 200 if why is None else 503,
-                            mimetype="text/plain")
-
-    def lag_s(self) -> float:
-        return time.monotonic() - self._ticked_mono - TICK_S
-
-    def unready(self) -> str | None:
-        lag_s = self.lag_s()
-        if lag_s > LAG_LIMIT_S:
-            return f"the loop lags by {lag_s:.1f} s"
-        if self.room.disk_error is not None:
-            return f"the disk takes nothing ({self.room.disk_error}); live goes on, acks wait"
-        return None
 
     # -- events in, effects out
 
@@ -461,85 +401,31 @@ class Hub:
     def _revoked(self) -> Collection[str]:
         return [member.node_id for member in self.nodes.members() if member.access == "revoked"]
 
-    def _tell_owner(self, record: CommandRecord) -> None:
-        """Once the node has taken it, and not of what came to nothing."""
-        if is_first_of_acting(record):
-            self.notifier.tell(record.owner, OwnerActionNotification(
-                record.action, record.host, record.task_id or "", record.command,
-                record.asker.name, record.reason, record.params.text, record.params.grace_s))
-
-    def _announce(self, record: CommandRecord) -> None:
-        self.live.announce("command", record.node_id, record.id,
-                           lambda lens: command_view(record, lens.reads))
-
-    def _announce_alert(self, event: AlertChanged) -> None:
-        alert = event.alert
-        self.live.announce("alert", alert.target.node_id, alert.id,
-                           lambda lens: alert_view(
-                               alert, self.alert_queries.gpus_seen(alert.target, lens),
-                               self.silences.matching(alert, time.time()),
-                               *self.alert_details.of(alert)))
-
-    def run_tick(self) -> None:
-        told: dict[str, int] = {}
-        told_mono = self._ticked_mono
-        while True:
-            gevent.sleep(TICK_S)
-            mono = time.monotonic()
-            gap_s = mono - self._ticked_mono
-            self._ticked_mono = mono
-            if gap_s > 5 * TICK_S:
-                self.socketio.engine.forgive(gap_s)
-                self.alerts.forgive(mono)
-            self.submit(Tick())
-            self.commander.tick()
-            self._look_for_another_hub()
-            for effect in self.room.probes(time.time(), mono):
-                self.perform(effect)
-            self.socketio.engine.tick(mono)
-            if mono - told_mono >= COUNTS_EVERY_S and (counts := self.counts()) != told:
-                log.info("counts %s", fields(counts))
-                told, told_mono = counts, mono
-
-    def _look_for_another_hub(self) -> None:
-        """The next start must be above what was seen; and people must hear of it."""
-        fence, count = self.room.fence, len(self.room.link_of)
-        if fence.seen > int(self.state.get("epoch") or 0):
-            self.state.put("epoch", str(fence.seen))
-        if fence.is_superseded(count) != self._is_superseded:
-            self._is_superseded = not self._is_superseded
-            log.warning("superseded=%s another hub with this key %s", self._is_superseded,
-                        "has taken over; restart this one to take over again"
-                        if self._is_superseded else "is not seen by most nodes any more")
-
     def _loops(self) -> tuple[Loop, ...]:
         return (
+            self.heartbeat.loop,
             Loop("accounts", self.access.accounts.step, REFRESH_EVERY_S),
             Loop("signer", self.signer.step, CHECK_EVERY_S, is_vital=True),
             Loop("holds", self.holds.step, TICK_S, self.holds.wake, is_vital=True),
             Loop("audit heads", self.anchors.step, TICK_S, is_vital=True),
             # What `gpudeck user` and its like have recorded goes into the copy, too.
             Loop("audit copy", lambda _now, _mono: self.audit.copy_or_say(), TICK_S,
-                 is_vital=True))
-
-    def counts(self) -> dict[str, int]:
-        """What was refused, cut or lost so far."""
-        return self.tally.counts | self.room.counts
+                 is_vital=True),
+            maintenance_of(self.history),
+            Loop("alerts", self.alerts.step, EVERY_S),
+            Loop("ladders", self.ladders.step, TICK_S),
+            Loop("notifications", self.notifications.step, TICK_S),
+            Loop("quota_deployment", self.quota_deployer.step, TICK_S),
+            Loop("quotas", self.quotas.step, TICK_S))
 
     def start(self) -> "list[gevent.Greenlet[..., Any]]":
-        self._ticked_mono = time.monotonic()
+        self.heartbeat.start()
         self.audit.note("hub", {"action": "start", "outcome": "done", "detail": {
             "epoch": self.room.fleet.epoch, "version": __version__}})
         running: list[gevent.Greenlet[..., Any]] = [
-            gevent.spawn(self.run_tick), gevent.spawn(self.live.run),
-            gevent.spawn(self.recorder.run),
-            *Runner(self._loops()).start(), gevent.spawn(self.agents.backfills.run),
-            gevent.spawn(self.notifier.run),
-            *Runner((maintenance_of(self.history), Loop("alerts", self.alerts.step, EVERY_S),
-                     Loop("ladders", self.ladders.step, TICK_S),
-                     Loop("notifications", self.notifications.step, TICK_S),
-                     Loop("quota_deployment", self.quota_deployer.step, TICK_S),
-                     Loop("quotas", self.quotas.step, TICK_S))).start()]
+            gevent.spawn(self.recorder.run), *Runner(self._loops()).start(),
+            gevent.spawn(self.live.run), gevent.spawn(self.agents.backfills.run),
+            gevent.spawn(self.notifier.run)]
         # By default the loop would wait 5 ms for each thread of history that computes.
         sys.setswitchinterval(SWITCH_S)
         # What is here now stays: the collector need not look at it again.
@@ -547,6 +433,14 @@ class Hub:
         gc.freeze()
         gc.set_threshold(20_000, 20, 50)
         return running
+
+
+def _allowances(settings: HubSettings) -> dict[str, ConnectionLimits]:
+    stall_s = float(settings.viewer_stall_s)
+    viewer = ConnectionLimits(VIEWER_BYTES, 20, 100, stall_s / 3, stall_s)
+    # The agents' endpoint counts what an agent says; this bounds what never gets that far.
+    agent = ConnectionLimits(AGENT_BYTES, 2_000, 20_000, AGENT_PING_S, AGENT_STALL_S)
+    return {"agent": agent, "person": viewer, "program": viewer}
 
 
 def _keep_of(settings: HubSettings) -> HistoryRetention:
@@ -559,12 +453,3 @@ def _keep_of(settings: HubSettings) -> HistoryRetention:
 def start_signer(settings: HubSettings) -> SignerClient:
     return SignerClient(settings.data, SigningBudget(settings.signer_ends_per_hour,
                                                      settings.signer_ends_per_node_hour))
-
-
-def fields(values: dict[str, Any]) -> str:
-    return " ".join(f"{name}={_shown(value)}" for name, value in values.items())
-
-
-def _shown(value: Any) -> str:
-    """Text from nodes is hostile: no newline or control character reaches the log."""
-    return repr(value) if isinstance(value, str) else str(value)

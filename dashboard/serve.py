@@ -125,8 +125,8 @@ def stop(running: "Hub", server: HttpServer, greenlets: "list[gevent.Greenlet[..
     server.stop_accepting()
     running.live.viewers.end_all("the hub is shutting down")
     running.recorder.stop()
-    tick, live, recorder, *others = greenlets
-    gevent.killall([tick, live, *others], block=False)
+    recorder, *others = greenlets
+    gevent.killall(others, block=False)
     gevent.sleep(0.1)
     recorder.join(timeout=STOP_WITHIN_S)
     for peer in list(running.socketio.engine.sockets.values()):

@@ -27,7 +27,8 @@ FLOORS = {
     "dashboard": ("errors trusted_networks public_url", "settings", "runtime", "web", "access",
                   "audit", "history", "fleet", "nodes", "actions", "quotas", "pool", "jobs",
                   "insight", "alerts", "automation", "notifications", "live", "pages prometheus",
-                  "openapi", "state", "app", "serve", "demo", "cli", "__main__"),
+                  "openapi", "state", "announcements heartbeat",
+                  "app", "serve", "demo", "cli", "__main__"),
 }
 FLOOR = {(program, package): number for program, floors in FLOORS.items()
          for number, packages in enumerate(floors) for package in packages.split()}

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import websocket
 
+from dashboard.access.coverage import verbs
 from dashboard.access.policy import CALLBACKS, EVENTS, TABLE, VERBS, Role
 from dashboard.access.store import new_session
 from dashboard.app import Hub
@@ -213,7 +214,7 @@ def _real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[set[str]]:
     folder.chmod(0o700)
     state = HubState.open(folder)
     hub = Hub(HubSettings(("127.0.0.1", 8050), folder), state, 8050)
-    yield hub.verbs()
+    yield verbs(hub.server, hub.socketio.server.handlers)
     hub.recorder.close()
     hub.signer.close()
     state.close()

@@ -1,0 +1,102 @@
+"""The hub's second: ticks of the fleet and of commands, and whether the hub keeps up."""
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+from .actions.commander import Commander
+from .alerts.service import AlertService
+from .fleet.effects import HubEvent, Tick
+from .fleet.state_machine import FleetStateMachine
+from .runtime.runner import Loop
+from .state import HubState
+from .web.bounded_socket import BoundedSocketIO
+from .web.http_server import ServerCounters
+
+log = logging.getLogger("gpudeck.app")
+
+TICK_S = 1.0
+LAG_LIMIT_S = 2.0
+COUNTS_EVERY_S = 60.0
+
+
+class Heartbeat:
+    def __init__(
+        self, state: HubState, fleet_state: FleetStateMachine, socketio: BoundedSocketIO,
+        alerts: AlertService, commander: Commander, counters: ServerCounters,
+        submit: Callable[[HubEvent], None], perform: Callable[[Any], None],
+    ) -> None:
+        self._state = state
+        self._fleet_state = fleet_state
+        self._socketio = socketio
+        self._alerts = alerts
+        self._commander = commander
+        self._counters = counters
+        self._submit = submit
+        self._perform = perform
+        self._ticked_mono = self._counted_mono = time.monotonic()
+        self._counted: dict[str, int] = {}
+        self._is_superseded = False
+
+    @property
+    def loop(self) -> Loop:
+        return Loop("heartbeat", self.step, TICK_S, is_vital=True)
+
+    def start(self) -> None:
+        self._ticked_mono = self._counted_mono = time.monotonic()
+
+    def step(self, now: float, mono: float) -> None:
+        gap_s = mono - self._ticked_mono
+        self._ticked_mono = mono
+        if gap_s > 5 * TICK_S:  # it was we who paused, not everybody else
+            self._socketio.engine.forgive(gap_s)
+            self._alerts.forgive(mono)
+        self._submit(Tick())
+        self._commander.tick()
+        self._look_for_another_hub()
+        for effect in self._fleet_state.probes(now, mono):
+            self._perform(effect)
+        self._socketio.engine.tick(mono)
+        self._log_counts(mono)
+
+    def _log_counts(self, mono: float) -> None:
+        counts = self.counts()
+        if mono - self._counted_mono >= COUNTS_EVERY_S and counts != self._counted:
+            log.info("counts %s", fields(counts))
+            self._counted, self._counted_mono = counts, mono
+
+    def lag_s(self) -> float:
+        return time.monotonic() - self._ticked_mono - TICK_S
+
+    def unready(self) -> str | None:
+        lag_s, disk_error = self.lag_s(), self._fleet_state.disk_error
+        if lag_s > LAG_LIMIT_S:
+            return f"the loop lags by {lag_s:.1f} s"
+        if disk_error is not None:
+            return f"the disk takes nothing ({disk_error}); live goes on, acks wait"
+        return None
+
+    def counts(self) -> dict[str, int]:
+        """What was refused, cut or lost so far."""
+        return self._counters.counts | self._fleet_state.counts
+
+    def _look_for_another_hub(self) -> None:
+        """The next start must be above what was seen; and people must hear of it."""
+        fence, count = self._fleet_state.fence, len(self._fleet_state.link_of)
+        if fence.seen > int(self._state.get("epoch") or 0):
+            self._state.put("epoch", str(fence.seen))
+        if fence.is_superseded(count) != self._is_superseded:
+            self._is_superseded = not self._is_superseded
+            log.warning("superseded=%s another hub with this key %s", self._is_superseded,
+                        "has taken over; restart this one to take over again"
+                        if self._is_superseded else "is not seen by most nodes any more")
+
+
+def fields(values: dict[str, Any]) -> str:
+    return " ".join(f"{name}={_shown(value)}" for name, value in values.items())
+
+
+def _shown(value: Any) -> str:
+    """Text from nodes is hostile: no newline or control character reaches the log."""
+    return repr(value) if isinstance(value, str) else str(value)
