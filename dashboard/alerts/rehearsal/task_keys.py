@@ -13,6 +13,7 @@ from ..core.state_machine import Rows
 
 Key = tuple[str | None, ...]
 WORDS = ("task", "user", "job", "launch")
+MOST_PACKED = 2**62
 
 
 class UseKey(NamedTuple):
@@ -59,13 +60,15 @@ def uses_in(part: TaskRows, rows: Rows) -> tuple[list[UseKey], Rows]:
 
 def _distinct(columns: Sequence[Rows]) -> tuple[Rows, Rows]:
     """Where each combination comes first, and which each row has."""
-    which = np.zeros(len(columns[0]), np.intp)
-    first = which
+    packed, room = np.zeros(len(columns[0]), np.intp), 1
     for column in columns:
-        packed = which * (int(column.max(initial=0)) + 2) + column + 1
-        _, first, which = np.unique(packed, return_index=True, return_inverse=True)
-        which = which.reshape(-1)
-    return first, which
+        base = int(column.max(initial=0)) + 2
+        if room * base > MOST_PACKED:
+            _, packed = np.unique(packed, return_inverse=True)
+            room = len(packed) + 1
+        packed, room = packed * base + column + 1, room * base
+    _, first, which = np.unique(packed, return_index=True, return_inverse=True)
+    return first, which.reshape(-1)
 
 
 def past_task(task_id: str, user: str | None) -> Task:
