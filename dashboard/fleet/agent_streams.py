@@ -35,6 +35,14 @@ class AgentStream:
         spans = tuple(Span(*each) for each in self.stored.spans(MAX_SPANS))
         return Ack(self.stored.settled, spans)
 
+    def new_ack(self) -> Ack | None:
+        """None: its agent knows all of it."""
+        ack = self.ack()
+        if ack == self.last_ack:
+            return None
+        self.last_ack = ack
+        return ack
+
 
 class AgentStreams:
     def __init__(self) -> None:

@@ -4,6 +4,7 @@ It runs inside the hub's one gevent thread and never yields, so that no event se
 done. Time comes in with the event: `now` UTC seconds, `mono` monotonic seconds.
 """
 
+from collections import defaultdict
 from dataclasses import dataclass
 
 from gpudeck.actions import Preview, Reply
@@ -107,7 +108,7 @@ class FleetStateMachine:
         self.links: dict[str, AgentLinkState] = {}
         self.link_of: dict[str, str] = {}  # node id -> link
         self.takeovers: dict[str, TakeoverCounter] = {}
-        self.counts: dict[str, int] = {}
+        self.counts: dict[str, int] = defaultdict(int)
         self.events = RecentEvents()
         self.disk_error: str | None = None
         self._quarantines = NodeQuarantines()
@@ -130,9 +131,6 @@ class FleetStateMachine:
                 return self._stored(event.records)
             case StorageFailed():
                 return self._not_stored(event)
-
-    def count(self, what: str) -> None:
-        self.counts[what] = self.counts.get(what, 0) + 1
 
     # -- agents
 
@@ -175,7 +173,7 @@ class FleetStateMachine:
                ) -> list[Effect]:
         refused = self._refusal(hello, mono)
         if refused is not None:
-            self.count("refused")
+            self.counts["refused"] += 1
             return [SendMessage(at, refused), CloseLink(at, refused.reason),
                     LogMessage("agent refused", {"node": hello.node_id, "why": refused.reason})]
         effects: list[Effect] = []
@@ -202,7 +200,7 @@ class FleetStateMachine:
 
     def _taken_over(self, former: str, node_id: str, now: float) -> list[Effect]:
         """A node that comes back before we saw it go; or two that have the same key."""
-        self.count("taken_over")
+        self.counts["taken_over"] += 1
         taken = self.takeovers.setdefault(node_id, TakeoverCounter())
         taken.count, taken.last_at = taken.count + 1, now
         refused = Refused("another agent has this node's key and took over; if there are two, its "
@@ -306,7 +304,7 @@ class FleetStateMachine:
         return [LogMessage("agent gone", {"node": link.node_id})]
 
     def _over_rate(self, event: RateExceeded, mono: float) -> list[Effect]:
-        self.count("over_rate")
+        self.counts["over_rate"] += 1
         link = self.links.get(event.link)
         if link is None:
             return [CloseLink(event.link, f"more {event.what} than allowed")]
@@ -324,20 +322,13 @@ class FleetStateMachine:
         self.disk_error = None
         effects: list[Effect] = []
         for (node_id, name), stream in self.streams.stored(records).items():
-            effects += self._ack(node_id, name, stream)
+            at = self.link_of.get(node_id)
+            if at is not None and self.links[at].stream == name:
+                ack = stream.new_ack()
+                effects += [] if ack is None else [SendMessage(at, ack)]
         if recovered:
             effects += self._ask_again()
         return effects
-
-    def _ack(self, node_id: str, name: str, stream: AgentStream) -> list[Effect]:
-        at = self.link_of.get(node_id)
-        if at is None or self.links[at].stream != name:
-            return []
-        ack = stream.ack()
-        if ack == stream.last_ack:
-            return []
-        stream.last_ack = ack
-        return [SendMessage(at, ack)]
 
     def _not_stored(self, event: StorageFailed) -> list[Effect]:
         first = self.disk_error is None
@@ -359,7 +350,7 @@ class FleetStateMachine:
         self._ticked_mono = mono
         effects: list[Effect] = []
         if gap_s > OWN_PAUSE_S:
-            self.count("own_pauses")
+            self.counts["own_pauses"] += 1
             self.fleet.forgive(gap_s)
             effects.append(LogMessage("the hub itself stood still", {"seconds": round(gap_s, 1)}))
         effects += [_node_note(node_id, state) for node_id, state in self.fleet.tick(mono)]
@@ -374,29 +365,23 @@ class FleetStateMachine:
     def recover(self, record: StreamRecord) -> FromAgent:
         """One message from disk, in the order in which it had come; it may be there twice."""
         message = decode_from_agent(record.payload)
-        self._recover(record, message)
-        return message
-
-    def _recover(self, record: StreamRecord, message: FromAgent) -> None:
+        node = self.fleet.nodes.get(record.node_id)
         if isinstance(message, Hello):
             self.fleet.hello(message, record.received_at, 0.0)
             self.streams.open(message.node_id, message.stream)
-            return
-        node = self.fleet.nodes.get(record.node_id)
-        if node is None:
-            return
-        if isinstance(message, Inventory):
+        elif isinstance(message, Inventory) and node is not None:
             self.fleet.inventory(node, message)
-        elif isinstance(message, Frame | Event):
+        elif isinstance(message, Frame | Event) and node is not None:
             stream = self.streams.open(record.node_id, record.stream)
             stream.stored.note(message.seq)
             if not stream.ledger.note(message.seq):
-                return
+                return message
             node.heard_at = record.received_at
             if isinstance(message, Event):
                 self._keep(node, record.stream, message, record.received_at, 0.0)
             elif node.hello.stream == record.stream and not record.is_backfill:
                 self.fleet.frame(node, message, record.received_at, 0.0)
+        return message
 
     def recovered(self, now: float, mono: float) -> None:
         self.fleet.recovered(now, mono)

@@ -21,25 +21,17 @@ from .frames import (
     added_up,
     columns_of,
     in_memory,
-    newest_in,
-    newest_of,
     of_files,
     of_frame,
     side_by_side,
 )
 from .ingest import event_columns
-from .instants import (
-    InstantMatrix,
-    MomentSamples,
-    of_instant,
-    planned,
-    seen_in_memory,
-    seen_together,
-)
+from .instant_reads import InstantReader
+from .instants import InstantMatrix
 from .memory import BLOCK_S
 from .memory_reads import MemoryReader
 from .parquet import HOUR_S, MINUTE_S, plain_frame, tasks_table
-from .point_reads import HistoryPointReader, NewestSamples
+from .point_reads import HistoryPointReader
 from .protocol import AGGS, Agg, By, HistoryInfo, Nodes
 from .rows import HistoryMessage
 from .rule_reads import RuleHistoryReader
@@ -54,8 +46,6 @@ log = logging.getLogger("gpudeck.history")
 
 MAX_ROWS = 500_000
 UNPACKS_MOST = 8_000_000  # numbers out of files for one series; from there on DuckDB wins
-LOOK_BACK_S = 3  # an instant shows the newest sample, if it is no older
-SLOW_LOOK_BACK_S = 90
 
 
 class EmbeddedHistory:
@@ -69,6 +59,7 @@ class EmbeddedHistory:
         self._memory = MemoryReader(self.store.feed)
         self._usage = UsageReader(self.store, self._memory, self._db)
         self._points = HistoryPointReader()
+        self._instants = InstantReader(self.store, self._memory, self._points, self._db)
         self._failures = 0
 
     def open(self) -> None:
@@ -136,64 +127,11 @@ class EmbeddedHistory:
 
     def instant(self, metric: str, t: float, nodes: Nodes = None) -> "pd.DataFrame":
         _known([metric])
-        second = int(t)
-        with self.store.reading() as files:
-            with self.store.lock:
-                files.look()
-                kind = "slow" if metric not in AT else (
-                    "minutes" if second < files.begin("raw") else "raw")
-                back_s = {"raw": LOOK_BACK_S, "slow": SLOW_LOOK_BACK_S, "minutes": MINUTE_S}[kind]
-                memory = self._memory.newest(metric, second - back_s + 1, second + 1, nodes)
-            found = self._last_in_files(files, kind, metric, (second - back_s + 1, second), nodes)
-        return newest_of([*found, *memory], metric)
+        return self._instants.instant(metric, t, nodes)
 
     def instants(self, metric: str, moments: Sequence[int], nodes: Nodes = None) -> InstantMatrix:
         _known([metric])
-        with self.store.reading() as files:
-            begin = files.begin("raw") if metric in AT else None
-        parts: list[MomentSamples] = []
-        blocks, singles = planned(moments, begin, LOOK_BACK_S)
-        for t, ats in singles.items():
-            frame = self.instant(metric, t, nodes)
-            parts += [of_instant(frame, at) for at in ats]
-        for first, ts in blocks:
-            parts += self._seen(metric, ts, first, nodes)
-        is_rough = begin is not None and moments[0] < begin
-        return seen_together(parts, len(moments), MINUTE_S if is_rough else 1)
-
-    def _seen(self, metric: str, moments: Sequence[int], begin: int,
-              nodes: Nodes) -> list[MomentSamples]:
-        """`begin`: the number of the first of these moments."""
-        first, last = moments[0] - LOOK_BACK_S + 1, moments[-1] + 1
-        with self.store.reading() as files:
-            with self.store.lock:
-                files.look()
-                rows = self._memory.rows(metric, first, last, nodes)
-            found = [self._points.seen(path, metric, moments, LOOK_BACK_S, nodes)
-                     for path in files.find("raw", first, last)]
-        if len(rows):
-            names = self.store.feed.names
-            found.append(seen_in_memory(rows, metric, moments, LOOK_BACK_S, names.gpus,
-                                        names.nodes))
-        for one in found:
-            one.moment = one.moment + begin
-        return found
-
-    def _last_in_files(self, files: HistoryFilesSnapshot, kind: str, metric: str,
-                       span: tuple[int, int],
-                       nodes: Nodes) -> list[NewestSamples]:
-        first, last = span
-        if kind == "raw":
-            paths = files.find("raw", first, last + 1)
-            return self._points.newest(paths, metric, first, last, nodes)
-        value = f"{metric}_mean" if kind == "minutes" else metric
-        words = "null" if kind == "minutes" else "missing"
-        found = self._db.ask(
-            files, kind, first, last + 1,
-            f"select gpu, node, max(t) as t, arg_max_null({value}, t) as value, "
-            f"arg_max(coalesce({words}, ''), t) as missing from {{files}} "
-            f"where t >= {first} and t <= {last}{on(nodes)} group by gpu, node")
-        return [] if found is None else [newest_in(found)]
+        return self._instants.instants(metric, moments, nodes)
 
     def block(self, metric: str, t: float, nodes: Nodes = None) -> "pd.DataFrame":
         if metric not in AT:

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from dashboard.history.columns import KEYS, MASKS, MIB, NO_MEAN, STORED
-from dashboard.history.embedded import LOOK_BACK_S, UNPACKS_MOST, EmbeddedHistory
+from dashboard.history.embedded import UNPACKS_MOST, EmbeddedHistory
+from dashboard.history.instant_reads import LOOK_BACK_S
 from dashboard.history.memory import BLOCK_S
 from dashboard.history.rows import HistoryMessage
 from dashboard.history.sealing import GRACE_S, LATE_S
