@@ -328,3 +328,19 @@ def a_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterable[World]:
     made = World(tmp_path, clock, done)
     yield made
     made.state.close()
+
+
+def one_idle(world: World, nodes: int = 12) -> tuple[Busy, list[Busy]]:
+    """One that idles among many that work."""
+    busy = world.add(nodes, 2, "bob", sm_pct=80.0)
+    hog = random.choice(busy)
+    hog.sm_pct = 0.0
+    return hog, [one for one in busy if one is not hog]
+
+
+def shown(want: ActionIntent, *victims: tuple[str | None, str]) -> Preview:
+    found = tuple(Victim(ProcessIdentity(at + 10, 1, 1_000, None, None, None), None, user, task_id)
+                  for at, (task_id, user) in enumerate(victims))
+    return Preview("a", bytes(32), want.node_id, "b", 0.0, "end", ActionParams(), want.task_ids[0],
+                   None,
+                   None, 60.0, None, None, found, ())

@@ -12,30 +12,18 @@ from msgspec.structs import replace
 from dashboard.access.policy import Actor, Role, Scope
 from dashboard.alerts.core.silence import Silence
 from dashboard.automation.brake_limits import BrakeRequest, BrakeState, fleet_most
-from dashboard.automation.intents import ActionIntent, preview_flaw
 from gpudeck.actions import (
-    ActionParams,
     ActionVerification,
-    Preview,
-    ProcessIdentity,
     Refusal,
-    Victim,
 )
-from gpudeck.ladder import FRESH_S, LadderRung
-from gpudeck.wire import Beat
-from tests.unit.climbing import Busy, World, a_world
+from gpudeck.ladder import FRESH_S
+from tests.unit.climbing import World, a_world, one_idle
 
 __all__ = ["a_world"]
 
 ADMIN = Actor("person", "ada", Role.ADMIN, Scope(("*",)), "s", 1e12)
 
 
-def one_idle(world: World, nodes: int = 12) -> tuple[Busy, list[Busy]]:
-    """One that idles among many that work."""
-    busy = world.add(nodes, 2, "bob", sm_pct=80.0)
-    hog = random.choice(busy)
-    hog.sm_pct = 0.0
-    return hog, [one for one in busy if one is not hog]
 
 
 def silence(world: World, node: str = "", target: str = "", user: str = "") -> Silence:
@@ -468,42 +456,7 @@ def test_a_rule_that_stands_above_holds_and_both_stay_visible(world: World) -> N
     assert any("inhibited" in why for why in world.rules.holds_of()[run.intent.alert_id])
 
 
-@pytest.mark.parametrize("trouble", ["gpu", "driver", "node"])
-def test_below_what_is_lost_nothing_is_done(world: World, trouble: str) -> None:
-    hog, _ = one_idle(world)
-    world.put()
-    world.until(lambda: len(world.did("notify")) == 2)
-    world.turn(55)
-    node = world.fleet.nodes[hog.node_id]
-    match trouble:
-        case "gpu":
-            world.lost.add(hog.node_id)
-        case "driver":
-            node.take_beat(Beat("no_driver", 0.5, 0, 0), world.clock.mono)
-        case "node":
-            node.connected = False
-    world.turn(60)
-    assert world.did() == []
-    assert hog.ended_at is None
 
 
-def shown(want: ActionIntent, *victims: tuple[str | None, str]) -> Preview:
-    found = tuple(Victim(ProcessIdentity(at + 10, 1, 1_000, None, None, None), None, user, task_id)
-                  for at, (task_id, user) in enumerate(victims))
-    return Preview("a", bytes(32), want.node_id, "b", 0.0, "end", ActionParams(), want.task_ids[0],
-                   None,
-                   None, 60.0, None, None, found, ())
 
 
-@pytest.mark.parametrize(("victims", "code"), [
-    ((("t1", "ann"), ("t2", "ann")), None), ((("t1", "ann"), ("t2", "ann"), (None, "ann")), None),
-    ((("t1", "ann"), ("t2", "ann"), ("t3", "ann")), "changed"), ((("t1", "ann"),), "multi_process"),
-    ((("t2", "ann"),), "gone"), ((("t1", "ann"), ("t2", "ann"), (None, "root")), "scope")])
-def test_what_the_node_would_hit_is_all_of_what_is_meant_and_nothing_else(
-    victims: tuple[tuple[str | None, str], ...], code: str | None,
-) -> None:
-    want = ActionIntent("rule idle@1", "rule idle", "Idle", "n1 job", "n1", "host", ("t1", "t2"),
-                        "ann",
-                        (LadderRung("end"),), "auto", "yes", 0.5, 0.0, "idle")
-    found = preview_flaw(want, "end", shown(want, *victims))
-    assert (None if found is None else found.code) == code
