@@ -5,7 +5,7 @@ test, which has to pass as it is and to fail then. Child processes of a test fin
 program, not the changed copy: name tests that call the code themselves.
 
     python -m tests.mutants [NAME ...]     all, or these
-    python -m tests.mutants --changed      those of files that differ from the main branch, or,
+    python -m tests.mutants --changed      a dozen of those of files that differ from the main branch, or,
                                            on that itself, from the commit before
     python -m tests.mutants --some 5       as many by lot
 """
@@ -26,6 +26,7 @@ ROOT = Path(__file__).resolve().parents[1]
 TABLE = Path(__file__).with_suffix(".toml")
 TEST_S = 300
 AT_ONCE = 2
+MOST_OF_A_CHANGE = 12  # by lot: a change may touch every file, and CI has its time
 FAILED = 1  # pytest's own code: tests ran, and some failed
 
 
@@ -107,7 +108,8 @@ def chosen(arguments: Sequence[str]) -> list[Mutant]:
             return random.sample(known, min(int(count), len(known)))
         case ["--changed", *base]:
             changed = {*git("diff", "--name-only", base[0] if base else base_of_the_change())}
-            return [each for each in known if {each.file, each.test.partition("::")[0]} & changed]
+            found = [each for each in known if {each.file, each.test.partition("::")[0]} & changed]
+            return random.sample(found, min(len(found), MOST_OF_A_CHANGE))
         case _:
             return [each for each in known if not arguments or each.name in arguments]
 

@@ -5,7 +5,8 @@ from typing import Any
 
 import msgspec
 
-from gpudeck import __version__
+from gpudeck import __version__, action_views
+from gpudeck.actions import ActionParams
 from gpudeck.metrics import COLUMNS, SLOW, Metric
 
 from ..access.routes import Route
@@ -14,10 +15,11 @@ from .routes import ROUTES
 
 
 def document() -> dict[str, Any]:
-    structs = [ProblemDetails, *(struct for route in ROUTES
+    structs = [ProblemDetails, ActionParams, *(struct for route in ROUTES
                                  for struct in (route.answer, route.body) if struct is not None)]
     _, schemas = msgspec.json.schema_components(
         structs, ref_template="#/components/schemas/{name}")
+    _require_all_that_is_sent(schemas)
     paths: dict[str, Any] = {f"{PREFIX}/openapi.json": {"get": {
         "operationId": "openapi", "summary": "This document.", "parameters": [_if_none_match()],
         "responses": {"200": {"description": "Here it is.", "content": {
@@ -34,6 +36,17 @@ def document() -> dict[str, Any]:
             "token": {"type": "http", "scheme": "bearer"},
             "session": {"type": "apiKey", "in": "cookie", "name": "gpudeck_session"}}},
     }
+
+
+def _require_all_that_is_sent(schemas: dict[str, Any]) -> None:
+    """What a client may find missing in the answer of an older hub is always there in ours."""
+    for name, struct in vars(action_views).items():
+        if getattr(struct, "__module__", "") == action_views.__name__:
+            schemas[name]["required"] = list(schemas[name]["properties"])
+            for each in schemas[name]["properties"].values():
+                each.pop("default", None)
+    for name in ("PreviewView", "ActionPlanView"):
+        schemas[name]["properties"]["params"] = _ref(ActionParams)
 
 
 def _metrics_text() -> str:

@@ -19,6 +19,10 @@ HOUR_S = 3_600
 def _hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
     with HubProcess(tmp_path_factory.mktemp("hub") / "data", 0,
                     "--agent-messages-per-s", "1000") as hub:
+        agent = WireAgent("n1")
+        agent.connect(hub)
+        sent(agent, int(time.time()) - 4, 3)
+        agent.close()
         yield hub
         assert hub.stop() == 0
         said = hub.log.read_text()
@@ -26,8 +30,9 @@ def _hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
         assert "leaked" not in said  # as DuckDB's binding says of what nobody closed
 
 
-def series(hub: HubProcess, start: float, end: float, step: int = 1) -> dict[int, Any]:
-    found = hub.get(f"/api/v1/series?gpu={GPU}&metric=util_pct&start={start}&end={end}&step={step}")
+def series(hub: HubProcess, start: float, end: float, step: int = 1, gpu: str = GPU
+           ) -> dict[int, Any]:
+    found = hub.get(f"/api/v1/series?gpu={gpu}&metric=util_pct&start={start}&end={end}&step={step}")
     assert len(found["t"]) == len(found["mean"]) == len(found["min"]) == len(found["max"])
     return {t: value for t, value in zip(found["t"], found["max"], strict=True)
             if value is not None}
@@ -45,26 +50,26 @@ def sent(agent: WireAgent, begin: int, seconds: int) -> dict[int, float]:
 
 
 def test_what_was_acked_is_told_before_and_after_a_kill_and_from_files(hub: HubProcess) -> None:
-    agent = WireAgent("n1")
+    agent = WireAgent("n9")
     agent.connect(hub)
     now = int(time.time())
     recent, past = now - 40, now - 2 * HOUR_S
     truth = sent(agent, recent, 20)
-    assert series(hub, recent, recent + 20) == truth
+    assert series(hub, recent, recent + 20, gpu="GPU-n9-0") == truth
     hub.kill()
     hub.start()
-    assert series(hub, recent, recent + 20) == truth
+    assert series(hub, recent, recent + 20, gpu="GPU-n9-0") == truth
     agent.connect(hub)
     old = sent(agent, past, 10)
-    assert series(hub, past, past + 10) == old
+    assert series(hub, past, past + 10, gpu="GPU-n9-0") == old
     raw = hub.folder / "history" / "raw"
     wait_for(lambda: list(raw.glob("*.parquet")), 60, "late seconds in a file")
-    assert series(hub, past, past + 10) == old
+    assert series(hub, past, past + 10, gpu="GPU-n9-0") == old
     hub.kill()
     hub.start()
-    assert series(hub, past, past + 10) == old
-    assert series(hub, recent, recent + 20) == truth
-    [(_, peak)] = series(hub, past - past % 60, past - past % 60 + 60, 60).items()
+    assert series(hub, past, past + 10, gpu="GPU-n9-0") == old
+    assert series(hub, recent, recent + 20, gpu="GPU-n9-0") == truth
+    [(_, peak)] = series(hub, past - past % 60, past - past % 60 + 60, 60, gpu="GPU-n9-0").items()
     assert peak >= max(value for t, value in old.items() if t < past - past % 60 + 60)
 
 

@@ -47,7 +47,7 @@ class Hurried(HubProcess):
     constants: Mapping[str, object] = {
         "dashboard.alerts.core.rule.LADDER_FOR_S": 1,
         "dashboard.alerts.core.rule.END_AFTER_S": 0,
-        "dashboard.automation.service.EVERY_S": 0.2,
+        "dashboard.app.TICK_S": 0.2,
         "gpudeck.ladder.AGAIN_AFTER_S": 1.0,
         "dashboard.alerts.core.rule_tracker.WARM_AT_LEAST_S": 0.5,
         "dashboard.automation.brake_limits.FLEET_SHARE": 8.0,

@@ -106,6 +106,7 @@ class World:
     def __post_init__(self) -> None:
         self.state = HubState.open(self.folder)
         self.state._db.execute("pragma synchronous = off")
+        self.events = Dispatcher()
         self.audit = AuditRecorder(self.state.audit, None, self.events)
         self._watch()
         with together(self.state._db):
@@ -115,7 +116,6 @@ class World:
         self.begin()
 
     def _watch(self) -> None:
-        self.events = Dispatcher()
         self.active_rules = ActiveRules(self.state.alerts, self.events)
         self.desk = AlertService(AlertSources(
             self.fleet, RecentEvents(), lambda: (), lambda: self.brakes.says(), self.history),
@@ -131,6 +131,7 @@ class World:
     def kill(self, down_s: float = 5.0) -> None:
         self.clock.now += down_s
         self.clock.mono += down_s
+        self.events = Dispatcher()
         self.audit = AuditRecorder(self.state.audit, None, self.events)
         self._watch()
         self.begin()
