@@ -5,8 +5,8 @@ test, which has to pass as it is and to fail then. Child processes of a test fin
 program, not the changed copy: name tests that call the code themselves.
 
     python -m tests.mutants [NAME ...]     all, or these
-    python -m tests.mutants --changed      a dozen of those of files that differ from the main branch, or,
-                                           on that itself, from the commit before
+    python -m tests.mutants --changed      a dozen of those of files that differ from the main
+                                           branch, or, on that itself, from the commit before
     python -m tests.mutants --some 5       as many by lot
 """
 
