@@ -1,7 +1,9 @@
-"""A moment as people write it, in their own time. Pure."""
+"""Moments as people write them: ahead in their own time, past in UTC. Pure."""
 
 import re
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+
+from gpudeck.errors import CommandError, ExitCode
 
 _IN = re.compile(r"\+(\d{1,4})(min|h|d)")
 _UNITS = {"min": "minutes", "h": "hours", "d": "days"}
@@ -30,3 +32,24 @@ def _next(word: str, now: datetime) -> float:
         raise ValueError("there is no such time of day")
     at = now.replace(hour=hour, minute=minute, second=0, microsecond=0)
     return (at if at > now else at + timedelta(days=1)).timestamp()
+
+
+_SPANS_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+
+
+TIMES = "24h or 7d (so long ago), now, UTC seconds, or such as 2026-01-31T12:00:00Z"
+
+
+def moment_of(text: str, now: float) -> float:
+    """UTC seconds. Without a zone it is UTC. Raises CommandError."""
+    if text == "now":
+        return now
+    if re.fullmatch(r"[0-9]{9,11}(\.[0-9]+)?", text):
+        return float(text)
+    if ago := re.fullmatch(r"\s*([0-9]{1,9})\s*([smhd])\s*", text):
+        return now - int(ago[1]) * _SPANS_S[ago[2]]
+    try:
+        found = datetime.fromisoformat(text)
+        return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        raise CommandError(f"{text[:80]!r} is no time: write {TIMES}", ExitCode.USAGE) from None

@@ -36,7 +36,7 @@ from gpudeck.limits import (
     action_of,
 )
 from gpudeck.settings import also_behind, parser
-from gpudeck.when import TIMES
+from gpudeck.times import TIMES
 
 from ..backends import backend_named
 from ..journal.store import ActionJournal, ActionStore, JournalError

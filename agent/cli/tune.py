@@ -12,7 +12,7 @@ from typing import Any
 from gpudeck.action_words import moment
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.limits import MpsDaemon, MpsPercent, action_of
-from gpudeck.when import moment_of
+from gpudeck.times import moment_of
 
 from ..actions.standalone import StandaloneNode
 from ..backends import ReaderUnavailableError
@@ -144,8 +144,9 @@ def _rehearse_hub(reach: ConnectionSettings, asked: argparse.Namespace) -> int:
         raise CommandError("a hub keeps whole minutes: --every is 60, 120, 180 … seconds here",
                            ExitCode.USAGE)
     client = client_of(reach, reach.hub)
+    now = time.time()
     minutes = HubMpsNode(client, node_id(client, asked.node)).past(
-        moment_of(asked.start), moment_of(asked.end))
+        moment_of(asked.start, now), moment_of(asked.end, now))
     looks = list(rehearse_minutes(minutes, every_s, asked.begin_pct))
     unknown = sum(each.clients is None for each in minutes)
     _tell(reach, looks, asked.begin_pct, {"minutes": len(minutes), "unknown_minutes": unknown},

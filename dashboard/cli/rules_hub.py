@@ -11,7 +11,7 @@ import msgspec
 from gpudeck.client import Client, Item, tls_context
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.settings import folder, hub_url, read_secret
-from gpudeck.when import moment_of
+from gpudeck.times import moment_of
 
 from ..alerts.core.rule import CompiledRule, read, version
 from ..alerts.rules_file import RulesFile, dump
@@ -24,7 +24,9 @@ SHOWN = 20
 
 def backtest(asked: argparse.Namespace, found: RulesFile) -> int:
     """Each rule of the file, one after the other."""
-    client, start, end = client_of(asked), moment_of(asked.start), moment_of(asked.end)
+    now = time.time()
+    client = client_of(asked)
+    start, end = moment_of(asked.start, now), moment_of(asked.end, now)
     if start >= end:
         raise CommandError("--start is before --end", ExitCode.USAGE)
     chosen = [ready for rule_id, ready in found.rules.items()
