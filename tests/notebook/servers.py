@@ -38,12 +38,13 @@ class Jupyter:
         pages = root / ".jupyter" / "config" / "labconfig"
         pages.mkdir(parents=True)
         (pages / "page_config.json").write_text(json.dumps(QUIET))
-        self.port = _free_port()
+        self.port = _free_port()  # or one near it, if somebody else was quicker: see `_wait`
+        self._runtime = root / ".jupyter" / "runtime"
         self.log = root / ".jupyter" / "log"
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", PROGRAMS[kind], "--no-browser", "--allow-root",
-                 f"--ServerApp.port={self.port}", "--ServerApp.port_retries=0",
+                 f"--ServerApp.port={self.port}", "--ServerApp.port_retries=50",
                  "--ServerApp.ip=127.0.0.1", f"--IdentityProvider.token={self.token}",
                  f"--ServerApp.root_dir={root}"],
                 cwd=root, stdout=log, stderr=log,
@@ -54,8 +55,10 @@ class Jupyter:
         deadline = time.monotonic() + UP_WITHIN_S
         while time.monotonic() < deadline and self.process.poll() is None:
             try:
+                for said in self._runtime.glob(f"jpserver-{self.process.pid}.json"):
+                    self.port = json.loads(said.read_text())["port"]
                 urllib.request.urlopen(f"{self.url}/api?token={self.token}", timeout=5).close()
-            except OSError:
+            except (OSError, ValueError):  # not there, or half written
                 time.sleep(0.1)
             else:
                 return
