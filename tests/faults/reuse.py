@@ -33,7 +33,7 @@ from tests.faults.forging import Forge
 
 ROOT = Path(__file__).parents[2]
 INTO = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0  # a batch is hundreds of orders, each on disk before it is answered
 Who = dict[str, Any]  # the fields of a gpudeck.actions.Process
 
 

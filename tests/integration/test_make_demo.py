@@ -34,5 +34,6 @@ def test_fresh_clone(tmp_path: Path) -> None:
              if not line.startswith(("make", "WARNING: Location"))]
     assert len(lines) <= 12, said
     assert not [line for line in lines if "warning" in line.lower()]
-    # The best of five: other tests have the same cores.
-    assert any(start_to_live_s(clone, tmp_path / f"again{turn}", 60) < 6 for turn in range(5))
+    # The best of five, and twice what `make bench` asks of a quiet machine: other tests have the
+    # same cores.
+    assert any(start_to_live_s(clone, tmp_path / f"again{turn}", 60) < 12 for turn in range(5))
