@@ -17,10 +17,12 @@ demo: $(VENV)/.hub
 # Where it is set, each of the processes that tests start would compile what it imports anew.
 test check soak: export PYTHONDONTWRITEBYTECODE :=
 
-# The tiers of tests/tiers.py. Three at once: most of a test is waiting. A file stays together, for
-# what its tests share.
+# The tiers of tests/tiers.py. Three at once: most of a test is waiting; but two of what breaks
+# things and drives browsers. A file stays together, for what its tests share.
+test: WORKERS := 3
+check: WORKERS := 2
 test check: $(VENV)/.dev machine
-	$(PYTEST) -m $@ -n 3 --dist loadfile --no-loadscope-reorder $(TESTS)
+	$(PYTEST) -m $@ -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(TESTS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
