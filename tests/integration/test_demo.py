@@ -126,6 +126,7 @@ def test_the_tuner_looks_through_the_hub(demo: Demo, monkeypatch: pytest.MonkeyP
         return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
     once = ("--every", "1", "--rounds", "1")
+    assert soon(lambda: len(server()["clients"]) > 1, 60.0), "jobs come and go"
     before = server()["pct"]
     [look] = tuned(*once)
     assert (look["clients"], look["now_pct"]) == (len(server()["clients"]), before)
