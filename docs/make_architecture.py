@@ -188,8 +188,7 @@ def steps(way: Sequence[WayStep]) -> str:
                      for number, step in enumerate(way, 1))
 
 
-def page() -> str:
-    return f"""# How it is built
+INTRODUCTION = f"""# How it is built
 
 {NOTE}
 
@@ -217,7 +216,11 @@ what they do in the field's words: `preview.py`, `execute.py`, `verify.py`.
 A package imports only from packages on floors below its own. What it needs from above comes as a
 protocol in a constructor, or as a typed event through `dashboard/runtime/dispatcher.py`. Only
 `dashboard/app.py` and `agent/node.py` know all parts. `tests/test_layout.py` holds these rules.
+"""
 
+
+def page() -> str:
+    return f"""{INTRODUCTION}
 ## The hub
 
 Packages from the top floor down. In the picture a dot says that the package of the row imports
