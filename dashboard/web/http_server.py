@@ -159,8 +159,7 @@ class HttpServer(WSGIServer):
     handler_class = BoundedHandler
 
     def __init__(self, listener: Any, application: Any, tally: ServerCounters,
-                 tls: SSLContext | None = None,
-                 takes: Callable[[str], bool] = lambda address: True) -> None:
+                 tls: SSLContext | None, takes: Callable[[str], bool]) -> None:
         """`takes`: from which addresses at all."""
         host = listener.getsockname()[0]
         super().__init__(

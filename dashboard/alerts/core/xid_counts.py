@@ -21,8 +21,8 @@ def is_of_task(xid: Xid) -> bool:
 
 
 class XidCounter:
-    """What was there before the first look does not count, nor what is brought late: it was told,
-    or it is history."""
+    """What was there before the first look is not counted, nor what is brought late: it was told,
+    or it is history. When a task failed last is known of all."""
 
     def __init__(self, events: RecentEvents) -> None:
         self._events = events
@@ -37,12 +37,11 @@ class XidCounter:
         is_first, self._version = self._version == -1, self._events.version
         found = {kept.id: kept for kept in self._events
                  if kept.event.kind == "xid" and kept.event.gpu_uuid is not None}
-        for kept in () if is_first else [found[each] for each in found.keys() - self._seen]:
-            if now - kept.at <= RECENT_S:
-                self._count(kept)
+        for kept in [found[each] for each in found.keys() - self._seen]:
+            self._take(kept, not is_first and now - kept.at <= RECENT_S)
         self._seen = set(found)
 
-    def _count(self, kept: FleetEvent) -> None:
+    def _take(self, kept: FleetEvent, is_counted: bool) -> None:
         """An agent says several of one kind at once."""
         numbers, gpu = kept.event.numbers, (kept.node_id, kept.event.gpu_uuid or "")
         xid, count = explain(int(numbers.get("xid", UNKNOWN_CODE))), int(numbers.get("count", 1))
@@ -53,7 +52,8 @@ class XidCounter:
             name = BY_BOARD
         else:
             return
-        self._counts[name][gpu] = self._counts[name].get(gpu, 0) + count
+        if is_counted:
+            self._counts[name][gpu] = self._counts[name].get(gpu, 0) + count
 
     def counts(self, fleet: Fleet, name: str) -> Floats:
         return _by_slot(fleet, self._counts[name])

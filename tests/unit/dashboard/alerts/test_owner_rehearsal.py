@@ -51,9 +51,15 @@ RULES = {name: {"of": of} | rule for of, rules in (("owner", OWNERS), ("fleet", 
          for name, rule in rules.items()}
 
 
-@pytest.fixture(name="story", scope="module")
-def _story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
-    found = Story(tmp_path_factory.mktemp("owners"), random.randrange(10**6), RULES)
+XID_AT_ONCE = 460  # a seed by which a task fails before the rules first look
+
+
+@pytest.fixture(name="story", scope="module", params=[XID_AT_ONCE, None], ids=["fixed", "random"])
+def _story(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+           ) -> Iterator[Story]:
+    seed = random.randrange(10**6) if request.param is None else request.param
+    print("seed", seed)
+    found = Story(tmp_path_factory.mktemp("owners"), seed, RULES)
     found.run()
     yield found
     found.history.close()
