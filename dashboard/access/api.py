@@ -11,14 +11,14 @@ from ..errors import InvalidChangeError, NotFoundError
 from ..web.answers import ApiError, answer, problem
 from .account_admin import AccountChange
 from .credentials import SignInError, SignInOrigin
-from .gate import RequestAuthenticator, problem_type
+from .gate import STATUSES, RequestAuthenticator, problem_type
 from .passwords import PasswordQueueFullError, flaw
-from .policy import DenialReason, PermissionReach, RefusedError, Role, Scope, name_flaw, scope_flaw
+from .policy import PermissionReach, RefusedError, Role, Scope, name_flaw, scope_flaw
 from .requests import asker, body
 from .routes import PEOPLE, Route, change, see, serve_routes
 from .services import AccessServices
 from .sign_in import give_cookies
-from .store import TOKEN_LASTS_MOST_S, ApiToken, Session, User
+from .store import TOKEN_LASTS_MOST_S
 from .views import (
     CurrentActorView,
     NewToken,
@@ -26,7 +26,6 @@ from .views import (
     PasswordConfirmation,
     ReauthenticationView,
     SessionList,
-    SessionView,
     SignInList,
     SignInView,
     TokenList,
@@ -34,10 +33,10 @@ from .views import (
     UserChange,
     UserList,
     UserView,
+    session_view,
+    token_view,
+    user_view,
 )
-
-STATUS = {DenialReason.UNKNOWN: 401, DenialReason.FORBIDDEN: 403, DenialReason.HIDDEN: 404,
-          DenialReason.STALE: 403}
 
 
 class AccountsApi:
@@ -62,33 +61,30 @@ class AccountsApi:
     # -- users
 
     def users(self) -> Response:
-        return answer(UserList([_user_view(user) for user in self._accounts.users.values()]))
+        return answer(UserList([user_view(user) for user in self._accounts.users.values()]))
 
     def add_user(self) -> Response:
         asked = body(NewUser)
         scope = _scope(asked.groups, asked.unix_names)
-        _check_name(asked.name)
-        if asked.password is not None:
-            _check_password(asked.password, asked.name)
+        _refuse(name_flaw(asked.name) or flaw(asked.password, asked.name))
         user, code = self._admin.add_user(asker(), asked.name, Role(asked.role), scope,
                                            asked.password)
-        shown = _user_view(user)
+        shown = user_view(user)
         shown.link = None if code is None else self._link(code)
         return answer(shown, HTTPStatus.CREATED)
 
     def change_user(self, name: str) -> Response:
         asked = body(UserChange)
-        if asked.password is not None:
-            _check_password(asked.password, name)
+        _refuse(flaw(asked.password, name))
         change = AccountChange(
             None if asked.role is None else Role(asked.role),
             None if asked.groups is None else tuple(asked.groups),
             None if asked.unix_names is None else tuple(asked.unix_names), asked.password)
-        return answer(_user_view(self._admin.change_user(asker(), name, change)))
+        return answer(user_view(self._admin.change_user(asker(), name, change)))
 
     def reset_password(self, name: str) -> Response:
         code = self._admin.reset_password(asker(), name)
-        shown = _user_view(self._accounts.users[name])
+        shown = user_view(self._accounts.users[name])
         shown.link = self._link(code)
         return answer(shown, HTTPStatus.CREATED)
 
@@ -102,7 +98,7 @@ class AccountsApi:
     # -- tokens
 
     def tokens(self) -> Response:
-        return answer(TokenList([_token_view(token) for token in self._accounts.tokens()]))
+        return answer(TokenList([token_view(token) for token in self._accounts.tokens()]))
 
     def add_token(self) -> Response:
         asked = body(NewToken)
@@ -113,7 +109,7 @@ class AccountsApi:
         word, token = self._admin.add_token(
             asker(), asked.name, Role(asked.role), _scope(asked.groups, asked.unix_names),
             asked.expires_at)
-        shown = _token_view(token)
+        shown = token_view(token)
         shown.secret = word
         return answer(shown, HTTPStatus.CREATED)
 
@@ -125,9 +121,8 @@ class AccountsApi:
 
     def sessions(self) -> Response:
         actor = asker()
-        return answer(SessionList([
-            _session_view(session, session.id == actor.credential)
-            for session in self._sessions.list(actor)]))
+        return answer(SessionList([session_view(session, session.id == actor.credential)
+                                   for session in self._sessions.list(actor)]))
 
     def end_session(self, session_id: str) -> Response:
         self._sessions.end(asker(), session_id)
@@ -150,40 +145,15 @@ class AccountsApi:
                                   for one in self._admin.sign_ins(asker())]))
 
 
-def _check_name(name: str) -> None:
-    wrong = name_flaw(name)
-    if wrong is not None:
-        raise ApiError(HTTPStatus.BAD_REQUEST, wrong)
-
-
-def _check_password(password: str, name: str) -> None:
-    wrong = flaw(password, name)
+def _refuse(wrong: str | None) -> None:
     if wrong is not None:
         raise ApiError(HTTPStatus.BAD_REQUEST, wrong)
 
 
 def _scope(groups: list[str], unix_names: list[str]) -> Scope:
-    scope = Scope(tuple(dict.fromkeys(groups)), tuple(dict.fromkeys(unix_names)))
-    wrong = scope_flaw(scope)
-    if wrong is not None:
-        raise ApiError(HTTPStatus.BAD_REQUEST, wrong)
+    scope = Scope.of(groups, unix_names)
+    _refuse(scope_flaw(scope))
     return scope
-
-
-def _user_view(user: User) -> UserView:
-    return UserView(user.name, user.role.value, [*user.scope.groups], [*user.scope.unix_names],
-                    user.created_at, user.signed_in_at, user.password is not None)
-
-
-def _token_view(token: ApiToken) -> TokenView:
-    return TokenView(token.id, token.name, token.role.value, [*token.scope.groups],
-                     [*token.scope.unix_names], token.created_at, token.created_by,
-                     token.expires_at, token.used_at)
-
-
-def _session_view(session: Session, is_this: bool) -> SessionView:
-    return SessionView(session.id, session.user, session.how, session.address, session.created_at,
-                       session.used_at, session.ends_at, is_this)
 
 
 ROUTES = (
@@ -258,7 +228,7 @@ def add_accounts_api(server: Flask, api: AccountsApi) -> None:
 
 
 def _refused(error: RefusedError) -> Response:
-    return problem(STATUS[error.refusal.why], error.refusal.sentence, problem_type(error.refusal))
+    return problem(STATUSES[error.refusal.why], error.refusal.sentence, problem_type(error.refusal))
 
 
 def _cannot(error: InvalidChangeError) -> Response:

@@ -23,8 +23,10 @@ class PasswordQueueFullError(Exception):
     """More passwords wait to be checked than will be within a second or two."""
 
 
-def flaw(password: str, name: str) -> str | None:
-    """Why this cannot be a password, in a sentence; None: it can."""
+def flaw(password: str | None, name: str) -> str | None:
+    """Why this cannot be a password, in a sentence; None: it can, or there is none to set."""
+    if password is None:
+        return None
     if len(password) < LEAST_LENGTH:
         return f"a password has at least {LEAST_LENGTH} characters; three or four words are easiest"
     if len(password) > MOST_LENGTH:

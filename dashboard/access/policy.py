@@ -37,6 +37,11 @@ class Scope:
     groups: tuple[str, ...] = ()
     unix_names: tuple[str, ...] = ()
 
+    @classmethod
+    def of(cls, groups: Iterable[str], unix_names: Iterable[str]) -> "Scope":
+        """Each name once."""
+        return cls(tuple(dict.fromkeys(groups)), tuple(dict.fromkeys(unix_names)))
+
     def sees(self, group: str) -> bool:
         return EVERYTHING in self.groups or group in self.groups
 

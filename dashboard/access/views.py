@@ -1,4 +1,4 @@
-"""What the REST routes of people and programs are told, and what they answer."""
+"""What the REST routes of people and programs take and answer, and the lists of the terminal."""
 
 from typing import Annotated, Literal
 
@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from .passwords import LEAST_LENGTH, MOST_LENGTH
+from .store import ApiToken, Session, User
 
 RoleWord = Literal["viewer", "user", "operator", "admin"]
 Name = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9._@+-]{0,63}$")]
@@ -121,3 +122,19 @@ class PasswordConfirmation(Struct, forbid_unknown_fields=True):
 
 class ReauthenticationView(Struct):
     fresh_until: float | None
+
+
+def user_view(user: User) -> UserView:
+    return UserView(user.name, user.role.value, [*user.scope.groups], [*user.scope.unix_names],
+                    user.created_at, user.signed_in_at, user.password is not None)
+
+
+def token_view(token: ApiToken) -> TokenView:
+    return TokenView(token.id, token.name, token.role.value, [*token.scope.groups],
+                     [*token.scope.unix_names], token.created_at, token.created_by,
+                     token.expires_at, token.used_at)
+
+
+def session_view(session: Session, is_this: bool) -> SessionView:
+    return SessionView(session.id, session.user, session.how, session.address, session.created_at,
+                       session.used_at, session.ends_at, is_this)

@@ -15,12 +15,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.settings import read_secret
 
 from ..access.passwords import flaw, hash_password
 from ..access.policy import DEFAULT_GROUP, EVERYTHING, Role, Scope, name_flaw, scope_flaw
 from ..access.store import ApiToken, User, new_token
+from ..access.views import token_view, user_view
 from ..actions.hub_key import HubKey
 from ..errors import AuditWriteError, InvalidChangeError
 from ..fleet.members import EnrolmentRequest
@@ -31,7 +34,6 @@ from ..state import HubState
 from .parts import Item, Verb, make_parser, make_verb, recorded
 
 DAY_S = 86_400.0
-
 
 
 def link(argv: Sequence[str]) -> int:
@@ -87,8 +89,6 @@ def run_verb(parser: argparse.ArgumentParser, verbs: Mapping[str, Verb], argv: S
     return ExitCode.OK
 
 
-
-
 @contextmanager
 def _state(data: Path) -> Iterator[HubState]:
     state = open_state(data)
@@ -102,9 +102,8 @@ def _state(data: Path) -> Iterator[HubState]:
 
 
 def _add(state: HubState, asked: argparse.Namespace) -> Item:
-    wrong = name_flaw(asked.name)
-    if wrong is not None:
-        raise CommandError(f"{asked.name!r}: {wrong}", ExitCode.USAGE)
+    if (wrong := name_flaw(asked.name)) is not None:
+        _refuse(f"{asked.name!r}: {wrong}")
     scope = _scope(asked.groups or [EVERYTHING], asked.unix_names or [])
     hashed = _password(asked, asked.name)
     granted = {"person": asked.name, "role": asked.role, "groups": [*scope.groups],
@@ -159,10 +158,7 @@ USER_VERBS: dict[str, Verb] = {
 
 
 def _user_item(state: HubState, name: str) -> Item:
-    user = state.accounts.user(name)
-    return {"name": user.name, "role": user.role.value, "groups": [*user.scope.groups],
-            "unix_names": [*user.scope.unix_names], "created_at": user.created_at,
-            "last_sign_in_at": user.signed_in_at, "has_password": user.password is not None}
+    return Item(msgspec.to_builtins(user_view(state.accounts.user(name))))
 
 
 def _password(asked: argparse.Namespace, name: str) -> str | None:
@@ -175,18 +171,19 @@ def _password(asked: argparse.Namespace, name: str) -> str | None:
             raise CommandError("the two passwords are not the same", ExitCode.USAGE)
     else:
         return None
-    wrong = flaw(typed, name)
-    if wrong is not None:
-        raise CommandError(wrong, ExitCode.USAGE)
+    _refuse(flaw(typed, name))
     return hash_password(typed)
 
 
 def _scope(groups: Sequence[str], unix_names: Sequence[str]) -> Scope:
-    scope = Scope(tuple(dict.fromkeys(groups)), tuple(dict.fromkeys(unix_names)))
-    wrong = scope_flaw(scope)
+    scope = Scope.of(groups, unix_names)
+    _refuse(scope_flaw(scope))
+    return scope
+
+
+def _refuse(wrong: str | None) -> None:
     if wrong is not None:
         raise CommandError(wrong, ExitCode.USAGE)
-    return scope
 
 
 # -- tokens
@@ -236,10 +233,7 @@ TOKEN_VERBS: dict[str, Verb] = {"create": _create, "list": _tokens, "revoke": _r
 
 
 def _token_item(token: ApiToken) -> Item:
-    return {"id": token.id, "name": token.name, "role": token.role.value,
-            "groups": [*token.scope.groups], "unix_names": [*token.scope.unix_names],
-            "created_at": token.created_at, "created_by": token.created_by,
-            "expires_at": token.expires_at, "last_used_at": token.used_at}
+    return Item(msgspec.to_builtins(token_view(token)))
 
 
 # -- the words
@@ -285,10 +279,6 @@ def _token_parser() -> argparse.ArgumentParser:
     return parser
 
 
-
-
-
-
 def _add_scope(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--group", action="append", dest="groups", metavar="GROUP",
                         help="of nodes; may be given again; * is all, and what is meant by none")
@@ -326,4 +316,3 @@ def _cell(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return "".join(char if char.isprintable() else "?" for char in str(value))
-
