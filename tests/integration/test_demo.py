@@ -155,7 +155,7 @@ def test_killed_hub_agent_and_task_come_back(demo: Demo) -> None:
         return (told["hub_pid"] not in (None, before["hub_pid"]) and agent["pid"] not in pids
                 and len(pids) == 4)
 
-    assert soon(back, 10.0)
+    assert soon(back, 30.0)
     assert demo.told()["url"] == before["url"]
     bystanders = {each["pid"] for each in before["agents"] + before["tasks"]} - {
         agent["pid"], task["pid"]}
@@ -167,7 +167,7 @@ def test_killed_hub_agent_and_task_come_back(demo: Demo) -> None:
         except OSError:
             return False
 
-    assert soon(live, 10.0)
+    assert soon(live, 30.0)
 
 
 def test_a_hung_reader_shows_on_its_node_alone(demo: Demo) -> None:
@@ -176,7 +176,9 @@ def test_a_hung_reader_shows_on_its_node_alone(demo: Demo) -> None:
         {"nodes": {"n002": {"reader": "hang"}, "n005": {"reader": "hang"}}}))
 
     def states() -> dict[str, str]:
-        return {node["host"]: node["reader"]["state"] for node in demo.ask("nodes")}
+        # One that has just come back has said nothing yet.
+        return {node["host"]: (node["reader"] or {"state": None})["state"]
+                for node in demo.ask("nodes")}
 
     assert soon(lambda: list(states().values()).count("hung") == 2, 12.0)
     assert states() == {"n001": "ok", "n002": "hung", "n003": "ok", "n004": "ok", "n005": "hung"}

@@ -151,10 +151,12 @@ class Book:
         raise AssertionError(f"cell {at} said {text!r}, not {pattern!r}")
 
     def save(self) -> None:
-        self.page.keyboard.press("Control+s")
         before = self.path.stat().st_mtime_ns
-        deadline = time.monotonic() + 15
-        while self.path.stat().st_mtime_ns == before and time.monotonic() < deadline:
+        self.page.keyboard.press("Control+s")
+        deadline = time.monotonic() + 30
+        # For a moment the file is there and empty.
+        while self.path.stat().st_mtime_ns == before or not self.path.stat().st_size:
+            assert time.monotonic() < deadline, "the notebook was not saved"
             self.page.wait_for_timeout(100)
 
 
