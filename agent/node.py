@@ -154,10 +154,8 @@ class ThreadWakeSignal:
         self._event.clear()
 
 
-def run_node(
-    config: NodeConfig, source: ReadingSource, outbox: Outbox, stop: threading.Event,
-    bell: WakeSignal,
-) -> None:
+def run_node(config: NodeConfig, source: ReadingSource, outbox: Outbox, stop: threading.Event,
+             bell: WakeSignal) -> None:
     """Until `stop` is set, noticed within WAIT_MAX_S. Closes neither source nor outbox.
 
     `bell`: what `source` rings whenever there is a Reading or its state changed. It may be the
@@ -182,9 +180,8 @@ def _leave(node: "_AgentLoop", bell: WakeSignal) -> None:
 
 
 class _AgentLoop:
-    def __init__(
-        self, config: NodeConfig, source: ReadingSource, outbox: Outbox, wake: Callable[[], None]
-    ) -> None:
+    def __init__(self, config: NodeConfig, source: ReadingSource, outbox: Outbox,
+                 wake: Callable[[], None]) -> None:
         self._config = config
         self._source = source
         self._outbox = outbox
@@ -328,9 +325,8 @@ class _AgentLoop:
             self._talk.hold_until(now)
         if state != self._memory.reader:
             at = time.time()
-            self._keep(sampler.reader_changed(
-                self._memory, state, self._outbox.last_seq + 1, at,
-                self._happenings.reader(state, detail, at)), now)
+            self._keep(sampler.reader_changed(self._memory, state, self._outbox.last_seq + 1, at,
+                                              self._happenings.reader(state, detail, at)), now)
         own_ends = self._own_ends(happened)
         recording = self._config.recording
         if reading is None:
@@ -404,8 +400,7 @@ class _AgentLoop:
             driver_version=self._driver_version, epoch_seen=self._hub.epoch,
             actions=(*self._context.guards.ceiling().allowed, "hold", "release"),
             anchor_seq=self._hub.anchor.audit_seq,
-            anchor_head=self._hub.anchor.audit_head,
-        ))
+            anchor_head=self._hub.anchor.audit_head))
         self._hub.greeted(challenge.hub_key)
         self._quotas.greeted(challenge.hub_key)
         return hello
@@ -419,8 +414,7 @@ class _AgentLoop:
             reader=self._source.state, reading_age_s=self._source.age_s,
             pending=self._outbox.pending, dropped=self._outbox.dropped, detail=detail[:1_024],
             holds=tuple(hold[:1_024] for hold in self._hub.holds()[:8]), audit_seq=seq,
-            audit_head=head, first_seq=self._outbox.first_seq, cost=self._cost(),
-        )
+            audit_head=head, first_seq=self._outbox.first_seq, cost=self._cost())
 
     def _cost(self) -> Cost | None:
         if self._meter is None:
@@ -435,10 +429,8 @@ class _AgentLoop:
             return
         if trouble != self._complained_of or now - self._complained_at >= COMPLAIN_EVERY_S:
             self._complained_of, self._complained_at = trouble, now
-            log.warning(
-                "no_connection hub=%s why=%r pending=%d dropped=%d; trying again",
-                self._config.hub, trouble, self._outbox.pending, self._outbox.dropped,
-            )
+            log.warning("no_connection hub=%s why=%r pending=%d dropped=%d; trying again",
+                        self._config.hub, trouble, self._outbox.pending, self._outbox.dropped)
 
 
 def _mps(config: NodeConfig) -> LocalMpsDaemons:

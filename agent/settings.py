@@ -57,26 +57,19 @@ def _backend_setting(choices: tuple[str, ...]) -> Setting:
 HUB = Setting("hub", hub_url, "http://127.0.0.1:8050", "the hub this node reports to")
 # A path, not a secret setting: a secret must never be a process argument. GPUDECK_TOKEN itself
 # is read beside it, from the environment only.
-TOKEN_FILE = Setting(
-    "token_file", folder, None,
-    "file that holds the token for the hub; it wins over GPUDECK_TOKEN",
-)
+TOKEN_FILE = Setting("token_file", folder, None,
+                     "file that holds the token for the hub; it wins over GPUDECK_TOKEN")
 ENROL_FILE = Setting(
     "token_file", folder, None,
-    "the first time: file that holds the enrolment token; it wins over GPUDECK_TOKEN",
-)
+    "the first time: file that holds the enrolment token; it wins over GPUDECK_TOKEN")
 CA_FILE = Setting(
     "ca_file", folder, None, "PEM file of who issued the hub's certificate, if the system does "
-    "not know them",
-)
+    "not know them")
 BACKEND = _backend_setting(LIVE_BACKENDS)
 SIMULATE = Setting(
-    "simulate", text, "", "options of the simulated backend, for example 'gpus=8 profile=h100'"
-)
-CEILING = Setting(
-    "ceiling", folder, None, "file that bounds what any hub may do on this node",
-    default_words="/etc/gpudeck/ceiling.toml if it is there",
-)
+    "simulate", text, "", "options of the simulated backend, for example 'gpus=8 profile=h100'")
+CEILING = Setting("ceiling", folder, None, "file that bounds what any hub may do on this node",
+                  default_words="/etc/gpudeck/ceiling.toml if it is there")
 TABLE: tuple[Setting, ...] = (
     HUB,
     ENROL_FILE,
@@ -161,9 +154,8 @@ def read(argv: Sequence[str], env: Mapping[str, str] = os.environ) -> AgentSetti
     return AgentSettings(**given)
 
 
-def read_show(
-    program: str, argv: Sequence[str], env: Mapping[str, str] = os.environ
-) -> ShowSettings:
+def read_show(program: str, argv: Sequence[str],
+              env: Mapping[str, str] = os.environ) -> ShowSettings:
     given = load(program, SHOW_TABLE, argv, env)
     token_file = given.pop("token_file")
     given["data"] = given["data"] or state_folder(env)

@@ -40,11 +40,9 @@ def _hash(seq: int, previous: str, body: str) -> str:
     return hashlib.sha256(f"{seq}\n{previous}\n{body}".encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def verify(
-    links: Iterable[AuditChainLink], anchors: dict[int, str] | None = None,
-    start: AuditChainLink | None = None,
-    copy: Iterable[AuditChainLink] = (),
-) -> AuditChainBreak | None:
+def verify(links: Iterable[AuditChainLink], anchors: dict[int, str] | None = None,
+           start: AuditChainLink | None = None,
+           copy: Iterable[AuditChainLink] = ()) -> AuditChainBreak | None:
     """`anchors`: heads that somebody else kept, seq -> hash. `start`: where to go on from.
     `copy`: the records once more, from another place; it may begin late and end early."""
     seen = dict(anchors or {})
@@ -68,8 +66,7 @@ def verify(
         if kept != each.hash:
             return AuditChainBreak(each.seq,
                                    f"record {each.seq} is another than the one that was vouched "
-                                             "for elsewhere; the records up to it were written "
-                                             "anew")
+                                   "for elsewhere; the records up to it were written anew")
         at, previous = each.seq, each.hash
     return _cut(at, [seq for seq in seen if seq > at], beside, kept_copy)
 

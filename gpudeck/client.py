@@ -33,10 +33,8 @@ T = TypeVar("T")
 class HubConnection:
     """Requests to one hub, and its answers as they came or as an error."""
 
-    def __init__(
-        self, url: str, token: str, timeout_s: float = TIMEOUT_S,
-        tls: ssl.SSLContext | None = None,
-    ) -> None:
+    def __init__(self, url: str, token: str, timeout_s: float = TIMEOUT_S,
+                 tls: ssl.SSLContext | None = None) -> None:
         """`tls` None: what the system trusts."""
         self._url = url.rstrip("/")
         self._token = token
@@ -103,8 +101,7 @@ class HubConnection:
         data = None if body is None else json.dumps(body).encode()
         if data is not None:
             headers["Content-Type"] = "application/json"
-        request = urllib.request.Request(
-            f"{self._url}/api/v1/{path}", data, headers, method=method)
+        request = urllib.request.Request(f"{self._url}/api/v1/{path}", data, headers, method=method)
         try:
             with self._opener.open(request, timeout=timeout_s or self._timeout_s) as answer:
                 yield answer
@@ -115,8 +112,7 @@ class HubConnection:
             reason = getattr(error, "reason", error)
             raise CommandError(
                 f"no hub at {self._url}: {reason}; is it running, and is --hub right?",
-                ExitCode.UNREACHABLE,
-            ) from error
+                ExitCode.UNREACHABLE) from error
 
     def _item(self, body: bytes) -> Item | None:
         if not body:
@@ -250,10 +246,8 @@ class AuditRequests:
 class Client:
     """Every request of the REST interface under one name: the fleet here, the rest in parts."""
 
-    def __init__(
-        self, url: str, token: str, timeout_s: float = TIMEOUT_S,
-        tls: ssl.SSLContext | None = None,
-    ) -> None:
+    def __init__(self, url: str, token: str, timeout_s: float = TIMEOUT_S,
+                 tls: ssl.SSLContext | None = None) -> None:
         """`tls` None: what the system trusts."""
         self.hub = hub = HubConnection(url, token, timeout_s, tls)
         actions, quotas = ActionRequests(hub), QuotaRequests(hub)
@@ -358,8 +352,7 @@ def _refused(url: str, status: int, body: bytes) -> CommandError:
     if status in (401, 403):
         return CommandError(
             f"the hub at {url} refuses ({detail or status}); give a valid token by --token-file",
-            ExitCode.DENIED,
-        )
+            ExitCode.DENIED)
     if status == HTTPStatus.NOT_FOUND:
         return NotThere(f"the hub at {url} answers 404" + (f": {detail}" if detail else ""))
     # Said by a proxy: of what the hub behind it has done, it knows nothing.

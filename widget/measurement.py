@@ -42,10 +42,8 @@ class Measure:
         self._wall, self._cpu = time.perf_counter(), time.process_time()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
         wall_s = time.perf_counter() - self._wall
         cpu_s = time.process_time() - self._cpu
         source = self._source

@@ -270,10 +270,9 @@ def _show_mps(reach: ConnectionSettings, asked: argparse.Namespace) -> int:
     store = ActionStore(reach.data / "acts.db")
     try:
         book = MpsSettingStore(ActionJournal(store), boot_id()) if reach.data.is_dir() else None
-        daemons = mps_view.daemons(
-            known, devices(8, () if book is None else book.wanted()),
-            (lambda *_: None) if book is None else book.of,
-            driver=backend_named(reach.backend).driver_version())
+        daemons = mps_view.daemons(known, devices(8, () if book is None else book.wanted()),
+                                   (lambda *_: None) if book is None else book.of,
+                                   driver=backend_named(reach.backend).driver_version())
     finally:
         store.close()
     trouble = mps_view.why_not(known)

@@ -104,11 +104,8 @@ def _identity(settings: AgentSettings) -> NodeIdentity | None:
     return NodeIdentity(node_key(settings.data), hub, token)
 
 
-def _run(
-    settings: AgentSettings, identity: NodeIdentity, tls: ssl.SSLContext | None,
-    journal: OutboxFile,
-    stop: threading.Event,
-) -> None:
+def _run(settings: AgentSettings, identity: NodeIdentity, tls: ssl.SSLContext | None,
+         journal: OutboxFile, stop: threading.Event) -> None:
     backend = backend_named(settings.backend)
     log.info("started node=%s host=%s hub=%s backend=%s data=%s",
              identity.node_id, settings.host, settings.hub, backend.name, settings.data)
@@ -123,8 +120,7 @@ def _run(
         hub=settings.hub, tls=tls, identity=identity, host=settings.host,
         backend=backend, boot_id=boot_id(), platform=platform.platform(), data=settings.data,
         acts=ActionStore(settings.data / "acts.db"), ceiling=settings.ceiling,
-        recording=recording, metrics=metrics, options=settings.reader_options,
-    )
+        recording=recording, metrics=metrics, options=settings.reader_options)
     gc.freeze()  # what is there now stays: no collection needs to look at it again
     try:
         run_node(config, source, journal.outbox(), stop, source)
@@ -220,9 +216,8 @@ def host_names(nodes: Sequence[Item]) -> dict[str, str]:
     return {str(node["id"]): str(node["host"]) for node in nodes}
 
 
-def read_once(
-    asked: ShowSettings, readings: int, lists: int = 0
-) -> tuple[Reading, tuple[ProcessReading, ...]]:
+def read_once(asked: ShowSettings, readings: int, lists: int = 0
+              ) -> tuple[Reading, tuple[ProcessReading, ...]]:
     """This machine's newest Reading after so many, and after so many process lists, which come
     with every other one. Rates are differences: they need two."""
     news = threading.Event()

@@ -79,8 +79,7 @@ def _load(local: StandaloneNode, within_s: float) -> float | None:
 
 
 def _rounds(reach: ConnectionSettings, asked: argparse.Namespace, daemon: Callable[[], MpsDaemon],
-            load: Load
-            ) -> int:
+            load: Load) -> int:
     every_s = _every_s(asked, EVERY_S)
     for number in range(asked.rounds) if asked.rounds else count():
         load_pct = load(every_s if number else min(every_s, FIRST_LOOK_S))
@@ -166,8 +165,7 @@ def _of_hub(looks: list[TuneBacktestStep], minutes: int, unknown: int) -> Iterat
 
 
 def _tell(reach: ConnectionSettings, looks: list[TuneBacktestStep], begin_pct: int,
-          more: dict[str, Any],
-          notes: Iterator[str]) -> None:
+          more: dict[str, Any], notes: Iterator[str]) -> None:
     if reach.json:
         print(json.dumps({"items": [_told(each.at, each.seen, each.tune, True) for each in looks],
                           **more}))

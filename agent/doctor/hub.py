@@ -40,8 +40,7 @@ def hub_checks(hub: str, ca_file: Path | None, data: Path) -> Iterator[DoctorChe
         verdict: Verdict = "problem" if belongs_to_a_hub(data) else "warning"
         yield DoctorCheck("hub", title, verdict, f"no hub answers at {hub}: {why}",
                           "is it running, is --hub right, and does a firewall let us through? The "
-                          "agent "
-                          "keeps what it reads and tries again by itself")
+                          "agent keeps what it reads and tries again by itself")
         return
     safe = "with TLS" if tls is not None else "without TLS, on this machine"
     yield DoctorCheck("hub", title, "ok", f"{hub} answers, {safe}")
@@ -82,8 +81,7 @@ def _pinned(hub: str, tls: ssl.SSLContext | None, data: Path) -> DoctorCheck:
         if not belongs_to_a_hub(data):
             return DoctorCheck("hub_key", title, "warning", "this node belongs to no hub yet",
                                "run `gpudeck token create agent` where the hub is, and start the "
-                               "agent "
-                               "once with that token")
+                               "agent once with that token")
         identity = NodeIdentity(node_key(data), pinned_hub(data, None))
     except CommandError as error:
         return DoctorCheck("hub_key", title, "problem", str(error), "see docs/enrolment.md")
@@ -93,8 +91,7 @@ def _pinned(hub: str, tls: ssl.SSLContext | None, data: Path) -> DoctorCheck:
         if isinstance(answer, Challenge):
             identity.check(call, answer)
             return DoctorCheck("hub_key", title, "ok",
-                               f"proved: {spaced(identity.hub)}; its epoch is "
-                                                       f"{answer.epoch}")
+                               f"proved: {spaced(identity.hub)}; its epoch is {answer.epoch}")
     except HubIdentityError as stranger:
         return DoctorCheck("hub_key", title, "problem", str(stranger), "ask who runs the hub")
     return DoctorCheck("hub_key", title, "problem", f"the hub does not show its key: {answer}",

@@ -78,8 +78,7 @@ def capability_check(proc: Path = PROC) -> DoctorCheck:
                 "be changed")) if not there]
     return DoctorCheck("privileges", title, "warning", "; ".join(lacks),
                        "looking needs neither; to act, run the agent by the unit in packaging/, "
-                       "which "
-                       "gives exactly these")
+                       "which gives exactly these")
 
 
 def _namespace(proc: Path) -> DoctorCheck:
@@ -87,9 +86,8 @@ def _namespace(proc: Path) -> DoctorCheck:
     if in_host_namespace(proc):
         return DoctorCheck("pid_namespace", title, "ok", "the machine's own: tasks can be named")
     return DoctorCheck("pid_namespace", title, "warning",
-                       "not the machine's: the driver's process ids mean nothing here, so tasks "
-                       "of other "
-                       "containers are missing, and nothing is acted on",
+                       "not the machine's: the driver's process ids mean nothing here, so tasks of "
+                       "other containers are missing, and nothing is acted on",
                        "run the agent on the host, or with --pid=host (hostPID: true)")
 
 

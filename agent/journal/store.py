@@ -173,9 +173,8 @@ class NodeAudit:
 class ActionJournal:
     """One node's view of the store. Any thread."""
 
-    def __init__(
-        self, store: ActionStore, node: str = "", clock: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, store: ActionStore, node: str = "",
+                 clock: Callable[[], float] = time.time) -> None:
         self._store = store
         self._node = node
         self._clock = clock
@@ -226,11 +225,10 @@ class ActionJournal:
         """For a command that never came: if it still comes, it finds this answer."""
         with self.audit.writing() as db:
             reply = self._record(db, reply, {"inquired": True})
-            db.execute(
-                "INSERT OR IGNORE INTO command (node, id, digest, nonce, action, at, worker,"
-                " asked_here, reply, final) VALUES (?, ?, '', ?, '', ?, ?, 0, ?, 1)",
-                (self._node, reply.command_id, reply.command_id, self._clock(), self._worker,
-                 msgspec.msgpack.encode(reply)))
+            db.execute("INSERT OR IGNORE INTO command (node, id, digest, nonce, action, at, worker,"
+                       " asked_here, reply, final) VALUES (?, ?, '', ?, '', ?, ?, 0, ?, 1)",
+                       (self._node, reply.command_id, reply.command_id, self._clock(), self._worker,
+                        msgspec.msgpack.encode(reply)))
         return reply
 
     def unsettled(self) -> list[Reply]:
@@ -325,10 +323,9 @@ class ActionJournal:
         return msgspec.structs.replace(reply, audit_seq=made.seq, audit_head=made.hash)
 
     def _forget_old(self, db: sqlite3.Connection) -> None:
-        db.execute(
-            "DELETE FROM command WHERE node = ? AND final = 1 AND at < ? AND id NOT IN"
-            " (SELECT id FROM command WHERE node = ? ORDER BY at DESC LIMIT ?)",
-            (self._node, self._clock() - KEPT_S, self._node, KEPT_COMMANDS))
+        db.execute("DELETE FROM command WHERE node = ? AND final = 1 AND at < ? AND id NOT IN"
+                   " (SELECT id FROM command WHERE node = ? ORDER BY at DESC LIMIT ?)",
+                   (self._node, self._clock() - KEPT_S, self._node, KEPT_COMMANDS))
 
     def _rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
         return self._store.rows(sql, self._node, *values)

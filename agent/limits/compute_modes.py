@@ -52,8 +52,7 @@ class ComputeModeStore:
         return was
 
     def _change(self, uuid: str, new: tuple[ManagedComputeMode, ...], kind: str | None,
-                mode: ManagedComputeMode
-                ) -> None:
+                mode: ManagedComputeMode) -> None:
         record = None if kind is None else {"kind": kind, "mode": msgspec.to_builtins(mode)}
         self._kept.change(lambda all: (*(each for each in all if each.gpu_uuid != uuid), *new)[
             -MAX_LEASES:], record)

@@ -391,10 +391,8 @@ class MpsClientCache:
     """Of MPS, asked in a thread of its own: the control program may take its time. What is
     returned is the last answer, {} before the first."""
 
-    def __init__(
-        self, mps: LocalMpsDaemons, every_s: float = CLIENTS_EVERY_S,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, mps: LocalMpsDaemons, every_s: float = CLIENTS_EVERY_S,
+                 clock: Callable[[], float] = time.monotonic) -> None:
         self._mps = mps
         self._every_s = every_s
         self._clock = clock

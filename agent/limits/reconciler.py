@@ -212,8 +212,7 @@ class LimitReconciler:
 
     def _undo(self, limit: TimedLimit, why: str) -> None:
         """One that cannot be undone stays, and is tried again."""
-        trouble = undo(self._limits.applier, limit) or not_undone(
-            self._limits.applier, limit)
+        trouble = undo(self._limits.applier, limit) or not_undone(self._limits.applier, limit)
         if trouble:
             words = f"{why}, and it cannot be undone: {trouble}"
             self._limits.timed.note(msgspec.structs.replace(limit, words=words[:1_024]))
@@ -265,10 +264,9 @@ class LimitReconciler:
             if self._held is None or not self._has_looked:
                 return
             limits, seen = self._limits, self._mps
-            news = LimitsNow(
-                time.time(), () if seen is None else seen.daemons, self._held[0],
-                mps_view.why_not(limits.mps), limits.applier.trouble(),
-                () if seen is None else seen.findings, self._held[1])
+            news = LimitsNow(time.time(), () if seen is None else seen.daemons, self._held[0],
+                             mps_view.why_not(limits.mps), limits.applier.trouble(),
+                             () if seen is None else seen.findings, self._held[1])
             if self._said is not None and _same(news) == _same(self._said):
                 return
             self._said = self._news = news

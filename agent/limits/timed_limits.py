@@ -68,9 +68,8 @@ def left_s(limit: TimedLimit, clock: NodeTime) -> float:
     return min(limit.ends_at - clock.wall, limit.ends_at - limit.began_at)
 
 
-def steps(
-    limits: Iterable[TimedLimit], found: dict[str, GpuLimits], clock: NodeTime, is_fresh: bool
-) -> list[Step]:
+def steps(limits: Iterable[TimedLimit], found: dict[str, GpuLimits], clock: NodeTime,
+          is_fresh: bool) -> list[Step]:
     """`is_fresh`: the driver, or this agent, has begun anew since the last time."""
     return [_step(limit, found.get(limit.gpu_uuid), clock, is_fresh) for limit in limits]
 

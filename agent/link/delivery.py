@@ -120,9 +120,8 @@ class MessageDelivery:
         """One step of what was there before."""
         if now < self._step_at + STEP_EVERY_S or not self._may_fill():
             return []
-        entries = self._backlog.entries(
-            self._step_last, self._live_from, self._step_size,
-            min(STEP_BYTES, self._step_size * STEP_BYTES_EACH))
+        entries = self._backlog.entries(self._step_last, self._live_from, self._step_size,
+                                        min(STEP_BYTES, self._step_size * STEP_BYTES_EACH))
         self._step_at = now  # also of a disk that does not give what is there: not again at once
         if not entries:
             return []

@@ -74,9 +74,8 @@ class _DamagedDatabaseError(sqlite3.DatabaseError):
 
 
 class OutboxFile:
-    def __init__(
-        self, path: Path, group_s: float = 0.0, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, path: Path, group_s: float = 0.0,
+                 clock: Callable[[], float] = time.monotonic) -> None:
         """Raises CommandError when the folder cannot be written, unless for want of room."""
         self.trouble = ""
         self.files = 0  # that were set aside; an Outbox begins anew with each
@@ -102,10 +101,8 @@ class OutboxFile:
                 else:
                     raise
         except (OSError, sqlite3.Error) as error:
-            raise CommandError(
-                f"cannot write {path}: {error}; choose another folder with --data",
-                ExitCode.CANNOT_START,
-            ) from error
+            raise CommandError(f"cannot write {path}: {error}; choose another folder with --data",
+                               ExitCode.CANNOT_START) from error
 
     def _begin_without_room(self, why: sqlite3.Error) -> None:
         """What is pending must be known, or its numbers would be given out again. Raises

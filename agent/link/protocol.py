@@ -74,10 +74,8 @@ def back_off(attempt: int, uniform: Callable[[float, float], float]) -> float:
 
 
 class LinkStateMachine:
-    def __init__(
-        self, backlog: MessageBacklog, credentials: Credentials,
-        uniform: Callable[[float, float], float],
-    ) -> None:
+    def __init__(self, backlog: MessageBacklog, credentials: Credentials,
+                 uniform: Callable[[float, float], float]) -> None:
         self.phase: Phase = "resting"
         self.trouble = ""  # why there is no connection, for people
         self.welcomes = 0

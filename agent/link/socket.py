@@ -106,10 +106,8 @@ def enveloped(body: bytes) -> bytes:
 class _HubConnection:
     """From its dialing to its end, which `tell` hears once."""
 
-    def __init__(
-        self, url: str, tls: ssl.SSLContext | None,
-        tell: "Callable[[_HubConnection, Happening], None]"
-    ) -> None:
+    def __init__(self, url: str, tls: ssl.SSLContext | None,
+                 tell: "Callable[[_HubConnection, Happening], None]") -> None:
         self.is_open = False
         self._url, self._tls, self._tell = url, tls, tell
         self._socket: socket.socket | None = None  # None: not yet, or no more
@@ -288,9 +286,7 @@ class _HubConnection:
 
 
 class HubLink:
-    def __init__(
-        self, url: str, tls: ssl.SSLContext | None, wake: Callable[[], None]
-    ) -> None:
+    def __init__(self, url: str, tls: ssl.SSLContext | None, wake: Callable[[], None]) -> None:
         self._url = url
         self._tls = tls
         self._wake = wake

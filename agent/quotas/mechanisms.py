@@ -39,8 +39,7 @@ def memory_limit(driver_version: str | None, facts: Sequence[GpuFacts],
                               f"driver {driver_version} is older than {MEMORY_LIMIT_FROM}")
     if not (cgroup / "cgroup.controllers").exists():
         return QuotaMechanism("memory_limit", "not_there",
-                              "it needs cgroup v2, and this machine has "
-                                                           "the first one")
+                              "it needs cgroup v2, and this machine has the first one")
     if any(each.parent_uuid is not None for each in facts):
         return QuotaMechanism("memory_limit", "not_there",
                               "it does not go with MIG, which is on here")

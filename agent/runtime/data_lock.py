@@ -26,13 +26,11 @@ class DataFolderLock:
         except BlockingIOError:
             raise CommandError(
                 f"another agent uses {self._path.parent}; stop it, or choose another folder with "
-                "--data", ExitCode.CANNOT_START,
-            ) from None
+                "--data", ExitCode.CANNOT_START) from None
         except OSError as error:
             raise CommandError(
                 f"cannot write {self._path.parent}: {error.strerror}; choose another folder with "
-                "--data", ExitCode.CANNOT_START,
-            ) from error
+                "--data", ExitCode.CANNOT_START) from error
 
     def __exit__(self, *_: object) -> None:
         if self._file is not None:
