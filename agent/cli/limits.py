@@ -42,10 +42,9 @@ from ..backends import backend_named
 from ..journal.store import ActionJournal, ActionStore, JournalError
 from ..limits import mps_view
 from ..limits.apply import MODES
-from ..limits.compute_modes import ComputeModeStore
 from ..limits.mps import LocalMpsDaemons
 from ..limits.mps_store import MpsSettingStore, devices
-from ..limits.timed_limit_store import TimedLimitStore
+from ..limits.stores import ComputeModeStore, TimedLimitStore
 from ..runtime.data_lock import agent_pid
 from ..tasks.task_table import boot_id
 from .act_settings import TABLE, ConnectionSettings, read_reach

@@ -5,10 +5,14 @@ import time
 from gpudeck.limits import TimedLimit
 
 from .apply import LimitApplier
-from .timed_limits import judged
+from .timed_limits import NodeTime, judged
 
 READ_BACK_WITHIN_S = 2.0
 READ_EVERY_S = 0.1
+
+
+def clock_now(boot_id: str) -> NodeTime:
+    return NodeTime(time.time(), boot_id, time.clock_gettime(time.CLOCK_BOOTTIME))
 
 
 def apply(applier: LimitApplier, limit: TimedLimit) -> str:

@@ -7,6 +7,7 @@ ours to take back.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Literal
 
 from msgspec.structs import replace
 
@@ -19,8 +20,6 @@ NEAR_MHZ = 20.0  # a board has its clocks in steps of 15 MHz or less
 BUSY_PCT = 5.0
 
 
-
-
 @dataclass(frozen=True, slots=True)
 class NodeTime:
     """Now. Wall clocks are set; that of the boot goes on, also during suspend."""
@@ -31,34 +30,13 @@ class NodeTime:
 
 
 @dataclass(frozen=True, slots=True)
-class ApplyLimit:
+class LimitStep:
+    """`undo`: set what was before, and forget it. `forget`: nothing is to be set. `limit`: as it is
+    now known to be."""
+
+    do: Literal["keep", "apply", "undo", "forget"]
     limit: TimedLimit
-
-
-@dataclass(frozen=True, slots=True)
-class UndoLimit:
-    """Set what was before, and forget the timed limit."""
-
-    limit: TimedLimit
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class KeepLimit:
-    """As it is now known to be."""
-
-    limit: TimedLimit
-
-
-@dataclass(frozen=True, slots=True)
-class ForgetLimit:
-    """Nothing is to be set."""
-
-    limit: TimedLimit
-    why: str
-
-
-Step = ApplyLimit | UndoLimit | KeepLimit | ForgetLimit
+    why: str = ""
 
 
 def left_s(limit: TimedLimit, clock: NodeTime) -> float:
@@ -68,30 +46,26 @@ def left_s(limit: TimedLimit, clock: NodeTime) -> float:
     return min(limit.ends_at - clock.wall, limit.ends_at - limit.began_at)
 
 
-def steps(limits: Iterable[TimedLimit], found: dict[str, GpuLimits], clock: NodeTime,
-          is_fresh: bool) -> list[Step]:
+def step(limit: TimedLimit, found: GpuLimits | None, clock: NodeTime, is_fresh: bool) -> LimitStep:
     """`is_fresh`: the driver, or this agent, has begun anew since the last time."""
-    return [_step(limit, found.get(limit.gpu_uuid), clock, is_fresh) for limit in limits]
-
-
-def _step(limit: TimedLimit, found: GpuLimits | None, clock: NodeTime, is_fresh: bool) -> Step:
     is_over = left_s(limit, clock) <= 0
     now = judged(limit, found, clock.wall)
     if limit.state == "beginning":
         # Whoever began it has ended in the middle: its outcome is unknown, and so it is taken back.
-        return UndoLimit(now, "it was begun and its outcome never recorded")
+        return LimitStep("undo", now, "it was begun and its outcome never recorded")
     if is_fresh and not is_over and _is_silent_lock(now, found):
-        return ApplyLimit(now)
+        return LimitStep("apply", now)
     if now.state == "unknown":
-        return KeepLimit(now)  # also at its end: to undo what cannot be read is to guess
+        return LimitStep("keep", now)  # also at its end: to undo what cannot be read is to guess
     if is_over and _is_not_ours(now, found):
-        return ForgetLimit(now, f"its time is over; {now.words}, and stays so")
+        return LimitStep("forget", now, f"its time is over; {now.words}, and stays so")
     if is_over:
-        return UndoLimit(now, "its time is over")
+        return LimitStep("undo", now, "its time is over")
     if now.state in ("drifted", "not_in_force") and is_fresh:
         # What a driver has forgotten nobody has changed.
-        return ApplyLimit(judged(replace(limit, state="not_in_force"), found, clock.wall))
-    return KeepLimit(now)
+        return LimitStep("apply", judged(replace(limit, state="not_in_force"), found,
+                                         clock.wall))
+    return LimitStep("keep", now)
 
 
 def _is_not_ours(now: TimedLimit, found: GpuLimits | None) -> bool:
@@ -175,9 +149,3 @@ def with_new(limits: Iterable[TimedLimit], new: TimedLimit) -> tuple[TimedLimit,
     return (*kept, replace(new, before=before))
 
 
-def without(limits: Iterable[TimedLimit], lease_id: str) -> tuple[TimedLimit, ...]:
-    return tuple(limit for limit in limits if limit.lease_id != lease_id)
-
-
-def with_news(limits: Iterable[TimedLimit], news: TimedLimit) -> tuple[TimedLimit, ...]:
-    return tuple(news if limit.lease_id == news.lease_id else limit for limit in limits)
