@@ -210,9 +210,8 @@ class _AgentLoop:
             CommandServiceConfig(config.identity.key, config.data, not config.is_made_up,
                                  config.timeouts),
             self._context, journal, self._hub, replies)
-        self._limits = LimitReconciler(
-            self._context.limits, config.boot_id, self._hub.holds, ActionLock(config.data),
-            self._machine, wake)
+        self._limits = LimitReconciler(self._context.limits, config.boot_id, self._hub.holds,
+                                       ActionLock(config.data), self._machine, wake)
         self._quotas = _quotas(config, self._context, journal, self._commands.hub_time, wake)
         self._sample: QuotaSample | None = None
         # Of a simulator's many nodes in one process nobody can say which takes what.

@@ -59,12 +59,10 @@ HUB = Setting("hub", hub_url, "http://127.0.0.1:8050", "the hub this node report
 # is read beside it, from the environment only.
 TOKEN_FILE = Setting("token_file", folder, None,
                      "file that holds the token for the hub; it wins over GPUDECK_TOKEN")
-ENROL_FILE = Setting(
-    "token_file", folder, None,
-    "the first time: file that holds the enrolment token; it wins over GPUDECK_TOKEN")
-CA_FILE = Setting(
-    "ca_file", folder, None, "PEM file of who issued the hub's certificate, if the system does "
-    "not know them")
+ENROL_FILE = Setting("token_file", folder, None, "the first time: file that holds the enrolment "
+                                                 "token; it wins over GPUDECK_TOKEN")
+CA_FILE = Setting("ca_file", folder, None,
+                  "PEM file of who issued the hub's certificate, if the system does not know them")
 BACKEND = _backend_setting(LIVE_BACKENDS)
 SIMULATE = Setting(
     "simulate", text, "", "options of the simulated backend, for example 'gpus=8 profile=h100'")
@@ -88,9 +86,8 @@ TABLE: tuple[Setting, ...] = (
     CEILING,
     Setting("pipe", flag, False,
             "serve the notebook that started this, over stdin and stdout, without a hub"),
-    Setting("metrics", address, None,
-            "HOST:PORT on which Prometheus may scrape this node, without a token: best "
-            "127.0.0.1:9400", default_words="nowhere"),
+    Setting("metrics", address, None, "HOST:PORT on which Prometheus may scrape this node, without "
+                                      "a token: best 127.0.0.1:9400", default_words="nowhere"),
     Setting("forget_hub", flag, False,
             "belong to no hub any more; with a token, enrol with the hub that gave it"),
 )

@@ -56,9 +56,8 @@ def verify(links: Iterable[AuditChainLink], anchors: dict[int, str] | None = Non
             return AuditChainBreak(at + 1,
                                    f"record {at + 1} is missing; record {each.seq} follows {at}")
         if beside is not None and beside.seq == each.seq and beside != each:
-            return AuditChainBreak(each.seq,
-                                   f"record {each.seq} is another than in the copy; the records "
-                                             "from it on were written anew")
+            return AuditChainBreak(each.seq, f"record {each.seq} is another than in the copy; the "
+                                             "records from it on were written anew")
         if each.hash != _hash(each.seq, previous, each.body):
             return AuditChainBreak(each.seq,
                                    f"record {each.seq} or its link to the one before was changed")
@@ -80,9 +79,8 @@ def _cut(at: int, vouched: list[int], beside: AuditChainLink | None,
     beyond = max(at, last, *vouched)
     if beyond == at:
         return None
-    return AuditChainBreak(at + 1,
-                           f"records {at + 1} to {beyond} were cut off; their head was vouched for "
-                                   "elsewhere")
+    return AuditChainBreak(at + 1, f"records {at + 1} to {beyond} were cut off; their head was "
+                                   "vouched for elsewhere")
 
 
 def chain(records: Iterable[dict[str, Any]]) -> Iterator[AuditChainLink]:

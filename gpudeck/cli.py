@@ -83,10 +83,9 @@ def _load(entry: EntryPoint) -> Callable[[list[str]], int]:
         if not entry.extras or (error.name or "").partition(".")[0] == "gpudeck":
             raise
         extra = entry.extras[0]
-        raise CommandError(
-            f"`gpudeck {entry.name}` needs the {extra!r} extra, which is not installed "
-            f"({error.name} is missing); run: pip install 'gpudeck[{extra}]'",
-            ExitCode.CANNOT_START) from error
+        raise CommandError(f"`gpudeck {entry.name}` needs the {extra!r} extra, which is not "
+                           f"installed ({error.name} is missing); run: pip install "
+                           f"'gpudeck[{extra}]'", ExitCode.CANNOT_START) from error
 
 
 def _overview() -> str:

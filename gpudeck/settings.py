@@ -71,10 +71,8 @@ def resolve(program: str, table: Sequence[Setting], given: Mapping[str, Any],
 
 def parser(program: str, table: Sequence[Setting], description: str) -> argparse.ArgumentParser:
     """The flags of these settings; a command may add what is no setting, such as its targets."""
-    made = argparse.ArgumentParser(prog=f"gpudeck {program}",
-                                   description=description,
-                                   epilog=f"Settings: {SECTION_HELP}.",
-                                   allow_abbrev=False)
+    made = argparse.ArgumentParser(prog=f"gpudeck {program}", description=description,
+                                   epilog=f"Settings: {SECTION_HELP}.", allow_abbrev=False)
     made.add_argument("--config", metavar="FILE", help="read settings from this TOML file")
     for setting in table:
         if not setting.secret:
@@ -113,9 +111,8 @@ def _section(program: str, table: Sequence[Setting], path: str | None,
              content: Mapping[str, Any]) -> Mapping[str, Any]:
     loose = [name for name, value in content.items() if not isinstance(value, dict)]
     if loose:
-        raise CommandError(
-            f"{path}: {loose[0]!r} stands outside a section; write it under [{program}]",
-            ExitCode.USAGE)
+        raise CommandError(f"{path}: {loose[0]!r} stands outside a section; write it under "
+                           f"[{program}]", ExitCode.USAGE)
     section: Mapping[str, Any] = content.get(program, {})
     known = {s.name for s in table} | {f"{s.name}_file" for s in table if s.secret}
     if unknown := sorted(set(section) - known):

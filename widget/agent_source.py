@@ -177,9 +177,8 @@ class AgentSource:
 
     def _ask(self, message: PipePreviewRequest | PipeOrderRequest) -> None:
         if not self._tell(message):
-            self._hear(PipeFailure(message.ask_id,
-                                   "the agent that watches for this notebook is not "
-                                                   "there just now; try again"))
+            self._hear(PipeFailure(message.ask_id, "the agent that watches for this notebook is "
+                                                   "not there just now; try again"))
 
     def _tell(self, message: FromNotebook) -> bool:
         child = self._child

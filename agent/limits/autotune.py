@@ -38,9 +38,8 @@ def tune(seen: TuneInput) -> TuneDecision:
         return TuneDecision(None, goal, f"{words}; {seen.now_pct:g} % is close to {goal} %")
     pct = round(seen.now_pct + max(-STEP, min(STEP, away)))
     pct = max(LEAST, min(MOST, pct))
-    return TuneDecision(pct, goal,
-                        f"{words}; from {seen.now_pct:g} % towards {goal} %, at most {STEP} "
-                                   "points at once")
+    return TuneDecision(pct, goal, f"{words}; from {seen.now_pct:g} % towards {goal} %, at most "
+                                   f"{STEP} points at once")
 
 
 def _goal(clients: int, load_pct: float) -> tuple[int, str]:

@@ -102,8 +102,7 @@ def _of_daemon(daemon: MpsDaemonHandle, servers: tuple[int, ...] | None, wanted:
         if daemon.status(server) == "FAULT":
             yield fault("fault", cause=f"MPS server {server} had a fatal fault: it takes no new "
                                        "client before those that it has are gone",
-                        remedy="end its clients, or restart MPS",
-                        fixes=(MpsRestart(str(folder)),))
+                        remedy="end its clients, or restart MPS", fixes=(MpsRestart(str(folder)),))
     yield from _lost(daemon, ours)
 
 

@@ -63,8 +63,7 @@ def step(limit: TimedLimit, found: GpuLimits | None, clock: NodeTime, is_fresh: 
         return LimitStep("undo", now, "its time is over")
     if now.state in ("drifted", "not_in_force") and is_fresh:
         # What a driver has forgotten nobody has changed.
-        return LimitStep("apply", judged(replace(limit, state="not_in_force"), found,
-                                         clock.wall))
+        return LimitStep("apply", judged(replace(limit, state="not_in_force"), found, clock.wall))
     return LimitStep("keep", now)
 
 
@@ -101,12 +100,10 @@ def _power(limit: TimedLimit, found: GpuLimits) -> TimedLimit:
         return replace(limit, state="unknown", seen=None,
                        words="the driver does not say the limit that is set")
     if abs(seen - wanted) < NEAR_W:
-        return replace(limit, state="in_force", seen=seen,
-                       words=f"the driver says {seen:.0f} W")
+        return replace(limit, state="in_force", seen=seen, words=f"the driver says {seen:.0f} W")
     if limit.state == "not_in_force":
         return replace(limit, seen=seen, words=f"the driver says {seen:.0f} W")
-    return replace(limit, state="drifted", seen=seen,
-                   words=f"somebody has set {seen:.0f} W since")
+    return replace(limit, state="drifted", seen=seen, words=f"somebody has set {seen:.0f} W since")
 
 
 def _clocks(limit: TimedLimit, found: GpuLimits) -> TimedLimit:

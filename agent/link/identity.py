@@ -38,16 +38,14 @@ def pinned_hub(data: Path, offered: str | None) -> str:
     """The hub that this folder's nodes belong to; the first time, the one that the token names."""
     kept = _read(data / HUB_FILE)
     if kept is None and offered is None:
-        raise CommandError(
-            "this node does not belong to a hub yet; run `gpudeck token create agent` where the "
-            "hub is, and start the agent once with that token by --token-file or GPUDECK_TOKEN",
-            ExitCode.CANNOT_START)
+        raise CommandError("this node does not belong to a hub yet; run `gpudeck token create "
+                           "agent` where the hub is, and start the agent once with that token by "
+                           "--token-file or GPUDECK_TOKEN", ExitCode.CANNOT_START)
     if kept is None:
         _write(data / HUB_FILE, offered or "")
     elif offered not in (None, kept):
-        raise CommandError(
-            f"this node belongs to the hub with the key {kept}, the token to the one with the key "
-            f"{offered}; {HOW_TO_FORGET}", ExitCode.CANNOT_START)
+        raise CommandError(f"this node belongs to the hub with the key {kept}, the token to the "
+                           f"one with the key {offered}; {HOW_TO_FORGET}", ExitCode.CANNOT_START)
     return kept or offered or ""
 
 

@@ -23,9 +23,8 @@ def mechanisms(driver_version: str | None, facts: Sequence[GpuFacts],
                ) -> tuple[QuotaMechanism, ...]:
     """All but MPS, which is asked elsewhere."""
     return (memory_limit(driver_version, facts, cgroup), hami_file(hami_files), mig(facts),
-            QuotaMechanism("ladder", "there",
-                           "owners are told, then their tasks are ended; nothing "
-                                              "stops an allocation"))
+            QuotaMechanism("ladder", "there", "owners are told, then their tasks are ended; "
+                                              "nothing stops an allocation"))
 
 
 def memory_limit(driver_version: str | None, facts: Sequence[GpuFacts],
@@ -44,9 +43,8 @@ def memory_limit(driver_version: str | None, facts: Sequence[GpuFacts],
         return QuotaMechanism("memory_limit", "not_there",
                               "it does not go with MIG, which is on here")
     how = "dmem" if (cgroup / "dmem.capacity").exists() else "the driver's own bookkeeping"
-    return QuotaMechanism("memory_limit", "there",
-                          f"driver {driver_version}, cgroup v2 with {how}; "
-                                                   "gpudeck does not set it yet")
+    return QuotaMechanism("memory_limit", "there", f"driver {driver_version}, cgroup v2 with "
+                                                   f"{how}; gpudeck does not set it yet")
 
 
 def hami_file(patterns: Iterable[str]) -> QuotaMechanism:
@@ -111,6 +109,5 @@ def mig(facts: Sequence[GpuFacts]) -> QuotaMechanism:
     count = sum(each.parent_uuid is not None for each in facts)
     if not count:
         return QuotaMechanism("mig", "not_there", "no Gpu here is split")
-    return QuotaMechanism("mig", "there",
-                          f"{count} instances, each with memory of its own that nobody "
-                                          "else can take")
+    return QuotaMechanism("mig", "there", f"{count} instances, each with memory of its own that "
+                                          "nobody else can take")
