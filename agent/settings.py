@@ -2,6 +2,7 @@
 
 import os
 import socket
+from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,9 @@ from gpudeck.settings import (
     folder,
     hub_url,
     load,
+    parser,
     read_secret,
+    resolve,
     text,
 )
 
@@ -105,14 +108,17 @@ SHOW_TABLE: tuple[Setting, ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class ShowSettings:
+class ConnectionSettings:
+    """Through which hub, or on this machine."""
+
     hub: str | None
     token: Callable[[], str]
     ca_file: Path | None
+    data: Path
+    names_data: bool  # said, and not the usual folder
     backend: str
     simulate: str
-    data: Path
-    host: str
+    ceiling: Path | None
     json: bool
 
 
@@ -151,12 +157,21 @@ def read(argv: Sequence[str], env: Mapping[str, str] = os.environ) -> AgentSetti
     return AgentSettings(**given)
 
 
-def read_show(program: str, argv: Sequence[str],
-              env: Mapping[str, str] = os.environ) -> ShowSettings:
-    given = load(program, SHOW_TABLE, argv, env)
-    token_file = given.pop("token_file")
-    given["data"] = given["data"] or state_folder(env)
-    return ShowSettings(token=token_source(token_file, env), host=this_host(), **given)
+def read_reach(program: str, table: Sequence[Setting], asked: Namespace, env: Mapping[str, str]
+               ) -> ConnectionSettings:
+    """Of a table that may lack some of them."""
+    given = resolve(program, table, vars(asked), env)
+    data = given.get("data")
+    return ConnectionSettings(given["hub"], token_source(given["token_file"], env),
+                              given["ca_file"], data or state_folder(env), data is not None,
+                              given.get("backend", "auto"), given.get("simulate", ""),
+                              given.get("ceiling"), given["json"])
+
+
+def read_show(program: str, argv: Sequence[str], env: Mapping[str, str] = os.environ
+              ) -> ConnectionSettings:
+    asked = parser(program, SHOW_TABLE, "").parse_args(list(argv))
+    return read_reach(program, SHOW_TABLE, asked, env)
 
 
 def this_host() -> str:

@@ -2,13 +2,11 @@
 
 import argparse
 import fcntl
-import json
 import os
 import time
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from gpudeck.action_words import moment, printable
 from gpudeck.client import Client, Item
@@ -27,11 +25,11 @@ from ..actions.hold_files import (
 )
 from ..backends import driver_modules
 from ..runtime.data_lock import agent_pid
-from ..settings import CA_FILE, TOKEN_FILE
+from ..settings import CA_FILE, TOKEN_FILE, ConnectionSettings, read_reach
 from ..tasks.device_users import openers, readers
 from ..tasks.terminals import who_is_here
-from .act_settings import DATA, HUB, JSON, ConnectionSettings, read_reach
-from .acts import client_of
+from .act_settings import DATA, HUB, JSON
+from .acts import answer, client_of, client_that_keeps
 from .targets import no_such_task
 
 TABLE = (HUB, TOKEN_FILE, CA_FILE, DATA, JSON)
@@ -83,20 +81,18 @@ def keep(argv: Sequence[str]) -> int:
     made.add_argument("--remove", action="store_true", help="it need not be kept any more")
     asked = made.parse_args(list(argv))
     reach = read_reach("keep", KEEP_TABLE, asked, os.environ)
-    if reach.hub is None:
-        raise CommandError("name the hub with --hub: it keeps the wish", ExitCode.USAGE)
+    client = client_that_keeps("wish", reach)
     if asked.remove == bool(asked.until or asked.because) or not (
             asked.remove or (asked.until and asked.because)):
         raise CommandError("give --until and --because, or --remove", ExitCode.USAGE)
-    client = client_of(reach, reach.hub)
     if client.task(asked.task) is None:
         raise no_such_task(asked.task, client.tasks())
     if asked.remove:
         client.let_go(asked.task)
-        return _say(reach, {"kept": None}, f"{printable(asked.task)} need not be kept any more")
+        return answer(reach, {"kept": None}, f"{printable(asked.task)} need not be kept any more")
     until = _until(asked.until)
     client.keep(asked.task, until, asked.because)
-    return _say(reach, {"kept": {"until": until, "because": asked.because}},
+    return answer(reach, {"kept": {"until": until, "because": asked.because}},
                 f"{printable(asked.task)} is to be kept until {moment(until)}")
 
 
@@ -112,11 +108,6 @@ def _parser(program: str, does: str) -> argparse.ArgumentParser:
     made.add_argument("--node", metavar="NODE", help="with --hub: this node, by name or id")
     made.add_argument("--fleet", action="store_true", help="with --hub: every node")
     return made
-
-
-def _say(reach: ConnectionSettings, document: dict[str, Any], *lines: str) -> int:
-    print(json.dumps(document) if reach.json else "\n".join(lines))
-    return ExitCode.OK
 
 
 # -- this machine
@@ -161,7 +152,7 @@ def _let_go(reach: ConnectionSettings, held: Sequence[str]) -> int:
         said.append(f"{others.unseen} processes of others could not be looked at; root may")
     document = {"holds": [*held], "readers": left, "unseen": others.unseen,
                 "open_for": [{"pid": pid, "name": name} for pid, name in others.found]}
-    _say(reach, document, *(f"held: {each}" for each in held), *said)
+    answer(reach, document, *(f"held: {each}" for each in held), *said)
     return ExitCode.UNKNOWN if left else ExitCode.OK
 
 
@@ -222,7 +213,7 @@ def _release_here(reach: ConnectionSettings, driver: bool) -> tuple[str, ...]:
 def _told(reach: ConnectionSettings, *held: str) -> int:
     lines = [f"held: {each}" for each in held] or [
         "no hold file here now; what a hub holds is released there"]
-    return _say(reach, {"holds": [*held]}, *lines)
+    return answer(reach, {"holds": [*held]}, *lines)
 
 
 # -- through a hub
@@ -255,7 +246,7 @@ def _confirmed(reach: ConnectionSettings, client: Client, node_id: str | None,
             break
         time.sleep(LOOK_EVERY_S)
     shown = [_line(node, is_held) for node in nodes]
-    _say(reach, {"nodes": nodes}, *(shown or ["there is no node that you may see"]))
+    answer(reach, {"nodes": nodes}, *(shown or ["there is no node that you may see"]))
     return ExitCode.UNKNOWN if late or not nodes else ExitCode.OK
 
 

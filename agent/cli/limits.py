@@ -2,7 +2,6 @@
 audit as any act."""
 
 import argparse
-import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -46,9 +45,10 @@ from ..limits.mps import LocalMpsDaemons
 from ..limits.mps_store import MpsSettingStore, devices
 from ..limits.stores import ComputeModeStore, TimedLimitStore
 from ..runtime.data_lock import agent_pid
+from ..settings import ConnectionSettings, read_reach
 from ..tasks.task_table import boot_id
-from .act_settings import TABLE, ConnectionSettings, read_reach
-from .acts import client_of
+from .act_settings import TABLE
+from .acts import answer, client_of
 from .mps_doctor import doctor
 from .settings_acts import checked, do, node_id, pipes_of
 from .tune import FROM_HUB, tune_share
@@ -262,7 +262,7 @@ def _gpu_setting(asked: argparse.Namespace) -> Setting:
 def _show_mps(reach: ConnectionSettings, asked: argparse.Namespace) -> int:
     if reach.hub is not None:
         items = client_of(reach, reach.hub).mps(_of_node(reach, asked))
-        return _out(reach, items, (line for item in items for line in (
+        return answer(reach, {"items": items}, *(line for item in items for line in (
             printable(item["host"]), *mps_lines(
                 msgspec.convert(item["daemons"], tuple[MpsDaemon, ...]), item["trouble"]))))
     known = LocalMpsDaemons()
@@ -276,7 +276,7 @@ def _show_mps(reach: ConnectionSettings, asked: argparse.Namespace) -> int:
         store.close()
     trouble = mps_view.why_not(known)
     items = [{"host": "here", "trouble": trouble, "daemons": msgspec.to_builtins(daemons)}]
-    return _out(reach, items, mps_lines(daemons, trouble))
+    return answer(reach, {"items": items}, *mps_lines(daemons, trouble))
 
 
 def _of_node(reach: ConnectionSettings, asked: argparse.Namespace) -> str | None:
@@ -322,7 +322,7 @@ def _show_limits(reach: ConnectionSettings, asked: argparse.Namespace) -> int:
     else:
         items = [{"host": "here", "trouble": "", **_held_here(reach.data)}]
     lines = [line for item in items for line in _limit_lines(item)]
-    return _out(reach, items, lines or ["gpudeck holds no limit"])
+    return answer(reach, {"items": items}, *(lines or ["gpudeck holds no limit"]))
 
 
 def _held_here(data: Path) -> dict[str, Any]:
@@ -347,8 +347,3 @@ def _limit_lines(item: dict[str, Any]) -> Iterable[str]:
     for mode in msgspec.convert(item["modes"], tuple[ManagedComputeMode, ...]):
         yield (f"{printable(item['host'])}  {mode.gpu_uuid}  {mode.mode.replace('_', ' ')}  "
                f"{mode.state.replace('_', ' ')}: {printable(mode.words)}  ({printable(mode.by)})")
-
-
-def _out(reach: ConnectionSettings, items: list[dict[str, Any]], lines: Iterable[str]) -> int:
-    print(json.dumps({"items": items}) if reach.json else "\n".join(lines))
-    return ExitCode.OK

@@ -34,7 +34,15 @@ from ..reader.recording import RecordingWriter
 from ..reader.watchdog import ReaderProcess, ThreadedReaderProcess, phase_of
 from ..readings import ProcessReading, Reading
 from ..runtime.data_lock import DataFolderLock
-from ..settings import AgentSettings, ShowSettings, enrolment_tokens, read, read_show, read_tokens
+from ..settings import (
+    AgentSettings,
+    ConnectionSettings,
+    enrolment_tokens,
+    read,
+    read_show,
+    read_tokens,
+    this_host,
+)
 from ..tasks.name_cache import WorkloadNameCache
 from ..tasks.task_table import TaskTable, boot_id
 from ..telemetry.prometheus import MetricsPage
@@ -168,14 +176,14 @@ def status(argv: Sequence[str]) -> int:
         more["nodes"] = nodes
     else:
         items, more = _status_here(asked)
-        held = {asked.host: holds(hold_files(asked.data))}
+        held = {this_host(): holds(hold_files(asked.data))}
     held = {host: [*why] for host, why in held.items() if why}
     print(as_json(items, holds=held, **more) if asked.json
           else "\n".join([*held_lines(held), gpu_table(items, hosts), *notes(more)]))
     return ExitCode.OK if more.get("reader", OK)["state"] == "ok" else ExitCode.FAILED
 
 
-def _status_here(asked: ShowSettings) -> tuple[list[Item], Item]:
+def _status_here(asked: ConnectionSettings) -> tuple[list[Item], Item]:
     agent_cost, disk = AgentCostMeter(asked.data), {"disk": disk_trouble(asked.data)}
     try:
         reading = read_once(asked, readings=2)[0]
@@ -183,7 +191,7 @@ def _status_here(asked: ShowSettings) -> tuple[list[Item], Item]:
         if not asked.json:
             raise
         return [], {**nothing_here(why.state, str(why), agent_cost.take()), **disk}
-    return gpu_items(reading, asked.host), {**here(reading, agent_cost.take()), **disk}
+    return gpu_items(reading, this_host()), {**here(reading, agent_cost.take()), **disk}
 
 
 def tasks(argv: Sequence[str]) -> int:
@@ -195,12 +203,12 @@ def tasks(argv: Sequence[str]) -> int:
     else:
         processes = read_once(asked, readings=2, lists=2)[1]
         table = TaskTable(boot_id(), names=WorkloadNameCache(), clients=LocalMpsDaemons().clients)
-        items = task_items(table.describe(processes), asked.host)
+        items = task_items(table.describe(processes), this_host())
     print(as_json(items) if asked.json else task_table(items, hosts))
     return ExitCode.OK
 
 
-def _client(hub: str, asked: ShowSettings) -> "Client":
+def _client(hub: str, asked: ConnectionSettings) -> "Client":
     from gpudeck.client import Client  # its libraries are not the daemon's to carry
 
     return Client(hub, asked.token(), tls=tls_context(hub, asked.ca_file))
@@ -216,7 +224,7 @@ def host_names(nodes: Sequence[Item]) -> dict[str, str]:
     return {str(node["id"]): str(node["host"]) for node in nodes}
 
 
-def read_once(asked: ShowSettings, readings: int, lists: int = 0
+def read_once(asked: ConnectionSettings, readings: int, lists: int = 0
               ) -> tuple[Reading, tuple[ProcessReading, ...]]:
     """This machine's newest Reading after so many, and after so many process lists, which come
     with every other one. Rates are differences: they need two."""

@@ -19,8 +19,8 @@ from ..limits.apply import LimitApplier
 from ..limits.mps import LocalMpsDaemons
 from ..limits.mps_doctor import findings, whole_boards
 from ..limits.mps_store import Default, MpsSettingStore
+from ..settings import ConnectionSettings
 from ..tasks.task_table import boot_id
-from .act_settings import ConnectionSettings
 from .settings_acts import do
 
 FIRST_LOOK_S = 5.0

@@ -28,7 +28,7 @@ from ..limits.tune_backtest import (
     rehearse_minutes,
 )
 from ..limits.tune_from_hub import HubMpsNode
-from .act_settings import ConnectionSettings
+from ..settings import ConnectionSettings
 from .acts import client_of
 from .settings_acts import checked, do, node_id, pipes_of
 
