@@ -1,7 +1,5 @@
 """The quotas that the hub has signed for this node, on disk; only what it signed counts."""
 
-import base64
-import json
 import logging
 from collections.abc import Callable
 
@@ -14,6 +12,12 @@ from ..journal.store import ActionJournal, JournalError
 from . import evaluate
 
 log = logging.getLogger("gpudeck.agent.quotas")
+
+
+class _StoredQuotas(msgspec.Struct):
+    key: bytes  # of the hub
+    body: bytes
+    signature: bytes
 
 
 class DesiredQuotas:
@@ -52,7 +56,8 @@ class DesiredQuotas:
             self.refuse("what was sent is older than what is held here")
             return
         try:
-            self._journal.keep(self._name, _as_text(message, self._hub_key or b""), {
+            stored = _StoredQuotas(self._hub_key or b"", message.body, message.signature)
+            self._journal.keep(self._name, msgspec.json.encode(stored).decode(), {
                 "kind": "quotas", "sentence": f"holds {len(desired.quotas)} quotas of the hub, "
                 f"generation {desired.generation}", "epoch": desired.epoch,
                 "generation": desired.generation,
@@ -90,17 +95,10 @@ class DesiredQuotas:
     def _rebuild(self, text: str) -> None:
         """Signed or not at all: whoever writes on this disk makes no Quotas."""
         try:
-            parts = json.loads(text)
-            key, body, signature = (base64.b64decode(parts[part])
-                                    for part in ("key", "body", "signature"))
-        except (ValueError, KeyError, TypeError):
+            stored = msgspec.json.decode(text, type=_StoredQuotas)
+        except msgspec.MsgspecError:
             self.trouble = "what was kept of the quotas cannot be read; the hub sends it again"
             return
-        desired = self._checked(SignedDesired(body, signature), key)
+        desired = self._checked(SignedDesired(stored.body, stored.signature), stored.key)
         if desired is not None:
             self._hold(desired)
-
-
-def _as_text(message: SignedDesired, key: bytes) -> str:
-    return json.dumps({name: base64.b64encode(part).decode() for name, part in (
-        ("key", key), ("body", message.body), ("signature", message.signature))})

@@ -3,8 +3,6 @@
 Called from the node's own thread, which never waits for it: disk, probes and acts have threads.
 """
 
-import base64
-import json
 import logging
 import time
 from collections import deque
@@ -173,12 +171,11 @@ class QuotaService:
         ahead_s, known = at - now, self._hub_ahead_s
         self._hub_ahead_s = ahead_s
         if self._desired.held is not None and (known is None or abs(known - ahead_s) > 1.0):
-            text = json.dumps({"boot": self._config.boot_id, "ahead_s": ahead_s})
-            self._clerk.put(lambda: self._store_hub_time(text))
+            self._clerk.put(lambda: self._store_hub_time(ahead_s))
 
-    def _store_hub_time(self, text: str) -> None:
+    def _store_hub_time(self, ahead_s: float) -> None:
         try:
-            self._journal.keep(HUB_CLOCK, text)
+            self._journal.keep(HUB_CLOCK, _text(_StoredClock(self._config.boot_id, ahead_s)))
         except JournalError as why:
             log.error("hub_clock_not_kept why=%r", str(why))
 
@@ -228,9 +225,10 @@ class QuotaService:
     def _keep(self, after: OfflineQuotaState) -> None:
         """Before anything of it is done, so that a restart does nothing twice."""
         if after.climbs != self._state.climbs:
-            text = _packed(after, self._config.boot_id)
+            stored = _StoredClimbs(self._config.boot_id, [
+                (*key, msgspec.msgpack.encode(climb)) for key, climb in after.climbs.items()])
             try:
-                self._journal.keep(CLIMBS, text)
+                self._journal.keep(CLIMBS, _text(stored))
             except JournalError as why:
                 log.error("climbs_not_kept why=%r", str(why))
                 after = OfflineQuotaState(self._state.climbs)
@@ -264,28 +262,37 @@ def _is_news(said: InForce, before: InForce | None) -> bool:
     return before is None or msgspec.structs.replace(said, looked_at=before.looked_at) != before
 
 
-def _ahead_s(text: str, boot_id: str) -> float | None:
+class _StoredClock(msgspec.Struct):
     """Our clock that never steps goes on over a restart of the agent, and no further."""
-    try:
-        stored = json.loads(text)
-        return float(stored["ahead_s"]) if stored["boot"] == boot_id else None
-    except (ValueError, KeyError, TypeError):
-        return None
+
+    boot: str
+    ahead_s: float
 
 
-def _packed(state: OfflineQuotaState, boot_id: str) -> str:
+class _StoredClimbs(msgspec.Struct):
     """Their times are of this boot's clock."""
-    return json.dumps({"boot": boot_id, "climbs": [
-        [*key, base64.b64encode(msgspec.msgpack.encode(climb)).decode()]
-        for key, climb in state.climbs.items()]})
+
+    boot: str
+    climbs: list[tuple[str, str, bytes]]  # quota, job, LadderClimb
 
 
-def _climbs(text: str, boot_id: str) -> dict[tuple[str, str], LadderClimb]:
+def _text(stored: _StoredClock | _StoredClimbs) -> str:
+    return msgspec.json.encode(stored).decode()
+
+
+def _ahead_s(text: str, boot_id: str) -> float | None:
     try:
-        stored = json.loads(text)
-        if stored["boot"] != boot_id:
-            return {}
-        return {(quota_id, job_id): msgspec.msgpack.decode(base64.b64decode(raw), type=LadderClimb)
-                for quota_id, job_id, raw in stored["climbs"]}
-    except (ValueError, KeyError, TypeError, msgspec.MsgspecError):
+        stored = msgspec.json.decode(text, type=_StoredClock)
+    except msgspec.MsgspecError:
+        return None
+    return stored.ahead_s if stored.boot == boot_id else None
+
+
+def _climbs(text: str, boot_id: str) -> dict[evaluate.Key, LadderClimb]:
+    try:
+        stored = msgspec.json.decode(text, type=_StoredClimbs)
+        return {} if stored.boot != boot_id else {
+            (quota_id, job_id): msgspec.msgpack.decode(climb, type=LadderClimb)
+            for quota_id, job_id, climb in stored.climbs}
+    except msgspec.MsgspecError:
         return {}
