@@ -2,10 +2,12 @@
 audit as any act."""
 
 import argparse
+import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,23 +39,28 @@ from gpudeck.limits import (
 from gpudeck.settings import also_behind, parser
 from gpudeck.times import TIMES
 
+from ..actions.hold_files import driver_order
+from ..actions.standalone import StandaloneNode
 from ..backends import backend_named
 from ..journal.store import ActionJournal, ActionStore, JournalError
 from ..limits import mps_view
-from ..limits.apply import MODES
+from ..limits.apply import MODES, LimitApplier
 from ..limits.mps import LocalMpsDaemons
-from ..limits.mps_store import MpsSettingStore, devices
+from ..limits.mps_doctor import findings, whole_boards
+from ..limits.mps_store import Default, MpsSettingStore, devices
 from ..limits.stores import ComputeModeStore, TimedLimitStore
 from ..runtime.data_lock import agent_pid
 from ..settings import ConnectionSettings, read_reach
 from ..tasks.task_table import boot_id
 from .act_settings import TABLE
 from .acts import answer, client_of
-from .mps_doctor import doctor
 from .settings_acts import checked, do, node_id, pipes_of
 from .tune import FROM_HUB, tune_share
 
 UNITS_S = {"s": 1, "min": 60, "h": 3_600, "d": 86_400}
+FIRST_LOOK_S = 5.0
+# Advice is a choice, such as who else may use a board: nobody makes it by --yes to all.
+_MENDS = {"fault": "gpudeck mps doctor --fix", "advice": "gpudeck mps doctor --fix, without --yes,"}
 
 
 @contextmanager
@@ -347,3 +354,48 @@ def _limit_lines(item: dict[str, Any]) -> Iterable[str]:
     for mode in msgspec.convert(item["modes"], tuple[ManagedComputeMode, ...]):
         yield (f"{printable(item['host'])}  {mode.gpu_uuid}  {mode.mode.replace('_', ' ')}  "
                f"{mode.state.replace('_', ' ')}: {printable(mode.words)}  ({printable(mode.by)})")
+
+
+def doctor(reach: ConnectionSettings, asked: argparse.Namespace) -> int:
+    if reach.hub is not None:
+        raise CommandError("`gpudeck mps doctor` looks at this machine alone; run it on the node, "
+                           "without --hub. The page of the node has it too", ExitCode.USAGE)
+    mps = LocalMpsDaemons() if asked.pipes is None else LocalMpsDaemons(pipes=Path(asked.pipes),
+                                                                        is_alone=True)
+    found = findings(mps, *_machine(reach), _wanted(reach), quotes_log=True)
+    if reach.json:
+        print(json.dumps({"items": msgspec.to_builtins(found)}))
+    for each in () if reach.json else found:
+        print(f"{each.code}: {printable(each.cause)}.\n  do: {printable(each.remedy)}"
+              + (f"  ({_MENDS[each.weight]} does it)" if each.fixes else ""))
+    if not found and not reach.json:
+        print("nothing is wrong with MPS here")
+    codes = [do(reach, asked, action_of(fix), None, fix)
+             for each in found if asked.fix and not (asked.yes and each.weight == "advice")
+             for fix in each.fixes]
+    if codes:
+        return max(codes)
+    return ExitCode.FAILED if any(each.weight == "fault" for each in found) else ExitCode.OK
+
+
+def _machine(reach: ConnectionSettings) -> tuple[str | None, dict[str, int | None]]:
+    """The driver's version, and the compute mode of each board, where there are any."""
+    backend = backend_named(reach.backend)
+    limiter = LimitApplier(backend, reach.simulate, partial(driver_order, reach.data))
+    if limiter.trouble() or backend.needs_driver():
+        return None, {}
+    with StandaloneNode(reach.data, reach.backend, reach.simulate) as local:
+        reading = next(local.readings(0.0), None)
+    boards = whole_boards(() if reading is None else reading.facts)
+    return backend.driver_version(), {uuid: limits.compute_mode
+                                      for uuid, limits in limiter.read(boards).items()}
+
+
+def _wanted(reach: ConnectionSettings) -> tuple[Default, ...]:
+    if not reach.data.is_dir():
+        return ()
+    store = ActionStore(reach.data / "acts.db")
+    try:
+        return MpsSettingStore(ActionJournal(store), boot_id()).wanted()
+    finally:
+        store.close()

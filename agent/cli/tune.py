@@ -9,7 +9,10 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from gpudeck.action_words import moment
+from gpudeck.client import Client
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.limits import MpsDaemon, MpsPercent, action_of
 from gpudeck.times import moment_of
@@ -18,16 +21,19 @@ from ..actions.standalone import StandaloneNode
 from ..backends import ReaderUnavailableError
 from ..backends.recorded import readings
 from ..limits import mps_view
-from ..limits.autotune import TuneDecision, TuneInput, tune
-from ..limits.mps import LocalMpsDaemons
-from ..limits.tune_backtest import (
+from ..limits.autotune import (
     MINUTE_S,
+    OF_MPS,
     MpsLoadMeter,
+    MpsMinute,
     TuneBacktestStep,
+    TuneDecision,
+    TuneInput,
     rehearse,
     rehearse_minutes,
+    tune,
 )
-from ..limits.tune_from_hub import HubMpsNode
+from ..limits.mps import LocalMpsDaemons
 from ..settings import ConnectionSettings
 from .acts import client_of
 from .settings_acts import checked, do, node_id, pipes_of
@@ -37,6 +43,7 @@ EVERY_S = 30.0
 FROM_HUB = Path()  # `--rehearse` without a file
 
 Load = Callable[[float], float | None]
+LOOK_EVERY_S = 2.0
 
 
 def tune_share(reach: ConnectionSettings, asked: argparse.Namespace) -> int:
@@ -186,3 +193,49 @@ def _lines(looks: list[TuneBacktestStep], begin_pct: int) -> Iterator[str]:
     yield (f"rehearsed: {len(looks)} looks, {len(shares) - 1} changes, from {begin_pct} % to "
            f"{shares[-1]} % (between {min(shares)} and {max(shares)} %), with up to {most} clients "
            "at a time")
+
+
+class HubMpsNode:
+    def __init__(self, client: Client, node_id: str) -> None:
+        self._client = client
+        self._node_id = node_id
+
+    def daemon(self, pipes: str) -> MpsDaemon:
+        items = self._client.mps(self._node_id)
+        daemons = msgspec.convert([each for item in items for each in item["daemons"]],
+                                  list[MpsDaemon])
+        found = [each for each in daemons if each.pipes == pipes]
+        if not found:
+            raise CommandError(f"this node has no MPS control daemon in {pipes} any more")
+        return found[0]
+
+    def load(self, within_s: float) -> float | None:
+        """As `Watch` has it; None: not known."""
+        watch, until = MpsLoadMeter(), time.monotonic() + within_s
+        while True:
+            for gpu in self._client.gpus(metrics="util_pct", node_id=self._node_id):
+                if gpu["state"] == "ok" and "util_pct" in gpu["values"]:
+                    watch.load(gpu["uuid"], gpu["values"]["util_pct"])
+            left_s = until - time.monotonic()
+            if left_s <= 0:
+                break
+            time.sleep(min(LOOK_EVERY_S, left_s))
+        theirs = [task for task in self._client.tasks(node_id=self._node_id)
+                  if task["kind"] in OF_MPS]
+        watch.listed(sum(task["kind"] == "mps_client" for task in theirs),
+                     (use["uuid"] for task in theirs for use in task["gpus"]))
+        return watch.take()
+
+    def past(self, start: float, end: float) -> list[MpsMinute]:
+        if start >= end:
+            raise CommandError("--start is before --end", ExitCode.USAGE)
+        return list(_minutes(self._client.mps_past(self._node_id, start, end)))
+
+
+def _minutes(told: dict[str, Any]) -> Iterator[MpsMinute]:
+    gpus = told["gpus"]
+    for at, (t, clients) in enumerate(zip(told["t"], told["clients"], strict=True)):
+        loads = {gpu["gpu"]: gpu["util_pct"][at] for gpu in gpus
+                 if gpu["util_pct"][at] is not None}
+        yield MpsMinute(t + MINUTE_S, clients, loads,
+                        frozenset(gpu["gpu"] for gpu in gpus if gpu["is_mps"][at]))

@@ -21,8 +21,7 @@ from ..runtime.action_lock import ActionLock
 from ..runtime.worker import Worker
 from ..tasks.processes import row_of
 from . import compute_modes, mps_doctor, mps_view
-from .apply import MODES, UNSURE
-from .enforce import apply, clock_now, judged_now, not_undone, undo
+from .apply import MODES, UNSURE, apply, clock_now, judged_now, not_undone, undo
 from .mps_store import devices
 from .stores import L, LimitStores
 from .timed_limits import LimitStep, is_read, left_s, step

@@ -198,7 +198,7 @@ def test_restart_of_the_agent_goes_on_where_it_was(hub: FakeHub, tmp_path: Path)
 def test_half_open_connection_is_given_up(
     hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agent.link.delivery.SILENCE_S", 0.5)
+    monkeypatch.setattr("agent.link.protocol.SILENCE_S", 0.5)
     monkeypatch.setattr("agent.link.protocol.GREETING_S", 0.5)
     with a_node(hub, tmp_path) as (source, outbox):
         wait_for(lambda: hub.hellos and hub.acked[hub.stream] > 5)

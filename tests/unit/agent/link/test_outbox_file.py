@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.link.outbox import DAY_S, Outbox
+from agent.link.outbox import DAY_S, QUIET_S, Outbox
 from agent.link.outbox_file import (
     DAMAGED_KEPT,
     FREE_KEPT_PAGES,
@@ -14,7 +14,6 @@ from agent.link.outbox_file import (
     OutboxFile,
 )
 from agent.link.outbox_rows import UNSAVED_MAX
-from agent.link.pending import QUIET_S
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.wire import (
     Event,
