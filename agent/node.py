@@ -14,23 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from gpudeck import __version__
+from gpudeck import __version__, wire
 from gpudeck.actions import FINAL, Reply
 from gpudeck.desired_state import SignedDesired
 from gpudeck.limits import ORDINALS
-from gpudeck.wire import (
-    SPOKEN_VERSIONS,
-    Beat,
-    Call,
-    Challenge,
-    Cost,
-    Event,
-    FromHub,
-    Hello,
-    ReaderState,
-    Welcome,
-    encode,
-)
 
 from .actions.context import ActionGuards, NodeContext, open_context
 from .actions.hold_files import hold_files
@@ -81,7 +68,7 @@ class ReadingSource(Protocol):
     """Where Readings come from: ReaderProcess, or the simulator's in-process one."""
 
     @property
-    def state(self) -> ReaderState: ...
+    def state(self) -> wire.ReaderState: ...
     @property
     def detail(self) -> str: ...
     @property
@@ -240,7 +227,7 @@ class _AgentLoop:
         self._limits.step(now, self._source.state == "ok")
         if self._talk.phase == "live":
             for message in (*self._commands.say(now), *self._limits.say()):
-                self._link.say(encode(message))
+                self._link.say(wire.encode(message))
                 if isinstance(message, Reply) and message.state in FINAL:
                     self._limits.changed()
         self._step_quotas(now)
@@ -253,7 +240,7 @@ class _AgentLoop:
                           self._memory.facts or (), self._limits.daemons)
         if is_live:
             for message in self._quotas.say():
-                self._link.say(encode(message))
+                self._link.say(wire.encode(message))
 
     def _wait_for_a_turn(self, now: float) -> None:
         turnstile, name = self._config.turnstile, self._config.host
@@ -303,11 +290,11 @@ class _AgentLoop:
             self._complained_of = ""
             log.info("connected hub=%s pending=%d", self._config.hub, self._outbox.pending)
 
-    def _hear(self, message: FromHub, now: float) -> None:
+    def _hear(self, message: wire.FromHub, now: float) -> None:
         self._talk.heard(message, now, time.time())
         if self._talk.phase != "live":
             return
-        if isinstance(message, Welcome):
+        if isinstance(message, wire.Welcome):
             self._commands.connected(message.epoch, now)
             self._limits.connected()
             self._quotas.connected()
@@ -358,7 +345,7 @@ class _AgentLoop:
         except JournalError:
             return 0  # it explains an Xid, and permits nothing
 
-    def _tell(self, events: Sequence[Event], now: float) -> None:
+    def _tell(self, events: Sequence[wire.Event], now: float) -> None:
         if events:
             self._keep(sampler.told(self._memory, events, self._outbox.last_seq + 1), now)
 
@@ -372,7 +359,7 @@ class _AgentLoop:
         if step.inventory is not None:
             self._outbox.keep_inventory(step.inventory)
         if step.messages:
-            told = any(isinstance(each, Event) for each in step.messages)
+            told = any(isinstance(each, wire.Event) for each in step.messages)
             state = self._happenings.kept(now, is_due=told)
             if state is not None:
                 self._outbox.keep_state(state)
@@ -386,13 +373,13 @@ class _AgentLoop:
 
     # Credentials of the conversation
 
-    def call(self) -> Call:
+    def call(self) -> wire.Call:
         return new_call()
 
-    def hello(self, call: Call, challenge: Challenge) -> Hello:
+    def hello(self, call: wire.Call, challenge: wire.Challenge) -> wire.Hello:
         identity = self._config.identity
-        hello = identity.prove(call, challenge, Hello(
-            wire_versions=SPOKEN_VERSIONS, key=identity.key.public, signature=b"",
+        hello = identity.prove(call, challenge, wire.Hello(
+            wire_versions=wire.SPOKEN_VERSIONS, key=identity.key.public, signature=b"",
             node_id=identity.node_id, host=self._config.host, boot_id=self._config.boot_id,
             stream=self._outbox.stream, last_seq=self._outbox.last_seq, agent_version=__version__,
             backend=self._config.backend.name, platform=self._config.platform[:1_024],
@@ -404,18 +391,18 @@ class _AgentLoop:
         self._quotas.greeted(challenge.hub_key)
         return hello
 
-    def _beat(self) -> Beat:
+    def _beat(self) -> wire.Beat:
         seq, head = self._journal.audit.head
         detail = "; ".join(filter(None, (
             self._outbox.trouble, self._source.detail, self._hub.trouble, self._unseen,
             "" if self._config.recording is None else self._config.recording.trouble)))
-        return Beat(
+        return wire.Beat(
             reader=self._source.state, reading_age_s=self._source.age_s,
             pending=self._outbox.pending, dropped=self._outbox.dropped, detail=detail[:1_024],
             holds=tuple(hold[:1_024] for hold in self._hub.holds()[:8]), audit_seq=seq,
             audit_head=head, first_seq=self._outbox.first_seq, cost=self._cost())
 
-    def _cost(self) -> Cost | None:
+    def _cost(self) -> wire.Cost | None:
         if self._meter is None:
             return None
         return self._meter.take(self._source.pids | {os.getpid()}, self._source.read_s,

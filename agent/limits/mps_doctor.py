@@ -10,18 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from gpudeck.limits import (
-    MAX_DAEMONS,
-    MAX_FINDINGS,
-    MAX_FIXES,
-    ComputeMode,
-    MpsFinding,
-    MpsPercent,
-    MpsPriority,
-    MpsRestart,
-    MpsStart,
-    Setting,
-)
+from gpudeck import limits
 from gpudeck.wire import GpuFacts
 
 from .apply import MODES
@@ -48,8 +37,8 @@ _LINE = re.compile(r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)\.\d+ \w+ +\d+\] (.*)")
 
 
 def _made(code: str, weight: Literal["fault", "advice"], cause: str, remedy: str,
-          fixes: tuple[Setting, ...] = ()) -> MpsFinding:
-    return MpsFinding(code, weight, cause[:1_024], remedy, fixes[:MAX_FIXES])
+          fixes: tuple[limits.Setting, ...] = ()) -> limits.MpsFinding:
+    return limits.MpsFinding(code, weight, cause[:1_024], remedy, fixes[:limits.MAX_FIXES])
 
 
 fault, advice = partial(_made, weight="fault"), partial(_made, weight="advice")
@@ -57,20 +46,21 @@ fault, advice = partial(_made, weight="fault"), partial(_made, weight="advice")
 
 def findings(mps: LocalMpsDaemons, driver: str | None = None,
              modes: Mapping[str, int | None] | None = None,
-             wanted: Iterable[Default] = (), quotes_log: bool = False) -> tuple[MpsFinding, ...]:
+             wanted: Iterable[Default] = (), quotes_log: bool = False
+             ) -> tuple[limits.MpsFinding, ...]:
     """None: all is well, or there is no MPS here. `driver`: its version. `modes`: the compute mode
     of each board. `wanted`: the defaults that gpudeck has set. `quotes_log`: for who reads that
     file with rights of their own; a line of it may name users, paths and commands."""
     if not mps.is_installed():
         return (advice("not_installed", cause=f"{mps.program} is not on the agent's PATH",
                        remedy="install the driver's compute utilities, or use no MPS here"),)
-    known, daemons = tuple(wanted), mps.daemons(FOUND_FOR_S)[:MAX_DAEMONS]
+    known, daemons = tuple(wanted), mps.daemons(FOUND_FOR_S)[:limits.MAX_DAEMONS]
     servers = {daemon: daemon.servers() for daemon in daemons}
     found = [each for daemon in daemons for each in _of_daemon(daemon, servers[daemon], known)]
     if any(pids is not None for pids in servers.values()):
         found += [*_of_programs(mps), *_of_version(driver), *_of_gpus(modes or {}),
                   *_of_log(mps.front.log(), quotes_log)]
-    return tuple(found[:MAX_FINDINGS])
+    return tuple(found[:limits.MAX_FINDINGS])
 
 
 def whole_boards(facts: Iterable[GpuFacts]) -> list[str]:
@@ -81,7 +71,7 @@ def whole_boards(facts: Iterable[GpuFacts]) -> list[str]:
 
 
 def _of_daemon(daemon: MpsDaemonHandle, servers: tuple[int, ...] | None, wanted: tuple[Default, ...]
-               ) -> Iterator[MpsFinding]:
+               ) -> Iterator[limits.MpsFinding]:
     """`servers` None: it does not answer."""
     folder = daemon.folder
     if trouble := path_trouble(folder):
@@ -102,11 +92,12 @@ def _of_daemon(daemon: MpsDaemonHandle, servers: tuple[int, ...] | None, wanted:
         if daemon.status(server) == "FAULT":
             yield fault("fault", cause=f"MPS server {server} had a fatal fault: it takes no new "
                                        "client before those that it has are gone",
-                        remedy="end its clients, or restart MPS", fixes=(MpsRestart(str(folder)),))
+                        remedy="end its clients, or restart MPS",
+                        fixes=(limits.MpsRestart(str(folder)),))
     yield from _lost(daemon, ours)
 
 
-def _dead(daemon: MpsDaemonHandle, was_set: bool) -> Iterator[MpsFinding]:
+def _dead(daemon: MpsDaemonHandle, was_set: bool) -> Iterator[limits.MpsFinding]:
     """None at all is no fault; what one has left behind is. `was_set`: gpudeck has set defaults
     there, and has not stopped it since."""
     folder, socket = daemon.folder, daemon.folder / "control"
@@ -132,24 +123,24 @@ def _dead(daemon: MpsDaemonHandle, was_set: bool) -> Iterator[MpsFinding]:
         yield fault("dead", cause=DEAD.format(pipes=folder).partition(";")[0]
                     + ". Its sockets are stale: clients that look for it wait or fail",
                     remedy="start it again; what was set is back to default then",
-                    fixes=(MpsStart(str(folder)),))
+                    fixes=(limits.MpsStart(str(folder)),))
 
 
-def _gone(folder: Path) -> MpsFinding:
+def _gone(folder: Path) -> limits.MpsFinding:
     return advice("gone", cause=f"no MPS control daemon runs in {folder} any more, where gpudeck "
                                 "has set defaults: somebody else has stopped it, a restart was "
                                 "interrupted, or the machine was started anew",
                   remedy="start it; to be done with it, stop it by gpudeck then",
-                  fixes=(MpsStart(str(folder)),))
+                  fixes=(limits.MpsStart(str(folder)),))
 
 
-def _locked_out(folder: Path) -> MpsFinding:
+def _locked_out(folder: Path) -> limits.MpsFinding:
     return fault("denied", cause=f"the agent (uid {os.geteuid()}) may not reach the socket in "
                                  f"{folder}: whether a daemon is alive there cannot be seen",
                  remedy="run the agent as root, or as a user who may enter that folder")
 
 
-def _lost(daemon: MpsDaemonHandle, wanted: list[Default]) -> Iterator[MpsFinding]:
+def _lost(daemon: MpsDaemonHandle, wanted: list[Default]) -> Iterator[limits.MpsFinding]:
     """A daemon that is started anew has forgotten all that was set."""
     gone = [(each, words) for each in wanted if (words := _differs(daemon, each))]
     if gone:
@@ -171,11 +162,11 @@ def _differs(daemon: MpsDaemonHandle, wanted: Default) -> str:
 def _beside(daemon: MpsDaemonHandle, wanted: Default) -> tuple[str, str | None, str]:
     """What it is about, what is read, what is wanted."""
     match wanted:
-        case MpsPercent():
+        case limits.MpsPercent():
             pct = daemon.percent()
             return ("share of the threads", None if pct is None else f"{pct:g} %",
                     f"{wanted.pct} %")
-        case MpsPriority():
+        case limits.MpsPriority():
             priority = daemon.priority()
             return ("priority", None if priority is None else PRIORITIES[priority],
                     PRIORITIES[wanted.priority])
@@ -183,14 +174,14 @@ def _beside(daemon: MpsDaemonHandle, wanted: Default) -> tuple[str, str | None, 
             shown_limit(wanted.mem_mib))
 
 
-def _of_programs(mps: LocalMpsDaemons) -> Iterator[MpsFinding]:
+def _of_programs(mps: LocalMpsDaemons) -> Iterator[limits.MpsFinding]:
     if not mps.front.has_server():
         yield fault("server", cause=f"{SERVER} is not installed: the daemon answers, and every "
                                     "client waits for a server that cannot begin",
                     remedy="install it beside the control program; it comes in the same package")
 
 
-def _of_version(driver: str | None) -> Iterator[MpsFinding]:
+def _of_version(driver: str | None) -> Iterator[limits.MpsFinding]:
     if is_old(driver):
         yield advice("version", cause=f"driver {driver}: before {MODERN_DRIVER} any local user who "
                                       "reaches the daemon's socket can change its defaults, and no "
@@ -199,7 +190,7 @@ def _of_version(driver: str | None) -> Iterator[MpsFinding]:
                             "0750, or update the driver")
 
 
-def _of_gpus(modes: Mapping[str, int | None]) -> Iterator[MpsFinding]:
+def _of_gpus(modes: Mapping[str, int | None]) -> Iterator[limits.MpsFinding]:
     # One that is closed to all processes was closed by somebody: that is not ours to mend.
     shared = [uuid for uuid, mode in modes.items() if mode == MODES["default"]]
     if shared:
@@ -209,10 +200,10 @@ def _of_gpus(modes: Mapping[str, int | None]) -> Iterator[MpsFinding]:
                                         "wrong pipe directory runs beside MPS, without its "
                                         "limits and without an error",
                      remedy="set the mode, and set it back to default when MPS is stopped for good",
-                     fixes=tuple(ComputeMode(uuid, "exclusive_process") for uuid in shared))
+                     fixes=tuple(limits.ComputeMode(uuid, "exclusive_process") for uuid in shared))
 
 
-def _of_log(path: Path | None, quotes: bool) -> Iterator[MpsFinding]:
+def _of_log(path: Path | None, quotes: bool) -> Iterator[limits.MpsFinding]:
     if path is None:
         return
     try:

@@ -9,25 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from gpudeck.wire import (
-    BEAT_EVERY_S,
-    MAX_BACKFILL,
-    MAX_MESSAGE_BYTES,
-    SPOKEN_VERSIONS,
-    Ack,
-    Backfill,
-    Beat,
-    Call,
-    Challenge,
-    Echo,
-    FromHub,
-    Hello,
-    Probe,
-    Refused,
-    Span,
-    Welcome,
-    encode,
-)
+from gpudeck import wire
+from gpudeck.wire import BEAT_EVERY_S
 
 SILENCE_S = 15.0  # with messages out and not a word back: the connection is half open
 # What comes about goes out at once, so many messages in one breath.
@@ -64,8 +47,8 @@ class MessageBacklog(Protocol):
     def last_seq(self) -> int: ...
     @property
     def generation(self) -> int: ...
-    def welcomed(self, seq: int, spans: Sequence[Span]) -> None: ...
-    def ack(self, seq: int, spans: Sequence[Span]) -> None: ...
+    def welcomed(self, seq: int, spans: Sequence[wire.Span]) -> None: ...
+    def ack(self, seq: int, spans: Sequence[wire.Span]) -> None: ...
     def said(self, first: int, last: int) -> None: ...
     def broke(self) -> None: ...
     def pending_in(self, first: int, last: int) -> int: ...
@@ -75,9 +58,9 @@ class MessageBacklog(Protocol):
 
 
 def _packed(bodies: list[bytes]) -> bytes:
-    if len(bodies) == 1 and len(bodies[0]) > MAX_MESSAGE_BYTES - ENVELOPE_BYTES:
+    if len(bodies) == 1 and len(bodies[0]) > wire.MAX_MESSAGE_BYTES - ENVELOPE_BYTES:
         return bodies[0]  # as itself it fits
-    return encode(Backfill(tuple(bodies)))
+    return wire.encode(wire.Backfill(tuple(bodies)))
 
 
 class MessageDelivery:
@@ -103,7 +86,7 @@ class MessageDelivery:
         self._step_at, self._step_size, self._is_step_timed = now, STEP_MIN, False
         self._sent_generation = -1
 
-    def ack(self, message: Ack, now: float) -> None:
+    def ack(self, message: wire.Ack, now: float) -> None:
         self._backlog.ack(message.seq, message.spans)
         self._step_done(now)
 
@@ -139,7 +122,7 @@ class MessageDelivery:
         if self._sent_seq >= self._backlog.last_seq:
             return []
         entries = self._backlog.entries(
-            self._sent_seq, self._backlog.last_seq, BURST, MAX_MESSAGE_BYTES)
+            self._sent_seq, self._backlog.last_seq, BURST, wire.MAX_MESSAGE_BYTES)
         if not entries:
             return []
         self._sent(entries, now)
@@ -182,7 +165,7 @@ class MessageDelivery:
             self._is_step_timed = False
             soon = now - self._step_at <= STEP_SOON_S
             size = self._step_size * 2 if soon else self._step_size // 2
-            self._step_size = min(max(size, STEP_MIN), MAX_BACKFILL)
+            self._step_size = min(max(size, STEP_MIN), wire.MAX_BACKFILL)
 
     def _unsent_inventories(self) -> list[bytes]:
         if self._sent_generation == self._backlog.generation:
@@ -217,8 +200,8 @@ class HubIdentityError(Exception):
 class Credentials(Protocol):
     """Who we are, and how we know the hub."""
 
-    def call(self) -> Call: ...
-    def hello(self, call: Call, challenge: Challenge) -> Hello:
+    def call(self) -> wire.Call: ...
+    def hello(self, call: wire.Call, challenge: wire.Challenge) -> wire.Hello:
         """Raises Stranger."""
 
 
@@ -236,7 +219,7 @@ class LinkStateMachine:
         self._backlog = backlog
         self._delivery = MessageDelivery(backlog)
         self._credentials = credentials
-        self._call: Call | None = None
+        self._call: wire.Call | None = None
         self._uniform = uniform
         self._attempt = 0
         self._call_at = 0.0
@@ -262,7 +245,7 @@ class LinkStateMachine:
         if self.phase == "dialing":
             self.phase, self._dialed_at = "calling", now
             self._call = self._credentials.call()
-            self._answers = [encode(self._call)]
+            self._answers = [wire.encode(self._call)]
 
     def closed(self, now: float, why: str, denied: bool = False) -> None:
         """No connection came about, or it ended."""
@@ -272,25 +255,25 @@ class LinkStateMachine:
             self._attempt = 0
         self._rest(now, why, self._uniform(*DENIED_S) if denied else self._next_back_off())
 
-    def heard(self, message: FromHub, now: float, wall: float) -> None:
+    def heard(self, message: wire.FromHub, now: float, wall: float) -> None:
         self._delivery.silent_since = now
         match message:
-            case Challenge() if self.phase == "calling" and self._call is not None:
+            case wire.Challenge() if self.phase == "calling" and self._call is not None:
                 self._challenged(self._call, message, now)
-            case Welcome() if self.phase == "greeting":
+            case wire.Welcome() if self.phase == "greeting":
                 self._welcomed(message, now)
-            case Refused():
+            case wire.Refused():
                 self._refused(message, now)
-            case Ack() if self.phase == "live" and self._stream == self._backlog.stream:
+            case wire.Ack() if self.phase == "live" and self._stream == self._backlog.stream:
                 self._delivery.ack(message, now)
-            case Probe() if self.phase == "live":
-                self._answers.append(encode(Echo(message.probe_id, wall)))
+            case wire.Probe() if self.phase == "live":
+                self._answers.append(wire.encode(wire.Echo(message.probe_id, wall)))
             case _:
                 pass
 
     # what to do
 
-    def step(self, now: float, beat: Callable[[], Beat]) -> list[Act]:
+    def step(self, now: float, beat: Callable[[], wire.Beat]) -> list[Act]:
         if self.phase == "live" and self._stream != self._backlog.stream:
             self.renew(now, "the outbox has begun anew")
         elif reason := self._hopeless(now):
@@ -325,26 +308,27 @@ class LinkStateMachine:
         self.phase, self._dialed_at = "dialing", now
         return [OpenConnection()]
 
-    def _challenged(self, call: Call, challenge: Challenge, now: float) -> None:
+    def _challenged(self, call: wire.Call, challenge: wire.Challenge, now: float) -> None:
         try:
             hello = self._credentials.hello(call, challenge)
         except HubIdentityError as stranger:
             self._rest(now, str(stranger), self._uniform(*DENIED_S))
             return
         self.phase, self._stream = "greeting", self._backlog.stream
-        self._answers.append(encode(hello))
+        self._answers.append(wire.encode(hello))
 
-    def _refused(self, refused: Refused, now: float) -> None:
+    def _refused(self, refused: wire.Refused, now: float) -> None:
         wait = self._next_back_off()
         if self.phase != "calling":  # only a hub that has shown its key may say how long
             told = refused.retry_after_s * self._uniform(1.0, 1.25)
             wait = told if told >= TOLD_MIN_S else max(told, wait)
         self._rest(now, f"the hub refuses: {refused.reason}", wait)
 
-    def _welcomed(self, welcome: Welcome, now: float) -> None:
-        if welcome.wire_version not in SPOKEN_VERSIONS:
+    def _welcomed(self, welcome: wire.Welcome, now: float) -> None:
+        if welcome.wire_version not in wire.SPOKEN_VERSIONS:
             self._rest(now, f"the hub speaks wire version {welcome.wire_version}, this agent "
-                            f"{SPOKEN_VERSIONS}; update the older one", self._uniform(*DENIED_S))
+                            f"{wire.SPOKEN_VERSIONS}; update the older one",
+                       self._uniform(*DENIED_S))
             return
         if self._stream != self._backlog.stream:
             self._rest(now, "the outbox has begun anew", 0.0)
@@ -362,12 +346,12 @@ class LinkStateMachine:
             return self._delivery.hopeless(now)
         return ""
 
-    def _beats(self, now: float, beat: Callable[[], Beat]) -> list[Act]:
+    def _beats(self, now: float, beat: Callable[[], wire.Beat]) -> list[Act]:
         goes_along = self._delivery.has_unsent
         if now < (self._beat_at - BEAT_EVERY_S / 8 if goes_along else self._beat_alone_at):
             return []
         self._beat_at = max(self._beat_at + BEAT_EVERY_S, now + BEAT_EVERY_S / 2)
-        return [SendToHub(encode(beat()))]
+        return [SendToHub(wire.encode(beat()))]
 
     @property
     def _beat_alone_at(self) -> float:
