@@ -74,9 +74,9 @@ def points_of_mark(mark: PipeMarkReply, pid: int) -> Iterator[GpuSample]:
         yield GpuSample(mark.at, uuid, mem_bytes=held.get(pid), is_on=pid in held)
 
 
-def beside(seen: PipeSnapshot, pid: int) -> Iterator[tuple[str, str]]:
+def beside(tasks: Sequence[Item] | None, pid: int) -> Iterator[tuple[str, str]]:
     """Each other task's Gpu, and whose it is."""
-    for task in seen.tasks or ():
+    for task in tasks or ():
         if task["pid"] != pid:
             for use in task["gpus"]:
                 yield use["uuid"], task["user"] or "unknown user"
