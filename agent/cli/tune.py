@@ -5,6 +5,7 @@ import argparse
 import json
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -20,19 +21,7 @@ from gpudeck.times import moment_of
 from ..actions.standalone import StandaloneNode
 from ..backends import ReaderUnavailableError
 from ..backends.recorded import readings
-from ..limits import mps_view
-from ..limits.autotune import (
-    MINUTE_S,
-    OF_MPS,
-    MpsLoadMeter,
-    MpsMinute,
-    TuneBacktestStep,
-    TuneDecision,
-    TuneInput,
-    rehearse,
-    rehearse_minutes,
-    tune,
-)
+from ..limits import autotune, mps_view
 from ..limits.mps import LocalMpsDaemons
 from ..settings import ConnectionSettings
 from .acts import client_of
@@ -79,7 +68,7 @@ def _every_s(asked: argparse.Namespace, usual_s: float) -> float:
 
 
 def _load(local: StandaloneNode, within_s: float) -> float | None:
-    watch = MpsLoadMeter()
+    watch = autotune.MpsLoadMeter()
     for reading in local.readings(within_s):
         watch.see(reading)
     return watch.take()
@@ -103,9 +92,10 @@ def _once(reach: ConnectionSettings, asked: argparse.Namespace, seen: MpsDaemon,
         raise CommandError(seen.trouble)
     server = seen.servers[0].pid if len(seen.servers) == 1 else None
     now_pct = seen.default_pct if server is None else seen.servers[0].pct
-    looked = TuneInput(len(seen.clients), load_pct, now_pct)
-    found = tune(looked)
-    print(json.dumps(_told(time.time(), looked, found, not asked.apply)) if reach.json else
+    looked = autotune.TuneInput(len(seen.clients), load_pct, now_pct)
+    found = autotune.tune(looked)
+    look = autotune.TuneBacktestStep(time.time(), looked, found)
+    print(json.dumps(_told(look, not asked.apply)) if reach.json else
           f"{'' if asked.apply else 'dry run: '}{found.why}"
           + ("" if found.pct is None else f": {found.pct} %"), flush=True)
     if found.pct is None or not asked.apply:
@@ -114,9 +104,8 @@ def _once(reach: ConnectionSettings, asked: argparse.Namespace, seen: MpsDaemon,
     return do(reach, asked, action_of(setting), None, setting)
 
 
-def _told(at: float, seen: TuneInput, found: TuneDecision, is_dry: bool) -> dict[str, Any]:
-    return {"at": at, "clients": seen.clients, "load_pct": seen.load_pct, "now_pct": seen.now_pct,
-            "pct": found.pct, "goal": found.goal, "why": found.why, "is_dry": is_dry}
+def _told(look: autotune.TuneBacktestStep, is_dry: bool) -> dict[str, Any]:
+    return {"at": look.at, **asdict(look.seen), **asdict(look.tune), "is_dry": is_dry}
 
 
 # -- rehearsal
@@ -126,14 +115,15 @@ def _rehearse(reach: ConnectionSettings, asked: argparse.Namespace) -> int:
     if asked.rehearse == FROM_HUB:
         return _rehearse_hub(reach, asked)
     try:
-        looks = list(rehearse(readings(asked.rehearse), _every_s(asked, EVERY_S), asked.begin_pct))
+        looks = list(autotune.rehearse(readings(asked.rehearse), _every_s(asked, EVERY_S),
+                                       asked.begin_pct))
     except ReaderUnavailableError as why:
         raise CommandError(why.detail, ExitCode.USAGE) from why
     _tell(reach, looks, asked.begin_pct, {}, _of_recording(looks))
     return ExitCode.OK
 
 
-def _of_recording(looks: list[TuneBacktestStep]) -> Iterator[str]:
+def _of_recording(looks: list[autotune.TuneBacktestStep]) -> Iterator[str]:
     if not looks:
         yield ("the recording is too short for one look: it takes --every seconds, and a list of "
                "processes")
@@ -145,22 +135,22 @@ def _rehearse_hub(reach: ConnectionSettings, asked: argparse.Namespace) -> int:
     if reach.hub is None:
         raise CommandError("say --rehearse FILE for a recording, or --rehearse --hub URL --node "
                            "NODE for what a hub keeps", ExitCode.USAGE)
-    every_s = _every_s(asked, MINUTE_S)
-    if every_s % MINUTE_S:
+    every_s = _every_s(asked, autotune.MINUTE_S)
+    if every_s % autotune.MINUTE_S:
         raise CommandError("a hub keeps whole minutes: --every is 60, 120, 180 … seconds here",
                            ExitCode.USAGE)
     client = client_of(reach, reach.hub)
     now = time.time()
     minutes = HubMpsNode(client, node_id(client, asked.node)).past(
         moment_of(asked.start, now), moment_of(asked.end, now))
-    looks = list(rehearse_minutes(minutes, every_s, asked.begin_pct))
+    looks = list(autotune.rehearse_minutes(minutes, every_s, asked.begin_pct))
     unknown = sum(each.clients is None for each in minutes)
     _tell(reach, looks, asked.begin_pct, {"minutes": len(minutes), "unknown_minutes": unknown},
           _of_hub(looks, len(minutes), unknown))
     return ExitCode.OK
 
 
-def _of_hub(looks: list[TuneBacktestStep], minutes: int, unknown: int) -> Iterator[str]:
+def _of_hub(looks: list[autotune.TuneBacktestStep], minutes: int, unknown: int) -> Iterator[str]:
     if unknown:
         yield (f"of {minutes} minutes {unknown} are not known: the node was not heard, or history "
                "does not say yet which tasks were clients of MPS. Nothing is rehearsed of them")
@@ -171,10 +161,10 @@ def _of_hub(looks: list[TuneBacktestStep], minutes: int, unknown: int) -> Iterat
     yield "which shares were set then is not kept: it begins with that of --from"
 
 
-def _tell(reach: ConnectionSettings, looks: list[TuneBacktestStep], begin_pct: int,
+def _tell(reach: ConnectionSettings, looks: list[autotune.TuneBacktestStep], begin_pct: int,
           more: dict[str, Any], notes: Iterator[str]) -> None:
     if reach.json:
-        print(json.dumps({"items": [_told(each.at, each.seen, each.tune, True) for each in looks],
+        print(json.dumps({"items": [_told(each, True) for each in looks],
                           **more}))
     else:
         print("\n".join([*_lines(looks, begin_pct), *notes,
@@ -182,7 +172,7 @@ def _tell(reach: ConnectionSettings, looks: list[TuneBacktestStep], begin_pct: i
                             "the shares"] if looks else [])]))
 
 
-def _lines(looks: list[TuneBacktestStep], begin_pct: int) -> Iterator[str]:
+def _lines(looks: list[autotune.TuneBacktestStep], begin_pct: int) -> Iterator[str]:
     if not looks:
         return
     for each in looks:
@@ -211,7 +201,7 @@ class HubMpsNode:
 
     def load(self, within_s: float) -> float | None:
         """As `Watch` has it; None: not known."""
-        watch, until = MpsLoadMeter(), time.monotonic() + within_s
+        watch, until = autotune.MpsLoadMeter(), time.monotonic() + within_s
         while True:
             for gpu in self._client.gpus(metrics="util_pct", node_id=self._node_id):
                 if gpu["state"] == "ok" and "util_pct" in gpu["values"]:
@@ -221,21 +211,21 @@ class HubMpsNode:
                 break
             time.sleep(min(LOOK_EVERY_S, left_s))
         theirs = [task for task in self._client.tasks(node_id=self._node_id)
-                  if task["kind"] in OF_MPS]
+                  if task["kind"] in autotune.OF_MPS]
         watch.listed(sum(task["kind"] == "mps_client" for task in theirs),
                      (use["uuid"] for task in theirs for use in task["gpus"]))
         return watch.take()
 
-    def past(self, start: float, end: float) -> list[MpsMinute]:
+    def past(self, start: float, end: float) -> list[autotune.MpsMinute]:
         if start >= end:
             raise CommandError("--start is before --end", ExitCode.USAGE)
         return list(_minutes(self._client.mps_past(self._node_id, start, end)))
 
 
-def _minutes(told: dict[str, Any]) -> Iterator[MpsMinute]:
+def _minutes(told: dict[str, Any]) -> Iterator[autotune.MpsMinute]:
     gpus = told["gpus"]
     for at, (t, clients) in enumerate(zip(told["t"], told["clients"], strict=True)):
         loads = {gpu["gpu"]: gpu["util_pct"][at] for gpu in gpus
                  if gpu["util_pct"][at] is not None}
-        yield MpsMinute(t + MINUTE_S, clients, loads,
-                        frozenset(gpu["gpu"] for gpu in gpus if gpu["is_mps"][at]))
+        yield autotune.MpsMinute(t + autotune.MINUTE_S, clients, loads,
+                                 frozenset(gpu["gpu"] for gpu in gpus if gpu["is_mps"][at]))

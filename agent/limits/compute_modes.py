@@ -9,6 +9,7 @@ from gpudeck.limits import ManagedComputeMode
 
 from ..readings import GpuLimits
 from .apply import MODES
+from .timed_limits import not_read
 
 MODE_WORDS: dict[int | None, str] = {
     0: "default: several processes at a time", 2: "prohibited: no process",
@@ -22,8 +23,7 @@ def words_of(mode: int | None) -> str:
 def judged(mode: ManagedComputeMode, found: GpuLimits | None) -> ManagedComputeMode:
     """With its proof. `not_in_force`: the driver has forgotten it, or never obeyed."""
     if found is None or found.trouble:
-        words = "the Gpu is not there now" if found is None else found.trouble
-        return replace(mode, state="unknown", words=words[:1_024])
+        return replace(mode, state="unknown", words=not_read(found))
     if found.compute_mode is None:
         return replace(mode, state="unknown", words="the driver does not say the mode that is set")
     said = f"the driver says {words_of(found.compute_mode)}"

@@ -11,7 +11,7 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from gpudeck.limits import TimedLimit
+from gpudeck.limits import LeaseState, TimedLimit
 
 from ..readings import GpuLimits
 
@@ -85,11 +85,14 @@ def is_read(found: GpuLimits | None) -> bool:
     return found is not None and not found.trouble
 
 
+def not_read(found: GpuLimits | None) -> str:
+    return ("the Gpu is not there now" if found is None else found.trouble)[:1_024]
+
+
 def judged(limit: TimedLimit, found: GpuLimits | None, wall: float) -> TimedLimit:
     """The timed limit with its proof."""
     if found is None or found.trouble:
-        words = "the Gpu is not there now" if found is None else found.trouble
-        return replace(limit, state="unknown", words=words[:1_024])
+        return replace(limit, state="unknown", words=not_read(found))
     judge = _power if limit.what == "power" else _clocks
     return replace(judge(limit, found), seen_at=wall)
 
@@ -112,9 +115,7 @@ def _clocks(limit: TimedLimit, found: GpuLimits) -> TimedLimit:
         is_so = found.locked_mhz == (low, high)
         was = "nothing" if found.locked_mhz is None else "{:.0f} to {:.0f} MHz".format(
             *found.locked_mhz)
-        state = "in_force" if is_so else (
-            "not_in_force" if limit.state == "not_in_force" else "drifted")
-        return replace(limit, state=state, seen=found.sm_clock_mhz,
+        return replace(limit, state="in_force" if is_so else _away(limit), seen=found.sm_clock_mhz,
                        words=f"the driver says {was} is locked")
     clock = found.sm_clock_mhz
     if clock is None:
@@ -122,13 +123,16 @@ def _clocks(limit: TimedLimit, found: GpuLimits) -> TimedLimit:
                        words="the driver tells neither the lock nor the clock")
     told = f"NVML cannot read a lock back; the SM clock is {clock:.0f} MHz"
     if clock > high + NEAR_MHZ:
-        return replace(limit, state="not_in_force" if limit.state == "not_in_force" else "drifted",
-                       seen=clock, words=f"{told}, above the lock")
-    is_busy = found.util_pct is not None and found.util_pct >= BUSY_PCT
-    if is_busy:
+        return replace(limit, state=_away(limit), seen=clock, words=f"{told}, above the lock")
+    if found.util_pct is not None and found.util_pct >= BUSY_PCT:
         return replace(limit, state="in_force", seen=clock, words=f"{told} at work, within it")
     return replace(limit, state="unknown", seen=clock,
                    words=f"{told} at rest, which proves nothing")
+
+
+def _away(limit: TimedLimit) -> LeaseState:
+    """Of one that is not as it was set: what never was in force nobody has changed."""
+    return "not_in_force" if limit.state == "not_in_force" else "drifted"
 
 
 def same_limit(one: TimedLimit, gpu_uuid: str, what: str) -> bool:
