@@ -45,9 +45,8 @@ fault, advice = partial(_made, weight="fault"), partial(_made, weight="advice")
 
 
 def findings(mps: LocalMpsDaemons, driver: str | None = None,
-             modes: Mapping[str, int | None] | None = None,
-             wanted: Iterable[Default] = (), quotes_log: bool = False
-             ) -> tuple[limits.MpsFinding, ...]:
+             modes: Mapping[str, int | None] | None = None, wanted: Iterable[Default] = (),
+             quotes_log: bool = False) -> tuple[limits.MpsFinding, ...]:
     """None: all is well, or there is no MPS here. `driver`: its version. `modes`: the compute mode
     of each board. `wanted`: the defaults that gpudeck has set. `quotes_log`: for who reads that
     file with rights of their own; a line of it may name users, paths and commands."""
