@@ -28,6 +28,7 @@ from ..backends.recorded import FORMAT, RecordingHeader
 from ..journal.store import ActionStore
 from ..limits.mps import LocalMpsDaemons
 from ..link.identity import NodeIdentity, belongs_to_a_hub, forget_hub, node_key, pinned_hub
+from ..link.outbox import Outbox
 from ..link.outbox_file import OutboxFile
 from ..node import NodeConfig, run_node
 from ..reader.recording import RecordingWriter
@@ -131,7 +132,7 @@ def _run(settings: AgentSettings, identity: NodeIdentity, tls: ssl.SSLContext | 
         recording=recording, metrics=metrics, options=settings.reader_options)
     gc.freeze()  # what is there now stays: no collection needs to look at it again
     try:
-        run_node(config, source, journal.outbox(), stop, source)
+        run_node(config, source, Outbox(journal), stop, source)
     finally:
         source.close()
         config.acts.close()

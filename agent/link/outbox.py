@@ -13,7 +13,8 @@ from pathlib import Path
 from gpudeck.sequence_ranges import SequenceRanges
 from gpudeck.wire import Event, Inventory, Sequenced, Span, encode
 
-from .outbox_rows import NodeRow, OutboxRows, OutboxStore, StoredOutbox
+from .outbox_file import OutboxFile
+from .outbox_rows import NodeRow, OutboxRows
 
 # An episode of dropping is over when nothing was dropped for this long.
 QUIET_S = 10.0
@@ -73,7 +74,7 @@ class DropCounter:
         self._dropped_at = at
         self._ranges.add_all(first, last)
 
-    def event(self, at: float, taken_at: float, seq: int, files: OutboxStore) -> Event | None:
+    def event(self, at: float, taken_at: float, seq: int, files: OutboxFile) -> Event | None:
         count = self.total - self.reported
         damaged = files.set_aside if files.files > self._reported_files else None
         if at - self._dropped_at < QUIET_S or (count <= 0 and damaged is None):
@@ -89,17 +90,18 @@ class DropCounter:
 
 
 class PendingMessages:
-    def __init__(self, rows: OutboxRows, stored: StoredOutbox) -> None:
+    def __init__(self, rows: OutboxRows, node: NodeRow,
+                 messages: Sequence[tuple[int, float, int]]) -> None:
         self.ranges = SequenceRanges()
         self.bytes = 0
-        self.sent = SentMessages(stored.last_seq)
-        self.drops = DropCounter(stored.dropped, stored.reported)
+        self.drops = DropCounter(node.dropped, node.reported)
         self._rows = rows
         self._index = _PendingIndex()
         self._last_seq = 0
         self._aged_s: float | None = None  # to add to the clock that `age` is given
-        for seq, at, size in stored.messages:
+        for seq, at, size in messages:
             self.add(seq, at, size)
+        self.sent = SentMessages(self._last_seq)
 
     def age(self, now: float) -> float:
         if self._aged_s is None:
@@ -204,18 +206,17 @@ class _PendingIndex:
 
 
 class Outbox:
-    """Used by one thread."""
+    """Of the node of this name, made if it is new; "" is the machine itself. Used by one thread."""
 
-    def __init__(self, store: OutboxStore, name: str, cap_bytes: int = CAP_BYTES) -> None:
+    def __init__(self, store: OutboxFile, name: str = "", cap_bytes: int = CAP_BYTES) -> None:
         self._store = store
         self._cap_bytes = cap_bytes
         self._rows = OutboxRows(store, name)
-        stored = self._rows.open(secrets.token_hex(8))
-        self.stream, self.last_seq = stored.stream, stored.last_seq
-        self.latest_inventory = stored.inventory
-        self.generation = 0 if stored.inventory is None else stored.inventory.generation
-        self._state = stored.state
-        self._pending = PendingMessages(self._rows, stored)
+        node, messages = self._rows.open(secrets.token_hex(8))
+        self.stream, self.last_seq = node.stream, messages[-1][0] if messages else 0
+        self.latest_inventory = found = self._rows.inventory
+        self.generation = 0 if found is None else found.generation
+        self._pending = PendingMessages(self._rows, node, messages)
         self._fresh: list[Entry] = []
 
     @property
@@ -242,11 +243,10 @@ class Outbox:
 
     def state(self) -> bytes | None:
         """What was kept last; it stands for all messages up to then."""
-        return self._state
+        return self._rows.state
 
     def keep_state(self, body: bytes) -> None:
         """With the next `append`, in one transaction."""
-        self._state = body
         self._rows.keep_state(body)
 
     def append(self, messages: Sequence[Sequenced], now: float) -> None:
@@ -330,7 +330,7 @@ class Outbox:
 
     def inventories_after(self, generation: int) -> list[bytes]:
         """Those that a pending Frame may refer to, encoded, oldest first."""
-        return self._rows.inventories_after(generation, self.latest_inventory)
+        return self._rows.inventories_after(generation)
 
     # what is on disk
 
@@ -348,10 +348,6 @@ class Outbox:
         self._rows.begin_again()
         self._pending.drop_all_but(self._rows.unsaved)
         self._rows.forget_deletions()
-        if self.latest_inventory is not None:
-            self.keep_inventory(self.latest_inventory)
-        if self._state is not None:
-            self._rows.keep_state(self._state)
         self._change_stream()
 
     def _change_stream(self) -> None:

@@ -26,10 +26,9 @@ from typing import Any
 
 from gpudeck.errors import CommandError, ExitCode
 
-from .outbox import CAP_BYTES, Outbox
-from .outbox_rows import Statement
-
 log = logging.getLogger("gpudeck.agent.journal")
+
+Statement = tuple[str, tuple[Any, ...]]
 
 # Low bytes of sqlite's extended codes: SQLITE_CORRUPT, SQLITE_NOTADB.
 DAMAGE = (11, 26)
@@ -114,10 +113,6 @@ class OutboxFile:
             if _low_byte(error) != FULL or _has_tables(self._path):
                 raise
         log.warning("outbox_disk_full why=%r", str(why))
-
-    def outbox(self, name: str = "", cap_bytes: int = CAP_BYTES) -> Outbox:
-        """The node of this name, made if it is new; "" is the machine itself."""
-        return Outbox(self, name, cap_bytes)
 
     def rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
         """Raises sqlite3.Error."""

@@ -95,7 +95,7 @@ def a_node(
         token = hub.token()
     identity = NodeIdentity(node_key(path), fingerprint(hub.key.public), token)
     stop, source, journal = threading.Event(), CountingSource(), OutboxFile(path / "journal.db")
-    outbox = journal.outbox()
+    outbox = Outbox(journal)
     config = NodeConfig(
         hub=hub.url, tls=None, identity=identity, host="host", backend=NVML, boot_id="0" * 36,
         data=path, acts=ActionStore(path / "acts.db"),
