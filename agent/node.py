@@ -19,7 +19,7 @@ from gpudeck.actions import FINAL, Reply
 from gpudeck.desired_state import SignedDesired
 from gpudeck.limits import ORDINALS
 
-from .actions.context import ActionGuards, NodeContext, open_context
+from .actions.context import ActionGuards, ProcessListSource, open_context
 from .actions.hold_files import hold_files
 from .actions.hub_record import HubRecord
 from .actions.kinds.task_kind import ActionTimeouts
@@ -37,9 +37,9 @@ from .link.identity import NodeIdentity, new_call
 from .link.outbox import Outbox
 from .link.protocol import CloseConnection, LinkStateMachine, OpenConnection, SendToHub
 from .link.socket import ConnectionClosed, ConnectionOpened, HubLink, MessageReceived
-from .quotas.service import QuotaSample, QuotaService, QuotaServiceConfig
+from .quotas.service import QuotaSample, QuotaService
 from .reader.recording import RecordingWriter
-from .readings import BackendEvent, OnDemandReading, Reading
+from .readings import BackendEvent, Reading
 from .runtime.action_lock import ActionLock
 from .tasks.name_cache import WorkloadNameCache
 from .tasks.processes import namespace_trouble
@@ -64,13 +64,11 @@ LEAVE_ROUND_S = 0.02
 ECHO_S = 30.0
 
 
-class ReadingSource(Protocol):
+class ReadingSource(ProcessListSource, Protocol):
     """Where Readings come from: ReaderProcess, or the simulator's in-process one."""
 
     @property
     def state(self) -> wire.ReaderState: ...
-    @property
-    def detail(self) -> str: ...
     @property
     def age_s(self) -> float | None: ...
     @property
@@ -82,13 +80,6 @@ class ReadingSource(Protocol):
 
     def happenings(self) -> tuple[BackendEvent, ...]:
         """Those not handed out yet, of Readings that were never fetched too; never blocks."""
-
-    def fresh(self, timeout_s: float) -> OnDemandReading | None:
-        """A process list read after this call began; None: the driver does not answer. Blocks."""
-
-    @property
-    def pids(self) -> frozenset[int]:
-        """Of processes that read for us."""
 
     def close(self) -> None: ...
 
@@ -199,7 +190,9 @@ class _AgentLoop:
             self._context, journal, self._hub, replies)
         self._limits = LimitReconciler(self._context.limits, config.boot_id, self._hub.holds,
                                        ActionLock(config.data), self._machine, wake)
-        self._quotas = _quotas(config, self._context, journal, self._commands.hub_time, wake)
+        self._quotas = QuotaService(
+            OfflineExecutor(self._context, journal, ActionLock(config.data)), config.identity.hub,
+            config.host, config.is_made_up, wake, self._commands.hub_time)
         self._sample: QuotaSample | None = None
         # Of a simulator's many nodes in one process nobody can say which takes what.
         self._meter = None if config.is_made_up else ProcessCostMeter()
@@ -424,15 +417,6 @@ def _mps(config: NodeConfig) -> LocalMpsDaemons:
         return LocalMpsDaemons("")
     found = open_mps(config.options) if config.backend.capabilities.simulates_mps else None
     return found or LocalMpsDaemons()
-
-
-def _quotas(config: NodeConfig, context: NodeContext, journal: ActionJournal,
-            hub_time: Callable[[float], float | None], wake: Callable[[], None]) -> QuotaService:
-    identity = config.identity
-    return QuotaService(
-        QuotaServiceConfig(identity.node_id, identity.hub, config.host, config.boot_id,
-                           config.is_made_up),
-        OfflineExecutor(context, journal, ActionLock(config.data)), wake, hub_time)
 
 
 def _remembered(outbox: Outbox) -> sampler.SamplerState:

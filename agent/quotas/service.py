@@ -141,22 +141,16 @@ class QuotaSample:
     at: float
 
 
-@dataclass(frozen=True, slots=True)
-class QuotaServiceConfig:
-    node_id: str
-    hub: str  # the fingerprint of its key
-    host: str
-    boot_id: str
-    is_made_up: bool = False
-
-
 class QuotaService:
-    """`cut_off_after_s`: a test may be less patient."""
+    """`hub`: the fingerprint of its key. `is_made_up`: one of a simulator's many nodes.
+    `cut_off_after_s`: a test may be less patient."""
 
-    def __init__(self, config: QuotaServiceConfig, acts: OfflineExecutor, wake: Callable[[], None],
-                 hub_time: Callable[[float], float | None],
+    def __init__(self, acts: OfflineExecutor, hub: str, host: str, is_made_up: bool,
+                 wake: Callable[[], None], hub_time: Callable[[float], float | None],
                  cut_off_after_s: float = evaluate.CUT_OFF_AFTER_S) -> None:
-        self._config = config
+        self._node = acts.context.node
+        self._host = host
+        self._is_made_up = is_made_up
         self._acts = acts
         self._journal: ActionJournal = acts.journal
         self._wake = wake
@@ -178,7 +172,7 @@ class QuotaService:
         self._daemons: Sequence[MpsDaemon] | None = None
         self._spared: frozenset[str] = frozenset()
         self._settled: deque[tuple[DueQuotaStep, OutcomeKind, str]] = deque()
-        self._desired = DesiredQuotas(self._journal, config.node_id, config.hub, self._renew)
+        self._desired = DesiredQuotas(self._journal, self._node.node_id, hub, self._renew)
         self._read()
 
     # what the hub says
@@ -216,9 +210,9 @@ class QuotaService:
             return
         self._is_read = True
         if clock is not None:
-            self._hub_ahead_s = _ahead_s(clock, self._config.boot_id)
+            self._hub_ahead_s = _ahead_s(clock, self._node.boot_id)
         if climbs is not None:
-            self._state = evaluate.recovered(_climbs(climbs, self._config.boot_id),
+            self._state = evaluate.recovered(_climbs(climbs, self._node.boot_id),
                                              time.monotonic())
 
     # time
@@ -267,7 +261,7 @@ class QuotaService:
 
     def _store_hub_time(self, ahead_s: float) -> None:
         try:
-            self._journal.keep(HUB_CLOCK, _text(_StoredClock(self._config.boot_id, ahead_s)))
+            self._journal.keep(HUB_CLOCK, _text(_StoredClock(self._node.boot_id, ahead_s)))
         except JournalError as why:
             log.error("hub_clock_not_kept why=%r", str(why))
 
@@ -276,14 +270,14 @@ class QuotaService:
         if (driver_version, facts) == self._probed and now - self._probed_at < PROBE_EVERY_S:
             return
         self._probed, self._probed_at = (driver_version, facts), now
-        files = () if self._config.is_made_up else HAMI_FILES
+        files = () if self._is_made_up else HAMI_FILES
         self._mechanisms = mechanisms(driver_version, facts, files)
 
     def _snapshot(self, held: DesiredState, sample: QuotaSample | None,
                   now: float) -> QuotaSnapshot:
         seen = () if sample is None else sample.seen
         return QuotaSnapshot(
-            evaluate.holdings_of(seen, self._config.node_id, self._config.host, held.group),
+            evaluate.holdings_of(seen, self._node.node_id, self._host, held.group),
             None if sample is None else now - sample.at, time.time(), self._rights(),
             self._spared)
 
@@ -317,7 +311,7 @@ class QuotaService:
     def _keep(self, after: OfflineQuotaState) -> None:
         """Before anything of it is done, so that a restart does nothing twice."""
         if after.climbs != self._state.climbs:
-            stored = _StoredClimbs(self._config.boot_id, [
+            stored = _StoredClimbs(self._node.boot_id, [
                 (*key, msgspec.msgpack.encode(climb)) for key, climb in after.climbs.items()])
             try:
                 self._journal.keep(CLIMBS, _text(stored))
