@@ -17,6 +17,7 @@ import msgspec
 
 from gpudeck import notebook_pipe as pipe
 from gpudeck.actions import TaskAction
+from gpudeck.child_processes import without_tokens
 
 PIPE_BYTES = 65_536
 BACK_OFF_S = (1.0, 30.0)
@@ -112,12 +113,11 @@ class AgentSource:
     def _started(self) -> "subprocess.Popen[bytes]":
         backend = [] if self._options is None else [
             "--backend", "simulated", "--simulate", self._options]
-        env = {name: value for name, value in os.environ.items()
-               if not name.startswith("GPUDECK_TOKEN")}
         # -P: what lies in the notebook's folder shadows nothing. In the kernel's own process group,
         # which a Jupyter server ends as a whole.
         child = subprocess.Popen(
-            [sys.executable, "-P", "-m", "gpudeck.cli", "agent", "--pipe", *backend], env=env,
+            [sys.executable, "-P", "-m", "gpudeck.cli", "agent", "--pipe", *backend],
+            env=without_tokens(os.environ),
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0)
         threading.Thread(target=self._listen_to_stderr, args=(child,), daemon=True).start()
         return child

@@ -14,15 +14,7 @@ from gpudeck.errors import CommandError, ExitCode
 from gpudeck.settings import parser
 from gpudeck.times import parse_until
 
-from ..actions.hold_files import (
-    DRIVER_FILE,
-    MACHINE_DRIVER_FILES,
-    MACHINE_FILES,
-    REASON_MAX,
-    driver_files,
-    hold_files,
-    holds,
-)
+from ..actions import hold_files as files
 from ..backends import driver_modules
 from ..runtime.data_lock import agent_pid
 from ..settings import CA_FILE, TOKEN_FILE, ConnectionSettings, read_reach
@@ -126,17 +118,18 @@ def _check_hub(asked: argparse.Namespace) -> None:
 
 def _hold_here(reach: ConnectionSettings, reason: str, driver: bool) -> tuple[str, ...]:
     """For all of the machine if we may, else, or where a folder was named, for the agent there."""
-    lines = "".join(char if char.isprintable() else " " for char in reason)[:REASON_MAX] + "\n"
-    own, machine = hold_files(reach.data)[-1], MACHINE_FILES[0]
+    lines = "".join(char if char.isprintable() else " " for char in reason)
+    lines = lines[:files.REASON_MAX] + "\n"
+    own, machine = files.hold_files(reach.data)[-1], files.MACHINE_FILES[0]
     if driver:
         lines += who_is_here() + "\n"
-        own, machine = driver_files(reach.data)[-1], MACHINE_DRIVER_FILES[0]
+        own, machine = files.driver_files(reach.data)[-1], files.MACHINE_DRIVER_FILES[0]
     if reach.names_data or not _written(machine, lines):
         _check_agent(reach.data)
         if not _written(own, lines):
             raise CommandError(f"cannot write {own}; run it as root, or as the agent's user",
                                ExitCode.CANNOT_START)
-    return holds(hold_files(reach.data))
+    return files.holds(files.hold_files(reach.data))
 
 
 def _let_go(reach: ConnectionSettings, held: Sequence[str]) -> int:
@@ -197,17 +190,17 @@ def _written(path: Path, lines: str) -> bool:
 
 def _release_here(reach: ConnectionSettings, driver: bool) -> tuple[str, ...]:
     """Where a folder was named, the machine's own files stay."""
-    files = hold_files(reach.data)
-    for path in files:
+    found = files.hold_files(reach.data)
+    for path in found:
         if (reach.names_data and path.parent != reach.data) or (
-                driver and path.name != DRIVER_FILE):
+                driver and path.name != files.DRIVER_FILE):
             continue
         try:
             path.unlink(missing_ok=True)
         except OSError as error:
             raise CommandError(f"cannot remove {path}: {error.strerror}; run it as root",
                                ExitCode.CANNOT_START) from error
-    return holds(files)
+    return files.holds(found)
 
 
 def _told(reach: ConnectionSettings, *held: str) -> int:

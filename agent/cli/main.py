@@ -46,21 +46,9 @@ from ..settings import (
 )
 from ..tasks.name_cache import WorkloadNameCache
 from ..tasks.task_table import TaskTable, boot_id
+from ..telemetry import status_table as show
 from ..telemetry.prometheus import MetricsPage
 from ..telemetry.self_cost import AgentCostMeter, disk_trouble
-from ..telemetry.status_table import (
-    Item,
-    as_json,
-    gpu_items,
-    gpu_table,
-    held_lines,
-    here,
-    notes,
-    nothing_here,
-    task_items,
-    task_table,
-    with_slow,
-)
 
 if TYPE_CHECKING:
     from gpudeck.client import Client
@@ -169,7 +157,7 @@ def status(argv: Sequence[str]) -> int:
     """Exit code 1, with the sentence, where there is nothing to read."""
     asked = read_show("status", argv)
     hosts: dict[str, str] = {}
-    more: Item = {}
+    more: show.Item = {}
     if asked.hub is not None:
         client = _client(asked.hub, asked)
         items, nodes = client.gpus(), client.nodes()
@@ -179,20 +167,20 @@ def status(argv: Sequence[str]) -> int:
         items, more = _status_here(asked)
         held = {this_host(): holds(hold_files(asked.data))}
     held = {host: [*why] for host, why in held.items() if why}
-    print(as_json(items, holds=held, **more) if asked.json
-          else "\n".join([*held_lines(held), gpu_table(items, hosts), *notes(more)]))
+    print(show.as_json(items, holds=held, **more) if asked.json
+          else "\n".join([*show.held_lines(held), show.gpu_table(items, hosts), *show.notes(more)]))
     return ExitCode.OK if more.get("reader", OK)["state"] == "ok" else ExitCode.FAILED
 
 
-def _status_here(asked: ConnectionSettings) -> tuple[list[Item], Item]:
+def _status_here(asked: ConnectionSettings) -> tuple[list[show.Item], show.Item]:
     agent_cost, disk = AgentCostMeter(asked.data), {"disk": disk_trouble(asked.data)}
     try:
         reading = read_once(asked, readings=2)[0]
     except NoReadingError as why:
         if not asked.json:
             raise
-        return [], {**nothing_here(why.state, str(why), agent_cost.take()), **disk}
-    return gpu_items(reading, this_host()), {**here(reading, agent_cost.take()), **disk}
+        return [], {**show.nothing_here(why.state, str(why), agent_cost.take()), **disk}
+    return show.gpu_items(reading, this_host()), {**show.here(reading, agent_cost.take()), **disk}
 
 
 def tasks(argv: Sequence[str]) -> int:
@@ -204,8 +192,8 @@ def tasks(argv: Sequence[str]) -> int:
     else:
         processes = read_once(asked, readings=2, lists=2)[1]
         table = TaskTable(boot_id(), names=WorkloadNameCache(), clients=LocalMpsDaemons().clients)
-        items = task_items(table.describe(processes), this_host())
-    print(as_json(items) if asked.json else task_table(items, hosts))
+        items = show.task_items(table.describe(processes), this_host())
+    print(show.as_json(items) if asked.json else show.task_table(items, hosts))
     return ExitCode.OK
 
 
@@ -221,7 +209,7 @@ class NoReadingError(CommandError):
         self.state = state
 
 
-def host_names(nodes: Sequence[Item]) -> dict[str, str]:
+def host_names(nodes: Sequence[show.Item]) -> dict[str, str]:
     return {str(node["id"]): str(node["host"]) for node in nodes}
 
 
@@ -241,7 +229,7 @@ def read_once(asked: ConnectionSettings, readings: int, lists: int = 0
             news.clear()
             reading = source.latest()
             if reading is not None:
-                before = reading = with_slow(reading, before)
+                before = reading = show.with_slow(reading, before)
                 if reading.processes is not None:
                     processes = reading.processes
                     lists -= 1

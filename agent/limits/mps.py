@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Protocol
 
+from gpudeck.child_processes import without_tokens
 from gpudeck.limits import ORDINALS, PIPES_MAX
 
 from ..tasks.processes import PROC, about
@@ -234,9 +235,7 @@ class MpsDaemonHandle:
 
 def _env(pipes: Path | None) -> dict[str, str]:
     # A daemon that we start outlives us: not with our secrets.
-    env = {name: value for name, value in os.environ.items()
-           if not name.startswith("GPUDECK_TOKEN")}
-    return env if pipes is None else {**env, PIPES: str(pipes)}
+    return without_tokens(os.environ) | ({} if pipes is None else {PIPES: str(pipes)})
 
 
 class LocalMpsDaemons:
