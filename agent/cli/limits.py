@@ -39,7 +39,6 @@ from .settings_acts import checked, do, node_id, pipes_of
 from .tune import FROM_HUB, tune_share
 
 UNITS_S = {"s": 1, "min": 60, "h": 3_600, "d": 86_400}
-FIRST_LOOK_S = 5.0
 # Advice is a choice, such as who else may use a board: nobody makes it by --yes to all.
 _MENDS = {"fault": "gpudeck mps doctor --fix", "advice": "gpudeck mps doctor --fix, without --yes,"}
 

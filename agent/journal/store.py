@@ -124,10 +124,9 @@ class ActionStore:
 class NodeAudit:
     """One node's audit: a hash chain, in one transaction with what it records. Any thread."""
 
-    def __init__(self, store: ActionStore, node: str, clock: Callable[[], float]) -> None:
+    def __init__(self, store: ActionStore, node: str) -> None:
         self._store = store
         self._node = node
-        self._clock = clock
         self.head: tuple[int, str] = (0, START)  # as of our last look
         self._appended = self.head
         self._lock = threading.RLock()
@@ -151,7 +150,7 @@ class NodeAudit:
         rows = db.execute("SELECT seq, hash FROM audit WHERE node = ? ORDER BY seq DESC LIMIT 1",
                           (self._node,)).fetchall()
         seq, previous = rows[0] if rows else (0, START)
-        made = link(seq + 1, previous, {"at": self._clock(), **record})
+        made = link(seq + 1, previous, {"at": time.time(), **record})
         db.execute("INSERT INTO audit VALUES (?, ?, ?, ?)",
                    (self._node, made.seq, made.body, made.hash))
         self._appended = (made.seq, made.hash)
@@ -173,13 +172,11 @@ class NodeAudit:
 class ActionJournal:
     """One node's view of the store. Any thread."""
 
-    def __init__(self, store: ActionStore, node: str = "",
-                 clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, store: ActionStore, node: str = "") -> None:
         self._store = store
         self._node = node
-        self._clock = clock
         self._worker = worker_name()
-        self.audit = NodeAudit(store, node, clock)
+        self.audit = NodeAudit(store, node)
 
     # commands
 
@@ -204,7 +201,7 @@ class ActionJournal:
                     "INSERT INTO command (node, id, digest, nonce, action, at, worker, asked_here,"
                     " reply, final) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                     (self._node, command.command_id, digest, command.nonce.hex(), command.action,
-                     self._clock(), self._worker, _is_asked_here(command),
+                     time.time(), self._worker, _is_asked_here(command),
                      msgspec.msgpack.encode(reply), is_final(reply)))
             except sqlite3.IntegrityError as error:
                 raise JournalError("this command was taken already") from error
@@ -227,7 +224,7 @@ class ActionJournal:
             reply = self._record(db, reply, {"inquired": True})
             db.execute("INSERT OR IGNORE INTO command (node, id, digest, nonce, action, at, worker,"
                        " asked_here, reply, final) VALUES (?, ?, '', ?, '', ?, ?, 0, ?, 1)",
-                       (self._node, reply.command_id, reply.command_id, self._clock(), self._worker,
+                       (self._node, reply.command_id, reply.command_id, time.time(), self._worker,
                         msgspec.msgpack.encode(reply)))
         return reply
 
@@ -264,7 +261,7 @@ class ActionJournal:
         accepted only was never touched."""
         left = self._rows("SELECT reply, intent_at, worker FROM command WHERE node = ? AND"
                           " final = 0")
-        now = self._clock()
+        now = time.time()
         found = []
         for body, intent_at, worker in left:
             if is_alive(worker):
@@ -312,7 +309,7 @@ class ActionJournal:
                 " intent_at = CASE WHEN ? THEN ? ELSE intent_at END,"
                 " is_spent = (is_spent OR ?) AND ?"
                 " WHERE node = ? AND id = ? AND final = 0 AND (NOT ? OR intent_at IS NULL)",
-                (msgspec.msgpack.encode(reply), is_final(reply), intent, self._clock(),
+                (msgspec.msgpack.encode(reply), is_final(reply), intent, time.time(),
                  intent, reply.state != "refused", self._node, reply.command_id, intent)).rowcount
             if changed != 1:
                 raise JournalError("this command was begun or settled already")
@@ -325,7 +322,7 @@ class ActionJournal:
     def _forget_old(self, db: sqlite3.Connection) -> None:
         db.execute("DELETE FROM command WHERE node = ? AND final = 1 AND at < ? AND id NOT IN"
                    " (SELECT id FROM command WHERE node = ? ORDER BY at DESC LIMIT ?)",
-                   (self._node, self._clock() - KEPT_S, self._node, KEPT_COMMANDS))
+                   (self._node, time.time() - KEPT_S, self._node, KEPT_COMMANDS))
 
     def _rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
         return self._store.rows(sql, self._node, *values)

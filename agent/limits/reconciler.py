@@ -32,7 +32,6 @@ ROUND_S = 10.0
 LOOK_S = 1.0
 # All that MPS can say is a dozen questions, and its log keeps five lines of each.
 MPS_ROUND_S = 60.0
-OK = "ok"
 
 
 @dataclass(frozen=True, slots=True)
