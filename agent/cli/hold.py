@@ -37,12 +37,10 @@ def hold(argv: Sequence[str]) -> int:
     made.add_argument("--driver", action="store_true",
                       help="on this machine: let go of the driver too, so that it can be reloaded")
     asked = made.parse_args(list(argv))
-    reach = read_reach("hold", TABLE, asked, os.environ)
+    reach = _reach("hold", asked)
     if reach.hub is None:
-        _check_local(asked)
         held = _hold_here(reach, asked.reason, asked.driver)
         return _let_go(reach, held) if asked.driver else _told(reach, *held)
-    _check_hub(asked)
     client = client_of(reach, reach.hub)
     node_id = _node(client, asked)
     client.hold(node_id, asked.reason)
@@ -54,11 +52,9 @@ def release(argv: Sequence[str]) -> int:
     made.add_argument("--driver", action="store_true",
                       help="on this machine: take the driver back, and leave other holds")
     asked = made.parse_args(list(argv))
-    reach = read_reach("release", TABLE, asked, os.environ)
+    reach = _reach("release", asked)
     if reach.hub is None:
-        _check_local(asked)
         return _told(reach, *_release_here(reach, asked.driver))
-    _check_hub(asked)
     client = client_of(reach, reach.hub)
     node_id = _node(client, asked)
     client.release(node_id)
@@ -102,18 +98,17 @@ def _parser(program: str, does: str) -> argparse.ArgumentParser:
     return made
 
 
-# -- this machine
-
-
-def _check_local(asked: argparse.Namespace) -> None:
-    if asked.node is not None or asked.fleet:
+def _reach(program: str, asked: argparse.Namespace) -> ConnectionSettings:
+    reach = read_reach(program, TABLE, asked, os.environ)
+    if reach.hub is None and (asked.node is not None or asked.fleet):
         raise CommandError("--node and --fleet go with --hub", ExitCode.USAGE)
-
-
-def _check_hub(asked: argparse.Namespace) -> None:
-    if asked.driver:
+    if reach.hub is not None and asked.driver:
         raise CommandError("--driver is said on the machine itself: run it there, without --hub",
                            ExitCode.USAGE)
+    return reach
+
+
+# -- this machine
 
 
 def _hold_here(reach: ConnectionSettings, reason: str, driver: bool) -> tuple[str, ...]:

@@ -42,8 +42,9 @@ def tune_share(reach: ConnectionSettings, asked: argparse.Namespace) -> int:
     pipes = pipes_of(asked, reach)
     if reach.hub is not None:
         client = client_of(reach, reach.hub)
-        node = HubMpsNode(client, node_id(client, asked.node))
-        return _rounds(reach, asked, lambda: node.daemon(pipes), node.load)
+        node = node_id(client, asked.node)
+        return _rounds(reach, asked, lambda: _hub_daemon(client, node, pipes),
+                       lambda within_s: _hub_load(client, node, within_s))
     with StandaloneNode(reach.data, reach.backend, reach.simulate, reach.ceiling) as local:
         return _rounds(reach, asked, lambda: mps_view.view(LocalMpsDaemons().daemon(pipes)),
                        lambda within_s: _load(local, within_s))
@@ -141,8 +142,11 @@ def _rehearse_hub(reach: ConnectionSettings, asked: argparse.Namespace) -> int:
                            ExitCode.USAGE)
     client = client_of(reach, reach.hub)
     now = time.time()
-    minutes = HubMpsNode(client, node_id(client, asked.node)).past(
-        moment_of(asked.start, now), moment_of(asked.end, now))
+    node = node_id(client, asked.node)
+    start, end = moment_of(asked.start, now), moment_of(asked.end, now)
+    if start >= end:
+        raise CommandError("--start is before --end", ExitCode.USAGE)
+    minutes = list(_minutes(client.mps_past(node, start, end)))
     looks = list(autotune.rehearse_minutes(minutes, every_s, asked.begin_pct))
     unknown = sum(each.clients is None for each in minutes)
     _tell(reach, looks, asked.begin_pct, {"minutes": len(minutes), "unknown_minutes": unknown},
@@ -185,41 +189,33 @@ def _lines(looks: list[autotune.TuneBacktestStep], begin_pct: int) -> Iterator[s
            "at a time")
 
 
-class HubMpsNode:
-    def __init__(self, client: Client, node_id: str) -> None:
-        self._client = client
-        self._node_id = node_id
+# -- as a hub tells it
 
-    def daemon(self, pipes: str) -> MpsDaemon:
-        items = self._client.mps(self._node_id)
-        daemons = msgspec.convert([each for item in items for each in item["daemons"]],
-                                  list[MpsDaemon])
-        found = [each for each in daemons if each.pipes == pipes]
-        if not found:
-            raise CommandError(f"this node has no MPS control daemon in {pipes} any more")
-        return found[0]
 
-    def load(self, within_s: float) -> float | None:
-        """As `Watch` has it; None: not known."""
-        watch, until = autotune.MpsLoadMeter(), time.monotonic() + within_s
-        while True:
-            for gpu in self._client.gpus(metrics="util_pct", node_id=self._node_id):
-                if gpu["state"] == "ok" and "util_pct" in gpu["values"]:
-                    watch.load(gpu["uuid"], gpu["values"]["util_pct"])
-            left_s = until - time.monotonic()
-            if left_s <= 0:
-                break
-            time.sleep(min(LOOK_EVERY_S, left_s))
-        theirs = [task for task in self._client.tasks(node_id=self._node_id)
-                  if task["kind"] in autotune.OF_MPS]
-        watch.listed(sum(task["kind"] == "mps_client" for task in theirs),
-                     (use["uuid"] for task in theirs for use in task["gpus"]))
-        return watch.take()
+def _hub_daemon(client: Client, node: str, pipes: str) -> MpsDaemon:
+    daemons = msgspec.convert([each for item in client.mps(node) for each in item["daemons"]],
+                              list[MpsDaemon])
+    found = [each for each in daemons if each.pipes == pipes]
+    if not found:
+        raise CommandError(f"this node has no MPS control daemon in {pipes} any more")
+    return found[0]
 
-    def past(self, start: float, end: float) -> list[autotune.MpsMinute]:
-        if start >= end:
-            raise CommandError("--start is before --end", ExitCode.USAGE)
-        return list(_minutes(self._client.mps_past(self._node_id, start, end)))
+
+def _hub_load(client: Client, node: str, within_s: float) -> float | None:
+    """As an MpsLoadMeter has it; None: not known."""
+    watch, until = autotune.MpsLoadMeter(), time.monotonic() + within_s
+    while True:
+        for gpu in client.gpus(metrics="util_pct", node_id=node):
+            if gpu["state"] == "ok" and "util_pct" in gpu["values"]:
+                watch.load(gpu["uuid"], gpu["values"]["util_pct"])
+        left_s = until - time.monotonic()
+        if left_s <= 0:
+            break
+        time.sleep(min(LOOK_EVERY_S, left_s))
+    theirs = [task for task in client.tasks(node_id=node) if task["kind"] in autotune.OF_MPS]
+    watch.listed(sum(task["kind"] == "mps_client" for task in theirs),
+                 (use["uuid"] for task in theirs for use in task["gpus"]))
+    return watch.take()
 
 
 def _minutes(told: dict[str, Any]) -> Iterator[autotune.MpsMinute]:
