@@ -14,25 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from gpudeck import __version__
+from gpudeck import __version__, wire
 from gpudeck.actions import FINAL, Reply
 from gpudeck.desired_state import SignedDesired
 from gpudeck.limits import ORDINALS
-from gpudeck.wire import (
-    SPOKEN_VERSIONS,
-    Beat,
-    Call,
-    Challenge,
-    Cost,
-    Event,
-    FromHub,
-    Hello,
-    ReaderState,
-    Welcome,
-    encode,
-)
 
-from .actions.context import ActionGuards, NodeContext, open_context
+from .actions.context import ActionGuards, ProcessListSource, open_context
 from .actions.hold_files import hold_files
 from .actions.hub_record import HubRecord
 from .actions.kinds.task_kind import ActionTimeouts
@@ -50,9 +37,9 @@ from .link.identity import NodeIdentity, new_call
 from .link.outbox import Outbox
 from .link.protocol import CloseConnection, LinkStateMachine, OpenConnection, SendToHub
 from .link.socket import ConnectionClosed, ConnectionOpened, HubLink, MessageReceived
-from .quotas.service import QuotaSample, QuotaService, QuotaServiceConfig
+from .quotas.service import QuotaSample, QuotaService
 from .reader.recording import RecordingWriter
-from .readings import BackendEvent, OnDemandReading, Reading
+from .readings import BackendEvent, Reading
 from .runtime.action_lock import ActionLock
 from .tasks.name_cache import WorkloadNameCache
 from .tasks.processes import namespace_trouble
@@ -77,13 +64,11 @@ LEAVE_ROUND_S = 0.02
 ECHO_S = 30.0
 
 
-class ReadingSource(Protocol):
+class ReadingSource(ProcessListSource, Protocol):
     """Where Readings come from: ReaderProcess, or the simulator's in-process one."""
 
     @property
-    def state(self) -> ReaderState: ...
-    @property
-    def detail(self) -> str: ...
+    def state(self) -> wire.ReaderState: ...
     @property
     def age_s(self) -> float | None: ...
     @property
@@ -95,13 +80,6 @@ class ReadingSource(Protocol):
 
     def happenings(self) -> tuple[BackendEvent, ...]:
         """Those not handed out yet, of Readings that were never fetched too; never blocks."""
-
-    def fresh(self, timeout_s: float) -> OnDemandReading | None:
-        """A process list read after this call began; None: the driver does not answer. Blocks."""
-
-    @property
-    def pids(self) -> frozenset[int]:
-        """Of processes that read for us."""
 
     def close(self) -> None: ...
 
@@ -154,10 +132,8 @@ class ThreadWakeSignal:
         self._event.clear()
 
 
-def run_node(
-    config: NodeConfig, source: ReadingSource, outbox: Outbox, stop: threading.Event,
-    bell: WakeSignal,
-) -> None:
+def run_node(config: NodeConfig, source: ReadingSource, outbox: Outbox, stop: threading.Event,
+             bell: WakeSignal) -> None:
     """Until `stop` is set, noticed within WAIT_MAX_S. Closes neither source nor outbox.
 
     `bell`: what `source` rings whenever there is a Reading or its state changed. It may be the
@@ -182,9 +158,8 @@ def _leave(node: "_AgentLoop", bell: WakeSignal) -> None:
 
 
 class _AgentLoop:
-    def __init__(
-        self, config: NodeConfig, source: ReadingSource, outbox: Outbox, wake: Callable[[], None]
-    ) -> None:
+    def __init__(self, config: NodeConfig, source: ReadingSource, outbox: Outbox,
+                 wake: Callable[[], None]) -> None:
         self._config = config
         self._source = source
         self._outbox = outbox
@@ -213,10 +188,11 @@ class _AgentLoop:
             CommandServiceConfig(config.identity.key, config.data, not config.is_made_up,
                                  config.timeouts),
             self._context, journal, self._hub, replies)
-        self._limits = LimitReconciler(
-            self._context.limits, config.boot_id, self._hub.holds, ActionLock(config.data),
-            self._machine, wake)
-        self._quotas = _quotas(config, self._context, journal, self._commands.hub_time, wake)
+        self._limits = LimitReconciler(self._context.limits, config.boot_id, self._hub.holds,
+                                       ActionLock(config.data), self._machine, wake)
+        self._quotas = QuotaService(
+            OfflineExecutor(self._context, journal, ActionLock(config.data)), config.identity.hub,
+            config.host, config.is_made_up, wake, self._commands.hub_time)
         self._sample: QuotaSample | None = None
         # Of a simulator's many nodes in one process nobody can say which takes what.
         self._meter = None if config.is_made_up else ProcessCostMeter()
@@ -244,7 +220,7 @@ class _AgentLoop:
         self._limits.step(now, self._source.state == "ok")
         if self._talk.phase == "live":
             for message in (*self._commands.say(now), *self._limits.say()):
-                self._link.say(encode(message))
+                self._link.say(wire.encode(message))
                 if isinstance(message, Reply) and message.state in FINAL:
                     self._limits.changed()
         self._step_quotas(now)
@@ -257,7 +233,7 @@ class _AgentLoop:
                           self._memory.facts or (), self._limits.daemons)
         if is_live:
             for message in self._quotas.say():
-                self._link.say(encode(message))
+                self._link.say(wire.encode(message))
 
     def _wait_for_a_turn(self, now: float) -> None:
         turnstile, name = self._config.turnstile, self._config.host
@@ -307,11 +283,11 @@ class _AgentLoop:
             self._complained_of = ""
             log.info("connected hub=%s pending=%d", self._config.hub, self._outbox.pending)
 
-    def _hear(self, message: FromHub, now: float) -> None:
+    def _hear(self, message: wire.FromHub, now: float) -> None:
         self._talk.heard(message, now, time.time())
         if self._talk.phase != "live":
             return
-        if isinstance(message, Welcome):
+        if isinstance(message, wire.Welcome):
             self._commands.connected(message.epoch, now)
             self._limits.connected()
             self._quotas.connected()
@@ -328,9 +304,8 @@ class _AgentLoop:
             self._talk.hold_until(now)
         if state != self._memory.reader:
             at = time.time()
-            self._keep(sampler.reader_changed(
-                self._memory, state, self._outbox.last_seq + 1, at,
-                self._happenings.reader(state, detail, at)), now)
+            self._keep(sampler.reader_changed(self._memory, state, self._outbox.last_seq + 1, at,
+                                              self._happenings.reader(state, detail, at)), now)
         own_ends = self._own_ends(happened)
         recording = self._config.recording
         if reading is None:
@@ -363,7 +338,7 @@ class _AgentLoop:
         except JournalError:
             return 0  # it explains an Xid, and permits nothing
 
-    def _tell(self, events: Sequence[Event], now: float) -> None:
+    def _tell(self, events: Sequence[wire.Event], now: float) -> None:
         if events:
             self._keep(sampler.told(self._memory, events, self._outbox.last_seq + 1), now)
 
@@ -377,7 +352,7 @@ class _AgentLoop:
         if step.inventory is not None:
             self._outbox.keep_inventory(step.inventory)
         if step.messages:
-            told = any(isinstance(each, Event) for each in step.messages)
+            told = any(isinstance(each, wire.Event) for each in step.messages)
             state = self._happenings.kept(now, is_due=told)
             if state is not None:
                 self._outbox.keep_state(state)
@@ -391,38 +366,36 @@ class _AgentLoop:
 
     # Credentials of the conversation
 
-    def call(self) -> Call:
+    def call(self) -> wire.Call:
         return new_call()
 
-    def hello(self, call: Call, challenge: Challenge) -> Hello:
+    def hello(self, call: wire.Call, challenge: wire.Challenge) -> wire.Hello:
         identity = self._config.identity
-        hello = identity.prove(call, challenge, Hello(
-            wire_versions=SPOKEN_VERSIONS, key=identity.key.public, signature=b"",
+        hello = identity.prove(call, challenge, wire.Hello(
+            wire_versions=wire.SPOKEN_VERSIONS, key=identity.key.public, signature=b"",
             node_id=identity.node_id, host=self._config.host, boot_id=self._config.boot_id,
             stream=self._outbox.stream, last_seq=self._outbox.last_seq, agent_version=__version__,
             backend=self._config.backend.name, platform=self._config.platform[:1_024],
             driver_version=self._driver_version, epoch_seen=self._hub.epoch,
             actions=(*self._context.guards.ceiling().allowed, "hold", "release"),
             anchor_seq=self._hub.anchor.audit_seq,
-            anchor_head=self._hub.anchor.audit_head,
-        ))
+            anchor_head=self._hub.anchor.audit_head))
         self._hub.greeted(challenge.hub_key)
         self._quotas.greeted(challenge.hub_key)
         return hello
 
-    def _beat(self) -> Beat:
+    def _beat(self) -> wire.Beat:
         seq, head = self._journal.audit.head
         detail = "; ".join(filter(None, (
             self._outbox.trouble, self._source.detail, self._hub.trouble, self._unseen,
             "" if self._config.recording is None else self._config.recording.trouble)))
-        return Beat(
+        return wire.Beat(
             reader=self._source.state, reading_age_s=self._source.age_s,
             pending=self._outbox.pending, dropped=self._outbox.dropped, detail=detail[:1_024],
             holds=tuple(hold[:1_024] for hold in self._hub.holds()[:8]), audit_seq=seq,
-            audit_head=head, first_seq=self._outbox.first_seq, cost=self._cost(),
-        )
+            audit_head=head, first_seq=self._outbox.first_seq, cost=self._cost())
 
-    def _cost(self) -> Cost | None:
+    def _cost(self) -> wire.Cost | None:
         if self._meter is None:
             return None
         return self._meter.take(self._source.pids | {os.getpid()}, self._source.read_s,
@@ -435,10 +408,8 @@ class _AgentLoop:
             return
         if trouble != self._complained_of or now - self._complained_at >= COMPLAIN_EVERY_S:
             self._complained_of, self._complained_at = trouble, now
-            log.warning(
-                "no_connection hub=%s why=%r pending=%d dropped=%d; trying again",
-                self._config.hub, trouble, self._outbox.pending, self._outbox.dropped,
-            )
+            log.warning("no_connection hub=%s why=%r pending=%d dropped=%d; trying again",
+                        self._config.hub, trouble, self._outbox.pending, self._outbox.dropped)
 
 
 def _mps(config: NodeConfig) -> LocalMpsDaemons:
@@ -446,15 +417,6 @@ def _mps(config: NodeConfig) -> LocalMpsDaemons:
         return LocalMpsDaemons("")
     found = open_mps(config.options) if config.backend.capabilities.simulates_mps else None
     return found or LocalMpsDaemons()
-
-
-def _quotas(config: NodeConfig, context: NodeContext, journal: ActionJournal,
-            hub_time: Callable[[float], float | None], wake: Callable[[], None]) -> QuotaService:
-    identity = config.identity
-    return QuotaService(
-        QuotaServiceConfig(identity.node_id, identity.hub, config.host, config.boot_id,
-                           config.is_made_up),
-        OfflineExecutor(context, journal, ActionLock(config.data)), wake, hub_time)
 
 
 def _remembered(outbox: Outbox) -> sampler.SamplerState:

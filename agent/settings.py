@@ -2,6 +2,7 @@
 
 import os
 import socket
+from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,9 @@ from gpudeck.settings import (
     folder,
     hub_url,
     load,
+    parser,
     read_secret,
+    resolve,
     text,
 )
 
@@ -57,26 +60,17 @@ def _backend_setting(choices: tuple[str, ...]) -> Setting:
 HUB = Setting("hub", hub_url, "http://127.0.0.1:8050", "the hub this node reports to")
 # A path, not a secret setting: a secret must never be a process argument. GPUDECK_TOKEN itself
 # is read beside it, from the environment only.
-TOKEN_FILE = Setting(
-    "token_file", folder, None,
-    "file that holds the token for the hub; it wins over GPUDECK_TOKEN",
-)
-ENROL_FILE = Setting(
-    "token_file", folder, None,
-    "the first time: file that holds the enrolment token; it wins over GPUDECK_TOKEN",
-)
-CA_FILE = Setting(
-    "ca_file", folder, None, "PEM file of who issued the hub's certificate, if the system does "
-    "not know them",
-)
+TOKEN_FILE = Setting("token_file", folder, None,
+                     "file that holds the token for the hub; it wins over GPUDECK_TOKEN")
+ENROL_FILE = Setting("token_file", folder, None, "the first time: file that holds the enrolment "
+                                                 "token; it wins over GPUDECK_TOKEN")
+CA_FILE = Setting("ca_file", folder, None,
+                  "PEM file of who issued the hub's certificate, if the system does not know them")
 BACKEND = _backend_setting(LIVE_BACKENDS)
 SIMULATE = Setting(
-    "simulate", text, "", "options of the simulated backend, for example 'gpus=8 profile=h100'"
-)
-CEILING = Setting(
-    "ceiling", folder, None, "file that bounds what any hub may do on this node",
-    default_words="/etc/gpudeck/ceiling.toml if it is there",
-)
+    "simulate", text, "", "options of the simulated backend, for example 'gpus=8 profile=h100'")
+CEILING = Setting("ceiling", folder, None, "file that bounds what any hub may do on this node",
+                  default_words="/etc/gpudeck/ceiling.toml if it is there")
 TABLE: tuple[Setting, ...] = (
     HUB,
     ENROL_FILE,
@@ -95,9 +89,8 @@ TABLE: tuple[Setting, ...] = (
     CEILING,
     Setting("pipe", flag, False,
             "serve the notebook that started this, over stdin and stdout, without a hub"),
-    Setting("metrics", address, None,
-            "HOST:PORT on which Prometheus may scrape this node, without a token: best "
-            "127.0.0.1:9400", default_words="nowhere"),
+    Setting("metrics", address, None, "HOST:PORT on which Prometheus may scrape this node, without "
+                                      "a token: best 127.0.0.1:9400", default_words="nowhere"),
     Setting("forget_hub", flag, False,
             "belong to no hub any more; with a token, enrol with the hub that gave it"),
 )
@@ -115,14 +108,17 @@ SHOW_TABLE: tuple[Setting, ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class ShowSettings:
+class ConnectionSettings:
+    """Through which hub, or on this machine."""
+
     hub: str | None
     token: Callable[[], str]
     ca_file: Path | None
+    data: Path
+    names_data: bool  # said, and not the usual folder
     backend: str
     simulate: str
-    data: Path
-    host: str
+    ceiling: Path | None
     json: bool
 
 
@@ -161,13 +157,21 @@ def read(argv: Sequence[str], env: Mapping[str, str] = os.environ) -> AgentSetti
     return AgentSettings(**given)
 
 
-def read_show(
-    program: str, argv: Sequence[str], env: Mapping[str, str] = os.environ
-) -> ShowSettings:
-    given = load(program, SHOW_TABLE, argv, env)
-    token_file = given.pop("token_file")
-    given["data"] = given["data"] or state_folder(env)
-    return ShowSettings(token=token_source(token_file, env), host=this_host(), **given)
+def read_reach(program: str, table: Sequence[Setting], asked: Namespace, env: Mapping[str, str]
+               ) -> ConnectionSettings:
+    """Of a table that may lack some of them."""
+    given = resolve(program, table, vars(asked), env)
+    data = given.get("data")
+    return ConnectionSettings(given["hub"], token_source(given["token_file"], env),
+                              given["ca_file"], data or state_folder(env), data is not None,
+                              given.get("backend", "auto"), given.get("simulate", ""),
+                              given.get("ceiling"), given["json"])
+
+
+def read_show(program: str, argv: Sequence[str], env: Mapping[str, str] = os.environ
+              ) -> ConnectionSettings:
+    asked = parser(program, SHOW_TABLE, "").parse_args(list(argv))
+    return read_reach(program, SHOW_TABLE, asked, env)
 
 
 def this_host() -> str:

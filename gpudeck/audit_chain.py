@@ -40,11 +40,9 @@ def _hash(seq: int, previous: str, body: str) -> str:
     return hashlib.sha256(f"{seq}\n{previous}\n{body}".encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def verify(
-    links: Iterable[AuditChainLink], anchors: dict[int, str] | None = None,
-    start: AuditChainLink | None = None,
-    copy: Iterable[AuditChainLink] = (),
-) -> AuditChainBreak | None:
+def verify(links: Iterable[AuditChainLink], anchors: dict[int, str] | None = None,
+           start: AuditChainLink | None = None,
+           copy: Iterable[AuditChainLink] = ()) -> AuditChainBreak | None:
     """`anchors`: heads that somebody else kept, seq -> hash. `start`: where to go on from.
     `copy`: the records once more, from another place; it may begin late and end early."""
     seen = dict(anchors or {})
@@ -58,9 +56,8 @@ def verify(
             return AuditChainBreak(at + 1,
                                    f"record {at + 1} is missing; record {each.seq} follows {at}")
         if beside is not None and beside.seq == each.seq and beside != each:
-            return AuditChainBreak(each.seq,
-                                   f"record {each.seq} is another than in the copy; the records "
-                                             "from it on were written anew")
+            return AuditChainBreak(each.seq, f"record {each.seq} is another than in the copy; the "
+                                             "records from it on were written anew")
         if each.hash != _hash(each.seq, previous, each.body):
             return AuditChainBreak(each.seq,
                                    f"record {each.seq} or its link to the one before was changed")
@@ -68,8 +65,7 @@ def verify(
         if kept != each.hash:
             return AuditChainBreak(each.seq,
                                    f"record {each.seq} is another than the one that was vouched "
-                                             "for elsewhere; the records up to it were written "
-                                             "anew")
+                                   "for elsewhere; the records up to it were written anew")
         at, previous = each.seq, each.hash
     return _cut(at, [seq for seq in seen if seq > at], beside, kept_copy)
 
@@ -83,9 +79,8 @@ def _cut(at: int, vouched: list[int], beside: AuditChainLink | None,
     beyond = max(at, last, *vouched)
     if beyond == at:
         return None
-    return AuditChainBreak(at + 1,
-                           f"records {at + 1} to {beyond} were cut off; their head was vouched for "
-                                   "elsewhere")
+    return AuditChainBreak(at + 1, f"records {at + 1} to {beyond} were cut off; their head was "
+                                   "vouched for elsewhere")
 
 
 def chain(records: Iterable[dict[str, Any]]) -> Iterator[AuditChainLink]:

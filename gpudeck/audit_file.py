@@ -60,31 +60,25 @@ class AuditFile:
     def verify(self, node: str = "", copy: Path | None = None,
                anchors: dict[int, str] | None = None) -> tuple[int, str, AuditChainBreak | None]:
         """How many records there are, the head, and the first that does not hold. One pass."""
-        counted = _HeadTracker(self.links(node))
+        head = ""
+
+        def counted() -> Iterator[AuditChainLink]:
+            nonlocal head
+            for link in self.links(node):
+                head = link.hash
+                yield link
+
         self._db.execute("begin")
         try:
-            broken = verify(counted, self.vouched() | (anchors or {}),
+            broken = verify(counted(), self.vouched() | (anchors or {}),
                             copy=() if copy is None else links_in(copy))
             records = self.last_seq(node)
         finally:
             self._db.execute("rollback")
-        return records, counted.head, broken
+        return records, head, broken
 
     def close(self) -> None:
         self._db.close()
-
-
-class _HeadTracker:
-    """Remembers the last one that went by."""
-
-    def __init__(self, links: Iterator[AuditChainLink]) -> None:
-        self._links = links
-        self.head = ""
-
-    def __iter__(self) -> Iterator[AuditChainLink]:
-        for link in self._links:
-            self.head = link.hash
-            yield link
 
 
 def links_in(path: Path) -> Iterator[AuditChainLink]:

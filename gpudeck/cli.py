@@ -72,8 +72,7 @@ def find(name: str) -> Callable[[list[str]], int]:
     known = {entry.name: entry for entry in entry_points(group=GROUP)}
     if name not in known:
         raise CommandError(
-            f"no command {name!r}; there are {', '.join(sorted(known))}", ExitCode.USAGE
-        )
+            f"no command {name!r}; there are {', '.join(sorted(known))}", ExitCode.USAGE)
     return _load(known[name])
 
 
@@ -84,11 +83,9 @@ def _load(entry: EntryPoint) -> Callable[[list[str]], int]:
         if not entry.extras or (error.name or "").partition(".")[0] == "gpudeck":
             raise
         extra = entry.extras[0]
-        raise CommandError(
-            f"`gpudeck {entry.name}` needs the {extra!r} extra, which is not installed "
-            f"({error.name} is missing); run: pip install 'gpudeck[{extra}]'",
-            ExitCode.CANNOT_START,
-        ) from error
+        raise CommandError(f"`gpudeck {entry.name}` needs the {extra!r} extra, which is not "
+                           f"installed ({error.name} is missing); run: pip install "
+                           f"'gpudeck[{extra}]'", ExitCode.CANNOT_START) from error
 
 
 def _overview() -> str:
@@ -96,8 +93,7 @@ def _overview() -> str:
     rows = [f"  {name:8} {summary}" for name, summary in SUMMARY.items() if name in known]
     return "\n".join(
         ["usage: gpudeck COMMAND [options]", "", *rows, "",
-         "`gpudeck COMMAND --help` lists the options of one. Exit codes: docs/cli.md."]
-    )
+         "`gpudeck COMMAND --help` lists the options of one. Exit codes: docs/cli.md."])
 
 
 if __name__ == "__main__":

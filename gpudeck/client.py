@@ -33,10 +33,8 @@ T = TypeVar("T")
 class HubConnection:
     """Requests to one hub, and its answers as they came or as an error."""
 
-    def __init__(
-        self, url: str, token: str, timeout_s: float = TIMEOUT_S,
-        tls: ssl.SSLContext | None = None,
-    ) -> None:
+    def __init__(self, url: str, token: str, timeout_s: float = TIMEOUT_S,
+                 tls: ssl.SSLContext | None = None) -> None:
         """`tls` None: what the system trusts."""
         self._url = url.rstrip("/")
         self._token = token
@@ -45,25 +43,36 @@ class HubConnection:
         self._opener = urllib.request.build_opener(
             _NoRedirectHandler, urllib.request.HTTPSHandler(context=tls))
 
-    def items(self, kind: str, filter: str = "", **more: str) -> Iterator[Item]:
-        cursor: str | None = None
+    def all(self, kind: str, /, **query: str) -> list[Item]:
+        """The items of all pages; what is empty of `query` is not asked for."""
+        found: list[Item] = []
+        asked = {"limit": str(PAGE)} | {name: value for name, value in query.items() if value}
         while True:
-            query = {"limit": str(PAGE)} | {name: value for name, value in more.items() if value}
-            if filter:
-                query["filter"] = filter
-            if cursor is not None:
-                query["cursor"] = cursor
-            page = self.page(f"{kind}?{urllib.parse.urlencode(query)}")
-            yield from page["items"]
-            cursor = page.get("next")
-            if cursor is None:
-                return
+            page = self.page(kind, **asked)
+            found += page["items"]
+            if page.get("next") is None:
+                return found
+            asked["cursor"] = page["next"]
 
-    def page(self, path: str) -> Item:
-        page = self.ask("GET", path)
-        if page is None or not isinstance(page.get("items"), list):
+    def items(self, path: str, /, **query: str) -> list[Item]:
+        return list(self.page(path, **query)["items"])
+
+    def page(self, path: str, timeout_s: float | None = None, /, **query: str) -> Item:
+        page = self.get(path, timeout_s, **query)
+        if not isinstance(page.get("items"), list):
             raise self.no_hub()
         return page
+
+    def get(self, path: str, timeout_s: float | None = None, /, **query: str) -> Item:
+        return self.ask_for("GET", f"{path}?{urllib.parse.urlencode(query)}" if query else path,
+                            timeout_s=timeout_s)
+
+    def get_known(self, path: str) -> Item | None:
+        """None: there is no such thing."""
+        try:
+            return self.get(path)
+        except NotThere:
+            return None
 
     def ask_for(self, method: str, path: str, body: Any = None, timeout_s: float | None = None
                 ) -> Item:
@@ -103,8 +112,7 @@ class HubConnection:
         data = None if body is None else json.dumps(body).encode()
         if data is not None:
             headers["Content-Type"] = "application/json"
-        request = urllib.request.Request(
-            f"{self._url}/api/v1/{path}", data, headers, method=method)
+        request = urllib.request.Request(f"{self._url}/api/v1/{path}", data, headers, method=method)
         try:
             with self._opener.open(request, timeout=timeout_s or self._timeout_s) as answer:
                 yield answer
@@ -113,10 +121,8 @@ class HubConnection:
                 raise _refused(self._url, error.code, error.read(65_536)) from error
         except (urllib.error.URLError, OSError, HTTPException) as error:
             reason = getattr(error, "reason", error)
-            raise CommandError(
-                f"no hub at {self._url}: {reason}; is it running, and is --hub right?",
-                ExitCode.UNREACHABLE,
-            ) from error
+            raise CommandError(f"no hub at {self._url}: {reason}; is it running, and is --hub "
+                               "right?", ExitCode.UNREACHABLE) from error
 
     def _item(self, body: bytes) -> Item | None:
         if not body:
@@ -134,21 +140,25 @@ class HubConnection:
                             ExitCode.UNREACHABLE)
 
 
-class ActionRequests:
-    def __init__(self, hub: HubConnection) -> None:
-        self._hub = hub
+class HubRequests:
+    def __init__(self, url: str, token: str, timeout_s: float = TIMEOUT_S,
+                 tls: ssl.SSLContext | None = None) -> None:
+        """`tls` None: what the system trusts."""
+        self.hub = HubConnection(url, token, timeout_s, tls)
 
+
+class ActionRequests(HubRequests):
     def preview(self, action: str, targets: Sequence[str], params: Mapping[str, Any],
                 is_plan: bool = False) -> PreviewView:
         asked = {"action": action, "targets": [*targets], "params": {**params}, "plan": is_plan}
-        return _as(PreviewView, self._hub.ask_for("POST", "previews", asked, LOOK_TIMEOUT_S))
+        return _as(PreviewView, self.hub.ask_for("POST", "previews", asked, LOOK_TIMEOUT_S))
 
     def order(self, preview_id: str, reason: str,
               despite_maintenance: bool = False) -> OrderResultView:
         """Done once: an answer that was lost is asked for under the same key. Without one, whether
         it was obeyed only the hub can say."""
         try:
-            told = self._hub.ask_for("POST", "commands", {
+            told = self.hub.ask_for("POST", "commands", {
                 "preview": preview_id, "reason": reason} | (
                     {"despite_maintenance": True} if despite_maintenance else {}))
             return _as(OrderResultView, told, ExitCode.UNREACHABLE)
@@ -160,169 +170,122 @@ class ActionRequests:
                 "Record page before you ask again", ExitCode.UNKNOWN) from error
 
     def command(self, command_id: str) -> CommandView:
-        return _as(CommandView, self._hub.ask_for("GET", f"commands/{_quoted(command_id)}"))
+        return _as(CommandView, self.hub.get(f"commands/{_quoted(command_id)}"))
 
     def commands(self, **query: str) -> list[CommandView]:
-        path = f"commands?{urllib.parse.urlencode(query)}"
-        return [_as(CommandView, item) for item in self._hub.ask_for("GET", path).get("items", [])]
+        return [_as(CommandView, item) for item in self.hub.items("commands", **query)]
 
     def keep(self, task_id: str, until: float, because: str) -> Item | None:
-        return self._hub.ask("PUT", f"tasks/{_quoted(task_id)}/keep",
+        return self.hub.ask("PUT", f"tasks/{_quoted(task_id)}/keep",
                          {"until": until, "because": because})
 
     def let_go(self, task_id: str) -> None:
-        self._hub.ask("DELETE", f"tasks/{_quoted(task_id)}/keep")
+        self.hub.ask("DELETE", f"tasks/{_quoted(task_id)}/keep")
 
     def hold(self, node_id: str | None, reason: str) -> Item | None:
         """`node_id` None: the whole fleet."""
-        return self._hub.ask("POST", "hold", {"node": node_id, "reason": reason})
+        return self.hub.ask("POST", "hold", {"node": node_id, "reason": reason})
 
     def release(self, node_id: str | None) -> None:
-        self._hub.ask("DELETE", "hold" if node_id is None else f"hold?node={_quoted(node_id)}")
+        self.hub.ask("DELETE", "hold" if node_id is None else f"hold?node={_quoted(node_id)}")
 
 
-class QuotaRequests:
-    def __init__(self, hub: HubConnection) -> None:
-        self._hub = hub
-
+class QuotaRequests(HubRequests):
     def quotas(self) -> list[Item]:
-        return list(self._hub.page("quotas")["items"])
+        return self.hub.items("quotas")
 
     def quota(self, quota_id: str) -> Item | None:
-        try:
-            return self._hub.ask_for("GET", f"quotas/{_quoted(quota_id)}")
-        except NotThere:
-            return None
+        return self.hub.get_known(f"quotas/{_quoted(quota_id)}")
 
     def quotas_of(self, owner: str) -> list[Item]:
         """All that counts for this owner, also where they hold nothing of it now."""
-        return list(self._hub.page(f"owners/{_quoted(owner)}/quotas")["items"])
+        return self.hub.items(f"owners/{_quoted(owner)}/quotas")
 
     def put_quota(self, quota_id: str, fields: Mapping[str, Any]) -> Item:
-        return self._hub.ask_for("PUT", f"quotas/{_quoted(quota_id)}", {**fields})
+        return self.hub.ask_for("PUT", f"quotas/{_quoted(quota_id)}", {**fields})
 
     def remove_quota(self, quota_id: str) -> None:
-        self._hub.ask("DELETE", f"quotas/{_quoted(quota_id)}")
+        self.hub.ask("DELETE", f"quotas/{_quoted(quota_id)}")
 
     def check_quota(self, fields: Mapping[str, Any]) -> Item:
-        return self._hub.ask_for("POST", "quota-checks", {"quota": {**fields}})
+        return self.hub.ask_for("POST", "quota-checks", {"quota": {**fields}})
 
 
-class RuleRequests:
-    def __init__(self, hub: HubConnection) -> None:
-        self._hub = hub
-
+class RuleRequests(HubRequests):
     def rules(self) -> list[Item]:
-        return list(self._hub.page("rules")["items"])
+        return self.hub.items("rules")
 
     def put_rule(self, rule_id: str, rule: Mapping[str, Any]) -> Item:
-        return self._hub.ask_for("PUT", f"rules/{_quoted(rule_id)}", {**rule})
+        return self.hub.ask_for("PUT", f"rules/{_quoted(rule_id)}", {**rule})
 
     def rehearse(self, rule: Mapping[str, Any], start: float, end: float) -> Item:
-        return self._hub.ask_for("POST", "rules/backtests", {"rule": {**rule}, "start": start,
+        return self.hub.ask_for("POST", "rules/backtests", {"rule": {**rule}, "start": start,
                                                       "end": end})
 
     def rehearsal(self, backtest_id: str) -> Item:
-        return self._hub.ask_for("GET", f"rules/backtests/{_quoted(backtest_id)}")
+        return self.hub.get(f"rules/backtests/{_quoted(backtest_id)}")
 
 
-class AuditRequests:
-    def __init__(self, hub: HubConnection) -> None:
-        self._hub = hub
-
+class AuditRequests(HubRequests):
     def audit(self, **query: str) -> Item:
         """One page, newest first."""
-        return self._hub.page(f"audit?{urllib.parse.urlencode(query)}")
+        return self.hub.page("audit", **query)
 
     def audit_verdict(self) -> Item:
         """It walks all records: that takes a while where there are millions."""
-        verdict = self._hub.ask_for("GET", "audit/verify", timeout_s=LONG_S)
+        verdict = self.hub.get("audit/verify", LONG_S)
         if "broken" not in verdict:
-            raise self._hub.no_hub()
+            raise self.hub.no_hub()
         return verdict
 
     def audit_lines(self) -> Iterator[bytes]:
         """All records, oldest first, each with its line end."""
-        with self._hub.opened("GET", "audit/export", timeout_s=LONG_S, accept="*/*") as answer:
+        with self.hub.opened("GET", "audit/export", timeout_s=LONG_S, accept="*/*") as answer:
             yield from answer
 
 
-class Client:
-    """Every request of the REST interface under one name: the fleet here, the rest in parts."""
-
-    def __init__(
-        self, url: str, token: str, timeout_s: float = TIMEOUT_S,
-        tls: ssl.SSLContext | None = None,
-    ) -> None:
-        """`tls` None: what the system trusts."""
-        self.hub = hub = HubConnection(url, token, timeout_s, tls)
-        actions, quotas = ActionRequests(hub), QuotaRequests(hub)
-        rules, audit = RuleRequests(hub), AuditRequests(hub)
-        self.preview, self.order = actions.preview, actions.order
-        self.command, self.commands = actions.command, actions.commands
-        self.keep, self.let_go = actions.keep, actions.let_go
-        self.hold, self.release = actions.hold, actions.release
-        self.quotas, self.quota, self.quotas_of = quotas.quotas, quotas.quota, quotas.quotas_of
-        self.put_quota, self.remove_quota = quotas.put_quota, quotas.remove_quota
-        self.check_quota = quotas.check_quota
-        self.rules, self.put_rule = rules.rules, rules.put_rule
-        self.rehearse, self.rehearsal = rules.rehearse, rules.rehearsal
-        self.audit, self.audit_verdict = audit.audit, audit.audit_verdict
-        self.audit_lines = audit.audit_lines
-
+class FleetRequests(HubRequests):
     def nodes(self) -> list[Item]:
-        return list(self.hub.items("nodes"))
+        return self.hub.all("nodes")
 
     def gpus(self, filter: str = "", metrics: str = "", node_id: str = "") -> list[Item]:
         """`metrics`: their keys with commas; "": all. `node_id` "": of all nodes."""
-        return list(self.hub.items("gpus", filter, metrics=metrics, node=node_id))
+        return self.hub.all("gpus", filter=filter, metrics=metrics, node=node_id)
 
     def me(self) -> Item:
         """Whose the token is, and what it may."""
-        return self.hub.ask_for("GET", "me")
+        return self.hub.get("me")
 
     def series(self, **query: str) -> Item:
-        return self.hub.ask_for("GET", f"series?{urllib.parse.urlencode(query)}",
-                                timeout_s=LONG_S)
+        return self.hub.get("series", LONG_S, **query)
 
     def usage(self, **query: str) -> list[Item]:
-        found = self.hub.ask_for("GET", f"usage?{urllib.parse.urlencode(query)}",
-                                 timeout_s=LONG_S)
-        if not isinstance(found.get("items"), list):
-            raise self.hub.no_hub()
-        return list(found["items"])
+        return list(self.hub.page("usage", LONG_S, **query)["items"])
 
     def tasks(self, filter: str = "", node_id: str = "") -> list[Item]:
         """`node_id` "": of all nodes."""
-        return list(self.hub.items("tasks", filter, node=node_id))
+        return self.hub.all("tasks", filter=filter, node=node_id)
 
     def events(self, **query: str) -> list[Item]:
         """One page, newest first."""
-        found: list[Item] = self.hub.page(f"events?{urllib.parse.urlencode(query)}")["items"]
-        return found
+        return self.hub.items("events", **query)
 
     def task(self, task_id: str) -> Item | None:
         """None: there is none that we may see."""
-        try:
-            return self.hub.ask_for("GET", f"tasks/{_quoted(task_id)}")
-        except NotThere:
-            return None
+        return self.hub.get_known(f"tasks/{_quoted(task_id)}")
 
     def mps(self, node_id: str | None = None) -> list[Item]:
-        return self._of_nodes("mps", node_id)
+        return self.hub.items("mps", **_of_node(node_id))
 
     def mps_past(self, node_id: str, start: float, end: float) -> Item:
-        query = {"node": node_id, "start": str(start), "end": str(end)}
-        return self.hub.ask_for("GET", f"mps/past?{urllib.parse.urlencode(query)}",
-                                timeout_s=LONG_S)
+        return self.hub.get("mps/past", LONG_S, node=node_id, start=str(start), end=str(end))
 
     def limits(self, node_id: str | None = None) -> list[Item]:
-        return self._of_nodes("limits", node_id)
+        return self.hub.items("limits", **_of_node(node_id))
 
-    def _of_nodes(self, kind: str, node_id: str | None) -> list[Item]:
-        query = "" if node_id is None else f"?node={_quoted(node_id)}"
-        found: list[Item] = self.hub.page(f"{kind}{query}")["items"]
-        return found
+
+class Client(FleetRequests, ActionRequests, QuotaRequests, RuleRequests, AuditRequests):
+    """Every request of the REST interface."""
 
 
 def _is_lost(error: CommandError) -> bool:
@@ -330,6 +293,10 @@ def _is_lost(error: CommandError) -> bool:
     cause = error.__cause__
     return error.code == ExitCode.UNREACHABLE and not isinstance(
         getattr(cause, "reason", cause), TimeoutError)
+
+
+def _of_node(node_id: str | None) -> dict[str, str]:
+    return {} if node_id is None else {"node": node_id}
 
 
 def _quoted(word: str) -> str:
@@ -356,10 +323,8 @@ class _NoRedirectHandler(urllib.request.HTTPRedirectHandler):
 def _refused(url: str, status: int, body: bytes) -> CommandError:
     detail = _problem(body)
     if status in (401, 403):
-        return CommandError(
-            f"the hub at {url} refuses ({detail or status}); give a valid token by --token-file",
-            ExitCode.DENIED,
-        )
+        return CommandError(f"the hub at {url} refuses ({detail or status}); give a valid token by "
+                            "--token-file", ExitCode.DENIED)
     if status == HTTPStatus.NOT_FOUND:
         return NotThere(f"the hub at {url} answers 404" + (f": {detail}" if detail else ""))
     # Said by a proxy: of what the hub behind it has done, it knows nothing.

@@ -174,13 +174,22 @@ def once(gpus: ExportedGpus, key: str, values: Values) -> Values:
 
 
 def families(gpus: ExportedGpus, columns: Mapping[str, Any], wanted: frozenset[str] | None = None
-             ) -> "list[str]":
+             ) -> list[str]:
     """`columns`: by metric key, lists or arrays of floats. `wanted`: names; None: all."""
-    return [text for field in FIELDS
-            if (wanted is None or field.name in wanted) and field.key in columns
-            and (text := _text(gpus, field, columns[field.key]))] + [
-        text for text in (_free(gpus, columns, wanted), _total(gpus, wanted), _xid(gpus, wanted))
-        if text]
+    def is_wanted(name: str) -> bool:
+        return wanted is None or name in wanted
+
+    found = [_text(gpus, field, columns[field.key]) for field in FIELDS
+             if is_wanted(field.name) and field.key in columns]
+    if is_wanted(FREE) and "mem_used_bytes" in columns:
+        found.append(_free(gpus, columns))
+    if is_wanted(TOTAL):
+        total = [value / MIB for value in once(gpus, "mem_used_bytes", gpus.mem_total_bytes)]
+        found.append(family(TOTAL, "gauge", "Framebuffer memory (in MiB).", gpus.labels, total))
+    if is_wanted(XID):
+        found.append(family(XID, "gauge", "Value of the last XID error encountered, for ten "
+                            "minutes.", gpus.labels, gpus.xid))
+    return [text for text in found if text]
 
 
 def _text(gpus: ExportedGpus, field: DcgmField, values: Any) -> str:
@@ -197,9 +206,7 @@ def _plain(values: Any) -> Values:
     return found
 
 
-def _free(gpus: ExportedGpus, columns: Mapping[str, Any], wanted: frozenset[str] | None) -> str:
-    if (wanted is not None and FREE not in wanted) or "mem_used_bytes" not in columns:
-        return ""
+def _free(gpus: ExportedGpus, columns: Mapping[str, Any]) -> str:
     used = _plain(columns["mem_used_bytes"])
     reserved = _plain(columns.get("mem_reserved_bytes", [NAN] * len(used)))
     free = [max(0.0, total - held - (kept if kept == kept else 0.0)) / MIB
@@ -207,20 +214,6 @@ def _free(gpus: ExportedGpus, columns: Mapping[str, Any], wanted: frozenset[str]
             for total, held, kept in zip(gpus.mem_total_bytes, used, reserved, strict=True)]
     return family(FREE, "gauge", "Framebuffer memory free (in MiB).", gpus.labels,
                   once(gpus, "mem_used_bytes", free))
-
-
-def _total(gpus: ExportedGpus, wanted: frozenset[str] | None) -> str:
-    if wanted is not None and TOTAL not in wanted:
-        return ""
-    total = [value / MIB for value in once(gpus, "mem_used_bytes", gpus.mem_total_bytes)]
-    return family(TOTAL, "gauge", "Framebuffer memory (in MiB).", gpus.labels, total)
-
-
-def _xid(gpus: ExportedGpus, wanted: frozenset[str] | None) -> str:
-    if wanted is not None and XID not in wanted:
-        return ""
-    return family(XID, "gauge", "Value of the last XID error encountered, for ten minutes.",
-                  gpus.labels, gpus.xid)
 
 
 # -- what is ours, of hub and agent alike

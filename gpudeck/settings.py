@@ -54,37 +54,25 @@ class Setting:
         return "GPUDECK_" + self.name.upper()
 
 
-def load(
-    program: str,
-    table: Sequence[Setting],
-    argv: Sequence[str],
-    env: Mapping[str, str],
-    description: str = "",
-) -> dict[str, Any]:
+def load(program: str, table: Sequence[Setting], argv: Sequence[str], env: Mapping[str, str],
+         description: str = "") -> dict[str, Any]:
     """The value of every setting of the table, by name. In the file, `[program]` is its section."""
     return resolve(program, table, vars(parser(program, table, description).parse_args(list(argv))),
                    env)
 
 
-def resolve(
-    program: str, table: Sequence[Setting], given: Mapping[str, Any], env: Mapping[str, str]
-) -> dict[str, Any]:
+def resolve(program: str, table: Sequence[Setting], given: Mapping[str, Any],
+            env: Mapping[str, str]) -> dict[str, Any]:
     """As `load`, from flags that are parsed already."""
     path = given.get("config") or env.get("GPUDECK_CONFIG")
     from_file = _section(program, table, path, _read_file(path))
     return {setting.name: _resolve(setting, given, env, from_file) for setting in table}
 
 
-def parser(
-    program: str, table: Sequence[Setting], description: str
-) -> argparse.ArgumentParser:
+def parser(program: str, table: Sequence[Setting], description: str) -> argparse.ArgumentParser:
     """The flags of these settings; a command may add what is no setting, such as its targets."""
-    made = argparse.ArgumentParser(
-        prog=f"gpudeck {program}",
-        description=description,
-        epilog=f"Settings: {SECTION_HELP}.",
-        allow_abbrev=False,
-    )
+    made = argparse.ArgumentParser(prog=f"gpudeck {program}", description=description,
+                                   epilog=f"Settings: {SECTION_HELP}.", allow_abbrev=False)
     made.add_argument("--config", metavar="FILE", help="read settings from this TOML file")
     for setting in table:
         if not setting.secret:
@@ -119,28 +107,22 @@ def _read_file(path: str | None) -> dict[str, Any]:
         raise CommandError(f"{path} is not TOML: {error}", ExitCode.USAGE) from error
 
 
-def _section(
-    program: str, table: Sequence[Setting], path: str | None, content: Mapping[str, Any]
-) -> Mapping[str, Any]:
+def _section(program: str, table: Sequence[Setting], path: str | None,
+             content: Mapping[str, Any]) -> Mapping[str, Any]:
     loose = [name for name, value in content.items() if not isinstance(value, dict)]
     if loose:
-        raise CommandError(
-            f"{path}: {loose[0]!r} stands outside a section; write it under [{program}]",
-            ExitCode.USAGE,
-        )
+        raise CommandError(f"{path}: {loose[0]!r} stands outside a section; write it under "
+                           f"[{program}]", ExitCode.USAGE)
     section: Mapping[str, Any] = content.get(program, {})
     known = {s.name for s in table} | {f"{s.name}_file" for s in table if s.secret}
     if unknown := sorted(set(section) - known):
-        raise CommandError(
-            f"{path}: [{program}] has no setting {unknown[0]!r}; there are "
-            f"{', '.join(sorted(known))}", ExitCode.USAGE,
-        )
+        raise CommandError(f"{path}: [{program}] has no setting {unknown[0]!r}; there are "
+                           f"{', '.join(sorted(known))}", ExitCode.USAGE)
     return section
 
 
-def _resolve(
-    setting: Setting, given: Mapping[str, Any], env: Mapping[str, str], from_file: Mapping[str, Any]
-) -> Any:
+def _resolve(setting: Setting, given: Mapping[str, Any], env: Mapping[str, str],
+             from_file: Mapping[str, Any]) -> Any:
     raw, source = _raw(setting, given, env, from_file)
     if raw is None:
         return setting.default
@@ -157,9 +139,8 @@ def _resolve(
     return value
 
 
-def _raw(
-    setting: Setting, given: Mapping[str, Any], env: Mapping[str, str], from_file: Mapping[str, Any]
-) -> tuple[Any, str]:
+def _raw(setting: Setting, given: Mapping[str, Any], env: Mapping[str, str],
+         from_file: Mapping[str, Any]) -> tuple[Any, str]:
     if given.get(setting.name) is not None:
         return given[setting.name], setting.flag
     if setting.env in env:

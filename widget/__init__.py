@@ -11,10 +11,8 @@ if TYPE_CHECKING:
 __all__ = ["connect", "load_ipython_extension", "measure", "unload_ipython_extension", "watch"]
 
 
-def watch(
-    hub: str | None = None, token: str | None = None, *, simulate: str | None = None,
-    ca_file: str | None = None,
-) -> "Watch":
+def watch(hub: str | None = None, token: str | None = None, *, simulate: str | None = None,
+          ca_file: str | None = None) -> "Watch":
     """A live widget: this machine's Gpus, or with `hub` and `token` a fleet's. On a machine without
     a Gpu, `simulate="h100x2"` shows two that are made up."""
     try:

@@ -15,19 +15,9 @@ from typing import Any
 
 import msgspec
 
+from gpudeck import notebook_pipe as pipe
 from gpudeck.actions import TaskAction
-from gpudeck.notebook_pipe import (
-    FromAgent,
-    FromNotebook,
-    PipeDecoder,
-    PipeFailure,
-    PipeMarkReply,
-    PipeMarkRequest,
-    PipeOrderRequest,
-    PipePreviewRequest,
-    PipeSnapshot,
-    packed,
-)
+from gpudeck.child_processes import without_tokens
 
 PIPE_BYTES = 65_536
 BACK_OFF_S = (1.0, 30.0)
@@ -35,7 +25,7 @@ LAST_WORDS = 20
 USAGE = 2  # exit code: it would say the same again
 END_WITHIN_S = 3.0
 
-Listener = Callable[[FromAgent], None]
+Listener = Callable[[pipe.FromAgent], None]
 
 
 class AgentSource:
@@ -45,13 +35,13 @@ class AgentSource:
         """`options`: of a simulation; None: this machine."""
         self._options = options
         self._listeners: list[Listener] = []
-        self._marks: dict[int, Callable[[PipeMarkReply | None], None]] = {}
+        self._marks: dict[int, Callable[[pipe.PipeMarkReply | None], None]] = {}
         self._numbers = itertools.count(1)
         self._writing = threading.Lock()
         self._words: deque[str] = deque(maxlen=LAST_WORDS)
         self._child: subprocess.Popen[bytes] | None = None
         self._closing = threading.Event()
-        self.seen: PipeSnapshot | None = None  # the newest
+        self.seen: pipe.PipeSnapshot | None = None  # the newest
         self.tasks: tuple[dict[str, Any], ...] | None = None  # as they were listed last
         threading.Thread(target=self._run, name="gpudeck-source", daemon=True).start()
 
@@ -66,18 +56,18 @@ class AgentSource:
         if listener in self._listeners:
             self._listeners.remove(listener)
 
-    def mark(self, then: Callable[[PipeMarkReply | None], None]) -> None:
+    def mark(self, then: Callable[[pipe.PipeMarkReply | None], None]) -> None:
         """A look just now. None: nobody is there to look."""
         number = next(self._numbers)
         self._marks[number] = then
-        if not self._tell(PipeMarkRequest(number)):
+        if not self._tell(pipe.PipeMarkRequest(number)):
             self._marked(number, None)
 
     def look(self, ask_id: str, action: TaskAction, task_id: str) -> None:
-        self._ask(PipePreviewRequest(ask_id, action, task_id))
+        self._ask(pipe.PipePreviewRequest(ask_id, action, task_id))
 
     def order(self, ask_id: str, reason: str) -> None:
-        self._ask(PipeOrderRequest(ask_id, reason))
+        self._ask(pipe.PipeOrderRequest(ask_id, reason))
 
     def close(self) -> None:
         """The agent ends when its stdin does."""
@@ -97,9 +87,9 @@ class AgentSource:
         """In a fork of the kernel: the agent is not the fork's, which would keep its stdin open."""
         self._closing.set()
         if self._child is not None:
-            for pipe in (self._child.stdin, self._child.stdout, self._child.stderr):
-                assert pipe is not None
-                os.close(pipe.fileno())
+            for end in (self._child.stdin, self._child.stdout, self._child.stderr):
+                assert end is not None
+                os.close(end.fileno())
 
     # -- the thread that reads
 
@@ -114,7 +104,7 @@ class AgentSource:
                 self._marked(number, None)
             if self._closing.is_set():
                 return
-            self._hear(PipeSnapshot(time.time(), "failed", self._why(code), ""))
+            self._hear(pipe.PipeSnapshot(time.time(), "failed", self._why(code), ""))
             if code == USAGE:
                 return
             wait_s = BACK_OFF_S[0] if time.monotonic() - began > most_s else min(2 * wait_s, most_s)
@@ -123,12 +113,11 @@ class AgentSource:
     def _started(self) -> "subprocess.Popen[bytes]":
         backend = [] if self._options is None else [
             "--backend", "simulated", "--simulate", self._options]
-        env = {name: value for name, value in os.environ.items()
-               if not name.startswith("GPUDECK_TOKEN")}
         # -P: what lies in the notebook's folder shadows nothing. In the kernel's own process group,
         # which a Jupyter server ends as a whole.
         child = subprocess.Popen(
-            [sys.executable, "-P", "-m", "gpudeck.cli", "agent", "--pipe", *backend], env=env,
+            [sys.executable, "-P", "-m", "gpudeck.cli", "agent", "--pipe", *backend],
+            env=without_tokens(os.environ),
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0)
         threading.Thread(target=self._listen_to_stderr, args=(child,), daemon=True).start()
         return child
@@ -141,7 +130,7 @@ class AgentSource:
 
     def _read(self, child: "subprocess.Popen[bytes]") -> None:
         assert child.stdout is not None
-        pieces = PipeDecoder()
+        pieces = pipe.PipeDecoder()
         try:
             while data := os.read(child.stdout.fileno(), PIPE_BYTES):
                 for message in pieces.from_agent(data):
@@ -150,12 +139,12 @@ class AgentSource:
             self._words.append(f"its pipe broke: {error}")
             child.kill()
 
-    def _hear(self, message: FromAgent) -> None:
-        if isinstance(message, PipeSnapshot):
+    def _hear(self, message: pipe.FromAgent) -> None:
+        if isinstance(message, pipe.PipeSnapshot):
             self.seen = message
             if message.tasks is not None:
                 self.tasks = message.tasks
-        elif isinstance(message, PipeMarkReply):
+        elif isinstance(message, pipe.PipeMarkReply):
             self._marked(message.mark_id, message)
         for listener in tuple(self._listeners):
             try:
@@ -163,7 +152,7 @@ class AgentSource:
             except Exception as error:  # one widget's trouble is not the others'
                 self._words.append(f"a listener stumbled: {error!r}")
 
-    def _marked(self, number: int, marked: PipeMarkReply | None) -> None:
+    def _marked(self, number: int, marked: pipe.PipeMarkReply | None) -> None:
         then = self._marks.pop(number, None)
         if then is not None:
             then(marked)
@@ -175,20 +164,19 @@ class AgentSource:
 
     # -- asking
 
-    def _ask(self, message: PipePreviewRequest | PipeOrderRequest) -> None:
+    def _ask(self, message: pipe.PipePreviewRequest | pipe.PipeOrderRequest) -> None:
         if not self._tell(message):
-            self._hear(PipeFailure(message.ask_id,
-                                   "the agent that watches for this notebook is not "
-                                                   "there just now; try again"))
+            self._hear(pipe.PipeFailure(message.ask_id, "the agent that watches for this notebook "
+                                                        "is not there just now; try again"))
 
-    def _tell(self, message: FromNotebook) -> bool:
+    def _tell(self, message: pipe.FromNotebook) -> bool:
         child = self._child
         if child is None or self._closing.is_set():
             return False
         assert child.stdin is not None
         try:
             with self._writing:
-                child.stdin.write(packed(message))
+                child.stdin.write(pipe.packed(message))
         except (OSError, ValueError):
             return False
         return True

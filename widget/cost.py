@@ -74,18 +74,17 @@ def points_of_mark(mark: PipeMarkReply, pid: int) -> Iterator[GpuSample]:
         yield GpuSample(mark.at, uuid, mem_bytes=held.get(pid), is_on=pid in held)
 
 
-def beside(seen: PipeSnapshot, pid: int) -> Iterator[tuple[str, str]]:
+def beside(tasks: Sequence[Item] | None, pid: int) -> Iterator[tuple[str, str]]:
     """Each other task's Gpu, and whose it is."""
-    for task in seen.tasks or ():
+    for task in tasks or ():
         if task["pid"] != pid:
             for use in task["gpus"]:
                 yield use["uuid"], task["user"] or "unknown user"
 
 
-def costs(
-    points: Sequence[GpuSample], begin: PipeMarkReply, end: PipeMarkReply, gpus: Iterable[Item],
-    others: Iterable[tuple[str, str]], wall_s: float,
-) -> tuple[GpuCost, ...]:
+def costs(points: Sequence[GpuSample], begin: PipeMarkReply, end: PipeMarkReply,
+          gpus: Iterable[Item], others: Iterable[tuple[str, str]], wall_s: float
+          ) -> tuple[GpuCost, ...]:
     """Of the Gpus on which this process was at any time."""
     sharers = set(others)
     on = {point.uuid for point in points if point.is_on}
@@ -95,8 +94,7 @@ def costs(
 
 
 def _cost(gpu: Item, points: list[GpuSample], begin: PipeMarkReply, end: PipeMarkReply,
-          wall_s: float,
-          others: tuple[str, ...]) -> GpuCost:
+          wall_s: float, others: tuple[str, ...]) -> GpuCost:
     span = begin.at, end.at
     held = [point.mem_bytes for point in points
             if point.mem_bytes is not None and span[0] <= point.at <= end.at + 1.0]
@@ -109,9 +107,8 @@ def _cost(gpu: Item, points: list[GpuSample], begin: PipeMarkReply, end: PipeMar
         *_mean_and_peak(util, span, READING_S), _energy(gpu["uuid"], begin, end, wall_s), others)
 
 
-def _mean_and_peak(
-    values: Iterable[tuple[float, float | None]], span: tuple[float, float], covers_s: float
-) -> tuple[float | None, float | None]:
+def _mean_and_peak(values: Iterable[tuple[float, float | None]], span: tuple[float, float],
+                   covers_s: float) -> tuple[float | None, float | None]:
     parts = [(value, min(span[1], at) - max(span[0], at - covers_s))
              for at, value in values if value is not None]
     parts = [(value, within_s) for value, within_s in parts if within_s > 0]

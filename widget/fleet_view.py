@@ -21,10 +21,8 @@ def ordered(gpus: Sequence[Item]) -> list[Item]:
                   key=lambda gpu: (gpu["host"], gpu["index"], gpu["place"]))
 
 
-def fleet_picture(
-    gpus: Sequence[Item], tasks: Sequence[Item], hub: str, now: float, why_no_tasks: str,
-    every_s: float, quotas: Sequence[Item] = (),
-) -> Item:
+def fleet_picture(gpus: Sequence[Item], tasks: Sequence[Item], hub: str, now: float,
+                  why_no_tasks: str, every_s: float, quotas: Sequence[Item] = ()) -> Item:
     """`gpus` as `ordered` gave them; `quotas`: of the token's own owner."""
     rows: list[Item] = []
     for gpu in gpus:

@@ -68,10 +68,9 @@ class Hub:
             for task in self.client.tasks(filter)]
         return _frame(found, ("host", "pid", "user", "command", "gpus", "id"), ["started_at"])
 
-    def series(
-        self, gpus: str | Iterable[str], metric: str = "util_pct", start: Moment | None = None,
-        end: Moment | None = None, step: int | None = None,
-    ) -> Any:
+    def series(self, gpus: str | Iterable[str], metric: str = "util_pct",
+               start: Moment | None = None, end: Moment | None = None,
+               step: int | None = None) -> Any:
         """`t gpu mean min max` of these UUIDs; a hole is NaN. Without `start` 15 minutes."""
         asked = _times(start, end) | ({} if step is None else {"step": str(step)})
         found: list[Item] = []
@@ -82,10 +81,8 @@ class Hub:
                                                     told["max"], strict=True)]
         return _frame(found, ("t", "gpu", "mean", "min", "max"), ["t"])
 
-    def usage(
-        self, by: str = "user", bucket: int = 86_400, start: Moment | None = None,
-        end: Moment | None = None,
-    ) -> Any:
+    def usage(self, by: str = "user", bucket: int = 86_400, start: Moment | None = None,
+              end: Moment | None = None) -> Any:
         """Who held how much: by `user`, `node` or `gpu`, in buckets of whole hours."""
         found = self.client.usage(by=by, bucket=str(bucket), **_times(start, end))
         return _frame(found, ("t", "of", "gpu_s", "idle_s"), ["t"])

@@ -9,17 +9,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from gpudeck import notebook_pipe as pipe
 from gpudeck.action_views import PreviewView
 from gpudeck.actions import FINAL, TaskAction
 from gpudeck.client import Client, NotThere
 from gpudeck.errors import CommandError
-from gpudeck.notebook_pipe import (
-    FromAgent,
-    PipeCommandUpdate,
-    PipeFailure,
-    PipeOrderReply,
-    PipePreviewReply,
-)
 
 from .fleet_view import METRICS, cells_of, fleet_picture, ordered, trouble
 
@@ -38,7 +32,7 @@ class HubSource:
     def __init__(self, client: Client, url: str) -> None:
         self._client = client
         self._url = url
-        self._viewers: list[tuple[FleetState, Callable[[FromAgent], None]]] = []
+        self._viewers: list[tuple[FleetState, Callable[[pipe.FromAgent], None]]] = []
         self._previews: OrderedDict[str, PreviewView] = OrderedDict()
         self._acts = ThreadPoolExecutor(4, "gpudeck-acts")
         self._over = threading.Event()
@@ -48,7 +42,8 @@ class HubSource:
         self.shown: tuple[Item, bytes] = {}, b""
         threading.Thread(target=self._run, name="gpudeck-hub", daemon=True).start()
 
-    def view(self, picture: FleetState, tell: Callable[[FromAgent], None]) -> Callable[[], None]:
+    def view(self, picture: FleetState, tell: Callable[[pipe.FromAgent], None]
+             ) -> Callable[[], None]:
         """Gives how to leave."""
         viewer = picture, tell
         self._viewers.append(viewer)
@@ -108,7 +103,7 @@ class HubSource:
             try:
                 act()
             except CommandError as why:
-                self._tell(PipeFailure(ask_id, str(why)))
+                self._tell(pipe.PipeFailure(ask_id, str(why)))
 
         self._acts.submit(run)
 
@@ -117,7 +112,7 @@ class HubSource:
         self._previews[ask_id] = preview
         while len(self._previews) > PREVIEWS_MAX:
             self._previews.popitem(last=False)
-        self._tell(PipePreviewReply(ask_id, preview))
+        self._tell(pipe.PipePreviewReply(ask_id, preview))
 
     def _order(self, ask_id: str, reason: str) -> None:
         preview = self._previews.pop(ask_id, None)
@@ -128,19 +123,19 @@ class HubSource:
         ordered_ = self._client.order(preview.id, reason)
         if ordered_.plan is not None:
             raise CommandError("it waits for a second person, who approves it on the Tasks page")
-        self._tell(PipeOrderReply(ask_id, ordered_.items))
+        self._tell(pipe.PipeOrderReply(ask_id, ordered_.items))
         self._follow(ask_id, [command.id for command in ordered_.items])
 
     def _follow(self, ask_id: str, ids: list[str]) -> None:
         deadline = time.monotonic() + FOLLOW_FOR_S
         while ids and time.monotonic() < deadline and not self._over.is_set():
             for command in [self._client.command(each) for each in ids]:
-                self._tell(PipeCommandUpdate(ask_id, command))
+                self._tell(pipe.PipeCommandUpdate(ask_id, command))
                 if command.state in FINAL:
                     ids.remove(command.id)
             self._over.wait(FOLLOW_EVERY_S)
 
-    def _tell(self, message: FromAgent) -> None:
+    def _tell(self, message: pipe.FromAgent) -> None:
         for _, tell in tuple(self._viewers):
             tell(message)
 

@@ -6,19 +6,13 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol, cast
 
 import anywidget
+import msgspec
 import traitlets
 
 from gpudeck.actions import TaskAction
-from gpudeck.notebook_pipe import (
-    FromAgent,
-    PipeCommandUpdate,
-    PipeFailure,
-    PipeOrderReply,
-    PipePreviewReply,
-    PipeSnapshot,
-)
+from gpudeck.notebook_pipe import FromAgent, PipeMarkReply, PipeSnapshot
 
-from .agent_source import AgentSource, source_of
+from .agent_source import source_of
 from .bundle import module, style
 from .hub import client_of
 from .hub_source import hub_source
@@ -104,28 +98,15 @@ def _bundle_of(made: Any, text: str) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _told(message: FromAgent) -> Item | None:
-    from msgspec import to_builtins
-
-    match message:
-        case PipePreviewReply():
-            return {"kind": "shown", "ask": message.ask_id, "preview": to_builtins(message.preview)}
-        case PipeOrderReply():
-            return {"kind": "ordered", "ask": message.ask_id,
-                    "commands": to_builtins(message.commands)}
-        case PipeCommandUpdate():
-            return {"kind": "told", "ask": message.ask_id, "command": to_builtins(message.command)}
-        case PipeFailure():
-            return {"kind": "sorry", "ask": message.ask_id, "sentence": message.sentence}
-        case _:
-            return None
+    """What of it the browser reads: the tag of a message is its kind there."""
+    if isinstance(message, PipeSnapshot | PipeMarkReply):
+        return None
+    said: Item = msgspec.to_builtins(message)
+    return {"kind": said.pop("type"), "ask": said.pop("ask_id"), **said}
 
 
 def watch_here(simulate: str | None) -> Watch:
     source = source_of(None if simulate is None else options_of(simulate))
-    return _shown_by(source)
-
-
-def _shown_by(source: AgentSource) -> Watch:
     past, kernel_pid = RecentGpuHistory(), os.getpid()
 
     def hear(message: FromAgent) -> None:

@@ -18,8 +18,7 @@ NOBODY = "not by a task that is seen"
 class RecentGpuHistory:
     """The last minute of each Gpu, a point per second."""
 
-    by_gpu: dict[str, deque[tuple[float, float | None, float | None]]] = field(
-        default_factory=dict)
+    by_gpu: dict[str, deque[tuple[float, float | None, float | None]]] = field(default_factory=dict)
 
     def see(self, seen: PipeSnapshot) -> None:
         for gpu in seen.gpus:

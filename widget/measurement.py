@@ -37,15 +37,12 @@ class Measure:
         self._first(source)
         self._begin = _marked(source)
         source.listen(self._hear)
-        if source.tasks is not None and source.seen is not None:
-            self._others.update(_others_now(source, self._pid))
+        self._others.update(beside(source.tasks, self._pid))
         self._wall, self._cpu = time.perf_counter(), time.process_time()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
         wall_s = time.perf_counter() - self._wall
         cpu_s = time.process_time() - self._cpu
         source = self._source
@@ -69,8 +66,9 @@ class Measure:
         """A DataFrame: one row per Gpu and second."""
         import pandas as pd
 
-        self._check_ended()
-        mine = {gpu.uuid: gpu.place for gpu in self.cost.gpus} if self.cost is not None else {}
+        if self.cost is None:
+            raise RuntimeError("the block has not ended yet; ask after it")
+        mine = {gpu.uuid: gpu.place for gpu in self.cost.gpus}
         found = rows([point for point in self._points if point.uuid in mine], self._begin.at, mine)
         return pd.DataFrame(found, columns=["seconds", "gpu", "uuid", "util_pct", "power_w",
                                             "my_sm_pct", "my_mem_bytes"])
@@ -80,10 +78,6 @@ class Measure:
         from .plot import timeline
 
         return timeline(self.frame)
-
-    def _check_ended(self) -> None:
-        if self.cost is None:
-            raise RuntimeError("the block has not ended yet; ask after it")
 
     def _first(self, source: AgentSource) -> None:
         """Waits until the agent has seen the Gpus, or said that there are none."""
@@ -104,7 +98,7 @@ class Measure:
         if not isinstance(message, PipeSnapshot):
             return
         self._points += points_of(message, self._pid)
-        self._others.update(beside(message, self._pid))
+        self._others.update(beside(message.tasks, self._pid))
         self._gpus |= {gpu["uuid"]: gpu for gpu in message.gpus}
         if len(self._points) > POINTS_MAX:
             self._points = self._points[::2]
@@ -141,8 +135,3 @@ def _marked(source: AgentSource) -> PipeMarkReply:
     source.mark(take)
     came.wait(MARK_WITHIN_S)
     return (found[0] if found else None) or PipeMarkReply(0, time.time(), is_answered=False)
-
-
-def _others_now(source: AgentSource, pid: int) -> set[tuple[str, str]]:
-    return {(use["uuid"], task["user"] or "unknown user") for task in source.tasks or ()
-            if task["pid"] != pid for use in task["gpus"]}

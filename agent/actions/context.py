@@ -30,9 +30,13 @@ HOUR_S = 3_600.0
 class ProcessListSource(Protocol):
     """The Source, as far as acts use it."""
 
-    def fresh(self, timeout_s: float) -> OnDemandReading | None: ...
+    def fresh(self, timeout_s: float) -> OnDemandReading | None:
+        """A process list read after this call began; None: the driver does not answer. Blocks."""
+
     @property
-    def pids(self) -> frozenset[int]: ...
+    def pids(self) -> frozenset[int]:
+        """Of processes that read for us."""
+
     @property
     def detail(self) -> str: ...
 

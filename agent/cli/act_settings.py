@@ -6,22 +6,24 @@ shall find out afterwards that a forgotten variable said yes.
 
 import argparse
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gpudeck.actions import GRACE_S, TaskAction
 from gpudeck.errors import CommandError, ExitCode
-from gpudeck.settings import Setting, flag, folder, hub_url, parser, resolve
+from gpudeck.settings import Setting, flag, folder, hub_url, parser
 
-from ..settings import BACKEND, CA_FILE, CEILING, SIMULATE, TOKEN_FILE, state_folder, token_source
+from .. import settings
 
 HUB = Setting("hub", hub_url, None, "act through this hub; without it, on this machine")
 DATA = Setting("data", folder, None, "without --hub: the folder of this machine's agent",
                default_words="$XDG_STATE_HOME/gpudeck/agent")
 JSON = Setting("json", flag, False, "one JSON document per line, at each state")
-TABLE: tuple[Setting, ...] = (HUB, TOKEN_FILE, CA_FILE, DATA, BACKEND, SIMULATE, CEILING, JSON)
+TABLE: tuple[Setting, ...] = (
+    HUB, settings.TOKEN_FILE, settings.CA_FILE, DATA, settings.BACKEND, settings.SIMULATE,
+    settings.CEILING, JSON)
 
 SIGNALS = ("USR1", "USR2", "INT", "HUP")
 DOES: dict[TaskAction, str] = {
@@ -33,24 +35,9 @@ DOES: dict[TaskAction, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class ConnectionSettings:
-    """Through which hub, or on this machine."""
-
-    hub: str | None
-    token: Callable[[], str]
-    ca_file: Path | None
-    data: Path
-    names_data: bool  # said, and not the usual folder
-    backend: str
-    simulate: str
-    ceiling: Path | None
-    json: bool
-
-
-@dataclass(frozen=True, slots=True)
 class ActionSettings:
     action: TaskAction
-    reach: ConnectionSettings
+    reach: settings.ConnectionSettings
     targets: tuple[str, ...]
     filter: str | None
     user: str | None
@@ -66,19 +53,9 @@ def read_act(action: TaskAction, argv: Sequence[str], env: Mapping[str, str] = o
     asked = _parser(action).parse_args(list(argv))
     _check(asked)
     return ActionSettings(
-        action, read_reach(action, TABLE, asked, env), tuple(dict.fromkeys(asked.targets)),
+        action, settings.read_reach(action, TABLE, asked, env), tuple(dict.fromkeys(asked.targets)),
         asked.filter, asked.user, _params(action, asked), asked.reason, asked.plan_out, asked.plan,
         asked.yes)
-
-
-def read_reach(program: str, table: Sequence[Setting], asked: argparse.Namespace,
-               env: Mapping[str, str]) -> ConnectionSettings:
-    given = resolve(program, table, vars(asked), env)
-    return ConnectionSettings(given["hub"], token_source(given["token_file"], env),
-                              given["ca_file"],
-                              given.get("data") or state_folder(env), given.get("data") is not None,
-                              given.get("backend", "auto"),
-                              given.get("simulate", ""), given.get("ceiling"), given["json"])
 
 
 def _parser(action: TaskAction) -> argparse.ArgumentParser:

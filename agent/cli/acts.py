@@ -36,9 +36,9 @@ from gpudeck.errors import CommandError, ExitCode
 from gpudeck.settings import parser
 
 from ..actions.standalone import StandaloneNode
-from ..settings import this_host
+from ..settings import ConnectionSettings, read_reach, this_host
 from ..tasks.terminals import who_is_here
-from .act_settings import TABLE, ActionSettings, ConnectionSettings, read_act, read_reach
+from .act_settings import TABLE, ActionSettings, read_act
 from .local_target import LocalTarget
 from .targets import ActionTarget, HubTarget
 
@@ -97,6 +97,18 @@ class TerminalOutput:
 
 def client_of(reach: ConnectionSettings, hub: str) -> Client:
     return Client(hub, reach.token(), tls=tls_context(hub, reach.ca_file))
+
+
+def client_that_keeps(what: str, reach: ConnectionSettings) -> Client:
+    """Of a verb that only a hub can answer."""
+    if reach.hub is None:
+        raise CommandError(f"name the hub with --hub: it keeps the {what}", ExitCode.USAGE)
+    return client_of(reach, reach.hub)
+
+
+def answer(reach: ConnectionSettings, document: dict[str, Any], *lines: str) -> int:
+    print(json.dumps(document) if reach.json else "\n".join(lines))
+    return ExitCode.OK
 
 
 def _act(action: TaskAction, argv: Sequence[str]) -> int:

@@ -6,7 +6,8 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -37,38 +38,26 @@ def audit(argv: Sequence[str], env: Mapping[str, str] = os.environ) -> int:
 
 
 def _tail(asked: argparse.Namespace) -> int:
-    last = 0
-    found = _through_hub(asked) if asked.hub else _here(asked)
-    for item in found:
-        last = item["seq"]
-        _print(item, asked.json)
-    while asked.follow:
-        time.sleep(FOLLOW_EVERY_S)
-        for item in (_newer_through_hub(asked, last) if asked.hub else _newer_here(asked, last)):
+    last: int | None = None
+    while True:
+        for item in (_through_hub(asked, last) if asked.hub else _here(asked, last)):
             last = item["seq"]
-            _print(item, asked.json)
-    return ExitCode.OK
+            print(json.dumps(item) if asked.json else line_of(item), flush=True)
+        if not asked.follow:
+            return ExitCode.OK
+        time.sleep(FOLLOW_EVERY_S)
+        last = last or 0
 
 
-def _here(asked: argparse.Namespace) -> list[Item]:
-    kept: deque[Item] = deque(maxlen=asked.number)
-    with _AuditFileContext(asked) as file:
-        node = _node(asked, file)
-        after = 0 if _filters(asked, file) else max(0, file.last_seq(node) - asked.number)
-        kept.extend(_wanted(_filters(asked, file), file.links(node, after)))
-    return [*kept]
-
-
-def _newer_here(asked: argparse.Namespace, last: int) -> list[Item]:
-    with _AuditFileContext(asked) as file:
-        return list(_wanted(_filters(asked, file), file.links(_node(asked, file), last)))
-
-
-def _wanted(filters: dict[str, str], links: Iterable[AuditChainLink]) -> Iterator[Item]:
-    for link in links:
-        item = item_of(link)
-        if all(item[name] == value for name, value in filters.items()):
-            yield item
+def _here(asked: argparse.Namespace, last: int | None) -> deque[Item]:
+    """`last`: what was shown already; None: nothing, and the newest are wanted."""
+    with _opened(asked) as file:
+        node, filters = _node(asked, file), _filters(asked, file)
+        most = asked.number if last is None else None
+        if last is None:
+            last = 0 if filters else max(0, file.last_seq(node) - asked.number)
+        return deque((item for item in map(item_of, file.links(node, last))
+                      if all(item[name] == value for name, value in filters.items())), most)
 
 
 def _filters(asked: argparse.Namespace, file: AuditFile | None = None) -> dict[str, str]:
@@ -93,30 +82,21 @@ def item_of(link: AuditChainLink) -> Item:
             "outcome": outcome_of(body), "sentence": sentence_of(body), "hash": link.hash}
 
 
-def _through_hub(asked: argparse.Namespace) -> list[Item]:
-    page = _client(asked).audit(limit=str(min(asked.number, PAGE)), **_query(asked))
-    return list(reversed(page["items"]))
-
-
-def _newer_through_hub(asked: argparse.Namespace, last: int) -> list[Item]:
-    found: list[Item] = []
+def _through_hub(asked: argparse.Namespace, last: int | None) -> list[Item]:
+    """Pages begin with the newest."""
     client = _client(asked)
-    cursor: dict[str, str] = {}
+    query = {("task" if name == "task_id" else name): value
+             for name, value in _filters(asked).items()}
+    found: list[Item] = []
+    if last is None:
+        found = client.audit(limit=str(min(asked.number, PAGE)), **query)["items"]
+        return found[::-1]
     while True:
-        page = client.audit(limit="100", **_query(asked), **cursor)
+        page = client.audit(limit="100", **query)
         found += [item for item in page["items"] if item["seq"] > last]
-        if page["next"] is None or len(page["items"]) == 0 or page["items"][-1]["seq"] <= last:
-            return list(reversed(found))
-        cursor = {"cursor": str(page["next"])}
-
-
-def _query(asked: argparse.Namespace) -> dict[str, str]:
-    return {("task" if name == "task_id" else name): value
-            for name, value in _filters(asked).items()}
-
-
-def _print(item: Item, is_json: bool) -> None:
-    print(json.dumps(item) if is_json else line_of(item), flush=True)
+        if page["next"] is None or not page["items"] or page["items"][-1]["seq"] <= last:
+            return found[::-1]
+        query["cursor"] = str(page["next"])
 
 
 def line_of(item: Item) -> str:
@@ -138,7 +118,8 @@ def _clean(text: str) -> str:
 
 def _verify(asked: argparse.Namespace) -> int:
     """Exit code 1 where a record does not hold."""
-    verdicts = [_hubs_verdict(asked)] if asked.hub and asked.data is None else _verdicts(asked)
+    is_hubs = asked.hub and asked.data is None
+    verdicts = [_client(asked).audit_verdict()] if is_hubs else _verdicts(asked)
     if asked.json:
         print(json.dumps(verdicts[0] if len(verdicts) == 1 else {"items": verdicts}))
     else:
@@ -149,17 +130,13 @@ def _verify(asked: argparse.Namespace) -> int:
     return ExitCode.FAILED if broken else ExitCode.OK
 
 
-def _hubs_verdict(asked: argparse.Namespace) -> Item:
-    return _client(asked).audit_verdict()
-
-
 def _verdicts(asked: argparse.Namespace) -> list[Item]:
     """Of what lies here; with a hub, also against the heads of this node that it keeps."""
     kept = {} if not asked.hub else {
         node["node"]: {node["audit_seq"]: node["audit_head"]}
         for node in _client(asked).audit_verdict()["nodes"]}
     found: list[Item] = []
-    with _AuditFileContext(asked) as file:
+    with _opened(asked) as file:
         for node in file.nodes:
             anchors = kept.get(asked.on or node, {})
             records, head, broken = file.verify(node, asked.copy, anchors)
@@ -186,7 +163,7 @@ def _export(asked: argparse.Namespace) -> int:
         for line in _client(asked).audit_lines():
             out.write(line)
     else:
-        with _AuditFileContext(asked) as file:
+        with _opened(asked) as file:
             for link in file.links(_node(asked, file)):
                 out.write(json.dumps({"seq": link.seq, "body": link.body, "hash": link.hash},
                                      ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
@@ -197,15 +174,8 @@ def _export(asked: argparse.Namespace) -> int:
 # -- where
 
 
-class _AuditFileContext:
-    def __init__(self, asked: argparse.Namespace) -> None:
-        self._file = AuditFile(asked.data or default_folder())
-
-    def __enter__(self) -> AuditFile:
-        return self._file
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
+def _opened(asked: argparse.Namespace) -> closing[AuditFile]:
+    return closing(AuditFile(asked.data or default_folder()))
 
 
 def default_folder(env: Mapping[str, str] = os.environ) -> Path:

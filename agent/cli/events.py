@@ -10,9 +10,9 @@ from gpudeck.errors import CommandError, ExitCode
 from gpudeck.events import SEVERITIES
 from gpudeck.settings import parser
 
-from ..settings import CA_FILE, TOKEN_FILE
-from .act_settings import HUB, JSON, read_reach
-from .acts import client_of
+from ..settings import CA_FILE, TOKEN_FILE, read_reach
+from .act_settings import HUB, JSON
+from .acts import client_that_keeps
 
 TABLE = (HUB, TOKEN_FILE, CA_FILE, JSON)
 MOST = 1_000
@@ -27,11 +27,9 @@ def events(argv: Sequence[str]) -> int:
     made.add_argument("--limit", metavar="N", type=int, default=50, help="at most; default 50")
     asked = made.parse_args(list(argv))
     reach = read_reach("events", TABLE, asked, os.environ)
-    if reach.hub is None:
-        raise CommandError("name the hub with --hub: it keeps the events", ExitCode.USAGE)
+    client = client_that_keeps("events", reach)
     if not 1 <= asked.limit <= MOST:
         raise CommandError(f"--limit is from 1 to {MOST}", ExitCode.USAGE)
-    client = client_of(reach, reach.hub)
     query = {"gpu": asked.gpu, "kind": asked.kind, "severity": asked.severity,
              "limit": str(asked.limit),
              "node": None if asked.node is None else _node_id(asked.node, client.nodes())}

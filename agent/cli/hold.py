@@ -2,13 +2,11 @@
 
 import argparse
 import fcntl
-import json
 import os
 import time
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from gpudeck.action_words import moment, printable
 from gpudeck.client import Client, Item
@@ -16,22 +14,14 @@ from gpudeck.errors import CommandError, ExitCode
 from gpudeck.settings import parser
 from gpudeck.times import parse_until
 
-from ..actions.hold_files import (
-    DRIVER_FILE,
-    MACHINE_DRIVER_FILES,
-    MACHINE_FILES,
-    REASON_MAX,
-    driver_files,
-    hold_files,
-    holds,
-)
+from ..actions import hold_files as files
 from ..backends import driver_modules
 from ..runtime.data_lock import agent_pid
-from ..settings import CA_FILE, TOKEN_FILE
+from ..settings import CA_FILE, TOKEN_FILE, ConnectionSettings, read_reach
 from ..tasks.device_users import openers, readers
 from ..tasks.terminals import who_is_here
-from .act_settings import DATA, HUB, JSON, ConnectionSettings, read_reach
-from .acts import client_of
+from .act_settings import DATA, HUB, JSON
+from .acts import answer, client_of, client_that_keeps
 from .targets import no_such_task
 
 TABLE = (HUB, TOKEN_FILE, CA_FILE, DATA, JSON)
@@ -47,12 +37,10 @@ def hold(argv: Sequence[str]) -> int:
     made.add_argument("--driver", action="store_true",
                       help="on this machine: let go of the driver too, so that it can be reloaded")
     asked = made.parse_args(list(argv))
-    reach = read_reach("hold", TABLE, asked, os.environ)
+    reach = _reach("hold", asked)
     if reach.hub is None:
-        _check_local(asked)
         held = _hold_here(reach, asked.reason, asked.driver)
         return _let_go(reach, held) if asked.driver else _told(reach, *held)
-    _check_hub(asked)
     client = client_of(reach, reach.hub)
     node_id = _node(client, asked)
     client.hold(node_id, asked.reason)
@@ -64,11 +52,9 @@ def release(argv: Sequence[str]) -> int:
     made.add_argument("--driver", action="store_true",
                       help="on this machine: take the driver back, and leave other holds")
     asked = made.parse_args(list(argv))
-    reach = read_reach("release", TABLE, asked, os.environ)
+    reach = _reach("release", asked)
     if reach.hub is None:
-        _check_local(asked)
         return _told(reach, *_release_here(reach, asked.driver))
-    _check_hub(asked)
     client = client_of(reach, reach.hub)
     node_id = _node(client, asked)
     client.release(node_id)
@@ -83,20 +69,18 @@ def keep(argv: Sequence[str]) -> int:
     made.add_argument("--remove", action="store_true", help="it need not be kept any more")
     asked = made.parse_args(list(argv))
     reach = read_reach("keep", KEEP_TABLE, asked, os.environ)
-    if reach.hub is None:
-        raise CommandError("name the hub with --hub: it keeps the wish", ExitCode.USAGE)
+    client = client_that_keeps("wish", reach)
     if asked.remove == bool(asked.until or asked.because) or not (
             asked.remove or (asked.until and asked.because)):
         raise CommandError("give --until and --because, or --remove", ExitCode.USAGE)
-    client = client_of(reach, reach.hub)
     if client.task(asked.task) is None:
         raise no_such_task(asked.task, client.tasks())
     if asked.remove:
         client.let_go(asked.task)
-        return _say(reach, {"kept": None}, f"{printable(asked.task)} need not be kept any more")
+        return answer(reach, {"kept": None}, f"{printable(asked.task)} need not be kept any more")
     until = _until(asked.until)
     client.keep(asked.task, until, asked.because)
-    return _say(reach, {"kept": {"until": until, "because": asked.because}},
+    return answer(reach, {"kept": {"until": until, "because": asked.because}},
                 f"{printable(asked.task)} is to be kept until {moment(until)}")
 
 
@@ -114,38 +98,33 @@ def _parser(program: str, does: str) -> argparse.ArgumentParser:
     return made
 
 
-def _say(reach: ConnectionSettings, document: dict[str, Any], *lines: str) -> int:
-    print(json.dumps(document) if reach.json else "\n".join(lines))
-    return ExitCode.OK
+def _reach(program: str, asked: argparse.Namespace) -> ConnectionSettings:
+    reach = read_reach(program, TABLE, asked, os.environ)
+    if reach.hub is None and (asked.node is not None or asked.fleet):
+        raise CommandError("--node and --fleet go with --hub", ExitCode.USAGE)
+    if reach.hub is not None and asked.driver:
+        raise CommandError("--driver is said on the machine itself: run it there, without --hub",
+                           ExitCode.USAGE)
+    return reach
 
 
 # -- this machine
 
 
-def _check_local(asked: argparse.Namespace) -> None:
-    if asked.node is not None or asked.fleet:
-        raise CommandError("--node and --fleet go with --hub", ExitCode.USAGE)
-
-
-def _check_hub(asked: argparse.Namespace) -> None:
-    if asked.driver:
-        raise CommandError("--driver is said on the machine itself: run it there, without --hub",
-                           ExitCode.USAGE)
-
-
 def _hold_here(reach: ConnectionSettings, reason: str, driver: bool) -> tuple[str, ...]:
     """For all of the machine if we may, else, or where a folder was named, for the agent there."""
-    lines = "".join(char if char.isprintable() else " " for char in reason)[:REASON_MAX] + "\n"
-    own, machine = hold_files(reach.data)[-1], MACHINE_FILES[0]
+    lines = "".join(char if char.isprintable() else " " for char in reason)
+    lines = lines[:files.REASON_MAX] + "\n"
+    own, machine = files.hold_files(reach.data)[-1], files.MACHINE_FILES[0]
     if driver:
         lines += who_is_here() + "\n"
-        own, machine = driver_files(reach.data)[-1], MACHINE_DRIVER_FILES[0]
+        own, machine = files.driver_files(reach.data)[-1], files.MACHINE_DRIVER_FILES[0]
     if reach.names_data or not _written(machine, lines):
         _check_agent(reach.data)
         if not _written(own, lines):
             raise CommandError(f"cannot write {own}; run it as root, or as the agent's user",
                                ExitCode.CANNOT_START)
-    return holds(hold_files(reach.data))
+    return files.holds(files.hold_files(reach.data))
 
 
 def _let_go(reach: ConnectionSettings, held: Sequence[str]) -> int:
@@ -161,7 +140,7 @@ def _let_go(reach: ConnectionSettings, held: Sequence[str]) -> int:
         said.append(f"{others.unseen} processes of others could not be looked at; root may")
     document = {"holds": [*held], "readers": left, "unseen": others.unseen,
                 "open_for": [{"pid": pid, "name": name} for pid, name in others.found]}
-    _say(reach, document, *(f"held: {each}" for each in held), *said)
+    answer(reach, document, *(f"held: {each}" for each in held), *said)
     return ExitCode.UNKNOWN if left else ExitCode.OK
 
 
@@ -206,23 +185,23 @@ def _written(path: Path, lines: str) -> bool:
 
 def _release_here(reach: ConnectionSettings, driver: bool) -> tuple[str, ...]:
     """Where a folder was named, the machine's own files stay."""
-    files = hold_files(reach.data)
-    for path in files:
+    found = files.hold_files(reach.data)
+    for path in found:
         if (reach.names_data and path.parent != reach.data) or (
-                driver and path.name != DRIVER_FILE):
+                driver and path.name != files.DRIVER_FILE):
             continue
         try:
             path.unlink(missing_ok=True)
         except OSError as error:
             raise CommandError(f"cannot remove {path}: {error.strerror}; run it as root",
                                ExitCode.CANNOT_START) from error
-    return holds(files)
+    return files.holds(found)
 
 
 def _told(reach: ConnectionSettings, *held: str) -> int:
     lines = [f"held: {each}" for each in held] or [
         "no hold file here now; what a hub holds is released there"]
-    return _say(reach, {"holds": [*held]}, *lines)
+    return answer(reach, {"holds": [*held]}, *lines)
 
 
 # -- through a hub
@@ -255,7 +234,7 @@ def _confirmed(reach: ConnectionSettings, client: Client, node_id: str | None,
             break
         time.sleep(LOOK_EVERY_S)
     shown = [_line(node, is_held) for node in nodes]
-    _say(reach, {"nodes": nodes}, *(shown or ["there is no node that you may see"]))
+    answer(reach, {"nodes": nodes}, *(shown or ["there is no node that you may see"]))
     return ExitCode.UNKNOWN if late or not nodes else ExitCode.OK
 
 

@@ -7,54 +7,40 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from gpudeck import limits as settings
 from gpudeck.action_words import moment, printable
 from gpudeck.actions import GRACE_S
 from gpudeck.errors import CommandError, ExitCode
-from gpudeck.limits import (
-    ORDINALS,
-    PRESETS,
-    ClockLock,
-    ComputeMode,
-    LimitRelease,
-    ManagedComputeMode,
-    MpsDaemon,
-    MpsMemory,
-    MpsPercent,
-    MpsPreset,
-    MpsPriority,
-    MpsRestart,
-    MpsStart,
-    MpsStop,
-    PowerCap,
-    Setting,
-    TimedLimit,
-    action_of,
-)
 from gpudeck.settings import also_behind, parser
 from gpudeck.times import TIMES
 
+from ..actions.hold_files import driver_order
+from ..actions.standalone import StandaloneNode
 from ..backends import backend_named
 from ..journal.store import ActionJournal, ActionStore, JournalError
 from ..limits import mps_view
-from ..limits.apply import MODES
-from ..limits.compute_modes import ComputeModeStore
+from ..limits.apply import MODES, LimitApplier
 from ..limits.mps import LocalMpsDaemons
-from ..limits.mps_store import MpsSettingStore, devices
-from ..limits.timed_limit_store import TimedLimitStore
+from ..limits.mps_doctor import findings, whole_boards
+from ..limits.mps_store import Default, MpsSettingStore, devices
+from ..limits.stores import ComputeModeStore, TimedLimitStore
 from ..runtime.data_lock import agent_pid
+from ..settings import ConnectionSettings, read_reach
 from ..tasks.task_table import boot_id
-from .act_settings import TABLE, ConnectionSettings, read_reach
-from .acts import client_of
-from .mps_doctor import doctor
+from .act_settings import TABLE
+from .acts import answer, client_of
 from .settings_acts import checked, do, node_id, pipes_of
 from .tune import FROM_HUB, tune_share
 
 UNITS_S = {"s": 1, "min": 60, "h": 3_600, "d": 86_400}
+# Advice is a choice, such as who else may use a board: nobody makes it by --yes to all.
+_MENDS = {"fault": "gpudeck mps doctor --fix", "advice": "gpudeck mps doctor --fix, without --yes,"}
 
 
 @contextmanager
@@ -79,7 +65,7 @@ def mps(argv: Sequence[str]) -> int:
         case "terminate":
             return do(reach, asked, "terminate_client", asked.task, None)
     setting = checked(_mps_setting(asked, reach))
-    return do(reach, asked, action_of(setting), None, setting)
+    return do(reach, asked, settings.action_of(setting), None, setting)
 
 
 @_plainly()
@@ -89,12 +75,12 @@ def gpu(argv: Sequence[str]) -> int:
     if asked.verb == "show":
         return _show_limits(reach, asked)
     setting = checked(_gpu_setting(asked))
-    is_lease = isinstance(setting, PowerCap | ClockLock)
+    is_lease = isinstance(setting, settings.PowerCap | settings.ClockLock)
     if is_lease and reach.hub is None and agent_pid(reach.data) is None:
         raise CommandError("no agent runs on this machine's folder: nobody would take the limit "
                            "back when its time is over. Start the agent, or act through --hub",
                            ExitCode.CANNOT_START)
-    return do(reach, asked, action_of(setting), None, setting)
+    return do(reach, asked, settings.action_of(setting), None, setting)
 
 
 # -- what can be told
@@ -109,10 +95,10 @@ def _mps_parser() -> argparse.ArgumentParser:
     share.add_argument("what", choices=("share", "memory", "priority", "preset"))
     share.add_argument("value", metavar="VALUE",
                        help="share: whole percent; memory: 2GiB, 900MiB or none; priority: 0 or 1; "
-                            f"preset: {', '.join(PRESETS)}")
+                            f"preset: {', '.join(settings.PRESETS)}")
     share.add_argument("--server", metavar="PID", type=_whole(2, 2**31 - 1), default=None,
                        help="this server's new clients; without it, the next server's")
-    share.add_argument("--device", metavar="N", type=_whole(0, ORDINALS - 1), default=None,
+    share.add_argument("--device", metavar="N", type=_whole(0, settings.ORDINALS - 1), default=None,
                        help="of memory: the device, as MPS numbers them")
     for name, words in (("start", "the control daemon"), ("stop", "it, and with it its servers"),
                         ("restart", "it, and set its defaults again")):
@@ -223,38 +209,39 @@ def _whole(low: int, high: int) -> Callable[[str], int]:
     return number
 
 
-def _mps_setting(asked: argparse.Namespace, reach: ConnectionSettings) -> Setting:
+def _mps_setting(asked: argparse.Namespace, reach: ConnectionSettings) -> settings.Setting:
     pipes = pipes_of(asked, reach)
-    plain: dict[str, Callable[[str], Setting]] = {
-        "start": MpsStart, "stop": MpsStop, "restart": MpsRestart}
+    plain: dict[str, Callable[[str], settings.Setting]] = {
+        "start": settings.MpsStart, "stop": settings.MpsStop, "restart": settings.MpsRestart}
     if asked.verb in plain:
         return plain[asked.verb](pipes)
     if asked.device is not None and asked.what != "memory":
         raise CommandError("--device goes with memory alone", ExitCode.USAGE)
     match asked.what:
         case "share":
-            return MpsPercent(pipes, _number(asked.value, "share in %", 1, 100), asked.server)
+            pct = _number(asked.value, "share in %", 1, 100)
+            return settings.MpsPercent(pipes, pct, asked.server)
         case "priority":
-            return MpsPriority(pipes, 1 if _number(asked.value, "priority", 0, 1) else 0)
+            return settings.MpsPriority(pipes, 1 if _number(asked.value, "priority", 0, 1) else 0)
         case "preset":
-            if asked.value not in PRESETS:
+            if asked.value not in settings.PRESETS:
                 raise CommandError(f"{asked.value[:40]!r} is no preset: there are "
-                                   f"{', '.join(PRESETS)}", ExitCode.USAGE)
-            return MpsPreset(pipes, asked.value, asked.server)
+                                   f"{', '.join(settings.PRESETS)}", ExitCode.USAGE)
+            return settings.MpsPreset(pipes, asked.value, asked.server)
     if asked.device is None:
         raise CommandError("say of which device with --device N", ExitCode.USAGE)
-    return MpsMemory(pipes, asked.device, mebibytes(asked.value), asked.server)
+    return settings.MpsMemory(pipes, asked.device, mebibytes(asked.value), asked.server)
 
 
-def _gpu_setting(asked: argparse.Namespace) -> Setting:
+def _gpu_setting(asked: argparse.Namespace) -> settings.Setting:
     match asked.verb:
         case "cap":
-            return PowerCap(asked.uuid, asked.watts, seconds(asked.time))
+            return settings.PowerCap(asked.uuid, asked.watts, seconds(asked.time))
         case "lock":
-            return ClockLock(asked.uuid, asked.low, asked.high, seconds(asked.time))
+            return settings.ClockLock(asked.uuid, asked.low, asked.high, seconds(asked.time))
         case "mode":
-            return ComputeMode(asked.uuid, asked.mode)
-    return LimitRelease(asked.uuid, asked.what)
+            return settings.ComputeMode(asked.uuid, asked.mode)
+    return settings.LimitRelease(asked.uuid, asked.what)
 
 
 # -- looking
@@ -263,22 +250,22 @@ def _gpu_setting(asked: argparse.Namespace) -> Setting:
 def _show_mps(reach: ConnectionSettings, asked: argparse.Namespace) -> int:
     if reach.hub is not None:
         items = client_of(reach, reach.hub).mps(_of_node(reach, asked))
-        return _out(reach, items, (line for item in items for line in (
-            printable(item["host"]), *mps_lines(
-                msgspec.convert(item["daemons"], tuple[MpsDaemon, ...]), item["trouble"]))))
+        lines = [line for item in items for line in (
+            printable(item["host"]), *mps_lines(msgspec.convert(
+                item["daemons"], tuple[settings.MpsDaemon, ...]), item["trouble"]))]
+        return answer(reach, {"items": items}, *lines)
     known = LocalMpsDaemons()
     store = ActionStore(reach.data / "acts.db")
     try:
         book = MpsSettingStore(ActionJournal(store), boot_id()) if reach.data.is_dir() else None
-        daemons = mps_view.daemons(
-            known, devices(8, () if book is None else book.wanted()),
-            (lambda *_: None) if book is None else book.of,
-            driver=backend_named(reach.backend).driver_version())
+        daemons = mps_view.daemons(known, devices(8, () if book is None else book.wanted()),
+                                   (lambda *_: None) if book is None else book.of,
+                                   driver=backend_named(reach.backend).driver_version())
     finally:
         store.close()
     trouble = mps_view.why_not(known)
     items = [{"host": "here", "trouble": trouble, "daemons": msgspec.to_builtins(daemons)}]
-    return _out(reach, items, mps_lines(daemons, trouble))
+    return answer(reach, {"items": items}, *mps_lines(daemons, trouble))
 
 
 def _of_node(reach: ConnectionSettings, asked: argparse.Namespace) -> str | None:
@@ -287,7 +274,7 @@ def _of_node(reach: ConnectionSettings, asked: argparse.Namespace) -> str | None
     return node_id(client_of(reach, reach.hub), asked.node)
 
 
-def mps_lines(daemons: Sequence[MpsDaemon], trouble: str) -> Iterable[str]:
+def mps_lines(daemons: Sequence[settings.MpsDaemon], trouble: str) -> Iterable[str]:
     if not daemons:
         yield f"  {printable(trouble) or 'no MPS control daemon runs'}"
     for daemon in daemons:
@@ -324,7 +311,7 @@ def _show_limits(reach: ConnectionSettings, asked: argparse.Namespace) -> int:
     else:
         items = [{"host": "here", "trouble": "", **_held_here(reach.data)}]
     lines = [line for item in items for line in _limit_lines(item)]
-    return _out(reach, items, lines or ["gpudeck holds no limit"])
+    return answer(reach, {"items": items}, *(lines or ["gpudeck holds no limit"]))
 
 
 def _held_here(data: Path) -> dict[str, Any]:
@@ -340,17 +327,57 @@ def _held_here(data: Path) -> dict[str, Any]:
 
 
 def _limit_lines(item: dict[str, Any]) -> Iterable[str]:
-    for lease in msgspec.convert(item["leases"], tuple[TimedLimit, ...]):
+    for lease in msgspec.convert(item["leases"], tuple[settings.TimedLimit, ...]):
         unit = "W" if lease.what == "power" else "MHz"
         wanted = " to ".join(f"{each:.0f}" for each in lease.wanted)
         yield (f"{printable(item['host'])}  {lease.gpu_uuid}  {wanted} {unit} until "
                f"{moment(lease.ends_at)}  {lease.state.replace('_', ' ')}: "
                f"{printable(lease.words)}  ({printable(lease.by)})")
-    for mode in msgspec.convert(item["modes"], tuple[ManagedComputeMode, ...]):
+    for mode in msgspec.convert(item["modes"], tuple[settings.ManagedComputeMode, ...]):
         yield (f"{printable(item['host'])}  {mode.gpu_uuid}  {mode.mode.replace('_', ' ')}  "
                f"{mode.state.replace('_', ' ')}: {printable(mode.words)}  ({printable(mode.by)})")
 
 
-def _out(reach: ConnectionSettings, items: list[dict[str, Any]], lines: Iterable[str]) -> int:
-    print(json.dumps({"items": items}) if reach.json else "\n".join(lines))
-    return ExitCode.OK
+def doctor(reach: ConnectionSettings, asked: argparse.Namespace) -> int:
+    if reach.hub is not None:
+        raise CommandError("`gpudeck mps doctor` looks at this machine alone; run it on the node, "
+                           "without --hub. The page of the node has it too", ExitCode.USAGE)
+    mps = LocalMpsDaemons() if asked.pipes is None else LocalMpsDaemons(pipes=Path(asked.pipes),
+                                                                        is_alone=True)
+    found = findings(mps, *_machine(reach), _wanted(reach), quotes_log=True)
+    if reach.json:
+        print(json.dumps({"items": msgspec.to_builtins(found)}))
+    for each in () if reach.json else found:
+        print(f"{each.code}: {printable(each.cause)}.\n  do: {printable(each.remedy)}"
+              + (f"  ({_MENDS[each.weight]} does it)" if each.fixes else ""))
+    if not found and not reach.json:
+        print("nothing is wrong with MPS here")
+    codes = [do(reach, asked, settings.action_of(fix), None, fix)
+             for each in found if asked.fix and not (asked.yes and each.weight == "advice")
+             for fix in each.fixes]
+    if codes:
+        return max(codes)
+    return ExitCode.FAILED if any(each.weight == "fault" for each in found) else ExitCode.OK
+
+
+def _machine(reach: ConnectionSettings) -> tuple[str | None, dict[str, int | None]]:
+    """The driver's version, and the compute mode of each board, where there are any."""
+    backend = backend_named(reach.backend)
+    limiter = LimitApplier(backend, reach.simulate, partial(driver_order, reach.data))
+    if limiter.trouble() or backend.needs_driver():
+        return None, {}
+    with StandaloneNode(reach.data, reach.backend, reach.simulate) as local:
+        reading = next(local.readings(0.0), None)
+    boards = whole_boards(() if reading is None else reading.facts)
+    return backend.driver_version(), {uuid: limits.compute_mode
+                                      for uuid, limits in limiter.read(boards).items()}
+
+
+def _wanted(reach: ConnectionSettings) -> tuple[Default, ...]:
+    if not reach.data.is_dir():
+        return ()
+    store = ActionStore(reach.data / "acts.db")
+    try:
+        return MpsSettingStore(ActionJournal(store), boot_id()).wanted()
+    finally:
+        store.close()

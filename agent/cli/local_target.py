@@ -7,17 +7,7 @@ from typing import Any
 
 import msgspec
 
-from gpudeck.action_views import (
-    BystanderView,
-    CommandView,
-    GpuUseView,
-    OrderResultView,
-    PreviewItemView,
-    PreviewView,
-    ProcessView,
-    RefusalView,
-    VerificationView,
-)
+from gpudeck import action_views as views
 from gpudeck.actions import (
     FINAL,
     PREVIEW_LASTS_S,
@@ -45,7 +35,7 @@ class LocalTarget:
         self._host = host
         self._who = who
         self._shown: list[Preview] = []
-        self._news: queue.Queue[CommandView] = queue.Queue()
+        self._news: queue.Queue[views.CommandView] = queue.Queue()
         self._is_left = threading.Event()
 
     def choose(self, targets: Sequence[str], filter: str | None, user: str | None) -> list[str]:
@@ -60,7 +50,7 @@ class LocalTarget:
         return [*targets]
 
     def preview(self, action: ShownAction, targets: Sequence[str], params: Mapping[str, Any],
-                is_plan: bool) -> PreviewView:
+                is_plan: bool) -> views.PreviewView:
         how = msgspec.convert(params, ActionParams)
         looks = [self._local.preview(action, task_id, how) for task_id in targets]
         jobs = {look.job_id or look.task_id: look for look in looks}
@@ -69,23 +59,23 @@ class LocalTarget:
             raise CommandError(f"{len(jobs)} jobs: more than {MOST_JOBS} need a second person, who "
                                "is asked through a hub; give --hub", ExitCode.REFUSED)
         items = tuple(item_of(look, self._host, asked_of(look, looks)) for look in self._shown)
-        return PreviewView("here", action, msgspec.to_builtins(how),
-                           min(look.taken_at for look in looks) + PREVIEW_LASTS_S, items)
+        return views.PreviewView("here", action, msgspec.to_builtins(how),
+                                 min(look.taken_at for look in looks) + PREVIEW_LASTS_S, items)
 
     def order(self, preview_id: str, reason: str,
-              despite_maintenance: bool = False) -> OrderResultView:
+              despite_maintenance: bool = False) -> views.OrderResultView:
         todo = [look for look in self._shown if not look.refusals]
         commands = [_waiting(look, self._host, reason, at) for at, look in enumerate(todo)]
         threading.Thread(target=self._work, args=(todo, commands, reason), daemon=True).start()
-        return OrderResultView(tuple(commands))
+        return views.OrderResultView(tuple(commands))
 
-    def _work(self, todo: list[Preview], commands: list[CommandView], reason: str) -> None:
+    def _work(self, todo: list[Preview], commands: list[views.CommandView], reason: str) -> None:
         """One after the other, as the agent does."""
         for look, command in zip(todo, commands, strict=True):
             if self._is_left.is_set():
                 self._news.put(_not_begun(command))
                 continue
-            def says(reply: Reply, command: CommandView = command,
+            def says(reply: Reply, command: views.CommandView = command,
                      bystanders: int = len(look.bystanders)) -> None:
                 self._news.put(_told(command, reply, bystanders))
             try:
@@ -93,7 +83,7 @@ class LocalTarget:
             except Exception as error:  # whoever waits for it must hear of it
                 self._news.put(_failed(command, error))
 
-    def follow(self, commands: Sequence[CommandView]) -> Iterator[CommandView]:
+    def follow(self, commands: Sequence[views.CommandView]) -> Iterator[views.CommandView]:
         open_ids = {command.id for command in commands if command.state not in FINAL}
         while open_ids:
             try:
@@ -104,7 +94,7 @@ class LocalTarget:
                 open_ids.discard(now.id)
             yield now
 
-    def left(self, commands: Sequence[CommandView]) -> str:
+    def left(self, commands: Sequence[views.CommandView]) -> str:
         self._is_left.set()
         return ("what has begun is brought to its end, because nobody else would check it; what "
                 "has not is left. Ctrl-C again leaves it as it is: its outcome is then unknown")
@@ -115,27 +105,28 @@ def asked_of(look: Preview, looks: Sequence[Preview]) -> tuple[str, ...]:
                  if (each.job_id or each.task_id) == (look.job_id or look.task_id))
 
 
-def item_of(look: Preview, host: str, asked: tuple[str, ...]) -> PreviewItemView:
+def item_of(look: Preview, host: str, asked: tuple[str, ...]) -> views.PreviewItemView:
     tasks = tuple(each.task_id for each in look.victims if each.task_id is not None)
     main = next((each for each in look.victims if each.task_id == look.task_id), None)
     held = [each for victim in look.victims for each in victim.held]
-    return PreviewItemView(
+    return views.PreviewItemView(
         tasks or asked, look.node_id, host, look.job_id, look.owner,
         None if main is None else main.command, look.age_s, look.kind, look.manager,
         _sum([each.mem_used_bytes for each in held]), tuple(map(_use, held)),
         tuple(map(_process, look.victims)),
-        tuple(BystanderView(each.task_id, each.user, each.command, tuple(map(_use, each.held)))
-              for each in look.bystanders), None, look.warnings,
-        tuple(RefusalView(each.code, each.sentence) for each in look.refusals), look.changes)
+        tuple(views.BystanderView(each.task_id, each.user, each.command,
+                                  tuple(map(_use, each.held))) for each in look.bystanders),
+        None, look.warnings,
+        tuple(views.RefusalView(each.code, each.sentence) for each in look.refusals), look.changes)
 
 
-def _process(victim: Victim) -> ProcessView:
-    return ProcessView(victim.process.pid, victim.user, victim.command, victim.task_id,
-                       victim.process.start_ticks)
+def _process(victim: Victim) -> views.ProcessView:
+    return views.ProcessView(victim.process.pid, victim.user, victim.command, victim.task_id,
+                             victim.process.start_ticks)
 
 
-def _use(held: HeldGpu) -> GpuUseView:
-    return GpuUseView(held.gpu_uuid, None, held.mem_used_bytes)
+def _use(held: HeldGpu) -> views.GpuUseView:
+    return views.GpuUseView(held.gpu_uuid, None, held.mem_used_bytes)
 
 
 def _sum(parts: Sequence[float | None]) -> float | None:
@@ -143,19 +134,19 @@ def _sum(parts: Sequence[float | None]) -> float | None:
     return sum(known) if known and len(known) == len(parts) else None
 
 
-def _waiting(look: Preview, host: str, reason: str, at: int) -> CommandView:
-    return CommandView(f"here-{at + 1}", look.action, look.node_id, host, "queued", "",
-                       look.task_id, look.job_id, look.owner, reason=reason)
+def _waiting(look: Preview, host: str, reason: str, at: int) -> views.CommandView:
+    return views.CommandView(f"here-{at + 1}", look.action, look.node_id, host, "queued", "",
+                             look.task_id, look.job_id, look.owner, reason=reason)
 
 
-def _told(command: CommandView, reply: Reply, bystanders: int) -> CommandView:
+def _told(command: views.CommandView, reply: Reply, bystanders: int) -> views.CommandView:
     told = _ReplySummary(command.action, reply, bystanders)
     return msgspec.structs.replace(
         command, state=reply.state, step=reply.step, sentence=sentence(told), updated_at=reply.at,
-        refusal=None if reply.refusal is None else RefusalView(
+        refusal=None if reply.refusal is None else views.RefusalView(
             reply.refusal.code, reply.refusal.sentence),
         verified=None if reply.verified is None else msgspec.convert(
-            msgspec.to_builtins(reply.verified), VerificationView))
+            msgspec.to_builtins(reply.verified), views.VerificationView))
 
 
 class _ReplySummary:
@@ -168,12 +159,12 @@ class _ReplySummary:
         self.verified = reply.verified
 
 
-def _not_begun(command: CommandView) -> CommandView:
+def _not_begun(command: views.CommandView) -> views.CommandView:
     return msgspec.structs.replace(
         command, state="expired", sentence="Expired, nothing was done: it was interrupted before "
                                            "its turn came.")
 
 
-def _failed(command: CommandView, error: Exception) -> CommandView:
+def _failed(command: views.CommandView, error: Exception) -> views.CommandView:
     return msgspec.structs.replace(
         command, state="unknown", sentence=f"Unknown: {error}; look at the task itself.")

@@ -28,30 +28,27 @@ from ..backends.recorded import FORMAT, RecordingHeader
 from ..journal.store import ActionStore
 from ..limits.mps import LocalMpsDaemons
 from ..link.identity import NodeIdentity, belongs_to_a_hub, forget_hub, node_key, pinned_hub
+from ..link.outbox import Outbox
 from ..link.outbox_file import OutboxFile
 from ..node import NodeConfig, run_node
 from ..reader.recording import RecordingWriter
 from ..reader.watchdog import ReaderProcess, ThreadedReaderProcess, phase_of
 from ..readings import ProcessReading, Reading
 from ..runtime.data_lock import DataFolderLock
-from ..settings import AgentSettings, ShowSettings, enrolment_tokens, read, read_show, read_tokens
+from ..settings import (
+    AgentSettings,
+    ConnectionSettings,
+    enrolment_tokens,
+    read,
+    read_show,
+    read_tokens,
+    this_host,
+)
 from ..tasks.name_cache import WorkloadNameCache
 from ..tasks.task_table import TaskTable, boot_id
+from ..telemetry import status_table as show
 from ..telemetry.prometheus import MetricsPage
 from ..telemetry.self_cost import AgentCostMeter, disk_trouble
-from ..telemetry.status_table import (
-    Item,
-    as_json,
-    gpu_items,
-    gpu_table,
-    held_lines,
-    here,
-    notes,
-    nothing_here,
-    task_items,
-    task_table,
-    with_slow,
-)
 
 if TYPE_CHECKING:
     from gpudeck.client import Client
@@ -104,11 +101,8 @@ def _identity(settings: AgentSettings) -> NodeIdentity | None:
     return NodeIdentity(node_key(settings.data), hub, token)
 
 
-def _run(
-    settings: AgentSettings, identity: NodeIdentity, tls: ssl.SSLContext | None,
-    journal: OutboxFile,
-    stop: threading.Event,
-) -> None:
+def _run(settings: AgentSettings, identity: NodeIdentity, tls: ssl.SSLContext | None,
+         journal: OutboxFile, stop: threading.Event) -> None:
     backend = backend_named(settings.backend)
     log.info("started node=%s host=%s hub=%s backend=%s data=%s",
              identity.node_id, settings.host, settings.hub, backend.name, settings.data)
@@ -123,11 +117,10 @@ def _run(
         hub=settings.hub, tls=tls, identity=identity, host=settings.host,
         backend=backend, boot_id=boot_id(), platform=platform.platform(), data=settings.data,
         acts=ActionStore(settings.data / "acts.db"), ceiling=settings.ceiling,
-        recording=recording, metrics=metrics, options=settings.reader_options,
-    )
+        recording=recording, metrics=metrics, options=settings.reader_options)
     gc.freeze()  # what is there now stays: no collection needs to look at it again
     try:
-        run_node(config, source, journal.outbox(), stop, source)
+        run_node(config, source, Outbox(journal), stop, source)
     finally:
         source.close()
         config.acts.close()
@@ -164,7 +157,7 @@ def status(argv: Sequence[str]) -> int:
     """Exit code 1, with the sentence, where there is nothing to read."""
     asked = read_show("status", argv)
     hosts: dict[str, str] = {}
-    more: Item = {}
+    more: show.Item = {}
     if asked.hub is not None:
         client = _client(asked.hub, asked)
         items, nodes = client.gpus(), client.nodes()
@@ -172,22 +165,22 @@ def status(argv: Sequence[str]) -> int:
         more["nodes"] = nodes
     else:
         items, more = _status_here(asked)
-        held = {asked.host: holds(hold_files(asked.data))}
+        held = {this_host(): holds(hold_files(asked.data))}
     held = {host: [*why] for host, why in held.items() if why}
-    print(as_json(items, holds=held, **more) if asked.json
-          else "\n".join([*held_lines(held), gpu_table(items, hosts), *notes(more)]))
+    print(show.as_json(items, holds=held, **more) if asked.json
+          else "\n".join([*show.held_lines(held), show.gpu_table(items, hosts), *show.notes(more)]))
     return ExitCode.OK if more.get("reader", OK)["state"] == "ok" else ExitCode.FAILED
 
 
-def _status_here(asked: ShowSettings) -> tuple[list[Item], Item]:
+def _status_here(asked: ConnectionSettings) -> tuple[list[show.Item], show.Item]:
     agent_cost, disk = AgentCostMeter(asked.data), {"disk": disk_trouble(asked.data)}
     try:
         reading = read_once(asked, readings=2)[0]
     except NoReadingError as why:
         if not asked.json:
             raise
-        return [], {**nothing_here(why.state, str(why), agent_cost.take()), **disk}
-    return gpu_items(reading, asked.host), {**here(reading, agent_cost.take()), **disk}
+        return [], {**show.nothing_here(why.state, str(why), agent_cost.take()), **disk}
+    return show.gpu_items(reading, this_host()), {**show.here(reading, agent_cost.take()), **disk}
 
 
 def tasks(argv: Sequence[str]) -> int:
@@ -199,12 +192,12 @@ def tasks(argv: Sequence[str]) -> int:
     else:
         processes = read_once(asked, readings=2, lists=2)[1]
         table = TaskTable(boot_id(), names=WorkloadNameCache(), clients=LocalMpsDaemons().clients)
-        items = task_items(table.describe(processes), asked.host)
-    print(as_json(items) if asked.json else task_table(items, hosts))
+        items = show.task_items(table.describe(processes), this_host())
+    print(show.as_json(items) if asked.json else show.task_table(items, hosts))
     return ExitCode.OK
 
 
-def _client(hub: str, asked: ShowSettings) -> "Client":
+def _client(hub: str, asked: ConnectionSettings) -> "Client":
     from gpudeck.client import Client  # its libraries are not the daemon's to carry
 
     return Client(hub, asked.token(), tls=tls_context(hub, asked.ca_file))
@@ -216,13 +209,12 @@ class NoReadingError(CommandError):
         self.state = state
 
 
-def host_names(nodes: Sequence[Item]) -> dict[str, str]:
+def host_names(nodes: Sequence[show.Item]) -> dict[str, str]:
     return {str(node["id"]): str(node["host"]) for node in nodes}
 
 
-def read_once(
-    asked: ShowSettings, readings: int, lists: int = 0
-) -> tuple[Reading, tuple[ProcessReading, ...]]:
+def read_once(asked: ConnectionSettings, readings: int, lists: int = 0
+              ) -> tuple[Reading, tuple[ProcessReading, ...]]:
     """This machine's newest Reading after so many, and after so many process lists, which come
     with every other one. Rates are differences: they need two."""
     news = threading.Event()
@@ -237,7 +229,7 @@ def read_once(
             news.clear()
             reading = source.latest()
             if reading is not None:
-                before = reading = with_slow(reading, before)
+                before = reading = show.with_slow(reading, before)
                 if reading.processes is not None:
                     processes = reading.processes
                     lists -= 1

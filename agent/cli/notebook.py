@@ -18,25 +18,10 @@ from pathlib import Path
 
 import msgspec
 
+from gpudeck import notebook_pipe as pipe
 from gpudeck.action_views import CommandView
 from gpudeck.actions import TASK_ACTIONS, ActionParams
 from gpudeck.errors import CommandError
-from gpudeck.notebook_pipe import (
-    FromAgent,
-    FromNotebook,
-    Item,
-    PipeCommandUpdate,
-    PipeDecoder,
-    PipeFailure,
-    PipeMarkReply,
-    PipeMarkRequest,
-    PipeOrderReply,
-    PipeOrderRequest,
-    PipePreviewReply,
-    PipePreviewRequest,
-    PipeSnapshot,
-    packed,
-)
 
 from ..actions.guard import PID_MAX
 from ..actions.hold_files import driver_order, hold_files, holds
@@ -157,8 +142,8 @@ class NotebookAgent:
             self._local.close()
         self._source.close()
 
-    def _say(self, message: FromAgent) -> None:
-        body = memoryview(packed(message))
+    def _say(self, message: pipe.FromAgent) -> None:
+        body = memoryview(pipe.packed(message))
         try:
             with self._writing:
                 while body:
@@ -180,7 +165,7 @@ class NotebookAgent:
             elif is_news or self._source.state != "ok":
                 self._say(self._unseen())
 
-    def _seen(self, reading: Reading) -> PipeSnapshot:
+    def _seen(self, reading: Reading) -> pipe.PipeSnapshot:
         tasks = None
         if reading.processes is not None:
             seen = self._tasks.describe(reading.processes)
@@ -191,14 +176,15 @@ class NotebookAgent:
             driver_version=reading.driver_version,
             gpus=tuple(gpu_items(reading, self._where.host)), tasks=tasks)
 
-    def _unseen(self) -> PipeSnapshot:
+    def _unseen(self) -> pipe.PipeSnapshot:
         total, available = _ram()
-        return PipeSnapshot(time.time(), self._source.state, self._source.detail, self._where.host,
-                            ram_total_bytes=total, ram_available_bytes=available,
-                            holds=holds(hold_files(self._where.data)),
-                            is_simulated=self._where.backend is SIMULATED)
+        return pipe.PipeSnapshot(
+            time.time(), self._source.state, self._source.detail, self._where.host,
+            ram_total_bytes=total, ram_available_bytes=available,
+            holds=holds(hold_files(self._where.data)),
+            is_simulated=self._where.backend is SIMULATED)
 
-    def _is_mine(self, item: Item) -> bool:
+    def _is_mine(self, item: pipe.Item) -> bool:
         if self._where.backend is not SIMULATED:
             return bool(item["owner"].get("uid") == os.getuid())
         return self._where.keeper is not None and item["pid"] <= PID_MAX
@@ -206,7 +192,7 @@ class NotebookAgent:
     # -- hearing
 
     def _hear(self) -> None:
-        pieces = PipeDecoder()
+        pieces = pipe.PipeDecoder()
         try:
             while data := os.read(0, PIPE_BYTES):
                 for message in pieces.from_notebook(data):
@@ -215,37 +201,38 @@ class NotebookAgent:
             pass
         self._stop.set()
 
-    def _heard(self, message: FromNotebook) -> None:
+    def _heard(self, message: pipe.FromNotebook) -> None:
         match message:
-            case PipeMarkRequest():
+            case pipe.PipeMarkRequest():
                 self._marks.put(lambda: self._mark(message.mark_id))
-            case PipePreviewRequest():
+            case pipe.PipePreviewRequest():
                 if not self._looks.put(lambda: self._answer(message)):
-                    self._say(PipeFailure(message.ask_id, "too much is asked at once; try again"))
-            case PipeOrderRequest():
+                    self._say(pipe.PipeFailure(message.ask_id,
+                                               "too much is asked at once; try again"))
+            case pipe.PipeOrderRequest():
                 self._looks.put(lambda: self._answer(message))
 
     def _mark(self, mark_id: int) -> None:
         fresh = self._source.fresh(FRESH_WITHIN_S)
         at = time.time()  # the counters of energy are read last
-        self._say(PipeMarkReply(mark_id, at, is_answered=False) if fresh is None
-                  else PipeMarkReply(mark_id, at, fresh.energy_j, _held(fresh)))
+        self._say(pipe.PipeMarkReply(mark_id, at, is_answered=False) if fresh is None
+                  else pipe.PipeMarkReply(mark_id, at, fresh.energy_j, _held(fresh)))
 
     # -- acting
 
-    def _answer(self, message: PipePreviewRequest | PipeOrderRequest) -> None:
+    def _answer(self, message: pipe.PipePreviewRequest | pipe.PipeOrderRequest) -> None:
         ask_id = message.ask_id
         try:
-            if isinstance(message, PipePreviewRequest):
+            if isinstance(message, pipe.PipePreviewRequest):
                 self._look(message)
             else:
                 self._order(message)
         except CommandError as why:
-            self._say(PipeFailure(ask_id, str(why)))
+            self._say(pipe.PipeFailure(ask_id, str(why)))
         except Exception as error:  # whoever waits for it must hear of it
-            self._say(PipeFailure(ask_id, f"the agent stumbled over it: {error!r}"))
+            self._say(pipe.PipeFailure(ask_id, f"the agent stumbled over it: {error!r}"))
 
-    def _look(self, look: PipePreviewRequest) -> None:
+    def _look(self, look: pipe.PipePreviewRequest) -> None:
         if look.action not in TASK_ACTIONS[1:4]:
             raise CommandError(f"{look.action!r} cannot be asked from a notebook")
         desk = LocalTarget(self._here(), self._where.host, f"{who_is_here()}, in a notebook"[:128])
@@ -258,7 +245,7 @@ class NotebookAgent:
                       if not self._is_own_process(each.pid)]:
             raise CommandError(f"process {others[0].pid} belongs to {others[0].user}; from a "
                                "notebook only your own tasks can be acted on")
-        self._say(PipePreviewReply(look.ask_id, shown))
+        self._say(pipe.PipePreviewReply(look.ask_id, shown))
 
     def _is_own_process(self, pid: int) -> bool:
         try:
@@ -266,20 +253,20 @@ class NotebookAgent:
         except OSError:  # it has ended; the act finds out
             return True
 
-    def _order(self, order: PipeOrderRequest) -> None:
+    def _order(self, order: pipe.PipeOrderRequest) -> None:
         desk = self._desks.pop(order.ask_id, None)
         if desk is None:
             raise CommandError("this was not shown, or was used already; look again")
         if not order.reason.strip():
             raise CommandError("say why: the reason goes into the record")
         ordered = desk.order("here", order.reason)
-        self._say(PipeOrderReply(order.ask_id, ordered.items))
+        self._say(pipe.PipeOrderReply(order.ask_id, ordered.items))
         threading.Thread(target=self._follow, args=(order.ask_id, desk, ordered.items),
                          daemon=True).start()
 
     def _follow(self, ask_id: str, desk: LocalTarget, commands: tuple[CommandView, ...]) -> None:
         for command in desk.follow(commands):
-            self._say(PipeCommandUpdate(ask_id, command))
+            self._say(pipe.PipeCommandUpdate(ask_id, command))
 
     def _here(self) -> StandaloneNode:
         """Opened when something is to be done: one who only looks needs no folder to write to."""

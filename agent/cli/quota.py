@@ -1,7 +1,6 @@
 """`gpudeck quota`: how much an owner may hold, asked and set through a hub."""
 
 import argparse
-import json
 import math
 import os
 from collections.abc import Sequence
@@ -13,9 +12,9 @@ from gpudeck.errors import CommandError, ExitCode
 from gpudeck.quota import DEFAULT_LADDER, QUOTA_MODES
 from gpudeck.settings import parser
 
-from ..settings import CA_FILE, TOKEN_FILE
-from .act_settings import HUB, JSON, ConnectionSettings, read_reach
-from .acts import client_of
+from ..settings import CA_FILE, TOKEN_FILE, ConnectionSettings, read_reach
+from .act_settings import HUB, JSON
+from .acts import answer, client_that_keeps
 
 TABLE = (HUB, TOKEN_FILE, CA_FILE, JSON)
 DOES = {"list": "Quotas, who holds how much of them, and on how many nodes they are in force.",
@@ -37,17 +36,18 @@ def quota(argv: Sequence[str]) -> int:
     verb = words[0]
     asked = _parser(verb).parse_args(words[1:])
     reach = read_reach(f"quota {verb}", TABLE, asked, os.environ)
-    if reach.hub is None:
-        raise CommandError("name the hub with --hub: it keeps the quotas", ExitCode.USAGE)
-    client = client_of(reach, reach.hub)
+    client = client_that_keeps("quotas", reach)
     match verb:
         case "list":
-            return _list(reach, client)
+            found = client.quotas()
+            lines = [line for each in found for line in _lines(each)]
+            return answer(reach, {"items": found}, *(lines or ["no quota is set"]))
         case "set":
-            return _set(reach, client, asked)
+            made = client.put_quota(asked.id, _whole(client, asked))
+            return answer(reach, made, *_lines(made))
         case "remove":
             client.remove_quota(asked.id)
-            return _say(reach, {"removed": asked.id}, f"{printable(asked.id)} limits nobody now")
+            return answer(reach, {"removed": asked.id}, f"{printable(asked.id)} limits nobody now")
         case _:
             return _check(reach, client, asked)
 
@@ -139,17 +139,12 @@ def _ladder(before: list[Item] | None, asked: argparse.Namespace) -> list[Item]:
             {"do": "end", "after_s": asked.end_after or end_s}]
 
 
-def _set(reach: ConnectionSettings, client: Client, asked: argparse.Namespace) -> int:
-    made = client.put_quota(asked.id, _whole(client, asked))
-    return _say(reach, made, *_lines(made))
-
-
 def _check(reach: ConnectionSettings, client: Client, asked: argparse.Namespace) -> int:
     found = client.check_quota(_whole(client, asked) | {"id": asked.id})
     problems = [f"{printable(each['field'])}: {printable(each['message'])}"
                 for each in found["problems"]]
     if problems:
-        _say(reach, found, *problems)
+        answer(reach, found, *problems)
         return ExitCode.FAILED
     lines = [f"{printable(found['meaning'])}",
              *(f"  over: {printable(each['sentence'])}" for each in found["over"])]
@@ -157,13 +152,7 @@ def _check(reach: ConnectionSettings, client: Client, asked: argparse.Namespace)
         lines.append("  no node is meant: nothing that there is now is called so under --scope")
     elif not found["over"]:
         lines.append(f"  nobody of {found['holders']} would be over it now")
-    return _say(reach, found, *lines)
-
-
-def _list(reach: ConnectionSettings, client: Client) -> int:
-    found = client.quotas()
-    lines = [line for each in found for line in _lines(each)]
-    return _say(reach, {"items": found}, *(lines or ["no quota is set"]))
+    return answer(reach, found, *lines)
 
 
 def _lines(item: Item) -> list[str]:
@@ -172,13 +161,5 @@ def _lines(item: Item) -> list[str]:
         f"{printable(quota['id'])}  [{quota['mode']}]  {printable(item['meaning'])}",
         f"  wanted on {item['wanted']} nodes, applied on {item['applied']}, in force on "
         f"{item['in_force']}; by {printable(item['by'])} on {moment(item['set_at'])}"]
-    lines += [f"  {'OVER  ' if each['is_over'] else ''}{printable(each['sentence'])}"
+    return lines + [f"  {'OVER  ' if each['is_over'] else ''}{printable(each['sentence'])}"
                     for each in item["balances"]]
-    return lines
-
-
-def _say(reach: ConnectionSettings, document: Item, *lines: str) -> int:
-    print(json.dumps(document) if reach.json else "\n".join(lines))
-    return ExitCode.OK
-
-

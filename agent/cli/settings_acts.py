@@ -16,7 +16,7 @@ from gpudeck.errors import CommandError, ExitCode
 from gpudeck.limits import GPU_SETTINGS, Setting
 
 from ..limits.mps import LocalMpsDaemons
-from .act_settings import ConnectionSettings
+from ..settings import ConnectionSettings
 from .acts import TerminalOutput, client_of, desk_of, followed, is_sure, is_sure_despite
 
 _SETTINGS: msgspec.json.Decoder[Setting] = msgspec.json.Decoder(Setting)

@@ -21,6 +21,7 @@ from ..backends.simulation.reader import SimulatedReader, SimulationOptions
 from ..journal.store import ActionStore
 from ..link.admission import ConnectLimiter
 from ..link.identity import NodeIdentity, node_key, pinned_hub
+from ..link.outbox import Outbox
 from ..link.outbox_file import OutboxFile
 from ..node import NodeConfig, ThreadWakeSignal, run_node
 from ..readings import BackendEvent, OnDemandReading, Reading
@@ -145,7 +146,7 @@ def host(
         config = NodeConfig(hub, tls, identity, name, SIMULATED, boot_id_of(options.seed, name),
                             data, acts, platform.platform(), is_made_up=True,
                             turnstile=turnstile, options=_words(replace(options, node=name)))
-        run_node(config, sources[number], journal.outbox(name), stop, sources[number].wake)
+        run_node(config, sources[number], Outbox(journal, name), stop, sources[number].wake)
 
     nodes = [threading.Thread(target=run, args=(number,)) for number in range(len(names))]
     starter = threading.Thread(target=_start, args=(names, nodes, turnstile, stop))

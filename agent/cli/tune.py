@@ -5,11 +5,15 @@ import argparse
 import json
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from itertools import count
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from gpudeck.action_words import moment
+from gpudeck.client import Client
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.limits import MpsDaemon, MpsPercent, action_of
 from gpudeck.times import moment_of
@@ -17,18 +21,9 @@ from gpudeck.times import moment_of
 from ..actions.standalone import StandaloneNode
 from ..backends import ReaderUnavailableError
 from ..backends.recorded import readings
-from ..limits import mps_view
-from ..limits.autotune import TuneDecision, TuneInput, tune
+from ..limits import autotune, mps_view
 from ..limits.mps import LocalMpsDaemons
-from ..limits.tune_backtest import (
-    MINUTE_S,
-    MpsLoadMeter,
-    TuneBacktestStep,
-    rehearse,
-    rehearse_minutes,
-)
-from ..limits.tune_from_hub import HubMpsNode
-from .act_settings import ConnectionSettings
+from ..settings import ConnectionSettings
 from .acts import client_of
 from .settings_acts import checked, do, node_id, pipes_of
 
@@ -37,6 +32,7 @@ EVERY_S = 30.0
 FROM_HUB = Path()  # `--rehearse` without a file
 
 Load = Callable[[float], float | None]
+LOOK_EVERY_S = 2.0
 
 
 def tune_share(reach: ConnectionSettings, asked: argparse.Namespace) -> int:
@@ -46,8 +42,9 @@ def tune_share(reach: ConnectionSettings, asked: argparse.Namespace) -> int:
     pipes = pipes_of(asked, reach)
     if reach.hub is not None:
         client = client_of(reach, reach.hub)
-        node = HubMpsNode(client, node_id(client, asked.node))
-        return _rounds(reach, asked, lambda: node.daemon(pipes), node.load)
+        node = node_id(client, asked.node)
+        return _rounds(reach, asked, lambda: _hub_daemon(client, node, pipes),
+                       lambda within_s: _hub_load(client, node, within_s))
     with StandaloneNode(reach.data, reach.backend, reach.simulate, reach.ceiling) as local:
         return _rounds(reach, asked, lambda: mps_view.view(LocalMpsDaemons().daemon(pipes)),
                        lambda within_s: _load(local, within_s))
@@ -72,15 +69,14 @@ def _every_s(asked: argparse.Namespace, usual_s: float) -> float:
 
 
 def _load(local: StandaloneNode, within_s: float) -> float | None:
-    watch = MpsLoadMeter()
+    watch = autotune.MpsLoadMeter()
     for reading in local.readings(within_s):
         watch.see(reading)
     return watch.take()
 
 
 def _rounds(reach: ConnectionSettings, asked: argparse.Namespace, daemon: Callable[[], MpsDaemon],
-            load: Load
-            ) -> int:
+            load: Load) -> int:
     every_s = _every_s(asked, EVERY_S)
     for number in range(asked.rounds) if asked.rounds else count():
         load_pct = load(every_s if number else min(every_s, FIRST_LOOK_S))
@@ -97,9 +93,10 @@ def _once(reach: ConnectionSettings, asked: argparse.Namespace, seen: MpsDaemon,
         raise CommandError(seen.trouble)
     server = seen.servers[0].pid if len(seen.servers) == 1 else None
     now_pct = seen.default_pct if server is None else seen.servers[0].pct
-    looked = TuneInput(len(seen.clients), load_pct, now_pct)
-    found = tune(looked)
-    print(json.dumps(_told(time.time(), looked, found, not asked.apply)) if reach.json else
+    looked = autotune.TuneInput(len(seen.clients), load_pct, now_pct)
+    found = autotune.tune(looked)
+    look = autotune.TuneBacktestStep(time.time(), looked, found)
+    print(json.dumps(_told(look, not asked.apply)) if reach.json else
           f"{'' if asked.apply else 'dry run: '}{found.why}"
           + ("" if found.pct is None else f": {found.pct} %"), flush=True)
     if found.pct is None or not asked.apply:
@@ -108,9 +105,8 @@ def _once(reach: ConnectionSettings, asked: argparse.Namespace, seen: MpsDaemon,
     return do(reach, asked, action_of(setting), None, setting)
 
 
-def _told(at: float, seen: TuneInput, found: TuneDecision, is_dry: bool) -> dict[str, Any]:
-    return {"at": at, "clients": seen.clients, "load_pct": seen.load_pct, "now_pct": seen.now_pct,
-            "pct": found.pct, "goal": found.goal, "why": found.why, "is_dry": is_dry}
+def _told(look: autotune.TuneBacktestStep, is_dry: bool) -> dict[str, Any]:
+    return {"at": look.at, **asdict(look.seen), **asdict(look.tune), "is_dry": is_dry}
 
 
 # -- rehearsal
@@ -120,14 +116,15 @@ def _rehearse(reach: ConnectionSettings, asked: argparse.Namespace) -> int:
     if asked.rehearse == FROM_HUB:
         return _rehearse_hub(reach, asked)
     try:
-        looks = list(rehearse(readings(asked.rehearse), _every_s(asked, EVERY_S), asked.begin_pct))
+        looks = list(autotune.rehearse(readings(asked.rehearse), _every_s(asked, EVERY_S),
+                                       asked.begin_pct))
     except ReaderUnavailableError as why:
         raise CommandError(why.detail, ExitCode.USAGE) from why
     _tell(reach, looks, asked.begin_pct, {}, _of_recording(looks))
     return ExitCode.OK
 
 
-def _of_recording(looks: list[TuneBacktestStep]) -> Iterator[str]:
+def _of_recording(looks: list[autotune.TuneBacktestStep]) -> Iterator[str]:
     if not looks:
         yield ("the recording is too short for one look: it takes --every seconds, and a list of "
                "processes")
@@ -139,22 +136,25 @@ def _rehearse_hub(reach: ConnectionSettings, asked: argparse.Namespace) -> int:
     if reach.hub is None:
         raise CommandError("say --rehearse FILE for a recording, or --rehearse --hub URL --node "
                            "NODE for what a hub keeps", ExitCode.USAGE)
-    every_s = _every_s(asked, MINUTE_S)
-    if every_s % MINUTE_S:
+    every_s = _every_s(asked, autotune.MINUTE_S)
+    if every_s % autotune.MINUTE_S:
         raise CommandError("a hub keeps whole minutes: --every is 60, 120, 180 … seconds here",
                            ExitCode.USAGE)
     client = client_of(reach, reach.hub)
     now = time.time()
-    minutes = HubMpsNode(client, node_id(client, asked.node)).past(
-        moment_of(asked.start, now), moment_of(asked.end, now))
-    looks = list(rehearse_minutes(minutes, every_s, asked.begin_pct))
+    node = node_id(client, asked.node)
+    start, end = moment_of(asked.start, now), moment_of(asked.end, now)
+    if start >= end:
+        raise CommandError("--start is before --end", ExitCode.USAGE)
+    minutes = list(_minutes(client.mps_past(node, start, end)))
+    looks = list(autotune.rehearse_minutes(minutes, every_s, asked.begin_pct))
     unknown = sum(each.clients is None for each in minutes)
     _tell(reach, looks, asked.begin_pct, {"minutes": len(minutes), "unknown_minutes": unknown},
           _of_hub(looks, len(minutes), unknown))
     return ExitCode.OK
 
 
-def _of_hub(looks: list[TuneBacktestStep], minutes: int, unknown: int) -> Iterator[str]:
+def _of_hub(looks: list[autotune.TuneBacktestStep], minutes: int, unknown: int) -> Iterator[str]:
     if unknown:
         yield (f"of {minutes} minutes {unknown} are not known: the node was not heard, or history "
                "does not say yet which tasks were clients of MPS. Nothing is rehearsed of them")
@@ -165,11 +165,10 @@ def _of_hub(looks: list[TuneBacktestStep], minutes: int, unknown: int) -> Iterat
     yield "which shares were set then is not kept: it begins with that of --from"
 
 
-def _tell(reach: ConnectionSettings, looks: list[TuneBacktestStep], begin_pct: int,
-          more: dict[str, Any],
-          notes: Iterator[str]) -> None:
+def _tell(reach: ConnectionSettings, looks: list[autotune.TuneBacktestStep], begin_pct: int,
+          more: dict[str, Any], notes: Iterator[str]) -> None:
     if reach.json:
-        print(json.dumps({"items": [_told(each.at, each.seen, each.tune, True) for each in looks],
+        print(json.dumps({"items": [_told(each, True) for each in looks],
                           **more}))
     else:
         print("\n".join([*_lines(looks, begin_pct), *notes,
@@ -177,7 +176,7 @@ def _tell(reach: ConnectionSettings, looks: list[TuneBacktestStep], begin_pct: i
                             "the shares"] if looks else [])]))
 
 
-def _lines(looks: list[TuneBacktestStep], begin_pct: int) -> Iterator[str]:
+def _lines(looks: list[autotune.TuneBacktestStep], begin_pct: int) -> Iterator[str]:
     if not looks:
         return
     for each in looks:
@@ -188,3 +187,41 @@ def _lines(looks: list[TuneBacktestStep], begin_pct: int) -> Iterator[str]:
     yield (f"rehearsed: {len(looks)} looks, {len(shares) - 1} changes, from {begin_pct} % to "
            f"{shares[-1]} % (between {min(shares)} and {max(shares)} %), with up to {most} clients "
            "at a time")
+
+
+# -- as a hub tells it
+
+
+def _hub_daemon(client: Client, node: str, pipes: str) -> MpsDaemon:
+    daemons = msgspec.convert([each for item in client.mps(node) for each in item["daemons"]],
+                              list[MpsDaemon])
+    found = [each for each in daemons if each.pipes == pipes]
+    if not found:
+        raise CommandError(f"this node has no MPS control daemon in {pipes} any more")
+    return found[0]
+
+
+def _hub_load(client: Client, node: str, within_s: float) -> float | None:
+    """As an MpsLoadMeter has it; None: not known."""
+    watch, until = autotune.MpsLoadMeter(), time.monotonic() + within_s
+    while True:
+        for gpu in client.gpus(metrics="util_pct", node_id=node):
+            if gpu["state"] == "ok" and "util_pct" in gpu["values"]:
+                watch.load(gpu["uuid"], gpu["values"]["util_pct"])
+        left_s = until - time.monotonic()
+        if left_s <= 0:
+            break
+        time.sleep(min(LOOK_EVERY_S, left_s))
+    theirs = [task for task in client.tasks(node_id=node) if task["kind"] in autotune.OF_MPS]
+    watch.listed(sum(task["kind"] == "mps_client" for task in theirs),
+                 (use["uuid"] for task in theirs for use in task["gpus"]))
+    return watch.take()
+
+
+def _minutes(told: dict[str, Any]) -> Iterator[autotune.MpsMinute]:
+    gpus = told["gpus"]
+    for at, (t, clients) in enumerate(zip(told["t"], told["clients"], strict=True)):
+        loads = {gpu["gpu"]: gpu["util_pct"][at] for gpu in gpus
+                 if gpu["util_pct"][at] is not None}
+        yield autotune.MpsMinute(t + autotune.MINUTE_S, clients, loads,
+                                 frozenset(gpu["gpu"] for gpu in gpus if gpu["is_mps"][at]))

@@ -7,6 +7,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from email.utils import parsedate_to_datetime
+from functools import partial
 from http.client import HTTPException
 from pathlib import Path
 
@@ -27,24 +28,23 @@ SKEW_PROBLEM_S = 30.0
 
 
 def hub_checks(hub: str, ca_file: Path | None, data: Path) -> Iterator[DoctorCheck]:
-    title = "Hub"
+    check = partial(DoctorCheck, "hub", "Hub")
     try:
         tls = tls_context(hub, ca_file)
         skew_s = _ask_time(hub, tls)
     except CommandError as error:
-        yield DoctorCheck("hub", title, "problem", str(error), "mend --ca-file")
+        yield check("problem", str(error), "mend --ca-file")
         return
     except (urllib.error.URLError, OSError, HTTPException, ValueError) as error:
         why = getattr(error, "reason", error)
         # Of a node that was never given a hub, the default one is nobody's fault.
         verdict: Verdict = "problem" if belongs_to_a_hub(data) else "warning"
-        yield DoctorCheck("hub", title, verdict, f"no hub answers at {hub}: {why}",
-                          "is it running, is --hub right, and does a firewall let us through? The "
-                          "agent "
-                          "keeps what it reads and tries again by itself")
+        yield check(verdict, f"no hub answers at {hub}: {why}",
+                    "is it running, is --hub right, and does a firewall let us through? The agent "
+                    "keeps what it reads and tries again by itself")
         return
     safe = "with TLS" if tls is not None else "without TLS, on this machine"
-    yield DoctorCheck("hub", title, "ok", f"{hub} answers, {safe}")
+    yield check("ok", f"{hub} answers, {safe}")
     yield clock_check(skew_s)
     yield _pinned(hub, tls, data)
 
@@ -62,43 +62,39 @@ def _ask_time(hub: str, tls: ssl.SSLContext | None) -> float | None:
 
 
 def clock_check(skew_s: float | None) -> DoctorCheck:
-    title = "Clock"
+    check = partial(DoctorCheck, "clock", "Clock")
     if skew_s is None:
-        return DoctorCheck("clock", title, "not checked", "the hub does not say its time")
+        return check("not checked", "the hub does not say its time")
     said = f"within {SKEW_WARNING_S:.0f} s of the hub's"
     if abs(skew_s) < SKEW_WARNING_S:
-        return DoctorCheck("clock", title, "ok", said)
+        return check("ok", said)
     side = "ahead of" if skew_s > 0 else "behind"
-    return DoctorCheck(
-        "clock", title, "problem" if abs(skew_s) >= SKEW_PROBLEM_S else "warning",
+    return check("problem" if abs(skew_s) >= SKEW_PROBLEM_S else "warning",
         f"{abs(skew_s):.0f} s {side} the hub's",
         "run a time service on both (chrony, systemd-timesyncd): history is told by this clock, "
         "and a hub refuses numbers from the future")
 
 
 def _pinned(hub: str, tls: ssl.SSLContext | None, data: Path) -> DoctorCheck:
-    title = "Hub's key"
+    check = partial(DoctorCheck, "hub_key", "Hub's key")
     try:
         if not belongs_to_a_hub(data):
-            return DoctorCheck("hub_key", title, "warning", "this node belongs to no hub yet",
-                               "run `gpudeck token create agent` where the hub is, and start the "
-                               "agent "
-                               "once with that token")
+            return check("warning", "this node belongs to no hub yet",
+                         "run `gpudeck token create agent` where the hub is, and start the agent "
+                         "once with that token")
         identity = NodeIdentity(node_key(data), pinned_hub(data, None))
     except CommandError as error:
-        return DoctorCheck("hub_key", title, "problem", str(error), "see docs/enrolment.md")
+        return check("problem", str(error), "see docs/enrolment.md")
     call, answer = new_call(), None
     try:
         answer = _challenge(hub, tls, call)
         if isinstance(answer, Challenge):
             identity.check(call, answer)
-            return DoctorCheck("hub_key", title, "ok",
-                               f"proved: {spaced(identity.hub)}; its epoch is "
-                                                       f"{answer.epoch}")
+            return check("ok", f"proved: {spaced(identity.hub)}; its epoch is {answer.epoch}")
     except HubIdentityError as stranger:
-        return DoctorCheck("hub_key", title, "problem", str(stranger), "ask who runs the hub")
-    return DoctorCheck("hub_key", title, "problem", f"the hub does not show its key: {answer}",
-                       "see the hub's log; is a proxy in between that passes no websockets?")
+        return check("problem", str(stranger), "ask who runs the hub")
+    return check("problem", f"the hub does not show its key: {answer}",
+                 "see the hub's log; is a proxy in between that passes no websockets?")
 
 
 def _challenge(hub: str, tls: ssl.SSLContext | None, call: Call) -> Challenge | str:

@@ -7,6 +7,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -36,6 +37,7 @@ def program_check() -> DoctorCheck:
 
 def frameworks_check(found: Callable[[str], str] = version) -> DoctorCheck:
     """By their metadata alone: importing them would open the Gpu."""
+    check = partial(DoctorCheck, "frameworks", "Frameworks here")
     there, drivers = {}, doctor_modules()
     for name in (*FRAMEWORKS, *(name for each in drivers for name in each.PACKAGES)):
         try:
@@ -45,9 +47,8 @@ def frameworks_check(found: Callable[[str], str] = version) -> DoctorCheck:
     said = ", ".join(f"{name} {number}" for name, number in there.items()) or "none beside us"
     for module in drivers:
         if conflict := module.package_conflict(there):
-            return DoctorCheck("frameworks", "Frameworks here", "warning", f"{said}. {conflict[0]}",
-                               conflict[1])
-    return DoctorCheck("frameworks", "Frameworks here", "ok", said)
+            return check("warning", f"{said}. {conflict[0]}", conflict[1])
+    return check("ok", said)
 
 
 def node_checks(data: Path, ceiling: Path | None, proc: Path = PROC) -> Iterator[DoctorCheck]:
@@ -63,130 +64,122 @@ def node_checks(data: Path, ceiling: Path | None, proc: Path = PROC) -> Iterator
 
 
 def capability_check(proc: Path = PROC) -> DoctorCheck:
-    title = "Privileges"
+    check = partial(DoctorCheck, "privileges", "Privileges")
     try:
         lines = (proc / "self/status").read_text().splitlines()
         mask = int(next(line for line in lines if line.startswith("CapEff:")).split()[1], 16)
     except (OSError, ValueError, StopIteration):
-        return DoctorCheck("privileges", title, "not checked", "the kernel does not say")
+        return check("not checked", "the kernel does not say")
     kill, admin = bool(mask >> CAP_KILL & 1), bool(mask >> CAP_SYS_ADMIN & 1)
     if kill and admin:
-        return DoctorCheck("privileges", title, "ok", "CAP_KILL and CAP_SYS_ADMIN: everything")
+        return check("ok", "CAP_KILL and CAP_SYS_ADMIN: everything")
     lacks = [words for there, words in (
         (kill, "without CAP_KILL only this user's own tasks can be paused or ended"),
         (admin, "without CAP_SYS_ADMIN some drivers deny some numbers, and no Gpu's settings can "
                 "be changed")) if not there]
-    return DoctorCheck("privileges", title, "warning", "; ".join(lacks),
-                       "looking needs neither; to act, run the agent by the unit in packaging/, "
-                       "which "
-                       "gives exactly these")
+    return check("warning", "; ".join(lacks), "looking needs neither; to act, run the agent by the "
+                                              "unit in packaging/, which gives exactly these")
 
 
 def _namespace(proc: Path) -> DoctorCheck:
-    title = "Process namespace"
+    check = partial(DoctorCheck, "pid_namespace", "Process namespace")
     if in_host_namespace(proc):
-        return DoctorCheck("pid_namespace", title, "ok", "the machine's own: tasks can be named")
-    return DoctorCheck("pid_namespace", title, "warning",
-                       "not the machine's: the driver's process ids mean nothing here, so tasks "
-                       "of other "
-                       "containers are missing, and nothing is acted on",
-                       "run the agent on the host, or with --pid=host (hostPID: true)")
+        return check("ok", "the machine's own: tasks can be named")
+    return check("warning", "not the machine's: the driver's process ids mean nothing here, so "
+                            "tasks of other containers are missing, and nothing is acted on",
+                 "run the agent on the host, or with --pid=host (hostPID: true)")
 
 
 def _cgroups(folder: Path = CGROUPS) -> DoctorCheck:
-    title = "cgroups"
+    check = partial(DoctorCheck, "cgroups", "cgroups")
     if (folder / "cgroup.controllers").exists():
-        return DoctorCheck("cgroups", title, "ok", "version 2")
+        return check("ok", "version 2")
     if folder.is_dir() and any(folder.iterdir()):
-        return DoctorCheck("cgroups", title, "ok", "version 1: containers and jobs are told apart; "
-                                                   "memory limits by cgroup need version 2")
-    return DoctorCheck("cgroups", title, "warning", f"{folder} is not there or empty",
-                       "mount it; containers, pods and Slurm jobs cannot be told apart without")
+        return check("ok", "version 1: containers and jobs are told apart; memory limits by cgroup "
+                           "need version 2")
+    return check("warning", f"{folder} is not there or empty",
+                 "mount it; containers, pods and Slurm jobs cannot be told apart without")
 
 
 def _pidfd() -> DoctorCheck:
-    title = "Signals"
+    check = partial(DoctorCheck, "pidfd", "Signals")
     try:
         unique = has_pidfs()
     except OSError as error:
-        return DoctorCheck("pidfd", title, "problem",
-                           f"the kernel has no pidfd ({error.strerror}): no "
-                           "task can be acted on safely", "a kernel of 5.3 or newer is needed")
+        return check("problem",
+                     f"the kernel has no pidfd ({error.strerror}): no task can be acted on safely",
+                     "a kernel of 5.3 or newer is needed")
     more = "each with a number never used again" if unique else "without pidfs (kernel 6.9)"
-    return DoctorCheck("pidfd", title, "ok", f"by pidfd, {more}")
+    return check("ok", f"by pidfd, {more}")
 
 
 def mps_check(program: str = PROGRAM) -> DoctorCheck:
-    title = "MPS"
+    check = partial(DoctorCheck, "mps", "MPS")
     if shutil.which(program) is None:
-        return DoctorCheck("mps", title, "not checked", f"{program} is not installed here")
+        return check("not checked", f"{program} is not installed here")
     try:
         done = subprocess.run([program], input="get_server_list\n", capture_output=True, text=True,
                               timeout=MPS_WITHIN_S, check=False)
     except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError):
-        return DoctorCheck("mps", title, "problem",
-                           "the control daemon takes a command and does not "
-                           "answer", "see its log in CUDA_MPS_LOG_DIRECTORY; stop and start it")
+        return check("problem", "the control daemon takes a command and does not answer",
+                     "see its log in CUDA_MPS_LOG_DIRECTORY; stop and start it")
     if done.returncode != 0:
-        return DoctorCheck("mps", title, "ok", "no control daemon runs, or not with this "
-                                               "CUDA_MPS_PIPE_DIRECTORY")
+        return check("ok", "no control daemon runs, or not with this CUDA_MPS_PIPE_DIRECTORY")
     servers = len(done.stdout.split())
-    return DoctorCheck("mps", title, "ok", f"the control daemon answers; servers: {servers}")
+    return check("ok", f"the control daemon answers; servers: {servers}")
 
 
 def data_check(data: Path) -> DoctorCheck:
-    title = "Data folder"
+    check = partial(DoctorCheck, "data", "Data folder")
     if not data.is_dir():
         parent = next((folder for folder in data.parents if folder.is_dir()), data)
         if os.access(parent, os.W_OK):
-            return DoctorCheck("data", title, "ok", f"{data} is not there yet and can be made")
-        return DoctorCheck("data", title, "problem",
-                           f"{data} cannot be made: no access to {parent}",
-                           "choose another folder with --data")
+            return check("ok", f"{data} is not there yet and can be made")
+        return check("problem", f"{data} cannot be made: no access to {parent}",
+                     "choose another folder with --data")
     about = data.stat()
     if not os.access(data, os.W_OK | os.X_OK):
-        return DoctorCheck("data", title, "problem", f"{data} is not writable for us",
-                           "run this as the agent's user, or give it the folder")
+        return check("problem", f"{data} is not writable for us",
+                     "run this as the agent's user, or give it the folder")
     if trouble := disk_trouble(data):
-        return DoctorCheck("data", title, "problem", f"{data} is full", trouble)
+        return check("problem", f"{data} is full", trouble)
     if stat.S_IMODE(about.st_mode) & 0o077:
-        return DoctorCheck("data", title, "warning",
-                           f"{data} is open to other users; it holds this "
-                           "node's key", f"run: chmod 700 {data}")
+        return check("warning", f"{data} is open to other users; it holds this node's key",
+                     f"run: chmod 700 {data}")
     free = shutil.disk_usage(data).free
     said = (f"{data}: {free / 2**30:.1f} GiB free, outbox "
             f"{(size_of(outbox_files(data)) or 0.0) / 2**20:.1f} MiB")
     if free < FREE_MIN_BYTES:
-        return DoctorCheck("data", title, "warning", said,
-                           "make room: an outage of the hub may need "
-                           "a GiB; when there is none, history is dropped and counted")
-    return DoctorCheck("data", title, "ok", said)
+        return check("warning", said, "make room: an outage of the hub may need a GiB; when there "
+                                      "is none, history is dropped and counted")
+    return check("ok", said)
 
 
 def ceiling_check(path: Path | None) -> DoctorCheck:
-    title = "Ceiling"
+    check = partial(DoctorCheck, "ceiling", "Ceiling")
     found = read_ceiling(path)
     if found.trouble:
-        return DoctorCheck("ceiling", title, "problem", found.trouble.partition(" - ")[0],
-                           "mend the file; until then every act is refused here (docs/acts.md)")
+        return check("problem", found.trouble.partition(" - ")[0],
+                     "mend the file; until then every act is refused here (docs/acts.md)")
     where = path or DEFAULT
     said = str(where) if where.exists() else f"no {where}: the defaults hold"
-    return DoctorCheck("ceiling", title, "ok",
-                       f"{said}; allowed: {', '.join(found.actions) or 'nothing'}"
-                                               f", at most {found.kills_per_hour} ends an hour")
+    return check("ok", f"{said}; allowed: {', '.join(found.actions) or 'nothing'}, at most "
+                       f"{found.kills_per_hour} ends an hour")
 
 
 def holds_check(data: Path) -> DoctorCheck:
+    check = partial(DoctorCheck, "holds", "Holds")
     held = holds(hold_files(data))
     if held:
-        return DoctorCheck("holds", "Holds", "warning", f"nothing acts here: {'; '.join(held)}",
-                           "run `gpudeck release` when that is over")
-    return DoctorCheck("holds", "Holds", "ok", "none by a file")
+        return check("warning", f"nothing acts here: {'; '.join(held)}",
+                     "run `gpudeck release` when that is over")
+    return check("ok", "none by a file")
 
 
 def agent_check(data: Path) -> DoctorCheck:
+    check = partial(DoctorCheck, "agent", "Agent")
     pid = agent_pid(data)
     if pid is None:
-        return DoctorCheck("agent", "Agent", "warning", f"none runs on {data}",
-                           "start it: `gpudeck agent`, or the systemd unit in packaging/")
-    return DoctorCheck("agent", "Agent", "ok", f"runs as process {pid}")
+        return check("warning", f"none runs on {data}",
+                     "start it: `gpudeck agent`, or the systemd unit in packaging/")
+    return check("ok", f"runs as process {pid}")

@@ -10,7 +10,6 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -40,36 +39,25 @@ _SIGN: dict[Verdict, str] = {"ok": "ok", "warning": "WARNING", "problem": "PROBL
                              "not checked": "-"}
 
 
-@dataclass(frozen=True, slots=True)
-class DoctorSettings:
-    hub: str
-    ca_file: Path | None
-    data: Path
-    ceiling: Path | None
-    json: bool
-    bundle: Path | None
-
-
 def doctor(argv: Sequence[str], env: Mapping[str, str] = os.environ) -> int:
     given = load("doctor", TABLE, argv, env, "What works on this machine, what does not, and what "
                                              "to do about it. Changes nothing.")
-    given["data"] = given["data"] or state_folder(env)
-    asked = DoctorSettings(**given)
-    checks = examine(asked)
+    checks = examine(given["hub"], given["ca_file"], given["data"] or state_folder(env),
+                     given["ceiling"])
     report = as_report(checks, time.time())
-    print(json.dumps(report, indent=2) if asked.json else as_text(checks))
-    if asked.bundle is not None:
-        write_bundle(asked.bundle, report, TextScrubber(env, _names()), env)
-        if not asked.json:
-            print(f"\nwrote {asked.bundle}; read it before you send it")
+    print(json.dumps(report, indent=2) if given["json"] else as_text(checks))
+    if given["bundle"] is not None:
+        write_bundle(given["bundle"], report, TextScrubber(env, _names()), env)
+        if not given["json"]:
+            print(f"\nwrote {given['bundle']}; read it before you send it")
     return ExitCode.FAILED if worst(checks) == "problem" else ExitCode.OK
 
 
-def examine(asked: DoctorSettings) -> list[DoctorCheck]:
-    released = driver_order(asked.data)
+def examine(hub: str, ca_file: Path | None, data: Path, ceiling: Path | None) -> list[DoctorCheck]:
+    released = driver_order(data)
     return [
         program_check(), *(each for module in doctor_modules() for each in module.checks(released)),
-        *node_checks(asked.data, asked.ceiling), *hub_checks(asked.hub, asked.ca_file, asked.data),
+        *node_checks(data, ceiling), *hub_checks(hub, ca_file, data),
         frameworks_check(),
     ]
 

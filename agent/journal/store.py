@@ -124,10 +124,9 @@ class ActionStore:
 class NodeAudit:
     """One node's audit: a hash chain, in one transaction with what it records. Any thread."""
 
-    def __init__(self, store: ActionStore, node: str, clock: Callable[[], float]) -> None:
+    def __init__(self, store: ActionStore, node: str) -> None:
         self._store = store
         self._node = node
-        self._clock = clock
         self.head: tuple[int, str] = (0, START)  # as of our last look
         self._appended = self.head
         self._lock = threading.RLock()
@@ -151,7 +150,7 @@ class NodeAudit:
         rows = db.execute("SELECT seq, hash FROM audit WHERE node = ? ORDER BY seq DESC LIMIT 1",
                           (self._node,)).fetchall()
         seq, previous = rows[0] if rows else (0, START)
-        made = link(seq + 1, previous, {"at": self._clock(), **record})
+        made = link(seq + 1, previous, {"at": time.time(), **record})
         db.execute("INSERT INTO audit VALUES (?, ?, ?, ?)",
                    (self._node, made.seq, made.body, made.hash))
         self._appended = (made.seq, made.hash)
@@ -173,14 +172,11 @@ class NodeAudit:
 class ActionJournal:
     """One node's view of the store. Any thread."""
 
-    def __init__(
-        self, store: ActionStore, node: str = "", clock: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, store: ActionStore, node: str = "") -> None:
         self._store = store
         self._node = node
-        self._clock = clock
         self._worker = worker_name()
-        self.audit = NodeAudit(store, node, clock)
+        self.audit = NodeAudit(store, node)
 
     # commands
 
@@ -205,7 +201,7 @@ class ActionJournal:
                     "INSERT INTO command (node, id, digest, nonce, action, at, worker, asked_here,"
                     " reply, final) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                     (self._node, command.command_id, digest, command.nonce.hex(), command.action,
-                     self._clock(), self._worker, _is_asked_here(command),
+                     time.time(), self._worker, _is_asked_here(command),
                      msgspec.msgpack.encode(reply), is_final(reply)))
             except sqlite3.IntegrityError as error:
                 raise JournalError("this command was taken already") from error
@@ -226,11 +222,10 @@ class ActionJournal:
         """For a command that never came: if it still comes, it finds this answer."""
         with self.audit.writing() as db:
             reply = self._record(db, reply, {"inquired": True})
-            db.execute(
-                "INSERT OR IGNORE INTO command (node, id, digest, nonce, action, at, worker,"
-                " asked_here, reply, final) VALUES (?, ?, '', ?, '', ?, ?, 0, ?, 1)",
-                (self._node, reply.command_id, reply.command_id, self._clock(), self._worker,
-                 msgspec.msgpack.encode(reply)))
+            db.execute("INSERT OR IGNORE INTO command (node, id, digest, nonce, action, at, worker,"
+                       " asked_here, reply, final) VALUES (?, ?, '', ?, '', ?, ?, 0, ?, 1)",
+                       (self._node, reply.command_id, reply.command_id, time.time(), self._worker,
+                        msgspec.msgpack.encode(reply)))
         return reply
 
     def unsettled(self) -> list[Reply]:
@@ -266,7 +261,7 @@ class ActionJournal:
         accepted only was never touched."""
         left = self._rows("SELECT reply, intent_at, worker FROM command WHERE node = ? AND"
                           " final = 0")
-        now = self._clock()
+        now = time.time()
         found = []
         for body, intent_at, worker in left:
             if is_alive(worker):
@@ -314,7 +309,7 @@ class ActionJournal:
                 " intent_at = CASE WHEN ? THEN ? ELSE intent_at END,"
                 " is_spent = (is_spent OR ?) AND ?"
                 " WHERE node = ? AND id = ? AND final = 0 AND (NOT ? OR intent_at IS NULL)",
-                (msgspec.msgpack.encode(reply), is_final(reply), intent, self._clock(),
+                (msgspec.msgpack.encode(reply), is_final(reply), intent, time.time(),
                  intent, reply.state != "refused", self._node, reply.command_id, intent)).rowcount
             if changed != 1:
                 raise JournalError("this command was begun or settled already")
@@ -325,10 +320,9 @@ class ActionJournal:
         return msgspec.structs.replace(reply, audit_seq=made.seq, audit_head=made.hash)
 
     def _forget_old(self, db: sqlite3.Connection) -> None:
-        db.execute(
-            "DELETE FROM command WHERE node = ? AND final = 1 AND at < ? AND id NOT IN"
-            " (SELECT id FROM command WHERE node = ? ORDER BY at DESC LIMIT ?)",
-            (self._node, self._clock() - KEPT_S, self._node, KEPT_COMMANDS))
+        db.execute("DELETE FROM command WHERE node = ? AND final = 1 AND at < ? AND id NOT IN"
+                   " (SELECT id FROM command WHERE node = ? ORDER BY at DESC LIMIT ?)",
+                   (self._node, time.time() - KEPT_S, self._node, KEPT_COMMANDS))
 
     def _rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
         return self._store.rows(sql, self._node, *values)

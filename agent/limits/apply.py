@@ -1,5 +1,6 @@
-"""Set and read limits of GPUs, in one child process for each request: a driver may hang in a setter
-as in any call, and then neither the readings nor the agent hang with it.
+"""Sets a limit of a GPU, takes it back, and reads what the driver then says; in one child process
+for each request: a driver may hang in a setter as in any call, and then neither the readings nor
+the agent hang with it.
 
 The child (`main`) takes one request on its stdin and answers on its stdout.
 """
@@ -7,23 +8,27 @@ The child (`main`) takes one request on its stdin and answers on its stdout.
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from typing import Literal
 
 import msgspec
 
 from gpudeck.child_processes import importable, without_tokens
-from gpudeck.limits import Mode
+from gpudeck.limits import Mode, TimedLimit
 
 from ..backends import Backend, GpuLimitControl, LimitsModule, backend_named
 from ..readings import GpuLimits
 from ..tasks.redact import redact
+from .timed_limits import NodeTime, judged
 
 DONE_WITHIN_S = 15.0
 # As NVML numbers them.
 MODES: dict[Mode, int] = {"default": 0, "exclusive_process": 3}
 UNSURE = "the driver did not answer"
 NO_LIMITS = "limits of Gpus cannot be set through the backend {}"
+READ_BACK_WITHIN_S = 2.0
+READ_EVERY_S = 0.1
 
 
 class LimitRequest(msgspec.Struct, frozen=True):
@@ -127,6 +132,53 @@ def _read(limits: GpuLimitControl, module: LimitsModule, uuid: str) -> GpuLimits
         return limits.read(uuid)
     except module.ERRORS as error:
         return GpuLimits(uuid, trouble=module.in_words(error)[:1_024])
+
+
+def clock_now(boot_id: str) -> NodeTime:
+    return NodeTime(time.time(), boot_id, time.clock_gettime(time.CLOCK_BOOTTIME))
+
+
+def apply(applier: LimitApplier, limit: TimedLimit) -> str:
+    """"": taken without a word, which proves nothing."""
+    if limit.what == "power":
+        return applier.set_power(limit.gpu_uuid, limit.wanted[0])
+    return applier.lock_clocks(limit.gpu_uuid, *limit.wanted)
+
+
+def undo(applier: LimitApplier, limit: TimedLimit) -> str:
+    """Back to what was before it, or else to the board's own."""
+    if limit.what == "clocks":
+        return (applier.lock_clocks(limit.gpu_uuid, *limit.before) if limit.before
+                else applier.unlock_clocks(limit.gpu_uuid))
+    found = applier.read([limit.gpu_uuid])[limit.gpu_uuid]
+    watts = limit.before[0] if limit.before else found.power_default_w
+    if watts is None:
+        return "neither what was before nor the board's own limit is known"
+    return applier.set_power(limit.gpu_uuid, watts)
+
+
+def not_undone(applier: LimitApplier, limit: TimedLimit) -> str:
+    """Why it is still set; "": it is not, or that cannot be read."""
+    found = applier.read([limit.gpu_uuid])[limit.gpu_uuid]
+    if found.trouble:
+        return found.trouble
+    if limit.what == "power" and limit.before and found.power_w is not None and (
+            abs(found.power_w - limit.before[0]) >= 1.0):
+        return f"the driver says {found.power_w:.0f} W, not {limit.before[0]:.0f} W"
+    if limit.what == "clocks" and found.tells_lock and found.locked_mhz != (limit.before or None):
+        return "the driver still says that clocks are locked"
+    return ""
+
+
+def judged_now(applier: LimitApplier, limit: TimedLimit) -> TimedLimit:
+    """A driver takes a moment to say what it was told."""
+    until = time.monotonic() + READ_BACK_WITHIN_S
+    while True:
+        found = applier.read([limit.gpu_uuid]).get(limit.gpu_uuid)
+        now = judged(limit, found, time.time())
+        if now.state in ("in_force", "unknown") or time.monotonic() > until:
+            return now
+        time.sleep(READ_EVERY_S)
 
 
 def main(argv: Sequence[str]) -> int:

@@ -15,10 +15,11 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
 
+from gpudeck.child_processes import without_tokens
 from gpudeck.limits import ORDINALS, PIPES_MAX
 
 from ..tasks.processes import PROC, about
@@ -234,9 +235,7 @@ class MpsDaemonHandle:
 
 def _env(pipes: Path | None) -> dict[str, str]:
     # A daemon that we start outlives us: not with our secrets.
-    env = {name: value for name, value in os.environ.items()
-           if not name.startswith("GPUDECK_TOKEN")}
-    return env if pipes is None else {**env, PIPES: str(pipes)}
+    return without_tokens(os.environ) | ({} if pipes is None else {PIPES: str(pipes)})
 
 
 class LocalMpsDaemons:
@@ -391,21 +390,17 @@ class MpsClientCache:
     """Of MPS, asked in a thread of its own: the control program may take its time. What is
     returned is the last answer, {} before the first."""
 
-    def __init__(
-        self, mps: LocalMpsDaemons, every_s: float = CLIENTS_EVERY_S,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, mps: LocalMpsDaemons, every_s: float = CLIENTS_EVERY_S) -> None:
         self._mps = mps
         self._every_s = every_s
-        self._clock = clock
         self._found: dict[int, tuple[int, ...]] = {}
         self._asked_at: float | None = None
         self._thread: threading.Thread | None = None
 
     def __call__(self) -> dict[int, tuple[int, ...]]:
-        is_due = self._asked_at is None or self._clock() - self._asked_at >= self._every_s
+        is_due = self._asked_at is None or time.monotonic() - self._asked_at >= self._every_s
         if is_due and (self._thread is None or not self._thread.is_alive()):
-            self._asked_at = self._clock()
+            self._asked_at = time.monotonic()
             self._thread = threading.Thread(target=self._ask, name="mps-clients", daemon=True)
             self._thread.start()
             self._thread.join(WAIT_S)

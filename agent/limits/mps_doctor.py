@@ -10,32 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from gpudeck.limits import (
-    MAX_DAEMONS,
-    MAX_FINDINGS,
-    MAX_FIXES,
-    ComputeMode,
-    MpsFinding,
-    MpsPercent,
-    MpsPriority,
-    MpsRestart,
-    MpsStart,
-    Setting,
-)
+from gpudeck import limits
 from gpudeck.wire import GpuFacts
 
+from . import mps as control
 from .apply import MODES
-from .mps import (
-    DEAD,
-    FOUND_FOR_S,
-    MODERN_DRIVER,
-    SERVER,
-    LocalMpsDaemons,
-    MpsDaemonHandle,
-    is_old,
-    path_trouble,
-    shown_limit,
-)
 from .mps_store import Default
 
 # Every question to the daemon writes some five lines: ours of some hours.
@@ -48,29 +27,29 @@ _LINE = re.compile(r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)\.\d+ \w+ +\d+\] (.*)")
 
 
 def _made(code: str, weight: Literal["fault", "advice"], cause: str, remedy: str,
-          fixes: tuple[Setting, ...] = ()) -> MpsFinding:
-    return MpsFinding(code, weight, cause[:1_024], remedy, fixes[:MAX_FIXES])
+          fixes: tuple[limits.Setting, ...] = ()) -> limits.MpsFinding:
+    return limits.MpsFinding(code, weight, cause[:1_024], remedy, fixes[:limits.MAX_FIXES])
 
 
 fault, advice = partial(_made, weight="fault"), partial(_made, weight="advice")
 
 
-def findings(mps: LocalMpsDaemons, driver: str | None = None,
-             modes: Mapping[str, int | None] | None = None,
-             wanted: Iterable[Default] = (), quotes_log: bool = False) -> tuple[MpsFinding, ...]:
+def findings(mps: control.LocalMpsDaemons, driver: str | None = None,
+             modes: Mapping[str, int | None] | None = None, wanted: Iterable[Default] = (),
+             quotes_log: bool = False) -> tuple[limits.MpsFinding, ...]:
     """None: all is well, or there is no MPS here. `driver`: its version. `modes`: the compute mode
     of each board. `wanted`: the defaults that gpudeck has set. `quotes_log`: for who reads that
     file with rights of their own; a line of it may name users, paths and commands."""
     if not mps.is_installed():
         return (advice("not_installed", cause=f"{mps.program} is not on the agent's PATH",
                        remedy="install the driver's compute utilities, or use no MPS here"),)
-    known, daemons = tuple(wanted), mps.daemons(FOUND_FOR_S)[:MAX_DAEMONS]
+    known, daemons = tuple(wanted), mps.daemons(control.FOUND_FOR_S)[:limits.MAX_DAEMONS]
     servers = {daemon: daemon.servers() for daemon in daemons}
     found = [each for daemon in daemons for each in _of_daemon(daemon, servers[daemon], known)]
     if any(pids is not None for pids in servers.values()):
         found += [*_of_programs(mps), *_of_version(driver), *_of_gpus(modes or {}),
                   *_of_log(mps.front.log(), quotes_log)]
-    return tuple(found[:MAX_FINDINGS])
+    return tuple(found[:limits.MAX_FINDINGS])
 
 
 def whole_boards(facts: Iterable[GpuFacts]) -> list[str]:
@@ -80,11 +59,11 @@ def whole_boards(facts: Iterable[GpuFacts]) -> list[str]:
     return [each.uuid for each in known if each.parent_uuid is None and each.uuid not in split]
 
 
-def _of_daemon(daemon: MpsDaemonHandle, servers: tuple[int, ...] | None, wanted: tuple[Default, ...]
-               ) -> Iterator[MpsFinding]:
+def _of_daemon(daemon: control.MpsDaemonHandle, servers: tuple[int, ...] | None,
+               wanted: tuple[Default, ...]) -> Iterator[limits.MpsFinding]:
     """`servers` None: it does not answer."""
     folder = daemon.folder
-    if trouble := path_trouble(folder):
+    if trouble := control.path_trouble(folder):
         yield fault("path", cause=trouble,
                     remedy="set CUDA_MPS_PIPE_DIRECTORY for daemon, clients and agent")
         return
@@ -95,19 +74,19 @@ def _of_daemon(daemon: MpsDaemonHandle, servers: tuple[int, ...] | None, wanted:
     uid = daemon.owner()
     if uid is not None and os.geteuid() not in (0, uid):
         yield fault("owner", cause=f"the daemon in {folder} belongs to uid {uid}, and the agent is "
-                                   f"uid {os.geteuid()}: drivers from {MODERN_DRIVER} on refuse "
-                                   "its settings",
+                                   f"uid {os.geteuid()}: drivers from {control.MODERN_DRIVER} on "
+                                   "refuse its settings",
                     remedy="run the agent as root, or as the daemon's user")
     for server in servers:
         if daemon.status(server) == "FAULT":
             yield fault("fault", cause=f"MPS server {server} had a fatal fault: it takes no new "
                                        "client before those that it has are gone",
                         remedy="end its clients, or restart MPS",
-                        fixes=(MpsRestart(str(folder)),))
+                        fixes=(limits.MpsRestart(str(folder)),))
     yield from _lost(daemon, ours)
 
 
-def _dead(daemon: MpsDaemonHandle, was_set: bool) -> Iterator[MpsFinding]:
+def _dead(daemon: control.MpsDaemonHandle, was_set: bool) -> Iterator[limits.MpsFinding]:
     """None at all is no fault; what one has left behind is. `was_set`: gpudeck has set defaults
     there, and has not stopped it since."""
     folder, socket = daemon.folder, daemon.folder / "control"
@@ -130,27 +109,27 @@ def _dead(daemon: MpsDaemonHandle, was_set: bool) -> Iterator[MpsFinding]:
                                    f"{about.st_uid}",
                     remedy="let that user start it, or remove the folder")
     else:
-        yield fault("dead", cause=DEAD.format(pipes=folder).partition(";")[0]
+        yield fault("dead", cause=control.DEAD.format(pipes=folder).partition(";")[0]
                     + ". Its sockets are stale: clients that look for it wait or fail",
                     remedy="start it again; what was set is back to default then",
-                    fixes=(MpsStart(str(folder)),))
+                    fixes=(limits.MpsStart(str(folder)),))
 
 
-def _gone(folder: Path) -> MpsFinding:
+def _gone(folder: Path) -> limits.MpsFinding:
     return advice("gone", cause=f"no MPS control daemon runs in {folder} any more, where gpudeck "
                                 "has set defaults: somebody else has stopped it, a restart was "
                                 "interrupted, or the machine was started anew",
                   remedy="start it; to be done with it, stop it by gpudeck then",
-                  fixes=(MpsStart(str(folder)),))
+                  fixes=(limits.MpsStart(str(folder)),))
 
 
-def _locked_out(folder: Path) -> MpsFinding:
+def _locked_out(folder: Path) -> limits.MpsFinding:
     return fault("denied", cause=f"the agent (uid {os.geteuid()}) may not reach the socket in "
                                  f"{folder}: whether a daemon is alive there cannot be seen",
                  remedy="run the agent as root, or as a user who may enter that folder")
 
 
-def _lost(daemon: MpsDaemonHandle, wanted: list[Default]) -> Iterator[MpsFinding]:
+def _lost(daemon: control.MpsDaemonHandle, wanted: list[Default]) -> Iterator[limits.MpsFinding]:
     """A daemon that is started anew has forgotten all that was set."""
     gone = [(each, words) for each in wanted if (words := _differs(daemon, each))]
     if gone:
@@ -161,7 +140,7 @@ def _lost(daemon: MpsDaemonHandle, wanted: list[Default]) -> Iterator[MpsFinding
                     fixes=tuple(each for each, _ in gone))
 
 
-def _differs(daemon: MpsDaemonHandle, wanted: Default) -> str:
+def _differs(daemon: control.MpsDaemonHandle, wanted: Default) -> str:
     """"": it is as wanted, or cannot be read."""
     what, found, right = _beside(daemon, wanted)
     if found is None or found == right:
@@ -169,38 +148,38 @@ def _differs(daemon: MpsDaemonHandle, wanted: Default) -> str:
     return f"{what} {found or 'no limit'}, not {right or 'no limit'}"
 
 
-def _beside(daemon: MpsDaemonHandle, wanted: Default) -> tuple[str, str | None, str]:
+def _beside(daemon: control.MpsDaemonHandle, wanted: Default) -> tuple[str, str | None, str]:
     """What it is about, what is read, what is wanted."""
     match wanted:
-        case MpsPercent():
+        case limits.MpsPercent():
             pct = daemon.percent()
             return ("share of the threads", None if pct is None else f"{pct:g} %",
                     f"{wanted.pct} %")
-        case MpsPriority():
+        case limits.MpsPriority():
             priority = daemon.priority()
             return ("priority", None if priority is None else PRIORITIES[priority],
                     PRIORITIES[wanted.priority])
     return (f"memory on device {wanted.ordinal}", daemon.memory(wanted.ordinal),
-            shown_limit(wanted.mem_mib))
+            control.shown_limit(wanted.mem_mib))
 
 
-def _of_programs(mps: LocalMpsDaemons) -> Iterator[MpsFinding]:
+def _of_programs(mps: control.LocalMpsDaemons) -> Iterator[limits.MpsFinding]:
     if not mps.front.has_server():
-        yield fault("server", cause=f"{SERVER} is not installed: the daemon answers, and every "
-                                    "client waits for a server that cannot begin",
+        yield fault("server", cause=f"{control.SERVER} is not installed: the daemon answers, and "
+                                    "every client waits for a server that cannot begin",
                     remedy="install it beside the control program; it comes in the same package")
 
 
-def _of_version(driver: str | None) -> Iterator[MpsFinding]:
-    if is_old(driver):
-        yield advice("version", cause=f"driver {driver}: before {MODERN_DRIVER} any local user who "
-                                      "reaches the daemon's socket can change its defaults, and no "
-                                      "server tells its status",
+def _of_version(driver: str | None) -> Iterator[limits.MpsFinding]:
+    if control.is_old(driver):
+        yield advice("version", cause=f"driver {driver}: before {control.MODERN_DRIVER} any local "
+                                      "user who reaches the daemon's socket can change its "
+                                      "defaults, and no server tells its status",
                      remedy="give each group of tenants a pipe directory of its own with mode "
                             "0750, or update the driver")
 
 
-def _of_gpus(modes: Mapping[str, int | None]) -> Iterator[MpsFinding]:
+def _of_gpus(modes: Mapping[str, int | None]) -> Iterator[limits.MpsFinding]:
     # One that is closed to all processes was closed by somebody: that is not ours to mend.
     shared = [uuid for uuid, mode in modes.items() if mode == MODES["default"]]
     if shared:
@@ -210,10 +189,10 @@ def _of_gpus(modes: Mapping[str, int | None]) -> Iterator[MpsFinding]:
                                         "wrong pipe directory runs beside MPS, without its "
                                         "limits and without an error",
                      remedy="set the mode, and set it back to default when MPS is stopped for good",
-                     fixes=tuple(ComputeMode(uuid, "exclusive_process") for uuid in shared))
+                     fixes=tuple(limits.ComputeMode(uuid, "exclusive_process") for uuid in shared))
 
 
-def _of_log(path: Path | None, quotes: bool) -> Iterator[MpsFinding]:
+def _of_log(path: Path | None, quotes: bool) -> Iterator[limits.MpsFinding]:
     if path is None:
         return
     try:

@@ -21,21 +21,10 @@ from ..runtime.action_lock import ActionLock
 from ..runtime.worker import Worker
 from ..tasks.processes import row_of
 from . import compute_modes, mps_doctor, mps_view
-from .apply import MODES, UNSURE
-from .enforce import apply, judged_now, not_undone, undo
+from .apply import MODES, UNSURE, apply, clock_now, judged_now, not_undone, undo
 from .mps_store import devices
-from .stores import LimitStores
-from .timed_limit_store import clock_now
-from .timed_limits import (
-    ApplyLimit,
-    ForgetLimit,
-    KeepLimit,
-    Step,
-    UndoLimit,
-    is_read,
-    left_s,
-    steps,
-)
+from .stores import L, LimitStores
+from .timed_limits import LimitStep, is_read, left_s, step
 
 log = logging.getLogger("gpudeck.agent.limits")
 
@@ -43,7 +32,6 @@ ROUND_S = 10.0
 LOOK_S = 1.0
 # All that MPS can say is a dozen questions, and its log keeps five lines of each.
 MPS_ROUND_S = 60.0
-OK = "ok"
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +158,8 @@ class LimitReconciler:
             self._anew = known if is_fresh else self._anew & known
             is_held, clock = bool(self._holds()), clock_now(self._boot_id)
             for limit in limits:
-                [step] = steps([limit], found, clock, _key(limit) in self._anew)
-                if self._do(step, found, is_held):
+                seen = found.get(limit.gpu_uuid)
+                if self._do(step(limit, seen, clock, _key(limit) in self._anew), seen, is_held):
                     self._anew.discard(_key(limit))
             for mode in kept:
                 if self._hold_mode(mode, found.get(mode.gpu_uuid), is_held):
@@ -180,24 +168,26 @@ class LimitReconciler:
         finally:
             self._lock.free()
 
-    def _do(self, step: Step, found: dict[str, GpuLimits], is_held: bool) -> bool:
+    def _do(self, step: LimitStep, found: GpuLimits | None, is_held: bool) -> bool:
         """Whether nothing is left to be set again."""
-        limit = step.limit
-        match step:
-            case KeepLimit():
-                self._limits.timed.note(limit)
-                return is_read(found.get(limit.gpu_uuid))
-            case _ if is_held:
-                self._limits.timed.note(msgspec.structs.replace(
-                    limit, words=f"{limit.words}; acts are on hold here"[:1_024]))
-                return False
-            case ForgetLimit(_, why):
-                self._limits.timed.end(limit, why)
-                log.info("lease_over gpu=%s why=%r", limit.gpu_uuid, why)
-            case ApplyLimit():
-                return self._apply(limit)
-            case UndoLimit(_, why):
-                self._undo(limit, why)
+        if step.do == "keep":
+            self._limits.timed.note(step.limit)
+            return is_read(found)
+        if is_held:
+            self._limits.timed.note(_on_hold(step.limit))
+            return False
+        if step.do == "apply":
+            return self._apply(step.limit)
+        trouble, applier = "", self._limits.applier
+        if step.do == "undo":
+            trouble = undo(applier, step.limit) or not_undone(applier, step.limit)
+        if trouble:  # it stays, and is tried again
+            words = f"{step.why}, and it cannot be undone: {trouble}"
+            self._limits.timed.note(msgspec.structs.replace(step.limit, words=words[:1_024]))
+            log.warning("lease_not_undone gpu=%s why=%r", step.limit.gpu_uuid, trouble)
+        else:
+            self._limits.timed.end(step.limit, step.why)
+            log.info("lease_over gpu=%s why=%r", step.limit.gpu_uuid, step.why)
         return True
 
     def _apply(self, limit: TimedLimit) -> bool:
@@ -210,18 +200,6 @@ class LimitReconciler:
         log.info("lease_applied_again gpu=%s state=%s", limit.gpu_uuid, now.state)
         return not trouble.startswith(UNSURE)
 
-    def _undo(self, limit: TimedLimit, why: str) -> None:
-        """One that cannot be undone stays, and is tried again."""
-        trouble = undo(self._limits.applier, limit) or not_undone(
-            self._limits.applier, limit)
-        if trouble:
-            words = f"{why}, and it cannot be undone: {trouble}"
-            self._limits.timed.note(msgspec.structs.replace(limit, words=words[:1_024]))
-            log.warning("lease_not_undone gpu=%s why=%r", limit.gpu_uuid, trouble)
-            return
-        self._limits.timed.end(limit, why)
-        log.info("lease_over gpu=%s why=%r", limit.gpu_uuid, why)
-
     def _hold_mode(self, mode: ManagedComputeMode, found: GpuLimits | None, is_held: bool) -> bool:
         """Whether nothing is left to be set again."""
         now = compute_modes.judged(mode, found)
@@ -232,8 +210,7 @@ class LimitReconciler:
             self._limits.modes.note(compute_modes.left_alone(mode, now))
             return True
         if is_held:
-            self._limits.modes.note(msgspec.structs.replace(
-                now, words=f"{now.words}; acts are on hold here"[:1_024]))
+            self._limits.modes.note(_on_hold(now))
             return False
         trouble = self._limits.applier.set_mode(mode.gpu_uuid, MODES[mode.mode])
         if trouble:
@@ -265,10 +242,9 @@ class LimitReconciler:
             if self._held is None or not self._has_looked:
                 return
             limits, seen = self._limits, self._mps
-            news = LimitsNow(
-                time.time(), () if seen is None else seen.daemons, self._held[0],
-                mps_view.why_not(limits.mps), limits.applier.trouble(),
-                () if seen is None else seen.findings, self._held[1])
+            news = LimitsNow(time.time(), () if seen is None else seen.daemons, self._held[0],
+                             mps_view.why_not(limits.mps), limits.applier.trouble(),
+                             () if seen is None else seen.findings, self._held[1])
             if self._said is not None and _same(news) == _same(self._said):
                 return
             self._said = self._news = news
@@ -297,6 +273,10 @@ class LimitReconciler:
             return machine.modes
         return {uuid: limits.compute_mode
                 for uuid, limits in self._limits.applier.read([*machine.modes]).items()}
+
+
+def _on_hold(limit: L) -> L:
+    return msgspec.structs.replace(limit, words=f"{limit.words}; acts are on hold here"[:1_024])
 
 
 def _key(held: TimedLimit | ManagedComputeMode) -> str:

@@ -1,18 +1,145 @@
-"""All that sets limits on one node, and what of it is on disk."""
+"""What is set on this node and is to hold: on disk before it is in force, so that no limit is ever
+left without its end."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar
 
-from ..journal.store import ActionJournal
+import msgspec
+
+from gpudeck.limits import MAX_LEASES, ManagedComputeMode, TimedLimit
+
+from ..journal.store import ActionJournal, JournalError
 from .apply import LimitApplier
-from .compute_modes import ComputeModeStore
 from .mps import LocalMpsDaemons
 from .mps_store import MpsSettingStore
-from .timed_limit_store import TimedLimitStore
+from .timed_limits import with_new
+
+L = TypeVar("L", TimedLimit, ManagedComputeMode)
+
+
+class StoredLimits(Generic[L]):
+    """All of one kind, together under one name in the journal. Raises JournalError. `is_shared`:
+    another process may write it as well; else what was read once holds."""
+
+    _name: ClassVar[str]
+    _kind: type[L]
+
+    def __init__(self, journal: ActionJournal, is_shared: bool = True) -> None:
+        self._journal = journal
+        self._is_shared = is_shared
+        self._known: tuple[L, ...] | None = None
+
+    def all(self) -> tuple[L, ...]:
+        if self._is_shared or self._known is None:
+            self._known = self._read(self._journal.fact(self._name))
+        return self._known
+
+    @property
+    def is_surely_empty(self) -> bool:
+        """Without a look at the disk."""
+        return not self._is_shared and self._known == ()
+
+    def note(self, limit: L, is_again: bool = False) -> None:
+        """What is known of it now; in the Audit where it is another state than before, and where it
+        was set again."""
+        key = self._key(limit)
+        was = next((each for each in self.all() if self._key(each) == key), None)
+        if was is None or (was == limit and not is_again):
+            return
+        event = "again" if is_again else "state" if was.state != limit.state else ""
+        self._change(lambda all: tuple(limit if self._key(each) == key else each for each in all),
+                     self._record(event, limit) if event else None)
+
+    def _key(self, limit: L) -> str:
+        raise NotImplementedError
+
+    def _record(self, event: str, limit: L) -> dict[str, Any]:
+        """For the Audit."""
+        raise NotImplementedError
+
+    def _change(self, turn: Callable[[tuple[L, ...]], tuple[L, ...]],
+                record: dict[str, Any] | None) -> None:
+        """`record` is written in one go with it."""
+        def turned(text: str | None) -> str | None:
+            self._known = turn(self._read(text))
+            return msgspec.json.encode(self._known).decode() if self._known else None
+
+        try:
+            self._journal.change(self._name, turned, record)
+        except JournalError:
+            self._known = None
+            raise
+
+    def _read(self, text: str | None) -> tuple[L, ...]:
+        if not text:
+            return ()
+        try:
+            return msgspec.json.decode(text,
+                                       type=tuple[self._kind, ...])  # type: ignore[name-defined]
+        except msgspec.MsgspecError as error:
+            raise JournalError(f"the {self._name} in the journal are not understood ({error})"
+                               ) from error
+
+
+class TimedLimitStore(StoredLimits[TimedLimit]):
+    _name, _kind = "leases", TimedLimit
+
+    def begin(self, limit: TimedLimit) -> None:
+        """It takes the place of another on the same limit."""
+        self._change(lambda all: with_new(all, limit),
+                     {"kind": "lease", "lease": msgspec.to_builtins(limit)})
+
+    def end(self, limit: TimedLimit, why: str) -> None:
+        self._change(lambda all: tuple(each for each in all if each.lease_id != limit.lease_id),
+                     _is_over(limit, why))
+
+    def put_back(self, limit: TimedLimit, former: tuple[TimedLimit, ...]) -> None:
+        """It never came to be: what it took the place of is there again."""
+        self._change(lambda _: former, _is_over(limit, "it was refused"))
+
+    def _key(self, limit: TimedLimit) -> str:
+        return limit.lease_id
+
+    def _record(self, event: str, limit: TimedLimit) -> dict[str, Any]:
+        return {"kind": f"lease_{event}", "lease_id": limit.lease_id, "gpu_uuid": limit.gpu_uuid,
+                "state": limit.state, "words": limit.words}
+
+
+def _is_over(limit: TimedLimit, why: str) -> dict[str, Any]:
+    return {"kind": "lease_over", "lease_id": limit.lease_id, "gpu_uuid": limit.gpu_uuid,
+            "why": why}
+
+
+class ComputeModeStore(StoredLimits[ManagedComputeMode]):
+    _name, _kind = "modes", ManagedComputeMode
+
+    def keep(self, mode: ManagedComputeMode) -> None:
+        self._change(lambda all: (*_without(all, mode.gpu_uuid), mode)[-MAX_LEASES:],
+                     {"kind": "mode", "mode": msgspec.to_builtins(mode)})
+
+    def forget(self, uuid: str) -> ManagedComputeMode | None:
+        """What was kept; None: nothing."""
+        was = next((each for each in self.all() if each.gpu_uuid == uuid), None)
+        if was is not None:
+            self._change(lambda all: _without(all, uuid), self._record("over", was))
+        return was
+
+    def _key(self, mode: ManagedComputeMode) -> str:
+        return mode.gpu_uuid
+
+    def _record(self, event: str, mode: ManagedComputeMode) -> dict[str, Any]:
+        return {"kind": f"mode_{event}", "mode": msgspec.to_builtins(mode)}
+
+
+def _without(modes: tuple[ManagedComputeMode, ...], uuid: str) -> tuple[ManagedComputeMode, ...]:
+    return tuple(each for each in modes if each.gpu_uuid != uuid)
 
 
 @dataclass(frozen=True, slots=True)
 class LimitStores:
-    """`applier` sets limits of GPUs, `mps` those of MPS; the others are on disk."""
+    """All that sets limits on one node: `applier` those of GPUs, `mps` those of MPS; the others are
+    on disk."""
 
     applier: LimitApplier
     mps: LocalMpsDaemons

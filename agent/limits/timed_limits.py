@@ -7,18 +7,17 @@ ours to take back.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Literal
 
 from msgspec.structs import replace
 
-from gpudeck.limits import TimedLimit
+from gpudeck.limits import LeaseState, TimedLimit
 
 from ..readings import GpuLimits
 
 NEAR_W = 1.0  # drivers keep milliwatts, people say watts
 NEAR_MHZ = 20.0  # a board has its clocks in steps of 15 MHz or less
 BUSY_PCT = 5.0
-
-
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,34 +30,13 @@ class NodeTime:
 
 
 @dataclass(frozen=True, slots=True)
-class ApplyLimit:
+class LimitStep:
+    """`undo`: set what was before, and forget it. `forget`: nothing is to be set. `limit`: as it is
+    now known to be."""
+
+    do: Literal["keep", "apply", "undo", "forget"]
     limit: TimedLimit
-
-
-@dataclass(frozen=True, slots=True)
-class UndoLimit:
-    """Set what was before, and forget the timed limit."""
-
-    limit: TimedLimit
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class KeepLimit:
-    """As it is now known to be."""
-
-    limit: TimedLimit
-
-
-@dataclass(frozen=True, slots=True)
-class ForgetLimit:
-    """Nothing is to be set."""
-
-    limit: TimedLimit
-    why: str
-
-
-Step = ApplyLimit | UndoLimit | KeepLimit | ForgetLimit
+    why: str = ""
 
 
 def left_s(limit: TimedLimit, clock: NodeTime) -> float:
@@ -68,31 +46,25 @@ def left_s(limit: TimedLimit, clock: NodeTime) -> float:
     return min(limit.ends_at - clock.wall, limit.ends_at - limit.began_at)
 
 
-def steps(
-    limits: Iterable[TimedLimit], found: dict[str, GpuLimits], clock: NodeTime, is_fresh: bool
-) -> list[Step]:
+def step(limit: TimedLimit, found: GpuLimits | None, clock: NodeTime, is_fresh: bool) -> LimitStep:
     """`is_fresh`: the driver, or this agent, has begun anew since the last time."""
-    return [_step(limit, found.get(limit.gpu_uuid), clock, is_fresh) for limit in limits]
-
-
-def _step(limit: TimedLimit, found: GpuLimits | None, clock: NodeTime, is_fresh: bool) -> Step:
     is_over = left_s(limit, clock) <= 0
     now = judged(limit, found, clock.wall)
     if limit.state == "beginning":
         # Whoever began it has ended in the middle: its outcome is unknown, and so it is taken back.
-        return UndoLimit(now, "it was begun and its outcome never recorded")
+        return LimitStep("undo", now, "it was begun and its outcome never recorded")
     if is_fresh and not is_over and _is_silent_lock(now, found):
-        return ApplyLimit(now)
+        return LimitStep("apply", now)
     if now.state == "unknown":
-        return KeepLimit(now)  # also at its end: to undo what cannot be read is to guess
+        return LimitStep("keep", now)  # also at its end: to undo what cannot be read is to guess
     if is_over and _is_not_ours(now, found):
-        return ForgetLimit(now, f"its time is over; {now.words}, and stays so")
+        return LimitStep("forget", now, f"its time is over; {now.words}, and stays so")
     if is_over:
-        return UndoLimit(now, "its time is over")
+        return LimitStep("undo", now, "its time is over")
     if now.state in ("drifted", "not_in_force") and is_fresh:
         # What a driver has forgotten nobody has changed.
-        return ApplyLimit(judged(replace(limit, state="not_in_force"), found, clock.wall))
-    return KeepLimit(now)
+        return LimitStep("apply", judged(replace(limit, state="not_in_force"), found, clock.wall))
+    return LimitStep("keep", now)
 
 
 def _is_not_ours(now: TimedLimit, found: GpuLimits | None) -> bool:
@@ -113,11 +85,14 @@ def is_read(found: GpuLimits | None) -> bool:
     return found is not None and not found.trouble
 
 
+def not_read(found: GpuLimits | None) -> str:
+    return ("the Gpu is not there now" if found is None else found.trouble)[:1_024]
+
+
 def judged(limit: TimedLimit, found: GpuLimits | None, wall: float) -> TimedLimit:
     """The timed limit with its proof."""
     if found is None or found.trouble:
-        words = "the Gpu is not there now" if found is None else found.trouble
-        return replace(limit, state="unknown", words=words[:1_024])
+        return replace(limit, state="unknown", words=not_read(found))
     judge = _power if limit.what == "power" else _clocks
     return replace(judge(limit, found), seen_at=wall)
 
@@ -128,12 +103,10 @@ def _power(limit: TimedLimit, found: GpuLimits) -> TimedLimit:
         return replace(limit, state="unknown", seen=None,
                        words="the driver does not say the limit that is set")
     if abs(seen - wanted) < NEAR_W:
-        return replace(limit, state="in_force", seen=seen,
-                       words=f"the driver says {seen:.0f} W")
+        return replace(limit, state="in_force", seen=seen, words=f"the driver says {seen:.0f} W")
     if limit.state == "not_in_force":
         return replace(limit, seen=seen, words=f"the driver says {seen:.0f} W")
-    return replace(limit, state="drifted", seen=seen,
-                   words=f"somebody has set {seen:.0f} W since")
+    return replace(limit, state="drifted", seen=seen, words=f"somebody has set {seen:.0f} W since")
 
 
 def _clocks(limit: TimedLimit, found: GpuLimits) -> TimedLimit:
@@ -142,9 +115,7 @@ def _clocks(limit: TimedLimit, found: GpuLimits) -> TimedLimit:
         is_so = found.locked_mhz == (low, high)
         was = "nothing" if found.locked_mhz is None else "{:.0f} to {:.0f} MHz".format(
             *found.locked_mhz)
-        state = "in_force" if is_so else (
-            "not_in_force" if limit.state == "not_in_force" else "drifted")
-        return replace(limit, state=state, seen=found.sm_clock_mhz,
+        return replace(limit, state="in_force" if is_so else _away(limit), seen=found.sm_clock_mhz,
                        words=f"the driver says {was} is locked")
     clock = found.sm_clock_mhz
     if clock is None:
@@ -152,13 +123,16 @@ def _clocks(limit: TimedLimit, found: GpuLimits) -> TimedLimit:
                        words="the driver tells neither the lock nor the clock")
     told = f"NVML cannot read a lock back; the SM clock is {clock:.0f} MHz"
     if clock > high + NEAR_MHZ:
-        return replace(limit, state="not_in_force" if limit.state == "not_in_force" else "drifted",
-                       seen=clock, words=f"{told}, above the lock")
-    is_busy = found.util_pct is not None and found.util_pct >= BUSY_PCT
-    if is_busy:
+        return replace(limit, state=_away(limit), seen=clock, words=f"{told}, above the lock")
+    if found.util_pct is not None and found.util_pct >= BUSY_PCT:
         return replace(limit, state="in_force", seen=clock, words=f"{told} at work, within it")
     return replace(limit, state="unknown", seen=clock,
                    words=f"{told} at rest, which proves nothing")
+
+
+def _away(limit: TimedLimit) -> LeaseState:
+    """Of one that is not as it was set: what never was in force nobody has changed."""
+    return "not_in_force" if limit.state == "not_in_force" else "drifted"
 
 
 def same_limit(one: TimedLimit, gpu_uuid: str, what: str) -> bool:
@@ -176,9 +150,3 @@ def with_new(limits: Iterable[TimedLimit], new: TimedLimit) -> tuple[TimedLimit,
     return (*kept, replace(new, before=before))
 
 
-def without(limits: Iterable[TimedLimit], lease_id: str) -> tuple[TimedLimit, ...]:
-    return tuple(limit for limit in limits if limit.lease_id != lease_id)
-
-
-def with_news(limits: Iterable[TimedLimit], news: TimedLimit) -> tuple[TimedLimit, ...]:
-    return tuple(news if limit.lease_id == news.lease_id else limit for limit in limits)

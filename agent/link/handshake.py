@@ -125,8 +125,7 @@ def _answer(sock: socket.socket, until: float) -> tuple[int, dict[str, str], byt
     words = first.split(maxsplit=2)
     if len(words) < 2 or not words[0].startswith("HTTP/1.") or not words[1].isdecimal():
         raise HandshakeError("what answers is no hub: it does not speak HTTP; is --hub right, "
-                             "https and "
-                             "port?")
+                             "https and port?")
     named = (line.partition(":")[::2] for line in lines)
     return int(words[1]), {name.lower(): value.strip() for name, value in named}, rest
 

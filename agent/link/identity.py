@@ -12,19 +12,10 @@ from pathlib import Path
 
 import msgspec
 
+from gpudeck import wire
 from gpudeck.actions import Preview
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.keys import EnrolmentToken, SigningKey, derived_seed, fingerprint, is_signed, kept_seed
-from gpudeck.wire import (
-    Call,
-    Challenge,
-    Enrolment,
-    Hello,
-    enrolment_statement,
-    hub_statement,
-    node_statement,
-    preview_statement,
-)
 
 from .protocol import HubIdentityError
 
@@ -38,16 +29,14 @@ def pinned_hub(data: Path, offered: str | None) -> str:
     """The hub that this folder's nodes belong to; the first time, the one that the token names."""
     kept = _read(data / HUB_FILE)
     if kept is None and offered is None:
-        raise CommandError(
-            "this node does not belong to a hub yet; run `gpudeck token create agent` where the "
-            "hub is, and start the agent once with that token by --token-file or GPUDECK_TOKEN",
-            ExitCode.CANNOT_START)
+        raise CommandError("this node does not belong to a hub yet; run `gpudeck token create "
+                           "agent` where the hub is, and start the agent once with that token by "
+                           "--token-file or GPUDECK_TOKEN", ExitCode.CANNOT_START)
     if kept is None:
         _write(data / HUB_FILE, offered or "")
     elif offered not in (None, kept):
-        raise CommandError(
-            f"this node belongs to the hub with the key {kept}, the token to the one with the key "
-            f"{offered}; {HOW_TO_FORGET}", ExitCode.CANNOT_START)
+        raise CommandError(f"this node belongs to the hub with the key {kept}, the token to the "
+                           f"one with the key {offered}; {HOW_TO_FORGET}", ExitCode.CANNOT_START)
     return kept or offered or ""
 
 
@@ -75,30 +64,31 @@ class NodeIdentity:
     def node_id(self) -> str:
         return fingerprint(self.key.public)
 
-    def prove(self, call: Call, challenge: Challenge, hello: Hello) -> Hello:
+    def prove(self, call: wire.Call, challenge: wire.Challenge, hello: wire.Hello) -> wire.Hello:
         """The same Hello, signed. Raises Stranger."""
         self.check(call, challenge)
         token, enrolment = self.token, None
         if token is not None:
-            signature = SigningKey(token.seed).sign(enrolment_statement(challenge, hello))
-            enrolment = Enrolment(token.id, signature)
-        return msgspec.structs.replace(
-            hello, signature=self.key.sign(node_statement(challenge, hello)), enrolment=enrolment)
+            signature = SigningKey(token.seed).sign(wire.enrolment_statement(challenge, hello))
+            enrolment = wire.Enrolment(token.id, signature)
+        signed = self.key.sign(wire.node_statement(challenge, hello))
+        return msgspec.structs.replace(hello, signature=signed, enrolment=enrolment)
 
-    def check(self, call: Call, challenge: Challenge) -> None:
+    def check(self, call: wire.Call, challenge: wire.Challenge) -> None:
         """That whoever shows this is our hub. Raises Stranger."""
         shown = fingerprint(challenge.hub_key)
         if shown != self.hub:
             raise HubIdentityError(
                 f"this hub has the key {shown}, not {self.hub}, to which this node "
                 f"belongs: another hub, or somebody between; {HOW_TO_FORGET}")
-        if not is_signed(challenge.hub_key, hub_statement(call, challenge), challenge.signature):
+        if not is_signed(challenge.hub_key, wire.hub_statement(call, challenge),
+                         challenge.signature):
             raise HubIdentityError("somebody shows our hub's key but does not have it; nothing is "
                                    "sent")
 
 
-def new_call() -> Call:
-    return Call(secrets.token_bytes(32))
+def new_call() -> wire.Call:
+    return wire.Call(secrets.token_bytes(32))
 
 
 def _read(path: Path) -> str | None:
@@ -128,4 +118,4 @@ def _write(path: Path, text: str) -> None:
 
 def is_shown_by(shown: Preview, node_id: str, key: bytes) -> bool:
     return (shown.node_id == node_id and shown.key == key
-            and is_signed(key, preview_statement(shown), shown.signature))
+            and is_signed(key, wire.preview_statement(shown), shown.signature))

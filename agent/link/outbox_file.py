@@ -26,10 +26,9 @@ from typing import Any
 
 from gpudeck.errors import CommandError, ExitCode
 
-from .outbox import CAP_BYTES, Outbox
-from .outbox_rows import Statement
-
 log = logging.getLogger("gpudeck.agent.journal")
+
+Statement = tuple[str, tuple[Any, ...]]
 
 # Low bytes of sqlite's extended codes: SQLITE_CORRUPT, SQLITE_NOTADB.
 DAMAGE = (11, 26)
@@ -74,9 +73,8 @@ class _DamagedDatabaseError(sqlite3.DatabaseError):
 
 
 class OutboxFile:
-    def __init__(
-        self, path: Path, group_s: float = 0.0, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, path: Path, group_s: float = 0.0,
+                 clock: Callable[[], float] = time.monotonic) -> None:
         """Raises CommandError when the folder cannot be written, unless for want of room."""
         self.trouble = ""
         self.files = 0  # that were set aside; an Outbox begins anew with each
@@ -102,10 +100,8 @@ class OutboxFile:
                 else:
                     raise
         except (OSError, sqlite3.Error) as error:
-            raise CommandError(
-                f"cannot write {path}: {error}; choose another folder with --data",
-                ExitCode.CANNOT_START,
-            ) from error
+            raise CommandError(f"cannot write {path}: {error}; choose another folder with --data",
+                               ExitCode.CANNOT_START) from error
 
     def _begin_without_room(self, why: sqlite3.Error) -> None:
         """What is pending must be known, or its numbers would be given out again. Raises
@@ -117,10 +113,6 @@ class OutboxFile:
             if _low_byte(error) != FULL or _has_tables(self._path):
                 raise
         log.warning("outbox_disk_full why=%r", str(why))
-
-    def outbox(self, name: str = "", cap_bytes: int = CAP_BYTES) -> Outbox:
-        """The node of this name, made if it is new; "" is the machine itself."""
-        return Outbox(self, name, cap_bytes)
 
     def rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
         """Raises sqlite3.Error."""

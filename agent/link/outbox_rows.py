@@ -1,33 +1,16 @@
 """What an outbox has on disk: its messages, inventories and state, and the row of its node."""
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Collection
+from typing import Any, NamedTuple
 
 from gpudeck.sequence_ranges import SequenceRanges
 from gpudeck.wire import Inventory, decode_from_agent, encode
 
+from .outbox_file import OutboxFile, Statement
+
 # While the disk refuses, this much of a node is kept in memory.
 UNSAVED_MAX = 600
 UNSAVED_BYTES = 16 * 2**20
-
-Statement = tuple[str, tuple[Any, ...]]
-
-
-class OutboxStore(Protocol):
-    """The OutboxFile, as far as one outbox uses it."""
-
-    @property
-    def trouble(self) -> str: ...
-    @property
-    def files(self) -> int: ...
-    @property
-    def set_aside(self) -> Path | None: ...
-    def read(self, sql: str, *values: Any) -> list[tuple[Any, ...]] | None: ...
-    def write_later(self, *statements: Statement) -> None: ...
-    def commit(self) -> bool: ...
-
 
 class NodeRow(NamedTuple):
     stream: str
@@ -35,26 +18,12 @@ class NodeRow(NamedTuple):
     reported: int  # of these, by an Event
 
 
-@dataclass(frozen=True, slots=True)
-class StoredOutbox:
-    """What an earlier run left."""
-
-    stream: str
-    dropped: int
-    reported: int
-    messages: Sequence[tuple[Any, ...]]  # seq, age, size; in order
-    inventory: Inventory | None
-    state: bytes | None
-
-    @property
-    def last_seq(self) -> int:
-        return int(self.messages[-1][0]) if self.messages else 0
-
-
 class OutboxRows:
     """Rows that wait for the next `save`, and those that were saved."""
 
-    def __init__(self, store: OutboxStore, name: str) -> None:
+    def __init__(self, store: OutboxFile, name: str) -> None:
+        self.inventory: Inventory | None = None  # the latest
+        self.state: bytes | None = None  # that was kept last
         self._store = store
         self._name = name
         self._files = store.files
@@ -75,21 +44,21 @@ class OutboxRows:
     def is_file_replaced(self) -> bool:
         return self._files != self._store.files
 
-    def open(self, new_stream: str) -> StoredOutbox:
+    def open(self, new_stream: str) -> tuple[NodeRow, list[tuple[int, float, int]]]:
+        """What an earlier run left, and seq, age and size of its messages, in order."""
         self._node = self._registered(NodeRow(new_stream, 0, 0))
         stream, dropped, reported = self._first(
             "SELECT stream, node.dropped, coalesce(told.dropped, 0) FROM node"
             " LEFT JOIN told ON told.node = node.id WHERE id = ?") or (new_stream, 0, 0)
         messages = self._store.read(
-            "SELECT seq, at, length(body) FROM message WHERE node = ? ORDER BY seq",
-            self._node) or ()
-        inventory = self._first("SELECT body FROM inventory WHERE node = ?"
-                                " ORDER BY generation DESC LIMIT 1")
-        found = None if inventory is None else decode_from_agent(inventory[0])
-        state = self._first("SELECT body FROM state WHERE node = ?")
-        return StoredOutbox(stream, dropped, reported, messages,
-                            found if isinstance(found, Inventory) else None,
-                            None if state is None else state[0])
+            "SELECT seq, at, length(body) FROM message WHERE node = ? ORDER BY seq", self._node)
+        if inventory := self._first("SELECT body FROM inventory WHERE node = ?"
+                                    " ORDER BY generation DESC LIMIT 1"):
+            found = decode_from_agent(inventory[0])
+            self.inventory = found if isinstance(found, Inventory) else None
+        if state := self._first("SELECT body FROM state WHERE node = ?"):
+            self.state = state[0]
+        return NodeRow(stream, dropped, reported), messages or []
 
     def _first(self, sql: str) -> tuple[Any, ...] | None:
         rows = self._store.read(sql, self._node)
@@ -106,10 +75,11 @@ class OutboxRows:
                 self._unsaved_bytes -= len(self._unsaved.pop(seq)[2])
 
     def keep_inventory(self, inventory: Inventory) -> None:
+        self.inventory = inventory
         self._unsaved_inventories[inventory.generation] = encode(inventory)
 
     def keep_state(self, body: bytes) -> None:
-        self._unsaved_state = body
+        self.state = self._unsaved_state = body
 
     def bodies(self, first: int, last: int) -> dict[int, bytes] | None:
         """By sequence number; None: the file cannot be read."""
@@ -124,13 +94,14 @@ class OutboxRows:
         return bodies | {seq: self._unsaved[seq][2] for seq in range(first, last + 1)
                          if seq in self._unsaved}
 
-    def inventories_after(self, generation: int, latest: Inventory | None) -> list[bytes]:
+    def inventories_after(self, generation: int) -> list[bytes]:
+        """Those that a pending Frame may refer to, encoded, oldest first."""
         kept: dict[int, bytes] = dict(self._store.read(
             "SELECT generation, body FROM inventory WHERE node = ? AND generation > ?",
             self._node, generation) or ())
         kept.update(self._unsaved_inventories)
-        if latest is not None and latest.generation > generation:
-            kept.setdefault(latest.generation, encode(latest))
+        if self.inventory is not None and self.inventory.generation > generation:
+            kept.setdefault(self.inventory.generation, encode(self.inventory))
         return [kept[each] for each in sorted(kept) if each > generation]
 
     def save(self, last_seq: int, node: NodeRow) -> bool:
@@ -159,6 +130,9 @@ class OutboxRows:
         """In a file that is new."""
         self._files, self._node, self._on_disk = self._store.files, None, None
         self.forget_deletions()
+        self._unsaved_state = self.state
+        if self.inventory is not None:
+            self.keep_inventory(self.inventory)
 
     def forget_deletions(self) -> None:
         self._to_delete = SequenceRanges()

@@ -5,28 +5,28 @@
 Time is an argument: `now` is a monotonic clock. `step` returns what the link is to do.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from gpudeck.wire import (
-    BEAT_EVERY_S,
-    SPOKEN_VERSIONS,
-    Ack,
-    Beat,
-    Call,
-    Challenge,
-    Echo,
-    FromHub,
-    Hello,
-    Probe,
-    Refused,
-    Welcome,
-    encode,
-)
+from gpudeck import wire
+from gpudeck.wire import BEAT_EVERY_S
 
-from .delivery import BURST_EVERY_S, MessageBacklog, MessageDelivery
-
+SILENCE_S = 15.0  # with messages out and not a word back: the connection is half open
+# What comes about goes out at once, so many messages in one breath.
+BURST = 32
+BURST_EVERY_S = 0.1
+# A hub that takes messages and keeps none for so many of them is called anew; an hour at 1 Hz.
+LIVE_MAX = 3_600
+# What was there before is made up for in steps, one at a time, and none while more than WINDOW of
+# what is live is not acked. Their size follows the hub: it grows while a step is acked soon.
+WINDOW = 64
+STEP_EVERY_S = 0.25
+STEP_SOON_S = 3.0
+STEP_MIN = 16
+STEP_BYTES = 256_000
+STEP_BYTES_EACH = 2_000  # a thousand nodes of many Gpus that come back at once begin small, too
+ENVELOPE_BYTES = 64  # of a Backfill with one message
 GREETING_S = 15.0  # from dialing to an open connection, and from there to the Welcome
 BACK_OFF_MAX_S = 60.0
 DENIED_S = (15.0, 60.0)  # a strange hub is not mended by asking fast
@@ -35,6 +35,144 @@ STEADY_S = 30.0  # a connection that held this long was a good one
 # While Frames flow a Beat goes with one of them, which may be this late: by itself it would wake
 # both ends once more.
 FRAME_WITHIN_S = 1.25
+Phase = Literal["resting", "dialing", "calling", "greeting", "live"]
+
+
+class MessageBacklog(Protocol):
+    """The Outbox, as far as a connection uses it."""
+
+    @property
+    def stream(self) -> str: ...
+    @property
+    def last_seq(self) -> int: ...
+    @property
+    def generation(self) -> int: ...
+    def welcomed(self, seq: int, spans: Sequence[wire.Span]) -> None: ...
+    def ack(self, seq: int, spans: Sequence[wire.Span]) -> None: ...
+    def said(self, first: int, last: int) -> None: ...
+    def broke(self) -> None: ...
+    def pending_in(self, first: int, last: int) -> int: ...
+    def entries(self, after_seq: int, upto_seq: int, limit: int, max_bytes: int
+                ) -> list[tuple[int, bytes]]: ...
+    def inventories_after(self, generation: int) -> list[bytes]: ...
+
+
+def _packed(bodies: list[bytes]) -> bytes:
+    if len(bodies) == 1 and len(bodies[0]) > wire.MAX_MESSAGE_BYTES - ENVELOPE_BYTES:
+        return bodies[0]  # as itself it fits
+    return wire.encode(wire.Backfill(tuple(bodies)))
+
+
+class MessageDelivery:
+    """What of the backlog was sent on this connection, and what may be sent next."""
+
+    def __init__(self, backlog: MessageBacklog) -> None:
+        self.silent_since = 0.0  # the last word of the hub, or when we began to wait for one
+        self.burst_at = 0.0
+        self._backlog = backlog
+        self._live_from = 0  # what is numbered higher came about on this connection
+        self._sent_seq = 0
+        self._step_first = self._step_last = 0
+        self._step_at = 0.0
+        self._step_size = STEP_MIN
+        self._is_step_timed = False
+        self._sent_generation = -1
+
+    def begin(self, now: float, burst_at: float) -> None:
+        """On a new connection."""
+        self.burst_at = burst_at
+        self._live_from = self._sent_seq = self._backlog.last_seq
+        self._step_first = self._step_last = 0
+        self._step_at, self._step_size, self._is_step_timed = now, STEP_MIN, False
+        self._sent_generation = -1
+
+    def ack(self, message: wire.Ack, now: float) -> None:
+        self._backlog.ack(message.seq, message.spans)
+        self._step_done(now)
+
+    @property
+    def has_unsent(self) -> bool:
+        return self._sent_seq < self._backlog.last_seq
+
+    @property
+    def is_filling(self) -> bool:
+        """An Ack lets more go."""
+        return self._step_out() > 0
+
+    @property
+    def next_step_at(self) -> float | None:
+        """When the next step of what was there before may go; None: there is none."""
+        if self._may_fill() and self._backlog.pending_in(self._step_last + 1, self._live_from):
+            return self._step_at + STEP_EVERY_S
+        return None
+
+    def hopeless(self, now: float) -> str:
+        """Why this connection serves for nothing any more; "": it does."""
+        live = self._live_out()
+        if live == self._step_out() == 0:
+            self.silent_since = now
+        if now - self.silent_since > SILENCE_S:
+            return f"the hub has been silent for {SILENCE_S:.0f} s"
+        if live >= LIVE_MAX:
+            return f"the hub has kept none of {live} messages"
+        return ""
+
+    def burst(self, now: float) -> list[bytes]:
+        """What is live, before all else."""
+        if self._sent_seq >= self._backlog.last_seq:
+            return []
+        entries = self._backlog.entries(
+            self._sent_seq, self._backlog.last_seq, BURST, wire.MAX_MESSAGE_BYTES)
+        if not entries:
+            return []
+        self._sent(entries, now)
+        self._sent_seq, self.burst_at = entries[-1][0], now
+        return [*self._unsent_inventories(), *(body for _, body in entries)]
+
+    def backfill(self, now: float) -> list[bytes]:
+        """One step of what was there before."""
+        if now < self._step_at + STEP_EVERY_S or not self._may_fill():
+            return []
+        entries = self._backlog.entries(self._step_last, self._live_from, self._step_size,
+                                        min(STEP_BYTES, self._step_size * STEP_BYTES_EACH))
+        self._step_at = now  # also of a disk that does not give what is there: not again at once
+        if not entries:
+            return []
+        self._sent(entries, now)
+        self._step_first, self._step_last = entries[0][0], entries[-1][0]
+        self._is_step_timed = True
+        return [*self._unsent_inventories(), _packed([body for _, body in entries])]
+
+    def _sent(self, entries: list[tuple[int, bytes]], now: float) -> None:
+        if self._live_out() == self._step_out() == 0:
+            self.silent_since = now
+        for seq, _ in entries:
+            self._backlog.said(seq, seq)
+
+    def _may_fill(self) -> bool:
+        return (self._sent_seq >= self._backlog.last_seq and self._step_out() == 0
+                and self._live_out() <= WINDOW)
+
+    def _live_out(self) -> int:
+        return self._backlog.pending_in(self._live_from + 1, self._sent_seq)
+
+    def _step_out(self) -> int:
+        return self._backlog.pending_in(self._step_first, self._step_last)
+
+    def _step_done(self, now: float) -> None:
+        """The hub is as fast as it acks: everyone's steps shrink while it is busy."""
+        if self._is_step_timed and self._step_out() == 0:
+            self._is_step_timed = False
+            soon = now - self._step_at <= STEP_SOON_S
+            size = self._step_size * 2 if soon else self._step_size // 2
+            self._step_size = min(max(size, STEP_MIN), wire.MAX_BACKFILL)
+
+    def _unsent_inventories(self) -> list[bytes]:
+        if self._sent_generation == self._backlog.generation:
+            return []
+        bodies = self._backlog.inventories_after(self._sent_generation)
+        self._sent_generation = self._backlog.generation
+        return bodies
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +191,6 @@ class CloseConnection:
 
 
 Act = OpenConnection | SendToHub | CloseConnection
-Phase = Literal["resting", "dialing", "calling", "greeting", "live"]
 
 
 class HubIdentityError(Exception):
@@ -63,8 +200,8 @@ class HubIdentityError(Exception):
 class Credentials(Protocol):
     """Who we are, and how we know the hub."""
 
-    def call(self) -> Call: ...
-    def hello(self, call: Call, challenge: Challenge) -> Hello:
+    def call(self) -> wire.Call: ...
+    def hello(self, call: wire.Call, challenge: wire.Challenge) -> wire.Hello:
         """Raises Stranger."""
 
 
@@ -74,17 +211,15 @@ def back_off(attempt: int, uniform: Callable[[float, float], float]) -> float:
 
 
 class LinkStateMachine:
-    def __init__(
-        self, backlog: MessageBacklog, credentials: Credentials,
-        uniform: Callable[[float, float], float],
-    ) -> None:
+    def __init__(self, backlog: MessageBacklog, credentials: Credentials,
+                 uniform: Callable[[float, float], float]) -> None:
         self.phase: Phase = "resting"
         self.trouble = ""  # why there is no connection, for people
         self.welcomes = 0
         self._backlog = backlog
         self._delivery = MessageDelivery(backlog)
         self._credentials = credentials
-        self._call: Call | None = None
+        self._call: wire.Call | None = None
         self._uniform = uniform
         self._attempt = 0
         self._call_at = 0.0
@@ -110,7 +245,7 @@ class LinkStateMachine:
         if self.phase == "dialing":
             self.phase, self._dialed_at = "calling", now
             self._call = self._credentials.call()
-            self._answers = [encode(self._call)]
+            self._answers = [wire.encode(self._call)]
 
     def closed(self, now: float, why: str, denied: bool = False) -> None:
         """No connection came about, or it ended."""
@@ -120,25 +255,25 @@ class LinkStateMachine:
             self._attempt = 0
         self._rest(now, why, self._uniform(*DENIED_S) if denied else self._next_back_off())
 
-    def heard(self, message: FromHub, now: float, wall: float) -> None:
+    def heard(self, message: wire.FromHub, now: float, wall: float) -> None:
         self._delivery.silent_since = now
         match message:
-            case Challenge() if self.phase == "calling" and self._call is not None:
+            case wire.Challenge() if self.phase == "calling" and self._call is not None:
                 self._challenged(self._call, message, now)
-            case Welcome() if self.phase == "greeting":
+            case wire.Welcome() if self.phase == "greeting":
                 self._welcomed(message, now)
-            case Refused():
+            case wire.Refused():
                 self._refused(message, now)
-            case Ack() if self.phase == "live" and self._stream == self._backlog.stream:
+            case wire.Ack() if self.phase == "live" and self._stream == self._backlog.stream:
                 self._delivery.ack(message, now)
-            case Probe() if self.phase == "live":
-                self._answers.append(encode(Echo(message.probe_id, wall)))
+            case wire.Probe() if self.phase == "live":
+                self._answers.append(wire.encode(wire.Echo(message.probe_id, wall)))
             case _:
                 pass
 
     # what to do
 
-    def step(self, now: float, beat: Callable[[], Beat]) -> list[Act]:
+    def step(self, now: float, beat: Callable[[], wire.Beat]) -> list[Act]:
         if self.phase == "live" and self._stream != self._backlog.stream:
             self.renew(now, "the outbox has begun anew")
         elif reason := self._hopeless(now):
@@ -173,26 +308,27 @@ class LinkStateMachine:
         self.phase, self._dialed_at = "dialing", now
         return [OpenConnection()]
 
-    def _challenged(self, call: Call, challenge: Challenge, now: float) -> None:
+    def _challenged(self, call: wire.Call, challenge: wire.Challenge, now: float) -> None:
         try:
             hello = self._credentials.hello(call, challenge)
         except HubIdentityError as stranger:
             self._rest(now, str(stranger), self._uniform(*DENIED_S))
             return
         self.phase, self._stream = "greeting", self._backlog.stream
-        self._answers.append(encode(hello))
+        self._answers.append(wire.encode(hello))
 
-    def _refused(self, refused: Refused, now: float) -> None:
+    def _refused(self, refused: wire.Refused, now: float) -> None:
         wait = self._next_back_off()
         if self.phase != "calling":  # only a hub that has shown its key may say how long
             told = refused.retry_after_s * self._uniform(1.0, 1.25)
             wait = told if told >= TOLD_MIN_S else max(told, wait)
         self._rest(now, f"the hub refuses: {refused.reason}", wait)
 
-    def _welcomed(self, welcome: Welcome, now: float) -> None:
-        if welcome.wire_version not in SPOKEN_VERSIONS:
+    def _welcomed(self, welcome: wire.Welcome, now: float) -> None:
+        if welcome.wire_version not in wire.SPOKEN_VERSIONS:
             self._rest(now, f"the hub speaks wire version {welcome.wire_version}, this agent "
-                            f"{SPOKEN_VERSIONS}; update the older one", self._uniform(*DENIED_S))
+                            f"{wire.SPOKEN_VERSIONS}; update the older one",
+                       self._uniform(*DENIED_S))
             return
         if self._stream != self._backlog.stream:
             self._rest(now, "the outbox has begun anew", 0.0)
@@ -210,12 +346,12 @@ class LinkStateMachine:
             return self._delivery.hopeless(now)
         return ""
 
-    def _beats(self, now: float, beat: Callable[[], Beat]) -> list[Act]:
+    def _beats(self, now: float, beat: Callable[[], wire.Beat]) -> list[Act]:
         goes_along = self._delivery.has_unsent
         if now < (self._beat_at - BEAT_EVERY_S / 8 if goes_along else self._beat_alone_at):
             return []
         self._beat_at = max(self._beat_at + BEAT_EVERY_S, now + BEAT_EVERY_S / 2)
-        return [SendToHub(encode(beat()))]
+        return [SendToHub(wire.encode(beat()))]
 
     @property
     def _beat_alone_at(self) -> float:

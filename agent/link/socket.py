@@ -22,25 +22,7 @@ from typing import Any
 
 import msgspec
 
-from gpudeck.websocket import (
-    CloseCode,
-    Control,
-    Message,
-    Opcode,
-    WebSocketReader,
-    WebSocketViolationError,
-    close_frame,
-    frame,
-)
-from gpudeck.wire import (
-    EVENT,
-    MAX_MESSAGE_BYTES,
-    NAMESPACE,
-    Ack,
-    FromHub,
-    WireError,
-    decode_from_hub,
-)
+from gpudeck import websocket, wire
 
 from .handshake import HttpStatusError, opened
 
@@ -88,7 +70,7 @@ class ConnectionClosed:
 
 @dataclass(frozen=True, slots=True)
 class MessageReceived:
-    message: FromHub
+    message: wire.FromHub
 
 
 Happening = ConnectionOpened | ConnectionClosed | MessageReceived
@@ -100,16 +82,18 @@ class _ConnectionEndedError(Exception):
 
 def enveloped(body: bytes) -> bytes:
     """As python-socketio's own emit() makes it."""
-    return _packed({"type": HAPPENED, "data": [EVENT, body], "nsp": NAMESPACE})
+    return _packed({"type": HAPPENED, "data": [wire.EVENT, body], "nsp": wire.NAMESPACE})
+
+
+def _frame(payload: bytes, opcode: websocket.Opcode = websocket.Opcode.BINARY) -> bytes:
+    return websocket.frame(payload, opcode, os.urandom(4))
 
 
 class _HubConnection:
     """From its dialing to its end, which `tell` hears once."""
 
-    def __init__(
-        self, url: str, tls: ssl.SSLContext | None,
-        tell: "Callable[[_HubConnection, Happening], None]"
-    ) -> None:
+    def __init__(self, url: str, tls: ssl.SSLContext | None,
+                 tell: "Callable[[_HubConnection, Happening], None]") -> None:
         self.is_open = False
         self._url, self._tls, self._tell = url, tls, tell
         self._socket: socket.socket | None = None  # None: not yet, or no more
@@ -127,7 +111,7 @@ class _HubConnection:
         return len(self._waits)
 
     def say(self, body: bytes) -> None:
-        self._push(frame(enveloped(body), mask=os.urandom(4)))
+        self._push(_frame(enveloped(body)))
 
     def leave(self) -> threading.Thread:
         """The thread that says goodbye: the other side may take a second to answer."""
@@ -138,8 +122,8 @@ class _HubConnection:
     def _leave(self) -> None:
         self._is_over = True
         if self.is_open:
-            self._push(frame(_packed({"type": DISCONNECT, "nsp": NAMESPACE}), mask=os.urandom(4)))
-            self._push(close_frame(CloseCode.NORMAL, "", os.urandom(4)))
+            self._push(_frame(_packed({"type": DISCONNECT, "nsp": wire.NAMESPACE})))
+            self._push(websocket.close_frame(websocket.CloseCode.NORMAL, "", os.urandom(4)))
             self._ended.wait(LEAVE_S)
         self._cut()
 
@@ -155,7 +139,8 @@ class _HubConnection:
 
     def _receive(self, sock: socket.socket, data: bytes | None) -> None:
         """Until the connection ends, as an exception."""
-        reader = WebSocketReader(MAX_MESSAGE_BYTES + ENVELOPE_BYTES, is_masked=False)
+        reader = websocket.WebSocketReader(wire.MAX_MESSAGE_BYTES + ENVELOPE_BYTES,
+                                           is_masked=False)
         poll = select.poll()
         poll.register(sock, select.POLLIN)
         while True:
@@ -179,15 +164,15 @@ class _HubConnection:
             except OSError:
                 return b""
 
-    def _take(self, message: Message | Control) -> None:
+    def _take(self, message: websocket.Message | websocket.Control) -> None:
         match message:
             case bytes():
                 self._take_packet(_packets.decode(message))
             case str():
                 self._take_engines(message)
-            case (Opcode.PING, payload):
-                self._answer(frame(payload, Opcode.PONG, os.urandom(4)))
-            case (Opcode.CLOSE, payload):
+            case (websocket.Opcode.PING, payload):
+                self._answer(_frame(payload, websocket.Opcode.PONG))
+            case (websocket.Opcode.CLOSE, payload):
                 said = "".join(filter(str.isprintable, payload[2:].decode(errors="replace")))
                 raise _ConnectionEndedError(f"the hub hung up: {said}" if said
                                             else "the hub hung up")
@@ -198,25 +183,25 @@ class _HubConnection:
             terms = _terms.decode(said)
             asked_s = (terms.ping_interval + terms.ping_timeout) / 1_000
             self._silence_s = min(max(asked_s, 1.0), SILENCE_MAX_S)
-            join = _packed({"type": CONNECT, "data": {}, "nsp": NAMESPACE})
-            self._answer(frame(join, mask=os.urandom(4)))
+            join = _packed({"type": CONNECT, "data": {}, "nsp": wire.NAMESPACE})
+            self._answer(_frame(join))
         elif kind == PING:
-            self._answer(frame((PONG + said).encode(), Opcode.TEXT, os.urandom(4)))
+            self._answer(_frame((PONG + said).encode(), websocket.Opcode.TEXT))
         elif kind == CLOSED:
             raise _ConnectionEndedError("the hub hung up")
 
     def _take_packet(self, packet: SocketIoPacket) -> None:
-        if packet.nsp != NAMESPACE:
+        if packet.nsp != wire.NAMESPACE:
             return
         if packet.type == CONNECT and not self.is_open:
             self.is_open = True
             self._tell(self, ConnectionOpened())
         elif packet.type == HAPPENED and self.is_open:
             match packet.data:
-                case [str(event), bytes(body)] if event == EVENT:
-                    self._tell(self, MessageReceived(decode_from_hub(body)))
+                case [str(event), bytes(body)] if event == wire.EVENT:
+                    self._tell(self, MessageReceived(wire.decode_from_hub(body)))
                 case _:
-                    raise WireError("an event that no hub sends to agents")
+                    raise wire.WireError("an event that no hub sends to agents")
         elif packet.type == DISCONNECT:
             raise _ConnectionEndedError("the hub hung up")
         elif packet.type == REFUSED:
@@ -288,9 +273,7 @@ class _HubConnection:
 
 
 class HubLink:
-    def __init__(
-        self, url: str, tls: ssl.SSLContext | None, wake: Callable[[], None]
-    ) -> None:
+    def __init__(self, url: str, tls: ssl.SSLContext | None, wake: Callable[[], None]) -> None:
         self._url = url
         self._tls = tls
         self._wake = wake
@@ -324,7 +307,7 @@ class HubLink:
 
     def _told(self, connection: _HubConnection, happening: Happening) -> None:
         self._happened.append((connection, happening))
-        is_ack = isinstance(happening, MessageReceived) and isinstance(happening.message, Ack)
+        is_ack = isinstance(happening, MessageReceived) and isinstance(happening.message, wire.Ack)
         if self.acks_wake or not is_ack:
             self._wake()
 
@@ -334,7 +317,7 @@ def _why(error: Exception) -> tuple[str, bool]:
     match error:
         case HttpStatusError(status=status):
             return _answered(status), status in DENIALS
-        case WebSocketViolationError() | WireError() | msgspec.MsgspecError():
+        case websocket.WebSocketViolationError() | wire.WireError() | msgspec.MsgspecError():
             return f"the hub sent something else than it should: {error}", False
         case ssl.SSLCertVerificationError():
             return _certificate(error), True

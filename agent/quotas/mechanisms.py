@@ -4,6 +4,7 @@ import glob
 import os
 import re
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 from gpudeck.desired_state import QuotaMechanism
@@ -23,45 +24,40 @@ def mechanisms(driver_version: str | None, facts: Sequence[GpuFacts],
                ) -> tuple[QuotaMechanism, ...]:
     """All but MPS, which is asked elsewhere."""
     return (memory_limit(driver_version, facts, cgroup), hami_file(hami_files), mig(facts),
-            QuotaMechanism("ladder", "there",
-                           "owners are told, then their tasks are ended; nothing "
-                                              "stops an allocation"))
+            QuotaMechanism("ladder", "there", "owners are told, then their tasks are ended; "
+                                              "nothing stops an allocation"))
 
 
 def memory_limit(driver_version: str | None, facts: Sequence[GpuFacts],
                  cgroup: Path) -> QuotaMechanism:
     """The driver's own limit per cgroup and Gpu."""
+    found = partial(QuotaMechanism, "memory_limit")
     major = re.match(r"(\d{3,4})\.", driver_version or "")
     if major is None:
-        return QuotaMechanism("memory_limit", "unknown", "the driver has not said its version")
+        return found("unknown", "the driver has not said its version")
     if int(major[1]) < MEMORY_LIMIT_FROM:
-        return QuotaMechanism("memory_limit", "not_there",
-                              f"driver {driver_version} is older than {MEMORY_LIMIT_FROM}")
+        return found("not_there", f"driver {driver_version} is older than {MEMORY_LIMIT_FROM}")
     if not (cgroup / "cgroup.controllers").exists():
-        return QuotaMechanism("memory_limit", "not_there",
-                              "it needs cgroup v2, and this machine has "
-                                                           "the first one")
+        return found("not_there", "it needs cgroup v2, and this machine has the first one")
     if any(each.parent_uuid is not None for each in facts):
-        return QuotaMechanism("memory_limit", "not_there",
-                              "it does not go with MIG, which is on here")
+        return found("not_there", "it does not go with MIG, which is on here")
     how = "dmem" if (cgroup / "dmem.capacity").exists() else "the driver's own bookkeeping"
-    return QuotaMechanism("memory_limit", "there",
-                          f"driver {driver_version}, cgroup v2 with {how}; "
-                                                   "gpudeck does not set it yet")
+    return found("there",
+                 f"driver {driver_version}, cgroup v2 with {how}; gpudeck does not set it yet")
 
 
 def hami_file(patterns: Iterable[str]) -> QuotaMechanism:
+    found = partial(QuotaMechanism, "hami")
     said = []
     for path in sorted(path for pattern in patterns for path in glob.glob(pattern))[:64]:
-        found = _limits(path)
-        if found is not None:
+        limits = _limits(path)
+        if limits is not None:
             said.append(f"{path}: " + (", ".join(
-                f"{uuid} {most / 2**30:.1f} GiB" for uuid, most in sorted(found.items()))
+                f"{uuid} {most / 2**30:.1f} GiB" for uuid, most in sorted(limits.items()))
                 or "no limit"))
     if not said:
-        return QuotaMechanism("hami", "not_there", "no task here runs under HAMi-core")
-    return QuotaMechanism("hami", "there",
-                          ("; ".join(said) + "; a task can edit its own limit")[:1_024])
+        return found("not_there", "no task here runs under HAMi-core")
+    return found("there", ("; ".join(said) + "; a task can edit its own limit")[:1_024])
 
 
 def _limits(path: str) -> dict[str, int] | None:
@@ -81,18 +77,17 @@ def _limits(path: str) -> dict[str, int] | None:
 def mps(daemons: Sequence[MpsDaemon] | None) -> QuotaMechanism:
     """For clients that come next, each by itself: no owner's sum is held by it. None: nobody has
     looked yet."""
+    found = partial(QuotaMechanism, "mps")
     if daemons is None:
-        return QuotaMechanism("mps", "unknown", "whether MPS runs has not been seen yet")
+        return found("unknown", "whether MPS runs has not been seen yet")
     alive = [each for each in daemons if each.is_alive]
     if not alive:
-        return QuotaMechanism("mps", "not_there", "no MPS control daemon answers")
+        return found("not_there", "no MPS control daemon answers")
     clients = sum(len(each.clients) for each in alive)
     said = "; ".join(f"{each.pipes}: {_given(each)}" for each in alive)
-    return QuotaMechanism("mps", "there",
-                          f"{clients} client{'s' * (clients != 1)}; new ones of {said}"
-                          [:900]
-                          + ". It counts for each client by itself, and one can shed its memory "
-                                   "limit")
+    words = f"{clients} client{'s' * (clients != 1)}; new ones of {said}"[:900]
+    return found("there", f"{words}. It counts for each client by itself, and one can shed its "
+                          "memory limit")
 
 
 def _given(daemon: MpsDaemon) -> str:
@@ -109,9 +104,9 @@ def _words(pct: float | None, memory: Sequence[MpsLimit]) -> str:
 
 
 def mig(facts: Sequence[GpuFacts]) -> QuotaMechanism:
+    found = partial(QuotaMechanism, "mig")
     count = sum(each.parent_uuid is not None for each in facts)
     if not count:
-        return QuotaMechanism("mig", "not_there", "no Gpu here is split")
-    return QuotaMechanism("mig", "there",
-                          f"{count} instances, each with memory of its own that nobody "
-                                          "else can take")
+        return found("not_there", "no Gpu here is split")
+    return found("there",
+                 f"{count} instances, each with memory of its own that nobody else can take")

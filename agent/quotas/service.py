@@ -3,8 +3,6 @@
 Called from the node's own thread, which never waits for it: disk, probes and acts have threads.
 """
 
-import base64
-import json
 import logging
 import time
 from collections import deque
@@ -19,7 +17,10 @@ from gpudeck.desired_state import (
     InForce,
     QuotaMechanism,
     SignedDesired,
+    decode_desired,
+    desired_statement,
 )
+from gpudeck.keys import fingerprint, is_signed
 from gpudeck.ladder import LadderClimb, OutcomeKind
 from gpudeck.limits import MpsDaemon
 from gpudeck.wire import FromAgent, GpuFacts
@@ -29,7 +30,6 @@ from ..journal.store import ActionJournal, JournalError
 from ..runtime.worker import Worker
 from ..tasks.seen import GpuTask
 from . import evaluate
-from .desired import DesiredQuotas
 from .evaluate import DueQuotaStep, OfflineQuotaState, QuotaRefusals, QuotaSnapshot
 from .mechanisms import HAMI_FILES, mechanisms, mps
 
@@ -43,6 +43,96 @@ CLIMBS = "quota climbs"
 HUB_CLOCK = "hub clock"
 
 
+class _StoredQuotas(msgspec.Struct):
+    key: bytes  # of the hub
+    body: bytes
+    signature: bytes
+
+
+class DesiredQuotas:
+    """`changed` is called when there are other quotas, or a reason why not."""
+
+    def __init__(self, journal: ActionJournal, node_id: str, hub: str,
+                 changed: Callable[[], None]) -> None:
+        self._journal = journal
+        self._node_id = node_id
+        self._hub = hub
+        self._changed = changed
+        self._name = f"desired {hub}"
+        self._hub_key: bytes | None = None
+        self.held: DesiredState | None = None
+        self.trouble = ""
+
+    def greeted(self, hub_key: bytes) -> None:
+        """The hub has proved this key, and its fingerprint is the one that is pinned."""
+        self._hub_key = hub_key
+
+    def unreadable(self, why: str) -> None:
+        self.trouble = why
+
+    def read(self) -> None:
+        """Raises JournalError."""
+        text = self._journal.fact(self._name)
+        self.trouble = ""
+        if text is not None:
+            self._rebuild(text)
+
+    def take(self, message: SignedDesired) -> None:
+        desired = self._checked(message, self._hub_key)
+        if desired is None:
+            return
+        if not evaluate.is_newer(desired, self.held):
+            self.refuse("what was sent is older than what is held here")
+            return
+        try:
+            stored = _StoredQuotas(self._hub_key or b"", message.body, message.signature)
+            self._journal.keep(self._name, msgspec.json.encode(stored).decode(), {
+                "kind": "quotas", "sentence": f"holds {len(desired.quotas)} quotas of the hub, "
+                f"generation {desired.generation}", "epoch": desired.epoch,
+                "generation": desired.generation,
+                "quotas": [quota.id for quota in desired.quotas]})
+        except JournalError as why:
+            self.refuse(str(why))
+            return
+        self._hold(desired)
+
+    def refuse(self, why: str) -> None:
+        log.warning("quotas_not_taken why=%r", why)
+        self.trouble = why[:1_024]
+        self._changed()
+
+    def _checked(self, message: SignedDesired, key: bytes | None) -> DesiredState | None:
+        if key is None or fingerprint(key) != self._hub or not is_signed(
+                key, desired_statement(message.body), message.signature):
+            self.refuse("what was sent is not signed by the hub to which this node belongs")
+            return None
+        try:
+            desired = decode_desired(message.body)
+        except msgspec.MsgspecError as error:
+            self.refuse(f"what was sent cannot be read ({error}); update gpudeck on this node")
+            return None
+        if desired.node_id != self._node_id:
+            self.refuse("what was sent is for another node")
+            return None
+        return desired
+
+    def _hold(self, desired: DesiredState) -> None:
+        self.held, self.trouble = desired, ""
+        log.info("quotas_held generation=%d quotas=%d", desired.generation, len(desired.quotas))
+        self._changed()
+
+    def _rebuild(self, text: str) -> None:
+        """Signed or not at all: whoever writes on this disk makes no Quotas."""
+        try:
+            stored = msgspec.json.decode(text, type=_StoredQuotas)
+        except msgspec.MsgspecError:
+            self.trouble = "what was kept of the quotas cannot be read; the hub sends it again"
+            return
+        desired = self._checked(SignedDesired(stored.body, stored.signature), stored.key)
+        if desired is not None:
+            self._hold(desired)
+
+
 @dataclass(frozen=True, slots=True)
 class QuotaSample:
     """What the node saw last. `at`: by the clock that never steps."""
@@ -51,22 +141,16 @@ class QuotaSample:
     at: float
 
 
-@dataclass(frozen=True, slots=True)
-class QuotaServiceConfig:
-    node_id: str
-    hub: str  # the fingerprint of its key
-    host: str
-    boot_id: str
-    is_made_up: bool = False
-
-
 class QuotaService:
-    """`cut_off_after_s`: a test may be less patient."""
+    """`hub`: the fingerprint of its key. `is_made_up`: one of a simulator's many nodes.
+    `cut_off_after_s`: a test may be less patient."""
 
-    def __init__(self, config: QuotaServiceConfig, acts: OfflineExecutor, wake: Callable[[], None],
-                 hub_time: Callable[[float], float | None],
+    def __init__(self, acts: OfflineExecutor, hub: str, host: str, is_made_up: bool,
+                 wake: Callable[[], None], hub_time: Callable[[float], float | None],
                  cut_off_after_s: float = evaluate.CUT_OFF_AFTER_S) -> None:
-        self._config = config
+        self._node = acts.context.node
+        self._host = host
+        self._is_made_up = is_made_up
         self._acts = acts
         self._journal: ActionJournal = acts.journal
         self._wake = wake
@@ -88,7 +172,7 @@ class QuotaService:
         self._daemons: Sequence[MpsDaemon] | None = None
         self._spared: frozenset[str] = frozenset()
         self._settled: deque[tuple[DueQuotaStep, OutcomeKind, str]] = deque()
-        self._desired = DesiredQuotas(self._journal, config.node_id, config.hub, self._renew)
+        self._desired = DesiredQuotas(self._journal, self._node.node_id, hub, self._renew)
         self._read()
 
     # what the hub says
@@ -126,9 +210,9 @@ class QuotaService:
             return
         self._is_read = True
         if clock is not None:
-            self._hub_ahead_s = _ahead_s(clock, self._config.boot_id)
+            self._hub_ahead_s = _ahead_s(clock, self._node.boot_id)
         if climbs is not None:
-            self._state = evaluate.recovered(_climbs(climbs, self._config.boot_id),
+            self._state = evaluate.recovered(_climbs(climbs, self._node.boot_id),
                                              time.monotonic())
 
     # time
@@ -173,12 +257,11 @@ class QuotaService:
         ahead_s, known = at - now, self._hub_ahead_s
         self._hub_ahead_s = ahead_s
         if self._desired.held is not None and (known is None or abs(known - ahead_s) > 1.0):
-            text = json.dumps({"boot": self._config.boot_id, "ahead_s": ahead_s})
-            self._clerk.put(lambda: self._store_hub_time(text))
+            self._clerk.put(lambda: self._store_hub_time(ahead_s))
 
-    def _store_hub_time(self, text: str) -> None:
+    def _store_hub_time(self, ahead_s: float) -> None:
         try:
-            self._journal.keep(HUB_CLOCK, text)
+            self._journal.keep(HUB_CLOCK, _text(_StoredClock(self._node.boot_id, ahead_s)))
         except JournalError as why:
             log.error("hub_clock_not_kept why=%r", str(why))
 
@@ -187,14 +270,14 @@ class QuotaService:
         if (driver_version, facts) == self._probed and now - self._probed_at < PROBE_EVERY_S:
             return
         self._probed, self._probed_at = (driver_version, facts), now
-        files = () if self._config.is_made_up else HAMI_FILES
+        files = () if self._is_made_up else HAMI_FILES
         self._mechanisms = mechanisms(driver_version, facts, files)
 
     def _snapshot(self, held: DesiredState, sample: QuotaSample | None,
                   now: float) -> QuotaSnapshot:
         seen = () if sample is None else sample.seen
         return QuotaSnapshot(
-            evaluate.holdings_of(seen, self._config.node_id, self._config.host, held.group),
+            evaluate.holdings_of(seen, self._node.node_id, self._host, held.group),
             None if sample is None else now - sample.at, time.time(), self._rights(),
             self._spared)
 
@@ -228,9 +311,10 @@ class QuotaService:
     def _keep(self, after: OfflineQuotaState) -> None:
         """Before anything of it is done, so that a restart does nothing twice."""
         if after.climbs != self._state.climbs:
-            text = _packed(after, self._config.boot_id)
+            stored = _StoredClimbs(self._node.boot_id, [
+                (*key, msgspec.msgpack.encode(climb)) for key, climb in after.climbs.items()])
             try:
-                self._journal.keep(CLIMBS, text)
+                self._journal.keep(CLIMBS, _text(stored))
             except JournalError as why:
                 log.error("climbs_not_kept why=%r", str(why))
                 after = OfflineQuotaState(self._state.climbs)
@@ -264,28 +348,37 @@ def _is_news(said: InForce, before: InForce | None) -> bool:
     return before is None or msgspec.structs.replace(said, looked_at=before.looked_at) != before
 
 
-def _ahead_s(text: str, boot_id: str) -> float | None:
+class _StoredClock(msgspec.Struct):
     """Our clock that never steps goes on over a restart of the agent, and no further."""
-    try:
-        stored = json.loads(text)
-        return float(stored["ahead_s"]) if stored["boot"] == boot_id else None
-    except (ValueError, KeyError, TypeError):
-        return None
+
+    boot: str
+    ahead_s: float
 
 
-def _packed(state: OfflineQuotaState, boot_id: str) -> str:
+class _StoredClimbs(msgspec.Struct):
     """Their times are of this boot's clock."""
-    return json.dumps({"boot": boot_id, "climbs": [
-        [*key, base64.b64encode(msgspec.msgpack.encode(climb)).decode()]
-        for key, climb in state.climbs.items()]})
+
+    boot: str
+    climbs: list[tuple[str, str, bytes]]  # quota, job, LadderClimb
 
 
-def _climbs(text: str, boot_id: str) -> dict[tuple[str, str], LadderClimb]:
+def _text(stored: _StoredClock | _StoredClimbs) -> str:
+    return msgspec.json.encode(stored).decode()
+
+
+def _ahead_s(text: str, boot_id: str) -> float | None:
     try:
-        stored = json.loads(text)
-        if stored["boot"] != boot_id:
-            return {}
-        return {(quota_id, job_id): msgspec.msgpack.decode(base64.b64decode(raw), type=LadderClimb)
-                for quota_id, job_id, raw in stored["climbs"]}
-    except (ValueError, KeyError, TypeError, msgspec.MsgspecError):
+        stored = msgspec.json.decode(text, type=_StoredClock)
+    except msgspec.MsgspecError:
+        return None
+    return stored.ahead_s if stored.boot == boot_id else None
+
+
+def _climbs(text: str, boot_id: str) -> dict[evaluate.Key, LadderClimb]:
+    try:
+        stored = msgspec.json.decode(text, type=_StoredClimbs)
+        return {} if stored.boot != boot_id else {
+            (quota_id, job_id): msgspec.msgpack.decode(climb, type=LadderClimb)
+            for quota_id, job_id, climb in stored.climbs}
+    except msgspec.MsgspecError:
         return {}

@@ -24,15 +24,11 @@ class DataFolderLock:
             self._file = open(self._path, "a")
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise CommandError(
-                f"another agent uses {self._path.parent}; stop it, or choose another folder with "
-                "--data", ExitCode.CANNOT_START,
-            ) from None
+            raise CommandError(f"another agent uses {self._path.parent}; stop it, or choose "
+                               "another folder with --data", ExitCode.CANNOT_START) from None
         except OSError as error:
-            raise CommandError(
-                f"cannot write {self._path.parent}: {error.strerror}; choose another folder with "
-                "--data", ExitCode.CANNOT_START,
-            ) from error
+            raise CommandError(f"cannot write {self._path.parent}: {error.strerror}; choose "
+                               "another folder with --data", ExitCode.CANNOT_START) from error
 
     def __exit__(self, *_: object) -> None:
         if self._file is not None:

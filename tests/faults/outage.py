@@ -7,7 +7,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agent.link.outbox import CAP_BYTES
+from agent.link.outbox import CAP_BYTES, Outbox
 from agent.link.outbox_file import OutboxFile
 from agent.link.protocol import CloseConnection, LinkStateMachine, OpenConnection, SendToHub
 from dashboard.fleet.effects import (
@@ -140,7 +140,7 @@ class Agent:
 
     def begin(self) -> None:
         self.journal = OutboxFile(self.path)
-        self.outbox = self.journal.outbox(cap_bytes=self.cap_bytes)
+        self.outbox = Outbox(self.journal, cap_bytes=self.cap_bytes)
         self.talk = LinkStateMachine(self.outbox, self, self.world.dice.uniform)
         if self.outbox.latest_inventory is None:
             self.outbox.keep_inventory(Inventory(1, (GpuFacts(f"GPU-{self.name}", 0, "board"),)))

@@ -186,7 +186,7 @@ def test_no_journal_yet_and_no_room_for_one(tmp_path: Path) -> None:
         filler = fill(disk)
         journal = OutboxFile(disk / "j.db")
         assert "free space" in journal.trouble
-        outbox = journal.outbox()
+        outbox = Outbox(journal)
         made = []
         for at in range(5):
             made.append(event(outbox))
@@ -197,7 +197,7 @@ def test_no_journal_yet_and_no_room_for_one(tmp_path: Path) -> None:
         made.append(event(outbox))
         outbox.append(made[-1:], 6.0)
         assert outbox.trouble == ""
-        again = OutboxFile(disk / "j.db").outbox()
+        again = Outbox(OutboxFile(disk / "j.db"))
         assert (again.stream, again.pending, again.last_seq) == (stream, 6, 6)
         journal.close()
 
@@ -205,14 +205,14 @@ def test_no_journal_yet_and_no_room_for_one(tmp_path: Path) -> None:
 def test_what_is_pending_is_known_on_a_full_disk(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk") as disk:
         journal = OutboxFile(disk / "j.db")
-        outbox = journal.outbox()
+        outbox = Outbox(journal)
         for at in range(9):
             outbox.append([event(outbox)], float(at))
         before = outbox.entries(0, 9, 100)
         journal.close()
         filler = fill(disk)
         full = OutboxFile(disk / "j.db")
-        again = full.outbox()
+        again = Outbox(full)
         assert (again.stream, again.entries(0, 9, 100)) == (outbox.stream, before)
         again.append([event(again)], 10.0)
         assert "free space" in again.trouble
@@ -237,7 +237,7 @@ def test_a_file_that_may_not_grow(tmp_path: Path) -> None:
 
 def _beyond_the_limit(path: Path) -> int:
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    outbox = OutboxFile(path).outbox()
+    outbox = Outbox(OutboxFile(path))
     outbox.append([event(outbox)], 0.0)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (path.with_name("j.db-wal").stat().st_size, hard))
@@ -248,7 +248,7 @@ def _beyond_the_limit(path: Path) -> int:
     whole = [seq for seq, _ in outbox.entries(0, outbox.last_seq, 10_000)]
     resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     outbox.append([event(outbox)], 3.0)
-    again = OutboxFile(path).outbox()
+    again = Outbox(OutboxFile(path))
     is_right = (whole == list(range(1, outbox.last_seq)) and outbox.trouble == ""
                 and again.pending == outbox.pending == outbox.last_seq)
     return 0 if is_right else 2

@@ -19,6 +19,7 @@ import pytest
 from agent.backends import NVML
 from agent.journal.store import ActionStore
 from agent.link.identity import NodeIdentity, node_key
+from agent.link.outbox import Outbox
 from agent.link.outbox_file import OutboxFile
 from agent.node import NodeConfig, run_node
 from agent.reader.child import ReaderTimeouts
@@ -58,7 +59,7 @@ def a_node(hub: FakeHub, path: Path) -> Iterator[ReaderProcess]:
                         boot_id="0" * 36, data=path, acts=acts)
     source, stop = ReaderProcess("nvml", "", lambda: "", patience=TENTH), threading.Event()
     thread = threading.Thread(
-        target=run_node, args=(config, source, journal.outbox(), stop, source))
+        target=run_node, args=(config, source, Outbox(journal), stop, source))
     thread.start()
     try:
         yield source

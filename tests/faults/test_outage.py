@@ -223,7 +223,7 @@ def test_a_hub_whose_disk_is_full_sees_live_and_gets_everything_later(tmp_path: 
 def a_real_node(hub: HubProcess, path: Path) -> Iterator[tuple[CountingSource, Outbox]]:
     identity = NodeIdentity(node_key(path), HubKey(hub.folder).fingerprint, hub.token())
     stop, source, journal = threading.Event(), CountingSource(0.02), OutboxFile(path / "journal.db")
-    outbox = journal.outbox()
+    outbox = Outbox(journal)
     config = NodeConfig(hub=hub.url, tls=None, identity=identity, host="real", backend=NVML,
                         boot_id="0" * 36, data=path, acts=ActionStore(path / "acts.db"))
     thread = threading.Thread(target=run_node, args=(config, source, outbox, stop, source.wake))

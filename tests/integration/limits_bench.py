@@ -12,8 +12,7 @@ from agent.journal.store import ActionJournal, ActionStore
 from agent.limits.apply import LimitApplier
 from agent.limits.mps import LocalMpsDaemons
 from agent.limits.reconciler import DriverFacts, LimitReconciler
-from agent.limits.stores import open_limits
-from agent.limits.timed_limit_store import TimedLimitStore
+from agent.limits.stores import TimedLimitStore, open_limits
 from agent.runtime.action_lock import ActionLock
 from agent.tasks.task_table import boot_id
 from gpudeck.actions import NO_TASK, ActionParams, Preview, Reply

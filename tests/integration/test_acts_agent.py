@@ -19,6 +19,7 @@ from agent.actions.kinds.task_kind import ActionTimeouts
 from agent.backends import SIMULATED
 from agent.journal.store import ActionJournal, ActionStore
 from agent.link.identity import NodeIdentity, node_key
+from agent.link.outbox import Outbox
 from agent.link.outbox_file import OutboxFile
 from agent.node import NodeConfig, ReadingSource, ThreadWakeSignal, run_node
 from agent.tasks.task_table import boot_id
@@ -88,7 +89,7 @@ def a_running_node(hub: FakeHub, children: Children, data: Path) -> Iterator[Non
     greeted = len(hub.hellos)
     source: ReadingSource = children  # mypy holds it to that, not what a thread is given
     thread = threading.Thread(target=run_node, args=(
-        config, source, journal.outbox(), stop, ThreadWakeSignal()))
+        config, source, Outbox(journal), stop, ThreadWakeSignal()))
     thread.start()
     try:
         wait_for(lambda: len(hub.hellos) > greeted and hub.beats)

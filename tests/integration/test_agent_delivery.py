@@ -95,7 +95,7 @@ def a_node(
         token = hub.token()
     identity = NodeIdentity(node_key(path), fingerprint(hub.key.public), token)
     stop, source, journal = threading.Event(), CountingSource(), OutboxFile(path / "journal.db")
-    outbox = journal.outbox()
+    outbox = Outbox(journal)
     config = NodeConfig(
         hub=hub.url, tls=None, identity=identity, host="host", backend=NVML, boot_id="0" * 36,
         data=path, acts=ActionStore(path / "acts.db"),
@@ -198,7 +198,7 @@ def test_restart_of_the_agent_goes_on_where_it_was(hub: FakeHub, tmp_path: Path)
 def test_half_open_connection_is_given_up(
     hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agent.link.delivery.SILENCE_S", 0.5)
+    monkeypatch.setattr("agent.link.protocol.SILENCE_S", 0.5)
     monkeypatch.setattr("agent.link.protocol.GREETING_S", 0.5)
     with a_node(hub, tmp_path) as (source, outbox):
         wait_for(lambda: hub.hellos and hub.acked[hub.stream] > 5)

@@ -17,6 +17,7 @@ from agent.actions import guard
 from agent.backends import SIMULATED
 from agent.journal.store import ActionJournal, ActionStore
 from agent.link.identity import NodeIdentity, node_key
+from agent.link.outbox import Outbox
 from agent.link.outbox_file import OutboxFile
 from agent.node import NodeConfig, ReadingSource, ThreadWakeSignal, run_node
 from agent.quotas.service import QuotaService
@@ -161,7 +162,7 @@ def alone(bed: Bed) -> Iterator[None]:
     stop = threading.Event()
     source: ReadingSource = bed.children
     thread = threading.Thread(target=run_node, args=(
-        config, source, journal.outbox(), stop, ThreadWakeSignal()))
+        config, source, Outbox(journal), stop, ThreadWakeSignal()))
     thread.start()
     try:
         yield

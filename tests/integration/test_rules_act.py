@@ -23,6 +23,7 @@ from agent.actions import guard
 from agent.backends import SIMULATED
 from agent.journal.store import ActionJournal, ActionStore
 from agent.link.identity import NodeIdentity, node_key
+from agent.link.outbox import Outbox
 from agent.link.outbox_file import OutboxFile
 from agent.node import NodeConfig, ReadingSource, ThreadWakeSignal, run_node
 from agent.readings import GpuReading, Reading
@@ -181,7 +182,7 @@ def a_bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
                             ActionStore(data / "acts.db"), ceiling=data / "ceiling.toml")
         listed: ReadingSource = source
         thread = threading.Thread(target=run_node, args=(
-            config, listed, journal.outbox(), stop, ThreadWakeSignal()))
+            config, listed, Outbox(journal), stop, ThreadWakeSignal()))
         thread.start()
         try:
             neighbour = source.start()

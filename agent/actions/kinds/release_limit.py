@@ -6,7 +6,7 @@ from gpudeck.actions import Refusal
 from gpudeck.limits import LimitRelease, SettingChange, TimedLimit
 
 from ...journal.store import JournalError
-from ...limits.enforce import not_undone, undo
+from ...limits.apply import not_undone, undo
 from ...limits.stores import LimitStores
 from ...limits.timed_limits import same_limit
 from .setting_kind import Applied, GpuPreview, GpuSettingKind, SettingAct

@@ -9,9 +9,7 @@ from gpudeck.actions import Refusal
 from gpudeck.limits import ClockLock, PowerCap, TimedLimit
 
 from ...journal.store import JournalError
-from ...limits.apply import UNSURE
-from ...limits.enforce import apply, judged_now
-from ...limits.timed_limit_store import clock_now
+from ...limits.apply import UNSURE, apply, clock_now, judged_now
 from ...readings import GpuLimits
 from .setting_kind import Applied, GpuPreview, SettingAct, listed, many, not_taken
 from .task_kind import ActionRefusedError

@@ -3,8 +3,7 @@
 import random
 from collections.abc import Iterator
 
-from agent.limits.autotune import TuneInput, tune
-from agent.limits.tune_backtest import UTIL, MpsLoadMeter, rehearse
+from agent.limits.autotune import UTIL, MpsLoadMeter, TuneInput, rehearse, tune
 from agent.readings import GpuReading, ProcessReading, Reading
 from gpudeck.metrics import WIDTH, Absence
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.link.outbox import DAY_S, Outbox
+from agent.link.outbox import DAY_S, QUIET_S, Outbox
 from agent.link.outbox_file import (
     DAMAGED_KEPT,
     FREE_KEPT_PAGES,
@@ -14,7 +14,6 @@ from agent.link.outbox_file import (
     OutboxFile,
 )
 from agent.link.outbox_rows import UNSAVED_MAX
-from agent.link.pending import QUIET_S
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.wire import (
     Event,
@@ -50,44 +49,44 @@ def sent(outbox: Outbox) -> None:
 
 def test_what_is_not_acked_outlives_the_process(tmp_path: Path) -> None:
     journal = OutboxFile(tmp_path / "j.db")
-    outbox = journal.outbox()
+    outbox = Outbox(journal)
     outbox.append(events(outbox, 5), 0.0)
     outbox.append(events(outbox, 5), 1.0)
     sent(outbox)
     outbox.ack(3)
     outbox.append(events(outbox, 1), 2.0)
     # not closed: as after kill -9, another process opens the file
-    again = OutboxFile(tmp_path / "j.db").outbox()
+    again = Outbox(OutboxFile(tmp_path / "j.db"))
     assert pending(again) == [4, 5, 6, 7, 8, 9, 10, 11]
     assert (again.last_seq, again.stream) == (11, outbox.stream)
 
 
 def test_numbering_goes_on_when_everything_was_acked(tmp_path: Path) -> None:
     journal = OutboxFile(tmp_path / "j.db")
-    outbox = journal.outbox()
+    outbox = Outbox(journal)
     outbox.append(events(outbox, 7), 0.0)
     sent(outbox)
     outbox.ack(7)
     outbox.append([], 1.0)
     assert (pending(outbox), outbox.pending) == ([], 0)
     journal.close()
-    again = OutboxFile(tmp_path / "j.db").outbox()
+    again = Outbox(OutboxFile(tmp_path / "j.db"))
     assert again.last_seq == 7
     again.welcomed(7)
     assert pending(again) == []
 
 
 def test_a_disk_that_forgot_what_was_sent_gives_no_number_twice(tmp_path: Path) -> None:
-    before = OutboxFile(tmp_path / "j.db").outbox()
+    before = Outbox(OutboxFile(tmp_path / "j.db"))
     before.append(events(before, 2), 0.0)
-    outbox = OutboxFile(tmp_path / "j.db").outbox()
+    outbox = Outbox(OutboxFile(tmp_path / "j.db"))
     outbox.welcomed(50)
     outbox.append(events(outbox, 1), 1.0)
     assert pending(outbox) == [51]
 
 
 def test_pending_from_is_bounded_and_in_order(tmp_path: Path) -> None:
-    outbox = OutboxFile(tmp_path / "j.db").outbox()
+    outbox = Outbox(OutboxFile(tmp_path / "j.db"))
     for _ in range(10):
         outbox.append(events(outbox, 10), 0.0)
     assert seqs(outbox, 42, 100, 5) == [43, 44, 45, 46, 47]
@@ -97,18 +96,18 @@ def test_pending_from_is_bounded_and_in_order(tmp_path: Path) -> None:
 
 
 def test_older_than_a_day_is_dropped_and_counted(tmp_path: Path) -> None:
-    outbox = OutboxFile(tmp_path / "j.db").outbox()
+    outbox = Outbox(OutboxFile(tmp_path / "j.db"))
     start = random.uniform(0, 1e9)
     outbox.append(events(outbox, 30), start)
     outbox.append(events(outbox, 10), start + 3_600)
     outbox.append(events(outbox, 1), start + DAY_S + 60)
     assert (outbox.dropped, pending(outbox)[0]) == (30, 31)
-    assert OutboxFile(tmp_path / "j.db").outbox().dropped == 30
+    assert Outbox(OutboxFile(tmp_path / "j.db")).dropped == 30
 
 
 def test_more_than_the_cap_drops_the_oldest(tmp_path: Path) -> None:
     journal = OutboxFile(tmp_path / "j.db")
-    outbox = journal.outbox(cap_bytes=100_000)
+    outbox = Outbox(journal, cap_bytes=100_000)
     for at in range(300):
         outbox.append(events(outbox, 1, text="x" * 900), float(at))
     seqs = pending(outbox)
@@ -120,7 +119,7 @@ def test_more_than_the_cap_drops_the_oldest(tmp_path: Path) -> None:
 
 
 def test_inventories_are_kept_while_a_frame_needs_them(tmp_path: Path) -> None:
-    outbox = OutboxFile(tmp_path / "j.db").outbox()
+    outbox = Outbox(OutboxFile(tmp_path / "j.db"))
 
     def frame_of(generation: int) -> None:
         facts = GpuFacts(uuid=f"GPU-{generation}", index=0, name="n")
@@ -140,7 +139,7 @@ def test_inventories_are_kept_while_a_frame_needs_them(tmp_path: Path) -> None:
     outbox.ack(2)
     frame_of(4)
     assert kept() == [3, 4]
-    again = OutboxFile(tmp_path / "j.db").outbox()
+    again = Outbox(OutboxFile(tmp_path / "j.db"))
     latest = again.latest_inventory
     assert latest is not None
     assert (again.generation, latest.gpus[0].uuid) == (4, "GPU-4")
@@ -148,7 +147,7 @@ def test_inventories_are_kept_while_a_frame_needs_them(tmp_path: Path) -> None:
 
 def test_nodes_in_one_file_do_not_meet(tmp_path: Path) -> None:
     journal = OutboxFile(tmp_path / "j.db")
-    first, second = journal.outbox("n1"), journal.outbox("n2")
+    first, second = Outbox(journal, "n1"), Outbox(journal, "n2")
     first.append(events(first, 3), 0.0)
     second.append(events(second, 5), 0.0)
     sent(first)
@@ -166,7 +165,7 @@ def test_many_nodes_share_their_commits(tmp_path: Path) -> None:
     journal._db.set_trace_callback(lambda sql: commits.append(sql) if sql == "COMMIT" else None)
 
     def one_node(name: str) -> None:
-        outbox = journal.outbox(name)
+        outbox = Outbox(journal, name)
         outbox.append(events(outbox, 1), 0.0)
 
     threads = [threading.Thread(target=one_node, args=(f"n{n}",)) for n in range(50)]
@@ -183,7 +182,7 @@ def test_many_nodes_share_their_commits(tmp_path: Path) -> None:
 
 def test_a_disk_that_refuses_is_said_and_messages_go_on_in_memory(tmp_path: Path) -> None:
     journal = OutboxFile(tmp_path / "j.db")
-    outbox = journal.outbox()
+    outbox = Outbox(journal)
     outbox.append(events(outbox, 2), 0.0)
     [(pages,)] = journal.rows("PRAGMA page_count")
     journal.rows(f"PRAGMA max_page_count = {pages}")  # sqlite's own "disk is full"
@@ -202,14 +201,14 @@ def test_a_disk_that_refuses_is_said_and_messages_go_on_in_memory(tmp_path: Path
     journal.rows("PRAGMA max_page_count = 1000000")
     outbox.append(events(outbox, 1), 4.0)
     assert outbox.trouble == ""
-    stored = pending(OutboxFile(tmp_path / "j.db").outbox())
+    stored = pending(Outbox(OutboxFile(tmp_path / "j.db")))
     assert stored == pending(outbox)
     assert stored[-1] == outbox.last_seq
 
 
 def test_a_disk_that_became_read_only(tmp_path: Path) -> None:
     journal = OutboxFile(tmp_path / "j.db")
-    outbox = journal.outbox()
+    outbox = Outbox(journal)
     outbox.append(events(outbox, 2), 0.0)
     sent(outbox)
     outbox.ack(1)
@@ -222,7 +221,7 @@ def test_a_disk_that_became_read_only(tmp_path: Path) -> None:
     journal.rows("PRAGMA query_only = OFF")
     outbox.append(events(outbox, 1), 2.0)
     assert (outbox.trouble, outbox.dropped) == ("", 0)
-    assert pending(OutboxFile(tmp_path / "j.db").outbox()) == [5,
+    assert pending(Outbox(OutboxFile(tmp_path / "j.db"))) == [5,
                                                                6], "what was acked meanwhile goes"
 
 
@@ -236,7 +235,7 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
 def test_a_file_that_is_no_journal_is_set_aside_and_said(tmp_path: Path) -> None:
     data = random.randbytes(5_000)
     (tmp_path / "j.db").write_bytes(data)
-    outbox = OutboxFile(tmp_path / "j.db").outbox()
+    outbox = Outbox(OutboxFile(tmp_path / "j.db"))
     outbox.append(events(outbox, 3), 0.0)
     [aside] = tmp_path.glob("j.db.damaged-*")
     assert aside.read_bytes() == data, "nothing is thrown away"
@@ -244,14 +243,14 @@ def test_a_file_that_is_no_journal_is_set_aside_and_said(tmp_path: Path) -> None
     assert event is not None
     assert aside.name in event.text
     assert outbox.drop_event(QUIET_S, 0.0) is None
-    assert pending(OutboxFile(tmp_path / "j.db").outbox()) == [1, 2, 3]
+    assert pending(Outbox(OutboxFile(tmp_path / "j.db"))) == [1, 2, 3]
 
 
 def test_a_file_that_is_damaged_under_us(tmp_path: Path) -> None:
     """What was only there is lost and counted, what comes goes on, under the name of a new
     stream: no number is given out twice."""
     journal = OutboxFile(tmp_path / "j.db")
-    outbox = journal.outbox()
+    outbox = Outbox(journal)
     facts = GpuFacts(uuid="GPU-1", index=0, name="n")
     outbox.keep_inventory(Inventory(1, (facts,)))
     for _ in range(40):
@@ -271,7 +270,7 @@ def test_a_file_that_is_damaged_under_us(tmp_path: Path) -> None:
     assert len(outbox.inventories_after(0)) == 1
     outbox.append(events(outbox, 2), 2.0)
     assert outbox.trouble == ""
-    again = OutboxFile(tmp_path / "j.db").outbox()
+    again = Outbox(OutboxFile(tmp_path / "j.db"))
     assert (again.stream, again.dropped) == (outbox.stream, outbox.dropped)
     assert pending(again) == pending(outbox)
     assert again.last_seq == outbox.last_seq
@@ -291,18 +290,18 @@ def test_only_some_damaged_files_are_kept(tmp_path: Path) -> None:
 
 
 def test_what_is_acked_out_of_order_is_not_sent_again(tmp_path: Path) -> None:
-    outbox = OutboxFile(tmp_path / "j.db").outbox()
+    outbox = Outbox(OutboxFile(tmp_path / "j.db"))
     outbox.append(events(outbox, 30), 0.0)
     sent(outbox)
     outbox.ack(5, [Span(10, 12), Span(20, 30)])
     left = [*range(6, 10), *range(13, 20)]
     assert (pending(outbox), outbox.pending, outbox.first_seq) == (left, len(left), 6)
     outbox.append(events(outbox, 1), 1.0)
-    assert pending(OutboxFile(tmp_path / "j.db").outbox()) == [*left, 31]
+    assert pending(Outbox(OutboxFile(tmp_path / "j.db"))) == [*left, 31]
 
 
 def test_an_ack_of_what_was_never_sent_deletes_nothing(tmp_path: Path) -> None:
-    outbox = OutboxFile(tmp_path / "j.db").outbox()
+    outbox = Outbox(OutboxFile(tmp_path / "j.db"))
     outbox.append(events(outbox, 30), 0.0)
     outbox.said(1, 10)
     outbox.ack(20, [Span(25, 30)])
@@ -316,16 +315,16 @@ def test_numbers_that_our_disk_forgot_are_not_given_out_twice(
 ) -> None:
     """Sent from memory while the disk refused, or committed just before the power went: the hub
     has seqs that a restarted agent gives out again. The control: a hub that has what we said."""
-    outbox = OutboxFile(tmp_path / "j.db").outbox()
+    outbox = Outbox(OutboxFile(tmp_path / "j.db"))
     outbox.append(events(outbox, 10), 0.0)
-    again = OutboxFile(tmp_path / "j.db").outbox()
+    again = Outbox(OutboxFile(tmp_path / "j.db"))
     again.append(events(again, 5), 0.0)  # 11 to 15: the hub has others of this name
     stream = again.stream
     again.welcomed(10 - are_pending, [Span(12, 40)])
     assert again.stream != stream
     assert pending(again) == [*range(11 - are_pending, 11), 11, 12, 13, 14, 15]
     assert again.dropped == 0
-    assert OutboxFile(tmp_path / "j.db").outbox().stream == again.stream
+    assert Outbox(OutboxFile(tmp_path / "j.db")).stream == again.stream
     stream = again.stream
     sent(again)
     again.broke()
@@ -335,23 +334,23 @@ def test_numbers_that_our_disk_forgot_are_not_given_out_twice(
 
 
 def test_an_episode_of_dropping_is_told_once_when_it_is_over(tmp_path: Path) -> None:
-    outbox = OutboxFile(tmp_path / "j.db").outbox(cap_bytes=10_000)
+    outbox = Outbox(OutboxFile(tmp_path / "j.db"), cap_bytes=10_000)
     for at in range(30):
         outbox.append(events(outbox, 1, text="x" * 900), float(at))
         assert outbox.drop_event(float(at), 0.0) is None, "it goes on"
-    again = OutboxFile(tmp_path / "j.db").outbox()  # a restart does not swallow it
+    again = Outbox(OutboxFile(tmp_path / "j.db"))  # a restart does not swallow it
     again.append([], 0.0)
     event = again.drop_event(QUIET_S + 40.0, 0.0)
     assert event is not None
     assert event.numbers["dropped"] == outbox.dropped > 10
     again.append([event], 41.0)
     assert again.drop_event(100.0, 0.0) is None
-    once_more = OutboxFile(tmp_path / "j.db").outbox()
+    once_more = Outbox(OutboxFile(tmp_path / "j.db"))
     assert once_more.drop_event(100.0, 0.0) is None, "nor does another tell it again"
 
 
 def test_what_is_on_its_way_is_not_dropped_nor_counted(tmp_path: Path) -> None:
-    outbox = OutboxFile(tmp_path / "j.db").outbox(cap_bytes=10_000)
+    outbox = Outbox(OutboxFile(tmp_path / "j.db"), cap_bytes=10_000)
     outbox.append(events(outbox, 10, text="x" * 900), 0.0)
     outbox.welcomed(0)
     outbox.said(1, 3)
@@ -370,11 +369,11 @@ def test_what_is_on_its_way_is_not_dropped_nor_counted(tmp_path: Path) -> None:
 
 def test_an_hour_of_wall_clock_makes_nothing_old(tmp_path: Path) -> None:
     """Age is of a steady clock, and stands still while we do not run."""
-    outbox = OutboxFile(tmp_path / "j.db").outbox()
+    outbox = Outbox(OutboxFile(tmp_path / "j.db"))
     boot = random.uniform(0, 1e6)
     outbox.append(events(outbox, 1), boot)
     outbox.append(events(outbox, 1), boot + DAY_S - 10)
-    again = OutboxFile(tmp_path / "j.db").outbox()  # after a reboot: the steady clock begins at 0
+    again = Outbox(OutboxFile(tmp_path / "j.db"))  # after a reboot: the steady clock begins at 0
     again.append(events(again, 1), 5.0)
     assert again.dropped == 0
     again.append(events(again, 1), 25.0)
@@ -389,7 +388,7 @@ def test_the_file_shrinks_after_an_outage(tmp_path: Path) -> None:
     """In small steps, and nothing that is pending is lost by it."""
     path, clock = tmp_path / "j.db", [0.0]
     journal = OutboxFile(path, clock=lambda: clock[0])
-    outbox = journal.outbox()
+    outbox = Outbox(journal)
     text = "x" * 1_000
     for _ in range(40):
         outbox.append(events(outbox, 500, text=text), 0.0)
@@ -411,7 +410,7 @@ def test_the_file_shrinks_after_an_outage(tmp_path: Path) -> None:
     journal.rows("PRAGMA wal_checkpoint(TRUNCATE)")  # it does so by itself after each 1,000 pages
     assert path.stat().st_size < (FREE_KEPT_PAGES + 512) * 4_096 < full / 3
     journal.close()
-    assert pending(OutboxFile(path).outbox())[:101] == wanted
+    assert pending(Outbox(OutboxFile(path)))[:101] == wanted
 
 
 def test_a_file_of_before_is_made_one_that_can_shrink(tmp_path: Path) -> None:
@@ -425,8 +424,8 @@ def test_a_file_of_before_is_made_one_that_can_shrink(tmp_path: Path) -> None:
     large = path.stat().st_size
     journal = OutboxFile(path)
     assert journal.rows("PRAGMA auto_vacuum") == [(2,)]
-    outbox = journal.outbox()
+    outbox = Outbox(journal)
     outbox.append(events(outbox, 2), 0.0)
     journal.close()
     assert path.stat().st_size < large / 10
-    assert pending(OutboxFile(path).outbox()) == [1, 2]
+    assert pending(Outbox(OutboxFile(path))) == [1, 2]

@@ -5,19 +5,17 @@ from itertools import pairwise
 
 import pytest
 
-from agent.link.delivery import (
+from agent.link.protocol import (
+    BACK_OFF_MAX_S,
     BURST,
+    GREETING_S,
     LIVE_MAX,
     SILENCE_S,
+    STEADY_S,
     STEP_EVERY_S,
     STEP_MIN,
     STEP_SOON_S,
     WINDOW,
-)
-from agent.link.protocol import (
-    BACK_OFF_MAX_S,
-    GREETING_S,
-    STEADY_S,
     Act,
     CloseConnection,
     HubIdentityError,

@@ -7,8 +7,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from agent.limits.autotune import TuneInput, tune
-from agent.limits.tune_backtest import MpsMinute, rehearse_minutes
+from agent.limits.autotune import MpsMinute, TuneInput, rehearse_minutes, tune
 from dashboard.history.embedded import EmbeddedHistory
 from dashboard.history.manifest import Manifest, digest
 from dashboard.history.mps_usage import USES, MpsUsageView, mps_past
