@@ -23,7 +23,7 @@ from gpudeck.metrics import COLUMN, WIDTH, Absence
 from gpudeck.wire import Event, Frame, Inventory, encode
 
 from ..backends.simulation.control import SimulationControl
-from ..backends.simulation.folder import SimulatedJobsFile, jobs_path
+from ..backends.simulation.folder import SimulatedJobsFile
 from ..backends.simulation.jobs import SimulatedJob, jobs_at
 from ..backends.simulation.mps_state import is_on_whole_boards
 from ..backends.simulation.reader import SimulatedReader, SimulationOptions, parse_options
@@ -189,7 +189,7 @@ def main(words: Sequence[str]) -> int:
         mine = replace(options, node=node_name(number), mps=options.mps and number == real)
         jobs = None
         if number <= real and options.world is not None:
-            lives = SimulatedJobsFile(jobs_path(options.world, mine.node)).lives()
+            lives = SimulatedJobsFile(options.world, mine.node).lives()
             jobs = () if lives is None else tuple(live.job for live in lives)
         plans.append(DemoNodePlan(mine, jobs, EnergyHistory(mine, span)))
     tell(plans, span, sys.stdout.buffer)

@@ -29,7 +29,7 @@ from .jobs import (
     node_number,
     turns_at,
 )
-from .mps_state import SimulatedMpsFile, client
+from .mps_state import client, mps_file
 from .profiles import profile_of
 from .tree import JobProcessTree, write_scripts
 from .world import SimulatedNodeSetup, units_of
@@ -73,7 +73,7 @@ class JobKeeper:
         self._units = {setup.node: units_of(setup) for setup in setups}
         self._nodes = {node: uuids for node, (uuids, _) in self._units.items()}
         self._posts: dict[tuple[str, int], LaneState] = {}
-        self._mps = {node: SimulatedMpsFile(folder, node) for node in nodes}
+        self._mps = {node: mps_file(folder, node) for node in nodes}
         self._tie = tied_to_me()
         write_scripts(folder / "jobs")
         for node in nodes:  # from now on nothing here is made up

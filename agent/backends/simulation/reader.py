@@ -17,15 +17,13 @@ from .chance import roll, seed_of
 from .control import SimulationControl
 from .folder import (
     SimulatedJobsFile,
-    SimulatedLimitsFile,
     SimulationControlFile,
-    jobs_path,
-    read_energy,
+    energy_file,
+    limits_file,
     task_id,
-    write_energy,
 )
 from .jobs import SimulatedJob, jobs_at, next_change_at, node_number
-from .mps_state import SimulatedMpsFile, client, clients_of
+from .mps_state import client, clients_of, mps_file
 from .profiles import PROFILES, profile_of
 from .stage import RELOAD_S, SimulatedFaults, renumbered
 from .world import LiveJob, SimulatedNode, SimulatedNodeSetup, units_of
@@ -35,7 +33,6 @@ SLOW_EVERY_S = 15.0
 KEEP_ENERGY_EVERY_S = 5.0
 MEM_USED, ENERGY = COLUMN["mem_used_bytes"], COLUMN["energy_j"]
 HUNG_LOOK_S = 0.25
-NO_CONTROL = SimulationControl()
 KEYS = ("node", "profile", "gpus", "seed", "world", "faults", "mps")
 
 
@@ -49,6 +46,9 @@ class SimulationOptions:
     fault_odds: float = 0.0
     mps: bool = False
 
+    def control_file(self) -> SimulationControlFile:
+        return SimulationControlFile(self.world and self.world / "control.json")
+
     def setup(self) -> SimulatedNodeSetup:
         profile = profile_of(self.profile, node_number(self.node))
         return SimulatedNodeSetup(self.node, profile, self.gpus, self.seed, self.fault_odds)
@@ -61,8 +61,7 @@ def open_reader(options: str) -> "SimulatedReader":
         parsed = parse_options(options)
     except CommandError as error:  # in the reader child there is nobody to exit for
         raise ReaderUnavailableError("failed", str(error)) from error
-    control = None if parsed.world is None else SimulationControlFile(parsed.world / "control.json")
-    return SimulatedReader(parsed, control)
+    return SimulatedReader(parsed, parsed.control_file())
 
 
 def parse_options(options: str) -> SimulationOptions:
@@ -76,6 +75,9 @@ def parse_options(options: str) -> SimulationOptions:
     profile = given.get("profile", "h100")
     if profile not in (*PROFILES, "mixed"):
         raise _bad(f"profile={profile}", f"choose one of {', '.join(PROFILES)}, mixed")
+    mps = given.get("mps", "off")
+    if mps not in ("on", "off"):
+        raise _bad(f"mps={mps}", "on or off is needed")
     world = given.get("world")
     return SimulationOptions(
         node=given.get("node") or socket.gethostname(),
@@ -84,15 +86,8 @@ def parse_options(options: str) -> SimulationOptions:
         seed=int(_number(given, "seed", 1, 2**63)),
         world=None if world is None else Path(world),
         fault_odds=_number(given, "faults", 0, 1),
-        mps=_is_on(given, "mps"),
+        mps=mps == "on",
     )
-
-
-def _is_on(given: dict[str, str], key: str) -> bool:
-    word = given.get(key, "off")
-    if word not in ("on", "off"):
-        raise _bad(f"{key}={word}", "on or off is needed")
-    return word == "on"
 
 
 def _number(given: dict[str, str], key: str, default: float, most: float) -> float:
@@ -125,21 +120,21 @@ class SimulatedReader:
         self._options = options
         self._setup = options.setup()
         self._parent = os.getppid()
-        self._control = control
-        self._jobs_file = (None if options.world is None
-                           else SimulatedJobsFile(jobs_path(options.world, options.node)))
-        self._limits = None if options.world is None else SimulatedLimitsFile(options.world,
-                                                                              options.node)
-        self._mps = None if options.world is None else SimulatedMpsFile(options.world, options.node)
+        self._control = control or SimulationControlFile(None)
+        world, node = options.world, options.node
+        self._jobs_file = SimulatedJobsFile(world, node)
+        self._limits = limits_file(world, node)
+        self._mps = mps_file(world, node)
+        self._energy = energy_file(world, node)
         self._keep_every_s = keep_energy_every_s
         self._uuids, self._instances = units_of(self._setup)
         self._planned: tuple[SimulatedJob, ...] = ()
         self._planned_from = self._planned_until = float("-inf")
         self._lives: tuple[LiveJob, ...] = ()
         self._listed: tuple[LiveJob, ...] = ()
-        self._leaks: dict[str, dict[str, float]] = {}
+        self._leaks: dict[str, SimulatedJob] = {}  # by task
         self._world: SimulatedNode | None = None
-        self._stage = SimulatedFaults(options.seed, options.node, options.gpus, options.fault_odds,
+        self._stage = SimulatedFaults(options.seed, node, options.gpus, options.fault_odds,
                                       clock())
         self._read_at = self._listed_at = self._kept_at = self._kept_from = float("-inf")
         self._slow_at = float("-inf")
@@ -149,14 +144,11 @@ class SimulatedReader:
         control = self._released()
         at, now = self._clock(), self._steady()
         version, is_fresh_driver = self._stage.driver(control, at)
-        lives = self._find_lives(at)
-        self._follow_leaks(lives, control)
-        self._lives = lives
-        world = self._world_at(at, now)
+        lives, world = self._moved_to(at, now, control)
         if is_fresh_driver and self._kept_from < control.changed_at + RELOAD_S:
             world.reload()
-            self._forget_limits()
-        self._obey_limits(world)
+            self._limits.remove()
+        world.limit(self._limits.now() or {})
         first = self._read_at == float("-inf")
         gpus = world.advance(at, lives, self._leaked(), control, self._wants_slow(now, control))
         interval_s = 1.0 if first else max(1e-3, now - self._read_at)
@@ -172,14 +164,6 @@ class SimulatedReader:
         if self._options.node in control.nodes and control.nodes[self._options.node].permute:
             facts, gpus, links = renumbered(facts, gpus, links)
         return Reading(at, interval_s, gpus, facts, processes, version, links, happened)
-
-    def _obey_limits(self, world: SimulatedNode) -> None:
-        if self._limits is not None:
-            world.limit(self._limits.now())
-
-    def _forget_limits(self) -> None:
-        if self._limits is not None:
-            self._limits.forget()
 
     def _wants_slow(self, now: float, control: SimulationControl) -> bool:
         """Every 15 s, and at once when somebody has set something."""
@@ -197,18 +181,14 @@ class SimulatedReader:
         control = self._released()
         at = self._clock()
         self._stage.driver(control, at)
-        lives = self._find_lives(at)
-        self._follow_leaks(lives, control)
-        self._lives = lives
-        world = self._world_at(at, self._steady())
+        lives, world = self._moved_to(at, self._steady(), control)
         gpus = world.advance(at, lives, self._leaked(), control)
         return OnDemandReading(world.processes(lives, gpus), _told(gpus, MEM_USED),
                                _told(gpus, ENERGY))
 
     def hangs(self) -> bool:
         """Whether `read` would block now."""
-        return (self._control is not None
-                and self._options.node in self._control.now().hung_nodes)
+        return self._options.node in self._control.now().hung_nodes
 
     def watch(self, tell: Callable[[BackendEvent], None]) -> None:
         """All is in the Readings."""
@@ -224,10 +204,24 @@ class SimulatedReader:
                 raise ReaderUnavailableError("failed",
                                              "the agent that wanted this reading has gone")
             time.sleep(HUNG_LOOK_S)
-        return NO_CONTROL if self._control is None else self._control.now()
+        return self._control.now()
+
+    def _moved_to(
+        self, at: float, now: float, control: SimulationControl
+    ) -> tuple[tuple[LiveJob, ...], SimulatedNode]:
+        """The jobs of this moment, and the node that they run on."""
+        lives = self._find_lives(at)
+        self._follow_leaks(lives, control)
+        self._lives = lives
+        if self._world is None:
+            kept = self._energy.now()
+            self._world = SimulatedNode(self._setup, lives, at, kept)
+            self._kept_from = float("-inf") if kept is None else kept[0]
+            self._kept_at = now
+        return lives, self._world
 
     def _find_lives(self, at: float) -> tuple[LiveJob, ...]:
-        real = None if self._jobs_file is None else self._jobs_file.lives()
+        real = self._jobs_file.lives()
         if real is not None:
             return self._with_clients(real)
         if not self._planned_from <= at < self._planned_until:
@@ -239,7 +233,7 @@ class SimulatedReader:
         return self._planned_lives()
 
     def _with_clients(self, lives: tuple[LiveJob, ...]) -> tuple[LiveJob, ...]:
-        kept = None if self._mps is None else self._mps.now()
+        kept = self._mps.now()
         if kept is None:
             return lives
         theirs = set(map(client, clients_of(kept, (live.job for live in lives))))
@@ -248,37 +242,29 @@ class SimulatedReader:
     def _planned_lives(self) -> tuple[LiveJob, ...]:
         return tuple(LiveJob(job) for job in self._planned)
 
-    def _world_at(self, at: float, now: float) -> SimulatedNode:
-        if self._world is None:
-            folder, node = self._options.world, self._options.node
-            kept = None if folder is None else read_energy(folder, node)
-            self._world = SimulatedNode(self._setup, self._lives, at, kept)
-            self._kept_from = float("-inf") if kept is None else kept[0]
-            self._kept_at = now
-        return self._world
-
     def _keep_energy(self, world: SimulatedNode, at: float, now: float) -> None:
-        if self._options.world is not None and now - self._kept_at >= self._keep_every_s:
+        if now - self._kept_at >= self._keep_every_s:
             self._kept_at = now
-            write_energy(self._options.world, self._options.node, at, world.energy_j)
+            self._energy.keep((at, world.energy_j))
 
     def _follow_leaks(self, lives: tuple[LiveJob, ...], control: SimulationControl) -> None:
         """The memory of a task that was told to leak stays when the task goes, until the entry
         in `control.json` goes too."""
-        self._leaks = {task: held for task, held in self._leaks.items()
-                       if task in control.leaking_tasks}
+        if not control.leaking_tasks:
+            self._leaks = {}
+            return
         here = {task_id(live.job) for live in lives}
-        for live in self._lives:
-            task = task_id(live.job)
-            if task in control.leaking_tasks and task not in here:
-                self._leaks[task] = dict.fromkeys(live.job.gpus, live.job.mem_share)
+        gone = {task: live.job for live in self._lives
+                if (task := task_id(live.job)) not in here}
+        self._leaks = {task: job for task, job in {**self._leaks, **gone}.items()
+                       if task in control.leaking_tasks}
 
     def _leaked(self) -> dict[str, float]:
         """Share of each Gpu's memory that nobody owns any more."""
         total: dict[str, float] = {}
-        for held in self._leaks.values():
-            for uuid, share in held.items():
-                total[uuid] = total.get(uuid, 0.0) + share
+        for job in self._leaks.values():
+            for uuid in job.gpus:
+                total[uuid] = total.get(uuid, 0.0) + job.mem_share
         return total
 
 
