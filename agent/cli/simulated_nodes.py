@@ -12,18 +12,17 @@ from pathlib import Path
 
 from gpudeck.keys import EnrolmentToken
 from gpudeck.tls import tls_context
-from gpudeck.wire import ReaderState
 
 from ..backends import SIMULATED, ReaderUnavailableError
 from ..backends.simulation.chance import seed_of
-from ..backends.simulation.folder import SimulationControlFile
 from ..backends.simulation.reader import SimulatedReader, SimulationOptions
 from ..journal.store import ActionStore
 from ..link.admission import ConnectLimiter
 from ..link.identity import NodeIdentity, node_key, pinned_hub
 from ..link.outbox_file import OutboxFile
 from ..node import NodeConfig, ThreadWakeSignal, run_node
-from ..readings import BackendEvent, OnDemandReading, Reading
+from ..reader.inbox import ReaderInbox
+from ..readings import OnDemandReading
 
 log = logging.getLogger("gpudeck.agent.simulate")
 
@@ -56,30 +55,13 @@ class OncePerMinuteFilter(logging.Filter):
         return True
 
 
-class SimulatedSource:
+class SimulatedSource(ReaderInbox):
     """What a reader child and its watchdog are to a real node, in this process."""
 
     def __init__(self, reader: SimulatedReader) -> None:
+        super().__init__()
         self.wake = ThreadWakeSignal()
         self._reader = reader
-        self._unread: Reading | None = None
-        self._happened: list[BackendEvent] = []
-        self._read_at: float | None = None
-        self.state: ReaderState = "starting"
-        self.detail = ""
-        self.read_s: float | None = None
-
-    @property
-    def age_s(self) -> float | None:
-        return None if self._read_at is None else time.monotonic() - self._read_at
-
-    def latest(self) -> Reading | None:
-        reading, self._unread = self._unread, None
-        return reading
-
-    def happenings(self) -> tuple[BackendEvent, ...]:
-        happened, self._happened = tuple(self._happened), []
-        return happened
 
     def fresh(self, timeout_s: float) -> OnDemandReading | None:
         try:
@@ -108,9 +90,9 @@ class SimulatedSource:
             if changed:
                 self.wake.ring()
             return
-        self._happened += reading.happenings
-        self._unread, self._read_at = reading, time.monotonic()
-        self.read_s = self._read_at - began
+        now = time.monotonic()
+        self.put(reading, now)
+        self.read_s = now - began
         self.state, self.detail = "ok", ""
         self.wake.ring()
 
@@ -127,8 +109,7 @@ def host(
     acts = ActionStore(data / "acts.db", durable=False)
     tls = tls_context(hub, None)
     pin = pinned_hub(data, tokens[0].hub if tokens else None)
-    control = (None if options.world is None
-               else SimulationControlFile(options.world / "control.json"))
+    control = options.control_file()
     sources = [
         SimulatedSource(SimulatedReader(replace(options, node=name), control, KEEP_ENERGY_EVERY_S))
         for name in names

@@ -5,6 +5,7 @@ import subprocess
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import IO, cast
 
 from gpudeck.child_processes import importable, without_tokens
 from gpudeck.wire import ReaderState
@@ -44,6 +45,23 @@ class ReaderChild:
             return self.started_at + patience.start_s
         return self.answered_at + PERIOD_S + patience.answer_s
 
+    def ask(self) -> bool:
+        """For a Fresh list."""
+        try:
+            is_asked = self.stdin.write(b"f") == 1
+        except (OSError, ValueError):  # it has just ended
+            return False
+        self.asked += is_asked
+        return is_asked
+
+    def let_go(self) -> None:
+        """It leaves by itself."""
+        self.stdin.close()
+
+    @property
+    def stdin(self) -> IO[bytes]:
+        return cast(IO[bytes], self.process.stdin)
+
 
 class ReaderStartup:
     """A process that is being started, on a thread: whoever starts one waits until its program is
@@ -70,27 +88,6 @@ class ReaderStartup:
             self.why = error.strerror or str(error)
         self.done.set()
         self._call()
-
-
-def ask(child: ReaderChild) -> bool:
-    assert child.process.stdin is not None
-    try:
-        return child.process.stdin.write(b"f") == 1
-    except (OSError, ValueError):  # it has just ended
-        return False
-
-
-def close_stdin(child: ReaderChild) -> None:
-    if child.process.stdin is not None:
-        child.process.stdin.close()
-
-
-def reap(child: ReaderChild, timeout_s: float = 1.0) -> int | None:
-    close_stdin(child)
-    try:
-        return child.process.wait(timeout=max(timeout_s, 0.01))
-    except subprocess.TimeoutExpired:
-        return None
 
 
 def child_environment(env: "os._Environ[str]") -> dict[str, str]:

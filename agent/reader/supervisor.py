@@ -13,12 +13,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import msgspec
 
 from ..readings import OnDemandReading
 from ..tasks.redact import redact
-from .child import ReaderChild, ReaderStartup, ReaderTimeouts, ask, close_stdin, reap
+from .child import ReaderChild, ReaderStartup, ReaderTimeouts
 from .inbox import ReaderInbox
 from .messages import ReaderMessage
 from .wake_selector import WakeSelector
@@ -65,9 +66,8 @@ class ReaderSupervisor:
         if child is None:
             return None
         with self._fresh_came:
-            if not ask(child):
+            if not child.ask():
                 return None
-            child.asked += 1
             wanted = child.asked
             self._fresh_came.wait_for(
                 lambda: child.fresh is not None and child.fresh.asked >= wanted, timeout_s)
@@ -109,7 +109,7 @@ class ReaderSupervisor:
             self._ordered_at, self._current = now, None
             self._inbox.drop_reading()
             for child in self._children:
-                close_stdin(child)
+                child.let_go()
                 child.leaves = True
         if self._ordered:
             self._say_let_go(now)
@@ -157,7 +157,7 @@ class ReaderSupervisor:
             log.error("reader_garbled pid=%d error=%r", child.process.pid, str(error))
             child.last_words = "it wrote something that is not a reading"
             child.answers.clear()
-            close_stdin(child)
+            child.let_go()
 
     def _answered(self, child: ReaderChild, answer: ReaderMessage, now: float) -> None:
         if answer.asked:
@@ -174,10 +174,10 @@ class ReaderSupervisor:
         child.answered_at, child.hung_at, child.told = now, None, answer.state
         if child is not self._current:
             if self._current is not None and self._current.told == "ok":
-                close_stdin(child)  # it came back after it had been replaced
+                child.let_go()  # it came back after it had been replaced
                 return
             if self._current is not None:
-                close_stdin(self._current)
+                self._current.let_go()
             self._current = child
         if came_back:
             log.info("reader_back pid=%d", child.process.pid)
@@ -223,7 +223,7 @@ class ReaderSupervisor:
         child = ReaderChild(process, now)
         self._children.append(child)
         if self._ordered:
-            close_stdin(child)
+            child.let_go()
             child.leaves = True
         else:
             self._current = child
@@ -241,7 +241,7 @@ class ReaderSupervisor:
     def _bury(self, now: float) -> None:
         """Whose last words have been heard."""
         for child in [child for child in self._children if not child.open_pipes]:
-            close_stdin(child)
+            child.let_go()
             status = child.process.poll()
             if status is not None or now - child.silent_at > DIES_WITHIN_S:
                 self._buried(child, status, now)
@@ -270,7 +270,8 @@ class ReaderSupervisor:
             self._starting.done.wait(END_WITHIN_S)
             self._adopt(time.monotonic())
         for child in self._children:
-            close_stdin(child)
+            child.let_go()
         for child in self._children:
             if child.hung_at is None:
-                reap(child, deadline - time.monotonic())
+                with suppress(subprocess.TimeoutExpired):
+                    child.process.wait(max(deadline - time.monotonic(), 0.01))

@@ -25,22 +25,13 @@ class NvmlDevice:
     process, which has forgotten."""
 
     def __init__(self, handle: Any, uuid: str) -> None:
-        self._handle = handle  # None: lost before we had one, or to be asked for again
+        self.handle = handle  # None: lost before we had one, or to be asked for again
         self._is_doubted = False
         self.asleep = self.needs_reset = False
         self.uuid = uuid
         self.now = 0.0  # of the reading that is being made
         self._refused: dict[Any, tuple[Absence, float]] = {}  # until when
         self._answered: set[Any] = set()
-
-    @property
-    def handle(self) -> Any:
-        """None: lost before we had one."""
-        return self._handle
-
-    def follow(self, handle: Any) -> None:
-        """The same Gpu by another handle."""
-        self._handle = handle
 
     def ask(self, name: Any, *arguments: Any, question: Any = None) -> Any:
         """The answer of this pynvml function (its name, or one of our own), or an Absence.
@@ -50,11 +41,11 @@ class NvmlDevice:
         refused = self._refused.get(asked)
         if refused is not None and self.now < refused[1]:
             return refused[0]
-        if self._handle is None:
+        if self.handle is None:
             self._reopen()
         try:
             call = getattr(pynvml, name) if isinstance(name, str) else name
-            answer = call(self._handle, *arguments)
+            answer = call(self.handle, *arguments)
         except pynvml.NVMLError as error:
             return self.refuse(asked, error.value, varies=question is not None)
         except (pynvml.NVMLLibraryMismatchError, AttributeError):
@@ -110,7 +101,7 @@ class NvmlDevice:
         """A reading; with a new handle, where the old one was called a bad argument."""
         self.now, self.needs_reset = now, False
         if self._is_doubted:
-            self._handle, self._is_doubted = None, False
+            self.handle, self._is_doubted = None, False
 
     def doubt(self) -> None:
         """A reset makes handles worthless."""
@@ -123,7 +114,7 @@ class NvmlDevice:
 
     def _reopen(self) -> None:
         try:
-            self._handle = pynvml.nvmlDeviceGetHandleByUUID(self.uuid)
+            self.handle = pynvml.nvmlDeviceGetHandleByUUID(self.uuid)
         except pynvml.NVMLError:
             raise GpuLostError from None
 

@@ -171,7 +171,7 @@ class GpuTopology:
     def _learn(self, boards: Sequence[tuple[NvmlDevice, str | None, int | None]]) -> None:
         ends = {asker.uuid: NvLinkEndpoints(asker) for asker, _, _ in boards}
         for (one, _, _), (other, bus_id, _) in combinations(boards, 2):
-            level = one.ask("nvmlDeviceGetTopologyCommonAncestor", other._handle,
+            level = one.ask("nvmlDeviceGetTopologyCommonAncestor", other.handle,
                             question=("ancestor", other.uuid))
             path = None if type(level) is Absence else PATHS.get(level)
             if path is not None:

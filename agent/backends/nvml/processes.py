@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import pynvml
 
@@ -88,8 +88,7 @@ for _layout, _packed in (*_ROWS.items(), (pynvml.c_nvmlProcessUtilizationInfo_v1
         raise ImportError("pynvml's rows of processes are not nvml.h's")
 
 
-class NvmlQuery(Protocol):
-    def __call__(self, name: Any, *arguments: Any, question: Any = None) -> Any: ...
+NvmlQuery = Callable[..., Any]  # NvmlDevice.ask
 
 
 @dataclass(slots=True)

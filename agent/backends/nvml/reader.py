@@ -80,7 +80,7 @@ class NvmlReader:
         self._give_up_if_blind([board_and_instances[0] for board_and_instances in read])
         if slow:
             self._slow_at = now
-            self._topology.learn([(board, board.facts.pci_bus_id, board.nvlinks_up)
+            self._topology.learn([(board, board.facts.pci_bus_id, board.metrics.nvlinks.up)
                                   for board in self._boards if board.is_here])
         self._session.renew_if_lost(self._boards, now)
         self._session.check(self._boards)

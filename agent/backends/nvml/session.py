@@ -9,13 +9,12 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pynvml
 
-from gpudeck.wire import GpuFacts
-
 from .. import ReaderUnavailableError, StaleReaderError
+from .board import NvmlBoard
 from .driver import VERSION, driver_version
 from .errors import NO_DRIVER, NvmlReturnCode, no_gpus, unavailable
 
@@ -34,22 +33,6 @@ class NvmlOpenedBoard:
     handle: Any
     uuid: str
     code: int  # 0: it is open
-
-
-class NvmlBoardStatus(Protocol):
-    """As much of a board as is looked at here."""
-
-    asleep: bool
-    needs_reset: bool
-    facts: GpuFacts
-    pending: tuple[str, ...]
-
-    @property
-    def handle(self) -> Any: ...
-    @property
-    def lost_at(self) -> float | None: ...
-    @property
-    def counts_nothing(self) -> bool: ...
 
 
 class NvmlSession:
@@ -74,7 +57,7 @@ class NvmlSession:
             if index not in asleep:
                 yield _opened(index)
 
-    def check(self, boards: Sequence[NvmlBoardStatus]) -> None:
+    def check(self, boards: Sequence[NvmlBoard]) -> None:
         """After a reading and before it counts: were all handles, to the end of it, those of the
         boards that we take them for? Else nothing of it is told."""
         try:
@@ -89,7 +72,7 @@ class NvmlSession:
             if board.handle is not None and not board.asleep:
                 _check_identity(board)
 
-    def renew_if_lost(self, boards: Sequence[NvmlBoardStatus], now: float) -> None:
+    def renew_if_lost(self, boards: Sequence[NvmlBoard], now: float) -> None:
         lost = sum(board.lost_at is not None for board in boards)
         if not lost:
             self._lost_since = None
@@ -129,7 +112,7 @@ def none_opened(found: Sequence[NvmlOpenedBoard], sleeping: int) -> ReaderUnavai
     return no_gpus()
 
 
-def _check_identity(board: NvmlBoardStatus) -> None:
+def _check_identity(board: NvmlBoard) -> None:
     """A handle's UUID is in the library's memory: asking costs microseconds."""
     try:
         uuid = str(pynvml.nvmlDeviceGetUUID(board.handle))
@@ -143,9 +126,10 @@ def _check_identity(board: NvmlBoardStatus) -> None:
         raise unavailable("renumbered")
 
 
-def notes(boards: Sequence[NvmlBoardStatus], shut: Sequence[NvmlOpenedBoard] = ()) -> str:
+def notes(boards: Sequence[NvmlBoard], shut: Sequence[NvmlOpenedBoard] = ()) -> str:
     """What is wrong with single boards while the rest is read, and what to do."""
-    return " ".join(filter(None, (*map(_note, boards), *map(_shut_note, shut))))
+    return " ".join(filter(None, (*(board.note() for board in boards),
+                                  *map(_shut_note, shut))))
 
 
 def _shut_note(found: NvmlOpenedBoard) -> str:
@@ -153,23 +137,6 @@ def _shut_note(found: NvmlOpenedBoard) -> str:
         return f"Gpu {found.index} is lost, and which one it is cannot be told: see `dmesg`."
     return (f"Gpu {found.index} cannot be opened (error {found.code}): has the agent's user access "
             "to its /dev/nvidia*?")
-
-
-def _note(board: NvmlBoardStatus) -> str:
-    which = f"Gpu {board.facts.index}"
-    if board.asleep:
-        return f"{which} is asleep (powered down) and was not woken to be read."
-    if board.lost_at is not None:
-        return (f"{which} is lost: look for its Xid in `dmesg`; reset it or reboot, and check its "
-                "seat and power.")
-    if board.needs_reset:
-        return (f"{which} must be reset before it works again: end its tasks, then run "
-                f"`sudo nvidia-smi --gpu-reset -i {board.facts.uuid}`, or reboot.")
-    if board.counts_nothing:
-        return (f"{which} runs kernels and its performance counters (GPM) say 0: SM activity and "
-                "its kin are unknown. Another profiler may hold them; a reset of the Gpu, or the "
-                "driver loaded anew, gives them back.")
-    return " ".join(f"{which}: {each}." for each in board.pending)
 
 
 def _unopened(error: Any) -> ReaderUnavailableError:

@@ -10,6 +10,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 # What stands in the program of r550; which line ends it was not seen.
 DENIED = ("Insufficient privileges for UID 1000. Only the root user may change another user's "
@@ -75,7 +76,7 @@ class SimulatedMpsDaemon(ABC):
         name, _, rest = line.strip().partition(" ")
         words = rest.split()
         setting = SETTINGS.get(name)
-        method = getattr(self, f"do_{name}", None)
+        method: Any = getattr(self, f"do_{name}", None)
         since = {"get_server_status": STATUS_SINCE}.get(name, 0)
         if (method is None and setting is None) or world.version < since:
             return f'Unknown command "{name}"\n'
