@@ -3,12 +3,11 @@
 
 import grp
 import os
-import pwd
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from msgspec import structs
 
@@ -19,21 +18,31 @@ from .jobs import ProcessTableRow, root_of
 from .managers import WHOLE_JOBS, CgroupMembership, paths_of, place_of
 from .name_cache import WorkloadNameCache
 from .owners import NO_NAMES, VARIABLES, WorkloadNames, cut, owner_of
-from .processes import about, ourselves, own_manager, read_in, row_in, row_of, status_of
+from .processes import (
+    about,
+    ourselves,
+    own_manager,
+    read_in,
+    row_in,
+    row_of,
+    status_fields,
+    status_of,
+)
 from .redact import redact, redact_words
 from .seen import GpuTask
+from .terminals import name_of
 
 COMMAND_MAX = 1_024
 GROUPS_MAX = 32
 ENVIRON_BYTES = 1_000_000
-STAT_BYTES = 4_096  # fifty numbers and a name of 64 bytes: the kernel gives all at once
 MPS_SERVER = "nvidia-cuda-mps-server"
 _WANTED = frozenset(name.encode() for name in VARIABLES)
 
 State = Literal["running", "paused", "uninterruptible", "zombie"]
 # `t`: held by a debugger. Everything that can still run counts as running, asleep or not.
-STATES: dict[bytes, State] = {b"T": "paused", b"t": "paused", b"D": "uninterruptible",
-                              b"Z": "zombie", b"X": "zombie"}
+STATES: dict[str, State] = {"T": "paused", "t": "paused", "D": "uninterruptible",
+                            "Z": "zombie", "X": "zombie"}
+
 
 @dataclass(frozen=True, slots=True)
 class ProcessRunState:
@@ -147,7 +156,7 @@ class TaskTable:
         kind = "mps_server" if seen.program == MPS_SERVER else process.kind
         task = self._task(
             structs.replace(process, kind=kind), start_ticks, started_at(self._proc, start_ticks),
-            _user_name(seen.uid), seen.command, self._owner(seen, NO_NAMES),
+            name_of(seen.uid), seen.command, self._owner(seen, NO_NAMES),
             self._job_id(process.pid, start_ticks, seen.place.manager))
         known = TaskEntry(task, seen)
         self._name(known)
@@ -164,7 +173,7 @@ class TaskTable:
             known.look = None
             return
         names, is_all = self._names.names(known.look.place, known.look.uid)
-        known.task = structs.replace(known.task, **_fields(self._owner(known.look, names)))
+        known.task = structs.replace(known.task, **structs.asdict(self._owner(known.look, names)))
         if is_all:
             known.look = None
 
@@ -184,7 +193,7 @@ class TaskTable:
             id=self._id(process.pid, start_ticks), pid=process.pid,
             start_ticks=start_ticks, started_at=began, user=cut(user),
             command=command and command[:COMMAND_MAX], kind=process.kind,
-            job_id=job_id[:128], **_fields(owner),
+            job_id=job_id[:128], **structs.asdict(owner),
         )
 
     def _id(self, pid: int, start_ticks: int) -> str:
@@ -225,15 +234,6 @@ def look(pid: int, proc: Path = Path("/proc")) -> ProcessDetails | None:
             _gids(_read("status", folder)))
     finally:
         os.close(folder)
-
-
-def shown_command(pid: int) -> str | None:
-    """Without secrets."""
-    try:
-        raw = Path(f"/proc/{pid}/cmdline").read_bytes()[: COMMAND_MAX * 8]
-    except OSError:
-        return None
-    return redact_words(_split(raw)) or None
 
 
 def _read(name: str, folder: int, most: int = 65_536) -> bytes:
@@ -278,10 +278,6 @@ def _environment(folder: int) -> dict[str, str]:
     return found
 
 
-def _fields(owner: Owner) -> dict[str, Any]:
-    return structs.asdict(owner)
-
-
 def boot_id() -> str:
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -290,23 +286,9 @@ def boot_id() -> str:
 
 
 def read_stat(proc: Path, pid: int) -> ProcessRunState | None:
-    try:
-        # Every task, every other second: a Path and a file object cost four times as much.
-        file = os.open(f"{proc}/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        text = os.read(file, STAT_BYTES)
-    except OSError:
-        return None
-    finally:
-        os.close(file)
-    # The name in brackets may hold brackets and blanks itself: split after the last one.
-    fields = text.rpartition(b")")[2].split(maxsplit=20)
-    try:
-        return ProcessRunState(STATES.get(fields[0], "running"), int(fields[19]))
-    except (IndexError, ValueError):
-        return None
+    row = row_of(pid, proc)
+    return None if row is None else ProcessRunState(STATES.get(row.state, "running"),
+                                                    row.start_ticks)
 
 
 @lru_cache(maxsize=4)
@@ -323,22 +305,9 @@ def started_at(proc: Path, start_ticks: int) -> float | None:
     return None if booted is None else booted + start_ticks / os.sysconf("SC_CLK_TCK")
 
 
-def _user_name(uid: int) -> str:
-    try:
-        return _found_name(uid)
-    except KeyError:
-        return f"uid {uid}"
-
-
-@lru_cache(maxsize=1_024)
-def _found_name(uid: int) -> str:
-    """Not found is not kept: the server that knows may be back."""
-    return pwd.getpwuid(uid).pw_name
-
-
 def _gids(status: bytes) -> tuple[int, ...]:
     """The process's own, and those that it was given beside."""
-    fields = dict(line.split(b":", 1) for line in status.split(b"\n") if b":" in line)
+    fields = status_fields(status)
     words = (*fields.get(b"Gid", b"").split()[:1], *fields.get(b"Groups", b"").split())
     return tuple(dict.fromkeys(int(word) for word in words if word.isdigit()))
 
@@ -357,10 +326,18 @@ def _group_name(gid: int) -> str | None:
         return None
 
 
-def command_line(folder: Path) -> str | None:
+def command_line(pid: int) -> str | None:
     """None for what has none: a zombie, or a process we may not look at."""
+    return " ".join(_words(pid)) or None
+
+
+def shown_command(pid: int) -> str | None:
+    """Without secrets."""
+    return redact_words(_words(pid)) or None
+
+
+def _words(pid: int) -> tuple[str, ...]:
     try:
-        raw = (folder / "cmdline").read_bytes()[: COMMAND_MAX * 8]
+        return _split(Path(f"/proc/{pid}/cmdline").read_bytes()[: COMMAND_MAX * 8])
     except OSError:
-        return None
-    return " ".join(_split(raw)) or None
+        return ()

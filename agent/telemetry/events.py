@@ -11,14 +11,14 @@ import msgspec
 from msgspec import Struct, field
 
 from gpudeck import xid
-from gpudeck.events import kind_of
 from gpudeck.wire import Event, GpuFacts, ReaderState
 
 from ..readings import BackendEvent, Reading
 from ..tasks.seen import GpuTask
+from .event_text import TEXT_MAX, duration, event_of
 from .gpu_events import GpuEventDetector, GpuEventState
 from .rate_limit import RateLimiter
-from .task_totals import TaskTotals, began, duration, ended, totals_of
+from .task_totals import TaskTotals, began, ended, totals_of
 
 CLOCK_STEP_S = 2.0
 # An agent that floods is cut off by the hub: more wait for the next Frame, and too many are lost.
@@ -78,13 +78,13 @@ class NodeEventDetector:
         """The agent is there. After its first time it knows since when it was not."""
         was, self._kept.boot_id = self._kept.boot_id, boot_id
         if self._is_new:
-            return [_event("agent_began", at, f"agent {version} began for the first time here")]
+            return [event_of("agent_began", at, f"agent {version} began for the first time here")]
         away_s = max(0.0, at - self._kept.seen_at)
         away = {"away_s": away_s}
         said = f"agent {version} began; it was away for {duration(away_s)}"
-        events = [_event("agent_began", at, said, away)]
+        events = [event_of("agent_began", at, said, away)]
         if was != boot_id:
-            events.insert(0, _event("node_began", at, "the node was started anew; its agent was "
+            events.insert(0, event_of("node_began", at, "the node was started anew; its agent was "
                                     f"away for {duration(away_s)}", away))
         return events
 
@@ -98,14 +98,14 @@ class NodeEventDetector:
         if abs(step_s) <= CLOCK_STEP_S:
             return []
         where = "forward" if step_s > 0 else "back"
-        return [_event("clock_stepped", wall, f"the clock was set {where} by "
+        return [event_of("clock_stepped", wall, f"the clock was set {where} by "
                        f"{duration(abs(step_s))}", {"step_s": step_s})]
 
     def reader(self, state: ReaderState, detail: str, at: float) -> list[Event]:
         """The watchdog's news."""
         events = []
         if self._kept.trouble == "driver_released" and state != "released":
-            events, self._kept.trouble = [_event("driver_taken", at, "the agent takes the driver "
+            events, self._kept.trouble = [event_of("driver_taken", at, "the agent takes the driver "
                                                  "back")], ""
         return events + self._trouble(state, detail, at)
 
@@ -116,10 +116,10 @@ class NodeEventDetector:
         if self._kept.trouble == trouble:
             return []
         if self._kept.trouble:
-            return [Event(0, at, self._kept.trouble, text=detail[:1_024])]
+            return [Event(0, at, self._kept.trouble, text=detail[:TEXT_MAX])]
         if trouble == "driver_gone":
-            return [_event("driver_back", at, "the driver answers")]
-        return [_event("reader_back", at, "the driver answers again")]
+            return [event_of("driver_back", at, "the driver answers")]
+        return [event_of("reader_back", at, "the driver answers again")]
 
     def reading(
         self, reading: Reading, happened: Iterable[BackendEvent], seen: Sequence[GpuTask] | None,
@@ -155,7 +155,7 @@ class NodeEventDetector:
         self._kept.driver = version
         if was is None:
             return []
-        return [_event("driver_changed", reading.taken_at, f"the driver is {version} now, it was "
+        return [event_of("driver_changed", reading.taken_at, f"the driver is {version} now, it was "
                        f"{was}")]
 
     def _happened(
@@ -170,7 +170,7 @@ class NodeEventDetector:
             watch = self._gpus[each.gpu_uuid]
             watch.told_ahead(each.kind, 1, now)
             return [watch.error(each.kind, 1.0, each.at)]
-        return [Event(0, each.at, each.kind, gpu_uuid=each.gpu_uuid, text=each.text[:1_024],
+        return [Event(0, each.at, each.kind, gpu_uuid=each.gpu_uuid, text=each.text[:TEXT_MAX],
                       numbers=dict(each.numbers))]
 
     def _gather_xid(self, each: BackendEvent, facts: Sequence[GpuFacts], own_ends: int) -> None:
@@ -196,7 +196,7 @@ class NodeEventDetector:
             times = "" if burst.count == 1 else f" ({burst.count} times since this was last told)"
             events.append(Event(
                 0, burst.at, "xid", gpu_uuid=key.rpartition("/")[0] or None,
-                text=(burst.words + times)[:1_024],
+                text=(burst.words + times)[:TEXT_MAX],
                 numbers={**burst.numbers, "count": float(burst.count)}))
         return events
 
@@ -227,7 +227,7 @@ class NodeEventDetector:
             return self._gpus[uuid].left(at)
         del self._gpus[uuid]
         (self._kept.gpus or {}).pop(uuid, None)
-        return [_event("gpu_removed", at, f"MIG instance {uuid} was removed", gpu_uuid=uuid)]
+        return [event_of("gpu_removed", at, f"MIG instance {uuid} was removed", gpu_uuid=uuid)]
 
     def _read_tasks(
         self, seen: Sequence[GpuTask], lost: set[str], reading: Reading, now: float
@@ -237,8 +237,7 @@ class NodeEventDetector:
         if self._listed_at is not None:
             seconds = now - self._listed_at
         self._listed_at = now
-        found = totals_of(was or {}, [(each.task, each.gpu_uuid, each.mem_used_bytes, each.sm_pct)
-                                      for each in seen], at, seconds)
+        found = totals_of(was or {}, seen, at, seconds)
         self._kept.tasks = found
         if was is None:
             return
@@ -264,18 +263,9 @@ def _decode(kept: bytes | None) -> NodeEventState:
         return NodeEventState()
 
 
-def _event(
-    kind: str, at: float, what: str, numbers: dict[str, float] | None = None,
-    gpu_uuid: str | None = None,
-) -> Event:
-    advice = kind_of(kind).advice
-    return Event(0, at, kind, gpu_uuid=gpu_uuid, text=f"{what}{advice and f'; {advice}'}"[:1_024],
-                 numbers=numbers or {})
-
-
 def _added(facts: GpuFacts, at: float) -> Event:
     what = f"Gpu {facts.index}: {facts.mig_profile or facts.name} is there now"
-    return _event("gpu_added", at, what, gpu_uuid=facts.uuid)
+    return event_of("gpu_added", at, what, gpu_uuid=facts.uuid)
 
 
 def _instance(each: BackendEvent, facts: Sequence[GpuFacts]) -> str | None:

@@ -138,14 +138,12 @@ def _table(columns: Sequence[Column], items: Sequence[Item], empty: str) -> str:
     )
 
 
-def _value(key: str, digits: int = 0, scale: float = 1.0) -> Callable[[Item], str]:
-    def cell(item: Item) -> str:
-        value = item.get("values", {}).get(key)
-        if value is None:
-            return NOTHING
-        return f"{value * scale:.{digits}f}"
+def _rounded(value: float | None) -> str:
+    return NOTHING if value is None else f"{value:.0f}"
 
-    return cell
+
+def _value(key: str) -> Callable[[Item], str]:
+    return lambda item: _rounded(item.get("values", {}).get(key))
 
 
 def _text(key: str) -> Callable[[Item], str]:
@@ -163,10 +161,6 @@ def _memory(item: Item) -> str:
 
 def _gpus(item: Item) -> str:
     return ",".join(str(use["uuid"])[:12] for use in item["gpus"])
-
-
-def _sm(item: Item) -> str:
-    return NOTHING if item["sm_pct"] is None else f"{item['sm_pct']:.0f}"
 
 
 _GPU_COLUMNS: tuple[Column, ...] = (
@@ -187,7 +181,7 @@ _TASK_COLUMNS: tuple[Column, ...] = (
     ("USER", False, _text("user")),
     ("GPU", False, _gpus),
     ("MEM GiB", True, lambda item: _gib(item["mem_used_bytes"])),
-    ("SM %", True, _sm),
+    ("SM %", True, lambda item: _rounded(item["sm_pct"])),
     ("STATE", False, _text("state")),
     ("MANAGER", False, _text("manager")),
     ("TASK", False, _text("id")),

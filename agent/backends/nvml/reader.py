@@ -17,13 +17,7 @@ from pathlib import Path
 from gpudeck.metrics import UNKNOWN, Absence
 from gpudeck.wire import MAX_GPUS, GpuFacts
 
-from ...readings import (
-    BackendEvent,
-    GpuReading,
-    OnDemandReading,
-    ProcessReading,
-    Reading,
-)
+from ...readings import BackendEvent, GpuReading, OnDemandReading, ProcessReading, Reading
 from .. import StaleReaderError
 from .board import NvmlBoard
 from .errors import NvmlReturnCode, unavailable

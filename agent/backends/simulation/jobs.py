@@ -175,14 +175,9 @@ def job_of(lane: JobLane, turn: JobTurn, uuids: tuple[str, ...]) -> SimulatedJob
     return SimulatedJob(
         pid=SYNTHETIC_PID_FROM + seed_of(turn.seed, "pid", *gpus[:1]) % 5_000_000,
         start_ticks=int(turn.begins_at * TICKS_PER_S) % 2**40,
-        kind=turn.kind,
-        seed=turn.seed,
-        gpus=gpus,
-        mem_share=between(low, high, roll(turn.seed, 1)),
-        user=user_of(turn),
-        command=command_of(turn, lane),
-        started_at=turn.begins_at,
-        working_since=turn.begins_at,
+        kind=turn.kind, seed=turn.seed, gpus=gpus, mem_share=between(low, high, roll(turn.seed, 1)),
+        user=user_of(turn), command=command_of(turn, lane),
+        started_at=turn.begins_at, working_since=turn.begins_at,
     )
 
 

@@ -201,7 +201,7 @@ def _jobs_of(post: LaneState) -> tuple[SimulatedJob, ...]:
 
 def _rank(plan: SimulatedJob, number: int, pid: int) -> SimulatedJob | None:
     stat = read_stat(PROC, pid)
-    command = command_line(PROC / str(pid))
+    command = command_line(pid)
     if stat is None or command is None:
         return None
     return replace(plan, pid=pid, start_ticks=stat.start_ticks, rank=number, command=command,

@@ -15,13 +15,7 @@ from ...readings import BackendEvent, GpuReading, OnDemandReading, Reading
 from .. import ReaderUnavailableError
 from .chance import roll, seed_of
 from .control import SimulationControl
-from .folder import (
-    SimulatedJobsFile,
-    SimulationControlFile,
-    energy_file,
-    limits_file,
-    task_id,
-)
+from .folder import SimulatedJobsFile, SimulationControlFile, energy_file, limits_file, task_id
 from .jobs import SimulatedJob, jobs_at, next_change_at, node_number
 from .mps_state import client, clients_of, mps_file
 from .profiles import PROFILES, profile_of
@@ -80,14 +74,9 @@ def parse_options(options: str) -> SimulationOptions:
         raise _bad(f"mps={mps}", "on or off is needed")
     world = given.get("world")
     return SimulationOptions(
-        node=given.get("node") or socket.gethostname(),
-        profile=profile,
-        gpus=int(_number(given, "gpus", 8, 256)),
-        seed=int(_number(given, "seed", 1, 2**63)),
-        world=None if world is None else Path(world),
-        fault_odds=_number(given, "faults", 0, 1),
-        mps=mps == "on",
-    )
+        given.get("node") or socket.gethostname(), profile, int(_number(given, "gpus", 8, 256)),
+        int(_number(given, "seed", 1, 2**63)), None if world is None else Path(world),
+        _number(given, "faults", 0, 1), mps == "on")
 
 
 def _number(given: dict[str, str], key: str, default: float, most: float) -> float:
@@ -109,12 +98,9 @@ class SimulatedReader:
     """Synthetic jobs, unless the world's folder lists real processes for this node."""
 
     def __init__(
-        self,
-        options: SimulationOptions,
-        control: SimulationControlFile | None,
+        self, options: SimulationOptions, control: SimulationControlFile | None,
         keep_energy_every_s: float = KEEP_ENERGY_EVERY_S,
-        clock: Callable[[], float] = time.time,
-        steady: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = time.time, steady: Callable[[], float] = time.monotonic,
     ) -> None:
         self._clock, self._steady = clock, steady
         self._options = options

@@ -65,7 +65,7 @@ class JobProcessTree:
 
     def _rank(self, pid: int) -> int | None:
         """None: it is not yet the program that the launcher starts."""
-        words = (command_line(PROC / str(pid)) or "").split(" ")
+        words = (command_line(pid) or "").split(" ")
         if len(words) > 3 and words[3] == self._script and words[-2] == "--rank":
             return int(words[-1])
         return None

@@ -102,27 +102,18 @@ def facts_of(setup: SimulatedNodeSetup) -> tuple[GpuFacts, ...]:
 
 def _board_facts(setup: SimulatedNodeSetup, index: int) -> GpuFacts:
     profile = setup.profile
+    serial = seed_of(setup.seed, setup.node, index, "serial") % 10**13
     return GpuFacts(
-        uuid=uuid_of(setup.seed, setup.node, index),
-        index=index,
-        name=profile.name,
-        minor=index,
-        serial=f"{seed_of(setup.seed, setup.node, index, 'serial') % 10**13:013d}",
-        vbios=profile.vbios,
-        compute_capability=profile.capability,
-        numa_node=index // HALF % 2,
-        pcie_gen_max=profile.pcie_gen,
-        pcie_width_max=16,
-        power_limit_min_w=profile.power_limit_min_w,
-        power_limit_max_w=profile.power_limit_max_w,
-        power_limit_default_w=profile.power_limit_w,
+        uuid=uuid_of(setup.seed, setup.node, index), index=index, name=profile.name, minor=index,
+        serial=f"{serial:013d}", vbios=profile.vbios, compute_capability=profile.capability,
+        numa_node=index // HALF % 2, pcie_gen_max=profile.pcie_gen, pcie_width_max=16,
+        power_limit_min_w=profile.power_limit_min_w, power_limit_max_w=profile.power_limit_max_w,
+        power_limit_default_w=profile.power_limit_w, power_limit_w=profile.power_limit_w,
         pci_bus_id=f"{index // 8:08x}:{BUSES[index % 8]}:00.0",
         mem_total_bytes=float(profile.mem_total_bytes),
-        power_limit_w=profile.power_limit_w,
         sm_clock_max_mhz=float(profile.sm_clock_max_mhz),
         mem_clock_max_mhz=float(profile.mem_clock_max_mhz),
-        temp_slowdown_c=profile.temp_slowdown_c,
-        temp_shutdown_c=profile.temp_shutdown_c,
+        temp_slowdown_c=profile.temp_slowdown_c, temp_shutdown_c=profile.temp_shutdown_c,
         missing=dict.fromkeys(profile.unsupported, "unsupported"),
     )
 
@@ -200,8 +191,7 @@ class SimulatedNode:
 
     def advance(
         self, at: float, lives: Sequence[LiveJob], leaked: dict[str, float],
-        control: SimulationControl,
-        slow: bool = False,
+        control: SimulationControl, slow: bool = False,
     ) -> tuple[GpuReading, ...]:
         """To `at`, which may lie any time ahead. `leaked`: share of a Gpu's memory nobody owns.
         `slow`: with what is read every 15 s."""
@@ -264,16 +254,10 @@ class SimulatedNode:
         if uuid not in self._boards:
             sm_pct = None  # no driver tells the share of a process under MIG
         return ProcessReading(
-            pid=job.pid,
-            gpu_uuid=uuid,
+            pid=job.pid, gpu_uuid=uuid, sm_pct=sm_pct,
             mem_used_bytes=float(int(load.mem_share * self._sources[uuid].room_bytes)),
-            sm_pct=sm_pct,
-            user=job.user,
-            command=job.command,
-            started_at=job.started_at,
-            start_ticks=job.start_ticks,
-            state=live.state,
-            owner=owner_of(self.setup.node, job),
+            user=job.user, command=job.command, started_at=job.started_at,
+            start_ticks=job.start_ticks, state=live.state, owner=owner_of(self.setup.node, job),
             kind="mps_client" if live.is_client else "compute",
         )
 
