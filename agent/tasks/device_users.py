@@ -23,9 +23,9 @@ class DeviceUsers:
     unseen: int  # other users' processes, that only root may look at
 
 
-def openers(drivers: Sequence[DriverFiles], proc: Path = PROC) -> DeviceUsers:
+def openers(drivers: Sequence[DriverFiles]) -> DeviceUsers:
     found, unseen = [], 0
-    for folder in (each for each in proc.iterdir() if each.name.isdigit()):
+    for folder in (each for each in PROC.iterdir() if each.name.isdigit()):
         try:
             if _has_open(folder, drivers):
                 found.append((int(folder.name), _name(folder)))
@@ -36,10 +36,10 @@ def openers(drivers: Sequence[DriverFiles], proc: Path = PROC) -> DeviceUsers:
     return DeviceUsers(tuple(sorted(found)), unseen)
 
 
-def readers(agent: int | None, proc: Path = PROC) -> list[int]:
+def readers(agent: int | None) -> list[int]:
     """Reading processes of this agent; None: of every agent on this machine."""
-    return sorted(row.pid for row in table(proc).values()
-                  if agent in (None, row.parent) and _is_reader(proc / str(row.pid)))
+    return sorted(row.pid for row in table().values()
+                  if agent in (None, row.parent) and _is_reader(PROC / str(row.pid)))
 
 
 def _is_reader(folder: Path) -> bool:

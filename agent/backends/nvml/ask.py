@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import pynvml
 
@@ -18,6 +18,13 @@ WITHDRAWN_ASKED_EVERY_S = 60.0
 
 class GpuLostError(Exception):
     """The driver has lost this Gpu; the others still answer."""
+
+
+class NvmlCall(NamedTuple):
+    name: str
+    arguments: tuple[Any, ...] = ()
+    take: Callable[[Any], Any] = lambda answer: answer
+    scale: float = 1.0
 
 
 class NvmlDevice:
@@ -52,6 +59,9 @@ class NvmlDevice:
             return self.refuse(asked, NvmlReturnCode.FUNCTION_NOT_FOUND)
         self._answered.add(asked)
         return answer
+
+    def call(self, call: NvmlCall) -> Any:
+        return taken(self.ask(call.name, *call.arguments), call.take)
 
     def first(self, *names: str, arguments: Sequence[Any] = ()) -> Any:
         """The first of these that this driver has: newer and older names of one thing."""

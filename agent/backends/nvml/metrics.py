@@ -1,16 +1,15 @@
 """The metrics of a board: those of every second, and those of every 15 s, which are health, modes,
 links, codecs and limits."""
 
-from collections.abc import Callable
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 import pynvml
 
 from gpudeck.metrics import COLUMN, UNSUPPORTED, Absence, metric
 
 from ..metric_row import MetricRow, MonotonicCounter
-from .ask import taken
+from .ask import NvmlCall, taken
 from .fields import Field, NvmlFieldValues
 from .gpm import GpmSampler
 from .gpu import NvmlGpu
@@ -32,13 +31,6 @@ FAST_GPM = (pynvml.NVML_GPM_METRIC_SM_UTIL, pynvml.NVML_GPM_METRIC_PCIE_TX_PER_S
 
 
 _head = itemgetter(0)
-
-
-class NvmlCall(NamedTuple):
-    name: str
-    arguments: tuple[Any, ...] = ()
-    take: Callable[[Any], Any] = lambda answer: answer
-    scale: float = 1.0
 
 
 def _row_of(at: int) -> NvmlCall:
@@ -154,7 +146,7 @@ class NvmlBoardMetrics:
              unseen: "float | Absence", has_mig: bool) -> MetricRow:
         row = MetricRow.slow()
         for key, call in SLOW_CALLS.items():
-            row.put(key, self._ask(call), call.scale)
+            row.put(key, self._gpu.call(call), call.scale)
         for key, (number, otherwise) in SLOW_FIELDS.items():
             row.put(key, self._field(answers, (number, 0), otherwise))
         for key, number in SLOWED.items():
@@ -223,14 +215,11 @@ class NvmlBoardMetrics:
             else:
                 row.put(key, counted)
 
-    def _ask(self, call: NvmlCall) -> Any:
-        return taken(self._gpu.ask(call.name, *call.arguments), call.take)
-
     def _field(self, answers: NvmlFieldValues, field: Field, otherwise: NvmlCall | None) -> Any:
         said = answers.number(field)
         if type(said) is not Absence or otherwise is None:
             return said
-        called = self._ask(otherwise)
+        called = self._gpu.call(otherwise)
         if type(called) is Absence and said is not UNSUPPORTED:
             return said
         return called

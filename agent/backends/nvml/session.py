@@ -153,10 +153,10 @@ def _unopened(error: Any) -> ReaderUnavailableError:
     return unavailable(code, "" if known else error)
 
 
-def library_path(maps: Path = Path("/proc/self/maps")) -> str | None:
+def library_path() -> str | None:
     """The file that this process has mapped, once it was opened."""
     try:
-        lines = maps.read_text(errors="replace").splitlines()
+        lines = Path("/proc/self/maps").read_text(errors="replace").splitlines()
     except OSError:
         return None
     paths = (line.split(maxsplit=5)[5] for line in lines if "libnvidia-ml.so" in line)
