@@ -9,14 +9,13 @@ from gpudeck.metrics import UNKNOWN, UNSUPPORTED, WIDTH, Absence
 from gpudeck.wire import GpuFacts
 
 from ...readings import GpuReading, ProcessAccounting, ProcessReading
-from .accounting import NvmlAccounting
 from .ask import GpuLostError
 from .facts import read_facts, read_pending
 from .fields import read_fields
 from .gpu import NvmlGpu, allocated_bytes, unseen_bytes
 from .metrics import NvmlBoardMetrics
 from .mig import MigInstanceSet
-from .processes import NvmlProcessLists
+from .processes import NvmlAccounting, NvmlProcessLists
 
 LOST_ASKED_EVERY_S = 15.0
 LIMITS_EVERY_S = 60.0

@@ -10,11 +10,10 @@ from gpudeck.metrics import COLUMN, UNSUPPORTED, Absence, metric
 
 from ..metric_row import MetricRow, MonotonicCounter
 from .ask import NvmlCall, taken
-from .fields import Field, NvmlFieldValues
+from .fields import Field, NvmlFieldValues, NvmlSampleBuffers
 from .gpm import GpmSampler
 from .gpu import NvmlGpu
 from .links import NvLinkCounters
-from .samples import NvmlSampleBuffers
 
 # Of a MIG-enabled board these are not told; a driver that says 0 means "not told" (pitfall 7).
 NOT_WITH_MIG = ("util_pct", "util_max_pct", "mem_util_pct")

@@ -22,11 +22,10 @@ from .. import StaleReaderError
 from .board import NvmlBoard
 from .errors import NvmlReturnCode, unavailable
 from .events import NvmlEventWatcher
+from .kernel import DEVICES, KERNEL, BoardPowerStates, lost_boards
 from .links import GpuTopology
-from .lost import KERNEL, lost_boards
 from .mig import MigInstance
 from .session import NvmlSession, none_opened, notes
-from .sleep import DEVICES, BoardPowerStates
 
 PROCESSES_EVERY_S = 2.0
 SLOW_EVERY_S = 15.0

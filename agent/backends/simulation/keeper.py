@@ -17,7 +17,6 @@ from gpudeck.child_processes import tied_to_me
 from ...tasks.task_table import command_line, read_stat
 from .chance import between, roll, seed_of
 from .folder import PROC, identity, state_of, write_jobs, write_tasks
-from .job_processes import form_of
 from .jobs import (
     CONFIGS,
     MODELS,
@@ -31,7 +30,7 @@ from .jobs import (
 )
 from .mps_state import client, mps_file
 from .profiles import profile_of
-from .tree import JobProcessTree, write_scripts
+from .tree import JobProcessTree, form_of, write_scripts
 from .world import SimulatedNodeSetup, units_of
 
 FOLLOWED_AFTER_S = (12.0, 25.0)

@@ -16,12 +16,12 @@ from ...readings import GpuReading, ProcessReading
 from .board import AS_IT_COMES, ChassisSlot, SimulatedBoard, SimulatedBoardLimits
 from .chance import roll, seed_of
 from .control import SimulatedGpuControl, SimulationControl
-from .faults import lost_gpu
 from .job_owners import owner_of
 from .jobs import SimulatedJob
 from .load import SimulatedLoad, load_of, paused
 from .mig import MISSING, NOT_OF_BOARD, MigSlice, slices_of, together, uuid_of_slice
 from .profiles import BoardProfile
+from .stage import lost_gpu
 
 HALF = 4  # Gpus that share a socket
 BUSES = ("1B", "43", "52", "61", "9D", "C3", "D1", "DF")

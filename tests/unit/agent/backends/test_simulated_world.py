@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import pytest
 
 from agent.backends.simulation.control import SimulationControl
-from agent.backends.simulation.faults import WINDOW_S, lost_gpu
 from agent.backends.simulation.jobs import SYNTHETIC_PID_FROM, jobs_at, next_change_at
 from agent.backends.simulation.profiles import MIXED, PROFILES, profile_of
+from agent.backends.simulation.stage import WINDOW_S, lost_gpu
 from agent.backends.simulation.world import LiveJob, SimulatedNode, SimulatedNodeSetup, uuid_of
 from agent.readings import GpuReading
 from gpudeck.metrics import COLUMN, COLUMNS, Absence
