@@ -21,10 +21,9 @@ from collections.abc import Callable
 
 from ..backends import StaleReaderError, backend_named
 from ..readings import OnDemandReading
-from .child import ReaderTimeouts
 from .inbox import ReaderInbox
 from .loop import ReaderRequests, hear_parent, serve
-from .supervisor import RENEW, WELL_ROUND_S, ReaderSupervisor
+from .supervisor import RENEW, WELL_ROUND_S, ReaderSupervisor, ReaderTimeouts
 from .wake_selector import WakeSelector
 
 
