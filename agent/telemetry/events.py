@@ -127,17 +127,13 @@ class NodeEventDetector:
     ) -> list[Event]:
         """`seen` None: the process list was not asked this time. `own_ends`: how many tasks were
         ended by us just now."""
-        events = self._driver(reading)
-        for each in happened:
-            events += self._happened(each, reading.facts, now, own_ends)
-        events += self._due_xids(now)
+        events = self._driver(reading) + self.beside(happened, reading.facts, now, own_ends)
         events += self._read_gpus(reading, now)
         if seen is not None:
             lost = {gpu.uuid for gpu in reading.gpus if gpu.state == "lost"}
             self._tasks_wait.extend(self._read_tasks(seen, lost, reading, now))
-        for _ in range(min(TASKS_PER_READING, len(self._tasks_wait))):
-            events.append(self._tasks_wait.popleft())
-        return events
+        return events + [self._tasks_wait.popleft()
+                         for _ in range(min(TASKS_PER_READING, len(self._tasks_wait)))]
 
     def beside(
         self, happened: Iterable[BackendEvent], facts: Sequence[GpuFacts], now: float,

@@ -8,25 +8,9 @@ from operator import le
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gpudeck import wire
 from gpudeck.metrics import COLUMNS, SLOW, SLOW_COLUMN, SLOW_WIDTH, WIDTH, Absence, Metric
-from gpudeck.wire import (
-    GPU_STATES,
-    MAX_GPUS,
-    MAX_TASKS,
-    Event,
-    Frame,
-    GpuFacts,
-    GpuLink,
-    GpuState,
-    Inventory,
-    ReaderState,
-    Sequenced,
-    Slow,
-    Task,
-    Tasks,
-    Use,
-    pack,
-)
+from gpudeck.wire import Event, Frame, GpuFacts, Inventory, Slow, Task, Tasks
 
 from ..readings import GpuReading, Reading
 from ..tasks.seen import GpuTask
@@ -47,7 +31,7 @@ def _bounds(metrics: Sequence[Metric]) -> Bounds:
 
 
 _BOUNDS, _SLOW_BOUNDS = _bounds(COLUMNS), _bounds(SLOW)
-_STALE = GPU_STATES.index("stale")
+_STALE = wire.GPU_STATES.index("stale")
 _PRESENT, _UNKNOWN, _LOST = int(Absence.PRESENT), int(Absence.UNKNOWN), int(Absence.LOST)
 
 
@@ -60,8 +44,8 @@ class SamplerState(Struct, frozen=True):
 
     generation: int = 0
     facts: tuple[GpuFacts, ...] | None = None
-    links: tuple[GpuLink, ...] = ()
-    states: Mapping[str, GpuState] = {}
+    links: tuple[wire.GpuLink, ...] = ()
+    states: Mapping[str, wire.GpuState] = {}
     # None: no process list yet, so nothing has "begun"
     seen: tuple[GpuTask, ...] | None = None
     described: frozenset[str] = frozenset()
@@ -70,14 +54,14 @@ class SamplerState(Struct, frozen=True):
     slow: Mapping[str, Values] = {}
     slow_sent: Slow | None = None
     slow_at: float | None = None
-    reader: ReaderState = "starting"
+    reader: wire.ReaderState = "starting"
 
 
 @dataclass(frozen=True, slots=True)
 class SamplerStep:
     memory: SamplerState
     inventory: Inventory | None  # new, to be kept before the messages
-    messages: tuple[Sequenced, ...]
+    messages: tuple[wire.Sequenced, ...]
 
 
 def snapshot_wanted(memory: SamplerState) -> SamplerState:
@@ -92,7 +76,7 @@ def sample(
 ) -> SamplerStep:
     """One Frame, and before it the Events that explain it (see happenings.py). `seen` None: the
     process list was not asked this time. `now` is any steady clock in seconds."""
-    gpus, facts = reading.gpus[:MAX_GPUS], reading.facts[:MAX_GPUS]
+    gpus, facts = reading.gpus[:wire.MAX_GPUS], reading.facts[:wire.MAX_GPUS]
     memory, inventory = _with_facts(memory, facts, reading.links)
     if seen is not None:
         memory = replace(memory, seen=tuple(seen))
@@ -104,7 +88,7 @@ def sample(
         seq=next_seq + len(messages), taken_at=reading.taken_at,
         interval_s=min(max(reading.interval_s, 0.001), 86_400.0),
         generation=memory.generation, values=values, absent=absent,
-        states=bytes(GPU_STATES.index(gpu.state) for gpu in gpus), tasks=tasks,
+        states=bytes(wire.GPU_STATES.index(gpu.state) for gpu in gpus), tasks=tasks,
         slow=slow,
     ))
     states = {gpu.uuid: gpu.state for gpu in gpus}
@@ -112,7 +96,7 @@ def sample(
 
 
 def reader_changed(
-    memory: SamplerState, state: ReaderState, next_seq: int, taken_at: float,
+    memory: SamplerState, state: wire.ReaderState, next_seq: int, taken_at: float,
     events: Iterable[Event] = (),
 ) -> SamplerStep:
     """The watchdog's news. When readings end, one Frame says that the last ones are stale now."""
@@ -139,12 +123,12 @@ def _stale_frame(memory: SamplerState, seq: int, taken_at: float) -> Frame:
     )
 
 
-def _numbered(events: Iterable[Event], next_seq: int) -> list[Sequenced]:
+def _numbered(events: Iterable[Event], next_seq: int) -> list[wire.Sequenced]:
     return [replace(event, seq=seq) for seq, event in enumerate(events, next_seq)]
 
 
 def _with_facts(
-    memory: SamplerState, facts: tuple[GpuFacts, ...], links: tuple[GpuLink, ...]
+    memory: SamplerState, facts: tuple[GpuFacts, ...], links: tuple[wire.GpuLink, ...]
 ) -> tuple[SamplerState, Inventory | None]:
     if facts == memory.facts and links == memory.links:
         return memory, None
@@ -204,7 +188,7 @@ def _columns(rows: Sequence[Values], bounds: Bounds) -> tuple[bytes, bytes]:
         numbers, why = row if _is_clean(row, bounds) else _cleaned(row, bounds)
         values += numbers
         absent += why
-    return pack(values), bytes(absent)
+    return wire.pack(values), bytes(absent)
 
 
 def _is_clean(row: Values, bounds: Bounds) -> bool:
@@ -250,8 +234,8 @@ def _tasks(
     return memory, Tasks(snapshot=snapshot, began=began, uses=uses)
 
 
-def _use(seen: GpuTask, gpu: int) -> Use:
-    return Use(
+def _use(seen: GpuTask, gpu: int) -> wire.Use:
+    return wire.Use(
         task_id=seen.task.id, gpu=gpu,
         mem_used_bytes=_within(seen.mem_used_bytes, 1e18), sm_pct=_within(seen.sm_pct, 100.0),
         state=seen.state,  # type: ignore[arg-type]
@@ -267,11 +251,11 @@ def _as_many_as_fit(seen: list[GpuTask]) -> list[GpuTask]:
     if len(seen) <= FEW_TASKS:
         return seen
     room = TASKS_BYTES
-    for at, each in enumerate(seen[:MAX_TASKS]):
+    for at, each in enumerate(seen[:wire.MAX_TASKS]):
         room -= _size(each.task)
         if room < 0:
             return seen[:at]
-    return seen[:MAX_TASKS]
+    return seen[:wire.MAX_TASKS]
 
 
 def _size(task: Task) -> int:

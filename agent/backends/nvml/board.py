@@ -1,7 +1,7 @@
 """One board through NVML: its values, its MIG instances and its processes."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import pynvml
 
@@ -19,6 +19,8 @@ from .processes import NvmlAccounting, NvmlProcessLists
 
 LOST_ASKED_EVERY_S = 15.0
 LIMITS_EVERY_S = 60.0
+
+Answer = TypeVar("Answer")
 
 
 class NvmlBoard(NvmlGpu):
@@ -49,21 +51,25 @@ class NvmlBoard(NvmlGpu):
         if not self.is_here:
             return
         self.now = now
+        if self._while_here(lambda: self.instances.look(now)):
+            self.forget()  # the answers are others with MIG on
+            self._begin()
+
+    def _while_here(self, ask: Callable[[], Answer]) -> Answer | None:
+        """None: it is lost."""
         try:
-            if self.instances.look(now):
-                self.forget()  # the answers are others with MIG on
-                self._begin()
+            return ask()
         except GpuLostError:
-            self.lost_at = now
+            self.lost_at = self.now
+            return None
 
     def read_all(self, now: float, slow: bool) -> list[GpuReading]:
         """Its own, then those of its MIG instances: who has lost a board has lost them too."""
         own, instances = self.read(now, slow), self.instances.all
-        try:
-            if own.state != "lost":
-                return [own, *(each.read(now, slow) for each in instances)]
-        except GpuLostError:
-            self.lost_at = now
+        if own.state != "lost":
+            told = self._while_here(lambda: [each.read(now, slow) for each in instances])
+            if told is not None:
+                return [own, *told]
         return [own, *(each.lost() for each in instances)]
 
     def read(self, now: float, slow: bool = False) -> GpuReading:
@@ -77,13 +83,9 @@ class NvmlBoard(NvmlGpu):
             self.forget()
             self._begin()
         self.begin(now)
-        try:
-            reading = self._read(now, slow or not self._has_slow)
-        except GpuLostError:
-            self.lost_at = now
-            return self.lost()
         self.lost_at = None
-        return reading
+        return (self._while_here(lambda: self._read(now, slow or not self._has_slow))
+                or self.lost())
 
     def _read(self, now: float, slow: bool) -> GpuReading:
         answers = read_fields(self, self.metrics.fields(slow))
@@ -118,21 +120,18 @@ class NvmlBoard(NvmlGpu):
         if not self.is_here or self._lists.is_refused:
             return ()
         pids = [each.pid for each in listed if each.gpu_uuid == self.facts.uuid]
-        try:
-            return self._accounting.ended(bool(self.facts.accounting_on), pids, at)
-        except GpuLostError:
-            self.lost_at = self.now
-            return ()
+        return self._while_here(
+            lambda: self._accounting.ended(bool(self.facts.accounting_on), pids, at)) or ()
 
     def processes(self, now: float) -> tuple[ProcessReading, ...]:
         if self.is_here:
             self.now = now
-            try:
-                self._allocated = allocated_bytes(self.memory())
-                return self._lists.read(now)
-            except GpuLostError:
-                self.lost_at = now
+            self._while_here(lambda: self._list(now))
         return self._lists.kept(now)
+
+    def _list(self, now: float) -> None:
+        self._allocated = allocated_bytes(self.memory())
+        self._lists.read(now)
 
     def list_now(self) -> tuple[ProcessReading, ...]:
         """A lost Gpu holds nobody's memory, and one with a task on it does not sleep."""

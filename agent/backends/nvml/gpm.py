@@ -4,13 +4,14 @@ Counters that nobody feeds read 0, with every code a success (NVIDIA/dcgm-export
 after weeks"). So a 0 is believed only while nothing contradicts it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pynvml
 
 from gpudeck.metrics import UNKNOWN, UNSUPPORTED, Absence
 
+from ..metric_row import MetricRow
 from .errors import NvmlReturnCode
 
 GPM_APART_S = 0.1  # nvml.h: samples closer than 100 ms give no metrics
@@ -61,6 +62,16 @@ class GpmSampler:
         except pynvml.NVMLLibraryMismatchError:
             self.absence = UNSUPPORTED
         return {}
+
+    def put(
+        self, row: MetricRow, metrics: Mapping[str, int], handle: Any, now: float,
+        why: Callable[[int], Absence], ran: bool = False
+    ) -> Shares:
+        """Into the row what it has of these, by metric key."""
+        shares = self.read(handle, now, why, ran)
+        for key, number in metrics.items():
+            row.put(key, shares.get(number, self.absence))
+        return shares
 
     def _believed(self, shares: Shares, ran: bool) -> Shares:
         active = shares.get(ACTIVE)

@@ -25,8 +25,8 @@ POWER_INSTANT: Field = (pynvml.NVML_FI_DEV_POWER_INSTANT, 0)
 PCIE_TX: Field = (pynvml.NVML_FI_DEV_PCIE_COUNT_TX_BYTES, 0)
 PCIE_RX: Field = (pynvml.NVML_FI_DEV_PCIE_COUNT_RX_BYTES, 0)
 FAST_FIELDS = (MEMORY_TEMP, ENERGY, POWER_INSTANT, PCIE_TX, PCIE_RX)
-FAST_GPM = (pynvml.NVML_GPM_METRIC_SM_UTIL, pynvml.NVML_GPM_METRIC_PCIE_TX_PER_SEC,
-            pynvml.NVML_GPM_METRIC_PCIE_RX_PER_SEC)
+FAST_GPM = {"sm_active_pct": pynvml.NVML_GPM_METRIC_SM_UTIL}
+PCIE_GPM = (pynvml.NVML_GPM_METRIC_PCIE_TX_PER_SEC, pynvml.NVML_GPM_METRIC_PCIE_RX_PER_SEC)
 
 
 _head = itemgetter(0)
@@ -105,7 +105,7 @@ class NvmlBoardMetrics:
                           PCIE_RX: MonotonicCounter(hides_32=True)}
         self._slowed = {key: MonotonicCounter() for key in SLOWED}
         self._samples = NvmlSampleBuffers(gpu)
-        self._gpm = GpmSampler(FAST_GPM)
+        self._gpm = GpmSampler((*FAST_GPM.values(), *PCIE_GPM))
         # Its own pair of samples: a mean over these 15 s.
         self._slow_gpm = GpmSampler(tuple(SLOW_GPM.values()))
         self._ran = False  # a kernel, since the last slow reading
@@ -153,9 +153,7 @@ class NvmlBoardMetrics:
             row.put(key, counted if type(counted) is Absence
                     else self._slowed[key].share_pct(*counted, now))
         ran, self._ran = self._ran, False
-        measured = self._slow_gpm.read(self._gpu.handle, now, self._gpu.why, ran)
-        for key, number in SLOW_GPM.items():
-            row.put(key, measured.get(number, self._slow_gpm.absence))
+        self._slow_gpm.put(row, SLOW_GPM, self._gpu.handle, now, self._gpu.why, ran)
         self.nvlinks.put(row, answers, now)
         if type(memory) is not Absence:  # before 510 there is no second version
             memory = float(memory.reserved) if hasattr(memory, "reserved") else UNSUPPORTED
@@ -200,12 +198,9 @@ class NvmlBoardMetrics:
         at = COLUMN["util_max_pct"]
         ran = row.absent[at] == Absence.PRESENT and row.values[at] > 0
         self._ran |= ran
-        gpm = self._gpm.read(self._gpu.handle, now, self._gpu.why, ran)
-        row.put("sm_active_pct", gpm.get(pynvml.NVML_GPM_METRIC_SM_UTIL, self._gpm.absence))
-        for key, field, number in (
-            ("pcie_tx_bytes_per_s", PCIE_TX, pynvml.NVML_GPM_METRIC_PCIE_TX_PER_SEC),
-            ("pcie_rx_bytes_per_s", PCIE_RX, pynvml.NVML_GPM_METRIC_PCIE_RX_PER_SEC),
-        ):
+        gpm = self._gpm.put(row, FAST_GPM, self._gpu.handle, now, self._gpu.why, ran)
+        for key, field, number in (("pcie_tx_bytes_per_s", PCIE_TX, PCIE_GPM[0]),
+                                   ("pcie_rx_bytes_per_s", PCIE_RX, PCIE_GPM[1])):
             counted = answers.counted(field)
             if type(counted) is not Absence:
                 row.put(key, self._counters[field].rate(*counted, now))

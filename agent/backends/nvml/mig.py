@@ -21,7 +21,7 @@ from .ask import GpuLostError, NvmlDevice, taken
 from .errors import NvmlReturnCode
 from .gpm import GpmSampler
 from .gpu import NvmlGpu, allocated_bytes, unseen_bytes
-from .metrics import SLOW_GPM
+from .metrics import FAST_GPM, SLOW_GPM
 from .processes import NvmlProcessLists
 
 OFF_LOOKED_AT_EVERY_S = 15.0
@@ -41,7 +41,7 @@ class MigInstance(NvmlGpu):
     def __init__(self, parent: NvmlGpu, handle: Any, uuid: str, ids: Ids) -> None:
         super().__init__(handle, GpuFacts(uuid, parent.facts.index, parent.facts.name))
         self._parent = parent
-        self._gpm = GpmSampler((pynvml.NVML_GPM_METRIC_SM_UTIL,), self._take_sample)
+        self._gpm = GpmSampler(tuple(FAST_GPM.values()), self._take_sample)
         self._slow_gpm = GpmSampler(tuple(SLOW_GPM.values()), self._take_sample)
         self._has_own_gpm_call = True
         # Its own lists need no privilege; a host of vGPUs has only the board's.
@@ -60,9 +60,7 @@ class MigInstance(NvmlGpu):
         row = _unsupported(MetricRow(), COLUMNS)
         row.put("mem_used_bytes", taken(memory, lambda said: float(said.used)))
         if self.is_alone:
-            shares = self._gpm.read(self._parent.handle, now, self.why)
-            row.put("sm_active_pct",
-                    shares.get(pynvml.NVML_GPM_METRIC_SM_UTIL, self._gpm.absence))
+            self._gpm.put(row, FAST_GPM, self._parent.handle, now, self.why)
         slow_row = None
         if slow or not self._has_slow:
             self._read_facts()  # nobody says that a UUID comes with one size only
@@ -77,9 +75,7 @@ class MigInstance(NvmlGpu):
         if self.is_alone:
             row.put("mem_unseen_bytes", unseen_bytes(
                 self._allocated, allocated_bytes(memory), self._lists.amounts(now)))
-            shares = self._slow_gpm.read(self._parent.handle, now, self.why)
-            for key, number in SLOW_GPM.items():
-                row.put(key, shares.get(number, self._slow_gpm.absence))
+            self._slow_gpm.put(row, SLOW_GPM, self._parent.handle, now, self.why)
         return row
 
     def _take_sample(self, board: Any, sample: Any) -> None:
