@@ -64,13 +64,10 @@ class JobKeeper:
     def __init__(
         self, folder: Path, seed: int, nodes: Sequence[str], gpus: int, profile: str = "h100"
     ) -> None:
-        self._folder = folder
-        self._seed = seed
-        setups = (SimulatedNodeSetup(node, profile_of(profile, node_number(node)), gpus, seed)
-                  for node in nodes)
+        self._folder, self._seed = folder, seed
         # What jobs are given on each node, and how many of them are MIG instances.
-        self._units = {setup.node: units_of(setup) for setup in setups}
-        self._nodes = {node: uuids for node, (uuids, _) in self._units.items()}
+        self._units = {node: units_of(SimulatedNodeSetup(
+            node, profile_of(profile, node_number(node)), gpus, seed)) for node in nodes}
         self._posts: dict[tuple[str, int], LaneState] = {}
         self._mps = {node: mps_file(folder, node) for node in nodes}
         self._tie = tied_to_me()
@@ -81,12 +78,12 @@ class JobKeeper:
     def step(self, now: float) -> None:
         """Whoever has ended is noticed, whoever is due is started; the world is told."""
         first = not self._posts
-        changed = {node for node in self._nodes if self._step_node(node, now, first)}
+        changed = {node for node in self._units if self._step_node(node, now, first)}
         changed |= self._complete(COMPLETE_WITHIN_S)
         for node in changed:
             write_jobs(self._folder, node, self._jobs(node))
         if changed or first:
-            write_tasks(self._folder, {node: self._jobs(node) for node in self._nodes})
+            write_tasks(self._folder, {node: self._jobs(node) for node in self._units})
 
     def close(self) -> None:
         trees = [post.tree for post in self._posts.values() if post.tree is not None]
@@ -100,10 +97,8 @@ class JobKeeper:
                      for job in post.jobs)
 
     def _step_node(self, node: str, now: float, first: bool) -> bool:
-        changed = False
-        uuids, instances = self._units[node]
-        wholes = len(uuids) - instances
-        for lane, turn in turns_at(self._seed, node, wholes, now, instances):
+        changed, (uuids, instances) = False, self._units[node]
+        for lane, turn in turns_at(self._seed, node, len(uuids) - instances, now, instances):
             post = self._posts.setdefault((node, lane.first), LaneState(node, lane))
             changed |= self._step_post(post, turn, now, first)
         return changed
@@ -161,7 +156,7 @@ class JobKeeper:
         assert stat is not None, "a child that nobody has waited for is in /proc"
         post.turn_seed, post.is_complete, post.jobs = turn.seed, False, ()
         post.plan = replace(
-            job_of(post.lane, mine, self._nodes[post.node]), pid=root,
+            job_of(post.lane, mine, self._units[post.node][0]), pid=root,
             start_ticks=stat.start_ticks, command=" ".join(post.tree.arguments),
             started_at=time.time(), job_id=identity(root, stat.start_ticks),
             ignores_sigterm=form.ignores_sigterm,
