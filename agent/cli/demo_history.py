@@ -27,8 +27,14 @@ from ..backends.simulation.control import SimulationControl
 from ..backends.simulation.folder import SimulatedJobsFile
 from ..backends.simulation.jobs import SimulatedJob, jobs_at
 from ..backends.simulation.mps_state import is_on_whole_boards
-from ..backends.simulation.reader import SimulatedReader, SimulationOptions, parse_options
-from ..backends.simulation.world import LiveJob, SimulatedNode, energy_since_boot, units_of
+from ..backends.simulation.reader import SimulatedReader, parse_options
+from ..backends.simulation.world import (
+    LiveJob,
+    SimulatedNode,
+    SimulationOptions,
+    energy_since_boot,
+    units_of,
+)
 from ..tasks.task_table import TaskTable, boot_id
 from ..telemetry import sampler
 from ..telemetry.events import NodeEventDetector
@@ -99,16 +105,15 @@ class EnergyHistory:
     found first, in coarse steps."""
 
     def __init__(self, options: SimulationOptions, span: range) -> None:
-        setup = options.setup()
-        uuids, instances = units_of(setup)
+        uuids, instances = units_of(options)
 
         def lives(at: float) -> tuple[LiveJob, ...]:
-            return tuple(map(LiveJob, jobs_at(setup.seed, setup.node, uuids, at, instances)))
+            return tuple(map(LiveJob, jobs_at(options.seed, options.node, uuids, at, instances)))
 
-        world = SimulatedNode(setup, lives(span.start), span.start)
+        world = SimulatedNode(options, lives(span.start), span.start)
         self._places = [place for place, facts in enumerate(world.facts)
                         if facts.parent_uuid is None]
-        ends = [energy_since_boot(setup, board, span.stop) for board in world.boards]
+        ends = [energy_since_boot(options, board, span.stop) for board in world.boards]
         self._at = [float(span.start)]
         curves = [world.energy_j]
         while self._at[-1] < span.stop:

@@ -13,7 +13,8 @@ from gpudeck.errors import CommandError, ExitCode
 from gpudeck.keys import EnrolmentToken
 from gpudeck.settings import Setting, count, flag, folder, load, text
 
-from ..backends.simulation.reader import SimulationOptions, parse_options
+from ..backends.simulation.reader import parse_options
+from ..backends.simulation.world import SimulationOptions
 from ..settings import ENROL_FILE, HUB, enrolment_tokens
 
 TABLE: tuple[Setting, ...] = (

@@ -15,7 +15,9 @@ from gpudeck.tls import tls_context
 
 from ..backends import SIMULATED, ReaderUnavailableError
 from ..backends.simulation.chance import seed_of
-from ..backends.simulation.reader import SimulatedReader, SimulationOptions
+from ..backends.simulation.folder import control_file
+from ..backends.simulation.reader import SimulatedReader
+from ..backends.simulation.world import SimulationOptions
 from ..journal.store import ActionStore
 from ..link.admission import ConnectLimiter
 from ..link.identity import NodeIdentity, node_key, pinned_hub
@@ -109,7 +111,7 @@ def host(
     acts = ActionStore(data / "acts.db", durable=False)
     tls = tls_context(hub, None)
     pin = pinned_hub(data, tokens[0].hub if tokens else None)
-    control = options.control_file()
+    control = control_file(options.world)
     sources = [
         SimulatedSource(SimulatedReader(replace(options, node=name), control, KEEP_ENERGY_EVERY_S))
         for name in names

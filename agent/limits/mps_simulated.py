@@ -21,7 +21,8 @@ from ..backends.simulation.mps_state import (
     new_server,
     pipes_path,
 )
-from ..backends.simulation.reader import SimulationOptions, parse_options
+from ..backends.simulation.reader import parse_options
+from ..backends.simulation.world import SimulationOptions
 from .mps import LocalMpsDaemons, path_trouble
 
 

@@ -98,6 +98,10 @@ class SimulationControlFile:
         return control
 
 
+def control_file(world: Path | None) -> SimulationControlFile:
+    return SimulationControlFile(world and world / "control.json")
+
+
 def node_path(world: Path | None, node: str, kind: str) -> Path | None:
     """None: this node lives without files."""
     return None if world is None else world / "world" / f"{node}.{kind}"

@@ -25,13 +25,11 @@ from .jobs import (
     Kind,
     SimulatedJob,
     job_of,
-    node_number,
     turns_at,
 )
 from .mps_state import client, mps_file
-from .profiles import profile_of
 from .tree import JobProcessTree, form_of, write_scripts
-from .world import SimulatedNodeSetup, units_of
+from .world import SimulationOptions, units_of
 
 FOLLOWED_AFTER_S = (12.0, 25.0)
 END_WITHIN_S = 3.0
@@ -66,8 +64,8 @@ class JobKeeper:
     ) -> None:
         self._folder, self._seed = folder, seed
         # What jobs are given on each node, and how many of them are MIG instances.
-        self._units = {node: units_of(SimulatedNodeSetup(
-            node, profile_of(profile, node_number(node)), gpus, seed)) for node in nodes}
+        self._units = {node: units_of(SimulationOptions(node, profile, gpus, seed))
+                       for node in nodes}
         self._posts: dict[tuple[str, int], LaneState] = {}
         self._mps = {node: mps_file(folder, node) for node in nodes}
         self._tie = tied_to_me()

@@ -16,10 +16,9 @@ class SimulatedLimits:
         parsed = parse_options(options)
         if parsed.world is None:
             raise ValueError("a simulated node without a folder of its world keeps no limits")
-        setup = parsed.setup()
         self._file = limits_file(parsed.world, parsed.node)
-        self._profile = setup.profile
-        self._boards = {facts.uuid for facts in facts_of(setup) if facts.parent_uuid is None}
+        self._profile = parsed.board
+        self._boards = {facts.uuid for facts in facts_of(parsed) if facts.parent_uuid is None}
 
     def read(self, uuid: str) -> GpuLimits:
         profile, limit = self._profile, self._limits(uuid)

@@ -5,7 +5,7 @@ import re
 import socket
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from gpudeck.errors import CommandError, ExitCode
@@ -15,12 +15,19 @@ from ...readings import BackendEvent, GpuReading, OnDemandReading, Reading
 from .. import ReaderUnavailableError
 from .chance import roll, seed_of
 from .control import SimulationControl
-from .folder import SimulatedJobsFile, SimulationControlFile, energy_file, limits_file, task_id
-from .jobs import SimulatedJob, jobs_at, next_change_at, node_number
+from .folder import (
+    SimulatedJobsFile,
+    SimulationControlFile,
+    control_file,
+    energy_file,
+    limits_file,
+    task_id,
+)
+from .jobs import SimulatedJob, jobs_at, next_change_at
 from .mps_state import client, clients_of, mps_file
-from .profiles import PROFILES, profile_of
+from .profiles import PROFILES
 from .stage import RELOAD_S, SimulatedFaults, renumbered
-from .world import LiveJob, SimulatedNode, SimulatedNodeSetup, units_of
+from .world import LiveJob, SimulatedNode, SimulationOptions, units_of
 
 PROCESSES_EVERY_S = 1.9  # asked every second, answered every other
 SLOW_EVERY_S = 15.0
@@ -30,24 +37,6 @@ HUNG_LOOK_S = 0.25
 KEYS = ("node", "profile", "gpus", "seed", "world", "faults", "mps")
 
 
-@dataclass(frozen=True, slots=True)
-class SimulationOptions:
-    node: str
-    profile: str = "h100"
-    gpus: int = 8
-    seed: int = 1
-    world: Path | None = None
-    fault_odds: float = 0.0
-    mps: bool = False
-
-    def control_file(self) -> SimulationControlFile:
-        return SimulationControlFile(self.world and self.world / "control.json")
-
-    def setup(self) -> SimulatedNodeSetup:
-        profile = profile_of(self.profile, node_number(self.node))
-        return SimulatedNodeSetup(self.node, profile, self.gpus, self.seed, self.fault_odds)
-
-
 def open_reader(options: str) -> "SimulatedReader":
     """`node=n001,profile=h100,gpus=8,seed=1,world=FOLDER,faults=0.1,mps=on`, every part optional.
     """
@@ -55,7 +44,7 @@ def open_reader(options: str) -> "SimulatedReader":
         parsed = parse_options(options)
     except CommandError as error:  # in the reader child there is nobody to exit for
         raise ReaderUnavailableError("failed", str(error)) from error
-    return SimulatedReader(parsed, parsed.control_file())
+    return SimulatedReader(parsed, control_file(parsed.world))
 
 
 def parse_options(options: str) -> SimulationOptions:
@@ -104,7 +93,6 @@ class SimulatedReader:
     ) -> None:
         self._clock, self._steady = clock, steady
         self._options = options
-        self._setup = options.setup()
         self._parent = os.getppid()
         self._control = control or SimulationControlFile(None)
         world, node = options.world, options.node
@@ -113,7 +101,7 @@ class SimulatedReader:
         self._mps = mps_file(world, node)
         self._energy = energy_file(world, node)
         self._keep_every_s = keep_energy_every_s
-        self._uuids, self._instances = units_of(self._setup)
+        self._uuids, self._instances = units_of(self._options)
         self._planned: tuple[SimulatedJob, ...] = ()
         self._planned_from = self._planned_until = float("-inf")
         self._lives: tuple[LiveJob, ...] = ()
@@ -201,7 +189,7 @@ class SimulatedReader:
         self._lives = lives
         if self._world is None:
             kept = self._energy.now()
-            self._world = SimulatedNode(self._setup, lives, at, kept)
+            self._world = SimulatedNode(self._options, lives, at, kept)
             self._kept_from = float("-inf") if kept is None else kept[0]
             self._kept_at = now
         return lives, self._world
@@ -211,11 +199,11 @@ class SimulatedReader:
         if real is not None:
             return self._with_clients(real)
         if not self._planned_from <= at < self._planned_until:
-            setup = self._setup
-            self._planned = jobs_at(setup.seed, setup.node, self._uuids, at, self._instances)
+            seed, node = self._options.seed, self._options.node
+            self._planned = jobs_at(seed, node, self._uuids, at, self._instances)
             self._planned_from = at
             self._planned_until = next_change_at(
-                setup.seed, setup.node, len(self._uuids) - self._instances, at, self._instances)
+                seed, node, len(self._uuids) - self._instances, at, self._instances)
         return self._planned_lives()
 
     def _with_clients(self, lives: tuple[LiveJob, ...]) -> tuple[LiveJob, ...]:

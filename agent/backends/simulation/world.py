@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from pathlib import Path
 from typing import Literal
 from uuid import UUID
 
@@ -17,10 +18,10 @@ from .board import AS_IT_COMES, ChassisSlot, SimulatedBoard, SimulatedBoardLimit
 from .chance import roll, seed_of
 from .control import SimulatedGpuControl, SimulationControl
 from .job_owners import owner_of
-from .jobs import SimulatedJob
+from .jobs import SimulatedJob, node_number
 from .load import SimulatedLoad, load_of, paused
 from .mig import MISSING, NOT_OF_BOARD, MigSlice, slices_of, together, uuid_of_slice
-from .profiles import BoardProfile
+from .profiles import BoardProfile, profile_of
 from .stage import lost_gpu
 
 HALF = 4  # Gpus that share a socket
@@ -46,12 +47,20 @@ class LiveJob:
 
 
 @dataclass(frozen=True, slots=True)
-class SimulatedNodeSetup:
+class SimulationOptions:
+    """What one node is."""
+
     node: str
-    profile: BoardProfile
-    gpus: int
-    seed: int
+    profile: str = "h100"
+    gpus: int = 8
+    seed: int = 1
+    world: Path | None = None
     fault_odds: float = 0.0
+    mps: bool = False
+
+    @property
+    def board(self) -> BoardProfile:
+        return profile_of(self.profile, node_number(self.node))
 
 
 def uuid_of(seed: int, node: str, index: int) -> str:
@@ -66,8 +75,8 @@ class SimulatedMigInstance:
     slice: MigSlice
 
 
-def instances_of(setup: SimulatedNodeSetup) -> tuple[SimulatedMigInstance, ...]:
-    if not setup.profile.is_split:
+def instances_of(setup: SimulationOptions) -> tuple[SimulatedMigInstance, ...]:
+    if not setup.board.is_split:
         return ()
     seed, node = setup.seed, setup.node
     return tuple(
@@ -76,7 +85,7 @@ def instances_of(setup: SimulatedNodeSetup) -> tuple[SimulatedMigInstance, ...]:
         for index in range(setup.gpus) for slice_ in slices_of(index, setup.gpus))
 
 
-def units_of(setup: SimulatedNodeSetup) -> tuple[tuple[str, ...], int]:
+def units_of(setup: SimulationOptions) -> tuple[tuple[str, ...], int]:
     """What jobs are given: the boards that are not split, then the MIG instances; and how many
     of them are instances."""
     instances = instances_of(setup)
@@ -86,7 +95,7 @@ def units_of(setup: SimulatedNodeSetup) -> tuple[tuple[str, ...], int]:
     return wholes + tuple(instance.uuid for instance in instances), len(instances)
 
 
-def facts_of(setup: SimulatedNodeSetup) -> tuple[GpuFacts, ...]:
+def facts_of(setup: SimulationOptions) -> tuple[GpuFacts, ...]:
     """A board's instances follow it."""
     instances = instances_of(setup)
     found: list[GpuFacts] = []
@@ -100,8 +109,8 @@ def facts_of(setup: SimulatedNodeSetup) -> tuple[GpuFacts, ...]:
     return tuple(found)
 
 
-def _board_facts(setup: SimulatedNodeSetup, index: int) -> GpuFacts:
-    profile = setup.profile
+def _board_facts(setup: SimulationOptions, index: int) -> GpuFacts:
+    profile = setup.board
     serial = seed_of(setup.seed, setup.node, index, "serial") % 10**13
     return GpuFacts(
         uuid=uuid_of(setup.seed, setup.node, index), index=index, name=profile.name, minor=index,
@@ -133,12 +142,12 @@ class SimulatedNode:
     """Moves forward by `advance`; begins believably warm at any moment."""
 
     def __init__(
-        self, setup: SimulatedNodeSetup, lives: Sequence[LiveJob], at: float,
+        self, setup: SimulationOptions, lives: Sequence[LiveJob], at: float,
         kept: Kept | None = None
     ) -> None:
         self.setup = setup
         self.facts = facts_of(setup)
-        self.links = _links(self.facts, setup.profile.nvlinks)
+        self.links = _links(self.facts, setup.board.nvlinks)
         self.at = at - WARM_UP_S
         instances = instances_of(setup)
         self._split = {board: [each for each in instances if each.board == board]
@@ -154,8 +163,8 @@ class SimulatedNode:
 
     def _board(self, facts: GpuFacts) -> SimulatedBoard:
         setup = self.setup
-        place = ChassisSlot.of(setup.seed, setup.node, facts.index, setup.profile)
-        return SimulatedBoard(setup.profile, place, place.air_c, place.air_c,
+        place = ChassisSlot.of(setup.seed, setup.node, facts.index, setup.board)
+        return SimulatedBoard(setup.board, place, place.air_c, place.air_c,
                               facts.uuid in self._split)
 
     @property
@@ -236,7 +245,7 @@ class SimulatedNode:
                     loads[uuid] = (_sum(loads[uuid][0], _own(asked, live.job, number, at)), True)
         for board, mine in self._split.items():
             whole = together([(each.slice, loads[each.uuid][0]) for each in mine],
-                             self.setup.profile.room_bytes)
+                             self.setup.board.room_bytes)
             loads[board] = whole, any(loads[each.uuid][1] for each in mine)
         return loads
 
@@ -312,9 +321,9 @@ def _controlled(
     return tuple(said), bytes(marks)
 
 
-def energy_since_boot(setup: SimulatedNodeSetup, board: SimulatedBoard, at: float) -> float:
+def energy_since_boot(setup: SimulationOptions, board: SimulatedBoard, at: float) -> float:
     """A counter that nobody kept goes on from an estimate: half load since the month began."""
-    profile = setup.profile
+    profile = setup.board
     mean_w = profile.power_idle_w + 0.5 * (profile.power_limit_w - profile.power_idle_w)
     uptime_s = math.fmod(at, 30 * 86_400) + 86_400 * roll(board.place.seed, 5)
     return round(mean_w * uptime_s)

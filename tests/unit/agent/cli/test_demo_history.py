@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from agent.backends.simulation.jobs import jobs_at
-from agent.backends.simulation.reader import SimulatedReader, SimulationOptions
-from agent.backends.simulation.world import units_of
+from agent.backends.simulation.reader import SimulatedReader
+from agent.backends.simulation.world import SimulationOptions, units_of
 from agent.cli.demo_history import (
     LENGTH,
     DemoHistoryNode,
@@ -98,7 +98,7 @@ def test_counters_only_rise_over_all_chunks() -> None:
 
 def test_the_processes_that_are_there_now_ran_before() -> None:
     options = SimulationOptions("n001", "h100", 8, seed=random.randrange(10**6))
-    uuids, instances = units_of(options.setup())
+    uuids, instances = units_of(options)
     planned = jobs_at(options.seed, "n001", uuids, NOW, instances)
     hog = next(job for job in planned if job.kind == "hog")
     real = msgspec.structs.replace(hog, pid=random.randrange(1_000, 100_000), start_ticks=77)
