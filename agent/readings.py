@@ -47,6 +47,8 @@ class BackendEvent(Struct, frozen=True):
     gpu_uuid: str | None = None
     text: str = ""
     numbers: dict[str, float] = {}
+    part_uuid: str | None = None  # of the part of that Gpu that it is about
+    echo: str = ""  # the text instead, where we have just ended a task; "": it is no sign of that
 
 
 class ProcessReading(Struct, frozen=True):

@@ -23,6 +23,7 @@ from gpudeck.wire import Task
 
 from ..readings import BackendEvent, GpuReading, OnDemandReading, ProcessReading, Reading
 from . import ReaderUnavailableError
+from .nvml.xids import explained
 
 FORMAT = 1
 # No reading for longer is a hung driver, or the recording stood still: nobody waits for its end.
@@ -186,7 +187,8 @@ class RecordedReader:
         return structs.replace(
             reading, taken_at=reading.taken_at + by_s,
             interval_s=reading.interval_s / self._speed,
-            happenings=tuple(structs.replace(each, at=each.at + by_s)
+            # An older agent recorded what is told without its words.
+            happenings=tuple(explained(structs.replace(each, at=each.at + by_s), reading.facts)
                              for each in reading.happenings),
             processes=reading.processes and tuple(
                 self._moved_process(each, by_s) for each in reading.processes))

@@ -27,7 +27,6 @@ TASKS_WAITING_MAX = 2_048
 KEEP_EVERY_S = 60.0
 GPUS_MAX = 1_024
 XIDS_MAX = 256
-TORN_DOWN = 45
 _TROUBLE: dict[ReaderState, str] = {
     "hung": "reader_hung", "failed": "reader_failed", "no_gpus": "reader_failed",
     "no_driver": "driver_gone", "no_library": "driver_gone", "released": "driver_released",
@@ -171,13 +170,10 @@ class NodeEventDetector:
 
     def _gather_xid(self, each: BackendEvent, facts: Sequence[GpuFacts], own_ends: int) -> None:
         code = int(each.numbers.get("xid", xid.UNKNOWN_CODE))
-        uuid = _instance(each, facts) or each.gpu_uuid
+        uuid = each.part_uuid or each.gpu_uuid
         known = {gpu.uuid: gpu.index for gpu in facts}
         where = "" if uuid is None else f"Gpu {known[uuid]}: " if uuid in known else f"{uuid}: "
-        words = where + xid.explain(code).sentence
-        if code == TORN_DOWN and own_ends:
-            words = (f"{where}Xid {code}: a task's work was torn down; gpudeck has just ended a "
-                     "task on this node, nothing is to be done")
+        words = where + (each.echo if own_ends and each.echo else each.text)
         key = f"{uuid or ''}/{code}"
         if key in self._kept.xids:
             burst = self._kept.xids[key]
@@ -210,6 +206,8 @@ class NodeEventDetector:
                 self._gpus[gpu.uuid] = self._watch(gpu.uuid, kept[gpu.uuid])
                 if not is_first:
                     events.append(_added(facts, at))
+            if gpu.uuid in kept:
+                kept[gpu.uuid].is_instance = facts.parent_uuid is not None
             if gpu.uuid in self._gpus and not (gpu.state == "lost" and facts.parent_uuid in lost):
                 events += self._gpus[gpu.uuid].read(gpu, facts, at, now)
         here = {gpu.uuid for gpu in reading.gpus}
@@ -219,7 +217,7 @@ class NodeEventDetector:
 
     def _left(self, uuid: str, at: float) -> Sequence[Event]:
         """A board does not leave by itself; a MIG instance does, when somebody deletes it."""
-        if not uuid.startswith("MIG-"):
+        if not self._gpus[uuid].kept.is_instance:
             return self._gpus[uuid].left(at)
         del self._gpus[uuid]
         (self._kept.gpus or {}).pop(uuid, None)
@@ -262,12 +260,3 @@ def _decode(kept: bytes | None) -> NodeEventState:
 def _added(facts: GpuFacts, at: float) -> Event:
     what = f"Gpu {facts.index}: {facts.mig_profile or facts.name} is there now"
     return event_of("gpu_added", at, what, gpu_uuid=facts.uuid)
-
-
-def _instance(each: BackendEvent, facts: Sequence[GpuFacts]) -> str | None:
-    """The MIG instance that an Xid names by number."""
-    gpu, compute = each.numbers.get("gpu_instance"), each.numbers.get("compute_instance")
-    if gpu is None:
-        return None
-    return next((found.uuid for found in facts if found.parent_uuid == each.gpu_uuid
-                 and found.gpu_instance == gpu and compute in (None, found.compute_instance)), None)

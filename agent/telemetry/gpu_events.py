@@ -40,6 +40,7 @@ class GpuEventState(Struct):
     told: dict[str, float] = field(default_factory=dict)
     ahead: dict[str, float] = field(default_factory=dict)
     is_lost: bool = False
+    is_instance: bool = False  # a part of a board, which people make and delete
     slowed_by: int = 0  # 0: it is not told to be slow
     slowed_at: float = 0.0  # UTC
 

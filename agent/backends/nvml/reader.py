@@ -26,6 +26,7 @@ from .kernel import DEVICES, KERNEL, BoardPowerStates, lost_boards
 from .links import GpuTopology
 from .mig import MigInstance
 from .session import NvmlSession, none_opened, notes
+from .xids import explained
 
 PROCESSES_EVERY_S = 2.0
 SLOW_EVERY_S = 15.0
@@ -53,8 +54,9 @@ class NvmlReader:
         self._events: NvmlEventWatcher | None = None
 
     def watch(self, tell: Callable[[BackendEvent], None]) -> None:
-        self._events = NvmlEventWatcher({board.facts.uuid: board.handle for board in self._boards
-                                         if board.handle is not None}, tell)
+        self._events = NvmlEventWatcher(
+            {board.facts.uuid: board.handle for board in self._boards if board.handle is not None},
+            lambda event: tell(explained(event, [each.facts for each in self._devices()])))
 
     def read(self) -> Reading:
         now = self._clock()

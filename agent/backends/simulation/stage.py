@@ -11,6 +11,7 @@ from gpudeck.wire import GpuFacts, GpuLink, GpuState
 
 from ...readings import BackendEvent, GpuReading
 from .. import ReaderUnavailableError
+from ..nvml.xids import explained
 from .chance import between, roll, seed_of
 from .control import SimulationControl
 
@@ -77,7 +78,7 @@ class SimulatedFaults:
 
 
 def _xid(code: int, uuid: str, at: float) -> BackendEvent:
-    return BackendEvent("xid", at, uuid, numbers={"xid": float(code)})
+    return explained(BackendEvent("xid", at, uuid, numbers={"xid": float(code)}), ())
 
 
 def renumbered(
