@@ -8,7 +8,7 @@ import pynvml
 
 from gpudeck.metrics import DENIED, UNKNOWN, UNSUPPORTED, Absence
 
-from .errors import NEVER, NO_DRIVER, NvmlReturnCode, unavailable
+from .errors import NEVER, NO_DRIVER, unavailable
 
 # Somebody may give us the right meanwhile.
 DENIED_ASKED_EVERY_S = 600.0
@@ -56,7 +56,7 @@ class NvmlDevice:
         except pynvml.NVMLError as error:
             return self.refuse(asked, error.value, varies=question is not None)
         except (pynvml.NVMLLibraryMismatchError, AttributeError):
-            return self.refuse(asked, NvmlReturnCode.FUNCTION_NOT_FOUND)
+            return self.refuse(asked, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
         self._answered.add(asked)
         return answer
 
@@ -83,7 +83,7 @@ class NvmlDevice:
     def refuse(self, question: Any, code: int, varies: bool = False) -> Absence:
         """What this error is, remembered where it would only come again."""
         was_answered = question in self._answered
-        if code == NvmlReturnCode.INVALID_ARGUMENT:
+        if code == pynvml.NVML_ERROR_INVALID_ARGUMENT:
             # Some enum that this driver does not know; unless the argument is another each time,
             # or it was right once: then it is this one, or the handle, that is bad.
             if varies or was_answered:
@@ -100,8 +100,8 @@ class NvmlDevice:
         return why
 
     def why(self, code: int) -> Absence:
-        self.needs_reset |= code == NvmlReturnCode.RESET_REQUIRED
-        if code == NvmlReturnCode.GPU_IS_LOST:
+        self.needs_reset |= code == pynvml.NVML_ERROR_RESET_REQUIRED
+        if code == pynvml.NVML_ERROR_GPU_IS_LOST:
             raise GpuLostError
         if code in NO_DRIVER:
             raise unavailable(code)

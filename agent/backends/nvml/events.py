@@ -15,13 +15,12 @@ from typing import Any
 import pynvml
 
 from ...readings import BackendEvent
-from .errors import NvmlReturnCode
 
 SINGLE, DOUBLE, XID = (pynvml.nvmlEventTypeSingleBitEccError, pynvml.nvmlEventTypeDoubleBitEccError,
                        pynvml.nvmlEventTypeXidCriticalError)
 WANTED = SINGLE | DOUBLE | XID
 KINDS = {SINGLE: "ecc_corrected", DOUBLE: "ecc_uncorrected", XID: "xid"}
-TIMEOUT = 10
+NO_EVENTS = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
 NO_INSTANCE = 0xFFFF_FFFF
 # Also how late the end is noticed. Who lives for long is woken seldom; and has END_WITHIN_S to
 # leave, see agent/reader.
@@ -63,8 +62,7 @@ class NvmlEventWatcher:
                     pause_s = PAUSE_S[0]
             except pynvml.NVMLError as error:
                 self._say(f"events cannot be waited for: {error}; asked again after a pause")
-                if error.value in (NvmlReturnCode.UNINITIALIZED, NvmlReturnCode.FUNCTION_NOT_FOUND,
-                                   NvmlReturnCode.NOT_SUPPORTED):
+                if error.value in (*NO_EVENTS, pynvml.NVML_ERROR_UNINITIALIZED):
                     return
                 self._closing.wait(pause_s)
                 pause_s = min(pause_s * 2, PAUSE_S[1])
@@ -78,12 +76,12 @@ class NvmlEventWatcher:
         self._missing = {}
         for uuid, handle in self._handles.items():
             code = self._register(uuid, handle, events)
-            if code == NvmlReturnCode.UNKNOWN:
+            if code == pynvml.NVML_ERROR_UNKNOWN:
                 # "the event set should be freed" (nvml.h); the other Gpus get a fresh one
                 del self._handles[uuid]
                 _free(events)
                 return self._registered()
-            if code not in (0, NvmlReturnCode.NOT_SUPPORTED, NvmlReturnCode.FUNCTION_NOT_FOUND):
+            if code not in (0, *NO_EVENTS):
                 self._missing[uuid] = handle
         self._register_at = time.monotonic() + REGISTER_EVERY_S
         return events
@@ -94,7 +92,8 @@ class NvmlEventWatcher:
             if kinds:
                 pynvml.nvmlDeviceRegisterEvents(handle, kinds, events)
         except pynvml.NVMLError as error:
-            if error.value in (NvmlReturnCode.UNINITIALIZED, NvmlReturnCode.DRIVER_NOT_LOADED):
+            if error.value in (pynvml.NVML_ERROR_UNINITIALIZED,
+                               pynvml.NVML_ERROR_DRIVER_NOT_LOADED):
                 raise
             self._say(f"{uuid}: no events: {error}")
             return int(error.value)
@@ -105,7 +104,7 @@ class NvmlEventWatcher:
         # Not by pynvml's own wait, which makes an exception of every timeout: it is the rule.
         call = pynvml._nvmlGetFunctionPointer("nvmlEventSetWait_v2")
         code = call(events, ctypes.byref(event), ctypes.c_uint(self._wait_ms))
-        if code == TIMEOUT:
+        if code == pynvml.NVML_ERROR_TIMEOUT:
             self._wait_ms = min(self._wait_ms * 5 // 4, WAIT_MAX_MS)
             self._register_missing(events)
             return

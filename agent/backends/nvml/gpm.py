@@ -12,15 +12,14 @@ import pynvml
 from gpudeck.metrics import UNKNOWN, UNSUPPORTED, Absence
 
 from ..metric_row import MetricRow
-from .errors import NvmlReturnCode
 
 GPM_APART_S = 0.1  # nvml.h: samples closer than 100 ms give no metrics
 # A kernel that ended right at a reading contradicts one 0; so many in a row are dead counters.
 DEAD_AFTER = 2
 ACTIVE, OCCUPANCY = pynvml.NVML_GPM_METRIC_SM_UTIL, pynvml.NVML_GPM_METRIC_SM_OCCUPANCY
 # What nobody will ever answer about one metric, on this driver and board.
-_NO_SUCH = (NvmlReturnCode.INVALID_ARGUMENT, NvmlReturnCode.NOT_SUPPORTED,
-            NvmlReturnCode.FUNCTION_NOT_FOUND)
+_NO_SUCH = (pynvml.NVML_ERROR_INVALID_ARGUMENT, pynvml.NVML_ERROR_NOT_SUPPORTED,
+            pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
 
 Shares = dict[int, "float | Absence"]
 
@@ -57,7 +56,7 @@ class GpmSampler:
             return self._believed(self._read(handle, now), ran)
         except pynvml.NVMLError as error:
             # Here a bad argument is two samples too close, not a metric that is not known.
-            bad_argument = error.value == NvmlReturnCode.INVALID_ARGUMENT
+            bad_argument = error.value == pynvml.NVML_ERROR_INVALID_ARGUMENT
             self.absence = UNKNOWN if bad_argument else why(error.value)
         except pynvml.NVMLLibraryMismatchError:
             self.absence = UNSUPPORTED

@@ -18,7 +18,6 @@ from gpudeck.wire import GpuFacts
 from ...readings import GpuReading, ProcessReading
 from ..metric_row import MetricRow
 from .ask import GpuLostError, NvmlDevice, taken
-from .errors import NvmlReturnCode
 from .gpm import GpmSampler
 from .gpu import NvmlGpu, allocated_bytes, unseen_bytes
 from .metrics import FAST_GPM, SLOW_GPM
@@ -29,10 +28,10 @@ MIG_MODE_ON = 1
 # Facts of the board that are its instances' too.
 OF_ITS_BOARD = ("index", "pci_bus_id", "minor", "serial", "compute_capability", "numa_node")
 # No such place, nobody in it, or somebody we have no access to.
-_EMPTY = (NvmlReturnCode.INVALID_ARGUMENT, NvmlReturnCode.NOT_SUPPORTED,
-          NvmlReturnCode.NO_PERMISSION, NvmlReturnCode.NOT_FOUND)
-_NO_SUCH_CALL = (NvmlReturnCode.INVALID_ARGUMENT, NvmlReturnCode.NOT_SUPPORTED,
-                 NvmlReturnCode.FUNCTION_NOT_FOUND)
+_EMPTY = (pynvml.NVML_ERROR_INVALID_ARGUMENT, pynvml.NVML_ERROR_NOT_SUPPORTED,
+          pynvml.NVML_ERROR_NO_PERMISSION, pynvml.NVML_ERROR_NOT_FOUND)
+_NO_SUCH_CALL = (pynvml.NVML_ERROR_INVALID_ARGUMENT, pynvml.NVML_ERROR_NOT_SUPPORTED,
+                 pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
 
 Ids = tuple[int, int]  # of GPU instance and compute instance
 

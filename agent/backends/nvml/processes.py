@@ -22,7 +22,6 @@ from gpudeck.metrics import DENIED, UNKNOWN, UNSUPPORTED, Absence, metric
 
 from ...readings import ProcessAccounting, ProcessReading
 from .. import ReaderUnavailableError
-from .errors import NvmlReturnCode
 
 Kind = Literal["compute", "graphics", "mps_client"]
 # Later lists win: a process in the MPS list is in the compute list too.
@@ -46,21 +45,6 @@ NOT_MEMORY = 2**60  # 0xFFFFFFFFFFFFFFFF is NVML's "not known"; nothing near it 
 ROOM, TRIES = 64, 4
 
 
-class NvmlProcessInfo(ctypes.Structure):
-    """nvmlProcessInfo_t of _v2 and _v3. One call, where pynvml makes two: each takes the lock that
-    the workloads' own calls want."""
-
-    _fields_ = (("pid", ctypes.c_uint), ("usedGpuMemory", ctypes.c_ulonglong),
-                ("gpuInstanceId", ctypes.c_uint), ("computeInstanceId", ctypes.c_uint))
-
-
-class NvmlWideProcessInfo(ctypes.Structure):
-    """Of _v3 in the first drivers of 535: 32 bytes. Read as the other, every second row is
-    garbage (pitfall 9)."""
-
-    _fields_ = (*NvmlProcessInfo._fields_, ("usedGpuCcProtectedMemory", ctypes.c_ulonglong))
-
-
 class NvmlProcessRow(NamedTuple):
     """A row of either layout. Unpacked as a whole: each look at an attribute of a ctypes structure
     costs 0.3 us, and there are hundreds in a reading."""
@@ -71,7 +55,9 @@ class NvmlProcessRow(NamedTuple):
     computeInstanceId: int
 
 
-_ROWS = {NvmlProcessInfo: struct.Struct("=I4xQII"), NvmlWideProcessInfo: struct.Struct("=I4xQII8x")}
+# nvmlProcessInfo_t of _v2 and _v3; and of _v3 in the first drivers of 535, in 32 bytes: read as the
+# other, every second row is garbage (pitfall 9).
+ROW, WIDE_ROW = struct.Struct("=I4xQII"), struct.Struct("=I4xQII8x")
 
 
 class NvmlUtilizationRow(NamedTuple):
@@ -87,7 +73,7 @@ class NvmlUtilizationRow(NamedTuple):
 
 _NEW_SHARE = struct.Struct("=QIIIII12x")
 _OLD_SHARE = struct.Struct("=I4xQIIII")
-for _layout, _packed in (*_ROWS.items(), (pynvml.c_nvmlProcessUtilizationInfo_v1_t, _NEW_SHARE),
+for _layout, _packed in ((pynvml.c_nvmlProcessUtilizationInfo_v1_t, _NEW_SHARE),
                          (pynvml.c_nvmlProcessUtilizationSample_t, _OLD_SHARE)):
     if ctypes.sizeof(_layout) != _packed.size:
         raise ImportError("pynvml's rows of processes are not nvml.h's")
@@ -119,15 +105,13 @@ class NvmlProcessLists:
     def __init__(
         self, ask: NvmlQuery, uuid: str, is_ours: Callable[[Any], bool] = lambda row: True
     ) -> None:
-        self._ask = ask
-        self._uuid = uuid
-        self._is_ours = is_ours
+        self._ask, self._uuid, self._is_ours = ask, uuid, is_ours
         self.is_refused = False  # the driver told none of the lists, the last time
         self._shares = NvmlUtilizationState()
         self._listed: tuple[ProcessReading, ...] = ()
         self._listed_at: float | None = None
         self._has_told = False
-        self._v3: type[ctypes.Structure] | None = None
+        self._v3: struct.Struct | None = None
 
     def read(self, now: float) -> tuple[ProcessReading, ...]:
         held = self._held()
@@ -177,9 +161,9 @@ class NvmlProcessLists:
 
     def _list(self, name: str) -> Any:
         """As the newest call that this driver has tells it."""
-        self._v3 = self._v3 or (NvmlWideProcessInfo if has_wide_rows() else NvmlProcessInfo)
+        self._v3 = self._v3 or (WIDE_ROW if has_wide_rows() else ROW)
         rows: Any = UNSUPPORTED
-        for version, layout in (("_v3", self._v3), ("_v2", NvmlProcessInfo)):
+        for version, layout in (("_v3", self._v3), ("_v2", ROW)):
             rows = self._ask(partial(rows_of, name + version, layout), question=name + version)
             if rows is not UNSUPPORTED:
                 break
@@ -255,20 +239,20 @@ def _is_sane(row: NvmlUtilizationRow) -> bool:
     return bool(max(row.smUtil, row.memUtil, row.encUtil, row.decUtil) <= 100)
 
 
-def rows_of(name: str, layout: type[ctypes.Structure], handle: Any) -> list[NvmlProcessRow]:
-    """All rows of one list. Processes may come while we ask: then once more with more room."""
+def rows_of(name: str, layout: struct.Struct, handle: Any) -> list[NvmlProcessRow]:
+    """All rows of one list. Processes may come while we ask: then once more with more room. One
+    call, where pynvml makes two: each takes the lock that the workloads' own calls want."""
     call = pynvml._nvmlGetFunctionPointer(name)
-    room, code = ROOM, int(NvmlReturnCode.INSUFFICIENT_SIZE)
+    room, code = ROOM, pynvml.NVML_ERROR_INSUFFICIENT_SIZE
     for _ in range(TRIES):
-        count, rows = ctypes.c_uint(room), (layout * room)()
+        count, rows = ctypes.c_uint(room), (ctypes.c_char * (layout.size * room))()
         code = call(handle, ctypes.byref(count), rows)
-        if code != NvmlReturnCode.INSUFFICIENT_SIZE:
+        if code != pynvml.NVML_ERROR_INSUFFICIENT_SIZE:
             break
         room = max(2 * room, count.value + ROOM)
     pynvml._nvmlCheckReturn(code)
-    shape = _ROWS[layout]
-    said = memoryview(rows).cast("B")[: min(count.value, room) * shape.size]
-    return list(map(NvmlProcessRow._make, shape.iter_unpack(said)))
+    said = rows.raw[: min(count.value, room) * layout.size]
+    return list(map(NvmlProcessRow._make, layout.iter_unpack(said)))
 
 
 def has_wide_rows() -> bool:

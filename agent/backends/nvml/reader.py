@@ -14,13 +14,15 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import pynvml
+
 from gpudeck.metrics import UNKNOWN, Absence
 from gpudeck.wire import MAX_GPUS, GpuFacts
 
 from ...readings import BackendEvent, GpuReading, OnDemandReading, ProcessReading, Reading
 from .. import StaleReaderError
 from .board import NvmlBoard
-from .errors import NvmlReturnCode, unavailable
+from .errors import unavailable
 from .events import NvmlEventWatcher
 from .kernel import DEVICES, KERNEL, BoardPowerStates, lost_boards
 from .links import GpuTopology
@@ -120,7 +122,7 @@ class NvmlReader:
         self._blind_reads = self._blind_reads + 1 if blind else 0
         self._has_seen = self._has_seen or not blind
         if self._blind_reads >= (BLIND_READS_MAX if self._has_seen else 1):
-            raise unavailable(NvmlReturnCode.UNKNOWN)
+            raise unavailable(pynvml.NVML_ERROR_UNKNOWN)
 
     def _processes(self, now: float, wanted: bool) -> tuple[ProcessReading, ...] | None:
         if not wanted and not _is_due(self._processes_at, now, PROCESSES_EVERY_S):
@@ -147,7 +149,7 @@ def _boards(session: NvmlSession, sleep: BoardPowerStates, kernel: Path) -> "lis
               for each in found if not each.code]
     boards += [NvmlBoard(None, known.facts(index)) for index, known in sleepers.items() if known]
     known = frozenset(board.facts.uuid for board in boards)
-    lost = [each.index for each in found if each.code == NvmlReturnCode.GPU_IS_LOST]
+    lost = [each.index for each in found if each.code == pynvml.NVML_ERROR_GPU_IS_LOST]
     if lost:
         boards += [NvmlBoard(None, facts) for facts in lost_boards(lost, known, kernel)]
     listed = {board.facts.index for board in boards}

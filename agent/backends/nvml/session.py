@@ -16,7 +16,7 @@ import pynvml
 from .. import ReaderUnavailableError, StaleReaderError
 from .board import NvmlBoard
 from .driver import VERSION, driver_version
-from .errors import NO_DRIVER, NvmlReturnCode, no_gpus, unavailable
+from .errors import NO_DRIVER, unavailable
 
 LIBRARY = "libnvidia-ml.so.1"
 # A board that fell off the bus may only come back to a fresh process. That costs the others a
@@ -47,7 +47,7 @@ class NvmlSession:
         except pynvml.NVMLError as error:
             raise _unopened(error) from error
         except pynvml.NVMLLibraryMismatchError as error:
-            raise unavailable(NvmlReturnCode.FUNCTION_NOT_FOUND) from error
+            raise unavailable(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND) from error
         self.shut: tuple[NvmlOpenedBoard, ...] = ()  # counted, and not to be listed under any name
         self._lost_since: float | None = None
 
@@ -105,11 +105,11 @@ def none_opened(found: Sequence[NvmlOpenedBoard], sleeping: int) -> ReaderUnavai
     if sleeping and not found:
         return unavailable("asleep")
     codes = {each.code for each in found}
-    if codes == {NvmlReturnCode.GPU_IS_LOST}:
+    if codes == {pynvml.NVML_ERROR_GPU_IS_LOST}:
         return unavailable("all_lost")
-    if codes & {NvmlReturnCode.UNKNOWN, NvmlReturnCode.OPERATING_SYSTEM}:
-        return unavailable(max(codes & {NvmlReturnCode.UNKNOWN, NvmlReturnCode.OPERATING_SYSTEM}))
-    return no_gpus()
+    if blocked := codes & {pynvml.NVML_ERROR_UNKNOWN, pynvml.NVML_ERROR_OPERATING_SYSTEM}:
+        return unavailable(max(blocked))
+    return unavailable("no_gpus")
 
 
 def _check_identity(board: NvmlBoard) -> None:
@@ -119,7 +119,7 @@ def _check_identity(board: NvmlBoard) -> None:
     except pynvml.NVMLError as error:
         if error.value in NO_DRIVER:
             raise unavailable(error.value) from error
-        if error.value == NvmlReturnCode.INVALID_ARGUMENT:  # the handle means nothing any more
+        if error.value == pynvml.NVML_ERROR_INVALID_ARGUMENT:  # the handle means nothing any more
             raise unavailable("renumbered") from error
         return  # lost, or a board that answers nothing: its values say so
     if uuid != board.facts.uuid:
@@ -133,7 +133,7 @@ def notes(boards: Sequence[NvmlBoard], shut: Sequence[NvmlOpenedBoard] = ()) -> 
 
 
 def _shut_note(found: NvmlOpenedBoard) -> str:
-    if found.code == NvmlReturnCode.GPU_IS_LOST:
+    if found.code == pynvml.NVML_ERROR_GPU_IS_LOST:
         return f"Gpu {found.index} is lost, and which one it is cannot be told: see `dmesg`."
     return (f"Gpu {found.index} cannot be opened (error {found.code}): has the agent's user access "
             "to its /dev/nvidia*?")
@@ -142,14 +142,14 @@ def _shut_note(found: NvmlOpenedBoard) -> str:
 def _unopened(error: Any) -> ReaderUnavailableError:
     code = int(error.value)
     module = driver_version()
-    if code == NvmlReturnCode.LIBRARY_NOT_FOUND and module is not None:
+    if code == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND and module is not None:
         return unavailable(code, f"the kernel module, {module}, is loaded: its library is missing "
                                  "here, or not on the path of libraries")
-    if code == NvmlReturnCode.LIB_RM_VERSION_MISMATCH:
+    if code == pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH:
         ours = library_version()
         return unavailable(code, f"library {ours or 'of unknown version'}, module "
                                  f"{module or 'of unknown version'}")
-    known = code in (NvmlReturnCode.UNKNOWN, NvmlReturnCode.LIBRARY_NOT_FOUND, *NO_DRIVER)
+    known = code in (pynvml.NVML_ERROR_UNKNOWN, pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, *NO_DRIVER)
     return unavailable(code, "" if known else error)
 
 
