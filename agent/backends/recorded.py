@@ -18,10 +18,9 @@ from typing import IO, Literal
 import msgspec
 from msgspec import Struct, structs
 
-from gpudeck.metrics import COLUMN, Absence
 from gpudeck.wire import Task
 
-from ..readings import BackendEvent, GpuReading, OnDemandReading, ProcessReading, Reading
+from ..readings import BackendEvent, OnDemandReading, ProcessReading, Reading, with_slow
 from . import ReaderUnavailableError
 from .nvml.xids import explained
 
@@ -31,7 +30,6 @@ GAP_MAX_S = 30.0
 # As far from its second as a reading may be and still belong to it.
 EARLY_S = 0.5
 LOOK_S = 0.05
-MEM_USED, ENERGY = COLUMN["mem_used_bytes"], COLUMN["energy_j"]
 
 
 class RecordingHeader(Struct, frozen=True):
@@ -141,8 +139,8 @@ class RecordedReader:
     def fresh(self) -> OnDemandReading:
         if self._played is None:
             raise ReaderUnavailableError("failed", "the recording has not begun")
-        used, energy = ({gpu.uuid: _told(gpu, column) for gpu in self._played.gpus}
-                        for column in (MEM_USED, ENERGY))
+        used, energy = ({gpu.uuid: gpu.value(key) for gpu in self._played.gpus}
+                        for key in ("mem_used_bytes", "energy_j"))
         return OnDemandReading(self._played.processes or (), used, energy)
 
     def watch(self, tell: Callable[[BackendEvent], None]) -> None:
@@ -208,20 +206,7 @@ def _after(found: Reading | None, reading: Reading) -> Reading:
     """Two readings of one moment, at more than their own pace: nothing that happened is lost."""
     if found is None:
         return reading
-    slow = {gpu.uuid: gpu for gpu in found.gpus if gpu.slow}
-    return structs.replace(
+    return with_slow(structs.replace(
         reading, interval_s=found.interval_s + reading.interval_s,
         happenings=found.happenings + reading.happenings,
-        processes=found.processes if reading.processes is None else reading.processes,
-        gpus=tuple(_with_slow(gpu, slow.get(gpu.uuid)) for gpu in reading.gpus))
-
-
-def _with_slow(gpu: GpuReading, before: GpuReading | None) -> GpuReading:
-    if gpu.slow or before is None or gpu.state == "lost":
-        return gpu
-    return structs.replace(gpu, slow=before.slow, slow_absent=before.slow_absent)
-
-
-def _told(gpu: GpuReading, column: int) -> float | None:
-    known = gpu.absent[column:column + 1] == bytes([Absence.PRESENT])
-    return gpu.values[column] if known else None
+        processes=found.processes if reading.processes is None else reading.processes), found)

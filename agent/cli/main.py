@@ -32,7 +32,7 @@ from ..link.outbox_file import OutboxFile
 from ..node import NodeConfig, run_node
 from ..reader.recording import RecordingWriter
 from ..reader.watchdog import ReaderProcess, ThreadedReaderProcess, phase_of
-from ..readings import ProcessReading, Reading
+from ..readings import ProcessReading, Reading, with_slow
 from ..runtime.data_lock import DataFolderLock
 from ..settings import AgentSettings, ShowSettings, enrolment_tokens, read, read_show, read_tokens
 from ..tasks.name_cache import WorkloadNameCache
@@ -50,7 +50,6 @@ from ..telemetry.status_table import (
     nothing_here,
     task_items,
     task_table,
-    with_slow,
 )
 
 if TYPE_CHECKING:

@@ -74,6 +74,11 @@ class ReaderChild:
         """It leaves by itself."""
         self.stdin.close()
 
+    def leave(self) -> None:
+        """It is to let go of the driver: nothing that it says counts any more."""
+        self.leaves = True
+        self.let_go()
+
     @property
     def stdin(self) -> IO[bytes]:
         return cast(IO[bytes], self.process.stdin)
@@ -195,8 +200,7 @@ class ReaderSupervisor:
             self._ordered_at, self._current = now, None
             self._inbox.drop_reading()
             for child in self._children:
-                child.let_go()
-                child.leaves = True
+                child.leave()
         if self._ordered:
             self._say_let_go(now)
         elif was:
@@ -309,8 +313,7 @@ class ReaderSupervisor:
         child = ReaderChild(process, now)
         self._children.append(child)
         if self._ordered:
-            child.let_go()
-            child.leaves = True
+            child.leave()
         else:
             self._current = child
         assert process.stdout is not None

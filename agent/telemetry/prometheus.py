@@ -4,13 +4,11 @@ import time
 from collections.abc import Iterator, Sequence
 
 from gpudeck import dcgm
-from gpudeck.metrics import COLUMN, SLOW_COLUMN, Absence
 from gpudeck.prometheus_text import family, single
 from gpudeck.wire import Use
 
-from ..readings import BackendEvent, GpuReading, Reading
+from ..readings import BackendEvent, Reading, with_slow
 from ..tasks.seen import GpuTask
-from .status_table import with_slow
 
 STALE_AFTER_S = 5.0
 XID_FOR_S = 600.0
@@ -58,7 +56,7 @@ class MetricsPage:
         is_told = [state == "ok" for state in states]
         gpus = self._gpus(reading, seen, is_told)
         yield from dcgm.families(gpus, {field.key: [
-            _value(gpu, field.key) if told else dcgm.NAN
+            value if told and (value := gpu.value(field.key)) is not None else dcgm.NAN
             for gpu, told in zip(reading.gpus, is_told, strict=True)] for field in dcgm.FIELDS})
         yield dcgm.build_info()
         yield dcgm.gpu_state(gpus.labels, states)
@@ -101,12 +99,3 @@ class MetricsPage:
                 rows[dcgm.task_labels(self._host, gpu, each.task)] = Use(
                     each.task.id, at, each.mem_used_bytes, each.sm_pct)
         return list(rows.items())
-
-
-def _value(gpu: GpuReading, key: str) -> float:
-    at = COLUMN.get(key)
-    if at is not None:
-        values, absent = gpu.values, gpu.absent
-    else:
-        at, values, absent = SLOW_COLUMN[key], gpu.slow, gpu.slow_absent
-    return values[at] if len(values) > at and absent[at] == Absence.PRESENT else dcgm.NAN

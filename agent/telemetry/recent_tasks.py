@@ -5,8 +5,6 @@ import time
 from collections import deque
 from dataclasses import dataclass
 
-from gpudeck.metrics import COLUMN
-
 from ..readings import GpuReading, Reading
 from ..tasks.seen import GpuTask
 
@@ -53,8 +51,5 @@ class RecentTasks:
 
 def _most(gpu: GpuReading) -> float | None:
     """Its peak; of a board that tells no peaks, its mean. None: not told, or not read now."""
-    for name in ("util_max_pct", "util_pct"):
-        at = COLUMN[name]
-        if gpu.state == "ok" and gpu.absent[at] == 0:
-            return gpu.values[at]
-    return None
+    told = [gpu.value(key) for key in ("util_max_pct", "util_pct") if gpu.state == "ok"]
+    return next((value for value in told if value is not None), None)

@@ -5,8 +5,6 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from msgspec import structs
-
 from gpudeck.action_words import printable
 from gpudeck.metrics import COLUMNS, SLOW, Absence
 
@@ -84,17 +82,6 @@ def nothing_here(state: str, detail: str, agent: Item | None) -> Item:
     """The same form where there is nothing to read."""
     return {"reader": {"state": state, "detail": detail, "read_s": None},
             "driver_version": None, "agent": agent}
-
-
-def with_slow(reading: Reading, before: Reading | None) -> Reading:
-    """Its slow values are read less often than the rest: those of the reading before count on."""
-    slow = {} if before is None else {
-        gpu.uuid: (gpu.slow, gpu.slow_absent) for gpu in before.gpus if gpu.slow}
-    gpus = tuple(
-        structs.replace(gpu, slow=slow[gpu.uuid][0], slow_absent=slow[gpu.uuid][1])
-        if not gpu.slow and gpu.uuid in slow and gpu.state == "ok" else gpu
-        for gpu in reading.gpus)
-    return structs.replace(reading, gpus=gpus)
 
 
 def notes(more: Mapping[str, Any]) -> list[str]:

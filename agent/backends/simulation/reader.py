@@ -4,14 +4,13 @@ import os
 import re
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from gpudeck.errors import CommandError, ExitCode
-from gpudeck.metrics import COLUMN, Absence
 
-from ...readings import BackendEvent, GpuReading, OnDemandReading, Reading
+from ...readings import BackendEvent, OnDemandReading, Reading
 from .. import ReaderUnavailableError
 from .chance import roll, seed_of
 from .control import SimulationControl
@@ -32,7 +31,6 @@ from .world import LiveJob, SimulatedNode, SimulationOptions, units_of
 PROCESSES_EVERY_S = 1.9  # asked every second, answered every other
 SLOW_EVERY_S = 15.0
 KEEP_ENERGY_EVERY_S = 5.0
-MEM_USED, ENERGY = COLUMN["mem_used_bytes"], COLUMN["energy_j"]
 HUNG_LOOK_S = 0.25
 KEYS = ("node", "profile", "gpus", "seed", "world", "faults", "mps")
 
@@ -157,8 +155,9 @@ class SimulatedReader:
         self._stage.driver(control, at)
         lives, world = self._moved_to(at, self._steady(), control)
         gpus = world.advance(at, lives, self._leaked(), control)
-        return OnDemandReading(world.processes(lives, gpus), _told(gpus, MEM_USED),
-                               _told(gpus, ENERGY))
+        return OnDemandReading(world.processes(lives, gpus),
+                               {gpu.uuid: gpu.value("mem_used_bytes") for gpu in gpus},
+                               {gpu.uuid: gpu.value("energy_j") for gpu in gpus})
 
     def hangs(self) -> bool:
         """Whether `read` would block now."""
@@ -240,8 +239,3 @@ class SimulatedReader:
             for uuid in job.gpus:
                 total[uuid] = total.get(uuid, 0.0) + job.mem_share
         return total
-
-
-def _told(gpus: Sequence[GpuReading], column: int) -> dict[str, float | None]:
-    return {gpu.uuid: gpu.values[column] if gpu.absent[column] == Absence.PRESENT else None
-            for gpu in gpus}
