@@ -63,11 +63,12 @@ class NvmlDevice:
     def call(self, call: NvmlCall) -> Any:
         return taken(self.ask(call.name, *call.arguments), call.take)
 
-    def first(self, *names: str, arguments: Sequence[Any] = ()) -> Any:
-        """The first of these that this driver has: newer and older names of one thing."""
+    def first(self, *names: str, arguments: Sequence[Any] = (), varies: bool = False) -> Any:
+        """The first of these that this driver has: newer and older names of one thing. `varies`:
+        with other arguments each time."""
         answer: Any = UNSUPPORTED
         for name in names:
-            answer = self.ask(name, *arguments)
+            answer = self.ask(name, *arguments, question=name if varies else None)
             if answer is not UNSUPPORTED:
                 break
         return answer

@@ -29,9 +29,9 @@ class NvmlBoard(NvmlGpu):
     def __init__(self, handle: Any, facts: GpuFacts) -> None:
         super().__init__(handle, facts)
         self.lost_at: float | None = None
-        self._lists = NvmlProcessLists(self.ask, facts.uuid,
+        self._lists = NvmlProcessLists(self, facts.uuid,
                                        lambda row: not self.instances.owns(row))
-        self._accounting = NvmlAccounting(self.ask, facts.uuid)
+        self._accounting = NvmlAccounting(self)
         self.instances = MigInstanceSet(self)
         self._begin()
 

@@ -44,9 +44,8 @@ class MigInstance(NvmlGpu):
         self._slow_gpm = GpmSampler(tuple(SLOW_GPM.values()), self._take_sample)
         self._has_own_gpm_call = True
         # Its own lists need no privilege; a host of vGPUs has only the board's.
-        self._own = self._lists = NvmlProcessLists(self.ask, uuid)
-        self._of_board = NvmlProcessLists(
-            parent.ask, uuid, lambda row: ids_of(row) == self.ids)
+        self._own = self._lists = NvmlProcessLists(self, uuid)
+        self._of_board = NvmlProcessLists(parent, uuid, lambda row: ids_of(row) == self.ids)
         self.ids = ids
         # GPM measures GPU instances, and memory is theirs too: whose the figure is nobody can
         # say where several compute instances are in one.

@@ -22,6 +22,7 @@ from gpudeck.metrics import DENIED, UNKNOWN, UNSUPPORTED, Absence, metric
 
 from ...readings import ProcessAccounting, ProcessReading
 from .. import ReaderUnavailableError
+from .ask import NvmlDevice
 
 Kind = Literal["compute", "graphics", "mps_client"]
 # Later lists win: a process in the MPS list is in the compute list too.
@@ -79,9 +80,6 @@ for _layout, _packed in ((pynvml.c_nvmlProcessUtilizationInfo_v1_t, _NEW_SHARE),
         raise ImportError("pynvml's rows of processes are not nvml.h's")
 
 
-NvmlQuery = Callable[..., Any]  # NvmlDevice.ask
-
-
 @dataclass(slots=True)
 class NvmlProcessUse:
     memory: float | None  # None: NVML does not know this process's share. Not 0.
@@ -99,13 +97,13 @@ class NvmlUtilizationState:
 
 
 class NvmlProcessLists:
-    """Of one Gpu. `ask` may raise for a lost board; then nothing here has changed. With MIG the
-    list of a board is that of its instances too: `is_ours` says which rows count here."""
+    """Of one Gpu. `device` is asked, and may raise for a lost board; then nothing here has changed.
+    With MIG the list of a board is that of its instances too: `is_ours` says which rows count."""
 
     def __init__(
-        self, ask: NvmlQuery, uuid: str, is_ours: Callable[[Any], bool] = lambda row: True
+        self, device: NvmlDevice, uuid: str, is_ours: Callable[[Any], bool] = lambda row: True
     ) -> None:
-        self._ask, self._uuid, self._is_ours = ask, uuid, is_ours
+        self._device, self._uuid, self._is_ours = device, uuid, is_ours
         self.is_refused = False  # the driver told none of the lists, the last time
         self._shares = NvmlUtilizationState()
         self._listed: tuple[ProcessReading, ...] = ()
@@ -164,7 +162,8 @@ class NvmlProcessLists:
         self._v3 = self._v3 or (WIDE_ROW if has_wide_rows() else ROW)
         rows: Any = UNSUPPORTED
         for version, layout in (("_v3", self._v3), ("_v2", ROW)):
-            rows = self._ask(partial(rows_of, name + version, layout), question=name + version)
+            call = name + version
+            rows = self._device.ask(partial(rows_of, call, layout), question=call)
             if rows is not UNSUPPORTED:
                 break
         if type(rows) is not Absence and len(rows) >= LISTED_MAX and not self._has_told:
@@ -179,7 +178,7 @@ class NvmlProcessLists:
         shares = self._shares
         if not listed:
             return {}
-        rows = self._ask_shares()
+        rows = self._device.first(*SHARES, arguments=(shares.seen_to,), varies=True)
         if rows in (UNSUPPORTED, DENIED):
             return {}
         fresh = [] if type(rows) is Absence else [
@@ -196,14 +195,6 @@ class NvmlProcessLists:
                 shares.pct[row.pid] = float(row.smUtil)
         return shares.pct
 
-    def _ask_shares(self) -> Any:
-        rows: Any = UNSUPPORTED
-        for name in SHARES:
-            rows = self._ask(name, self._shares.seen_to, question=name)
-            if rows is not UNSUPPORTED:
-                break
-        return rows
-
     def _without_answer(self, listed: set[int], now: float) -> dict[int, float]:
         """What was known goes on for a while. Then it is 0 if the whole Gpu was idle, and unknown
         if not: on some cards the call never answers."""
@@ -212,7 +203,7 @@ class NvmlProcessLists:
             shares.asked_since = now
         if shares.known_at is not None and now - shares.known_at <= SHARE_KEPT_S:
             return {pid: shares.pct[pid] for pid in listed if pid in shares.pct}
-        rates = self._ask("nvmlDeviceGetUtilizationRates")
+        rates = self._device.ask("nvmlDeviceGetUtilizationRates")
         if type(rates) is not Absence and rates.gpu == 0:
             return dict.fromkeys(listed, 0.0)
         if now - shares.asked_since >= SILENT_MAX_S:
@@ -278,9 +269,8 @@ LASTS_MOST_MS = 10 * 366 * 86_400_000
 class NvmlAccounting:
     """Of one board."""
 
-    def __init__(self, ask: NvmlQuery, uuid: str) -> None:
-        self._ask = ask
-        self._uuid = uuid
+    def __init__(self, device: NvmlDevice) -> None:
+        self._device = device
         self._first_at: dict[int, float] = {}  # pid -> UTC seconds
         self._listed_at = 0.0
 
@@ -296,7 +286,7 @@ class NvmlAccounting:
         return tuple(each for each in found if each is not None)
 
     def _of(self, pid: int, first_at: float, last_at: float) -> ProcessAccounting | None:
-        said = self._ask(_stats, pid, question=CALL)
+        said = self._device.ask(_stats, pid, question=CALL)
         if isinstance(said, Absence) or said.isRunning:
             return None
         seconds, began_at = _seconds(said.time), said.startTime / 1e6
@@ -307,7 +297,7 @@ class NvmlAccounting:
         if not is_it:
             return None
         return ProcessAccounting(
-            pid, self._uuid, _within(said.maxMemoryUsage, NOT_MEMORY),
+            pid, self._device.uuid, _within(said.maxMemoryUsage, NOT_MEMORY),
             _within(said.gpuUtilization, metric("util_pct").high),
             _within(said.memoryUtilization, metric("mem_util_pct").high),
             seconds)
