@@ -81,10 +81,7 @@ class TaskTable:
         self, boot_id: str, proc: Path = Path("/proc"), names: WorkloadNameCache | None = None,
         clients: Clients = dict,
     ) -> None:
-        self._boot_id = boot_id
-        self._proc = proc
-        self._names = names
-        self._clients = clients
+        self._boot_id, self._proc, self._names, self._clients = boot_id, proc, names, clients
         self._known: dict[tuple[int, int], TaskEntry] = {}
 
     def describe(self, processes: Sequence[ProcessReading]) -> tuple[GpuTask, ...]:
@@ -120,45 +117,45 @@ class TaskTable:
         return structs.replace(seen, task=known.task)
 
     def _seen(self, process: ProcessReading) -> GpuTask:
+        task, state = self._task_and_state(process)
+        return GpuTask(task, process.gpu_uuid, process.mem_used_bytes, process.sm_pct, state)
+
+    def _task_and_state(self, process: ProcessReading) -> tuple[Task, State | None]:
         if process.task is not None:
-            return self._use(process.task, process, process.state)
+            return process.task, process.state
         if process.start_ticks is not None:  # the backend knows better than our /proc
-            key = process.pid, process.start_ticks
-            if key not in self._known:
-                self._known[key] = TaskEntry(self._as_told(process, process.start_ticks))
-            elif self._known[key].task.kind != process.kind:
-                self._known[key].task = structs.replace(self._known[key].task, kind=process.kind)
-            return self._use(self._known[key].task, process, process.state)
+            return self._as_told(process, process.start_ticks), process.state
         stat = read_stat(self._proc, process.pid)
         if stat is None:
-            return self._use(self._gone(process), process, None)
+            return self._gone(process), None
         key = process.pid, stat.start_ticks
         if key not in self._known:
             self._known[key] = self._from_proc(process, stat.start_ticks)
         elif self._known[key].look is not None:
             self._name(self._known[key])
-        return self._use(self._known[key].task, process, stat.state)
-
-    def _use(self, task: Task, process: ProcessReading, state: State | None) -> GpuTask:
-        return GpuTask(task, process.gpu_uuid, process.mem_used_bytes, process.sm_pct, state)
+        return self._known[key].task, stat.state
 
     def _as_told(self, process: ProcessReading, start_ticks: int) -> Task:
-        # Of a made-up manager's job only what is really there stands or falls together.
-        command = process.command and redact(process.command)
-        return self._task(process, start_ticks, process.started_at, process.user, command,
-                          process.owner, self._tree_id(process.pid, start_ticks))
+        known = self._known.get((process.pid, start_ticks))
+        if known is None:
+            # Of a made-up manager's job only what is really there stands or falls together.
+            known = self._known[process.pid, start_ticks] = TaskEntry(self._task(
+                process, start_ticks, process.started_at, process.user,
+                process.command and redact(process.command), process.owner,
+                self._tree_id(process.pid, start_ticks)))
+        elif known.task.kind != process.kind:
+            known.task = structs.replace(known.task, kind=process.kind)
+        return known.task
 
     def _from_proc(self, process: ProcessReading, start_ticks: int) -> TaskEntry:
-        seen = look(process.pid, self._proc)
+        seen, began = look(process.pid, self._proc), started_at(self._proc, start_ticks)
         if seen is None or seen.row.start_ticks != start_ticks:
-            return TaskEntry(self._task(process, start_ticks, started_at(self._proc, start_ticks),
-                                        None, None, Owner(), self._id(process.pid, start_ticks)))
+            return TaskEntry(self._task(process, start_ticks, began))
         kind = "mps_server" if seen.program == MPS_SERVER else process.kind
-        task = self._task(
-            structs.replace(process, kind=kind), start_ticks, started_at(self._proc, start_ticks),
-            name_of(seen.uid), seen.command, self._owner(seen, NO_NAMES),
-            self._job_id(process.pid, start_ticks, seen.place.manager))
-        known = TaskEntry(task, seen)
+        known = TaskEntry(self._task(
+            structs.replace(process, kind=kind), start_ticks, began, name_of(seen.uid),
+            seen.command, self._owner(seen, NO_NAMES),
+            self._job_id(process.pid, start_ticks, seen.place.manager)), seen)
         self._name(known)
         return known
 
@@ -183,18 +180,18 @@ class TaskTable:
         for (pid, _), known in self._known.items():
             if pid == process.pid:
                 return known.task
-        return self._task(process, 0, None, None, None, Owner(), self._id(process.pid, 0))
+        return self._task(process, 0)
 
     def _task(
-        self, process: ProcessReading, start_ticks: int, began: float | None,
-        user: str | None, command: str | None, owner: Owner, job_id: str,
+        self, process: ProcessReading, start_ticks: int, began: float | None = None,
+        user: str | None = None, command: str | None = None, owner: Owner | None = None,
+        job_id: str | None = None,
     ) -> Task:
+        task_id = self._id(process.pid, start_ticks)
         return Task(
-            id=self._id(process.pid, start_ticks), pid=process.pid,
-            start_ticks=start_ticks, started_at=began, user=cut(user),
+            id=task_id, pid=process.pid, start_ticks=start_ticks, started_at=began, user=cut(user),
             command=command and command[:COMMAND_MAX], kind=process.kind,
-            job_id=job_id[:128], **structs.asdict(owner),
-        )
+            job_id=(job_id or task_id)[:128], **structs.asdict(owner or Owner()))
 
     def _id(self, pid: int, start_ticks: int) -> str:
         return f"{self._boot_id[:8]}-{pid}-{start_ticks}"

@@ -50,10 +50,8 @@ class GpuEventDetector:
 
     def __init__(self, uuid: str, kept: GpuEventState, pace: RateLimiter,
                  errors: RateLimiter) -> None:
-        self._uuid = uuid
-        self._pace = pace
-        self._errors = errors
-        self.kept = kept
+        self._uuid, self.kept = uuid, kept
+        self._pace, self._errors = pace, errors
         self._bits_since: float | None = None
         self._calm_since: float | None = None
         self._bits = 0

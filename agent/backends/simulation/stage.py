@@ -28,10 +28,8 @@ class SimulatedFaults:
 
     def __init__(self, seed: int, node: str, gpus: int, odds: float, began_at: float) -> None:
         self._seeded = (seed, node, gpus)
-        self._odds = odds
-        self._node = node
-        self._began_at = began_at
-        self._at = began_at
+        self._odds, self._node = odds, node
+        self._began_at = self._at = began_at
         self._states: dict[str, GpuState] = {}
         self._xids: dict[str, tuple[int, ...]] | None = None
         self._loaded_at: float | None = None
