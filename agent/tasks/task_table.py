@@ -1,5 +1,4 @@
-"""From a pid to a Task: who it is, whose it is, since when; with processes.py the only reader of
-/proc."""
+"""From a pid to a Task: who it is, whose it is, since when."""
 
 import grp
 import os
@@ -7,61 +6,33 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
 
 from msgspec import structs
 
 from gpudeck.wire import Task
 
 from ..readings import Owner, ProcessReading
-from .jobs import ProcessTableRow, root_of
-from .managers import WHOLE_JOBS, CgroupMembership, paths_of, place_of
+from .jobs import root_of
+from .managers import WHOLE_JOBS
 from .name_cache import WorkloadNameCache
-from .owners import NO_NAMES, VARIABLES, WorkloadNames, cut, owner_of
+from .owners import NO_NAMES, WorkloadNames, cut, owner_of
 from .processes import (
+    COMMAND_MAX,
+    ProcessDetails,
+    State,
     about,
+    look,
     ourselves,
     own_manager,
-    read_in,
-    row_in,
+    read_stat,
     row_of,
-    status_fields,
-    status_of,
 )
-from .redact import redact, redact_words
+from .redact import redact
 from .seen import GpuTask
 from .terminals import name_of
 
-COMMAND_MAX = 1_024
 GROUPS_MAX = 32
-ENVIRON_BYTES = 1_000_000
 MPS_SERVER = "nvidia-cuda-mps-server"
-_WANTED = frozenset(name.encode() for name in VARIABLES)
-
-State = Literal["running", "paused", "uninterruptible", "zombie"]
-# `t`: held by a debugger. Everything that can still run counts as running, asleep or not.
-STATES: dict[str, State] = {"T": "paused", "t": "paused", "D": "uninterruptible",
-                            "Z": "zombie", "X": "zombie"}
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessRunState:
-    state: State
-    start_ticks: int
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessDetails:
-    """A process as its folder in /proc tells of it, read once."""
-
-    row: ProcessTableRow
-    uid: int
-    command: str | None  # without secrets
-    words: tuple[str, ...]
-    program: str
-    env: Mapping[str, str]
-    place: CgroupMembership
-    gids: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)
@@ -212,80 +183,11 @@ class TaskTable:
         return self._id(root.pid, root.start_ticks)
 
 
-def look(pid: int, proc: Path = Path("/proc")) -> ProcessDetails | None:
-    """Through the open folder, so that all is of one process; None: it has ended. What may not be
-    read is not known, and takes nothing else with it."""
-    try:
-        folder = os.open(proc / str(pid), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        row = row_in(pid, _read("stat", folder))
-        words = _split(_read("cmdline", folder, COMMAND_MAX * 8))
-        if row is None:
-            return None
-        return ProcessDetails(
-            row, _uid(folder), redact_words(words) or None, words, _program(folder, words),
-            _environment(folder),
-            place_of(paths_of(_read("cgroup", folder).decode(errors="replace"))),
-            _gids(_read("status", folder)))
-    finally:
-        os.close(folder)
-
-
-def _read(name: str, folder: int, most: int = 65_536) -> bytes:
-    try:
-        return read_in(name, folder, most)
-    except OSError:
-        return b""
-
-
-def _split(raw: bytes) -> tuple[str, ...]:
-    """Empty for what has no command line: a zombie, or a process we may not look at."""
-    if not raw:
-        return ()
-    return tuple(word.decode(errors="replace") for word in raw.rstrip(b"\0").split(b"\0"))
-
-
-def _uid(folder: int) -> int:
-    """Not the folder's own if it can be helped: that is root's for what may not be dumped."""
-    try:
-        return status_of(_read("status", folder))[0]
-    except (ValueError, IndexError):
-        return os.fstat(folder).st_uid
-
-
-def _program(folder: int, words: Sequence[str]) -> str:
-    try:
-        path = os.fsencode(os.readlink("exe", dir_fd=folder)).decode(errors="replace")
-    except OSError:
-        path = words[0].split(" ", 1)[0] if words else ""
-    return path.removesuffix(" (deleted)").rpartition("/")[2]
-
-
-def _environment(folder: int) -> dict[str, str]:
-    """The variables that are asked for, and no others."""
-    found = {}
-    for line in _read("environ", folder, ENVIRON_BYTES).split(b"\0"):
-        name, _, value = line.partition(b"=")
-        if name in _WANTED and len(value) <= COMMAND_MAX:
-            found[name.decode()] = value.decode(errors="replace")
-    if found.get("HOSTNAME") == os.uname().nodename:  # a pod on the host's network
-        del found["HOSTNAME"]
-    return found
-
-
 def boot_id() -> str:
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         return "unknown"
-
-
-def read_stat(proc: Path, pid: int) -> ProcessRunState | None:
-    row = row_of(pid, proc)
-    return None if row is None else ProcessRunState(STATES.get(row.state, "running"),
-                                                    row.start_ticks)
 
 
 @lru_cache(maxsize=4)
@@ -302,13 +204,6 @@ def started_at(proc: Path, start_ticks: int) -> float | None:
     return None if booted is None else booted + start_ticks / os.sysconf("SC_CLK_TCK")
 
 
-def _gids(status: bytes) -> tuple[int, ...]:
-    """The process's own, and those that it was given beside."""
-    fields = status_fields(status)
-    words = (*fields.get(b"Gid", b"").split()[:1], *fields.get(b"Groups", b"").split())
-    return tuple(dict.fromkeys(int(word) for word in words if word.isdigit()))
-
-
 def _group_names(gids: Sequence[int]) -> tuple[str, ...]:
     """What has no name here is of no group that anybody could mean."""
     names = (cut(_group_name(gid)) for gid in gids[:GROUPS_MAX])
@@ -321,20 +216,3 @@ def _group_name(gid: int) -> str | None:
         return grp.getgrgid(gid).gr_name
     except KeyError:
         return None
-
-
-def command_line(pid: int) -> str | None:
-    """None for what has none: a zombie, or a process we may not look at."""
-    return " ".join(_words(pid)) or None
-
-
-def shown_command(pid: int) -> str | None:
-    """Without secrets."""
-    return redact_words(_words(pid)) or None
-
-
-def _words(pid: int) -> tuple[str, ...]:
-    try:
-        return _split(Path(f"/proc/{pid}/cmdline").read_bytes()[: COMMAND_MAX * 8])
-    except OSError:
-        return ()

@@ -21,7 +21,7 @@ from agent.backends.simulation.keeper import JobKeeper
 from agent.backends.simulation.reader import SimulatedReader
 from agent.backends.simulation.world import SimulationOptions
 from agent.readings import GpuReading
-from agent.tasks.task_table import read_stat
+from agent.tasks.processes import read_stat
 from gpudeck.metrics import COLUMN
 from tests.demos import descendants
 

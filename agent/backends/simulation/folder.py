@@ -19,7 +19,8 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from ...tasks.task_table import boot_id, read_stat
+from ...tasks.processes import read_stat
+from ...tasks.task_table import boot_id
 from .board import SimulatedBoardLimits
 from .control import SimulationControl, parse
 from .jobs import SimulatedJob

@@ -209,6 +209,16 @@ def user_of(turn: JobTurn) -> str:
     return USERS[int(roll(turn.seed, 2) * (len(USERS) - 2))]
 
 
+def words_of(turn: JobTurn, lane: JobLane) -> list[str]:
+    """Of the command line of a real process that stands in for it."""
+    config = CONFIGS[int(roll(turn.seed, 3) * len(CONFIGS))]
+    model = MODELS[int(roll(turn.seed, 3) * len(MODELS))]
+    return {
+        "serve": ["--model", model, "--tensor-parallel-size", str(lane.width)],
+        "notebook": ["--kernel", f"{turn.seed % 16**8:08x}"],
+    }.get(turn.kind, ["--config", f"{config}.yaml", "--devices", str(lane.width)])
+
+
 def command_of(turn: JobTurn, lane: JobLane) -> str:
     config = CONFIGS[int(roll(turn.seed, 3) * len(CONFIGS))]
     if turn.kind == "train" and lane.width > 1:

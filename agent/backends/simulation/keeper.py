@@ -14,19 +14,10 @@ from msgspec.structs import replace
 
 from gpudeck.child_processes import tied_to_me
 
-from ...tasks.task_table import command_line, read_stat
+from ...tasks.processes import command_line, read_stat
 from .chance import between, roll, seed_of
 from .folder import PROC, identity, state_of, write_jobs, write_tasks
-from .jobs import (
-    CONFIGS,
-    MODELS,
-    JobLane,
-    JobTurn,
-    Kind,
-    SimulatedJob,
-    job_of,
-    turns_at,
-)
+from .jobs import JobLane, JobTurn, Kind, SimulatedJob, job_of, turns_at, words_of
 from .mps_state import client, mps_file
 from .tree import JobProcessTree, form_of, write_scripts
 from .world import SimulationOptions, units_of
@@ -146,7 +137,7 @@ class JobKeeper:
         mine = JobTurn(seed, turn.kind, working_since, turn.ends_at)
         form = form_of(mine, post.lane)
         post.tree = JobProcessTree(
-            self._folder / "jobs" / SCRIPT[turn.kind], _words(mine, post.lane), form,
+            self._folder / "jobs" / SCRIPT[turn.kind], words_of(mine, post.lane), form,
             self._folder / "control.json", self._tie,
         )
         root = post.tree.root.pid
@@ -206,12 +197,3 @@ def _forget_ended(post: LaneState) -> bool:
     left = tuple(job for job in post.jobs if state_of(job.pid, job.start_ticks) is not None)
     changed, post.jobs = left != post.jobs, left
     return changed
-
-
-def _words(turn: JobTurn, lane: JobLane) -> list[str]:
-    config = CONFIGS[int(roll(turn.seed, 3) * len(CONFIGS))]
-    model = MODELS[int(roll(turn.seed, 3) * len(MODELS))]
-    return {
-        "serve": ["--model", model, "--tensor-parallel-size", str(lane.width)],
-        "notebook": ["--kernel", f"{turn.seed % 16**8:08x}"],
-    }.get(turn.kind, ["--config", f"{config}.yaml", "--devices", str(lane.width)])

@@ -12,16 +12,9 @@ from gpudeck.errors import CommandError, ExitCode
 
 from ...readings import BackendEvent, OnDemandReading, Reading
 from .. import ReaderUnavailableError
+from . import folder
 from .chance import roll, seed_of
 from .control import SimulationControl
-from .folder import (
-    SimulatedJobsFile,
-    SimulationControlFile,
-    control_file,
-    energy_file,
-    limits_file,
-    task_id,
-)
 from .jobs import SimulatedJob, jobs_at, next_change_at
 from .mps_state import client, clients_of, mps_file
 from .profiles import PROFILES
@@ -42,7 +35,7 @@ def open_reader(options: str) -> "SimulatedReader":
         parsed = parse_options(options)
     except CommandError as error:  # in the reader child there is nobody to exit for
         raise ReaderUnavailableError("failed", str(error)) from error
-    return SimulatedReader(parsed, control_file(parsed.world))
+    return SimulatedReader(parsed, folder.control_file(parsed.world))
 
 
 def parse_options(options: str) -> SimulationOptions:
@@ -85,19 +78,19 @@ class SimulatedReader:
     """Synthetic jobs, unless the world's folder lists real processes for this node."""
 
     def __init__(
-        self, options: SimulationOptions, control: SimulationControlFile | None,
+        self, options: SimulationOptions, control: folder.SimulationControlFile | None,
         keep_energy_every_s: float = KEEP_ENERGY_EVERY_S,
         clock: Callable[[], float] = time.time, steady: Callable[[], float] = time.monotonic,
     ) -> None:
         self._clock, self._steady = clock, steady
         self._options = options
         self._parent = os.getppid()
-        self._control = control or SimulationControlFile(None)
+        self._control = control or folder.SimulationControlFile(None)
         world, node = options.world, options.node
-        self._jobs_file = SimulatedJobsFile(world, node)
-        self._limits = limits_file(world, node)
+        self._jobs_file = folder.SimulatedJobsFile(world, node)
+        self._limits = folder.limits_file(world, node)
         self._mps = mps_file(world, node)
-        self._energy = energy_file(world, node)
+        self._energy = folder.energy_file(world, node)
         self._keep_every_s = keep_energy_every_s
         self._uuids, self._instances = units_of(self._options)
         self._planned: tuple[SimulatedJob, ...] = ()
@@ -226,9 +219,9 @@ class SimulatedReader:
         if not control.leaking_tasks:
             self._leaks = {}
             return
-        here = {task_id(live.job) for live in lives}
+        here = {folder.task_id(live.job) for live in lives}
         gone = {task: live.job for live in self._lives
-                if (task := task_id(live.job)) not in here}
+                if (task := folder.task_id(live.job)) not in here}
         self._leaks = {task: job for task, job in {**self._leaks, **gone}.items()
                        if task in control.leaking_tasks}
 

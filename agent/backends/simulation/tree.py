@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...tasks.task_table import command_line
+from ...tasks.processes import command_line
 from .chance import between, roll
 from .folder import PROC
 from .jobs import JobLane, JobTurn, Kind
