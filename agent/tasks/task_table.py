@@ -12,21 +12,11 @@ from msgspec import structs
 from gpudeck.wire import Task
 
 from ..readings import Owner, ProcessReading
+from . import processes
 from .jobs import root_of
 from .managers import WHOLE_JOBS
 from .name_cache import WorkloadNameCache
 from .owners import NO_NAMES, WorkloadNames, cut, owner_of
-from .processes import (
-    COMMAND_MAX,
-    ProcessDetails,
-    State,
-    about,
-    look,
-    ourselves,
-    own_manager,
-    read_stat,
-    row_of,
-)
 from .redact import redact
 from .seen import GpuTask
 from .terminals import name_of
@@ -38,7 +28,7 @@ MPS_SERVER = "nvidia-cuda-mps-server"
 @dataclass(slots=True)
 class TaskEntry:
     task: Task
-    look: ProcessDetails | None = None  # None: nothing more will be known
+    look: processes.ProcessDetails | None = None  # None: nothing more will be known
 
 
 Clients = Callable[[], Mapping[int, Sequence[int]]]
@@ -55,8 +45,8 @@ class TaskTable:
         self._boot_id, self._proc, self._names, self._clients = boot_id, proc, names, clients
         self._known: dict[tuple[int, int], TaskEntry] = {}
 
-    def describe(self, processes: Sequence[ProcessReading]) -> tuple[GpuTask, ...]:
-        seen = tuple(self._seen(process) for process in processes)
+    def describe(self, listed: Sequence[ProcessReading]) -> tuple[GpuTask, ...]:
+        seen = tuple(self._seen(process) for process in listed)
         servers = {each.task.pid for each in seen if each.task.kind == "mps_server"
                    and (each.task.pid, each.task.start_ticks) in self._known}
         if servers:
@@ -91,12 +81,12 @@ class TaskTable:
         task, state = self._task_and_state(process)
         return GpuTask(task, process.gpu_uuid, process.mem_used_bytes, process.sm_pct, state)
 
-    def _task_and_state(self, process: ProcessReading) -> tuple[Task, State | None]:
+    def _task_and_state(self, process: ProcessReading) -> tuple[Task, processes.State | None]:
         if process.task is not None:
             return process.task, process.state
         if process.start_ticks is not None:  # the backend knows better than our /proc
             return self._as_told(process, process.start_ticks), process.state
-        stat = read_stat(self._proc, process.pid)
+        stat = processes.read_stat(self._proc, process.pid)
         if stat is None:
             return self._gone(process), None
         key = process.pid, stat.start_ticks
@@ -119,7 +109,7 @@ class TaskTable:
         return known.task
 
     def _from_proc(self, process: ProcessReading, start_ticks: int) -> TaskEntry:
-        seen, began = look(process.pid, self._proc), started_at(self._proc, start_ticks)
+        seen, began = processes.look(process.pid, self._proc), started_at(self._proc, start_ticks)
         if seen is None or seen.row.start_ticks != start_ticks:
             return TaskEntry(self._task(process, start_ticks, began))
         kind = "mps_server" if seen.program == MPS_SERVER else process.kind
@@ -130,7 +120,7 @@ class TaskTable:
         self._name(known)
         return known
 
-    def _owner(self, seen: ProcessDetails, names: WorkloadNames) -> Owner:
+    def _owner(self, seen: processes.ProcessDetails, names: WorkloadNames) -> Owner:
         found = owner_of(seen.place, seen.words, seen.env, self._boot_id[:8], names)
         return structs.replace(found, uid=seen.uid, parent_pid=seen.row.parent,
                                groups=_group_names(seen.gids))
@@ -161,7 +151,7 @@ class TaskTable:
         task_id = self._id(process.pid, start_ticks)
         return Task(
             id=task_id, pid=process.pid, start_ticks=start_ticks, started_at=began, user=cut(user),
-            command=command and command[:COMMAND_MAX], kind=process.kind,
+            command=command and command[:processes.COMMAND_MAX], kind=process.kind,
             job_id=(job_id or task_id)[:128], **structs.asdict(owner or Owner()))
 
     def _id(self, pid: int, start_ticks: int) -> str:
@@ -170,16 +160,16 @@ class TaskTable:
     def _job_id(self, pid: int, start_ticks: int, managed_by: str | None) -> str:
         """As it was when the Task was first seen; an act looks again."""
         if managed_by is not None and managed_by.startswith(WHOLE_JOBS) and (
-                managed_by != own_manager()):
+                managed_by != processes.own_manager()):
             return managed_by
         return self._tree_id(pid, start_ticks)
 
     def _tree_id(self, pid: int, start_ticks: int) -> str:
-        row = row_of(pid, self._proc)
+        row = processes.row_of(pid, self._proc)
         if row is None or row.start_ticks != start_ticks:
             return self._id(pid, start_ticks)
-        root = root_of(pid, lambda each: row_of(each, self._proc),
-                       lambda each: about(each, self._proc), ourselves()) or row
+        root = root_of(pid, lambda each: processes.row_of(each, self._proc),
+                       lambda each: processes.about(each, self._proc), processes.ourselves()) or row
         return self._id(root.pid, root.start_ticks)
 
 
