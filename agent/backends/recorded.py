@@ -54,10 +54,10 @@ def open_file(path: Path, mode: Literal["r", "x"]) -> IO[bytes]:
 def open_reader(options: str = "") -> "RecordedReader":
     speed, _, name = options.partition(" ")
     if not name:
-        raise ReaderUnavailableError("failed", "name the recording: --replay FILE")
+        raise _failed("name the recording: --replay FILE")
     path = Path(name)
     if not any(True for _ in readings(path)):
-        raise ReaderUnavailableError("failed", f"the recording {path} holds no reading")
+        raise _failed(f"the recording {path} holds no reading")
     return RecordedReader(path, float(speed))
 
 
@@ -82,21 +82,22 @@ def readings(path: Path) -> Iterator[Reading]:
     except (EOFError, zlib.error):
         _say(f"{path}: cut off or damaged; what stands before is played")
     except OSError as error:
-        raise ReaderUnavailableError("failed", f"the recording {path} cannot be read: "
-                                               f"{error.strerror or error}") from error
+        raise _failed(f"the recording {path} cannot be read: {error.strerror or error}") from error
 
 
 def _check(path: Path, line: bytes) -> None:
     try:
         head = _head.decode(line)
     except msgspec.MsgspecError as error:
-        raise ReaderUnavailableError("failed",
-                                     f"{path} is no recording of gpudeck; `gpudeck agent --record "
-                                               "FILE` writes one") from error
+        raise _failed(f"{path} is no recording of gpudeck; `gpudeck agent --record FILE` writes "
+                      "one") from error
     if head.gpudeck_recording != FORMAT:
-        raise ReaderUnavailableError("failed", f"{path} was written by another gpudeck (format "
-                                               f"{head.gpudeck_recording}, this one reads "
-                                               f"{FORMAT})")
+        raise _failed(f"{path} was written by another gpudeck (format {head.gpudeck_recording}, "
+                      f"this one reads {FORMAT})")
+
+
+def _failed(detail: str) -> ReaderUnavailableError:
+    return ReaderUnavailableError("failed", detail)
 
 
 def _say(sentence: str) -> None:
@@ -138,7 +139,7 @@ class RecordedReader:
 
     def fresh(self) -> OnDemandReading:
         if self._played is None:
-            raise ReaderUnavailableError("failed", "the recording has not begun")
+            raise _failed("the recording has not begun")
         used, energy = ({gpu.uuid: gpu.value(key) for gpu in self._played.gpus}
                         for key in ("mem_used_bytes", "energy_j"))
         return OnDemandReading(self._played.processes or (), used, energy)
@@ -159,25 +160,24 @@ class RecordedReader:
         if self._began is None:
             self._began = now, coming.taken_at
             self._last_at = coming.taken_at
+        here, there = self._began
         step_s = coming.taken_at - self._last_at
         if not 0 <= step_s <= GAP_MAX_S:
             # The clock was set there, or nothing was recorded for long.
-            here, there = self._began
-            self._began = here, there + step_s - (GAP_MAX_S if step_s > 0 else 1.0)
-            self._last_at += step_s - (GAP_MAX_S if step_s > 0 else 1.0)
-        here, there = self._began
+            skipped_s = step_s - (GAP_MAX_S if step_s > 0 else 1.0)
+            there += skipped_s
+            self._began, self._last_at = (here, there), self._last_at + skipped_s
         return coming.taken_at - there <= (now - here + EARLY_S) * self._speed
 
     def _rewind(self) -> None:
         self._coming, self._began, self._tasks = readings(self._path), None, {}
         if self._peek() is None:
-            raise ReaderUnavailableError("failed",
-                                         f"the recording {self._path} holds no reading any more")
+            raise _failed(f"the recording {self._path} holds no reading any more")
         self._sleep(1.0)
 
     def _wait(self) -> None:
         if os.getppid() != self._parent:
-            raise ReaderUnavailableError("failed", "the agent that wanted this reading has gone")
+            raise _failed("the agent that wanted this reading has gone")
         self._sleep(LOOK_S)
 
     def _moved(self, reading: Reading) -> Reading:
