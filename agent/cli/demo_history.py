@@ -9,7 +9,6 @@ import os
 import signal
 import struct
 import sys
-from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -21,7 +20,7 @@ import msgspec
 from msgspec import structs
 
 from gpudeck.metrics import COLUMN, WIDTH, Absence
-from gpudeck.wire import Event, Frame, Inventory, encode
+from gpudeck.wire import Event, Frame, Inventory, encode, pack, unpack
 
 from ..backends.simulation.control import SimulationControl
 from ..backends.simulation.folder import SimulatedJobsFile
@@ -124,9 +123,7 @@ class EnergyHistory:
                          for board in range(len(ends))] for joules in curves]
 
     def into(self, frame: Frame, at: float) -> Frame:
-        values = array("d", frame.values)
-        if sys.byteorder == "big":
-            values.byteswap()
+        values = unpack(frame.values)
         right = min(max(1, bisect_left(self._at, at)), len(self._at) - 1)
         since, until = self._at[right - 1], self._at[right]
         part = min(1.0, (at - since) / (until - since))
@@ -135,9 +132,7 @@ class EnergyHistory:
             cell = place * WIDTH + ENERGY
             if frame.absent[cell] == Absence.PRESENT:
                 values[cell] = round(was + part * (then - was), 3)
-        if sys.byteorder == "big":
-            values.byteswap()
-        return structs.replace(frame, values=values.tobytes())
+        return structs.replace(frame, values=pack(values))
 
 
 def chunks(span: range) -> list[range]:

@@ -25,6 +25,7 @@ from ..link.outbox_file import OutboxFile
 from ..node import NodeConfig, ThreadWakeSignal, run_node
 from ..reader.inbox import ReaderInbox
 from ..readings import OnDemandReading
+from ..telemetry.rate_limit import RateLimiter
 
 log = logging.getLogger("gpudeck.agent.simulate")
 
@@ -46,15 +47,10 @@ class OncePerMinuteFilter(logging.Filter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._said_at: dict[str, float] = {}
+        self._pace = RateLimiter(burst=1, every_s=60.0)
 
     def filter(self, record: logging.LogRecord) -> bool:
-        words = record.getMessage().split(" pending=")[0]
-        last = self._said_at.get(words)
-        if last is not None and record.created - last < 60:
-            return False
-        self._said_at[words] = record.created
-        return True
+        return self._pace.may(record.getMessage().split(" pending=")[0], record.created)
 
 
 class SimulatedSource(ReaderInbox):

@@ -27,7 +27,7 @@ from .events import NvmlEventWatcher
 from .kernel import DEVICES, KERNEL, BoardPowerStates, lost_boards
 from .links import GpuTopology
 from .mig import MigInstance
-from .session import NvmlSession, none_opened, notes
+from .session import NvmlOpenedBoard, NvmlSession, none_opened, notes, opened
 from .xids import explained
 
 PROCESSES_EVERY_S = 2.0
@@ -47,7 +47,7 @@ class NvmlReader:
         self._clock = clock
         self._session = NvmlSession()
         self._sleep = BoardPowerStates(devices, kernel)
-        self._boards = _boards(self._session, self._sleep, kernel)
+        self._boards, self._shut = _boards(self._session.count, self._sleep, kernel)
         self._blind_reads, self._has_seen = 0, False
         self._read_at: float | None = None
         self._processes_at: float | None = None
@@ -87,7 +87,7 @@ class NvmlReader:
             gpus=tuple(gpu for board_and_instances in read for gpu in board_and_instances),
             processes=processes, driver_version=self._session.driver,
             links=self._topology.links([each.uuid for each in facts]),
-            detail=notes(self._boards, self._session.shut)[:1_024], accounted=accounted,
+            detail=notes(self._boards, self._shut)[:1_024], accounted=accounted,
         )
 
     def _devices(self) -> "list[NvmlBoard | MigInstance]":
@@ -140,11 +140,12 @@ def _is_due(last: float | None, now: float, every_s: float) -> bool:
     return last is None or now - last >= every_s - 0.5
 
 
-def _boards(session: NvmlSession, sleep: BoardPowerStates, kernel: Path) -> "list[NvmlBoard]":
-    """Without those that the driver counts and does not let us see (A.1)."""
-    count = min(session.count, MAX_GPUS)
-    sleepers = sleep.sleepers(count)
-    found = list(session.open(count, frozenset(sleepers)))
+def _boards(
+    count: int, sleep: BoardPowerStates, kernel: Path
+) -> "tuple[list[NvmlBoard], list[NvmlOpenedBoard]]":
+    """And those that the driver counts and does not let us see (A.1): listed under no name."""
+    sleepers = sleep.sleepers(count := min(count, MAX_GPUS))
+    found = [opened(index) for index in range(count) if index not in sleepers]  # else it would wake
     boards = [NvmlBoard(each.handle, GpuFacts(uuid=each.uuid, index=each.index, name="NVIDIA GPU"))
               for each in found if not each.code]
     boards += [NvmlBoard(None, known.facts(index)) for index, known in sleepers.items() if known]
@@ -152,8 +153,8 @@ def _boards(session: NvmlSession, sleep: BoardPowerStates, kernel: Path) -> "lis
     lost = [each.index for each in found if each.code == pynvml.NVML_ERROR_GPU_IS_LOST]
     if lost:
         boards += [NvmlBoard(None, facts) for facts in lost_boards(lost, known, kernel)]
-    listed = {board.facts.index for board in boards}
-    session.shut = tuple(each for each in found if each.index not in listed)
     if not boards:
         raise none_opened(found, len(sleepers))
-    return sorted(boards, key=lambda board: board.facts.index)
+    listed = {board.facts.index for board in boards}
+    return (sorted(boards, key=lambda board: board.facts.index),
+            [each for each in found if each.index not in listed])

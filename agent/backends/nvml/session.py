@@ -6,7 +6,7 @@ is needed: this one has the old library mapped for good, and handles that may me
 """
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,14 +48,7 @@ class NvmlSession:
             raise _unopened(error) from error
         except pynvml.NVMLLibraryMismatchError as error:
             raise unavailable(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND) from error
-        self.shut: tuple[NvmlOpenedBoard, ...] = ()  # counted, and not to be listed under any name
         self._lost_since: float | None = None
-
-    def open(self, count: int, asleep: frozenset[int] = frozenset()) -> Iterator[NvmlOpenedBoard]:
-        """Each index but the sleeping ones, which a handle would wake."""
-        for index in range(count):
-            if index not in asleep:
-                yield _opened(index)
 
     def check(self, boards: Sequence[NvmlBoard]) -> None:
         """After a reading and before it counts: were all handles, to the end of it, those of the
@@ -89,7 +82,7 @@ class NvmlSession:
             print(f"nvmlShutdown: {error}", file=sys.stderr)
 
 
-def _opened(index: int) -> NvmlOpenedBoard:
+def opened(index: int) -> NvmlOpenedBoard:
     try:
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)
         return NvmlOpenedBoard(index, handle, str(pynvml.nvmlDeviceGetUUID(handle)), 0)
@@ -126,7 +119,7 @@ def _check_identity(board: NvmlBoard) -> None:
         raise unavailable("renumbered")
 
 
-def notes(boards: Sequence[NvmlBoard], shut: Sequence[NvmlOpenedBoard] = ()) -> str:
+def notes(boards: Sequence[NvmlBoard], shut: Sequence[NvmlOpenedBoard]) -> str:
     """What is wrong with single boards while the rest is read, and what to do."""
     return " ".join(filter(None, (*(board.note() for board in boards),
                                   *map(_shut_note, shut))))
