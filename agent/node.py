@@ -45,7 +45,7 @@ from .tasks.name_cache import WorkloadNameCache
 from .tasks.processes import namespace_trouble
 from .tasks.task_table import TaskTable
 from .telemetry import sampler
-from .telemetry.events import TORN_DOWN, NodeEventDetector
+from .telemetry.events import NodeEventDetector
 from .telemetry.prometheus import MetricsPage
 from .telemetry.recent_tasks import RecentTasks
 from .telemetry.self_cost import ProcessCostMeter, outbox_files, size_of
@@ -331,7 +331,7 @@ class _AgentLoop:
             self._memory, reading, seen, self._outbox.last_seq + 1, now, events), now)
 
     def _own_ends(self, happened: Sequence[BackendEvent]) -> int:
-        if all(each.numbers.get("xid") != TORN_DOWN for each in happened):
+        if not any(each.echo for each in happened):
             return 0
         try:
             return self._journal.kills_since(time.time() - ECHO_S)

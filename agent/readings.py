@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
+from gpudeck.metrics import COLUMN, SLOW_COLUMN, Absence
 from gpudeck.wire import GpuFacts, GpuLink, GpuState, Task
 
 
@@ -38,6 +39,14 @@ class GpuReading(Struct, frozen=True, array_like=True):
     slow: tuple[float, ...] = ()
     slow_absent: bytes = b""
 
+    def value(self, key: str) -> float | None:
+        """By its metric's key. None: it is not there."""
+        if key in COLUMN:
+            at, values, absent = COLUMN[key], self.values, self.absent
+        else:
+            at, values, absent = SLOW_COLUMN[key], self.slow, self.slow_absent
+        return values[at] if at < len(absent) and absent[at] == Absence.PRESENT else None
+
 
 class BackendEvent(Struct, frozen=True):
     """What the backend saw happen since its last Reading: an Event before it has a number."""
@@ -47,6 +56,8 @@ class BackendEvent(Struct, frozen=True):
     gpu_uuid: str | None = None
     text: str = ""
     numbers: dict[str, float] = {}
+    part_uuid: str | None = None  # of the part of that Gpu that it is about
+    echo: str = ""  # the text instead, where we have just ended a task; "": it is no sign of that
 
 
 class ProcessReading(Struct, frozen=True):
@@ -95,6 +106,15 @@ class Reading(Struct, frozen=True):
     detail: str = ""  # what is wrong with single Gpus and what to do, for people
     accounted: tuple[ProcessAccounting,
                      ...] = ()  # of processes that have ended since the last list
+
+
+def with_slow(reading: Reading, before: Reading | None) -> Reading:
+    """Its slow values are read less often than the rest: those of the reading before count on."""
+    slow = {gpu.uuid: gpu for gpu in before.gpus if gpu.slow} if before is not None else {}
+    return structs.replace(reading, gpus=tuple(
+        structs.replace(gpu, slow=slow[gpu.uuid].slow, slow_absent=slow[gpu.uuid].slow_absent)
+        if not gpu.slow and gpu.uuid in slow and gpu.state == "ok" else gpu
+        for gpu in reading.gpus))
 
 
 class OnDemandReading(Struct, frozen=True):

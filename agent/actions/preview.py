@@ -23,8 +23,7 @@ from gpudeck.wire import Task
 
 from ..tasks.jobs import ProcessTableRow, members, root_of
 from ..tasks.managers import WHOLE_JOBS
-from ..tasks.processes import ProcessFacts, about, age_s, ourselves, table
-from ..tasks.task_table import shown_command
+from ..tasks.processes import ProcessFacts, about, age_s, ourselves, shown_command, table
 from ..tasks.terminals import name_of
 from . import guard
 from .context import NodeContext, TaskSnapshot

@@ -18,11 +18,11 @@ from typing import IO, Literal
 import msgspec
 from msgspec import Struct, structs
 
-from gpudeck.metrics import COLUMN, Absence
 from gpudeck.wire import Task
 
-from ..readings import BackendEvent, GpuReading, OnDemandReading, ProcessReading, Reading
+from ..readings import BackendEvent, OnDemandReading, ProcessReading, Reading, with_slow
 from . import ReaderUnavailableError
+from .nvml.xids import explained
 
 FORMAT = 1
 # No reading for longer is a hung driver, or the recording stood still: nobody waits for its end.
@@ -30,7 +30,6 @@ GAP_MAX_S = 30.0
 # As far from its second as a reading may be and still belong to it.
 EARLY_S = 0.5
 LOOK_S = 0.05
-MEM_USED, ENERGY = COLUMN["mem_used_bytes"], COLUMN["energy_j"]
 
 
 class RecordingHeader(Struct, frozen=True):
@@ -55,10 +54,10 @@ def open_file(path: Path, mode: Literal["r", "x"]) -> IO[bytes]:
 def open_reader(options: str = "") -> "RecordedReader":
     speed, _, name = options.partition(" ")
     if not name:
-        raise ReaderUnavailableError("failed", "name the recording: --replay FILE")
+        raise _failed("name the recording: --replay FILE")
     path = Path(name)
     if not any(True for _ in readings(path)):
-        raise ReaderUnavailableError("failed", f"the recording {path} holds no reading")
+        raise _failed(f"the recording {path} holds no reading")
     return RecordedReader(path, float(speed))
 
 
@@ -83,21 +82,22 @@ def readings(path: Path) -> Iterator[Reading]:
     except (EOFError, zlib.error):
         _say(f"{path}: cut off or damaged; what stands before is played")
     except OSError as error:
-        raise ReaderUnavailableError("failed", f"the recording {path} cannot be read: "
-                                               f"{error.strerror or error}") from error
+        raise _failed(f"the recording {path} cannot be read: {error.strerror or error}") from error
 
 
 def _check(path: Path, line: bytes) -> None:
     try:
         head = _head.decode(line)
     except msgspec.MsgspecError as error:
-        raise ReaderUnavailableError("failed",
-                                     f"{path} is no recording of gpudeck; `gpudeck agent --record "
-                                               "FILE` writes one") from error
+        raise _failed(f"{path} is no recording of gpudeck; `gpudeck agent --record FILE` writes "
+                      "one") from error
     if head.gpudeck_recording != FORMAT:
-        raise ReaderUnavailableError("failed", f"{path} was written by another gpudeck (format "
-                                               f"{head.gpudeck_recording}, this one reads "
-                                               f"{FORMAT})")
+        raise _failed(f"{path} was written by another gpudeck (format {head.gpudeck_recording}, "
+                      f"this one reads {FORMAT})")
+
+
+def _failed(detail: str) -> ReaderUnavailableError:
+    return ReaderUnavailableError("failed", detail)
 
 
 def _say(sentence: str) -> None:
@@ -139,9 +139,9 @@ class RecordedReader:
 
     def fresh(self) -> OnDemandReading:
         if self._played is None:
-            raise ReaderUnavailableError("failed", "the recording has not begun")
-        used, energy = ({gpu.uuid: _told(gpu, column) for gpu in self._played.gpus}
-                        for column in (MEM_USED, ENERGY))
+            raise _failed("the recording has not begun")
+        used, energy = ({gpu.uuid: gpu.value(key) for gpu in self._played.gpus}
+                        for key in ("mem_used_bytes", "energy_j"))
         return OnDemandReading(self._played.processes or (), used, energy)
 
     def watch(self, tell: Callable[[BackendEvent], None]) -> None:
@@ -160,25 +160,24 @@ class RecordedReader:
         if self._began is None:
             self._began = now, coming.taken_at
             self._last_at = coming.taken_at
+        here, there = self._began
         step_s = coming.taken_at - self._last_at
         if not 0 <= step_s <= GAP_MAX_S:
             # The clock was set there, or nothing was recorded for long.
-            here, there = self._began
-            self._began = here, there + step_s - (GAP_MAX_S if step_s > 0 else 1.0)
-            self._last_at += step_s - (GAP_MAX_S if step_s > 0 else 1.0)
-        here, there = self._began
+            skipped_s = step_s - (GAP_MAX_S if step_s > 0 else 1.0)
+            there += skipped_s
+            self._began, self._last_at = (here, there), self._last_at + skipped_s
         return coming.taken_at - there <= (now - here + EARLY_S) * self._speed
 
     def _rewind(self) -> None:
         self._coming, self._began, self._tasks = readings(self._path), None, {}
         if self._peek() is None:
-            raise ReaderUnavailableError("failed",
-                                         f"the recording {self._path} holds no reading any more")
+            raise _failed(f"the recording {self._path} holds no reading any more")
         self._sleep(1.0)
 
     def _wait(self) -> None:
         if os.getppid() != self._parent:
-            raise ReaderUnavailableError("failed", "the agent that wanted this reading has gone")
+            raise _failed("the agent that wanted this reading has gone")
         self._sleep(LOOK_S)
 
     def _moved(self, reading: Reading) -> Reading:
@@ -186,7 +185,8 @@ class RecordedReader:
         return structs.replace(
             reading, taken_at=reading.taken_at + by_s,
             interval_s=reading.interval_s / self._speed,
-            happenings=tuple(structs.replace(each, at=each.at + by_s)
+            # An older agent recorded what is told without its words.
+            happenings=tuple(explained(structs.replace(each, at=each.at + by_s), reading.facts)
                              for each in reading.happenings),
             processes=reading.processes and tuple(
                 self._moved_process(each, by_s) for each in reading.processes))
@@ -206,20 +206,7 @@ def _after(found: Reading | None, reading: Reading) -> Reading:
     """Two readings of one moment, at more than their own pace: nothing that happened is lost."""
     if found is None:
         return reading
-    slow = {gpu.uuid: gpu for gpu in found.gpus if gpu.slow}
-    return structs.replace(
+    return with_slow(structs.replace(
         reading, interval_s=found.interval_s + reading.interval_s,
         happenings=found.happenings + reading.happenings,
-        processes=found.processes if reading.processes is None else reading.processes,
-        gpus=tuple(_with_slow(gpu, slow.get(gpu.uuid)) for gpu in reading.gpus))
-
-
-def _with_slow(gpu: GpuReading, before: GpuReading | None) -> GpuReading:
-    if gpu.slow or before is None or gpu.state == "lost":
-        return gpu
-    return structs.replace(gpu, slow=before.slow, slow_absent=before.slow_absent)
-
-
-def _told(gpu: GpuReading, column: int) -> float | None:
-    known = gpu.absent[column:column + 1] == bytes([Absence.PRESENT])
-    return gpu.values[column] if known else None
+        processes=found.processes if reading.processes is None else reading.processes), found)

@@ -9,10 +9,10 @@ import os
 import signal
 import struct
 import sys
-from array import array
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from typing import BinaryIO
 
@@ -20,14 +20,20 @@ import msgspec
 from msgspec import structs
 
 from gpudeck.metrics import COLUMN, WIDTH, Absence
-from gpudeck.wire import Event, Frame, Inventory, encode
+from gpudeck.wire import Event, Frame, Inventory, encode, pack, unpack
 
 from ..backends.simulation.control import SimulationControl
-from ..backends.simulation.folder import SimulatedJobsFile, jobs_path
+from ..backends.simulation.folder import SimulatedJobsFile
 from ..backends.simulation.jobs import SimulatedJob, jobs_at
 from ..backends.simulation.mps_state import is_on_whole_boards
-from ..backends.simulation.reader import SimulatedReader, SimulationOptions, parse_options
-from ..backends.simulation.world import LiveJob, SimulatedNode, energy_since_boot, units_of
+from ..backends.simulation.reader import SimulatedReader, parse_options
+from ..backends.simulation.world import (
+    LiveJob,
+    SimulatedNode,
+    SimulationOptions,
+    energy_since_boot,
+    units_of,
+)
 from ..tasks.task_table import TaskTable, boot_id
 from ..telemetry import sampler
 from ..telemetry.events import NodeEventDetector
@@ -43,26 +49,12 @@ SEQS_PER_S = 1_000  # so that no two chunks give one number twice
 Message = Inventory | Event | Frame
 
 
-@dataclass(frozen=True, slots=True)
-class HistorySpan:
-    begin: int
-    end: int
-
-
-class _HistoryClock:
-    def __init__(self, at: float) -> None:
-        self.at = at
-
-    def __call__(self) -> float:
-        return self.at
-
-
 class _HistoryReader(SimulatedReader):
     """Where a real process runs the job of a turn now, it is the one that ran it before: whoever
     looks back finds the task that is there to be acted on."""
 
-    def __init__(self, options: SimulationOptions, real: tuple[SimulatedJob, ...],
-                 clock: _HistoryClock) -> None:
+    def __init__(self, options: SimulationOptions, real: Sequence[SimulatedJob],
+                 clock: Callable[[], float]) -> None:
         self._real: dict[int, list[SimulatedJob]] = {}
         for job in real:
             self._real.setdefault(job.seed, []).append(job)
@@ -76,23 +68,22 @@ class _HistoryReader(SimulatedReader):
 
 
 class DemoHistoryNode:
-    """`real`: the jobs of this node that are processes of this machine."""
+    """`real`: the jobs of this node that are processes of this machine; None: it has none such."""
 
     def __init__(self, options: SimulationOptions, real: Sequence[SimulatedJob] | None,
-                 span: HistorySpan,
-                 energy: "EnergyHistory") -> None:
-        self._options = replace(options, world=None)
-        self._clock = _HistoryClock(span.begin)
-        self._reader = _HistoryReader(self._options, tuple(real or ()), self._clock)
+                 energy: "EnergyHistory", span: range) -> None:
+        self.name = options.node
+        self._at: float = span.start
+        self._reader = _HistoryReader(replace(options, world=None), real or (), lambda: self._at)
         boot = boot_id_of(options.seed, options.node) if real is None else boot_id()
         self._tasks = TaskTable(boot)
         self._happenings = NodeEventDetector()
         self._memory = sampler.SamplerState()
         self._energy = energy
-        self._seq = span.begin * SEQS_PER_S
+        self._seq = span.start * SEQS_PER_S
 
     def second(self, at: int) -> Iterator[Message]:
-        self._clock.at = at + 0.5
+        self._at = at + 0.5
         reading = self._reader.read()
         seen = None if reading.processes is None else self._tasks.describe(reading.processes)
         events = self._happenings.reading(reading, reading.happenings, seen, at)
@@ -112,30 +103,27 @@ class EnergyHistory:
     """What the boards' counters said: they end where the live ones begin, so what they added up is
     found first, in coarse steps."""
 
-    def __init__(self, options: SimulationOptions, span: HistorySpan) -> None:
-        setup = options.setup()
-        uuids, instances = units_of(setup)
+    def __init__(self, options: SimulationOptions, span: range) -> None:
+        uuids, instances = units_of(options)
 
         def lives(at: float) -> tuple[LiveJob, ...]:
-            return tuple(map(LiveJob, jobs_at(setup.seed, setup.node, uuids, at, instances)))
+            return tuple(map(LiveJob, jobs_at(options.seed, options.node, uuids, at, instances)))
 
-        world = SimulatedNode(setup, lives(span.begin), span.begin)
+        world = SimulatedNode(options, lives(span.start), span.start)
         self._places = [place for place, facts in enumerate(world.facts)
                         if facts.parent_uuid is None]
-        ends = [energy_since_boot(setup, board, span.end) for board in world.boards]
-        self._at = [float(span.begin)]
+        ends = [energy_since_boot(options, board, span.stop) for board in world.boards]
+        self._at = [float(span.start)]
         curves = [world.energy_j]
-        while self._at[-1] < span.end:
-            self._at.append(min(float(span.end), self._at[-1] + COARSE_S))
+        while self._at[-1] < span.stop:
+            self._at.append(min(float(span.stop), self._at[-1] + COARSE_S))
             world.advance(self._at[-1], lives(self._at[-1]), {}, SimulationControl())
             curves.append(world.energy_j)
         self._curves = [[max(0.0, ends[board] - curves[-1][board] + joules[board])
                          for board in range(len(ends))] for joules in curves]
 
     def into(self, frame: Frame, at: float) -> Frame:
-        values = array("d", frame.values)
-        if sys.byteorder == "big":
-            values.byteswap()
+        values = unpack(frame.values)
         right = min(max(1, bisect_left(self._at, at)), len(self._at) - 1)
         since, until = self._at[right - 1], self._at[right]
         part = min(1.0, (at - since) / (until - since))
@@ -144,35 +132,25 @@ class EnergyHistory:
             cell = place * WIDTH + ENERGY
             if frame.absent[cell] == Absence.PRESENT:
                 values[cell] = round(was + part * (then - was), 3)
-        if sys.byteorder == "big":
-            values.byteswap()
-        return structs.replace(frame, values=values.tobytes())
+        return structs.replace(frame, values=pack(values))
 
 
-@dataclass(frozen=True, slots=True)
-class DemoNodePlan:
-    """One node. `real`: its jobs that are processes of this machine; None: it has none such."""
-
-    options: SimulationOptions
-    real: tuple[SimulatedJob, ...] | None
-    energy: EnergyHistory
-
-
-def chunks(span: HistorySpan) -> list[HistorySpan]:
+def chunks(span: range) -> list[range]:
     """The last one first; they part where history's own blocks do."""
-    parts = [span.begin, *(at for at in range(span.begin + 1, span.end) if at % CHUNK_S == 0),
-             span.end]
-    return [HistorySpan(*pair) for pair in reversed(list(pairwise(parts)))]
+    parts = [span.start, *(at for at in span[1:] if at % CHUNK_S == 0), span.stop]
+    return [range(*pair) for pair in reversed(list(pairwise(parts)))]
 
 
-def tell(plans: Sequence[DemoNodePlan], span: HistorySpan, out: BinaryIO) -> None:
+def tell(
+    makers: Sequence[Callable[[range], DemoHistoryNode]], span: range, out: BinaryIO
+) -> None:
+    """`makers`: of each node at the beginning of a span."""
     for chunk in chunks(span):
-        nodes = {plan.options.node: DemoHistoryNode(plan.options, plan.real, chunk, plan.energy)
-                 for plan in plans}
-        for at in range(chunk.begin, chunk.end):
-            for name, node in nodes.items():
+        nodes = [make(chunk) for make in makers]
+        for at in chunk:
+            for node in nodes:
                 for message in node.second(at):
-                    body = msgspec.msgpack.encode((name, encode(message)))
+                    body = msgspec.msgpack.encode((node.name, encode(message)))
                     out.write(LENGTH.pack(len(body)) + body)
         out.flush()
 
@@ -181,18 +159,18 @@ def main(words: Sequence[str]) -> int:
     """`NODES REAL BEGIN END OPTIONS`: the first REAL of the nodes have real processes, and with
     mps=on the last of these has MPS."""
     count, real, begin, end = map(int, words[:4])
-    options, span = parse_options(words[4]), HistorySpan(begin, end)
+    options, span = parse_options(words[4]), range(begin, end)
     os.nice(19)  # nobody waits for it
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # who started us ends us
-    plans = []
+    makers = []
     for number in range(1, count + 1):
         mine = replace(options, node=node_name(number), mps=options.mps and number == real)
         jobs = None
         if number <= real and options.world is not None:
-            lives = SimulatedJobsFile(jobs_path(options.world, mine.node)).lives()
+            lives = SimulatedJobsFile(options.world, mine.node).lives()
             jobs = () if lives is None else tuple(live.job for live in lives)
-        plans.append(DemoNodePlan(mine, jobs, EnergyHistory(mine, span)))
-    tell(plans, span, sys.stdout.buffer)
+        makers.append(partial(DemoHistoryNode, mine, jobs, EnergyHistory(mine, span)))
+    tell(makers, span, sys.stdout.buffer)
     return 0
 
 

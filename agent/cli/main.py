@@ -33,7 +33,7 @@ from ..link.outbox_file import OutboxFile
 from ..node import NodeConfig, run_node
 from ..reader.recording import RecordingWriter
 from ..reader.watchdog import ReaderProcess, ThreadedReaderProcess, phase_of
-from ..readings import ProcessReading, Reading
+from ..readings import ProcessReading, Reading, with_slow
 from ..runtime.data_lock import DataFolderLock
 from ..settings import (
     AgentSettings,
@@ -229,7 +229,7 @@ def read_once(asked: ConnectionSettings, readings: int, lists: int = 0
             news.clear()
             reading = source.latest()
             if reading is not None:
-                before = reading = show.with_slow(reading, before)
+                before = reading = with_slow(reading, before)
                 if reading.processes is not None:
                     processes = reading.processes
                     lists -= 1

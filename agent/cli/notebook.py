@@ -32,13 +32,13 @@ from ..backends.simulation.keeper import JobKeeper
 from ..backends.simulation.reader import parse_options
 from ..limits.mps import LocalMpsDaemons
 from ..reader.watchdog import ThreadedReaderProcess
-from ..readings import OnDemandReading, Reading
+from ..readings import OnDemandReading, Reading, with_slow
 from ..runtime.worker import Worker
 from ..settings import AgentSettings
 from ..tasks.name_cache import WorkloadNameCache
 from ..tasks.task_table import TaskTable, boot_id
 from ..tasks.terminals import who_is_here
-from ..telemetry.status_table import gpu_items, task_items, with_slow
+from ..telemetry.status_table import gpu_items, task_items
 from .local_target import LocalTarget
 
 FRESH_WITHIN_S = 5.0

@@ -5,15 +5,16 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.keys import EnrolmentToken
 from gpudeck.settings import Setting, count, flag, folder, load, text
 
-from ..backends.simulation.reader import SimulationOptions, parse_options
+from ..backends.simulation.reader import parse_options
+from ..backends.simulation.world import SimulationOptions
 from ..settings import ENROL_FILE, HUB, enrolment_tokens
 
 TABLE: tuple[Setting, ...] = (
@@ -29,44 +30,28 @@ TABLE: tuple[Setting, ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class SimulatorSettings:
-    hub: str
-    token_file: Path | None
-    names: tuple[str, ...]
-    options: SimulationOptions
-    data: Path | None
-    children: bool
-
-
-def read(argv: Sequence[str]) -> SimulatorSettings:
-    given = load("simulate", TABLE, argv, os.environ, "Simulated nodes, each with its own socket.")
-    numbers = range(given["first"], given["first"] + given["nodes"])
-    return SimulatorSettings(given["hub"], given["token_file"], tuple(map(node_name, numbers)),
-                             parse_options(given["simulate"]), given["data"], given["children"])
-
-
 def node_name(number: int) -> str:
     return f"n{number:03}"
 
 
 def simulate(argv: list[str]) -> int:
-    settings = read(argv)
-    return keep_children(settings) if settings.children else host_nodes(settings)
+    given = load("simulate", TABLE, argv, os.environ, "Simulated nodes, each with its own socket.")
+    names = tuple(map(node_name, range(given["first"], given["first"] + given["nodes"])))
+    options = parse_options(given["simulate"])
+    return keep_children(names, options) if given["children"] else host_nodes(
+        given, names, options)
 
 
-def keep_children(settings: SimulatorSettings) -> int:
-    from ..backends.simulation.folder import SimulationControlFile
+def keep_children(names: Sequence[str], options: SimulationOptions) -> int:
+    from ..backends.simulation.folder import control_file
     from ..backends.simulation.keeper import JobKeeper
 
-    options = settings.options
     if options.world is None:
         raise CommandError("--children needs world=DIR in --simulate", ExitCode.USAGE)
     stop = _stop_on_signals(threading.Event())
     # Every node's reader tells its own log of a broken control.json; we tell the terminal.
-    control = SimulationControlFile(options.world / "control.json")
-    keeper = JobKeeper(options.world, options.seed, settings.names, options.gpus,
-                       options.profile)
+    control = control_file(options.world)
+    keeper = JobKeeper(options.world, options.seed, names, options.gpus, options.profile)
     try:
         while not stop.is_set():
             control.now()
@@ -77,7 +62,9 @@ def keep_children(settings: SimulatorSettings) -> int:
     return ExitCode.OK
 
 
-def host_nodes(settings: SimulatorSettings) -> int:
+def host_nodes(
+    given: Mapping[str, Any], names: Sequence[str], options: SimulationOptions
+) -> int:
     try:
         from gevent import monkey
     except ModuleNotFoundError as error:
@@ -91,20 +78,20 @@ def host_nodes(settings: SimulatorSettings) -> int:
     from .main import log_to_stderr
     from .simulated_nodes import host
 
-    if settings.data is None:
+    if given["data"] is None:
         raise CommandError("--data is needed: the folder for the nodes' journal", ExitCode.USAGE)
     log_to_stderr()
-    with DataFolderLock(settings.data):
-        host(settings.hub, _tokens(settings), settings.names, settings.options, settings.data,
+    with DataFolderLock(given["data"]):
+        host(given["hub"], _tokens(given["token_file"], len(names)), names, options, given["data"],
              _stop_on_signals(threading.Event()))
     return ExitCode.OK
 
 
-def _tokens(settings: SimulatorSettings) -> list[EnrolmentToken]:
-    tokens = enrolment_tokens(settings.token_file, os.environ)
-    if tokens and len(tokens) != len(settings.names):
-        raise CommandError(f"{len(settings.names)} nodes need as many enrolment tokens, one per "
-                           f"line; there are {len(tokens)}", ExitCode.USAGE)
+def _tokens(file: Path | None, nodes: int) -> list[EnrolmentToken]:
+    tokens = enrolment_tokens(file, os.environ)
+    if tokens and len(tokens) != nodes:
+        raise CommandError(f"{nodes} nodes need as many enrolment tokens, one per line; there are "
+                           f"{len(tokens)}", ExitCode.USAGE)
     return tokens
 
 

@@ -12,19 +12,21 @@ from pathlib import Path
 
 from gpudeck.keys import EnrolmentToken
 from gpudeck.tls import tls_context
-from gpudeck.wire import ReaderState
 
 from ..backends import SIMULATED, ReaderUnavailableError
 from ..backends.simulation.chance import seed_of
-from ..backends.simulation.folder import SimulationControlFile
-from ..backends.simulation.reader import SimulatedReader, SimulationOptions
+from ..backends.simulation.folder import control_file
+from ..backends.simulation.reader import SimulatedReader
+from ..backends.simulation.world import SimulationOptions
 from ..journal.store import ActionStore
 from ..link.admission import ConnectLimiter
 from ..link.identity import NodeIdentity, node_key, pinned_hub
 from ..link.outbox import Outbox
 from ..link.outbox_file import OutboxFile
 from ..node import NodeConfig, ThreadWakeSignal, run_node
-from ..readings import BackendEvent, OnDemandReading, Reading
+from ..reader.inbox import ReaderInbox
+from ..readings import OnDemandReading
+from ..telemetry.rate_limit import RateLimiter
 
 log = logging.getLogger("gpudeck.agent.simulate")
 
@@ -46,41 +48,19 @@ class OncePerMinuteFilter(logging.Filter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._said_at: dict[str, float] = {}
+        self._pace = RateLimiter(burst=1, every_s=60.0)
 
     def filter(self, record: logging.LogRecord) -> bool:
-        words = record.getMessage().split(" pending=")[0]
-        last = self._said_at.get(words)
-        if last is not None and record.created - last < 60:
-            return False
-        self._said_at[words] = record.created
-        return True
+        return self._pace.may(record.getMessage().split(" pending=")[0], record.created)
 
 
-class SimulatedSource:
+class SimulatedSource(ReaderInbox):
     """What a reader child and its watchdog are to a real node, in this process."""
 
     def __init__(self, reader: SimulatedReader) -> None:
+        super().__init__()
         self.wake = ThreadWakeSignal()
         self._reader = reader
-        self._unread: Reading | None = None
-        self._happened: list[BackendEvent] = []
-        self._read_at: float | None = None
-        self.state: ReaderState = "starting"
-        self.detail = ""
-        self.read_s: float | None = None
-
-    @property
-    def age_s(self) -> float | None:
-        return None if self._read_at is None else time.monotonic() - self._read_at
-
-    def latest(self) -> Reading | None:
-        reading, self._unread = self._unread, None
-        return reading
-
-    def happenings(self) -> tuple[BackendEvent, ...]:
-        happened, self._happened = tuple(self._happened), []
-        return happened
 
     def fresh(self, timeout_s: float) -> OnDemandReading | None:
         try:
@@ -109,9 +89,9 @@ class SimulatedSource:
             if changed:
                 self.wake.ring()
             return
-        self._happened += reading.happenings
-        self._unread, self._read_at = reading, time.monotonic()
-        self.read_s = self._read_at - began
+        now = time.monotonic()
+        self.put(reading, now)
+        self.read_s = now - began
         self.state, self.detail = "ok", ""
         self.wake.ring()
 
@@ -128,8 +108,7 @@ def host(
     acts = ActionStore(data / "acts.db", durable=False)
     tls = tls_context(hub, None)
     pin = pinned_hub(data, tokens[0].hub if tokens else None)
-    control = (None if options.world is None
-               else SimulationControlFile(options.world / "control.json"))
+    control = control_file(options.world)
     sources = [
         SimulatedSource(SimulatedReader(replace(options, node=name), control, KEEP_ENERGY_EVERY_S))
         for name in names

@@ -10,18 +10,19 @@ from pathlib import Path
 
 import msgspec
 
-from ..backends.simulation.folder import SimulatedJobsFile, SimulationControlFile, jobs_path
+from ..backends.simulation.folder import SimulatedJobsFile, SimulationControlFile
 from ..backends.simulation.jobs import SimulatedJob
 from ..backends.simulation.mps_answers import SimulatedMpsDaemon, SimulatedMpsState
 from ..backends.simulation.mps_state import (
-    SimulatedMpsFile,
     SimulatedMpsRecord,
     client,
     clients_of,
+    mps_file,
     new_server,
     pipes_path,
 )
-from ..backends.simulation.reader import SimulationOptions, parse_options
+from ..backends.simulation.reader import parse_options
+from ..backends.simulation.world import SimulationOptions
 from .mps import LocalMpsDaemons, path_trouble
 
 
@@ -55,8 +56,8 @@ class SimulatedMpsControl:
         self.pipes = pipes_path(folder, options.node)
         self._options = options
         self._socket = self.pipes / "control"
-        self._file = SimulatedMpsFile(folder, options.node)
-        self._jobs_file = SimulatedJobsFile(jobs_path(folder, options.node))
+        self._file = mps_file(folder, options.node)
+        self._jobs_file = SimulatedJobsFile(folder, options.node)
         self._control = SimulationControlFile(folder / "control.json")
         self._one_at_a_time = threading.Lock()
         kept = self._file.now() or SimulatedMpsRecord()

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable
 from gpudeck.limits import MAX_CLIENTS, MAX_DAEMONS, MAX_SERVERS, MpsClient, MpsDaemon, MpsLimit
 from gpudeck.limits import MpsServer as ServerView
 
-from ..tasks.processes import about
-from ..tasks.task_table import shown_command
+from ..tasks.processes import about, shown_command
 from ..tasks.terminals import name_of
 from .mps import (
     DEAD,

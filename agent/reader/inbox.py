@@ -15,6 +15,8 @@ MAX_EVENTS = 1_024
 
 
 class ReaderInbox:
+    """What a node asks of a source of Readings, and what fills it."""
+
     def __init__(self) -> None:
         self.state: ReaderState = "starting"
         self.detail = ""
@@ -26,13 +28,16 @@ class ReaderInbox:
 
     @property
     def age_s(self) -> float | None:
+        """Seconds since the last Reading arrived; None: never."""
         return None if self._read_at is None else time.monotonic() - self._read_at
 
     def latest(self) -> Reading | None:
+        """The newest Reading not handed out yet."""
         reading, self._unread = self._unread, None
         return reading
 
     def happenings(self) -> tuple[BackendEvent, ...]:
+        """All that was told and not fetched yet, of Readings too that nobody fetched."""
         return tuple(self._events.popleft() for _ in range(len(self._events)))
 
     def put(self, reading: Reading, now: float) -> None:

@@ -10,8 +10,8 @@ from typing import BinaryIO
 from msgspec import structs
 
 from ..backends import Reader, ReaderUnavailableError
-from .child import PERIOD_S
 from .messages import FactsDeltaCodec, ReaderMessage, packed
+from .supervisor import PERIOD_S
 
 
 def next_second(now: float, phase_s: float, last: float | None) -> float:

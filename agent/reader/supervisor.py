@@ -13,15 +13,107 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import IO, cast
 
 import msgspec
 
+from gpudeck.child_processes import importable, without_tokens
+from gpudeck.wire import ReaderState
+
 from ..readings import OnDemandReading
 from ..tasks.redact import redact
-from .child import ReaderChild, ReaderStartup, ReaderTimeouts, ask, close_stdin, reap
 from .inbox import ReaderInbox
-from .messages import ReaderMessage
+from .messages import ReaderMessage, ReaderMessageDecoder
 from .wake_selector import WakeSelector
+
+PERIOD_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderTimeouts:
+    start_s: float = 30.0  # a first nvmlInit without persistence mode takes seconds per board
+    answer_s: float = 5.0  # beyond the due time
+    stuck_s: float = 60.0  # before a hung child may be killed, and between two replacements
+    stuck_max: int = 3
+    back_off_s: tuple[float, float] = (1.0, 30.0)
+
+
+@dataclass(slots=True, eq=False)
+class ReaderChild:
+    process: "subprocess.Popen[bytes]"
+    started_at: float
+    answered_at: float | None = None
+    hung_at: float | None = None
+    killed: bool = False
+    leaves: bool = False  # it was told to let go of the driver
+    open_pipes: int = 2  # stdout and stderr
+    silent_at: float = 0.0  # when one of them was closed
+    told: ReaderState | None = None  # the last state it reported itself
+    asked: int = 0  # for a Fresh list
+    fresh: ReaderMessage | None = None  # the newest
+    answers: ReaderMessageDecoder = field(default_factory=ReaderMessageDecoder)
+    last_words: str = ""
+
+    def due_at(self, patience: ReaderTimeouts) -> float:
+        if self.answered_at is None:
+            return self.started_at + patience.start_s
+        return self.answered_at + PERIOD_S + patience.answer_s
+
+    def ask(self) -> bool:
+        """For a Fresh list."""
+        try:
+            is_asked = self.stdin.write(b"f") == 1
+        except (OSError, ValueError):  # it has just ended
+            return False
+        self.asked += is_asked
+        return is_asked
+
+    def let_go(self) -> None:
+        """It leaves by itself."""
+        self.stdin.close()
+
+    def leave(self) -> None:
+        """It is to let go of the driver: nothing that it says counts any more."""
+        self.leaves = True
+        self.let_go()
+
+    @property
+    def stdin(self) -> IO[bytes]:
+        return cast(IO[bytes], self.process.stdin)
+
+
+class ReaderStartup:
+    """A process that is being started, on a thread: whoever starts one waits until its program is
+    read, and the disk that it is on may hang."""
+
+    def __init__(self, command: Sequence[str], call: Callable[[], None]) -> None:
+        """`call`: when it is done."""
+        self.process: subprocess.Popen[bytes] | None = None
+        self.why = ""
+        self.done = threading.Event()
+        self._command, self._call = command, call
+        threading.Thread(target=self._start, name="reader-start", daemon=True).start()
+
+    def _start(self) -> None:
+        try:
+            self.process = subprocess.Popen(
+                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE, env=child_environment(os.environ), start_new_session=True,
+                bufsize=0)
+            assert self.process.stdin is not None
+            # One that hangs must not hang who asks.
+            os.set_blocking(self.process.stdin.fileno(), False)
+        except OSError as error:
+            self.why = error.strerror or str(error)
+        self.done.set()
+        self._call()
+
+
+def child_environment(env: "os._Environ[str]") -> dict[str, str]:
+    return importable(__package__, without_tokens(env))
+
 
 log = logging.getLogger("gpudeck.agent.reader")
 
@@ -65,9 +157,8 @@ class ReaderSupervisor:
         if child is None:
             return None
         with self._fresh_came:
-            if not ask(child):
+            if not child.ask():
                 return None
-            child.asked += 1
             wanted = child.asked
             self._fresh_came.wait_for(
                 lambda: child.fresh is not None and child.fresh.asked >= wanted, timeout_s)
@@ -109,8 +200,7 @@ class ReaderSupervisor:
             self._ordered_at, self._current = now, None
             self._inbox.drop_reading()
             for child in self._children:
-                close_stdin(child)
-                child.leaves = True
+                child.leave()
         if self._ordered:
             self._say_let_go(now)
         elif was:
@@ -157,7 +247,7 @@ class ReaderSupervisor:
             log.error("reader_garbled pid=%d error=%r", child.process.pid, str(error))
             child.last_words = "it wrote something that is not a reading"
             child.answers.clear()
-            close_stdin(child)
+            child.let_go()
 
     def _answered(self, child: ReaderChild, answer: ReaderMessage, now: float) -> None:
         if answer.asked:
@@ -174,10 +264,10 @@ class ReaderSupervisor:
         child.answered_at, child.hung_at, child.told = now, None, answer.state
         if child is not self._current:
             if self._current is not None and self._current.told == "ok":
-                close_stdin(child)  # it came back after it had been replaced
+                child.let_go()  # it came back after it had been replaced
                 return
             if self._current is not None:
-                close_stdin(self._current)
+                self._current.let_go()
             self._current = child
         if came_back:
             log.info("reader_back pid=%d", child.process.pid)
@@ -223,8 +313,7 @@ class ReaderSupervisor:
         child = ReaderChild(process, now)
         self._children.append(child)
         if self._ordered:
-            close_stdin(child)
-            child.leaves = True
+            child.leave()
         else:
             self._current = child
         assert process.stdout is not None
@@ -241,7 +330,7 @@ class ReaderSupervisor:
     def _bury(self, now: float) -> None:
         """Whose last words have been heard."""
         for child in [child for child in self._children if not child.open_pipes]:
-            close_stdin(child)
+            child.let_go()
             status = child.process.poll()
             if status is not None or now - child.silent_at > DIES_WITHIN_S:
                 self._buried(child, status, now)
@@ -270,7 +359,8 @@ class ReaderSupervisor:
             self._starting.done.wait(END_WITHIN_S)
             self._adopt(time.monotonic())
         for child in self._children:
-            close_stdin(child)
+            child.let_go()
         for child in self._children:
             if child.hung_at is None:
-                reap(child, deadline - time.monotonic())
+                with suppress(subprocess.TimeoutExpired):
+                    child.process.wait(max(deadline - time.monotonic(), 0.01))

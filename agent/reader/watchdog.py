@@ -19,14 +19,11 @@ import time
 import zlib
 from collections.abc import Callable
 
-from gpudeck.wire import ReaderState
-
 from ..backends import StaleReaderError, backend_named
-from ..readings import BackendEvent, OnDemandReading, Reading
-from .child import ReaderTimeouts
+from ..readings import OnDemandReading
 from .inbox import ReaderInbox
 from .loop import ReaderRequests, hear_parent, serve
-from .supervisor import RENEW, WELL_ROUND_S, ReaderSupervisor
+from .supervisor import RENEW, WELL_ROUND_S, ReaderSupervisor, ReaderTimeouts
 from .wake_selector import WakeSelector
 
 
@@ -58,7 +55,7 @@ def main(argv: list[str]) -> int:
 # the parent
 
 
-class ReaderProcess:
+class ReaderProcess(ReaderInbox):
     """A source of Readings for `node.run_node`. All goes on only while somebody is in `wait`."""
 
     def __init__(
@@ -66,48 +63,19 @@ class ReaderProcess:
         patience: ReaderTimeouts | None = None,
     ) -> None:
         """`release_order`: a sentence, while the driver must be released."""
-        self._inbox = ReaderInbox()
+        super().__init__()
         self._selector = WakeSelector()
         self._supervisor = ReaderSupervisor(
             [backend, repr(phase_s), options], patience or ReaderTimeouts(), release_order,
-            self._inbox, self._selector)
+            self, self._selector)
         self._is_closed = False
         self._supervisor.watch()
 
-    @property
-    def state(self) -> ReaderState:
-        return self._inbox.state
-
-    @property
-    def detail(self) -> str:
-        return self._inbox.detail
-
-    @property
-    def read_s(self) -> float | None:
-        """That the last Reading took."""
-        return self._inbox.read_s
-
-    @property
-    def age_s(self) -> float | None:
-        """Seconds since the last Reading arrived; None: never."""
-        return self._inbox.age_s
-
-    def latest(self) -> Reading | None:
-        """The newest Reading not handed out yet."""
-        return self._inbox.latest()
-
-    def happenings(self) -> tuple[BackendEvent, ...]:
-        """All that was told and not fetched yet, of Readings too that nobody fetched."""
-        return self._inbox.happenings()
-
     def fresh(self, timeout_s: float) -> OnDemandReading | None:
-        """Read after this call began, beside the readings. None: the driver does not answer, or
-        not for every GPU."""
         return self._supervisor.fresh(timeout_s)
 
     @property
     def pids(self) -> frozenset[int]:
-        """Of the reading processes."""
         return self._supervisor.pids
 
     def close(self) -> None:
@@ -128,10 +96,10 @@ class ReaderProcess:
         self._round(0.0 if self._is_awake() else seconds)
         while not self._is_awake() and (left := until - time.monotonic()) > 0:
             self._round(left)
-        self._inbox.has_news = self._selector.is_rung = False
+        self.has_news = self._selector.is_rung = False
 
     def _is_awake(self) -> bool:
-        return self._inbox.has_news or self._selector.is_rung
+        return self.has_news or self._selector.is_rung
 
     def _round(self, seconds: float) -> None:
         for key in self._selector.select(
@@ -164,8 +132,8 @@ class ThreadedReaderProcess(ReaderProcess):
         while not self._closing.is_set():
             # Just before this thread lets go of the interpreter: who is woken before that has to
             # wait for it, which is two more wakes.
-            if self._inbox.has_news:
-                self._inbox.has_news = False
+            if self.has_news:
+                self.has_news = False
                 self._on_news()
             self._selector.is_rung = False
             self._round(WELL_ROUND_S)

@@ -39,13 +39,14 @@ def names_of(place: CgroupMembership, uid: int | None, root: Path = Path("/")) -
     """`uid`: of the process; rootless containers are kept in its owner's home."""
     if place.container is None and place.pod_uid is None:
         return NO_NAMES
-    found = WorkloadNames()
-    for look in (_from_logs, _from_spec, _from_docker, partial(_from_podman, uid=uid)):
+    found = _from_logs(place, root)
+    by_id = (_from_spec, _from_docker, partial(_from_podman, uid=uid))
+    for look in by_id if place.container is not None else ():
+        if found.container is not None and (place.pod_uid is None or found.pod is not None):
+            break
         more = look(place, root)
         found = WorkloadNames(found.container or more.container, found.pod or more.pod,
                               found.namespace or more.namespace)
-        if found.container is not None and (place.pod_uid is None or found.pod is not None):
-            break
     return found
 
 
@@ -65,8 +66,6 @@ def _from_logs(place: CgroupMembership, root: Path) -> WorkloadNames:
 
 
 def _from_spec(place: CgroupMembership, root: Path) -> WorkloadNames:
-    if place.container is None:
-        return NO_NAMES
     for path in SPECS:
         for namespace in CONTAINERD if "{namespace}" in path else ("",):
             spec = _json(root / path.format(namespace=namespace, id=place.container))
@@ -78,16 +77,12 @@ def _from_spec(place: CgroupMembership, root: Path) -> WorkloadNames:
 
 
 def _from_docker(place: CgroupMembership, root: Path) -> WorkloadNames:
-    if place.container is None:
-        return NO_NAMES
     config = _json(root / f"var/lib/docker/containers/{place.container}/config.v2.json")
     name = config.get("Name") if isinstance(config, dict) else None
     return WorkloadNames(name.lstrip("/") or None) if isinstance(name, str) else NO_NAMES
 
 
 def _from_podman(place: CgroupMembership, root: Path, uid: int | None) -> WorkloadNames:
-    if place.container is None:
-        return NO_NAMES
     for store in _stores(root, uid):
         for each in LISTS:
             listed = _json(store / each)

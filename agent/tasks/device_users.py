@@ -2,12 +2,13 @@
 Somebody who reloads the driver has to end these first."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-PROC = Path("/proc")
+from .processes import PROC, table
+
 READER = b"agent.reader.watchdog"  # as it starts itself, installed or of a checkout
 
 
@@ -22,9 +23,9 @@ class DeviceUsers:
     unseen: int  # other users' processes, that only root may look at
 
 
-def openers(drivers: Sequence[DriverFiles], proc: Path = PROC) -> DeviceUsers:
+def openers(drivers: Sequence[DriverFiles]) -> DeviceUsers:
     found, unseen = [], 0
-    for folder in _processes(proc):
+    for folder in (each for each in PROC.iterdir() if each.name.isdigit()):
         try:
             if _has_open(folder, drivers):
                 found.append((int(folder.name), _name(folder)))
@@ -35,22 +36,18 @@ def openers(drivers: Sequence[DriverFiles], proc: Path = PROC) -> DeviceUsers:
     return DeviceUsers(tuple(sorted(found)), unseen)
 
 
-def readers(agent: int | None, proc: Path = PROC) -> list[int]:
+def readers(agent: int | None) -> list[int]:
     """Reading processes of this agent; None: of every agent on this machine."""
-    found = []
-    for folder in _processes(proc):
-        try:
-            words = (folder / "cmdline").read_bytes().split(b"\0")
-            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-        except (OSError, ValueError, IndexError):
-            continue
-        if any(word.endswith(READER) for word in words) and agent in (None, parent):
-            found.append(int(folder.name))
-    return sorted(found)
+    return sorted(row.pid for row in table().values()
+                  if agent in (None, row.parent) and _is_reader(PROC / str(row.pid)))
 
 
-def _processes(proc: Path) -> Iterator[Path]:
-    return (folder for folder in proc.iterdir() if folder.name.isdigit())
+def _is_reader(folder: Path) -> bool:
+    try:
+        words = (folder / "cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return any(word.endswith(READER) for word in words)
 
 
 def _has_open(folder: Path, drivers: Sequence[DriverFiles]) -> bool:

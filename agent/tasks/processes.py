@@ -1,20 +1,24 @@
 """Processes as the kernel tells of them: the process table, and who exactly a process is.
 
-Read through the open folder of a process, so that all answers are of the same one. tasks.py reads
-what is shown of a Task; this file what an act compares.
+Read through the open folder of a process, so that all answers are of the same one: `look` what is
+shown of a Task, `facts` what an act compares.
 """
 
 import hashlib
 import os
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
+from typing import Literal
 
 from gpudeck.actions import ProcessIdentity
 
 from .jobs import ProcessSummary, ProcessTableRow
-from .managers import paths_of, place_of
+from .managers import CgroupMembership, paths_of, place_of
+from .owners import VARIABLES
+from .redact import redact_words
 
 PROC = Path("/proc")
 HOST_PID_NAMESPACE = 4026531836  # PROC_PID_INIT_INO of the kernel
@@ -22,7 +26,38 @@ PF_KTHREAD = 0x00200000
 # Longer ones, of containers, would make a preview of hundreds of processes too big to send.
 CGROUP_MAX = 128
 WORDS_MAX = 4_096
+STAT_BYTES = 4_096  # fifty numbers and a name of 64 bytes: the kernel gives all at once
 PATH_MAX = 512
+
+
+ENVIRON_BYTES = 1_000_000
+_WANTED = frozenset(name.encode() for name in VARIABLES)
+COMMAND_MAX = 1_024
+
+State = Literal["running", "paused", "uninterruptible", "zombie"]
+# `t`: held by a debugger. Everything that can still run counts as running, asleep or not.
+STATES: dict[str, State] = {"T": "paused", "t": "paused", "D": "uninterruptible",
+                            "Z": "zombie", "X": "zombie"}
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessRunState:
+    state: State
+    start_ticks: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessDetails:
+    """A process as its folder in /proc tells of it, read once."""
+
+    row: ProcessTableRow
+    uid: int
+    command: str | None  # without secrets
+    words: tuple[str, ...]
+    program: str
+    env: Mapping[str, str]
+    place: CgroupMembership
+    gids: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +84,16 @@ def table(proc: Path = PROC) -> dict[int, ProcessTableRow]:
 
 def row_of(pid: int, proc: Path = PROC) -> ProcessTableRow | None:
     try:
-        with open(proc / str(pid) / "stat", "rb") as file:
-            return row_in(pid, file.read())
+        # Every task, every other second: a Path and a file object cost four times as much.
+        file = os.open(f"{proc}/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return None
+    try:
+        return row_in(pid, os.read(file, STAT_BYTES))
+    except OSError:
+        return None
+    finally:
+        os.close(file)
 
 
 def about(pid: int, proc: Path = PROC) -> ProcessSummary | None:
@@ -178,7 +219,7 @@ def file_id(path: str | Path) -> str | None:
 
 def row_in(pid: int, stat: bytes) -> ProcessTableRow | None:
     # The name in brackets may hold brackets and blanks itself: split after the last one.
-    fields = stat.rpartition(b")")[2].split()
+    fields = stat.rpartition(b")")[2].split(maxsplit=20)
     try:
         return ProcessTableRow(pid, int(fields[1]), int(fields[3]), int(fields[19]),
                                fields[0].decode(),
@@ -192,11 +233,15 @@ def read_in(name: str, folder: int, most: int = 65_536) -> bytes:
         return file.read(most)
 
 
+def status_fields(text: bytes) -> dict[bytes, bytes]:
+    # A name may hold a carriage return, and no line feed.
+    return dict(line.split(b":", 1) for line in text.split(b"\n") if b":" in line)
+
+
 def status_of(text: bytes) -> tuple[int, int]:
     """Real uid, and the mask of caught signals. Not the owner of the folder: that is root for a
     process that may not be dumped."""
-    # A name may hold a carriage return, and no line feed.
-    fields = dict(line.split(b":", 1) for line in text.split(b"\n") if b":" in line)
+    fields = status_fields(text)
     return int(fields.get(b"Uid", b"").split()[0]), int(fields.get(b"SigCgt", b"0"), 16)
 
 
@@ -223,3 +268,96 @@ def _oom_score_adj(folder: int) -> int | None:
         return int(read_in("oom_score_adj", folder))
     except (OSError, ValueError):
         return None
+
+
+def look(pid: int, proc: Path = Path("/proc")) -> ProcessDetails | None:
+    """Through the open folder, so that all is of one process; None: it has ended. What may not be
+    read is not known, and takes nothing else with it."""
+    try:
+        folder = os.open(proc / str(pid), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        row = row_in(pid, _read("stat", folder))
+        words = _split(_read("cmdline", folder, COMMAND_MAX * 8))
+        if row is None:
+            return None
+        return ProcessDetails(
+            row, _uid(folder), redact_words(words) or None, words, _program(folder, words),
+            _environment(folder),
+            place_of(paths_of(_read("cgroup", folder).decode(errors="replace"))),
+            _gids(_read("status", folder)))
+    finally:
+        os.close(folder)
+
+
+def _read(name: str, folder: int, most: int = 65_536) -> bytes:
+    try:
+        return read_in(name, folder, most)
+    except OSError:
+        return b""
+
+
+def _split(raw: bytes) -> tuple[str, ...]:
+    """Empty for what has no command line: a zombie, or a process we may not look at."""
+    if not raw:
+        return ()
+    return tuple(word.decode(errors="replace") for word in raw.rstrip(b"\0").split(b"\0"))
+
+
+def _uid(folder: int) -> int:
+    """Not the folder's own if it can be helped: that is root's for what may not be dumped."""
+    try:
+        return status_of(_read("status", folder))[0]
+    except (ValueError, IndexError):
+        return os.fstat(folder).st_uid
+
+
+def _program(folder: int, words: Sequence[str]) -> str:
+    try:
+        path = os.fsencode(os.readlink("exe", dir_fd=folder)).decode(errors="replace")
+    except OSError:
+        path = words[0].split(" ", 1)[0] if words else ""
+    return path.removesuffix(" (deleted)").rpartition("/")[2]
+
+
+def _environment(folder: int) -> dict[str, str]:
+    """The variables that are asked for, and no others."""
+    found = {}
+    for line in _read("environ", folder, ENVIRON_BYTES).split(b"\0"):
+        name, _, value = line.partition(b"=")
+        if name in _WANTED and len(value) <= COMMAND_MAX:
+            found[name.decode()] = value.decode(errors="replace")
+    if found.get("HOSTNAME") == os.uname().nodename:  # a pod on the host's network
+        del found["HOSTNAME"]
+    return found
+
+
+def _gids(status: bytes) -> tuple[int, ...]:
+    """The process's own, and those that it was given beside."""
+    fields = status_fields(status)
+    words = (*fields.get(b"Gid", b"").split()[:1], *fields.get(b"Groups", b"").split())
+    return tuple(dict.fromkeys(int(word) for word in words if word.isdigit()))
+
+
+def read_stat(proc: Path, pid: int) -> ProcessRunState | None:
+    row = row_of(pid, proc)
+    return None if row is None else ProcessRunState(STATES.get(row.state, "running"),
+                                                    row.start_ticks)
+
+
+def command_line(pid: int) -> str | None:
+    """None for what has none: a zombie, or a process we may not look at."""
+    return " ".join(_words(pid)) or None
+
+
+def shown_command(pid: int) -> str | None:
+    """Without secrets."""
+    return redact_words(_words(pid)) or None
+
+
+def _words(pid: int) -> tuple[str, ...]:
+    try:
+        return _split(Path(f"/proc/{pid}/cmdline").read_bytes()[: COMMAND_MAX * 8])
+    except OSError:
+        return ()

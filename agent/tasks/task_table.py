@@ -1,64 +1,34 @@
-"""From a pid to a Task: who it is, whose it is, since when; with processes.py the only reader of
-/proc."""
+"""From a pid to a Task: who it is, whose it is, since when."""
 
 import grp
 import os
-import pwd
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
 
 from msgspec import structs
 
 from gpudeck.wire import Task
 
 from ..readings import Owner, ProcessReading
-from .jobs import ProcessTableRow, root_of
-from .managers import WHOLE_JOBS, CgroupMembership, paths_of, place_of
+from . import processes
+from .jobs import root_of
+from .managers import WHOLE_JOBS
 from .name_cache import WorkloadNameCache
-from .owners import NO_NAMES, VARIABLES, WorkloadNames, cut, owner_of
-from .processes import about, ourselves, own_manager, read_in, row_in, row_of, status_of
-from .redact import redact, redact_words
+from .owners import NO_NAMES, WorkloadNames, cut, owner_of
+from .redact import redact
 from .seen import GpuTask
+from .terminals import name_of
 
-COMMAND_MAX = 1_024
 GROUPS_MAX = 32
-ENVIRON_BYTES = 1_000_000
-STAT_BYTES = 4_096  # fifty numbers and a name of 64 bytes: the kernel gives all at once
 MPS_SERVER = "nvidia-cuda-mps-server"
-_WANTED = frozenset(name.encode() for name in VARIABLES)
-
-State = Literal["running", "paused", "uninterruptible", "zombie"]
-# `t`: held by a debugger. Everything that can still run counts as running, asleep or not.
-STATES: dict[bytes, State] = {b"T": "paused", b"t": "paused", b"D": "uninterruptible",
-                              b"Z": "zombie", b"X": "zombie"}
-
-@dataclass(frozen=True, slots=True)
-class ProcessRunState:
-    state: State
-    start_ticks: int
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessDetails:
-    """A process as its folder in /proc tells of it, read once."""
-
-    row: ProcessTableRow
-    uid: int
-    command: str | None  # without secrets
-    words: tuple[str, ...]
-    program: str
-    env: Mapping[str, str]
-    place: CgroupMembership
-    gids: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)
 class TaskEntry:
     task: Task
-    look: ProcessDetails | None = None  # None: nothing more will be known
+    look: processes.ProcessDetails | None = None  # None: nothing more will be known
 
 
 Clients = Callable[[], Mapping[int, Sequence[int]]]
@@ -72,14 +42,11 @@ class TaskTable:
         self, boot_id: str, proc: Path = Path("/proc"), names: WorkloadNameCache | None = None,
         clients: Clients = dict,
     ) -> None:
-        self._boot_id = boot_id
-        self._proc = proc
-        self._names = names
-        self._clients = clients
+        self._boot_id, self._proc, self._names, self._clients = boot_id, proc, names, clients
         self._known: dict[tuple[int, int], TaskEntry] = {}
 
-    def describe(self, processes: Sequence[ProcessReading]) -> tuple[GpuTask, ...]:
-        seen = tuple(self._seen(process) for process in processes)
+    def describe(self, listed: Sequence[ProcessReading]) -> tuple[GpuTask, ...]:
+        seen = tuple(self._seen(process) for process in listed)
         servers = {each.task.pid for each in seen if each.task.kind == "mps_server"
                    and (each.task.pid, each.task.start_ticks) in self._known}
         if servers:
@@ -111,49 +78,49 @@ class TaskTable:
         return structs.replace(seen, task=known.task)
 
     def _seen(self, process: ProcessReading) -> GpuTask:
+        task, state = self._task_and_state(process)
+        return GpuTask(task, process.gpu_uuid, process.mem_used_bytes, process.sm_pct, state)
+
+    def _task_and_state(self, process: ProcessReading) -> tuple[Task, processes.State | None]:
         if process.task is not None:
-            return self._use(process.task, process, process.state)
+            return process.task, process.state
         if process.start_ticks is not None:  # the backend knows better than our /proc
-            key = process.pid, process.start_ticks
-            if key not in self._known:
-                self._known[key] = TaskEntry(self._as_told(process, process.start_ticks))
-            elif self._known[key].task.kind != process.kind:
-                self._known[key].task = structs.replace(self._known[key].task, kind=process.kind)
-            return self._use(self._known[key].task, process, process.state)
-        stat = read_stat(self._proc, process.pid)
+            return self._as_told(process, process.start_ticks), process.state
+        stat = processes.read_stat(self._proc, process.pid)
         if stat is None:
-            return self._use(self._gone(process), process, None)
+            return self._gone(process), None
         key = process.pid, stat.start_ticks
         if key not in self._known:
             self._known[key] = self._from_proc(process, stat.start_ticks)
         elif self._known[key].look is not None:
             self._name(self._known[key])
-        return self._use(self._known[key].task, process, stat.state)
-
-    def _use(self, task: Task, process: ProcessReading, state: State | None) -> GpuTask:
-        return GpuTask(task, process.gpu_uuid, process.mem_used_bytes, process.sm_pct, state)
+        return self._known[key].task, stat.state
 
     def _as_told(self, process: ProcessReading, start_ticks: int) -> Task:
-        # Of a made-up manager's job only what is really there stands or falls together.
-        command = process.command and redact(process.command)
-        return self._task(process, start_ticks, process.started_at, process.user, command,
-                          process.owner, self._tree_id(process.pid, start_ticks))
+        known = self._known.get((process.pid, start_ticks))
+        if known is None:
+            # Of a made-up manager's job only what is really there stands or falls together.
+            known = self._known[process.pid, start_ticks] = TaskEntry(self._task(
+                process, start_ticks, process.started_at, process.user,
+                process.command and redact(process.command), process.owner,
+                self._tree_id(process.pid, start_ticks)))
+        elif known.task.kind != process.kind:
+            known.task = structs.replace(known.task, kind=process.kind)
+        return known.task
 
     def _from_proc(self, process: ProcessReading, start_ticks: int) -> TaskEntry:
-        seen = look(process.pid, self._proc)
+        seen, began = processes.look(process.pid, self._proc), started_at(self._proc, start_ticks)
         if seen is None or seen.row.start_ticks != start_ticks:
-            return TaskEntry(self._task(process, start_ticks, started_at(self._proc, start_ticks),
-                                        None, None, Owner(), self._id(process.pid, start_ticks)))
+            return TaskEntry(self._task(process, start_ticks, began))
         kind = "mps_server" if seen.program == MPS_SERVER else process.kind
-        task = self._task(
-            structs.replace(process, kind=kind), start_ticks, started_at(self._proc, start_ticks),
-            _user_name(seen.uid), seen.command, self._owner(seen, NO_NAMES),
-            self._job_id(process.pid, start_ticks, seen.place.manager))
-        known = TaskEntry(task, seen)
+        known = TaskEntry(self._task(
+            structs.replace(process, kind=kind), start_ticks, began, name_of(seen.uid),
+            seen.command, self._owner(seen, NO_NAMES),
+            self._job_id(process.pid, start_ticks, seen.place.manager)), seen)
         self._name(known)
         return known
 
-    def _owner(self, seen: ProcessDetails, names: WorkloadNames) -> Owner:
+    def _owner(self, seen: processes.ProcessDetails, names: WorkloadNames) -> Owner:
         found = owner_of(seen.place, seen.words, seen.env, self._boot_id[:8], names)
         return structs.replace(found, uid=seen.uid, parent_pid=seen.row.parent,
                                groups=_group_names(seen.gids))
@@ -164,7 +131,7 @@ class TaskTable:
             known.look = None
             return
         names, is_all = self._names.names(known.look.place, known.look.uid)
-        known.task = structs.replace(known.task, **_fields(self._owner(known.look, names)))
+        known.task = structs.replace(known.task, **structs.asdict(self._owner(known.look, names)))
         if is_all:
             known.look = None
 
@@ -174,18 +141,18 @@ class TaskTable:
         for (pid, _), known in self._known.items():
             if pid == process.pid:
                 return known.task
-        return self._task(process, 0, None, None, None, Owner(), self._id(process.pid, 0))
+        return self._task(process, 0)
 
     def _task(
-        self, process: ProcessReading, start_ticks: int, began: float | None,
-        user: str | None, command: str | None, owner: Owner, job_id: str,
+        self, process: ProcessReading, start_ticks: int, began: float | None = None,
+        user: str | None = None, command: str | None = None, owner: Owner | None = None,
+        job_id: str | None = None,
     ) -> Task:
+        task_id = self._id(process.pid, start_ticks)
         return Task(
-            id=self._id(process.pid, start_ticks), pid=process.pid,
-            start_ticks=start_ticks, started_at=began, user=cut(user),
-            command=command and command[:COMMAND_MAX], kind=process.kind,
-            job_id=job_id[:128], **_fields(owner),
-        )
+            id=task_id, pid=process.pid, start_ticks=start_ticks, started_at=began, user=cut(user),
+            command=command and command[:processes.COMMAND_MAX], kind=process.kind,
+            job_id=(job_id or task_id)[:128], **structs.asdict(owner or Owner()))
 
     def _id(self, pid: int, start_ticks: int) -> str:
         return f"{self._boot_id[:8]}-{pid}-{start_ticks}"
@@ -193,93 +160,17 @@ class TaskTable:
     def _job_id(self, pid: int, start_ticks: int, managed_by: str | None) -> str:
         """As it was when the Task was first seen; an act looks again."""
         if managed_by is not None and managed_by.startswith(WHOLE_JOBS) and (
-                managed_by != own_manager()):
+                managed_by != processes.own_manager()):
             return managed_by
         return self._tree_id(pid, start_ticks)
 
     def _tree_id(self, pid: int, start_ticks: int) -> str:
-        row = row_of(pid, self._proc)
+        row = processes.row_of(pid, self._proc)
         if row is None or row.start_ticks != start_ticks:
             return self._id(pid, start_ticks)
-        root = root_of(pid, lambda each: row_of(each, self._proc),
-                       lambda each: about(each, self._proc), ourselves()) or row
+        root = root_of(pid, lambda each: processes.row_of(each, self._proc),
+                       lambda each: processes.about(each, self._proc), processes.ourselves()) or row
         return self._id(root.pid, root.start_ticks)
-
-
-def look(pid: int, proc: Path = Path("/proc")) -> ProcessDetails | None:
-    """Through the open folder, so that all is of one process; None: it has ended. What may not be
-    read is not known, and takes nothing else with it."""
-    try:
-        folder = os.open(proc / str(pid), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        row = row_in(pid, _read("stat", folder))
-        words = _split(_read("cmdline", folder, COMMAND_MAX * 8))
-        if row is None:
-            return None
-        return ProcessDetails(
-            row, _uid(folder), redact_words(words) or None, words, _program(folder, words),
-            _environment(folder),
-            place_of(paths_of(_read("cgroup", folder).decode(errors="replace"))),
-            _gids(_read("status", folder)))
-    finally:
-        os.close(folder)
-
-
-def shown_command(pid: int) -> str | None:
-    """Without secrets."""
-    try:
-        raw = Path(f"/proc/{pid}/cmdline").read_bytes()[: COMMAND_MAX * 8]
-    except OSError:
-        return None
-    return redact_words(_split(raw)) or None
-
-
-def _read(name: str, folder: int, most: int = 65_536) -> bytes:
-    try:
-        return read_in(name, folder, most)
-    except OSError:
-        return b""
-
-
-def _split(raw: bytes) -> tuple[str, ...]:
-    """Empty for what has no command line: a zombie, or a process we may not look at."""
-    if not raw:
-        return ()
-    return tuple(word.decode(errors="replace") for word in raw.rstrip(b"\0").split(b"\0"))
-
-
-def _uid(folder: int) -> int:
-    """Not the folder's own if it can be helped: that is root's for what may not be dumped."""
-    try:
-        return status_of(_read("status", folder))[0]
-    except (ValueError, IndexError):
-        return os.fstat(folder).st_uid
-
-
-def _program(folder: int, words: Sequence[str]) -> str:
-    try:
-        path = os.fsencode(os.readlink("exe", dir_fd=folder)).decode(errors="replace")
-    except OSError:
-        path = words[0].split(" ", 1)[0] if words else ""
-    return path.removesuffix(" (deleted)").rpartition("/")[2]
-
-
-def _environment(folder: int) -> dict[str, str]:
-    """The variables that are asked for, and no others."""
-    found = {}
-    for line in _read("environ", folder, ENVIRON_BYTES).split(b"\0"):
-        name, _, value = line.partition(b"=")
-        if name in _WANTED and len(value) <= COMMAND_MAX:
-            found[name.decode()] = value.decode(errors="replace")
-    if found.get("HOSTNAME") == os.uname().nodename:  # a pod on the host's network
-        del found["HOSTNAME"]
-    return found
-
-
-def _fields(owner: Owner) -> dict[str, Any]:
-    return structs.asdict(owner)
 
 
 def boot_id() -> str:
@@ -287,26 +178,6 @@ def boot_id() -> str:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         return "unknown"
-
-
-def read_stat(proc: Path, pid: int) -> ProcessRunState | None:
-    try:
-        # Every task, every other second: a Path and a file object cost four times as much.
-        file = os.open(f"{proc}/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        text = os.read(file, STAT_BYTES)
-    except OSError:
-        return None
-    finally:
-        os.close(file)
-    # The name in brackets may hold brackets and blanks itself: split after the last one.
-    fields = text.rpartition(b")")[2].split(maxsplit=20)
-    try:
-        return ProcessRunState(STATES.get(fields[0], "running"), int(fields[19]))
-    except (IndexError, ValueError):
-        return None
 
 
 @lru_cache(maxsize=4)
@@ -323,26 +194,6 @@ def started_at(proc: Path, start_ticks: int) -> float | None:
     return None if booted is None else booted + start_ticks / os.sysconf("SC_CLK_TCK")
 
 
-def _user_name(uid: int) -> str:
-    try:
-        return _found_name(uid)
-    except KeyError:
-        return f"uid {uid}"
-
-
-@lru_cache(maxsize=1_024)
-def _found_name(uid: int) -> str:
-    """Not found is not kept: the server that knows may be back."""
-    return pwd.getpwuid(uid).pw_name
-
-
-def _gids(status: bytes) -> tuple[int, ...]:
-    """The process's own, and those that it was given beside."""
-    fields = dict(line.split(b":", 1) for line in status.split(b"\n") if b":" in line)
-    words = (*fields.get(b"Gid", b"").split()[:1], *fields.get(b"Groups", b"").split())
-    return tuple(dict.fromkeys(int(word) for word in words if word.isdigit()))
-
-
 def _group_names(gids: Sequence[int]) -> tuple[str, ...]:
     """What has no name here is of no group that anybody could mean."""
     names = (cut(_group_name(gid)) for gid in gids[:GROUPS_MAX])
@@ -355,12 +206,3 @@ def _group_name(gid: int) -> str | None:
         return grp.getgrgid(gid).gr_name
     except KeyError:
         return None
-
-
-def command_line(folder: Path) -> str | None:
-    """None for what has none: a zombie, or a process we may not look at."""
-    try:
-        raw = (folder / "cmdline").read_bytes()[: COMMAND_MAX * 8]
-    except OSError:
-        return None
-    return " ".join(_split(raw)) or None

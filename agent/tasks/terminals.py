@@ -6,6 +6,7 @@ import re
 import stat
 import time
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 
 TERMINALS = (Path("/dev/pts"), Path("/dev"))
@@ -29,9 +30,15 @@ def clean(text: str) -> str:
 
 def name_of(uid: int) -> str:
     try:
-        return pwd.getpwuid(uid).pw_name
+        return _found_name(uid)
     except KeyError:
         return f"uid {uid}"
+
+
+@lru_cache(maxsize=1_024)
+def _found_name(uid: int) -> str:
+    """Not found is not kept: the server that knows may be back."""
+    return pwd.getpwuid(uid).pw_name
 
 
 def _terminals() -> Iterator[Path]:

@@ -11,14 +11,14 @@ import msgspec
 from msgspec import Struct, field
 
 from gpudeck import xid
-from gpudeck.events import kind_of
 from gpudeck.wire import Event, GpuFacts, ReaderState
 
 from ..readings import BackendEvent, Reading
 from ..tasks.seen import GpuTask
+from .event_text import TEXT_MAX, duration, event_of
 from .gpu_events import GpuEventDetector, GpuEventState
 from .rate_limit import RateLimiter
-from .task_totals import TaskTotals, began, duration, ended, totals_of
+from .task_totals import TaskTotals, began, ended, totals_of
 
 CLOCK_STEP_S = 2.0
 # An agent that floods is cut off by the hub: more wait for the next Frame, and too many are lost.
@@ -27,7 +27,6 @@ TASKS_WAITING_MAX = 2_048
 KEEP_EVERY_S = 60.0
 GPUS_MAX = 1_024
 XIDS_MAX = 256
-TORN_DOWN = 45
 _TROUBLE: dict[ReaderState, str] = {
     "hung": "reader_hung", "failed": "reader_failed", "no_gpus": "reader_failed",
     "no_driver": "driver_gone", "no_library": "driver_gone", "released": "driver_released",
@@ -78,13 +77,13 @@ class NodeEventDetector:
         """The agent is there. After its first time it knows since when it was not."""
         was, self._kept.boot_id = self._kept.boot_id, boot_id
         if self._is_new:
-            return [_event("agent_began", at, f"agent {version} began for the first time here")]
+            return [event_of("agent_began", at, f"agent {version} began for the first time here")]
         away_s = max(0.0, at - self._kept.seen_at)
         away = {"away_s": away_s}
         said = f"agent {version} began; it was away for {duration(away_s)}"
-        events = [_event("agent_began", at, said, away)]
+        events = [event_of("agent_began", at, said, away)]
         if was != boot_id:
-            events.insert(0, _event("node_began", at, "the node was started anew; its agent was "
+            events.insert(0, event_of("node_began", at, "the node was started anew; its agent was "
                                     f"away for {duration(away_s)}", away))
         return events
 
@@ -98,14 +97,14 @@ class NodeEventDetector:
         if abs(step_s) <= CLOCK_STEP_S:
             return []
         where = "forward" if step_s > 0 else "back"
-        return [_event("clock_stepped", wall, f"the clock was set {where} by "
+        return [event_of("clock_stepped", wall, f"the clock was set {where} by "
                        f"{duration(abs(step_s))}", {"step_s": step_s})]
 
     def reader(self, state: ReaderState, detail: str, at: float) -> list[Event]:
         """The watchdog's news."""
         events = []
         if self._kept.trouble == "driver_released" and state != "released":
-            events, self._kept.trouble = [_event("driver_taken", at, "the agent takes the driver "
+            events, self._kept.trouble = [event_of("driver_taken", at, "the agent takes the driver "
                                                  "back")], ""
         return events + self._trouble(state, detail, at)
 
@@ -116,10 +115,10 @@ class NodeEventDetector:
         if self._kept.trouble == trouble:
             return []
         if self._kept.trouble:
-            return [Event(0, at, self._kept.trouble, text=detail[:1_024])]
+            return [Event(0, at, self._kept.trouble, text=detail[:TEXT_MAX])]
         if trouble == "driver_gone":
-            return [_event("driver_back", at, "the driver answers")]
-        return [_event("reader_back", at, "the driver answers again")]
+            return [event_of("driver_back", at, "the driver answers")]
+        return [event_of("reader_back", at, "the driver answers again")]
 
     def reading(
         self, reading: Reading, happened: Iterable[BackendEvent], seen: Sequence[GpuTask] | None,
@@ -127,17 +126,13 @@ class NodeEventDetector:
     ) -> list[Event]:
         """`seen` None: the process list was not asked this time. `own_ends`: how many tasks were
         ended by us just now."""
-        events = self._driver(reading)
-        for each in happened:
-            events += self._happened(each, reading.facts, now, own_ends)
-        events += self._due_xids(now)
+        events = self._driver(reading) + self.beside(happened, reading.facts, now, own_ends)
         events += self._read_gpus(reading, now)
         if seen is not None:
             lost = {gpu.uuid for gpu in reading.gpus if gpu.state == "lost"}
             self._tasks_wait.extend(self._read_tasks(seen, lost, reading, now))
-        for _ in range(min(TASKS_PER_READING, len(self._tasks_wait))):
-            events.append(self._tasks_wait.popleft())
-        return events
+        return events + [self._tasks_wait.popleft()
+                         for _ in range(min(TASKS_PER_READING, len(self._tasks_wait)))]
 
     def beside(
         self, happened: Iterable[BackendEvent], facts: Sequence[GpuFacts], now: float,
@@ -155,7 +150,7 @@ class NodeEventDetector:
         self._kept.driver = version
         if was is None:
             return []
-        return [_event("driver_changed", reading.taken_at, f"the driver is {version} now, it was "
+        return [event_of("driver_changed", reading.taken_at, f"the driver is {version} now, it was "
                        f"{was}")]
 
     def _happened(
@@ -170,18 +165,15 @@ class NodeEventDetector:
             watch = self._gpus[each.gpu_uuid]
             watch.told_ahead(each.kind, 1, now)
             return [watch.error(each.kind, 1.0, each.at)]
-        return [Event(0, each.at, each.kind, gpu_uuid=each.gpu_uuid, text=each.text[:1_024],
+        return [Event(0, each.at, each.kind, gpu_uuid=each.gpu_uuid, text=each.text[:TEXT_MAX],
                       numbers=dict(each.numbers))]
 
     def _gather_xid(self, each: BackendEvent, facts: Sequence[GpuFacts], own_ends: int) -> None:
         code = int(each.numbers.get("xid", xid.UNKNOWN_CODE))
-        uuid = _instance(each, facts) or each.gpu_uuid
+        uuid = each.part_uuid or each.gpu_uuid
         known = {gpu.uuid: gpu.index for gpu in facts}
         where = "" if uuid is None else f"Gpu {known[uuid]}: " if uuid in known else f"{uuid}: "
-        words = where + xid.explain(code).sentence
-        if code == TORN_DOWN and own_ends:
-            words = (f"{where}Xid {code}: a task's work was torn down; gpudeck has just ended a "
-                     "task on this node, nothing is to be done")
+        words = where + (each.echo if own_ends and each.echo else each.text)
         key = f"{uuid or ''}/{code}"
         if key in self._kept.xids:
             burst = self._kept.xids[key]
@@ -196,7 +188,7 @@ class NodeEventDetector:
             times = "" if burst.count == 1 else f" ({burst.count} times since this was last told)"
             events.append(Event(
                 0, burst.at, "xid", gpu_uuid=key.rpartition("/")[0] or None,
-                text=(burst.words + times)[:1_024],
+                text=(burst.words + times)[:TEXT_MAX],
                 numbers={**burst.numbers, "count": float(burst.count)}))
         return events
 
@@ -214,6 +206,8 @@ class NodeEventDetector:
                 self._gpus[gpu.uuid] = self._watch(gpu.uuid, kept[gpu.uuid])
                 if not is_first:
                     events.append(_added(facts, at))
+            if gpu.uuid in kept:
+                kept[gpu.uuid].is_instance = facts.parent_uuid is not None
             if gpu.uuid in self._gpus and not (gpu.state == "lost" and facts.parent_uuid in lost):
                 events += self._gpus[gpu.uuid].read(gpu, facts, at, now)
         here = {gpu.uuid for gpu in reading.gpus}
@@ -223,11 +217,11 @@ class NodeEventDetector:
 
     def _left(self, uuid: str, at: float) -> Sequence[Event]:
         """A board does not leave by itself; a MIG instance does, when somebody deletes it."""
-        if not uuid.startswith("MIG-"):
+        if not self._gpus[uuid].kept.is_instance:
             return self._gpus[uuid].left(at)
         del self._gpus[uuid]
         (self._kept.gpus or {}).pop(uuid, None)
-        return [_event("gpu_removed", at, f"MIG instance {uuid} was removed", gpu_uuid=uuid)]
+        return [event_of("gpu_removed", at, f"MIG instance {uuid} was removed", gpu_uuid=uuid)]
 
     def _read_tasks(
         self, seen: Sequence[GpuTask], lost: set[str], reading: Reading, now: float
@@ -237,8 +231,7 @@ class NodeEventDetector:
         if self._listed_at is not None:
             seconds = now - self._listed_at
         self._listed_at = now
-        found = totals_of(was or {}, [(each.task, each.gpu_uuid, each.mem_used_bytes, each.sm_pct)
-                                      for each in seen], at, seconds)
+        found = totals_of(was or {}, seen, at, seconds)
         self._kept.tasks = found
         if was is None:
             return
@@ -264,24 +257,6 @@ def _decode(kept: bytes | None) -> NodeEventState:
         return NodeEventState()
 
 
-def _event(
-    kind: str, at: float, what: str, numbers: dict[str, float] | None = None,
-    gpu_uuid: str | None = None,
-) -> Event:
-    advice = kind_of(kind).advice
-    return Event(0, at, kind, gpu_uuid=gpu_uuid, text=f"{what}{advice and f'; {advice}'}"[:1_024],
-                 numbers=numbers or {})
-
-
 def _added(facts: GpuFacts, at: float) -> Event:
     what = f"Gpu {facts.index}: {facts.mig_profile or facts.name} is there now"
-    return _event("gpu_added", at, what, gpu_uuid=facts.uuid)
-
-
-def _instance(each: BackendEvent, facts: Sequence[GpuFacts]) -> str | None:
-    """The MIG instance that an Xid names by number."""
-    gpu, compute = each.numbers.get("gpu_instance"), each.numbers.get("compute_instance")
-    if gpu is None:
-        return None
-    return next((found.uuid for found in facts if found.parent_uuid == each.gpu_uuid
-                 and found.gpu_instance == gpu and compute in (None, found.compute_instance)), None)
+    return event_of("gpu_added", at, what, gpu_uuid=facts.uuid)

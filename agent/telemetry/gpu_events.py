@@ -5,17 +5,16 @@ seen, and again only after it was gone. Both outlive the agent: see happenings.K
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from msgspec import Struct, field
 
 from gpudeck.events import kind_of
-from gpudeck.metrics import COLUMN, SLOW_COLUMN, SLOW_WIDTH, Absence, metric, throttle_words
+from gpudeck.metrics import COLUMN, SLOW, SLOW_WIDTH, Absence, metric, throttle_words
 from gpudeck.wire import Event, GpuFacts
 
 from ..readings import GpuReading
+from .event_text import duration, event_of
 from .rate_limit import RateLimiter
-from .task_totals import duration
 
 THROTTLE = COLUMN["throttle_bits"]
 # Chosen or harmless: idle, application clocks, sync boost, display clocks.
@@ -41,6 +40,7 @@ class GpuEventState(Struct):
     told: dict[str, float] = field(default_factory=dict)
     ahead: dict[str, float] = field(default_factory=dict)
     is_lost: bool = False
+    is_instance: bool = False  # a part of a board, which people make and delete
     slowed_by: int = 0  # 0: it is not told to be slow
     slowed_at: float = 0.0  # UTC
 
@@ -50,10 +50,8 @@ class GpuEventDetector:
 
     def __init__(self, uuid: str, kept: GpuEventState, pace: RateLimiter,
                  errors: RateLimiter) -> None:
-        self._uuid = uuid
-        self._pace = pace
-        self._errors = errors
-        self.kept = kept
+        self._uuid, self.kept = uuid, kept
+        self._pace, self._errors = pace, errors
         self._bits_since: float | None = None
         self._calm_since: float | None = None
         self._bits = 0
@@ -68,7 +66,7 @@ class GpuEventDetector:
         if gpu.absent[THROTTLE:THROTTLE + 1] == b"\0":
             events += self._throttle(int(gpu.values[THROTTLE]), at, now)
         if len(gpu.slow) == SLOW_WIDTH:
-            events += self._slow(_SlowMetrics(gpu), facts, at, now)
+            events += self._slow(_slow_values(gpu), facts, at, now)
         return events
 
     def left(self, at: float) -> list[Event]:
@@ -83,10 +81,7 @@ class GpuEventDetector:
     def event(
         self, kind: str, at: float, what: str, numbers: Mapping[str, float] | None = None
     ) -> Event:
-        advice = kind_of(kind).advice
-        text = f"{self._name}: {what}{advice and f'; {advice}'}"
-        return Event(0, at, kind, gpu_uuid=self._uuid, text=text[:1_024],
-                     numbers=dict(numbers or {}))
+        return event_of(kind, at, f"{self._name}: {what}", numbers, self._uuid)
 
     def _state(self, gpu: GpuReading, at: float, now: float) -> list[Event]:
         if gpu.state == "lost":
@@ -145,23 +140,28 @@ class GpuEventDetector:
                            f"{', '.join(throttle_words(bits))}",
                            {"bits": float(bits), "seconds": slow_s})]
 
-    def _slow(self, slow: "_SlowMetrics", facts: GpuFacts, at: float,
+    def _slow(self, slow: Mapping[str, float], facts: GpuFacts, at: float,
               now: float) -> Iterator[Event]:
         for kind, keys in COUNTERS.items():
             yield from self._counter(kind, keys, slow, at, now)
         for kind in STANDING:
-            yield from self._standing(kind, slow.get(kind), at)
-        yield from self._recovery(slow.get("recovery_action"), at)
+            if self._is_fresh_fault(kind, slow.get(kind)):
+                yield self.event(kind, at, kind_of(kind).label.lower())
+        action = slow.get("recovery_action")
+        if action is not None and self._is_fresh_fault("recovery_action", action):
+            words = (metric("recovery_action").words or {}).get(int(action), f"action {action:.0f}")
+            yield self.event("recovery_advised", at, f"the driver advises: {words}",
+                             {"action": action})
         yield from self._nvlinks(slow.get("nvlinks_up"), at, now)
         yield from self._pcie(slow.get("pcie_width"), facts.pcie_width_max, at)
 
     def _counter(
-        self, kind: str, keys: Sequence[str], slow: "_SlowMetrics", at: float, now: float
+        self, kind: str, keys: Sequence[str], slow: Mapping[str, float], at: float, now: float
     ) -> Iterator[Event]:
-        key = next((key for key in keys if slow.get(key) is not None), None)
+        key = next((key for key in keys if key in slow), None)
         if key is None:
             return
-        value = slow.get(key) or 0.0
+        value = slow[key]
         told = self.kept.told.get(key)
         if told is None or value <= told:
             # Lower: the driver was loaded anew, and counting begins again.
@@ -193,21 +193,12 @@ class GpuEventDetector:
             numbers["total"] = total
         return self.event(kind, at, what, numbers)
 
-    def _standing(self, kind: str, value: float | None, at: float) -> Iterator[Event]:
-        if value is None or value == self.kept.told.get(kind, 0.0):
-            return
-        self.kept.told[kind] = value
-        if value:
-            yield self.event(kind, at, kind_of(kind).label.lower())
-
-    def _recovery(self, value: float | None, at: float) -> Iterator[Event]:
-        if value is None or value == self.kept.told.get("recovery_action", 0.0):
-            return
-        self.kept.told["recovery_action"] = value
-        if value:
-            words = (metric("recovery_action").words or {}).get(int(value), f"action {value:.0f}")
-            yield self.event("recovery_advised", at, f"the driver advises: {words}",
-                             {"action": value})
+    def _is_fresh_fault(self, name: str, value: float | None) -> bool:
+        """It is not what was told, and from now on it is."""
+        if value is None or value == self.kept.told.get(name, 0.0):
+            return False
+        self.kept.told[name] = value
+        return bool(value)
 
     def _nvlinks(self, value: float | None, at: float, now: float) -> Iterator[Event]:
         told = self.kept.told.get("nvlinks_up")
@@ -234,12 +225,8 @@ class GpuEventDetector:
                              {"lanes": width, "lanes_max": most})
 
 
-class _SlowMetrics:
-    def __init__(self, gpu: GpuReading) -> None:
-        self._gpu = gpu
-
-    def get(self, key: str) -> float | None:
-        at = SLOW_COLUMN[key]
-        value = self._gpu.slow[at]
-        known: Any = self._gpu.slow_absent[at] == Absence.PRESENT
-        return value if known and metric(key).low <= value <= metric(key).high else None
+def _slow_values(gpu: GpuReading) -> dict[str, float]:
+    """Of those that are there, and can be."""
+    told = zip(SLOW, gpu.slow, gpu.slow_absent, strict=False)
+    return {each.key: value for each, value, why in told
+            if why == Absence.PRESENT and each.low <= value <= each.high}

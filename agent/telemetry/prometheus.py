@@ -3,26 +3,12 @@
 import time
 from collections.abc import Iterator, Sequence
 
-from gpudeck.dcgm import (
-    FIELDS,
-    NAN,
-    ExportedGpus,
-    build_info,
-    families,
-    gpu_labels,
-    gpu_state,
-    same_place,
-    shares_memory,
-    task_families,
-    task_labels,
-)
-from gpudeck.metrics import COLUMN, SLOW_COLUMN, Absence
+from gpudeck import dcgm
 from gpudeck.prometheus_text import family, single
 from gpudeck.wire import Use
 
-from ..readings import BackendEvent, GpuReading, Reading
+from ..readings import BackendEvent, Reading, with_slow
 from ..tasks.seen import GpuTask
-from .status_table import with_slow
 
 STALE_AFTER_S = 5.0
 XID_FOR_S = 600.0
@@ -58,7 +44,7 @@ class MetricsPage:
     def text(self) -> str:
         kept, seen = self._reading, self._seen
         if kept is None:
-            return build_info()
+            return dcgm.build_info()
         reading, taken_mono = kept
         age_s = time.monotonic() - taken_mono
         return "".join(self._texts(reading, () if seen is None else seen, seen is not None, age_s))
@@ -69,16 +55,16 @@ class MetricsPage:
                   for gpu in reading.gpus]
         is_told = [state == "ok" for state in states]
         gpus = self._gpus(reading, seen, is_told)
-        yield from families(gpus, {field.key: [
-            _value(gpu, field.key) if told else NAN
-            for gpu, told in zip(reading.gpus, is_told, strict=True)] for field in FIELDS})
-        yield build_info()
-        yield gpu_state(gpus.labels, states)
+        yield from dcgm.families(gpus, {field.key: [
+            value if told and (value := gpu.value(field.key)) is not None else dcgm.NAN
+            for gpu, told in zip(reading.gpus, is_told, strict=True)] for field in dcgm.FIELDS})
+        yield dcgm.build_info()
+        yield dcgm.gpu_state(gpus.labels, states)
         if is_listed:
             yield family("gpudeck_gpu_tasks", "gauge", "Tasks on this Gpu.", gpus.labels,
                          [float(sum(each.gpu_uuid == gpu.uuid for each in seen))
                           for gpu in reading.gpus])
-            yield from task_families(self._tasks(reading, seen))
+            yield from dcgm.task_families(self._tasks(reading, seen))
         pending, dropped = self._outbox
         yield single("gpudeck_agent_reading_age_seconds", "gauge",
                      "Age of the driver's last answer.", age_s)
@@ -88,20 +74,20 @@ class MetricsPage:
                      "Messages that outgrew the agent's outbox.", float(dropped))
 
     def _gpus(self, reading: Reading, seen: Sequence[GpuTask],
-              is_told: Sequence[bool]) -> ExportedGpus:
+              is_told: Sequence[bool]) -> dcgm.ExportedGpus:
         places = {facts.uuid: at for at, facts in enumerate(reading.facts)}
         parent = [places.get(facts.parent_uuid or "", -1) for facts in reading.facts]
-        named = [gpu_labels(
+        named = [dcgm.gpu_labels(
             facts, self._host, reading.facts[above] if above >= 0 else None,
-            same_place([each.task for each in seen if each.gpu_uuid == facts.uuid]))
+            dcgm.same_place([each.task for each in seen if each.gpu_uuid == facts.uuid]))
             for facts, above in zip(reading.facts, parent, strict=True)]
         now, xids = time.time(), self._xids
         late = {uuid: code for uuid, (at, code) in xids.items() if now - at <= XID_FOR_S}
-        return ExportedGpus(
-            named, parent, shares_memory(reading.facts),
-            [facts.mem_total_bytes if told and facts.mem_total_bytes is not None else NAN
+        return dcgm.ExportedGpus(
+            named, parent, dcgm.shares_memory(reading.facts),
+            [facts.mem_total_bytes if told and facts.mem_total_bytes is not None else dcgm.NAN
              for facts, told in zip(reading.facts, is_told, strict=True)],
-            [late.get(facts.uuid, NAN) if told else NAN
+            [late.get(facts.uuid, dcgm.NAN) if told else dcgm.NAN
              for facts, told in zip(reading.facts, is_told, strict=True)])
 
     def _tasks(self, reading: Reading, seen: Sequence[GpuTask]) -> list[tuple[str, Use]]:
@@ -110,15 +96,6 @@ class MetricsPage:
         for each in seen:
             if each.gpu_uuid in facts:
                 at, gpu = facts[each.gpu_uuid]
-                rows[task_labels(self._host, gpu, each.task)] = Use(
+                rows[dcgm.task_labels(self._host, gpu, each.task)] = Use(
                     each.task.id, at, each.mem_used_bytes, each.sm_pct)
         return list(rows.items())
-
-
-def _value(gpu: GpuReading, key: str) -> float:
-    at = COLUMN.get(key)
-    if at is not None:
-        values, absent = gpu.values, gpu.absent
-    else:
-        at, values, absent = SLOW_COLUMN[key], gpu.slow, gpu.slow_absent
-    return values[at] if len(values) > at and absent[at] == Absence.PRESENT else NAN

@@ -5,8 +5,6 @@ import time
 from collections import deque
 from dataclasses import dataclass
 
-from gpudeck.metrics import COLUMN
-
 from ..readings import GpuReading, Reading
 from ..tasks.seen import GpuTask
 
@@ -35,26 +33,21 @@ class RecentTasks:
     def after(self, taken_at: float, mono: float) -> list[TaskObservation]:
         """Asked and come after that: by both clocks, since one of them can be set."""
         with self._news:
-            return self._after(taken_at, mono)
+            return [each for each in self._kept
+                    if each.taken_at > taken_at and each.came_mono > mono]
 
     def wait(self, taken_at: float, mono: float, count: int,
              within_s: float) -> list[TaskObservation]:
         """So many of them; fewer where they do not come in time."""
         until = time.monotonic() + within_s
         with self._news:
-            while len(found := self._after(taken_at, mono)) < count and (
+            while len(found := self.after(taken_at, mono)) < count and (
                     left_s := until - time.monotonic()) > 0:
                 self._news.wait(left_s)
             return found
 
-    def _after(self, taken_at: float, mono: float) -> list[TaskObservation]:
-        return [each for each in self._kept if each.taken_at > taken_at and each.came_mono > mono]
-
 
 def _most(gpu: GpuReading) -> float | None:
     """Its peak; of a board that tells no peaks, its mean. None: not told, or not read now."""
-    for name in ("util_max_pct", "util_pct"):
-        at = COLUMN[name]
-        if gpu.state == "ok" and gpu.absent[at] == 0:
-            return gpu.values[at]
-    return None
+    told = [gpu.value(key) for key in ("util_max_pct", "util_pct") if gpu.state == "ok"]
+    return next((value for value in told if value is not None), None)

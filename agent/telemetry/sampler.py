@@ -4,30 +4,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from operator import le
-from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gpudeck import wire
 from gpudeck.metrics import COLUMNS, SLOW, SLOW_COLUMN, SLOW_WIDTH, WIDTH, Absence, Metric
-from gpudeck.wire import (
-    GPU_STATES,
-    MAX_GPUS,
-    MAX_TASKS,
-    Event,
-    Frame,
-    GpuFacts,
-    GpuLink,
-    GpuState,
-    Inventory,
-    ReaderState,
-    Sequenced,
-    Slow,
-    Task,
-    Tasks,
-    Use,
-    pack,
-)
+from gpudeck.wire import Event, Frame, GpuFacts, Inventory, Slow, Task, Tasks
 
 from ..readings import GpuReading, Reading
 from ..tasks.seen import GpuTask
@@ -40,20 +23,16 @@ COMMANDS_BYTES = 300_000
 TASKS_BYTES = 500_000
 FEW_TASKS = 24  # of which each may be as long as the wire takes
 
-class MetricBounds(NamedTuple):
-    low: tuple[float, ...]
-    high: tuple[float, ...]
+Bounds = tuple[tuple[float, ...], tuple[float, ...]]  # the lowest and the highest of each metric
 
 
-def _bounds(metrics: Sequence[Metric]) -> MetricBounds:
-    return MetricBounds(tuple(each.low for each in metrics), tuple(each.high for each in metrics))
+def _bounds(metrics: Sequence[Metric]) -> Bounds:
+    return tuple(each.low for each in metrics), tuple(each.high for each in metrics)
 
 
 _BOUNDS, _SLOW_BOUNDS = _bounds(COLUMNS), _bounds(SLOW)
-_STALE = GPU_STATES.index("stale")
+_STALE = wire.GPU_STATES.index("stale")
 _PRESENT, _UNKNOWN, _LOST = int(Absence.PRESENT), int(Absence.UNKNOWN), int(Absence.LOST)
-
-
 
 
 Values = tuple[tuple[float, ...], bytes]  # and why which are absent
@@ -65,8 +44,8 @@ class SamplerState(Struct, frozen=True):
 
     generation: int = 0
     facts: tuple[GpuFacts, ...] | None = None
-    links: tuple[GpuLink, ...] = ()
-    states: Mapping[str, GpuState] = {}
+    links: tuple[wire.GpuLink, ...] = ()
+    states: Mapping[str, wire.GpuState] = {}
     # None: no process list yet, so nothing has "begun"
     seen: tuple[GpuTask, ...] | None = None
     described: frozenset[str] = frozenset()
@@ -75,14 +54,14 @@ class SamplerState(Struct, frozen=True):
     slow: Mapping[str, Values] = {}
     slow_sent: Slow | None = None
     slow_at: float | None = None
-    reader: ReaderState = "starting"
+    reader: wire.ReaderState = "starting"
 
 
 @dataclass(frozen=True, slots=True)
 class SamplerStep:
     memory: SamplerState
     inventory: Inventory | None  # new, to be kept before the messages
-    messages: tuple[Sequenced, ...]
+    messages: tuple[wire.Sequenced, ...]
 
 
 def snapshot_wanted(memory: SamplerState) -> SamplerState:
@@ -97,42 +76,42 @@ def sample(
 ) -> SamplerStep:
     """One Frame, and before it the Events that explain it (see happenings.py). `seen` None: the
     process list was not asked this time. `now` is any steady clock in seconds."""
-    gpus, facts = reading.gpus[:MAX_GPUS], reading.facts[:MAX_GPUS]
+    gpus, facts = reading.gpus[:wire.MAX_GPUS], reading.facts[:wire.MAX_GPUS]
     memory, inventory = _with_facts(memory, facts, reading.links)
     if seen is not None:
         memory = replace(memory, seen=tuple(seen))
-    numbered = _NumberedMessages(next_seq, events)
+    messages = _numbered(events, next_seq)
     memory, tasks = _tasks(memory, facts, seen is not None, inventory is not None, now)
     memory, slow = _slow(memory, gpus, inventory is not None, now)
     values, absent = _columns([_row(gpu) for gpu in gpus], _BOUNDS)
-    numbered.messages.append(Frame(
-        seq=numbered.next_seq, taken_at=reading.taken_at,
+    messages.append(Frame(
+        seq=next_seq + len(messages), taken_at=reading.taken_at,
         interval_s=min(max(reading.interval_s, 0.001), 86_400.0),
         generation=memory.generation, values=values, absent=absent,
-        states=bytes(GPU_STATES.index(gpu.state) for gpu in gpus), tasks=tasks,
+        states=bytes(wire.GPU_STATES.index(gpu.state) for gpu in gpus), tasks=tasks,
         slow=slow,
     ))
     states = {gpu.uuid: gpu.state for gpu in gpus}
-    return SamplerStep(replace(memory, states=states), inventory, tuple(numbered.messages))
+    return SamplerStep(replace(memory, states=states), inventory, tuple(messages))
 
 
 def reader_changed(
-    memory: SamplerState, state: ReaderState, next_seq: int, taken_at: float,
+    memory: SamplerState, state: wire.ReaderState, next_seq: int, taken_at: float,
     events: Iterable[Event] = (),
 ) -> SamplerStep:
     """The watchdog's news. When readings end, one Frame says that the last ones are stale now."""
     was, memory = memory.reader, replace(memory, reader=state)
-    numbered = _NumberedMessages(next_seq, events)
+    messages = _numbered(events, next_seq)
     ends = state != "ok" and (was in ("ok", "starting") or state == "hung")
     if ends and memory.facts:
-        numbered.messages.append(_stale_frame(memory, numbered.next_seq, taken_at))
+        messages.append(_stale_frame(memory, next_seq + len(messages), taken_at))
         memory = replace(memory, states={facts.uuid: "stale" for facts in memory.facts})
-    return SamplerStep(memory, None, tuple(numbered.messages))
+    return SamplerStep(memory, None, tuple(messages))
 
 
 def told(memory: SamplerState, events: Iterable[Event], next_seq: int) -> SamplerStep:
     """Events alone, while there is no Frame."""
-    return SamplerStep(memory, None, tuple(_NumberedMessages(next_seq, events).messages))
+    return SamplerStep(memory, None, tuple(_numbered(events, next_seq)))
 
 
 def _stale_frame(memory: SamplerState, seq: int, taken_at: float) -> Frame:
@@ -144,23 +123,12 @@ def _stale_frame(memory: SamplerState, seq: int, taken_at: float) -> Frame:
     )
 
 
-class _NumberedMessages:
-    def __init__(self, next_seq: int, events: Iterable[Event]) -> None:
-        self.messages: list[Sequenced] = []
-        self._first = next_seq
-        self.events(events)
-
-    @property
-    def next_seq(self) -> int:
-        return self._first + len(self.messages)
-
-    def events(self, events: Iterable[Event]) -> None:
-        for event in events:
-            self.messages.append(replace(event, seq=self.next_seq))
+def _numbered(events: Iterable[Event], next_seq: int) -> list[wire.Sequenced]:
+    return [replace(event, seq=seq) for seq, event in enumerate(events, next_seq)]
 
 
 def _with_facts(
-    memory: SamplerState, facts: tuple[GpuFacts, ...], links: tuple[GpuLink, ...]
+    memory: SamplerState, facts: tuple[GpuFacts, ...], links: tuple[wire.GpuLink, ...]
 ) -> tuple[SamplerState, Inventory | None]:
     if facts == memory.facts and links == memory.links:
         return memory, None
@@ -207,12 +175,12 @@ def slow_number(memory: SamplerState, uuid: str, key: str) -> float | None:
 
 
 def _row(gpu: GpuReading) -> Values:
-    if len(gpu.values) != WIDTH or len(gpu.absent) != WIDTH:
-        gpu = lost_or_unknown(gpu)
-    return gpu.values, gpu.absent
+    if len(gpu.values) == len(gpu.absent) == WIDTH:
+        return gpu.values, gpu.absent
+    return (0.0,) * WIDTH, bytes([_LOST if gpu.state == "lost" else _UNKNOWN]) * WIDTH
 
 
-def _columns(rows: Sequence[Values], bounds: MetricBounds) -> tuple[bytes, bytes]:
+def _columns(rows: Sequence[Values], bounds: Bounds) -> tuple[bytes, bytes]:
     """A driver's sentinel or lie (out of range, NaN) becomes unknown; never a number."""
     values: list[float] = []
     absent = bytearray()
@@ -220,21 +188,21 @@ def _columns(rows: Sequence[Values], bounds: MetricBounds) -> tuple[bytes, bytes
         numbers, why = row if _is_clean(row, bounds) else _cleaned(row, bounds)
         values += numbers
         absent += why
-    return pack(values), bytes(absent)
+    return wire.pack(values), bytes(absent)
 
 
-def _is_clean(row: Values, bounds: MetricBounds) -> bool:
+def _is_clean(row: Values, bounds: Bounds) -> bool:
     """Nearly every row is: without a step of Python for each number."""
-    numbers, why = row
-    return (len(numbers) == len(why) == len(bounds.low) and max(why) <= _UNKNOWN
-            and all(map(le, bounds.low, numbers)) and all(map(le, numbers, bounds.high))
+    (numbers, why), (low, high) = row, bounds
+    return (len(numbers) == len(why) == len(low) and max(why) <= _UNKNOWN
+            and all(map(le, low, numbers)) and all(map(le, numbers, high))
             and not any(compress(numbers, why)))
 
 
-def _cleaned(row: Values, bounds: MetricBounds) -> Values:
+def _cleaned(row: Values, bounds: Bounds) -> Values:
     values: list[float] = []
     absent = bytearray()
-    for value, why, low, high in zip(*row, bounds.low, bounds.high, strict=True):
+    for value, why, low, high in zip(*row, *bounds, strict=True):
         if why == _PRESENT and low <= value <= high:
             values.append(value)
             absent.append(_PRESENT)
@@ -242,11 +210,6 @@ def _cleaned(row: Values, bounds: MetricBounds) -> Values:
             values.append(0.0)
             absent.append(min(why, _UNKNOWN) or _UNKNOWN)
     return tuple(values), bytes(absent)
-
-
-def lost_or_unknown(gpu: GpuReading) -> GpuReading:
-    why = _LOST if gpu.state == "lost" else _UNKNOWN
-    return replace(gpu, values=(0.0,) * WIDTH, absent=bytes([why]) * WIDTH)
 
 
 def _tasks(
@@ -271,8 +234,8 @@ def _tasks(
     return memory, Tasks(snapshot=snapshot, began=began, uses=uses)
 
 
-def _use(seen: GpuTask, gpu: int) -> Use:
-    return Use(
+def _use(seen: GpuTask, gpu: int) -> wire.Use:
+    return wire.Use(
         task_id=seen.task.id, gpu=gpu,
         mem_used_bytes=_within(seen.mem_used_bytes, 1e18), sm_pct=_within(seen.sm_pct, 100.0),
         state=seen.state,  # type: ignore[arg-type]
@@ -288,11 +251,11 @@ def _as_many_as_fit(seen: list[GpuTask]) -> list[GpuTask]:
     if len(seen) <= FEW_TASKS:
         return seen
     room = TASKS_BYTES
-    for at, each in enumerate(seen[:MAX_TASKS]):
+    for at, each in enumerate(seen[:wire.MAX_TASKS]):
         room -= _size(each.task)
         if room < 0:
             return seen[:at]
-    return seen[:MAX_TASKS]
+    return seen[:wire.MAX_TASKS]
 
 
 def _size(task: Task) -> int:

@@ -5,8 +5,6 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from msgspec import structs
-
 from gpudeck.action_words import printable
 from gpudeck.metrics import COLUMNS, SLOW, Absence
 
@@ -86,17 +84,6 @@ def nothing_here(state: str, detail: str, agent: Item | None) -> Item:
             "driver_version": None, "agent": agent}
 
 
-def with_slow(reading: Reading, before: Reading | None) -> Reading:
-    """Its slow values are read less often than the rest: those of the reading before count on."""
-    slow = {} if before is None else {
-        gpu.uuid: (gpu.slow, gpu.slow_absent) for gpu in before.gpus if gpu.slow}
-    gpus = tuple(
-        structs.replace(gpu, slow=slow[gpu.uuid][0], slow_absent=slow[gpu.uuid][1])
-        if not gpu.slow and gpu.uuid in slow and gpu.state == "ok" else gpu
-        for gpu in reading.gpus)
-    return structs.replace(reading, gpus=gpus)
-
-
 def notes(more: Mapping[str, Any]) -> list[str]:
     """What a table has no column for: which Gpu sleeps, is lost or must be reset, or that the
     agent has no room."""
@@ -138,14 +125,12 @@ def _table(columns: Sequence[Column], items: Sequence[Item], empty: str) -> str:
     )
 
 
-def _value(key: str, digits: int = 0, scale: float = 1.0) -> Callable[[Item], str]:
-    def cell(item: Item) -> str:
-        value = item.get("values", {}).get(key)
-        if value is None:
-            return NOTHING
-        return f"{value * scale:.{digits}f}"
+def _rounded(value: float | None) -> str:
+    return NOTHING if value is None else f"{value:.0f}"
 
-    return cell
+
+def _value(key: str) -> Callable[[Item], str]:
+    return lambda item: _rounded(item.get("values", {}).get(key))
 
 
 def _text(key: str) -> Callable[[Item], str]:
@@ -163,10 +148,6 @@ def _memory(item: Item) -> str:
 
 def _gpus(item: Item) -> str:
     return ",".join(str(use["uuid"])[:12] for use in item["gpus"])
-
-
-def _sm(item: Item) -> str:
-    return NOTHING if item["sm_pct"] is None else f"{item['sm_pct']:.0f}"
 
 
 _GPU_COLUMNS: tuple[Column, ...] = (
@@ -187,7 +168,7 @@ _TASK_COLUMNS: tuple[Column, ...] = (
     ("USER", False, _text("user")),
     ("GPU", False, _gpus),
     ("MEM GiB", True, lambda item: _gib(item["mem_used_bytes"])),
-    ("SM %", True, _sm),
+    ("SM %", True, lambda item: _rounded(item["sm_pct"])),
     ("STATE", False, _text("state")),
     ("MANAGER", False, _text("manager")),
     ("TASK", False, _text("id")),

@@ -1,14 +1,14 @@
 """What a Task used from its beginning to its end, as far as we saw it. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from msgspec import Struct
 
-from gpudeck.events import kind_of
 from gpudeck.wire import Event, Task
 
 from ..readings import ProcessAccounting
+from ..tasks.seen import GpuTask
+from .event_text import duration, event_of
 
 # A list that did not come for longer says nothing about what was used meanwhile.
 GAP_MAX_S = 30.0
@@ -43,40 +43,24 @@ class TaskTotals(Struct):
         return found
 
 
-# task, Gpu, memory, share of the SMs: of sampler.Seen, as far as it counts here
-Use = tuple[Task, str, float | None, float | None]
-
-
 def totals_of(
-    was: Mapping[str, TaskTotals], uses: Iterable[Use], at: float, seconds: float
+    was: Mapping[str, TaskTotals], seen: Iterable[GpuTask], at: float, seconds: float
 ) -> dict[str, TaskTotals]:
     """Of all that are there now; `seconds` since the last list."""
+    by_task: dict[str, list[GpuTask]] = {}
+    for each in seen:
+        by_task.setdefault(each.task.id, []).append(each)
     found: dict[str, TaskTotals] = {}
-    for task_id, (task, gpus, mem, sm) in _by_task(uses).items():
+    for task_id, uses in by_task.items():
+        task = uses[0].task
         total = was.get(task_id) or TaskTotals(
             name_of(task), at, task.started_at, [], task.pid)
-        if total.gpus != gpus:
-            total.gpus = gpus
-        _add(total, mem, sm, seconds if task_id in was and seconds <= GAP_MAX_S else 0.0)
+        total.gpus = [use.gpu_uuid for use in uses]
+        _add(total, _sum([use.mem_used_bytes for use in uses]), _mean([use.sm_pct for use in uses]),
+             seconds if task_id in was and seconds <= GAP_MAX_S else 0.0)
         if len(found) < MAX_TASKS:
             found[task_id] = total
     return found
-
-
-def _by_task(uses: Iterable[Use]) -> dict[str, tuple[Task, list[str], float | None, float | None]]:
-    gathered: dict[str, list[Use]] = {}
-    for use in uses:
-        gathered.setdefault(use[0].id, []).append(use)
-    return {task_id: (of[0][0], [use[1] for use in of], *_both(of))
-            for task_id, of in gathered.items()}
-
-
-def _both(of: Sequence[Use]) -> tuple[float | None, float | None]:
-    """All its memory, and its mean share."""
-    if len(of) == 1:
-        return of[0][2], of[0][3]
-    sm = _sum([use[3] for use in of])
-    return _sum([use[2] for use in of]), None if sm is None else sm / len(of)
 
 
 def _sum(parts: Sequence[float | None]) -> float | None:
@@ -111,7 +95,8 @@ def name_of(task: Task) -> str:
 
 
 def began(task_id: str, total: TaskTotals, at: float) -> Event:
-    return _event("task_began", task_id, total, at, f"{total.name} began on {_gpus(total)}", {})
+    return event_of("task_began", at, f"{total.name} began on {_gpus(total)}",
+                    gpu_uuid=_first_gpu(total), task_id=task_id)
 
 
 def ended(
@@ -133,7 +118,7 @@ def ended(
     if "driver_util_pct" in counted:
         parts.append(f"by the driver a kernel of it ran {counted['driver_util_pct']:.0f} % of the "
                      "time")
-    return _event("task_ended", task_id, total, at, "; ".join(parts), numbers)
+    return event_of("task_ended", at, "; ".join(parts), numbers, _first_gpu(total), task_id)
 
 
 def driver_numbers(total: TaskTotals, accounted: Sequence[ProcessAccounting]) -> dict[str, float]:
@@ -151,21 +136,9 @@ def driver_numbers(total: TaskTotals, accounted: Sequence[ProcessAccounting]) ->
     return {key: value for key, value in found.items() if value is not None}
 
 
-def _event(
-    kind: str, task_id: str, total: TaskTotals, at: float, text: str, numbers: dict[str, Any]
-) -> Event:
-    return Event(0, at, kind_of(kind).key, gpu_uuid=total.gpus[0] if total.gpus else None,
-                 task_id=task_id, text=text[:1_024], numbers=numbers)
+def _first_gpu(total: TaskTotals) -> str | None:
+    return total.gpus[0] if total.gpus else None
 
 
 def _gpus(total: TaskTotals) -> str:
     return "1 Gpu" if len(total.gpus) == 1 else f"{len(total.gpus)} Gpus"
-
-
-def duration(seconds: float) -> str:
-    minutes, hours, days = seconds / 60, seconds / 3_600, seconds / 86_400
-    if minutes < 2:
-        return f"{seconds:.0f} s"
-    if hours < 2:
-        return f"{minutes:.0f} min"
-    return f"{hours:.1f} h" if days < 2 else f"{days:.1f} days"

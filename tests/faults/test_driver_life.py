@@ -22,7 +22,7 @@ from agent.link.identity import NodeIdentity, node_key
 from agent.link.outbox import Outbox
 from agent.link.outbox_file import OutboxFile
 from agent.node import NodeConfig, run_node
-from agent.reader.child import ReaderTimeouts
+from agent.reader.supervisor import ReaderTimeouts
 from agent.reader.watchdog import ReaderProcess
 from gpudeck.keys import fingerprint
 from gpudeck.metrics import COLUMN, WIDTH, Absence

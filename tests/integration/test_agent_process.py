@@ -14,9 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.reader import child as reader_child
-from agent.reader.child import ReaderTimeouts, child_environment
-from agent.reader.supervisor import DIES_WITHIN_S
+from agent.reader import supervisor as reader_supervisor
+from agent.reader.supervisor import DIES_WITHIN_S, ReaderTimeouts, child_environment
 from agent.reader.watchdog import ReaderProcess, ThreadedReaderProcess
 from gpudeck.metrics import COLUMN, WIDTH, Absence
 from gpudeck.wire import Frame, unpack
@@ -258,7 +257,7 @@ def test_a_start_that_hangs_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> 
         disk.wait(30)
         return child_environment(env)
 
-    monkeypatch.setattr(reader_child, "child_environment", read_from_disk)
+    monkeypatch.setattr(reader_supervisor, "child_environment", read_from_disk)
     source = ReaderProcess("simulated", "", lambda: "")
     try:
         began = time.monotonic()

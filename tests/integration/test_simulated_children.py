@@ -18,9 +18,10 @@ from agent.backends.simulation import folder, keeper
 from agent.backends.simulation.folder import SimulationControlFile, state_of, task_id, write_jobs
 from agent.backends.simulation.jobs import SimulatedJob
 from agent.backends.simulation.keeper import JobKeeper
-from agent.backends.simulation.reader import SimulatedReader, SimulationOptions
+from agent.backends.simulation.reader import SimulatedReader
+from agent.backends.simulation.world import SimulationOptions
 from agent.readings import GpuReading
-from agent.tasks.task_table import read_stat
+from agent.tasks.processes import read_stat
 from gpudeck.metrics import COLUMN
 from tests.demos import descendants
 

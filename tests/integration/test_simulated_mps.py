@@ -19,7 +19,8 @@ from agent.backends.simulation.jobs import SYNTHETIC_PID_FROM, SimulatedJob
 from agent.backends.simulation.keeper import JobKeeper
 from agent.backends.simulation.mps_answers import SimulatedMpsSettings
 from agent.backends.simulation.mps_state import pipes_path
-from agent.backends.simulation.reader import SimulatedReader, SimulationOptions
+from agent.backends.simulation.reader import SimulatedReader
+from agent.backends.simulation.world import SimulationOptions
 from agent.journal.store import ActionJournal, ActionStore
 from agent.limits import mps_doctor, mps_view
 from agent.limits.mps import LocalMpsDaemons, MpsDaemonHandle

@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import pynvml
 
 from gpudeck.metrics import DENIED, UNKNOWN, UNSUPPORTED, Absence
 
-from .errors import NEVER, NO_DRIVER, NvmlReturnCode, unavailable
+from .errors import NEVER, NO_DRIVER, unavailable
 
 # Somebody may give us the right meanwhile.
 DENIED_ASKED_EVERY_S = 600.0
@@ -20,27 +20,25 @@ class GpuLostError(Exception):
     """The driver has lost this Gpu; the others still answer."""
 
 
+class NvmlCall(NamedTuple):
+    name: str
+    arguments: tuple[Any, ...] = ()
+    take: Callable[[Any], Any] = lambda answer: answer
+    scale: float = 1.0
+
+
 class NvmlDevice:
     """A Gpu's handle, and what this driver will not answer about it. A fresh driver means a fresh
     process, which has forgotten."""
 
     def __init__(self, handle: Any, uuid: str) -> None:
-        self._handle = handle  # None: lost before we had one, or to be asked for again
+        self.handle = handle  # None: lost before we had one, or to be asked for again
         self._is_doubted = False
         self.asleep = self.needs_reset = False
         self.uuid = uuid
         self.now = 0.0  # of the reading that is being made
         self._refused: dict[Any, tuple[Absence, float]] = {}  # until when
         self._answered: set[Any] = set()
-
-    @property
-    def handle(self) -> Any:
-        """None: lost before we had one."""
-        return self._handle
-
-    def follow(self, handle: Any) -> None:
-        """The same Gpu by another handle."""
-        self._handle = handle
 
     def ask(self, name: Any, *arguments: Any, question: Any = None) -> Any:
         """The answer of this pynvml function (its name, or one of our own), or an Absence.
@@ -50,23 +48,27 @@ class NvmlDevice:
         refused = self._refused.get(asked)
         if refused is not None and self.now < refused[1]:
             return refused[0]
-        if self._handle is None:
+        if self.handle is None:
             self._reopen()
         try:
             call = getattr(pynvml, name) if isinstance(name, str) else name
-            answer = call(self._handle, *arguments)
+            answer = call(self.handle, *arguments)
         except pynvml.NVMLError as error:
             return self.refuse(asked, error.value, varies=question is not None)
         except (pynvml.NVMLLibraryMismatchError, AttributeError):
-            return self.refuse(asked, NvmlReturnCode.FUNCTION_NOT_FOUND)
+            return self.refuse(asked, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
         self._answered.add(asked)
         return answer
 
-    def first(self, *names: str, arguments: Sequence[Any] = ()) -> Any:
-        """The first of these that this driver has: newer and older names of one thing."""
+    def call(self, call: NvmlCall) -> Any:
+        return taken(self.ask(call.name, *call.arguments), call.take)
+
+    def first(self, *names: str, arguments: Sequence[Any] = (), varies: bool = False) -> Any:
+        """The first of these that this driver has: newer and older names of one thing. `varies`:
+        with other arguments each time."""
         answer: Any = UNSUPPORTED
         for name in names:
-            answer = self.ask(name, *arguments)
+            answer = self.ask(name, *arguments, question=name if varies else None)
             if answer is not UNSUPPORTED:
                 break
         return answer
@@ -82,7 +84,7 @@ class NvmlDevice:
     def refuse(self, question: Any, code: int, varies: bool = False) -> Absence:
         """What this error is, remembered where it would only come again."""
         was_answered = question in self._answered
-        if code == NvmlReturnCode.INVALID_ARGUMENT:
+        if code == pynvml.NVML_ERROR_INVALID_ARGUMENT:
             # Some enum that this driver does not know; unless the argument is another each time,
             # or it was right once: then it is this one, or the handle, that is bad.
             if varies or was_answered:
@@ -99,8 +101,8 @@ class NvmlDevice:
         return why
 
     def why(self, code: int) -> Absence:
-        self.needs_reset |= code == NvmlReturnCode.RESET_REQUIRED
-        if code == NvmlReturnCode.GPU_IS_LOST:
+        self.needs_reset |= code == pynvml.NVML_ERROR_RESET_REQUIRED
+        if code == pynvml.NVML_ERROR_GPU_IS_LOST:
             raise GpuLostError
         if code in NO_DRIVER:
             raise unavailable(code)
@@ -110,7 +112,7 @@ class NvmlDevice:
         """A reading; with a new handle, where the old one was called a bad argument."""
         self.now, self.needs_reset = now, False
         if self._is_doubted:
-            self._handle, self._is_doubted = None, False
+            self.handle, self._is_doubted = None, False
 
     def doubt(self) -> None:
         """A reset makes handles worthless."""
@@ -123,7 +125,7 @@ class NvmlDevice:
 
     def _reopen(self) -> None:
         try:
-            self._handle = pynvml.nvmlDeviceGetHandleByUUID(self.uuid)
+            self.handle = pynvml.nvmlDeviceGetHandleByUUID(self.uuid)
         except pynvml.NVMLError:
             raise GpuLostError from None
 

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 from gpudeck.child_processes import importable, without_tokens
@@ -73,37 +74,35 @@ def driver_checks(report: DriverReport) -> Iterator[DoctorCheck]:
 
 
 def _library(report: DriverReport) -> DoctorCheck:
-    title = "NVIDIA library"
+    check = partial(DoctorCheck, "library", "NVIDIA library")
     if report.state == "no_library":
-        return DoctorCheck("library", title, "problem", *_cut(report.detail))
+        return check("problem", *_cut(report.detail))
     if report.library is None:
-        return DoctorCheck("library", title, "not checked", "it was not opened")
+        return check("not checked", "it was not opened")
     version = f", version {report.library_version}" if report.library_version else ""
-    return DoctorCheck("library", title, "ok", f"{report.library}{version}")
+    return check("ok", f"{report.library}{version}")
 
 
 def _driver(report: DriverReport) -> DoctorCheck:
-    title = "NVIDIA driver"
+    check = partial(DoctorCheck, "driver", "NVIDIA driver")
     if report.state == "hung":
-        return DoctorCheck("driver", title, "problem", "the driver does not answer", HANGS)
+        return check("problem", "the driver does not answer", HANGS)
     if report.state == "released":
-        return DoctorCheck("driver", title, "warning", report.detail,
-                           "run `gpudeck release` when the driver is ready")
+        return check("warning", report.detail, "run `gpudeck release` when the driver is ready")
     if report.state == "no_library":
-        return DoctorCheck("driver", title, "not checked",
-                           f"kernel module {report.module_version}" if report.module_version
-                           else "no library, and no kernel module to be seen")
+        return check("not checked",
+                     f"kernel module {report.module_version}" if report.module_version
+                     else "no library, and no kernel module to be seen")
     if report.state not in ("ok", "no_gpus"):
-        return DoctorCheck("driver", title, "problem", *_cut(report.detail))
+        return check("problem", *_cut(report.detail))
     said = f"version {report.driver or report.module_version or 'unknown'}"
     if report.cuda is not None:
         said += f", CUDA {report.cuda}"
     ours, theirs = report.library_version, report.module_version
     if ours and theirs and ours != theirs:
-        return DoctorCheck("driver", title, "warning",
-                           f"{said}; the library is of {ours}, the kernel module of {theirs}",
-                           "reload the module or reboot")
-    return DoctorCheck("driver", title, "ok", said)
+        return check("warning", f"{said}; the library is of {ours}, the kernel module of {theirs}",
+                     "reload the module or reboot")
+    return check("ok", said)
 
 
 def _cut(detail: str) -> tuple[str, str]:
@@ -152,19 +151,17 @@ def _persistence(boards: tuple[BoardReport, ...]) -> DoctorCheck:
 
 
 def device_check(report: DriverReport, devices: Path = DEVICES) -> DoctorCheck:
-    title = "Device files"
+    check = partial(DoctorCheck, "devices", "Device files")
     files = sorted(path for path in devices.glob("nvidia*") if path.is_char_device())
+    if not files and report.state == "ok":  # a fake library, or a driver that works another way
+        return check("not checked", "no /dev/nvidia* here, and it works")
+    if not files and not report.module_version:
+        return check("not checked", "there is no /dev/nvidia*")
     if not files:
-        if report.state == "ok":  # a fake library, or a driver that works another way
-            return DoctorCheck("devices", title, "not checked",
-                               "no /dev/nvidia* here, and it works")
-        return DoctorCheck("devices", title, "problem" if report.module_version else "not checked",
-                           "there is no /dev/nvidia*",
-                           "run `sudo nvidia-modprobe -u -c=0`; in a container, start it with "
-                           "--gpus all"
-                           if report.module_version else "")
+        return check("problem", "there is no /dev/nvidia*",
+                     "run `sudo nvidia-modprobe -u -c=0`; in a container, start it with --gpus all")
     shut = [path.name for path in files if not os.access(path, os.R_OK | os.W_OK)]
     if shut:
-        return DoctorCheck("devices", title, "problem", f"no access to {', '.join(shut)}",
-                           "give the agent's user read and write access to /dev/nvidia*")
-    return DoctorCheck("devices", title, "ok", f"{len(files)} files, all open to us")
+        return check("problem", f"no access to {', '.join(shut)}",
+                     "give the agent's user read and write access to /dev/nvidia*")
+    return check("ok", f"{len(files)} files, all open to us")

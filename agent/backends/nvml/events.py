@@ -15,13 +15,12 @@ from typing import Any
 import pynvml
 
 from ...readings import BackendEvent
-from .errors import NvmlReturnCode
 
 SINGLE, DOUBLE, XID = (pynvml.nvmlEventTypeSingleBitEccError, pynvml.nvmlEventTypeDoubleBitEccError,
                        pynvml.nvmlEventTypeXidCriticalError)
 WANTED = SINGLE | DOUBLE | XID
 KINDS = {SINGLE: "ecc_corrected", DOUBLE: "ecc_uncorrected", XID: "xid"}
-TIMEOUT = 10
+NO_EVENTS = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
 NO_INSTANCE = 0xFFFF_FFFF
 # Also how late the end is noticed. Who lives for long is woken seldom; and has END_WITHIN_S to
 # leave, see agent/reader.
@@ -35,14 +34,10 @@ Tell = Callable[[BackendEvent], None]
 class NvmlEventWatcher:
     """`handles` by UUID, of physical Gpus only: an event of an instance names its board."""
 
-    def __init__(
-        self, handles: Mapping[str, Any], tell: Tell, pause_s: tuple[float, float] = PAUSE_S
-    ) -> None:
+    def __init__(self, handles: Mapping[str, Any], tell: Tell) -> None:
         self._handles = dict(handles)
         self._uuids = {_address(handle): uuid for uuid, handle in self._handles.items()}
         self._tell = tell
-        self._pause_s = pause_s
-        self._refused: set[str] = set()  # those whose registration spoils a set
         self._missing: dict[str, Any] = {}
         self._said: set[str] = set()
         self._wait_ms = WAIT_MS
@@ -57,49 +52,39 @@ class NvmlEventWatcher:
         return not self._thread.is_alive()
 
     def _run(self) -> None:
-        pause_s = self._pause_s[0]
+        pause_s = PAUSE_S[0]
         while not self._closing.is_set():
             events = None
             try:
                 events = self._registered()
-                if events is None:
-                    return
                 while not self._closing.is_set():
                     self._wait(events)
-                    pause_s = self._pause_s[0]
+                    pause_s = PAUSE_S[0]
             except pynvml.NVMLError as error:
                 self._say(f"events cannot be waited for: {error}; asked again after a pause")
-                if error.value in (NvmlReturnCode.UNINITIALIZED, NvmlReturnCode.FUNCTION_NOT_FOUND,
-                                   NvmlReturnCode.NOT_SUPPORTED):
+                if error.value in (*NO_EVENTS, pynvml.NVML_ERROR_UNINITIALIZED):
                     return
                 self._closing.wait(pause_s)
-                pause_s = min(pause_s * 2, self._pause_s[1])
+                pause_s = min(pause_s * 2, PAUSE_S[1])
             except OSError:  # whoever is told is gone; the readings find out as well
                 return
             finally:
                 _free(events)
 
     def _registered(self) -> Any:
-        """None: no Gpu has events."""
-        while True:
-            events = pynvml.nvmlEventSetCreate()
-            self._missing = {}
-            spoilt = False
-            for uuid, handle in self._handles.items():
-                if uuid in self._refused:
-                    continue
-                code = self._register(uuid, handle, events)
-                if code == NvmlReturnCode.UNKNOWN:
-                    # "the event set should be freed" (nvml.h); the other Gpus get a fresh one
-                    self._refused.add(uuid)
-                    spoilt = True
-                    break
-                if code not in (0, NvmlReturnCode.NOT_SUPPORTED, NvmlReturnCode.FUNCTION_NOT_FOUND):
-                    self._missing[uuid] = handle
-            if not spoilt:
-                self._register_at = time.monotonic() + REGISTER_EVERY_S
-                return events
-            _free(events)
+        events = pynvml.nvmlEventSetCreate()
+        self._missing = {}
+        for uuid, handle in self._handles.items():
+            code = self._register(uuid, handle, events)
+            if code == pynvml.NVML_ERROR_UNKNOWN:
+                # "the event set should be freed" (nvml.h); the other Gpus get a fresh one
+                del self._handles[uuid]
+                _free(events)
+                return self._registered()
+            if code not in (0, *NO_EVENTS):
+                self._missing[uuid] = handle
+        self._register_at = time.monotonic() + REGISTER_EVERY_S
+        return events
 
     def _register(self, uuid: str, handle: Any, events: Any) -> int:
         try:
@@ -107,7 +92,8 @@ class NvmlEventWatcher:
             if kinds:
                 pynvml.nvmlDeviceRegisterEvents(handle, kinds, events)
         except pynvml.NVMLError as error:
-            if error.value in (NvmlReturnCode.UNINITIALIZED, NvmlReturnCode.DRIVER_NOT_LOADED):
+            if error.value in (pynvml.NVML_ERROR_UNINITIALIZED,
+                               pynvml.NVML_ERROR_DRIVER_NOT_LOADED):
                 raise
             self._say(f"{uuid}: no events: {error}")
             return int(error.value)
@@ -118,7 +104,7 @@ class NvmlEventWatcher:
         # Not by pynvml's own wait, which makes an exception of every timeout: it is the rule.
         call = pynvml._nvmlGetFunctionPointer("nvmlEventSetWait_v2")
         code = call(events, ctypes.byref(event), ctypes.c_uint(self._wait_ms))
-        if code == TIMEOUT:
+        if code == pynvml.NVML_ERROR_TIMEOUT:
             self._wait_ms = min(self._wait_ms * 5 // 4, WAIT_MAX_MS)
             self._register_missing(events)
             return
@@ -137,13 +123,11 @@ class NvmlEventWatcher:
         kind = KINDS.get(event.eventType)
         if kind is None:
             return
-        numbers: dict[str, float] = {}
-        if kind == "xid":
-            numbers["xid"] = float(event.eventData)
-        if event.gpuInstanceId != NO_INSTANCE:
-            numbers["gpu_instance"] = float(event.gpuInstanceId)
-        if event.computeInstanceId != NO_INSTANCE:
-            numbers["compute_instance"] = float(event.computeInstanceId)
+        numbers = {"xid": float(event.eventData)} if kind == "xid" else {}
+        for name, number in (("gpu_instance", event.gpuInstanceId),
+                             ("compute_instance", event.computeInstanceId)):
+            if number != NO_INSTANCE:
+                numbers[name] = float(number)
         self._tell(BackendEvent(kind, time.time(), self._uuid(event.device), numbers=numbers))
 
     def _uuid(self, handle: Any) -> str | None:

@@ -1,6 +1,5 @@
 """Static facts of a GPU through NVML: name, position, limits and thresholds."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pynvml
@@ -9,7 +8,7 @@ from msgspec import structs
 from gpudeck.metrics import Absence, metric
 from gpudeck.wire import GpuFacts
 
-from .ask import NvmlDevice
+from .ask import NvmlCall, NvmlDevice, taken
 from .fields import read_fields
 
 # From Ada on in degrees below the Gpu's own limit, the other way round: -2 is two above it.
@@ -32,43 +31,51 @@ HIGH: dict[str, float] = {
 }
 
 
+def _word(said: object) -> str | None:
+    return str(said)[:128] or None
+
+
+def _watts(milliwatts: int) -> float:
+    return milliwatts / 1_000
+
+
+FACTS = {
+    "name": NvmlCall("nvmlDeviceGetName", (), _word),
+    "serial": NvmlCall("nvmlDeviceGetSerial", (), _word),
+    "vbios": NvmlCall("nvmlDeviceGetVbiosVersion", (), _word),
+    "minor": NvmlCall("nvmlDeviceGetMinorNumber"),
+    "pci_bus_id": NvmlCall("nvmlDeviceGetPciInfo", (), lambda pci: _word(pci.busId)),
+    "compute_capability": NvmlCall("nvmlDeviceGetCudaComputeCapability", (),
+                                   lambda pair: f"{pair[0]}.{pair[1]}"),
+    "pcie_gen_max": NvmlCall("nvmlDeviceGetMaxPcieLinkGeneration"),
+    "pcie_width_max": NvmlCall("nvmlDeviceGetMaxPcieLinkWidth"),
+    "power_limit_default_w": NvmlCall("nvmlDeviceGetPowerManagementDefaultLimit", (), _watts),
+    "sm_clock_max_mhz": NvmlCall("nvmlDeviceGetMaxClockInfo", (pynvml.NVML_CLOCK_SM,)),
+    "mem_clock_max_mhz": NvmlCall("nvmlDeviceGetMaxClockInfo", (pynvml.NVML_CLOCK_MEM,)),
+    # Only asked: to switch it on is for root, and not for us.
+    "accounting_on": NvmlCall("nvmlDeviceGetAccountingMode", (), bool),
+}
+
+
 def read_facts(asker: NvmlDevice, facts: GpuFacts, memory: Any, temp_c: Any) -> GpuFacts:
     """A call that fails this time only leaves what was known."""
-    ask = asker.ask
 
-    def known(key: str, answer: Any, take: Callable[[Any], Any] = lambda it: it) -> Any:
-        if type(answer) is Absence:
-            return getattr(facts, key) if answer is Absence.UNKNOWN else None
-        return take(answer)
+    def known(key: str, answer: Any) -> Any:
+        if type(answer) is not Absence:
+            return answer
+        return getattr(facts, key) if answer is Absence.UNKNOWN else None
 
-    limits = ask("nvmlDeviceGetPowerManagementLimitConstraints")
-    found = {
-        "name": known("name", ask("nvmlDeviceGetName"), _word) or facts.name,
-        "serial": known("serial", ask("nvmlDeviceGetSerial"), _word),
-        "vbios": known("vbios", ask("nvmlDeviceGetVbiosVersion"), _word),
-        "minor": known("minor", ask("nvmlDeviceGetMinorNumber")),
-        "pci_bus_id": known("pci_bus_id", ask("nvmlDeviceGetPciInfo"),
-                            lambda pci: _word(pci.busId)),
-        "compute_capability": known(
-            "compute_capability", ask("nvmlDeviceGetCudaComputeCapability"),
-            lambda pair: f"{pair[0]}.{pair[1]}"),
-        "numa_node": known("numa_node", _numa_node(asker), lambda node: node),
-        "pcie_gen_max": known("pcie_gen_max", ask("nvmlDeviceGetMaxPcieLinkGeneration")),
-        "pcie_width_max": known("pcie_width_max", ask("nvmlDeviceGetMaxPcieLinkWidth")),
-        "mem_total_bytes": known("mem_total_bytes", memory, lambda said: float(said.total)),
-        "power_limit_w": known("power_limit_w", asker.first(
+    limits = asker.ask("nvmlDeviceGetPowerManagementLimitConstraints")
+    told = {key: asker.call(call) for key, call in FACTS.items()} | {
+        "numa_node": _numa_node(asker),
+        "mem_total_bytes": taken(memory, lambda said: float(said.total)),
+        "power_limit_w": taken(asker.first(
             "nvmlDeviceGetEnforcedPowerLimit", "nvmlDeviceGetPowerManagementLimit"), _watts),
-        "power_limit_min_w": known("power_limit_min_w", limits, lambda pair: _watts(pair[0])),
-        "power_limit_max_w": known("power_limit_max_w", limits, lambda pair: _watts(pair[1])),
-        "power_limit_default_w": known(
-            "power_limit_default_w", ask("nvmlDeviceGetPowerManagementDefaultLimit"), _watts),
-        "sm_clock_max_mhz": known(
-            "sm_clock_max_mhz", ask("nvmlDeviceGetMaxClockInfo", pynvml.NVML_CLOCK_SM)),
-        "mem_clock_max_mhz": known(
-            "mem_clock_max_mhz", ask("nvmlDeviceGetMaxClockInfo", pynvml.NVML_CLOCK_MEM)),
-        # Only asked: to switch it on is for root, and not for us.
-        "accounting_on": known("accounting_on", ask("nvmlDeviceGetAccountingMode"), bool),
+        "power_limit_min_w": taken(limits, lambda pair: _watts(pair[0])),
+        "power_limit_max_w": taken(limits, lambda pair: _watts(pair[1])),
     }
+    found = {key: known(key, answer) for key, answer in told.items()}
+    found["name"] = found["name"] or facts.name
     found |= _thresholds(asker, facts, temp_c) | _memory_limits(asker, facts)
     lies = {key for key, value in found.items()
             if key in HIGH and value is not None and not 0 <= value <= HIGH[key]}
@@ -84,17 +91,9 @@ def read_pending(asker: NvmlDevice) -> tuple[str, ...]:
                  and {*said} <= _SWITCH.keys())
 
 
-def _word(said: object) -> str | None:
-    return str(said)[:128] or None
-
-
 def _margin(degrees: float) -> float | None:
     """One beyond this is a driver's sentinel."""
     return float(degrees) if abs(degrees) <= MARGIN_MOST_C else None
-
-
-def _watts(milliwatts: int) -> float:
-    return milliwatts / 1_000
 
 
 def _numa_node(asker: NvmlDevice) -> Any:

@@ -4,22 +4,22 @@ Counters that nobody feeds read 0, with every code a success (NVIDIA/dcgm-export
 after weeks"). So a 0 is believed only while nothing contradicts it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pynvml
 
 from gpudeck.metrics import UNKNOWN, UNSUPPORTED, Absence
 
-from .errors import NvmlReturnCode
+from ..metric_row import MetricRow
 
 GPM_APART_S = 0.1  # nvml.h: samples closer than 100 ms give no metrics
 # A kernel that ended right at a reading contradicts one 0; so many in a row are dead counters.
 DEAD_AFTER = 2
 ACTIVE, OCCUPANCY = pynvml.NVML_GPM_METRIC_SM_UTIL, pynvml.NVML_GPM_METRIC_SM_OCCUPANCY
 # What nobody will ever answer about one metric, on this driver and board.
-_NO_SUCH = (NvmlReturnCode.INVALID_ARGUMENT, NvmlReturnCode.NOT_SUPPORTED,
-            NvmlReturnCode.FUNCTION_NOT_FOUND)
+_NO_SUCH = (pynvml.NVML_ERROR_INVALID_ARGUMENT, pynvml.NVML_ERROR_NOT_SUPPORTED,
+            pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
 
 Shares = dict[int, "float | Absence"]
 
@@ -56,11 +56,21 @@ class GpmSampler:
             return self._believed(self._read(handle, now), ran)
         except pynvml.NVMLError as error:
             # Here a bad argument is two samples too close, not a metric that is not known.
-            bad_argument = error.value == NvmlReturnCode.INVALID_ARGUMENT
+            bad_argument = error.value == pynvml.NVML_ERROR_INVALID_ARGUMENT
             self.absence = UNKNOWN if bad_argument else why(error.value)
         except pynvml.NVMLLibraryMismatchError:
             self.absence = UNSUPPORTED
         return {}
+
+    def put(
+        self, row: MetricRow, metrics: Mapping[str, int], handle: Any, now: float,
+        why: Callable[[int], Absence], ran: bool = False
+    ) -> Shares:
+        """Into the row what it has of these, by metric key."""
+        shares = self.read(handle, now, why, ran)
+        for key, number in metrics.items():
+            row.put(key, shares.get(number, self.absence))
+        return shares
 
     def _believed(self, shares: Shares, ran: bool) -> Shares:
         active = shares.get(ACTIVE)

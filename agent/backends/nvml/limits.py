@@ -9,7 +9,6 @@ from typing import Any
 import pynvml
 
 from ...readings import GpuLimits
-from .errors import NvmlReturnCode
 
 DENIED = ("the driver refuses: settings of a Gpu need CAP_SYS_ADMIN, which the unit in packaging/ "
           "gives the agent; root in a container without it is not enough")
@@ -57,15 +56,15 @@ def in_words(error: Exception) -> str:
     """What a refusal of the driver means, for people."""
     code = getattr(error, "value", None)
     match code:
-        case NvmlReturnCode.NO_PERMISSION:
+        case pynvml.NVML_ERROR_NO_PERMISSION:
             return DENIED
-        case NvmlReturnCode.NOT_SUPPORTED | NvmlReturnCode.FUNCTION_NOT_FOUND:
+        case pynvml.NVML_ERROR_NOT_SUPPORTED | pynvml.NVML_ERROR_FUNCTION_NOT_FOUND:
             return "this Gpu, or its driver, does not let this be set"
-        case NvmlReturnCode.INVALID_ARGUMENT:
+        case pynvml.NVML_ERROR_INVALID_ARGUMENT:
             return "the driver calls this value wrong for this Gpu"
-        case NvmlReturnCode.GPU_IS_LOST:
+        case pynvml.NVML_ERROR_GPU_IS_LOST:
             return "the Gpu is lost; see `dmesg`"
-        case NvmlReturnCode.NOT_FOUND:
+        case pynvml.NVML_ERROR_NOT_FOUND:
             return "there is no Gpu of this UUID here"
     return f"the driver says: {error}"
 
@@ -77,8 +76,8 @@ def _told(name: str, *arguments: Any) -> Any:
     try:
         return getattr(pynvml, name)(*arguments)
     except ERRORS as error:
-        if getattr(error, "value", None) in (NvmlReturnCode.GPU_IS_LOST,
-                                             NvmlReturnCode.UNINITIALIZED):
+        if getattr(error, "value", None) in (pynvml.NVML_ERROR_GPU_IS_LOST,
+                                             pynvml.NVML_ERROR_UNINITIALIZED):
             raise
         return None
 

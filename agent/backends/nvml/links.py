@@ -2,6 +2,7 @@
 
 from collections import Counter as Tally
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import combinations
 from typing import Any, Literal
 
@@ -162,21 +163,16 @@ class GpuTopology:
         seen = [(asker.uuid, up) for asker, _, up in boards]
         if seen == self._seen or len(boards) < 2:
             return
-        try:
-            self._learn(boards)
-        except GpuLostError:
-            return  # its own reading will say so
-        self._seen = seen
-
-    def _learn(self, boards: Sequence[tuple[NvmlDevice, str | None, int | None]]) -> None:
-        ends = {asker.uuid: NvLinkEndpoints(asker) for asker, _, _ in boards}
-        for (one, _, _), (other, bus_id, _) in combinations(boards, 2):
-            level = one.ask("nvmlDeviceGetTopologyCommonAncestor", other._handle,
-                            question=("ancestor", other.uuid))
-            path = None if type(level) is Absence else PATHS.get(level)
-            if path is not None:
-                nvlinks = ends[one.uuid].between(ends[other.uuid], bus_id)
-                self._known[one.uuid, other.uuid] = path, nvlinks
+        with suppress(GpuLostError):  # its own reading will say so
+            ends = {asker.uuid: NvLinkEndpoints(asker) for asker, _, _ in boards}
+            for (one, _, _), (other, bus_id, _) in combinations(boards, 2):
+                level = one.ask("nvmlDeviceGetTopologyCommonAncestor", other.handle,
+                                question=("ancestor", other.uuid))
+                path = None if type(level) is Absence else PATHS.get(level)
+                if path is not None:
+                    nvlinks = ends[one.uuid].between(ends[other.uuid], bus_id)
+                    self._known[one.uuid, other.uuid] = path, nvlinks
+            self._seen = seen
 
     def links(self, uuids: Sequence[str]) -> tuple[GpuLink, ...]:
         """By their places in this list. A lost Gpu has not moved."""

@@ -6,92 +6,65 @@ power and clocks are the board's. Handles come by place, with gaps where one was
 board's process list is that of all its instances, and only for the privileged.
 """
 
-from collections.abc import Mapping
 from math import ceil
-from typing import Any, Protocol
+from typing import Any
 
 import pynvml
 from msgspec import structs
 
-from gpudeck.metrics import COLUMNS, SLOW, UNSUPPORTED, WIDTH, Absence, Metric
+from gpudeck.metrics import COLUMNS, SLOW, Absence, Metric
 from gpudeck.wire import GpuFacts
 
 from ...readings import GpuReading, ProcessReading
 from ..metric_row import MetricRow
 from .ask import GpuLostError, NvmlDevice, taken
-from .errors import NvmlReturnCode
 from .gpm import GpmSampler
+from .gpu import NvmlGpu, allocated_bytes, unseen_bytes
+from .metrics import FAST_GPM, SLOW_GPM
 from .processes import NvmlProcessLists
-from .slow import GPM, allocated_bytes, unseen_bytes
 
 OFF_LOOKED_AT_EVERY_S = 15.0
 MIG_MODE_ON = 1
-# Of a MIG-enabled board these are not told; a driver that says 0 means "not told" (pitfall 7).
-NOT_WITH_MIG = ("util_pct", "util_max_pct", "mem_util_pct")
-SLOW_NOT_WITH_MIG = ("enc_util_pct", "dec_util_pct", "jpg_util_pct", "ofa_util_pct")
 # Facts of the board that are its instances' too.
 OF_ITS_BOARD = ("index", "pci_bus_id", "minor", "serial", "compute_capability", "numa_node")
 # No such place, nobody in it, or somebody we have no access to.
-_EMPTY = (NvmlReturnCode.INVALID_ARGUMENT, NvmlReturnCode.NOT_SUPPORTED,
-          NvmlReturnCode.NO_PERMISSION, NvmlReturnCode.NOT_FOUND)
-_NO_SUCH_CALL = (NvmlReturnCode.INVALID_ARGUMENT, NvmlReturnCode.NOT_SUPPORTED,
-                 NvmlReturnCode.FUNCTION_NOT_FOUND)
+_EMPTY = (pynvml.NVML_ERROR_INVALID_ARGUMENT, pynvml.NVML_ERROR_NOT_SUPPORTED,
+          pynvml.NVML_ERROR_NO_PERMISSION, pynvml.NVML_ERROR_NOT_FOUND)
+_NO_SUCH_CALL = (pynvml.NVML_ERROR_INVALID_ARGUMENT, pynvml.NVML_ERROR_NOT_SUPPORTED,
+                 pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
 
 Ids = tuple[int, int]  # of GPU instance and compute instance
 
 
-class MigParentBoard(Protocol):
-    facts: GpuFacts
-
-    @property
-    def handle(self) -> Any: ...
-    def ask(self, name: Any, *arguments: Any, question: Any = None) -> Any: ...
-    def why(self, code: int) -> Absence: ...
-
-
-class MigInstance:
-    def __init__(self, parent: MigParentBoard, asker: NvmlDevice, ids: Ids) -> None:
+class MigInstance(NvmlGpu):
+    def __init__(self, parent: NvmlGpu, handle: Any, uuid: str, ids: Ids) -> None:
+        super().__init__(handle, GpuFacts(uuid, parent.facts.index, parent.facts.name))
         self._parent = parent
-        self._asker = asker
-        self._gpm = GpmSampler((pynvml.NVML_GPM_METRIC_SM_UTIL,), self._take_sample)
-        self._slow_gpm = GpmSampler(tuple(GPM.values()), self._take_sample)
+        self._gpm = GpmSampler(tuple(FAST_GPM.values()), self._take_sample)
+        self._slow_gpm = GpmSampler(tuple(SLOW_GPM.values()), self._take_sample)
         self._has_own_gpm_call = True
         # Its own lists need no privilege; a host of vGPUs has only the board's.
-        self._own = self._lists = NvmlProcessLists(asker.ask, asker.uuid)
-        self._of_board = NvmlProcessLists(
-            parent.ask, asker.uuid, lambda row: ids_of(row) == self.ids)
-        self._allocated: float | Absence = Absence.UNKNOWN
-        self._slow_at: float | None = None
-        self._missing_slow: Mapping[str, str] = {}
+        self._own = self._lists = NvmlProcessLists(self, uuid)
+        self._of_board = NvmlProcessLists(parent, uuid, lambda row: ids_of(row) == self.ids)
         self.ids = ids
         # GPM measures GPU instances, and memory is theirs too: whose the figure is nobody can
         # say where several compute instances are in one.
         self.is_alone = True
-        self.facts = self._read_facts()
-
-    def follow(self, handle: Any) -> None:
-        self._asker.follow(handle)
+        self._read_facts()
 
     def read(self, now: float, slow: bool) -> GpuReading:
-        self._asker.now = now
-        memory = self._memory()
+        self.now = now
+        memory = self.memory()
         row = _unsupported(MetricRow(), COLUMNS)
         row.put("mem_used_bytes", taken(memory, lambda said: float(said.used)))
         if self.is_alone:
-            shares = self._gpm.read(self._parent.handle, now, self._asker.why)
-            row.put("sm_active_pct",
-                    shares.get(pynvml.NVML_GPM_METRIC_SM_UTIL, self._gpm.absence))
+            self._gpm.put(row, FAST_GPM, self._parent.handle, now, self.why)
         slow_row = None
-        if slow or self._slow_at is None:
-            self.facts = self._read_facts()  # nobody says that a UUID comes with one size only
-            self._slow_at, slow_row = now, self._read_slow(now, memory)
-            self._missing_slow = slow_row.missing()
-        self._tell({**row.missing(), **self._missing_slow}, memory)
-        return GpuReading(
-            self.facts.uuid, "ok", tuple(row.values), bytes(row.absent),
-            slow=() if slow_row is None else tuple(slow_row.values),
-            slow_absent=b"" if slow_row is None else bytes(slow_row.absent),
-        )
+        if slow or not self._has_slow:
+            self._read_facts()  # nobody says that a UUID comes with one size only
+            slow_row = self._read_slow(now, memory)
+        self._follow_board(memory)
+        return self._told(row, slow_row)
 
     def _read_slow(self, now: float, memory: Any) -> MetricRow:
         row = _unsupported(MetricRow.slow(), SLOW)
@@ -100,14 +73,8 @@ class MigInstance:
         if self.is_alone:
             row.put("mem_unseen_bytes", unseen_bytes(
                 self._allocated, allocated_bytes(memory), self._lists.amounts(now)))
-            shares = self._slow_gpm.read(self._parent.handle, now, self._asker.why)
-            for key, number in GPM.items():
-                row.put(key, shares.get(number, self._slow_gpm.absence))
+            self._slow_gpm.put(row, SLOW_GPM, self._parent.handle, now, self.why)
         return row
-
-    def lost(self) -> GpuReading:
-        absent = bytes([Absence.LOST]) * WIDTH
-        return GpuReading(self.facts.uuid, "lost", (0.0,) * WIDTH, absent)
 
     def _take_sample(self, board: Any, sample: Any) -> None:
         """By the call that nvml.h has for this, or by the handle where the driver lacks it."""
@@ -119,49 +86,35 @@ class MigInstance:
                 if error.value not in _NO_SUCH_CALL:
                     raise
                 self._has_own_gpm_call = False
-        pynvml.nvmlGpmSampleGet(self._asker.handle, sample)
+        pynvml.nvmlGpmSampleGet(self.handle, sample)
 
-    def _memory(self) -> Any:
-        answer = self._asker.ask("nvmlDeviceGetMemoryInfo", pynvml.nvmlMemory_v2)
-        if answer is Absence.UNSUPPORTED:  # before 510 there is no second version
-            answer = self._asker.ask("nvmlDeviceGetMemoryInfo")
-        return answer
-
-    def mem_used_now(self) -> float | None:
-        try:
-            memory = self._memory()
-        except GpuLostError:
-            return None
-        return None if type(memory) is Absence else float(memory.used)
-
-    def _read_facts(self) -> GpuFacts:
-        """Those of its board, and what is missing, come with the first reading."""
-        board = self._parent.facts
-        name = self._asker.ask("nvmlDeviceGetName")
-        size = self._asker.ask("nvmlDeviceGetAttributes_v2")
+    def _read_facts(self) -> None:
+        """Those of its board come with the first reading."""
+        board, was = self._parent.facts, self.facts
+        name = self.ask("nvmlDeviceGetName")
+        size = self.ask("nvmlDeviceGetAttributes_v2")
         shown = board.name if type(name) is Absence else str(name)[:128]
-        return GpuFacts(
-            uuid=self._asker.uuid, index=board.index, name=shown, parent_uuid=board.uuid,
+        self.facts = GpuFacts(
+            uuid=self.uuid, index=board.index, name=shown, parent_uuid=board.uuid,
             mig_profile=_profile(shown, size), gpu_instance=self.ids[0],
-            compute_instance=self.ids[1],
+            compute_instance=self.ids[1], missing=was.missing,
             mem_total_bytes=None if type(size) is Absence else size.memorySizeMB * 2.0**20,
         )
 
-    def _tell(self, missing: dict[str, str], memory: Any) -> None:
+    def _follow_board(self, memory: Any) -> None:
         """What a new instance, or its board, has not told at once may come later."""
         board, total = self._parent.facts, self.facts.mem_total_bytes
         now = structs.replace(
-            self.facts, missing=missing,
-            mem_total_bytes=total if type(memory) is Absence else float(memory.total),
+            self.facts, mem_total_bytes=total if type(memory) is Absence else float(memory.total),
             **{name: getattr(board, name) for name in OF_ITS_BOARD},
         )
         if now != self.facts:
             self.facts = now
 
     def processes(self, now: float) -> tuple[ProcessReading, ...]:
-        self._asker.now = now
+        self.now = now
         try:
-            self._allocated = allocated_bytes(self._memory())
+            self._allocated = allocated_bytes(self.memory())
             rows = self._own.read(now)
             self._lists = self._of_board if self._own.is_refused else self._own
             return self._of_board.read(now) if self._own.is_refused else rows
@@ -180,7 +133,7 @@ class MigInstance:
 class MigInstanceSet:
     """Those of one board, as they are at each look: identified by UUID, never by place."""
 
-    def __init__(self, parent: MigParentBoard) -> None:
+    def __init__(self, parent: NvmlGpu) -> None:
         self._parent = parent
         self._by_place: dict[int, MigInstance] = {}
         self._most = 0  # places
@@ -235,17 +188,17 @@ class MigInstanceSet:
             self._parent.why(error.value)
             return self._by_place.get(place)  # no answer this time: as it was
         if uuid in known:
-            known[uuid].follow(handle)
+            known[uuid].handle = handle
             return known[uuid]
         return self._opened(handle, uuid)
 
     def _opened(self, handle: Any, uuid: str) -> MigInstance | None:
         """Without its ids it waits for the next look: its tasks could be taken for the board's."""
-        asker = NvmlDevice(handle, uuid)
-        ids = [asker.ask(f"nvmlDeviceGet{part}InstanceId") for part in ("Gpu", "Compute")]
+        device = NvmlDevice(handle, uuid)
+        ids = [device.ask(f"nvmlDeviceGet{part}InstanceId") for part in ("Gpu", "Compute")]
         if type(ids[0]) is Absence or type(ids[1]) is Absence:
             return None
-        return MigInstance(self._parent, asker, (int(ids[0]), int(ids[1])))
+        return MigInstance(self._parent, handle, uuid, (int(ids[0]), int(ids[1])))
 
 
 def _unsupported(row: MetricRow, metrics: tuple[Metric, ...]) -> MetricRow:
@@ -268,10 +221,3 @@ def _profile(name: str, size: Any) -> str | None:
     whole = f"{size.gpuInstanceSliceCount}g.{ceil(size.memorySizeMB / 1024)}gb"
     part = size.computeInstanceSliceCount
     return whole if part in (0, size.gpuInstanceSliceCount) else f"{part}c.{whole}"
-
-
-def withhold(row: MetricRow, keys: tuple[str, ...], is_on: bool) -> None:
-    """What MIG takes away, whatever the driver says."""
-    if is_on:
-        for key in keys:
-            row.put(key, UNSUPPORTED)

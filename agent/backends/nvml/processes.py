@@ -1,23 +1,28 @@
 """Who is on a Gpu, by NVML: the union of its process lists, and each one's share of the SMs.
 
 Sources of the quirks: nvml-mps.md A.3, citing nvml.h, the open kernel module, nvitop and nvtop.
+
+And what the driver itself has counted of a process that has ended: its accounting, where somebody
+has switched that on. It sees each allocation and kernel; our own look comes every two seconds.
+nvml-mps.md A.2: off by default and after each load of the driver, and off with MIG. Never switched
+on from here.
 """
 
 import ctypes
 import struct
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import pynvml
 
-from gpudeck.metrics import DENIED, UNKNOWN, UNSUPPORTED, Absence
+from gpudeck.metrics import DENIED, UNKNOWN, UNSUPPORTED, Absence, metric
 
-from ...readings import ProcessReading
+from ...readings import ProcessAccounting, ProcessReading
 from .. import ReaderUnavailableError
-from .errors import NvmlReturnCode
+from .ask import NvmlDevice
 
 Kind = Literal["compute", "graphics", "mps_client"]
 # Later lists win: a process in the MPS list is in the compute list too.
@@ -41,21 +46,6 @@ NOT_MEMORY = 2**60  # 0xFFFFFFFFFFFFFFFF is NVML's "not known"; nothing near it 
 ROOM, TRIES = 64, 4
 
 
-class NvmlProcessInfo(ctypes.Structure):
-    """nvmlProcessInfo_t of _v2 and _v3. One call, where pynvml makes two: each takes the lock that
-    the workloads' own calls want."""
-
-    _fields_ = (("pid", ctypes.c_uint), ("usedGpuMemory", ctypes.c_ulonglong),
-                ("gpuInstanceId", ctypes.c_uint), ("computeInstanceId", ctypes.c_uint))
-
-
-class NvmlWideProcessInfo(ctypes.Structure):
-    """Of _v3 in the first drivers of 535: 32 bytes. Read as the other, every second row is
-    garbage (pitfall 9)."""
-
-    _fields_ = (*NvmlProcessInfo._fields_, ("usedGpuCcProtectedMemory", ctypes.c_ulonglong))
-
-
 class NvmlProcessRow(NamedTuple):
     """A row of either layout. Unpacked as a whole: each look at an attribute of a ctypes structure
     costs 0.3 us, and there are hundreds in a reading."""
@@ -66,7 +56,9 @@ class NvmlProcessRow(NamedTuple):
     computeInstanceId: int
 
 
-_ROWS = {NvmlProcessInfo: struct.Struct("=I4xQII"), NvmlWideProcessInfo: struct.Struct("=I4xQII8x")}
+# nvmlProcessInfo_t of _v2 and _v3; and of _v3 in the first drivers of 535, in 32 bytes: read as the
+# other, every second row is garbage (pitfall 9).
+ROW, WIDE_ROW = struct.Struct("=I4xQII"), struct.Struct("=I4xQII8x")
 
 
 class NvmlUtilizationRow(NamedTuple):
@@ -82,14 +74,10 @@ class NvmlUtilizationRow(NamedTuple):
 
 _NEW_SHARE = struct.Struct("=QIIIII12x")
 _OLD_SHARE = struct.Struct("=I4xQIIII")
-for _layout, _packed in (*_ROWS.items(), (pynvml.c_nvmlProcessUtilizationInfo_v1_t, _NEW_SHARE),
+for _layout, _packed in ((pynvml.c_nvmlProcessUtilizationInfo_v1_t, _NEW_SHARE),
                          (pynvml.c_nvmlProcessUtilizationSample_t, _OLD_SHARE)):
     if ctypes.sizeof(_layout) != _packed.size:
         raise ImportError("pynvml's rows of processes are not nvml.h's")
-
-
-class NvmlQuery(Protocol):
-    def __call__(self, name: Any, *arguments: Any, question: Any = None) -> Any: ...
 
 
 @dataclass(slots=True)
@@ -109,21 +97,19 @@ class NvmlUtilizationState:
 
 
 class NvmlProcessLists:
-    """Of one Gpu. `ask` may raise for a lost board; then nothing here has changed. With MIG the
-    list of a board is that of its instances too: `is_ours` says which rows count here."""
+    """Of one Gpu. `device` is asked, and may raise for a lost board; then nothing here has changed.
+    With MIG the list of a board is that of its instances too: `is_ours` says which rows count."""
 
     def __init__(
-        self, ask: NvmlQuery, uuid: str, is_ours: Callable[[Any], bool] = lambda row: True
+        self, device: NvmlDevice, uuid: str, is_ours: Callable[[Any], bool] = lambda row: True
     ) -> None:
-        self._ask = ask
-        self._uuid = uuid
-        self._is_ours = is_ours
+        self._device, self._uuid, self._is_ours = device, uuid, is_ours
         self.is_refused = False  # the driver told none of the lists, the last time
         self._shares = NvmlUtilizationState()
         self._listed: tuple[ProcessReading, ...] = ()
         self._listed_at: float | None = None
         self._has_told = False
-        self._v3: type[ctypes.Structure] | None = None
+        self._v3: struct.Struct | None = None
 
     def read(self, now: float) -> tuple[ProcessReading, ...]:
         held = self._held()
@@ -173,10 +159,11 @@ class NvmlProcessLists:
 
     def _list(self, name: str) -> Any:
         """As the newest call that this driver has tells it."""
-        self._v3 = self._v3 or (NvmlWideProcessInfo if has_wide_rows() else NvmlProcessInfo)
+        self._v3 = self._v3 or (WIDE_ROW if has_wide_rows() else ROW)
         rows: Any = UNSUPPORTED
-        for version, layout in (("_v3", self._v3), ("_v2", NvmlProcessInfo)):
-            rows = self._ask(partial(rows_of, name + version, layout), question=name + version)
+        for version, layout in (("_v3", self._v3), ("_v2", ROW)):
+            call = name + version
+            rows = self._device.ask(partial(rows_of, call, layout), question=call)
             if rows is not UNSUPPORTED:
                 break
         if type(rows) is not Absence and len(rows) >= LISTED_MAX and not self._has_told:
@@ -191,7 +178,7 @@ class NvmlProcessLists:
         shares = self._shares
         if not listed:
             return {}
-        rows = self._ask_shares()
+        rows = self._device.first(*SHARES, arguments=(shares.seen_to,), varies=True)
         if rows in (UNSUPPORTED, DENIED):
             return {}
         fresh = [] if type(rows) is Absence else [
@@ -208,14 +195,6 @@ class NvmlProcessLists:
                 shares.pct[row.pid] = float(row.smUtil)
         return shares.pct
 
-    def _ask_shares(self) -> Any:
-        rows: Any = UNSUPPORTED
-        for name in SHARES:
-            rows = self._ask(name, self._shares.seen_to, question=name)
-            if rows is not UNSUPPORTED:
-                break
-        return rows
-
     def _without_answer(self, listed: set[int], now: float) -> dict[int, float]:
         """What was known goes on for a while. Then it is 0 if the whole Gpu was idle, and unknown
         if not: on some cards the call never answers."""
@@ -224,7 +203,7 @@ class NvmlProcessLists:
             shares.asked_since = now
         if shares.known_at is not None and now - shares.known_at <= SHARE_KEPT_S:
             return {pid: shares.pct[pid] for pid in listed if pid in shares.pct}
-        rates = self._ask("nvmlDeviceGetUtilizationRates")
+        rates = self._device.ask("nvmlDeviceGetUtilizationRates")
         if type(rates) is not Absence and rates.gpu == 0:
             return dict.fromkeys(listed, 0.0)
         if now - shares.asked_since >= SILENT_MAX_S:
@@ -251,20 +230,20 @@ def _is_sane(row: NvmlUtilizationRow) -> bool:
     return bool(max(row.smUtil, row.memUtil, row.encUtil, row.decUtil) <= 100)
 
 
-def rows_of(name: str, layout: type[ctypes.Structure], handle: Any) -> list[NvmlProcessRow]:
-    """All rows of one list. Processes may come while we ask: then once more with more room."""
+def rows_of(name: str, layout: struct.Struct, handle: Any) -> list[NvmlProcessRow]:
+    """All rows of one list. Processes may come while we ask: then once more with more room. One
+    call, where pynvml makes two: each takes the lock that the workloads' own calls want."""
     call = pynvml._nvmlGetFunctionPointer(name)
-    room, code = ROOM, int(NvmlReturnCode.INSUFFICIENT_SIZE)
+    room, code = ROOM, pynvml.NVML_ERROR_INSUFFICIENT_SIZE
     for _ in range(TRIES):
-        count, rows = ctypes.c_uint(room), (layout * room)()
+        count, rows = ctypes.c_uint(room), (ctypes.c_char * (layout.size * room))()
         code = call(handle, ctypes.byref(count), rows)
-        if code != NvmlReturnCode.INSUFFICIENT_SIZE:
+        if code != pynvml.NVML_ERROR_INSUFFICIENT_SIZE:
             break
         room = max(2 * room, count.value + ROOM)
     pynvml._nvmlCheckReturn(code)
-    shape = _ROWS[layout]
-    said = memoryview(rows).cast("B")[: min(count.value, room) * shape.size]
-    return list(map(NvmlProcessRow._make, shape.iter_unpack(said)))
+    said = rows.raw[: min(count.value, room) * layout.size]
+    return list(map(NvmlProcessRow._make, layout.iter_unpack(said)))
 
 
 def has_wide_rows() -> bool:
@@ -279,3 +258,64 @@ def _has(name: str) -> bool:
     except pynvml.NVMLError:
         return False
     return True
+
+
+CALL = "nvmlDeviceGetAccountingStats"
+# The driver's clock is the machine's, ours was read a little later.
+CLOCK_SLACK_S = 2.0
+LASTS_MOST_MS = 10 * 366 * 86_400_000
+
+
+class NvmlAccounting:
+    """Of one board."""
+
+    def __init__(self, device: NvmlDevice) -> None:
+        self._device = device
+        self._first_at: dict[int, float] = {}  # pid -> UTC seconds
+        self._listed_at = 0.0
+
+    def ended(
+        self, is_on: bool, listed: Iterable[int], at: float
+    ) -> tuple[ProcessAccounting, ...]:
+        """Of those that were listed before and are not now. What is not told in time is not told
+        at all: a number of a later process of that pid would be a lie."""
+        was, last_at, self._listed_at = self._first_at, self._listed_at, at
+        self._first_at = {pid: was.get(pid, at) for pid in listed}
+        gone = was.keys() - self._first_at.keys() if is_on else ()
+        found = (self._of(pid, was[pid], last_at) for pid in sorted(gone))
+        return tuple(each for each in found if each is not None)
+
+    def _of(self, pid: int, first_at: float, last_at: float) -> ProcessAccounting | None:
+        said = self._device.ask(_stats, pid, question=CALL)
+        if isinstance(said, Absence) or said.isRunning:
+            return None
+        seconds, began_at = _seconds(said.time), said.startTime / 1e6
+        # It was there all the while that we saw it; or this is another process of that number,
+        # later or from the driver's ring of thousands.
+        is_it = seconds is not None and began_at <= first_at + CLOCK_SLACK_S and (
+            began_at + seconds >= last_at - CLOCK_SLACK_S)
+        if not is_it:
+            return None
+        return ProcessAccounting(
+            pid, self._device.uuid, _within(said.maxMemoryUsage, NOT_MEMORY),
+            _within(said.gpuUtilization, metric("util_pct").high),
+            _within(said.memoryUtilization, metric("mem_util_pct").high),
+            seconds)
+
+
+def _stats(handle: Any, pid: int) -> Any:
+    """Not pynvml's own: where the memory is not known it puts a None into a number and breaks."""
+    said = pynvml.c_nvmlAccountingStats_t()
+    pynvml._nvmlCheckReturn(pynvml._nvmlGetFunctionPointer(CALL)(
+        handle, ctypes.c_uint(pid), ctypes.byref(said)))
+    return said
+
+
+def _within(said: Any, most: float) -> float | None:
+    """Beyond it is a sentinel: NVML_VALUE_NOT_AVAILABLE is all ones."""
+    return float(said) if said is not None and 0 <= said <= most else None
+
+
+def _seconds(said_ms: int) -> float | None:
+    """0 while it runs, so of one that has ended it means nothing."""
+    return said_ms / 1_000 if 0 < said_ms <= LASTS_MOST_MS else None

@@ -14,25 +14,21 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import pynvml
+
 from gpudeck.metrics import UNKNOWN, Absence
 from gpudeck.wire import MAX_GPUS, GpuFacts
 
-from ...readings import (
-    BackendEvent,
-    GpuReading,
-    OnDemandReading,
-    ProcessReading,
-    Reading,
-)
+from ...readings import BackendEvent, GpuReading, OnDemandReading, ProcessReading, Reading
 from .. import StaleReaderError
 from .board import NvmlBoard
-from .errors import NvmlReturnCode, unavailable
+from .errors import unavailable
 from .events import NvmlEventWatcher
+from .kernel import DEVICES, KERNEL, BoardPowerStates, lost_boards
 from .links import GpuTopology
-from .lost import KERNEL, lost_boards
 from .mig import MigInstance
-from .session import NvmlSession, none_opened, notes
-from .sleep import DEVICES, BoardPowerStates
+from .session import NvmlOpenedBoard, NvmlSession, none_opened, notes, opened
+from .xids import explained
 
 PROCESSES_EVERY_S = 2.0
 SLOW_EVERY_S = 15.0
@@ -51,7 +47,7 @@ class NvmlReader:
         self._clock = clock
         self._session = NvmlSession()
         self._sleep = BoardPowerStates(devices, kernel)
-        self._boards = _boards(self._session, self._sleep, kernel)
+        self._boards, self._shut = _boards(self._session.count, self._sleep, kernel)
         self._blind_reads, self._has_seen = 0, False
         self._read_at: float | None = None
         self._processes_at: float | None = None
@@ -60,8 +56,9 @@ class NvmlReader:
         self._events: NvmlEventWatcher | None = None
 
     def watch(self, tell: Callable[[BackendEvent], None]) -> None:
-        self._events = NvmlEventWatcher({board.facts.uuid: board.handle for board in self._boards
-                                         if board.handle is not None}, tell)
+        self._events = NvmlEventWatcher(
+            {board.facts.uuid: board.handle for board in self._boards if board.handle is not None},
+            lambda event: tell(explained(event, [each.facts for each in self._devices()])))
 
     def read(self) -> Reading:
         now = self._clock()
@@ -80,7 +77,7 @@ class NvmlReader:
         self._give_up_if_blind([board_and_instances[0] for board_and_instances in read])
         if slow:
             self._slow_at = now
-            self._topology.learn([(board, board.facts.pci_bus_id, board.nvlinks_up)
+            self._topology.learn([(board, board.facts.pci_bus_id, board.metrics.nvlinks.up)
                                   for board in self._boards if board.is_here])
         self._session.renew_if_lost(self._boards, now)
         self._session.check(self._boards)
@@ -90,7 +87,7 @@ class NvmlReader:
             gpus=tuple(gpu for board_and_instances in read for gpu in board_and_instances),
             processes=processes, driver_version=self._session.driver,
             links=self._topology.links([each.uuid for each in facts]),
-            detail=notes(self._boards, self._session.shut)[:1_024], accounted=accounted,
+            detail=notes(self._boards, self._shut)[:1_024], accounted=accounted,
         )
 
     def _devices(self) -> "list[NvmlBoard | MigInstance]":
@@ -125,7 +122,7 @@ class NvmlReader:
         self._blind_reads = self._blind_reads + 1 if blind else 0
         self._has_seen = self._has_seen or not blind
         if self._blind_reads >= (BLIND_READS_MAX if self._has_seen else 1):
-            raise unavailable(NvmlReturnCode.UNKNOWN)
+            raise unavailable(pynvml.NVML_ERROR_UNKNOWN)
 
     def _processes(self, now: float, wanted: bool) -> tuple[ProcessReading, ...] | None:
         if not wanted and not _is_due(self._processes_at, now, PROCESSES_EVERY_S):
@@ -143,20 +140,21 @@ def _is_due(last: float | None, now: float, every_s: float) -> bool:
     return last is None or now - last >= every_s - 0.5
 
 
-def _boards(session: NvmlSession, sleep: BoardPowerStates, kernel: Path) -> "list[NvmlBoard]":
-    """Without those that the driver counts and does not let us see (A.1)."""
-    count = min(session.count, MAX_GPUS)
-    sleepers = sleep.sleepers(count)
-    found = list(session.open(count, frozenset(sleepers)))
+def _boards(
+    count: int, sleep: BoardPowerStates, kernel: Path
+) -> "tuple[list[NvmlBoard], list[NvmlOpenedBoard]]":
+    """And those that the driver counts and does not let us see (A.1): listed under no name."""
+    sleepers = sleep.sleepers(count := min(count, MAX_GPUS))
+    found = [opened(index) for index in range(count) if index not in sleepers]  # else it would wake
     boards = [NvmlBoard(each.handle, GpuFacts(uuid=each.uuid, index=each.index, name="NVIDIA GPU"))
               for each in found if not each.code]
     boards += [NvmlBoard(None, known.facts(index)) for index, known in sleepers.items() if known]
     known = frozenset(board.facts.uuid for board in boards)
-    lost = [each.index for each in found if each.code == NvmlReturnCode.GPU_IS_LOST]
+    lost = [each.index for each in found if each.code == pynvml.NVML_ERROR_GPU_IS_LOST]
     if lost:
         boards += [NvmlBoard(None, facts) for facts in lost_boards(lost, known, kernel)]
-    listed = {board.facts.index for board in boards}
-    session.shut = tuple(each for each in found if each.index not in listed)
     if not boards:
         raise none_opened(found, len(sleepers))
-    return sorted(boards, key=lambda board: board.facts.index)
+    listed = {board.facts.index for board in boards}
+    return (sorted(boards, key=lambda board: board.facts.index),
+            [each for each in found if each.index not in listed])

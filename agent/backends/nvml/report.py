@@ -48,9 +48,7 @@ _decoder = msgspec.json.Decoder(DriverReport)
 def main() -> int:
     report = DriverReport(module_version=driver_version())
     _tell(report)
-    # What it raises, the reader below says in words.
-    with suppress(pynvml.NVMLError, pynvml.NVMLLibraryMismatchError):
-        pynvml.nvmlInitWithFlags(pynvml.NVML_INIT_FLAG_NO_GPUS)
+    _asked("nvmlInitWithFlags", pynvml.NVML_INIT_FLAG_NO_GPUS)  # the reader below says what fails
     report = msgspec.structs.replace(report, library=library_path(),
                                      library_version=library_version(), cuda=_cuda())
     _tell(report)
@@ -77,12 +75,16 @@ def last_told(said: bytes) -> DriverReport:
     return _decoder.decode(whole[-1]) if whole else DriverReport()
 
 
+def _asked(name: str, *arguments: Any) -> Any:
+    """None: it does not say."""
+    with suppress(pynvml.NVMLError, pynvml.NVMLLibraryMismatchError):
+        return getattr(pynvml, name)(*arguments)
+    return None
+
+
 def _cuda() -> str | None:
-    try:
-        version = int(pynvml.nvmlSystemGetCudaDriverVersion_v2())
-    except (pynvml.NVMLError, pynvml.NVMLLibraryMismatchError):
-        return None
-    return f"{version // 1000}.{version % 1000 // 10}"
+    version = _asked("nvmlSystemGetCudaDriverVersion_v2")
+    return None if version is None else f"{version // 1000}.{version % 1000 // 10}"
 
 
 def _boards(reading: Reading) -> Any:
@@ -98,10 +100,9 @@ def _boards(reading: Reading) -> Any:
 
 
 def _persistence(uuid: str) -> bool | None:
-    try:
-        return bool(pynvml.nvmlDeviceGetPersistenceMode(pynvml.nvmlDeviceGetHandleByUUID(uuid)))
-    except (pynvml.NVMLError, pynvml.NVMLLibraryMismatchError):
-        return None
+    handle = _asked("nvmlDeviceGetHandleByUUID", uuid)
+    mode = None if handle is None else _asked("nvmlDeviceGetPersistenceMode", handle)
+    return None if mode is None else bool(mode)
 
 
 if __name__ == "__main__":

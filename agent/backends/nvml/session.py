@@ -6,18 +6,17 @@ is needed: this one has the old library mapped for good, and handles that may me
 """
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pynvml
 
-from gpudeck.wire import GpuFacts
-
 from .. import ReaderUnavailableError, StaleReaderError
+from .board import NvmlBoard
 from .driver import VERSION, driver_version
-from .errors import NO_DRIVER, NvmlReturnCode, no_gpus, unavailable
+from .errors import NO_DRIVER, unavailable
 
 LIBRARY = "libnvidia-ml.so.1"
 # A board that fell off the bus may only come back to a fresh process. That costs the others a
@@ -36,22 +35,6 @@ class NvmlOpenedBoard:
     code: int  # 0: it is open
 
 
-class NvmlBoardStatus(Protocol):
-    """As much of a board as is looked at here."""
-
-    asleep: bool
-    needs_reset: bool
-    facts: GpuFacts
-    pending: tuple[str, ...]
-
-    @property
-    def handle(self) -> Any: ...
-    @property
-    def lost_at(self) -> float | None: ...
-    @property
-    def counts_nothing(self) -> bool: ...
-
-
 class NvmlSession:
     """From init to the moment at which only a fresh process helps."""
 
@@ -64,17 +47,10 @@ class NvmlSession:
         except pynvml.NVMLError as error:
             raise _unopened(error) from error
         except pynvml.NVMLLibraryMismatchError as error:
-            raise unavailable(NvmlReturnCode.FUNCTION_NOT_FOUND) from error
-        self.shut: tuple[NvmlOpenedBoard, ...] = ()  # counted, and not to be listed under any name
+            raise unavailable(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND) from error
         self._lost_since: float | None = None
 
-    def open(self, count: int, asleep: frozenset[int] = frozenset()) -> Iterator[NvmlOpenedBoard]:
-        """Each index but the sleeping ones, which a handle would wake."""
-        for index in range(count):
-            if index not in asleep:
-                yield _opened(index)
-
-    def check(self, boards: Sequence[NvmlBoardStatus]) -> None:
+    def check(self, boards: Sequence[NvmlBoard]) -> None:
         """After a reading and before it counts: were all handles, to the end of it, those of the
         boards that we take them for? Else nothing of it is told."""
         try:
@@ -89,7 +65,7 @@ class NvmlSession:
             if board.handle is not None and not board.asleep:
                 _check_identity(board)
 
-    def renew_if_lost(self, boards: Sequence[NvmlBoardStatus], now: float) -> None:
+    def renew_if_lost(self, boards: Sequence[NvmlBoard], now: float) -> None:
         lost = sum(board.lost_at is not None for board in boards)
         if not lost:
             self._lost_since = None
@@ -106,7 +82,7 @@ class NvmlSession:
             print(f"nvmlShutdown: {error}", file=sys.stderr)
 
 
-def _opened(index: int) -> NvmlOpenedBoard:
+def opened(index: int) -> NvmlOpenedBoard:
     try:
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)
         return NvmlOpenedBoard(index, handle, str(pynvml.nvmlDeviceGetUUID(handle)), 0)
@@ -122,74 +98,58 @@ def none_opened(found: Sequence[NvmlOpenedBoard], sleeping: int) -> ReaderUnavai
     if sleeping and not found:
         return unavailable("asleep")
     codes = {each.code for each in found}
-    if codes == {NvmlReturnCode.GPU_IS_LOST}:
+    if codes == {pynvml.NVML_ERROR_GPU_IS_LOST}:
         return unavailable("all_lost")
-    if codes & {NvmlReturnCode.UNKNOWN, NvmlReturnCode.OPERATING_SYSTEM}:
-        return unavailable(max(codes & {NvmlReturnCode.UNKNOWN, NvmlReturnCode.OPERATING_SYSTEM}))
-    return no_gpus()
+    if blocked := codes & {pynvml.NVML_ERROR_UNKNOWN, pynvml.NVML_ERROR_OPERATING_SYSTEM}:
+        return unavailable(max(blocked))
+    return unavailable("no_gpus")
 
 
-def _check_identity(board: NvmlBoardStatus) -> None:
+def _check_identity(board: NvmlBoard) -> None:
     """A handle's UUID is in the library's memory: asking costs microseconds."""
     try:
         uuid = str(pynvml.nvmlDeviceGetUUID(board.handle))
     except pynvml.NVMLError as error:
         if error.value in NO_DRIVER:
             raise unavailable(error.value) from error
-        if error.value == NvmlReturnCode.INVALID_ARGUMENT:  # the handle means nothing any more
+        if error.value == pynvml.NVML_ERROR_INVALID_ARGUMENT:  # the handle means nothing any more
             raise unavailable("renumbered") from error
         return  # lost, or a board that answers nothing: its values say so
     if uuid != board.facts.uuid:
         raise unavailable("renumbered")
 
 
-def notes(boards: Sequence[NvmlBoardStatus], shut: Sequence[NvmlOpenedBoard] = ()) -> str:
+def notes(boards: Sequence[NvmlBoard], shut: Sequence[NvmlOpenedBoard]) -> str:
     """What is wrong with single boards while the rest is read, and what to do."""
-    return " ".join(filter(None, (*map(_note, boards), *map(_shut_note, shut))))
+    return " ".join(filter(None, (*(board.note() for board in boards),
+                                  *map(_shut_note, shut))))
 
 
 def _shut_note(found: NvmlOpenedBoard) -> str:
-    if found.code == NvmlReturnCode.GPU_IS_LOST:
+    if found.code == pynvml.NVML_ERROR_GPU_IS_LOST:
         return f"Gpu {found.index} is lost, and which one it is cannot be told: see `dmesg`."
     return (f"Gpu {found.index} cannot be opened (error {found.code}): has the agent's user access "
             "to its /dev/nvidia*?")
 
 
-def _note(board: NvmlBoardStatus) -> str:
-    which = f"Gpu {board.facts.index}"
-    if board.asleep:
-        return f"{which} is asleep (powered down) and was not woken to be read."
-    if board.lost_at is not None:
-        return (f"{which} is lost: look for its Xid in `dmesg`; reset it or reboot, and check its "
-                "seat and power.")
-    if board.needs_reset:
-        return (f"{which} must be reset before it works again: end its tasks, then run "
-                f"`sudo nvidia-smi --gpu-reset -i {board.facts.uuid}`, or reboot.")
-    if board.counts_nothing:
-        return (f"{which} runs kernels and its performance counters (GPM) say 0: SM activity and "
-                "its kin are unknown. Another profiler may hold them; a reset of the Gpu, or the "
-                "driver loaded anew, gives them back.")
-    return " ".join(f"{which}: {each}." for each in board.pending)
-
-
 def _unopened(error: Any) -> ReaderUnavailableError:
     code = int(error.value)
     module = driver_version()
-    if code == NvmlReturnCode.LIBRARY_NOT_FOUND and module is not None:
+    if code == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND and module is not None:
         return unavailable(code, f"the kernel module, {module}, is loaded: its library is missing "
                                  "here, or not on the path of libraries")
-    if code == NvmlReturnCode.LIB_RM_VERSION_MISMATCH:
+    if code == pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH:
         ours = library_version()
         return unavailable(code, f"library {ours or 'of unknown version'}, module "
                                  f"{module or 'of unknown version'}")
-    known = code in (NvmlReturnCode.UNKNOWN, NvmlReturnCode.LIBRARY_NOT_FOUND, *NO_DRIVER)
+    known = code in (pynvml.NVML_ERROR_UNKNOWN, pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, *NO_DRIVER)
     return unavailable(code, "" if known else error)
 
 
-def library_path(maps: Path = Path("/proc/self/maps")) -> str | None:
+def library_path() -> str | None:
     """The file that this process has mapped, once it was opened."""
     try:
-        lines = maps.read_text(errors="replace").splitlines()
+        lines = Path("/proc/self/maps").read_text(errors="replace").splitlines()
     except OSError:
         return None
     paths = (line.split(maxsplit=5)[5] for line in lines if "libnvidia-ml.so" in line)

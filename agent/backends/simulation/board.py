@@ -1,18 +1,26 @@
-"""What a board makes of a load: power, heat, clocks, throttling, energy. Pure but for its state."""
+"""What a board makes of a load: power, heat, clocks, throttling, energy, and what it says of itself
+every 15 s. Pure but for its state."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import msgspec
 
+from gpudeck.metrics import SLOW
+
 from .chance import between, roll, seed_of
 from .jobs import node_number
-from .load import SimulatedLoad
-from .profiles import BoardProfile
+from .load import SimulatedLoad, shares
+from .profiles import MIB, BoardProfile
 
 IDLE, POWER_CAP, HW_SLOWDOWN, SW_THERMAL, HW_THERMAL = 0x1, 0x4, 0x8, 0x20, 0x40
+SLOWED_BY = {"slowed_power_pct": POWER_CAP, "slowed_soft_thermal_pct": SW_THERMAL,
+             "slowed_hard_thermal_pct": HW_THERMAL}
 CLOCK_STEP_MHZ = 15
 CONTEXT_W = 0.035  # share of the limit that an open context costs, idle or not
+NVLINK_BYTES_PER_S = 22e9  # of one link, one way, in practice
+RPM_PER_PCT = 32
 
 
 class SimulatedBoardLimits(msgspec.Struct, frozen=True):
@@ -21,6 +29,9 @@ class SimulatedBoardLimits(msgspec.Struct, frozen=True):
     power_w: float | None = None
     locked_mhz: tuple[float, float] | None = None
     compute_mode: int | None = None
+
+
+AS_IT_COMES = SimulatedBoardLimits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +67,20 @@ class SimulatedBoard:
     place: ChassisSlot
     temp_c: float
     mem_temp_c: float
-    energy_j: float
+    is_split: bool = False  # by MIG
+    energy_j: float = 0.0
     # By throttle bit, since somebody last looked; 0 stands for all of the time.
     slowed_s: dict[int, float] = field(default_factory=dict)
-    power_cap_w: float | None = None  # as somebody has set it
-    locked_mhz: tuple[float, float] | None = None
-    compute_mode: int = 0
+    limits: SimulatedBoardLimits = AS_IT_COMES
+
+    @property
+    def room_bytes(self) -> int:
+        return self.profile.room_bytes
 
     @property
     def power_limit_w(self) -> float:
-        return self.profile.power_limit_w if self.power_cap_w is None else self.power_cap_w
+        cap_w = self.limits.power_w
+        return self.profile.power_limit_w if cap_w is None else cap_w
 
     def step(self, load: SimulatedLoad, held: bool, at: float, seconds: float) -> tuple[float, ...]:
         """One interval. The values in the order of metrics.COLUMNS."""
@@ -77,7 +92,7 @@ class SimulatedBoard:
         power_w = min(power_w, self.power_limit_w)
         self._warm(power_w, load.bandwidth, seconds)
         self.energy_j += power_w * seconds
-        for bit in (0, POWER_CAP, SW_THERMAL, HW_THERMAL):
+        for bit in (0, *SLOWED_BY.values()):
             if bit == 0 or bits & bit:
                 self.slowed_s[bit] = self.slowed_s.get(bit, 0.0) + seconds
         return self._values(load, held, power_w, speed, bits)
@@ -91,9 +106,9 @@ class SimulatedBoard:
 
     def _locked_w(self, asked_w: float) -> float:
         """Power goes with the square of the clock, which a lock keeps below the board's own."""
-        if self.locked_mhz is None:
+        if self.limits.locked_mhz is None:
             return asked_w
-        share = min(1.0, self.locked_mhz[1] / self.profile.sm_clock_max_mhz)
+        share = min(1.0, self.limits.locked_mhz[1] / self.profile.sm_clock_max_mhz)
         idle_w = self.profile.power_idle_w
         return idle_w + (asked_w - idle_w) * share * share
 
@@ -133,13 +148,12 @@ class SimulatedBoard:
         self, load: SimulatedLoad, held: bool, power_w: float, speed: float, bits: int
     ) -> tuple[float, ...]:
         profile = self.profile
-        room = profile.mem_total_bytes - profile.mem_reserved_bytes
-        mem_used = int(load.mem_share * room)
+        mem_used = int(load.mem_share * profile.room_bytes)
         awake = load.busy > 0
         peak_w = power_w + (load.peak - load.busy) * 0.35 * profile.power_limit_w
         return (
             round(load.busy * 100), round(load.bandwidth * 100), round(load.sm * 100, 1),
-            float(min(mem_used, room)),
+            float(min(mem_used, profile.room_bytes)),
             float(round(self.temp_c)), float(round(self.mem_temp_c)),
             round(power_w, 3), round(self.energy_j, 3),
             self._clock(awake, held, speed),
@@ -152,16 +166,54 @@ class SimulatedBoard:
         )
 
     def _clock(self, awake: bool, held: bool, speed: float) -> float:
-        profile = self.profile
+        profile, locked_mhz = self.profile, self.limits.locked_mhz
         if not awake:
             # An open context keeps a data-centre board up; a bare board falls back.
             full = profile.sm_clock_max_mhz if held else profile.sm_clock_idle_mhz
-            return float(full if self.locked_mhz is None else min(full, self.locked_mhz[1]))
+            return float(full if locked_mhz is None else min(full, locked_mhz[1]))
         clock = profile.sm_clock_max_mhz * speed
-        if self.locked_mhz is not None:
-            clock = min(max(clock, self.locked_mhz[0]), self.locked_mhz[1])
+        if locked_mhz is not None:
+            clock = min(max(clock, locked_mhz[0]), locked_mhz[1])
         return float(max(profile.sm_clock_idle_mhz, clock // CLOCK_STEP_MHZ * CLOCK_STEP_MHZ))
 
     def _fan(self) -> float:
         """Below 45 °C the fans of a card stand still."""
         return 0.0 if self.temp_c < 45 else float(round(min(100, 30 + (self.temp_c - 45) * 1.7)))
+
+    def slow_values(
+        self, load: SimulatedLoad, held: bool, fast: Mapping[str, float], leaked_share: float
+    ) -> tuple[float, ...]:
+        """In the order of metrics.SLOW; `fast` by the keys of metrics.COLUMNS, as just read."""
+        profile, seed = self.profile, self.place.seed
+        rests = bool(int(fast["throttle_bits"]) & IDLE) and not held and not profile.keeps_link
+        moved = float(int(load.sm * load.intensity * 0.4 * profile.nvlinks * NVLINK_BYTES_PER_S))
+        # Most boards have had a few errors in their lives; one in thirty a row replaced.
+        errors_ever = int(60 * roll(seed, 21) ** 3)
+        said = {
+            "pstate": 8.0 if rests else 0.0,
+            "graphics_clock_mhz": fast["sm_clock_mhz"],
+            "video_clock_mhz": fast["sm_clock_mhz"] * 0.78 // 15 * 15,
+            "temp_margin_c": profile.temp_slowdown_c - fast["temp_c"],
+            "power_limit_w": self.power_limit_w, "power_limit_set_w": self.power_limit_w,
+            "pcie_gen": float(1 if rests else profile.pcie_gen), "pcie_width": 16.0,
+            "pcie_replays": float(int(20 * roll(seed, 24) ** 4)),
+            "fan_rpm": fast["fan_pct"] * RPM_PER_PCT,
+            "persistence": float(profile.keeps_link), "ecc_on": float(profile.has_ecc),
+            "compute_mode": float(self.limits.compute_mode or 0), "mig_on": float(self.is_split),
+            "mem_reserved_bytes": float(profile.mem_reserved_bytes),
+            "mem_unseen_bytes": float(int(leaked_share * profile.room_bytes)),
+            "bar1_used_bytes": float((1 + 4 * (load.mem_share > 0)) * MIB),
+            "ecc_corrected": float(int(errors_ever * roll(seed, 22))),
+            "ecc_corrected_ever": float(errors_ever),
+            "rows_corrected": float(roll(seed, 23) < 1 / 30),
+            "nvlinks_up": float(profile.nvlinks),
+            "nvlink_tx_bytes_per_s": moved, "nvlink_rx_bytes_per_s": moved,
+            **shares(load), **self._slowed(),
+        }
+        return tuple(said.get(metric.key, 0.0) for metric in SLOW)
+
+    def _slowed(self) -> dict[str, float]:
+        slowed_s, self.slowed_s = self.slowed_s, {}
+        whole_s = slowed_s.get(0, 0.0)
+        return {key: round(100 * slowed_s.get(bit, 0.0) / whole_s, 1) if whole_s else 0.0
+                for key, bit in SLOWED_BY.items()}

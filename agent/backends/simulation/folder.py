@@ -11,13 +11,16 @@
 import os
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Generic, TypeVar
 
 import msgspec
 
-from ...tasks.task_table import boot_id, read_stat
+from ...tasks.processes import read_stat
+from ...tasks.task_table import boot_id
 from .board import SimulatedBoardLimits
 from .control import SimulationControl, parse
 from .jobs import SimulatedJob
@@ -30,117 +33,118 @@ _JOBS = msgspec.json.Decoder(tuple[SimulatedJob, ...])
 _KEPT: msgspec.json.Decoder[Kept] = msgspec.json.Decoder(Kept)
 PROC = Path("/proc")
 
+Content = TypeVar("Content")
+
+
+class WatchedFile(Generic[Content]):
+    """What a file says, read again whenever it is another. No path: it is never there."""
+
+    def __init__(self, path: Path | None, read: Callable[[Path], Content]) -> None:
+        self.path = path
+        self.changed_at = 0.0  # UTC; when the file was written
+        self._read = read
+        self._seen: tuple[int, int, int] | None = None
+        self._content: Content | None = None
+
+    def now(self) -> Content | None:
+        """None: there is no such file."""
+        if self.path is None:
+            return None
+        try:
+            found = os.stat(self.path)
+            # A rename in place keeps neither inode nor time; a rewrite changes time or size.
+            stamp = found.st_mtime_ns, found.st_size, found.st_ino
+            if stamp != self._seen:
+                self.changed_at = found.st_mtime_ns / 1e9
+                self._content, self._seen = self._read(self.path), stamp
+        except FileNotFoundError:
+            self._content = self._seen = None
+        return self._content
+
+    def keep(self, content: Content) -> None:
+        if self.path is not None:
+            renew(self.path, msgspec.json.encode(content))
+
+    def remove(self) -> None:
+        if self.path is not None:
+            self.path.unlink(missing_ok=True)
+
 
 class SimulationControlFile:
     """The last good content of `control.json`; a broken one is told of once and changes nothing."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._seen: tuple[int, int, int] | None = None
+    def __init__(self, path: Path | None) -> None:
+        self._file = WatchedFile(path, self._read)
         self._looked_at = -1.0
         self._control = SimulationControl()
 
     def now(self) -> SimulationControl:
         if time.monotonic() - self._looked_at >= LOOK_EVERY_S:
             self._looked_at = time.monotonic()
-            self._look()
+            try:
+                self._control = self._file.now() or SimulationControl()
+            except OSError:  # its folder is not for us
+                self._control = SimulationControl()
         return self._control
 
-    def _look(self) -> None:
+    def _read(self, path: Path) -> SimulationControl:
+        control = self._control
         try:
-            found = os.stat(self._path)
-        except OSError:
-            self._seen, self._control = None, SimulationControl()
-            return
-        # A rename in place keeps neither inode nor time; a rewrite changes time or size.
-        stamp = found.st_mtime_ns, found.st_size, found.st_ino
-        if stamp != self._seen:
-            self._seen = stamp
-            self._read()
-
-    def _read(self) -> None:
-        try:
-            control, said = parse(self._path.read_text())
-            changed_at = 0.0 if self._seen is None else self._seen[0] / 1e9
-            self._control = replace(control, changed_at=changed_at)
+            control, said = parse(path.read_text())
+            control = replace(control, changed_at=self._file.changed_at)
         except (OSError, ValueError, RecursionError) as error:
             said = [f"not understood, the former one stays in force: {error}"]
         for sentence in said:
-            print(f"{self._path.name}: {sentence}", file=sys.stderr, flush=True)
+            print(f"{path.name}: {sentence}", file=sys.stderr, flush=True)
+        return control
 
 
-def jobs_path(folder: Path, node: str) -> Path:
-    return folder / "world" / f"{node}.jobs"
+def control_file(world: Path | None) -> SimulationControlFile:
+    return SimulationControlFile(world and world / "control.json")
 
 
-class SimulatedJobsFile:
+def node_path(world: Path | None, node: str, kind: str) -> Path | None:
+    """None: this node lives without files."""
+    return None if world is None else world / "world" / f"{node}.{kind}"
+
+
+class SimulatedJobsFile(WatchedFile[tuple[SimulatedJob, ...]]):
     """The real processes of one node, and which of them are still there."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._seen: tuple[int, int] | None = None
-        self._jobs: tuple[SimulatedJob, ...] | None = None
+    def __init__(self, world: Path | None, node: str) -> None:
+        super().__init__(node_path(world, node, "jobs"),
+                         lambda path: _JOBS.decode(path.read_bytes()))
 
     def lives(self) -> tuple[LiveJob, ...] | None:
         """None: no such file, the node has no real processes."""
-        self._look()
-        if self._jobs is None:
+        jobs = self.now()
+        if jobs is None:
             return None
-        found = ((job, state_of(job.pid, job.start_ticks)) for job in self._jobs)
+        found = ((job, state_of(job.pid, job.start_ticks)) for job in jobs)
         return tuple(LiveJob(job, state) for job, state in found if state is not None)
 
-    def _look(self) -> None:
-        try:
-            found = os.stat(self._path)
-            stamp = found.st_mtime_ns, found.st_ino
-            if stamp != self._seen:
-                self._jobs = _JOBS.decode(self._path.read_bytes())
-                self._seen = stamp
-        except FileNotFoundError:
-            self._jobs = self._seen = None
 
-
-def limits_path(folder: Path, node: str) -> Path:
-    return folder / "world" / f"{node}.limits"
-
-
-class SimulatedLimitsFile:
+def limits_file(
+    world: Path | None, node: str
+) -> WatchedFile[dict[str, SimulatedBoardLimits]]:
     """What was set on the Gpus of one node, by their UUID."""
-
-    def __init__(self, folder: Path, node: str) -> None:
-        self._folder, self._node = folder, node
-        self._seen: tuple[int, int] | None = None
-        self._limits: dict[str, SimulatedBoardLimits] = {}
-
-    def now(self) -> dict[str, SimulatedBoardLimits]:
-        try:
-            found = os.stat(limits_path(self._folder, self._node))
-            stamp: tuple[int, int] | None = (found.st_mtime_ns, found.st_ino)
-        except FileNotFoundError:
-            stamp = None
-        if stamp != self._seen:
-            self._seen = stamp
-            self._limits = read_limits(self._folder, self._node)
-        return self._limits
-
-    def forget(self) -> None:
-        """A driver that is loaded anew knows of none."""
-        limits_path(self._folder, self._node).unlink(missing_ok=True)
+    return WatchedFile(node_path(world, node, "limits"),
+                       lambda path: _LIMITS.decode(path.read_bytes()))
 
 
-def read_limits(folder: Path, node: str) -> dict[str, SimulatedBoardLimits]:
+def energy_file(world: Path | None, node: str) -> WatchedFile[Kept | None]:
+    return WatchedFile(node_path(world, node, "energy"), _read_energy)
+
+
+def _read_energy(path: Path) -> Kept | None:
     try:
-        return _LIMITS.decode(limits_path(folder, node).read_bytes())
-    except FileNotFoundError:
-        return {}
-
-
-def write_limits(folder: Path, node: str, limits: dict[str, SimulatedBoardLimits]) -> None:
-    renew(limits_path(folder, node), msgspec.json.encode(limits))
+        return _KEPT.decode(path.read_bytes())
+    except (OSError, msgspec.MsgspecError):
+        return None
 
 
 def write_jobs(folder: Path, node: str, jobs: tuple[SimulatedJob, ...]) -> None:
-    renew(jobs_path(folder, node), msgspec.json.encode(jobs))
+    SimulatedJobsFile(folder, node).keep(jobs)
 
 
 def write_tasks(folder: Path, jobs: dict[str, tuple[SimulatedJob, ...]]) -> None:
@@ -152,17 +156,6 @@ def write_tasks(folder: Path, jobs: dict[str, tuple[SimulatedJob, ...]]) -> None
              for node, theirs in jobs.items() for job in theirs]
     tasks.sort(key=lambda task: task["job"] != task["id"])
     renew(folder / "world" / "tasks.json", msgspec.json.encode(tasks))
-
-
-def read_energy(folder: Path, node: str) -> Kept | None:
-    try:
-        return _KEPT.decode((folder / "world" / f"{node}.energy").read_bytes())
-    except (OSError, msgspec.MsgspecError):
-        return None
-
-
-def write_energy(folder: Path, node: str, at: float, joules: list[float]) -> None:
-    renew(folder / "world" / f"{node}.energy", msgspec.json.encode((at, joules)))
 
 
 def renew(path: Path, content: bytes) -> None:

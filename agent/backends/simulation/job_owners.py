@@ -2,6 +2,7 @@
 them. Pure, from the job's seed."""
 
 from functools import lru_cache
+from uuid import UUID
 
 from ...readings import Owner
 from .chance import roll, seed_of
@@ -37,10 +38,9 @@ def owner_of(node: str, job: SimulatedJob) -> Owner:
 def _pod(job: SimulatedJob, uid: int | None) -> Owner:
     name = DEPLOYMENTS[int(roll(job.seed, 62) * len(DEPLOYMENTS))]
     digits = _hexadecimal(job.seed, 32)
-    pod_uid = f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
     return Owner(uid=uid, pod=f"{name}-{digits[:10]}-{digits[10:15]}", namespace="inference",
                  container=_hexadecimal(job.seed + 1, 64), container_name=name.partition("-")[0],
-                 manager=_managed(job, f"pod {pod_uid}"))
+                 manager=_managed(job, f"pod {UUID(digits)}"))
 
 
 def _launch(node: str, job: SimulatedJob, uid: int | None) -> Owner:

@@ -175,14 +175,9 @@ def job_of(lane: JobLane, turn: JobTurn, uuids: tuple[str, ...]) -> SimulatedJob
     return SimulatedJob(
         pid=SYNTHETIC_PID_FROM + seed_of(turn.seed, "pid", *gpus[:1]) % 5_000_000,
         start_ticks=int(turn.begins_at * TICKS_PER_S) % 2**40,
-        kind=turn.kind,
-        seed=turn.seed,
-        gpus=gpus,
-        mem_share=between(low, high, roll(turn.seed, 1)),
-        user=user_of(turn),
-        command=command_of(turn, lane),
-        started_at=turn.begins_at,
-        working_since=turn.begins_at,
+        kind=turn.kind, seed=turn.seed, gpus=gpus, mem_share=between(low, high, roll(turn.seed, 1)),
+        user=user_of(turn), command=command_of(turn, lane),
+        started_at=turn.begins_at, working_since=turn.begins_at,
     )
 
 
@@ -212,6 +207,16 @@ def user_of(turn: JobTurn) -> str:
     if turn.kind == "serve":
         return "svc-inference"
     return USERS[int(roll(turn.seed, 2) * (len(USERS) - 2))]
+
+
+def words_of(turn: JobTurn, lane: JobLane) -> list[str]:
+    """Of the command line of a real process that stands in for it."""
+    config = CONFIGS[int(roll(turn.seed, 3) * len(CONFIGS))]
+    model = MODELS[int(roll(turn.seed, 3) * len(MODELS))]
+    return {
+        "serve": ["--model", model, "--tensor-parallel-size", str(lane.width)],
+        "notebook": ["--kernel", f"{turn.seed % 16**8:08x}"],
+    }.get(turn.kind, ["--config", f"{config}.yaml", "--devices", str(lane.width)])
 
 
 def command_of(turn: JobTurn, lane: JobLane) -> str:

@@ -14,25 +14,13 @@ from msgspec.structs import replace
 
 from gpudeck.child_processes import tied_to_me
 
-from ...tasks.task_table import command_line, read_stat
+from ...tasks.processes import command_line, read_stat
 from .chance import between, roll, seed_of
 from .folder import PROC, identity, state_of, write_jobs, write_tasks
-from .job_processes import form_of
-from .jobs import (
-    CONFIGS,
-    MODELS,
-    JobLane,
-    JobTurn,
-    Kind,
-    SimulatedJob,
-    job_of,
-    node_number,
-    turns_at,
-)
-from .mps_state import SimulatedMpsFile, client
-from .profiles import profile_of
-from .tree import JobProcessTree, write_scripts
-from .world import SimulatedNodeSetup, units_of
+from .jobs import JobLane, JobTurn, Kind, SimulatedJob, job_of, turns_at, words_of
+from .mps_state import client, mps_file
+from .tree import JobProcessTree, form_of, write_scripts
+from .world import SimulationOptions, units_of
 
 FOLLOWED_AFTER_S = (12.0, 25.0)
 END_WITHIN_S = 3.0
@@ -65,15 +53,12 @@ class JobKeeper:
     def __init__(
         self, folder: Path, seed: int, nodes: Sequence[str], gpus: int, profile: str = "h100"
     ) -> None:
-        self._folder = folder
-        self._seed = seed
-        setups = (SimulatedNodeSetup(node, profile_of(profile, node_number(node)), gpus, seed)
-                  for node in nodes)
+        self._folder, self._seed = folder, seed
         # What jobs are given on each node, and how many of them are MIG instances.
-        self._units = {setup.node: units_of(setup) for setup in setups}
-        self._nodes = {node: uuids for node, (uuids, _) in self._units.items()}
+        self._units = {node: units_of(SimulationOptions(node, profile, gpus, seed))
+                       for node in nodes}
         self._posts: dict[tuple[str, int], LaneState] = {}
-        self._mps = {node: SimulatedMpsFile(folder, node) for node in nodes}
+        self._mps = {node: mps_file(folder, node) for node in nodes}
         self._tie = tied_to_me()
         write_scripts(folder / "jobs")
         for node in nodes:  # from now on nothing here is made up
@@ -82,12 +67,12 @@ class JobKeeper:
     def step(self, now: float) -> None:
         """Whoever has ended is noticed, whoever is due is started; the world is told."""
         first = not self._posts
-        changed = {node for node in self._nodes if self._step_node(node, now, first)}
+        changed = {node for node in self._units if self._step_node(node, now, first)}
         changed |= self._complete(COMPLETE_WITHIN_S)
         for node in changed:
             write_jobs(self._folder, node, self._jobs(node))
         if changed or first:
-            write_tasks(self._folder, {node: self._jobs(node) for node in self._nodes})
+            write_tasks(self._folder, {node: self._jobs(node) for node in self._units})
 
     def close(self) -> None:
         trees = [post.tree for post in self._posts.values() if post.tree is not None]
@@ -101,10 +86,8 @@ class JobKeeper:
                      for job in post.jobs)
 
     def _step_node(self, node: str, now: float, first: bool) -> bool:
-        changed = False
-        uuids, instances = self._units[node]
-        wholes = len(uuids) - instances
-        for lane, turn in turns_at(self._seed, node, wholes, now, instances):
+        changed, (uuids, instances) = False, self._units[node]
+        for lane, turn in turns_at(self._seed, node, len(uuids) - instances, now, instances):
             post = self._posts.setdefault((node, lane.first), LaneState(node, lane))
             changed |= self._step_post(post, turn, now, first)
         return changed
@@ -154,7 +137,7 @@ class JobKeeper:
         mine = JobTurn(seed, turn.kind, working_since, turn.ends_at)
         form = form_of(mine, post.lane)
         post.tree = JobProcessTree(
-            self._folder / "jobs" / SCRIPT[turn.kind], _words(mine, post.lane), form,
+            self._folder / "jobs" / SCRIPT[turn.kind], words_of(mine, post.lane), form,
             self._folder / "control.json", self._tie,
         )
         root = post.tree.root.pid
@@ -162,7 +145,7 @@ class JobKeeper:
         assert stat is not None, "a child that nobody has waited for is in /proc"
         post.turn_seed, post.is_complete, post.jobs = turn.seed, False, ()
         post.plan = replace(
-            job_of(post.lane, mine, self._nodes[post.node]), pid=root,
+            job_of(post.lane, mine, self._units[post.node][0]), pid=root,
             start_ticks=stat.start_ticks, command=" ".join(post.tree.arguments),
             started_at=time.time(), job_id=identity(root, stat.start_ticks),
             ignores_sigterm=form.ignores_sigterm,
@@ -201,7 +184,7 @@ def _jobs_of(post: LaneState) -> tuple[SimulatedJob, ...]:
 
 def _rank(plan: SimulatedJob, number: int, pid: int) -> SimulatedJob | None:
     stat = read_stat(PROC, pid)
-    command = command_line(PROC / str(pid))
+    command = command_line(pid)
     if stat is None or command is None:
         return None
     return replace(plan, pid=pid, start_ticks=stat.start_ticks, rank=number, command=command,
@@ -214,12 +197,3 @@ def _forget_ended(post: LaneState) -> bool:
     left = tuple(job for job in post.jobs if state_of(job.pid, job.start_ticks) is not None)
     changed, post.jobs = left != post.jobs, left
     return changed
-
-
-def _words(turn: JobTurn, lane: JobLane) -> list[str]:
-    config = CONFIGS[int(roll(turn.seed, 3) * len(CONFIGS))]
-    model = MODELS[int(roll(turn.seed, 3) * len(MODELS))]
-    return {
-        "serve": ["--model", model, "--tensor-parallel-size", str(lane.width)],
-        "notebook": ["--kernel", f"{turn.seed % 16**8:08x}"],
-    }.get(turn.kind, ["--config", f"{config}.yaml", "--devices", str(lane.width)])

@@ -1,11 +1,12 @@
 """Limits of simulated Gpus: a file in the folder of the world, which their readers obey."""
 
-import msgspec
+from typing import Any
+
+from msgspec import structs
 
 from ...readings import GpuLimits
 from .board import SimulatedBoardLimits
-from .folder import read_limits, write_limits
-from .profiles import BoardProfile
+from .folder import limits_file
 from .reader import parse_options
 from .world import facts_of
 
@@ -15,14 +16,12 @@ class SimulatedLimits:
         parsed = parse_options(options)
         if parsed.world is None:
             raise ValueError("a simulated node without a folder of its world keeps no limits")
-        self._folder, self._node = parsed.world, parsed.node
-        setup = parsed.setup()
-        self._profile: BoardProfile = setup.profile
-        self._boards = {facts.uuid for facts in facts_of(setup) if facts.parent_uuid is None}
+        self._file = limits_file(parsed.world, parsed.node)
+        self._profile = parsed.board
+        self._boards = {facts.uuid for facts in facts_of(parsed) if facts.parent_uuid is None}
 
     def read(self, uuid: str) -> GpuLimits:
-        self._check(uuid)
-        profile, limit = self._profile, self._all().get(uuid, SimulatedBoardLimits())
+        profile, limit = self._profile, self._limits(uuid)
         return GpuLimits(
             uuid, profile.power_limit_w if limit.power_w is None else limit.power_w,
             profile.power_limit_min_w, profile.power_limit_max_w, profile.power_limit_w,
@@ -30,39 +29,31 @@ class SimulatedLimits:
             compute_mode=limit.compute_mode or 0)
 
     def set_power(self, uuid: str, watts: float) -> None:
-        self._check(uuid)
-        if not self._profile.power_limit_min_w <= watts <= self._profile.power_limit_max_w:
+        if uuid in self._boards and not (
+                self._profile.power_limit_min_w <= watts <= self._profile.power_limit_max_w):
             raise ValueError("the driver calls this value wrong for this Gpu")
-        self._put(uuid, msgspec.structs.replace(self._all().get(uuid, SimulatedBoardLimits()),
-                                                power_w=watts))
+        self._set(uuid, power_w=watts)
 
     def lock_clocks(self, uuid: str, low_mhz: float, high_mhz: float) -> None:
-        self._check(uuid)
-        self._put(uuid, msgspec.structs.replace(self._all().get(uuid, SimulatedBoardLimits()),
-                                                locked_mhz=(low_mhz, high_mhz)))
+        self._set(uuid, locked_mhz=(low_mhz, high_mhz))
 
     def unlock_clocks(self, uuid: str) -> None:
-        self._check(uuid)
-        self._put(uuid, msgspec.structs.replace(self._all().get(uuid, SimulatedBoardLimits()),
-                                                locked_mhz=None))
+        self._set(uuid, locked_mhz=None)
 
     def set_mode(self, uuid: str, mode: int) -> None:
-        self._check(uuid)
-        self._put(uuid, msgspec.structs.replace(self._all().get(uuid, SimulatedBoardLimits()),
-                                                compute_mode=mode))
+        self._set(uuid, compute_mode=mode)
 
     def close(self) -> None:
         """Nothing is open."""
 
-    def _check(self, uuid: str) -> None:
+    def _limits(self, uuid: str) -> SimulatedBoardLimits:
         if uuid not in self._boards:
             raise ValueError("there is no Gpu of this UUID here")
+        return (self._file.now() or {}).get(uuid, SimulatedBoardLimits())
 
-    def _all(self) -> dict[str, SimulatedBoardLimits]:
-        return read_limits(self._folder, self._node)
-
-    def _put(self, uuid: str, limit: SimulatedBoardLimits) -> None:
-        write_limits(self._folder, self._node, {**self._all(), uuid: limit})
+    def _set(self, uuid: str, **changes: Any) -> None:
+        changed = structs.replace(self._limits(uuid), **changes)
+        self._file.keep({**(self._file.now() or {}), uuid: changed})
 
 
 def open_limits(options: str) -> SimulatedLimits:

@@ -42,6 +42,15 @@ def paused(job: SimulatedJob, at: float) -> SimulatedLoad:
     return SimulatedLoad(mem_share=load_of(job, at).mem_share)
 
 
+def shares(load: SimulatedLoad) -> dict[str, float]:
+    """What GPM measures of it, by metric key."""
+    return {
+        "gr_active_pct": round(load.busy * 98.5, 1), "sm_occupancy_pct": round(load.sm * 52, 1),
+        "tensor_active_pct": round(load.sm * load.intensity * 61, 1),
+        "dram_active_pct": round(load.bandwidth * 83, 1),
+    }
+
+
 def _starting(job: SimulatedJob, age_s: float) -> SimulatedLoad:
     """Weights come in over PCIe; memory fills as they do."""
     part = age_s / STARTING_S

@@ -4,14 +4,15 @@ GPU instance ids and sizes as `nvidia-smi mig -lgi` and `nvidia-smi -L` print th
 what NVML tells of an instance is in nvml_mig.py.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from uuid import UUID
 
 from gpudeck.metrics import COLUMNS, SLOW
 
 from .chance import seed_of
-from .load import SimulatedLoad
+from .load import SimulatedLoad, shares
 from .profiles import MIB
-from .slow import shares
 
 SEVENTHS = 7  # of a board's multiprocessors
 SHARES = ("sm_active_pct", "gr_active_pct", "sm_occupancy_pct", "tensor_active_pct",
@@ -35,6 +36,20 @@ class MigSlice:
     def room_bytes(self) -> int:
         return self.mem_total_bytes - self.mem_reserved_bytes
 
+    def step(self, load: SimulatedLoad, held: bool, at: float, seconds: float) -> tuple[float, ...]:
+        """In the order of metrics.COLUMNS. Heat and energy are its board's."""
+        told = {"mem_used_bytes": float(int(load.mem_share * self.room_bytes)),
+                "sm_active_pct": round(load.sm * 100, 1)}
+        return tuple(told.get(column.key, 0.0) for column in COLUMNS)
+
+    def slow_values(
+        self, load: SimulatedLoad, held: bool, fast: Mapping[str, float], leaked_share: float
+    ) -> tuple[float, ...]:
+        """In the order of metrics.SLOW."""
+        told = {**shares(load), "mem_reserved_bytes": float(self.mem_reserved_bytes),
+                "mem_unseen_bytes": float(int(leaked_share * self.room_bytes))}
+        return tuple(told.get(metric.key, 0.0) for metric in SLOW)
+
 
 # Counted from the last board of eight.
 LAYOUTS: tuple[tuple[MigSlice, ...], ...] = (
@@ -51,9 +66,7 @@ def slices_of(index: int, gpus: int) -> tuple[MigSlice, ...]:
 
 def uuid_of_slice(seed: int, node: str, index: int, slice_: MigSlice) -> str:
     words = (seed, node, index, slice_.gpu_instance)
-    digits = f"{seed_of(*words, 'mig-a'):016x}{seed_of(*words, 'mig-b'):016x}"
-    parts = digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]
-    return "MIG-" + "-".join(parts)
+    return f"MIG-{UUID(int=seed_of(*words, 'mig-a') << 64 | seed_of(*words, 'mig-b'))}"
 
 
 def together(loads: list[tuple[MigSlice, SimulatedLoad]], room_bytes: int) -> SimulatedLoad:
@@ -73,17 +86,3 @@ def together(loads: list[tuple[MigSlice, SimulatedLoad]], room_bytes: int) -> Si
     whole.intensity = drawn / whole.busy if whole.busy > 0 else 0.0
     whole.mem_share = min(1.0, whole.mem_share)
     return whole
-
-
-def values_of(slice_: MigSlice, load: SimulatedLoad) -> tuple[float, ...]:
-    """In the order of metrics.COLUMNS."""
-    told = {"mem_used_bytes": float(int(load.mem_share * slice_.room_bytes)),
-            "sm_active_pct": round(load.sm * 100, 1)}
-    return tuple(told.get(column.key, 0.0) for column in COLUMNS)
-
-
-def slow_values_of(slice_: MigSlice, load: SimulatedLoad, leaked_share: float) -> tuple[float, ...]:
-    """In the order of metrics.SLOW."""
-    told = {**shares(load), "mem_reserved_bytes": float(slice_.mem_reserved_bytes),
-            "mem_unseen_bytes": float(int(leaked_share * slice_.room_bytes))}
-    return tuple(told.get(metric.key, 0.0) for metric in SLOW)

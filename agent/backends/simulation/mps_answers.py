@@ -7,8 +7,10 @@ own, which loads this file alone.
 
 import re
 import time
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 # What stands in the program of r550; which line ends it was not seen.
 DENIED = ("Insufficient privileges for UID 1000. Only the root user may change another user's "
@@ -43,105 +45,63 @@ class SimulatedMpsState:
     refuses_priority: bool = False
 
 
-class SimulatedMpsSettingCommands:
-    """The commands that show or change a setting: of all new servers, or of one."""
-
-    def __init__(self, default: SimulatedMpsSettings, of: dict[int, SimulatedMpsSettings]) -> None:
-        self.default = default
-        self.of = of
-
-    def do_get_default_active_thread_percentage(self, words: list[str],
-                                                world: SimulatedMpsState) -> str:
-        return shown(self.default.percent)
-
-    def do_set_default_active_thread_percentage(self, words: list[str],
-                                                world: SimulatedMpsState) -> str:
-        return set_percent(self.default, words, world)
-
-    def do_get_active_thread_percentage(self, words: list[str], world: SimulatedMpsState) -> str:
-        server = server_of(words, world)
-        return server if isinstance(server, str) else shown(self.of[server].percent)
-
-    def do_set_active_thread_percentage(self, words: list[str], world: SimulatedMpsState) -> str:
-        server = server_of(words, world)  # what it prints when it obeys was not seen
-        return server if isinstance(server, str) else set_percent(
-            self.of[server], words[1:], world)
-
-    def do_get_default_device_pinned_mem_limit(self, words: list[str],
-                                               world: SimulatedMpsState) -> str:
-        return limit_of(self.default, words)
-
-    def do_set_default_device_pinned_mem_limit(self, words: list[str],
-                                               world: SimulatedMpsState) -> str:
-        return set_memory(self.default, words, world)
-
-    def do_get_device_pinned_mem_limit(self, words: list[str], world: SimulatedMpsState) -> str:
-        server = server_of(words, world)
-        return server if isinstance(server, str) else limit_of(self.of[server], words[1:])
-
-    def do_set_device_pinned_mem_limit(self, words: list[str], world: SimulatedMpsState) -> str:
-        server = server_of(words, world)
-        return server if isinstance(server, str) else set_memory(
-            self.of[server], words[1:], world)
-
-    def do_get_default_client_priority(self, words: list[str], world: SimulatedMpsState) -> str:
-        return f"{self.default.priority}\n"
-
-    def do_set_default_client_priority(self, words: list[str], world: SimulatedMpsState) -> str:
-        if words not in (["0"], ["1"]):
-            return "Invalid priority value - must be 0 or 1!\n"
-        if not world.ignores:
-            self.default.priority = int(words[0])
-        return ""
+class NoSuchServerError(Exception):
+    """The server of a command is none: what is printed then."""
 
 
-class SimulatedMpsDaemon:
+class SimulatedMpsDaemon(ABC):
     """The daemon: one line in, its answer out. A subclass says which servers and clients there
     are, and what becomes of them."""
 
     def __init__(self, default: SimulatedMpsSettings, of: dict[int, SimulatedMpsSettings]) -> None:
-        self._settings = SimulatedMpsSettingCommands(default, of)
+        self._default = default
+        self._of = of
         self.is_over = False
 
-    def look(self) -> SimulatedMpsState:
-        raise NotImplementedError
+    @abstractmethod
+    def look(self) -> SimulatedMpsState: ...
 
+    @abstractmethod
     def let_go(self, server: int, client: int) -> None:
         """Its contexts are gone, and it is no client any more."""
-        raise NotImplementedError
 
-    def end_servers(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def end_servers(self) -> None: ...
 
     def answer(self, line: str) -> str:
         world = self.look()
         for server in world.clients:
             # A server takes the default along.
-            self._settings.of.setdefault(server, self._settings.default.copy())
+            self._of.setdefault(server, self._default.copy())
         name, _, rest = line.strip().partition(" ")
         words = rest.split()
-        method = getattr(self, f"do_{name}", None) or getattr(self._settings, f"do_{name}", None)
+        setting = SETTINGS.get(name)
+        method: Any = getattr(self, f"do_{name}", None)
         since = {"get_server_status": STATUS_SINCE}.get(name, 0)
-        if method is None or world.version < since:
+        if (method is None and setting is None) or world.version < since:
             return f'Unknown command "{name}"\n'
         if world.refuses_priority and name == "set_default_client_priority":
             return DENIED
         if world.refuses and name.startswith("set_"):
             return DENIED
-        return str(method(words, world))
+        try:
+            if setting is None:
+                return str(method(words, world))
+            if "_default_" in name:
+                return setting(self._default, words, world)
+            # What a server prints when it obeys was not seen.
+            return setting(self._of[server_of(words, world)], words[1:], world)
+        except NoSuchServerError as said:
+            return str(said)
 
     def do_get_server_list(self, words: list[str], world: SimulatedMpsState) -> str:
         return "".join(f"{server}\n" for server in world.clients)
 
     def do_get_server_status(self, words: list[str], world: SimulatedMpsState) -> str:
-        server = server_of(words, world)
-        return server if isinstance(server, str) else world.status.get(server, "ACTIVE") + "\n"
+        return world.status.get(server_of(words, world), "ACTIVE") + "\n"
 
     def do_get_client_list(self, words: list[str], world: SimulatedMpsState) -> str:
-        server = server_of(words, world)
-        if isinstance(server, str):
-            return server
-        return "".join(f"{pid}\n" for pid in world.clients[server])
+        return "".join(f"{pid}\n" for pid in world.clients[server_of(words, world)])
 
     def do_ps(self, words: list[str], world: SimulatedMpsState) -> str:
         if not world.clients:
@@ -178,10 +138,16 @@ class SimulatedMpsDaemon:
         return ""
 
 
-def server_of(words: list[str], world: SimulatedMpsState) -> int | str:
+def server_of(words: list[str], world: SimulatedMpsState) -> int:
     found = re.match(r"\d+", words[0]) if words else None
     server = int(found[0]) if found else 0
-    return server if server in world.clients else f"Server {server} not found\n"
+    if server not in world.clients:
+        raise NoSuchServerError(f"Server {server} not found\n")
+    return server
+
+
+def percent_of(settings: SimulatedMpsSettings, words: list[str], world: SimulatedMpsState) -> str:
+    return shown(settings.percent)
 
 
 def set_percent(settings: SimulatedMpsSettings, words: list[str], world: SimulatedMpsState) -> str:
@@ -209,12 +175,39 @@ def set_memory(settings: SimulatedMpsSettings, words: list[str], world: Simulate
     return ""
 
 
-def shown(percent: float) -> str:
-    return f"{percent:.1f}\n"
-
-
-def limit_of(settings: SimulatedMpsSettings, words: list[str]) -> str:
+def memory_of(settings: SimulatedMpsSettings, words: list[str], world: SimulatedMpsState) -> str:
     amount = settings.memory.get(int(words[0]) if words and words[0].isdigit() else 0, 0)
     if amount == 0:
         return ""
     return f"{amount // GIB}G\n" if amount >= GIB else f"{amount // MIB}M\n"
+
+
+def priority_of(settings: SimulatedMpsSettings, words: list[str], world: SimulatedMpsState) -> str:
+    return f"{settings.priority}\n"
+
+
+def set_priority(settings: SimulatedMpsSettings, words: list[str], world: SimulatedMpsState) -> str:
+    if words not in (["0"], ["1"]):
+        return "Invalid priority value - must be 0 or 1!\n"
+    if not world.ignores:
+        settings.priority = int(words[0])
+    return ""
+
+
+def shown(percent: float) -> str:
+    return f"{percent:.1f}\n"
+
+
+# The commands that show or change a setting: of all new servers, or of one, which they name first.
+SETTINGS: dict[str, Callable[[SimulatedMpsSettings, list[str], SimulatedMpsState], str]] = {
+    "get_default_active_thread_percentage": percent_of,
+    "set_default_active_thread_percentage": set_percent,
+    "get_active_thread_percentage": percent_of,
+    "set_active_thread_percentage": set_percent,
+    "get_default_device_pinned_mem_limit": memory_of,
+    "set_default_device_pinned_mem_limit": set_memory,
+    "get_device_pinned_mem_limit": memory_of,
+    "set_device_pinned_mem_limit": set_memory,
+    "get_default_client_priority": priority_of,
+    "set_default_client_priority": set_priority,
+}

@@ -4,14 +4,13 @@
     DIR/world/NODE-mps/    its pipe directory
 """
 
-import os
 from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
 
 from .chance import seed_of
-from .folder import renew
+from .folder import WatchedFile, node_path
 from .jobs import SYNTHETIC_PID_FROM, SimulatedJob
 from .mps_answers import SimulatedMpsSettings
 
@@ -44,33 +43,13 @@ class SimulatedMpsRecord(msgspec.Struct):
 _KEPT = msgspec.json.Decoder(SimulatedMpsRecord)
 
 
-def mps_path(folder: Path, node: str) -> Path:
-    return folder / "world" / f"{node}.mps"
-
-
 def pipes_path(folder: Path, node: str) -> Path:
     return folder / "world" / f"{node}-mps"
 
 
-class SimulatedMpsFile:
-    def __init__(self, folder: Path, node: str) -> None:
-        self._path = mps_path(folder, node)
-        self._seen: tuple[int, int] | None = None
-        self._kept: SimulatedMpsRecord | None = None
-
-    def now(self) -> SimulatedMpsRecord | None:
-        """None: this node has no MPS."""
-        try:
-            found = os.stat(self._path)
-            stamp = found.st_mtime_ns, found.st_ino
-            if stamp != self._seen:
-                self._kept, self._seen = _KEPT.decode(self._path.read_bytes()), stamp
-        except FileNotFoundError:
-            self._kept = self._seen = None
-        return self._kept
-
-    def keep(self, kept: SimulatedMpsRecord) -> None:
-        renew(self._path, msgspec.json.encode(kept))
+def mps_file(world: Path | None, node: str) -> WatchedFile[SimulatedMpsRecord]:
+    """None: this node has no MPS."""
+    return WatchedFile(node_path(world, node, "mps"), lambda path: _KEPT.decode(path.read_bytes()))
 
 
 def clients_of(kept: SimulatedMpsRecord, jobs: Iterable[SimulatedJob]) -> list[SimulatedJob]:

@@ -45,6 +45,11 @@ class BoardProfile:
     keeps_link: bool = True  # its PCIe link does not slow down when the board is idle
     is_split: bool = False  # some of its boards, by MIG: mig.py says which
 
+    @property
+    def room_bytes(self) -> int:
+        """What processes may have of its memory."""
+        return self.mem_total_bytes - self.mem_reserved_bytes
+
 
 PAGES = ("pages_corrected", "pages_uncorrected", "pages_pending")
 GPM = ("sm_active_pct", "gr_active_pct", "sm_occupancy_pct", "tensor_active_pct",

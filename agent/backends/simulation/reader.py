@@ -4,54 +4,28 @@ import os
 import re
 import socket
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from gpudeck.errors import CommandError, ExitCode
-from gpudeck.metrics import COLUMN, Absence
 
-from ...readings import BackendEvent, GpuReading, OnDemandReading, Reading
+from ...readings import BackendEvent, OnDemandReading, Reading
 from .. import ReaderUnavailableError
+from . import folder
 from .chance import roll, seed_of
 from .control import SimulationControl
-from .folder import (
-    SimulatedJobsFile,
-    SimulatedLimitsFile,
-    SimulationControlFile,
-    jobs_path,
-    read_energy,
-    task_id,
-    write_energy,
-)
-from .jobs import SimulatedJob, jobs_at, next_change_at, node_number
-from .mps_state import SimulatedMpsFile, client, clients_of
-from .profiles import PROFILES, profile_of
+from .jobs import SimulatedJob, jobs_at, next_change_at
+from .mps_state import client, clients_of, mps_file
+from .profiles import PROFILES
 from .stage import RELOAD_S, SimulatedFaults, renumbered
-from .world import LiveJob, SimulatedNode, SimulatedNodeSetup, units_of
+from .world import LiveJob, SimulatedNode, SimulationOptions, units_of
 
 PROCESSES_EVERY_S = 1.9  # asked every second, answered every other
 SLOW_EVERY_S = 15.0
 KEEP_ENERGY_EVERY_S = 5.0
-MEM_USED, ENERGY = COLUMN["mem_used_bytes"], COLUMN["energy_j"]
 HUNG_LOOK_S = 0.25
-NO_CONTROL = SimulationControl()
 KEYS = ("node", "profile", "gpus", "seed", "world", "faults", "mps")
-
-
-@dataclass(frozen=True, slots=True)
-class SimulationOptions:
-    node: str
-    profile: str = "h100"
-    gpus: int = 8
-    seed: int = 1
-    world: Path | None = None
-    fault_odds: float = 0.0
-    mps: bool = False
-
-    def setup(self) -> SimulatedNodeSetup:
-        profile = profile_of(self.profile, node_number(self.node))
-        return SimulatedNodeSetup(self.node, profile, self.gpus, self.seed, self.fault_odds)
 
 
 def open_reader(options: str) -> "SimulatedReader":
@@ -61,8 +35,7 @@ def open_reader(options: str) -> "SimulatedReader":
         parsed = parse_options(options)
     except CommandError as error:  # in the reader child there is nobody to exit for
         raise ReaderUnavailableError("failed", str(error)) from error
-    control = None if parsed.world is None else SimulationControlFile(parsed.world / "control.json")
-    return SimulatedReader(parsed, control)
+    return SimulatedReader(parsed, folder.control_file(parsed.world))
 
 
 def parse_options(options: str) -> SimulationOptions:
@@ -76,23 +49,14 @@ def parse_options(options: str) -> SimulationOptions:
     profile = given.get("profile", "h100")
     if profile not in (*PROFILES, "mixed"):
         raise _bad(f"profile={profile}", f"choose one of {', '.join(PROFILES)}, mixed")
+    mps = given.get("mps", "off")
+    if mps not in ("on", "off"):
+        raise _bad(f"mps={mps}", "on or off is needed")
     world = given.get("world")
     return SimulationOptions(
-        node=given.get("node") or socket.gethostname(),
-        profile=profile,
-        gpus=int(_number(given, "gpus", 8, 256)),
-        seed=int(_number(given, "seed", 1, 2**63)),
-        world=None if world is None else Path(world),
-        fault_odds=_number(given, "faults", 0, 1),
-        mps=_is_on(given, "mps"),
-    )
-
-
-def _is_on(given: dict[str, str], key: str) -> bool:
-    word = given.get(key, "off")
-    if word not in ("on", "off"):
-        raise _bad(f"{key}={word}", "on or off is needed")
-    return word == "on"
+        given.get("node") or socket.gethostname(), profile, int(_number(given, "gpus", 8, 256)),
+        int(_number(given, "seed", 1, 2**63)), None if world is None else Path(world),
+        _number(given, "faults", 0, 1), mps == "on")
 
 
 def _number(given: dict[str, str], key: str, default: float, most: float) -> float:
@@ -114,32 +78,28 @@ class SimulatedReader:
     """Synthetic jobs, unless the world's folder lists real processes for this node."""
 
     def __init__(
-        self,
-        options: SimulationOptions,
-        control: SimulationControlFile | None,
+        self, options: SimulationOptions, control: folder.SimulationControlFile | None,
         keep_energy_every_s: float = KEEP_ENERGY_EVERY_S,
-        clock: Callable[[], float] = time.time,
-        steady: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = time.time, steady: Callable[[], float] = time.monotonic,
     ) -> None:
         self._clock, self._steady = clock, steady
         self._options = options
-        self._setup = options.setup()
         self._parent = os.getppid()
-        self._control = control
-        self._jobs_file = (None if options.world is None
-                           else SimulatedJobsFile(jobs_path(options.world, options.node)))
-        self._limits = None if options.world is None else SimulatedLimitsFile(options.world,
-                                                                              options.node)
-        self._mps = None if options.world is None else SimulatedMpsFile(options.world, options.node)
+        self._control = control or folder.SimulationControlFile(None)
+        world, node = options.world, options.node
+        self._jobs_file = folder.SimulatedJobsFile(world, node)
+        self._limits = folder.limits_file(world, node)
+        self._mps = mps_file(world, node)
+        self._energy = folder.energy_file(world, node)
         self._keep_every_s = keep_energy_every_s
-        self._uuids, self._instances = units_of(self._setup)
+        self._uuids, self._instances = units_of(self._options)
         self._planned: tuple[SimulatedJob, ...] = ()
         self._planned_from = self._planned_until = float("-inf")
         self._lives: tuple[LiveJob, ...] = ()
         self._listed: tuple[LiveJob, ...] = ()
-        self._leaks: dict[str, dict[str, float]] = {}
+        self._leaks: dict[str, SimulatedJob] = {}  # by task
         self._world: SimulatedNode | None = None
-        self._stage = SimulatedFaults(options.seed, options.node, options.gpus, options.fault_odds,
+        self._stage = SimulatedFaults(options.seed, node, options.gpus, options.fault_odds,
                                       clock())
         self._read_at = self._listed_at = self._kept_at = self._kept_from = float("-inf")
         self._slow_at = float("-inf")
@@ -149,14 +109,11 @@ class SimulatedReader:
         control = self._released()
         at, now = self._clock(), self._steady()
         version, is_fresh_driver = self._stage.driver(control, at)
-        lives = self._find_lives(at)
-        self._follow_leaks(lives, control)
-        self._lives = lives
-        world = self._world_at(at, now)
+        lives, world = self._moved_to(at, now, control)
         if is_fresh_driver and self._kept_from < control.changed_at + RELOAD_S:
             world.reload()
-            self._forget_limits()
-        self._obey_limits(world)
+            self._limits.remove()
+        world.limit(self._limits.now() or {})
         first = self._read_at == float("-inf")
         gpus = world.advance(at, lives, self._leaked(), control, self._wants_slow(now, control))
         interval_s = 1.0 if first else max(1e-3, now - self._read_at)
@@ -172,14 +129,6 @@ class SimulatedReader:
         if self._options.node in control.nodes and control.nodes[self._options.node].permute:
             facts, gpus, links = renumbered(facts, gpus, links)
         return Reading(at, interval_s, gpus, facts, processes, version, links, happened)
-
-    def _obey_limits(self, world: SimulatedNode) -> None:
-        if self._limits is not None:
-            world.limit(self._limits.now())
-
-    def _forget_limits(self) -> None:
-        if self._limits is not None:
-            self._limits.forget()
 
     def _wants_slow(self, now: float, control: SimulationControl) -> bool:
         """Every 15 s, and at once when somebody has set something."""
@@ -197,18 +146,15 @@ class SimulatedReader:
         control = self._released()
         at = self._clock()
         self._stage.driver(control, at)
-        lives = self._find_lives(at)
-        self._follow_leaks(lives, control)
-        self._lives = lives
-        world = self._world_at(at, self._steady())
+        lives, world = self._moved_to(at, self._steady(), control)
         gpus = world.advance(at, lives, self._leaked(), control)
-        return OnDemandReading(world.processes(lives, gpus), _told(gpus, MEM_USED),
-                               _told(gpus, ENERGY))
+        return OnDemandReading(world.processes(lives, gpus),
+                               {gpu.uuid: gpu.value("mem_used_bytes") for gpu in gpus},
+                               {gpu.uuid: gpu.value("energy_j") for gpu in gpus})
 
     def hangs(self) -> bool:
         """Whether `read` would block now."""
-        return (self._control is not None
-                and self._options.node in self._control.now().hung_nodes)
+        return self._options.node in self._control.now().hung_nodes
 
     def watch(self, tell: Callable[[BackendEvent], None]) -> None:
         """All is in the Readings."""
@@ -224,22 +170,36 @@ class SimulatedReader:
                 raise ReaderUnavailableError("failed",
                                              "the agent that wanted this reading has gone")
             time.sleep(HUNG_LOOK_S)
-        return NO_CONTROL if self._control is None else self._control.now()
+        return self._control.now()
+
+    def _moved_to(
+        self, at: float, now: float, control: SimulationControl
+    ) -> tuple[tuple[LiveJob, ...], SimulatedNode]:
+        """The jobs of this moment, and the node that they run on."""
+        lives = self._find_lives(at)
+        self._follow_leaks(lives, control)
+        self._lives = lives
+        if self._world is None:
+            kept = self._energy.now()
+            self._world = SimulatedNode(self._options, lives, at, kept)
+            self._kept_from = float("-inf") if kept is None else kept[0]
+            self._kept_at = now
+        return lives, self._world
 
     def _find_lives(self, at: float) -> tuple[LiveJob, ...]:
-        real = None if self._jobs_file is None else self._jobs_file.lives()
+        real = self._jobs_file.lives()
         if real is not None:
             return self._with_clients(real)
         if not self._planned_from <= at < self._planned_until:
-            setup = self._setup
-            self._planned = jobs_at(setup.seed, setup.node, self._uuids, at, self._instances)
+            seed, node = self._options.seed, self._options.node
+            self._planned = jobs_at(seed, node, self._uuids, at, self._instances)
             self._planned_from = at
             self._planned_until = next_change_at(
-                setup.seed, setup.node, len(self._uuids) - self._instances, at, self._instances)
+                seed, node, len(self._uuids) - self._instances, at, self._instances)
         return self._planned_lives()
 
     def _with_clients(self, lives: tuple[LiveJob, ...]) -> tuple[LiveJob, ...]:
-        kept = None if self._mps is None else self._mps.now()
+        kept = self._mps.now()
         if kept is None:
             return lives
         theirs = set(map(client, clients_of(kept, (live.job for live in lives))))
@@ -248,40 +208,27 @@ class SimulatedReader:
     def _planned_lives(self) -> tuple[LiveJob, ...]:
         return tuple(LiveJob(job) for job in self._planned)
 
-    def _world_at(self, at: float, now: float) -> SimulatedNode:
-        if self._world is None:
-            folder, node = self._options.world, self._options.node
-            kept = None if folder is None else read_energy(folder, node)
-            self._world = SimulatedNode(self._setup, self._lives, at, kept)
-            self._kept_from = float("-inf") if kept is None else kept[0]
-            self._kept_at = now
-        return self._world
-
     def _keep_energy(self, world: SimulatedNode, at: float, now: float) -> None:
-        if self._options.world is not None and now - self._kept_at >= self._keep_every_s:
+        if now - self._kept_at >= self._keep_every_s:
             self._kept_at = now
-            write_energy(self._options.world, self._options.node, at, world.energy_j)
+            self._energy.keep((at, world.energy_j))
 
     def _follow_leaks(self, lives: tuple[LiveJob, ...], control: SimulationControl) -> None:
         """The memory of a task that was told to leak stays when the task goes, until the entry
         in `control.json` goes too."""
-        self._leaks = {task: held for task, held in self._leaks.items()
+        if not control.leaking_tasks:
+            self._leaks = {}
+            return
+        here = {folder.task_id(live.job) for live in lives}
+        gone = {task: live.job for live in self._lives
+                if (task := folder.task_id(live.job)) not in here}
+        self._leaks = {task: job for task, job in {**self._leaks, **gone}.items()
                        if task in control.leaking_tasks}
-        here = {task_id(live.job) for live in lives}
-        for live in self._lives:
-            task = task_id(live.job)
-            if task in control.leaking_tasks and task not in here:
-                self._leaks[task] = dict.fromkeys(live.job.gpus, live.job.mem_share)
 
     def _leaked(self) -> dict[str, float]:
         """Share of each Gpu's memory that nobody owns any more."""
         total: dict[str, float] = {}
-        for held in self._leaks.values():
-            for uuid, share in held.items():
-                total[uuid] = total.get(uuid, 0.0) + share
+        for job in self._leaks.values():
+            for uuid in job.gpus:
+                total[uuid] = total.get(uuid, 0.0) + job.mem_share
         return total
-
-
-def _told(gpus: Sequence[GpuReading], column: int) -> dict[str, float | None]:
-    return {gpu.uuid: gpu.values[column] if gpu.absent[column] == Absence.PRESENT else None
-            for gpu in gpus}

@@ -1,4 +1,5 @@
-"""The processes of one job: started here, and never longer there than their keeper."""
+"""The processes of one job, from its turn: started here, and never longer there than their
+keeper."""
 
 import fcntl
 import os
@@ -6,16 +7,49 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from ...tasks.task_table import command_line
+from ...tasks.processes import command_line
+from .chance import between, roll
 from .folder import PROC
-from .job_processes import JobProcessLayout
+from .jobs import JobLane, JobTurn, Kind
 
 PYTHON = (os.path.realpath(sys.executable), "-S", "-E")  # small, and started in some 10 ms
 JOB, LAUNCHER = "stand_in.py", "launcher.py"
 SCRIPTS = {"train.py": JOB, "finetune.py": JOB, "serve.py": JOB, "notebook.py": JOB,
            "torchrun.py": LAUNCHER}
+
+
+SAVES_S: dict[Kind, float] = {"train": 0.5, "finetune": 0.5, "hog": 0.5}
+STUBBORN = 0.25  # share of the notebooks with a cell that catches everything
+WORKERS = (2, 5)
+
+
+@dataclass(frozen=True, slots=True)
+class JobProcessLayout:
+    """One process; with ranks a launcher and one process per Gpu, as torchrun makes them."""
+
+    ranks: int = 0
+    workers: int = 0  # of a DataLoader: children of the process that holds the Gpu
+    saves_s: float = 0.0  # from SIGTERM to its end
+    ignores_sigterm: bool = False
+
+    @property
+    def children(self) -> int:
+        return self.ranks or self.workers
+
+
+def form_of(turn: JobTurn, lane: JobLane) -> JobProcessLayout:
+    saves_s = SAVES_S.get(turn.kind, 0.0)
+    if turn.kind == "train" and lane.width > 1:
+        return JobProcessLayout(ranks=lane.width, saves_s=saves_s)
+    if turn.kind in ("train", "finetune", "hog"):  # a hog is a training whose DataLoader is stuck
+        return JobProcessLayout(workers=int(between(*WORKERS, roll(turn.seed, 41))),
+                                saves_s=saves_s)
+    # Only the showcase's lanes do not pause, and it always has one of everything.
+    stubborn = turn.kind == "notebook" and (not lane.pauses or roll(turn.seed, 42) < STUBBORN)
+    return JobProcessLayout(saves_s=saves_s, ignores_sigterm=stubborn)
 
 
 class JobProcessTree:
@@ -65,7 +99,7 @@ class JobProcessTree:
 
     def _rank(self, pid: int) -> int | None:
         """None: it is not yet the program that the launcher starts."""
-        words = (command_line(PROC / str(pid)) or "").split(" ")
+        words = (command_line(pid) or "").split(" ")
         if len(words) > 3 and words[3] == self._script and words[-2] == "--rank":
             return int(words[-1])
         return None

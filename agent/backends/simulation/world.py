@@ -3,34 +3,28 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
 from typing import Literal
+from uuid import UUID
 
 from msgspec import structs
 
-from gpudeck.metrics import COLUMN, COLUMNS, WIDTH, Absence
-from gpudeck.wire import GpuFacts
+from gpudeck.metrics import COLUMN, SLOW_COLUMN, WIDTH, Absence
+from gpudeck.wire import MAX_LINKS, GpuFacts, GpuLink
 
 from ...readings import GpuReading, ProcessReading
-from .board import ChassisSlot, SimulatedBoard, SimulatedBoardLimits
+from .board import AS_IT_COMES, ChassisSlot, SimulatedBoard, SimulatedBoardLimits
 from .chance import roll, seed_of
 from .control import SimulatedGpuControl, SimulationControl
-from .faults import lost_gpu
 from .job_owners import owner_of
-from .jobs import SimulatedJob
+from .jobs import SimulatedJob, node_number
 from .load import SimulatedLoad, load_of, paused
-from .mig import (
-    MISSING,
-    NOT_OF_BOARD,
-    MigSlice,
-    slices_of,
-    slow_values_of,
-    together,
-    uuid_of_slice,
-    values_of,
-)
-from .profiles import BoardProfile
-from .slow import HALF, absences, links, slow_values
+from .mig import MISSING, NOT_OF_BOARD, MigSlice, slices_of, together, uuid_of_slice
+from .profiles import BoardProfile, profile_of
+from .stage import lost_gpu
 
+HALF = 4  # Gpus that share a socket
 BUSES = ("1B", "43", "52", "61", "9D", "C3", "D1", "DF")
 WARM_UP_S = 240
 WARM_UP_FINE_S, WARM_UP_STEPS_S = 75, (12.0, 3.0)  # what is longest ago matters least
@@ -53,18 +47,25 @@ class LiveJob:
 
 
 @dataclass(frozen=True, slots=True)
-class SimulatedNodeSetup:
+class SimulationOptions:
+    """What one node is."""
+
     node: str
-    profile: BoardProfile
-    gpus: int
-    seed: int
+    profile: str = "h100"
+    gpus: int = 8
+    seed: int = 1
+    world: Path | None = None
     fault_odds: float = 0.0
+    mps: bool = False
+
+    @property
+    def board(self) -> BoardProfile:
+        return profile_of(self.profile, node_number(self.node))
 
 
 def uuid_of(seed: int, node: str, index: int) -> str:
-    digits = f"{seed_of(seed, node, index, 'a'):016x}{seed_of(seed, node, index, 'b'):016x}"
-    parts = digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]
-    return "GPU-" + "-".join(parts)
+    words = (seed, node, index)
+    return f"GPU-{UUID(int=seed_of(*words, 'a') << 64 | seed_of(*words, 'b'))}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +75,8 @@ class SimulatedMigInstance:
     slice: MigSlice
 
 
-def instances_of(setup: SimulatedNodeSetup) -> tuple[SimulatedMigInstance, ...]:
-    if not setup.profile.is_split:
+def instances_of(setup: SimulationOptions) -> tuple[SimulatedMigInstance, ...]:
+    if not setup.board.is_split:
         return ()
     seed, node = setup.seed, setup.node
     return tuple(
@@ -84,7 +85,7 @@ def instances_of(setup: SimulatedNodeSetup) -> tuple[SimulatedMigInstance, ...]:
         for index in range(setup.gpus) for slice_ in slices_of(index, setup.gpus))
 
 
-def units_of(setup: SimulatedNodeSetup) -> tuple[tuple[str, ...], int]:
+def units_of(setup: SimulationOptions) -> tuple[tuple[str, ...], int]:
     """What jobs are given: the boards that are not split, then the MIG instances; and how many
     of them are instances."""
     instances = instances_of(setup)
@@ -94,7 +95,7 @@ def units_of(setup: SimulatedNodeSetup) -> tuple[tuple[str, ...], int]:
     return wholes + tuple(instance.uuid for instance in instances), len(instances)
 
 
-def facts_of(setup: SimulatedNodeSetup) -> tuple[GpuFacts, ...]:
+def facts_of(setup: SimulationOptions) -> tuple[GpuFacts, ...]:
     """A board's instances follow it."""
     instances = instances_of(setup)
     found: list[GpuFacts] = []
@@ -108,29 +109,20 @@ def facts_of(setup: SimulatedNodeSetup) -> tuple[GpuFacts, ...]:
     return tuple(found)
 
 
-def _board_facts(setup: SimulatedNodeSetup, index: int) -> GpuFacts:
-    profile = setup.profile
+def _board_facts(setup: SimulationOptions, index: int) -> GpuFacts:
+    profile = setup.board
+    serial = seed_of(setup.seed, setup.node, index, "serial") % 10**13
     return GpuFacts(
-        uuid=uuid_of(setup.seed, setup.node, index),
-        index=index,
-        name=profile.name,
-        minor=index,
-        serial=f"{seed_of(setup.seed, setup.node, index, 'serial') % 10**13:013d}",
-        vbios=profile.vbios,
-        compute_capability=profile.capability,
-        numa_node=index // HALF % 2,
-        pcie_gen_max=profile.pcie_gen,
-        pcie_width_max=16,
-        power_limit_min_w=profile.power_limit_min_w,
-        power_limit_max_w=profile.power_limit_max_w,
-        power_limit_default_w=profile.power_limit_w,
+        uuid=uuid_of(setup.seed, setup.node, index), index=index, name=profile.name, minor=index,
+        serial=f"{serial:013d}", vbios=profile.vbios, compute_capability=profile.capability,
+        numa_node=index // HALF % 2, pcie_gen_max=profile.pcie_gen, pcie_width_max=16,
+        power_limit_min_w=profile.power_limit_min_w, power_limit_max_w=profile.power_limit_max_w,
+        power_limit_default_w=profile.power_limit_w, power_limit_w=profile.power_limit_w,
         pci_bus_id=f"{index // 8:08x}:{BUSES[index % 8]}:00.0",
         mem_total_bytes=float(profile.mem_total_bytes),
-        power_limit_w=profile.power_limit_w,
         sm_clock_max_mhz=float(profile.sm_clock_max_mhz),
         mem_clock_max_mhz=float(profile.mem_clock_max_mhz),
-        temp_slowdown_c=profile.temp_slowdown_c,
-        temp_shutdown_c=profile.temp_shutdown_c,
+        temp_slowdown_c=profile.temp_slowdown_c, temp_shutdown_c=profile.temp_shutdown_c,
         missing=dict.fromkeys(profile.unsupported, "unsupported"),
     )
 
@@ -150,28 +142,30 @@ class SimulatedNode:
     """Moves forward by `advance`; begins believably warm at any moment."""
 
     def __init__(
-        self, setup: SimulatedNodeSetup, lives: Sequence[LiveJob], at: float,
+        self, setup: SimulationOptions, lives: Sequence[LiveJob], at: float,
         kept: Kept | None = None
     ) -> None:
         self.setup = setup
         self.facts = facts_of(setup)
-        self._instances = {each.uuid: each for each in instances_of(setup)}
-        self._split = {each.board for each in self._instances.values()}
-        self.uuids = tuple(facts.uuid for facts in self.facts)
+        self.links = _links(self.facts, setup.board.nvlinks)
         self.at = at - WARM_UP_S
-        profile = setup.profile
-        self._boards = {
-            facts.uuid: SimulatedBoard(profile, place, place.air_c, place.air_c, 0.0)
-            for facts in self.facts if facts.parent_uuid is None
-            for place in [ChassisSlot.of(setup.seed, setup.node, facts.index, profile)]}
-        self._absent = {facts.uuid: bytes(
-            Absence.UNSUPPORTED if column.key in facts.missing else Absence.PRESENT
-            for column in COLUMNS) for facts in self.facts}
-        self._absent_slow = {facts.uuid: absences(facts.missing) for facts in self.facts}
-        boards = [at for at, facts in enumerate(self.facts) if facts.parent_uuid is None]
-        self.links = tuple(structs.replace(link, a=boards[link.a], b=boards[link.b])
-                           for link in links(profile, setup.gpus))
+        instances = instances_of(setup)
+        self._split = {board: [each for each in instances if each.board == board]
+                       for board in {each.board for each in instances}}
+        self._boards = {facts.uuid: self._board(facts) for facts in self.facts
+                        if facts.parent_uuid is None}
+        # Of each Gpu what makes its values of a load: a board, or a part of one.
+        self._sources: dict[str, SimulatedBoard | MigSlice] = {
+            **self._boards, **{each.uuid: each.slice for each in instances}}
+        self._absent = {facts.uuid: (_absent(facts, COLUMN), _absent(facts, SLOW_COLUMN))
+                        for facts in self.facts}
         self._warm_up(lives, at, kept)
+
+    def _board(self, facts: GpuFacts) -> SimulatedBoard:
+        setup = self.setup
+        place = ChassisSlot.of(setup.seed, setup.node, facts.index, setup.board)
+        return SimulatedBoard(setup.board, place, place.air_c, place.air_c,
+                              facts.uuid in self._split)
 
     @property
     def boards(self) -> tuple[SimulatedBoard, ...]:
@@ -183,10 +177,7 @@ class SimulatedNode:
 
     def limit(self, limits: Mapping[str, SimulatedBoardLimits]) -> None:
         for uuid, board in self._boards.items():
-            told = limits.get(uuid)
-            board.power_cap_w = None if told is None else told.power_w
-            board.locked_mhz = None if told is None else told.locked_mhz
-            board.compute_mode = 0 if told is None else told.compute_mode or 0
+            board.limits = limits.get(uuid, AS_IT_COMES)
 
     def reload(self) -> None:
         """What is counted since the driver was loaded begins anew."""
@@ -209,8 +200,7 @@ class SimulatedNode:
 
     def advance(
         self, at: float, lives: Sequence[LiveJob], leaked: dict[str, float],
-        control: SimulationControl,
-        slow: bool = False,
+        control: SimulationControl, slow: bool = False,
     ) -> tuple[GpuReading, ...]:
         """To `at`, which may lie any time ahead. `leaked`: share of a Gpu's memory nobody owns.
         `slow`: with what is read every 15 s."""
@@ -221,106 +211,77 @@ class SimulatedNode:
         lost = lost_gpu(setup.seed, setup.node, setup.gpus, at, setup.fault_odds)
         readings = []
         for facts in self.facts:
-            load, held = loads[facts.uuid]
-            told = control.gpus.get(facts.uuid, NOT_TOLD)
-            is_lost = facts.index == lost or self._is_lost_with_its_board(facts, control)
-            board = self._boards.get(facts.uuid)
-            if board is None:
-                values = values_of(self._instances[facts.uuid].slice, load)
-            else:
-                values = board.step(load, held, at, seconds)
-            reading = self._reading(facts.uuid, values, is_lost, told)
-            if slow and reading.state != "lost":
-                reading = self._slowly(reading, load, held, leaked.get(facts.uuid, 0.0), told)
+            uuid, (load, held) = facts.uuid, loads[facts.uuid]
+            source, told = self._sources[uuid], control.gpus.get(uuid, NOT_TOLD)
+            values = source.step(load, held, at, seconds)  # of a lost one too: it cools down
+            is_lost = facts.index == lost or (
+                control.gpus.get(facts.parent_uuid or "", NOT_TOLD).state == "lost")
+            state = told.state or ("lost" if is_lost else "ok")
+            if state == "lost":
+                readings.append(GpuReading(uuid, "lost", NOTHING, LOST))
+                continue
+            absent, absent_slow = self._absent[uuid]
+            reading = GpuReading(uuid, state, *_controlled(values, absent, told, COLUMN))
+            if slow:
+                said = source.slow_values(
+                    load, held, dict(zip(COLUMN, reading.values, strict=True)),
+                    leaked.get(uuid, 0.0))
+                said, absent = _controlled(said, absent_slow, told, SLOW_COLUMN)
+                reading = structs.replace(reading, slow=said, slow_absent=absent)
             readings.append(reading)
         return tuple(readings)
-
-    def _is_lost_with_its_board(self, facts: GpuFacts, control: SimulationControl) -> bool:
-        board = control.gpus.get(facts.parent_uuid or "")
-        return board is not None and board.state == "lost"
 
     def _loads(
         self, lives: Sequence[LiveJob], at: float, leaked: dict[str, float]
     ) -> dict[str, tuple[SimulatedLoad, bool]]:
         """Per Gpu its load, and whether any process holds a context there. A split board has that
         of its instances."""
-        loads = {uuid: (SimulatedLoad(mem_share=leaked.get(uuid, 0.0)), False)
-                 for uuid in self.uuids}
+        loads = {facts.uuid: (SimulatedLoad(mem_share=leaked.get(facts.uuid, 0.0)), False)
+                 for facts in self.facts}
         for live in lives:
             asked = load_of(live.job, at) if live.state == RUNNING else paused(live.job, at)
             for number, uuid in enumerate(live.job.gpus, start=live.job.rank):
                 if uuid in loads:
                     loads[uuid] = (_sum(loads[uuid][0], _own(asked, live.job, number, at)), True)
-        for board in self._split:
-            mine = [each for each in self._instances.values() if each.board == board]
+        for board, mine in self._split.items():
             whole = together([(each.slice, loads[each.uuid][0]) for each in mine],
-                             self._room_bytes(board))
+                             self.setup.board.room_bytes)
             loads[board] = whole, any(loads[each.uuid][1] for each in mine)
         return loads
-
-    def _room_bytes(self, uuid: str) -> int:
-        """What processes may have of it."""
-        if uuid in self._instances:
-            return self._instances[uuid].slice.room_bytes
-        return self.setup.profile.mem_total_bytes - self.setup.profile.mem_reserved_bytes
-
-    def _reading(
-        self, uuid: str, values: tuple[float, ...], lost: bool, control: SimulatedGpuControl
-    ) -> GpuReading:
-        state = "lost" if lost else "ok"
-        state = state if control.state is None else control.state
-        values, absent = _controlled(values, self._absent[uuid],
-                                     control.values, control.unsupported)
-        if state == "lost":
-            return GpuReading(uuid, "lost", NOTHING, LOST)
-        return GpuReading(uuid, "stale" if state == "stale" else "ok", values, absent)
-
-    def _slowly(
-        self, reading: GpuReading, load: SimulatedLoad, held: bool, leaked_share: float,
-        control: SimulatedGpuControl
-    ) -> GpuReading:
-        uuid = reading.uuid
-        if uuid in self._instances:
-            slow = slow_values_of(self._instances[uuid].slice, load, leaked_share)
-        else:
-            fast = {key: reading.values[at] for key, at in COLUMN.items()}
-            slow = slow_values(self._boards[uuid], load, held, fast, leaked_share,
-                               uuid in self._split)
-        values, absent = _controlled(
-            slow, self._absent_slow[uuid], control.slow_values, control.slow_unsupported)
-        return structs.replace(reading, slow=values, slow_absent=absent)
 
     def processes(
         self, lives: Iterable[LiveJob], readings: Sequence[GpuReading]
     ) -> tuple[ProcessReading, ...]:
         """What the driver would list: nothing on a Gpu that it has lost."""
-        there = {reading.uuid: reading for reading in readings if reading.state != "lost"}
-        return tuple(self._process(live, there[uuid])
+        there = {reading.uuid for reading in readings if reading.state != "lost"}
+        return tuple(self._process(live, uuid)
                      for live in lives for uuid in live.job.gpus if uuid in there)
 
-    def _process(self, live: LiveJob, reading: GpuReading) -> ProcessReading:
-        job = live.job
-        room = self._room_bytes(reading.uuid)
-        load = load_of(job, self.at)
+    def _process(self, live: LiveJob, uuid: str) -> ProcessReading:
+        job, load = live.job, load_of(live.job, self.at)
+        sm_pct: float | None = float(round(load.sm * 100)) if live.state == RUNNING else 0.0
+        if uuid not in self._boards:
+            sm_pct = None  # no driver tells the share of a process under MIG
         return ProcessReading(
-            pid=job.pid,
-            gpu_uuid=reading.uuid,
-            mem_used_bytes=float(int(load.mem_share * room)),
-            sm_pct=self._sm_pct(reading.uuid, live, load),
-            user=job.user,
-            command=job.command,
-            started_at=job.started_at,
-            start_ticks=job.start_ticks,
-            state=live.state,
-            owner=owner_of(self.setup.node, job),
+            pid=job.pid, gpu_uuid=uuid, sm_pct=sm_pct,
+            mem_used_bytes=float(int(load.mem_share * self._sources[uuid].room_bytes)),
+            user=job.user, command=job.command, started_at=job.started_at,
+            start_ticks=job.start_ticks, state=live.state, owner=owner_of(self.setup.node, job),
             kind="mps_client" if live.is_client else "compute",
         )
 
-    def _sm_pct(self, uuid: str, live: LiveJob, load: SimulatedLoad) -> float | None:
-        """No driver tells the share of a process under MIG."""
-        if uuid in self._instances:
-            return None
-        return float(round(load.sm * 100)) if live.state == RUNNING else 0.0
+
+def _links(facts: Sequence[GpuFacts], nvlinks: int) -> tuple[GpuLink, ...]:
+    """Of each pair of boards, by their places among all Gpus."""
+    boards = [(place, each.index // HALF) for place, each in enumerate(facts)
+              if each.parent_uuid is None]
+    pairs = (GpuLink(a, b, "numa node" if half == other else "system", nvlinks)
+             for (a, half), (b, other) in combinations(boards, 2))
+    return tuple(pairs)[:MAX_LINKS]
+
+
+def _absent(facts: GpuFacts, keys: Iterable[str]) -> bytes:
+    return bytes(Absence.UNSUPPORTED if key in facts.missing else Absence.PRESENT for key in keys)
 
 
 def _own(load: SimulatedLoad, job: SimulatedJob, number: int, at: float) -> SimulatedLoad:
@@ -346,23 +307,23 @@ def _sum(one: SimulatedLoad, other: SimulatedLoad) -> SimulatedLoad:
 
 
 def _controlled(
-    values: tuple[float, ...], absent: bytes, told: Mapping[int, float],
-    unsupported: frozenset[int],
+    values: tuple[float, ...], absent: bytes, told: SimulatedGpuControl, columns: Mapping[str, int],
 ) -> tuple[tuple[float, ...], bytes]:
     said, marks = list(values), bytearray(absent)
-    for column, value in told.items():
-        said[column] = value
-        marks[column] = Absence.PRESENT
-    for column in unsupported:
-        marks[column] = Absence.UNSUPPORTED
+    for key, value in told.values.items():
+        if key in columns:
+            said[columns[key]], marks[columns[key]] = value, Absence.PRESENT
+    for key in told.unsupported:
+        if key in columns:
+            marks[columns[key]] = Absence.UNSUPPORTED
     if any(marks):
         said = [0.0 if gone else value for value, gone in zip(said, marks, strict=True)]
     return tuple(said), bytes(marks)
 
 
-def energy_since_boot(setup: SimulatedNodeSetup, board: SimulatedBoard, at: float) -> float:
+def energy_since_boot(setup: SimulationOptions, board: SimulatedBoard, at: float) -> float:
     """A counter that nobody kept goes on from an estimate: half load since the month began."""
-    profile = setup.profile
+    profile = setup.board
     mean_w = profile.power_idle_w + 0.5 * (profile.power_limit_w - profile.power_idle_w)
     uptime_s = math.fmod(at, 30 * 86_400) + 86_400 * roll(board.place.seed, 5)
     return round(mean_w * uptime_s)

@@ -77,9 +77,9 @@ def machine(tmp_path: Path, nvml: FakeNvml) -> Machine:
 
 
 def test_every_way_to_have_nothing_says_what_to_do() -> None:
-    for found in LIFE.values():
-        assert found.state not in ("ok", "starting", "hung")
-        assert len(found.detail) > 30
+    for state, detail in LIFE.values():
+        assert state not in ("ok", "starting", "hung")
+        assert len(detail) > 30
 
 
 @pytest.mark.parametrize("held", ["read", "fresh"])

@@ -69,7 +69,7 @@ def test_no_call_that_pynvml_spoils(trapped: set[str], known: str) -> None:
     """nvml A.1: some say success whatever happened, some share their default argument."""
     assert known in trapped
     used = {path.relative_to(ROOT).as_posix(): asked_for_in(path.read_text()) for path in SOURCES}
-    assert "nvmlDeviceGetClockInfo" in used["agent/backends/nvml/fast.py"]
+    assert "nvmlDeviceGetClockInfo" in used["agent/backends/nvml/metrics.py"]
     assert {name: found for name, calls in used.items() if (found := calls & trapped)} == {}
     # The control arm: both ways to use it are seen.
     for line in (f"pynvml.{known}(handle)", f"ask({known!r})"):

@@ -12,7 +12,8 @@ from msgspec import structs
 
 from agent.backends import RECORDED, ReaderUnavailableError
 from agent.backends.recorded import FORMAT, GAP_MAX_S, RecordedReader, RecordingHeader, readings
-from agent.backends.simulation.reader import SimulatedReader, SimulationOptions
+from agent.backends.simulation.reader import SimulatedReader
+from agent.backends.simulation.world import SimulationOptions
 from agent.reader.recording import FACTS_EVERY, RecordingWriter
 from agent.readings import BackendEvent, GpuReading, Reading
 from agent.settings import options_of

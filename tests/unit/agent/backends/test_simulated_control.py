@@ -13,11 +13,10 @@ from agent.backends.simulation.control import parse
 from agent.backends.simulation.folder import SimulationControlFile
 from agent.backends.simulation.reader import (
     SimulatedReader,
-    SimulationOptions,
     open_reader,
     parse_options,
 )
-from agent.backends.simulation.world import uuid_of
+from agent.backends.simulation.world import SimulationOptions, uuid_of
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.metrics import COLUMN, WIDTH, Absence
 

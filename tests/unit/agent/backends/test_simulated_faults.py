@@ -11,9 +11,14 @@ import pytest
 from agent.backends import ReaderUnavailableError
 from agent.backends.simulation import folder, stage
 from agent.backends.simulation.control import parse
-from agent.backends.simulation.faults import WINDOW_S, XIDS, xids_between
 from agent.backends.simulation.reader import SimulatedReader, open_reader
-from agent.backends.simulation.stage import UPGRADED_VERSION, SimulatedFaults
+from agent.backends.simulation.stage import (
+    UPGRADED_VERSION,
+    WINDOW_S,
+    XIDS,
+    SimulatedFaults,
+    xids_between,
+)
 from agent.backends.simulation.world import uuid_of
 from agent.telemetry.events import NodeEventDetector
 from gpudeck.metrics import COLUMN, SLOW_COLUMN, THROTTLE_REASONS, Absence

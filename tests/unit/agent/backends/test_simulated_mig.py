@@ -12,7 +12,7 @@ from agent.backends.simulation.jobs import lanes_of
 from agent.backends.simulation.mig import slices_of
 from agent.backends.simulation.profiles import PROFILES
 from agent.backends.simulation.reader import SimulatedReader, open_reader
-from agent.backends.simulation.world import SimulatedNodeSetup, facts_of, units_of
+from agent.backends.simulation.world import SimulationOptions, facts_of, units_of
 from agent.readings import GpuReading, Reading
 from gpudeck.metrics import COLUMN, SLOW_COLUMN, Absence
 from gpudeck.wire import GpuFacts
@@ -39,7 +39,7 @@ def instances(reading: Reading) -> list[tuple[GpuFacts, GpuReading]]:
 
 
 def test_two_of_eight_boards_are_split_and_instances_follow_their_board() -> None:
-    facts = facts_of(SimulatedNodeSetup("n001", PROFILES["h100-mig"], GPUS,
+    facts = facts_of(SimulationOptions("n001", "h100-mig", GPUS,
                                         random.randrange(2**32)))
     shown = [(each.index, each.mig_profile) for each in facts]
     assert shown == [*((index, None) for index in range(7)), *[(6, "1g.10gb")] * 7, (7, None),
@@ -87,7 +87,7 @@ def test_links_join_boards_and_no_instances(reader: SimulatedReader) -> None:
 
 def test_jobs_of_several_gpus_never_reach_instances_and_split_boards_have_none() -> None:
     for number in range(1, 40):
-        setup = SimulatedNodeSetup(f"n{number:03}", PROFILES["h100-mig"], GPUS,
+        setup = SimulationOptions(f"n{number:03}", "h100-mig", GPUS,
                                    random.randrange(2**32))
         uuids, count = units_of(setup)
         assert (len(uuids), count) == (GPUS - 2 + 9, 9)

@@ -13,7 +13,7 @@ from agent.backends.simulation.control import SimulationControl
 from agent.backends.simulation.jobs import jobs_at
 from agent.backends.simulation.profiles import PROFILES
 from agent.backends.simulation.reader import SLOW_EVERY_S, SimulatedReader, open_reader
-from agent.backends.simulation.world import LiveJob, SimulatedNode, SimulatedNodeSetup, uuid_of
+from agent.backends.simulation.world import LiveJob, SimulatedNode, SimulationOptions, uuid_of
 from gpudeck.metrics import SLOW, Absence
 from tests.unit.readings import value
 
@@ -24,7 +24,7 @@ UUIDS = tuple(uuid_of(SEED, NODE, index) for index in range(8))
 
 
 def worlds(key: str) -> "tuple[SimulatedNode, list[Any]]":
-    setup = SimulatedNodeSetup(NODE, PROFILES[key], 8, SEED)
+    setup = SimulationOptions(NODE, key, 8, SEED)
     lives = [LiveJob(job) for job in jobs_at(SEED, NODE, UUIDS, NOON)]
     world = SimulatedNode(setup, lives, NOON)
     seen = []
@@ -62,7 +62,7 @@ def test_slow_values_are_believable(key: str) -> None:
 
 def test_memory_that_leaked_is_held_by_nobody() -> None:
     """Pitfall 15."""
-    world = SimulatedNode(SimulatedNodeSetup(NODE, PROFILES["h100"], 8, SEED), [], NOON)
+    world = SimulatedNode(SimulationOptions(NODE, "h100", 8, SEED), [], NOON)
     readings = world.advance(NOON + 1, [], {UUIDS[2]: 0.5}, SimulationControl(), True)
     leaked = value(readings[2], "mem_unseen_bytes")
     assert leaked == pytest.approx(0.5 * PROFILES["h100"].mem_total_bytes, rel=0.02)

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 import pytest
 
 from agent.backends.simulation.control import SimulationControl
-from agent.backends.simulation.faults import WINDOW_S, lost_gpu
 from agent.backends.simulation.jobs import SYNTHETIC_PID_FROM, jobs_at, next_change_at
 from agent.backends.simulation.profiles import MIXED, PROFILES, profile_of
-from agent.backends.simulation.world import LiveJob, SimulatedNode, SimulatedNodeSetup, uuid_of
+from agent.backends.simulation.stage import WINDOW_S, lost_gpu
+from agent.backends.simulation.world import LiveJob, SimulatedNode, SimulationOptions, uuid_of
 from agent.readings import GpuReading
 from gpudeck.metrics import COLUMN, COLUMNS, Absence
 
@@ -23,7 +23,7 @@ def uuids(seed: int, node: str) -> tuple[str, ...]:
 
 
 def hours(
-    setup: SimulatedNodeSetup, begins_at: float, seconds: int, step_s: float = 1.0
+    setup: SimulationOptions, begins_at: float, seconds: int, step_s: float = 1.0
 ) -> Iterator[tuple[SimulatedNode, tuple[GpuReading, ...]]]:
     names = uuids(setup.seed, setup.node)
     world: SimulatedNode | None = None
@@ -55,7 +55,7 @@ def test_hours_are_believable(key: str, node: str) -> None:
     if node == "any":  # drawn here: workers that run side by side must agree on the tests' names
         node = f"n{random.randrange(2, 999):03}"
     profile = PROFILES[key]
-    setup = SimulatedNodeSetup(node, profile, GPUS, SEED)
+    setup = SimulationOptions(node, key, GPUS, SEED)
     last: tuple[GpuReading, ...] | None = None
     for _, readings in hours(setup, NOON, 3000):
         for index, reading in enumerate(readings):
@@ -88,7 +88,7 @@ def _check_step(before: GpuReading, after: GpuReading) -> None:
 
 
 def test_the_showcase_shows_one_of_everything() -> None:
-    setup = SimulatedNodeSetup("n001", PROFILES["h100"], GPUS, SEED)
+    setup = SimulationOptions("n001", "h100", GPUS, SEED)
     seen = [readings for _, readings in hours(setup, quiet("n001", 1800), 1800, 5.0)]
     late = seen[len(seen) // 2 :]
     assert any(int(value(readings[2], "throttle_bits")) & 0x20 for readings in late)
@@ -101,7 +101,7 @@ def test_the_showcase_shows_one_of_everything() -> None:
 
 
 def test_training_saws_its_memory_and_stops_to_save() -> None:
-    setup = SimulatedNodeSetup("n001", PROFILES["h100"], GPUS, SEED)
+    setup = SimulationOptions("n001", "h100", GPUS, SEED)
     train = [readings[1] for _, readings in hours(setup, NOON, 3 * 3600, 2.0)]
     assert min(value(reading, "util_pct") for reading in train) < 10
     assert len({value(reading, "mem_used_bytes") for reading in train}) > 50
@@ -109,7 +109,7 @@ def test_training_saws_its_memory_and_stops_to_save() -> None:
 
 
 def test_gpus_of_one_job_go_in_step() -> None:
-    setup = SimulatedNodeSetup("n001", PROFILES["h100"], GPUS, SEED)
+    setup = SimulationOptions("n001", "h100", GPUS, SEED)
     for _, readings in hours(setup, quiet("n001", 1200), 1200, 3.0):
         together = [value(reading, "util_pct") for reading in readings[:4]]
         assert max(together) - min(together) <= 4
@@ -117,7 +117,7 @@ def test_gpus_of_one_job_go_in_step() -> None:
 
 def test_same_seed_same_numbers_other_seed_others() -> None:
     def told(seed: int) -> list[tuple[float, ...]]:
-        setup = SimulatedNodeSetup("n003", PROFILES["a100"], GPUS, seed)
+        setup = SimulationOptions("n003", "a100", GPUS, seed)
         return [r.values for _, readings in hours(setup, NOON, 60) for r in readings]
 
     assert told(SEED) == told(SEED)
@@ -125,7 +125,7 @@ def test_same_seed_same_numbers_other_seed_others() -> None:
 
 
 def test_a_restart_at_the_same_time_goes_on() -> None:
-    setup = SimulatedNodeSetup("n001", PROFILES["h100"], GPUS, SEED)
+    setup = SimulationOptions("n001", "h100", GPUS, SEED)
     steps = list(hours(setup, NOON, 900))
     before, readings = steps[-1]
     names = uuids(SEED, "n001")
@@ -135,7 +135,7 @@ def test_a_restart_at_the_same_time_goes_on() -> None:
     for old, new in zip(readings, again, strict=True):
         assert abs(value(old, "temp_c") - value(new, "temp_c")) <= 6
         assert value(old, "energy_j") < value(new, "energy_j")
-        assert value(new, "energy_j") - value(old, "energy_j") < 6 * setup.profile.power_limit_w
+        assert value(new, "energy_j") - value(old, "energy_j") < 6 * setup.board.power_limit_w
 
 
 def test_uuids_are_stable_and_shaped_like_real_ones() -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from agent.backends.metric_row import MonotonicCounter
+from agent.backends.nvml.gpu import UNSEEN_MIN_BYTES
 from agent.backends.nvml.reader import NvmlReader
-from agent.backends.nvml.slow import UNSEEN_MIN_BYTES
 from gpudeck.metrics import SLOW, SLOW_COLUMN, SLOW_WIDTH, Absence
 from gpudeck.wire import GpuFacts, Inventory, decode_from_agent, encode
 from tests.fakes.nvml import FakeNvml

@@ -3,19 +3,18 @@
 import io
 import random
 from collections.abc import Iterator
+from functools import partial
 
 import msgspec
 import pytest
 
 from agent.backends.simulation.jobs import jobs_at
-from agent.backends.simulation.reader import SimulatedReader, SimulationOptions
-from agent.backends.simulation.world import units_of
+from agent.backends.simulation.reader import SimulatedReader
+from agent.backends.simulation.world import SimulationOptions, units_of
 from agent.cli.demo_history import (
     LENGTH,
     DemoHistoryNode,
-    DemoNodePlan,
     EnergyHistory,
-    HistorySpan,
     chunks,
     tell,
 )
@@ -28,8 +27,8 @@ NOW = 1_800_000_000 + random.randrange(10**6)
 KEYS = ("temp_c", "mem_used_bytes", "power_w", "energy_j", "util_pct")
 
 
-def frames(node: DemoHistoryNode, span: HistorySpan) -> Iterator[Frame]:
-    for at in range(span.begin, span.end):
+def frames(node: DemoHistoryNode, span: range) -> Iterator[Frame]:
+    for at in span:
         for message in node.second(at):
             if isinstance(message, Frame):
                 yield message
@@ -47,8 +46,8 @@ def test_no_seam(profile: str) -> None:
     """Beside the live simulation as it begins at that moment, with the same jobs. It begins with
     Gpus as warm as their work makes them; one whose work just changed is still on its way."""
     options = SimulationOptions("n007", profile, 8, seed=random.randrange(10**6))
-    span = HistorySpan(NOW - 400, NOW)
-    told = list(frames(DemoHistoryNode(options, None, span, EnergyHistory(options, span)), span))
+    span = range(NOW - 400, NOW)
+    told = list(frames(DemoHistoryNode(options, None, EnergyHistory(options, span), span), span))
     assert len(told) == 400
     live = SimulatedReader(options, None, clock=lambda: NOW + 0.5, steady=lambda: NOW + 0.5).read()
     before_s = [rows(frame) for frame in told]
@@ -70,9 +69,9 @@ def test_no_seam(profile: str) -> None:
 
 def test_counters_only_rise_over_all_chunks() -> None:
     options = SimulationOptions("n005", "h100", 2, seed=random.randrange(10**6))
-    span = HistorySpan(NOW - 1_000, NOW)
+    span = range(NOW - 1_000, NOW)
     out = io.BytesIO()
-    tell([DemoNodePlan(options, None, EnergyHistory(options, span))], span, out)
+    tell([partial(DemoHistoryNode, options, None, EnergyHistory(options, span))], span, out)
     at, seconds, seqs, inventories = 0, dict[int, list[float]](), list[int](), 0
     said = out.getvalue()
     while at < len(said):
@@ -86,25 +85,25 @@ def test_counters_only_rise_over_all_chunks() -> None:
             seconds[int(message.taken_at)] = [row["energy_j"] or 0.0 for row in rows(message)]
         if not isinstance(message, Inventory):
             seqs.append(message.seq)  # type: ignore[union-attr]
-    assert sorted(seconds) == list(range(span.begin, span.end))
-    assert next(iter(seconds)) >= span.end - 900, "the newest comes first"
+    assert sorted(seconds) == list(span)
+    assert next(iter(seconds)) >= span.stop - 900, "the newest comes first"
     assert len(set(seqs)) == len(seqs)
     assert inventories == len(chunks(span)) >= 2
     for gpu in range(2):
         joules = [seconds[second][gpu] for second in sorted(seconds)]
         assert joules == sorted(joules)
-        watts = (joules[-1] - joules[0]) / (span.end - span.begin)
+        watts = (joules[-1] - joules[0]) / (span.stop - span.start)
         assert 20 < watts < 720
 
 
 def test_the_processes_that_are_there_now_ran_before() -> None:
     options = SimulationOptions("n001", "h100", 8, seed=random.randrange(10**6))
-    uuids, instances = units_of(options.setup())
+    uuids, instances = units_of(options)
     planned = jobs_at(options.seed, "n001", uuids, NOW, instances)
     hog = next(job for job in planned if job.kind == "hog")
     real = msgspec.structs.replace(hog, pid=random.randrange(1_000, 100_000), start_ticks=77)
-    span = HistorySpan(NOW - 60, NOW)
-    told = list(frames(DemoHistoryNode(options, (real,), span, EnergyHistory(options, span)), span))
+    span = range(NOW - 60, NOW)
+    told = list(frames(DemoHistoryNode(options, (real,), EnergyHistory(options, span), span), span))
     tasks = [frame.tasks for frame in told if frame.tasks is not None]
     began = {task.id: task for each in tasks for task in each.began}
     mine = [task for task in began.values() if task.pid == real.pid]
@@ -122,8 +121,8 @@ def test_the_processes_that_are_there_now_ran_before() -> None:
 @pytest.mark.parametrize("mps", [True, False])
 def test_where_mps_was_tasks_on_whole_boards_were_its_clients(mps: bool) -> None:
     options = SimulationOptions("n004", "h100-mig", 8, seed=random.randrange(10**6), mps=mps)
-    span = HistorySpan(NOW - 20, NOW)
-    told = list(frames(DemoHistoryNode(options, None, span, EnergyHistory(options, span)), span))
+    span = range(NOW - 20, NOW)
+    told = list(frames(DemoHistoryNode(options, None, EnergyHistory(options, span), span), span))
     facts = SimulatedReader(options, None).read().facts
     whole = {at for at, each in enumerate(facts) if each.parent_uuid is None}
     tasks = [frame.tasks for frame in told if frame.tasks is not None]

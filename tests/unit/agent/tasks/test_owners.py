@@ -5,10 +5,18 @@ import random
 import pytest
 
 from agent.readings import Owner
-from agent.tasks.launches import Launch, launch_of
 from agent.tasks.managers import CgroupMembership
-from agent.tasks.notebooks import notebook_of
-from agent.tasks.owners import TEXT_MAX, VARIABLES, WORD_MAX, WorkloadNames, cut, owner_of
+from agent.tasks.owners import (
+    TEXT_MAX,
+    VARIABLES,
+    WORD_MAX,
+    Launch,
+    WorkloadNames,
+    cut,
+    launch_of,
+    notebook_of,
+    owner_of,
+)
 
 RANK = random.randrange(2, 1_000)
 PORT = random.randrange(1_024, 65_536)

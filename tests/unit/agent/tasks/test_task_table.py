@@ -16,9 +16,9 @@ from agent.tasks import processes
 from agent.tasks.managers import manager_of
 from agent.tasks.name_cache import WorkloadNameCache
 from agent.tasks.owners import WorkloadNames
-from agent.tasks.processes import HOST_PID_NAMESPACE, namespace_trouble
+from agent.tasks.processes import COMMAND_MAX, HOST_PID_NAMESPACE, namespace_trouble, read_stat
 from agent.tasks.redact import HIDDEN
-from agent.tasks.task_table import COMMAND_MAX, TaskTable, boot_id, read_stat
+from agent.tasks.task_table import TaskTable, boot_id
 from agent.telemetry.sampler import SamplerState, sample
 from gpudeck.wire import Task, decode_from_agent, encode
 

@@ -1,0 +1,31 @@
+"""What an Xid of NVIDIA's driver says, and of which MIG instance. Pure."""
+
+from collections.abc import Sequence
+
+from msgspec import structs
+
+from gpudeck import xid
+from gpudeck.wire import GpuFacts
+
+from ...readings import BackendEvent
+
+TORN_DOWN = 45
+ECHO = (f"Xid {TORN_DOWN}: a task's work was torn down; gpudeck has just ended a task on this "
+        "node, nothing is to be done")
+
+
+def explained(event: BackendEvent, facts: Sequence[GpuFacts]) -> BackendEvent:
+    """With its words, and with the name of the instance that it numbers. What is no Xid stays."""
+    if event.kind != "xid" or event.text:
+        return event
+    code = int(event.numbers.get("xid", xid.UNKNOWN_CODE))
+    return structs.replace(
+        event, part_uuid=_instance(event, facts), text=xid.explain(code).sentence,
+        echo=ECHO if code == TORN_DOWN else "")
+
+
+def _instance(event: BackendEvent, facts: Sequence[GpuFacts]) -> str | None:
+    gpu, compute = event.numbers.get("gpu_instance"), event.numbers.get("compute_instance")
+    return None if gpu is None else next(
+        (each.uuid for each in facts if each.parent_uuid == event.gpu_uuid
+         and each.gpu_instance == gpu and compute in (None, each.compute_instance)), None)
