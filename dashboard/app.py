@@ -99,7 +99,7 @@ from .nodes.checkpoint import restore
 from .nodes.enrolment import EnrolmentService
 from .nodes.events import GroupChanged, NodeRevoked
 from .nodes.recorder import MessageRecorder
-from .nodes.socket import AGENT_BYTES, AgentEndpoint, NodeAdmission
+from .nodes.socket import AGENT_BYTES, AgentEndpoint
 from .notifications.addresses import OwnerAddresses
 from .notifications.addresses_api import AddressesApi, add_addresses_api
 from .notifications.api import NotificationsApi, add_notifications_api
@@ -184,7 +184,6 @@ class Hub:
         self.events.listen(GroupChanged, lambda event: self.room.fleet.set_group(
             event.node_id, event.group))
         self.events.listen(NodeRevoked, lambda event: self.submit(RevokeNode(event.node_id)))
-        self.admission = NodeAdmission(self.nodes, self.signer, self.room.hub_id)
         self._build_actions()
         self._build_rules()
         self._build_quotas()
@@ -314,8 +313,10 @@ class Hub:
         pages = build_pages(self.server)
         self.socketio.init_app(self.server, allowances=_allowances(self.settings), tally=self.tally)
         content_policy = policy(pages.csp_hashes())
-        self.agents = AgentEndpoint(self.socketio.server, self.settings, self.admission,
-                                    self.submit, lambda: self.room.disk_error is None)
+        self.agents = AgentEndpoint(
+            self.socketio.server, self.settings, self.nodes,
+            lambda call: self.signer.challenge(call, self.room.hub_id), self.submit,
+            lambda: self.room.disk_error is None)
         self.live = LiveEndpoint(self.socketio.server, self.room, self.lenses,
                                  self.access.accounts.holds, self.auth.is_csrf_right,
                                  lambda lens: to_builtins(hold_state(self.room.fleet, self.holds,
@@ -402,8 +403,10 @@ class Hub:
         return [member.node_id for member in self.nodes.members() if member.access == "revoked"]
 
     def _loops(self) -> tuple[Loop, ...]:
+        backfills = self.agents.backfills
         return (
             self.heartbeat.loop,
+            Loop("backfills", backfills.step, TICK_S, backfills.wake, is_vital=True),
             Loop("accounts", self.access.accounts.step, REFRESH_EVERY_S),
             Loop("signer", self.signer.step, CHECK_EVERY_S, is_vital=True),
             Loop("holds", self.holds.step, TICK_S, self.holds.wake, is_vital=True),
@@ -424,8 +427,7 @@ class Hub:
             "epoch": self.room.fleet.epoch, "version": __version__}})
         running: list[gevent.Greenlet[..., Any]] = [
             gevent.spawn(self.recorder.run), *Runner(self._loops()).start(),
-            gevent.spawn(self.live.run), gevent.spawn(self.agents.backfills.run),
-            gevent.spawn(self.notifier.run)]
+            gevent.spawn(self.live.run), gevent.spawn(self.notifier.run)]
         # By default the loop would wait 5 ms for each thread of history that computes.
         sys.setswitchinterval(SWITCH_S)
         # What is here now stays: the collector need not look at it again.

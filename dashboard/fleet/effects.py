@@ -77,6 +77,18 @@ class CloseLink:
 
 
 @dataclass(slots=True, frozen=True)
+class MessageApplied:
+    """A Frame or Event that is new; for taps, and to wake the live path. Rules act on none that
+    `is_backfill`."""
+
+    node_id: str
+    stream: str
+    seq: int
+    received_at: float
+    is_backfill: bool = False
+
+
+@dataclass(slots=True, frozen=True)
 class StreamRecord:
     """For the head log, as received. `seq` 0: a Hello or an Inventory. `message` is for history,
     and `second` the one of the hub's clock in which a Frame was taken."""
@@ -90,17 +102,10 @@ class StreamRecord:
     message: Hello | Inventory | Sequenced | None = None
     second: int = 0
 
-
-@dataclass(slots=True, frozen=True)
-class MessageApplied:
-    """A Frame or Event that is new; for taps, and to wake the live path. Rules act on none that
-    `is_backfill`."""
-
-    node_id: str
-    stream: str
-    seq: int
-    received_at: float
-    is_backfill: bool = False
+    @property
+    def applied(self) -> MessageApplied:
+        return MessageApplied(self.node_id, self.stream, self.seq, self.received_at,
+                              self.is_backfill)
 
 
 @dataclass(slots=True, frozen=True)

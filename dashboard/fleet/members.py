@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+import msgspec
+
 from ..access.policy import DEFAULT_GROUP, GROUP
 
 MAX_HOST = 128
@@ -43,6 +45,14 @@ class EnrolledNode:
     enrolled_at: float
     enrolment: str
     decided_by: str | None = None  # who approved or revoked it
+
+
+class TakeoversView(msgspec.Struct):
+    """How often a connection with the node's key ended another one that was still open: now and
+    then it is a broken line, again and again it is two agents with one key."""
+
+    count: int
+    last_at: float | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from .colour_scales import HARMFUL_THROTTLE, exact, levels
 from .filters import Filter, Mask
 from .fleet import Fleet, GpuStatus, Node
 from .gpu_table import MAX_OWNERS, NO_TASK, SPLIT
-from .members import EnrolledNode
+from .members import EnrolledNode, TakeoversView
 from .mig import NO_PARENT, once
 from .owner_views import OwnerView, owner_view
 from .state_machine import FleetStateMachine
@@ -161,14 +161,6 @@ class FramesView(msgspec.Struct):
     out_of_range: int
 
 
-class TakeoversView(msgspec.Struct):
-    """How often a connection with the node's key ended another one that was still open: now and
-    then it is a broken line, again and again it is two agents with one key."""
-
-    count: int
-    last_at: float | None
-
-
 class AgentCostView(msgspec.Struct):
     """What the agent itself takes from its machine, reader included."""
 
@@ -298,13 +290,12 @@ class GpuList(msgspec.Struct):
 def node_view(room: FleetStateMachine, node_id: str, member: EnrolledNode | None,
               mono: float) -> NodeView:
     node = room.fleet.nodes[node_id]
-    hello, takeovers = node.hello, room.takeovers.get(node_id)
+    hello = node.hello
     return NodeView(
         hello.node_id, hello.host, spaced(node_id), room.fleet.group_of(node_id),
         "revoked" if member is None else member.access,
         None if member is None else member.enrolled_at,
-        TakeoversView(0, None) if takeovers is None else TakeoversView(
-            takeovers.count, takeovers.last_at),
+        room.takeovers.get(node_id, TakeoversView(0, None)),
         node.state, node.heard_at, _reader(node, mono), hello.backend,
         hello.driver_version, hello.agent_version, hello.boot_id,
         0 if node.listing is None else len(node.listing.order), node.clock_offset_s,
