@@ -18,16 +18,10 @@ from ..web.answers import answer, bad, check_names, one_of
 from ..web.moments import moment
 from ..web.openapi_parts import METRIC, TIME
 from ..web.query_pool import QueryPool
+from . import past_views
 from .fleet import Fleet
-from .past_views import (
-    TOTALLED,
-    LayoutSnapshot,
-    PastBlockView,
-    PastTotalsView,
-    block_view,
-    ground,
-    totals_view,
-)
+from .past_views import PastBlockView, PastTotalsView
+from .views import TOTALLED
 from .visibility import VisibleFleetCache
 
 MAX_MOMENTS = 60
@@ -56,7 +50,7 @@ class FleetPastApi:
 
         def body() -> bytes:
             found = self.history.instants(metric, moments, nodes)
-            return msgspec.json.encode(block_view(found, on, metric, start, step))
+            return msgspec.json.encode(past_views.block_view(found, on, metric, start, step))
 
         return answer(msgspec.Raw(self.questions.ask(body)))
 
@@ -67,13 +61,13 @@ class FleetPastApi:
 
         def body() -> bytes:
             found = {key: self.history.instants(key, (at,), nodes) for key in TOTALLED}
-            return msgspec.json.encode(totals_view(found, on, at))
+            return msgspec.json.encode(past_views.totals_view(found, on, at))
 
         return answer(msgspec.Raw(self.questions.ask(body)))
 
-    def _ground(self, *metrics: str) -> tuple[LayoutSnapshot, Nodes]:
+    def _ground(self, *metrics: str) -> tuple[past_views.LayoutSnapshot, Nodes]:
         lens = self.lenses.seen_by(asker())
-        return ground(self.fleet, lens, metrics, time.monotonic()), lens.only
+        return past_views.ground(self.fleet, lens, metrics, time.monotonic()), lens.only
 
 
 def _second(name: str) -> int:
