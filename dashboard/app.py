@@ -110,7 +110,7 @@ from .notifications.service import NotificationService, recovered_groups, timing
 from .notifications.transports import Transports
 from .openapi.api import add_openapi
 from .pages import build_pages
-from .prometheus.page import HubMetricSources, PrometheusPage, add_metrics_page
+from .prometheus.page import PrometheusPage, add_metrics_page
 from .public_url import PublicOrigins
 from .quotas.active_quotas import ActiveQuotas
 from .quotas.admin import QuotaAdmin
@@ -306,9 +306,9 @@ class Hub:
             self.settings.quota_end_after_s))
         add_rehearsals_api(self.server, RehearsalsApi(self.rehearsals, self.lenses))
         add_health(self.server, self.heartbeat.unready)
-        add_metrics_page(self.server, PrometheusPage(self.room, self.lenses, HubMetricSources(
-            self.history, self.state.commands, self.heartbeat.counts, self.heartbeat.lag_s,
-            time.time()), self.quota_queries.snapshots))
+        add_metrics_page(self.server, PrometheusPage(
+            self.room, self.lenses, self.history, self.state.commands, self.heartbeat.counts,
+            self.heartbeat.lag_s, time.time(), self.quota_queries.snapshots))
         add_compression(self.server)
         pages = build_pages(self.server)
         self.socketio.init_app(self.server, allowances=_allowances(self.settings), tally=self.tally)
