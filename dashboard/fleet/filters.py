@@ -10,7 +10,7 @@ negated or not.
 
 import difflib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -180,45 +180,49 @@ def _certain(yes: Mask) -> ThreeValuedMask:
 
 def _by_node(data: FilterInput, word: str) -> ThreeValuedMask:
     nodes = data.fleet.nodes
-    hits = [word in node_id.lower() or word in nodes[node_id].hello.host.lower()
-            for node_id in data.fleet.node_ids]
-    return _certain(np.array(hits, bool)[data.fleet.node_at[: len(data.fleet)]])
+    hits = _mask(word in node_id.lower() or word in nodes[node_id].hello.host.lower()
+                 for node_id in data.fleet.node_ids)
+    return _certain(hits[data.fleet.node_at[: len(data.fleet)]])
 
 
 def _by_model(data: FilterInput, word: str) -> ThreeValuedMask:
-    hits = np.array([word in model.lower() for model in data.fleet.models], bool)
+    hits = _mask(word in model.lower() for model in data.fleet.models)
     return _certain(hits[data.fleet.model_at[: len(data.fleet)]])
+
+
+def _mask(hits: Iterable[bool]) -> Mask:
+    return np.array([*hits], bool)
+
+
+def _known(hit: Mask, known: Mask) -> ThreeValuedMask:
+    return ThreeValuedMask(hit, known & ~hit)
 
 
 def _by_user(data: FilterInput, word: str, exact: bool = True) -> ThreeValuedMask:
     wanted = {number for number, name in enumerate(data.fleet.owners)
-              if (name.lower() == word if exact else word in name.lower())}
+              if _is_user(name, word, exact)}
     users = data.fleet.users
-    size = len(users)
-    known = np.fromiter((on_gpu is not None and UNKNOWN_OWNER not in on_gpu for on_gpu in users),
-                        bool, size)
-    hit = np.fromiter((on_gpu is not None and not wanted.isdisjoint(on_gpu) for on_gpu in users),
-                      bool, size)
-    return ThreeValuedMask(hit, known & ~hit)
+    return _known(_mask(on_gpu is not None and not wanted.isdisjoint(on_gpu) for on_gpu in users),
+                  _mask(on_gpu is not None and UNKNOWN_OWNER not in on_gpu for on_gpu in users))
+
+
+def _is_user(name: str, word: str, exact: bool) -> bool:
+    return name.lower() == word if exact else word in name.lower()
 
 
 def _by_gpu(data: FilterInput, word: str) -> ThreeValuedMask:
-    size = len(data.fleet)
     if word.isascii() and word.isdigit() and len(word) < 6:
-        return _certain(data.fleet.index[:size] == int(word))
+        return _certain(data.fleet.index[:len(data.fleet)] == int(word))
     if re.fullmatch(r"\d+(/\d+){1,2}", word):
-        return _certain(np.fromiter((facts.place == word for facts in data.fleet.facts), bool,
-                                    size))
-    return _certain(np.fromiter(
-        (uuid.lower().startswith((word, "gpu-" + word, "mig-" + word))
-         for uuid in data.fleet.uuids), bool, size))
+        return _certain(_mask(facts.place == word for facts in data.fleet.facts))
+    return _certain(_mask(uuid.lower().startswith((word, "gpu-" + word, "mig-" + word))
+                          for uuid in data.fleet.uuids))
 
 
 def _by_task(data: FilterInput, word: str) -> ThreeValuedMask:
     """In a task's command, or its whole id."""
-    size = len(data.fleet)
-    hit = np.zeros(size, bool)
-    known = np.fromiter((on_gpu is not None for on_gpu in data.fleet.users), bool, size)
+    hit = np.zeros(len(data.fleet), bool)
+    known = _mask(on_gpu is not None for on_gpu in data.fleet.users)
     for node in data.fleet.nodes.values():
         if node.listing is None:
             continue
@@ -229,7 +233,7 @@ def _by_task(data: FilterInput, word: str) -> ThreeValuedMask:
                 hit[slot] = True
             elif task is None or task.command is None or not data.reads.has_whole(task):
                 known[slot] = False
-    return ThreeValuedMask(hit, known & ~hit)
+    return _known(hit, known)
 
 
 def _has(data: FilterInput, task: Task, word: str) -> bool:
@@ -247,15 +251,14 @@ def _by_use(data: FilterInput, word: str) -> ThreeValuedMask:
     """Free: works, and nobody is on it. Of a Gpu that does not answer neither is known; a board
     that is split by MIG is neither, its instances are."""
     fleet, size = data.fleet, len(data.fleet)
-    told = np.fromiter((on_gpu is not None for on_gpu in fleet.users), bool, size)
+    told = _mask(on_gpu is not None for on_gpu in fleet.users)
     known = told & (data.show == GpuStatus.OK) & ~fleet.is_split()
     free = known & (fleet.task_count[:size] == 0)
-    truth = ThreeValuedMask(free, known & ~free)
+    truth = _known(free, known)
     return truth if word == "free" else ~truth
 
 
-STATES = {"ok": GpuStatus.OK, "stale": GpuStatus.STALE, "lost": GpuStatus.LOST,
-          "offline": GpuStatus.OFFLINE}
+STATES = {status.name.lower(): status for status in GpuStatus if status != GpuStatus.RETIRED}
 STATE_WORDS = (*STATES, "free", "busy")
 FIELDS: dict[str, FieldTest] = {
     "node": _by_node, "model": _by_model, "user": _by_user, "gpu": _by_gpu, "task": _by_task,
@@ -284,18 +287,15 @@ def _field(name: Token, value: Token) -> Test:
 
 def _task_by_user(_data: FilterInput, uses: TaskGpuPairs, word: str,
                   exact: bool = True) -> ThreeValuedMask:
-    names = [None if task.user is None else task.user.lower() for task in uses.tasks]
-    hit = np.array([name is not None and (name == word if exact else word in name)
-                    for name in names], bool)
-    return ThreeValuedMask(hit, np.array([name is not None for name in names], bool) & ~hit)
+    names = [task.user for task in uses.tasks]
+    return _known(_mask(name is not None and _is_user(name, word, exact) for name in names),
+                  _mask(name is not None for name in names))
 
 
 def _task_by_words(data: FilterInput, uses: TaskGpuPairs, word: str) -> ThreeValuedMask:
-    hit = np.array([task.id.lower() == word or _has(data, task, word) for task in uses.tasks],
-                   bool)
-    known = np.array([task.command is not None and data.reads.has_whole(task)
-                      for task in uses.tasks], bool)
-    return ThreeValuedMask(hit, known & ~hit)
+    return _known(_mask(task.id.lower() == word or _has(data, task, word) for task in uses.tasks),
+                  _mask(task.command is not None and data.reads.has_whole(task)
+                        for task in uses.tasks))
 
 
 TASK_FIELDS: dict[str, Callable[[FilterInput, TaskGpuPairs, str], ThreeValuedMask]] = {
@@ -307,8 +307,7 @@ def _bare(text: str) -> Test:
     word = text.lower()
 
     def of_gpu(data: FilterInput) -> ThreeValuedMask:
-        in_uuid = _certain(np.fromiter((word in uuid.lower() for uuid in data.fleet.uuids), bool,
-                                       len(data.fleet)))
+        in_uuid = _certain(_mask(word in uuid.lower() for uuid in data.fleet.uuids))
         return _by_node(data, word) | _by_model(data, word) | in_uuid
 
     place = _spread(of_gpu)

@@ -338,7 +338,7 @@ def _reader(node: Node, mono: float) -> ReaderView | None:
 
 def _frames(room: FleetStateMachine, node: Node) -> FramesView:
     name = node.hello.stream
-    stream = room.streams.current(node.hello.node_id, name)
+    stream = room.streams.of(node.hello.node_id)[name]
     outcomes = {outcome.value: count for outcome, count in node.outcomes.items()}
     return FramesView(
         name, stream.ledger.first, stream.ledger.last, stream.acked, stream.applied,

@@ -158,7 +158,7 @@ def test_what_the_agent_has_lost_too_is_not_awaited() -> None:
     assert (ack.seq, ack.spans) == (1, (Span(9, 9),))
     talk.say(Beat("ok", 0.0, 1, 6, first_seq=9))
     assert acks(room.handle(RecordsStored(records(talk.tick(10))), NOW, MONO)) == [10]
-    assert room.streams.current("n1", "s1").ledger.missing == 7
+    assert room.streams.of("n1")["s1"].ledger.missing == 7
 
 
 def backfill(*seqs: int) -> Backfill:
@@ -316,7 +316,7 @@ def test_a_restart_shows_the_last_values_as_stale_and_doubles_nothing(
         anew.recover(record)
     anew.recovered(NOW + 1, MONO)
     node = anew.fleet.nodes["n1"]
-    assert anew.streams.current("n1", "s1").ledger.ranges == [(1, 2), (5, 6)]
+    assert anew.streams.of("n1")["s1"].ledger.ranges == [(1, 2), (5, 6)]
     show = anew.fleet.shown(MONO)
     view = views.gpu_view(anew.fleet, 0, GpuStatus(show[0]), [], MONO)
     assert view.state == "stale"
