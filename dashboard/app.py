@@ -348,7 +348,7 @@ class Hub:
 
     def _tell_all(self, message: FromHub) -> None:
         for at in self.room.link_of.values():
-            self.agents.tell(SendMessage(at, message))
+            self.agents.tell(at, message)
 
     # -- events in, effects out
 
@@ -363,9 +363,9 @@ class Hub:
             case MessageApplied():
                 self.live.applied(effect)
             case SendMessage():
-                self.agents.tell(effect)
+                self.agents.tell(effect.link, effect.message)
             case CloseLink():
-                self.agents.close(effect)
+                self.agents.close(effect.link, effect.reason)
             case NodeReport():
                 self._heard(effect)
             case NodeJoined():
@@ -396,7 +396,7 @@ class Hub:
     def tell(self, node_id: str, message: FromHub) -> bool:
         link = self.room.link_of.get(node_id)
         if link is not None:
-            self.agents.tell(SendMessage(link, message))
+            self.agents.tell(link, message)
         return link is not None
 
     def _revoked(self) -> Collection[str]:

@@ -103,9 +103,6 @@ class GpuTable(GrowingArrays):
         """More than one where a board has moved between nodes."""
         return self._slots_of_uuid.get(uuid, ())
 
-    def retire(self, slots: Slots) -> None:
-        self.retired[slots] = True
-
     def show(self, slots: Slots, order: list[int], gpus: Sequence[GpuFacts]) -> None:
         """Those of a node's present inventory."""
         self.retired[slots] = False
@@ -122,13 +119,6 @@ class GpuTable(GrowingArrays):
         self.last[slots] = np.where(absent == Absence.PRESENT, values, self.last[slots])
         self.reported[slots] = np.frombuffer(frame.states, np.uint8)
         return lies
-
-    def mark_sampled(self, slots: Slots, frame: Frame, at: float, at_mono: float) -> None:
-        """A Frame that calls a GPU stale or lost is news of its state, not a sample of it: what
-        was read last keeps its age."""
-        were_read = np.frombuffer(frame.states, np.uint8) == 0
-        for times, time in ((self.sampled_mono, at_mono), (self.sampled_at, at)):
-            times[slots] = np.where(were_read, time, times[slots])
 
     def mark_owners(self, order: Sequence[int], tasks: Mapping[str, Task], uses: Iterable[Use]
                     ) -> None:

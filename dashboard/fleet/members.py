@@ -1,7 +1,7 @@
 """Who belongs to a hub: the nodes it knows by their keys, and the places it has for new ones."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -16,6 +16,8 @@ REVOKED = ("this node's key was revoked; to bring the node back, delete agent.ke
            "folder and enrol it again")
 
 Access = Literal["approved", "waiting", "revoked"]
+NodeGroup = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+Host = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_HOST)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +57,12 @@ class TakeoversView(msgspec.Struct):
     last_at: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class EnrolmentRequest:
-    """A place for a node, before it has a number."""
+class NewEnrolment(msgspec.Struct, forbid_unknown_fields=True):
+    """`host`: only a node that calls itself so. `approve`: an admin must look at it first."""
 
-    host: str | None = None
+    host: Host | None = None
     approve: bool = False
-    group: str = DEFAULT_GROUP
+    group: NodeGroup = DEFAULT_GROUP
 
     def flaw(self) -> str | None:
         return group_flaw(self.group) or (None if self.host is None else host_flaw(self.host))

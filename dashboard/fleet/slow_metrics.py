@@ -11,6 +11,7 @@ STALE_AFTER_S = 180.0  # agents say it anew every 60 s; two may be lost on the w
 Slots = slice | npt.NDArray[np.intp]
 Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.uint8]
+Mask = npt.NDArray[np.bool_]
 
 LOW = np.array([metric.low for metric in SLOW])
 HIGH = np.array([metric.high for metric in SLOW])
@@ -19,6 +20,9 @@ FACTS = sorted({metric.full_fact for metric in SLOW if metric.full_fact is not N
 
 class GrowingArrays:
     """Arrays of one row for each slot, which grow together."""
+
+    sampled_at: Floats
+    sampled_mono: Floats
 
     def __init__(self, room: int) -> None:
         self._allocate(room)
@@ -31,6 +35,12 @@ class GrowingArrays:
         self._allocate(room)
         for name, array in old.items():
             getattr(self, name)[: len(array)] = array
+
+    def stamp(self, slots: Slots, were_read: Mask, at: float, at_mono: float) -> None:
+        """A Frame that calls a GPU stale or lost is news of its state, not a sample of it: what
+        was read last keeps its age."""
+        for times, time in ((self.sampled_at, at), (self.sampled_mono, at_mono)):
+            times[slots] = np.where(were_read, time, times[slots])
 
 
 def told(values: bytes, absent: bytes, low: Floats, high: Floats) -> tuple[Floats, Codes, int]:
@@ -58,18 +68,16 @@ class SlowMetricTable(GrowingArrays):
     def describe(self, slot: int, facts: GpuFacts) -> None:
         self.full_of[slot] = [getattr(facts, fact) or np.nan for fact in FACTS]
 
-    def take(self, slots: Slots, slow: Slow, were_read: npt.NDArray[np.bool_], at: float,
-             at_mono: float) -> int:
+    def take(self, slots: Slots, slow: Slow, were_read: Mask, at: float, at_mono: float) -> int:
         """How many values were out of their range, and so became unknown."""
         values, absent, lies = told(slow.values, slow.absent, LOW, HIGH)
         self.values[slots] = np.where(absent == Absence.PRESENT, values, self.values[slots])
         self.absent[slots] = absent
-        for times, time in ((self.sampled_at, at), (self.sampled_mono, at_mono)):
-            times[slots] = np.where(were_read, time, times[slots])
+        self.stamp(slots, were_read, at, at_mono)
         return lies
 
-    def is_old(self, size: int, mono: float) -> npt.NDArray[np.bool_]:
-        old: npt.NDArray[np.bool_] = mono - self.sampled_mono[:size] > STALE_AFTER_S
+    def is_old(self, size: int, mono: float) -> Mask:
+        old: Mask = mono - self.sampled_mono[:size] > STALE_AFTER_S
         return old
 
     def absent_of(self, slot: int, mono: float) -> Codes:

@@ -290,7 +290,7 @@ class GpuList(msgspec.Struct):
 def node_view(room: FleetStateMachine, node_id: str, member: EnrolledNode | None,
               mono: float) -> NodeView:
     node = room.fleet.nodes[node_id]
-    hello = node.hello
+    hello, beat = node.hello, node.beat
     return NodeView(
         hello.node_id, hello.host, spaced(node_id), room.fleet.group_of(node_id),
         "revoked" if member is None else member.access,
@@ -299,9 +299,8 @@ def node_view(room: FleetStateMachine, node_id: str, member: EnrolledNode | None
         node.state, node.heard_at, _reader(node, mono), hello.backend,
         hello.driver_version, hello.agent_version, hello.boot_id,
         0 if node.listing is None else len(node.listing.order), node.clock_offset_s,
-        _frames(room, node), [] if node.beat is None else [*node.beat.holds], hello.platform,
-        _cost(node), None if node.beat is None else node.beat.pending,
-        None if node.beat is None else node.beat.dropped)
+        _frames(room, node), [] if beat is None else [*beat.holds], hello.platform, _cost(node),
+        None if beat is None else beat.pending, None if beat is None else beat.dropped)
 
 
 def _cost(node: Node) -> AgentCostView | None:

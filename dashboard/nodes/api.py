@@ -12,12 +12,12 @@ from ..access.policy import PermissionReach, Role
 from ..access.requests import asker, body
 from ..access.routes import Route, change, see, serve_routes
 from ..fleet import views
-from ..fleet.members import EnrolledNode, Enrolment, EnrolmentRequest
+from ..fleet.members import EnrolledNode, Enrolment, NewEnrolment
 from ..fleet.state_machine import FleetStateMachine
 from ..fleet.views import NodeView
 from ..web.answers import ApiError, answer
 from .enrolment import EnrolmentService, command
-from .views import EnrolmentList, EnrolmentView, NewEnrolment, NodeChange
+from .views import EnrolmentList, EnrolmentView, NodeChange
 
 
 @dataclass(eq=False, slots=True)
@@ -30,8 +30,7 @@ class NodesApi:
         return answer(EnrolmentList([_view(each) for each in self.service.enrolments(asker())]))
 
     def create(self) -> Response:
-        asked = body(NewEnrolment)
-        wanted = EnrolmentRequest(asked.host, asked.approve, asked.group)
+        wanted = body(NewEnrolment)
         wrong = wanted.flaw()
         if wrong is not None:
             raise ApiError(HTTPStatus.BAD_REQUEST, wrong)

@@ -22,7 +22,7 @@ from ..fleet.members import (
     WAITING_RETRY_S,
     EnrolledNode,
     Enrolment,
-    EnrolmentRequest,
+    NewEnrolment,
     group_flaw,
 )
 from ..runtime.dispatcher import Dispatcher
@@ -60,7 +60,7 @@ class EnrolmentService:
         _check(actor, "GET /api/v1/enrolments")
         return self._registry.enrolments()
 
-    def create(self, actor: Actor, wanted: EnrolmentRequest) -> tuple[EnrolmentToken, Enrolment]:
+    def create(self, actor: Actor, wanted: NewEnrolment) -> tuple[EnrolmentToken, Enrolment]:
         _check(actor, "POST /api/v1/enrolments")
         with self._change(actor, "add", {"host": wanted.host, "group": wanted.group,
                                          "approve": wanted.approve}):
@@ -187,7 +187,7 @@ def prove(challenge: Challenge, hello: Hello) -> None:
         raise KeyProofError("the signature is not that of the node's key")
 
 
-def create(registry: NodeStore, hub_fingerprint: str, wanted: list[EnrolmentRequest], by: str
+def create(registry: NodeStore, hub_fingerprint: str, wanted: list[NewEnrolment], by: str
            ) -> list[tuple[EnrolmentToken, Enrolment]]:
     """Without asking who it is: whoever can write the hub's folder may."""
     now = time.time()

@@ -14,14 +14,7 @@ from gpudeck.websocket import CloseCode, WebSocketViolationError
 
 from ..access.policy import may
 from ..errors import SignerUnavailableError
-from ..fleet.effects import (
-    CloseLink,
-    HubEvent,
-    LinkClosed,
-    MessageReceived,
-    RateExceeded,
-    SendMessage,
-)
+from ..fleet.effects import HubEvent, LinkClosed, MessageReceived, RateExceeded
 from ..settings import HubSettings
 from ..web.bounded_socket import BoundedServer, BoundedSocket, event_frame
 from ..web.http_server import ClientConnection
@@ -107,7 +100,7 @@ class AgentEndpoint:
             else:
                 self._greet(sid, link, message, payload)
         except wire.WireError as error:
-            self._send(sid, wire.Refused(str(error)[:1024], BAD_MESSAGE_RETRY_S))
+            self.tell(sid, wire.Refused(str(error)[:1024], BAD_MESSAGE_RETRY_S))
             raise WebSocketViolationError(CloseCode.INVALID_DATA, str(error)) from error
 
     def _fill(self, sid: str, message: wire.Backfill, size: int) -> None:
@@ -127,8 +120,8 @@ class AgentEndpoint:
             self._turn_away(sid, str(error), BAD_MESSAGE_RETRY_S)
 
     def _turn_away(self, sid: str, why: str, retry_s: float) -> None:
-        self._send(sid, wire.Refused(why[:1024], retry_s))
-        self.close(CloseLink(sid, why[:120]))
+        self.tell(sid, wire.Refused(why[:1024], retry_s))
+        self.close(sid, why[:120])
 
     def _greet(self, sid: str, link: AgentLink, message: wire.FromAgent, payload: bytes) -> None:
         """Call, Challenge, Hello: each once, and nothing else before the proof."""
@@ -140,7 +133,7 @@ class AgentEndpoint:
                     raise WebSocketViolationError(CloseCode.TRY_AGAIN,
                                                   "the hub cannot prove itself now"
                                                   ) from error
-                self._send(sid, link.challenge)
+                self.tell(sid, link.challenge)
             case wire.Hello() if link.challenge is not None:
                 self._prove(sid, link, link.challenge, message)
                 if link.is_proven:
@@ -157,8 +150,8 @@ class AgentEndpoint:
         if refused is not None:
             log.info("agent_refused node=%s host=%r why=%r", hello.node_id, hello.host,
                      refused.reason)
-            self._send(sid, refused)
-            self.close(CloseLink(sid, refused.reason))
+            self.tell(sid, refused)
+            self.close(sid, refused.reason)
             return
         link.is_proven = True
         link.backlog_to = hello.last_seq
@@ -191,18 +184,15 @@ class AgentEndpoint:
 
     # -- effects
 
-    def tell(self, effect: SendMessage) -> None:
-        self._send(effect.link, effect.message)
-
-    def _send(self, sid: str, message: Any) -> None:
+    def tell(self, sid: str, message: wire.FromHub) -> None:
         link = self._links.get(sid)
         if link is not None:
             link.peer.push(event_frame(wire.EVENT, wire.encode(message), wire.NAMESPACE))
 
-    def close(self, effect: CloseLink) -> None:
-        link = self._links.get(effect.link)
+    def close(self, sid: str, reason: str) -> None:
+        link = self._links.get(sid)
         if link is not None:
-            link.peer.finish(CloseCode.POLICY, effect.reason)
+            link.peer.finish(CloseCode.POLICY, reason)
             gevent.spawn_later(CLOSED_WITHIN_S, link.peer.abort)
 
     @property

@@ -59,13 +59,15 @@ def problem(page: str) -> Component:
     return make(f"div#{page}-problem.problem", hidden=True, role="alert")
 
 
-def labelled(ident: str, label: str, control: Component, classes: str = ".choice") -> Component:
-    return make(f"div{classes}", [make("label", label, htmlFor=ident), control])
+def labelled(ident: str, label: str, control: Component, classes: str = ".choice",
+             name: str = "label") -> Component:
+    return make(f"div{classes}", [make(name, label, htmlFor=ident), control])
 
 
-def choice(ident: str, label: str, options: Options) -> Component:
+def choice(ident: str, label: str, options: Options, *looks: str) -> Component:
     return labelled(ident, label, make(
-        f"select#{ident}", [make("option", words, value=value) for value, words in options]))
+        f"select#{ident}", [make("option", words, value=value) for value, words in options]),
+        *looks)
 
 
 def switch(ident: str, label: str, name: str, options: Options) -> Component:

@@ -6,6 +6,7 @@ for a large fleet and may be done in any thread.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
@@ -56,20 +57,6 @@ OF_AGENTS: tuple[tuple[str, Kind, str, Callable[[Beat], float | None]], ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class NodeMetricsSnapshot:
-    """References to what is replaced and never changed."""
-
-    host: str
-    node_id: str
-    state: str
-    beat: Beat | None
-    clock_offset_s: float | None
-    tasks: Mapping[str, Task] | None  # None: it has not told them
-    uses: tuple[Use, ...]
-    order: list[int]  # slots, as uses number them
-
-
-@dataclass(frozen=True, slots=True)
 class FleetMetricsSnapshot:
     slots: list[int]
     facts: list[GpuFacts]  # of each of `slots`, as all below
@@ -80,7 +67,7 @@ class FleetMetricsSnapshot:
     columns: dict[str, Floats]  # NaN: not there
     mem_total_bytes: Floats
     xid: Floats
-    nodes: list[NodeMetricsSnapshot]
+    nodes: list[Node]  # copies: what they refer to is replaced and never changed
 
 
 def look(fleet: Fleet, lens: VisibleFleet, xids: Mapping[tuple[str, str], float],
@@ -105,7 +92,7 @@ def look(fleet: Fleet, lens: VisibleFleet, xids: Mapping[tuple[str, str], float]
         np.where(parent == NO_PARENT, NO_GPU, place[parent]).tolist(),
         fleet.shares_memory[slots].tolist(), _columns(fleet, slots, is_told, mono),
         np.where(is_told, total, NAN), np.where(is_told, xid, NAN),
-        [_node_look(node) for node in lens.nodes(fleet)])
+        [copy(node) for node in lens.nodes(fleet)])
 
 
 def _columns(fleet: Fleet, slots: npt.NDArray[np.intp], is_told: npt.NDArray[np.bool_], mono: float
@@ -119,11 +106,9 @@ def _columns(fleet: Fleet, slots: npt.NDArray[np.intp], is_told: npt.NDArray[np.
             else slow[:, SLOW_COLUMN[field.key]] for field in FIELDS}
 
 
-def _node_look(node: Node) -> NodeMetricsSnapshot:
-    return NodeMetricsSnapshot(
-        node.hello.host, node.hello.node_id, node.state, node.beat, node.clock_offset_s,
-        node.tasks if node.are_tasks_known and node.state != "silent" else None, node.uses,
-        [] if node.listing is None else node.listing.order)
+def _tasks_of(node: Node) -> Mapping[str, Task] | None:
+    """None: it has not told them."""
+    return node.tasks if node.are_tasks_known and node.state != "silent" else None
 
 
 # -- text
@@ -153,10 +138,11 @@ def only(texts: Iterable[str], wanted: frozenset[str] | None) -> Iterator[str]:
 def _tasks(found: FleetMetricsSnapshot) -> Iterator[Held]:
     place = {slot: at for at, slot in enumerate(found.slots)}
     for number, node in enumerate(found.nodes):
-        for use in node.uses if node.tasks is not None else ():
-            task = (node.tasks or {}).get(use.task_id)
-            if task is not None and use.gpu < len(node.order) and node.order[use.gpu] in place:
-                yield number, place[node.order[use.gpu]], task, use
+        tasks, order = _tasks_of(node), [] if node.listing is None else node.listing.order
+        for use in node.uses if tasks is not None else ():
+            task = (tasks or {}).get(use.task_id)
+            if task is not None and use.gpu < len(order) and order[use.gpu] in place:
+                yield number, place[order[use.gpu]], task, use
 
 
 def _labels(found: FleetMetricsSnapshot, tasks: Iterable[Held]) -> list[str]:
@@ -164,7 +150,7 @@ def _labels(found: FleetMetricsSnapshot, tasks: Iterable[Held]) -> list[str]:
     for _, at, task, _ in tasks:
         on.setdefault(at, []).append(task)
     return [
-        gpu_labels(facts, found.nodes[node].host,
+        gpu_labels(facts, found.nodes[node].hello.host,
                    found.facts[parent] if parent != NO_GPU else None,
                    same_place(on[at]) if at in on else None)
         for at, (facts, node, parent) in enumerate(zip(
@@ -176,10 +162,10 @@ def _ours(found: FleetMetricsSnapshot, named: Sequence[str], keep: list[int],
     yield build_info()
     yield gpu_state(named, [GpuStatus(found.show[at]).name.lower() for at in keep])
     count = Counter(at for _, at, _, _ in tasks)
-    is_known = [found.nodes[node].tasks is not None for node in found.node_at]
+    is_known = [_tasks_of(found.nodes[node]) is not None for node in found.node_at]
     yield family("gpudeck_gpu_tasks", "gauge", "Tasks on this Gpu.", named,
                  [float(count[at]) if is_known[at] else NAN for at in keep])
-    rows = {task_labels(found.nodes[node].host, found.facts[at], task): use
+    rows = {task_labels(found.nodes[node].hello.host, found.facts[at], task): use
             for node, at, task, use in tasks}
     yield from task_families(list(rows.items()))
     yield from _owners(found, tasks)
@@ -207,8 +193,8 @@ def _owners(found: FleetMetricsSnapshot, tasks: list[Held]) -> Iterator[str]:
         yield family(name, "gauge", help, of, map(float, values))
 
 
-def _agents(nodes: list[NodeMetricsSnapshot]) -> Iterator[str]:
-    of = [labels({"Hostname": node.host, "node": node.node_id}) for node in nodes]
+def _agents(nodes: list[Node]) -> Iterator[str]:
+    of = [labels({"Hostname": node.hello.host, "node": node.hello.node_id}) for node in nodes]
     yield family("gpudeck_agent_up", "gauge", "1: the agent is live; 0: it is not heard.", of,
                  [float(node.state == "live") for node in nodes])
     heard = [None if node.state != "live" else node.beat for node in nodes]
