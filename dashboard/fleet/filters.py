@@ -19,8 +19,8 @@ from gpudeck.metrics import Metric
 from gpudeck.wire import Task
 
 from ..runtime.expressions import ExpressionParser, Token
-from .filter_columns import FilterError, FilterInput, Mask, TaskGpuPairs, Test, ThreeValuedMask
-from .filter_metrics import CODED_OPS, NAMES, NUMBER, SHORT, UNITS, amount, code, compare, short
+from . import filter_metrics as metrics
+from .filter_metrics import FilterError, FilterInput, Mask, TaskGpuPairs, Test, ThreeValuedMask
 from .fleet import Fleet, GpuStatus
 from .gpu_table import UNKNOWN_OWNER
 from .visibility import ALL_READ, CommandLineVisibility
@@ -30,7 +30,7 @@ __all__ = ["MAX_LENGTH", "Filter", "FilterError", "Mask", "TaskGpuPairs", "parse
 MAX_LENGTH = 1_000
 MAX_DEPTH = 32
 MAX_TERMS = 128
-CODED = frozenset(name for name, metric in NAMES.items() if metric.words is not None)
+CODED = frozenset(name for name, metric in metrics.NAMES.items() if metric.words is not None)
 
 @dataclass(frozen=True, slots=True)
 class Filter:
@@ -129,23 +129,24 @@ class FilterParser(ExpressionParser[Test]):
         return _spread(self._comparison(name, op, value))
 
     def _comparison(self, name: Token, op: Token, value: Token) -> Test:
-        metric = NAMES.get(name.text.lower())
+        metric = metrics.NAMES.get(name.text.lower())
         if metric is None:
-            raise FilterError(_unknown(name.text, NAMES, FIELDS, "metric"), name.at)
-        if metric.words is not None and not NUMBER.fullmatch(value.text):
+            raise FilterError(_unknown(name.text, metrics.NAMES, FIELDS, "metric"), name.at)
+        if metric.words is not None and not metrics.NUMBER.fullmatch(value.text):
             return _coded(metric, op, value)
         unit = self.peek()
         joined = value.text
-        if unit is not None and unit.kind == "word" and unit.text.lower() in UNITS:
+        if unit is not None and unit.kind == "word" and unit.text.lower() in metrics.UNITS:
             joined += unit.text
             self.skip()
-        return compare(metric, op.text, *amount(metric, joined, value.at))
+        return metrics.compare(metric, op.text, *metrics.amount(metric, joined, value.at))
 
 
 def _coded(metric: Metric, op: Token, value: Token) -> Test:
-    if op.text not in CODED_OPS:
-        raise FilterError(f"{short(metric)} is a word or a code: compare it with = or !=", op.at)
-    return compare(metric, op.text, code(metric, value.text, value.at), False)
+    if op.text not in metrics.CODED_OPS:
+        raise FilterError(
+            f"{metrics.short(metric)} is a word or a code: compare it with = or !=", op.at)
+    return metrics.compare(metric, op.text, metrics.code(metric, value.text, value.at), False)
 
 
 def _spread(test: Test) -> Test:
@@ -165,7 +166,8 @@ def _unknown(word: str, wanted: dict[str, Metric], other: dict[str, "FieldTest"]
         return f"{word!r} is compared with a colon: {word}:…"
     if word.lower() in wanted:
         return f"{word!r} is compared with < or >: {word}>…"
-    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(SHORT))}"
+    known = ", ".join(sorted(metrics.SHORT))
+    hint = f"did you mean {near[0]!r}?" if near else f"known: {known}"
     return f"there is no {what} {word!r}; {hint}"
 
 
@@ -270,8 +272,9 @@ def _field(name: Token, value: Token) -> Test:
     field = name.text.lower()
     word = value.text.lower()
     if field not in FIELDS:
-        raise FilterError(_unknown(name.text, {}, FIELDS, "field") if field not in NAMES else
-                          f"{name.text!r} is compared with < or >: {name.text}>…", name.at)
+        raise FilterError(f"{name.text!r} is compared with < or >: {name.text}>…"
+                          if field in metrics.NAMES else
+                          _unknown(name.text, {}, FIELDS, "field"), name.at)
     if field == "state" and word not in STATE_WORDS:
         near = difflib.get_close_matches(word, STATE_WORDS, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(STATE_WORDS)}"

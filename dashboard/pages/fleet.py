@@ -1,7 +1,6 @@
 """The Fleet page: totals, controls, the heatmap and the Gpu drawer, still empty of numbers."""
 
 import json
-from dataclasses import dataclass
 
 from dash.development.base_component import Component
 
@@ -9,60 +8,35 @@ from gpudeck.events import SEVERITIES
 from gpudeck.metrics import ABSENCE_MEANING, COLUMNS, LIVE, SLOW, THROTTLE_REASONS, Absence, Metric
 
 from ..fleet.colour_scales import ALARMS, is_count
-from .parts import (
-    Page,
-    choice,
-    drawer,
-    filter_box,
-    filter_help,
-    icon_button,
-    labelled,
-    make,
-    region,
-)
+from . import parts
+from .parts import Page, choice, icon_button, make, region
 from .sections import ALL, SECTION_OF, SECTIONS, switch
 from .time_bar import time_bar
 
-
-@dataclass(frozen=True, slots=True)
-class FleetTotal:
-    """One number of the totals line. `seek` is the filter that a click on it sets."""
-
-    key: str
-    label: str
-    meaning: str
-    seek: str | None = None
-
-
+# Key, label, meaning, and the filter that a click on it sets.
 TOTALS = (
-    FleetTotal("nodes", "Nodes",
-               "Nodes whose agent is heard from, of all that were ever connected."),
-    FleetTotal("suspect", "suspect", "Nodes not heard from for 15 s.",),
-    FleetTotal("silent", "silent", "Nodes not heard from for 60 s: their Gpus are offline here, "
-               "whatever they do there.", "state:offline"),
-    FleetTotal("gpus", "Gpus",
-               "Gpus that are read and well, of all known. A board that is split by "
-               "MIG is not counted, its instances are."),
-    FleetTotal("stale", "stale",
-               "The node is heard from, but its last reading of these Gpus is too "
-               "old to be called live.", "state:stale"),
-    FleetTotal("lost", "lost",
-               "The driver has lost these Gpus; most often only a reset of the board "
-               "or the machine brings them back.", "state:lost"),
-    FleetTotal("offline", "offline", "Their node is silent, so nothing is known of them now.",
-               "state:offline"),
-    FleetTotal("free", "Free", "Gpus that are well and have no task on them.", "state:free"),
-    FleetTotal("util", "Mean utilization",
-               "Mean over the Gpus that are read now of the share of time "
-               "in which any kernel ran. It is not the share of the chip in use: one tiny kernel "
-               "can "
-               "make it 100. SM activity and power are the better witnesses."),
-    FleetTotal("power", "Power", "Sum over the Gpus that report it now; a dash when none does."),
-    FleetTotal("memory", "Memory used", "Memory in use on the boards, of all they have; only Gpus "
-               "that are read now."),
-    FleetTotal("tasks", "Tasks", "Processes that use a Gpu now."),
-    FleetTotal("throttled", "Throttled", "Gpus that heat or the hardware slows down now. "
-               "Idle clocks and the power cap of a board at full load do not count."),
+    ("nodes", "Nodes", "Nodes whose agent is heard from, of all that were ever connected.", None),
+    ("suspect", "suspect", "Nodes not heard from for 15 s.", None),
+    ("silent", "silent", "Nodes not heard from for 60 s: their Gpus are offline here, whatever "
+     "they do there.", "state:offline"),
+    ("gpus", "Gpus", "Gpus that are read and well, of all known. A board that is split by MIG is "
+     "not counted, its instances are.", None),
+    ("stale", "stale", "The node is heard from, but its last reading of these Gpus is too old to "
+     "be called live.", "state:stale"),
+    ("lost", "lost", "The driver has lost these Gpus; most often only a reset of the board or the "
+     "machine brings them back.", "state:lost"),
+    ("offline", "offline", "Their node is silent, so nothing is known of them now.",
+     "state:offline"),
+    ("free", "Free", "Gpus that are well and have no task on them.", "state:free"),
+    ("util", "Mean utilization", "Mean over the Gpus that are read now of the share of time in "
+     "which any kernel ran. It is not the share of the chip in use: one tiny kernel can make it "
+     "100. SM activity and power are the better witnesses.", None),
+    ("power", "Power", "Sum over the Gpus that report it now; a dash when none does.", None),
+    ("memory", "Memory used", "Memory in use on the boards, of all they have; only Gpus that are "
+     "read now.", None),
+    ("tasks", "Tasks", "Processes that use a Gpu now.", None),
+    ("throttled", "Throttled", "Gpus that heat or the hardware slows down now. Idle clocks and the "
+     "power cap of a board at full load do not count.", None),
 )
 
 GROUPS = (("node", "node"), ("none", "nothing"), ("model", "model"), ("owner", "owner"),
@@ -103,7 +77,7 @@ FILTER_EXAMPLES = (
 def frame() -> Component:
     return make("div#fleet.fleet.loading", [
         make("h1.unseen", "Fleet"),
-        make("div#totals.totals", [_total(total) for total in TOTALS], role="group",
+        make("div#totals.totals", [_total(*each) for each in TOTALS], role="group",
              aria_label="Totals of the fleet"),
         _tools(),
         time_bar(),
@@ -134,16 +108,15 @@ def _scale(metric: Metric) -> str:
     return "count" if is_count(metric) else "share"
 
 
-def _total(total: FleetTotal) -> Component:
-    tip = f"total-{total.key}-tip"
-    inside = [make("span.total-label", total.label), make("span.total-value", "…"),
-              make(f"span#{tip}.tip", total.meaning + (" Click to filter." if total.seek else ""),
+def _total(key: str, label: str, meaning: str, seek: str | None) -> Component:
+    tip = f"total-{key}-tip"
+    inside = [make("span.total-label", label), make("span.total-value", "…"),
+              make(f"span#{tip}.tip", meaning + (" Click to filter." if seek else ""),
                    role="tooltip")]
-    if total.seek is None:
-        return make("div.total", inside, tabIndex="0", role="group", aria_describedby=tip,
-                    data_total=total.key)
-    return make("button.total", inside, data_seek=total.seek, aria_describedby=tip,
-                data_total=total.key)
+    what = {"aria_describedby": tip, "data_total": key}
+    if seek is None:
+        return make("div.total", inside, tabIndex="0", role="group", **what)
+    return make("button.total", inside, data_seek=seek, **what)
 
 
 def _tools() -> Component:
@@ -152,10 +125,10 @@ def _tools() -> Component:
     live, slow = (", ".join(metric.filter_name for metric in metrics if metric.filter_name)
                   for metrics in (LIVE, SLOW))
     return make("div.tools", [
-        labelled("metric", "Show", make("select#metric", groups)),
+        parts.labelled("metric", "Show", make("select#metric", groups)),
         choice("group", "Group by", GROUPS),
         choice("sort", "Sort by", SORTS),
-        filter_box("", filter_help(
+        parts.filter_box("", parts.filter_help(
             "filter-popover", FILTER_EXAMPLES,
             "Join with `&` `|` `!` and ( ). Compare with `< <= > >= = !=`.",
             f"Numbers: `{live}`; each minute: `{slow}`.",
@@ -217,7 +190,7 @@ def _stage() -> Component:
 
 
 def _drawer() -> Component:
-    return drawer(
+    return parts.drawer(
         "drawer", "Gpu",
         make("nav.drawer-ways", [make("a#drawer-lines", "Timelines", href="/"),
                                  make("a#drawer-node", "Its node", href="/")],
