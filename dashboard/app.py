@@ -74,7 +74,6 @@ from .fleet.effects import (
     EpochRaised,
     HubEvent,
     LogMessage,
-    MessageApplied,
     NodeJoined,
     NodeReport,
     RevokeNode,
@@ -360,8 +359,8 @@ class Hub:
         match effect:
             case StreamRecord():
                 self.recorder.put(effect)
-            case MessageApplied():
-                self.live.applied(effect)
+                if effect.seq:
+                    self.live.applied(effect)
             case SendMessage():
                 self.agents.tell(effect.link, effect.message)
             case CloseLink():

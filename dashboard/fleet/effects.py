@@ -68,20 +68,10 @@ class CloseLink(Struct, frozen=True):
     reason: str
 
 
-class MessageApplied(Struct, frozen=True):
-    """A Frame or Event that is new; for taps, and to wake the live path. Rules act on none that
-    `is_backfill`."""
-
-    node_id: str
-    stream: str
-    seq: int
-    received_at: float
-    is_backfill: bool = False
-
-
 class StreamRecord(Struct, frozen=True):
-    """For the head log, as received. `seq` 0: a Hello or an Inventory. `message` is for history,
-    and `second` the one of the hub's clock in which a Frame was taken."""
+    """What is new, as received: for the head log, for taps, and to wake the live path. `seq` 0: a
+    Hello or an Inventory. `message` is for history, and `second` the one of the hub's clock in
+    which a Frame was taken."""
 
     node_id: str
     stream: str
@@ -91,11 +81,6 @@ class StreamRecord(Struct, frozen=True):
     is_backfill: bool = False  # of a time without us: history, on which nothing acts
     message: Hello | Inventory | Sequenced | None = None
     second: int = 0
-
-    @property
-    def applied(self) -> MessageApplied:
-        return MessageApplied(self.node_id, self.stream, self.seq, self.received_at,
-                              self.is_backfill)
 
 
 class LogMessage(Struct, frozen=True):
@@ -124,5 +109,5 @@ class EpochRaised(Struct, frozen=True):
     epoch: int
 
 
-Effect = (SendMessage | CloseLink | StreamRecord | MessageApplied | LogMessage | NodeReport
+Effect = (SendMessage | CloseLink | StreamRecord | LogMessage | NodeReport
           | NodeJoined | EpochRaised)

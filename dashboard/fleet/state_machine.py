@@ -211,7 +211,7 @@ class FleetStateMachine:
         record = self._record(link, message, payload, now, mono)
         if record is None:
             return []
-        effects: list[Effect] = [record, record.applied]
+        effects: list[Effect] = [record]
         if isinstance(message, wire.Event):
             return effects
         node = link.node
@@ -238,7 +238,7 @@ class FleetStateMachine:
             if record is None:
                 is_told_again = True
                 continue
-            effects += (record, record.applied)
+            effects.append(record)
         if is_told_again:  # no store of it will follow that an ack could
             effects.append(SendMessage(link.at, link.received.ack()))
         return effects

@@ -124,7 +124,6 @@ class LiveFrames:
 
     def _taps(self, viewer: LiveViewer) -> bytes:
         count = min(TAP_FRAMES, len(viewer.tapped))
-        rows = [viewer.tapped.popleft() for _ in range(count)]
+        frames = [viewer.tapped.popleft() for _ in range(count)]
         viewer.is_tap_due = bool(viewer.tapped)
-        frames = [[row.node_id, row.stream, row.seq, row.received_at] for row in rows]
         return event_frame("applied", {"frames": frames}, NAMESPACE)

@@ -16,7 +16,7 @@ from gpudeck.metrics import COLUMN, SLOW_COLUMN
 from gpudeck.websocket import CloseCode, WebSocketViolationError
 
 from ..access.policy import Actor, may
-from ..fleet.effects import MessageApplied
+from ..fleet.effects import StreamRecord
 from ..fleet.filters import Filter, FilterError, parse
 from ..fleet.recent_seconds import MOST_GPUS, TimelineBuffer
 from ..fleet.state_machine import FleetStateMachine
@@ -71,14 +71,15 @@ class LiveEndpoint:
             viewer.is_hold_due = True
             viewer.peer.wake()
 
-    def applied(self, effect: MessageApplied) -> None:
-        self._lines.note(effect.node_id)
+    def applied(self, record: StreamRecord) -> None:
+        """A Frame or Event is new."""
+        self._lines.note(record.node_id)
         if not self._fresh.is_set():
             self._fresh_mono = time.monotonic()
             self._fresh.set()
         for viewer in self.viewers.all():
-            if viewer.is_tapping and self._lenses.of(viewer.scope).sees_node(effect.node_id):
-                viewer.tap(effect)
+            if viewer.is_tapping and self._lenses.of(viewer.scope).sees_node(record.node_id):
+                viewer.tap((record.node_id, record.stream, record.seq, record.received_at))
 
     def announce(self, event: str, node_id: str | None, thing: str,
                  shape: Callable[[VisibleFleet], Any]) -> None:

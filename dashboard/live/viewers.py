@@ -8,7 +8,6 @@ import gevent
 from gpudeck.websocket import CloseCode
 
 from ..access.policy import Actor
-from ..fleet.effects import MessageApplied
 from ..fleet.filters import Filter
 from ..fleet.visibility import VisibilityScope
 from ..web.bounded_socket import BoundedSocket, event_frame
@@ -18,6 +17,8 @@ MAX_ANNOUNCEMENTS = 256
 MAX_TAPPED = 50_000
 CLOSED_WITHIN_S = 0.7
 SIGNED_OUT = "signed out"
+
+Tapped = tuple[str, str, int, float]  # node, stream, seq, and when it was received
 
 
 @dataclass(slots=True)
@@ -38,7 +39,7 @@ class LiveViewer:
     nodes: int = 0
     versions: dict[str, int] = field(default_factory=dict)  # of all else that it has, by topic
     is_hold_due: bool = False
-    tapped: deque[MessageApplied] = field(default_factory=deque)
+    tapped: deque[Tapped] = field(default_factory=deque)
     is_tap_due: bool = False
 
     def forget(self) -> None:
@@ -53,14 +54,14 @@ class LiveViewer:
         self.announcements[thing] = frame
         self.peer.wake()
 
-    def tap(self, effect: MessageApplied) -> None:
+    def tap(self, row: Tapped) -> None:
         if len(self.tapped) >= MAX_TAPPED:
             # A tap that skips would be a wrong count: rather none.
             self.end("this tap reads too slowly")
             self.is_tapping = False
             self.tapped.clear()
             return
-        self.tapped.append(effect)
+        self.tapped.append(row)
 
     def end(self, reason: str) -> None:
         self.peer.push(event_frame("bye", {"reason": reason}, NAMESPACE))

@@ -9,7 +9,6 @@ from dashboard.fleet.effects import (
     CloseLink,
     Effect,
     LinkClosed,
-    MessageApplied,
     MessageReceived,
     RateExceeded,
     RecordsStored,
@@ -101,7 +100,6 @@ def test_only_what_is_new_is_recorded_and_told() -> None:
     for seq, is_new in ((1, True), (2, True), (2, False), (1, False), (3, True)):
         effects = talk.tick(seq)
         assert [record.seq for record in records(effects)] == ([seq] if is_new else [])
-        assert any(isinstance(effect, MessageApplied) for effect in effects) == is_new
     assert talk.say(Event(3, NOW, "gpu_lost")) == []
 
 
@@ -173,7 +171,6 @@ def test_what_is_made_up_for_is_history_and_nothing_else() -> None:
     effects = talk.say(backfill(1, 2, 3))
     assert [(each.seq, each.is_backfill) for each in records(effects)] == [
         (1, True), (2, True), (3, True)]
-    assert {each.is_backfill for each in effects if isinstance(each, MessageApplied)} == {True}
     assert room.fleet.values[0, COLUMN["util_pct"]] == 12.0
     [ack] = told_acks(room.handle(RecordsStored(stored + records(effects)), NOW, MONO))
     assert (ack.seq, ack.spans) == (3, (Span(40, 40),))
