@@ -12,25 +12,8 @@ from gpudeck.actions import Preview, Reply
 from gpudeck.desired_state import InForce
 from gpudeck.limits import LimitsNow
 
+from . import effects
 from .agent_streams import AgentStream, AgentStreams
-from .effects import (
-    CloseLink,
-    Effect,
-    EpochRaised,
-    HubEvent,
-    LinkClosed,
-    LogMessage,
-    MessageReceived,
-    NodeJoined,
-    NodeReport,
-    RateExceeded,
-    RecordsStored,
-    RevokeNode,
-    SendMessage,
-    StorageFailed,
-    StreamRecord,
-    Tick,
-)
 from .epoch_fence import EpochFence
 from .events import FleetEvent, RecentEvents
 from .fleet import FUTURE_S, Fleet, FrameOutcome, Node
@@ -45,6 +28,8 @@ FULL_RETRY_S = 300.0
 VERSION_RETRY_S = 3_600.0
 TAKEN_RETRY_S = 30.0
 OWN_PAUSE_S = 5.0
+
+Effects = list[effects.Effect]
 
 
 @dataclass(slots=True)
@@ -63,11 +48,11 @@ class AgentLinkState:
     def node_id(self) -> str:
         return self.node.hello.node_id
 
-    def probe(self, now: float, mono: float) -> SendMessage:
+    def probe(self, now: float, mono: float) -> effects.SendMessage:
         self.probe_id += 1
         self.probed_mono = mono
         self.is_probing = True
-        return SendMessage(self.at, wire.Probe(self.probe_id, now))
+        return effects.SendMessage(self.at, wire.Probe(self.probe_id, now))
 
     def is_answer(self, echo: wire.Echo) -> bool:
         """To the newest Probe, and the first one."""
@@ -92,26 +77,26 @@ class FleetStateMachine:
         self._seconds: dict[tuple[str, bool], SampleSecondAligner] = {}
         self._ticked_mono: float | None = None
 
-    def handle(self, event: HubEvent, now: float, mono: float) -> list[Effect]:
+    def handle(self, event: effects.HubEvent, now: float, mono: float) -> Effects:
         match event:
-            case MessageReceived():
+            case effects.MessageReceived():
                 return self._said(event, now, mono)
-            case Tick():
+            case effects.Tick():
                 return self._tick(mono)
-            case LinkClosed():
+            case effects.LinkClosed():
                 return self._left(event.link)
-            case RevokeNode():
+            case effects.RevokeNode():
                 return self._revoked(event.node_id)
-            case RateExceeded():
+            case effects.RateExceeded():
                 return self._over_rate(event, mono)
-            case RecordsStored():
+            case effects.RecordsStored():
                 return self._stored(event.records)
-            case StorageFailed():
+            case effects.StorageFailed():
                 return self._not_stored(event)
 
     # -- agents
 
-    def _said(self, said: MessageReceived, now: float, mono: float) -> list[Effect]:
+    def _said(self, said: effects.MessageReceived, now: float, mono: float) -> Effects:
         link = self.links.get(said.link)
         if link is None:
             if not isinstance(said.message, wire.Hello):
@@ -127,39 +112,40 @@ class FleetStateMachine:
             case wire.Beat():
                 node.take_beat(said.message, mono)
                 link.received.settle(said.message.first_seq - 1)
-                return [NodeReport(link.node_id, said.message)]
+                return [effects.NodeReport(link.node_id, said.message)]
             case wire.Echo():
                 if link.is_answer(said.message):
                     node.set_clock(said.message.agent_at, link.probed_mono, now, mono)
                 return []
             case wire.Inventory():
                 self.fleet.inventory(node, said.message)
-                return [StreamRecord(link.node_id, link.stream, 0, now, said.payload, False,
-                                     said.message)]
+                return [effects.StreamRecord(link.node_id, link.stream, 0, now, said.payload,
+                                             message=said.message)]
             case wire.Clock():
-                return [SendMessage(said.link, wire.Time(said.message.clock_id, now))]
+                return [effects.SendMessage(said.link, wire.Time(said.message.clock_id, now))]
             case LimitsNow():
                 node.limits = said.message
                 return []
             case Preview() | Reply() | InForce():
-                return [NodeReport(link.node_id, said.message)]
+                return [effects.NodeReport(link.node_id, said.message)]
             case wire.Call() | wire.Hello():
                 raise wire.WireError("Call and Hello are said once")
 
     def _hello(self, at: str, hello: wire.Hello, payload: bytes, now: float, mono: float
-               ) -> list[Effect]:
+               ) -> Effects:
         refused = self._refusal(hello, mono)
         if refused is not None:
             self.counts["refused"] += 1
-            return [SendMessage(at, refused), CloseLink(at, refused.reason),
-                    LogMessage("agent refused", {"node": hello.node_id, "why": refused.reason})]
-        effects: list[Effect] = []
+            return [effects.SendMessage(at, refused), effects.CloseLink(at, refused.reason),
+                    effects.LogMessage("agent refused", {"node": hello.node_id,
+                                                         "why": refused.reason})]
+        answer: Effects = []
         former = self.link_of.get(hello.node_id)
         if former is not None:
-            effects += self._taken_over(former, hello.node_id, now)
+            answer += self._taken_over(former, hello.node_id, now)
         risen = self.fence.hello(hello.node_id, hello.epoch_seen, mono)
         if risen is not None:
-            effects.append(EpochRaised(risen))
+            answer.append(effects.EpochRaised(risen))
         node = self.fleet.hello(hello, now, mono)
         stream = self.streams.open(hello.node_id, hello.stream)
         stream.must_bring, ack = False, stream.ack()
@@ -168,13 +154,13 @@ class FleetStateMachine:
         self.link_of[hello.node_id] = at
         version = max(set(hello.wire_versions) & set(wire.SPOKEN_VERSIONS))
         welcome = wire.Welcome(version, self.hub_id, self.fence.epoch, now, ack.seq, ack.spans)
-        return [*effects, SendMessage(at, welcome), link.probe(now, mono),
-                StreamRecord(hello.node_id, hello.stream, 0, now, payload, False, hello),
-                LogMessage("agent connected", {"node": hello.node_id, "host": hello.host,
-                                               "acked": welcome.acked_seq}),
-                NodeJoined(hello.node_id)]
+        return [*answer, effects.SendMessage(at, welcome), link.probe(now, mono),
+                effects.StreamRecord(hello.node_id, hello.stream, 0, now, payload, False, hello),
+                effects.LogMessage("agent connected", {"node": hello.node_id, "host": hello.host,
+                                                       "acked": welcome.acked_seq}),
+                effects.NodeJoined(hello.node_id)]
 
-    def _taken_over(self, former: str, node_id: str, now: float) -> list[Effect]:
+    def _taken_over(self, former: str, node_id: str, now: float) -> Effects:
         """A node that comes back before we saw it go; or two that have the same key."""
         self.counts["taken_over"] += 1
         taken = self.takeovers.setdefault(node_id, TakeoversView(0, None))
@@ -182,17 +168,17 @@ class FleetStateMachine:
         refused = wire.Refused(
             "another agent has this node's key and took over; if there are two, its data folder "
             "was copied: delete agent.key in one and enrol that one anew", TAKEN_RETRY_S)
-        return [SendMessage(former, refused),
-                CloseLink(former, "another connection of this node took over"),
-                LogMessage("agent taken over", {"node": node_id, "times": taken.count}),
+        return [effects.SendMessage(former, refused),
+                effects.CloseLink(former, "another connection of this node took over"),
+                effects.LogMessage("agent taken over", {"node": node_id, "times": taken.count}),
                 *self._left(former)]
 
-    def _revoked(self, node_id: str) -> list[Effect]:
+    def _revoked(self, node_id: str) -> Effects:
         at = self.link_of.get(node_id)
         if at is None:
             return []
         told = wire.Refused(REVOKED, REVOKED_RETRY_S)
-        return [SendMessage(at, told), CloseLink(at, told.reason), *self._left(at)]
+        return [effects.SendMessage(at, told), effects.CloseLink(at, told.reason), *self._left(at)]
 
     def _refusal(self, hello: wire.Hello, mono: float) -> wire.Refused | None:
         wait_s = self._quarantines.left_s(hello.node_id, mono)
@@ -207,13 +193,13 @@ class FleetStateMachine:
         return None
 
     def _sequenced(self, link: AgentLinkState, message: wire.Sequenced, payload: bytes, now: float,
-                   mono: float) -> list[Effect]:
+                   mono: float) -> Effects:
         record = self._record(link, message, payload, now, mono)
         if record is None:
             return []
-        effects: list[Effect] = [record]
+        answer: Effects = [record]
         if isinstance(message, wire.Event):
-            return effects
+            return answer
         node = link.node
         outcome = self.fleet.frame(node, message, now, mono)
         if outcome is FrameOutcome.APPLIED:
@@ -222,13 +208,13 @@ class FleetStateMachine:
         # What is live is fresh: where it seems not to be, the node's clock has stepped.
         age_s = node.age_s(message.taken_at, now, mono)
         if abs(age_s) > FUTURE_S and mono - link.probed_mono > PROBE_SOON_S:
-            effects.append(link.probe(now, mono))
-        return effects
+            answer.append(link.probe(now, mono))
+        return answer
 
     def _backfill(self, link: AgentLinkState, backfill: wire.Backfill, now: float,
-                  mono: float) -> list[Effect]:
+                  mono: float) -> Effects:
         """Of a time without us: to disk, and past the picture."""
-        effects: list[Effect] = []
+        answer: Effects = []
         is_told_again = False
         for payload in backfill.messages:
             message = wire.decode_from_agent(payload)
@@ -238,21 +224,21 @@ class FleetStateMachine:
             if record is None:
                 is_told_again = True
                 continue
-            effects.append(record)
+            answer.append(record)
         if is_told_again:  # no store of it will follow that an ack could
-            effects.append(SendMessage(link.at, link.received.ack()))
-        return effects
+            answer.append(effects.SendMessage(link.at, link.received.ack()))
+        return answer
 
     def _record(self, link: AgentLinkState, message: wire.Sequenced, payload: bytes, now: float,
-                mono: float, is_backfill: bool = False) -> StreamRecord | None:
+                mono: float, is_backfill: bool = False) -> effects.StreamRecord | None:
         """None: it was there already."""
         if not link.received.ledger.note(message.seq):
             return None
         second = self._second(link.node, message, now, mono, is_backfill)
         if isinstance(message, wire.Event):
             self._keep(link.node, link.stream, message, now, mono)
-        return StreamRecord(link.node_id, link.stream, message.seq, now, payload, is_backfill,
-                            message, second)
+        return effects.StreamRecord(link.node_id, link.stream, message.seq, now, payload,
+                                    is_backfill, message, second)
 
     def _keep(self, node: Node, stream: str, event: wire.Event, now: float, mono: float) -> None:
         """An agent whose clock is ahead does not stay on top of the list."""
@@ -270,73 +256,74 @@ class FleetStateMachine:
         seconds = self._seconds.setdefault((node.hello.node_id, is_backfill), SampleSecondAligner())
         return max(1, min(int(now), seconds.of(now - age_s)))
 
-    def _left(self, at: str) -> list[Effect]:
+    def _left(self, at: str) -> Effects:
         link = self.links.pop(at, None)
         if link is None:
             return []
         if self.link_of.get(link.node_id) == at:
             del self.link_of[link.node_id]
             link.node.disconnect()
-        return [LogMessage("agent gone", {"node": link.node_id})]
+        return [effects.LogMessage("agent gone", {"node": link.node_id})]
 
-    def _over_rate(self, event: RateExceeded, mono: float) -> list[Effect]:
+    def _over_rate(self, event: effects.RateExceeded, mono: float) -> Effects:
         self.counts["over_rate"] += 1
         link = self.links.get(event.link)
         if link is None:
-            return [CloseLink(event.link, f"more {event.what} than allowed")]
+            return [effects.CloseLink(event.link, f"more {event.what} than allowed")]
         wait_s = self._quarantines.add(link.node_id, mono)
         reason = f"this node sent more {event.what} than it may"
-        return [SendMessage(event.link, wire.Refused(reason, wait_s)),
-                CloseLink(event.link, reason),
-                LogMessage("agent quarantined", {"node": link.node_id, "why": event.what,
-                                                 "seconds": wait_s}),
+        return [effects.SendMessage(event.link, wire.Refused(reason, wait_s)),
+                effects.CloseLink(event.link, reason),
+                effects.LogMessage("agent quarantined", {"node": link.node_id, "why": event.what,
+                                                         "seconds": wait_s}),
                 *self._left(event.link)]
 
     # -- disk
 
-    def _stored(self, records: tuple[StreamRecord, ...]) -> list[Effect]:
+    def _stored(self, records: tuple[effects.StreamRecord, ...]) -> Effects:
         recovered = self.disk_error is not None
         self.disk_error = None
-        effects: list[Effect] = []
+        answer: Effects = []
         for (node_id, name), stream in self.streams.stored(records).items():
             at = self.link_of.get(node_id)
             if (at is not None and self.links[at].stream == name
                     and (ack := stream.new_ack()) is not None):
-                effects.append(SendMessage(at, ack))
+                answer.append(effects.SendMessage(at, ack))
         if recovered:
             # Those whose messages were dropped connect anew and bring them again.
-            effects += [LogMessage("disk is back", {}), *(
-                CloseLink(at, "the disk was full; bring again what was not acked")
+            answer += [effects.LogMessage("disk is back", {}), *(
+                effects.CloseLink(at, "the disk was full; bring again what was not acked")
                 for node_id, at in self.link_of.items() if self.streams.must_bring(node_id))]
-        return effects
+        return answer
 
-    def _not_stored(self, event: StorageFailed) -> list[Effect]:
+    def _not_stored(self, event: effects.StorageFailed) -> Effects:
         first = self.disk_error is None
         self.disk_error = event.reason
         self.streams.dropped(event.dropped)
-        return [LogMessage("disk refuses", {"why": event.reason})] if first else []
+        return [effects.LogMessage("disk refuses", {"why": event.reason})] if first else []
 
     # -- time
 
-    def _tick(self, mono: float) -> list[Effect]:
+    def _tick(self, mono: float) -> Effects:
         gap_s = 0.0 if self._ticked_mono is None else mono - self._ticked_mono
         self._ticked_mono = mono
-        effects: list[Effect] = []
+        answer: Effects = []
         if gap_s > OWN_PAUSE_S:
             self.counts["own_pauses"] += 1
             self.fleet.forgive(gap_s)
-            effects.append(LogMessage("the hub itself stood still", {"seconds": round(gap_s, 1)}))
-        effects += [LogMessage(f"node is {state}", {"node": node_id})
-                    for node_id, state in self.fleet.tick(mono)]
-        return effects
+            answer.append(effects.LogMessage("the hub itself stood still",
+                                             {"seconds": round(gap_s, 1)}))
+        answer += [effects.LogMessage(f"node is {state}", {"node": node_id})
+                   for node_id, state in self.fleet.tick(mono)]
+        return answer
 
-    def probes(self, now: float, mono: float) -> list[Effect]:
+    def probes(self, now: float, mono: float) -> Effects:
         return [link.probe(now, mono) for link in self.links.values()
                 if mono - link.probed_mono >= PROBE_EVERY_S]
 
     # -- start
 
-    def recover(self, record: StreamRecord) -> wire.FromAgent:
+    def recover(self, record: effects.StreamRecord) -> wire.FromAgent:
         """One message from disk, in the order in which it had come; it may be there twice."""
         message = wire.decode_from_agent(record.payload)
         node = self.fleet.nodes.get(record.node_id)
