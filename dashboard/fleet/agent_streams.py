@@ -76,8 +76,7 @@ class AgentStreams:
             stream.must_bring = True
             stream.ledger.forget(record.seq)
 
-    def _known(self, records: Iterable[StreamRecord]
-               ) -> Iterator[tuple[StreamRecord, AgentStream]]:
+    def _known(self, records: Iterable[StreamRecord]) -> Iterator[tuple[StreamRecord, AgentStream]]:
         for record in records:
             stream = self.of(record.node_id).get(record.stream)
             if record.seq and stream is not None:

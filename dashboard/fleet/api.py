@@ -31,7 +31,7 @@ from ..web.answers import (
 from ..web.openapi_parts import METRIC_LIST, repeated
 from . import task_list, views
 from .filters import MAX_LENGTH, Filter, FilterError, Mask, parse
-from .fleet import GpuStatus, Node
+from .fleet import GpuStatus
 from .members import EnrolledNode
 from .state_machine import FleetStateMachine
 from .task_list import TaskList
@@ -127,25 +127,19 @@ class FleetApi:
         keys = (((node_id,), node_id) for node_id in shown
                 if (wanted is None or node_id in wanted) and (ids is None or node_id in ids))
         found, more = page(keys, asked)
-        look = self._node if ids is None else self._linked_node
-        return answer(NodeList([look(node_id, mono) for node_id in found], more))
+        return answer(NodeList([self._node(node_id, mono, ids is not None) for node_id in found],
+                               more))
 
     def node(self, node_id: str) -> Response:
         if not self._lens().sees_node(node_id) and node_id not in self._outside():
             raise _none("node", node_id)
-        return answer(self._linked_node(node_id, time.monotonic()))
+        return answer(self._node(node_id, time.monotonic(), True))
 
-    def _linked_node(self, node_id: str, mono: float) -> NodeView:
-        shown = self._node(node_id, mono)
-        node = self.room.fleet.nodes.get(node_id)
-        shown.links = [] if node is None else views.links_of(self.room.fleet, node)
+    def _node(self, node_id: str, mono: float, has_links: bool) -> NodeView:
+        shown = views.node_view(self.room, node_id, self.membership.member(node_id), mono)
+        if has_links:
+            shown.links = views.links_of(self.room.fleet, node_id)
         return shown
-
-    def _node(self, node_id: str, mono: float) -> NodeView:
-        member = self.membership.member(node_id)
-        if node_id in self.room.fleet.nodes or member is None:
-            return views.node_view(self.room, node_id, member, mono)
-        return views.member_view(member)
 
     def _outside(self) -> set[str]:
         """Nodes that are no part of the fleet, for those who may let them in."""
@@ -183,8 +177,7 @@ class FleetApi:
         uuids, fleet = named("uuid"), self.room.fleet
         if uuids is None:
             return enumerate(lens.slots.tolist())
-        slots = [slot for uuid in uuids
-                 if (slot := fleet.find(uuid, lens.place_of)) is not None]
+        slots = [slot for uuid in uuids if (slot := fleet.find(uuid, lens.place_of)) is not None]
         places = np.flatnonzero(np.isin(lens.slots, slots))
         return zip(places.tolist(), lens.slots[places].tolist(), strict=True)
 
@@ -226,22 +219,16 @@ class FleetApi:
                      ) -> list[TaskView]:
         known = self.room.fleet.nodes
         nodes = [known[node_id] for node_id in sorted(lens.node_ids) if node in (None, node_id)]
-        return [task for one in nodes if ids is None or not ids.isdisjoint(one.tasks)
-                for task in self._tasks_of(one, lens) if ids is None or task.id in ids]
-
-    def _tasks_of(self, node: Node, lens: VisibleFleet) -> list[TaskView]:
-        found = views.task_views(self.room.fleet, node, lens.reads)
+        found = [task for one in nodes if ids is None or not ids.isdisjoint(one.tasks)
+                 for task in views.task_views(self.room.fleet, one, lens.reads)
+                 if ids is None or task.id in ids]
         for task in found:
             task.keep = self.keep_of(task.node, task.id)
         return found
 
     def task(self, task_id: str) -> Response:
-        fleet, lens = self.room.fleet, self._lens()
-        for node in lens.nodes(fleet):
-            if task_id in node.tasks:
-                for task in self._tasks_of(node, lens):
-                    if task.id == task_id:
-                        return answer(task)
+        for task in self._tasks_named(frozenset((task_id,)), None, self._lens()):
+            return answer(task)
         raise _none("task", task_id)
 
 

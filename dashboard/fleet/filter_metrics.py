@@ -125,8 +125,7 @@ def code(metric: Metric, text: str, at: int) -> float:
     assert metric.words is not None
     words = {number: word.lower() for number, word in metric.words.items()}
     wanted = text.lower()
-    whole = [number for number, word in words.items()
-             if wanted in (word, word.partition(":")[0])]
+    whole = [number for number, word in words.items() if wanted in (word, word.partition(":")[0])]
     begun = [number for number, word in words.items() if word.startswith(wanted)]
     for found in (whole, begun):
         if len(found) == 1:

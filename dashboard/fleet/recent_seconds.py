@@ -64,8 +64,8 @@ class TimelineBuffer:
     def _of(self, slot: int, number: int) -> dict[str, Any]:
         fleet = self._fleet
         node_id = fleet.node_ids[fleet.node_at[slot]]
-        rows = [(moment, place) for moment in self._moments.get(node_id, ())
-                if moment.number > number and (place := _place(moment, slot)) is not None]
+        rows = [(moment, int(place)) for moment in self._moments.get(node_id, ())
+                if moment.number > number for place in np.flatnonzero(moment.slots == slot)]
         return {
             "uuid": fleet.uuids[slot],
             "at": np.array([moment.at for moment, _ in rows], "<f8").tobytes(),
@@ -81,9 +81,3 @@ def _moment(fleet: Fleet, node: Node, number: int) -> TimelineSample:
     return TimelineSample(number, node.newest, node.frame_at, slots,
                           fleet.values[slots].astype("<f8"),
                           fleet.absent[slots].copy(), fleet.reported[slots].copy())
-
-
-def _place(moment: TimelineSample, slot: int) -> int | None:
-    found = np.flatnonzero(moment.slots == slot)
-    return int(found[0]) if len(found) else None
-

@@ -2,6 +2,7 @@
 job. Pure."""
 
 from collections.abc import Callable, Iterable
+from operator import attrgetter
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -118,13 +119,11 @@ def _group(key: str, inside: list[views.TaskView], by: GroupBy) -> TaskGroup:
 
 def group_order(groups: list[TaskGroup], sort: str, order: Order) -> list[TaskGroup]:
     """By the group's own sum where there is one."""
-    of: Callable[[TaskGroup], Any] | None = {
-        "mem_used_bytes": lambda one: one.mem_used_bytes, "sm_pct": lambda one: one.sm_pct,
-        "gpus": lambda one: one.gpus, "started_at": lambda one: one.started_at,
-        "user": lambda one: _folded(one.user)}.get(sort)
-    if of is None:
-        return groups
-    return _known_first(groups, of, order)
+    if sort == "user":
+        return _known_first(groups, lambda one: _folded(one.user), order)
+    if sort in ("mem_used_bytes", "sm_pct", "gpus", "started_at"):
+        return _known_first(groups, attrgetter(sort), order)
+    return groups
 
 
 def _folded(text: str | None) -> str | None:

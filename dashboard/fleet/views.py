@@ -289,7 +289,10 @@ class GpuList(msgspec.Struct):
 
 def node_view(room: FleetStateMachine, node_id: str, member: EnrolledNode | None,
               mono: float) -> NodeView:
-    node = room.fleet.nodes[node_id]
+    node = room.fleet.nodes.get(node_id)
+    if node is None:
+        assert member is not None, "it is known as one or the other"
+        return _outside(member)
     hello, beat = node.hello, node.beat
     return NodeView(
         hello.node_id, hello.host, spaced(node_id), room.fleet.group_of(node_id),
@@ -309,8 +312,9 @@ def _cost(node: Node) -> AgentCostView | None:
     return msgspec.convert(cost, AgentCostView | None, from_attributes=True)
 
 
-def links_of(fleet: Fleet, node: Node) -> list[GpuLinkView]:
-    if node.listing is None:
+def links_of(fleet: Fleet, node_id: str) -> list[GpuLinkView]:
+    node = fleet.nodes.get(node_id)
+    if node is None or node.listing is None:
         return []
     uuids = [fleet.uuids[slot] for slot in node.listing.order]
     return [GpuLinkView(uuids[link.a], uuids[link.b], link.path, link.nvlinks)
@@ -318,7 +322,7 @@ def links_of(fleet: Fleet, node: Node) -> list[GpuLinkView]:
             if max(link.a, link.b) < len(uuids)]
 
 
-def member_view(member: EnrolledNode) -> NodeView:
+def _outside(member: EnrolledNode) -> NodeView:
     """Of one that has not been let in: of what it says, its name alone is kept."""
     return NodeView(
         member.node_id, member.host, spaced(member.node_id), member.group, member.access,

@@ -88,12 +88,10 @@ class LiveEndpoint:
         made: dict[VisibilityScope, bytes] = {}
         for viewer in self.viewers.all():
             lens = self._lenses.of(viewer.scope)
-            if node_id is not None and not (
-                    lens.sees_node(node_id) if node_id else lens.is_whole):
+            if node_id is not None and not (lens.sees_node(node_id) if node_id else lens.is_whole):
                 continue
             if viewer.scope not in made:
-                made[viewer.scope] = event_frame(event, msgspec.to_builtins(shape(lens)),
-                                                 NAMESPACE)
+                made[viewer.scope] = event_frame(event, msgspec.to_builtins(shape(lens)), NAMESPACE)
             viewer.announce(f"{event} {thing}", made[viewer.scope])
 
     def run(self) -> None:

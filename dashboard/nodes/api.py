@@ -53,8 +53,6 @@ class NodesApi:
         return self._shown(self.service.revoke(asker(), node_id))
 
     def _shown(self, member: EnrolledNode) -> Response:
-        if member.node_id not in self.room.fleet.nodes:
-            return answer(views.member_view(member))
         return answer(views.node_view(self.room, member.node_id, member, time.monotonic()))
 
 

@@ -72,8 +72,7 @@ class NodeStore:
             self._put(member)
 
     def _put(self, member: EnrolledNode) -> None:
-        self._db.execute("insert or replace into members values (?,?,?,?,?,?,?,?)",
-                         astuple(member))
+        self._db.execute("insert or replace into members values (?,?,?,?,?,?,?,?)", astuple(member))
 
 
 def _enrolment(row: tuple[object, ...]) -> Enrolment:

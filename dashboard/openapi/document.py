@@ -50,8 +50,7 @@ def _require_all_that_is_sent(schemas: dict[str, Any]) -> None:
 
 
 def _metrics_text() -> str:
-    rows = [f"- `{metric.key}` [{_unit(metric)}]: {metric.meaning}"
-            for metric in (*COLUMNS, *SLOW)]
+    rows = [f"- `{metric.key}` [{_unit(metric)}]: {metric.meaning}" for metric in (*COLUMNS, *SLOW)]
     return "\n".join(["Keys of `values`, `missing` and `last_values`:", "", *rows])
 
 

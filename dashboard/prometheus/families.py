@@ -184,8 +184,7 @@ def _owners(found: FleetMetricsSnapshot, tasks: list[Held]) -> Iterator[str]:
             NAN if use.mem_used_bytes is None else use.mem_used_bytes)
     of = [labels({"user": user}) for user in gpus]
     for name, help, values in (
-        ("gpudeck_owner_gpus", "GPUs on which this owner has tasks.",
-         map(len, gpus.values())),
+        ("gpudeck_owner_gpus", "GPUs on which this owner has tasks.", map(len, gpus.values())),
         ("gpudeck_owner_tasks", "Tasks of this owner on GPUs.", map(len, ids.values())),
         ("gpudeck_owner_memory_bytes", "Gpu memory that this owner's tasks hold, where all of "
          "them tell.", held.values()),
