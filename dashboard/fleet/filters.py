@@ -233,14 +233,14 @@ def _by_task(data: FilterInput, word: str) -> ThreeValuedMask:
             slot = node.listing.order[use.gpu]
             if use.task_id.lower() == word or (task is not None and _has(data, task, word)):
                 hit[slot] = True
-            elif task is None or task.command is None or not data.reads.has_whole(task):
+            elif task is None or task.command is None or not data.reads.of_user(task.user):
                 known[slot] = False
     return _known(hit, known)
 
 
 def _has(data: FilterInput, task: Task, word: str) -> bool:
     """In as much of the command as the asker may read; of the rest nothing is known."""
-    return word in (data.reads.command(task) or "").lower()
+    return word in (data.reads.line(task.user, task.command) or "").lower()
 
 
 def _by_state(data: FilterInput, word: str) -> ThreeValuedMask:
@@ -297,7 +297,7 @@ def _task_by_user(_data: FilterInput, uses: TaskGpuPairs, word: str,
 
 def _task_by_words(data: FilterInput, uses: TaskGpuPairs, word: str) -> ThreeValuedMask:
     return _known(_mask(task.id.lower() == word or _has(data, task, word) for task in uses.tasks),
-                  _mask(task.command is not None and data.reads.has_whole(task)
+                  _mask(task.command is not None and data.reads.of_user(task.user)
                         for task in uses.tasks))
 
 

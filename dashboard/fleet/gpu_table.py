@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from gpudeck.dcgm import shares_memory
 from gpudeck.metrics import COLUMN, COLUMNS, SLOW, SLOW_COLUMN, WIDTH, Absence, Metric
 from gpudeck.wire import Frame, GpuFacts, Task, Use
 
@@ -107,7 +108,7 @@ class GpuTable(GrowingArrays):
         """Those of a node's present inventory."""
         self.retired[slots] = False
         self.parent[slots] = mig.parents(order, gpus)
-        self.shares_memory[slots] = mig.shares_memory(gpus)
+        self.shares_memory[slots] = shares_memory(gpus)
 
     # -- what a Frame says of them
 

@@ -12,6 +12,7 @@ from gpudeck.actions import Preview, Reply
 from gpudeck.desired_state import InForce
 from gpudeck.limits import LimitsNow
 
+from ..history.headlog import HeadLogEntry
 from . import effects
 from .agent_streams import AgentStream, AgentStreams
 from .epoch_fence import EpochFence
@@ -136,9 +137,8 @@ class FleetStateMachine:
         refused = self._refusal(hello, mono)
         if refused is not None:
             self.counts["refused"] += 1
-            return [effects.SendMessage(at, refused), effects.CloseLink(at, refused.reason),
-                    effects.LogMessage("agent refused", {"node": hello.node_id,
-                                                         "why": refused.reason})]
+            return self._turned_out(at, refused, effects.LogMessage(
+                "agent refused", {"node": hello.node_id, "why": refused.reason}))
         answer: Effects = []
         former = self.link_of.get(hello.node_id)
         if former is not None:
@@ -175,10 +175,11 @@ class FleetStateMachine:
 
     def _revoked(self, node_id: str) -> Effects:
         at = self.link_of.get(node_id)
-        if at is None:
-            return []
-        told = wire.Refused(REVOKED, REVOKED_RETRY_S)
-        return [effects.SendMessage(at, told), effects.CloseLink(at, told.reason), *self._left(at)]
+        return [] if at is None else self._turned_out(at, wire.Refused(REVOKED, REVOKED_RETRY_S))
+
+    def _turned_out(self, at: str, told: wire.Refused, *notes: effects.LogMessage) -> Effects:
+        return [effects.SendMessage(at, told), effects.CloseLink(at, told.reason), *notes,
+                *self._left(at)]
 
     def _refusal(self, hello: wire.Hello, mono: float) -> wire.Refused | None:
         wait_s = self._quarantines.left_s(hello.node_id, mono)
@@ -271,12 +272,9 @@ class FleetStateMachine:
         if link is None:
             return [effects.CloseLink(event.link, f"more {event.what} than allowed")]
         wait_s = self._quarantines.add(link.node_id, mono)
-        reason = f"this node sent more {event.what} than it may"
-        return [effects.SendMessage(event.link, wire.Refused(reason, wait_s)),
-                effects.CloseLink(event.link, reason),
-                effects.LogMessage("agent quarantined", {"node": link.node_id, "why": event.what,
-                                                         "seconds": wait_s}),
-                *self._left(event.link)]
+        told = wire.Refused(f"this node sent more {event.what} than it may", wait_s)
+        return self._turned_out(event.link, told, effects.LogMessage(
+            "agent quarantined", {"node": link.node_id, "why": event.what, "seconds": wait_s}))
 
     # -- disk
 
@@ -323,7 +321,7 @@ class FleetStateMachine:
 
     # -- start
 
-    def recover(self, record: effects.StreamRecord) -> wire.FromAgent:
+    def recover(self, record: HeadLogEntry | effects.StreamRecord) -> wire.FromAgent:
         """One message from disk, in the order in which it had come; it may be there twice."""
         message = wire.decode_from_agent(record.payload)
         node = self.fleet.nodes.get(record.node_id)

@@ -449,11 +449,12 @@ def task_views(fleet: Fleet, node: Node, reads: CommandLineVisibility = ALL_READ
 def _task(node: Node, task_id: str, on: list[TaskGpuUseView], state: Any,
           reads: CommandLineVisibility) -> TaskView:
     task = node.tasks[task_id]
+    has_whole = reads.of_user(task.user)
     return TaskView(
         task.id, node.hello.node_id, node.hello.host, task.pid, task.started_at, task.user,
-        reads.command(task), "whole" if reads.has_whole(task) else "program", on,
+        reads.line(task.user, task.command), "whole" if has_whole else "program", on,
         total([use.mem_used_bytes for use in on]), total([use.sm_pct for use in on]), state,
-        task.manager, task.kind, task.job_id, owner_view(task, reads.has_whole(task)))
+        task.manager, task.kind, task.job_id, owner_view(task, has_whole))
 
 
 def total(parts: list[float | None]) -> float | None:

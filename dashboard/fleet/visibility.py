@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from gpudeck.wire import Task
-
 from ..access.policy import Actor, Role, Scope
 from .fleet import Fleet, Node
 
@@ -25,14 +23,8 @@ class CommandLineVisibility:
     everyones: bool
     own: frozenset[str] = frozenset()
 
-    def has_whole(self, task: Task) -> bool:
-        return self.of_user(task.user)
-
     def of_user(self, user: str | None) -> bool:
         return self.everyones or (user is not None and user in self.own)
-
-    def command(self, task: Task) -> str | None:
-        return self.line(task.user, task.command)
 
     def line(self, user: str | None, command: str | None) -> str | None:
         return command if command is None or self.of_user(user) else program_of(command)

@@ -47,12 +47,9 @@ class MessageRecorder:
         for number, entries in self._log.segments():
             kept: list[HistoryMessage] = []
             for entry in entries:
-                message = self._room.recover(StreamRecord(
-                    entry.node_id, entry.stream, entry.seq, entry.received_at, entry.payload,
-                    entry.is_backfill))
+                message = self._room.recover(entry)
                 if isinstance(message, Hello | Inventory | Frame | Event):
-                    kept.append(HistoryMessage(entry.node_id, entry.stream, entry.received_at,
-                                               message, entry.second, entry.is_backfill))
+                    kept.append(_for_history(entry, message))
                 if len(kept) >= RECOVER_AT_ONCE:
                     self._history.append(kept, number)
                     kept = []
@@ -123,10 +120,8 @@ class MessageRecorder:
     def _tell_history(self, batch: list[StreamRecord]) -> None:
         """From the log it can be told again: what fails here costs no message."""
         try:
-            self._history.append([
-                HistoryMessage(record.node_id, record.stream, record.received_at, record.message,
-                     record.second, record.is_backfill)
-                for record in batch if record.message is not None], self._log.number)
+            self._history.append([_for_history(record, record.message) for record in batch
+                                  if record.message is not None], self._log.number)
         except Exception:
             log.exception("history did not take a batch")
 
@@ -147,3 +142,9 @@ class MessageRecorder:
 
     def close(self) -> None:
         self._log.close()
+
+
+def _for_history(record: HeadLogEntry | StreamRecord,
+                 message: Hello | Inventory | Frame | Event) -> HistoryMessage:
+    return HistoryMessage(record.node_id, record.stream, record.received_at, message,
+                          record.second, record.is_backfill)

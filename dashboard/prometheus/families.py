@@ -83,8 +83,7 @@ def look(fleet: Fleet, lens: VisibleFleet, xids: Mapping[tuple[str, str], float]
     facts = [fleet.facts[slot] for slot in slots.tolist()]
     at = np.zeros(len(fleet.node_ids), np.intp)
     at[[fleet.nodes[node_id].at for node_id in lens.node_ids]] = np.arange(len(lens.node_ids))
-    total = np.array([NAN if each.mem_total_bytes is None else each.mem_total_bytes
-                      for each in facts])
+    total = np.array([each.mem_total_bytes for each in facts], float)  # None becomes NaN
     xid = np.array([xids.get((fleet.node_ids[node], each.uuid), NAN) for node, each in zip(
         fleet.node_at[slots].tolist(), facts, strict=True)]) if xids else np.full(len(facts), NAN)
     return FleetMetricsSnapshot(
