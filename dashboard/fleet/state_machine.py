@@ -87,7 +87,9 @@ class FleetStateMachine:
             case effects.LinkClosed():
                 return self._left(event.link)
             case effects.RevokeNode():
-                return self._revoked(event.node_id)
+                at = self.link_of.get(event.node_id)
+                return [] if at is None else self._turned_out(
+                    at, wire.Refused(REVOKED, REVOKED_RETRY_S))
             case effects.RateExceeded():
                 return self._over_rate(event, mono)
             case effects.RecordsStored():
@@ -172,10 +174,6 @@ class FleetStateMachine:
                 effects.CloseLink(former, "another connection of this node took over"),
                 effects.LogMessage("agent taken over", {"node": node_id, "times": taken.count}),
                 *self._left(former)]
-
-    def _revoked(self, node_id: str) -> Effects:
-        at = self.link_of.get(node_id)
-        return [] if at is None else self._turned_out(at, wire.Refused(REVOKED, REVOKED_RETRY_S))
 
     def _turned_out(self, at: str, told: wire.Refused, *notes: effects.LogMessage) -> Effects:
         return [effects.SendMessage(at, told), effects.CloseLink(at, told.reason), *notes,
