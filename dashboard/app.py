@@ -74,7 +74,6 @@ from .fleet.effects import (
     EpochRaised,
     HubEvent,
     LogMessage,
-    MessageApplied,
     NodeJoined,
     NodeReport,
     RevokeNode,
@@ -99,7 +98,7 @@ from .nodes.checkpoint import restore
 from .nodes.enrolment import EnrolmentService
 from .nodes.events import GroupChanged, NodeRevoked
 from .nodes.recorder import MessageRecorder
-from .nodes.socket import AGENT_BYTES, AgentEndpoint, NodeAdmission
+from .nodes.socket import AGENT_BYTES, AgentEndpoint
 from .notifications.addresses import OwnerAddresses
 from .notifications.addresses_api import AddressesApi, add_addresses_api
 from .notifications.api import NotificationsApi, add_notifications_api
@@ -110,7 +109,7 @@ from .notifications.service import NotificationService, recovered_groups, timing
 from .notifications.transports import Transports
 from .openapi.api import add_openapi
 from .pages import build_pages
-from .prometheus.page import HubMetricSources, PrometheusPage, add_metrics_page
+from .prometheus.page import PrometheusPage, add_metrics_page
 from .public_url import PublicOrigins
 from .quotas.active_quotas import ActiveQuotas
 from .quotas.admin import QuotaAdmin
@@ -184,7 +183,6 @@ class Hub:
         self.events.listen(GroupChanged, lambda event: self.room.fleet.set_group(
             event.node_id, event.group))
         self.events.listen(NodeRevoked, lambda event: self.submit(RevokeNode(event.node_id)))
-        self.admission = NodeAdmission(self.nodes, self.signer, self.room.hub_id)
         self._build_actions()
         self._build_rules()
         self._build_quotas()
@@ -307,15 +305,17 @@ class Hub:
             self.settings.quota_end_after_s))
         add_rehearsals_api(self.server, RehearsalsApi(self.rehearsals, self.lenses))
         add_health(self.server, self.heartbeat.unready)
-        add_metrics_page(self.server, PrometheusPage(self.room, self.lenses, HubMetricSources(
-            self.history, self.state.commands, self.heartbeat.counts, self.heartbeat.lag_s,
-            time.time()), self.quota_queries.snapshots))
+        add_metrics_page(self.server, PrometheusPage(
+            self.room, self.lenses, self.history, self.state.commands, self.heartbeat.counts,
+            self.heartbeat.lag_s, time.time(), self.quota_queries.snapshots))
         add_compression(self.server)
         pages = build_pages(self.server)
         self.socketio.init_app(self.server, allowances=_allowances(self.settings), tally=self.tally)
         content_policy = policy(pages.csp_hashes())
-        self.agents = AgentEndpoint(self.socketio.server, self.settings, self.admission,
-                                    self.submit, lambda: self.room.disk_error is None)
+        self.agents = AgentEndpoint(
+            self.socketio.server, self.settings, self.nodes,
+            lambda call: self.signer.challenge(call, self.room.hub_id), self.submit,
+            lambda: self.room.disk_error is None)
         self.live = LiveEndpoint(self.socketio.server, self.room, self.lenses,
                                  self.access.accounts.holds, self.auth.is_csrf_right,
                                  lambda lens: to_builtins(hold_state(self.room.fleet, self.holds,
@@ -347,7 +347,7 @@ class Hub:
 
     def _tell_all(self, message: FromHub) -> None:
         for at in self.room.link_of.values():
-            self.agents.tell(SendMessage(at, message))
+            self.agents.tell(at, message)
 
     # -- events in, effects out
 
@@ -359,12 +359,12 @@ class Hub:
         match effect:
             case StreamRecord():
                 self.recorder.put(effect)
-            case MessageApplied():
-                self.live.applied(effect)
+                if effect.seq:
+                    self.live.applied(effect)
             case SendMessage():
-                self.agents.tell(effect)
+                self.agents.tell(effect.link, effect.message)
             case CloseLink():
-                self.agents.close(effect)
+                self.agents.close(effect.link, effect.reason)
             case NodeReport():
                 self._heard(effect)
             case NodeJoined():
@@ -395,15 +395,17 @@ class Hub:
     def tell(self, node_id: str, message: FromHub) -> bool:
         link = self.room.link_of.get(node_id)
         if link is not None:
-            self.agents.tell(SendMessage(link, message))
+            self.agents.tell(link, message)
         return link is not None
 
     def _revoked(self) -> Collection[str]:
         return [member.node_id for member in self.nodes.members() if member.access == "revoked"]
 
     def _loops(self) -> tuple[Loop, ...]:
+        backfills = self.agents.backfills
         return (
             self.heartbeat.loop,
+            Loop("backfills", backfills.step, TICK_S, backfills.wake, is_vital=True),
             Loop("accounts", self.access.accounts.step, REFRESH_EVERY_S),
             Loop("signer", self.signer.step, CHECK_EVERY_S, is_vital=True),
             Loop("holds", self.holds.step, TICK_S, self.holds.wake, is_vital=True),
@@ -424,8 +426,7 @@ class Hub:
             "epoch": self.room.fleet.epoch, "version": __version__}})
         running: list[gevent.Greenlet[..., Any]] = [
             gevent.spawn(self.recorder.run), *Runner(self._loops()).start(),
-            gevent.spawn(self.live.run), gevent.spawn(self.agents.backfills.run),
-            gevent.spawn(self.notifier.run)]
+            gevent.spawn(self.live.run), gevent.spawn(self.notifier.run)]
         # By default the loop would wait 5 ms for each thread of history that computes.
         sys.setswitchinterval(SWITCH_S)
         # What is here now stays: the collector need not look at it again.

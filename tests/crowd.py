@@ -11,7 +11,7 @@ from typing import Any
 from websocket import WebSocketException
 
 from dashboard.actions.hub_key import HubKey
-from dashboard.fleet.members import EnrolmentRequest
+from dashboard.fleet.members import NewEnrolment
 from dashboard.nodes.enrolment import create
 from dashboard.state import HubState
 from gpudeck.metrics import WIDTH
@@ -82,7 +82,7 @@ class Crowd:
         self.seq = 0
         with contextlib.closing(HubState.open(hub.folder)) as state:
             places = create(state.registry, HubKey(hub.folder).fingerprint,
-                            [EnrolmentRequest(group=said.group) for said in people], "the tests")
+                            [NewEnrolment(group=said.group) for said in people], "the tests")
         self.sockets = []
         for at, (said, (token, _)) in enumerate(zip(people, places, strict=True)):
             raw = RawSocket(hub, NAMESPACE)

@@ -28,7 +28,7 @@ import numpy as np
 import websocket
 
 from dashboard.actions.hub_key import HubKey
-from dashboard.fleet.members import EnrolmentRequest
+from dashboard.fleet.members import NewEnrolment
 from dashboard.history.columns import AT
 from dashboard.nodes.enrolment import create
 from dashboard.state import HubState
@@ -243,7 +243,7 @@ def at_hub(folder: Path, port: int) -> Callable[[Hive, int, int], list[Member]]:
         names = [f"n{number + 1:04}" for number in range(first, end)]
         with contextlib.closing(HubState.open(folder)) as state:
             made = create(state.registry, HubKey(folder).fingerprint,
-                          [EnrolmentRequest() for _ in names], "the tests")
+                          [NewEnrolment() for _ in names], "the tests")
         with ThreadPoolExecutor(8) as together:
             return list(together.map(
                 lambda at: _greeted(hive, Door(port), first + at, names[at], made[at][0]),

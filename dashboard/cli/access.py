@@ -26,7 +26,7 @@ from ..access.store import ApiToken, User, new_token
 from ..access.views import token_view, user_view
 from ..actions.hub_key import HubKey
 from ..errors import AuditWriteError, InvalidChangeError
-from ..fleet.members import EnrolmentRequest
+from ..fleet.members import NewEnrolment
 from ..nodes.enrolment import command, create
 from ..runtime.data_folder import open_folder
 from ..settings import link_folder
@@ -197,7 +197,7 @@ def _create_agent(state: HubState, asked: argparse.Namespace) -> Item:
     """The secret is in a line to paste, and there in the environment: arguments are public."""
     url = hub_url(state)
     hub = HubKey(asked.data).fingerprint
-    wanted = EnrolmentRequest(asked.host, asked.approve, asked.group)
+    wanted = NewEnrolment(asked.host, asked.approve, asked.group)
     with recorded(state, "enrolment", "add", {"host": asked.host, "approve": asked.approve,
                                               "group": asked.group}):
         [(made, place)] = create(state.registry, hub, [wanted], "this folder")

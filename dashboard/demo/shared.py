@@ -21,7 +21,7 @@ from ..access.passwords import hash_password
 from ..access.policy import EVERYTHING, Role, Scope
 from ..access.store import User
 from ..actions.hub_key import HubKey
-from ..fleet.members import EnrolmentRequest
+from ..fleet.members import NewEnrolment
 from ..nodes.enrolment import create
 from ..runtime.data_folder import open_folder, secret, write_private
 from ..state import HubState
@@ -69,7 +69,7 @@ class SupervisedHub:
         open_folder(self.data)
         with contextlib.closing(HubState.open(self.data)) as state:
             made = create(state.registry, HubKey(self.data).fingerprint,
-                          [EnrolmentRequest(host) for hosts in places.values() for host in hosts],
+                          [NewEnrolment(host) for hosts in places.values() for host in hosts],
                           f"gpudeck {self._program}")
         tokens = iter(token.text for token, _ in made)
         for file, hosts in places.items():

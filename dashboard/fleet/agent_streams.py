@@ -1,6 +1,6 @@
 """What came of each node's streams of messages, and what of it is on disk."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from gpudeck.wire import MAX_SPANS, Ack, Span
@@ -51,10 +51,6 @@ class AgentStreams:
     def of(self, node_id: str) -> dict[str, AgentStream]:
         return self._of_node.get(node_id, {})
 
-    def current(self, node_id: str, name: str) -> AgentStream:
-        """One of a node that has said Hello."""
-        return self._of_node[node_id][name]
-
     def open(self, node_id: str, name: str) -> AgentStream:
         streams = self._of_node.setdefault(node_id, {})
         stream = streams.pop(name, None) or AgentStream()
@@ -69,20 +65,22 @@ class AgentStreams:
     def stored(self, records: Iterable[StreamRecord]) -> dict[tuple[str, str], AgentStream]:
         """Those that more is on disk of now."""
         touched: dict[tuple[str, str], AgentStream] = {}
-        for record in records:
-            stream = self._of_node.get(record.node_id, {}).get(record.stream)
-            if record.seq and stream is not None:
-                stream.stored.note(record.seq)
-                touched[record.node_id, record.stream] = stream
+        for record, stream in self._known(records):
+            stream.stored.note(record.seq)
+            touched[record.node_id, record.stream] = stream
         return touched
 
     def dropped(self, records: Iterable[StreamRecord]) -> None:
         """Their agents have to bring them again."""
+        for record, stream in self._known(records):
+            stream.must_bring = True
+            stream.ledger.forget(record.seq)
+
+    def _known(self, records: Iterable[StreamRecord]) -> Iterator[tuple[StreamRecord, AgentStream]]:
         for record in records:
-            stream = self._of_node.get(record.node_id, {}).get(record.stream)
+            stream = self.of(record.node_id).get(record.stream)
             if record.seq and stream is not None:
-                stream.must_bring = True
-                stream.ledger.forget(record.seq)
+                yield record, stream
 
     def must_bring(self, node_id: str) -> bool:
         return any(stream.must_bring for stream in self.of(node_id).values())

@@ -31,12 +31,12 @@ from ..web.answers import (
 from ..web.openapi_parts import METRIC_LIST, repeated
 from . import task_list, views
 from .filters import MAX_LENGTH, Filter, FilterError, Mask, parse
-from .fleet import GpuStatus, Node
+from .fleet import GpuStatus
 from .members import EnrolledNode
 from .state_machine import FleetStateMachine
 from .task_list import TaskList
 from .views import GpuList, GpuView, NodeList, NodeView, TaskView
-from .visibility import VisibilityScope, VisibleFleet, VisibleFleetCache
+from .visibility import VisibleFleet, VisibleFleetCache
 
 KNOWN = ("limit", "cursor", "filter")
 OF_NODES = ("id",)
@@ -47,21 +47,11 @@ METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
 T = TypeVar("T")
 
 
-
-
 @dataclass(frozen=True, slots=True)
 class ListQuery:
     limit: int
     cursor: tuple[str, ...] | None
     picked: Filter | None
-
-
-@dataclass(frozen=True, slots=True)
-class TaskListQuery:
-    sort: str | None
-    order: task_list.Order
-    group: task_list.GroupBy | None
-    open: frozenset[str]
 
 
 def question(more: tuple[str, ...] = ()) -> ListQuery:
@@ -71,30 +61,10 @@ def question(more: tuple[str, ...] = ()) -> ListQuery:
                      _filter(args.get("filter", "")))
 
 
-
-
-def task_question() -> TaskListQuery:
-    args = request.args
-    sort = one_of("sort", args.get("sort"), tuple(task_list.SORTS))
-    order: task_list.Order | None = one_of("order", args.get("order"), task_list.ORDERS)
-    group = one_of("group", args.get("group"), task_list.GROUP_BYS)
-    return TaskListQuery(sort, order or "asc", group, frozenset(args.getlist("open")))
-
-
 def named(name: str) -> frozenset[str] | None:
     """What is asked for by its name; None: everything. Of what is not there nothing is listed, and
     that is no error: a Task may end between the list and the look at it."""
     return frozenset(request.args.getlist(name)) or None
-
-
-
-
-
-
-
-
-
-
 
 
 def _filter(text: str) -> Filter | None:
@@ -137,20 +107,19 @@ class Membership(Protocol):
     def members(self) -> list[EnrolledNode]: ...
 
 
+@dataclass(eq=False, slots=True)
 class FleetApi:
-    def __init__(self, room: FleetStateMachine, lenses: VisibleFleetCache,
-                 members: Membership, keep_of: KeepOf) -> None:
-        self._keep_of = keep_of
-        self._room = room
-        self._members = members
-        self._lenses = lenses
+    room: FleetStateMachine
+    lenses: VisibleFleetCache
+    membership: Membership
+    keep_of: KeepOf
 
     def _lens(self) -> VisibleFleet:
-        return self._lenses.of(VisibilityScope.of(asker()))
+        return self.lenses.seen_by(asker())
 
     def nodes(self) -> Response:
         asked, mono, lens = question(OF_NODES), time.monotonic(), self._lens()
-        fleet, ids = self._room.fleet, named("id")
+        fleet, ids = self.room.fleet, named("id")
         matches = self._matches(asked, lens, mono)
         wanted = None if matches is None else {
             fleet.node_ids[at] for at in fleet.node_at[: len(fleet)][matches].tolist()}
@@ -158,41 +127,35 @@ class FleetApi:
         keys = (((node_id,), node_id) for node_id in shown
                 if (wanted is None or node_id in wanted) and (ids is None or node_id in ids))
         found, more = page(keys, asked)
-        look = self._node if ids is None else self._linked_node
-        return answer(views.NodeList([look(node_id, mono) for node_id in found], more))
+        return answer(NodeList([self._node(node_id, mono, ids is not None) for node_id in found],
+                               more))
 
     def node(self, node_id: str) -> Response:
         if not self._lens().sees_node(node_id) and node_id not in self._outside():
             raise _none("node", node_id)
-        return answer(self._linked_node(node_id, time.monotonic()))
+        return answer(self._node(node_id, time.monotonic(), True))
 
-    def _linked_node(self, node_id: str, mono: float) -> views.NodeView:
-        shown = self._node(node_id, mono)
-        node = self._room.fleet.nodes.get(node_id)
-        shown.links = [] if node is None else views.links_of(self._room.fleet, node)
+    def _node(self, node_id: str, mono: float, has_links: bool) -> NodeView:
+        shown = views.node_view(self.room, node_id, self.membership.member(node_id), mono)
+        if has_links:
+            shown.links = views.links_of(self.room.fleet, node_id)
         return shown
-
-    def _node(self, node_id: str, mono: float) -> views.NodeView:
-        member = self._members.member(node_id)
-        if node_id in self._room.fleet.nodes or member is None:
-            return views.node_view(self._room, node_id, member, mono)
-        return views.member_view(member)
 
     def _outside(self) -> set[str]:
         """Nodes that are no part of the fleet, for those who may let them in."""
         if may(asker(), "POST /api/v1/nodes/<node_id>/approve", now=time.time()) is not None:
             return set()
-        return {member.node_id for member in self._members.members()
-                if member.node_id not in self._room.fleet.nodes}
+        return {member.node_id for member in self.membership.members()
+                if member.node_id not in self.room.fleet.nodes}
 
     def _matches(self, asked: ListQuery, lens: VisibleFleet, mono: float) -> Mask | None:
         if asked.picked is None:
             return None
-        return asked.picked.matches(self._room.fleet, mono, lens.reads)
+        return asked.picked.matches(self.room.fleet, mono, lens.reads)
 
     def gpus(self) -> Response:
         asked, only, lens = question(OF_GPUS), _metrics(request.args.get("metrics")), self._lens()
-        mono, fleet, node_id = time.monotonic(), self._room.fleet, request.args.get("node")
+        mono, fleet, node_id = time.monotonic(), self.room.fleet, request.args.get("node")
         show, matches = fleet.shown(mono), self._matches(asked, lens, mono)
         # By place in the lens, in fixed width: text then sorts as the number does. A place means a
         # Gpu only within its epoch.
@@ -204,28 +167,22 @@ class FleetApi:
                  if show[slot] != GpuStatus.RETIRED and (matches is None or matches[slot])
                  and (node_id is None or fleet.node_ids[fleet.node_at[slot]] == node_id))
         found, more = page(slots, asked)
-        on = self._tasks_on({int(fleet.node_at[slot]) for slot in found})
-        return answer(views.GpuList(
+        on = {slot: ids for at in {int(fleet.node_at[slot]) for slot in found}
+              for slot, ids in views.tasks_on(fleet.nodes[fleet.node_ids[at]]).items()}
+        return answer(GpuList(
             [views.gpu_view(fleet, slot, GpuStatus(show[slot]), on.get(slot, []), mono, only)
              for slot in found], more))
 
     def _places(self, lens: VisibleFleet) -> Iterable[tuple[int, int]]:
-        uuids, fleet = named("uuid"), self._room.fleet
+        uuids, fleet = named("uuid"), self.room.fleet
         if uuids is None:
             return enumerate(lens.slots.tolist())
-        slots = {fleet.find(uuid, lens.place_of) for uuid in uuids} - {None}
-        places = np.flatnonzero(np.isin(lens.slots, [slot for slot in slots if slot is not None]))
+        slots = [slot for uuid in uuids if (slot := fleet.find(uuid, lens.place_of)) is not None]
+        places = np.flatnonzero(np.isin(lens.slots, slots))
         return zip(places.tolist(), lens.slots[places].tolist(), strict=True)
 
-    def _tasks_on(self, nodes: set[int]) -> dict[int, list[str]]:
-        fleet = self._room.fleet
-        found: dict[int, list[str]] = {}
-        for at in nodes:
-            found |= views.tasks_on(fleet.nodes[fleet.node_ids[at]])
-        return found
-
     def gpu(self, uuid: str) -> Response:
-        fleet, mono, lens = self._room.fleet, time.monotonic(), self._lens()
+        fleet, mono, lens = self.room.fleet, time.monotonic(), self._lens()
         slot = fleet.find(uuid, lens.place_of)
         show = None if slot is None else GpuStatus(fleet.shown(mono)[slot])
         if slot is None or show is None or show is GpuStatus.RETIRED:
@@ -234,56 +191,49 @@ class FleetApi:
         return answer(views.gpu_view(fleet, slot, show, on, mono))
 
     def tasks(self) -> Response:
-        asked, how, mono, lens = question(OF_TASKS), task_question(), time.monotonic(), self._lens()
-        tasks = self._tasks_named(named("id"), request.args.get("node"), lens)
+        asked, args, mono, lens = question(OF_TASKS), request.args, time.monotonic(), self._lens()
+        sort = one_of("sort", args.get("sort"), tuple(task_list.SORTS))
+        order = one_of("order", args.get("order"), task_list.ORDERS) or "asc"
+        group = one_of("group", args.get("group"), task_list.GROUP_BYS)
+        tasks = self._tasks_named(named("id"), args.get("node"), lens)
         if asked.picked is not None:
-            hits = task_list.matching(self._room.fleet, lens, asked.picked, mono)
+            hits = task_list.matching(self.room.fleet, lens, asked.picked, mono)
             tasks = [task for task in tasks if (task.node, task.id) in hits]
-        total, groups = len(tasks), None
-        if how.sort is not None:
-            tasks = task_list.ordered(tasks, how.sort, how.order)
-        if how.group is not None:
-            groups = task_list.grouped(tasks, how.group)
-            if how.sort is not None:
-                groups = task_list.group_order(groups, how.sort, how.order)
-            tasks = [task for task in tasks if task_list.group_key(task, how.group) in how.open
-                     or (how.group == "job" and task_list.job_key(task) in how.open)]
+        total, groups, opened = len(tasks), None, frozenset(args.getlist("open"))
+        if sort is not None:
+            tasks = task_list.ordered(tasks, sort, order)
+        if group is not None:
+            groups = task_list.grouped(tasks, group)
+            if sort is not None:
+                groups = task_list.group_order(groups, sort, order)
+            tasks = [task for task in tasks if task_list.group_key(task, group) in opened
+                     or (group == "job" and task_list.job_key(task) in opened)]
         # By place where they are sorted, in fixed width: text then sorts as the number does.
-        keys = (((task.node, task.id) if how.sort is None else (f"{place:08d}",), task)
+        keys = (((task.node, task.id) if sort is None else (f"{place:08d}",), task)
                 for place, task in enumerate(tasks))
         found, more = page(keys, asked)
-        return answer(task_list.TaskList(
+        return answer(TaskList(
             found, more, total, None if groups is None else groups[:task_list.MAX_GROUPS]))
 
     def _tasks_named(self, ids: frozenset[str] | None, node: str | None, lens: VisibleFleet
-                     ) -> list[views.TaskView]:
-        known = self._room.fleet.nodes
+                     ) -> list[TaskView]:
+        known = self.room.fleet.nodes
         nodes = [known[node_id] for node_id in sorted(lens.node_ids) if node in (None, node_id)]
-        return [task for one in nodes if ids is None or not ids.isdisjoint(one.tasks)
-                for task in self._tasks_of(one, lens) if ids is None or task.id in ids]
-
-    def _tasks_of(self, node: Node, lens: VisibleFleet) -> list[views.TaskView]:
-        found = views.task_views(self._room.fleet, node, lens.reads)
+        found = [task for one in nodes if ids is None or not ids.isdisjoint(one.tasks)
+                 for task in views.task_views(self.room.fleet, one, lens.reads)
+                 if ids is None or task.id in ids]
         for task in found:
-            task.keep = self._keep_of(task.node, task.id)
+            task.keep = self.keep_of(task.node, task.id)
         return found
 
     def task(self, task_id: str) -> Response:
-        fleet, lens = self._room.fleet, self._lens()
-        for node in lens.nodes(fleet):
-            if task_id in node.tasks:
-                for task in self._tasks_of(node, lens):
-                    if task.id == task_id:
-                        return answer(task)
+        for task in self._tasks_named(frozenset((task_id,)), None, self._lens()):
+            return answer(task)
         raise _none("task", task_id)
 
 
 def _none(what: str, name: str) -> ApiError:
     return ApiError(HTTPStatus.NOT_FOUND, f"there is no {what} {name[:128]!r} here")
-
-
-
-
 
 
 _FILTER = ("filter", {"type": "string", "maxLength": MAX_LENGTH})
@@ -294,45 +244,35 @@ _TASKS_QUERY: Query = (
     ("order", {"enum": ["asc", "desc"], "default": "asc"}),
     ("group", {"enum": list(task_list.GROUP_BYS)}), repeated("open"), repeated("id"))
 ROUTES = (
-    Route("GET nodes", FleetApi.nodes, "list_nodes",
-          see(Role.VIEWER),
+    Route("GET nodes", FleetApi.nodes, "list_nodes", see(Role.VIEWER),
           "Nodes, by id. `filter` keeps those with a Gpu that matches; `id`: those of these "
           "that there are, with their `links`.",
           answer=NodeList, errors=(400,), is_list=True, query=(_FILTER, repeated("id"))),
-    Route("GET nodes/<node_id>", FleetApi.node, "get_nodes",
-          see(Role.VIEWER),
-          "One Node.",
+    Route("GET nodes/<node_id>", FleetApi.node, "get_nodes", see(Role.VIEWER), "One Node.",
           answer=NodeView, errors=(400, 404)),
-    Route("GET gpus", FleetApi.gpus, "list_gpus",
-          see(Role.VIEWER),
+    Route("GET gpus", FleetApi.gpus, "list_gpus", see(Role.VIEWER),
           "Gpus, by slot. `filter` as on the Fleet page; `node`: those of one Node; `uuid`: "
           "those of these that there are.",
           answer=GpuList, errors=(400,), is_list=True,
           query=(_FILTER, _OF_NODE, repeated("uuid"), ("metrics", {
               "type": "string", "pattern": METRIC_LIST,
               "description": "Of these metrics only, their keys joined by commas."}))),
-    Route("GET gpus/<path:uuid>", FleetApi.gpu, "get_gpus",
-          see(Role.VIEWER),
-          "One Gpu, by its UUID.",
-          answer=GpuView, errors=(400, 404)),
-    Route("GET tasks", FleetApi.tasks, "list_tasks",
-          see(Role.VIEWER),
+    Route("GET gpus/<path:uuid>", FleetApi.gpu, "get_gpus", see(Role.VIEWER),
+          "One Gpu, by its UUID.", answer=GpuView, errors=(400, 404)),
+    Route("GET tasks", FleetApi.tasks, "list_tasks", see(Role.VIEWER),
           "Tasks, by node and id or as `sort` says. `filter` as on the Tasks page: `user:` and "
           "`task:` mean the Task, all else its Gpus. With `group`, `groups` has the sums and "
           "`items` the Tasks of the groups that `open` names. `id`: those of these that there "
           "are.",
           answer=TaskList, errors=(400,), is_list=True, query=_TASKS_QUERY),
-    Route("GET tasks/<path:task_id>", FleetApi.task, "get_tasks",
-          see(Role.VIEWER),
-          "One Task.",
+    Route("GET tasks/<path:task_id>", FleetApi.task, "get_tasks", see(Role.VIEWER), "One Task.",
           answer=TaskView, errors=(400, 404)),
 )
 
 
 def add_api(server: Flask, room: FleetStateMachine, lenses: VisibleFleetCache,
             members: Membership, keep_of: KeepOf) -> None:
-    api = FleetApi(room, lenses, members, keep_of)
-    serve_routes(server, api, ROUTES)
+    serve_routes(server, FleetApi(room, lenses, members, keep_of), ROUTES)
     server.add_url_rule("/api/<path:path>", view_func=_nothing, methods=METHODS,
                         provide_automatic_options=False)
     server.register_error_handler(ApiError, lambda wrong: problem(wrong.status, wrong.detail))

@@ -1,7 +1,8 @@
 """What goes into the room and what comes out of it: events and effects."""
 
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from gpudeck.actions import Preview, Reply
 from gpudeck.desired_state import InForce
@@ -10,8 +11,7 @@ from gpudeck.wire import Beat, FromAgent, FromHub, Hello, Inventory, Sequenced
 # events
 
 
-@dataclass(slots=True, frozen=True)
-class MessageReceived:
+class MessageReceived(Struct, frozen=True):
     """An agent's message; `link` is its connection, and identity comes from there alone."""
 
     link: str
@@ -19,38 +19,32 @@ class MessageReceived:
     payload: bytes
 
 
-@dataclass(slots=True, frozen=True)
-class LinkClosed:
+class LinkClosed(Struct, frozen=True):
     link: str
 
 
-@dataclass(slots=True, frozen=True)
-class RevokeNode:
+class RevokeNode(Struct, frozen=True):
     """This node is no member any more."""
 
     node_id: str
 
 
-@dataclass(slots=True, frozen=True)
-class RateExceeded:
+class RateExceeded(Struct, frozen=True):
     link: str
     what: str
 
 
-@dataclass(slots=True, frozen=True)
-class Tick:
+class Tick(Struct, frozen=True):
     """Once a second; the room sees by it that it stood still itself."""
 
 
-@dataclass(slots=True, frozen=True)
-class RecordsStored:
+class RecordsStored(Struct, frozen=True):
     """These are on disk now."""
 
     records: "tuple[StreamRecord, ...]"
 
 
-@dataclass(slots=True, frozen=True)
-class StorageFailed:
+class StorageFailed(Struct, frozen=True):
     """The disk takes nothing; `dropped` did not fit into memory either."""
 
     reason: str
@@ -64,22 +58,20 @@ HubEvent = (MessageReceived | LinkClosed | RevokeNode | RateExceeded | Tick | Re
 # effects
 
 
-@dataclass(slots=True, frozen=True)
-class SendMessage:
+class SendMessage(Struct, frozen=True):
     link: str
     message: FromHub
 
 
-@dataclass(slots=True, frozen=True)
-class CloseLink:
+class CloseLink(Struct, frozen=True):
     link: str
     reason: str
 
 
-@dataclass(slots=True, frozen=True)
-class StreamRecord:
-    """For the head log, as received. `seq` 0: a Hello or an Inventory. `message` is for history,
-    and `second` the one of the hub's clock in which a Frame was taken."""
+class StreamRecord(Struct, frozen=True):
+    """What is new, as received: for the head log, for taps, and to wake the live path. `seq` 0: a
+    Hello or an Inventory. `message` is for history, and `second` the one of the hub's clock in
+    which a Frame was taken."""
 
     node_id: str
     stream: str
@@ -91,47 +83,31 @@ class StreamRecord:
     second: int = 0
 
 
-@dataclass(slots=True, frozen=True)
-class MessageApplied:
-    """A Frame or Event that is new; for taps, and to wake the live path. Rules act on none that
-    `is_backfill`."""
-
-    node_id: str
-    stream: str
-    seq: int
-    received_at: float
-    is_backfill: bool = False
-
-
-@dataclass(slots=True, frozen=True)
-class LogMessage:
+class LogMessage(Struct, frozen=True):
     """For the log of the program; never holds a secret."""
 
     what: str
     fields: dict[str, Any]
 
 
-@dataclass(slots=True, frozen=True)
-class NodeReport:
+class NodeReport(Struct, frozen=True):
     """Of acts, and of the node itself: nothing of it is the fleet's picture."""
 
     node_id: str
     message: Preview | Reply | Beat | InForce
 
 
-@dataclass(slots=True, frozen=True)
-class NodeJoined:
+class NodeJoined(Struct, frozen=True):
     """Connected, and welcomed."""
 
     node_id: str
 
 
-@dataclass(slots=True, frozen=True)
-class EpochRaised:
+class EpochRaised(Struct, frozen=True):
     """To this epoch, and no command may carry another."""
 
     epoch: int
 
 
-Effect = (SendMessage | CloseLink | StreamRecord | MessageApplied | LogMessage | NodeReport
+Effect = (SendMessage | CloseLink | StreamRecord | LogMessage | NodeReport
           | NodeJoined | EpochRaised)

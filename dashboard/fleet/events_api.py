@@ -2,6 +2,7 @@
 history."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -21,7 +22,7 @@ from .api import ListQuery, page
 from .events import LAST_AT, FleetEvent, is_at_least
 from .events_views import EventList, event_view, kept_of
 from .state_machine import FleetStateMachine
-from .visibility import VisibilityScope, VisibleFleet, VisibleFleetCache
+from .visibility import VisibleFleet, VisibleFleetCache
 
 NAMES = ("limit", "cursor", "node", "gpu", "kind", "severity", "start", "end")
 CHUNK = 5_000
@@ -29,19 +30,19 @@ MOST_CHUNKS = 20
 TIE_S = 1e-3  # cursors have microseconds, and what is found twice is known by its id
 
 Fits = Callable[[FleetEvent], bool]
+Rows = list[dict[str, Any]]
 
 
+@dataclass(eq=False, slots=True)
 class EventsApi:
-    def __init__(self, room: FleetStateMachine, lenses: VisibleFleetCache, history: History,
-                 questions: QueryPool) -> None:
-        self._room = room
-        self._lenses = lenses
-        self._history = history
-        self._questions = questions
+    room: FleetStateMachine
+    lenses: VisibleFleetCache
+    history: History
+    questions: QueryPool
 
     def events(self) -> Response:
         check_names(NAMES)
-        args, lens = request.args, self._lenses.of(VisibilityScope.of(asker()))
+        args, lens = request.args, self.lenses.seen_by(asker())
         asked = ListQuery(read_limit(args.get("limit")), read_cursor(args.get("cursor")), None)
         for name in ("node", "gpu", "kind"):
             if len(args.get(name, "")) > MAX_WORD:
@@ -59,11 +60,11 @@ class EventsApi:
                     and (severity is None or is_at_least(kept.severity, severity))
                     and (start is None or kept.at >= start) and (end is None or kept.at < end))
 
-        kept = self._room.events.newest(lens.place_of)
+        kept = self.room.events.newest(lens.place_of)
         if start is not None or end is not None:
             kept = self._with_history(kept, lens, asked, (start, end), fits)
         found, more = page(((one.order, one) for one in kept if fits(one)), asked)
-        return answer(EventList([event_view(self._room, one, lens.reads) for one in found], more))
+        return answer(EventList([event_view(self.room, one, lens.reads) for one in found], more))
 
     def _with_history(self, live: list[FleetEvent], lens: VisibleFleet, asked: ListQuery,
                       span: tuple[float | None, float | None], fits: Fits) -> list[FleetEvent]:
@@ -75,7 +76,7 @@ class EventsApi:
             until = min(until, LAST_AT - _number(asked.cursor[0]) + TIE_S)
         question = self._question(lens, span[0] or 0.0)
         for _ in range(MOST_CHUNKS):
-            rows = self._questions.ask(partial(question, until))
+            rows = self.questions.ask(partial(question, until))
             for row in rows:
                 one = kept_of(row)
                 known.setdefault(one.id, one)
@@ -87,18 +88,17 @@ class EventsApi:
             until = min(rows[0]["t"] + TIE_S, until - TIE_S)
         return sorted(known.values(), key=lambda one: one.order)
 
-    def _question(self, lens: VisibleFleet, start: float) -> Callable[[float],
-                                                                      list[dict[str, Any]]]:
+    def _question(self, lens: VisibleFleet, start: float) -> Callable[[float], Rows]:
         args = request.args
-        nodes = None if lens.is_whole else frozenset(lens.node_ids)
+        nodes = lens.only
         if "node" in args:
             node = frozenset({args["node"]})
             nodes = node if nodes is None else node & nodes
         gpus = [args["gpu"]] if "gpu" in args else None
         kinds = _kinds(args.get("kind"), args.get("severity"))
 
-        def question(until: float) -> list[dict[str, Any]]:
-            found: list[dict[str, Any]] = self._history.events(
+        def question(until: float) -> Rows:
+            found: Rows = self.history.events(
                 start, until, nodes, CHUNK, gpus, kinds).to_dict("records")
             return found
         return question
@@ -112,8 +112,7 @@ def _kinds(kind: str | None, severity: str | None) -> list[str] | None:
     if severity in (None, SEVERITIES[0]):
         return None
     return [one.key for one in KINDS.values()
-            if SEVERITIES.index(one.severity) >= SEVERITIES.index(severity)
-            or one.key == "xid"]
+            if SEVERITIES.index(one.severity) >= SEVERITIES.index(severity) or one.key == "xid"]
 
 
 def _number(text: str) -> float:
@@ -123,28 +122,20 @@ def _number(text: str) -> float:
         raise bad("this cursor was not given out by this hub; start again without it") from error
 
 
-
-
-
-
 EVENTS_QUERY: Query = (
     *((name, {"type": "string", "maxLength": MAX_WORD}) for name in ("node", "gpu", "kind")),
     ("severity", {"enum": list(SEVERITIES), "description": "at least"}),
     ("start", TIME), ("end", TIME),
 )
 ROUTES = (
-    Route("GET events", EventsApi.events, "list_events",
-          see(Role.VIEWER),
+    Route("GET events", EventsApi.events, "list_events", see(Role.VIEWER),
           "The newest Events of Nodes in one's scope, newest first; of each Node the newest "
           "200 that matter and the newest 200 others, and 2,000 in all; with `start` or `end`, "
           "all that history has.",
-          answer=EventList, errors=(400,), is_list=True,
-          query=EVENTS_QUERY),
+          answer=EventList, errors=(400,), is_list=True, query=EVENTS_QUERY),
 )
 
 
 def add_events_api(server: Flask, room: FleetStateMachine, lenses: VisibleFleetCache,
-                   history: History,
-                   questions: QueryPool) -> None:
-    api = EventsApi(room, lenses, history, questions)
-    serve_routes(server, api, ROUTES)
+                   history: History, questions: QueryPool) -> None:
+    serve_routes(server, EventsApi(room, lenses, history, questions), ROUTES)

@@ -82,5 +82,4 @@ def _text(kept: FleetEvent, reads: CommandLineVisibility) -> str:
 def live(room: FleetStateMachine, lens: VisibleFleet) -> dict[str, Any]:
     """The newest, each time: a viewer that was sent them before knows them by their ids."""
     newest = room.events.newest(lens.place_of)[:LIVE]
-    return {"newest": [msgspec.to_builtins(event_view(room, kept, lens.reads))
-                       for kept in newest]}
+    return {"newest": [msgspec.to_builtins(event_view(room, kept, lens.reads)) for kept in newest]}

@@ -1,17 +1,67 @@
-"""Metrics in a filter: their names, their units, their words, and the comparison."""
+"""What a filter looks at and what it answers, three-valued truth over a whole fleet; and metrics
+in it: their names, their units, their words, and the comparison."""
 
 import difflib
 import operator
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from gpudeck.metrics import COLUMNS, SLOW, Absence, Metric
+from gpudeck.wire import Task
 
-from .filter_columns import FilterError, FilterInput, Test, ThreeValuedMask
-from .fleet import GpuStatus
+from ..runtime.expressions import ExpressionError
+from .fleet import Fleet, GpuStatus
+from .visibility import ALL_READ, CommandLineVisibility
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class ThreeValuedMask:
+    """Where it is known to be so, and where it is known not to be."""
+
+    yes: Mask
+    no: Mask
+
+    def __invert__(self) -> "ThreeValuedMask":
+        return ThreeValuedMask(self.no, self.yes)
+
+    def __and__(self, other: "ThreeValuedMask") -> "ThreeValuedMask":
+        return ThreeValuedMask(self.yes & other.yes, self.no | other.no)
+
+    def __or__(self, other: "ThreeValuedMask") -> "ThreeValuedMask":
+        return ThreeValuedMask(self.yes | other.yes, self.no & other.no)
+
+
+class FilterError(ExpressionError):
+    """What a filter may not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskGpuPairs:
+    """Tasks on Gpus, one row for each pair."""
+
+    slots: npt.NDArray[np.intp]
+    tasks: list[Task]
+
+
+@dataclass(frozen=True, slots=True)
+class FilterInput:
+    """What a filter looks at: the fleet at one moment, Gpu by Gpu or Task by Task."""
+
+    fleet: Fleet
+    show: npt.NDArray[np.uint8]
+    mono: float
+    reads: CommandLineVisibility = ALL_READ
+    uses: TaskGpuPairs | None = None
+
+
+Test = Callable[[FilterInput], ThreeValuedMask]
 
 METRICS = (*COLUMNS, *SLOW)
 SHORT = [metric.filter_name or metric.key for metric in COLUMNS] + [
@@ -75,8 +125,7 @@ def code(metric: Metric, text: str, at: int) -> float:
     assert metric.words is not None
     words = {number: word.lower() for number, word in metric.words.items()}
     wanted = text.lower()
-    whole = [number for number, word in words.items()
-             if wanted in (word, word.partition(":")[0])]
+    whole = [number for number, word in words.items() if wanted in (word, word.partition(":")[0])]
     begun = [number for number, word in words.items() if word.startswith(wanted)]
     for found in (whole, begun):
         if len(found) == 1:

@@ -10,7 +10,7 @@ negated or not.
 
 import difflib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,8 +19,8 @@ from gpudeck.metrics import Metric
 from gpudeck.wire import Task
 
 from ..runtime.expressions import ExpressionParser, Token
-from .filter_columns import FilterError, FilterInput, Mask, TaskGpuPairs, Test, ThreeValuedMask
-from .filter_metrics import CODED_OPS, NAMES, NUMBER, SHORT, UNITS, amount, code, compare, short
+from . import filter_metrics as metrics
+from .filter_metrics import FilterError, FilterInput, Mask, TaskGpuPairs, Test, ThreeValuedMask
 from .fleet import Fleet, GpuStatus
 from .gpu_table import UNKNOWN_OWNER
 from .visibility import ALL_READ, CommandLineVisibility
@@ -30,7 +30,7 @@ __all__ = ["MAX_LENGTH", "Filter", "FilterError", "Mask", "TaskGpuPairs", "parse
 MAX_LENGTH = 1_000
 MAX_DEPTH = 32
 MAX_TERMS = 128
-CODED = frozenset(name for name, metric in NAMES.items() if metric.words is not None)
+CODED = frozenset(name for name, metric in metrics.NAMES.items() if metric.words is not None)
 
 @dataclass(frozen=True, slots=True)
 class Filter:
@@ -129,23 +129,24 @@ class FilterParser(ExpressionParser[Test]):
         return _spread(self._comparison(name, op, value))
 
     def _comparison(self, name: Token, op: Token, value: Token) -> Test:
-        metric = NAMES.get(name.text.lower())
+        metric = metrics.NAMES.get(name.text.lower())
         if metric is None:
-            raise FilterError(_unknown(name.text, NAMES, FIELDS, "metric"), name.at)
-        if metric.words is not None and not NUMBER.fullmatch(value.text):
+            raise FilterError(_unknown(name.text, metrics.NAMES, FIELDS, "metric"), name.at)
+        if metric.words is not None and not metrics.NUMBER.fullmatch(value.text):
             return _coded(metric, op, value)
         unit = self.peek()
         joined = value.text
-        if unit is not None and unit.kind == "word" and unit.text.lower() in UNITS:
+        if unit is not None and unit.kind == "word" and unit.text.lower() in metrics.UNITS:
             joined += unit.text
             self.skip()
-        return compare(metric, op.text, *amount(metric, joined, value.at))
+        return metrics.compare(metric, op.text, *metrics.amount(metric, joined, value.at))
 
 
 def _coded(metric: Metric, op: Token, value: Token) -> Test:
-    if op.text not in CODED_OPS:
-        raise FilterError(f"{short(metric)} is a word or a code: compare it with = or !=", op.at)
-    return compare(metric, op.text, code(metric, value.text, value.at), False)
+    if op.text not in metrics.CODED_OPS:
+        raise FilterError(
+            f"{metrics.short(metric)} is a word or a code: compare it with = or !=", op.at)
+    return metrics.compare(metric, op.text, metrics.code(metric, value.text, value.at), False)
 
 
 def _spread(test: Test) -> Test:
@@ -165,7 +166,8 @@ def _unknown(word: str, wanted: dict[str, Metric], other: dict[str, "FieldTest"]
         return f"{word!r} is compared with a colon: {word}:…"
     if word.lower() in wanted:
         return f"{word!r} is compared with < or >: {word}>…"
-    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(SHORT))}"
+    known = ", ".join(sorted(metrics.SHORT))
+    hint = f"did you mean {near[0]!r}?" if near else f"known: {known}"
     return f"there is no {what} {word!r}; {hint}"
 
 
@@ -180,45 +182,49 @@ def _certain(yes: Mask) -> ThreeValuedMask:
 
 def _by_node(data: FilterInput, word: str) -> ThreeValuedMask:
     nodes = data.fleet.nodes
-    hits = [word in node_id.lower() or word in nodes[node_id].hello.host.lower()
-            for node_id in data.fleet.node_ids]
-    return _certain(np.array(hits, bool)[data.fleet.node_at[: len(data.fleet)]])
+    hits = _mask(word in node_id.lower() or word in nodes[node_id].hello.host.lower()
+                 for node_id in data.fleet.node_ids)
+    return _certain(hits[data.fleet.node_at[: len(data.fleet)]])
 
 
 def _by_model(data: FilterInput, word: str) -> ThreeValuedMask:
-    hits = np.array([word in model.lower() for model in data.fleet.models], bool)
+    hits = _mask(word in model.lower() for model in data.fleet.models)
     return _certain(hits[data.fleet.model_at[: len(data.fleet)]])
+
+
+def _mask(hits: Iterable[bool]) -> Mask:
+    return np.array([*hits], bool)
+
+
+def _known(hit: Mask, known: Mask) -> ThreeValuedMask:
+    return ThreeValuedMask(hit, known & ~hit)
 
 
 def _by_user(data: FilterInput, word: str, exact: bool = True) -> ThreeValuedMask:
     wanted = {number for number, name in enumerate(data.fleet.owners)
-              if (name.lower() == word if exact else word in name.lower())}
+              if _is_user(name, word, exact)}
     users = data.fleet.users
-    size = len(users)
-    known = np.fromiter((on_gpu is not None and UNKNOWN_OWNER not in on_gpu for on_gpu in users),
-                        bool, size)
-    hit = np.fromiter((on_gpu is not None and not wanted.isdisjoint(on_gpu) for on_gpu in users),
-                      bool, size)
-    return ThreeValuedMask(hit, known & ~hit)
+    return _known(_mask(on_gpu is not None and not wanted.isdisjoint(on_gpu) for on_gpu in users),
+                  _mask(on_gpu is not None and UNKNOWN_OWNER not in on_gpu for on_gpu in users))
+
+
+def _is_user(name: str, word: str, exact: bool) -> bool:
+    return name.lower() == word if exact else word in name.lower()
 
 
 def _by_gpu(data: FilterInput, word: str) -> ThreeValuedMask:
-    size = len(data.fleet)
     if word.isascii() and word.isdigit() and len(word) < 6:
-        return _certain(data.fleet.index[:size] == int(word))
+        return _certain(data.fleet.index[:len(data.fleet)] == int(word))
     if re.fullmatch(r"\d+(/\d+){1,2}", word):
-        return _certain(np.fromiter((facts.place == word for facts in data.fleet.facts), bool,
-                                    size))
-    return _certain(np.fromiter(
-        (uuid.lower().startswith((word, "gpu-" + word, "mig-" + word))
-         for uuid in data.fleet.uuids), bool, size))
+        return _certain(_mask(facts.place == word for facts in data.fleet.facts))
+    return _certain(_mask(uuid.lower().startswith((word, "gpu-" + word, "mig-" + word))
+                          for uuid in data.fleet.uuids))
 
 
 def _by_task(data: FilterInput, word: str) -> ThreeValuedMask:
     """In a task's command, or its whole id."""
-    size = len(data.fleet)
-    hit = np.zeros(size, bool)
-    known = np.fromiter((on_gpu is not None for on_gpu in data.fleet.users), bool, size)
+    hit = np.zeros(len(data.fleet), bool)
+    known = _mask(on_gpu is not None for on_gpu in data.fleet.users)
     for node in data.fleet.nodes.values():
         if node.listing is None:
             continue
@@ -227,14 +233,14 @@ def _by_task(data: FilterInput, word: str) -> ThreeValuedMask:
             slot = node.listing.order[use.gpu]
             if use.task_id.lower() == word or (task is not None and _has(data, task, word)):
                 hit[slot] = True
-            elif task is None or task.command is None or not data.reads.has_whole(task):
+            elif task is None or task.command is None or not data.reads.of_user(task.user):
                 known[slot] = False
-    return ThreeValuedMask(hit, known & ~hit)
+    return _known(hit, known)
 
 
 def _has(data: FilterInput, task: Task, word: str) -> bool:
     """In as much of the command as the asker may read; of the rest nothing is known."""
-    return word in (data.reads.command(task) or "").lower()
+    return word in (data.reads.line(task.user, task.command) or "").lower()
 
 
 def _by_state(data: FilterInput, word: str) -> ThreeValuedMask:
@@ -247,15 +253,14 @@ def _by_use(data: FilterInput, word: str) -> ThreeValuedMask:
     """Free: works, and nobody is on it. Of a Gpu that does not answer neither is known; a board
     that is split by MIG is neither, its instances are."""
     fleet, size = data.fleet, len(data.fleet)
-    told = np.fromiter((on_gpu is not None for on_gpu in fleet.users), bool, size)
+    told = _mask(on_gpu is not None for on_gpu in fleet.users)
     known = told & (data.show == GpuStatus.OK) & ~fleet.is_split()
     free = known & (fleet.task_count[:size] == 0)
-    truth = ThreeValuedMask(free, known & ~free)
+    truth = _known(free, known)
     return truth if word == "free" else ~truth
 
 
-STATES = {"ok": GpuStatus.OK, "stale": GpuStatus.STALE, "lost": GpuStatus.LOST,
-          "offline": GpuStatus.OFFLINE}
+STATES = {status.name.lower(): status for status in GpuStatus if status != GpuStatus.RETIRED}
 STATE_WORDS = (*STATES, "free", "busy")
 FIELDS: dict[str, FieldTest] = {
     "node": _by_node, "model": _by_model, "user": _by_user, "gpu": _by_gpu, "task": _by_task,
@@ -267,8 +272,9 @@ def _field(name: Token, value: Token) -> Test:
     field = name.text.lower()
     word = value.text.lower()
     if field not in FIELDS:
-        raise FilterError(_unknown(name.text, {}, FIELDS, "field") if field not in NAMES else
-                          f"{name.text!r} is compared with < or >: {name.text}>…", name.at)
+        raise FilterError(f"{name.text!r} is compared with < or >: {name.text}>…"
+                          if field in metrics.NAMES else
+                          _unknown(name.text, {}, FIELDS, "field"), name.at)
     if field == "state" and word not in STATE_WORDS:
         near = difflib.get_close_matches(word, STATE_WORDS, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(STATE_WORDS)}"
@@ -284,18 +290,15 @@ def _field(name: Token, value: Token) -> Test:
 
 def _task_by_user(_data: FilterInput, uses: TaskGpuPairs, word: str,
                   exact: bool = True) -> ThreeValuedMask:
-    names = [None if task.user is None else task.user.lower() for task in uses.tasks]
-    hit = np.array([name is not None and (name == word if exact else word in name)
-                    for name in names], bool)
-    return ThreeValuedMask(hit, np.array([name is not None for name in names], bool) & ~hit)
+    names = [task.user for task in uses.tasks]
+    return _known(_mask(name is not None and _is_user(name, word, exact) for name in names),
+                  _mask(name is not None for name in names))
 
 
 def _task_by_words(data: FilterInput, uses: TaskGpuPairs, word: str) -> ThreeValuedMask:
-    hit = np.array([task.id.lower() == word or _has(data, task, word) for task in uses.tasks],
-                   bool)
-    known = np.array([task.command is not None and data.reads.has_whole(task)
-                      for task in uses.tasks], bool)
-    return ThreeValuedMask(hit, known & ~hit)
+    return _known(_mask(task.id.lower() == word or _has(data, task, word) for task in uses.tasks),
+                  _mask(task.command is not None and data.reads.of_user(task.user)
+                        for task in uses.tasks))
 
 
 TASK_FIELDS: dict[str, Callable[[FilterInput, TaskGpuPairs, str], ThreeValuedMask]] = {
@@ -307,8 +310,7 @@ def _bare(text: str) -> Test:
     word = text.lower()
 
     def of_gpu(data: FilterInput) -> ThreeValuedMask:
-        in_uuid = _certain(np.fromiter((word in uuid.lower() for uuid in data.fleet.uuids), bool,
-                                       len(data.fleet)))
+        in_uuid = _certain(_mask(word in uuid.lower() for uuid in data.fleet.uuids))
         return _by_node(data, word) | _by_model(data, word) | in_uuid
 
     place = _spread(of_gpu)

@@ -175,7 +175,7 @@ class Fleet(GpuTable):
         if listing is node.listing:
             return
         if node.listing is not None:
-            self.retire(node.listing.slots)
+            self.retired[node.listing.slots] = True
         node.listing = listing
         self.show(listing.slots, listing.order, listing.inventory.gpus)
 
@@ -195,13 +195,13 @@ class Fleet(GpuTable):
         if age_s < -FUTURE_S:
             return FrameOutcome.FUTURE
         node.newest = (node.hello.stream, frame.seq)
-        node.frame, node.frame_at = frame, now - max(age_s, 0.0)
+        at, at_mono = now - max(age_s, 0.0), mono - max(age_s, 0.0)
+        node.frame, node.frame_at = frame, at
         self._show(node, listing)
         node.out_of_range += self.apply_numbers(listing.slots, frame)
-        at, at_mono = now - max(age_s, 0.0), mono - max(age_s, 0.0)
-        self.mark_sampled(listing.slots, frame, at, at_mono)
+        were_read = np.frombuffer(frame.states, np.uint8) == 0
+        self.stamp(listing.slots, were_read, at, at_mono)
         if frame.slow is not None:
-            were_read = np.frombuffer(frame.states, np.uint8) == 0
             node.out_of_range += self.slow.take(listing.slots, frame.slow, were_read, at, at_mono)
         if frame.tasks is not None:
             self._apply_tasks(node, frame.tasks)

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from gpudeck.dcgm import shares_memory
 from gpudeck.metrics import COLUMN, COLUMNS, SLOW, SLOW_COLUMN, WIDTH, Absence, Metric
 from gpudeck.wire import Frame, GpuFacts, Task, Use
 
 from . import mig
-from .slow_metrics import Slots, SlowMetricTable
+from .slow_metrics import GrowingArrays, Slots, SlowMetricTable, told
 
 MAX_OWNERS = 65_000
 
@@ -32,7 +33,7 @@ class FleetMetricColumn:
     full: npt.NDArray[np.float64]
 
 
-class GpuTable:
+class GpuTable(GrowingArrays):
     """Slots are only ever appended: a slot never changes its GPU while this table lives."""
 
     def __init__(self) -> None:
@@ -45,7 +46,7 @@ class GpuTable:
         self._slots_of_uuid: dict[str, list[int]] = {}
         self._model_of: dict[str, int] = {}
         self._owner_of: dict[str, int] = {}
-        self._allocate(64)
+        super().__init__(64)
         self.slow = SlowMetricTable(64)
 
     def __len__(self) -> int:
@@ -68,19 +69,6 @@ class GpuTable:
         self.owner = np.full(room, UNKNOWN_OWNER, np.uint16)
         self.task_count = np.zeros(room, np.int32)
 
-    ARRAYS = ("values", "absent", "last", "full", "reported", "sampled_mono", "sampled_at",
-              "node_at", "model_at", "index", "retired", "parent", "shares_memory", "owner",
-              "task_count")
-
-    def _grow(self, wanted: int) -> None:
-        if wanted <= len(self.index):
-            return
-        old = {name: getattr(self, name) for name in self.ARRAYS}
-        self._allocate(max(wanted, 2 * len(self.index)))
-        for name, array in old.items():
-            getattr(self, name)[: len(array)] = array
-        self.slow.grow(len(self.index))
-
     # -- slots
 
     def slot(self, node_id: str, node_at: int, facts: GpuFacts) -> int:
@@ -88,7 +76,9 @@ class GpuTable:
         slot = self._slot_of.get(key)
         if slot is None:
             slot = len(self.uuids)
-            self._grow(slot + 1)
+            if slot == len(self.index):
+                self.grow(2 * slot)
+                self.slow.grow(2 * slot)
             self._slot_of[key] = slot
             self.uuids.append(facts.uuid)
             self._slots_of_uuid.setdefault(facts.uuid, []).append(slot)
@@ -114,40 +104,22 @@ class GpuTable:
         """More than one where a board has moved between nodes."""
         return self._slots_of_uuid.get(uuid, ())
 
-    def retire(self, slots: Slots) -> None:
-        self.retired[slots] = True
-
     def show(self, slots: Slots, order: list[int], gpus: Sequence[GpuFacts]) -> None:
         """Those of a node's present inventory."""
         self.retired[slots] = False
         self.parent[slots] = mig.parents(order, gpus)
-        self.shares_memory[slots] = mig.shares_memory(gpus)
+        self.shares_memory[slots] = shares_memory(gpus)
 
     # -- what a Frame says of them
 
     def apply_numbers(self, slots: Slots, frame: Frame) -> int:
         """How many were out of their range, and so became unknown."""
-        values = np.frombuffer(frame.values, "<f8").reshape(-1, WIDTH)
-        absent = np.frombuffer(frame.absent, np.uint8).reshape(-1, WIDTH)
-        present = absent == 0
-        lies = present & ((values < LOW) | (values > HIGH))
-        count = 0
-        if lies.any():
-            count = int(lies.sum())
-            absent = np.where(lies, np.uint8(Absence.UNKNOWN), absent)
-            present &= ~lies
+        values, absent, lies = told(frame.values, frame.absent, LOW, HIGH)
         self.values[slots] = values
         self.absent[slots] = absent
-        self.last[slots] = np.where(present, values, self.last[slots])
+        self.last[slots] = np.where(absent == Absence.PRESENT, values, self.last[slots])
         self.reported[slots] = np.frombuffer(frame.states, np.uint8)
-        return count
-
-    def mark_sampled(self, slots: Slots, frame: Frame, at: float, at_mono: float) -> None:
-        """A Frame that calls a GPU stale or lost is news of its state, not a sample of it: what
-        was read last keeps its age."""
-        were_read = np.frombuffer(frame.states, np.uint8) == 0
-        for times, time in ((self.sampled_mono, at_mono), (self.sampled_at, at)):
-            times[slots] = np.where(were_read, time, times[slots])
+        return lies
 
     def mark_owners(self, order: Sequence[int], tasks: Mapping[str, Task], uses: Iterable[Use]
                     ) -> None:

@@ -14,7 +14,7 @@ class FleetInventory:
 
     @property
     def nodes(self) -> Nodes:
-        return None if self.lens.is_whole else frozenset(self.lens.node_ids)
+        return self.lens.only
 
     def has(self, gpu: str) -> bool:
         return self.fleet.find(gpu, self.lens.place_of) is not None

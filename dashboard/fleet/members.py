@@ -1,7 +1,9 @@
 """Who belongs to a hub: the nodes it knows by their keys, and the places it has for new ones."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
+
+import msgspec
 
 from ..access.policy import DEFAULT_GROUP, GROUP
 
@@ -14,6 +16,8 @@ REVOKED = ("this node's key was revoked; to bring the node back, delete agent.ke
            "folder and enrol it again")
 
 Access = Literal["approved", "waiting", "revoked"]
+NodeGroup = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+Host = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_HOST)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +49,20 @@ class EnrolledNode:
     decided_by: str | None = None  # who approved or revoked it
 
 
-@dataclass(frozen=True, slots=True)
-class EnrolmentRequest:
-    """A place for a node, before it has a number."""
+class TakeoversView(msgspec.Struct):
+    """How often a connection with the node's key ended another one that was still open: now and
+    then it is a broken line, again and again it is two agents with one key."""
 
-    host: str | None = None
+    count: int
+    last_at: float | None
+
+
+class NewEnrolment(msgspec.Struct, forbid_unknown_fields=True):
+    """`host`: only a node that calls itself so. `approve`: an admin must look at it first."""
+
+    host: Host | None = None
     approve: bool = False
-    group: str = DEFAULT_GROUP
+    group: NodeGroup = DEFAULT_GROUP
 
     def flaw(self) -> str | None:
         return group_flaw(self.group) or (None if self.host is None else host_flaw(self.host))

@@ -9,12 +9,9 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from gpudeck.dcgm import shares_memory
 from gpudeck.wire import GpuFacts
 
 NO_PARENT = -1
-
-__all__ = ["NO_PARENT", "once", "parents", "shares_memory", "split"]
 
 Mask = npt.NDArray[np.bool_]
 

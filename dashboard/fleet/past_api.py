@@ -2,6 +2,7 @@
 once, and `totals`, the line above the map at one of them."""
 
 import time
+from dataclasses import dataclass
 
 import msgspec
 from flask import Flask, Response, request
@@ -17,9 +18,11 @@ from ..web.answers import answer, bad, check_names, one_of
 from ..web.moments import moment
 from ..web.openapi_parts import METRIC, TIME
 from ..web.query_pool import QueryPool
+from . import past_views
 from .fleet import Fleet
-from .past_views import TOTALLED, PastBlockView, PastTotalsView, block_view, ground, totals_view
-from .visibility import VisibilityScope, VisibleFleet, VisibleFleetCache
+from .past_views import PastBlockView, PastTotalsView
+from .views import TOTALLED
+from .visibility import VisibleFleetCache
 
 MAX_MOMENTS = 60
 # What an answer costs is how many stretches of five minutes it reads, and of what changes seldom,
@@ -29,14 +32,12 @@ MAX_STEP_S = 86_400
 METRICS = tuple(metric.key for metric in (*COLUMNS, *SLOW))
 
 
+@dataclass(eq=False, slots=True)
 class FleetPastApi:
-    def __init__(self, history: History, questions: QueryPool, fleet: Fleet,
-                 lenses: VisibleFleetCache
-                 ) -> None:
-        self._history = history
-        self._ask = questions.ask
-        self._fleet = fleet
-        self._lenses = lenses
+    history: History
+    questions: QueryPool
+    fleet: Fleet
+    lenses: VisibleFleetCache
 
     def block(self) -> Response:
         check_names(("metric", "start", "step", "count"))
@@ -45,32 +46,28 @@ class FleetPastApi:
         start, step = _second("start"), _whole("step", MAX_STEP_S)
         moments = range(start, start + step * _whole("count", MAX_MOMENTS), step)
         _check_cost(metric, moments)
-        lens = self._lens()
-        on, nodes = ground(self._fleet, lens, (metric,), time.monotonic()), _nodes_of(lens)
+        on, nodes = self._ground(metric)
 
         def body() -> bytes:
-            found = self._history.instants(metric, moments, nodes)
-            return msgspec.json.encode(block_view(found, on, metric, start, step))
+            found = self.history.instants(metric, moments, nodes)
+            return msgspec.json.encode(past_views.block_view(found, on, metric, start, step))
 
-        return answer(msgspec.Raw(self._ask(body)))
+        return answer(msgspec.Raw(self.questions.ask(body)))
 
     def totals(self) -> Response:
         check_names(("at",))
-        at, lens = _second("at"), self._lens()
-        on, nodes = ground(self._fleet, lens, TOTALLED, time.monotonic()), _nodes_of(lens)
+        at = _second("at")
+        on, nodes = self._ground(*TOTALLED)
 
         def body() -> bytes:
-            found = {key: self._history.instants(key, (at,), nodes) for key in TOTALLED}
-            return msgspec.json.encode(totals_view(found, on, at))
+            found = {key: self.history.instants(key, (at,), nodes) for key in TOTALLED}
+            return msgspec.json.encode(past_views.totals_view(found, on, at))
 
-        return answer(msgspec.Raw(self._ask(body)))
+        return answer(msgspec.Raw(self.questions.ask(body)))
 
-    def _lens(self) -> VisibleFleet:
-        return self._lenses.of(VisibilityScope.of(asker()))
-
-
-def _nodes_of(lens: VisibleFleet) -> Nodes:
-    return None if lens.is_whole else frozenset(lens.node_ids)
+    def _ground(self, *metrics: str) -> tuple[past_views.LayoutSnapshot, Nodes]:
+        lens = self.lenses.seen_by(asker())
+        return past_views.ground(self.fleet, lens, metrics, time.monotonic()), lens.only
 
 
 def _second(name: str) -> int:
@@ -95,19 +92,16 @@ def _check_cost(metric: str, moments: range) -> None:
 
 
 ROUTES = (
-    Route("GET block", FleetPastApi.block, "get_block",
-          see(Role.VIEWER),
+    Route("GET block", FleetPastApi.block, "get_block", see(Role.VIEWER),
           "A metric of every Gpu at up to 60 moments, as the cells of the map of the Fleet "
           "page.",
           answer=PastBlockView, errors=(400, 503),
           query=(("metric", METRIC), ("start", TIME),
                  ("step", {"type": "integer", "minimum": 1, "maximum": 86_400}),
                  ("count", {"type": "integer", "minimum": 1, "maximum": 60}))),
-    Route("GET totals", FleetPastApi.totals, "get_totals",
-          see(Role.VIEWER),
+    Route("GET totals", FleetPastApi.totals, "get_totals", see(Role.VIEWER),
           "The totals of the fleet at one past moment, as far as history knows them.",
-          answer=PastTotalsView, errors=(400, 503),
-          query=(("at", TIME),)),
+          answer=PastTotalsView, errors=(400, 503), query=(("at", TIME),)),
 )
 
 

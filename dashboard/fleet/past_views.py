@@ -12,14 +12,12 @@ from gpudeck.metrics import metric as metric_of
 
 from ..history.instants import NO_SAMPLE, InstantMatrix, Pair
 from . import mig
-from .colour_scales import HARMFUL_THROTTLE, RETIRED, exact, levels
+from .colour_scales import RETIRED, exact, levels
 from .filters import Mask
 from .fleet import Fleet, GpuStatus
 from .gpu_table import FleetMetricColumn
-from .views import MAX_EXACT
+from .views import MAX_EXACT, TOTALLED, sums
 from .visibility import Slots, VisibleFleet
-
-TOTALLED = ("util_pct", "power_w", "mem_used_bytes", "throttle_bits")
 
 Floats = npt.NDArray[np.float64]
 Bytes = npt.NDArray[np.uint8]
@@ -130,23 +128,12 @@ def totals_view(found: Mapping[str, InstantMatrix], on: LayoutSnapshot, at: int)
     """`found`: one moment of each of TOTALLED."""
     laid = {key: _laid(found[key], _slots(found[key], on), on, metric_of(key), 0)
             for key in TOTALLED}
-    there = {key: sampled & (column.absent == Absence.PRESENT)
-             for key, (column, sampled) in laid.items()}
     util, sampled = laid["util_pct"]
     # A board whose instances are there is not one to count beside them.
     unit = sampled & ~mig.split(on.parent, sampled)
     is_bad = np.isin(util.absent, (Absence.LOST, Absence.STALE))
-    mem = laid["mem_used_bytes"][0]
-    known = mig.once(on.parent, there["mem_used_bytes"] & ~np.isnan(mem.full), on.shares_memory)
-    throttle = laid["throttle_bits"][0].values[there["throttle_bits"]].astype(np.int64)
-    utils = util.values[there["util_pct"]]
+    everywhere = np.ones(len(on.retired), bool)
     return PastTotalsView(
         at, len(np.unique(on.node_at[sampled])), int(unit.sum()), int((unit & ~is_bad).sum()),
-        float(utils.mean()) if len(utils) else None,
-        _sum(laid["power_w"][0].values[there["power_w"]]), _sum(mem.values[known]),
-        _sum(mem.full[known]),
-        int(((throttle & HARMFUL_THROTTLE) != 0).sum()) if len(throttle) else None)
-
-
-def _sum(values: Floats) -> float | None:
-    return float(values.sum()) if len(values) else None
+        **sums({key: column for key, (column, _) in laid.items()}, everywhere, on.parent,
+               on.shares_memory))

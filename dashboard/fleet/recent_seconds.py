@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .fleet import Fleet, Node
+from .fleet import Fleet
 
 MOST_GPUS = 64
 KEPT = 64  # Samples of a Node: who is more than a minute behind asks the API for the hole
@@ -55,7 +55,10 @@ class TimelineBuffer:
         if moments and moments[-1].seq == node.newest:
             return
         self.number += 1
-        moments.append(_moment(self._fleet, node, self.number))
+        slots, fleet = np.array(node.listing.order, np.intp), self._fleet
+        moments.append(TimelineSample(
+            self.number, node.newest, node.frame_at, slots, fleet.values[slots].astype("<f8"),
+            fleet.absent[slots].copy(), fleet.reported[slots].copy()))
 
     def since(self, slots: Iterable[int], number: int) -> list[dict[str, Any]]:
         """Per Gpu all that came after this number, oldest first."""
@@ -64,8 +67,8 @@ class TimelineBuffer:
     def _of(self, slot: int, number: int) -> dict[str, Any]:
         fleet = self._fleet
         node_id = fleet.node_ids[fleet.node_at[slot]]
-        rows = [(moment, place) for moment in self._moments.get(node_id, ())
-                if moment.number > number and (place := _place(moment, slot)) is not None]
+        rows = [(moment, int(place)) for moment in self._moments.get(node_id, ())
+                if moment.number > number for place in np.flatnonzero(moment.slots == slot)]
         return {
             "uuid": fleet.uuids[slot],
             "at": np.array([moment.at for moment, _ in rows], "<f8").tobytes(),
@@ -73,17 +76,3 @@ class TimelineBuffer:
             "absent": b"".join(moment.absent[place].tobytes() for moment, place in rows),
             "states": bytes(int(moment.states[place]) for moment, place in rows),
         }
-
-
-def _moment(fleet: Fleet, node: Node, number: int) -> TimelineSample:
-    assert node.listing is not None
-    slots = np.array(node.listing.order, np.intp)
-    return TimelineSample(number, node.newest, node.frame_at, slots,
-                          fleet.values[slots].astype("<f8"),
-                          fleet.absent[slots].copy(), fleet.reported[slots].copy())
-
-
-def _place(moment: TimelineSample, slot: int) -> int | None:
-    found = np.flatnonzero(moment.slots == slot)
-    return int(found[0]) if len(found) else None
-

@@ -7,54 +7,18 @@ done. Time comes in with the event: `now` UTC seconds, `mono` monotonic seconds.
 from collections import defaultdict
 from dataclasses import dataclass
 
+from gpudeck import wire
 from gpudeck.actions import Preview, Reply
 from gpudeck.desired_state import InForce
 from gpudeck.limits import LimitsNow
-from gpudeck.wire import (
-    SPOKEN_VERSIONS,
-    Backfill,
-    Beat,
-    Call,
-    Clock,
-    Echo,
-    Event,
-    Frame,
-    FromAgent,
-    Hello,
-    Inventory,
-    Probe,
-    Refused,
-    Sequenced,
-    Time,
-    Welcome,
-    WireError,
-    decode_from_agent,
-)
 
+from ..history.headlog import HeadLogEntry
+from . import effects
 from .agent_streams import AgentStream, AgentStreams
-from .effects import (
-    CloseLink,
-    Effect,
-    EpochRaised,
-    HubEvent,
-    LinkClosed,
-    LogMessage,
-    MessageApplied,
-    MessageReceived,
-    NodeJoined,
-    NodeReport,
-    RateExceeded,
-    RecordsStored,
-    RevokeNode,
-    SendMessage,
-    StorageFailed,
-    StreamRecord,
-    Tick,
-)
 from .epoch_fence import EpochFence
 from .events import FleetEvent, RecentEvents
-from .fleet import FUTURE_S, Fleet, FrameOutcome, Node, NodeState
-from .members import REVOKED, REVOKED_RETRY_S
+from .fleet import FUTURE_S, Fleet, FrameOutcome, Node
+from .members import REVOKED, REVOKED_RETRY_S, TakeoversView
 from .quarantine import NodeQuarantines
 from .sample_seconds import SampleSecondAligner
 
@@ -66,37 +30,36 @@ VERSION_RETRY_S = 3_600.0
 TAKEN_RETRY_S = 30.0
 OWN_PAUSE_S = 5.0
 
+Effects = list[effects.Effect]
+
 
 @dataclass(slots=True)
 class AgentLinkState:
-    """One agent's connection."""
+    """One agent's connection, which is known as `at`."""
 
-    node_id: str
+    at: str
+    node: Node
     stream: str
     received: AgentStream
     probe_id: int = 0
     probed_mono: float = -1e9
     is_probing: bool = False
 
-    def probe(self, now: float, mono: float) -> Probe:
+    @property
+    def node_id(self) -> str:
+        return self.node.hello.node_id
+
+    def probe(self, now: float, mono: float) -> effects.SendMessage:
         self.probe_id += 1
         self.probed_mono = mono
         self.is_probing = True
-        return Probe(self.probe_id, now)
+        return effects.SendMessage(self.at, wire.Probe(self.probe_id, now))
 
-    def is_answer(self, echo: Echo) -> bool:
+    def is_answer(self, echo: wire.Echo) -> bool:
         """To the newest Probe, and the first one."""
         is_first = self.is_probing and echo.probe_id == self.probe_id
         self.is_probing = self.is_probing and not is_first
         return is_first
-
-
-@dataclass(slots=True)
-class TakeoverCounter:
-    """How often a connection with a node's key ended another that was still open."""
-
-    count: int = 0
-    last_at: float | None = None
 
 
 class FleetStateMachine:
@@ -107,7 +70,7 @@ class FleetStateMachine:
         self.streams = AgentStreams()
         self.links: dict[str, AgentLinkState] = {}
         self.link_of: dict[str, str] = {}  # node id -> link
-        self.takeovers: dict[str, TakeoverCounter] = {}
+        self.takeovers: dict[str, TakeoversView] = {}
         self.counts: dict[str, int] = defaultdict(int)
         self.events = RecentEvents()
         self.disk_error: str | None = None
@@ -115,269 +78,263 @@ class FleetStateMachine:
         self._seconds: dict[tuple[str, bool], SampleSecondAligner] = {}
         self._ticked_mono: float | None = None
 
-    def handle(self, event: HubEvent, now: float, mono: float) -> list[Effect]:
+    def handle(self, event: effects.HubEvent, now: float, mono: float) -> Effects:
         match event:
-            case MessageReceived():
+            case effects.MessageReceived():
                 return self._said(event, now, mono)
-            case Tick():
+            case effects.Tick():
                 return self._tick(mono)
-            case LinkClosed():
+            case effects.LinkClosed():
                 return self._left(event.link)
-            case RevokeNode():
-                return self._revoked(event.node_id)
-            case RateExceeded():
+            case effects.RevokeNode():
+                at = self.link_of.get(event.node_id)
+                return [] if at is None else self._turned_out(
+                    at, wire.Refused(REVOKED, REVOKED_RETRY_S))
+            case effects.RateExceeded():
                 return self._over_rate(event, mono)
-            case RecordsStored():
+            case effects.RecordsStored():
                 return self._stored(event.records)
-            case StorageFailed():
+            case effects.StorageFailed():
                 return self._not_stored(event)
 
     # -- agents
 
-    def _said(self, said: MessageReceived, now: float, mono: float) -> list[Effect]:
+    def _said(self, said: effects.MessageReceived, now: float, mono: float) -> Effects:
         link = self.links.get(said.link)
         if link is None:
-            if not isinstance(said.message, Hello):
-                raise WireError("the first message must be Hello")
+            if not isinstance(said.message, wire.Hello):
+                raise wire.WireError("the first message must be Hello")
             return self._hello(said.link, said.message, said.payload, now, mono)
-        node = self.fleet.nodes[link.node_id]
+        node = link.node
         node.hear(now, mono)
         match said.message:
-            case Frame() | Event():
-                return self._sequenced(said.link, link, node, said.message, said.payload, now, mono)
-            case Backfill():
-                return self._backfill(said.link, link, node, said.message, now, mono)
-            case Beat():
+            case wire.Frame() | wire.Event():
+                return self._sequenced(link, said.message, said.payload, now, mono)
+            case wire.Backfill():
+                return self._backfill(link, said.message, now, mono)
+            case wire.Beat():
                 node.take_beat(said.message, mono)
                 link.received.settle(said.message.first_seq - 1)
-                return [NodeReport(link.node_id, said.message)]
-            case Echo():
+                return [effects.NodeReport(link.node_id, said.message)]
+            case wire.Echo():
                 if link.is_answer(said.message):
                     node.set_clock(said.message.agent_at, link.probed_mono, now, mono)
                 return []
-            case Inventory():
+            case wire.Inventory():
                 self.fleet.inventory(node, said.message)
-                return [StreamRecord(link.node_id, link.stream, 0, now, said.payload, False,
-                                     said.message)]
-            case Clock():
-                return [SendMessage(said.link, Time(said.message.clock_id, now))]
+                return [effects.StreamRecord(link.node_id, link.stream, 0, now, said.payload,
+                                             message=said.message)]
+            case wire.Clock():
+                return [effects.SendMessage(said.link, wire.Time(said.message.clock_id, now))]
             case LimitsNow():
                 node.limits = said.message
                 return []
             case Preview() | Reply() | InForce():
-                return [NodeReport(link.node_id, said.message)]
-            case Call() | Hello():
-                raise WireError("Call and Hello are said once")
+                return [effects.NodeReport(link.node_id, said.message)]
+            case wire.Call() | wire.Hello():
+                raise wire.WireError("Call and Hello are said once")
 
-    def _hello(self, at: str, hello: Hello, payload: bytes, now: float, mono: float
-               ) -> list[Effect]:
+    def _hello(self, at: str, hello: wire.Hello, payload: bytes, now: float, mono: float
+               ) -> Effects:
         refused = self._refusal(hello, mono)
         if refused is not None:
             self.counts["refused"] += 1
-            return [SendMessage(at, refused), CloseLink(at, refused.reason),
-                    LogMessage("agent refused", {"node": hello.node_id, "why": refused.reason})]
-        effects: list[Effect] = []
+            return self._turned_out(at, refused, effects.LogMessage(
+                "agent refused", {"node": hello.node_id, "why": refused.reason}))
+        answer: Effects = []
         former = self.link_of.get(hello.node_id)
         if former is not None:
-            effects += self._taken_over(former, hello.node_id, now)
+            answer += self._taken_over(former, hello.node_id, now)
         risen = self.fence.hello(hello.node_id, hello.epoch_seen, mono)
         if risen is not None:
-            effects.append(EpochRaised(risen))
-        self.fleet.hello(hello, now, mono)
+            answer.append(effects.EpochRaised(risen))
+        node = self.fleet.hello(hello, now, mono)
         stream = self.streams.open(hello.node_id, hello.stream)
         stream.must_bring, ack = False, stream.ack()
         stream.last_ack = ack
-        link = AgentLinkState(hello.node_id, hello.stream, stream)
-        self.links[at] = link
+        link = self.links[at] = AgentLinkState(at, node, hello.stream, stream)
         self.link_of[hello.node_id] = at
-        welcome = Welcome(max(set(hello.wire_versions) & set(SPOKEN_VERSIONS)), self.hub_id,
-                          self.fence.epoch, now, ack.seq, ack.spans)
-        return [*effects, SendMessage(at, welcome), SendMessage(at, link.probe(now, mono)),
-                StreamRecord(hello.node_id, hello.stream, 0, now, payload, False, hello),
-                LogMessage("agent connected", {"node": hello.node_id, "host": hello.host,
-                                               "acked": welcome.acked_seq}),
-                NodeJoined(hello.node_id)]
+        version = max(set(hello.wire_versions) & set(wire.SPOKEN_VERSIONS))
+        welcome = wire.Welcome(version, self.hub_id, self.fence.epoch, now, ack.seq, ack.spans)
+        return [*answer, effects.SendMessage(at, welcome), link.probe(now, mono),
+                effects.StreamRecord(hello.node_id, hello.stream, 0, now, payload, False, hello),
+                effects.LogMessage("agent connected", {"node": hello.node_id, "host": hello.host,
+                                                       "acked": welcome.acked_seq}),
+                effects.NodeJoined(hello.node_id)]
 
-    def _taken_over(self, former: str, node_id: str, now: float) -> list[Effect]:
+    def _taken_over(self, former: str, node_id: str, now: float) -> Effects:
         """A node that comes back before we saw it go; or two that have the same key."""
         self.counts["taken_over"] += 1
-        taken = self.takeovers.setdefault(node_id, TakeoverCounter())
+        taken = self.takeovers.setdefault(node_id, TakeoversView(0, None))
         taken.count, taken.last_at = taken.count + 1, now
-        refused = Refused("another agent has this node's key and took over; if there are two, its "
-                          "data folder was copied: delete agent.key in one and enrol that one anew",
-                          TAKEN_RETRY_S)
-        return [SendMessage(former, refused),
-                CloseLink(former, "another connection of this node took over"),
-                LogMessage("agent taken over", {"node": node_id, "times": taken.count}),
+        refused = wire.Refused(
+            "another agent has this node's key and took over; if there are two, its data folder "
+            "was copied: delete agent.key in one and enrol that one anew", TAKEN_RETRY_S)
+        return [effects.SendMessage(former, refused),
+                effects.CloseLink(former, "another connection of this node took over"),
+                effects.LogMessage("agent taken over", {"node": node_id, "times": taken.count}),
                 *self._left(former)]
 
-    def _revoked(self, node_id: str) -> list[Effect]:
-        at = self.link_of.get(node_id)
-        if at is None:
-            return []
-        told = Refused(REVOKED, REVOKED_RETRY_S)
-        return [SendMessage(at, told), CloseLink(at, told.reason), *self._left(at)]
+    def _turned_out(self, at: str, told: wire.Refused, *notes: effects.LogMessage) -> Effects:
+        return [effects.SendMessage(at, told), effects.CloseLink(at, told.reason), *notes,
+                *self._left(at)]
 
-    def _refusal(self, hello: Hello, mono: float) -> Refused | None:
+    def _refusal(self, hello: wire.Hello, mono: float) -> wire.Refused | None:
         wait_s = self._quarantines.left_s(hello.node_id, mono)
         if wait_s > 0:
-            return Refused("this node sent more than it may; try again later", wait_s)
-        if not set(hello.wire_versions) & set(SPOKEN_VERSIONS):
-            spoken = ", ".join(map(str, SPOKEN_VERSIONS))
-            return Refused(f"this hub speaks wire version {spoken}; update the older side",
+            return wire.Refused("this node sent more than it may; try again later", wait_s)
+        if not set(hello.wire_versions) & set(wire.SPOKEN_VERSIONS):
+            spoken = ", ".join(map(str, wire.SPOKEN_VERSIONS))
+            return wire.Refused(f"this hub speaks wire version {spoken}; update the older side",
                            VERSION_RETRY_S)
         if hello.node_id not in self.fleet.nodes and len(self.fleet.nodes) >= MAX_NODES:
-            return Refused(f"this hub holds {MAX_NODES} nodes and takes no more", FULL_RETRY_S)
+            return wire.Refused(f"this hub holds {MAX_NODES} nodes and takes no more", FULL_RETRY_S)
         return None
 
-    def _sequenced(self, at: str, link: AgentLinkState, node: Node, message: Sequenced,
-                   payload: bytes,
-                   now: float, mono: float) -> list[Effect]:
-        stream = link.received
-        if not stream.ledger.note(message.seq):
+    def _sequenced(self, link: AgentLinkState, message: wire.Sequenced, payload: bytes, now: float,
+                   mono: float) -> Effects:
+        record = self._record(link, message, payload, now, mono)
+        if record is None:
             return []
-        second = self._second(node, message, now, mono, False)
-        effects: list[Effect] = [
-            StreamRecord(link.node_id, link.stream, message.seq, now, payload, False, message,
-                         second),
-            MessageApplied(link.node_id, link.stream, message.seq, now),
-        ]
-        if isinstance(message, Event):
-            self._keep(node, link.stream, message, now, mono)
-            return effects
+        answer: Effects = [record]
+        if isinstance(message, wire.Event):
+            return answer
+        node = link.node
         outcome = self.fleet.frame(node, message, now, mono)
         if outcome is FrameOutcome.APPLIED:
-            stream.applied += 1
-            node.frame_at = float(second)  # as history knows it, so that past and live join
+            link.received.applied += 1
+            node.frame_at = float(record.second)  # as history knows it, so that past and live join
         # What is live is fresh: where it seems not to be, the node's clock has stepped.
         age_s = node.age_s(message.taken_at, now, mono)
         if abs(age_s) > FUTURE_S and mono - link.probed_mono > PROBE_SOON_S:
-            effects.append(SendMessage(at, link.probe(now, mono)))
-        return effects
+            answer.append(link.probe(now, mono))
+        return answer
 
-    def _keep(self, node: Node, stream: str, event: Event, now: float, mono: float) -> None:
+    def _backfill(self, link: AgentLinkState, backfill: wire.Backfill, now: float,
+                  mono: float) -> Effects:
+        """Of a time without us: to disk, and past the picture."""
+        answer: Effects = []
+        is_told_again = False
+        for payload in backfill.messages:
+            message = wire.decode_from_agent(payload)
+            if not isinstance(message, wire.Frame | wire.Event):
+                raise wire.WireError("a Backfill holds Frames and Events")
+            record = self._record(link, message, payload, now, mono, is_backfill=True)
+            if record is None:
+                is_told_again = True
+                continue
+            answer.append(record)
+        if is_told_again:  # no store of it will follow that an ack could
+            answer.append(effects.SendMessage(link.at, link.received.ack()))
+        return answer
+
+    def _record(self, link: AgentLinkState, message: wire.Sequenced, payload: bytes, now: float,
+                mono: float, is_backfill: bool = False) -> effects.StreamRecord | None:
+        """None: it was there already."""
+        if not link.received.ledger.note(message.seq):
+            return None
+        second = self._second(link.node, message, now, mono, is_backfill)
+        if isinstance(message, wire.Event):
+            self._keep(link.node, link.stream, message, now, mono)
+        return effects.StreamRecord(link.node_id, link.stream, message.seq, now, payload,
+                                    is_backfill, message, second)
+
+    def _keep(self, node: Node, stream: str, event: wire.Event, now: float, mono: float) -> None:
         """An agent whose clock is ahead does not stay on top of the list."""
         at = now - max(0.0, node.age_s(event.taken_at, now, mono))
         task = None if event.task_id is None else node.tasks.get(event.task_id)
         self.events.add(FleetEvent(node.hello.node_id, stream, at,
                                    None if task is None else task.user, event))
 
-    def _backfill(self, at: str, link: AgentLinkState, node: Node, backfill: Backfill, now: float,
-                  mono: float) -> list[Effect]:
-        """Of a time without us: to disk, and past the picture."""
-        stream = link.received
-        effects: list[Effect] = []
-        is_told_again = False
-        for payload in backfill.messages:
-            message = decode_from_agent(payload)
-            if not isinstance(message, Frame | Event):
-                raise WireError("a Backfill holds Frames and Events")
-            if not stream.ledger.note(message.seq):
-                is_told_again = True
-                continue
-            effects += (StreamRecord(link.node_id, link.stream, message.seq, now, payload, True,
-                                     message,
-                                     self._second(node, message, now, mono, True)),
-                        MessageApplied(link.node_id, link.stream, message.seq, now, True))
-            if isinstance(message, Event):
-                self._keep(self.fleet.nodes[link.node_id], link.stream, message, now, mono)
-        if is_told_again:  # no store of it will follow that an ack could
-            effects.append(SendMessage(at, stream.ack()))
-        return effects
-
-    def _second(self, node: Node, message: Sequenced, now: float, mono: float, is_backfill: bool
-                ) -> int:
+    def _second(self, node: Node, message: wire.Sequenced, now: float, mono: float,
+                is_backfill: bool) -> int:
         """Of a Frame, by our clock, and never ahead of it."""
-        if isinstance(message, Event):
+        if isinstance(message, wire.Event):
             return 0  # it comes at any moment, and would unsettle where seconds are cut
         age_s = max(0.0, node.age_s(message.taken_at, now, mono))
         seconds = self._seconds.setdefault((node.hello.node_id, is_backfill), SampleSecondAligner())
         return max(1, min(int(now), seconds.of(now - age_s)))
 
-    def _left(self, at: str) -> list[Effect]:
+    def _left(self, at: str) -> Effects:
         link = self.links.pop(at, None)
         if link is None:
             return []
         if self.link_of.get(link.node_id) == at:
             del self.link_of[link.node_id]
-            self.fleet.nodes[link.node_id].disconnect()
-        return [LogMessage("agent gone", {"node": link.node_id})]
+            link.node.disconnect()
+        return [effects.LogMessage("agent gone", {"node": link.node_id})]
 
-    def _over_rate(self, event: RateExceeded, mono: float) -> list[Effect]:
+    def _over_rate(self, event: effects.RateExceeded, mono: float) -> Effects:
         self.counts["over_rate"] += 1
         link = self.links.get(event.link)
         if link is None:
-            return [CloseLink(event.link, f"more {event.what} than allowed")]
+            return [effects.CloseLink(event.link, f"more {event.what} than allowed")]
         wait_s = self._quarantines.add(link.node_id, mono)
-        reason = f"this node sent more {event.what} than it may"
-        return [SendMessage(event.link, Refused(reason, wait_s)), CloseLink(event.link, reason),
-                LogMessage("agent quarantined", {"node": link.node_id, "why": event.what,
-                                                 "seconds": wait_s}),
-                *self._left(event.link)]
+        told = wire.Refused(f"this node sent more {event.what} than it may", wait_s)
+        return self._turned_out(event.link, told, effects.LogMessage(
+            "agent quarantined", {"node": link.node_id, "why": event.what, "seconds": wait_s}))
 
     # -- disk
 
-    def _stored(self, records: tuple[StreamRecord, ...]) -> list[Effect]:
+    def _stored(self, records: tuple[effects.StreamRecord, ...]) -> Effects:
         recovered = self.disk_error is not None
         self.disk_error = None
-        effects: list[Effect] = []
+        answer: Effects = []
         for (node_id, name), stream in self.streams.stored(records).items():
             at = self.link_of.get(node_id)
-            if at is not None and self.links[at].stream == name:
-                ack = stream.new_ack()
-                effects += [] if ack is None else [SendMessage(at, ack)]
+            if (at is not None and self.links[at].stream == name
+                    and (ack := stream.new_ack()) is not None):
+                answer.append(effects.SendMessage(at, ack))
         if recovered:
-            effects += self._ask_again()
-        return effects
+            # Those whose messages were dropped connect anew and bring them again.
+            answer += [effects.LogMessage("disk is back", {}), *(
+                effects.CloseLink(at, "the disk was full; bring again what was not acked")
+                for node_id, at in self.link_of.items() if self.streams.must_bring(node_id))]
+        return answer
 
-    def _not_stored(self, event: StorageFailed) -> list[Effect]:
+    def _not_stored(self, event: effects.StorageFailed) -> Effects:
         first = self.disk_error is None
         self.disk_error = event.reason
         self.streams.dropped(event.dropped)
-        return [LogMessage("disk refuses", {"why": event.reason})] if first else []
-
-    def _ask_again(self) -> list[Effect]:
-        """The disk is back: those whose messages were dropped connect anew and bring them again."""
-        closes = [CloseLink(at, "the disk was full; bring again what was not acked")
-                  for node_id, at in self.link_of.items()
-                  if self.streams.must_bring(node_id)]
-        return [LogMessage("disk is back", {}), *closes]
+        return [effects.LogMessage("disk refuses", {"why": event.reason})] if first else []
 
     # -- time
 
-    def _tick(self, mono: float) -> list[Effect]:
+    def _tick(self, mono: float) -> Effects:
         gap_s = 0.0 if self._ticked_mono is None else mono - self._ticked_mono
         self._ticked_mono = mono
-        effects: list[Effect] = []
+        answer: Effects = []
         if gap_s > OWN_PAUSE_S:
             self.counts["own_pauses"] += 1
             self.fleet.forgive(gap_s)
-            effects.append(LogMessage("the hub itself stood still", {"seconds": round(gap_s, 1)}))
-        effects += [_node_note(node_id, state) for node_id, state in self.fleet.tick(mono)]
-        return effects
+            answer.append(effects.LogMessage("the hub itself stood still",
+                                             {"seconds": round(gap_s, 1)}))
+        answer += [effects.LogMessage(f"node is {state}", {"node": node_id})
+                   for node_id, state in self.fleet.tick(mono)]
+        return answer
 
-    def probes(self, now: float, mono: float) -> list[Effect]:
-        return [SendMessage(at, link.probe(now, mono)) for at, link in self.links.items()
+    def probes(self, now: float, mono: float) -> Effects:
+        return [link.probe(now, mono) for link in self.links.values()
                 if mono - link.probed_mono >= PROBE_EVERY_S]
 
     # -- start
 
-    def recover(self, record: StreamRecord) -> FromAgent:
+    def recover(self, record: HeadLogEntry | effects.StreamRecord) -> wire.FromAgent:
         """One message from disk, in the order in which it had come; it may be there twice."""
-        message = decode_from_agent(record.payload)
+        message = wire.decode_from_agent(record.payload)
         node = self.fleet.nodes.get(record.node_id)
-        if isinstance(message, Hello):
+        if isinstance(message, wire.Hello):
             self.fleet.hello(message, record.received_at, 0.0)
             self.streams.open(message.node_id, message.stream)
-        elif isinstance(message, Inventory) and node is not None:
+        elif isinstance(message, wire.Inventory) and node is not None:
             self.fleet.inventory(node, message)
-        elif isinstance(message, Frame | Event) and node is not None:
+        elif isinstance(message, wire.Frame | wire.Event) and node is not None:
             stream = self.streams.open(record.node_id, record.stream)
             stream.stored.note(message.seq)
             if not stream.ledger.note(message.seq):
                 return message
             node.heard_at = record.received_at
-            if isinstance(message, Event):
+            if isinstance(message, wire.Event):
                 self._keep(node, record.stream, message, record.received_at, 0.0)
             elif node.hello.stream == record.stream and not record.is_backfill:
                 self.fleet.frame(node, message, record.received_at, 0.0)
@@ -386,7 +343,3 @@ class FleetStateMachine:
     def recovered(self, now: float, mono: float) -> None:
         self.fleet.recovered(now, mono)
         self.streams.begin_counts()
-
-
-def _node_note(node_id: str, state: NodeState) -> LogMessage:
-    return LogMessage("node is " + state, {"node": node_id})

@@ -2,7 +2,8 @@
 job. Pure."""
 
 from collections.abc import Callable, Iterable
-from typing import Any, Literal
+from operator import attrgetter
+from typing import Any, Literal, TypeVar
 
 import msgspec
 import numpy as np
@@ -12,6 +13,7 @@ from .filters import Filter, TaskGpuPairs
 from .fleet import Fleet
 from .visibility import VisibleFleet
 
+T = TypeVar("T")
 Order = Literal["asc", "desc"]
 GroupBy = Literal["owner", "job"]
 ORDERS: tuple[Order, ...] = ("asc", "desc")
@@ -69,11 +71,14 @@ def matching(fleet: Fleet, lens: VisibleFleet, picked: Filter, mono: float) -> s
 def ordered(tasks: Iterable[views.TaskView], sort: str, order: Order) -> list[views.TaskView]:
     """What is not known comes last, whichever way; equals stay in the order of node and id, so
     that a row moves only when its own value does."""
-    of = SORTS[sort]
-    keyed = [(of(task), task) for task in tasks]
+    return _known_first(tasks, SORTS[sort], order)
+
+
+def _known_first(rows: Iterable[T], of: Callable[[T], Any], order: Order) -> list[T]:
+    keyed = [(of(row), row) for row in rows]
     known = [pair for pair in keyed if pair[0] is not None]
     known.sort(key=lambda pair: pair[0], reverse=order == "desc")
-    return [task for _, task in known] + [task for key, task in keyed if key is None]
+    return [row for _, row in known] + [row for key, row in keyed if key is None]
 
 
 def group_key(task: views.TaskView, by: GroupBy) -> str:
@@ -107,26 +112,18 @@ def _group(key: str, inside: list[views.TaskView], by: GroupBy) -> TaskGroup:
         oldest.command if is_job else None,
         (oldest.owner.launch or oldest.job_id) if is_job else None, len(inside), nodes,
         len({(task.node, use.uuid) for task in inside for use in task.gpus}),
-        _sum([task.mem_used_bytes for task in inside]), _sum([task.sm_pct for task in inside]),
+        views.total([task.mem_used_bytes for task in inside]),
+        views.total([task.sm_pct for task in inside]),
         min(starts) if starts else None)
 
 
 def group_order(groups: list[TaskGroup], sort: str, order: Order) -> list[TaskGroup]:
     """By the group's own sum where there is one."""
-    of: Callable[[TaskGroup], Any] | None = {
-        "mem_used_bytes": lambda one: one.mem_used_bytes, "sm_pct": lambda one: one.sm_pct,
-        "gpus": lambda one: one.gpus, "started_at": lambda one: one.started_at,
-        "user": lambda one: _folded(one.user)}.get(sort)
-    if of is None:
-        return groups
-    known = sorted((one for one in groups if of(one) is not None), key=of,
-                   reverse=order == "desc")
-    return known + [one for one in groups if of(one) is None]
-
-
-def _sum(parts: list[float | None]) -> float | None:
-    known = [part for part in parts if part is not None]
-    return sum(known) if len(known) == len(parts) else None
+    if sort == "user":
+        return _known_first(groups, lambda one: _folded(one.user), order)
+    if sort in ("mem_used_bytes", "sm_pct", "gpus", "started_at"):
+        return _known_first(groups, attrgetter(sort), order)
+    return groups
 
 
 def _folded(text: str | None) -> str | None:

@@ -1,6 +1,6 @@
 """State -> exactly what a page or a program is shown. Pure; encodes nothing, formats nothing."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -9,14 +9,14 @@ import numpy.typing as npt
 
 from gpudeck.action_views import KeepView
 from gpudeck.keys import spaced
-from gpudeck.metrics import COLUMN, COLUMNS, SLOW, Absence
+from gpudeck.metrics import COLUMNS, SLOW, Absence
 from gpudeck.wire import GpuFacts
 
 from .colour_scales import HARMFUL_THROTTLE, exact, levels
-from .filters import Filter, Mask
+from .filters import STATES, Filter, Mask
 from .fleet import Fleet, GpuStatus, Node
-from .gpu_table import MAX_OWNERS, NO_TASK, SPLIT
-from .members import EnrolledNode
+from .gpu_table import MAX_OWNERS, NO_TASK, SPLIT, FleetMetricColumn
+from .members import EnrolledNode, TakeoversView
 from .mig import NO_PARENT, once
 from .owner_views import OwnerView, owner_view
 from .state_machine import FleetStateMachine
@@ -25,8 +25,8 @@ from .visibility import ALL_READ, CommandLineVisibility, VisibleFleet
 MAX_EXACT = 1_024
 HOT_C = 85.0
 
-UTIL, MEM, TEMP, POWER, THROTTLE = (
-    COLUMN[key] for key in ("util_pct", "mem_used_bytes", "temp_c", "power_w", "throttle_bits"))
+TOTALLED = ("util_pct", "power_w", "mem_used_bytes", "throttle_bits")
+
 # -- the live socket (docs/internals/live.md)
 
 
@@ -89,50 +89,50 @@ def owners(fleet: Fleet, lens: VisibleFleet) -> dict[str, Any]:
 
 
 def totals(fleet: Fleet, lens: VisibleFleet, now: float, mono: float) -> dict[str, Any]:
-    show = np.full(len(fleet), GpuStatus.RETIRED, np.uint8)
+    size = len(fleet)
+    show = np.full(size, GpuStatus.RETIRED, np.uint8)
     show[lens.slots] = fleet.shown(mono)[lens.slots]
-    ok = show == GpuStatus.OK
     # A board that is split is not one to give out: its instances are counted in its place.
     unit = np.where(fleet.is_split(), GpuStatus.RETIRED, show)
-    is_free = (unit == GpuStatus.OK) & (fleet.owner[: len(fleet)] == NO_TASK)
+    is_free = (unit == GpuStatus.OK) & (fleet.owner[:size] == NO_TASK)
     nodes = lens.nodes(fleet)
     states = [node.state for node in nodes]
     return {
         "at": now,
         "nodes": {state: states.count(state) for state in ("live", "suspect", "silent")},
         "gpus": {"total": int((unit != GpuStatus.RETIRED).sum()),
-                 "ok": int((unit == GpuStatus.OK).sum()),
-                 "stale": int((unit == GpuStatus.STALE).sum()),
-                 "lost": int((unit == GpuStatus.LOST).sum()),
-                 "offline": int((unit == GpuStatus.OFFLINE).sum()), "free": int(is_free.sum())},
+                 **{word: int((unit == status).sum()) for word, status in STATES.items()},
+                 "free": int(is_free.sum())},
         "tasks": sum(len(node.tasks) for node in nodes if node.state != "silent"),
-        **_sums(fleet, ok),
+        **sums({key: fleet.column(key, mono) for key in (*TOTALLED, "temp_c")},
+               show == GpuStatus.OK, fleet.parent[:size], fleet.shares_memory[:size]),
     }
 
 
-def _sums(fleet: Fleet, ok: Mask) -> dict[str, Any]:
-    def there(column: int) -> npt.NDArray[np.float64]:
-        known = ok & (fleet.absent[: len(fleet), column] == Absence.PRESENT)
-        values: npt.NDArray[np.float64] = fleet.values[: len(fleet), column][known]
-        return values
+def sums(columns: Mapping[str, FleetMetricColumn], among: Mask, parent: npt.NDArray[np.int32],
+         shares_memory: Mask) -> dict[str, Any]:
+    """Over the slots `among` which report it; None where none does."""
+    def there(key: str) -> npt.NDArray[np.float64]:
+        values: npt.NDArray[np.float64] = columns[key].values
+        return values.compress(among & (columns[key].absent == Absence.PRESENT))
 
-    util, power, temp, throttle = there(UTIL), there(POWER), there(TEMP), there(THROTTLE)
-    mem_known = ok & (fleet.absent[: len(fleet), MEM] == Absence.PRESENT) & ~np.isnan(
-        fleet.full[: len(fleet), MEM])
-    mem_known = once(fleet.parent[: len(fleet)], mem_known, fleet.shares_memory[: len(fleet)])
-    return {
-        "util_mean_pct": float(util.mean()) if len(util) else None,
-        "power_w": float(power.sum()) if len(power) else None,
-        "mem_used_bytes": _sum(fleet.values[: len(fleet), MEM][mem_known]),
-        "mem_total_bytes": _sum(fleet.full[: len(fleet), MEM][mem_known]),
-        "hot": int((temp >= HOT_C).sum()) if len(temp) else None,
-        "throttled": int(((throttle.astype(np.int64) & HARMFUL_THROTTLE) != 0).sum())
-        if len(throttle) else None,
-    }
+    util, throttle, mem = there("util_pct"), there("throttle_bits"), columns["mem_used_bytes"]
+    known = once(parent, among & (mem.absent == Absence.PRESENT) & ~np.isnan(mem.full),
+                 shares_memory)
+    found = {"util_mean_pct": float(util.mean()) if len(util) else None,
+             "power_w": _sum(there("power_w")), "mem_used_bytes": _sum(mem.values[known]),
+             "mem_total_bytes": _sum(mem.full[known])}
+    if "temp_c" in columns:
+        found["hot"] = _count(there("temp_c") >= HOT_C)
+    return found | {"throttled": _count((throttle.astype(np.int64) & HARMFUL_THROTTLE) != 0)}
 
 
 def _sum(values: npt.NDArray[np.float64]) -> float | None:
     return float(values.sum()) if len(values) else None
+
+
+def _count(hits: Mask) -> int | None:
+    return int(hits.sum()) if len(hits) else None
 
 
 # -- the API
@@ -159,14 +159,6 @@ class FramesView(msgspec.Struct):
     future: int
     unreadable: int
     out_of_range: int
-
-
-class TakeoversView(msgspec.Struct):
-    """How often a connection with the node's key ended another one that was still open: now and
-    then it is a broken line, again and again it is two agents with one key."""
-
-    count: int
-    last_at: float | None
 
 
 class AgentCostView(msgspec.Struct):
@@ -297,31 +289,32 @@ class GpuList(msgspec.Struct):
 
 def node_view(room: FleetStateMachine, node_id: str, member: EnrolledNode | None,
               mono: float) -> NodeView:
-    node = room.fleet.nodes[node_id]
-    hello, takeovers = node.hello, room.takeovers.get(node_id)
+    node = room.fleet.nodes.get(node_id)
+    if node is None:
+        assert member is not None, "it is known as one or the other"
+        return _outside(member)
+    hello, beat = node.hello, node.beat
     return NodeView(
         hello.node_id, hello.host, spaced(node_id), room.fleet.group_of(node_id),
         "revoked" if member is None else member.access,
         None if member is None else member.enrolled_at,
-        TakeoversView(0, None) if takeovers is None else TakeoversView(
-            takeovers.count, takeovers.last_at),
+        room.takeovers.get(node_id, TakeoversView(0, None)),
         node.state, node.heard_at, _reader(node, mono), hello.backend,
         hello.driver_version, hello.agent_version, hello.boot_id,
         0 if node.listing is None else len(node.listing.order), node.clock_offset_s,
-        _frames(room, node), [] if node.beat is None else [*node.beat.holds], hello.platform,
-        _cost(node), None if node.beat is None else node.beat.pending,
-        None if node.beat is None else node.beat.dropped)
+        _frames(room, node), [] if beat is None else [*beat.holds], hello.platform, _cost(node),
+        None if beat is None else beat.pending, None if beat is None else beat.dropped)
 
 
 def _cost(node: Node) -> AgentCostView | None:
     """Of an agent that is heard no more nothing is known."""
     cost = None if node.beat is None or node.state == "silent" else node.beat.cost
-    return None if cost is None else AgentCostView(cost.cpu_pct, cost.memory_bytes, cost.read_s,
-                                                   cost.outbox_bytes)
+    return msgspec.convert(cost, AgentCostView | None, from_attributes=True)
 
 
-def links_of(fleet: Fleet, node: Node) -> list[GpuLinkView]:
-    if node.listing is None:
+def links_of(fleet: Fleet, node_id: str) -> list[GpuLinkView]:
+    node = fleet.nodes.get(node_id)
+    if node is None or node.listing is None:
         return []
     uuids = [fleet.uuids[slot] for slot in node.listing.order]
     return [GpuLinkView(uuids[link.a], uuids[link.b], link.path, link.nvlinks)
@@ -329,7 +322,7 @@ def links_of(fleet: Fleet, node: Node) -> list[GpuLinkView]:
             if max(link.a, link.b) < len(uuids)]
 
 
-def member_view(member: EnrolledNode) -> NodeView:
+def _outside(member: EnrolledNode) -> NodeView:
     """Of one that has not been let in: of what it says, its name alone is kept."""
     return NodeView(
         member.node_id, member.host, spaced(member.node_id), member.group, member.access,
@@ -348,7 +341,7 @@ def _reader(node: Node, mono: float) -> ReaderView | None:
 
 def _frames(room: FleetStateMachine, node: Node) -> FramesView:
     name = node.hello.stream
-    stream = room.streams.current(node.hello.node_id, name)
+    stream = room.streams.of(node.hello.node_id)[name]
     outcomes = {outcome.value: count for outcome, count in node.outcomes.items()}
     return FramesView(
         name, stream.ledger.first, stream.ledger.last, stream.acked, stream.applied,
@@ -456,14 +449,15 @@ def task_views(fleet: Fleet, node: Node, reads: CommandLineVisibility = ALL_READ
 def _task(node: Node, task_id: str, on: list[TaskGpuUseView], state: Any,
           reads: CommandLineVisibility) -> TaskView:
     task = node.tasks[task_id]
+    has_whole = reads.of_user(task.user)
     return TaskView(
         task.id, node.hello.node_id, node.hello.host, task.pid, task.started_at, task.user,
-        reads.command(task), "whole" if reads.has_whole(task) else "program", on,
-        _total([use.mem_used_bytes for use in on]), _total([use.sm_pct for use in on]), state,
-        task.manager, task.kind, task.job_id, owner_view(task, reads.has_whole(task)))
+        reads.line(task.user, task.command), "whole" if has_whole else "program", on,
+        total([use.mem_used_bytes for use in on]), total([use.sm_pct for use in on]), state,
+        task.manager, task.kind, task.job_id, owner_view(task, has_whole))
 
 
-def _total(parts: list[float | None]) -> float | None:
+def total(parts: list[float | None]) -> float | None:
     """None where any part is not known: a sum of the rest would be a wrong number."""
     known = [part for part in parts if part is not None]
     return sum(known) if len(known) == len(parts) else None

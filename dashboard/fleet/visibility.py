@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from gpudeck.wire import Task
-
 from ..access.policy import Actor, Role, Scope
 from .fleet import Fleet, Node
 
@@ -25,14 +23,8 @@ class CommandLineVisibility:
     everyones: bool
     own: frozenset[str] = frozenset()
 
-    def has_whole(self, task: Task) -> bool:
-        return self.of_user(task.user)
-
     def of_user(self, user: str | None) -> bool:
         return self.everyones or (user is not None and user in self.own)
-
-    def command(self, task: Task) -> str | None:
-        return self.line(task.user, task.command)
 
     def line(self, user: str | None, command: str | None) -> str | None:
         return command if command is None or self.of_user(user) else program_of(command)
@@ -77,7 +69,10 @@ class VisibleFleet:
     node_ids: list[str]
     slots: Slots
     is_whole: bool
-    place_of: dict[str, int] = field(default_factory=dict)  # node id -> its number in this lens
+    place_of: dict[str, int] = field(init=False)  # node id -> its number in this lens
+
+    def __post_init__(self) -> None:
+        self.place_of = {node_id: place for place, node_id in enumerate(self.node_ids)}
 
     def __len__(self) -> int:
         return len(self.slots)
@@ -85,6 +80,11 @@ class VisibleFleet:
     @property
     def reads(self) -> CommandLineVisibility:
         return self.sight.reads
+
+    @property
+    def only(self) -> frozenset[str] | None:
+        """Its nodes, as history is asked for them; None: all."""
+        return None if self.is_whole else frozenset(self.place_of)
 
     def sees_node(self, node_id: str) -> bool:
         return node_id in self.place_of
@@ -97,20 +97,14 @@ def focus(fleet: Fleet, sight: VisibilityScope) -> VisibleFleet:
     """Node groups may change, and slots then leave the middle: from there on it is another epoch,
     and its numbers are unlike those of the whole fleet, so that they tell nothing of it."""
     if "*" in sight.groups:
-        return _lens(fleet, sight, fleet.epoch, list(fleet.node_ids), np.arange(len(fleet)), True)
+        return VisibleFleet(sight, fleet.epoch, list(fleet.node_ids), np.arange(len(fleet)), True)
     scope = Scope(sight.groups)
     seen = [scope.sees(fleet.group_of(node_id)) for node_id in fleet.node_ids]
     node_ids = [node_id for node_id, is_seen in zip(fleet.node_ids, seen, strict=True) if is_seen]
     at = fleet.node_at[: len(fleet)]
     slots = np.flatnonzero(np.array(seen, bool)[at]) if len(at) else np.arange(0)
-    return _lens(fleet, sight, (fleet.epoch << 20) + fleet.groups_version, node_ids, slots, False)
-
-
-def _lens(fleet: Fleet, sight: VisibilityScope, epoch: int, node_ids: list[str], slots: Slots,
-          whole: bool
-          ) -> VisibleFleet:
-    places = {node_id: place for place, node_id in enumerate(node_ids)}
-    return VisibleFleet(sight, epoch, node_ids, slots, whole, places)
+    epoch = (fleet.epoch << 20) + fleet.groups_version
+    return VisibleFleet(sight, epoch, node_ids, slots, False)
 
 
 class VisibleFleetCache:
@@ -122,6 +116,9 @@ class VisibleFleetCache:
         self._fleet = fleet
         self._made: dict[VisibilityScope, VisibleFleet] = {}
         self._made_of: tuple[int, int, int] = (-1, -1, -1)
+
+    def seen_by(self, actor: Actor) -> VisibleFleet:
+        return self.of(VisibilityScope.of(actor))
 
     def of(self, sight: VisibilityScope) -> VisibleFleet:
         now = (len(self._fleet), len(self._fleet.node_ids), self._fleet.groups_version)

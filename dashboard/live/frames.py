@@ -12,6 +12,8 @@ from ..web.bounded_socket import event_frame
 from .viewers import NAMESPACE, LiveViewer
 
 TAP_FRAMES = 2_000
+# The version that a viewer has of what it was never sent. No events need not be told.
+NOTHING_YET = {"owners": -1, "totals": -1, "cells": -1, "events": 0}
 
 
 class LiveFrames:
@@ -73,21 +75,21 @@ class LiveFrames:
             viewer.forget()
         if viewer.slots < len(lens) or viewer.nodes < len(lens.node_ids):
             return self._layout(viewer, lens)
-        if viewer.owners != fleet.tasks_version:
-            viewer.owners = fleet.tasks_version
-            return self._frame(lens, ("owners", viewer.owners), "owners",
-                               lambda: views.owners(fleet, lens))
-        if viewer.totals != self._second:
-            viewer.totals = self._second
-            return self._frame(lens, ("totals",), "totals",
-                               lambda: views.totals(fleet, lens, self._now, self._mono))
-        if viewer.cells != self._version:
-            viewer.cells = self._version
-            return self._cells(viewer, lens, metric)
-        if viewer.events != self._room.events.version:
-            viewer.events = self._room.events.version
-            return self._frame(lens, ("events", viewer.events, lens.reads), "events",
-                               lambda: events_views.live(self._room, lens))
+        picked = viewer.filter
+        # Whose commands one reads decides what a filter finds, and nothing else of the cells.
+        asked = None if picked is None else (picked.text, lens.reads)
+        for topic, version, of, shape in (
+            ("owners", fleet.tasks_version, None, lambda: views.owners(fleet, lens)),
+            ("totals", self._second, None,
+             lambda: views.totals(fleet, lens, self._now, self._mono)),
+            ("cells", self._version, (metric, asked, len(lens)),
+             lambda: views.cells(fleet, lens, metric, picked, self._now, self._mono)),
+            ("events", self._room.events.version, lens.reads,
+             lambda: events_views.live(self._room, lens)),
+        ):
+            if viewer.versions.get(topic, NOTHING_YET[topic]) != version:
+                viewer.versions[topic] = version
+                return self._frame(lens, (version, of), topic, shape)
         return None
 
     def slots_of(self, uuids: tuple[str, ...], scope: VisibilityScope) -> list[int]:
@@ -99,28 +101,20 @@ class LiveFrames:
     def _timelines(self, viewer: LiveViewer) -> bytes:
         lens, uuids, since = self._lenses.of(viewer.scope), viewer.lines, viewer.lines_sent
         viewer.lines_sent = self._lines.number
-        return self._frame(lens, ("lines", uuids, since, viewer.lines_sent), "lines", lambda: {
+        return self._frame(lens, (uuids, since, viewer.lines_sent), "lines", lambda: {
             "at": self._now,
             "gpus": self._lines.since(self.slots_of(uuids, viewer.scope), since)})
-
-    def _cells(self, viewer: LiveViewer, lens: VisibleFleet, metric: str) -> bytes:
-        picked = viewer.filter
-        # Whose commands one reads decides what a filter finds, and nothing else here.
-        asked = None if picked is None else (picked.text, lens.reads)
-        return self._frame(
-            lens, ("cells", metric, asked, len(lens)), "cells",
-            lambda: views.cells(self._room.fleet, lens, metric, picked, self._now, self._mono))
 
     def _layout(self, viewer: LiveViewer, lens: VisibleFleet) -> bytes:
         fleet, slot, node = self._room.fleet, max(viewer.slots, 0), viewer.nodes
         viewer.slots, viewer.nodes = len(lens), len(lens.node_ids)
-        return self._frame(lens, ("layout", slot, node, viewer.slots, viewer.nodes), "layout",
+        return self._frame(lens, (slot, node, viewer.slots, viewer.nodes), "layout",
                            lambda: views.layout(fleet, lens, slot, node))
 
-    def _frame(self, lens: VisibleFleet, topic: Hashable, event: str,
+    def _frame(self, lens: VisibleFleet, of: Hashable, event: str,
                shape: Callable[[], dict[str, Any]]) -> bytes:
         """Encoded once for all who watch the same with the same rights."""
-        key = (lens.sight.groups, lens.epoch, topic)
+        key = (lens.sight.groups, lens.epoch, event, of)
         found = self._frames.get(key)
         if found is None:
             began = time.thread_time()  # others on this machine do not count
@@ -130,7 +124,6 @@ class LiveFrames:
 
     def _taps(self, viewer: LiveViewer) -> bytes:
         count = min(TAP_FRAMES, len(viewer.tapped))
-        rows = [viewer.tapped.popleft() for _ in range(count)]
+        frames = [viewer.tapped.popleft() for _ in range(count)]
         viewer.is_tap_due = bool(viewer.tapped)
-        frames = [[row.node_id, row.stream, row.seq, row.received_at] for row in rows]
         return event_frame("applied", {"frames": frames}, NAMESPACE)

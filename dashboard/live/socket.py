@@ -12,15 +12,24 @@ import gevent
 import msgspec
 from gevent.event import Event
 
-from ..fleet.effects import MessageApplied
-from ..fleet.recent_seconds import TimelineBuffer
+from gpudeck.metrics import COLUMN, SLOW_COLUMN
+from gpudeck.websocket import CloseCode, WebSocketViolationError
+
+from ..access.policy import Actor, may
+from ..fleet.effects import StreamRecord
+from ..fleet.filters import Filter, FilterError, parse
+from ..fleet.recent_seconds import MOST_GPUS, TimelineBuffer
 from ..fleet.state_machine import FleetStateMachine
 from ..fleet.visibility import VisibilityScope, VisibleFleet, VisibleFleetCache
-from ..web.bounded_socket import BoundedServer, event_frame
+from ..web.bounded_socket import BoundedServer, BoundedSocket, event_frame
 from .frames import LiveFrames
-from .requests import LiveRequests
-from .viewers import NAMESPACE, SIGNED_OUT, LiveViewers
+from .viewers import NAMESPACE, SIGNED_OUT, LiveViewer, LiveViewers
 
+WATCHABLE = COLUMN.keys() | SLOW_COLUMN.keys()
+MAX_FILTERS = 64
+MAX_VIEWERS = 1_000
+MAX_WATCH_BYTES = 2_048
+MAX_UUID = 128
 PERIOD_S = 1.0
 COALESCE_S = 0.04
 # Nodes report at their own moments spread over a second, so once a second would show most of them
@@ -32,17 +41,25 @@ SEND_S = 1e-4  # per viewer, about
 
 
 class LiveEndpoint:
+    """What viewers ask for is checked against sessions and tokens as they are now. `is_valid`:
+    whether a credential still holds."""
+
     def __init__(self, server: BoundedServer, room: FleetStateMachine, lenses: VisibleFleetCache,
                  is_valid: Callable[[str], bool],
                  is_csrf_right: Callable[[dict[str, Any], str], bool],
                  hold_shown: Callable[[VisibleFleet], Any]) -> None:
+        self._fleet = room.fleet
         self._lenses = lenses
         self._is_valid = is_valid
+        self._is_csrf_right = is_csrf_right
         self._lines = TimelineBuffer(room.fleet)
         self._frames = LiveFrames(room, lenses, self._lines, hold_shown)
         self.viewers = LiveViewers()
-        self._requests = LiveRequests(server, self.viewers, self._frames, self._lines, room.fleet,
-                                      is_valid, is_csrf_right)
+        handlers = {"connect": self._connect, "watch": self._watch, "hide": self._hide,
+                    "lines": self._ask_lines, "tap": self._tap, "disconnect": self._disconnect,
+                    "*": _unknown}
+        for event, handler in handlers.items():
+            server.on(event, handler, namespace=NAMESPACE)
         self._second_mono = 0.0
         self._period_s = CELLS_EVERY_S
         self._fresh = Event()
@@ -50,32 +67,31 @@ class LiveEndpoint:
 
     def hold_changed(self) -> None:
         """To everyone at once, however they watch; the state itself is sent, so none is missed."""
-        for viewer in self.viewers:
+        for viewer in self.viewers.all():
             viewer.is_hold_due = True
             viewer.peer.wake()
 
-    def applied(self, effect: MessageApplied) -> None:
-        self._lines.note(effect.node_id)
+    def applied(self, record: StreamRecord) -> None:
+        """A Frame or Event is new."""
+        self._lines.note(record.node_id)
         if not self._fresh.is_set():
             self._fresh_mono = time.monotonic()
             self._fresh.set()
-        for viewer in self.viewers:
-            if viewer.is_tapping and self._lenses.of(viewer.scope).sees_node(effect.node_id):
-                viewer.tap(effect)
+        for viewer in self.viewers.all():
+            if viewer.is_tapping and self._lenses.of(viewer.scope).sees_node(record.node_id):
+                viewer.tap((record.node_id, record.stream, record.seq, record.received_at))
 
     def announce(self, event: str, node_id: str | None, thing: str,
                  shape: Callable[[VisibleFleet], Any]) -> None:
         """To all who see this node (None: to all; "": to who see every node), at once; of one
         thing, the newest is enough."""
         made: dict[VisibilityScope, bytes] = {}
-        for viewer in self.viewers:
+        for viewer in self.viewers.all():
             lens = self._lenses.of(viewer.scope)
-            if node_id is not None and not (
-                    lens.sees_node(node_id) if node_id else lens.is_whole):
+            if node_id is not None and not (lens.sees_node(node_id) if node_id else lens.is_whole):
                 continue
             if viewer.scope not in made:
-                made[viewer.scope] = event_frame(event, msgspec.to_builtins(shape(lens)),
-                                                 NAMESPACE)
+                made[viewer.scope] = event_frame(event, msgspec.to_builtins(shape(lens)), NAMESPACE)
             viewer.announce(f"{event} {thing}", made[viewer.scope])
 
     def run(self) -> None:
@@ -91,7 +107,7 @@ class LiveEndpoint:
             self._push(last_mono)
 
     def _push(self, mono: float) -> None:
-        viewers = list(self.viewers)
+        viewers = self.viewers.all()
         spent_s = self._frames.take_spent_s() + SEND_S * sum(
             viewer.metric is not None for viewer in viewers)
         self._period_s = min(PERIOD_S, max(CELLS_EVERY_S, spent_s / CELLS_SHARE))
@@ -105,3 +121,117 @@ class LiveEndpoint:
                 viewer.is_tap_due = True
         for viewer in viewers:
             viewer.peer.wake()
+
+    # -- what viewers ask for
+
+    def _connect(self, sid: str, environ: dict[str, Any], auth: Any = None) -> bool:
+        actor: Actor | None = environ.get("gpudeck.actor")
+        if may(actor, f"{NAMESPACE} connect") is not None or len(self.viewers) >= MAX_VIEWERS:
+            return False
+        # The cookie alone is also sent for a page of another site; what our own page reads is not.
+        if actor is not None and actor.kind == "person" and not self._is_csrf_right(
+                environ, _csrf_in(auth)):
+            return False
+        peer: BoundedSocket = environ["gpudeck.socket"]
+        viewer = LiveViewer(peer, environ["gpudeck.actor"],
+                            VisibilityScope.of(environ["gpudeck.actor"]))
+        self.viewers[sid] = viewer
+        peer.pull = lambda: self._frames.next(viewer)
+        peer.admit()
+        return True
+
+    def _disconnect(self, sid: str, _reason: str = "") -> None:
+        viewer = self.viewers.pop(sid, None)
+        if viewer is not None:
+            viewer.peer.pull = None
+            self._watch_lines()
+
+    def _allowed(self, sid: str, event: str) -> LiveViewer:
+        viewer = self.viewers[sid]
+        actor = viewer.actor
+        if may(actor, f"{NAMESPACE} {event}") is not None or not self._is_valid(actor.credential):
+            raise WebSocketViolationError(CloseCode.POLICY, f"{event} is not for this viewer")
+        return viewer
+
+    def _watch(self, sid: str, *arguments: Any) -> None:
+        viewer = self._allowed(sid, "watch")
+        metric, text = _watched(arguments)
+        try:
+            picked = self._filter(viewer, text)
+        except FilterError as error:
+            viewer.replies.append(_reply(text, error))
+            viewer.metric = viewer.metric or metric
+        else:
+            viewer.filter, viewer.metric = picked, metric
+            viewer.replies.append(_reply(text, None))
+        viewer.forget()
+        self._frames.look()
+        viewer.peer.wake()
+
+    def _filter(self, viewer: LiveViewer, text: str) -> Filter | None:
+        picked = parse(text)
+        others = {(other.filter.text, other.scope) for other in self.viewers.values()
+                  if other is not viewer and other.filter is not None}
+        if picked is not None and (picked.text, viewer.scope) not in others and (
+                len(others) >= MAX_FILTERS):
+            raise FilterError(f"{MAX_FILTERS} different filters are in use on this hub; use one "
+                              "of them or wait", 0)
+        return picked
+
+    def _hide(self, sid: str, *arguments: Any) -> None:
+        viewer = self._allowed(sid, "hide")
+        viewer.metric = None
+        viewer.lines = ()
+        self._watch_lines()
+
+    def _ask_lines(self, sid: str, *arguments: Any) -> None:
+        viewer = self._allowed(sid, "lines")
+        viewer.lines, viewer.lines_sent, viewer.lines_second = _uuids(arguments), -1, -1
+        self._watch_lines()
+        viewer.peer.wake()
+
+    def _watch_lines(self) -> None:
+        fleet = self._fleet
+        asked = {(uuid, viewer.scope) for viewer in self.viewers.values() for uuid in viewer.lines}
+        slots = {slot for uuid, scope in asked for slot in self._frames.slots_of((uuid,), scope)}
+        self._lines.watch(fleet.node_ids[fleet.node_at[slot]] for slot in slots)
+
+    def _tap(self, sid: str, *arguments: Any) -> None:
+        viewer = self._allowed(sid, "tap")
+        if len(arguments) != 1 or not isinstance(arguments[0], bool):
+            raise WebSocketViolationError(CloseCode.INVALID_DATA, "tap is true or false")
+        viewer.is_tapping = arguments[0]
+        viewer.tapped.clear()
+
+
+def _csrf_in(auth: Any) -> str:
+    given = auth.get("csrf") if isinstance(auth, dict) else None
+    return given if isinstance(given, str) else ""
+
+
+def _watched(arguments: tuple[Any, ...]) -> tuple[str, str]:
+    match arguments:
+        case ({"metric": str(metric), "filter": str(text)},) if metric in WATCHABLE:
+            if len(metric) + len(text.encode()) <= MAX_WATCH_BYTES:
+                return metric, text
+    raise WebSocketViolationError(CloseCode.INVALID_DATA,
+                                  'watch takes {"metric": KEY, "filter": TEXT}')
+
+
+def _uuids(arguments: tuple[Any, ...]) -> tuple[str, ...]:
+    match arguments:
+        case ({"gpus": [*uuids]},) if len(uuids) <= MOST_GPUS:
+            if all(isinstance(uuid, str) and len(uuid) <= MAX_UUID for uuid in uuids):
+                return tuple(dict.fromkeys(uuids))
+    raise WebSocketViolationError(CloseCode.INVALID_DATA,
+                                  f'lines takes {{"gpus": [UUID, …]}}, at most {MOST_GPUS}')
+
+
+def _reply(text: str, error: FilterError | None) -> bytes:
+    return event_frame("filter", {
+        "text": text, "ok": error is None, "error": None if error is None else error.sentence,
+        "at": None if error is None else error.at}, NAMESPACE)
+
+
+def _unknown(event: str, *_arguments: Any) -> None:
+    raise WebSocketViolationError(CloseCode.POLICY, f"no event {event[:40]!r} here")

@@ -1,7 +1,6 @@
 """The viewers that are connected, and what each was last sent."""
 
 from collections import deque
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import gevent
@@ -9,7 +8,6 @@ import gevent
 from gpudeck.websocket import CloseCode
 
 from ..access.policy import Actor
-from ..fleet.effects import MessageApplied
 from ..fleet.filters import Filter
 from ..fleet.visibility import VisibilityScope
 from ..web.bounded_socket import BoundedSocket, event_frame
@@ -19,6 +17,8 @@ MAX_ANNOUNCEMENTS = 256
 MAX_TAPPED = 50_000
 CLOSED_WITHIN_S = 0.7
 SIGNED_OUT = "signed out"
+
+Tapped = tuple[str, str, int, float]  # node, stream, seq, and when it was received
 
 
 @dataclass(slots=True)
@@ -37,18 +37,15 @@ class LiveViewer:
     epoch: int = -1  # of the layout it has
     slots: int = -1  # of the layout, how many it has; -1: none of it
     nodes: int = 0
-    owners: int = -1
-    totals: int = -1
-    cells: int = -1
-    events: int = 0  # the version of the events it has; 0: none
+    versions: dict[str, int] = field(default_factory=dict)  # of all else that it has, by topic
     is_hold_due: bool = False
-    tapped: deque[MessageApplied] = field(default_factory=deque)
+    tapped: deque[Tapped] = field(default_factory=deque)
     is_tap_due: bool = False
 
     def forget(self) -> None:
         """Send everything again."""
-        self.slots = self.owners = self.totals = self.cells = -1
-        self.nodes = self.events = 0
+        self.slots, self.nodes = -1, 0
+        self.versions.clear()
 
     def announce(self, thing: str, frame: bytes) -> None:
         if len(self.announcements) >= MAX_ANNOUNCEMENTS:
@@ -57,14 +54,14 @@ class LiveViewer:
         self.announcements[thing] = frame
         self.peer.wake()
 
-    def tap(self, effect: MessageApplied) -> None:
+    def tap(self, row: Tapped) -> None:
         if len(self.tapped) >= MAX_TAPPED:
             # A tap that skips would be a wrong count: rather none.
             self.end("this tap reads too slowly")
             self.is_tapping = False
             self.tapped.clear()
             return
-        self.tapped.append(effect)
+        self.tapped.append(row)
 
     def end(self, reason: str) -> None:
         self.peer.push(event_frame("bye", {"reason": reason}, NAMESPACE))
@@ -73,31 +70,18 @@ class LiveViewer:
         gevent.spawn_later(CLOSED_WITHIN_S, self.peer.abort)
 
 
-class LiveViewers:
-    def __init__(self) -> None:
-        self._by_sid: dict[str, LiveViewer] = {}
+class LiveViewers(dict[str, LiveViewer]):
+    """By session."""
 
-    def __iter__(self) -> Iterator[LiveViewer]:
-        """Over a copy: a viewer may leave meanwhile."""
-        return iter([*self._by_sid.values()])
-
-    def __len__(self) -> int:
-        return len(self._by_sid)
-
-    def of(self, sid: str) -> LiveViewer:
-        return self._by_sid[sid]
-
-    def add(self, sid: str, viewer: LiveViewer) -> None:
-        self._by_sid[sid] = viewer
-
-    def remove(self, sid: str) -> LiveViewer | None:
-        return self._by_sid.pop(sid, None)
+    def all(self) -> list[LiveViewer]:
+        """A copy: a viewer may leave meanwhile."""
+        return list(self.values())
 
     def end_credential(self, credential: str) -> None:
-        for viewer in self:
+        for viewer in self.all():
             if viewer.actor.credential == credential:
                 viewer.end(SIGNED_OUT)
 
     def end_all(self, reason: str) -> None:
-        for viewer in self:
+        for viewer in self.all():
             viewer.end(reason)

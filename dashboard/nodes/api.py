@@ -2,94 +2,82 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from http import HTTPStatus
 
+import msgspec
 from flask import Flask, Response
 
 from ..access.policy import PermissionReach, Role
 from ..access.requests import asker, body
 from ..access.routes import Route, change, see, serve_routes
 from ..fleet import views
-from ..fleet.members import EnrolledNode, Enrolment, EnrolmentRequest
+from ..fleet.members import EnrolledNode, Enrolment, NewEnrolment
 from ..fleet.state_machine import FleetStateMachine
 from ..fleet.views import NodeView
 from ..web.answers import ApiError, answer
 from .enrolment import EnrolmentService, command
-from .views import EnrolmentList, EnrolmentView, NewEnrolment, NodeChange
+from .views import EnrolmentList, EnrolmentView, NodeChange
 
 
+@dataclass(eq=False, slots=True)
 class NodesApi:
-    def __init__(self, nodes: EnrolmentService, room: FleetStateMachine,
-                 url: Callable[[], str]) -> None:
-        self._nodes = nodes
-        self._room = room
-        self._url = url
+    service: EnrolmentService
+    room: FleetStateMachine
+    url: Callable[[], str]
 
     def enrolments(self) -> Response:
-        return answer(EnrolmentList([_view(each) for each in self._nodes.enrolments(asker())]))
+        return answer(EnrolmentList([_view(each) for each in self.service.enrolments(asker())]))
 
     def create(self) -> Response:
-        asked = body(NewEnrolment)
-        wanted = EnrolmentRequest(asked.host, asked.approve, asked.group)
+        wanted = body(NewEnrolment)
         wrong = wanted.flaw()
         if wrong is not None:
             raise ApiError(HTTPStatus.BAD_REQUEST, wrong)
-        token, enrolment = self._nodes.create(asker(), wanted)
+        token, enrolment = self.service.create(asker(), wanted)
         shown = _view(enrolment)
-        shown.token, shown.command = token.text, command(self._url(), token)
+        shown.token, shown.command = token.text, command(self.url(), token)
         return answer(shown, HTTPStatus.CREATED)
 
     def withdraw(self, enrolment_id: str) -> Response:
-        self._nodes.withdraw(asker(), enrolment_id)
+        self.service.withdraw(asker(), enrolment_id)
         return Response(status=HTTPStatus.NO_CONTENT)
 
     def change(self, node_id: str) -> Response:
-        return self._shown(self._nodes.put_in_group(asker(), node_id, body(NodeChange).group))
+        return self._shown(self.service.put_in_group(asker(), node_id, body(NodeChange).group))
 
     def approve(self, node_id: str) -> Response:
-        return self._shown(self._nodes.approve(asker(), node_id))
+        return self._shown(self.service.approve(asker(), node_id))
 
     def revoke(self, node_id: str) -> Response:
-        return self._shown(self._nodes.revoke(asker(), node_id))
+        return self._shown(self.service.revoke(asker(), node_id))
 
     def _shown(self, member: EnrolledNode) -> Response:
-        if member.node_id not in self._room.fleet.nodes:
-            return answer(views.member_view(member))
-        return answer(views.node_view(self._room, member.node_id, member, time.monotonic()))
+        return answer(views.node_view(self.room, member.node_id, member, time.monotonic()))
 
 
 def _view(enrolment: Enrolment) -> EnrolmentView:
-    return EnrolmentView(enrolment.id, enrolment.host, enrolment.approve, enrolment.group,
-                         enrolment.created_at, enrolment.created_by, enrolment.expires_at,
-                         enrolment.used_by)
+    return msgspec.convert(enrolment, EnrolmentView, from_attributes=True)
 
 
+CHANGE = change(Role.ADMIN, is_fresh=False)
 ROUTES = (
     Route("GET enrolments", NodesApi.enrolments, "list_enrolments",
           see(Role.ADMIN, PermissionReach.NONE),
           "Places for new nodes, those of the last day that are over as well.",
           answer=EnrolmentList),
-    Route("POST enrolments", NodesApi.create, "add_enrolment",
-          change(Role.ADMIN, is_fresh=False),
+    Route("POST enrolments", NodesApi.create, "add_enrolment", CHANGE,
           "A place for one Node, for an hour; `token` and `command` are shown this once.",
-          answer=EnrolmentView, body=NewEnrolment, status=201, errors=(400, 409,
-          415)),
-    Route("DELETE enrolments/<enrolment_id>", NodesApi.withdraw, "withdraw_enrolment",
-          change(Role.ADMIN, is_fresh=False),
-          "Takes an unused place back.",
-          status=204, errors=(404,)),
-    Route("PATCH nodes/<node_id>", NodesApi.change, "change_node",
-          change(Role.ADMIN, is_fresh=False),
+          answer=EnrolmentView, body=NewEnrolment, status=201, errors=(400, 409, 415)),
+    Route("DELETE enrolments/<enrolment_id>", NodesApi.withdraw, "withdraw_enrolment", CHANGE,
+          "Takes an unused place back.", status=204, errors=(404,)),
+    Route("PATCH nodes/<node_id>", NodesApi.change, "change_node", CHANGE,
           "Puts a Node into another group.",
           answer=NodeView, body=NodeChange, errors=(400, 404, 409, 415)),
-    Route("POST nodes/<node_id>/approve", NodesApi.approve, "approve_node",
-          change(Role.ADMIN, is_fresh=False),
-          "Lets a Node in that waits for it.",
-          answer=NodeView, errors=(404, 409)),
-    Route("POST nodes/<node_id>/revoke", NodesApi.revoke, "revoke_node",
-          change(Role.ADMIN, is_fresh=False),
-          "Throws a Node out, within a second and for good.",
-          answer=NodeView, errors=(404,)),
+    Route("POST nodes/<node_id>/approve", NodesApi.approve, "approve_node", CHANGE,
+          "Lets a Node in that waits for it.", answer=NodeView, errors=(404, 409)),
+    Route("POST nodes/<node_id>/revoke", NodesApi.revoke, "revoke_node", CHANGE,
+          "Throws a Node out, within a second and for good.", answer=NodeView, errors=(404,)),
 )
 
 

@@ -4,6 +4,7 @@ its tail was cut off, nor that all of it was written anew."""
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from gpudeck.wire import Anchor, Beat, Hello
 
@@ -80,8 +81,7 @@ class AuditHeadExchange:
         if broken is not None and (known is None or known.broken is None):
             log.error("audit_of_node_is_broken node=%s why=%r", node_id, broken)
         if broken is not None and known is not None and beat.audit_seq <= known.seq:
-            head = AuditHead(known.seq, known.head, known.at,
-                             broken)  # the higher one is the witness
+            head = replace(known, broken=broken)  # the higher one is the witness
         else:
             head = AuditHead(beat.audit_seq, beat.audit_head, time.time(), broken)
         self.node_heads[node_id] = head

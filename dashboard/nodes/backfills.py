@@ -15,7 +15,6 @@ MESSAGES_PER_S = 6_000.0
 # An agent waits for the ack of one before it brings the next.
 PER_LINK = 2
 MAX_BYTES = 64_000_000
-CLOSED_FOR_S = 1.0
 
 
 @dataclass(slots=True)
@@ -34,7 +33,7 @@ class BackfillQueue:
         self._steps: deque[_PendingBackfill] = deque()
         self._of_link: dict[str, int] = {}
         self._bytes = 0
-        self._wake = Event()
+        self.wake = Event()
 
     def put(self, link: str, backfill: Backfill, size: int) -> bool:
         """False: more than an agent brings that waits for acks."""
@@ -43,7 +42,7 @@ class BackfillQueue:
         self._of_link[link] = self._of_link.get(link, 0) + 1
         self._steps.append(_PendingBackfill(link, backfill.messages, size))
         self._bytes += size
-        self._wake.set()
+        self.wake.set()
         return True
 
     @property
@@ -56,15 +55,9 @@ class BackfillQueue:
         self._steps = deque(step for step in self._steps if step.link != link)
         self._bytes = sum(step.size for step in self._steps)
 
-    def run(self) -> None:
-        while True:
-            if not self._steps:
-                self._wake.clear()
-                self._wake.wait()
-            if not self._is_open():
-                gevent.sleep(CLOSED_FOR_S)
-            elif count := self.take_slice():
-                gevent.sleep(count / MESSAGES_PER_S)
+    def step(self, _now: float, _mono: float) -> None:
+        while self._is_open() and (count := self.take_slice()):
+            gevent.sleep(count / MESSAGES_PER_S)
 
     def take_slice(self) -> int:
         """Of whoever waits longest; the rest of their step waits behind the others'."""

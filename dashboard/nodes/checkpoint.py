@@ -43,18 +43,13 @@ def encode_nodes(room: FleetStateMachine) -> list[tuple[str, bytes]]:
     for kept in room.events:
         events.setdefault(kept.node_id, []).append(
             SavedEvent(kept.stream, kept.at, kept.user, kept.event))
-    return [(node_id, _encode(_saved(room, node_id, events.get(node_id, []))))
-            for node_id in room.fleet.nodes]
-
-
-def _saved(room: FleetStateMachine, node_id: str, events: list[SavedEvent]) -> SavedNode:
-    node = room.fleet.nodes[node_id]
     # The batch in hand will be on disk before this is, so all that was seen counts as kept.
-    streams = [SavedStream(name, stream.ledger.ranges, stream.ledger.settled, stream.ledger.lost)
-               for name, stream in room.streams.of(node_id).items()]
-    inventories = [listing.inventory for listing in node.listings.values()]
-    return SavedNode(node.hello, node.heard_at, inventories, room.fleet.snapshot(node), streams,
-                     events)
+    return [(node_id, _encode(SavedNode(
+        node.hello, node.heard_at, [listing.inventory for listing in node.listings.values()],
+        room.fleet.snapshot(node),
+        [SavedStream(name, stream.ledger.ranges, stream.ledger.settled, stream.ledger.lost)
+         for name, stream in room.streams.of(node_id).items()], events.get(node_id, []))))
+        for node_id, node in room.fleet.nodes.items()]
 
 
 def restore(room: FleetStateMachine, data: bytes) -> None:
@@ -65,15 +60,14 @@ def restore(room: FleetStateMachine, data: bytes) -> None:
     if saved.frame is not None:
         room.fleet.frame(node, saved.frame, saved.heard_at, 0.0)
     room.streams.restore(saved.hello.node_id, {
-        stream.name: _stream(stream) for stream in saved.streams})
+        stream.name: AgentStream(_ledger(stream), _ledger(stream)) for stream in saved.streams})
     for kept in saved.events:
         room.events.add(FleetEvent(saved.hello.node_id, kept.stream, kept.at, kept.user,
                                    kept.event))
 
 
-def _stream(saved: SavedStream) -> AgentStream:
-    seen, stored = (SequenceLedger(saved.ranges, saved.settled, saved.lost) for _ in range(2))
-    return AgentStream(seen, stored)
+def _ledger(saved: SavedStream) -> SequenceLedger:
+    return SequenceLedger(saved.ranges, saved.settled, saved.lost)
 
 
 def carried(nodes: list[tuple[str, bytes]]) -> list[HeadLogEntry]:

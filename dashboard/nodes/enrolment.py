@@ -15,16 +15,8 @@ from gpudeck.wire import Challenge, Hello, Refused, enrolment_statement, node_st
 from ..access.policy import Actor, RefusedError, by, may
 from ..audit.recorder import AuditRecorder
 from ..errors import AuditWriteError, InvalidChangeError, NotFoundError
-from ..fleet.members import (
-    REVOKED,
-    REVOKED_RETRY_S,
-    UNKNOWN_RETRY_S,
-    WAITING_RETRY_S,
-    EnrolledNode,
-    Enrolment,
-    EnrolmentRequest,
-    group_flaw,
-)
+from ..fleet import members
+from ..fleet.members import REVOKED, EnrolledNode, Enrolment, NewEnrolment
 from ..runtime.dispatcher import Dispatcher
 from .events import GroupChanged, NodeRevoked
 from .store import NodeStore
@@ -60,7 +52,7 @@ class EnrolmentService:
         _check(actor, "GET /api/v1/enrolments")
         return self._registry.enrolments()
 
-    def create(self, actor: Actor, wanted: EnrolmentRequest) -> tuple[EnrolmentToken, Enrolment]:
+    def create(self, actor: Actor, wanted: NewEnrolment) -> tuple[EnrolmentToken, Enrolment]:
         _check(actor, "POST /api/v1/enrolments")
         with self._change(actor, "add", {"host": wanted.host, "group": wanted.group,
                                          "approve": wanted.approve}):
@@ -90,7 +82,7 @@ class EnrolmentService:
 
     def put_in_group(self, actor: Actor, node_id: str, group: str) -> EnrolledNode:
         _check(actor, "PATCH /api/v1/nodes/<node_id>")
-        wrong = group_flaw(group)
+        wrong = members.group_flaw(group)
         if wrong is not None:
             raise InvalidChangeError(wrong)
         known = self._known(node_id)
@@ -130,12 +122,12 @@ class EnrolmentService:
             try:
                 member = self._enrol(challenge, hello)
             except (InvalidChangeError, AuditWriteError) as why:
-                return Refused(str(why)[:1024], UNKNOWN_RETRY_S)
+                return Refused(str(why)[:1024], members.UNKNOWN_RETRY_S)
         if member.access == "revoked":
-            return Refused(REVOKED, REVOKED_RETRY_S)
+            return Refused(REVOKED, members.REVOKED_RETRY_S)
         if member.access == "waiting":
             return Refused("an admin must approve this node; compare its fingerprint, "
-                           f"{spaced(hello.node_id)}", WAITING_RETRY_S)
+                           f"{spaced(hello.node_id)}", members.WAITING_RETRY_S)
         return None
 
     def _enrol(self, challenge: Challenge, hello: Hello) -> EnrolledNode:
@@ -169,9 +161,9 @@ class EnrolmentService:
         if time.time() >= enrolment.expires_at:
             raise InvalidChangeError("the enrolment token is older than an hour; make a new one")
         if enrolment.host is not None and enrolment.host != hello.host:
-            raise InvalidChangeError(f"the enrolment token is for the host {enrolment.host!r}, and "
-                                     "this one "
-                                     f"is called {hello.host!r}; make one for it, or use --host")
+            raise InvalidChangeError(
+                f"the enrolment token is for the host {enrolment.host!r}, and this one is called "
+                f"{hello.host!r}; make one for it, or use --host")
         if len(self._members) >= MAX_MEMBERS:
             raise InvalidChangeError(f"this hub knows {MAX_MEMBERS} nodes and takes no more")
         return enrolment
@@ -187,7 +179,7 @@ def prove(challenge: Challenge, hello: Hello) -> None:
         raise KeyProofError("the signature is not that of the node's key")
 
 
-def create(registry: NodeStore, hub_fingerprint: str, wanted: list[EnrolmentRequest], by: str
+def create(registry: NodeStore, hub_fingerprint: str, wanted: list[NewEnrolment], by: str
            ) -> list[tuple[EnrolmentToken, Enrolment]]:
     """Without asking who it is: whoever can write the hub's folder may."""
     now = time.time()
@@ -197,9 +189,8 @@ def create(registry: NodeStore, hub_fingerprint: str, wanted: list[EnrolmentRequ
         if wrong is not None:
             raise InvalidChangeError(wrong)
         token = EnrolmentToken.new(hub_fingerprint)
-        made.append((token,
-                     Enrolment(token.id, SigningKey(token.seed).public, each.host, each.approve,
-                                      each.group, now, by, now + LASTS_S)))
+        made.append((token, Enrolment(token.id, SigningKey(token.seed).public, each.host,
+                                      each.approve, each.group, now, by, now + LASTS_S)))
     if not registry.add((enrolment for _, enrolment in made), now):
         raise InvalidChangeError("there are too many enrolments; withdraw some, or wait until "
                                  "they end")

@@ -27,10 +27,8 @@ RECOVER_AT_ONCE = 2_000
 
 
 class MessageRecorder:
-    def __init__(self, folder: Path,
-                 save_nodes: Callable[[Iterable[tuple[str, bytes]]], None],
-                 room: FleetStateMachine,
-                 submit: Callable[[RecordsStored | StorageFailed], None],
+    def __init__(self, folder: Path, save_nodes: Callable[[Iterable[tuple[str, bytes]]], None],
+                 room: FleetStateMachine, submit: Callable[[RecordsStored | StorageFailed], None],
                  history: History) -> None:
         self._log = HeadLog(folder / "headlog")
         self._save_nodes = save_nodes
@@ -40,8 +38,7 @@ class MessageRecorder:
         self._waiting: list[StreamRecord] = []
         self._waiting_bytes = 0
         self._wake = Signal()
-        self._is_stopping = False
-        self._is_due = False
+        self._stopping = Signal()
         self._rotated_mono = time.monotonic()
 
     def recover(self) -> None:
@@ -50,12 +47,9 @@ class MessageRecorder:
         for number, entries in self._log.segments():
             kept: list[HistoryMessage] = []
             for entry in entries:
-                message = self._room.recover(StreamRecord(
-                    entry.node_id, entry.stream, entry.seq, entry.received_at, entry.payload,
-                    entry.is_backfill))
+                message = self._room.recover(entry)
                 if isinstance(message, Hello | Inventory | Frame | Event):
-                    kept.append(HistoryMessage(entry.node_id, entry.stream, entry.received_at,
-                                               message, entry.second, entry.is_backfill))
+                    kept.append(_for_history(entry, message))
                 if len(kept) >= RECOVER_AT_ONCE:
                     self._history.append(kept, number)
                     kept = []
@@ -77,24 +71,17 @@ class MessageRecorder:
         self._wake.set()
 
     def run(self) -> None:
-        while not self._is_stopping or self._waiting:
+        while not self._stopping.is_set() or self._waiting:
             started = time.monotonic()
             if not self._waiting:
                 self._wake.clear()
                 self._wake.wait()
-            stored = self._flush()
-            if self._is_stopping and not stored:
+            if not self._flush() and self._stopping.is_set():
                 return
-            if not self._is_stopping:
-                self._pause(FLUSH_EVERY_S - (time.monotonic() - started))
-
-    def _pause(self, seconds: float) -> None:
-        deadline = time.monotonic() + seconds
-        while not self._is_stopping and (left := deadline - time.monotonic()) > 0:
-            gevent.sleep(min(left, 0.1))
+            self._stopping.wait(max(0.0, FLUSH_EVERY_S - (time.monotonic() - started)))
 
     def stop(self) -> None:
-        self._is_stopping = True
+        self._stopping.set()
         self._wake.set()
 
     def _flush(self) -> bool:
@@ -121,9 +108,8 @@ class MessageRecorder:
         an exception that leaves a thread to stderr, which may lie on the same full disk."""
         try:
             self._log.append(HeadLogEntry(record.node_id, record.stream, record.seq,
-                                          record.received_at,
-                                          record.payload, record.second, record.is_backfill)
-                             for record in batch)
+                                          record.received_at, record.payload, record.second,
+                                          record.is_backfill) for record in batch)
         except OSError as error:
             return error.strerror or str(error)
         self._tell_history(batch)
@@ -134,10 +120,8 @@ class MessageRecorder:
     def _tell_history(self, batch: list[StreamRecord]) -> None:
         """From the log it can be told again: what fails here costs no message."""
         try:
-            self._history.append([
-                HistoryMessage(record.node_id, record.stream, record.received_at, record.message,
-                     record.second, record.is_backfill)
-                for record in batch if record.message is not None], self._log.number)
+            self._history.append([_for_history(record, record.message) for record in batch
+                                  if record.message is not None], self._log.number)
         except Exception:
             log.exception("history did not take a batch")
 
@@ -158,3 +142,9 @@ class MessageRecorder:
 
     def close(self) -> None:
         self._log.close()
+
+
+def _for_history(record: HeadLogEntry | StreamRecord,
+                 message: Hello | Inventory | Frame | Event) -> HistoryMessage:
+    return HistoryMessage(record.node_id, record.stream, record.received_at, message,
+                          record.second, record.is_backfill)

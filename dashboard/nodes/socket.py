@@ -5,38 +5,16 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import gevent
 
+from gpudeck import wire
 from gpudeck.websocket import CloseCode, WebSocketViolationError
-from gpudeck.wire import (
-    EVENT,
-    MAX_MESSAGE_BYTES,
-    NAMESPACE,
-    Backfill,
-    Call,
-    Challenge,
-    Event,
-    Frame,
-    FromAgent,
-    Hello,
-    Refused,
-    WireError,
-    decode_from_agent,
-    encode,
-)
 
 from ..access.policy import may
 from ..errors import SignerUnavailableError
-from ..fleet.effects import (
-    CloseLink,
-    HubEvent,
-    LinkClosed,
-    MessageReceived,
-    RateExceeded,
-    SendMessage,
-)
+from ..fleet.effects import HubEvent, LinkClosed, MessageReceived, RateExceeded
 from ..settings import HubSettings
 from ..web.bounded_socket import BoundedServer, BoundedSocket, event_frame
 from ..web.http_server import ClientConnection
@@ -55,23 +33,6 @@ TOO_MUCH_RETRY_S = 30.0
 CLOSED_WITHIN_S = 0.5  # whether or not the other side reads on
 
 
-class HubKeyProof(Protocol):
-    def challenge(self, call: Call, hub_id: str) -> Challenge:
-        """Raises SignerUnavailableError."""
-
-
-@dataclass(frozen=True, slots=True)
-class NodeAdmission:
-    """How the hub proves itself to a node, and who may come in."""
-
-    nodes: EnrolmentService
-    key: HubKeyProof
-    hub_id: str
-
-    def challenge(self, call: Call) -> Challenge:
-        return self.key.challenge(call, self.hub_id)
-
-
 @dataclass(slots=True)
 class AgentLink:
     peer: BoundedSocket
@@ -80,29 +41,33 @@ class AgentLink:
     size: TokenBucket
     pace: TokenBucket
     since_mono: float
-    challenge: Challenge | None = None  # asked, and not answered yet
+    challenge: wire.Challenge | None = None  # asked, and not answered yet
     is_proven: bool = False
     backlog_to: int = 0  # what the agent said in Hello it had given out already
     newest: int = 0
 
 
 class AgentEndpoint:
-    def __init__(self, server: BoundedServer, settings: HubSettings, admission: NodeAdmission,
+    """`challenge`: how the hub proves itself to a node; raises SignerUnavailableError."""
+
+    def __init__(self, server: BoundedServer, settings: HubSettings, nodes: EnrolmentService,
+                 challenge: Callable[[wire.Call], wire.Challenge],
                  submit: Callable[[HubEvent], None], is_disk_well: Callable[[], bool]) -> None:
         self.backfills = BackfillQueue(self._filled, is_disk_well)
         self._settings = settings
-        self._admission = admission
+        self._nodes = nodes
+        self._challenge = challenge
         self._submit = submit
         self._links: dict[str, AgentLink] = {}
         # On the server itself: Flask-SocketIO's decorator makes a request context per event and
         # costs 3 to 4 times as much.
-        server.on("connect", self._connect, namespace=NAMESPACE)
-        server.on(EVENT, self._wire, namespace=NAMESPACE)
-        server.on("disconnect", self._disconnect, namespace=NAMESPACE)
-        server.on("*", _stranger, namespace=NAMESPACE)
+        server.on("connect", self._connect, namespace=wire.NAMESPACE)
+        server.on(wire.EVENT, self._wire, namespace=wire.NAMESPACE)
+        server.on("disconnect", self._disconnect, namespace=wire.NAMESPACE)
+        server.on("*", _stranger, namespace=wire.NAMESPACE)
 
     def _connect(self, sid: str, environ: dict[str, Any], _auth: Any = None) -> bool:
-        if may(environ.get("gpudeck.actor"), f"{NAMESPACE} connect") is not None:
+        if may(environ.get("gpudeck.actor"), f"{wire.NAMESPACE} connect") is not None:
             return False
         mono = time.monotonic()
         per_s, bytes_per_s = self._settings.agent_messages_per_s, self._settings.agent_bytes_per_s
@@ -126,66 +91,67 @@ class AgentEndpoint:
                                           "one message in bytes is expected")
         payload = arguments[0]
         try:
-            message = decode_from_agent(payload)
-            if link.is_proven and isinstance(message, Backfill):
+            message = wire.decode_from_agent(payload)
+            if link.is_proven and isinstance(message, wire.Backfill):
                 self._fill(sid, message, len(payload))
             elif link.is_proven:
                 if self._is_within_rate(sid, link, message, len(payload)):
                     self._submit(MessageReceived(sid, message, payload))
             else:
                 self._greet(sid, link, message, payload)
-        except WireError as error:
-            self._send(sid, Refused(str(error)[:1024], BAD_MESSAGE_RETRY_S))
+        except wire.WireError as error:
+            self.tell(sid, wire.Refused(str(error)[:1024], BAD_MESSAGE_RETRY_S))
             raise WebSocketViolationError(CloseCode.INVALID_DATA, str(error)) from error
 
-    def _fill(self, sid: str, message: Backfill, size: int) -> None:
+    def _fill(self, sid: str, message: wire.Backfill, size: int) -> None:
         """At our pace, whenever its turn comes."""
         if self.backfills.is_full:
             self._turn_away(sid, "too much comes in at once", TOO_MUCH_RETRY_S)
         elif not self.backfills.put(sid, message, size):
             self._submit(RateExceeded(sid, "backfills"))
 
-    def _filled(self, sid: str, part: Backfill) -> None:
+    def _filled(self, sid: str, part: wire.Backfill) -> None:
         if sid not in self._links:
             return
         try:
             self._submit(MessageReceived(sid, part, b""))
-        except WireError as error:
+        except wire.WireError as error:
             log.warning("bad_backfill why=%r", str(error))
             self._turn_away(sid, str(error), BAD_MESSAGE_RETRY_S)
 
     def _turn_away(self, sid: str, why: str, retry_s: float) -> None:
-        self._send(sid, Refused(why[:1024], retry_s))
-        self.close(CloseLink(sid, why[:120]))
+        self.tell(sid, wire.Refused(why[:1024], retry_s))
+        self.close(sid, why[:120])
 
-    def _greet(self, sid: str, link: AgentLink, message: FromAgent, payload: bytes) -> None:
+    def _greet(self, sid: str, link: AgentLink, message: wire.FromAgent, payload: bytes) -> None:
         """Call, Challenge, Hello: each once, and nothing else before the proof."""
         match message:
-            case Call() if link.challenge is None:
+            case wire.Call() if link.challenge is None:
                 try:
-                    link.challenge = self._admission.challenge(message)
+                    link.challenge = self._challenge(message)
                 except SignerUnavailableError as error:
                     raise WebSocketViolationError(CloseCode.TRY_AGAIN,
                                                   "the hub cannot prove itself now"
                                                   ) from error
-                self._send(sid, link.challenge)
-            case Hello() if link.challenge is not None:
+                self.tell(sid, link.challenge)
+            case wire.Hello() if link.challenge is not None:
                 self._prove(sid, link, link.challenge, message)
                 if link.is_proven:
                     self._submit(MessageReceived(sid, message, payload))
             case _:
-                raise WireError("the first messages are Call and Hello, each once")
+                raise wire.WireError("the first messages are Call and Hello, each once")
 
-    def _prove(self, sid: str, link: AgentLink, challenge: Challenge, hello: Hello) -> None:
+    def _prove(self, sid: str, link: AgentLink, challenge: wire.Challenge,
+               hello: wire.Hello) -> None:
         try:
-            refused = self._admission.nodes.admit(challenge, hello)
+            refused = self._nodes.admit(challenge, hello)
         except KeyProofError as error:
             raise WebSocketViolationError(CloseCode.POLICY, str(error)) from error
         if refused is not None:
             log.info("agent_refused node=%s host=%r why=%r", hello.node_id, hello.host,
                      refused.reason)
-            self._send(sid, refused)
-            self.close(CloseLink(sid, refused.reason))
+            self.tell(sid, refused)
+            self.close(sid, refused.reason)
             return
         link.is_proven = True
         link.backlog_to = hello.last_seq
@@ -197,7 +163,7 @@ class AgentEndpoint:
         is that it makes messages too fast, or says the same again and again."""
         mono = time.monotonic()
         fits = link.size.take(size, mono)
-        if isinstance(message, Frame | Event) and self._is_due(link, message.seq, mono):
+        if isinstance(message, wire.Frame | wire.Event) and self._is_due(link, message.seq, mono):
             if not link.pace.take(1, mono):
                 link.peer.rest_s += 1 / PACE_PER_S
             if not fits:
@@ -218,18 +184,15 @@ class AgentEndpoint:
 
     # -- effects
 
-    def tell(self, effect: SendMessage) -> None:
-        self._send(effect.link, effect.message)
-
-    def _send(self, sid: str, message: Any) -> None:
+    def tell(self, sid: str, message: wire.FromHub) -> None:
         link = self._links.get(sid)
         if link is not None:
-            link.peer.push(event_frame(EVENT, encode(message), NAMESPACE))
+            link.peer.push(event_frame(wire.EVENT, wire.encode(message), wire.NAMESPACE))
 
-    def close(self, effect: CloseLink) -> None:
-        link = self._links.get(effect.link)
+    def close(self, sid: str, reason: str) -> None:
+        link = self._links.get(sid)
         if link is not None:
-            link.peer.finish(CloseCode.POLICY, effect.reason)
+            link.peer.finish(CloseCode.POLICY, reason)
             gevent.spawn_later(CLOSED_WITHIN_S, link.peer.abort)
 
     @property
@@ -241,4 +204,4 @@ def _stranger(event: str, *_arguments: Any) -> None:
     raise WebSocketViolationError(CloseCode.POLICY, f"no event {event[:40]!r} here")
 
 
-AGENT_BYTES = MAX_MESSAGE_BYTES + ENVELOPE_BYTES
+AGENT_BYTES = wire.MAX_MESSAGE_BYTES + ENVELOPE_BYTES

@@ -5,6 +5,7 @@ is one transaction that holds its own conditions.
 """
 
 from collections.abc import Iterable
+from dataclasses import astuple
 
 from ..fleet.members import EnrolledNode, Enrolment
 from ..runtime.sql_transaction import together
@@ -40,8 +41,7 @@ class NodeStore:
 
     def add(self, enrolments: Iterable[Enrolment], now: float) -> bool:
         """False: there are too many already, and none was added."""
-        rows = [(each.id, each.key, each.host, each.approve, each.group, each.created_at,
-                 each.created_by, each.expires_at, each.used_by) for each in enrolments]
+        rows = [astuple(each) for each in enrolments]
         with together(self._db):
             self._db.execute("delete from enrolments where expires_at < ?", (now - KEPT_S,))
             [count] = self._db.execute("select count(*) from enrolments").fetchone()
@@ -72,9 +72,7 @@ class NodeStore:
             self._put(member)
 
     def _put(self, member: EnrolledNode) -> None:
-        self._db.execute("insert or replace into members values (?,?,?,?,?,?,?,?)", (
-            member.node_id, member.key, member.host, member.group, member.access,
-            member.enrolled_at, member.enrolment, member.decided_by))
+        self._db.execute("insert or replace into members values (?,?,?,?,?,?,?,?)", astuple(member))
 
 
 def _enrolment(row: tuple[object, ...]) -> Enrolment:

@@ -1,22 +1,8 @@
 """What the REST routes of enrolments and nodes are told, and what they answer."""
 
-from typing import Annotated
+from msgspec import Struct
 
-from msgspec import Meta, Struct
-
-from ..access.policy import DEFAULT_GROUP
-from ..fleet.members import MAX_HOST
-
-NodeGroup = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
-Host = Annotated[str, Meta(min_length=1, max_length=MAX_HOST)]
-
-
-class NewEnrolment(Struct, forbid_unknown_fields=True):
-    """`host`: only a node that calls itself so. `approve`: an admin must look at it first."""
-
-    host: Host | None = None
-    approve: bool = False
-    group: NodeGroup = DEFAULT_GROUP
+from ..fleet.members import NodeGroup
 
 
 class EnrolmentView(Struct, omit_defaults=True):

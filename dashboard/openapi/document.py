@@ -21,7 +21,7 @@ def document() -> dict[str, Any]:
         structs, ref_template="#/components/schemas/{name}")
     _require_all_that_is_sent(schemas)
     paths: dict[str, Any] = {f"{PREFIX}/openapi.json": {"get": {
-        "operationId": "openapi", "summary": "This document.", "parameters": [_if_none_match()],
+        "operationId": "openapi", "summary": "This document.", "parameters": [IF_CHANGED],
         "responses": {"200": {"description": "Here it is.", "content": {
             "application/json": {"schema": {"type": "object"}}}}} | _errors(GET_ERRORS)}}}
     for route in ROUTES:
@@ -50,8 +50,7 @@ def _require_all_that_is_sent(schemas: dict[str, Any]) -> None:
 
 
 def _metrics_text() -> str:
-    rows = [f"- `{metric.key}` [{_unit(metric)}]: {metric.meaning}"
-            for metric in (*COLUMNS, *SLOW)]
+    rows = [f"- `{metric.key}` [{_unit(metric)}]: {metric.meaning}" for metric in (*COLUMNS, *SLOW)]
     return "\n".join(["Keys of `values`, `missing` and `last_values`:", "", *rows])
 
 
@@ -61,9 +60,9 @@ def _unit(metric: Metric) -> str:
     return metric.unit or ("bit mask" if metric.key == "throttle_bits" else "a count")
 
 
-def _query(name: str, schema: dict[str, Any]) -> dict[str, Any]:
-    text = {"description": schema["description"]} if "description" in schema else {}
-    return {"name": name, "in": "query", "required": False, "schema": schema} | text
+def _parameter(where: str, name: str, schema: dict[str, Any], text: str = "") -> dict[str, Any]:
+    return {"name": name, "in": where, "required": where == "path", "schema": schema} | (
+        {"description": text} if text else {})
 
 
 PAGES = (
@@ -81,8 +80,10 @@ def _errors(statuses: tuple[int, ...]) -> dict[str, Any]:
 
 def _operation(route: Route, path: str) -> dict[str, Any]:
     is_get = route.method == "GET"
-    parameters = [_in_path(name) for name in re.findall(r"\{(\w+)\}", path)]
-    parameters += [_query(*each) for each in (*(PAGES if route.is_list else ()), *route.query)]
+    parameters = [_parameter("path", name, {"type": "string", "minLength": 1})
+                  for name in re.findall(r"\{(\w+)\}", path)]
+    parameters += [_parameter("query", name, schema, schema.get("description", ""))
+                   for name, schema in (*(PAGES if route.is_list else ()), *route.query)]
     statuses = (*route.errors, *(GET_ERRORS if is_get else (503, *ANY_ERRORS)))
     made: dict[str, Any] = {"operationId": route.name, "summary": route.text,
                             "parameters": parameters}
@@ -91,12 +92,13 @@ def _operation(route: Route, path: str) -> dict[str, Any]:
             "application/json": {"schema": _ref(route.body)}}}
         statuses = (411, *statuses)
     if route.version:
-        parameters += _conditions(route.version)
+        parameters += [_parameter("header", name, STRING, text.format(route.version))
+                       for name, text in CONDITIONS]
     if route.method == "POST":
         parameters.append(_ONCE)
         statuses = (400, 409, 422, *statuses)
     if is_get:
-        parameters.append(_if_none_match())
+        parameters.append(IF_CHANGED)
     return made | {"responses": {str(route.status): _done(route)} | _errors(statuses)}
 
 
@@ -105,41 +107,28 @@ def _done(route: Route) -> dict[str, Any]:
     if route.answer is not None:
         done["content"] = {"application/json": {"schema": _ref(route.answer)}}
     elif route.media != "application/json":
-        done["content"] = {route.media: {"schema": {"type": "string"}}}
+        done["content"] = {route.media: {"schema": STRING}}
     if route.is_file:
-        done["content"] |= {"text/csv": {"schema": {"type": "string"}},
+        done["content"] |= {"text/csv": {"schema": STRING},
                             "application/vnd.apache.parquet": {"schema": {
                                 "type": "string", "format": "binary"}}}
     if route.method == "GET":
-        done["headers"] = {"ETag": {"schema": {"type": "string"}}}
+        done["headers"] = {"ETag": {"schema": STRING}}
     return done
 
 
-def _conditions(version: str) -> list[dict[str, Any]]:
-    return [
-        {"name": "If-None-Match", "in": "header", "required": False, "schema": {"type": "string"},
-         "description": "`*`: only where there is none yet."},
-        {"name": "If-Match", "in": "header", "required": False, "schema": {"type": "string"},
-         "description": f"Only while its `{version}` is this one, such as `\"7\"`: so that what "
-         "somebody else has changed meanwhile is not lost."}]
-
-
+STRING = {"type": "string"}
+IF_CHANGED = _parameter("header", "If-None-Match", STRING)
+CONDITIONS = (
+    ("If-None-Match", "`*`: only where there is none yet."),
+    ("If-Match", "Only while its `{}` is this one, such as `\"7\"`: so that what somebody else has "
+     "changed meanwhile is not lost."))
 _ONCE = {
     "name": "Idempotency-Key", "in": "header", "required": False,
     "description": "A new one for each request, such as a UUID. Asked again with the same one and "
     "the same body within a day, it is not done twice and answered as it was, with "
     "`Idempotency-Replayed: true`. A hub that was started anew does not know it.",
     "schema": {"type": "string", "pattern": "^[\\x21-\\x7e]{1,128}$"}}
-
-
-def _in_path(name: str) -> dict[str, Any]:
-    return {"name": name, "in": "path", "required": True,
-            "schema": {"type": "string", "minLength": 1}}
-
-
-def _if_none_match() -> dict[str, Any]:
-    return {"name": "If-None-Match", "in": "header", "required": False,
-            "schema": {"type": "string"}}
 
 
 def _ref(struct: type) -> dict[str, Any]:

@@ -6,25 +6,21 @@ from typing import Any
 import dash
 from flask import Flask
 
-from .alerts import alerts_page
-from .fleet import fleet_page
-from .history import history_page
-from .lines import lines_page
-from .quotas import quotas_page
-from .record import record_page
-from .reports import reports_page
-from .settings import settings_page
+from . import alerts, fleet, history, lines, quotas, record, reports, settings, tasks
+from .help import help_dialog
 from .shell import INDEX, WAITING, shell
-from .tasks import tasks_page
+
+PAGES = (fleet.PAGE, lines.PAGE, tasks.PAGE, alerts.PAGE, quotas.PAGE, history.PAGE, reports.PAGE,
+         record.PAGE, settings.PAGE)
+# The help tells of what may be held before it tells of what fires.
+IN_HELP = (fleet.PAGE, lines.PAGE, tasks.PAGE, quotas.PAGE, alerts.PAGE, *PAGES[5:])
 
 # Beside the program, in the checkout and in the wheel alike.
 ASSETS = Path(__file__).resolve().parent.parent.parent / "assets"
 
 # Dash links every script and style sheet it finds. deck.mjs imports the other modules itself, and
 # theme.js must run in the head, before the first paint: the index links it there.
-_STYLES = ("tokens|deck|forms|fleet|events|tasks|acts|alerts|quotas|lines|limits|history|"
-           "record|reports|settings|time|print")
-_NOT_LINKED = rf"^(?!deck\.mjs$|(?:{_STYLES})\.css$).*$"
+_NOT_LINKED = r"^(?!deck\.mjs$|[a-z]+\.css$)"
 
 
 class _DashApp(dash.Dash):
@@ -45,6 +41,5 @@ def build_pages(server: Flask) -> dash.Dash:
         # Otherwise the title flickers with each callback.
         update_title=None,  # type: ignore[arg-type]
     )
-    app.layout = shell(fleet_page(), lines_page(), tasks_page(), alerts_page(), quotas_page(),
-                       history_page(), reports_page(), record_page(), settings_page())
+    app.layout = shell(PAGES, help_dialog(PAGES, IN_HELP))
     return app

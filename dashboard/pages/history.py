@@ -3,11 +3,10 @@
 from pathlib import Path
 
 import plotly
-from dash import html
 from dash.development.base_component import Component
 from dash.fingerprint import build_fingerprint
 
-from .parts import marks
+from .parts import Page, labelled, make, moments, problem, region, switch
 
 RANGES = (("15m", "15 min"), ("1h", "1 h"), ("6h", "6 h"), ("24h", "24 h"), ("7d", "7 d"),
           ("30d", "30 d"), ("90d", "90 d"))
@@ -21,78 +20,41 @@ def plotly_address() -> str:
     return f"/_dash-component-suites/plotly/{name}"
 
 
-def history_page() -> Component:
-    return html.Div(
-        id="history",
-        className="past-page",
-        hidden="hidden",
-        children=[
-            html.Header(
-                [
-                    html.Div([html.H1("History", id="past-title"),
-                              html.P("", id="past-subtitle")], className="past-name"),
-                    html.Div([html.Label("Of", htmlFor="past-what"),
-                              html.Span(id="past-what-place")], className="choice past-what"),
-                    html.Div([html.Button(words, type="button",
-                                          **marks(data_last=key, aria_pressed="false"))
-                              for key, words in RANGES],
-                             id="past-ranges", className="switch", role="group",
-                             **marks(aria_label="The last")),
-                    moments("past"),
-                ],
-                className="past-head",
-            ),
-            html.Div(
-                [
-                    html.Div(id="past-metrics", className="chips", role="group",
-                             **marks(aria_label="Metrics")),
-                    html.Div(id="past-gpus", className="chips", role="group", hidden="hidden",
-                             **marks(aria_label="Gpus")),
-                ],
-                className="past-choices",
-            ),
-            html.Div(id="past-problem", className="problem", hidden="hidden", role="alert"),
-            html.Div(
-                [
-                    html.Output("", id="past-words", className="past-words"),
-                    html.Div(
-                        [html.Button("Whole span", id="past-back", type="button",
-                                     className="button small", hidden="hidden"),
-                         html.Button("Pan", id="past-pan", type="button", className="button small",
-                                     title="Drag moves the span instead of looking closer (p)",
-                                     **marks(aria_pressed="false")),
-                         html.Button("Min to max", id="past-band", type="button",
-                                     className="button small",
-                                     title="The range within each step, as a band (b)",
-                                     **marks(aria_pressed="true")),
-                         html.A("Live", id="past-live", className="button small",
-                                hidden="hidden"),
-                         html.A("CSV", id="past-csv", className="button small", download=""),
-                         html.A("Parquet", id="past-parquet", className="button small",
-                                download=""),
-                         html.Button("PNG", id="past-png", type="button",
-                                     className="button small")],
-                        className="past-acts"),
-                ],
-                className="past-line",
-            ),
-            *_figure(),
-        ],
-    )
+def frame() -> Component:
+    return make("div#history.past-page", [
+        make("header.past-head", [
+            make("div.past-name", [make("h1#past-title", "History"),
+                                   make("p#past-subtitle", "")]),
+            labelled("past-what", "Of", make("span#past-what-place"), ".choice.past-what"),
+            switch("past-ranges", "The last", "last", RANGES),
+            moments("past")]),
+        make("div.past-choices", [
+            make("div#past-metrics.chips", role="group", aria_label="Metrics"),
+            make("div#past-gpus.chips", role="group", hidden=True, aria_label="Gpus")]),
+        problem("past"),
+        make("div.past-line", [
+            make("output#past-words.past-words", ""),
+            make("div.past-acts", [
+                make("button#past-back.button.small", "Whole span", hidden=True),
+                make("button#past-pan.button.small", "Pan", aria_pressed="false",
+                     title="Drag moves the span instead of looking closer (p)"),
+                make("button#past-band.button.small", "Min to max", aria_pressed="true",
+                     title="The range within each step, as a band (b)"),
+                make("a#past-live.button.small", "Live", hidden=True),
+                make("a#past-csv.button.small", "CSV", download=""),
+                make("a#past-parquet.button.small", "Parquet", download=""),
+                make("button#past-png.button.small", "PNG")])]),
+        # The figure or, where there is none, what to do.
+        make("p#past-none.past-none", "", hidden=True, role="status"),
+        region("div#past-place.past-place", "Figure",
+               make("div#past-figure", data_plotly=plotly_address()))], hidden=True)
 
 
-def _figure() -> list[Component]:
-    """Or, where there is none, what to do."""
-    return [html.P("", id="past-none", className="past-none", hidden="hidden", role="status"),
-            html.Div(html.Div(id="past-figure", **marks(data_plotly=plotly_address())),
-                     id="past-place", className="past-place", tabIndex="0", role="region",
-                     **marks(aria_label="Figure"))]
-
-
-def moments(name: str) -> Component:
-    """From and to, in the browser's own time zone; the fields are made by the page's module."""
-    return html.Div(
-        [html.Label("From", htmlFor=f"{name}-from"), html.Span(**marks(data_moment=f"{name}-from")),
-         html.Label("to", htmlFor=f"{name}-to"), html.Span(**marks(data_moment=f"{name}-to")),
-         html.Span("", id=f"{name}-zone", className="zone")],
-        className="moments")
+PAGE = Page(
+    "history", "History", frame,
+    "The past of Gpus, of a node or of an owner: the mean of each step as a line, from lowest to "
+    "highest as a band, events as marks. A drag zooms in.", (
+        ("← →  +  -", "back and on, closer and farther"),
+        ("p", "a drag moves the span instead"),
+        ("b", "the band from lowest to highest"),
+        ("Esc", "the whole span again")), "/history", ("h", "history"))

@@ -1,47 +1,39 @@
 """The GPU, Node and Compare pages: one frame, filled by assets/charts/timelines.mjs."""
 
-from dash import html
 from dash.development.base_component import Component
 
-from .parts import marks
+from .parts import Page, make, problem, region
 
 
-def lines_page() -> Component:
-    return html.Div(
-        id="lines",
-        className="lines-page",
-        hidden="hidden",
-        children=[
-            html.Header(
-                [
-                    html.Nav([html.A("Fleet", id="lines-back", href="/"),
-                              html.A("", id="lines-node", hidden="hidden")],
-                             className="crumbs", **marks(aria_label="Where this is")),
-                    html.Div([html.H1("…", id="lines-title"), html.P("", id="lines-subtitle")],
-                             className="lines-name"),
-                    html.Div("", id="lines-state", className="lines-state", role="status"),
-                    html.Button("Back to live", id="lines-live", type="button",
-                                className="button small", hidden="hidden"),
-                    html.A("Past", id="lines-past", href="/history", className="button small",
-                           title="Further back than an hour: up to 90 days (h)"),
-                    html.Div(id="lines-spans", className="switch", role="group",
-                             **marks(aria_label="How far back")),
-                ],
-                className="lines-head",
-            ),
-            html.Div(id="lines-problem", className="problem", hidden="hidden", role="alert"),
-            html.Div(
-                [
-                    html.Div(
-                        [html.Div(id="lines-gpus", className="lines-gpus", hidden="hidden"),
-                         html.Div(id="lines-charts", className="lines-charts"),
-                         html.P("", id="lines-never", className="lines-never")],
-                        className="lines-main", tabIndex="0", role="region",
-                        **marks(aria_label="Timelines")),
-                    html.Aside(id="lines-side", className="lines-side", tabIndex="0",
-                               **marks(aria_label="Tasks, health and facts")),
-                ],
-                className="lines-floor",
-            ),
-        ],
-    )
+def frame() -> Component:
+    return make("div#lines.lines-page", [
+        make("header.lines-head", [
+            make("nav.crumbs", [make("a#lines-back", "Fleet", href="/"),
+                                make("a#lines-node", "", hidden=True)],
+                 aria_label="Where this is"),
+            make("div.lines-name", [make("h1#lines-title", "…"), make("p#lines-subtitle", "")]),
+            make("div#lines-state.lines-state", "", role="status"),
+            make("button#lines-live.button.small", "Back to live", hidden=True),
+            make("a#lines-past.button.small", "Past", href="/history",
+                 title="Further back than an hour: up to 90 days (h)"),
+            make("div#lines-spans.switch", role="group", aria_label="How far back")]),
+        problem("lines"),
+        make("div.lines-floor", [
+            region("div.lines-main", "Timelines", [
+                make("div#lines-gpus.lines-gpus", hidden=True),
+                make("div#lines-charts.lines-charts"),
+                make("p#lines-never.lines-never", "")]),
+            make("aside#lines-side.lines-side", tabIndex="0",
+                 aria_label="Tasks, health and facts")])], hidden=True)
+
+
+PAGE = Page(
+    "lines", "Timelines", frame,
+    "Each chart is one metric or a few that belong together, over the same time. A hole in a line "
+    "is a moment without a reading. Dashed: limits; shaded: slowed down; marks on top: events.", (
+        ("←  →", "back and on in time"),
+        ("+  -", "closer and farther; a drag over a chart does it too"),
+        ("End", "live again"),
+        ("h", "the same further back, up to 90 days"),
+        ("↑  ↓", "from number to number at the side, with what each means"),
+        ("Esc", "live again, then back to the fleet")))

@@ -1,22 +1,116 @@
 """The small pieces that pages are made of."""
 
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from dash import html
 from dash.development.base_component import Component
 
+SELECTOR = re.compile(r"(\w+)(?:#([\w-]+))?((?:\.[\w-]+)*)")
 
-def icon_button(ident: str, icon: str, label: str) -> Component:
-    return html.Button(
-        html.Span(className=f"icon icon-{icon}"),
-        id=ident,
-        className="icon-button",
-        title=label,
-        type="button",
-        **marks(aria_label=label),
-    )
+Keys = tuple[tuple[str, str], ...]  # those that are told together, and what they do
+Options = Iterable[tuple[str, str]]  # value and words
 
 
-def marks(**values: str) -> dict[str, Any]:
-    """`aria_label="x"` as Dash and HTML spell it: `aria-label`."""
-    return {name.replace("_", "-"): value for name, value in values.items()}
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page, and what `?` says of it. `key` is the id of its element; `go` the key after `g` that
+    leads there, and what it leads to. One without an address is come to from another."""
+
+    key: str
+    name: str
+    frame: Callable[[], Component]
+    about: str
+    keys: Keys = ()
+    address: str | None = None
+    go: tuple[str, str] | None = None
+
+
+def make(what: str, inside: Any = None, **traits: Any) -> Component:
+    """An element, named as a style sheet names it: `make("p#words.note", "…", role="status")`.
+    `hidden=True` hides it, and `aria_label` is `aria-label`."""
+    found = SELECTOR.fullmatch(what)
+    assert found is not None, what
+    tag, ident, classes = found.groups()
+    if tag == "button":
+        traits["type"] = "button"
+    traits |= {"id": ident, "className": classes.replace(".", " ").strip() or None,
+               "hidden": "hidden" if traits.get("hidden") else None}
+    element: Component = getattr(html, tag.capitalize())(inside, **{
+        re.sub("^(aria|data)_", r"\1-", name): value
+        for name, value in traits.items() if value is not None})
+    return element
+
+
+def prose(text: str) -> Component:
+    """A paragraph in which what stands between backticks is code."""
+    parts = [make("code", part) if at % 2 else part for at, part in enumerate(text.split("`"))]
+    return make("p", [part for part in parts if part] if len(parts) > 1 else text)
+
+
+def icon_button(ident: str, icon: str, label: str, **traits: str) -> Component:
+    return make(f"button#{ident}.icon-button", make(f"span.icon.icon-{icon}"), title=label,
+                aria_label=label, **traits)
+
+
+def problem(page: str) -> Component:
+    return make(f"div#{page}-problem.problem", hidden=True, role="alert")
+
+
+def labelled(ident: str, label: str, control: Component, classes: str = ".choice",
+             name: str = "label") -> Component:
+    return make(f"div{classes}", [make(name, label, htmlFor=ident), control])
+
+
+def choice(ident: str, label: str, options: Options, *looks: str) -> Component:
+    return labelled(ident, label, make(
+        f"select#{ident}", [make("option", words, value=value) for value, words in options]),
+        *looks)
+
+
+def switch(ident: str, label: str, name: str, options: Options) -> Component:
+    """Buttons of which one is pressed, each with its `data-…` of this name."""
+    buttons = [make("button", words, aria_pressed="false", **{f"data_{name}": value})
+               for value, words in options]
+    return make(f"div#{ident}.switch", buttons, role="group", aria_label=label)
+
+
+def moments(page: str) -> Component:
+    """From and to, in the browser's own time zone; the fields are made by the page's module."""
+    fields = [part for end, label in (("from", "From"), ("to", "to")) for part in (
+        make("label", label, htmlFor=f"{page}-{end}"), make("span", data_moment=f"{page}-{end}"))]
+    return make("div.moments", [*fields, make(f"span#{page}-zone.zone", "")])
+
+
+def filter_box(prefix: str, popover: Component) -> Component:
+    """Dash has no plain input element; the page's module puts it into its place."""
+    return make("div.filter", [
+        make("label", "Filter", htmlFor=f"{prefix}filter"),
+        make(f"span#{prefix}filter-place.filter-place"),
+        icon_button(f"{prefix}filter-help", "help", "How to write a filter"),
+        make(f"output#{prefix or 'filter-'}words.filter-words", ""),
+        popover])
+
+
+def filter_help(ident: str, examples: Options, *texts: str) -> Component:
+    rows = [make("div", [make("dt", make("button.example", make("code", text), data_example=text)),
+                         make("dd", what)]) for text, what in examples]
+    return make(f"div#{ident}.popover", [make("dl", rows), *map(prose, texts)], hidden=True,
+                role="dialog", aria_label="How to write a filter")
+
+
+def drawer(prefix: str, thing: str, *more: Component, ident: str) -> Component:
+    """What is known of one `thing`, beside the list of them."""
+    head = make("header", [
+        make("div", [make(f"h2#{prefix}-title", ""), make(f"p#{prefix}-subtitle", "")]),
+        icon_button(f"{prefix}-copy", "copy", f"Copy a link to this {thing}"),
+        icon_button(f"{prefix}-close", "close", "Close (Esc)")])
+    return make(f"aside#{ident}.drawer", [head, *more], hidden=True, tabIndex="-1",
+                aria_labelledby=f"{prefix}-title")
+
+
+def region(what: str, label: str, inside: Any = None, **traits: Any) -> Component:
+    """What scrolls, and so must be reached by the keyboard."""
+    return make(what, inside, tabIndex="0", role="region", aria_label=label, **traits)

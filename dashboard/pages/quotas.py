@@ -1,26 +1,24 @@
 """The Quotas page: its frame; assets/quotas/quotas.mjs fills it."""
 
-from dash import html
 from dash.development.base_component import Component
 
+from .parts import Page, make, problem
 
-def quotas_page() -> Component:
-    return html.Div(
-        id="quotas",
-        className="quotas-page",
-        hidden="hidden",
-        children=[
-            html.Header(
-                [html.Div([html.H1("Quotas"), html.P("", id="quotas-words", role="status")]),
-                 html.Button("New quota …", id="quotas-new", type="button", className="button",
-                             hidden="hidden")],
-                className="quotas-head",
-            ),
-            html.Div(id="quotas-problem", className="problem", hidden="hidden", role="alert"),
-            html.P("Loading …", id="quotas-none", className="none", role="status"),
-            html.Ul(id="quotas-place", className="quotas-place"),
-            html.Details([html.Summary("What the nodes have to hold a quota by"),
-                          html.Ul(id="quotas-means-list")],
-                         id="quotas-means", className="quotas-means", hidden="hidden"),
-        ],
-    )
+
+def frame() -> Component:
+    return make("div#quotas.quotas-page", [
+        make("header.quotas-head", [
+            make("div", [make("h1", "Quotas"), make("p#quotas-words", "", role="status")]),
+            make("button#quotas-new.button", "New quota …", hidden=True)]),
+        problem("quotas"),
+        make("p#quotas-none.none", "Loading …", role="status"),
+        make("ul#quotas-place.quotas-place"),
+        make("details#quotas-means.quotas-means", [
+            make("summary", "What the nodes have to hold a quota by"),
+            make("ul#quotas-means-list")], hidden=True)], hidden=True)
+
+
+PAGE = Page(
+    "quotas", "Quotas", frame,
+    "How much an owner may hold, who holds how much of it, and on how many nodes that is really in "
+    "force. One that observes only says who is over.", (), "/quotas", ("q", "the quotas"))

@@ -1,55 +1,35 @@
 """The Reports page: controls and an empty table, filled by assets/reports/reports.mjs."""
 
-from dash import html
 from dash.development.base_component import Component
 
-from .fleet import choice
-from .history import moments
-from .parts import marks
+from .parts import Page, choice, labelled, make, moments, problem, switch
 
 PERIODS = (("today", "today"), ("7d", "the last 7 days"), ("30d", "the last 30 days"),
            ("month", "this month"), ("before", "last month"), ("custom", "from … to …"))
-BYS = (("user", "Owner"), ("node", "Node"))
+PRICES = (("price_gpu_hour", "Price per GPU-hour"), ("price_kwh", "per kWh"), ("currency", "in"))
 
 
-def reports_page() -> Component:
-    return html.Div(
-        id="reports",
-        className="reports-page",
-        hidden="hidden",
-        children=[
-            html.Header(
-                [
-                    html.Div([html.H1("Reports"), html.P("", id="reports-words")]),
-                    html.Div(
-                        [html.A("CSV", id="reports-csv", className="button", download=""),
-                         html.A("Parquet", id="reports-parquet", className="button", download=""),
-                         html.Button("Print", id="reports-print", type="button",
-                                     className="button")],
-                        className="record-acts"),
-                ],
-                className="record-head",
-            ),
-            html.Div(
-                [
-                    choice("reports-period", "Time", PERIODS),
-                    html.Div(moments("reports"), id="reports-custom", hidden="hidden"),
-                    html.Div([html.Button(words, type="button",
-                                          **marks(data_by=key, aria_pressed="false"))
-                              for key, words in BYS],
-                             id="reports-by", className="switch", role="group",
-                             **marks(aria_label="By")),
-                    *(html.Div([html.Label(words, htmlFor=f"reports-{name}"),
-                                html.Span(className="price", **marks(data_price=name))],
-                               className="choice") for name, words in (
-                        ("price_gpu_hour", "Price per GPU-hour"), ("price_kwh", "per kWh"),
-                        ("currency", "in"))),
-                ],
-                className="tools reports-tools", role="search",
-            ),
-            html.Div(id="reports-problem", className="problem", hidden="hidden", role="alert"),
-            html.Div(id="reports-top", className="reports-top", hidden="hidden"),
-            html.Div(id="reports-place", className="record-place reports-place"),
-            html.P("", id="reports-notes", className="reports-notes"),
-        ],
-    )
+def frame() -> Component:
+    return make("div#reports.reports-page", [
+        make("header.record-head", [
+            make("div", [make("h1", "Reports"), make("p#reports-words", "")]),
+            make("div.record-acts", [
+                make("a#reports-csv.button", "CSV", download=""),
+                make("a#reports-parquet.button", "Parquet", download=""),
+                make("button#reports-print.button", "Print")])]),
+        make("div.tools.reports-tools", [
+            choice("reports-period", "Time", PERIODS),
+            make("div#reports-custom", moments("reports"), hidden=True),
+            switch("reports-by", "By", "by", [("user", "Owner"), ("node", "Node")]),
+            *(labelled(f"reports-{name}", words, make("span.price", data_price=name))
+              for name, words in PRICES)], role="search"),
+        problem("reports"),
+        make("div#reports-top.reports-top", hidden=True),
+        make("div#reports-place.record-place.reports-place"),
+        make("p#reports-notes.reports-notes", "")], hidden=True)
+
+
+PAGE = Page(
+    "reports", "Reports", frame,
+    "Who held how much over a time, how busy it was, and what it cost at your prices. What a "
+    "column means stands under the pointer on its head.", (), "/reports", ("p", "the reports"))

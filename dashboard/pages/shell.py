@@ -1,10 +1,10 @@
 """What surrounds every page: bar, connection banner, help; and the HTML before Dash has loaded."""
 
-from dash import html
+from collections.abc import Iterable
+
 from dash.development.base_component import Component
 
-from .help import help_dialog
-from .parts import icon_button, marks
+from .parts import Page, icon_button, make
 
 # The theme is put on the root by a script in the head that blocks for a moment: nothing is ever
 # painted in the wrong colours. `optional` fonts never swap, so the preload makes them be there.
@@ -40,75 +40,39 @@ WAITING = """<div id="react-entry-point"><div class="deck">
 <main class="waiting" aria-busy="true"><p>Opening …</p></main>
 </div></div>"""
 
-# (href, name): a page is listed here when it exists.
-PAGES = (("/", "Fleet"), ("/tasks", "Tasks"), ("/alerts", "Alerts"), ("/quotas", "Quotas"),
-         ("/history", "History"),
-         ("/reports", "Reports"), ("/record", "Record"), ("/settings", "Settings"))
 
-def shell(*pages: Component) -> Component:
+def shell(pages: Iterable[Page], help_dialog: Component) -> Component:
     """All pages, hidden; assets/deck.mjs shows the one whose address it is. So the layout is one
     and the same answer for everyone, and no callback has to choose."""
-    return html.Div(
-        className="deck",
-        children=[
-            html.A("Skip to the content", href="#main", className="skip"),
-            _bar(),
-            html.Div(id="held", className="held", hidden="hidden", role="status"),
-            html.Main(list(pages), id="main", tabIndex="-1"),
-            html.Div(id="banner", className="banner", role="alert", hidden="hidden"),
-            html.Aside(id="tray", className="tray", hidden="hidden",
-                       **marks(aria_label="Acts")),
-            help_dialog(),
-        ],
-    )
+    return make("div.deck", [
+        make("a.skip", "Skip to the content", href="#main"),
+        _bar(pages),
+        make("div#held.held", hidden=True, role="status"),
+        make("main#main", [page.frame() for page in pages], tabIndex="-1"),
+        make("div#banner.banner", role="alert", hidden=True),
+        make("aside#tray.tray", hidden=True, aria_label="Acts"),
+        help_dialog])
 
 
-def _bar() -> Component:
-    return html.Header(
-        className="bar",
-        children=[
-            html.A(
-                [html.Img(src="/assets/favicon.svg", alt="", width="22", height="22"), "gpudeck"],
-                href="/",
-                className="brand",
-            ),
-            html.Nav([html.A(name, href=href) for href, name in PAGES],
-                     **marks(aria_label="Pages")),
-            # Left of the rest: it comes when it is known who looks, and moves nothing.
-            html.Button("Hold", id="hold", type="button", className="button hold-button",
-                        hidden="hidden", title="Stop every act on every node, at once"),
-            html.Div(
-                [html.Span(className="dot"), html.Span("Connecting", id="link-words")],
-                id="link",
-                className="link connecting",
-                role="status",
-            ),
-            icon_button("theme", "theme", "Dark or light (t)"),
-            icon_button("help", "help", "Keyboard and help (?)"),
-            _account(),
-        ],
-    )
-
-
-def _account() -> Component:
-    return html.Div(
-        className="account",
-        children=[
-            html.Button(html.Span(className="icon icon-person"), id="account",
-                        className="icon-button", title="Your account", type="button",
-                        **marks(aria_label="Your account", aria_expanded="false",
-                                aria_controls="account-menu")),
-            html.Div(
-                id="account-menu",
-                className="account-menu",
-                hidden="hidden",
-                children=[
-                    html.P([html.Strong("…", id="account-name"), html.Span("", id="account-role")]),
-                    html.A("You and your password", href="/settings#you"),
-                    html.A("Where you are signed in", href="/settings#sign-ins"),
-                    html.Button("Sign out", id="sign-out", type="button"),
-                    html.Button("Sign out everywhere", id="sign-out-everywhere", type="button"),
-                ],
-            ),
-        ],
-    )
+def _bar(pages: Iterable[Page]) -> Component:
+    return make("header.bar", [
+        make("a.brand", [make("img", src="/assets/favicon.svg", alt="", width="22", height="22"),
+                         "gpudeck"], href="/"),
+        make("nav", [make("a", page.name, href=page.address) for page in pages
+                     if page.address is not None], aria_label="Pages"),
+        # Left of the rest: it comes when it is known who looks, and moves nothing.
+        make("button#hold.button.hold-button", "Hold", hidden=True,
+             title="Stop every act on every node, at once"),
+        make("div#link.link.connecting", [make("span.dot"), make("span#link-words", "Connecting")],
+             role="status"),
+        icon_button("theme", "theme", "Dark or light (t)"),
+        icon_button("help", "help", "Keyboard and help (?)"),
+        make("div.account", [
+            icon_button("account", "person", "Your account", aria_expanded="false",
+                        aria_controls="account-menu"),
+            make("div#account-menu.account-menu", [
+                make("p", [make("strong#account-name", "…"), make("span#account-role", "")]),
+                make("a", "You and your password", href="/settings#you"),
+                make("a", "Where you are signed in", href="/settings#sign-ins"),
+                make("button#sign-out", "Sign out"),
+                make("button#sign-out-everywhere", "Sign out everywhere")], hidden=True)])])

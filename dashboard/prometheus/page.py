@@ -10,8 +10,7 @@ import time
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from http import HTTPStatus
+from dataclasses import dataclass, field
 from itertools import chain
 
 import gevent
@@ -27,7 +26,7 @@ from ..fleet.state_machine import FleetStateMachine
 from ..fleet.visibility import VisibilityScope, VisibleFleet, VisibleFleetCache
 from ..history.protocol import History
 from ..quotas.prometheus import QuotaMetricsSnapshot, quota_families
-from ..web.answers import ApiError
+from ..web.answers import bad
 from .families import XID_FOR_S, counted, look, only, pages
 
 FRESH_S = 1.0
@@ -40,28 +39,21 @@ Key = tuple[VisibilityScope, frozenset[str] | None, bool]
 Numbers = Callable[[], Iterator[str]]
 
 
-@dataclass(frozen=True, slots=True)
-class HubMetricSources:
-    """What the hub knows of itself."""
+@dataclass(eq=False, slots=True)
+class PrometheusPage:
+    """`quotas`: as whoever has this Lens may see them; `counts`, `lag_s`, `began_at`: of the hub
+    itself."""
 
+    room: FleetStateMachine
+    lenses: VisibleFleetCache
     history: History
     commands: CommandsStore
     counts: Callable[[], dict[str, int]]
     lag_s: Callable[[], float]
     began_at: float
-
-
-class PrometheusPage:
-    """`quotas`: as whoever has this Lens may see them."""
-
-    def __init__(self, room: FleetStateMachine, lenses: VisibleFleetCache, hub: HubMetricSources,
-                 quotas: Callable[[VisibleFleet], list[QuotaMetricsSnapshot]]) -> None:
-        self._room = room
-        self._lenses = lenses
-        self._hub = hub
-        self._quotas = quotas
-        self._kept: OrderedDict[Key, tuple[float, bytes]] = OrderedDict()
-        self._turn = BoundedSemaphore(1)
+    quotas: Callable[[VisibleFleet], list[QuotaMetricsSnapshot]]
+    _kept: OrderedDict[Key, tuple[float, bytes]] = field(default_factory=OrderedDict)
+    _turn: BoundedSemaphore = field(default_factory=BoundedSemaphore)
 
     def metrics(self) -> Response:
         wanted = _wanted()
@@ -89,15 +81,15 @@ class PrometheusPage:
 
     def _made(self, sight: VisibilityScope, wanted: frozenset[str] | None,
               is_packed: bool) -> bytes:
-        lens, mono = self._lenses.of(sight), time.monotonic()
-        quotas = self._quotas(lens)
-        found = look(self._room.fleet, lens, self._xids(time.time()), mono)
+        lens, mono = self.lenses.of(sight), time.monotonic()
+        quotas = self.quotas(lens)
+        found = look(self.room.fleet, lens, self._xids(time.time()), mono)
         ours = self._of_hub(wanted) if lens.is_whole else None
 
         def make() -> bytes | Exception:
             try:
                 texts = chain(pages(found, wanted), only(quota_families(quotas), wanted))
-                return packed(texts, ours) if is_packed else _plain(texts, ours)
+                return packed(texts, ours) if is_packed else b"".join(_all(texts, ours))
             except Exception as error:  # gevent writes what leaves a thread to stderr
                 return error
 
@@ -109,7 +101,7 @@ class PrometheusPage:
     def _xids(self, now: float) -> dict[tuple[str, str], float]:
         """The last of each Gpu, of late."""
         found: dict[tuple[str, str], tuple[float, float]] = {}
-        for kept in self._room.events:
+        for kept in self.room.events:
             event = kept.event
             if event.kind != "xid" or event.gpu_uuid is None or now - kept.at > XID_FOR_S:
                 continue
@@ -120,26 +112,25 @@ class PrometheusPage:
 
     def _of_hub(self, wanted: frozenset[str] | None) -> Numbers:
         """What the loop alone may look at is looked at now; history is asked in the thread."""
-        hub = self._hub
         texts = [
             single("gpudeck_hub_epoch", "gauge", "Starts of this hub, and of those it followed.",
-                   float(self._room.fleet.epoch)),
+                   float(self.room.fleet.epoch)),
             single("gpudeck_hub_agents", "gauge", "Agents that are connected.",
-                   float(len(self._room.link_of))),
+                   float(len(self.room.link_of))),
             single("gpudeck_hub_loop_lag_seconds", "gauge", "How late the hub's loop is.",
-                   max(0.0, hub.lag_s())),
+                   max(0.0, self.lag_s())),
             single("gpudeck_hub_disk_failed", "gauge",
                    "1: the disk takes nothing, agents keep what they have.",
-                   float(self._room.disk_error is not None)),
+                   float(self.room.disk_error is not None)),
             counted("gpudeck_hub_incidents_total", "counter",
                     "What was refused, cut or lost since the hub began.", "what",
-                    {what: float(count) for what, count in sorted(hub.counts().items())}),
+                    {what: float(count) for what, count in sorted(self.counts().items())}),
             counted("gpudeck_commands", "gauge", "Commands on record, by their state.", "state",
-                    hub.commands.counts()),
+                    self.commands.counts()),
         ]
 
         def told() -> Iterator[str]:
-            yield from only((*texts, *_of_process(hub.began_at), *_of_history(hub.history)),
+            yield from only((*texts, *_of_process(self.began_at), *_of_history(self.history)),
                             wanted)
         return told
 
@@ -179,19 +170,15 @@ def _wanted() -> frozenset[str] | None:
     """`name[]=…`, as often as wanted: only these families, as Prometheus's own /federate has it."""
     unknown = sorted(set(request.args) - {"name[]"})
     if unknown:
-        raise _bad(f"there is no parameter {unknown[0][:40]!r}; there is name[]")
+        raise bad(f"there is no parameter {unknown[0][:40]!r}; there is name[]")
     names = request.args.getlist("name[]")
     if not names:
         return None
     wrong = [name for name in names if name not in NAMES and not name.startswith(PREFIXES)]
     if wrong or len(names) > MOST_NAMES:
-        raise _bad(f"there is no metric {wrong[0][:80]!r} here; docs/prometheus.md lists them"
+        raise bad(f"there is no metric {wrong[0][:80]!r} here; docs/prometheus.md lists them"
                    if wrong else f"at most {MOST_NAMES} names fit")
     return frozenset(names)
-
-
-def _bad(detail: str) -> ApiError:
-    return ApiError(HTTPStatus.BAD_REQUEST, detail)
 
 
 def _all(texts: Iterator[str], ours: Numbers | None) -> Iterator[bytes]:
@@ -199,10 +186,6 @@ def _all(texts: Iterator[str], ours: Numbers | None) -> Iterator[bytes]:
         yield text.encode()
     for text in ours() if ours is not None else ():
         yield text.encode()
-
-
-def _plain(texts: Iterator[str], ours: Numbers | None) -> bytes:
-    return b"".join(_all(texts, ours))
 
 
 def packed(texts: Iterator[str], ours: Numbers | None) -> bytes:

@@ -6,7 +6,8 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Locator, Page
 
-from dashboard.pages.help import EVERYWHERE, HELPS
+from dashboard.pages import PAGES
+from dashboard.pages.help import everywhere
 from dashboard.pages.sections import ALL
 from gpudeck.metrics import metric
 from tests.demos import soon
@@ -94,13 +95,13 @@ def test_timelines_say_it_under_a_finger_too(node: Node, come: Callable[..., Pag
 def test_help_names_the_keys_of_each_page(hub: HubProcess, node: Node, come: Callable[..., Page]
                                           ) -> None:
     page = come("/")
-    for one in HELPS:
+    for one in PAGES:
         page.goto(hub.url + {"fleet": "/", "lines": f"/gpu/{node.uuid(0)}"}.get(
-            one.page, f"/{one.page}"))
-        page.locator(f"#{one.page}:visible").wait_for()
+            one.key, f"/{one.key}"))
+        page.locator(f"#{one.key}:visible").wait_for()
         assert soon(lambda: is_live(page), 20)
         page.locator("#help").click()
         shown = [line.text_content() for line in page.locator("#help-dialog dd:visible").all()]
-        assert shown == [what for _, what in (*one.keys, *EVERYWHERE)]
+        assert shown == [what for _, what in (*one.keys, *everywhere(PAGES))]
         words = page.locator("#help-dialog").inner_text()
-        assert [other.page for other in HELPS if other.about in words] == [one.page]
+        assert [other.key for other in PAGES if other.about in words] == [one.key]

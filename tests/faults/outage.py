@@ -14,7 +14,6 @@ from dashboard.fleet.effects import (
     CloseLink,
     Effect,
     LinkClosed,
-    MessageApplied,
     MessageReceived,
     RecordsStored,
     SendMessage,
@@ -103,12 +102,12 @@ class Hub:
             match effect:
                 case StreamRecord():
                     self.waiting.append(effect)
+                    if effect.seq and not effect.is_backfill:
+                        self.acted_on.add((effect.node_id, effect.seq))
                 case SendMessage(link, message) if link in self.agents:
                     self.agents[link].down.append(encode(message))
                 case CloseLink(link) if link in self.agents:
                     self.agents[link].cut()
-                case MessageApplied() if not effect.is_backfill:
-                    self.acted_on.add((effect.node_id, effect.seq))
 
     def step(self) -> None:
         if self.room is None:

@@ -16,7 +16,7 @@ import pytest
 
 from agent.link.protocol import BACK_OFF_MAX_S
 from dashboard.actions.hub_key import HubKey
-from dashboard.fleet.members import EnrolmentRequest
+from dashboard.fleet.members import NewEnrolment
 from dashboard.nodes.enrolment import create
 from dashboard.state import HubState
 from tests.integration.hubs import REPOSITORY, HubProcess, wait_for
@@ -27,7 +27,7 @@ ANSWER_WITHIN_S = 5.0  # HubProcess.ask gives up then
 def many_tokens(hub: HubProcess, count: int) -> str:
     state = HubState.open(hub.folder)
     made = create(state.registry, HubKey(hub.folder).fingerprint,
-                  [EnrolmentRequest() for _ in range(count)], "the tests")
+                  [NewEnrolment() for _ in range(count)], "the tests")
     state.close()
     return "".join(f"{token.text}\n" for token, _ in made)
 

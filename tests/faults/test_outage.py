@@ -158,7 +158,7 @@ def test_past_the_cap_exactly_the_excess_is_dropped_and_counted(
                 if isinstance(message, Event) and message.kind == "outbox_dropped"]
         assert [event.numbers["dropped"] for event in told] == [agent.outbox.dropped]
         assert world.hub.room is not None
-        stream = world.hub.room.streams.current(agent.name, agent.outbox.stream)
+        stream = world.hub.room.streams.of(agent.name)[agent.outbox.stream]
         assert stream.ledger.missing == agent.outbox.dropped
         assert stream.acked == agent.outbox.last_seq, "what never comes is not waited for"
 

@@ -23,7 +23,7 @@ import socketio
 import websocket
 
 from dashboard.actions.hub_key import HubKey
-from dashboard.fleet.members import EnrolmentRequest
+from dashboard.fleet.members import NewEnrolment
 from dashboard.nodes.enrolment import create
 from dashboard.runtime.data_folder import secret
 from dashboard.state import HubState
@@ -169,7 +169,7 @@ class HubProcess:
         """A place for a node, made as `gpudeck token create agent` makes it."""
         state = HubState.open(self.folder)
         [(token, _)] = create(state.registry, HubKey(self.folder).fingerprint,
-                              [EnrolmentRequest(**wanted)], "the tests")
+                              [NewEnrolment(**wanted)], "the tests")
         state.close()
         return token
 

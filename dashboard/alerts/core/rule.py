@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 from msgspec import Meta, Struct
 
-from ...fleet.filter_columns import FilterError
+from ...fleet.filter_metrics import FilterError
 from ...fleet.filters import Filter
 from ...fleet.filters import parse as parse_filter
 from .numbers import NAMES

@@ -9,7 +9,6 @@ from dashboard.fleet.effects import (
     CloseLink,
     Effect,
     LinkClosed,
-    MessageApplied,
     MessageReceived,
     RateExceeded,
     RecordsStored,
@@ -101,7 +100,6 @@ def test_only_what_is_new_is_recorded_and_told() -> None:
     for seq, is_new in ((1, True), (2, True), (2, False), (1, False), (3, True)):
         effects = talk.tick(seq)
         assert [record.seq for record in records(effects)] == ([seq] if is_new else [])
-        assert any(isinstance(effect, MessageApplied) for effect in effects) == is_new
     assert talk.say(Event(3, NOW, "gpu_lost")) == []
 
 
@@ -158,7 +156,7 @@ def test_what_the_agent_has_lost_too_is_not_awaited() -> None:
     assert (ack.seq, ack.spans) == (1, (Span(9, 9),))
     talk.say(Beat("ok", 0.0, 1, 6, first_seq=9))
     assert acks(room.handle(RecordsStored(records(talk.tick(10))), NOW, MONO)) == [10]
-    assert room.streams.current("n1", "s1").ledger.missing == 7
+    assert room.streams.of("n1")["s1"].ledger.missing == 7
 
 
 def backfill(*seqs: int) -> Backfill:
@@ -173,7 +171,6 @@ def test_what_is_made_up_for_is_history_and_nothing_else() -> None:
     effects = talk.say(backfill(1, 2, 3))
     assert [(each.seq, each.is_backfill) for each in records(effects)] == [
         (1, True), (2, True), (3, True)]
-    assert {each.is_backfill for each in effects if isinstance(each, MessageApplied)} == {True}
     assert room.fleet.values[0, COLUMN["util_pct"]] == 12.0
     [ack] = told_acks(room.handle(RecordsStored(stored + records(effects)), NOW, MONO))
     assert (ack.seq, ack.spans) == (3, (Span(40, 40),))
@@ -316,7 +313,7 @@ def test_a_restart_shows_the_last_values_as_stale_and_doubles_nothing(
         anew.recover(record)
     anew.recovered(NOW + 1, MONO)
     node = anew.fleet.nodes["n1"]
-    assert anew.streams.current("n1", "s1").ledger.ranges == [(1, 2), (5, 6)]
+    assert anew.streams.of("n1")["s1"].ledger.ranges == [(1, 2), (5, 6)]
     show = anew.fleet.shown(MONO)
     view = views.gpu_view(anew.fleet, 0, GpuStatus(show[0]), [], MONO)
     assert view.state == "stale"

@@ -152,7 +152,7 @@ def test_a_sum_with_an_unknown_part_is_unknown() -> None:
     [task] = views.task_views(fleet, node)
     assert task.mem_used_bytes == 2e9
     assert [use.uuid for use in task.gpus] == ["GPU-n1-0", "GPU-n1-1"]
-    assert views._total([1.0, None]) is None
+    assert views.total([1.0, None]) is None
 
 
 def test_column_order_is_the_contract() -> None:

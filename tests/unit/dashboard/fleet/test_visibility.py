@@ -125,9 +125,9 @@ def test_a_lens_is_made_once_and_anew_when_the_fleet_changes() -> None:
 def test_who_reads_a_command_whole(role: str, own: tuple[str, ...], whole: bool) -> None:
     reads = sight("*", role=role, own=own).reads
     task = Task("t", 1, 1, None, "al", f"python train.py {SECRET}")
-    assert reads.command(task) == (task.command if whole else "python")
+    assert reads.line(task.user, task.command) == (task.command if whole else "python")
     unowned = msgspec.structs.replace(task, user=None)
-    assert reads.has_whole(unowned) == (role in ("operator", "admin"))
+    assert reads.of_user(unowned.user) == (role in ("operator", "admin"))
 
 
 @pytest.mark.parametrize(("command", "program"), [

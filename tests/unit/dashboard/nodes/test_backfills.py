@@ -51,7 +51,7 @@ def test_who_left_is_not_taken_in_and_leaves_no_bytes() -> None:
 def test_nothing_while_the_disk_refuses(is_open: bool) -> None:
     taken = Taken(is_open)
     taken.put("a", 1)
-    running = gevent.spawn(taken.all.run)
+    running = gevent.spawn(taken.all.step, 0.0, 0.0)
     gevent.sleep(0.05)
     running.kill()
     assert bool(taken.slices) == is_open

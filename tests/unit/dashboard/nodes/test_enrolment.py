@@ -14,7 +14,7 @@ from dashboard.access.policy import Actor, Role, Scope
 from dashboard.actions.hub_key import HubKey
 from dashboard.audit.recorder import AuditRecorder
 from dashboard.errors import InvalidChangeError, NotFoundError
-from dashboard.fleet.members import EnrolmentRequest
+from dashboard.fleet.members import NewEnrolment
 from dashboard.nodes.enrolment import USED, EnrolmentService, KeyProofError
 from dashboard.nodes.events import GroupChanged, NodeRevoked
 from dashboard.runtime.dispatcher import Dispatcher
@@ -48,7 +48,7 @@ class Door:
                       lambda event: self.groups.__setitem__(event.node_id, event.group))
 
     def token(self, **wanted: Any) -> EnrolmentToken:
-        token, _ = self.nodes.create(ADMIN, EnrolmentRequest(**wanted))
+        token, _ = self.nodes.create(ADMIN, NewEnrolment(**wanted))
         return token
 
     def challenge(self, caller: Caller) -> Challenge:
@@ -200,11 +200,11 @@ def test_the_hub_signs_for_one_call(door: Door) -> None:
 
 
 @pytest.mark.parametrize("wanted", [
-    EnrolmentRequest(host=""), EnrolmentRequest(host=" n1"), EnrolmentRequest(host="n\n1"),
-    EnrolmentRequest(host="x" * 129),
-    EnrolmentRequest(group=""), EnrolmentRequest(group="*"), EnrolmentRequest(group="a b"),
-    EnrolmentRequest(group="x" * 65)])
-def test_names_that_are_none(door: Door, wanted: EnrolmentRequest) -> None:
+    NewEnrolment(host=""), NewEnrolment(host=" n1"), NewEnrolment(host="n\n1"),
+    NewEnrolment(host="x" * 129),
+    NewEnrolment(group=""), NewEnrolment(group="*"), NewEnrolment(group="a b"),
+    NewEnrolment(group="x" * 65)])
+def test_names_that_are_none(door: Door, wanted: NewEnrolment) -> None:
     with pytest.raises(InvalidChangeError):
         door.nodes.create(ADMIN, wanted)
     assert door.nodes.enrolments(ADMIN) == []
@@ -216,7 +216,7 @@ def test_the_service_itself_asks_who_it_is(door: Door, role: Role) -> None:
     door.knock(node, door.token())
     actor = Actor("person", "bob", role, Scope(("*",)))
     for attempt in (
-        lambda: door.nodes.enrolments(actor), lambda: door.nodes.create(actor, EnrolmentRequest()),
+        lambda: door.nodes.enrolments(actor), lambda: door.nodes.create(actor, NewEnrolment()),
         lambda: door.nodes.withdraw(actor, "x"), lambda: door.nodes.approve(actor, node.node_id),
         lambda: door.nodes.revoke(actor, node.node_id),
         lambda: door.nodes.put_in_group(actor, node.node_id, "lab"),
