@@ -102,6 +102,12 @@ class Quota(Struct, frozen=True):
         return tuple(limit for limit in LIMITS if self.limit(limit) is not None)
 
     @property
+    def rungs(self) -> tuple[LadderRung, ...]:
+        """Those that its mode lets happen: what warns tells, and no more."""
+        return self.ladder if self.mode == "act" else tuple(
+            rung for rung in self.ladder if rung.do == "tell")
+
+    @property
     def rank(self) -> tuple[int, int, int]:
         """The most specific one has the highest."""
         is_part = self.subject_kind == "k8s" and "/" in self.subject_name

@@ -4,6 +4,7 @@ Whatever comes out of a source is stepped by one service (dashboard/automation/s
 ladder that all share (gpudeck/ladder.py), within the same brakes.
 """
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -25,7 +26,7 @@ LASTING: frozenset[RefusalCode] = frozenset((
 
 @dataclass(frozen=True, slots=True)
 class RequestedKeep:
-    """An owner asked that a task be kept until then."""
+    """An owner asked that a task be kept until then, in UTC."""
 
     until: float
     sentence: str
@@ -54,8 +55,7 @@ class ActionIntent:
     within_s: float = 600.0
     holds: tuple[str, ...] = ()
     mutes: tuple[str, ...] = ()
-    kept_until: float | None = None  # UTC
-    kept: str = ""
+    keep: RequestedKeep | None = None
     alert_id: str = ""
     condition: RuleCondition | None = None
     place: str = ""  # the target without its episode; without it, `target` is that
@@ -64,6 +64,22 @@ class ActionIntent:
     @property
     def key(self) -> tuple[str, str]:
         return self.cause, self.target
+
+
+Source = Callable[[], Iterable[ActionIntent]]
+
+
+class IntentSources:
+    """All that rules and quotas want done now. A source that raises fails the whole reading: then
+    nothing acts."""
+
+    def __init__(self, sources: Iterable[Source]) -> None:
+        self._sources = tuple(sources)
+        self.newest: dict[tuple[str, str], ActionIntent] = {}
+
+    def read(self) -> dict[tuple[str, str], ActionIntent]:
+        self.newest = {intent.key: intent for source in self._sources for intent in source()}
+        return self.newest
 
 
 def outcome_of(record: CommandRecord) -> tuple[OutcomeKind, str] | None:

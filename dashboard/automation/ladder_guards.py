@@ -9,9 +9,8 @@ from .brake_limits import BrakeRequest, CountedAction
 from .brakes import BrakeService
 from .dispatch import ActionDispatcher
 from .intents import WAITS, ActionIntent
-from .ladder_outcomes import LadderOutcomes
-from .ladder_runs import LadderClock, LadderRun
-from .quota_intents import SOURCE as QUOTAS
+from .ladder_runs import LadderClock, LadderRun, LadderRuns
+from .ladder_state import QUOTAS
 
 TELLS_PER_STEP = 20
 
@@ -20,7 +19,7 @@ TELLS_PER_STEP = 20
 class LadderGuards:
     brakes: BrakeService
     dispatcher: ActionDispatcher
-    outcomes: LadderOutcomes
+    runs: LadderRuns
     clock: LadderClock
     _busy: set[str] = field(default_factory=set)
     _tells: int = 0  # in this step of the service
@@ -30,7 +29,7 @@ class LadderGuards:
         self._tells = 0
 
     def find_busy(self) -> None:
-        self._busy = self.outcomes.busy()
+        self._busy = self.runs.busy()
 
     def observe(self, intent: ActionIntent, climb: LadderClimb, now: float,
                 is_confirmed: bool = False) -> LadderObservation:
@@ -40,8 +39,10 @@ class LadderGuards:
             holds = (*holds, *self._brake_holds(intent))
             if intent.mode == "confirm" and not is_confirmed:
                 holds = (*holds, WAITS)
-        until = None if intent.kept_until is None else now + (intent.kept_until - time.time())
-        return LadderObservation(intent.so, intent.sample_age_s, holds, mutes, until, intent.kept)
+        keep = intent.keep
+        until = None if keep is None else now + (keep.until - time.time())
+        return LadderObservation(intent.so, intent.sample_age_s, holds, mutes, until,
+                                 "" if keep is None else keep.sentence)
 
     def brake_mutes(self, intent: ActionIntent) -> list[str]:
         return [block.sentence for block in self.brakes.mutes(intent.source)]
@@ -103,15 +104,11 @@ class LadderGuards:
 
     def holds_of(self, run: LadderRun) -> list[str]:
         """Why it does not go on, apart from the wait between steps."""
-        now = self.clock.now()
-        seen = self.observe(run.intent, run.climb, now)
+        seen = self.observe(run.intent, run.climb, self.clock.now())
         stopped = [run.climb.why] if run.climb.state == "stopped" else []
-        is_kept = seen.kept_until is not None and now < seen.kept_until
-        return list(dict.fromkeys((*stopped, *seen.holds, *seen.mutes,
-                                   *([seen.kept] if is_kept else []))))
+        return [*dict.fromkeys((*stopped, *seen.holds, *seen.mutes, *_kept(run.intent)))]
 
 
 def _kept(intent: ActionIntent) -> tuple[str, ...]:
-    if intent.kept_until is None or time.time() >= intent.kept_until:
-        return ()
-    return (intent.kept or "its owner asked that it be kept",)
+    keep = intent.keep
+    return () if keep is None or time.time() >= keep.until else (keep.sentence,)

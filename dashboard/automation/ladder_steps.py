@@ -14,10 +14,8 @@ from ..actions.views import mem_of
 from ..errors import AuditWriteError
 from .brakes import BrakeService
 from .dispatch import ActionDispatcher
-from .intent_sources import IntentSources
-from .intents import ACTION, LASTING, ActionIntent, preview_flaw
+from .intents import ACTION, LASTING, ActionIntent, IntentSources, preview_flaw
 from .ladder_guards import LadderGuards
-from .ladder_outcomes import LadderOutcomes
 from .ladder_runs import LadderRuns
 
 log = logging.getLogger("gpudeck.ladders")
@@ -41,7 +39,6 @@ class LadderStepRunner:
 
     intents: IntentSources
     runs: LadderRuns
-    outcomes: LadderOutcomes
     guards: LadderGuards
     brakes: BrakeService
     dispatcher: ActionDispatcher
@@ -58,7 +55,7 @@ class LadderStepRunner:
             log.exception("step_failed cause=%r target=%r", intent.cause, intent.target)
             outcome = "failed", "the hub failed in the middle of it; its log says why"
         if outcome is not None:
-            self.outcomes.settle(intent.key, *outcome)
+            self.runs.settle(intent.key, *outcome)
 
     def _tell(self, intent: ActionIntent, step: LadderStep) -> Outcome | None:
         text = _text(intent, step)
@@ -97,7 +94,7 @@ class LadderStepRunner:
         """A dry run records what the step would have hit."""
         why = "" if refusal is None else f"; it would have been refused: {refusal.sentence}"
         whom = f"{intent.owner or 'somebody'} on {intent.host}"
-        self.outcomes.note(intent, f"would {step.do}",
+        self.runs.note(intent, f"would {step.do}",
                            f"would {step.do} {whom}; dry run: {done}{why}")
         if refusal is not None and refusal.code in LASTING:
             return "refused", f"dry run: {done}{why}"
@@ -123,15 +120,10 @@ class LadderStepRunner:
             bystanders=len(preview.bystanders),
             command=next((each.command for each in preview.victims if each.command), None),
             mem_used_bytes=mem_of(preview))
-        self.outcomes.track(run, record.id)
-        try:
-            made = self.dispatcher.order(record, preview, intent.condition, detail={
-                "cause": intent.cause, "alert": intent.alert_id, "step": step.number,
-                "rung": step.rung})
-        except BaseException:
-            self.outcomes.untrack(record.id)
-            raise
-        self.outcomes.command_changed(made)
+        run.command_id, self.runs.is_unsaved = record.id, True
+        self.runs.command_changed(self.dispatcher.order(record, preview, intent.condition, detail={
+            "cause": intent.cause, "alert": intent.alert_id, "step": step.number,
+            "rung": step.rung}))
 
 
 def _text(intent: ActionIntent, step: LadderStep) -> str:

@@ -3,16 +3,16 @@
 import time
 from typing import Any
 
-from ..access.policy import Actor, RefusedError, by, may
+from ..access.policy import Actor, by
+from ..access.rights import require
 from ..audit.recorder import AuditRecorder
 from ..errors import InvalidChangeError, NotFoundError
 from ..fleet.fleet import Fleet
 from ..fleet.visibility import VisibilityScope, VisibleFleet, VisibleFleetCache
-from .maintenance_rule import MOST_S, MaintenanceWindow
-from .store import AutomationStore
+from .store import AutomationStore, MaintenanceWindow
 
-PUT = "PUT /api/v1/nodes/<node_id>/maintenance"
-END = "DELETE /api/v1/nodes/<node_id>/maintenance"
+PATH = "/api/v1/nodes/<node_id>/maintenance"
+MOST_S = 30 * 86_400.0
 MAX_BECAUSE = 200
 
 
@@ -27,7 +27,7 @@ class MaintenanceService:
 
     def of(self, node_id: str) -> MaintenanceWindow | None:
         found = self._on.get(node_id)
-        return found if found is not None and found.is_on(time.time()) else None
+        return found if found is not None and time.time() < found.until else None
 
     def why(self, node_id: str) -> str | None:
         one = self.of(node_id)
@@ -38,7 +38,7 @@ class MaintenanceService:
                 if (one := self.of(node_id)) is not None and lens.sees_node(node_id)]
 
     def put(self, actor: Actor, node_id: str, because: str, until: float) -> MaintenanceWindow:
-        self._check(actor, PUT, node_id)
+        self._check(actor, f"PUT {PATH}", node_id)
         now = time.time()
         because = " ".join(because.split())
         if not because or len(because) > MAX_BECAUSE or not because.isprintable():
@@ -53,7 +53,7 @@ class MaintenanceService:
         return made
 
     def end(self, actor: Actor, node_id: str) -> None:
-        self._check(actor, END, node_id)
+        self._check(actor, f"DELETE {PATH}", node_id)
         found = self.of(node_id)
         if found is None:
             raise NotFoundError("this node is not in maintenance")
@@ -70,9 +70,7 @@ class MaintenanceService:
             "detail": {"because": one.because, "until": one.until}}, takes_away)
 
     def _check(self, actor: Actor, verb: str, node_id: str) -> None:
-        refusal = may(actor, verb, now=time.time())
-        if refusal is not None:
-            raise RefusedError(refusal)
+        require(actor, verb)
         if node_id not in self._fleet.nodes or not self._lenses.of(
                 VisibilityScope.of(actor)).sees_node(node_id):
             raise NotFoundError(f"there is no node {node_id[:64]!r} here")

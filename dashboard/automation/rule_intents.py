@@ -2,10 +2,9 @@
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Protocol
 
 from gpudeck.actions import MetricBound, RuleCondition
 from gpudeck.ladder import LadderRung, So
@@ -18,29 +17,12 @@ from ..alerts.core.rule_tracker import RuleTracker
 from ..alerts.core.silence import Silence
 from ..alerts.core.state_machine import EvaluationHealth
 from ..fleet.fleet import Fleet, Node
-from .intents import ActionIntent, IntentMode, RequestedKeep
+from .holds import HubHolds
+from .intents import ActionIntent, IntentMode
 
 BOUNDS = ("sm_pct", "busy_pct", "mem_used_bytes", "age_s")
 PLAIN = re.compile(r"\s*(?:(?:avg|min|max)\s*\(\s*)?([a-z_]+)\s*(?:,\s*\d+[smhd]\s*\))?\s*")
 MODES: Mapping[str, IntentMode] = {"dry_run": "dry_run", "confirm": "confirm", "auto": "auto"}
-
-
-class AutomationHolds(Protocol):
-    """What the hub knows that forbids automatic actions, whichever rule or quota wants them."""
-
-    def on_node(self, node_id: str) -> str | None:
-        """Why nothing may be done there; None if it may."""
-
-    def keep_of(self, task_ids: Iterable[str]) -> RequestedKeep | None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class _RuleIntentTemplate:
-    """What all intents of one rule have in common."""
-
-    rungs: tuple[LadderRung, ...]
-    sentence: str
-    condition: RuleCondition
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +37,14 @@ class RuleIntentPlanner:
     watches: Mapping[str, RuleTracker]
     matters_to: Callable[[Of, int], list[tuple[str, str]]]  # node and id of a row's Tasks
     silences: Sequence[Silence]
-    hub_holds: AutomationHolds
+    hub_holds: HubHolds
     # Monotonic: until then whoever was meant before a restart is seen to be so again.
     returned_by: float
     _modes: dict[str, IntentMode | None] = field(default_factory=dict)
     _matters: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
-    _templates: "dict[str, _RuleIntentTemplate]" = field(default_factory=dict)
+    # What all intents of one rule have in common.
+    _templates: dict[str, tuple[tuple[LadderRung, ...], RuleCondition]] = field(
+        default_factory=dict)
 
     def intents(self) -> Iterator[ActionIntent]:
         for row, alert in self.open:
@@ -78,30 +62,22 @@ class RuleIntentPlanner:
 
     def _intent(self, row: int, alert: Alert, ready: CompiledRule, mode: IntentMode
                 ) -> ActionIntent:
-        rule, target, template = ready.rule, alert.target, self._template_of(ready)
-        task_ids = self.task_ids(row, alert)
-        kept = self.hub_holds.keep_of(task_ids) if task_ids else None
+        rule, target, task_ids = ready.rule, alert.target, self.task_ids(row, alert)
+        if rule.id not in self._templates:
+            self._templates[rule.id] = tuple(
+                LadderRung(do, float(after_s)) for do, after_s in ready.steps), condition(ready)
+        rungs, wanted = self._templates[rule.id]
+        cause, episode = key_of(alert)
         return ActionIntent(
-            cause=key_of(alert)[0], source=f"rule {rule.id}", title=rule.title,
-            target=key_of(alert)[1], node_id=target.node_id, host=target.host,
-            task_ids=task_ids, owner=target.users[0] if len(target.users) == 1 else None,
-            rungs=template.rungs, mode=mode,
+            cause=cause, source=f"rule {rule.id}", title=rule.title, target=episode,
+            node_id=target.node_id, host=target.host, task_ids=task_ids,
+            owner=target.users[0] if len(target.users) == 1 else None, rungs=rungs, mode=mode,
             so=self._so(row, alert), sample_age_s=self._age_s(alert, task_ids),
-            since=alert.fired_at, sentence=template.sentence, acts=rule.budget.acts,
+            since=alert.fired_at, sentence=wanted.text, acts=rule.budget.acts,
             within_s=float(ready.budget_s), holds=tuple(self.holds(row, alert)),
-            mutes=tuple(self.mutes(alert)), kept_until=None if kept is None else kept.until,
-            kept="" if kept is None else kept.sentence, alert_id=alert.id,
-            condition=template.condition, place=place_of(alert),
-            goes_on=self._goes_on(row, alert))
-
-    def _template_of(self, ready: CompiledRule) -> "_RuleIntentTemplate":
-        """Once for all its Alerts."""
-        found = self._templates.get(ready.rule.id)
-        if found is None:
-            rungs = tuple(LadderRung(do, float(after_s)) for do, after_s in ready.steps)
-            found = self._templates[ready.rule.id] = _RuleIntentTemplate(
-                rungs, _sentence(ready), condition(ready))
-        return found
+            mutes=tuple(self.mutes(alert)),
+            keep=self.hub_holds.keep_of(task_ids) if task_ids else None, alert_id=alert.id,
+            condition=wanted, place=place_of(alert), goes_on=self._goes_on(row, alert))
 
     def _goes_on(self, row: int, alert: Alert) -> bool:
         """Whoever comes back later, nobody has seen meanwhile: that is another story."""
@@ -114,15 +90,11 @@ class RuleIntentPlanner:
         return since_mono <= self.returned_by + span_s + 2 * ready.period_s
 
     def _so(self, row: int, alert: Alert) -> So:
-        if self._health(row, alert) != EvaluationHealth.OK:
+        watch = self.watches.get(alert.rule_id)
+        health = () if watch is None else watch.machine.health
+        if row >= len(health) or health[row] != EvaluationHealth.OK:
             return "unknown"
         return "yes" if alert.state == "firing" else "clearing"
-
-    def _health(self, row: int, alert: Alert) -> int:
-        watch = self.watches.get(alert.rule_id)
-        if watch is None or row >= len(watch.machine.health):
-            return EvaluationHealth.NO_DATA
-        return int(watch.machine.health[row])
 
     # -- whom it is about
 

@@ -4,6 +4,7 @@ import re
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cache
 
 import numpy as np
 
@@ -33,9 +34,13 @@ class RuleIntentSource:
 
     def __call__(self) -> Iterable[ActionIntent]:
         """A storm is looked for first, so that nothing of it is done."""
-        planner = self._planner()
-        for rule_id, alerts in self._by_rule(planner).items():
-            self._look_for_storm(rule_id, alerts)
+        planner, fired_at = self._planner(), dict[str, list[float]]()
+        for _, alert in planner.open:
+            if planner.mode(alert.rule_id) is not None:
+                fired_at.setdefault(alert.rule_id, []).append(alert.fired_at)
+        for rule_id, began in fired_at.items():
+            if (watch := self.alerts.evaluator.watches.get(rule_id)) is not None:
+                self.brakes.look_for_storm(f"rule {rule_id}", began, targets_of(watch))
         return planner.intents()
 
     def _planner(self) -> RuleIntentPlanner:
@@ -45,28 +50,15 @@ class RuleIntentSource:
                                  self.silences.active(now), self.hub_holds,
                                  self.began_mono + RETURN_WITHIN_S)
 
-    def _by_rule(self, planner: RuleIntentPlanner) -> dict[str, list[Alert]]:
-        found: dict[str, list[Alert]] = {}
-        for _, alert in planner.open:
-            if planner.mode(alert.rule_id) is not None:
-                found.setdefault(alert.rule_id, []).append(alert)
-        return found
-
-    def _look_for_storm(self, rule_id: str, alerts: list[Alert]) -> None:
-        watch = self.alerts.evaluator.watches.get(rule_id)
-        if watch is not None:
-            self.brakes.look_for_storm(f"rule {rule_id}", [each.fired_at for each in alerts],
-                                       targets_of(watch))
-
     def mute(self) -> Mute:
         """Of whom nobody is told now: by a silence, or because another Alert stands above it."""
-        seen: list[tuple[RuleIntentPlanner, dict[str, int]]] = []
+        @cache
+        def moment() -> tuple[RuleIntentPlanner, dict[str, int]]:  # often nobody asks
+            planner = self._planner()
+            return planner, {each.id: row for row, each in planner.open}
 
         def is_muted(alert: Alert) -> bool:
-            if not seen:  # often nobody asks
-                planner = self._planner()
-                seen.append((planner, {each.id: row for row, each in planner.open}))
-            planner, rows = seen[0]
+            planner, rows = moment()
             return planner.is_muted(rows.get(alert.id), alert)
 
         return is_muted
@@ -89,7 +81,7 @@ class AlertDetails:
     ladders: LadderService
 
     def all(self) -> dict[str, AlertDetail]:
-        runs = self.ladders.runs.by_alert()
+        runs = {run.intent.alert_id: run for run in self.ladders.runs}
         return {alert_id: self._of(holds, runs.get(alert_id))
                 for alert_id, holds in self.source.holds_of().items()}
 

@@ -8,24 +8,21 @@ from typing import Any
 import gevent
 from msgspec.structs import replace
 
-from gpudeck.ladder import LadderClimb, begin, look
+from gpudeck.ladder import LadderClimb, LadderStep, begin, look
 
 from ..actions.lifecycle import CommandRecord
 from ..audit.recorder import AuditRecorder
 from ..runtime.dispatcher import Dispatcher
 from .brakes import BrakeService, BrakesReset
-from .confirmations import LadderConfirmations
 from .dispatch import ActionDispatcher
-from .intent_sources import IntentSources, Source
-from .intents import ActionIntent
+from .intents import ActionIntent, IntentSources, Source
 from .ladder_guards import LadderGuards
-from .ladder_outcomes import LadderOutcomes
 from .ladder_runs import Key, LadderClock, LadderRun, LadderRuns
-from .ladder_state import goes_on
+from .ladder_state import QUOTAS, goes_on
 from .ladder_steps import LadderNotification, LadderStepRunner
-from .quota_intents import SOURCE as QUOTAS
 from .store import AutomationStore
 
+NOTHING = "nothing of this alert waits for a person"
 RECALL_EVERY_S = 2.0
 MAX_FAILURES = 3  # in a row
 SAVED_FOR_S = 180.0  # a ladder of a quota that did not come back by then is over
@@ -40,22 +37,58 @@ class LadderService:
                  mono: Callable[[], float] = time.monotonic) -> None:
         self.dispatcher = dispatcher
         self.clock = clock = LadderClock(mono)
-        self.runs = LadderRuns(store, clock)
-        self.outcomes = LadderOutcomes(self.runs, brakes, dispatcher, auditor, clock)
-        self.guards = LadderGuards(brakes, dispatcher, self.outcomes, clock)
-        self.confirmations = LadderConfirmations(self.runs, self.outcomes, self.guards, dispatcher,
-                                                 clock)
+        self.runs = LadderRuns(store, clock, brakes, dispatcher, auditor)
+        self.guards = LadderGuards(brakes, dispatcher, self.runs, clock)
         self._intents = IntentSources(sources)
-        self._steps = LadderStepRunner(self._intents, self.runs, self.outcomes, self.guards, brakes,
-                                       dispatcher, notify_owner)
+        self._steps = LadderStepRunner(self._intents, self.runs, self.guards, brakes, dispatcher,
+                                       notify_owner)
         self._brakes = brakes
         self._spawn = spawn
         self._failures = 0  # in a row
         self._started_mono = mono()
         events.listen(BrakesReset, lambda _: self.runs.drop())
 
-    def changed(self, record: CommandRecord) -> None:
-        self.outcomes.command_changed(record)
+    # -- a person confirms the next step
+
+    def waiting(self, alert_id: str) -> tuple[LadderRun, LadderStep, LadderClimb] | str:
+        """The step that a person may confirm now, with the climb after it; or why there is
+        none."""
+        run = next((each for each in self.runs if each.intent.alert_id == alert_id), None)
+        if run is None or run.intent.mode != "confirm":
+            return NOTHING
+        if run.climb.state == "acting":
+            return run.climb.why
+        now = self.clock.now()
+        self.guards.find_busy()
+        seen = self.guards.observe(run.intent, run.climb, now, is_confirmed=True)
+        after, step = look(run.climb, seen, now)
+        if step is None or step.do == "tell":
+            return after.why or NOTHING
+        return run, step, after
+
+    def confirm(self, alert_id: str, order: Callable[[ActionIntent, LadderStep], CommandRecord]
+                ) -> CommandRecord | str:
+        """`order` goes the way of all orders by people, and may raise."""
+        found = self.waiting(alert_id)
+        if isinstance(found, str):
+            return found
+        run, step, after = found
+        if why := self.guards.take(run, step):
+            return why
+        before, run.climb = run.climb, after
+        run.command_id, run.recalled_mono = None, None
+        try:
+            record = order(run.intent, step)
+        except BaseException:
+            run.climb = before
+            self.guards.give_back(run)
+            if run.is_dropped:
+                self.runs.remove(run)
+            raise
+        run.command_id, self.runs.is_unsaved = record.id, True
+        # Its node may have reported the outcome before the command was tracked.
+        self.runs.command_changed(self.dispatcher.find(record.id) or record)
+        return record
 
     # -- once a second
 
@@ -90,7 +123,8 @@ class LadderService:
         for run in self.runs:
             if run.climb.state == "acting" and run.command_id is not None and (
                     record := self.dispatcher.find(run.command_id)) is not None:
-                self.changed(record)  # the report of its change may have failed on the way
+                # The report of its change may have failed on the way.
+                self.runs.command_changed(record)
             if run.intent.key in intents:
                 continue
             if run.climb.state == "acting":

@@ -26,7 +26,7 @@ from ..actions.store import CommandsStore
 from ..fleet.state_machine import FleetStateMachine
 from ..fleet.visibility import VisibilityScope, VisibleFleet, VisibleFleetCache
 from ..history.protocol import History
-from ..quotas.prometheus import QuotaMetricsSnapshot, quota_families
+from ..quotas.prometheus import QuotaSeen, quota_families
 from ..web.answers import ApiError
 from .families import XID_FOR_S, counted, look, only, pages
 
@@ -55,7 +55,7 @@ class PrometheusPage:
     """`quotas`: as whoever has this Lens may see them."""
 
     def __init__(self, room: FleetStateMachine, lenses: VisibleFleetCache, hub: HubMetricSources,
-                 quotas: Callable[[VisibleFleet], list[QuotaMetricsSnapshot]]) -> None:
+                 quotas: Callable[[VisibleFleet], list[QuotaSeen]]) -> None:
         self._room = room
         self._lenses = lenses
         self._hub = hub

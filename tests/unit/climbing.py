@@ -21,8 +21,7 @@ from dashboard.audit.recorder import AuditRecorder
 from dashboard.audit.store import AuditFilter
 from dashboard.automation.brakes import BrakeService, BrakesReset
 from dashboard.automation.holds import HubHolds
-from dashboard.automation.intent_sources import Source
-from dashboard.automation.intents import ActionIntent
+from dashboard.automation.intents import ActionIntent, Source
 from dashboard.automation.ladder_runs import LadderRun
 from dashboard.automation.ladder_steps import LadderNotification
 from dashboard.automation.rule_source import RuleIntentSource
@@ -145,7 +144,8 @@ class World:
         self.rules = RuleIntentSource(self.desk, self.silences, self.brakes,
                                       HubHolds(keeps, nothing, nothing))
         self.sources: list[Source] = [self.rules]
-        self.ladders = LadderService([self._intents], self.brakes, self, self.audit,
+        hands: Any = self
+        self.ladders = LadderService([self._intents], self.brakes, hands, self.audit,
                                      self.state.brakes, self.events, self.notices.append,
                                      spawn=lambda call, *given: call(*given),
                                      mono=self.clock.monotonic)
@@ -281,7 +281,7 @@ class World:
         if done.action == "end" and done.state == "done":
             one = next(each for each in self.tasks if each.task.id == done.task_id)
             one.ended_at = self.clock.now
-        self.ladders.changed(done)
+        self.ladders.runs.command_changed(done)
 
     def recall(self, node_id: str, command_id: str, why: str) -> None:
         self.recalls.append((command_id, why))

@@ -87,13 +87,13 @@ def test_confirm_waits_for_a_person_and_tells_meanwhile(world: World) -> None:
     assert [record.action for record in world.orders] == ["notify", "notify"]
     [run] = world.climbs()
     assert "waits for a person" in run.climb.why
-    found = world.ladders.confirmations.waiting(run.intent.alert_id)
+    found = world.ladders.waiting(run.intent.alert_id)
     assert not isinstance(found, str)
-    waiting, step = found
+    waiting, step, _ = found
     assert (step.do, waiting.intent.task_ids) == ("end", (hog.task.id,))
     silence(world)
     world.turn()
-    assert "silenced by ada" in str(world.ladders.confirmations.waiting(run.intent.alert_id))
+    assert "silenced by ada" in str(world.ladders.waiting(run.intent.alert_id))
 
 
 def test_all_agents_at_nothing_at_once_is_a_storm_and_nobody_dies(world: World) -> None:

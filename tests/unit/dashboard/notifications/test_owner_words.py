@@ -12,7 +12,7 @@ from msgspec.structs import asdict, replace
 
 from dashboard.alerts.core.firing_alerts import Alert, AlertTarget
 from dashboard.alerts.core.rule import CompiledRule, Of, check, read
-from dashboard.notifications.channels.table import flaw, owners_for, shown_to
+from dashboard.notifications.channels.table import channel_of, flaw, owners_for
 from dashboard.notifications.grouping import (
     DOUBT_S,
     FOLD_FROM,
@@ -365,7 +365,7 @@ def test_where_clouds_keep_credentials_nothing_is_sent(address: str) -> None:
 
 
 def test_the_path_of_a_url_is_not_shown() -> None:
-    assert shown_to(OPS) == "https://chat.example.org/…"
+    assert channel_of(OPS).shown_to() == "https://chat.example.org/…"
 
 
 def test_it_is_tried_again_later_and_later_and_put_aside_after_a_day() -> None:
