@@ -63,8 +63,7 @@ from .audit.verify import AuditVerifier
 from .automation.api import AutomationApi, add_automation_api
 from .automation.brakes import BrakeService, BrakesReset
 from .automation.dispatch import ActionDispatcher
-from .automation.holds import HubHolds
-from .automation.maintenance import MaintenanceService
+from .automation.holds import HubHolds, MaintenanceService
 from .automation.quota_source import QuotaIntentSource
 from .automation.rule_source import AlertDetails, RuleIntentSource
 from .automation.service import LadderService

@@ -24,8 +24,8 @@ from ..fleet.visibility import VisibilityScope, VisibleFleet, VisibleFleetCache
 from ..web.answers import ApiError, answer
 from . import views
 from .brakes import BrakeService
+from .holds import MaintenanceService
 from .intents import ACTION, ActionIntent, preview_flaw
-from .maintenance import MaintenanceService
 from .service import LadderService
 
 
@@ -101,14 +101,11 @@ class AutomationApi:
 
 
 ROUTES = (
-    Route("GET brakes", AutomationApi.show, "get_brakes",
-          see(Role.VIEWER),
-          "What bounds automatic acts, and what holds now.",
-          answer=views.BrakesView),
-    Route("POST brakes", AutomationApi.reset, "reset_brakes",
-          change(Role.ADMIN),
-          "Lets automatic acts go on; what waited is dropped.",
-          answer=views.BrakesView, body=views.BreakerReset, errors=(400, 409, 415, 503)),
+    Route("GET brakes", AutomationApi.show, "get_brakes", see(Role.VIEWER),
+          "What bounds automatic acts, and what holds now.", answer=views.BrakesView),
+    Route("POST brakes", AutomationApi.reset, "reset_brakes", change(Role.ADMIN),
+          "Lets automatic acts go on; what waited is dropped.", answer=views.BrakesView,
+          body=views.BreakerReset, errors=(400, 409, 415, 503)),
     # Down is quick; for up the service asks for an admin with a fresh password.
     Route("POST rules/<rule_id>/mode", AutomationApi.set_mode, "set_rule_mode",
           change(Role.OPERATOR, is_fresh=False),
@@ -117,22 +114,18 @@ ROUTES = (
     # As any order: the service asks for more with the victims in hand.
     Route("POST alerts/<path:alert_id>/confirm", AutomationApi.confirm, "confirm_alert",
           change(Role.USER, PermissionReach.TASKS, is_fresh=False),
-          "A person lets a Rule in confirm take its next step.",
-          answer=CommandView, body=views.LadderConfirmation, status=202, errors=(400, 404,
-          409, 415, 503)),
-    Route("GET maintenance", AutomationApi.list_maintenance, "list_maintenance",
-          see(Role.VIEWER),
-          "Nodes that people work on.",
-          answer=views.MaintenanceList),
+          "A person lets a Rule in confirm take its next step.", answer=CommandView,
+          body=views.LadderConfirmation, status=202, errors=(400, 404, 409, 415, 503)),
+    Route("GET maintenance", AutomationApi.list_maintenance, "list_maintenance", see(Role.VIEWER),
+          "Nodes that people work on.", answer=views.MaintenanceList),
     Route("PUT nodes/<node_id>/maintenance", AutomationApi.begin_maintenance, "begin_maintenance",
           change(Role.OPERATOR, PermissionReach.LENS, is_fresh=False),
           "Nothing is done there by itself, and by hand only on a second click.",
-          answer=views.MaintenanceView, body=views.NewMaintenance, errors=(400, 404, 409, 415,
-          503)),
+          answer=views.MaintenanceView, body=views.NewMaintenance,
+          errors=(400, 404, 409, 415, 503)),
     Route("DELETE nodes/<node_id>/maintenance", AutomationApi.end_maintenance, "end_maintenance",
           change(Role.OPERATOR, PermissionReach.LENS),
-          "Ends it now.",
-          status=204, errors=(404, 503)),
+          "Ends it now.", status=204, errors=(404, 503)),
 )
 
 

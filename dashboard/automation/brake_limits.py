@@ -26,8 +26,7 @@ MAX_SPENT = 4_096
 Name = Literal["node", "cause", "fleet", "pace", "storm", "breaker"]
 
 
-@dataclass(frozen=True, slots=True)
-class Brake:
+class Brake(Struct, frozen=True):
     name: Name
     title: str
     limit: str

@@ -92,20 +92,16 @@ def outcome_of(record: CommandRecord) -> tuple[OutcomeKind, str] | None:
         case "expired":
             return "put_off", record.step or "it was not with the node in time"
         case "refused":
-            return refused(record)
+            if record.refusal is None:
+                return "refused", "the node refused it without a reason"
+            is_lasting = record.refusal.code in LASTING
+            return "refused" if is_lasting else "put_off", record.refusal.sentence
         case "not_effective" | "unkillable" | "unknown" if record.action == "notify":
             return "put_off", "the node has not said whether its owner was told"
         case "not_effective" | "unkillable" | "unknown":
             return "failed", f"the outcome is {record.state.replace('_', ' ')}: {record.step}"
         case _:
             return None
-
-
-def refused(record: CommandRecord) -> tuple[OutcomeKind, str]:
-    if record.refusal is None:
-        return "refused", "the node refused it without a reason"
-    kind: OutcomeKind = "refused" if record.refusal.code in LASTING else "put_off"
-    return kind, record.refusal.sentence
 
 
 def alarm(record: CommandRecord) -> str | None:

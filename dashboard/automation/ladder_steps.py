@@ -24,25 +24,17 @@ Outcome = tuple[OutcomeKind, str]
 
 
 @dataclass(frozen=True, slots=True)
-class LadderNotification:
-    """For an owner, whether or not they have a terminal or a task."""
-
-    intent: ActionIntent
-    text: str
-    at: float
-
-
-@dataclass(frozen=True, slots=True)
 class LadderStepRunner:
-    """`notify_owner` is called, not sent as an event: if it raises, the step has failed, and no
-    harsher step follows a warning that nobody got."""
+    """`notify_owner` gets the text for an owner, whether or not they have a terminal or a task. It
+    is called, not sent as an event: if it raises, the step has failed, and no harsher step follows
+    a warning that nobody got."""
 
     intents: IntentSources
     runs: LadderRuns
     guards: LadderGuards
     brakes: BrakeService
     dispatcher: ActionDispatcher
-    notify_owner: Callable[[LadderNotification], None]
+    notify_owner: Callable[[ActionIntent, str], None]
 
     def run(self, intent: ActionIntent, step: LadderStep) -> None:
         outcome: Outcome | None
@@ -65,7 +57,7 @@ class LadderStepRunner:
             return "put_off", fenced.sentence
         run = self.runs.find(intent.key)
         if run is None or run.climb.put_off == 0:  # once, however often the node is tried
-            self.notify_owner(LadderNotification(intent, text, time.time()))
+            self.notify_owner(intent, text)
         if not intent.task_ids:
             return "done", "its owner is told by notice"
         return self._send(intent, step, ActionParams(text=text))

@@ -44,13 +44,13 @@ class QuotaIntentSource:
                     yield self._intent(each, offender, since)
 
     def _intent(self, balance: QuotaBalance, offender: QuotaOffender, since: float) -> ActionIntent:
-        quota, held = balance.quota, self._held(offender.node_id)
+        quota, held = balance.quota, self._held(offender.node)
         why = f" ({quota.because})" if quota.because else ""
         return ActionIntent(
             cause=self._cause(quota.id), source=QUOTAS, title=f"over the quota {quota.id}",
-            target=target_of(offender), node_id=offender.node_id, host=offender.host,
+            target=target_of(offender), node_id=offender.node, host=offender.host,
             task_ids=offender.task_ids, owner=offender.user, rungs=quota.rungs, mode="auto",
-            so="yes", sample_age_s=self._sample_age_s(offender.node_id), since=since,
+            so="yes", sample_age_s=self._sample_age_s(offender.node), since=since,
             sentence=f"{balance.sentence}{why}"[:900], holds=() if held is None else (held,),
             keep=self.hub_holds.keep_of(offender.task_ids), condition=_condition(balance),
             acts=fleet_most(len(self.fleet.nodes)), within_s=FLEET_S,
@@ -96,7 +96,7 @@ class QuotaIntentSource:
 
 
 def target_of(offender: QuotaOffender) -> str:
-    return f"{offender.node_id}/{offender.job_id}"
+    return f"{offender.node}/{offender.job_id}"
 
 
 def progress(climb: LadderClimb, now: float) -> str:

@@ -19,7 +19,7 @@ from .intents import ActionIntent, IntentSources, Source
 from .ladder_guards import LadderGuards
 from .ladder_runs import Key, LadderClock, LadderRun, LadderRuns
 from .ladder_state import QUOTAS, goes_on
-from .ladder_steps import LadderNotification, LadderStepRunner
+from .ladder_steps import LadderStepRunner
 from .store import AutomationStore
 
 NOTHING = "nothing of this alert waits for a person"
@@ -32,7 +32,7 @@ TURN = 200  # ladders, until other greenlets get their turn
 class LadderService:
     def __init__(self, sources: Iterable[Source], brakes: BrakeService,
                  dispatcher: ActionDispatcher, auditor: AuditRecorder, store: AutomationStore,
-                 events: Dispatcher, notify_owner: Callable[[LadderNotification], None],
+                 events: Dispatcher, notify_owner: Callable[[ActionIntent, str], None],
                  spawn: Callable[..., Any] = gevent.spawn,
                  mono: Callable[[], float] = time.monotonic) -> None:
         self.dispatcher = dispatcher

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import Annotated
 
 from msgspec import Meta, Struct
+from msgspec.structs import asdict
 
 from gpudeck.ladder import LadderClimb
 
@@ -33,13 +34,9 @@ def ladder_view(climb: LadderClimb, want: ActionIntent, holds: list[str],
                            each.outcome, each.sentence) for each in climb.done])
 
 
-class BrakeView(Struct):
+class BrakeView(brake_limits.Brake, frozen=True):
     """`used` of `most`; both None where it is not about a number."""
 
-    name: str
-    title: str
-    limit: str
-    lets_go: str
     holds: bool
     used: int | None
     most: int | None
@@ -81,8 +78,8 @@ def brakes_view(state: BrakeState, nodes: int, busy: Iterable[str], sees: Callab
         said["storm"] = _storms_words(state)
     if busy:
         said["node"] = f"acts are in flight on {len(busy)} node{'s' * (len(busy) > 1)}"
-    shown = [BrakeView(each.name, each.title, each.limit, each.lets_go, each.name in said,
-                       used.get(each.name), most.get(each.name), said.get(each.name, ""))
+    shown = [BrakeView(**asdict(each), holds=each.name in said, used=used.get(each.name),
+                       most=most.get(each.name), sentence=said.get(each.name, ""))
              for each in brake_limits.TABLE]
     recent = [each for each in reversed(state.spent) if each.at > now - brake_limits.HOUR_S]
     return BrakesView(

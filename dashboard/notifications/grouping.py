@@ -113,9 +113,6 @@ class NotificationGrouping:
         self._changes = NotificationGroupChanges()
         self.muted = 0  # told to nobody, because it was over before it could be
 
-    def __len__(self) -> int:
-        return len(self._groups)
-
     def changes(self) -> NotificationGroupChanges:
         """Those since the last time; they are the caller's now."""
         found, self._changes = self._changes, NotificationGroupChanges()

@@ -10,7 +10,7 @@ from typing import Any
 import gevent
 from gevent.event import Event
 
-from ..automation.ladder_steps import LadderNotification
+from ..automation.intents import ActionIntent
 from .addresses import OwnerAddresses
 from .mail import SmtpSettings, attempt
 from .owner_words import MailMessage, OwnerActionNotification, mail_of, unreached
@@ -48,13 +48,12 @@ class OwnerMailer:
         self.wake.set()
         return True
 
-    def notify_of_ladder(self, notification: LadderNotification) -> None:
+    def notify_of_ladder(self, intent: ActionIntent, text: str) -> None:
         """Owners of a task get a mail with the command, as for any action; all others, here."""
-        intent = notification.intent
         if not intent.task_ids:
             self.tell(intent.owner, OwnerActionNotification(
                 "notify", intent.host or "the fleet", intent.target, None, intent.cause,
-                intent.sentence, notification.text))
+                intent.sentence, text))
 
     def step(self, _now: float, _mono: float) -> None:
         while self._waiting:

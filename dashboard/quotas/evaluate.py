@@ -74,12 +74,11 @@ def deployments(quota: Quota, generation: int, fleet: Fleet, said: Mapping[str, 
     """`generation`: of the newest change."""
     for node_id, node in fleet.nodes.items():
         if concerns(quota, fleet, node):
-            yield deployment(quota, generation, node_id, node, said.get(node_id))
+            yield deployment(quota, generation, node, said.get(node_id))
 
 
-def deployment(quota: Quota, generation: int, node_id: str, node: Node, said: InForce | None
-               ) -> QuotaDeployment:
-    host = node.hello.host
+def deployment(quota: Quota, generation: int, node: Node, said: InForce | None) -> QuotaDeployment:
+    node_id, host = node.hello.node_id, node.hello.host
     if said is None:
         why = ("the node has not said what it holds" if node.connected else
                "the node is not connected; it takes it when it is back")
@@ -104,7 +103,7 @@ def counts(deployed: Collection[QuotaDeployment]) -> tuple[int, int, int]:
 
 
 def over_key(quota: Quota, offender: QuotaOffender) -> OverKey:
-    return quota.id, offender.node_id, offender.job_id
+    return quota.id, offender.node, offender.job_id
 
 
 def over_since(before: Mapping[OverKey, float], found: Iterable[QuotaBalance], now: float

@@ -20,7 +20,7 @@ from .gpu_hours import QuotaGpuHours
 from .prometheus import QuotaSeen
 from .service import QuotaService
 from .store import QuotasStore
-from .usage_history import HOUR_S, PastQuotaSetting, QuotaUsageSeries, line, narrower, step_of
+from .usage_history import HOUR_S, QuotaUsageSeries, line, narrower, step_of
 from .views import NodeQuotaView, TaskQuotaView, holder_here, node_quota, task_quota
 
 SHARED_FOR_S = 2.0
@@ -97,12 +97,12 @@ class QuotaQueries:
         parts = {(each.quota.id, each.limit, each.holder): each for each in balances(
             self.index, held, now, self.service.hours.of,
             frozenset(self.service.spared))}
-        found, node_id = [], node.hello.node_id
+        found = []
         for quota in for_node(self.index.all, self.fleet, node):
             if quota.scope_kind == "gpu" and uuid not in (None, quota.scope_name):
                 continue
-            deployed = evaluate.deployment(quota, self.service.active.generation, node_id, node,
-                                           self.deployer.in_force.get(node_id))
+            deployed = evaluate.deployment(quota, self.service.active.generation, node,
+                                           self.deployer.in_force.get(node.hello.node_id))
             found.append(node_quota(quota, deployed, [
                 holder_here(each, part, task_ids) for each in self.seen_by(lens, quota)[1]
                 if (part := parts.get((quota.id, each.limit, each.holder)))]))
@@ -141,8 +141,7 @@ class QuotaQueries:
         # A step in which not one of several nodes was seen is unknown: the hub was away.
         witnesses = [self.fleet.uuids[node.listing.order[0]] for node in list(
             self.fleet.nodes.values()) if node.listing and node.listing.order][:WITNESSES]
-        gave = [PastQuotaSetting(each.set_at, each.quota if each.is_there else None)
-                for each in self.store.versions(quota.id)]
+        gave = self.store.versions(quota.id)
 
         def ask() -> QuotaUsageSeries:
             if not witnesses or nodes == frozenset():

@@ -16,7 +16,7 @@ from ..history.protocol import History
 from ..runtime.dispatcher import Dispatcher
 from .active_quotas import ActiveQuotas, QuotasChanged
 from .evaluate import OverKey, holdings, is_current, over_since
-from .gpu_hours import NodeGroup, QuotaGpuHours, cells_of, grain, hours_of
+from .gpu_hours import QuotaGpuHours, cells_of, grain, hours_of
 from .store import CannotStore, QuotasStore
 
 log = logging.getLogger("gpudeck.quotas")
@@ -123,13 +123,10 @@ class QuotaService:
                     lens: VisibleFleet | None = None) -> QuotaGpuHours:
         """In the day or week until now. With `lens`, on the nodes that it shows."""
         groups = dict(self.groups)
-        known = {node_id: (node.hello.host, self._fleet.group_of(node_id))
-                 for node_id, node in self._fleet.nodes.items()}
+        group_of = {node_id: (node.hello.host, self._fleet.group_of(node_id))
+                    for node_id, node in self._fleet.nodes.items()}
         is_whole = lens is None or lens.is_whole
         seen = frozenset() if lens is None else frozenset(lens.node_ids)
-
-        def group_of(node_id: str) -> NodeGroup:
-            return known.get(node_id, ("", None))
 
         def ask() -> QuotaGpuHours:
             found = QuotaGpuHours()

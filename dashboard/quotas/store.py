@@ -60,11 +60,9 @@ class QuotasStore:
             "generation = (select max(generation) from quotas where id = q.id) order by id")
         return {found.quota.id: found for found in map(_version, rows)}
 
-    def put(self, quota: Quota, by: str, now: float, is_there: bool = True) -> int:
-        generation = self.next_generation()
+    def put(self, quota: Quota, by: str, now: float, is_there: bool = True) -> None:
         self._db.execute("insert into quotas values (?, ?, ?, ?, ?, ?)",
-                         (quota.id, generation, _encode(quota), by, now, is_there))
-        return generation
+                         (quota.id, self.next_generation(), _encode(quota), by, now, is_there))
 
     def groups(self) -> dict[str, frozenset[str]]:
         return {user: frozenset(_groups(body))

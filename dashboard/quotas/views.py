@@ -4,6 +4,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
+from msgspec.structs import asdict
 
 from gpudeck.desired_state import InForce
 from gpudeck.quota import Limit, Quota, QuotaMode, QuotaProblem, meaning
@@ -18,14 +19,7 @@ Ladder = Mapping[OverKey, str]
 NO_LADDER: Ladder = {}
 
 
-class QuotaOffenderView(Struct):
-    node: str
-    host: str
-    job_id: str
-    task_ids: list[str]
-    user: str | None
-    priority: int
-    started_at: float | None
+class QuotaOffenderView(QuotaOffender, frozen=True):
     ladder: str  # how far it is, and why it waits; "": nothing is done
 
 
@@ -221,16 +215,8 @@ def balance_view(balance: QuotaBalance, ladder: Ladder = NO_LADDER) -> QuotaBala
     return QuotaBalanceView(
         balance.quota.id, balance.limit, balance.holder, balance.used, balance.most,
         balance.is_over, balance.is_whole, balance.tasks, [*balance.users], balance.sentence,
-        [_offender(each, _ladder_of(balance, each, ladder)) for each in balance.offenders[:20]])
-
-
-def _ladder_of(balance: QuotaBalance, offender: QuotaOffender, ladder: Ladder) -> str:
-    return ladder.get(over_key(balance.quota, offender), "")
-
-
-def _offender(one: QuotaOffender, ladder: str) -> QuotaOffenderView:
-    return QuotaOffenderView(one.node_id, one.host, one.job_id, [*one.task_ids], one.user,
-                             one.priority, one.started_at, ladder)
+        [QuotaOffenderView(**asdict(each), ladder=ladder.get(over_key(balance.quota, each), ""))
+         for each in balance.offenders[:20]])
 
 
 def node_quota(quota: Quota, deployed: QuotaDeployment, holders: list[NodeQuotaHolderView]
@@ -253,7 +239,7 @@ def owner_quota(balance: QuotaBalance, deployed: Sequence[QuotaDeployment],
                 ladder: Ladder) -> OwnerQuotaView:
     quota, (wanted, _, in_force) = balance.quota, counts(deployed)
     first = next((words for each in balance.offenders
-                  if (words := _ladder_of(balance, each, ladder))), "")
+                  if (words := ladder.get(over_key(quota, each)))), "")
     return OwnerQuotaView(quota.id, quota.mode, meaning(quota), quota.because, balance.limit,
                           balance.holder, balance.used, balance.most, balance.is_over,
                           balance.is_whole, balance.sentence, len(balance.offenders), first,

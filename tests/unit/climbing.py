@@ -23,7 +23,6 @@ from dashboard.automation.brakes import BrakeService, BrakesReset
 from dashboard.automation.holds import HubHolds
 from dashboard.automation.intents import ActionIntent, Source
 from dashboard.automation.ladder_runs import LadderRun
-from dashboard.automation.ladder_steps import LadderNotification
 from dashboard.automation.rule_source import RuleIntentSource
 from dashboard.automation.service import LadderService
 from dashboard.fleet.events import RecentEvents
@@ -47,7 +46,7 @@ from gpudeck.wire import Beat, Task, Tasks, Use
 from tests.unit import fleets
 
 PATCHED = ("alerts.service", "automation.brakes", "automation.rule_source",
-           "automation.maintenance", "automation.holds", "automation.ladder_runs",
+           "automation.holds", "automation.ladder_runs",
            "automation.ladder_guards", "automation.ladder_steps")
 GIB = 2**30
 
@@ -94,7 +93,7 @@ class World:
     fence: Refusal | None = None
     known: dict[str, CommandRecord] = field(default_factory=dict)
     recalls: list[tuple[str, str]] = field(default_factory=list)
-    notices: list[LadderNotification] = field(default_factory=list)
+    notices: list[tuple[ActionIntent, str]] = field(default_factory=list)
     keeps: dict[str, Any] = field(default_factory=dict)
     lost: set[str] = field(default_factory=set)  # nodes whose Gpus are
     while_looking: Callable[[], None] = lambda: None
@@ -146,7 +145,8 @@ class World:
         self.sources: list[Source] = [self.rules]
         hands: Any = self
         self.ladders = LadderService([self._intents], self.brakes, hands, self.audit,
-                                     self.state.brakes, self.events, self.notices.append,
+                                     self.state.brakes, self.events,
+                                     lambda *told: self.notices.append(told),
                                      spawn=lambda call, *given: call(*given),
                                      mono=self.clock.monotonic)
         self.loop = Loop("ladders", self.ladders.step, 1.0)

@@ -9,11 +9,9 @@ from typing import Any, NoReturn
 import pytest
 
 from dashboard.automation.brakes import BrakeService
-from dashboard.automation.holds import HubHolds
-from dashboard.automation.maintenance import MaintenanceService
+from dashboard.automation.holds import HubHolds, MaintenanceService
 from dashboard.automation.quota_source import QuotaIntentSource
-from dashboard.automation.rule_intents import RuleIntentPlanner
-from dashboard.automation.rule_source import RuleIntentSource
+from dashboard.automation.rule_source import RuleIntentPlanner, RuleIntentSource
 from dashboard.automation.service import LadderService
 from dashboard.notifications.service import NotificationService
 from tests.unit.climbing import Busy, World, a_world

@@ -217,8 +217,8 @@ GROUPS = {"alice": ("ml",), "bob": ("ml", "ops"), "carol": ()}
 
 def counted(cells: list[UserGpuSeconds], *wanted: Quota, per: Per = "day",
             groups: Mapping[str, tuple[str, ...]] = GROUPS) -> QuotaGpuHours:
-    return hours_of(QuotaIndex(wanted), per, cells, lambda node_id: (f"host-{node_id}", "lab"),
-                    groups)
+    return hours_of(QuotaIndex(wanted), per, cells, {
+        node_id: (f"host-{node_id}", "lab") for node_id in ("n1", "n2")}, groups)
 
 
 def test_hours_are_of_each_or_of_those_together() -> None:
