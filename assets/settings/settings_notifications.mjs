@@ -65,6 +65,7 @@ export class Notices extends Section {
   }
 
   async edit(one) {
+    if (this.kinds.length === 0) await this.fill();
     const rules = (await look("rules").catch(() => ({ items: [] }))).items.map(({ rule }) => rule.id);
     await this.asked({
       title: one === null ? "Add a receiver" : one.name, verb: one === null ? "Add" : "Save",
