@@ -184,14 +184,10 @@ def _numbers(given: dict[str, Any]) -> Iterator[QuotaProblem]:
 
 
 def flaws(quota: Quota, end_after_s: float = END_AFTER_S) -> list[QuotaProblem]:
+    of_id = () if QUOTA_ID.fullmatch(quota.id) else (("id", HOW["id"]),)
     return [QuotaProblem(field, message) for field, message in (
-        *_id_flaws(quota), *_subject_flaws(quota), *_scope_flaws(quota), *_limit_flaws(quota),
+        *of_id, *_subject_flaws(quota), *_scope_flaws(quota), *_limit_flaws(quota),
         *_ladder_flaws(quota, end_after_s))]
-
-
-def _id_flaws(quota: Quota) -> Iterator[tuple[str, str]]:
-    if not QUOTA_ID.fullmatch(quota.id):
-        yield "id", HOW["id"]
 
 
 def _subject_flaws(quota: Quota) -> Iterator[tuple[str, str]]:

@@ -60,27 +60,28 @@ class BrakeService:
         return HubSelfMetrics(brakes_on=(self.state.breaker is not None) + len(self.state.storms),
                               is_unrecorded=bool(self._auditor.trouble))
 
-    def mutes(self, source: str) -> list[BrakeBlock]:
-        return brake_limits.mutes(self.state, source)
+    def mutes(self, source: str) -> list[str]:
+        return [block.sentence for block in brake_limits.mutes(self.state, source)]
 
     def holds(self, ask: BrakeRequest) -> list[BrakeBlock]:
         return brake_limits.holds(self.state, ask, self.now())
 
-    def take(self, ask: BrakeRequest) -> CountedAction | list[BrakeBlock]:
-        """Spent, and on the disk: it may be done. Hitting the fleet's bound opens the breaker."""
+    def take(self, ask: BrakeRequest) -> CountedAction | str:
+        """Spent, and on the disk: it may be done; or why not. Hitting the fleet's bound opens the
+        breaker."""
         found = self.holds(ask)
         for hit in found:
             # Whoever still wants to act when the fleet's bound is reached is not to be trusted.
             if hit.brake == "fleet":
                 self.trip("fleet", f"{ask.source} wanted to act, and {hit.sentence}")
         if found:
-            return found
+            return found[0].sentence
         spent = brake_limits.spend(self.state, ask.source, ask.node_id, self.now())
         try:
             self._store.put_braked(spent)
         except CannotStore as error:
             self.trip("breaker", f"an act cannot be counted, since the disk takes nothing: {error}")
-            return self.mutes(ask.source)
+            return self.mutes(ask.source)[0]
         self.state = spent
         return spent.spent[-1]
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from gpudeck.ladder import LadderClimb, LadderObservation, LadderStep
 
-from .brake_limits import BrakeRequest, CountedAction
+from .brake_limits import BrakeRequest
 from .brakes import BrakeService
 from .dispatch import ActionDispatcher
 from .intents import WAITS, ActionIntent
@@ -33,7 +33,7 @@ class LadderGuards:
 
     def observe(self, intent: ActionIntent, climb: LadderClimb, now: float,
                 is_confirmed: bool = False) -> LadderObservation:
-        mutes = (*intent.mutes, *self.brake_mutes(intent))
+        mutes = (*intent.mutes, *self.brakes.mutes(intent.source))
         holds, rung = intent.holds, climb.next_rung
         if rung is not None and rung.do != "tell" and now >= climb.due_at:
             holds = (*holds, *self._brake_holds(intent))
@@ -44,14 +44,11 @@ class LadderGuards:
         return LadderObservation(intent.so, intent.sample_age_s, holds, mutes, until,
                                  "" if keep is None else keep.sentence)
 
-    def brake_mutes(self, intent: ActionIntent) -> list[str]:
-        return [block.sentence for block in self.brakes.mutes(intent.source)]
-
     def _brake_holds(self, intent: ActionIntent) -> list[str]:
         """For rules without the fleet's bound: a rule that hits it must be seen to hit it, and
         opens the breaker. Quotas wait for it."""
         if intent.mode == "dry_run":
-            return self.brake_mutes(intent)
+            return self.brakes.mutes(intent.source)
         return [block.sentence for block in self.brakes.holds(self._request(intent))
                 if block.brake != "fleet" or intent.source == QUOTAS]
 
@@ -68,8 +65,8 @@ class LadderGuards:
         if intent.mode == "dry_run":
             return ""
         found = self.brakes.take(self._request(intent))
-        if not isinstance(found, CountedAction):
-            return found[0].sentence
+        if isinstance(found, str):
+            return found
         run.counted = found
         self._busy.add(intent.node_id)
         return ""
@@ -88,7 +85,8 @@ class LadderGuards:
             return run.recall_reason
         if intent.so in ("clearing", "no"):
             return "it is not so any more"
-        return next(iter((*intent.holds, *_kept(intent), *self.brake_mutes(intent))), "")
+        mutes = self.brakes.mutes(intent.source)
+        return next(iter((*intent.holds, *_kept(intent), *mutes)), "")
 
     def changed(self, intent: ActionIntent, newest: ActionIntent | None, step: LadderStep) -> str:
         """Why the step may not be ordered after all. While its node prepared the preview, somebody
@@ -97,7 +95,7 @@ class LadderGuards:
             return "it is not so any more"
         if newest.mode != intent.mode:
             return "what its rule may do was changed meanwhile"
-        mutes = (*newest.mutes, *self.brake_mutes(intent))
+        mutes = (*newest.mutes, *self.brakes.mutes(intent.source))
         if step.do == "tell" or mutes:
             return "; ".join(mutes)
         return "; ".join(newest.holds or _kept(newest))

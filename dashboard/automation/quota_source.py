@@ -69,14 +69,10 @@ class QuotaIntentSource:
                 if (run := runs.get((self._cause(each.quota.id), target_of(offender))))}
 
     def _held(self, node_id: str) -> str | None:
-        held = self.hub_holds.on_node(node_id)
-        return self._unsteady(node_id) if held is None else held
-
-    def _unsteady(self, node_id: str) -> str | None:
-        """As for rules: what has just come back, or is of another time, is not acted on."""
-        node = self.fleet.nodes.get(node_id)
-        if node is None:
-            return None
+        """As for rules: what has just come back, or is of another time, is not acted on either."""
+        node, held = self.fleet.nodes.get(node_id), self.hub_holds.on_node(node_id)
+        if held is not None or node is None:
+            return held
         steady_s = time.monotonic() - max(node.steady_mono, self.looks_since())
         warm_s = min(WARM_AT_LEAST_S, 2 * self.quotas.hold_s)
         if steady_s < warm_s:

@@ -140,7 +140,7 @@ class QuotasApi:
             problems = [QuotaProblem("subject", conflict)]
             return answer(views.QuotaCheck(problems, meaning(quota), 0, []))
         found = self.queries.try_out(quota, lens)
-        over = [views.balance_view(each) for each in found if each.is_over][:100]
+        over = [views.balance_view(each, {}) for each in found if each.is_over][:100]
         return answer(views.QuotaCheck([], meaning(quota), len(found), over,
                                        self.queries.reach(quota, lens)))
 

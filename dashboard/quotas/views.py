@@ -16,7 +16,6 @@ from .store import QuotaVersion
 NODES_SHOWN = 200
 HOLDERS_SHOWN = 200
 Ladder = Mapping[OverKey, str]
-NO_LADDER: Ladder = {}
 
 
 class QuotaOffenderView(QuotaOffender, frozen=True):
@@ -211,7 +210,7 @@ class NewQuota(Struct, forbid_unknown_fields=True):
     because: str = ""
 
 
-def balance_view(balance: QuotaBalance, ladder: Ladder = NO_LADDER) -> QuotaBalanceView:
+def balance_view(balance: QuotaBalance, ladder: Ladder) -> QuotaBalanceView:
     return QuotaBalanceView(
         balance.quota.id, balance.limit, balance.holder, balance.used, balance.most,
         balance.is_over, balance.is_whole, balance.tasks, [*balance.users], balance.sentence,
