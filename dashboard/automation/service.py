@@ -1,6 +1,7 @@
 """Advance all ladders once a second. Every action goes through the brakes, a fresh preview, the
 signer and the agent; there is no other way."""
 
+import logging
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -8,20 +9,26 @@ from typing import Any
 import gevent
 from msgspec.structs import replace
 
-from gpudeck.ladder import LadderClimb, LadderStep, begin, look
+from gpudeck.actions import COMMAND_LASTS_S, ActionParams, CommandActor, Preview, Refusal
+from gpudeck.ladder import LadderClimb, LadderStep, OutcomeKind, begin, look
 
+from ..actions.commander import new_id
 from ..actions.lifecycle import CommandRecord
+from ..actions.views import mem_of
 from ..audit.recorder import AuditRecorder
+from ..errors import AuditWriteError
 from ..runtime.dispatcher import Dispatcher
 from .brakes import BrakeService, BrakesReset
 from .dispatch import ActionDispatcher
-from .intents import ActionIntent, IntentSources, Source
+from .intents import ACTION, LASTING, ActionIntent, Source, preview_flaw
 from .ladder_guards import LadderGuards
 from .ladder_runs import Key, LadderClock, LadderRun, LadderRuns
 from .ladder_state import QUOTAS, goes_on
-from .ladder_steps import LadderStepRunner
 from .store import AutomationStore
 
+log = logging.getLogger("gpudeck.ladders")
+
+Outcome = tuple[OutcomeKind, str]
 NOTHING = "nothing of this alert waits for a person"
 RECALL_EVERY_S = 2.0
 MAX_FAILURES = 3  # in a row
@@ -30,6 +37,10 @@ TURN = 200  # ladders, until other greenlets get their turn
 
 
 class LadderService:
+    """`notify_owner` gets the text for an owner, whether or not they have a terminal or a task. It
+    is called, not sent as an event: if it raises, the step has failed, and no harsher step follows
+    a warning that nobody got."""
+
     def __init__(self, sources: Iterable[Source], brakes: BrakeService,
                  dispatcher: ActionDispatcher, auditor: AuditRecorder, store: AutomationStore,
                  events: Dispatcher, notify_owner: Callable[[ActionIntent, str], None],
@@ -39,10 +50,10 @@ class LadderService:
         self.clock = clock = LadderClock(mono)
         self.runs = LadderRuns(store, clock, brakes, dispatcher, auditor)
         self.guards = LadderGuards(brakes, dispatcher, self.runs, clock)
-        self._intents = IntentSources(sources)
-        self._steps = LadderStepRunner(self._intents, self.runs, self.guards, brakes, dispatcher,
-                                       notify_owner)
+        self._sources = tuple(sources)
+        self._newest: dict[Key, ActionIntent] = {}
         self._brakes = brakes
+        self._notify_owner = notify_owner
         self._spawn = spawn
         self._failures = 0  # in a row
         self._started_mono = mono()
@@ -106,7 +117,7 @@ class LadderService:
 
     def _step(self, mono: float) -> None:
         self._brakes.tick()
-        intents = self._intents.read()
+        intents = self._read()
         self._end_unwanted(intents)
         self.guards.begin_step()
         # The longest waiting come first, so that a budget does not go to the latest.
@@ -118,6 +129,12 @@ class LadderService:
         if mono - self._started_mono > SAVED_FOR_S:
             self.runs.forget_saved(QUOTAS)
         self.runs.save_if_due()
+
+    def _read(self) -> dict[Key, ActionIntent]:
+        """All that rules and quotas want done now. A source that raises fails the whole reading:
+        then nothing acts."""
+        self._newest = {intent.key: intent for source in self._sources for intent in source()}
+        return self._newest
 
     def _end_unwanted(self, intents: dict[Key, ActionIntent]) -> None:
         for run in self.runs:
@@ -154,7 +171,7 @@ class LadderService:
         if run.counted is not None and (why := self.runs.save()):
             self._take_back(run, before, f"what is done cannot be noted: {why}")
             return
-        self._spawn(self._steps.run, intent, step)
+        self._spawn(self._carry_out, intent, step)
 
     def _run_of(self, intent: ActionIntent, now: float) -> LadderRun:
         run = self.runs.find(intent.key)
@@ -191,3 +208,92 @@ class LadderService:
                 run.recalled_mono is None or mono - run.recalled_mono >= RECALL_EVERY_S):
             run.recalled_mono = mono
             self.dispatcher.recall(run.intent.node_id, run.command_id, why)
+
+    # -- one step: notify, or preview and order
+
+    def _carry_out(self, intent: ActionIntent, step: LadderStep) -> None:
+        outcome: Outcome | None
+        try:
+            outcome = (self._tell if step.do == "tell" else self._act)(intent, step)
+        except AuditWriteError as error:
+            self._brakes.trip("breaker", f"an act of {intent.source} cannot be recorded: {error}")
+            outcome = "put_off", str(error)
+        except Exception:
+            log.exception("step_failed cause=%r target=%r", intent.cause, intent.target)
+            outcome = "failed", "the hub failed in the middle of it; its log says why"
+        if outcome is not None:
+            self.runs.settle(intent.key, *outcome)
+
+    def _tell(self, intent: ActionIntent, step: LadderStep) -> Outcome | None:
+        text = _text(intent, step)
+        if intent.mode == "dry_run":
+            return self._would(intent, step, "nobody was told", None)
+        if (fenced := self.dispatcher.fenced(intent.node_id)) is not None:
+            return "put_off", fenced.sentence
+        run = self.runs.find(intent.key)
+        if run is None or run.climb.put_off == 0:  # once, however often the node is tried
+            self._notify_owner(intent, text)
+        if not intent.task_ids:
+            return "done", "its owner is told by notice"
+        return self._send(intent, step, ActionParams(text=text))
+
+    def _act(self, intent: ActionIntent, step: LadderStep) -> Outcome | None:
+        if not intent.task_ids:
+            return "refused", "there is no task of it on a GPU that could be acted on"
+        return self._send(intent, step, ActionParams())
+
+    def _send(self, intent: ActionIntent, step: LadderStep, params: ActionParams
+              ) -> Outcome | None:
+        found = self.dispatcher.look(intent.node_id, intent.task_ids[0], ACTION[step.do], params)
+        refusal = found if isinstance(found, Refusal) else preview_flaw(intent, step.do, found)
+        if intent.mode == "dry_run":
+            return self._would(intent, step, "nothing was sent", refusal)
+        if refusal is not None:
+            return ("refused" if refusal.code in LASTING else "put_off"), refusal.sentence
+        assert isinstance(found, Preview)
+        if why := self._changed(intent, step):
+            return "put_off", why
+        self._order(intent, step, found, params)
+        return None
+
+    def _would(self, intent: ActionIntent, step: LadderStep, done: str, refusal: Refusal | None
+               ) -> Outcome:
+        """A dry run records what the step would have hit."""
+        why = "" if refusal is None else f"; it would have been refused: {refusal.sentence}"
+        whom = f"{intent.owner or 'somebody'} on {intent.host}"
+        self.runs.note(intent, f"would {step.do}", f"would {step.do} {whom}; dry run: {done}{why}")
+        if refusal is not None and refusal.code in LASTING:
+            return "refused", f"dry run: {done}{why}"
+        return ("done" if refusal is None else "put_off"), f"dry run: {done}{why}"
+
+    def _changed(self, intent: ActionIntent, step: LadderStep) -> str:
+        if step.do != "tell":
+            self._read()
+        is_running = self.runs.find(intent.key) is not None
+        newest = self._newest.get(intent.key) if is_running else None
+        return self.guards.changed(intent, newest, step)
+
+    def _order(self, intent: ActionIntent, step: LadderStep, preview: Preview,
+               params: ActionParams) -> None:
+        run = self.runs.find(intent.key)
+        assert run is not None, "it was there when it was asked whether anything changed"
+        now, action = time.time(), ACTION[step.do]
+        record = CommandRecord(
+            new_id(now), action, intent.node_id, intent.host,
+            CommandActor("rule", intent.cause.partition(" ")[2] or intent.cause), intent.sentence,
+            now, now, now + COMMAND_LASTS_S, params, task_id=intent.task_ids[0],
+            task_ids=intent.task_ids, job_id=preview.job_id, owner=preview.owner,
+            bystanders=len(preview.bystanders),
+            command=next((each.command for each in preview.victims if each.command), None),
+            mem_used_bytes=mem_of(preview))
+        run.command_id, self.runs.is_unsaved = record.id, True
+        self.runs.command_changed(self.dispatcher.order(record, preview, intent.condition, detail={
+            "cause": intent.cause, "alert": intent.alert_id, "step": step.number,
+            "rung": step.rung}))
+
+
+def _text(intent: ActionIntent, step: LadderStep) -> str:
+    after = next((rung for rung in intent.rungs[step.rung + 1:] if rung.do != "tell"), None)
+    comes = "" if after is None or intent.mode == "dry_run" else (
+        f" If it stays so, gpudeck will {after.do} it; to keep it, say so: gpudeck keep.")
+    return f"{intent.sentence}.{comes}"[:1_024]

@@ -47,7 +47,7 @@ from tests.unit import fleets
 
 PATCHED = ("alerts.service", "automation.brakes", "automation.rule_source",
            "automation.holds", "automation.ladder_runs",
-           "automation.ladder_guards", "automation.ladder_steps")
+           "automation.ladder_guards", "automation.service")
 GIB = 2**30
 
 
