@@ -62,9 +62,8 @@ from .audit.recorder import AuditRecorder
 from .audit.verify import AuditVerifier
 from .automation.api import AutomationApi, add_automation_api
 from .automation.brakes import BrakeService, BrakesReset
-from .automation.dispatch import HubActionDispatcher
-from .automation.holds import HubHolds
-from .automation.maintenance import MaintenanceService
+from .automation.dispatch import ActionDispatcher
+from .automation.holds import HubHolds, MaintenanceService
 from .automation.quota_source import QuotaIntentSource
 from .automation.rule_source import AlertDetails, RuleIntentSource
 from .automation.service import LadderService
@@ -100,7 +99,6 @@ from .nodes.events import GroupChanged, NodeRevoked
 from .nodes.recorder import MessageRecorder
 from .nodes.socket import AGENT_BYTES, AgentEndpoint
 from .notifications.addresses import OwnerAddresses
-from .notifications.addresses_api import AddressesApi, add_addresses_api
 from .notifications.api import NotificationsApi, add_notifications_api
 from .notifications.mail import SmtpSettings
 from .notifications.owner_mail import OwnerMailer
@@ -112,12 +110,10 @@ from .pages import build_pages
 from .prometheus.page import PrometheusPage, add_metrics_page
 from .public_url import PublicOrigins
 from .quotas.active_quotas import ActiveQuotas
-from .quotas.admin import QuotaAdmin
 from .quotas.api import QuotasApi, add_quotas_api
 from .quotas.deployment import QuotaDeployer
-from .quotas.over import HOLD_S
 from .quotas.queries import QuotaQueries
-from .quotas.service import QuotaService
+from .quotas.service import HOLD_S, QuotaService
 from .runtime.bus import Bus, InProcessBus
 from .runtime.data_folder import token_in
 from .runtime.dispatcher import Dispatcher
@@ -234,7 +230,7 @@ class Hub:
 
     def _build_quotas(self) -> None:
         store, fleet = self.state.quotas, self.room.fleet
-        self.active_quotas = ActiveQuotas(store, self.events)
+        self.active_quotas = ActiveQuotas(store, self.audit, self.events)
         self.quota_deployer = QuotaDeployer(self.active_quotas, fleet, self.signer,
                                             self.room.link_of, self.tell)
         self.quotas = QuotaService(self.active_quotas, store, fleet, self.history,
@@ -251,7 +247,7 @@ class Hub:
                                                lambda: self.alerts.since_mono)
         self.ladders = LadderService(
             (rules, self.quota_intents), self.brakes,
-            HubActionDispatcher(room, self.preview_requester, self.commander, self), self.audit,
+            ActionDispatcher(room, self.preview_requester, self.commander, self), self.audit,
             state.brakes, self.events, self.notifier.notify_of_ladder)
         self.events.listen(BrakesReset, lambda _: self.alerts.begin_anew())
         self.alert_details = AlertDetails(rules, self.ladders)
@@ -259,7 +255,8 @@ class Hub:
                                                  self.groups, self.transports, self.alerts,
                                                  rules.mute)
         self.events.listen(AlertChanged, lambda event: self.notifications.take(event.alert))
-        self.events.listen(CommandChanged, lambda event: self.ladders.changed(event.record))
+        self.events.listen(CommandChanged,
+                           lambda event: self.ladders.runs.command_changed(event.record))
 
     def _epoch(self) -> int:
         """One more than ever before: a restored state.db does not know of all of them."""
@@ -297,17 +294,15 @@ class Hub:
         add_automation_api(self.server, AutomationApi(
             self.alert_queries, self.ladders, self.brakes, self.rule_admin, self.maintenance,
             self.actions, self.lenses, alerts.rule))
-        add_notifications_api(self.server, NotificationsApi(self.notifications))
+        add_notifications_api(self.server, NotificationsApi(self.notifications, self.addresses))
         add_quotas_api(self.server, QuotasApi(
-            self.active_quotas, self.quota_queries,
-            QuotaAdmin(self.active_quotas, self.state.quotas, self.audit), self.room.fleet,
-            self.lenses, lambda: self.quota_intents.progress(self.ladders),
-            self.settings.quota_end_after_s))
+            self.active_quotas, self.quota_queries, self.room.fleet, self.lenses,
+            lambda: self.quota_intents.progress(self.ladders), self.settings.quota_end_after_s))
         add_rehearsals_api(self.server, RehearsalsApi(self.rehearsals, self.lenses))
         add_health(self.server, self.heartbeat.unready)
         add_metrics_page(self.server, PrometheusPage(
             self.room, self.lenses, self.history, self.state.commands, self.heartbeat.counts,
-            self.heartbeat.lag_s, time.time(), self.quota_queries.snapshots))
+            self.heartbeat.lag_s, time.time(), self.quota_queries.all_seen_by))
         add_compression(self.server)
         pages = build_pages(self.server)
         self.socketio.init_app(self.server, allowances=_allowances(self.settings), tally=self.tally)
@@ -343,7 +338,6 @@ class Hub:
             fleet.host_of))
         add_limits_api(self.server, LimitsApi(fleet, lenses))
         add_standing_api(self.server, StandingApi(fleet, lenses, self.holds, self.keeps))
-        add_addresses_api(self.server, AddressesApi(self.addresses))
 
     def _tell_all(self, message: FromHub) -> None:
         for at in self.room.link_of.values():
@@ -417,6 +411,7 @@ class Hub:
             Loop("alerts", self.alerts.step, EVERY_S),
             Loop("ladders", self.ladders.step, TICK_S),
             Loop("notifications", self.notifications.step, TICK_S),
+            Loop("owner mail", self.notifier.step, TICK_S, self.notifier.wake),
             Loop("quota_deployment", self.quota_deployer.step, TICK_S),
             Loop("quotas", self.quotas.step, TICK_S))
 
@@ -426,7 +421,7 @@ class Hub:
             "epoch": self.room.fleet.epoch, "version": __version__}})
         running: list[gevent.Greenlet[..., Any]] = [
             gevent.spawn(self.recorder.run), *Runner(self._loops()).start(),
-            gevent.spawn(self.live.run), gevent.spawn(self.notifier.run)]
+            gevent.spawn(self.live.run)]
         # By default the loop would wait 5 ms for each thread of history that computes.
         sys.setswitchinterval(SWITCH_S)
         # What is here now stays: the collector need not look at it again.

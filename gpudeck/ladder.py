@@ -49,15 +49,8 @@ class LadderRung(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LadderStep(Struct, frozen=True):
-    """What is to be done now; `number` counts them within a Climb and is never used twice."""
-
-    number: Number
-    rung: Number
-    do: Do
-
-
-class LadderStepRecord(Struct, frozen=True):
-    """A Step that was handed out; `ended_at` None: what became of it is not known yet."""
+    """What is to be done since `at`; `number` counts them within a Climb and is never used twice.
+    `ended_at` None: what became of it is not known yet."""
 
     number: Number
     rung: Number
@@ -78,7 +71,7 @@ class LadderClimb(Struct, frozen=True):
     rung: Number = 0  # that comes next
     number: Number = 0  # of Steps so far
     put_off: Number = 0  # of this rung, in a row
-    done: Annotated[tuple[LadderStepRecord, ...], Meta(max_length=MAX_DONE)] = ()
+    done: Annotated[tuple[LadderStep, ...], Meta(max_length=MAX_DONE)] = ()
     why: Text = ""  # it waits, rests or has stopped
 
     @property
@@ -186,10 +179,9 @@ def _climb(climb: LadderClimb, sight: LadderObservation, now: float) -> tuple[La
     why = _held(climb, rung, sight, now)
     if why:
         return replace(climb, why=why), None
-    step = LadderStep(climb.number + 1, climb.rung, rung.do)
-    done = (*climb.done, LadderStepRecord(step.number, step.rung, step.do, now))[-MAX_DONE:]
+    step = LadderStep(climb.number + 1, climb.rung, rung.do, now)
     return replace(_to(climb, "acting", f"waits for the outcome of '{rung.do}'"),
-                   number=step.number, done=done), step
+                   number=step.number, done=(*climb.done, step)[-MAX_DONE:]), step
 
 
 def _held(climb: LadderClimb, rung: LadderRung, sight: LadderObservation, now: float) -> str:

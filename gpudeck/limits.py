@@ -5,7 +5,7 @@ That the driver or MPS took it without a word proves nothing (nvml-mps.md A.1, C
 what was said, `in_force` what was read afterwards.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from msgspec import Meta, Struct
 
@@ -112,9 +112,7 @@ GPU_SETTINGS = (PowerCap, ClockLock, LimitRelease, ComputeMode)
 
 SettingAction = Literal["set_mps", "start_mps", "stop_mps", "restart_mps", "set_power_cap",
                         "lock_clocks", "release_limit", "set_compute_mode"]
-SETTING_ACTIONS: tuple[SettingAction, ...] = (
-    "set_mps", "start_mps", "stop_mps", "restart_mps", "set_power_cap", "lock_clocks",
-    "release_limit", "set_compute_mode")
+SETTING_ACTIONS: tuple[SettingAction, ...] = get_args(SettingAction)
 # These end clients that are at work.
 ENDS_CLIENTS: tuple[SettingAction, ...] = ("stop_mps", "restart_mps")
 _ACTION_OF: dict[type, SettingAction] = {

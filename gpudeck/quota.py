@@ -102,6 +102,12 @@ class Quota(Struct, frozen=True):
         return tuple(limit for limit in LIMITS if self.limit(limit) is not None)
 
     @property
+    def rungs(self) -> tuple[LadderRung, ...]:
+        """Those that its mode lets happen: what warns tells, and no more."""
+        return self.ladder if self.mode == "act" else tuple(
+            rung for rung in self.ladder if rung.do == "tell")
+
+    @property
     def rank(self) -> tuple[int, int, int]:
         """The most specific one has the highest."""
         is_part = self.subject_kind == "k8s" and "/" in self.subject_name
@@ -178,14 +184,10 @@ def _numbers(given: dict[str, Any]) -> Iterator[QuotaProblem]:
 
 
 def flaws(quota: Quota, end_after_s: float = END_AFTER_S) -> list[QuotaProblem]:
+    of_id = () if QUOTA_ID.fullmatch(quota.id) else (("id", HOW["id"]),)
     return [QuotaProblem(field, message) for field, message in (
-        *_id_flaws(quota), *_subject_flaws(quota), *_scope_flaws(quota), *_limit_flaws(quota),
+        *of_id, *_subject_flaws(quota), *_scope_flaws(quota), *_limit_flaws(quota),
         *_ladder_flaws(quota, end_after_s))]
-
-
-def _id_flaws(quota: Quota) -> Iterator[tuple[str, str]]:
-    if not QUOTA_ID.fullmatch(quota.id):
-        yield "id", HOW["id"]
 
 
 def _subject_flaws(quota: Quota) -> Iterator[tuple[str, str]]:

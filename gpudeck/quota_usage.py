@@ -9,6 +9,8 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from gpudeck.quota import (
     LIMITS,
     Counted,
@@ -58,11 +60,10 @@ class QuotaChoice:
                 f"than {', '.join(each.id for each in self.beside)}")
 
 
-@dataclass(frozen=True, slots=True)
-class QuotaOffender:
+class QuotaOffender(Struct, frozen=True):
     """A job that would go, so that its holder is within the Quota again."""
 
-    node_id: str
+    node: str
     host: str
     job_id: str
     task_ids: tuple[str, ...]
@@ -123,8 +124,6 @@ class QuotaIndex:
         self._by_subject: dict[str, list[Quota]] = {}
         for quota in self.all:
             self._by_subject.setdefault(quota.subject, []).append(quota)
-        for found in self._by_subject.values():
-            found.sort(key=lambda each: (*(-part for part in each.rank), each.id))
         self._about: dict[tuple[str, ...], ApplicableQuotas] = {}
 
     def about(self, task: "Task") -> ApplicableQuotas:
@@ -226,12 +225,15 @@ class _HolderUsage:
     jobs: dict[JobKey, _JobHoldings] = field(default_factory=dict)
 
 
+_Usages = dict[tuple[str, Limit, str], _HolderUsage]  # by Quota, limit and holder
+
+
 def balances(quotas: QuotaIndex, holdings: Iterable[TaskHolding], now: float,
              hours: Mapping[tuple[str, str], float | None] | None = None,
              spared: Container[str] = (), unsure: Container[str] = ()) -> list[QuotaBalance]:
     """`hours`: by Quota and user, or Quota and holder; without them no hours are counted; those of
     the Quotas `unsure` are at least so many. `spared`: Tasks that are never chosen to go."""
-    buckets: dict[tuple[str, Limit, str], _HolderUsage] = {}
+    buckets: _Usages = {}
     owners: dict[JobKey, set[str | None]] = {}
     for holding in holdings:
         owners.setdefault(holding.job, set()).add(holding.task.user)
@@ -244,9 +246,7 @@ def balances(quotas: QuotaIndex, holdings: Iterable[TaskHolding], now: float,
     return sorted(found, key=lambda each: (each.quota.id, each.limit, each.holder))
 
 
-def _count(quotas: QuotaIndex, holding: TaskHolding,
-           buckets: dict[tuple[str, Limit, str], _HolderUsage]
-           ) -> None:
+def _count(quotas: QuotaIndex, holding: TaskHolding, buckets: _Usages) -> None:
     about = quotas.about(holding.task)
     for (limit, _), wanted in about.by_limit.items():
         if limit != "max_age_s":
@@ -260,9 +260,8 @@ def _first(wanted: Iterable[Quota], holding: TaskHolding, uuid: str | None) -> Q
     return next((quota for quota in wanted if is_in_scope(quota, holding, uuid)), None)
 
 
-def _put(buckets: dict[tuple[str, Limit, str], _HolderUsage], about: ApplicableQuotas,
-         quota: Quota | None,
-         limit: Limit, holding: TaskHolding, uses: Iterable[tuple[str, float | None]]) -> None:
+def _put(buckets: _Usages, about: ApplicableQuotas, quota: Quota | None, limit: Limit,
+         holding: TaskHolding, uses: Iterable[tuple[str, float | None]]) -> None:
     holder = None if quota is None else holder_of(quota, holding.task)
     if quota is None or holder is None:
         return

@@ -12,7 +12,7 @@ from typing import Literal
 from gpudeck import ladder
 from gpudeck.actions import SKEW_MAX_S
 from gpudeck.desired_state import OFFLINE_FOR_S, DesiredState, QuotaEnforcement
-from gpudeck.ladder import LadderClimb, LadderRung, LadderStep
+from gpudeck.ladder import LadderClimb, LadderStep
 from gpudeck.quota import Quota
 from gpudeck.quota_usage import QuotaBalance, QuotaIndex, QuotaOffender, TaskHolding, balances
 
@@ -157,7 +157,7 @@ def stand(before: OfflineQuotaState, desired: DesiredState | None, scene: QuotaS
         climb = before.climbs.get(key)
         quota, offender, sentence = wanted.get(key, (None, None, ""))
         if quota is not None and climb is None:
-            climb = ladder.begin(_cause(desired, quota), key[1], rungs_of(quota), now)
+            climb = ladder.begin(_cause(desired, quota), key[1], quota.rungs, now)
         assert climb is not None
         so = _so(quota is not None, key[1], scene)
         climb, step = ladder.look(climb, ladder.LadderObservation(
@@ -195,13 +195,6 @@ def _wanted(desired: DesiredState, scene: QuotaSnapshot) -> dict[Key,
             for each in _balances(desired, scene)
             if each.is_over and each.quota.mode != "observe" and each.quota.scope_kind in HERE
             for offender in each.offenders}
-
-
-def rungs_of(quota: Quota) -> tuple[LadderRung, ...]:
-    """What warns tells, and no more."""
-    if quota.mode == "act":
-        return quota.ladder
-    return tuple(rung for rung in quota.ladder if rung.do == "tell")
 
 
 def _cause(desired: DesiredState, quota: Quota) -> str:

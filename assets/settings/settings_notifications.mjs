@@ -8,21 +8,18 @@ import { change } from "../parts/password_prompt.mjs";
 import { Rows, stacked } from "../parts/rows.mjs";
 import { Section } from "./settings_section.mjs";
 
-const KINDS = [["webhook", "webhook: JSON to a URL, for chats and programs"], ["mail", "mail: to addresses"], ["owners", "owners: mail to whose tasks are there"], ["heartbeat", "heartbeat: to a URL every minute, a dead-man's switch"]];
 const LEASTS = [["info", "all"], ["warn", "warning and critical"], ["crit", "critical only"]];
-const NEEDS_MAIL = new Set(["mail", "owners"]);
-const BY_URL = new Set(["webhook", "heartbeat"]);
 const NO_MAIL = "Mail is not set up: start the hub with --smtp-host and --smtp-from.";
 
 export class Notices extends Section {
   constructor(root, person) {
     super(root, person);
-    Object.assign(this, { items: [], hasMail: true, answers: new Map() });
+    Object.assign(this, { items: [], kinds: [], hasMail: true, answers: new Map() });
     this.rows = new Rows({
       label: "Receivers", key: ({ id }) => id, empty: "No receiver yet. What fires then stands on the Alerts page alone.",
       columns: [
         { head: "Receiver", draw: (cell, one) => stacked(cell, ["strong", "name", one.name], ["small", "", one.kind]) },
-        { head: "To", draw: (cell, one) => stacked(cell, ["span", "", toOf(one)], ["small", "", wantsOf(one)]) },
+        { head: "To", draw: (cell, one) => stacked(cell, ["span", "", this.kindOf(one.kind).to_words || one.to], ["small", "", this.kindOf(one.kind).wants_words || wantsOf(one)]) },
         { head: "State", draw: (cell, one) => stacked(cell, ...stateOf(one, this.answers.get(one.id))) },
       ],
       actions: (one) => [
@@ -49,7 +46,7 @@ export class Notices extends Section {
 
   async fill() {
     const [receivers, waiting] = await Promise.all([look("receivers"), look("notices")]);
-    Object.assign(this, { items: receivers.items, hasMail: receivers.has_mail });
+    Object.assign(this, { items: receivers.items, kinds: receivers.kinds, hasMail: receivers.has_mail });
     this.rows.update(receivers.items);
     this.waiting.update(waiting.items);
     const more = waiting.total - waiting.items.length;
@@ -58,27 +55,34 @@ export class Notices extends Section {
     show(this.muted, this.muted.textContent !== "");
   }
 
+  /** A row of the hub's table of channels. */
+  kindOf(name) {
+    return this.kinds.find(({ kind }) => kind === name);
+  }
+
   nameOf(id) {
     return this.items.find((one) => one.id === id)?.name ?? "a receiver that is gone";
   }
 
   async edit(one) {
+    if (this.kinds.length === 0) await this.fill();
     const rules = (await look("rules").catch(() => ({ items: [] }))).items.map(({ rule }) => rule.id);
     await this.asked({
       title: one === null ? "Add a receiver" : one.name, verb: one === null ? "Add" : "Save",
-      fields: receiverFields(one, rules),
+      fields: receiverFields(one, rules, this.kinds),
       submit: (given) => this.save(one, given),
-      opened: (form) => followKind(form, one, this.hasMail),
+      opened: (form) => followKind(form, one, (name) => this.kindOf(name), this.hasMail),
     });
   }
 
   save(one, given) {
     const kind = one?.kind ?? given.get("kind");
+    const { destination } = this.kindOf(kind);
     const text = (name) => String(given.get(name) ?? "").trim();
     const body = {
       name: text("name"), kind, least: text("least") || "warn", is_on: given.get("is_on") !== null,
-      to: BY_URL.has(kind) ? text("url") : kind === "mail" ? text("mails") : "", rules: text("rules").split(/[\s,]+/).filter(Boolean),
-      ...(BY_URL.has(kind) ? { token: text("token"), token_file: text("token_file") } : {}),
+      to: destination === "url" ? text("url") : destination === "addresses" ? text("mails") : "", rules: text("rules").split(/[\s,]+/).filter(Boolean),
+      ...(destination === "url" ? { token: text("token"), token_file: text("token_file") } : {}),
     };
     return one === null ? change("POST", "receivers", body) : change("PUT", `receivers/${encodeURIComponent(one.id)}`, body);
   }
@@ -111,14 +115,14 @@ export class Notices extends Section {
   }
 }
 
-function receiverFields(one, rules) {
+function receiverFields(one, rules, kinds) {
   const kept = one !== null ? "Leave it empty to keep what there is." : null;
   const names = make("datalist", { id: "receiver-rules" }, ...rules.map((id) => make("option", { value: id })));
   return [
     textField("name", "Name", { required: "", maxlength: "100", value: one?.name ?? "", placeholder: "ops chat" }),
-    ...(one === null ? [choiceField("kind", "Kind", KINDS, "webhook")] : []),
+    ...(one === null ? [choiceField("kind", "Kind", kinds.map(({ kind, title }) => [kind, title]), kinds[0].kind)] : []),
     textField("url", "URL", { type: "url", maxlength: "2000", placeholder: one === null ? "https://hooks.example.org/…" : one.to }, kept ?? "https:// or http://. Its path is not shown again."),
-    textField("mails", "Addresses", { maxlength: "2000", value: one?.kind === "mail" ? one.to : "", placeholder: "ops@example.org" }, "Up to 20, with commas between them."),
+    textField("mails", "Addresses", { maxlength: "2000", value: one?.to ?? "", placeholder: "ops@example.org" }, "Up to 20, with commas between them."),
     choiceField("least", "Of alerts", LEASTS, one?.least ?? "warn"),
     textField("rules", "Of rules", { maxlength: "4000", value: one?.rules.join(", ") ?? "", list: "receiver-rules", placeholder: "all rules" }, "Their ids, with commas between them; empty: all."),
     textField("token", "Token", { type: "password", autocomplete: "off", maxlength: "2000" }, `Sent as Authorization: Bearer. Never shown again.${one?.has_token ? " Leave it empty to keep what there is." : ""}`),
@@ -135,25 +139,22 @@ function withOn(field, isOn) {
 }
 
 /** Only the fields of this kind are there. */
-function followKind(form, one, hasMail) {
+function followKind(form, one, kindOf, hasMail) {
   const fieldOf = (name) => form.querySelector(`[name=${name}]`).closest("p");
   const follow = () => {
-    const kind = one?.kind ?? form.elements.kind.value;
-    for (const name of ["url", "token", "token_file"]) show(fieldOf(name), BY_URL.has(kind));
-    show(fieldOf("mails"), kind === "mail");
-    for (const name of ["least", "rules"]) show(fieldOf(name), kind !== "heartbeat");
-    form.elements.url.required = BY_URL.has(kind) && one === null;
-    form.elements.mails.required = kind === "mail";
-    show(form.querySelector("[data-needs-mail]"), NEEDS_MAIL.has(kind) && !hasMail);
+    const { destination, needs_mail: needsMail, wants_words: wantsWords } = kindOf(one?.kind ?? form.elements.kind.value);
+    for (const name of ["url", "token", "token_file"]) show(fieldOf(name), destination === "url");
+    show(fieldOf("mails"), destination === "addresses");
+    for (const name of ["least", "rules"]) show(fieldOf(name), wantsWords === "");
+    form.elements.url.required = destination === "url" && one === null;
+    form.elements.mails.required = destination === "addresses";
+    show(form.querySelector("[data-needs-mail]"), needsMail && !hasMail);
   };
   form.addEventListener("change", follow);
   follow();
 }
 
-const toOf = ({ kind, to }) => (kind === "owners" ? "whose tasks are there" : to);
-
-function wantsOf({ kind, least, rules }) {
-  if (kind === "heartbeat") return "every minute";
+function wantsOf({ least, rules }) {
   const of = LEASTS.find(([value]) => value === least)[1];
   return [of === "all" ? "all alerts" : of, rules.length > 0 ? `of ${rules.join(", ")}` : ""].filter(Boolean).join(", ");
 }

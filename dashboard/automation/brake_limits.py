@@ -26,8 +26,7 @@ MAX_SPENT = 4_096
 Name = Literal["node", "cause", "fleet", "pace", "storm", "breaker"]
 
 
-@dataclass(frozen=True, slots=True)
-class Brake:
+class Brake(Struct, frozen=True):
     name: Name
     title: str
     limit: str
@@ -128,11 +127,6 @@ def holds(state: BrakeState, ask: BrakeRequest, now: float) -> list[BrakeBlock]:
     return found
 
 
-def opens_breaker(found: Iterable[BrakeBlock]) -> BrakeBlock | None:
-    """Whoever still wants to act when the fleet's bound is reached is not to be trusted."""
-    return next((each for each in found if each.brake == "fleet"), None)
-
-
 def spend(state: BrakeState, source: str, node_id: str, now: float) -> BrakeState:
     kept = tuple(each for each in state.spent if each.at > now - BUDGET_MOST_S)
     return replace(state, spent=(*kept, CountedAction(now, source, node_id))[-MAX_SPENT:])
@@ -152,8 +146,7 @@ def storm(source: str, began: Iterable[float], targets: int, now: float) -> Brak
         return None
     return BrakeTrip(now, "storm", f"{source} began to fire for {new} of {targets} targets within "
                                    f"{STORM_S:.0f} s, which looks like wrong data and not like "
-                                   f"{new} "
-                                   "offenders; an admin looks and resets it")
+                                   f"{new} offenders; an admin looks and resets it")
 
 
 def tripped(state: BrakeState, trip: BrakeTrip) -> BrakeState:

@@ -5,7 +5,8 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ..access.policy import Actor, RefusedError, by, may
+from ..access.policy import Actor, by
+from ..access.rights import require
 from ..alerts.core.gpu_targets import HubSelfMetrics
 from ..audit.events import AuditFailed
 from ..audit.recorder import AuditRecorder
@@ -17,7 +18,6 @@ from .store import AutomationStore, CannotStore
 
 log = logging.getLogger("gpudeck.brakes")
 
-RESET = "POST /api/v1/brakes"
 MAX_REASON = 400
 
 
@@ -46,9 +46,9 @@ class BrakeService:
             return self._store.braked() or BrakeState()
         except ValueError as error:
             log.error("brakes_not_read why=%r", str(error))
-            return BrakeState(breaker=BrakeTrip(time.time(), "breaker",
-                                                "what the brakes were before the "
-                                                "hub started cannot be read"))
+            return BrakeState(breaker=BrakeTrip(
+                time.time(), "breaker",
+                "what the brakes were before the hub started cannot be read"))
 
     def now(self) -> float:
         return self._base + time.monotonic()
@@ -60,25 +60,28 @@ class BrakeService:
         return HubSelfMetrics(brakes_on=(self.state.breaker is not None) + len(self.state.storms),
                               is_unrecorded=bool(self._auditor.trouble))
 
-    def mutes(self, source: str) -> list[BrakeBlock]:
-        return brake_limits.mutes(self.state, source)
+    def mutes(self, source: str) -> list[str]:
+        return [block.sentence for block in brake_limits.mutes(self.state, source)]
 
     def holds(self, ask: BrakeRequest) -> list[BrakeBlock]:
         return brake_limits.holds(self.state, ask, self.now())
 
-    def take(self, ask: BrakeRequest) -> CountedAction | list[BrakeBlock]:
-        """Spent, and on the disk: it may be done. Hitting the fleet's bound opens the breaker."""
+    def take(self, ask: BrakeRequest) -> CountedAction | str:
+        """Spent, and on the disk: it may be done; or why not. Hitting the fleet's bound opens the
+        breaker."""
         found = self.holds(ask)
-        if (hit := brake_limits.opens_breaker(found)) is not None:
-            self.trip("fleet", f"{ask.source} wanted to act, and {hit.sentence}")
+        for hit in found:
+            # Whoever still wants to act when the fleet's bound is reached is not to be trusted.
+            if hit.brake == "fleet":
+                self.trip("fleet", f"{ask.source} wanted to act, and {hit.sentence}")
         if found:
-            return found
+            return found[0].sentence
         spent = brake_limits.spend(self.state, ask.source, ask.node_id, self.now())
         try:
             self._store.put_braked(spent)
         except CannotStore as error:
             self.trip("breaker", f"an act cannot be counted, since the disk takes nothing: {error}")
-            return self.mutes(ask.source)
+            return self.mutes(ask.source)[0]
         self.state = spent
         return spent.spent[-1]
 
@@ -131,21 +134,18 @@ class BrakeService:
             self._disk_error = str(error)
 
     def reset(self, actor: Actor, reason: str) -> None:
-        refusal = may(actor, RESET, now=time.time())
-        if refusal is not None:
-            raise RefusedError(refusal)
+        require(actor, "POST /api/v1/brakes")
         reason = " ".join(reason.split())
         if not reason or len(reason) > MAX_REASON or not reason.isprintable():
             raise InvalidChangeError("say why it is safe again, in one line of at most "
-                                     f"{MAX_REASON} "
-                                     "characters")
+                                     f"{MAX_REASON} characters")
         if self.state.breaker is None and not self.state.storms:
             raise InvalidChangeError("nothing holds that could be reset")
-        was = self.state
+        was, after = self.state, brake_limits.reset(self.state)
         with self._auditor.change("brake", by(actor) | {
                 "action": "reset", "reason": reason, "detail": {
                     "breaker": None if was.breaker is None else was.breaker.sentence,
                     "storms": sorted(was.storms)}}):
-            self._store.put_braked(brake_limits.reset(was))
-        self.state, self._is_unsaved = brake_limits.reset(was), False
+            self._store.put_braked(after)
+        self.state, self._is_unsaved = after, False
         self._events.dispatch(BrakesReset())

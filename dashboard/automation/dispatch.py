@@ -1,7 +1,7 @@
 """The way of automatic acts to the nodes: the same as that of people's, from the preview on."""
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from gpudeck.actions import ActionParams, Preview, Recall, Refusal, RuleCondition, TaskAction
 
@@ -11,34 +11,8 @@ from ..actions.preview_requests import PreviewRequester
 from ..fleet.state_machine import FleetStateMachine
 
 
-class ActionDispatcher(Protocol):
-    """The way to the nodes."""
-
-    def look(self, node_id: str, task_id: str, action: TaskAction, params: ActionParams
-             ) -> Preview | Refusal: ...
-
-    def order(self, record: CommandRecord, preview: Preview, condition: RuleCondition | None,
-              **fields: Any) -> CommandRecord: ...
-
-    def recall(self, node_id: str, command_id: str, why: str) -> None:
-        """What has not happened yet is not to happen."""
-
-    def fenced(self, node_id: str) -> Refusal | None:
-        """Another hub with this key has taken over: this one gives no orders, and says nothing."""
-
-    def find(self, command_id: str) -> CommandRecord | None: ...
-
-    def acting(self) -> set[str]:
-        """Nodes on which an act of a rule or quota is in flight, also one of before a restart."""
-
-    def sampled_mono(self, node_id: str) -> float | None:
-        """Of the newest sample of this node."""
-
-    def nodes(self) -> int: ...
-
-
 @dataclass(frozen=True, slots=True)
-class HubActionDispatcher:
+class ActionDispatcher:
     room: FleetStateMachine
     looker: PreviewRequester
     commander: Commander
@@ -53,20 +27,24 @@ class HubActionDispatcher:
         return self.commander.order(record, preview, None, condition, **fields)
 
     def recall(self, node_id: str, command_id: str, why: str) -> None:
+        """What has not happened yet is not to happen."""
         if not self.commander.withdraw(command_id, why):
             self.wire.tell(node_id, Recall(command_id, why[:1_024]))
 
     def fenced(self, node_id: str) -> Refusal | None:
+        """Another hub with this key has taken over: this one gives no orders, and says nothing."""
         return self.room.fence.refusal(node_id, len(self.room.link_of))
 
     def find(self, command_id: str) -> CommandRecord | None:
         return self.commander.find(command_id)
 
     def acting(self) -> set[str]:
+        """Nodes on which an act of a rule or quota is in flight, also one of before a restart."""
         return {record.node_id for record in self.commander.in_flight()
                 if record.asker.kind == "rule" and record.action != "notify"}
 
     def sampled_mono(self, node_id: str) -> float | None:
+        """Of the newest sample of this node."""
         fleet, node = self.room.fleet, self.room.fleet.nodes.get(node_id)
         slots = [] if node is None or node.listing is None else node.listing.order
         return max((float(fleet.sampled_mono[slot]) for slot in slots), default=None)

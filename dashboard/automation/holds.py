@@ -1,13 +1,85 @@
-"""What forbids automatic actions: maintenance, holds, and owners who asked to keep a task."""
+"""What forbids automatic actions: nodes that people work on, holds, and owners who asked to keep a
+task."""
 
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
+from ..access.policy import Actor, by
+from ..access.rights import require
 from ..actions.holds import HoldService
 from ..actions.owner_keeps import OwnerKeepService
+from ..audit.recorder import AuditRecorder
+from ..errors import InvalidChangeError, NotFoundError
+from ..fleet.fleet import Fleet
+from ..fleet.visibility import VisibilityScope, VisibleFleet, VisibleFleetCache
 from .intents import RequestedKeep
-from .maintenance import MaintenanceService
+from .store import AutomationStore, MaintenanceWindow
+
+PATH = "/api/v1/nodes/<node_id>/maintenance"
+MOST_S = 30 * 86_400.0
+MAX_BECAUSE = 200
+
+
+class MaintenanceService:
+    def __init__(self, store: AutomationStore, auditor: AuditRecorder, fleet: Fleet,
+                 lenses: VisibleFleetCache) -> None:
+        self._store = store
+        self._auditor = auditor
+        self._fleet = fleet
+        self._lenses = lenses
+        self._on = store.maintenance()
+
+    def of(self, node_id: str) -> MaintenanceWindow | None:
+        found = self._on.get(node_id)
+        return found if found is not None and time.time() < found.until else None
+
+    def why(self, node_id: str) -> str | None:
+        one = self.of(node_id)
+        return None if one is None else one.sentence
+
+    def seen_by(self, lens: VisibleFleet) -> list[MaintenanceWindow]:
+        return [one for node_id in sorted(self._on)
+                if (one := self.of(node_id)) is not None and lens.sees_node(node_id)]
+
+    def put(self, actor: Actor, node_id: str, because: str, until: float) -> MaintenanceWindow:
+        self._check(actor, f"PUT {PATH}", node_id)
+        now = time.time()
+        because = " ".join(because.split())
+        if not because or len(because) > MAX_BECAUSE or not because.isprintable():
+            raise InvalidChangeError(f"say why, in one line of at most {MAX_BECAUSE} characters")
+        if not now < until <= now + MOST_S:
+            raise InvalidChangeError("`until` is in UTC seconds, ahead of now and within 30 days")
+        made = MaintenanceWindow(node_id, actor.name, because, now, until)
+        # What only makes acts rarer waits for no copy of the record.
+        with self._change(actor, "begin", made, takes_away=True):
+            self._store.put_maintenance(made)
+        self._on[node_id] = made
+        return made
+
+    def end(self, actor: Actor, node_id: str) -> None:
+        self._check(actor, f"DELETE {PATH}", node_id)
+        found = self.of(node_id)
+        if found is None:
+            raise NotFoundError("this node is not in maintenance")
+        with self._change(actor, "end", found):
+            self._store.drop_maintenance(node_id)
+        del self._on[node_id]
+
+    def _change(self, actor: Actor, action: str, one: MaintenanceWindow,
+                takes_away: bool = False) -> Any:
+        node = self._fleet.nodes.get(one.node_id)
+        return self._auditor.change("maintenance", by(actor) | {
+            "action": action, "node": one.node_id,
+            "host": None if node is None else node.hello.host,
+            "detail": {"because": one.because, "until": one.until}}, takes_away)
+
+    def _check(self, actor: Actor, verb: str, node_id: str) -> None:
+        require(actor, verb)
+        if node_id not in self._fleet.nodes or not self._lenses.of(
+                VisibilityScope.of(actor)).sees_node(node_id):
+            raise NotFoundError(f"there is no node {node_id[:64]!r} here")
 
 
 @dataclass(frozen=True, slots=True)

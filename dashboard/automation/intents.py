@@ -4,6 +4,7 @@ Whatever comes out of a source is stepped by one service (dashboard/automation/s
 ladder that all share (gpudeck/ladder.py), within the same brakes.
 """
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -25,7 +26,7 @@ LASTING: frozenset[RefusalCode] = frozenset((
 
 @dataclass(frozen=True, slots=True)
 class RequestedKeep:
-    """An owner asked that a task be kept until then."""
+    """An owner asked that a task be kept until then, in UTC."""
 
     until: float
     sentence: str
@@ -54,8 +55,7 @@ class ActionIntent:
     within_s: float = 600.0
     holds: tuple[str, ...] = ()
     mutes: tuple[str, ...] = ()
-    kept_until: float | None = None  # UTC
-    kept: str = ""
+    keep: RequestedKeep | None = None
     alert_id: str = ""
     condition: RuleCondition | None = None
     place: str = ""  # the target without its episode; without it, `target` is that
@@ -64,6 +64,9 @@ class ActionIntent:
     @property
     def key(self) -> tuple[str, str]:
         return self.cause, self.target
+
+
+Source = Callable[[], Iterable[ActionIntent]]
 
 
 def outcome_of(record: CommandRecord) -> tuple[OutcomeKind, str] | None:
@@ -76,20 +79,16 @@ def outcome_of(record: CommandRecord) -> tuple[OutcomeKind, str] | None:
         case "expired":
             return "put_off", record.step or "it was not with the node in time"
         case "refused":
-            return refused(record)
+            if record.refusal is None:
+                return "refused", "the node refused it without a reason"
+            is_lasting = record.refusal.code in LASTING
+            return "refused" if is_lasting else "put_off", record.refusal.sentence
         case "not_effective" | "unkillable" | "unknown" if record.action == "notify":
             return "put_off", "the node has not said whether its owner was told"
         case "not_effective" | "unkillable" | "unknown":
             return "failed", f"the outcome is {record.state.replace('_', ' ')}: {record.step}"
         case _:
             return None
-
-
-def refused(record: CommandRecord) -> tuple[OutcomeKind, str]:
-    if record.refusal is None:
-        return "refused", "the node refused it without a reason"
-    kind: OutcomeKind = "refused" if record.refusal.code in LASTING else "put_off"
-    return kind, record.refusal.sentence
 
 
 def alarm(record: CommandRecord) -> str | None:

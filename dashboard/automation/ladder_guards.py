@@ -5,13 +5,12 @@ from dataclasses import dataclass, field
 
 from gpudeck.ladder import LadderClimb, LadderObservation, LadderStep
 
-from .brake_limits import BrakeRequest, CountedAction
+from .brake_limits import BrakeRequest
 from .brakes import BrakeService
 from .dispatch import ActionDispatcher
 from .intents import WAITS, ActionIntent
-from .ladder_outcomes import LadderOutcomes
-from .ladder_runs import LadderClock, LadderRun
-from .quota_intents import SOURCE as QUOTAS
+from .ladder_runs import LadderClock, LadderRun, LadderRuns
+from .ladder_state import QUOTAS
 
 TELLS_PER_STEP = 20
 
@@ -20,7 +19,7 @@ TELLS_PER_STEP = 20
 class LadderGuards:
     brakes: BrakeService
     dispatcher: ActionDispatcher
-    outcomes: LadderOutcomes
+    runs: LadderRuns
     clock: LadderClock
     _busy: set[str] = field(default_factory=set)
     _tells: int = 0  # in this step of the service
@@ -30,27 +29,26 @@ class LadderGuards:
         self._tells = 0
 
     def find_busy(self) -> None:
-        self._busy = self.outcomes.busy()
+        self._busy = self.runs.busy()
 
     def observe(self, intent: ActionIntent, climb: LadderClimb, now: float,
                 is_confirmed: bool = False) -> LadderObservation:
-        mutes = (*intent.mutes, *self.brake_mutes(intent))
+        mutes = (*intent.mutes, *self.brakes.mutes(intent.source))
         holds, rung = intent.holds, climb.next_rung
         if rung is not None and rung.do != "tell" and now >= climb.due_at:
             holds = (*holds, *self._brake_holds(intent))
             if intent.mode == "confirm" and not is_confirmed:
                 holds = (*holds, WAITS)
-        until = None if intent.kept_until is None else now + (intent.kept_until - time.time())
-        return LadderObservation(intent.so, intent.sample_age_s, holds, mutes, until, intent.kept)
-
-    def brake_mutes(self, intent: ActionIntent) -> list[str]:
-        return [block.sentence for block in self.brakes.mutes(intent.source)]
+        keep = intent.keep
+        until = None if keep is None else now + (keep.until - time.time())
+        return LadderObservation(intent.so, intent.sample_age_s, holds, mutes, until,
+                                 "" if keep is None else keep.sentence)
 
     def _brake_holds(self, intent: ActionIntent) -> list[str]:
         """For rules without the fleet's bound: a rule that hits it must be seen to hit it, and
         opens the breaker. Quotas wait for it."""
         if intent.mode == "dry_run":
-            return self.brake_mutes(intent)
+            return self.brakes.mutes(intent.source)
         return [block.sentence for block in self.brakes.holds(self._request(intent))
                 if block.brake != "fleet" or intent.source == QUOTAS]
 
@@ -67,8 +65,8 @@ class LadderGuards:
         if intent.mode == "dry_run":
             return ""
         found = self.brakes.take(self._request(intent))
-        if not isinstance(found, CountedAction):
-            return found[0].sentence
+        if isinstance(found, str):
+            return found
         run.counted = found
         self._busy.add(intent.node_id)
         return ""
@@ -87,7 +85,8 @@ class LadderGuards:
             return run.recall_reason
         if intent.so in ("clearing", "no"):
             return "it is not so any more"
-        return next(iter((*intent.holds, *_kept(intent), *self.brake_mutes(intent))), "")
+        mutes = self.brakes.mutes(intent.source)
+        return next(iter((*intent.holds, *_kept(intent), *mutes)), "")
 
     def changed(self, intent: ActionIntent, newest: ActionIntent | None, step: LadderStep) -> str:
         """Why the step may not be ordered after all. While its node prepared the preview, somebody
@@ -96,22 +95,18 @@ class LadderGuards:
             return "it is not so any more"
         if newest.mode != intent.mode:
             return "what its rule may do was changed meanwhile"
-        mutes = (*newest.mutes, *self.brake_mutes(intent))
+        mutes = (*newest.mutes, *self.brakes.mutes(intent.source))
         if step.do == "tell" or mutes:
             return "; ".join(mutes)
         return "; ".join(newest.holds or _kept(newest))
 
     def holds_of(self, run: LadderRun) -> list[str]:
         """Why it does not go on, apart from the wait between steps."""
-        now = self.clock.now()
-        seen = self.observe(run.intent, run.climb, now)
+        seen = self.observe(run.intent, run.climb, self.clock.now())
         stopped = [run.climb.why] if run.climb.state == "stopped" else []
-        is_kept = seen.kept_until is not None and now < seen.kept_until
-        return list(dict.fromkeys((*stopped, *seen.holds, *seen.mutes,
-                                   *([seen.kept] if is_kept else []))))
+        return [*dict.fromkeys((*stopped, *seen.holds, *seen.mutes, *_kept(run.intent)))]
 
 
 def _kept(intent: ActionIntent) -> tuple[str, ...]:
-    if intent.kept_until is None or time.time() >= intent.kept_until:
-        return ()
-    return (intent.kept or "its owner asked that it be kept",)
+    keep = intent.keep
+    return () if keep is None or time.time() >= keep.until else (keep.sentence,)

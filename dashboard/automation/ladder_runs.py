@@ -1,14 +1,18 @@
-"""The ladders that run, in memory and on the disk."""
+"""The ladders that run, in memory and on the disk, and what became of their steps."""
 
 import logging
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from gpudeck.ladder import LadderClimb
+from gpudeck.ladder import LadderClimb, OutcomeKind, settle
 
+from ..actions.lifecycle import CommandRecord
+from ..audit.recorder import AuditRecorder
 from .brake_limits import CountedAction
-from .intents import ActionIntent
+from .brakes import BrakeService
+from .dispatch import ActionDispatcher
+from .intents import ActionIntent, alarm, outcome_of
 from .ladder_state import Place, SavedLadderClimb, place_of, restored, saved_state
 from .store import AutomationStore, CannotStore
 
@@ -44,10 +48,15 @@ class LadderRun:
 
 
 class LadderRuns:
-    def __init__(self, store: AutomationStore, clock: LadderClock) -> None:
+    def __init__(self, store: AutomationStore, clock: LadderClock, brakes: BrakeService,
+                 dispatcher: ActionDispatcher, auditor: AuditRecorder) -> None:
         self._store = store
         self._clock = clock
+        self._brakes = brakes
+        self._dispatcher = dispatcher
+        self._auditor = auditor
         self._runs: dict[Key, LadderRun] = {}
+        self._ended_mono: dict[str, float] = {}  # of each node's last action
         self._before: dict[Place, SavedLadderClimb] = restored(store.climbs(), time.time())
         self.is_unsaved = False
         self._save_error = ""
@@ -61,9 +70,6 @@ class LadderRuns:
 
     def find(self, key: Key) -> LadderRun | None:
         return self._runs.get(key)
-
-    def by_alert(self) -> dict[str, LadderRun]:
-        return {run.intent.alert_id: run for run in self}
 
     def of(self, source: str) -> dict[Key, LadderRun]:
         return {key: run for key, run in self._runs.items() if run.intent.source == source}
@@ -86,6 +92,50 @@ class LadderRuns:
                 run.is_dropped = True
             else:
                 self.remove(run)
+
+    # -- what became of a step
+
+    def command_changed(self, record: CommandRecord) -> None:
+        """Called for every command, not only those of ladders."""
+        if (why := alarm(record)) is not None:
+            self._brakes.trip("breaker", why)
+        run = next((each for each in self if each.command_id == record.id), None)
+        outcome = outcome_of(record)
+        if run is not None and outcome is not None:
+            self.settle(run.intent.key, *outcome)
+
+    def settle(self, key: Key, kind: OutcomeKind, sentence: str) -> None:
+        run = self.find(key)
+        if run is None or run.climb.state != "acting":
+            return
+        if run.counted is not None and kind in ("refused", "put_off"):
+            self._brakes.give_back(run.counted)
+        elif run.counted is not None:
+            self._ended_mono[run.intent.node_id] = self._clock.mono()
+        run.climb = settle(run.climb, kind, sentence, self._clock.now())
+        run.command_id, run.counted, self.is_unsaved = None, None, True
+        if run.climb.state == "stopped":
+            self.note(run.intent, "stopped", run.climb.why)
+        if run.is_dropped:
+            self.remove(run)
+
+    def busy(self) -> set[str]:
+        """Nodes with an action in flight: until its outcome and one later sample are here."""
+        for node_id, ended in list(self._ended_mono.items()):
+            sampled = self._dispatcher.sampled_mono(node_id)
+            if sampled is not None and sampled > ended:
+                del self._ended_mono[node_id]
+        return {*self._ended_mono, *self._dispatcher.acting(), *(
+            run.intent.node_id for run in self
+            if run.climb.state == "acting" and run.intent.mode != "dry_run"
+            and run.climb.done[-1].do != "tell")}
+
+    def note(self, intent: ActionIntent, action: str, sentence: str) -> None:
+        self._auditor.note("ladder", {
+            "actor": intent.cause, "actor_kind": "rule", "action": action, "outcome": "done",
+            "node": intent.node_id, "host": intent.host, "owner": intent.owner,
+            "task_id": intent.task_ids[0] if intent.task_ids else None, "sentence": sentence,
+            "detail": {"alert": intent.alert_id, "because": intent.sentence, "mode": intent.mode}})
 
     # -- across a restart
 

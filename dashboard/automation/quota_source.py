@@ -1,16 +1,23 @@
 """Quotas as a source of intents: who is over one, and all that holds its ladder back."""
 
+import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+
+from gpudeck.actions import MetricBound, RuleCondition
+from gpudeck.ladder import LadderClimb
+from gpudeck.quota import span_words
+from gpudeck.quota_usage import QuotaBalance, QuotaOffender
 
 from ..alerts.core.rule_tracker import SKEW_S, WARM_AT_LEAST_S
 from ..fleet.fleet import Fleet
+from ..quotas.evaluate import OverKey, over_key
 from ..quotas.service import QuotaService
+from .brake_limits import FLEET_S, fleet_most
 from .holds import HubHolds
 from .intents import ActionIntent
-from .ladder_state import RETURN_WITHIN_S
-from .quota_intents import SOURCE, QuotaIntentContext, cause_of, intents, progress, target_of
+from .ladder_state import QUOTAS, RETURN_WITHIN_S
 from .service import LadderService
 
 
@@ -23,33 +30,49 @@ class QuotaIntentSource:
     looks_since: Callable[[], float]
     began_at: float = field(default_factory=time.time)
 
-    def __call__(self) -> Iterable[ActionIntent]:
-        quotas, active = self.quotas, self.quotas.active
-        context = QuotaIntentContext(lambda quota_id: active.versions[quota_id].generation,
-                                     self._held, self.hub_holds.keep_of, self._sample_age_s,
-                                     len(self.fleet.nodes), self.began_at + RETURN_WITHIN_S)
-        return intents(quotas.balances, quotas.over, context, quotas.hold_s, quotas.steady())
+    def __call__(self) -> Iterator[ActionIntent]:
+        """One per Quota and job: a job that is over two limits of one is told once."""
+        done, now = set[OverKey](), self.quotas.steady()
+        for each in self.quotas.balances:
+            if not each.is_over or each.quota.mode == "observe":
+                continue
+            for offender in each.offenders:
+                key = over_key(each.quota, offender)
+                since = self.quotas.over_since.get(key, now)
+                if key not in done and now - since >= self.quotas.hold_s:
+                    done.add(key)
+                    yield self._intent(each, offender, since)
 
-    def progress(self, ladders: LadderService) -> dict[tuple[str, str, str], str]:
-        """By Quota, node and job: how far its ladder is."""
-        now, runs = ladders.clock.now(), ladders.runs.of(SOURCE)
-        versions = self.quotas.active.versions
-        over = [(each.quota.id, offender) for each in self.quotas.balances
-                if each.quota.id in versions for offender in each.offenders]
-        found = {(quota_id, offender.node_id, offender.job_id): runs.get(
-            (cause_of(quota_id, versions[quota_id].generation), target_of(offender)))
-            for quota_id, offender in over}
-        return {key: progress(run.climb, now) for key, run in found.items() if run is not None}
+    def _intent(self, balance: QuotaBalance, offender: QuotaOffender, since: float) -> ActionIntent:
+        quota, held = balance.quota, self._held(offender.node)
+        why = f" ({quota.because})" if quota.because else ""
+        return ActionIntent(
+            cause=self._cause(quota.id), source=QUOTAS, title=f"over the quota {quota.id}",
+            target=target_of(offender), node_id=offender.node, host=offender.host,
+            task_ids=offender.task_ids, owner=offender.user, rungs=quota.rungs, mode="auto",
+            so="yes", sample_age_s=self._sample_age_s(offender.node), since=since,
+            sentence=f"{balance.sentence}{why}"[:900], holds=() if held is None else (held,),
+            keep=self.hub_holds.keep_of(offender.task_ids), condition=_condition(balance),
+            acts=fleet_most(len(self.fleet.nodes)), within_s=FLEET_S,
+            # Whoever was over before a restart is seen to be so again by then.
+            goes_on=since <= self.began_at + RETURN_WITHIN_S)
+
+    def _cause(self, quota_id: str) -> str:
+        return f"quota {quota_id} v{self.quotas.active.versions[quota_id].generation}"
+
+    def progress(self, ladders: LadderService) -> dict[OverKey, str]:
+        """How far the ladder of each job over a quota is."""
+        now, runs = ladders.clock.now(), ladders.runs.of(QUOTAS)
+        return {over_key(each.quota, offender): progress(run.climb, now)
+                for each in self.quotas.balances if each.quota.id in self.quotas.active.versions
+                for offender in each.offenders
+                if (run := runs.get((self._cause(each.quota.id), target_of(offender))))}
 
     def _held(self, node_id: str) -> str | None:
-        held = self.hub_holds.on_node(node_id)
-        return self._unsteady(node_id) if held is None else held
-
-    def _unsteady(self, node_id: str) -> str | None:
-        """As for rules: what has just come back, or is of another time, is not acted on."""
-        node = self.fleet.nodes.get(node_id)
-        if node is None:
-            return None
+        """As for rules: what has just come back, or is of another time, is not acted on either."""
+        node, held = self.fleet.nodes.get(node_id), self.hub_holds.on_node(node_id)
+        if held is not None or node is None:
+            return held
         steady_s = time.monotonic() - max(node.steady_mono, self.looks_since())
         warm_s = min(WARM_AT_LEAST_S, 2 * self.quotas.hold_s)
         if steady_s < warm_s:
@@ -66,3 +89,31 @@ class QuotaIntentSource:
             return None
         now = time.time()
         return max(now - node.frame_at, now - summed_at)
+
+
+def target_of(offender: QuotaOffender) -> str:
+    return f"{offender.node}/{offender.job_id}"
+
+
+def progress(climb: LadderClimb, now: float) -> str:
+    """How far a ladder is, for people. `now`: by the clock of the ladder."""
+    told = sum(each.do == "tell" and each.outcome == "done" for each in climb.done)
+    parts = [("not told yet", "told once", "told twice")[told] if told < 3 else
+             f"told {told} times"]
+    rung = climb.next_rung
+    if climb.state == "acting" and climb.done:
+        parts.append(f"'{climb.done[-1].do}' is being done")
+    elif rung is not None and climb.state in ("waiting", "settling"):
+        left_s = max(0.0, climb.due_at - now)
+        when = f"in {span_words(math.ceil(left_s))}" if left_s > 0 else "next"
+        parts.append(f"'{rung.do}' comes {when}")
+    is_news = climb.due_at <= now and not climb.why.startswith("'")  # when it comes, was just said
+    if climb.why and climb.state != "acting" and (is_news or climb.state == "stopped"):
+        parts.append(climb.why)
+    return "; ".join(parts)
+
+
+def _condition(balance: QuotaBalance) -> RuleCondition:
+    """As far as the node of the job can see it by itself."""
+    bounds = () if balance.limit != "max_age_s" else (MetricBound("age_s", ">", balance.most),)
+    return RuleCondition(bounds, balance.sentence[:1_024])

@@ -1,26 +1,265 @@
-"""Rules as a source of intents: their alerts, and all that holds them back."""
+"""Rules as a source of intents: what they want done about the alerts that fire, and all that holds
+them back."""
 
+import math
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cache
 
 import numpy as np
 
+from gpudeck.actions import MetricBound, RuleCondition
+from gpudeck.ladder import LadderRung, So
+
 from ..alerts.core.firing_alerts import Alert
+from ..alerts.core.promotion import effective
+from ..alerts.core.rule import ACTED_ON, CompiledRule
+from ..alerts.core.rule_signal import RuleSignal, RuleThreshold
 from ..alerts.core.rule_tracker import RuleTracker
-from ..alerts.core.silence import Mute
+from ..alerts.core.silence import Mute, Silence
+from ..alerts.core.state_machine import EvaluationHealth
 from ..alerts.service import AlertService
 from ..alerts.silences import SilenceService
 from ..alerts.views import AlertDetail
+from ..fleet.fleet import Node
 from .brakes import BrakeService
 from .holds import HubHolds
-from .intents import ActionIntent
+from .intents import ActionIntent, IntentMode
 from .ladder_runs import LadderRun
 from .ladder_state import RETURN_WITHIN_S
-from .rule_intents import RuleIntentPlanner, key_of
 from .service import LadderService
 from .views import ladder_view
+
+BOUNDS = ("sm_pct", "busy_pct", "mem_used_bytes", "age_s")
+PLAIN = re.compile(r"\s*(?:(?:avg|min|max)\s*\(\s*)?([a-z_]+)\s*(?:,\s*\d+[smhd]\s*\))?\s*")
+MODES: Mapping[str, IntentMode] = {"dry_run": "dry_run", "confirm": "confirm", "auto": "auto"}
+SECONDS = re.compile(r"\b\d+ s\b")
+
+
+@dataclass(frozen=True, slots=True)
+class RuleIntentPlanner:
+    """All Alerts of one moment, and what their Rules want."""
+
+    alerts: AlertService
+    now: float
+    mono: float
+    open: Sequence[tuple[int, Alert]]  # by row
+    silences: Sequence[Silence]
+    hub_holds: HubHolds
+    # Monotonic: until then whoever was meant before a restart is seen to be so again.
+    returned_by: float
+    _modes: dict[str, IntentMode | None] = field(default_factory=dict)
+    _matters: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
+    # What all intents of one rule have in common.
+    _templates: dict[str, tuple[tuple[LadderRung, ...], RuleCondition]] = field(
+        default_factory=dict)
+
+    def intents(self) -> Iterator[ActionIntent]:
+        for row, alert in self.open:
+            mode = self.mode(alert.rule_id)
+            if mode is not None:
+                yield self._intent(row, alert, self.alerts.ready[alert.rule_id], mode)
+
+    def mode(self, rule_id: str) -> IntentMode | None:
+        """None: it only observes, or has nothing to do."""
+        if rule_id not in self._modes:
+            ready = self.alerts.ready.get(rule_id)
+            self._modes[rule_id] = None if ready is None or not ready.has_ladder else MODES.get(
+                effective(ready.rule, self.now))
+        return self._modes[rule_id]
+
+    def _intent(self, row: int, alert: Alert, ready: CompiledRule, mode: IntentMode
+                ) -> ActionIntent:
+        rule, target, task_ids = ready.rule, alert.target, self.task_ids(row, alert)
+        if rule.id not in self._templates:
+            self._templates[rule.id] = tuple(
+                LadderRung(do, float(after_s)) for do, after_s in ready.steps), condition(ready)
+        rungs, wanted = self._templates[rule.id]
+        cause, episode = key_of(alert)
+        return ActionIntent(
+            cause=cause, source=f"rule {rule.id}", title=rule.title, target=episode,
+            node_id=target.node_id, host=target.host, task_ids=task_ids,
+            owner=target.users[0] if len(target.users) == 1 else None, rungs=rungs, mode=mode,
+            so=self._so(row, alert), sample_age_s=self._age_s(alert, task_ids),
+            since=alert.fired_at, sentence=wanted.text, acts=rule.budget.acts,
+            within_s=float(ready.budget_s), holds=tuple(self.holds(row, alert)),
+            mutes=tuple(self.mutes(alert)),
+            keep=self.hub_holds.keep_of(task_ids) if task_ids else None, alert_id=alert.id,
+            condition=wanted, place=place_of(alert), goes_on=self._goes_on(row, alert))
+
+    def _goes_on(self, row: int, alert: Alert) -> bool:
+        """Whoever comes back later, nobody has seen meanwhile: that is another story."""
+        watch = self.alerts.evaluator.watches.get(alert.rule_id)
+        if watch is None or watch.machine.has_rested[row]:
+            return False
+        ready = watch.ready
+        span_s = max(signal.span_s for signal in (ready.signal, *(each for each, _ in ready.where)))
+        since_mono = self.mono - (self.now - alert.since)
+        return since_mono <= self.returned_by + span_s + 2 * ready.period_s
+
+    def _so(self, row: int, alert: Alert) -> So:
+        watch = self.alerts.evaluator.watches.get(alert.rule_id)
+        health = () if watch is None else watch.machine.health
+        if row >= len(health) or health[row] != EvaluationHealth.OK:
+            return "unknown"
+        return "yes" if alert.state == "firing" else "clearing"
+
+    # -- whom it is about
+
+    def task_ids(self, row: int, alert: Alert) -> tuple[str, ...]:
+        return tuple(task_id for node_id, task_id in self._tasks(row, alert)
+                     if node_id == alert.target.node_id)
+
+    def _tasks(self, row: int, alert: Alert) -> list[tuple[str, str]]:
+        """All of what would be acted on; of a GPU or a Node nothing can be ended."""
+        if alert.id not in self._matters:
+            self._matters[alert.id] = (
+                self.alerts.matters_to(alert.of, row) if alert.of in ACTED_ON else [])
+        return self._matters[alert.id]
+
+    def _elsewhere(self, row: int, alert: Alert) -> int:
+        """On how many other Nodes some of it is: an act stays on its Node."""
+        return len({node_id for node_id, _ in self._tasks(row, alert)} - {alert.target.node_id})
+
+    def _age_s(self, alert: Alert, task_ids: tuple[str, ...]) -> float | None:
+        """Of the oldest number that counts; what is not about GPUs is known now."""
+        if alert.of not in ("gpu", "task", "job"):
+            return 0.0
+        node = self.alerts.fleet.nodes.get(alert.target.node_id)
+        if node is None:
+            return None
+        slots = self._slots(node, alert, task_ids)
+        age_s = max((self.mono - float(self.alerts.fleet.sampled_mono[slot]) for slot in slots),
+                    default=math.inf)
+        return max(age_s, 0.0) if math.isfinite(age_s) else None
+
+    def _slots(self, node: Node, alert: Alert, task_ids: tuple[str, ...]) -> set[int]:
+        if alert.of == "gpu":
+            slot = self.alerts.fleet.slot_on(node.hello.node_id, alert.target.key)
+            return set() if slot is None else {slot}
+        order = [] if node.listing is None else node.listing.order
+        return {order[use.gpu] for use in node.uses
+                if use.task_id in task_ids and use.gpu < len(order)}
+
+    # -- why not now
+
+    def holds(self, row: int, alert: Alert) -> Iterator[str]:
+        for silence in self._silenced(alert):
+            if silence.holds_acts:
+                yield _silenced(silence)
+        yield from self._inhibited(row, alert)
+        if self.mode(alert.rule_id) is None:
+            return  # nothing would be done anyway
+        yield from self._unreliable(row, alert)
+        if (held := self.hub_holds.on_node(alert.target.node_id)) is not None:
+            yield held
+        watch = self.alerts.evaluator.watches.get(alert.rule_id)
+        if watch is not None:
+            yield from watch.holds(row, self.now)
+        if (nodes := self._elsewhere(row, alert)):
+            yield f"some of it runs on {nodes} more node{'s' * (nodes > 1)}; an act stays on one"
+
+    def mutes(self, alert: Alert) -> Iterator[str]:
+        return (_silenced(silence) for silence in self._silenced(alert) if silence.mutes)
+
+    def is_muted(self, row: int | None, alert: Alert) -> bool:
+        """Whether nobody is told of it now; row None: it is over."""
+        return any(True for _ in self.mutes(alert)) or (
+            row is not None and any(True for _ in self._inhibited(row, alert)))
+
+    def _silenced(self, alert: Alert) -> Iterator[Silence]:
+        return (silence for silence in self.silences
+                if silence.is_on(self.now) and silence.matches(alert))
+
+    def _inhibited(self, row: int, alert: Alert) -> Iterator[str]:
+        """By another Alert that stands above it; it stays visible."""
+        ready = self.alerts.ready.get(alert.rule_id)
+        by = frozenset(ready.rule.inhibited_by) if ready is not None else frozenset()
+        if not by:
+            return
+        for _, other in self.open:
+            if other.rule_id in by and other.id != alert.id and self._stands_above(
+                    other, row, alert):
+                yield f"inhibited by {other.title!r} on {other.target.host or 'the fleet'}"
+
+    def _stands_above(self, other: Alert, row: int, alert: Alert) -> bool:
+        match other.of:
+            case "fleet":
+                return True
+            case "owner":
+                return bool(set(other.target.users) & set(alert.target.users))
+            case "node":
+                return other.target.node_id == alert.target.node_id
+            case "gpu":
+                return (other.target.node_id == alert.target.node_id
+                        and other.target.key in self._uuids(row, alert))
+            case _:
+                return (other.target.node_id, other.target.key) == (
+                    alert.target.node_id, alert.target.key)
+
+    def _uuids(self, row: int, alert: Alert) -> set[str]:
+        if alert.of == "gpu":
+            return {alert.target.key}
+        node = self.alerts.fleet.nodes.get(alert.target.node_id)
+        if node is None:
+            return set()
+        return {self.alerts.fleet.uuids[slot] for slot in self._slots(
+            node, alert, self.task_ids(row, alert))}
+
+    def _unreliable(self, row: int, alert: Alert) -> Iterator[str]:
+        """Whatever rules there are: below a Node that is silent, a driver that is gone or a GPU
+        that is lost, nothing is sure."""
+        node = self.alerts.fleet.nodes.get(alert.target.node_id)
+        if node is None:
+            return
+        if not node.connected or node.state != "live":
+            yield "its node is not heard of at this moment"
+        elif node.beat is not None and node.beat.reader != "ok":
+            yield f"its node does not read its GPUs (reader: {node.beat.reader})"
+        slots = self._slots(node, alert, self.task_ids(row, alert))
+        if any(self.alerts.fleet.reported[slot] == 2 for slot in slots):
+            yield "one of its GPUs is lost"
+
+
+def key_of(alert: Alert) -> tuple[str, str]:
+    """Of the Climb that is about this Alert; another episode is another Climb."""
+    return (f"rule {alert.rule_id}@{alert.version[:8]}",
+            f"{place_of(alert)} {int(alert.fired_at * 1_000)}")
+
+
+def place_of(alert: Alert) -> str:
+    return f"{alert.target.node_id} {alert.target.key}"
+
+
+def _silenced(silence: Silence) -> str:
+    until = datetime.fromtimestamp(silence.until, UTC)
+    return f"silenced by {silence.by} until {until:%Y-%m-%d %H:%M} UTC: {silence.because}"
+
+
+def _sentence(ready: CompiledRule) -> str:
+    rule = ready.rule
+    held = f" for {rule.for_}" if ready.for_s else ""
+    beside = "".join(f", and {text}" for text in rule.where)
+    return f"{rule.title}: {rule.signal} {rule.fire}{held}{beside}"[:400]
+
+
+def condition(ready: CompiledRule) -> RuleCondition:
+    """What of it an agent can see for itself in one sample of the Task."""
+    bounds = [] if ready.rule.of != "task" else [
+        bound for signal, limit in ((ready.signal, ready.fire), *ready.where)
+        if (bound := _bound(signal, limit)) is not None]
+    return RuleCondition(tuple(bounds[:8]), _sentence(ready))
+
+
+def _bound(signal: RuleSignal, limit: RuleThreshold) -> MetricBound | None:
+    found = PLAIN.fullmatch(signal.text)
+    if found is None or found[1] not in BOUNDS or not 0 <= limit.number <= 1e18:
+        return None
+    op = "=" if limit.op == "==" else limit.op
+    return MetricBound(found[1], op, limit.number)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,40 +272,30 @@ class RuleIntentSource:
 
     def __call__(self) -> Iterable[ActionIntent]:
         """A storm is looked for first, so that nothing of it is done."""
-        planner = self._planner()
-        for rule_id, alerts in self._by_rule(planner).items():
-            self._look_for_storm(rule_id, alerts)
+        planner, fired_at = self._planner(), dict[str, list[float]]()
+        for _, alert in planner.open:
+            if planner.mode(alert.rule_id) is not None:
+                fired_at.setdefault(alert.rule_id, []).append(alert.fired_at)
+        for rule_id, began in fired_at.items():
+            if (watch := self.alerts.evaluator.watches.get(rule_id)) is not None:
+                self.brakes.look_for_storm(f"rule {rule_id}", began, targets_of(watch))
         return planner.intents()
 
     def _planner(self) -> RuleIntentPlanner:
-        now, alerts = time.time(), self.alerts
-        return RuleIntentPlanner(alerts.fleet, now, time.monotonic(), alerts.alerts.open(),
-                                 alerts.ready, alerts.evaluator.watches, alerts.matters_to,
+        now = time.time()
+        return RuleIntentPlanner(self.alerts, now, time.monotonic(), self.alerts.alerts.open(),
                                  self.silences.active(now), self.hub_holds,
                                  self.began_mono + RETURN_WITHIN_S)
 
-    def _by_rule(self, planner: RuleIntentPlanner) -> dict[str, list[Alert]]:
-        found: dict[str, list[Alert]] = {}
-        for _, alert in planner.open:
-            if planner.mode(alert.rule_id) is not None:
-                found.setdefault(alert.rule_id, []).append(alert)
-        return found
-
-    def _look_for_storm(self, rule_id: str, alerts: list[Alert]) -> None:
-        watch = self.alerts.evaluator.watches.get(rule_id)
-        if watch is not None:
-            self.brakes.look_for_storm(f"rule {rule_id}", [each.fired_at for each in alerts],
-                                       targets_of(watch))
-
     def mute(self) -> Mute:
         """Of whom nobody is told now: by a silence, or because another Alert stands above it."""
-        seen: list[tuple[RuleIntentPlanner, dict[str, int]]] = []
+        @cache
+        def moment() -> tuple[RuleIntentPlanner, dict[str, int]]:  # often nobody asks
+            planner = self._planner()
+            return planner, {each.id: row for row, each in planner.open}
 
         def is_muted(alert: Alert) -> bool:
-            if not seen:  # often nobody asks
-                planner = self._planner()
-                seen.append((planner, {each.id: row for row, each in planner.open}))
-            planner, rows = seen[0]
+            planner, rows = moment()
             return planner.is_muted(rows.get(alert.id), alert)
 
         return is_muted
@@ -78,9 +307,6 @@ class RuleIntentSource:
                 if alert is None or each.id == alert.id}
 
 
-SECONDS = re.compile(r"\b\d+ s\b")
-
-
 @dataclass(frozen=True, slots=True)
 class AlertDetails:
     """Why nothing is done about an Alert now, and what was and will be."""
@@ -89,7 +315,7 @@ class AlertDetails:
     ladders: LadderService
 
     def all(self) -> dict[str, AlertDetail]:
-        runs = self.ladders.runs.by_alert()
+        runs = {run.intent.alert_id: run for run in self.ladders.runs}
         return {alert_id: self._of(holds, runs.get(alert_id))
                 for alert_id, holds in self.source.holds_of().items()}
 

@@ -1,6 +1,7 @@
 """Advance all ladders once a second. Every action goes through the brakes, a fresh preview, the
 signer and the agent; there is no other way."""
 
+import logging
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -8,24 +9,27 @@ from typing import Any
 import gevent
 from msgspec.structs import replace
 
-from gpudeck.ladder import LadderClimb, begin, look
+from gpudeck.actions import COMMAND_LASTS_S, ActionParams, CommandActor, Preview, Refusal
+from gpudeck.ladder import LadderClimb, LadderStep, OutcomeKind, begin, look
 
+from ..actions.commander import new_id
 from ..actions.lifecycle import CommandRecord
+from ..actions.views import mem_of
 from ..audit.recorder import AuditRecorder
+from ..errors import AuditWriteError
 from ..runtime.dispatcher import Dispatcher
 from .brakes import BrakeService, BrakesReset
-from .confirmations import LadderConfirmations
 from .dispatch import ActionDispatcher
-from .intent_sources import IntentSources, Source
-from .intents import ActionIntent
+from .intents import ACTION, LASTING, ActionIntent, Source, preview_flaw
 from .ladder_guards import LadderGuards
-from .ladder_outcomes import LadderOutcomes
 from .ladder_runs import Key, LadderClock, LadderRun, LadderRuns
-from .ladder_state import goes_on
-from .ladder_steps import LadderNotification, LadderStepRunner
-from .quota_intents import SOURCE as QUOTAS
+from .ladder_state import QUOTAS, goes_on
 from .store import AutomationStore
 
+log = logging.getLogger("gpudeck.ladders")
+
+Outcome = tuple[OutcomeKind, str]
+NOTHING = "nothing of this alert waits for a person"
 RECALL_EVERY_S = 2.0
 MAX_FAILURES = 3  # in a row
 SAVED_FOR_S = 180.0  # a ladder of a quota that did not come back by then is over
@@ -33,29 +37,69 @@ TURN = 200  # ladders, until other greenlets get their turn
 
 
 class LadderService:
+    """`notify_owner` gets the text for an owner, whether or not they have a terminal or a task. It
+    is called, not sent as an event: if it raises, the step has failed, and no harsher step follows
+    a warning that nobody got."""
+
     def __init__(self, sources: Iterable[Source], brakes: BrakeService,
                  dispatcher: ActionDispatcher, auditor: AuditRecorder, store: AutomationStore,
-                 events: Dispatcher, notify_owner: Callable[[LadderNotification], None],
+                 events: Dispatcher, notify_owner: Callable[[ActionIntent, str], None],
                  spawn: Callable[..., Any] = gevent.spawn,
                  mono: Callable[[], float] = time.monotonic) -> None:
         self.dispatcher = dispatcher
         self.clock = clock = LadderClock(mono)
-        self.runs = LadderRuns(store, clock)
-        self.outcomes = LadderOutcomes(self.runs, brakes, dispatcher, auditor, clock)
-        self.guards = LadderGuards(brakes, dispatcher, self.outcomes, clock)
-        self.confirmations = LadderConfirmations(self.runs, self.outcomes, self.guards, dispatcher,
-                                                 clock)
-        self._intents = IntentSources(sources)
-        self._steps = LadderStepRunner(self._intents, self.runs, self.outcomes, self.guards, brakes,
-                                       dispatcher, notify_owner)
+        self.runs = LadderRuns(store, clock, brakes, dispatcher, auditor)
+        self.guards = LadderGuards(brakes, dispatcher, self.runs, clock)
+        self._sources = tuple(sources)
+        self._newest: dict[Key, ActionIntent] = {}
         self._brakes = brakes
+        self._notify_owner = notify_owner
         self._spawn = spawn
         self._failures = 0  # in a row
         self._started_mono = mono()
         events.listen(BrakesReset, lambda _: self.runs.drop())
 
-    def changed(self, record: CommandRecord) -> None:
-        self.outcomes.command_changed(record)
+    # -- a person confirms the next step
+
+    def waiting(self, alert_id: str) -> tuple[LadderRun, LadderStep, LadderClimb] | str:
+        """The step that a person may confirm now, with the climb after it; or why there is
+        none."""
+        run = next((each for each in self.runs if each.intent.alert_id == alert_id), None)
+        if run is None or run.intent.mode != "confirm":
+            return NOTHING
+        if run.climb.state == "acting":
+            return run.climb.why
+        now = self.clock.now()
+        self.guards.find_busy()
+        seen = self.guards.observe(run.intent, run.climb, now, is_confirmed=True)
+        after, step = look(run.climb, seen, now)
+        if step is None or step.do == "tell":
+            return after.why or NOTHING
+        return run, step, after
+
+    def confirm(self, alert_id: str, order: Callable[[ActionIntent, LadderStep], CommandRecord]
+                ) -> CommandRecord | str:
+        """`order` goes the way of all orders by people, and may raise."""
+        found = self.waiting(alert_id)
+        if isinstance(found, str):
+            return found
+        run, step, after = found
+        if why := self.guards.take(run, step):
+            return why
+        before, run.climb = run.climb, after
+        run.command_id, run.recalled_mono = None, None
+        try:
+            record = order(run.intent, step)
+        except BaseException:
+            run.climb = before
+            self.guards.give_back(run)
+            if run.is_dropped:
+                self.runs.remove(run)
+            raise
+        run.command_id, self.runs.is_unsaved = record.id, True
+        # Its node may have reported the outcome before the command was tracked.
+        self.runs.command_changed(self.dispatcher.find(record.id) or record)
+        return record
 
     # -- once a second
 
@@ -73,7 +117,7 @@ class LadderService:
 
     def _step(self, mono: float) -> None:
         self._brakes.tick()
-        intents = self._intents.read()
+        intents = self._read()
         self._end_unwanted(intents)
         self.guards.begin_step()
         # The longest waiting come first, so that a budget does not go to the latest.
@@ -86,11 +130,18 @@ class LadderService:
             self.runs.forget_saved(QUOTAS)
         self.runs.save_if_due()
 
+    def _read(self) -> dict[Key, ActionIntent]:
+        """All that rules and quotas want done now. A source that raises fails the whole reading:
+        then nothing acts."""
+        self._newest = {intent.key: intent for source in self._sources for intent in source()}
+        return self._newest
+
     def _end_unwanted(self, intents: dict[Key, ActionIntent]) -> None:
         for run in self.runs:
             if run.climb.state == "acting" and run.command_id is not None and (
                     record := self.dispatcher.find(run.command_id)) is not None:
-                self.changed(record)  # the report of its change may have failed on the way
+                # The report of its change may have failed on the way.
+                self.runs.command_changed(record)
             if run.intent.key in intents:
                 continue
             if run.climb.state == "acting":
@@ -120,7 +171,7 @@ class LadderService:
         if run.counted is not None and (why := self.runs.save()):
             self._take_back(run, before, f"what is done cannot be noted: {why}")
             return
-        self._spawn(self._steps.run, intent, step)
+        self._spawn(self._carry_out, intent, step)
 
     def _run_of(self, intent: ActionIntent, now: float) -> LadderRun:
         run = self.runs.find(intent.key)
@@ -157,3 +208,92 @@ class LadderService:
                 run.recalled_mono is None or mono - run.recalled_mono >= RECALL_EVERY_S):
             run.recalled_mono = mono
             self.dispatcher.recall(run.intent.node_id, run.command_id, why)
+
+    # -- one step: notify, or preview and order
+
+    def _carry_out(self, intent: ActionIntent, step: LadderStep) -> None:
+        outcome: Outcome | None
+        try:
+            outcome = (self._tell if step.do == "tell" else self._act)(intent, step)
+        except AuditWriteError as error:
+            self._brakes.trip("breaker", f"an act of {intent.source} cannot be recorded: {error}")
+            outcome = "put_off", str(error)
+        except Exception:
+            log.exception("step_failed cause=%r target=%r", intent.cause, intent.target)
+            outcome = "failed", "the hub failed in the middle of it; its log says why"
+        if outcome is not None:
+            self.runs.settle(intent.key, *outcome)
+
+    def _tell(self, intent: ActionIntent, step: LadderStep) -> Outcome | None:
+        text = _text(intent, step)
+        if intent.mode == "dry_run":
+            return self._would(intent, step, "nobody was told", None)
+        if (fenced := self.dispatcher.fenced(intent.node_id)) is not None:
+            return "put_off", fenced.sentence
+        run = self.runs.find(intent.key)
+        if run is None or run.climb.put_off == 0:  # once, however often the node is tried
+            self._notify_owner(intent, text)
+        if not intent.task_ids:
+            return "done", "its owner is told by notice"
+        return self._send(intent, step, ActionParams(text=text))
+
+    def _act(self, intent: ActionIntent, step: LadderStep) -> Outcome | None:
+        if not intent.task_ids:
+            return "refused", "there is no task of it on a GPU that could be acted on"
+        return self._send(intent, step, ActionParams())
+
+    def _send(self, intent: ActionIntent, step: LadderStep, params: ActionParams
+              ) -> Outcome | None:
+        found = self.dispatcher.look(intent.node_id, intent.task_ids[0], ACTION[step.do], params)
+        refusal = found if isinstance(found, Refusal) else preview_flaw(intent, step.do, found)
+        if intent.mode == "dry_run":
+            return self._would(intent, step, "nothing was sent", refusal)
+        if refusal is not None:
+            return ("refused" if refusal.code in LASTING else "put_off"), refusal.sentence
+        assert isinstance(found, Preview)
+        if why := self._changed(intent, step):
+            return "put_off", why
+        self._order(intent, step, found, params)
+        return None
+
+    def _would(self, intent: ActionIntent, step: LadderStep, done: str, refusal: Refusal | None
+               ) -> Outcome:
+        """A dry run records what the step would have hit."""
+        why = "" if refusal is None else f"; it would have been refused: {refusal.sentence}"
+        whom = f"{intent.owner or 'somebody'} on {intent.host}"
+        self.runs.note(intent, f"would {step.do}", f"would {step.do} {whom}; dry run: {done}{why}")
+        if refusal is not None and refusal.code in LASTING:
+            return "refused", f"dry run: {done}{why}"
+        return ("done" if refusal is None else "put_off"), f"dry run: {done}{why}"
+
+    def _changed(self, intent: ActionIntent, step: LadderStep) -> str:
+        if step.do != "tell":
+            self._read()
+        is_running = self.runs.find(intent.key) is not None
+        newest = self._newest.get(intent.key) if is_running else None
+        return self.guards.changed(intent, newest, step)
+
+    def _order(self, intent: ActionIntent, step: LadderStep, preview: Preview,
+               params: ActionParams) -> None:
+        run = self.runs.find(intent.key)
+        assert run is not None, "it was there when it was asked whether anything changed"
+        now, action = time.time(), ACTION[step.do]
+        record = CommandRecord(
+            new_id(now), action, intent.node_id, intent.host,
+            CommandActor("rule", intent.cause.partition(" ")[2] or intent.cause), intent.sentence,
+            now, now, now + COMMAND_LASTS_S, params, task_id=intent.task_ids[0],
+            task_ids=intent.task_ids, job_id=preview.job_id, owner=preview.owner,
+            bystanders=len(preview.bystanders),
+            command=next((each.command for each in preview.victims if each.command), None),
+            mem_used_bytes=mem_of(preview))
+        run.command_id, self.runs.is_unsaved = record.id, True
+        self.runs.command_changed(self.dispatcher.order(record, preview, intent.condition, detail={
+            "cause": intent.cause, "alert": intent.alert_id, "step": step.number,
+            "rung": step.rung}))
+
+
+def _text(intent: ActionIntent, step: LadderStep) -> str:
+    after = next((rung for rung in intent.rungs[step.rung + 1:] if rung.do != "tell"), None)
+    comes = "" if after is None or intent.mode == "dry_run" else (
+        f" If it stays so, gpudeck will {after.do} it; to keep it, say so: gpudeck keep.")
+    return f"{intent.sentence}.{comes}"[:1_024]

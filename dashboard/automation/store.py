@@ -4,11 +4,11 @@ nodes in maintenance."""
 import sqlite3
 
 import msgspec
+from msgspec import Struct
 
 from ..runtime.state_store import SqlConnection
 from .brake_limits import BrakeState
 from .ladder_state import SavedLadderState
-from .maintenance_rule import MaintenanceWindow
 
 SCHEMA = """
 create table brakes (name text primary key, body blob not null) without rowid;
@@ -16,6 +16,22 @@ create table maintenance (node_id text primary key, body blob not null) without 
 """
 NAME, CLIMBS = "fleet", "climbs"
 CannotStore = sqlite3.Error
+
+
+class MaintenanceWindow(Struct, frozen=True):
+    """A Node that people work on: nothing is done there by itself, and by hand only on a second
+    click. It ends by itself; `until` and `since` are UTC."""
+
+    node_id: str
+    by: str
+    because: str
+    since: float
+    until: float
+
+    @property
+    def sentence(self) -> str:
+        return f"this node is in maintenance by {self.by}: {self.because}"
+
 
 _encode = msgspec.json.Encoder().encode
 _braked = msgspec.json.Decoder(BrakeState)

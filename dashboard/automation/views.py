@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import Annotated
 
 from msgspec import Meta, Struct
+from msgspec.structs import asdict
 
 from gpudeck.ladder import LadderClimb
 
@@ -12,7 +13,7 @@ from ..alerts.views import CompletedStepView, LadderView, RungView
 from . import brake_limits
 from .brake_limits import BrakeRequest, BrakeState, BrakeTrip
 from .intents import WAITS, ActionIntent
-from .maintenance_rule import MaintenanceWindow
+from .store import MaintenanceWindow
 
 Text = Annotated[str, Meta(max_length=400)]
 Word = Annotated[str, Meta(max_length=1_024)]
@@ -20,8 +21,7 @@ STORMS_SAID = 2
 
 
 def ladder_view(climb: LadderClimb, want: ActionIntent, holds: list[str],
-                utc: Callable[[float], float]
-                ) -> LadderView:
+                utc: Callable[[float], float]) -> LadderView:
     rung = climb.next_rung if climb.is_open else None
     is_due = climb.state == "waiting"
     return LadderView(
@@ -34,19 +34,9 @@ def ladder_view(climb: LadderClimb, want: ActionIntent, holds: list[str],
                            each.outcome, each.sentence) for each in climb.done])
 
 
-class BrakeTripView(Struct):
-    at: float
-    brake: str
-    sentence: str
-
-
-class BrakeView(Struct):
+class BrakeView(brake_limits.Brake, frozen=True):
     """`used` of `most`; both None where it is not about a number."""
 
-    name: str
-    title: str
-    limit: str
-    lets_go: str
     holds: bool
     used: int | None
     most: int | None
@@ -55,7 +45,7 @@ class BrakeView(Struct):
 
 class StormTripView(Struct):
     source: str
-    trip: BrakeTripView
+    trip: BrakeTrip
 
 
 class CountedActionView(Struct):
@@ -65,7 +55,7 @@ class CountedActionView(Struct):
 
 
 class BrakesView(Struct):
-    breaker: BrakeTripView | None
+    breaker: BrakeTrip | None
     storms: list[StormTripView]
     brakes: list[BrakeView]
     in_flight: list[str]  # nodes
@@ -88,13 +78,12 @@ def brakes_view(state: BrakeState, nodes: int, busy: Iterable[str], sees: Callab
         said["storm"] = _storms_words(state)
     if busy:
         said["node"] = f"acts are in flight on {len(busy)} node{'s' * (len(busy) > 1)}"
-    shown = [BrakeView(each.name, each.title, each.limit, each.lets_go, each.name in said,
-                       used.get(each.name), most.get(each.name), said.get(each.name, ""))
+    shown = [BrakeView(**asdict(each), holds=each.name in said, used=used.get(each.name),
+                       most=most.get(each.name), sentence=said.get(each.name, ""))
              for each in brake_limits.TABLE]
     recent = [each for each in reversed(state.spent) if each.at > now - brake_limits.HOUR_S]
     return BrakesView(
-        _trip(state.breaker), [StormTripView(source, _known(trip))
-                               for source, trip in sorted(state.storms.items())],
+        state.breaker, [StormTripView(*each) for each in sorted(state.storms.items())],
         shown, [node_id for node_id in busy if sees(node_id)],
         [CountedActionView(each.at, each.source, each.node_id) for each in recent
          if sees(each.node_id)])
@@ -106,14 +95,6 @@ def _storms_words(state: BrakeState) -> str:
     more = len(sentences) - STORMS_SAID
     return "; ".join(sentences[:STORMS_SAID]) + (
         f"; and {more} more rule{'s' * (more != 1)}" if more > 0 else "")
-
-
-def _trip(trip: BrakeTrip | None) -> BrakeTripView | None:
-    return None if trip is None else _known(trip)
-
-
-def _known(trip: BrakeTrip) -> BrakeTripView:
-    return BrakeTripView(trip.at, trip.brake, trip.sentence)
 
 
 class BreakerReset(Struct, forbid_unknown_fields=True):

@@ -1,116 +1,117 @@
-"""REST of receivers and of notifications that wait. NotificationAdmin decides what is allowed."""
+"""REST of receivers, of notifications that wait and of owners' addresses. NotificationService and
+OwnerAddresses decide what is allowed."""
 
+from dataclasses import dataclass
 from http import HTTPStatus
 
-import msgspec
 from flask import Flask, Response
 
 from ..access.policy import PermissionReach, Role
 from ..access.requests import asker, body
 from ..access.routes import Route, change, see, serve_routes
-from ..web.answers import answer
+from ..web.answers import answer, bad
+from . import views
+from .addresses import OwnerAddresses
+from .channels.table import TABLE
 from .receivers import Receiver
 from .service import NotificationService
 from .store import MOST_LISTED
-from .views import (
-    NewReceiver,
-    ReceiverList,
-    ReceiverTestView,
-    ReceiverView,
-    WaitingNotificationList,
-    receiver_of,
-    shown,
-    waiting_view,
-)
 
 
+@dataclass(frozen=True, slots=True)
 class NotificationsApi:
-    def __init__(self, service: NotificationService) -> None:
-        self._service = service
-        self._admin = service.admin
+    service: NotificationService
+    addresses: OwnerAddresses
 
     def receivers(self) -> Response:
-        found = sorted(self._service.receivers, key=lambda each: (each.kind, each.name))
-        return answer(ReceiverList([self._view(each) for each in found], self._service.has_mail,
-                                   self._service.groups.muted))
+        found = sorted(self.service.receivers, key=lambda each: (each.kind, each.name))
+        return answer(views.ReceiverList(
+            [self._view(each) for each in found], self.service.transports.has_mail,
+            self.service.groups.muted, [*map(views.channel_view, TABLE)]))
 
-    def _view(self, receiver: Receiver) -> ReceiverView:
-        status = self._service.receivers.status[receiver.id]
-        mine = [each for each in self._service.outbox if each.notice.receiver == receiver.id]
-        parked = sum(each.parked_at is not None for each in mine)
-        return msgspec.convert(shown(receiver) | {
-            "waiting": len(mine) - parked, "parked": parked, "sent": status.sent,
-            "failed": status.failed, "unreached": status.unreached, "dropped": status.dropped,
-            "told_at": status.told_at, "error": status.error, "error_at": status.error_at},
-            ReceiverView)
+    def _view(self, receiver: Receiver) -> views.ReceiverView:
+        mine = [each for each in self.service.outbox if each.notice.receiver == receiver.id]
+        return views.receiver_view(receiver, self.service.receivers.status[receiver.id], mine)
 
     def add_receiver(self) -> Response:
-        asked = body(NewReceiver)
-        return answer(self._view(self._admin.add(asker(), receiver_of(asked))), HTTPStatus.CREATED)
+        asked = views.receiver_of(body(views.NewReceiver))
+        return answer(self._view(self.service.add(asker(), asked)), HTTPStatus.CREATED)
 
     def change_receiver(self, receiver_id: str) -> Response:
-        asked = body(NewReceiver)
-        return answer(self._view(self._admin.change(asker(), receiver_id, receiver_of(asked))))
+        asked = views.receiver_of(body(views.NewReceiver))
+        return answer(self._view(self.service.change(asker(), receiver_id, asked)))
 
     def remove_receiver(self, receiver_id: str) -> Response:
-        self._admin.remove(asker(), receiver_id)
+        self.service.remove(asker(), receiver_id)
         return Response(status=HTTPStatus.NO_CONTENT)
 
     def test_receiver(self, receiver_id: str) -> Response:
-        result = self._admin.test(asker(), receiver_id)
-        return answer(ReceiverTestView(result.is_taken, result.words))
+        result = self.service.test(asker(), receiver_id)
+        return answer(views.ReceiverTestView(result.is_taken, result.words))
 
     def notices(self) -> Response:
-        found = sorted(self._service.outbox,
+        found = sorted(self.service.outbox,
                        key=lambda each: (each.parked_at is None, -each.notice.at))
-        return answer(WaitingNotificationList([waiting_view(each) for each in found[:MOST_LISTED]],
-                                              len(found)))
+        return answer(views.WaitingNotificationList(
+            [views.waiting_view(each) for each in found[:MOST_LISTED]], len(found)))
 
     def retry_notice(self, notice_id: str) -> Response:
-        self._admin.retry(asker(), notice_id)
+        self.service.retry(asker(), notice_id)
         return Response(status=HTTPStatus.NO_CONTENT)
 
     def drop_notice(self, notice_id: str) -> Response:
-        self._admin.drop(asker(), notice_id)
+        self.service.drop(asker(), notice_id)
         return Response(status=HTTPStatus.NO_CONTENT)
+
+    def owner_addresses(self) -> Response:
+        return answer(views.address_list(self.addresses.all()))
+
+    def replace_addresses(self) -> Response:
+        items = body(views.AddressList).items
+        wanted = {each.unix_name: each.address for each in items}
+        if len(wanted) != len(items):
+            raise bad("a Unix name is listed twice")
+        self.addresses.replace(asker(), wanted)
+        return answer(views.address_list(wanted))
 
 
 ROUTES = (
+    Route("GET addresses", NotificationsApi.owner_addresses, "list_addresses",
+          see(Role.ADMIN, PermissionReach.NONE),
+          "Where owners read their mail.", answer=views.AddressList),
+    Route("PUT addresses", NotificationsApi.replace_addresses, "put_addresses",
+          change(Role.ADMIN, is_fresh=False),
+          "The whole table.", answer=views.AddressList, body=views.AddressList,
+          errors=(400, 409, 415, 503)),
     # An admin's alone, because what is sent there leaves the hub.
     Route("GET receivers", NotificationsApi.receivers, "list_receivers",
           see(Role.ADMIN, PermissionReach.NONE),
           "Where notices go, and how each has been doing since the hub was started.",
-          answer=ReceiverList),
-    Route("POST receivers", NotificationsApi.add_receiver, "add_receiver",
-          change(Role.ADMIN),
+          answer=views.ReceiverList),
+    Route("POST receivers", NotificationsApi.add_receiver, "add_receiver", change(Role.ADMIN),
           "A place for notices: a webhook, addresses, the owners of tasks, or a heartbeat that "
-          "comes every minute.",
-          answer=ReceiverView, body=NewReceiver, status=201, errors=(400, 409, 415,
-          503)),
+          "comes every minute.", answer=views.ReceiverView, body=views.NewReceiver, status=201,
+          errors=(400, 409, 415, 503)),
     Route("PUT receivers/<receiver_id>", NotificationsApi.change_receiver, "change_receiver",
           change(Role.ADMIN),
           "The whole of it; an empty `to` or no token leaves what there is.",
-          answer=ReceiverView, body=NewReceiver, errors=(400, 404, 409, 415, 503)),
+          answer=views.ReceiverView, body=views.NewReceiver, errors=(400, 404, 409, 415, 503)),
     Route("DELETE receivers/<receiver_id>", NotificationsApi.remove_receiver, "remove_receiver",
           change(Role.ADMIN),
-          "And what waits to be sent there.",
-          status=204, errors=(404, 503)),
+          "And what waits to be sent there.", status=204, errors=(404, 503)),
     Route("POST receivers/<receiver_id>/test", NotificationsApi.test_receiver, "test_receiver",
           change(Role.ADMIN),
-          "Sends it a notice that is none, now.",
-          answer=ReceiverTestView, errors=(404, 503)),
+          "Sends it a notice that is none, now.", answer=views.ReceiverTestView, errors=(404, 503)),
     Route("GET notices", NotificationsApi.notices, "list_notices",
           see(Role.ADMIN, PermissionReach.NONE),
           "What was not taken yet, and what was put aside after a day.",
-          answer=WaitingNotificationList),
+          answer=views.WaitingNotificationList),
     Route("POST notices/<notice_id>/retry", NotificationsApi.retry_notice, "retry_notice",
           change(Role.ADMIN, is_fresh=False),
-          "Tries it again at once.",
-          status=204, errors=(404, 503)),
+          "Tries it again at once.", status=204, errors=(404, 503)),
     Route("DELETE notices/<notice_id>", NotificationsApi.drop_notice, "drop_notice",
           change(Role.ADMIN),
-          "It is not sent.",
-          status=204, errors=(404, 503)),
+          "It is not sent.", status=204, errors=(404, 503)),
 )
 
 

@@ -113,9 +113,6 @@ class NotificationGrouping:
         self._changes = NotificationGroupChanges()
         self.muted = 0  # told to nobody, because it was over before it could be
 
-    def __len__(self) -> int:
-        return len(self._groups)
-
     def changes(self) -> NotificationGroupChanges:
         """Those since the last time; they are the caller's now."""
         found, self._changes = self._changes, NotificationGroupChanges()
@@ -220,17 +217,14 @@ class NotificationGrouping:
     # -- out
 
     def due(self, now: float, is_muted: Mute) -> list[NotificationBatch]:
-        found = []
-        for key in [key for key, at in self._look_at.items() if at <= now]:
-            batch = self._look(key, self._groups[key], now, is_muted)
-            if batch is not None:
-                found.append(batch)
-        return found
+        looked = [self._look(key, self._groups[key], now, is_muted)
+                  for key, at in list(self._look_at.items()) if at <= now]
+        return [batch for batch in looked if batch is not None]
 
     def _look(self, key: Key, group: NotificationGroup, now: float,
               is_muted: Mute) -> NotificationBatch | None:
-        firing, fresh, over, muted = self._sorted(key, group, is_muted)
-        at, reason = _when(group, self._timing, firing, fresh, over)
+        firing, over, muted = self._sorted(key, group, is_muted)
+        at, reason = _when(group, self._timing, firing, over)
         if now < at:
             self._look_again(key, group, now, at, muted)
             return None
@@ -248,9 +242,9 @@ class NotificationGrouping:
                                  tuple(each.alert for each in over), muted)
 
     def _sorted(self, key: Key, group: NotificationGroup, is_muted: Mute
-                ) -> tuple[list[GroupedAlert], bool, list[GroupedAlert], int]:
-        """Who fires, whether somebody of them is not told yet, who is over, how many are muted.
-        That something is over is told to whoever heard that it began, muted or not."""
+                ) -> tuple[list[GroupedAlert], list[GroupedAlert], int]:
+        """Who fires, who is over, and how many are muted. That something is over is told to
+        whoever heard that it began, muted or not."""
         firing: list[GroupedAlert] = []
         over: list[GroupedAlert] = []
         muted = 0
@@ -265,7 +259,7 @@ class NotificationGrouping:
             else:
                 member.is_muted = False
                 (over if member.is_over else firing).append(member)
-        return firing, any(not each.is_told for each in firing), over, muted
+        return firing, over, muted
 
     def _look_again(self, key: Key, group: NotificationGroup, now: float, at: float,
                     muted: int) -> None:
@@ -281,8 +275,8 @@ class NotificationGrouping:
 
 
 def _when(group: NotificationGroup, timing: NotificationTiming, firing: list[GroupedAlert],
-          fresh: bool, over: list[GroupedAlert]
-          ) -> tuple[float, Reason]:
+          over: list[GroupedAlert]) -> tuple[float, Reason]:
+    fresh = any(not each.is_told for each in firing)
     if fresh or over:
         since = group.waits_since
         first = -math.inf if since is None else since + timing.wait_s

@@ -102,8 +102,3 @@ def _plain(error: Exception) -> str:
 
 def _text(said: bytes | str) -> str:
     return said.decode(errors="replace") if isinstance(said, bytes) else said
-
-
-def trial(smtp: SmtpSettings, mail: MailMessage) -> str | None:
-    """Why it was not sent."""
-    return attempt(smtp, mail)[1]

@@ -1,29 +1,46 @@
-"""Notifications that wait: on disk before they leave, and until their receiver has taken them."""
+"""Notifications that wait: on disk before they leave, and until their receiver has taken them; and
+heartbeats. A receiver that hangs keeps no other waiting, and never the hub."""
 
+import logging
+import random
+import time
 from collections.abc import Iterator
 
+import gevent
+
+from ..alerts.service import AlertService
+from ..audit.recorder import AuditRecorder
 from ..errors import NotFoundError
-from .retry import QueuedNotification, again
+from .channels.table import channel_of
+from .receiver_directory import ReceiverDirectory, ReceiverStatus
+from .receivers import Receiver
+from .retry import QueuedNotification, again, failed
 from .store import NotificationsStore
+from .transports import DeliveryResult, Transports
 from .words import AlertNotification, joined
 
+log = logging.getLogger("gpudeck.notices")
+
 MOST_WAITING = 2_000  # of one receiver
+WATCHED_WITHIN_S = 15.0
 
 
 class NotificationOutbox:
-    def __init__(self, store: NotificationsStore) -> None:
+    def __init__(self, store: NotificationsStore, receivers: ReceiverDirectory,
+                 transports: Transports, auditor: AuditRecorder, alerts: AlertService) -> None:
         self._store = store
+        self._receivers = receivers
+        self._transports = transports
+        self._auditor = auditor
+        self._alerts = alerts
         self._waiting = {each.notice.id: each for each in store.waiting()}
-        self.sending: set[str] = set()
+        self._sending: set[str] = set()
 
     def __iter__(self) -> Iterator[QueuedNotification]:
         return iter([*self._waiting.values()])
 
     def __len__(self) -> int:
         return len(self._waiting)
-
-    def __contains__(self, notification_id: str) -> bool:
-        return notification_id in self._waiting
 
     def find(self, notification_id: str) -> QueuedNotification:
         if notification_id not in self._waiting:
@@ -55,10 +72,7 @@ class NotificationOutbox:
         group = notification.receiver, notification.words
         return [each for each in self if (each.notice.receiver, each.notice.words) == group
                 and each.parked_at is None and not each.left
-                and each.notice.id not in self.sending]
-
-    def save(self, each: QueuedNotification) -> None:
-        self._store.put(each)
+                and each.notice.id not in self._sending]
 
     def forget(self, each: QueuedNotification) -> None:
         del self._waiting[each.notice.id]
@@ -73,3 +87,71 @@ class NotificationOutbox:
         each = self.find(notification_id)
         again(each, now)
         self._store.put(each)
+
+    # -- out
+
+    def send_due(self, now: float) -> None:
+        due: dict[str, QueuedNotification] = {}
+        for each in self:
+            receiver = self._receivers.find(each.notice.receiver)
+            if receiver is None or not receiver.is_on or (
+                    self._receivers.status[receiver.id].is_busy):
+                continue
+            first = due.get(receiver.id)
+            if each.parked_at is None and each.next_at <= now and (
+                    first is None or each.next_at < first.next_at):
+                due[receiver.id] = each
+        for receiver_id, each in due.items():
+            self._receivers.status[receiver_id].is_busy = True
+            self._sending.add(each.notice.id)
+            gevent.spawn(self._deliver, self._receivers.known(receiver_id), each)
+
+    def _deliver(self, receiver: Receiver, each: QueuedNotification) -> None:
+        status = self._receivers.status[receiver.id]
+        try:
+            result = channel_of(receiver).send(each, self._transports)
+        except Exception as error:  # the receiver must be free again whatever happens
+            log.exception("notice_failed")
+            result = DeliveryResult(False, type(error).__name__, each.left)
+        finally:
+            status.is_busy = False
+            self._sending.discard(each.notice.id)
+        now = time.time()
+        if each.notice.id not in self._waiting:
+            return  # its receiver was removed meanwhile
+        status.note(result, now)
+        if result.is_taken:
+            self.forget(each)
+        else:
+            self._put_off(each, result, now)
+
+    def _put_off(self, each: QueuedNotification, result: DeliveryResult, now: float) -> None:
+        each.left = result.left
+        failed(each, result.words, now, random.random())
+        self._store.put(each)
+        log.warning("notice_not_taken receiver=%r attempts=%d reason=%r", each.notice.receiver,
+                    each.attempts, result.words)
+        if each.parked_at is not None:
+            self._auditor.note("notice", {"action": "park", "outcome": "failed", "detail": {
+                "receiver": each.notice.receiver, "notice": each.notice.id},
+                "sentence": result.words})
+
+    # -- the dead-man's switch
+
+    def beat(self, mono: float) -> None:
+        if mono - self._alerts.stepped_mono > WATCHED_WITHIN_S:
+            return  # rules are not watched: this must not say that all is well
+        for receiver in self._receivers:
+            status, every_s = self._receivers.status[receiver.id], channel_of(receiver).beat_every_s
+            if every_s is None or not receiver.is_on or status.is_busy or (
+                    mono - status.beat_mono < every_s):
+                continue
+            status.beat_mono, status.is_busy = mono, True
+            gevent.spawn(self._deliver_beat, receiver, status, len(self._alerts.firing()))
+
+    def _deliver_beat(self, receiver: Receiver, status: ReceiverStatus, firing: int) -> None:
+        try:
+            result = channel_of(receiver).beat(self._transports, firing, len(self))
+        finally:
+            status.is_busy = False
+        status.note(result, time.time())

@@ -1,5 +1,6 @@
 """The receivers, and how each has been doing since the hub started."""
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -7,6 +8,7 @@ from ..errors import NotFoundError
 from .channels.table import channel_of
 from .receivers import Receiver
 from .store import NotificationsStore
+from .transports import DeliveryResult
 
 
 @dataclass(slots=True)
@@ -23,11 +25,11 @@ class ReceiverStatus:
     error: str = ""
     error_at: float | None = None
 
-    def taken(self, now: float) -> None:
-        self.sent, self.told_at, self.error = self.sent + 1, now, ""
-
-    def refused(self, words: str, now: float) -> None:
-        self.failed, self.error, self.error_at = self.failed + 1, words, now
+    def note(self, result: DeliveryResult, now: float) -> None:
+        if result.is_taken:
+            self.sent, self.told_at, self.error = self.sent + 1, now, ""
+        else:
+            self.failed, self.error, self.error_at = self.failed + 1, result.words, now
 
 
 class ReceiverDirectory:
@@ -35,7 +37,7 @@ class ReceiverDirectory:
         self._receivers = store.receivers()
         for receiver in self:
             channel_of(receiver)  # one of a newer version: fail now, not when something fires
-        self.status = {receiver.id: ReceiverStatus() for receiver in self}
+        self.status = defaultdict[str, ReceiverStatus](ReceiverStatus)
 
     def __iter__(self) -> Iterator[Receiver]:
         return iter([*self._receivers.values()])
@@ -53,7 +55,7 @@ class ReceiverDirectory:
 
     def put(self, receiver: Receiver) -> None:
         self._receivers[receiver.id] = receiver
-        self.status.setdefault(receiver.id, ReceiverStatus())
 
     def remove(self, receiver_id: str) -> None:
-        del self._receivers[receiver_id], self.status[receiver_id]
+        del self._receivers[receiver_id]
+        self.status.pop(receiver_id, None)

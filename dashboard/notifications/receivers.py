@@ -20,6 +20,7 @@ URL = re.compile(r"(?P<site>https?://(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::(
 # Beside the link-local ones, of Azure, Alibaba Cloud and, by version 6, AWS.
 OF_CLOUDS = frozenset(map(ip_address, ("168.63.129.16", "100.100.100.200", "fd00:ec2::254")))
 NAT64 = ip_network("64:ff9b::/96")
+# What RFC 5321 lets through without quotes; nothing that could end a header or a command.
 MAIL = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9.-]{1,189}")
 
 

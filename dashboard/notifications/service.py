@@ -3,17 +3,22 @@
 Each is on disk before it leaves, and until its receiver has taken it.
 """
 
+import secrets
 import time
 from collections.abc import Callable, Iterable
 
+from msgspec.structs import replace
+
+from ..access.policy import Actor, by
+from ..access.rights import require
 from ..alerts.core.firing_alerts import Alert, ended_by_restart
 from ..alerts.core.rule import InvalidRuleError, Rule, check
 from ..alerts.core.silence import Mute
+from ..alerts.service import AlertService
 from ..audit.recorder import AuditRecorder
+from ..errors import InvalidChangeError
 from ..settings import HubSettings
-from .admin import NotificationAdmin
-from .channels.table import channel_of, owners_for
-from .delivery import FiringAlertSource, NotificationDelivery
+from .channels.table import channel_of, flaw, owners_for
 from .grouping import (
     NotificationBatch,
     NotificationGrouping,
@@ -23,8 +28,9 @@ from .grouping import (
 )
 from .outbox import NotificationOutbox
 from .receiver_directory import ReceiverDirectory
+from .receivers import MAX_RECEIVERS, Receiver
 from .store import NotificationsStore
-from .transports import Transports
+from .transports import DeliveryResult, Transports
 from .words import made
 
 BY_DEFAULT = ("rule", "node")
@@ -59,22 +65,16 @@ class NotificationService:
 
     def __init__(self, store: NotificationsStore, auditor: AuditRecorder,
                  receivers: ReceiverDirectory, groups: NotificationGrouping, transports: Transports,
-                 alerts: FiringAlertSource, mute: Callable[[], Mute]) -> None:
+                 alerts: AlertService, mute: Callable[[], Mute]) -> None:
         self._store = store
-        self._transports = transports
+        self._auditor = auditor
         self._alerts = alerts
         self._mute = mute
         self.receivers = receivers
         self.groups = groups
-        self.outbox = NotificationOutbox(store)
-        self.admin = NotificationAdmin(store, auditor, receivers, groups, self.outbox, transports,
-                                       alerts, self.take)
-        self._delivery = NotificationDelivery(receivers, self.outbox, transports, auditor, alerts)
+        self.transports = transports
+        self.outbox = NotificationOutbox(store, receivers, transports, auditor, alerts)
         self._unwritten: list[NotificationBatch] = []
-
-    @property
-    def has_mail(self) -> bool:
-        return self._transports.has_mail
 
     def take(self, alert: Alert) -> None:
         """It began, changed or ended. Nothing waits for this."""
@@ -92,8 +92,8 @@ class NotificationService:
 
         self.groups.settle(now, fires, lambda alert: ended_by_restart(alert, now))
         self._write([*folded(self.groups.due(now, self._mute()))], now)
-        self._delivery.send_due(now)
-        self._delivery.beat(mono)
+        self.outbox.send_due(now)
+        self.outbox.beat(mono)
 
     def _write(self, batches: list[NotificationBatch], now: float) -> None:
         """The notifications and that they were made, both or neither; if the disk takes nothing,
@@ -119,11 +119,91 @@ class NotificationService:
         if receiver is None:
             return
         status = self.receivers.status[receiver.id]
-        if not channel_of(receiver).reaches(batch.owner, self._transports):
+        if not channel_of(receiver).reaches(batch.owner, self.transports):
             status.unreached += 1
             return
-        notification = made(batch, now, self._transports.url(), self._alerts.ready.get)
+        notification = made(batch, now, self.transports.url(), self._alerts.ready.get)
         status.dropped += self.outbox.put(notification, now)
+
+    # -- receivers, by admins
+
+    def add(self, actor: Actor, asked: Receiver) -> Receiver:
+        require(actor, "POST /api/v1/receivers")
+        if len(self.receivers) >= MAX_RECEIVERS:
+            raise InvalidChangeError(f"at most {MAX_RECEIVERS} receivers fit")
+        wanted = replace(asked, id="r" + secrets.token_hex(6))
+        self._save(actor, wanted, "add")
+        return wanted
+
+    def change(self, actor: Actor, receiver_id: str, asked: Receiver) -> Receiver:
+        """A URL and a token that are left out stay as they are: they are never shown."""
+        require(actor, "PUT /api/v1/receivers/<receiver_id>")
+        known = self.receivers.known(receiver_id)
+        if asked.kind != known.kind:
+            raise InvalidChangeError("what kind of receiver it is does not change: add another one")
+        wanted = replace(asked, id=known.id, to=asked.to or known.to)
+        if not asked.token and not asked.token_file and wanted.to == known.to:
+            wanted = replace(wanted, token=known.token, token_file=known.token_file)
+        self._save(actor, wanted, "change")
+        return wanted
+
+    def _save(self, actor: Actor, wanted: Receiver, action: str) -> None:
+        why = flaw(wanted) or self._unknown_rules(wanted)
+        if why is not None:
+            raise InvalidChangeError(why)
+        if channel_of(wanted).needs_mail and not self.transports.has_mail:
+            raise InvalidChangeError("no mail server is set up: start the hub with --smtp-host and "
+                                     "--smtp-from")
+        with self._auditor.change("receiver", by(actor) | {"action": action, "detail": {
+                "receiver": wanted.id, "kind": wanted.kind, "name": wanted.name,
+                "is_on": wanted.is_on}}):
+            self._store.put_receiver(wanted)
+        self.receivers.put(wanted)
+        self.groups.refit(wanted)
+        for alert in self._alerts.firing():
+            self.take(alert)
+
+    def _unknown_rules(self, wanted: Receiver) -> str | None:
+        """A receiver for a rule that does not exist would stay silent, and nobody would know."""
+        before = self.receivers.find(wanted.id)
+        known = () if before is None else before.rules
+        unknown = [each for each in wanted.rules
+                   if each not in known and each not in self._alerts.ready]
+        return f"there is no rule {', '.join(unknown)}: it would hear of nothing" if (
+            unknown) else None
+
+    def remove(self, actor: Actor, receiver_id: str) -> None:
+        require(actor, "DELETE /api/v1/receivers/<receiver_id>")
+        known = self.receivers.known(receiver_id)
+        with self._auditor.change("receiver", by(actor) | {"action": "remove", "detail": {
+                "receiver": known.id, "kind": known.kind, "name": known.name}}):
+            self._store.drop_receiver(known.id)
+        self.receivers.remove(known.id)
+        self.groups.forget_receiver(known.id)
+        self.outbox.forget_receiver(known.id)
+
+    def test(self, actor: Actor, receiver_id: str) -> DeliveryResult:
+        """Send a test now, and return what came of it."""
+        require(actor, "POST /api/v1/receivers/<receiver_id>/test")
+        receiver = self.receivers.known(receiver_id)
+        result = channel_of(receiver).test(actor, self.transports, len(self.outbox))
+        self._auditor.note("receiver", by(actor) | {
+            "action": "test", "outcome": "done" if result.is_taken else "failed",
+            "detail": {"receiver": receiver.id}, "sentence": result.words})
+        return result
+
+    # -- notifications that wait, by admins
+
+    def retry(self, actor: Actor, notification_id: str) -> None:
+        require(actor, "POST /api/v1/notices/<notice_id>/retry")
+        self.outbox.retry(notification_id, time.time())
+
+    def drop(self, actor: Actor, notification_id: str) -> None:
+        require(actor, "DELETE /api/v1/notices/<notice_id>")
+        each = self.outbox.find(notification_id)
+        with self._auditor.change("notice", by(actor) | {"action": "drop", "detail": {
+                "notice": notification_id, "receiver": each.notice.receiver}}):
+            self.outbox.forget(each)
 
 
 def timing_of(settings: HubSettings) -> NotificationTiming:

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager
 
 import msgspec
+from msgspec.structs import replace
 
 from ..runtime.sql_transaction import together
 from ..runtime.state_store import SqlConnection
@@ -84,10 +85,8 @@ class NotificationsStore:
         if group is None:
             self._db.execute("delete from notice_groups where receiver_id = ? and words = ?", key)
             return
-        alone = NotificationGroup(group.receiver, group.owner, group.by, {}, group.sent_at,
-                                  group.waits_since)
         self._db.execute("insert or replace into notice_groups values (?, ?, ?)",
-                         (*key, _encode(alone)))
+                         (*key, _encode(replace(group, members={}))))
 
     # -- the outbox
 

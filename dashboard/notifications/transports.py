@@ -51,10 +51,11 @@ class Transports:
             if not token.isascii() or not token.isprintable() or " " in token:
                 return DeliveryResult(False, f"in {receiver.token_file} stands no token")
         return DeliveryResult(*self.pool.apply(webhook.trial, (
-            WebhookRequest.of(receiver.to, fields, token, notification_id, self.inside),)))
+            WebhookRequest(receiver.to, fields, token, notification_id, self.inside),)))
 
-    def mail(self, message: MailMessage) -> DeliveryResult:
+    def mail(self, message: MailMessage, left: tuple[str, ...] = ()) -> DeliveryResult:
+        """`left`: of its addresses, if nothing can be tried."""
         if self.smtp is None:
-            return DeliveryResult(False, NO_MAIL)
+            return DeliveryResult(False, NO_MAIL, left)
         left, why = self.pool.apply(mail.attempt, (self.smtp, message))
         return DeliveryResult(why is None, why or "", left)

@@ -1,16 +1,18 @@
-"""Receivers and waiting notices, as the API and the pages show them. Pure."""
+"""Receivers, waiting notices and addresses, as the API and the pages show them. Pure."""
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
+import msgspec
 from msgspec import Meta, Struct
 
 from ..alerts.core.rule import RuleId, Severity
-from .channels.table import Kind, shown_to
+from .channels.channel import Channel, Destination
+from .channels.table import Kind, channel_of
+from .receiver_directory import ReceiverStatus
 from .receivers import Receiver
 from .retry import QueuedNotification
 from .words import title
-
-Text = Annotated[str, Meta(max_length=400)]
 
 UnixName = Annotated[str, Meta(min_length=1, max_length=128)]
 Address = Annotated[str, Meta(min_length=3, max_length=254)]
@@ -52,13 +54,26 @@ class ReceiverView(Struct):
     error_at: float | None
 
 
+class ChannelView(Struct):
+    """One kind of receiver. `destination`: what its `to` holds; `to_words` and `wants_words`: what
+    stands in place of where it goes, and of the alerts that it wants."""
+
+    kind: Kind
+    title: str
+    destination: Destination
+    needs_mail: bool
+    to_words: str
+    wants_words: str
+
+
 class ReceiverList(Struct):
     """`has_mail`: a mail server is set up. `muted`: told to nobody, for they were silenced or
-    explained by another Alert until they were over."""
+    explained by another Alert until they were over. `kinds`: of receivers that there can be."""
 
     items: list[ReceiverView]
     has_mail: bool
     muted: int
+    kinds: list[ChannelView]
 
 
 class ReceiverTestView(Struct):
@@ -85,26 +100,6 @@ class WaitingNotificationList(Struct):
     total: int
 
 
-def waiting_view(each: QueuedNotification) -> WaitingNotificationView:
-    notice = each.notice
-    return WaitingNotificationView(notice.id, notice.receiver, title(notice), notice.at,
-                                   each.attempts,
-                                   each.next_at, each.error, each.parked_at,
-                                   "waiting" if each.parked_at is None else "parked")
-
-
-def receiver_of(asked: NewReceiver) -> Receiver:
-    return Receiver("", asked.name.strip(), asked.kind, asked.to.strip(), asked.least, asked.rules,
-                    asked.token.strip(), asked.token_file.strip(), asked.is_on)
-
-
-def shown(receiver: Receiver) -> dict[str, object]:
-    return {"id": receiver.id, "name": receiver.name, "kind": receiver.kind,
-            "to": shown_to(receiver), "least": receiver.least, "rules": [*receiver.rules],
-            "has_token": bool(receiver.token), "token_file": receiver.token_file,
-            "is_on": receiver.is_on}
-
-
 class AddressView(Struct, forbid_unknown_fields=True):
     unix_name: UnixName
     address: Address
@@ -112,3 +107,33 @@ class AddressView(Struct, forbid_unknown_fields=True):
 
 class AddressList(Struct, forbid_unknown_fields=True):
     items: Annotated[list[AddressView], Meta(max_length=10_000)]
+
+
+def channel_view(channel: type[Channel]) -> ChannelView:
+    return msgspec.convert(channel, ChannelView, from_attributes=True)
+
+
+def receiver_view(receiver: Receiver, status: ReceiverStatus, queued: list[QueuedNotification]
+                  ) -> ReceiverView:
+    parked = sum(each.parked_at is not None for each in queued)
+    return ReceiverView(
+        receiver.id, receiver.name, receiver.kind, channel_of(receiver).shown_to(), receiver.least,
+        [*receiver.rules], bool(receiver.token), receiver.token_file, receiver.is_on,
+        len(queued) - parked, parked, status.sent, status.failed, status.unreached, status.dropped,
+        status.told_at, status.error, status.error_at)
+
+
+def waiting_view(each: QueuedNotification) -> WaitingNotificationView:
+    notice = each.notice
+    return WaitingNotificationView(
+        notice.id, notice.receiver, title(notice), notice.at, each.attempts, each.next_at,
+        each.error, each.parked_at, "waiting" if each.parked_at is None else "parked")
+
+
+def receiver_of(asked: NewReceiver) -> Receiver:
+    return Receiver("", asked.name.strip(), asked.kind, asked.to.strip(), asked.least, asked.rules,
+                    asked.token.strip(), asked.token_file.strip(), asked.is_on)
+
+
+def address_list(addresses: Mapping[str, str]) -> AddressList:
+    return AddressList([AddressView(*row) for row in sorted(addresses.items())])

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from gpudeck import __version__
 
-from ..trusted_networks import NONE, NetworkSet
+from ..trusted_networks import NetworkSet
 from .receivers import address_flaw
 
 STEP_WITHIN_S = 8.0
@@ -26,15 +26,10 @@ WITHIN_S = 15.0
 @dataclass(frozen=True, slots=True)
 class WebhookRequest:
     url: str
-    body: bytes
-    token: str = ""
-    id: str = ""
-    inside: NetworkSet = NONE
-
-    @classmethod
-    def of(cls, url: str, fields: Any, token: str, notice_id: str,
-           inside: NetworkSet) -> "WebhookRequest":
-        return cls(url, json.dumps(fields, ensure_ascii=False).encode(), token, notice_id, inside)
+    fields: Any
+    token: str
+    notification_id: str
+    inside: NetworkSet
 
 
 class WebhookFailedError(OSError):
@@ -45,14 +40,16 @@ def send(post: WebhookRequest) -> str:
     """What it answered. Raises OSError or HTTPException."""
     parts = urlsplit(post.url)
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    connection = _connection(parts.scheme, parts.hostname or "", parts.port, post.inside)
+    kind = _TlsConnection if parts.scheme == "https" else _PlainConnection
+    connection = kind(parts.hostname or "", parts.port, post.inside)
     # Each step has its time; all of them together have this: who answers a byte now and then would
     # hold the thread for good.
     clock = threading.Timer(WITHIN_S, _hang_up, (connection,))
     clock.daemon = True
     clock.start()
     try:
-        connection.request("POST", path, post.body, _headers(post))
+        body = json.dumps(post.fields, ensure_ascii=False).encode()
+        connection.request("POST", path, body, _headers(post))
         answer = connection.getresponse()
         words = f"{answer.status} {answer.reason}"[:100]
         if not 200 <= answer.status < 300:
@@ -87,8 +84,8 @@ def _plain(error: Exception) -> str:
 def _headers(post: WebhookRequest) -> dict[str, str]:
     headers = {"Content-Type": "application/json", "User-Agent": f"gpudeck/{__version__}",
                "Connection": "close"}
-    if post.id:
-        headers["Idempotency-Key"] = post.id
+    if post.notification_id:
+        headers["Idempotency-Key"] = post.notification_id
     if post.token:
         headers["Authorization"] = f"Bearer {post.token}"
     return headers
@@ -99,28 +96,22 @@ def _hang_up(connection: http.client.HTTPConnection) -> None:
         connection.sock.shutdown(socket.SHUT_RDWR)
 
 
-def _connection(scheme: str, host: str, port: int | None,
-                inside: NetworkSet) -> http.client.HTTPConnection:
-    made = (_TlsConnection if scheme == "https" else _PlainConnection)(host, port,
-                                                                       timeout=STEP_WITHIN_S)
-    made.inside = inside
-    return made
-
-
 class _PlainConnection(http.client.HTTPConnection):
-    inside = NONE
+    def __init__(self, host: str, port: int | None, inside: NetworkSet) -> None:
+        super().__init__(host, port, timeout=STEP_WITHIN_S)
+        self._inside = inside
 
     def connect(self) -> None:
-        self.sock = _socket(self.host, self.port, self.inside)
+        self.sock = _socket(self.host, self.port, self._inside)
 
 
-class _TlsConnection(http.client.HTTPSConnection):
-    inside = NONE
+class _TlsConnection(_PlainConnection):
+    default_port = http.client.HTTPS_PORT
 
     def connect(self) -> None:
         context = ssl.create_default_context()
-        plain = _socket(self.host, self.port, self.inside)
-        self.sock = context.wrap_socket(plain, server_hostname=self.host,
+        super().connect()
+        self.sock = context.wrap_socket(self.sock, server_hostname=self.host,
                                         do_handshake_on_connect=False)
         self.sock.do_handshake()
 

@@ -99,17 +99,12 @@ def _worst(alerts: Iterable[Alert]) -> list[Alert]:
 
 def _line(alert: Alert, url: str, ready: CompiledRule | None) -> NotifiedAlert:
     target = alert.target
-    rule = None if ready is None else ready.rule
-    unit = "" if ready is None else ready.signal.part.unit or ""
-    return NotifiedAlert(alert.id, alert.rule_id, alert.title, alert.severity, alert.state,
-                         alert.of,
-                         target.key, target.node_id, target.host, target.place, target.users,
-                         alert.value,
-                         unit, "" if rule is None else rule.signal,
-                         "" if rule is None else rule.fire,
-                         "" if rule is None else rule.for_, alert.since, alert.fired_at,
-                         alert.ended_at,
-                         alert.why, _url(alert, url))
+    of_rule = ("", "", "", "") if ready is None else (
+        ready.signal.part.unit or "", ready.rule.signal, ready.rule.fire, ready.rule.for_)
+    return NotifiedAlert(
+        alert.id, alert.rule_id, alert.title, alert.severity, alert.state, alert.of, target.key,
+        target.node_id, target.host, target.place, target.users, alert.value, *of_rule, alert.since,
+        alert.fired_at, alert.ended_at, alert.why, _url(alert, url))
 
 
 def _url(alert: Alert, url: str) -> str:

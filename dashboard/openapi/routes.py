@@ -15,14 +15,12 @@ from ..fleet.events_api import ROUTES as FLEET_EVENTS
 from ..fleet.past_api import ROUTES as FLEET_PAST
 from ..history.api import ROUTES as HISTORY
 from ..nodes.api import ROUTES as NODES
-from ..notifications.addresses_api import ROUTES as NOTIFICATIONS_ADDRESSES
 from ..notifications.api import ROUTES as NOTIFICATIONS
 from ..quotas.api import ROUTES as QUOTAS
 
 ROUTES = (
     *ACCESS, *ACTIONS, *ACTIONS_LIMITS, *ACTIONS_STANDING, *ALERTS, *ALERTS_REHEARSAL, *AUDIT,
-    *AUTOMATION, *FLEET, *FLEET_EVENTS, *FLEET_PAST, *HISTORY, *NODES, *NOTIFICATIONS_ADDRESSES,
-    *NOTIFICATIONS, *QUOTAS,
+    *AUTOMATION, *FLEET, *FLEET_EVENTS, *FLEET_PAST, *HISTORY, *NODES, *NOTIFICATIONS, *QUOTAS,
 )
 PERMISSIONS = (*WEB, *(route.permission for route in ROUTES))
 

@@ -25,7 +25,7 @@ from ..actions.store import CommandsStore
 from ..fleet.state_machine import FleetStateMachine
 from ..fleet.visibility import VisibilityScope, VisibleFleet, VisibleFleetCache
 from ..history.protocol import History
-from ..quotas.prometheus import QuotaMetricsSnapshot, quota_families
+from ..quotas.prometheus import QuotaSeen, quota_families
 from ..web.answers import bad
 from .families import XID_FOR_S, counted, look, only, pages
 
@@ -51,7 +51,7 @@ class PrometheusPage:
     counts: Callable[[], dict[str, int]]
     lag_s: Callable[[], float]
     began_at: float
-    quotas: Callable[[VisibleFleet], list[QuotaMetricsSnapshot]]
+    quotas: Callable[[VisibleFleet], list[QuotaSeen]]
     _kept: OrderedDict[Key, tuple[float, bytes]] = field(default_factory=OrderedDict)
     _turn: BoundedSemaphore = field(default_factory=BoundedSemaphore)
 

@@ -1,19 +1,33 @@
 """The quotas in force: one copy in memory for all that sum, deploy, change or show them."""
 
-from gpudeck.quota import Quota
+import time
+from dataclasses import dataclass
+
+import msgspec
+
+from gpudeck.quota import MAX_QUOTAS, Quota, meaning
 from gpudeck.quota_usage import QuotaIndex
 
+from ..access.policy import Actor, by
+from ..access.rights import require
+from ..audit.recorder import AuditRecorder
+from ..errors import InvalidChangeError, NotFoundError
 from ..nodes.events import GroupChanged
 from ..runtime.dispatcher import Dispatcher
-from .events import QuotasChanged
 from .store import QuotasStore
+
+
+@dataclass(frozen=True, slots=True)
+class QuotasChanged:
+    """A quota was added, edited or removed."""
 
 
 class ActiveQuotas:
     """The quotas in force by id, and the generation under which nodes get them."""
 
-    def __init__(self, store: QuotasStore, events: Dispatcher) -> None:
+    def __init__(self, store: QuotasStore, auditor: AuditRecorder, events: Dispatcher) -> None:
         self._store = store
+        self._auditor = auditor
         self._events = events
         self.reload()
         events.listen(GroupChanged, lambda _: self._renew())
@@ -37,6 +51,34 @@ class ActiveQuotas:
         return None if found is None else (
             f"{found.id} limits the same for {quota.subject} on {quota.scope}: change that one, or "
             "take its limit away first")
+
+    # -- changes by admins
+
+    def put(self, actor: Actor, quota: Quota) -> None:
+        require(actor, "PUT /api/v1/quotas/<quota_id>")
+        before = self.versions.get(quota.id)
+        if before is None and len(self.versions) >= MAX_QUOTAS:
+            raise InvalidChangeError(f"at most {MAX_QUOTAS} quotas fit")
+        if (why := self.conflict(quota)) is not None:
+            raise InvalidChangeError(why)
+        with self._auditor.change("quota", by(actor) | {
+                "action": "put", "sentence": f"{actor.name} set the quota {quota.id} "
+                f"({quota.mode}): {meaning(quota)}", "detail": {
+                    "quota": msgspec.to_builtins(quota),
+                    "before": None if before is None else msgspec.to_builtins(before.quota)}}):
+            self._store.put(quota, actor.name, time.time())
+        self.reload()
+
+    def remove(self, actor: Actor, quota_id: str) -> None:
+        require(actor, "DELETE /api/v1/quotas/<quota_id>")
+        known = self.versions.get(quota_id)
+        if known is None:
+            raise NotFoundError(f"there is no quota {quota_id[:80]!r}")
+        with self._auditor.change("quota", by(actor) | {
+                "action": "remove", "sentence": f"{actor.name} removed the quota {quota_id}",
+                "detail": {"quota": quota_id}}, takes_away=True):
+            self._store.put(known.quota, actor.name, time.time(), is_there=False)
+        self.reload()
 
 
 def _scope(quota: Quota) -> tuple[str, str, str]:

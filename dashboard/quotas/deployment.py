@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
 
 from gpudeck.actions import Refusal
 from gpudeck.desired_state import REISSUE_EVERY_S, DesiredState, InForce
@@ -18,19 +19,19 @@ RESEND_AFTER_S = 15.0  # what a node has not taken
 SIGNED_PER_STEP = 100
 
 
+@dataclass(frozen=True, slots=True)
 class QuotaDeployer:
     """Signs and sends the quotas, and knows what nodes report of them. `send`: to a connected
     node."""
 
-    def __init__(self, active: ActiveQuotas, fleet: Fleet, signer: SignerClient,
-                 connected: Collection[str], send: Callable[[str, FromHub], bool]) -> None:
-        self._active = active
-        self._fleet = fleet
-        self._signer = signer
-        self._connected = connected
-        self._send = send
-        self._sent: dict[str, tuple[object, float]] = {}  # node -> what, when
-        self.in_force: dict[str, InForce] = {}
+    active: ActiveQuotas
+    fleet: Fleet
+    signer: SignerClient
+    connected: Collection[str]
+    send: Callable[[str, FromHub], bool]
+    in_force: dict[str, InForce] = field(init=False, default_factory=dict)
+    _sent: dict[str, tuple[object, float]] = field(  # node -> what, when
+        init=False, default_factory=dict)
 
     def joined(self, node_id: str) -> None:
         self._sent.pop(node_id, None)
@@ -40,8 +41,8 @@ class QuotaDeployer:
 
     def step(self, now: float, mono: float) -> None:
         left = SIGNED_PER_STEP
-        for node_id in list(self._connected):
-            node = self._fleet.nodes.get(node_id)
+        for node_id in list(self.connected):
+            node = self.fleet.nodes.get(node_id)
             if node is None or not self._is_due(node_id, mono):
                 continue
             self._sent[node_id] = self._version_for(node_id), mono
@@ -51,10 +52,10 @@ class QuotaDeployer:
                 return
 
     def _version_for(self, node_id: str) -> object:
-        return self._active.generation, self._fleet.epoch, self._fleet.group_of(node_id)
+        return self.active.generation, self.fleet.epoch, self.fleet.group_of(node_id)
 
     def _is_due(self, node_id: str, mono: float) -> bool:
-        generation, reported = self._active.generation, self.in_force.get(node_id)
+        generation, reported = self.active.generation, self.in_force.get(node_id)
         if generation == 0 and (reported is None or reported.generation == 0):
             return False
         what, sent_mono = self._sent.get(node_id, (None, -REISSUE_EVERY_S))
@@ -64,11 +65,11 @@ class QuotaDeployer:
         return not has_it and mono - sent_mono >= RESEND_AFTER_S
 
     def _deploy(self, node_id: str, node: Node, now: float) -> None:
-        desired = DesiredState(node_id, self._signer.epoch, self._active.generation, now,
-                               self._fleet.group_of(node_id),
-                               for_node(self._active.index.all, self._fleet, node))
-        signed = self._signer.sign_desired(desired)
+        desired = DesiredState(node_id, self.signer.epoch, self.active.generation, now,
+                               self.fleet.group_of(node_id),
+                               for_node(self.active.index.all, self.fleet, node))
+        signed = self.signer.sign_desired(desired)
         if isinstance(signed, Refusal):
             log.warning("quotas_not_signed node=%s why=%r", node_id, signed.sentence)
             return
-        self._send(node_id, signed)
+        self.send(node_id, signed)

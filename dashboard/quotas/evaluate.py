@@ -1,22 +1,24 @@
 """Quotas at the hub: who holds what on the fleet, what each node is to hold, and how far it is."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from msgspec import Struct
 
 from gpudeck.desired_state import InForce
 from gpudeck.quota import Quota
-from gpudeck.quota_usage import QuotaBalance, TaskHolding
+from gpudeck.quota_usage import QuotaBalance, QuotaOffender, TaskHolding
 
 from ..fleet.fleet import Fleet, Node
 
 FRESH_S = 10.0  # of a node's newest Frame; what is older says nothing of now
+OverKey = tuple[str, str, str]  # Quota, node and job
 
 
-@dataclass(frozen=True, slots=True)
-class QuotaDeployment:
+class QuotaDeployment(Struct, frozen=True):
     """One Quota on one node. `is_applied`: it lies on the node's disk as it is wanted."""
 
-    node_id: str
+    node: str
     host: str
     is_applied: bool
     is_in_force: bool
@@ -72,12 +74,11 @@ def deployments(quota: Quota, generation: int, fleet: Fleet, said: Mapping[str, 
     """`generation`: of the newest change."""
     for node_id, node in fleet.nodes.items():
         if concerns(quota, fleet, node):
-            yield deployment(quota, generation, node_id, node, said.get(node_id))
+            yield deployment(quota, generation, node, said.get(node_id))
 
 
-def deployment(quota: Quota, generation: int, node_id: str, node: Node, said: InForce | None
-               ) -> QuotaDeployment:
-    host = node.hello.host
+def deployment(quota: Quota, generation: int, node: Node, said: InForce | None) -> QuotaDeployment:
+    node_id, host = node.hello.node_id, node.hello.host
     if said is None:
         why = ("the node has not said what it holds" if node.connected else
                "the node is not connected; it takes it when it is back")
@@ -91,9 +92,26 @@ def deployment(quota: Quota, generation: int, node_id: str, node: Node, said: In
     if not node.connected:
         return QuotaDeployment(node_id, host, True, False, mark.mechanism,
                                "the node is not connected: it holds this by itself, and what of "
-                               "it is "
-                               "in force is not known here")
+                               "it is in force is not known here")
     return QuotaDeployment(node_id, host, True, mark.is_in_force, mark.mechanism, mark.proof)
+
+
+def counts(deployed: Collection[QuotaDeployment]) -> tuple[int, int, int]:
+    """The nodes on which it is wanted, applied and in force."""
+    return (len(deployed), sum(each.is_applied for each in deployed),
+            sum(each.is_in_force for each in deployed))
+
+
+def over_key(quota: Quota, offender: QuotaOffender) -> OverKey:
+    return quota.id, offender.node, offender.job_id
+
+
+def over_since(before: Mapping[OverKey, float], found: Iterable[QuotaBalance], now: float
+               ) -> dict[OverKey, float]:
+    """Since when which job has been one that would go. Only a sum that was made anew counts."""
+    keys = {over_key(each.quota, offender) for each in found if each.is_over
+            for offender in each.offenders}
+    return {key: before.get(key, now) for key in keys}
 
 
 def worst_first(found: Iterable[QuotaBalance]) -> list[QuotaBalance]:

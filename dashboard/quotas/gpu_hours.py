@@ -1,7 +1,7 @@
 """GPU-hours of quotas: what history has of users, nodes and GPUs, counted for the most specific
 Quota, as what is held now is. Pure."""
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -53,7 +53,7 @@ def grain(quotas: QuotaIndex, per: Per, is_whole: bool = True) -> tuple[Grain, .
 
 
 def hours_of(quotas: QuotaIndex, per: Per, cells: Iterable[UserGpuSeconds],
-             group_of: Callable[[str], NodeGroup],
+             group_of: Mapping[str, NodeGroup],
              groups: Mapping[str, Iterable[str]]) -> QuotaGpuHours:
     found, tasks, unknown = QuotaGpuHours(), dict[str | None, Task](), False
     wanted = {quota.id for quota in quotas.all if quota.gpu_hours is not None and quota.per == per}
@@ -62,7 +62,7 @@ def hours_of(quotas: QuotaIndex, per: Per, cells: Iterable[UserGpuSeconds],
         task = tasks.get(cell.user)
         if task is None:
             task = tasks[cell.user] = _stand_in(cell.user, groups)
-        host, group = ("", None) if cell.node_id is None else group_of(cell.node_id)
+        host, group = group_of.get(cell.node_id or "", ("", None))
         holding = TaskHolding(task, cell.node_id or "", host, group,
                               () if cell.gpu is None else ((cell.gpu, None),))
         for count in COUNTS:

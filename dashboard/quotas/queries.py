@@ -2,88 +2,63 @@
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import gevent
 
 from gpudeck.desired_state import InForce
 from gpudeck.quota import PER_S, Limit, Quota
-from gpudeck.quota_usage import (
-    QuotaBalance,
-    QuotaChoice,
-    QuotaIndex,
-    balances,
-    explained,
-    holder_of,
-)
+from gpudeck.quota_usage import QuotaBalance, QuotaIndex, balances, explained, holder_of
 
 from ..fleet.fleet import Fleet, Node
 from ..fleet.visibility import VisibleFleet
 from ..history.protocol import History
+from . import evaluate
 from .deployment import QuotaDeployer
-from .evaluate import (
-    QuotaDeployment,
-    concerns,
-    deployment,
-    deployments,
-    for_node,
-    holdings,
-    is_current,
-    on_gpu,
-    worst_first,
-)
+from .evaluate import QuotaDeployment, concerns, for_node, holdings, is_current, worst_first
 from .gpu_hours import QuotaGpuHours
-from .prometheus import QuotaMetricsSnapshot, snapshot
+from .prometheus import QuotaSeen
 from .service import QuotaService
-from .store import QuotasStore, QuotaVersionRecord
-from .usage_history import HOUR_S, PastQuotaSetting, QuotaUsageSeries, line, narrower, step_of
+from .store import QuotasStore
+from .usage_history import HOUR_S, QuotaUsageSeries, line, narrower, step_of
+from .views import NodeQuotaView, TaskQuotaView, holder_here, node_quota, task_quota
 
 SHARED_FOR_S = 2.0
 WITNESSES = 16
 
 
-@dataclass(frozen=True, slots=True)
-class NodeQuotaStatus:
-    """One quota on one node: whether it is in force there, and of each holder there the balance of
-    all they hold, and of what they hold there."""
-
-    quota: Quota
-    deployed: QuotaDeployment
-    holders: list[tuple[QuotaBalance, QuotaBalance]]
-    task_ids: frozenset[str]
-
-
+@dataclass(slots=True)
 class QuotaQueries:
     """Reads the state of quotas, and changes nothing."""
 
-    def __init__(self, service: QuotaService, deployer: QuotaDeployer, store: QuotasStore,
-                 fleet: Fleet, history: History) -> None:
-        self._service = service
-        self._active = service.active
-        self._deployer = deployer
-        self._store = store
-        self._fleet = fleet
-        self._history = history
-        self._deployments: dict[tuple[str, int], tuple[float, list[QuotaDeployment]]] = {}
+    service: QuotaService
+    deployer: QuotaDeployer
+    store: QuotasStore
+    fleet: Fleet
+    history: History
+    _deployments: dict[tuple[str, int], tuple[float, list[QuotaDeployment]]] = field(
+        init=False, default_factory=dict)
 
-    def summed_at(self) -> float | None:
-        return self._service.summed_at
+    @property
+    def index(self) -> QuotaIndex:
+        return self.service.active.index
 
     def reports(self) -> Iterator[tuple[str, str, InForce]]:
         """Node, its host, and what it reported last."""
-        for node_id, in_force in self._deployer.in_force.items():
-            host = self._fleet.host_of(node_id)
+        for node_id, in_force in self.deployer.in_force.items():
+            host = self.fleet.host_of(node_id)
             if host is not None:
                 yield node_id, host, in_force
 
     def deployments(self, quota: Quota) -> list[QuotaDeployment]:
         """Asked for again within a moment, it is the same list."""
-        key, now = (quota.id, self._active.generation), time.monotonic()
+        generation, now = self.service.active.generation, time.monotonic()
+        key = quota.id, generation
         cached = self._deployments.get(key)
         if cached is None or now - cached[0] >= SHARED_FOR_S:
             gevent.sleep(0)  # of many quotas on many nodes, live is not to wait for all
-            cached = now, [*deployments(quota, self._active.generation, self._fleet,
-                                        self._deployer.in_force)]
+            cached = now, [*evaluate.deployments(quota, generation, self.fleet,
+                                                 self.deployer.in_force)]
             self._deployments = {each: found for each, found in self._deployments.items()
                                  if now - found[0] < SHARED_FOR_S} | {key: cached}
         return cached[1]
@@ -91,68 +66,67 @@ class QuotaQueries:
     def seen_by(self, lens: VisibleFleet, quota: Quota
                 ) -> tuple[list[QuotaDeployment], list[QuotaBalance]]:
         sees_all = self.sees_all(lens, quota)
-        return [each for each in self.deployments(quota) if lens.sees_node(each.node_id)], [
+        return [each for each in self.deployments(quota) if lens.sees_node(each.node)], [
             each for each in self.of(quota.id) if sees_all or each.holder in lens.reads.own]
 
     def sees_all(self, lens: VisibleFleet, quota: Quota) -> bool:
         """Whoever sees only some of its nodes sees no sums, but for their own."""
         return lens.is_whole or all(
-            lens.sees_node(node_id) for node_id, node in self._fleet.nodes.items()
-            if concerns(quota, self._fleet, node))
+            lens.sees_node(node_id) for node_id, node in self.fleet.nodes.items()
+            if concerns(quota, self.fleet, node))
 
     def of(self, quota_id: str) -> list[QuotaBalance]:
-        return worst_first(each for each in self._service.balances if each.quota.id == quota_id)
+        return worst_first(each for each in self.service.balances if each.quota.id == quota_id)
 
-    def of_task(self, node: Node, task_id: str
-                ) -> Iterator[tuple[Limit, QuotaChoice, QuotaBalance | None]]:
-        """Per limit the quota that counts for it, why, and its holder's balance."""
-        for holding in holdings(self._fleet, node):
+    def of_task(self, node: Node, task_id: str, lens: VisibleFleet) -> Iterator[TaskQuotaView]:
+        """Per limit the quota that counts for it, why, and what its holder has, if they see it."""
+        may_read = lens.is_whole or node.tasks[task_id].user in lens.reads.own
+        for holding in holdings(self.fleet, node):
             if holding.task.id == task_id:
-                for limit, choice in explained(self._active.index, holding):
-                    holder = holder_of(choice.quota, holding.task)
-                    yield limit, choice, next(
+                for limit, choice in explained(self.index, holding):
+                    held = limit, holder_of(choice.quota, holding.task)
+                    yield task_quota(limit, choice, next(
                         (each for each in self.of(choice.quota.id)
-                         if (each.limit, each.holder) == (limit, holder)), None)
+                         if may_read and (each.limit, each.holder) == held), None), task_id)
 
-    def of_node(self, node: Node, uuid: str | None, lens: VisibleFleet) -> list[NodeQuotaStatus]:
+    def of_node(self, node: Node, uuid: str | None, lens: VisibleFleet) -> list[NodeQuotaView]:
         """The quotas that apply to this node, or to this GPU of it, and their holders there."""
         now = time.time()
-        held = on_gpu(holdings(self._fleet, node), uuid) if is_current(node, now) else []
+        held = evaluate.on_gpu(holdings(self.fleet, node), uuid) if is_current(node, now) else []
         task_ids = frozenset(each.task.id for each in held)
         parts = {(each.quota.id, each.limit, each.holder): each for each in balances(
-            self._active.index, held, now, self._service.hours.of,
-            frozenset(self._service.spared))}
-        found, node_id = [], node.hello.node_id
-        for quota in for_node(self._active.index.all, self._fleet, node):
+            self.index, held, now, self.service.hours.of,
+            frozenset(self.service.spared))}
+        found = []
+        for quota in for_node(self.index.all, self.fleet, node):
             if quota.scope_kind == "gpu" and uuid not in (None, quota.scope_name):
                 continue
-            found.append(NodeQuotaStatus(
-                quota, deployment(quota, self._active.generation, node_id, node,
-                                  self._deployer.in_force.get(node_id)),
-                [(each, part) for each in self.seen_by(lens, quota)[1]
-                 if (part := parts.get((quota.id, each.limit, each.holder)))], task_ids))
+            deployed = evaluate.deployment(quota, self.service.active.generation, node,
+                                           self.deployer.in_force.get(node.hello.node_id))
+            found.append(node_quota(quota, deployed, [
+                holder_here(each, part, task_ids) for each in self.seen_by(lens, quota)[1]
+                if (part := parts.get((quota.id, each.limit, each.holder)))]))
         return found
 
     def of_owner(self, name: str, lens: VisibleFleet) -> list[QuotaBalance]:
         """All balances that count for them, also those of nothing held now."""
-        found = [each for quota in self._active.index.all for each in self.seen_by(lens, quota)[1]
+        found = [each for quota in self.index.all for each in self.seen_by(lens, quota)[1]
                  if name in (each.holder, *each.users)]
         if lens.is_whole or name in lens.reads.own:
             listed = {(each.quota.id, each.limit) for each in found}
             found += [self._nothing(quota, limit, name) for quota, limit in
-                      self._active.index.open_to(name, self._service.groups.get(name, ()))
+                      self.index.open_to(name, self.service.groups.get(name, ()))
                       if (quota.id, limit) not in listed and limit != "max_age_s"]
         return worst_first(found)
 
     def _nothing(self, quota: Quota, limit: Limit, name: str) -> QuotaBalance:
-        hours = self._service.hours.of.get((quota.id, name)) if limit == "gpu_hours" else None
-        is_known = limit != "gpu_hours" or self._service.are_hours_known
+        hours = self.service.hours.of.get((quota.id, name)) if limit == "gpu_hours" else None
+        is_known = limit != "gpu_hours" or self.service.are_hours_known
         return QuotaBalance(quota, limit, name, hours or 0.0, quota.limit(limit) or 0.0, is_known,
                             0, ())
 
-    def snapshots(self, lens: VisibleFleet) -> list[QuotaMetricsSnapshot]:
-        return [snapshot(version.quota, *self.seen_by(lens, version.quota))
-                for version in self._active.versions.values()]
+    def all_seen_by(self, lens: VisibleFleet) -> list[QuotaSeen]:
+        return [(quota, *self.seen_by(lens, quota)) for quota in self.index.all]
 
     def past(self, quota: Quota, limit: Limit, holder: str,
              span_s: float) -> tuple[int, QuotaUsageSeries]:
@@ -165,16 +139,15 @@ class QuotaQueries:
         column = "mem_byte_s" if limit == "mem_bytes" else "gpu_s"
         nodes = self._counted_on(quota, limit, holder)
         # A step in which not one of several nodes was seen is unknown: the hub was away.
-        witnesses = [self._fleet.uuids[node.listing.order[0]] for node in list(
-            self._fleet.nodes.values()) if node.listing and node.listing.order][:WITNESSES]
-        gave = [PastQuotaSetting(each.set_at, each.quota if each.is_there else None)
-                for each in self.versions(quota.id)]
+        witnesses = [self.fleet.uuids[node.listing.order[0]] for node in list(
+            self.fleet.nodes.values()) if node.listing and node.listing.order][:WITNESSES]
+        gave = self.store.versions(quota.id)
 
         def ask() -> QuotaUsageSeries:
             if not witnesses or nodes == frozenset():
                 return line(quota, limit, span, step_s, {}, frozenset(), gave)
-            seen = self._history.series(witnesses, ["mem_used_bytes"], *span, step_s, ("n",))
-            own = self._history.usage("user", step_s, *asked, nodes, holder)
+            seen = self.history.series(witnesses, ["mem_used_bytes"], *span, step_s, ("n",))
+            own = self.history.usage("user", step_s, *asked, nodes, holder)
             return line(quota, limit, span, step_s,
                         dict(zip(own["t"].tolist(), own[column].tolist(), strict=True)),
                         frozenset(seen["t"].tolist()), gave)
@@ -186,30 +159,27 @@ class QuotaQueries:
         """The nodes where nothing narrower counts for them; None: everywhere, also on nodes that
         are gone."""
         taken = [each for each in narrower(
-            quota, limit, holder, self._service.groups.get(holder, ()), self._active.index.all)
+            quota, limit, holder, self.service.groups.get(holder, ()), self.index.all)
             if each.scope_kind != "gpu"]
         if quota.scope == "fleet" and not taken:
             return None
         return frozenset(
-            node_id for node_id, node in self._fleet.nodes.items()
-            if concerns(quota, self._fleet, node) and not any(
-                concerns(each, self._fleet, node) for each in taken))
-
-    def versions(self, quota_id: str) -> list[QuotaVersionRecord]:
-        return self._store.versions(quota_id)
+            node_id for node_id, node in self.fleet.nodes.items()
+            if concerns(quota, self.fleet, node) and not any(
+                concerns(each, self.fleet, node) for each in taken))
 
     def try_out(self, quota: Quota, lens: VisibleFleet) -> list[QuotaBalance]:
         """Who would be over what, if it were in force now along with the others."""
         now = time.time()
-        others = (each for each in self._active.index.all if each.id != quota.id)
+        others = (each for each in self.index.all if each.id != quota.id)
         quotas = QuotaIndex([*others, quota])
         seen = None if lens.is_whole else lens
-        counted = QuotaGpuHours() if quota.gpu_hours is None else self._service.count_hours(
+        counted = QuotaGpuHours() if quota.gpu_hours is None else self.service.count_hours(
             now, quotas, seen)
-        return worst_first(each for each in self._service.sum(now, quotas, counted, seen)
+        return worst_first(each for each in self.service.sum(now, quotas, counted, seen)
                            if each.quota.id == quota.id)
 
     def reach(self, quota: Quota, lens: VisibleFleet) -> int:
         """The number of nodes it applies to."""
-        return sum(concerns(quota, self._fleet, node) for node_id, node in list(
-            self._fleet.nodes.items()) if lens.sees_node(node_id))
+        return sum(concerns(quota, self.fleet, node) for node_id, node in list(
+            self.fleet.nodes.items()) if lens.sees_node(node_id))

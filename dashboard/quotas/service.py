@@ -14,11 +14,9 @@ from ..fleet.fleet import Fleet
 from ..fleet.visibility import VisibleFleet
 from ..history.protocol import History
 from ..runtime.dispatcher import Dispatcher
-from .active_quotas import ActiveQuotas
-from .evaluate import holdings, is_current
-from .events import QuotasChanged
-from .gpu_hours import NodeGroup, QuotaGpuHours, cells_of, grain, hours_of
-from .over import OverQuotaTracker, still_there
+from .active_quotas import ActiveQuotas, QuotasChanged
+from .evaluate import OverKey, holdings, is_current, over_since
+from .gpu_hours import QuotaGpuHours, cells_of, grain, hours_of
 from .store import CannotStore, QuotasStore
 
 log = logging.getLogger("gpudeck.quotas")
@@ -26,6 +24,7 @@ log = logging.getLogger("gpudeck.quotas")
 REST_SHARE = 20.0  # of the time that a sum takes
 REST_MOST_S = 8.0
 HOURS_EVERY_S = 60.0
+HOLD_S = 30.0  # a job that is just being replaced by its next one is not warned
 INLINE_MOST = 500  # tasks summed up here; more of them in a thread, so that live goes on
 MOST_USERS = 50_000
 SPARED: frozenset[RefusalCode] = frozenset(("protected", "managed", "made_up"))
@@ -49,7 +48,7 @@ class QuotaService:
         self._next_mono = 0.0
         self.groups = store.groups()
         self.spared: dict[str, str] = {}  # tasks that no quota can end, as their nodes reported
-        self.over = OverQuotaTracker()
+        self.over_since: dict[OverKey, float] = {}
         self.balances: list[QuotaBalance] = []
         self.summed_at: float | None = None
         events.listen(QuotasChanged, lambda _: self._apply_change())
@@ -71,10 +70,10 @@ class QuotaService:
             self._hours_mono = mono
             self._note_groups()
             self._update_hours(now)
-        self.spared = still_there(self.spared, (
-            task_id for node in self._fleet.nodes.values() for task_id in node.tasks))
+        there = {task_id for node in self._fleet.nodes.values() for task_id in node.tasks}
+        self.spared = {task_id: why for task_id, why in self.spared.items() if task_id in there}
         self.balances = self.sum(now, self.active.index, self.hours)
-        self.over.saw(self.balances, self.steady())
+        self.over_since = over_since(self.over_since, self.balances, self.steady())
         self.summed_at = now
         self._next_mono = mono + min(REST_SHARE * (time.monotonic() - mono), REST_MOST_S)
 
@@ -124,13 +123,10 @@ class QuotaService:
                     lens: VisibleFleet | None = None) -> QuotaGpuHours:
         """In the day or week until now. With `lens`, on the nodes that it shows."""
         groups = dict(self.groups)
-        known = {node_id: (node.hello.host, self._fleet.group_of(node_id))
-                 for node_id, node in self._fleet.nodes.items()}
+        group_of = {node_id: (node.hello.host, self._fleet.group_of(node_id))
+                    for node_id, node in self._fleet.nodes.items()}
         is_whole = lens is None or lens.is_whole
         seen = frozenset() if lens is None else frozenset(lens.node_ids)
-
-        def group_of(node_id: str) -> NodeGroup:
-            return known.get(node_id, ("", None))
 
         def ask() -> QuotaGpuHours:
             found = QuotaGpuHours()

@@ -2,11 +2,11 @@
 
 import sqlite3
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 import msgspec
+from msgspec import Struct
 
-from gpudeck.quota import Quota
+from gpudeck.quota import Quota, meaning
 
 from ..runtime.sql_transaction import together
 from ..runtime.state_store import SqlConnection
@@ -31,15 +31,15 @@ _decode = msgspec.json.Decoder(Quota).decode
 _groups = msgspec.json.Decoder(list[str]).decode
 
 
-@dataclass(frozen=True, slots=True)
-class QuotaVersionRecord:
+class QuotaVersion(Struct, frozen=True):
     """A quota as it was written, and the generation since which it is in force."""
 
     quota: Quota
+    meaning: str
     generation: int
     by: str
     set_at: float
-    is_there: bool = True
+    is_there: bool
 
 
 class QuotasStore:
@@ -53,36 +53,34 @@ class QuotasStore:
         self._db.execute("update quota_generation set number = number + 1")
         return self.generation()
 
-    def quotas(self) -> dict[str, QuotaVersionRecord]:
+    def quotas(self) -> dict[str, QuotaVersion]:
         """Those in force."""
         rows = self._db.execute(
             "select body, generation, by, set_at, is_there from quotas q where is_there = 1 and "
             "generation = (select max(generation) from quotas where id = q.id) order by id")
         return {found.quota.id: found for found in map(_version, rows)}
 
-    def put(self, quota: Quota, by: str, now: float, is_there: bool = True) -> int:
-        generation = self.next_generation()
+    def put(self, quota: Quota, by: str, now: float, is_there: bool = True) -> None:
         self._db.execute("insert into quotas values (?, ?, ?, ?, ?, ?)",
-                         (quota.id, generation, _encode(quota), by, now, is_there))
-        return generation
+                         (quota.id, self.next_generation(), _encode(quota), by, now, is_there))
 
     def groups(self) -> dict[str, frozenset[str]]:
         return {user: frozenset(_groups(body))
-                for user, body in self._db.execute("select user_name, groups "
-                                                      "from quota_groups")}
+                for user, body in self._db.execute("select user_name, groups from quota_groups")}
 
     def put_groups(self, of: Mapping[str, Iterable[str]]) -> None:
         with together(self._db):
             self._db.executemany("insert or replace into quota_groups values (?, ?)",
                                  [(user, _encode(sorted(groups))) for user, groups in of.items()])
 
-    def versions(self, quota_id: str) -> list[QuotaVersionRecord]:
+    def versions(self, quota_id: str) -> list[QuotaVersion]:
         """Newest first."""
         return [_version(row) for row in self._db.execute(
             "select body, generation, by, set_at, is_there from quotas where id = ? "
             "order by generation desc limit ?", (quota_id, VERSIONS_MOST))]
 
 
-def _version(row: tuple[bytes, int, str, float, int]) -> QuotaVersionRecord:
+def _version(row: tuple[bytes, int, str, float, int]) -> QuotaVersion:
     body, generation, by, set_at, is_there = row
-    return QuotaVersionRecord(_decode(body), generation, by, set_at, bool(is_there))
+    quota = _decode(body)
+    return QuotaVersion(quota, meaning(quota), generation, by, set_at, bool(is_there))

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from gpudeck.quota import HOURS_OF, PER_S, Limit, Quota
 
+from .store import QuotaVersion
+
 HOUR_S = 3_600
 STEPS_S = ((6 * HOUR_S, 60), (24 * HOUR_S, 300))  # up to this span; of more, whole hours
 
@@ -17,14 +19,6 @@ class QuotaUsageSeries:
     t: list[int]
     used: list[float | None]
     most: list[float | None]
-
-
-@dataclass(frozen=True, slots=True)
-class PastQuotaSetting:
-    """What was set from then on; None: it was removed."""
-
-    since: float
-    quota: Quota | None
 
 
 def why_not(quota: Quota, limit: Limit) -> str:
@@ -56,7 +50,7 @@ def narrower(quota: Quota, limit: Limit, holder: str, groups: Iterable[str],
 
 def line(quota: Quota, limit: Limit, span: tuple[int, int], step_s: int,
          amounts: Mapping[int, float], known: frozenset[int],
-         gave: Sequence[PastQuotaSetting]) -> QuotaUsageSeries:
+         gave: Sequence[QuotaVersion]) -> QuotaUsageSeries:
     """`amounts`: of each step that has one, second-wise sums; `known`: the steps of which there is
     history, so that no amount is none. `gave`: the newest first."""
     times = list(range(span[0], span[1], step_s))
@@ -74,7 +68,7 @@ def _rolling(times: Sequence[int], amounts: Mapping[int, float], known: frozense
             if t in known else None for t in times]
 
 
-def _most(gave: Sequence[PastQuotaSetting], at: float, limit: Limit) -> float | None:
+def _most(gave: Sequence[QuotaVersion], at: float, limit: Limit) -> float | None:
     """`at`: the end of a step, so that the step in which it was changed has the change."""
-    one = next((each for each in gave if each.since < at), None)
-    return None if one is None or one.quota is None else one.quota.limit(limit)
+    one = next((each for each in gave if each.set_at < at), None)
+    return one.quota.limit(limit) if one is not None and one.is_there else None

@@ -4,28 +4,21 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
+from msgspec.structs import asdict
 
 from gpudeck.desired_state import InForce
 from gpudeck.quota import Limit, Quota, QuotaMode, QuotaProblem, meaning
 from gpudeck.quota_usage import QuotaBalance, QuotaChoice, QuotaOffender
 
-from .evaluate import QuotaDeployment
-from .store import QuotaVersionRecord
+from .evaluate import OverKey, QuotaDeployment, counts, over_key
+from .store import QuotaVersion
 
 NODES_SHOWN = 200
 HOLDERS_SHOWN = 200
-Ladder = Mapping[tuple[str, str, str], str]  # by Quota, node and job
-NO_LADDER: Ladder = {}
+Ladder = Mapping[OverKey, str]
 
 
-class QuotaOffenderView(Struct):
-    node: str
-    host: str
-    job_id: str
-    task_ids: list[str]
-    user: str | None
-    priority: int
-    started_at: float | None
+class QuotaOffenderView(QuotaOffender, frozen=True):
     ladder: str  # how far it is, and why it waits; "": nothing is done
 
 
@@ -46,15 +39,6 @@ class QuotaBalanceView(Struct):
     offenders: list[QuotaOffenderView]
 
 
-class QuotaDeploymentView(Struct):
-    node: str
-    host: str
-    is_applied: bool
-    is_in_force: bool
-    mechanism: str
-    proof: str
-
-
 class QuotaView(Struct):
     """`wanted`, `applied`, `in_force`: on how many of its nodes; `nodes` shows those first where
     it is not in force."""
@@ -67,7 +51,7 @@ class QuotaView(Struct):
     wanted: int
     applied: int
     in_force: int
-    nodes: list[QuotaDeploymentView]
+    nodes: list[QuotaDeployment]
     balances: list[QuotaBalanceView]
     over: int
 
@@ -96,17 +80,8 @@ class QuotaList(Struct):
     mechanisms: list[MechanismView]
 
 
-class QuotaVersionView(Struct):
-    quota: Quota
-    meaning: str
-    generation: int
-    by: str
-    set_at: float
-    is_there: bool
-
-
 class QuotaVersionList(Struct):
-    items: list[QuotaVersionView]
+    items: list[QuotaVersion]
 
 
 class TaskQuotaView(Struct):
@@ -206,16 +181,11 @@ class QuotaDraft(Struct, forbid_unknown_fields=True):
     is_new: bool = False
 
 
-class QuotaProblemView(Struct):
-    field: str
-    message: str
-
-
 class QuotaCheck(Struct):
     """Who would be over at this moment. `nodes`: how many it would be about; 0 where its scope
     names nothing that there is."""
 
-    problems: list[QuotaProblemView]
+    problems: list[QuotaProblem]
     meaning: str
     holders: int
     over: list[QuotaBalanceView]
@@ -240,41 +210,39 @@ class NewQuota(Struct, forbid_unknown_fields=True):
     because: str = ""
 
 
-def balance_view(balance: QuotaBalance, ladder: Ladder = NO_LADDER) -> QuotaBalanceView:
+def balance_view(balance: QuotaBalance, ladder: Ladder) -> QuotaBalanceView:
     return QuotaBalanceView(
         balance.quota.id, balance.limit, balance.holder, balance.used, balance.most,
         balance.is_over, balance.is_whole, balance.tasks, [*balance.users], balance.sentence,
-        [_offender(each, ladder.get((balance.quota.id, each.node_id, each.job_id), ""))
+        [QuotaOffenderView(**asdict(each), ladder=ladder.get(over_key(balance.quota, each), ""))
          for each in balance.offenders[:20]])
 
 
-def node_quota(quota: Quota, deployed: QuotaDeployment,
-               holders: Iterable[tuple[QuotaBalance, QuotaBalance]],
-               task_ids: Container[str]) -> NodeQuotaView:
+def node_quota(quota: Quota, deployed: QuotaDeployment, holders: list[NodeQuotaHolderView]
+               ) -> NodeQuotaView:
     return NodeQuotaView(quota.id, quota.mode, meaning(quota), deployed.is_applied,
-                         deployed.is_in_force, deployed.proof,
-                         [_holder_here(whole, part, task_ids) for whole, part in holders])
+                         deployed.is_in_force, deployed.proof, holders)
 
 
-def _holder_here(whole: QuotaBalance, part: QuotaBalance,
-                 task_ids: Container[str]) -> NodeQuotaHolderView:
+def holder_here(whole: QuotaBalance, part: QuotaBalance, task_ids: Container[str]
+                ) -> NodeQuotaHolderView:
+    """`part`: of `whole`, what is on this node; `task_ids`: of all tasks there."""
     here = part.used if whole.limit in ("gpus", "mem_bytes") and part.is_whole else None
-    return NodeQuotaHolderView(whole.holder, whole.limit, whole.used, whole.most, here,
-                               whole.is_over,
-                               whole.is_whole, whole.sentence,
-                               sum(any(task_id in task_ids for task_id in each.task_ids)
-                                   for each in whole.offenders))
+    return NodeQuotaHolderView(
+        whole.holder, whole.limit, whole.used, whole.most, here, whole.is_over, whole.is_whole,
+        whole.sentence, sum(any(task_id in task_ids for task_id in each.task_ids)
+                            for each in whole.offenders))
 
 
 def owner_quota(balance: QuotaBalance, deployed: Sequence[QuotaDeployment],
                 ladder: Ladder) -> OwnerQuotaView:
-    quota = balance.quota
-    first = next((words for each in balance.offenders if (words := ladder.get(
-        (quota.id, each.node_id, each.job_id), ""))), "")
+    quota, (wanted, _, in_force) = balance.quota, counts(deployed)
+    first = next((words for each in balance.offenders
+                  if (words := ladder.get(over_key(quota, each)))), "")
     return OwnerQuotaView(quota.id, quota.mode, meaning(quota), quota.because, balance.limit,
                           balance.holder, balance.used, balance.most, balance.is_over,
                           balance.is_whole, balance.sentence, len(balance.offenders), first,
-                          len(deployed), sum(each.is_in_force for each in deployed))
+                          wanted, in_force)
 
 
 def task_quota(limit: Limit, choice: QuotaChoice, balance: QuotaBalance | None,
@@ -286,23 +254,12 @@ def task_quota(limit: Limit, choice: QuotaChoice, balance: QuotaBalance | None,
                          balance is not None and balance.is_over, goes)
 
 
-def _offender(one: QuotaOffender, ladder: str) -> QuotaOffenderView:
-    return QuotaOffenderView(one.node_id, one.host, one.job_id, [*one.task_ids], one.user,
-                             one.priority,
-                             one.started_at, ladder)
-
-
-def quota_view(version: QuotaVersionRecord, deployed: Iterable[QuotaDeployment],
-               found: Iterable[QuotaBalance],
-               ladder: Ladder = NO_LADDER) -> QuotaView:
+def quota_view(version: QuotaVersion, deployed: Iterable[QuotaDeployment],
+               balances: Sequence[QuotaBalance], ladder: Ladder) -> QuotaView:
     nodes = sorted(deployed, key=lambda each: (each.is_in_force, each.is_applied, each.host))
-    balances = list(found)
     return QuotaView(
-        version.quota, meaning(version.quota), version.generation, version.by, version.set_at,
-        len(nodes), sum(each.is_applied for each in nodes),
-        sum(each.is_in_force for each in nodes),
-        [QuotaDeploymentView(each.node_id, each.host, each.is_applied, each.is_in_force,
-                             each.mechanism, each.proof) for each in nodes[:NODES_SHOWN]],
+        version.quota, version.meaning, version.generation, version.by, version.set_at,
+        *counts(nodes), nodes[:NODES_SHOWN],
         [balance_view(each, ladder) for each in balances[:HOLDERS_SHOWN]],
         sum(each.is_over for each in balances))
 
@@ -321,12 +278,3 @@ def mechanism_views(said: Iterable[tuple[str, str, InForce]]) -> list[MechanismV
         view.there = view.there[:NODES_SHOWN]
         view.not_there = dict(sorted(view.not_there.items(), key=lambda each: -each[1])[:20])
     return [found[name] for name in sorted(found)]
-
-
-def version_view(version: QuotaVersionRecord) -> QuotaVersionView:
-    return QuotaVersionView(version.quota, meaning(version.quota), version.generation, version.by,
-                            version.set_at, version.is_there)
-
-
-def flaw_view(problem: QuotaProblem) -> QuotaProblemView:
-    return QuotaProblemView(problem.field, problem.message)

@@ -19,6 +19,7 @@ from dashboard.notifications.mail import SmtpSettings
 from dashboard.notifications.owner_mail import OwnerMailer
 from dashboard.notifications.owner_words import OwnerActionNotification
 from dashboard.runtime.dispatcher import Dispatcher
+from dashboard.runtime.runner import Loop, Runner
 from dashboard.settings import hub_settings
 from dashboard.state import HubState
 from gpudeck.errors import CommandError
@@ -36,7 +37,8 @@ class Post:
         self.notifier = OwnerMailer(
             SmtpSettings("127.0.0.1", sink.port, "gpudeck@example.org", "none", None, None),
             self.addresses, lambda: "https://deck.example.org", self.audit.note, (0.05, 0.05))
-        self._running = gevent.spawn(self.notifier.run)
+        loop = Loop("owner mail", self.notifier.step, 1.0, self.notifier.wake)
+        [self._running] = Runner([loop]).start()
 
     def kinds(self) -> list[str]:
         return [link.body for link in self.state.audit.links() if '"notice"' in link.body]

@@ -52,7 +52,7 @@ class Life:
         self.notifications = NotificationService(
             self.state.notifications, auditor, receivers, groups, Transports(
                 None, OwnerAddresses(self.state.standing, auditor), folder, str, NONE),
-            rules, lambda: lambda _: False)
+            rules, lambda: lambda _: False)  # type: ignore[arg-type]
         self.rules = rules
 
     def fires(self, one: Alert) -> None:

@@ -21,10 +21,8 @@ from dashboard.audit.recorder import AuditRecorder
 from dashboard.audit.store import AuditFilter
 from dashboard.automation.brakes import BrakeService, BrakesReset
 from dashboard.automation.holds import HubHolds
-from dashboard.automation.intent_sources import Source
-from dashboard.automation.intents import ActionIntent
+from dashboard.automation.intents import ActionIntent, Source
 from dashboard.automation.ladder_runs import LadderRun
-from dashboard.automation.ladder_steps import LadderNotification
 from dashboard.automation.rule_source import RuleIntentSource
 from dashboard.automation.service import LadderService
 from dashboard.fleet.events import RecentEvents
@@ -48,8 +46,8 @@ from gpudeck.wire import Beat, Task, Tasks, Use
 from tests.unit import fleets
 
 PATCHED = ("alerts.service", "automation.brakes", "automation.rule_source",
-           "automation.maintenance", "automation.holds", "automation.ladder_runs",
-           "automation.ladder_guards", "automation.ladder_steps")
+           "automation.holds", "automation.ladder_runs",
+           "automation.ladder_guards", "automation.service")
 GIB = 2**30
 
 
@@ -95,7 +93,7 @@ class World:
     fence: Refusal | None = None
     known: dict[str, CommandRecord] = field(default_factory=dict)
     recalls: list[tuple[str, str]] = field(default_factory=list)
-    notices: list[LadderNotification] = field(default_factory=list)
+    notices: list[tuple[ActionIntent, str]] = field(default_factory=list)
     keeps: dict[str, Any] = field(default_factory=dict)
     lost: set[str] = field(default_factory=set)  # nodes whose Gpus are
     while_looking: Callable[[], None] = lambda: None
@@ -145,8 +143,10 @@ class World:
         self.rules = RuleIntentSource(self.desk, self.silences, self.brakes,
                                       HubHolds(keeps, nothing, nothing))
         self.sources: list[Source] = [self.rules]
-        self.ladders = LadderService([self._intents], self.brakes, self, self.audit,
-                                     self.state.brakes, self.events, self.notices.append,
+        hands: Any = self
+        self.ladders = LadderService([self._intents], self.brakes, hands, self.audit,
+                                     self.state.brakes, self.events,
+                                     lambda *told: self.notices.append(told),
                                      spawn=lambda call, *given: call(*given),
                                      mono=self.clock.monotonic)
         self.loop = Loop("ladders", self.ladders.step, 1.0)
@@ -281,7 +281,7 @@ class World:
         if done.action == "end" and done.state == "done":
             one = next(each for each in self.tasks if each.task.id == done.task_id)
             one.ended_at = self.clock.now
-        self.ladders.changed(done)
+        self.ladders.runs.command_changed(done)
 
     def recall(self, node_id: str, command_id: str, why: str) -> None:
         self.recalls.append((command_id, why))

@@ -1,7 +1,8 @@
 """A channel: one kind of receiver. Its file has all that is particular to it, its row in table.py
-makes it known to the API, the store and the docs."""
+makes it known to the API, the Settings page, the store and the docs."""
 
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
 from ...access.policy import Actor
 from ...alerts.core.firing_alerts import Alert
@@ -10,32 +11,41 @@ from ..retry import QueuedNotification
 from ..transports import DeliveryResult, Transports
 
 TEST = "This is a test of gpudeck: nothing fires, and notices come here."
+Destination = Literal["url", "addresses", "none"]
 
 
-class Channel(Protocol):
-    """`description` is the row of docs/notices.md."""
+@dataclass(frozen=True)
+class Channel:
+    """`title` is what the Settings page offers, `description` the row of docs/notices.md.
+    `destination`: what `to` of a receiver holds. `to_words`, `wants_words`: on the page, in place
+    of where it goes and of the alerts that it wants."""
 
-    kind: str
-    description: str
-    needs_mail: bool
-    beat_every_s: float | None = None  # None: it has no heartbeat
+    receiver: Receiver
+    kind: ClassVar[str]
+    title: ClassVar[str]
+    description: ClassVar[str]
+    destination: ClassVar[Destination]
+    needs_mail: ClassVar[bool] = False
+    to_words: ClassVar[str] = ""
+    wants_words: ClassVar[str] = ""
+    beat_every_s: ClassVar[float | None] = None  # None: it has no heartbeat
 
-    def flaw(self, receiver: Receiver) -> str | None:
+    def flaw(self) -> str | None:
         """Why nothing could be sent there."""
+        raise NotImplementedError
 
-    def send(self, receiver: Receiver, queued: QueuedNotification, transports: Transports
-             ) -> DeliveryResult: ...
+    def send(self, queued: QueuedNotification, transports: Transports) -> DeliveryResult:
+        raise NotImplementedError
 
-    def test(self, receiver: Receiver, actor: Actor, transports: Transports, waiting: int
-             ) -> DeliveryResult: ...
+    def test(self, actor: Actor, transports: Transports, waiting: int) -> DeliveryResult:
+        raise NotImplementedError
 
-    def beat(self, receiver: Receiver, transports: Transports, firing: int, waiting: int
-             ) -> DeliveryResult:
+    def beat(self, transports: Transports, firing: int, waiting: int) -> DeliveryResult:
         return DeliveryResult(False, "this channel has no heartbeat")
 
-    def shown_to(self, receiver: Receiver) -> str:
+    def shown_to(self) -> str:
         """`to` as people may see it."""
-        return receiver.to
+        return self.receiver.to
 
     def owners(self, alert: Alert) -> tuple[str, ...]:
         """Who gets a notification of their own; '' for one that is for nobody in particular."""

@@ -1,33 +1,34 @@
 """Mail to the addresses of a receiver."""
 
+from typing import ClassVar
+
 from ...access.policy import Actor
 from ..owner_words import MailMessage
 from ..receivers import Receiver, mail_flaw
 from ..retry import QueuedNotification
-from ..transports import NO_MAIL, DeliveryResult, Transports
+from ..transports import DeliveryResult, Transports
 from ..words import mail
-from .channel import Channel, test_fields
+from .channel import Channel, Destination, test_fields
 
 
 class MailChannel(Channel):
     kind = "mail"
+    title = "mail: to addresses"
     description = "the addresses that are named, up to 20"
+    destination: ClassVar[Destination] = "addresses"
     needs_mail = True
 
-    def flaw(self, receiver: Receiver) -> str | None:
-        if receiver.token or receiver.token_file:
+    def flaw(self) -> str | None:
+        if self.receiver.token or self.receiver.token_file:
             return "only what is sent to a URL carries a token"
-        return mail_flaw(receiver.addresses)
+        return mail_flaw(self.receiver.addresses)
 
-    def send(self, receiver: Receiver, queued: QueuedNotification, transports: Transports
-             ) -> DeliveryResult:
-        if not transports.has_mail:
-            return DeliveryResult(False, NO_MAIL, queued.left)
-        return transports.mail(mail(queued.notice, ", ".join(queued.left or receiver.addresses)))
+    def send(self, queued: QueuedNotification, transports: Transports) -> DeliveryResult:
+        to = ", ".join(queued.left or self.receiver.addresses)
+        return transports.mail(mail(queued.notice, to), queued.left)
 
-    def test(self, receiver: Receiver, actor: Actor, transports: Transports, waiting: int
-             ) -> DeliveryResult:
-        return send_test(receiver, ", ".join(receiver.addresses), transports)
+    def test(self, actor: Actor, transports: Transports, waiting: int) -> DeliveryResult:
+        return send_test(self.receiver, ", ".join(self.receiver.addresses), transports)
 
 
 def send_test(receiver: Receiver, to: str, transports: Transports) -> DeliveryResult:

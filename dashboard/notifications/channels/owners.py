@@ -2,7 +2,6 @@
 
 from ...access.policy import Actor
 from ...alerts.core.firing_alerts import Alert
-from ..receivers import Receiver
 from ..retry import QueuedNotification
 from ..transports import NO_MAIL, DeliveryResult, Transports
 from ..words import mail
@@ -11,14 +10,17 @@ from .mail import MailChannel, send_test
 
 class OwnersChannel(MailChannel):
     kind = "owners"
+    title = "owners: mail to whose tasks are there"
     description = ("the owners of the tasks on what fires, each of their own, at the address of "
                    "their Unix name (Settings, Addresses)")
+    destination = "none"
+    to_words = "whose tasks are there"
 
-    def flaw(self, receiver: Receiver) -> str | None:
-        if receiver.token or receiver.token_file:
-            return super().flaw(receiver)
+    def flaw(self) -> str | None:
+        if self.receiver.token or self.receiver.token_file:
+            return super().flaw()
         return "owners are written to by the table of addresses: leave `to` empty" if (
-            receiver.to) else None
+            self.receiver.to) else None
 
     def owners(self, alert: Alert) -> tuple[str, ...]:
         return alert.target.users
@@ -26,8 +28,7 @@ class OwnersChannel(MailChannel):
     def reaches(self, owner: str, transports: Transports) -> bool:
         return transports.addresses.of(owner) is not None
 
-    def send(self, receiver: Receiver, queued: QueuedNotification, transports: Transports
-             ) -> DeliveryResult:
+    def send(self, queued: QueuedNotification, transports: Transports) -> DeliveryResult:
         owner = queued.notice.owner
         if not transports.has_mail:
             return DeliveryResult(False, NO_MAIL, queued.left)
@@ -36,8 +37,7 @@ class OwnersChannel(MailChannel):
             return DeliveryResult(False, f"no address of {owner} is known any more")
         return transports.mail(mail(queued.notice, to))._replace(left=())
 
-    def test(self, receiver: Receiver, actor: Actor, transports: Transports, waiting: int
-             ) -> DeliveryResult:
+    def test(self, actor: Actor, transports: Transports, waiting: int) -> DeliveryResult:
         if not transports.has_mail:
             return DeliveryResult(False, NO_MAIL)
         own = (transports.addresses.of(name) for name in actor.scope.unix_names)
@@ -46,4 +46,4 @@ class OwnersChannel(MailChannel):
             return DeliveryResult(
                 False, "it would be written to you, and no address of your own Unix name "
                 "is known: name it among your Unix names, and its address")
-        return send_test(receiver, to, transports)
+        return send_test(self.receiver, to, transports)

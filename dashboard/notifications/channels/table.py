@@ -10,7 +10,7 @@ from .mail import MailChannel
 from .owners import OwnersChannel
 from .webhook import WebhookChannel
 
-TABLE: tuple[Channel, ...] = (WebhookChannel(), MailChannel(), OwnersChannel(), HeartbeatChannel())
+TABLE: tuple[type[Channel], ...] = (WebhookChannel, MailChannel, OwnersChannel, HeartbeatChannel)
 CHANNELS = {channel.kind: channel for channel in TABLE}
 
 if TYPE_CHECKING:
@@ -20,16 +20,12 @@ else:
 
 
 def channel_of(receiver: Receiver) -> Channel:
-    return CHANNELS[receiver.kind]
+    return CHANNELS[receiver.kind](receiver)
 
 
 def flaw(receiver: Receiver) -> str | None:
     """Why nothing could be sent there."""
-    return token_flaw(receiver) or channel_of(receiver).flaw(receiver)
-
-
-def shown_to(receiver: Receiver) -> str:
-    return channel_of(receiver).shown_to(receiver)
+    return token_flaw(receiver) or channel_of(receiver).flaw()
 
 
 def owners_for(receiver: Receiver, alert: Alert) -> tuple[str, ...]:

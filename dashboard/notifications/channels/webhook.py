@@ -14,24 +14,23 @@ from .channel import Channel, test_fields
 
 class WebhookChannel(Channel):
     kind = "webhook"
+    title = "webhook: JSON to a URL, for chats and programs"
     description = ("a URL, by a POST of JSON; its `text` is what Slack, Mattermost and their like "
                    "show")
-    needs_mail = False
+    destination = "url"
 
-    def flaw(self, receiver: Receiver) -> str | None:
-        return url_flaw(receiver.to)
+    def flaw(self) -> str | None:
+        return url_flaw(self.receiver.to)
 
-    def shown_to(self, receiver: Receiver) -> str:
-        return shown_url(receiver.to)
+    def shown_to(self) -> str:
+        return shown_url(self.receiver.to)
 
-    def send(self, receiver: Receiver, queued: QueuedNotification, transports: Transports
-             ) -> DeliveryResult:
-        notification = queued.notice
-        return transports.post(receiver, fields_of(notification, receiver), notification.id)
+    def send(self, queued: QueuedNotification, transports: Transports) -> DeliveryResult:
+        fields = fields_of(queued.notice, self.receiver)
+        return transports.post(self.receiver, fields, queued.notice.id)
 
-    def test(self, receiver: Receiver, actor: Actor, transports: Transports, waiting: int
-             ) -> DeliveryResult:
-        return transports.post(receiver, test_fields(receiver, transports.url()), "")
+    def test(self, actor: Actor, transports: Transports, waiting: int) -> DeliveryResult:
+        return transports.post(self.receiver, test_fields(self.receiver, transports.url()), "")
 
 
 def fields_of(notification: AlertNotification, receiver: Receiver) -> dict[str, Any]:

@@ -268,7 +268,7 @@ def test_never_the_protected_never_within_and_never_more_than_must(
         quotas: list[Quota], held: list[TaskHolding], spared: set[str]) -> None:
     counted = QuotaIndex(quotas)
     for found in balances(counted, held, NOW, None, spared):
-        gone = {(each.node_id, each.job_id) for each in found.offenders}
+        gone = {(each.node, each.job_id) for each in found.offenders}
         assert not gone or found.is_over
         assert not any(task_id in spared for each in found.offenders for task_id in each.task_ids)
         assert all(each.user is not None for each in found.offenders)

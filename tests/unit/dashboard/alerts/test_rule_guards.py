@@ -25,7 +25,6 @@ from dashboard.audit.recorder import AuditRecorder
 from dashboard.errors import InvalidChangeError
 from dashboard.fleet.fleet import Fleet
 from dashboard.quotas.active_quotas import ActiveQuotas
-from dashboard.quotas.admin import QuotaAdmin
 from dashboard.quotas.deployment import QuotaDeployer
 from dashboard.quotas.queries import QuotaQueries
 from dashboard.quotas.service import QuotaService
@@ -38,7 +37,7 @@ PROOF_S = 3_600.0
 
 @pytest.mark.parametrize("part", [
     AlertSources, AlertService, ActiveRules, RuleAdmin, PromotionPolicy, SilenceService,
-    RehearsalService, ActiveQuotas, QuotaService, QuotaDeployer, QuotaAdmin, QuotaQueries],
+    RehearsalService, ActiveQuotas, QuotaService, QuotaDeployer, QuotaQueries],
     ids=lambda part: part.__name__)
 def test_nothing_is_built_without_what_guards_it(part: type) -> None:
     given = inspect.signature(part).parameters.values()

@@ -9,7 +9,7 @@ import pytest
 from dashboard.actions.commander import Commander, new_id
 from dashboard.actions.lifecycle import CommandRecord
 from dashboard.audit.recorder import AuditRecorder
-from dashboard.automation.dispatch import HubActionDispatcher
+from dashboard.automation.dispatch import ActionDispatcher
 from dashboard.fleet.epoch_fence import EpochFence
 from dashboard.runtime.dispatcher import Dispatcher
 from dashboard.state import HubState
@@ -53,7 +53,7 @@ def test_what_waits_for_its_node_is_withdrawn_and_what_is_there_is_called_back(
     audit = AuditRecorder(state.audit, None, Dispatcher())
     commander = Commander(state.commands, audit, Signs(), EpochFence(1),  # type: ignore[arg-type]
                           wire, Dispatcher())
-    hands = HubActionDispatcher(None, None, commander, wire)  # type: ignore[arg-type]
+    hands = ActionDispatcher(None, None, commander, wire)  # type: ignore[arg-type]
     now = time.time()
     record = commander.order(CommandRecord(
         new_id(now), "end", "n1", "host", CommandActor("rule", "idle@1"), "", now, now, now + 30.0),

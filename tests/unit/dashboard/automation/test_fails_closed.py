@@ -9,12 +9,9 @@ from typing import Any, NoReturn
 import pytest
 
 from dashboard.automation.brakes import BrakeService
-from dashboard.automation.holds import HubHolds
-from dashboard.automation.maintenance import MaintenanceService
-from dashboard.automation.quota_intents import QuotaIntentContext
+from dashboard.automation.holds import HubHolds, MaintenanceService
 from dashboard.automation.quota_source import QuotaIntentSource
-from dashboard.automation.rule_intents import RuleIntentPlanner
-from dashboard.automation.rule_source import RuleIntentSource
+from dashboard.automation.rule_source import RuleIntentPlanner, RuleIntentSource
 from dashboard.automation.service import LadderService
 from dashboard.notifications.service import NotificationService
 from tests.unit.climbing import Busy, World, a_world
@@ -104,8 +101,8 @@ def test_an_owner_who_could_not_be_notified_was_not(world: World) -> None:
 
 
 @pytest.mark.parametrize("made", [
-    RuleIntentPlanner, RuleIntentSource, QuotaIntentContext, QuotaIntentSource, HubHolds,
-    LadderService, BrakeService, MaintenanceService, NotificationService])
+    RuleIntentPlanner, RuleIntentSource, QuotaIntentSource, HubHolds, LadderService,
+    BrakeService, MaintenanceService, NotificationService])
 def test_no_guard_has_a_default(made: type) -> None:
     """What may have one: clocks, threads, and what the class fills by itself."""
     optional = {name for name, each in inspect.signature(made).parameters.items()

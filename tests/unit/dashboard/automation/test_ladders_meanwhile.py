@@ -92,10 +92,10 @@ def test_an_outcome_that_is_there_before_the_person_is_answered_counts(world: Wo
                              CommandActor("person", "ada"), "yes", world.clock.now, world.clock.now,
                              world.clock.now + 30.0, state="sent", task_id=want.task_ids[0])
         world.known[sent.id] = done(sent)
-        world.ladders.changed(world.known[sent.id])
+        world.ladders.runs.command_changed(world.known[sent.id])
         return sent
 
-    assert not isinstance(world.ladders.confirmations.confirm(alert_id, order), str)
+    assert not isinstance(world.ladders.confirm(alert_id, order), str)
     [run] = world.climbs()
     assert (run.climb.state, run.climb.done[-1].outcome) == ("settling", "done")
 
@@ -108,7 +108,7 @@ def test_a_reset_while_a_person_confirms_drops_that_too(world: World) -> None:
         raise RuntimeError("its preview is too old")
 
     with pytest.raises(RuntimeError):
-        world.ladders.confirmations.confirm(alert_id, order)
+        world.ladders.confirm(alert_id, order)
     assert world.climbs() == []
     assert world.brakes.state.spent == ()
 
@@ -154,4 +154,4 @@ def test_an_outcome_that_nobody_told_of_is_found_out(world: World, is_reset: boo
     world.turn(10)
     assert [record.action for record in world.orders] == ["notify", "notify", "end"]
     assert world.climbs() == []
-    assert world.ladders.outcomes.busy() == set()
+    assert world.ladders.runs.busy() == set()

@@ -1,7 +1,6 @@
 """What a restart of the hub must neither lose nor repeat: how far each ladder is, that a target
 comes and goes, and how long it cools down; and what a clock does that is set."""
 
-import dataclasses
 import random
 
 import numpy as np
@@ -13,19 +12,19 @@ from dashboard.alerts.events import AlertChanged
 from dashboard.automation.intents import ActionIntent
 from dashboard.automation.ladder_state import (
     GAP_MOST_S,
+    RETURN_WITHIN_S,
     SavedLadderClimb,
     SavedLadderState,
     goes_on,
     restored,
     saved_state,
 )
-from dashboard.automation.quota_intents import intents
-from dashboard.quotas.over import OverQuotaTracker
+from dashboard.quotas.evaluate import over_since
 from gpudeck.ladder import LadderClimb, LadderObservation, LadderRung, begin, look, resumed, settle
 from gpudeck.quota import Quota
 from tests.unit.climbing import Busy, World, a_world
 from tests.unit.dashboard.alerts.test_restart_state import BEGIN, Hub
-from tests.unit.dashboard.quotas.test_quotas import NOW, balance, beside
+from tests.unit.dashboard.quotas.test_quotas import NOW, balance, wanted
 
 __all__ = ["a_world"]
 
@@ -171,7 +170,7 @@ def test_one_at_a_time_on_a_node_also_over_a_restart(world: World) -> None:
     world.kill()
     world.turn(200)
     assert len(world.did()) == 1, "the first is still in flight"
-    assert node_id in world.ladders.outcomes.busy()
+    assert node_id in world.ladders.runs.busy()
 
 
 def test_after_a_reset_and_a_restart_nothing_goes_on(world: World) -> None:
@@ -282,10 +281,9 @@ def test_a_hub_that_ends_again_before_it_knows_forgets_nothing_of_quotas(
 @pytest.mark.parametrize(("returned_by", "goes_on"), [(NOW - 1.0, False), (NOW, True)])
 def test_who_was_over_at_the_first_sums_is_over_all_along(returned_by: float, goes_on: bool
                                                          ) -> None:
-    quota, over = Quota("q", "*", gpus=1, mode="act"), OverQuotaTracker()
-    over.saw([balance(quota)], NOW)
-    given = dataclasses.replace(beside(), returned_by=returned_by)
-    [found] = intents([balance(quota)], over, given, 30.0, NOW + 40.0)
+    over = [balance(Quota("q", "*", gpus=1, mode="act"))]
+    [found] = wanted(over, over_since({}, over, NOW), NOW + 40.0,
+                     began_at=returned_by - RETURN_WITHIN_S)
     assert found.goes_on is goes_on
 
 

@@ -10,7 +10,7 @@ from dashboard.notifications.channels.channel import Channel
 from dashboard.notifications.channels.table import CHANNELS, TABLE
 from dashboard.notifications.receiver_directory import ReceiverDirectory
 from dashboard.notifications.receivers import Receiver
-from dashboard.notifications.views import NewReceiver
+from dashboard.notifications.views import NewReceiver, channel_view
 from dashboard.state import HubState
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -26,8 +26,18 @@ def test_the_api_takes_the_kinds_of_the_table_and_no_other() -> None:
 
 
 @pytest.mark.parametrize("channel", TABLE, ids=lambda channel: channel.kind)
-def test_the_docs_have_its_row(channel: Channel) -> None:
+def test_the_docs_have_its_row(channel: type[Channel]) -> None:
     assert f"| {channel.kind} | {channel.description} |" in (ROOT / "docs/notices.md").read_text()
+
+
+@pytest.mark.parametrize("channel", TABLE, ids=lambda channel: channel.kind)
+def test_the_page_has_it_from_the_hub(channel: type[Channel]) -> None:
+    """So that a channel is its file and its row: no page names it."""
+    shown = channel_view(channel)
+    assert (shown.kind, shown.title) == (channel.kind, channel.title)
+    assert (shown.destination, shown.needs_mail) == (channel.destination, channel.needs_mail)
+    pages = (ROOT / "assets").glob("settings/*.mjs")
+    assert [page.name for page in pages if f'"{channel.kind}"' in page.read_text()] == []
 
 
 def test_a_receiver_of_an_unknown_kind_is_found_at_the_start(tmp_path: Path) -> None:

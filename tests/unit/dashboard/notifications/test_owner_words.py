@@ -12,7 +12,7 @@ from msgspec.structs import asdict, replace
 
 from dashboard.alerts.core.firing_alerts import Alert, AlertTarget
 from dashboard.alerts.core.rule import CompiledRule, Of, check, read
-from dashboard.notifications.channels.table import flaw, owners_for, shown_to
+from dashboard.notifications.channels.table import channel_of, flaw, owners_for
 from dashboard.notifications.grouping import (
     DOUBT_S,
     FOLD_FROM,
@@ -98,7 +98,7 @@ def test_what_is_over_is_told_once() -> None:
     groups.take(over(other, 430), OPS, BY, 430)
     assert ids(groups.due(110 + 2 * INTERVAL_S, nobody)) == [("resolved", [], ["b"])]
     assert groups.due(1e6, nobody) == []
-    assert len(groups) == 0
+    assert groups._groups == {}
 
 
 def test_what_was_over_before_its_first_notice_is_told_all_the_same() -> None:
@@ -365,7 +365,7 @@ def test_where_clouds_keep_credentials_nothing_is_sent(address: str) -> None:
 
 
 def test_the_path_of_a_url_is_not_shown() -> None:
-    assert shown_to(OPS) == "https://chat.example.org/…"
+    assert channel_of(OPS).shown_to() == "https://chat.example.org/…"
 
 
 def test_it_is_tried_again_later_and_later_and_put_aside_after_a_day() -> None:

@@ -43,7 +43,7 @@ def heard() -> Iterator[socket.socket]:
 
 def sent(host: str, server: socket.socket, inside: str) -> tuple[bool, str]:
     port = server.getsockname()[1]
-    return trial(WebhookRequest.of(f"http://{host}:{port}/hook", {}, "", "", networks(inside)))
+    return trial(WebhookRequest(f"http://{host}:{port}/hook", {}, "", "", networks(inside)))
 
 
 @pytest.mark.parametrize("url", NO_URL)

@@ -13,22 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dashboard.actions.signing_policy import RecentSignings, SigningBudget, SigningPolicy
-from dashboard.automation.intents import RequestedKeep
-from dashboard.automation.quota_intents import (
-    QuotaIntentContext,
-    cause_of,
-    intents,
-    progress,
-)
+from dashboard.audit.recorder import AuditRecorder
+from dashboard.automation.intents import ActionIntent, RequestedKeep
+from dashboard.automation.quota_source import QuotaIntentSource, progress
 from dashboard.fleet.fleet import Fleet
 from dashboard.fleet.visibility import EVERYTHING_SEEN, VisibleFleetCache
 from dashboard.nodes.events import GroupChanged
 from dashboard.quotas.active_quotas import ActiveQuotas
 from dashboard.quotas.deployment import QuotaDeployer
-from dashboard.quotas.evaluate import deployments, for_node
+from dashboard.quotas.evaluate import OverKey, deployments, for_node, over_since
 from dashboard.quotas.gpu_hours import QuotaGpuHours, UserGpuSeconds, grain, hours_of
-from dashboard.quotas.over import OverQuotaTracker
-from dashboard.quotas.prometheus import quota_families, snapshot
+from dashboard.quotas.prometheus import quota_families
 from dashboard.quotas.queries import QuotaQueries
 from dashboard.quotas.service import HOURS_EVERY_S, QuotaService
 from dashboard.runtime.dispatcher import Dispatcher
@@ -84,7 +79,7 @@ def test_a_node_is_told_what_concerns_it(fleet: Fleet, scope: str, nodes: set[st
     quota = Quota("q", "*", scope, gpus=1)
     assert {node_id for node_id, node in fleet.nodes.items()
             if for_node([quota], fleet, node)} == nodes
-    assert {each.node_id for each in deployments(quota, 1, fleet, {})} == nodes
+    assert {each.node for each in deployments(quota, 1, fleet, {})} == nodes
 
 
 def test_wanted_applied_and_in_force_are_three_things(fleet: Fleet) -> None:
@@ -106,6 +101,10 @@ def test_wanted_applied_and_in_force_are_three_things(fleet: Fleet) -> None:
     assert seen(held)[:2] == (True, False)
 
 
+def active_of(state: HubState, events: Dispatcher) -> ActiveQuotas:
+    return ActiveQuotas(state.quotas, AuditRecorder(state.audit, None, events), events)
+
+
 class Signer:
     epoch = 1
 
@@ -116,7 +115,7 @@ class Signer:
 def test_a_node_is_sent_what_it_lacks_and_again_until_it_has_it(tmp_path: Path, fleet: Fleet
                                                                ) -> None:
     state, events = HubState.open(tmp_path), Dispatcher()
-    active, sent = ActiveQuotas(state.quotas, events), list[tuple[str, int, int]]()
+    active, sent = active_of(state, events), list[tuple[str, int, int]]()
     deployer = QuotaDeployer(
         active, fleet, Signer(), ("n1", "n3"),  # type: ignore[arg-type]
         lambda node_id, desired: bool(sent.append(
@@ -149,7 +148,7 @@ def test_of_what_is_not_known_whole_no_number_is_given() -> None:
 
     def told(used: float, is_whole: bool) -> dict[str, str]:
         held = QuotaBalance(quota, "mem_bytes", "alice", used, 10.0, is_whole, 1, ("alice",))
-        text = "".join(quota_families([snapshot(quota, [], [held])]))
+        text = "".join(quota_families([(quota, [], [held])]))
         return {name: value for name, holder, value in re.findall(
             r'^gpudeck_quota_(\w+){[^\n]*holder="(\w+)"} (\S+)$', text, re.M)}
 
@@ -177,7 +176,7 @@ def test_who_is_in_which_group_is_known_after_a_restart(tmp_path: Path) -> None:
 
 def summed(state: HubState, fleet: Fleet, history: Any) -> tuple[QuotaService, QuotaQueries]:
     events = Dispatcher()
-    active = ActiveQuotas(state.quotas, events)
+    active = active_of(state, events)
     deployer = QuotaDeployer(active, fleet, SimpleNamespace(epoch=1), (), lambda *_: True)  # type: ignore[arg-type]
     service = QuotaService(active, state.quotas, fleet, history, 30.0, events)
     return service, QuotaQueries(service, deployer, state.quotas, fleet, history)
@@ -218,8 +217,8 @@ GROUPS = {"alice": ("ml",), "bob": ("ml", "ops"), "carol": ()}
 
 def counted(cells: list[UserGpuSeconds], *wanted: Quota, per: Per = "day",
             groups: Mapping[str, tuple[str, ...]] = GROUPS) -> QuotaGpuHours:
-    return hours_of(QuotaIndex(wanted), per, cells, lambda node_id: (f"host-{node_id}", "lab"),
-                    groups)
+    return hours_of(QuotaIndex(wanted), per, cells, {
+        node_id: (f"host-{node_id}", "lab") for node_id in ("n1", "n2")}, groups)
 
 
 def test_hours_are_of_each_or_of_those_together() -> None:
@@ -305,25 +304,30 @@ def balance(quota: Quota, used: float = 3.0) -> QuotaBalance:
                         (offender,) if used > 1 else ())
 
 
-def beside(held: str | None = None, kept: RequestedKeep | None = None) -> QuotaIntentContext:
-    return QuotaIntentContext(lambda quota_id: 4, lambda node_id: held, lambda task_ids: kept,
-                              lambda node_id: 0.5, 1, 0.0)
+def wanted(found: list[QuotaBalance], since: Mapping[OverKey, float], now: float,
+           hold_s: float = 30.0, held: str | None = None, keep: RequestedKeep | None = None,
+           began_at: float = 0.0) -> list[ActionIntent]:
+    quotas: Any = SimpleNamespace(
+        balances=found, over_since=since, hold_s=hold_s, summed_at=now, steady=lambda: now,
+        active=SimpleNamespace(versions={"q": SimpleNamespace(generation=4)}))
+    holds: Any = SimpleNamespace(on_node=lambda _: held, keep_of=lambda _: keep)
+    return [*QuotaIntentSource(quotas, Fleet(1), holds, lambda: 0.0, began_at)()]
 
 
 def test_only_who_is_over_for_long_enough_is_wanted_and_observing_wants_nothing() -> None:
-    quota, over = Quota("q", "*", gpus=1, mode="act"), OverQuotaTracker()
-    over.saw([balance(quota)], NOW)
-    assert [*intents([balance(quota)], over, beside(), 30.0, NOW + 29)] == []
-    [found] = intents([balance(quota)], over, beside("on hold"), 30.0, NOW + 30)
-    assert (found.cause, found.task_ids, found.holds) == (cause_of("q", 4), ("t",), ("on hold",))
+    quota = Quota("q", "*", gpus=1, mode="act")
+    since = over_since({}, [balance(quota)], NOW)
+    assert wanted([balance(quota)], since, NOW + 29) == []
+    [found] = wanted([balance(quota)], since, NOW + 30, held="on hold")
+    assert (found.cause, found.task_ids, found.holds) == ("quota q v4", ("t",), ("on hold",))
     assert [rung.do for rung in found.rungs] == ["tell", "tell", "end"]
-    over.saw([balance(quota, 1.0)], NOW + 31)  # within again: from the beginning
-    over.saw([balance(quota)], NOW + 32)
-    assert [*intents([balance(quota)], over, beside(), 30.0, NOW + 61)] == []
+    since = over_since(since, [balance(quota, 1.0)], NOW + 31)  # within again: from the beginning
+    since = over_since(since, [balance(quota)], NOW + 32)
+    assert wanted([balance(quota)], since, NOW + 61) == []
     warns, observes = Quota("q", "*", gpus=1, mode="warn"), Quota("q", "*", gpus=1)
-    [found] = intents([balance(warns)], over, beside(), 0.0, NOW + 61)
+    [found] = wanted([balance(warns)], since, NOW + 61, hold_s=0.0)
     assert {rung.do for rung in found.rungs} == {"tell"}
-    assert [*intents([balance(observes)], over, beside(), 0.0, NOW + 61)] == []
+    assert wanted([balance(observes)], since, NOW + 61, hold_s=0.0) == []
 
 
 def test_how_far_it_is_in_words() -> None:

@@ -4,9 +4,9 @@ import random
 
 import pytest
 
+from dashboard.quotas.store import QuotaVersion
 from dashboard.quotas.usage_history import (
     HOUR_S,
-    PastQuotaSetting,
     line,
     narrower,
     step_of,
@@ -28,9 +28,10 @@ def test_means_of_each_step_and_a_hole_where_nothing_is_known() -> None:
 
 
 def test_it_says_what_was_given_then_and_not_what_is_given_now() -> None:
-    gave = [PastQuotaSetting(START + 190, None),
-            PastQuotaSetting(START + 130, Quota("fleet", "*", gpus=8)),
-            PastQuotaSetting(START + 70, FLEET)]
+    gave = [QuotaVersion(quota, "", number, "ada", START + at, is_there)
+            for number, quota, at, is_there in ((3, FLEET, 190, False),
+                                                (2, Quota("fleet", "*", gpus=8), 130, True),
+                                                (1, FLEET, 70, True))]
     found = line(Quota("fleet", "*", gpus=1), "gpus", (START, START + 240), 60, {}, frozenset(),
                  gave)
     assert found.most == [None, 4, 8, None]
