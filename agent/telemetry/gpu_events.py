@@ -1,7 +1,7 @@
 """From one reading of a Gpu to the next: what is an Event. Pure.
 
 A counter's first value is where counting begins; a fault that stands is told when it is first
-seen, and again only after it was gone. Both outlive the agent: see happenings.Kept.
+seen, and again only after it was gone. Both outlive the agent: see events.NodeEventState.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
