@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from .arrays import joined, taken
 from .files import HistoryFiles
 from .give_up import MENDS_ITSELF
 from .ingest import BlockExtras, HistoryIngester, event_columns
@@ -18,17 +19,17 @@ from .parquet import (
     MINUTE_S,
     SlotNames,
     Table,
+    events_table,
     raw_table,
     rollup_table,
     save_rows,
     slow_table,
-    table_of,
     tasks_table,
     usage_table,
     write,
 )
 from .rollup import Rollup, coarser, rolled_up
-from .rollup import joined as joined_rollups
+from .rows import slow_rows
 from .task_minutes import TaskMinuteRows, held_in
 from .usage import usages
 
@@ -64,7 +65,7 @@ class BlockWriter:
                 ) -> Iterator[tuple[str, Callable[[], Iterator[Table]]]]:
         names, rank = self._feed.names, np.argsort(self._feed.order())
         rolled: list[Rollup] = []
-        minutes = cache(lambda: joined_rollups(rolled))
+        minutes = cache(lambda: joined(rolled))
 
         def raw() -> Iterator[Table]:
             for rows in chunks():
@@ -74,22 +75,22 @@ class BlockWriter:
         @cache
         def held() -> TaskMinuteRows:
             found = held_in(aside.minutes)
-            return found.take(np.lexsort((found.t, rank[found.slot])))
+            return taken(found, np.lexsort((found.t, rank[found.slot])))
 
         def used() -> Iterator[Table]:
             found = usages(held(), minutes())
-            yield usage_table(found.take(np.lexsort((found.t, rank[found.slot]))), names)
+            yield usage_table(taken(found, np.lexsort((found.t, rank[found.slot]))), names)
 
         yield "raw", raw
         yield "minutes", lambda: _by_gpus("minutes", minutes(), names)
         yield "hours", lambda: _by_gpus("hours", coarser(minutes(), HOUR_S), names)
         if aside.slow:
-            yield "slow", lambda: iter([slow_table(aside.slow, names)])
+            yield "slow", lambda: iter([slow_table(slow_rows(aside.slow), names)])
         if aside.minutes:
             yield "tasks", lambda: iter([tasks_table(held(), names)])
             yield "usage", used
         if aside.events:
-            yield "events", lambda: iter([table_of("events", event_columns(aside.events))])
+            yield "events", lambda: iter([events_table(event_columns(aside.events))])
 
     def _set_aside(self, kind: str, start: int, chunks: Callable[[], Iterator[SampleRows]]) -> None:
         """Seconds are kept as plain arrays: what was wrong with them can still be found out."""
@@ -105,4 +106,4 @@ def _by_gpus(kind: str, made: Rollup, names: SlotNames) -> Iterator[Table]:
     pieces = max(1, round(len(made) / GROUP_ROWS))
     cuts = ends[np.searchsorted(ends, np.linspace(0, len(made), pieces + 1)[1:])]
     for first, last in pairwise([0, *np.unique(cuts).tolist()]):
-        yield rollup_table(kind, made.take(np.s_[first:last]), names)
+        yield rollup_table(kind, taken(made, np.s_[first:last]), names)
