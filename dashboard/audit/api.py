@@ -160,11 +160,9 @@ AUDIT_QUERY: Query = (
     *((name, {"type": "number", "minimum": 0}) for name in ("since", "until")),
 )
 ROUTES = (
-    Route("GET audit", AuditApi.records, "list_audit",
-          see(Role.OPERATOR),
+    Route("GET audit", AuditApi.records, "list_audit", see(Role.OPERATOR),
           "Records, newest first: on Nodes in one's scope; an admin of everything sees all.",
-          answer=AuditRecordList, errors=(400,),
-          query=AUDIT_QUERY),
+          answer=AuditRecordList, errors=(400,), query=AUDIT_QUERY),
     Route("GET audit/verify", AuditApi.verify, "verify_audit",
           see(Role.ADMIN, PermissionReach.NONE),
           "Walks the whole chain; compares it with its copy and with the heads that nodes keep.",

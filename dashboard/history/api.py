@@ -219,8 +219,7 @@ def _check_points(gpus: int, metrics: int, span: tuple[int, int], step: int) -> 
 def _check_rows(count: int) -> None:
     if count > MAX_USAGE_ROWS:
         raise ResultTooLargeError(f"that would be more than {MAX_USAGE_ROWS:,} rows; ask for a "
-                                  "longer bucket "
-                                  "or a shorter time")
+                                  "longer bucket or a shorter time")
 
 
 def _price(given: dict[str, str], name: str) -> float | None:
@@ -272,8 +271,7 @@ def _whole(name: str, raw: str) -> int:
 
 
 ROUTES = (
-    Route("GET series", HistoryApi.series, "get_series",
-          see(Role.VIEWER),
+    Route("GET series", HistoryApi.series, "get_series", see(Role.VIEWER),
           "A metric of one Gpu over time. Times are UTC seconds or RFC 3339; without `step`, "
           "one that gives at most a thousand points.",
           answer=SeriesView, errors=(400, 404, 503), is_file=True,
@@ -283,13 +281,10 @@ ROUTES = (
                            "description": "Further metrics, their keys joined by commas."}),
                  ("beside", {"type": "string", "description": "Further GPUs on the same seconds, "
                              "their UUIDs joined by commas."}), FORMAT)),
-    Route("GET instant", HistoryApi.instant, "get_instant",
-          see(Role.VIEWER),
+    Route("GET instant", HistoryApi.instant, "get_instant", see(Role.VIEWER),
           "A metric of every Gpu at one moment: a value, or why there is none.",
-          answer=InstantView, errors=(400, 503),
-          query=(("metric", METRIC), ("at", TIME))),
-    Route("GET usage", HistoryApi.usage, "get_usage",
-          see(Role.VIEWER),
+          answer=InstantView, errors=(400, 503), query=(("metric", METRIC), ("at", TIME))),
+    Route("GET usage", HistoryApi.usage, "get_usage", see(Role.VIEWER),
           "What owners, nodes or GPUs held, per bucket of whole hours; of one user, for a day "
           "at most, of whole minutes too.",
           answer=UsageList, errors=(400, 503), is_file=True,
@@ -297,14 +292,12 @@ ROUTES = (
                  ("bucket", {"type": "integer", "minimum": 60, "default": 86_400}),
                  ("of", {"type": "string", "description": "Of this one only."}), ("start", TIME),
                  ("end", TIME), FORMAT)),
-    Route("GET reports", HistoryApi.reports, "get_report",
-          see(Role.VIEWER),
+    Route("GET reports", HistoryApi.reports, "get_report", see(Role.VIEWER),
           "What owners, nodes or GPUs held over a time of whole hours, and what it cost.",
           answer=Report, errors=(400, 503), is_file=True,
           query=(("by", {"enum": list(BYS), "default": "user"}), ("start", TIME), ("end", TIME),
                  ("price_gpu_hour", PRICE_SCHEMA), ("price_kwh", PRICE_SCHEMA), FORMAT)),
-    Route("GET mps/past", HistoryApi.mps, "get_mps_past",
-          see(Role.VIEWER),
+    Route("GET mps/past", HistoryApi.mps, "get_mps_past", see(Role.VIEWER),
           "What MPS of a Node had to do, by the minute, of the last day or of 7 days at most: "
           "how many clients, and the load of its Gpus.",
           answer=MpsUsageView, errors=(400, 404, 503),

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 
@@ -36,20 +37,20 @@ from .usage import usages
 log = logging.getLogger("gpudeck.history")
 
 
+@dataclass(eq=False, slots=True)
 class BlockWriter:
-    def __init__(self, files: HistoryFiles, feed: HistoryIngester) -> None:
-        self._files = files
-        self._feed = feed
+    files: HistoryFiles
+    feed: HistoryIngester
 
     def write(self, chunks: Callable[[], Iterator[SampleRows]], aside: BlockExtras,
               stretch: tuple[int, int, int], now: float, is_last: bool) -> list[HistoryFile]:
         """`is_last`: what cannot be written is set aside, so that the rest is."""
         written: list[HistoryFile] = []
-        made = self._files.manifest.number + 1, now
+        made = self.files.manifest.number + 1, now
         try:
             for kind, tables in self._tables(chunks, aside):
                 try:
-                    segment = write(self._files.archive, kind, stretch, made, tables())
+                    segment = write(self.files.archive, kind, stretch, made, tables())
                 except Exception as error:
                     if not is_last or isinstance(error, MENDS_ITSELF):
                         raise
@@ -57,13 +58,13 @@ class BlockWriter:
                     continue
                 written += [] if segment is None else [segment]
         except BaseException:
-            self._files.remove(written)
+            self.files.remove(written)
             raise
         return written
 
     def _tables(self, chunks: Callable[[], Iterator[SampleRows]], aside: BlockExtras
                 ) -> Iterator[tuple[str, Callable[[], Iterator[Table]]]]:
-        names, rank = self._feed.names, np.argsort(self._feed.order())
+        names, rank = self.feed.names, np.argsort(self.feed.order())
         rolled: list[Rollup] = []
         minutes = cache(lambda: joined(rolled))
 
@@ -96,8 +97,8 @@ class BlockWriter:
         """Seconds are kept as plain arrays: what was wrong with them can still be found out."""
         log.exception("history cannot be written and was set aside kind=%s start=%d", kind, start)
         if kind == "raw":
-            save_rows(self._files.manifest.aside(), start, chunks(), self._feed.names)
-        self._files.manifest.quarantined.append(f"{kind}/{kind}-{start}")
+            save_rows(self.files.manifest.aside(), start, chunks(), self.feed.names)
+        self.files.manifest.quarantined.append(f"{kind}/{kind}-{start}")
 
 
 def _by_gpus(kind: str, made: Rollup, names: SlotNames) -> Iterator[Table]:

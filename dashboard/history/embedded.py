@@ -47,6 +47,7 @@ class EmbeddedHistory:
         self.store = HistoryStore(folder, keep, archive)
         self.rules = RuleHistoryReader(self.store)
         self.unpacks_most = UNPACKS_MOST
+        # What only the store does is asked of it directly.
         self.open, self.append = self.store.open, self.store.append
         self.first_segment = self.store.first_segment
         self._db = HistoryDatabase()

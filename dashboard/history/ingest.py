@@ -101,31 +101,25 @@ class HistoryIngester:
         taken: list[ReceivedFrame] = []
         find = self._catalog.get
         for said in messages:
-            frame = said.message
-            if type(frame) is Frame:
-                listed = find((said.node_id, said.stream, frame.generation))
-                if listed is None or len(listed.slots) != len(frame.states):
+            message = said.message
+            if type(message) is Frame:
+                listed = find((said.node_id, said.stream, message.generation))
+                if listed is None or len(listed.slots) != len(message.states):
                     self.counts.unreadable += 1
                 elif said.second == CARRIED:
                     self._place(taken, segment)
-                    self.tally.carried(said.node_id, listed.slots, frame.tasks)
+                    self.tally.carried(said.node_id, listed.slots, message.tasks)
                 else:
-                    taken.append((said, frame, listed))
-            else:
-                if type(frame) is Hello:
-                    self._place(taken, segment)
-                self._other(said, segment)
-        self._place(taken, segment)
-
-    def _other(self, said: HistoryMessage, segment: int) -> None:
-        match said.message:
-            case Hello():
+                    taken.append((said, message, listed))
+            elif type(message) is Hello:
+                self._place(taken, segment)
                 if said.second != CARRIED:
                     self.tally.hello(said.node_id)
-            case Inventory() as inventory:
-                self._inventory(said, inventory)
-            case Event() as event:
-                self._event(said, event, segment)
+            elif type(message) is Inventory:
+                self._inventory(said, message)
+            elif type(message) is Event:
+                self._event(said, message, segment)
+        self._place(taken, segment)
 
     def _inventory(self, said: HistoryMessage, inventory: Inventory) -> None:
         slots = [self.slot(facts.uuid, said.node_id) for facts in inventory.gpus]

@@ -1,7 +1,7 @@
 """What no file has yet, as files will have it. Copied under the store's lock; what is made of the
 copies is made outside of it."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -54,14 +54,10 @@ class MemoryReader:
             told = {key: (t, event) for aside in feed.extras()
                     for key, (t, event) in aside.events.items() if span[0] <= t < span[1]}
             return lambda: events_table(event_columns(told))
-        rows = list(self._rows(feed.slots_of(None, None), first, last, metrics))
+        rows = list(feed.head.rows(feed.slots_of(None, None), first, last, metrics))
         if kind == "raw":
             return lambda: raw_table(together(rows), names)
         return lambda: rollup_table(kind, rolled_up(in_order(rows), MINUTE_S, metrics), names)
-
-    def _rows(self, slots: Slots, first: int, last: int, metrics: Sequence[str]
-              ) -> Iterator[SampleRows]:
-        return self._feed.head.rows(slots, first, last, metrics)
 
     def _slow(self, slots: Slots, first: int, last: int) -> SlowMetricRows:
         rows = slow_rows(part for aside in self._feed.extras() for part in aside.slow
@@ -71,12 +67,12 @@ class MemoryReader:
     def series(self, gpus: Mapping[str, int], metrics: Sequence[str], span: tuple[int, int],
                nodes: Nodes) -> list[Rollup]:
         """`gpus`: their numbers, which are the slots of the answer."""
-        names, slots = self._feed.names, self._feed.slots_of(gpus, nodes)
+        head, names, slots = self._feed.head, self._feed.names, self._feed.slots_of(gpus, nodes)
         number = np.zeros(len(names.gpus), np.intp)
         number[slots] = [gpus[names.gpus[slot]] for slot in slots.tolist()]
         live = [metric for metric in metrics if metric in AT]
         parts: list[SampleRows | SlowMetricRows] = [
-            together(self._rows(slots, *span, live)), self._slow(slots, *span)]
+            together(head.rows(slots, *span, live)), self._slow(slots, *span)]
         return [rollup_of("raw", Rollup(number[part.slot], part.t, np.ones(len(part.t), np.int64)),
                           {metric: part.values(metric) for metric in metrics
                            if (metric in AT) == isinstance(part, SampleRows)}, metrics)
@@ -84,17 +80,17 @@ class MemoryReader:
 
     def seen(self, metric: str, moments: Sequence[int], back_s: int, nodes: Nodes
              ) -> MomentSamples:
-        names, slots = self._feed.names, self._feed.slots_of(None, nodes)
+        head, names, slots = self._feed.head, self._feed.names, self._feed.slots_of(None, nodes)
         span = moments[0] - back_s + 1, moments[-1] + 1
         rows: SampleRows | SlowMetricRows = (
-            together(self._rows(slots, *span, (metric,))) if metric in AT
+            together(head.rows(slots, *span, (metric,))) if metric in AT
             else self._slow(slots, *span))
         return seen_in_memory(rows, metric, moments, back_s, names.gpus, names.nodes)
 
     def usage(self, nodes: Nodes, grain: int = HOUR_S) -> "pd.DataFrame":
         held = self.task_minutes(nodes)
-        did = rolled_up(in_order(self._rows(np.unique(held.slot), 0, LAST, NEEDED)), MINUTE_S,
-                        NEEDED)
+        rows = self._feed.head.rows(np.unique(held.slot), 0, LAST, NEEDED)
+        did = rolled_up(in_order(rows), MINUTE_S, NEEDED)
         return plain_frame(usage_table(usages(held, did, grain), self._feed.names))
 
     def task_minutes(self, nodes: Nodes) -> TaskMinuteRows:

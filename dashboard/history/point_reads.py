@@ -11,13 +11,12 @@ from .arrays import Floats
 from .instants import MomentSamples, code_of, why_of
 from .memory import BLOCK_S
 from .parquet import HOUR_S, MINUTE_S
+from .protocol import Nodes
 from .rollup import Rollup, rollup_of
 from .row_index import Counts, OpenParquetFile, RowIndexCache, SampleRuns, end_to_end, values_at
 
 LARGE_ROWS = 200_000
 STEP_S = {"raw": 1, "minutes": MINUTE_S, "hours": HOUR_S}
-
-Nodes = frozenset[str] | None
 
 
 class HistoryPointReader:

@@ -43,7 +43,7 @@ class RuleHistoryReader:
         """Fills it: whole minutes, or seconds as long as those are kept."""
         live = {key: ends for key, ends in wanted.items() if key in AT}
         seldom: Wanted = {key: frozenset(("mean",)) for key in wanted if key not in AT}
-        kind = _kind(grid)
+        kind = _kind(grid.step_s)
         if live:
             self._fill(grid, kind, wide_columns(kind, live), [*live],
                        partial(wide_part, kind, live))
@@ -55,7 +55,7 @@ class RuleHistoryReader:
 
     def seen(self, grid: HistoryGrid) -> None:
         """Fills it with SEEN: whether a Gpu was heard of says nothing of what it told."""
-        kind = _kind(grid)
+        kind = _kind(grid.step_s)
         self._fill(grid, kind, (*PLACE, "seconds" if kind == "minutes" else "state"), [],
                    partial(seen_part, kind))
 
@@ -74,7 +74,7 @@ class RuleHistoryReader:
         with self._store.reading(lambda: self._memory.table(kind, span, metrics)) as (files, made):
             first, last = int(span[0]), -int(-span[1] // 1)
             if grid is not None:
-                grid.make_room(files.rows(_kind(grid), first, last) // max(1, grid.width))
+                grid.make_room(files.rows(_kind(grid.step_s), first, last) // max(1, grid.width))
             yield made()
             for path in files.find(kind, first, last):
                 yield from tables_in(path, columns, span)
@@ -91,11 +91,10 @@ class RuleHistoryReader:
 
     def begins(self, step_s: int) -> int | None:
         """From when on there is any; None: there is none."""
-        kind = "minutes" if step_s == MINUTE_S else "raw"
         with self._store.lock:
-            found = [one.start for one in self._store.manifest.of_kind(kind)]
+            found = [one.start for one in self._store.manifest.of_kind(_kind(step_s))]
             return min([*found, *self._store.feed.head.open], default=None)
 
 
-def _kind(grid: HistoryGrid) -> str:
-    return "minutes" if grid.step_s == MINUTE_S else "raw"
+def _kind(step_s: int) -> str:
+    return "minutes" if step_s == MINUTE_S else "raw"
