@@ -19,6 +19,7 @@ import numpy as np
 from dashboard.history.columns import AT, KEYS
 from dashboard.history.embedded import EmbeddedHistory
 from dashboard.history.headlog import HeadLog, HeadLogEntry
+from dashboard.history.memory import BLOCK_S
 from dashboard.history.rows import HistoryMessage
 from dashboard.history.sealing import GRACE_S
 from gpudeck.metrics import WIDTH
@@ -199,7 +200,7 @@ def _questions(fleet: Fleet, history: EmbeddedHistory, seconds: int) -> Iterator
         ("q4: what each user held, by hour",
          lambda: history.usage("user", 3_600, START, end), None),
         ("the fleet's five minutes around a moment",
-         lambda: history.block("temp_c", chance.randint(START, end - 400)), None),
+         lambda: history.instants("temp_c", _around(chance.randint(START, end - 400))), None),
     )
     try:
         for name, ask, goal in asked:
@@ -209,6 +210,11 @@ def _questions(fleet: Fleet, history: EmbeddedHistory, seconds: int) -> Iterator
     finally:
         stop.set()
         writer.join()
+
+
+def _around(t: int) -> range:
+    """As the time bar asks for them."""
+    return range(t - t % BLOCK_S, t - t % BLOCK_S + BLOCK_S, 5)
 
 
 def _times_ms(ask: Callable[[], object]) -> list[float]:

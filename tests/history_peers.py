@@ -27,6 +27,7 @@ import psutil
 
 from dashboard.history.columns import KEYS, STORED, quantise
 from dashboard.history.embedded import EmbeddedHistory
+from dashboard.history.grid import HistoryGrid
 from dashboard.history.memory import BLOCK_S
 from dashboard.history.rows import HistoryMessage
 from gpudeck.metrics import WIDTH
@@ -263,8 +264,11 @@ def hot(history: EmbeddedHistory, first: int, end: int) -> list[tuple[str, int]]
     found: list[tuple[str, int]] = []
     lasts: dict[str, int] = {}
     for start in range(first - first % BLOCK_S, end, BLOCK_S):
-        block = history.block("temp_c", start)
-        names, is_hot = list(block.columns), block.to_numpy() >= HOT_C
+        grid = HistoryGrid(start, 1, BLOCK_S)
+        history.rules.past({"temp_c": frozenset(("max",))}, grid)
+        values = grid.of("temp_c", "max")
+        assert values is not None
+        names, is_hot = [gpu for gpu, _ in grid.rows], values.T >= HOT_C
         runs = _runs(is_hot, np.array([lasts.get(name, 0) for name in names]))
         for second, gpu in np.argwhere(runs == HOT_S).tolist():
             found.append((names[gpu], start + second))

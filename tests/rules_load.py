@@ -150,13 +150,11 @@ def _rolled(first: int, rng: np.random.Generator) -> Rollup:
              "util_pct": np.where(busy, 60.0, 0.0),
              "util_max_pct": np.where(busy, 100.0, 0.0),
              "mem_used_bytes": np.where(busy, 4e10, 2e9)}
-    rolled = Rollup(slot, t, n, [], [], [], [])
+    rolled = Rollup(slot, t, n)
     for column in STORED:
         values = means.get(column.key, zeros)
-        rolled.low.append(values)
-        rolled.high.append(values)
-        rolled.total.append(zeros if column.key in NO_MEAN else values * 60)
-        rolled.n.append(n)
+        total = zeros if column.key in NO_MEAN else values * 60
+        rolled.put(column.key, values, values, total, n)
     return rolled
 
 

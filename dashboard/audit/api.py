@@ -3,7 +3,6 @@
 import re
 import time
 from collections.abc import Callable, Iterator
-from http import HTTPStatus
 
 import gevent
 from flask import Flask, Response, request
@@ -15,7 +14,7 @@ from ..access.policy import EVERYTHING, Actor, PermissionReach, Role, by
 from ..access.requests import asker
 from ..access.routes import Query, Route, see, serve_routes
 from ..errors import AuditWriteError
-from ..web.answers import DEFAULT_LIMIT, MAX_LIMIT, ApiError, answer, problem
+from ..web.answers import DEFAULT_LIMIT, MAX_LIMIT, answer, bad, problem
 from ..web.openapi_parts import MAX_WORD
 from .file_copy import line_of
 from .recorder import AuditRecorder
@@ -113,11 +112,11 @@ def _question() -> tuple[int, int | None, AuditFilter]:
     args = request.args
     for name in args:
         if name not in KNOWN or len(args.getlist(name)) > 1:
-            raise ApiError(HTTPStatus.BAD_REQUEST, f"there is no parameter {name[:40]!r}, or it is "
-                           f"given twice; there are {', '.join(KNOWN)}")
+            raise bad(f"there is no parameter {name[:40]!r}, or it is given twice; there are "
+                      f"{', '.join(KNOWN)}")
     limit = _whole("limit") or DEFAULT_LIMIT
     if limit > MAX_LIMIT:
-        raise ApiError(HTTPStatus.BAD_REQUEST, f"limit is a whole number from 1 to {MAX_LIMIT}")
+        raise bad(f"limit is a whole number from 1 to {MAX_LIMIT}")
     wanted = AuditFilter(_word("kind"), _word("actor"), _word("node"), _word("task"),
                          _moment("since"), _moment("until"))
     return limit, _whole("cursor"), wanted
@@ -128,14 +127,14 @@ def _whole(name: str) -> int | None:
     if raw is None:
         return None
     if not raw.isascii() or not raw.isdigit() or len(raw) > 15 or int(raw) < 1:
-        raise ApiError(HTTPStatus.BAD_REQUEST, f"{name} is a whole number from 1 on")
+        raise bad(f"{name} is a whole number from 1 on")
     return int(raw)
 
 
 def _word(name: str) -> str | None:
     raw = request.args.get(name)
     if raw is not None and len(raw) > MAX_WORD:
-        raise ApiError(HTTPStatus.BAD_REQUEST, f"{name} has at most {MAX_WORD} characters")
+        raise bad(f"{name} has at most {MAX_WORD} characters")
     return raw
 
 
@@ -144,14 +143,13 @@ def _moment(name: str) -> float | None:
     if raw is None:
         return None
     if not NUMBER.fullmatch(raw):
-        raise ApiError(HTTPStatus.BAD_REQUEST,
-                       f"{name} is in UTC seconds; now it is {time.time():.0f}")
+        raise bad(f"{name} is in UTC seconds; now it is {time.time():.0f}")
     return float(raw)
 
 
 def _no_parameters() -> None:
     if request.args:
-        raise ApiError(HTTPStatus.BAD_REQUEST, "there are no parameters here")
+        raise bad("there are no parameters here")
 
 
 AUDIT_QUERY: Query = (
@@ -162,11 +160,9 @@ AUDIT_QUERY: Query = (
     *((name, {"type": "number", "minimum": 0}) for name in ("since", "until")),
 )
 ROUTES = (
-    Route("GET audit", AuditApi.records, "list_audit",
-          see(Role.OPERATOR),
+    Route("GET audit", AuditApi.records, "list_audit", see(Role.OPERATOR),
           "Records, newest first: on Nodes in one's scope; an admin of everything sees all.",
-          answer=AuditRecordList, errors=(400,),
-          query=AUDIT_QUERY),
+          answer=AuditRecordList, errors=(400,), query=AUDIT_QUERY),
     Route("GET audit/verify", AuditApi.verify, "verify_audit",
           see(Role.ADMIN, PermissionReach.NONE),
           "Walks the whole chain; compares it with its copy and with the heads that nodes keep.",

@@ -15,7 +15,7 @@ from ..access.policy import Actor, Role
 from ..access.requests import asker
 from ..access.routes import Route, see, serve_routes
 from ..errors import ResultTooLargeError
-from ..web.answers import ApiError, answer
+from ..web.answers import ApiError, answer, bad, check_names, one_of
 from ..web.moments import moment
 from ..web.openapi_parts import FORMAT, METRIC, METRIC_LIST, PRICE_SCHEMA, TIME
 from ..web.query_pool import QueryPool
@@ -97,14 +97,14 @@ class HistoryApi:
 
     def usage(self) -> Response:
         given = _given("by", "bucket", "start", "end", "of", "format")
-        form, by, of = form_asked(), _by(given.get("by", "user")), given.get("of")
+        form, by, of = form_asked(), _by(given), given.get("of")
         bucket = _bucket(given.get("bucket", str(DAY_S)), by == "user" and of is not None)
         start, end = _span(7.0 * DAY_S if bucket % HOUR_S == 0 else DAY_S)
         if bucket % HOUR_S and self._history.finest(start) == HOUR_S:
             bucket = HOUR_S
         span = int(start // bucket) * bucket, -int(-end // bucket) * bucket
         if bucket % HOUR_S and span[1] - span[0] > MAX_MINUTES_S:
-            raise _bad("by the minute, a day at most; ask for whole hours, such as 3600")
+            raise bad("by the minute, a day at most; ask for whole hours, such as 3600")
         nodes = self._seen().nodes
 
         def body() -> bytes:
@@ -117,7 +117,7 @@ class HistoryApi:
 
     def reports(self) -> Response:
         given = _given("by", "start", "end", "price_gpu_hour", "price_kwh", "format")
-        form, by = form_asked(), _by(given.get("by", "user"))
+        form, by = form_asked(), _by(given)
         prices = ReportPrices(_price(given, "price_gpu_hour"), _price(given, "price_kwh"))
         start, end = _span(7.0 * DAY_S)
         span = int(start // HOUR_S) * HOUR_S, -int(-end // HOUR_S) * HOUR_S
@@ -143,7 +143,7 @@ class HistoryApi:
         end = min(end, time.time() - LATE_S)
         span = int(start // MINUTE_S) * MINUTE_S, int(end // MINUTE_S) * MINUTE_S
         if span[1] - span[0] > MAX_MPS_S or span[1] <= span[0]:
-            raise _bad("from one whole minute to 7 days; ask for another time")
+            raise bad("from one whole minute to 7 days; ask for another time")
         one = frozenset((node_id,))
 
         def body() -> bytes:
@@ -168,24 +168,20 @@ class HistoryApi:
 
 
 def _given(*known: str) -> dict[str, str]:
-    for name in request.args:
-        if name not in known:
-            raise _bad(f"there is no parameter {name[:40]!r}; there are {', '.join(known)}")
-        if len(request.args.getlist(name)) > 1:
-            raise _bad(f"{name} is given more than once")
+    check_names(known)
     return dict(request.args)
 
 
 def _needed(given: dict[str, str], name: str) -> str:
     if not given.get(name):
-        raise _bad(f"{name} is needed")
+        raise bad(f"{name} is needed")
     return given[name]
 
 
 def _metric(given: dict[str, str]) -> str:
     metric = _needed(given, "metric")
     if metric not in METRICS:
-        raise _bad(f"there is no metric {metric[:40]!r}; docs/metrics.md and /api/v1/openapi.json "
+        raise bad(f"there is no metric {metric[:40]!r}; docs/metrics.md and /api/v1/openapi.json "
                    "list them")
     return metric
 
@@ -194,7 +190,7 @@ def _also(given: dict[str, str]) -> list[str]:
     """Further metrics on the same seconds, for a page that draws them all."""
     wanted = [key for key in given.get("also", "").split(",") if key]
     if len(wanted) > MAX_ALSO:
-        raise _bad(f"also has at most {MAX_ALSO} metrics")
+        raise bad(f"also has at most {MAX_ALSO} metrics")
     return [_metric({"metric": key}) for key in dict.fromkeys(wanted)
             if key != given["metric"]]
 
@@ -204,49 +200,45 @@ def _beside(given: dict[str, str]) -> list[str]:
     wanted = [gpu for gpu in dict.fromkeys(given.get("beside", "").split(","))
               if gpu not in ("", given["gpu"])]
     if len(wanted) > MAX_BESIDE:
-        raise _bad(f"beside has at most {MAX_BESIDE} Gpus")
+        raise bad(f"beside has at most {MAX_BESIDE} Gpus")
     return wanted
 
 
 def _check_points(gpus: int, metrics: int, span: tuple[int, int], step: int) -> None:
     points = (span[1] - span[0]) // step
     if points > MAX_POINTS:
-        raise _bad(f"that would be more than {MAX_POINTS:,} points; a step of "
+        raise bad(f"that would be more than {MAX_POINTS:,} points; a step of "
                    f"{_step(None, span[1] - span[0])} shows this span well, with every peak")
     if metrics > 1 and points > MAX_ALSO_POINTS:
-        raise _bad(f"with `also`, at most {MAX_ALSO_POINTS:,} points")
+        raise bad(f"with `also`, at most {MAX_ALSO_POINTS:,} points")
     if points * gpus * metrics > MAX_VALUES:
-        raise _bad(f"that would be more than {MAX_VALUES:,} points in all; ask for fewer Gpus or "
+        raise bad(f"that would be more than {MAX_VALUES:,} points in all; ask for fewer Gpus or "
                    "metrics, or for a longer step")
 
 
 def _check_rows(count: int) -> None:
     if count > MAX_USAGE_ROWS:
         raise ResultTooLargeError(f"that would be more than {MAX_USAGE_ROWS:,} rows; ask for a "
-                                  "longer bucket "
-                                  "or a shorter time")
+                                  "longer bucket or a shorter time")
 
 
 def _price(given: dict[str, str], name: str) -> float | None:
     if name not in given:
         return None
     if not re.fullmatch(PRICE, given[name]):
-        raise _bad(f"{name} is a number such as 2.5")
+        raise bad(f"{name} is a number such as 2.5")
     return float(given[name])
 
 
-def _by(given: str) -> By:
-    for by in BYS:
-        if by == given:
-            return by
-    raise _bad(f"by is one of {', '.join(BYS)}")
+def _by(given: dict[str, str]) -> By:
+    return one_of("by", given.get("by"), BYS) or "user"
 
 
 def _bucket(raw: str, may_be_fine: bool) -> int:
     bucket = _whole("bucket", raw)
     is_fine = may_be_fine and bucket % MINUTE_S == 0 and bucket < HOUR_S
     if (bucket % HOUR_S and not is_fine) or bucket > 366 * DAY_S:
-        raise _bad("bucket is a number of seconds: whole hours, such as 3600 or 86400; of one "
+        raise bad("bucket is a number of seconds: whole hours, such as 3600 or 86400; of one "
                    "user, with `of`, whole minutes too, such as 60")
     return bucket
 
@@ -256,7 +248,7 @@ def _span(default_s: float) -> tuple[float, float]:
     end = time.time() if end is None else end
     start = max(0.0, end - default_s) if start is None else start
     if start >= end:
-        raise _bad("start must be before end, which is now unless it is given")
+        raise bad("start must be before end, which is now unless it is given")
     return start, end
 
 
@@ -267,24 +259,19 @@ def _step(raw: str | None, span_s: float) -> int:
     step = _whole("step", raw)
     tier_s = next(tier_s for tier_s in (HOUR_S, MINUTE_S, 1) if step >= tier_s)
     if step % tier_s:
-        raise _bad(f"a step of a minute or more is in whole minutes, of an hour or more in whole "
+        raise bad(f"a step of a minute or more is in whole minutes, of an hour or more in whole "
                    f"hours: {step - step % tier_s} or {step - step % tier_s + tier_s}")
     return step
 
 
 def _whole(name: str, raw: str) -> int:
     if not raw.isascii() or not raw.isdigit() or len(raw) > 9 or int(raw) < 1:
-        raise _bad(f"{name} is a whole number of seconds, 1 to 999999999")
+        raise bad(f"{name} is a whole number of seconds, 1 to 999999999")
     return int(raw)
 
 
-def _bad(detail: str) -> ApiError:
-    return ApiError(HTTPStatus.BAD_REQUEST, detail)
-
-
 ROUTES = (
-    Route("GET series", HistoryApi.series, "get_series",
-          see(Role.VIEWER),
+    Route("GET series", HistoryApi.series, "get_series", see(Role.VIEWER),
           "A metric of one Gpu over time. Times are UTC seconds or RFC 3339; without `step`, "
           "one that gives at most a thousand points.",
           answer=SeriesView, errors=(400, 404, 503), is_file=True,
@@ -294,13 +281,10 @@ ROUTES = (
                            "description": "Further metrics, their keys joined by commas."}),
                  ("beside", {"type": "string", "description": "Further GPUs on the same seconds, "
                              "their UUIDs joined by commas."}), FORMAT)),
-    Route("GET instant", HistoryApi.instant, "get_instant",
-          see(Role.VIEWER),
+    Route("GET instant", HistoryApi.instant, "get_instant", see(Role.VIEWER),
           "A metric of every Gpu at one moment: a value, or why there is none.",
-          answer=InstantView, errors=(400, 503),
-          query=(("metric", METRIC), ("at", TIME))),
-    Route("GET usage", HistoryApi.usage, "get_usage",
-          see(Role.VIEWER),
+          answer=InstantView, errors=(400, 503), query=(("metric", METRIC), ("at", TIME))),
+    Route("GET usage", HistoryApi.usage, "get_usage", see(Role.VIEWER),
           "What owners, nodes or GPUs held, per bucket of whole hours; of one user, for a day "
           "at most, of whole minutes too.",
           answer=UsageList, errors=(400, 503), is_file=True,
@@ -308,14 +292,12 @@ ROUTES = (
                  ("bucket", {"type": "integer", "minimum": 60, "default": 86_400}),
                  ("of", {"type": "string", "description": "Of this one only."}), ("start", TIME),
                  ("end", TIME), FORMAT)),
-    Route("GET reports", HistoryApi.reports, "get_report",
-          see(Role.VIEWER),
+    Route("GET reports", HistoryApi.reports, "get_report", see(Role.VIEWER),
           "What owners, nodes or GPUs held over a time of whole hours, and what it cost.",
           answer=Report, errors=(400, 503), is_file=True,
           query=(("by", {"enum": list(BYS), "default": "user"}), ("start", TIME), ("end", TIME),
                  ("price_gpu_hour", PRICE_SCHEMA), ("price_kwh", PRICE_SCHEMA), FORMAT)),
-    Route("GET mps/past", HistoryApi.mps, "get_mps_past",
-          see(Role.VIEWER),
+    Route("GET mps/past", HistoryApi.mps, "get_mps_past", see(Role.VIEWER),
           "What MPS of a Node had to do, by the minute, of the last day or of 7 days at most: "
           "how many clients, and the load of its Gpus.",
           answer=MpsUsageView, errors=(400, 404, 503),
@@ -323,7 +305,7 @@ ROUTES = (
 )
 
 
-def add_history_api(server: Flask, history: History, questions: QueryPool, 
+def add_history_api(server: Flask, history: History, questions: QueryPool,
                     inventory: Callable[[Actor], VisibleInventory]) -> None:
     api = HistoryApi(history, questions, inventory)
     serve_routes(server, api, ROUTES)

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 QUARANTINE = "quarantine"
 
@@ -42,7 +42,7 @@ class FolderArchive:
     def put(self, draft: Path, name: str) -> None:
         path = self._folder / name
         draft.replace(path)
-        sync_folder(path.parent)
+        sync(path.parent)
 
     def path(self, name: str) -> Path:
         return self._folder / name
@@ -61,9 +61,16 @@ class FolderArchive:
                       for path in self._folder.glob("*/*"))
 
 
-def sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+def sync(path: Path) -> None:
+    """A file or a folder."""
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def write_all(file: Any, data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[file.write(left) :]

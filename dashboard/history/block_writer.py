@@ -2,11 +2,13 @@
 
 import logging
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 
 import numpy as np
 
+from .arrays import joined, taken
 from .files import HistoryFiles
 from .give_up import MENDS_ITSELF
 from .ingest import BlockExtras, HistoryIngester, event_columns
@@ -18,37 +20,37 @@ from .parquet import (
     MINUTE_S,
     SlotNames,
     Table,
+    events_table,
     raw_table,
     rollup_table,
     save_rows,
     slow_table,
-    table_of,
     tasks_table,
     usage_table,
     write,
 )
 from .rollup import Rollup, coarser, rolled_up
-from .rollup import joined as joined_rollups
+from .rows import slow_rows
 from .task_minutes import TaskMinuteRows, held_in
 from .usage import usages
 
 log = logging.getLogger("gpudeck.history")
 
 
+@dataclass(eq=False, slots=True)
 class BlockWriter:
-    def __init__(self, files: HistoryFiles, feed: HistoryIngester) -> None:
-        self._files = files
-        self._feed = feed
+    files: HistoryFiles
+    feed: HistoryIngester
 
     def write(self, chunks: Callable[[], Iterator[SampleRows]], aside: BlockExtras,
               stretch: tuple[int, int, int], now: float, is_last: bool) -> list[HistoryFile]:
         """`is_last`: what cannot be written is set aside, so that the rest is."""
         written: list[HistoryFile] = []
-        made = self._files.manifest.number + 1, now
+        made = self.files.manifest.number + 1, now
         try:
             for kind, tables in self._tables(chunks, aside):
                 try:
-                    segment = write(self._files.archive, kind, stretch, made, tables())
+                    segment = write(self.files.archive, kind, stretch, made, tables())
                 except Exception as error:
                     if not is_last or isinstance(error, MENDS_ITSELF):
                         raise
@@ -56,15 +58,15 @@ class BlockWriter:
                     continue
                 written += [] if segment is None else [segment]
         except BaseException:
-            self._files.remove(written)
+            self.files.remove(written)
             raise
         return written
 
     def _tables(self, chunks: Callable[[], Iterator[SampleRows]], aside: BlockExtras
                 ) -> Iterator[tuple[str, Callable[[], Iterator[Table]]]]:
-        names, rank = self._feed.names, np.argsort(self._feed.order())
+        names, rank = self.feed.names, np.argsort(self.feed.order())
         rolled: list[Rollup] = []
-        minutes = cache(lambda: joined_rollups(rolled))
+        minutes = cache(lambda: joined(rolled))
 
         def raw() -> Iterator[Table]:
             for rows in chunks():
@@ -74,29 +76,29 @@ class BlockWriter:
         @cache
         def held() -> TaskMinuteRows:
             found = held_in(aside.minutes)
-            return found.take(np.lexsort((found.t, rank[found.slot])))
+            return taken(found, np.lexsort((found.t, rank[found.slot])))
 
         def used() -> Iterator[Table]:
             found = usages(held(), minutes())
-            yield usage_table(found.take(np.lexsort((found.t, rank[found.slot]))), names)
+            yield usage_table(taken(found, np.lexsort((found.t, rank[found.slot]))), names)
 
         yield "raw", raw
         yield "minutes", lambda: _by_gpus("minutes", minutes(), names)
         yield "hours", lambda: _by_gpus("hours", coarser(minutes(), HOUR_S), names)
         if aside.slow:
-            yield "slow", lambda: iter([slow_table(aside.slow, names)])
+            yield "slow", lambda: iter([slow_table(slow_rows(aside.slow), names)])
         if aside.minutes:
             yield "tasks", lambda: iter([tasks_table(held(), names)])
             yield "usage", used
         if aside.events:
-            yield "events", lambda: iter([table_of("events", event_columns(aside.events))])
+            yield "events", lambda: iter([events_table(event_columns(aside.events))])
 
     def _set_aside(self, kind: str, start: int, chunks: Callable[[], Iterator[SampleRows]]) -> None:
         """Seconds are kept as plain arrays: what was wrong with them can still be found out."""
         log.exception("history cannot be written and was set aside kind=%s start=%d", kind, start)
         if kind == "raw":
-            save_rows(self._files.manifest.aside(), start, chunks(), self._feed.names)
-        self._files.manifest.quarantined.append(f"{kind}/{kind}-{start}")
+            save_rows(self.files.manifest.aside(), start, chunks(), self.feed.names)
+        self.files.manifest.quarantined.append(f"{kind}/{kind}-{start}")
 
 
 def _by_gpus(kind: str, made: Rollup, names: SlotNames) -> Iterator[Table]:
@@ -105,4 +107,4 @@ def _by_gpus(kind: str, made: Rollup, names: SlotNames) -> Iterator[Table]:
     pieces = max(1, round(len(made) / GROUP_ROWS))
     cuts = ends[np.searchsorted(ends, np.linspace(0, len(made), pieces + 1)[1:])]
     for first, last in pairwise([0, *np.unique(cuts).tolist()]):
-        yield rollup_table(kind, made.take(np.s_[first:last]), names)
+        yield rollup_table(kind, taken(made, np.s_[first:last]), names)

@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from gpudeck.metrics import COLUMNS, SLOW, SLOW_WIDTH, WIDTH, Absence
 
-Ints = npt.NDArray[np.int64]
+from .arrays import Ints
+
 Kind = Literal["int", "share", "rate"]
 
 MIB = 2**20
@@ -123,16 +124,6 @@ def slow_values(values: bytes, absent: bytes
     codes = np.frombuffer(absent, np.uint8).reshape(-1, SLOW_WIDTH)
     lies = (codes == 0) & ((numbers < _SLOW_LOW) | (numbers > _SLOW_HIGH))
     return numbers, np.where(lies, np.uint8(Absence.UNKNOWN), codes)
-
-
-def in_runs(values: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[np.intp]]:
-    """What is in there, and where: as `np.unique`, fast where the same stands many times in a
-    row."""
-    if len(values) == 0:
-        return values, np.zeros(0, np.intp)
-    starts = np.append(0, np.flatnonzero(values[1:] != values[:-1]) + 1)
-    found, at = np.unique(values[starts], return_inverse=True)
-    return found, np.repeat(at, np.diff(np.append(starts, len(values))))
 
 
 def missing_at(missing: Ints, column: int) -> Ints:

@@ -1,16 +1,18 @@
-"""DuckDB over the files of history."""
+"""DuckDB over the files of history, and pieces of its SQL."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .columns import MASKS
 from .files import HistoryFilesSnapshot
-from .parquet import HOUR_S, LAYOUTS, schema, with_words
-from .sql import source
+from .parquet import LAYOUTS, schema, with_words
+from .protocol import Nodes
+from .usage import IDLE_AT_MOST_PCT
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,7 +35,7 @@ class HistoryDatabase:
     def ask(self, files: HistoryFilesSnapshot, kind: str, first: int, last: int, sql: str
             ) -> "pd.DataFrame | None":
         """`{files}` in it are those of this kind and time; None: there are none."""
-        paths = found_in(files, kind, first, last)
+        paths = files.find(kind, first, last)
         if not paths:
             return None
         with self._connected() as db:
@@ -70,7 +72,63 @@ def _database() -> Any:
     return made
 
 
-def found_in(files: HistoryFilesSnapshot, kind: str, first: int, last: int) -> list[Path]:
-    if kind in ("hours", "usage"):  # rows of an hour lie in files of its parts
-        first, last = first - first % HOUR_S, -(-last // HOUR_S) * HOUR_S
-    return files.find(kind, first, last)
+def text(word: str) -> str:
+    return "'" + word.replace("'", "''") + "'"
+
+
+def texts(words: Sequence[str]) -> str:
+    return ", ".join(map(text, words)) or "null"
+
+
+def source(kind: str, paths: Sequence[Path]) -> str:
+    """A metric that came later is not in older files: the empty table has all there are now."""
+    return (f"(select * from read_parquet([{texts([str(path) for path in paths])}], "
+            f"union_by_name = true) union all by name select * from {kind}_now)")
+
+
+def on(nodes: Nodes) -> str:
+    return "" if nodes is None else f" and node in ({texts(sorted(nodes))})"
+
+
+def sums_of(metric: str, kind: str) -> str:
+    low, high = ("bit_and", "bit_or") if metric in MASKS else ("min", "max")
+    if kind in ("raw", "slow"):
+        return (f"{low}({metric}) as {metric}_min, {high}({metric}) as {metric}_max, "
+                f"sum({metric}) as {metric}_sum, count({metric}) as {metric}_n")
+    return (f"{low}({metric}_min) as {metric}_min, {high}({metric}_max) as {metric}_max, "
+            f"sum({metric}_mean::double * {metric}_n) as {metric}_sum, "
+            f"sum({metric}_n) as {metric}_n")
+
+
+def held_sql(minutes: str, where: str, user: str) -> str:
+    """What one owner held, by the minute; hours of it stand in `usage` already. `{files}`: those of
+    tasks; `minutes`: those of minutes. Only the owner's Gpus are looked at, with all who were on
+    them, because energy is shared among those."""
+    return f"""
+    with theirs as (
+      select distinct gpu from {{files}} where {where} and "user" = {user}),
+    each_task as (
+      select gpu, node, t, "user", task, sum(seconds) as s, sum(mem_byte_s) as m, sum(mem_s) as ms
+      from {{files}} where {where} and gpu in (select gpu from theirs) group by all),
+    owners as (
+      select gpu, node, t, "user", max(s) as s, sum(m) as m, max(ms) as ms
+      from each_task group by all),
+    shared as (
+      select *, count(*) over (partition by gpu, node, t) as sharing from owners),
+    did as (
+      select gpu, node, t,
+        sum(util_pct_mean * util_pct_n) / nullif(sum(util_pct_n), 0) as util,
+        max(util_max_pct_max) as top,
+        sum(power_w_mean * power_w_n) / nullif(sum(power_w_n), 0) as power
+      from {minutes} where {where} and gpu in (select gpu from theirs) group by all),
+    held as (
+      select o.t, o."user", s, m, ms, sharing, util, coalesce(top, util) as top, power
+      from shared o left join did using (gpu, node, t) where o."user" = {user})
+    select t, "user", sum(s) as gpu_s,
+      coalesce(sum(util * s), 0) as util_pct_s,
+      coalesce(sum(s) filter (util is not null), 0) as util_s,
+      coalesce(sum(s) filter (util is not null and top <= {IDLE_AT_MOST_PCT}), 0) as idle_s,
+      sum(m) as mem_byte_s, sum(ms) as mem_s,
+      coalesce(sum(power * s / sharing), 0) as energy_j,
+      coalesce(sum(s) filter (power is not null), 0) as energy_s
+    from held group by all"""

@@ -6,38 +6,28 @@ loop.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import ResultTooLargeError, UnknownMetricError
 from .archive import Archive
 from .columns import AT, KEYS, SLOW_KEYS
-from .database import HistoryDatabase, found_in
+from .database import HistoryDatabase, held_sql, on, source, sums_of, text, texts
 from .files import HistoryFilesSnapshot
 from .folder import totals
-from .frames import (
-    BucketSums,
-    added_up,
-    columns_of,
-    in_memory,
-    of_files,
-    of_frame,
-    side_by_side,
-)
-from .ingest import event_columns
-from .instant_reads import InstantReader
-from .instants import InstantMatrix
+from .frames import added_up, sums_in
+from .instants import InstantMatrix, MomentSamples, instant_frame, instant_matrix, seen_in
 from .memory import BLOCK_S
-from .memory_reads import MemoryReader
+from .memory_reads import LAST, MemoryReader
 from .parquet import HOUR_S, MINUTE_S, plain_frame, tasks_table
-from .point_reads import HistoryPointReader
-from .protocol import AGGS, Agg, By, HistoryInfo, Nodes
-from .rows import HistoryMessage
+from .point_reads import HistoryPointReader, columns_of
+from .protocol import AGGS, BYS, Agg, By, HistoryInfo, Nodes
+from .rollup import Rollup
 from .rule_reads import RuleHistoryReader
-from .sql import on, sums_of, texts
 from .store import HistoryRetention, HistoryStore
-from .usage_reads import UsageReader
+from .usage import USAGE_SUMS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,6 +36,8 @@ log = logging.getLogger("gpudeck.history")
 
 MAX_ROWS = 500_000
 UNPACKS_MOST = 8_000_000  # numbers out of files for one series; from there on DuckDB wins
+LOOK_BACK_S = 3  # an instant shows the newest sample, if it is no older
+SLOW_LOOK_BACK_S = 90
 
 
 class EmbeddedHistory:
@@ -55,24 +47,14 @@ class EmbeddedHistory:
         self.store = HistoryStore(folder, keep, archive)
         self.rules = RuleHistoryReader(self.store)
         self.unpacks_most = UNPACKS_MOST
+        # What only the store does is asked of it directly.
+        self.open, self.append = self.store.open, self.store.append
+        self.first_segment = self.store.first_segment
         self._db = HistoryDatabase()
+        self.close = self._db.close
         self._memory = MemoryReader(self.store.feed)
-        self._usage = UsageReader(self.store, self._memory, self._db)
         self._points = HistoryPointReader()
-        self._instants = InstantReader(self.store, self._memory, self._points, self._db)
         self._failures = 0
-
-    def open(self) -> None:
-        self.store.open()
-
-    def close(self) -> None:
-        self._db.close()
-
-    def append(self, messages: Sequence[HistoryMessage], segment: int) -> None:
-        self.store.append(messages, segment)
-
-    def first_segment(self) -> int | None:
-        return self.store.first_segment()
 
     def maintain(self, now: float, mono: float) -> None:
         try:
@@ -87,125 +69,172 @@ class EmbeddedHistory:
                aggs: Sequence[Agg] = AGGS, nodes: Nodes = None) -> "pd.DataFrame":
         known = _known(metrics)
         step = max(1, step)
-        first, last = int(t0 // step) * step, -int(-t1 // step) * step
-        if len(gpus) * ((last - first) // step) > MAX_ROWS:
+        span = int(t0 // step) * step, -int(-t1 // step) * step
+        if len(gpus) * ((span[1] - span[0]) // step) > MAX_ROWS:
             raise ResultTooLargeError(f"that would be more than {MAX_ROWS:,} rows; ask for fewer "
                                       "Gpus, a shorter time or a longer step")
-        span = (first, last)
-        with self.store.reading() as files:
-            with self.store.lock:
-                files.look()
-                memory = self._memory.series(gpus, known, span, step, nodes)
-            parts = self._files(files, gpus, known, span, step, nodes)
-        return added_up([*parts, *memory], gpus, known, aggs, step)
+        names = sorted(set(gpus))
+        number = {gpu: at for at, gpu in enumerate(names)}
+        with self.store.reading(lambda: self._memory.series(number, known, span, nodes)) as (
+                files, memory):
+            parts = [*self._in_files(files, number, known, span, step, nodes), *memory]
+        return added_up(parts, names, aggs, step)
 
-    def _files(self, files: HistoryFilesSnapshot, gpus: Sequence[str], metrics: Sequence[str],
-               span: tuple[int, int], step: int, nodes: Nodes) -> list[BucketSums]:
+    def _in_files(self, files: HistoryFilesSnapshot, gpus: Mapping[str, int],
+                  metrics: Sequence[str], span: tuple[int, int], step: int, nodes: Nodes
+                  ) -> Iterator[Rollup]:
         live = [metric for metric in metrics if metric in AT]
         slow = [metric for metric in metrics if metric not in AT]
-        where = f"gpu in ({texts(gpus)})" + on(nodes)
-        found = [self._grouped(files, "slow", span, step, where, slow, gpus)] if slow else []
-        for kind, part in _tiers(files, span, step) if live else ():
-            paths = found_in(files, kind, *part) if part[0] < part[1] else []
-            names = columns_of(kind, live)
-            if self._points.unpacked(paths, gpus, len(names), part) > self.unpacks_most:
-                found.append(self._grouped(files, kind, part, step, where, live, gpus))
-            elif paths:
-                some = self._points.some(kind, paths, gpus, names, part, nodes)
-                found.append(of_files(kind, some, live))
-        return [sums for sums in found if sums is not None]
-
-    def _grouped(self, files: HistoryFilesSnapshot, kind: str, span: tuple[int, int], step: int,
-                 where: str,
-                 metrics: Sequence[str], gpus: Sequence[str]) -> BucketSums | None:
-        first, last = span
-        sums = ", ".join(sums_of(metric, kind) for metric in metrics)
-        frame = self._db.ask(files, kind, first, last,
-                          f"select gpu, t - t % {step} as t, {sums} from {{files}} "
-                          f"where {where} and t >= {first} and t < {last} group by all")
-        return None if frame is None else of_frame(frame, gpus)
+        for kind, (first, last) in [*(_tiers(files, span, step) if live else ()),
+                                    *([("slow", span)] if slow else ())]:
+            paths = files.find(kind, first, last) if first < last else []
+            width = len(columns_of(kind, live))
+            if kind != "slow" and self.unpacks_most >= self._points.unpacked(
+                    paths, gpus, width, (first, last)):
+                yield from self._points.some(kind, paths, gpus, metrics, (first, last), nodes)
+                continue
+            sums = ", ".join(sums_of(metric, kind) for metric in (slow if kind == "slow" else live))
+            frame = self._db.ask(files, kind, first, last,
+                                 f"select gpu, t - t % {step} as t, {sums} from {{files}} "
+                                 f"where gpu in ({texts([*gpus])}){on(nodes)} and t >= {first} "
+                                 f"and t < {last} group by all")
+            if frame is not None:
+                yield sums_in(frame, gpus, metrics)
 
     def instant(self, metric: str, t: float, nodes: Nodes = None) -> "pd.DataFrame":
-        _known([metric])
-        return self._instants.instant(metric, t, nodes)
+        return instant_frame(self._seen(metric, [int(t)], nodes, self._begin()))
 
     def instants(self, metric: str, moments: Sequence[int], nodes: Nodes = None) -> InstantMatrix:
-        _known([metric])
-        return self._instants.instants(metric, moments, nodes)
+        begin = self._begin()
+        parts = self._seen(metric, moments, nodes, begin)
+        is_rough = metric in AT and moments[0] < begin
+        return instant_matrix(parts, len(moments), MINUTE_S if is_rough else 1)
 
-    def block(self, metric: str, t: float, nodes: Nodes = None) -> "pd.DataFrame":
-        if metric not in AT:
-            raise UnknownMetricError(f"a block is of one of {', '.join(KEYS)}")
-        start = int(t) - int(t) % BLOCK_S
-        with self.store.reading() as files:
-            with self.store.lock:
-                files.look()
-                rows = self._memory.rows(metric, start, start + BLOCK_S, nodes)
-            paths = files.find("raw", start, start + BLOCK_S)
-            parts = [self._points.matrix(path, metric, start, nodes) for path in paths]
-        if len(rows):
-            parts.append(in_memory(rows, metric, self.store.feed.names.gpus, start))
-        return side_by_side(parts, start)
+    def _begin(self) -> int:
+        """Before it, seconds have been given up."""
+        return self.store.manifest.forgotten.get("raw", 0)
+
+    def _seen(self, metric: str, moments: Sequence[int], nodes: Nodes, begin: int
+              ) -> list[MomentSamples]:
+        """Five minutes at a time; one by one what is kept by the minute, which is told alike in
+        all its seconds, and what changes seldom."""
+        _known([metric])
+        blocks: dict[int, list[int]] = {}  # by their beginning, the numbers of moments
+        singles: dict[tuple[str, int], list[int]] = {}
+        for at, t in enumerate(moments):
+            if metric not in AT:
+                singles.setdefault(("slow", t), []).append(at)
+            elif t < begin:
+                singles.setdefault(("minutes", t - t % MINUTE_S), []).append(at)
+            else:
+                before = t - LOOK_BACK_S + 1  # may lie in the five minutes before
+                for start in {t - t % BLOCK_S, before - before % BLOCK_S}:
+                    blocks.setdefault(start, []).append(at)
+        parts = []
+        for start, ats in blocks.items():
+            ts = [moments[at] for at in ats]
+            memory = partial(self._memory.seen, metric, ts, LOOK_BACK_S, nodes)
+            with self.store.reading(memory) as (files, found):
+                for path in files.find("raw", start, start + BLOCK_S):
+                    part = self._points.seen(path, metric, start, ts, LOOK_BACK_S, nodes)
+                    parts.append(part.at(ats))
+            parts.append(found.at(ats))
+        for (kind, t), ats in singles.items():
+            last = self._last_of(kind, metric, t, nodes)
+            parts += [part.at([at]) for at in ats for part in last]
+        return parts
+
+    def _last_of(self, kind: str, metric: str, t: int, nodes: Nodes) -> list[MomentSamples]:
+        back_s, value, words = ((SLOW_LOOK_BACK_S, metric, "missing") if kind == "slow" else
+                                (MINUTE_S, f"{metric}_mean", "null"))
+        first = t - back_s + 1
+        with self.store.reading(lambda: self._memory.seen(metric, [t], back_s, nodes)) as (
+                files, memory):
+            frame = self._db.ask(
+                files, kind, first, t + 1,
+                f"select gpu, node, max(t) as t, arg_max_null({value}, t) as value, "
+                f"arg_max(coalesce({words}, ''), t) as missing from {{files}} "
+                f"where t >= {first} and t <= {t}{on(nodes)} group by gpu, node")
+        return [memory] if frame is None else [seen_in(frame, metric), memory]
 
     def usage(self, by: By, bucket: int, t0: float, t1: float, nodes: Nodes = None,
               of: str | None = None) -> "pd.DataFrame":
-        return self._usage.usage(by, bucket, t0, t1, nodes, of)
+        is_fine = bucket % HOUR_S != 0
+        if by not in BYS or (is_fine and (bucket % MINUTE_S or by != "user" or of is None)):
+            raise UnknownMetricError(f"usage is by one of {', '.join(BYS)}, in buckets of whole "
+                                     "hours; of one user, in whole minutes too")
+        grain = MINUTE_S if is_fine else HOUR_S
+        first, last = int(t0 // grain) * grain, -int(-t1 // grain) * grain
+        where = f"t >= {first} and t < {last}{on(nodes)}"
+        with self.store.reading(lambda: self._memory.usage(nodes, grain)) as (files, memory):
+            if is_fine:
+                minutes = files.find("minutes", first, last)
+                found = self._db.ask(files, "tasks", first, last, held_sql(
+                    source("minutes", minutes), where, text(str(of)))) if minutes else None
+            else:
+                only = "" if of is None else f' and "{by}" = {text(of)}'
+                at = f"t - t % {bucket}" if bucket else f"{first}::bigint"
+                sums = ", ".join(f"sum({name}) as {name}" for name in USAGE_SUMS)
+                found = self._db.ask(files, "usage", first, last,
+                                     f'select {at} as t, "{by}", {sums} from {{files}} '
+                                     f"where {where}{only} group by all")
+        memory = memory[(memory["t"] >= first) & (memory["t"] < last)]
+        if of is not None:
+            memory = memory[memory[by] == of]
+        whole = _concatenated([found, memory[["t", by, *USAGE_SUMS]]])
+        whole["t"] = whole["t"] - whole["t"] % bucket if bucket else first
+        return whole.groupby(["t", by], dropna=False, as_index=False, sort=True).sum()
 
     def held(self, by: Sequence[By], t0: float, t1: float) -> "pd.DataFrame":
-        return self._usage.held(by, t0, t1)
+        names, columns = [*by], ", ".join(f'"{name}"' for name in by)
+        first, last = int(t0 // HOUR_S) * HOUR_S, -int(-t1 // HOUR_S) * HOUR_S
+        with self.store.reading(lambda: self._memory.usage(None)) as (files, memory):
+            found = self._db.ask(files, "usage", first, last,
+                                 f"select {columns}, sum(gpu_s) as gpu_s from {{files}} "
+                                 f"where t >= {first} and t < {last} group by all")
+        memory = memory.query(f"{first} <= t < {last}")
+        return _concatenated([found, memory[[*names, "gpu_s"]]]).groupby(
+            names, dropna=False, as_index=False, sort=False, observed=True).sum()
+
+    def since(self) -> int | None:
+        with self.store.reading(lambda: self._memory.task_minutes(None).t) as (files, memory):
+            found = self._db.ask(files, "usage", 0, LAST, "select min(t) as t from {files}")
+        hours = [] if found is None or found["t"].isna().any() else [int(found["t"][0])]
+        hours += [int(memory.min()) // HOUR_S * HOUR_S] if len(memory) else []
+        return min(hours, default=None)
 
     def tasks(self, t0: float, t1: float, gpus: Sequence[str] | None = None, nodes: Nodes = None,
               limit: int = 10_000, words: Sequence[str] | None = None) -> "pd.DataFrame":
-        import pandas as pd
-
         columns = "*" if words is None else ", ".join(f'"{name}"' for name in words)
         where = "" if gpus is None else f" and gpu in ({texts(gpus)})"
-        with self.store.reading() as files:
-            with self.store.lock:
-                files.look()
-                names = self.store.feed.names
-                memory = plain_frame(tasks_table(self._memory.task_minutes(nodes), names))
+        with self.store.reading(lambda: self._memory.task_minutes(nodes)) as (files, held):
             found = self._db.ask(files, "tasks", int(t0), int(t1) + 1,
-                              f"select {columns} from {{files}} where t >= {int(t0)} and t < "
-                              f"{int(t1)}{where}{on(nodes)} order by t, gpu, task limit {limit}")
+                                 f"select {columns} from {{files}} where t >= {int(t0)} and t < "
+                                 f"{int(t1)}{where}{on(nodes)} order by t, gpu, task limit {limit}")
+        memory = plain_frame(tasks_table(held, self.store.feed.names))
         memory = memory[(memory["t"] >= int(t0)) & (memory["t"] < int(t1))]
         if gpus is not None:
             memory = memory[memory["gpu"].isin(list(gpus))]
-        memory = memory if words is None else memory[[*words]]
-        parts = [part for part in (found, memory) if part is not None and len(part)]
-        whole = pd.concat(parts, ignore_index=True) if parts else memory
+        whole = _concatenated([found, memory if words is None else memory[[*words]]])
         return whole.sort_values(["t", "gpu", "task"], ignore_index=True).head(limit)
 
     def events(self, t0: float, t1: float, nodes: Nodes = None, limit: int = 10_000,
                gpus: Sequence[str] | None = None, kinds: Sequence[str] | None = None
                ) -> "pd.DataFrame":
-        import pandas as pd
-
         only = {name: list(words) for name, words in (
             ("node", None if nodes is None else sorted(nodes)), ("gpu", gpus), ("kind", kinds))
             if words is not None}
-
-        with self.store.reading() as files:
-            with self.store.lock:
-                files.look()
-                feed = self.store.feed
-                parts = [event_columns(aside.events)
-                         for asides in (feed.asides, feed.closed_asides)
-                         for aside in asides.values() if aside.events]
+        with self.store.reading(lambda: self._memory.table("events", (t0, t1))) as (files, made):
             found = self._db.ask(files, "events", int(t0), int(t1) + 1,
-                              f"select * from {{files}} where t >= {t0} and t < {t1}"
-                              + "".join(f" and {name} in ({texts(words)})"
-                                        for name, words in only.items())
-                              + f" order by t desc limit {limit}")
-        frames = [pd.DataFrame(part) for part in parts]
-        frames = [frame[(frame["t"] >= t0) & (frame["t"] < t1)] for frame in frames]
+                                 f"select * from {{files}} where t >= {t0} and t < {t1}"
+                                 + "".join(f" and {name} in ({texts(words)})"
+                                           for name, words in only.items())
+                                 + f" order by t desc limit {limit}")
+        memory = plain_frame(made())
         for name, words in only.items():
-            frames = [frame[frame[name].isin(words)] for frame in frames]
-        frames += [] if found is None else [found]
-        frames = [frame for frame in frames if len(frame)]
-        if not frames:
-            return pd.DataFrame(event_columns({}))
-        return pd.concat(frames, ignore_index=True).sort_values("t", ignore_index=True).tail(limit)
+            memory = memory[memory[name].isin(words)]
+        whole = _concatenated([memory, found])
+        return whole.sort_values("t", ignore_index=True).tail(limit)
 
     def finest(self, t: float) -> int:
         # Without the lock: the loop asks this, and must not wait for who writes.
@@ -214,9 +243,6 @@ class EmbeddedHistory:
             if any(t < forgotten.get(kind, 0) for kind in kinds):
                 return step
         return 1
-
-    def since(self) -> int | None:
-        return self._usage.since()
 
     def info(self) -> HistoryInfo:
         with self.store.lock:
@@ -233,9 +259,6 @@ class EmbeddedHistory:
                                list(manifest.quarantined), counts, self.store.error)
 
 
-
-
-
 def _tiers(files: HistoryFilesSnapshot, span: tuple[int, int],
            step: int) -> list[tuple[str, tuple[int, int]]]:
     """The coarsest that is fine enough. Where seconds have been given up, minutes stand in."""
@@ -248,6 +271,12 @@ def _tiers(files: HistoryFilesSnapshot, span: tuple[int, int],
     return [("minutes", (first, begin)), ("raw", (begin, last))]
 
 
+def _concatenated(parts: Sequence["pd.DataFrame | None"]) -> "pd.DataFrame":
+    """Those that have rows, or else the last of all."""
+    import pandas as pd
+
+    frames = [part for part in parts if part is not None]
+    return pd.concat([frame for frame in frames if len(frame)] or frames[-1:], ignore_index=True)
 
 
 def _known(metrics: Sequence[str]) -> Sequence[str]:

@@ -5,16 +5,19 @@ One change is one line of the manifest: its files are whole, named and on disk b
 
 import logging
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from .archive import Archive
 from .manifest import SCHEMA_VERSION, HistoryFile, Manifest
-from .parquet import write
+from .parquet import HOUR_S, write
 from .reading import merged
 
 log = logging.getLogger("gpudeck.history")
+
+Copied = TypeVar("Copied")
 
 
 class HistoryFiles:
@@ -24,8 +27,7 @@ class HistoryFiles:
         self.manifest = Manifest(folder, archive)
         self.archive = self.manifest.archive
         self.lock = threading.RLock()
-        self._readers: dict[int, int] = {}  # token -> the manifest's number when it began
-        self._tokens = 0
+        self._readers: dict[object, int] = {}  # token -> the manifest's number when it began
         self._retired: list[tuple[int, str]] = []
 
     def open(self) -> None:
@@ -66,14 +68,16 @@ class HistoryFiles:
             self.archive.remove(each.name)
 
     @contextmanager
-    def reading(self) -> Iterator["HistoryFilesSnapshot"]:
-        """No file that is history now is deleted until this ends."""
+    def reading(self, copy: Callable[[], Copied]
+                ) -> Iterator[tuple["HistoryFilesSnapshot", Copied]]:
+        """No file that is history now is deleted until this ends. `copy`: of what memory has at
+        the same moment, so that what is being sealed is in exactly one of both."""
+        token = object()
         with self.lock:
-            self._tokens += 1
-            token = self._tokens
             self._readers[token] = self.manifest.number
+            found = HistoryFilesSnapshot(self.manifest), copy()
         try:
-            yield HistoryFilesSnapshot(self.manifest)
+            yield found
         finally:
             with self.lock:
                 del self._readers[token]
@@ -88,14 +92,10 @@ class HistoryFiles:
 
 
 class HistoryFilesSnapshot:
-    """The files as they were at one moment: `look` is called under the lock, together with the
-    look into memory, so that what is being sealed is in exactly one of both."""
+    """The files as they were at one moment."""
 
     def __init__(self, manifest: Manifest) -> None:
         self._manifest = manifest
-        self._segments: list[HistoryFile] = []
-
-    def look(self) -> None:
         self._segments = list(self._manifest.segments.values())
 
     def begin(self, kind: str) -> int:
@@ -107,5 +107,7 @@ class HistoryFilesSnapshot:
         return sum(one.rows for one in self._segments if one.kind == kind and one.meets(t0, t1))
 
     def find(self, kind: str, t0: int, t1: int) -> list[Path]:
+        if kind in ("hours", "usage"):  # rows of an hour lie in files of its parts
+            t0, t1 = t0 - t0 % HOUR_S, -(-t1 // HOUR_S) * HOUR_S
         return self._manifest.verified(
             one for one in self._segments if one.kind == kind and one.meets(t0, t1))

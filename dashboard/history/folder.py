@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from .archive import sync_folder
+from .archive import sync
 from .manifest import COPIES, HistoryFile, Manifest, digest
 
 TRIES = 5
@@ -103,4 +103,4 @@ def _copy(source: Path, target: Path, segment: HistoryFile) -> None:
     if flaw is not None:
         made.unlink(missing_ok=True)
         raise HistoryDamagedError(f"{source / segment.name} {flaw}")
-    sync_folder(made.parent)
+    sync(made.parent)

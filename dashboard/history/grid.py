@@ -8,10 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from .columns import AT, NO_MEAN, STORED, Ints
-from .rollup import Rollup
-
-MIB = 2.0**20
+from .arrays import Ints, runs
 
 Floats = npt.NDArray[np.floating[Any]]
 End = Literal["min", "mean", "max"]
@@ -109,14 +106,15 @@ class HistoryGrid:
 
     def of(self, key: str, end: End) -> Floats | None:
         """Rows x columns. None: nothing is known."""
-        found = self.values.get((key, end))
-        return None if found is None else _grown(
-            found, len(self.rows), self.width, np.nan, found.dtype.type)[: len(self.rows)]
+        return self._whole(self.values.get((key, end)), np.nan)
 
     def count(self, key: str) -> npt.NDArray[np.uint16] | None:
-        found = self.n.get(key)
+        return self._whole(self.n.get(key), 0)
+
+    def _whole(self, found: npt.NDArray[Any] | None, nothing: float) -> npt.NDArray[Any] | None:
+        many = len(self.rows)
         return None if found is None else _grown(
-            found, len(self.rows), self.width, 0, np.uint16)[: len(self.rows)]
+            found, many, self.width, nothing, found.dtype.type)[:many]
 
     def carry(self, key: str, most_s: int) -> None:
         """What is told seldom holds until it is told again, for so long at most."""
@@ -133,23 +131,20 @@ class HistoryGrid:
         known[rows, at] = self.step_s
 
 
-def seldom_part(names: list[Name], name_at: npt.NDArray[np.intp], t: Ints,
-                told: Mapping[str, npt.NDArray[np.float64]], step_s: int) -> GpuMetricRows:
-    """Of rows by name, then by time; what is told within one column is one."""
-    column = t // step_s
-    starts = np.flatnonzero(np.append(True, (np.diff(name_at) != 0) | (np.diff(column) != 0)))
-    n: dict[str, npt.NDArray[Any]] = {}
-    values: dict[tuple[str, End], Floats] = {}
-    for key, found in told.items():
-        there = ~np.isnan(found)
-        count = np.add.reduceat(there.astype(np.int64), starts)
-        n[key] = np.where(count > 0, step_s, 0).astype(np.uint16)
-        total = np.add.reduceat(np.where(there, found, 0.0), starts)
-        with np.errstate(invalid="ignore"):
-            values[key, "mean"] = np.where(count > 0, total / np.maximum(count, 1), np.nan)
-            values[key, "min"] = np.fmin.reduceat(found, starts)
-            values[key, "max"] = np.fmax.reduceat(found, starts)
-    return GpuMetricRows(names, name_at[starts], column[starts] * step_s, n, values)
+def seldom_part(part: GpuMetricRows, step_s: int) -> GpuMetricRows:
+    """By name, then by time: what is told within one column is one."""
+    column = part.t // step_s
+    starts = runs(part.name_at, column)
+    found = GpuMetricRows(part.names, part.name_at[starts], column[starts] * step_s, {}, {})
+    for key, n in part.n.items():
+        told = part.values[key, "mean"]
+        count = np.add.reduceat(n.astype(np.int64), starts)
+        found.n[key] = np.where(count > 0, step_s, 0).astype(np.uint16)
+        total = np.add.reduceat(np.nan_to_num(told), starts)
+        found.values[key, "mean"] = np.where(count > 0, total / np.maximum(count, 1), np.nan)
+        found.values[key, "min"] = np.fmin.reduceat(told, starts)
+        found.values[key, "max"] = np.fmax.reduceat(told, starts)
+    return found
 
 
 def _grown(old: npt.NDArray[Any] | None, room: int, width: int, nothing: float, kind: Any
@@ -160,34 +155,3 @@ def _grown(old: npt.NDArray[Any] | None, room: int, width: int, nothing: float, 
     if old is not None:
         new[: len(old)] = old
     return new
-
-
-def part_of(rolled: Rollup, gpus: list[str], nodes: list[str], wanted: Wanted) -> GpuMetricRows:
-    """What is in no file yet, as files would have it."""
-    used, name_at = np.unique(rolled.slot, return_inverse=True)
-    n: dict[str, npt.NDArray[Any]] = {}
-    values: dict[tuple[str, End], Floats] = {}
-    for key, ends in wanted.items():
-        at = AT[key]
-        column, none = STORED[at], rolled.n[at] == 0
-        n[key] = rolled.n[at]
-        for end in ends:
-            if end == "mean":
-                mean = rounded(rolled.total[at] / np.maximum(rolled.n[at], 1), key, column.step)
-                found = mean.astype(np.float32)
-                none_here = none | (key in NO_MEAN)
-            else:
-                ends_at = rolled.low[at] if end == "min" else rolled.high[at]
-                found = np.where(none, 0.0, ends_at).astype(
-                    np.float64 if column.kind == "int" else np.float32)
-                none_here = none
-            values[key, end] = np.where(none_here, found.dtype.type(np.nan), found)
-    return GpuMetricRows([(gpus[slot], nodes[slot]) for slot in used.tolist()], name_at, rolled.t,
-                         n,
-                         values)
-
-
-def rounded(mean: npt.NDArray[np.float64], key: str, step: float) -> npt.NDArray[np.float64]:
-    """To an eighth of a step; of bytes, to a mebibyte: more would be noise that does not pack."""
-    part = MIB if key == "mem_used_bytes" else step / 8
-    return np.rint(mean / part) * part

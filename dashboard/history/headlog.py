@@ -24,6 +24,8 @@ from typing import BinaryIO
 
 import msgspec
 
+from .archive import sync, write_all
+
 MAGIC = b"GPUDECK HEAD 1\n\x00"
 HEAD = struct.Struct("<II")
 MAX_BODY_BYTES = 1_100_000
@@ -77,35 +79,33 @@ def _groups(entries: Iterable[HeadLogEntry]) -> Iterator[list[HeadLogEntry]]:
 
 def scan(data: bytes, damage: HeadLogDamage) -> Iterator[HeadLogEntry]:
     """The entries that are whole. Counts what is not."""
-    at = len(MAGIC)
-    if data[:at] != MAGIC:
-        damage.torn_bytes += len(data)
-        return
-    while at < len(data):
-        end = _end_of(data, at)
-        if end is None:
-            damage.torn_bytes += len(data) - at
-            return
-        entries = _entries(data, at, end)
-        if entries is None and end < len(data) and not _is_whole(data, end):
-            # Not one bad record but a lost thread: nothing after this can be trusted.
-            damage.torn_bytes += len(data) - at
-            return
-        if entries is None:
-            damage.bad_records += 1
-        else:
-            yield from entries
+    at = 0
+    for end, entries in _records(data):
         at = end
+        damage.bad_records += entries is None
+        yield from entries or ()
+    damage.torn_bytes += len(data) - at
 
 
 def sound_length(data: bytes) -> int:
     """Up to where a segment can be appended to."""
-    at = len(MAGIC) if data[: len(MAGIC)] == MAGIC else 0
-    while at and (end := _end_of(data, at)) is not None:
-        if _entries(data, at, end) is None and not _is_whole(data, end):
-            break
+    ends = [end for end, entries in _records(data) if entries is not None or end < len(data)]
+    return ends[-1] if ends else 0
+
+
+def _records(data: bytes) -> Iterator[tuple[int, tuple[HeadLogEntry, ...] | None]]:
+    """Where each ends, with its entries; None: it is bad, and the next one is whole or not there.
+    Else it is not one bad record but a lost thread: nothing after this can be trusted."""
+    at = len(MAGIC)
+    if data[:at] != MAGIC:
+        return
+    yield at, ()
+    while (end := _end_of(data, at)) is not None:
+        entries = _entries(data, at, end)
+        if entries is None and end < len(data) and not _is_whole(data, end):
+            return
+        yield end, entries
         at = end
-    return at
 
 
 def _end_of(data: bytes, at: int) -> int | None:
@@ -141,9 +141,9 @@ class HeadLog:
 
     folder: Path
     damage: HeadLogDamage = field(default_factory=HeadLogDamage)
+    number: int = 0  # of the newest segment
+    length: int = 0
     _file: BinaryIO | None = None
-    _number: int = 0
-    _length: int = 0
 
     def read(self) -> Iterator[HeadLogEntry]:
         """All that is there, oldest first."""
@@ -162,16 +162,16 @@ class HeadLog:
         if not segments:
             self._begin(1)
             return
-        self._number = _number_of(segments[-1])
+        self.number = _number_of(segments[-1])
         length = sound_length(segments[-1].read_bytes())
         if length == 0:
             segments[-1].unlink()
-            self._begin(self._number)
+            self._begin(self.number)
             return
         self._file = segments[-1].open("r+b", buffering=0)
         self._file.truncate(length)
         self._file.seek(length)
-        self._length = length
+        self.length = length
 
     def append(self, entries: Iterable[HeadLogEntry]) -> None:
         """On disk when it returns; on OSError the log is as it was before."""
@@ -180,24 +180,24 @@ class HeadLog:
         if file is None:
             raise OSError("the head log is not open")
         try:
-            _write_all(file, data)
+            write_all(file, data)
             os.fdatasync(file.fileno())
         except OSError:
             self._undo(file)
             raise
-        self._length += len(data)
+        self.length += len(data)
 
     def _undo(self, file: BinaryIO) -> None:
         try:
-            file.truncate(self._length)
-            file.seek(self._length)
+            file.truncate(self.length)
+            file.seek(self.length)
         except OSError:
             pass  # the next append fails as this one did, and opening cuts what is torn
 
     def rotate(self, first: Iterable[HeadLogEntry] = ()) -> None:
         """A new segment is there with the first of it, or not at all."""
         former = self._file
-        self._begin(self._number + 1, packed(first))
+        self._begin(self.number + 1, packed(first))
         if former is not None:
             former.close()
 
@@ -212,14 +212,6 @@ class HeadLog:
             self._file.close()
             self._file = None
 
-    @property
-    def number(self) -> int:
-        return self._number
-
-    @property
-    def length(self) -> int:
-        return self._length
-
     def _begin(self, number: int, first: bytes = b"") -> None:
         path = self.folder / f"head-{number:08d}.log"
         draft = path.with_suffix(".new")
@@ -227,16 +219,16 @@ class HeadLog:
         handle = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         file = os.fdopen(handle, "r+b", buffering=0)
         try:
-            _write_all(file, MAGIC + first)
+            write_all(file, MAGIC + first)
             os.fdatasync(file.fileno())
             draft.rename(path)
-            _sync_folder(self.folder)
+            sync(self.folder)
         except OSError:
             file.close()
             for one in (draft, path):
                 one.unlink(missing_ok=True)
             raise
-        self._file, self._number, self._length = file, number, len(MAGIC) + len(first)
+        self._file, self.number, self.length = file, number, len(MAGIC) + len(first)
 
     def _segments(self) -> list[Path]:
         return sorted(self.folder.glob("head-*.log"), key=_number_of)
@@ -244,17 +236,3 @@ class HeadLog:
 
 def _number_of(path: Path) -> int:
     return int(path.stem.partition("-")[2])
-
-
-def _write_all(file: BinaryIO, data: bytes) -> None:
-    left = memoryview(data)
-    while left:
-        left = left[file.write(left) :]
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -1,6 +1,6 @@
 """What agents say, as the head log has it, into memory: seconds, slow metrics, Tasks, events."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,14 +11,16 @@ import numpy.typing as npt
 from gpudeck.metrics import Absence
 from gpudeck.wire import GPU_STATES, Event, Frame, Hello, Inventory
 
-from .columns import Ints, quantise, slow_values
+from .arrays import Bools, Ints, Slots
+from .columns import quantise, slow_values
 from .headlog import CARRIED
-from .memory import BLOCK_S, Bools, HistoryMemory, SampleBatch, Slots
+from .memory import BLOCK_S, HistoryMemory, SampleBatch
 from .parquet import SlotNames
 from .rows import HistoryMessage, HistorySlots, SlowMetricRows
 from .task_minutes import TaskMinuteAccumulator, TaskMinutes
 
 EventKey = tuple[str, str, int]  # node, stream, seq
+ReceivedFrame = tuple[HistoryMessage, Frame, HistorySlots]
 OK = GPU_STATES.index("ok")
 WHY_UNREAD = np.array([{"ok": Absence.PRESENT, "stale": Absence.STALE, "lost": Absence.LOST}[state]
                        for state in GPU_STATES], np.uint8)
@@ -33,27 +35,19 @@ class BlockExtras:
     minutes: list[TaskMinutes] = field(default_factory=list)
     first_segment: int | None = None
 
+    def add(self, more: "BlockExtras") -> None:
+        self.slow += more.slow
+        self.events |= more.events
+        self.minutes += more.minutes
+        if self.first_segment is None:
+            self.first_segment = more.first_segment
+
 
 @dataclass(slots=True)
 class IngestCounts:
     frames: int = 0
     unreadable: int = 0  # of an inventory that never came
     shed_seconds: int = 0
-
-
-
-
-@dataclass(slots=True)
-class _FrameBatch:
-    """Frames that are placed together."""
-
-    saids: list[HistoryMessage] = field(default_factory=list)
-    frames: list[Frame] = field(default_factory=list)
-    listed: list[HistorySlots] = field(default_factory=list)
-
-    def clear(self) -> None:
-        for part in (self.saids, self.frames, self.listed):
-            part.clear()
 
 
 class HistoryIngester:
@@ -84,11 +78,12 @@ class HistoryIngester:
             self.names.nodes.append(node_id)
         return found
 
-    def slots_of(self, gpus: Sequence[str] | None, nodes: frozenset[str] | None) -> Slots:
+    def slots_of(self, gpus: Iterable[str] | None, nodes: frozenset[str] | None) -> Slots:
         """Of these Gpus on these Nodes; None: of all."""
+        if gpus is None and nodes is None:
+            return np.arange(len(self.names.nodes))
         if gpus is None:
-            return np.array([slot for slot, node in enumerate(self.names.nodes)
-                             if nodes is None or node in nodes], np.intp)
+            gpus = self._slots_of
         return np.array([slot for gpu in dict.fromkeys(gpus)
                          for slot in self._slots_of.get(gpu, ())
                          if nodes is None or self.names.nodes[slot] in nodes], np.intp)
@@ -103,36 +98,28 @@ class HistoryIngester:
 
     def take(self, messages: Sequence[HistoryMessage], segment: int) -> None:
         """In the order in which they came."""
-        taken = _FrameBatch()
+        taken: list[ReceivedFrame] = []
         find = self._catalog.get
         for said in messages:
-            frame = said.message
-            if type(frame) is Frame:
-                listed = find((said.node_id, said.stream, frame.generation))
-                if listed is None or len(listed.slots) != len(frame.states):
+            message = said.message
+            if type(message) is Frame:
+                listed = find((said.node_id, said.stream, message.generation))
+                if listed is None or len(listed.slots) != len(message.states):
                     self.counts.unreadable += 1
                 elif said.second == CARRIED:
                     self._place(taken, segment)
-                    self.tally.carried(said.node_id, listed.slots, frame.tasks)
+                    self.tally.carried(said.node_id, listed.slots, message.tasks)
                 else:
-                    taken.saids.append(said)
-                    taken.frames.append(frame)
-                    taken.listed.append(listed)
-            else:
-                if type(frame) is Hello:
-                    self._place(taken, segment)
-                self._other(said, segment)
-        self._place(taken, segment)
-
-    def _other(self, said: HistoryMessage, segment: int) -> None:
-        match said.message:
-            case Hello():
+                    taken.append((said, message, listed))
+            elif type(message) is Hello:
+                self._place(taken, segment)
                 if said.second != CARRIED:
                     self.tally.hello(said.node_id)
-            case Inventory() as inventory:
-                self._inventory(said, inventory)
-            case Event() as event:
-                self._event(said, event, segment)
+            elif type(message) is Inventory:
+                self._inventory(said, message)
+            elif type(message) is Event:
+                self._event(said, message, segment)
+        self._place(taken, segment)
 
     def _inventory(self, said: HistoryMessage, inventory: Inventory) -> None:
         slots = [self.slot(facts.uuid, said.node_id) for facts in inventory.gpus]
@@ -141,10 +128,11 @@ class HistoryIngester:
         if known is None or known.slots != slots:
             self._catalog[key] = HistorySlots(slots, np.array(slots, np.intp))
 
-    def _place(self, taken: "_FrameBatch", segment: int) -> None:
-        saids, frames, listed = taken.saids, taken.frames, taken.listed
-        if not saids:
+    def _place(self, taken: list[ReceivedFrame], segment: int) -> None:
+        """Those that came so far, together."""
+        if not taken:
             return
+        saids, frames, listed = zip(*taken, strict=True)
         seconds = [said.second or int(min(frame.taken_at, said.received_at))
                    for said, frame in zip(saids, frames, strict=True)]
         now = int(min([said.received_at for said in saids]))
@@ -160,8 +148,9 @@ class HistoryIngester:
         were_read = np.frombuffer(frame.states, np.uint8) == OK
         if frame.slow is not None and were_read.any():
             values, absent = slow_values(frame.slow.values, frame.slow.absent)
+            slots = listed.array[were_read]
             self._aside(second, segment).slow.append(SlowMetricRows(
-                listed.array[were_read], second, values[were_read], absent[were_read]))
+                slots, np.full(len(slots), second), values[were_read], absent[were_read]))
 
     def _aside(self, second: int, segment: int) -> BlockExtras:
         start = second - second % BLOCK_S
@@ -184,35 +173,24 @@ class HistoryIngester:
         self._known_events[start].add(key)
         self._aside(int(t), segment).events[key] = (t, event)
 
-    # -- out, for the files
+    # -- out
 
-    def close(self, start: int) -> BlockExtras:
+    def extras(self) -> list[BlockExtras]:
+        return [*self.asides.values(), *self.closed_asides.values()]
+
+    def close(self, start: int) -> None:
         """Beside a block that is being closed."""
         aside = self.asides.pop(start, None) or BlockExtras()
         minutes = self.tally.pop(start)
         aside.minutes = [] if minutes is None else [minutes]
-        if start in self.closed_asides:
-            _join(self.closed_asides[start], aside)
-        else:
-            self.closed_asides[start] = aside
-        return self.closed_asides[start]
+        self.closed_asides.setdefault(start, BlockExtras()).add(aside)
 
     def written(self, start: int) -> None:
         self.closed_asides.pop(start, None)
 
     def first_segment(self) -> int | None:
-        found = [aside.first_segment for asides in (self.asides, self.closed_asides)
-                 for aside in asides.values() if aside.first_segment is not None]
-        oldest = self.head.first_segment()
-        return min([*found, *([] if oldest is None else [oldest])], default=None)
-
-
-def _join(into: BlockExtras, more: BlockExtras) -> None:
-    into.slow += more.slow
-    into.events |= more.events
-    into.minutes += more.minutes
-    if into.first_segment is None:
-        into.first_segment = more.first_segment
+        found = [self.head.first_segment(), *(aside.first_segment for aside in self.extras())]
+        return min((one for one in found if one is not None), default=None)
 
 
 def _any_of_each(new: Bools, listed: "Sequence[HistorySlots]") -> list[bool]:

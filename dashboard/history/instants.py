@@ -1,7 +1,8 @@
 """A metric of all Gpus at many moments at once, for who moves through the past. Pure."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,15 +10,17 @@ import numpy.typing as npt
 
 from gpudeck.metrics import Absence
 
-from .columns import AT, STORED, Ints, missing_at, reason
-from .memory import BLOCK_S, SampleRows
-from .parquet import MINUTE_S
+from .arrays import Floats, Ints, Slots, Words, joined, taken
+from .columns import reason
+from .memory import SampleRows
+from .rows import SlowMetricRows
 
 if TYPE_CHECKING:
     import pandas as pd
 
 NO_SAMPLE = 255
 OF_WORD = {absence.word: int(absence) for absence in Absence}
+WORD_OF = np.array([None, *(absence.word for absence in sorted(Absence) if absence)], object)
 
 Codes = npt.NDArray[np.uint8]
 Pair = tuple[str, str]  # a Gpu, and the Node that it was on
@@ -27,12 +30,17 @@ Pair = tuple[str, str]  # a Gpu, and the Node that it was on
 class MomentSamples:
     """Samples that some moments show: the number of the moment, that of the pair, and when."""
 
-    pairs: list[Pair]
-    moment: npt.NDArray[np.intp]
-    pair: npt.NDArray[np.intp]
+    names: tuple[Words, Words]  # Gpu and Node of each pair
+    moment: Slots
+    pair: Slots
     t: Ints
-    value: npt.NDArray[np.float64]
+    value: Floats
     why: Codes
+    is_sorted: bool = False  # the pairs are known to be, by Gpu and Node, each of them once
+
+    def at(self, numbers: Sequence[int]) -> "MomentSamples":
+        """With other numbers of its moments."""
+        return replace(self, moment=np.array(numbers, np.intp)[self.moment])
 
 
 @dataclass(slots=True)
@@ -40,75 +48,90 @@ class InstantMatrix:
     """Moments x pairs. `why` is an Absence, or NO_SAMPLE."""
 
     pairs: list[Pair]
-    value: npt.NDArray[np.float64]
+    value: Floats
     why: Codes
     grain_s: int  # 60: means of minutes, because the seconds have been given up
 
 
-def planned(moments: Sequence[int], begin: int | None, back_s: int
-            ) -> tuple[list[tuple[int, list[int]]], dict[int, list[int]]]:
-    """Five minutes at a time: the number of the first moment, and all of them. One by one, and by
-    their numbers: what is kept by the minute (before `begin`), which is told alike in all its
-    seconds, what looks back over the edge of its five minutes, and what changes seldom (None)."""
-    blocks: dict[int, tuple[int, list[int]]] = {}
-    singles: dict[int, list[int]] = {}
-    for at, t in enumerate(moments):
-        if begin is not None and t < begin:
-            singles.setdefault(t - t % MINUTE_S, []).append(at)
-        elif begin is None or t % BLOCK_S < back_s - 1:
-            singles.setdefault(t, []).append(at)
-        else:
-            blocks.setdefault(t - t % BLOCK_S, (at, []))[1].append(t)
-    return list(blocks.values()), singles
-
-
-def why_of(value: npt.NDArray[np.float64], codes: npt.NDArray[Any]) -> Codes:
+def why_of(value: Floats, codes: npt.NDArray[Any]) -> Codes:
     """What is there needs no reason; what is not always has one."""
     told = np.where(codes == Absence.PRESENT, np.uint8(Absence.UNKNOWN), codes)
     return np.where(np.isnan(value), told, np.uint8(Absence.PRESENT)).astype(np.uint8)
 
 
+@lru_cache(1_024)
 def code_of(words: str | None, metric: str) -> int:
     return OF_WORD.get(reason(words or "", metric) or "", int(Absence.PRESENT))
 
 
-def seen_in_memory(rows: SampleRows, metric: str, moments: Sequence[int], back_s: int,
-                   gpus: Sequence[str], nodes: Sequence[str]) -> MomentSamples:
-    at = AT[metric]
+def seen_in_memory(rows: SampleRows | SlowMetricRows, metric: str, moments: Sequence[int],
+                   back_s: int, gpus: Sequence[str], nodes: Sequence[str]) -> MomentSamples:
     slots, pair = np.unique(rows.slot, return_inverse=True)
-    codes = missing_at(rows.missing, at)
-    value = np.where(codes != 0, np.nan, rows.units[at] * STORED[at].step)
-    why, order = why_of(value, codes), np.argsort(rows.t, kind="stable")
+    value, order = rows.values(metric), np.argsort(rows.t, kind="stable")
+    why = why_of(value, rows.why(metric))
     ends = np.searchsorted(rows.t[order], [[t - back_s + 1, t + 1] for t in moments])
     hits = [order[first:last] for first, last in ends.tolist()]
-    row = np.concatenate([np.zeros(0, np.intp), *hits])
+    row = np.concatenate(hits)
     moment = np.repeat(np.arange(len(moments)), [len(each) for each in hits])
-    names = [(gpus[slot], nodes[slot]) for slot in slots.tolist()]
-    return MomentSamples(names, moment, pair[row], rows.t[row], value[row], why[row])
+    on = [np.array([of[slot] for slot in slots.tolist()], object) for of in (gpus, nodes)]
+    return MomentSamples((on[0], on[1]), moment, pair[row], rows.t[row], value[row], why[row])
 
 
-def of_instant(frame: "pd.DataFrame", moment: int) -> MomentSamples:
+def seen_in(frame: "pd.DataFrame", metric: str) -> MomentSamples:
+    """Of one moment: gpu, node, t, value, and what is said to be missing."""
     value = frame["value"].to_numpy(np.float64)
-    codes = np.array([OF_WORD.get(word, 0) for word in frame["missing"].tolist()], np.uint8)
-    pairs = list(zip(frame["gpu"].tolist(), frame["node"].tolist(), strict=True))
-    return MomentSamples(pairs, np.full(len(pairs), moment), np.arange(len(pairs)),
+    codes = np.array([code_of(words, metric) for words in frame["missing"].tolist()], np.uint8)
+    return MomentSamples((frame["gpu"].to_numpy(object), frame["node"].to_numpy(object)),
+                         np.zeros(len(frame), np.intp), np.arange(len(frame)),
                          frame["t"].to_numpy(np.int64), value, why_of(value, codes))
 
 
-def seen_together(parts: Iterable[MomentSamples], moments: int, grain_s: int) -> InstantMatrix:
-    """Of what several parts say of one pair at one moment, the newest."""
-    parts = list(parts)
+def pairs_of(samples: MomentSamples) -> Iterator[Pair]:
+    return zip(*(names.tolist() for names in samples.names), strict=True)
+
+
+def _by_age(parts: Sequence[MomentSamples]) -> MomentSamples:
+    """All of them, the oldest first: of two at one place, the last one stays."""
     number: dict[Pair, int] = {}
-    pairs = [np.array([number.setdefault(pair, len(number)) for pair in part.pairs], np.intp)
-             for part in parts]
-    none = np.zeros(0, np.intp)
-    moment, pair, t, value, why = (np.concatenate([none, *each]) for each in (
-        [part.moment for part in parts],
-        [of[part.pair] for of, part in zip(pairs, parts, strict=True)],
-        [part.t for part in parts], [part.value for part in parts], [part.why for part in parts]))
-    found = InstantMatrix(list(number), np.full((moments, len(number)), np.nan),
-                          np.full((moments, len(number)), NO_SAMPLE, np.uint8), grain_s)
-    by_age = np.argsort(t, kind="stable")  # of two at one place, the last one stays
-    place = moment[by_age].astype(np.intp), pair[by_age].astype(np.intp)
-    found.value[place], found.why[place] = value[by_age], why[by_age]
-    return found
+    numbered = []
+    for part in parts:
+        of_pair = np.array([number.setdefault(pair, len(number)) for pair in pairs_of(part)],
+                           np.intp)
+        numbered.append(replace(part, pair=of_pair[part.pair]))
+    found = joined(numbered)
+    found = taken(found, np.argsort(found.t, kind="stable"))
+    return replace(found, is_sorted=False, names=(
+        np.array([gpu for gpu, _ in number], object), np.array([node for _, node in number],
+                                                               object)))
+
+
+def instant_frame(parts: Sequence[MomentSamples]) -> "pd.DataFrame":
+    """Of one moment; by Gpu and Node."""
+    import pandas as pd
+
+    parts = [part for part in parts if len(part.t)]
+    if not parts:
+        return pd.DataFrame({"gpu": [], "node": [], "t": [], "value": [], "missing": []})
+    found = parts[0]
+    if len(parts) > 1 or not found.is_sorted:
+        found = _by_age(parts)
+        pairs = list(pairs_of(found))
+        newest = np.full(len(pairs), -1)
+        newest[found.pair] = np.arange(len(found.t))
+        rows = newest[sorted(range(len(pairs)), key=pairs.__getitem__)]
+        found = taken(found, rows[rows >= 0])
+    gpu, node = (names[found.pair] for names in found.names)
+    return pd.DataFrame({"gpu": gpu, "node": node, "t": found.t, "value": found.value,
+                         "missing": WORD_OF[found.why]})
+
+
+def instant_matrix(parts: Sequence[MomentSamples], moments: int, grain_s: int) -> InstantMatrix:
+    if not parts:
+        return InstantMatrix([], np.zeros((moments, 0)), np.zeros((moments, 0), np.uint8), grain_s)
+    found = _by_age(parts)
+    pairs = list(pairs_of(found))
+    made = InstantMatrix(pairs, np.full((moments, len(pairs)), np.nan),
+                         np.full((moments, len(pairs)), NO_SAMPLE, np.uint8), grain_s)
+    made.value[found.moment, found.pair] = found.value
+    made.why[found.moment, found.pair] = found.why
+    return made

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from .archive import QUARANTINE, Archive, FolderArchive, sync_folder
+from .archive import QUARANTINE, Archive, FolderArchive, sync, write_all
 
 log = logging.getLogger("gpudeck.history")
 
@@ -159,7 +159,7 @@ class Manifest:
                 draft = self.folder / (name + ".new")
                 write_whole(draft, _line(line))
                 draft.replace(self.folder / name)
-                sync_folder(self.folder)
+                sync(self.folder)
             self._lines = 1
 
     # -- before it is believed
@@ -247,23 +247,17 @@ def _append(path: Path, data: bytes) -> None:
         if size and os.pread(file.fileno(), 1, size - 1) != b"\n":
             data = b"\n" + data
         try:
-            _write_all(file, data)
+            write_all(file, data)
             os.fdatasync(file.fileno())
         except OSError:
             file.truncate(size)
             raise
 
 
-def _write_all(file: Any, data: bytes) -> None:
-    left = memoryview(data)
-    while left:
-        left = left[file.write(left):]
-
-
 def write_whole(path: Path, data: bytes) -> None:
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
     with os.fdopen(handle, "wb", buffering=0) as file:
-        _write_all(file, data)
+        write_all(file, data)
         os.fsync(file.fileno())
 
 

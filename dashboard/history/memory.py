@@ -6,23 +6,20 @@ is sealed into a file; what comes for it afterwards waits as rows of its own for
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from mmap import mmap
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from .columns import STORED, Ints
+from .arrays import Bools, Floats, Ints, Slots, joined, runs, taken
+from .columns import AT, KEYS, STORED, missing_at
 
 BLOCK_S = 300
 MAX_PASTS = 8
 SPARSE = 16  # places there may be for each row that comes
-ALL = range(len(STORED))
-
-Bools = npt.NDArray[np.bool_]
-Slots = npt.NDArray[np.intp]
 
 
 @dataclass(slots=True)
@@ -33,32 +30,31 @@ class SampleRows:
     t: Ints
     state: npt.NDArray[np.uint8]
     missing: Ints
-    units: list[npt.NDArray[Any]]  # one array per stored column
+    units: dict[str, npt.NDArray[Any]]  # of each metric that was asked for
 
     def __len__(self) -> int:
         return len(self.slot)
 
-    def take(self, which: npt.NDArray[Any]) -> "SampleRows":
-        return SampleRows(self.slot[which], self.t[which], self.state[which], self.missing[which],
-                          [array[which] for array in self.units])
+    def why(self, key: str) -> Ints:
+        """Why it is missing."""
+        return missing_at(self.missing, AT[key])
+
+    def values(self, key: str) -> Floats:
+        """NaN: not there."""
+        values = self.units[key].astype(np.float64) * STORED[AT[key]].step
+        return np.where(self.why(key) != 0, np.nan, values)
 
 
-def no_rows() -> SampleRows:
-    return SampleRows(np.zeros(0, np.intp), np.zeros(0, np.int64), np.zeros(0, np.uint8),
-                      np.zeros(0, np.int64), [np.zeros(0, column.dtype) for column in STORED])
+def together(parts: Iterable[SampleRows]) -> SampleRows:
+    return joined([*parts] or [SampleRows(
+        np.zeros(0, np.intp), np.zeros(0, np.int64), np.zeros(0, np.uint8), np.zeros(0, np.int64),
+        {one.key: np.zeros(0, one.dtype) for one in STORED})])
 
 
-def joined(parts: list[SampleRows]) -> SampleRows:
-    if len(parts) == 1:
-        return parts[0]
-    if not parts:
-        return no_rows()
-    return SampleRows(np.concatenate([part.slot for part in parts]),
-                      np.concatenate([part.t for part in parts]),
-                      np.concatenate([part.state for part in parts]),
-                      np.concatenate([part.missing for part in parts]),
-                      [np.concatenate([part.units[at] for part in parts])
-                       for at in range(len(STORED))])
+def in_order(parts: Iterable[SampleRows]) -> SampleRows:
+    """By slot, then by time."""
+    rows = together(parts)
+    return taken(rows, np.lexsort((rows.t, rows.slot)))
 
 
 @dataclass(slots=True)
@@ -71,14 +67,10 @@ class SampleBatch:
     missing: Ints
     steps: npt.NDArray[np.float64]
 
-    def take(self, which: npt.NDArray[Any]) -> "SampleBatch":
-        return SampleBatch(self.slot[which], self.t[which], self.state[which], self.missing[which],
-                           self.steps[which])
-
     def rows(self) -> SampleRows:
         return SampleRows(self.slot, self.t, self.state, self.missing,
-                          [self.steps[:, at].astype(column.dtype) for at,
-                           column in enumerate(STORED)])
+                          {column.key: self.steps[:, at].astype(column.dtype)
+                           for at, column in enumerate(STORED)})
 
 
 class MemoryBlock:
@@ -146,7 +138,7 @@ class MemoryBlock:
         new = _first_of_each(flat)
         new &= self.state.reshape(-1)[flat] == 0
         if not new.all():
-            batch, flat = batch.take(new), flat[new]
+            batch, flat = taken(batch, new), flat[new]
         if len(flat):
             self._put(batch, flat)
         return new
@@ -161,8 +153,8 @@ class MemoryBlock:
         self.state.reshape(-1)[flat] = batch.state
 
     def rows(self, slots: Slots, t0: int | None = None, t1: int | None = None,
-             only: Collection[int] = ALL) -> SampleRows:
-        """By slot as given, then by second. Of columns that are not asked for, zeros."""
+             only: Collection[str] = KEYS) -> SampleRows:
+        """By slot as given, then by second."""
         first = 0 if t0 is None else min(BLOCK_S, max(0, t0 - self.start))
         last = BLOCK_S if t1 is None else min(BLOCK_S, max(0, t1 - self.start))
         slots = slots[slots < len(self._place_of)]
@@ -171,18 +163,16 @@ class MemoryBlock:
         hits = np.flatnonzero(state)
         seconds = max(1, last - first)
         at_slot = hits // seconds
-        none = np.broadcast_to(np.int8(0), len(hits))
         why = _turned(self.why, places, first, last).take(hits)
         return SampleRows(slots[at_slot], hits - at_slot * seconds + (first + self.start),
                           state.take(hits), np.array(self.codes, np.int64)[why],
-                          [_turned(array, places, first, last).take(hits) if at in only else none
-                           for at, array in enumerate(self.units)])
+                          {key: _turned(self.units[AT[key]], places, first, last).take(hits)
+                           for key in only})
 
     @property
     def seen(self) -> Bools:
         """Seconds x slots."""
-        seen: Bools = self.state.take(self._place_of, axis=1) != 0
-        return seen
+        return np.asarray(self.state.take(self._place_of, axis=1) != 0)
 
     @property
     def row_count(self) -> int:
@@ -238,22 +228,23 @@ def _first_of_each(key: npt.NDArray[Any]) -> Bools:
 class SealedBlock:
     """A block that lies in files: which seconds it has, a bit each, and what came for it since."""
 
+    start: int
     seen: npt.NDArray[np.uint8]
     late: list[SampleRows] = field(default_factory=list)
     first_segment: int | None = None
 
-    def place(self, start: int, batch: SampleBatch) -> Bools:
+    def place(self, batch: SampleBatch) -> Bools:
         if (wanted := int(batch.slot.max(initial=-1)) // 8 + 1) > self.seen.shape[1]:
             grown = np.zeros((BLOCK_S, wanted), np.uint8)
             grown[:, : self.seen.shape[1]] = self.seen
             self.seen = grown
-        at, byte = batch.t - start, batch.slot // 8
+        at, byte = batch.t - self.start, batch.slot // 8
         bit = np.uint8(128) >> (batch.slot % 8).astype(np.uint8)
         new = _first_of_each(at * self.seen.shape[1] * 8 + batch.slot)
         new &= self.seen[at, byte] & bit == 0
         if new.any():
             np.bitwise_or.at(self.seen, (at[new], byte[new]), bit[new])
-            self.late.append(batch.take(new).rows())
+            self.late.append(taken(batch, new).rows())
         return new
 
 
@@ -274,22 +265,18 @@ class HistoryMemory:
     def place(self, batch: SampleBatch, now: int, segment: int) -> Bools:
         """Which rows were new. No block is opened that began before the one before that of
         `now`."""
-        if len(batch.t) and (first := int(batch.t.min()) // BLOCK_S) == (
-                int(batch.t.max()) // BLOCK_S):
-            new = self._place(first * BLOCK_S, batch, now, segment)
-            self.doubled += len(new) - int(np.count_nonzero(new))
-            return new
         starts = batch.t - batch.t % BLOCK_S
-        new = np.zeros(len(batch.slot), bool)
-        for start in np.unique(starts).tolist():
-            which = np.flatnonzero(starts == start)
-            new[which] = self._place(start, batch.take(which), now, segment)
+        new = np.zeros(len(starts), bool)
+        for start in np.unique(starts[runs(starts)]).tolist():
+            which = starts == start
+            part = batch if which.all() else taken(batch, which)
+            new[which] = self._place(start, part, now, segment)
         self.doubled += len(new) - int(np.count_nonzero(new))
         return new
 
     def _place(self, start: int, batch: SampleBatch, now: int, segment: int) -> Bools:
         home = self._home(start, now)
-        new = home.place(batch) if isinstance(home, MemoryBlock) else home.place(start, batch)
+        new = home.place(batch)
         if home.first_segment is None and new.any():
             home.first_segment = segment
         return new
@@ -305,13 +292,12 @@ class HistoryMemory:
             room = max((block.state.shape[1] for block in self.open.values()), default=64)
             self.open[start] = MemoryBlock(start, room, self._order())
             return self.open[start]
-        return self._remember(start, SealedBlock(np.packbits(
-            np.zeros((BLOCK_S, 64), bool) if seen is None else seen, axis=1)))
+        return self._remember(start, np.zeros((BLOCK_S, 64), bool) if seen is None else seen)
 
-    def _remember(self, start: int, past: SealedBlock) -> SealedBlock:
-        self.pasts[start] = past
-        idle = [start for start, kept in self.pasts.items()
-                if not kept.late and start not in self.closed]
+    def _remember(self, start: int, seen: Bools) -> SealedBlock:
+        past = self.pasts[start] = SealedBlock(start, np.packbits(seen, axis=1))
+        idle = [old for old, kept in self.pasts.items()
+                if not kept.late and old not in self.closed]
         for old in idle[:-MAX_PASTS]:
             del self.pasts[old]
         return past
@@ -319,7 +305,7 @@ class HistoryMemory:
     def close(self, start: int) -> MemoryBlock:
         """Nothing is placed in it any more."""
         block = self.closed[start] = self.open.pop(start)
-        self._remember(start, SealedBlock(np.packbits(block.seen, axis=1)))
+        self._remember(start, block.seen)
         return block
 
     def sealed(self, start: int) -> None:
@@ -343,7 +329,7 @@ class HistoryMemory:
         return min((home.first_segment for home in homes if home.first_segment is not None),
                    default=None)
 
-    def rows(self, slots: Slots, t0: int, t1: int, only: Collection[int] = ALL
+    def rows(self, slots: Slots, t0: int, t1: int, only: Collection[str] = KEYS
              ) -> Iterator[SampleRows]:
         wanted = np.zeros(int(slots.max(initial=-1)) + 1, bool)
         wanted[slots] = True
@@ -357,4 +343,4 @@ class HistoryMemory:
                 hit[known] = wanted[late.slot[known]]
                 hit &= (late.t >= t0) & (late.t < t1)
                 if hit.any():
-                    yield late.take(hit)
+                    yield taken(replace(late, units={key: late.units[key] for key in only}), hit)

@@ -5,8 +5,7 @@ Gpu's hour or one moment of the fleet touches little of it.
 """
 
 import json
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import attrgetter
@@ -18,19 +17,20 @@ import numpy.typing as npt
 
 from gpudeck.wire import GPU_STATES
 
-from .archive import Archive
+from .archive import Archive, sync
+from .arrays import Slots, in_runs, lengths, runs, taken
 from .columns import (
     AT,
     COUNTERS,
+    MIB,
     NO_MEAN,
     SLOW_KEYS,
     STORED,
-    in_runs,
+    HistoryColumn,
     missing_at,
     missing_words,
     slow_words,
 )
-from .grid import rounded
 from .manifest import SCHEMA_VERSION, HistoryFile, digest
 from .memory import SampleRows
 from .rollup import Rollup
@@ -105,15 +105,16 @@ class SlotNames:
     nodes: list[str]
     _words: tuple[SlotStrings, SlotStrings] | None = None
 
-    def columns(self, slot: npt.NDArray[np.intp]) -> list[Any]:
+    def columns(self, slot: Slots) -> dict[str, Any]:
         """Gpu and node of each row."""
         many, known = len(self.nodes), self._words
         if known is None or len(known[0].number) < many:
             known = self._words = (_words_of_slots(self.gpus[:many]),
                                    _words_of_slots(self.nodes[:many]))
-        starts = np.flatnonzero(np.append(True, np.diff(slot) != 0)) if len(slot) else slot
-        times = np.diff(np.append(starts, len(slot)))
-        return [words.column(slot[starts], times) for words in known]
+        starts = runs(slot)
+        times = lengths(starts, len(slot))
+        return {name: words.column(slot[starts], times)
+                for name, words in zip(("gpu", "node"), known, strict=True)}
 
     def order(self) -> npt.NDArray[np.intp]:
         """Slots as files are sorted."""
@@ -139,43 +140,38 @@ def schema(kind: str) -> Any:
 @lru_cache(64)
 def _schema(kind: str, version: int) -> Any:
     pa = arrow()
-    word = pa.dictionary(pa.int32(), pa.string())
-    kinds: dict[str, Callable[[], list[tuple[str, Any]]]] = {
-        "raw": lambda: [("gpu", word), ("node", word), ("t", pa.int64()), ("state", word),
-                        *((column.key, _type(column.kind, column.dtype)) for column in STORED),
-                        ("missing", word)],
-        "minutes": lambda: _rollup_fields(word),
-        "hours": lambda: _rollup_fields(word),
-        "slow": lambda: [("gpu", word), ("node", word), ("t", pa.int64()),
-                         *((key, pa.float64()) for key in SLOW_KEYS), ("missing", word)],
-        "tasks": lambda: [("gpu", word), ("node", word), ("t", pa.int64()),
-                          *((name, word) for name in TASK_WORDS),
-                          *((name, pa.float64()) for name in (*TASK_SUMS, *TASK_TOPS))],
-        "usage": lambda: [("gpu", word), ("node", word), ("t", pa.int64()), ("user", word),
-                          *((name, pa.float64()) for name in USAGE_SUMS)],
-        "events": lambda: [("t", pa.float64()), ("node", word), ("kind", word), ("gpu", word),
-                           ("task", word), ("text", pa.string()), ("numbers", pa.string()),
-                           ("stream", word), ("seq", pa.int64())],
+    word, real = pa.dictionary(pa.int32(), pa.string()), pa.float64()
+    where = [("gpu", word), ("node", word), ("t", pa.int64())]
+    fields = {
+        "raw": [*where, ("state", word), *((one.key, _type(one)) for one in STORED),
+                ("missing", word)],
+        "slow": [*where, *((key, real) for key in SLOW_KEYS), ("missing", word)],
+        "tasks": [*where, *((name, word) for name in TASK_WORDS),
+                  *((name, real) for name in (*TASK_SUMS, *TASK_TOPS))],
+        "usage": [*where, ("user", word), *((name, real) for name in USAGE_SUMS)],
+        "events": [("t", real), ("node", word), ("kind", word), ("gpu", word), ("task", word),
+                   ("text", pa.string()), ("numbers", pa.string()), ("stream", word),
+                   ("seq", pa.int64())],
     }
+    fields["minutes"] = fields["hours"] = [*where, ("seconds", pa.int32()), *(
+        (f"{one.key}_{part}", kind) for one in STORED for part, kind in (
+            ("min", _type(one)), ("mean", pa.float32()), ("max", _type(one)), ("n", pa.int32())))]
     says = json.dumps({"version": version, "kind": kind})
-    return pa.schema(kinds[kind](), metadata={"gpudeck": says})
+    return pa.schema(fields[kind], metadata={"gpudeck": says})
 
 
-def _type(kind: str, dtype: Any) -> Any:
+def _type(column: HistoryColumn) -> Any:
     pa = arrow()
-    if kind != "int":
+    if column.kind != "int":
         return pa.float32()
-    return pa.int64() if dtype is np.int64 else pa.int32()
+    return pa.int64() if column.dtype is np.int64 else pa.int32()
 
 
-def _rollup_fields(word: Any) -> list[tuple[str, Any]]:
-    pa = arrow()
-    fields = [("gpu", word), ("node", word), ("t", pa.int64()), ("seconds", pa.int32())]
-    for column in STORED:
-        ends = _type(column.kind, column.dtype)
-        fields += [(f"{column.key}_min", ends), (f"{column.key}_mean", pa.float32()),
-                   (f"{column.key}_max", ends), (f"{column.key}_n", pa.int32())]
-    return fields
+def _table(kind: str, columns: Mapping[str, Any]) -> Table:
+    """Whatever is in it of what such a file has."""
+    shape = schema(kind)
+    shape = arrow().schema([one for one in shape if one.name in columns], shape.metadata)
+    return arrow().Table.from_arrays([columns[name] for name in shape.names], schema=shape)
 
 
 def column_of(values: npt.NDArray[Any], mask: npt.NDArray[np.bool_] | None = None) -> Any:
@@ -219,82 +215,68 @@ def words_of(values: Sequence[str | None], which: npt.NDArray[np.intp] | None = 
 
 
 def raw_table(rows: SampleRows, names: SlotNames) -> Table:
-    pa = arrow()
     codes, at = in_runs(rows.missing)
-    columns = [*names.columns(rows.slot), column_of(rows.t), _words(rows.state - 1, GPU_STATES)]
-    for number, column in enumerate(STORED):
-        of_code = missing_at(codes, number) != 0
-        mask = of_code[at] if of_code.any() else None
-        kind = _type(column.kind, column.dtype)
-        values = column.values(rows.units[number]).astype(kind.to_pandas_dtype(), copy=False)
-        columns.append(column_of(values, mask))
-    columns.append(_words(at, [missing_words(code) or None for code in codes.tolist()]))
-    return pa.Table.from_arrays(columns, schema=schema("raw"))
+    columns = {**names.columns(rows.slot), "t": column_of(rows.t),
+               "state": _words(rows.state - 1, GPU_STATES)}
+    for key, units in rows.units.items():
+        column, of_code = STORED[AT[key]], missing_at(codes, AT[key]) != 0
+        values = column.values(units).astype(_type(column).to_pandas_dtype(), copy=False)
+        columns[key] = column_of(values, of_code[at] if of_code.any() else None)
+    columns["missing"] = _words(at, [missing_words(code) or None for code in codes.tolist()])
+    return _table("raw", columns)
 
 
 def rollup_table(kind: str, made: Rollup, names: SlotNames) -> Table:
-    pa = arrow()
-    columns = [*names.columns(made.slot), column_of(made.t),
-               column_of(made.seconds.astype(np.int32))]
-    for at, column in enumerate(STORED):
-        none = made.n[at] == 0
-        mean = rounded(made.total[at] / np.maximum(made.n[at], 1), column.key, column.step)
-        no_mean = np.ones_like(none) if column.key in NO_MEAN else none
-        ends = _type(column.kind, column.dtype).to_pandas_dtype()
-        low, high = (column_of(np.where(none, 0.0, values).astype(ends), none)
-                     for values in (made.low[at], made.high[at]))
-        columns += [low, column_of(mean.astype(np.float32), no_mean), high,
-                    column_of(made.n[at].astype(np.int32))]
-    return pa.Table.from_arrays(columns, schema=schema(kind))
+    columns = {**names.columns(made.slot), "t": column_of(made.t),
+               "seconds": column_of(made.seconds.astype(np.int32))}
+    for key, n in made.n.items():
+        column, none = STORED[AT[key]], n == 0
+        # To an eighth of a step; of bytes, to a mebibyte: more would be noise that does not pack.
+        step = MIB if key == "mem_used_bytes" else column.step / 8
+        mean = np.rint(made.mean(key) / step) * step
+        columns[f"{key}_mean"] = column_of(mean.astype(np.float32), none | (key in NO_MEAN))
+        for part, values in (("min", made.low[key]), ("max", made.high[key])):
+            ends = np.where(none, 0.0, values).astype(_type(column).to_pandas_dtype())
+            columns[f"{key}_{part}"] = column_of(ends, none)
+        columns[f"{key}_n"] = column_of(n.astype(np.int32))
+    return _table(kind, columns)
 
 
 def tasks_table(held: TaskMinuteRows, names: SlotNames) -> Table:
-    pa = arrow()
-    gpu, node = names.columns(held.slot)
-    columns = {"gpu": gpu, "node": node, "t": column_of(held.t),
+    columns = {**names.columns(held.slot), "t": column_of(held.t),
                "task": words_of(held.ids, held.lane)}
     for name in TASK_WORDS[1:]:
         said = attrgetter("job_id" if name == "job" else name)
         # One that used a Gpu before it was described: nothing is known of it.
         columns[name] = words_of([None if task is None else said(task) for task in held.tasks],
                                  held.lane)
-    for name, values in held.numbers.items():
-        columns[name] = column_of(values, np.isnan(values))
-    shape = schema("tasks")
-    return pa.Table.from_arrays([columns[field.name] for field in shape], schema=shape)
+    return _table("tasks", columns | {name: column_of(values, np.isnan(values))
+                                      for name, values in held.numbers.items()})
 
 
 def usage_table(usage: UsageRows, names: SlotNames) -> Table:
+    return _table("usage", {**names.columns(usage.slot), "t": column_of(usage.t),
+                            "user": words_of(usage.users, usage.user)}
+                  | {name: column_of(values) for name, values in usage.numbers.items()})
+
+
+def events_table(columns: Mapping[str, Sequence[Any]]) -> Table:
     pa = arrow()
-    columns = [*names.columns(usage.slot), column_of(usage.t), words_of(usage.users, usage.user),
-               *(column_of(usage.numbers[name]) for name in USAGE_SUMS)]
-    return pa.Table.from_arrays(columns, schema=schema("usage"))
+    return _table("events", {
+        field.name: words_of(columns[field.name]) if pa.types.is_dictionary(field.type)
+        else _strings(columns[field.name]) if pa.types.is_string(field.type)
+        else column_of(np.array(columns[field.name], field.type.to_pandas_dtype()))
+        for field in schema("events")})
 
 
-def table_of(kind: str, columns: Mapping[str, Sequence[Any]]) -> Table:
-    pa = arrow()
-    shape = schema(kind)
-    arrays = [words_of(columns[field.name]) if pa.types.is_dictionary(field.type)
-              else _strings(columns[field.name]) if pa.types.is_string(field.type)
-              else column_of(np.array(columns[field.name], field.type.to_pandas_dtype()))
-              for field in shape]
-    return pa.Table.from_arrays(arrays, schema=shape)
-
-
-def slow_table(parts: Sequence[SlowMetricRows], names: SlotNames) -> Table:
-    pa = arrow()
-    slot = np.concatenate([part.slot for part in parts])
-    t = np.concatenate([np.full(len(part.slot), part.t, np.int64) for part in parts])
-    values = np.concatenate([part.values for part in parts])
-    absent = np.concatenate([part.absent for part in parts])
-    rank = np.argsort(names.order())
-    by = np.lexsort((t, rank[slot]))
-    codes, at = np.unique(absent[by], axis=0, return_inverse=True)
-    columns = [*names.columns(slot[by]), column_of(t[by])]
-    columns += [column_of(values[by, number], absent[by, number] != 0)
-                for number in range(len(SLOW_KEYS))]
-    columns.append(_words(at.reshape(-1), [slow_words(code) or None for code in codes]))
-    return pa.Table.from_arrays(columns, schema=schema("slow"))
+def slow_table(rows: SlowMetricRows, names: SlotNames) -> Table:
+    rows = taken(rows, np.lexsort((rows.t, np.argsort(names.order())[rows.slot])))
+    codes, at = np.unique(rows.absent, axis=0, return_inverse=True)
+    return _table("slow", {**names.columns(rows.slot), "t": column_of(rows.t)}
+                  | {key: column_of(rows.numbers[:, number], rows.absent[:, number] != 0)
+                     for number, key in enumerate(SLOW_KEYS)}
+                  | {"missing": _words(at.reshape(-1), [slow_words(code) or None
+                                                        for code in codes])})
 
 
 def with_words(table: Table) -> Table:
@@ -338,9 +320,9 @@ def _ranks(column: Any) -> npt.NDArray[Any]:
     return ranked
 
 
-def numbers(column: Any, null: int = 0) -> npt.NDArray[Any]:
-    """As they lie in memory. `to_numpy` would import pandas, which whoever only merges has no use
-    for."""
+def numbers(column: Any, null: float = 0) -> npt.NDArray[Any]:
+    """As they lie in memory; null as this number. `to_numpy` would import pandas, which whoever
+    only merges has no use for."""
     parts = [np.zeros(0, column.type.to_pandas_dtype())]
     for chunk in getattr(column, "chunks", [column]):
         if not len(chunk):
@@ -348,8 +330,9 @@ def numbers(column: Any, null: int = 0) -> npt.NDArray[Any]:
         valid, data = chunk.buffers()
         part = np.frombuffer(data, parts[0].dtype, len(chunk) + chunk.offset)
         if chunk.null_count:
-            bits = np.unpackbits(np.frombuffer(valid, np.uint8), bitorder="little")
-            part = np.where(bits[: len(part)], part, part.dtype.type(null))
+            bits = np.unpackbits(np.frombuffer(valid, np.uint8), count=len(part),
+                                 bitorder="little")
+            part = np.where(bits.view(bool), part, null)
         parts.append(part[chunk.offset :])
     return parts[1] if len(parts) == 2 else np.concatenate(parts)
 
@@ -422,7 +405,7 @@ def write(archive: Archive, kind: str, stretch: tuple[int, int, int],
         if rows == 0:
             draft.unlink()
             return None
-        _sync(draft)
+        sync(draft)
         found = HistoryFile(name, kind, start, end, span_s, rows, draft.stat().st_size,
                             digest(draft),
                             made_at, SCHEMA_VERSION)
@@ -438,21 +421,13 @@ def save_rows(folder: Path, start: int, chunks: Iterator[SampleRows], names: Slo
     for at, rows in enumerate(chunks):
         if len(rows):
             used, slot = np.unique(rows.slot, return_inverse=True)
-            columns = {column.key: units * column.step
-                       for column, units in zip(STORED, rows.units, strict=True)}
+            columns = {key: units.astype(np.float64) * STORED[AT[key]].step
+                       for key, units in rows.units.items()}
             np.savez_compressed(
                 folder / f"raw-{start}-{at}.npz", slot=slot, t=rows.t, state=rows.state,
                 missing=rows.missing, allow_pickle=False,
                 gpus=np.array([names.gpus[one] for one in used.tolist()]),
                 nodes=np.array([names.nodes[one] for one in used.tolist()]), **columns)
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 # -- what is given out

@@ -81,9 +81,6 @@ class History(Protocol):
     def instants(self, metric: str, moments: Sequence[int], nodes: Nodes = None) -> InstantMatrix:
         """As `instant`, of some moments in ascending order."""
 
-    def block(self, metric: str, t: float, nodes: Nodes = None) -> "pd.DataFrame":
-        """The five minutes around t: seconds down, GPUs across."""
-
     def usage(self, by: By, bucket: int, t0: float, t1: float, nodes: Nodes = None,
               of: str | None = None) -> "pd.DataFrame":
         """t, `by`, and what they held of it, in whole hours; with `of`, of this one only, and of a

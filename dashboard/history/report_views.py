@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from .views import item_columns, per
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -68,9 +70,9 @@ def _item(of: str | None, name: str | None, sums: Mapping[Any, Any],
     gpu_hours = gpu_s / HOUR_S
     energy_kwh = sums["energy_j"] / KWH_J if energy_s else None
     return ReportItem(
-        of, name, gpu_hours, _per(sums["util_pct_s"], util_s), _per(util_s, gpu_s) or 0.0,
-        sums["idle_s"] / HOUR_S if util_s else None, _per(sums["idle_s"], util_s),
-        _per(sums["mem_byte_s"], sums["mem_s"]), energy_kwh, _per(energy_s, gpu_s) or 0.0,
+        of, name, gpu_hours, per(sums["util_pct_s"], util_s), per(util_s, gpu_s) or 0.0,
+        sums["idle_s"] / HOUR_S if util_s else None, per(sums["idle_s"], util_s),
+        per(sums["mem_byte_s"], sums["mem_s"]), energy_kwh, per(energy_s, gpu_s) or 0.0,
         _cost(gpu_hours, energy_kwh, prices))
 
 
@@ -83,16 +85,9 @@ def _cost(gpu_hours: float, energy_kwh: float | None, prices: ReportPrices) -> f
     return (prices.gpu_hour or 0.0) * gpu_hours + (prices.kwh or 0.0) * (energy_kwh or 0.0)
 
 
-def _per(total: float, seconds: float) -> float | None:
-    return total / seconds if seconds else None
-
-
 def report_columns(report: Report) -> dict[str, list[Any]]:
     """Without the sum, which would be one owner more to whoever reads the file."""
-    found: dict[str, list[Any]] = {}
-    for name in ReportItem.__struct_fields__:
-        found[report.by if name == "of" else name] = [getattr(item, name)
-                                                      for item in report.items]
+    found = item_columns(ReportItem, report.items, report.by)
     if report.by == "user":
         del found["name"]
     count = len(report.items)

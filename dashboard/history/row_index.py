@@ -17,14 +17,13 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from .columns import Ints
+from .arrays import Floats, Ints, Words, joined, lengths, runs
 from .parquet import Table, arrow, numbers
 
 KEPT_CHUNKS = 60_000  # of a column in a row group: some hundred bytes each
 KEPT_RUNS = 600_000  # 24 bytes each, beside the names
 RUNS_OF_NONE = 60  # what takes as much as the arrays and lists themselves
 
-Floats = npt.NDArray[np.float64]
 Reader = Callable[[Sequence[int], Sequence[str]], Table]
 Counts = npt.NDArray[np.integer[Any]]
 
@@ -34,8 +33,8 @@ class SampleRuns:
     """Of the rows of some row groups, laid end to end: each one Gpu on one Node, from one sample to
     the next without a hole, with the same missing. By pair, then by time."""
 
-    gpus: list[str]  # of each pair
-    nodes: list[str]
+    gpus: Words  # of each pair
+    nodes: Words
     words: list[str]  # what is said to be missing
     pair: npt.NDArray[np.int32]
     word: npt.NDArray[np.int32]  # -1: nothing is missing
@@ -92,17 +91,18 @@ class OpenParquetFile:
     def __init__(self, path: Path) -> None:
         import pyarrow.parquet as pq
 
+        arrow()
         self.path = path
         file = pq.ParquetFile(path)
         self.metadata = file.metadata
-        self.names = frozenset(file.schema_arrow.names)
+        self.order = file.schema_arrow.names
+        self.names = frozenset(self.order)
         self.groups = self.metadata.num_row_groups
         self.chunks = self.groups * self.metadata.num_columns
-        order = file.schema_arrow.names
-        self._gpus = self._bounds(order.index("gpu"))
-        self._times = self._bounds(order.index("t"))
+        self._gpus, self._times = self._bounds("gpu"), self._bounds("t")
 
-    def _bounds(self, column: int) -> list[tuple[Any, Any]]:
+    def _bounds(self, name: str) -> list[tuple[Any, Any]]:
+        column = self.order.index(name)
         found = (self.metadata.row_group(group).column(column).statistics
                  for group in range(self.groups))
         return [(None, None) if each is None or not each.has_min_max else (each.min, each.max)
@@ -111,7 +111,7 @@ class OpenParquetFile:
     def rows(self, group: int) -> int:
         return int(self.metadata.row_group(group).num_rows)
 
-    def groups_at(self, first: int, last: int) -> list[int]:
+    def groups_at(self, first: float, last: float) -> list[int]:
         """That may hold something from first to last, both included."""
         return [group for group, (least, most) in enumerate(self._times)
                 if least is None or (least <= last and first <= most)]
@@ -120,6 +120,12 @@ class OpenParquetFile:
         return [group for group in self.groups_at(first, last)
                 if (low := self._gpus[group][0]) is None
                 or any(low <= gpu <= self._gpus[group][1] for gpu in gpus)]
+
+    def groups_between(self, low: str, high: str, first: int, last: int) -> list[int]:
+        """Of Gpus from low to high, both included."""
+        return [group for group in self.groups_at(first, last)
+                if (least := self._gpus[group][0]) is None
+                or (least <= high and low <= self._gpus[group][1])]
 
     def reader(self, words: Sequence[str] = ()) -> Reader:
         """Of row groups and columns; `words`: those that are read as numbers into a dictionary."""
@@ -176,17 +182,12 @@ class RowIndexCache:
         return self._opened.get(path.name, lambda: OpenParquetFile(path))
 
     def places(self, file: OpenParquetFile, groups: Sequence[int], step_s: int) -> SampleRuns:
-        """For a question that others will ask too: kept as a whole."""
         def made() -> SampleRuns:
             found = end_to_end(self._read(file, groups, step_s))
             pairs = pairwise(zip(found.gpus, found.nodes, strict=True))
             return replace(found, is_sorted=all(one < other for one, other in pairs))
 
         return self._places.get((file.path.name, tuple(groups)), made)
-
-    def place(self, file: OpenParquetFile, group: int, step_s: int) -> SampleRuns:
-        return self._places.get((file.path.name, (group,)), lambda: next(
-            self._read(file, [group], step_s)))
 
     @staticmethod
     def _read(file: OpenParquetFile, groups: Sequence[int], step_s: int) -> Iterator[SampleRuns]:
@@ -205,44 +206,33 @@ def _runs_of(read: Reader, columns: Sequence[str], group: int, step_s: int) -> S
     t = table.column("t").to_numpy()
     missing, words = encoded(table.column("missing")) if "missing" in columns else (
         np.full(len(t), NO_WORD, np.int32), [])
-    others = np.append(True, _changes(gpus[0]) | _changes(nodes[0]))[: len(t)]
-    row = np.flatnonzero(others | np.append(
-        True, (np.diff(t) != step_s) | _changes(missing))[: len(t)])
-    heads = np.flatnonzero(others)
+    heads = runs(gpus[0], nodes[0])
+    # What each row would be in a run that goes on: another one begins where that is not so.
+    row = runs(gpus[0], nodes[0], missing, t - step_s * np.arange(len(t)))
     # The same names in file after file: kept once.
-    gpu_of = [sys.intern(gpus[1][at]) for at in gpus[0][heads].tolist()]
-    node_of = [sys.intern(nodes[1][at]) for at in nodes[0][heads].tolist()]
-    return SampleRuns(gpu_of, node_of, words, (np.cumsum(others[row]) - 1).astype(np.int32),
-                           missing[row], t[row], row.astype(np.int32),
-                           np.diff(np.append(row, len(t))).astype(np.int32),
-                           len(t))
-
-
-def _changes(codes: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    return np.asarray(codes[1:] != codes[:-1])
+    gpu_of, node_of = (np.array([sys.intern(words[at]) for at in codes[heads].tolist()], object)
+                       for codes, words in (gpus, nodes))
+    pair = np.searchsorted(heads, row, "right") - 1
+    return SampleRuns(gpu_of, node_of, words, pair.astype(np.int32), missing[row], t[row],
+                      row.astype(np.int32), lengths(row, len(t)).astype(np.int32), len(t))
 
 
 def end_to_end(parts: Iterable[SampleRuns]) -> SampleRuns:
     parts = list(parts)
     if len(parts) == 1:
         return parts[0]
-    gpus: list[str] = []
-    nodes: list[str] = []
     words: dict[str, int] = {}
-    columns: list[tuple[npt.NDArray[Any], ...]] = []
-    begin = 0
+    none = np.zeros(0, np.int32)
+    found = [SampleRuns(np.zeros(0, object), np.zeros(0, object), [], none, none,
+                        none.astype(np.int64), none, none, 0)]
+    pairs = begin = 0
     for part in parts:
         renamed = np.array([*(words.setdefault(word, len(words)) for word in part.words), NO_WORD],
                            np.int32)  # the last one is that of NO_WORD
-        columns.append((part.pair + np.int32(len(gpus)), renamed[part.word], part.t,
-                        part.row + np.int32(begin), part.length))
-        gpus += part.gpus
-        nodes += part.nodes
-        begin += part.all_rows
-    none = np.zeros(0, np.int32)
-    pair, word, t, row, length = (np.concatenate(each) for each in zip(
-        *(columns or [(none, none, none.astype(np.int64), none, none)]), strict=True))
-    return SampleRuns(gpus, nodes, list(words), pair, word, t, row, length, begin)
+        found.append(replace(part, pair=part.pair + np.int32(pairs), word=renamed[part.word],
+                             row=part.row + np.int32(begin)))
+        pairs, begin = pairs + len(part.gpus), begin + part.all_rows
+    return replace(joined(found), words=list(words), all_rows=begin)
 
 
 def encoded(column: Any) -> tuple[npt.NDArray[np.int32], list[str]]:

@@ -1,13 +1,16 @@
 """Rows that the whole of history shares."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from gpudeck.metrics import SLOW_WIDTH
 from gpudeck.wire import Event, Frame, Hello, Inventory
 
-from .memory import Slots
+from .arrays import Floats, Ints, Slots, joined
+from .columns import SLOW_KEYS
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,23 @@ class HistorySlots:
 
 @dataclass(frozen=True, slots=True)
 class SlowMetricRows:
+    """One row per second in which a slot told them; numbers are rows x SLOW_KEYS."""
+
     slot: Slots
-    t: int
-    values: npt.NDArray[np.float64]
+    t: Ints
+    numbers: npt.NDArray[np.float64]
     absent: npt.NDArray[np.uint8]
+
+    def why(self, key: str) -> Ints:
+        """Why it is missing."""
+        return self.absent[:, SLOW_KEYS.index(key)].astype(np.int64)
+
+    def values(self, key: str) -> Floats:
+        """NaN: not there."""
+        return np.where(self.why(key) != 0, np.nan, self.numbers[:, SLOW_KEYS.index(key)])
+
+
+def slow_rows(parts: Iterable[SlowMetricRows]) -> SlowMetricRows:
+    none = np.zeros((0, SLOW_WIDTH))
+    return joined([SlowMetricRows(np.zeros(0, np.intp), np.zeros(0, np.int64), none,
+                                  none.astype(np.uint8)), *parts])

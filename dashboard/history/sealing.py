@@ -1,17 +1,18 @@
 """Brings what memory holds into files: closed blocks, and what came late for them."""
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import partial
 
 import numpy as np
 
+from .arrays import taken
 from .block_writer import BlockWriter
 from .files import HistoryFiles
 from .give_up import GiveUpCounter
 from .ingest import BlockExtras, HistoryIngester
 from .manifest import HistoryFile
-from .memory import BLOCK_S, MemoryBlock, SampleRows, joined
+from .memory import BLOCK_S, MemoryBlock, SampleRows, together
 from .parquet import HOUR_S, RAW_GROUP_GPUS
 
 log = logging.getLogger("gpudeck.history")
@@ -103,11 +104,13 @@ class BlockSealer:
         rank = np.argsort(self._feed.order())
         segments: list[HistoryFile] = []
         for hour in sorted({start - start % HOUR_S for start in (*late, *asides)}):
-            rows = joined([part for start, parts in sorted(late.items())
-                           if start - start % HOUR_S == hour for part in parts])
-            rows = rows.take(np.lexsort((rows.t, rank[rows.slot])))
-            aside = _joined_asides([aside for start, aside in asides.items()
-                                    if start - start % HOUR_S == hour])
+            rows = together(part for start, parts in sorted(late.items())
+                            if start - start % HOUR_S == hour for part in parts)
+            rows = taken(rows, np.lexsort((rows.t, rank[rows.slot])))
+            aside = BlockExtras()
+            for start, one in asides.items():
+                if start - start % HOUR_S == hour:
+                    aside.add(one)
             try:
                 segments += self._writer.write(partial(iter, [rows]), aside,
                                             (hour, hour + HOUR_S, 0), now, is_last)
@@ -145,12 +148,3 @@ class BlockSealer:
 
 def _count(late: dict[int, list[SampleRows]]) -> int:
     return sum(len(part) for parts in late.values() for part in parts)
-
-
-def _joined_asides(asides: Sequence[BlockExtras]) -> BlockExtras:
-    found = BlockExtras()
-    for aside in asides:
-        found.slow = found.slow + aside.slow
-        found.events = found.events | aside.events
-        found.minutes = found.minutes + aside.minutes
-    return found

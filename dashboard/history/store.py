@@ -7,7 +7,6 @@ content, (gpu, node, second), and is not taken twice.
 
 import logging
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,13 +14,14 @@ from pathlib import Path
 import numpy as np
 
 from .archive import Archive
-from .files import HistoryFiles, HistoryFilesSnapshot
+from .arrays import Bools, Ints, Slots
+from .files import HistoryFiles
 from .give_up import MENDS_ITSELF, GiveUpCounter
 from .ingest import EventKey, HistoryIngester
-from .memory import BLOCK_S, Bools, Slots
+from .memory import BLOCK_S
 from .merge import FileMerge, merges
-from .parquet import write
-from .reading import event_keys, merged, seen_seconds
+from .parquet import numbers, write
+from .reading import PLACE, event_keys, merged, pairs_in, tables_in, within
 from .rows import HistoryMessage
 from .sealing import BlockSealer
 
@@ -52,6 +52,7 @@ class HistoryStore:
         self.keep = keep or HistoryRetention()
         self.files = HistoryFiles(folder, archive)
         self.manifest, self.lock = self.files.manifest, self.files.lock
+        self.reading = self.files.reading
         self.feed = HistoryIngester(self._seen_in_files, self._events_in_files)
         self.error: str | None = None
         self._disk_failures = 0
@@ -70,9 +71,6 @@ class HistoryStore:
     def open(self) -> None:
         self.files.open()
 
-    def reading(self) -> AbstractContextManager[HistoryFilesSnapshot]:
-        return self.files.reading()
-
     # -- in
 
     def append(self, messages: Sequence[HistoryMessage], segment: int) -> None:
@@ -90,12 +88,13 @@ class HistoryStore:
         found = self.manifest.find("raw", start, start + BLOCK_S)
         if not found:
             return None
-        pairs: list[tuple[Slots, Slots]] = []
-        for path in self.manifest.verified(found):
-            gpus, nodes, at, t = seen_seconds(path, start, start + BLOCK_S)
-            slots = np.array([self.feed.slot(*pair) for pair in zip(gpus, nodes, strict=True)],
-                             np.intp)
-            pairs.append((t - start, slots[at] if len(at) else at))
+        pairs: list[tuple[Ints, Slots]] = []
+        span = start, start + BLOCK_S
+        for table in (within(part, span) for path in self.manifest.verified(found)
+                      for part in tables_in(path, PLACE, span)):
+            names, at = pairs_in(table)
+            slots = np.array([self.feed.slot(*name) for name in names], np.intp)
+            pairs.append((numbers(table.column("t")) - start, slots[at]))
         seen = np.zeros((BLOCK_S, max(64, len(self.feed.names.gpus))), bool)
         for seconds, slots in pairs:
             seen[seconds, slots] = True

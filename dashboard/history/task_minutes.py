@@ -7,22 +7,20 @@ and are added up for many Nodes at once: one by one they would cost as much as a
 
 from array import array
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from gpudeck.wire import Frame, Task, Tasks
 
-from .columns import Ints
+from .arrays import Floats, Ints, Slots, joined, runs, taken
 from .rows import HistoryMessage, HistorySlots
 
 MINUTE_S = 60
+TASK_SUMS = ("seconds", "mem_byte_s", "mem_s", "sm_pct_s", "sm_s")
+TASK_TOPS = ("mem_max_bytes", "sm_max_pct")
 NOWHERE = 0  # the lane of what a Frame with fewer Gpus than its Tasks knew was used on
-
-Floats = npt.NDArray[np.float64]
-Lanes = npt.NDArray[np.intp]
 
 
 class TaskMinutes:
@@ -35,20 +33,7 @@ class TaskMinutes:
         self.slots = [-1]
         self.ids = [""]
         self.tasks: list[Task | None] = [None]
-        self._allocate(64)
-
-    def _allocate(self, room: int) -> None:
-        """Minute by minute; of memory and SM, sums, of how many seconds, and the highest."""
-        shape = (self.minutes, room)
-        self.seconds = np.zeros(shape)
-        self.mem_byte_s, self.mem_s = np.zeros(shape), np.zeros(shape)
-        self.sm_pct_s, self.sm_s = np.zeros(shape), np.zeros(shape)
-        self.mem_max, self.sm_max = np.full(shape, np.nan), np.full(shape, np.nan)
-
-    @property
-    def numbers(self) -> tuple[Floats, ...]:
-        return (self.seconds, self.mem_byte_s, self.mem_s, self.sm_pct_s, self.sm_s, self.mem_max,
-                self.sm_max)
+        self.numbers = _blank(self.minutes, 64)
 
     def __len__(self) -> int:
         """Lanes in use."""
@@ -67,29 +52,39 @@ class TaskMinutes:
         return found
 
     def _grow(self) -> None:
-        room = self.seconds.shape[1]
-        if len(self.ids) <= room:
-            return
-        former = self.numbers
-        self._allocate(2 * room)
-        for new, old in zip(self.numbers, former, strict=True):
-            new[:, :room] = old
+        room = self.room
+        if len(self.ids) > room:
+            former, self.numbers = self.numbers, _blank(self.minutes, 2 * room)
+            for name, values in former.items():
+                self.numbers[name][:, :room] = values
 
-    def add(self, minute: Lanes, lane: Lanes, seconds: Floats, mem: Floats, sm: Floats) -> None:
+    @property
+    def room(self) -> int:
+        return len(self.numbers["seconds"][0])
+
+    def add(self, minute: Slots, lane: Slots, seconds: Floats, mem: Floats, sm: Floats) -> None:
         """A lane may come more than once."""
-        at = minute * self.seconds.shape[1] + lane
-        np.add.at(self.seconds.reshape(-1), at, seconds)
-        for value, total, count, top in ((mem, self.mem_byte_s, self.mem_s, self.mem_max),
-                                         (sm, self.sm_pct_s, self.sm_s, self.sm_max)):
+        at = minute * self.room + lane
+        numbers = {name: values.reshape(-1) for name, values in self.numbers.items()}
+        np.add.at(numbers["seconds"], at, seconds)
+        for value, names in ((mem, ("mem_byte_s", "mem_s", "mem_max_bytes")),
+                             (sm, ("sm_pct_s", "sm_s", "sm_max_pct"))):
+            total, count, top = (numbers[name] for name in names)
             there = ~np.isnan(value)
             which = at[there]
-            np.add.at(total.reshape(-1), which, value[there] * seconds[there])
-            np.add.at(count.reshape(-1), which, seconds[there])
-            np.fmax.at(top.reshape(-1), which, value[there])
+            np.add.at(total, which, value[there] * seconds[there])
+            np.add.at(count, which, seconds[there])
+            np.fmax.at(top, which, value[there])
 
 
-_NOTHING = np.zeros(0)
-_NO_LANES = np.zeros(0, np.intp)
+def _blank(minutes: int, room: int) -> dict[str, Floats]:
+    """Minute by minute; of memory and SM, sums, of how many seconds, and the highest."""
+    shape = (minutes, room)
+    return ({name: np.zeros(shape) for name in TASK_SUMS}
+            | {name: np.full(shape, np.nan) for name in TASK_TOPS})
+
+
+_NONE = np.zeros(0, np.intp)
 
 
 @dataclass(slots=True)
@@ -99,11 +94,11 @@ class NodeTaskState:
     told: Tasks | None = None  # that came, until it is settled
     ids: list[str] = field(default_factory=list)  # Task and Gpu of each use
     gpus: list[int] = field(default_factory=list)
-    places: Lanes = field(default_factory=lambda: _NO_LANES)  # where their numbers are
-    room: Lanes = field(default_factory=lambda: _NO_LANES)  # all places it ever needed
+    places: Slots = field(default_factory=lambda: _NONE)  # where their numbers are
+    room: Slots = field(default_factory=lambda: _NONE)  # all places it ever needed
     minute: int = 0
     seconds: int = 0  # of this minute, not added up yet
-    lanes: Lanes = field(default_factory=lambda: _NO_LANES)
+    lanes: Slots = field(default_factory=lambda: _NONE)
     of: TaskMinutes | None = None  # whose lanes
 
     def take(self, tasks: Tasks, ids: list[str], gpus: list[int]) -> None:
@@ -112,7 +107,7 @@ class NodeTaskState:
         known = began if tasks.snapshot else self.tasks | began
         self.tasks = {task_id: known[task_id] for task_id in ids if task_id in known}
 
-    def lanes_in(self, minutes: TaskMinutes) -> Lanes:
+    def lanes_in(self, minutes: TaskMinutes) -> Slots:
         if self.of is not minutes:
             slots, tasks = self.slots, self.tasks
             self.lanes = np.array([
@@ -129,9 +124,9 @@ class LatestUseValues:
         self.mem, self.sm = np.zeros(64), np.zeros(64)
         self._used = 0
 
-        self._free = _NO_LANES
+        self._free = _NONE
 
-    def room(self, held: Lanes, many: int) -> Lanes:
+    def room(self, held: Slots, many: int) -> Slots:
         """Places for so many, those that are held already among them."""
         more = many - len(held)
         if more <= 0:
@@ -143,7 +138,7 @@ class LatestUseValues:
                                  for old in (self.mem, self.sm))
         return np.concatenate([held, again, np.arange(first, self._used)])
 
-    def give_back(self, held: Lanes) -> None:
+    def give_back(self, held: Slots) -> None:
         """Nothing that is due is there any more."""
         self._free = np.concatenate([self._free, held])
 
@@ -154,8 +149,8 @@ class PendingUseSums:
 
     minutes: list[int] = field(default_factory=list)
     seconds: list[int] = field(default_factory=list)
-    lanes: list[Lanes] = field(default_factory=list)
-    places: list[Lanes] = field(default_factory=list)
+    lanes: list[Slots] = field(default_factory=list)
+    places: list[Slots] = field(default_factory=list)
 
     def add_to(self, minutes: TaskMinutes, numbers: LatestUseValues) -> None:
         counts = list(map(len, self.lanes))
@@ -291,7 +286,7 @@ class TaskMinuteRows:
 
     slot: Ints
     t: Ints
-    lane: Lanes
+    lane: Slots
     ids: list[str]
     tasks: list[Task | None]
     numbers: dict[str, Floats]  # NaN: of a maximum that nobody saw
@@ -299,42 +294,29 @@ class TaskMinuteRows:
     def __len__(self) -> int:
         return len(self.slot)
 
-    def take(self, which: npt.NDArray[np.generic]) -> "TaskMinuteRows":
-        return TaskMinuteRows(self.slot[which], self.t[which], self.lane[which], self.ids,
-                              self.tasks,
-                              {name: values[which] for name, values in self.numbers.items()})
 
 
-TASK_SUMS = ("seconds", "mem_byte_s", "mem_s", "sm_pct_s", "sm_s")
-TASK_TOPS = ("mem_max_bytes", "sm_max_pct")
 
-
-def held_in(parts: list[TaskMinutes]) -> TaskMinuteRows:
+def held_in(parts: Iterable[TaskMinutes]) -> TaskMinuteRows:
     """Of these blocks, each minute of a Task on a Gpu once; by slot, then by time."""
-    ids: list[str] = []
-    tasks: list[Task | None] = []
-    lane_of: dict[str, int] = {}
-    slot, t, lane, numbers = [], [], [], []
-    for part in parts:
-        of_part = np.array([lane_of.setdefault(task_id, len(lane_of)) for task_id in part.ids],
-                           np.intp)
-        tasks += [None] * (len(lane_of) - len(tasks))
-        for at, task in zip(of_part.tolist(), part.tasks, strict=True):
-            tasks[at] = task if tasks[at] is None else tasks[at]
-        there = part.seconds > 0
-        there[:, NOWHERE] = False
-        minute, at_lane = np.nonzero(there)
-        slot.append(np.array(part.slots, np.int64)[at_lane])
-        t.append(part.start + minute * MINUTE_S)
-        lane.append(of_part[at_lane])
-        numbers.append([values[there] for values in part.numbers])
-    ids = list(lane_of)
-    none: list[Ints] = [np.zeros(0, np.int64)]
-    columns = [np.concatenate(column) for column in zip(*numbers, strict=True)] or [_NOTHING] * 7
-    found = TaskMinuteRows(np.concatenate(slot or none), np.concatenate(t or none),
-                           np.concatenate(lane or [_NO_LANES]), ids, tasks,
-                           dict(zip((*TASK_SUMS, *TASK_TOPS), columns, strict=True)))
-    return _once_each(found.take(np.lexsort((found.lane, found.t, found.slot))))
+    tasks: dict[str, Task | None] = {}
+    found = [_rows(TaskMinutes(0, 0), tasks), *(_rows(part, tasks) for part in parts)]
+    rows = replace(joined(found), ids=list(tasks), tasks=list(tasks.values()))
+    return _once_each(taken(rows, np.lexsort((rows.lane, rows.t, rows.slot))))
+
+
+def _rows(part: TaskMinutes, tasks: dict[str, Task | None]) -> TaskMinuteRows:
+    """`tasks`: by their ids, in the order of their lanes; those of this part come to it."""
+    for task_id, task in zip(part.ids, part.tasks, strict=True):
+        tasks[task_id] = tasks.get(task_id) or task
+    lane_of = {task_id: lane for lane, task_id in enumerate(tasks)}
+    there = part.numbers["seconds"] > 0
+    there[:, NOWHERE] = False
+    minute, lane = np.nonzero(there)
+    of_part = np.array([lane_of[task_id] for task_id in part.ids], np.intp)
+    return TaskMinuteRows(np.array(part.slots, np.int64)[lane], part.start + minute * MINUTE_S,
+                          of_part[lane], [], [],
+                          {name: values[there] for name, values in part.numbers.items()})
 
 
 def _once_each(held: TaskMinuteRows) -> TaskMinuteRows:
@@ -342,19 +324,8 @@ def _once_each(held: TaskMinuteRows) -> TaskMinuteRows:
     starts = runs(held.slot, held.t, held.lane)
     if len(starts) == len(held):
         return held
-    found = held.take(starts)
+    found = taken(held, starts)
     for names, join in ((TASK_SUMS, np.add), (TASK_TOPS, np.fmax)):
         for name in names:
             found.numbers[name] = join.reduceat(held.numbers[name], starts)
     return found
-
-
-def runs(*keys: npt.NDArray[np.generic]) -> Lanes:
-    """Where rows with the same keys begin."""
-    if not len(keys[0]):
-        return _NO_LANES
-    changes = np.zeros(len(keys[0]), bool)
-    changes[0] = True
-    for key in keys:
-        changes[1:] |= key[1:] != key[:-1]
-    return np.flatnonzero(changes)

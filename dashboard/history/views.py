@@ -114,11 +114,14 @@ def series_columns(series: SeriesView, places: Mapping[str, tuple[str | None, st
     return found
 
 
-def usage_columns(usage: "UsageList") -> dict[str, list[Any]]:
-    found: dict[str, list[Any]] = {"time": [rfc_3339(item.t) for item in usage.items]}
-    for name in UsageItem.__struct_fields__:
-        found[usage.by if name == "of" else name] = [getattr(item, name) for item in usage.items]
-    return found
+def usage_columns(usage: UsageList) -> dict[str, list[Any]]:
+    return {"time": [rfc_3339(item.t) for item in usage.items]} | item_columns(
+        UsageItem, usage.items, usage.by)
+
+
+def item_columns(kind: type[Struct], items: Sequence[Struct], by: str) -> dict[str, list[Any]]:
+    return {by if name == "of" else name: [getattr(item, name) for item in items]
+            for name in kind.__struct_fields__}
 
 
 def _band(frame: "pd.DataFrame", metric: str, rows: list[int | None]) -> SeriesBand:
@@ -148,7 +151,7 @@ def usage_view(frame: "pd.DataFrame", by: str, bucket: int, span: tuple[int, int
         of: Any = row[by]
         items.append(UsageItem(
             int(row["t"]), of if isinstance(of, str) else None, row["gpu_s"], row["idle_s"],
-            _per(row["util_pct_s"], row["util_s"]), _per(row["mem_byte_s"], row["mem_s"]),
+            per(row["util_pct_s"], row["util_s"]), per(row["mem_byte_s"], row["mem_s"]),
             row["energy_j"] if row["energy_s"] else None))
     return UsageList(by, bucket, *span, items)
 
@@ -157,7 +160,7 @@ def rfc_3339(t: float) -> str:
     return datetime.fromtimestamp(t, UTC).isoformat().replace("+00:00", "Z")
 
 
-def _per(total: float, seconds: float) -> float | None:
+def per(total: float, seconds: float) -> float | None:
     return total / seconds if seconds else None
 
 

@@ -178,10 +178,10 @@ def test_a_bound_of_size_holds_though_the_clock_is_not_believed(tmp_path: Path) 
 
 
 def test_a_size_in_runs_counts_what_has_none() -> None:
-    none = np.zeros(0, np.int32)
+    none, words = np.zeros(0, np.int32), np.zeros(0, object)
     shelf = RowIndexCache()
     for at in range(2 * KEPT_RUNS // RUNS_OF_NONE):
-        shelf._places.get((f"{at}", ()), lambda: SampleRuns([], [], [], none, none,
+        shelf._places.get((f"{at}", ()), lambda: SampleRuns(words, words, [], none, none,
                                                             none.astype(np.int64), none, none, 0))
     assert len(shelf._places._kept) == KEPT_RUNS // RUNS_OF_NONE
 
@@ -190,11 +190,11 @@ def test_a_gpu_whose_node_is_not_named_yet_is_not_known_yet() -> None:
     """Another thread may be between the two."""
     names = SlotNames(["b"], ["n1"])
     names.gpus.append("a")
-    gpu, node = names.columns(np.zeros(2, np.intp))
+    gpu, node = names.columns(np.zeros(2, np.intp)).values()
     assert (gpu.to_pylist(), node.to_pylist()) == (["b", "b"], ["n1", "n1"])
     assert names.order().tolist() == [0]
     names.nodes.append("n2")
-    gpu, node = names.columns(np.array([1, 0]))
+    gpu, node = names.columns(np.array([1, 0])).values()
     assert (gpu.to_pylist(), node.to_pylist()) == (["a", "b"], ["n2", "n1"])
     assert names.order().tolist() == [1, 0]
 

@@ -19,6 +19,7 @@ import pytest
 from dashboard.history import block_writer, files, parquet, reading, sealing
 from dashboard.history.columns import KEYS
 from dashboard.history.embedded import UNPACKS_MOST, EmbeddedHistory
+from dashboard.history.grid import HistoryGrid
 from dashboard.history.manifest import Manifest, digest
 from tests.unit.histories import START, Source, Truth, differences
 
@@ -98,7 +99,10 @@ def test_a_metric_that_older_files_lack_is_missing_there_and_told_from_then_on(
     assert are_same(told(history), lacking)
     assert set(history.instant(LATER, START + 30)["missing"]) <= {"unknown", "unsupported", "stale",
                                                                   "denied"}
-    assert history.block(LATER, START + 30).isna().all().all()
+    grid = HistoryGrid(START, 1, 300)
+    history.rules.past({LATER: frozenset(("max",))}, grid)
+    seconds = grid.of(LATER, "max")
+    assert seconds is None or np.isnan(seconds).all()
     source = Source(8)
     history.append(source.greetings(), 1)
     later = START + 2_400

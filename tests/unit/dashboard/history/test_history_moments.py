@@ -9,6 +9,7 @@ import pytest
 
 from dashboard.history.columns import KEYS
 from dashboard.history.embedded import UNPACKS_MOST, EmbeddedHistory
+from dashboard.history.grid import HistoryGrid
 from dashboard.history.instants import NO_SAMPLE
 from dashboard.history.memory import BLOCK_S
 from dashboard.history.row_index import SizedLruCache
@@ -75,11 +76,23 @@ def test_bits_are_joined_as_bits_wherever_they_lie(past: tuple[EmbeddedHistory, 
         assert int(row["throttle_bits_max"]) == np.bitwise_or.reduce(bits)
 
 
+def block(history: EmbeddedHistory, metric: str, start: int, nodes: frozenset[str] | None
+          ) -> pd.DataFrame:
+    """As many moments in a row see it: of each second, what was said in it."""
+    grid = HistoryGrid(start, 1, BLOCK_S)
+    history.rules.past({metric: frozenset(("max",))}, grid)
+    values = grid.of(metric, "max")
+    assert values is not None
+    return pd.DataFrame({gpu: values[row] for (gpu, node), row in grid.rows.items()
+                         if nodes is None or node in nodes},
+                        index=range(start, start + BLOCK_S), dtype=float)
+
+
 def test_a_block_is_every_second_of_it(past: tuple[EmbeddedHistory, Source]) -> None:
     history, source = past
     for start in range(START, END, BLOCK_S):
         for nodes in (None, frozenset({"n1"})):
-            frame = history.block("temp_c", start + random.randrange(BLOCK_S), nodes)
+            frame = block(history, "temp_c", start, nodes)
             wanted = pd.DataFrame({gpu: [
                 value if isinstance(value := source.truth.get((gpu, t), {}).get("temp_c"), float)
                 else np.nan for t in range(start, start + BLOCK_S)]
@@ -137,7 +150,7 @@ def test_what_is_kept_is_bounded_and_the_newest_stays() -> None:
     assert made[-1] == 1
 
 
-@pytest.mark.parametrize("metric", ["power_w", SLOW[0].key])
+@pytest.mark.parametrize("metric", ["power_w", "pcie_tx_bytes_per_s", SLOW[0].key])
 def test_many_instants_at_once_are_the_instants_one_by_one(
         past: tuple[EmbeddedHistory, Source], metric: str) -> None:
     """Over files, late files and memory, over the edges of blocks, of all Nodes and of one."""

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from dashboard.history.columns import KEYS, MASKS, MIB, NO_MEAN, STORED
-from dashboard.history.embedded import UNPACKS_MOST, EmbeddedHistory
-from dashboard.history.instant_reads import LOOK_BACK_S
+from dashboard.history.embedded import LOOK_BACK_S, UNPACKS_MOST, EmbeddedHistory
+from dashboard.history.grid import HistoryGrid
 from dashboard.history.memory import BLOCK_S
 from dashboard.history.rows import HistoryMessage
 from dashboard.history.sealing import GRACE_S, LATE_S
@@ -203,15 +203,14 @@ def check_moments(story: Story, rows: dict[tuple[str, str, int], Row]) -> None:
             assert said[pair]["missing" if isinstance(value, str) else "value"] == value
     t = story.lots.randrange(BEGIN, END)
     start = t - t % BLOCK_S
-    wide = story.history.block("temp_c", t)
-    found = {(gpu, int(second)): value for gpu, column in wide.items()
-             for second, value in column.items() if not np.isnan(value)}
-    wanted = defaultdict(list)
-    for (gpu, _, second), row in rows.items():
-        if start <= second < start + BLOCK_S and isinstance(row["temp_c"], float):
-            wanted[gpu, second].append(row["temp_c"])
-    assert found.keys() == wanted.keys()
-    assert all(value in wanted[key] for key, value in found.items())
+    grid = HistoryGrid(start, 1, BLOCK_S)
+    story.history.rules.past({"temp_c": frozenset(("max",))}, grid)
+    wide = grid.of("temp_c", "max")
+    found = {} if wide is None else {
+        (*pair, start + second): float(wide[row, second]) for pair, row in grid.rows.items()
+        for second in range(BLOCK_S) if not np.isnan(wide[row, second])}
+    assert found == {key: row["temp_c"] for key, row in rows.items()
+                     if start <= key[2] < start + BLOCK_S and isinstance(row["temp_c"], float)}
 
 
 def check_usage(story: Story) -> None:

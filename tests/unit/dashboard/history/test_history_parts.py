@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 
 from dashboard.fleet.sample_seconds import SampleSecondAligner
+from dashboard.history.arrays import joined, taken
 from dashboard.history.columns import AT, KEYS, STORED, missing_at, missing_words, quantise
 from dashboard.history.manifest import HistoryFile
 from dashboard.history.memory import SampleRows
 from dashboard.history.merge import FULL_ROWS, MANY_LATE, QUIET_S, SETTLE_S, merges
-from dashboard.history.rollup import Rollup, coarser, joined, rolled_up
+from dashboard.history.rollup import Rollup, coarser, rolled_up
 from gpudeck.metrics import COLUMNS, WIDTH, Absence
 from gpudeck.wire import pack
 
@@ -76,7 +77,7 @@ def rows_of(count: int, seed: int) -> SampleRows:
     rng = np.random.default_rng(seed)
     at = np.sort(rng.choice(40_000, count, replace=False))
     missing = np.where(rng.random(count) < 0.1, Absence.DENIED << (3 * AT["power_w"]), 0)
-    units = [rng.integers(0, 100, count).astype(column.dtype) for column in STORED]
+    units = {column.key: rng.integers(0, 100, count).astype(column.dtype) for column in STORED}
     return SampleRows((at // 10_000).astype(np.intp), at % 10_000, np.ones(count, np.uint8),
                       missing.astype(np.int64), units)
 
@@ -85,9 +86,9 @@ def test_roll_ups_of_disjoint_seconds_add_up() -> None:
     rows = rows_of(5_000, random.randrange(10**6))
     whole = rolled_up(rows, HOUR_S)
     half = np.random.default_rng().random(len(rows)) < 0.3
-    parts = joined([coarser(rolled_up(rows.take(np.flatnonzero(which)), 60), 60)
+    parts = joined([coarser(rolled_up(taken(rows, np.flatnonzero(which)), 60), 60)
                     for which in (half, ~half)])
-    parts = parts.take(np.lexsort((parts.t, parts.slot)))
+    parts = taken(parts, np.lexsort((parts.t, parts.slot)))
     assert_same(coarser(parts, HOUR_S), whole)
 
 
@@ -95,11 +96,11 @@ def assert_same(one: Rollup, two: Rollup) -> None:
     assert one.slot.tolist() == two.slot.tolist()
     assert one.t.tolist() == two.t.tolist()
     assert one.seconds.tolist() == two.seconds.tolist()
-    for at in range(WIDTH):
-        assert one.n[at].tolist() == two.n[at].tolist()
-        assert one.low[at].tolist() == two.low[at].tolist()
-        assert one.high[at].tolist() == two.high[at].tolist()
-        assert one.total[at] == pytest.approx(two.total[at])
+    for key in KEYS:
+        assert one.n[key].tolist() == two.n[key].tolist()
+        assert one.low[key].tolist() == two.low[key].tolist()
+        assert one.high[key].tolist() == two.high[key].tolist()
+        assert one.total[key] == pytest.approx(two.total[key])
 
 
 def file(start: int, span_s: int, made_at: float = 0.0, kind: str = "raw") -> HistoryFile:

@@ -316,7 +316,7 @@ def test_the_disk_is_full_and_then_is_not(tmp_path: Path, monkeypatch: pytest.Mo
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("dashboard.history.parquet._sync", full)
+    monkeypatch.setattr("dashboard.history.parquet.sync", full)
     history.store.maintain(START + 400)
     assert history.info().error == "No space left on device"
     assert differences(history, source, START, START + 500) == []
@@ -336,7 +336,7 @@ def test_a_disk_that_stays_full_costs_the_oldest_minutes_and_no_more(
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("dashboard.history.parquet._sync", full)
+    monkeypatch.setattr("dashboard.history.parquet.sync", full)
     blocks = MAX_OPEN + 3
     for at in range(blocks):
         history.append(source.span(START + at * BLOCK_S, START + at * BLOCK_S + 5), 1)
