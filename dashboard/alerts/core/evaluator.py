@@ -45,14 +45,10 @@ class RuleEvaluator:
         begun = [rule_id for rule_id, ready in rules.items()
                  if rule_id not in self.watches
                  or self.watches[rule_id].ready.version != ready.version]
-        watches = {}
+        self.watches = {rule_id: RuleTracker(ready) if rule_id in begun else self.watches[rule_id]
+                        for rule_id, ready in rules.items()}
         for rule_id, ready in rules.items():
-            if rule_id in begun:
-                watches[rule_id] = RuleTracker(ready)
-            else:
-                watches[rule_id] = self.watches[rule_id]
-                watches[rule_id].ready = ready
-        self.watches = watches
+            self.watches[rule_id].ready = ready
         self._ask_for_minutes()
         return begun
 

@@ -199,7 +199,7 @@ class GpuTargets(FixedRowTargets):
         return TargetValues(np.asarray(NOW[name](moment)[: self.size], float))
 
     def in_scope(self, scope: Filter) -> Mask:
-        return self.moment.once(("gpu", scope.text), lambda: scope.matches(
+        return self.moment.once(("scope", "gpu", scope.text), lambda: scope.matches(
             self.fleet, self.moment.mono)[: self.size])
 
     def standing(self) -> TargetStability:

@@ -43,7 +43,7 @@ class NodeTargets(FixedRowTargets):
             fleet.parent[:size] == NO_PARENT, self.size)[:, 0])
 
     def in_scope(self, scope: Filter) -> Mask:
-        return self.moment.once(("node", scope.text), lambda: nodes_in_scope(
+        return self.moment.once(("scope", "node", scope.text), lambda: nodes_in_scope(
             self.fleet, scope, self.moment.mono))[: self.size]
 
     def standing(self) -> TargetStability:

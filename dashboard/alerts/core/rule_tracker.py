@@ -139,7 +139,8 @@ class RuleTracker(RowState):
             beside = np.broadcast_to(signal.values(look_at), (room,))
             known = known & ~np.isnan(beside)
             so &= limit.holds(beside)
-        scope = self._scope(targets, room)
+        meant = self.ready.scope
+        scope = np.ones(room, bool) if meant is None else targets.in_scope(meant)
         self.seen = RuleLastValues(values, scope)
         breach = known & scope & so & self.ready.fire.holds(values)
         # Who is not meant (any more), or of whom what stands beside is not so, is at rest.
@@ -187,11 +188,6 @@ class RuleTracker(RowState):
             return found[term]
 
         return look
-
-    def _scope(self, targets: RuleTargets, room: int) -> Mask:
-        if self.ready.scope is None:
-            return np.ones(room, bool)
-        return targets.in_scope(self.ready.scope)
 
     # -- what is in the way
 

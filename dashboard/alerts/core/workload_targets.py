@@ -52,12 +52,12 @@ class WorkloadTargets:
         return joined(self, sampled, np.minimum)
 
     def numbers(self, term: SignalTerm) -> TargetValues:
-        return TargetValues(self.moment.once((self.of, "number", term.name),
+        return TargetValues(self.moment.once(("number", self.of, term.name),
                                              lambda: number_of_uses(term.name, self)))
 
     def in_scope(self, scope: Filter) -> Mask:
         """Who is meant with all it uses: an act on it would reach the rest too."""
-        return self.moment.once((self.of, scope.text), lambda: self._in_scope(scope))
+        return self.moment.once(("scope", self.of, scope.text), lambda: self._in_scope(scope))
 
     def _in_scope(self, scope: Filter) -> Mask:
         uses = self.moment.uses
@@ -72,7 +72,7 @@ class WorkloadTargets:
         if self.of == "owner":
             return None
         of_node, at = self.moment.standing(), self.moment.fleet.node_at[self.moment.uses.slot]
-        return self.moment.once((self.of, "standing"), lambda: TargetStability(
+        return self.moment.once(("standing", self.of), lambda: TargetStability(
             joined(self, of_node.steady_s[at], np.minimum),
             joined(self, np.abs(of_node.skew_s[at]), np.maximum)))
 
