@@ -68,11 +68,12 @@ def common(one: TargetIntervals, about: Rows, other: TargetIntervals) -> TargetI
 def counted(spells: TargetIntervals, size: int, width: int, weights: Floats | None = None
             ) -> Floats:
     """How many there are in each second, or what they come to; targets x seconds."""
-    flat = np.zeros(size * (width + 1))
+    flat = np.zeros(size * width)
     for at, sign in ((spells.start, 1), (spells.end, -1)):
-        flat += sign * np.bincount(spells.of * (width + 1) + np.clip(at, 0, width), weights,
-                                   len(flat))
-    return np.asarray(np.cumsum(flat.reshape(size, width + 1), axis=1)[:, :-1])
+        here = np.flatnonzero(at < width)
+        flat += sign * np.bincount(spells.of[here] * width + np.maximum(at[here], 0),
+                                   None if weights is None else weights[here], len(flat))
+    return np.asarray(np.cumsum(flat.reshape(size, width), axis=1))
 
 
 class TargetPresence:
@@ -139,8 +140,8 @@ def mean_by_second(spells: TargetIntervals, row_of: Rows, values: Floats, size: 
     rows = in_minutes(spells, minutes)
     at = TargetIntervals(rows.of * minutes + rows.minute, rows.from_s, rows.until_s)
     value = values[row_of[rows.which], rows.minute]
-    unknown = np.isnan(value)
-    total, many, missing = (counted(at, size * minutes, MINUTE_S, weights) for weights in (
-        np.where(unknown, 0.0, value), None, unknown.astype(float)))
-    known = (many > 0) & (missing < 0.5)
+    unknown, cells = np.isnan(value), size * minutes
+    total = counted(at, cells, MINUTE_S, np.where(unknown, 0.0, value))
+    many, missing = counted(at, cells, MINUTE_S), counted(at.take(unknown), cells, MINUTE_S)
+    known = (many > 0) & (missing == 0)
     return np.where(known, total / np.maximum(many, 1), np.nan).reshape(size, -1)
