@@ -75,7 +75,7 @@ class AlertsApi:
         start, end = moment("start"), moment("end")
         now = time.time()
         found = self._queries.firing() if state == "open" else (
-            self._queries.pending() if state == "pending" else self._queries.ended(
+            self._queries.pending() if state == "pending" else self._queries.store.ended_alerts(
                 now - SEEN_BY_DEFAULT_S if start is None else start, now if end is None else end,
                 about))
         lens, rule = self._lens(), request.args.get("rule")

@@ -11,7 +11,6 @@ from ..fleet.visibility import VisibleFleet
 from .active_rules import ActiveRules
 from .core.firing_alerts import Alert, AlertTarget
 from .core.momentary_rule import Basis, momentary
-from .core.query import AlertQuery
 from .core.rule import Rule, check
 from .core.rule_tracker import RuleTracker
 from .core.state_machine import AlertPhase
@@ -82,9 +81,6 @@ class AlertQueries:
                     rule.severity, rule.of, target, "pending", since, since + watch.ready.for_s,
                     since, None if np.isnan(value) else value))
         return sorted(found, key=lambda alert: (alert.fired_at, alert.id))
-
-    def ended(self, start: float, end: float, about: AlertQuery) -> list[Alert]:
-        return self.store.ended_alerts(start, end, about)
 
     # -- what of them one may see
 

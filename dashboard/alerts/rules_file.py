@@ -104,20 +104,22 @@ def _load(text: str) -> Any:
 def parse(text: str) -> RulesFile:
     """Everything that is wrong at once."""
     if len(text.encode()) > MOST_BYTES:
-        return RulesFile({}, (),
-                         (RulesFileProblem(None, "", f"a file has at most {MOST_BYTES} bytes"),))
+        return _unreadable(None, f"a file has at most {MOST_BYTES} bytes")
     try:
         data = _load(text)
     except _InvalidYamlError as error:
-        return RulesFile({}, (), (RulesFileProblem(error.line, "", f"this is not YAML: {error}"),))
+        return _unreadable(error.line, f"this is not YAML: {error}")
+    if not isinstance(data, dict) or not set(data) <= {"rules", "tests"} or "rules" not in data:
+        return _unreadable(None, "a file of rules has 'rules:', and may have 'tests:'; nothing "
+                                 "else")
     return _checked(data, text)
 
 
-def _checked(data: Any, text: str) -> RulesFile:
-    if not isinstance(data, dict) or not set(data) <= {"rules", "tests"} or "rules" not in data:
-        return RulesFile({}, (),
-                         (RulesFileProblem(None, "", "a file of rules has 'rules:', and may have "
-                                                             "'tests:'; nothing else"),))
+def _unreadable(line: int | None, why: str) -> RulesFile:
+    return RulesFile({}, (), (RulesFileProblem(line, "", why),))
+
+
+def _checked(data: dict[str, Any], text: str) -> RulesFile:
     faults: list[RulesFileProblem] = []
     rules: dict[str, CompiledRule] = {}
     for number, given in enumerate(_list(data, "rules", faults)[:MOST_RULES]):
@@ -145,8 +147,7 @@ def _list(data: dict[str, Any], name: str, faults: list[RulesFileProblem]) -> li
 
 
 def _read_rule(given: Any, number: int, text: str, rules: dict[str, CompiledRule],
-               faults: list[RulesFileProblem]
-               ) -> None:
+               faults: list[RulesFileProblem]) -> None:
     who = str(given.get("id", f"rules[{number}]")) if isinstance(given, dict) else (
         f"rules[{number}]")
     line = _line_of(text, who)
@@ -173,32 +174,32 @@ def one_rule(text: str) -> Any:
         data = _load(text)
     except _InvalidYamlError as error:
         line = "" if error.line is None else f"line {error.line}: "
-        raise rule.InvalidRuleError([rule.RuleProblem("yaml", f"{line}{error}")]) from None
+        raise rule.invalid("yaml", f"{line}{error}") from None
     if isinstance(data, dict) and set(data) == {"rules"}:
         data = data["rules"]
     if isinstance(data, list) and len(data) == 1:
         data = data[0]
     if not isinstance(data, dict):
-        raise rule.InvalidRuleError([rule.RuleProblem("yaml",
-                                                      "one rule is expected here, as `field: "
-                                                      "value` on lines of its own")])
+        raise rule.invalid("yaml", "one rule is expected here, as `field: value` on lines of its "
+                                   "own")
     return data
 
 
 def dump_one(of: rule.Rule) -> str:
-    text: str = yaml.safe_dump(_short(of, msgspec.to_builtins(of)), sort_keys=False,
-                               allow_unicode=True, width=80)
-    return text
+    return _dumped(_short(of), 80)
 
 
 def dump(rules: list[rule.Rule]) -> str:
     """As it would be written by hand: what is as it is anyway is left out."""
-    return yaml.safe_dump({"rules": [_short(each, msgspec.to_builtins(each)) for each in rules]},
-                          sort_keys=False, allow_unicode=True, width=100)
+    return _dumped({"rules": list(map(_short, rules))}, 100)
 
 
-def _short(of: rule.Rule, data: dict[str, Any]) -> dict[str, Any]:
+def _dumped(data: Any, width: int) -> str:
+    return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=width)
+
+
+def _short(of: rule.Rule) -> dict[str, Any]:
     plain = {"for" if field == "for_" else field: default for field, default in zip(
         of.__struct_fields__[-len(of.__struct_defaults__):], of.__struct_defaults__, strict=True)}
-    return {key: value for key, value in data.items()
+    return {key: value for key, value in msgspec.to_builtins(of).items()
             if key not in plain or value != msgspec.to_builtins(plain[key])}

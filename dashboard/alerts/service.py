@@ -4,7 +4,7 @@ elsewhere."""
 import dataclasses
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 import gevent
@@ -18,7 +18,7 @@ from ..runtime.dispatcher import Dispatcher
 from .active_rules import ActiveRules
 from .alert_writer import AlertWriter
 from .core.evaluator import RuleEvaluator, RuleMinutesRequest
-from .core.firing_alerts import Alert, AlertChange, FiringAlerts
+from .core.firing_alerts import Alert, FiringAlerts
 from .core.gpu_targets import HubSelfMetrics
 from .core.minute_aggregates import ClosedRuleMinute
 from .core.restart_state import RuleStateRestore, remember
@@ -65,12 +65,12 @@ class AlertService:
         self._events = events
         self._collector = RuleTargetCollector(sources.fleet, sources.events)
         self.targets: Mapping[Of, NamedRuleTargets] = {}
-        self._since_mono = time.monotonic()
+        self.since_mono = time.monotonic()  # evaluated without a break since then
         self._forgot_mono = -FORGET_EVERY_S
-        self.stepped_mono = self._since_mono
+        self.stepped_mono = self.since_mono
         self._remembered_mono = -REMEMBER_EVERY_S
         self._restore_at = 0.0
-        self._followed_mono = self._since_mono
+        self._followed_mono = self.since_mono
         self._measured_mono: float | None = None
         self._delays: list[tuple[float, float]] = []  # of the last minute's steps, with their times
         self._clock_ahead_s: float | None = None  # of the monotonic one
@@ -101,10 +101,10 @@ class AlertService:
         closed = self._closed_minute(now)
         mono = time.monotonic()  # history may have taken a while
         self.targets = targets = self._collector.look(
-            now, mono, self._since_mono, self._sources.revoked(), self._hub_metrics(mono))
+            now, mono, self.since_mono, self._sources.revoked(), self._hub_metrics(mono))
         self._restore_states(now)
         for moved in self.evaluator.step(targets, now, closed):
-            self._publish([change for each in moved for change in self.alerts.take(
+            self._publish([alert for each in moved for alert in self.alerts.take(
                 each, lambda of, row: targets[of].name(row))])
             gevent.sleep(0)  # so that agents do not wait for all rules
         self._follow(mono)
@@ -140,7 +140,7 @@ class AlertService:
         by_s = self._clock_ahead_s - before
         log.warning("clock_set by_s=%.1f; rules that act begin again", by_s)
         self.evaluator.stepped(by_s)
-        self._since_mono = mono
+        self.since_mono = mono
         self._restore_at = 0.0
         self.begin_anew("clock")
 
@@ -207,20 +207,14 @@ class AlertService:
 
         self._publish(self.alerts.follow(gpus_of))
 
-    def _publish(self, changes: Iterable[AlertChange]) -> None:
-        alerts = [change.alert for change in changes]
+    def _publish(self, alerts: Collection[Alert]) -> None:
         self._writer.put(alerts)
         for alert in alerts:
             self._events.dispatch(AlertChanged(alert))
 
-    @property
-    def since_mono(self) -> float:
-        """The begin of uninterrupted evaluation."""
-        return self._since_mono
-
     def forgive(self, mono: float) -> None:
         """The hub itself stood still: the silence was ours."""
-        self._since_mono = mono
+        self.since_mono = mono
 
     def begin_anew(self, why: str = "reset") -> None:
         """Put rules that act at rest, after the brakes were reset or the clock was set: what held

@@ -15,10 +15,12 @@ from ..alerts.rules_file import PACK, RulesFile, parse
 from .parts import make_parser
 from .rules_hub import add_reach, backtest, give_out, take_in
 
+Verb = Callable[[argparse.Namespace], int]
+
 
 def rules(argv: Sequence[str]) -> int:
     asked = _parser().parse_args(list(argv))
-    return VERBS[asked.verb](asked)
+    return VERBS[asked.verb][0](asked)
 
 
 def _read(path: Path | None) -> RulesFile:
@@ -32,7 +34,10 @@ def _read(path: Path | None) -> RulesFile:
 
 
 def _check(asked: argparse.Namespace) -> int:
-    found = _read(asked.file)
+    return _told(asked, _read(asked.file))
+
+
+def _told(asked: argparse.Namespace, found: RulesFile) -> int:
     if asked.json:
         print(json.dumps({"rules": list(found.rules), "faults": [
             {"line": fault.line, "who": fault.who, "message": fault.message}
@@ -50,10 +55,7 @@ def _counted(found: RulesFile) -> str:
     return f"{len(found.rules)} rules and {len(found.drills)} tests are well written"
 
 
-def _test(asked: argparse.Namespace) -> int:
-    found = _read(asked.file)
-    if found.faults:
-        return _check(asked)
+def _test(asked: argparse.Namespace, found: RulesFile) -> int:
     results = [_result(found, number, each) for number, each in enumerate(found.drills, 1)]
     if asked.json:
         print(json.dumps(results, indent=2))
@@ -83,58 +85,40 @@ def _pack(asked: argparse.Namespace) -> int:
     return ExitCode.OK
 
 
-def _good(asked: argparse.Namespace) -> RulesFile | None:
-    """None: it was said what is wrong in it."""
-    found = _read(asked.file)
-    if found.faults:
-        _check(asked)
-        return None
-    return found
+def _if_good(do: Callable[[argparse.Namespace, RulesFile], int]) -> Verb:
+    """Else it says what is wrong in the file."""
+    def verb(asked: argparse.Namespace) -> int:
+        found = _read(asked.file)
+        return _told(asked, found) if found.faults else do(asked, found)
+
+    return verb
 
 
-def _backtest(asked: argparse.Namespace) -> int:
-    found = _good(asked)
-    return ExitCode.FAILED if found is None else backtest(asked, found)
-
-
-def _import(asked: argparse.Namespace) -> int:
-    found = _good(asked)
-    return ExitCode.FAILED if found is None else take_in(asked, found)
-
-
-VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
-    "check": _check, "test": _test, "pack": _pack, "backtest": _backtest, "import": _import,
-    "export": give_out}
+VERBS: dict[str, tuple[Verb, str]] = {
+    "check": (_check, "names everything that is wrong in a file"),
+    "test": (_if_good(_test), "runs the tests that stand in the file beside the rules"),
+    "pack": (_pack, "prints the rules that come with gpudeck, with their tests"),
+    "backtest": (_if_good(backtest), "rehearses the rules of a file on the past that a hub keeps"),
+    "import": (_if_good(take_in), "puts the rules of a file into a hub; a rule that comes in only "
+                                  "observes"),
+    "export": (give_out, "prints the rules of a hub as a file"),
+}
 
 
 def _parser() -> argparse.ArgumentParser:
     verbs, parser = make_parser("rules", "Rules as files: whether they are well written, and "
                                          "whether they do what their tests say.")
-    for verb, says in (("check", "names everything that is wrong in a file"),
-                       ("test", "runs the tests that stand in the file beside the rules")):
-        made = verbs.add_parser(verb, help=says, description=says, allow_abbrev=False)
-        made.add_argument("file", type=Path, help="YAML; - reads standard input")
-        made.add_argument("--json", action="store_true", help="as JSON")
-    says = "prints the rules that come with gpudeck, with their tests"
-    verbs.add_parser("pack", help=says, description=says, allow_abbrev=False)
-    _add_hub_verbs(verbs)
-    return parser
-
-
-def _add_hub_verbs(verbs: Any) -> None:
-    says = "rehearses the rules of a file on the past that a hub keeps"
-    tried = verbs.add_parser("backtest", help=says, description=says, allow_abbrev=False)
-    tried.add_argument("file", type=Path, help="YAML; - reads standard input")
+    made = {name: verbs.add_parser(name, help=says, description=says, allow_abbrev=False)
+            for name, (_, says) in VERBS.items()}
+    for name in ("check", "test", "backtest", "import"):
+        made[name].add_argument("file", type=Path, help="YAML; - reads standard input")
+    tried = made["backtest"]
     tried.add_argument("--rule", metavar="ID", help="only this one")
     tried.add_argument("--start", default="24h", metavar="TIME",
                        help="24h or 7d (so long ago), UTC seconds, or RFC 3339; default: 24h")
     tried.add_argument("--end", default="now", metavar="TIME", help="default: now")
-    says = "puts the rules of a file into a hub; a rule that comes in only observes"
-    taken = verbs.add_parser("import", help=says, description=says, allow_abbrev=False)
-    taken.add_argument("file", type=Path, help="YAML; - reads standard input")
-    says = "prints the rules of a hub as a file"
-    given = verbs.add_parser("export", help=says, description=says, allow_abbrev=False)
-    for made in (tried, taken, given):
-        add_reach(made)
-        if made is not given:
-            made.add_argument("--json", action="store_true", help="as JSON")
+    for name in ("backtest", "import", "export"):
+        add_reach(made[name])
+    for name in ("check", "test", "backtest", "import"):
+        made[name].add_argument("--json", action="store_true", help="as JSON")
+    return parser

@@ -81,8 +81,8 @@ class Story:
         self.keep_utils(scenes["owner"], now)
         for moved in self.evaluator.step(scenes, now):
             for each in moved:
-                for change in self.alerts.take(each, lambda of, row: scenes[of].name(row)):
-                    self.keep(change.alert)
+                for alert in self.alerts.take(each, lambda of, row: scenes[of].name(row)):
+                    self.keep(alert)
 
     def keep_utils(self, scene: Any, now: float) -> None:
         closed = self.closing.take(scene, now)

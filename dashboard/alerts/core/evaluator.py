@@ -17,7 +17,6 @@ class RulePhaseChange:
     at: float  # the moment that was looked at
 
 
-
 @dataclass(frozen=True, slots=True)
 class RuleMinutesRequest:
     start: int
@@ -46,14 +45,10 @@ class RuleEvaluator:
         begun = [rule_id for rule_id, ready in rules.items()
                  if rule_id not in self.watches
                  or self.watches[rule_id].ready.version != ready.version]
-        watches = {}
+        self.watches = {rule_id: RuleTracker(ready) if rule_id in begun else self.watches[rule_id]
+                        for rule_id, ready in rules.items()}
         for rule_id, ready in rules.items():
-            if rule_id in begun:
-                watches[rule_id] = RuleTracker(ready)
-            else:
-                watches[rule_id] = self.watches[rule_id]
-                watches[rule_id].ready = ready
-        self.watches = watches
+            self.watches[rule_id].ready = ready
         self._ask_for_minutes()
         return begun
 
@@ -74,17 +69,16 @@ class RuleEvaluator:
         for watch in self.watches.values():
             if watch.ready.is_by_minutes:
                 of = watch.ready.rule.of
-                wanted[of] = wanted.get(of, frozenset()) | watch.names
+                wanted[of] = wanted.get(of, frozenset()) | watch.ready.names
         self._minutes = {
             of: known if (known := self._minutes.get(of)) and known.names == names
-            else RuleMinuteAggregator(
-                names, self._kept if of == "gpu" else ())
+            else RuleMinuteAggregator(names, self._kept if of == "gpu" else ())
             for of, names in wanted.items()}
 
     def is_of_history(self, watch: RuleTracker) -> bool:
         """It looks at minutes that are brought from there."""
         ready = watch.ready
-        return ready.is_by_minutes and ready.rule.of == "gpu" and bool(watch.names & self._kept)
+        return ready.is_by_minutes and ready.rule.of == "gpu" and bool(ready.names & self._kept)
 
     def asks(self, now: float) -> RuleMinutesRequest | None:
         """Which minute a step now would close, and what of it is to be brought from history."""
@@ -93,12 +87,12 @@ class RuleEvaluator:
         if minutes is None or start is None:
             return None
         terms = [term for watch in self.watches.values() if watch.ready.is_by_minutes
-                 and watch.ready.rule.of == "gpu" for term in watch.terms]
+                 and watch.ready.rule.of == "gpu" for term in watch.ready.terms]
         return RuleMinutesRequest(start, wanted_of(terms, minutes.kept))
 
     def step(self, all_targets: Mapping[Of, RuleTargets], now: float,
-             brought: Mapping[str,
-                              ClosedRuleMinute] | None = None) -> Iterator[list[RulePhaseChange]]:
+             brought: Mapping[str, ClosedRuleMinute] | None = None
+             ) -> Iterator[list[RulePhaseChange]]:
         """Rule by Rule, so that others may have their turn in between. `brought`: what `asks`
         asked for, by row."""
         closed = {of: minutes.take(all_targets[of], now, brought) for of, minutes

@@ -5,7 +5,6 @@ What the evaluator says moved becomes records here. Pure: who a row is, is asked
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Literal
 
 from msgspec import Struct
@@ -58,12 +57,6 @@ class Alert(Struct, frozen=True):
 Name = Callable[[Of, int], AlertTarget]
 
 
-@dataclass(frozen=True, slots=True)
-class AlertChange:
-    alert: Alert
-    is_new: bool = False
-
-
 class FiringAlerts:
     """Those that fire now, by Rule and row."""
 
@@ -77,29 +70,29 @@ class FiringAlerts:
         """Each with its row."""
         return [(row, alert) for (_, row), alert in self._open.items()]
 
-    def take(self, moved: RulePhaseChange, name: Name) -> Iterable[AlertChange]:
+    def take(self, moved: RulePhaseChange, name: Name) -> Iterable[Alert]:
+        """Those that began, changed or ended."""
         for row in map(int, moved.moves.rows):
             found = self._moved(moved, row, name)
             if found is not None:
                 yield found
 
-    def _moved(self, moved: RulePhaseChange, row: int, name: Name) -> AlertChange | None:
+    def _moved(self, moved: RulePhaseChange, row: int, name: Name) -> Alert | None:
         key = (moved.watch.ready.rule.id, row)
         known, after = self._open.get(key), moved.moves.after
         if known is None:
             if after is not AlertPhase.FIRING:
                 return None  # it was pending, and that is all it was
             alert = self._begun(moved, row, name)
-            self._open[key] = alert
-            return AlertChange(alert, True)
-        if after is AlertPhase.INACTIVE:
+        elif after is AlertPhase.INACTIVE:
             del self._open[key]
-            return AlertChange(_ended(known, moved.at, moved.moves.reason))
-        alert = replace(
-            known, state=STATE_OF[after], changed_at=moved.at, value=_value(moved, row),
-            comebacks=known.comebacks + (moved.moves.reason == "breach"))
+            return _ended(known, moved.at, moved.moves.reason)
+        else:
+            alert = replace(
+                known, state=STATE_OF[after], changed_at=moved.at, value=_value(moved, row),
+                comebacks=known.comebacks + (moved.moves.reason == "breach"))
         self._open[key] = alert
-        return AlertChange(alert)
+        return alert
 
     def _begun(self, moved: RulePhaseChange, row: int, name: Name) -> Alert:
         ready, machine = moved.watch.ready, moved.watch.machine
@@ -108,7 +101,7 @@ class FiringAlerts:
                      rule.title, rule.severity, rule.of, target, "firing",
                      float(machine.since[row]), moved.at, moved.at, _value(moved, row))
 
-    def follow(self, gpus_of: Callable[[Of, int], tuple[str, ...]]) -> list[AlertChange]:
+    def follow(self, gpus_of: Callable[[Of, int], tuple[str, ...]]) -> list[Alert]:
         """Who moves on to other Gpus takes its Alert along."""
         found = []
         for key, alert in self._open.items():
@@ -116,17 +109,17 @@ class FiringAlerts:
             if gpus and gpus != alert.target.gpus:
                 found.append(replace(alert, target=replace(alert.target, gpus=gpus)))
                 self._open[key] = found[-1]
-        return list(map(AlertChange, found))
+        return found
 
     def adopt(self, row: int, alert: Alert) -> None:
         """One that fired before the hub was started anew, and goes on."""
         self._open[alert.rule_id, row] = alert
 
-    def drop(self, rule_ids: Iterable[str], now: float, why: str) -> list[AlertChange]:
+    def drop(self, rule_ids: Iterable[str], now: float, why: str) -> list[Alert]:
         """These Rules begin anew, or are no more."""
         gone = set(rule_ids)
         dropped = [key for key in self._open if key[0] in gone]
-        return [AlertChange(_ended(self._open.pop(key), now, why)) for key in dropped]
+        return [_ended(self._open.pop(key), now, why) for key in dropped]
 
 
 def _ended(alert: Alert, now: float, reason: str) -> Alert:

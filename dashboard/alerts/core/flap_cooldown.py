@@ -3,7 +3,8 @@ over (reliability-security.md 3.6). One row per target, all rows at once."""
 
 import numpy as np
 
-from .state_machine import AlertPhase, Floats, Mask, PhaseChange, Rows
+from .row_state import RowState
+from .state_machine import AlertPhase, Floats, PhaseChange, Rows
 
 STRETCHES = 21
 STRETCH_AT_LEAST_S = 60.0
@@ -17,37 +18,25 @@ DAY_S = 86_400.0
 WITHIN = (AlertPhase.FIRING, AlertPhase.RESOLVING)
 
 
-class FlapDetector:
+class FlapDetector(RowState):
     """A stretch is as long as the Rule holds, a minute at least; a bit for each of the last 21 in
     which it began to fire, or was clear again."""
 
-    ARRAYS = ("bits", "is_flapping", "was_firing")
-
     def __init__(self, for_s: float, room: int = 0) -> None:
         self._stretch_s = max(STRETCH_AT_LEAST_S, for_s)
-        self._at: int | None = None
-        self.bits = np.zeros(room, np.uint32)
-        self.is_flapping = np.zeros(room, bool)
+        self.stretch: int | None = None
+        self.bits = np.zeros(1, np.uint32)
+        self.is_flapping = np.zeros(1, bool)
         # Before the hub was started anew: that it begins again is no change of its own.
-        self.was_firing = np.zeros(room, bool)
-
-    def grow(self, room: int) -> None:
-        more = room - len(self.bits)
-        if more > 0:
-            self.bits = np.concatenate([self.bits, np.zeros(more, np.uint32)])
-            self.is_flapping = np.concatenate([self.is_flapping, np.zeros(more, bool)])
-            self.was_firing = np.concatenate([self.was_firing, np.zeros(more, bool)])
-
-    def forget(self, rows: Rows) -> None:
-        self.bits[rows] = 0
-        self.is_flapping[rows] = self.was_firing[rows] = False
+        self.was_firing = np.zeros(1, bool)
+        self._begin(room)
 
     def take(self, moves: list[PhaseChange], now: float) -> None:
         changed = [self._new(move) for move in moves if _is_change(move)]
         if self._turn(int(now // self._stretch_s)) or changed:
             for rows in changed:
                 self.bits[rows] |= 1
-            self._judge()
+            self.judge()
 
     def _new(self, move: PhaseChange) -> Rows:
         """Without those that only go on."""
@@ -61,40 +50,32 @@ class FlapDetector:
                   ) -> None:
         """As it was in that stretch."""
         self.was_firing[row] = was_firing
-        if self._at is None:
-            self._at = stretch
-        turns = min(max(0, self._at - stretch), STRETCHES)
+        if self.stretch is None:
+            self.stretch = stretch
+        turns = min(max(0, self.stretch - stretch), STRETCHES)
         self.bits[row] |= np.uint32((bits << turns) & ((1 << STRETCHES) - 1))
         self.is_flapping[row] |= is_flapping
 
-    def given_back(self) -> None:
-        """All of it."""
-        self._judge()
-
     def stepped(self, by_s: float) -> None:
         """The clock was set: no stretch has gone by because of it."""
-        if self._at is not None:
-            self._at += int(by_s // self._stretch_s)
-
-    @property
-    def stretch(self) -> int | None:
-        return self._at
+        if self.stretch is not None:
+            self.stretch += int(by_s // self._stretch_s)
 
     def catch_up(self, other: "FlapDetector") -> None:
         """With one of the same Rule that has looked further."""
-        if other._at is not None:
-            self._turn(other._at)
+        if other.stretch is not None:
+            self._turn(other.stretch)
 
     def _turn(self, stretch: int) -> bool:
-        turns = 0 if self._at is None else max(0, stretch - self._at)
-        self._at = stretch
+        turns = 0 if self.stretch is None else max(0, stretch - self.stretch)
+        self.stretch = stretch
         if turns:
             kept = np.uint32((1 << STRETCHES) - 1)
             self.bits = (self.bits << np.uint32(turns)) & kept if turns < STRETCHES else (
                 np.zeros_like(self.bits))
         return turns > 0
 
-    def _judge(self) -> None:
+    def judge(self) -> None:
         rows = np.flatnonzero(self.bits)
         share = self.shares(rows)
         was = self.is_flapping[rows]
@@ -116,27 +97,15 @@ def _is_change(move: PhaseChange) -> bool:
     return move.before is AlertPhase.FIRING and move.reason in ("clear", "resolved")
 
 
-class CooldownTracker:
+class CooldownTracker(RowState):
     """After an episode of a Rule that acts; twice as long after each more within a day."""
-
-    ARRAYS = ("until", "ended_at", "episodes")
 
     def __init__(self, cooldown_s: float, room: int = 0) -> None:
         self._cooldown_s = cooldown_s
-        self.until = np.full(room, -np.inf)
-        self.ended_at = np.full(room, -np.inf)
-        self.episodes = np.zeros(room, np.int32)
-
-    def grow(self, room: int) -> None:
-        more = room - len(self.until)
-        if more > 0:
-            self.until = np.concatenate([self.until, np.full(more, -np.inf)])
-            self.ended_at = np.concatenate([self.ended_at, np.full(more, -np.inf)])
-            self.episodes = np.concatenate([self.episodes, np.zeros(more, np.int32)])
-
-    def forget(self, rows: Rows) -> None:
-        self.until[rows] = self.ended_at[rows] = -np.inf
-        self.episodes[rows] = 0
+        self.until = np.full(1, -np.inf)
+        self.ended_at = np.full(1, -np.inf)
+        self.episodes = np.zeros(1, np.int32)
+        self._begin(room)
 
     def take(self, moves: list[PhaseChange], now: float) -> None:
         for move in moves:
@@ -159,6 +128,3 @@ class CooldownTracker:
     def stepped(self, by_s: float) -> None:
         self.until += by_s
         self.ended_at += by_s
-
-    def holds(self, now: float) -> Mask:
-        return np.asarray(self.until > now)

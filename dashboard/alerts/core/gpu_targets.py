@@ -1,8 +1,8 @@
 """The fleet's Gpus as what Rules look at: one row per slot."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Hashable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,7 @@ from gpudeck.metrics import COLUMN, SLOW_COLUMN, Absence
 
 from ...fleet.filters import Filter
 from ...fleet.fleet import Fleet, GpuStatus, Node
+from ...fleet.mig import NO_PARENT
 from .firing_alerts import AlertTarget
 from .gpu_uses import GpuUseTable
 from .numbers import FACTS, distinct_on_gpus
@@ -21,6 +22,8 @@ from .state_machine import Mask, Rows
 from .xid_counts import BY_BOARD, BY_TASK, XidCounter
 
 NEVER = (Absence.UNSUPPORTED, Absence.DENIED)
+T = TypeVar("T")
+NO_ROWS = np.empty(0, np.intp)
 TOLD_OF_THE_SILENT = frozenset(("lost", "sample_age_s"))
 # A node says these when they change: as long as it is heard of, they are so.
 TOLD_ON_CHANGE = frozenset(("power_cap_drift_w", "clock_lock_drifted"))
@@ -50,22 +53,28 @@ class EvaluationContext:
     uses: GpuUseTable
     xids: XidCounter
     hub: HubSelfMetrics = CALM
-    scopes: dict[tuple[str, str], Mask] = field(default_factory=dict)
-    kept: dict[str, Floats] = field(default_factory=dict)
-    stand: dict[str, TargetStability] = field(default_factory=dict)
+    left: Collection[str] = ()  # nodes that were sent away: their silence is no news
+    _made: dict[Hashable, Any] = field(default_factory=dict)
+
+    def once(self, what: Hashable, make: Callable[[], T]) -> T:
+        """The same for all rules that ask for it."""
+        if what not in self._made:
+            self._made[what] = make()
+        found: T = self._made[what]
+        return found
 
     def nodes(self) -> list[Node]:
         return [self.fleet.nodes[node_id] for node_id in self.fleet.node_ids]
 
     def standing(self) -> TargetStability:
         """Of each Node."""
-        if "node" not in self.stand:
-            nodes = self.nodes()
-            steady = np.array([node.steady_mono for node in nodes], float)
-            self.stand["node"] = TargetStability(
-                self.mono - np.maximum(steady, self.listens_since),
-                np.array([node.clock_offset_s for node in nodes], float))
-        return self.stand["node"]
+        return self.once("standing", lambda: TargetStability(
+            self.mono - np.maximum(self.each(lambda node: node.steady_mono), self.listens_since),
+            self.each(lambda node: node.clock_offset_s)))
+
+    def each(self, of: Callable[[Node], float | None]) -> Floats:
+        """Of each Node."""
+        return np.array([of(node) for node in self.nodes()], float)
 
     def live(self, name: str) -> TargetValues:
         """A metric of each slot, as its newest sample has it."""
@@ -78,12 +87,10 @@ class EvaluationContext:
 
     def shares(self, who: str) -> Floats:
         """How many Jobs, or Owners, are on each slot; of one that is not known, it is not known."""
-        if who not in self.kept:
-            uses = self.uses
-            of_use = (uses.job if who == "jobs" else uses.owner)[uses.row]
-            found = distinct_on_gpus(uses.slot, of_use, len(self.fleet))
-            self.kept[who] = np.where(self.are_tasks_known(), found, np.nan)
-        return self.kept[who]
+        uses = self.uses
+        of_row = uses.job if who == "jobs" else uses.owner
+        return self.once(who, lambda: np.where(self.are_tasks_known(), distinct_on_gpus(
+            uses.slot, of_row[uses.row], len(self.fleet)), np.nan))
 
     def are_tasks_known(self) -> Mask:
         """Of each slot."""
@@ -91,31 +98,67 @@ class EvaluationContext:
                            len(self.fleet))
 
     def heard_at(self) -> Floats:
+        return self.once("heard_at", lambda: self.each(lambda node: node.heard_at))
+
+    def is_there(self) -> Mask:
         """Of each Node."""
-        if "heard_at" not in self.kept:
-            self.kept["heard_at"] = np.array([node.heard_at for node in self.nodes()], float)
-        return self.kept["heard_at"]
+        return np.array([node_id not in self.left for node_id in self.fleet.node_ids], bool)
+
+    def boards(self) -> Mask:
+        """Of each slot."""
+        fleet, size = self.fleet, len(self.fleet)
+        return np.asarray(~fleet.retired[:size] & (fleet.parent[:size] == NO_PARENT))
+
+    def is_in(self, state: GpuStatus) -> Mask:
+        return np.asarray(self.fleet.shown(self.mono) == state)
 
     def drift(self, what: str) -> Floats:
         """Of each slot, how far a limit that was ordered is from what its node reads back: 0 where
         none was ordered; not known where the node has not said, or cannot tell."""
-        if what not in self.kept:
-            fleet = self.fleet
-            untold = np.array([node.limits is None for node in self.nodes()], bool)
-            found = np.where(untold[fleet.node_at[: len(fleet)]], np.nan, 0.0)
-            for node in self.nodes():
-                for lease in () if node.limits is None else node.limits.leases:
-                    slot = fleet.slot_on(node.hello.node_id, lease.gpu_uuid)
-                    if slot is not None and slot < len(found) and lease.what == what:
-                        found[slot] = _drift(lease)
-            self.kept[what] = found
-        return self.kept[what]
+        return self.once(what, lambda: self._drift(what))
 
-    def memory_total(self) -> Floats:
-        if "mem_total" not in self.kept:
-            self.kept["mem_total"] = np.array(
-                [facts.mem_total_bytes for facts in self.fleet.facts], float)
-        return self.kept["mem_total"]
+    def _drift(self, what: str) -> Floats:
+        fleet = self.fleet
+        known = self.each(lambda node: None if node.limits is None else 0.0)
+        found = known[fleet.node_at[: len(fleet)]]
+        for node in self.nodes():
+            for lease in () if node.limits is None else node.limits.leases:
+                slot = fleet.slot_on(node.hello.node_id, lease.gpu_uuid)
+                if slot is not None and slot < len(found) and lease.what == what:
+                    found[slot] = _drift(lease)
+        return found
+
+    def fact(self, name: str) -> Floats:
+        """Of each slot."""
+        return self.once(name, lambda: np.array(
+            [getattr(each, name) for each in self.fleet.facts], float))
+
+
+class FixedRowTargets:
+    """Targets whose rows never change hands, and on which nothing can be done."""
+
+    def __init__(self, moment: EvaluationContext) -> None:
+        self.moment = moment
+        self.there = self._there()
+
+    def _there(self) -> Mask:
+        raise NotImplementedError
+
+    @property
+    def fleet(self) -> Fleet:
+        return self.moment.fleet
+
+    @property
+    def size(self) -> int:
+        return len(self.there)
+
+    @property
+    def fresh(self) -> Rows:
+        return NO_ROWS
+
+    def matters_to(self, row: int) -> list[tuple[str, str]]:
+        """Node and id of the Tasks that it is about."""
+        return []
 
 
 def _drift(lease: TimedLimit) -> float:
@@ -130,25 +173,13 @@ def _drift(lease: TimedLimit) -> float:
             return np.nan
 
 
-@dataclass(slots=True)
-class GpuTargets:
+class GpuTargets(FixedRowTargets):
     """`lost` and `sample_age_s` are known of a Gpu that gives no sample: rules about silence must
     not be silent. All else is of its newest sample, and of no older one. Gpus that come while it
     is looked at are there at the next look."""
 
-    moment: EvaluationContext
-    size: int = field(init=False)
-    there: Mask = field(init=False)
-    fresh: Rows = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.size = len(self.fleet)
-        self.there = ~self.fleet.retired[: self.size]
-        self.fresh = np.empty(0, np.intp)  # a slot never changes its Gpu
-
-    @property
-    def fleet(self) -> Fleet:
-        return self.moment.fleet
+    def _there(self) -> Mask:
+        return np.asarray(~self.fleet.retired[: len(self.fleet)])
 
     def sampled_at(self, names: frozenset[str]) -> Floats:
         if names <= TOLD_OF_THE_SILENT:
@@ -163,23 +194,18 @@ class GpuTargets:
             found = moment.live(name)
             return TargetValues(found.values[: self.size], found.cannot[: self.size])
         if name in FACTS:
-            facts = np.array([getattr(each, name) for each in self.fleet.facts[: self.size]], float)
+            facts = moment.fact(name)[: self.size]
             return TargetValues(facts, np.isnan(facts))
-        values = np.asarray(NOW[name](moment)[: self.size], float)
-        return TargetValues(values, np.zeros(self.size, bool))
+        return TargetValues(np.asarray(NOW[name](moment)[: self.size], float))
 
     def in_scope(self, scope: Filter) -> Mask:
-        """The same for all rules that say the same."""
-        key, scopes = ("gpu", scope.text), self.moment.scopes
-        if key not in scopes:
-            scopes[key] = scope.matches(self.fleet, self.moment.mono)[: self.size]
-        return scopes[key]
+        return self.moment.once(("scope", "gpu", scope.text), lambda: scope.matches(
+            self.fleet, self.moment.mono)[: self.size])
 
     def standing(self) -> TargetStability:
-        if "gpu" not in self.moment.stand:
-            of_node, at = self.moment.standing(), self.fleet.node_at[: self.size]
-            self.moment.stand["gpu"] = TargetStability(of_node.steady_s[at], of_node.skew_s[at])
-        return self.moment.stand["gpu"]
+        of_node, at = self.moment.standing(), self.fleet.node_at[: self.size]
+        return self.moment.once("standing of gpus", lambda: TargetStability(
+            of_node.steady_s[at], of_node.skew_s[at]))
 
     def name(self, row: int) -> AlertTarget:
         fleet, node = self.fleet, self.fleet.node_of(row)
@@ -192,10 +218,6 @@ class GpuTargets:
         """A board may have moved to another Node, where it is another target."""
         return f"{self.fleet.node_of(row).hello.node_id} {self.fleet.uuids[row]}"
 
-    def matters_to(self, row: int) -> list[tuple[str, str]]:
-        """Node and id of the Tasks that it is about: of a Gpu, none can be acted on."""
-        return []
-
 
 def _tasks(moment: EvaluationContext) -> Floats:
     known = moment.are_tasks_known()
@@ -203,7 +225,7 @@ def _tasks(moment: EvaluationContext) -> Floats:
 
 
 NOW: dict[str, Callable[[EvaluationContext], npt.NDArray[Any]]] = {
-    "lost": lambda moment: moment.fleet.shown(moment.mono) == GpuStatus.LOST,
+    "lost": lambda moment: moment.is_in(GpuStatus.LOST),
     "sample_age_s": lambda moment: moment.mono - np.maximum(
         moment.fleet.sampled_mono[: len(moment.fleet)], moment.listens_since),
     "tasks": _tasks,

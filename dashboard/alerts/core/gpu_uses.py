@@ -4,9 +4,10 @@ A Task's row is its whole identity: a new process of the same number is another 
 nothing. A row whose Task is gone is nobody's for one look at least.
 """
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from operator import attrgetter
+from typing import NamedTuple
 
 import numpy as np
 
@@ -83,6 +84,16 @@ class TargetRowAllocator:
         return len(self.keys)
 
 
+class _TaskRow(NamedTuple):
+    """What is told of a Task, as numbers."""
+
+    node_at: int = 0
+    job: int = NONE
+    owner: int = NONE
+    started_at: float = np.nan  # by our clock
+    standing: float = np.nan
+
+
 @dataclass(slots=True)
 class _NodeGpuUses:
     """What was taken of one Node."""
@@ -110,11 +121,7 @@ class GpuUseTable:
         self.owners = TargetRowAllocator()
         self.task: list[Task | None] = []
         self.id: list[str] = []
-        self._job: list[int] = []
-        self._owner: list[int] = []
-        self._node_at: list[int] = []
-        self._started_at: list[float] = []
-        self._standing: list[float] = []
+        self._told: list[_TaskRow] = []
         self._scheduled: set[int] = set()  # nodes; for good: between two jobs they are so too
         self.row: Rows = np.empty(0, np.intp)
         self.slot: Rows = np.empty(0, np.intp)
@@ -140,23 +147,22 @@ class GpuUseTable:
         if moved:
             self._lay_out()
         if changed:
-            self.mem = _floats(value for kept in self._kept.values() for value in kept.mem)
-            self.sm = _floats(value for kept in self._kept.values() for value in kept.sm)
+            kept = self._kept.values()
+            self.mem = np.array([value for each in kept for value in each.mem], float)
+            self.sm = np.array([value for each in kept for value in each.sm], float)
 
     def _take(self, node_id: str, node: Node) -> bool:
         """The numbers; whether anybody came, went or moved."""
         former = self._kept.get(node_id)
         uses = node.uses if node.listing is not None else ()
         pairs = list(map(_PAIR, uses))
-        mem, sm = [use.mem_used_bytes for use in uses], [use.sm_pct for use in uses]
-        if (former is not None and pairs == former.pairs and former.listing is node.listing
-                and former.is_described):
-            former.uses, former.tasks, former.mem, former.sm = node.uses, node.tasks, mem, sm
-            return False
+        stays = (former is not None and pairs == former.pairs and former.listing is node.listing
+                 and former.is_described)
         kept = self._kept.setdefault(node_id, _NodeGpuUses(node.uses, node.tasks, node.listing))
         kept.uses, kept.tasks, kept.listing = node.uses, node.tasks, node.listing
-        kept.pairs, kept.mem, kept.sm = pairs, mem, sm
-        return True
+        kept.pairs = pairs
+        kept.mem, kept.sm = [use.mem_used_bytes for use in uses], [use.sm_pct for use in uses]
+        return not stays
 
     def _leave(self, node_id: str, node: Node) -> dict[str, int]:
         """Those who stay, with their rows."""
@@ -171,9 +177,9 @@ class GpuUseTable:
         return stay
 
     def _end(self, row: int) -> None:
-        for roster, of in ((self.jobs, self._job), (self.owners, self._owner)):
-            if of[row] != NONE:
-                roster.leave(of[row])
+        for roster, of in ((self.jobs, self._told[row].job), (self.owners, self._told[row].owner)):
+            if of != NONE:
+                roster.leave(of)
         self.tasks.leave(row)
 
     def _join(self, node_id: str, node: Node, row_of: dict[str, int]) -> None:
@@ -192,54 +198,41 @@ class GpuUseTable:
         if row == len(self.task):
             self.task.append(None)
             self.id.append("")
-            self._job.append(NONE)
-            self._owner.append(NONE)
-            self._node_at.append(0)
-            self._started_at.append(np.nan)
-            self._standing.append(np.nan)
+            self._told.append(_TaskRow())
         task = node.tasks.get(task_id)
         self.task[row], self.id[row] = task, task_id
-        self._node_at[row] = node.at
-        self._started_at[row] = np.nan if task is None or task.started_at is None else (
-            task.started_at - (node.clock_offset_s or 0.0))
-        self._standing[row] = _standing(task)
-        if self._standing[row] == SCHEDULED:
+        self._told[row] = _TaskRow(node.at) if task is None else _TaskRow(
+            node.at,
+            self.jobs.join(job_key(node_id, task.id, task.job_id, task.user, task.launch)),
+            NONE if task.user is None else self.owners.join(task.user),
+            np.nan if task.started_at is None else task.started_at - (node.clock_offset_s or 0.0),
+            _standing(task))
+        if self._told[row].standing == SCHEDULED:
             self._scheduled.add(node.at)
-        self._job[row] = NONE if task is None else self.jobs.join(
-            job_key(node_id, task.id, task.job_id, task.user, task.launch))
-        self._owner[row] = NONE if task is None or task.user is None else (
-            self.owners.join(task.user))
         return row
 
     def _lay_out(self) -> None:
         self.row = np.array([row for kept in self._kept.values() for row in kept.rows], np.intp)
         self.slot = np.array([slot for kept in self._kept.values() for slot in kept.slots],
                              np.intp)
-        self.job, self.owner = np.array(self._job, np.intp), np.array(self._owner, np.intp)
-        self.node_at = np.array(self._node_at, np.intp)
-        self.started_at = np.array(self._started_at, float)
-        standing = np.array(self._standing, float)
+        table = np.array(self._told, float).reshape(-1, 5).T
+        self.node_at, self.job, self.owner = table[:3].astype(np.intp)
+        self.started_at, standing = table[3:]
         is_scheduled = np.isin(self.node_at, list(self._scheduled))
         self.is_foreign = np.where(np.isnan(standing), np.nan, (standing == NOBODYS) | (
             (standing == FREE) & is_scheduled))
 
     def in_job(self, row: int) -> list[tuple[str, str]]:
         """Node and id of its Tasks."""
-        return self._of(np.flatnonzero((self.job == row) & self.tasks.there()))
+        return [self.of_task(task) for task in np.flatnonzero(
+            (self.job == row) & self.tasks.there()).tolist()]
 
     def of_task(self, row: int) -> tuple[str, str]:
-        [found] = self._of(np.array([row]))
-        return found
-
-    def _of(self, rows: Rows) -> list[tuple[str, str]]:
-        return [(self._fleet.node_ids[self._node_at[row]], self.id[row])
-                for row in map(int, rows)]
+        return self._fleet.node_ids[self.node_at[row]], self.id[row]
 
 
-def _standing(task: Task | None) -> float:
+def _standing(task: Task) -> float:
     """Whether anybody has given it its Gpus."""
-    if task is None:
-        return float("nan")
     # From its cgroup, which a process cannot choose as it can its variables.
     manager = (task.manager or "").partition(" ")[0]
     if manager in ("slurm", "pod"):
@@ -252,8 +245,3 @@ def _standing(task: Task | None) -> float:
 def _is_other(kept: _NodeGpuUses | None, node: Node) -> bool:
     return kept is None or (kept.uses is not node.uses or kept.tasks is not node.tasks
                             or kept.listing is not node.listing)
-
-
-def _floats(numbers: Iterable[float | None]) -> Floats:
-    """NaN for None."""
-    return np.array(list(numbers), np.float64)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...fleet.filters import Filter
+from .row_state import RowState
 from .rule_signal import Floats, How, SignalTerm, end_of
 from .rule_tracker import LATE_S, RuleTargets, TargetStability, TargetValues
 from .state_machine import Mask, Rows
@@ -16,14 +17,15 @@ ENOUGH = 0.8
 WAIT_S = 5  # for what is under way when a minute ends
 
 
-class _OpenRuleMinute:
+class OpenRuleMinute(RowState):
     """One minute that is not closed, of one number."""
 
-    def __init__(self, room: int) -> None:
-        self.n = np.zeros(room)
-        self.total = np.zeros(room)
-        self.low = np.full(room, np.inf)
-        self.high = np.full(room, -np.inf)
+    def __init__(self, room: int = 0) -> None:
+        self.n = np.zeros(1)
+        self.total = np.zeros(1)
+        self.low = np.full(1, np.inf)
+        self.high = np.full(1, -np.inf)
+        self._begin(room)
 
     def take(self, mask: Mask, values: Floats) -> None:
         self.n += mask
@@ -31,19 +33,8 @@ class _OpenRuleMinute:
         self.low = np.where(mask, np.minimum(self.low, values), self.low)
         self.high = np.where(mask, np.maximum(self.high, values), self.high)
 
-    def grown(self, room: int) -> "_OpenRuleMinute":
-        new, size = _OpenRuleMinute(room), len(self.n)
-        for name in ("n", "total", "low", "high"):
-            getattr(new, name)[:size] = getattr(self, name)
-        return new
-
     def closed(self) -> "ClosedRuleMinute":
         return ClosedRuleMinute(self.n, self.low, self.total / np.maximum(self.n, 1), self.high)
-
-    def forget(self, rows: Rows) -> None:
-        empty = _OpenRuleMinute(1)
-        for name in ("n", "total", "low", "high"):
-            getattr(self, name)[rows] = getattr(empty, name)[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +50,20 @@ class ClosedRuleMinute:
         """A row that lacks more than a fifth of the minute has no value in it."""
         of = {"min": self.low, "mean": self.mean, "max": self.high}[end_of(how)]
         return np.where(self.n >= ENOUGH * MINUTE_S, of, np.nan)
+
+
+def closed_minutes(seconds: Floats, from_s: Rows | None = None) -> ClosedRuleMinute:
+    """Targets x minutes, out of targets x seconds: added up one after the other, as in life.
+    `from_s`: from which second of each minute on it counts."""
+    shape = len(seconds), seconds.shape[1] // MINUTE_S
+    minutes = OpenRuleMinute(seconds.size // MINUTE_S)
+    begins = np.zeros(shape, np.intp) if from_s is None else from_s
+    for second, values in enumerate(np.ascontiguousarray(seconds.reshape(-1, MINUTE_S).T)):
+        counts = second >= begins.reshape(-1)
+        minutes.take(counts & ~np.isnan(values), values)
+    made = minutes.closed()
+    return ClosedRuleMinute(*(of_all.reshape(shape) for of_all in (
+        made.n, made.low, made.mean, made.high)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +99,8 @@ class RuleMinuteAggregator:
         self.names = frozenset(names)
         self.kept = self.names & frozenset(kept)
         self._minute: int | None = None
-        self._open: dict[tuple[str, int],
-                         _OpenRuleMinute] = {}  # (name, 0 the open one or 1 the next)
+        # (name, 0 the open one or 1 the next)
+        self._open: dict[tuple[str, int], OpenRuleMinute] = {}
         self._taken_at = {name: np.empty(0) for name in self.names - self.kept}
         self._cannot: dict[str, Mask] = {}
         self._fresh: list[Rows] = []
@@ -107,8 +112,7 @@ class RuleMinuteAggregator:
         return (minute - 1) * MINUTE_S if is_next else None
 
     def take(self, targets: RuleTargets, now: float,
-             brought: Mapping[str, ClosedRuleMinute] | None = None
-             ) -> MinuteTargets | None:
+             brought: Mapping[str, ClosedRuleMinute] | None = None) -> MinuteTargets | None:
         """The minute that is closed now, if one is."""
         room = len(targets.there)
         closed = self._close(targets, now, brought or {})
@@ -136,11 +140,9 @@ class RuleMinuteAggregator:
             open_one.forget(targets.fresh)
             open_one.take(is_new & (minute == self._minute + which), numbers.values)
 
-    def _of(self, name: str, which: int, room: int) -> _OpenRuleMinute:
-        found = self._open.get((name, which)) or _OpenRuleMinute(room)
-        if len(found.n) < room:
-            found = found.grown(room)
-        self._open[name, which] = found
+    def _of(self, name: str, which: int, room: int) -> OpenRuleMinute:
+        found = self._open.setdefault((name, which), OpenRuleMinute())
+        found.grow(room)
         return found
 
     def _close(self, targets: RuleTargets, now: float, brought: Mapping[str, ClosedRuleMinute]
@@ -156,7 +158,7 @@ class RuleMinuteAggregator:
         for name in self.kept:
             self._cannot[name] = targets.numbers(SignalTerm("last", name)).cannot
         closed = {name: self._of(name, 0, room).closed() for name in self._taken_at}
-        closed |= {name: brought.get(name) or _OpenRuleMinute(room).closed() for name in self.kept}
+        closed |= {name: brought.get(name) or OpenRuleMinute(room).closed() for name in self.kept}
         made = MinuteTargets(
             targets, float((self._minute + 1) * MINUTE_S), closed,
             {name: _padded(self._cannot.get(name), room) for name in self.names},

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 import numpy as np
 from msgspec import Struct
 
-from .firing_alerts import Alert, AlertChange, AlertTarget, FiringAlerts, ended_by_restart
+from .firing_alerts import Alert, AlertTarget, FiringAlerts, ended_by_restart
 from .flap_cooldown import DAY_S, WITHIN
 from .rule import Of
 from .rule_tracker import RuleTracker
-from .state_machine import AlertPhase, ResumedAlertState, Rows
+from .state_machine import AlertPhase, Rows
 
 GAP_MOST_S = 3_600.0  # as Prometheus
 MOST = 50_000
@@ -54,8 +54,7 @@ def mark(ready_id: str, version: str) -> str:
 
 
 def remember(watches: Mapping[str, RuleTracker], key_of: KeyOf, now: float,
-             restart: "RuleStateRestore"
-             ) -> SavedRuleStates:
+             restart: "RuleStateRestore") -> SavedRuleStates:
     """At most so many: what is beyond begins its wait again. `restart`: the last one, of which some
     targets may not have come yet."""
     waited = {key: dict(rows) for key, rows in restart.waited.items()}
@@ -78,9 +77,8 @@ def _waited(watch: RuleTracker, key_of: KeyOf, room: int) -> dict[str, SavedPend
     machine = watch.machine
     return {key: SavedPendingState(float(machine.since[row]), float(machine.seen_at[row]),
                                    float(machine.samples[row]))
-            for row,
-            key in _named(np.flatnonzero(machine.phase == AlertPhase.PENDING), watch, key_of,
-                                   room)}
+            for row, key in _named(np.flatnonzero(machine.phase == AlertPhase.PENDING), watch,
+                                   key_of, room)}
 
 
 def _held(watch: RuleTracker, key_of: KeyOf, now: float, room: int) -> dict[str, SavedFlapCooldown]:
@@ -141,7 +139,7 @@ class RuleStateRestore:
         return not self.waited and not self._alerts and not self.held
 
     def give_back(self, watches: Mapping[str, RuleTracker], rows_of: Callable[[Of], dict[str, int]],
-                  alerts: FiringAlerts, now: float) -> list[AlertChange]:
+                  alerts: FiringAlerts, now: float) -> list[Alert]:
         """To those who are there by now. After an hour, what is left has ended, and so has what
         its Rule no longer means."""
         for watch in watches.values():
@@ -155,11 +153,10 @@ class RuleStateRestore:
         self._alerts = {key: alert for key, alert in self._alerts.items() if key not in ended}
         if is_late:
             self.waited, self.held = {}, {}
-        return [AlertChange(ended_by_restart(alert, now)) for alert in ended.values()]
+        return [ended_by_restart(alert, now) for alert in ended.values()]
 
     def _give_back(self, watch: RuleTracker, rows_of: Callable[[Of], dict[str, int]],
-                   alerts: FiringAlerts,
-                   now: float) -> None:
+                   alerts: FiringAlerts, now: float) -> None:
         rule = watch.ready.rule
         name = mark(rule.id, watch.ready.version)
         waited, held = self.waited.get(name, {}), self.held.get(name, {})
@@ -169,21 +166,19 @@ class RuleStateRestore:
             return
         rows = rows_of(rule.of)
         watch.make_room(max(rows.values(), default=-1) + 1)
-        for key in [key for key in held if key in rows]:
+        for key in held.keys() & rows.keys():
             _give_back_holds(watch, rows[key], held.pop(key))
-        watch.flaps.given_back()
-        for key in [key for key in waited if key in rows]:
+        watch.flaps.judge()
+        for key in waited.keys() & rows.keys():
             was = waited.pop(key)
             if watch.machine.phase[rows[key]] == AlertPhase.INACTIVE:
-                watch.machine.resume(rows[key],
-                                     ResumedAlertState(AlertPhase.PENDING, was.since, was.seen_at,
-                                                                  was.samples), now)
+                watch.machine.resume(rows[key], AlertPhase.PENDING, was.since, was.samples,
+                                     was.seen_at, now)
         for place in [place for place in mine if place[1] in rows]:
             alert, row = self._alerts.pop(place), rows[place[1]]
             phase = AlertPhase.FIRING if alert.state == "firing" else AlertPhase.RESOLVING
-            watch.machine.resume(row, ResumedAlertState(
-                phase, alert.changed_at if phase is AlertPhase.RESOLVING else alert.since,
-                self._seen_at, 1.0, alert.fired_at, alert.comebacks), now)
+            since = alert.changed_at if phase is AlertPhase.RESOLVING else alert.since
+            watch.machine.resume(row, phase, since, 1.0, self._seen_at, now)
             alerts.adopt(row, alert)
 
 

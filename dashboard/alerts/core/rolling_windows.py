@@ -6,12 +6,13 @@ import math
 import numpy as np
 import numpy.typing as npt
 
+from .row_state import RowState
 from .rule_signal import Floats, How, SignalTerm
 
 MOST_BUCKETS = 60
 
 
-class RollingWindow:
+class RollingWindow(RowState):
     """Of one Term. A row without enough samples in the span has no value."""
 
     def __init__(self, term: SignalTerm, period_s: int, min_coverage: float, room: int = 0) -> None:
@@ -23,40 +24,18 @@ class RollingWindow:
         self._needed = max(1.0, min_coverage * term.span_s / period_s)
         self._kind = _KINDS[term.how]
         self._at: int | None = None  # number of the open bucket
-        self._make(room)
-
-    def _make(self, room: int) -> None:
-        self._ring = np.full((self._buckets, room), self._kind.nothing)
-        self._counts = np.zeros((self._buckets, room), np.uint16)
+        nothing = self._kind.nothing
+        self._ring = np.full((self._buckets, 1), nothing)
+        self._counts = np.zeros((self._buckets, 1), np.uint16)
         # Of the lowest or highest, what the ring comes to.
-        self._older = np.full((self._buckets if self._kind.is_end else 0, room),
-                              self._kind.nothing)
-        self._newer = np.full(room, self._kind.nothing)
-        self._closed = np.full(room, self._kind.nothing)
-        self._closed_n = np.zeros(room)
-        self._open = np.full(room, self._kind.nothing)
-        self._open_n = np.zeros(room)
-        self._former = np.full(room, np.nan)  # of a counter
-
-    def grow(self, room: int) -> None:
-        old_room = len(self._open)
-        if room <= old_room:
-            return
-        old = {name: getattr(self, name) for name in self.ARRAYS}
-        self._make(room)
-        for name, array in old.items():
-            getattr(self, name)[..., :old_room] = array
-
-    ARRAYS = ("_ring", "_counts", "_older", "_newer", "_closed", "_closed_n", "_open", "_open_n",
-              "_former")
-
-    def forget(self, rows: npt.NDArray[np.intp]) -> None:
-        """These rows belong to somebody else from now on."""
-        for name, nothing in (("_ring", self._kind.nothing), ("_counts", 0),
-                              ("_older", self._kind.nothing), ("_newer", self._kind.nothing),
-                              ("_closed", self._kind.nothing), ("_closed_n", 0),
-                              ("_open", self._kind.nothing), ("_open_n", 0), ("_former", np.nan)):
-            getattr(self, name)[..., rows] = nothing
+        self._older = np.full((self._buckets if self._kind.is_end else 0, 1), nothing)
+        self._newer = np.full(1, nothing)
+        self._closed = np.full(1, nothing)
+        self._closed_n = np.zeros(1)
+        self._open = np.full(1, nothing)
+        self._open_n = np.zeros(1)
+        self._former = np.full(1, np.nan)  # of a counter
+        self._begin(room)
 
     def take(self, second: int, values: Floats) -> None:
         """NaN: no new sample in that row."""

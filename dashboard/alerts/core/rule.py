@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
+from functools import partial
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import msgspec
@@ -25,6 +26,7 @@ from .rule_signal import (
     RuleSignal,
     RuleSyntaxError,
     RuleThreshold,
+    SignalTerm,
     parse,
     parse_condition,
     parse_limit,
@@ -132,6 +134,15 @@ class CompiledRule:
     steps: tuple[tuple[Do, int], ...]
 
     @property
+    def terms(self) -> tuple[SignalTerm, ...]:
+        """Of its signal, and of what must be so beside it."""
+        return (*self.signal.terms, *(term for signal, _ in self.where for term in signal.terms))
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(term.name for term in self.terms)
+
+    @property
     def has_ladder(self) -> bool:
         return bool(self.steps)
 
@@ -166,6 +177,10 @@ class InvalidRuleError(ValueError):
         self.problems = problems
 
 
+def invalid(field: str, message: str, at: int | None = None) -> InvalidRuleError:
+    return InvalidRuleError([RuleProblem(field, message, at)])
+
+
 REQUIRED = {"id": "x", "title": "x", "signal": "x", "fire": "x"}  # with what stands in meanwhile
 # Of fields that are of another kind than they must be.
 HOW = {
@@ -188,8 +203,7 @@ HOW = {
 def read(data: Any) -> Rule:
     """From what YAML or JSON holds. Raises RuleProblems with all that cannot be read."""
     if not isinstance(data, dict):
-        raise InvalidRuleError([RuleProblem("rule",
-                                            f"is a {type(data).__name__}, not a table of fields")])
+        raise invalid("rule", f"is a {type(data).__name__}, not a table of fields")
     given = _as_texts(data)
     problems = [RuleProblem(name[:64], f"there is no such field; {_near(name, FIELDS)}")
                 for name in given if name not in FIELDS]
@@ -286,9 +300,7 @@ class _RuleCompiler:
 
     def _conditions(self, names: Mapping[str, str]) -> Iterator[tuple[RuleSignal, RuleThreshold]]:
         for number, text in enumerate(self._rule.where):
-            found = self._try(f"where[{number}]",
-                              lambda text=text: parse_condition(  # type: ignore[misc]
-                text, names))
+            found = self._try(f"where[{number}]", partial(parse_condition, text, names))
             if found is not None:
                 yield found
 
@@ -320,9 +332,8 @@ def _refused(rule: Rule, fire: RuleThreshold | None, clear: RuleThreshold | None
              steps: tuple[tuple[Do, int], ...]) -> Iterator[RuleProblem]:
     yield from _words_refused(rule)
     if fire is not None and clear is not None and _overlap(fire, clear):
-        yield RuleProblem("clear",
-                          f"'{clear.text}' is true where '{fire.text}' fires: it would never "
-                                   "come to rest")
+        yield RuleProblem("clear", f"'{clear.text}' is true where '{fire.text}' fires: it would "
+                                   "never come to rest")
     if rule.of == "fleet" and rule.scope.strip() not in ("", WHOLE_FLEET):
         yield RuleProblem("scope", "a part of the fleet is not the fleet: write '*'")
     acts = [do for do, _ in steps if do != "tell"]
@@ -341,9 +352,8 @@ def _refused(rule: Rule, fire: RuleThreshold | None, clear: RuleThreshold | None
     if ranks != sorted(ranks):
         yield RuleProblem("ladder", "goes from mild to hard: tell, then pause, then end")
     if rule.mode == "auto" and acts and not rule.expires:
-        yield RuleProblem("expires",
-                          "a rule that acts by itself has an end within 180 days, such as "
-                                     "2027-01-31")
+        yield RuleProblem("expires", "a rule that acts by itself has an end within 180 days, such "
+                                     "as 2027-01-31")
     if rule.mode != "observe" and not steps:
         yield RuleProblem("mode", f"{rule.mode} needs a ladder: there is nothing to do")
 

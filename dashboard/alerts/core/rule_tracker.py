@@ -1,7 +1,7 @@
 """One Rule over all its targets, once a second: from what is measured to what moved."""
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -9,6 +9,7 @@ import numpy as np
 from ...fleet.filters import Filter
 from .flap_cooldown import CooldownTracker, FlapDetector
 from .rolling_windows import RollingWindow
+from .row_state import RowState
 from .rule import CompiledRule
 from .rule_signal import Floats, SignalTerm
 from .state_machine import (
@@ -32,7 +33,7 @@ class TargetValues:
     """One number of all targets. NaN: not there; `cannot`: and never will be, or is refused."""
 
     values: Floats
-    cannot: Mask
+    cannot: Mask = field(default_factory=lambda: np.zeros(1, bool))  # of all the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +66,6 @@ class RuleTargets(Protocol):
         """None: it is taken to be steady."""
 
 
-class _PerRowState(Protocol):
-    def grow(self, room: int) -> None: ...
-
-    def forget(self, rows: Rows) -> None: ...
-
-
 @dataclass(slots=True)
 class RuleLastValues:
     """What the last look showed, for people."""
@@ -79,7 +74,7 @@ class RuleLastValues:
     scope: Mask
 
 
-class RuleTracker:
+class RuleTracker(RowState):
     """`former`: the same Rule, whose targets begin again at rest; that they came and went, and how
     long they cool down, stays."""
 
@@ -88,21 +83,21 @@ class RuleTracker:
         timing = AlertTiming(ready.for_s, ready.keep_s, ready.gap_s, ready.period_s,
                              ready.rule.min_coverage, ready.has_ladder)
         self.machine = AlertStateMachine(timing)
-        terms = (*ready.signal.terms, *(term for signal, _ in ready.where for term in signal.terms))
         self._windows = {term: RollingWindow(term, ready.period_s, ready.rule.min_coverage)
-                         for term in terms if term.how != "last"}
-        self.terms = terms
-        self.names = frozenset(term.name for term in terms)
+                         for term in ready.terms if term.how != "last"}
+        self._names = ready.names
         self.seen = RuleLastValues(np.empty(0), np.empty(0, bool))
         self.flaps: FlapDetector = FlapDetector(ready.for_s) if former is None else former.flaps
         self.cooldowns: CooldownTracker = (
             CooldownTracker(ready.cooldown_s) if former is None else former.cooldowns)
-        self._parts: tuple[_PerRowState, ...] = (self.machine, self.flaps, self.cooldowns,
-                                                 *self._windows.values())
+        # Without windows, which look at all rows at any time.
+        self.states: tuple[RowState, ...] = (self.machine, self.flaps, self.cooldowns)
+        self._parts: tuple[RowState, ...] = (self, *self.states, *self._windows.values())
         self.failures = 0  # in a row
         self.trouble = ""
         self.looked_at = 0.0  # by the clock, where `now` may be the end of a minute
-        self._taken_at = np.empty(0)
+        self._taken_at = np.full(1, np.nan)
+        self._begin()
         self._standing: TargetStability | None = None
         self._cannot_of: dict[str, Mask] = {}
 
@@ -133,7 +128,7 @@ class RuleTracker:
     def look(self, targets: RuleTargets, now: float) -> ConditionResult:
         room = len(targets.there)
         cannot = np.zeros(room, bool)
-        at = targets.sampled_at(self.names)
+        at = targets.sampled_at(self._names)
         punctual = self._punctual(at, now)
         look_at = self._looker(targets, at, punctual, int(now), cannot)
         values = self.ready.signal.values(look_at)
@@ -144,7 +139,8 @@ class RuleTracker:
             beside = np.broadcast_to(signal.values(look_at), (room,))
             known = known & ~np.isnan(beside)
             so &= limit.holds(beside)
-        scope = self._scope(targets, room)
+        meant = self.ready.scope
+        scope = np.ones(room, bool) if meant is None else targets.in_scope(meant)
         self.seen = RuleLastValues(values, scope)
         breach = known & scope & so & self.ready.fire.holds(values)
         # Who is not meant (any more), or of whom what stands beside is not so, is at rest.
@@ -165,13 +161,9 @@ class RuleTracker:
         left = self.machine.leave(targets.fresh)
         for part in self._parts:
             part.forget(targets.fresh)
-        self._taken_at[targets.fresh] = np.nan
         return left
 
     def make_room(self, room: int) -> None:
-        if room > len(self._taken_at):
-            self._taken_at = np.concatenate(
-                [self._taken_at, np.full(room - len(self._taken_at), np.nan)])
         for part in self._parts:
             part.grow(room)
 
@@ -196,11 +188,6 @@ class RuleTracker:
             return found[term]
 
         return look
-
-    def _scope(self, targets: RuleTargets, room: int) -> Mask:
-        if self.ready.scope is None:
-            return np.ones(room, bool)
-        return targets.in_scope(self.ready.scope)
 
     # -- what is in the way
 

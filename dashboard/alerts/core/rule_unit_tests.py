@@ -22,7 +22,7 @@ from msgspec import Meta, Struct
 from ...fleet.filters import Filter
 from .evaluator import RuleEvaluator
 from .numbers import NAMES
-from .rule import CompiledRule, InvalidRuleError, RuleProblem
+from .rule import CompiledRule, invalid
 from .rule_signal import Floats, RuleSyntaxError, SignalTerm, parse_span
 from .rule_tracker import TargetStability, TargetValues
 from .state_machine import AlertPhase, EvaluationHealth, Mask, Rows
@@ -30,9 +30,7 @@ from .state_machine import AlertPhase, EvaluationHealth, Mask, Rows
 MOST_S = 7 * 86_400
 MOST_TARGETS = 50
 BEGIN = 60 * 10_000  # at a whole minute
-WORDS = {"inactive": AlertPhase.INACTIVE, "pending": AlertPhase.PENDING,
-         "firing": AlertPhase.FIRING,
-         "resolving": AlertPhase.RESOLVING}
+WORDS = tuple(phase.name.lower() for phase in AlertPhase)
 NO_DATA = "no data"
 PIECE = re.compile(r"(?P<what>_|-?\d+\.?\d*(?:\.\.-?\d+\.?\d*)?)(?:\s*x\s*(?P<times>\d+))?"
                    r"(?:\s+|$)")
@@ -72,7 +70,7 @@ def read(data: Any) -> RuleUnitTest:
     except msgspec.ValidationError as error:
         message, _, path = str(error).partition(" - at `$.")
         name = re.split(r"[.\[`]", path)[0]
-        raise InvalidRuleError([RuleProblem(name or "test", HOW.get(name, message))]) from None
+        raise invalid(name or "test", HOW.get(name, message)) from None
 
 
 def _with_texts(data: Any) -> Any:
@@ -121,24 +119,22 @@ def _expected(drill: RuleUnitTest) -> Iterator[tuple[int, str, str]]:
     for number, line in enumerate(drill.expect):
         where = f"expect[{number}]"
         if "at" not in line or len(line) < 2:
-            raise InvalidRuleError([RuleProblem(where,
-                                                "says when and of whom: {at: 2m, a: firing}")])
+            raise invalid(where, "says when and of whom: {at: 2m, a: firing}")
         try:
             at_s = parse_span(line["at"])
         except RuleSyntaxError as error:
-            raise InvalidRuleError([RuleProblem(where, str(error))]) from None
+            raise invalid(where, str(error)) from None
         if at_s > MOST_S:
-            raise InvalidRuleError([RuleProblem(where, "a test lasts at most 7d")])
+            raise invalid(where, "a test lasts at most 7d")
         for target, word in line.items():
             if target == "at":
                 continue
             if target not in drill.targets:
-                raise InvalidRuleError([RuleProblem(where,
-                                                    f"there is no target {target!r}; there are "
-                                                           f"{', '.join(drill.targets)}")])
+                raise invalid(where, f"there is no target {target!r}; there are "
+                                     f"{', '.join(drill.targets)}")
             if word not in WORDS and word != NO_DATA:
-                raise InvalidRuleError([RuleProblem(where, f"{word!r} is no state; there are "
-                                                           f"{', '.join(WORDS)} and {NO_DATA}")])
+                raise invalid(where, f"{word!r} is no state; there are {', '.join(WORDS)} and "
+                                     f"{NO_DATA}")
             yield at_s, target, word
 
 
@@ -150,18 +146,16 @@ def _series(text: str, where: str, last_s: int) -> Floats:
     while at < len(text):
         match = PIECE.match(text, at)
         if match is None:
-            raise InvalidRuleError([RuleProblem(where,
-                                                f"what is {text[at:at + 12]!r}? Write '20 x60 3 "
-                                                       "x180', '20..3 x120' or '_ x5' for none",
-                                                at)])
+            raise invalid(where, f"what is {text[at:at + 12]!r}? Write '20 x60 3 x180', "
+                                 "'20..3 x120' or '_ x5' for none", at)
         at = match.end()
         is_last = at >= len(text) and match["times"] is None
         times = max(1, last_s + 1 - len(values)) if is_last else int(match["times"] or 1)
         if len(values) + times > MOST_S + 1 and not is_last:
-            raise InvalidRuleError([RuleProblem(where, "lasts longer than 7d")])
+            raise invalid(where, "lasts longer than 7d")
         values += _piece(match["what"], times)
     if not values:
-        raise InvalidRuleError([RuleProblem(where, "is empty")])
+        raise invalid(where, "is empty")
     filled = np.full(last_s + 1, np.nan)
     filled[: len(values)] = values[: last_s + 1]
     return filled
@@ -175,16 +169,12 @@ def _piece(what: str, times: int) -> list[float]:
 
 
 def _all_named(ready: CompiledRule, series: dict[str, dict[str, Floats]]) -> None:
-    terms = (*ready.signal.terms, *(term for signal, _ in ready.where for term in signal.terms))
     for target, numbers in series.items():
-        for name in sorted({term.name for term in terms} - set(numbers)):
-            raise InvalidRuleError([RuleProblem(f"targets.{target}",
-                                                f"{ready.rule.id} looks at {name}, "
-                                                                     "which is not given")])
-        for name in sorted(set(numbers) - set(NAMES[ready.rule.of])):
-            raise InvalidRuleError([RuleProblem(f"targets.{target}",
-                                                f"there is no number {name!r} of a "
-                                                                     f"{ready.rule.of}")])
+        for name in sorted(ready.names - numbers.keys()):
+            raise invalid(f"targets.{target}",
+                          f"{ready.rule.id} looks at {name}, which is not given")
+        for name in sorted(numbers.keys() - NAMES[ready.rule.of].keys()):
+            raise invalid(f"targets.{target}", f"there is no number {name!r} of a {ready.rule.of}")
 
 
 @dataclass(slots=True)
@@ -204,7 +194,7 @@ class _UnitTestTargets:
         nothing = np.full(self.second + 1, np.nan)
         values = np.array([numbers.get(term.name, nothing)[self.second]
                            for numbers in self.series.values()])
-        return TargetValues(values, np.zeros(len(values), bool))
+        return TargetValues(values)
 
     def in_scope(self, scope: Filter) -> Mask:
         return self.there

@@ -11,6 +11,8 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
+from .row_state import RowState
+
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.intp]
@@ -82,57 +84,25 @@ class PhaseChange:
     rows: Rows
 
 
-@dataclass(frozen=True, slots=True)
-class ResumedAlertState:
-    phase: AlertPhase
-    since: float
-    seen_at: float
-    samples: float = 0.0
-    fired_at: float | None = None
-    comebacks: int = 0
-
-
-class AlertStateMachine:
+class AlertStateMachine(RowState):
     def __init__(self, timing: AlertTiming, room: int = 0) -> None:
         self.timing = timing
         self._looked_at: float | None = None
         self._credit = 1.0  # in periods, of a sample that is so at this look
-        self._make(room)
+        self.phase = np.full(1, AlertPhase.INACTIVE, np.uint8)
+        self.health = np.full(1, EvaluationHealth.OK, np.uint8)
+        self.seen_at = np.full(1, np.nan)  # the newest sample that could be told
+        self.since = np.full(1, np.nan)  # of this breach, or of this rest
+        self.samples = np.zeros(1)  # of this breach
+        self.has_rested = np.zeros(1, bool)  # it was not so once, or nobody knows
+        self._begin(room)
 
-    def _make(self, room: int) -> None:
-        self.phase = np.full(room, AlertPhase.INACTIVE, np.uint8)
-        self.health = np.full(room, EvaluationHealth.OK, np.uint8)
-        self.seen_at = np.full(room, np.nan)  # the newest sample that could be told
-        self.since = np.full(room, np.nan)  # of this breach, or of this rest
-        self.samples = np.zeros(room)  # of this breach
-        self.fired_at = np.full(room, np.nan)
-        self.comebacks = np.zeros(room, np.int32)  # within this episode
-        self.has_rested = np.zeros(room, bool)  # it was not so once, or nobody knows
-
-    ARRAYS = ("phase", "health", "seen_at", "since", "samples", "fired_at", "comebacks",
-              "has_rested")
-
-    def grow(self, room: int) -> None:
-        if room <= len(self.phase):
-            return
-        old = {name: getattr(self, name) for name in self.ARRAYS}
-        self._make(room)
-        for name, array in old.items():
-            getattr(self, name)[: len(array)] = array
-
-    def forget(self, rows: Rows) -> None:
-        """Who was there is gone, and that was said; these rows belong to others now."""
-        fresh = AlertStateMachine(self.timing, 1)
-        for name in self.ARRAYS:
-            getattr(self, name)[rows] = getattr(fresh, name)[0]
-
-    def resume(self, row: int, was: "ResumedAlertState", now: float) -> None:
+    def resume(self, row: int, phase: AlertPhase, since: float, samples: float,
+               stopped_at: float, now: float) -> None:
         """From before a stop of ours: that time does not count, neither for nor against it."""
-        stopped_s = max(0.0, now - was.seen_at)
-        self.phase[row], self.seen_at[row] = was.phase, now
-        self.since[row] = was.since + (0.0 if was.phase is AlertPhase.FIRING else stopped_s)
-        self.samples[row], self.comebacks[row] = was.samples, was.comebacks
-        self.fired_at[row] = np.nan if was.fired_at is None else was.fired_at
+        stopped_s = max(0.0, now - stopped_at)
+        self.phase[row], self.seen_at[row], self.samples[row] = phase, now, samples
+        self.since[row] = since + (0.0 if phase is AlertPhase.FIRING else stopped_s)
 
     def stepped(self, by_s: float) -> None:
         """The clock was set by so much."""
@@ -141,16 +111,10 @@ class AlertStateMachine:
         if self._looked_at is not None:
             self._looked_at += by_s
 
-    def waiting(self) -> Rows:
-        """Rows that are somewhere between the beginning and the end of an episode."""
-        return np.flatnonzero(self.phase != AlertPhase.INACTIVE)
-
     def leave(self, rows: Rows) -> list[PhaseChange]:
         """Who was in these rows is gone, though the rows are there."""
         moves: list[PhaseChange] = []
-        there = np.unique(rows)
-        self._move(there[self.phase[there] != AlertPhase.INACTIVE], AlertPhase.INACTIVE, "gone",
-                   moves)
+        self._end(np.unique(rows), "gone", moves)
         return moves
 
     def step(self, look: ConditionResult, now: float) -> list[PhaseChange]:
@@ -192,15 +156,16 @@ class AlertStateMachine:
             self.has_rested[rows] = True
             self.since[rows] = np.nan
             self.samples[rows] = 0
-            self.comebacks[rows] = 0
-            self.fired_at[rows] = np.nan
+
+    def _end(self, rows: Rows, reason: str, moves: list[PhaseChange]) -> None:
+        self._move(rows[self.phase[rows] != AlertPhase.INACTIVE], AlertPhase.INACTIVE, reason,
+                   moves)
 
     def _gone(self, look: ConditionResult, moves: list[PhaseChange]) -> None:
         if look.there.all():
             return
         gone = _rows(~look.there)
-        self._move(gone[self.phase[gone] != AlertPhase.INACTIVE], AlertPhase.INACTIVE, "gone",
-                   moves)
+        self._end(gone, "gone", moves)
         self.seen_at[gone] = np.nan
         self.health[gone] = EvaluationHealth.OK
 
@@ -219,7 +184,7 @@ class AlertStateMachine:
         self.since[begun] = look.at[begun]
         self.samples[begun] = 1
         if self.timing.for_s == 0 and not self.timing.has_ladder:
-            self._fire(begun, look, moves)
+            self._move(begun, AlertPhase.FIRING, "held", moves)
         else:
             self._move(begun, AlertPhase.PENDING, "breach", moves)
 
@@ -231,12 +196,8 @@ class AlertStateMachine:
         held_s = look.at[still] - self.since[still]
         covered = samples * self.timing.period_s >= (
             self.timing.min_coverage * (held_s + self.timing.period_s))
-        self._fire(still[(held_s >= self.timing.for_s) & covered], look, moves)
+        self._move(still[(held_s >= self.timing.for_s) & covered], AlertPhase.FIRING, "held", moves)
         self._move(rows[~breach], AlertPhase.INACTIVE, "not so any more", moves)
-
-    def _fire(self, rows: Rows, look: ConditionResult, moves: list[PhaseChange]) -> None:
-        self._move(rows, AlertPhase.FIRING, "held", moves)
-        self.fired_at[rows] = look.at[rows]
 
     def _firing(self, rows: Rows, look: ConditionResult, moves: list[PhaseChange]) -> None:
         rests = rows[look.clear[rows]]
@@ -248,9 +209,7 @@ class AlertStateMachine:
 
     def _resolving(self, rows: Rows, look: ConditionResult, moves: list[PhaseChange]) -> None:
         breach, clear = look.breach[rows], look.clear[rows]
-        again = rows[breach]
-        self.comebacks[again] += 1
-        self._move(again, AlertPhase.FIRING, "breach", moves)
+        self._move(rows[breach], AlertPhase.FIRING, "breach", moves)
         between = rows[~breach & ~clear]
         self.since[between] = look.at[between]  # it is at rest from when it is clear again
         rested = rows[clear & (look.at[rows] - self.since[rows] >= self.timing.keep_s)]
@@ -262,10 +221,7 @@ class AlertStateMachine:
         silent = _rows(look.there & ~(unseen_s <= self.timing.gap_s))
         self.health[silent] = np.where(look.cannot[silent], EvaluationHealth.CANNOT,
                                        EvaluationHealth.NO_DATA)
-        given_up = silent[~(unseen_s[silent] <= self.timing.stale_s)]
-        self._move(given_up[self.phase[given_up] != AlertPhase.INACTIVE], AlertPhase.INACTIVE,
-                   "no data",
-                   moves)
+        self._end(silent[~(unseen_s[silent] <= self.timing.stale_s)], "no data", moves)
 
 
 def _rows(mask: Mask) -> Rows:

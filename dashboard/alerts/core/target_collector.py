@@ -33,22 +33,19 @@ class RuleTargetCollector:
         self._xids = XidCounter(events)
 
     def look(self, now: float, mono: float, listens_since: float,
-             left: Collection[str] = (), hub: HubSelfMetrics = CALM) -> Mapping[Of,
-                                                                                NamedRuleTargets]:
+             left: Collection[str] = (), hub: HubSelfMetrics = CALM
+             ) -> Mapping[Of, NamedRuleTargets]:
         """`left`: Nodes that were sent away."""
-        self._uses.look()
-        self._xids.look(now)
-        moment = EvaluationContext(self._fleet, now, mono, listens_since, self._uses, self._xids,
-                                   hub)
-        return self._of(moment, frozenset(left))
-
-    def _of(self, moment: EvaluationContext, left: frozenset[str]) -> Mapping[Of, NamedRuleTargets]:
         uses = self._uses
+        uses.look()
+        self._xids.look(now)
+        moment = EvaluationContext(self._fleet, now, mono, listens_since, uses, self._xids, hub,
+                                   frozenset(left))
         return {
             "gpu": GpuTargets(moment),
             "task": WorkloadTargets(moment, "task", uses.tasks, uses.row),
             "job": WorkloadTargets(moment, "job", uses.jobs, uses.job[uses.row]),
             "owner": WorkloadTargets(moment, "owner", uses.owners, uses.owner[uses.row]),
-            "node": NodeTargets(moment, left),
-            "fleet": FleetTarget(moment, left),
+            "node": NodeTargets(moment),
+            "fleet": FleetTarget(moment),
         }

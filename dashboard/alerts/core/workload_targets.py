@@ -52,35 +52,29 @@ class WorkloadTargets:
         return joined(self, sampled, np.minimum)
 
     def numbers(self, term: SignalTerm) -> TargetValues:
-        key = f"{self.of} {term.name}"
-        if key not in self.moment.kept:
-            self.moment.kept[key] = number_of_uses(term.name, self)
-        return TargetValues(self.moment.kept[key], np.zeros(self.size, bool))
+        return TargetValues(self.moment.once(("number", self.of, term.name),
+                                             lambda: number_of_uses(term.name, self)))
 
     def in_scope(self, scope: Filter) -> Mask:
         """Who is meant with all it uses: an act on it would reach the rest too."""
-        key, scopes = (self.of, scope.text), self.moment.scopes
-        if key not in scopes:
-            uses = self.moment.uses
-            meant = uses_in_scope(scope, self.moment.fleet, self.moment.mono, uses.slot.tolist(),
-                                  [uses.task[row] for row in uses.row.tolist()])
-            left_out = self.cell[~meant]
-            found = self.there.copy()
-            found[left_out[left_out != NONE]] = False
-            scopes[key] = found
-        return scopes[key]
+        return self.moment.once(("scope", self.of, scope.text), lambda: self._in_scope(scope))
+
+    def _in_scope(self, scope: Filter) -> Mask:
+        uses = self.moment.uses
+        meant = uses_in_scope(scope, self.moment.fleet, self.moment.mono, uses.slot.tolist(),
+                              [uses.task[row] for row in uses.row.tolist()])
+        left_out = self.cell[~meant]
+        found = self.there.copy()
+        found[left_out[left_out != NONE]] = False
+        return found
 
     def standing(self) -> TargetStability | None:
         if self.of == "owner":
             return None
-        stand = self.moment.stand
-        if self.of not in stand:
-            of_node = self.moment.standing()
-            at = self.moment.fleet.node_at[self.moment.uses.slot]
-            stand[self.of] = TargetStability(
-                joined(self, of_node.steady_s[at], np.minimum),
-                joined(self, np.abs(of_node.skew_s[at]), np.maximum))
-        return stand[self.of]
+        of_node, at = self.moment.standing(), self.moment.fleet.node_at[self.moment.uses.slot]
+        return self.moment.once(("standing", self.of), lambda: TargetStability(
+            joined(self, of_node.steady_s[at], np.minimum),
+            joined(self, np.abs(of_node.skew_s[at]), np.maximum)))
 
     # -- the columns of its numbers
 
@@ -120,11 +114,11 @@ class WorkloadTargets:
             case "jobs":
                 return self.moment.shares("jobs")
             case "mem_total_bytes":
-                return self.moment.memory_total()
+                return self.moment.fact(name)
         values = self.moment.live(name).values
         if self.of != "owner":
             return values
-        works = self.moment.fleet.shown(self.moment.mono)[: len(values)] == GpuStatus.OK
+        works = self.moment.is_in(GpuStatus.OK)[: len(values)]
         return np.where(works, values, np.nan)
 
     # -- who

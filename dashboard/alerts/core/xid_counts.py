@@ -22,7 +22,7 @@ def is_of_task(xid: Xid) -> bool:
 
 class XidCounter:
     """What was there before the first look is not counted, nor what is brought late: it was told,
-    or it is history. When a task failed last is known of all."""
+    or it is history. A task that failed a short time before did so all the same."""
 
     def __init__(self, events: RecentEvents) -> None:
         self._events = events
@@ -37,14 +37,16 @@ class XidCounter:
         is_first, self._version = self._version == -1, self._events.version
         found = {kept.id: kept for kept in self._events
                  if kept.event.kind == "xid" and kept.event.gpu_uuid is not None}
-        for kept in [found[each] for each in found.keys() - self._seen]:
-            self._take(kept, not is_first and now - kept.at <= RECENT_S)
+        for each in found.keys() - self._seen:
+            if now - found[each].at <= RECENT_S:
+                self._take(found[each], is_first)
         self._seen = set(found)
 
-    def _take(self, kept: FleetEvent, is_counted: bool) -> None:
+    def _take(self, kept: FleetEvent, is_first: bool) -> None:
         """An agent says several of one kind at once."""
         numbers, gpu = kept.event.numbers, (kept.node_id, kept.event.gpu_uuid or "")
-        xid, count = explain(int(numbers.get("xid", UNKNOWN_CODE))), int(numbers.get("count", 1))
+        xid = explain(int(numbers.get("xid", UNKNOWN_CODE)))
+        count = 0 if is_first else int(numbers.get("count", 1))
         if is_of_task(xid):
             name = BY_TASK
             self._last_of_task[gpu] = max(kept.at, self._last_of_task.get(gpu, 0.0))
@@ -52,8 +54,7 @@ class XidCounter:
             name = BY_BOARD
         else:
             return
-        if is_counted:
-            self._counts[name][gpu] = self._counts[name].get(gpu, 0) + count
+        self._counts[name][gpu] = self._counts[name].get(gpu, 0) + count
 
     def counts(self, fleet: Fleet, name: str) -> Floats:
         return _by_slot(fleet, self._counts[name])

@@ -4,7 +4,7 @@ It is the same computation as in life, minute by minute, by the same Watch. What
 stretch is not looked at in it: a row at rest that nothing happens to stays at rest.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -15,6 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ...fleet.filters import Filter
+from ..core.minute_aggregates import closed_minutes
 from ..core.rule import CompiledRule, Do
 from ..core.rule_signal import Floats, SignalTerm
 from ..core.rule_tracker import RuleTracker, TargetStability, TargetValues
@@ -36,9 +37,10 @@ class RehearsalChunk:
     size: int
     values: Callable[[SignalTerm, Rows | slice], AnyFloats]
     scope: Mask  # of each row: whether it is meant, at any time of it
-    there: Callable[[int], Mask] | None = None  # of a column; None: all are there at any time
-    meant: Callable[[int], Mask] | None = None  # of a column, where it changes; else as `scope`
-    fresh: Callable[[int], Mask] | None = None  # who came in a column, gone meanwhile or not
+    # Rows x columns.
+    there: Mask | None = None  # None: all are there at any time
+    meant: Mask | None = None  # where it changes; else as `scope`
+    fresh: Mask | None = None  # who came in a column, gone meanwhile or not
 
     def ends_at(self, column: int) -> float:
         """Of a second, the sample's own time; of a minute, its end."""
@@ -77,19 +79,18 @@ class _RehearsedTargets:
         self.column = 0
         self._all = np.ones(len(rows), bool)
         self._scope = stretch.scope[rows]
-        self._can = np.zeros(len(rows), bool)
         self._values: dict[SignalTerm, AnyFloats] = {}
         self._next: dict[SignalTerm, tuple[int, Floats]] = {}  # from this column on, columns x rows
 
     @property
     def there(self) -> Mask:
         return self._all if self.stretch.there is None else (
-            self.stretch.there(self.column)[self.rows])
+            self.stretch.there[self.rows, self.column])
 
     @property
     def fresh(self) -> Rows:
         came = self.stretch.fresh
-        return NO_ROWS if came is None else np.flatnonzero(came(self.column)[self.rows])
+        return NO_ROWS if came is None else np.flatnonzero(came[self.rows, self.column])
 
     def sampled_at(self, names: frozenset[str]) -> Floats:
         return np.full(len(self.rows), self.stretch.ends_at(self.column))
@@ -104,11 +105,11 @@ class _RehearsedTargets:
                 self._values[term] = self.stretch.values(term, rows)
             part = self._values[term][:, first : first + AT_ONCE]
             self._next[term] = first, np.ascontiguousarray(part.T, np.float64)
-        return TargetValues(self._next[term][1][self.column - first], self._can)
+        return TargetValues(self._next[term][1][self.column - first])
 
     def in_scope(self, scope: Filter) -> Mask:
         meant = self.stretch.meant
-        return self._scope if meant is None else meant(self.column)[self.rows]
+        return self._scope if meant is None else meant[self.rows, self.column]
 
     def standing(self) -> TargetStability | None:
         return None
@@ -122,7 +123,7 @@ class RehearsalEngine:
         self._ready = ready
         self._rest = rest
         self._whole = RuleTracker(ready)
-        self._has_window = any(term.how != "last" for term in self._whole.terms)
+        self._has_window = any(term.how != "last" for term in ready.terms)
         self._open: dict[int, RehearsedAlert] = {}
         self._climbs: dict[int, _RehearsedClimb] = {}
         self._over: list[RehearsedAlert] = []
@@ -177,8 +178,8 @@ class RehearsalEngine:
             return self._whole
         part = RuleTracker(self._ready)
         part.make_room(len(rows))
-        for of, name in _arrays(part):
-            getattr(of, name)[:] = getattr(_same(self._whole, part, of), name)[rows]
+        for mine, whole in zip(part.states, self._whole.states, strict=True):
+            mine.copy_rows(whole, slice(None), rows)
         part.flaps.catch_up(self._whole.flaps)
         return part
 
@@ -186,8 +187,8 @@ class RehearsalEngine:
         if part is self._whole:
             return
         self._whole.flaps.catch_up(part.flaps)
-        for of, name in _arrays(part):
-            getattr(_same(self._whole, part, of), name)[rows] = getattr(of, name)
+        for mine, whole in zip(part.states, self._whole.states, strict=True):
+            whole.copy_rows(mine, rows, slice(None))
 
     # -- what comes of it
 
@@ -246,14 +247,16 @@ def _at(found: Mask, first: int, size: int) -> Mask:
     return mask
 
 
-def _arrays(watch: RuleTracker) -> list[tuple[object, str]]:
-    return [(of, name) for of in (watch.machine, watch.flaps, watch.cooldowns)
-            for name in of.ARRAYS]
+def chunk_of_seconds(first: int, step_s: int, found: Mapping[str, Floats], scope: Mask
+                     ) -> RehearsalChunk:
+    """`found`: targets x seconds, of which a rule by the minute sees closed minutes."""
+    width = next(iter(found.values())).shape[1] // step_s
+    minutes = {name: closed_minutes(values) for name, values in found.items()} if step_s > 1 else {}
 
+    def values(term: SignalTerm, rows: Rows | slice) -> AnyFloats:
+        return (minutes[term.name].values(term.how) if minutes else found[term.name])[rows]
 
-def _same(whole: RuleTracker, part: RuleTracker, of: object) -> object:
-    return {id(part.machine): whole.machine, id(part.flaps): whole.flaps,
-            id(part.cooldowns): whole.cooldowns}[id(of)]
+    return RehearsalChunk(first, step_s, width, len(scope), values, scope)
 
 
 def pieces(start: int, end: int, at_once_s: int) -> Sequence[tuple[int, int]]:

@@ -5,49 +5,27 @@ A time in which nobody was sampled says nothing: this hub may have been away. Wh
 and brought its samples later was not silent, as far as history knows.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
 from gpudeck.wire import GPU_STATES
 
-from ...fleet.fleet import SILENT_AFTER_S, STALE_AFTER_S, Fleet
-from ...fleet.members import EnrolledNode
-from ...fleet.mig import NO_PARENT
-from ...history.grid import SEEN, HistoryGrid, Name
-from ...history.protocol import RuleHistory
+from ...fleet.fleet import SILENT_AFTER_S, STALE_AFTER_S
+from ...history.grid import SEEN, HistoryGrid
 from ..core.firing_alerts import AlertTarget
 from ..core.node_targets import FLEET_KEY
 from ..core.numbers import number_of_fleet
-from ..core.rule import CompiledRule
 from ..core.rule_signal import Floats
-from ..core.rule_tracker import RuleTracker
 from ..core.state_machine import Mask, Rows
-from .engine import RehearsalChunk, pieces
+from .engine import RehearsalChunk, chunk_of_seconds
 from .fleet_replay import FleetStateReplay, ReplayedFleetState, ReplayedSamples
-from .gpus import CannotRehearseError, refuse_too_long, refuse_unrecorded
-from .nodes import chunk_of_seconds, seconds_at_once
+from .source import CannotRehearseError, RehearsalSource
 
 OK, LOST = (GPU_STATES.index(state) for state in ("ok", "lost"))
 METRICS = frozenset(("util_pct", "power_w"))
 OF_THE_HUB = frozenset(("rules_failing", "blind_s", "brakes_on", "is_unrecorded"))
-
-
-@dataclass(frozen=True, slots=True)
-class MembershipHistory:
-    """Nodes by id: from when on each belonged to this hub, and who was sent away since. Of whom it
-    is not known, from when on it was heard of."""
-
-    since: Mapping[str, float] = field(default_factory=dict)
-    left: Collection[str] = ()
-
-
-def members_of(nodes: Iterable[EnrolledNode]) -> MembershipHistory:
-    known = list(nodes)
-    return MembershipHistory({node.node_id: node.enrolled_at for node in known
-                              if node.access == "approved"},
-                             {node.node_id for node in known if node.access == "revoked"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,67 +63,58 @@ class FleetTimeline:
         return np.where(works, known.values[name], np.nan)
 
 
-class FleetRehearsalSource:
-    reads_s = 1
-
-    def __init__(self, spans: RuleHistory, fleet: Fleet, ready: CompiledRule,
-                 members: MembershipHistory | None = None) -> None:
-        self._spans = spans
-        self._fleet = fleet
-        self._members = members or MembershipHistory()
-        self.step_s = ready.period_s
-        self._names = sorted(RuleTracker(ready).names)
-        self._gpus: dict[Name, int] = {}
-        self._nodes: dict[str, int] = {}
-        _refuse(ready)
+class FleetRehearsalSource(RehearsalSource):
+    def _refuse(self) -> None:
+        of_hub = sorted(OF_THE_HUB & self._ready.names)
+        if of_hub:
+            raise CannotRehearseError("what this hub knows of itself, such as "
+                                      f"{' and '.join(of_hub)}, is not in history: this rule can "
+                                      "only be watched live")
+        super()._refuse()
 
     def stretches(self, start: int, end: int) -> Iterator[RehearsalChunk]:
-        refuse_too_long("a rule of the fleet looks at each second of all GPUs",
-                        max(1, len(self._fleet)), end - start)
+        spans = self._by_seconds("a rule of the fleet looks at each second of all GPUs", start, end)
         first_known = start - int(SILENT_AFTER_S)
         begins = self._spans.begins(1)
-        self._heard = FleetStateReplay(max(first_known, start if begins is None else begins))
-        self._look(first_known, start)  # who is silent as it begins
-        for first, last in pieces(start, end, seconds_at_once(self._fleet)):
-            whole = self._look(first, last)
+        heard = FleetStateReplay(max(first_known, start if begins is None else begins))
+        self._look(heard, first_known, start)  # who is silent as it begins
+        for first, last in spans:
+            whole = self._look(heard, first, last)
             found = {name: np.where(whole.known.is_blind, np.nan, number_of_fleet(
                 name, whole))[None] for name in self._names}
             yield chunk_of_seconds(first, self.step_s, found, np.ones(1, bool))
 
-    def _look(self, first: int, last: int) -> FleetTimeline:
+    def _look(self, heard: FleetStateReplay, first: int, last: int) -> FleetTimeline:
         grid = HistoryGrid(first, 1, last - first, self._gpus)
         self._spans.seen(grid)
         metrics = METRICS.intersection(self._names)
         if metrics:
             self._spans.past({name: frozenset(("mean",)) for name in metrics}, grid)
         here = [at for at, (_, node) in enumerate(self._gpus) if node not in self._members.left]
-        names = list(self._gpus)
-        node_at = np.array([self._nodes.setdefault(names[at][1], len(self._nodes))
-                            for at in here], np.intp)
+        names = [name for name in self._gpus if name[1] not in self._members.left]
+        node_at = np.array([self._nodes.setdefault(node, len(self._nodes)) for _, node in names],
+                           np.intp)
         self._number_the_unheard(last)
         told = ReplayedSamples(first, _of(grid, SEEN)[here], {name: _of(grid, name)[here]
                                                              for name in metrics})
         since = np.array([self._members.since.get(node, np.inf) for node in self._nodes], float)
-        return FleetTimeline(self._heard.take(told, node_at, since), node_at,
-                             np.array([self._is_board(names[at]) for at in here], bool),
-                             np.array([self._boards_of(node) for node in self._nodes], np.intp))
+        return FleetTimeline(
+            heard.take(told, node_at, since), node_at,
+            np.array([self._is_board(slot) for slot in self._slots(names)], bool),
+            np.array([sum(map(self._is_board, self._listed(node))) for node in self._nodes],
+                     np.intp))
 
     def _number_the_unheard(self, last: int) -> None:
         """Who has Gpus and belonged to this hub by then is missed."""
-        for node_id, node in list(self._fleet.nodes.items()):  # the loop goes on
+        for node_id in list(self._fleet.nodes):  # the loop goes on
             since = self._members.since.get(node_id, np.inf)
-            if (since < last and node.listing is not None and node.listing.order
-                    and node_id not in self._members.left):
+            if since < last and self._listed(node_id) and node_id not in self._members.left:
                 self._nodes.setdefault(node_id, len(self._nodes))
 
-    def _is_board(self, name: Name) -> bool:
-        slot = self._fleet.slot_on(name[1], name[0])
-        return slot is None or bool(self._fleet.parent[slot] == NO_PARENT)
-
-    def _boards_of(self, node_id: str) -> int:
+    def _listed(self, node_id: str) -> list[int]:
+        """Slots that it has now."""
         node = self._fleet.nodes.get(node_id)
-        slots = [] if node is None or node.listing is None else node.listing.order
-        return int((self._fleet.parent[slots] == NO_PARENT).sum())
+        return [] if node is None or node.listing is None else list(node.listing.order)
 
     def name(self, row: int) -> AlertTarget:
         return AlertTarget(FLEET_KEY, "", "")
@@ -155,12 +124,3 @@ def _of(grid: HistoryGrid, name: str) -> Floats:
     found = grid.of(name, "mean")
     return np.full((len(grid.rows), grid.width), np.nan) if found is None else (
         found.astype(np.float64))
-
-
-def _refuse(ready: CompiledRule) -> None:
-    of_hub = sorted(OF_THE_HUB & RuleTracker(ready).names)
-    if of_hub:
-        raise CannotRehearseError("what this hub knows of itself, such as "
-                                  f"{' and '.join(of_hub)}, is not in history: this rule can only "
-                                  "be watched live")
-    refuse_unrecorded(ready)

@@ -3,14 +3,13 @@ picture of the fleet knows it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from gpudeck.wire import GPU_STATES
 
 from ...fleet.fleet import SILENT_AFTER_S
+from ..core.numbers import grouped
 from ..core.rule_signal import Floats
 from ..core.state_machine import Mask, Rows
 
@@ -60,22 +59,22 @@ class FleetStateReplay:
         that is not known."""
         seconds = told.t0 + np.arange(told.state.shape[1], dtype=np.float64)
         at, state, values = self._newest(told, seconds)
-        of_node = _by_node(np.maximum, at, node_at, len(since), NEVER)
+        groups = grouped(node_at, np.ones(len(node_at), bool), len(since))
+        of_node = groups.join(np.maximum, at, NEVER)
         clock, is_blind = self._clock(told, seconds)
         tells = of_node == seconds
         is_there = self._there(tells, seconds, since)
         is_listed = (at == of_node[node_at]) & (at > NEVER)
         silent_s = clock - self._last_heard(tells, clock)
         # Whose agent said that nothing is read any more is heard of, though its Gpus are not.
-        is_read = _by_node(np.logical_or, is_listed & (state != STALE), node_at, len(since), False)
+        is_read = groups.join(np.maximum, is_listed & (state != STALE), 0.0) > 0
         is_heard = of_node > NEVER
         is_silent = is_there & (silent_s >= SILENT_AFTER_S) & (is_read | ~is_heard)
         return ReplayedFleetState(seconds - at, state, values, is_listed, is_there, is_heard,
-                                  is_silent,
-                                  is_blind)
+                                  is_silent, is_blind)
 
-    def _newest(self, told: ReplayedSamples, seconds: Floats) -> tuple[Floats, Floats,
-                                                                       dict[str, Floats]]:
+    def _newest(self, told: ReplayedSamples, seconds: Floats
+                ) -> tuple[Floats, Floats, dict[str, Floats]]:
         size = len(told.state)
         is_told = ~np.isnan(told.state)
         place = np.where(is_told, np.arange(1, len(seconds) + 1, dtype=np.int32), 0)
@@ -120,14 +119,3 @@ class FleetStateReplay:
 
 def _padded(before: Floats, size: int, nothing: float) -> Floats:
     return np.concatenate([before, np.full(size - len(before), nothing)])
-
-
-def _by_node(join: np.ufunc, values: npt.NDArray[Any], node_at: Rows, size: int, nothing: float
-             ) -> npt.NDArray[Any]:
-    """Nodes x seconds."""
-    found = np.full((size, values.shape[1]), nothing, values.dtype)
-    by = np.argsort(node_at, kind="stable")
-    if len(by):
-        starts = np.flatnonzero(np.append(True, np.diff(node_at[by]) != 0))
-        found[node_at[by][starts]] = join.reduceat(values[by], starts, axis=0)
-    return found

@@ -1,5 +1,6 @@
 """Which Owner held which Gpus in the past, out of history: piece by piece, in the order of time."""
 
+from collections import defaultdict
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -62,7 +63,7 @@ class HoldingHistory:
         grid = HistoryGrid(first, MINUTE_S, (last - first) // MINUTE_S + 1, self.pairs)
         self._spans.seen(grid)
         self._uses, self._tasks, self._jobs = KeyNumbering(), KeyNumbering(), KeyNumbering()
-        self._byte_s = {}
+        self._byte_s = defaultdict(lambda: np.zeros(grid.width))
         wanted = ("task", "user", "seconds", *(("job", "launch") if self._with_jobs else ()),
                   *(MEMORY if self._with_memory else ()))
         runs = joined_runs([*self._carried(), *(
@@ -123,11 +124,6 @@ class HoldingHistory:
 
     # -- memory
 
-    def _of_owner(self, owner: int, width: int) -> Floats:
-        if owner not in self._byte_s:
-            self._byte_s[owner] = np.zeros(width)
-        return self._byte_s[owner]
-
     def _add_runs(self, runs: TaskMinuteRuns, grid: HistoryGrid, seconds: Rows,
                   held: Floats) -> None:
         """`seconds` and `held` of their minutes, one run after the other."""
@@ -136,15 +132,14 @@ class HoldingHistory:
                                             runs.first.tolist(), runs.last.tolist(), strict=True):
             mine, there = slice(at, at + last + 1 - first), slice(first, last + 1)
             seen_s = seconds[mine] if told is None else told[pair, there]
-            self._of_owner(owner, grid.width)[there] += held[mine] * _lasted_s(seconds[mine],
-                                                                              seen_s)
+            self._byte_s[owner][there] += held[mine] * _lasted_s(seconds[mine], seen_s)
             at = mine.stop
 
     def _add_up(self, owner: Rows, minute: Rows, byte_s: Floats, width: int) -> None:
         used, at = np.unique(owner, return_inverse=True)
         found = np.bincount(at * width + minute, byte_s, len(used) * width).reshape(-1, width)
         for one, sums in zip(used.tolist(), found, strict=True):
-            self._of_owner(one, width)[:] += sums
+            self._byte_s[one] += sums
 
     def _fill(self, runs: TaskMinuteRuns, chains: TaskRunChains, seen_s: Seconds) -> None:
         """While nobody tells, they hold what they held last; and of the first and the last minute

@@ -10,20 +10,17 @@ from gpudeck.xid import UNKNOWN_CODE, explain
 from ...fleet.fleet import STALE_AFTER_S, Fleet
 from ...history.protocol import RuleHistory
 from ..core.firing_alerts import AlertTarget
-from ..core.minute_aggregates import ENOUGH, MINUTE_S, WAIT_S, ClosedRuleMinute
+from ..core.minute_aggregates import ENOUGH, MINUTE_S, WAIT_S, ClosedRuleMinute, closed_minutes
 from ..core.numbers import USES
 from ..core.rule import CompiledRule
 from ..core.rule_signal import End, Floats, SignalTerm
-from ..core.rule_tracker import RuleTracker
 from ..core.state_machine import Mask, Rows
 from ..core.workload_targets import uses_in_scope
 from ..core.xid_counts import RECENT_S, is_of_task
 from .engine import AnyFloats, RehearsalChunk, pieces
-from .gpus import MOST_CELLS, CannotRehearseError, refuse_unrecorded
 from .holdings import HoldingChunk, HoldingHistory
 from .intervals import (
     NO_SPELLS,
-    IntervalMinuteStats,
     TargetIntervals,
     TargetPresence,
     are_so,
@@ -32,7 +29,9 @@ from .intervals import (
     in_minutes,
     joined,
     looked_at,
+    mean_by_second,
 )
+from .source import MOST_CELLS, CannotRehearseError, MembershipHistory, RehearsalSource
 from .task_keys import past_task
 
 SECONDS_AT_ONCE = 3_600
@@ -42,29 +41,24 @@ OF_GPUS: dict[str, frozenset[End]] = {"util_pct": frozenset(("mean",))}
 Values = Callable[[SignalTerm, Rows | slice], AnyFloats]
 
 
-class OwnerRehearsalSource:
+class OwnerRehearsalSource(RehearsalSource):
     """A minute of a Rule that looks at minutes ends when it is looked at in life: some seconds
     later, by who is there then."""
 
-    def __init__(self, spans: RuleHistory, fleet: Fleet, ready: CompiledRule) -> None:
-        self._spans = spans
-        self._fleet = fleet
-        self._ready = ready
-        self.step_s, self.reads_s = ready.period_s, MINUTE_S
-        self._terms = RuleTracker(ready).terms
-        self._names = {term.name for term in self._terms}
+    def __init__(self, spans: RuleHistory, fleet: Fleet, ready: CompiledRule,
+                 members: MembershipHistory | None = None) -> None:
+        super().__init__(spans, fleet, ready, members)
         self._held = HoldingHistory(spans, self._names)
         self._once = np.zeros(0, bool)  # who was meant at any time
-        self._refuse_what_is_not_kept()
 
-    def _refuse_what_is_not_kept(self) -> None:
-        refuse_unrecorded(self._ready)
-        means = sorted(name for name in self._names if not _is_counted(name))
+    def _refuse(self) -> None:
+        super()._refuse()
+        means = [name for name in self._names if USES[name].join != "distinct"]
         if means and not self._ready.is_by_minutes:
             raise CannotRehearseError(f"history keeps {' and '.join(means)} of an owner by the "
                                       "minute: a rule that holds less than 5m can only be watched "
                                       "live")
-        peaks = [term for term in self._terms
+        peaks = [term for term in self._ready.terms
                  if term.name in means and term.how not in ("last", "avg")]
         if peaks:
             raise CannotRehearseError(
@@ -76,30 +70,26 @@ class OwnerRehearsalSource:
         if self.step_s == 1 and end - start > MOST_LOOKS:
             raise CannotRehearseError("a rule that holds less than 5 minutes looks at each "
                                       f"second: at most {MOST_LOOKS // 86_400} days at once")
-        many = max(1, len(self._fleet))
-        at_once_s = max(3_600, min(86_400, MOST_CELLS // many * MINUTE_S // 3_600 * 3_600))
         # By seconds a minute before is read too: who was there then did not come in the first one.
         begin = (start // MINUTE_S - (self.step_s == 1)) * MINUTE_S
-        whole = begin, -(-end // MINUTE_S) * MINUTE_S
-        for first, last in pieces(*whole, at_once_s):
+        for first, last in self._by_hours(begin, -(-end // MINUTE_S) * MINUTE_S):
             piece = self._held.piece(first, last)
             if len(self._held.owners) * piece.minutes > MOST_CELLS:
                 raise CannotRehearseError("too many owners for such a span: ask for a shorter one")
-            self._parts = _OwnerHoldings(piece, len(self._held.owners), self._meant(piece),
-                                         self._faulty(piece))
+            parts = _OwnerHoldings(piece, len(self._held.owners), self._meant(piece),
+                                   self._faulty(piece), self._utils(piece))
             if self.step_s == MINUTE_S:
-                yield self._minutes(piece)
+                yield self._minutes(parts)
             else:
-                yield from self._seconds(piece, max(start, first), min(end, last))
+                yield from self._seconds(parts, max(start, first), min(end, last))
 
     def _meant(self, piece: HoldingChunk) -> Mask:
         """Of each row, by what is known of that Gpu and Owner now."""
-        rows, names = piece.rows, list(self._held.pairs)
+        rows, slots = piece.rows, self._slots(self._held.pairs)
         if self._ready.scope is None:
             return np.ones(len(rows), bool)
         return uses_in_scope(
-            self._ready.scope, self._fleet, 0.0,
-            [self._fleet.slot_on(names[at][1], names[at][0]) for at in rows.pair.tolist()],
+            self._ready.scope, self._fleet, 0.0, [slots[at] for at in rows.pair.tolist()],
             [past_task(f"{piece.tasks[task][1]}", self._held.owners.keys[owner][0])
              for task, owner in zip(rows.task.tolist(), rows.owner.tolist(), strict=True)])
 
@@ -117,71 +107,43 @@ class OwnerRehearsalSource:
 
     # -- by the minute
 
-    def _minutes(self, piece: HoldingChunk) -> RehearsalChunk:
-        parts, width = self._parts, piece.minutes - 1
+    def _minutes(self, parts: "_OwnerHoldings") -> RehearsalChunk:
+        piece, width = parts.piece, parts.piece.minutes - 1
         presence = TargetPresence(parts.runs, parts.size, width, WAIT_S)
-        n = np.where(presence.there, MINUTE_S - presence.from_s, 0)
-        n = np.minimum(n, piece.looked_s[:width]).astype(np.float64)
-        closed = {name: self._closed(name, piece, presence.from_s, n) for name in self._names}
+        from_s = np.where(presence.there, presence.from_s, MINUTE_S)
+        n = np.minimum(MINUTE_S - from_s, piece.looked_s[:width])
+        closed = {name: parts.closed(name, from_s, n) for name in self._names}
         meant = ~are_so(parts.outside, parts.size, looked_at(width, WAIT_S))
 
         def values(term: SignalTerm, rows: Rows | slice) -> AnyFloats:
             return closed[term.name].values(term.how)[rows]
 
-        return self._stretch(piece.t0, width, values, (presence.there, meant, presence.came))
+        return self._chunk(piece.t0, values, presence.there, meant, presence.came)
 
-    def _closed(self, name: str, piece: HoldingChunk, from_s: Rows, n: Floats) -> ClosedRuleMinute:
-        match USES[name].join:
-            case "distinct":
-                spells = self._parts.of(name)
-                return self._by_minute(piece, spells).closed(spells, from_s, n)
-            case "total":
-                mean = self._memory(piece)
-            case _:
-                mean, n = self._util(piece, from_s, n)
-        return ClosedRuleMinute(n, mean, mean, mean)
-
-    def _by_minute(self, piece: HoldingChunk, *changes: TargetIntervals) -> IntervalMinuteStats:
-        parts = self._parts
-        return IntervalMinuteStats(parts.size, piece.minutes - 1, (parts.uses, *changes))
-
-    def _memory(self, piece: HoldingChunk) -> Floats:
-        """Of the seconds in which the Owner held anything."""
-        parts, width = self._parts, piece.minutes - 1
-        rows = in_minutes(joined(parts.uses), width)
-        there_s = np.bincount(rows.of * width + rows.minute, rows.until_s - rows.from_s,
-                              parts.size * width).reshape(parts.size, width)
-        total = np.zeros((parts.size, width))
-        for owner, byte_s in piece.byte_s.items():
-            total[owner] = byte_s[:width]
-        return np.asarray(total / np.maximum(there_s, 1))
-
-    def _util(self, piece: HoldingChunk, from_s: Rows, n: Floats) -> tuple[Floats, Floats]:
-        """The mean of all its Gpus. Of one that misses no more of a minute than goes by before it
-        is called stale, all of it is known."""
-        self._spans.past(OF_GPUS, piece.grid)
+    def _utils(self, piece: HoldingChunk) -> Floats:
+        """Of each Gpu in each minute. Of one that misses no more of it than goes by before it is
+        called stale, all of it is known."""
+        missed_s = MINUTE_S - piece.seen_s
+        if "util_pct" in self._names:
+            self._spans.past(OF_GPUS, piece.grid)
         told, told_s = piece.grid.of("util_pct", "mean"), piece.grid.count("util_pct")
         if told is None or told_s is None:
-            return np.full(n.shape, np.nan), n
-        missed_s = MINUTE_S - piece.seen_s
+            return np.full(missed_s.shape, np.nan)
         known_s = told_s[: len(missed_s)] + np.where(missed_s <= STALE_AFTER_S, missed_s, 0)
-        values = np.where(known_s >= ENOUGH * MINUTE_S, told[: len(missed_s)], np.nan)
-        gpus, pair = self._parts.apart("gpu")
-        return self._by_minute(piece).means(gpus, pair, values, from_s, n)
+        return np.where(known_s >= ENOUGH * MINUTE_S, told[: len(missed_s)].astype(float), np.nan)
 
     # -- by the second
 
-    def _seconds(self, piece: HoldingChunk, start: int, end: int) -> Iterator[RehearsalChunk]:
+    def _seconds(self, parts: "_OwnerHoldings", start: int, end: int) -> Iterator[RehearsalChunk]:
         """Whoever came with the piece's first second came before it, as far as is known."""
-        parts = self._parts
-        at_once_s = min(SECONDS_AT_ONCE, max(MINUTE_S, MOST_CELLS // max(1, parts.size)))
-        for first, last in pieces(start - piece.t0, end - piece.t0, at_once_s):
+        piece, size = parts.piece, parts.size
+        for first, last in pieces(start - piece.t0, end - piece.t0, parts.at_once_s):
             width, blind = last - first, piece.looked_s[np.arange(first, last) // MINUTE_S] == 0
-            found = {name: np.where(blind, np.nan, counted(
-                parts.of(name).later(first), parts.size, width)) for name in self._names}
-            there, outside = (counted(spells.later(first), parts.size, width) > 0
+            found = {name: np.where(blind, np.nan, parts.seconds(name, first, last))
+                     for name in self._names}
+            there, outside = (counted(spells.later(first), size, width) > 0
                               for spells in (parts.uses, parts.outside))
-            came = np.zeros((parts.size, width), bool)
+            came = np.zeros((size, width), bool)
             begun = parts.runs.take((parts.runs.start >= max(1, first))
                                     & (parts.runs.start < last))
             came[begun.of, begun.start - first] = True
@@ -190,18 +152,15 @@ class OwnerRehearsalSource:
                        ) -> AnyFloats:
                 return found[term.name][rows]
 
-            yield self._stretch(piece.t0 + first, width, values, (there, ~outside, came))
+            yield self._chunk(piece.t0 + first, values, there, ~outside, came)
 
-    def _stretch(self, t0: int, width: int, values: Values, who: tuple[Mask, Mask, Mask]
-                 ) -> RehearsalChunk:
-        """`who`: is there, is meant, and came; Owners x columns."""
-        there, meant, came = who
-        once = np.zeros(len(there), bool)
-        once[: len(self._once)] = self._once
-        self._once = once | (there & meant).any(axis=1)
-        return RehearsalChunk(t0, self.step_s, width, len(there), values, self._once,
-                              lambda column: there[:, column], lambda column: meant[:, column],
-                              lambda column: came[:, column])
+    def _chunk(self, t0: int, values: Values, there: Mask, meant: Mask, came: Mask
+               ) -> RehearsalChunk:
+        """Owners x columns: who is there, is meant, and came."""
+        self._once = np.pad(self._once, (0, len(there) - len(self._once)))
+        self._once |= (there & meant).any(axis=1)
+        return RehearsalChunk(t0, self.step_s, there.shape[1], len(there), values,
+                              self._once.copy(), there, meant, came)
 
     def name(self, row: int) -> AlertTarget:
         user = self._held.owners.keys[row][0] or ""
@@ -209,32 +168,62 @@ class OwnerRehearsalSource:
 
 
 class _OwnerHoldings:
-    """What a piece says of its Owners. `runs`: apart wherever nobody carried them over."""
+    """What a piece says of its Owners. `runs`: apart wherever nobody carried them over. `utils`: of
+    each pair in each minute."""
 
-    def __init__(self, piece: HoldingChunk, size: int, meant: Mask,
-                 faulty: TargetIntervals) -> None:
-        self._rows = piece.rows
-        self._piece = piece
-        self._faulty = faulty
+    def __init__(self, piece: HoldingChunk, size: int, meant: Mask, faulty: TargetIntervals,
+                 utils: Floats) -> None:
+        self.piece = piece
         self.size = size
+        self._faulty = faulty
+        self._utils = utils
         self.uses = piece.by(piece.rows.owner)
         self.runs = joined(self.uses, touching=False)
         self.outside = joined(self.uses.take(~meant))
+        self.at_once_s = min(SECONDS_AT_ONCE, max(
+            1, MOST_CELLS // max(1, size) // MINUTE_S) * MINUTE_S)
+        self._made: dict[str, tuple[TargetIntervals, Rows]] = {}
 
-    def of(self, name: str) -> TargetIntervals:
-        """When each of what is counted was an owner's."""
-        column = USES[name].column
-        found, pair = self.apart(column)
-        return common(found, pair, self._faulty) if column == "faulty_gpu" else found
-
-    def apart(self, column: str) -> tuple[TargetIntervals, Rows]:
+    def _apart(self, column: str) -> tuple[TargetIntervals, Rows]:
         """When each of its GPUs, tasks or jobs was an owner's, and which."""
-        rows = self._rows
-        what = {"task": rows.task, "job": rows.job}.get(column, rows.pair)
-        many = int(what.max(initial=0)) + 1
-        found = joined(self._piece.by(rows.owner * many + what))
-        return TargetIntervals(found.of // many, found.start, found.end), found.of % many
+        if column not in self._made:
+            rows = self.piece.rows
+            what = {"task": rows.task, "job": rows.job}.get(column, rows.pair)
+            many = int(what.max(initial=0)) + 1
+            found = joined(self.piece.by(rows.owner * many + what))
+            apart, which = TargetIntervals(found.of // many, found.start, found.end), (
+                found.of % many)
+            self._made[column] = (common(apart, which, self._faulty) if column == "faulty_gpu"
+                                  else apart), which
+        return self._made[column]
 
+    def seconds(self, name: str, first: int, last: int) -> Floats:
+        """Owners x seconds."""
+        spells, which = self._apart(USES[name].column)
+        if USES[name].join == "distinct":
+            return counted(spells.later(first), self.size, last - first)
+        return mean_by_second(spells.later(first), which,
+                     self._utils[:, first // MINUTE_S : last // MINUTE_S], self.size)
 
-def _is_counted(name: str) -> bool:
-    return USES[name].join == "distinct"
+    def closed(self, name: str, from_s: Rows, n: Rows) -> ClosedRuleMinute:
+        """Each minute from a second of it on, and at most so many of its seconds."""
+        if USES[name].join == "total":
+            mean = self._memory()
+            return ClosedRuleMinute(n.astype(float), mean, mean, mean)
+        parts = [closed_minutes(self.seconds(name, first, last),
+                                from_s[:, first // MINUTE_S : last // MINUTE_S])
+                 for first, last in pieces(0, from_s.shape[1] * MINUTE_S, self.at_once_s)]
+        known_s, low, mean, high = (np.concatenate(of_all, axis=1) for of_all in zip(
+            *((part.n, part.low, part.mean, part.high) for part in parts), strict=True))
+        return ClosedRuleMinute(np.minimum(n, known_s), low, mean, high)
+
+    def _memory(self) -> Floats:
+        """Of the seconds in which the Owner held anything."""
+        width = self.piece.minutes - 1
+        rows = in_minutes(joined(self.uses), width)
+        there_s = np.bincount(rows.of * width + rows.minute, rows.until_s - rows.from_s,
+                              self.size * width).reshape(self.size, width)
+        total = np.zeros((self.size, width))
+        for owner, byte_s in self.piece.byte_s.items():
+            total[owner] = byte_s[:width]
+        return np.asarray(total / np.maximum(there_s, 1))

@@ -19,18 +19,19 @@ from ...history.protocol import RuleHistory
 from ..core.rule import CompiledRule, Of, Rule, check
 from ..store import AlertsStore
 from .engine import ACTS, RehearsalEngine, RehearsedAlert
-from .fleet import FleetRehearsalSource, members_of
-from .gpus import MOST_S, CannotRehearseError, GpuRehearsalSource
+from .fleet import FleetRehearsalSource
+from .gpus import GpuRehearsalSource
 from .nodes import NodeRehearsalSource
 from .owners import OwnerRehearsalSource
 from .record import MOST_LISTED, RehearsalRecord, RehearsalVictim, told
+from .source import MOST_S, CannotRehearseError, RehearsalSource, members_of
 from .tasks import TaskRehearsalSource
 
 log = logging.getLogger("gpudeck.rehearsals")
 
-Past = (GpuRehearsalSource | TaskRehearsalSource | NodeRehearsalSource | OwnerRehearsalSource
-        | FleetRehearsalSource)
-
+SOURCES: dict[Of, type[RehearsalSource]] = {
+    "gpu": GpuRehearsalSource, "task": TaskRehearsalSource, "job": TaskRehearsalSource,
+    "node": NodeRehearsalSource, "owner": OwnerRehearsalSource, "fleet": FleetRehearsalSource}
 MOST_WAITING = 4
 DUTY = 0.6  # the share of the time that it takes for itself
 
@@ -58,7 +59,10 @@ class RehearsalService:
     def begin(self, actor: Actor, rule: Rule, start: float, end: float) -> RehearsalRecord:
         require(actor, "POST /api/v1/rules/backtests")
         ready, now = check(rule), time.time()
-        past = self._past(ready)
+        try:
+            past = SOURCES[rule.of](self._history, self._fleet, ready, members_of(self._members()))
+        except CannotRehearseError as error:
+            raise InvalidChangeError(str(error)) from error
         first, last = self._span(past, start, min(end, now))
         if len(self._running) >= MOST_WAITING:
             raise InvalidChangeError("enough rehearsals are under way; ask again when one has "
@@ -73,20 +77,7 @@ class RehearsalService:
         gevent.spawn(self._run, asked, ready, past)
         return asked
 
-    def _past(self, ready: CompiledRule) -> Past:
-        kinds: dict[Of, type[GpuRehearsalSource] | type[TaskRehearsalSource]
-                    | type[NodeRehearsalSource] | type[OwnerRehearsalSource]] = {
-            "gpu": GpuRehearsalSource, "task": TaskRehearsalSource, "job": TaskRehearsalSource,
-            "node": NodeRehearsalSource, "owner": OwnerRehearsalSource}
-        try:
-            if ready.rule.of == "fleet":
-                return FleetRehearsalSource(self._history, self._fleet, ready,
-                                            members_of(self._members()))
-            return kinds[ready.rule.of](self._history, self._fleet, ready)
-        except CannotRehearseError as error:
-            raise InvalidChangeError(str(error)) from error
-
-    def _span(self, past: Past, start: float, end: float) -> tuple[int, int]:
+    def _span(self, past: RehearsalSource, start: float, end: float) -> tuple[int, int]:
         """Within what is kept."""
         begin = self._history.begins(past.reads_s)
         if begin is None:
@@ -100,14 +91,14 @@ class RehearsalService:
             raise InvalidChangeError(f"at most {MOST_S // 86_400} days at once")
         return first, last
 
-    def _run(self, asked: RehearsalRecord, ready: CompiledRule, past: Past) -> None:
+    def _run(self, asked: RehearsalRecord, ready: CompiledRule, past: RehearsalSource) -> None:
         with self._turn:
             found = gevent.get_hub().threadpool.apply(self._rehearsed, (asked, ready, past))
         del self._running[asked.id]
         self._store.put_backtest(found)
 
-    def _rehearsed(self, asked: RehearsalRecord, ready: CompiledRule,
-                   past: Past) -> RehearsalRecord:
+    def _rehearsed(self, asked: RehearsalRecord, ready: CompiledRule, past: RehearsalSource
+                   ) -> RehearsalRecord:
         """In a native thread; nothing may leave it."""
         try:
             return self._computed(asked, ready, past)
@@ -117,12 +108,12 @@ class RehearsalService:
             log.exception("rehearsal_failed")
             return replace(asked, state="failed", why=f"{type(error).__name__}: {error}"[:400])
 
-    def _computed(self, asked: RehearsalRecord, ready: CompiledRule, past: Past) -> RehearsalRecord:
+    def _computed(self, asked: RehearsalRecord, ready: CompiledRule, past: RehearsalSource
+                  ) -> RehearsalRecord:
         rehearsal = RehearsalEngine(ready, _breather())
         for stretch in past.stretches(int(asked.start), int(asked.end)):
             rehearsal.take(stretch)
-            if isinstance(past, TaskRehearsalSource):
-                past.settle(rehearsal.alerts())
+            past.settle(rehearsal.alerts())
             done_s = stretch.t0 + stretch.width * stretch.step_s - asked.start
             self._running[asked.id] = replace(asked, progress=done_s / (asked.end - asked.start))
         found = rehearsal.alerts()
@@ -135,9 +126,7 @@ class RehearsalService:
             gpu_hours=sum(known) if len(known) == len(victims) else None)
 
     @staticmethod
-    def _victims(found: list[RehearsedAlert], past: Past) -> list[RehearsalVictim]:
-        if not isinstance(past, TaskRehearsalSource):
-            return []  # nothing is done to a GPU
+    def _victims(found: list[RehearsedAlert], past: RehearsalSource) -> list[RehearsalVictim]:
         return [RehearsalVictim(past.name(each.row), do, at, past.hours.get((each.row, at)))
                 for each in found for do, at in each.acts[-1:] if do in ACTS]
 

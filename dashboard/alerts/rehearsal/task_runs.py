@@ -7,22 +7,22 @@ silent holds what they held.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from ..core.minute_aggregates import MINUTE_S
 from ..core.rule_signal import Floats
-from ..core.state_machine import Mask, Rows
-from .intervals import TargetIntervals
+from ..core.state_machine import Rows
+from .intervals import ArrayRows, TargetIntervals
 
 Seconds = npt.NDArray[np.int32]
 BEFORE = -1  # the minute before the first: who was there then goes on
 
 
-@dataclass(slots=True)
-class TaskMinuteRuns:
+@dataclass(frozen=True, slots=True)
+class TaskMinuteRuns(ArrayRows):
     """One for each Task on a Gpu that is listed in minute after minute; sorted by use and `first`.
     `first_s`, `last_s`: for how many seconds of these two."""
 
@@ -38,20 +38,11 @@ class TaskMinuteRuns:
     first_bytes: Floats
     last_bytes: Floats
 
-    NAMES = ("use", "owner", "pair", "task", "job", "first", "last", "first_s", "last_s",
-             "first_bytes", "last_bytes")
-
-    def __len__(self) -> int:
-        return len(self.use)
-
-    def take(self, which: Rows | Mask) -> "TaskMinuteRuns":
-        return TaskMinuteRuns(*(getattr(self, name)[which] for name in self.NAMES))
-
 
 def joined_runs(parts: Sequence[TaskMinuteRuns]) -> TaskMinuteRuns:
     """What came late for a minute lies apart from it: its seconds are more of the same."""
-    found = TaskMinuteRuns(*(np.concatenate([getattr(part, name) for part in parts])
-                             for name in TaskMinuteRuns.NAMES))
+    found = TaskMinuteRuns(*(np.concatenate([getattr(part, column.name) for part in parts])
+                             for column in fields(TaskMinuteRuns)))
     found = found.take(np.lexsort((found.first, found.use)))
     if not len(found):
         return found
@@ -64,14 +55,14 @@ def joined_runs(parts: Sequence[TaskMinuteRuns]) -> TaskMinuteRuns:
 def _merged(runs: TaskMinuteRuns, starts: Rows) -> TaskMinuteRuns:
     many = np.diff(np.append(starts, len(runs)))
     merged = runs.take(starts)
-    merged.last = np.maximum.reduceat(runs.last, starts)
+    last = np.maximum.reduceat(runs.last, starts)
     is_first = runs.first == np.repeat(merged.first, many)
-    is_last = runs.last == np.repeat(merged.last, many)
-    merged.first_s, merged.last_s = (
+    is_last = runs.last == np.repeat(last, many)
+    first_s, last_s = (
         np.minimum(np.add.reduceat(np.where(which, seconds, 0), starts), MINUTE_S)
         for which, seconds in ((is_first, runs.first_s), (is_last, runs.last_s)))
-    merged.last_bytes = np.maximum.reduceat(np.where(is_last, runs.last_bytes, -np.inf), starts)
-    return merged
+    last_bytes = np.maximum.reduceat(np.where(is_last, runs.last_bytes, -np.inf), starts)
+    return replace(merged, last=last, first_s=first_s, last_s=last_s, last_bytes=last_bytes)
 
 
 @dataclass(frozen=True, slots=True)

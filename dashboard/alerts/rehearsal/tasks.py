@@ -1,6 +1,7 @@
 """What a Rule of Tasks or Jobs looked at, out of history, for a rehearsal: who held what in each
 minute, and what their Gpus did in it."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
@@ -17,7 +18,7 @@ from ..core.rule_signal import End, Floats, SignalTerm, end_of
 from ..core.state_machine import Mask, Rows
 from ..core.workload_targets import uses_in_scope
 from .engine import AnyFloats, RehearsalChunk, RehearsedAlert, pieces
-from .gpus import CannotRehearseError, refuse_unrecorded
+from .source import CannotRehearseError, MembershipHistory, RehearsalSource
 from .task_keys import Key, KeyNumbering, past_task, uses_in
 
 AT_ONCE_S = 7_200
@@ -95,25 +96,20 @@ class TaskMinuteUses:
         return found
 
 
-class TaskRehearsalSource:
-    """`hours`: GPU-hours that a target had held within the span, by row and moment of an act."""
-
-    step_s = reads_s = MINUTE_S
-
-    def __init__(self, spans: RuleHistory, fleet: Fleet, ready: CompiledRule) -> None:
-        self._spans = spans
-        self._fleet = fleet
-        self._ready = ready
-        self.rows: dict[Key, int] = {}
-        self._keys: list[Key] = []
+class TaskRehearsalSource(RehearsalSource):
+    def __init__(self, spans: RuleHistory, fleet: Fleet, ready: CompiledRule,
+                 members: MembershipHistory | None = None) -> None:
+        super().__init__(spans, fleet, ready, members)
+        self._rows = KeyNumbering()
         self._named: dict[Key, tuple[str, set[str], set[str]]] = {}  # node, users, places
         self._left_out: set[Key] = set()
         self._was_there = np.zeros(0, bool)
-        self._held_s: dict[int, float] = {}
+        self._held_s: dict[int, float] = defaultdict(float)
         self._seconds: tuple[int, list[int], Floats] = (0, [], np.zeros((0, 0)))
-        self.hours: dict[tuple[int, float], float] = {}
-        refuse_unrecorded(ready)
-        if not ready.is_by_minutes:
+
+    def _refuse(self) -> None:
+        super()._refuse()
+        if not self._ready.is_by_minutes:
             raise CannotRehearseError("history keeps tasks by the minute: a rule that holds less "
                                       "than 5m can only be watched live")
 
@@ -134,7 +130,7 @@ class TaskRehearsalSource:
         numbers = {name: np.concatenate([np.zeros(0), *(part.numbers[name] for part in parts)])
                    for name in ("seconds", "mem_byte_s", "mem_s", "sm_pct_s", "sm_s",
                                 "mem_max_bytes", "sm_max_pct")}
-        slots = [self._fleet.slot_on(node, gpu) for gpu, node in grid.rows]
+        slots = self._slots(grid.rows)
         total = np.array([None if slot is None else self._fleet.facts[slot].mem_total_bytes
                           for slot in slots], float)
         found = TaskMinuteUses(grid.width, targets.keys, target * grid.width + minute,
@@ -178,15 +174,14 @@ class TaskRehearsalSource:
 
     def _stretch(self, first: int, uses: TaskMinuteUses) -> RehearsalChunk:
         for key in uses.targets:
-            if key not in self.rows and key not in self._left_out:
-                self.rows[key] = len(self.rows)
-                self._keys.append(key)
-        if len(self.rows) > MOST_TARGETS:
+            if key not in self._left_out:
+                self._rows.of(key)
+        if len(self._rows) > MOST_TARGETS:
             raise CannotRehearseError(f"more than {MOST_TARGETS:,} targets: ask for a shorter "
                                       "span, or narrow the scope")
         most = replace(uses, is_max=True)
         mine = {key: at for at, key in enumerate(uses.targets)}
-        here = np.array([mine.get(key, -1) for key in self._keys], np.intp)
+        here = np.array([mine.get(key, -1) for key in self._rows.keys], np.intp)
         seconds = _rows(uses.seconds(np.maximum), here, 0.0)
         enough = seconds >= ENOUGH * MINUTE_S
         there = self._there(seconds, _rows(uses.sampled_s(), here, 0.0))
@@ -197,14 +192,13 @@ class TaskRehearsalSource:
             found = _rows(end.values(term.name), here[rows], np.nan)
             return np.where(enough[rows], found, np.nan)
 
-        return RehearsalChunk(first, MINUTE_S, uses.width - 1, len(self.rows), values,
-                              np.ones(len(self.rows), bool), lambda column: there[:, column])
+        return RehearsalChunk(first, MINUTE_S, uses.width - 1, len(here), values,
+                              np.ones(len(here), bool), there)
 
     def _there(self, seconds: Floats, sampled_s: Floats) -> Mask:
         """Who is not listed while the Gpus are sampled is gone, as a live look sees it some seconds
         after the minute; while nobody hears of the Gpus, nobody knows otherwise."""
-        was = np.zeros(len(seconds), bool)
-        was[: len(self._was_there)] = self._was_there
+        was = np.pad(self._was_there, (0, len(seconds) - len(self._was_there)))
         listed, is_away = seconds > 0, (seconds == 0) & (sampled_s > 0)
         known = listed | is_away
         columns = np.arange(seconds.shape[1])
@@ -225,24 +219,22 @@ class TaskRehearsalSource:
             if at is not None and first < at <= end and (alert.row, at) not in self.hours:
                 mine = here[alert.row]
                 until = int(at - first) // MINUTE_S
-                held_s = self._held_s.get(alert.row, 0.0) + (
-                    float(seconds[mine, :until].sum()) if mine >= 0 else 0.0)
-                self.hours[alert.row, at] = held_s / 3_600
+                held_s = float(seconds[mine, :until].sum()) if mine >= 0 else 0.0
+                self.hours[alert.row, at] = (self._held_s[alert.row] + held_s) / 3_600
 
     def _add_up(self) -> None:
         _, here, seconds = self._seconds
         for row, mine in enumerate(here):
             if mine >= 0:
-                self._held_s[row] = self._held_s.get(row, 0.0) + float(seconds[mine].sum())
+                self._held_s[row] += float(seconds[mine].sum())
 
     def name(self, row: int) -> AlertTarget:
-        key = self._keys[row]
+        key = self._rows.keys[row]
         node_id, users, places = self._named[key]
-        node = self._fleet.nodes.get(node_id)
         word = f"{key[1]}" if self._ready.rule.of == "task" else (
             f"{key[0]}/{key[1]}" if len(key) > 2 else f"{key[1]} of {key[0] or ''}")
-        return AlertTarget(word, node_id, node_id if node is None else node.hello.host,
-                           ", ".join(sorted(places)[:8]), tuple(sorted(users)))
+        return AlertTarget(word, node_id, self._host(node_id), ", ".join(sorted(places)[:8]),
+                           tuple(sorted(users)))
 
 
 def _rows(found: Floats, here: Rows, nothing: float) -> Floats:

@@ -18,14 +18,10 @@ from dashboard.alerts.core.rule import CompiledRule, check, read
 from dashboard.alerts.core.rule_signal import Floats, SignalTerm
 from dashboard.alerts.core.target_collector import RuleTargetCollector
 from dashboard.alerts.rehearsal.engine import RehearsalChunk, RehearsalEngine, RehearsedAlert
-from dashboard.alerts.rehearsal.gpus import (
-    LIVE,
-    CannotRehearseError,
-    GpuRehearsalSource,
-    closed_minute,
-)
+from dashboard.alerts.rehearsal.gpus import LIVE, GpuRehearsalSource, closed_minute
 from dashboard.alerts.rehearsal.nodes import NodeRehearsalSource
-from dashboard.alerts.rehearsal.service import Past, whole_steps
+from dashboard.alerts.rehearsal.service import SOURCES, whole_steps
+from dashboard.alerts.rehearsal.source import CannotRehearseError, RehearsalSource
 from dashboard.alerts.rehearsal.tasks import TaskRehearsalSource
 from dashboard.fleet.events import RecentEvents
 from dashboard.fleet.fleet import Fleet
@@ -117,8 +113,8 @@ class Recorded:
         scenes = self.scenes.look(now, now, 0.0)
         for moved in self.evaluator.step(scenes, now, brought):
             for each in moved:
-                for change in self.alerts.take(each, lambda of, row: scenes[of].name(row)):
-                    self.keep(change.alert)
+                for alert in self.alerts.take(each, lambda of, row: scenes[of].name(row)):
+                    self.keep(alert)
 
     def frame(self, at: int, second: int, now: float) -> None:
         rows, slow = [], []
@@ -170,16 +166,12 @@ class Recorded:
         mine[alert.id] = msgspec.structs.replace(alert, value=first.value)
         self.live[alert.rule_id] = list(mine.values())
 
-    def rehearsed(self, of: CompiledRule) -> tuple[Past, RehearsalEngine]:
-        kinds: dict[str, type[GpuRehearsalSource] | type[TaskRehearsalSource]
-                    | type[NodeRehearsalSource]] = {
-            "gpu": GpuRehearsalSource, "node": NodeRehearsalSource}
-        past = kinds.get(of.rule.of, TaskRehearsalSource)(self.spans, self.fleet, of)
+    def rehearsed(self, of: CompiledRule) -> tuple[RehearsalSource, RehearsalEngine]:
+        past = SOURCES[of.rule.of](self.spans, self.fleet, of)
         rehearsal = RehearsalEngine(of)
         for stretch in past.stretches(BEGIN, LAST if of.is_by_minutes else END):
             rehearsal.take(stretch)
-            if isinstance(past, TaskRehearsalSource):
-                past.settle(rehearsal.alerts())
+            past.settle(rehearsal.alerts())
         return past, rehearsal
 
 
@@ -217,7 +209,6 @@ def test_whom_a_ladder_would_have_reached_and_what_they_held(recorded: Recorded)
     of = ready("task-big", fire=">= 1GiB", scope="user:bob", cooldown="0s",
                ladder=[{"do": "tell"}, {"do": "end", "after": "10m"}])
     past, rehearsal = recorded.rehearsed(of)
-    assert isinstance(past, TaskRehearsalSource)
     reached = [each for each in rehearsal.alerts() if each.acted_at is not None]
     assert {past.name(each.row).users for each in reached} == {("bob",)}
     first = min(reached, key=lambda each: each.acted_at or 0.0)

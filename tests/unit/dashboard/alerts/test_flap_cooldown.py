@@ -80,7 +80,7 @@ def test_flapping_by_the_plain_sum(changes: list[bool]) -> None:
         flaps._turn(at)
         if changes[at]:
             flaps.bits[0] |= 1
-        flaps._judge()
+        flaps.judge()
         newest = changes[: at + 1][::-1][:STRETCHES]
         share = sum(1.2 - 0.4 * place / (STRETCHES - 1)
                     for place, changed in enumerate(newest) if changed) / STRETCHES

@@ -7,14 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dashboard.alerts.core.minute_aggregates import closed_minutes
 from dashboard.alerts.rehearsal.intervals import (
-    IntervalMinuteStats,
     TargetIntervals,
     TargetPresence,
     are_so,
     common,
     counted,
     joined,
+    mean_by_second,
 )
 from dashboard.alerts.rehearsal.task_runs import BEFORE, TaskMinuteRuns, chained, joined_runs
 
@@ -78,14 +79,14 @@ def test_a_minute_is_closed_as_if_each_second_was_looked_at(rows: list[Row], fro
     begins = np.zeros((SIZE, MINUTES), np.intp)
     changes = (np.diff(whole, axis=2) != 0).any(axis=2)
     begins[changes] = from_s  # who comes, changes something
-    closed = IntervalMinuteStats(SIZE, MINUTES, [found]).closed(found, begins,
-                                                                np.full((SIZE, MINUTES), 60.0))
+    closed = closed_minutes(counted(found, SIZE, SECONDS), begins)
     for of in range(SIZE):
         for minute in range(MINUTES):
             seconds = whole[of, minute, begins[of, minute]:]
             assert (closed.low[of, minute], closed.high[of, minute]) == (seconds.min(),
                                                                          seconds.max())
             assert closed.mean[of, minute] == pytest.approx(seconds.mean())
+            assert closed.n[of, minute] == len(seconds)
 
 
 @given(ROWS, st.randoms(use_true_random=False))
@@ -99,27 +100,24 @@ def test_a_mean_of_those_that_are_there(rows: list[Row], random: Random) -> None
             here = [values[at, second // 60] for at in range(len(found)) if found.of[at] == of
                     and found.start[at] <= second < found.end[at]]
             wanted[of, second] = np.mean(here) if here else np.nan
-    mean, known_s = IntervalMinuteStats(SIZE, MINUTES, [found]).means(
-        found, np.arange(len(found)), values, np.zeros((SIZE, MINUTES), np.intp),
-        np.full((SIZE, MINUTES), 60.0))
+    each_second = mean_by_second(found, np.arange(len(found)), values, SIZE)
+    assert each_second == pytest.approx(wanted, nan_ok=True)
+    closed = closed_minutes(each_second, np.zeros((SIZE, MINUTES), np.intp))
     for of in range(SIZE):
         for minute in range(MINUTES):
             seconds = wanted[of, minute * 60 : minute * 60 + 60]
             known = seconds[~np.isnan(seconds)]
-            if len(known) and not np.isnan(mean[of, minute]):
-                assert known_s[of, minute] == len(known)
-                assert mean[of, minute] == pytest.approx(known.mean())
-            else:
-                assert len(known) == 0 or (np.isnan(mean[of, minute]) and len(known) == 60)
+            assert closed.n[of, minute] == len(known)
+            if len(known):
+                assert closed.mean[of, minute] == pytest.approx(known.mean())
 
 
 def test_what_is_not_known_of_one_is_not_known_of_all_while_it_is_there() -> None:
     found = spells([(0, 0, 240), (0, 70, 20)])
     values = np.array([[30.0] * 4, [np.nan] * 4])
-    mean, known_s = IntervalMinuteStats(SIZE, MINUTES, [found]).means(
-        found, np.arange(2), values, np.zeros((SIZE, MINUTES), np.intp),
-        np.full((SIZE, MINUTES), 60.0))
-    assert (mean[0].tolist(), known_s[0].tolist()) == ([30.0] * 4, [60.0, 40.0, 60.0, 60.0])
+    closed = closed_minutes(mean_by_second(found, np.arange(2), values, SIZE),
+                            np.zeros((SIZE, MINUTES), np.intp))
+    assert (closed.mean[0].tolist(), closed.n[0].tolist()) == ([30.0] * 4, [60.0, 40.0, 60.0, 60.0])
 
 
 def test_who_came_since_the_last_look_is_new() -> None:

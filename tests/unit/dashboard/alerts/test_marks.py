@@ -47,8 +47,8 @@ def test_who_moves_on_takes_the_alert_along() -> None:
     now: dict[Of, tuple[str, ...]] = {"task": own, "job": ("GPU-1", "GPU-2"), "owner": (),
                                       "gpu": ("GPU-9",)}
     changed = alerts.follow(lambda of, row: now.get(of, ()) if OFS[row] == of else ())
-    assert [(each.alert.of, each.alert.target.gpus, each.is_new) for each in changed] == [
-        ("job", ("GPU-1", "GPU-2"), False)], "who is on none now is where they were"
+    assert [(each.of, each.target.gpus) for each in changed] == [
+        ("job", ("GPU-1", "GPU-2"))], "who is on none now is where they were"
     assert {each.of: each.target.gpus for each in alerts.firing()}["job"] == ("GPU-1", "GPU-2")
     assert alerts.follow(lambda of, row: now.get(of, ())) == []
 

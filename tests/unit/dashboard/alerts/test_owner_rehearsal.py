@@ -12,9 +12,9 @@ import pytest
 from dashboard.alerts.core.rule_signal import SignalTerm
 from dashboard.alerts.core.target_collector import RuleTargetCollector
 from dashboard.alerts.rehearsal.engine import RehearsalChunk, RehearsalEngine
-from dashboard.alerts.rehearsal.fleet import FleetRehearsalSource, MembershipHistory
-from dashboard.alerts.rehearsal.gpus import CannotRehearseError
+from dashboard.alerts.rehearsal.fleet import FleetRehearsalSource
 from dashboard.alerts.rehearsal.owners import OwnerRehearsalSource
+from dashboard.alerts.rehearsal.source import CannotRehearseError, MembershipHistory
 from dashboard.fleet.events import RecentEvents
 from dashboard.fleet.fleet import Fleet
 from dashboard.history.embedded import EmbeddedHistory
@@ -118,8 +118,7 @@ def test_a_mean_of_an_owners_gpus_is_that_of_life_where_they_stay(story: Story) 
         values = stretch.values(SignalTerm("last", "util_pct"), slice(None))
         for row in range(stretch.size):
             who = past.name(row).key
-            for column in np.flatnonzero([stretch.there(at)[row]  # type: ignore[misc]
-                                          for at in range(stretch.width)]):
+            for column in np.flatnonzero(stretch.there[row]):  # type: ignore[index]
                 ends_at = int(stretch.ends_at(int(column)))
                 if (who, ends_at) not in story.uneven:
                     assert values[row, column] == pytest.approx(
@@ -249,8 +248,7 @@ def played(meant: Sequence[bool], came: Sequence[int] = ()) -> list[tuple[int, i
     rehearsal = RehearsalEngine(of)
     rehearsal.take(RehearsalChunk(
         0, 60, width, 1, lambda term, rows: np.full((1, width), 8.0)[rows], np.ones(1, bool),
-        meant=lambda column: np.array([meant[column]]),
-        fresh=lambda column: np.array([column in came])))
+        meant=np.array([meant]), fresh=np.array([[column in came for column in range(width)]])))
     return [(int(each.fired_at) // 60, None if each.ended_at is None else int(each.ended_at) // 60)
             for each in rehearsal.alerts()]
 

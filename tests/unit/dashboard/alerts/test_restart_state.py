@@ -38,13 +38,13 @@ class Hub:
             self.now += 1
             stage = Stage(self.now, {"age_s": lambda *_: value}, rows=row + 1)
             stage.there[:row] = False
-            self.ended += [each.alert for each in self.restart.give_back(
-                self.evaluator.watches, lambda _: {"t": row}, self.alerts, self.now)]
+            self.ended += self.restart.give_back(
+                self.evaluator.watches, lambda _: {"t": row}, self.alerts, self.now)
             for moved in self.evaluator.step({"task": stage}, self.now):
                 for each in moved:
-                    for change in self.alerts.take(each, lambda of,
+                    for alert in self.alerts.take(each, lambda of,
                                                    _: AlertTarget("t", "n", "host")):
-                        self.keep(change.alert)
+                        self.keep(alert)
         self.disk["memory"] = msgspec.json.encode(remember(
             self.evaluator.watches, lambda of, _: "t", self.now, self.restart))
 
@@ -120,7 +120,7 @@ def test_whose_target_never_comes_back_has_ended_after_an_hour() -> None:
     assert not after.restart.is_over
     [ended] = after.restart.give_back(after.evaluator.watches, nobody, after.alerts,
                                       after.now + 3_601)
-    assert ended.alert.why == "the hub was started anew"
+    assert ended.why == "the hub was started anew"
     assert after.restart.is_over
 
 

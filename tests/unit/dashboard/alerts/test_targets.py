@@ -233,6 +233,9 @@ def test_owners_and_their_faulty_gpus() -> None:
     assert of(scenes["gpu"], "xids_of_boards")["GPU-n0-1"] == 2
     assert of(scenes["gpu"], "xids_of_boards")["GPU-n0-0"] == 0, "brought late, it is history"
     assert of(scenes["gpu"], "xids_of_tasks")["GPU-n0-1"] == 0, "45 comes with every end"
+    anew = RuleTargetCollector(world.fleet, world.events).look(world.now, world.mono, 0.0)
+    assert of(anew["owner"], "gpus_faulty") == {"ann": 1, "bob": 0}, "before the hub was started"
+    assert set(of(anew["gpu"], "xids_of_tasks").values()) == {0}, "it was told"
     world.now += 700
     assert of(world.look()["owner"], "gpus_faulty") == {"ann": 0, "bob": 0}
 

@@ -1,0 +1,110 @@
+"""What a Rule looked at, out of history: stretch by stretch, for a rehearsal."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ...fleet.fleet import Fleet
+from ...fleet.members import EnrolledNode
+from ...fleet.mig import NO_PARENT
+from ...history.grid import Name
+from ...history.protocol import RuleHistory
+from ..core.firing_alerts import AlertTarget
+from ..core.minute_aggregates import MINUTE_S
+from ..core.numbers import unrecorded
+from ..core.rule import CompiledRule
+from .engine import RehearsalChunk, RehearsedAlert, pieces
+
+MOST_CELLS = 16_000_000  # of one number in memory at once
+CELLS_OF_SECONDS, SECONDS_AT_ONCE = 4_000_000, 300  # at least so many, and in whole ones of these
+MOST_SECONDS = 300_000_000  # Gpu-seconds of a Rule that looks at seconds
+MOST_S = 92 * 86_400
+
+
+class CannotRehearseError(ValueError):
+    """Says why not, and what to ask instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class MembershipHistory:
+    """Nodes by id: from when on each belonged to this hub, and who was sent away since. Of whom it
+    is not known, from when on it was heard of."""
+
+    since: Mapping[str, float] = field(default_factory=dict)
+    left: Collection[str] = ()
+
+
+def members_of(nodes: Iterable[EnrolledNode]) -> MembershipHistory:
+    known = list(nodes)
+    return MembershipHistory({node.node_id: node.enrolled_at for node in known
+                              if node.access == "approved"},
+                             {node.node_id for node in known if node.access == "revoked"})
+
+
+class RehearsalSource:
+    """`reads_s`: the step of what it reads. `hours`: GPU-hours that a target had held within the
+    span, by row and moment of an act."""
+
+    def __init__(self, spans: RuleHistory, fleet: Fleet, ready: CompiledRule,
+                 members: MembershipHistory | None = None) -> None:
+        self._spans = spans
+        self._fleet = fleet
+        self._ready = ready
+        self._members = members or MembershipHistory()
+        self._names = sorted(ready.names)
+        self._gpus: dict[Name, int] = {}
+        self._nodes: dict[str, int] = {}
+        self.step_s = ready.period_s
+        self.reads_s = {"node": 1, "fleet": 1, "owner": MINUTE_S}.get(ready.rule.of, self.step_s)
+        self.hours: dict[tuple[int, float], float] = {}
+        self._refuse()
+
+    def _refuse(self) -> None:
+        of = self._ready.rule.of
+        odd = " and ".join(unrecorded(of, self._names))
+        if odd:
+            whose = {"gpu": "", "owner": " of an owner", "fleet": " of the fleet"}
+            raise CannotRehearseError(
+                f"history does not keep {odd}{whose.get(of, f' of a {of}')}: this rule can only be "
+                f"watched live{' (mode observe)' if of == 'gpu' else ''}")
+
+    def stretches(self, start: int, end: int) -> Iterator[RehearsalChunk]:
+        raise NotImplementedError
+
+    def settle(self, alerts: Iterable[RehearsedAlert]) -> None:
+        """After a stretch was rehearsed."""
+
+    def name(self, row: int) -> AlertTarget:
+        raise NotImplementedError
+
+    # -- pieces of a span
+
+    @property
+    def _size(self) -> int:
+        return max(1, len(self._fleet))
+
+    def _by_hours(self, start: int, end: int) -> Sequence[tuple[int, int]]:
+        return pieces(start, end, max(3_600, min(
+            86_400, MOST_CELLS // self._size * self.reads_s // 3_600 * 3_600)))
+
+    def _by_seconds(self, why: str, start: int, end: int) -> Sequence[tuple[int, int]]:
+        """Of a rule that looks at each second of all GPUs."""
+        self._refuse_too_long(why, end - start)
+        return pieces(start, end, min(3_600, max(1, CELLS_OF_SECONDS // self._size
+                                                 // SECONDS_AT_ONCE) * SECONDS_AT_ONCE))
+
+    def _refuse_too_long(self, why: str, span_s: int) -> None:
+        if self._size * span_s > MOST_SECONDS:
+            raise CannotRehearseError(f"{why}: over {self._size:,} GPUs at most "
+                                      f"{MOST_SECONDS // self._size // 3_600} hours at once")
+
+    # -- as the fleet is now: where a GPU is and what it is does not change much
+
+    def _slots(self, gpus: Iterable[Name]) -> list[int | None]:
+        return [self._fleet.slot_on(node_id, gpu) for gpu, node_id in gpus]
+
+    def _is_board(self, slot: int | None) -> bool:
+        return slot is None or bool(self._fleet.parent[slot] == NO_PARENT)
+
+    def _host(self, node_id: str) -> str:
+        node = self._fleet.nodes.get(node_id)
+        return node_id if node is None else node.hello.host
