@@ -1,7 +1,7 @@
 // A hub's fleet: its heatmap, where Gpus are free, and my tasks anywhere.
 
 import { FULL, paintPixels, palette, rasterise, stateOf } from "./gauges.mjs";
-import { make, say } from "./dom.mjs";
+import { make, redraw, say } from "./dom.mjs";
 import { amount, plural } from "./format.mjs";
 import { barOf, useWords } from "./quota_bars.mjs";
 
@@ -41,21 +41,15 @@ export class Fleet {
 
   /** Where nothing counts for me, nothing is said. */
   showQuotas(quotas) {
-    const key = JSON.stringify(quotas);
-    if (key === this.quotasKey) return;
-    this.quotasKey = key;
     this.own.hidden = quotas.length === 0;
-    this.quotas.replaceChildren(...quotas.map((one) => make("li", { title: one.sentence },
+    redraw(this.quotas, quotas, () => quotas.map((one) => make("li", { title: one.sentence },
       make("div", { class: "g-row" }, make("span", {}, make("b", {}, useWords(one)), ` ${one.quota}${one.holder.includes(" ") ? `, ${one.holder}` : ""}`), one.is_over ? make("b", { class: "g-over" }, "over") : null),
       barOf(one), one.is_over ? make("span", { class: "g-sub" }, overWords(one)) : null)));
   }
 
   showFree(free) {
-    const key = JSON.stringify(free);
-    if (key === this.freeKey) return;
-    this.freeKey = key;
     const rows = free.map(({ host, gpus, name }) => make("li", {}, make("b", {}, host), make("span", { class: "g-who g-sub" }, name), make("b", {}, plural(gpus, "Gpu"))));
-    this.free.replaceChildren(...(rows.length > 0 ? rows : [make("li", { class: "g-sub" }, "No Gpu without a task.")]));
+    redraw(this.free, free, () => (rows.length > 0 ? rows : [make("li", { class: "g-sub" }, "No Gpu without a task.")]));
   }
 
   /** Node after node, a little air between two of them, in as many lines as the cell of the notebook asks. */

@@ -1,8 +1,8 @@
 // One machine: a card for each Gpu, what holds its memory, and the last minute as a line.
 
 import { drawState, palette, trace } from "./gauges.mjs";
-import { make, say } from "./dom.mjs";
-import { amount, gibibytes, plural } from "./format.mjs";
+import { Lines, make, redraw, say } from "./dom.mjs";
+import { amount, bytesWords, plural } from "./format.mjs";
 
 const WHY = { unsupported: "not supported", denied: "not permitted", stale: "stale", lost: "lost", unknown: "unknown" };
 const STATE = { stale: "stale: the driver does not answer", lost: "lost: it has left the bus" };
@@ -14,7 +14,7 @@ const READER = {
 };
 const NONE = new Set(["no_library", "no_driver", "no_gpus"]);
 
-export const bytes = (value) => (value === null || value === undefined ? "unknown" : Object.values(gibibytes(value)).join(" "));
+export const bytes = (value) => bytesWords(value, "unknown");
 
 const holes = (line) => line.map((share) => (share === null ? NaN : share));
 
@@ -23,8 +23,8 @@ export class Machine {
     this.view = view;
     this.kind = "here";
     this.everyS = 1;
-    this.cards = new Map();
     this.grid = make("div", { class: "g-cards" });
+    this.cards = new Lines(this.grid, ({ uuid }) => uuid, (gpu) => new Card(gpu, this), false);
     this.ramBar = make("i", {});
     this.ramText = make("span", {});
     this.ram = make("div", { class: "g-ram", title: "Memory of this machine. What a container may use of it is not known here." },
@@ -33,34 +33,18 @@ export class Machine {
   }
 
   show(picture, theme) {
-    this.last = [picture, theme];
     const { gpus, reader, detail, simulated, holds } = picture;
     const name = simulated ? "Simulated Gpus" : picture.host || "This machine";
     const driver = picture.driver && !simulated ? `driver ${picture.driver}` : "";
     this.view.head(name, [gpus.length > 0 ? plural(gpus.length, "Gpu") : "", driver].filter(Boolean).join(" · "), notes(reader, detail, holds, gpus.length));
-    this.showCards(gpus, theme);
+    Object.assign(this, { gpus, theme });
+    this.cards.draw(gpus);
     this.showRam(picture.ram);
     this.view.acts.show(picture.tasks, { canAct: true, empty: gpus.length > 0 ? "None of your tasks is on a Gpu." : "" });
   }
 
   resize() {
-    if (this.last) this.showCards(this.last[0].gpus, this.last[1]);
-  }
-
-  showCards(gpus, theme) {
-    const here = new Set(gpus.map(({ uuid }) => uuid));
-    for (const [uuid, card] of this.cards) {
-      if (here.has(uuid)) continue;
-      card.root.remove();
-      this.cards.delete(uuid);
-    }
-    for (const gpu of gpus) {
-      if (!this.cards.has(gpu.uuid)) {
-        this.cards.set(gpu.uuid, new Card(gpu));
-        this.grid.append(this.cards.get(gpu.uuid).root);
-      }
-      this.cards.get(gpu.uuid).show(gpu, theme);
-    }
+    if (this.gpus) this.cards.draw(this.gpus);
   }
 
   showRam({ total, available }) {
@@ -81,7 +65,8 @@ function notes(reader, detail, holds, count) {
 }
 
 class Card {
-  constructor(gpu) {
+  constructor(gpu, machine) {
+    this.machine = machine;
     this.name = make("b", {});
     this.kind = make("span", { class: "g-sub" });
     this.util = make("b", { class: "g-figure" });
@@ -96,7 +81,7 @@ class Card {
       this.canvas, make("div", { class: "g-row" }, this.memory), this.bar, this.owners);
   }
 
-  show(gpu, theme) {
+  draw(gpu) {
     say(this.name, `Gpu ${gpu.place}`);
     say(this.kind, gpu.state === "ok" ? gpu.name : STATE[gpu.state] ?? gpu.state);
     this.root.dataset.state = gpu.state;
@@ -105,25 +90,24 @@ class Card {
     const { mem_used_bytes: used } = gpu.values;
     say(this.memory, used === undefined ? `memory ${WHY[gpu.missing.mem_used_bytes]}` : `${bytes(used)} of ${bytes(gpu.total)} in use`);
     this.showHeld(gpu);
-    this.draw(gpu, theme);
+    this.drawPast(gpu, this.machine.theme);
   }
 
   showHeld({ held, total }) {
-    const key = JSON.stringify(held.map(({ rank, who, bytes: size }) => [rank, who, Math.round(size / 2 ** 24)]));
-    if (key === this.heldKey) return; // nothing moves under a pointer for nothing
-    this.heldKey = key;
-    this.bar.replaceChildren(...(total ? held.map(({ rank, who, bytes: size }, at) => {
+    // Nothing moves under a pointer for nothing.
+    const key = held.map(({ rank, who, bytes: size }) => [rank, who, Math.round(size / 2 ** 24)]);
+    redraw(this.bar, key, () => (total ? held.map(({ rank, who, bytes: size }, at) => {
       const part = make("i", { class: `g-own${rank}`, title: `${who}: ${bytes(size)}` });
       part.style.width = `${Math.min(100, (100 * size) / total)}%`;
       if (rank === 2 && at % 2) part.classList.add("g-odd");
       return part;
     }) : []));
-    this.owners.replaceChildren(...held.map(({ rank, who, bytes: size }) =>
+    redraw(this.owners, key, () => held.map(({ rank, who, bytes: size }) =>
       make("li", {}, make("i", { class: `g-own${rank}` }), make("span", { class: "g-who" }, who), make("b", {}, bytes(size)))));
   }
 
   /** Utilization strong, memory weak, over the last minute; where nothing was seen there is a hole. */
-  draw({ past: [util, memory], place, state }, theme) {
+  drawPast({ past: [util, memory], place, state }, theme) {
     const { canvas } = this;
     const ratio = globalThis.devicePixelRatio || 1;
     const [width, height] = [canvas.clientWidth, canvas.clientHeight];

@@ -1,34 +1,29 @@
 // The alerts that are marked at one Gpu, in the drawer and beside its timelines.
 
 import { TONES, withWhat } from "./alert_words.mjs";
-import { make, say, show } from "../parts/dom.mjs";
+import { Lines, make, say, show } from "../parts/dom.mjs";
 import { moment, when } from "../parts/format.mjs";
 
 export class AlertLines {
   constructor() {
-    this.items = new Map();
-    this.title = make("h3", {}, "Alerts");
-    this.list = make("ul", { class: "alert-lines" });
-    this.root = make("div", { hidden: "" }, this.title, this.list);
+    const list = make("ul", { class: "alert-lines" });
+    this.lines = new Lines(list, ({ id }) => id, alertLine, false);
+    this.root = make("div", { hidden: "" }, make("h3", {}, "Alerts"), list);
   }
 
   draw(alerts) {
-    const ids = new Set(alerts.map(({ id }) => id));
-    for (const [id, item] of this.items) if (!ids.has(id)) { item.remove(); this.items.delete(id); }
-    alerts.forEach((alert) => this.drawOne(alert));
+    this.lines.draw(alerts);
     show(this.root, alerts.length > 0);
   }
+}
 
-  drawOne(alert) {
-    const { id, severity, since, silenced_by: silencedBy } = alert;
-    if (!this.items.has(id)) {
-      const item = make("li", {}, make("span", { class: `pill ${TONES[severity]}` }, severity), make("a", { href: "/alerts" }, withWhat(alert)), make("small", {}));
-      this.items.set(id, item);
-      this.list.append(item);
-    }
-    const small = this.items.get(id).querySelector("small");
-    this.items.get(id).querySelector("a").href = silencedBy.length > 0 ? "/alerts#silenced" : "/alerts";
+function alertLine(alert) {
+  const [link, small] = [make("a", {}, withWhat(alert)), make("small", {})];
+  const root = make("li", {}, make("span", { class: `pill ${TONES[alert.severity]}` }, alert.severity), link, small);
+  const draw = ({ since, silenced_by: silencedBy }) => {
+    link.href = silencedBy.length > 0 ? "/alerts#silenced" : "/alerts";
     say(small, `since ${when(since)}${silencedBy.length > 0 ? ", silenced" : ""}`);
     small.title = moment(since);
-  }
+  };
+  return { root, draw };
 }

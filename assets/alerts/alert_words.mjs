@@ -1,7 +1,7 @@
 // What stands in the tables of the Alerts page: an alert, where it is, how much, a rule, a silence.
 
-import { make, say } from "../parts/dom.mjs";
-import { age, amount, gibibytes, moment, plural, when } from "../parts/format.mjs";
+import { make, redraw, say } from "../parts/dom.mjs";
+import { age, amount, bytesWords, moment, plural } from "../parts/format.mjs";
 import { stacked } from "../parts/rows.mjs";
 
 export const TONES = { crit: "lost", warn: "stale", info: "" };
@@ -16,20 +16,11 @@ export function drawAlert(cell, alert) {
 }
 
 export function drawTarget(cell, alert) {
-  const text = placeOf(alert);
-  const key = JSON.stringify([text, alert.users]);
-  if (cell.dataset.drawn === key) return;
-  cell.dataset.drawn = key;
-  const address = addressOf(alert);
-  cell.replaceChildren(make("div", { class: "stacked" }, address === null ? make("span", {}, text) : make("a", { href: address }, text),
-    ...(alert.users.length > 0 ? [make("small", {}, alert.users.slice(0, MOST_NAMED).join(", ") + (alert.users.length > MOST_NAMED ? ` and ${alert.users.length - MOST_NAMED} more` : ""))] : [])));
+  const [text, address, { users }] = [placeOf(alert), addressOf(alert), alert];
+  const more = users.length > MOST_NAMED ? ` and ${users.length - MOST_NAMED} more` : "";
+  redraw(cell, [text, users], () => [make("div", { class: "stacked" }, address === null ? make("span", {}, text) : make("a", { href: address }, text),
+    users.length > 0 ? make("small", {}, users.slice(0, MOST_NAMED).join(", ") + more) : null)]);
 }
-
-export const drawTime = (of) => (cell, item) => {
-  const at = of(item);
-  say(cell, when(at));
-  cell.title = at === null ? "" : moment(at);
-};
 
 export function drawDue(cell, { fired_at: at }) {
   const left = at - Date.now() / 1000;
@@ -45,7 +36,7 @@ export function placeOf({ of, host, place, users, target }) {
 }
 
 /** Where it stands at a Gpu: what of there it is about. */
-export function whatWords({ of, users }) {
+function whatWords({ of, users }) {
   if (of === "gpu" || of === "fleet") return "";
   if (of === "node") return "its node";
   const whose = users.slice(0, MOST_NAMED).join(", ");
@@ -64,7 +55,7 @@ export function valueWords({ rule, value }, rules) {
   if (value === null) return "–";
   const signal = rules.find((one) => one.rule.id === rule)?.rule.signal ?? "";
   const isShare = /\//.test(signal);
-  if (!isShare && /_bytes\b/.test(signal) && !/rate\(/.test(signal)) { const { text, unit } = gibibytes(value); return `${text} ${unit}`; }
+  if (!isShare && /_bytes\b/.test(signal) && !/rate\(/.test(signal)) return bytesWords(value);
   if (!isShare && /\b(age|silent|sample_age|reading_age)_s\b/.test(signal)) return age(value);
   const text = Math.abs(value) >= 1e6 ? value.toExponential(2) : String(Number(value.toPrecision(4)));
   return !isShare && /_pct/.test(signal) ? `${text} %` : /(^|\W)(temp|mem_temp)\w*_c/.test(signal) ? `${text} °C` : text;

@@ -1,16 +1,16 @@
 // The Alerts page: what fires, waits, is held or silenced, what fired, and the rules behind it.
 
-import { isAdmin, me } from "../parts/account.mjs";
-import { drawAlert, drawCondition, drawDue, drawHolds, drawNow, drawRule, drawTarget, drawTime, matchersOf, placeOf, valueWords } from "./alert_words.mjs";
+import { drawAlert, drawCondition, drawDue, drawHolds, drawNow, drawRule, drawTarget, matchersOf, placeOf, valueWords } from "./alert_words.mjs";
 import { begin } from "../actions/actions.mjs";
 import { look, send } from "../parts/api.mjs";
 import { Brakes, drawLadder } from "./brakes.mjs";
-import { ask, choiceField, open, sentence, textField } from "../parts/dialog.mjs";
-import { byId, isTyping, make, say, show } from "../parts/dom.mjs";
+import { choiceField, open, sentence, textField } from "../parts/dialog.mjs";
+import { byId, isShortcut, make, say, sayOrHide, show } from "../parts/dom.mjs";
 import { RANKS } from "./firing.mjs";
 import { age, amount, plural } from "../parts/format.mjs";
+import { Looker } from "../parts/looker.mjs";
 import { change } from "../parts/password_prompt.mjs";
-import { Rows } from "../parts/rows.mjs";
+import { Rows, timeCell } from "../parts/rows.mjs";
 import { rehearsalsOf } from "./rehearsal.mjs";
 import { editRule } from "./rule_form.mjs";
 import { nameTab } from "../parts/tab.mjs";
@@ -33,9 +33,10 @@ const EMPTY = {
   ended: "No alert of the last seven days is over.",
 };
 
-export class AlertsPage {
+export class AlertsPage extends Looker {
   constructor(root, live) {
-    Object.assign(this, { root, person: null, rules: [] });
+    super(live, EVERY_MS, { problem: byId("alerts-problem") });
+    Object.assign(this, { root, rules: [] });
     this.tables = Object.fromEntries([...VIEWS.map((name) => [name, this.alertRows(name)]), ["silences", this.silenceRows()], ["rules", this.ruleRows()]]);
     for (const [name, rows] of Object.entries(this.tables)) byId(`alerts-${name}`).append(rows.root);
     this.brakes = new Brakes(this);
@@ -49,22 +50,16 @@ export class AlertsPage {
     byId("alerts-new").addEventListener("click", () => this.edit(null));
     byId("alerts-views").addEventListener("click", ({ target }) => { const name = target.closest("[data-view]")?.dataset.view; if (name) this.choose(name); });
     live.addEventListener("alert", () => this.soon());
-    live.addEventListener("state", () => { if (live.state === "live") this.look(); });
-    document.addEventListener("visibilitychange", () => this.look());
     document.addEventListener("keydown", (event) => this.onKey(event));
     addEventListener("hashchange", () => this.choose(VIEWS.find((name) => location.hash === `#${name}`) ?? "firing", false));
   }
 
   async begin() {
-    this.person = await me().catch(() => null);
-    show(byId("alerts-new"), this.isAdmin);
-    show(byId("alerts-silence"), this.isOperator);
+    await this.meet();
+    show(byId("alerts-new"), this.may("admin"));
+    show(byId("alerts-silence"), this.may("operator"));
     this.look();
   }
-
-  get isAdmin() { return this.person !== null && isAdmin(this.person); }
-
-  get isOperator() { return this.isAdmin || this.person?.role === "operator"; }
 
   choose(name, isKept = true) {
     this.view = name;
@@ -74,11 +69,11 @@ export class AlertsPage {
   }
 
   onKey(event) {
-    if (isTyping(event.target) || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]") !== null) return;
+    if (!isShortcut(event)) return;
     const view = VIEWS[Number(event.key) - 1];
     if (view !== undefined) this.choose(view);
-    else if (event.key === "n" && this.isAdmin) this.edit(null);
-    else if (event.key === "s" && this.isOperator) this.silence();
+    else if (event.key === "n" && this.may("admin")) this.edit(null);
+    else if (event.key === "s" && this.may("operator")) this.silence();
     else return;
     event.preventDefault();
   }
@@ -88,28 +83,20 @@ export class AlertsPage {
     this.timer = setTimeout(() => this.look(), SOON_MS);
   }
 
-  async look() {
-    clearTimeout(this.timer);
-    if (document.hidden) return;
-    const number = this.number = (this.number ?? 0) + 1;
-    try {
-      const [found] = await Promise.all([Promise.all(["alerts", "alerts?state=pending", "alerts?state=ended", "rules", "silences"].map(look)), this.brakes.look()]);
-      if (number !== this.number) return;
-      this.proofH = found[3].proof_h;
-      this.take(...found.map(({ items }) => items));
-      show(byId("alerts-problem"), false);
-    } catch (error) {
-      if (number !== this.number) return;
-      say(byId("alerts-problem"), `This page is not up to date: ${sentence(error.message)}`);
-      show(byId("alerts-problem"), true);
-      for (const rows of Object.values(this.tables)) rows.fail("Nothing is known yet.");
-      this.root.classList.add("ready");
-    }
-    clearTimeout(this.timer);
-    this.timer = setTimeout(() => this.look(), EVERY_MS);
+  async ask() {
+    const [found] = await Promise.all([Promise.all(["alerts", "alerts?state=pending", "alerts?state=ended", "rules", "silences"].map(look)), this.brakes.look()]);
+    return found;
   }
 
-  take(open, pending, ended, rules, silences) {
+  fail(error) {
+    super.fail(error);
+    for (const rows of Object.values(this.tables)) rows.fail("Nothing is known yet.");
+    this.root.classList.add("ready");
+  }
+
+  take(found) {
+    const [open, pending, ended, rules, silences] = found.map(({ items }) => items);
+    this.proofH = found[3].proof_h;
     this.rules = rules;
     this.root.classList.add("ready");
     const isSilenced = ({ silenced_by: silencedBy }) => silencedBy.length > 0;
@@ -137,7 +124,7 @@ export class AlertsPage {
     const maySilence = name === "firing" || name === "pending" || name === "held";
     return new Rows({
       label: `Alerts: ${name}`, key: ({ id }) => id, empty: EMPTY[name], columns, isSteady: true,
-      actions: (alert) => [...(alert.ladder?.confirm && this.person?.role !== "viewer" ? [[`Let it ${alert.ladder.next}`, (it) => this.confirm(it), { "aria-label": `Let the rule ${alert.ladder.next} at ${placeOf(alert)}` }]] : []), ...(maySilence && this.isOperator ? [["Silence", (it) => this.silenceOne(it), { "aria-label": `Silence ${alert.title} at ${placeOf(alert)}` }]] : [])],
+      actions: (alert) => [...(alert.ladder?.confirm && this.person?.role !== "viewer" ? [[`Let it ${alert.ladder.next}`, (it) => this.confirm(it), { "aria-label": `Let the rule ${alert.ladder.next} at ${placeOf(alert)}` }]] : []), ...(maySilence && this.may("operator") ? [["Silence", (it) => this.silenceOne(it), { "aria-label": `Silence ${alert.title} at ${placeOf(alert)}` }]] : [])],
     });
   }
 
@@ -150,9 +137,9 @@ export class AlertsPage {
         { head: "Now", draw: drawNow },
         { head: "Mode", text: ({ mode }) => mode.replaceAll("_", " ") },
       ],
-      actions: ({ rule }) => [[this.isAdmin ? "Edit" : "Show", (it) => this.edit(it.rule, it.number), { "aria-label": `${this.isAdmin ? "Edit" : "Show"} ${rule.title}` }],
-        ...(this.isOperator && rule.ladder.length > 0 ? [["Mode …", (it) => this.setMode(it), { "aria-label": `Mode of ${rule.title}` }]] : []),
-        ...(this.isAdmin ? [["Remove", (it) => this.remove(it.rule), { "aria-label": `Remove ${rule.title}` }]] : [])],
+      actions: ({ rule }) => [[this.may("admin") ? "Edit" : "Show", (it) => this.edit(it.rule, it.number), { "aria-label": `${this.may("admin") ? "Edit" : "Show"} ${rule.title}` }],
+        ...(this.may("operator") && rule.ladder.length > 0 ? [["Mode …", (it) => this.setMode(it), { "aria-label": `Mode of ${rule.title}` }]] : []),
+        ...(this.may("admin") ? [["Remove", (it) => this.remove(it.rule), { "aria-label": `Remove ${rule.title}` }]] : [])],
     });
   }
 
@@ -163,15 +150,15 @@ export class AlertsPage {
         { head: "What", text: (one) => matchersOf(one) },
         { head: "Because", text: ({ because }) => because },
         { head: "By", text: ({ by }) => by },
-        { head: "From", draw: drawTime(({ begins }) => begins) },
-        { head: "Until", draw: drawTime(({ until }) => until) },
+        { head: "From", draw: timeCell(({ begins }) => begins) },
+        { head: "Until", draw: timeCell(({ until }) => until) },
       ],
-      actions: (one) => (this.isOperator ? [["End it", (it) => this.endSilence(it), { "aria-label": `End the silence of ${matchersOf(one)}` }]] : []),
+      actions: (one) => (this.may("operator") ? [["End it", (it) => this.endSilence(it), { "aria-label": `End the silence of ${matchersOf(one)}` }]] : []),
     });
   }
 
   async edit(rule, number = null) {
-    const kept = await editRule(rule, number, this.isAdmin);
+    const kept = await editRule(rule, number, this.may("admin"));
     if (kept === null) return;
     toast(`“${kept.rule.title}” is watched, in ${kept.mode.replaceAll("_", " ")}.`);
     this.look();
@@ -179,13 +166,12 @@ export class AlertsPage {
 
   async setMode({ rule, version }) {
     const rehearsals = await rehearsalsOf(rule, version);
-    const isDone = await ask({
+    await this.asked({
       title: `What “${rule.title}” may do`, verb: "Set",
       lead: `Down is at once. Up is an admin's, and auto asks for proof: ${age(this.proofH * 3_600)} of dry run, or an approved rehearsal over as long, and an end.`,
       fields: [choiceField("mode", "Mode", MODES, rule.mode), textField("expires", "Until", { maxlength: "10", value: rule.expires, placeholder: "2027-01-31" }, "The last day of auto, within 180 days."), make("div", { class: "field" }, make("span", { class: "label" }, "Rehearsals"), rehearsals)],
       submit: (given) => change("POST", `rules/${encodeURIComponent(rule.id)}/mode`, { mode: given.get("mode"), ...(given.get("expires").trim() === rule.expires ? {} : { expires: given.get("expires").trim() }) }),
     });
-    if (isDone !== null) this.look();
   }
 
   /** As any act: looked at first, and ordered with what was seen. */
@@ -196,12 +182,9 @@ export class AlertsPage {
     begin(ACTION[ladder.next], ladder.task_ids, null, null, async ({ preview, reason }) => ({ items: [await send("POST", `alerts/${encodeURIComponent(id)}/confirm`, { preview, reason })] }), lead);
   }
 
-  async remove(rule) {
-    const isDone = await ask({
-      title: `Remove “${rule.title}”?`, lead: "It is not watched any more, and its alerts are over. What it was is kept.", verb: "Remove", tone: "bad",
-      submit: () => change("DELETE", `rules/${encodeURIComponent(rule.id)}`),
-    });
-    if (isDone !== null) this.look();
+  remove(rule) {
+    return this.sure(`Remove “${rule.title}”?`, "Remove", "It is not watched any more, and its alerts are over. What it was is kept.",
+      () => change("DELETE", `rules/${encodeURIComponent(rule.id)}`));
   }
 
   /** One click more: for how long. A reason may stand beside it. */
@@ -219,15 +202,14 @@ export class AlertsPage {
         dialog.close();
         this.look();
       } catch (error) {
-        say(problem, sentence(error.message));
-        show(problem, true);
+        sayOrHide(problem, sentence(error.message));
       }
     };
   }
 
   async silence(alert = null) {
     const places = alert === null ? [] : [["target", `here (${placeOf(alert)})`], ...(alert.node === "" ? [] : [["node", `all of ${alert.host}`]]), ["all", "everywhere"]];
-    const isDone = await ask({
+    await this.asked({
       title: "Silence",
       lead: "Matching alerts stay visible here; nobody is told, and no rule acts on them. A silence has an end.",
       fields: [
@@ -242,19 +224,17 @@ export class AlertsPage {
         ...(alert === null ? { node: given.get("node").trim(), user: given.get("user").trim() } : { node: given.get("reach") === "node" ? alert.node : "", target: given.get("reach") === "target" ? alert.target : "" }),
       }),
     });
-    if (isDone !== null) this.look();
   }
 
   async endSilence(one) {
-    const isDone = await ask({ title: "End this silence?", lead: `${matchersOf(one)}: ${one.because}`, verb: "End it", submit: () => send("DELETE", `silences/${encodeURIComponent(one.id)}`) });
-    if (isDone !== null) this.look();
+    await this.asked({ title: "End this silence?", lead: `${matchersOf(one)}: ${one.because}`, verb: "End it", submit: () => send("DELETE", `silences/${encodeURIComponent(one.id)}`) });
   }
 }
 
 function columnsOf(name) {
-  if (name === "pending") return [{ head: "Since", draw: drawTime(({ since }) => since) }, { head: "Fires", draw: drawDue }];
-  if (name === "ended") return [{ head: "Fired", draw: drawTime(({ fired_at: at }) => at) }, { head: "Over", draw: drawTime(({ ended_at: at }) => at) }, { head: "Why", text: ({ why }) => why }];
-  return [{ head: "Since", draw: drawTime(({ since }) => since) }, { head: "Next", draw: drawLadder }, { head: "Held", draw: drawHolds }];
+  if (name === "pending") return [{ head: "Since", draw: timeCell(({ since }) => since) }, { head: "Fires", draw: drawDue }];
+  if (name === "ended") return [{ head: "Fired", draw: timeCell(({ fired_at: at }) => at) }, { head: "Over", draw: timeCell(({ ended_at: at }) => at) }, { head: "Why", text: ({ why }) => why }];
+  return [{ head: "Since", draw: timeCell(({ since }) => since) }, { head: "Next", draw: drawLadder }, { head: "Held", draw: drawHolds }];
 }
 
 // Whose rule asks a person to let it act: they stand first, then the worst, then the newest.

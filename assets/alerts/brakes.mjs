@@ -1,13 +1,13 @@
 // On the Alerts page: what bounds automatic acts, what holds them now, and nodes that people work on.
 
 import { look, lookAtAll, send } from "../parts/api.mjs";
-import { ask, choiceField, textField } from "../parts/dialog.mjs";
-import { byId, make, show } from "../parts/dom.mjs";
+import { choiceField, textField } from "../parts/dialog.mjs";
+import { button, byId, make, redraw, show } from "../parts/dom.mjs";
 import { plural, when } from "../parts/format.mjs";
 import { change } from "../parts/password_prompt.mjs";
-import { drawTime } from "./alert_words.mjs";
-import { Rows, stacked } from "../parts/rows.mjs";
+import { Rows, stacked, timeCell } from "../parts/rows.mjs";
 
+const RESET = new Set(["breaker", "storm"]); // those that stay until somebody has looked
 const STORMS_SAID = 2;
 const LASTS = [["3600", "1 hour"], ["14400", "4 hours"], ["86400", "a day"], ["604800", "a week"]];
 
@@ -22,12 +22,12 @@ export class Brakes {
         { head: "Bound", draw: (cell, one) => stacked(cell, ["span", "", one.limit], ["small", "", `Lets go: ${one.lets_go}`]) },
         { head: "Now", draw: (cell, one) => stacked(cell, ...nowOf(one)) },
       ],
-      actions: (one) => (this.canReset(one) ? [["Reset …", () => this.reset(), { "aria-label": `Reset: ${one.title}` }]] : []),
+      actions: (one) => (page.may("admin") && one.holds && RESET.has(one.name) ? [["Reset …", () => this.reset(), { "aria-label": `Reset: ${one.title}` }]] : []),
     });
     this.nodes = new Rows({
       label: "Nodes in maintenance", key: ({ node }) => node, empty: "No node is in maintenance.",
-      columns: [{ head: "Node", text: ({ host }) => host }, { head: "Because", text: ({ because }) => because }, { head: "By", text: ({ by }) => by }, { head: "Until", draw: drawTime(({ until }) => until) }],
-      actions: (one) => (page.isOperator ? [["End it", () => this.end(one), { "aria-label": `End the maintenance of ${one.host}` }]] : []),
+      columns: [{ head: "Node", text: ({ host }) => host }, { head: "Because", text: ({ because }) => because }, { head: "By", text: ({ by }) => by }, { head: "Until", draw: timeCell(({ until }) => until) }],
+      actions: (one) => (page.may("operator") ? [["End it", () => this.end(one), { "aria-label": `End the maintenance of ${one.host}` }]] : []),
     });
     byId("alerts-brakes").append(this.rows.root);
     byId("alerts-maintenance").append(this.nodes.root);
@@ -39,7 +39,7 @@ export class Brakes {
     this.seen = brakes;
     this.rows.update(brakes.brakes);
     this.nodes.update(maintenance.items);
-    show(byId("alerts-maintain"), this.page.isOperator);
+    show(byId("alerts-maintain"), this.page.may("operator"));
     this.stop(brakes);
   }
 
@@ -50,40 +50,31 @@ export class Brakes {
     const words = [breaker === null ? null : `No rule acts: ${breaker.sentence}`, ...storms.slice(0, STORMS_SAID).map(({ source, trip }) => `${source[0].toUpperCase()}${source.slice(1)} does not act: ${trip.sentence.replace(`${source} `, "it ")}`),
       more > 0 ? `${plural(more, "more rule")} ${more === 1 ? "does" : "do"} not act for the same reason` : null].filter(Boolean).join(". ");
     show(place, words !== "");
-    if (place.dataset.drawn === words) return;
-    place.dataset.drawn = words;
-    place.replaceChildren(make("span", {}, `${words}. `), ...(words !== "" && this.page.isAdmin ? [make("button", { type: "button", class: "button small", onclick: () => this.reset() }, "Reset …")] : []));
-  }
-
-  canReset({ name, holds }) {
-    return this.page.isAdmin && holds && (name === "breaker" || name === "storm");
+    redraw(place, words, () => [make("span", {}, `${words}. `), ...(words !== "" && this.page.may("admin") ? [button("Reset …", () => this.reset())] : [])]);
   }
 
   async reset() {
-    const isDone = await ask({
+    await this.page.asked({
       title: "Reset the brakes", verb: "Reset", tone: "bad",
       lead: "Rules may act again. All that waited is dropped, and rules that act begin anew.",
       fields: [textField("reason", "Because", { required: "", maxlength: "400", placeholder: "what was found, and why it is safe" })],
       submit: (given) => change("POST", "brakes", { reason: given.get("reason").trim() }),
     });
-    if (isDone !== null) this.page.look();
   }
 
   async begin() {
     const nodes = await lookAtAll("nodes").catch(() => []);
-    const isDone = await ask({
+    await this.page.asked({
       title: "Maintenance of a node", verb: "Begin",
       lead: "Nothing is done there by itself, and by hand only on a second click.",
       fields: [choiceField("node", "Node", nodes.map(({ id, host }) => [id, host]), nodes[0]?.id ?? ""), choiceField("lasts", "For", LASTS, "14400"),
         textField("because", "Because", { required: "", maxlength: "400", placeholder: "a fan is exchanged" })],
       submit: (given) => send("PUT", `nodes/${encodeURIComponent(given.get("node"))}/maintenance`, { because: given.get("because").trim(), until: Date.now() / 1000 + Number(given.get("lasts")) }),
     });
-    if (isDone !== null) this.page.look();
   }
 
   async end({ node, host }) {
-    const isDone = await ask({ title: `End the maintenance of ${host}?`, lead: "Rules may act there again.", verb: "End it", submit: () => change("DELETE", `nodes/${encodeURIComponent(node)}/maintenance`) });
-    if (isDone !== null) this.page.look();
+    await this.page.asked({ title: `End the maintenance of ${host}?`, lead: "Rules may act there again.", verb: "End it", submit: () => change("DELETE", `nodes/${encodeURIComponent(node)}/maintenance`) });
   }
 }
 

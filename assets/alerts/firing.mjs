@@ -2,51 +2,25 @@
 // looked up now and then.
 
 import { placeOf, withWhat } from "./alert_words.mjs";
-import { look } from "../parts/api.mjs";
+import { itemsOf, look } from "../parts/api.mjs";
+import { Teller } from "../parts/dom.mjs";
 
 const EVERY_MS = 30_000;
 export const RANKS = { info: 0, warn: 1, crit: 2 };
 
-/** Tells `change`. */
-export class Firing extends EventTarget {
-  constructor(live) {
-    super();
-    this.alerts = new Map();
-    this.byGpu = new Map();
-    this.byNode = new Map();
-    live.addEventListener("alert", ({ detail }) => this.take(detail));
-    live.addEventListener("state", () => { if (live.state === "live") this.look(); });
-    document.addEventListener("visibilitychange", () => this.look());
-    this.look();
-  }
+/** Alerts by the Gpus and nodes where they are marked. Tells `change`. */
+class Marked extends Teller {
+  byGpu = new Map();
 
-  async look() {
-    clearTimeout(this.timer);
-    if (document.hidden) return;
-    const found = await look("alerts").catch(() => null); // the banner says how we stand with the hub
-    if (found !== null) {
-      this.alerts = new Map(found.items.map((alert) => [alert.id, alert]));
-      this.sort();
-    }
-    clearTimeout(this.timer);
-    this.timer = setTimeout(() => this.look(), EVERY_MS);
-  }
+  byNode = new Map();
 
-  take(alert) {
-    if (alert.state === "ended") this.alerts.delete(alert.id);
-    else this.alerts.set(alert.id, alert);
-    this.sort();
-  }
-
-  sort() {
-    this.byGpu = new Map();
-    this.byNode = new Map();
-    // What is silenced is known, and not to catch the eye.
-    for (const alert of [...this.alerts.values()].filter(({ silenced_by: silencedBy }) => silencedBy.length === 0).sort(byWorst)) {
+  mark(alerts) {
+    [this.byGpu, this.byNode] = [new Map(), new Map()];
+    for (const alert of alerts.sort(byWorst)) {
       if (alert.of === "node") put(this.byNode, alert.node, alert);
       else for (const uuid of alert.gpus) put(this.byGpu, uuid, alert);
     }
-    this.dispatchEvent(new CustomEvent("change"));
+    this.tell("change");
   }
 
   /** Its own, those of who is on it, and those of its node; the worst first. */
@@ -60,32 +34,46 @@ export class Firing extends EventTarget {
   }
 }
 
-/** What fired at a moment that is over. */
-export class FiringThen {
-  constructor() {
-    Object.assign(this, { alerts: [], byGpu: new Map(), byNode: new Map(), addEventListener: () => {} });
+export class Firing extends Marked {
+  constructor(live) {
+    super();
+    this.alerts = new Map();
+    live.addEventListener("alert", ({ detail }) => this.take(detail));
+    live.addEventListener("state", () => { if (live.state === "live") this.look(); });
+    document.addEventListener("visibilitychange", () => this.look());
+    this.look();
   }
 
-  take(alerts) {
-    this.alerts = alerts;
+  async look() {
+    clearTimeout(this.timer);
+    if (document.hidden) return;
+    const found = await itemsOf("alerts"); // the banner says how we stand with the hub
+    if (found !== null) {
+      this.alerts = new Map(found.map((alert) => [alert.id, alert]));
+      this.markLoud();
+    }
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.look(), EVERY_MS);
   }
+
+  take(alert) {
+    if (alert.state === "ended") this.alerts.delete(alert.id);
+    else this.alerts.set(alert.id, alert);
+    this.markLoud();
+  }
+
+  // What is silenced is known, and not to catch the eye.
+  markLoud() {
+    this.mark([...this.alerts.values()].filter(({ silenced_by: silencedBy }) => silencedBy.length === 0));
+  }
+}
+
+/** What fired at a moment that is over. */
+export class FiringThen extends Marked {
+  alerts = [];
 
   goTo(at) {
-    [this.byGpu, this.byNode] = [new Map(), new Map()];
-    const firing = this.alerts.filter(({ fired_at: from, ended_at: to }) => from <= at && (to === null || to > at));
-    for (const alert of firing.sort(byWorst)) {
-      if (alert.of === "node") put(this.byNode, alert.node, alert);
-      else for (const uuid of alert.gpus) put(this.byGpu, uuid, alert);
-    }
-  }
-
-  of(uuid, node) {
-    const [own, around] = [this.byGpu.get(uuid) ?? [], this.byNode.get(node) ?? []];
-    return around.length === 0 ? own : [...own, ...around].sort(byWorst);
-  }
-
-  get isCalm() {
-    return this.byGpu.size === 0 && this.byNode.size === 0;
+    this.mark(this.alerts.filter(({ fired_at: from, ended_at: to }) => from <= at && (to === null || to > at)));
   }
 }
 

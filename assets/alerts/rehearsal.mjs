@@ -4,7 +4,7 @@ import { isAdmin, me } from "../parts/account.mjs";
 import { ofWords, placeOf } from "./alert_words.mjs";
 import { look, send } from "../parts/api.mjs";
 import { sentence } from "../parts/dialog.mjs";
-import { make, say, show } from "../parts/dom.mjs";
+import { button, make, options, say, show } from "../parts/dom.mjs";
 import { age, amount, moment, plural, when } from "../parts/format.mjs";
 import { change } from "../parts/password_prompt.mjs";
 
@@ -17,9 +17,9 @@ const OPEN = new Set(["running"]);
 export class Rehearsal {
   constructor(draft) {
     this.draft = draft;
-    this.span = make("select", { "aria-label": "Over" }, ...SPANS.map(([value, words]) => make("option", { value }, words)));
+    this.span = make("select", { "aria-label": "Over" }, options(SPANS));
     this.span.value = "86400";
-    this.button = make("button", { type: "button", class: "button small", onclick: () => this.begin() }, "Rehearse");
+    this.button = button("Rehearse", () => this.begin());
     this.words = make("output", { class: "rehearsal-words", role: "status" }, "Nothing is done and nobody is told.");
     this.strip = make("div", { class: "rehearsal-strip", hidden: "", "aria-hidden": "true" });
     this.list = make("ul", { class: "rehearsal-list" });
@@ -78,17 +78,17 @@ export async function rehearsalsOf(rule, version) {
     const words = make("span", {}, rehearsalWords(one, version));
     const isOther = one.by !== person?.name || !person.second_person;
     const mayApprove = person !== null && isAdmin(person) && one.approved_by === null && isOther && one.rule_version === version;
-    const button = mayApprove ? make("button", { type: "button", class: "button small", onclick: async () => {
-      button.disabled = true;
+    const approve = button("Approve", async () => {
+      approve.disabled = true;
       try {
         say(words, rehearsalWords(await change("POST", `rules/backtests/${encodeURIComponent(one.id)}/approve`), version));
-        button.remove();
+        approve.remove();
       } catch (error) {
         say(words, `${rehearsalWords(one, version)}. ${sentence(error.message)}`);
-        button.disabled = false;
+        approve.disabled = false;
       }
-    } }, "Approve") : null;
-    return make("li", {}, words, button);
+    });
+    return make("li", {}, words, mayApprove ? approve : null);
   }));
 }
 

@@ -4,7 +4,8 @@
 import { send } from "../parts/api.mjs";
 import { ofWords } from "./alert_words.mjs";
 import { ask, choiceField, textField } from "../parts/dialog.mjs";
-import { make, say, show } from "../parts/dom.mjs";
+import { DraftCheck } from "../parts/draft_check.mjs";
+import { button, make, options, redraw, sayOrHide, show } from "../parts/dom.mjs";
 import { amount } from "../parts/format.mjs";
 import { change, onlyOf } from "../parts/password_prompt.mjs";
 import { Rehearsal } from "./rehearsal.mjs";
@@ -41,15 +42,18 @@ export function editRule(rule, number, mayChange) {
 
 class RuleForm {
   constructor(rule) {
-    Object.assign(this, { rule, isYaml: false, isTried: false, number: 0, touched: new Set(), hasOwnId: rule !== null });
+    Object.assign(this, { rule, isYaml: false, isTried: false, touched: new Set(), hasOwnId: rule !== null });
     this.outcome = make("output", { class: "rule-check", role: "status" }, "Whom it is true of now stands here while you write.");
     this.steps = make("div", { class: "rule-steps" });
-    this.moreSteps = make("button", { type: "button", class: "button small", onclick: () => { this.addStep(NEXT_STEPS[Math.min(this.steps.children.length, NEXT_STEPS.length - 1)]); this.typed(); } }, "Add a step");
+    this.moreSteps = button("Add a step", () => { this.addStep(NEXT_STEPS[Math.min(this.steps.children.length, NEXT_STEPS.length - 1)]); this.check.soon(); });
     this.views = make("div", { class: "switch rule-views", role: "group", "aria-label": "Written as" },
       ...[["form", "Form"], ["yaml", "YAML"]].map(([name, words]) => make("button", { type: "button", "data-way": name, "aria-pressed": String(name === "form"), onclick: () => this.show(name === "yaml") }, words)));
     this.form = make("div", { class: "rule-form" }, ...this.fields());
     this.yaml = make("textarea", { name: "yaml", rows: "18", spellcheck: "false", "aria-label": "The rule as YAML", class: "rule-yaml" });
     this.yamlPlace = make("div", { hidden: "" }, make("p", { class: "field" }, this.yaml, make("small", {}, "As in a file of rules: the same fields, the same checks. What is left out is as usual.")));
+    this.check = new DraftCheck(TYPED_MS,
+      () => send("POST", "rule-checks", { ...this.draft(), is_new: this.rule === null && (this.isYaml || this.root.elements.id.value.trim() !== "") }),
+      (found) => this.draw(found), ({ status, message }) => (status === 403 ? "Operators and admins see here whom it is true of." : message));
     this.rehearsal = new Rehearsal(() => this.read());
     this.parts = [this.views, this.form, this.yamlPlace, make("details", { class: "rule-group" }, make("summary", {}, "Rehearsal"), this.rehearsal.root), this.outcome];
   }
@@ -103,9 +107,8 @@ class RuleForm {
     const { title, id } = root.elements;
     title.addEventListener("input", () => { if (!this.hasOwnId) id.value = slug(title.value); });
     id.addEventListener("input", () => { this.hasOwnId = id.value !== ""; });
-    root.addEventListener("input", ({ target }) => { this.touch(target); this.typed(); });
-    root.addEventListener("focusout", ({ target }) => { this.touch(target); this.typed(); });
-    if (this.rule !== null) this.check().catch(() => {});
+    for (const happening of ["input", "focusout"]) root.addEventListener(happening, ({ target }) => { this.touch(target); this.check.soon(); });
+    if (this.rule !== null) this.check.look();
   }
 
   /** What nobody has come to yet is not called wrong. */
@@ -117,10 +120,10 @@ class RuleForm {
   addStep({ do: what, after }) {
     const count = this.steps.children.length;
     if (count >= MOST_STEPS) return;
-    const select = make("select", { "aria-label": "Step", "data-do": "" }, ...DOS.map(([value, words]) => make("option", { value }, words)));
+    const select = make("select", { "aria-label": "Step", "data-do": "" }, options(DOS));
     select.value = what;
     const line = make("div", { class: "rule-step" }, select, make("span", {}, "after"), make("input", { "aria-label": "After", "data-after": "", value: after, maxlength: "20", autocomplete: "off" }),
-      make("button", { type: "button", class: "button small", "aria-label": "Take this step out", onclick: () => { line.remove(); show(this.moreSteps, true); this.typed(); this.moreSteps.focus(); } }, "Take out"));
+      button("Take out", () => { line.remove(); show(this.moreSteps, true); this.check.soon(); this.moreSteps.focus(); }, { "aria-label": "Take this step out" }));
     this.steps.append(line);
     show(this.moreSteps, count + 1 < MOST_STEPS);
   }
@@ -131,7 +134,8 @@ class RuleForm {
     const value = (name) => elements[name].value.trim();
     const fields = Object.fromEntries([...TEXTS, ...CHOICES, "id"].map((name) => [name, value(name)]));
     return {
-      ...this.kept(), ...fields, where: value("where").split("\n").map((line) => line.trim()).filter(Boolean),
+      ...this.rule, ...fields, // a field that a newer hub knows is not lost by an older page
+      where: value("where").split("\n").map((line) => line.trim()).filter(Boolean),
       inhibited_by: value("inhibited_by").split(/[\s,]+/).filter(Boolean), min_coverage: Number(value("min_coverage")),
       group_by: GROUPS.filter((name) => this.root.querySelector(`[data-group="${name}"]`).checked),
       ladder: [...this.steps.children].map((line) => ({ do: line.querySelector("[data-do]").value, after: line.querySelector("[data-after]").value.trim() })),
@@ -139,41 +143,14 @@ class RuleForm {
     };
   }
 
-  /** A field that a newer hub knows is not lost by an older page. */
-  kept() {
-    return this.rule === null ? {} : { ...this.rule };
-  }
-
   draft() {
     return this.isYaml ? { yaml: this.yaml.value } : { rule: { ...this.ruleNow(), id: this.root.elements.id.value.trim() || "new" } };
-  }
-
-  typed() {
-    clearTimeout(this.timer);
-    this.timer = setTimeout(() => this.check().catch(() => {}), TYPED_MS);
-  }
-
-  async check() {
-    clearTimeout(this.timer);
-    const mine = (this.number += 1);
-    try {
-      const found = await send("POST", "rule-checks", { ...this.draft(), is_new: this.rule === null && (this.isYaml || this.root.elements.id.value.trim() !== "") });
-      if (mine === this.number) this.draw(found);
-      return found;
-    } catch (error) {
-      const words = error.status === 403 ? "Operators and admins see here whom it is true of." : error.message;
-      if (mine === this.number) this.draw({ problems: [{ field: "", message: words }] });
-      throw error;
-    }
   }
 
   draw({ problems, targets, matching, names, rule, basis }) {
     this.outcome.classList.toggle("bad", problems.length > 0);
     const lines = problems.length > 0 ? problems.map(({ field, message }) => `${field === "" ? "" : `${field}: `}${message}`) : [matchWords(rule.of, targets, matching, names, basis)];
-    if (this.outcome.dataset.drawn !== lines.join("\n")) {
-      this.outcome.dataset.drawn = lines.join("\n");
-      this.outcome.replaceChildren(...lines.map((line) => make("p", {}, line)));
-    }
+    redraw(this.outcome, lines, () => lines.map((line) => make("p", {}, line)));
     this.mark(problems);
   }
 
@@ -187,7 +164,7 @@ class RuleForm {
       const control = place.querySelector("input, select, textarea");
       control?.setAttribute("aria-invalid", String(message !== ""));
       const hint = place.querySelector(".field-wrong");
-      if (hint !== null) { say(hint, message); show(hint, message !== ""); }
+      if (hint !== null) sayOrHide(hint, message);
       if (message !== "") place.closest("details")?.setAttribute("open", "");
     }
   }
@@ -195,7 +172,7 @@ class RuleForm {
   /** Through the hub, which alone knows how a rule is written. */
   async show(isYaml) {
     if (isYaml === this.isYaml) return;
-    const found = await this.check().catch(() => null);
+    const found = await this.check.look();
     if (found === null) return;
     if (isYaml && found.yaml !== "") this.yaml.value = found.yaml;
     else if (!isYaml && found.rule !== null) this.fill(found.rule);
@@ -206,7 +183,7 @@ class RuleForm {
     show(this.yamlPlace, isYaml);
     // A field that is not shown cannot be found wanting by the browser.
     this.form.querySelectorAll("input, select, textarea").forEach((control) => { control.disabled = isYaml; });
-    this.check().catch(() => {});
+    this.check.look();
   }
 
   fill(rule) {
@@ -226,7 +203,7 @@ class RuleForm {
 
   async read() {
     this.isTried = true;
-    const found = await this.check();
+    const found = await this.check.now();
     if (found.problems.length > 0 || found.rule === null) {
       this.form.querySelector(".wrong input, .wrong select, .wrong textarea")?.focus();
       throw new Error(this.isYaml ? "What is wrong stands above." : "Something is wrong: it stands at its field, and above.");

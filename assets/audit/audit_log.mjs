@@ -1,27 +1,28 @@
 // The Record page: what was asked, of what, by whom, and what came of it.
 
-import { isAdmin, me } from "../parts/account.mjs";
+import { readView, writeView } from "../parts/address.mjs";
 import { look, lookAtAll } from "../parts/api.mjs";
 import { sentence } from "../parts/dialog.mjs";
-import { byId, make, say, show } from "../parts/dom.mjs";
+import { Lines, afterPause, button, byId, factLines, isTyping, make, options, say, show } from "../parts/dom.mjs";
 import { amount, moment, plural, when } from "../parts/format.mjs";
+import { Looker } from "../parts/looker.mjs";
 
 const PAGE = 100;
 const EVERY_MS = 5_000;
 const TYPED_MS = 300;
 const FIELDS = ["actor", "node"];
 const CHOICES = ["kind", "outcome", "span"];
+const USUAL = Object.fromEntries([...FIELDS, ...CHOICES, "task"].map((name) => [name, ""]));
 const BAD = new Set(["unkillable", "not_effective", "unknown"]);
 const ON_THE_WAY = new Set(["requested", "queued", "sent", "accepted", "acting"]);
 const QUIET = new Set(["refused", "expired", "denied", "failed"]);
 
-export class Record {
+export class Record extends Looker {
   constructor(root, live) {
-    Object.assign(this, { root, view: readView(location.search), rows: new Map(), items: [], next: null, opened: null, lookNumber: 0, kinds: new Set(), outcomes: new Set(), nodes: [] });
+    super(live, EVERY_MS, { problem: byId("record-problem"), what: "list" });
+    Object.assign(this, { root, view: readView(USUAL), opened: new Set(), items: [], next: null, nodes: [] });
     this.build();
     this.listen();
-    document.addEventListener("visibilitychange", () => this.look());
-    live.addEventListener("state", () => { if (live.state === "live") this.look(); });
     this.begin();
   }
 
@@ -32,6 +33,7 @@ export class Record {
     }
     this.root.append(make("datalist", { id: "record-hosts" }));
     this.body = make("tbody", {});
+    this.rows = new Lines(this.body, ({ key }) => key, (line) => (line.isMore ? moreRow(line.item) : this.row(line.item)));
     this.table = make("table", { class: "record" }, make("thead", {}, make("tr", {}, ...["When", "Who", "What", "Where", "Outcome", ""].map((head) => make("th", { scope: "col" }, head === "" ? make("span", { class: "unseen" }, "Details") : head)))), this.body);
     this.empty = make("p", { class: "none", role: "status" }, "Loading …");
     this.older = make("button", { type: "button", class: "button", onclick: () => this.lookOlder() }, "Older ones");
@@ -43,20 +45,20 @@ export class Record {
 
   // A choice from a link may not have been seen on this page yet.
   keepOption(control, value) {
-    if (control.tagName === "SELECT" && value !== "" && ![...control.options].some((one) => one.value === value)) control.append(make("option", { value }, words(value)));
+    if (control.tagName === "SELECT") offer(control, [value]);
     control.value = value;
   }
 
   listen() {
-    for (const name of FIELDS) byId(`record-${name}`).addEventListener("input", () => { clearTimeout(this.typing); this.typing = setTimeout(() => this.choose(), TYPED_MS); });
+    for (const name of FIELDS) byId(`record-${name}`).addEventListener("input", afterPause(TYPED_MS, () => this.choose()));
     for (const name of CHOICES) byId(`record-${name}`).addEventListener("change", () => this.choose());
     byId("record-verify").addEventListener("click", () => this.verify());
-    document.addEventListener("keydown", (event) => { if (event.key === "/" && !event.target.matches("input, select, textarea")) { event.preventDefault(); byId("record-actor").focus(); } });
+    document.addEventListener("keydown", (event) => { if (event.key === "/" && !isTyping(event.target)) { event.preventDefault(); byId("record-actor").focus(); } });
   }
 
   choose() {
     for (const name of [...FIELDS, ...CHOICES]) this.view[name] = byId(`record-${name}`).value.trim();
-    history.replaceState(history.state, "", addressOf(this.view));
+    writeView(this.view, USUAL);
     this.items = [];
     this.look(true);
   }
@@ -76,42 +78,30 @@ export class Record {
   }
 
   async begin() {
-    const [person, nodes] = await Promise.all([me(), lookAtAll("nodes")]).catch(() => [null, []]);
-    this.nodes = nodes;
-    for (const id of ["record-verify", "record-export"]) show(byId(id), person !== null && isAdmin(person));
-    byId("record-hosts").append(...nodes.map(({ host }) => make("option", { value: host })));
+    [this.nodes] = await Promise.all([lookAtAll("nodes").catch(() => []), this.meet()]);
+    for (const id of ["record-verify", "record-export"]) show(byId(id), this.may("admin"));
+    byId("record-hosts").append(...this.nodes.map(({ host }) => make("option", { value: host })));
     this.look(true);
   }
 
-  async look(isAnew = false) {
-    clearTimeout(this.timer);
-    if (document.hidden) return;
-    const number = (this.lookNumber += 1);
-    try {
-      const { items, next } = await look(this.query());
-      if (number !== this.lookNumber) return;
-      this.take(items, next, isAnew);
-      show(byId("record-problem"), false);
-    } catch (error) {
-      if (number !== this.lookNumber) return;
-      this.fail(error);
-      if (error.status === 403) return;
-    }
-    this.timer = setTimeout(() => this.look(), EVERY_MS);
+  ask() {
+    return look(this.query());
   }
 
   fail(error) {
     const isForbidden = error.status === 403;
-    show(byId("record-problem"), !isForbidden);
-    if (!isForbidden) say(byId("record-problem"), `This list is not up to date: ${sentence(error.message)}`);
+    if (isForbidden) this.complain("");
+    else super.fail(error);
     if (this.items.length === 0) say(this.empty, isForbidden ? `The record is for operators and admins: ${sentence(error.message)}` : "Nothing is known yet.");
+    return !isForbidden;
   }
 
   // What was read of older ones stays; the newest come on top.
-  take(items, next, isAnew) {
-    if (isAnew || this.items.length <= PAGE) this.next = next;
+  take({ items, next }, isAnew = false) {
+    const isAll = isAnew || this.items.length <= PAGE;
+    if (isAll) this.next = next;
     const oldest = items.at(-1)?.seq ?? Infinity;
-    this.items = isAnew || this.items.length <= PAGE ? items : [...items, ...this.items.filter(({ seq }) => seq < oldest)];
+    this.items = isAll ? items : [...items, ...this.items.filter(({ seq }) => seq < oldest)];
     this.draw();
   }
 
@@ -124,8 +114,7 @@ export class Record {
       this.items = [...this.items, ...items.filter(({ seq }) => !known.has(seq))];
       this.draw();
     } catch (error) {
-      say(byId("record-problem"), sentence(error.message));
-      show(byId("record-problem"), true);
+      this.complain(sentence(error.message));
     } finally {
       this.older.disabled = false;
     }
@@ -144,11 +133,8 @@ export class Record {
     const isFiltered = [...FIELDS, ...CHOICES].some((name) => this.view[name] !== "");
     say(this.empty, isFiltered ? "No record matches." : "Nothing has been recorded yet. The first act, sign-in or change will stand here.");
     say(byId("record-words"), this.words(items.length));
-    this.offer("kind", this.items.map(({ kind }) => kind));
-    this.offer("outcome", this.items.map(({ outcome }) => outcome));
-    const keys = new Set(items.map(({ seq }) => seq));
-    for (const [seq, row] of this.rows) if (!keys.has(seq)) { row.root.remove(); row.more?.remove(); this.rows.delete(seq); }
-    items.forEach((item) => this.drawRow(item));
+    for (const name of ["kind", "outcome"]) offer(byId(`record-${name}`), this.items.map((item) => item[name]));
+    this.rows.draw(items.flatMap((item) => [{ key: item.seq, item }, ...(this.opened.has(item.seq) ? [{ key: `more ${item.seq}`, item, isMore: true }] : [])]));
   }
 
   words(count) {
@@ -156,49 +142,28 @@ export class Record {
     return this.items.length === 0 ? "" : count === this.items.length ? all : `${amount(count)} of ${all}`;
   }
 
-  offer(name, values) {
-    const known = name === "kind" ? this.kinds : this.outcomes;
-    const control = byId(`record-${name}`);
-    for (const value of new Set(values)) {
-      if (value === null || value === undefined || value === "" || known.has(value)) continue;
-      known.add(value);
-      if (![...control.options].some((one) => one.value === value)) control.append(make("option", { value }, words(value)));
-    }
-  }
-
-  drawRow(item) {
-    if (!this.rows.has(item.seq)) this.rows.set(item.seq, this.build1(item));
-    const row = this.rows.get(item.seq);
-    say(row.when, when(item.at));
-    this.body.append(row.root);
-    if (row.more !== null) this.body.append(row.more);
-  }
-
-  build1(item) {
+  row(item) {
     const at = make("td", { title: moment(item.at), "data-head": "When" });
     const tone = BAD.has(item.outcome) ? "lost" : QUIET.has(item.outcome) ? "stale" : ON_THE_WAY.has(item.outcome) || !item.outcome ? "" : "ok";
-    const button = make("button", { type: "button", class: "button small", "aria-expanded": "false", "aria-label": `Details of record ${item.seq}` }, "More");
-    const row = { when: at, more: null };
-    button.addEventListener("click", () => this.toggle(row, item, button));
-    row.root = make("tr", { "data-seq": String(item.seq) }, at,
+    const more = button("More", () => this.toggle(item.seq), { "aria-expanded": "false", "aria-label": `Details of record ${item.seq}` });
+    const root = make("tr", { "data-seq": String(item.seq) }, at,
       make("td", { "data-head": "Who" }, make("strong", {}, item.actor?.name ?? item.actor ?? "–")),
       make("td", { "data-head": "What", class: "record-what" }, make("span", { class: "record-action" }, words(item.action ?? item.kind)), make("span", { class: "record-sentence" }, item.sentence ?? "")),
       make("td", { "data-head": "Where" }, item.host ?? "–"),
-      make("td", { "data-head": "Outcome" }, ...(item.outcome ? [make("span", { class: `pill ${tone}` }, words(item.outcome))] : ["–"])),
-      make("td", { class: "row-actions" }, button));
-    return row;
+      make("td", { "data-head": "Outcome" }, item.outcome ? make("span", { class: `pill ${tone}` }, words(item.outcome)) : "–"),
+      make("td", { class: "row-actions" }, more));
+    const draw = () => {
+      const isOpen = this.opened.has(item.seq);
+      say(at, when(item.at));
+      say(more, isOpen ? "Less" : "More");
+      more.setAttribute("aria-expanded", String(isOpen));
+    };
+    return { root, draw };
   }
 
-  toggle(row, item, button) {
-    const isOpen = row.more === null;
-    button.setAttribute("aria-expanded", String(isOpen));
-    say(button, isOpen ? "Less" : "More");
-    if (!isOpen) { row.more.remove(); row.more = null; return; }
-    const facts = [["Record", amount(item.seq)], ["When", moment(item.at)], ["Kind", words(item.kind)], ["Node", item.node], ["Task", item.task_id], ["Command", item.command_id], ["Hash", item.hash],
-      ...Object.entries(item.detail ?? {}).map(([key, value]) => [words(key), typeof value === "object" ? JSON.stringify(value) : String(value)])].filter(([, value]) => value !== null && value !== undefined && value !== "");
-    const task = item.task_id ? [make("a", { class: "button small", href: `/tasks?task=${encodeURIComponent(item.task_id)}` }, "The task")] : [];
-    row.more = make("tr", { class: "record-more" }, make("td", { colspan: "6" }, make("dl", { class: "facts" }, ...facts.map(([label, value]) => make("div", {}, make("dt", {}, label), make("dd", {}, value)))), ...task));
-    row.root.after(row.more);
+  toggle(seq) {
+    if (!this.opened.delete(seq)) this.opened.add(seq);
+    this.draw();
   }
 
   async verify() {
@@ -222,6 +187,19 @@ export class Record {
   }
 }
 
+function moreRow(item) {
+  const facts = [["Record", amount(item.seq)], ["When", moment(item.at)], ["Kind", words(item.kind)], ["Node", item.node], ["Task", item.task_id], ["Command", item.command_id], ["Hash", item.hash],
+    ...Object.entries(item.detail ?? {}).map(([key, value]) => [words(key), typeof value === "object" ? JSON.stringify(value) : String(value)])].filter(([, value]) => value !== null && value !== undefined && value !== "");
+  const task = item.task_id ? make("a", { class: "button small", href: `/tasks?task=${encodeURIComponent(item.task_id)}` }, "The task") : null;
+  return { root: make("tr", { class: "record-more" }, make("td", { colspan: "6" }, make("dl", { class: "facts" }, factLines(facts)), task)), draw: () => {} };
+}
+
+/** What can be chosen grows by what was seen. */
+function offer(select, values) {
+  const known = new Set([...select.options].map(({ value }) => value));
+  select.append(...options([...new Set(values)].filter((value) => value && !known.has(value)).map((value) => [value, words(value)])));
+}
+
 function verdictWords({ broken, records, head, nodes = [] }, brokenNodes) {
   if (broken) return `The record is broken at ${amount(broken.seq)}: ${sentence(broken.sentence)} Compare with a copy from another place: gpudeck audit verify.`;
   if (brokenNodes.length > 0) return `The hub's record holds, but that of ${plural(brokenNodes.length, "node")} does not: ${brokenNodes.map(({ node, host, broken: why }) => `${host ?? node} (${why.sentence ?? why})`).join("; ")}.`;
@@ -230,13 +208,3 @@ function verdictWords({ broken, records, head, nodes = [] }, brokenNodes) {
 }
 
 const words = (text) => String(text).replaceAll("_", " ");
-
-function readView(search) {
-  const given = new URLSearchParams(search);
-  return Object.fromEntries([...FIELDS, ...CHOICES, "task"].map((name) => [name, given.get(name) ?? ""]));
-}
-
-function addressOf(view) {
-  const query = new URLSearchParams(Object.entries(view).filter(([, value]) => value !== ""));
-  return query.toString() === "" ? "/record" : `/record?${query}`;
-}

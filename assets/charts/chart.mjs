@@ -1,10 +1,11 @@
 // One timeline: axes, lines, limits, bands of slowing down, marks of events, spans of alerts. The only uPlot.
 
 import uPlot from "../vendor/uplot/uPlot.esm.js";
-import { make, say } from "../parts/dom.mjs";
+import { make, say, theme } from "../parts/dom.mjs";
 import { explain } from "../parts/tips.mjs";
 
 const HEIGHT = 168;
+const AXIS_WIDTH = 66;
 const NARROW = 400;
 const MOST_LANES = 3;
 const KINDS = { info: "info", warn: "warning", crit: "critical" };
@@ -21,10 +22,24 @@ export function strokeOf(theme, at) {
   return { stroke: hues[at % hues.length], dash: DASHES[Math.floor(at / hues.length) % DASHES.length] };
 }
 
+/** Of the page, as they are now: for what is drawn by hand. */
+export function pageColours() {
+  const probe = document.body.appendChild(make("span", { hidden: "hidden" }));
+  const read = (name) => { probe.style.color = `var(--${name})`; return getComputedStyle(probe).color; };
+  const colours = {
+    theme: theme(), font: getComputedStyle(document.documentElement).getPropertyValue("--font").trim(),
+    ground: read("raised"), raised: read("higher"), ink: read("ink"), soft: read("ink-soft"), line: read("line"), limit: read("line-strong"),
+    bands: { power: read("warn-ground"), heat: read("bad-ground") },
+    marks: { info: read("ink-soft"), warning: read("warn"), critical: read("bad") },
+  };
+  probe.remove();
+  return colours;
+}
+
 export class Chart {
   /** `lines`: [{label, read(value) -> words}]; `span`: () -> {from, to}; `limits`: [{label, value}]. */
-  constructor({ title, meaning, unit, lines, limits = [], range, increments, height = HEIGHT, onZoom, colours, format, axisWidth = 66 }) {
-    Object.assign(this, { title, lines, limits, range, increments, height, onZoom, format, axisWidth, bands: [], marks: [], alerts: [], data: [[]], isSeen: true });
+  constructor({ title, meaning, unit, lines, limits, range, increments, onZoom, colours, format }) {
+    Object.assign(this, { lines, limits, range, increments, onZoom, format, bands: [], marks: [], alerts: [], data: [[]], swatches: [] });
     this.place = make("div", { class: "chart-place" });
     this.values = lines.map(() => make("b", {}, "…"));
     this.legend = make("ul", { class: "chart-legend" }, ...lines.map((line, at) => this.entry(line, at)));
@@ -35,7 +50,6 @@ export class Chart {
   }
 
   entry(line, at) {
-    this.swatches ??= [];
     const swatch = make("span", { class: "swatch" });
     this.swatches.push(swatch);
     if (this.lines.length === 1) return make("li", {}, this.values[at]);
@@ -64,11 +78,11 @@ export class Chart {
 
   options(colours, shown) {
     return {
-      width: this.widthNow(), height: this.height,
+      width: this.widthNow(), height: HEIGHT,
       cursor: { sync: { key: SYNC.key, setSeries: false }, drag: { x: true, y: false, setScale: false }, points: { size: 6 }, y: false },
       legend: { show: false },
-      scales: { x: { time: true, range: () => this.spanNow() }, y: { range: (_, low, high) => this.range(low, high, this.limits) } },
-      axes: [axis(colours, { size: 26, space: ({ width }) => (width < NARROW ? 44 : 76), values: (_, ticks) => ticks.map(clock) }), axis(colours, { size: this.axisWidth, space: 34, incrs: this.increments, values: (_, ticks) => ticks.map((tick) => this.format(tick)) })],
+      scales: { x: { time: true, range: () => [this.span?.from ?? 0, this.span?.to ?? 1] }, y: { range: (_, low, high) => this.range(low, high, this.limits) } },
+      axes: [axis(colours, { size: 26, space: ({ width }) => (width < NARROW ? 44 : 76), values: (_, ticks) => ticks.map(clock) }), axis(colours, { size: AXIS_WIDTH, space: 34, incrs: this.increments, values: (_, ticks) => ticks.map((tick) => this.format(tick)) })],
       series: [{}, ...this.lines.map((line, at) => ({ ...strokeOf(colours.theme, at), width: 1.5, show: shown?.[at] ?? true, points: { show: false }, spanGaps: false }))],
       hooks: { drawClear: [(plot) => this.drawUnder(plot)], draw: [(plot) => this.drawOver(plot)], setSelect: [(plot) => this.selected(plot)], setCursor: [() => this.readOut()] },
     };
@@ -78,12 +92,7 @@ export class Chart {
     return this.width ?? Math.max(200, this.place.clientWidth);
   }
 
-  spanNow() {
-    const { from, to } = this.span ?? { from: 0, to: 1 };
-    return [from, to];
-  }
-
-  show(data, span, { bands = [], marks = [], alerts = [] } = {}) {
+  show(data, span, { bands, marks, alerts }) {
     Object.assign(this, { data, span, bands, marks, alerts: lanesOf(alerts) });
     this.plot.setData(data);
     this.readOut();
@@ -91,7 +100,7 @@ export class Chart {
 
   resize() {
     const width = this.widthNow();
-    if (width !== this.plot.width) this.plot.setSize({ width, height: this.height });
+    if (width !== this.plot.width) this.plot.setSize({ width, height: HEIGHT });
   }
 
   /** The values under the cursor, or the newest. */
@@ -172,7 +181,7 @@ export class Chart {
     const y = Math.round(plot.valToPos(value, "y", true));
     if (y < bbox.top || y > bbox.top + bbox.height) return;
     ctx.strokeStyle = this.colours.limit;
-    ctx.fillStyle = this.colours.inkSoft;
+    ctx.fillStyle = this.colours.soft;
     ctx.setLineDash([6 * devicePixelRatio, 4 * devicePixelRatio]);
     line(ctx, bbox.left, y, bbox.left + bbox.width, y);
     ctx.textAlign = isRight ? "right" : "left";
@@ -217,8 +226,8 @@ function clock(seconds) {
   return seconds % 60 === 0 ? words : `${words}:${two(time.getSeconds())}`;
 }
 
-function axis({ inkSoft, line: grid, font }, more) {
-  return { stroke: inkSoft, font: `11px ${font}`, grid: { stroke: grid, width: 1 }, ticks: { show: false }, ...more };
+function axis({ soft, line: grid, font }, more) {
+  return { stroke: soft, font: `11px ${font}`, grid: { stroke: grid, width: 1 }, ticks: { show: false }, ...more };
 }
 
 /** One x for several lines: where another one has a point and this one has none, nothing is parted. */

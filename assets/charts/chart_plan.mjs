@@ -1,7 +1,7 @@
 // Which timelines there are and how each is scaled: for one Gpu several metrics in a chart, for
 // several Gpus one metric in a chart.
 
-import { valueOf } from "../parts/format.mjs";
+import { oneWord, valueOf } from "../parts/format.mjs";
 
 const percent = () => [0, 100];
 const fromZero = (_low, high, limits) => [0, 1.06 * Math.max(high ?? 0, ...limits.map(({ value }) => value), 1)];
@@ -107,7 +107,4 @@ function kindOf(bits, wanted) {
   return (bits & POWER) !== 0 && wanted !== "heat" ? "power" : null;
 }
 
-export const wordsOf = (metric, reasons) => (value) => {
-  const { text, unit } = valueOf(metric, value, reasons);
-  return `${text} ${unit}`.trim();
-};
+export const wordsOf = (metric, reasons) => (value) => oneWord(valueOf(metric, value, reasons));

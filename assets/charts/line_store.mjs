@@ -1,7 +1,7 @@
 // The Samples of some Gpus over time, as the timelines draw them. A hole stays a hole: where nothing
 // was read for longer than two ticks, a point without a value parts the line.
 
-import { bytesOf } from "../fleet/fleet_state.mjs";
+import { bytesOf, numbersOf } from "../fleet/fleet_state.mjs";
 
 const GAP_S = 2.5;
 const KEEP_S = 3_700;
@@ -37,8 +37,8 @@ export class LineStore {
     for (const gpu of gpus) {
       const track = this.tracks.get(gpu.uuid);
       if (track === undefined) continue;
-      const at = floats(gpu.at);
-      const values = floats(gpu.values);
+      const at = numbersOf(gpu.at, Float64Array);
+      const values = numbersOf(gpu.values, Float64Array);
       at.forEach((time, row) => {
         const last = track.t.at(-1) ?? null;
         if (last !== null && time <= last) return;
@@ -94,9 +94,4 @@ export class LineStore {
   hasAny(track, at) {
     return this.keys.some((key) => track.values.get(key)[at] !== null);
   }
-}
-
-/** Bytes of the wire as float64; a view of it may not begin where numbers may. */
-function floats(bytes) {
-  return new Float64Array(bytesOf(bytes).slice().buffer);
 }

@@ -2,14 +2,12 @@
 
 import { look } from "../parts/api.mjs";
 
-/** {t, columns: {key: [value or null]}} */
-export async function pastOf(uuid, keys, from, to) {
+/** {t, columns: {key: [value or null]}}; `ask`: `look` or `get`. */
+export async function pastOf(uuid, keys, from, to, step = 1, ask = look) {
   const [first, ...others] = keys;
-  const query = new URLSearchParams({ gpu: uuid, metric: first, also: others.join(), start: from.toFixed(0), end: to.toFixed(0), step: 1 });
-  const answer = await look(`series?${query}`);
-  const columns = { [first]: valuesOf(answer) };
-  for (const key of others) columns[key] = valuesOf(answer.also[key]);
-  return { t: answer.t, columns };
+  const query = new URLSearchParams({ gpu: uuid, metric: first, also: others.join(), start: from.toFixed(0), end: to.toFixed(0), step });
+  const answer = await ask(`series?${query}`);
+  return { t: answer.t, columns: Object.fromEntries([[first, valuesOf(answer)], ...others.map((key) => [key, valuesOf(answer.also[key])])]) };
 }
 
 // Counters and bit masks have no mean; of one second the highest is the value.

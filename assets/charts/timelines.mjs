@@ -1,10 +1,10 @@
 // The Gpu, Node and Compare pages: live timelines with one cursor and one span for all.
 
-import { lookAtAll, lookAtGpu, lookAtGpus, lookAtNode } from "../parts/api.mjs";
+import { lookAtAll, several, single } from "../parts/api.mjs";
 import { readMetricCatalogue } from "../parts/metric_catalogue.mjs";
-import { Chart, joined } from "./chart.mjs";
+import { Chart, joined, pageColours } from "./chart.mjs";
 import { bandsOf, chartsOf, neverOf, wordsOf } from "./chart_plan.mjs";
-import { byId, isTyping, make, say, settle, show, theme } from "../parts/dom.mjs";
+import { byId, isShortcut, make, onTheme, say, sayOrHide, settle, show } from "../parts/dom.mjs";
 import { plural } from "../parts/format.mjs";
 import { LineStore } from "./line_store.mjs";
 import { pastOf } from "./past_series.mjs";
@@ -12,7 +12,7 @@ import { nameMetrics } from "../fleet/gpu_metrics.mjs";
 import { GpuTiles } from "./gpu_tiles.mjs";
 import { nameTab } from "../parts/tab.mjs";
 import { MachineSide } from "./side_panel.mjs";
-import { fleetAddress } from "../parts/address.mjs";
+import { fleetAddress, writeQuery } from "../parts/address.mjs";
 import { explainedList, settleList } from "../parts/tips.mjs";
 
 const MOST = 16;
@@ -20,6 +20,7 @@ const REFRESH_MS = 2_000;
 // What a frame may take for drawing: a timeline that comes a frame later is not seen to.
 const DRAW_MS = 8;
 const PAPER_WIDTH = 320;
+const EMPTY = { node: "This node reports no Gpu now. Its reader's state stands beside.", compare: "None of these Gpus is known. Select some on the Fleet page." };
 const SPANS = [["300", "5 min"], ["900", "15 min"], ["3600", "1 h"]];
 
 export class Timelines {
@@ -49,8 +50,7 @@ export class Timelines {
     this.live.addEventListener("lines", ({ detail }) => this.take(detail));
     this.live.addEventListener("state", () => this.root.classList.toggle("frozen", this.live.state !== "live"));
     document.addEventListener("keydown", (event) => this.onKey(event));
-    for (const happening of ["gpudeck-theme", "gpudeck-colours"]) addEventListener(happening, () => this.recolour());
-    matchMedia("(prefers-color-scheme: light)").addEventListener("change", () => this.recolour());
+    onTheme(() => this.recolour());
     addEventListener("gpudeck-print", ({ detail }) => this.print(detail));
     new ResizeObserver(() => this.charts.forEach(({ chart }) => chart.resize())).observe(this.chartPlace);
     this.seen = new IntersectionObserver((entries) => entries.forEach((entry) => this.onSeen(entry)), { rootMargin: "200px" });
@@ -60,7 +60,7 @@ export class Timelines {
   async load() {
     try {
       this.gpus = await this.findGpus();
-      this.fail(this.gpus.length === 0 ? this.emptyWords() : "");
+      this.fail(this.gpus.length === 0 ? EMPTY[this.place.kind] : "");
     } catch (error) {
       if (error.status === 404) this.drawMissing();
       else this.fail(`${error.message} Trying again …`);
@@ -74,17 +74,10 @@ export class Timelines {
 
   async findGpus() {
     const { kind, id, uuids } = this.place;
-    if (kind === "gpu") return [await lookAtGpu(id)];
-    return kind === "node" ? this.findOnNode(id) : lookAtGpus(uuids.slice(0, MOST));
-  }
-
-  async findOnNode(id) {
-    this.node = await lookAtNode(id);
+    if (kind === "gpu") return [await single("gpus", id)];
+    if (kind === "compare") return several("gpus", uuids.slice(0, MOST));
+    this.node = await single("nodes", id);
     return lookAtAll("gpus", `&node=${encodeURIComponent(id)}`);
-  }
-
-  emptyWords() {
-    return this.place.kind === "node" ? "This node reports no Gpu now. Its reader's state stands beside." : "None of these Gpus is known. Select some on the Fleet page.";
   }
 
   drawMissing() {
@@ -99,8 +92,7 @@ export class Timelines {
   }
 
   fail(words) {
-    say(byId("lines-problem"), words);
-    show(byId("lines-problem"), words !== "");
+    sayOrHide(byId("lines-problem"), words);
   }
 
   build() {
@@ -108,7 +100,7 @@ export class Timelines {
     this.drawTitle();
     this.tiles.draw(this.gpus, labels);
     const plans = chartsOf(this.gpus, this.book, (gpu) => labels.get(gpu.uuid));
-    const colours = coloursOf();
+    const colours = pageColours();
     this.charts = plans.map((plan) => ({ plan, isSeen: false, chart: new Chart({
       ...plan, lines: plan.rows.map(({ label, short, key, meaning }) => ({ label, short, meaning, read: wordsOf(this.book.metrics.get(key), this.book.reasons) })),
       colours, onZoom: (span) => this.zoomTo(span),
@@ -180,6 +172,10 @@ export class Timelines {
 
   markAll() {
     if (this.zoom !== null && this.isZoomFull) return;
+    this.redrawAll();
+  }
+
+  redrawAll() {
     this.charts.forEach((entry) => this.dirty.add(entry));
     this.schedule();
   }
@@ -220,7 +216,7 @@ export class Timelines {
     for (const button of byId("lines-spans").children) button.setAttribute("aria-pressed", String(Number(button.dataset.span) === seconds));
     const query = new URLSearchParams(location.search);
     query.set("span", String(seconds));
-    history.replaceState(history.state, "", `${location.pathname}?${query}`);
+    writeQuery(query);
     this.zoomTo(null);
     if (isLonger) this.remember(this.gpus.map((gpu) => gpu.uuid));
   }
@@ -228,8 +224,7 @@ export class Timelines {
   zoomTo(span) {
     this.zoom = span;
     show(byId("lines-live"), span !== null);
-    this.charts.forEach((entry) => this.dirty.add(entry));
-    this.schedule();
+    this.redrawAll();
   }
 
   pan(share) {
@@ -245,7 +240,7 @@ export class Timelines {
   }
 
   onKey(event) {
-    if (isTyping(event.target) || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]") !== null) return;
+    if (!isShortcut(event)) return;
     const keys = { ArrowLeft: () => this.pan(-0.25), ArrowRight: () => this.pan(0.25), "+": () => this.scale(0.5), "-": () => this.scale(2), End: () => this.zoomTo(null), h: () => location.assign(byId("lines-past").href) };
     if (event.key === "Escape" && this.zoom !== null) this.zoomTo(null);
     else if (event.key === "Escape") location.assign(fleetAddress());
@@ -253,7 +248,7 @@ export class Timelines {
   }
 
   recolour() {
-    const colours = coloursOf();
+    const colours = pageColours();
     this.charts.forEach(({ chart }) => chart.draw(colours));
     this.tiles.draw(this.gpus, this.labels);
     this.markAll();
@@ -261,7 +256,7 @@ export class Timelines {
 
   /** Two in a row on A4; those out of sight as well. */
   print(isOn) {
-    const colours = coloursOf();
+    const colours = pageColours();
     for (const entry of this.charts) {
       entry.chart.draw(colours, isOn ? PAPER_WIDTH : null);
       this.drawChart(entry);
@@ -331,18 +326,4 @@ function lowerBound(sorted, wanted) {
     if (sorted[middle] < wanted) low = middle + 1; else high = middle;
   }
   return low;
-}
-
-function coloursOf() {
-  const style = getComputedStyle(document.documentElement);
-  const probe = make("span", { hidden: "hidden" });
-  document.body.append(probe);
-  const read = (name) => { probe.style.color = `var(${name})`; return getComputedStyle(probe).color; };
-  const colours = {
-    theme: theme(), font: style.getPropertyValue("--font"), inkSoft: read("--ink-soft"), line: read("--line"), limit: read("--line-strong"),
-    bands: { power: read("--warn-ground"), heat: read("--bad-ground") },
-    marks: { info: read("--ink-soft"), warning: read("--warn"), critical: read("--bad") },
-  };
-  probe.remove();
-  return colours;
 }

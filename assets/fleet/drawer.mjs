@@ -1,9 +1,9 @@
 // The drawer of the Fleet page: one Gpu's details, beside the heatmap.
 
-import { byId, copyText, say, show } from "../parts/dom.mjs";
+import { Teller, byId, copyText, say, show } from "../parts/dom.mjs";
 import { GpuDetails } from "./gpu_details.mjs";
 
-export class Drawer extends EventTarget {
+export class Drawer extends Teller {
   constructor(picture, book, holds) {
     super();
     Object.assign(this, { root: byId("drawer"), picture });
@@ -54,12 +54,12 @@ export class Drawer extends EventTarget {
     if (!this.isOpen) return;
     this.details.start(null);
     show(this.root, false);
-    this.dispatchEvent(new CustomEvent("closed"));
+    this.tell("closed");
   }
 
   async copyLink() {
     const isCopied = await copyText(location.href);
-    this.dispatchEvent(new CustomEvent("said", { detail: isCopied ? "Link copied" : "Copy the address of this page" }));
+    this.tell("said", isCopied ? "Link copied" : "Copy the address of this page");
   }
 }
 

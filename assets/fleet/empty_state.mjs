@@ -1,9 +1,9 @@
 // The fleet without a Gpu: what to do next, said by the page itself.
 
 import { isAdmin, me } from "../parts/account.mjs";
-import { getNodes } from "../parts/api.mjs";
+import { get } from "../parts/api.mjs";
 import { copyable } from "../parts/dialog.mjs";
-import { make } from "../parts/dom.mjs";
+import { make, redraw } from "../parts/dom.mjs";
 import { plural } from "../parts/format.mjs";
 
 const READER_WORDS = {
@@ -14,12 +14,10 @@ const READER_WORDS = {
 
 /** Called with every picture; builds only when there is something new to say. */
 export async function drawEmpty(place, nodeCount) {
-  const nodes = nodeCount === 0 ? [] : await getNodes().then((answer) => answer.items, () => []);
+  const nodes = nodeCount === 0 ? [] : await get("nodes?limit=100").then((answer) => answer.items, () => []);
   const person = await me().catch(() => null);
-  const told = JSON.stringify([person?.name, ...nodes.map(({ host, reader }) => [host, reader?.state, reader?.detail])]);
-  if (place.dataset.told === told) return;
-  place.dataset.told = told;
-  place.replaceChildren(...(nodes.length === 0 ? noNode(person) : noGpu(nodes)));
+  const told = [person?.name, ...nodes.map(({ host, reader }) => [host, reader?.state, reader?.detail])];
+  redraw(place, told, () => (nodes.length === 0 ? noNode(person) : noGpu(nodes)));
 }
 
 function noNode(person) {

@@ -1,8 +1,9 @@
 // The Fleet page: the picture on one side, the controls on the other, and what joins them.
 
-import { keepFleetAddress, readAddress, writeAddress } from "../parts/address.mjs";
-import { byId, isTyping, make, say, show, theme } from "../parts/dom.mjs";
+import { keepFleetAddress, readView, writeView } from "../parts/address.mjs";
+import { byId, isTyping, onTheme, say, show, theme } from "../parts/dom.mjs";
 import { readMetricCatalogue } from "../parts/metric_catalogue.mjs";
+import { FilterBox } from "../parts/filter_box.mjs";
 import { drawEmpty } from "./empty_state.mjs";
 import { Drawer } from "./drawer.mjs";
 import { Firing } from "../alerts/firing.mjs";
@@ -18,22 +19,18 @@ import { tabTotals } from "../parts/tab.mjs";
 import { explain } from "../parts/tips.mjs";
 import { drawTotals } from "./totals.mjs";
 
+const USUAL = { metric: "util_pct", group: "node", sort: "name", filter: "", gpu: "", view: "map", at: "" };
+const ALLOWED = { group: ["node", "none", "model", "owner", "state"], sort: ["name", "high", "low"], view: ["map", "table"] };
 const FILTER_WAIT_MS = 120;
 const WORDS_EVERY_S = 0.95; // cells come several times a second; nobody reads that fast
 const MOST_COMPARED = 16;
 
 export class Fleet {
   constructor(root, live, holds) {
-    this.root = root;
-    this.live = live;
+    // `lastCells`: what is live, while a moment of the past is shown.
+    Object.assign(this, { root, live, picture: new FleetState(), goodFilter: "", filterError: null, wordsAt: 0, past: null, lastCells: null });
     this.book = readMetricCatalogue();
-    this.picture = new FleetState();
-    this.goodFilter = "";
-    this.filterError = null;
-    this.wordsAt = 0;
-    this.past = null;
-    this.lastCells = null; // what is live, while a moment of the past is shown
-    this.view = readAddress(location.search, [...byId("metric").options].map(({ value }) => value));
+    this.view = readView(USUAL, { ...ALLOWED, metric: [...byId("metric").options].map(({ value }) => value) });
     this.firing = new Firing(live);
     this.heatmap = new Heatmap(this.picture, this.view, (slot) => this.describe(slot), this.firing);
     this.hover = new Hover(this.picture, this.book, this.firing);
@@ -43,7 +40,7 @@ export class Fleet {
     this.isThen = this.view.at !== "";
     this.hover.then = (slot) => this.gpuThen(slot);
     this.drawer.then = (slot, body) => this.drawThen(slot, body);
-    this.putFilter();
+    this.filter = new FilterBox(root, "filter", { popover: "filter-popover", words: "filter-words", placeholder: "util<5 & mem>50%", waitMs: FILTER_WAIT_MS }, (filter) => this.choose({ filter }));
     this.listen();
     this.listenLive();
     this.restore();
@@ -63,32 +60,21 @@ export class Fleet {
     return this.book.metrics.get(this.picture.metric ?? this.view.metric);
   }
 
-  putFilter() {
-    this.filter = make("input", {
-      id: "filter", type: "search", autocomplete: "off", autocapitalize: "off", spellcheck: "false",
-      placeholder: "util<5 & mem>50%", maxlength: "400", "aria-describedby": "filter-words",
-    });
-    byId("filter-place").append(this.filter);
-  }
-
   listen() {
     for (const name of ["metric", "group", "sort"]) byId(name).addEventListener("change", (event) => this.choose({ [name]: event.target.value }));
-    this.filter.addEventListener("input", () => this.typed());
     byId("view-map").addEventListener("click", () => this.choose({ view: "map" }));
     byId("view-table").addEventListener("click", () => this.choose({ view: "table" }));
-    byId("filter-help").addEventListener("click", () => this.toggleHelp());
     this.root.addEventListener("click", (event) => this.onClick(event));
     document.addEventListener("keydown", (event) => this.onKey(event));
     this.heatmap.addEventListener("open", ({ detail }) => this.open(detail.slot));
     this.heatmap.addEventListener("hover", ({ detail }) => this.hover.move(detail));
     this.heatmap.addEventListener("selection", () => this.drawSelection());
     this.events.addEventListener("open", ({ detail }) => this.openUuid(detail.uuid));
-    this.events.addEventListener("seek", ({ detail }) => this.seek(detail.filter));
+    this.events.addEventListener("seek", ({ detail }) => this.filter.put(detail.filter));
     this.drawer.addEventListener("closed", () => this.onDrawerClosed());
     this.drawer.addEventListener("said", ({ detail }) => say(byId("spoken"), detail));
-    addEventListener("gpudeck-theme", () => this.drawTheme());
     addEventListener("gpudeck-print", ({ detail }) => { this.drawTheme(); this.heatmap.print(detail); });
-    matchMedia("(prefers-color-scheme: light)").addEventListener("change", () => this.drawTheme());
+    onTheme(() => this.drawTheme());
   }
 
   listenLive() {
@@ -104,7 +90,7 @@ export class Fleet {
   restore() {
     const { view } = this;
     for (const name of ["metric", "group", "sort"]) byId(name).value = view[name];
-    this.filter.value = view.filter;
+    this.filter.field.value = view.filter;
     this.drawTheme();
     this.drawView();
     this.live.watch(view.metric, view.filter);
@@ -125,24 +111,13 @@ export class Fleet {
 
   choose(change) {
     Object.assign(this.view, change);
-    writeAddress(this.view);
+    writeView(this.view, USUAL);
     // With a mistaken filter the hub keeps the whole former watch: a new metric goes with the last good one.
     if ("filter" in change) this.live.watch(this.view.metric, this.view.filter);
     else if ("metric" in change) this.live.watch(this.view.metric, this.filterError ? this.goodFilter : this.view.filter);
     if ("metric" in change) this.past?.redo?.(false);
     if ("group" in change || "sort" in change) this.heatmap.rearrange();
     if ("view" in change) this.drawView();
-  }
-
-  typed() {
-    clearTimeout(this.typing);
-    this.typing = setTimeout(() => this.choose({ filter: this.filter.value.trim() }), FILTER_WAIT_MS);
-  }
-
-  seek(filter) {
-    this.filter.value = filter;
-    clearTimeout(this.typing);
-    this.choose({ filter });
   }
 
   onLayout(message) {
@@ -215,7 +190,7 @@ export class Fleet {
     const isNewMetric = this.picture.metric !== message.metric;
     const { retired } = this.picture;
     if (!this.picture.takeCells(message)) return;
-    if (isFirst || isNewMetric) this.drawScale();
+    if (isNewMetric) this.drawScale();
     // The first cells decide a sorted order; a new metric another one.
     if (isNewMetric || this.picture.retired !== retired) this.heatmap.plan = null;
     this.heatmap.refresh(isNewMetric || this.wordsAt === 0);
@@ -239,7 +214,7 @@ export class Fleet {
     // What came by an address may have blanks around it.
     if (text.trim() !== this.view.filter.trim()) return;
     this.filterError = ok ? null : { error, at };
-    this.filter.setAttribute("aria-invalid", String(!ok));
+    this.filter.markWrong(!ok);
     this.drawMatches();
   }
 
@@ -339,22 +314,15 @@ export class Fleet {
     if (this.view.view === "map") byId("heatmap").focus({ preventScroll: true });
   }
 
-  toggleHelp() {
-    show(byId("filter-popover"), byId("filter-popover").hidden);
-  }
-
-  onClick(event) {
-    const example = event.target.closest("[data-example]");
-    const seek = event.target.closest("[data-seek]");
-    if (example !== null) { this.seek(example.dataset.example); show(byId("filter-popover"), false); }
-    else if (seek !== null) this.seek(this.view.filter === seek.dataset.seek ? "" : seek.dataset.seek);
-    else if (event.target.closest("#filter-popover, #filter-help") === null) show(byId("filter-popover"), false);
+  onClick({ target }) {
+    const wanted = target.closest("[data-seek]")?.dataset.seek;
+    if (wanted !== undefined) this.filter.put(this.view.filter === wanted ? "" : wanted);
   }
 
   onKey(event) {
     if (event.key === "Escape") { this.escape(event); return; }
     if (isTyping(event.target) || event.ctrlKey || event.metaKey || event.altKey) return;
-    if (event.key === "/") { event.preventDefault(); this.filter.focus(); this.filter.select(); }
+    if (event.key === "/") { event.preventDefault(); this.filter.focus(); }
     if (event.key === "o" && this.drawer.isOpen) byId("drawer-lines").click();
     if (event.key === "c" && !byId("compare").hidden) byId("compare").click();
     if (event.key === "b") byId("time-slider")?.focus();
@@ -363,12 +331,13 @@ export class Fleet {
 
   escape(event) {
     if (byId("help-dialog").open) return;
-    if (!byId("filter-popover").hidden) show(byId("filter-popover"), false);
+    const isInFilter = event.target === this.filter.field;
+    if (this.filter.isOpen) this.filter.close();
     else if (this.events.isOpen) this.events.close();
-    else if (event.target === this.filter && this.filter.value === "") byId("heatmap").focus();
-    else if (event.target !== this.filter && this.drawer.isOpen) this.drawer.close();
-    else if (event.target !== this.filter && this.heatmap.selected.size > 0) this.heatmap.clearSelection();
-    else this.seek("");
+    else if (isInFilter && this.filter.field.value === "") byId("heatmap").focus();
+    else if (!isInFilter && this.drawer.isOpen) this.drawer.close();
+    else if (!isInFilter && this.heatmap.selected.size > 0) this.heatmap.clearSelection();
+    else this.filter.put("");
   }
 
   /** What is drawn for a Gpu, for tests and for the curious. */

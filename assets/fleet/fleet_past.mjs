@@ -2,7 +2,7 @@
 // says what nobody can tell of then.
 
 import { placeOf, withWhat } from "../alerts/alert_words.mjs";
-import { look } from "../parts/api.mjs";
+import { itemsOf, look } from "../parts/api.mjs";
 import { Blocks } from "./past_blocks.mjs";
 import { byId, say } from "../parts/dom.mjs";
 import { amount, clock, plural } from "../parts/format.mjs";
@@ -202,20 +202,14 @@ export class Past {
     const [start, end] = [this.bar.start, Math.max(this.bar.end, Date.now() / 1000)];
     const span = `start=${start}&end=${end.toFixed(0)}`;
     const [ended, open, commands] = await Promise.all([
-      look(`alerts?state=ended&${span}`).catch(() => null), look("alerts").catch(() => null), this.commandsSince(start)]);
+      `alerts?state=ended&${span}`, "alerts", `commands?limit=${MOST_COMMANDS}`].map((path) => itemsOf(path, [])));
     if (this.marked !== start) return;
-    const alerts = [...(ended?.items ?? []), ...(open?.items ?? [])];
-    this.firing.take(alerts);
+    const alerts = this.firing.alerts = [...ended, ...open];
     if (this.at !== null) this.firing.goTo(this.at);
     this.bar.mark([
       ...alerts.map((alert) => ({ at: alert.fired_at, kind: "alert", words: `${withWhat(alert)} · ${placeOf(alert)}` })),
-      ...commands.map(({ action, host, requested_at: at, by }) => ({ at, kind: "command", words: `${action} on ${host}, by ${by.name ?? by.kind}` })),
+      ...commands.filter(({ requested_at: at }) => at >= start).map(({ action, host, requested_at: at, by }) => ({ at, kind: "command", words: `${action} on ${host}, by ${by.name ?? by.kind}` })),
     ]);
-  }
-
-  async commandsSince(start) {
-    const answer = await look(`commands?limit=${MOST_COMMANDS}`).catch(() => null);
-    return (answer?.items ?? []).filter(({ requested_at: at }) => at >= start);
   }
 }
 
@@ -227,7 +221,7 @@ function noteOf({ seen, count, gone, grainS }) {
 }
 
 /** UTC seconds, or RFC 3339; null: neither. */
-export function momentIn(text) {
+function momentIn(text) {
   const at = /^\d{1,10}(\.\d+)?$/.test(text) ? Number(text) : /^\d{4}-\d\d-\d\dT[\d:.]+(Z|[+-]\d\d:\d\d)$/i.test(text) ? Date.parse(text) / 1000 : NaN;
   return Number.isFinite(at) ? Math.floor(at) : null;
 }

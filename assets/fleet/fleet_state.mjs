@@ -73,12 +73,12 @@ export class FleetState {
     const isNextSecond = message.at - (this.pastAt ?? 0) >= PAST_EVERY_S;
     this.cells = bytesOf(message.cells);
     this.mask = message.mask === null ? null : bytesOf(message.mask);
-    this.exact = message.exact === null ? null : floats(message.exact);
+    this.exact = message.exact === null ? null : numbersOf(message.exact, Float32Array);
     this.metric = message.metric;
     this.isThen = false;
     this.at = message.at;
     this.matched = message.matched;
-    this.retired = this.cells.reduce((count, code) => count + (code === RETIRED), 0);
+    this.retired = countOf(this.cells, RETIRED);
     if (this.past === null || isNextSecond) { this.remember(); this.pastAt = message.at; }
     return true;
   }
@@ -87,7 +87,7 @@ export class FleetState {
   takeThen({ at, metric, cells, exact, grainS = 1 }) {
     Object.assign(this, { at, metric, cells, exact, grainS, mask: null, past: null, pastAt: null, isThen: true });
     this.matched = cells.length;
-    this.retired = cells.reduce((count, code) => count + (code === RETIRED), 0);
+    this.retired = countOf(cells, RETIRED);
   }
 
   /** What was then is not now: until the next cells come nothing is known. */
@@ -98,8 +98,7 @@ export class FleetState {
   takeOwners(message) {
     if (message.epoch !== this.epoch) return;
     this.owners = message.names;
-    const raw = bytesOf(message.owner);
-    this.owner = new Uint16Array(raw.buffer.slice(raw.byteOffset, raw.byteOffset + raw.byteLength));
+    this.owner = numbersOf(message.owner, Uint16Array);
   }
 
   remember() {
@@ -185,13 +184,13 @@ export class FleetState {
   }
 }
 
+const countOf = (cells, wanted) => cells.reduce((count, code) => count + (code === wanted), 0);
+
 // The MessagePack parser hands out an ArrayBuffer or a view of a larger one.
 export function bytesOf(data) {
   if (data instanceof ArrayBuffer) return new Uint8Array(data);
   return new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
 }
 
-function floats(data) {
-  const raw = bytesOf(data);
-  return new Float32Array(raw.buffer.slice(raw.byteOffset, raw.byteOffset + raw.byteLength));
-}
+// A view of the wire may not begin where numbers may.
+export const numbersOf = (data, Numbers) => new Numbers(bytesOf(data).slice().buffer);

@@ -2,12 +2,12 @@
 // rebuilt under a reader.
 
 import { AlertLines } from "../alerts/alert_lines.mjs";
-import { ApiError, getAlerts, getEvents, getGpu, getNode } from "../parts/api.mjs";
-import { make, say } from "../parts/dom.mjs";
+import { ApiError, get, getEvents, single } from "../parts/api.mjs";
+import { Teller, make, say } from "../parts/dom.mjs";
 import { Facts, boardFacts, nodeFacts, peerFacts } from "./gpu_facts.mjs";
 import { Metrics } from "./gpu_metrics.mjs";
 import { EventList } from "../live/event_lines.mjs";
-import { age, secondsSince } from "../parts/format.mjs";
+import { age, capital, secondsSince } from "../parts/format.mjs";
 import { holdLine } from "../actions/holds.mjs";
 import { stateWords } from "./gpu_words.mjs";
 import { GpuLimits } from "../actions/limits_panel.mjs";
@@ -20,7 +20,7 @@ const MOST_EVENTS = 10;
 const SELDOM_MS = 5_000;
 
 /** Sends `named` with the Gpu, or null where nobody knows it, and `events` with what happened to it. */
-export class GpuDetails extends EventTarget {
+export class GpuDetails extends Teller {
   /** `around`: what the page knows of the others: nameOf(uuid), partsOf(uuid), isOffline(uuid). */
   constructor(body, book, holds, around) {
     super();
@@ -52,7 +52,7 @@ export class GpuDetails extends EventTarget {
     const { uuid } = this;
     if (uuid === null) return;
     try {
-      const gpu = await getGpu(uuid);
+      const gpu = await single("gpus", uuid, get);
       const [tasks, seldom] = await Promise.all([tasksOf(gpu), this.seldom(gpu)]);
       // The second of two at once comes without what is due seldom, and must not build without it.
       if (uuid === this.uuid && (this.isBuilt || seldom !== null)) this.draw(gpu, tasks, seldom);
@@ -65,20 +65,21 @@ export class GpuDetails extends EventTarget {
   async seldom({ uuid, node }) {
     if (performance.now() - this.seldomAt < SELDOM_MS) return null;
     this.seldomAt = performance.now();
-    const answers = await Promise.all([getNode(node).catch(() => null), getEvents({ gpu: uuid, node, limit: MOST_EVENTS }).catch(() => null), getAlerts(uuid).catch(() => null)]);
-    return { node: answers[0], events: answers[1]?.items ?? null, alerts: answers[2]?.items ?? null };
+    const asked = [single("nodes", node, get), getEvents({ gpu: uuid, node, limit: MOST_EVENTS }), get(`alerts?gpus=${encodeURIComponent(uuid)}`)];
+    const [found, events, alerts] = await Promise.all(asked.map((one) => one.catch(() => null)));
+    return { node: found, events: events?.items ?? null, alerts: alerts?.items ?? null };
   }
 
   fail(error) {
     const isGone = error instanceof ApiError && error.status === 404;
     const words = isGone ? "No node reports this Gpu." : "The hub does not answer; these numbers are no longer live.";
     this.setState(words, isGone ? "lost" : "stale");
-    if (isGone) this.dispatchEvent(new CustomEvent("named", { detail: null }));
+    if (isGone) this.tell("named", null);
   }
 
   draw(gpu, tasks, seldom) {
     if (!this.isBuilt) this.build(gpu);
-    this.dispatchEvent(new CustomEvent("named", { detail: gpu }));
+    this.tell("named", gpu);
     // That its node is silent the API says of the node; the picture says it of the Gpu.
     const state = this.around.isOffline(gpu.uuid) ? "offline" : gpu.state;
     this.setState(stateLine(gpu, state, this.book.absence), state);
@@ -88,19 +89,10 @@ export class GpuDetails extends EventTarget {
     this.panels = Promise.allSettled([this.limits.refresh(gpu.node), this.quotas.refresh(gpu.node, gpu.uuid)]);
     this.tasks.draw(tasks, { count: (gpu.tasks ?? []).length, uuid: gpu.uuid, none: this.noTask(gpu.uuid) });
     if (seldom?.alerts) this.alerts.draw(seldom.alerts);
-    if (seldom?.events) this.drawEvents(seldom.events);
-    if (seldom?.node) this.drawNode(gpu, seldom.node);
-  }
-
-  drawEvents(items) {
-    this.events.draw(items);
-    this.dispatchEvent(new CustomEvent("events", { detail: items }));
-  }
-
-  drawNode(gpu, node) {
-    const { around } = this;
-    this.peers.draw(peerFacts(gpu.uuid, node.links, (uuid) => `To ${around.nameOf(uuid) ?? uuid}`));
-    this.node.draw(nodeFacts(node));
+    if (seldom?.events) { this.events.draw(seldom.events); this.tell("events", seldom.events); }
+    if (!seldom?.node) return;
+    this.peers.draw(peerFacts(gpu.uuid, seldom.node.links, (uuid) => `To ${this.around.nameOf(uuid) ?? uuid}`));
+    this.node.draw(nodeFacts(seldom.node));
   }
 
   noTask(uuid) {
@@ -121,5 +113,3 @@ function stateLine(gpu, state, absence) {
   const last = gpu.sampled_at === null ? "never read" : `last ${old}`;
   return `${capital(stateWords(state))}: ${absence[state] ?? "its node is silent"}; ${last}`;
 }
-
-const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);

@@ -1,7 +1,7 @@
 // What does not change while a Gpu is there, how it reaches the others, and the node it is in.
 
-import { make } from "../parts/dom.mjs";
-import { gibibytes, plural } from "../parts/format.mjs";
+import { factLines, make, redraw } from "../parts/dom.mjs";
+import { bytesWords, plural } from "../parts/format.mjs";
 import { agentWords, readerWords } from "./node_words.mjs";
 
 const MOST_PEERS = 15;
@@ -18,7 +18,7 @@ const FACTS = [
   ["serial", "Serial", (value) => value],
   ["vbios", "VBIOS", (value) => value],
   ["compute_capability", "Compute capability", (value) => value],
-  ["mem_total_bytes", "Memory", (value) => { const { text, unit } = gibibytes(value); return `${text} ${unit}`; }],
+  ["mem_total_bytes", "Memory", (value) => bytesWords(value)],
   ["power_limit_w", "Power limit", watts],
   ["power_limit_default_w", "Power limit, default", watts],
   ["power_limit_min_w", "Power limit, lowest", watts],
@@ -43,10 +43,7 @@ export class Facts {
   }
 
   draw(pairs) {
-    const text = JSON.stringify(pairs);
-    if (this.drawn === text) return;
-    this.drawn = text;
-    this.root.replaceChildren(...pairs.map(([label, words]) => make("div", {}, make("dt", {}, label), make("dd", {}, words))));
+    redraw(this.root, pairs, () => factLines(pairs));
   }
 }
 

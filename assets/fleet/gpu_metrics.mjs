@@ -1,7 +1,7 @@
 // The numbers of one Gpu in the drawer, section by section; what a board does not report is one line.
 
-import { make, say, show } from "../parts/dom.mjs";
-import { age, valueOf } from "../parts/format.mjs";
+import { make, redraw, say, show } from "../parts/dom.mjs";
+import { age, capital, oneWord, valueOf } from "../parts/format.mjs";
 import { shareOf, valueWords } from "./gpu_words.mjs";
 import { explain } from "../parts/tips.mjs";
 
@@ -80,8 +80,7 @@ const isBad = (metric, value) => value > 0 && (metric.scale === "alarm" || BAD.h
 function textOf(gpu, metric, words, { reasons }) {
   const last = gpu.last_values?.[metric.key];
   if (words.isMissing && last !== undefined && last !== null) {
-    const { text, unit } = valueOf(metric, last, reasons);
-    return `was ${text} ${unit}`.trim();
+    return `was ${oneWord(valueOf(metric, last, reasons))}`;
   }
   const most = gpu.facts?.[OF_MOST[metric.key]];
   const of = words.isMissing || most === undefined || most === null ? "" : ` of ${most}`;
@@ -90,10 +89,7 @@ function textOf(gpu, metric, words, { reasons }) {
 
 /** "Fan, PCIe sent. ", each name explained. */
 export function nameMetrics(place, metrics) {
-  const text = metrics.map(({ key }) => key).join();
-  if (place.dataset.drawn === text) return;
-  place.dataset.drawn = text;
-  place.replaceChildren(...metrics.flatMap((metric, at) => {
+  redraw(place, metrics.map(({ key }) => key), () => metrics.flatMap((metric, at) => {
     const name = make("span", { class: "explained", tabindex: "-1", "data-metric": metric.key }, metric.label);
     explain(name, metric.meaning);
     return [name, at === metrics.length - 1 ? ". " : ", "];
@@ -110,5 +106,3 @@ function absentLine(title) {
   const reason = make("span", {});
   return { names, reason, root: make("p", { class: "not-here" }, make("strong", {}, `${title}: `), names, reason) };
 }
-
-const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);

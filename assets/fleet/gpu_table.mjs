@@ -1,6 +1,7 @@
 // The same numbers as text: for those who cannot see a heatmap, and for those who want to read.
 
-import { make, say, show } from "../parts/dom.mjs";
+import { make, say, sayOrHide } from "../parts/dom.mjs";
+import { oneWord } from "../parts/format.mjs";
 import { stateWords } from "./gpu_words.mjs";
 import { explain } from "../parts/tips.mjs";
 
@@ -21,8 +22,7 @@ export class TableView {
     const shown = lit.slice(0, MOST_ROWS);
     say(this.head, metric.label);
     explain(this.head, metric.meaning);
-    say(this.count, lit.length > MOST_ROWS ? `The first ${MOST_ROWS} of ${lit.length} Gpus. Filter to see fewer.` : "");
-    show(this.count, lit.length > MOST_ROWS);
+    sayOrHide(this.count, lit.length > MOST_ROWS ? `The first ${MOST_ROWS} of ${lit.length} Gpus. Filter to see fewer.` : "");
     while (this.lines.length > shown.length) this.lines.pop().row.remove();
     while (this.lines.length < shown.length) this.lines.push(this.addLine());
     shown.forEach((slot, at) => this.drawLine(this.lines[at], slot));
@@ -41,11 +41,10 @@ export class TableView {
 
   drawLine(line, slot) {
     const { picture } = this;
-    const { text, unit } = this.describe(slot);
     const state = picture.hasValue(slot) ? "ok" : stateWords(picture.state(slot));
     line.slot = slot;
     say(line.open, picture.host(slot));
-    const words = [picture.placeName(slot), picture.modelName(slot), picture.ownerName(slot), state, `${text} ${unit}`.trim()];
+    const words = [picture.placeName(slot), picture.modelName(slot), picture.ownerName(slot), state, oneWord(this.describe(slot))];
     words.forEach((word, at) => say(line.cells[at], word));
   }
 }

@@ -13,7 +13,7 @@ const THROTTLE_STEPS = ["none", "power cap", "heat or hardware"];
 export const stateWords = (state) => STATE_WORDS[state] ?? state;
 
 /** {text, unit, name, note, past, spoken}: `text` is the number or why there is none. */
-export function describeSlot(picture, slot, { group, metric, reasons, alerts = [] }) {
+export function describeSlot(picture, slot, { group, metric, reasons, alerts }) {
   const host = picture.host(slot);
   const isByNode = group === "node";
   const { text, unit } = cellText(picture, slot, metric, reasons);

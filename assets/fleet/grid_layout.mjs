@@ -1,5 +1,7 @@
 // Which Gpu lies where. Pure: a picture, a view and a room in; rows of cells out.
 
+import { grouped } from "../parts/grouped.mjs";
+
 const HEIGHTS = [240, 214, 190, 170, 150, 132, 116, 100, 88, 78, 70, 64, 58, 53, 48, 43, 38, 34, 30,
   28, 26, 25, 24, 23, 22, 21, 20, 19, 18, 17, 16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6];
 const LABEL_FROM = 13;
@@ -28,12 +30,7 @@ function rank(picture, slot, sort) {
 }
 
 function nodesOf(picture, sort) {
-  const byNode = new Map();
-  for (const slot of picture.present()) {
-    const node = picture.node[slot];
-    if (!byNode.has(node)) byNode.set(node, []);
-    byNode.get(node).push(slot);
-  }
+  const byNode = grouped(picture.present(), (slot) => picture.node[slot]);
   const nodes = [...byNode.values()].map((slots) => nodeBlock(picture, slots, sort));
   const names = picture.ranks();
   nodes.sort((a, b) => b.rank - a.rank || names[a.slots[0]] - names[b.slots[0]]);
@@ -55,12 +52,7 @@ const GROUP_KEYS = {
 const STATE_ORDER = ["lost", "offline", "stale", "unknown", "denied", "not supported", "ok"];
 
 function sectionsOf(picture, { group, sort }) {
-  const byKey = new Map();
-  for (const slot of picture.present()) {
-    const key = GROUP_KEYS[group](picture, slot);
-    if (!byKey.has(key)) byKey.set(key, []);
-    byKey.get(key).push(slot);
-  }
+  const byKey = grouped(picture.present(), (slot) => GROUP_KEYS[group](picture, slot));
   const names = picture.ranks();
   const byName = (a, b) => names[a] - names[b];
   const order = sort === "name" ? byName

@@ -1,7 +1,7 @@
 // The heatmap on its canvas: arranging, redrawing, pointer and keyboard.
 
 import { MARK_ROOM, arrange, neighbour, placesOf, slotAt } from "./grid_layout.mjs";
-import { byId, say, show, theme } from "../parts/dom.mjs";
+import { Teller, byId, say, show, theme } from "../parts/dom.mjs";
 import { FONT, drawAlert, drawAlerts, paintCells, paintPixels, palette, rasterise } from "../parts/gauges.mjs";
 
 // A live sort would shuffle cells under the reader's eyes; it settles this often, and never
@@ -17,12 +17,10 @@ const [NAME_BOX, NAME_MARK] = [20, 9];
 const ARROWS = ["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Home", "End"];
 
 /** `describe(slot)` -> {text, unit, name, note, past, spoken}; `firing`: what fires on which Gpu; events: open, hover, selection. */
-export class Heatmap extends EventTarget {
-  constructor(picture, view, describe, firing = null) {
+export class Heatmap extends Teller {
+  constructor(picture, view, describe, firing) {
     super();
-    Object.assign(this, { picture, view, describe, firing, plan: null, focus: null, anchor: null, paintedAt: -Infinity });
-    this.selected = new Set();
-    this.isFrozen = false;
+    Object.assign(this, { picture, view, describe, firing, plan: null, focus: null, anchor: null, paintedAt: -Infinity, selected: new Set(), isFrozen: false });
     this.stats = { redraw_ms: null, slowest_redraw_ms: 0, frames: 0, arrange_ms: null };
     this.place = byId("heatmap");
     this.stage = byId("stage");
@@ -34,14 +32,13 @@ export class Heatmap extends EventTarget {
 
   listen() {
     new ResizeObserver(() => this.rearrange()).observe(this.stage);
-    matchMedia("(prefers-color-scheme: light)").addEventListener("change", () => this.redraw());
     this.place.addEventListener("pointermove", (event) => this.onMove(event));
-    this.place.addEventListener("pointerleave", () => this.onLeave());
+    this.place.addEventListener("pointerleave", () => this.tell("hover", { slot: null }));
     this.place.addEventListener("click", (event) => this.onClick(event));
     this.place.addEventListener("keydown", (event) => this.onKey(event));
     this.place.addEventListener("focus", () => this.onFocus());
     this.place.addEventListener("blur", () => this.markFocus());
-    this.firing?.addEventListener("change", () => this.redraw());
+    this.firing.addEventListener("change", () => this.redraw());
     document.fonts.ready.then(() => this.rearrange());
   }
 
@@ -141,7 +138,7 @@ export class Heatmap extends EventTarget {
 
   paintAlerts(marks) {
     const { plan, picture, firing } = this;
-    if (firing === null || firing.isCalm) return;
+    if (firing.isCalm) return;
     const slots = [...firing.byGpu.keys()].map((uuid) => picture.slotOf.get(uuid)).filter((slot) => slot !== undefined);
     // A node's stands at its name, where that stands on the map.
     const hasNames = firing.byNode.size === 0 || plan.words.some(({ node }) => node !== undefined);
@@ -167,7 +164,7 @@ export class Heatmap extends EventTarget {
     const isOffline = node !== undefined && node.slots.every((slot) => this.picture.code(slot) === 254);
     context.font = isHeading ? `600 13px ${FONT}` : `500 11px ${FONT}`;
     context.fillStyle = isOffline ? marks.offlineInk : isHeading ? marks.heading : marks.label;
-    const [worst] = node === undefined ? [] : this.firing?.byNode.get(this.picture.nodeId(node.slots[0])) ?? [];
+    const [worst] = node === undefined ? [] : this.firing.byNode.get(this.picture.nodeId(node.slots[0])) ?? [];
     const shown = shortened(context, text, worst === undefined ? room : room - MARK_ROOM);
     context.fillText(shown, x, y);
     if (worst !== undefined) drawAlert(context, x + context.measureText(shown).width + MARK_ROOM - NAME_BOX, y - NAME_MARK / 2, NAME_BOX, NAME_BOX, worst.severity === "crit", marks);
@@ -217,10 +214,6 @@ export class Heatmap extends EventTarget {
     this.tell("hover", { slot, x: event.clientX, y: event.clientY });
   }
 
-  onLeave() {
-    this.tell("hover", { slot: null });
-  }
-
   onClick(event) {
     const slot = this.slotOf(event);
     if (slot === null) return;
@@ -250,11 +243,7 @@ export class Heatmap extends EventTarget {
   setFocus(slot, isSpoken) {
     this.focus = slot;
     this.markFocus(true);
-    if (isSpoken) this.speak();
-  }
-
-  speak() {
-    if (this.focus !== null) say(byId("spoken"), this.describe(this.focus).spoken);
+    if (isSpoken) say(byId("spoken"), this.describe(slot).spoken);
   }
 
   markFocus(isScrolled = false) {
@@ -287,13 +276,8 @@ export class Heatmap extends EventTarget {
     return this.plan;
   }
 
-  /** All slots, in the order in which they lie. */
-  order() {
-    return this.planned().rows.flatMap((row) => Array.from(row.slots));
-  }
-
   selectRange(slot) {
-    const order = this.order();
+    const order = this.planned().rows.flatMap((row) => Array.from(row.slots));
     const [from, to] = [order.indexOf(this.anchor ?? slot), order.indexOf(slot)].sort((a, b) => a - b);
     this.anchor ??= slot;
     this.selected = new Set(order.slice(Math.max(0, from), to + 1));
@@ -307,11 +291,7 @@ export class Heatmap extends EventTarget {
 
   changed() {
     this.redraw();
-    this.tell("selection", {});
-  }
-
-  tell(name, detail) {
-    this.dispatchEvent(new CustomEvent(name, { detail }));
+    this.tell("selection");
   }
 }
 

@@ -1,7 +1,7 @@
 // The card beside the pointer: what the map knows at once, the exact numbers a moment later.
 
 import { withWhat } from "../alerts/alert_words.mjs";
-import { getGpu } from "../parts/api.mjs";
+import { get, single } from "../parts/api.mjs";
 import { byId, make, show } from "../parts/dom.mjs";
 import { age, clock, plural, secondsSince } from "../parts/format.mjs";
 import { stateWords, valueWords } from "./gpu_words.mjs";
@@ -11,7 +11,7 @@ const MOST_ALERTS = 3;
 const ROWS = ["util_pct", "sm_active_pct", "mem_used_bytes", "temp_c", "power_w", "sm_clock_mhz"];
 
 export class Hover {
-  constructor(picture, book, firing = null) {
+  constructor(picture, book, firing) {
     Object.assign(this, { picture, book, firing, slot: null, gpu: null });
     this.card = byId("hover");
   }
@@ -45,7 +45,7 @@ export class Hover {
   }
 
   ask(slot) {
-    return this.picture.isThen ? this.then(slot) : getGpu(this.picture.uuids[slot]);
+    return this.picture.isThen ? this.then(slot) : single("gpus", this.picture.uuids[slot], get);
   }
 
   draw() {
@@ -63,7 +63,7 @@ export class Hover {
   }
 
   alerts() {
-    const alerts = this.firing?.of(this.picture.uuids[this.slot], this.picture.nodeId(this.slot)) ?? [];
+    const alerts = this.firing.of(this.picture.uuids[this.slot], this.picture.nodeId(this.slot));
     const lines = alerts.slice(0, MOST_ALERTS).map((alert) => make("p", { class: `hover-alert ${alert.severity}` }, withWhat(alert), make("small", {}, `for ${age(secondsSince(alert.since, this.picture.isThen ? this.picture.at : undefined))}`)));
     return alerts.length > MOST_ALERTS ? [...lines, make("p", { class: "hover-more" }, `and ${plural(alerts.length - MOST_ALERTS, "alert")} more`)] : lines;
   }

@@ -21,7 +21,7 @@ export function agentWords(node) {
   return [node.agent_version, ...costWords(node.cost), ...outboxWords(node)].filter((word) => word !== "").join(" · ");
 }
 
-export function costWords(cost) {
+function costWords(cost) {
   if (cost === null || cost === undefined) return [];
   const { cpu_pct: cpu, memory_bytes: memory, read_s: read } = cost;
   return [
@@ -30,7 +30,7 @@ export function costWords(cost) {
   ].filter((word) => word !== "");
 }
 
-export function outboxWords({ pending, dropped, cost }) {
+function outboxWords({ pending, dropped, cost }) {
   const bytes = known(cost?.outbox_bytes) && pending > 0 ? ` (${amount(cost.outbox_bytes / 2 ** 20, 1)} MiB)` : "";
   return [
     known(pending) && pending > 20 ? `${plural(pending, "message")} to bring${bytes}` : "",

@@ -1,9 +1,10 @@
 // The time bar: which moment is looked at. It knows nothing of the fleet; `say` is told what to say.
 
-import { byId, make, say } from "../parts/dom.mjs";
+import { Teller, byId, make, options, redraw, say } from "../parts/dom.mjs";
+import { grouped } from "../parts/grouped.mjs";
 import { clock, plural, when } from "../parts/format.mjs";
 
-export const STEP_OF = new Map([[3_600, 5], [21_600, 30], [86_400, 120], [604_800, 900]]);
+const STEP_OF = new Map([[3_600, 5], [21_600, 30], [86_400, 120], [604_800, 900]]);
 // Times as fast as life; the last one is a dozen steps a second.
 const SPEEDS = new Map([[5, [1, 10, 60]], [30, [10, 60, 360]], [120, [60, 360, 1_440]], [900, [600, 3_600, 10_800]]]);
 const FAR = 10;
@@ -12,7 +13,7 @@ const TRACK_MARKS = 120;
 const now = () => Date.now() / 1000;
 
 /** Tells `move` {at}: null is live; `range`; `play`. `at` is in whole seconds. */
-export class TimeBar extends EventTarget {
+export class TimeBar extends Teller {
   constructor() {
     super();
     Object.assign(this, { at: null, end: now(), isPlaying: false, marks: [] });
@@ -55,7 +56,7 @@ export class TimeBar extends EventTarget {
   /** To another range: the moment stays in it. */
   fit() {
     const speeds = SPEEDS.get(this.step);
-    this.speed.replaceChildren(...speeds.map((times) => make("option", { value: times }, `${times.toLocaleString("en")}x`)));
+    this.speed.replaceChildren(...options(speeds.map((times) => [times, `${times.toLocaleString("en")}x`])));
     this.speed.value = String(speeds.at(-1));
     this.settle();
     this.tell("range");
@@ -105,9 +106,10 @@ export class TimeBar extends EventTarget {
     if (event.altKey || event.ctrlKey || event.metaKey) return;
     const far = event.shiftKey ? FAR : 1;
     const place = this.at === null ? this.places : (this.at - this.start) / this.step;
+    const back = () => this.goToPlace(Math.max(0, Math.ceil(place) - far));
+    const forward = () => { if (this.at !== null) this.goToPlace(Math.min(this.places, Math.floor(place) + far)); };
     const act = {
-      ArrowLeft: () => this.goToPlace(Math.max(0, Math.ceil(place) - far)), ArrowDown: () => this.goToPlace(Math.max(0, Math.ceil(place) - far)),
-      ArrowRight: () => this.forward(place, far), ArrowUp: () => this.forward(place, far),
+      ArrowLeft: back, ArrowDown: back, ArrowRight: forward, ArrowUp: forward,
       Home: () => this.goToPlace(0), End: () => this.goLive(),
       PageUp: () => this.toMark(-1), PageDown: () => this.toMark(1),
       " ": () => this.play(!this.isPlaying),
@@ -116,10 +118,6 @@ export class TimeBar extends EventTarget {
     event.preventDefault();
     if (event.key !== " ") this.pause();
     act();
-  }
-
-  forward(place, far) {
-    if (this.at !== null) this.goToPlace(Math.min(this.places, Math.floor(place) + far));
   }
 
   toMark(way) {
@@ -196,17 +194,11 @@ export class TimeBar extends EventTarget {
   }
 
   drawMarks() {
-    const spots = new Map();
-    for (const mark of this.marks) {
-      if (mark.at < this.start || mark.at > this.end) continue;
-      const key = `${mark.kind} ${Math.floor((TRACK_MARKS * (mark.at - this.start)) / (this.end - this.start))}`;
-      if (!spots.has(key)) spots.set(key, []);
-      spots.get(key).push(mark);
-    }
-    const drawn = JSON.stringify([...spots].map(([key, those]) => [key, those.length, those[0].at]));
-    if (drawn === this.drawnMarks) return;
-    this.drawnMarks = drawn;
-    byId("time-marks").replaceChildren(...[...spots.values()].map((those) => this.markOf(those)));
+    const { start, end } = this;
+    const spots = grouped(this.marks.filter(({ at }) => at >= start && at <= end),
+      ({ kind, at }) => `${kind} ${Math.floor((TRACK_MARKS * (at - start)) / (end - start))}`);
+    redraw(byId("time-marks"), [...spots].map(([key, those]) => [key, those.length, those[0].at]),
+      () => [...spots.values()].map((those) => this.markOf(those)));
   }
 
   markOf(those) {
@@ -215,9 +207,5 @@ export class TimeBar extends EventTarget {
     const mark = make("button", { type: "button", tabindex: "-1", class: `time-mark ${first.kind}`, "data-at": Math.ceil(first.at), title: words.join("\n") });
     mark.style.left = `${(100 * (first.at - this.start)) / (this.end - this.start)}%`;
     return mark;
-  }
-
-  tell(name, detail = {}) {
-    this.dispatchEvent(new CustomEvent(name, { detail }));
   }
 }

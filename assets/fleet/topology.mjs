@@ -1,6 +1,6 @@
 // How the boards of a node reach each other, as nvidia-smi's table does it, and in words on hover.
 
-import { make } from "../parts/dom.mjs";
+import { make, redraw } from "../parts/dom.mjs";
 import { plural } from "../parts/format.mjs";
 
 const SHORT = { "board": "IN", "one switch": "PIX", "switches": "PXB", "host bridge": "PHB", "numa node": "NODE", "system": "SYS" };
@@ -11,10 +11,7 @@ const MEANING = {
 
 export function drawTopology(place, links, gpus) {
   const boards = gpus.filter((gpu) => (gpu.facts?.parent_uuid ?? null) === null);
-  const text = JSON.stringify([links, boards.map(({ uuid, place: name, facts }) => [uuid, name, facts?.numa_node])]);
-  if (place.dataset.drawn === text) return;
-  place.dataset.drawn = text;
-  place.replaceChildren(links.length === 0 ? make("p", { class: "events-none" }, boards.length < 2 ? "It has one board." : "The driver does not say.") : table(links, boards));
+  redraw(place, [links, boards.map(({ uuid, place: name, facts }) => [uuid, name, facts?.numa_node])], () => [links.length === 0 ? make("p", { class: "events-none" }, boards.length < 2 ? "It has one board." : "The driver does not say.") : table(links, boards)]);
 }
 
 function table(links, boards) {

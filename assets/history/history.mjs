@@ -1,13 +1,14 @@
 // The History page: a figure of the past that one zooms, sends to somebody and takes away as a file.
 
+import { writeQuery } from "../parts/address.mjs";
 import { readMetricCatalogue } from "../parts/metric_catalogue.mjs";
 import { alertsOf, spansOf } from "../alerts/firing.mjs";
-import { strokeOf } from "../charts/chart.mjs";
+import { pageColours, strokeOf } from "../charts/chart.mjs";
 import { sentence } from "../parts/dialog.mjs";
-import { byId, isTyping, make, say, settle, show, theme } from "../parts/dom.mjs";
+import { byId, isShortcut, make, onTheme, say, sayOrHide, settle, show, theme } from "../parts/dom.mjs";
 import { amount, plural } from "../parts/format.mjs";
 import { eventsOf, moved, seriesOf, seriesPath, stepFor, usageOf, usagePath } from "./history_data.mjs";
-import { figureOfGpus, figureOfOwner } from "./history_figure.mjs";
+import { figureOfGpus, figureOfOwner, plain } from "./history_figure.mjs";
 import { Subject } from "./history_subject.mjs";
 import { plotly } from "../charts/plotly.mjs";
 import { Moments, boundsOf, nowS, readSpan, stepWords, writeSpan } from "../parts/time_ranges.mjs";
@@ -45,11 +46,10 @@ export class History {
     byId("past-ranges").addEventListener("click", ({ target }) => target.dataset.last && this.choose({ last: target.dataset.last }));
     byId("past-metrics").addEventListener("click", ({ target }) => target.dataset.key && this.toggle(target.dataset.key));
     byId("past-back").addEventListener("click", () => this.back());
-    byId("past-pan").addEventListener("click", () => this.setPan(!this.isPan));
-    byId("past-band").addEventListener("click", () => this.setBand(!this.hasBand));
+    byId("past-pan").addEventListener("click", () => this.turn("isPan", "past-pan"));
+    byId("past-band").addEventListener("click", () => this.turn("hasBand", "past-band"));
     byId("past-png").addEventListener("click", () => this.savePicture());
-    addEventListener("gpudeck-theme", () => this.draw());
-    matchMedia("(prefers-color-scheme: light)").addEventListener("change", () => this.draw());
+    onTheme(() => this.draw());
     document.addEventListener("keydown", (event) => this.onKey(event));
     document.addEventListener("visibilitychange", () => this.follow());
     // What somebody drags is not drawn anew under their hand.
@@ -111,10 +111,6 @@ export class History {
     this.load();
   }
 
-  get shownMetrics() {
-    return this.metrics.map((key) => this.book.metrics.get(key));
-  }
-
   async load() {
     clearTimeout(this.timer);
     const number = (this.number += 1);
@@ -143,10 +139,11 @@ export class History {
     this.follow();
   }
 
-  async ask(bounds, step) {
+  /** `whole`: in which alerts are looked for. */
+  async ask(bounds, step, whole = bounds) {
     const { subject } = this;
     if (subject.kind === "owner") return { usage: await usageOf(subject, bounds, step) };
-    const [data, events, alerts] = await Promise.all([seriesOf(subject, this.metrics, bounds, step), eventsOf(subject.gpus, subject.nodes, bounds), this.alertsIn(bounds)]);
+    const [data, events, alerts] = await Promise.all([seriesOf(subject, this.metrics, bounds, step), eventsOf(subject.gpus, subject.nodes, bounds), this.alertsIn(whole)]);
     return { data, events, alerts };
   }
 
@@ -170,7 +167,7 @@ export class History {
     const bounds = boundsOf(this.span);
     try {
       const from = Math.max(bounds[0], (data.t.at(-1) ?? bounds[0]) - 2 * step);
-      const [tail, events, alerts] = await Promise.all([seriesOf(subject, this.metrics, [from, bounds[1]], step), eventsOf(subject.gpus, subject.nodes, [from, bounds[1]]), this.alertsIn(bounds)]);
+      const { data: tail, events, alerts } = await this.ask([from, bounds[1]], step, bounds);
       if (number !== this.number) return;
       const known = new Set(events.items.map(({ id }) => id));
       this.alerts = alerts;
@@ -188,9 +185,9 @@ export class History {
     const Plotly = await plotly().catch((error) => { this.fail(error.message); return null; });
     if (Plotly === null) return;
     const { subject, bounds, events } = this;
-    const shared = { bounds, colours: coloursOf(), whyOf: (key) => subject.why(key), room: this.figure.parentElement.clientHeight - 2 };
+    const shared = { bounds, colours: pageColours(), whyOf: (key) => subject.why(key), room: this.figure.parentElement.clientHeight - 2 };
     const made = subject.kind === "owner" ? figureOfOwner({ usage: this.usage, ...shared })
-      : figureOfGpus({ data: this.data, metrics: this.shownMetrics, gpus: subject.gpus, labelOf: (uuid) => subject.label(uuid), events: events.items, alerts: this.alerts, hasBand: this.hasBand, ...shared });
+      : figureOfGpus({ data: this.data, metrics: this.metrics.map((key) => this.book.metrics.get(key)), gpus: subject.gpus, labelOf: (uuid) => subject.label(uuid), events: events.items, alerts: this.alerts, hasBand: this.hasBand, ...shared });
     made.layout.dragmode = this.isPan ? "pan" : "zoom";
     this.offset = bounds[1] - made.layout.xaxis.range[1] / 1000;
     show(this.figure, true);
@@ -242,7 +239,7 @@ export class History {
     const query = this.subject.write(new URLSearchParams());
     if (this.subject.kind !== "owner" && this.metrics.join() !== STANDARD.join()) this.metrics.forEach((key) => query.append("metric", key));
     writeSpan(query, this.span);
-    history.replaceState(history.state, "", `/history?${query}`);
+    writeQuery(query);
   }
 
   drawFiles() {
@@ -268,26 +265,18 @@ export class History {
 
   /** In place of a figure and of what one does with it. */
   drawNone(words) {
-    const none = byId("past-none");
-    say(none, words);
-    show(none, words !== "");
+    sayOrHide(byId("past-none"), words);
     for (const part of [byId("past-place"), byId("past-words").parentElement]) show(part, words === "");
   }
 
   fail(words) {
-    say(byId("past-problem"), words);
-    show(byId("past-problem"), words !== "");
+    sayOrHide(byId("past-problem"), words);
   }
 
-  setPan(isPan) {
-    this.isPan = isPan;
-    byId("past-pan").setAttribute("aria-pressed", String(isPan));
-    this.draw();
-  }
-
-  setBand(hasBand) {
-    this.hasBand = hasBand;
-    byId("past-band").setAttribute("aria-pressed", String(hasBand));
+  /** `what`: isPan or hasBand, by its button. */
+  turn(what, id) {
+    this[what] = !this[what];
+    byId(id).setAttribute("aria-pressed", String(this[what]));
     this.draw();
   }
 
@@ -295,7 +284,7 @@ export class History {
     if (!this.drawn) return;
     const Plotly = await plotly();
     const { data, layout } = this.figure;
-    const words = { text: `${this.subject.titleSafe} · ${this.moments.zone.textContent}`, x: 0.01, xanchor: "left", y: 0.985, yanchor: "top", font: { size: 14 } };
+    const words = { text: `${plain(this.subject.title)} · ${this.moments.zone.textContent}`, x: 0.01, xanchor: "left", y: 0.985, yanchor: "top", font: { size: 14 } };
     const margin = { ...layout.margin, t: layout.margin.t + 56 };
     const legend = { orientation: "h", xref: "container", x: 0.99, xanchor: "right", yref: "container", y: 0.99, yanchor: "top" };
     const href = await Plotly.toImage({ data, layout: { ...layout, margin, height: layout.height + 56, title: words, showlegend: this.subject.kind !== "owner" && this.subject.gpus.length > 1, legend } }, { format: "png", width: Math.max(900, this.figure.clientWidth), height: layout.height + 56, scale: 2 });
@@ -304,13 +293,13 @@ export class History {
   }
 
   onKey(event) {
-    if (isTyping(event.target) || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]") !== null) return;
+    if (!isShortcut(event)) return;
     const [start, end] = boundsOf(this.span);
     const length = end - start;
     const keys = {
       ArrowLeft: () => this.zoomTo(start - length / 4, end - length / 4), ArrowRight: () => this.zoomTo(start + length / 4, end + length / 4),
       "+": () => this.zoomTo(start + length / 4, end - length / 4), "-": () => this.zoomTo(start - length / 2, end + length / 2),
-      Escape: () => this.back(), b: () => this.setBand(!this.hasBand), p: () => this.setPan(!this.isPan),
+      Escape: () => this.back(), b: () => this.turn("hasBand", "past-band"), p: () => this.turn("isPan", "past-pan"),
     };
     if (event.key in keys && event.target.closest("a, button") === null) { event.preventDefault(); keys[event.key](); }
   }
@@ -320,17 +309,4 @@ export class History {
     const band = this.data?.lines.get(uuid)?.get(key);
     return band === undefined ? null : this.data.t.map((t, at) => [t, band.mean[at], band.min[at], band.max[at]]);
   }
-}
-
-function coloursOf() {
-  const style = getComputedStyle(document.documentElement);
-  const probe = make("span", { hidden: "hidden" });
-  document.body.append(probe);
-  const read = (name) => { probe.style.color = `var(${name})`; return getComputedStyle(probe).color; };
-  const colours = {
-    theme: theme(), font: style.getPropertyValue("--font").trim(), ground: read("--raised"), raised: read("--higher"), ink: read("--ink"), soft: read("--ink-soft"), line: read("--line"),
-    marks: { info: read("--ink-soft"), warning: read("--warn"), critical: read("--bad") },
-  };
-  probe.remove();
-  return colours;
 }

@@ -17,12 +17,12 @@ const WHY = { unsupported: "Not supported here", denied: "Refused by the driver 
 
 export const plain = (text) => String(text).slice(0, LONGEST).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
 
-export function unitOf(metric) {
+function unitOf(metric) {
   return UNITS[metric.unit] ?? { by: 1, unit: metric.unit, format: ".1f" };
 }
 
 /** What all figures share: rows of one height under one another, on one axis of time. */
-export class Frame {
+class Frame {
   constructor(rows, bounds, colours, room) {
     const row = Math.min(MOST_ROW, Math.max(LEAST_ROW, (room - EDGES + GAP) / rows.length - GAP));
     Object.assign(this, { rows, colours, row, offset: zoneOffset(bounds[1]) });
@@ -66,7 +66,7 @@ export class Frame {
 }
 
 /** A row per metric, a line per Gpu: the mean, and from the lowest to the highest as a band. */
-export function figureOfGpus({ data, metrics, gpus, labelOf, whyOf, events, alerts = [], bounds, colours, hasBand, room }) {
+export function figureOfGpus({ data, metrics, gpus, labelOf, whyOf, events, alerts, bounds, colours, hasBand, room }) {
   const rows = metrics.map((metric) => ({ title: metric.label, unit: unitOf(metric).unit, floor: metric.unit === "°C" ? null : 0, range: metric.unit === "%" ? [0, 101] : null }));
   const frame = new Frame(rows, bounds, colours, room);
   const bands = [];
@@ -126,7 +126,7 @@ function outline(frame, { t, step }, { min, max }, by) {
 }
 
 /** [first, last] of what stands together without a hole. */
-export function runsOf(values) {
+function runsOf(values) {
   const runs = [];
   let first = null;
   values.forEach((value, at) => {

@@ -3,7 +3,6 @@
 import { look, lookAtAll } from "../parts/api.mjs";
 import { make, say, show } from "../parts/dom.mjs";
 import { plural } from "../parts/format.mjs";
-import { plain } from "./history_figure.mjs";
 
 const MOST = 8;
 const OWNER = "user:";
@@ -90,10 +89,6 @@ export class Subject {
   why(key) {
     const reasons = new Set(this.gpus.map((uuid) => this.known.get(uuid)?.missing?.[key]));
     return reasons.size === 1 ? [...reasons][0] ?? null : null;
-  }
-
-  get titleSafe() {
-    return plain(this.title);
   }
 
   get subtitle() {

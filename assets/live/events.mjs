@@ -1,7 +1,7 @@
 // Recent events: how many matter, on the bar; all of them in a panel over the map, which it never moves.
 
 import { getEvents } from "../parts/api.mjs";
-import { byId, say, show } from "../parts/dom.mjs";
+import { Teller, byId, say, show } from "../parts/dom.mjs";
 import { EventList, byTime, isLoud } from "./event_lines.mjs";
 
 const HOUR_S = 3_600;
@@ -12,7 +12,7 @@ const TICK_MS = 5_000;
 const PUSHED = 20;
 
 /** Events: open {uuid}, seek {filter}. */
-export class EventsPanel extends EventTarget {
+export class EventsPanel extends Teller {
   constructor(picture, live) {
     super();
     Object.assign(this, { picture, known: new Map(), since: Infinity, shown: new Set(), epoch: null });
@@ -134,17 +134,13 @@ export class EventsPanel extends EventTarget {
 
   tick() {
     this.drawCount();
-    if (this.isOpen) for (const { tick } of this.list.lines.values()) tick();
+    if (this.isOpen) this.list.tick();
   }
 
   follow(item) {
     this.close(false);
     if (item.gpu !== null && this.picture.slotOf.has(item.gpu)) this.tell("open", { uuid: item.gpu });
     else this.tell("seek", { filter: `node:${item.node}` });
-  }
-
-  tell(name, detail) {
-    this.dispatchEvent(new CustomEvent(name, { detail }));
   }
 }
 

@@ -11,7 +11,7 @@ const SILENCE_MS = 4_000;
 const ANSWER_MS = 4_000;
 
 /** Full jitter: a hub that comes back must not meet all its viewers in one second. */
-export function waitBefore(attempt, random = Math.random()) {
+function waitBefore(attempt, random = Math.random()) {
   return random * Math.min(LONGEST_WAIT_MS, FIRST_WAIT_MS * 2 ** attempt);
 }
 
@@ -20,14 +20,8 @@ export class Live extends EventTarget {
   /** `isIdle`: a page that shows nothing live, and holds the socket to know how it stands. */
   constructor({ isIdle = false } = {}) {
     super();
-    this.isIdle = isIdle;
-    this.state = "connecting"; // connecting | live | silent | lost | signed_out
-    this.heardAt = null;
-    this.retryAt = null;
-    this.attempt = 0;
-    this.isTrying = false;
-    this.watched = null;
-    this.lined = [];
+    // state: connecting | live | silent | lost | signed_out
+    Object.assign(this, { isIdle, state: "connecting", heardAt: null, retryAt: null, attempt: 0, isTrying: false, watched: null, lined: [] });
     this.socket = this.makeSocket();
     setInterval(() => this.checkSilence(), 1_000);
     document.addEventListener("visibilitychange", () => this.onVisibility());

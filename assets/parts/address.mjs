@@ -1,28 +1,21 @@
 // What is looked at lives in the address, so that it can be sent to somebody.
 
-const DEFAULTS = { metric: "util_pct", group: "node", sort: "name", filter: "", gpu: "", view: "map", at: "" };
-const ALLOWED = { group: ["node", "none", "model", "owner", "state"], sort: ["name", "high", "low"], view: ["map", "table"] };
-
-export function readAddress(search, metrics) {
-  const given = new URLSearchParams(search);
-  const view = { ...DEFAULTS };
-  for (const name of Object.keys(DEFAULTS)) {
-    const value = given.get(name);
-    const allowed = name === "metric" ? metrics : ALLOWED[name];
-    if (value !== null && (allowed === undefined || allowed.includes(value))) view[name] = value;
-  }
-  return view;
+/** `usual`: {name: value} of all that is chosen; `allowed`: {name: [value]} where not everything is. */
+export function readView(usual, allowed = {}) {
+  const given = new URLSearchParams(location.search);
+  const isRight = (name) => given.has(name) && (allowed[name]?.includes(given.get(name)) ?? true);
+  return Object.fromEntries(Object.entries(usual).map(([name, value]) => [name, isRight(name) ? given.get(name) : value]));
 }
 
-export function addressOf(view, pathname = location.pathname) {
-  const query = new URLSearchParams();
-  for (const [name, value] of Object.entries(view)) if (value !== DEFAULTS[name]) query.set(name, value);
+/** What is not as usual, and `more` after it: [[name, value]]. */
+export function writeView(view, usual, more = []) {
+  const unusual = Object.keys(usual).filter((name) => view[name] !== usual[name]).map((name) => [name, view[name]]);
+  writeQuery(new URLSearchParams([...unusual, ...more]));
+}
+
+export function writeQuery(query) {
   const text = query.toString();
-  return text === "" ? pathname : `${pathname}?${text}`;
-}
-
-export function writeAddress(view) {
-  history.replaceState(history.state, "", addressOf(view));
+  history.replaceState(history.state, "", text === "" ? location.pathname : `${location.pathname}?${text}`);
 }
 
 // Back from a Gpu or a Node, the Fleet page is as it was left.

@@ -14,63 +14,26 @@ export class ApiError extends Error {
   }
 }
 
-export function getGpu(uuid) {
-  return get(named("gpus", "uuid", [uuid])).then((answer) => only(answer, "Gpu"));
-}
+const NAMES = { gpus: ["uuid", "Gpu"], nodes: ["id", "node"], tasks: ["id", "task"] };
 
-export function getNode(id) {
-  return get(named("nodes", "id", [id])).then((answer) => only(answer, "node"));
-}
-
-export function lookAtGpu(uuid) {
-  return look(named("gpus", "uuid", [uuid])).then((answer) => only(answer, "Gpu"));
-}
-
-export function lookAtNode(id) {
-  return look(named("nodes", "id", [id])).then((answer) => only(answer, "node"));
-}
-
-export function lookAtTask(id) {
-  return look(named("tasks", "id", [id])).then((answer) => only(answer, "task"));
-}
-
-/** Those of them that there are, in their order. */
-export async function lookAtGpus(uuids) {
-  if (uuids.length === 0) return [];
-  const { items } = await look(named("gpus", "uuid", uuids));
-  return uuids.map((uuid) => items.find((gpu) => gpu.uuid === uuid)).filter((gpu) => gpu !== undefined);
-}
-
-export async function getTasks(ids) {
+/** Those of them that there are, in their order. Asked for as a list: what has ended since is then not
+ * in it. The path of one that is gone would answer 404, and the browser log each as a fault of the page. */
+export async function several(kind, ids, ask = look) {
   if (ids.length === 0) return [];
-  const { items } = await get(named("tasks", "id", ids));
-  return ids.map((id) => items.find((task) => task.id === id)).filter((task) => task !== undefined);
+  const [name] = NAMES[kind];
+  const { items } = await ask(`${kind}?${new URLSearchParams([...ids.map((id) => [name, id]), ["limit", "100"]])}`);
+  return ids.map((id) => items.find((item) => item[name] === id)).filter((item) => item !== undefined);
 }
 
-// Asked for as a list: what has ended since is then not in it. The path of one that is gone would
-// answer 404, and the browser log each as a fault of the page.
-function named(path, name, values) {
-  return `${path}?${new URLSearchParams([...values.map((value) => [name, value]), ["limit", "100"]])}`;
-}
-
-function only({ items: [item] }, what) {
-  if (item === undefined) throw new ApiError(404, { detail: `there is no such ${what} here` });
+export async function single(kind, id, ask = look) {
+  const [item] = await several(kind, [id], ask);
+  if (item === undefined) throw new ApiError(404, { detail: `there is no such ${NAMES[kind][1]} here` });
   return item;
 }
 
-export function getEvents(query) {
-  return get(`events?${new URLSearchParams(query)}`);
-}
+export const getEvents = (query) => get(`events?${new URLSearchParams(query)}`);
 
-export function getAlerts(uuid) {
-  return get(`alerts?gpus=${encodeURIComponent(uuid)}`);
-}
-
-export function getNodes() {
-  return get("nodes?limit=100");
-}
-
-function get(path) {
+export function get(path) {
   const now = performance.now();
   for (const [key, { at }] of kept) if (now - at > KEEP_MS) kept.delete(key);
   if (!kept.has(path)) {
@@ -81,9 +44,10 @@ function get(path) {
   return kept.get(path).answer;
 }
 
-export function look(path) {
-  return ask("GET", path);
-}
+export const look = (path) => ask("GET", path);
+
+/** What a list has on its first page; `otherwise`: where the hub does not answer. */
+export const itemsOf = (path, otherwise = null) => look(path).then(({ items }) => items, () => otherwise);
 
 /** All items of a list, page after page. */
 export async function lookAtAll(path, more = "") {

@@ -1,6 +1,7 @@
 // Native dialogs: a question with fields, one that only wants a yes, and something to be copied.
 
-import { copyText, make, say, show } from "./dom.mjs";
+import { copyText, make, options, say, sayOrHide, show } from "./dom.mjs";
+import { capital } from "./format.mjs";
 
 const LONG_FROM = 5; // fields
 
@@ -26,8 +27,7 @@ export function ask({ title, lead = [], fields = [], verb, tone = "first", submi
         answer = (await submit(new FormData(form))) ?? true;
         dialog.close();
       } catch (error) {
-        say(problem, sentence(error.message));
-        show(problem, true);
+        sayOrHide(problem, sentence(error.message));
       } finally {
         yes.disabled = false;
       }
@@ -43,8 +43,7 @@ function keepTyped(dialog, form, problem) {
     if (!isTyped) return;
     isTyped = false;
     event.preventDefault();
-    say(problem, "What is written here would be lost: press Esc once more to leave it.");
-    show(problem, true);
+    sayOrHide(problem, "What is written here would be lost: press Esc once more to leave it.");
     problem.scrollIntoView({ block: "nearest" });
   });
 }
@@ -75,22 +74,22 @@ export function copyable(text, what) {
   return make("div", { class: "command" }, code, button);
 }
 
-export function done(dialogOf, words = "Done") {
-  return make("div", { class: "dialog-foot" }, make("button", { type: "button", class: "button first", onclick: () => dialogOf().close() }, words));
+export function done(dialogOf) {
+  return make("div", { class: "dialog-foot" }, make("button", { type: "button", class: "button first", onclick: () => dialogOf().close() }, "Done"));
 }
 
 export function textField(name, label, traits = {}, hint = null) {
   return field(name, label, make("input", { name, autocomplete: "off", autocapitalize: "none", spellcheck: "false", maxlength: "1024", ...traits }), hint);
 }
 
-export function choiceField(name, label, options, chosen, hint = null) {
-  const select = make("select", { name }, ...options.map(([value, words]) => make("option", { value }, words)));
+export function choiceField(name, label, choices, chosen, hint = null) {
+  const select = make("select", { name }, options(choices));
   select.value = chosen;
   return field(name, label, select, hint);
 }
 
 export function checkField(name, label, hint = null) {
-  return make("label", { class: "check" }, make("input", { type: "checkbox", name }), make("span", {}, label, ...(hint === null ? [] : [make("small", {}, hint)])));
+  return make("label", { class: "check" }, make("input", { type: "checkbox", name }), make("span", {}, label, hint === null ? null : make("small", {}, hint)));
 }
 
 function field(name, label, control, hint) {
@@ -102,8 +101,8 @@ function field(name, label, control, hint) {
 }
 
 /** New password, twice; the name is there for whoever keeps passwords. */
-export function newPasswordFields(name, isRequired = true) {
-  const traits = { type: "password", autocomplete: "new-password", minlength: "12", ...(isRequired ? { required: "" } : {}) };
+export function newPasswordFields(name) {
+  const traits = { type: "password", autocomplete: "new-password", minlength: "12", required: "" };
   return [
     make("input", { class: "unseen", type: "text", autocomplete: "username", value: name, tabindex: "-1", "aria-hidden": "true", readonly: "" }),
     textField("password", "New password", traits, "At least 12 characters; three or four words are easiest."),
@@ -119,6 +118,6 @@ export function newPassword(given) {
 const paragraphs = (lead) => [lead].flat().map((one) => (typeof one === "string" ? make("p", {}, one) : one));
 
 export const sentence = (text) => {
-  const full = text.charAt(0).toUpperCase() + text.slice(1);
+  const full = capital(text);
   return /[.!?…]$/.test(full) ? full : `${full}.`;
 };

@@ -14,6 +14,11 @@ export function gibibytes(bytes) {
   return inGib >= 10_240 ? { text: amount(inGib / 1024, 1), unit: "TiB" } : { text: amount(inGib, inGib < 100 ? 1 : 0), unit: "GiB" };
 }
 
+/** {text, unit} as one. */
+export const oneWord = ({ text, unit }) => `${text} ${unit}`.trim();
+
+export const bytesWords = (bytes, unknown = "–") => (bytes === null || bytes === undefined ? unknown : oneWord(gibibytes(bytes)));
+
 export function watts(value) {
   if (value >= 10_000_000) return { text: amount(value / 1e6, 1), unit: "MW" };
   return value >= 10_000 ? { text: amount(value / 1000, 1), unit: "kW" } : { text: amount(value), unit: "W" };
@@ -40,8 +45,12 @@ const BY_UNIT = { "%": percent, "B": gibibytes, "W": watts, "J": energy, "B/s": 
 /** {text, unit} of an exact value of a metric, as the API gives it. */
 export function valueOf(metric, value, throttleReasons) {
   if (metric.key === "throttle_bits") return { text: throttleWords(value, throttleReasons), unit: "" };
-  if (metric.words) return { text: metric.words[value] ?? `code ${value}`, unit: "" };
   if (metric.key === "pstate") return { text: `P${value}`, unit: "" };
+  return plainValue(metric, value);
+}
+
+function plainValue(metric, value) {
+  if (metric.words) return { text: metric.words[value] ?? `code ${value}`, unit: "" };
   return BY_UNIT[metric.unit]?.(value) ?? { text: amount(value), unit: metric.unit };
 }
 
@@ -49,14 +58,15 @@ export function valueOf(metric, value, throttleReasons) {
 export function cellOf(metric, value, throttleReasons) {
   if (metric.key === "mem_used_bytes") return percent(value);
   if (metric.key === "throttle_bits") return { text: throttleShort(value, throttleReasons), unit: "" };
-  if (metric.words) return { text: (metric.words[value] ?? `code ${value}`).split(":")[0], unit: "" };
-  return BY_UNIT[metric.unit]?.(value) ?? { text: amount(value), unit: metric.unit };
+  const { text, unit } = plainValue(metric, value);
+  return { text: metric.words ? text.split(":")[0] : text, unit };
 }
 
-export function throttleWords(bits, reasons) {
-  const words = reasons.filter(([bit]) => Math.floor(bits / bit) % 2 === 1).map(([, name]) => name);
-  return words.length === 0 ? "none" : words.join(", ");
+function throttleWords(bits, reasons) {
+  return reasonsIn(bits, reasons).join(", ") || "none";
 }
+
+const reasonsIn = (bits, reasons) => reasons.filter(([bit]) => Math.floor(bits / bit) % 2 === 1).map(([, name]) => name);
 
 const SHORT = {
   "idle": "idle", "application clocks": "app", "software power cap": "power", "hardware slowdown": "slow",
@@ -65,8 +75,8 @@ const SHORT = {
 };
 
 function throttleShort(bits, reasons) {
-  const words = reasons.filter(([bit]) => Math.floor(bits / bit) % 2 === 1).map(([, name]) => SHORT[name] ?? name);
-  return words.at(-1) ?? "none";
+  const last = reasonsIn(bits, reasons).at(-1);
+  return SHORT[last] ?? last ?? "none";
 }
 
 export function age(seconds) {
@@ -81,6 +91,8 @@ export function secondsSince(when, now = Date.now() / 1000) {
   if (when === null || when === undefined) return null;
   return now - (typeof when === "number" ? when : Date.parse(when) / 1000);
 }
+
+export const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 export const plural = (count, one, many = `${one}s`) => `${amount(count)} ${count === 1 ? one : many}`;
 

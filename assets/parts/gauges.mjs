@@ -153,37 +153,13 @@ export function drawAlerts(context, spots, w, h, isCritical, marks) {
 const STATE_DRAWINGS = {
   retired: () => undefined,
   unscaled: (cell) => fillCell(cell, cell.marks.plain),
-  denied(cell) {
-    fillCell(cell, cell.marks.quiet);
-    const radius = Math.min(cell.w, cell.h, 44) * 0.24;
-    strokeCell(cell, cell.marks.quietInk, (path, midX, midY) => {
-      if (radius > 3) path.arc(midX, midY, radius, 0, 2 * Math.PI);
-      path.moveTo(midX - radius * 0.7, midY + radius * 0.7);
-      path.lineTo(midX + radius * 0.7, midY - radius * 0.7);
-    });
-  },
-  unsupported(cell) {
-    fillCell(cell, cell.marks.quiet);
-    const half = Math.min(cell.w, cell.h, 40) * 0.24;
-    strokeCell(cell, cell.marks.quietInk, (path, midX, midY) => {
-      path.moveTo(midX - half, midY);
-      path.lineTo(midX + half, midY);
-    });
-  },
+  denied: (cell) => drawSign(cell, cell.marks.quiet, cell.marks.quietInk, Math.min(cell.w, cell.h, 44) * 0.24, [[-0.7, 0.7, 0.7, -0.7]], true),
+  unsupported: (cell) => drawSign(cell, cell.marks.quiet, cell.marks.quietInk, Math.min(cell.w, cell.h, 40) * 0.24, [[-1, 0, 1, 0]]),
   stale(cell) {
     fillCell(cell, cell.marks.staleBase);
     hatch(cell, cell.marks.staleStripe);
   },
-  lost(cell) {
-    fillCell(cell, cell.marks.lostBase);
-    const half = Math.min(cell.w, cell.h, 44) * 0.26;
-    strokeCell(cell, cell.marks.lostInk, (path, midX, midY) => {
-      path.moveTo(midX - half, midY - half);
-      path.lineTo(midX + half, midY + half);
-      path.moveTo(midX + half, midY - half);
-      path.lineTo(midX - half, midY + half);
-    });
-  },
+  lost: (cell) => drawSign(cell, cell.marks.lostBase, cell.marks.lostInk, Math.min(cell.w, cell.h, 44) * 0.26, [[-1, -1, 1, 1], [1, -1, -1, 1]]),
   offline({ context, x, y, w, h, marks }) {
     context.strokeStyle = marks.offlineInk;
     context.lineWidth = 1;
@@ -214,12 +190,20 @@ function box(context, x, y, w, h) {
   return context.fill();
 }
 
-function strokeCell({ context, x, y, w, h, stroke }, colour, trace) {
-  context.strokeStyle = colour;
+/** Lines around the middle, in parts of `size`; with a circle where it has one and there is room. */
+function drawSign(cell, ground, ink, size, lines, hasCircle = false) {
+  const { context, stroke } = cell;
+  const [midX, midY] = [cell.x + cell.w / 2, cell.y + cell.h / 2];
+  fillCell(cell, ground);
+  context.strokeStyle = ink;
   context.lineWidth = Math.min(3, stroke);
   context.lineCap = "round";
   context.beginPath();
-  trace(context, x + w / 2, y + h / 2);
+  if (hasCircle && size > 3) context.arc(midX, midY, size, 0, 2 * Math.PI);
+  for (const [fromX, fromY, toX, toY] of lines) {
+    context.moveTo(midX + fromX * size, midY + fromY * size);
+    context.lineTo(midX + toX * size, midY + toY * size);
+  }
   context.stroke();
 }
 
@@ -242,10 +226,14 @@ function hatch({ context, x, y, w, h }, colour) {
 
 function word({ context, x, y, w, h, marks }, text, size) {
   context.fillStyle = marks.quietInk;
-  context.font = `600 ${size}px ${FONT}`;
-  context.textAlign = "center";
-  context.textBaseline = "middle";
+  setType(context, 600, size, "center", "middle");
   context.fillText(text, x + w / 2, y + h / 2 + size * 0.06);
+}
+
+function setType(context, weight, size, align, baseline) {
+  context.font = `${weight} ${size}px ${FONT}`;
+  context.textAlign = align;
+  context.textBaseline = baseline;
 }
 
 export const FONT = '"Inter Variable", system-ui, sans-serif';
@@ -371,9 +359,7 @@ function writeCell(cell, ink, said, isState) {
 }
 
 function centre({ context, x, y, w, h }, text, size) {
-  context.font = `560 ${size}px ${FONT}`;
-  context.textAlign = "center";
-  context.textBaseline = "middle";
+  setType(context, 560, size, "center", "middle");
   // The limit makes fillText slow, and numbers do not need it.
   if (text.length > 3) context.fillText(text, x + w / 2, y + h / 2 + size * 0.05, w - 2);
   else context.fillText(text, x + w / 2, y + h / 2 + size * 0.05);
@@ -381,30 +367,25 @@ function centre({ context, x, y, w, h }, text, size) {
 
 function writeMiddle({ context, x, y, w, h }, said, isState) {
   const small = Math.min(11, h * 0.24);
-  context.textBaseline = "alphabetic";
-  context.textAlign = "left";
-  context.font = `450 ${small}px ${FONT}`;
+  setType(context, 450, small, "left", "alphabetic");
   context.fillText(fit(context, said.name, w - 12), x + 6, y + small + 4);
   if (h >= 48) context.fillText(fit(context, isState ? said.text : said.note, w - 12), x + 6, y + h - 6);
   if (isState) return;
   const size = Math.min(22, h * 0.4);
-  context.font = `600 ${size}px ${FONT}`;
-  context.textAlign = "right";
+  setType(context, 600, size, "right", "alphabetic");
   context.fillText(said.text, x + w - 6, y + h / 2 + size * 0.42);
 }
 
 function writeLarge({ context, x, y, w, h }, ink, said, isState) {
   const pad = Math.min(14, w * 0.08);
-  context.textBaseline = "alphabetic";
-  context.textAlign = "left";
-  context.font = `500 12px ${FONT}`;
+  setType(context, 500, 12, "left", "alphabetic");
   context.fillText(fit(context, said.name, w - 2 * pad), x + pad, y + pad + 10);
   context.fillText(fit(context, said.note, w - 2 * pad), x + pad, y + h - pad);
   const size = isState ? 15 : Math.min(44, h * 0.3, w * 0.2);
   context.font = `620 ${size}px ${FONT}`;
   const base = y + pad + 18 + size * (isState ? 1 : 0.86);
-  if (isState) return context.fillText(said.text, x + pad, base);
   context.fillText(said.text, x + pad, base);
+  if (isState) return undefined;
   const past = context.measureText(said.text).width;
   context.font = `500 ${Math.max(11, size * 0.42)}px ${FONT}`;
   context.fillText(said.unit, x + pad + past + 4, base);

@@ -1,7 +1,7 @@
 // What surrounds every page: theme, keys, help, sign out, and how we stand with the hub.
 
 import { mountAccount } from "./account.mjs";
-import { byId, isTyping, make, say, show, theme } from "./dom.mjs";
+import { byId, isShortcut, make, say, show, theme } from "./dom.mjs";
 import { age, plural } from "./format.mjs";
 import { mountPrinting } from "./printing.mjs";
 import { mountTips } from "./tips.mjs";
@@ -22,7 +22,7 @@ export function mountShell(live) {
   drawLink(live);
 }
 
-export function toggleTheme() {
+function toggleTheme() {
   const next = theme() === "dark" ? "light" : "dark";
   document.documentElement.dataset.theme = next;
   try { localStorage.setItem("gpudeck.theme", next); } catch { /* it then lasts until the next load */ }
@@ -52,8 +52,7 @@ const PLACES = { f: "/", t: "/tasks", a: "/alerts", q: "/quotas", h: "/history",
 let lastG = -Infinity;
 
 function onKey(event) {
-  if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
-  if (document.querySelector("dialog[open]") !== null) return;
+  if (!isShortcut(event)) return;
   if (event.key in PLACES && performance.now() - lastG < 1_000) location.assign(PLACES[event.key]);
   else if (event.key === "g") { lastG = performance.now(); return; }
   else if (event.key === "?") openHelp();

@@ -76,7 +76,8 @@ export class Moments {
   }
 }
 
-function localText(seconds) {
+/** As a field for a moment has it, to the second. */
+export function localText(seconds) {
   const shifted = new Date((Math.round(seconds) + zoneOffset(seconds)) * 1000);
   return shifted.toISOString().slice(0, 19);
 }

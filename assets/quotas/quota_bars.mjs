@@ -1,14 +1,13 @@
 // Use against a limit: as a bar and in words.
 
 import { make } from "../parts/dom.mjs";
-import { amount, gibibytes } from "../parts/format.mjs";
+import { amount, bytesWords } from "../parts/format.mjs";
 
-const memory = (bytes) => { const { text, unit } = gibibytes(bytes); return `${text} ${unit}`; };
 const short = (number) => (number > 0 && number < 1 ? String(Number(number.toPrecision(2))) : amount(number, Number.isInteger(number) ? 0 : 1));
 
 export const LIMITS = {
   gpus: { name: "Gpus", words: short },
-  mem_bytes: { name: "memory", words: memory },
+  mem_bytes: { name: "memory", words: (bytes) => bytesWords(bytes) },
   gpu_hours: { name: "GPU-hours", words: short },
   max_age_s: { name: "age", words: (seconds) => (seconds >= 7_200 ? `${short(seconds / 3_600)} h` : `${short(Math.round(seconds / 60))} min`) },
 };

@@ -1,8 +1,8 @@
 // The quotas of a node, or of one Gpu: whether they are in force there, and who of those who are
 // there is how near to them. Redrawn only when something of it has changed.
 
-import { look } from "../parts/api.mjs";
-import { make } from "../parts/dom.mjs";
+import { itemsOf } from "../parts/api.mjs";
+import { keepFocus, make, redraw } from "../parts/dom.mjs";
 import { plural } from "../parts/format.mjs";
 import { LIMITS, barOf, useWords } from "./quota_bars.mjs";
 
@@ -11,7 +11,7 @@ const EVERY_MS = 4_000;
 export class QuotaPanel {
   /** `what`: "node" or "Gpu". */
   constructor(what) {
-    Object.assign(this, { what, drawn: null, askedAt: -Infinity });
+    Object.assign(this, { what, askedAt: -Infinity });
     this.root = make("div", { class: "quota-panel" }, make("p", { class: "limits-none" }, "Not known yet."));
   }
 
@@ -20,18 +20,13 @@ export class QuotaPanel {
     if (performance.now() - this.askedAt < EVERY_MS) return;
     this.askedAt = performance.now();
     const query = gpu === null ? "" : `?gpu=${encodeURIComponent(gpu)}`;
-    const answer = await look(`nodes/${encodeURIComponent(node)}/quotas${query}`).catch(() => null);
-    if (answer !== null) this.draw(answer.items);
+    const items = await itemsOf(`nodes/${encodeURIComponent(node)}/quotas${query}`);
+    if (items !== null) this.draw(items);
   }
 
   draw(items) {
-    const text = JSON.stringify(items);
-    if (text === this.drawn) return;
-    this.drawn = text;
     const limiting = items.filter(({ holders, is_in_force: inForce }) => holders.length > 0 || !inForce);
-    const focused = this.root.contains(document.activeElement) ? document.activeElement.textContent : null;
-    this.root.replaceChildren(...limiting.map((one) => this.quota(one)), ...this.rest(items, limiting));
-    if (focused !== null) [...this.root.querySelectorAll("a")].find((link) => link.textContent === focused)?.focus();
+    keepFocus(this.root, () => redraw(this.root, items, () => [...limiting.map((one) => this.quota(one)), ...this.rest(items, limiting)]));
   }
 
   rest(items, limiting) {

@@ -1,10 +1,11 @@
 // The Quotas page: what each gives, who holds how much of it, and whether it is really in force.
 
-import { isAdmin, me } from "../parts/account.mjs";
 import { look, send } from "../parts/api.mjs";
-import { ask, choiceField, done, open, sentence, textField } from "../parts/dialog.mjs";
-import { byId, make, say, show } from "../parts/dom.mjs";
+import { choiceField, done, open, sentence, textField } from "../parts/dialog.mjs";
+import { Lines, button, byId, keepFocus, make, redraw, say, sayOrHide, show } from "../parts/dom.mjs";
+import { DraftCheck } from "../parts/draft_check.mjs";
 import { amount, moment, plural, when } from "../parts/format.mjs";
+import { Looker } from "../parts/looker.mjs";
 import { change, onlyOf } from "../parts/password_prompt.mjs";
 import { LIMITS, barOf, useWords } from "./quota_bars.mjs";
 import { openPast } from "./quota_past.mjs";
@@ -22,42 +23,25 @@ const PRIORITIES = [["0", "0: goes last"], ["1", "1"], ["2", "2"], ["3", "3"], [
 const MEANS = { ladder: "Ladder (in use)", memory_limit: "Memory limits of the driver (not used yet)", hami: "HAMi-core (not used yet)", mps: "MPS limits (set on the node's page, of new clients only)", mig: "MIG (not used yet)" };
 const IN_FORCE = { observe: "counted, and nobody is told", warn: "owners are told, and nothing is ended", act: "owners are told, then tasks are ended; nothing stops an allocation" };
 
-export class QuotasPage {
+export class QuotasPage extends Looker {
   constructor(root, live) {
-    Object.assign(this, { root, person: null, cards: new Map() });
-    this.place = byId("quotas-place");
+    super(live, EVERY_MS, { problem: byId("quotas-problem") });
+    this.cards = new Lines(byId("quotas-place"), ({ quota }) => quota.id, (item) => this.build(item));
     byId("quotas-new").addEventListener("click", () => this.edit(null));
-    live.addEventListener("state", () => { if (live.state === "live") this.look(); });
-    document.addEventListener("visibilitychange", () => this.look());
     this.begin();
   }
 
   async begin() {
-    this.person = await me().catch(() => null);
-    show(byId("quotas-new"), this.isAdmin);
+    await this.meet();
+    show(byId("quotas-new"), this.may("admin"));
     this.look();
   }
 
-  get isAdmin() { return this.person !== null && isAdmin(this.person); }
-
-  get isOperator() { return this.isAdmin || this.person?.role === "operator"; }
-
-  async look() {
-    clearTimeout(this.timer);
-    if (document.hidden) return;
-    try {
-      const { items, mechanisms } = await look("quotas");
-      this.take(items);
-      this.tellMeans(mechanisms);
-      show(byId("quotas-problem"), false);
-    } catch (error) {
-      say(byId("quotas-problem"), `This page is not up to date: ${sentence(error.message)}`);
-      show(byId("quotas-problem"), true);
-    }
-    this.timer = setTimeout(() => this.look(), EVERY_MS);
+  ask() {
+    return look("quotas");
   }
 
-  take(items) {
+  take({ items, mechanisms }) {
     const over = new Set(items.flatMap(({ balances }) => balances.filter((one) => one.is_over).map(({ holder }) => holder))).size;
     const weak = items.filter((one) => one.in_force < one.wanted).length;
     const idle = items.filter((one) => one.wanted === 0 && limitsOf(one.quota).length > 0).length;
@@ -66,61 +50,42 @@ export class QuotasPage {
       weak > 0 ? `${amount(weak)} not in force everywhere` : idle === items.length ? "" : idle === 0 ? "all in force" : "all others in force",
       idle === 0 ? "" : `${amount(idle)} about no node`].filter(Boolean).join(" · "));
     nameTab(over === 0 ? "Quotas" : `(${amount(over)}) Quotas`);
-    show(byId("quotas-none"), items.length === 0);
-    say(byId("quotas-none"), this.isAdmin ? "There is no quota. A quota says how many Gpus, how much memory or how many hours an owner may hold. Begin with one that only observes: it shows at once who would be over." : "There is no quota here. An admin can set one.");
-    const keys = new Set(items.map(({ quota }) => quota.id));
-    for (const [key, card] of this.cards) if (!keys.has(key)) { card.root.remove(); this.cards.delete(key); }
-    [...items].sort(byNeed).forEach((item, at) => {
-      const card = this.card(item);
-      if (this.place.children[at] !== card.root && !card.root.contains(document.activeElement)) this.place.insertBefore(card.root, this.place.children[at] ?? null);
-    });
+    const none = this.may("admin") ? "There is no quota. A quota says how many Gpus, how much memory or how many hours an owner may hold. Begin with one that only observes: it shows at once who would be over." : "There is no quota here. An admin can set one.";
+    sayOrHide(byId("quotas-none"), items.length === 0 ? none : "");
+    this.cards.draw([...items].sort(byNeed));
     if (!this.hasArrived) byId(`quota-${location.hash.slice(1)}`)?.scrollIntoView({ block: "start" });
     this.hasArrived = true;
+    this.tellMeans(mechanisms);
   }
 
   /** Each mechanism, where it is there, and why not elsewhere. */
   tellMeans(mechanisms) {
     show(byId("quotas-means"), mechanisms.length > 0);
-    const text = JSON.stringify(mechanisms);
-    if (this.means === text) return;
-    this.means = text;
-    byId("quotas-means-list").replaceChildren(...mechanisms.map(({ name, there, not_there: notThere }) => make("li", {},
+    redraw(byId("quotas-means-list"), mechanisms, () => mechanisms.map(({ name, there, not_there: notThere }) => make("li", {},
       make("strong", {}, MEANS[name] ?? name), ": ",
       there.length === 0 ? "on no node" : `on ${plural(there.length, "node")} (${there[0].host}: ${there[0].proof})`,
       Object.keys(notThere).length === 0 ? "." : `; not on others: ${Object.entries(notThere).map(([why, count]) => `${why} (${plural(count, "node")})`).join("; ")}.`)));
   }
 
-  card(item) {
-    const { id } = item.quota;
-    if (!this.cards.has(id)) this.cards.set(id, this.build(id));
-    const card = this.cards.get(id);
-    card.item = item;
-    draw(card, item);
-    return card;
-  }
-
-  build(id) {
-    const button = (word, does) => make("button", { type: "button", class: "button small", "aria-label": `${word} ${id}`, onclick: does }, word);
-    const card = { item: null, drawn: {} };
-    card.mode = make("span", { class: "pill" });
-    card.meaning = make("p", { class: "quota-meaning" });
-    card.summary = make("summary", {});
-    card.nodes = make("ul", {});
+  build({ quota: { id } }) {
+    const act = (word, does) => button(word, does, { "aria-label": `${word} ${id}` });
+    const card = { item: null, mode: make("span", { class: "pill" }), meaning: make("p", { class: "quota-meaning" }), summary: make("summary", {}), nodes: make("ul", {}) };
     card.uses = make("ul", { class: "quota-uses", "aria-label": `Use of ${id}` });
     card.none = make("p", { class: "quota-none" }, "Nobody whom it is about holds anything now.");
     card.root = make("li", { class: "quota", id: `quota-${id}` },
       make("div", { class: "quota-head" }, make("h2", {}, id), card.mode,
         make("div", { class: "quota-acts" },
-          ...(this.isAdmin ? [button("Edit", () => this.edit(card.item.quota, card.item.generation))] : []),
-          ...(this.isOperator ? [button("History", () => this.history(id))] : []),
-          ...(this.isAdmin ? [button("Remove", () => this.remove(id))] : []))),
+          this.may("admin") ? act("Edit", () => this.edit(card.item.quota, card.item.generation)) : null,
+          this.may("operator") ? act("History", () => this.history(id)) : null,
+          this.may("admin") ? act("Remove", () => this.remove(card.item.quota)) : null)),
       card.meaning, make("details", { class: "quota-force" }, card.summary, card.nodes), card.uses, card.none);
+    card.draw = (item) => draw(card, item);
     return card;
   }
 
   async edit(quota, generation = null) {
     const outcome = make("output", { class: "quota-check", role: "status", tabindex: "0", "aria-label": "Who would be over it now" }, make("p", {}, "Who would be over it now stands here while you write."));
-    const made = await ask({
+    await this.asked({
       title: quota === null ? "A new quota" : `Change ${quota.id}`,
       lead: "Of several, the most specific one counts: a container before a user, a user before a group, a group before everyone; and the narrower place.",
       fields: [outcome, make("div", { class: "quota-fields" }, ...fieldsOf(quota))], verb: quota === null ? "Set it" : "Keep the change",
@@ -133,19 +98,13 @@ export class QuotasPage {
       },
       opened: (form) => watch(form, quota, outcome),
     });
-    if (made !== null) this.look();
   }
 
-  async remove(id) {
+  async remove({ id, ...before }) {
     const path = `quotas/${encodeURIComponent(id)}`;
-    const { id: _, ...before } = this.cards.get(id).item.quota;
-    const isDone = await ask({
-      title: `Remove ${id}?`, lead: "It limits nobody any more, within seconds on every node that is connected. What it was is kept.", verb: "Remove", tone: "bad",
-      submit: () => change("DELETE", path),
-    });
-    if (isDone === null) return;
-    toast(`${id} is removed.`, async () => { await change("PUT", path, before, onlyOf(null)); this.look(); });
-    this.look();
+    const lead = "It limits nobody any more, within seconds on every node that is connected. What it was is kept.";
+    const isDone = await this.sure(`Remove ${id}?`, "Remove", lead, () => change("DELETE", path));
+    if (isDone !== null) toast(`${id} is removed.`, async () => { await change("PUT", path, before, onlyOf(null)); this.look(); });
   }
 
   async history(id) {
@@ -162,33 +121,24 @@ export class QuotasPage {
 }
 
 function draw(card, item) {
+  card.item = item;
   const { quota } = item;
   say(card.mode, quota.mode);
   card.mode.className = `pill ${TONES[quota.mode]}`;
   say(card.meaning, `${meaningWords(quota.subject, item.meaning)}${quota.because === "" ? "" : ` ${sentence(quota.because)}`}`);
   say(card.summary, forceWords(item));
-  once(card, "nodes", [item.nodes, quota.mode, item.set_at, item.by], ([nodes]) => card.nodes.replaceChildren(
+  const { nodes } = item;
+  redraw(card.nodes, [nodes, quota.mode, item.set_at, item.by], () => [
     ...nodes.map((one) => make("li", {}, make("strong", {}, one.host), ` ${one.is_in_force ? `in force (${IN_FORCE[quota.mode]})` : one.is_applied ? "applied, not in force" : "wanted, not applied"}: ${one.proof}`)),
     ...(item.wanted > nodes.length ? [make("li", {}, `and ${amount(item.wanted - nodes.length)} more`)] : []),
-    make("li", {}, `Set by ${item.by} ${when(item.set_at)}; generation ${item.generation}.`)));
-  once(card, "uses", item.balances, (balances) => {
-    const focused = card.uses.contains(document.activeElement) ? document.activeElement.dataset.past : undefined;
-    card.uses.replaceChildren(...balances.map(useOf));
-    if (focused !== undefined) [...card.uses.querySelectorAll("[data-past]")].find((one) => one.dataset.past === focused)?.focus();
-  });
+    make("li", {}, `Set by ${item.by} ${when(item.set_at)}; generation ${item.generation}.`)]);
+  keepFocus(card.uses, () => redraw(card.uses, item.balances, () => item.balances.map(useOf)));
   show(card.uses, item.balances.length > 0);
   show(card.none, item.balances.length === 0 && limitsOf(quota).length > 0);
 }
 
 /** A user's name stays as it is written. */
 const meaningWords = (subject, meaning) => (subject.trim().startsWith("user:") ? `${meaning}.` : sentence(meaning));
-
-function once(card, name, value, does) {
-  const text = JSON.stringify(value);
-  if (card.drawn[name] === text) return;
-  card.drawn[name] = text;
-  does(value);
-}
 
 function forceWords({ wanted, applied, in_force: inForce, quota }) {
   if (limitsOf(quota).length === 0) return `Gives the priority ${quota.priority}; it limits nothing.`;
@@ -219,14 +169,14 @@ function fieldsOf(quota) {
     choiceField("count", "Counted", COUNTS, quota?.count ?? "each"),
     text("scope", "Where", "fleet, group:NAME, node:NAME or gpu:UUID.", { required: "", value: "fleet" }),
     text("gpus", "Gpus at most", "Empty: any number.", { inputmode: "numeric", placeholder: "4" }),
-    text("mem_bytes", "Memory at most", "Such as 40GiB.", { placeholder: "40GiB" }, sizeText(quota?.mem_bytes ?? null)),
+    text("mem_bytes", "Memory at most", "Such as 40GiB.", { placeholder: "40GiB" }, inUnits(quota?.mem_bytes ?? null, SIZES)),
     text("gpu_hours", "GPU-hours at most", null, { inputmode: "decimal", placeholder: "100" }),
     choiceField("per", "Hours are", PERS, quota?.per ?? "day"),
-    text("max_age_s", "A task may run for", "Such as 12h or 7d.", { placeholder: "12h" }, spanText(quota?.max_age_s ?? null)),
+    text("max_age_s", "A task may run for", "Such as 12h or 7d.", { placeholder: "12h" }, inUnits(quota?.max_age_s ?? null, SPANS)),
     choiceField("mode", "What it does", MODES, quota?.mode ?? "observe"),
     ...(isUsual(quota) ? [
-      text("again", "Told again after", "Only where it warns or acts.", { required: "" }, spanText(quota?.ladder[1].after_s ?? 600)),
-      text("end", "And ended after that", "Only where it acts.", { required: "" }, spanText(quota?.ladder[2].after_s ?? 600)),
+      text("again", "Told again after", "Only where it warns or acts.", { required: "" }, inUnits(quota?.ladder[1].after_s ?? 600, SPANS)),
+      text("end", "And ended after that", "Only where it acts.", { required: "" }, inUnits(quota?.ladder[2].after_s ?? 600, SPANS)),
     ] : []),
     choiceField("priority", "Who goes first", PRIORITIES, String(quota?.priority ?? 2), "Of its tasks, beside those of others."),
     choiceField("offline", "A node without a hub", OFFLINES, quota?.offline ?? "wait"),
@@ -237,16 +187,13 @@ function fieldsOf(quota) {
 /** Told, told again, ended; another ladder, set elsewhere, is kept as it is. */
 const isUsual = (quota) => quota === null || quota.ladder.map((rung) => rung.do).join(" ") === "tell tell end";
 
-function sizeText(bytes) {
-  if (bytes === null) return "";
-  const [unit, size] = [["TiB", 2 ** 40], ["GiB", 2 ** 30], ["MiB", 2 ** 20]].find(([, each]) => bytes >= each && bytes % each === 0) ?? ["B", 1];
-  return `${bytes / size}${unit}`;
-}
+const SIZES = [["TiB", 2 ** 40], ["GiB", 2 ** 30], ["MiB", 2 ** 20], ["B", 1]];
+const SPANS = [["d", 86_400], ["h", 3_600], ["m", 60], ["s", 1]];
 
-function spanText(seconds) {
-  if (seconds === null) return "";
-  const [unit, size] = [["d", 86_400], ["h", 3_600], ["m", 60]].find(([, each]) => seconds >= each && seconds % each === 0) ?? ["s", 1];
-  return `${seconds / size}${unit}`;
+function inUnits(value, units) {
+  if (value === null) return "";
+  const [unit, size] = units.find(([, each]) => value >= each && value % each === 0) ?? units.at(-1);
+  return `${value / size}${unit}`;
 }
 
 function quotaOf(given, quota) {
@@ -261,20 +208,12 @@ function quotaOf(given, quota) {
 }
 
 function watch(form, quota, outcome) {
-  let timer = 0;
-  let number = 0;
-  const check = async () => {
-    const mine = (number += 1);
+  const check = new DraftCheck(TYPED_MS, () => {
     const wanted = quotaOf(new FormData(form), quota);
-    try {
-      const found = await send("POST", "quota-checks", { quota: { ...wanted, id: wanted.id || "new" }, is_new: quota === null && wanted.id !== "" });
-      if (mine === number) drawCheck(outcome, found, form);
-    } catch (error) {
-      if (mine === number) drawCheck(outcome, { problems: [{ field: "", message: error.message }] }, form);
-    }
-  };
-  form.addEventListener("input", () => { clearTimeout(timer); timer = setTimeout(check, TYPED_MS); });
-  check();
+    return send("POST", "quota-checks", { quota: { ...wanted, id: wanted.id || "new" }, is_new: quota === null && wanted.id !== "" });
+  }, (found) => drawCheck(outcome, found, form));
+  form.addEventListener("input", () => check.soon());
+  check.look();
 }
 
 const LABELS = { id: "Id", subject: "Whose", count: "Counted", scope: "Where", gpus: "Gpus at most", mem_bytes: "Memory at most", gpu_hours: "GPU-hours at most", max_age_s: "A task may run for", mode: "What it does", ladder: "Told again, and ended" };

@@ -1,9 +1,10 @@
 // The Reports page: who held how much, how busy it was, what it cost. All of it stands in the address.
 
+import { readView, writeView } from "../parts/address.mjs";
 import { look } from "../parts/api.mjs";
-import { sentence } from "../parts/dialog.mjs";
-import { byId, make, say, settle, show } from "../parts/dom.mjs";
+import { afterPause, byId, make, say, settle, show } from "../parts/dom.mjs";
 import { amount, moment } from "../parts/format.mjs";
+import { Looker } from "../parts/looker.mjs";
 import { ReportTable } from "./reports_table.mjs";
 import { DAY_S, HOUR_S, Moments, nowS, secondsOf, zoneWords } from "../parts/time_ranges.mjs";
 
@@ -13,10 +14,11 @@ const TYPED_MS = 400;
 const EVERY_MS = 60_000;
 const TOP = 8;
 
-export class Reports {
+export class Reports extends Looker {
   constructor(root, live) {
-    Object.assign(this, { root, live, number: 0, report: null });
-    this.view = readView(new URLSearchParams(location.search));
+    super(live, EVERY_MS, { problem: byId("reports-problem"), what: "report" });
+    Object.assign(this, { root, report: null });
+    this.view = viewNow();
     this.fields = Object.fromEntries(Object.entries(FIELDS).map(([name, traits]) => {
       const field = make("input", { id: `reports-${name}`, ...traits });
       root.querySelector(`[data-price="${name}"]`).append(field);
@@ -26,8 +28,10 @@ export class Reports {
     this.moments = new Moments(root, "reports", (start, end) => this.choose({ start: Math.floor(start), end: Math.ceil(end) }));
     this.table = new ReportTable(byId("reports-place"), (sort, order) => { Object.assign(this.view, { sort, order }); this.write(); this.draw(); });
     this.listen();
-    this.load();
+    this.look();
   }
+
+  get isDue() { return this.isOld; }
 
   listen() {
     byId("reports-period").value = this.view.period;
@@ -35,10 +39,8 @@ export class Reports {
     byId("reports-by").addEventListener("click", ({ target }) => target.dataset.by && this.choose({ by: target.dataset.by }));
     byId("reports-print").addEventListener("click", () => print());
     for (const [name, field] of Object.entries(this.fields)) {
-      field.addEventListener("input", () => { clearTimeout(this.typing); this.typing = setTimeout(() => { if (field.validity.valid) this.choose({ [name]: field.value.trim() }); }, TYPED_MS); });
+      field.addEventListener("input", afterPause(TYPED_MS, () => { if (field.validity.valid) this.choose({ [name]: field.value.trim() }); }));
     }
-    document.addEventListener("visibilitychange", () => this.load());
-    this.live.addEventListener("state", () => { if (this.live.state === "live" && this.isOld) this.load(); });
   }
 
   choosePeriod(period) {
@@ -49,15 +51,12 @@ export class Reports {
   choose(change) {
     Object.assign(this.view, change);
     this.write();
-    this.load();
+    this.look();
   }
 
   write() {
-    const query = new URLSearchParams();
-    for (const [name, standard] of Object.entries(STANDARD)) if (this.view[name] !== standard) query.set(name, this.view[name]);
-    if (this.view.period === "custom") { query.set("start", this.view.start); query.set("end", this.view.end); }
-    const text = query.toString();
-    history.replaceState(history.state, "", text === "" ? "/reports" : `/reports?${text}`);
+    const { period, start, end } = this.view;
+    writeView(this.view, USUAL, period === "custom" ? [["start", start], ["end", end]] : []);
   }
 
   bounds() {
@@ -76,30 +75,28 @@ export class Reports {
     return query;
   }
 
-  async load() {
-    clearTimeout(this.timer);
-    if (document.hidden) return;
-    const number = (this.number += 1);
+  async ask() {
     this.drawControls();
-    const query = this.query();
     this.root.setAttribute("aria-busy", "true");
-    try {
-      const report = await look(`reports?${query}`);
-      if (number !== this.number) return;
-      Object.assign(this, { report, isOld: false });
-      show(byId("reports-problem"), false);
-      for (const form of ["csv", "parquet"]) byId(`reports-${form}`).href = `/api/v1/reports?${query}&format=${form}`;
-      this.draw();
-    } catch (error) {
-      if (number !== this.number) return;
-      this.isOld = true;
-      say(byId("reports-problem"), `This report is not up to date: ${sentence(error.message)}`);
-      show(byId("reports-problem"), true);
-    } finally {
-      if (number === this.number) this.root.removeAttribute("aria-busy");
-      settle(this.root);
-    }
-    this.timer = setTimeout(() => this.load(), EVERY_MS);
+    const query = this.query();
+    return { query, report: await look(`reports?${query}`) };
+  }
+
+  take({ query, report }) {
+    this.report = report;
+    for (const form of ["csv", "parquet"]) byId(`reports-${form}`).href = `/api/v1/reports?${query}&format=${form}`;
+    this.draw();
+    this.stand();
+  }
+
+  fail(error) {
+    super.fail(error);
+    this.stand();
+  }
+
+  stand() {
+    this.root.removeAttribute("aria-busy");
+    settle(this.root);
   }
 
   drawControls() {
@@ -135,15 +132,14 @@ export class Reports {
   }
 }
 
-const STANDARD = { period: "7d", by: "user", price_gpu_hour: "", price_kwh: "", currency: "", sort: "gpu_hours", order: "desc" };
+const USUAL = { period: "7d", by: "user", price_gpu_hour: "", price_kwh: "", currency: "", sort: "gpu_hours", order: "desc" };
 
-function readView(query) {
-  const view = Object.fromEntries(Object.entries(STANDARD).map(([name, standard]) => [name, query.get(name) ?? standard]));
+function viewNow() {
+  const view = readView(USUAL, { by: ["user", "node"], order: ["asc", "desc"] });
+  const query = new URLSearchParams(location.search);
   const [start, end] = [secondsOf(query.get("start")), secondsOf(query.get("end"))];
   if (start !== null && end !== null && start < end) Object.assign(view, { period: "custom", start, end });
-  else if (!PERIODS.includes(view.period) || view.period === "custom") view.period = STANDARD.period;
-  if (view.by !== "node") view.by = "user";
-  if (view.order !== "asc") view.order = "desc";
+  else if (!PERIODS.includes(view.period) || view.period === "custom") view.period = USUAL.period;
   view.currency = view.currency.slice(0, 8);
   return view;
 }

@@ -1,11 +1,10 @@
 // The table of a report: sortable, with the sum at its foot.
 
 import { make, say, show } from "../parts/dom.mjs";
-import { amount, gibibytes } from "../parts/format.mjs";
+import { amount, bytesWords } from "../parts/format.mjs";
 
 const NONE = "–";
 const TWO = new Intl.NumberFormat("en", { minimumFractionDigits: 2, maximumFractionDigits: 2 });
-const memory = (bytes) => { const { text, unit } = gibibytes(bytes); return `${text} ${unit}`; };
 // Of little, more digits: ten minutes are not nothing.
 const fine = (value) => (value < 9.995 ? TWO.format(value) : amount(value, 1));
 const atLeast = (item, words) => (item.energy_share < 0.995 ? `≥ ${words}` : words);
@@ -16,7 +15,7 @@ const COLUMNS = [
   ["util_pct", "Mean use", "GPU utilization while held: the share of time in which any kernel ran, not of the chip", (item) => (item.util_pct === null ? NONE : `${amount(item.util_pct, 1)} %`)],
   ["idle_hours", "Idle-held hours", "Held, in minutes in which utilization never rose above 5 %", (item) => (item.idle_hours === null ? NONE : fine(item.idle_hours))],
   ["idle_share", "Idle", "The part of the hours that was idle, of those whose utilization is known", (item) => (item.idle_share === null ? NONE : `${amount(100 * item.idle_share, 1)} %`)],
-  ["mem_used_bytes", "Mean memory", "Held by their tasks on a Gpu, while they were on it", (item) => (item.mem_used_bytes === null ? NONE : memory(item.mem_used_bytes))],
+  ["mem_used_bytes", "Mean memory", "Held by their tasks on a Gpu, while they were on it", (item) => bytesWords(item.mem_used_bytes)],
   ["energy_kwh", "Energy", "In kWh: what the Gpus drew while held; shared evenly by those who share a Gpu", (item) => (item.energy_kwh === null ? NONE : atLeast(item, `${fine(item.energy_kwh)} kWh`))],
   ["cost", "Cost", "GPU-hours and energy at the prices above", (item, money, hasKwh) => (item.cost === null ? NONE : hasKwh ? atLeast(item, money(item.cost)) : money(item.cost))],
 ];

@@ -46,14 +46,14 @@ class Waiting {
       copyable(this.place.command, "the line"), this.until, this.words, this.foot);
   }
 
-  async look() {
+  look() {
     const left = this.place.expires_at - Date.now() / 1000;
     say(this.until, left > 0 ? `It is good for one node, and for ${age(left)} more. It is not shown again.` : "It is too old now; make another.");
-    try {
-      await this.find();
-    } catch (error) {
-      say(this.words, sentence(error.message));
-    }
+    return this.attempt(() => this.find());
+  }
+
+  async attempt(act) {
+    await act().catch((error) => say(this.words, sentence(error.message)));
   }
 
   async find() {
@@ -71,23 +71,16 @@ class Waiting {
     this.onChange();
   }
 
-  async approve() {
-    try {
+  approve() {
+    return this.attempt(async () => {
       await change("POST", `nodes/${encodeURIComponent(this.node.id)}/approve`);
       show(this.approveButton, false);
       await this.look();
-    } catch (error) {
-      say(this.words, sentence(error.message));
-    }
+    });
   }
 
-  async withdraw() {
-    try {
-      await change("DELETE", `enrolments/${encodeURIComponent(this.place.id)}`);
-      this.dialog.close();
-    } catch (error) {
-      say(this.words, sentence(error.message));
-    }
+  withdraw() {
+    return this.attempt(() => change("DELETE", `enrolments/${encodeURIComponent(this.place.id)}`).then(() => this.dialog.close()));
   }
 }
 

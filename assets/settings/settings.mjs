@@ -1,4 +1,4 @@
-// The Settings page: which section is shown, to whom, and when it looks again.
+// The Settings page: which section is shown, and to whom.
 
 import { isAdmin, me } from "../parts/account.mjs";
 import { byId, say, show } from "../parts/dom.mjs";
@@ -15,14 +15,8 @@ const FOR_ADMINS = ["users", "tokens", "nodes", "addresses", "notices"];
 
 export class Settings {
   constructor(root, live, holds) {
-    this.root = root;
-    this.holds = holds;
-    this.made = new Map();
-    this.person = null;
-    this.chosen = null;
+    Object.assign(this, { root, live, holds, made: new Map(), person: null, chosen: null });
     addEventListener("hashchange", () => this.choose());
-    document.addEventListener("visibilitychange", () => this.look());
-    live.addEventListener("state", () => { if (live.state === "live") this.look(); });
     me().then((person) => this.begin(person), (error) => say(byId("settings-refused"), error.message));
   }
 
@@ -49,22 +43,12 @@ export class Settings {
     for (const link of this.links()) link.setAttribute("aria-current", String(link.dataset.section === this.chosen));
     for (const name of Object.keys(SECTIONS)) show(byId(`section-${name}`), isOpen && name === this.chosen);
     show(byId("settings-refused"), !isOpen);
-    if (isOpen) this.look();
+    if (isOpen) this.section(this.chosen).look();
     else say(byId("settings-refused"), `This section is for admins. You are signed in as ${this.person.name}, whose role is ${this.person.role}.`);
   }
 
   section(name) {
-    if (!this.made.has(name)) this.made.set(name, new SECTIONS[name](byId(`section-${name}`), this.person, this.holds));
+    if (!this.made.has(name)) this.made.set(name, new SECTIONS[name](byId(`section-${name}`), this));
     return this.made.get(name);
-  }
-
-  /** Now, and again as long as it is looked at. */
-  async look() {
-    clearTimeout(this.timer);
-    if (document.hidden || this.person === null || !this.mayOpen(this.chosen)) return;
-    const section = this.section(this.chosen);
-    await section.look();
-    clearTimeout(this.timer);
-    if (this.section(this.chosen) === section) this.timer = setTimeout(() => this.look(), section.everyMs());
   }
 }

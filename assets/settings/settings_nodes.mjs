@@ -7,22 +7,21 @@ import { connectNode } from "./connect_node.mjs";
 import { plural, when } from "../parts/format.mjs";
 import { change } from "../parts/password_prompt.mjs";
 import { agentWords, isReaderWell, readerWords } from "../fleet/node_words.mjs";
-import { Rows, parts } from "../parts/rows.mjs";
-import { Section, timeCell } from "./settings_section.mjs";
+import { Rows, parts, timeCell } from "../parts/rows.mjs";
+import { Section } from "./settings_section.mjs";
 import { toast } from "../parts/toast.mjs";
 
 const MOST_ROWS = 300;
 const STATE_PILL = { live: "ok", suspect: "stale", silent: "stale", waiting: "stale", revoked: "lost" };
 const ORDER = { waiting: 0, approved: 1, revoked: 2 };
 
-export const nodePath = (node) => `nodes/${encodeURIComponent(node.id)}`;
+const nodePath = (node) => `nodes/${encodeURIComponent(node.id)}`;
 const stateOf = (node) => (node.access === "approved" ? node.state : node.access);
 
 export class Nodes extends Section {
-  constructor(root, person, holds) {
-    super(root, person);
-    this.holds = holds;
-    this.nodes = [];
+  constructor(root, page) {
+    super(root, page, 2_000);
+    Object.assign(this, { holds: page.holds, nodes: [] });
     this.rows = new Rows({
       label: "Nodes", key: ({ id }) => id, empty: "No node yet. “Connect a node” makes a line to paste on one.",
       columns: [
@@ -59,12 +58,12 @@ export class Nodes extends Section {
     show(this.unusedPlace, false);
   }
 
-  everyMs() {
-    return this.nodes.length > MOST_ROWS ? 15_000 : 2_000;
+  ask() {
+    return Promise.all([lookAtAll("nodes"), lookAtAll("enrolments")]);
   }
 
-  async fill() {
-    const [nodes, places] = await Promise.all([lookAtAll("nodes"), lookAtAll("enrolments")]);
+  take([nodes, places]) {
+    this.everyMs = nodes.length > MOST_ROWS ? 15_000 : 2_000;
     this.nodes = nodes.sort((a, b) => ORDER[a.access] - ORDER[b.access] || a.host.localeCompare(b.host, "en", { numeric: true }));
     const open = places.filter((one) => one.used_by === null && one.expires_at * 1000 > Date.now());
     show(this.unusedPlace, open.length > 0);
@@ -85,20 +84,16 @@ export class Nodes extends Section {
 
   actions(node) {
     const label = (word) => ({ "aria-label": `${word} ${node.host}` });
+    const held = this.holds.of(node.id);
+    const mayHold = node.access === "approved" && this.holds.mayHold && this.holds.fleet === null;
+    const [word, act, of] = held === null ? ["Hold", "hold", "Hold every act on"] : ["Release", "release", "Release"];
     if (node.access === "revoked") return [];
     return [
       ...(node.access === "waiting" ? [["Approve", () => this.approve(node), { ...label("Approve"), class: "button small first" }]] : []),
-      ...this.holdAction(node, label),
+      ...(mayHold && (held === null || held.wanted) ? [[word, () => this.holds[act](node.id, node.host).then(() => this.draw()), label(of)]] : []),
       ["Group", () => this.group(node), label("Change the group of")],
       ["Revoke", () => this.revoke(node), label("Revoke")],
     ];
-  }
-
-  holdAction(node, label) {
-    if (node.access !== "approved" || !this.holds.mayHold || this.holds.fleet !== null) return [];
-    const found = this.holds.of(node.id);
-    if (found === null) return [["Hold", () => this.holds.hold(node.id, node.host).then(() => this.draw()), label("Hold every act on")]];
-    return found.wanted ? [["Release", () => this.holds.release(node.id, node.host).then(() => this.draw()), label("Release")]] : [];
   }
 
   approve(node) {
@@ -125,11 +120,8 @@ export class Nodes extends Section {
   }
 
   revoke(node) {
-    return this.asked({
-      title: `Revoke ${node.host}?`, verb: "Revoke", tone: "bad",
-      lead: "Its connection is closed within a second, and its key opens nothing any more. The tasks on it run on. To bring it back, delete agent.key in its data folder and connect it anew.",
-      submit: () => change("POST", `${nodePath(node)}/revoke`),
-    });
+    const lead = "Its connection is closed within a second, and its key opens nothing any more. The tasks on it run on. To bring it back, delete agent.key in its data folder and connect it anew.";
+    return this.sure(`Revoke ${node.host}?`, "Revoke", lead, () => change("POST", `${nodePath(node)}/revoke`));
   }
 
   withdraw(one) {

@@ -1,21 +1,21 @@
 // Settings: who is told when a rule fires, how each has been doing, and what still waits.
 
-import { look, send } from "../parts/api.mjs";
+import { itemsOf, look, send } from "../parts/api.mjs";
 import { checkField, choiceField, sentence, textField } from "../parts/dialog.mjs";
 import { make, say, show } from "../parts/dom.mjs";
 import { amount, moment, plural, when } from "../parts/format.mjs";
 import { change } from "../parts/password_prompt.mjs";
-import { Rows, stacked } from "../parts/rows.mjs";
+import { stacked } from "../parts/rows.mjs";
 import { Section } from "./settings_section.mjs";
 
 const LEASTS = [["info", "all"], ["warn", "warning and critical"], ["crit", "critical only"]];
 const NO_MAIL = "Mail is not set up: start the hub with --smtp-host and --smtp-from.";
 
 export class Notices extends Section {
-  constructor(root, person) {
-    super(root, person);
+  constructor(root, page) {
+    super(root, page);
     Object.assign(this, { items: [], kinds: [], hasMail: true, answers: new Map() });
-    this.rows = new Rows({
+    this.rows = this.table({
       label: "Receivers", key: ({ id }) => id, empty: "No receiver yet. What fires then stands on the Alerts page alone.",
       columns: [
         { head: "Receiver", draw: (cell, one) => stacked(cell, ["strong", "name", one.name], ["small", "", one.kind]) },
@@ -28,7 +28,8 @@ export class Notices extends Section {
         ["Remove", (it) => this.remove(it), { "aria-label": `Remove ${one.name}` }],
       ],
     });
-    this.waiting = new Rows({
+    this.place.append(make("h3", { class: "section-more" }, "Not taken yet"));
+    this.waiting = this.table({
       label: "Notices that wait", key: ({ id }) => id, empty: "Nothing waits: all was taken.",
       columns: [
         { head: "Notice", draw: (cell, one) => stacked(cell, ["span", "", one.title], ["small", "", `for ${this.nameOf(one.receiver)}, ${when(one.at)}`, moment(one.at)]) },
@@ -40,12 +41,15 @@ export class Notices extends Section {
       ],
     });
     this.muted = make("p", { class: "none" });
-    this.place.append(this.rows.root, make("h3", { class: "section-more" }, "Not taken yet"), this.waiting.root, this.muted);
+    this.place.append(this.muted);
     this.onClick("add-receiver", () => this.edit(null));
   }
 
-  async fill() {
-    const [receivers, waiting] = await Promise.all([look("receivers"), look("notices")]);
+  ask() {
+    return Promise.all([look("receivers"), look("notices")]);
+  }
+
+  take([receivers, waiting]) {
     Object.assign(this, { items: receivers.items, kinds: receivers.kinds, hasMail: receivers.has_mail });
     this.rows.update(receivers.items);
     this.waiting.update(waiting.items);
@@ -65,8 +69,8 @@ export class Notices extends Section {
   }
 
   async edit(one) {
-    if (this.kinds.length === 0) await this.fill();
-    const rules = (await look("rules").catch(() => ({ items: [] }))).items.map(({ rule }) => rule.id);
+    if (this.kinds.length === 0) this.take(await this.ask());
+    const rules = (await itemsOf("rules", [])).map(({ rule }) => rule.id);
     await this.asked({
       title: one === null ? "Add a receiver" : one.name, verb: one === null ? "Add" : "Save",
       fields: receiverFields(one, rules, this.kinds),
@@ -99,11 +103,10 @@ export class Notices extends Section {
     this.rows.update(this.items);
   }
 
-  async remove(one) {
-    await this.asked({
-      title: `Remove ${one.name}`, verb: "Remove", tone: "bad", lead: one.waiting + one.parked > 0 ? `${plural(one.waiting + one.parked, "notice")} that ${one.waiting + one.parked === 1 ? "waits" : "wait"} for it ${one.waiting + one.parked === 1 ? "is" : "are"} dropped.` : "Nothing is sent there any more.",
-      submit: () => change("DELETE", `receivers/${encodeURIComponent(one.id)}`),
-    });
+  remove({ id, name, waiting, parked }) {
+    const [count, isOne] = [waiting + parked, waiting + parked === 1];
+    const lead = count > 0 ? `${plural(count, "notice")} that ${isOne ? "waits" : "wait"} for it ${isOne ? "is" : "are"} dropped.` : "Nothing is sent there any more.";
+    return this.sure(`Remove ${name}`, "Remove", lead, () => change("DELETE", `receivers/${encodeURIComponent(id)}`));
   }
 
   retry(one) {
@@ -111,7 +114,7 @@ export class Notices extends Section {
   }
 
   drop(one) {
-    return this.asked({ title: "Drop this notice?", lead: `${one.title}: it is not sent.`, verb: "Drop", tone: "bad", submit: () => change("DELETE", `notices/${encodeURIComponent(one.id)}`) });
+    return this.sure("Drop this notice?", "Drop", `${one.title}: it is not sent.`, () => change("DELETE", `notices/${encodeURIComponent(one.id)}`));
   }
 }
 

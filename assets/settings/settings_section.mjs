@@ -1,8 +1,10 @@
 // What the sections of Settings share: looking, saying that it failed, and doing.
 
-import { make, say, show } from "../parts/dom.mjs";
-import { ask, choiceField, sentence, textField } from "../parts/dialog.mjs";
-import { moment, when } from "../parts/format.mjs";
+import { look } from "../parts/api.mjs";
+import { make } from "../parts/dom.mjs";
+import { choiceField, sentence, textField } from "../parts/dialog.mjs";
+import { Looker } from "../parts/looker.mjs";
+import { Rows } from "../parts/rows.mjs";
 import { toast } from "../parts/toast.mjs";
 
 export const ROLES = [
@@ -12,28 +14,26 @@ export const ROLES = [
   ["admin", "admin: people, programs and nodes too"],
 ];
 
-export class Section {
-  constructor(root, person) {
-    Object.assign(this, { root, person });
-    this.place = root.querySelector(".section-place");
-    this.problem = make("p", { class: "problem", role: "alert", hidden: "" });
+export class Section extends Looker {
+  constructor(root, { person, live }, everyMs = 10_000) {
+    super(live, everyMs, { problem: make("p", { class: "problem", role: "alert", hidden: "" }), what: "list" });
+    Object.assign(this, { root, person, place: root.querySelector(".section-place") });
     this.place.append(this.problem);
   }
 
-  everyMs() {
-    return 10_000;
+  get isSeen() { return super.isSeen && !this.root.hidden; }
+
+  /** A table of it, as `Rows` wants it. */
+  table(traits) {
+    const rows = new Rows(traits);
+    this.place.append(rows.root);
+    return rows;
   }
 
-  /** `fill` of the section gets what it shows; it says itself what is wrong. */
-  async look() {
-    try {
-      await this.fill();
-      show(this.problem, false);
-    } catch (error) {
-      say(this.problem, `This list is not up to date: ${sentence(error.message)}`);
-      show(this.problem, true);
-    }
-  }
+  /** One list of that path, where a section asks for no more. */
+  ask() { return look(this.path); }
+
+  take({ items }) { this.rows.update(items); }
 
   /** For what has no dialog of its own in which it could fail. */
   async attempt(act, done) {
@@ -46,23 +46,9 @@ export class Section {
     await this.look();
   }
 
-  async asked(question) {
-    const answer = await ask(question);
-    await this.look();
-    return answer;
-  }
-
   onClick(id, act) {
     this.root.querySelector(`#${id}`).addEventListener("click", act);
   }
-}
-
-export function timeCell(of, never) {
-  return (cell, item) => {
-    const at = of(item);
-    say(cell, when(at, never));
-    cell.title = at === null || at === undefined ? "" : moment(at);
-  };
 }
 
 export function scopeFields(groups = ["*"], unixNames = []) {

@@ -4,19 +4,20 @@ import { isAdmin, signOutEverywhere } from "../parts/account.mjs";
 import { look } from "../parts/api.mjs";
 import { make } from "../parts/dom.mjs";
 import { change } from "../parts/password_prompt.mjs";
-import { Rows, parts } from "../parts/rows.mjs";
-import { Section, timeCell } from "./settings_section.mjs";
+import { parts, timeCell } from "../parts/rows.mjs";
+import { Section } from "./settings_section.mjs";
 
 const HOW = { password: "password", link: "one-time link", proxy: "the proxy", again: "password again" };
 const OUTCOME = { "let in": "ok", refused: "lost", throttled: "stale" };
 
 export class SignIns extends Section {
-  constructor(root, person) {
-    super(root, person);
-    this.sessions = new Rows({
+  constructor(root, page) {
+    super(root, page, 5_000);
+    const isForAdmin = isAdmin(this.person);
+    this.sessions = this.table({
       label: "Where you are signed in", key: ({ id }) => id, empty: "You are signed in nowhere.",
       columns: [
-        ...(isAdmin(person) ? [{ head: "Who", draw: (cell, one) => parts(cell, ["strong", "name", one.user]) }] : []),
+        ...(isForAdmin ? [{ head: "Who", draw: (cell, one) => parts(cell, ["strong", "name", one.user]) }] : []),
         { head: "From", draw: (cell, one) => parts(cell, ["span", "", one.from], one.is_this ? ["span", "pill ok", "this one"] : null) },
         { head: "By", text: ({ how }) => HOW[how] ?? how },
         { head: "Since", draw: timeCell((one) => one.created_at) },
@@ -24,13 +25,13 @@ export class SignIns extends Section {
       ],
       actions: (one) => (one.is_this ? [] : [["End", () => this.end(one), { "aria-label": `End the session of ${one.user} from ${one.from}` }]]),
     });
-    this.place.append(this.sessions.root);
     this.onClick("end-all-sessions", () => this.endAll());
-    if (isAdmin(person)) this.buildAttempts();
+    if (isForAdmin) this.buildAttempts();
   }
 
   buildAttempts() {
-    this.attempts = new Rows({
+    this.place.append(make("h3", {}, "Attempts to sign in"), make("p", { class: "about" }, "The newest 200."));
+    this.attempts = this.table({
       label: "Attempts to sign in", key: (one) => `${one.at} ${one.name} ${one.from}`, empty: "Nobody has tried yet.",
       columns: [
         { head: "When", draw: timeCell((one) => one.at) },
@@ -40,15 +41,13 @@ export class SignIns extends Section {
         { head: "Outcome", draw: (cell, one) => parts(cell, ["span", `pill ${OUTCOME[one.outcome] ?? ""}`, one.outcome]) },
       ],
     });
-    this.place.append(make("h3", {}, "Attempts to sign in"), make("p", { class: "about" }, "The newest 200."), this.attempts.root);
   }
 
-  everyMs() {
-    return 5_000;
+  ask() {
+    return Promise.all([look("sessions"), this.attempts && look("sign-ins")]);
   }
 
-  async fill() {
-    const [sessions, attempts] = await Promise.all([look("sessions"), this.attempts && look("sign-ins")]);
+  take([sessions, attempts]) {
     this.sessions.update(sessions.items.sort((a, b) => Number(b.is_this) - Number(a.is_this) || b.last_used_at - a.last_used_at));
     this.attempts?.update(attempts.items);
   }
@@ -58,10 +57,6 @@ export class SignIns extends Section {
   }
 
   endAll() {
-    return this.asked({
-      title: "Sign out everywhere?", verb: "Sign out everywhere", tone: "bad",
-      lead: "All your sessions end, this one too. Tokens stay.",
-      submit: signOutEverywhere,
-    });
+    return this.sure("Sign out everywhere?", "Sign out everywhere", "All your sessions end, this one too. Tokens stay.", signOutEverywhere);
   }
 }

@@ -1,20 +1,21 @@
 // Settings: what programs show to come in.
 
-import { look } from "../parts/api.mjs";
 import { choiceField, copyable, done, open, textField } from "../parts/dialog.mjs";
 import { make } from "../parts/dom.mjs";
 import { moment } from "../parts/format.mjs";
 import { change } from "../parts/password_prompt.mjs";
-import { Rows, parts } from "../parts/rows.mjs";
-import { Section, groupWords, roleField, scopeFields, scopeOf, timeCell } from "./settings_section.mjs";
+import { parts, timeCell } from "../parts/rows.mjs";
+import { Section, groupWords, roleField, scopeFields, scopeOf } from "./settings_section.mjs";
 
 const DAY_S = 86_400;
 const LASTS = [["1", "1 day"], ["7", "7 days"], ["30", "30 days"], ["90", "90 days"], ["365", "a year"]];
 
 export class Tokens extends Section {
-  constructor(root, person) {
-    super(root, person);
-    this.rows = new Rows({
+  path = "tokens";
+
+  constructor(root, page) {
+    super(root, page);
+    this.rows = this.table({
       label: "API tokens", key: ({ id }) => id, empty: "No token yet. Scripts, notebooks and dashboards need one to ask the hub.",
       columns: [
         { head: "Name", draw: (cell, token) => parts(cell, ["strong", "name", token.name], token.expires_at * 1000 < Date.now() ? ["span", "pill lost", "expired"] : null) },
@@ -26,12 +27,7 @@ export class Tokens extends Section {
       ],
       actions: (token) => [["Revoke", () => this.revoke(token), { "aria-label": `Revoke ${token.name}` }]],
     });
-    this.place.append(this.rows.root);
     this.onClick("add-token", () => this.add());
-  }
-
-  async fill() {
-    this.rows.update((await look("tokens")).items);
   }
 
   async add() {
@@ -50,11 +46,8 @@ export class Tokens extends Section {
   }
 
   revoke(token) {
-    return this.asked({
-      title: `Revoke ${token.name}?`, verb: "Revoke", tone: "bad",
-      lead: "What uses it is shut out within a second. This cannot be undone.",
-      submit: () => change("DELETE", `tokens/${encodeURIComponent(token.id)}`),
-    });
+    return this.sure(`Revoke ${token.name}?`, "Revoke", "What uses it is shut out within a second. This cannot be undone.",
+      () => change("DELETE", `tokens/${encodeURIComponent(token.id)}`));
   }
 }
 

@@ -4,19 +4,21 @@ import { look } from "../parts/api.mjs";
 import { copyable, done, newPassword, newPasswordFields, open, textField } from "../parts/dialog.mjs";
 import { make } from "../parts/dom.mjs";
 import { change } from "../parts/password_prompt.mjs";
-import { Rows, parts } from "../parts/rows.mjs";
-import { Section, groupWords, roleField, scopeFields, scopeOf, timeCell } from "./settings_section.mjs";
+import { parts, timeCell } from "../parts/rows.mjs";
+import { Section, groupWords, roleField, scopeFields, scopeOf } from "./settings_section.mjs";
 import { toast } from "../parts/toast.mjs";
 
 const path = (name) => `users/${encodeURIComponent(name)}`;
 
 export class Users extends Section {
-  constructor(root, person) {
-    super(root, person);
-    this.rows = new Rows({
+  path = "users";
+
+  constructor(root, page) {
+    super(root, page);
+    this.rows = this.table({
       label: "Users", key: ({ name }) => name, empty: "Nobody is here but those who came by a link.",
       columns: [
-        { head: "Name", draw: (cell, user) => parts(cell, ["strong", "name", user.name], user.name === person.name ? ["span", "pill", "you"] : null) },
+        { head: "Name", draw: (cell, user) => parts(cell, ["strong", "name", user.name], user.name === this.person.name ? ["span", "pill", "you"] : null) },
         { head: "Role", text: ({ role }) => role },
         { head: "Sees", text: ({ groups }) => groupWords(groups) },
         { head: "Own tasks of", text: ({ unix_names: names }) => names.join(", ") || "–" },
@@ -25,12 +27,7 @@ export class Users extends Section {
       ],
       actions: (user) => this.actions(user),
     });
-    this.place.append(this.rows.root);
     this.onClick("add-user", () => this.add());
-  }
-
-  async fill() {
-    this.rows.update((await look("users")).items);
   }
 
   actions(user) {
@@ -90,11 +87,9 @@ export class Users extends Section {
   }
 
   makeLink(user) {
-    return this.asked({
-      title: `A link for ${user.name}`, verb: "Make the link", tone: "bad",
-      lead: `The password that ${user.name} has now is forgotten, and they are signed out. Who opens the link first chooses the new one.`,
-      submit: () => change("POST", `${path(user.name)}/link`),
-    }).then((made) => made && showLink(made));
+    const lead = `The password that ${user.name} has now is forgotten, and they are signed out. Who opens the link first chooses the new one.`;
+    return this.sure(`A link for ${user.name}`, "Make the link", lead, () => change("POST", `${path(user.name)}/link`))
+      .then((made) => made && showLink(made));
   }
 
   signOut(user) {
@@ -105,11 +100,8 @@ export class Users extends Section {
   }
 
   remove(user) {
-    return this.asked({
-      title: `Remove ${user.name}?`, verb: "Remove", tone: "bad",
-      lead: `${user.name} is signed out within a second and cannot come back. This cannot be undone; tokens that they made stay.`,
-      submit: () => change("DELETE", path(user.name)),
-    });
+    const lead = `${user.name} is signed out within a second and cannot come back. This cannot be undone; tokens that they made stay.`;
+    return this.sure(`Remove ${user.name}?`, "Remove", lead, () => change("DELETE", path(user.name)));
   }
 }
 

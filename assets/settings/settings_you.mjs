@@ -1,25 +1,27 @@
 // Settings: who you are here, and your password.
 
 import { newPassword, newPasswordFields } from "../parts/dialog.mjs";
-import { make } from "../parts/dom.mjs";
+import { factLines, make } from "../parts/dom.mjs";
 import { change } from "../parts/password_prompt.mjs";
 import { ROLES, Section, groupWords } from "./settings_section.mjs";
 
 export class You extends Section {
-  constructor(root, person) {
-    super(root, person);
-    const { name, role, groups, unix_names: names } = person;
+  constructor(root, page) {
+    super(root, page);
+    const { name, role, groups, unix_names: names } = this.person;
     const facts = [
       ["Name", name],
       ["Role", ROLES.find(([key]) => key === role)?.[1] ?? role],
       ["You see", groupWords(groups)],
       ["Your tasks", names.length === 0 ? "none: no Unix name is yours here; an admin sets it" : `those of ${names.join(", ")}`],
     ];
-    this.place.append(make("dl", { class: "who" }, ...facts.map(([head, words]) => make("div", {}, make("dt", {}, head), make("dd", {}, words)))));
+    this.place.append(make("dl", { class: "who" }, factLines(facts)));
     this.onClick("change-password", () => this.changePassword());
   }
 
-  async fill() {}
+  ask() {}
+
+  take() {}
 
   async changePassword() {
     const { name } = this.person;

@@ -1,21 +1,23 @@
 // One task at the side: what it is, what stands or falls with it, what was done to it, and its
 // owner's word. Refreshed in place.
 
-import { ApiError, look, lookAtTask, send } from "../parts/api.mjs";
+import { ApiError, itemsOf, look, send, single } from "../parts/api.mjs";
 import { isOpen, memory, stateWords, tone, verb } from "../actions/action_words.mjs";
-import { begin, fitting, mayAct, pressed } from "../actions/actions.mjs";
+import { mayAct } from "../actions/actions.mjs";
+import { drawActs } from "./act_buttons.mjs";
 import { ask, sentence, textField } from "../parts/dialog.mjs";
-import { byId, copyText, make, say, show } from "../parts/dom.mjs";
-import { age, moment, plural, secondsSince, when } from "../parts/format.mjs";
+import { Teller, button, byId, copyText, factLines, make, redraw, say, show } from "../parts/dom.mjs";
+import { age, capital, moment, plural, secondsSince, when } from "../parts/format.mjs";
 import { holdLine } from "../actions/holds.mjs";
 import { jobOf, launchOf } from "./tasks_model.mjs";
+import { localText } from "../parts/time_ranges.mjs";
 import { toast } from "../parts/toast.mjs";
 
 const HISTORY = 20;
 const MOST_MEMBERS = 50;
 
 /** Events: closed, open (a task of the same job). */
-export class TaskDetails extends EventTarget {
+export class TaskDetails extends Teller {
   constructor(store, holds) {
     super();
     Object.assign(this, { store, holds, id: null, task: null, person: null });
@@ -38,7 +40,7 @@ export class TaskDetails extends EventTarget {
   }
 
   start(id, task) {
-    Object.assign(this, { id, task, drawnFacts: null, drawnMembers: null, drawnHistory: null, drawnQuotas: null, drawnActs: null, history: [] });
+    Object.assign(this, { id, task });
     say(byId("task-title"), task === null ? "…" : `Task ${task.pid}`);
     say(byId("task-subtitle"), task === null ? id : task.host);
     this.state = make("p", { class: "drawer-state", role: "status" });
@@ -59,14 +61,14 @@ export class TaskDetails extends EventTarget {
     if (!this.isOpen) return;
     this.id = this.task = null;
     show(this.root, false);
-    this.dispatchEvent(new CustomEvent("closed"));
+    this.tell("closed");
   }
 
   async refresh() {
     const { id } = this;
     if (id === null) return;
     try {
-      const task = await lookAtTask(id);
+      const task = await single("tasks", id);
       if (id !== this.id) return;
       this.task = task;
       this.isGone = false;
@@ -90,7 +92,7 @@ export class TaskDetails extends EventTarget {
     if (task === null) return;
     say(byId("task-title"), `Task ${task.pid} · ${task.user ?? "owner unknown"}`);
     say(byId("task-subtitle"), task.host);
-    say(this.state, task.state === null ? "State not known" : `${task.state.charAt(0).toUpperCase()}${task.state.slice(1)}, ${task.started_at === null ? "age not known" : `${age(secondsSince(task.started_at))} old`}`);
+    say(this.state, task.state === null ? "State not known" : `${capital(task.state)}, ${task.started_at === null ? "age not known" : `${age(secondsSince(task.started_at))} old`}`);
     this.state.className = `drawer-state ${task.state === "running" ? "ok" : "stale"}`;
     say(this.command, task.command ?? "command not known");
     this.command.title = task.command_is === "program" ? "Of others' tasks, you read the program's name alone." : "";
@@ -102,34 +104,22 @@ export class TaskDetails extends EventTarget {
   }
 
   drawActs() {
-    const { task } = this;
-    const may = task !== null && !this.isGone && this.person !== null && mayAct(this.person, task);
-    const fit = may ? fitting(task) : [];
-    const text = `${task?.id} ${fit.map(([action]) => action)}`;
-    if (text === this.drawnActs) return;
-    this.drawnActs = text;
-    this.acts.replaceChildren(...fit.map(([action, word]) => {
-      const button = make("button", { type: "button", class: `button ${action === "end" ? "danger" : ""}`, "data-act": action }, word);
-      pressed(button, () => { const { id } = task; return (event) => begin(action, [id], { x: event.clientX, y: event.clientY }); });
-      return button;
-    }));
+    const traits = (action) => ({ class: `button ${action === "end" ? "danger" : ""}` });
+    drawActs(this.acts, this.isGone ? null : this.task, this.person, traits);
   }
 
   drawKeep() {
-    const { task, person } = this;
-    const mayKeep = person !== null && mayAct(person, task);
-    const text = JSON.stringify([task.keep ?? null, mayKeep]);
-    if (this.keep.dataset.drawn === text) return;
-    this.keep.dataset.drawn = text;
-    const words = task.keep ? [make("p", {}, make("strong", {}, `Keep until ${moment(task.keep.until)}`), task.keep.by ? ` (${task.keep.by})` : "", `: ${task.keep.because}`)] : [];
-    const buttons = !mayKeep ? [] : [make("button", { type: "button", class: "button small", onclick: () => this.askKeep() }, task.keep ? "Change" : "Keep it until …"),
-      ...(task.keep ? [make("button", { type: "button", class: "button small", onclick: () => this.unkeep() }, "No longer")] : [])];
-    this.keep.replaceChildren(...words, ...buttons);
+    const { task: { keep }, person } = this;
+    const mayKeep = person !== null && mayAct(person, this.task);
+    redraw(this.keep, [keep ?? null, mayKeep], () => [
+      ...(keep ? [make("p", {}, make("strong", {}, `Keep until ${moment(keep.until)}`), keep.by ? ` (${keep.by})` : "", `: ${keep.because}`)] : []),
+      ...(mayKeep ? [button(keep ? "Change" : "Keep it until …", () => this.askKeep())] : []),
+      ...(mayKeep && keep ? [button("No longer", () => this.unkeep())] : [])]);
   }
 
   async askKeep() {
     const { id, task } = this;
-    const until = textField("until", "Until", { type: "datetime-local", required: "", value: localTime(task.keep?.until ?? Date.now() / 1000 + 4 * 3600) });
+    const until = textField("until", "Until", { type: "datetime-local", required: "", value: localText(task.keep?.until ?? Date.now() / 1000 + 4 * 3600).slice(0, 16) });
     await ask({
       title: "Keep this task", verb: "Keep it", lead: "Rules leave it alone within what policy allows, and people read it before they end it.",
       fields: [until, textField("because", "Because", { required: "", maxlength: "300", value: task.keep?.because ?? "" })],
@@ -148,10 +138,7 @@ export class TaskDetails extends EventTarget {
   }
 
   drawGpus() {
-    const text = JSON.stringify(this.task.gpus);
-    if (this.gpus.dataset.drawn === text) return;
-    this.gpus.dataset.drawn = text;
-    this.gpus.replaceChildren(...this.task.gpus.map(({ uuid, mem_used_bytes: bytes, sm_pct: sm }) => make("li", {},
+    redraw(this.gpus, this.task.gpus, () => this.task.gpus.map(({ uuid, mem_used_bytes: bytes, sm_pct: sm }) => make("li", {},
       make("a", { href: `/?gpu=${encodeURIComponent(uuid)}` }, uuid), make("span", { class: "figures" }, `${memory(bytes)}  ·  ${sm === null ? "SM not known" : `SM ${Math.round(sm)} %`}`))));
   }
 
@@ -159,10 +146,7 @@ export class TaskDetails extends EventTarget {
     const { task } = this;
     const rows = [["Id", task.id], ["Pid", String(task.pid)], ["Started", task.started_at === null ? "not known" : moment(task.started_at)],
       ["Memory", memory(task.mem_used_bytes)], ["Manager", task.manager ?? "none"], ...ownerRows(task.owner ?? {}), ["Kind", task.kind?.replace("_", " ") ?? "not known"], ["Job", task.job_id ?? "not known"]];
-    const text = JSON.stringify(rows);
-    if (this.drawnFacts === text) return;
-    this.drawnFacts = text;
-    this.facts.replaceChildren(...rows.map(([label, words]) => make("div", {}, make("dt", {}, label), make("dd", {}, words))), ownerPast(task.user));
+    redraw(this.facts, rows, () => [...factLines(rows), ownerPast(task.user)]);
   }
 
   async lookAtJob(task) {
@@ -171,46 +155,45 @@ export class TaskDetails extends EventTarget {
     for (const key of new Set([jobOf(task), launchOf(task)])) query.append("open", key);
     const { items } = await look(`tasks?${query}`);
     if (task.id !== this.id) return;
-    const text = JSON.stringify(items.map(({ id, state }) => [id, state]));
-    if (text === this.drawnMembers) return;
-    this.drawnMembers = text;
     const others = items.filter(({ id }) => id !== task.id);
     const own = others.filter((other) => jobOf(other) === jobOf(task));
     const ranks = others.filter((other) => jobOf(other) !== jobOf(task));
-    this.members.replaceChildren(
+    redraw(this.members, items.map(({ id, state }) => [id, state]), () => [
       ...this.memberList(`Stand or fall with it (${plural(own.length, "task")})`, own),
-      ...this.memberList(`Other ranks of its launch (${plural(ranks.length, "task")}): no act on this one reaches them`, ranks, task));
+      ...this.memberList(`Other ranks of its launch (${plural(ranks.length, "task")}): no act on this one reaches them`, ranks, task)]);
   }
 
   memberList(head, others, task = null) {
-    if (others.length === 0) return [];
-    return [make("h3", {}, head), make("ul", { class: "member-list" }, ...others.map((other) => make("li", {},
-      make("button", { type: "button", class: "as-link", onclick: () => this.dispatchEvent(new CustomEvent("open", { detail: other })) }, task === null || other.node === task.node ? `${other.pid}` : `${other.pid} on ${other.host}`), make("code", {}, other.command ?? "not known"))))];
+    return headed(head, "member-list", others.map((other) => make("li", {},
+      make("button", { type: "button", class: "as-link", onclick: () => this.tell("open", other) }, task === null || other.node === task.node ? `${other.pid}` : `${other.pid} on ${other.host}`), make("code", {}, other.command ?? "not known"))));
   }
 
   /** Which quotas count for it; where there is none, nothing is said. */
   async drawQuotas() {
-    const { id } = this;
-    const answer = await look(`tasks/${encodeURIComponent(id)}/quotas`).catch(() => null);
-    if (answer === null || id !== this.id) return;
-    const text = JSON.stringify(answer.items);
-    if (text === this.drawnQuotas) return;
-    this.drawnQuotas = text;
-    this.quotas.replaceChildren(...(answer.items.length === 0 ? [] : [make("h3", {}, "Quotas"), make("ul", { class: "task-quota-list" },
-      ...answer.items.map((one) => make("li", { title: one.why }, make("a", { href: `/quotas#${encodeURIComponent(one.quota)}` }, one.quota), one.is_over ? make("span", { class: "pill lost" }, one.goes ? (one.mode === "act" ? "over: this one goes" : "over: this one would go") : "over") : null,
-        make("p", {}, `${one.sentence ?? one.meaning}.`, /more specific/.test(one.why) ? make("small", {}, one.why) : null))))]));
+    const items = await this.itemsOf(`tasks/${encodeURIComponent(this.id)}/quotas`);
+    if (items !== null) redraw(this.quotas, items, () => headed("Quotas", "task-quota-list", items.map(quotaLine)));
   }
 
   async drawHistory() {
-    const { id } = this;
-    const answer = await look(`commands?state=all&limit=${HISTORY}&task=${encodeURIComponent(id)}`).catch(() => null);
-    if (answer === null || id !== this.id) return;
-    const text = JSON.stringify(answer.items);
-    if (text === this.drawnHistory) return;
-    this.drawnHistory = text;
-    this.past.replaceChildren(...(answer.items.length === 0 ? [] : [make("h3", {}, "What was done to it"),
-      make("ul", { class: "past" }, ...answer.items.map((one) => pastLine(one)))]));
+    const items = await this.itemsOf(`commands?state=all&limit=${HISTORY}&task=${encodeURIComponent(this.id)}`);
+    if (items !== null) redraw(this.past, items, () => headed("What was done to it", "past", items.map(pastLine)));
   }
+
+  /** Null: the hub does not answer, or another task is open by now. */
+  async itemsOf(path) {
+    const { id } = this;
+    const items = await itemsOf(path);
+    return id === this.id ? items : null;
+  }
+}
+
+const headed = (head, list, lines) => (lines.length === 0 ? [] : [make("h3", {}, head), make("ul", { class: list }, lines)]);
+
+function quotaLine({ quota, why, mode, goes, is_over: isOver, sentence: words, meaning }) {
+  const going = mode === "act" ? "over: this one goes" : "over: this one would go";
+  return make("li", { title: why }, make("a", { href: `/quotas#${encodeURIComponent(quota)}` }, quota),
+    isOver ? make("span", { class: "pill lost" }, goes ? going : "over") : null,
+    make("p", {}, `${words ?? meaning}.`, /more specific/.test(why) ? make("small", {}, why) : null));
 }
 
 function ownerRows(owner) {
@@ -230,9 +213,4 @@ function pastLine(one) {
     make("div", { class: "act-head" }, make("strong", {}, verb(one.action)), make("span", { class: `pill ${tone(one.state)}` }, stateWords(one.state))),
     make("p", {}, one.sentence || one.step || ""),
     make("small", { title: moment(one.requested_at) }, `${one.by?.name ?? "somebody"}, ${isOpen(one) ? "now" : when(one.requested_at)}${one.reason ? `: “${one.reason}”` : ""}`));
-}
-
-function localTime(seconds) {
-  const at = new Date(seconds * 1000);
-  return new Date(at.getTime() - at.getTimezoneOffset() * 60_000).toISOString().slice(0, 16);
 }

@@ -1,26 +1,29 @@
 // The Tasks page: what is asked of the hub, what holds the order still, and what may be done.
 
-import { me } from "../parts/account.mjs";
+import { readView, writeView } from "../parts/address.mjs";
 import { look } from "../parts/api.mjs";
 import { ACTS } from "../actions/action_words.mjs";
-import { begin, isAtLeast, pressed } from "../actions/actions.mjs";
-import { sentence } from "../parts/dialog.mjs";
+import { begin, pressed } from "../actions/actions.mjs";
 import { byId, isTyping, make, say, show } from "../parts/dom.mjs";
+import { FilterBox } from "../parts/filter_box.mjs";
 import { amount, plural } from "../parts/format.mjs";
+import { Looker } from "../parts/looker.mjs";
 import { TaskDetails } from "./task_details.mjs";
 import { TasksTable } from "./tasks_table.mjs";
-import { addressOf, heldWords, jobOf, linesOf, merged, queryOf, readView } from "./tasks_model.mjs";
+import { ALLOWED, USUAL, heldWords, jobOf, linesOf, merged, queryOf } from "./tasks_model.mjs";
 
 const EVERY_MS = 2_000;
 const FILTER_WAIT_MS = 250;
 const MOST_TASKS = 1_000;
 
-export class Tasks {
+export class Tasks extends Looker {
   constructor(root, live, store, holds) {
-    Object.assign(this, { root, live, store, view: readView(location.search), lines: [], selected: new Map(), isPointerIn: false, answer: null, lookNumber: 0, person: null, anchor: null });
+    super(live, EVERY_MS, { problem: byId("tasks-problem"), what: "list" });
+    Object.assign(this, { root, store, view: { ...readView(USUAL, ALLOWED), open: new URLSearchParams(location.search).getAll("open") }, lines: [], selected: new Map(), isPointerIn: false, answer: null, anchor: null });
     this.table = new TasksTable(byId("tasks-place"));
     this.details = new TaskDetails(store, holds);
-    this.putFilter();
+    this.filter = new FilterBox(root, "tasks-filter", { popover: "tasks-popover", words: "tasks-words", placeholder: "user:alice & mem>50%", waitMs: FILTER_WAIT_MS }, (filter) => this.choose({ filter }));
+    this.filter.field.value = this.view.filter;
     this.putBulk();
     this.hint = byId("tasks-hint");
     this.hintWords = make("span", {});
@@ -29,14 +32,16 @@ export class Tasks {
     byId("tasks-group").value = this.view.group;
     this.table.drawHead(this.view);
     if (this.view.task !== "") this.details.open(this.view.task, null);
-    me().then((person) => { this.person = this.table.person = this.details.person = person; this.table.drawWindow(); this.drawBulk(); this.details.draw(); }, () => {});
+    this.meet();
     this.look(true);
   }
 
-  putFilter() {
-    this.filter = make("input", { id: "tasks-filter", type: "search", autocomplete: "off", autocapitalize: "off", spellcheck: "false", placeholder: "user:alice & mem>50%", maxlength: "400", "aria-describedby": "tasks-words" });
-    this.filter.value = this.view.filter;
-    byId("tasks-filter-place").append(this.filter);
+  async meet() {
+    await super.meet();
+    this.table.person = this.details.person = this.person;
+    this.table.drawWindow();
+    this.drawBulk();
+    this.details.draw();
   }
 
   putBulk() {
@@ -53,30 +58,28 @@ export class Tasks {
   listen() {
     const { table } = this;
     byId("tasks-group").addEventListener("change", (event) => this.choose({ group: event.target.value, open: [] }));
-    this.filter.addEventListener("input", () => { clearTimeout(this.typing); this.typing = setTimeout(() => this.choose({ filter: this.filter.value.trim() }), FILTER_WAIT_MS); });
     table.addEventListener("sort", ({ detail }) => this.sortBy(detail));
     table.addEventListener("toggle", ({ detail }) => this.toggleGroup(detail.key));
     table.addEventListener("select", ({ detail }) => this.select(detail));
     table.addEventListener("open", ({ detail }) => this.open(detail.task, detail.isFocused));
-    table.addEventListener("act", ({ detail }) => begin(detail.action, [detail.task.id], detail.from));
     this.details.addEventListener("closed", () => this.onClosed());
     this.details.addEventListener("open", ({ detail }) => this.open(detail));
     // A finger that lies on the glass holds nothing: it is gone before the next look.
     table.body.addEventListener("pointerenter", (event) => { this.isPointerIn = event.pointerType !== "touch"; });
     table.body.addEventListener("pointerleave", () => { this.isPointerIn = false; this.settle(); });
     table.body.addEventListener("focusout", () => setTimeout(() => this.settle()));
-    byId("tasks-filter-help").addEventListener("click", () => show(byId("tasks-popover"), byId("tasks-popover").hidden));
-    this.root.addEventListener("click", (event) => this.onClick(event));
     document.addEventListener("keydown", (event) => this.onKey(event));
-    document.addEventListener("visibilitychange", () => this.look());
-    this.live.addEventListener("state", () => { if (this.live.state === "live") this.look(); });
     this.store.addEventListener("change", ({ detail }) => { if (detail?.state === "done") this.look(); });
     addEventListener("popstate", () => location.reload());
   }
 
-  choose(change) {
+  keep(change) {
     Object.assign(this.view, change);
-    history.replaceState(history.state, "", addressOf(this.view));
+    writeView(this.view, USUAL, this.view.group === "none" ? [] : this.view.open.map((key) => ["open", key]));
+  }
+
+  choose(change) {
+    this.keep(change);
     this.table.drawHead(this.view);
     this.look(true);
   }
@@ -95,44 +98,29 @@ export class Tasks {
     return this.isPointerIn || this.selected.size > 0 || this.table.body.contains(document.activeElement) || document.querySelector("dialog[open]") !== null;
   }
 
-  /** Now, and again while it is looked at. `isAsked`: somebody asked for another order. */
-  async look(isAsked = false) {
-    clearTimeout(this.timer);
-    if (document.hidden) return;
-    const number = (this.lookNumber += 1);
+  /** `isAsked`: somebody asked for another order. */
+  ask(isAsked = false) {
     this.isAsked ||= isAsked;
-    try {
-      const answer = await look(queryOf(this.view, MOST_TASKS));
-      if (number !== this.lookNumber) return;
-      this.take(answer);
-    } catch (error) {
-      if (number !== this.lookNumber) return;
-      this.fail(error);
-    }
-    this.timer = setTimeout(() => this.look(), EVERY_MS);
+    return look(queryOf(this.view, MOST_TASKS));
   }
 
   take(answer) {
     this.answer = answer;
     this.root.classList.remove("old");
-    show(byId("tasks-problem"), false);
-    this.filter.setAttribute("aria-invalid", "false");
-    const newest = linesOf(answer, this.view);
-    if (this.isAsked || !this.isHeld) this.lines = newest;
-    else this.lines = this.merge(newest);
-    if (this.isAsked || !this.isHeld) show(this.hint, false);
+    this.filter.markWrong(false);
+    if (this.isAsked || !this.isHeld) this.apply();
+    else this.merge();
     this.isAsked = false;
-    this.drop();
-    this.draw();
     this.details.refresh();
   }
 
-  merge(newest) {
-    const found = merged(this.lines, newest);
+  /** The newest values, in the order that somebody reads. */
+  merge() {
+    const found = merged(this.lines, linesOf(this.answer, this.view));
     const words = heldWords(found);
     say(this.hintWords, `Order held: ${words}`);
     show(this.hint, words !== "");
-    return found.lines;
+    this.putLines(found.lines);
   }
 
   settle() {
@@ -141,17 +129,20 @@ export class Tasks {
 
   apply() {
     show(this.hint, false);
-    this.lines = linesOf(this.answer, this.view);
+    this.putLines(linesOf(this.answer, this.view));
+  }
+
+  putLines(lines) {
+    this.lines = lines;
     this.drop();
     this.draw();
   }
 
   fail(error) {
     const isFilter = error.status === 400;
-    this.filter.setAttribute("aria-invalid", String(isFilter));
+    this.filter.markWrong(isFilter);
     if (isFilter) { say(byId("tasks-words"), error.message.replace(/^filter, at (\d+): /, (_, at) => `At ${Number(at) + 1}: `)); byId("tasks-words").classList.add("wrong"); return; }
-    say(byId("tasks-problem"), `This list is not up to date: ${sentence(error.message)}`);
-    show(byId("tasks-problem"), true);
+    super.fail(error);
     this.root.classList.add("old");
     if (this.answer === null) this.table.draw([], "Nothing is known yet.");
   }
@@ -213,42 +204,34 @@ export class Tasks {
     show(this.bulk, tasks.length > 0);
     this.root.classList.toggle("has-bulk", tasks.length > 0);
     say(this.bulkWords, `${plural(jobs, "job")}${jobs === tasks.length ? "" : `, ${plural(tasks.length, "task")}`} selected`);
-    const isAllowed = isAtLeast(this.person, "user");
-    for (const button of this.bulkActs) show(button, isAllowed);
+    for (const button of this.bulkActs) show(button, this.may("user"));
   }
 
   open(task, isFocused = false) {
-    this.view.task = task.id;
-    history.replaceState(history.state, "", addressOf(this.view));
+    this.keep({ task: task.id });
     this.details.open(task.id, task, isFocused);
     this.table.opened = task.id;
     this.table.drawWindow();
   }
 
   onClosed() {
-    this.view.task = this.table.opened = "";
-    history.replaceState(history.state, "", addressOf(this.view));
+    this.keep({ task: "" });
+    this.table.opened = "";
     this.table.drawWindow();
     if (this.table.focusKey !== null) this.table.focus(this.table.focusKey);
-  }
-
-  onClick(event) {
-    const example = event.target.closest("[data-example]");
-    if (example !== null) { this.filter.value = example.dataset.example; this.choose({ filter: this.filter.value }); show(byId("tasks-popover"), false); }
-    else if (event.target.closest("#tasks-popover, #tasks-filter-help") === null) show(byId("tasks-popover"), false);
   }
 
   onKey(event) {
     if (document.querySelector("dialog[open]") !== null || event.defaultPrevented) return;
     if (event.key === "Escape") { this.escape(event); return; }
     if (isTyping(event.target) || event.ctrlKey || event.metaKey || event.altKey) return;
-    if (event.key === "/") { event.preventDefault(); this.filter.focus(); this.filter.select(); }
+    if (event.key === "/") { event.preventDefault(); this.filter.focus(); }
     if (["ArrowDown", "Home"].includes(event.key) && !this.table.body.contains(event.target) && !this.details.root.contains(event.target) && this.lines.length > 0) { event.preventDefault(); this.table.focus(this.table.focusKey !== null && this.table.at.has(this.table.focusKey) ? this.table.focusKey : this.lines[0].key); }
   }
 
   escape(event) {
-    if (!byId("tasks-popover").hidden) show(byId("tasks-popover"), false);
-    else if (event.target === this.filter) { this.filter.value = ""; this.filter.blur(); this.choose({ filter: "" }); }
+    if (this.filter.isOpen) this.filter.close();
+    else if (event.target === this.filter.field) { this.filter.put(""); this.filter.field.blur(); }
     else if (this.details.isOpen) this.details.close();
     else if (this.selected.size > 0) this.clear();
   }

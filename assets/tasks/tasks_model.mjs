@@ -1,6 +1,8 @@
 // The lines of the Tasks page, and their order. Pure: answers of the API in, lines out.
 
-export const DEFAULTS = { filter: "", sort: "mem_used_bytes", order: "desc", group: "none", open: [], task: "" };
+import { grouped } from "../parts/grouped.mjs";
+
+export const USUAL = { filter: "", sort: "mem_used_bytes", order: "desc", group: "none", task: "" };
 export const COLUMNS = [
   { key: "command", head: "Task", sort: "command", first: "asc", meaning: "Process number and command line; secrets in it are struck out on the node." },
   { key: "user", head: "Owner", sort: "user", first: "asc", meaning: "The Unix user that the process runs as." },
@@ -13,25 +15,7 @@ export const COLUMNS = [
   { key: "manager", head: "Manager", sort: "manager", first: "asc", meaning: "What started it and may start it again: Slurm, Kubernetes, systemd, a notebook." },
   { key: "job", head: "Job", sort: "job", first: "asc", meaning: "The tasks that stand or fall together. A dash: it stands alone." },
 ];
-const SORTS = COLUMNS.map(({ sort }) => sort);
-
-export function readView(search) {
-  const given = new URLSearchParams(search);
-  const view = { ...DEFAULTS, open: given.getAll("open") };
-  for (const name of ["filter", "task"]) view[name] = given.get(name) ?? "";
-  if (SORTS.includes(given.get("sort"))) view.sort = given.get("sort");
-  if (["asc", "desc"].includes(given.get("order"))) view.order = given.get("order");
-  if (["owner", "job"].includes(given.get("group"))) view.group = given.get("group");
-  return view;
-}
-
-export function addressOf(view, pathname = "/tasks") {
-  const query = new URLSearchParams();
-  for (const name of ["filter", "sort", "order", "group", "task"]) if (view[name] !== DEFAULTS[name]) query.set(name, view[name]);
-  if (view.group !== "none") view.open.forEach((key) => query.append("open", key));
-  const text = query.toString();
-  return text === "" ? pathname : `${pathname}?${text}`;
-}
+export const ALLOWED = { sort: COLUMNS.map(({ sort }) => sort), order: ["asc", "desc"], group: ["none", "owner", "job"] };
 
 /** What the API is asked. */
 export function queryOf(view, limit) {
@@ -61,18 +45,12 @@ const groupOf = (task, by) => (by === "owner" ? task.user ?? "" : launchOf(task)
 /** [{key, task} | {key, group, isOpen}] in the order of the answer. */
 export function linesOf({ items, groups }, view) {
   if (view.group === "none" || !groups) return items.map((task) => ({ key: keyOf(task), task }));
-  const inside = Map.groupBy ? Map.groupBy(items, (task) => groupOf(task, view.group)) : byGroup(items, view.group);
+  const inside = grouped(items, (task) => groupOf(task, view.group));
   return groups.flatMap((group) => {
     const isOpen = view.open.includes(group.key);
     const tasks = isOpen ? inside.get(group.key) ?? [] : [];
     return [{ key: `group ${group.key}`, group, isOpen }, ...tasks.map((task) => ({ key: keyOf(task), task }))];
   });
-}
-
-function byGroup(items, by) {
-  const found = new Map();
-  for (const task of items) found.set(groupOf(task, by), [...(found.get(groupOf(task, by)) ?? []), task]);
-  return found;
 }
 
 /** The newest values in the former places: {lines, came, went, isMoved}. What went keeps its place, marked. */

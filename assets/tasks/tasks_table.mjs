@@ -1,9 +1,10 @@
 // The rows of the Tasks page. Only those in sight are in the document, and a row is one task's for
 // as long as it is there: no element is ever given to another task.
 
-import { fitting, mayAct, pressed } from "../actions/actions.mjs";
-import { make, say, show } from "../parts/dom.mjs";
-import { age, amount, gibibytes, moment, plural, secondsSince } from "../parts/format.mjs";
+import { begin, fitting, mayAct } from "../actions/actions.mjs";
+import { Teller, make, say, show } from "../parts/dom.mjs";
+import { age, amount, bytesWords, moment, plural, secondsSince } from "../parts/format.mjs";
+import { drawActs } from "./act_buttons.mjs";
 import { COLUMNS, managerWords, shortCommand } from "./tasks_model.mjs";
 import { explain } from "../parts/tips.mjs";
 
@@ -11,8 +12,8 @@ const MARGIN_ROWS = 8;
 const MOST_PRINTED = 1_000;
 const ROW_ACTS = ["pause", "resume", "end"];
 
-/** Events: sort {sort}, open {task, line}, toggle {key}, select {key, isRange}, act {action, task, from}. */
-export class TasksTable extends EventTarget {
+/** Events: sort {sort}, open {task, line}, toggle {key}, select {key, isRange}. */
+export class TasksTable extends Teller {
   constructor(root) {
     super();
     Object.assign(this, { root, lines: [], rows: new Map(), at: new Map(), person: null, chosen: new Set(), opened: "", focusKey: null, lastG: -Infinity });
@@ -93,19 +94,22 @@ export class TasksTable extends EventTarget {
     for (const [own, row] of this.rows) row.root.tabIndex = own === key ? 0 : -1;
   }
 
-  buildTask({ key, task: { id } }) {
+  /** Where a line stands: a cell for each column, one before them and one behind. */
+  row(key, traits, select) {
     const cells = Object.fromEntries(COLUMNS.map(({ key: name }) => [name, make("span", { role: "gridcell", class: `t-${name}` })]));
-    const pid = make("small", { class: "t-pid" });
-    const command = make("code", {});
-    const keep = make("span", { class: "t-keep", hidden: "" }, "keep");
-    cells.command.append(pid, command, keep);
-    const check = make("input", { type: "checkbox", tabindex: "-1", "aria-label": "Select" });
     const acts = make("span", { role: "gridcell", class: "t-acts" });
-    const root = make("div", { role: "row", class: "t-row", "data-task": id, "data-key": key, tabindex: "-1" }, make("span", { role: "gridcell", class: "t-select" }, check), ...COLUMNS.map(({ key: name }) => cells[name]), acts);
-    const row = { root, line: null, drawnActs: null };
+    const root = make("div", { role: "row", ...traits, "data-key": key, tabindex: "-1" }, make("span", { role: "gridcell", class: "t-select" }, select), Object.values(cells), acts);
+    return { root, cells, acts, line: null };
+  }
+
+  buildTask({ key, task: { id } }) {
+    const check = make("input", { type: "checkbox", tabindex: "-1", "aria-label": "Select" });
+    const row = this.row(key, { class: "t-row", "data-task": id }, check);
+    const [pid, command, keep] = [make("small", { class: "t-pid" }), make("code", {}), make("span", { class: "t-keep", hidden: "" }, "keep")];
+    row.cells.command.append(pid, command, keep);
     check.addEventListener("click", (event) => { event.stopPropagation(); this.tell("select", { key, isRange: event.shiftKey }); });
-    root.addEventListener("click", (event) => { if (event.target.closest("button, input, a") === null && getSelection().isCollapsed) this.onRow(event, row); });
-    row.draw = (line) => { row.line = line; this.drawTask(row, line, { cells, pid, command, keep, check, acts }); };
+    row.root.addEventListener("click", (event) => { if (event.target.closest("button, input, a") === null && getSelection().isCollapsed) this.onRow(event, row); });
+    row.draw = (line) => { row.line = line; this.drawTask(row, line, { pid, command, keep, check }); };
     return row;
   }
 
@@ -115,9 +119,8 @@ export class TasksTable extends EventTarget {
     else this.tell("open", { task: line.task });
   }
 
-  drawTask(row, line, { cells, pid, command, keep, check, acts }) {
+  drawTask({ root, cells, acts }, line, { pid, command, keep, check }) {
     const { task } = line;
-    const { root } = row;
     const isChosen = this.chosen.has(line.key);
     root.className = `t-row${line.isGone ? " gone" : ""}${task.id === this.opened ? " opened" : ""}${task.state === "paused" ? " paused" : ""}`;
     root.setAttribute("aria-selected", String(isChosen));
@@ -132,31 +135,15 @@ export class TasksTable extends EventTarget {
     for (const [name, text] of Object.entries(words)) say(cells[name], text);
     cells.gpus.title = task.gpus.map(({ uuid }) => uuid).join("\n");
     cells.job.title = task.job_id ?? "";
-    this.drawActs(row, line, acts);
-  }
-
-  drawActs(row, { task, isGone }, place) {
-    const may = !isGone && this.person !== null && mayAct(this.person, task);
-    const fit = may ? fitting(task).filter(([action]) => ROW_ACTS.includes(action)) : [];
-    const text = fit.map(([action]) => action).join();
-    if (row.drawnActs === text) return;
-    row.drawnActs = text;
-    place.replaceChildren(...fit.map(([action, word]) => {
-      const button = make("button", { type: "button", class: `row-act ${action}`, "data-act": action, tabindex: "-1", "aria-label": `${word} task ${task.pid} on ${task.host}` }, word);
-      pressed(button, () => { const aimed = row.line.task; return (event) => this.tell("act", { action, task: aimed, from: { x: event.clientX, y: event.clientY } }); });
-      return button;
-    }));
+    drawActs(acts, line.isGone ? null : task, this.person, (action, word) => ({ class: `row-act ${action}`, tabindex: "-1", "aria-label": `${word} task ${task.pid} on ${task.host}` }), { only: ROW_ACTS });
   }
 
   buildGroup({ key }) {
-    const mark = make("span", { class: "t-mark", "aria-hidden": "true" }, "▸");
-    const name = make("strong", {});
-    const cells = Object.fromEntries(COLUMNS.map(({ key: column }) => [column, make("span", { role: "gridcell", class: `t-${column}` })]));
-    const command = make("code", {});
+    const row = this.row(key, { class: "t-row t-group" }, null);
+    const { root, cells } = row;
+    const [mark, name, command] = [make("span", { class: "t-mark", "aria-hidden": "true" }, "▸"), make("strong", {}), make("code", {})];
     cells.command.append(mark, name, command);
-    const root = make("div", { role: "row", class: "t-row t-group", "data-key": key, tabindex: "-1" }, make("span", { role: "gridcell", class: "t-select" }), ...COLUMNS.map(({ key: column }) => cells[column]), make("span", { role: "gridcell", class: "t-acts" }));
-    root.addEventListener("click", () => this.tell("toggle", { key: this.rows.get(key).line.group.key }));
-    const row = { root, line: null };
+    root.addEventListener("click", () => this.tell("toggle", { key: row.line.group.key }));
     row.draw = (line) => {
       row.line = line;
       const { group } = line;
@@ -166,13 +153,8 @@ export class TasksTable extends EventTarget {
       const isJob = group.job_id !== null || group.host !== null;
       say(name, isJob ? plural(group.tasks, "task") : group.user ?? "owner unknown");
       say(command, isJob ? shortCommand(group.command) : plural(group.tasks, "task"));
-      say(cells.user, isJob ? group.user ?? "unknown" : "");
-      say(cells.host, group.host ?? plural(group.nodes, "node"));
-      say(cells.gpus, String(group.gpus));
-      say(cells.memory, memoryWords(group.mem_used_bytes));
-      say(cells.sm, smWords(group.sm_pct));
-      say(cells.age, ageWords(group.started_at));
-      say(cells.job, group.job_id ?? "");
+      const words = { user: isJob ? group.user ?? "unknown" : "", host: group.host ?? plural(group.nodes, "node"), gpus: String(group.gpus), ...figuresOf(group), job: group.job_id ?? "" };
+      for (const [column, text] of Object.entries(words)) say(cells[column], text);
     };
     return row;
   }
@@ -223,27 +205,19 @@ export class TasksTable extends EventTarget {
   actByKey(key, task) {
     const found = fitting(task).find(([, , letter]) => letter === key);
     if (found === undefined || this.person === null || !mayAct(this.person, task)) return false;
-    this.tell("act", { action: found[0], task, from: null });
+    begin(found[0], [task.id]);
     return true;
-  }
-
-  tell(name, detail) {
-    this.dispatchEvent(new CustomEvent(name, { detail }));
   }
 }
 
 function taskWords(task, isGone) {
   return {
-    user: task.user ?? "unknown", host: task.host, gpus: String(task.gpus.length), memory: memoryWords(task.mem_used_bytes), sm: smWords(task.sm_pct),
-    age: ageWords(task.started_at), state: isGone ? "gone" : task.state ?? "–", manager: managerWords(task) ?? "–", job: task.job_id === null || task.job_id === undefined || task.job_id === task.id ? "–" : task.job_id,
+    user: task.user ?? "unknown", host: task.host, gpus: String(task.gpus.length), ...figuresOf(task),
+    state: isGone ? "gone" : task.state ?? "–", manager: managerWords(task) ?? "–", job: task.job_id === null || task.job_id === undefined || task.job_id === task.id ? "–" : task.job_id,
   };
 }
 
-function memoryWords(bytes) {
-  if (bytes === null) return "–";
-  const { text, unit } = gibibytes(bytes);
-  return `${text} ${unit}`;
+/** Of a task, or of a group of them. */
+function figuresOf({ mem_used_bytes: bytes, sm_pct: pct, started_at: at }) {
+  return { memory: bytesWords(bytes), sm: pct === null ? "–" : `${amount(pct)} %`, age: at === null ? "–" : age(secondsSince(at)) };
 }
-
-const smWords = (pct) => (pct === null ? "–" : `${amount(pct)} %`);
-const ageWords = (at) => (at === null ? "–" : age(secondsSince(at)));

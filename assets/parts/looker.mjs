@@ -1,0 +1,72 @@
+// What asks the hub again and again while somebody looks at it, and says how old it is if the hub
+// does not answer.
+
+import { isAtLeast } from "../actions/actions.mjs";
+import { me } from "./account.mjs";
+import { ask, sentence } from "./dialog.mjs";
+import { Teller, sayOrHide } from "./dom.mjs";
+
+/** Of a subclass: `ask(...how)` gives what `take(answer, ...how)` draws. */
+export class Looker extends Teller {
+  /** `what` is old where the hub does not answer, which `problem` says. */
+  constructor(live, everyMs, { problem = null, what = "page" } = {}) {
+    super();
+    Object.assign(this, { everyMs, problem, what, number: 0, person: null, isOld: false });
+    live.addEventListener("state", () => { if (live.state === "live" && this.isDue) this.look(); });
+    document.addEventListener("visibilitychange", () => this.look());
+  }
+
+  /** When the hub is here again. */
+  get isDue() { return true; }
+
+  get isSeen() { return !document.hidden; }
+
+  /** Who looks, before the first look. */
+  async meet() {
+    this.person = await me().catch(() => null);
+  }
+
+  may(role) {
+    return isAtLeast(this.person, role);
+  }
+
+  /** Now, and again in a while. Of several at once, the answer to the newest counts. */
+  async look(...how) {
+    clearTimeout(this.timer);
+    if (!this.isSeen) return;
+    const number = (this.number += 1);
+    try {
+      const answer = await this.ask(...how);
+      if (number !== this.number) return;
+      this.take(answer, ...how);
+      this.isOld = false;
+      this.complain("");
+    } catch (error) {
+      if (number !== this.number) return;
+      this.isOld = true;
+      if (this.fail(error) === false) return;
+    }
+    this.timer = setTimeout(() => this.look(), this.everyMs);
+  }
+
+  /** False: it is of no use to ask again. */
+  fail(error) {
+    this.complain(`This ${this.what} is not up to date: ${sentence(error.message)}`);
+  }
+
+  complain(words) {
+    if (this.problem !== null) sayOrHide(this.problem, words);
+  }
+
+  /** Asks somebody, and looks at what has become of it. Null: it was put aside. */
+  async asked(question) {
+    const answer = await ask(question);
+    await this.look();
+    return answer;
+  }
+
+  /** What wants no more than a yes, and is hard to take back. */
+  sure(title, verb, lead, submit) {
+    return this.asked({ title, verb, lead, submit, tone: "bad" });
+  }
+}
