@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from gpudeck.action_table import ROWS
 from gpudeck.action_views import (
     BystanderView,
     CommandView,
@@ -112,16 +113,14 @@ def _headline(view: PreviewView) -> str:
 
 
 def _how(view: PreviewView) -> list[str]:
-    params = view.params
-    if view.action == "notify":
-        return [_line("says", words(params.get("text")))]
-    if view.action != "end":
-        return []
-    lines = []
-    if params.get("checkpoint_signal"):
+    params, names = view.params, {each.name for each in ROWS[view.action].params}
+    lines = [_line("says", words(params.get("text")))] if "text" in names else []
+    if "checkpoint_signal" in names and params.get("checkpoint_signal"):
         lines.append(_line("first", f"SIG{params['checkpoint_signal']}, then up to "
                                     f"{age(params.get('checkpoint_wait_s'))} for its checkpoint"))
-    return [*lines, _line("then", f"SIGTERM, {age(params.get('grace_s'))} of grace, SIGKILL")]
+    if "grace_s" in names:
+        lines.append(_line("then", f"SIGTERM, {age(params.get('grace_s'))} of grace, SIGKILL"))
+    return lines
 
 
 def item_lines(item: PreviewItemView) -> list[str]:
@@ -204,12 +203,12 @@ class ConfirmationPrompt:
 
 
 def question(view: PreviewView) -> ConfirmationPrompt:
-    """`end` of several jobs asks for a word that a hand on the Enter key does not type."""
+    """To end several jobs asks for a word that a hand on the Enter key does not type."""
     count = len(view.possible)
-    if view.action == "end" and count > 1:
+    if ROWS[view.action].is_typed and count > 1:
         word = short(view.possible[0].task_ids[0])
-        return ConfirmationPrompt(f"type {word}, the first of them, to end {many(count, 'job')}: ",
-                                  (word.lower(),))
+        return ConfirmationPrompt(f"type {word}, the first of them, to {view.action} "
+                                  f"{many(count, 'job')}: ", (word.lower(),))
     whose = "" if count != 1 else f" of {words(view.possible[0].owner)}"
     return ConfirmationPrompt(f"{view.action} {many(count, 'job')}{whose}? [y/N] ", ("y", "yes"))
 

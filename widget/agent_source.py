@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from gpudeck.actions import TaskAction
+from gpudeck.action_table import TaskAction
 from gpudeck.notebook_pipe import (
     FromAgent,
     FromNotebook,

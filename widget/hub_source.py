@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from gpudeck.action_table import TaskAction
 from gpudeck.action_views import PreviewView
-from gpudeck.actions import FINAL, TaskAction
+from gpudeck.actions import FINAL
 from gpudeck.client import Client, NotThere
 from gpudeck.errors import CommandError
 from gpudeck.notebook_pipe import (

@@ -8,7 +8,7 @@ from typing import Any, Protocol, cast
 import anywidget
 import traitlets
 
-from gpudeck.actions import TaskAction
+from gpudeck.action_table import IN_ROWS, TaskAction
 from gpudeck.notebook_pipe import (
     FromAgent,
     PipeCommandUpdate,
@@ -27,7 +27,6 @@ from .simulate import options_of
 from .static_output import StaticOutput
 from .static_table import still_of
 
-ACTIONS = ("pause", "resume", "end")
 ASK_MAX, REASON_MAX = 64, 1_024
 
 
@@ -92,7 +91,7 @@ class Watch(anywidget.AnyWidget):
         ask_id = content.get("ask")
         if not isinstance(ask_id, str) or not 0 < len(ask_id) <= ASK_MAX:
             return
-        if content.get("kind") == "look" and content.get("action") in ACTIONS:
+        if content.get("kind") == "look" and content.get("action") in IN_ROWS:
             self._acts.look(ask_id, cast(TaskAction, content["action"]), str(content.get("task")))
         elif content.get("kind") == "order":
             self._acts.order(ask_id, str(content.get("reason", ""))[:REASON_MAX])

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from gpudeck.actions import SHOWN_ACTIONS
+from gpudeck.action_table import SHOWN_ACTIONS
 
 from ..tasks.processes import file_id
 

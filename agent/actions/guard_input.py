@@ -2,7 +2,7 @@
 
 from functools import cache
 
-from gpudeck.actions import ShownAction
+from gpudeck.action_table import ShownAction
 
 from ..tasks.cgroup_freezer import is_frozen
 from ..tasks.processes import (

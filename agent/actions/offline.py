@@ -8,14 +8,8 @@ import time
 import uuid
 from dataclasses import dataclass
 
-from gpudeck.actions import (
-    ActionParams,
-    CommandActor,
-    Refusal,
-    RefusalCode,
-    Reply,
-    TaskAction,
-)
+from gpudeck.action_table import ON_RUNG
+from gpudeck.actions import ActionParams, CommandActor, Refusal, RefusalCode, Reply
 from gpudeck.ladder import Do, OutcomeKind
 
 from ..journal.store import ActionJournal, JournalError
@@ -27,7 +21,6 @@ from .kinds.task_kind import ActionTimeouts
 from .preview import PreviewRequest
 from .replies import first_reply
 
-ACTIONS: dict[Do, TaskAction] = {"tell": "notify", "pause": "pause", "end": "end"}
 # In a while it may be different; all else stays as it is.
 PASSING: frozenset[RefusalCode] = frozenset((
     "hold", "busy", "budget", "young", "unreadable", "journal", "stale_preview"))
@@ -46,7 +39,7 @@ class OfflineExecutor:
         params = ActionParams(text=reason) if do == "tell" else ActionParams()
         shown = actions_preview.preview(self.context,
                                         PreviewRequest(uuid.uuid4().hex, secrets.token_bytes(32),
-                                                         ACTIONS[do], params, task_id))
+                                                         ON_RUNG[do], params, task_id))
         if shown.refusals:
             return _kind(shown.refusals[0]), shown.refusals[0].sentence
         command = own_command(self.context.node.node_id, shown,

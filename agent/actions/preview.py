@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from gpudeck.action_table import ShownAction
 from gpudeck.actions import (
     MAX_BYSTANDERS,
     MAX_VICTIMS,
@@ -16,7 +17,6 @@ from gpudeck.actions import (
     Bystander,
     Preview,
     Refusal,
-    ShownAction,
     Victim,
 )
 from gpudeck.wire import Task

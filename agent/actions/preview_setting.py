@@ -6,17 +6,9 @@ they are its victims. What a Gpu's limit slows down are the tasks on it.
 
 import msgspec
 
+from gpudeck.action_table import ENDS_CLIENTS, SETTING_ACTIONS
 from gpudeck.actions import MAX_BYSTANDERS, MAX_VICTIMS, Bystander, Preview, Refusal, Victim
-from gpudeck.limits import (
-    ENDS_CLIENTS,
-    SETTING_ACTIONS,
-    GpuSetting,
-    MpsClient,
-    MpsDaemon,
-    MpsMemory,
-    MpsSetting,
-    action_of,
-)
+from gpudeck.limits import GpuSetting, MpsClient, MpsDaemon, MpsMemory, MpsSetting, action_of
 
 from ..limits import mps_view
 from . import guard

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from types import TracebackType
 
+from gpudeck.action_table import ShownAction
 from gpudeck.actions import (
     COMMAND_LASTS_S,
     PREVIEW_LASTS_S,
@@ -20,7 +21,6 @@ from gpudeck.actions import (
     Preview,
     Refusal,
     Reply,
-    ShownAction,
 )
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.wire import Task

@@ -11,8 +11,8 @@ from gpudeck.events import SEVERITIES
 from gpudeck.settings import parser
 
 from ..settings import CA_FILE, TOKEN_FILE
-from .act_settings import HUB, JSON, read_reach
-from .acts import client_of
+from .action_settings import HUB, JSON, read_reach
+from .actions import client_of
 
 TABLE = (HUB, TOKEN_FILE, CA_FILE, JSON)
 MOST = 1_000

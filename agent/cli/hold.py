@@ -30,8 +30,8 @@ from ..runtime.data_lock import agent_pid
 from ..settings import CA_FILE, TOKEN_FILE
 from ..tasks.device_users import openers, readers
 from ..tasks.terminals import who_is_here
-from .act_settings import DATA, HUB, JSON, ConnectionSettings, read_reach
-from .acts import client_of
+from .action_settings import DATA, HUB, JSON, ConnectionSettings, read_reach
+from .actions import client_of
 from .targets import no_such_task
 
 TABLE = (HUB, TOKEN_FILE, CA_FILE, DATA, JSON)

@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
+from gpudeck.action_table import GRACE_S
 from gpudeck.action_words import moment, printable
-from gpudeck.actions import GRACE_S
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.limits import (
     ORDINALS,
@@ -48,10 +48,10 @@ from ..limits.mps_store import MpsSettingStore, devices
 from ..limits.timed_limit_store import TimedLimitStore
 from ..runtime.data_lock import agent_pid
 from ..tasks.task_table import boot_id
-from .act_settings import TABLE, ConnectionSettings, read_reach
-from .acts import client_of
+from .action_settings import TABLE, ConnectionSettings, read_reach
+from .actions import client_of
 from .mps_doctor import doctor
-from .settings_acts import checked, do, node_id, pipes_of
+from .setting_actions import checked, do, node_id, pipes_of
 from .tune import FROM_HUB, tune_share
 
 UNITS_S = {"s": 1, "min": 60, "h": 3_600, "d": 86_400}

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from gpudeck.action_table import ShownAction
 from gpudeck.action_views import (
     BystanderView,
     CommandView,
@@ -18,16 +19,7 @@ from gpudeck.action_views import (
     RefusalView,
     VerificationView,
 )
-from gpudeck.actions import (
-    FINAL,
-    PREVIEW_LASTS_S,
-    ActionParams,
-    HeldGpu,
-    Preview,
-    Reply,
-    ShownAction,
-    Victim,
-)
+from gpudeck.actions import FINAL, PREVIEW_LASTS_S, ActionParams, HeldGpu, Preview, Reply, Victim
 from gpudeck.command_sentences import sentence
 from gpudeck.errors import CommandError, ExitCode
 

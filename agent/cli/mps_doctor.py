@@ -20,8 +20,8 @@ from ..limits.mps import LocalMpsDaemons
 from ..limits.mps_doctor import findings, whole_boards
 from ..limits.mps_store import Default, MpsSettingStore
 from ..tasks.task_table import boot_id
-from .act_settings import ConnectionSettings
-from .settings_acts import do
+from .action_settings import ConnectionSettings
+from .setting_actions import do
 
 FIRST_LOOK_S = 5.0
 # Advice is a choice, such as who else may use a board: nobody makes it by --yes to all.

@@ -14,8 +14,8 @@ from gpudeck.quota import DEFAULT_LADDER, QUOTA_MODES
 from gpudeck.settings import parser
 
 from ..settings import CA_FILE, TOKEN_FILE
-from .act_settings import HUB, JSON, ConnectionSettings, read_reach
-from .acts import client_of
+from .action_settings import HUB, JSON, ConnectionSettings, read_reach
+from .actions import client_of
 
 TABLE = (HUB, TOKEN_FILE, CA_FILE, JSON)
 DOES = {"list": "Quotas, who holds how much of them, and on how many nodes they are in force.",

@@ -4,9 +4,10 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
+from gpudeck.action_table import ShownAction
 from gpudeck.action_views import CommandView, OrderResultView, PreviewView
 from gpudeck.action_words import printable, words
-from gpudeck.actions import FINAL, ShownAction
+from gpudeck.actions import FINAL
 from gpudeck.client import Client
 from gpudeck.errors import CommandError, ExitCode
 

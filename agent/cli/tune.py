@@ -28,9 +28,9 @@ from ..limits.tune_backtest import (
     rehearse_minutes,
 )
 from ..limits.tune_from_hub import HubMpsNode
-from .act_settings import ConnectionSettings
-from .acts import client_of
-from .settings_acts import checked, do, node_id, pipes_of
+from .action_settings import ConnectionSettings
+from .actions import client_of
+from .setting_actions import checked, do, node_id, pipes_of
 
 FIRST_LOOK_S = 5.0
 EVERY_S = 30.0

@@ -105,11 +105,11 @@ export class TaskDetails extends EventTarget {
     const { task } = this;
     const may = task !== null && !this.isGone && this.person !== null && mayAct(this.person, task);
     const fit = may ? fitting(task) : [];
-    const text = `${task?.id} ${fit.map(([action]) => action)}`;
+    const text = `${task?.id} ${fit.map(({ id }) => id)}`;
     if (text === this.drawnActs) return;
     this.drawnActs = text;
-    this.acts.replaceChildren(...fit.map(([action, word]) => {
-      const button = make("button", { type: "button", class: `button ${action === "end" ? "danger" : ""}`, "data-act": action }, word);
+    this.acts.replaceChildren(...fit.map(({ id: action, label: word, is_kill: isKill }) => {
+      const button = make("button", { type: "button", class: `button ${isKill ? "danger" : ""}`, "data-act": action }, word);
       pressed(button, () => { const { id } = task; return (event) => begin(action, [id], { x: event.clientX, y: event.clientY }); });
       return button;
     }));

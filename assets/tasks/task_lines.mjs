@@ -45,11 +45,11 @@ export class TaskLines {
   // An item is one task's for as long as it is there, and so are its buttons.
   drawActs(item, task) {
     const fit = this.person !== null && mayAct(this.person, task) ? fitting(task) : [];
-    const text = fit.map(([action]) => action).join();
+    const text = fit.map(({ id }) => id).join();
     if (item.drawnActs === text) return;
     item.drawnActs = text;
     const { id, pid } = task;
-    item.acts.replaceChildren(...fit.map(([action, word]) => {
+    item.acts.replaceChildren(...fit.map(({ id: action, label: word }) => {
       const button = make("button", { type: "button", class: `row-act ${action}`, "data-act": action, "aria-label": `${word} task ${pid}` }, word);
       pressed(button, () => (event) => begin(action, [id], { x: event.clientX, y: event.clientY }));
       return button;

@@ -9,7 +9,6 @@ import { explain } from "../parts/tips.mjs";
 
 const MARGIN_ROWS = 8;
 const MOST_PRINTED = 1_000;
-const ROW_ACTS = ["pause", "resume", "end"];
 
 /** Events: sort {sort}, open {task, line}, toggle {key}, select {key, isRange}, act {action, task, from}. */
 export class TasksTable extends EventTarget {
@@ -137,11 +136,11 @@ export class TasksTable extends EventTarget {
 
   drawActs(row, { task, isGone }, place) {
     const may = !isGone && this.person !== null && mayAct(this.person, task);
-    const fit = may ? fitting(task).filter(([action]) => ROW_ACTS.includes(action)) : [];
-    const text = fit.map(([action]) => action).join();
+    const fit = may ? fitting(task).filter(({ in_rows: isInRows }) => isInRows) : [];
+    const text = fit.map(({ id }) => id).join();
     if (row.drawnActs === text) return;
     row.drawnActs = text;
-    place.replaceChildren(...fit.map(([action, word]) => {
+    place.replaceChildren(...fit.map(({ id: action, label: word }) => {
       const button = make("button", { type: "button", class: `row-act ${action}`, "data-act": action, tabindex: "-1", "aria-label": `${word} task ${task.pid} on ${task.host}` }, word);
       pressed(button, () => { const aimed = row.line.task; return (event) => this.tell("act", { action, task: aimed, from: { x: event.clientX, y: event.clientY } }); });
       return button;
@@ -221,9 +220,9 @@ export class TasksTable extends EventTarget {
   }
 
   actByKey(key, task) {
-    const found = fitting(task).find(([, , letter]) => letter === key);
+    const found = fitting(task).find((row) => row.key === key);
     if (found === undefined || this.person === null || !mayAct(this.person, task)) return false;
-    this.tell("act", { action: found[0], task, from: null });
+    this.tell("act", { action: found.id, task, from: null });
     return true;
   }
 

@@ -4,7 +4,8 @@ known, each time: at the preview, at the order, at the approval."""
 import time
 from collections.abc import Iterable
 
-from gpudeck.actions import Refusal, ShownAction
+from gpudeck.action_table import HARMFUL, ShownAction
+from gpudeck.actions import Refusal
 
 from ..access.policy import (
     AccessDenial,
@@ -19,7 +20,6 @@ from ..access.service import AccountService
 from ..audit.recorder import AuditRecorder
 from ..fleet.visibility import VisibilityScope, VisibleFleet, VisibleFleetCache
 from .preview_cache import JobPreview
-from .setting_actions import HARMFUL
 
 
 class ActionAuthorizer:

@@ -9,9 +9,9 @@ from typing import Any, Protocol
 
 import msgspec
 
+from gpudeck.action_table import Action
 from gpudeck.actions import (
     COMMAND_LASTS_S,
-    Action,
     Command,
     CommandActor,
     Preview,

@@ -9,7 +9,8 @@ from typing import Any
 
 from gevent.event import Event
 
-from gpudeck.actions import HELD_BY_HUB, Action, CommandActor
+from gpudeck.action_table import Action
+from gpudeck.actions import HELD_BY_HUB, CommandActor
 from gpudeck.actions import Refusal as ActionRefusal
 
 from ..access.policy import EVERYTHING, AccessDenial, Actor, DenialReason, RefusedError, by, may

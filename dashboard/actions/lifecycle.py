@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import msgspec
 from msgspec.structs import replace
 
+from gpudeck.action_table import Action
 from gpudeck.actions import (
     FINAL,
     LIFE,
     MEMORY_BACK_WITHIN_S,
     UNKILLABLE_AFTER_S,
-    Action,
     ActionParams,
     ActionVerification,
     CommandActor,

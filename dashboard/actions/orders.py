@@ -3,7 +3,8 @@
 import time
 from collections.abc import Iterable
 
-from gpudeck.actions import COMMAND_LASTS_S, ActionParams, CommandActor, ShownAction
+from gpudeck.action_table import ShownAction
+from gpudeck.actions import COMMAND_LASTS_S, ActionParams, CommandActor
 
 from ..access.policy import Actor, by
 from .commander import Commander, new_id

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from msgspec import to_builtins
 
+from gpudeck.action_table import HARMFUL
 from gpudeck.action_views import ActionPlanView, RequesterView
 
 from ..access.policy import AccessDenial, Actor, DenialReason, RefusedError, by
@@ -19,7 +20,6 @@ from .orders import JobOrderer
 from .preview_cache import ActionPlan, CachedPreview, JobPreview, unchanged
 from .preview_views import PreviewPresenter
 from .previews import PreviewService
-from .setting_actions import HARMFUL
 
 ORDER = "POST /api/v1/commands"
 APPROVE = "POST /api/v1/plans/<plan_id>/approve"

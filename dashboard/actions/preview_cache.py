@@ -4,8 +4,9 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from gpudeck.action_table import ShownAction
 from gpudeck.action_views import PlanState
-from gpudeck.actions import PREVIEW_LASTS_S, ActionParams, Preview, Refusal, ShownAction
+from gpudeck.actions import PREVIEW_LASTS_S, ActionParams, Preview, Refusal
 
 from ..access.policy import Actor
 from .errors import ActionRefusedError

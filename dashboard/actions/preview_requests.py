@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from gevent.event import AsyncResult
 from gevent.timeout import Timeout
 
-from gpudeck.actions import ActionParams, AskerKind, Preview, Refusal, ShownAction
+from gpudeck.action_table import ShownAction
+from gpudeck.actions import ActionParams, AskerKind, Preview, Refusal
 from gpudeck.keys import fingerprint, is_signed
 from gpudeck.wire import FromHub, Look, preview_statement
 

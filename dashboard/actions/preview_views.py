@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from msgspec import to_builtins
 
+from gpudeck.action_table import HARMFUL, ROWS, ShownAction
 from gpudeck.action_views import ActionRequirementsView, PreviewItemView, PreviewView
-from gpudeck.actions import Preview, ShownAction
+from gpudeck.actions import Preview
 from gpudeck.command_sentences import ranks_left
 
 from ..access.policy import Actor, is_fresh
@@ -16,7 +17,7 @@ from ..fleet.owner_views import ranks_beside
 from ..fleet.visibility import CommandLineVisibility
 from .guards import ActionGuards
 from .preview_cache import CachedPreview, JobPreview
-from .setting_actions import HARMFUL, TASKS
+from .setting_actions import TASKS
 from .views import item, refused_item, shown_task_ids
 
 MOST_ALONE = 3
@@ -67,8 +68,9 @@ class PreviewPresenter:
                     self._warnings(job.preview) + warnings, () if refusal is None else (refusal,))
 
     def _warnings(self, preview: Preview) -> list[str]:
-        is_owner_told = preview.action != "resume" and preview.params.setting is None
-        unreached = self._guards.unreached_owner(preview.owner) if is_owner_told else None
+        row = ROWS[preview.action]
+        is_owner_concerned = not row.is_setting and (row.is_harmful or row.only_tells)
+        unreached = self._guards.unreached_owner(preview.owner) if is_owner_concerned else None
         # Ranks also on nodes that the asker does not see: counted, never named.
         nodes = self._fleet.nodes.values()
         return [*([] if unreached is None else [unreached]),

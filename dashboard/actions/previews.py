@@ -5,8 +5,9 @@ import time
 
 import gevent
 
+from gpudeck.action_table import ShownAction
 from gpudeck.action_views import PreviewView
-from gpudeck.actions import PREVIEW_LASTS_S, ActionParams, Refusal, ShownAction
+from gpudeck.actions import PREVIEW_LASTS_S, ActionParams, Refusal
 
 from ..access.policy import AccessDenial, AccessTarget, Actor, DenialReason, RefusedError
 from ..fleet.fleet import Node

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 
-from gpudeck.actions import Preview, Refusal, ShownAction
+from gpudeck.action_table import HARMFUL, ShownAction
+from gpudeck.actions import Preview, Refusal
 
 from ..access.policy import Actor
 from ..access.service import AccountService
@@ -20,7 +21,6 @@ from .preview_cache import ActionPlan, PreviewCache
 from .preview_requests import PreviewRequester
 from .preview_views import PreviewPresenter, SecondPersonRule
 from .previews import PreviewService
-from .setting_actions import HARMFUL
 
 
 class ActionService:

@@ -5,14 +5,12 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from gpudeck.actions import NO_TASK, ActionParams, ShownAction
-from gpudeck.limits import ENDS_CLIENTS, GPU_SETTINGS, SETTING_ACTIONS, action_of
+from gpudeck.action_table import SETTING_ACTIONS, ShownAction
+from gpudeck.actions import NO_TASK, ActionParams
+from gpudeck.limits import GPU_SETTINGS, action_of
 
 from ..fleet.fleet import Fleet
 from ..fleet.visibility import VisibleFleet
-
-# Of the acts that are previewed: what stops somebody's work, or may.
-HARMFUL: tuple[ShownAction, ...] = ("end", "pause", "terminate_client", *ENDS_CLIENTS)
 
 
 class InvalidSettingActionError(Exception):

@@ -6,6 +6,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from gpudeck.action_table import ShownAction
 from gpudeck.action_views import (
     ActionPlanView,
     BystanderView,
@@ -19,16 +20,7 @@ from gpudeck.action_views import (
     RequesterView,
     VerificationView,
 )
-from gpudeck.actions import (
-    NO_TASK,
-    ActionParams,
-    Bystander,
-    HeldGpu,
-    Preview,
-    Refusal,
-    ShownAction,
-    Victim,
-)
+from gpudeck.actions import NO_TASK, ActionParams, Bystander, HeldGpu, Preview, Refusal, Victim
 from gpudeck.command_sentences import sentence
 
 from ..fleet.visibility import CommandLineVisibility

@@ -6,6 +6,7 @@ from http import HTTPStatus
 
 from flask import Flask, Response
 
+from gpudeck.action_table import ON_RUNG
 from gpudeck.action_views import CommandView
 from gpudeck.actions import Preview, Refusal
 from gpudeck.ladder import LadderStep
@@ -23,7 +24,7 @@ from ..alerts.views import RuleView
 from ..fleet.visibility import VisibilityScope, VisibleFleet, VisibleFleetCache
 from ..web.answers import ApiError, answer
 from .brakes import BrakeService
-from .intents import ACTION, ActionIntent, preview_flaw
+from .intents import ActionIntent, preview_flaw
 from .maintenance import MaintenanceService
 from .service import LadderService
 from .views import (
@@ -86,7 +87,7 @@ class AutomationApi:
             reason = "; ".join(filter(None, (f"confirms {intent.cause}", intent.sentence,
                                              asked.reason)))
             return self.actions.order_exactly(actor, asked.preview, reason[:1_024],
-                                              ACTION[step.do], intent.node_id, flaw)
+                                              ON_RUNG[step.do], intent.node_id, flaw)
 
         found = self.ladders.confirmations.confirm(alert_id, order)
         if isinstance(found, str):

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from gpudeck.action_table import ON_RUNG
 from gpudeck.actions import COMMAND_LASTS_S, ActionParams, CommandActor, Preview, Refusal
 from gpudeck.ladder import LadderStep, OutcomeKind
 
@@ -15,7 +16,7 @@ from ..errors import AuditWriteError
 from .brakes import BrakeService
 from .dispatch import ActionDispatcher
 from .intent_sources import IntentSources
-from .intents import ACTION, LASTING, ActionIntent, preview_flaw
+from .intents import LASTING, ActionIntent, preview_flaw
 from .ladder_guards import LadderGuards
 from .ladder_outcomes import LadderOutcomes
 from .ladder_runs import LadderRuns
@@ -80,7 +81,7 @@ class LadderStepRunner:
 
     def _send(self, intent: ActionIntent, step: LadderStep, params: ActionParams
               ) -> Outcome | None:
-        found = self.dispatcher.look(intent.node_id, intent.task_ids[0], ACTION[step.do], params)
+        found = self.dispatcher.look(intent.node_id, intent.task_ids[0], ON_RUNG[step.do], params)
         refusal = found if isinstance(found, Refusal) else preview_flaw(intent, step.do, found)
         if intent.mode == "dry_run":
             return self._would(intent, step, "nothing was sent", refusal)
@@ -114,7 +115,7 @@ class LadderStepRunner:
                params: ActionParams) -> None:
         run = self.runs.find(intent.key)
         assert run is not None, "it was there when it was asked whether anything changed"
-        now, action = time.time(), ACTION[step.do]
+        now, action = time.time(), ON_RUNG[step.do]
         record = CommandRecord(
             new_id(now), action, intent.node_id, intent.host,
             CommandActor("rule", intent.cause.partition(" ")[2] or intent.cause), intent.sentence,

@@ -3,6 +3,8 @@
 from dash import html
 from dash.development.base_component import Component
 
+from gpudeck.action_table import rows_json
+
 from .help import help_dialog
 from .parts import icon_button, marks
 
@@ -14,10 +16,11 @@ HEAD = """
 <link rel="preload" href="/assets/vendor/inter/inter-latin-wght-normal.woff2" as="font" type="font/woff2" crossorigin>
 <script src="/assets/theme.js"></script>
 """  # noqa: E501
+ACTION_TABLE = f'<script type="application/json" id="action-table">{rows_json()}</script>'
 
 INDEX = (
     '<!DOCTYPE html>\n<html lang="en">\n<head>\n{%metas%}'
-    + HEAD
+    + HEAD + ACTION_TABLE
     + """<title>{%title%}</title>
 {%css%}
 </head>

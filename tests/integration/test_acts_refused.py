@@ -20,7 +20,8 @@ from agent.actions.signals import ProcessHandle
 from agent.journal.store import ActionJournal, ActionStore
 from agent.readings import ProcessReading
 from agent.tasks.processes import ourselves
-from gpudeck.actions import TASK_ACTIONS, ActionParams, Command, CommandActor, TaskAction
+from gpudeck.action_table import TASK_ACTIONS, TaskAction
+from gpudeck.actions import ActionParams, Command, CommandActor
 from gpudeck.keys import SigningKey, fingerprint
 from gpudeck.wire import SignedCommand, command_statement, encode_command, preview_statement
 from tests.fakes.children import STUBBORN, a_ceiling

@@ -3,7 +3,7 @@
 Another one is a file beside this one and a row here.
 """
 
-from gpudeck.actions import Action
+from gpudeck.action_table import Action
 from gpudeck.limits import GpuSetting, MpsSetting
 
 from .clock_lock import CLOCK_LOCK

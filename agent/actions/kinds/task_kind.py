@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from gpudeck.action_table import TaskAction
 from gpudeck.actions import (
     MEMORY_BACK_WITHIN_S,
     UNKILLABLE_AFTER_S,
@@ -15,7 +16,6 @@ from gpudeck.actions import (
     Refusal,
     Reply,
     RuleCondition,
-    TaskAction,
 )
 
 from ...tasks.terminals import name_of, tell

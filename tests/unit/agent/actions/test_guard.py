@@ -16,7 +16,8 @@ from agent.actions.guard import (
 )
 from agent.tasks.jobs import ProcessTableRow
 from agent.tasks.processes import ProcessFacts
-from gpudeck.actions import SHOWN_ACTIONS, ProcessIdentity, ShownAction
+from gpudeck.action_table import SHOWN_ACTIONS, ShownAction
+from gpudeck.actions import ProcessIdentity
 
 
 def a_subject(**changed: Any) -> GuardedProcess:
