@@ -35,7 +35,7 @@ from gpudeck.wire import (
 from .actions.context import ActionGuards, NodeContext, open_context
 from .actions.hold_files import hold_files
 from .actions.hub_record import HubRecord
-from .actions.kinds.task_kind import ActionTimeouts
+from .actions.kinds.execution import ActionTimeouts
 from .actions.offline import OfflineExecutor
 from .actions.replies import ReplyOutbox
 from .actions.service import CommandService, CommandServiceConfig

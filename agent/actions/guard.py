@@ -5,7 +5,7 @@ the node can only add to it, or open what its owner opened by name.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, Literal, TypeVar
 
 from gpudeck.action_table import KILLS, ROWS, SHOWN_ACTIONS, TASK_ACTIONS, Action, ShownAction
@@ -90,7 +90,6 @@ class GuardInput:
     action: ShownAction
     ceiling: Ceiling
     subjects: tuple[GuardedProcess, ...]
-    target_pid: int
     age_s: float | None
     protected: ProtectedExecutables = ProtectedExecutables()
     protected_by_ceiling: frozenset[str] = frozenset()
@@ -100,6 +99,11 @@ class GuardInput:
     kills_last_hour: int = 0
     manager: str | None = None
     mps: str = ""  # why MPS clients cannot be ended here; "": they can
+
+
+def begun(case: GuardInput) -> GuardInput:
+    """Of an act whose INTENT is on disk, and counts as a kill already: not against itself."""
+    return replace(case, kills_last_hour=max(case.kills_last_hour - 1, 0))
 
 
 def refusals(case: GuardInput) -> tuple[Refusal, ...]:

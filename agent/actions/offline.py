@@ -3,9 +3,7 @@
 They carry epoch 0, which no hub has, and are recorded in this node's own Audit.
 """
 
-import secrets
 import time
-import uuid
 from dataclasses import dataclass
 
 from gpudeck.action_table import ON_RUNG
@@ -14,11 +12,10 @@ from gpudeck.ladder import Do, OutcomeKind
 
 from ..journal.store import ActionJournal, JournalError
 from ..runtime.action_lock import ActionLock
-from . import preview as actions_preview
 from .context import NodeContext
-from .execute import ActionExecutor, never_recalled, own_command
-from .kinds.task_kind import ActionTimeouts
-from .preview import PreviewRequest
+from .execute import ActionExecutor, never_recalled, own_command, own_look
+from .kinds.execution import ActionTimeouts
+from .preview import preview
 from .replies import first_reply
 
 # In a while it may be different; all else stays as it is.
@@ -37,9 +34,7 @@ class OfflineExecutor:
 
     def do(self, do: Do, task_id: str, who: str, reason: str) -> tuple[OutcomeKind, str]:
         params = ActionParams(text=reason) if do == "tell" else ActionParams()
-        shown = actions_preview.preview(self.context,
-                                        PreviewRequest(uuid.uuid4().hex, secrets.token_bytes(32),
-                                                         ON_RUNG[do], params, task_id))
+        shown = preview(self.context, own_look(ON_RUNG[do], params, task_id))
         if shown.refusals:
             return _kind(shown.refusals[0]), shown.refusals[0].sentence
         command = own_command(self.context.node.node_id, shown,

@@ -4,9 +4,7 @@ It may run beside the agent, on the same data folder: the lock lets one act at a
 write one journal and one Audit.
 """
 
-import secrets
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -33,13 +31,12 @@ from ..readings import Reading
 from ..runtime.action_lock import ActionLock
 from ..tasks.task_table import boot_id
 from ..telemetry.recent_tasks import RecentTasks
-from . import preview_setting
 from .context import ActionGuards, open_context
-from .execute import ActionExecutor, never_recalled, own_command
+from .execute import ActionExecutor, never_recalled, own_command, own_look
 from .hold_files import driver_order, hold_files, holds
 from .hub_record import HELD
-from .kinds.task_kind import ActionTimeouts
-from .preview import PreviewRequest
+from .kinds.execution import ActionTimeouts
+from .preview import preview
 from .replies import first_reply, later_reply
 from .signals import make_room
 
@@ -121,9 +118,7 @@ class StandaloneNode:
     def preview(
         self, action: ShownAction, task_id: str, params: ActionParams | None = None
     ) -> Preview:
-        request = PreviewRequest(uuid.uuid4().hex, secrets.token_bytes(32), action,
-                             params or ActionParams(), task_id)
-        return preview_setting.look(self._context, request)
+        return preview(self._context, own_look(action, params or ActionParams(), task_id))
 
     def act(
         self, shown: Preview, reason: str, who: str,

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from agent.actions import guard
-from agent.actions.kinds.task_kind import ActionTimeouts
+from agent.actions.kinds.execution import ActionTimeouts
 from agent.actions.signals import ProcessHandle, living, wait_for_end
 from agent.actions.standalone import StandaloneNode
 from agent.tasks.cgroup_freezer import is_frozen
