@@ -15,13 +15,7 @@ from .errors import ActionRefusedError
 from .lifecycle import CommandRecord
 from .service import ActionService
 from .store import CommandsStore
-from .views import (
-    ActionPlanList,
-    CommandList,
-    NewCommands,
-    NewPreview,
-    command_view,
-)
+from .views import ActionPlanList, CommandList, NewCommands, NewPreview, command_view
 
 KNOWN = ("limit", "cursor", "state", "task", "node")
 
@@ -40,7 +34,7 @@ class ActionsApi:
         asked, actor = body(NewCommands), asker()
         records, plan = self._actions.order(actor, asked.preview, asked.reason,
                                             asked.despite_maintenance)
-        shown = None if plan is None else self._actions.plans.view(actor, plan)
+        shown = None if plan is None else self._actions.plan_view(actor, plan)
         return answer(self._ordered(actor, records, shown), HTTPStatus.ACCEPTED)
 
     def _ordered(self, actor: Actor, records: list[CommandRecord], plan: ActionPlanView | None
@@ -77,16 +71,16 @@ class ActionsApi:
         return answer(command_view(record, lens.reads))
 
     def plans(self) -> Response:
-        return answer(ActionPlanList(self._actions.plans.views(asker())))
+        return answer(ActionPlanList(self._actions.plan_views(asker())))
 
     def approve(self, plan_id: str) -> Response:
         actor = asker()
-        records, plan = self._actions.plans.approve(actor, plan_id)
-        return answer(self._ordered(actor, records, self._actions.plans.view(actor, plan)),
+        records, plan = self._actions.approve_plan(actor, plan_id)
+        return answer(self._ordered(actor, records, self._actions.plan_view(actor, plan)),
                       HTTPStatus.ACCEPTED)
 
     def withdraw(self, plan_id: str) -> Response:
-        self._actions.plans.withdraw(asker(), plan_id)
+        self._actions.withdraw_plan(asker(), plan_id)
         return Response(status=HTTPStatus.NO_CONTENT)
 
 

@@ -3,6 +3,7 @@ known, each time: at the preview, at the order, at the approval."""
 
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from gpudeck.action_table import HARMFUL, ShownAction
 from gpudeck.actions import Refusal
@@ -22,23 +23,26 @@ from ..fleet.visibility import VisibilityScope, VisibleFleet, VisibleFleetCache
 from .preview_cache import JobPreview
 
 
+def hidden(sentence: str) -> RefusedError:
+    return RefusedError(AccessDenial(DenialReason.HIDDEN, sentence))
+
+
+@dataclass(frozen=True, slots=True)
 class ActionAuthorizer:
-    def __init__(self, lenses: VisibleFleetCache, accounts: AccountService,
-                 auditor: AuditRecorder) -> None:
-        self._lenses = lenses
-        self._accounts = accounts
-        self._auditor = auditor
+    lenses: VisibleFleetCache
+    accounts: AccountService
+    auditor: AuditRecorder
 
     def visible(self, actor: Actor) -> VisibleFleet:
-        return self._lenses.of(VisibilityScope.of(actor))
+        return self.lenses.of(VisibilityScope.of(actor))
 
     def check(self, actor: Actor, verb: str, target: AccessTarget, action: str,
               task_ids: Iterable[str]) -> None:
         denial = may(actor, verb, target, time.time())
-        if denial is None and not self._accounts.holds(actor.credential):
+        if denial is None and not self.accounts.holds(actor.credential):
             denial = AccessDenial(DenialReason.UNKNOWN, "you have been signed out")
         if denial is not None:
-            self._auditor.refused("command", by(actor) | {
+            self.auditor.refused("command", by(actor) | {
                 "action": action, "task_ids": list(task_ids), "refusal": "scope",
                 "sentence": denial.sentence})
             raise RefusedError(denial)
@@ -55,8 +59,7 @@ class ActionAuthorizer:
         visible = self.visible(actor)
         for job in jobs:
             if not visible.sees_node(job.target.node_id):
-                raise RefusedError(AccessDenial(DenialReason.HIDDEN,
-                                                "this node is not in your scope any more"))
+                raise hidden("this node is not in your scope any more")
             self.check_job(actor, verb, action, job, action in HARMFUL)
 
     def within_scope(self, actor: Actor, verb: str, job: JobPreview) -> JobPreview:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from gpudeck.action_table import ShownAction
 from gpudeck.action_views import PlanState
-from gpudeck.actions import PREVIEW_LASTS_S, ActionParams, Preview, Refusal
+from gpudeck.actions import NO_TASK, PREVIEW_LASTS_S, ActionParams, Preview, Refusal
 
 from ..access.policy import Actor
 from .errors import ActionRefusedError
@@ -23,6 +23,11 @@ class PreviewTarget:
     task_ids: tuple[str, ...]
     owner: str | None
     command: str | None
+
+    @property
+    def real_tasks(self) -> tuple[str, ...]:
+        """None of a setting."""
+        return tuple(task_id for task_id in self.task_ids if task_id != NO_TASK)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from gpudeck.command_sentences import sentence
 
 from ..fleet.visibility import CommandLineVisibility
 from .lifecycle import CommandRecord
+from .preview_cache import PreviewTarget
 
 MAX_TARGETS = 512
 
@@ -82,13 +83,13 @@ def shown_task_ids(preview: Preview) -> tuple[str, ...]:
     return found or (() if preview.task_id == NO_TASK else (preview.task_id,))
 
 
-def refused_item(task_ids: tuple[str, ...], node_id: str, host: str, owner: str | None,
-                 command: str | None, keep: KeepView | None, warnings: Iterable[str],
-                 refusal: Refusal) -> PreviewItemView:
+def refused_item(target: PreviewTarget, refusal: Refusal, reads: CommandLineVisibility,
+                 keep: KeepView | None, warnings: Iterable[str]) -> PreviewItemView:
     """The node could not be asked."""
-    return PreviewItemView(task_ids, node_id, host, None, owner, command, None, None, None, None,
-                           (), (), (), keep, tuple(warnings),
-                           (RefusalView(refusal.code, refusal.sentence),))
+    return PreviewItemView(
+        target.real_tasks, target.node_id, target.host, None, target.owner,
+        reads.line(target.owner, target.command), None, None, None, None, (), (), (), keep,
+        tuple(warnings), (RefusalView(refusal.code, refusal.sentence),))
 
 
 def main_victim(preview: Preview) -> Victim | None:
