@@ -1,10 +1,9 @@
-"""What people and programs are shown of actions: previews, commands, plans. Pure."""
+"""What people and programs are shown of actions: previews, commands, plans, holds. Pure."""
 
 from collections.abc import Iterable, Mapping
 from typing import Annotated
 
-import msgspec
-from msgspec import Meta
+from msgspec import Meta, Struct
 
 from gpudeck.action_table import ShownAction
 from gpudeck.action_views import (
@@ -30,26 +29,65 @@ from .preview_cache import PreviewTarget
 MAX_TARGETS = 512
 
 
-class NewPreview(msgspec.Struct, forbid_unknown_fields=True):
+class NewPreview(Struct, forbid_unknown_fields=True):
     action: ShownAction
     targets: Annotated[list[str], Meta(min_length=1, max_length=MAX_TARGETS)]
     params: ActionParams = ActionParams()
     plan: bool = False  # more than 10 jobs: of programs that show their plan to somebody first
 
 
-class NewCommands(msgspec.Struct, forbid_unknown_fields=True):
+class NewCommands(Struct, forbid_unknown_fields=True):
     preview: str
     reason: Annotated[str, Meta(max_length=1_024)]
     despite_maintenance: bool = False
 
 
-class CommandList(msgspec.Struct):
+class CommandList(Struct):
     items: list[CommandView]
     next: str | None
 
 
-class ActionPlanList(msgspec.Struct):
+class ActionPlanList(Struct):
     items: list[ActionPlanView]
+
+
+NodeId = Annotated[str, Meta(min_length=1, max_length=128)]
+Line = Annotated[str, Meta(max_length=400)]
+
+
+class NewHold(Struct, forbid_unknown_fields=True):
+    """`node` null: the whole fleet; said in so many words."""
+
+    node: NodeId | None
+    reason: Line = ""
+
+
+class HoldView(Struct):
+    by: str
+    reason: str
+    since: float
+
+
+class NodeHoldView(Struct):
+    """`holds`: what the node itself says is in force there. `wanted`: by this hub."""
+
+    node: str
+    host: str | None
+    holds: list[str]
+    wanted: bool
+    by: str | None
+    reason: str | None
+    since: float | None
+
+
+class HoldStateView(Struct):
+    fleet: HoldView | None
+    nodes: list[NodeHoldView]
+
+
+class NewKeep(Struct, forbid_unknown_fields=True):
+    until: float
+    because: Line = ""
 
 
 # -- from what there is
