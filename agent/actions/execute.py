@@ -32,6 +32,7 @@ from .kinds.execution import ActionExecution, ActionRefusedError, ActionTimeouts
 from .kinds.table import SETTING_KINDS, TASK_KINDS
 from .kinds.task_kind import TaskExecution
 from .preview import preview
+from .replies import refused_state
 from .signals import ProcessHandles, is_same, living
 
 log = logging.getLogger("gpudeck.agent.hand")
@@ -107,6 +108,11 @@ class ActionExecutor:
                              "the agent failed in the middle of it; its log says why. Look "
                              "whether the task is still there.")
         return self._end(command, execution.reply, state, refusal, verified, step)
+
+    def refuse(self, command: Command, accepted: Reply, refusal: Refusal,
+               state: CommandState | None = None) -> None:
+        """Nothing of it is begun."""
+        self._end(command, accepted, state or refused_state(refusal), refusal)
 
     def _execution(self, command: Command, reply: Reply) -> ActionExecution:
         context = self._context.also_held_by(lambda: self._recall(command.command_id))

@@ -30,6 +30,7 @@ from gpudeck.wire import (
 
 from ..journal.store import ActionJournal
 from ..link.hub_clock import HubClock
+from ..runtime.action_lock import ActionLock
 from ..runtime.worker import Worker
 from . import guard
 from .checks import OrderContext
@@ -39,7 +40,6 @@ from .hub_record import HubRecord
 from .judge import CommandJudge
 from .kinds.execution import ActionTimeouts
 from .preview import nothing, preview
-from .queue import CommandQueue
 from .recalls import CommandRecalls
 from .replies import ReplyOutbox
 
@@ -70,8 +70,7 @@ class CommandService:
                             self._clock, journal)
         executor = ActionExecutor(context, journal, replies.reply, config.timeouts,
                                   self._recalls.why)
-        self._queue = CommandQueue(node, executor, replies, config.data)
-        self._judge = CommandJudge(node, replies, self._queue)
+        self._judge = CommandJudge(node, replies, executor, ActionLock(config.data))
         self._previews = Worker("looks", PREVIEWS_MAX)
         self._judging = Worker("judge")
         self._clerk = Worker("clerk")  # nobody who holds or commands waits for its disk
@@ -127,10 +126,11 @@ class CommandService:
     @property
     def is_idle(self) -> bool:
         """Nothing is judged or done."""
-        return self._judging.is_idle and self._queue.is_idle
+        return self._judging.is_idle and self._judge.acting.is_idle
 
     def close(self) -> None:
-        for worker in (self._previews, self._judging, self._clerk, self._queue):
+        """An act in flight is not waited for long: its INTENT is on disk."""
+        for worker in (self._previews, self._judging, self._clerk, self._judge.acting):
             worker.close()
 
     def _preview(self, look: Look) -> None:

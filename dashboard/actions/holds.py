@@ -107,7 +107,7 @@ class HoldService:
 
     def hold(self, actor: Actor, node_id: str | None, reason: str) -> None:
         self._check(actor, "POST /api/v1/hold", node_id)
-        hold = HoldRecord(node_id or FLEET, actor.name, _line(reason), time.time())
+        hold = HoldRecord(node_id or FLEET, actor.name, one_line(reason, "a reason"), time.time())
         # A stop is never refused because of the copy of a record.
         with self._auditor.change("hold", self._fields(actor, "hold", hold), takes_away=True):
             self._standing.put_hold(hold)
@@ -193,8 +193,9 @@ class HoldService:
             log.warning("hold not ordered node=%s reason=%r", node_id, str(error))
 
 
-def _line(reason: str) -> str:
-    found = " ".join(reason.split())
+def one_line(text: str, what: str) -> str:
+    """What everybody reads. Raises InvalidChangeError."""
+    found = " ".join(text.split())
     if len(found) > MAX_REASON or not found.isprintable():
-        raise InvalidChangeError(f"a reason is one line of at most {MAX_REASON} characters")
+        raise InvalidChangeError(f"{what} is one line of at most {MAX_REASON} characters")
     return found
