@@ -144,10 +144,8 @@ def _told(command: CommandView, reply: Reply, bystanders: int) -> CommandView:
     told = _ReplySummary(command.action, reply, bystanders)
     return msgspec.structs.replace(
         command, state=reply.state, step=reply.step, sentence=sentence(told), updated_at=reply.at,
-        refusal=None if reply.refusal is None else RefusalView(
-            reply.refusal.code, reply.refusal.sentence),
-        verified=None if reply.verified is None else msgspec.convert(
-            msgspec.to_builtins(reply.verified), VerificationView))
+        refusal=msgspec.convert(reply.refusal, RefusalView | None, from_attributes=True),
+        verified=msgspec.convert(reply.verified, VerificationView | None, from_attributes=True))
 
 
 class _ReplySummary:

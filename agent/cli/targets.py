@@ -45,6 +45,7 @@ class HubTarget:
     def __init__(self, client: Client, url: str) -> None:
         self._client = client
         self._url = url
+        self.preview, self.order = client.preview, client.order
 
     def choose(self, targets: Sequence[str], filter: str | None, user: str | None) -> list[str]:
         if filter is not None:
@@ -54,14 +55,6 @@ class HubTarget:
             if self._client.task(target) is None:
                 raise no_such_task(target, self._client.tasks())
         return [*targets]
-
-    def preview(self, action: ShownAction, targets: Sequence[str], params: Mapping[str, Any],
-                is_plan: bool) -> PreviewView:
-        return self._client.preview(action, targets, params, is_plan)
-
-    def order(self, preview_id: str, reason: str,
-              despite_maintenance: bool = False) -> OrderResultView:
-        return self._client.order(preview_id, reason, despite_maintenance)
 
     def follow(self, commands: Sequence[CommandView]) -> Iterator[CommandView]:
         known = {command.id: command for command in commands}

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Annotated
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, convert
 
 from gpudeck.action_table import ShownAction
 from gpudeck.action_views import (
@@ -166,19 +166,14 @@ def mem_of(preview: Preview) -> float | None:
 
 
 def command_view(record: CommandRecord, reads: CommandLineVisibility) -> CommandView:
-    refusal, verified = record.refusal, record.verified
     return CommandView(
         record.id, record.action, record.node_id, record.host, record.state, sentence(record),
         task_id=record.task_id, job_id=record.job_id, owner=record.owner,
         command=reads.line(record.owner, record.command), step=record.step,
-        refusal=None if refusal is None else RefusalView(refusal.code, refusal.sentence),
-        verified=None if verified is None else VerificationView(
-            verified.exited, verified.memory_returned, verified.bystanders_alive,
-            verified.mem_before_bytes, verified.mem_after_bytes, verified.vanished,
-            verified.survivors, verified.applied, verified.in_force),
+        refusal=convert(record.refusal, RefusalView | None, from_attributes=True),
+        verified=convert(record.verified, VerificationView | None, from_attributes=True),
         reason=record.reason, updated_at=record.updated_at, task_ids=record.task_ids,
         mem_used_bytes=record.mem_used_bytes,
-        by=RequesterView(record.asker.kind, record.asker.name, record.asker.approved_by),
+        by=convert(record.asker, RequesterView, from_attributes=True),
         requested_at=record.requested_at,
-        history=tuple(CommandTransitionView(one.state, one.at, one.step)
-                      for one in record.history))
+        history=convert(record.history, tuple[CommandTransitionView, ...], from_attributes=True))
