@@ -78,8 +78,7 @@ def short(task_id: str) -> str:
 
 def clock(at: float) -> str:
     """UTC, so that terminals, logs and pages of several places agree."""
-    second = int(at) % _DAY_S
-    return f"{second // _HOUR_S:02}:{second % _HOUR_S // 60:02}:{second % 60:02} UTC"
+    return f"{datetime.fromtimestamp(int(at), UTC):%H:%M:%S} UTC"
 
 
 def moment(at: float) -> str:
@@ -140,10 +139,7 @@ def item_lines(item: PreviewItemView) -> list[str]:
     if item.keep is not None:
         lines.append(_line("KEEP", f"until {moment(item.keep.until)}: "
                                    f"{printable(item.keep.because)} ({words(item.keep.by)})"))
-    lines += [_line("note", printable(warning)) for warning in item.warnings]
-    lines += [_line("REFUSED", f"{printable(refusal.sentence)} ({printable(refusal.code)})")
-              for refusal in item.refusals]
-    return lines
+    return lines + _notes(item)
 
 
 def _setting_lines(item: PreviewItemView) -> list[str]:
@@ -154,9 +150,13 @@ def _setting_lines(item: PreviewItemView) -> list[str]:
         lines.append(_line("ENDS", f"the work of {many(len(item.processes), 'client')}"))
         lines += _cut([_process(each) for each in item.processes], MOST_PROCESSES, "process")
     lines += _beside(item.bystanders) if item.bystanders else []
-    lines += [_line("note", printable(warning)) for warning in item.warnings]
-    return lines + [_line("REFUSED", f"{printable(each.sentence)} ({printable(each.code)})")
-                    for each in item.refusals]
+    return lines + _notes(item)
+
+
+def _notes(item: PreviewItemView) -> list[str]:
+    return [*(_line("note", printable(warning)) for warning in item.warnings),
+            *(_line("REFUSED", f"{printable(each.sentence)} ({printable(each.code)})")
+              for each in item.refusals)]
 
 
 def _line(label: str, text: str) -> str:

@@ -5,22 +5,15 @@ before the first signal is a refusal, and then nothing was touched.
 """
 
 import logging
-import secrets
 import time
-import uuid
 from collections.abc import Callable
 
 import msgspec
 
-from gpudeck.action_table import ShownAction
 from gpudeck.actions import (
-    COMMAND_LASTS_S,
-    ActionParams,
     ActionVerification,
     Command,
-    CommandActor,
     CommandState,
-    Preview,
     Refusal,
     Reply,
 )
@@ -157,16 +150,3 @@ class ActionExecutor:
 
 def never_recalled(_command_id: str) -> None:
     """Of commands that no hub gave: none can call them back."""
-
-
-def own_look(action: ShownAction, params: ActionParams, task_id: str) -> Look:
-    return Look(uuid.uuid4().hex, secrets.token_bytes(32), action, params, task_id)
-
-
-def own_command(node_id: str, shown: Preview, asker: CommandActor, reason: str) -> Command:
-    """One that this node gives itself; no hub has the epoch 0."""
-    now = time.time()
-    return Command(
-        command_id=uuid.uuid4().hex, node_id=node_id, epoch=0, issued_at=now,
-        expires_at=now + COMMAND_LASTS_S, nonce=shown.nonce, action=shown.action, asker=asker,
-        reason=reason[:1_024], preview=shown)

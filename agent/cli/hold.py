@@ -48,15 +48,11 @@ def hold(argv: Sequence[str]) -> int:
                       help="on this machine: let go of the driver too, so that it can be reloaded")
     asked = made.parse_args(list(argv))
     reach = read_reach("hold", TABLE, asked, os.environ)
-    if reach.hub is None:
-        _check_local(asked)
-        held = _hold_here(reach, asked.reason, asked.driver)
-        return _let_go(reach, held) if asked.driver else _told(reach, *held)
-    _check_hub(asked)
-    client = client_of(reach, reach.hub)
-    node_id = _node(client, asked)
-    client.hold(node_id, asked.reason)
-    return _confirmed(reach, client, node_id, is_held=True)
+    if reach.hub is not None:
+        return _through_hub(reach, reach.hub, asked, is_held=True)
+    _check_local(asked)
+    held = _hold_here(reach, asked.reason, asked.driver)
+    return _let_go(reach, held) if asked.driver else _told(reach, *held)
 
 
 def release(argv: Sequence[str]) -> int:
@@ -65,14 +61,10 @@ def release(argv: Sequence[str]) -> int:
                       help="on this machine: take the driver back, and leave other holds")
     asked = made.parse_args(list(argv))
     reach = read_reach("release", TABLE, asked, os.environ)
-    if reach.hub is None:
-        _check_local(asked)
-        return _told(reach, *_release_here(reach, asked.driver))
-    _check_hub(asked)
-    client = client_of(reach, reach.hub)
-    node_id = _node(client, asked)
-    client.release(node_id)
-    return _confirmed(reach, client, node_id, is_held=False)
+    if reach.hub is not None:
+        return _through_hub(reach, reach.hub, asked, is_held=False)
+    _check_local(asked)
+    return _told(reach, *_release_here(reach, asked.driver))
 
 
 def keep(argv: Sequence[str]) -> int:
@@ -125,12 +117,6 @@ def _say(reach: ConnectionSettings, document: dict[str, Any], *lines: str) -> in
 def _check_local(asked: argparse.Namespace) -> None:
     if asked.node is not None or asked.fleet:
         raise CommandError("--node and --fleet go with --hub", ExitCode.USAGE)
-
-
-def _check_hub(asked: argparse.Namespace) -> None:
-    if asked.driver:
-        raise CommandError("--driver is said on the machine itself: run it there, without --hub",
-                           ExitCode.USAGE)
 
 
 def _hold_here(reach: ConnectionSettings, reason: str, driver: bool) -> tuple[str, ...]:
@@ -226,6 +212,20 @@ def _told(reach: ConnectionSettings, *held: str) -> int:
 
 
 # -- through a hub
+
+
+def _through_hub(reach: ConnectionSettings, hub: str, asked: argparse.Namespace, is_held: bool
+                 ) -> int:
+    if asked.driver:
+        raise CommandError("--driver is said on the machine itself: run it there, without --hub",
+                           ExitCode.USAGE)
+    client = client_of(reach, hub)
+    node_id = _node(client, asked)
+    if is_held:
+        client.hold(node_id, asked.reason)
+    else:
+        client.release(node_id)
+    return _confirmed(reach, client, node_id, is_held)
 
 
 def _node(client: Client, asked: argparse.Namespace) -> str | None:

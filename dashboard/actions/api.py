@@ -19,7 +19,6 @@ from ..web.openapi_parts import NODE_QUERY
 from .errors import ActionRefusedError
 from .holds import HoldService
 from .lifecycle import CommandRecord
-from .limits_views import LimitsList, MpsList, limits_list, mps_list
 from .owner_keeps import OwnerKeepService
 from .service import ActionService
 from .store import CommandsStore
@@ -27,11 +26,15 @@ from .views import (
     ActionPlanList,
     CommandList,
     HoldStateView,
+    LimitsList,
+    MpsList,
     NewCommands,
     NewHold,
     NewKeep,
     NewPreview,
     command_view,
+    limits_list,
+    mps_list,
 )
 
 LISTED = ", an id; without it all nodes are listed"
