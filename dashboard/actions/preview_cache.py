@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from gpudeck.action_table import ShownAction
 from gpudeck.action_views import PlanState
@@ -71,19 +71,22 @@ class CachedPreview:
     expires_mono: float
     jobs: tuple[JobPreview, ...]
 
+    @property
+    def ready(self) -> tuple[JobPreview, ...]:
+        return tuple(job for job in self.jobs if not job.is_refused)
+
 
 @dataclass(slots=True)
 class ActionPlan:
+    """`shown`: to the one who asked, without what would be refused."""
+
     id: str
-    actor: Actor
-    action: ShownAction
-    params: ActionParams
+    shown: CachedPreview
     reason: str
     asked_at: float
     ends_at: float
-    jobs: tuple[JobPreview, ...]
+    names: frozenset[str]  # who must not approve it
     state: PlanState = "waiting"
-    names: frozenset[str] = field(default_factory=frozenset)  # who must not approve it
 
 
 class PreviewCache:

@@ -140,7 +140,7 @@ class PreviewService:
     # -- what is shown of it, with what speaks against each
 
     def _view(self, shown: CachedPreview, reads: CommandLineVisibility) -> PreviewView:
-        ready = [job for job in shown.jobs if not job.is_refused]
+        ready = shown.ready
         return PreviewView(
             shown.id, shown.action, to_builtins(shown.params), shown.expires_at,
             self.items(shown.jobs, reads),
@@ -187,7 +187,7 @@ class PreviewService:
                 for slot in slots}
 
 
-def _needs_fresh(actor: Actor, action: ShownAction, ready: list[JobPreview]) -> bool:
+def _needs_fresh(actor: Actor, action: ShownAction, ready: Iterable[JobPreview]) -> bool:
     others = any(not actor.scope.owns(name) for one in ready for name in one.owners)
     return (actor.kind == "person" and action in HARMFUL and others
             and not is_fresh(actor, time.time()))

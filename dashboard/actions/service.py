@@ -3,13 +3,14 @@ person."""
 
 import secrets
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from dataclasses import replace
 
 from msgspec import to_builtins
 
 from gpudeck.action_table import HARMFUL, ShownAction
 from gpudeck.action_views import ActionPlanView, RequesterView
-from gpudeck.actions import COMMAND_LASTS_S, ActionParams, CommandActor, Preview, Refusal
+from gpudeck.actions import COMMAND_LASTS_S, CommandActor, Preview, Refusal
 
 from ..access.policy import Actor, by
 from ..access.service import AccountService
@@ -64,12 +65,11 @@ class ActionService:
             raise ActionRefusedError(400, "schema",
                                      "say why: the reason goes into the record, and the "
                                      "owner is told")
-        self._authorizer.check_all(actor, ORDER, shown.action, shown.jobs)
-        ready = [job for job in shown.jobs if not job.is_refused]
+        self._authorizer.check_all(actor, ORDER, shown)
         self._cache.use_up(shown)  # once: whatever comes of it
-        if self.previews.needs_second_person(ready):
-            return [], self._add_plan(shown, ready, reason)
-        return self._order_all(actor, shown.jobs, shown.action, shown.params, reason), None
+        if self.previews.needs_second_person(shown.ready):
+            return [], self._add_plan(shown, reason)
+        return self._order_all(shown, reason), None
 
     def order_exactly(self, actor: Actor, preview_id: str, reason: str, action: ShownAction,
                       node_id: str, flaw: Callable[[Preview], Refusal | None]) -> CommandRecord:
@@ -87,23 +87,22 @@ class ActionService:
         [record], _ = self.order(actor, preview_id, reason)
         return record
 
-    def _order_all(self, actor: Actor, jobs: Iterable[JobPreview], action: ShownAction,
-                   params: ActionParams, reason: str, approved_by: str | None = None
+    def _order_all(self, shown: CachedPreview, reason: str, approved_by: str | None = None
                    ) -> list[CommandRecord]:
         """One Command per job."""
+        return [self._order_job(shown, job, reason, approved_by) for job in shown.jobs]
+
+    def _order_job(self, shown: CachedPreview, job: JobPreview, reason: str,
+                   approved_by: str | None) -> CommandRecord:
+        actor, preview, target, now = shown.actor, job.preview, job.target, time.time()
         asker = CommandActor("program" if actor.kind == "program" else "person", actor.name,
                              approved_by)
-        return [self._order_job(actor, asker, job, action, params, reason) for job in jobs]
-
-    def _order_job(self, actor: Actor, asker: CommandActor, job: JobPreview, action: ShownAction,
-                   params: ActionParams, reason: str) -> CommandRecord:
-        now, preview, target = time.time(), job.preview, job.target
         refusal = job.refusal or (preview.refusals[0] if preview and preview.refusals else None)
         refusal = refusal or self._guards.refusal(target.node_id)
         victim = None if preview is None else main_victim(preview)
         record = CommandRecord(
-            new_id(now), action, target.node_id, target.host, asker, reason, now, now,
-            now + COMMAND_LASTS_S, params, task_id=next(iter(target.real_tasks), None),
+            new_id(now), shown.action, target.node_id, target.host, asker, reason, now, now,
+            now + COMMAND_LASTS_S, shown.params, task_id=next(iter(target.real_tasks), None),
             task_ids=target.real_tasks if preview is None else shown_task_ids(preview),
             job_id=None if preview is None else preview.job_id,
             owner=target.owner if preview is None else preview.owner,
@@ -115,16 +114,14 @@ class ActionService:
 
     # -- plans: what is so large that a second person has to approve it
 
-    def _add_plan(self, shown: CachedPreview, ready: Iterable[JobPreview], reason: str
-                  ) -> ActionPlan:
+    def _add_plan(self, shown: CachedPreview, reason: str) -> ActionPlan:
         self._end_old_plans()
         if sum(plan.state == "waiting" for plan in self._plans.values()) >= MAX_PLANS:
             raise ActionRefusedError(409, "too_many",
                                      f"{MAX_PLANS} plans wait for a second person already")
         now, actor = time.time(), shown.actor
-        plan = ActionPlan(secrets.token_urlsafe(12), actor, shown.action, shown.params, reason, now,
-                          now + PLAN_LASTS_S, tuple(ready),
-                          names=frozenset({actor.name, self._accounts.behind(actor)}))
+        plan = ActionPlan(secrets.token_urlsafe(12), replace(shown, jobs=shown.ready), reason, now,
+                          now + PLAN_LASTS_S, frozenset({actor.name, self._accounts.behind(actor)}))
         self._record(plan, actor)
         self._plans[plan.id] = plan
         return plan
@@ -133,9 +130,9 @@ class ActionService:
         now = time.time()
         for plan in list(self._plans.values()):
             if plan.state == "waiting" and (
-                    now >= plan.ends_at or not self._accounts.holds(plan.actor.credential)):
+                    now >= plan.ends_at or not self._accounts.holds(plan.shown.actor.credential)):
                 plan.state = "expired"
-                self._auditor.refused("plan", _fields(plan, plan.actor))
+                self._auditor.refused("plan", _fields(plan, plan.shown.actor))
             if now >= plan.ends_at + PLAN_LASTS_S:
                 del self._plans[plan.id]
 
@@ -149,11 +146,12 @@ class ActionService:
                 if _sees_all(visible, plan)]
 
     def plan_view(self, actor: Actor, plan: ActionPlan) -> ActionPlanView:
+        shown = plan.shown
         return ActionPlanView(
             plan.id, plan.state, plan.ends_at,
-            self.previews.items(plan.jobs, self.visible(actor).reads),
-            plan.action, to_builtins(plan.params),
-            RequesterView(plan.actor.kind, plan.actor.name), plan.reason, plan.asked_at)
+            self.previews.items(shown.jobs, self.visible(actor).reads), shown.action,
+            to_builtins(shown.params), RequesterView(shown.actor.kind, shown.actor.name),
+            plan.reason, plan.asked_at)
 
     def _waiting_plan(self, actor: Actor, plan_id: str) -> ActionPlan:
         self._end_old_plans()
@@ -166,39 +164,38 @@ class ActionService:
 
     def withdraw_plan(self, actor: Actor, plan_id: str) -> None:
         plan = self._waiting_plan(actor, plan_id)
-        if plan.actor.name != actor.name:
-            self._authorizer.check_all(actor, APPROVE, plan.action, plan.jobs)
+        if plan.shown.actor.name != actor.name:
+            self._authorizer.check_all(actor, APPROVE, plan.shown)
         plan.state = "withdrawn"
         self._record(plan, actor)
 
     def approve_plan(self, actor: Actor, plan_id: str) -> tuple[list[CommandRecord], ActionPlan]:
         """All is looked at anew: what was shown to the first person may be another now."""
         plan = self._waiting_plan(actor, plan_id)
+        shown, asker = plan.shown, plan.shown.actor
         if actor.name in plan.names:
             raise ActionRefusedError(403, "second_person",
                                      "another person than the one who asked has to "
                                      "approve it")
-        self._authorizer.check_all(actor, APPROVE, plan.action, plan.jobs)
+        self._authorizer.check_all(actor, APPROVE, shown)
         plan.state = "approved"  # before anything waits: it is approved once
         self._record(plan, actor)
-        asked = self.previews.ask_nodes([job.target for job in plan.jobs], plan.action,
-                                        plan.params)
-        jobs = [unchanged(before, self._authorizer.within_scope(plan.actor, ORDER, after))
-                for before, after in zip(plan.jobs, asked, strict=True)]
-        is_harmful = plan.action in HARMFUL
-        for job in jobs:
-            self._authorizer.check_job(actor, APPROVE, plan.action, job, is_harmful)
-        for job in jobs:  # the one who asked was fresh then, and the one who approves is now
-            self._authorizer.check_job(plan.actor, ORDER, plan.action, job, is_harmful=False)
-        return self._order_all(plan.actor, jobs, plan.action, plan.params, plan.reason,
-                               actor.name), plan
+        asked = self.previews.ask_nodes([job.target for job in shown.jobs], shown.action,
+                                        shown.params)
+        now_shown = replace(shown, jobs=tuple(
+            unchanged(before, self._authorizer.within_scope(asker, ORDER, after))
+            for before, after in zip(shown.jobs, asked, strict=True)))
+        self._authorizer.check_jobs(actor, APPROVE, now_shown, shown.action in HARMFUL)
+        # The one who asked was fresh then, and the one who approves is now.
+        self._authorizer.check_jobs(asker, ORDER, now_shown, is_harmful=False)
+        return self._order_all(now_shown, plan.reason, actor.name), plan
 
 
 def _fields(plan: ActionPlan, actor: Actor) -> dict[str, object]:
     return by(actor) | {
-        "action": plan.action, "outcome": plan.state, "plan": plan.id, "reason": plan.reason,
-        "task_ids": [task_id for job in plan.jobs for task_id in job.target.task_ids]}
+        "action": plan.shown.action, "outcome": plan.state, "plan": plan.id, "reason": plan.reason,
+        "task_ids": [task_id for job in plan.shown.jobs for task_id in job.target.task_ids]}
 
 
 def _sees_all(visible: VisibleFleet, plan: ActionPlan) -> bool:
-    return all(visible.sees_node(job.target.node_id) for job in plan.jobs)
+    return all(visible.sees_node(job.target.node_id) for job in plan.shown.jobs)
