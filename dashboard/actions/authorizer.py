@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from gpudeck.action_table import HARMFUL
+from gpudeck.action_table import HARMFUL, ShownAction
 from gpudeck.actions import Refusal
 
 from ..access.policy import (
@@ -48,17 +48,18 @@ class ActionAuthorizer:
             raise RefusedError(denial)
 
     def check_all(self, actor: Actor, verb: str, shown: CachedPreview) -> None:
-        self.check_jobs(actor, verb, shown, shown.action in HARMFUL, must_see=True)
-
-    def check_jobs(self, actor: Actor, verb: str, shown: CachedPreview, is_harmful: bool,
-                   must_see: bool = False) -> None:
         visible = self.visible(actor)
         for job in shown.jobs:
-            if must_see and not visible.sees_node(job.target.node_id):
+            if not visible.sees_node(job.target.node_id):
                 raise hidden("this node is not in your scope any more")
-            if not job.is_refused:  # what would be refused anyway needs no right
-                self.check(actor, verb, AccessTarget(owners=job.owners, is_harmful=is_harmful),
-                           shown.action, job.target.task_ids)
+            self.check_job(actor, verb, shown.action, job, shown.action in HARMFUL)
+
+    def check_job(self, actor: Actor, verb: str, action: ShownAction, job: JobPreview,
+                  is_harmful: bool) -> None:
+        """What would be refused anyway needs no right."""
+        if not job.is_refused:
+            self.check(actor, verb, AccessTarget(owners=job.owners, is_harmful=is_harmful), action,
+                       job.target.task_ids)
 
     def within_scope(self, actor: Actor, verb: str, job: JobPreview) -> JobPreview:
         """What the node found may belong to others than the task that was pointed at."""

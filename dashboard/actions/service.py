@@ -185,9 +185,11 @@ class ActionService:
         now_shown = replace(shown, jobs=tuple(
             unchanged(before, self._authorizer.within_scope(asker, ORDER, after))
             for before, after in zip(shown.jobs, asked, strict=True)))
-        self._authorizer.check_jobs(actor, APPROVE, now_shown, shown.action in HARMFUL)
-        # The one who asked was fresh then, and the one who approves is now.
-        self._authorizer.check_jobs(asker, ORDER, now_shown, is_harmful=False)
+        is_harmful = shown.action in HARMFUL
+        for job in now_shown.jobs:
+            self._authorizer.check_job(actor, APPROVE, shown.action, job, is_harmful)
+        for job in now_shown.jobs:  # the one who asked was fresh then, and the one who approves now
+            self._authorizer.check_job(asker, ORDER, shown.action, job, is_harmful=False)
         return self._order_all(now_shown, plan.reason, actor.name), plan
 
 
