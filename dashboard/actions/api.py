@@ -14,7 +14,7 @@ from ..access.routes import PEOPLE, Query, Route, change, see, serve_routes
 from ..errors import AuditWriteError
 from ..fleet.fleet import Fleet
 from ..fleet.visibility import VisibleFleet
-from ..web.answers import ApiError, answer, give_cursor, problem, read_cursor, read_limit
+from ..web.answers import ApiError, answer, bad, give_cursor, problem, read_cursor, read_limit
 from ..web.openapi_parts import NODE_QUERY
 from .errors import ActionRefusedError
 from .holds import HoldService
@@ -73,11 +73,10 @@ class ActionsApi:
         args = request.args
         for name in args:
             if name not in KNOWN or len(args.getlist(name)) > 1:
-                raise ApiError(HTTPStatus.BAD_REQUEST,
-                               f"{name[:40]!r} is no parameter, or is given "
-                               f"twice; there are {', '.join(KNOWN)}")
+                raise bad(f"{name[:40]!r} is no parameter, or is given twice; there are "
+                          f"{', '.join(KNOWN)}")
         if args.get("state", "all") not in ("open", "all"):
-            raise ApiError(HTTPStatus.BAD_REQUEST, "state is open or all")
+            raise bad("state is open or all")
         limit, lens = read_limit(args.get("limit")), self._visible()
         found: list[CommandRecord] = []
         more = None
@@ -145,7 +144,7 @@ class ActionsApi:
 def _node(otherwise: str) -> str | None:
     given = request.args.getlist("node")
     if len(given) > 1 or set(request.args) - {"node"} or "" in given:
-        raise ApiError(HTTPStatus.BAD_REQUEST, f"the one parameter here is `node`{otherwise}")
+        raise bad(f"the one parameter here is `node`{otherwise}")
     return given[0] if given else None
 
 
@@ -157,8 +156,7 @@ def _before(raw: str | None) -> tuple[float, str] | None:
         at, command_id = cursor
         return float(at), command_id
     except ValueError as error:
-        raise ApiError(HTTPStatus.BAD_REQUEST, "this cursor was not given out by this list; start "
-                       "again without it") from error
+        raise bad("this cursor was not given out by this list; start again without it") from error
 
 
 COMMANDS_QUERY: Query = (
