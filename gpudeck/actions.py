@@ -5,6 +5,7 @@ carries the whole Preview back, signed by the hub's signer. So a person confirms
 will compare with, and no hub, whoever runs it, can name a victim that the agent has not shown.
 """
 
+from collections.abc import Iterable
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
@@ -123,6 +124,13 @@ class Bystander(Struct, frozen=True):
     user: Word | None
     command: CommandLine | None
     held: Annotated[tuple[HeldGpu, ...], Meta(max_length=256)] = ()
+
+
+def total(parts: Iterable[float | None]) -> float | None:
+    """None where any part is not known: a sum of the rest would be a wrong number."""
+    every = [*parts]
+    known = [part for part in every if part is not None]
+    return sum(known) if known and len(known) == len(every) else None
 
 
 class Preview(Struct, frozen=True, tag="preview"):

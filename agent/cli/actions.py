@@ -42,7 +42,9 @@ from ..settings import this_host
 from ..tasks.terminals import who_is_here
 from .action_settings import TABLE, ActionSettings, ConnectionSettings, read_act, read_reach
 from .local_target import LocalTarget
-from .targets import ActionTarget, HubTarget
+from .targets import HubTarget
+
+ActionTarget = HubTarget | LocalTarget
 
 
 def follow(argv: Sequence[str]) -> int:

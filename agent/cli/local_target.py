@@ -19,7 +19,16 @@ from gpudeck.action_views import (
     RefusalView,
     VerificationView,
 )
-from gpudeck.actions import FINAL, PREVIEW_LASTS_S, ActionParams, HeldGpu, Preview, Reply, Victim
+from gpudeck.actions import (
+    FINAL,
+    PREVIEW_LASTS_S,
+    ActionParams,
+    HeldGpu,
+    Preview,
+    Reply,
+    Victim,
+    total,
+)
 from gpudeck.command_sentences import sentence
 from gpudeck.errors import CommandError, ExitCode
 
@@ -114,7 +123,7 @@ def item_of(look: Preview, host: str, asked: tuple[str, ...]) -> PreviewItemView
     return PreviewItemView(
         tasks or asked, look.node_id, host, look.job_id, look.owner,
         None if main is None else main.command, look.age_s, look.kind, look.manager,
-        _sum([each.mem_used_bytes for each in held]), tuple(map(_use, held)),
+        total(each.mem_used_bytes for each in held), tuple(map(_use, held)),
         tuple(map(_process, look.victims)),
         tuple(BystanderView(each.task_id, each.user, each.command, tuple(map(_use, each.held)))
               for each in look.bystanders), None, look.warnings,
@@ -128,11 +137,6 @@ def _process(victim: Victim) -> ProcessView:
 
 def _use(held: HeldGpu) -> GpuUseView:
     return GpuUseView(held.gpu_uuid, None, held.mem_used_bytes)
-
-
-def _sum(parts: Sequence[float | None]) -> float | None:
-    known = [part for part in parts if part is not None]
-    return sum(known) if known and len(known) == len(parts) else None
 
 
 def _waiting(look: Preview, host: str, reason: str, at: int) -> CommandView:

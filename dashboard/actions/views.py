@@ -21,7 +21,16 @@ from gpudeck.action_views import (
     RequesterView,
     VerificationView,
 )
-from gpudeck.actions import NO_TASK, ActionParams, Bystander, HeldGpu, Preview, Refusal, Victim
+from gpudeck.actions import (
+    NO_TASK,
+    ActionParams,
+    Bystander,
+    HeldGpu,
+    Preview,
+    Refusal,
+    Victim,
+    total,
+)
 from gpudeck.command_sentences import sentence
 from gpudeck.limits import (
     LimitsNow,
@@ -145,7 +154,7 @@ def item(preview: Preview, host: str, reads: CommandLineVisibility, gpu_names: G
     return PreviewItemView(
         shown_task_ids(preview), preview.node_id, host, preview.job_id, preview.owner,
         None if first is None else reads.line(first.user, first.command), preview.age_s,
-        preview.kind, preview.manager, _total([each.mem_used_bytes for each in held]),
+        preview.kind, preview.manager, total(each.mem_used_bytes for each in held),
         _gpu_uses(held, gpu_names),
         tuple(ProcessView(victim.process.pid, victim.user, reads.line(victim.user, victim.command),
                           victim.task_id, victim.process.start_ticks) for victim in victims),
@@ -192,17 +201,11 @@ def _summed(held: Iterable[HeldGpu]) -> list[HeldGpu]:
     parts: dict[str, list[float | None]] = {}
     for each in held:
         parts.setdefault(each.gpu_uuid, []).append(each.mem_used_bytes)
-    return [HeldGpu(uuid, _total(amounts)) for uuid, amounts in parts.items()]
-
-
-def _total(parts: list[float | None]) -> float | None:
-    """None where any part is not known: a sum of the rest would be a wrong number."""
-    known = [part for part in parts if part is not None]
-    return sum(known) if known and len(known) == len(parts) else None
+    return [HeldGpu(uuid, total(amounts)) for uuid, amounts in parts.items()]
 
 
 def mem_of(preview: Preview) -> float | None:
-    return _total([each.mem_used_bytes for victim in preview.victims for each in victim.held])
+    return total(each.mem_used_bytes for victim in preview.victims for each in victim.held)
 
 
 def command_view(record: CommandRecord, reads: CommandLineVisibility) -> CommandView:
