@@ -26,14 +26,13 @@ CHECKPOINT_SIGNALS = ("USR1", "USR2", "INT", "HUP")
 
 class ActionParameter(Struct, frozen=True):
     """`name`: in ActionParams. `default` None: a text, which must be given, or a signal, which
-    need not. `needs`: the parameter without which it says nothing."""
+    need not."""
 
     name: Literal["text", "grace_s", "checkpoint_signal", "checkpoint_wait_s"]
     flag: str
     help: str
     default: float | None = None
     choices: tuple[str, ...] = ()
-    needs: str = ""
 
 
 TEXT = ActionParameter("text", "text", "what to tell")
@@ -47,12 +46,12 @@ CHECKPOINT = (
                     choices=CHECKPOINT_SIGNALS),
     ActionParameter("checkpoint_wait_s", "wait",
                     "with --signal: seconds to wait for the checkpoint, up to "
-                    f"{CHECKPOINT_MOST_S}", 0.0,
-                    needs="signal"))
+                    f"{CHECKPOINT_MOST_S}", 0.0))
 
 
 class ActionRow(Struct, frozen=True, kw_only=True):
-    """What has a default is the careful side: what is not said of an action is not allowed."""
+    """What guards an action is said in each row; where something has a default, what is not said
+    is not allowed."""
 
     id: Action
     label: str  # on a button
@@ -65,10 +64,10 @@ class ActionRow(Struct, frozen=True, kw_only=True):
     last_words: str = ""  # before it is confirmed: what cannot be taken back
     is_setting: bool = False
     # what it may do
+    signals: bool  # every process must be open to our signals, and old enough
+    is_kill: bool  # ends work: it costs one of a ceiling's kills in an hour
+    is_harmful: bool  # stops somebody's work, or may; the signer counts it
     only_tells: bool = False  # touches no process and no setting
-    signals: bool = False  # every process must be open to our signals, and old enough
-    is_kill: bool = False  # ends work: it costs one of a ceiling's kills in an hour
-    is_harmful: bool = True  # stops somebody's work, or may; the signer counts it
     for_rules: bool = False
     rung: Do | None = None  # of the ladders of rules and quotas
     # where people find it
@@ -92,8 +91,8 @@ def _setting(id: SettingAction, label: str, doing: str, ended: str, ends_clients
     if ends_clients:
         last_words = "Clients that have not left by then lose their work on the Gpu."
     return ActionRow(id=id, label=label, doing=doing, ended=ended, proof="read_back",
-                     is_setting=True, last_words=last_words, is_kill=ends_clients,
-                     is_harmful=ends_clients)
+                     is_setting=True, last_words=last_words, signals=False,
+                     is_kill=ends_clients, is_harmful=ends_clients)
 
 
 _ROWS = (
@@ -102,7 +101,8 @@ _ROWS = (
         done="Its owner was told", proof="step",
         last_words="It is written to the owner's terminals, and sent to their address where one is "
                    "known. Nothing is stopped.",
-        only_tells=True, is_harmful=False, for_rules=True, rung="tell", key="n", params=(TEXT,),
+        signals=False, is_kill=False, is_harmful=False, only_tells=True, for_rules=True,
+        rung="tell", key="n", params=(TEXT,),
         does="Tell a task's owner something, on the terminals they have open.",
         summary="tell a task's owner something",
         mail_subject="About your task on {host}", mail_text="Nothing was done to it."),
@@ -112,8 +112,8 @@ _ROWS = (
              "a job, hangs until it is resumed.", proof="neighbours",
         last_words="It stops where it is and keeps its memory. Resume takes it back; a peer that "
                    "waits for it may time out meanwhile.",
-        signals=True, for_rules=True, rung="pause", key="p", in_rows=True, fits="running",
-        undo="resume",
+        signals=True, is_kill=False, is_harmful=True, for_rules=True, rung="pause", key="p",
+        in_rows=True, fits="running", undo="resume",
         does="Stop a task's processes; its memory stays held.",
         summary="stop a task's processes; memory stays held",
         mail_subject="Your task on {host} is being paused",
@@ -122,7 +122,8 @@ _ROWS = (
     ActionRow(
         id="resume", label="Resume", doing="resuming", ended="resumed",
         done="Resumed; it runs again.", last_words="It goes on where it was stopped.",
-        signals=True, is_harmful=False, for_rules=True, key="r", in_rows=True, fits="paused",
+        signals=True, is_kill=False, is_harmful=False, for_rules=True, key="r", in_rows=True,
+        fits="paused",
         does="Let a paused task go on.", summary="let a paused task go on",
         mail_subject="Your task on {host} goes on", mail_text="It runs again."),
     ActionRow(
@@ -130,8 +131,8 @@ _ROWS = (
         done="Ended: its processes are gone.", proof="exit",
         last_words="{first}SIGTERM, {grace} of grace, then SIGKILL for what is left. It cannot be "
                    "undone: what is not in a checkpoint is lost.",
-        signals=True, is_kill=True, for_rules=True, rung="end", key="e", in_rows=True,
-        is_typed=True, params=(GRACE, *CHECKPOINT),
+        signals=True, is_kill=True, is_harmful=True, for_rules=True, rung="end", key="e",
+        in_rows=True, is_typed=True, params=(GRACE, *CHECKPOINT),
         does="End a task and the whole job that it belongs to.",
         summary="end a task and its job",
         mail_subject="Your task on {host} is being ended",
@@ -142,7 +143,7 @@ _ROWS = (
         ended="taken out of MPS", proof="read_back",
         last_words="Its contexts on the Gpu are gone at once. The process itself goes on, with "
                    "errors from CUDA.",
-        is_kill=True,
+        signals=False, is_kill=True, is_harmful=True,
         mail_subject="Your task on {host} is taken out of MPS",
         mail_text="What it has on the GPU is lost; the process itself goes on, with errors from "
                   "CUDA."),
@@ -154,9 +155,11 @@ _ROWS = (
     _setting("lock_clocks", "Lock clocks", "locking the clocks", "set"),
     _setting("release_limit", "Take back", "taking the limit back", "taken back"),
     _setting("set_compute_mode", "Set mode", "setting the compute mode", "set"),
-    ActionRow(id="hold", label="Hold", doing="holding", ended="held", is_harmful=False,
+    ActionRow(id="hold", label="Hold", doing="holding", ended="held", signals=False,
+              is_kill=False, is_harmful=False,
               done="The node acts on nothing until it is released."),
-    ActionRow(id="release", label="Release", doing="releasing", ended="released", is_harmful=False,
+    ActionRow(id="release", label="Release", doing="releasing", ended="released", signals=False,
+              is_kill=False, is_harmful=False,
               done="The node takes commands again."),
 )
 

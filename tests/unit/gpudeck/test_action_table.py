@@ -46,9 +46,15 @@ def test_what_each_action_may_do() -> None:
     assert not any(ROWS[each].is_setting for each in TASK_ACTIONS)
 
 
-def test_a_new_row_is_allowed_nothing_and_harms() -> None:
-    row = ActionRow(id="notify", label="", doing="", ended="")
-    assert (row.is_harmful, row.for_rules, row.only_tells, row.rung) == (True, False, False, None)
+@pytest.mark.parametrize("left_out", ["signals", "is_kill", "is_harmful"])
+def test_a_row_says_what_guards_it(left_out: str) -> None:
+    flags = {"signals": False, "is_kill": False, "is_harmful": False}
+    words = {"id": "notify", "label": "", "doing": "", "ended": ""}
+    row = ActionRow(**words | flags)  # type: ignore[arg-type]
+    assert (row.for_rules, row.only_tells, row.rung, row.in_rows) == (False, False, None, False)
+    del flags[left_out]
+    with pytest.raises(TypeError, match=left_out):
+        ActionRow(**words | flags)  # type: ignore[arg-type]
 
 
 def test_every_action_has_its_row_and_what_a_node_does() -> None:
