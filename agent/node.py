@@ -22,10 +22,10 @@ from gpudeck.limits import ORDINALS
 from .actions.context import ActionGuards, ProcessListSource, open_context
 from .actions.hold_files import hold_files
 from .actions.hub_record import HubRecord
-from .actions.kinds.task_kind import ActionTimeouts
-from .actions.offline import OfflineExecutor
+from .actions.kinds.execution import ActionTimeouts
 from .actions.replies import ReplyOutbox
 from .actions.service import CommandService, CommandServiceConfig
+from .actions.standalone import OfflineExecutor
 from .backends import Backend
 from .journal.store import ActionJournal, ActionStore, JournalError
 from .limits.mps import LocalMpsDaemons, MpsClientCache

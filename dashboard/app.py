@@ -38,13 +38,11 @@ from .actions.commander import Commander
 from .actions.events import CommandChanged, HoldChanged
 from .actions.guards import ActionGuards
 from .actions.holds import HoldContext, HoldService
-from .actions.limits_api import LimitsApi, add_limits_api
 from .actions.owner_keeps import OwnerKeepService
 from .actions.preview_requests import PreviewRequester
 from .actions.service import ActionService
 from .actions.signer_client import CHECK_EVERY_S, SignerClient
 from .actions.signing_policy import SigningBudget
-from .actions.standing_api import StandingApi, add_standing_api, hold_state
 from .alerts.active_rules import ActiveRules
 from .alerts.admin import RuleAdmin
 from .alerts.api import AlertsApi, add_alerts_api
@@ -287,7 +285,8 @@ class Hub:
         add_accounts_api(self.server, AccountsApi(self.access, self.auth,
                                                   lambda: self.state.get("url") or "",
                                                   self.actions.second_person))
-        add_actions_api(self.server, ActionsApi(self.actions, self.state.commands))
+        add_actions_api(self.server, ActionsApi(self.actions, self.state.commands, self.room.fleet,
+                                                self.holds, self.keeps))
         alerts = AlertsApi(self.alert_queries, self.rule_admin, self.silences, self.lenses,
                            self.alert_details, self.settings.rule_proof_h)
         add_alerts_api(self.server, alerts)
@@ -313,8 +312,7 @@ class Hub:
             lambda: self.room.disk_error is None)
         self.live = LiveEndpoint(self.socketio.server, self.room, self.lenses,
                                  self.access.accounts.holds, self.auth.is_csrf_right,
-                                 lambda lens: to_builtins(hold_state(self.room.fleet, self.holds,
-                                                                     lens)))
+                                 lambda lens: to_builtins(self.holds.state(lens)))
         self.events.listen(CredentialEnded,
                            lambda event: self.live.viewers.end_credential(event.credential))
         self.bus.subscribe(HOLDS, lambda _: self.live.hold_changed())
@@ -329,15 +327,13 @@ class Hub:
                                lambda: content_policy)
 
     def _add_records(self) -> None:
-        """What is said of acts: the Audit, holds, keeps, addresses."""
+        """What is said of acts: the Audit, addresses."""
         verifier = AuditVerifier(self.state.another_audit, self.settings.audit_copy)
         fleet, lenses = self.room.fleet, self.lenses
         add_audit_api(self.server, AuditApi(
             self.audit, verifier,
             lambda actor, node: lenses.of(VisibilityScope.of(actor)).sees_node(node),
             fleet.host_of))
-        add_limits_api(self.server, LimitsApi(fleet, lenses))
-        add_standing_api(self.server, StandingApi(fleet, lenses, self.holds, self.keeps))
 
     def _tell_all(self, message: FromHub) -> None:
         for at in self.room.link_of.values():

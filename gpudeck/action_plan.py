@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from gpudeck.action_table import ShownAction
 from gpudeck.action_views import KeepView, PreviewItemView, PreviewView
-from gpudeck.actions import ShownAction
 
 VERSION: Literal[1] = 1
 MAX_BYTES = 16 * 2**20

@@ -10,7 +10,8 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from gpudeck.actions import CommandState, ShownAction
+from gpudeck.action_table import ShownAction
+from gpudeck.actions import CommandState
 from gpudeck.limits import SettingChange
 
 PlanState = Literal["waiting", "approved", "withdrawn", "expired"]

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from gpudeck.action_table import ROWS
 from gpudeck.action_views import (
     BystanderView,
     CommandView,
@@ -77,8 +78,7 @@ def short(task_id: str) -> str:
 
 def clock(at: float) -> str:
     """UTC, so that terminals, logs and pages of several places agree."""
-    second = int(at) % _DAY_S
-    return f"{second // _HOUR_S:02}:{second % _HOUR_S // 60:02}:{second % 60:02} UTC"
+    return f"{datetime.fromtimestamp(int(at), UTC):%H:%M:%S} UTC"
 
 
 def moment(at: float) -> str:
@@ -112,16 +112,14 @@ def _headline(view: PreviewView) -> str:
 
 
 def _how(view: PreviewView) -> list[str]:
-    params = view.params
-    if view.action == "notify":
-        return [_line("says", words(params.get("text")))]
-    if view.action != "end":
-        return []
-    lines = []
-    if params.get("checkpoint_signal"):
+    params, names = view.params, {each.name for each in ROWS[view.action].params}
+    lines = [_line("says", words(params.get("text")))] if "text" in names else []
+    if "checkpoint_signal" in names and params.get("checkpoint_signal"):
         lines.append(_line("first", f"SIG{params['checkpoint_signal']}, then up to "
                                     f"{age(params.get('checkpoint_wait_s'))} for its checkpoint"))
-    return [*lines, _line("then", f"SIGTERM, {age(params.get('grace_s'))} of grace, SIGKILL")]
+    if "grace_s" in names:
+        lines.append(_line("then", f"SIGTERM, {age(params.get('grace_s'))} of grace, SIGKILL"))
+    return lines
 
 
 def item_lines(item: PreviewItemView) -> list[str]:
@@ -141,10 +139,7 @@ def item_lines(item: PreviewItemView) -> list[str]:
     if item.keep is not None:
         lines.append(_line("KEEP", f"until {moment(item.keep.until)}: "
                                    f"{printable(item.keep.because)} ({words(item.keep.by)})"))
-    lines += [_line("note", printable(warning)) for warning in item.warnings]
-    lines += [_line("REFUSED", f"{printable(refusal.sentence)} ({printable(refusal.code)})")
-              for refusal in item.refusals]
-    return lines
+    return lines + _notes(item)
 
 
 def _setting_lines(item: PreviewItemView) -> list[str]:
@@ -155,9 +150,13 @@ def _setting_lines(item: PreviewItemView) -> list[str]:
         lines.append(_line("ENDS", f"the work of {many(len(item.processes), 'client')}"))
         lines += _cut([_process(each) for each in item.processes], MOST_PROCESSES, "process")
     lines += _beside(item.bystanders) if item.bystanders else []
-    lines += [_line("note", printable(warning)) for warning in item.warnings]
-    return lines + [_line("REFUSED", f"{printable(each.sentence)} ({printable(each.code)})")
-                    for each in item.refusals]
+    return lines + _notes(item)
+
+
+def _notes(item: PreviewItemView) -> list[str]:
+    return [*(_line("note", printable(warning)) for warning in item.warnings),
+            *(_line("REFUSED", f"{printable(each.sentence)} ({printable(each.code)})")
+              for each in item.refusals)]
 
 
 def _line(label: str, text: str) -> str:
@@ -204,12 +203,12 @@ class ConfirmationPrompt:
 
 
 def question(view: PreviewView) -> ConfirmationPrompt:
-    """`end` of several jobs asks for a word that a hand on the Enter key does not type."""
+    """To end several jobs asks for a word that a hand on the Enter key does not type."""
     count = len(view.possible)
-    if view.action == "end" and count > 1:
+    if ROWS[view.action].is_typed and count > 1:
         word = short(view.possible[0].task_ids[0])
-        return ConfirmationPrompt(f"type {word}, the first of them, to end {many(count, 'job')}: ",
-                                  (word.lower(),))
+        return ConfirmationPrompt(f"type {word}, the first of them, to {view.action} "
+                                  f"{many(count, 'job')}: ", (word.lower(),))
     whose = "" if count != 1 else f" of {words(view.possible[0].owner)}"
     return ConfirmationPrompt(f"{view.action} {many(count, 'job')}{whose}? [y/N] ", ("y", "yes"))
 

@@ -5,11 +5,20 @@ carries the whole Preview back, signed by the hub's signer. So a person confirms
 will compare with, and no hub, whoever runs it, can name a victim that the agent has not shown.
 """
 
+from collections.abc import Iterable
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from gpudeck.limits import ENDS_CLIENTS, SETTING_ACTIONS, Setting, SettingAction, SettingChange
+from gpudeck.action_table import (
+    CHECKPOINT_MOST_S,
+    GRACE_LEAST_S,
+    GRACE_MOST_S,
+    GRACE_S,
+    Action,
+    ShownAction,
+)
+from gpudeck.limits import Setting, SettingChange
 from gpudeck.message_limits import (
     Amount,
     CommandLine,
@@ -27,7 +36,6 @@ MAX_BYSTANDERS = 256
 PREVIEW_LASTS_S = 60.0
 COMMAND_LASTS_S = 30.0
 YOUNGEST_S = 5.0
-GRACE_S = 30.0
 UNKILLABLE_AFTER_S = 60.0
 MEMORY_BACK_WITHIN_S = 30.0
 MEMORY_BACK_SHARE = 0.8
@@ -36,17 +44,7 @@ CLOCK_KNOWN_FOR_S = 300.0
 # In Beat.holds: by this the hub sees whether what it ordered is in force, whatever files there are.
 HELD_BY_HUB = "the hub, by "
 
-TaskAction = Literal["notify", "pause", "resume", "end", "terminate_client"]
-TASK_ACTIONS: tuple[TaskAction, ...] = ("notify", "pause", "resume", "end", "terminate_client")
-# What is previewed: acts on tasks, and settings of MPS and of Gpus (Params.setting).
-ShownAction = Literal[TaskAction, SettingAction]
-SHOWN_ACTIONS: tuple[ShownAction, ...] = (*TASK_ACTIONS, *SETTING_ACTIONS)
 NO_TASK = "-"  # where a setting is meant
-# What ends work: each costs one of the kills that a node's ceiling permits within an hour.
-KILLS: tuple[ShownAction, ...] = ("end", "terminate_client", *ENDS_CLIENTS)
-# A hold stops every act on a node; it has no victim and so no Preview.
-Action = Literal[ShownAction, "hold", "release"]
-ACTIONS: tuple[Action, ...] = (*SHOWN_ACTIONS, "hold", "release")
 
 CommandState = Literal["requested", "refused", "queued", "sent", "accepted", "acting", "done",
                        "not_effective", "unkillable", "expired", "unknown"]
@@ -86,9 +84,10 @@ class Refusal(Struct, frozen=True):
 class ActionParams(Struct, frozen=True, forbid_unknown_fields=True):
     """How to act. What an action does not use is ignored by it."""
 
-    grace_s: Annotated[float, Meta(ge=1, le=600)] = GRACE_S  # from SIGTERM to SIGKILL
+    # from SIGTERM to SIGKILL
+    grace_s: Annotated[float, Meta(ge=GRACE_LEAST_S, le=GRACE_MOST_S)] = GRACE_S
     checkpoint_signal: Literal["USR1", "USR2", "INT", "HUP"] | None = None  # before SIGTERM
-    checkpoint_wait_s: Annotated[float, Meta(ge=0, le=3_600)] = 0.0
+    checkpoint_wait_s: Annotated[float, Meta(ge=0, le=CHECKPOINT_MOST_S)] = 0.0
     text: Text = ""  # of a notify
     setting: Setting | None = None  # of an act on MPS or a Gpu, and of nothing else
 
@@ -125,6 +124,13 @@ class Bystander(Struct, frozen=True):
     user: Word | None
     command: CommandLine | None
     held: Annotated[tuple[HeldGpu, ...], Meta(max_length=256)] = ()
+
+
+def total(parts: Iterable[float | None]) -> float | None:
+    """None where any part is not known: a sum of the rest would be a wrong number."""
+    every = [*parts]
+    known = [part for part in every if part is not None]
+    return sum(known) if known and len(known) == len(every) else None
 
 
 class Preview(Struct, frozen=True, tag="preview"):

@@ -7,12 +7,13 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import EntryPoint, entry_points
 
 from gpudeck import __version__
+from gpudeck.action_table import ROWS, TERMINAL_ACTIONS
 from gpudeck.errors import CommandError, ExitCode
 
 GROUP = "gpudeck.commands"
 
 # One line each, here and not in the commands: listing them must not import Dash.
-SUMMARY = {
+SUMMARY: dict[str, str] = {
     "demo": "a hub and a simulated fleet on this machine, without a GPU",
     "up": "hub and agent for this very machine",
     "hub": "the server: pages, API, live socket",
@@ -21,10 +22,7 @@ SUMMARY = {
     "tasks": "the tasks on the Gpus, once, as a table or JSON",
     "doctor": "what works on this machine, what does not, and what to do",
     "events": "what happened on a fleet, newest first",
-    "notify": "tell a task's owner something",
-    "pause": "stop a task's processes; memory stays held",
-    "resume": "let a paused task go on",
-    "end": "end a task and its job",
+    **{verb: ROWS[verb].summary for verb in TERMINAL_ACTIONS},
     "follow": "see how commands of a hub end",
     "hold": "stop every act on this machine, a node or the fleet",
     "release": "let acts happen again",

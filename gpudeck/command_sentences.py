@@ -3,21 +3,9 @@ Pure."""
 
 from typing import Protocol
 
-from gpudeck.actions import Action, ActionVerification, CommandState, Refusal
-from gpudeck.limits import SETTING_ACTIONS
+from gpudeck.action_table import ROWS, Action
+from gpudeck.actions import ActionVerification, CommandState, Refusal
 
-ENDED = {"end": "ended", "pause": "paused", "resume": "resumed", "notify": "told its owner",
-         "hold": "held", "release": "released", "terminate_client": "taken out of MPS",
-         "set_mps": "set", "start_mps": "started", "stop_mps": "stopped",
-         "restart_mps": "restarted", "set_power_cap": "set", "lock_clocks": "set",
-         "release_limit": "taken back", "set_compute_mode": "set"}
-DOING = {"end": "ending", "pause": "pausing", "resume": "resuming", "notify": "telling its owner",
-         "hold": "holding", "release": "releasing", "terminate_client": "taking it out of MPS",
-         "set_mps": "setting MPS", "start_mps": "starting MPS", "stop_mps": "stopping MPS",
-         "restart_mps": "restarting MPS", "set_power_cap": "capping the power",
-         "lock_clocks": "locking the clocks", "release_limit": "taking the limit back",
-         "set_compute_mode": "setting the compute mode"}
-SETTINGS = frozenset(SETTING_ACTIONS)
 OPEN = {
     "requested": "Asked for; the signer is asked next.",
     "queued": "Signed; it is sent as soon as the node is connected.",
@@ -47,7 +35,7 @@ def sentence(record: CommandStatus) -> str:
     """One or a few short sentences, the outcome first."""
     match record.state:
         case "acting":
-            return f"The node is {DOING[record.action]}" + (
+            return f"The node is {ROWS[record.action].doing}" + (
                 f": {record.step}." if record.step else " now.")
         case "refused":
             why = record.refusal.sentence if record.refusal else "the node gave no reason"
@@ -74,8 +62,8 @@ def sentence(record: CommandStatus) -> str:
 def ranks_left(action: Action, elsewhere: int, nodes: int, here: int) -> list[str]:
     """What becomes of the other ranks of a launch when some are ended or paused: an act stays on
     its node."""
-    becomes = {"end": "will hang or fail", "pause": "will hang until it is resumed"}.get(action)
-    if becomes is None:
+    becomes = ROWS[action].ranks_left
+    if not becomes:
         return []
     said = []
     if elsewhere:
@@ -92,28 +80,30 @@ def _ranks(count: int) -> str:
 
 
 def _done(record: CommandStatus) -> str:
-    if record.action in ("hold", "release"):
-        return ("The node acts on nothing until it is released." if record.action == "hold"
-                else "The node takes commands again.")
-    if record.action in SETTINGS or record.action == "terminate_client":
-        return _settled(record)
-    if record.action == "notify":
-        return "Its owner was told" + (f": {record.step.rstrip('.')}." if record.step else ".")
-    if record.action == "resume":
-        return "Resumed; it runs again."
-    if record.action == "pause":
-        return ("Paused. Its memory stays held, and whoever waits for it, such as the other ranks "
-                "of a job, hangs until it is resumed." + _bystanders(record))
-    return "Ended: its processes are gone." + _about(record, is_gone_said=True)
+    row = ROWS[record.action]
+    match row.proof:
+        case "read_back":
+            return _settled(record)
+        case "step":
+            return row.done + _step(record)
+        case "neighbours":
+            return row.done + _bystanders(record)
+        case "exit":
+            return row.done + _about(record, is_gone_said=True)
+    return row.done
+
+
+def _step(record: CommandStatus) -> str:
+    return f": {record.step.rstrip('.')}." if record.step else "."
 
 
 def _settled(record: CommandStatus) -> str:
     """Whether it is in force is said only where it was read."""
     found = record.verified
     is_read = found is not None and found.in_force is True
-    return (f"{ENDED[record.action].capitalize()}"
+    return (f"{ROWS[record.action].ended.capitalize()}"
             f"{', and in force' if is_read else '; whether it is in force cannot be read'}"
-            + (f": {record.step.rstrip('.')}." if record.step else ".") + _bystanders(record))
+            + _step(record) + _bystanders(record))
 
 
 def _not_effective(record: CommandStatus) -> str:
@@ -122,9 +112,9 @@ def _not_effective(record: CommandStatus) -> str:
         return (f"{'Applied, not in force' if found.applied else 'Not applied'}: "
                 f"{record.step.removeprefix('applied, not in force: ').rstrip('.')}."
                 + _bystanders(record))
-    if record.action != "end" or found is None:
-        return (f"It was not {ENDED[record.action]}, though the node tried"
-                + (f": {record.step.rstrip('.')}." if record.step else ".") + _about(record))
+    row = ROWS[record.action]
+    if row.proof != "exit" or found is None:
+        return f"It was not {row.ended}, though the node tried" + _step(record) + _about(record)
     if found.exited and found.memory_returned is False:
         return ("Its processes are gone, but their memory has not come back: the driver still "
                 "holds it, or another process does." + _about(record, is_gone_said=True))

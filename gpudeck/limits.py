@@ -5,10 +5,11 @@ That the driver or MPS took it without a word proves nothing (nvml-mps.md A.1, C
 what was said, `in_force` what was read afterwards.
 """
 
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from gpudeck.action_table import SettingAction
 from gpudeck.message_limits import Amount, CommandLine, Number, Pid, Seconds, Text, Word
 
 MAX_DAEMONS = 16
@@ -110,11 +111,6 @@ GpuSetting = PowerCap | ClockLock | LimitRelease | ComputeMode
 Setting = MpsSetting | GpuSetting
 GPU_SETTINGS = (PowerCap, ClockLock, LimitRelease, ComputeMode)
 
-SettingAction = Literal["set_mps", "start_mps", "stop_mps", "restart_mps", "set_power_cap",
-                        "lock_clocks", "release_limit", "set_compute_mode"]
-SETTING_ACTIONS: tuple[SettingAction, ...] = get_args(SettingAction)
-# These end clients that are at work.
-ENDS_CLIENTS: tuple[SettingAction, ...] = ("stop_mps", "restart_mps")
 _ACTION_OF: dict[type, SettingAction] = {
     MpsPercent: "set_mps", MpsMemory: "set_mps", MpsPriority: "set_mps", MpsPreset: "set_mps",
     MpsStart: "start_mps", MpsStop: "stop_mps", MpsRestart: "restart_mps",

@@ -20,8 +20,8 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
+from gpudeck.action_table import TaskAction
 from gpudeck.action_views import CommandView, PreviewView
-from gpudeck.actions import TaskAction
 from gpudeck.wire import ReaderState
 
 MAX_MESSAGE_BYTES = 16_000_000

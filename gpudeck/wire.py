@@ -44,7 +44,8 @@ from typing import Annotated, Literal, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
-from gpudeck.actions import ActionParams, AskerKind, Command, Preview, Recall, Reply, ShownAction
+from gpudeck.action_table import ShownAction
+from gpudeck.actions import ActionParams, AskerKind, Command, Preview, Recall, Reply
 from gpudeck.desired_state import InForce, SignedDesired
 from gpudeck.limits import LimitsNow
 from gpudeck.message_limits import (

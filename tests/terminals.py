@@ -13,8 +13,8 @@ ROOT = Path(__file__).resolve().parents[1]
 CODE = """
 import sys
 from gpudeck import cli
-from agent.cli import acts, hold as held
-cli.find = lambda name: getattr(acts, name, None) or getattr(held, name)
+from agent.cli import actions, hold as held
+cli.find = lambda name: getattr(actions, name, None) or getattr(held, name)
 sys.exit(cli.main())
 """
 

@@ -1,11 +1,12 @@
 // My tasks, and what can be done to them: look, see what would be hit, say why, follow to the end.
 
+import { ROWS } from "./action_table.mjs";
 import { make, say } from "./dom.mjs";
 import { age, gibibytes, plural, secondsSince } from "./format.mjs";
 
 const PATIENCE_MS = 2_000;
 const FINAL = new Set(["refused", "done", "not_effective", "unkillable", "expired", "unknown"]);
-const DOES = { pause: "Pause", resume: "Resume", end: "End" };
+const IN_ROWS = [...ROWS.values()].filter((row) => row.in_rows);
 const BUSY = "The kernel is busy with a cell, and hears this when it is free (at once with ipykernel 7 in JupyterLab 4.4 and later). An order that comes more than a minute after its preview is refused.";
 
 const size = (value) => (value === null || value === undefined ? "memory unknown" : Object.values(gibibytes(value)).join(" "));
@@ -70,11 +71,12 @@ class Row {
     say(this.where, [`Gpu ${task.gpus.join(", ")}`, size(task.mem), task.sm === null ? "" : `${Math.round(task.sm)} % SM`, task.state ?? "", age_s === null ? "" : age(age_s)].filter(Boolean).join(" · "));
     say(this.what, task.command ?? "command line unknown");
     this.what.title = task.command ?? "";
-    const wanted = !canAct || task.kernel ? "" : task.state === "paused" ? "resume end" : "pause end";
+    const fitting = !canAct || task.kernel ? [] : IN_ROWS.filter(({ fits }) => fits === "" || (fits === "paused") === (task.state === "paused"));
+    const wanted = fitting.map(({ id }) => id).join(" ");
     if (this.buttons.dataset.wanted !== wanted && !this.dialog) {
       this.buttons.dataset.wanted = wanted;
-      this.buttons.replaceChildren(...wanted.split(" ").filter(Boolean).map((action) =>
-        make("button", { type: "button", class: action === "end" ? "g-bad" : "", "data-action": action, onclick: () => this.begin(action) }, DOES[action])));
+      this.buttons.replaceChildren(...fitting.map(({ id, label, is_kill: isKill }) =>
+        make("button", { type: "button", class: isKill ? "g-bad" : "", "data-action": id, onclick: () => this.begin(id) }, label)));
     }
   }
 
@@ -102,7 +104,7 @@ class Dialog {
     this.busy = make("p", { class: "g-sub" });
     this.facts = make("div", {});
     this.form = make("div", {});
-    this.root = make("div", { class: "g-dialog", role: "group", "aria-label": `${DOES[action]} this task` }, this.facts, this.said, this.busy, this.form,
+    this.root = make("div", { class: "g-dialog", role: "group", "aria-label": `${ROWS.get(action).label} this task` }, this.facts, this.said, this.busy, this.form,
       make("button", { type: "button", class: "g-plain", onclick: () => this.close() }, "Close"));
     this.wait();
     row.acts.ask(this, { kind: "look", ask: this.askId, action, task: row.id });
@@ -142,7 +144,7 @@ class Dialog {
     }
     say(this.said, "");
     const reason = make("input", { type: "text", placeholder: "why? (goes into the record)", "aria-label": "Reason", maxlength: "500" });
-    const go = make("button", { type: "button", class: this.action === "end" ? "g-bad" : "", disabled: "", "data-go": this.action }, `${DOES[this.action]} it`);
+    const go = make("button", { type: "button", class: ROWS.get(this.action).is_kill ? "g-bad" : "", disabled: "", "data-go": this.action }, `${ROWS.get(this.action).label} it`);
     reason.addEventListener("input", () => { go.disabled = reason.value.trim() === ""; });
     // Notebooks take keys for themselves: what is typed here is ours.
     reason.addEventListener("keydown", (event) => {

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from gpudeck import notebook_pipe as pipe
-from gpudeck.actions import TaskAction
+from gpudeck.action_table import TaskAction
 from gpudeck.child_processes import without_tokens
 
 PIPE_BYTES = 65_536

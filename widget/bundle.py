@@ -5,6 +5,8 @@ import re
 from functools import cache
 from pathlib import Path
 
+from gpudeck.action_table import rows_json
+
 HERE = Path(__file__).resolve().parent
 ASSETS = HERE.parent / "assets"
 MODULES = (*(ASSETS / name for name in ("parts/gauges.mjs", "parts/dom.mjs", "parts/format.mjs",
@@ -19,7 +21,8 @@ _IMPORT = re.compile(r'^import \{ ([^}]+) \} from "\.[./]*/(?:\w+/)*(\w+)\.mjs";
 
 @cache
 def module() -> str:
-    return bundled({path.stem: path.read_text() for path in MODULES})
+    rows = f"export const ROWS = new Map({rows_json()}.map((row) => [row.id, row]));"
+    return bundled({"action_table": rows, **{path.stem: path.read_text() for path in MODULES}})
 
 
 def bundled(sources: dict[str, str]) -> str:

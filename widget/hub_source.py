@@ -10,8 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from gpudeck import notebook_pipe as pipe
+from gpudeck.action_table import TaskAction
 from gpudeck.action_views import PreviewView
-from gpudeck.actions import FINAL, TaskAction
+from gpudeck.actions import FINAL
 from gpudeck.client import Client, NotThere
 from gpudeck.errors import CommandError
 

@@ -9,7 +9,7 @@ import anywidget
 import msgspec
 import traitlets
 
-from gpudeck.actions import TaskAction
+from gpudeck.action_table import IN_ROWS, TaskAction
 from gpudeck.notebook_pipe import FromAgent, PipeMarkReply, PipeSnapshot
 
 from .agent_source import source_of
@@ -21,7 +21,6 @@ from .simulate import options_of
 from .static_output import StaticOutput
 from .static_table import still_of
 
-ACTIONS = ("pause", "resume", "end")
 ASK_MAX, REASON_MAX = 64, 1_024
 
 
@@ -86,7 +85,7 @@ class Watch(anywidget.AnyWidget):
         ask_id = content.get("ask")
         if not isinstance(ask_id, str) or not 0 < len(ask_id) <= ASK_MAX:
             return
-        if content.get("kind") == "look" and content.get("action") in ACTIONS:
+        if content.get("kind") == "look" and content.get("action") in IN_ROWS:
             self._acts.look(ask_id, cast(TaskAction, content["action"]), str(content.get("task")))
         elif content.get("kind") == "order":
             self._acts.order(ask_id, str(content.get("reason", ""))[:REASON_MAX])

@@ -8,34 +8,37 @@ import os
 import stat
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, get_type_hints
 
-from gpudeck.actions import SHOWN_ACTIONS
+import msgspec
+from msgspec import Meta
+
+from gpudeck.action_table import SHOWN_ACTIONS, ShownAction
 
 from ..tasks.processes import file_id
 
 DEFAULT = Path("/etc/gpudeck/ceiling.toml")
-MANAGED = ("refuse", "allow")
+Name = Annotated[str, Meta(min_length=1)]
 
 
 @dataclass(frozen=True, slots=True)
 class Ceiling:
-    actions: tuple[str, ...] = SHOWN_ACTIONS
-    kills_per_hour: int = 3
+    actions: tuple[ShownAction, ...] = SHOWN_ACTIONS
+    kills_per_hour: Annotated[int, Meta(ge=0)] = 3
     rules_may_act: bool = False
     terminal_may_act: bool = True
     root_tasks: bool = False
-    managed: str = "refuse"
+    managed: Literal["refuse", "allow"] = "refuse"
     own_pid_namespace: bool = False
-    protected_users: tuple[str, ...] = ()
-    protected_units: tuple[str, ...] = ()
-    protected_executables: tuple[str, ...] = ()
+    protected_users: tuple[Name, ...] = ()
+    protected_units: tuple[Name, ...] = ()
+    protected_executables: tuple[Name, ...] = ()
     trouble: str = ""  # why nothing is permitted, for people
 
     @property
-    def allowed(self) -> tuple[str, ...]:
+    def allowed(self) -> tuple[ShownAction, ...]:
         return () if self.trouble else self.actions
 
     def protected_ids(self) -> frozenset[str]:
@@ -85,31 +88,20 @@ def _untrusted(path: Path, about: os.stat_result) -> str:
 
 
 def _parsed(path: Path, given: Mapping[str, Any]) -> Ceiling:
-    known = {each.name: each for each in fields(Ceiling) if each.name != "trouble"}
+    known = get_type_hints(Ceiling, include_extras=True)
+    del known["trouble"]
     unknown = sorted(set(given) - set(known))
     if unknown:
         return _nothing(f"the ceiling {path} has a key {unknown[0]!r}; there are "
                         f"{', '.join(sorted(known))} - nothing is permitted until it is mended")
     values: dict[str, Any] = {}
     for name, value in given.items():
-        wanted = type(getattr(Ceiling(), name))
-        values[name] = tuple(value) if isinstance(value, list) and wanted is tuple else value
-        if not _fits(name, values[name], wanted):
+        try:
+            values[name] = msgspec.convert(value, known[name])
+        except msgspec.ValidationError:
             return _nothing(f"the ceiling {path} says {name} = {value!r}, which does not fit; "
                             "see docs/acts.md - nothing is permitted until it is mended")
     return Ceiling(**values)
-
-
-def _fits(name: str, value: Any, wanted: Any) -> bool:
-    if type(value) is not wanted:
-        return False
-    if wanted is tuple and not all(isinstance(each, str) and each for each in value):
-        return False
-    if name == "actions":
-        return all(each in SHOWN_ACTIONS for each in value)
-    if name == "managed":
-        return value in MANAGED
-    return not (name == "kills_per_hour" and value < 0)
 
 
 def _nothing(trouble: str) -> Ceiling:

@@ -10,15 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from gpudeck.actions import (
-    ACTIONS,
-    COMMAND_LASTS_S,
-    PREVIEW_LASTS_S,
-    SHOWN_ACTIONS,
-    Command,
-    Preview,
-    Refusal,
-)
+from gpudeck.action_table import ACTIONS, SHOWN_ACTIONS
+from gpudeck.actions import COMMAND_LASTS_S, PREVIEW_LASTS_S, Command, Preview, Refusal
 from gpudeck.keys import is_signed
 from gpudeck.wire import SignedCommand, WireError, command_statement, decode_command
 

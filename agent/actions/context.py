@@ -3,11 +3,12 @@ all get theirs from `open_context`."""
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Protocol
 
+from gpudeck.action_table import ShownAction
 from gpudeck.actions import HeldGpu
 from gpudeck.wire import Task
 
@@ -17,10 +18,21 @@ from ..limits.apply import LimitApplier
 from ..limits.mps import LocalMpsDaemons
 from ..limits.stores import LimitStores, open_limits
 from ..readings import OnDemandReading
+from ..tasks.cgroup_freezer import is_frozen
+from ..tasks.processes import (
+    ProcessFacts,
+    age_s,
+    file_id,
+    in_host_namespace,
+    ourselves,
+    own_manager,
+)
 from ..tasks.seen import GpuTask
 from ..tasks.task_table import TaskTable
 from ..telemetry.recent_tasks import RecentTasks
+from . import guard
 from .ceiling import Ceiling, read_ceiling
+from .guard import GuardedProcess, GuardInput, ProtectedExecutables
 from .hold_files import driver_order
 
 FRESH_WITHIN_S = 5.0
@@ -109,11 +121,43 @@ class NodeContext:
     limits: LimitStores
     guards: ActionGuards
 
+    def subject(self, facts: ProcessFacts, user: str | None, kind: str | None, may_signal: bool
+                ) -> GuardedProcess:
+        is_ours = facts.identity.pid in ourselves() or facts.identity.pid in self.tasks.source.pids
+        return GuardedProcess(facts, user, kind, may_signal, is_ours, is_frozen(facts.cgroups))
+
+    def case(self, action: ShownAction, subjects: tuple[GuardedProcess, ...],
+             target: ProcessFacts | None, asker: str | None) -> GuardInput:
+        """What the guard is asked. `target` None: a setting is meant, and no process by itself."""
+        ceiling, guards = self.guards.ceiling(), self.guards
+        of_setting = GuardInput(
+            action=action, ceiling=ceiling, subjects=subjects, age_s=None, protected=protected(),
+            protected_by_ceiling=ceiling.protected_ids(), holds=guards.holds(), asker=asker,
+            kills_last_hour=guards.kills_last_hour())
+        if target is None:
+            return of_setting
+        clients = any(subject.kind == "mps_client" for subject in subjects)
+        return replace(
+            of_setting, age_s=age_s(target.identity.start_ticks),
+            sees_host_pids=not self.node.has_host_pids or in_host_namespace(),
+            manager=next(filter(None, (managed_by(each.facts) for each in subjects)), None),
+            mps=self.limits.mps.trouble() if clients and action in guard.LEAVE_MPS else "")
+
     def also_held_by(self, more: Callable[[], tuple[str, ...]]) -> "NodeContext":
         """The same node, where one more thing may hold an act."""
-        guards = self.guards
-        return NodeContext(self.node, self.tasks, self.limits, ActionGuards(
-            guards.ceiling_file, lambda: (*guards.holds(), *more()), guards.kills_since))
+        holds = self.guards.holds
+        return replace(self, guards=replace(self.guards, holds=lambda: (*holds(), *more())))
+
+
+def managed_by(facts: ProcessFacts) -> str | None:
+    return None if facts.manager == own_manager() else facts.manager
+
+
+@cache
+def protected() -> ProtectedExecutables:
+    return ProtectedExecutables(
+        frozenset(filter(None, map(file_id, guard.SYSTEM_EXECUTABLES))),
+        frozenset(filter(None, map(file_id, guard.EVERYBODYS_EXECUTABLES))))
 
 
 def open_context(

@@ -6,29 +6,67 @@ before the first signal is a refusal, and then nothing was touched.
 
 import logging
 import time
-import uuid
 from collections.abc import Callable
 
 import msgspec
 
 from gpudeck.actions import (
-    COMMAND_LASTS_S,
     ActionVerification,
     Command,
-    CommandActor,
     CommandState,
-    Preview,
     Refusal,
     Reply,
 )
+from gpudeck.wire import Look
 
 from ..journal.store import ActionJournal, JournalError, about
 from .context import NodeContext
-from .execute_setting import SettingExecution
-from .kinds.table import TASK_KINDS
-from .kinds.task_kind import ActionRefusedError, ActionTimeouts, TaskExecution
+from .kinds.execution import ActionExecution, ActionRefusedError, ActionTimeouts, Outcome
+from .kinds.table import SETTING_KINDS, TASK_KINDS
+from .kinds.task_kind import TaskExecution
+from .preview import preview
+from .replies import refused_state
+from .signals import ProcessHandles, is_same, living
 
 log = logging.getLogger("gpudeck.agent.hand")
+
+
+class SettingExecution(ActionExecution):
+    """Looks again, sets, reads back. What was said counts as applied, what was read back as in
+    force, and they are told apart."""
+
+    def do(self) -> Outcome:
+        setting = self.params.setting
+        assert setting is not None
+        self._look_again()
+        with ProcessHandles() as grips:
+            watched = [(each, grips.take(each.process.pid)) for each in self.shown.bystanders]
+            known = [(each, grip) for each, grip in watched if grip is not None
+                     and (facts := grip.facts()) is not None
+                     and is_same(facts.identity, each.process)]
+            applied, in_force, step = SETTING_KINDS[type(setting)].do(self, setting)
+            alive = set(living([grip for _, grip in known]))
+            vanished = tuple(each.task_id for each, grip in known if grip not in alive)
+        verified = ActionVerification(applied=applied, in_force=in_force, vanished=vanished,
+                                      bystanders_alive=not vanished if known else None)
+        is_done = applied and in_force is not False and not vanished
+        return ("done" if is_done else "not_effective"), None, verified, step
+
+    def _look_again(self) -> None:
+        shown = self.shown
+        now = preview(self.context, Look(shown.ask_id, shown.nonce, shown.action, shown.params,
+                                         shown.task_id, self.command.asker.kind), is_begun=True)
+        if now.refusals:
+            raise ActionRefusedError(now.refusals[0])
+        if now.changes != shown.changes:
+            raise ActionRefusedError(Refusal(
+                "changed", "what it is now is not what was shown; nothing was touched. Look "
+                           "again."))
+        before = {victim.process for victim in shown.victims}
+        if any(victim.process not in before for victim in now.victims):
+            raise ActionRefusedError(Refusal(
+                "changed", "there are clients now that were not shown; nothing was touched. Look "
+                           "again."))
 
 
 class ActionExecutor:
@@ -64,12 +102,17 @@ class ActionExecutor:
                              "whether the task is still there.")
         return self._end(command, execution.reply, state, refusal, verified, step)
 
-    def _execution(self, command: Command, reply: Reply) -> TaskExecution | SettingExecution:
+    def refuse(self, command: Command, accepted: Reply, refusal: Refusal,
+               state: CommandState | None = None) -> None:
+        """Nothing of it is begun."""
+        self._end(command, accepted, state or refused_state(refusal), refusal)
+
+    def _execution(self, command: Command, reply: Reply) -> ActionExecution:
         context = self._context.also_held_by(lambda: self._recall(command.command_id))
         kind = TASK_KINDS.get(command.action)
         if kind is None or (command.preview and command.preview.params.setting is not None):
-            return SettingExecution(context, command, reply, self._say)
-        return TaskExecution(kind, context, command, reply, self._say, self._timeouts)
+            return SettingExecution(context, command, reply, self._say, self._timeouts)
+        return TaskExecution(context, command, reply, self._say, self._timeouts, kind)
 
     def _recall(self, command_id: str) -> tuple[str, ...]:
         """A recall is a hold on that one command."""
@@ -107,12 +150,3 @@ class ActionExecutor:
 
 def never_recalled(_command_id: str) -> None:
     """Of commands that no hub gave: none can call them back."""
-
-
-def own_command(node_id: str, shown: Preview, asker: CommandActor, reason: str) -> Command:
-    """One that this node gives itself; no hub has the epoch 0."""
-    now = time.time()
-    return Command(
-        command_id=uuid.uuid4().hex, node_id=node_id, epoch=0, issued_at=now,
-        expires_at=now + COMMAND_LASTS_S, nonce=shown.nonce, action=shown.action, asker=asker,
-        reason=reason[:1_024], preview=shown)

@@ -5,19 +5,11 @@ the node can only add to it, or open what its owner opened by name.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, Literal, TypeVar
 
-from gpudeck.actions import (
-    KILLS,
-    SHOWN_ACTIONS,
-    YOUNGEST_S,
-    Action,
-    Refusal,
-    RefusalCode,
-    ShownAction,
-)
-from gpudeck.limits import ENDS_CLIENTS
+from gpudeck.action_table import KILLS, ROWS, SHOWN_ACTIONS, TASK_ACTIONS, Action, ShownAction
+from gpudeck.actions import YOUNGEST_S, Refusal, RefusalCode
 
 from ..tasks.jobs import ProcessTableRow
 from ..tasks.processes import ProcessFacts
@@ -25,10 +17,10 @@ from .ceiling import Ceiling
 
 PID_MAX = 2**22  # PID_MAX_LIMIT of the kernel: no process has a higher number
 SYSTEM_UIDS = range(1_000)
-SIGNALS: tuple[ShownAction, ...] = ("pause", "resume", "end")
-LEAVE_MPS: tuple[ShownAction, ...] = ("end", "terminate_client")
+SIGNALS = tuple(action for action in TASK_ACTIONS if ROWS[action].signals)
+LEAVE_MPS = tuple(action for action in TASK_ACTIONS if action in KILLS)
 # Whoever is hit by these must not be protected.
-HITS: tuple[ShownAction, ...] = (*SIGNALS, "terminate_client", *ENDS_CLIENTS)
+HITS = tuple(action for action in SHOWN_ACTIONS if action in (*SIGNALS, *KILLS))
 
 # Protected where they run as a system user: by device and inode of the file, since a name is
 # chosen by whoever starts a process.
@@ -98,7 +90,6 @@ class GuardInput:
     action: ShownAction
     ceiling: Ceiling
     subjects: tuple[GuardedProcess, ...]
-    target_pid: int
     age_s: float | None
     protected: ProtectedExecutables = ProtectedExecutables()
     protected_by_ceiling: frozenset[str] = frozenset()
@@ -108,6 +99,11 @@ class GuardInput:
     kills_last_hour: int = 0
     manager: str | None = None
     mps: str = ""  # why MPS clients cannot be ended here; "": they can
+
+
+def begun(case: GuardInput) -> GuardInput:
+    """Of an act whose INTENT is on disk, and counts as a kill already: not against itself."""
+    return replace(case, kills_last_hour=max(case.kills_last_hour - 1, 0))
 
 
 def refusals(case: GuardInput) -> tuple[Refusal, ...]:
@@ -163,9 +159,10 @@ def _by_budget(case: GuardInput) -> Iterator[Refusal]:
 
 def _by_asker(case: GuardInput) -> Iterator[Refusal]:
     ceiling = case.ceiling
-    if case.asker == "rule" and case.action not in ("notify", *SIGNALS):
+    row = ROWS[case.action]
+    if case.asker == "rule" and not row.for_rules:
         yield Refusal("rules", "rules tell, pause and end; nothing else is done for one.")
-    if case.asker == "rule" and case.action != "notify" and not ceiling.rules_may_act:
+    if case.asker == "rule" and not row.only_tells and not ceiling.rules_may_act:
         yield Refusal("rules", "the ceiling of this node does not let rules act; its administrator "
                                "can set `rules_may_act = true`.")
     if case.asker == "terminal" and not ceiling.terminal_may_act:
@@ -250,7 +247,7 @@ def _by_kind(case: GuardInput) -> Iterator[Refusal]:
                                    "to end. Thaw it first: `docker unpause`, `systemctl thaw`, or "
                                    "whatever froze it.")
     clients = [subject for subject in case.subjects if subject.kind == "mps_client"]
-    if clients and case.action in ("pause", "resume"):
+    if clients and case.action in SIGNALS and case.action not in KILLS:
         yield Refusal("mps", "it is a client of MPS: stopping it would stall every other client of "
                              "its server. Nothing is paused under MPS.")
     elif case.action == "terminate_client" and not clients:

@@ -1,27 +1,35 @@
-"""Judges the orders of the hub: runs the checks on arrival, records the first answer, queues."""
+"""The orders of the hub: runs the checks on arrival, records the first answer, and carries out one
+order at a time; the others wait until they expire."""
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from gpudeck.actions import HELD_BY_HUB, Command, Refusal
+from gpudeck.actions import HELD_BY_HUB, Command, Refusal, Reply
 from gpudeck.wire import SignedCommand
 
 from ..journal.store import JournalError
+from ..runtime.action_lock import ActionLock
+from ..runtime.worker import Worker
 from .checks import ArrivingOrder, OrderContext
+from .execute import ActionExecutor
 from .guard import Check
-from .queue import WAITING_MAX, CommandQueue
 from .replies import ReplyOutbox, first_reply, refused_state
 
 log = logging.getLogger("gpudeck.agent.act")
 
+WAITING_MAX = 32
+
 
 @dataclass(frozen=True, slots=True)
 class CommandJudge:
-    """On one thread: what is judged sees all that was accepted before it."""
+    """Judges on one thread, so that each order sees all that was accepted before it; acts on
+    another one."""
 
     node: OrderContext
     replies: ReplyOutbox
-    queue: CommandQueue
+    executor: ActionExecutor
+    lock: ActionLock
+    acting: Worker = field(default_factory=lambda: Worker("hand", WAITING_MAX))
 
     def judge(self, message: SignedCommand) -> None:
         self.node.hub.begin()
@@ -69,18 +77,6 @@ class CommandJudge:
             log.error("refusal_not_recorded command=%s why=%r", command.command_id, str(why))
             self.replies.send(first)
 
-    def _accept(self, command: Command, digest: str) -> None:
-        try:
-            self.node.hub.store_epoch(command.epoch)
-            reply = self.node.journal.seen(command, digest, first_reply(command, "accepted"))
-        except JournalError as why:
-            self._send_refused(command, Refusal("journal", str(why)))
-            return
-        self.replies.reply(reply)
-        if not self.queue.put(command, reply):
-            self.queue.refuse(command, reply, Refusal(
-                "busy", f"{WAITING_MAX} commands wait on this node already; nothing was touched"))
-
     def _hold_or_release(self, command: Command, digest: str) -> None:
         hub, is_hold = self.node.hub, command.action == "hold"
         hold = f"{HELD_BY_HUB}{command.asker.name}: {command.reason}"[:1_024]
@@ -97,3 +93,42 @@ class CommandJudge:
             hub.release_now()
         self.replies.reply(reply)
         log.info("%s by=%s reason=%r", command.action, command.asker.name, command.reason)
+
+    def _accept(self, command: Command, digest: str) -> None:
+        try:
+            self.node.hub.store_epoch(command.epoch)
+            reply = self.node.journal.seen(command, digest, first_reply(command, "accepted"))
+        except JournalError as why:
+            self._send_refused(command, Refusal("journal", str(why)))
+            return
+        self.replies.reply(reply)
+        if not self.acting.put(lambda: self._act(command, reply)):
+            self.executor.refuse(command, reply, Refusal(
+                "busy", f"{WAITING_MAX} commands wait on this node already; nothing was touched"))
+
+    def _act(self, command: Command, accepted: Reply) -> None:
+        if not self._is_alone(command, accepted):
+            return
+        try:
+            if (late := self.node.too_late(command)) is not None:
+                self.executor.refuse(command, accepted, late)
+                return
+            self.executor.act(command, accepted)
+        finally:
+            self.lock.free()
+
+    def _is_alone(self, command: Command, accepted: Reply) -> bool:
+        """`gpudeck end` on this very node may be at work."""
+        try:
+            while not self.lock.take(0.5):
+                if (late := self.node.too_late(command)) is not None:
+                    self.executor.refuse(command, accepted, Refusal(
+                        "busy", "another act was in flight on this node until this command "
+                                "expired; nothing was touched"), refused_state(late))
+                    return False
+        except OSError as error:
+            self.executor.refuse(command, accepted, Refusal(
+                "journal", f"the agent's data folder cannot be used ({error.strerror}); nothing "
+                           "was touched"))
+            return False
+        return True

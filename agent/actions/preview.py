@@ -1,92 +1,103 @@
-"""A fresh look at what an act would hit: the Job's processes, its neighbours, and what forbids it.
+"""A fresh look at what an act would hit or change, for whom, and what forbids it.
 
-Blocks on the driver and on /proc; never on the node's own thread.
+Of a task: its Job's processes, and their neighbours. Of MPS: running clients keep what they were
+given, so they are bystanders of a setting; of a stop they are its victims. Of a GPU: what its limit
+slows down are the tasks on it. Blocks on the driver and on /proc; never on the node's own thread.
 """
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 
-import msgspec
+from msgspec.structs import replace
 
-from gpudeck.actions import (
-    MAX_BYSTANDERS,
-    MAX_VICTIMS,
-    ActionParams,
-    Bystander,
-    Preview,
-    Refusal,
-    ShownAction,
-    Victim,
+from gpudeck.action_table import ENDS_CLIENTS, ROWS, ShownAction
+from gpudeck.actions import MAX_BYSTANDERS, MAX_VICTIMS, Bystander, Preview, Refusal, Victim
+from gpudeck.limits import (
+    GpuSetting,
+    MpsClient,
+    MpsDaemon,
+    MpsMemory,
+    MpsSetting,
+    Setting,
+    action_of,
 )
-from gpudeck.wire import Task
+from gpudeck.wire import Look, Task
 
+from ..limits import mps_view
 from ..tasks.jobs import ProcessTableRow, members, root_of
 from ..tasks.managers import WHOLE_JOBS
 from ..tasks.processes import ProcessFacts, about, age_s, ourselves, shown_command, table
 from ..tasks.terminals import name_of
 from . import guard
-from .context import NodeContext, TaskSnapshot
+from .context import NodeContext, TaskSnapshot, managed_by
 from .guard import GuardedProcess, GuardInput
-from .guard_input import case_of, managed_by, subject_of
-from .kinds.table import TASK_KINDS
+from .kinds.set_mps import ordinals
+from .kinds.setting_kind import GpuPreview, MpsPreview
+from .kinds.table import SETTING_KINDS, TASK_KINDS
 from .signals import ProcessHandles
 
 COMMANDS_BYTES = 200_000  # of all victims together: a message has 1 MB
 
 
-@dataclass(frozen=True, slots=True)
-class PreviewRequest:
-    """A question to a node, by the hub or at its terminal."""
+def preview(context: NodeContext, look: Look, is_begun: bool = False) -> Preview:
+    """Of whatever may be asked for. Not signed yet. `is_begun`: it is looked at once more."""
+    if not ROWS[look.action].is_setting and look.params.setting is None:
+        return _of_task(context, look)
+    setting = look.params.setting
+    if setting is None or action_of(setting) != look.action:
+        return nothing(context, look, Refusal(
+            "schema", f"{look.action} comes with a setting of its own kind; nothing was touched"))
+    if isinstance(setting, GpuSetting):
+        return _of_gpu(context, look, setting, is_begun)
+    return _of_mps(context, look, setting, is_begun)
 
-    ask_id: str
-    nonce: bytes
-    action: ShownAction
-    params: ActionParams
-    task_id: str
-    asker: str | None = None  # who would order it, where that is known already
+
+def nothing(context: NodeContext, look: Look, refusal: Refusal, task: Task | None = None
+            ) -> Preview:
+    return replace(_empty(context, look, task), refusals=(refusal,))
 
 
-def preview(context: NodeContext, request: PreviewRequest) -> Preview:
-    """Not signed yet."""
+def _empty(context: NodeContext, look: Look, task: Task | None = None) -> Preview:
+    known = Task("-", 0, 0, None, None, None) if task is None else task
+    return Preview(
+        ask_id=look.ask_id, nonce=look.nonce, node_id=context.node.node_id,
+        boot_id=context.node.boot_id, taken_at=time.time(), action=look.action, params=look.params,
+        task_id=look.task_id, job_id=known.job_id, owner=known.user, age_s=None,
+        kind=None if task is None else task.kind, manager=known.manager, victims=(), bystanders=())
+
+
+# tasks
+
+
+def _of_task(context: NodeContext, look: Look) -> Preview:
     found = context.tasks.find()
     if found is None:
         holds = context.guards.holds()  # one of them may be why there is nothing to read
-        return nothing(context, request, guard.held(holds) if holds else guard.unreadable(
+        return nothing(context, look, guard.held(holds) if holds else guard.unreadable(
             context.tasks.source.detail))
-    task = found.task(request.task_id)
+    task = found.task(look.task_id)
     if task is None:
-        return nothing(context, request, guard.gone(request.task_id))
+        return nothing(context, look, guard.gone(look.task_id))
     if context.node.is_recorded:
-        return nothing(context, request, guard.recorded(), task)
+        return nothing(context, look, guard.recorded(), task)
     if (fiction := guard.made_up(task.pid)) is not None:
-        return nothing(context, request, fiction, task)
+        return nothing(context, look, fiction, task)
     rows = table()
     with ProcessHandles() as grips:
-        target = _facts(grips, task.pid)
+        target = grips.facts(task.pid)
         if target is None or target.identity.start_ticks != task.start_ticks:
-            return nothing(context, request, guard.gone(request.task_id), task)
-        job_id, group = _job(context, request.action, target, rows)
+            return nothing(context, look, guard.gone(look.task_id), task)
+        job_id, group = _job(context, look.action, target, rows)
         if len(group) > MAX_VICTIMS:
-            return nothing(context, request, _too_many(len(group)), task)
-        subjects = _subjects(context, grips, group, found, task)
-        return _shown(context, request, found, task, job_id, target, subjects, grips)
-
-
-def _shown(
-    context: NodeContext, request: PreviewRequest, found: TaskSnapshot, task: Task, job_id: str,
-    target: ProcessFacts,
-    subjects: tuple[GuardedProcess, ...], grips: ProcessHandles,
-) -> Preview:
-    case = case_of(context, request.action, subjects, target, request.asker)
-    return msgspec.structs.replace(
-        empty(context, request, task), job_id=job_id[:128], manager=case.manager or task.manager,
-        age_s=max(age_s(task.start_ticks), 0.0),
-        victims=_victims(subjects, found, task, target),
-        bystanders=_bystanders(subjects, found, grips),
-        refusals=guard.refusals(case)[:32],
-        warnings=_warnings(request, case),
-    )
+            return nothing(context, look, _too_many(len(group)), task)
+        subjects = _subjects(context, grips, group, found)
+        case = context.case(look.action, subjects, target, look.asker)
+        return replace(
+            _empty(context, look, task), job_id=job_id[:128], manager=case.manager or task.manager,
+            age_s=max(age_s(task.start_ticks), 0.0),
+            victims=_victims(subjects, found, task, target),
+            bystanders=_neighbours(subjects, found, grips), refusals=guard.refusals(case)[:32],
+            warnings=_warnings(look, case))
 
 
 def _job(
@@ -109,19 +120,12 @@ def _job(
 def _is_in(pid: int, manager: str, group: str | None) -> bool:
     """By its group's whole path: root of a container may make one below that has another's id."""
     with ProcessHandles() as grips:
-        found = _facts(grips, pid)
+        found = grips.facts(pid)
         return found is not None and (found.manager, found.group) == (manager, group)
 
 
-def _facts(grips: ProcessHandles, pid: int) -> ProcessFacts | None:
-    grip = grips.take(pid)
-    return None if grip is None else grip.facts()
-
-
-def _subjects(
-    context: NodeContext, grips: ProcessHandles, group: Iterable[ProcessTableRow],
-    found: TaskSnapshot, task: Task
-) -> tuple[GuardedProcess, ...]:
+def _subjects(context: NodeContext, grips: ProcessHandles, group: Iterable[ProcessTableRow],
+              found: TaskSnapshot) -> tuple[GuardedProcess, ...]:
     subjects = []
     for row in group:
         grip = grips.take(row.pid)
@@ -131,7 +135,7 @@ def _subjects(
         its = found.of(row.pid)
         user = name_of(facts.identity.uid) if its is None else its.user
         kind = None if its is None else its.kind
-        subjects.append(subject_of(context, facts, user, kind, grip.may_signal()))
+        subjects.append(context.subject(facts, user, kind, grip.may_signal()))
     return tuple(subjects)
 
 
@@ -151,25 +155,25 @@ def _victims(
     return tuple(made)
 
 
-def _bystanders(
-    subjects: tuple[GuardedProcess, ...], found: TaskSnapshot, grips: ProcessHandles
-) -> tuple[Bystander, ...]:
+def _neighbours(subjects: tuple[GuardedProcess, ...], found: TaskSnapshot, grips: ProcessHandles
+                ) -> tuple[Bystander, ...]:
     victims = {subject.facts.identity.pid for subject in subjects}
     gpus = {held.gpu_uuid for pid in victims for held in found.held(pid)}
-    near = {each.task.pid: each.task for each in found.seen
-            if each.gpu_uuid in gpus and each.task.pid not in victims}
-    made = []
-    for pid, task in near.items():
-        facts = _facts(grips, pid)
-        if facts is not None:
-            command = task.command and task.command[:512]
-            made.append(Bystander(facts.identity, task.id, task.user, command, found.held(pid)))
-    return tuple(made[:MAX_BYSTANDERS])
+    return _bystanders(found, grips, {
+        each.task.pid: each.task for each in found.seen
+        if each.gpu_uuid in gpus and each.task.pid not in victims}.values())
 
 
-def _warnings(request: PreviewRequest, case: GuardInput) -> tuple[str, ...]:
-    said = [*TASK_KINDS[request.action].warnings(request.params, case)]
-    if request.action in guard.SIGNALS and len(case.subjects) > 1:
+def _bystanders(found: TaskSnapshot, grips: ProcessHandles, tasks: Iterable[Task]
+                ) -> tuple[Bystander, ...]:
+    seen = [(task, facts) for task in tasks if (facts := grips.facts(task.pid)) is not None]
+    return tuple(Bystander(facts.identity, task.id, task.user, task.command and task.command[:512],
+                           found.held(task.pid)) for task, facts in seen[:MAX_BYSTANDERS])
+
+
+def _warnings(look: Look, case: GuardInput) -> tuple[str, ...]:
+    said = [*TASK_KINDS[look.action].warnings(look.params, case)]
+    if look.action in guard.SIGNALS and len(case.subjects) > 1:
         said.append(f"All {len(case.subjects)} processes of the job are meant.")
     stuck = [str(each.facts.identity.pid) for each in case.subjects if each.facts.row.state == "D"]
     if stuck:
@@ -183,18 +187,88 @@ def _too_many(count: int) -> Refusal:
                                f"{MAX_VICTIMS} at once. End it from inside, or by its manager.")
 
 
-def nothing(context: NodeContext, request: PreviewRequest, refusal: Refusal,
-            task: Task | None = None) -> Preview:
-    return msgspec.structs.replace(empty(context, request, task), refusals=(refusal,))
+# settings
 
 
-def empty(context: NodeContext, request: PreviewRequest, task: Task | None) -> Preview:
-    known = Task("-", 0, 0, None, None, None) if task is None else task
-    return Preview(
-        ask_id=request.ask_id, nonce=request.nonce, node_id=context.node.node_id,
-        boot_id=context.node.boot_id,
-        taken_at=time.time(), action=request.action, params=request.params, task_id=request.task_id,
-        job_id=known.job_id, owner=known.user, age_s=None,
-        kind=None if task is None else task.kind, manager=known.manager, victims=(), bystanders=(),
-    )
+def _refusals(context: NodeContext, look: Look, subjects: tuple[GuardedProcess, ...],
+              is_begun: bool, flaws: Iterable[Refusal]) -> tuple[Refusal, ...]:
+    case = context.case(look.action, subjects, None, look.asker)
+    return (*guard.refusals(guard.begun(case) if is_begun else case), *flaws)[:32]
 
+
+def _of_gpu(context: NodeContext, look: Look, setting: GpuSetting, is_begun: bool) -> Preview:
+    applier, kind = context.limits.applier, SETTING_KINDS[type(setting)]
+    if trouble := applier.trouble():
+        return nothing(context, look, Refusal("setting", trouble))
+    limits = applier.read([setting.gpu_uuid])[setting.gpu_uuid]
+    found = context.tasks.find()
+    with ProcessHandles() as grips:
+        bystanders = () if found is None else _bystanders(found, grips, (
+            each.task for each in found.seen if each.gpu_uuid == setting.gpu_uuid))
+    shown = GpuPreview(context, limits, found, bystanders)
+    flaws = (Refusal("setting", limits.trouble),) if limits.trouble else kind.flaws(setting, shown)
+    return replace(
+        _empty(context, look), bystanders=bystanders, changes=kind.changes(setting, shown),
+        refusals=_refusals(context, look, (), is_begun, flaws),
+        warnings=tuple(kind.warnings(setting, shown)))
+
+
+def _of_mps(context: NodeContext, look: Look, setting: MpsSetting, is_begun: bool) -> Preview:
+    limits, kind = context.limits, SETTING_KINDS[type(setting)]
+    if trouble := mps_view.why_not(limits.mps):
+        return nothing(context, look, Refusal("setting", trouble))
+    found = context.tasks.find()
+    seen = _as_tasks(mps_view.view(
+        limits.mps.daemon(setting.pipes), _asked_of(found, setting), limits.mps_settings.of,
+        lambda pid: _task_id(found, pid), context.node.driver()), found)
+    shown = MpsPreview(context, seen, found, look.params.grace_s)
+    with ProcessHandles() as grips:
+        clients = _clients(context, grips, seen)
+        is_end = look.action in ENDS_CLIENTS
+        subjects = tuple(subject for _, subject in clients) if is_end else ()
+        return replace(
+            _empty(context, look), changes=kind.changes(setting, shown), owner=seen.user,
+            victims=tuple(_victim(*each) for each in clients) if is_end else (),
+            bystanders=() if is_end else tuple(_bystander(*each, found) for each in clients),
+            refusals=_refusals(context, look, subjects, is_begun, kind.flaws(setting, shown)),
+            warnings=tuple(each[:1_024] for each in kind.warnings(setting, shown)))
+
+
+def _asked_of(found: TaskSnapshot | None, setting: Setting) -> tuple[int, ...]:
+    """Also where no driver lists a Gpu of that number: what is not asked is not known."""
+    own = {setting.ordinal} if isinstance(setting, MpsMemory) else set()
+    return tuple(sorted({*ordinals(found), *own}))
+
+
+def _task_id(found: TaskSnapshot | None, pid: int) -> str | None:
+    task = None if found is None else found.of(pid)
+    return None if task is None else task.id
+
+
+def _as_tasks(seen: MpsDaemon, found: TaskSnapshot | None) -> MpsDaemon:
+    """Clients have the names that they have as tasks, by which they are protected as well."""
+    def named(client: MpsClient) -> MpsClient:
+        task = None if found is None else found.of(client.pid)
+        return client if task is None else replace(
+            client, user=task.user or client.user,
+            command=(task.command and task.command[:512]) or client.command)
+
+    return replace(seen, servers=tuple(
+        replace(server, clients=tuple(map(named, server.clients))) for server in seen.servers))
+
+
+def _clients(context: NodeContext, grips: ProcessHandles, seen: MpsDaemon
+             ) -> list[tuple[MpsClient, GuardedProcess]]:
+    return [(client, context.subject(facts, client.user, "mps_client", True))
+            for client in seen.clients[:min(MAX_VICTIMS, MAX_BYSTANDERS)]
+            if (facts := grips.facts(client.pid)) is not None]
+
+
+def _victim(client: MpsClient, subject: GuardedProcess) -> Victim:
+    return Victim(subject.facts.identity, client.command, client.user, client.task_id)
+
+
+def _bystander(client: MpsClient, subject: GuardedProcess, found: TaskSnapshot | None) -> Bystander:
+    held = () if found is None else found.held(client.pid)
+    return Bystander(subject.facts.identity, client.task_id or f"pid {client.pid}", client.user,
+                     client.command, held)

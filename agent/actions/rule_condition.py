@@ -9,6 +9,9 @@ from gpudeck.jobs import job_key
 from ..tasks.seen import GpuTask
 
 UNITS = {"sm_pct": " %", "busy_pct": " %", "mem_used_bytes": " bytes", "age_s": " s"}
+OPERATIONS: dict[str, Callable[[float, float], bool]] = {
+    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "=": operator.eq,
+    "!=": operator.ne}
 
 
 def flaw(condition: RuleCondition, task_id: str, seen: Sequence[GpuTask],
@@ -22,7 +25,7 @@ def flaw(condition: RuleCondition, task_id: str, seen: Sequence[GpuTask],
         value = _value(bound, its, seen, util_pct, at)
         if value is None:
             return f"its {bound.name} cannot be told at this moment"
-        if not _holds(bound, value):
+        if not OPERATIONS[bound.op](value, bound.number):
             return (f"its {bound.name} is {value:g}{UNITS[bound.name]}, and not {bound.op} "
                     f"{bound.number:g}")
     return None
@@ -56,12 +59,3 @@ def _busy_pct(one: GpuTask, seen: Sequence[GpuTask], util_pct: Mapping[str, floa
 def _joined(join: Callable[[list[float]], float], amounts: Sequence[float | None]) -> float | None:
     known = [amount for amount in amounts if amount is not None]
     return join(known) if len(known) == len(amounts) else None
-
-
-def _holds(bound: MetricBound, value: float) -> bool:
-    return OPERATIONS[bound.op](value, bound.number)
-
-
-OPERATIONS: dict[str, Callable[[float, float], bool]] = {
-    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "=": operator.eq,
-    "!=": operator.ne}

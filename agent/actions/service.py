@@ -30,17 +30,16 @@ from gpudeck.wire import (
 
 from ..journal.store import ActionJournal
 from ..link.hub_clock import HubClock
+from ..runtime.action_lock import ActionLock
 from ..runtime.worker import Worker
-from . import guard, preview_setting
-from . import preview as actions_preview
+from . import guard
 from .checks import OrderContext
 from .context import NodeContext
 from .execute import ActionExecutor
 from .hub_record import HubRecord
 from .judge import CommandJudge
-from .kinds.task_kind import ActionTimeouts
-from .preview import PreviewRequest
-from .queue import CommandQueue
+from .kinds.execution import ActionTimeouts
+from .preview import nothing, preview
 from .recalls import CommandRecalls
 from .replies import ReplyOutbox
 
@@ -71,8 +70,7 @@ class CommandService:
                             self._clock, journal)
         executor = ActionExecutor(context, journal, replies.reply, config.timeouts,
                                   self._recalls.why)
-        self._queue = CommandQueue(node, executor, replies, config.data)
-        self._judge = CommandJudge(node, replies, self._queue)
+        self._judge = CommandJudge(node, replies, executor, ActionLock(config.data))
         self._previews = Worker("looks", PREVIEWS_MAX)
         self._judging = Worker("judge")
         self._clerk = Worker("clerk")  # nobody who holds or commands waits for its disk
@@ -91,9 +89,7 @@ class CommandService:
             case Time():
                 self._clock.told(message.clock_id, message.hub_at, now)
             case Look():
-                request = PreviewRequest(message.ask_id, message.nonce, message.action,
-                                         message.params, message.task_id, message.asker)
-                if not self._previews.put(lambda: self._preview(request)):
+                if not self._previews.put(lambda: self._preview(message)):
                     log.warning("look_dropped ask=%s; too many at once", message.ask_id)
             case SignedCommand():
                 self._judging.put(lambda: self._judge.judge(message))
@@ -130,20 +126,20 @@ class CommandService:
     @property
     def is_idle(self) -> bool:
         """Nothing is judged or done."""
-        return self._judging.is_idle and self._queue.is_idle
+        return self._judging.is_idle and self._judge.acting.is_idle
 
     def close(self) -> None:
-        for worker in (self._previews, self._judging, self._clerk, self._queue):
+        """An act in flight is not waited for long: its INTENT is on disk."""
+        for worker in (self._previews, self._judging, self._clerk, self._judge.acting):
             worker.close()
 
-    def _preview(self, request: PreviewRequest) -> None:
+    def _preview(self, look: Look) -> None:
         try:
-            shown = preview_setting.look(self._context, request)
+            shown = preview(self._context, look)
             decode_from_agent(encode(shown))  # what the hub would refuse must not break the link
         except (OSError, UnicodeError, WireError) as error:
-            log.warning("look_failed task=%s why=%r", request.task_id, str(error))
-            shown = actions_preview.nothing(self._context, request,
-                                            guard.unreadable(str(error)[:200]))
+            log.warning("look_failed task=%s why=%r", look.task_id, str(error))
+            shown = nothing(self._context, look, guard.unreadable(str(error)[:200]))
         shown = msgspec.structs.replace(shown, key=self._config.key.public)
         signature = self._config.key.sign(preview_statement(shown))
         self._replies.send(msgspec.structs.replace(shown, signature=signature))

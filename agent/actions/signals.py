@@ -10,8 +10,8 @@ import resource
 import select
 import signal
 import time
-from collections.abc import Iterable, Sequence
-from types import TracebackType
+from collections.abc import Sequence
+from contextlib import ExitStack
 
 from gpudeck.actions import ProcessIdentity
 
@@ -85,30 +85,18 @@ class ProcessHandle:
             os.close(fd)
 
 
-class ProcessHandles:
+class ProcessHandles(ExitStack):
     """Several at once, let go together."""
-
-    def __init__(self, grips: Iterable[ProcessHandle] = ()) -> None:
-        self._grips = list(grips)
-
-    def __enter__(self) -> "ProcessHandles":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def take(self, pid: int) -> ProcessHandle | None:
         grip = ProcessHandle.take(pid)
         if grip is not None:
-            self._grips.append(grip)
+            self.callback(grip.close)
         return grip
 
-    def close(self) -> None:
-        while self._grips:
-            self._grips.pop().close()
+    def facts(self, pid: int) -> ProcessFacts | None:
+        grip = self.take(pid)
+        return None if grip is None else grip.facts()
 
 
 def make_room() -> None:

@@ -1,29 +1,35 @@
-"""Acts at the node's own terminal, without a hub: the same preview, guard, journal and executor.
+"""Acts that no hub has ordered, by the same preview, guard, journal and executor: of the node's own
+terminal, and of its quotas while it has no hub.
 
-It may run beside the agent, on the same data folder: the lock lets one act at a time, and both
-write one journal and one Audit.
+They carry epoch 0, which no hub has, and are recorded in this node's own Audit. A terminal may run
+beside the agent, on the same data folder: the lock lets one act at a time, and both write one
+journal.
 """
 
 import secrets
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 
+from gpudeck.action_table import ON_RUNG, ShownAction
 from gpudeck.actions import (
     COMMAND_LASTS_S,
     PREVIEW_LASTS_S,
     ActionParams,
+    Command,
     CommandActor,
     Preview,
     Refusal,
+    RefusalCode,
     Reply,
-    ShownAction,
 )
 from gpudeck.errors import CommandError, ExitCode
-from gpudeck.wire import Task
+from gpudeck.ladder import Do, OutcomeKind
+from gpudeck.wire import Look, Task
 
 from ..backends import backend_named
 from ..journal.store import ActionJournal, ActionStore, JournalError
@@ -33,17 +39,20 @@ from ..readings import Reading
 from ..runtime.action_lock import ActionLock
 from ..tasks.task_table import boot_id
 from ..telemetry.recent_tasks import RecentTasks
-from . import preview_setting
-from .context import ActionGuards, open_context
-from .execute import ActionExecutor, never_recalled, own_command
+from .context import ActionGuards, NodeContext, open_context
+from .execute import ActionExecutor, never_recalled
 from .hold_files import driver_order, hold_files, holds
 from .hub_record import HELD
-from .kinds.task_kind import ActionTimeouts
-from .preview import PreviewRequest
+from .kinds.execution import ActionTimeouts
+from .preview import preview
 from .replies import first_reply, later_reply
 from .signals import make_room
 
 READY_WITHIN_S = 30.0
+# In a while it may be different; all else stays as it is.
+PASSING: frozenset[RefusalCode] = frozenset((
+    "hold", "busy", "budget", "young", "unreadable", "journal", "stale_preview"))
+LOCK_WITHIN_S = 5.0
 NODE = "local"  # there is no hub that could tell it from another
 
 
@@ -121,9 +130,7 @@ class StandaloneNode:
     def preview(
         self, action: ShownAction, task_id: str, params: ActionParams | None = None
     ) -> Preview:
-        request = PreviewRequest(uuid.uuid4().hex, secrets.token_bytes(32), action,
-                             params or ActionParams(), task_id)
-        return preview_setting.look(self._context, request)
+        return preview(self._context, own_look(action, params or ActionParams(), task_id))
 
     def act(
         self, shown: Preview, reason: str, who: str,
@@ -144,11 +151,8 @@ class StandaloneNode:
             busy = Refusal("busy", "another act was in flight on this node; nothing was touched. "
                                    "Try again.")
             return self._journal.result(later_reply(reply, "refused", busy), {})
-        try:
-            return ActionExecutor(self._context, self._journal, tell, self._timeouts,
-                                  never_recalled).act(command, reply)
-        finally:
-            self._lock.free()
+        return _carried_out(self._context, self._journal, self._lock, command, reply, tell,
+                            self._timeouts)
 
     def _ready(self) -> None:
         deadline = time.monotonic() + READY_WITHIN_S
@@ -166,3 +170,72 @@ def _refusal(shown: Preview) -> Refusal | None:
     if not 0 <= time.time() - shown.taken_at <= PREVIEW_LASTS_S:
         return Refusal("stale_preview", "the preview is too old; look again")
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class OfflineExecutor:
+    """Blocks until there is an outcome; on a thread of its own."""
+
+    context: NodeContext
+    journal: ActionJournal
+    lock: ActionLock
+
+    def do(self, do: Do, task_id: str, who: str, reason: str) -> tuple[OutcomeKind, str]:
+        params = ActionParams(text=reason) if do == "tell" else ActionParams()
+        shown = preview(self.context, own_look(ON_RUNG[do], params, task_id))
+        if shown.refusals:
+            return _kind(shown.refusals[0]), shown.refusals[0].sentence
+        command = own_command(self.context.node.node_id, shown,
+                              CommandActor("rule", who[:128]), reason)
+        try:
+            accepted = self.journal.seen(command, command.command_id,
+                                         first_reply(command, "accepted"))
+        except JournalError as why:
+            return "put_off", str(why)
+        if not self.lock.take(LOCK_WITHIN_S):
+            self.journal.result(Reply(
+                accepted.command_id, accepted.number + 1, "expired", time.time(),
+                "another act was in flight on this node; nothing was touched"), {})
+            return "put_off", "another act was in flight on this node"
+        return _outcome(do, _carried_out(self.context, self.journal, self.lock, command, accepted,
+                                         lambda reply: None, ActionTimeouts()))
+
+
+def _kind(refusal: Refusal) -> OutcomeKind:
+    return "put_off" if refusal.code in PASSING else "refused"
+
+
+def _outcome(do: Do, reply: Reply) -> tuple[OutcomeKind, str]:
+    if reply.state == "done" or (do == "tell" and reply.state == "not_effective"):
+        return "done", reply.step
+    if reply.refusal is not None and reply.state == "refused":
+        return _kind(reply.refusal), reply.refusal.sentence
+    return "failed", f"the outcome is {reply.state.replace('_', ' ')}: {reply.step}"
+
+
+# both
+
+
+def own_look(action: ShownAction, params: ActionParams, task_id: str) -> Look:
+    return Look(uuid.uuid4().hex, secrets.token_bytes(32), action, params, task_id)
+
+
+def own_command(node_id: str, shown: Preview, asker: CommandActor, reason: str) -> Command:
+    """One that this node gives itself; no hub has the epoch 0."""
+    now = time.time()
+    return Command(
+        command_id=uuid.uuid4().hex, node_id=node_id, epoch=0, issued_at=now,
+        expires_at=now + COMMAND_LASTS_S, nonce=shown.nonce, action=shown.action, asker=asker,
+        reason=reason[:1_024], preview=shown)
+
+
+def _carried_out(
+    context: NodeContext, journal: ActionJournal, lock: ActionLock, command: Command,
+    accepted: Reply, tell: Callable[[Reply], None], timeouts: ActionTimeouts,
+) -> Reply:
+    """With the lock in hand, which is let go of."""
+    try:
+        return ActionExecutor(context, journal, tell, timeouts, never_recalled).act(
+            command, accepted)
+    finally:
+        lock.free()

@@ -14,7 +14,6 @@ from ..tasks.terminals import name_of
 from . import guard
 from .context import NodeContext, TaskSnapshot
 from .guard import Check, GuardedProcess
-from .guard_input import case_of, subject_of
 from .signals import ProcessHandle, ProcessHandles, is_same, living
 
 DECIDED_WITHIN_S = 0.05
@@ -121,9 +120,8 @@ class TargetProcessSet:
             # Its parent is alive now, and so the one that we hold, not one with the same number.
             parents = {each.pid for each in self.living()}
             if facts.row.parent in parents and self._may_adopt(facts, grip):
-                self.all.append(TargetProcess(grip, facts.identity, name_of(facts.identity.uid),
-                                              None,
-                                              False, is_new=True))
+                self.all.append(TargetProcess(
+                    grip, facts.identity, name_of(facts.identity.uid), None, False, is_new=True))
 
     def recheck(self) -> Refusal | None:
         """Before SIGKILL: the hold, the protected sets and the ceiling as they are now."""
@@ -132,15 +130,13 @@ class TargetProcessSet:
         subjects = self._subjects()
         if not subjects:
             return None
-        case = case_of(self.context, self.shown.action, subjects, subjects[0].facts, self.asker)
+        case = self.context.case(self.shown.action, subjects, subjects[0].facts, self.asker)
         # The budget was spent by the INTENT of this very act, and its age was judged then.
-        found = guard.refusals(replace(case, kills_last_hour=0, age_s=None))
-        return found[0] if found else None
+        return next(iter(guard.refusals(replace(case, kills_last_hour=0, age_s=None))), None)
 
     def _may_adopt(self, facts: ProcessFacts, grip: ProcessHandle) -> bool:
-        subject = subject_of(self.context, facts, name_of(facts.identity.uid), None,
-                             grip.may_signal())
-        case = case_of(self.context, self.shown.action, (subject,), facts, self.asker)
+        subject = self.context.subject(facts, name_of(facts.identity.uid), None, grip.may_signal())
+        case = self.context.case(self.shown.action, (subject,), facts, self.asker)
         return not any(refusal.code in ("protected", "permission")
                        for refusal in guard.refusals(case))
 
@@ -151,7 +147,7 @@ class TargetProcessSet:
     def _subjects(self) -> tuple[GuardedProcess, ...]:
         found = ((target, target.grip.facts()) for target in self.all)
         return tuple(
-            subject_of(self.context, facts, target.user, target.kind, target.grip.may_signal())
+            self.context.subject(facts, target.user, target.kind, target.grip.may_signal())
             for target, facts in found if facts is not None)
 
 
@@ -181,11 +177,8 @@ def _fill(targets: TargetProcessSet) -> Refusal | None:
     target = targets._asked().grip.facts()
     if target is None:
         return guard.gone(targets.shown.task_id)
-    case = case_of(targets.context, targets.shown.action, subjects, target, targets.asker)
-    # The INTENT of this very act is counted already.
-    case = replace(case, kills_last_hour=max(case.kills_last_hour - 1, 0))
-    refusals = guard.refusals(case)
-    return refusals[0] if refusals else None
+    case = targets.context.case(targets.shown.action, subjects, target, targets.asker)
+    return next(iter(guard.refusals(guard.begun(case))), None)
 
 
 def _hold_all(targets: TargetProcessSet) -> Iterator[Refusal]:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from gpudeck.actions import MEMORY_BACK_SHARE, ActionVerification, CommandState
+from gpudeck.actions import MEMORY_BACK_SHARE, ActionVerification, CommandState, total
 
 from ..readings import OnDemandReading, ProcessReading
 
@@ -21,11 +21,11 @@ def memory(before: OnDemandReading, after: OnDemandReading | None,
            victims: frozenset[int]) -> MemoryVerification:
     """What the Gpus gained, and others have taken since, is what came back."""
     held = _by_gpu([each for each in before.processes if each.pid in victims])
-    total = _sum(list(held.values()))
+    before_bytes = total(held.values())
     if after is None or not held:
-        return MemoryVerification(None, total, None)
+        return MemoryVerification(None, before_bytes, None)
     left = {uuid: _left(uuid, amount, before, after, victims) for uuid, amount in held.items()}
-    return MemoryVerification(_verdict(held, left), total, _sum(list(left.values())))
+    return MemoryVerification(_verdict(held, left), before_bytes, total(left.values()))
 
 
 def _left(
@@ -62,12 +62,7 @@ def _by_gpu(processes: Sequence[ProcessReading]) -> dict[str, float | None]:
     amounts: dict[str, list[float | None]] = {}
     for each in processes:
         amounts.setdefault(each.gpu_uuid, []).append(each.mem_used_bytes)
-    return {uuid: _sum(found) for uuid, found in amounts.items()}
-
-
-def _sum(amounts: Sequence[float | None]) -> float | None:
-    known = [amount for amount in amounts if amount is not None]
-    return sum(known) if known and len(known) == len(amounts) else None
+    return {uuid: total(found) for uuid, found in amounts.items()}
 
 
 def outcome(verified: ActionVerification) -> CommandState:

@@ -11,8 +11,8 @@ from gpudeck.events import SEVERITIES
 from gpudeck.settings import parser
 
 from ..settings import CA_FILE, TOKEN_FILE, read_reach
-from .act_settings import HUB, JSON
-from .acts import client_that_keeps
+from .action_settings import HUB, JSON
+from .actions import client_that_keeps
 
 TABLE = (HUB, TOKEN_FILE, CA_FILE, JSON)
 MOST = 1_000

@@ -20,8 +20,8 @@ from ..runtime.data_lock import agent_pid
 from ..settings import CA_FILE, TOKEN_FILE, ConnectionSettings, read_reach
 from ..tasks.device_users import openers, readers
 from ..tasks.terminals import who_is_here
-from .act_settings import DATA, HUB, JSON
-from .acts import answer, client_of, client_that_keeps
+from .action_settings import DATA, HUB, JSON
+from .actions import answer, client_of, client_that_keeps
 from .targets import no_such_task
 
 TABLE = (HUB, TOKEN_FILE, CA_FILE, DATA, JSON)
@@ -205,6 +205,20 @@ def _told(reach: ConnectionSettings, *held: str) -> int:
 
 
 # -- through a hub
+
+
+def _through_hub(reach: ConnectionSettings, hub: str, asked: argparse.Namespace, is_held: bool
+                 ) -> int:
+    if asked.driver:
+        raise CommandError("--driver is said on the machine itself: run it there, without --hub",
+                           ExitCode.USAGE)
+    client = client_of(reach, hub)
+    node_id = _node(client, asked)
+    if is_held:
+        client.hold(node_id, asked.reason)
+    else:
+        client.release(node_id)
+    return _confirmed(reach, client, node_id, is_held)
 
 
 def _node(client: Client, asked: argparse.Namespace) -> str | None:

@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 
 from gpudeck import limits as settings
+from gpudeck.action_table import GRACE_S
 from gpudeck.action_words import moment, printable
-from gpudeck.actions import GRACE_S
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.settings import also_behind, parser
 from gpudeck.times import TIMES
@@ -33,9 +33,9 @@ from ..limits.stores import ComputeModeStore, TimedLimitStore
 from ..runtime.data_lock import agent_pid
 from ..settings import ConnectionSettings, read_reach
 from ..tasks.task_table import boot_id
-from .act_settings import TABLE
-from .acts import answer, client_of
-from .settings_acts import checked, do, node_id, pipes_of
+from .action_settings import TABLE
+from .actions import answer, client_of
+from .setting_actions import checked, do, node_id, pipes_of
 from .tune import FROM_HUB, tune_share
 
 UNITS_S = {"s": 1, "min": 60, "h": 3_600, "d": 86_400}

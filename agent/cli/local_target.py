@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from gpudeck import action_views as views
+from gpudeck.action_table import ShownAction
 from gpudeck.actions import (
     FINAL,
     PREVIEW_LASTS_S,
@@ -15,8 +16,8 @@ from gpudeck.actions import (
     HeldGpu,
     Preview,
     Reply,
-    ShownAction,
     Victim,
+    total,
 )
 from gpudeck.command_sentences import sentence
 from gpudeck.errors import CommandError, ExitCode
@@ -112,7 +113,7 @@ def item_of(look: Preview, host: str, asked: tuple[str, ...]) -> views.PreviewIt
     return views.PreviewItemView(
         tasks or asked, look.node_id, host, look.job_id, look.owner,
         None if main is None else main.command, look.age_s, look.kind, look.manager,
-        _sum([each.mem_used_bytes for each in held]), tuple(map(_use, held)),
+        total(each.mem_used_bytes for each in held), tuple(map(_use, held)),
         tuple(map(_process, look.victims)),
         tuple(views.BystanderView(each.task_id, each.user, each.command,
                                   tuple(map(_use, each.held))) for each in look.bystanders),
@@ -143,10 +144,9 @@ def _told(command: views.CommandView, reply: Reply, bystanders: int) -> views.Co
     told = _ReplySummary(command.action, reply, bystanders)
     return msgspec.structs.replace(
         command, state=reply.state, step=reply.step, sentence=sentence(told), updated_at=reply.at,
-        refusal=None if reply.refusal is None else views.RefusalView(
-            reply.refusal.code, reply.refusal.sentence),
-        verified=None if reply.verified is None else msgspec.convert(
-            msgspec.to_builtins(reply.verified), views.VerificationView))
+        refusal=msgspec.convert(reply.refusal, views.RefusalView | None, from_attributes=True),
+        verified=msgspec.convert(reply.verified, views.VerificationView | None,
+                              from_attributes=True))
 
 
 class _ReplySummary:

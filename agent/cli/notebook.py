@@ -19,8 +19,9 @@ from pathlib import Path
 import msgspec
 
 from gpudeck import notebook_pipe as pipe
+from gpudeck.action_table import IN_ROWS
 from gpudeck.action_views import CommandView
-from gpudeck.actions import TASK_ACTIONS, ActionParams
+from gpudeck.actions import ActionParams
 from gpudeck.errors import CommandError
 
 from ..actions.guard import PID_MAX
@@ -233,7 +234,7 @@ class NotebookAgent:
             self._say(pipe.PipeFailure(ask_id, f"the agent stumbled over it: {error!r}"))
 
     def _look(self, look: pipe.PipePreviewRequest) -> None:
-        if look.action not in TASK_ACTIONS[1:4]:
+        if look.action not in IN_ROWS:
             raise CommandError(f"{look.action!r} cannot be asked from a notebook")
         desk = LocalTarget(self._here(), self._where.host, f"{who_is_here()}, in a notebook"[:128])
         self._desks[look.ask_id] = desk

@@ -13,8 +13,8 @@ from gpudeck.quota import DEFAULT_LADDER, QUOTA_MODES
 from gpudeck.settings import parser
 
 from ..settings import CA_FILE, TOKEN_FILE, ConnectionSettings, read_reach
-from .act_settings import HUB, JSON
-from .acts import answer, client_that_keeps
+from .action_settings import HUB, JSON
+from .actions import answer, client_that_keeps
 
 TABLE = (HUB, TOKEN_FILE, CA_FILE, JSON)
 DOES = {"list": "Quotas, who holds how much of them, and on how many nodes they are in force.",

@@ -1,12 +1,13 @@
-"""Where a terminal's acts go: through a hub, or to this machine. One shape for both."""
+"""Where a terminal's acts go through a hub. To this machine they go by local_target.py, which has
+the same shape."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterator, Sequence
+from typing import Any
 
-from gpudeck.action_views import CommandView, OrderResultView, PreviewView
+from gpudeck.action_views import CommandView
 from gpudeck.action_words import printable, words
-from gpudeck.actions import FINAL, ShownAction
+from gpudeck.actions import FINAL
 from gpudeck.client import Client
 from gpudeck.errors import CommandError, ExitCode
 
@@ -17,35 +18,16 @@ MOST_LISTED = 20
 Item = dict[str, Any]
 
 
-class ActionTarget(Protocol):
-    @property
-    def goes_on_alone(self) -> bool:
-        """What was ordered is done, whether or not this terminal follows."""
-
-    def choose(self, targets: Sequence[str], filter: str | None, user: str | None) -> list[str]:
-        """Exact task ids, or a sentence why not."""
-
-    def preview(self, action: ShownAction, targets: Sequence[str], params: Mapping[str, Any],
-                is_plan: bool) -> PreviewView: ...
-
-    def order(self, preview_id: str, reason: str, despite_maintenance: bool = False
-              ) -> OrderResultView: ...
-
-    def follow(self, commands: Sequence[CommandView]) -> Iterator[CommandView]:
-        """Each of them whenever it has changed, until all have ended."""
-
-    def left(self, commands: Sequence[CommandView]) -> str:
-        """What is true when the person at the terminal leaves before the end."""
-
-
 class HubTarget:
-    goes_on_alone = True
+    goes_on_alone = True  # what was ordered is done, whether or not this terminal follows
 
     def __init__(self, client: Client, url: str) -> None:
         self._client = client
         self._url = url
+        self.preview, self.order = client.preview, client.order
 
     def choose(self, targets: Sequence[str], filter: str | None, user: str | None) -> list[str]:
+        """Exact task ids, or a sentence why not."""
         if filter is not None:
             gpus = {(gpu["node"], gpu["uuid"]) for gpu in self._client.gpus(filter)}
             return matching(self._client.tasks(filter), gpus, user)
@@ -54,15 +36,8 @@ class HubTarget:
                 raise no_such_task(target, self._client.tasks())
         return [*targets]
 
-    def preview(self, action: ShownAction, targets: Sequence[str], params: Mapping[str, Any],
-                is_plan: bool) -> PreviewView:
-        return self._client.preview(action, targets, params, is_plan)
-
-    def order(self, preview_id: str, reason: str,
-              despite_maintenance: bool = False) -> OrderResultView:
-        return self._client.order(preview_id, reason, despite_maintenance)
-
     def follow(self, commands: Sequence[CommandView]) -> Iterator[CommandView]:
+        """Each of them whenever it has changed, until all have ended."""
         known = {command.id: command for command in commands}
         heard_at = time.monotonic()
         while open_ids := [id for id, each in known.items() if each.state not in FINAL]:
@@ -85,6 +60,7 @@ class HubTarget:
                                "known here", ExitCode.UNKNOWN) from error
 
     def left(self, commands: Sequence[CommandView]) -> str:
+        """What is true when the person at the terminal leaves before the end."""
         ids = " ".join(command.id for command in commands)
         return ("the act goes on; nothing was taken back. To see how it ends: "
                 f"gpudeck follow {ids} --hub {self._url}")

@@ -24,8 +24,8 @@ from ..backends.recorded import readings
 from ..limits import autotune, mps_view
 from ..limits.mps import LocalMpsDaemons
 from ..settings import ConnectionSettings
-from .acts import client_of
-from .settings_acts import checked, do, node_id, pipes_of
+from .actions import client_of
+from .setting_actions import checked, do, node_id, pipes_of
 
 FIRST_LOOK_S = 5.0
 EVERY_S = 30.0

@@ -20,7 +20,8 @@ from typing import Any
 
 import msgspec
 
-from gpudeck.actions import KILLS, ActionVerification, Command, Refusal, Reply
+from gpudeck.action_table import KILLS
+from gpudeck.actions import ActionVerification, Command, Refusal, Reply
 from gpudeck.audit_chain import START, AuditChainLink, link
 
 from ..tasks.processes import row_of

@@ -25,7 +25,7 @@ from gpudeck.ladder import LadderClimb, OutcomeKind
 from gpudeck.limits import MpsDaemon
 from gpudeck.wire import FromAgent, GpuFacts
 
-from ..actions.offline import OfflineExecutor
+from ..actions.standalone import OfflineExecutor
 from ..journal.store import ActionJournal, JournalError
 from ..runtime.worker import Worker
 from ..tasks.seen import GpuTask

@@ -2,7 +2,8 @@
 // confirmed is the preview that is shown, for as long as it holds.
 
 import { send } from "../parts/api.mjs";
-import { buttonWords, countWords, isHarmful, isPossible, lastWords, phrase, verb } from "./action_words.mjs";
+import { ROWS } from "./action_table.mjs";
+import { buttonWords, countWords, isPossible, lastWords, phrase, undoOf, verb } from "./action_words.mjs";
 import { itemCard } from "./action_items.mjs";
 import { paramFields, paramsOf } from "./action_params.mjs";
 import { Progress } from "./action_progress.mjs";
@@ -23,7 +24,7 @@ export class ActDialog {
     this.dialog = open(form?.title ?? `${verb(action)}${action === "terminate_client" ? ": " : " "}${ids.length === 1 ? "a task" : plural(ids.length, "task")}`, this.root, () => this.closed());
     this.dialog.classList.add("act-dialog");
     this.dialog.dataset.targets = ids.join(" ");
-    (this.action === "notify" ? this.root.elements.text : form === null ? this.root.elements.reason : this.asked.querySelector("input, select")).focus();
+    (ROWS.get(this.action).only_tells ? this.root.elements.text : form === null ? this.root.elements.reason : this.asked.querySelector("input, select")).focus();
     this.timer = setInterval(() => this.tick(), 250);
     this.look();
   }
@@ -40,7 +41,7 @@ export class ActDialog {
     this.again = make("button", { type: "button", class: "button", onclick: () => this.look() }, "Look again");
     this.cancel = make("button", { type: "button", class: "button", onclick: () => this.dialog.close() }, "Cancel");
     // No submit button: Enter in a field must not end a task.
-    this.yes = make("button", { type: "button", class: `button ${isHarmful(this.action) ? "danger" : "first"}`, disabled: "", onclick: () => this.confirm() }, verb(this.action));
+    this.yes = make("button", { type: "button", class: `button ${ROWS.get(this.action).is_kill ? "danger" : "first"}`, disabled: "", onclick: () => this.confirm() }, verb(this.action));
     this.foot = make("div", { class: "dialog-foot act-foot" }, this.clock, this.again, this.cancel, this.yes);
     this.asked = make("div", { class: "act-asked" }, ...this.fields.roots, this.reason, this.typed, this.despite, this.password);
     this.root = make("form", { class: "act-body", onsubmit: (event) => event.preventDefault() }, ...(this.lead === null ? [] : [make("p", { class: "act-lead" }, this.lead)]), this.place, this.asked, this.problem, this.foot);
@@ -52,7 +53,7 @@ export class ActDialog {
   }
 
   isReasonNeeded() {
-    return this.action === "pause" || isHarmful(this.action);
+    return ROWS.get(this.action).is_harmful;
   }
 
   value(field) {
@@ -151,7 +152,7 @@ export class ActDialog {
     const { preview } = this;
     say(this.yes, preview === null ? verb(this.action) : buttonWords(preview));
     const isReady = preview !== null && this.count() > 0 && this.secondsLeft() > 0 && !this.isBusy && performance.now() - this.shownAt > READ_MS
-      && (!this.isReasonNeeded() || this.value(this.reason) !== "") && (this.action !== "notify" || this.fields.isFilled(this.root))
+      && (!this.isReasonNeeded() || this.value(this.reason) !== "") && this.fields.isFilled(this.root)
       && (this.despite.hidden || this.despite.querySelector("input").checked)
       && (this.typed.hidden || this.value(this.typed).toLowerCase() === this.wanted()) && (this.password.hidden || this.value(this.password) !== "");
     if (this.yes.disabled !== !isReady) {
@@ -212,8 +213,7 @@ export class ActDialog {
   }
 
   more(command) {
-    if (command.action !== "pause" || command.state !== "done") return [];
-    return [["Resume", (one) => { this.dialog.close(); setTimeout(() => new ActDialog(this.store, "resume", [one.task_id], null)); }]];
+    return undoOf(command).map(([action, word]) => [word, (one) => { this.dialog.close(); setTimeout(() => new ActDialog(this.store, action, [one.task_id], null)); }]);
   }
 
   closed() {
@@ -231,7 +231,7 @@ export function approveDialog(store, plan) {
   const list = make("div", { class: "act-place", tabindex: "0", role: "region", "aria-label": "What it would hit" },
     make("p", { class: "act-second" }, `${plan.by?.name ?? plan.by} asks to ${plan.action} ${plural(plan.items.length, "job")}: “${plan.reason}”`),
     ...plan.items.map((item) => itemCard(item, [])), make("p", { class: "act-last-words" }, lastWords(plan.action, plan.params ?? {})));
-  const yes = make("button", { type: "button", class: `button ${plan.action === "end" ? "danger" : "first"}`, onclick: () => approve() }, `Approve: ${plan.action} ${plural(plan.items.length, "job")}`);
+  const yes = make("button", { type: "button", class: `button ${ROWS.get(plan.action).is_kill ? "danger" : "first"}`, onclick: () => approve() }, `Approve: ${plan.action} ${plural(plan.items.length, "job")}`);
   const root = make("form", { class: "act-body", onsubmit: (event) => event.preventDefault() }, list, make("div", { class: "act-asked" }, password), problem,
     make("div", { class: "dialog-foot act-foot" }, make("button", { type: "button", class: "button", onclick: () => dialog.close() }, "Cancel"), yes));
   const dialog = open("A second person is needed", root);

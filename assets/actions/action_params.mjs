@@ -1,14 +1,16 @@
 // How an act is done: the fields of the dialog, and what the API is told of them.
 
+import { ROWS } from "./action_table.mjs";
 import { choiceField, textField } from "../parts/dialog.mjs";
 import { make, show } from "../parts/dom.mjs";
 
+const takes = (action, param) => ROWS.get(action).params.some(({ name }) => name === param);
 const SIGNALS = [["", "none: SIGTERM at once"], ["USR1", "SIGUSR1"], ["USR2", "SIGUSR2"], ["INT", "SIGINT"], ["HUP", "SIGHUP"]];
 
 /** {roots, isFilled(form)}; `changed` is called when another look is needed. */
 export function paramFields(action, changed) {
-  if (action === "notify") return notifyFields(changed);
-  if (action === "end") return endFields(changed);
+  if (takes(action, "text")) return notifyFields(changed);
+  if (takes(action, "grace_s")) return endFields(changed);
   return { roots: [], isFilled: () => true };
 }
 
@@ -33,8 +35,8 @@ function endFields(changed) {
 
 export function paramsOf(action, form) {
   const { elements } = form;
-  if (action === "notify") return { text: elements.text.value.trim() };
-  if (action !== "end") return {};
+  if (takes(action, "text")) return { text: elements.text.value.trim() };
+  if (!takes(action, "grace_s")) return {};
   const signal = elements.checkpoint_signal.value;
   const summary = form.querySelector(".act-how > summary");
   const grace = bounded(elements.grace_s, 1, 600, 30);

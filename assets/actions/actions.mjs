@@ -26,7 +26,7 @@ export function mayAct(person, task) {
 
 /** The acts that fit a task: nobody resumes what runs. */
 export function fitting(task) {
-  return ACTS.filter(([action]) => (action === "resume" ? task.state === "paused" : action !== "pause" || task.state !== "paused"));
+  return ACTS.filter(({ fits }) => fits === "" || (fits === "paused") === (task.state === "paused"));
 }
 
 /** The targets are ids, taken when the finger went down: no row that moved can change them. */

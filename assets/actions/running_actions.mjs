@@ -3,7 +3,7 @@
 import { me } from "../parts/account.mjs";
 import { send } from "../parts/api.mjs";
 import { approveDialog } from "./action_dialog.mjs";
-import { isOpen } from "./action_words.mjs";
+import { isOpen, undoOf } from "./action_words.mjs";
 import { Progress } from "./action_progress.mjs";
 import { begin, isAtLeast } from "./actions.mjs";
 import { sentence } from "../parts/dialog.mjs";
@@ -74,8 +74,7 @@ export class RunningActions {
   }
 
   more(command) {
-    const more = [];
-    if (command.action === "pause" && command.state === "done") more.push(["Resume", () => begin("resume", [command.task_id])]);
+    const more = undoOf(command).map(([action, word]) => [word, () => begin(action, [command.task_id])]);
     if (!isOpen(command)) more.push(["Put away", () => this.store.forget(command.id)]);
     return more;
   }

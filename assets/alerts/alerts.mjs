@@ -1,6 +1,7 @@
 // The Alerts page: what fires, waits, is held or silenced, what fired, and the rules behind it.
 
 import { drawAlert, drawCondition, drawDue, drawHolds, drawNow, drawRule, drawTarget, matchersOf, placeOf, valueWords } from "./alert_words.mjs";
+import { ACTS } from "../actions/action_words.mjs";
 import { begin } from "../actions/actions.mjs";
 import { look, send } from "../parts/api.mjs";
 import { Brakes, drawLadder } from "./brakes.mjs";
@@ -23,8 +24,6 @@ const VIEWS = ["firing", "pending", "held", "silenced", "ended"];
 const SILENCES = [["3600", "1 hour"], ["14400", "4 hours"], ["86400", "a day"], ["604800", "a week"], ["2592000", "30 days"]];
 const AT_ONCE = 4;
 const MODES = [["observe", "observe: nothing is done"], ["dry_run", "dry run: what would be done is recorded"], ["confirm", "confirm: a person lets each act happen"], ["auto", "auto: by itself, within the brakes"]];
-// What a step of a ladder is as an act.
-const ACTION = { tell: "notify", pause: "pause", end: "end" };
 const EMPTY = {
   firing: "Nothing fires. When a rule has been true of something for long enough, it stands here.",
   pending: "Nothing is on its way to fire.",
@@ -179,7 +178,8 @@ export class AlertsPage extends Looker {
     const { id, ladder } = alert;
     const signal = this.rules.find(({ rule }) => rule.id === alert.rule)?.rule.signal ?? "it";
     const lead = `The rule “${alert.title}” asks for this: ${signal} is ${valueWords(alert, this.rules)}, and it has been so for ${age(Date.now() / 1000 - alert.since)}.`;
-    begin(ACTION[ladder.next], ladder.task_ids, null, null, async ({ preview, reason }) => ({ items: [await send("POST", `alerts/${encodeURIComponent(id)}/confirm`, { preview, reason })] }), lead);
+    const action = ACTS.find(({ rung }) => rung === ladder.next).id;
+    begin(action, ladder.task_ids, null, null, async ({ preview, reason }) => ({ items: [await send("POST", `alerts/${encodeURIComponent(id)}/confirm`, { preview, reason })] }), lead);
   }
 
   remove(rule) {

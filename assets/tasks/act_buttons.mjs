@@ -3,14 +3,15 @@
 import { begin, fitting, mayAct, pressed } from "../actions/actions.mjs";
 import { make, redraw } from "../parts/dom.mjs";
 
-/** Of those that fit the task: `only` these. They act on the task that they were drawn for. */
-export function drawActs(place, task, person, traitsOf, { only = null, more = [] } = {}) {
+/** Of those that fit the task, the rows of the table of actions that are in here. They act on the
+ * task that they were drawn for. */
+export function drawActs(place, task, person, traitsOf, { isIn = () => true, more = [] } = {}) {
   const may = task !== null && person !== null && mayAct(person, task);
-  const acts = may ? fitting(task).filter(([action]) => only === null || only.includes(action)) : [];
-  redraw(place, [task?.id, acts], () => [...acts.map(([action, word]) => {
-    const button = make("button", { type: "button", "data-act": action, ...traitsOf(action, word) }, word);
+  const acts = may ? fitting(task).filter(isIn) : [];
+  redraw(place, [task?.id, acts.map(({ id }) => id)], () => [...acts.map((row) => {
+    const button = make("button", { type: "button", "data-act": row.id, ...traitsOf(row) }, row.label);
     const { id } = task;
-    pressed(button, () => (event) => begin(action, [id], { x: event.clientX, y: event.clientY }));
+    pressed(button, () => (event) => begin(row.id, [id], { x: event.clientX, y: event.clientY }));
     return button;
   }), ...more]);
 }

@@ -104,7 +104,7 @@ export class TaskDetails extends Teller {
   }
 
   drawActs() {
-    const traits = (action) => ({ class: `button ${action === "end" ? "danger" : ""}` });
+    const traits = ({ is_kill: isKill }) => ({ class: `button ${isKill ? "danger" : ""}` });
     drawActs(this.acts, this.isGone ? null : this.task, this.person, traits);
   }
 

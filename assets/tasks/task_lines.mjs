@@ -41,7 +41,7 @@ export class TaskLines {
   }
 
   drawActs(place, task) {
-    const traits = (action, word) => ({ class: `row-act ${action}`, "aria-label": `${word} task ${task.pid}` });
+    const traits = ({ id: action, label }) => ({ class: `row-act ${action}`, "aria-label": `${label} task ${task.pid}` });
     drawActs(place, task, this.person, traits, { more: [make("a", { class: "row-act", href: `/tasks?task=${encodeURIComponent(task.id)}` }, "Details")] });
   }
 }

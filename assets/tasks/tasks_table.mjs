@@ -10,7 +10,6 @@ import { explain } from "../parts/tips.mjs";
 
 const MARGIN_ROWS = 8;
 const MOST_PRINTED = 1_000;
-const ROW_ACTS = ["pause", "resume", "end"];
 
 /** Events: sort {sort}, open {task, line}, toggle {key}, select {key, isRange}. */
 export class TasksTable extends Teller {
@@ -135,7 +134,7 @@ export class TasksTable extends Teller {
     for (const [name, text] of Object.entries(words)) say(cells[name], text);
     cells.gpus.title = task.gpus.map(({ uuid }) => uuid).join("\n");
     cells.job.title = task.job_id ?? "";
-    drawActs(acts, line.isGone ? null : task, this.person, (action, word) => ({ class: `row-act ${action}`, tabindex: "-1", "aria-label": `${word} task ${task.pid} on ${task.host}` }), { only: ROW_ACTS });
+    drawActs(acts, line.isGone ? null : task, this.person, ({ id: action, label }) => ({ class: `row-act ${action}`, tabindex: "-1", "aria-label": `${label} task ${task.pid} on ${task.host}` }), { isIn: ({ in_rows: isInRows }) => isInRows });
   }
 
   buildGroup({ key }) {
@@ -203,9 +202,9 @@ export class TasksTable extends Teller {
   }
 
   actByKey(key, task) {
-    const found = fitting(task).find(([, , letter]) => letter === key);
+    const found = fitting(task).find((row) => row.key === key);
     if (found === undefined || this.person === null || !mayAct(this.person, task)) return false;
-    begin(found[0], [task.id]);
+    begin(found.id, [task.id]);
     return true;
   }
 }

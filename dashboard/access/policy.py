@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum
 from typing import Any, Literal
 
+from gpudeck.action_table import TERMINAL_ACTIONS
+
 EVERYTHING = "*"
 DEFAULT_GROUP = "default"
 
@@ -183,7 +185,7 @@ VERBS = (
     _local("hub"), _local("demo"), _local("up"), _local("agent"), _local("simulate"),
     # Of this machine; with --hub they ask the routes above, with a token.
     _local("status"), _local("tasks"), _local("doctor"), _local("events"),
-    _local("notify"), _local("pause"), _local("resume"), _local("end"), _local("follow"),
+    *(_local(verb) for verb in TERMINAL_ACTIONS), _local("follow"),
     _local("hold"), _local("release"), _local("keep"),
     _local("mps"), _local("gpu"),
     _local("link"), _local("completion"),

@@ -1,66 +1,86 @@
-"""REST of actions: parse, ask the service, answer. What is allowed, it decides."""
+"""REST of actions, holds, keeps, and of MPS and limits as they are: parse, ask the service, answer.
+What is allowed, the services decide. To change a limit is an act: POST previews."""
 
+from dataclasses import dataclass
 from http import HTTPStatus
 
 from flask import Flask, Response, request
 
-from gpudeck.action_views import ActionPlanView, CommandView, OrderResultView, PreviewView
+from gpudeck.action_views import ActionPlanView, CommandView, KeepView, OrderResultView, PreviewView
 
 from ..access.policy import Actor, PermissionReach, Role
 from ..access.requests import asker, body
 from ..access.routes import PEOPLE, Query, Route, change, see, serve_routes
 from ..errors import AuditWriteError
-from ..web.answers import ApiError, answer, give_cursor, problem, read_cursor, read_limit
+from ..fleet.fleet import Fleet
+from ..fleet.visibility import VisibleFleet
+from ..web.answers import ApiError, answer, bad, give_cursor, problem, read_cursor, read_limit
+from ..web.openapi_parts import NODE_QUERY
 from .errors import ActionRefusedError
+from .holds import HoldService
 from .lifecycle import CommandRecord
+from .owner_keeps import OwnerKeepService
 from .service import ActionService
 from .store import CommandsStore
 from .views import (
     ActionPlanList,
     CommandList,
+    HoldStateView,
+    LimitsList,
+    MpsList,
     NewCommands,
+    NewHold,
+    NewKeep,
     NewPreview,
     command_view,
+    limits_list,
+    mps_list,
 )
 
+LISTED = ", an id; without it all nodes are listed"
 KNOWN = ("limit", "cursor", "state", "task", "node")
 
 
+@dataclass(frozen=True, slots=True)
 class ActionsApi:
-    def __init__(self, actions: ActionService, store: CommandsStore) -> None:
-        self._actions = actions
-        self._store = store
+    actions: ActionService
+    store: CommandsStore
+    fleet: Fleet
+    holds: HoldService
+    keeps: OwnerKeepService
+
+    def _visible(self) -> VisibleFleet:
+        return self.actions.visible(asker())
 
     def preview(self) -> Response:
         asked = body(NewPreview)
-        return answer(self._actions.previews.preview(asker(), asked.action, asked.targets,
+        return answer(self.actions.previews.preview(asker(), asked.action, asked.targets,
                                                      asked.params, asked.plan), HTTPStatus.CREATED)
 
     def order(self) -> Response:
         asked, actor = body(NewCommands), asker()
-        records, plan = self._actions.order(actor, asked.preview, asked.reason,
+        records, plan = self.actions.order(actor, asked.preview, asked.reason,
                                             asked.despite_maintenance)
-        shown = None if plan is None else self._actions.plans.view(actor, plan)
+        shown = None if plan is None else self.actions.plan_view(actor, plan)
         return answer(self._ordered(actor, records, shown), HTTPStatus.ACCEPTED)
 
     def _ordered(self, actor: Actor, records: list[CommandRecord], plan: ActionPlanView | None
                  ) -> OrderResultView:
-        reads = self._actions.visible(actor).reads
+        reads = self.actions.visible(actor).reads
         return OrderResultView(tuple(command_view(record, reads) for record in records), plan)
 
     def commands(self) -> Response:
         args = request.args
         for name in args:
             if name not in KNOWN or len(args.getlist(name)) > 1:
-                raise ApiError(HTTPStatus.BAD_REQUEST,
-                               f"{name[:40]!r} is no parameter, or is given "
-                               f"twice; there are {', '.join(KNOWN)}")
+                raise bad(f"{name[:40]!r} is no parameter, or is given twice; there are "
+                          f"{', '.join(KNOWN)}")
         if args.get("state", "all") not in ("open", "all"):
-            raise ApiError(HTTPStatus.BAD_REQUEST, "state is open or all")
-        limit, lens = read_limit(args.get("limit")), self._actions.visible(asker())
+            raise bad("state is open or all")
+        limit, lens = read_limit(args.get("limit")), self._visible()
         found: list[CommandRecord] = []
         more = None
-        for record in self._store.newest(_before(args.get("cursor")), args.get("state") == "open",
+        for record in self.store.newest(_before(args.get("cursor")), args.get("state") == "open",
                                          args.get("task"), args.get("node")):
             if not lens.sees_node(record.node_id):
                 continue
@@ -71,23 +91,61 @@ class ActionsApi:
         return answer(CommandList([command_view(one, lens.reads) for one in found], more))
 
     def command(self, command_id: str) -> Response:
-        record, lens = self._store.find(command_id), self._actions.visible(asker())
+        record, lens = self.store.find(command_id), self._visible()
         if record is None or not lens.sees_node(record.node_id):
             raise ApiError(HTTPStatus.NOT_FOUND, f"there is no command {command_id[:64]!r} here")
         return answer(command_view(record, lens.reads))
 
     def plans(self) -> Response:
-        return answer(ActionPlanList(self._actions.plans.views(asker())))
+        return answer(ActionPlanList(self.actions.plan_views(asker())))
 
     def approve(self, plan_id: str) -> Response:
         actor = asker()
-        records, plan = self._actions.plans.approve(actor, plan_id)
-        return answer(self._ordered(actor, records, self._actions.plans.view(actor, plan)),
+        records, plan = self.actions.approve_plan(actor, plan_id)
+        return answer(self._ordered(actor, records, self.actions.plan_view(actor, plan)),
                       HTTPStatus.ACCEPTED)
 
     def withdraw(self, plan_id: str) -> Response:
-        self._actions.plans.withdraw(asker(), plan_id)
+        self.actions.withdraw_plan(asker(), plan_id)
         return Response(status=HTTPStatus.NO_CONTENT)
+
+    # -- hold and keep
+
+    def hold_state(self) -> Response:
+        return answer(self.holds.state(self._visible()))
+
+    def hold(self) -> Response:
+        asked = body(NewHold)
+        self.holds.hold(asker(), asked.node, asked.reason)
+        return self.hold_state()
+
+    def release(self) -> Response:
+        self.holds.release(asker(), _node("; without it the hold of the whole fleet is released"))
+        return self.hold_state()
+
+    def keep(self, task_id: str) -> Response:
+        asked = body(NewKeep)
+        made = self.keeps.set(asker(), task_id, asked.until, asked.because)
+        return answer(KeepView(made.until, made.because, made.by))
+
+    def keep_no_more(self, task_id: str) -> Response:
+        self.keeps.remove(asker(), task_id)
+        return Response(status=HTTPStatus.NO_CONTENT)
+
+    # -- MPS and limits, as they are
+
+    def mps(self) -> Response:
+        return answer(mps_list(self.fleet, self._visible(), _node(LISTED)))
+
+    def limits(self) -> Response:
+        return answer(limits_list(self.fleet, self._visible(), _node(LISTED)))
+
+
+def _node(otherwise: str) -> str | None:
+    given = request.args.getlist("node")
+    if len(given) > 1 or set(request.args) - {"node"} or "" in given:
+        raise bad(f"the one parameter here is `node`{otherwise}")
+    return given[0] if given else None
 
 
 def _before(raw: str | None) -> tuple[float, str] | None:
@@ -98,8 +156,7 @@ def _before(raw: str | None) -> tuple[float, str] | None:
         at, command_id = cursor
         return float(at), command_id
     except ValueError as error:
-        raise ApiError(HTTPStatus.BAD_REQUEST, "this cursor was not given out by this list; start "
-                       "again without it") from error
+        raise bad("this cursor was not given out by this list; start again without it") from error
 
 
 COMMANDS_QUERY: Query = (
@@ -111,35 +168,53 @@ ROUTES = (
           change(Role.USER, PermissionReach.TASKS, is_fresh=False),
           "What an act would hit, as the nodes see it now: for 60 seconds, for one order, for "
           "whoever asked.",
-          answer=PreviewView, body=NewPreview, status=201, errors=(400, 404, 409, 415,
-          503)),
-    Route("GET commands", ActionsApi.commands, "list_commands",
-          see(Role.VIEWER),
+          answer=PreviewView, body=NewPreview, status=201, errors=(400, 404, 409, 415, 503)),
+    Route("GET commands", ActionsApi.commands, "list_commands", see(Role.VIEWER),
           "Commands, newest first; `state` open: those without an outcome.",
-          answer=CommandList, errors=(400,), is_list=True,
-          query=COMMANDS_QUERY),
+          answer=CommandList, errors=(400,), is_list=True, query=COMMANDS_QUERY),
     Route("POST commands", ActionsApi.order, "order",
           change(Role.USER, PermissionReach.TASKS, is_fresh=False),
           "Does what was previewed. More than 3 jobs wait for a second person: `plan`.",
-          answer=OrderResultView, body=NewCommands, status=202, errors=(400, 404, 409,
-          415, 503)),
-    Route("GET commands/<command_id>", ActionsApi.command, "get_commands",
-          see(Role.VIEWER),
+          answer=OrderResultView, body=NewCommands, status=202, errors=(400, 404, 409, 415, 503)),
+    Route("GET commands/<command_id>", ActionsApi.command, "get_commands", see(Role.VIEWER),
           "One Command: how far it is, and what came of it.",
           answer=CommandView, errors=(400, 404)),
-    Route("GET plans", ActionsApi.plans, "list_plans",
-          see(Role.VIEWER),
-          "What waits for a second person, and what became of it.",
-          answer=ActionPlanList),
+    Route("GET plans", ActionsApi.plans, "list_plans", see(Role.VIEWER),
+          "What waits for a second person, and what became of it.", answer=ActionPlanList),
     Route("POST plans/<plan_id>/approve", ActionsApi.approve, "approve_plan",
           change(Role.OPERATOR, PermissionReach.TASKS, kinds=PEOPLE),
           "By another person than the one who asked; all is looked at anew, and what has "
           "changed is refused.",
           answer=OrderResultView, status=202, errors=(404, 409, 503)),
     Route("DELETE plans/<plan_id>", ActionsApi.withdraw, "withdraw_plan",
-          change(Role.USER, is_fresh=False),
-          "Nothing of it is done.",
+          change(Role.USER, is_fresh=False), "Nothing of it is done.",
           status=204, errors=(404, 409, 503)),
+    Route("GET mps", ActionsApi.mps, "list_mps", see(Role.VIEWER),
+          "MPS on each Node that has said: daemons, servers, clients, and what is set.",
+          answer=MpsList, errors=(400,), query=NODE_QUERY),
+    Route("GET limits", ActionsApi.limits, "list_limits", see(Role.VIEWER),
+          "Power caps, clock locks and compute modes that gpudeck holds on Gpus: until when, "
+          "and whether they are in force.",
+          answer=LimitsList, errors=(400,), query=NODE_QUERY),
+    Route("GET hold", ActionsApi.hold_state, "get_hold", see(Role.VIEWER),
+          "What is held, and by whom: the fleet, and each Node.", answer=HoldStateView),
+    # Stopping must be quick; letting go needs the password.
+    Route("POST hold", ActionsApi.hold, "hold",
+          change(Role.OPERATOR, PermissionReach.LENS, is_fresh=False),
+          "Stops every act on a Node, or with `node` null on the fleet, at once and until it "
+          "is released.",
+          answer=HoldStateView, body=NewHold, errors=(400, 404, 409, 415, 503)),
+    Route("DELETE hold", ActionsApi.release, "release",
+          change(Role.OPERATOR, PermissionReach.LENS),
+          "Lets go of a hold that was ordered here.", answer=HoldStateView, errors=(400, 404, 503),
+          query=(("node", {"type": "string", "minLength": 1}),)),
+    Route("PUT tasks/<path:task_id>/keep", ActionsApi.keep, "keep_task",
+          change(Role.USER, PermissionReach.LENS, is_fresh=False),
+          "Its owner wants the Task to be left alone until then, within seven days.",
+          answer=KeepView, body=NewKeep, errors=(400, 404, 409, 415, 503)),
+    Route("DELETE tasks/<path:task_id>/keep", ActionsApi.keep_no_more, "keep_task_no_more",
+          change(Role.USER, PermissionReach.LENS, is_fresh=False), "Takes that back.",
+          status=204, errors=(404, 503)),
 )
 
 

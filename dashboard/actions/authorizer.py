@@ -3,8 +3,10 @@ known, each time: at the preview, at the order, at the approval."""
 
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass
 
-from gpudeck.actions import Refusal, ShownAction
+from gpudeck.action_table import HARMFUL, ShownAction
+from gpudeck.actions import Refusal
 
 from ..access.policy import (
     AccessDenial,
@@ -18,30 +20,39 @@ from ..access.policy import (
 from ..access.service import AccountService
 from ..audit.recorder import AuditRecorder
 from ..fleet.visibility import VisibilityScope, VisibleFleet, VisibleFleetCache
-from .preview_cache import JobPreview
-from .setting_actions import HARMFUL
+from .preview_cache import CachedPreview, JobPreview
 
 
+def hidden(sentence: str) -> RefusedError:
+    return RefusedError(AccessDenial(DenialReason.HIDDEN, sentence))
+
+
+@dataclass(frozen=True, slots=True)
 class ActionAuthorizer:
-    def __init__(self, lenses: VisibleFleetCache, accounts: AccountService,
-                 auditor: AuditRecorder) -> None:
-        self._lenses = lenses
-        self._accounts = accounts
-        self._auditor = auditor
+    lenses: VisibleFleetCache
+    accounts: AccountService
+    auditor: AuditRecorder
 
     def visible(self, actor: Actor) -> VisibleFleet:
-        return self._lenses.of(VisibilityScope.of(actor))
+        return self.lenses.of(VisibilityScope.of(actor))
 
     def check(self, actor: Actor, verb: str, target: AccessTarget, action: str,
               task_ids: Iterable[str]) -> None:
         denial = may(actor, verb, target, time.time())
-        if denial is None and not self._accounts.holds(actor.credential):
+        if denial is None and not self.accounts.holds(actor.credential):
             denial = AccessDenial(DenialReason.UNKNOWN, "you have been signed out")
         if denial is not None:
-            self._auditor.refused("command", by(actor) | {
+            self.auditor.refused("command", by(actor) | {
                 "action": action, "task_ids": list(task_ids), "refusal": "scope",
                 "sentence": denial.sentence})
             raise RefusedError(denial)
+
+    def check_all(self, actor: Actor, verb: str, shown: CachedPreview) -> None:
+        visible = self.visible(actor)
+        for job in shown.jobs:
+            if not visible.sees_node(job.target.node_id):
+                raise hidden("this node is not in your scope any more")
+            self.check_job(actor, verb, shown.action, job, shown.action in HARMFUL)
 
     def check_job(self, actor: Actor, verb: str, action: ShownAction, job: JobPreview,
                   is_harmful: bool) -> None:
@@ -49,15 +60,6 @@ class ActionAuthorizer:
         if not job.is_refused:
             self.check(actor, verb, AccessTarget(owners=job.owners, is_harmful=is_harmful), action,
                        job.target.task_ids)
-
-    def check_all(self, actor: Actor, verb: str, action: ShownAction, jobs: Iterable[JobPreview]
-                  ) -> None:
-        visible = self.visible(actor)
-        for job in jobs:
-            if not visible.sees_node(job.target.node_id):
-                raise RefusedError(AccessDenial(DenialReason.HIDDEN,
-                                                "this node is not in your scope any more"))
-            self.check_job(actor, verb, action, job, action in HARMFUL)
 
     def within_scope(self, actor: Actor, verb: str, job: JobPreview) -> JobPreview:
         """What the node found may belong to others than the task that was pointed at."""

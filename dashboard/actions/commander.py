@@ -1,17 +1,18 @@
-"""Gives orders and hears what became of them: core/commands.py with the signer, the disk, the
-Audit and the wire around it."""
+"""Gives orders and hears what became of them: lifecycle.py with the signer, the disk, the Audit and
+the wire around it."""
 
 import logging
 import secrets
 import time
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import msgspec
 
+from gpudeck.action_table import Action
 from gpudeck.actions import (
     COMMAND_LASTS_S,
-    Action,
     Command,
     CommandActor,
     Preview,
@@ -50,21 +51,20 @@ class NodeConnections(Protocol):
     def tell(self, node_id: str, message: FromHub) -> bool: ...
 
 
+@dataclass(eq=False, slots=True)
 class Commander:
-    def __init__(self, store: CommandsStore, auditor: AuditRecorder, signer: SignerClient,
-                 fence: EpochFence, wire: NodeConnections, events: Dispatcher) -> None:
-        self._store = store
-        self._auditor = auditor
-        self._signer = signer
-        self._fence = fence
-        self._wire = wire
-        self._commands = CommandLifecycle()
-        self._events = events
+    store: CommandsStore
+    auditor: AuditRecorder
+    signer: SignerClient
+    fence: EpochFence
+    wire: NodeConnections
+    events: Dispatcher
+    _commands: CommandLifecycle = field(default_factory=CommandLifecycle, init=False)
 
     def recover(self) -> None:
         """What was open when the hub ended. The disk must take it, or there is no hub."""
         now = time.time()
-        self._run(self._commands.recovered(self._store.pending(now), now), now)
+        self._run(self._commands.recovered(self.store.pending(now), now), now)
 
     # -- orders
 
@@ -82,7 +82,7 @@ class Commander:
         if isinstance(found, Refusal):
             self._run(self._commands.refuse(record.id, found, now), now)
         else:
-            is_connected = record.node_id in self._wire.connected()
+            is_connected = record.node_id in self.wire.connected()
             self._run(self._commands.signed(record.id, found, is_connected, now), now)
         return self.find(record.id) or record
 
@@ -103,29 +103,29 @@ class Commander:
         return True
 
     def _fence_refusal(self, node_id: str) -> Refusal | None:
-        return self._fence.refusal(node_id, len(self._wire.connected()))
+        return self.fence.refusal(node_id, len(self.wire.connected()))
 
     def _sign(self, record: CommandRecord, preview: Preview | None, condition: RuleCondition | None
               ) -> SignedCommand | Refusal:
         try:
-            nonce = self._signer.nonce() if preview is None else preview.nonce
-            if self._signer.epoch != self._fence.epoch:
-                self._signer.rise(self._fence.epoch)
+            nonce = self.signer.nonce() if preview is None else preview.nonce
+            if self.signer.epoch != self.fence.epoch:
+                self.signer.rise(self.fence.epoch)
         except SignerUnavailableError:
             return GONE
         command = Command(
-            record.id, record.node_id, self._fence.epoch, record.requested_at, record.expires_at,
+            record.id, record.node_id, self.fence.epoch, record.requested_at, record.expires_at,
             nonce, record.action, record.asker, record.reason, preview, condition)
-        found = self._signer.sign(command)
+        found = self.signer.sign(command)
         if isinstance(found, SignedCommand):
-            self._fence.has_issued = True
+            self.fence.has_issued = True
         return found
 
     # -- what nodes say, and time
 
     def replied(self, node_id: str, reply: Reply) -> None:
         now = time.time()
-        known = self._store.find(reply.command_id)
+        known = self.store.find(reply.command_id)
         if known is None or known.node_id != node_id:
             log.warning("stray_reply node=%s command=%r state=%s", node_id, reply.command_id,
                         reply.state)
@@ -137,7 +137,7 @@ class Commander:
 
     def tick(self) -> None:
         now = time.time()
-        self._try(self._commands.tick(now, self._wire.connected()), now)
+        self._try(self._commands.tick(now, self.wire.connected()), now)
 
     # -- effects
 
@@ -154,19 +154,19 @@ class Commander:
                 case SaveCommandRecord():
                     self._keep(effect, now, fields)
                 case SendCommandMessage():
-                    self._wire.tell(effect.node_id, effect.message)
+                    self.wire.tell(effect.node_id, effect.message)
 
     def _keep(self, effect: SaveCommandRecord, now: float, fields: dict[str, Any]) -> None:
         record = effect.record
         if effect.is_news:
             is_ahead = record.state in BEFORE_IT_ACTS
-            with self._auditor.change("command", _recorded(record) | fields,
+            with self.auditor.change("command", _recorded(record) | fields,
                                       takes_away=not is_ahead, is_strict=is_ahead):
-                self._store.put(record)
+                self.store.put(record)
         else:
-            self._store.put(record)
+            self.store.put(record)
         self._commands.kept(record, now)
-        self._events.dispatch(CommandChanged(record))
+        self.events.dispatch(CommandChanged(record))
 
     # -- what is known
 
@@ -174,7 +174,7 @@ class Commander:
         return [record for record in self._commands.records.values() if record.is_open]
 
     def find(self, command_id: str) -> CommandRecord | None:
-        return self._commands.records.get(command_id) or self._store.find(command_id)
+        return self._commands.records.get(command_id) or self.store.find(command_id)
 
 
 def _recorded(record: CommandRecord) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from gpudeck.action_table import ROWS
 from gpudeck.action_views import KeepView
 from gpudeck.actions import Refusal
 
@@ -50,7 +51,7 @@ class ActionGuards:
     def maintenance_among(self, previews: Iterable[JobPreview]) -> str | None:
         """The first reason on any node where something would be done."""
         return next((why for one in previews if not one.is_refused and one.preview is not None
-                     and one.preview.action != "notify"
+                     and not ROWS[one.preview.action].only_tells
                      and (why := self.maintenance_of(one.target.node_id)) is not None), None)
 
 

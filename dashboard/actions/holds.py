@@ -9,17 +9,19 @@ from typing import Any
 
 from gevent.event import Event
 
-from gpudeck.actions import HELD_BY_HUB, Action, CommandActor
+from gpudeck.action_table import Action
+from gpudeck.actions import HELD_BY_HUB, CommandActor
 from gpudeck.actions import Refusal as ActionRefusal
 
 from ..access.policy import EVERYTHING, AccessDenial, Actor, DenialReason, RefusedError, by, may
 from ..audit.recorder import AuditRecorder
 from ..errors import AuditWriteError, InvalidChangeError, NotFoundError
 from ..fleet.fleet import Fleet
-from ..fleet.visibility import VisibilityScope, VisibleFleetCache
+from ..fleet.visibility import VisibilityScope, VisibleFleet, VisibleFleetCache
 from ..runtime.dispatcher import Dispatcher
 from .events import HoldChanged
 from .standing_store import FLEET, HoldRecord, StandingStore
+from .views import HoldStateView, HoldView, NodeHoldView
 
 log = logging.getLogger("gpudeck.holds")
 
@@ -88,11 +90,24 @@ class HoldService:
                                       "Release it there first."[:1_024])
         return None
 
+    def state(self, visible: VisibleFleet) -> HoldStateView:
+        whole = self.fleet
+        return HoldStateView(
+            None if whole is None else HoldView(whole.by, whole.reason, whole.since),
+            [self._node_view(node_id) for node_id in self.held_nodes()
+             if visible.sees_node(node_id)])
+
+    def _node_view(self, node_id: str) -> NodeHoldView:
+        own = self.of(node_id)
+        return NodeHoldView(node_id, self._context.fleet.host_of(node_id), [*self.said(node_id)],
+                            self.wanted(node_id) is not None, None if own is None else own.by,
+                            None if own is None else own.reason, None if own is None else own.since)
+
     # -- by people and programs
 
     def hold(self, actor: Actor, node_id: str | None, reason: str) -> None:
         self._check(actor, "POST /api/v1/hold", node_id)
-        hold = HoldRecord(node_id or FLEET, actor.name, _line(reason), time.time())
+        hold = HoldRecord(node_id or FLEET, actor.name, one_line(reason, "a reason"), time.time())
         # A stop is never refused because of the copy of a record.
         with self._auditor.change("hold", self._fields(actor, "hold", hold), takes_away=True):
             self._standing.put_hold(hold)
@@ -112,7 +127,7 @@ class HoldService:
         self._settle(hold.node_id)
 
     def _fields(self, actor: Actor, action: str, hold: HoldRecord) -> dict[str, Any]:
-        host = self._host(hold.node_id)
+        host = self._context.fleet.host_of(hold.node_id)
         place = f"on {host}" if hold.node_id else "on the whole fleet"
         why = f", because: {hold.reason}" if hold.reason else ""
         verb = "held all acts" if action == "hold" else "released the hold"
@@ -120,10 +135,6 @@ class HoldService:
             "action": action, "node": hold.node_id or None, "host": host,
             "sentence": f"{actor.name} {verb} {place}{why if action == 'hold' else ''}",
             "detail": {"reason": hold.reason} if hold.reason else None}
-
-    def _host(self, node_id: str) -> str | None:
-        node = self._context.fleet.nodes.get(node_id)
-        return None if node is None else node.hello.host
 
     def _check(self, actor: Actor, verb: str, node_id: str | None) -> None:
         refusal = may(actor, verb, now=time.time())
@@ -182,8 +193,9 @@ class HoldService:
             log.warning("hold not ordered node=%s reason=%r", node_id, str(error))
 
 
-def _line(reason: str) -> str:
-    found = " ".join(reason.split())
+def one_line(text: str, what: str) -> str:
+    """What everybody reads. Raises InvalidChangeError."""
+    found = " ".join(text.split())
     if len(found) > MAX_REASON or not found.isprintable():
-        raise InvalidChangeError(f"a reason is one line of at most {MAX_REASON} characters")
+        raise InvalidChangeError(f"{what} is one line of at most {MAX_REASON} characters")
     return found

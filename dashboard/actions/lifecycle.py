@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import msgspec
 from msgspec.structs import replace
 
+from gpudeck.action_table import Action
 from gpudeck.actions import (
     FINAL,
     LIFE,
     MEMORY_BACK_WITHIN_S,
     UNKILLABLE_AFTER_S,
-    Action,
     ActionParams,
     ActionVerification,
     CommandActor,
@@ -96,22 +96,12 @@ class SendCommandMessage:
 Effect = SaveCommandRecord | SendCommandMessage
 
 
-def _reachable() -> dict[CommandState, frozenset[CommandState]]:
+def _reachable(state: CommandState) -> frozenset[CommandState]:
     """Replies get lost, so that one may be the first that is heard of several steps."""
-    found: dict[CommandState, frozenset[CommandState]] = {}
-    for state in LIFE:
-        seen: set[CommandState] = set()
-        todo = list(LIFE[state])
-        while todo:
-            after = todo.pop()
-            if after not in seen:
-                seen.add(after)
-                todo += LIFE[after]
-        found[state] = frozenset(seen)
-    return found
+    return frozenset(LIFE[state]).union(*map(_reachable, LIFE[state]))
 
 
-REACHABLE = _reachable()
+REACHABLE = {state: _reachable(state) for state in LIFE}
 
 
 class CommandLifecycle:
@@ -138,9 +128,8 @@ class CommandLifecycle:
     # -- what people and the signer say
 
     def request(self, record: CommandRecord) -> list[Effect]:
-        return [SaveCommandRecord(replace(record, history=(CommandStateChange("requested",
-                                                                              record.requested_at),
-                                                           )))]
+        asked = CommandStateChange("requested", record.requested_at)
+        return [SaveCommandRecord(replace(record, history=(asked,)))]
 
     def refuse(self, command_id: str, refusal: Refusal, now: float) -> list[Effect]:
         record = self.records[command_id]
@@ -185,8 +174,7 @@ class CommandLifecycle:
         told = replace(record, number=reply.number, step=reply.step,
                        refusal=reply.refusal or record.refusal,
                        verified=reply.verified or record.verified)
-        made = (_moved(told, state, now, reply.step) if news
-                else replace(told, updated_at=now))
+        made = _moved(told, state, now, reply.step) if news else replace(told, updated_at=now)
         return [SaveCommandRecord(made, news), noted]
 
     # -- time
@@ -233,12 +221,11 @@ class CommandLifecycle:
         for record in records:
             self.records[record.id] = record
             if record.state == "requested":
-                effects.append(SaveCommandRecord(_moved(record, "refused", now,
-                                                        refusal=NOT_SIGNED)))
+                effects.append(SaveCommandRecord(
+                    _moved(record, "refused", now, refusal=NOT_SIGNED)))
             elif record.state == "queued":
-                effects.append(SaveCommandRecord(_moved(record, "expired", now,
-                                                        "the hub was started anew "
-                                                        "before this was sent")))
+                effects.append(SaveCommandRecord(_moved(
+                    record, "expired", now, "the hub was started anew before this was sent")))
         return effects
 
 

@@ -13,10 +13,10 @@ from ..audit.recorder import AuditRecorder
 from ..errors import InvalidChangeError, NotFoundError
 from ..fleet.fleet import Fleet, Node
 from ..fleet.visibility import VisibilityScope, VisibleFleetCache
+from .holds import one_line
 from .standing_store import OwnerKeep, StandingStore
 
 LASTS_MOST_S = 7 * 86_400.0
-MAX_BECAUSE = 200
 MOST = 20_000
 
 
@@ -52,7 +52,8 @@ class OwnerKeepService:
             raise InvalidChangeError("`until` is in UTC seconds, after now and within seven days")
         if len(self._kept) >= MOST:
             raise InvalidChangeError(f"{MOST} tasks are kept already, and no more can be")
-        keep = OwnerKeep(node.hello.node_id, task_id, until, _line(because), actor.name, now)
+        keep = OwnerKeep(node.hello.node_id, task_id, until, one_line(because, "`because`"),
+                         actor.name, now)
         with self._change(actor, "set", node, task, {"until": until, "because": keep.because}):
             self._standing.drop_keeps_before(now)
             self._standing.put_keep(keep)
@@ -93,9 +94,3 @@ class OwnerKeepService:
                                             "this is for the task's owner and for operators"))
         raise NotFoundError(f"there is no task {task_id[:128]!r} here")
 
-
-def _line(because: str) -> str:
-    found = " ".join(because.split())
-    if len(found) > MAX_BECAUSE or not found.isprintable():
-        raise InvalidChangeError(f"`because` is one line of at most {MAX_BECAUSE} characters")
-    return found

@@ -2,10 +2,11 @@
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
+from gpudeck.action_table import ShownAction
 from gpudeck.action_views import PlanState
-from gpudeck.actions import PREVIEW_LASTS_S, ActionParams, Preview, Refusal, ShownAction
+from gpudeck.actions import NO_TASK, PREVIEW_LASTS_S, ActionParams, Preview, Refusal
 
 from ..access.policy import Actor
 from .errors import ActionRefusedError
@@ -22,6 +23,11 @@ class PreviewTarget:
     task_ids: tuple[str, ...]
     owner: str | None
     command: str | None
+
+    @property
+    def real_tasks(self) -> tuple[str, ...]:
+        """None of a setting."""
+        return tuple(task_id for task_id in self.task_ids if task_id != NO_TASK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,19 +71,22 @@ class CachedPreview:
     expires_mono: float
     jobs: tuple[JobPreview, ...]
 
+    @property
+    def ready(self) -> tuple[JobPreview, ...]:
+        return tuple(job for job in self.jobs if not job.is_refused)
+
 
 @dataclass(slots=True)
 class ActionPlan:
+    """`shown`: to the one who asked, without what would be refused."""
+
     id: str
-    actor: Actor
-    action: ShownAction
-    params: ActionParams
+    shown: CachedPreview
     reason: str
     asked_at: float
     ends_at: float
-    jobs: tuple[JobPreview, ...]
+    names: frozenset[str]  # who must not approve it
     state: PlanState = "waiting"
-    names: frozenset[str] = field(default_factory=frozenset)  # who must not approve it
 
 
 class PreviewCache:

@@ -2,12 +2,12 @@
 
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from gevent.event import AsyncResult
 from gevent.timeout import Timeout
 
-from gpudeck.actions import ActionParams, AskerKind, Preview, Refusal, ShownAction
+from gpudeck.action_table import ShownAction
+from gpudeck.actions import ActionParams, AskerKind, Preview, Refusal
 from gpudeck.keys import fingerprint, is_signed
 from gpudeck.wire import FromHub, Look, preview_statement
 
@@ -18,18 +18,12 @@ ANSWER_WITHIN_S = 5.0
 MAX_OPEN = 256
 
 
-@dataclass(frozen=True, slots=True)
-class PendingPreviewRequest:
-    node_id: str
-    look: Look
-    answer: "AsyncResult[Preview]"
-
-
 class PreviewRequester:
     def __init__(self, signer: SignerClient, tell: Callable[[str, FromHub], bool]) -> None:
         self._signer = signer
         self._tell = tell
-        self._open: dict[str, PendingPreviewRequest] = {}
+        # By the id of the question: which node was asked, what, and where its answer goes.
+        self._open: dict[str, tuple[str, Look, AsyncResult[Preview]]] = {}
 
     def look(self, node_id: str, task_id: str, action: ShownAction, params: ActionParams,
              asker: AskerKind | None = None) -> Preview | Refusal:
@@ -41,34 +35,34 @@ class PreviewRequester:
             nonce = self._signer.nonce()
         except SignerUnavailableError:
             return GONE
-        asked = PendingPreviewRequest(node_id,
-                                      Look(secrets.token_hex(16), nonce, action, params, task_id,
-                                                     asker),
-                                      AsyncResult())
-        self._open[asked.look.ask_id] = asked
+        look = Look(secrets.token_hex(16), nonce, action, params, task_id, asker)
+        answer: AsyncResult[Preview] = AsyncResult()
+        self._open[look.ask_id] = node_id, look, answer
         try:
-            if not self._tell(node_id, asked.look):
+            if not self._tell(node_id, look):
                 return Refusal("offline", "this node is not connected, so nothing can be done "
                                "there; it connects again by itself")
-            found: Preview = asked.answer.get(timeout=ANSWER_WITHIN_S)  # type: ignore[assignment]
+            found: Preview = answer.get(timeout=ANSWER_WITHIN_S)  # type: ignore[assignment]
             return found
         except Timeout:
             return Refusal("offline", f"the node did not answer within {ANSWER_WITHIN_S:.0f} s; "
                            "try again, and look at its reader on the Fleet page")
         finally:
-            del self._open[asked.look.ask_id]
+            del self._open[look.ask_id]
 
     def heard(self, node_id: str, preview: Preview) -> None:
         """Only an answer to what was asked of that very node, signed by it, is one."""
         asked = self._open.get(preview.ask_id)
-        if asked is not None and asked.node_id == node_id and _answers(preview, asked):
-            asked.answer.set(preview)
+        if asked is None:
+            return
+        asked_id, look, answer = asked
+        if asked_id == node_id and _answers(preview, node_id, look):
+            answer.set(preview)
 
 
-def _answers(preview: Preview, asked: PendingPreviewRequest) -> bool:
-    look = asked.look
+def _answers(preview: Preview, node_id: str, look: Look) -> bool:
     return (
         (preview.nonce, preview.action, preview.params, preview.task_id, preview.node_id)
-        == (look.nonce, look.action, look.params, look.task_id, asked.node_id)
-        and fingerprint(preview.key) == asked.node_id
+        == (look.nonce, look.action, look.params, look.task_id, node_id)
+        and fingerprint(preview.key) == node_id
         and is_signed(preview.key, preview_statement(preview), preview.signature))

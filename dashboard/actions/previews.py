@@ -1,51 +1,54 @@
-"""Previews: which jobs are meant, and what their nodes say of them."""
+"""Previews: which jobs or settings are meant, what their nodes say of them, and what people are
+shown of that."""
 
 import secrets
 import time
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 import gevent
+from msgspec import to_builtins
+from msgspec.structs import replace
 
-from gpudeck.action_views import PreviewView
-from gpudeck.actions import PREVIEW_LASTS_S, ActionParams, Refusal, ShownAction
+from gpudeck.action_table import HARMFUL, ROWS, ShownAction
+from gpudeck.action_views import ActionRequirementsView, PreviewItemView, PreviewView
+from gpudeck.actions import NO_TASK, PREVIEW_LASTS_S, ActionParams, Preview, Refusal
+from gpudeck.command_sentences import ranks_left
+from gpudeck.limits import GPU_SETTINGS, Setting, action_of
 
-from ..access.policy import AccessDenial, AccessTarget, Actor, DenialReason, RefusedError
+from ..access.policy import AccessTarget, Actor, is_fresh
 from ..fleet.fleet import Node
+from ..fleet.owner_views import ranks_beside
 from ..fleet.state_machine import FleetStateMachine
-from ..fleet.visibility import VisibleFleet
-from .authorizer import ActionAuthorizer
+from ..fleet.visibility import CommandLineVisibility, VisibleFleet
+from .authorizer import ActionAuthorizer, hidden
 from .errors import ActionRefusedError
 from .guards import ActionGuards
 from .preview_cache import CachedPreview, JobPreview, PreviewCache, PreviewTarget, merged
 from .preview_requests import PreviewRequester
-from .preview_views import PreviewPresenter
-from .setting_actions import (
-    TASKS,
-    InvalidSettingActionError,
-    UnknownTargetError,
-    is_setting,
-    resolve,
-)
+from .views import item, refused_item, shown_task_ids
 
 PREVIEW = "POST /api/v1/previews"
 MOST_JOBS = 10
+MOST_ALONE = 3
 
 
+@dataclass(frozen=True, slots=True)
 class PreviewService:
-    def __init__(self, fleet_state: FleetStateMachine, authorizer: ActionAuthorizer,
-                 requester: PreviewRequester, guards: ActionGuards, presenter: PreviewPresenter,
-                 cache: PreviewCache) -> None:
-        self._fleet_state = fleet_state
-        self._authorizer = authorizer
-        self._requester = requester
-        self._guards = guards
-        self._presenter = presenter
-        self._cache = cache
+    fleet_state: FleetStateMachine
+    authorizer: ActionAuthorizer
+    requester: PreviewRequester
+    guards: ActionGuards
+    cache: PreviewCache
+    second_person: bool
 
     def preview(self, actor: Actor, action: ShownAction, targets: list[str], params: ActionParams,
                 is_plan: bool) -> PreviewView:
         started, mono = time.time(), time.monotonic()
-        if is_setting(action, params):
-            found, params = self._setting_target(actor, action, targets, params)
+        if ROWS[action].is_setting or params.setting is not None:
+            found = [self._setting_target(actor, action, targets, params)]
+            # What an act does not use must not tell two equal ones apart.
+            params = replace(params, text="")
         else:
             found = self._job_targets(actor, action, targets)
         if len(found) > MOST_JOBS and not (is_plan and actor.kind == "program"):
@@ -53,49 +56,72 @@ class PreviewService:
                                      f"{len(found)} jobs are more than {MOST_JOBS} at "
                                      "once; a plan of the terminal can do it: gpudeck "
                                      f"{action} --hub URL --plan FILE")
-        jobs = merged(self._authorizer.within_scope(actor, PREVIEW, job)
+        jobs = merged(self.authorizer.within_scope(actor, PREVIEW, job)
                       for job in self.ask_nodes(found, action, params))
         shown = CachedPreview(secrets.token_urlsafe(18), actor, action, params,
                               started + PREVIEW_LASTS_S, mono + PREVIEW_LASTS_S, jobs)
-        view = self._presenter.view(shown, self._authorizer.visible(actor).reads)
-        self._cache.put(shown)
+        view = self._view(shown, self.authorizer.visible(actor).reads)
+        self.cache.put(shown)
         return view
+
+    # -- what is meant
 
     def _job_targets(self, actor: Actor, action: ShownAction, task_ids: list[str]
                      ) -> list[PreviewTarget]:
         """One per job, as far as the tasks' nodes have said what belongs together."""
-        visible = self._authorizer.visible(actor)
+        visible = self.authorizer.visible(actor)
         found: dict[tuple[str, str], PreviewTarget] = {}
         for task_id in dict.fromkeys(task_ids):
             node = self._node_with(visible, task_id)
             task = node.tasks[task_id]
-            self._authorizer.check(actor, PREVIEW, AccessTarget(owners=(task.user,)), action,
-                                   [task_id])
+            self.authorizer.check(actor, PREVIEW, AccessTarget(owners=(task.user,)), action,
+                                  [task_id])
             key = node.hello.node_id, task.job_id or task_id
             before = found.get(key)
             found[key] = PreviewTarget(key[0], node.hello.host, (
                 *(before.task_ids if before else ()), task_id), task.user, task.command)
         return list(found.values())
 
-    def _setting_target(self, actor: Actor, action: ShownAction, targets: list[str],
-                        params: ActionParams) -> tuple[list[PreviewTarget], ActionParams]:
-        """Nobody's own: it takes an operator."""
-        try:
-            found = resolve(self._fleet_state.fleet, self._authorizer.visible(actor), action,
-                            targets, params)
-        except InvalidSettingActionError as error:
-            raise ActionRefusedError(400, "schema", str(error)) from error
-        except UnknownTargetError as error:
-            raise RefusedError(AccessDenial(DenialReason.HIDDEN, str(error))) from error
-        self._authorizer.check(actor, PREVIEW, AccessTarget(owners=(None,)), action, [])
-        return [PreviewTarget(found.node_id, found.host, TASKS, None, None)], found.params
-
     def _node_with(self, visible: VisibleFleet, task_id: str) -> Node:
-        for node in visible.nodes(self._fleet_state.fleet):
+        for node in visible.nodes(self.fleet_state.fleet):
             if task_id in node.tasks:
                 return node
-        raise RefusedError(AccessDenial(DenialReason.HIDDEN,
-                                        f"there is no task {task_id[:128]!r} here"))
+        raise hidden(f"there is no task {task_id[:128]!r} here")
+
+    def _setting_target(self, actor: Actor, action: ShownAction, targets: list[str],
+                        params: ActionParams) -> PreviewTarget:
+        """Nobody's own: it takes an operator."""
+        if params.setting is None or action_of(params.setting) != action:
+            raise ActionRefusedError(400, "schema",
+                                     f"{action} needs `params.setting` of its own kind, and no "
+                                     "other act has one; see the API's description")
+        if len(targets) != 1:
+            raise ActionRefusedError(400, "schema", "a setting has one target: a node's id for "
+                                                    "MPS, else a Gpu's UUID")
+        node = self._setting_node(self.authorizer.visible(actor), params.setting, targets[0])
+        self.authorizer.check(actor, PREVIEW, AccessTarget(owners=(None,)), action, [])
+        return PreviewTarget(node.hello.node_id, node.hello.host, (NO_TASK,), None, None)
+
+    def _setting_node(self, visible: VisibleFleet, setting: Setting, target: str) -> Node:
+        """Of MPS a Node is meant, by id; else a Gpu, by UUID."""
+        fleet = self.fleet_state.fleet
+        if not isinstance(setting, GPU_SETTINGS):
+            if target not in fleet.nodes or not visible.sees_node(target):
+                raise hidden(f"there is no node {target[:128]!r} here")
+            return fleet.nodes[target]
+        if setting.gpu_uuid != target:
+            raise ActionRefusedError(400, "schema",
+                                     "the target and `gpu_uuid` are not the same Gpu")
+        for node in visible.nodes(fleet):
+            facts = () if node.listing is None else node.listing.inventory.gpus
+            if any(each.uuid == target and each.parent_uuid is None for each in facts):
+                return node
+            if any(each.uuid == target for each in facts):
+                raise ActionRefusedError(400, "schema", "this is a MIG instance; limits are of the "
+                                                        "whole board")
+        raise hidden(f"there is no Gpu {target[:128]!r} here")
+
+    # -- what its node says
 
     def ask_nodes(self, targets: list[PreviewTarget], action: ShownAction,
                   params: ActionParams) -> list[JobPreview]:
@@ -105,8 +131,63 @@ class PreviewService:
 
     def _ask_node(self, target: PreviewTarget, action: ShownAction, params: ActionParams
                   ) -> JobPreview:
-        fence, connected = self._fleet_state.fence, len(self._fleet_state.link_of)
-        refusal = fence.refusal(target.node_id, connected) or self._guards.refusal(target.node_id)
-        found = refusal or self._requester.look(target.node_id, target.task_ids[0], action, params)
+        fence, connected = self.fleet_state.fence, len(self.fleet_state.link_of)
+        refusal = fence.refusal(target.node_id, connected) or self.guards.refusal(target.node_id)
+        found = refusal or self.requester.look(target.node_id, target.task_ids[0], action, params)
         return (JobPreview(target, None, found) if isinstance(found, Refusal)
                 else JobPreview(target, found))
+
+    # -- what is shown of it, with what speaks against each
+
+    def _view(self, shown: CachedPreview, reads: CommandLineVisibility) -> PreviewView:
+        ready = shown.ready
+        return PreviewView(
+            shown.id, shown.action, to_builtins(shown.params), shown.expires_at,
+            self.items(shown.jobs, reads),
+            ActionRequirementsView(_needs_fresh(shown.actor, shown.action, ready),
+                                   self.needs_second_person(ready),
+                                   self.guards.maintenance_among(ready) is not None),
+            not ready)
+
+    def needs_second_person(self, ready: Iterable[JobPreview]) -> bool:
+        jobs = sum(len(one.preview.victims) if one.preview is not None
+                   and one.preview.params.setting is not None else 1 for one in ready)
+        return self.second_person and jobs > MOST_ALONE
+
+    def items(self, jobs: Iterable[JobPreview], reads: CommandLineVisibility
+              ) -> tuple[PreviewItemView, ...]:
+        return tuple(self._item(job, reads) for job in jobs)
+
+    def _item(self, job: JobPreview, reads: CommandLineVisibility) -> PreviewItemView:
+        maintenance = self.guards.maintenance_of(job.target.node_id)
+        warnings = [] if maintenance is None else [maintenance[0].upper() + maintenance[1:] + "."]
+        if job.preview is None:
+            assert job.refusal is not None
+            return refused_item(job.target, job.refusal, reads,
+                                self.guards.keep_of(job.target.real_tasks), warnings)
+        return item(job.preview, job.target.host, reads, self._gpu_names(job.target.node_id),
+                    self.guards.keep_of(shown_task_ids(job.preview)),
+                    self._warnings(job.preview) + warnings,
+                    () if job.refusal is None else (job.refusal,))
+
+    def _warnings(self, preview: Preview) -> list[str]:
+        row = ROWS[preview.action]
+        is_owner_concerned = not row.is_setting and (row.is_harmful or row.only_tells)
+        unreached = self.guards.unreached_owner(preview.owner) if is_owner_concerned else None
+        # Ranks also on nodes that the asker does not see: counted, never named.
+        ranks = ranks_beside(self.fleet_state.fleet.nodes.values(), preview.node_id,
+                             shown_task_ids(preview))
+        return [*([] if unreached is None else [unreached]), *ranks_left(preview.action, *ranks)]
+
+    def _gpu_names(self, node_id: str) -> dict[str, tuple[int, str]]:
+        fleet = self.fleet_state.fleet
+        node = fleet.nodes.get(node_id)
+        slots = [] if node is None or node.listing is None else list(node.listing.order)
+        return {fleet.uuids[slot]: (fleet.facts[slot].index, fleet.facts[slot].place)
+                for slot in slots}
+
+
+def _needs_fresh(actor: Actor, action: ShownAction, ready: Iterable[JobPreview]) -> bool:
+    others = any(not actor.scope.owns(name) for one in ready for name in one.owners)
+    return (actor.kind == "person" and action in HARMFUL and others
+            and not is_fresh(actor, time.time()))

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import gevent
 import msgspec
@@ -32,9 +32,9 @@ from .signer_process import (
     SignerNonce,
     SignerReady,
     SignerRefusal,
+    framed,
+    read_answer,
 )
-from .signer_process import framed as _framed
-from .signer_process import read_answer as _read_answer
 from .signing_policy import SigningBudget
 
 log = logging.getLogger("gpudeck.signing")
@@ -45,6 +45,7 @@ WAIT_FOR_IT_S = 4.0  # a node that calls in the meantime; it would not wait for 
 CHECK_EVERY_S = 0.1
 AGAIN_AFTER_S, AGAIN_MOST_S = 0.2, 10.0
 STEADY_S = 20.0
+Signed = TypeVar("Signed", SignedCommand, SignedDesired)
 MODULE = f"{__package__}.signer_process"
 
 GONE = Refusal("signer", "the hub's signer is not running; it is being started again, so try again "
@@ -135,17 +136,14 @@ class SignerClient:
         return self.epoch
 
     def sign(self, command: Command) -> SignedCommand | Refusal:
-        try:
-            found: SignedCommand | SignerRefusal = self._ask(SignCommandRequest(command),
-                                                             (SignedCommand, SignerRefusal))
-        except SignerUnavailableError:
-            return GONE
-        return found.refusal if isinstance(found, SignerRefusal) else found
+        return self._signed(SignCommandRequest(command), SignedCommand)
 
     def sign_desired(self, desired: DesiredState) -> SignedDesired | Refusal:
+        return self._signed(SignDesiredRequest(desired), SignedDesired)
+
+    def _signed(self, request: Request, kind: type[Signed]) -> Signed | Refusal:
         try:
-            found: SignedDesired | SignerRefusal = self._ask(
-                SignDesiredRequest(desired), (SignedDesired, SignerRefusal))
+            found: Signed | SignerRefusal = self._ask(request, (kind, SignerRefusal))
         except SignerUnavailableError:
             return GONE
         return found.refusal if isinstance(found, SignerRefusal) else found
@@ -156,7 +154,7 @@ class SignerClient:
                 raise SignerUnavailableError
             try:
                 with gevent.Timeout(ANSWER_WITHIN_S, TimeoutError()):
-                    self._link.sendall(_framed(request))
+                    self._link.sendall(framed(request))
             except OSError as error:
                 self._lose()
                 raise SignerUnavailableError from error
@@ -167,7 +165,7 @@ class SignerClient:
         try:
             assert self._link is not None
             with gevent.Timeout(within_s, TimeoutError()):
-                found = _read_answer(self._link)
+                found = read_answer(self._link)
         except (OSError, ValueError, msgspec.MsgspecError):
             pass
         if not isinstance(found, kind):

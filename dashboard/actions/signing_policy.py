@@ -7,21 +7,20 @@ trusts what that process says of itself; it trusts what a node has signed and wh
 from collections import deque
 from dataclasses import dataclass, field
 
+from gpudeck.action_table import ENDS_CLIENTS, HARMFUL
 from gpudeck.actions import COMMAND_LASTS_S, PREVIEW_LASTS_S, SKEW_MAX_S, Command, Preview, Refusal
 from gpudeck.desired_state import DesiredState
-from gpudeck.limits import ENDS_CLIENTS
 
 from ..fleet.epoch_fence import MAX_EPOCH_JUMP
 
 HOUR_S = 3_600.0
 MAX_NONCES = 10_000
-# What cannot be taken back; pauses count as well, since they stop somebody's work.
-COUNTED = ("end", "pause", "terminate_client", *ENDS_CLIENTS)
 
 
 @dataclass(frozen=True, slots=True)
 class SigningBudget:
-    """How many of the counted kinds within any hour."""
+    """How many of the harmful actions within any hour: what cannot be taken back, and pauses,
+    since they stop somebody's work."""
 
     fleet: int = 60
     node: int = 6
@@ -82,7 +81,7 @@ class SigningPolicy:
         if why is not None:
             return why
         del self._nonces[command.nonce]
-        if command.action in COUNTED:
+        if command.action in HARMFUL:
             self.spent.at.append((now, command.node_id))
         return None
 
@@ -114,7 +113,7 @@ class SigningPolicy:
         return None
 
     def _budget_flaw(self, command: Command) -> Refusal | None:
-        if command.action not in COUNTED:
+        if command.action not in HARMFUL:
             return None
         if self.spent.of(command.node_id) >= self.budget.node:
             return Refusal("budget", f"the signer signs {self.budget.node} ends and pauses per "
@@ -141,7 +140,7 @@ def _preview_flaw(command: Command, preview: Preview, is_shown: bool) -> Refusal
         return _no("it is for another action than was shown")
     if preview.refusals:
         return _no("the node has refused it already: " + preview.refusals[0].sentence)
-    if command.action in COUNTED and command.action not in ENDS_CLIENTS and not preview.victims:
+    if command.action in HARMFUL and command.action not in ENDS_CLIENTS and not preview.victims:
         return _no("the preview shows nothing that it would hit")
     return None
 

@@ -1,11 +1,13 @@
-"""What people and programs are shown of actions: previews, commands, plans. Pure."""
+"""What people and programs are shown of actions: previews, commands, plans, holds, and limits as
+they are. Pure."""
 
 from collections.abc import Iterable, Mapping
 from typing import Annotated
 
-import msgspec
-from msgspec import Meta
+from msgspec import Meta, Struct, convert
+from msgspec.structs import replace
 
+from gpudeck.action_table import ShownAction
 from gpudeck.action_views import (
     ActionPlanView,
     BystanderView,
@@ -26,37 +28,115 @@ from gpudeck.actions import (
     HeldGpu,
     Preview,
     Refusal,
-    ShownAction,
     Victim,
+    total,
 )
 from gpudeck.command_sentences import sentence
+from gpudeck.limits import (
+    LimitsNow,
+    ManagedComputeMode,
+    MpsClient,
+    MpsDaemon,
+    MpsFinding,
+    MpsServer,
+    TimedLimit,
+)
 
-from ..fleet.visibility import CommandLineVisibility
+from ..fleet.fleet import Fleet, Node
+from ..fleet.visibility import CommandLineVisibility, VisibleFleet
 from .lifecycle import CommandRecord
+from .preview_cache import PreviewTarget
 
 MAX_TARGETS = 512
 
 
-class NewPreview(msgspec.Struct, forbid_unknown_fields=True):
+class NewPreview(Struct, forbid_unknown_fields=True):
     action: ShownAction
     targets: Annotated[list[str], Meta(min_length=1, max_length=MAX_TARGETS)]
     params: ActionParams = ActionParams()
     plan: bool = False  # more than 10 jobs: of programs that show their plan to somebody first
 
 
-class NewCommands(msgspec.Struct, forbid_unknown_fields=True):
+class NewCommands(Struct, forbid_unknown_fields=True):
     preview: str
     reason: Annotated[str, Meta(max_length=1_024)]
     despite_maintenance: bool = False
 
 
-class CommandList(msgspec.Struct):
+class CommandList(Struct):
     items: list[CommandView]
     next: str | None
 
 
-class ActionPlanList(msgspec.Struct):
+class ActionPlanList(Struct):
     items: list[ActionPlanView]
+
+
+NodeId = Annotated[str, Meta(min_length=1, max_length=128)]
+Line = Annotated[str, Meta(max_length=400)]
+
+
+class NewHold(Struct, forbid_unknown_fields=True):
+    """`node` null: the whole fleet; said in so many words."""
+
+    node: NodeId | None
+    reason: Line = ""
+
+
+class HoldView(Struct):
+    by: str
+    reason: str
+    since: float
+
+
+class NodeHoldView(Struct):
+    """`holds`: what the node itself says is in force there. `wanted`: by this hub."""
+
+    node: str
+    host: str | None
+    holds: list[str]
+    wanted: bool
+    by: str | None
+    reason: str | None
+    since: float | None
+
+
+class HoldStateView(Struct):
+    fleet: HoldView | None
+    nodes: list[NodeHoldView]
+
+
+class NewKeep(Struct, forbid_unknown_fields=True):
+    until: float
+    because: Line = ""
+
+
+class NodeMpsView(Struct):
+    """`trouble`: why nothing of MPS can be set there. `findings`: of its doctor."""
+
+    node: str
+    host: str
+    taken_at: float
+    trouble: str
+    daemons: list[MpsDaemon]
+    findings: list[MpsFinding]
+
+
+class MpsList(Struct):
+    items: list[NodeMpsView]
+
+
+class NodeLimitsView(Struct):
+    node: str
+    host: str
+    taken_at: float
+    trouble: str
+    leases: list[TimedLimit]
+    modes: list[ManagedComputeMode]
+
+
+class LimitsList(Struct):
+    items: list[NodeLimitsView]
 
 
 # -- from what there is
@@ -74,7 +154,7 @@ def item(preview: Preview, host: str, reads: CommandLineVisibility, gpu_names: G
     return PreviewItemView(
         shown_task_ids(preview), preview.node_id, host, preview.job_id, preview.owner,
         None if first is None else reads.line(first.user, first.command), preview.age_s,
-        preview.kind, preview.manager, _total([each.mem_used_bytes for each in held]),
+        preview.kind, preview.manager, total(each.mem_used_bytes for each in held),
         _gpu_uses(held, gpu_names),
         tuple(ProcessView(victim.process.pid, victim.user, reads.line(victim.user, victim.command),
                           victim.task_id, victim.process.start_ticks) for victim in victims),
@@ -90,13 +170,13 @@ def shown_task_ids(preview: Preview) -> tuple[str, ...]:
     return found or (() if preview.task_id == NO_TASK else (preview.task_id,))
 
 
-def refused_item(task_ids: tuple[str, ...], node_id: str, host: str, owner: str | None,
-                 command: str | None, keep: KeepView | None, warnings: Iterable[str],
-                 refusal: Refusal) -> PreviewItemView:
+def refused_item(target: PreviewTarget, refusal: Refusal, reads: CommandLineVisibility,
+                 keep: KeepView | None, warnings: Iterable[str]) -> PreviewItemView:
     """The node could not be asked."""
-    return PreviewItemView(task_ids, node_id, host, None, owner, command, None, None, None, None,
-                           (), (), (), keep, tuple(warnings),
-                           (RefusalView(refusal.code, refusal.sentence),))
+    return PreviewItemView(
+        target.real_tasks, target.node_id, target.host, None, target.owner,
+        reads.line(target.owner, target.command), None, None, None, None, (), (), (), keep,
+        tuple(warnings), (RefusalView(refusal.code, refusal.sentence),))
 
 
 def main_victim(preview: Preview) -> Victim | None:
@@ -121,33 +201,63 @@ def _summed(held: Iterable[HeldGpu]) -> list[HeldGpu]:
     parts: dict[str, list[float | None]] = {}
     for each in held:
         parts.setdefault(each.gpu_uuid, []).append(each.mem_used_bytes)
-    return [HeldGpu(uuid, _total(amounts)) for uuid, amounts in parts.items()]
-
-
-def _total(parts: list[float | None]) -> float | None:
-    """None where any part is not known: a sum of the rest would be a wrong number."""
-    known = [part for part in parts if part is not None]
-    return sum(known) if known and len(known) == len(parts) else None
+    return [HeldGpu(uuid, total(amounts)) for uuid, amounts in parts.items()]
 
 
 def mem_of(preview: Preview) -> float | None:
-    return _total([each.mem_used_bytes for victim in preview.victims for each in victim.held])
+    return total(each.mem_used_bytes for victim in preview.victims for each in victim.held)
 
 
 def command_view(record: CommandRecord, reads: CommandLineVisibility) -> CommandView:
-    refusal, verified = record.refusal, record.verified
     return CommandView(
         record.id, record.action, record.node_id, record.host, record.state, sentence(record),
         task_id=record.task_id, job_id=record.job_id, owner=record.owner,
         command=reads.line(record.owner, record.command), step=record.step,
-        refusal=None if refusal is None else RefusalView(refusal.code, refusal.sentence),
-        verified=None if verified is None else VerificationView(
-            verified.exited, verified.memory_returned, verified.bystanders_alive,
-            verified.mem_before_bytes, verified.mem_after_bytes, verified.vanished,
-            verified.survivors, verified.applied, verified.in_force),
+        refusal=convert(record.refusal, RefusalView | None, from_attributes=True),
+        verified=convert(record.verified, VerificationView | None, from_attributes=True),
         reason=record.reason, updated_at=record.updated_at, task_ids=record.task_ids,
         mem_used_bytes=record.mem_used_bytes,
-        by=RequesterView(record.asker.kind, record.asker.name, record.asker.approved_by),
+        by=convert(record.asker, RequesterView, from_attributes=True),
         requested_at=record.requested_at,
-        history=tuple(CommandTransitionView(one.state, one.at, one.step)
-                      for one in record.history))
+        history=convert(record.history, tuple[CommandTransitionView, ...], from_attributes=True))
+
+
+# -- MPS and limits of GPUs, as nodes say they are
+
+
+def mps_list(fleet: Fleet, lens: VisibleFleet, node_id: str | None) -> MpsList:
+    return MpsList([_mps(node, limits, lens.reads) for node, limits in _told(fleet, lens, node_id)])
+
+
+def limits_list(fleet: Fleet, lens: VisibleFleet, node_id: str | None) -> LimitsList:
+    return LimitsList([
+        NodeLimitsView(node.hello.node_id, node.hello.host, limits.taken_at, limits.limits_trouble,
+                       list(limits.leases), list(limits.modes))
+        for node, limits in _told(fleet, lens, node_id)])
+
+
+def _told(fleet: Fleet, lens: VisibleFleet, node_id: str | None) -> list[tuple[Node, LimitsNow]]:
+    return [(node, node.limits) for node in lens.nodes(fleet) if node.limits is not None
+            and node_id in (None, node.hello.node_id)]
+
+
+def _mps(node: Node, limits: LimitsNow, reads: CommandLineVisibility) -> NodeMpsView:
+    return NodeMpsView(node.hello.node_id, node.hello.host, limits.taken_at, limits.mps_trouble,
+                       [replace(daemon, servers=tuple(_server(each, node, reads)
+                                                      for each in daemon.servers))
+                        for daemon in limits.daemons], list(limits.findings))
+
+
+def _server(server: MpsServer, node: Node, reads: CommandLineVisibility) -> MpsServer:
+    return replace(server, clients=tuple(_client(each, node, reads) for each in server.clients))
+
+
+def _client(client: MpsClient, node: Node, reads: CommandLineVisibility) -> MpsClient:
+    """Named as the task that it is; one that its node does not list as a client is none that could
+    be taken out."""
+    task = None if client.task_id is None else node.tasks.get(client.task_id)
+    is_listed = task is not None and task.kind == "mps_client"
+    user = client.user if task is None else task.user or client.user
+    command = client.command if task is None else task.command or client.command
+    return replace(client, user=user, command=reads.line(user, command),
+                   task_id=client.task_id if is_listed else None)

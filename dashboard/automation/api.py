@@ -6,6 +6,7 @@ from http import HTTPStatus
 
 from flask import Flask, Response
 
+from gpudeck.action_table import ON_RUNG
 from gpudeck.action_views import CommandView
 from gpudeck.actions import Preview, Refusal
 from gpudeck.ladder import LadderStep
@@ -25,7 +26,7 @@ from ..web.answers import ApiError, answer
 from . import views
 from .brakes import BrakeService
 from .holds import MaintenanceService
-from .intents import ACTION, ActionIntent, preview_flaw
+from .intents import ActionIntent, preview_flaw
 from .service import LadderService
 
 
@@ -76,7 +77,7 @@ class AutomationApi:
             reason = "; ".join(filter(None, (f"confirms {intent.cause}", intent.sentence,
                                              asked.reason)))
             return self.actions.order_exactly(actor, asked.preview, reason[:1_024],
-                                              ACTION[step.do], intent.node_id, flaw)
+                                              ON_RUNG[step.do], intent.node_id, flaw)
 
         found = self.ladders.confirm(alert_id, order)
         if isinstance(found, str):

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from gpudeck.actions import ActionParams, Preview, Recall, Refusal, RuleCondition, TaskAction
+from gpudeck.action_table import TaskAction
+from gpudeck.actions import ActionParams, Preview, Recall, Refusal, RuleCondition
 
 from ..actions.commander import Commander, NodeConnections
 from ..actions.lifecycle import CommandRecord

@@ -8,14 +8,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from gpudeck.actions import Preview, Refusal, RefusalCode, RuleCondition, TaskAction
+from gpudeck.actions import Preview, Refusal, RefusalCode, RuleCondition
 from gpudeck.ladder import Do, LadderRung, OutcomeKind, So
 
 from ..actions.lifecycle import CommandRecord
 
 # `dry_run`: all is computed and nothing sent. `confirm`: what harms waits for a person.
 IntentMode = Literal["dry_run", "confirm", "auto"]
-ACTION: dict[Do, TaskAction] = {"tell": "notify", "pause": "pause", "end": "end"}
 WAITS = "waits for a person to confirm it"
 
 # These will not be different in a minute; of all others it is tried again.

@@ -9,6 +9,7 @@ from typing import Any
 import gevent
 from msgspec.structs import replace
 
+from gpudeck.action_table import ON_RUNG
 from gpudeck.actions import COMMAND_LASTS_S, ActionParams, CommandActor, Preview, Refusal
 from gpudeck.ladder import LadderClimb, LadderStep, OutcomeKind, begin, look
 
@@ -20,7 +21,7 @@ from ..errors import AuditWriteError
 from ..runtime.dispatcher import Dispatcher
 from .brakes import BrakeService, BrakesReset
 from .dispatch import ActionDispatcher
-from .intents import ACTION, LASTING, ActionIntent, Source, preview_flaw
+from .intents import LASTING, ActionIntent, Source, preview_flaw
 from .ladder_guards import LadderGuards
 from .ladder_runs import Key, LadderClock, LadderRun, LadderRuns
 from .ladder_state import QUOTAS, goes_on
@@ -244,7 +245,7 @@ class LadderService:
 
     def _send(self, intent: ActionIntent, step: LadderStep, params: ActionParams
               ) -> Outcome | None:
-        found = self.dispatcher.look(intent.node_id, intent.task_ids[0], ACTION[step.do], params)
+        found = self.dispatcher.look(intent.node_id, intent.task_ids[0], ON_RUNG[step.do], params)
         refusal = found if isinstance(found, Refusal) else preview_flaw(intent, step.do, found)
         if intent.mode == "dry_run":
             return self._would(intent, step, "nothing was sent", refusal)
@@ -277,7 +278,7 @@ class LadderService:
                params: ActionParams) -> None:
         run = self.runs.find(intent.key)
         assert run is not None, "it was there when it was asked whether anything changed"
-        now, action = time.time(), ACTION[step.do]
+        now, action = time.time(), ON_RUNG[step.do]
         record = CommandRecord(
             new_id(now), action, intent.node_id, intent.host,
             CommandActor("rule", intent.cause.partition(" ")[2] or intent.cause), intent.sentence,

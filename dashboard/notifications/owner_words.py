@@ -2,21 +2,11 @@
 
 from dataclasses import dataclass
 
+from gpudeck.action_table import ROWS, Action
+
 from ..actions.lifecycle import CommandRecord
 
 MAX_LINE = 300
-# Of each action the subject, and what it means for the task.
-ACTIONS = {
-    "notify": ("About your task on {host}", "Nothing was done to it."),
-    "pause": ("Your task on {host} is being paused",
-              "It is stopped and keeps its memory until somebody resumes it."),
-    "resume": ("Your task on {host} goes on", "It runs again."),
-    "end": ("Your task on {host} is being ended",
-            "It is asked to end, and killed if it does not end within {grace_s:.0f} s."),
-    "terminate_client": ("Your task on {host} is taken out of MPS",
-                         "What it has on the GPU is lost; the process itself goes on, with errors "
-                         "from CUDA."),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +21,7 @@ class MailMessage:
 class OwnerActionNotification:
     """What an owner is to know of an act."""
 
-    action: str
+    action: Action
     host: str
     task_id: str
     command: str | None
@@ -47,19 +37,19 @@ ACTED = ("acting", "done", "not_effective", "unkillable")
 def is_first_of_acting(record: CommandRecord) -> bool:
     """A node may skip steps on the way to the outcome; it is told once all the same."""
     before = [moment.state for moment in record.history[:-1]]
-    return (record.action in ACTIONS and record.state in ACTED
+    return (ROWS[record.action].mail_subject != "" and record.state in ACTED
             and not any(state in ACTED for state in before))
 
 
 def mail_of(to: str, told: OwnerActionNotification, url: str) -> MailMessage:
+    row = ROWS[told.action]
     facts = (("task", told.task_id), ("command", told.command or "not known"),
              ("machine", told.host), ("by", told.by), ("reason", told.reason or "none was given"))
-    subject, what_now = ACTIONS[told.action]
     lines = [one_line(told.text), ""] if told.text else []
-    lines += [what_now.format(grace_s=told.grace_s), ""]
+    lines += [row.mail_text.format(grace_s=told.grace_s), ""]
     lines += [f"{name:8} {one_line(value)}" for name, value in facts]
     lines += ["", f"Its record: {url}/tasks", ""]
-    return MailMessage(to, "[gpudeck] " + one_line(subject.format(host=told.host)),
+    return MailMessage(to, "[gpudeck] " + one_line(row.mail_subject.format(host=told.host)),
                        "\n".join(lines))
 
 

@@ -4,8 +4,6 @@ from ..access.api import ROUTES as ACCESS
 from ..access.policy import ROUTES as WEB
 from ..access.policy import install
 from ..actions.api import ROUTES as ACTIONS
-from ..actions.limits_api import ROUTES as ACTIONS_LIMITS
-from ..actions.standing_api import ROUTES as ACTIONS_STANDING
 from ..alerts.api import ROUTES as ALERTS
 from ..alerts.rehearsal.api import ROUTES as ALERTS_REHEARSAL
 from ..audit.api import ROUTES as AUDIT
@@ -19,8 +17,8 @@ from ..notifications.api import ROUTES as NOTIFICATIONS
 from ..quotas.api import ROUTES as QUOTAS
 
 ROUTES = (
-    *ACCESS, *ACTIONS, *ACTIONS_LIMITS, *ACTIONS_STANDING, *ALERTS, *ALERTS_REHEARSAL, *AUDIT,
-    *AUTOMATION, *FLEET, *FLEET_EVENTS, *FLEET_PAST, *HISTORY, *NODES, *NOTIFICATIONS, *QUOTAS,
+    *ACCESS, *ACTIONS, *ALERTS, *ALERTS_REHEARSAL, *AUDIT, *AUTOMATION, *FLEET, *FLEET_EVENTS,
+    *FLEET_PAST, *HISTORY, *NODES, *NOTIFICATIONS, *QUOTAS,
 )
 PERMISSIONS = (*WEB, *(route.permission for route in ROUTES))
 

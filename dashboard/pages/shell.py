@@ -4,6 +4,8 @@ from collections.abc import Iterable
 
 from dash.development.base_component import Component
 
+from gpudeck.action_table import rows_json
+
 from .parts import Page, icon_button, make
 
 # The theme is put on the root by a script in the head that blocks for a moment: nothing is ever
@@ -14,10 +16,11 @@ HEAD = """
 <link rel="preload" href="/assets/vendor/inter/inter-latin-wght-normal.woff2" as="font" type="font/woff2" crossorigin>
 <script src="/assets/theme.js"></script>
 """  # noqa: E501
+ACTION_TABLE = f'<script type="application/json" id="action-table">{rows_json()}</script>'
 
 INDEX = (
     '<!DOCTYPE html>\n<html lang="en">\n<head>\n{%metas%}'
-    + HEAD
+    + HEAD + ACTION_TABLE
     + """<title>{%title%}</title>
 {%css%}
 </head>

@@ -14,7 +14,8 @@ import msgspec
 import socketio
 from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 
-from gpudeck.actions import FINAL, ActionParams, Command, CommandActor, Preview, Reply, TaskAction
+from gpudeck.action_table import TaskAction
+from gpudeck.actions import FINAL, ActionParams, Command, CommandActor, Preview, Reply
 from gpudeck.desired_state import (
     DesiredState,
     InForce,

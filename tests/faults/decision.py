@@ -6,10 +6,11 @@ import time
 from pathlib import Path
 
 from agent.actions.execute import ActionExecutor, never_recalled
-from agent.actions.kinds.task_kind import ActionTimeouts
-from agent.actions.preview import PreviewRequest, preview
+from agent.actions.kinds.execution import ActionTimeouts
+from agent.actions.preview import preview
 from agent.journal.store import ActionJournal, ActionStore
 from gpudeck.actions import YOUNGEST_S, ActionParams, Command, CommandActor, Reply
+from gpudeck.wire import Look
 from tests.fakes.children import Children, a_ceiling
 from tests.fakes.contexts import a_context
 
@@ -25,7 +26,7 @@ def decided_ms(folder: Path, ends: int) -> list[float]:
         time.sleep(YOUNGEST_S)
         for victim in victims:
             shown = preview(context,
-                            PreviewRequest("ask", secrets.token_bytes(32), "end", ActionParams(),
+                            Look("ask", secrets.token_bytes(32), "end", ActionParams(),
                                                   victim.task_id))
             now = time.time()
             command = Command(secrets.token_hex(16), "node", 1, now, now + 25, shown.nonce, "end",

@@ -26,14 +26,14 @@ from agent.actions import preview as actions_preview
 from agent.actions.context import NodeContext, TaskLookup
 from agent.actions.execute import ActionExecutor, never_recalled
 from agent.actions.kinds import end, task_kind
-from agent.actions.kinds.task_kind import ActionTimeouts
-from agent.actions.preview import PreviewRequest
+from agent.actions.kinds.execution import ActionTimeouts
 from agent.journal.store import ActionJournal, ActionStore
 from agent.readings import OnDemandReading, ProcessReading
 from agent.tasks.processes import row_of
 from agent.tasks.task_table import boot_id
 from gpudeck.actions import ActionParams, Command, CommandActor, Reply
 from gpudeck.audit_chain import verify
+from gpudeck.wire import Look
 from tests.fakes.children import a_ceiling
 from tests.fakes.contexts import a_context
 from tests.faults.forging import Forge
@@ -118,7 +118,7 @@ class Stage:
 
     def act(self, was: dict[str, Any], trap: Trap, event: str) -> tuple[str, Reply]:
         """What happened to the target meanwhile, and what came of the act."""
-        shown = actions_preview.preview(self.context, PreviewRequest(
+        shown = actions_preview.preview(self.context, Look(
             "ask", secrets.token_bytes(32), "end", ActionParams(grace_s=0.03),
             f"{boot_id()[:8]}-{was['pid']}-{was['start_ticks']}"))
         assert shown.refusals == (), shown.refusals

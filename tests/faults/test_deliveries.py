@@ -18,8 +18,8 @@ from agent.actions import guard
 from agent.actions.execute import ActionExecutor
 from agent.actions.hub_record import HubRecord
 from agent.actions.kinds import task_kind
-from agent.actions.kinds.task_kind import ActionTimeouts
-from agent.actions.preview import PreviewRequest, preview
+from agent.actions.kinds.execution import ActionTimeouts
+from agent.actions.preview import preview
 from agent.actions.replies import ReplyOutbox
 from agent.actions.service import CommandService, CommandServiceConfig
 from agent.journal.store import ActionJournal, ActionStore
@@ -28,6 +28,7 @@ from gpudeck.audit_chain import verify
 from gpudeck.keys import SigningKey, fingerprint
 from gpudeck.wire import (
     Clock,
+    Look,
     SignedCommand,
     Time,
     command_statement,
@@ -95,7 +96,7 @@ class Node:
 
     def show(self, child: Child, action: Any) -> Preview:
         shown = preview(self.context,
-                        PreviewRequest(secrets.token_hex(4), secrets.token_bytes(32), action,
+                        Look(secrets.token_hex(4), secrets.token_bytes(32), action,
                                                    ActionParams(grace_s=5.0), child.task_id))
         assert shown.refusals == ()
         shown = msgspec.structs.replace(shown, key=self.key.public)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from agent.actions import guard
-from agent.actions.kinds.task_kind import ActionTimeouts
+from agent.actions.kinds.execution import ActionTimeouts
 from agent.backends import SIMULATED
 from agent.journal.store import ActionJournal, ActionStore
 from agent.link.identity import NodeIdentity, node_key

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.actions.kinds.task_kind import ActionTimeouts
+from agent.actions.kinds.execution import ActionTimeouts
 from agent.actions.signals import ProcessHandle, ProcessHandles, is_same
 from agent.actions.standalone import StandaloneNode
 from agent.journal.store import ActionJournal, ActionStore

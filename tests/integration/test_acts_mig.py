@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.actions.kinds.task_kind import ActionTimeouts
+from agent.actions.kinds.execution import ActionTimeouts
 from agent.actions.standalone import StandaloneNode
 from tests.fakes.children import Children, a_ceiling, wait_until_old
 from tests.fakes.nvml import AfterExit, FakeNvml
@@ -31,7 +31,7 @@ def test_end_on_an_instance(
     monkeypatch.setenv("LD_LIBRARY_PATH", nvml.env()["LD_LIBRARY_PATH"])
     monkeypatch.setenv("FAKE_NVML", nvml.env()["FAKE_NVML"])
     # The fake's pids are those that we see, in a container too.
-    monkeypatch.setattr("agent.actions.guard_input.in_host_namespace", lambda: True)
+    monkeypatch.setattr("agent.actions.context.in_host_namespace", lambda: True)
     one, other = nvml.mig(nvml.gpus[0], "3g.40gb"), nvml.mig(nvml.gpus[0], "4g.40gb")
     victim, beside, elsewhere = (children.start() for _ in range(3))
     held = random.randrange(2**28, 2**30)

@@ -12,17 +12,18 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from agent.actions import guard_input
+from agent.actions import context as node_context
 from agent.actions.ceiling import Ceiling
 from agent.actions.guard import GuardedProcess, GuardInput, refusals
-from agent.actions.preview import PreviewRequest, preview
+from agent.actions.preview import preview
 from agent.actions.signals import ProcessHandle
 from agent.journal.store import ActionJournal, ActionStore
 from agent.readings import ProcessReading
 from agent.tasks.processes import ourselves
-from gpudeck.actions import TASK_ACTIONS, ActionParams, Command, CommandActor, TaskAction
+from gpudeck.action_table import TASK_ACTIONS, TaskAction
+from gpudeck.actions import ActionParams, Command, CommandActor
 from gpudeck.keys import SigningKey, fingerprint
-from gpudeck.wire import SignedCommand, command_statement, encode_command, preview_statement
+from gpudeck.wire import Look, SignedCommand, command_statement, encode_command, preview_statement
 from tests.fakes.children import STUBBORN, a_ceiling
 from tests.fakes.contexts import a_context
 from tests.fakes.hub import wait_for
@@ -208,13 +209,13 @@ def test_a_foreign_pid_namespace(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> N
     child = bed.children.start()
     seen = bed.hub.look(child.task_id)
     assert seen.refusals == ()
-    monkeypatch.setattr(guard_input, "in_host_namespace", lambda: False)
+    monkeypatch.setattr(node_context, "in_host_namespace", lambda: False)
     assert bed.hub.look(child.task_id).refusals == ()  # a simulator's pids are our own
     for own, codes in ((False, ["pidns"]), (True, [])):
         ceiling = a_ceiling(bed.data, own_pid_namespace=own)
         journal = ActionJournal(ActionStore(bed.data / "acts.db"))
         context = a_context(bed.children, journal, ceiling, has_host_pids=True)
-        shown = preview(context, PreviewRequest("a", bytes(32), "end", ActionParams(),
+        shown = preview(context, Look("a", bytes(32), "end", ActionParams(),
                                                 child.task_id))
         assert [each.code for each in shown.refusals] == codes
 
@@ -297,8 +298,7 @@ def _as_nobody(pid: int) -> int:
     if found is None:
         return 4
     case = GuardInput("end", Ceiling(root_tasks=True),
-                      (GuardedProcess(found, "root", "compute", False),), pid,
-                      60.0)
+                      (GuardedProcess(found, "root", "compute", False),), 60.0)
     codes = [refusal.code for refusal in refusals(case)]
     try:
         grip.send(signal.SIGTERM)

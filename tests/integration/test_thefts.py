@@ -16,9 +16,9 @@ from dashboard.actions.hub_key import HubKey
 from dashboard.actions.signer_client import SignerClient
 from dashboard.actions.signing_policy import SigningBudget
 from dashboard.errors import SignerUnavailableError
+from gpudeck.action_table import Action
 from gpudeck.actions import (
     COMMAND_LASTS_S,
-    Action,
     ActionParams,
     Command,
     CommandActor,

@@ -31,6 +31,7 @@ from dashboard.runtime.dispatcher import Dispatcher
 from dashboard.runtime.runner import Loop, Runner
 from dashboard.runtime.sql_transaction import together
 from dashboard.state import HubState
+from gpudeck.action_table import TaskAction
 from gpudeck.actions import (
     ActionParams,
     ActionVerification,
@@ -39,7 +40,6 @@ from gpudeck.actions import (
     ProcessIdentity,
     Refusal,
     RuleCondition,
-    TaskAction,
     Victim,
 )
 from gpudeck.wire import Beat, Task, Tasks, Use

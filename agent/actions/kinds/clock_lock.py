@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from gpudeck.actions import Refusal
 from gpudeck.limits import ClockLock, SettingChange
 
-from .setting_kind import Applied, GpuPreview, GpuSettingKind, SettingAct
+from .execution import ActionExecution
+from .setting_kind import Applied, GpuPreview, SettingKind
 from .timed_limit import begin, lock_words, slows_others, span
 
 
@@ -29,8 +30,8 @@ def warnings(setting: ClockLock, preview: GpuPreview) -> Iterator[str]:
     yield "NVML cannot read a lock back: that it is in force is seen by the clock alone."
 
 
-def do(act: SettingAct, setting: ClockLock) -> Applied:
+def do(act: ActionExecution, setting: ClockLock) -> Applied:
     return begin(act, setting, "clocks", (float(setting.min_mhz), float(setting.max_mhz)))
 
 
-CLOCK_LOCK = GpuSettingKind(ClockLock, flaws, changes, warnings, do)
+CLOCK_LOCK = SettingKind(ClockLock, flaws, changes, warnings, do)

@@ -9,16 +9,15 @@ from gpudeck.limits import ComputeMode, ManagedComputeMode, SettingChange
 from ...journal.store import JournalError
 from ...limits.apply import MODES, UNSURE
 from ...limits.compute_modes import words_of
+from .execution import ActionExecution, ActionRefusedError
 from .setting_kind import (
     Applied,
     GpuPreview,
-    GpuSettingKind,
-    SettingAct,
+    SettingKind,
     listed,
     many,
     not_taken,
 )
-from .task_kind import ActionRefusedError
 
 OF_MPS = ("mps_server", "mps_client")
 
@@ -55,7 +54,7 @@ def warnings(setting: ComputeMode, preview: GpuPreview) -> Iterator[str]:
            "it, and then it is set again.")
 
 
-def do(act: SettingAct, setting: ComputeMode) -> Applied:
+def do(act: ActionExecution, setting: ComputeMode) -> Applied:
     """`default` is what a driver begins with: then nothing is to be held any more, which is
     written down first, so that nobody sets the former one again behind it."""
     limits, uuid, wanted = act.context.limits, setting.gpu_uuid, MODES[setting.mode]
@@ -77,7 +76,7 @@ def do(act: SettingAct, setting: ComputeMode) -> Applied:
     return True, is_set, f"{'' if is_set else 'applied, not in force: '}the driver says: {words}"
 
 
-def _store(act: SettingAct, setting: ComputeMode) -> str:
+def _store(act: ActionExecution, setting: ComputeMode) -> str:
     command, wanted = act.command, MODES[setting.mode]
     mode = ManagedComputeMode(setting.gpu_uuid, setting.mode, command.asker.name, command.reason,
                               time.time(), "in_force", f"the driver says {words_of(wanted)}")
@@ -88,4 +87,4 @@ def _store(act: SettingAct, setting: ComputeMode) -> str:
     return ""
 
 
-COMPUTE_MODE = GpuSettingKind(ComputeMode, flaws, changes, warnings, do)
+COMPUTE_MODE = SettingKind(ComputeMode, flaws, changes, warnings, do)

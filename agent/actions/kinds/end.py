@@ -14,7 +14,8 @@ from ..context import FRESH_WITHIN_S
 from ..guard import GuardInput
 from ..signals import wait_for_end
 from ..targets import TargetProcessSet
-from .task_kind import ActionRefusedError, Outcome, TaskActionKind, TaskExecution, are_alive
+from .execution import ActionRefusedError, Outcome
+from .task_kind import TaskActionKind, TaskExecution, are_alive
 from .terminate_client import leave_mps
 
 LOOK_EVERY_S = 0.2

@@ -3,7 +3,8 @@
 from gpudeck.actions import ActionVerification
 
 from ..targets import TargetProcessSet
-from .task_kind import Outcome, TaskActionKind, TaskExecution, no_warnings
+from .execution import Outcome
+from .task_kind import TaskActionKind, TaskExecution, no_warnings
 
 
 def do(act: TaskExecution, targets: TargetProcessSet) -> Outcome:

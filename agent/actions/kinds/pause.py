@@ -6,8 +6,9 @@ from gpudeck.actions import ActionParams
 
 from ..guard import GuardInput
 from ..targets import TargetProcessSet
+from .execution import Outcome
 from .stopping import outcome, wait_for_state
-from .task_kind import Outcome, TaskActionKind, TaskExecution
+from .task_kind import TaskActionKind, TaskExecution
 
 
 def do(act: TaskExecution, targets: TargetProcessSet) -> Outcome:

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from gpudeck.actions import Refusal
 from gpudeck.limits import PowerCap, SettingChange
 
-from .setting_kind import Applied, GpuPreview, GpuSettingKind, SettingAct
+from .execution import ActionExecution
+from .setting_kind import Applied, GpuPreview, SettingKind
 from .timed_limit import begin, power_words, slows_others, span
 
 
@@ -23,8 +24,8 @@ def changes(setting: PowerCap, preview: GpuPreview) -> tuple[SettingChange, ...]
                           f"{setting.watts} W for {span(setting.lease_s)}"),)
 
 
-def do(act: SettingAct, setting: PowerCap) -> Applied:
+def do(act: ActionExecution, setting: PowerCap) -> Applied:
     return begin(act, setting, "power", (float(setting.watts),))
 
 
-POWER_CAP = GpuSettingKind(PowerCap, flaws, changes, slows_others, do)
+POWER_CAP = SettingKind(PowerCap, flaws, changes, slows_others, do)

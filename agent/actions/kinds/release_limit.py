@@ -9,8 +9,8 @@ from ...journal.store import JournalError
 from ...limits.apply import not_undone, undo
 from ...limits.stores import LimitStores
 from ...limits.timed_limits import same_limit
-from .setting_kind import Applied, GpuPreview, GpuSettingKind, SettingAct
-from .task_kind import ActionRefusedError
+from .execution import ActionExecution, ActionRefusedError
+from .setting_kind import Applied, GpuPreview, SettingKind
 from .timed_limit import lock_words, power_words
 
 
@@ -35,7 +35,7 @@ def changes(setting: LimitRelease, preview: GpuPreview) -> tuple[SettingChange, 
     return (SettingChange("power limit", power_words(preview.limits), f"{before} W"),)
 
 
-def do(act: SettingAct, setting: LimitRelease) -> Applied:
+def do(act: ActionExecution, setting: LimitRelease) -> Applied:
     limits = act.context.limits
     try:
         limit = _limit(limits, setting)
@@ -58,4 +58,4 @@ def _limit(limits: LimitStores, setting: LimitRelease) -> TimedLimit | None:
                  if same_limit(each, setting.gpu_uuid, setting.what)), None)
 
 
-RELEASE_LIMIT = GpuSettingKind(LimitRelease, flaws, changes, lambda _setting, _preview: (), do)
+RELEASE_LIMIT = SettingKind(LimitRelease, flaws, changes, lambda _setting, _preview: (), do)

@@ -7,9 +7,10 @@ from gpudeck.limits import MpsRestart, SettingChange
 from ...journal.store import JournalError
 from ...limits.mps import MpsControlError, MpsDaemonHandle
 from ...limits.mps_store import Default, MpsSettingStore, as_it_is
+from .execution import ActionExecution
 from .mps_daemon import clients_lose, daemon_trouble, needs_daemon
 from .set_mps import set_values
-from .setting_kind import Applied, MpsPreview, MpsSettingKind, SettingAct
+from .setting_kind import Applied, MpsPreview, SettingKind
 from .stop_mps import stop
 
 
@@ -25,7 +26,8 @@ def warnings(_setting: MpsRestart, preview: MpsPreview) -> Iterator[str]:
     yield from daemon_trouble(preview)
 
 
-def do(act: SettingAct, daemon: MpsDaemonHandle, setting: MpsRestart) -> Applied:
+def do(act: ActionExecution, setting: MpsRestart) -> Applied:
+    daemon = act.context.limits.mps.daemon(setting.pipes)
     store = act.context.limits.mps_settings
     before, left_out = as_it_is(daemon, setting.pipes, _wanted(store, str(daemon.folder)))
     applied, is_gone, words = stop(act, daemon, setting)
@@ -59,4 +61,4 @@ def _restored(store: MpsSettingStore, daemon: MpsDaemonHandle, before: Iterable[
     return [each for each in wrong if each]
 
 
-RESTART_MPS = MpsSettingKind(MpsRestart, needs_daemon, changes, warnings, do)
+RESTART_MPS = SettingKind(MpsRestart, needs_daemon, changes, warnings, do)

@@ -3,8 +3,9 @@
 import signal
 
 from ..targets import TargetProcessSet
+from .execution import Outcome
 from .stopping import outcome, wait_for_state
-from .task_kind import Outcome, TaskActionKind, TaskExecution, no_warnings
+from .task_kind import TaskActionKind, TaskExecution, no_warnings
 
 
 def do(_act: TaskExecution, targets: TargetProcessSet) -> Outcome:

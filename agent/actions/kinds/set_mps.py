@@ -20,9 +20,9 @@ from ...journal.store import JournalError
 from ...limits.mps import MpsControlError, MpsDaemonHandle, shown_limit
 from ...limits.mps_store import MpsSettingStore
 from ..context import TaskSnapshot
+from .execution import ActionExecution, ActionRefusedError
 from .mps_daemon import client_names, daemon_trouble, needs_daemon
-from .setting_kind import Applied, MpsPreview, MpsSettingKind, SettingAct, listed, many
-from .task_kind import ActionRefusedError
+from .setting_kind import Applied, MpsPreview, SettingKind, listed, many
 
 ANSWERS_WITHIN_S = 0.5  # from its own memory
 READ_EVERY_S = 0.1
@@ -111,7 +111,8 @@ def _no_such_device(setting: MpsValue, found: TaskSnapshot | None) -> Iterator[s
                "the limit all the same.")
 
 
-def do(act: SettingAct, daemon: MpsDaemonHandle, setting: MpsValue) -> Applied:
+def do(act: ActionExecution, setting: MpsValue) -> Applied:
+    daemon = act.context.limits.mps.daemon(setting.pipes)
     try:
         words = set_values(act.context.limits.mps_settings, daemon, setting)
     except MpsControlError as why:
@@ -123,7 +124,7 @@ def do(act: SettingAct, daemon: MpsDaemonHandle, setting: MpsValue) -> Applied:
     return True, True, "read back as wanted; " + _who_keeps(act) + store_wanted(act, setting)
 
 
-def store_wanted(act: SettingAct, setting: MpsSetting) -> str:
+def store_wanted(act: ActionExecution, setting: MpsSetting) -> str:
     """So that it is known to be gone when the daemon is started anew."""
     try:
         act.context.limits.mps_settings.now_wanted(setting)
@@ -132,7 +133,7 @@ def store_wanted(act: SettingAct, setting: MpsSetting) -> str:
     return ""
 
 
-def _who_keeps(act: SettingAct) -> str:
+def _who_keeps(act: ActionExecution) -> str:
     count = len(act.shown.bystanders)
     if count == 0:
         return "no client runs that has another value"
@@ -185,5 +186,5 @@ def _same(read: Callable[[], object], wanted: object) -> str:
     return f"it reads back {words}, not {wanted or 'no limit'}"
 
 
-MPS_VALUES = tuple(MpsSettingKind(setting, needs_daemon, changes, warnings, do)
+MPS_VALUES = tuple(SettingKind(setting, needs_daemon, changes, warnings, do)
                    for setting in (MpsPercent, MpsMemory, MpsPriority, MpsPreset))

@@ -4,31 +4,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from gpudeck.actions import Bystander, Command, Preview, Refusal, Reply
-from gpudeck.limits import GpuSetting, MpsDaemon, MpsSetting, SettingChange
+from gpudeck.actions import Bystander, Refusal
+from gpudeck.limits import MpsDaemon, Setting, SettingChange
 
-from ...limits.mps import MpsDaemonHandle
 from ...readings import GpuLimits
 from ..context import NodeContext, TaskSnapshot
+from .execution import ActionExecution
 
 MOST_NAMED = 6
 
 # Taken without a word, read back as wanted (None: cannot be read), and the words for both.
 Applied = tuple[bool, bool | None, str]
-
-
-@dataclass(slots=True)
-class SettingAct:
-    """One setting that is being made."""
-
-    context: NodeContext
-    command: Command
-    shown: Preview
-    reply: Reply
-    tell: Callable[[Reply, str], Reply]
-
-    def say(self, step: str) -> None:
-        self.reply = self.tell(self.reply, step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +28,6 @@ class GpuPreview:
 
 
 @dataclass(frozen=True, slots=True)
-class GpuSettingKind:
-    """`Any` in the callables: each takes a setting of its own type."""
-
-    setting: type[GpuSetting]
-    flaws: Callable[[Any, GpuPreview], Iterable[Refusal]]
-    changes: Callable[[Any, GpuPreview], tuple[SettingChange, ...]]
-    warnings: Callable[[Any, GpuPreview], Iterable[str]]
-    do: Callable[[SettingAct, Any], Applied]
-
-
-@dataclass(frozen=True, slots=True)
 class MpsPreview:
     """What a setting of MPS is judged by."""
 
@@ -63,12 +38,15 @@ class MpsPreview:
 
 
 @dataclass(frozen=True, slots=True)
-class MpsSettingKind:
-    setting: type[MpsSetting]
-    flaws: Callable[[Any, MpsPreview], Iterable[Refusal]]
-    changes: Callable[[Any, MpsPreview], tuple[SettingChange, ...]]
-    warnings: Callable[[Any, MpsPreview], Iterable[str]]
-    do: Callable[[SettingAct, MpsDaemonHandle, Any], Applied]
+class SettingKind:
+    """`Any` in the callables: each takes a setting of its own type, and a preview of a GPU or of
+    MPS."""
+
+    setting: type[Setting]
+    flaws: Callable[[Any, Any], Iterable[Refusal]]
+    changes: Callable[[Any, Any], tuple[SettingChange, ...]]
+    warnings: Callable[[Any, Any], Iterable[str]]
+    do: Callable[[ActionExecution, Any], Applied]
 
 
 def not_taken(trouble: str) -> Refusal:

@@ -7,9 +7,10 @@ from pathlib import Path
 from gpudeck.actions import Refusal
 from gpudeck.limits import MpsStart, SettingChange
 
-from ...limits.mps import LocalMpsDaemons, MpsDaemonHandle, path_trouble
+from ...limits.mps import LocalMpsDaemons, path_trouble
+from .execution import ActionExecution
 from .mps_daemon import daemon_trouble
-from .setting_kind import Applied, MpsPreview, MpsSettingKind, SettingAct
+from .setting_kind import Applied, MpsPreview, SettingKind
 
 
 def flaws(setting: MpsStart, preview: MpsPreview) -> Iterator[Refusal]:
@@ -42,9 +43,10 @@ def warnings(_setting: MpsStart, preview: MpsPreview) -> Iterator[str]:
     return daemon_trouble(preview)
 
 
-def do(_act: SettingAct, daemon: MpsDaemonHandle, setting: MpsStart) -> Applied:
+def do(act: ActionExecution, setting: MpsStart) -> Applied:
+    daemon = act.context.limits.mps.daemon(setting.pipes)
     trouble = daemon.start()
     return not trouble, daemon.is_alive(), trouble or f"it answers in {setting.pipes}"
 
 
-START_MPS = MpsSettingKind(MpsStart, flaws, changes, warnings, do)
+START_MPS = SettingKind(MpsStart, flaws, changes, warnings, do)

@@ -8,10 +8,10 @@ from gpudeck.limits import MpsRestart, MpsStop, SettingChange
 from ...limits.apply import MODES
 from ...limits.mps import MpsControlError, MpsDaemonHandle
 from ...tasks.terminals import tell
+from .execution import ActionExecution, ActionRefusedError
 from .mps_daemon import clients_lose, daemon_trouble, needs_daemon
 from .set_mps import store_wanted
-from .setting_kind import Applied, MpsPreview, MpsSettingKind, SettingAct, listed, many
-from .task_kind import ActionRefusedError
+from .setting_kind import Applied, MpsPreview, SettingKind, listed, many
 
 
 def changes(setting: MpsStop, _preview: MpsPreview) -> tuple[SettingChange, ...]:
@@ -39,12 +39,12 @@ def _stay_exclusive(preview: MpsPreview) -> Iterator[str]:
                f"{'it' if is_one else 'each'} again.")
 
 
-def do(act: SettingAct, daemon: MpsDaemonHandle, setting: MpsStop) -> Applied:
-    applied, is_gone, words = stop(act, daemon, setting)
+def do(act: ActionExecution, setting: MpsStop) -> Applied:
+    applied, is_gone, words = stop(act, act.context.limits.mps.daemon(setting.pipes), setting)
     return applied, is_gone, words + (store_wanted(act, setting) if is_gone else "")
 
 
-def stop(act: SettingAct, daemon: MpsDaemonHandle, setting: MpsStop | MpsRestart
+def stop(act: ActionExecution, daemon: MpsDaemonHandle, setting: MpsStop | MpsRestart
          ) -> tuple[bool, bool, str]:
     grace_s = round(act.shown.params.grace_s)
     _tell_clients(act, setting.pipes, grace_s)
@@ -56,7 +56,7 @@ def stop(act: SettingAct, daemon: MpsDaemonHandle, setting: MpsStop | MpsRestart
     return not trouble, not trouble, trouble or "no daemon answers there any more"
 
 
-def _tell_clients(act: SettingAct, pipes: str, grace_s: int) -> None:
+def _tell_clients(act: ActionExecution, pipes: str, grace_s: int) -> None:
     """Before, so that they can save."""
     by, reason = act.command.asker, act.command.reason
     for uid in {victim.process.uid for victim in act.shown.victims}:
@@ -65,4 +65,4 @@ def _tell_clients(act: SettingAct, pipes: str, grace_s: int) -> None:
                    f"  Reason: {reason}" if reason else ""])
 
 
-STOP_MPS = MpsSettingKind(MpsStop, needs_daemon, changes, warnings, do)
+STOP_MPS = SettingKind(MpsStop, needs_daemon, changes, warnings, do)

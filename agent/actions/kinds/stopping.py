@@ -5,7 +5,8 @@ import time
 from gpudeck.actions import ActionVerification, CommandState
 
 from ..targets import TargetProcessSet
-from .task_kind import Outcome, are_alive
+from .execution import Outcome
+from .task_kind import are_alive
 
 STOPPED_WITHIN_S = 2.0
 

@@ -4,96 +4,50 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from gpudeck.actions import (
-    MEMORY_BACK_WITHIN_S,
-    UNKILLABLE_AFTER_S,
-    ActionParams,
-    ActionVerification,
-    Command,
-    CommandState,
-    Preview,
-    Refusal,
-    Reply,
-    RuleCondition,
-    TaskAction,
-)
+from gpudeck.action_table import TaskAction
+from gpudeck.actions import ActionParams, Refusal, RuleCondition
 
 from ...tasks.terminals import name_of, tell
 from ...telemetry.recent_tasks import TaskObservation
 from .. import guard, rule_condition
-from ..context import NodeContext
 from ..guard import GuardInput
 from ..targets import TargetProcessSet, take
+from .execution import ActionExecution, ActionRefusedError, Outcome
 
 SAMPLES = 2  # from after a Rule's command
 SAMPLES_WITHIN_S = 12.0
 
-Outcome = tuple[CommandState, Refusal | None, ActionVerification, str]
 
-
-class ActionRefusedError(Exception):
-    """Before anything was touched."""
-
-    def __init__(self, refusal: Refusal) -> None:
-        super().__init__(refusal.sentence)
-        self.refusal = refusal
-
-
-@dataclass(frozen=True, slots=True)
-class ActionTimeouts:
-    unkillable_after_s: float = UNKILLABLE_AFTER_S
-    memory_within_s: float = MEMORY_BACK_WITHIN_S
-
-
-class TaskExecution:
-    """One command from the first comparison to what was observed afterwards."""
-
-    def __init__(
-        self, kind: "TaskActionKind", context: NodeContext, command: Command, reply: Reply,
-        say: Callable[[Reply, str], Reply], timeouts: ActionTimeouts,
-    ) -> None:
-        assert command.preview is not None
-        self.reply = reply
-        self.context = context
-        self.timeouts = timeouts
-        self._kind = kind
-        self._command = command
-        self._shown: Preview = command.preview
-        self._say = say
-
-    @property
-    def params(self) -> ActionParams:
-        return self._shown.params
+@dataclass(slots=True, eq=False)
+class TaskExecution(ActionExecution):
+    kind: "TaskActionKind"
 
     def do(self) -> Outcome:
-        if self._command.asker.kind == "rule" and self._kind.action in guard.SIGNALS:
+        if self.command.asker.kind == "rule" and self.kind.action in guard.SIGNALS:
             with self._take():  # what is refused anyway is not waited for
                 pass
             self._look_twice()
         with self._take() as targets:
-            return self._kind.do(self, targets)
-
-    def say(self, step: str) -> None:
-        self.reply = self._say(self.reply, step)
+            return self.kind.do(self, targets)
 
     def tell_owner(self, targets: TargetProcessSet, text: str) -> int:
         """At how many terminals."""
-        by, shown = self._command.asker, self._shown
+        by, shown = self.command.asker, self.shown
         approved = f", approved by {by.approved_by}" if by.approved_by else ""
         command = next((victim.command for victim in shown.victims if victim.command), "") or ""
         return tell(targets.uid, [
-            f"gpudeck: {by.name} ({by.kind}{approved}) {self._kind.owner_words} task"
+            f"gpudeck: {by.name} ({by.kind}{approved}) {self.kind.owner_words} task"
             f" {shown.task_id} of {shown.owner or name_of(targets.uid)}: {command[:120]}",
             f"  {text}" if text else "",
-            f"  Reason: {self._command.reason}" if self._command.reason else "",
+            f"  Reason: {self.command.reason}" if self.command.reason else "",
         ])
 
     def cleared(self, since: tuple[float, float]) -> Refusal | None:
         """During the grace: one sample in which the rule's condition fails is enough to stop."""
-        if self._command.asker.kind != "rule":
+        if self.command.asker.kind != "rule":
             return None
         for each in self.context.tasks.recent.after(*since):
-            if (why := self._flaw(each)) is not None and self._shown.task_id in {
+            if (why := self._flaw(each)) is not None and self.shown.task_id in {
                     one.task.id for one in each.seen}:
                 return Refusal("condition", f"it was not so any more during the grace: {why}")
         return None
@@ -114,13 +68,13 @@ class TaskExecution:
                     "condition", f"it is not so any more: {why}; nothing was touched"))
 
     def _flaw(self, observed: TaskObservation) -> str | None:
-        return rule_condition.flaw(self._command.condition or RuleCondition(), self._shown.task_id,
+        return rule_condition.flaw(self.command.condition or RuleCondition(), self.shown.task_id,
                                    observed.seen, observed.util_pct, observed.taken_at)
 
     def _take(self) -> TargetProcessSet:
         """Raises ActionRefusedError."""
         try:
-            targets = take(self.context, self._shown, self._command.asker.kind)
+            targets = take(self.context, self.shown, self.command.asker.kind)
         except OSError as error:
             raise ActionRefusedError(Refusal(
                 "unreadable", "the agent could not take hold of each process "

@@ -4,7 +4,8 @@ from gpudeck.actions import ActionParams, ActionVerification, Refusal
 
 from ..guard import GuardInput
 from ..targets import TargetProcessSet
-from .task_kind import ActionRefusedError, Outcome, TaskActionKind, TaskExecution, are_alive
+from .execution import ActionRefusedError, Outcome
+from .task_kind import TaskActionKind, TaskExecution, are_alive
 
 
 def do(act: TaskExecution, targets: TargetProcessSet) -> Outcome:

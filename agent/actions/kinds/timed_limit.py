@@ -11,11 +11,11 @@ from gpudeck.limits import ClockLock, PowerCap, TimedLimit
 from ...journal.store import JournalError
 from ...limits.apply import UNSURE, apply, clock_now, judged_now
 from ...readings import GpuLimits
-from .setting_kind import Applied, GpuPreview, SettingAct, listed, many, not_taken
-from .task_kind import ActionRefusedError
+from .execution import ActionExecution, ActionRefusedError
+from .setting_kind import Applied, GpuPreview, listed, many, not_taken
 
 
-def begin(act: SettingAct, setting: PowerCap | ClockLock, what: Literal["power", "clocks"],
+def begin(act: ActionExecution, setting: PowerCap | ClockLock, what: Literal["power", "clocks"],
           wanted: tuple[float, ...]) -> Applied:
     """On disk before it is set, so that no limit is ever left without its end."""
     applier, store = act.context.limits.applier, act.context.limits.timed
@@ -38,8 +38,9 @@ def begin(act: SettingAct, setting: PowerCap | ClockLock, what: Literal["power",
     return True, {"in_force": True, "unknown": None}.get(now.state, False), now.words
 
 
-def _new_limit(act: SettingAct, setting: PowerCap | ClockLock, what: Literal["power", "clocks"],
-               wanted: tuple[float, ...], found: GpuLimits) -> TimedLimit:
+def _new_limit(act: ActionExecution, setting: PowerCap | ClockLock,
+               what: Literal["power", "clocks"], wanted: tuple[float, ...], found: GpuLimits
+               ) -> TimedLimit:
     clock = clock_now(act.context.node.boot_id)
     before = (found.power_w,) if what == "power" else found.locked_mhz
     return TimedLimit(

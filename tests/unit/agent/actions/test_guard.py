@@ -16,7 +16,8 @@ from agent.actions.guard import (
 )
 from agent.tasks.jobs import ProcessTableRow
 from agent.tasks.processes import ProcessFacts
-from gpudeck.actions import SHOWN_ACTIONS, ProcessIdentity, ShownAction
+from gpudeck.action_table import SHOWN_ACTIONS, ShownAction
+from gpudeck.actions import ProcessIdentity
 
 
 def a_subject(**changed: Any) -> GuardedProcess:
@@ -34,7 +35,7 @@ def a_subject(**changed: Any) -> GuardedProcess:
 def a_case(subject: GuardedProcess | None = None, **changed: Any) -> GuardInput:
     subject = subject or a_subject()
     given: dict[str, Any] = {"action": "end", "ceiling": Ceiling(), "subjects": (subject,),
-                             "target_pid": 500, "age_s": 100.0}
+                             "age_s": 100.0}
     return GuardInput(**given | changed)
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.cli.act_settings import read_act
+from agent.cli.action_settings import read_act
 from agent.cli.targets import matching, no_such_task
 from gpudeck.errors import CommandError, ExitCode
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from agent.journal.store import ActionJournal, ActionStore, JournalError, is_alive, worker_name
-from gpudeck.actions import Action, Command, CommandActor, Reply
+from gpudeck.action_table import Action
+from gpudeck.actions import Command, CommandActor, Reply
 from gpudeck.audit_chain import verify
 
 

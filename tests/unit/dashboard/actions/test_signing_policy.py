@@ -12,11 +12,11 @@ from dashboard.actions.commander import new_id
 from dashboard.actions.lifecycle import CommandRecord
 from dashboard.actions.signing_policy import HOUR_S, RecentSignings, SigningBudget, SigningPolicy
 from dashboard.fleet.epoch_fence import MAX_EPOCH_JUMP, SETTLING_S, EpochFence
+from gpudeck.action_table import Action
 from gpudeck.actions import (
     COMMAND_LASTS_S,
     LIFE,
     PREVIEW_LASTS_S,
-    Action,
     ActionParams,
     ActionVerification,
     Command,

@@ -6,8 +6,9 @@ from typing import NoReturn
 import pytest
 
 from dashboard.actions.lifecycle import CommandRecord
-from dashboard.automation.intents import ACTION, ActionIntent
+from dashboard.automation.intents import ActionIntent
 from dashboard.automation.ladder_state import RETURN_WITHIN_S
+from gpudeck.action_table import ON_RUNG
 from gpudeck.actions import CommandActor
 from gpudeck.ladder import LadderStep
 from tests.unit.climbing import Busy, World, a_world, done
@@ -88,7 +89,7 @@ def test_an_outcome_that_is_there_before_the_person_is_answered_counts(world: Wo
     alert_id = waiting(world)
 
     def order(want: ActionIntent, step: LadderStep) -> CommandRecord:
-        sent = CommandRecord("c-1", ACTION[step.do], want.node_id, want.host,
+        sent = CommandRecord("c-1", ON_RUNG[step.do], want.node_id, want.host,
                              CommandActor("person", "ada"), "yes", world.clock.now, world.clock.now,
                              world.clock.now + 30.0, state="sent", task_id=want.task_ids[0])
         world.known[sent.id] = done(sent)

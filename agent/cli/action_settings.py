@@ -1,4 +1,4 @@
-"""What `gpudeck notify`, `pause`, `resume` and `end` can be told.
+"""What the verbs that act on tasks, such as `gpudeck end`, can be told.
 
 What says whom it hits and how is a flag and never comes from the environment or a file: nobody
 shall find out afterwards that a forgotten variable said yes.
@@ -11,7 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpudeck.actions import GRACE_S, TaskAction
+from gpudeck.action_table import (
+    CHECKPOINT_MOST_S,
+    GRACE_LEAST_S,
+    GRACE_MOST_S,
+    GRACE_S,
+    ROWS,
+    TERMINAL_ACTIONS,
+    TaskAction,
+)
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.settings import Setting, flag, folder, hub_url, parser
 
@@ -25,13 +33,7 @@ TABLE: tuple[Setting, ...] = (
     HUB, settings.TOKEN_FILE, settings.CA_FILE, DATA, settings.BACKEND, settings.SIMULATE,
     settings.CEILING, JSON)
 
-SIGNALS = ("USR1", "USR2", "INT", "HUP")
-DOES: dict[TaskAction, str] = {
-    "notify": "Tell a task's owner something, on the terminals they have open.",
-    "pause": "Stop a task's processes; its memory stays held.",
-    "resume": "Let a paused task go on.",
-    "end": "End a task and the whole job that it belongs to.",
-}
+FLAGS = {each.flag for action in TERMINAL_ACTIONS for each in ROWS[action].params}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ def read_act(action: TaskAction, argv: Sequence[str], env: Mapping[str, str] = o
 
 
 def _parser(action: TaskAction) -> argparse.ArgumentParser:
-    made = parser(action, TABLE, DOES[action])
+    made = parser(action, TABLE, ROWS[action].does)
     made.add_argument("targets", nargs="*", metavar="TASK",
                       help="task ids, as `gpudeck tasks` lists them")
     made.add_argument("--filter", metavar="EXPR",
@@ -71,15 +73,11 @@ def _parser(action: TaskAction) -> argparse.ArgumentParser:
     made.add_argument("--plan", metavar="FILE", type=Path,
                       help="do what this file says, if nothing of it has changed")
     made.add_argument("--yes", action="store_true", help="with --plan: do not ask")
-    if action == "notify":
-        made.add_argument("--text", metavar="TEXT", default=None, help="what to tell")
-    if action == "end":
-        made.add_argument("--grace", metavar="S", type=float, default=None,
-                          help=f"seconds from SIGTERM to SIGKILL, 1 to 600; default {GRACE_S:.0f}")
-        made.add_argument("--signal", choices=SIGNALS, default=None,
-                          help="send this first, so that the task writes a checkpoint")
-        made.add_argument("--wait", metavar="S", type=float, default=None,
-                          help="with --signal: seconds to wait for the checkpoint, up to 3600")
+    for each in ROWS[action].params:
+        how: dict[str, Any] = {"metavar": "S", "type": float}
+        if each.default is None:
+            how = {"choices": each.choices} if each.choices else {"metavar": "TEXT"}
+        made.add_argument(f"--{each.flag}", default=None, help=each.help, **how)
     return made
 
 
@@ -92,8 +90,8 @@ def _check(asked: argparse.Namespace) -> None:
          "the plan names its targets; give --plan alone"),
         (asked.plan is not None and asked.plan_out is not None,
          "--plan does a plan, --plan-out writes one; give one of them"),
-        (asked.plan is not None and any(getattr(asked, name, None) is not None
-                                        for name in ("text", "grace", "signal", "wait")),
+        (asked.plan is not None and any(getattr(asked, flag, None) is not None
+                                        for flag in FLAGS),
          "the plan says how; give --plan without --text, --grace, --signal and --wait"),
         (asked.targets and asked.filter is not None, "name tasks or give a --filter, not both"),
         (asked.user is not None and asked.filter is None, "--user goes with --filter"),
@@ -109,15 +107,13 @@ def _check(asked: argparse.Namespace) -> None:
 def _params(action: TaskAction, asked: argparse.Namespace) -> dict[str, Any]:
     if asked.plan is not None:
         return {}
-    if action == "notify":
-        if not asked.text:
-            raise CommandError("say what to tell with --text", ExitCode.USAGE)
-        return {"text": asked.text}
-    if action != "end":
-        return {}
-    grace_s = GRACE_S if asked.grace is None else asked.grace
-    wait_s = 0.0 if asked.wait is None else asked.wait
-    if not 1 <= grace_s <= 600 or not 0 <= wait_s <= 3_600:
+    given: dict[str, Any] = {
+        each.name: each.default if (value := getattr(asked, each.flag)) is None else value
+        for each in ROWS[action].params}
+    if "text" in given and not given["text"]:
+        raise CommandError("say what to tell with --text", ExitCode.USAGE)
+    grace_s, wait_s = given.get("grace_s", GRACE_S), given.get("checkpoint_wait_s", 0.0)
+    if not (GRACE_LEAST_S <= grace_s <= GRACE_MOST_S and 0 <= wait_s <= CHECKPOINT_MOST_S):
         raise CommandError("--grace is from 1 to 600 seconds, --wait from 0 to 3600",
                            ExitCode.USAGE)
-    return {"grace_s": grace_s, "checkpoint_signal": asked.signal, "checkpoint_wait_s": wait_s}
+    return given

@@ -1,4 +1,4 @@
-"""`gpudeck notify`, `pause`, `resume`, `end`, `follow`: show, ask, order, follow."""
+"""The verbs that act on tasks, and `gpudeck follow`: show, ask, order, follow."""
 
 import json
 import os
@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ from gpudeck.action_plan import (
     encode,
     plan_of,
 )
-from gpudeck.action_views import CommandView, OrderResultView, PreviewView
+from gpudeck.action_table import TaskAction
+from gpudeck.action_views import CommandView, PreviewView
 from gpudeck.action_words import (
     end_line,
     exit_code,
@@ -30,7 +32,7 @@ from gpudeck.action_words import (
     question,
     step_line,
 )
-from gpudeck.actions import FINAL, TaskAction
+from gpudeck.actions import FINAL
 from gpudeck.client import Client, tls_context
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.settings import parser
@@ -38,25 +40,11 @@ from gpudeck.settings import parser
 from ..actions.standalone import StandaloneNode
 from ..settings import ConnectionSettings, read_reach, this_host
 from ..tasks.terminals import who_is_here
-from .act_settings import TABLE, ActionSettings, read_act
+from .action_settings import TABLE, ActionSettings, read_act
 from .local_target import LocalTarget
-from .targets import ActionTarget, HubTarget
+from .targets import HubTarget
 
-
-def notify(argv: Sequence[str]) -> int:
-    return _act("notify", argv)
-
-
-def pause(argv: Sequence[str]) -> int:
-    return _act("pause", argv)
-
-
-def resume(argv: Sequence[str]) -> int:
-    return _act("resume", argv)
-
-
-def end(argv: Sequence[str]) -> int:
-    return _act("end", argv)
+ActionTarget = HubTarget | LocalTarget
 
 
 def follow(argv: Sequence[str]) -> int:
@@ -84,6 +72,10 @@ class TerminalOutput:
     def tell(self, event: str, **what: Any) -> None:
         if self._is_json:
             print(json.dumps({"event": event, **msgspec.to_builtins(what)}), flush=True)
+
+    def preview(self, view: PreviewView) -> None:
+        self.tell("preview", preview=view)
+        self.say(*preview_lines(view))
 
     def command(self, command: CommandView) -> None:
         self.tell("command", command=command)
@@ -116,15 +108,20 @@ def _act(action: TaskAction, argv: Sequence[str]) -> int:
     if asked.plan_out is None:
         _check_somebody_answers(asked)
     plan = None if asked.plan is None else _read_plan(asked.plan, action)
-    with desk_of(asked.reach) as desk:
-        return _at(desk, asked, plan)
+    with target_of(asked.reach) as target:
+        return _act_on(target, asked, plan)
 
 
-def _at(desk: ActionTarget, asked: ActionSettings, plan: ActionPlanDocument | None) -> int:
+notify = partial(_act, "notify")
+pause = partial(_act, "pause")
+resume = partial(_act, "resume")
+end = partial(_act, "end")
+
+
+def _act_on(target: ActionTarget, asked: ActionSettings, plan: ActionPlanDocument | None) -> int:
     teller = TerminalOutput(asked.reach.json)
-    view = _look(asked, desk, plan)
-    teller.tell("preview", preview=view)
-    teller.say(*preview_lines(view))
+    view = _preview(asked, target, plan)
+    teller.preview(view)
     if asked.plan_out is not None:
         return _write_plan(teller, asked.plan_out, view)
     if plan is not None and (wrong := changes(plan, view)):
@@ -132,15 +129,25 @@ def _at(desk: ActionTarget, asked: ActionSettings, plan: ActionPlanDocument | No
     if not view.possible:
         teller.say("", "nothing was done: all of it would be refused")
         return ExitCode.REFUSED
-    reason = _reason(asked, teller)
-    if not asked.yes and not is_sure(view, teller):
+    return order(teller, target, view, _reason(asked, teller), asked.yes)
+
+
+def order(teller: TerminalOutput, target: ActionTarget, view: PreviewView, reason: str,
+          is_yes: bool) -> int:
+    if not is_yes and not _is_sure(view, teller):
         teller.say("nothing was done")
         return ExitCode.FAILED
-    if view.needs.maintenance and (asked.yes or not is_sure_despite(teller)):
+    if view.needs.maintenance and (is_yes or not _is_sure_despite(teller)):
         teller.say("nothing was done: people work on this node; without --yes it is asked for "
                    "twice")
         return ExitCode.REFUSED
-    return followed(teller, desk, desk.order(view.id, reason, view.needs.maintenance))
+    ordered = target.order(view.id, reason, view.needs.maintenance)
+    if ordered.plan is not None:
+        teller.tell("waiting", plan=ordered.plan)
+        teller.say(f"it waits for a second person until {moment(ordered.plan.ends_at)}; another "
+                   "operator approves it on the Tasks page")
+        return ExitCode.WAITING
+    return _follow(teller, target, ordered.items)
 
 
 def _check_somebody_answers(asked: ActionSettings) -> None:
@@ -153,7 +160,7 @@ def _check_somebody_answers(asked: ActionSettings) -> None:
 
 
 @contextmanager
-def desk_of(reach: ConnectionSettings) -> Iterator[ActionTarget]:
+def target_of(reach: ConnectionSettings) -> Iterator[ActionTarget]:
     if reach.hub is not None:
         yield HubTarget(client_of(reach, reach.hub), reach.hub)
         return
@@ -161,12 +168,12 @@ def desk_of(reach: ConnectionSettings) -> Iterator[ActionTarget]:
         yield LocalTarget(local, this_host(), who_is_here())
 
 
-def _look(asked: ActionSettings, desk: ActionTarget,
-          plan: ActionPlanDocument | None) -> PreviewView:
+def _preview(asked: ActionSettings, target: ActionTarget, plan: ActionPlanDocument | None
+             ) -> PreviewView:
     if plan is not None:
-        return desk.preview(asked.action, plan.targets, plan.params, True)
-    targets = desk.choose(asked.targets, asked.filter, asked.user)
-    return desk.preview(asked.action, targets, asked.params, asked.plan_out is not None)
+        return target.preview(asked.action, plan.targets, plan.params, True)
+    targets = target.choose(asked.targets, asked.filter, asked.user)
+    return target.preview(asked.action, targets, asked.params, asked.plan_out is not None)
 
 
 def _read_plan(path: Path, action: TaskAction) -> ActionPlanDocument:
@@ -211,7 +218,7 @@ def _changed(teller: TerminalOutput, wrong: list[str]) -> int:
 
 
 def _reason(asked: ActionSettings, teller: TerminalOutput) -> str:
-    given = asked.reason or (asked.params.get("text") if asked.action == "notify" else "")
+    given = asked.reason or asked.params.get("text")
     while not given:
         line = teller.ask("why? ")
         if not line:
@@ -220,37 +227,28 @@ def _reason(asked: ActionSettings, teller: TerminalOutput) -> str:
     return str(given)
 
 
-def is_sure(view: PreviewView, teller: TerminalOutput) -> bool:
+def _is_sure(view: PreviewView, teller: TerminalOutput) -> bool:
     asked = question(view)
     teller.say("")
     return asked.is_yes(teller.ask(asked.prompt))
 
 
-def is_sure_despite(teller: TerminalOutput) -> bool:
+def _is_sure_despite(teller: TerminalOutput) -> bool:
     return teller.ask("People work on this node. To do it all the same, type maintenance: "
                       ).strip() == "maintenance"
 
 
-def followed(teller: TerminalOutput, desk: ActionTarget, ordered: OrderResultView) -> int:
-    if ordered.plan is not None:
-        teller.tell("waiting", plan=ordered.plan)
-        teller.say(f"it waits for a second person until {moment(ordered.plan.ends_at)}; another "
-                   "operator approves it on the Tasks page")
-        return ExitCode.WAITING
-    return _follow(teller, desk, ordered.items)
-
-
-def _follow(teller: TerminalOutput, desk: ActionTarget, commands: Sequence[CommandView]) -> int:
+def _follow(teller: TerminalOutput, target: ActionTarget, commands: Sequence[CommandView]) -> int:
     now = {command.id: command for command in commands}
     for command in commands:
         teller.command(command)
     try:
-        _watch(teller, desk, now)
+        _watch(teller, target, now)
     except KeyboardInterrupt:
-        teller.say("", desk.left(_running(now)))
-        if desk.goes_on_alone:
+        teller.say("", target.left(_running(now)))
+        if target.goes_on_alone:
             raise
-        _watch(teller, desk, now)
+        _watch(teller, target, now)
     teller.say("", *(end_line(command) for command in now.values()))
     code = exit_code(command.state for command in now.values())
     teller.tell("end", exit_code=int(code),
@@ -258,8 +256,8 @@ def _follow(teller: TerminalOutput, desk: ActionTarget, commands: Sequence[Comma
     return code
 
 
-def _watch(teller: TerminalOutput, desk: ActionTarget, now: dict[str, CommandView]) -> None:
-    for command in desk.follow(_running(now)):
+def _watch(teller: TerminalOutput, target: ActionTarget, now: dict[str, CommandView]) -> None:
+    for command in target.follow(_running(now)):
         now[command.id] = command
         teller.command(command)
 

@@ -1,0 +1,186 @@
+"""The table of actions: what pages, terminals, hub and node know of each stands in its row. Pure.
+
+A new action is a word in a Literal and a row here, and at the node a file in agent/actions/kinds/
+and a row in its table; a verb of the terminal, a line in agent/cli/actions.py. Pages and the
+notebook's widget get the rows as JSON.
+"""
+
+from typing import Literal, get_args
+
+import msgspec
+from msgspec import Struct
+
+from gpudeck.ladder import Do
+
+TaskAction = Literal["notify", "pause", "resume", "end", "terminate_client"]
+SettingAction = Literal["set_mps", "start_mps", "stop_mps", "restart_mps", "set_power_cap",
+                        "lock_clocks", "release_limit", "set_compute_mode"]
+# What is previewed: acts on tasks, and settings of MPS and of Gpus (ActionParams.setting).
+ShownAction = Literal[TaskAction, SettingAction]
+# A hold stops every act on a node; it has no victim and so no Preview.
+Action = Literal[ShownAction, "hold", "release"]
+
+GRACE_S, GRACE_LEAST_S, GRACE_MOST_S, CHECKPOINT_MOST_S = 30.0, 1, 600, 3_600
+CHECKPOINT_SIGNALS = ("USR1", "USR2", "INT", "HUP")
+
+
+class ActionParameter(Struct, frozen=True):
+    """`name`: in ActionParams. `default` None: a text, which must be given, or a signal, which
+    need not."""
+
+    name: Literal["text", "grace_s", "checkpoint_signal", "checkpoint_wait_s"]
+    flag: str
+    help: str
+    default: float | None = None
+    choices: tuple[str, ...] = ()
+
+
+TEXT = ActionParameter("text", "text", "what to tell")
+GRACE = ActionParameter(
+    "grace_s", "grace",
+    f"seconds from SIGTERM to SIGKILL, {GRACE_LEAST_S} to {GRACE_MOST_S}; default {GRACE_S:.0f}",
+    GRACE_S)
+CHECKPOINT = (
+    ActionParameter("checkpoint_signal", "signal",
+                    "send this first, so that the task writes a checkpoint",
+                    choices=CHECKPOINT_SIGNALS),
+    ActionParameter("checkpoint_wait_s", "wait",
+                    "with --signal: seconds to wait for the checkpoint, up to "
+                    f"{CHECKPOINT_MOST_S}", 0.0))
+
+
+class ActionRow(Struct, frozen=True, kw_only=True):
+    """What guards an action is said in each row; where something has a default, what is not said
+    is not allowed."""
+
+    id: Action
+    label: str  # on a button
+    doing: str  # "The node is …"
+    ended: str  # "It was not …"
+    done: str = ""  # the sentence of its success, as far as it is the same each time
+    # What is observed afterwards: what was told to whom, whether the neighbours live, that the
+    # processes are gone and their memory is back, that it reads back as wanted.
+    proof: Literal["", "step", "neighbours", "exit", "read_back"] = ""
+    last_words: str = ""  # before it is confirmed: what cannot be taken back
+    is_setting: bool = False
+    # what it may do
+    signals: bool  # every process must be open to our signals, and old enough
+    is_kill: bool  # ends work: it costs one of a ceiling's kills in an hour
+    is_harmful: bool  # stops somebody's work, or may; the signer counts it
+    only_tells: bool = False  # touches no process and no setting
+    for_rules: bool = False
+    rung: Do | None = None  # of the ladders of rules and quotas
+    # where people find it
+    key: str = ""  # on the Tasks page
+    in_rows: bool = False  # a button in each row of tasks, and in notebooks
+    fits: Literal["", "running", "paused"] = ""  # tasks in this state; "": in any
+    undo: TaskAction | None = None
+    is_typed: bool = False  # of several jobs: a word has to be typed
+    params: tuple[ActionParameter, ...] = ()
+    # words for the terminal, the owner, and others who are concerned
+    does: str = ""  # of the verb of the terminal; "": it has none of its own
+    summary: str = ""
+    mail_subject: str = ""
+    mail_text: str = ""
+    ranks_left: str = ""  # what becomes of the other ranks of a launch
+
+
+def _setting(id: SettingAction, label: str, doing: str, ended: str, ends_clients: bool = False
+             ) -> ActionRow:
+    last_words = "It is read back afterwards: that it was taken without a word proves nothing."
+    if ends_clients:
+        last_words = "Clients that have not left by then lose their work on the Gpu."
+    return ActionRow(id=id, label=label, doing=doing, ended=ended, proof="read_back",
+                     is_setting=True, last_words=last_words, signals=False,
+                     is_kill=ends_clients, is_harmful=ends_clients)
+
+
+_ROWS = (
+    ActionRow(
+        id="notify", label="Notify", doing="telling its owner", ended="told its owner",
+        done="Its owner was told", proof="step",
+        last_words="It is written to the owner's terminals, and sent to their address where one is "
+                   "known. Nothing is stopped.",
+        signals=False, is_kill=False, is_harmful=False, only_tells=True, for_rules=True,
+        rung="tell", key="n", params=(TEXT,),
+        does="Tell a task's owner something, on the terminals they have open.",
+        summary="tell a task's owner something",
+        mail_subject="About your task on {host}", mail_text="Nothing was done to it."),
+    ActionRow(
+        id="pause", label="Pause", doing="pausing", ended="paused",
+        done="Paused. Its memory stays held, and whoever waits for it, such as the other ranks of "
+             "a job, hangs until it is resumed.", proof="neighbours",
+        last_words="It stops where it is and keeps its memory. Resume takes it back; a peer that "
+                   "waits for it may time out meanwhile.",
+        signals=True, is_kill=False, is_harmful=True, for_rules=True, rung="pause", key="p",
+        in_rows=True, fits="running", undo="resume",
+        does="Stop a task's processes; its memory stays held.",
+        summary="stop a task's processes; memory stays held",
+        mail_subject="Your task on {host} is being paused",
+        mail_text="It is stopped and keeps its memory until somebody resumes it.",
+        ranks_left="will hang until it is resumed"),
+    ActionRow(
+        id="resume", label="Resume", doing="resuming", ended="resumed",
+        done="Resumed; it runs again.", last_words="It goes on where it was stopped.",
+        signals=True, is_kill=False, is_harmful=False, for_rules=True, key="r", in_rows=True,
+        fits="paused",
+        does="Let a paused task go on.", summary="let a paused task go on",
+        mail_subject="Your task on {host} goes on", mail_text="It runs again."),
+    ActionRow(
+        id="end", label="End", doing="ending", ended="ended",
+        done="Ended: its processes are gone.", proof="exit",
+        last_words="{first}SIGTERM, {grace} of grace, then SIGKILL for what is left. It cannot be "
+                   "undone: what is not in a checkpoint is lost.",
+        signals=True, is_kill=True, is_harmful=True, for_rules=True, rung="end", key="e",
+        in_rows=True, is_typed=True, params=(GRACE, *CHECKPOINT),
+        does="End a task and the whole job that it belongs to.",
+        summary="end a task and its job",
+        mail_subject="Your task on {host} is being ended",
+        mail_text="It is asked to end, and killed if it does not end within {grace_s:.0f} s.",
+        ranks_left="will hang or fail"),
+    ActionRow(
+        id="terminate_client", label="Take out of MPS", doing="taking it out of MPS",
+        ended="taken out of MPS", proof="read_back",
+        last_words="Its contexts on the Gpu are gone at once. The process itself goes on, with "
+                   "errors from CUDA.",
+        signals=False, is_kill=True, is_harmful=True,
+        mail_subject="Your task on {host} is taken out of MPS",
+        mail_text="What it has on the GPU is lost; the process itself goes on, with errors from "
+                  "CUDA."),
+    _setting("set_mps", "Set MPS", "setting MPS", "set"),
+    _setting("start_mps", "Start MPS", "starting MPS", "started"),
+    _setting("stop_mps", "Stop MPS", "stopping MPS", "stopped", ends_clients=True),
+    _setting("restart_mps", "Restart MPS", "restarting MPS", "restarted", ends_clients=True),
+    _setting("set_power_cap", "Cap power", "capping the power", "set"),
+    _setting("lock_clocks", "Lock clocks", "locking the clocks", "set"),
+    _setting("release_limit", "Take back", "taking the limit back", "taken back"),
+    _setting("set_compute_mode", "Set mode", "setting the compute mode", "set"),
+    ActionRow(id="hold", label="Hold", doing="holding", ended="held", signals=False,
+              is_kill=False, is_harmful=False,
+              done="The node acts on nothing until it is released."),
+    ActionRow(id="release", label="Release", doing="releasing", ended="released", signals=False,
+              is_kill=False, is_harmful=False,
+              done="The node takes commands again."),
+)
+
+TASK_ACTIONS: tuple[TaskAction, ...] = get_args(TaskAction)
+SETTING_ACTIONS: tuple[SettingAction, ...] = get_args(SettingAction)
+SHOWN_ACTIONS: tuple[ShownAction, ...] = (*TASK_ACTIONS, *SETTING_ACTIONS)
+ACTIONS: tuple[Action, ...] = (*SHOWN_ACTIONS, "hold", "release")
+# An action without a row is an error here, before anything runs.
+ROWS: dict[Action, ActionRow] = {row.id: row for row in _ROWS}
+ROWS = {action: ROWS[action] for action in ACTIONS}
+
+KILLS = tuple(action for action in SHOWN_ACTIONS if ROWS[action].is_kill)
+# These end clients that are at work.
+ENDS_CLIENTS = tuple(action for action in SETTING_ACTIONS if ROWS[action].is_kill)
+HARMFUL = tuple(action for action in SHOWN_ACTIONS if ROWS[action].is_harmful)
+IN_ROWS = tuple(action for action in TASK_ACTIONS if ROWS[action].in_rows)
+TERMINAL_ACTIONS = tuple(action for action in TASK_ACTIONS if ROWS[action].does)
+ON_RUNG: dict[Do, TaskAction] = {
+    rung: action for action in TASK_ACTIONS if (rung := ROWS[action].rung) is not None}
+
+
+def rows_json() -> str:
+    """For the pages and the widget; also where it stands inside of HTML."""
+    return msgspec.json.encode([*ROWS.values()]).decode().replace("<", "\\u003c")

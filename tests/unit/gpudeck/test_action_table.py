@@ -1,0 +1,99 @@
+"""The table of actions: what each may do is written down here once more, so that no flag of a row
+changes unseen."""
+
+import re
+from typing import get_args
+
+import msgspec
+import pytest
+
+from agent.actions import guard
+from agent.actions.kinds.table import SETTING_KINDS, TASK_KINDS
+from agent.cli import actions as commands
+from gpudeck.action_table import (
+    ACTIONS,
+    ENDS_CLIENTS,
+    HARMFUL,
+    IN_ROWS,
+    KILLS,
+    ON_RUNG,
+    ROWS,
+    SETTING_ACTIONS,
+    TASK_ACTIONS,
+    TERMINAL_ACTIONS,
+    Action,
+    ActionParameter,
+    ActionRow,
+    rows_json,
+)
+from gpudeck.actions import ActionParams
+from gpudeck.limits import _ACTION_OF, Setting
+
+
+def test_what_each_action_may_do() -> None:
+    assert KILLS == ("end", "terminate_client", "stop_mps", "restart_mps")
+    assert ENDS_CLIENTS == ("stop_mps", "restart_mps")
+    assert HARMFUL == ("pause", "end", "terminate_client", "stop_mps", "restart_mps")
+    assert guard.SIGNALS == ("pause", "resume", "end")
+    assert guard.LEAVE_MPS == ("end", "terminate_client")
+    assert set(guard.HITS) == {*guard.SIGNALS, *KILLS}
+    assert [each for each in ACTIONS if ROWS[each].for_rules] == [
+        "notify", "pause", "resume", "end"]
+    assert [each for each in ACTIONS if ROWS[each].only_tells] == ["notify"]
+    assert IN_ROWS == ("pause", "resume", "end")
+    assert ON_RUNG == {"tell": "notify", "pause": "pause", "end": "end"}
+    assert {ROWS[each].is_setting for each in SETTING_ACTIONS} == {True}
+    assert not any(ROWS[each].is_setting for each in TASK_ACTIONS)
+
+
+@pytest.mark.parametrize("left_out", ["signals", "is_kill", "is_harmful"])
+def test_a_row_says_what_guards_it(left_out: str) -> None:
+    flags = {"signals": False, "is_kill": False, "is_harmful": False}
+    words = {"id": "notify", "label": "", "doing": "", "ended": ""}
+    row = ActionRow(**words | flags)  # type: ignore[arg-type]
+    assert (row.for_rules, row.only_tells, row.rung, row.in_rows) == (False, False, None, False)
+    del flags[left_out]
+    with pytest.raises(TypeError, match=left_out):
+        ActionRow(**words | flags)  # type: ignore[arg-type]
+
+
+def test_every_action_has_its_row_and_what_a_node_does() -> None:
+    assert tuple(ROWS) == ACTIONS == get_args(Action)
+    assert tuple(TASK_KINDS) == TASK_ACTIONS
+    settings = get_args(Setting)
+    assert set(SETTING_KINDS) == set(settings)
+    assert set(_ACTION_OF) == set(settings)
+    assert set(_ACTION_OF.values()) == set(SETTING_ACTIONS)
+    for action in TERMINAL_ACTIONS:
+        assert callable(getattr(commands, action))
+
+
+@pytest.mark.parametrize("row", ROWS.values(), ids=lambda row: row.id)
+def test_a_row_has_words_for_everybody(row: ActionRow) -> None:
+    assert row.label
+    assert row.doing
+    assert row.ended
+    assert row.done or row.proof == "read_back"
+    assert (row.summary != "") == (row.does != "")
+    assert (row.mail_subject != "") == (row.mail_text != "") == (row.id in TASK_ACTIONS)
+    assert "Gpu" not in row.mail_text
+    keys = [each.key for each in ROWS.values() if each.key]
+    assert len(keys) == len(set(keys))
+
+
+def test_parameters_are_those_of_the_wire() -> None:
+    used = {each.name: each for row in ROWS.values() for each in row.params}
+    assert {*used, "setting"} == set(ActionParams.__struct_fields__)
+    assert set(get_args(ActionParameter.__annotations__["name"])) == set(used)
+    for each in used.values():
+        given = getattr(ActionParams(), each.name)
+        assert each.default == (given if isinstance(given, float) else None)
+    for signal in used["checkpoint_signal"].choices:
+        msgspec.convert({"checkpoint_signal": signal}, ActionParams)
+
+
+def test_the_rows_stand_in_a_page_as_they_are() -> None:
+    assert "<" not in rows_json()
+    rows = msgspec.json.decode(rows_json(), type=list[ActionRow])
+    assert rows == [*ROWS.values()]
+    assert not re.search(r"\{%|%\}", rows_json())  # what Dash puts into a page stands in these
