@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 pytest_plugins = ("tests.quarantine",)
 SEED = os.environ.setdefault("GPUDECK_TEST_SEED", str(secrets.randbits(32)))
-random.seed(int(SEED))
+random.seed(int(SEED))  # for what is drawn when a file is imported
 
 # How long an example takes says more of the machine, and of who else is on it, than of the code.
 settings.register_profile("gpudeck", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -61,6 +61,12 @@ def browser() -> "Iterator[Browser]":
         running = playwright.chromium.launch(executable_path=path, args=chromium.FLAGS)
         yield running
         running.close()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A test draws the same alone as among others."""
+    random.seed(f"{SEED} {item.nodeid}")
 
 
 def pytest_report_header() -> str:

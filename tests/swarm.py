@@ -77,7 +77,7 @@ class Noise:
     """Made once: a thousand nodes cannot each draw theirs anew every second."""
 
     def __init__(self) -> None:
-        rng = np.random.default_rng()
+        rng = np.random.default_rng(random.getrandbits(32))
         self.rows = np.zeros((NOISES, GPUS, WIDTH))
         for key, spread in (("util_pct", 3.0), ("power_w", 15.0), ("temp_c", 0.6),
                             ("sm_active_pct", 3.0), ("mem_util_pct", 1.0)):
@@ -118,7 +118,7 @@ class Hive:
     """The nodes, their sockets and one loop."""
 
     def __init__(self, connect: "Callable[[Hive, int, int], list[Member]]") -> None:
-        self.rng = np.random.default_rng()
+        self.rng = np.random.default_rng(random.getrandbits(32))
         self.noise = Noise()
         self.members: list[Member] = []
         self.messages = self.bytes = self.stalls = 0

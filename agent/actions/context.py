@@ -130,18 +130,19 @@ class NodeContext:
              target: ProcessFacts | None, asker: str | None) -> GuardInput:
         """What the guard is asked. `target` None: a setting is meant, and no process by itself."""
         ceiling, guards = self.guards.ceiling(), self.guards
-        of_setting = GuardInput(
-            action=action, ceiling=ceiling, subjects=subjects, age_s=None, protected=protected(),
-            protected_by_ceiling=ceiling.protected_ids(), holds=guards.holds(), asker=asker,
-            kills_last_hour=guards.kills_last_hour())
-        if target is None:
-            return of_setting
         clients = any(subject.kind == "mps_client" for subject in subjects)
-        return replace(
-            of_setting, age_s=age_s(target.identity.start_ticks),
-            sees_host_pids=not self.node.has_host_pids or in_host_namespace(),
-            manager=next(filter(None, (managed_by(each.facts) for each in subjects)), None),
-            mps=self.limits.mps.trouble() if clients and action in guard.LEAVE_MPS else "")
+        return GuardInput(
+            action=action, ceiling=ceiling, subjects=subjects,
+            age_s=None if target is None else age_s(target.identity.start_ticks),
+            protected=protected(), protected_by_ceiling=ceiling.protected_ids(),
+            holds=guards.holds(), asker=asker,
+            sees_host_pids=(target is None or not self.node.has_host_pids
+                            or in_host_namespace()),
+            kills_last_hour=guards.kills_last_hour(),
+            manager=None if target is None else next(
+                filter(None, (managed_by(each.facts) for each in subjects)), None),
+            mps=(self.limits.mps.trouble()
+                 if target is not None and clients and action in guard.LEAVE_MPS else ""))
 
     def also_held_by(self, more: Callable[[], tuple[str, ...]]) -> "NodeContext":
         """The same node, where one more thing may hold an act."""

@@ -69,20 +69,20 @@ class Check(Generic[T]):
 class ProtectedExecutables:
     """device:inode of the executables above, as they are on this machine."""
 
-    systems: frozenset[str] = frozenset()
-    everybodys: frozenset[str] = frozenset()
+    systems: frozenset[str]
+    everybodys: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
 class GuardedProcess:
-    """One process that would be hit."""
+    """One process that would be hit. Nothing has a default: what was not asked must not permit."""
 
     facts: ProcessFacts
-    user: str | None = None
-    kind: str | None = None  # of its Task; None: it uses no Gpu
-    may_signal: bool = True
-    is_ours: bool = False  # the agent, its ancestors, its reader
-    is_frozen: bool = False  # with its cgroup: it hears no signal but SIGKILL
+    user: str | None
+    kind: str | None  # of its Task; None: it uses no GPU
+    may_signal: bool
+    is_ours: bool  # the agent, its ancestors, its reader
+    is_frozen: bool  # with its cgroup: it hears no signal but SIGKILL
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +91,14 @@ class GuardInput:
     ceiling: Ceiling
     subjects: tuple[GuardedProcess, ...]
     age_s: float | None
-    protected: ProtectedExecutables = ProtectedExecutables()
-    protected_by_ceiling: frozenset[str] = frozenset()
-    holds: tuple[str, ...] = ()
-    asker: str | None = None  # kind; None while nobody has decided yet
-    sees_host_pids: bool = True
-    kills_last_hour: int = 0
-    manager: str | None = None
-    mps: str = ""  # why MPS clients cannot be ended here; "": they can
+    protected: ProtectedExecutables
+    protected_by_ceiling: frozenset[str]
+    holds: tuple[str, ...]
+    asker: str | None  # kind; None while nobody has decided yet
+    sees_host_pids: bool
+    kills_last_hour: int
+    manager: str | None
+    mps: str  # why MPS clients cannot be ended here; "": they can
 
 
 def begun(case: GuardInput) -> GuardInput:

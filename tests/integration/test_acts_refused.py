@@ -14,7 +14,7 @@ import pytest
 
 from agent.actions import context as node_context
 from agent.actions.ceiling import Ceiling
-from agent.actions.guard import GuardedProcess, GuardInput, refusals
+from agent.actions.guard import GuardedProcess, GuardInput, ProtectedExecutables, refusals
 from agent.actions.preview import preview
 from agent.actions.signals import ProcessHandle
 from agent.journal.store import ActionJournal, ActionStore
@@ -297,8 +297,12 @@ def _as_nobody(pid: int) -> int:
     found = grip.facts()
     if found is None:
         return 4
-    case = GuardInput("end", Ceiling(root_tasks=True),
-                      (GuardedProcess(found, "root", "compute", False),), 60.0)
+    subject = GuardedProcess(found, "root", "compute", may_signal=False, is_ours=False,
+                             is_frozen=False)
+    case = GuardInput("end", Ceiling(root_tasks=True), (subject,), age_s=60.0,
+                      protected=ProtectedExecutables(frozenset(), frozenset()),
+                      protected_by_ceiling=frozenset(), holds=(), asker=None,
+                      sees_host_pids=True, kills_last_hour=0, manager=None, mps="")
     codes = [refusal.code for refusal in refusals(case)]
     try:
         grip.send(signal.SIGTERM)

@@ -21,7 +21,7 @@ from tests.unit.acts_shown import item
 
 @pytest.fixture
 def hub() -> Iterator[ActsHub]:
-    chance = random.Random()
+    chance = random.Random(random.random())
     hub = ActsHub([item(chance, bystanders=[]) for _ in range(3)])
     yield hub
     hub.stop()

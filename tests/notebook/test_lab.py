@@ -18,7 +18,7 @@ from tests.machine import required
 from tests.notebook.servers import Book, Jupyter, shown
 
 GIB = 2**30
-DICE = random.Random()
+DICE = random.Random(random.random())
 GAP_S = 2.0
 BUSY_S = {"short": 9, "long": 60}
 

@@ -19,7 +19,7 @@ from widget.agent_source import close_all
 from widget.measurement import Measure
 
 GIB = 2**30
-DICE = random.Random()
+DICE = random.Random(random.random())
 MINE = DICE.randrange(2, 9) * GIB, DICE.randrange(10, 19) * GIB
 STRANGERS = 23 * GIB
 SM = DICE.randrange(20, 45)

@@ -126,7 +126,7 @@ def test_neither_more_nor_fewer_jobs(seed: int) -> None:
 
 
 def test_another_act_or_way_is_another_plan() -> None:
-    seen = preview(random.Random())
+    seen = preview(random.Random(random.random()))
     plan = plan_of(seen, 1.0)
     pause = msgspec.structs.replace(seen, action="pause")
     assert "not to pause" in changes(plan, pause)[0]
@@ -134,7 +134,7 @@ def test_another_act_or_way_is_another_plan() -> None:
 
 
 def test_the_round_trip() -> None:
-    seen = preview(random.Random())
+    seen = preview(random.Random(random.random()))
     plan = plan_of(seen, 1_234.5)
     assert decode(encode(plan)) == plan
     assert plan.targets == [task_id for job in seen.items for task_id in job.task_ids]
@@ -142,7 +142,7 @@ def test_the_round_trip() -> None:
 
 
 def test_what_would_be_refused_is_not_planned() -> None:
-    chance = random.Random()
+    chance = random.Random(random.random())
     refused = item(chance, refusals=[{"code": "hold", "sentence": "held"}])
     good = item(chance)
     plan = plan_of(preview(chance, items=[refused, good]), 1.0)
@@ -152,7 +152,7 @@ def test_what_would_be_refused_is_not_planned() -> None:
 
 
 def test_a_pid_alone_is_no_identity() -> None:
-    chance = random.Random()
+    chance = random.Random(random.random())
     job = item(chance)
     job["processes"].append({"pid": 9, "user": "alice", "command": "x", "task_id": None})
     with pytest.raises(InvalidPlanError, match="process 9 is known by its pid only"):

@@ -22,12 +22,12 @@ from tests.unit.acts_shown import command, item, preview
 
 
 def shown(**other: object) -> str:
-    chance = random.Random()
+    chance = random.Random(random.random())
     return "\n".join(preview_lines(preview(chance, items=[item(chance, **other)])))
 
 
 def test_all_that_a_person_must_know_is_shown() -> None:
-    chance = random.Random()
+    chance = random.Random(random.random())
     job = item(chance, keep={"until": 64_800.0, "because": "paper", "by": "alice"},
                warnings=["what was not saved is lost"], manager="slurm job 42")
     text = "\n".join(preview_lines(preview(chance, items=[job])))
@@ -80,7 +80,7 @@ def test_ages(seconds: float, wanted: str) -> None:
 
 
 def test_one_job_asks_for_yes_and_enter_means_no() -> None:
-    chance = random.Random()
+    chance = random.Random(random.random())
     asked = question(preview(chance, items=[item(chance)]))
     assert "of alice" in asked.prompt
     assert [asked.is_yes(word) for word in ("", "n", "yes please", "y", " YES ")] == [
@@ -88,7 +88,7 @@ def test_one_job_asks_for_yes_and_enter_means_no() -> None:
 
 
 def test_ending_several_asks_for_a_name() -> None:
-    chance = random.Random()
+    chance = random.Random(random.random())
     jobs = [item(chance), item(chance)]
     asked = question(preview(chance, items=jobs))
     name = short(jobs[0]["task_ids"][0])
@@ -99,7 +99,7 @@ def test_ending_several_asks_for_a_name() -> None:
 
 
 def test_a_refused_job_is_not_the_name() -> None:
-    chance = random.Random()
+    chance = random.Random(random.random())
     refused = item(chance, refusals=[{"code": "hold", "sentence": "held"}])
     jobs = [refused, item(chance), item(chance)]
     assert question(preview(chance, items=jobs)).is_yes(short(jobs[1]["task_ids"][0]))

@@ -82,7 +82,7 @@ WITH_A_COPY = (*ALONE, cut_tail, rewrite)
 
 
 def test_what_was_not_touched_holds() -> None:
-    links = made(random.Random())
+    links = made(random.Random(random.random()))
     assert verify(links) is None
     assert verify(links, {LENGTH: links[-1].hash, 1: links[0].hash}, copy=links) is None
     assert verify(links[20:], start=links[19], copy=links) is None
@@ -106,7 +106,7 @@ def test_each_of_10_000_changes_is_found_and_named() -> None:
 
 def test_without_a_head_elsewhere_a_cut_or_a_new_suffix_would_pass() -> None:
     """The control: why heads are kept by others."""
-    rng = random.Random()
+    rng = random.Random(random.random())
     links = made(rng)
     for mutation in (cut_tail, rewrite):
         changed, _ = mutation(rng, links)
@@ -116,7 +116,7 @@ def test_without_a_head_elsewhere_a_cut_or_a_new_suffix_would_pass() -> None:
 @pytest.mark.parametrize("mutation", [cut_tail, rewrite])
 def test_a_head_kept_elsewhere_finds_what_the_chain_cannot(mutation: Mutation) -> None:
     for _ in range(300):
-        rng = random.Random()
+        rng = random.Random(random.random())
         links = made(rng)
         changed, first = mutation(rng, links)
         kept = rng.randint(first, len(links))

@@ -28,7 +28,7 @@ from widget.static_table import still_of
 
 GIB = 2.0**30
 KERNEL = 4_711
-DICE = random.Random()
+DICE = random.Random(random.random())
 
 
 def gpu(**more: object) -> dict[str, object]:

@@ -19,6 +19,8 @@ from agent.tasks.processes import ProcessFacts
 from gpudeck.action_table import SHOWN_ACTIONS, ShownAction
 from gpudeck.actions import ProcessIdentity
 
+NOBODY = ProtectedExecutables(frozenset(), frozenset())
+
 
 def a_subject(**changed: Any) -> GuardedProcess:
     given: dict[str, Any] = {
@@ -29,13 +31,15 @@ def a_subject(**changed: Any) -> GuardedProcess:
     facts = ProcessFacts(row, identity, given["cgroup"], ("python",), given["path"], given["oom"],
                          0, None)
     return GuardedProcess(facts, given.get("user", "alice"), given.get("kind"),
-                          given.get("may_signal", True), given.get("ours", False))
+                          given.get("may_signal", True), given.get("ours", False), is_frozen=False)
 
 
 def a_case(subject: GuardedProcess | None = None, **changed: Any) -> GuardInput:
     subject = subject or a_subject()
-    given: dict[str, Any] = {"action": "end", "ceiling": Ceiling(), "subjects": (subject,),
-                             "age_s": 100.0}
+    given: dict[str, Any] = {
+        "action": "end", "ceiling": Ceiling(), "subjects": (subject,), "age_s": 100.0,
+        "protected": NOBODY, "protected_by_ceiling": frozenset(), "holds": (), "asker": None,
+        "sees_host_pids": True, "kills_last_hour": 0, "manager": None, "mps": ""}
     return GuardInput(**given | changed)
 
 

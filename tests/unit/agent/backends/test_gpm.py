@@ -37,7 +37,7 @@ class Bench:
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     nvml = FakeNvml(tmp_path, gpus=2)
     for gpu in nvml.gpus:
-        fill(gpu, random.Random())
+        fill(gpu, random.Random(random.random()))
         gpu["util"], gpu["sm_active"] = random.randint(1, 100), random.uniform(0.01, 100)
     nvml.save()
     nvml.use(monkeypatch)

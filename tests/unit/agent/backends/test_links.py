@@ -20,7 +20,7 @@ MIB = 2**20
 def nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
     fake = FakeNvml(tmp_path, gpus=2)
     for gpu in fake.gpus:
-        fill(gpu, random.Random())
+        fill(gpu, random.Random(random.random()))
     fake.save()
     fake.use(monkeypatch)
     return fake
@@ -68,7 +68,7 @@ def test_how_gpus_reach_each_other(nvml: FakeNvml, clock: Clock) -> None:
     """Direct links are counted to their other end; those that meet in switches as a whole."""
     a, b = nvml.gpus
     c = nvml.gpu()
-    fill(c, random.Random())
+    fill(c, random.Random(random.random()))
     for gpu in nvml.gpus:
         gpu.update({f"nvlink_{link}": None for link in range(18)})
     a.update(nvlink_0=1, nvlink_0_to=b["pci"], nvlink_1=1, nvlink_1_to=b["pci"], nvlink_2=0,

@@ -172,7 +172,7 @@ def test_memory_that_has_no_total_of_its_own(nvml: FakeNvml, clock: Clock) -> No
     """Pitfall 28, unified memory: the board is there, its memory is not supported, the rest is
     as ever. So where a right is wanting, as under MIG: denied."""
     for board, code in zip(nvml.gpus, (3, 4), strict=True):
-        fill(board, random.Random())
+        fill(board, random.Random(random.random()))
         board.error("nvmlDeviceGetMemoryInfo", code).error("nvmlDeviceGetMemoryInfo_v2", code)
     nvml.save()
     reading = read(NvmlReader(clock), clock)
@@ -208,7 +208,7 @@ def test_a_call_that_fails_takes_nothing_else_with_it(nvml: FakeNvml, clock: Clo
     """Pitfall 3; nvml A.1. Each call fails on one board: what is still told there is true, and
     the other board tells all that it told before."""
     for board in nvml.gpus:
-        fill(board, random.Random())
+        fill(board, random.Random(random.random()))
     nvml.save()
     before = [{key: value(gpu, key) for key in ALL} for gpu in read(NvmlReader(clock), clock).gpus]
     assert sum(not isinstance(each, Absence) for each in before[1].values()) > 40

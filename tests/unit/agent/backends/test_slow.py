@@ -21,7 +21,7 @@ S_NS = 10**9
 def nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
     fake = FakeNvml(tmp_path, gpus=2)
     for gpu in fake.gpus:
-        fill(gpu, random.Random())
+        fill(gpu, random.Random(random.random()))
     fake.save()
     fake.use(monkeypatch)
     return fake

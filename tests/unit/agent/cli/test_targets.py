@@ -81,7 +81,7 @@ def test_words_that_do_not_fit_are_refused(words: list[str]) -> None:
 
 
 def test_what_hits_comes_from_the_words_alone() -> None:
-    chance = random.Random()
+    chance = random.Random(random.random())
     env = {f"GPUDECK_{name}": "1" for name in (
         "YES", "PLAN", "TARGETS", "FILTER", "USER", "REASON", "GRACE", "SIGNAL", "WAIT", "TEXT",
         "PLAN_OUT")}

@@ -137,7 +137,7 @@ def test_scopes_hold_no_white_space() -> None:
 
 
 def test_random_actors_and_targets_never_raise() -> None:
-    chance = random.Random()
+    chance = random.Random(random.random())
     for _ in range(2_000):
         scope = Scope(tuple(chance.choices(("*", "a", "b"), k=chance.randrange(3))))
         actor = Actor(chance.choice(("person", "program", "agent", "rule")), "me",

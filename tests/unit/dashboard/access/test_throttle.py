@@ -14,7 +14,7 @@ def taken(throttle: SignInThrottle, keys: list[Key], times: list[float]) -> int:
 
 
 def test_no_more_than_twenty_per_account_in_any_quarter_hour() -> None:
-    throttle, chance = SignInThrottle(), random.Random()
+    throttle, chance = SignInThrottle(), random.Random(random.random())
     mono, let_through = 0.0, []
     for _ in range(10_000):
         mono += chance.expovariate(1.0)

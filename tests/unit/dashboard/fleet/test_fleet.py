@@ -136,7 +136,7 @@ def test_the_same_gpu_twice_is_refused() -> None:
 
 
 def test_growing_keeps_every_number() -> None:
-    fleet, random_state = Fleet(1), np.random.default_rng()
+    fleet, random_state = Fleet(1), np.random.default_rng(random.getrandbits(32))
     for at in range(300):
         node = add_node(fleet, f"n{at}", gpus=1)
         fleet.frame(node, frame([{"util_pct": float(at % 101)}]), NOW, MONO)

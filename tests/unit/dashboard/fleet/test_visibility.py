@@ -85,7 +85,7 @@ def test_all_together_is_everything_and_scopes_do_not_overlap() -> None:
 
 
 def test_slots_only_grow_within_an_epoch() -> None:
-    chance, fleet = random.Random(), Fleet(1)
+    chance, fleet = random.Random(random.random()), Fleet(1)
     lenses: dict[str, VisibleFleet] = {}
     for at in range(40):
         add_node(fleet, f"n{at}", gpus=1)

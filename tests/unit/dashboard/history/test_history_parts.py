@@ -85,7 +85,7 @@ def rows_of(count: int, seed: int) -> SampleRows:
 def test_roll_ups_of_disjoint_seconds_add_up() -> None:
     rows = rows_of(5_000, random.randrange(10**6))
     whole = rolled_up(rows, HOUR_S)
-    half = np.random.default_rng().random(len(rows)) < 0.3
+    half = np.random.default_rng(random.getrandbits(32)).random(len(rows)) < 0.3
     parts = joined([coarser(rolled_up(taken(rows, np.flatnonzero(which)), 60), 60)
                     for which in (half, ~half)])
     parts = taken(parts, np.lexsort((parts.t, parts.slot)))

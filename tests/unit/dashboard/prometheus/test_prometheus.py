@@ -38,7 +38,7 @@ def scraped(fleet: Fleet, xids: dict[tuple[str, str], float] | None = None, mono
 
 
 def test_each_field_in_dcgms_unit() -> None:
-    fleet, chance = Fleet(1), random.Random()
+    fleet, chance = Fleet(1), random.Random(random.random())
     node = add_node(fleet, gpus=1)
     live: dict[str, float | Absence] = {
         "util_pct": chance.randint(0, 100), "mem_used_bytes": float(chance.randint(1, 70) * 2**30),
