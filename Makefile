@@ -19,7 +19,8 @@ test check soak: export PYTHONDONTWRITEBYTECODE :=
 
 # The same random values each time, so that what fails can be seen again; by hand and in the long
 # forms they differ each time.
-test check: export GPUDECK_TEST_SEED ?= 1
+SEED ?= 1
+test check: export GPUDECK_TEST_SEED := $(SEED)
 
 # The tiers of tests/tiers.py. Three at once: most of a test is waiting; but two of what breaks
 # things and drives browsers. A file stays together, for what its tests share.
@@ -27,7 +28,7 @@ test: WORKERS := 3
 check: WORKERS := 2
 test check: $(VENV)/.dev machine
 	$(PYTEST) -m $@ -n $(WORKERS) --dist loadfile --no-loadscope-reorder \
-	  --hypothesis-seed=$(GPUDECK_TEST_SEED) $(TESTS)
+	  --hypothesis-seed=$(SEED) $(TESTS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
