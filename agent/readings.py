@@ -28,7 +28,7 @@ class Owner(Struct, frozen=True, omit_defaults=True):
 
 
 class GpuReading(Struct, frozen=True, array_like=True):
-    """One Gpu at one moment. `values` and `absent` follow metrics.COLUMNS; where `absent` is not
+    """One GPU at one moment. `values` and `absent` follow metrics.COLUMNS; where `absent` is not
     PRESENT the value is 0 and means nothing."""
 
     uuid: str
@@ -56,12 +56,12 @@ class BackendEvent(Struct, frozen=True):
     gpu_uuid: str | None = None
     text: str = ""
     numbers: dict[str, float] = {}
-    part_uuid: str | None = None  # of the part of that Gpu that it is about
+    part_uuid: str | None = None  # of the part of that GPU that it is about
     echo: str = ""  # the text instead, where we have just ended a task; "": it is no sign of that
 
 
 class ProcessReading(Struct, frozen=True):
-    """One process on one Gpu, as the driver lists it.
+    """One process on one GPU, as the driver lists it.
 
     The last six are filled only by backends whose processes this machine's /proc does not
     describe (simulated owners, recorded tasks); elsewhere tasks.py asks the kernel.
@@ -82,7 +82,7 @@ class ProcessReading(Struct, frozen=True):
 
 
 class ProcessAccounting(Struct, frozen=True):
-    """What the driver counted of one process on one Gpu, from its beginning to its end. None: it
+    """What the driver counted of one process on one GPU, from its beginning to its end. None: it
     does not say."""
 
     pid: int
@@ -90,7 +90,7 @@ class ProcessAccounting(Struct, frozen=True):
     mem_peak_bytes: float | None
     util_pct: float | None  # share of its life in which a kernel of it ran
     mem_util_pct: float | None
-    seconds: float | None  # that it had the Gpu open
+    seconds: float | None  # that it had the GPU open
 
 
 class Reading(Struct, frozen=True):
@@ -103,7 +103,7 @@ class Reading(Struct, frozen=True):
     links: tuple[GpuLink, ...] = ()
     happenings: tuple[BackendEvent, ...] = ()
     took_s: float | None = None  # the reading itself, inside the driver for the most part
-    detail: str = ""  # what is wrong with single Gpus and what to do, for people
+    detail: str = ""  # what is wrong with single GPUs and what to do, for people
     accounted: tuple[ProcessAccounting,
                      ...] = ()  # of processes that have ended since the last list
 
@@ -121,13 +121,13 @@ class OnDemandReading(Struct, frozen=True):
     """What an act is judged by: read when asked, beside the cadence of Readings."""
 
     processes: tuple[ProcessReading, ...]
-    mem_used_bytes: dict[str, float | None]  # by Gpu
-    energy_j: dict[str, float | None] = {}  # by Gpu that has such a counter
+    mem_used_bytes: dict[str, float | None]  # by GPU
+    energy_j: dict[str, float | None] = {}  # by GPU that has such a counter
 
 
 @dataclass(frozen=True, slots=True)
 class GpuLimits:
-    """What the driver says of one Gpu now. None: it does not say."""
+    """What the driver says of one GPU now. None: it does not say."""
 
     uuid: str
     power_w: float | None = None

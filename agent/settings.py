@@ -148,7 +148,7 @@ class AgentSettings:
 
 
 def read(argv: Sequence[str], env: Mapping[str, str] = os.environ) -> AgentSettings:
-    given = load("agent", TABLE, argv, env, "The daemon of one node: reads its Gpus, reports them.")
+    given = load("agent", TABLE, argv, env, "The daemon of one node: reads its GPUs, reports them.")
     given["host"] = given["host"] or this_host()
     given["data"] = given["data"] or state_folder(env)
     plays_file = backend_named(given["backend"]).capabilities.plays_file

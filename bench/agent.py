@@ -1,4 +1,4 @@
-"""What looking costs: the agent with its reader on 8 Gpus at 1 Hz, beside the bare calls, gpustat
+"""What looking costs: the agent with its reader on 8 GPUs at 1 Hz, beside the bare calls, gpustat
 and nvitop, all on one fake driver in one run."""
 
 import subprocess
@@ -39,7 +39,7 @@ def figures() -> Iterator[Figure]:
         agent, reader, pss_mb = _agent(folder, nvml)
         bare_ms, reader_ms, gpustat_ms, nvitop_ms = map(_told, pollers)
     agent_ms = agent.ms + reader.ms
-    yield Figure(f"agent + reader, CPU per sample of {GPUS} Gpus at 1 Hz", agent_ms, "ms", 10.0)
+    yield Figure(f"agent + reader, CPU per sample of {GPUS} GPUs at 1 Hz", agent_ms, "ms", 10.0)
     yield Figure("  of that the agent", agent.ms, "ms")
     yield Figure("  of that the reading process", reader.ms, "ms")
     yield Figure("  wakes of the agent's threads", agent.wakes, "1/s")

@@ -1,7 +1,7 @@
-"""One hub whose fleet grows from 8 to 10,000 Gpus: what each size costs, and how the cost grows.
+"""One hub whose fleet grows from 8 to 10,000 GPUs: what each size costs, and how the cost grows.
 
-An exponent of 1 is linear: ten times the Gpus for ten times the cost. It is fitted to all sizes on
-logarithms, so that what the hub costs with next to no Gpus makes it smaller, never larger.
+An exponent of 1 is linear: ten times the GPUs for ten times the cost. It is fitted to all sizes on
+logarithms, so that what the hub costs with next to no GPUs makes it smaller, never larger.
 """
 
 import statistics
@@ -27,7 +27,7 @@ SECONDS = 10.0
 REDRAWS = 12
 LINEAR = 1.0
 # Each column of the curve, and its unit.
-COLUMNS = {"hub CPU per message": "ms", "hub CPU per Gpu and second": "us",
+COLUMNS = {"hub CPU per message": "ms", "hub CPU per GPU and second": "us",
            "hub CPU": "% of a core", "hub PSS": "MB",
            "layout, once per page": "kB", "cells, each push": "kB",
            "heatmap redraw": "ms"}
@@ -48,7 +48,7 @@ def figures() -> Iterator[Figure]:
         context.close()
     for gpus, found in curve:
         for what, unit in COLUMNS.items():
-            yield Figure(f"growth, {gpus:,} Gpus: {what}", found[what], unit)
+            yield Figure(f"growth, {gpus:,} GPUs: {what}", found[what], unit)
     for what in FITTED:
         yield Figure(f"growth of {what}: exponent (1 is linear)",
                      exponent([gpus for gpus, _ in curve], [found[what] for _, found in curve]),
@@ -63,7 +63,7 @@ def _size(hub: StartedHub, swarm: Swarm, page: Page, gpus: int) -> dict[str, flo
         time.sleep(0.25)
     layout, cells = _payload(hub)
     return {"hub CPU per message": found["message_ms"],
-            "hub CPU per Gpu and second": 1e4 * found["core_pct"] / gpus,
+            "hub CPU per GPU and second": 1e4 * found["core_pct"] / gpus,
             "hub CPU": found["core_pct"], "hub PSS": hub.pss_bytes() / 1e6,
             "layout, once per page": layout / 1e3, "cells, each push": cells / 1e3,
             "heatmap redraw": statistics.median(redraws)}

@@ -8,7 +8,7 @@ from pathlib import Path
 from bench.figure import Figure
 from tests.history_load import measured
 
-SIZES = ((1_000, 3_900), (10_000, 900))  # Gpus, seconds
+SIZES = ((1_000, 3_900), (10_000, 900))  # GPUs, seconds
 
 
 def figures() -> Iterator[Figure]:

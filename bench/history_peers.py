@@ -9,7 +9,7 @@ from pathlib import Path
 from bench.figure import Figure
 from tests.history_peers import PROGRAM, measured, server
 
-SIZES = ((1_000, 1_920), (10_000, 240))  # Gpus, seconds
+SIZES = ((1_000, 1_920), (10_000, 240))  # GPUs, seconds
 
 
 def figures() -> Iterator[Figure]:

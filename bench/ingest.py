@@ -42,13 +42,13 @@ def figures() -> Iterator[Figure]:
     with tempfile.TemporaryDirectory() as folder:
         hub_ms, bare_ms, hub_pss_mb = _hub(Path(folder))
     floor_ms = _receive_only()
-    share = f"{AGENTS} agents x {GPUS} Gpus, {AGENTS * PER_AGENT_PER_S:.0f} messages/s"
+    share = f"{AGENTS} agents x {GPUS} GPUs, {AGENTS * PER_AGENT_PER_S:.0f} messages/s"
     yield Figure(f"hub CPU per agent message ({share})", hub_ms, "ms")
     yield Figure("  without rules, which look at all of it each second", bare_ms, "ms")
     yield Figure("  a handler that only receives it", floor_ms, "ms")
     yield Figure("  decode, validate, apply, store / receive-only", bare_ms / floor_ms, "x", 2.0)
     yield Figure("    with the rules", hub_ms / floor_ms, "x")
-    yield Figure(f"hub PSS with {AGENTS * GPUS} Gpus", hub_pss_mb, "MB", 400.0)
+    yield Figure(f"hub PSS with {AGENTS * GPUS} GPUs", hub_pss_mb, "MB", 400.0)
 
 
 def _hub(folder: Path) -> tuple[float, float, float]:

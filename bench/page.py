@@ -1,4 +1,4 @@
-"""The Fleet page with 10,000 Gpus in real Chromium: how old a sample is when its pixel is there,
+"""The Fleet page with 10,000 GPUs in real Chromium: how old a sample is when its pixel is there,
 what a redraw costs, how soon the page is there after signing in, and how much comes for it."""
 
 import statistics
@@ -33,7 +33,7 @@ def figures() -> Iterator[Figure]:
         time.sleep(3.0)
         opened = _opened(browser, state, hub.url)
         live = _live(browser, state, hub, swarm)
-    gpus = f"{NODES * GPUS:,} Gpus"
+    gpus = f"{NODES * GPUS:,} GPUs"
     yield Figure(f"sample to pixel, {gpus}, {TABS} browsers, p50", live["p50"], "ms", 60.0)
     yield Figure("  p99", live["p99"], "ms", 250.0)
     yield Figure("  the hub meanwhile, of one core", live["core_pct"], "%")

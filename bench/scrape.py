@@ -1,4 +1,4 @@
-"""What a scrape of /metrics costs the hub: a fleet in which every Gpu tells every metric."""
+"""What a scrape of /metrics costs the hub: a fleet in which every GPU tells every metric."""
 
 from collections.abc import Iterator
 
@@ -13,6 +13,6 @@ def figures() -> Iterator[Figure]:
     for gpus in SIZES:
         cost = scrape_costs(gpus)
         goal = GOAL_S if gpus == SIZES[-1] else None
-        yield Figure(f"scrape of {gpus:,} Gpus with every metric, CPU", cost.whole_s, "s", goal)
+        yield Figure(f"scrape of {gpus:,} GPUs with every metric, CPU", cost.whole_s, "s", goal)
         yield Figure("  of it on the hub's loop", cost.loop_s * 1e3, "ms", 50.0)
         yield Figure("  sent, packed", cost.sent_bytes / 1e6, "MB")

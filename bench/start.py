@@ -20,5 +20,5 @@ def figures() -> Iterator[Figure]:
                 time.sleep(5.0)
                 weighs = psutil.Process(demo.told()["hub_pid"]).memory_full_info().pss / 1e6
         gpus = nodes * 8
-        yield Figure(f"gpudeck demo, {gpus} Gpus: start to all live", took_s, "s", seconds)
-        yield Figure(f"  its hub's PSS with {gpus} Gpus", weighs, "MB", megabytes)
+        yield Figure(f"gpudeck demo, {gpus} GPUs: start to all live", took_s, "s", seconds)
+        yield Figure(f"  its hub's PSS with {gpus} GPUs", weighs, "MB", megabytes)

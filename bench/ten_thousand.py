@@ -1,4 +1,4 @@
-"""What 1,250 agents of 8 Gpus, each a Frame a second, cost the hub; beside a Flask-SocketIO handler
+"""What 1,250 agents of 8 GPUs, each a Frame a second, cost the hub; beside a Flask-SocketIO handler
 that only receives the same messages, and picows as the floor."""
 
 import os
@@ -26,7 +26,7 @@ def figures() -> Iterator[Figure]:
         floor = _received("picows", Path(folder))
         plain = _received("flask", Path(folder))
         hub, bare, pss_mb = _applied(Path(folder))
-    yield Figure(f"hub, {NODES * GPUS:,} Gpus at 1 Hz: of one core", hub["core_pct"], "%", 35.0)
+    yield Figure(f"hub, {NODES * GPUS:,} GPUs at 1 Hz: of one core", hub["core_pct"], "%", 35.0)
     yield Figure("  a Flask-SocketIO handler that only receives", plain["core_pct"], "%")
     yield Figure("  picows that only receives", floor["core_pct"], "%")
     yield Figure("  CPU per message, all in", hub["message_ms"], "ms")
@@ -39,7 +39,7 @@ def figures() -> Iterator[Figure]:
     yield Figure("    p99", hub["p99"], "ms", 50.0)
     yield Figure("    p99 at the receive-only handler", plain["p99"], "ms")
     yield Figure("    p99 at picows", floor["p99"], "ms")
-    yield Figure(f"  hub PSS with {NODES * GPUS:,} Gpus", pss_mb, "MB", 1_000.0)
+    yield Figure(f"  hub PSS with {NODES * GPUS:,} GPUs", pss_mb, "MB", 1_000.0)
 
 
 def cost(swarm: Swarm, pid: int, seconds: float) -> dict[str, Any]:

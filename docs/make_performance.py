@@ -35,28 +35,28 @@ WHY = (
      "hub every 80 ms, so that half of 80 ms is waiting; every 60 ms would do, for 2 % of a core "
      "more."),
     ("CPU per million points",
-     "Two thirds of it are taking: some 2 us to log a frame of 8 Gpus and 5 us to take it, mostly "
-     "Python's work for each frame and each use of a Gpu by a task; ticks of a small fleet pay "
+     "Two thirds of it are taking: some 2 us to log a frame of 8 GPUs and 5 us to take it, mostly "
+     "Python's work for each frame and each use of a GPU by a task; ticks of a small fleet pay "
      "for dozens of calls of numpy and for an fdatasync each. Of sealing, half is Parquet's own "
      "encoding, 0.011 s per million points alone. A decoder of frames into columns in C would."),
     ("ours / theirs",
      "Of the CPU of VictoriaMetrics; the same reason."),
     ("q1:",
-     "An hour of raw seconds of 500 Gpus and more lies in twelve files. To read the Gpu's seconds "
+     "An hour of raw seconds of 500 GPUs and more lies in twelve files. To read the GPU's seconds "
      "out of one takes 0.3 ms, and 0.9 ms once to find where it and its neighbours lie in it; "
-     "one row group is unpacked for it, of 128 Gpus. Fewer Gpus in each would, for more bytes."),
+     "one row group is unpacked for it, of 128 GPUs. Fewer GPUs in each would, for more bytes."),
     ("q2:",
-     "10 of 16 ms of CPU unpack one metric of 10,000 Gpus for five minutes, to take one second of "
+     "10 of 16 ms of CPU unpack one metric of 10,000 GPUs for five minutes, to take one second of "
      "it. Of five minutes of which nobody has asked before, 80 ms go to find whose seconds lie "
      "where; to write that down when they are sealed would save those."),
     ("an owner's util_pct",
-     "Suspected, not measured: who held which Gpu in each minute is read and joined with the "
-     "numbers of those Gpus, and all put together by owner."),
-    ("rehearsal, 24 h x 10,000 Gpus, idle",
+     "Suspected, not measured: who held which GPU in each minute is read and joined with the "
+     "numbers of those GPUs, and all put together by owner."),
+    ("rehearsal, 24 h x 10,000 GPUs, idle",
      "Of 1.3 s of CPU, 0.7 s read the minutes; the rest are a window and a machine "
      "over 10,000 rows, 1,440 times. What neither waits nor begins to costs next to nothing."),
 )
-CURVE = re.compile(r"growth, ([\d,]+) Gpus: (.+)")
+CURVE = re.compile(r"growth, ([\d,]+) GPUs: (.+)")
 
 
 def page(figures: Iterable[Figure], machine: str, day: date, note: str = "") -> str:
@@ -102,9 +102,9 @@ def _growth(curve: list[Figure]) -> list[str]:
         sizes.setdefault(found[1], {})[found[2]] = f"{figure.value:.3g}"
         heads[found[2]] = f"{found[2]}, {figure.unit}"
     lines = [(gpus, *(cells.get(what, "") for what in heads)) for gpus, cells in sizes.items()]
-    return ["## From 8 to 10,000 Gpus",
+    return ["## From 8 to 10,000 GPUs",
             "One hub whose fleet grows; exponents of these curves are among the figures above.",
-            table(("Gpus", *heads.values()), lines)]
+            table(("GPUs", *heads.values()), lines)]
 
 
 def _row(figure: Figure) -> tuple[str, ...]:

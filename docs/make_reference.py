@@ -39,7 +39,7 @@ def metrics_page() -> str:
     head = ("metric", "key", "unit", "meaning", "in filters", "Prometheus")
     return "\n\n".join([
         "# What the numbers mean", NOTE,
-        "Every Gpu reports these once a second. A value outside its possible range is a driver's "
+        "Every GPU reports these once a second. A value outside its possible range is a driver's "
         "sentinel and is not shown.",
         table(head, [metric_row(metric) for metric in COLUMNS]),
         "## What changes seldom",

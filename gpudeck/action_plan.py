@@ -103,8 +103,8 @@ def decode(raw: bytes) -> ActionPlanDocument:
 
 _WORDS: Mapping[str, str] = {
     "host": "the node's name", "job_id": "the job", "owner": "the owner",
-    "command": "the command line", "kind": "how it uses the Gpu", "manager": "the manager",
-    "task_ids": "its tasks", "gpus": "its Gpus", "processes": "its processes",
+    "command": "the command line", "kind": "how it uses the GPU", "manager": "the manager",
+    "task_ids": "its tasks", "gpus": "its GPUs", "processes": "its processes",
     "bystanders": "the tasks beside it", "keep": "its owner's wish to keep it",
 }
 

@@ -15,7 +15,7 @@ from gpudeck.ladder import Do
 TaskAction = Literal["notify", "pause", "resume", "end", "terminate_client"]
 SettingAction = Literal["set_mps", "start_mps", "stop_mps", "restart_mps", "set_power_cap",
                         "lock_clocks", "release_limit", "set_compute_mode"]
-# What is previewed: acts on tasks, and settings of MPS and of Gpus (ActionParams.setting).
+# What is previewed: acts on tasks, and settings of MPS and of GPUs (ActionParams.setting).
 ShownAction = Literal[TaskAction, SettingAction]
 # A hold stops every act on a node; it has no victim and so no Preview.
 Action = Literal[ShownAction, "hold", "release"]
@@ -89,7 +89,7 @@ def _setting(id: SettingAction, label: str, doing: str, ended: str, ends_clients
              ) -> ActionRow:
     last_words = "It is read back afterwards: that it was taken without a word proves nothing."
     if ends_clients:
-        last_words = "Clients that have not left by then lose their work on the Gpu."
+        last_words = "Clients that have not left by then lose their work on the GPU."
     return ActionRow(id=id, label=label, doing=doing, ended=ended, proof="read_back",
                      is_setting=True, last_words=last_words, signals=False,
                      is_kill=ends_clients, is_harmful=ends_clients)
@@ -141,7 +141,7 @@ _ROWS = (
     ActionRow(
         id="terminate_client", label="Take out of MPS", doing="taking it out of MPS",
         ended="taken out of MPS", proof="read_back",
-        last_words="Its contexts on the Gpu are gone at once. The process itself goes on, with "
+        last_words="Its contexts on the GPU are gone at once. The process itself goes on, with "
                    "errors from CUDA.",
         signals=False, is_kill=True, is_harmful=True,
         mail_subject="Your task on {host} is taken out of MPS",

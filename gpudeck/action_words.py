@@ -165,9 +165,9 @@ def _line(label: str, text: str) -> str:
 
 def _memory(item: PreviewItemView) -> str:
     on = ", ".join(
-        f"Gpu {printable(gpu.uuid)[:12] if gpu.index is None else gpu.index} "
+        f"GPU {printable(gpu.uuid)[:12] if gpu.index is None else gpu.index} "
         f"({gib(gpu.mem_used_bytes)})" for gpu in item.gpus)
-    return f"{gib(item.mem_used_bytes)} on {on or 'no Gpu'}"
+    return f"{gib(item.mem_used_bytes)} on {on or 'no GPU'}"
 
 
 def _process(process: ProcessView) -> str:
@@ -177,8 +177,8 @@ def _process(process: ProcessView) -> str:
 
 def _beside(bystanders: Sequence[BystanderView]) -> list[str]:
     if not bystanders:
-        return [_line("beside", "no other task on its Gpus")]
-    lines = [_line("beside", f"{many(len(bystanders), 'other task')} on its Gpus, to stay:")]
+        return [_line("beside", "no other task on its GPUs")]
+    lines = [_line("beside", f"{many(len(bystanders), 'other task')} on its GPUs, to stay:")]
     return lines + _cut(
         [_line("", f"{words(each.user)}  {words(each.command)}  task {printable(each.task_id)}")
          for each in bystanders], MOST_BYSTANDERS, "task")

@@ -89,7 +89,7 @@ class ActionParams(Struct, frozen=True, forbid_unknown_fields=True):
     checkpoint_signal: Literal["USR1", "USR2", "INT", "HUP"] | None = None  # before SIGTERM
     checkpoint_wait_s: Annotated[float, Meta(ge=0, le=CHECKPOINT_MOST_S)] = 0.0
     text: Text = ""  # of a notify
-    setting: Setting | None = None  # of an act on MPS or a Gpu, and of nothing else
+    setting: Setting | None = None  # of an act on MPS or a GPU, and of nothing else
 
 
 class ProcessIdentity(Struct, frozen=True):
@@ -112,12 +112,12 @@ class Victim(Struct, frozen=True):
     process: ProcessIdentity
     command: CommandLine | None
     user: Word | None
-    task_id: Word | None = None  # of a process that uses a Gpu
+    task_id: Word | None = None  # of a process that uses a GPU
     held: Annotated[tuple[HeldGpu, ...], Meta(max_length=256)] = ()
 
 
 class Bystander(Struct, frozen=True):
-    """Another Task on one of the victims' Gpus; it must be alive afterwards."""
+    """Another Task on one of the victims' GPUs; it must be alive afterwards."""
 
     process: ProcessIdentity
     task_id: Word

@@ -157,7 +157,7 @@ def _bystanders(record: CommandStatus) -> str:
     if found.bystanders_alive:
         return " The other tasks there are alive."
     count = len(found.vanished)
-    return (f" {count} other task{'s' if count != 1 else ''} on its Gpus vanished in the same "
+    return (f" {count} other task{'s' if count != 1 else ''} on its GPUs vanished in the same "
             "moment: look at them.")
 
 

@@ -95,7 +95,7 @@ FREE = "DCGM_FI_DEV_FB_FREE"
 XID = "DCGM_FI_DEV_XID_ERRORS"
 NAMES = frozenset({field.name for field in FIELDS} | {TOTAL, FREE, XID})
 
-Values = Sequence[float]  # one of each Gpu, in our units; NaN: it is not there
+Values = Sequence[float]  # one of each GPU, in our units; NaN: it is not there
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +225,7 @@ def build_info() -> str:
 
 
 def gpu_state(of: Sequence[str], states: Sequence[str]) -> str:
-    return family("gpudeck_gpu_state", "gauge", "1: this Gpu is ok, stale, lost or offline.",
+    return family("gpudeck_gpu_state", "gauge", "1: this GPU is ok, stale, lost or offline.",
                   [f'{each},state="{state}"' for each, state in zip(of, states, strict=True)],
                   [1.0] * len(of))
 
@@ -241,7 +241,7 @@ def task_labels(host: str, facts: GpuFacts, task: Task) -> str:
 
 def task_families(rows: list[tuple[str, Use]]) -> Iterator[str]:
     of = [each for each, _ in rows]
-    yield family("gpudeck_task_memory_bytes", "gauge", "Gpu memory that this task holds.", of,
+    yield family("gpudeck_task_memory_bytes", "gauge", "GPU memory that this task holds.", of,
                  [NAN if use.mem_used_bytes is None else use.mem_used_bytes for _, use in rows])
     yield family("gpudeck_task_sm_ratio", "gauge",
                  "Share of the time in which this task had work on the multiprocessors.", of,

@@ -1,4 +1,4 @@
-"""Settings of MPS and of Gpus: what can be asked for, and what of it is in force.
+"""Settings of MPS and of GPUs: what can be asked for, and what of it is in force.
 
 A setting is an act like any other: previewed, signed, recorded, and proved by reading it back.
 That the driver or MPS took it without a word proves nothing (nvml-mps.md A.1, C.3): `applied` is
@@ -17,7 +17,7 @@ MAX_SERVERS = 64
 MAX_CLIENTS = 256  # a server takes 60 at most (nvml-mps.md C.5)
 MAX_LEASES = 512
 MAX_FINDINGS = 64
-MAX_FIXES = 64  # of one finding; a node has so many Gpus at most
+MAX_FIXES = 64  # of one finding; a node has so many GPUs at most
 ORDINALS = 32  # beyond, MPS ignores what it is told (C.3)
 
 Percent = Annotated[int, Meta(ge=1, le=100)]
@@ -92,7 +92,7 @@ class ClockLock(Struct, frozen=True, forbid_unknown_fields=True, tag="clock_lock
 
 
 class ComputeMode(Struct, frozen=True, forbid_unknown_fields=True, tag="compute_mode"):
-    """Whether one process at a time may use a Gpu: beside MPS that one is MPS itself. No lease: it
+    """Whether one process at a time may use a GPU: beside MPS that one is MPS itself. No lease: it
     holds until `default` is set, also by a driver that was loaded anew."""
 
     gpu_uuid: Word
@@ -192,7 +192,7 @@ LeaseState = Literal["beginning", "in_force", "not_in_force", "drifted", "unknow
 
 
 class TimedLimit(Struct, frozen=True):
-    """A limit of a Gpu for a time. `wanted` and `before` are watts, or MHz from and to; a `before`
+    """A limit of a GPU for a time. `wanted` and `before` are watts, or MHz from and to; a `before`
     that is empty: the driver's own choice."""
 
     lease_id: Word  # of the command that began it
@@ -234,7 +234,7 @@ class LimitsNow(Struct, frozen=True, tag="limits_now"):
     taken_at: Seconds
     daemons: Annotated[tuple[MpsDaemon, ...], Meta(max_length=MAX_DAEMONS)] = ()
     leases: Annotated[tuple[TimedLimit, ...], Meta(max_length=MAX_LEASES)] = ()
-    # Why MPS, or limits of Gpus, cannot be set here; "": they can be.
+    # Why MPS, or limits of GPUs, cannot be set here; "": they can be.
     mps_trouble: Text = ""
     limits_trouble: Text = ""
     findings: Annotated[tuple[MpsFinding, ...], Meta(max_length=MAX_FINDINGS)] = ()

@@ -36,7 +36,7 @@ ABSENCE_MEANING: dict[Absence, str] = {
     Absence.UNSUPPORTED: "this board or driver does not report it",
     Absence.DENIED: "the driver refuses it to the agent's user",
     Absence.STALE: "the last reading is too old to be called live",
-    Absence.LOST: "the driver has lost this Gpu",
+    Absence.LOST: "the driver has lost this GPU",
     Absence.UNKNOWN: "the driver gave no usable answer this time",
 }
 
@@ -53,7 +53,7 @@ class Metric:
     high: float
     aggregate: Aggregate
     prometheus: str | None = None
-    # What a colour scale divides by: a fixed full value, or the static fact of each Gpu.
+    # What a colour scale divides by: a fixed full value, or the static fact of each GPU.
     full: float | None = None
     full_fact: str | None = None
     filter_name: str | None = None
@@ -106,10 +106,10 @@ LIVE: tuple[Metric, ...] = (
            "Why the clocks are below their maximum, as the driver's bit mask. Idle is not a fault.",
            0, 2**40, "last", "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS", filter_name="throttle"),
     Metric("pcie_tx_bytes_per_s", "B/s", "PCIe sent",
-           "Bytes the Gpu sent over PCIe per second, from its byte counter.",
+           "Bytes the GPU sent over PCIe per second, from its byte counter.",
            0, 1e12, "mean", "DCGM_FI_PROF_PCIE_TX_BYTES", full=64e9, filter_name="pcietx"),
     Metric("pcie_rx_bytes_per_s", "B/s", "PCIe received",
-           "Bytes the Gpu received over PCIe per second, from its byte counter.",
+           "Bytes the GPU received over PCIe per second, from its byte counter.",
            0, 1e12, "mean", "DCGM_FI_PROF_PCIE_RX_BYTES", full=64e9, filter_name="pcierx"),
 )
 
@@ -173,7 +173,7 @@ SLOW: tuple[Metric, ...] = (
     Metric("bar1_used_bytes", "B", "BAR1 used", "Memory mapped for direct access over PCIe.",
            0, 2**42, "last", "DCGM_FI_DEV_BAR1_USED"),
     Metric("temp_margin_c", "°C", "Temperature margin",
-           "How much warmer the Gpu may get before it slows down.",
+           "How much warmer the GPU may get before it slows down.",
            -150, 150, "last", filter_name="margin"),
     Metric("power_limit_w", "W", "Power limit in force",
            "What the board holds itself to; it can be lower than the limit that was set.",
@@ -185,7 +185,7 @@ SLOW: tuple[Metric, ...] = (
            "Share of the time in which the software power cap held the clocks down.",
            0, 100, "mean", full=100, filter_name="slowedpower"),
     Metric("slowed_sync_pct", "%", "Slowed by sync boost",
-           "Share of the time in which the clocks waited for a slower Gpu of the same group.",
+           "Share of the time in which the clocks waited for a slower GPU of the same group.",
            0, 100, "mean", full=100),
     Metric("slowed_soft_thermal_pct", "%", "Slowed by heat (software)",
            "Share of the time in which the driver held the clocks down because of temperature.",
@@ -215,9 +215,9 @@ SLOW: tuple[Metric, ...] = (
            "Memory rows replaced after errors that could not be corrected.",
            0, 2**32, "counter", "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS", filter_name="rows"),
     Metric("rows_pending", "", "Row remap pending",
-           "A row waits to be replaced; it takes a reset of the Gpu.",
+           "A row waits to be replaced; it takes a reset of the GPU.",
            0, 1, "last", "DCGM_FI_DEV_ROW_REMAP_PENDING", filter_name="rowspending",
-           words={0: "no", 1: "yes: reset the Gpu"}),
+           words={0: "no", 1: "yes: reset the GPU"}),
     Metric("rows_failed", "", "Row remap failed",
            "A row could not be replaced: the board is due for exchange.",
            0, 1, "last", "DCGM_FI_DEV_ROW_REMAP_FAILURE", filter_name="rowsfailed",
@@ -230,14 +230,14 @@ SLOW: tuple[Metric, ...] = (
            "Ampere.",
            0, 2**32, "counter", "DCGM_FI_DEV_RETIRED_DBE"),
     Metric("pages_pending", "", "Page retirement pending",
-           "A page waits to be taken out of use; it takes a reset of the Gpu.",
-           0, 1, "last", "DCGM_FI_DEV_RETIRED_PENDING", words={0: "no", 1: "yes: reset the Gpu"}),
+           "A page waits to be taken out of use; it takes a reset of the GPU.",
+           0, 1, "last", "DCGM_FI_DEV_RETIRED_PENDING", words={0: "no", 1: "yes: reset the GPU"}),
     Metric("recovery_action", "", "Recovery advised",
-           "What the driver advises to bring this Gpu back to health.",
+           "What the driver advises to bring this GPU back to health.",
            0, 5, "last", filter_name="recovery",
-           words={0: "none", 1: "reset the Gpu", 2: "reboot the node", 3: "drain peer-to-peer",
-                  4: "drain, then reset the Gpu", 5: "recover the IMEX domain"}),
-    Metric("pcie_gen", "", "PCIe generation", "Of the link now; it drops when the Gpu is idle.",
+           words={0: "none", 1: "reset the GPU", 2: "reboot the node", 3: "drain peer-to-peer",
+                  4: "drain, then reset the GPU", 5: "recover the IMEX domain"}),
+    Metric("pcie_gen", "", "PCIe generation", "Of the link now; it drops when the GPU is idle.",
            0, 16, "last", "DCGM_FI_DEV_PCIE_LINK_GEN", full_fact="pcie_gen_max"),
     Metric("pcie_width", "lanes", "PCIe lanes", "Of the link now.",
            0, 64, "last", "DCGM_FI_DEV_PCIE_LINK_WIDTH", full_fact="pcie_width_max",
@@ -256,11 +256,11 @@ SLOW: tuple[Metric, ...] = (
            0, 2**53, "counter", filter_name="nverrors"),
     Metric("fan_rpm", "rpm", "Fan speed", "As measured, of the first fan.", 0, 100_000, "last"),
     Metric("compute_mode", "", "Compute mode",
-           "Whether several processes may use the Gpu at the same time.",
+           "Whether several processes may use the GPU at the same time.",
            0, 3, "last", words={0: "default", 2: "prohibited", 3: "exclusive process"}),
     Metric(
         "persistence", "", "Persistence mode",
-        "Off: the driver puts the Gpu to rest whenever nobody uses it, and the next start is slow.",
+        "Off: the driver puts the GPU to rest whenever nobody uses it, and the next start is slow.",
         0, 1, "last", words=_MODES),
     Metric("ecc_on", "", "ECC", "Whether memory errors are found and corrected.", 0, 1, "last",
            words=_MODES),

@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class PipeSnapshot(Struct, frozen=True, tag="seen"):
-    """Gpus and tasks are shaped as the REST interface has them. A task has `mine` beside: it runs
+    """GPUs and tasks are shaped as the REST interface has them. A task has `mine` beside: it runs
     under the notebook's own uid."""
 
     at: float
@@ -51,9 +51,9 @@ class PipeSnapshot(Struct, frozen=True, tag="seen"):
 class PipeMarkReply(Struct, frozen=True, tag="marked"):
     mark_id: int
     at: float
-    # By Gpu. None: no such counter, or the board did not answer.
+    # By GPU. None: no such counter, or the board did not answer.
     energy_j: dict[str, float | None] = {}
-    # By Gpu and pid. None: it is there, and how much it holds is not known.
+    # By GPU and pid. None: it is there, and how much it holds is not known.
     held: dict[str, dict[int, float | None]] = {}
     is_answered: bool = True  # no: the driver did not answer; all else is empty
 

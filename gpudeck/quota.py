@@ -224,7 +224,7 @@ def _limit_flaws(quota: Quota) -> Iterator[tuple[str, str]]:
     if quota.max_age_s is not None and quota.count == "together":
         yield "max_age_s", "an age is of one task: there is no sum of it; write count: each"
     if quota.scope_kind == "gpu" and quota.gpus is not None and quota.gpus > 1:
-        yield "gpus", "a single Gpu is the scope: 0 keeps them off it, 1 limits nothing"
+        yield "gpus", "a single GPU is the scope: 0 keeps them off it, 1 limits nothing"
 
 
 def _ladder_flaws(quota: Quota, end_after_s: float) -> Iterator[tuple[str, str]]:
@@ -279,7 +279,7 @@ def _short(number: float) -> str:
 def amount_words(limit: Limit, amount: float, per: Per = "day") -> str:
     match limit:
         case "gpus":
-            return f"{_short(amount)} {'Gpu' if amount == 1 else 'Gpus'}"
+            return f"{_short(amount)} {'GPU' if amount == 1 else 'GPUs'}"
         case "mem_bytes":
             return f"{size_words(amount)} of memory"
         case "gpu_hours":
@@ -307,7 +307,7 @@ def subject_words(quota: Quota) -> str:
 def scope_words(quota: Quota) -> str:
     name = quota.scope_name
     return {"fleet": "on the whole fleet", "group": f"on the nodes of {name}",
-            "node": f"on {name}", "gpu": f"on the Gpu {name}"}[quota.scope_kind]
+            "node": f"on {name}", "gpu": f"on the GPU {name}"}[quota.scope_kind]
 
 
 def meaning(quota: Quota) -> str:

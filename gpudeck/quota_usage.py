@@ -1,6 +1,6 @@
 """Who holds how much of what Quotas give them, and which jobs would go first. Pure.
 
-Each use of a Gpu counts for one Quota per limit: the most specific one. So a Quota for alice on a
+Each use of a GPU counts for one Quota per limit: the most specific one. So a Quota for alice on a
 node takes what she has there out of the one for everyone, and nothing is counted twice.
 """
 
@@ -38,7 +38,7 @@ class TaskHolding:
     node_id: str
     host: str
     group: str | None  # of nodes; None: not known here
-    uses: tuple[tuple[str, float | None], ...]  # Gpu, memory
+    uses: tuple[tuple[str, float | None], ...]  # GPU, memory
 
     @property
     def job(self) -> JobKey:
@@ -186,7 +186,7 @@ def subjects_of(task: "Task") -> list[str]:
 
 
 def is_in_scope(quota: Quota, holding: TaskHolding, uuid: str | None) -> bool:
-    """`uuid` None: with any of its Gpus."""
+    """`uuid` None: with any of its GPUs."""
     match quota.scope_kind:
         case "fleet":
             return True
@@ -211,7 +211,7 @@ class _JobHoldings:
     key: JobKey
     host: str
     tasks: dict[str, TaskHolding] = field(default_factory=dict)
-    uses: list[tuple[str, str, float | None]] = field(default_factory=list)  # node, Gpu, memory
+    uses: list[tuple[str, str, float | None]] = field(default_factory=list)  # node, GPU, memory
     priority: int = 4
 
 

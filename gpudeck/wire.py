@@ -92,7 +92,7 @@ class WireError(ValueError):
 
 
 class GpuFacts(Struct, frozen=True):
-    """What does not change while a Gpu is there. None: not known; `missing` says why."""
+    """What does not change while a GPU is there. None: not known; `missing` says why."""
 
     uuid: Word
     index: Annotated[int, Meta(ge=0, le=65_535)]
@@ -134,7 +134,7 @@ class GpuFacts(Struct, frozen=True):
 
 
 class GpuLink(Struct, frozen=True, array_like=True):
-    """How two Gpus of a Node reach each other."""
+    """How two GPUs of a Node reach each other."""
 
     a: Annotated[int, Meta(ge=0, lt=MAX_GPUS)]
     b: Annotated[int, Meta(ge=0, lt=MAX_GPUS)]
@@ -143,7 +143,7 @@ class GpuLink(Struct, frozen=True, array_like=True):
 
 
 class Task(Struct, frozen=True):
-    """A process using a Gpu. `id` is (boot id, pid, start ticks): never reused."""
+    """A process using a GPU. `id` is (boot id, pid, start ticks): never reused."""
 
     id: Word
     pid: Pid
@@ -170,7 +170,7 @@ class Task(Struct, frozen=True):
 
 
 class Use(Struct, frozen=True, array_like=True):
-    """One Task on one Gpu, at one moment."""
+    """One Task on one GPU, at one moment."""
 
     task_id: Word
     gpu: Annotated[int, Meta(ge=0, lt=MAX_GPUS)]
@@ -224,7 +224,7 @@ class Hello(Struct, frozen=True, tag="hello"):
 
 
 class Inventory(Struct, frozen=True, tag="inventory"):
-    """The Gpus of this Node, in the order in which Frames of this generation list them."""
+    """The GPUs of this Node, in the order in which Frames of this generation list them."""
 
     generation: Number
     gpus: Annotated[tuple[GpuFacts, ...], Meta(max_length=MAX_GPUS)]
@@ -241,9 +241,9 @@ class Slow(Struct, frozen=True, array_like=True):
 class Frame(Struct, frozen=True, tag="frame"):
     """All that a Node reports for one tick.
 
-    `values` is float64 little-endian, Gpus x metrics.COLUMNS, row by row; `absent` one Absence
+    `values` is float64 little-endian, GPUs x metrics.COLUMNS, row by row; `absent` one Absence
     byte per value (where it is not PRESENT the value is 0 and means nothing); `states` one index
-    into GPU_STATES per Gpu.
+    into GPU_STATES per GPU.
     """
 
     seq: Annotated[int, Meta(ge=1, le=2**53)]
@@ -489,4 +489,4 @@ def check_frame(frame: Frame) -> None:
     if not math.isfinite(sum(unpack(frame.values))):  # inf - inf is none either
         raise WireError("frame holds a number that is not finite")
     if frame.tasks is not None and any(use.gpu >= gpus for use in frame.tasks.uses):
-        raise WireError(f"a task uses a Gpu beyond the {gpus} of its frame")
+        raise WireError(f"a task uses a GPU beyond the {gpus} of its frame")

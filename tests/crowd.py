@@ -1,4 +1,4 @@
-"""A node, a Gpu and a task for each of many texts, over real sockets of their own."""
+"""A node, a GPU and a task for each of many texts, over real sockets of their own."""
 
 import contextlib
 import random
@@ -66,7 +66,7 @@ def mixed(texts: list[str], per_group: int) -> list[Said]:
 
 
 def wards(texts: list[str]) -> list[Said]:
-    """Some nodes more, with as many tasks on their Gpu as a drawer shows: each text as each word of
+    """Some nodes more, with as many tasks on their GPU as a drawer shows: each text as each word of
     a task."""
     lots = list(zip(*(random.sample(texts, len(texts)) for _ in range(3)), strict=True))
     return [Said(f"ward-{at}", "wards", 0, f"GPU-ward{at}x{secrets.token_hex(6)}", "ward",
@@ -110,7 +110,7 @@ class Crowd:
             raw.emit(EVENT, encode(message))
 
     def beat(self) -> None:
-        """There, and without a Gpu."""
+        """There, and without a GPU."""
         self.say(lambda _, said: Beat("no_gpus", None, 0, 0, said.detail))
 
     def bring_gpus(self) -> None:

@@ -116,7 +116,7 @@ def measured(folder: Path, gpus: int, seconds: int) -> Iterator[Told]:
     lag_ms, seal_s = _sealed(history, START + seconds)
     keep_s += seal_s
     points = gpus * seconds * WIDTH / 1e6
-    what = f"history, {gpus:,} Gpus"
+    what = f"history, {gpus:,} GPUs"
     yield (f"{what}: CPU per million points, all in", (take_s + keep_s) / points, "s", 0.08)
     yield ("  of it to log and to take them", take_s / points, "s", None)
     yield ("  to seal, roll up and merge", keep_s / points, "s", None)
@@ -125,7 +125,7 @@ def measured(folder: Path, gpus: int, seconds: int) -> Iterator[Told]:
     minutes = history.info().kinds["minutes"]
     yield ("  bytes per metric and minute (min, mean, max)",
                  minutes["bytes"] / minutes["rows"] / WIDTH, "B", 2.3)
-    yield ("  memory of the open minutes, per Gpu", memory / gpus / 1e3, "kB", 19.0)
+    yield ("  memory of the open minutes, per GPU", memory / gpus / 1e3, "kB", 19.0)
     yield ("  another thread's lag while five minutes are sealed, p99", lag_ms, "ms", 10.0)
     yield from _questions(fleet, history, seconds)
 
@@ -191,9 +191,9 @@ def _questions(fleet: Fleet, history: EmbeddedHistory, seconds: int) -> Iterator
         return fleet.uuids[at : at + PER_NODE]
 
     asked: tuple[tuple[str, Callable[[], object], float | None], ...] = (
-        ("q1: one Gpu, one metric, the last hour of seconds",
+        ("q1: one GPU, one metric, the last hour of seconds",
          lambda: history.series([one()], ["power_w"], first, end, 1, ("mean",)), 15.0),
-        ("q2: one metric of every Gpu at a past second",
+        ("q2: one metric of every GPU at a past second",
          lambda: history.instant("temp_c", chance.randint(START + 5, end - 400)), 25.0),
         ("q3: one node, all metrics, minutes",
          lambda: history.series(some_node(), KEYS, START, end, 60), None),

@@ -50,7 +50,7 @@ class Peer:
     process: psutil.Process
     folder: Path
     client_s: float = 0.0
-    waiting: list[Floats] = field(default_factory=list)  # seconds: Gpus x metrics, NaN: not there
+    waiting: list[Floats] = field(default_factory=list)  # seconds: GPUs x metrics, NaN: not there
 
     def cpu_s(self) -> float:
         times = self.process.cpu_times()
@@ -161,7 +161,7 @@ def measured(folder: Path, peer: Peer, gpus: int, seconds: int) -> Iterator[Told
     ours_s += time.process_time() - began
     peer.post("/internal/force_flush")
     server_s = peer.cpu_s()
-    points, what = gpus * seconds * WIDTH / 1e6, f"history beside VictoriaMetrics, {gpus:,} Gpus"
+    points, what = gpus * seconds * WIDTH / 1e6, f"history beside VictoriaMetrics, {gpus:,} GPUs"
     yield (f"{what}: CPU per million points, ours, all in", ours_s / points, "s", None)
     theirs = (server_s + peer.client_s) / points
     yield ("  theirs: server and encoding for it", theirs, "s", None)
@@ -226,10 +226,10 @@ def _asked(fleet: Fleet, history: EmbeddedHistory, peer: Peer, end: int) -> Iter
     def past() -> int:
         return int(chance.integers(START + 5, end - 5))
 
-    yield ("q1: one Gpu, one metric, every second",
+    yield ("q1: one GPU, one metric, every second",
            lambda: history.series([fleet.uuids[one()]], ["power_w"], first, end, 1, ("mean",)),
            lambda: peer.ask("query", query=f"power_w{of(one())}[{end - first}s]", time=str(end)))
-    yield ("q2: one metric of every Gpu at a past second",
+    yield ("q2: one metric of every GPU at a past second",
            lambda: history.instant("temp_c", past()),
            lambda: peer.ask("query", query="last_over_time(temp_c[1s])", time=str(past())))
     yield ("q3: one node, all metrics, minutes (ours min, mean, max; theirs mean)",
@@ -242,12 +242,12 @@ def _asked(fleet: Fleet, history: EmbeddedHistory, peer: Peer, end: int) -> Iter
            lambda: peer.ask(
                "query", query="sum by (user) (sum_over_time(util_pct[1h]) * on (node, gpu) "
                "group_left (user) last_over_time(gpu_owner[1h]))", time=str(end)))
-    yield (f"q5: {HOT_C:.0f} °C or more for {HOT_S} s, every Gpu (theirs in steps of 15 s)",
+    yield (f"q5: {HOT_C:.0f} °C or more for {HOT_S} s, every GPU (theirs in steps of 15 s)",
            lambda: hot(history, START, end),
            lambda: peer.ask("query_range", query=f"min_over_time(temp_c[{HOT_S}s]) >= {HOT_C}",
                             start=str(START), end=str(end), step="15"))
     if end - START >= IDLE_S:
-        yield ("q5: idle for 30 min with memory held, every Gpu",
+        yield ("q5: idle for 30 min with memory held, every GPU",
                lambda: idle(history, fleet.uuids, end - IDLE_S, end),
                lambda: peer.ask(
                    "query", query=f"max_over_time(util_pct[{IDLE_S}s]) <= {IDLE_PCT} and "
@@ -260,7 +260,7 @@ def _series_of_node(fleet: Fleet, history: EmbeddedHistory, gpu: int, end: int) 
 
 
 def hot(history: EmbeddedHistory, first: int, end: int) -> list[tuple[str, int]]:
-    """Each Gpu, and the second from which it had been so for long enough."""
+    """Each GPU, and the second from which it had been so for long enough."""
     found: list[tuple[str, int]] = []
     lasts: dict[str, int] = {}
     for start in range(first - first % BLOCK_S, end, BLOCK_S):

@@ -16,7 +16,7 @@ PER_NODE = 8
 
 
 def whole_fleet(gpus: int) -> tuple[Fleet, VisibleFleet]:
-    """Every metric of every Gpu is there, as a new board has them."""
+    """Every metric of every GPU is there, as a new board has them."""
     fleet, chance = Fleet(1), random.Random(1)
     for at in range(gpus // PER_NODE):
         name = f"n{at:04}"

@@ -24,7 +24,7 @@ OWNERS = ("alice", "bob", "=cmd|' /C calc'!A1")  # the last one is no friend of 
 
 @dataclass
 class Past:
-    """`begin` to `end`, with a hole in it. Of every Gpu, some minutes are idle; on the first of
+    """`begin` to `end`, with a hole in it. Of every GPU, some minutes are idle; on the first of
     each Node two owners share."""
 
     begin: int
@@ -81,7 +81,7 @@ class Past:
                 seq + 1, float(t), kind, agent.facts[0].uuid, text=TEXT))
 
     def _tasks(self, at: int) -> Tasks:
-        """Two share the first Gpu; the other one is one owner's."""
+        """Two share the first GPU; the other one is one owner's."""
         names = OWNERS if at == 0 else OWNERS[::-1]
         tasks = tuple(Task(f"boot:{pid}:1", pid, 1, 1.0, name, "python secret.py")
                       for pid, name in enumerate(names, start=100))

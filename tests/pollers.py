@@ -1,5 +1,5 @@
 """One poller of the fake driver, in a process of its own. Prints
-CPU milliseconds per sample of all Gpus, at 1 Hz like the agent's: once a second everything is
+CPU milliseconds per sample of all GPUs, at 1 Hz like the agent's: once a second everything is
 cold, and costs twice of what a tight loop shows.
 
 `bare` makes the very calls that our reader makes, over a minute of its cadences, and does nothing

@@ -33,11 +33,11 @@ Told = tuple[str, float, str, float | None]  # name, value, unit, goal
 
 
 def measured(folder: Path) -> Iterator[Told]:
-    yield (f"rules: {RULES} of the pack over {GPUS:,} Gpus and {2 * GPUS:,} tasks, CPU per s",
+    yield (f"rules: {RULES} of the pack over {GPUS:,} GPUs and {2 * GPUS:,} tasks, CPU per s",
            looked_at_s() * 1_000, "ms", 100.0)
     store = _a_day(folder)
     for rule in parse(IN_YAML).rules.values():
-        yield (f"rehearsal, 24 h x {GPUS:,} Gpus, {rule.rule.title}: CPU",
+        yield (f"rehearsal, 24 h x {GPUS:,} GPUs, {rule.rule.title}: CPU",
                min(_rehearsed(store, rule) for _ in range(ROUNDS)), "s", 1.5)
 
 
@@ -113,7 +113,7 @@ def _a_day(folder: Path) -> HistoryStore:
 
 
 def _held(first: int, rng: np.random.Generator) -> TaskMinuteRows:
-    """On each Gpu one Task after the other, which begin at any second."""
+    """On each GPU one Task after the other, which begin at any second."""
     many, minutes = min(GROUP_GPUS, GPUS - first), DAY_S // 60
     slot, minute = np.repeat(np.arange(many), minutes), np.tile(np.arange(minutes), many)
     nth = (minute + np.repeat(rng.integers(0, STAYS, many), minutes)) // STAYS

@@ -1,6 +1,6 @@
 """Up to thousands of nodes in one process, over real sockets, at little cost: `Swarm` starts it and
 talks to it by lines of JSON. Each node says a Frame a second at a moment of its own, with what a
-real one says: 8 Gpus, their tasks every other second, a Beat every other second.
+real one says: 8 GPUs, their tasks every other second, a Beat every other second.
 
 It talks to the hub, or to a server that only receives (`tests/receivers.py`): the same messages.
 """
@@ -85,7 +85,7 @@ class Noise:
 
 
 def base(rng: "np.random.Generator") -> "np.ndarray[Any, Any]":
-    """What each Gpu of a node does: half of them work."""
+    """What each GPU of a node does: half of them work."""
     busy = rng.random(GPUS) < 0.6
     rows = np.zeros((GPUS, WIDTH))
     for key, works, rests in (
@@ -123,7 +123,7 @@ class Hive:
         self.members: list[Member] = []
         self.messages = self.bytes = self.stalls = 0
         self.every_s = 1.0
-        self.beacons = 0  # so many of the first nodes: Gpu 0 shows 1 + seq % 99
+        self.beacons = 0  # so many of the first nodes: GPU 0 shows 1 + seq % 99
         self.watchers: dict[int, Callable[[], None]] = {}
         self._connect = connect
         self._poll = select.epoll()
@@ -384,7 +384,7 @@ class Answers:
         return {}
 
     def beacon_times(self) -> dict[str, Any]:
-        """Of each beacon what its Gpu 0 was said to show, and when."""
+        """Of each beacon what its GPU 0 was said to show, and when."""
         return {f"GPU-n{member.number + 1:04}-0": [
             [1.0 + (at + 1) % 99, when] for at, when in enumerate(member.sent_at)]
             for member in self.hive.members[:self.hive.beacons]}

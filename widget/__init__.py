@@ -13,8 +13,8 @@ __all__ = ["connect", "load_ipython_extension", "measure", "unload_ipython_exten
 
 def watch(hub: str | None = None, token: str | None = None, *, simulate: str | None = None,
           ca_file: str | None = None) -> "Watch":
-    """A live widget: this machine's Gpus, or with `hub` and `token` a fleet's. On a machine without
-    a Gpu, `simulate="h100x2"` shows two that are made up."""
+    """A live widget: this machine's GPUs, or with `hub` and `token` a fleet's. On a machine without
+    a GPU, `simulate="h100x2"` shows two that are made up."""
     try:
         from .live_widget import watch_fleet, watch_here
     except ModuleNotFoundError as error:

@@ -68,7 +68,7 @@ class Row {
     this.root.classList.toggle("g-kernel", task.kernel);
     say(this.who, task.kernel ? "this kernel" : `${task.node ? `${task.node} ` : ""}${task.pid}`);
     const age_s = secondsSince(task.since);
-    say(this.where, [`Gpu ${task.gpus.join(", ")}`, size(task.mem), task.sm === null ? "" : `${Math.round(task.sm)} % SM`, task.state ?? "", age_s === null ? "" : age(age_s)].filter(Boolean).join(" · "));
+    say(this.where, [`GPU ${task.gpus.join(", ")}`, size(task.mem), task.sm === null ? "" : `${Math.round(task.sm)} % SM`, task.state ?? "", age_s === null ? "" : age(age_s)].filter(Boolean).join(" · "));
     say(this.what, task.command ?? "command line unknown");
     this.what.title = task.command ?? "";
     const fitting = !canAct || task.kernel ? [] : IN_ROWS.filter(({ fits }) => fits === "" || (fits === "paused") === (task.state === "paused"));
@@ -171,7 +171,7 @@ class Dialog {
 }
 
 function about(item) {
-  const beside = item.bystanders.length === 0 ? "No other task is on its Gpus." : `${plural(item.bystanders.length, "other task")} on its Gpus, to stay: ${item.bystanders.map(({ user, command }) => `${user ?? "unknown user"} ${(command ?? "").slice(0, 60)}`).join("; ")}`;
+  const beside = item.bystanders.length === 0 ? "No other task is on its GPUs." : `${plural(item.bystanders.length, "other task")} on its GPUs, to stay: ${item.bystanders.map(({ user, command }) => `${user ?? "unknown user"} ${(command ?? "").slice(0, 60)}`).join("; ")}`;
   return make("div", { class: "g-about" },
     make("p", {}, make("b", {}, item.owner ?? "unknown owner"), ` on ${item.host}, ${plural(item.processes.length, "process", "processes")}, ${size(item.mem_used_bytes)}, ${item.age_s === null ? "age unknown" : `${age(item.age_s)} old`}`),
     make("p", { class: "g-sub" }, item.processes.slice(0, 6).map(({ pid, command }) => `${pid} ${(command ?? "unknown").slice(0, 90)}`).join("\n") + (item.processes.length > 6 ? `\nand ${item.processes.length - 6} more` : "")),

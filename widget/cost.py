@@ -19,7 +19,7 @@ Item = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class GpuSample:
-    """One Gpu at one moment. None: not asked then, or not known."""
+    """One GPU at one moment. None: not asked then, or not known."""
 
     at: float
     uuid: str
@@ -41,7 +41,7 @@ class GpuCost:
     mem_peak_bytes: float | None
     util_mean_pct: float | None
     util_peak_pct: float | None
-    energy_j: float | None  # of the whole Gpu
+    energy_j: float | None  # of the whole GPU
     shared_with: tuple[str, ...]  # whose tasks were there too
 
 
@@ -75,7 +75,7 @@ def points_of_mark(mark: PipeMarkReply, pid: int) -> Iterator[GpuSample]:
 
 
 def beside(tasks: Sequence[Item] | None, pid: int) -> Iterator[tuple[str, str]]:
-    """Each other task's Gpu, and whose it is."""
+    """Each other task's GPU, and whose it is."""
     for task in tasks or ():
         if task["pid"] != pid:
             for use in task["gpus"]:
@@ -85,7 +85,7 @@ def beside(tasks: Sequence[Item] | None, pid: int) -> Iterator[tuple[str, str]]:
 def costs(points: Sequence[GpuSample], begin: PipeMarkReply, end: PipeMarkReply,
           gpus: Iterable[Item], others: Iterable[tuple[str, str]], wall_s: float
           ) -> tuple[GpuCost, ...]:
-    """Of the Gpus on which this process was at any time."""
+    """Of the GPUs on which this process was at any time."""
     sharers = set(others)
     on = {point.uuid for point in points if point.is_on}
     return tuple(_cost(gpu, [point for point in points if point.uuid == gpu["uuid"]], begin, end,
@@ -127,7 +127,7 @@ def _energy(uuid: str, begin: PipeMarkReply, end: PipeMarkReply, wall_s: float) 
 
 
 def rows(points: Sequence[GpuSample], begin_at: float, places: dict[str, str]) -> list[Item]:
-    """For a table: one row per Gpu and moment."""
+    """For a table: one row per GPU and moment."""
     return [{"seconds": point.at - begin_at, "gpu": places.get(point.uuid, "?"),
              "uuid": point.uuid, "util_pct": point.util_pct, "power_w": point.power_w,
              "my_sm_pct": point.sm_pct, "my_mem_bytes": point.mem_bytes}

@@ -8,13 +8,13 @@ from gpudeck.action_words import gib, printable
 from .cost import Cost, GpuCost, GpuSample
 
 WIDTH, HEIGHT = 260, 36
-HEAD = ("Gpu", "this process: SM", "memory", "the whole Gpu: utilization", "energy", "")
+HEAD = ("GPU", "this process: SM", "memory", "the whole GPU: utilization", "energy", "")
 
 
 def words(cost: Cost) -> str:
     lines = [_times(cost)]
-    lines += [f"Gpu {gpu.place} {printable(gpu.name)}: this process SM {_pct(gpu)}, memory "
-              f"{_memory(gpu)}; the whole Gpu utilization {_util(gpu)}, energy "
+    lines += [f"GPU {gpu.place} {printable(gpu.name)}: this process SM {_pct(gpu)}, memory "
+              f"{_memory(gpu)}; the whole GPU utilization {_util(gpu)}, energy "
               f"{joules(gpu.energy_j)}{_sharers(gpu)}" for gpu in cost.gpus]
     return "\n".join([*lines, *([cost.note] if cost.note else [])])
 
@@ -74,7 +74,7 @@ def _sharers(gpu: GpuCost) -> str:
 
 
 def _picture(gpu: GpuCost, points: Sequence[GpuSample], begin_at: float, wall_s: float) -> str:
-    """Utilization of the Gpu as a line, the memory of this process as a dashed one."""
+    """Utilization of the GPU as a line, the memory of this process as a dashed one."""
     mine = [point for point in points if point.uuid == gpu.uuid]
     util = [(point.at, point.util_pct / 100) for point in mine if point.util_pct is not None]
     most = gpu.mem_peak_bytes or 1.0

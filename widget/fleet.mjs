@@ -1,11 +1,11 @@
-// A hub's fleet: its heatmap, where Gpus are free, and my tasks anywhere.
+// A hub's fleet: its heatmap, where GPUs are free, and my tasks anywhere.
 
 import { FULL, paintPixels, palette, rasterise, stateOf } from "./gauges.mjs";
 import { make, redraw, say } from "./dom.mjs";
 import { amount, plural } from "./format.mjs";
 import { barOf, useWords } from "./quota_bars.mjs";
 
-const METRICS = [["utilization", "Share of the last second in which any kernel ran"], ["memory in use", "Share of the Gpu's memory"]];
+const METRICS = [["utilization", "Share of the last second in which any kernel ran"], ["memory in use", "Share of the GPU's memory"]];
 const GAP = 1;
 
 export class Fleet {
@@ -32,7 +32,7 @@ export class Fleet {
     this.draw();
     this.showQuotas(picture.quotas ?? []);
     this.showFree(picture.free);
-    this.view.acts.show(picture.tasks, { canAct: true, empty: picture.why_no_tasks || "None of your tasks is on a Gpu of this fleet." });
+    this.view.acts.show(picture.tasks, { canAct: true, empty: picture.why_no_tasks || "None of your tasks is on a GPU of this fleet." });
   }
 
   resize() {
@@ -48,8 +48,8 @@ export class Fleet {
   }
 
   showFree(free) {
-    const rows = free.map(({ host, gpus, name }) => make("li", {}, make("b", {}, host), make("span", { class: "g-who g-sub" }, name), make("b", {}, plural(gpus, "Gpu"))));
-    redraw(this.free, free, () => (rows.length > 0 ? rows : [make("li", { class: "g-sub" }, "No Gpu without a task.")]));
+    const rows = free.map(({ host, gpus, name }) => make("li", {}, make("b", {}, host), make("span", { class: "g-who g-sub" }, name), make("b", {}, plural(gpus, "GPU"))));
+    redraw(this.free, free, () => (rows.length > 0 ? rows : [make("li", { class: "g-sub" }, "No GPU without a task.")]));
   }
 
   /** Node after node, a little air between two of them, in as many lines as the cell of the notebook asks. */
@@ -83,7 +83,7 @@ export class Fleet {
     [this.canvas.width, this.canvas.height] = [raster.width, raster.height];
     this.canvas.style.height = `${plan.height}px`;
     const codes = this.bytes.subarray(this.metric * plan.count, (this.metric + 1) * plan.count);
-    this.canvas.setAttribute("aria-label", `${METRICS[this.metric][0]} of ${plural(plan.count, "Gpu")}`);
+    this.canvas.setAttribute("aria-label", `${METRICS[this.metric][0]} of ${plural(plan.count, "GPU")}`);
     if (codes.length === plan.count) paintPixels(this.canvas.getContext("2d"), raster, codes, null, palette(this.theme), false);
   }
 
@@ -101,7 +101,7 @@ export class Fleet {
     const values = new DataView(this.bytes.buffer, this.bytes.byteOffset + METRICS.length * count);
     const value = values.getFloat32(4 * (this.metric * count + slot), true);
     const said = code <= FULL ? `${METRICS[this.metric][0]} ${amount(value)} %` : stateOf(code);
-    return `${node.host} Gpu ${node.place}: ${said}`;
+    return `${node.host} GPU ${node.place}: ${said}`;
   }
 
   nodeOf(slot) {

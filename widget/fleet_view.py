@@ -34,7 +34,7 @@ def fleet_picture(gpus: Sequence[Item], tasks: Sequence[Item], hub: str, now: fl
     places = {gpu["uuid"]: str(gpu["place"]) for gpu in gpus}
     return {
         "kind": "fleet", "at": now, "hub": hub, "reader": "ok", "every_s": every_s,
-        "words": f"{len(rows)} nodes, {len(gpus)} Gpus, {len(free)} free",
+        "words": f"{len(rows)} nodes, {len(gpus)} GPUs, {len(free)} free",
         "rows": rows, "why_no_tasks": why_no_tasks, "detail": "", "free": _free_by_node(free),
         "tasks": [task_of(task, None, places) for task in tasks],
         "quotas": _quotas(quotas),
@@ -51,7 +51,7 @@ def _quotas(quotas: Sequence[Item]) -> list[Item]:
 
 
 def _free_by_node(free: Sequence[Item]) -> list[Item]:
-    """The nodes with most free Gpus first."""
+    """The nodes with most free GPUs first."""
     found: dict[str, Item] = {}
     for gpu in free:
         entry = found.setdefault(gpu["node"], {"host": gpu["host"], "gpus": 0, "name": gpu["name"]})
@@ -60,7 +60,7 @@ def _free_by_node(free: Sequence[Item]) -> list[Item]:
 
 
 def cells_of(gpus: Sequence[Item]) -> bytes:
-    """Of each metric the codes of all Gpus, then the values, in percent, as float32; what is not
+    """Of each metric the codes of all GPUs, then the values, in percent, as float32; what is not
     there is NaN."""
     shares = [[_share(gpu, metric) for gpu in gpus] for metric in METRICS]
     codes = b"".join(bytes(_code(gpu, metric, share) for gpu, share in zip(gpus, line, strict=True))

@@ -48,7 +48,7 @@ class Hub:
                 ".gpus() .tasks() .series() .usage() .events()>")
 
     def gpus(self, filter: str = "") -> Any:
-        """One row per Gpu, a column per metric; why a value is not there stands in `missing`."""
+        """One row per GPU, a column per metric; why a value is not there stands in `missing`."""
         found = [
             {"host": gpu["host"], "gpu": gpu["place"], "name": gpu["name"], "state": gpu["state"],
              "sampled_at": gpu["sampled_at"], **gpu["values"],

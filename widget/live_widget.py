@@ -37,7 +37,7 @@ class Watch(anywidget.AnyWidget):
     _esm = module()
     _css = style()
     picture = traitlets.Dict().tag(sync=True)
-    cells = traitlets.Bytes(b"").tag(sync=True)  # of a fleet: two metrics of each Gpu
+    cells = traitlets.Bytes(b"").tag(sync=True)  # of a fleet: two metrics of each GPU
 
     def __init__(self, acts: ActionChannel, leave: Callable[[], None]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-// One machine: a card for each Gpu, what holds its memory, and the last minute as a line.
+// One machine: a card for each GPU, what holds its memory, and the last minute as a line.
 
 import { drawState, palette, trace } from "./gauges.mjs";
 import { Lines, make, redraw, say } from "./dom.mjs";
@@ -8,8 +8,8 @@ const WHY = { unsupported: "not supported", denied: "not permitted", stale: "sta
 const STATE = { stale: "stale: the driver does not answer", lost: "lost: it has left the bus" };
 const READER = {
   starting: "The first look at the driver takes a moment.",
-  no_library: "No Gpu here: this machine has no NVIDIA library.", no_driver: "No Gpu here: no NVIDIA driver is loaded.",
-  no_gpus: "No Gpu here.", hung: "The driver does not answer: what is shown is old.",
+  no_library: "No GPU here: this machine has no NVIDIA library.", no_driver: "No GPU here: no NVIDIA driver is loaded.",
+  no_gpus: "No GPU here.", hung: "The driver does not answer: what is shown is old.",
   failed: "Nothing can be seen just now.", released: "The driver is let go of, by order.",
 };
 const NONE = new Set(["no_library", "no_driver", "no_gpus"]);
@@ -34,13 +34,13 @@ export class Machine {
 
   show(picture, theme) {
     const { gpus, reader, detail, simulated, holds } = picture;
-    const name = simulated ? "Simulated Gpus" : picture.host || "This machine";
+    const name = simulated ? "Simulated GPUs" : picture.host || "This machine";
     const driver = picture.driver && !simulated ? `driver ${picture.driver}` : "";
-    this.view.head(name, [gpus.length > 0 ? plural(gpus.length, "Gpu") : "", driver].filter(Boolean).join(" · "), notes(reader, detail, holds, gpus.length));
+    this.view.head(name, [gpus.length > 0 ? plural(gpus.length, "GPU") : "", driver].filter(Boolean).join(" · "), notes(reader, detail, holds, gpus.length));
     Object.assign(this, { gpus, theme });
     this.cards.draw(gpus);
     this.showRam(picture.ram);
-    this.view.acts.show(picture.tasks, { canAct: true, empty: gpus.length > 0 ? "None of your tasks is on a Gpu." : "" });
+    this.view.acts.show(picture.tasks, { canAct: true, empty: gpus.length > 0 ? "None of your tasks is on a GPU." : "" });
   }
 
   resize() {
@@ -59,7 +59,7 @@ function notes(reader, detail, holds, count) {
   const said = [];
   if (reader !== "ok") said.push(READER[reader] ?? reader);
   if (detail) said.push(detail);
-  if (NONE.has(reader) && count === 0) said.push('To see how it looks with Gpus: watch(simulate="h100x2")');
+  if (NONE.has(reader) && count === 0) said.push('To see how it looks with GPUs: watch(simulate="h100x2")');
   if (holds.length > 0) said.push(`All acts here are on hold: ${holds.join("; ")}`);
   return said.join(" ");
 }
@@ -82,7 +82,7 @@ class Card {
   }
 
   draw(gpu) {
-    say(this.name, `Gpu ${gpu.place}`);
+    say(this.name, `GPU ${gpu.place}`);
     say(this.kind, gpu.state === "ok" ? gpu.name : STATE[gpu.state] ?? gpu.state);
     this.root.dataset.state = gpu.state;
     say(this.util, figure(gpu, "util_pct", " %"));
@@ -123,7 +123,7 @@ class Card {
     trace(context, holes(util), 0, 3, width, height - 6, ink);
     trace(context, holes(util), 0, 3, width, height - 6, ink); // its own strength, twice
     const known = util.filter((share) => share !== null);
-    canvas.setAttribute("aria-label", `Gpu ${place}, utilization of the last minute: ${known.length === 0 ? "not known" : `from ${amount(100 * Math.min(...known))} to ${amount(100 * Math.max(...known))} %`}`);
+    canvas.setAttribute("aria-label", `GPU ${place}, utilization of the last minute: ${known.length === 0 ? "not known" : `from ${amount(100 * Math.min(...known))} to ${amount(100 * Math.max(...known))} %`}`);
     return undefined;
   }
 }

@@ -16,7 +16,7 @@ NOBODY = "not by a task that is seen"
 
 @dataclass(slots=True)
 class RecentGpuHistory:
-    """The last minute of each Gpu, a point per second."""
+    """The last minute of each GPU, a point per second."""
 
     by_gpu: dict[str, deque[tuple[float, float | None, float | None]]] = field(default_factory=dict)
 

@@ -14,7 +14,7 @@ from .cost_words import table, words
 
 FIRST_WITHIN_S = 20.0  # the agent starts, and a driver without persistence mode takes its time
 MARK_WITHIN_S = 6.0
-POINTS_MAX = 200_000  # a day of two Gpus; then every other one goes
+POINTS_MAX = 200_000  # a day of two GPUs; then every other one goes
 
 
 class Measure:
@@ -63,7 +63,7 @@ class Measure:
 
     @property
     def frame(self) -> Any:
-        """A DataFrame: one row per Gpu and second."""
+        """A DataFrame: one row per GPU and second."""
         import pandas as pd
 
         if self.cost is None:
@@ -80,7 +80,7 @@ class Measure:
         return timeline(self.frame)
 
     def _first(self, source: AgentSource) -> None:
-        """Waits until the agent has seen the Gpus, or said that there are none."""
+        """Waits until the agent has seen the GPUs, or said that there are none."""
         came = threading.Event()
 
         def hear(message: FromAgent) -> None:
@@ -114,14 +114,14 @@ class Measure:
         seen = source.seen
         if seen is None or not (self._gpus or seen.gpus):
             why = "" if seen is None else seen.detail
-            return f"no Gpu was seen{why and f': {why}'}"
+            return f"no GPU was seen{why and f': {why}'}"
         if not (self._begin.is_answered and self._end.is_answered):
             return "the driver did not answer at the beginning or the end: energy is not known"
-        return "" if found else "this process was on no Gpu"
+        return "" if found else "this process was on no GPU"
 
 
 def measure() -> Measure:
-    """For a `with` block: wall and CPU time, and what this process had of the Gpus meanwhile."""
+    """For a `with` block: wall and CPU time, and what this process had of the GPUs meanwhile."""
     return Measure()
 
 

@@ -9,17 +9,17 @@ GIB = 2**30
 
 
 def timeline(frame: Any) -> Any:
-    """Of a measure: utilization above, memory below, a line per Gpu."""
+    """Of a measure: utilization above, memory below, a line per GPU."""
     figure = make_subplots(rows=2, cols=1, shared_xaxes=True, vertical_spacing=0.08,
                            subplot_titles=("utilization, %", "memory of this process, GiB"))
     for gpu, rows in frame.groupby("gpu"):
-        for row, key, name, scale in ((1, "util_pct", "the whole Gpu", 1.0),
+        for row, key, name, scale in ((1, "util_pct", "the whole GPU", 1.0),
                                       (1, "my_sm_pct", "this process, SM", 1.0),
                                       (2, "my_mem_bytes", "this process", GIB)):
             known = rows[rows[key].notna()]
             figure.add_trace(
                 graph_objects.Scatter(x=known["seconds"], y=known[key] / scale, mode="lines",
-                                      name=f"Gpu {gpu}, {name}"), row=row, col=1)
+                                      name=f"GPU {gpu}, {name}"), row=row, col=1)
     figure.update_xaxes(title_text="seconds", row=2, col=1)
     figure.update_yaxes(range=[0, 101], row=1, col=1)
     figure.update_yaxes(rangemode="tozero", row=2, col=1)

@@ -46,13 +46,13 @@ def _parts(shown: Item) -> list[Any]:
         return [f"gpudeck: {printable(shown['hub'])}, {shown['words']}, as of {at}",
                 _quotas(shown["quotas"]), _free(shown["free"]), _tasks(shown["tasks"])]
     if not shown["gpus"]:
-        return [f"gpudeck: {printable(shown['detail']) or 'no Gpu here'} ({at})"]
-    kind = "simulated Gpus" if shown["simulated"] else f"Gpus of {printable(shown['host'])}"
+        return [f"gpudeck: {printable(shown['detail']) or 'no GPU here'} ({at})"]
+    kind = "simulated GPUs" if shown["simulated"] else f"GPUs of {printable(shown['host'])}"
     return [f"gpudeck: {kind} as of {at}", _gpus(shown["gpus"]), _tasks(shown["tasks"])]
 
 
 def _gpus(gpus: Sequence[Item]) -> tuple[list[str], list[list[str]]]:
-    return (["Gpu", "name", "utilization", "memory", "of", "held by", "temperature", "power"],
+    return (["GPU", "name", "utilization", "memory", "of", "held by", "temperature", "power"],
             [[gpu["place"], gpu["name"], _number(gpu, "util_pct", "%"),
               gib(gpu["values"].get("mem_used_bytes")), gib(gpu["total"]),
               ", ".join(f"{part['who']} {gib(part['bytes'])}" for part in gpu["held"]) or "nobody",
@@ -65,7 +65,7 @@ def _number(gpu: Item, key: str, unit: str) -> str:
 
 
 def _tasks(tasks: Sequence[Item]) -> tuple[list[str], list[list[str]]]:
-    return (["your task", "Gpu", "memory", "SM", "state", "command"],
+    return (["your task", "GPU", "memory", "SM", "state", "command"],
             [["this kernel" if task["kernel"] else " ".join(filter(None, [
                 task["node"], str(task["pid"])])),
               ",".join(task["gpus"]), gib(task["mem"]),
@@ -75,7 +75,7 @@ def _tasks(tasks: Sequence[Item]) -> tuple[list[str], list[list[str]]]:
 
 
 def _free(free: Sequence[Item]) -> tuple[list[str], list[list[str]]]:
-    return (["free Gpus on", "how many", "name"],
+    return (["free GPUs on", "how many", "name"],
             [[each["host"], str(each["gpus"]), each["name"]] for each in free])
 
 

@@ -125,7 +125,7 @@ def recorded() -> Refusal:
 
 
 def gone(task_id: str) -> Refusal:
-    return Refusal("gone", f"task {task_id} is not on a Gpu of this node any more; nothing was "
+    return Refusal("gone", f"task {task_id} is not on a GPU of this node any more; nothing was "
                            "touched. Look at the list of tasks again.")
 
 

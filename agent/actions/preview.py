@@ -235,7 +235,7 @@ def _of_mps(context: NodeContext, look: Look, setting: MpsSetting, is_begun: boo
 
 
 def _asked_of(found: TaskSnapshot | None, setting: Setting) -> tuple[int, ...]:
-    """Also where no driver lists a Gpu of that number: what is not asked is not known."""
+    """Also where no driver lists a GPU of that number: what is not asked is not known."""
     own = {setting.ordinal} if isinstance(setting, MpsMemory) else set()
     return tuple(sorted({*ordinals(found), *own}))
 

@@ -17,10 +17,10 @@ OPERATIONS: dict[str, Callable[[float, float], bool]] = {
 def flaw(condition: RuleCondition, task_id: str, seen: Sequence[GpuTask],
          util_pct: Mapping[str, float | None], at: float) -> str | None:
     """Why nothing is to be done, for people; None: it is so. What cannot be told is not so.
-    `util_pct`: of each Gpu; `at`: UTC, of the look."""
+    `util_pct`: of each GPU; `at`: UTC, of the look."""
     its = [each for each in seen if each.task.id == task_id]
     if not its:
-        return "the task does not use a Gpu any more"
+        return "the task does not use a GPU any more"
     for bound in condition.bounds:
         value = _value(bound, its, seen, util_pct, at)
         if value is None:

@@ -26,7 +26,7 @@ class TargetProcess:
     shown: ProcessIdentity
     user: str | None
     kind: str | None
-    leads: bool  # holds a Gpu, or is the root of the Job
+    leads: bool  # holds a GPU, or is the root of the Job
     is_new: bool = False
 
 
@@ -227,12 +227,12 @@ def _still_there(targets: TargetProcessSet) -> Iterator[Refusal]:
     found, shown = targets.found, targets.shown
     task = found.task(shown.task_id)
     if task is None:
-        yield Refusal("condition", f"task {shown.task_id} does not use a Gpu any more; nothing was "
+        yield Refusal("condition", f"task {shown.task_id} does not use a GPU any more; nothing was "
                                    "touched. Look again.")
         return
     held = {each.gpu_uuid for each in asked(shown).held}
     if held and not held & {each.gpu_uuid for each in found.held(task.pid)}:
-        yield Refusal("condition", "the task has moved to other Gpus than were shown; nothing "
+        yield Refusal("condition", "the task has moved to other GPUs than were shown; nothing "
                                    "was touched. Look again.")
     for target in targets.all:
         its = found.of(target.grip.pid)

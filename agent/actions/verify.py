@@ -19,7 +19,7 @@ class MemoryVerification:
 
 def memory(before: OnDemandReading, after: OnDemandReading | None,
            victims: frozenset[int]) -> MemoryVerification:
-    """What the Gpus gained, and others have taken since, is what came back."""
+    """What the GPUs gained, and others have taken since, is what came back."""
     held = _by_gpu([each for each in before.processes if each.pid in victims])
     before_bytes = total(held.values())
     if after is None or not held:
@@ -48,7 +48,7 @@ def _growth(uuid: str, before: OnDemandReading, after: OnDemandReading,
 
 
 def _verdict(held: Mapping[str, float | None], left: Mapping[str, float | None]) -> bool | None:
-    """One Gpu whose memory stays is enough to say no; one that is unknown, not to say yes."""
+    """One GPU whose memory stays is enough to say no; one that is unknown, not to say yes."""
     verdicts = [
         None if stays is None or not amount else stays <= (1 - MEMORY_BACK_SHARE) * amount
         for amount, stays in ((held[uuid], left[uuid]) for uuid in held)

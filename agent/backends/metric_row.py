@@ -30,7 +30,7 @@ _FAST, _SLOW = _shape(COLUMNS), _shape(SLOW)
 
 
 class MetricRow:
-    """The values of one Gpu while they are being collected; absent until put. A number that
+    """The values of one GPU while they are being collected; absent until put. A number that
     cannot be is a sentinel of the driver or a lie, and unknown."""
 
     def __init__(self, shape: _MetricLayout = _FAST) -> None:
@@ -52,7 +52,7 @@ class MetricRow:
             self.absent[at], self.values[at] = _UNKNOWN, 0.0
 
     def missing(self) -> Mapping[str, str]:
-        """What this Gpu does not report, and why: by metric key. The same object while nothing
+        """What this GPU does not report, and why: by metric key. The same object while nothing
         changes."""
         return _missing(self._keys, bytes(self.absent))
 
@@ -66,7 +66,7 @@ def _missing(keys: tuple[str, ...], absent: bytes) -> Mapping[str, str]:
 
 @dataclass(slots=True)
 class MonotonicCounter:
-    """What only grows, unless it wraps or is reset (the driver was reloaded, the Gpu reset).
+    """What only grows, unless it wraps or is reset (the driver was reloaded, the GPU reset).
     `hides_32`: one of 32 bits may come in a type of 64, as nvml.h says of PCIe's bytes (fields
     197 and 198)."""
 

@@ -65,7 +65,7 @@ def _parser(action: TaskAction) -> argparse.ArgumentParser:
     made.add_argument("targets", nargs="*", metavar="TASK",
                       help="task ids, as `gpudeck tasks` lists them")
     made.add_argument("--filter", metavar="EXPR",
-                      help="with --hub: the tasks all of whose Gpus match, see docs/filters.md")
+                      help="with --hub: the tasks all of whose GPUs match, see docs/filters.md")
     made.add_argument("--user", metavar="NAME", help="of these, only this owner's")
     made.add_argument("--reason", metavar="TEXT", help="why; it is recorded, and the owner is told")
     made.add_argument("--plan-out", metavar="FILE", type=Path,

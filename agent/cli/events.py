@@ -19,9 +19,9 @@ MOST = 1_000
 
 
 def events(argv: Sequence[str]) -> int:
-    made = parser("events", TABLE, "What happened to Gpus, drivers, nodes and tasks, newest first.")
+    made = parser("events", TABLE, "What happened to GPUs, drivers, nodes and tasks, newest first.")
     made.add_argument("--node", metavar="NODE", help="of this node only: its id or host")
-    made.add_argument("--gpu", metavar="UUID", help="of this Gpu only")
+    made.add_argument("--gpu", metavar="UUID", help="of this GPU only")
     made.add_argument("--kind", metavar="KIND", help="of this kind only, such as xid")
     made.add_argument("--severity", choices=SEVERITIES, help="these and worse")
     made.add_argument("--limit", metavar="N", type=int, default=50, help="at most; default 50")

@@ -128,7 +128,7 @@ def _mps_parser() -> argparse.ArgumentParser:
 
 
 def _gpu_parser() -> argparse.ArgumentParser:
-    made = parser("gpu", TABLE, "Limits of Gpus, each for a time and with its undo.")
+    made = parser("gpu", TABLE, "Limits of GPUs, each for a time and with its undo.")
     verbs = made.add_subparsers(dest="verb", metavar="VERB", required=True)
     _verb(verbs, "show", "the limits that gpudeck holds, and whether they are in force"
           ).add_argument("--node", metavar="NODE", help="with --hub: this node, by name or id")
@@ -136,7 +136,7 @@ def _gpu_parser() -> argparse.ArgumentParser:
                         ("release", "what gpudeck has set; what was before is set again"),
                         ("mode", "whether one process at a time may use it, as MPS should")):
         made_act = _act(verbs, name, words, pipes=False)
-        made_act.add_argument("uuid", metavar="UUID", help="of the Gpu, as `gpudeck status --json` "
+        made_act.add_argument("uuid", metavar="UUID", help="of the GPU, as `gpudeck status --json` "
                               "lists it")
         if name == "cap":
             made_act.add_argument("watts", metavar="WATTS", type=_whole(1, 5_000))

@@ -68,7 +68,7 @@ def _parser(verb: str) -> argparse.ArgumentParser:
         ("subject", "WHO", "user:NAME, group:NAME, container:NAME, slurm:JOB, k8s:NAMESPACE, or * "
                            "for everyone"),
         ("scope", "WHERE", "fleet, group:NAME, node:NAME or gpu:UUID"),
-        ("gpus", "N", "at most so many Gpus; 'none' takes a limit away"),
+        ("gpus", "N", "at most so many GPUs; 'none' takes a limit away"),
         ("mem", "SIZE", "at most so much memory, such as 40GiB"),
         ("gpu-hours", "N", "at most so many, per --per"),
         ("max-age", "SPAN", "a task runs for so long at most, such as 12h"),

@@ -67,23 +67,23 @@ class HubTarget:
 
 
 def matching(tasks: Sequence[Item], gpus: set[tuple[str, str]], user: str | None) -> list[str]:
-    """A filter picks Gpus. A task is meant only if all of its Gpus are: one idle Gpu of eight is
+    """A filter picks GPUs. A task is meant only if all of its GPUs are: one idle GPU of eight is
     no idle job. And where owners share, a filter cannot tell whose task is meant."""
     whole = [task for task in tasks
              if task["gpus"] and all((task["node"], use["uuid"]) in gpus for use in task["gpus"])]
     if user is not None:
         whole = [task for task in whole if task["user"] == user]
     elif sharers := _sharers(whole):
-        raise CommandError(f"{' and '.join(sharers)} share a Gpu that matches; say whose tasks are "
+        raise CommandError(f"{' and '.join(sharers)} share a GPU that matches; say whose tasks are "
                            "meant with --user NAME, or name tasks", ExitCode.USAGE)
     if not whole:
-        raise CommandError("no task matches with all of its Gpus" +
+        raise CommandError("no task matches with all of its GPUs" +
                            ("" if user is None else f" and belongs to {printable(user)}"))
     return [str(task["id"]) for task in whole]
 
 
 def _sharers(tasks: Sequence[Item]) -> list[str]:
-    """Owners who have tasks on one and the same Gpu."""
+    """Owners who have tasks on one and the same GPU."""
     owners: dict[tuple[str, str], set[str]] = {}
     for task in tasks:
         for use in task["gpus"]:

@@ -34,7 +34,7 @@ _OPEN = ("127.0.0.1", "0.0.0.0")
 
 class TextScrubber:
     """Text in, text out. What is hidden as a name becomes the same word everywhere, so that two
-    lines about one Gpu still show that."""
+    lines about one GPU still show that."""
 
     def __init__(self, env: Mapping[str, str], names: Iterable[str]) -> None:
         self._values = sorted(
@@ -84,7 +84,7 @@ def write_bundle(path: Path, report: Mapping[str, object], scrub: TextScrubber,
         "system.txt": _system((*SYSTEM_FILES, *(name for each in drivers for name in each.FILES))),
         "agent.log": _log(),
         "README.txt": "Made by `gpudeck doctor --bundle`. Secrets are removed; host, user, mail "
-                      "and network names and Gpu UUIDs are replaced by the same made-up word "
+                      "and network names and GPU UUIDs are replaced by the same made-up word "
                       "wherever they stand. Read it before you send it.",
     }
     try:

@@ -36,7 +36,7 @@ def program_check() -> DoctorCheck:
 
 
 def frameworks_check(found: Callable[[str], str] = version) -> DoctorCheck:
-    """By their metadata alone: importing them would open the Gpu."""
+    """By their metadata alone: importing them would open the GPU."""
     check = partial(DoctorCheck, "frameworks", "Frameworks here")
     there, drivers = {}, doctor_modules()
     for name in (*FRAMEWORKS, *(name for each in drivers for name in each.PACKAGES)):
@@ -75,7 +75,7 @@ def capability_check(proc: Path = PROC) -> DoctorCheck:
         return check("ok", "CAP_KILL and CAP_SYS_ADMIN: everything")
     lacks = [words for there, words in (
         (kill, "without CAP_KILL only this user's own tasks can be paused or ended"),
-        (admin, "without CAP_SYS_ADMIN some drivers deny some numbers, and no Gpu's settings can "
+        (admin, "without CAP_SYS_ADMIN some drivers deny some numbers, and no GPU's settings can "
                 "be changed")) if not there]
     return check("warning", "; ".join(lacks), "looking needs neither; to act, run the agent by the "
                                               "unit in packaging/, which gives exactly these")

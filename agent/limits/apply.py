@@ -26,7 +26,7 @@ DONE_WITHIN_S = 15.0
 # As NVML numbers them.
 MODES: dict[Mode, int] = {"default": 0, "exclusive_process": 3}
 UNSURE = "the driver did not answer"
-NO_LIMITS = "limits of Gpus cannot be set through the backend {}"
+NO_LIMITS = "limits of GPUs cannot be set through the backend {}"
 READ_BACK_WITHIN_S = 2.0
 READ_EVERY_S = 0.1
 

@@ -1,4 +1,4 @@
-"""What share of the threads new clients of MPS should get: near 100 / clients, more where the Gpu
+"""What share of the threads new clients of MPS should get: near 100 / clients, more where the GPU
 is idle, less where it is full, and never by much at once; and what that would have done in the
 readings of a recording, or in the minutes that a hub keeps. Pure."""
 
@@ -24,7 +24,7 @@ MINUTE_S = 60.0
 @dataclass(frozen=True, slots=True)
 class TuneInput:
     clients: int
-    load_pct: float | None  # of the busiest Gpu, mean since the last look; None: not known
+    load_pct: float | None  # of the busiest GPU, mean since the last look; None: not known
     now_pct: float | None  # that new clients get
 
 

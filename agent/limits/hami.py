@@ -12,7 +12,7 @@ _COUNT_AT, _UUIDS_AT, _LIMITS_AT, _MOST, _UUID = 56, 64, 1_600, 16, 96
 
 
 def limits(head: bytes, size: int) -> dict[str, int] | None:
-    """By Gpu, in bytes; 0 is none and is left out. None: this is no such file."""
+    """By GPU, in bytes; 0 is none and is left out. None: this is no such file."""
     if size != SIZE or len(head) < HEAD:
         return None
     magic, major = struct.unpack_from("<ii", head)

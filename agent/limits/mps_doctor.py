@@ -183,8 +183,8 @@ def _of_gpus(modes: Mapping[str, int | None]) -> Iterator[limits.MpsFinding]:
     # One that is closed to all processes was closed by somebody: that is not ours to mend.
     shared = [uuid for uuid, mode in modes.items() if mode == MODES["default"]]
     if shared:
-        what = (f"Gpu {shared[0]} is" if len(shared) == 1 else
-                f"{len(shared)} of {len(modes)} Gpus are")
+        what = (f"GPU {shared[0]} is" if len(shared) == 1 else
+                f"{len(shared)} of {len(modes)} GPUs are")
         yield advice("exclusive", cause=f"{what} not in EXCLUSIVE_PROCESS mode: a process with a "
                                         "wrong pipe directory runs beside MPS, without its "
                                         "limits and without an error",

@@ -117,7 +117,7 @@ def _there(found: Iterable[Default | None]) -> Iterator[Default]:
 
 def _memory(daemon: MpsDaemonHandle, pipes: str, known: Mapping[tuple[type, int | None], Default],
             answers: bool) -> Iterator[Default]:
-    """Of all devices: no list of Gpus says of which others have set it, and to ask takes a tenth of
+    """Of all devices: no list of GPUs says of which others have set it, and to ask takes a tenth of
     a second. `answers` False: to ask would be to wait."""
     for ordinal in range(ORDINALS):
         limit = daemon.memory(ordinal) if answers else None

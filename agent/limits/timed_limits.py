@@ -1,4 +1,4 @@
-"""Limits of Gpus for a time: what to do about each, from what was read. Pure.
+"""Limits of GPUs for a time: what to do about each, from what was read. Pure.
 
 A driver that is loaded anew has forgotten its limits (nvml-mps.md A.5): then they are set again.
 What somebody else has set meanwhile is shown as drift and left alone, also at the end: it is not
@@ -86,7 +86,7 @@ def is_read(found: GpuLimits | None) -> bool:
 
 
 def not_read(found: GpuLimits | None) -> str:
-    return ("the Gpu is not there now" if found is None else found.trouble)[:1_024]
+    return ("the GPU is not there now" if found is None else found.trouble)[:1_024]
 
 
 def judged(limit: TimedLimit, found: GpuLimits | None, wall: float) -> TimedLimit:

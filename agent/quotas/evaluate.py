@@ -1,7 +1,7 @@
 """Quotas on this node: what of them is in force, and what is done while there is no hub. Pure.
 
 With a hub, it sums up the fleet and its ladder acts, by Commands. Without one, this node goes on by
-itself with what it can tell alone: Quotas on it, or on a Gpu of it. It tells owners as before; what
+itself with what it can tell alone: Quotas on it, or on a GPU of it. It tells owners as before; what
 stops work waits for the hub, unless the signed Quota says `offline: allow` and is young.
 """
 

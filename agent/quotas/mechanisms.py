@@ -30,7 +30,7 @@ def mechanisms(driver_version: str | None, facts: Sequence[GpuFacts],
 
 def memory_limit(driver_version: str | None, facts: Sequence[GpuFacts],
                  cgroup: Path) -> QuotaMechanism:
-    """The driver's own limit per cgroup and Gpu."""
+    """The driver's own limit per cgroup and GPU."""
     found = partial(QuotaMechanism, "memory_limit")
     major = re.match(r"(\d{3,4})\.", driver_version or "")
     if major is None:
@@ -107,6 +107,6 @@ def mig(facts: Sequence[GpuFacts]) -> QuotaMechanism:
     found = partial(QuotaMechanism, "mig")
     count = sum(each.parent_uuid is not None for each in facts)
     if not count:
-        return found("not_there", "no Gpu here is split")
+        return found("not_there", "no GPU here is split")
     return found("there",
                  f"{count} instances, each with memory of its own that nobody else can take")

@@ -16,7 +16,7 @@ _LENGTH = struct.Struct(">I")
 
 class ReaderMessage(Struct, frozen=True, array_like=True):
     """One line of the pipe: a Reading, or why there is none. `detail` beside a Reading is about
-    single Gpus."""
+    single GPUs."""
 
     reading: Reading | None
     state: ReaderState = "ok"

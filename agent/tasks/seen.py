@@ -6,7 +6,7 @@ from gpudeck.wire import Task
 
 
 class GpuTask(Struct, frozen=True):
-    """A Task found on a Gpu."""
+    """A Task found on a GPU."""
 
     task: Task
     gpu_uuid: str

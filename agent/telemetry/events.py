@@ -34,7 +34,7 @@ _TROUBLE: dict[ReaderState, str] = {
 
 
 class XidBurst(Struct):
-    """Xids of one number on one Gpu that wait to be told together."""
+    """Xids of one number on one GPU that wait to be told together."""
 
     count: int
     at: float
@@ -172,7 +172,7 @@ class NodeEventDetector:
         code = int(each.numbers.get("xid", xid.UNKNOWN_CODE))
         uuid = each.part_uuid or each.gpu_uuid
         known = {gpu.uuid: gpu.index for gpu in facts}
-        where = "" if uuid is None else f"Gpu {known[uuid]}: " if uuid in known else f"{uuid}: "
+        where = "" if uuid is None else f"GPU {known[uuid]}: " if uuid in known else f"{uuid}: "
         words = where + (each.echo if own_ends and each.echo else each.text)
         key = f"{uuid or ''}/{code}"
         if key in self._kept.xids:
@@ -258,5 +258,5 @@ def _decode(kept: bytes | None) -> NodeEventState:
 
 
 def _added(facts: GpuFacts, at: float) -> Event:
-    what = f"Gpu {facts.index}: {facts.mig_profile or facts.name} is there now"
+    what = f"GPU {facts.index}: {facts.mig_profile or facts.name} is there now"
     return event_of("gpu_added", at, what, gpu_uuid=facts.uuid)

@@ -1,4 +1,4 @@
-"""From one reading of a Gpu to the next: what is an Event. Pure.
+"""From one reading of a GPU to the next: what is an Event. Pure.
 
 A counter's first value is where counting begins; a fault that stands is told when it is first
 seen, and again only after it was gone. Both outlive the agent: see events.NodeEventState.
@@ -35,7 +35,7 @@ STANDING = ("rows_pending", "rows_failed", "pages_pending")
 
 
 class GpuEventState(Struct):
-    """What was told of a Gpu, by metric key or Event kind."""
+    """What was told of a GPU, by metric key or Event kind."""
 
     told: dict[str, float] = field(default_factory=dict)
     ahead: dict[str, float] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class GpuEventState(Struct):
 
 
 class GpuEventDetector:
-    """One Gpu. `kept` is what outlives us; all else begins anew with the agent."""
+    """One GPU. `kept` is what outlives us; all else begins anew with the agent."""
 
     def __init__(self, uuid: str, kept: GpuEventState, pace: RateLimiter,
                  errors: RateLimiter) -> None:
@@ -56,10 +56,10 @@ class GpuEventDetector:
         self._calm_since: float | None = None
         self._bits = 0
         self._ahead_at = 0.0
-        self._name = "Gpu"
+        self._name = "GPU"
 
     def read(self, gpu: GpuReading, facts: GpuFacts, at: float, now: float) -> list[Event]:
-        self._name = f"Gpu {facts.index}"
+        self._name = f"GPU {facts.index}"
         events = self._state(gpu, at, now)
         if gpu.state != "ok" or facts.parent_uuid is not None:
             return events  # what a MIG instance reports of health is its board's
@@ -213,7 +213,7 @@ class GpuEventDetector:
                              {"up": value, "before": told})
 
     def _pcie(self, width: float | None, most: float | None, at: float) -> Iterator[Event]:
-        """The width only: the generation drops whenever a Gpu is idle."""
+        """The width only: the generation drops whenever a GPU is idle."""
         if width is None or most is None or not width:
             return
         told = self.kept.told.get("pcie_width", most)

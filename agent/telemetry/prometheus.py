@@ -61,7 +61,7 @@ class MetricsPage:
         yield dcgm.build_info()
         yield dcgm.gpu_state(gpus.labels, states)
         if is_listed:
-            yield family("gpudeck_gpu_tasks", "gauge", "Tasks on this Gpu.", gpus.labels,
+            yield family("gpudeck_gpu_tasks", "gauge", "Tasks on this GPU.", gpus.labels,
                          [float(sum(each.gpu_uuid == gpu.uuid for each in seen))
                           for gpu in reading.gpus])
             yield from dcgm.task_families(self._tasks(reading, seen))

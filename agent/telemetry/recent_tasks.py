@@ -16,7 +16,7 @@ class TaskObservation:
     taken_at: float  # UTC, when the driver was asked
     came_mono: float
     seen: tuple[GpuTask, ...]
-    util_pct: dict[str, float | None]  # the most of each Gpu
+    util_pct: dict[str, float | None]  # the most of each GPU
 
 
 class RecentTasks:

@@ -18,7 +18,7 @@ from ..tasks.seen import GpuTask
 # The hub may have lost what it knew; at least this often it is told everything.
 SNAPSHOT_EVERY_S = 60.0
 # The message limit is 1 MB: all command lines of one Frame together, and all else about tasks.
-# What 256 Gpus say, slow metrics and all, takes 150 kB.
+# What 256 GPUs say, slow metrics and all, takes 150 kB.
 COMMANDS_BYTES = 300_000
 TASKS_BYTES = 500_000
 FEW_TASKS = 24  # of which each may be as long as the wire takes
@@ -50,7 +50,7 @@ class SamplerState(Struct, frozen=True):
     seen: tuple[GpuTask, ...] | None = None
     described: frozenset[str] = frozenset()
     snapshot_at: float | None = None
-    # By Gpu, what the backend said last; and what was sent last, when.
+    # By GPU, what the backend said last; and what was sent last, when.
     slow: Mapping[str, Values] = {}
     slow_sent: Slow | None = None
     slow_at: float | None = None
@@ -215,7 +215,7 @@ def _cleaned(row: Values, bounds: Bounds) -> Values:
 def _tasks(
     memory: SamplerState, facts: tuple[GpuFacts, ...], is_new: bool, reordered: bool, now: float
 ) -> tuple[SamplerState, Tasks | None]:
-    """Uses name a Gpu by its place in the Frame: another order makes all of them wrong."""
+    """Uses name a GPU by its place in the Frame: another order makes all of them wrong."""
     if memory.seen is None:
         return memory, None
     due = memory.snapshot_at is None or now - memory.snapshot_at >= SNAPSHOT_EVERY_S

@@ -71,7 +71,7 @@ def as_json(items: Sequence[Item], **more: Any) -> str:
 
 
 def here(reading: Reading, agent: Item | None) -> Item:
-    """What is told of this machine beside its Gpus. The form is promised: docs/doctor.md."""
+    """What is told of this machine beside its GPUs. The form is promised: docs/doctor.md."""
     return {
         "reader": {"state": "ok", "detail": reading.detail, "read_s": reading.took_s},
         "driver_version": reading.driver_version, "agent": agent,
@@ -85,7 +85,7 @@ def nothing_here(state: str, detail: str, agent: Item | None) -> Item:
 
 
 def notes(more: Mapping[str, Any]) -> list[str]:
-    """What a table has no column for: which Gpu sleeps, is lost or must be reset, or that the
+    """What a table has no column for: which GPU sleeps, is lost or must be reset, or that the
     agent has no room."""
     said = (more.get("reader", {}).get("detail"), more.get("disk"))
     return [printable(each) for each in said if each]

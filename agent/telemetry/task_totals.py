@@ -16,7 +16,7 @@ MAX_TASKS = 4_096
 
 
 class TaskTotals(Struct):
-    """One Task. `sm_pct` is the mean over its Gpus, memory the sum."""
+    """One Task. `sm_pct` is the mean over its GPUs, memory the sum."""
 
     name: str  # for people: "python of alice (process 4711)"
     first_at: float
@@ -122,7 +122,7 @@ def ended(
 
 
 def driver_numbers(total: TaskTotals, accounted: Sequence[ProcessAccounting]) -> dict[str, float]:
-    """Only of a Task all of whose Gpus are told of. Peaks need not be of one moment, so the sum is
+    """Only of a Task all of whose GPUs are told of. Peaks need not be of one moment, so the sum is
     an upper bound for more than one."""
     if not total.gpus or {each.gpu_uuid for each in accounted} != set(total.gpus):
         return {}
@@ -141,4 +141,4 @@ def _first_gpu(total: TaskTotals) -> str | None:
 
 
 def _gpus(total: TaskTotals) -> str:
-    return "1 Gpu" if len(total.gpus) == 1 else f"{len(total.gpus)} Gpus"
+    return "1 GPU" if len(total.gpus) == 1 else f"{len(total.gpus)} GPUs"

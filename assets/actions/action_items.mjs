@@ -44,7 +44,7 @@ function facts(item) {
   const rows = [
     ["Age", item.age_s === null ? "not known" : age(item.age_s)],
     ["Memory", memory(item.mem_used_bytes)],
-    [item.gpus.length === 1 ? "Gpu" : "Gpus", item.gpus.length === 0 ? "none" : item.gpus.map((gpu) => `${gpu.place ?? gpu.index ?? gpu.uuid.slice(0, 12)} (${memory(gpu.mem_used_bytes)})`).join(", ")],
+    [item.gpus.length === 1 ? "GPU" : "GPUs", item.gpus.length === 0 ? "none" : item.gpus.map((gpu) => `${gpu.place ?? gpu.index ?? gpu.uuid.slice(0, 12)} (${memory(gpu.mem_used_bytes)})`).join(", ")],
     ["Job", `${item.job_id ?? "not known"}, ${plural(item.processes.length, "process", "processes")}`],
   ];
   return make("dl", { class: "act-facts" }, ...rows.map(([label, words]) => make("div", {}, make("dt", {}, label), make("dd", {}, words))));
@@ -58,8 +58,8 @@ function processes({ processes: all }, asked) {
 }
 
 function bystanders({ bystanders: all }) {
-  if (all.length === 0) return make("p", { class: "act-alone" }, "No other task is on its Gpus.");
+  if (all.length === 0) return make("p", { class: "act-alone" }, "No other task is on its GPUs.");
   const rows = all.map(({ user, command, task_id: id }) => make("li", { "data-task": id }, make("span", {}, user ?? "owner unknown"), make("code", {}, command ?? "not known")));
   return make("details", { class: "act-list beside", ...(all.length <= 4 ? { open: "" } : {}) },
-    make("summary", {}, `${plural(all.length, "other task")} on its Gpus: must be alive afterwards, and that is checked`), make("ul", {}, ...rows));
+    make("summary", {}, `${plural(all.length, "other task")} on its GPUs: must be alive afterwards, and that is checked`), make("ul", {}, ...rows));
 }

@@ -1,4 +1,4 @@
-// What is asked for when a setting of MPS or of a Gpu is changed: the fields, and what the API is told
+// What is asked for when a setting of MPS or of a GPU is changed: the fields, and what the API is told
 // of them. `read(form)` gives null while something is missing.
 
 import { choiceField, textField } from "../parts/dialog.mjs";
@@ -26,19 +26,19 @@ function form(title, fields, read) {
 
 export function capForm(gpu) {
   const [low, high] = [gpu.facts.power_limit_min_w, gpu.facts.power_limit_max_w].map((watts) => (watts === null || watts === undefined ? null : Math.round(watts)));
-  const hint = low === null || high === null ? null : `This Gpu takes ${low} to ${high} W.`;
+  const hint = low === null || high === null ? null : `This GPU takes ${low} to ${high} W.`;
   const watts = textField("watts", "Power limit, in watts", { type: "number", step: "1", ...(low === null ? {} : { min: low, max: high }) }, hint);
-  return form("Cap the power of a Gpu", [watts, leaseField()], ({ elements }) => {
+  return form("Cap the power of a GPU", [watts, leaseField()], ({ elements }) => {
     const given = whole(elements.watts, 1, 5_000);
     return given === null ? null : { type: "power_cap", gpu_uuid: gpu.uuid, watts: given, lease_s: Number(elements.lease_s.value) };
   });
 }
 
 export function lockForm(gpu) {
-  const top = gpu.facts.sm_clock_max_mhz === null || gpu.facts.sm_clock_max_mhz === undefined ? "" : ` This Gpu goes to ${Math.round(gpu.facts.sm_clock_max_mhz)} MHz.`;
+  const top = gpu.facts.sm_clock_max_mhz === null || gpu.facts.sm_clock_max_mhz === undefined ? "" : ` This GPU goes to ${Math.round(gpu.facts.sm_clock_max_mhz)} MHz.`;
   const low = textField("min_mhz", "From, in MHz", { type: "number", min: "1", step: "1", value: "210" });
   const high = textField("max_mhz", "To, in MHz", { type: "number", min: "1", step: "1" }, `The SM clock.${top}`);
-  return form("Lock the clocks of a Gpu", [low, high, leaseField()], ({ elements }) => {
+  return form("Lock the clocks of a GPU", [low, high, leaseField()], ({ elements }) => {
     const [min, max] = [whole(elements.min_mhz, 1, 20_000), whole(elements.max_mhz, 1, 20_000)];
     return min === null || max === null ? null : { type: "clock_lock", gpu_uuid: gpu.uuid, min_mhz: min, max_mhz: max, lease_s: Number(elements.lease_s.value) };
   });
@@ -48,10 +48,10 @@ export const undoForm = (lease) => form("Take a limit back", [], () => ({ type: 
 
 export function modeForm(gpu) {
   const mode = choiceField("mode", "Who may use it", [["exclusive_process", "One process at a time: where MPS runs, its server"], ["default", "Several processes at a time"]], "exclusive_process", "It counts for what begins from now on.");
-  return form("Set the compute mode of a Gpu", [mode], ({ elements }) => ({ type: "compute_mode", gpu_uuid: gpu.uuid, mode: elements.mode.value }));
+  return form("Set the compute mode of a GPU", [mode], ({ elements }) => ({ type: "compute_mode", gpu_uuid: gpu.uuid, mode: elements.mode.value }));
 }
 
-export const openForm = ({ gpu_uuid: uuid }) => form("Let several processes use a Gpu again", [], () => ({ type: "compute_mode", gpu_uuid: uuid, mode: "default" }));
+export const openForm = ({ gpu_uuid: uuid }) => form("Let several processes use a GPU again", [], () => ({ type: "compute_mode", gpu_uuid: uuid, mode: "default" }));
 
 const serverField = (daemon) => choiceField("server", "For whom", [
   ...daemon.servers.map(({ pid, user }) => [String(pid), `new clients of server ${pid}${user === null ? "" : ` (${user})`}`]),
@@ -85,7 +85,7 @@ export function presetForm(daemon) {
     { type: "mps_preset", pipes: daemon.pipes, name: elements.name.value, server: serverOf(elements) }));
 }
 
-// What the doctor names to mend something: an act on a Node, or on a Gpu.
+// What the doctor names to mend something: an act on a Node, or on a GPU.
 const FIXES = {
   mps_start: ["start_mps", () => "Start MPS"],
   mps_restart: ["restart_mps", () => "Restart MPS"],

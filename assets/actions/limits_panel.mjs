@@ -1,4 +1,4 @@
-// MPS of a node, and the limits that gpudeck holds on a Gpu: what is wanted, and what is in force.
+// MPS of a node, and the limits that gpudeck holds on a GPU: what is wanted, and what is in force.
 // Redrawn only when something of it has changed.
 
 import { begin, isAtLeast, person, settledAt } from "./actions.mjs";
@@ -111,7 +111,7 @@ export class NodeMps extends Panel {
     const isWrong = findings.some(({ weight }) => weight === "fault");
     return make("div", { class: "limit mps-doctor", role: "group", "aria-label": "Doctor of MPS" },
       make("p", {}, make("strong", {}, "Doctor"), " ", make("span", { class: `pill ${isWrong ? "lost" : "ok"}` }, isWrong ? "something is wrong" : "nothing is wrong")),
-      ...(findings.length === 0 ? [make("p", { class: "limits-none" }, "It has looked at the daemons, their servers and logs, and at the modes of the Gpus.")] : [
+      ...(findings.length === 0 ? [make("p", { class: "limits-none" }, "It has looked at the daemons, their servers and logs, and at the modes of the GPUs.")] : [
         make("ul", { class: "mps-findings" }, ...findings.map((finding) => this.finding(finding)))]));
   }
 

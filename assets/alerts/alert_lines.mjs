@@ -1,4 +1,4 @@
-// The alerts that are marked at one Gpu, in the drawer and beside its timelines.
+// The alerts that are marked at one GPU, in the drawer and beside its timelines.
 
 import { TONES, withWhat } from "./alert_words.mjs";
 import { Lines, make, say, show } from "../parts/dom.mjs";

@@ -6,7 +6,7 @@ import { stacked } from "../parts/rows.mjs";
 
 export const TONES = { crit: "lost", warn: "stale", info: "" };
 const MOST_NAMED = 3;
-const OFS = { gpu: ["Gpu", "Gpus"], task: ["task", "tasks"], job: ["job", "jobs"], node: ["node", "nodes"], owner: ["owner", "owners"], fleet: ["fleet", "fleets"] };
+const OFS = { gpu: ["GPU", "GPUs"], task: ["task", "tasks"], job: ["job", "jobs"], node: ["node", "nodes"], owner: ["owner", "owners"], fleet: ["fleet", "fleets"] };
 
 export const ofWords = (of, count) => plural(count, ...(OFS[of] ?? ["target", "targets"]));
 
@@ -35,7 +35,7 @@ export function placeOf({ of, host, place, users, target }) {
   return [host, spot].filter(Boolean).join(" · ") || target;
 }
 
-/** Where it stands at a Gpu: what of there it is about. */
+/** Where it stands at a GPU: what of there it is about. */
 function whatWords({ of, users }) {
   if (of === "gpu" || of === "fleet") return "";
   if (of === "node") return "its node";

@@ -1,4 +1,4 @@
-// What fires now, by the Gpus and nodes where it is marked; kept up to date by the live socket, and
+// What fires now, by the GPUs and nodes where it is marked; kept up to date by the live socket, and
 // looked up now and then.
 
 import { placeOf, withWhat } from "./alert_words.mjs";
@@ -8,7 +8,7 @@ import { Teller } from "../parts/dom.mjs";
 const EVERY_MS = 30_000;
 export const RANKS = { info: 0, warn: 1, crit: 2 };
 
-/** Alerts by the Gpus and nodes where they are marked. Tells `change`. */
+/** Alerts by the GPUs and nodes where they are marked. Tells `change`. */
 class Marked extends Teller {
   byGpu = new Map();
 
@@ -84,7 +84,7 @@ function put(map, key, alert) {
   map.get(key).push(alert);
 }
 
-/** Those that fire, or fired in this time, and are marked at these Gpus; oldest first. */
+/** Those that fire, or fired in this time, and are marked at these GPUs; oldest first. */
 export async function alertsOf(uuids, from, to) {
   const gpus = uuids.slice(0, 20).map(encodeURIComponent).join(",");
   const answers = await Promise.all([look(`alerts?gpus=${gpus}`), look(`alerts?state=ended&gpus=${gpus}&start=${from.toFixed(3)}&end=${to.toFixed(3)}`)]);

@@ -13,7 +13,7 @@ import { Rehearsal } from "./rehearsal.mjs";
 const TYPED_MS = 350;
 const NAMED = 6;
 const MOST_STEPS = 6;
-const OFS = [["gpu", "a Gpu"], ["task", "a task"], ["job", "a job"], ["node", "a node"], ["owner", "an owner"], ["fleet", "the fleet"]];
+const OFS = [["gpu", "a GPU"], ["task", "a task"], ["job", "a job"], ["node", "a node"], ["owner", "an owner"], ["fleet", "the fleet"]];
 const SEVERITIES = [["info", "info"], ["warn", "warning"], ["crit", "critical"]];
 const NO_DATA = [["alert", "alert: say that it cannot be told"], ["ok", "ok: say nothing"], ["hold", "hold: wait"]];
 const MODES = [["observe", "observe: nothing is done"], ["dry_run", "dry run: what would be done is recorded"], ["confirm", "confirm: a person says yes"], ["auto", "auto: by itself"]];

@@ -1,5 +1,5 @@
-// Which timelines there are and how each is scaled: for one Gpu several metrics in a chart, for
-// several Gpus one metric in a chart.
+// Which timelines there are and how each is scaled: for one GPU several metrics in a chart, for
+// several GPUs one metric in a chart.
 
 import { oneWord, valueOf } from "../parts/format.mjs";
 
@@ -36,7 +36,7 @@ function axisOf(metric, reasons) {
   return { unit, increments: metric.unit === "B" ? GIB : undefined, format: unit === "" ? words : (value) => String(Number(value.toFixed(1))) };
 }
 
-/** [{id, title, meaning, range, limits, bands, rows: [{uuid, key, label}]}] for these Gpus. */
+/** [{id, title, meaning, range, limits, bands, rows: [{uuid, key, label}]}] for these GPUs. */
 export function chartsOf(gpus, book, labelOf) {
   return gpus.length === 1 ? ofOne(gpus[0], book) : ofMany(gpus, book, labelOf);
 }
@@ -63,7 +63,7 @@ function ofMany(gpus, book, labelOf) {
 
 const isNever = (gpu, key) => ["unsupported", "denied"].includes(gpu.missing[key]);
 
-/** The metrics that these Gpus never report, by reason. */
+/** The metrics that these GPUs never report, by reason. */
 export function neverOf(gpus, book) {
   const found = { unsupported: [], denied: [] };
   for (const metric of book.columns.map((key) => book.metrics.get(key))) {
@@ -86,7 +86,7 @@ function limitsOf(gpus, limits) {
 const POWER = 0x4 + 0x80;
 const HEAT = 0x8 + 0x20 + 0x40;
 
-/** Where the Gpu was slowed down: [{from, to, kind}]. */
+/** Where the GPU was slowed down: [{from, to, kind}]. */
 export function bandsOf(track, wanted) {
   const bits = track.values.get("throttle_bits");
   const found = [];

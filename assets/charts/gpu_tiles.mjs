@@ -1,4 +1,4 @@
-// The Gpus of a node or of a comparison in a row: which line is whose, how it stands, the way to it.
+// The GPUs of a node or of a comparison in a row: which line is whose, how it stands, the way to it.
 
 import { strokeOf } from "./chart.mjs";
 import { Lines, make, say, show, theme } from "../parts/dom.mjs";

@@ -1,4 +1,4 @@
-// The Samples of some Gpus over time, as the timelines draw them. A hole stays a hole: where nothing
+// The Samples of some GPUs over time, as the timelines draw them. A hole stays a hole: where nothing
 // was read for longer than two ticks, a point without a value parts the line.
 
 import { bytesOf, numbersOf } from "../fleet/fleet_state.mjs";

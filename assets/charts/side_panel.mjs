@@ -1,4 +1,4 @@
-// What stands beside the timelines. One Gpu: all that its drawer says. A node, or several Gpus: who
+// What stands beside the timelines. One GPU: all that its drawer says. A node, or several GPUs: who
 // works there, what happened, how the boards reach each other, and the agent.
 
 import { AlertLines } from "../alerts/alert_lines.mjs";

@@ -1,4 +1,4 @@
-// The Gpu, Node and Compare pages: live timelines with one cursor and one span for all.
+// The GPU, Node and Compare pages: live timelines with one cursor and one span for all.
 
 import { lookAtAll, several, single } from "../parts/api.mjs";
 import { readMetricCatalogue } from "../parts/metric_catalogue.mjs";
@@ -20,7 +20,7 @@ const REFRESH_MS = 2_000;
 // What a frame may take for drawing: a timeline that comes a frame later is not seen to.
 const DRAW_MS = 8;
 const PAPER_WIDTH = 320;
-const EMPTY = { node: "This node reports no Gpu now. Its reader's state stands beside.", compare: "None of these Gpus is known. Select some on the Fleet page." };
+const EMPTY = { node: "This node reports no GPU now. Its reader's state stands beside.", compare: "None of these GPUs is known. Select some on the Fleet page." };
 const SPANS = [["300", "5 min"], ["900", "15 min"], ["3600", "1 h"]];
 
 export class Timelines {
@@ -82,13 +82,13 @@ export class Timelines {
 
   drawMissing() {
     const isNode = this.place.kind === "node";
-    say(byId("lines-title"), isNode ? "Unknown node" : "Unknown Gpu");
+    say(byId("lines-title"), isNode ? "Unknown node" : "Unknown GPU");
     say(byId("lines-subtitle"), this.place.id);
-    nameTab(isNode ? "Unknown node" : "Unknown Gpu");
+    nameTab(isNode ? "Unknown node" : "Unknown GPU");
     this.root.classList.add("missing");
     this.live.lines([]);
     settle(this.root);
-    this.fail(isNode ? "There is no such node, or you may not see it." : "No node reports this Gpu, or you may not see it.");
+    this.fail(isNode ? "There is no such node, or you may not see it." : "No node reports this GPU, or you may not see it.");
   }
 
   fail(words) {
@@ -118,9 +118,9 @@ export class Timelines {
   drawTitle() {
     const [first] = this.gpus;
     const { kind } = this.place;
-    const title = kind === "gpu" ? `${first.host} · GPU ${first.place}` : kind === "node" ? this.node.host : `${plural(this.gpus.length, "Gpu")} compared`;
+    const title = kind === "gpu" ? `${first.host} · GPU ${first.place}` : kind === "node" ? this.node.host : `${plural(this.gpus.length, "GPU")} compared`;
     say(byId("lines-title"), title);
-    say(byId("lines-subtitle"), kind === "gpu" ? first.name : kind === "node" ? plural(this.gpus.length, "Gpu") : "");
+    say(byId("lines-subtitle"), kind === "gpu" ? first.name : kind === "node" ? plural(this.gpus.length, "GPU") : "");
     nameTab(title);
     const node = byId("lines-node");
     show(node, kind === "gpu");

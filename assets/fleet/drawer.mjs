@@ -1,4 +1,4 @@
-// The drawer of the Fleet page: one Gpu's details, beside the heatmap.
+// The drawer of the Fleet page: one GPU's details, beside the heatmap.
 
 import { Teller, byId, copyText, say, show } from "../parts/dom.mjs";
 import { GpuDetails } from "./gpu_details.mjs";
@@ -64,7 +64,7 @@ export class Drawer extends Teller {
 }
 
 function name(gpu) {
-  say(byId("drawer-title"), gpu === null ? "Unknown Gpu" : `${gpu.host} · GPU ${gpu.place}`);
+  say(byId("drawer-title"), gpu === null ? "Unknown GPU" : `${gpu.host} · GPU ${gpu.place}`);
   if (gpu === null) return;
   say(byId("drawer-subtitle"), gpu.name);
   byId("drawer-node").href = `/node/${encodeURIComponent(gpu.node)}`;

@@ -1,4 +1,4 @@
-// The fleet without a Gpu: what to do next, said by the page itself.
+// The fleet without a GPU: what to do next, said by the page itself.
 
 import { isAdmin, me } from "../parts/account.mjs";
 import { get } from "../parts/api.mjs";

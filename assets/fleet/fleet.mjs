@@ -231,7 +231,7 @@ export class Fleet {
     const words = byId("filter-words");
     const { filterError, picture } = this;
     words.classList.toggle("wrong", Boolean(filterError));
-    if (this.isThen) say(words, this.view.filter === "" ? "" : "Filters tell of now: of the past, all Gpus are shown");
+    if (this.isThen) say(words, this.view.filter === "" ? "" : "Filters tell of now: of the past, all GPUs are shown");
     else if (filterError) say(words, errorWords(filterError, this.view.filter));
     else say(words, picture.mask === null ? "" : `${amount(picture.matched)} of ${amount(picture.count)} match`);
   }
@@ -246,7 +246,7 @@ export class Fleet {
     const values = [...selected].filter((slot) => this.picture.code(slot) < 249).map((slot) => this.picture.exact?.[slot] ?? (this.picture.code(slot) / 239) * 100);
     const unit = this.picture.exact === null || this.metric().key === "mem_used_bytes" ? "%" : this.metric().unit;
     const mean = values.length === 0 ? "" : ` · mean ${this.metric().label} ${amount(values.reduce((sum, value) => sum + value, 0) / values.length)} ${unit}`;
-    say(byId("selection"), `${plural(selected.size, "Gpu")} selected${mean} · Esc clears`);
+    say(byId("selection"), `${plural(selected.size, "GPU")} selected${mean} · Esc clears`);
   }
 
   drawTable() {
@@ -340,7 +340,7 @@ export class Fleet {
     else this.filter.put("");
   }
 
-  /** What is drawn for a Gpu, for tests and for the curious. */
+  /** What is drawn for a GPU, for tests and for the curious. */
   cell(uuid) {
     const slot = this.picture.slotOf.get(uuid);
     if (slot === undefined) return null;

@@ -214,7 +214,7 @@ export class Past {
 }
 
 function noteOf({ seen, count, gone, grainS }) {
-  const parts = [seen === 0 ? "no samples then" : `${amount(seen)} of ${plural(count, "Gpu")} reported`];
+  const parts = [seen === 0 ? "no samples then" : `${amount(seen)} of ${plural(count, "GPU")} reported`];
   if (gone > 0) parts.push(`${amount(gone)} more are not on this map`);
   if (grainS > 1) parts.push("means of the minute");
   return parts.join(" · ");

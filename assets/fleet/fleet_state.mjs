@@ -9,7 +9,7 @@ const OWNER_WORDS = new Map([[NO_TASK, "no task"], [65534, "several owners"], [6
 
 const PAST_LENGTH = 60;
 const PAST_EVERY_S = 0.95; // cells come several times a second
-// Sparklines are drawn only in large cells; keeping a minute of 10,000 Gpus would be for nothing.
+// Sparklines are drawn only in large cells; keeping a minute of 10,000 GPUs would be for nothing.
 const PAST_GPUS = 128;
 
 const collator = new Intl.Collator("en", { numeric: true });
@@ -140,7 +140,7 @@ export class FleetState {
     return (this.instancesOf.get(slot) ?? []).filter((part) => this.code(part) !== RETIRED);
   }
 
-  /** The slots that are on the map: a retired Gpu keeps its slot and is not shown. */
+  /** The slots that are on the map: a retired GPU keeps its slot and is not shown. */
   present() {
     return this.uuids.map((_, slot) => slot).filter((slot) => this.code(slot) !== RETIRED);
   }

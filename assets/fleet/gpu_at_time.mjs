@@ -1,4 +1,4 @@
-// One Gpu at a moment that is over: its numbers, for the card beside the pointer and the drawer.
+// One GPU at a moment that is over: its numbers, for the card beside the pointer and the drawer.
 
 import { get } from "../parts/api.mjs";
 import { pastOf } from "../charts/past_series.mjs";
@@ -14,7 +14,7 @@ export class GpuThen {
     this.book = book;
   }
 
-  /** Shaped as the API shapes a Gpu. `state`: of its cell; a number that nobody kept has no reason. */
+  /** Shaped as the API shapes a GPU. `state`: of its cell; a number that nobody kept has no reason. */
   async at(uuid, at, { state, grainS }) {
     const step = grainS > 1 ? MINUTE_S : 1;
     const start = grainS > 1 ? at - (at % MINUTE_S) : at - LOOK_BACK_S + 1;

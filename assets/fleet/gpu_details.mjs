@@ -1,4 +1,4 @@
-// Everything known of one Gpu now, in the drawer and beside its timelines. Refreshed in place, never
+// Everything known of one GPU now, in the drawer and beside its timelines. Refreshed in place, never
 // rebuilt under a reader.
 
 import { AlertLines } from "../alerts/alert_lines.mjs";
@@ -19,7 +19,7 @@ const MOST_EVENTS = 10;
 // Of the node and of what happened: once in a while is enough.
 const SELDOM_MS = 5_000;
 
-/** Sends `named` with the Gpu, or null where nobody knows it, and `events` with what happened to it. */
+/** Sends `named` with the GPU, or null where nobody knows it, and `events` with what happened to it. */
 export class GpuDetails extends Teller {
   /** `around`: what the page knows of the others: nameOf(uuid), partsOf(uuid), isOffline(uuid). */
   constructor(body, book, holds, around) {
@@ -43,7 +43,7 @@ export class GpuDetails extends Teller {
     this.metrics.append("links", this.peers.root);
     this.events = new EventList("Nothing has happened to it lately.");
     this.limits = new GpuLimits(gpu);
-    this.quotas = new QuotaPanel("Gpu");
+    this.quotas = new QuotaPanel("GPU");
     this.body.append(this.alerts.root, this.tasks.title, this.tasks.list, ...this.metrics.elements, make("h3", {}, "Events"), this.events.root,
       make("h3", {}, "Limits"), this.limits.root, make("h3", {}, "Quotas"), this.quotas.root, make("h3", {}, "Board"), this.board.root, make("h3", {}, "Its node"), holdLine(this.holds, gpu.node, gpu.host), this.node.root);
   }
@@ -72,7 +72,7 @@ export class GpuDetails extends Teller {
 
   fail(error) {
     const isGone = error instanceof ApiError && error.status === 404;
-    const words = isGone ? "No node reports this Gpu." : "The hub does not answer; these numbers are no longer live.";
+    const words = isGone ? "No node reports this GPU." : "The hub does not answer; these numbers are no longer live.";
     this.setState(words, isGone ? "lost" : "stale");
     if (isGone) this.tell("named", null);
   }
@@ -80,7 +80,7 @@ export class GpuDetails extends Teller {
   draw(gpu, tasks, seldom) {
     if (!this.isBuilt) this.build(gpu);
     this.tell("named", gpu);
-    // That its node is silent the API says of the node; the picture says it of the Gpu.
+    // That its node is silent the API says of the node; the picture says it of the GPU.
     const state = this.around.isOffline(gpu.uuid) ? "offline" : gpu.state;
     this.setState(stateLine(gpu, state, this.book.absence), state);
     this.metrics.draw(gpu);

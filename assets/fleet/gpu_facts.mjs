@@ -1,4 +1,4 @@
-// What does not change while a Gpu is there, how it reaches the others, and the node it is in.
+// What does not change while a GPU is there, how it reaches the others, and the node it is in.
 
 import { factLines, make, redraw } from "../parts/dom.mjs";
 import { bytesWords, plural } from "../parts/format.mjs";
@@ -10,7 +10,7 @@ const FACTS = [
   ["uuid", "UUID", (value) => value],
   ["mig_profile", "MIG profile", (value) => value],
   ["parent_uuid", "MIG instance of", (value) => value],
-  ["gpu_instance", "Gpu instance", String],
+  ["gpu_instance", "GPU instance", String],
   ["compute_instance", "Compute instance", String],
   ["pci_bus_id", "PCI bus", (value) => value],
   ["minor", "Device file", (value) => `/dev/nvidia${value}`],
@@ -53,7 +53,7 @@ export function boardFacts(gpu) {
   return FACTS.filter(([key]) => facts[key] !== null && facts[key] !== undefined).map(([key, label, words]) => [label, words(facts[key])]);
 }
 
-/** How this Gpu reaches the others of its node. */
+/** How this GPU reaches the others of its node. */
 export function peerFacts(uuid, links, nameOf) {
   const peers = (links ?? []).filter(({ a, b }) => a === uuid || b === uuid).map(({ a, b, path, nvlinks }) => [
     nameOf(a === uuid ? b : a),

@@ -1,4 +1,4 @@
-// The numbers of one Gpu in the drawer, section by section; what a board does not report is one line.
+// The numbers of one GPU in the drawer, section by section; what a board does not report is one line.
 
 import { make, redraw, say, show } from "../parts/dom.mjs";
 import { age, capital, oneWord, valueOf } from "../parts/format.mjs";

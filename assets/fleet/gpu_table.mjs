@@ -22,7 +22,7 @@ export class TableView {
     const shown = lit.slice(0, MOST_ROWS);
     say(this.head, metric.label);
     explain(this.head, metric.meaning);
-    sayOrHide(this.count, lit.length > MOST_ROWS ? `The first ${MOST_ROWS} of ${lit.length} Gpus. Filter to see fewer.` : "");
+    sayOrHide(this.count, lit.length > MOST_ROWS ? `The first ${MOST_ROWS} of ${lit.length} GPUs. Filter to see fewer.` : "");
     while (this.lines.length > shown.length) this.lines.pop().row.remove();
     while (this.lines.length < shown.length) this.lines.push(this.addLine());
     shown.forEach((slot, at) => this.drawLine(this.lines[at], slot));

@@ -1,4 +1,4 @@
-// What is said of one Gpu: in its cell, aloud, in the hover card and in the drawer.
+// What is said of one GPU: in its cell, aloud, in the hover card and in the drawer.
 
 import { withWhat } from "../alerts/alert_words.mjs";
 import { FULL } from "../parts/gauges.mjs";

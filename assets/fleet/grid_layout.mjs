@@ -1,4 +1,4 @@
-// Which Gpu lies where. Pure: a picture, a view and a room in; rows of cells out.
+// Which GPU lies where. Pure: a picture, a view and a room in; rows of cells out.
 
 import { grouped } from "../parts/grouped.mjs";
 
@@ -77,7 +77,7 @@ function widths(h) {
   return [h, h * 1.6];
 }
 
-// A node's Gpus lie in one row, so that the same index stands in one column all the way down;
+// A node's GPUs lie in one row, so that the same index stands in one column all the way down;
 // only where there are next to no nodes, or next to no width, is the row broken.
 function fitNodes(nodes, room, measure) {
   const longest = Math.max(0, ...nodes.map((node) => measure(node.title)));

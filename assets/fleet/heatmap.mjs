@@ -16,7 +16,7 @@ const REST_MOST_MS = 900;
 const [NAME_BOX, NAME_MARK] = [20, 9];
 const ARROWS = ["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Home", "End"];
 
-/** `describe(slot)` -> {text, unit, name, note, past, spoken}; `firing`: what fires on which Gpu; events: open, hover, selection. */
+/** `describe(slot)` -> {text, unit, name, note, past, spoken}; `firing`: what fires on which GPU; events: open, hover, selection. */
 export class Heatmap extends Teller {
   constructor(picture, view, describe, firing) {
     super();
@@ -257,7 +257,7 @@ export class Heatmap extends Teller {
     if (isScrolled) this.mark.scrollIntoView({ block: "nearest", inline: "nearest" });
   }
 
-  /** The Gpu in the drawer keeps its mark while the drawer is open. */
+  /** The GPU in the drawer keeps its mark while the drawer is open. */
   pin(slot) {
     this.isPinned = slot !== null;
     if (slot !== null) this.focus = slot;

@@ -16,7 +16,7 @@ export class Hover {
     this.card = byId("hover");
   }
 
-  /** slot null: the pointer is over no Gpu. */
+  /** slot null: the pointer is over no GPU. */
   move({ slot, x, y }) {
     if (slot !== this.slot) this.enter(slot);
     if (slot !== null) this.place(x, y);

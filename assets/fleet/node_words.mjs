@@ -4,7 +4,7 @@ import { amount, plural } from "../parts/format.mjs";
 
 const READER = {
   starting: "starting", ok: "reads", hung: "the driver does not answer", failed: "reading fails",
-  no_library: "no NVIDIA library", no_driver: "no driver", no_gpus: "no Gpu",
+  no_library: "no NVIDIA library", no_driver: "no driver", no_gpus: "no GPU",
 };
 
 /** "reads", or what is wrong and what to do; null where it has not said. */

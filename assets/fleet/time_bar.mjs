@@ -168,7 +168,7 @@ export class TimeBar extends Teller {
     this.drawWords();
   }
 
-  /** What is said beside the moment: how many Gpus, or why there is nothing. */
+  /** What is said beside the moment: how many GPUs, or why there is nothing. */
   say(note) {
     this.note = note;
     this.drawWords();

@@ -20,7 +20,7 @@ const STANDARD = ["util_pct", "mem_used_bytes", "power_w", "temp_c"];
 const NOT_DRAWN = new Set(["util_max_pct", "power_max_w", "energy_j", "throttle_bits"]);
 const MOST_METRICS = 6;
 const SETTLE_MS = 250;
-const ELSE = "Choose a node, a Gpu or an owner above.";
+const ELSE = "Choose a node, a GPU or an owner above.";
 const LEAST_S = 10;
 const CONFIG = { displayModeBar: false, responsive: true, doubleClick: false, scrollZoom: false, showTips: false };
 

@@ -1,4 +1,4 @@
-// What the History page draws, as the hub has it: one answer per look, for all Gpus and metrics.
+// What the History page draws, as the hub has it: one answer per look, for all GPUs and metrics.
 
 import { look } from "../parts/api.mjs";
 import { DAY_S, HOUR_S, nowS, stepOf } from "../parts/time_ranges.mjs";
@@ -64,7 +64,7 @@ export async function usageOf(subject, bounds, asked) {
   return { step, buckets, hours: sum("gpu_s") / HOUR_S, idleHours: sum("idle_s") / HOUR_S, kwh: items.some((item) => item.energy_j !== null) ? sum("energy_j") / 3.6e6 : null };
 }
 
-/** {items, isAll}: of the Gpus and of their Nodes as a whole. */
+/** {items, isAll}: of the GPUs and of their Nodes as a whole. */
 export async function eventsOf(gpus, nodes, [start, end]) {
   const span = { start: start.toFixed(0), end: end.toFixed(0), limit: MOST_EVENTS };
   const asked = nodes.length > MOST_NODES ? [{}] : nodes.map((node) => ({ node }));

@@ -65,7 +65,7 @@ class Frame {
   }
 }
 
-/** A row per metric, a line per Gpu: the mean, and from the lowest to the highest as a band. */
+/** A row per metric, a line per GPU: the mean, and from the lowest to the highest as a band. */
 export function figureOfGpus({ data, metrics, gpus, labelOf, whyOf, events, alerts, bounds, colours, hasBand, room }) {
   const rows = metrics.map((metric) => ({ title: metric.label, unit: unitOf(metric).unit, floor: metric.unit === "°C" ? null : 0, range: metric.unit === "%" ? [0, 101] : null }));
   const frame = new Frame(rows, bounds, colours, room);
@@ -169,11 +169,11 @@ function spansOver(frame, alerts, bounds, rows, colours) {
   }));
 }
 
-/** What one owner held: Gpus, memory, how busy they were, energy. */
+/** What one owner held: GPUs, memory, how busy they were, energy. */
 export function figureOfOwner({ usage, bounds, colours, room }) {
   const most = Math.max(0, ...usage.buckets.map(({ kwh }) => kwh ?? 0));
   const [factor, unit] = most < 0.1 ? [1000, "Wh"] : [1, "kWh"];
-  const rows = [{ title: "Gpus held", unit: "", floor: 0 }, { title: "Their utilization", unit: "%", range: [0, 101] }, { title: "Memory held on each", unit: "GiB", floor: 0 }, { title: "Energy in each step", unit, floor: 0 }];
+  const rows = [{ title: "GPUs held", unit: "", floor: 0 }, { title: "Their utilization", unit: "%", range: [0, 101] }, { title: "Memory held on each", unit: "GiB", floor: 0 }, { title: "Energy in each step", unit, floor: 0 }];
   const frame = new Frame(rows, bounds, colours, room);
   const { buckets, step } = usage;
   const x = buckets.map(({ t }) => frame.x(t + step / 2));

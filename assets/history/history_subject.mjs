@@ -1,4 +1,4 @@
-// Of what the History page tells: some Gpus, those of a Node, or an owner; and the choice of it.
+// Of what the History page tells: some GPUs, those of a Node, or an owner; and the choice of it.
 
 import { look, lookAtAll } from "../parts/api.mjs";
 import { make, say, show } from "../parts/dom.mjs";
@@ -13,7 +13,7 @@ export class Subject {
     Object.assign(this, { chips, changed, known: new Map(), owner: null, node: null, nodeFacts: null, candidates: [], gpus: query.getAll("gpu").slice(0, 64) });
     if (query.get("owner")) this.owner = query.get("owner").replace(/^user:/, "");
     else this.node = query.get("node");
-    this.input = make("input", { id: "past-what", type: "search", list: "past-whats", autocomplete: "off", spellcheck: "false", autocapitalize: "none", maxlength: "256", placeholder: "node, or user:name", title: "A node by its host name, one Gpu as host:number, or an owner as user:name" });
+    this.input = make("input", { id: "past-what", type: "search", list: "past-whats", autocomplete: "off", spellcheck: "false", autocapitalize: "none", maxlength: "256", placeholder: "node, or user:name", title: "A node by its host name, one GPU as host:number, or an owner as user:name" });
     this.list = make("datalist", { id: "past-whats" });
     place.append(this.input, this.list);
     this.input.addEventListener("focus", () => { this.input.select(); this.offer(); });
@@ -30,7 +30,7 @@ export class Subject {
   }
 
   emptyWords() {
-    return this.node === null ? "No node has told of a Gpu yet. What is recorded from then on is shown here." : "This node has told of no Gpu.";
+    return this.node === null ? "No node has told of a GPU yet. What is recorded from then on is shown here." : "This node has told of no GPU.";
   }
 
   async find() {
@@ -71,7 +71,7 @@ export class Subject {
     return [...new Set(this.gpus.map((uuid) => this.known.get(uuid)?.node).filter((node) => node !== undefined))];
   }
 
-  /** A Gpu that no node reports any more has its past all the same. */
+  /** A GPU that no node reports any more has its past all the same. */
   label(uuid) {
     const gpu = this.known.get(uuid);
     if (gpu?.host === undefined) return uuid.length > 16 ? `${uuid.slice(0, 16)}…` : uuid;
@@ -82,7 +82,7 @@ export class Subject {
     if (this.owner !== null) return this.owner;
     if (this.node !== null) return this.nodeFacts?.host ?? this.node;
     if (this.gpus.length === 0) return "History";
-    return this.candidates.length === 1 ? this.label(this.gpus[0]) : plural(this.candidates.length, "Gpu");
+    return this.candidates.length === 1 ? this.label(this.gpus[0]) : plural(this.candidates.length, "GPU");
   }
 
   /** Why nothing of this metric is there, where all of them say the same now; else null. */
@@ -93,7 +93,7 @@ export class Subject {
 
   get subtitle() {
     if (this.owner !== null) return "what they held, on all nodes";
-    if (this.candidates.length > MOST) return `${MOST} of ${this.candidates.length} Gpus at most`;
+    if (this.candidates.length > MOST) return `${MOST} of ${this.candidates.length} GPUs at most`;
     return this.candidates.length === 1 ? this.known.get(this.gpus[0])?.name ?? "" : "";
   }
 

@@ -50,7 +50,7 @@ export class Live extends EventTarget {
     if (this.socket.connected) this.socket.emit("watch", this.watched);
   }
 
-  /** Every Sample of these Gpus, from now on. */
+  /** Every Sample of these GPUs, from now on. */
   lines(uuids) {
     const isAsked = uuids.length > 0 || this.lined.length > 0;
     this.lined = uuids;

@@ -18,7 +18,7 @@ export function writeQuery(query) {
   history.replaceState(history.state, "", text === "" ? location.pathname : `${location.pathname}?${text}`);
 }
 
-// Back from a Gpu or a Node, the Fleet page is as it was left.
+// Back from a GPU or a Node, the Fleet page is as it was left.
 const KEPT = "gpudeck.fleet";
 
 export function keepFleetAddress() {

@@ -14,7 +14,7 @@ export class ApiError extends Error {
   }
 }
 
-const NAMES = { gpus: ["uuid", "Gpu"], nodes: ["id", "node"], tasks: ["id", "task"] };
+const NAMES = { gpus: ["uuid", "GPU"], nodes: ["id", "node"], tasks: ["id", "task"] };
 
 /** Those of them that there are, in their order. Asked for as a list: what has ended since is then not
  * in it. The path of one that is gone would answer 404, and the browser log each as a fault of the page. */

@@ -6,7 +6,7 @@ import { amount, bytesWords } from "../parts/format.mjs";
 const short = (number) => (number > 0 && number < 1 ? String(Number(number.toPrecision(2))) : amount(number, Number.isInteger(number) ? 0 : 1));
 
 export const LIMITS = {
-  gpus: { name: "Gpus", words: short },
+  gpus: { name: "GPUs", words: short },
   mem_bytes: { name: "memory", words: (bytes) => bytesWords(bytes) },
   gpu_hours: { name: "GPU-hours", words: short },
   max_age_s: { name: "age", words: (seconds) => (seconds >= 7_200 ? `${short(seconds / 3_600)} h` : `${short(Math.round(seconds / 60))} min`) },

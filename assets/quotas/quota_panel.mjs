@@ -1,4 +1,4 @@
-// The quotas of a node, or of one Gpu: whether they are in force there, and who of those who are
+// The quotas of a node, or of one GPU: whether they are in force there, and who of those who are
 // there is how near to them. Redrawn only when something of it has changed.
 
 import { itemsOf } from "../parts/api.mjs";
@@ -9,7 +9,7 @@ import { LIMITS, barOf, useWords } from "./quota_bars.mjs";
 const EVERY_MS = 4_000;
 
 export class QuotaPanel {
-  /** `what`: "node" or "Gpu". */
+  /** `what`: "node" or "GPU". */
   constructor(what) {
     Object.assign(this, { what, askedAt: -Infinity });
     this.root = make("div", { class: "quota-panel" }, make("p", { class: "limits-none" }, "Not known yet."));
@@ -45,7 +45,7 @@ export class QuotaPanel {
 }
 
 function holderHere(one) {
-  const notes = [one.here === null || one.here === one.used ? null : `${one.limit === "gpus" ? plural(one.here, "Gpu") : LIMITS[one.limit].words(one.here)} of it here`,
+  const notes = [one.here === null || one.here === one.used ? null : `${one.limit === "gpus" ? plural(one.here, "GPU") : LIMITS[one.limit].words(one.here)} of it here`,
     one.goes > 0 ? `${plural(one.goes, "job")} here would go` : null].filter(Boolean);
   return make("li", {}, make("span", { class: "holder" }, one.holder), make("span", { class: "numbers" }, useWords(one), one.is_over ? make("span", { class: "pill lost over" }, "over") : null),
     barOf(one), notes.length > 0 ? make("span", { class: "next" }, `${notes.join("; ")}.`) : null);

@@ -50,7 +50,7 @@ export class QuotasPage extends Looker {
       weak > 0 ? `${amount(weak)} not in force everywhere` : idle === items.length ? "" : idle === 0 ? "all in force" : "all others in force",
       idle === 0 ? "" : `${amount(idle)} about no node`].filter(Boolean).join(" · "));
     nameTab(over === 0 ? "Quotas" : `(${amount(over)}) Quotas`);
-    const none = this.may("admin") ? "There is no quota. A quota says how many Gpus, how much memory or how many hours an owner may hold. Begin with one that only observes: it shows at once who would be over." : "There is no quota here. An admin can set one.";
+    const none = this.may("admin") ? "There is no quota. A quota says how many GPUs, how much memory or how many hours an owner may hold. Begin with one that only observes: it shows at once who would be over." : "There is no quota here. An admin can set one.";
     sayOrHide(byId("quotas-none"), items.length === 0 ? none : "");
     this.cards.draw([...items].sort(byNeed));
     if (!this.hasArrived) byId(`quota-${location.hash.slice(1)}`)?.scrollIntoView({ block: "start" });
@@ -168,7 +168,7 @@ function fieldsOf(quota) {
     text("subject", "Whose", "user:NAME, group:NAME, container:NAME, slurm:JOB, k8s:NAMESPACE, or * for everyone.", { required: "", value: "*" }),
     choiceField("count", "Counted", COUNTS, quota?.count ?? "each"),
     text("scope", "Where", "fleet, group:NAME, node:NAME or gpu:UUID.", { required: "", value: "fleet" }),
-    text("gpus", "Gpus at most", "Empty: any number.", { inputmode: "numeric", placeholder: "4" }),
+    text("gpus", "GPUs at most", "Empty: any number.", { inputmode: "numeric", placeholder: "4" }),
     text("mem_bytes", "Memory at most", "Such as 40GiB.", { placeholder: "40GiB" }, inUnits(quota?.mem_bytes ?? null, SIZES)),
     text("gpu_hours", "GPU-hours at most", null, { inputmode: "decimal", placeholder: "100" }),
     choiceField("per", "Hours are", PERS, quota?.per ?? "day"),
@@ -216,7 +216,7 @@ function watch(form, quota, outcome) {
   check.look();
 }
 
-const LABELS = { id: "Id", subject: "Whose", count: "Counted", scope: "Where", gpus: "Gpus at most", mem_bytes: "Memory at most", gpu_hours: "GPU-hours at most", max_age_s: "A task may run for", mode: "What it does", ladder: "Told again, and ended" };
+const LABELS = { id: "Id", subject: "Whose", count: "Counted", scope: "Where", gpus: "GPUs at most", mem_bytes: "Memory at most", gpu_hours: "GPU-hours at most", max_age_s: "A task may run for", mode: "What it does", ladder: "Told again, and ended" };
 
 const problemWords = ({ field, message }) => sentence(`${field === "" ? "" : `${LABELS[field.split("[")[0]] ?? field}: `}${message}`);
 

@@ -154,7 +154,7 @@ function boundsOf(period, now) {
 }
 
 function notesOf({ items, since, start, by }) {
-  const notes = ["A GPU-hour is an hour in which a task was on a Gpu; owners who share one each hold it, and its energy is divided among them."];
+  const notes = ["A GPU-hour is an hour in which a task was on a GPU; owners who share one each hold it, and its energy is divided among them."];
   if (by === "node") notes.push("Of a node, the GPU-hours of all its owners are added up.");
   if (items.some(({ energy_kwh: energy, energy_share: share }) => energy !== null && share < 0.995)) notes.push("≥: power was not known all the time, so that energy and its cost are at least that.");
   if (since !== null && since > start + HOUR_S) notes.push(`History begins on ${moment(since)}.`);

@@ -87,5 +87,5 @@ class Waiting {
 function nodeWords({ access, state, host, fingerprint, gpus }) {
   if (access === "waiting") return `${host} has come and waits. Compare the fingerprint that its agent shows: ${fingerprint}`;
   if (access === "revoked") return `${host} was revoked.`;
-  return state === "live" && gpus > 0 ? `${host} is here, with ${plural(gpus, "Gpu")}.` : `${host} has come; its Gpus are being read …`;
+  return state === "live" && gpus > 0 ? `${host} is here, with ${plural(gpus, "GPU")}.` : `${host} has come; its GPUs are being read …`;
 }

@@ -28,7 +28,7 @@ export class Nodes extends Section {
         { head: "Node", draw: (cell, node) => parts(cell, ["strong", "name", node.host], ["code", "fingerprint", node.fingerprint, "The fingerprint of the node's key"]) },
         { head: "State", draw: (cell, node) => drawState(cell, node, this.holds.of(node.id)) },
         { head: "Group", text: ({ group }) => group },
-        { head: "Gpus", text: ({ gpus, access }) => (access === "approved" ? String(gpus) : "–") },
+        { head: "GPUs", text: ({ gpus, access }) => (access === "approved" ? String(gpus) : "–") },
         { head: "Agent", draw: drawAgent },
         { head: "Heard", draw: timeCell((node) => node.last_heard_at, "never") },
       ],

@@ -53,7 +53,7 @@ export class TaskDetails extends Teller {
     this.past = make("div", { class: "task-past" });
     this.quotas = make("div", { class: "task-quotas" });
     this.hold = make("div", {});
-    this.body.replaceChildren(this.state, this.acts, this.command, this.keep, make("h3", {}, "Gpus"), this.gpus, this.quotas, this.members, make("h3", {}, "Facts"), this.facts, this.past, this.hold);
+    this.body.replaceChildren(this.state, this.acts, this.command, this.keep, make("h3", {}, "GPUs"), this.gpus, this.quotas, this.members, make("h3", {}, "Facts"), this.facts, this.past, this.hold);
     this.draw();
   }
 

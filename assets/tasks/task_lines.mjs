@@ -17,7 +17,7 @@ export class TaskLines {
     me().then((person) => { this.person = person; }, () => {});
   }
 
-  /** `count` of all, of which `tasks` are shown; `uuid`: what each takes of this Gpu, else of all. */
+  /** `count` of all, of which `tasks` are shown; `uuid`: what each takes of this GPU, else of all. */
   draw(tasks, { count, uuid = null, none = "No task" }) {
     const more = count > tasks.length ? `, ${tasks.length} shown` : "";
     say(this.title, count === 0 ? none : `Tasks (${count}${more})`);
@@ -27,7 +27,7 @@ export class TaskLines {
 
   line() {
     const [owner, manager, command, figures, acts] = [make("strong", {}), make("span", { class: "manager" }), make("code", { tabindex: "0" }), make("span", { class: "figures" }), make("div", { class: "task-acts" })];
-    explain(figures, "Memory it holds on this Gpu; SM: share of time in which a kernel of it ran; process number; time since it began.");
+    explain(figures, "Memory it holds on this GPU; SM: share of time in which a kernel of it ran; process number; time since it began.");
     const draw = (task) => {
       say(owner, task.user ?? "owner unknown");
       this.drawActs(acts, task);

@@ -151,7 +151,7 @@ export class Tasks extends Looker {
     const { total, items, groups } = this.answer;
     this.table.chosen = new Set(this.selected.keys());
     this.table.opened = this.view.task;
-    this.table.draw(this.lines, this.view.filter === "" ? "No task uses a Gpu." : "No task matches.");
+    this.table.draw(this.lines, this.view.filter === "" ? "No task uses a GPU." : "No task matches.");
     const words = byId("tasks-words");
     words.classList.remove("wrong");
     const count = groups ? `${plural(total, "task")} in ${plural(groups.length, this.view.group)}` : plural(total, "task");

@@ -193,7 +193,7 @@ ROUTES = (
           "MPS on each Node that has said: daemons, servers, clients, and what is set.",
           answer=MpsList, errors=(400,), query=NODE_QUERY),
     Route("GET limits", ActionsApi.limits, "list_limits", see(Role.VIEWER),
-          "Power caps, clock locks and compute modes that gpudeck holds on Gpus: until when, "
+          "Power caps, clock locks and compute modes that gpudeck holds on GPUs: until when, "
           "and whether they are in force.",
           answer=LimitsList, errors=(400,), query=NODE_QUERY),
     Route("GET hold", ActionsApi.hold_state, "get_hold", see(Role.VIEWER),

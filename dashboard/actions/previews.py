@@ -97,13 +97,13 @@ class PreviewService:
                                      "other act has one; see the API's description")
         if len(targets) != 1:
             raise ActionRefusedError(400, "schema", "a setting has one target: a node's id for "
-                                                    "MPS, else a Gpu's UUID")
+                                                    "MPS, else a GPU's UUID")
         node = self._setting_node(self.authorizer.visible(actor), params.setting, targets[0])
         self.authorizer.check(actor, PREVIEW, AccessTarget(owners=(None,)), action, [])
         return PreviewTarget(node.hello.node_id, node.hello.host, (NO_TASK,), None, None)
 
     def _setting_node(self, visible: VisibleFleet, setting: Setting, target: str) -> Node:
-        """Of MPS a Node is meant, by id; else a Gpu, by UUID."""
+        """Of MPS a Node is meant, by id; else a GPU, by UUID."""
         fleet = self.fleet_state.fleet
         if not isinstance(setting, GPU_SETTINGS):
             if target not in fleet.nodes or not visible.sees_node(target):
@@ -111,7 +111,7 @@ class PreviewService:
             return fleet.nodes[target]
         if setting.gpu_uuid != target:
             raise ActionRefusedError(400, "schema",
-                                     "the target and `gpu_uuid` are not the same Gpu")
+                                     "the target and `gpu_uuid` are not the same GPU")
         for node in visible.nodes(fleet):
             facts = () if node.listing is None else node.listing.inventory.gpus
             if any(each.uuid == target and each.parent_uuid is None for each in facts):
@@ -119,7 +119,7 @@ class PreviewService:
             if any(each.uuid == target for each in facts):
                 raise ActionRefusedError(400, "schema", "this is a MIG instance; limits are of the "
                                                         "whole board")
-        raise hidden(f"there is no Gpu {target[:128]!r} here")
+        raise hidden(f"there is no GPU {target[:128]!r} here")
 
     # -- what its node says
 

@@ -192,7 +192,7 @@ ROUTES = (
                   {"type": "string", "description": "Of these alone, up to "
                    "20, joined by commas."}),
                  ("gpus", {"type": "string", "description": "What is marked at these "
-                           "Gpus, up to 20, joined by commas: their own, those of "
+                           "GPUs, up to 20, joined by commas: their own, those of "
                            "tasks, jobs and owners on them, and of their nodes."}), ("end", TIME))),
     Route("GET rules", AlertsApi.rules, "list_rules",
           see(Role.VIEWER, PermissionReach.NONE),

@@ -32,7 +32,7 @@ create table silences (id text primary key, until real not null, body blob not n
 MEMORY_SCHEMA = """
 create table alert_memory (id integer primary key check (id = 1), body blob not null);
 """
-# Where each is, or ever was, marked: its target and the Gpus that it was on.
+# Where each is, or ever was, marked: its target and the GPUs that it was on.
 MARKS_SCHEMA = """
 create table alert_marks (at text not null, alert_id text not null, primary key (at, alert_id))
   without rowid;

@@ -16,15 +16,15 @@ GPUS_MAX = 64
 
 TABLE: tuple[Setting, ...] = (
     Setting("nodes", whole, 8, "how many nodes; 0 shows an empty hub"),
-    Setting("gpus", count, 8, "Gpus of each node"),
+    Setting("gpus", count, 8, "GPUs of each node"),
     Setting("profile", text, "h100", f"the boards: {', '.join(PROFILES)}", choices=PROFILES),
     Setting("seed", whole, 1, "another number, another fleet"),
     Setting("port", port, 8050, "port on 127.0.0.1; 0 picks a free one"),
     Setting("data", folder, None, "folder to keep; a temporary one, removed at the end, if none"),
-    Setting("faults", text, "on", "on: a Gpu is lost now and then; off: none",
+    Setting("faults", text, "on", "on: a GPU is lost now and then; off: none",
             choices=("on", "off")),
     Setting("history_hours", whole, 2, "hours of history that are made up in the first minute; of "
-            "more than 500 Gpus less; 0: none"),
+            "more than 500 GPUs less; 0: none"),
     Setting("second_person", text, "off", "on: as on a real hub, an act on more than 3 jobs waits "
             "for another person, whom Settings can add", choices=("on", "off")),
 )

@@ -58,7 +58,7 @@ def _agent(hub: SupervisedHub, data: Path) -> SupervisedProcess:
 
 
 class _StartupReporter:
-    """Says the link once the hub is there, and what is wrong if this machine shows no Gpu."""
+    """Says the link once the hub is there, and what is wrong if this machine shows no GPU."""
 
     def __init__(self, hub: SupervisedHub, supervisor: Supervisor) -> None:
         self._hub = hub
@@ -85,11 +85,11 @@ class _StartupReporter:
         return 0.5
 
     def _say_reader(self) -> None:
-        """Once per change; a machine with Gpus hears nothing."""
+        """Once per change; a machine with GPUs hears nothing."""
         nodes = self._hub.nodes()
         reader = nodes[0]["reader"] if nodes else None  # None as well before its first Beat
         if reader is None or reader["state"] in ("ok", "starting") or reader["state"] == self._said:
             return
         self._said = reader["state"]
-        print(f"gpudeck: no Gpu is shown: {reader['detail'] or reader['state']}", file=sys.stderr,
+        print(f"gpudeck: no GPU is shown: {reader['detail'] or reader['state']}", file=sys.stderr,
               flush=True)

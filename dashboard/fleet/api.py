@@ -158,7 +158,7 @@ class FleetApi:
         mono, fleet, node_id = time.monotonic(), self.room.fleet, request.args.get("node")
         show, matches = fleet.shown(mono), self._matches(asked, lens, mono)
         # By place in the lens, in fixed width: text then sorts as the number does. A place means a
-        # Gpu only within its epoch.
+        # GPU only within its epoch.
         epoch = str(lens.epoch)
         if asked.cursor is not None and asked.cursor[:1] != (epoch,):
             raise bad("the hub was started anew since this cursor, or groups have changed; start "
@@ -186,7 +186,7 @@ class FleetApi:
         slot = fleet.find(uuid, lens.place_of)
         show = None if slot is None else GpuStatus(fleet.shown(mono)[slot])
         if slot is None or show is None or show is GpuStatus.RETIRED:
-            raise _none("Gpu", uuid)
+            raise _none("GPU", uuid)
         on = views.tasks_on(fleet.node_of(slot)).get(slot, [])
         return answer(views.gpu_view(fleet, slot, show, on, mono))
 
@@ -245,23 +245,23 @@ _TASKS_QUERY: Query = (
     ("group", {"enum": list(task_list.GROUP_BYS)}), repeated("open"), repeated("id"))
 ROUTES = (
     Route("GET nodes", FleetApi.nodes, "list_nodes", see(Role.VIEWER),
-          "Nodes, by id. `filter` keeps those with a Gpu that matches; `id`: those of these "
+          "Nodes, by id. `filter` keeps those with a GPU that matches; `id`: those of these "
           "that there are, with their `links`.",
           answer=NodeList, errors=(400,), is_list=True, query=(_FILTER, repeated("id"))),
     Route("GET nodes/<node_id>", FleetApi.node, "get_nodes", see(Role.VIEWER), "One Node.",
           answer=NodeView, errors=(400, 404)),
     Route("GET gpus", FleetApi.gpus, "list_gpus", see(Role.VIEWER),
-          "Gpus, by slot. `filter` as on the Fleet page; `node`: those of one Node; `uuid`: "
+          "GPUs, by slot. `filter` as on the Fleet page; `node`: those of one Node; `uuid`: "
           "those of these that there are.",
           answer=GpuList, errors=(400,), is_list=True,
           query=(_FILTER, _OF_NODE, repeated("uuid"), ("metrics", {
               "type": "string", "pattern": METRIC_LIST,
               "description": "Of these metrics only, their keys joined by commas."}))),
     Route("GET gpus/<path:uuid>", FleetApi.gpu, "get_gpus", see(Role.VIEWER),
-          "One Gpu, by its UUID.", answer=GpuView, errors=(400, 404)),
+          "One GPU, by its UUID.", answer=GpuView, errors=(400, 404)),
     Route("GET tasks", FleetApi.tasks, "list_tasks", see(Role.VIEWER),
           "Tasks, by node and id or as `sort` says. `filter` as on the Tasks page: `user:` and "
-          "`task:` mean the Task, all else its Gpus. With `group`, `groups` has the sums and "
+          "`task:` mean the Task, all else its GPUs. With `group`, `groups` has the sums and "
           "`items` the Tasks of the groups that `open` names. `id`: those of these that there "
           "are.",
           answer=TaskList, errors=(400,), is_list=True, query=_TASKS_QUERY),

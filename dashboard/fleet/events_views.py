@@ -24,7 +24,7 @@ class EventView(msgspec.Struct):
     node: str
     host: str
     gpu: str | None
-    index: int | None  # of that Gpu on its Node
+    index: int | None  # of that GPU on its Node
     task: str | None
     kind: str
     label: str

@@ -44,7 +44,7 @@ class FilterError(ExpressionError):
 
 @dataclass(frozen=True, slots=True)
 class TaskGpuPairs:
-    """Tasks on Gpus, one row for each pair."""
+    """Tasks on GPUs, one row for each pair."""
 
     slots: npt.NDArray[np.intp]
     tasks: list[Task]
@@ -52,7 +52,7 @@ class TaskGpuPairs:
 
 @dataclass(frozen=True, slots=True)
 class FilterInput:
-    """What a filter looks at: the fleet at one moment, Gpu by Gpu or Task by Task."""
+    """What a filter looks at: the fleet at one moment, GPU by GPU or Task by Task."""
 
     fleet: Fleet
     show: npt.NDArray[np.uint8]

@@ -44,8 +44,8 @@ class Filter:
 
     def matches_uses(self, fleet: Fleet, mono: float, uses: TaskGpuPairs,
                      reads: CommandLineVisibility = ALL_READ) -> Mask:
-        """Of Tasks: `user:` and `task:` mean the Task itself and not its neighbours on the Gpu, so
-        that who selects all of alice's has nobody else's among them. All else is of its Gpu."""
+        """Of Tasks: `user:` and `task:` mean the Task itself and not its neighbours on the GPU, so
+        that who selects all of alice's has nobody else's among them. All else is of its GPU."""
         return self.test(FilterInput(fleet, fleet.shown(mono), mono, reads, uses)).yes
 
 
@@ -150,7 +150,7 @@ def _coded(metric: Metric, op: Token, value: Token) -> Test:
 
 
 def _spread(test: Test) -> Test:
-    """What is so of a Gpu is so for each Task on it."""
+    """What is so of a GPU is so for each Task on it."""
     def spread(data: FilterInput) -> ThreeValuedMask:
         truth = test(data)
         if data.uses is None:
@@ -171,7 +171,7 @@ def _unknown(word: str, wanted: dict[str, Metric], other: dict[str, "FieldTest"]
     return f"there is no {what} {word!r}; {hint}"
 
 
-# -- words about a Gpu
+# -- words about a GPU
 
 FieldTest = Callable[[FilterInput, str], ThreeValuedMask]
 
@@ -250,7 +250,7 @@ def _by_state(data: FilterInput, word: str) -> ThreeValuedMask:
 
 
 def _by_use(data: FilterInput, word: str) -> ThreeValuedMask:
-    """Free: works, and nobody is on it. Of a Gpu that does not answer neither is known; a board
+    """Free: works, and nobody is on it. Of a GPU that does not answer neither is known; a board
     that is split by MIG is neither, its instances are."""
     fleet, size = data.fleet, len(data.fleet)
     told = _mask(on_gpu is not None for on_gpu in fleet.users)

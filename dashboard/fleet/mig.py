@@ -1,6 +1,6 @@
 """Boards that are split by MIG, and their instances: nothing of a fleet is counted twice. Pure.
 
-A split board is not a Gpu to give out, its instances are; heat and power are the board's alone;
+A split board is not a GPU to give out, its instances are; heat and power are the board's alone;
 memory is told by both.
 """
 

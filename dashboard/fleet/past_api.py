@@ -93,7 +93,7 @@ def _check_cost(metric: str, moments: range) -> None:
 
 ROUTES = (
     Route("GET block", FleetPastApi.block, "get_block", see(Role.VIEWER),
-          "A metric of every Gpu at up to 60 moments, as the cells of the map of the Fleet "
+          "A metric of every GPU at up to 60 moments, as the cells of the map of the Fleet "
           "page.",
           answer=PastBlockView, errors=(400, 503),
           query=(("metric", METRIC), ("start", TIME),

@@ -25,8 +25,8 @@ Bytes = npt.NDArray[np.uint8]
 
 class PastBlockView(msgspec.Struct):
     """`count` moments, `step` seconds apart. `cells`: as the live picture has them, a byte for each
-    Gpu of the layout of this epoch, moment after moment; `exact`: the numbers, as little-endian
-    float32, of a fleet small enough to write them. `seen`: how many Gpus have a sample at each
+    GPU of the layout of this epoch, moment after moment; `exact`: the numbers, as little-endian
+    float32, of a fleet small enough to write them. `seen`: how many GPUs have a sample at each
     moment; `gone`: how many more had one that this layout does not have."""
 
     metric: str

@@ -1,4 +1,4 @@
-"""The newest seconds of the Gpus that are looked at as lines: what a timeline grows by. Pure.
+"""The newest seconds of the GPUs that are looked at as lines: what a timeline grows by. Pure.
 
 The heatmap is sent the latest and may skip; a line may not, so each Sample of a watched Node is
 kept until every viewer that reads in time has had it.
@@ -61,7 +61,7 @@ class TimelineBuffer:
             fleet.absent[slots].copy(), fleet.reported[slots].copy()))
 
     def since(self, slots: Iterable[int], number: int) -> list[dict[str, Any]]:
-        """Per Gpu all that came after this number, oldest first."""
+        """Per GPU all that came after this number, oldest first."""
         return [self._of(slot, number) for slot in slots]
 
     def _of(self, slot: int, number: int) -> dict[str, Any]:

@@ -59,7 +59,7 @@ class TaskList(msgspec.Struct):
 
 
 def matching(fleet: Fleet, lens: VisibleFleet, picked: Filter, mono: float) -> set[tuple[str, str]]:
-    """(node id, task id) of the Tasks that match with one of their Gpus at least."""
+    """(node id, task id) of the Tasks that match with one of their GPUs at least."""
     uses = [(node, use) for node in lens.nodes(fleet) if node.listing is not None
             for use in node.uses if use.task_id in node.tasks]
     slots = [node.listing.order[use.gpu] for node, use in uses if node.listing is not None]

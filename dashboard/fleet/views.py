@@ -171,7 +171,7 @@ class AgentCostView(msgspec.Struct):
 
 
 class GpuLinkView(msgspec.Struct):
-    """How two Gpus of a Node reach each other."""
+    """How two GPUs of a Node reach each other."""
 
     a: str
     b: str
@@ -349,7 +349,7 @@ def _frames(room: FleetStateMachine, node: Node) -> FramesView:
         outcomes["unreadable"], node.out_of_range)
 
 
-# That its node is silent is the node's state; of the Gpu itself it is known only that this is old.
+# That its node is silent is the node's state; of the GPU itself it is known only that this is old.
 SHOW_WORDS: dict[int, GpuStateWord] = {
     GpuStatus.OK: "ok", GpuStatus.STALE: "stale", GpuStatus.LOST: "lost",
     GpuStatus.OFFLINE: "stale"}
@@ -432,7 +432,7 @@ def tasks_on(node: Node) -> dict[int, list[str]]:
 
 
 def task_views(fleet: Fleet, node: Node, reads: CommandLineVisibility = ALL_READ) -> list[TaskView]:
-    """The Tasks of a Node, by id. What is on a Gpu but was never described has no owner here."""
+    """The Tasks of a Node, by id. What is on a GPU but was never described has no owner here."""
     if node.listing is None:
         return []
     uses: dict[str, list[TaskGpuUseView]] = {}

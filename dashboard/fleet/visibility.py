@@ -1,4 +1,4 @@
-"""What one scope may see of a fleet: its nodes, its Gpus numbered anew, and whose commands.
+"""What one scope may see of a fleet: its nodes, its GPUs numbered anew, and whose commands.
 
 Everything that is shown goes through a Lens, and nothing outside of it is named, counted or found.
 """

@@ -78,7 +78,7 @@ class HistoryApi:
 
         has_any, made = self._ask(body)
         if not has_any and not seen.has(gpus[0]):
-            raise ApiError(HTTPStatus.NOT_FOUND, f"there is no Gpu {gpus[0][:128]!r} here")
+            raise ApiError(HTTPStatus.NOT_FOUND, f"there is no GPU {gpus[0][:128]!r} here")
         return given_as(form, made, "series", *span)
 
     def instant(self) -> Response:
@@ -149,7 +149,7 @@ class HistoryApi:
         def body() -> bytes:
             uses = self._history.tasks(*span, nodes=one, limit=MAX_USES + 1, words=USES)
             if len(uses) > MAX_USES:
-                raise ResultTooLargeError(f"more than {MAX_USES:,} uses of Gpus; ask for a "
+                raise ResultTooLargeError(f"more than {MAX_USES:,} uses of GPUs; ask for a "
                                           "shorter time")
             loads = self._history.series(gpus, ["util_pct"], *span, MINUTE_S, ("mean", "n"), one)
             return msgspec.json.encode(mps_past(node_id, gpus, uses, loads, span))
@@ -196,11 +196,11 @@ def _also(given: dict[str, str]) -> list[str]:
 
 
 def _beside(given: dict[str, str]) -> list[str]:
-    """Further Gpus, on the same seconds."""
+    """Further GPUs, on the same seconds."""
     wanted = [gpu for gpu in dict.fromkeys(given.get("beside", "").split(","))
               if gpu not in ("", given["gpu"])]
     if len(wanted) > MAX_BESIDE:
-        raise bad(f"beside has at most {MAX_BESIDE} Gpus")
+        raise bad(f"beside has at most {MAX_BESIDE} GPUs")
     return wanted
 
 
@@ -212,7 +212,7 @@ def _check_points(gpus: int, metrics: int, span: tuple[int, int], step: int) -> 
     if metrics > 1 and points > MAX_ALSO_POINTS:
         raise bad(f"with `also`, at most {MAX_ALSO_POINTS:,} points")
     if points * gpus * metrics > MAX_VALUES:
-        raise bad(f"that would be more than {MAX_VALUES:,} points in all; ask for fewer Gpus or "
+        raise bad(f"that would be more than {MAX_VALUES:,} points in all; ask for fewer GPUs or "
                    "metrics, or for a longer step")
 
 
@@ -272,7 +272,7 @@ def _whole(name: str, raw: str) -> int:
 
 ROUTES = (
     Route("GET series", HistoryApi.series, "get_series", see(Role.VIEWER),
-          "A metric of one Gpu over time. Times are UTC seconds or RFC 3339; without `step`, "
+          "A metric of one GPU over time. Times are UTC seconds or RFC 3339; without `step`, "
           "one that gives at most a thousand points.",
           answer=SeriesView, errors=(400, 404, 503), is_file=True,
           query=(("gpu", {"type": "string", "minLength": 1}), ("metric", METRIC), ("start", TIME),
@@ -282,7 +282,7 @@ ROUTES = (
                  ("beside", {"type": "string", "description": "Further GPUs on the same seconds, "
                              "their UUIDs joined by commas."}), FORMAT)),
     Route("GET instant", HistoryApi.instant, "get_instant", see(Role.VIEWER),
-          "A metric of every Gpu at one moment: a value, or why there is none.",
+          "A metric of every GPU at one moment: a value, or why there is none.",
           answer=InstantView, errors=(400, 503), query=(("metric", METRIC), ("at", TIME))),
     Route("GET usage", HistoryApi.usage, "get_usage", see(Role.VIEWER),
           "What owners, nodes or GPUs held, per bucket of whole hours; of one user, for a day "
@@ -299,7 +299,7 @@ ROUTES = (
                  ("price_gpu_hour", PRICE_SCHEMA), ("price_kwh", PRICE_SCHEMA), FORMAT)),
     Route("GET mps/past", HistoryApi.mps, "get_mps_past", see(Role.VIEWER),
           "What MPS of a Node had to do, by the minute, of the last day or of 7 days at most: "
-          "how many clients, and the load of its Gpus.",
+          "how many clients, and the load of its GPUs.",
           answer=MpsUsageView, errors=(400, 404, 503),
           query=(("node", {"type": "string", "minLength": 1}), ("start", TIME), ("end", TIME))),
 )

@@ -102,7 +102,7 @@ def sums_of(metric: str, kind: str) -> str:
 
 def held_sql(minutes: str, where: str, user: str) -> str:
     """What one owner held, by the minute; hours of it stand in `usage` already. `{files}`: those of
-    tasks; `minutes`: those of minutes. Only the owner's Gpus are looked at, with all who were on
+    tasks; `minutes`: those of minutes. Only the owner's GPUs are looked at, with all who were on
     them, because energy is shared among those."""
     return f"""
     with theirs as (

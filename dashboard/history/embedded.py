@@ -72,7 +72,7 @@ class EmbeddedHistory:
         span = int(t0 // step) * step, -int(-t1 // step) * step
         if len(gpus) * ((span[1] - span[0]) // step) > MAX_ROWS:
             raise ResultTooLargeError(f"that would be more than {MAX_ROWS:,} rows; ask for fewer "
-                                      "Gpus, a shorter time or a longer step")
+                                      "GPUs, a shorter time or a longer step")
         names = sorted(set(gpus))
         number = {gpu: at for at, gpu in enumerate(names)}
         with self.store.reading(lambda: self._memory.series(number, known, span, nodes)) as (

@@ -29,7 +29,7 @@ def sums_in(frame: "pd.DataFrame", number: Mapping[str, int], metrics: Sequence[
 
 def added_up(parts: Sequence[Rollup], gpus: Sequence[str], aggs: Sequence[Agg], step: int
              ) -> "pd.DataFrame":
-    """`gpus`: by slot. By Gpu, then by time."""
+    """`gpus`: by slot. By GPU, then by time."""
     import pandas as pd
 
     whole = joined(parts)

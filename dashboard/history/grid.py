@@ -1,4 +1,4 @@
-"""A span of history as arrays, a row per Gpu on a Node and a column per minute or second: for who
+"""A span of history as arrays, a row per GPU on a Node and a column per minute or second: for who
 looks at all of it in the order of time."""
 
 from collections.abc import Mapping
@@ -13,14 +13,14 @@ from .arrays import Ints, runs
 Floats = npt.NDArray[np.floating[Any]]
 End = Literal["min", "mean", "max"]
 Wanted = Mapping[str, frozenset[End]]  # of which metrics what
-Name = tuple[str, str]  # Gpu and Node
-XidRow = tuple[float, str, str, dict[str, float]]  # when, Node, Gpu, and its numbers
-SEEN = "seen"  # not a metric: for how many seconds a Gpu was heard of; of a second, in which state
+Name = tuple[str, str]  # GPU and Node
+XidRow = tuple[float, str, str, dict[str, float]]  # when, Node, GPU, and its numbers
+SEEN = "seen"  # not a metric: for how many seconds a GPU was heard of; of a second, in which state
 
 
 @dataclass(slots=True)
 class GpuMetricRows:
-    """Rows: one Gpu within one minute, or one second. NaN: not there."""
+    """Rows: one GPU within one minute, or one second. NaN: not there."""
 
     names: list[Name]
     name_at: npt.NDArray[np.intp]
@@ -31,7 +31,7 @@ class GpuMetricRows:
 
 @dataclass(slots=True)
 class TaskRows:
-    """Rows: one Task on one Gpu within one minute. Words are indices into their lists."""
+    """Rows: one Task on one GPU within one minute. Words are indices into their lists."""
 
     names: list[Name]
     name_at: npt.NDArray[np.intp]

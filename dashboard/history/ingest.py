@@ -79,7 +79,7 @@ class HistoryIngester:
         return found
 
     def slots_of(self, gpus: Iterable[str] | None, nodes: frozenset[str] | None) -> Slots:
-        """Of these Gpus on these Nodes; None: of all."""
+        """Of these GPUs on these Nodes; None: of all."""
         if gpus is None and nodes is None:
             return np.arange(len(self.names.nodes))
         if gpus is None:
@@ -218,7 +218,7 @@ def _batch(frames: Sequence[Frame], listed: "Sequence[HistorySlots]",
 
 
 def _unread(states: npt.NDArray[np.uint8], absent: bytes) -> bytes:
-    """What a Frame says of a Gpu that it calls stale or lost is no sample of it, as in the live
+    """What a Frame says of a GPU that it calls stale or lost is no sample of it, as in the live
     picture."""
     codes = np.frombuffer(absent, np.uint8).reshape(len(states), -1)
     return np.where(codes == Absence.PRESENT, WHY_UNREAD[states][:, None], codes).tobytes()

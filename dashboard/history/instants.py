@@ -1,4 +1,4 @@
-"""A metric of all Gpus at many moments at once, for who moves through the past. Pure."""
+"""A metric of all GPUs at many moments at once, for who moves through the past. Pure."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -23,20 +23,20 @@ OF_WORD = {absence.word: int(absence) for absence in Absence}
 WORD_OF = np.array([None, *(absence.word for absence in sorted(Absence) if absence)], object)
 
 Codes = npt.NDArray[np.uint8]
-Pair = tuple[str, str]  # a Gpu, and the Node that it was on
+Pair = tuple[str, str]  # a GPU, and the Node that it was on
 
 
 @dataclass(slots=True)
 class MomentSamples:
     """Samples that some moments show: the number of the moment, that of the pair, and when."""
 
-    names: tuple[Words, Words]  # Gpu and Node of each pair
+    names: tuple[Words, Words]  # GPU and Node of each pair
     moment: Slots
     pair: Slots
     t: Ints
     value: Floats
     why: Codes
-    is_sorted: bool = False  # the pairs are known to be, by Gpu and Node, each of them once
+    is_sorted: bool = False  # the pairs are known to be, by GPU and Node, each of them once
 
     def at(self, numbers: Sequence[int]) -> "MomentSamples":
         """With other numbers of its moments."""
@@ -106,7 +106,7 @@ def _by_age(parts: Sequence[MomentSamples]) -> MomentSamples:
 
 
 def instant_frame(parts: Sequence[MomentSamples]) -> "pd.DataFrame":
-    """Of one moment; by Gpu and Node."""
+    """Of one moment; by GPU and Node."""
     import pandas as pd
 
     parts = [part for part in parts if len(part.t)]

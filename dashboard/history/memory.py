@@ -1,6 +1,6 @@
 """The newest seconds, in memory: one array per metric, one row per second, one column per slot.
 
-A slot is a Gpu on a Node and is never reused while this runs. Every second of a slot is taken once:
+A slot is a GPU on a Node and is never reused while this runs. Every second of a slot is taken once:
 the first that comes wins, whether it comes late, doubled or out of order. A block is open until it
 is sealed into a file; what comes for it afterwards waits as rows of its own for a file beside it.
 """

@@ -1,7 +1,7 @@
 """History as Parquet files: what stands in them, how they are written, read and merged.
 
-Every file is sorted by gpu, node and time (events by time), in row groups of few Gpus, so that one
-Gpu's hour or one moment of the fleet touches little of it.
+Every file is sorted by gpu, node and time (events by time), in row groups of few GPUs, so that one
+GPU's hour or one moment of the fleet touches little of it.
 """
 
 import json
@@ -106,7 +106,7 @@ class SlotNames:
     _words: tuple[SlotStrings, SlotStrings] | None = None
 
     def columns(self, slot: Slots) -> dict[str, Any]:
-        """Gpu and node of each row."""
+        """GPU and node of each row."""
         many, known = len(self.nodes), self._words
         if known is None or len(known[0].number) < many:
             known = self._words = (_words_of_slots(self.gpus[:many]),
@@ -247,7 +247,7 @@ def tasks_table(held: TaskMinuteRows, names: SlotNames) -> Table:
                "task": words_of(held.ids, held.lane)}
     for name in TASK_WORDS[1:]:
         said = attrgetter("job_id" if name == "job" else name)
-        # One that used a Gpu before it was described: nothing is known of it.
+        # One that used a GPU before it was described: nothing is known of it.
         columns[name] = words_of([None if task is None else said(task) for task in held.tasks],
                                  held.lane)
     return _table("tasks", columns | {name: column_of(values, np.isnan(values))
@@ -360,7 +360,7 @@ def _options(kind: str) -> dict[str, Any]:
 
 
 def _encoding(kind: str, field: Any) -> str | None:
-    """None: a dictionary. Measured, bytes and time: what returns among many Gpus within some
+    """None: a dictionary. Measured, bytes and time: what returns among many GPUs within some
     minutes (watts, degrees, clocks) packs best as that, a quarter smaller than as differences; what
     only grows, as those; shares of seconds byte by byte, in half of the time."""
     pa = arrow()

@@ -1,4 +1,4 @@
-"""Straight out of files: seconds, minutes or hours of few Gpus, and the whole fleet at one moment
+"""Straight out of files: seconds, minutes or hours of few GPUs, and the whole fleet at one moment
 or within five minutes. Whoever asks for more than that asks DuckDB."""
 
 import math
@@ -51,7 +51,7 @@ class HistoryPointReader:
 
     def some(self, kind: str, paths: Sequence[Path], gpus: Mapping[str, int],
              metrics: Sequence[str], span: tuple[int, int], nodes: Nodes) -> Iterator[Rollup]:
-        """From the beginning of the span until before its end; a Gpu's number is its slot."""
+        """From the beginning of the span until before its end; a GPU's number is its slot."""
         for path in paths:
             file = self._shelf.open(path)
             groups = file.groups_of(gpus, span[0], span[1] - 1)

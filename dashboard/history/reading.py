@@ -60,7 +60,7 @@ class MergeSource:
                 for gpu in chunk.dictionary.to_pylist()}
 
     def table(self, low: str, high: str, t0: int, t1: int) -> Table | None:
-        """The rows of these Gpus, both included, from t0 until before t1."""
+        """The rows of these GPUs, both included, from t0 until before t1."""
         groups = self._file.groups_between(low, high, t0, t1 - 1)
         if not groups:
             return None
@@ -99,7 +99,7 @@ def migrated(table: Table, shape: Any) -> Table:
 
 
 def merged(kind: str, paths: Sequence[Path], start: int, end: int) -> Iterator[Table]:
-    """The rows of several files in the order of one, some Gpus at a time. Seconds stay in blocks
+    """The rows of several files in the order of one, some GPUs at a time. Seconds stay in blocks
     of five minutes, so that one moment of the fleet lies together."""
     sources = [MergeSource(path, kind) for path in paths]
     pa = arrow()
@@ -120,7 +120,7 @@ def merged(kind: str, paths: Sequence[Path], start: int, end: int) -> Iterator[T
 
 
 def _pieces(kind: str, span_s: int) -> tuple[int, int]:
-    """How many Gpus of how long a time make a row group."""
+    """How many GPUs of how long a time make a row group."""
     if kind == "raw":
         return RAW_GROUP_GPUS, BLOCK_S
     return max(GROUP_GPUS, GROUP_ROWS * GRAINS.get(kind, MINUTE_S) // span_s), span_s
@@ -154,7 +154,7 @@ def combined(kind: str, table: Table) -> Table:
 
 
 def pairs_in(table: Table) -> tuple[list[Name], Slots]:
-    """Gpus and Nodes, and of each row the number of its pair."""
+    """GPUs and Nodes, and of each row the number of its pair."""
     (gpu, gpus), (node, nodes) = (encoded(table.column(name)) for name in ("gpu", "node"))
     used, at = in_runs(gpu.astype(np.int64) * len(nodes) + node)
     return [(gpus[pair // len(nodes)], nodes[pair % len(nodes)]) for pair in used.tolist()], at
@@ -217,7 +217,7 @@ def wide_part(kind: str, wanted: Wanted, table: Table) -> GpuMetricRows:
 
 
 def seen_part(kind: str, table: Table) -> GpuMetricRows:
-    """That a Gpu was heard of: for how many seconds of a minute, or in which state in a second."""
+    """That a GPU was heard of: for how many seconds of a minute, or in which state in a second."""
     names, at = pairs_in(table)
     part = GpuMetricRows(names, at, numbers(table.column("t")), {}, {})
     if kind in ROLLUPS:

@@ -1,4 +1,4 @@
-"""Reports: what each owner, Node or Gpu held over a time, and what that cost. Pure."""
+"""Reports: what each owner, Node or GPU held over a time, and what that cost. Pure."""
 
 import math
 from collections.abc import Mapping

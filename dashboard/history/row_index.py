@@ -1,8 +1,8 @@
-"""Where in a file whose seconds lie: so that a question about few Gpus, or about one moment of all,
+"""Where in a file whose seconds lie: so that a question about few GPUs, or about one moment of all,
 reads one column of few row groups and nothing else.
 
-A file is sorted by Gpu, Node and time, and time mostly goes on without a hole: what has to be kept
-of it is where each run without one begins, some bytes per Gpu and five minutes.
+A file is sorted by GPU, Node and time, and time mostly goes on without a hole: what has to be kept
+of it is where each run without one begins, some bytes per GPU and five minutes.
 """
 
 import sys
@@ -30,7 +30,7 @@ Counts = npt.NDArray[np.integer[Any]]
 
 @dataclass(slots=True)
 class SampleRuns:
-    """Of the rows of some row groups, laid end to end: each one Gpu on one Node, from one sample to
+    """Of the rows of some row groups, laid end to end: each one GPU on one Node, from one sample to
     the next without a hole, with the same missing. By pair, then by time."""
 
     gpus: Words  # of each pair
@@ -42,7 +42,7 @@ class SampleRuns:
     row: Counts
     length: Counts
     all_rows: int  # of the row groups
-    is_sorted: bool = False  # known to be: the pairs, by Gpu and Node, each of them once
+    is_sorted: bool = False  # known to be: the pairs, by GPU and Node, each of them once
 
     def __len__(self) -> int:
         return len(self.pair)
@@ -122,7 +122,7 @@ class OpenParquetFile:
                 or any(low <= gpu <= self._gpus[group][1] for gpu in gpus)]
 
     def groups_between(self, low: str, high: str, first: int, last: int) -> list[int]:
-        """Of Gpus from low to high, both included."""
+        """Of GPUs from low to high, both included."""
         return [group for group in self.groups_at(first, last)
                 if (least := self._gpus[group][0]) is None
                 or (least <= high and low <= self._gpus[group][1])]

@@ -54,7 +54,7 @@ class RuleHistoryReader:
             grid.carry(key, SELDOM_HOLDS_S)
 
     def seen(self, grid: HistoryGrid) -> None:
-        """Fills it with SEEN: whether a Gpu was heard of says nothing of what it told."""
+        """Fills it with SEEN: whether a GPU was heard of says nothing of what it told."""
         kind = _kind(grid.step_s)
         self._fill(grid, kind, (*PLACE, "seconds" if kind == "minutes" else "state"), [],
                    partial(seen_part, kind))

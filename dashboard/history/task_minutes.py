@@ -20,11 +20,11 @@ from .rows import HistoryMessage, HistorySlots
 MINUTE_S = 60
 TASK_SUMS = ("seconds", "mem_byte_s", "mem_s", "sm_pct_s", "sm_s")
 TASK_TOPS = ("mem_max_bytes", "sm_max_pct")
-NOWHERE = 0  # the lane of what a Frame with fewer Gpus than its Tasks knew was used on
+NOWHERE = 0  # the lane of what a Frame with fewer GPUs than its Tasks knew was used on
 
 
 class TaskMinutes:
-    """Of one block: a lane per Task on a Gpu, and what was held in each minute of it."""
+    """Of one block: a lane per Task on a GPU, and what was held in each minute of it."""
 
     def __init__(self, start: int, block_s: int) -> None:
         self.start = start
@@ -92,7 +92,7 @@ class NodeTaskState:
     slots: list[int] = field(default_factory=list)
     tasks: dict[str, Task] = field(default_factory=dict)
     told: Tasks | None = None  # that came, until it is settled
-    ids: list[str] = field(default_factory=list)  # Task and Gpu of each use
+    ids: list[str] = field(default_factory=list)  # Task and GPU of each use
     gpus: list[int] = field(default_factory=list)
     places: Slots = field(default_factory=lambda: _NONE)  # where their numbers are
     room: Slots = field(default_factory=lambda: _NONE)  # all places it ever needed
@@ -191,7 +191,7 @@ class TaskMinuteAccumulator:
             self._back[node_id] = former
 
     def take(self, told: Iterable[tuple[HistoryMessage, Frame, HistorySlots, int, bool]]) -> None:
-        """Frames: from whom, whose Gpus, in which second, and whether that second was new."""
+        """Frames: from whom, whose GPUs, in which second, and whether that second was new."""
         live, back = self._live, self._back
         for said, frame, listed, second, is_new in told:
             threads = back if said.is_backfill else live
@@ -282,7 +282,7 @@ class TaskMinuteAccumulator:
 
 @dataclass(slots=True)
 class TaskMinuteRows:
-    """Rows: one Task on one Gpu within one minute. `lane` is an index into `tasks` and `ids`."""
+    """Rows: one Task on one GPU within one minute. `lane` is an index into `tasks` and `ids`."""
 
     slot: Ints
     t: Ints
@@ -298,7 +298,7 @@ class TaskMinuteRows:
 
 
 def held_in(parts: Iterable[TaskMinutes]) -> TaskMinuteRows:
-    """Of these blocks, each minute of a Task on a Gpu once; by slot, then by time."""
+    """Of these blocks, each minute of a Task on a GPU once; by slot, then by time."""
     tasks: dict[str, Task | None] = {}
     found = [_rows(TaskMinutes(0, 0), tasks), *(_rows(part, tasks) for part in parts)]
     rows = replace(joined(found), ids=list(tasks), tasks=list(tasks.values()))

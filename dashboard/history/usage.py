@@ -1,4 +1,4 @@
-"""Who held how much: from the minutes of Tasks and the seconds of Gpus, per owner, Gpu and hour."""
+"""Who held how much: from the minutes of Tasks and the seconds of GPUs, per owner, GPU and hour."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -10,7 +10,7 @@ from .rollup import Rollup
 from .task_minutes import TaskMinuteRows
 
 HOUR_S = 3_600
-# A Gpu that is held while nothing ran on it for a whole minute is held idle in that minute.
+# A GPU that is held while nothing ran on it for a whole minute is held idle in that minute.
 IDLE_AT_MOST_PCT = 5.0
 NEEDED = ("util_pct", "util_max_pct", "power_w")
 USAGE_SUMS = ("gpu_s", "util_pct_s", "util_s", "idle_s", "mem_byte_s", "mem_s", "energy_j",
@@ -19,7 +19,7 @@ USAGE_SUMS = ("gpu_s", "util_pct_s", "util_s", "idle_s", "mem_byte_s", "mem_s", 
 
 @dataclass(slots=True)
 class UsageRows:
-    """Rows: one owner on one Gpu within one hour. `user` is an index into `users`."""
+    """Rows: one owner on one GPU within one hour. `user` is an index into `users`."""
 
     slot: Ints
     t: Ints
@@ -29,7 +29,7 @@ class UsageRows:
 
 
 def usages(held: TaskMinuteRows, rolled: Rollup, grain: int = HOUR_S) -> UsageRows:
-    """`rolled`: minutes of the same Gpus. An owner holds a Gpu once, with however many Tasks."""
+    """`rolled`: minutes of the same GPUs. An owner holds a GPU once, with however many Tasks."""
     user_of: dict[str | None, int] = {}
     of_lane = np.array([user_of.setdefault(None if task is None else task.user, len(user_of))
                         for task in held.tasks], np.intp)
@@ -42,7 +42,7 @@ def usages(held: TaskMinuteRows, rolled: Rollup, grain: int = HOUR_S) -> UsageRo
 
 
 def _summed(usage: UsageRows, how: Mapping[str, np.ufunc]) -> UsageRows:
-    """Rows of one owner on one Gpu at one time as one."""
+    """Rows of one owner on one GPU at one time as one."""
     usage = taken(usage, np.lexsort((usage.user, usage.t, usage.slot)))
     starts = runs(usage.slot, usage.t, usage.user)
     return replace(taken(replace(usage, numbers={}), starts), numbers={
@@ -50,7 +50,7 @@ def _summed(usage: UsageRows, how: Mapping[str, np.ufunc]) -> UsageRows:
 
 
 def _shares(slot: Ints, t: Ints, seconds: Floats, rolled: Rollup) -> dict[str, Floats]:
-    """What the Gpu did in the minutes in which it was held; its energy is divided."""
+    """What the GPU did in the minutes in which it was held; its energy is divided."""
     at, is_known = _found(slot, t, rolled)
     owners = lengths(runs(slot, t), len(slot))
 
@@ -69,7 +69,7 @@ def _shares(slot: Ints, t: Ints, seconds: Floats, rolled: Rollup) -> dict[str, F
 
 
 def _found(slot: Ints, t: Ints, rolled: Rollup) -> tuple[Slots, Bools]:
-    """Of each row, where its Gpu's minute is in `rolled`, if it is; else behind the last one."""
+    """Of each row, where its GPU's minute is in `rolled`, if it is; else behind the last one."""
     most = int(max(rolled.slot.max(initial=0), slot.max(initial=0))) + 1
     keys, wanted = rolled.t * most + rolled.slot, t * most + slot
     order = np.append(np.argsort(keys), len(keys))

@@ -35,7 +35,7 @@ class SeriesView(Struct):
     min: Numbers
     max: Numbers
     also: dict[str, SeriesBand] = {}  # of further metrics, on the same `t`
-    beside: dict[str, dict[str, SeriesBand]] = {}  # of further Gpus: by UUID, then by metric
+    beside: dict[str, dict[str, SeriesBand]] = {}  # of further GPUs: by UUID, then by metric
 
 
 class InstantItem(Struct):
@@ -56,8 +56,8 @@ class InstantView(Struct):
 
 
 class UsageItem(Struct):
-    """What one owner, Node or Gpu held within one bucket. `gpu_s`: seconds in which a Task was on a
-    Gpu; `idle_s`: of these, in minutes in which nothing ran; null: not known."""
+    """What one owner, Node or GPU held within one bucket. `gpu_s`: seconds in which a Task was on a
+    GPU; `idle_s`: of these, in minutes in which nothing ran; null: not known."""
 
     t: int
     of: str | None
@@ -78,7 +78,7 @@ class UsageList(Struct):
 
 def series_view(frame: "pd.DataFrame", gpus: Sequence[str], metrics: Sequence[str],
                 span: tuple[int, int], step: int) -> SeriesView:
-    """Of the first Gpu and metric; the others stand in `beside` and `also`."""
+    """Of the first GPU and metric; the others stand in `beside` and `also`."""
     grid = range(span[0], span[1], step)
     first, metric = gpus[0], metrics[0]
     bands = {gpu: _bands(frame[frame["gpu"] == gpu], metrics, grid) for gpu in gpus}
@@ -96,7 +96,7 @@ def _bands(frame: "pd.DataFrame", metrics: Sequence[str], grid: range) -> dict[s
 
 def series_columns(series: SeriesView, places: Mapping[str, tuple[str | None, str | None]]
                    ) -> dict[str, list[Any]]:
-    """As a table: Gpu by Gpu, a row per bucket, holes empty. `places`: host and place of a Gpu."""
+    """As a table: GPU by GPU, a row per bucket, holes empty. `places`: host and place of a GPU."""
     gpus = {series.gpu: {series.metric: SeriesBand(series.mean, series.min, series.max)}
             | series.also,
             **series.beside}
@@ -134,7 +134,7 @@ def _band(frame: "pd.DataFrame", metric: str, rows: list[int | None]) -> SeriesB
 
 def instant_view(frame: "pd.DataFrame", metric: str, at: int, known: Iterable[tuple[str, str]]
                  ) -> InstantView:
-    """`known`: the Gpus that are there now, with their Nodes."""
+    """`known`: the GPUs that are there now, with their Nodes."""
     rows = zip(frame["gpu"].tolist(), frame["node"].tolist(), frame["t"].tolist(),
                numbers(frame["value"]), frame["missing"].tolist(), strict=True)
     items = {(gpu, node): InstantItem(gpu, node, int(t), value,

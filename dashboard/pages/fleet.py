@@ -1,4 +1,4 @@
-"""The Fleet page: totals, controls, the heatmap and the Gpu drawer, still empty of numbers."""
+"""The Fleet page: totals, controls, the heatmap and the GPU drawer, still empty of numbers."""
 
 import json
 
@@ -17,25 +17,25 @@ from .time_bar import time_bar
 TOTALS = (
     ("nodes", "Nodes", "Nodes whose agent is heard from, of all that were ever connected.", None),
     ("suspect", "suspect", "Nodes not heard from for 15 s.", None),
-    ("silent", "silent", "Nodes not heard from for 60 s: their Gpus are offline here, whatever "
+    ("silent", "silent", "Nodes not heard from for 60 s: their GPUs are offline here, whatever "
      "they do there.", "state:offline"),
-    ("gpus", "Gpus", "Gpus that are read and well, of all known. A board that is split by MIG is "
+    ("gpus", "GPUs", "GPUs that are read and well, of all known. A board that is split by MIG is "
      "not counted, its instances are.", None),
-    ("stale", "stale", "The node is heard from, but its last reading of these Gpus is too old to "
+    ("stale", "stale", "The node is heard from, but its last reading of these GPUs is too old to "
      "be called live.", "state:stale"),
-    ("lost", "lost", "The driver has lost these Gpus; most often only a reset of the board or the "
+    ("lost", "lost", "The driver has lost these GPUs; most often only a reset of the board or the "
      "machine brings them back.", "state:lost"),
     ("offline", "offline", "Their node is silent, so nothing is known of them now.",
      "state:offline"),
-    ("free", "Free", "Gpus that are well and have no task on them.", "state:free"),
-    ("util", "Mean utilization", "Mean over the Gpus that are read now of the share of time in "
+    ("free", "Free", "GPUs that are well and have no task on them.", "state:free"),
+    ("util", "Mean utilization", "Mean over the GPUs that are read now of the share of time in "
      "which any kernel ran. It is not the share of the chip in use: one tiny kernel can make it "
      "100. SM activity and power are the better witnesses.", None),
-    ("power", "Power", "Sum over the Gpus that report it now; a dash when none does.", None),
-    ("memory", "Memory used", "Memory in use on the boards, of all they have; only Gpus that are "
+    ("power", "Power", "Sum over the GPUs that report it now; a dash when none does.", None),
+    ("memory", "Memory used", "Memory in use on the boards, of all they have; only GPUs that are "
      "read now.", None),
-    ("tasks", "Tasks", "Processes that use a Gpu now.", None),
-    ("throttled", "Throttled", "Gpus that heat or the hardware slows down now. Idle clocks and the "
+    ("tasks", "Tasks", "Processes that use a GPU now.", None),
+    ("throttled", "Throttled", "GPUs that heat or the hardware slows down now. Idle clocks and the "
      "power cap of a board at full load do not count.", None),
 )
 
@@ -43,7 +43,7 @@ GROUPS = (("node", "node"), ("none", "nothing"), ("model", "model"), ("owner", "
           ("state", "state"))
 SORTS = (("name", "name"), ("high", "highest first"), ("low", "lowest first"))
 
-# The state patterns, in the order of the legend. A Gpu is offline when its node is silent.
+# The state patterns, in the order of the legend. A GPU is offline when its node is silent.
 STATES: dict[str, str] = {
     "stale": ABSENCE_MEANING[Absence.STALE],
     "lost": ABSENCE_MEANING[Absence.LOST],
@@ -65,7 +65,7 @@ _FULL_FACTS = {
 
 FILTER_EXAMPLES = (
     ("util<5 & mem>50%", "hardly working, memory held"),
-    ("user:alice", "the Gpus of one owner"),
+    ("user:alice", "the GPUs of one owner"),
     ("state:lost | state:stale", "in trouble"),
     ("node:a100 & state:free", "free, on nodes with a100 in their name"),
     ("temp>80 | power>95%", "hot, or at their power limit"),
@@ -134,7 +134,7 @@ def _tools() -> Component:
             f"Numbers: `{live}`; each minute: `{slow}`.",
             "Words: `node: model: user: gpu: task: state:`, where a state is ok, stale, lost, "
             "offline, free or busy. A word alone is looked for in nodes, models, users and UUIDs.",
-            "A Gpu whose number is missing matches neither a comparison nor its opposite.")),
+            "A GPU whose number is missing matches neither a comparison nor its opposite.")),
         make("div.switch", [make("button#view-map", "Map", aria_pressed="true"),
                             make("button#view-table", "Table", aria_pressed="false")],
              role="group", aria_label="View"),
@@ -186,35 +186,35 @@ def _stage() -> Component:
         make("div#table-view.table-view", hidden=True),
         make("div#skeleton.skeleton", aria_hidden="true"),
         make("div#notice.notice", hidden=True),
-        make("div#hover.hover", hidden=True, aria_hidden="true")], aria_label="Gpus")
+        make("div#hover.hover", hidden=True, aria_hidden="true")], aria_label="GPUs")
 
 
 def _drawer() -> Component:
     return parts.drawer(
-        "drawer", "Gpu",
+        "drawer", "GPU",
         make("nav.drawer-ways", [make("a#drawer-lines", "Timelines", href="/"),
                                  make("a#drawer-node", "Its node", href="/")],
-             aria_label="More of this Gpu"),
-        region("div#drawer-body.drawer-body", "Details of the Gpu"),
-        region("div#drawer-then.drawer-body", "The Gpu at that moment", hidden=True),
+             aria_label="More of this GPU"),
+        region("div#drawer-body.drawer-body", "Details of the GPU"),
+        region("div#drawer-then.drawer-body", "The GPU at that moment", hidden=True),
         ident="drawer")
 
 
 PAGE = Page(
     "fleet", "Fleet", frame,
-    "Every Gpu is a cell, its colour and number the metric under “Show”. The line above sums up "
-    "the whole fleet; a click on a cell opens all that is known of that Gpu.", (
+    "Every GPU is a cell, its colour and number the metric under “Show”. The line above sums up "
+    "the whole fleet; a click on a cell opens all that is known of that GPU.", (
         ("/", "go to the filter"),
         ("← ↑ ↓ →", "move over the heatmap, when it has the focus"),
-        ("Home  End", "the first and the last Gpu"),
-        ("Enter", "open the Gpu under the mark"),
+        ("Home  End", "the first and the last GPU"),
+        ("Enter", "open the GPU under the mark"),
         ("Space", "add it to the selection, or take it out"),
         ("Shift + click", "select from the last one to this one"),
         ("Ctrl + click", "add to the selection, or take out"),
-        ("o", "the timelines of the Gpu that is open"),
-        ("c", "compare the selected Gpus"),
+        ("o", "the timelines of the GPU that is open"),
+        ("c", "compare the selected GPUs"),
         ("v", "heatmap or table"),
-        ("↑  ↓", "from number to number in an open Gpu, with what each means"),
+        ("↑  ↓", "from number to number in an open GPU, with what each means"),
         ("b", "go to the time bar"),
         ("←  →", "on the time bar: back and on by a step, with Shift by ten"),
         ("Home  End", "on the time bar: the oldest moment, and live"),

@@ -30,7 +30,7 @@ def frame() -> Component:
             moments("past")]),
         make("div.past-choices", [
             make("div#past-metrics.chips", role="group", aria_label="Metrics"),
-            make("div#past-gpus.chips", role="group", hidden=True, aria_label="Gpus")]),
+            make("div#past-gpus.chips", role="group", hidden=True, aria_label="GPUs")]),
         problem("past"),
         make("div.past-line", [
             make("output#past-words.past-words", ""),
@@ -52,7 +52,7 @@ def frame() -> Component:
 
 PAGE = Page(
     "history", "History", frame,
-    "The past of Gpus, of a node or of an owner: the mean of each step as a line, from lowest to "
+    "The past of GPUs, of a node or of an owner: the mean of each step as a line, from lowest to "
     "highest as a band, events as marks. A drag zooms in.", (
         ("← →  +  -", "back and on, closer and farther"),
         ("p", "a drag moves the span instead"),

@@ -1,4 +1,4 @@
-"""Which metric belongs where: the parts of the Gpu drawer, and the groups of the metric switch."""
+"""Which metric belongs where: the parts of the GPU drawer, and the groups of the metric switch."""
 
 from dataclasses import dataclass
 

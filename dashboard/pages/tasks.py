@@ -7,7 +7,7 @@ from .parts import Page, choice, drawer, filter_box, filter_help, make, problem,
 GROUPS = (("none", "nothing"), ("owner", "owner"), ("job", "job"))
 FILTER_EXAMPLES = (
     ("user:alice", "alice's tasks, and nobody else's"),
-    ("util<5 & mem>50%", "on a Gpu that hardly works and is full"),
+    ("util<5 & mem>50%", "on a GPU that hardly works and is full"),
     ("task:train.py", "with these words in the command"),
     ("node:a100 & !user:root", "on nodes with a100 in their name"),
 )
@@ -21,7 +21,7 @@ def frame() -> Component:
             filter_box("tasks-", filter_help(
                 "tasks-popover", FILTER_EXAMPLES,
                 "Here `user:` and `task:` mean the task itself. Numbers, "
-                "`node: model: gpu: state:` are those of its Gpus, as on the Fleet page.",
+                "`node: model: gpu: state:` are those of its GPUs, as on the Fleet page.",
                 "Join with `&` `|` `!` and ( )."))]),
         make("div.floor", [
             make("section#tasks-stage.tasks-stage", [
@@ -36,7 +36,7 @@ def frame() -> Component:
 
 PAGE = Page(
     "tasks", "Tasks", frame,
-    "Every process that uses a Gpu. The order holds while the pointer or the focus is in the "
+    "Every process that uses a GPU. The order holds while the pointer or the focus is in the "
     "table, so that no row moves under it.", (
         ("/", "go to the filter"),
         ("↑  ↓", "from task to task"),

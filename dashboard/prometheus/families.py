@@ -36,7 +36,7 @@ XID_FOR_S = 600.0
 NO_GPU = -1
 
 Floats = npt.NDArray[np.float64]
-Held = tuple[int, int, Task, Use]  # node, place of its Gpu, and who is on it
+Held = tuple[int, int, Task, Use]  # node, place of its GPU, and who is on it
 
 # What an agent that is heard tells of itself.
 OF_AGENTS: tuple[tuple[str, Kind, str, Callable[[Beat], float | None]], ...] = (
@@ -72,7 +72,7 @@ class FleetMetricsSnapshot:
 
 def look(fleet: Fleet, lens: VisibleFleet, xids: Mapping[tuple[str, str], float],
          mono: float) -> FleetMetricsSnapshot:
-    """`xids`: the last of late, by node and Gpu."""
+    """`xids`: the last of late, by node and GPU."""
     size = len(fleet)
     show = fleet.shown(mono)
     slots = lens.slots[show[lens.slots] != GpuStatus.RETIRED]
@@ -117,7 +117,7 @@ def pages(found: FleetMetricsSnapshot, wanted: frozenset[str] | None = None) -> 
     """One family after the other. `wanted`: names; None: all."""
     tasks = list(_tasks(found))
     named = _labels(found, tasks)
-    keep = unique(named)  # of two nodes that say the same name and Gpu the first one stays
+    keep = unique(named)  # of two nodes that say the same name and GPU the first one stays
     places = {old: new for new, old in enumerate(keep)}
     gpus = ExportedGpus([named[at] for at in keep],
                         [places.get(found.parent[at], NO_GPU) for at in keep],
@@ -162,7 +162,7 @@ def _ours(found: FleetMetricsSnapshot, named: Sequence[str], keep: list[int],
     yield gpu_state(named, [GpuStatus(found.show[at]).name.lower() for at in keep])
     count = Counter(at for _, at, _, _ in tasks)
     is_known = [_tasks_of(found.nodes[node]) is not None for node in found.node_at]
-    yield family("gpudeck_gpu_tasks", "gauge", "Tasks on this Gpu.", named,
+    yield family("gpudeck_gpu_tasks", "gauge", "Tasks on this GPU.", named,
                  [float(count[at]) if is_known[at] else NAN for at in keep])
     rows = {task_labels(found.nodes[node].hello.host, found.facts[at], task): use
             for node, at, task, use in tasks}
@@ -185,7 +185,7 @@ def _owners(found: FleetMetricsSnapshot, tasks: list[Held]) -> Iterator[str]:
     for name, help, values in (
         ("gpudeck_owner_gpus", "GPUs on which this owner has tasks.", map(len, gpus.values())),
         ("gpudeck_owner_tasks", "Tasks of this owner on GPUs.", map(len, ids.values())),
-        ("gpudeck_owner_memory_bytes", "Gpu memory that this owner's tasks hold, where all of "
+        ("gpudeck_owner_memory_bytes", "GPU memory that this owner's tasks hold, where all of "
          "them tell.", held.values()),
     ):
         yield family(name, "gauge", help, of, map(float, values))

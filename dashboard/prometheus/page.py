@@ -99,7 +99,7 @@ class PrometheusPage:
         return made
 
     def _xids(self, now: float) -> dict[tuple[str, str], float]:
-        """The last of each Gpu, of late."""
+        """The last of each GPU, of late."""
         found: dict[tuple[str, str], tuple[float, float]] = {}
         for kept in self.room.events:
             event = kept.event
@@ -158,7 +158,7 @@ def _of_history(history: History) -> Iterator[str]:
         yield counted(name, "gauge", help, "kind", {
             kind: float(numbers[of]) for kind, numbers in info.kinds.items()
             if numbers.get(of) is not None})
-    yield single("gpudeck_history_open_rows", "gauge", "Seconds of Gpus that no file has yet.",
+    yield single("gpudeck_history_open_rows", "gauge", "Seconds of GPUs that no file has yet.",
                  float(info.open_seconds))
     yield single("gpudeck_history_quarantined_files", "gauge", "Damaged files that were put aside.",
                  float(len(info.quarantined)))
@@ -189,7 +189,7 @@ def _all(texts: Iterator[str], ours: Numbers | None) -> Iterator[bytes]:
 
 
 def packed(texts: Iterator[str], ours: Numbers | None) -> bytes:
-    """Packed as it comes: the whole text of 10,000 Gpus would be 100 MB."""
+    """Packed as it comes: the whole text of 10,000 GPUs would be 100 MB."""
     packer = zlib.compressobj(LEVEL, wbits=zlib.MAX_WBITS | 16)
     return b"".join([*map(packer.compress, _all(texts, ours)), packer.flush()])
 

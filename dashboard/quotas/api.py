@@ -193,10 +193,10 @@ ROUTES = (
           "Which Quotas count for a Task, why these, and what its owner has of them.",
           answer=views.TaskQuotaList, errors=(404,)),
     Route("GET nodes/<node_id>/quotas", QuotasApi.of_node, "get_node_quotas", see(Role.VIEWER),
-          "The Quotas that concern a Node, or one Gpu of it, whether they are in force there, "
+          "The Quotas that concern a Node, or one GPU of it, whether they are in force there, "
           "and who of their holders is there.", answer=views.NodeQuotaList, errors=(400, 404),
           query=(
-              ("gpu", {"type": "string", "minLength": 1, "description": "Of this Gpu alone."}),)),
+              ("gpu", {"type": "string", "minLength": 1, "description": "Of this GPU alone."}),)),
     Route("GET owners/<name>/quotas", QuotasApi.of_owner, "get_owner_quotas", see(Role.VIEWER),
           "All that counts for one owner, also where they hold nothing of it now.",
           answer=views.OwnerQuotaList),

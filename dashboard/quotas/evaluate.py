@@ -40,7 +40,7 @@ def holdings(fleet: Fleet, node: Node) -> list[TaskHolding]:
 
 
 def on_gpu(held: Iterable[TaskHolding], uuid: str | None) -> list[TaskHolding]:
-    """As if there were no other Gpu; None: all of them."""
+    """As if there were no other GPU; None: all of them."""
     if uuid is None:
         return list(held)
     return [replace(each, uses=uses) for each in held

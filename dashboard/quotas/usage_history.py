@@ -28,7 +28,7 @@ def why_not(quota: Quota, limit: Limit) -> str:
         return ("history knows whose a task was, and not its container, job or sum: there is no "
                 "past of this")
     if quota.scope_kind == "gpu":
-        return "history of owners is kept by node: there is no past of a single Gpu"
+        return "history of owners is kept by node: there is no past of a single GPU"
     if limit == "max_age_s":
         return "an age is of a moment: there is no past of it"
     return ""

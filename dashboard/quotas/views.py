@@ -104,7 +104,7 @@ class TaskQuotaList(Struct):
 
 
 class NodeQuotaHolderView(Struct):
-    """`here`: how much of `used` is on this Node or Gpu; None: of such a limit there is no part.
+    """`here`: how much of `used` is on this Node or GPU; None: of such a limit there is no part.
     `goes`: of the jobs that would go, how many are here."""
 
     holder: str

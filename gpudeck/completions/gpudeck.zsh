@@ -11,15 +11,15 @@
 _shtab_gpudeck_commands() {
   local _commands=(
     address:'Where the owners of tasks read their mail.'
-    agent:'The daemon of one node: reads its Gpus, reports them.'
+    agent:'The daemon of one node: reads its GPUs, reports them.'
     audit:'The record of every act and attempt.'
     completion:'What a shell needs to complete this command.'
     demo:'A hub and a simulated fleet on this machine, without a GPU.'
     doctor:'What works on this machine, what does not, and what to do about it. Changes nothing.'
     end:'End a task and the whole job that it belongs to.'
-    events:'What happened to Gpus, drivers, nodes and tasks, newest first.'
+    events:'What happened to GPUs, drivers, nodes and tasks, newest first.'
     follow:'Follow commands of a hub to their end.'
-    gpu:'Limits of Gpus, each for a time and with its undo.'
+    gpu:'Limits of GPUs, each for a time and with its undo.'
     history:'What a hub remembers.'
     hold:'Stop every act on this machine, a node, or the fleet; at once.'
     hub:'The server: pages, API, live socket.'
@@ -284,8 +284,8 @@ _shtab_gpudeck_demo_options=(
   "--seed[another number, another fleet \[GPUDECK_SEED\; default\: 1\]]:X:"
   "--port[port on 127.0.0.1\; 0 picks a free one \[GPUDECK_PORT\; default\: 8050\]]:X:"
   "--data[folder to keep\; a temporary one, removed at the end, if none \[GPUDECK_DATA\; default\: none\]]:X:"
-  "--faults[on\: a Gpu is lost now and then\; off\: none \[GPUDECK_FAULTS\; default\: on\]]:X:"
-  "--history-hours[hours of history that are made up in the first minute\; of more than 500 Gpus less\; 0\: none \[GPUDECK_HISTORY_HOURS\; default\: 2\]]:X:"
+  "--faults[on\: a GPU is lost now and then\; off\: none \[GPUDECK_FAULTS\; default\: on\]]:X:"
+  "--history-hours[hours of history that are made up in the first minute\; of more than 500 GPUs less\; 0\: none \[GPUDECK_HISTORY_HOURS\; default\: 2\]]:X:"
   "--second-person[on\: as on a real hub, an act on more than 3 jobs waits for another person, whom Settings can add \[GPUDECK_SECOND_PERSON\; default\: off\]]:X:"
 )
 
@@ -317,7 +317,7 @@ _shtab_gpudeck_end_options=(
   "--simulate[options of the simulated backend, for example \'gpus\=8 profile\=h100\' \[GPUDECK_SIMULATE\; default\: none\]]:X:"
   "--ceiling[file that bounds what any hub may do on this node \[GPUDECK_CEILING\; default\: \/etc\/gpudeck\/ceiling.toml if it is there\]]:X:"
   {--json,--no-json}"[one JSON document per line, at each state \[GPUDECK_JSON\; default\: no\]]"
-  "--filter[with --hub\: the tasks all of whose Gpus match, see docs\/filters.md]:EXPR:"
+  "--filter[with --hub\: the tasks all of whose GPUs match, see docs\/filters.md]:EXPR:"
   "--user[of these, only this owner\'s]:NAME:"
   "--reason[why\; it is recorded, and the owner is told]:TEXT:"
   "--plan-out[act on nothing\; write down what would be hit, exactly]:FILE:_files"
@@ -340,7 +340,7 @@ _shtab_gpudeck_events_options=(
   "--ca-file[PEM file of who issued the hub\'s certificate, if the system does not know them \[GPUDECK_CA_FILE\; default\: none\]]:X:"
   {--json,--no-json}"[one JSON document per line, at each state \[GPUDECK_JSON\; default\: no\]]"
   "--node[of this node only\: its id or host]:NODE:"
-  "--gpu[of this Gpu only]:UUID:"
+  "--gpu[of this GPU only]:UUID:"
   "--kind[of this kind only, such as xid]:KIND:"
   "--severity[these and worse]:severity:(info warning critical)"
   "--limit[at most\; default 50]:N:"
@@ -388,7 +388,7 @@ _shtab_gpudeck_gpu_cap_options=(
   "--grace[of stop and restart\: seconds for clients to leave]:S:"
   "--yes[do not ask\; only where nobody\'s work is ended]"
   "--for[90s, 30min, 2h, 1d\; at most 30d]:TIME:"
-  ":of the Gpu, as \`gpudeck status --json\` lists it:"
+  ":of the GPU, as \`gpudeck status --json\` lists it:"
   ":WATTS:"
 )
 
@@ -401,7 +401,7 @@ _shtab_gpudeck_gpu_lock_options=(
   "--grace[of stop and restart\: seconds for clients to leave]:S:"
   "--yes[do not ask\; only where nobody\'s work is ended]"
   "--for[90s, 30min, 2h, 1d\; at most 30d]:TIME:"
-  ":of the Gpu, as \`gpudeck status --json\` lists it:"
+  ":of the GPU, as \`gpudeck status --json\` lists it:"
   ":FROM:"
   ":TO:"
 )
@@ -414,7 +414,7 @@ _shtab_gpudeck_gpu_mode_options=(
   "--reason[why\; it is recorded]:TEXT:"
   "--grace[of stop and restart\: seconds for clients to leave]:S:"
   "--yes[do not ask\; only where nobody\'s work is ended]"
-  ":of the Gpu, as \`gpudeck status --json\` lists it:"
+  ":of the GPU, as \`gpudeck status --json\` lists it:"
   ":mode:(default exclusive_process)"
 )
 
@@ -426,7 +426,7 @@ _shtab_gpudeck_gpu_release_options=(
   "--reason[why\; it is recorded]:TEXT:"
   "--grace[of stop and restart\: seconds for clients to leave]:S:"
   "--yes[do not ask\; only where nobody\'s work is ended]"
-  ":of the Gpu, as \`gpudeck status --json\` lists it:"
+  ":of the GPU, as \`gpudeck status --json\` lists it:"
   ":what:(power clocks)"
 )
 
@@ -695,7 +695,7 @@ _shtab_gpudeck_notify_options=(
   "--simulate[options of the simulated backend, for example \'gpus\=8 profile\=h100\' \[GPUDECK_SIMULATE\; default\: none\]]:X:"
   "--ceiling[file that bounds what any hub may do on this node \[GPUDECK_CEILING\; default\: \/etc\/gpudeck\/ceiling.toml if it is there\]]:X:"
   {--json,--no-json}"[one JSON document per line, at each state \[GPUDECK_JSON\; default\: no\]]"
-  "--filter[with --hub\: the tasks all of whose Gpus match, see docs\/filters.md]:EXPR:"
+  "--filter[with --hub\: the tasks all of whose GPUs match, see docs\/filters.md]:EXPR:"
   "--user[of these, only this owner\'s]:NAME:"
   "--reason[why\; it is recorded, and the owner is told]:TEXT:"
   "--plan-out[act on nothing\; write down what would be hit, exactly]:FILE:_files"
@@ -719,7 +719,7 @@ _shtab_gpudeck_pause_options=(
   "--simulate[options of the simulated backend, for example \'gpus\=8 profile\=h100\' \[GPUDECK_SIMULATE\; default\: none\]]:X:"
   "--ceiling[file that bounds what any hub may do on this node \[GPUDECK_CEILING\; default\: \/etc\/gpudeck\/ceiling.toml if it is there\]]:X:"
   {--json,--no-json}"[one JSON document per line, at each state \[GPUDECK_JSON\; default\: no\]]"
-  "--filter[with --hub\: the tasks all of whose Gpus match, see docs\/filters.md]:EXPR:"
+  "--filter[with --hub\: the tasks all of whose GPUs match, see docs\/filters.md]:EXPR:"
   "--user[of these, only this owner\'s]:NAME:"
   "--reason[why\; it is recorded, and the owner is told]:TEXT:"
   "--plan-out[act on nothing\; write down what would be hit, exactly]:FILE:_files"
@@ -747,7 +747,7 @@ _shtab_gpudeck_quota_check_options=(
   {--json,--no-json}"[one JSON document per line, at each state \[GPUDECK_JSON\; default\: no\]]"
   "--subject[user\:NAME, group\:NAME, container\:NAME, slurm\:JOB, k8s\:NAMESPACE, or \* for everyone]:WHO:"
   "--scope[fleet, group\:NAME, node\:NAME or gpu\:UUID]:WHERE:"
-  "--gpus[at most so many Gpus\; \'none\' takes a limit away]:N:"
+  "--gpus[at most so many GPUs\; \'none\' takes a limit away]:N:"
   "--mem[at most so much memory, such as 40GiB]:SIZE:"
   "--gpu-hours[at most so many, per --per]:N:"
   "--max-age[a task runs for so long at most, such as 12h]:SPAN:"
@@ -799,7 +799,7 @@ _shtab_gpudeck_quota_set_options=(
   {--json,--no-json}"[one JSON document per line, at each state \[GPUDECK_JSON\; default\: no\]]"
   "--subject[user\:NAME, group\:NAME, container\:NAME, slurm\:JOB, k8s\:NAMESPACE, or \* for everyone]:WHO:"
   "--scope[fleet, group\:NAME, node\:NAME or gpu\:UUID]:WHERE:"
-  "--gpus[at most so many Gpus\; \'none\' takes a limit away]:N:"
+  "--gpus[at most so many GPUs\; \'none\' takes a limit away]:N:"
   "--mem[at most so much memory, such as 40GiB]:SIZE:"
   "--gpu-hours[at most so many, per --per]:N:"
   "--max-age[a task runs for so long at most, such as 12h]:SPAN:"
@@ -844,7 +844,7 @@ _shtab_gpudeck_resume_options=(
   "--simulate[options of the simulated backend, for example \'gpus\=8 profile\=h100\' \[GPUDECK_SIMULATE\; default\: none\]]:X:"
   "--ceiling[file that bounds what any hub may do on this node \[GPUDECK_CEILING\; default\: \/etc\/gpudeck\/ceiling.toml if it is there\]]:X:"
   {--json,--no-json}"[one JSON document per line, at each state \[GPUDECK_JSON\; default\: no\]]"
-  "--filter[with --hub\: the tasks all of whose Gpus match, see docs\/filters.md]:EXPR:"
+  "--filter[with --hub\: the tasks all of whose GPUs match, see docs\/filters.md]:EXPR:"
   "--user[of these, only this owner\'s]:NAME:"
   "--reason[why\; it is recorded, and the owner is told]:TEXT:"
   "--plan-out[act on nothing\; write down what would be hit, exactly]:FILE:_files"

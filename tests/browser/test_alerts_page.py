@@ -98,7 +98,7 @@ def test_a_rule_is_written_with_a_look_at_whom_it_means(
     assert soon(lambda: "did you mean 'temp_margin_c'" in wrong.inner_text(), 10)
     field["signal"].fill("temp_margin_c")
     check = page.locator("dialog .rule-check")
-    assert soon(lambda: f"True of 1 of 2 Gpus at this moment, namely {host} · GPU 1"
+    assert soon(lambda: f"True of 1 of 2 GPUs at this moment, namely {host} · GPU 1"
                 in check.inner_text(), 10)
     assert wrong.is_hidden()
     page.locator("dialog summary", has_text="Rehearsal").click()
@@ -228,7 +228,7 @@ def corners(page: Page) -> int:
 
 def test_what_is_about_others_is_marked_at_their_gpus(hub: HubProcess, fresh: Node,
                                                       come: Callable[..., Page]) -> None:
-    """A task of alice is on the first Gpu, and nobody on the second."""
+    """A task of alice is on the first GPU, and nobody on the second."""
     node, page = fresh, come("/")
     uuids = [node.uuid(0), node.uuid(1)]
     cell = "uuid => gpudeck.cell(uuid)?.alerts ?? null"
@@ -241,7 +241,7 @@ def test_what_is_about_others_is_marked_at_their_gpus(hub: HubProcess, fresh: No
         rule = put(hub, node, of=what, scope=scope, signal=signal, fire=">= 1", clear="")
         rules[what], words[what] = rule["id"], f"{rule['title']} · {said}"
         assert soon(lambda: rule["id"] in page.evaluate(cell, uuids[0]), 20)  # noqa: B023
-        if what in ("node", "task"):  # at the node's name, then at the first Gpu as well
+        if what in ("node", "task"):  # at the node's name, then at the first GPU as well
             assert soon(lambda: corners(page) > drawn, 20)  # noqa: B023
             drawn = corners(page)
     assert [set(page.evaluate(cell, uuid)) & set(rules.values()) for uuid in uuids] == [

@@ -127,9 +127,9 @@ def test_the_keyboard_alone_does_all(demo: Demo, fleet: Fleet) -> None:
     node = fleet.text("#spoken").split(",")[0]
 
     page.keyboard.press("Space")
-    assert "1 Gpu selected" in fleet.text("#selection")
+    assert "1 GPU selected" in fleet.text("#selection")
     page.keyboard.press("Shift+ArrowRight")
-    assert "2 Gpus selected" in fleet.text("#selection")
+    assert "2 GPUs selected" in fleet.text("#selection")
     page.keyboard.press("ArrowLeft")
 
     page.keyboard.press("Enter")

@@ -81,7 +81,7 @@ def test_the_past_shows_what_was_so_and_live_what_is(demo: Demo, fleet: Fleet) -
     cells = shown(fleet, uuids)
     assert cells == told(demo, then)
     assert (cells[one], cells[lost]) == (str(first), "lost")
-    assert soon(lambda: f"{len(uuids)} of {len(uuids)} Gpus reported" in fleet.text("#time-words"),
+    assert soon(lambda: f"{len(uuids)} of {len(uuids)} GPUs reported" in fleet.text("#time-words"),
                 20)
     assert "PAST" in fleet.text("#time-words").upper()
     assert "PAST" not in live.upper()

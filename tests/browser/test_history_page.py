@@ -103,7 +103,7 @@ def test_who_looks_closer_gets_finer_steps_and_comes_back(
     whole = line(page, uuid, "util_pct")
     assert whole == asked(hub, uuid, "util_pct", whole, whole[1][0] - whole[0][0])
     assert whole[1][0] - whole[0][0] == 10
-    assert page.inner_text("#past-title") == "2 Gpus"
+    assert page.inner_text("#past-title") == "2 GPUs"
     marks: Any = page.evaluate("document.getElementById('past-figure').data.at(-1).text")
     assert marks
     assert all("&lt;b&gt;" in text and "<b>" not in text for text in marks)

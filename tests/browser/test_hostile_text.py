@@ -24,12 +24,12 @@ from tests.integration.visitors import add_person, open_state, signed_in
 
 pytestmark = pytest.mark.browser
 HOSTILE = strings()
-PER_GROUP = 100  # the page without a Gpu names so many nodes
+PER_GROUP = 100  # the page without a GPU names so many nodes
 
 
 @pytest.fixture(name="bare", scope="module")
 def _bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[HubProcess, Crowd]]:
-    """500 nodes, none with a Gpu."""
+    """500 nodes, none with a GPU."""
     assert len(HOSTILE) >= 500
     with HubProcess(tmp_path_factory.mktemp("hostile") / "data") as hub:
         people = mixed(HOSTILE, PER_GROUP)
@@ -95,7 +95,7 @@ def _admins(context: BrowserContext, bare: tuple[HubProcess, Crowd]) -> None:
 
 @pytest.fixture(name="seen")
 def _seen(hub: HubProcess, admins: None, any_page: Seen) -> Seen:
-    """An admin's page, before a fleet that has Gpus."""
+    """An admin's page, before a fleet that has GPUs."""
     return any_page
 
 
@@ -192,7 +192,7 @@ def test_the_table_names_each(people: list[Said], seen: Seen) -> None:
 
 
 def shown_rows(seen: Seen, part: list[Said]) -> Any:
-    """Of the Gpus of these, whose UUIDs begin alike."""
+    """Of the GPUs of these, whose UUIDs begin alike."""
     return seen.run("""
         const rows = () => [...document.querySelectorAll("#table-view tbody tr")];
         const example = document.querySelector("[data-example]");

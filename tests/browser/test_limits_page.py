@@ -1,4 +1,4 @@
-"""MPS and limits of Gpus from a page to the driver and back: what is shown is what is in force."""
+"""MPS and limits of GPUs from a page to the driver and back: what is shown is what is in force."""
 
 import os
 import random

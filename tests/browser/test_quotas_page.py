@@ -46,7 +46,7 @@ def test_who_is_over_stands_first_and_what_is_in_force_is_said(
     assert soon(lambda: "over" in card(page, name), 20), card(page, name)
     first = page.locator(".quota h2").first
     assert first.inner_text() == name
-    assert f"{user} may hold 0 Gpus on the whole fleet" in card(page, name)
+    assert f"{user} may hold 0 GPUs on the whole fleet" in card(page, name)
     assert "Would go first" in card(page, name)
     assert "Wanted on 1 node, applied on 0, in force on 0" in card(page, name)
     meter = page.locator(".quota").first.get_by_role("meter")
@@ -97,7 +97,7 @@ def test_it_is_written_changed_and_looked_back_at_by_keys(
     page.locator("dialog").get_by_role("button", name="Set it").click()
     problem = page.locator("dialog .problem")
     assert soon(lambda: "Memory at most: '2.5G' is no size" in problem.inner_text(), 10)
-    assert "Gpus at most: a whole number" in problem.inner_text()
+    assert "GPUs at most: a whole number" in problem.inner_text()
     assert client.quota(name) is None
     fields["mem_bytes"].fill("")
     fields["gpus"].fill("0")
@@ -108,11 +108,11 @@ def test_it_is_written_changed_and_looked_back_at_by_keys(
     page.get_by_role("button", name=f"Edit {name}").click()
     page.locator("dialog [name=gpus]").fill("7")
     page.locator("dialog").get_by_role("button", name="Keep the change").click()
-    assert soon(lambda: "may hold 7 Gpus" in card(page, name), 10)
+    assert soon(lambda: "may hold 7 GPUs" in card(page, name), 10)
     page.get_by_role("button", name=f"History {name}").click()
     versions = page.locator("dialog .quota-versions")
     assert soon(lambda: versions.locator("li").count() == 2, 10)
-    assert "may hold 0 Gpus" in versions.inner_text()
+    assert "may hold 0 GPUs" in versions.inner_text()
 
 
 def test_what_is_removed_can_be_put_back_and_nothing_goes_unasked(
@@ -137,7 +137,7 @@ def test_what_is_removed_can_be_put_back_and_nothing_goes_unasked(
     assert client.quota(name) is None
     assert "There is no quota" in page.locator("#quotas-none").inner_text()
     page.locator(".toast").get_by_role("button", name="Undo").click()
-    assert soon(lambda: "may hold 3 Gpus" in card(page, name), 10)
+    assert soon(lambda: "may hold 3 GPUs" in card(page, name), 10)
     again = client.quota(name)
     assert kept is not None
     assert again is not None
@@ -154,7 +154,7 @@ def test_what_a_holder_had_before_is_one_click_away(
     assert soon(lambda: holder.count() == 1, 20)
     holder.focus()
     page.keyboard.press("Enter")
-    dialog = page.get_by_role("dialog", name=f"{user}: Gpus of {name}")
+    dialog = page.get_by_role("dialog", name=f"{user}: GPUs of {name}")
     assert soon(lambda: dialog.locator("svg").count() == 1, 20), dialog.inner_text()
     for span in ("3 hours", "7 days", "24 hours"):
         dialog.get_by_role("button", name=span).click()
@@ -180,7 +180,7 @@ def test_a_node_and_a_gpu_say_who_of_theirs_is_how_near(
     task = client.tasks()[0]
     for path in (f"/node/{task['node']}", f"/gpu/{task['gpus'][0]['uuid']}"):
         panel = come(path).locator(".quota-panel")
-        assert soon(lambda: "of 0 Gpus" in panel.inner_text(), 20), panel.inner_text()  # noqa: B023
+        assert soon(lambda: "of 0 GPUs" in panel.inner_text(), 20), panel.inner_text()  # noqa: B023
         said = panel.inner_text()
         assert user in said
         assert "over" in said
@@ -190,4 +190,4 @@ def test_a_node_and_a_gpu_say_who_of_theirs_is_how_near(
         link = panel.get_by_role("link", name=name)
         assert link.get_attribute("href") == f"/quotas#{name}"
     client.remove_quota(name)
-    assert soon(lambda: "No quota is about this Gpu" in panel.inner_text(), 20)
+    assert soon(lambda: "No quota is about this GPU" in panel.inner_text(), 20)

@@ -53,7 +53,7 @@ class Hub:
         return started
 
     def run_line(self, line: str, host: str) -> "subprocess.Popen[bytes]":
-        """As pasted, with what makes a node out of this machine without a Gpu."""
+        """As pasted, with what makes a node out of this machine without a GPU."""
         more = ["--backend", "simulated", "--simulate", "gpus=2", "--host", host,
                 "--data", str(self.data.parent / f"agent-{len(self._started)}")]
         return self._start(["sh", "-c", f"exec env {line} {shlex.join(more)}"])
@@ -311,7 +311,7 @@ def test_a_node_comes_by_the_shown_line_and_goes_when_it_is_revoked(admin: Perso
     assert line.startswith("GPUDECK_TOKEN=")
     agent = admin.hub.run_line(line, "node-a")
     words = admin.dialog.locator(".waiting-words")
-    assert soon(lambda: words.inner_text() == "node-a is here, with 2 Gpus.", 20), (
+    assert soon(lambda: words.inner_text() == "node-a is here, with 2 GPUs.", 20), (
         words.inner_text())
     admin.confirm("Done")
     assert soon(lambda: "live" in admin.row("node-a").inner_text(), 20)

@@ -38,7 +38,7 @@ def test_the_drawer_says_all_in_sections(hub: HubProcess, node: Node, come: Call
     page = come(f"/?gpu={node.uuid(0)}")
     assert soon(lambda: value(page, "ECC errors corrected") == str(errors), 10)
     assert value(page, "ECC errors not corrected") == "0"
-    assert value(page, "Row remap pending") == "yes: reset the Gpu"
+    assert value(page, "Row remap pending") == "yes: reset the GPU"
     assert value(page, "Recovery advised") == "none"
     assert value(page, "Held by no visible process") == f"{unseen}.0 GiB"
     assert value(page, "PCIe lanes") == "8 of 16 lanes"

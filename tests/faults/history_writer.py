@@ -14,7 +14,7 @@ from gpudeck.wire import decode_from_agent, encode
 from tests.unit.histories import Source
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-SIZE = (2, 1)  # Nodes, and Gpus of each
+SIZE = (2, 1)  # Nodes, and GPUs of each
 ROTATE_EVERY_S = 60
 TEND_EVERY_S = 20
 AHEAD_S = 4_000

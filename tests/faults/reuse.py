@@ -62,7 +62,7 @@ class Bed:
         return self.nvml.gpus[0].uuid
 
     def lists(self, *processes: tuple[int, int]) -> None:
-        """What the driver says is on the Gpu: pid and start, beside the bystander."""
+        """What the driver says is on the GPU: pid and start, beside the bystander."""
         everyone = [(self.bystander["pid"], self.bystander["start_ticks"]), *processes]
         self.nvml.gpus[0].lines = [
             f"process 0 compute {pid} {2**30} started={ticks}" for pid, ticks in everyone]

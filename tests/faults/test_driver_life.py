@@ -141,7 +141,7 @@ def one_lost(hub: FakeHub, nvml: FakeNvml) -> None:
     nvml.save()
     wanted = {gpu.uuid: "lost" if gpu is lost else "ok" for gpu in nvml.gpus}
     wait_for(lambda: states(hub) == wanted, 5)
-    wait_for(lambda: "Gpu 3 is lost" in hub.beats[-1][1].detail, 5)
+    wait_for(lambda: "GPU 3 is lost" in hub.beats[-1][1].detail, 5)
     assert hub.beats[-1][1].reader == "ok"
     seen = len(frames(hub))
     wait_for(lambda: len(frames(hub)) > seen + 2, 8)

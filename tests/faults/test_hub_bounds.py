@@ -187,7 +187,7 @@ def kept_seconds(hub: StartedHub, agent: WireAgent) -> int:
 
 
 def test_a_viewer_that_stops_reading(hub: StartedHub) -> None:
-    """20 deaf viewers of 4,000 Gpus, another watching: nothing piles up, the deaf are cut."""
+    """20 deaf viewers of 4,000 GPUs, another watching: nothing piles up, the deaf are cut."""
     agents = [WireAgent(f"n{at}", gpus=200) for at in range(20)]
     for agent in agents:
         agent.connect(hub)
@@ -212,7 +212,7 @@ def test_a_viewer_that_stops_reading(hub: StartedHub) -> None:
         assert reader.event("cells")["n"] == 4_000
         assert time.monotonic() - started < 1.6
         most = max(most, hub.pss_bytes() - before)
-    print(f"\n20 viewers that do not read, 4,000 Gpus: +{most / MEGABYTE:.1f} MB at most")
+    print(f"\n20 viewers that do not read, 4,000 GPUs: +{most / MEGABYTE:.1f} MB at most")
     assert most < 20 * 2 * MEGABYTE
 
     def cut() -> int:

@@ -42,7 +42,7 @@ def nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
 
 @pytest.fixture
 def bystander(nvml: FakeNvml) -> "Iterator[subprocess.Popen[bytes]]":
-    """A task on the first Gpu."""
+    """A task on the first GPU."""
     child = subprocess.Popen(["sleep", "300"])
     nvml.gpus[0].process(child.pid, random.randint(2**28, 2**30))
     nvml.save()

@@ -48,7 +48,7 @@ def forced_reuse(bed: Bed, trials: int) -> None:
             pairs: list[tuple[Who, int]] = coming.result()
             victims = [was for was, _ in pairs]
             same_tick += sum(was["start_ticks"] == start for was, start in pairs)
-            # To the driver the innocent is on the Gpu: it could not look more like the victim.
+            # To the driver the innocent is on the GPU: it could not look more like the victim.
             bed.lists(*((was["pid"], start) for was, start in pairs))
             ids = bed.send([bed.shows(was) for was in victims])
             if number + 1 < len(sizes):

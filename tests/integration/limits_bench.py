@@ -1,4 +1,4 @@
-"""One node with a folder of its own, whose Gpus and MPS are set at its terminal; and its keeper."""
+"""One node with a folder of its own, whose GPUs and MPS are set at its terminal; and its keeper."""
 
 import time
 from collections.abc import Callable, Iterator

@@ -45,7 +45,7 @@ from tests.fakes.hub import FakeHub, wait_for
 
 @dataclass
 class Bed:
-    """A hub, a node, and on one Gpu the task in question beside a bystander."""
+    """A hub, a node, and on one GPU the task in question beside a bystander."""
 
     hub: FakeHub
     children: Children

@@ -156,12 +156,12 @@ def test_status_as_json_has_its_promised_form(tmp_path: Path) -> None:
     assert set(told) == STATUS
     assert (told["reader"]["state"], told["driver_version"]) == ("ok", nvml.driver)
     assert told["reader"]["read_s"] > 0
-    assert "Gpu 1 must be reset" in told["reader"]["detail"]
+    assert "GPU 1 must be reset" in told["reader"]["detail"]
     assert set(told["agent"]) == {"pid", "cpu_pct", "memory_bytes", "outbox_bytes"}
     assert told["agent"]["pid"] == os.getpid()
     assert told["agent"]["memory_bytes"] > 2**20
     assert told["agent"]["cpu_pct"] >= 0
-    assert "Gpu 1 must be reset" in show("status", env=nvml.env()).stdout
+    assert "GPU 1 must be reset" in show("status", env=nvml.env()).stdout
     page = (ROOT / "docs" / "doctor.md").read_text()
     assert {name for name in STATUS if f"`{name}`" not in page} == set()
 

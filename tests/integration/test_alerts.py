@@ -481,5 +481,5 @@ def test_a_minute_that_history_closed_is_looked_at_live(hub: HubProcess) -> None
         shown = hub.get(f"/api/v1/rules/{rule}")
         return shown if shown["pending"] == 2 else None
 
-    telling(teller, pending, "two Gpus wait", 150.0)
+    telling(teller, pending, "two GPUs wait", 150.0)
     assert "rules_without_minute" not in hub.log.read_text()

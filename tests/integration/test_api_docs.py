@@ -19,7 +19,7 @@ def test_the_examples_work(tmp_path: Path) -> None:
         agent = WireAgent("n0", gpus=3)
         agent.connect(hub)
         agent.tick()
-        wait_for(lambda: len(hub.get("/api/v1/gpus")["items"]) == 3, why="the Gpus")
+        wait_for(lambda: len(hub.get("/api/v1/gpus")["items"]) == 3, why="the GPUs")
         listed, refused, twice = (run(block, hub) for block in blocks)
         assert {"items", "next"} <= json.loads(listed).keys()
         assert json.loads(refused)["status"] == 400

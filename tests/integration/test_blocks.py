@@ -39,7 +39,7 @@ def _hub(folder: Path, past: Past) -> Iterator[HubProcess]:
         for agent in past.agents[:2]:
             agent.connect(hub)
             agent.tick()
-        wait_for(lambda: len(hub.get("/api/v1/gpus")["items"]) == 4, why="the Gpus")
+        wait_for(lambda: len(hub.get("/api/v1/gpus")["items"]) == 4, why="the GPUs")
         yield hub
 
 

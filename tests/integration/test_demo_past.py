@@ -35,7 +35,7 @@ def made(demo: Demo) -> int:
 
 
 def hours(demo: Demo) -> dict[str, float]:
-    """Gpu-seconds by owner."""
+    """GPU-seconds by owner."""
     start = int(time.time()) - 3 * 3_600
     found: dict[str, float] = {}
     for item in demo.ask(f"usage?by=user&bucket=3600&start={start}"):

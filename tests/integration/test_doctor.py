@@ -121,7 +121,7 @@ def test_a_hung_driver_does_not_hang_it(nvml: FakeNvml) -> None:
 
 @pytest.mark.parametrize(("lines", "key", "verdict", "words"), [
     (["error * nvmlInitWithFlags 18"], "driver", "problem", "different versions"),
-    (["lost 1"], "gpus", "problem", "Gpu 1 is lost"),
+    (["lost 1"], "gpus", "problem", "GPU 1 is lost"),
     (["error 0 nvmlDeviceGetUtilizationRates 16"], "gpus", "warning", "must be reset"),
     (["error * nvmlDeviceGetFanSpeed 4"], "metrics", "warning", "denied: fan_pct"),
     (["error * nvmlDeviceGetHandleByIndex_v2 3"], "gpus", "problem", "lists no GPU"),
@@ -144,7 +144,7 @@ def test_persistence_off(nvml: FakeNvml) -> None:
     nvml.gpus[1]["persistence"] = 0
     nvml.save()
     check = by_key(driver_checks(ask_driver()))["persistence"]
-    assert (check.verdict, "Gpu 1:" in check.says) == ("warning", True)
+    assert (check.verdict, "GPU 1:" in check.says) == ("warning", True)
 
 
 def test_device_files(nvml: FakeNvml, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ OURS = rb'<script src="/assets/theme.js"></script>|value="[^"]*"'
 
 
 class HostileAgent(WireAgent):
-    """Each of its Gpus, users and commands is called something else."""
+    """Each of its GPUs, users and commands is called something else."""
 
     def __init__(self, name: str, texts: list[str]) -> None:
         super().__init__(name, gpus=len(texts))

@@ -1,5 +1,5 @@
-"""Settings of Gpus as acts on this very machine: shown, done, read back, held, undone. On simulated
-Gpus, and on the C fake of the driver with its setters recorded."""
+"""Settings of GPUs as acts on this very machine: shown, done, read back, held, undone. On simulated
+GPUs, and on the C fake of the driver with its setters recorded."""
 
 import random
 import time
@@ -90,7 +90,7 @@ def test_a_capped_gpu_draws_less_and_a_locked_one_clocks_lower(bench: Bench) -> 
     bench.limiter.lock_clocks(bench.gpu, 210, 600)
     assert mean("sm_clock_mhz") <= 600 < free_mhz
     assert mean("power_w") < free_w
-    assert "wrong for this Gpu" in bench.limiter.set_power(bench.gpu, 1e4)
+    assert "wrong for this GPU" in bench.limiter.set_power(bench.gpu, 1e4)
 
 
 def test_expiry_drift_and_a_restart(bench: Bench) -> None:

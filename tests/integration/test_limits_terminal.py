@@ -122,7 +122,7 @@ def test_a_share_is_set_and_shown(fake: FakeMps, run: Run, children: Children) -
     assert f"server {server.pid}  root  {pct} % for new clients" in said
     assert f"client {client.pid}  root  100 %" in said
     assert run(mps, "set", "memory", "900MiB", "--device", "30", *YES)[0] == ExitCode.OK
-    assert "900M on device 30" in run(mps, "show")[1], "also where no Gpu has that number"
+    assert "900M on device 30" in run(mps, "show")[1], "also where no GPU has that number"
     with pytest.raises(CommandError, match="somebody's work"):
         run(mps, "stop", *YES)
     assert client.is_alive()

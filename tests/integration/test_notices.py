@@ -63,7 +63,7 @@ def remove(hub: HubProcess, *those: Any) -> None:
 
 
 def burning(hub: HubProcess, gpus: tuple[int, ...] = (0, 1)) -> tuple[Teller, str]:
-    """Gpus of a node of its own fire under a rule of its own."""
+    """GPUs of a node of its own fire under a rule of its own."""
     teller = come(hub)
     rule = put(hub, hot(runbook="Look at the fans.", **{"for": "0s"}))
     for gpu in gpus:

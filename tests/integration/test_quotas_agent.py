@@ -174,7 +174,7 @@ def alone(bed: Bed) -> Iterator[None]:
 
 
 def test_without_a_hub_only_what_may_goes_on_and_a_restart_does_nothing_twice(bed: Bed) -> None:
-    """`allow` ends; `wait` and `warn` tell; and on no Gpu but those of their scope."""
+    """`allow` ends; `wait` and `warn` tell; and on no GPU but those of their scope."""
     ended, waits, warned, bystander = (bed.children.start(gpu=f"GPU-{at}") for at in range(1, 5))
     quotas = (bed.quota("ended", offline="allow"),
               bed.quota("waits", scope="gpu:GPU-2"),

@@ -29,7 +29,7 @@ MAXIMUM = {"util": 100, "mem_util": 100, "enc": 100, "dec": 100, "temp": 149, "f
 
 
 class Program(NamedTuple):
-    """What one program said: by Gpu index, and by (Gpu index, pid)."""
+    """What one program said: by GPU index, and by (GPU index, pid)."""
 
     gpus: dict[int, dict[str, Any]]
     processes: dict[tuple[int, int], dict[str, Any]]

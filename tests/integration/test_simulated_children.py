@@ -25,7 +25,7 @@ from agent.tasks.processes import read_stat
 from gpudeck.metrics import COLUMN
 from tests.demos import descendants
 
-# The showcase: a training of four ranks on Gpus 0 to 3, a server on 4, on 5 a hog with workers, on
+# The showcase: a training of four ranks on GPUs 0 to 3, a server on 4, on 5 a hog with workers, on
 # 6 a notebook that ignores SIGTERM.
 NODE = "n001"
 RANKS, SERVER, HOG, NOTEBOOK = range(4), 4, 5, 6

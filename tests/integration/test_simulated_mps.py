@@ -32,7 +32,7 @@ from gpudeck.limits import PIPES_MAX, MpsDaemon, MpsStart
 from tests.fakes.hub import wait_for
 from tests.integration.test_mps import TABLE
 
-# As test_simulated_children.py says: ranks on Gpus 0 to 3, a server, a hog, a notebook.
+# As test_simulated_children.py says: ranks on GPUs 0 to 3, a server, a hog, a notebook.
 NODE = "n001"
 
 

@@ -171,7 +171,7 @@ def test_a_filter_does_not_choose_between_owners(hub: ActsHub, at: list[str]) ->
     jobs = [*hub.jobs.values()]
     jobs[0]["gpus"], jobs[0]["node"], jobs[0]["owner"] = jobs[1]["gpus"], jobs[1]["node"], "bob"
     said = run("end", "--filter", "user:bob", "--reason", "x", *at, answers=["y"])
-    assert (said.code, "alice and bob share a Gpu" in said.err) == (ExitCode.USAGE, True), said
+    assert (said.code, "alice and bob share a GPU" in said.err) == (ExitCode.USAGE, True), said
     run("end", "--filter", "user:bob", "--user", "bob", "--reason", "x", *at, answers=["y"])
     assert [body["targets"] for body in hub.posted("previews")] == [jobs[0]["task_ids"]]
 

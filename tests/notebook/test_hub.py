@@ -69,7 +69,7 @@ def test_a_fleet_is_watched(demo: Demo) -> None:
         assert soon(lambda: shown.picture.get("rows"), 15)
         assert sum(row["count"] for row in shown.picture["rows"]) == 8
         assert len(shown.cells) == 8 * 2 * 5
-        assert "8 Gpus" in repr(shown)
+        assert "8 GPUs" in repr(shown)
     finally:
         shown.close()
 

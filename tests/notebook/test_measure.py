@@ -94,7 +94,7 @@ def test_a_frame_and_a_figure_of_it(shell: Any, bench: Bench) -> None:
     assert set(frame["uuid"]) == {bench.gpu.uuid}
     assert frame["my_mem_bytes"].dropna().isin(MINE).all()
     assert len(frame["util_pct"].dropna()) >= 2
-    assert {trace.name for trace in m.plot().data} >= {"Gpu 0, the whole Gpu"}
+    assert {trace.name for trace in m.plot().data} >= {"GPU 0, the whole GPU"}
     assert "<svg" in str(m._repr_html_())
     assert "this process SM" in repr(m)
 

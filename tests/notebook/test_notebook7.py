@@ -1,4 +1,4 @@
-"""Notebook 7 on a machine without a Gpu: says so; a simulation works whole, and a hub's fleet."""
+"""Notebook 7 on a machine without a GPU: says so; a simulation works whole, and a hub's fleet."""
 
 import json
 import subprocess
@@ -34,12 +34,12 @@ def book(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator
         jupyter.close()
 
 
-@pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="there is a Gpu here")
+@pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="there is a GPU here")
 def test_without_a_gpu_it_says_so(book: Book) -> None:
     book.run(0)
     note = book.page.locator(".gpudeck .g-note").first
     note.wait_for(state="visible")
-    assert soon(lambda: "No Gpu here" in note.inner_text(), 20), note.inner_text()
+    assert soon(lambda: "No GPU here" in note.inner_text(), 20), note.inner_text()
     assert 'watch(simulate="h100x2")' in note.inner_text()
 
 
@@ -95,7 +95,7 @@ def test_a_fleet_and_what_is_mine_in_it(book: Book, browser: Browser, demo: Demo
     own = book.jupyter.open(browser, [FLEET], "fleet")
     own.run(0)
     fleet = own.page.locator(".gpudeck")
-    fleet.get_by_text("3 nodes, 24 Gpus").wait_for()
+    fleet.get_by_text("3 nodes, 24 GPUs").wait_for()
     offered = fleet.locator(".g-task b").all_inner_texts()
     assert len(offered) == sum(task["user"] == mine["user"] for task in demo.ask(
         "tasks?limit=1000"))

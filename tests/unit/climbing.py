@@ -95,7 +95,7 @@ class World:
     recalls: list[tuple[str, str]] = field(default_factory=list)
     notices: list[tuple[ActionIntent, str]] = field(default_factory=list)
     keeps: dict[str, Any] = field(default_factory=dict)
-    lost: set[str] = field(default_factory=set)  # nodes whose Gpus are
+    lost: set[str] = field(default_factory=set)  # nodes whose GPUs are
     while_looking: Callable[[], None] = lambda: None
     is_isolated: bool = False  # by the hub's runner: what fails is logged
     _seq: int = 0

@@ -62,7 +62,7 @@ def add_node(fleet: Fleet, node_id: str = "n1", gpus: int = 2, name: str = "NVID
 
 
 def tasks(*on: tuple[str, int, str | None]) -> Tasks:
-    """(task id, Gpu, user)."""
+    """(task id, GPU, user)."""
     began = {task_id: Task(task_id, 1, 1, NOW, user, f"python {task_id}.py")
              for task_id, _, user in on}
     return Tasks(True, tuple(began.values()),

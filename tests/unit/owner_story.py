@@ -1,5 +1,5 @@
 """A story of Owners, told to a hub's live rules and to its history at once: Tasks that come and go
-at any second, on shared Gpus and several Nodes; silence, lost Frames, and Xids."""
+at any second, on shared GPUs and several Nodes; silence, lost Frames, and Xids."""
 
 import random
 from pathlib import Path
@@ -51,7 +51,7 @@ class Story:
         self.closing = RuleMinuteAggregator(("util_pct",))
         self.live: dict[str, list[Any]] = {name: [] for name in rules}
         self.utils: dict[tuple[str, int], float] = {}  # by whom and the end of a minute
-        self.uneven: set[tuple[str | None, int]] = set()  # minutes in which a Gpu came or went
+        self.uneven: set[tuple[str | None, int]] = set()  # minutes in which a GPU came or went
         self.on: dict[int, list[tuple[Task, list[Use]]]] = {at: [] for at in range(NODES)}
         self.level = {(at, gpu): 40.0 for at in range(NODES) for gpu in range(GPUS)}
         self.lost: set[tuple[int, int]] = set()

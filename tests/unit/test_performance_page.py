@@ -63,8 +63,8 @@ def test_a_part_of_the_bench_replaces_its_own_figures_only(tmp_path: Path) -> No
 
 def test_growth_is_a_table_of_its_own() -> None:
     value = random.uniform(1.0, 9.0)
-    text = page([Figure("growth, 8 Gpus: hub CPU", value, "%"),
-                 Figure("growth, 10,000 Gpus: hub CPU", 2 * value, "%"),
+    text = page([Figure("growth, 8 GPUs: hub CPU", value, "%"),
+                 Figure("growth, 10,000 GPUs: hub CPU", 2 * value, "%"),
                  Figure("growth of hub CPU: exponent (1 is linear)", 0.9, "", 1.0)],
                 "a machine", date.today())
     assert [name for name, *_ in rows(text)] == ["growth of hub CPU: exponent (1 is linear)"]

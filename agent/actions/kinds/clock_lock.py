@@ -15,7 +15,7 @@ def flaws(setting: ClockLock, preview: GpuPreview) -> Iterator[Refusal]:
     if setting.min_mhz > setting.max_mhz:
         yield Refusal("setting", "a lock goes from a lower clock to a higher one")
     elif top is not None and setting.max_mhz > top:
-        yield Refusal("setting", f"this Gpu's clock goes to {top:.0f} MHz, not "
+        yield Refusal("setting", f"this GPU's clock goes to {top:.0f} MHz, not "
                                  f"{setting.max_mhz} MHz")
 
 

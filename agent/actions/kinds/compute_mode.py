@@ -24,7 +24,7 @@ OF_MPS = ("mps_server", "mps_client")
 
 def flaws(_setting: ComputeMode, preview: GpuPreview) -> Iterator[Refusal]:
     if preview.limits.compute_mode is None:
-        yield Refusal("setting", "this Gpu does not say its compute mode; of a board that is split "
+        yield Refusal("setting", "this GPU does not say its compute mode; of a board that is split "
                                  "by MIG it cannot be set here")
 
 
@@ -36,10 +36,10 @@ def changes(setting: ComputeMode, preview: GpuPreview) -> tuple[SettingChange, .
 def warnings(setting: ComputeMode, preview: GpuPreview) -> Iterator[str]:
     """Of those that run nothing is taken; what counts is who can begin."""
     if setting.mode == "default":
-        yield ("From now on several processes can use this Gpu at a time, also beside MPS and "
+        yield ("From now on several processes can use this GPU at a time, also beside MPS and "
                "without its limits.")
         return
-    yield ("From now on one process at a time can begin on this Gpu: where MPS runs, its server, "
+    yield ("From now on one process at a time can begin on this GPU: where MPS runs, its server, "
            "and its clients through it. Whoever comes without MPS fails.")
     clients = preview.context.limits.mps.clients()
     of_mps = {pid for server, pids in clients.items() for pid in (server, *pids)}

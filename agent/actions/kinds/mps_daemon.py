@@ -28,7 +28,7 @@ def client_names(preview: MpsPreview) -> str:
 
 def clients_lose(preview: MpsPreview) -> Iterator[str]:
     if clients := preview.daemon.clients:
-        yield (f"{many(len(clients), 'running client')} will lose what they do on the Gpu: "
+        yield (f"{many(len(clients), 'running client')} will lose what they do on the GPU: "
                f"{client_names(preview)}. They have {preview.grace_s:.0f} s to leave by "
                "themselves.")
 

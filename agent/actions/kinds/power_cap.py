@@ -14,9 +14,9 @@ def flaws(setting: PowerCap, preview: GpuPreview) -> Iterator[Refusal]:
     limits = preview.limits
     low, high = limits.power_min_w, limits.power_max_w
     if low is None or high is None or limits.power_w is None:
-        yield Refusal("setting", "this Gpu does not say what power it can be limited to")
+        yield Refusal("setting", "this GPU does not say what power it can be limited to")
     elif not low <= setting.watts <= high:
-        yield Refusal("setting", f"this Gpu takes {low:.0f} to {high:.0f} W, not {setting.watts} W")
+        yield Refusal("setting", f"this GPU takes {low:.0f} to {high:.0f} W, not {setting.watts} W")
 
 
 def changes(setting: PowerCap, preview: GpuPreview) -> tuple[SettingChange, ...]:

@@ -17,7 +17,7 @@ from .timed_limit import lock_words, power_words
 def flaws(setting: LimitRelease, preview: GpuPreview) -> Iterator[Refusal]:
     try:
         if _limit(preview.context.limits, setting) is None:
-            yield Refusal("setting", "gpudeck holds no such limit on this Gpu; what somebody else "
+            yield Refusal("setting", "gpudeck holds no such limit on this GPU; what somebody else "
                                      "has set is theirs to take back")
     except JournalError as why:
         yield Refusal("journal", str(why))
@@ -41,7 +41,7 @@ def do(act: ActionExecution, setting: LimitRelease) -> Applied:
         limit = _limit(limits, setting)
         if limit is None:
             raise ActionRefusedError(Refusal("setting",
-                                             "gpudeck holds no such limit on this Gpu any more"))
+                                             "gpudeck holds no such limit on this GPU any more"))
         if trouble := undo(limits.applier, limit):
             return False, False, trouble
         if wrong := not_undone(limits.applier, limit):

@@ -106,7 +106,7 @@ def _no_such_device(setting: MpsValue, found: TaskSnapshot | None) -> Iterator[s
         return
     count = len(ordinals(found))
     if setting.ordinal >= count:
-        yield (f"No Gpu here has the number {setting.ordinal}: {many(count, 'Gpu')} "
+        yield (f"No GPU here has the number {setting.ordinal}: {many(count, 'GPU')} "
                f"{'is' if count == 1 else 'are'} listed, which MPS numbers from 0 on. It takes "
                "the limit all the same.")
 

@@ -34,7 +34,7 @@ def _stay_exclusive(preview: MpsPreview) -> Iterator[str]:
               if limits.compute_mode == MODES["exclusive_process"]]
     if closed:
         is_one = len(closed) == 1
-        yield (f"{many(len(closed), 'Gpu')} stay{'s' * is_one} in exclusive mode, one process at a "
+        yield (f"{many(len(closed), 'GPU')} stay{'s' * is_one} in exclusive mode, one process at a "
                f"time: {listed(closed)}. `gpudeck gpu mode UUID default` opens "
                f"{'it' if is_one else 'each'} again.")
 

@@ -38,7 +38,7 @@ def leave_mps(act: TaskExecution, targets: TargetProcessSet) -> Refusal | None:
 
 
 def warnings(_params: ActionParams, _case: GuardInput) -> tuple[str, ...]:
-    return ("MPS takes its contexts on the Gpu away at once; the process itself goes on, with "
+    return ("MPS takes its contexts on the GPU away at once; the process itself goes on, with "
             "errors from CUDA, and what it had there is lost. While MPS does so, its server takes "
             "no new client.",)
 

@@ -53,7 +53,7 @@ def _new_limit(act: ActionExecution, setting: PowerCap | ClockLock,
 def slows_others(_setting: PowerCap | ClockLock, preview: GpuPreview) -> Iterator[str]:
     owners = listed(sorted({each.user or "owner unknown" for each in preview.bystanders}))
     if preview.bystanders:
-        yield (f"It slows the whole Gpu: {many(len(preview.bystanders), 'task')} on it, of "
+        yield (f"It slows the whole GPU: {many(len(preview.bystanders), 'task')} on it, of "
                f"{owners}.")
 
 

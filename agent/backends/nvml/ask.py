@@ -17,7 +17,7 @@ WITHDRAWN_ASKED_EVERY_S = 60.0
 
 
 class GpuLostError(Exception):
-    """The driver has lost this Gpu; the others still answer."""
+    """The driver has lost this GPU; the others still answer."""
 
 
 class NvmlCall(NamedTuple):
@@ -28,7 +28,7 @@ class NvmlCall(NamedTuple):
 
 
 class NvmlDevice:
-    """A Gpu's handle, and what this driver will not answer about it. A fresh driver means a fresh
+    """A GPU's handle, and what this driver will not answer about it. A fresh driver means a fresh
     process, which has forgotten."""
 
     def __init__(self, handle: Any, uuid: str) -> None:

@@ -134,7 +134,7 @@ class NvmlBoard(NvmlGpu):
         self._lists.read(now)
 
     def list_now(self) -> tuple[ProcessReading, ...]:
-        """A lost Gpu holds nobody's memory, and one with a task on it does not sleep."""
+        """A lost GPU holds nobody's memory, and one with a task on it does not sleep."""
         if self.asleep:
             return ()
         try:
@@ -144,7 +144,7 @@ class NvmlBoard(NvmlGpu):
 
     def note(self) -> str:
         """What is wrong with it while the rest is read, and what to do."""
-        which = f"Gpu {self.facts.index}"
+        which = f"GPU {self.facts.index}"
         if self.asleep:
             return f"{which} is asleep (powered down) and was not woken to be read."
         if self.lost_at is not None:
@@ -155,6 +155,6 @@ class NvmlBoard(NvmlGpu):
                     f"`sudo nvidia-smi --gpu-reset -i {self.facts.uuid}`, or reboot.")
         if self.metrics.is_gpm_dead:
             return (f"{which} runs kernels and its performance counters (GPM) say 0: SM activity "
-                    "and its kin are unknown. Another profiler may hold them; a reset of the Gpu, "
+                    "and its kin are unknown. Another profiler may hold them; a reset of the GPU, "
                     "or the driver loaded anew, gives them back.")
         return " ".join(f"{which}: {each}." for each in self.pending)

@@ -63,9 +63,9 @@ def driver_checks(report: DriverReport) -> Iterator[DoctorCheck]:
     yield _library(report)
     yield _driver(report)
     if not report.boards:
-        why = {"no_gpus": "no Gpu", "released": "nothing reads the driver now"}.get(
+        why = {"no_gpus": "no GPU", "released": "nothing reads the driver now"}.get(
             report.state, "no driver that answers")
-        yield DoctorCheck("gpus", "Gpus", "problem" if report.state == "no_gpus" else "not checked",
+        yield DoctorCheck("gpus", "GPUs", "problem" if report.state == "no_gpus" else "not checked",
                           report.detail if report.state == "no_gpus" else why)
         return
     yield _gpus(report)
@@ -114,14 +114,14 @@ def _cut(detail: str) -> tuple[str, str]:
 def _gpus(report: DriverReport) -> DoctorCheck:
     names = Counter(board.name for board in report.boards)
     said = ", ".join(f"{count} x {name}" for name, count in names.items())
-    wrong = [f"Gpu {board.index} is {board.state}" for board in report.boards
+    wrong = [f"GPU {board.index} is {board.state}" for board in report.boards
              if board.state not in ("ok", "asleep")]
     detail = report.detail
     if wrong or "is lost" in detail or "cannot be opened" in detail:
-        return DoctorCheck("gpus", "Gpus", "problem", "; ".join([said, *wrong]), detail)
+        return DoctorCheck("gpus", "GPUs", "problem", "; ".join([said, *wrong]), detail)
     if "must be reset" in detail or "say 0" in detail:
-        return DoctorCheck("gpus", "Gpus", "warning", said, detail)
-    return DoctorCheck("gpus", "Gpus", "ok", f"{said}. {detail}".strip())  # asleep is no fault
+        return DoctorCheck("gpus", "GPUs", "warning", said, detail)
+    return DoctorCheck("gpus", "GPUs", "ok", f"{said}. {detail}".strip())  # asleep is no fault
 
 
 def _metrics(boards: tuple[BoardReport, ...]) -> DoctorCheck:
@@ -129,8 +129,8 @@ def _metrics(boards: tuple[BoardReport, ...]) -> DoctorCheck:
     unsupported = sorted({key for board in boards for key in board.unsupported})
     said = "; ".join(filter(None, (
         f"denied: {', '.join(denied)}" if denied else "",
-        f"not supported by every Gpu here: {', '.join(unsupported)}" if unsupported else "",
-    ))) or "every Gpu reports every metric"
+        f"not supported by every GPU here: {', '.join(unsupported)}" if unsupported else "",
+    ))) or "every GPU reports every metric"
     if denied:
         return DoctorCheck("metrics", "Metrics", "warning", said,
                            "give the agent CAP_SYS_ADMIN, or do without these numbers")
@@ -142,11 +142,11 @@ def _persistence(boards: tuple[BoardReport, ...]) -> DoctorCheck:
     if off:
         return DoctorCheck(
             "persistence", "Persistence mode", "warning",
-            f"off on Gpu {', '.join(off)}: power limits and clocks fall back, and the first call "
-            "takes seconds, whenever no process has the Gpu open",
+            f"off on GPU {', '.join(off)}: power limits and clocks fall back, and the first call "
+            "takes seconds, whenever no process has the GPU open",
             "run nvidia-persistenced, or `sudo nvidia-smi -pm 1`")
     if all(board.persistence is None for board in boards):
-        return DoctorCheck("persistence", "Persistence mode", "not checked", "no Gpu says")
+        return DoctorCheck("persistence", "Persistence mode", "not checked", "no GPU says")
     return DoctorCheck("persistence", "Persistence mode", "ok", "on")
 
 

@@ -1,8 +1,8 @@
 """What the NVIDIA driver tells by itself: Xids and memory errors, from an event set that a thread
 waits on. ctypes lets go of the interpreter meanwhile, so the readings go on (nvml-mps.md A.1).
 
-Nothing that goes wrong here says anything about a Gpu: NVIDIA's device plugin took every error of
-the wait for the death of all Gpus, and looped on it without a pause (A.2).
+Nothing that goes wrong here says anything about a GPU: NVIDIA's device plugin took every error of
+the wait for the death of all GPUs, and looped on it without a pause (A.2).
 """
 
 import ctypes
@@ -25,14 +25,14 @@ NO_INSTANCE = 0xFFFF_FFFF
 # Also how late the end is noticed. Who lives for long is woken seldom; and has END_WITHIN_S to
 # leave, see agent/reader.
 WAIT_MS, WAIT_MAX_MS = 125, 1_500
-REGISTER_EVERY_S = 60.0  # a Gpu that could not be registered may be back
+REGISTER_EVERY_S = 60.0  # a GPU that could not be registered may be back
 PAUSE_S = (1.0, 60.0)
 
 Tell = Callable[[BackendEvent], None]
 
 
 class NvmlEventWatcher:
-    """`handles` by UUID, of physical Gpus only: an event of an instance names its board."""
+    """`handles` by UUID, of physical GPUs only: an event of an instance names its board."""
 
     def __init__(self, handles: Mapping[str, Any], tell: Tell) -> None:
         self._handles = dict(handles)
@@ -77,7 +77,7 @@ class NvmlEventWatcher:
         for uuid, handle in self._handles.items():
             code = self._register(uuid, handle, events)
             if code == pynvml.NVML_ERROR_UNKNOWN:
-                # "the event set should be freed" (nvml.h); the other Gpus get a fresh one
+                # "the event set should be freed" (nvml.h); the other GPUs get a fresh one
                 del self._handles[uuid]
                 _free(events)
                 return self._registered()
@@ -131,7 +131,7 @@ class NvmlEventWatcher:
         self._tell(BackendEvent(kind, time.time(), self._uuid(event.device), numbers=numbers))
 
     def _uuid(self, handle: Any) -> str | None:
-        """Without asking: a Gpu that has fallen off the bus does not say who it is."""
+        """Without asking: a GPU that has fallen off the bus does not say who it is."""
         known = self._uuids.get(_address(handle))
         if known is not None:
             return known

@@ -11,7 +11,7 @@ from gpudeck.wire import GpuFacts
 from .ask import NvmlCall, NvmlDevice, taken
 from .fields import read_fields
 
-# From Ada on in degrees below the Gpu's own limit, the other way round: -2 is two above it.
+# From Ada on in degrees below the GPU's own limit, the other way round: -2 is two above it.
 SHUTDOWN_LIMIT = (pynvml.NVML_FI_DEV_TEMPERATURE_SHUTDOWN_TLIMIT, 0)
 SLOWDOWN_LIMIT = (pynvml.NVML_FI_DEV_TEMPERATURE_SLOWDOWN_TLIMIT, 0)
 MEMORY_LIMIT = (pynvml.NVML_FI_DEV_TEMPERATURE_MEM_MAX_TLIMIT, 0)
@@ -98,7 +98,7 @@ def _margin(degrees: float) -> float | None:
 
 def _numa_node(asker: NvmlDevice) -> Any:
     """Of the processors nearest to it. nvmlDeviceGetNumaNodeId is another thing, the node that
-    the Gpu's own memory forms; where it does, that one is meant."""
+    the GPU's own memory forms; where it does, that one is meant."""
     own = asker.ask("nvmlDeviceGetNumaNodeId")
     if type(own) is not Absence:
         return own if own >= 0 else Absence.UNSUPPORTED

@@ -10,7 +10,7 @@ import pynvml
 
 from ...readings import GpuLimits
 
-DENIED = ("the driver refuses: settings of a Gpu need CAP_SYS_ADMIN, which the unit in packaging/ "
+DENIED = ("the driver refuses: settings of a GPU need CAP_SYS_ADMIN, which the unit in packaging/ "
           "gives the agent; root in a container without it is not enough")
 
 
@@ -59,13 +59,13 @@ def in_words(error: Exception) -> str:
         case pynvml.NVML_ERROR_NO_PERMISSION:
             return DENIED
         case pynvml.NVML_ERROR_NOT_SUPPORTED | pynvml.NVML_ERROR_FUNCTION_NOT_FOUND:
-            return "this Gpu, or its driver, does not let this be set"
+            return "this GPU, or its driver, does not let this be set"
         case pynvml.NVML_ERROR_INVALID_ARGUMENT:
-            return "the driver calls this value wrong for this Gpu"
+            return "the driver calls this value wrong for this GPU"
         case pynvml.NVML_ERROR_GPU_IS_LOST:
-            return "the Gpu is lost; see `dmesg`"
+            return "the GPU is lost; see `dmesg`"
         case pynvml.NVML_ERROR_NOT_FOUND:
-            return "there is no Gpu of this UUID here"
+            return "there is no GPU of this UUID here"
     return f"the driver says: {error}"
 
 

@@ -46,7 +46,7 @@ PATHS: dict[int, Path] = {0: "board", 10: "one switch", 20: "switches", 30: "hos
 
 
 class NvLinkCounters:
-    """The NVLinks of one Gpu."""
+    """The NVLinks of one GPU."""
 
     def __init__(self, asker: NvmlDevice) -> None:
         self._asker = asker
@@ -124,7 +124,7 @@ def _sum_or_why(said: Sequence[Any]) -> "float | Absence":
 
 
 class NvLinkEndpoints:
-    """Where the active NVLinks of one Gpu lead."""
+    """Where the active NVLinks of one GPU lead."""
 
     def __init__(self, asker: NvmlDevice) -> None:
         self.to: Tally[str] = Tally()  # by the other's bus id
@@ -146,7 +146,7 @@ class NvLinkEndpoints:
             self.to[str(other.busId).lower()] += 1
 
     def between(self, other: "NvLinkEndpoints", bus_id: str | None) -> int:
-        """To a Gpu at this bus id: direct ones, else as many as meet in the switches."""
+        """To a GPU at this bus id: direct ones, else as many as meet in the switches."""
         direct = self.to[bus_id.lower()] if bus_id else 0
         return direct or min(self.to_switches, other.to_switches)
 
@@ -175,7 +175,7 @@ class GpuTopology:
             self._seen = seen
 
     def links(self, uuids: Sequence[str]) -> tuple[GpuLink, ...]:
-        """By their places in this list. A lost Gpu has not moved."""
+        """By their places in this list. A lost GPU has not moved."""
         place = {uuid: at for at, uuid in enumerate(uuids)}
         found = (GpuLink(place[one], place[other], path, nvlinks)
                  for (one, other), (path, nvlinks) in self._known.items()

@@ -1,4 +1,4 @@
-"""MIG: the instances of a board, each a Gpu of its own beside its parent.
+"""MIG: the instances of a board, each a GPU of its own beside its parent.
 
 What NVML does with MIG on (nvml.h; nvml-mps.md A.2, A.3; peers.md 5, pitfall 7): no utilization
 rates, neither of the board nor of an instance; only memory and GPM are an instance's own, heat,
@@ -122,7 +122,7 @@ class MigInstance(NvmlGpu):
             return self._lists.kept(now)  # the next reading says so
 
     def list_now(self) -> tuple[ProcessReading, ...]:
-        """A lost Gpu holds nobody's memory."""
+        """A lost GPU holds nobody's memory."""
         try:
             rows = self._own.fresh()
             return self._of_board.fresh() if self._own.is_refused else rows

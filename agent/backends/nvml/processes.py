@@ -1,4 +1,4 @@
-"""Who is on a Gpu, by NVML: the union of its process lists, and each one's share of the SMs.
+"""Who is on a GPU, by NVML: the union of its process lists, and each one's share of the SMs.
 
 Sources of the quirks: nvml-mps.md A.3, citing nvml.h, the open kernel module, nvitop and nvtop.
 
@@ -97,7 +97,7 @@ class NvmlUtilizationState:
 
 
 class NvmlProcessLists:
-    """Of one Gpu. `device` is asked, and may raise for a lost board; then nothing here has changed.
+    """Of one GPU. `device` is asked, and may raise for a lost board; then nothing here has changed.
     With MIG the list of a board is that of its instances too: `is_ours` says which rows count."""
 
     def __init__(
@@ -136,7 +136,7 @@ class NvmlProcessLists:
         """Without shares of time, which are differences."""
         held = self._held()
         if held is None:
-            raise ReaderUnavailableError("failed", "a Gpu does not list its processes just now")
+            raise ReaderUnavailableError("failed", "a GPU does not list its processes just now")
         return tuple(ProcessReading(pid, self._uuid, each.memory, None, each.kind)
                      for pid, each in held.items())
 
@@ -168,7 +168,7 @@ class NvmlProcessLists:
                 break
         if type(rows) is not Absence and len(rows) >= LISTED_MAX and not self._has_told:
             self._has_told = True
-            print(f"a Gpu lists {len(rows)} processes, the most that a driver tells: there may be "
+            print(f"a GPU lists {len(rows)} processes, the most that a driver tells: there may be "
                   "more", file=sys.stderr)
         return rows
 
@@ -196,7 +196,7 @@ class NvmlProcessLists:
         return shares.pct
 
     def _without_answer(self, listed: set[int], now: float) -> dict[int, float]:
-        """What was known goes on for a while. Then it is 0 if the whole Gpu was idle, and unknown
+        """What was known goes on for a while. Then it is 0 if the whole GPU was idle, and unknown
         if not: on some cards the call never answers."""
         shares = self._shares
         if shares.asked_since is None:

@@ -92,7 +92,7 @@ def _boards(reading: Reading) -> Any:
         lacks: dict[str, tuple[str, ...]] = {
             word: tuple(sorted(key for key, why in facts.missing.items() if why == word))
             for word in ("unsupported", "denied")}
-        asleep = f"Gpu {facts.index} is asleep" in reading.detail
+        asleep = f"GPU {facts.index} is asleep" in reading.detail
         yield BoardReport(
             facts.index, gpu.uuid, facts.name, "asleep" if asleep else gpu.state,
             None if asleep or gpu.state != "ok" else _persistence(gpu.uuid),

@@ -40,7 +40,7 @@ class NvmlSession:
 
     def __init__(self) -> None:
         try:
-            # NO_GPUS: a driver without a Gpu is a state of its own, not an error.
+            # NO_GPUS: a driver without a GPU is a state of its own, not an error.
             pynvml.nvmlInitWithFlags(pynvml.NVML_INIT_FLAG_NO_GPUS)
             self.driver = str(pynvml.nvmlSystemGetDriverVersion())
             self.count = int(pynvml.nvmlDeviceGetCount())
@@ -127,8 +127,8 @@ def notes(boards: Sequence[NvmlBoard], shut: Sequence[NvmlOpenedBoard]) -> str:
 
 def _shut_note(found: NvmlOpenedBoard) -> str:
     if found.code == pynvml.NVML_ERROR_GPU_IS_LOST:
-        return f"Gpu {found.index} is lost, and which one it is cannot be told: see `dmesg`."
-    return (f"Gpu {found.index} cannot be opened (error {found.code}): has the agent's user access "
+        return f"GPU {found.index} is lost, and which one it is cannot be told: see `dmesg`."
+    return (f"GPU {found.index} cannot be opened (error {found.code}): has the agent's user access "
             "to its /dev/nvidia*?")
 
 

@@ -127,7 +127,7 @@ class SimulatedJobsFile(WatchedFile[tuple[SimulatedJob, ...]]):
 def limits_file(
     world: Path | None, node: str
 ) -> WatchedFile[dict[str, SimulatedBoardLimits]]:
-    """What was set on the Gpus of one node, by their UUID."""
+    """What was set on the GPUs of one node, by their UUID."""
     return WatchedFile(node_path(world, node, "limits"),
                        lambda path: _LIMITS.decode(path.read_bytes()))
 

@@ -1,6 +1,6 @@
 """Who runs what where: the jobs of a node at any moment, from the seed alone.
 
-A node's Gpus are divided into lanes. Wall time is divided, lane by lane, into turns; a turn holds
+A node's GPUs are divided into lanes. Wall time is divided, lane by lane, into turns; a turn holds
 one job, with a pause before it. So the jobs of any moment are found without walking through the
 past, and a restart at the same time finds the same jobs.
 """
@@ -24,21 +24,21 @@ USERS = ("alice", "bohdan", "chen.wei", "dilara", "emeka", "fatima", "giulia", "
 
 
 class SimulatedJob(Struct, frozen=True):
-    """One process on one or more Gpus of a node; of a job with ranks, one of them."""
+    """One process on one or more GPUs of a node; of a job with ranks, one of them."""
 
     pid: int
     start_ticks: int
     kind: Kind
     seed: int
     gpus: tuple[str, ...]  # UUIDs
-    mem_share: float  # of each of its Gpus
+    mem_share: float  # of each of its GPUs
     user: str
     command: str
     started_at: float  # of its process
     working_since: float  # what its epochs count from; a job found running is well under way
     rank: int = 0
     job_id: str | None = None  # the id of the first process of its tree; None: made up
-    workers: tuple[int, ...] = ()  # pids of its children, which hold no Gpu
+    workers: tuple[int, ...] = ()  # pids of its children, which hold no GPU
     ignores_sigterm: bool = False
 
 
@@ -110,14 +110,14 @@ def twin_of(node: str) -> int | None:
     return {2: 0, 3: 1}.get(node_number(node))
 
 
-# Of a MIG instance, which holds no job of several Gpus.
+# Of a MIG instance, which holds no job of several GPUs.
 INSTANCE_KINDS: tuple[Kind | None, ...] = (
     "notebook", "serve", None, "finetune", "notebook", "hog", "notebook", None, "finetune")
 
 
 @lru_cache(maxsize=4096)
 def lanes_of(seed: int, node: str, gpus: int, instances: int = 0) -> tuple[JobLane, ...]:
-    """Over the whole Gpus first, and then over the MIG instances."""
+    """Over the whole GPUs first, and then over the MIG instances."""
     home = seed_of(seed, "twins" if twin_of(node) is not None else node, "lanes")
     lanes: list[JobLane] = []
     at = 0

@@ -1,4 +1,4 @@
-"""Limits of simulated Gpus: a file in the folder of the world, which their readers obey."""
+"""Limits of simulated GPUs: a file in the folder of the world, which their readers obey."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ class SimulatedLimits:
     def set_power(self, uuid: str, watts: float) -> None:
         if uuid in self._boards and not (
                 self._profile.power_limit_min_w <= watts <= self._profile.power_limit_max_w):
-            raise ValueError("the driver calls this value wrong for this Gpu")
+            raise ValueError("the driver calls this value wrong for this GPU")
         self._set(uuid, power_w=watts)
 
     def lock_clocks(self, uuid: str, low_mhz: float, high_mhz: float) -> None:
@@ -48,7 +48,7 @@ class SimulatedLimits:
 
     def _limits(self, uuid: str) -> SimulatedBoardLimits:
         if uuid not in self._boards:
-            raise ValueError("there is no Gpu of this UUID here")
+            raise ValueError("there is no GPU of this UUID here")
         return (self._file.now() or {}).get(uuid, SimulatedBoardLimits())
 
     def _set(self, uuid: str, **changes: Any) -> None:

@@ -1,4 +1,4 @@
-"""What a job asks of each of its Gpus at a moment: pure, from the job's seed and its age."""
+"""What a job asks of each of its GPUs at a moment: pure, from the job's seed and its age."""
 
 import math
 from dataclasses import dataclass
@@ -77,7 +77,7 @@ def _training(job: SimulatedJob, age_s: float) -> SimulatedLoad:
         return SimulatedLoad(busy, min(1.0, busy * 1.15), busy * 0.5, busy * 0.6, 0.72,
                              job.mem_share * 0.84, 0.02, 0.05)
     busy = between(0.93, 1.0, jitter)
-    # A slow disk now and then starves the step: longer dips for single-Gpu jobs.
+    # A slow disk now and then starves the step: longer dips for single-GPU jobs.
     if roll(seed ^ 0x5A5A, second // 4) < (0.09 if job.kind == "finetune" else 0.035):
         busy *= between(0.25, 0.7, jitter)
     grown = 0.93 + 0.07 * into_s / epoch_s  # the allocator's cache, emptied at each checkpoint

@@ -226,7 +226,7 @@ class SimulatedReader:
                        if task in control.leaking_tasks}
 
     def _leaked(self) -> dict[str, float]:
-        """Share of each Gpu's memory that nobody owns any more."""
+        """Share of each GPU's memory that nobody owns any more."""
         total: dict[str, float] = {}
         for job in self._leaks.values():
             for uuid in job.gpus:

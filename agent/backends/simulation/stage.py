@@ -102,7 +102,7 @@ WINDOW_S = 900.0
 
 
 def lost_gpu(seed: int, node: str, gpus: int, at: float, odds: float) -> int | None:
-    """The index of the Gpu of this node that is lost at this moment, if one is. `odds` is the
+    """The index of the GPU of this node that is lost at this moment, if one is. `odds` is the
     chance that a quarter of an hour takes one from this node."""
     if gpus == 0:
         return None
@@ -117,7 +117,7 @@ def lost_gpu(seed: int, node: str, gpus: int, at: float, odds: float) -> int | N
     return int(roll(here, 3) * gpus)
 
 
-# What is seen most: a task's own faults, now and then a board's. 79 comes with a lost Gpu.
+# What is seen most: a task's own faults, now and then a board's. 79 comes with a lost GPU.
 XIDS = (31, 13, 43, 31, 45, 13, 109, 63, 94, 48)
 XID_SLOT_S = 60.0
 
@@ -125,8 +125,8 @@ XID_SLOT_S = 60.0
 def xids_between(
     seed: int, node: str, gpus: int, after: float, until: float, odds: float
 ) -> list[tuple[int, int, float]]:
-    """(index of the Gpu, Xid, when) of this stretch of time. `odds` as above; an Xid is told of
-    this node twice as often as it loses a Gpu."""
+    """(index of the GPU, Xid, when) of this stretch of time. `odds` as above; an Xid is told of
+    this node twice as often as it loses a GPU."""
     found: list[tuple[int, int, float]] = []
     if gpus == 0 or odds <= 0 or until - after > WINDOW_S:
         return found

@@ -28,10 +28,10 @@ WORKERS = (2, 5)
 
 @dataclass(frozen=True, slots=True)
 class JobProcessLayout:
-    """One process; with ranks a launcher and one process per Gpu, as torchrun makes them."""
+    """One process; with ranks a launcher and one process per GPU, as torchrun makes them."""
 
     ranks: int = 0
-    workers: int = 0  # of a DataLoader: children of the process that holds the Gpu
+    workers: int = 0  # of a DataLoader: children of the process that holds the GPU
     saves_s: float = 0.0  # from SIGTERM to its end
     ignores_sigterm: bool = False
 

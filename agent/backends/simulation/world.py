@@ -24,7 +24,7 @@ from .mig import MISSING, NOT_OF_BOARD, MigSlice, slices_of, together, uuid_of_s
 from .profiles import BoardProfile, profile_of
 from .stage import lost_gpu
 
-HALF = 4  # Gpus that share a socket
+HALF = 4  # GPUs that share a socket
 BUSES = ("1B", "43", "52", "61", "9D", "C3", "D1", "DF")
 WARM_UP_S = 240
 WARM_UP_FINE_S, WARM_UP_STEPS_S = 75, (12.0, 3.0)  # what is longest ago matters least
@@ -154,7 +154,7 @@ class SimulatedNode:
                        for board in {each.board for each in instances}}
         self._boards = {facts.uuid: self._board(facts) for facts in self.facts
                         if facts.parent_uuid is None}
-        # Of each Gpu what makes its values of a load: a board, or a part of one.
+        # Of each GPU what makes its values of a load: a board, or a part of one.
         self._sources: dict[str, SimulatedBoard | MigSlice] = {
             **self._boards, **{each.uuid: each.slice for each in instances}}
         self._absent = {facts.uuid: (_absent(facts, COLUMN), _absent(facts, SLOW_COLUMN))
@@ -202,7 +202,7 @@ class SimulatedNode:
         self, at: float, lives: Sequence[LiveJob], leaked: dict[str, float],
         control: SimulationControl, slow: bool = False,
     ) -> tuple[GpuReading, ...]:
-        """To `at`, which may lie any time ahead. `leaked`: share of a Gpu's memory nobody owns.
+        """To `at`, which may lie any time ahead. `leaked`: share of a GPU's memory nobody owns.
         `slow`: with what is read every 15 s."""
         seconds = max(1e-3, at - self.at)
         self.at = at
@@ -234,7 +234,7 @@ class SimulatedNode:
     def _loads(
         self, lives: Sequence[LiveJob], at: float, leaked: dict[str, float]
     ) -> dict[str, tuple[SimulatedLoad, bool]]:
-        """Per Gpu its load, and whether any process holds a context there. A split board has that
+        """Per GPU its load, and whether any process holds a context there. A split board has that
         of its instances."""
         loads = {facts.uuid: (SimulatedLoad(mem_share=leaked.get(facts.uuid, 0.0)), False)
                  for facts in self.facts}
@@ -252,7 +252,7 @@ class SimulatedNode:
     def processes(
         self, lives: Iterable[LiveJob], readings: Sequence[GpuReading]
     ) -> tuple[ProcessReading, ...]:
-        """What the driver would list: nothing on a Gpu that it has lost."""
+        """What the driver would list: nothing on a GPU that it has lost."""
         there = {reading.uuid for reading in readings if reading.state != "lost"}
         return tuple(self._process(live, uuid)
                      for live in lives for uuid in live.job.gpus if uuid in there)
@@ -272,7 +272,7 @@ class SimulatedNode:
 
 
 def _links(facts: Sequence[GpuFacts], nvlinks: int) -> tuple[GpuLink, ...]:
-    """Of each pair of boards, by their places among all Gpus."""
+    """Of each pair of boards, by their places among all GPUs."""
     boards = [(place, each.index // HALF) for place, each in enumerate(facts)
               if each.parent_uuid is None]
     pairs = (GpuLink(a, b, "numa node" if half == other else "system", nvlinks)
@@ -285,7 +285,7 @@ def _absent(facts: GpuFacts, keys: Iterable[str]) -> bytes:
 
 
 def _own(load: SimulatedLoad, job: SimulatedJob, number: int, at: float) -> SimulatedLoad:
-    """The Gpus of one job run in step, each with a little of its own."""
+    """The GPUs of one job run in step, each with a little of its own."""
     if number == 0 or load.busy == 0:
         return load
     jitter = 0.97 + 0.03 * roll(job.seed + number, int(at))
@@ -294,7 +294,7 @@ def _own(load: SimulatedLoad, job: SimulatedJob, number: int, at: float) -> Simu
 
 
 def _sum(one: SimulatedLoad, other: SimulatedLoad) -> SimulatedLoad:
-    """Two processes on one Gpu: they share what there is."""
+    """Two processes on one GPU: they share what there is."""
     busy = min(1.0, one.busy + other.busy)
     drawn = one.busy * one.intensity + other.busy * other.intensity
     return SimulatedLoad(

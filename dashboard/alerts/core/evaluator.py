@@ -33,7 +33,7 @@ def wanted_of(terms: Iterable[SignalTerm], kept: Collection[str]) -> dict[str, f
 
 
 class RuleEvaluator:
-    """`kept`: numbers of Gpus that history keeps by the minute."""
+    """`kept`: numbers of GPUs that history keeps by the minute."""
 
     def __init__(self, kept: Collection[str] = ()) -> None:
         self._kept = frozenset(kept)

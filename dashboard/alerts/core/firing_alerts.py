@@ -31,7 +31,7 @@ class AlertTarget(Struct, frozen=True):
     key: str
     node_id: str
     host: str
-    place: str = ""  # of a Gpu on its Node
+    place: str = ""  # of a GPU on its Node
     users: tuple[str, ...] = ()
     gpus: tuple[str, ...] = ()  # it, or those it is on; of a Node and the fleet not said
 
@@ -102,7 +102,7 @@ class FiringAlerts:
                      float(machine.since[row]), moved.at, moved.at, _value(moved, row))
 
     def follow(self, gpus_of: Callable[[Of, int], tuple[str, ...]]) -> list[Alert]:
-        """Who moves on to other Gpus takes its Alert along."""
+        """Who moves on to other GPUs takes its Alert along."""
         found = []
         for key, alert in self._open.items():
             gpus = gpus_of(alert.of, key[1]) if alert.of in MOVING else ()

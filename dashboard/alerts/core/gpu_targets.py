@@ -1,4 +1,4 @@
-"""The fleet's Gpus as what Rules look at: one row per slot."""
+"""The fleet's GPUs as what Rules look at: one row per slot."""
 
 from collections.abc import Callable, Collection, Hashable
 from dataclasses import dataclass, field
@@ -174,8 +174,8 @@ def _drift(lease: TimedLimit) -> float:
 
 
 class GpuTargets(FixedRowTargets):
-    """`lost` and `sample_age_s` are known of a Gpu that gives no sample: rules about silence must
-    not be silent. All else is of its newest sample, and of no older one. Gpus that come while it
+    """`lost` and `sample_age_s` are known of a GPU that gives no sample: rules about silence must
+    not be silent. All else is of its newest sample, and of no older one. GPUs that come while it
     is looked at are there at the next look."""
 
     def _there(self) -> Mask:

@@ -1,4 +1,4 @@
-"""Who uses which Gpus, as flat arrays, with a row per Task, Job and Owner that is there.
+"""Who uses which GPUs, as flat arrays, with a row per Task, Job and Owner that is there.
 
 A Task's row is its whole identity: a new process of the same number is another row, and inherits
 nothing. A row whose Task is gone is nobody's for one look at least.
@@ -19,7 +19,7 @@ from .numbers import NONE
 from .rule_signal import Floats
 from .state_machine import Mask, Rows
 
-# How a Task stands to who gives out Gpus. FREE: somebody started it by hand.
+# How a Task stands to who gives out GPUs. FREE: somebody started it by hand.
 SCHEDULED, SERVICE, FREE, NOBODYS = 0.0, 1.0, 2.0, 3.0
 _PAIR = attrgetter("task_id", "gpu")
 
@@ -232,7 +232,7 @@ class GpuUseTable:
 
 
 def _standing(task: Task) -> float:
-    """Whether anybody has given it its Gpus."""
+    """Whether anybody has given it its GPUs."""
     # From its cgroup, which a process cannot choose as it can its variables.
     manager = (task.manager or "").partition(" ")[0]
     if manager in ("slurm", "pod"):

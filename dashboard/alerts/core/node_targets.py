@@ -20,8 +20,8 @@ FLEET_KEY = "fleet"
 
 
 class NodeTargets(FixedRowTargets):
-    """What is known of who is silent is known now: `silent_s`, how many Gpus and Tasks it had, and
-    how old all else is. What its Gpus do is known while a sample is fresh."""
+    """What is known of who is silent is known now: `silent_s`, how many GPUs and Tasks it had, and
+    how old all else is. What its GPUs do is known while a sample is fresh."""
 
     def _there(self) -> Mask:
         return self.moment.is_there()

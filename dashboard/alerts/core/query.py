@@ -16,7 +16,7 @@ class AlertQuery:
 
     @property
     def marking(self) -> frozenset[str]:
-        """Targets whose Alerts are marked at these Gpus, whatever they were on."""
+        """Targets whose Alerts are marked at these GPUs, whatever they were on."""
         return self.nodes if self.gpus is None else self.gpus | self.nodes
 
     def matches(self, alert: Alert) -> bool:

@@ -44,7 +44,7 @@ class WorkloadTargets:
         return self.roster.fresh()
 
     def sampled_at(self, names: frozenset[str]) -> Floats:
-        """As its Gpu whose sample is oldest. What an Owner holds is known now: who is silent holds
+        """As its GPU whose sample is oldest. What an Owner holds is known now: who is silent holds
         what they held."""
         if self.of == "owner":
             return np.full(self.size, self.moment.now)

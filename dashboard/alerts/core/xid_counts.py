@@ -1,4 +1,4 @@
-"""How many Xids came of each Gpu, of whose making, since this hub watches: two counters a slot."""
+"""How many Xids came of each GPU, of whose making, since this hub watches: two counters a slot."""
 
 from collections.abc import Mapping
 

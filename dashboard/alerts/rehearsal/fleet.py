@@ -1,4 +1,4 @@
-"""What a Rule of the fleet looked at, out of history, for a rehearsal: each second of all Gpus, put
+"""What a Rule of the fleet looked at, out of history, for a rehearsal: each second of all GPUs, put
 together as life does, and minutes made of those.
 
 A time in which nobody was sampled says nothing: this hub may have been away. Whoever was cut off
@@ -105,7 +105,7 @@ class FleetRehearsalSource(RehearsalSource):
                      np.intp))
 
     def _number_the_unheard(self, last: int) -> None:
-        """Who has Gpus and belonged to this hub by then is missed."""
+        """Who has GPUs and belonged to this hub by then is missed."""
         for node_id in list(self._fleet.nodes):  # the loop goes on
             since = self._members.since.get(node_id, np.inf)
             if since < last and self._listed(node_id) and node_id not in self._members.left:

@@ -1,4 +1,4 @@
-"""What was known of each Gpu and Node at each second, out of what was sampled in each: as the live
+"""What was known of each GPU and Node at each second, out of what was sampled in each: as the live
 picture of the fleet knows it."""
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ NEVER = -1e15
 
 @dataclass(frozen=True, slots=True)
 class ReplayedSamples:
-    """Of one stretch, Gpus x seconds from `t0` on. NaN: that was not told then."""
+    """Of one stretch, GPUs x seconds from `t0` on. NaN: that was not told then."""
 
     t0: int
     state: Floats
@@ -29,7 +29,7 @@ class ReplayedSamples:
 
 @dataclass(frozen=True, slots=True)
 class ReplayedFleetState:
-    """Gpus x seconds: the newest of each; `is_listed`: its Node tells of it still. Nodes x seconds:
+    """GPUs x seconds: the newest of each; `is_listed`: its Node tells of it still. Nodes x seconds:
     who belongs to the fleet, who of them was heard of by then, and who is silent. `is_blind`:
     nobody looked in that second."""
 
@@ -44,11 +44,11 @@ class ReplayedFleetState:
 
 
 class FleetStateReplay:
-    """Stretch after stretch, in the order of time; Gpus and Nodes only become more."""
+    """Stretch after stretch, in the order of time; GPUs and Nodes only become more."""
 
     def __init__(self, listens_from: float) -> None:
         self._listens_from = listens_from
-        self._at = self._state = np.zeros(0)  # of each Gpu, its newest
+        self._at = self._state = np.zeros(0)  # of each GPU, its newest
         self._values: dict[str, Floats] = {}
         # Of each Node, by a clock that stands still while this hub is away.
         self._heard = self._since = np.zeros(0)
@@ -66,7 +66,7 @@ class FleetStateReplay:
         is_there = self._there(tells, seconds, since)
         is_listed = (at == of_node[node_at]) & (at > NEVER)
         silent_s = clock - self._last_heard(tells, clock)
-        # Whose agent said that nothing is read any more is heard of, though its Gpus are not.
+        # Whose agent said that nothing is read any more is heard of, though its GPUs are not.
         is_read = groups.join(np.maximum, is_listed & (state != STALE), 0.0) > 0
         is_heard = of_node > NEVER
         is_silent = is_there & (silent_s >= SILENT_AFTER_S) & (is_read | ~is_heard)

@@ -1,4 +1,4 @@
-"""What a Rule of Gpus looked at, out of history."""
+"""What a Rule of GPUs looked at, out of history."""
 
 from collections.abc import Iterator
 from typing import Any

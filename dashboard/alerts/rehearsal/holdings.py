@@ -1,4 +1,4 @@
-"""Which Owner held which Gpus in the past, out of history: piece by piece, in the order of time."""
+"""Which Owner held which GPUs in the past, out of history: piece by piece, in the order of time."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator
@@ -22,7 +22,7 @@ MEMORY = ("mem_byte_s", "mem_s")
 
 @dataclass(slots=True)
 class HoldingChunk:
-    """`rows`: one for each unbroken time that a Task held a Gpu, and `spells` when, in seconds from
+    """`rows`: one for each unbroken time that a Task held a GPU, and `spells` when, in seconds from
     `t0` on. The last minute is the next piece's first: whether somebody stays is seen in it."""
 
     t0: int
@@ -77,7 +77,7 @@ class HoldingHistory:
                             self._tasks.keys, self._byte_s)
 
     def _carried(self) -> Iterator[TaskMinuteRuns]:
-        """Whoever held a Gpu when the piece before ended."""
+        """Whoever held a GPU when the piece before ended."""
         uses, jobs, runs = self._left
         if runs is not None:
             runs.use[:] = [self._uses.of(use) for use in uses]

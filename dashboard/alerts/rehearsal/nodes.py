@@ -1,4 +1,4 @@
-"""What a Rule of Nodes looked at, out of history: each second of their Gpus, put together as life
+"""What a Rule of Nodes looked at, out of history: each second of their GPUs, put together as life
 does, and minutes made of those."""
 
 from collections.abc import Iterator

@@ -1,5 +1,5 @@
-"""What a Rule of Owners looked at, out of history, for a rehearsal: how many Gpus, Tasks and Jobs
-each held to the second, and what their Gpus did in each minute."""
+"""What a Rule of Owners looked at, out of history, for a rehearsal: how many GPUs, Tasks and Jobs
+each held to the second, and what their GPUs did in each minute."""
 
 from collections.abc import Callable, Iterator
 
@@ -62,7 +62,7 @@ class OwnerRehearsalSource(RehearsalSource):
                  if term.name in means and term.how not in ("last", "avg")]
         if peaks:
             raise CannotRehearseError(
-                f"history keeps the mean of {peaks[0].name} of an owner's Gpus together, and not "
+                f"history keeps the mean of {peaks[0].name} of an owner's GPUs together, and not "
                 f"its {peaks[0].how} within a minute: write avg({peaks[0].name}, …), or watch it "
                 "live")
 
@@ -84,7 +84,7 @@ class OwnerRehearsalSource(RehearsalSource):
                 yield from self._seconds(parts, max(start, first), min(end, last))
 
     def _meant(self, piece: HoldingChunk) -> Mask:
-        """Of each row, by what is known of that Gpu and Owner now."""
+        """Of each row, by what is known of that GPU and Owner now."""
         rows, slots = piece.rows, self._slots(self._held.pairs)
         if self._ready.scope is None:
             return np.ones(len(rows), bool)
@@ -121,7 +121,7 @@ class OwnerRehearsalSource(RehearsalSource):
         return self._chunk(piece.t0, values, presence.there, meant, presence.came)
 
     def _utils(self, piece: HoldingChunk) -> Floats:
-        """Of each Gpu in each minute. Of one that misses no more of it than goes by before it is
+        """Of each GPU in each minute. Of one that misses no more of it than goes by before it is
         called stale, all of it is known."""
         missed_s = MINUTE_S - piece.seen_s
         if "util_pct" in self._names:

@@ -16,7 +16,7 @@ from .engine import RehearsalChunk, RehearsedAlert, pieces
 
 MOST_CELLS = 16_000_000  # of one number in memory at once
 CELLS_OF_SECONDS, SECONDS_AT_ONCE = 4_000_000, 300  # at least so many, and in whole ones of these
-MOST_SECONDS = 300_000_000  # Gpu-seconds of a Rule that looks at seconds
+MOST_SECONDS = 300_000_000  # GPU-seconds of a Rule that looks at seconds
 MOST_S = 92 * 86_400
 
 

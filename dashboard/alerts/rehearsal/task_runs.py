@@ -1,8 +1,8 @@
-"""When each Task held its Gpus, to the second, out of rows that say for how many seconds of a
+"""When each Task held its GPUs, to the second, out of rows that say for how many seconds of a
 minute it was listed.
 
 Whoever is listed in the next minute too was there at the end of this one, and whoever was in the
-one before at its beginning. Minutes in which nobody heard of the Gpu are none of these: who is
+one before at its beginning. Minutes in which nobody heard of the GPU are none of these: who is
 silent holds what they held.
 """
 
@@ -23,7 +23,7 @@ BEFORE = -1  # the minute before the first: who was there then goes on
 
 @dataclass(frozen=True, slots=True)
 class TaskMinuteRuns(ArrayRows):
-    """One for each Task on a Gpu that is listed in minute after minute; sorted by use and `first`.
+    """One for each Task on a GPU that is listed in minute after minute; sorted by use and `first`.
     `first_s`, `last_s`: for how many seconds of these two."""
 
     use: Rows

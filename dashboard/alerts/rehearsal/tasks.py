@@ -1,5 +1,5 @@
 """What a Rule of Tasks or Jobs looked at, out of history, for a rehearsal: who held what in each
-minute, and what their Gpus did in it."""
+minute, and what their GPUs did in it."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -196,8 +196,8 @@ class TaskRehearsalSource(RehearsalSource):
                               np.ones(len(here), bool), there)
 
     def _there(self, seconds: Floats, sampled_s: Floats) -> Mask:
-        """Who is not listed while the Gpus are sampled is gone, as a live look sees it some seconds
-        after the minute; while nobody hears of the Gpus, nobody knows otherwise."""
+        """Who is not listed while the GPUs are sampled is gone, as a live look sees it some seconds
+        after the minute; while nobody hears of the GPUs, nobody knows otherwise."""
         was = np.pad(self._was_there, (0, len(seconds) - len(self._was_there)))
         listed, is_away = seconds > 0, (seconds == 0) & (sampled_s > 0)
         known = listed | is_away

@@ -73,7 +73,7 @@ int nvmlDeviceGetNvLinkState(handle board, unsigned link, unsigned *out) {
     return number(board, key, out);
 }
 
-/* "gpu 0 nvlink_2_to switch", or the bus id of the Gpu at the other end. */
+/* "gpu 0 nvlink_2_to switch", or the bus id of the GPU at the other end. */
 static const char *other_end(handle board, unsigned link) {
     char key[32];
     snprintf(key, sizeof key, "nvlink_%u_to", link);

@@ -64,7 +64,7 @@ CHANGES: dict[str, Change] = {
     "node": _set("node", "f" * 32), "host": _set("host", "rack-4"), "job": _set("job_id", None),
     "owner": _set("owner", "mallory"), "no owner": _set("owner", None),
     "exec": _set("command", "python other.py"), "kind": _set("kind", "mps_client"),
-    "manager": _set("manager", "slurm job 4"), "task": _reused, "Gpu": _moved,
+    "manager": _set("manager", "slurm job 4"), "task": _reused, "GPU": _moved,
     "pid": _process("pid", lambda pid, chance: pid + 1 + chance.randrange(9)),
     "start": _process("start_ticks", lambda ticks, chance: ticks + 1),
     "start unknown": _process("start_ticks", lambda ticks, chance: 0),

@@ -45,7 +45,7 @@ def test_sizes_and_spans_are_read_and_said_again() -> None:
                  "ladder": [{"do": "tell"}, {"do": "end", "after_s": "10m"}]})
     assert (made.mem_bytes, made.max_age_s) == (40 * GIB, 43_200.0)
     assert made.ladder[1].after_s == 600.0
-    assert meaning(made) == ("each member of ml may hold 2 Gpus and 40 GiB of memory and "
+    assert meaning(made) == ("each member of ml may hold 2 GPUs and 40 GiB of memory and "
                              "run a task for 12 h on n1")
     assert parse_size("1.5TiB") == 1.5 * 2**40
     assert parse_span("90s") == 90.0
@@ -186,7 +186,7 @@ def test_of_equals_the_youngest_goes_and_who_has_no_age_last() -> None:
 
 
 def test_who_frees_nothing_stays() -> None:
-    """The youngest shares its Gpu with another: without it as much would be held."""
+    """The youngest shares its GPU with another: without it as much would be held."""
     found = one([quota(gpus=1)], holding(task("a", age_s=900.0), ("G1", 1.0)),
                 holding(task("b", age_s=500.0), ("G2", 1.0)),
                 holding(task("c", age_s=10.0), ("G1", 1.0)))

@@ -31,8 +31,8 @@ BUSY = of(("busy_pct", "<", 5.0))
 @pytest.mark.parametrize(("condition", "rows", "util", "says"), [
     (IDLE, [seen()], {}, None),
     (RuleCondition(), [seen(sm=None, mem=None)], {}, None),
-    (IDLE, [seen("other")], {}, "does not use a Gpu"),
-    (RuleCondition(), [], {}, "does not use a Gpu"),
+    (IDLE, [seen("other")], {}, "does not use a GPU"),
+    (RuleCondition(), [], {}, "does not use a GPU"),
     (IDLE, [seen(sm=1.5)], {}, "sm_pct is 1.5 %"),
     (IDLE, [seen(sm=0.6), seen(gpu="GPU-2", sm=0.6)], {}, "sm_pct is 1.2 %"),
     (IDLE, [seen(sm=None)], {}, "cannot be told"),

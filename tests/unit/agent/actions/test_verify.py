@@ -12,7 +12,7 @@ GIB = 2.0**30
 
 
 def a_list(used: float | None, **held: float | None) -> OnDemandReading:
-    """`p7=…`: what process 7 holds of the one Gpu."""
+    """`p7=…`: what process 7 holds of the one GPU."""
     return OnDemandReading(tuple(ProcessReading(int(name[1:]), "G", amount, None)
                                  for name, amount in held.items()), {"G": used})
 

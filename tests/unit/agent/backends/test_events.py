@@ -55,7 +55,7 @@ def watching(nvml: FakeNvml) -> Iterator[Heard]:
 
 def registered(nvml: FakeNvml, heard: Heard) -> None:
     """What happens before the registration is not told (nvml.h): ask until an answer comes. Any
-    Gpu that can be registered will do."""
+    GPU that can be registered will do."""
     deadline = time.monotonic() + 10
     while not heard.all and time.monotonic() < deadline:
         for gpu in nvml.gpus:
@@ -94,7 +94,7 @@ def test_an_xid_is_told_with_its_gpu_and_its_time(nvml: FakeNvml) -> None:
 
 
 def test_the_xid_of_a_gpu_that_fell_off_the_bus_has_its_name(nvml: FakeNvml) -> None:
-    """nvml A.1: a lost Gpu does not say who it is any more"""
+    """nvml A.1: a lost GPU does not say who it is any more"""
     with watching(nvml) as heard:
         nvml.gpus[1].lose()
         nvml.xid(nvml.gpus[1], 79)

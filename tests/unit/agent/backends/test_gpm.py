@@ -55,8 +55,8 @@ def test_silent_zeros_are_unknown_and_said(bench: Bench) -> None:
             assert value(gpu, key) is Absence.UNKNOWN, key
             assert value(other, key) > 0
         assert value(gpu, "util_pct") == bench.nvml.gpus[0]["util"]
-    assert "Gpu 0 runs kernels" in bench.detail
-    assert "Gpu 1" not in bench.detail
+    assert "GPU 0 runs kernels" in bench.detail
+    assert "GPU 1" not in bench.detail
     bench.says(util=0)  # nothing runs: a 0 of dead counters says no more than before
     assert value(bench.read()[0], "sm_active_pct") is Absence.UNKNOWN
     active = random.uniform(0.01, 100)

@@ -1,4 +1,4 @@
-"""MIG: instances as Gpus of their parent (peers.md 5, pitfall 7; nvml-mps.md A.2, A.3), read by
+"""MIG: instances as GPUs of their parent (peers.md 5, pitfall 7; nvml-mps.md A.2, A.3), read by
 unmodified pynvml from the C fake. Values are random per run."""
 
 import os
@@ -224,7 +224,7 @@ def test_a_list_that_fails_once_keeps_its_tasks_and_stops_acts(
 
 
 def test_instances_come_and_go_while_we_look_on(bench: Bench) -> None:
-    """Each is another list of Gpus, and so another Inventory: the sampler compares facts."""
+    """Each is another list of GPUs, and so another Inventory: the sampler compares facts."""
     first, second = bench.split("3g.40gb", "1g.10gb")
     before = bench.read().facts
     gone = first.uuid
@@ -239,7 +239,7 @@ def test_instances_come_and_go_while_we_look_on(bench: Bench) -> None:
 def test_a_changed_board_is_another_inventory_and_uses_follow(
     bench: Bench, child: "subprocess.Popen[bytes]"
 ) -> None:
-    """As the sampler sends it: no number and no task of one Gpu at the place of another."""
+    """As the sampler sends it: no number and no task of one GPU at the place of another."""
     first, second = bench.split("3g.40gb", "4g.40gb")
     second.process(child.pid, 2**20)
     table = TaskTable(boot_id())

@@ -194,7 +194,7 @@ def test_a_lost_gpu_is_named_and_the_others_go_on(machine: Machine, nvml: FakeNv
     reading = machine.read(reader)
     assert {gpu.uuid: gpu.state for gpu in reading.gpus} == {
         gpu.uuid: "lost" if gpu is lost else "ok" for gpu in nvml.gpus}
-    assert f"Gpu {lost.number} is lost" in reading.detail
+    assert f"GPU {lost.number} is lost" in reading.detail
     lost.heal()
     nvml.save()
     assert machine.read(reader, after_s=20).detail == ""
@@ -229,7 +229,7 @@ def test_a_board_that_needs_a_reset_is_marked(machine: Machine, nvml: FakeNvml) 
     nvml.save()
     reader = machine.reader()
     reading = machine.read(reader)
-    assert "Gpu 1 must be reset" in reading.detail
+    assert "GPU 1 must be reset" in reading.detail
     assert nvml.gpus[1].uuid in reading.detail
     nvml.gpus[1].heal()
     nvml.save()
@@ -244,8 +244,8 @@ def test_a_mode_that_waits_for_a_reset_is_said(machine: Machine, nvml: FakeNvml)
     reader = machine.reader()
     switch = ("off", "on")
     assert machine.read(reader).detail == (
-        f"Gpu 1: ECC is {switch[now]}, and {switch[1 - now]} from its next reset on. "
-        "Gpu 1: MIG is off, and on from its next reset on.")
+        f"GPU 1: ECC is {switch[now]}, and {switch[1 - now]} from its next reset on. "
+        "GPU 1: MIG is off, and on from its next reset on.")
     nvml.gpus[1].update(ecc_pending=now, mig_pending=2**31)
     nvml.save()
     machine.read(reader, 60)
@@ -267,7 +267,7 @@ def test_a_sleeping_gpu_is_left_asleep(
     reading = machine.read(reader)
     asleep = next(gpu for gpu in reading.gpus if gpu.uuid == sleeper.uuid)
     assert (asleep.state, set(asleep.absent)) == ("ok", {Absence.UNKNOWN})
-    assert f"Gpu {sleeper.number} is asleep" in reading.detail
+    assert f"GPU {sleeper.number} is asleep" in reading.detail
     assert reader.fresh().mem_used_bytes[sleeper.uuid] is None
     machine.power(sleeper, "active")
     sleeper.heal()

@@ -1,4 +1,4 @@
-"""Who is on a Gpu, as the nvml backend makes it of what drivers of many ages say: on the C fake,
+"""Who is on a GPU, as the nvml backend makes it of what drivers of many ages say: on the C fake,
 values random per run."""
 
 import os
@@ -83,7 +83,7 @@ def test_a_process_list_that_fails_does_not_end_all_tasks(nvml: FakeNvml, clock:
 
 
 class Busy:
-    """Two processes on Gpu 0, and what the driver says of their shares."""
+    """Two processes on GPU 0, and what the driver says of their shares."""
 
     def __init__(self, nvml: FakeNvml, clock: Clock) -> None:
         self.nvml, self.clock = nvml, clock
@@ -125,7 +125,7 @@ def test_rows_may_hold_garbage(busy: Busy) -> None:
 @pytest.mark.parametrize("util", [0, 73])
 def test_no_answer_is_no_answer(busy: Busy, util: int) -> None:
     """nvml A.3: NotFound is "nobody was busy" or "asked too soon". The last value goes on for a
-    while; then it is 0 only if the Gpu itself was idle, else unknown."""
+    while; then it is 0 only if the GPU itself was idle, else unknown."""
     busy.nvml.gpus[0]["util"] = util
     share = random.randint(1, 100)
     row = f"busy 0 {busy.one} {share}"

@@ -209,7 +209,7 @@ def kernel_knows(folder: Path, *boards: FakeGpu, excluded: str = "No") -> Path:
 def test_a_gpu_lost_before_we_knew_it_is_listed_too(
     nvml: FakeNvml, clock: Clock, tmp_path: Path
 ) -> None:
-    """gpustat and nvitop list it, by index; we find its UUID, so that it is the same Gpu."""
+    """gpustat and nvitop list it, by index; we find its UUID, so that it is the same GPU."""
     lost, well = nvml.gpus
     lost.process(ME, 2**20).lose()
     nvml.save()

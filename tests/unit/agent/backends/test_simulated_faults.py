@@ -139,7 +139,7 @@ def test_a_driver_that_goes_and_one_that_is_reloaded(
 def test_boards_that_are_renumbered_keep_what_is_theirs(
     reader: SimulatedReader, tmp_path: Path
 ) -> None:
-    """pitfall 13: the UUID is the Gpu, its number is not"""
+    """pitfall 13: the UUID is the GPU, its number is not"""
     tell(tmp_path, {"gpus": {UUIDS[0]: {"temp_c": 77}}, "nodes": {NODE: {"permute": True}}})
     reading = reader.read()
     assert [facts.uuid for facts in reading.facts] == UUIDS[::-1]

@@ -106,7 +106,7 @@ def test_a_slow_value_that_cannot_be_is_refused(
 
 
 def test_nodes_of_a_fleet_do_not_say_it_all_in_one_second() -> None:
-    """Ten thousand Gpus of it are 4 MB."""
+    """Ten thousand GPUs of it are 4 MB."""
     dues = []
     for number in range(40):
         reader = open_reader(f"node=n{number:03},gpus=1,seed={SEED}")

@@ -69,12 +69,12 @@ def test_slow_metrics_are_read_every_15_s_in_the_call_of_the_fast_ones(
     before = nvml.asked("nvmlDeviceGetFieldValues")
     asked = [bool(read(reader, clock).gpus[0].slow) for _ in range(31)]
     assert [second for second, slow in enumerate(asked) if slow] == [0, 15, 30]
-    # Once more a Gpu at first: for what the first answer said that it does not have.
+    # Once more a GPU at first: for what the first answer said that it does not have.
     assert nvml.asked("nvmlDeviceGetFieldValues") - before == 2 * 31
 
 
 def test_a_second_costs_few_calls(nvml: FakeNvml, clock: Clock) -> None:
-    """Pitfall 20, the monitor is the load: per Gpu and second, all cadences together."""
+    """Pitfall 20, the monitor is the load: per GPU and second, all cadences together."""
     reader = NvmlReader(clock)
     for _ in range(15):
         read(reader, clock)
@@ -258,7 +258,7 @@ def test_thresholds_of_boards_that_only_say_margins(nvml: FakeNvml, clock: Clock
 
 @pytest.mark.parametrize("margin_c", [-3, 0, 12])
 def test_the_margin_that_memory_needs(nvml: FakeNvml, clock: Clock, margin_c: int) -> None:
-    """Field 195. It is of the Gpu's own margin; the memory's degrees do not follow from it."""
+    """Field 195. It is of the GPU's own margin; the memory's degrees do not follow from it."""
     nvml.gpus[0].update(mem_temp_max=None, memory_limit=margin_c)
     nvml.gpus[1].update(mem_temp_max=95, memory_limit=None)
     nvml.save()

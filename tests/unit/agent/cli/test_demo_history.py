@@ -44,7 +44,7 @@ def rows(frame: Frame) -> list[dict[str, float | None]]:
 @pytest.mark.parametrize("profile", ["h100", "h100-mig", "4090"])
 def test_no_seam(profile: str) -> None:
     """Beside the live simulation as it begins at that moment, with the same jobs. It begins with
-    Gpus as warm as their work makes them; one whose work just changed is still on its way."""
+    GPUs as warm as their work makes them; one whose work just changed is still on its way."""
     options = SimulationOptions("n007", profile, 8, seed=random.randrange(10**6))
     span = range(NOW - 400, NOW)
     told = list(frames(DemoHistoryNode(options, None, EnergyHistory(options, span), span), span))

@@ -1,4 +1,4 @@
-"""What is done about a limit of a Gpu for a time, from what was read: minute by minute."""
+"""What is done about a limit of a GPU for a time, from what was read: minute by minute."""
 
 import random
 
@@ -47,7 +47,7 @@ def test_a_power_cap(watts: float | None, is_fresh: bool, after_s: float, does: 
 
 
 def test_a_gpu_that_is_not_there_is_not_guessed_at() -> None:
-    for limits in (None, GpuLimits("GPU-1", trouble="the Gpu is lost")):
+    for limits in (None, GpuLimits("GPU-1", trouble="the GPU is lost")):
         for clock in (at(1), at(61)):
             found = step(CAP, limits, clock, True)
             assert found.do == "keep"
@@ -69,7 +69,7 @@ def test_what_was_begun_and_not_recorded_is_taken_back() -> None:
 def test_a_clock_lock_is_seen_by_the_clock_alone(
     clock: float | None, util: float | None, state: str
 ) -> None:
-    """NVML has nothing that reads it back; a Gpu at rest proves nothing."""
+    """NVML has nothing that reads it back; a GPU at rest proves nothing."""
     limits = GpuLimits("GPU-1", sm_clock_mhz=clock, util_pct=util)
     assert judged(LOCK, limits, NOW.wall).state == state
     told = GpuLimits("GPU-1", locked_mhz=(210.0, 1_410.0), tells_lock=True)
@@ -88,7 +88,7 @@ def test_a_clock_lock_is_seen_by_the_clock_alone(
 def test_a_driver_that_is_loaded_anew_is_told_of_a_lock_that_nobody_can_read_back(
     limits: GpuLimits, is_fresh: bool, after_s: float, does: str
 ) -> None:
-    """A Gpu at rest proves nothing; without it the first work would find no lock at all."""
+    """A GPU at rest proves nothing; without it the first work would find no lock at all."""
     assert step(LOCK, limits, at(after_s), is_fresh).do == does
 
 

@@ -152,7 +152,7 @@ def test_a_fault_that_stands_is_told_once_and_again_when_it_comes_again(
 def test_another_recovery_is_told(node: Node) -> None:
     [reset] = node.read(a_gpu(recovery_action=1.0))
     [reboot] = node.read(a_gpu(recovery_action=2.0))
-    assert "reset the Gpu" in reset.text
+    assert "reset the GPU" in reset.text
     assert "reboot the node" in reboot.text
 
 
@@ -292,7 +292,7 @@ def test_an_xid_is_an_event_with_its_time_and_what_to_do(node: Node) -> None:
     [event] = node.read(a_gpu(), happened=[happened])
     assert (event.kind, event.taken_at, event.gpu_uuid) == ("xid", happened.at, "A")
     assert event.numbers == {"xid": 79, "count": 1}
-    for words in ("Gpu 0", "Xid 79", "fallen off the PCIe bus", "reboot the node"):
+    for words in ("GPU 0", "Xid 79", "fallen off the PCIe bus", "reboot the node"):
         assert words in event.text
     assert node.kinds(a_gpu()) == []
     [stray] = node.read(a_gpu(), happened=[an_xid(48.0, None)])
@@ -312,7 +312,7 @@ def test_a_storm_of_xids_is_one_event_a_minute_for_each_number_and_gpu(node: Nod
         told = [each for each in node.told if each.gpu_uuid == gpu]
         assert 3 <= len(told) <= 5
         assert sum(each.numbers["count"] for each in told) == count
-    # another number, and another Gpu, do not wait for it
+    # another number, and another GPU, do not wait for it
     assert node.kinds(a_gpu(), a_gpu("B"), happened=[an_xid(79.0)]) == ["xid"]
 
 
@@ -328,7 +328,7 @@ def test_the_echo_of_our_own_end_says_so(node: Node, own_ends: int) -> None:
 def test_an_xid_is_told_though_the_driver_hangs(node: Node) -> None:
     node.read(a_gpu())
     [event] = node.agent.beside([an_xid(119.0)], [facts_of("A")], node.now)
-    assert "Gpu 0: Xid 119" in event.text
+    assert "GPU 0: Xid 119" in event.text
 
 
 def test_the_life_of_the_driver(node: Node) -> None:

@@ -200,7 +200,7 @@ def test_every_outcome_of_every_action_has_a_sentence() -> None:
      "another process does. 2.0 GiB of its 2.0 GiB did not come back. The other tasks there are "
      "alive."),
     (told("done", verified=ActionVerification(True, True, False, None, None, ("t2",))),
-     "Ended: its processes are gone. Its memory came back. 1 other task on its Gpus vanished in "
+     "Ended: its processes are gone. Its memory came back. 1 other task on its GPUs vanished in "
      "the same moment: look at them."),
     (told("refused", refusal=Refusal("hold", "all acts here are held")),
      "Refused, nothing was done: all acts here are held."),

@@ -205,7 +205,7 @@ def test_live_and_rehearsal_are_the_same_to_the_byte(recorded: Recorded, rule: s
 
 
 def test_whom_a_ladder_would_have_reached_and_what_they_held(recorded: Recorded) -> None:
-    """Bob's tasks are there from the first second, on one Gpu each."""
+    """Bob's tasks are there from the first second, on one GPU each."""
     of = ready("task-big", fire=">= 1GiB", scope="user:bob", cooldown="0s",
                ladder=[{"do": "tell"}, {"do": "end", "after": "10m"}])
     past, rehearsal = recorded.rehearsed(of)

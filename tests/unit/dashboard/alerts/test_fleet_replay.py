@@ -14,12 +14,12 @@ from dashboard.alerts.rehearsal.fleet_replay import (
 
 BEGIN = 1_700_000_000
 UNKNOWN = np.array([np.inf, np.inf])
-NODES = np.array([0, 0, 1])  # of three Gpus
+NODES = np.array([0, 0, 1])  # of three GPUs
 
 
 def told(seen: dict[int, list[tuple[int, int]]], seconds: int,
          stale: tuple[tuple[int, int], ...] = ()) -> ReplayedSamples:
-    """Of each Gpu when it was sampled, and when it was said to be stale (Gpu, second)."""
+    """Of each GPU when it was sampled, and when it was said to be stale (GPU, second)."""
     state = np.full((3, seconds), np.nan)
     for gpu, spans in seen.items():
         for first, last in spans:

@@ -145,7 +145,7 @@ def held_by(runs: list[TaskMinuteRuns], seen_s: list[int]) -> list[tuple[int, in
 
 
 def held(listed: dict[int, int], seen_s: list[int]) -> list[tuple[int, int]]:
-    """Of one Task on one Gpu; minute BEFORE: it held it when the piece before ended."""
+    """Of one Task on one GPU; minute BEFORE: it held it when the piece before ended."""
     return held_by([run(minute, minute, listed_s, listed_s)
                     for minute, listed_s in listed.items()], seen_s)
 

@@ -1,4 +1,4 @@
-"""Where an Alert is marked: at the Gpus that it is about, now and later on."""
+"""Where an Alert is marked: at the GPUs that it is about, now and later on."""
 
 import random
 import sqlite3
@@ -71,7 +71,7 @@ def test_the_store_finds_what_matches(tmp_path: Path, seed: int) -> None:
         on = tuple(lots.sample(gpus, lots.randint(1, 3)))
         key = {"gpu": on[0], "node": lots.choice(nodes)}.get(of, f"{of}{at}")
         made.append(alert(of, key, {"gpu": on[:1], "node": ()}.get(of, on), float(at), at + 5.0))
-    made.append(alert("gpu", gpus[0], (), 200.0, 205.0))  # kept before Gpus were
+    made.append(alert("gpu", gpus[0], (), 200.0, 205.0))  # kept before GPUs were
     state.alerts.put_alerts(made)
     left = frozenset(lots.sample([each.id for each in made if each.of == "owner"], 5))
     state.alerts.put_alerts([replace(each, target=replace(each.target, gpus=("GPU-7",)))
@@ -93,7 +93,7 @@ def test_the_store_finds_what_matches(tmp_path: Path, seed: int) -> None:
 
 
 def test_from_a_hub_that_kept_no_marks(tmp_path: Path) -> None:
-    """Its alerts of Gpus and Nodes are found; what tasks were on it had not written down."""
+    """Its alerts of GPUs and Nodes are found; what tasks were on it had not written down."""
     tmp_path.chmod(0o700)
     db = sqlite3.connect(tmp_path / "state.db")
     known = STEPS.index(store.MARKS_SCHEMA)

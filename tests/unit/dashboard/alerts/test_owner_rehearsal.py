@@ -111,7 +111,7 @@ def test_a_rule_that_was_written_otherwise_is_told_from_it(story: Story) -> None
 
 
 def test_a_mean_of_an_owners_gpus_is_that_of_life_where_they_stay(story: Story) -> None:
-    """History has the mean of each Gpu's minute, in sixteenths."""
+    """History has the mean of each GPU's minute, in sixteenths."""
     of = ready(RULES, "gpus", signal="util_pct", fire=">= 1", clear="")
     past, compared, unknown = OwnerRehearsalSource(story.spans, story.fleet, of), 0, 0
     for stretch in past.stretches(BEGIN, LAST):

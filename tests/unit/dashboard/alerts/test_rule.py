@@ -1,5 +1,5 @@
 """A hub that watches itself: rules that fail, looks that come late, brakes, and an audit that takes
-nothing; and what nodes say of limits and of who was given a Gpu."""
+nothing; and what nodes say of limits and of who was given a GPU."""
 
 import random
 
@@ -125,7 +125,7 @@ def test_a_rule_whose_minute_history_does_not_give_is_an_alert(world: Acting) ->
     assert "history" in world.desk.failing()["idle-gpu"]
 
 
-# -- limits of Gpus
+# -- limits of GPUs
 
 def lease(gpu: int, what: str, wanted: tuple[float, ...], state: LeaseState,
           seen: float | None = None) -> TimedLimit:
@@ -172,7 +172,7 @@ def test_what_a_silent_node_said_of_its_limits_is_old() -> None:
     assert ages.tolist() == [0.0, 0.0, 20.0, 20.0]
 
 
-# -- who was given a Gpu
+# -- who was given a GPU
 
 UNIT, SLURM, POD = "unit train.service", "slurm job 12", "pod ml/train"
 

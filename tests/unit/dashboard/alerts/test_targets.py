@@ -121,7 +121,7 @@ def test_what_is_not_known_of_a_part_is_not_known_of_the_whole() -> None:
 
 
 def test_busy_is_what_any_witness_says() -> None:
-    """Alone on a Gpu, its peak counts; beside another Job only its own share."""
+    """Alone on a GPU, its peak counts; beside another Job only its own share."""
     world, alone, beside, hidden = World(), task(), task("bob"), task("eve")
     world.rows["n0"] = [{"util_max_pct": 80.0}, {"util_max_pct": 90.0}]
     world.on["n0"] = [(alone, 0, 1e9, 0.0), (beside, 1, 1e9, 4.0), (hidden, 1, 1e9, None)]
@@ -193,7 +193,7 @@ def test_a_job_that_begins_again_under_its_name_is_another() -> None:
 
 
 def test_who_is_meant_is_meant_with_all_it_uses() -> None:
-    """An act on it would reach its other Gpu too."""
+    """An act on it would reach its other GPU too."""
     world, both, one = World(1), task(), task("bob")
     world.on["n0"] = [(both, 0, 1e9, 5.0), (both, 1, 1e9, 5.0), (one, 1, 1e9, 5.0)]
     scene = world.tell()["task"]
@@ -269,7 +269,7 @@ def test_a_part_of_the_fleet_is_not_the_fleet() -> None:
 
 
 def test_twenty_thousand_tasks_are_a_part_of_a_tenth_of_a_core() -> None:
-    """1,250 nodes of 8, two tasks on each Gpu, and every Node's numbers new every other second."""
+    """1,250 nodes of 8, two tasks on each GPU, and every Node's numbers new every other second."""
     world = World(0)
     for at in range(1_250):
         fleets.add_node(world.fleet, f"n{at}", 8)

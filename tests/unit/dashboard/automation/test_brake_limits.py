@@ -181,7 +181,7 @@ def test_an_edit_of_what_it_means_takes_back_what_was_proven() -> None:
     was = ruled("auto", expires="2026-10-31")
     for change in ({"fire": "<= 2"}, {"scope": "user:bob"}, {"for_": "1h"}):
         assert as_put(was, ruled("auto", **change)).mode == "dry_run"
-    assert as_put(was, ruled("auto", title="Idle Gpus")).mode == "auto"
+    assert as_put(was, ruled("auto", title="Idle GPUs")).mode == "auto"
     puts = [RuleRevision(ruled("dry_run", fire="<= 2"), "eve", NOW - 60),
             RuleRevision(was, "ada", NOW - PROVEN_S)]
     assert author(puts) == "eve"

@@ -79,7 +79,7 @@ CASES = [
     ("state:lost", {"a2"}),
     ("state:free", {"a0"}),
     ("state:busy", {"a1", "a3", "b0"}),
-    ("!state:free", {"a1", "a3", "b0"}),  # whether a lost Gpu is free nobody knows
+    ("!state:free", {"a1", "a3", "b0"}),  # whether a lost GPU is free nobody knows
     ("state:ok and not state:busy", {"a0"}),
     ("l40s", {"b0"}),
     ("alice", {"a1", "b0"}),
@@ -208,7 +208,7 @@ def tasks_matched(text: str) -> set[str]:
 
 
 @pytest.mark.parametrize(("text", "wanted"), [
-    ("user:alice", {"t1", "t5"}),  # and not bob, who is on the same Gpu as t5
+    ("user:alice", {"t1", "t5"}),  # and not bob, who is on the same GPU as t5
     ("user:bob", {"t4"}),
     ("!user:alice", {"t4"}),  # t3's owner is not known: perhaps alice
     ("task:t5.py", {"t5"}),
@@ -216,7 +216,7 @@ def tasks_matched(text: str) -> set[str]:
     ("node:b", {"t4", "t5"}),
     ("node:b & user:alice", {"t5"}),
     ("util>90", {"t1"}),
-    ("!util>90", {"t4", "t5"}),  # t3's Gpu has no utilization
+    ("!util>90", {"t4", "t5"}),  # t3's GPU has no utilization
     ("alice", {"t1", "t5"}),
     ("l40s bob", {"t4"}),
     ("state:ok", {"t1", "t3", "t4", "t5"}),

@@ -1,4 +1,4 @@
-"""What a timeline grows by: every Sample of a watched Gpu once, in order, and nothing of others."""
+"""What a timeline grows by: every Sample of a watched GPU once, in order, and nothing of others."""
 
 import random
 import struct

@@ -228,7 +228,7 @@ def test_a_segment_is_there_with_its_beginning_or_not_at_all(
 
 
 class Teller:
-    """One Node with one Gpu, and what is said of its Tasks."""
+    """One Node with one GPU, and what is said of its Tasks."""
 
     def __init__(self, folder: Path) -> None:
         self.history = EmbeddedHistory(folder / "history")

@@ -149,7 +149,7 @@ def test_a_step_of_the_format_is_taken_before_anything_is_asked(
 
 def test_files_cut_elsewhere_are_merged_row_by_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
                                                    ) -> None:
-    """Row groups of what is merged begin and end at other Gpus than those of what comes of it."""
+    """Row groups of what is merged begin and end at other GPUs than those of what comes of it."""
     source = Source(random.randrange(10**6), nodes=3, gpus=3)
     history = EmbeddedHistory(tmp_path)
     history.open()

@@ -301,7 +301,7 @@ def test_a_bound_of_size_takes_the_oldest_seconds_first(tmp_path: Path) -> None:
 
 def test_questions_that_are_too_large_or_of_nothing(tmp_path: Path) -> None:
     history = opened(tmp_path, Source(1))
-    with pytest.raises(ResultTooLargeError, match="fewer Gpus"):
+    with pytest.raises(ResultTooLargeError, match="fewer GPUs"):
         history.series(["a"] * 1_000, ["power_w"], 0, 10**6, 1)
     with pytest.raises(UnknownMetricError, match="power_w"):
         history.series(["a"], ["warmth"], 0, 10, 1)

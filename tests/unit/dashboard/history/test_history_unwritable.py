@@ -54,7 +54,7 @@ def in_ram(history: EmbeddedHistory) -> bool:
 
 
 def set_aside(folder: Path) -> Iterator[tuple[str, int, float]]:
-    """Gpu, second and power of what lies in quarantine as arrays."""
+    """GPU, second and power of what lies in quarantine as arrays."""
     power = STORED[AT["power_w"]]
     for path in sorted((folder / "history" / "quarantine").glob("*.npz")):
         with np.load(path) as found:

@@ -18,7 +18,7 @@ MINUTES, SILENT, UNDESCRIBED = 12, 4, 7
 
 
 class OfMps(Source):
-    """On the first Gpu of n0 a server and clients, on its second something else."""
+    """On the first GPU of n0 a server and clients, on its second something else."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

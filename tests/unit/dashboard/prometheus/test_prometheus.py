@@ -143,7 +143,7 @@ def test_a_pod_where_all_tasks_are_of_one() -> None:
                             tasks=Tasks(True, began, uses)), NOW, MONO)
     told = scraped(fleet)
     pods = [each.get("pod") for each, _ in told["DCGM_FI_DEV_GPU_TEMP"]]
-    assert pods == ["p1", None], "the second Gpu is shared by two pods"
+    assert pods == ["p1", None], "the second GPU is shared by two pods"
     assert told["gpudeck_owner_gpus"] == [({"user": "alice"}, 2.0)]
     assert told["gpudeck_owner_tasks"] == [({"user": "alice"}, 4.0)]
     assert [value for _, value in told["gpudeck_task_sm_ratio"]] == [0.5] * 4

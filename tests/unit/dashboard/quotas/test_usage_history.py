@@ -67,7 +67,7 @@ def test_what_a_narrower_quota_counts_is_not_counted_here() -> None:
     (FLEET, ""), (Quota("q", "user:a", "node:n", gpus=1, count="together"), ""),
     (Quota("q", "slurm:12", gpus=1), "its container, job or sum"),
     (Quota("q", "*", gpus=1, count="together"), "its container, job or sum"),
-    (Quota("q", "*", "gpu:G", gpus=0), "single Gpu")])
+    (Quota("q", "*", "gpu:G", gpus=0), "single GPU")])
 def test_where_there_is_no_past_it_says_why(quota: Quota, why: str) -> None:
     assert why in why_not(quota, "gpus")
     assert bool(why_not(quota, "gpus")) == bool(why)
