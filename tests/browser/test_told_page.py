@@ -77,6 +77,7 @@ def test_the_map_shows_what_changes_seldom(node: Node, come: Callable[..., Page]
     node.slow(1, pcie_width=16.0)
     page = come("/?metric=pcie_width&filter=lanes%3C100%25")
     groups = page.locator("#metric optgroup")
+    groups.first.wait_for(state="attached")
     assert [group.get_attribute("label") for group in groups.all()] == [
         "Load", "Memory", "Heat and power", "Health", "Links"]
 
