@@ -279,7 +279,7 @@ _shtab_gpudeck_demo_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--config[read settings from this TOML file]:FILE:_files"
   "--nodes[how many nodes\; 0 shows an empty hub \[GPUDECK_NODES\; default\: 8\]]:X:"
-  "--gpus[Gpus of each node \[GPUDECK_GPUS\; default\: 8\]]:X:"
+  "--gpus[GPUs of each node \[GPUDECK_GPUS\; default\: 8\]]:X:"
   "--profile[the boards\: h100, h100-mig, a100, l40s, 4090, mixed \[GPUDECK_PROFILE\; default\: h100\]]:X:"
   "--seed[another number, another fleet \[GPUDECK_SEED\; default\: 1\]]:X:"
   "--port[port on 127.0.0.1\; 0 picks a free one \[GPUDECK_PORT\; default\: 8050\]]:X:"
