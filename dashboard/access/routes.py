@@ -1,14 +1,15 @@
 """A route of the REST interface is one row: what it is called, who may ask it, what it takes and
 answers, and who serves it. Access table, OpenAPI document and docs are made of these rows."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from flask import Flask
+from flask import Flask, Response
 
-from ..web.answers import PREFIX
+from ..web.answers import PREFIX, answer
 from .policy import CsrfProof, Kind, Permission, PermissionReach, Role
+from .requests import body
 
 PEOPLE: tuple[Kind, ...] = ("person",)
 PEOPLE_AND_PROGRAMS: tuple[Kind, ...] = ("person", "program")
@@ -36,7 +37,8 @@ def change(role: Role, reach: PermissionReach = PermissionReach.NONE, is_fresh: 
 @dataclass(frozen=True, slots=True)
 class Route:
     """`verb`: `GET tasks/<path:task_id>`, below the API's prefix. `handler`: of the class that
-    serves it. `version`: the field by which a change says what it is a change of."""
+    serves it; takes the body, then the names in the path, and gives what is answered. `version`:
+    the field by which a change says what it is a change of."""
 
     verb: str
     handler: Callable[..., Any]
@@ -45,6 +47,7 @@ class Route:
     text: str
     answer: type | None = None
     body: type | None = None
+    is_loose: bool = False  # the handler reads the body itself, to name all that is wrong with it
     status: int = 200
     errors: tuple[int, ...] = ()
     query: Query = ()
@@ -68,7 +71,23 @@ class Route:
                           access.reach, access.proof, access.is_fresh)
 
 
-def serve_routes(server: Flask, api: object, routes: Iterable[Route]) -> None:
+def serve_routes(server: Flask, apis: Collection[object], routes: Iterable[Route]) -> None:
+    """Each by the one of `apis` whose class has its handler."""
     for route in routes:
-        server.add_url_rule(f"{PREFIX}/{route.path}", route.name, route.handler.__get__(api),
+        api = next(each for each in apis
+                   if getattr(type(each), route.handler.__name__, None) is route.handler)
+        server.add_url_rule(f"{PREFIX}/{route.path}", route.name, _view(route, api),
                             methods=[route.method], provide_automatic_options=False)
+
+
+def _view(route: Route, api: object) -> Callable[..., Response]:
+    handler = route.handler.__get__(api)
+
+    def view(**names: str) -> Response:
+        asked = () if route.body is None or route.is_loose else (body(route.body),)
+        found = handler(*asked, **names)
+        if isinstance(found, Response):
+            return found
+        return Response(status=route.status) if found is None else answer(found, route.status)
+
+    return view

@@ -4,19 +4,17 @@ What is allowed, the services decide. To change a limit is an act: POST previews
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from flask import Flask, Response, request
+from flask import request
 
 from gpudeck.action_views import ActionPlanView, CommandView, KeepView, OrderResultView, PreviewView
 
 from ..access.policy import Actor, PermissionReach, Role
-from ..access.requests import asker, body
-from ..access.routes import PEOPLE, Query, Route, change, see, serve_routes
-from ..errors import AuditWriteError
+from ..access.requests import asker
+from ..access.routes import PEOPLE, Query, Route, change, see
 from ..fleet.fleet import Fleet
 from ..fleet.visibility import VisibleFleet
-from ..web.answers import ApiError, answer, bad, give_cursor, problem, read_cursor, read_limit
+from ..web.answers import ApiError, bad, give_cursor, read_cursor, read_limit
 from ..web.openapi_parts import NODE_QUERY
-from .errors import ActionRefusedError
 from .holds import HoldService
 from .lifecycle import CommandRecord
 from .owner_keeps import OwnerKeepService
@@ -52,24 +50,23 @@ class ActionsApi:
     def _visible(self) -> VisibleFleet:
         return self.actions.visible(asker())
 
-    def preview(self) -> Response:
-        asked = body(NewPreview)
-        return answer(self.actions.previews.preview(asker(), asked.action, asked.targets,
-                                                     asked.params, asked.plan), HTTPStatus.CREATED)
+    def preview(self, asked: NewPreview) -> PreviewView:
+        return self.actions.previews.preview(asker(), asked.action, asked.targets, asked.params,
+                                             asked.plan)
 
-    def order(self) -> Response:
-        asked, actor = body(NewCommands), asker()
+    def order(self, asked: NewCommands) -> OrderResultView:
+        actor = asker()
         records, plan = self.actions.order(actor, asked.preview, asked.reason,
                                             asked.despite_maintenance)
         shown = None if plan is None else self.actions.plan_view(actor, plan)
-        return answer(self._ordered(actor, records, shown), HTTPStatus.ACCEPTED)
+        return self._ordered(actor, records, shown)
 
     def _ordered(self, actor: Actor, records: list[CommandRecord], plan: ActionPlanView | None
                  ) -> OrderResultView:
         reads = self.actions.visible(actor).reads
         return OrderResultView(tuple(command_view(record, reads) for record in records), plan)
 
-    def commands(self) -> Response:
+    def commands(self) -> CommandList:
         args = request.args
         for name in args:
             if name not in KNOWN or len(args.getlist(name)) > 1:
@@ -88,57 +85,52 @@ class ActionsApi:
                 more = give_cursor((repr(found[-1].requested_at), found[-1].id))
                 break
             found.append(record)
-        return answer(CommandList([command_view(one, lens.reads) for one in found], more))
+        return CommandList([command_view(one, lens.reads) for one in found], more)
 
-    def command(self, command_id: str) -> Response:
+    def command(self, command_id: str) -> CommandView:
         record, lens = self.store.find(command_id), self._visible()
         if record is None or not lens.sees_node(record.node_id):
             raise ApiError(HTTPStatus.NOT_FOUND, f"there is no command {command_id[:64]!r} here")
-        return answer(command_view(record, lens.reads))
+        return command_view(record, lens.reads)
 
-    def plans(self) -> Response:
-        return answer(ActionPlanList(self.actions.plan_views(asker())))
+    def plans(self) -> ActionPlanList:
+        return ActionPlanList(self.actions.plan_views(asker()))
 
-    def approve(self, plan_id: str) -> Response:
+    def approve(self, plan_id: str) -> OrderResultView:
         actor = asker()
         records, plan = self.actions.approve_plan(actor, plan_id)
-        return answer(self._ordered(actor, records, self.actions.plan_view(actor, plan)),
-                      HTTPStatus.ACCEPTED)
+        return self._ordered(actor, records, self.actions.plan_view(actor, plan))
 
-    def withdraw(self, plan_id: str) -> Response:
+    def withdraw(self, plan_id: str) -> None:
         self.actions.withdraw_plan(asker(), plan_id)
-        return Response(status=HTTPStatus.NO_CONTENT)
 
     # -- hold and keep
 
-    def hold_state(self) -> Response:
-        return answer(self.holds.state(self._visible()))
+    def hold_state(self) -> HoldStateView:
+        return self.holds.state(self._visible())
 
-    def hold(self) -> Response:
-        asked = body(NewHold)
+    def hold(self, asked: NewHold) -> HoldStateView:
         self.holds.hold(asker(), asked.node, asked.reason)
         return self.hold_state()
 
-    def release(self) -> Response:
+    def release(self) -> HoldStateView:
         self.holds.release(asker(), _node("; without it the hold of the whole fleet is released"))
         return self.hold_state()
 
-    def keep(self, task_id: str) -> Response:
-        asked = body(NewKeep)
+    def keep(self, asked: NewKeep, task_id: str) -> KeepView:
         made = self.keeps.set(asker(), task_id, asked.until, asked.because)
-        return answer(KeepView(made.until, made.because, made.by))
+        return KeepView(made.until, made.because, made.by)
 
-    def keep_no_more(self, task_id: str) -> Response:
+    def keep_no_more(self, task_id: str) -> None:
         self.keeps.remove(asker(), task_id)
-        return Response(status=HTTPStatus.NO_CONTENT)
 
     # -- MPS and limits, as they are
 
-    def mps(self) -> Response:
-        return answer(mps_list(self.fleet, self._visible(), _node(LISTED)))
+    def mps(self) -> MpsList:
+        return mps_list(self.fleet, self._visible(), _node(LISTED))
 
-    def limits(self) -> Response:
-        return answer(limits_list(self.fleet, self._visible(), _node(LISTED)))
+    def limits(self) -> LimitsList:
+        return limits_list(self.fleet, self._visible(), _node(LISTED))
 
 
 def _node(otherwise: str) -> str | None:
@@ -216,11 +208,3 @@ ROUTES = (
           change(Role.USER, PermissionReach.LENS, is_fresh=False), "Takes that back.",
           status=204, errors=(404, 503)),
 )
-
-
-def add_actions_api(server: Flask, api: ActionsApi) -> None:
-    serve_routes(server, api, ROUTES)
-    server.register_error_handler(ActionRefusedError, lambda error: problem(
-        error.status, str(error), f"urn:gpudeck:problem:{error.code}"))
-    server.register_error_handler(AuditWriteError, lambda error: problem(
-        503, str(error), "urn:gpudeck:problem:audit"))

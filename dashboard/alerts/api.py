@@ -4,14 +4,14 @@ import time
 from http import HTTPStatus
 from typing import Protocol
 
-from flask import Flask, Response, request
+from flask import request
 
 from ..access.policy import PermissionReach, Role
 from ..access.requests import asker, body
-from ..access.routes import Route, change, see, serve_routes
-from ..fleet.visibility import VisibilityScope, VisibleFleet, VisibleFleetCache
+from ..access.routes import Route, change, see
+from ..fleet.visibility import VisibleFleet, VisibleFleetCache
 from ..web import preconditions
-from ..web.answers import ApiError, answer, bad, check_names, one_of
+from ..web.answers import ApiError, bad, check_names, one_of
 from ..web.moments import moment
 from ..web.openapi_parts import MAX_WORD, TIME
 from .admin import RuleAdmin
@@ -64,11 +64,11 @@ class AlertsApi:
         self._proof_h = proof_h
 
     def _lens(self) -> VisibleFleet:
-        return self._lenses.of(VisibilityScope.of(asker()))
+        return self._lenses.seen_by(asker())
 
     # -- alerts
 
-    def alerts(self) -> Response:
+    def alerts(self) -> AlertList:
         check_names(("state", "start", "end", "rule", "targets", "gpus"))
         about = self._about()
         state = one_of("state", request.args.get("state"), STATES) or "open"
@@ -86,10 +86,10 @@ class AlertsApi:
         if state != "pending":
             seen.sort(key=lambda alert: (-alert.fired_at, alert.id))
         details = self._details.all() if state == "open" else {}
-        return answer(AlertList([
+        return AlertList([
             alert_view(alert, self._queries.gpus_seen(alert.target, lens),
                        self._silences.matching(alert, now), *details.get(alert.id, ([], None)))
-            for alert in seen[:MOST_LISTED]]))
+            for alert in seen[:MOST_LISTED]])
 
     def _about(self) -> AlertQuery:
         gpus = _several("gpus")
@@ -98,16 +98,16 @@ class AlertsApi:
 
     # -- rules
 
-    def rules(self) -> Response:
-        return answer(RuleList(self._queries.all_rules(), self._proof_h))
+    def rules(self) -> RuleList:
+        return RuleList(self._queries.all_rules(), self._proof_h)
 
-    def rule(self, rule_id: str) -> Response:
+    def rule(self, rule_id: str) -> RuleView:
         found = self._queries.rule(rule_id)
         if found is None:
             raise ApiError(HTTPStatus.NOT_FOUND, f"there is no rule {rule_id[:80]!r}")
-        return answer(found)
+        return found
 
-    def put_rule(self, rule_id: str) -> Response:
+    def put_rule(self, rule_id: str) -> RuleView:
         known = self._queries.rule(rule_id)
         preconditions.look("rule", rule_id, None if known is None else known.number)
         try:
@@ -119,13 +119,12 @@ class AlertsApi:
             raise bad("; ".join(map(str, error.problems))) from None
         return self.rule(rule_id)
 
-    def remove_rule(self, rule_id: str) -> Response:
+    def remove_rule(self, rule_id: str) -> None:
         self._admin.remove(asker(), rule_id)
-        return Response(status=HTTPStatus.NO_CONTENT)
 
-    def check_rule(self) -> Response:
+    def check_rule(self, asked: RuleDraft) -> RuleCheck:
         """What is wrong with it, or which targets meet its condition now."""
-        asked, rule = body(RuleDraft), None
+        rule = None
         if (asked.rule is None) == (asked.yaml is None):
             raise bad("give the rule either as fields (rule) or as text (yaml)")
         try:
@@ -134,38 +133,36 @@ class AlertsApi:
             if asked.is_new and self._queries.rule(rule.id) is not None:
                 raise InvalidRuleError([RuleProblem("id", preconditions.taken("rule", rule.id))])
         except InvalidRuleError as error:
-            return answer(RuleCheck([problem_view(each) for each in error.problems], rule=rule,
-                                    yaml="" if rule is None else dump_one(rule)))
+            return RuleCheck([problem_view(each) for each in error.problems], rule=rule,
+                             yaml="" if rule is None else dump_one(rule))
         targets, matching, basis = self._queries.try_out(rule)
         lens = self._lens()
         seen = [target for target in matching if self._queries.is_seen(target, lens)]
         shown = seen[:MATCHES_SHOWN]
-        return answer(RuleCheck(
+        return RuleCheck(
             [], targets if lens.is_whole else len(seen), len(seen),
             [target.key for target in shown], [name_of(rule.of, target) for target in shown],
-            rule, dump_one(rule), basis))
+            rule, dump_one(rule), basis)
 
     # -- silences
 
-    def silences(self) -> Response:
+    def silences(self) -> SilenceList:
         now = time.time()
         found = sorted(self._silences.silences.values(), key=lambda each: (-each.until, each.id))
-        return answer(SilenceList([self._silence(each, now) for each in found[:MOST_LISTED]]))
+        return SilenceList([self._silence(each, now) for each in found[:MOST_LISTED]])
 
     def _silence(self, silence: Silence, now: float) -> SilenceView:
         return silence_view(silence, self._queries.host_of(silence.node), now)
 
-    def silence(self) -> Response:
-        asked = body(NewSilence)
+    def silence(self, asked: NewSilence) -> SilenceView:
         begins = time.time() if asked.begins is None else asked.begins
         made = self._silences.create(asker(), Silence(
             "", "", asked.because, begins, asked.until, asked.rule, asked.node, asked.target,
             asked.user))
-        return answer(self._silence(made, time.time()), HTTPStatus.CREATED)
+        return self._silence(made, time.time())
 
-    def end_silence(self, silence_id: str) -> Response:
+    def end_silence(self, silence_id: str) -> None:
         self._silences.end(asker(), silence_id)
-        return Response(status=HTTPStatus.NO_CONTENT)
 
 
 def _several(name: str) -> frozenset[str] | None:
@@ -205,7 +202,7 @@ ROUTES = (
     Route("PUT rules/<rule_id>", AlertsApi.put_rule, "put_rule",
           change(Role.ADMIN),
           "A new Rule, or a new version of one.",
-          answer=RuleView, body=Rule, errors=(400, 409, 412, 415, 503),
+          answer=RuleView, body=Rule, is_loose=True, errors=(400, 409, 412, 415, 503),
           version="number"),
     Route("DELETE rules/<rule_id>", AlertsApi.remove_rule, "remove_rule",
           change(Role.ADMIN),
@@ -229,7 +226,3 @@ ROUTES = (
           "Ends one now.",
           status=204, errors=(404, 503)),
 )
-
-
-def add_alerts_api(server: Flask, api: AlertsApi) -> None:
-    serve_routes(server, api, ROUTES)

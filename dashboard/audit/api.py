@@ -3,18 +3,18 @@
 import re
 import time
 from collections.abc import Callable, Iterator
+from http import HTTPStatus
 
 import gevent
-from flask import Flask, Response, request
+from flask import Response, request
 from gevent.lock import BoundedSemaphore
 
 from gpudeck.audit_chain import AuditChainLink
 
 from ..access.policy import EVERYTHING, Actor, PermissionReach, Role, by
 from ..access.requests import asker
-from ..access.routes import Query, Route, see, serve_routes
-from ..errors import AuditWriteError
-from ..web.answers import DEFAULT_LIMIT, MAX_LIMIT, answer, bad, problem
+from ..access.routes import Query, Route, see
+from ..web.answers import DEFAULT_LIMIT, MAX_LIMIT, ApiError, bad
 from ..web.openapi_parts import MAX_WORD
 from .file_copy import line_of
 from .recorder import AuditRecorder
@@ -40,11 +40,11 @@ class AuditApi:
         self._host_of = host_of
         self._busy = BoundedSemaphore(1)
 
-    def records(self) -> Response:
+    def records(self) -> AuditRecordList:
         limit, before, wanted = _question()
         found, following = self._page(asker(), wanted, before, limit)
-        return answer(AuditRecordList([record_view(link) for link in found],
-                                      None if following is None else str(following)))
+        return AuditRecordList([record_view(link) for link in found],
+                               None if following is None else str(following))
 
     def _page(self, actor: Actor, wanted: AuditFilter, before: int | None, limit: int
               ) -> tuple[list[AuditChainLink], int | None]:
@@ -75,17 +75,18 @@ class AuditApi:
 
         return sees
 
-    def verify(self) -> Response:
+    def verify(self) -> AuditVerdictView:
         _no_parameters()
         if not self._busy.acquire(timeout=0):
-            return problem(503, "the audit is being verified already; ask again in a minute")
+            raise ApiError(HTTPStatus.SERVICE_UNAVAILABLE,
+                           "the audit is being verified already; ask again in a minute")
         try:
             verdict = gevent.get_hub().threadpool.apply(self._verifier.verdict)
         finally:
             self._busy.release()
         for each in verdict.nodes:
             each.host = self._host_of(each.node)
-        return answer(verdict)
+        return verdict
 
     def export(self) -> Response:
         _no_parameters()
@@ -172,8 +173,3 @@ ROUTES = (
           "All records, oldest first.",
           errors=(400, 503), media="application/jsonl"),
 )
-
-
-def add_audit_api(server: Flask, api: AuditApi) -> None:
-    serve_routes(server, api, ROUTES)
-    server.register_error_handler(AuditWriteError, lambda error: problem(503, str(error)))

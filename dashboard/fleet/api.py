@@ -4,27 +4,23 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
-from flask import Flask, Response, current_app, request
-from werkzeug.exceptions import HTTPException
+from flask import request
 
 from gpudeck.action_views import KeepView
 from gpudeck.metrics import COLUMN, SLOW_COLUMN
 
 from ..access.policy import Role, may
 from ..access.requests import asker
-from ..access.routes import Query, Route, see, serve_routes
+from ..access.routes import Query, Route, see
 from ..web.answers import (
-    PREFIX,
     ApiError,
-    answer,
     bad,
     check_names,
     give_cursor,
     one_of,
-    problem,
     read_cursor,
     read_limit,
 )
@@ -42,7 +38,6 @@ KNOWN = ("limit", "cursor", "filter")
 OF_NODES = ("id",)
 OF_GPUS = ("metrics", "node", "uuid")
 OF_TASKS = ("sort", "order", "group", "open", "node", "id")
-METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
 
 T = TypeVar("T")
 
@@ -117,7 +112,7 @@ class FleetApi:
     def _lens(self) -> VisibleFleet:
         return self.lenses.seen_by(asker())
 
-    def nodes(self) -> Response:
+    def nodes(self) -> NodeList:
         asked, mono, lens = question(OF_NODES), time.monotonic(), self._lens()
         fleet, ids = self.room.fleet, named("id")
         matches = self._matches(asked, lens, mono)
@@ -127,13 +122,12 @@ class FleetApi:
         keys = (((node_id,), node_id) for node_id in shown
                 if (wanted is None or node_id in wanted) and (ids is None or node_id in ids))
         found, more = page(keys, asked)
-        return answer(NodeList([self._node(node_id, mono, ids is not None) for node_id in found],
-                               more))
+        return NodeList([self._node(node_id, mono, ids is not None) for node_id in found], more)
 
-    def node(self, node_id: str) -> Response:
+    def node(self, node_id: str) -> NodeView:
         if not self._lens().sees_node(node_id) and node_id not in self._outside():
             raise _none("node", node_id)
-        return answer(self._node(node_id, time.monotonic(), True))
+        return self._node(node_id, time.monotonic(), True)
 
     def _node(self, node_id: str, mono: float, has_links: bool) -> NodeView:
         shown = views.node_view(self.room, node_id, self.membership.member(node_id), mono)
@@ -153,7 +147,7 @@ class FleetApi:
             return None
         return asked.picked.matches(self.room.fleet, mono, lens.reads)
 
-    def gpus(self) -> Response:
+    def gpus(self) -> GpuList:
         asked, only, lens = question(OF_GPUS), _metrics(request.args.get("metrics")), self._lens()
         mono, fleet, node_id = time.monotonic(), self.room.fleet, request.args.get("node")
         show, matches = fleet.shown(mono), self._matches(asked, lens, mono)
@@ -169,9 +163,9 @@ class FleetApi:
         found, more = page(slots, asked)
         on = {slot: ids for at in {int(fleet.node_at[slot]) for slot in found}
               for slot, ids in views.tasks_on(fleet.nodes[fleet.node_ids[at]]).items()}
-        return answer(GpuList(
+        return GpuList(
             [views.gpu_view(fleet, slot, GpuStatus(show[slot]), on.get(slot, []), mono, only)
-             for slot in found], more))
+             for slot in found], more)
 
     def _places(self, lens: VisibleFleet) -> Iterable[tuple[int, int]]:
         uuids, fleet = named("uuid"), self.room.fleet
@@ -181,16 +175,16 @@ class FleetApi:
         places = np.flatnonzero(np.isin(lens.slots, slots))
         return zip(places.tolist(), lens.slots[places].tolist(), strict=True)
 
-    def gpu(self, uuid: str) -> Response:
+    def gpu(self, uuid: str) -> GpuView:
         fleet, mono, lens = self.room.fleet, time.monotonic(), self._lens()
         slot = fleet.find(uuid, lens.place_of)
         show = None if slot is None else GpuStatus(fleet.shown(mono)[slot])
         if slot is None or show is None or show is GpuStatus.RETIRED:
             raise _none("GPU", uuid)
         on = views.tasks_on(fleet.node_of(slot)).get(slot, [])
-        return answer(views.gpu_view(fleet, slot, show, on, mono))
+        return views.gpu_view(fleet, slot, show, on, mono)
 
-    def tasks(self) -> Response:
+    def tasks(self) -> TaskList:
         asked, args, mono, lens = question(OF_TASKS), request.args, time.monotonic(), self._lens()
         sort = one_of("sort", args.get("sort"), tuple(task_list.SORTS))
         order = one_of("order", args.get("order"), task_list.ORDERS) or "asc"
@@ -212,8 +206,8 @@ class FleetApi:
         keys = (((task.node, task.id) if sort is None else (f"{place:08d}",), task)
                 for place, task in enumerate(tasks))
         found, more = page(keys, asked)
-        return answer(TaskList(
-            found, more, total, None if groups is None else groups[:task_list.MAX_GROUPS]))
+        return TaskList(
+            found, more, total, None if groups is None else groups[:task_list.MAX_GROUPS])
 
     def _tasks_named(self, ids: frozenset[str] | None, node: str | None, lens: VisibleFleet
                      ) -> list[TaskView]:
@@ -226,9 +220,9 @@ class FleetApi:
             task.keep = self.keep_of(task.node, task.id)
         return found
 
-    def task(self, task_id: str) -> Response:
+    def task(self, task_id: str) -> TaskView:
         for task in self._tasks_named(frozenset((task_id,)), None, self._lens()):
-            return answer(task)
+            return task
         raise _none("task", task_id)
 
 
@@ -268,45 +262,3 @@ ROUTES = (
     Route("GET tasks/<path:task_id>", FleetApi.task, "get_tasks", see(Role.VIEWER), "One Task.",
           answer=TaskView, errors=(400, 404)),
 )
-
-
-def add_api(server: Flask, room: FleetStateMachine, lenses: VisibleFleetCache,
-            members: Membership, keep_of: KeepOf) -> None:
-    serve_routes(server, FleetApi(room, lenses, members, keep_of), ROUTES)
-    server.add_url_rule("/api/<path:path>", view_func=_nothing, methods=METHODS,
-                        provide_automatic_options=False)
-    server.register_error_handler(ApiError, lambda wrong: problem(wrong.status, wrong.detail))
-    server.register_error_handler(HTTPException, _http_problem)
-
-
-def _nothing(path: str) -> Response:
-    """At paths and methods that nothing else here takes. Without it Dash would: it shows its page
-    at every address."""
-    takers = {method: rule for method in METHODS if (rule := _taker(method)) is not None}
-    # What is here is named by the longest rule: `/tasks/<path:…>` also takes what is below a task.
-    allowed = [method for method, rule in takers.items() if rule == max(takers.values(), key=len)]
-    if not allowed:
-        return problem(HTTPStatus.NOT_FOUND, f"there is nothing at {request.path[:128]!r}")
-    found = problem(HTTPStatus.METHOD_NOT_ALLOWED, f"{' and '.join(allowed)} may be asked here")
-    found.headers["Allow"] = ", ".join(allowed)
-    return found
-
-
-def _taker(method: str) -> str | None:
-    """The rule of a view of its own."""
-    adapter = current_app.create_url_adapter(request)
-    assert adapter is not None, "there is a request"
-    try:
-        rule, _ = adapter.match(method=method, return_rule=True)
-    except HTTPException:  # `<path:…>` takes no line break, so that not even _nothing does
-        return None
-    return None if rule.endpoint == _nothing.__name__ else str(rule.rule)
-
-
-def _http_problem(error: HTTPException) -> Any:
-    """Pages keep Flask's own answers; the API has one shape of error only."""
-    if not request.path.startswith(PREFIX + "/"):
-        return error
-    if error.code == HTTPStatus.METHOD_NOT_ALLOWED:
-        return _nothing(request.path)
-    return problem(error.code or 500, error.description or "")

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from flask import Flask, Response, request
+from flask import request
 
 from gpudeck.events import KINDS, SEVERITIES
 
 from ..access.policy import Role
 from ..access.requests import asker
-from ..access.routes import Query, Route, see, serve_routes
+from ..access.routes import Query, Route, see
 from ..history.protocol import History
-from ..web.answers import answer, bad, check_names, one_of, read_cursor, read_limit
+from ..web.answers import bad, check_names, one_of, read_cursor, read_limit
 from ..web.moments import moment
 from ..web.openapi_parts import MAX_WORD, TIME
 from ..web.query_pool import QueryPool
@@ -40,7 +40,7 @@ class EventsApi:
     history: History
     questions: QueryPool
 
-    def events(self) -> Response:
+    def events(self) -> EventList:
         check_names(NAMES)
         args, lens = request.args, self.lenses.seen_by(asker())
         asked = ListQuery(read_limit(args.get("limit")), read_cursor(args.get("cursor")), None)
@@ -64,7 +64,7 @@ class EventsApi:
         if start is not None or end is not None:
             kept = self._with_history(kept, lens, asked, (start, end), fits)
         found, more = page(((one.order, one) for one in kept if fits(one)), asked)
-        return answer(EventList([event_view(self.room, one, lens.reads) for one in found], more))
+        return EventList([event_view(self.room, one, lens.reads) for one in found], more)
 
     def _with_history(self, live: list[FleetEvent], lens: VisibleFleet, asked: ListQuery,
                       span: tuple[float | None, float | None], fits: Fits) -> list[FleetEvent]:
@@ -134,8 +134,3 @@ ROUTES = (
           "all that history has.",
           answer=EventList, errors=(400,), is_list=True, query=EVENTS_QUERY),
 )
-
-
-def add_events_api(server: Flask, room: FleetStateMachine, lenses: VisibleFleetCache,
-                   history: History, questions: QueryPool) -> None:
-    serve_routes(server, EventsApi(room, lenses, history, questions), ROUTES)

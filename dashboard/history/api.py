@@ -6,16 +6,16 @@ import time
 from collections.abc import Callable
 from http import HTTPStatus
 
-import msgspec
-from flask import Flask, Response, request
+from flask import Response, request
+from msgspec import Raw
 
 from gpudeck.metrics import COLUMNS, SLOW
 
 from ..access.policy import Actor, Role
 from ..access.requests import asker
-from ..access.routes import Route, see, serve_routes
+from ..access.routes import Route, see
 from ..errors import ResultTooLargeError
-from ..web.answers import ApiError, answer, bad, check_names, one_of
+from ..web.answers import ApiError, bad, check_names, one_of
 from ..web.moments import moment
 from ..web.openapi_parts import FORMAT, METRIC, METRIC_LIST, PRICE_SCHEMA, TIME
 from ..web.query_pool import QueryPool
@@ -57,7 +57,7 @@ class HistoryApi:
     def __init__(self, history: History, questions: QueryPool,
                  inventory: Callable[[Actor], VisibleInventory]) -> None:
         self._history = history
-        self._ask = questions.ask
+        self._questions = questions
         self._inventory = inventory
 
     def series(self) -> Response:
@@ -76,24 +76,19 @@ class HistoryApi:
             found = series_view(frame, gpus, metrics, span, step)
             return len(frame) > 0, body_of(form, found, lambda: series_columns(found, places))
 
-        has_any, made = self._ask(body)
+        has_any, made = self._questions.ask(body)
         if not has_any and not seen.has(gpus[0]):
             raise ApiError(HTTPStatus.NOT_FOUND, f"there is no GPU {gpus[0][:128]!r} here")
         return given_as(form, made, "series", *span)
 
-    def instant(self) -> Response:
+    def instant(self) -> Raw:
         given = _given("metric", "at")
         metric, seen = _metric(given), self._seen()
         asked_at = moment("at")
         at = time.time() - 2.0 if asked_at is None else asked_at
-        nodes = seen.nodes
-        known = seen.gpus()
-
-        def body() -> bytes:
-            frame = self._history.instant(metric, at, nodes)
-            return msgspec.json.encode(instant_view(frame, metric, int(at), known))
-
-        return answer(msgspec.Raw(self._ask(body)))
+        nodes, known = seen.nodes, seen.gpus()
+        return self._questions.encoded(lambda: instant_view(
+            self._history.instant(metric, at, nodes), metric, int(at), known))
 
     def usage(self) -> Response:
         given = _given("by", "bucket", "start", "end", "of", "format")
@@ -113,7 +108,7 @@ class HistoryApi:
             found = usage_view(frame, by, bucket, span)
             return body_of(form, found, lambda: usage_columns(found))
 
-        return given_as(form, self._ask(body), "usage", *span)
+        return given_as(form, self._questions.ask(body), "usage", *span)
 
     def reports(self) -> Response:
         given = _given("by", "start", "end", "price_gpu_hour", "price_kwh", "format")
@@ -127,13 +122,12 @@ class HistoryApi:
         def body() -> bytes:
             frame = self._history.usage(by, 0, *span, nodes)
             _check_rows(len(frame))
-            since = self._history.since()
-            found = report_view(frame, by, span, prices, hosts, since)
+            found = report_view(frame, by, span, prices, hosts, self._history.since())
             return body_of(form, found, lambda: report_columns(found))
 
-        return given_as(form, self._ask(body), f"report_by_{by}", *span)
+        return given_as(form, self._questions.ask(body), f"report_by_{by}", *span)
 
-    def mps(self) -> Response:
+    def mps(self) -> Raw:
         node_id = _needed(_given("node", "start", "end"), "node")
         gpus = self._seen().gpus_of(node_id)
         if gpus is None:
@@ -146,15 +140,15 @@ class HistoryApi:
             raise bad("from one whole minute to 7 days; ask for another time")
         one = frozenset((node_id,))
 
-        def body() -> bytes:
+        def found() -> MpsUsageView:
             uses = self._history.tasks(*span, nodes=one, limit=MAX_USES + 1, words=USES)
             if len(uses) > MAX_USES:
                 raise ResultTooLargeError(f"more than {MAX_USES:,} uses of GPUs; ask for a "
                                           "shorter time")
             loads = self._history.series(gpus, ["util_pct"], *span, MINUTE_S, ("mean", "n"), one)
-            return msgspec.json.encode(mps_past(node_id, gpus, uses, loads, span))
+            return mps_past(node_id, gpus, uses, loads, span)
 
-        return answer(msgspec.Raw(self._ask(body)))
+        return self._questions.encoded(found)
 
     @staticmethod
     def _hosts(seen: VisibleInventory, by: By) -> dict[str, str]:
@@ -303,9 +297,3 @@ ROUTES = (
           answer=MpsUsageView, errors=(400, 404, 503),
           query=(("node", {"type": "string", "minLength": 1}), ("start", TIME), ("end", TIME))),
 )
-
-
-def add_history_api(server: Flask, history: History, questions: QueryPool,
-                    inventory: Callable[[Actor], VisibleInventory]) -> None:
-    api = HistoryApi(history, questions, inventory)
-    serve_routes(server, api, ROUTES)

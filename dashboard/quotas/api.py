@@ -5,17 +5,17 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
-from flask import Flask, Response, request
+from flask import request
 
 from gpudeck.quota import LIMITS, InvalidQuotaError, Limit, Quota, QuotaProblem, meaning, read
 
 from ..access.policy import PermissionReach, Role
 from ..access.requests import asker, body
-from ..access.routes import Route, change, see, serve_routes
+from ..access.routes import Route, change, see
 from ..fleet.fleet import Fleet
-from ..fleet.visibility import VisibilityScope, VisibleFleet, VisibleFleetCache
+from ..fleet.visibility import VisibleFleet, VisibleFleetCache
 from ..web import preconditions
-from ..web.answers import ApiError, answer, bad
+from ..web.answers import ApiError, bad
 from . import views
 from .active_quotas import ActiveQuotas
 from .queries import QuotaQueries
@@ -37,19 +37,19 @@ class QuotasApi:
     end_after_s: float
 
     def _lens(self) -> VisibleFleet:
-        return self.lenses.of(VisibilityScope.of(asker()))
+        return self.lenses.seen_by(asker())
 
-    def quotas(self) -> Response:
+    def quotas(self) -> views.QuotaList:
         lens, ladder = self._lens(), self.ladder()
         mechanisms = views.mechanism_views(
             (node_id, host, report) for node_id, host, report in self.queries.reports()
             if lens.sees_node(node_id))
-        return answer(views.QuotaList(self.active.generation, self.queries.service.summed_at, [
+        return views.QuotaList(self.active.generation, self.queries.service.summed_at, [
             self._view(version, lens, ladder) for version in self.active.versions.values()],
-            mechanisms))
+            mechanisms)
 
-    def quota(self, quota_id: str) -> Response:
-        return answer(self._view(self._version(quota_id), self._lens(), self.ladder()))
+    def quota(self, quota_id: str) -> views.QuotaView:
+        return self._view(self._version(quota_id), self._lens(), self.ladder())
 
     def _version(self, quota_id: str) -> QuotaVersion:
         version = self.active.versions.get(quota_id)
@@ -61,36 +61,35 @@ class QuotasApi:
               ) -> views.QuotaView:
         return views.quota_view(version, *self.queries.seen_by(lens, version.quota), ladder)
 
-    def of_task(self, task_id: str) -> Response:
+    def of_task(self, task_id: str) -> views.TaskQuotaList:
         lens = self._lens()
         for node in lens.nodes(self.fleet):
             if task_id in node.tasks:
-                return answer(views.TaskQuotaList([*self.queries.of_task(node, task_id, lens)]))
+                return views.TaskQuotaList([*self.queries.of_task(node, task_id, lens)])
         raise ApiError(HTTPStatus.NOT_FOUND, f"there is no task {task_id[:128]!r} here")
 
-    def of_node(self, node_id: str) -> Response:
+    def of_node(self, node_id: str) -> views.NodeQuotaList:
         lens, gpu = self._lens(), _gpu()
         if not lens.sees_node(node_id):
             raise ApiError(HTTPStatus.NOT_FOUND, f"there is no node {node_id[:128]!r} here")
         if gpu is not None and self.fleet.slot_on(node_id, gpu) is None:
             raise ApiError(HTTPStatus.NOT_FOUND, f"there is no GPU {gpu[:128]!r} on it")
-        node = self.fleet.nodes[node_id]
-        return answer(views.NodeQuotaList(self.queries.of_node(node, gpu, lens)))
+        return views.NodeQuotaList(self.queries.of_node(self.fleet.nodes[node_id], gpu, lens))
 
-    def of_owner(self, name: str) -> Response:
+    def of_owner(self, name: str) -> views.OwnerQuotaList:
         """Empty for a hidden owner as for an unknown one."""
         lens, ladder = self._lens(), self.ladder()
-        return answer(views.OwnerQuotaList([
+        return views.OwnerQuotaList([
             views.owner_quota(each, self.queries.seen_by(lens, each.quota)[0], ladder)
-            for each in self.queries.of_owner(name, lens)]))
+            for each in self.queries.of_owner(name, lens)])
 
-    def versions(self, quota_id: str) -> Response:
+    def versions(self, quota_id: str) -> views.QuotaVersionList:
         found = self.queries.store.versions(quota_id)
         if not found:
             raise ApiError(HTTPStatus.NOT_FOUND, f"there never was a quota {quota_id[:80]!r}")
-        return answer(views.QuotaVersionList(found))
+        return views.QuotaVersionList(found)
 
-    def past(self, quota_id: str) -> Response:
+    def past(self, quota_id: str) -> views.QuotaHistoryView:
         lens, quota = self._lens(), self._version(quota_id).quota
         holder, limit, span_s = _past_asked()
         is_theirs = quota.subject_kind != "user" or quota.subject_name == holder
@@ -101,10 +100,10 @@ class QuotasApi:
         why = why_not(quota, limit)
         step_s, line = (0, QuotaUsageSeries([], [], [])) if why else self.queries.past(
             quota, limit, holder, span_s)
-        return answer(views.QuotaHistoryView(quota.id, limit, holder, step_s, line.t, line.used,
-                                             line.most, why))
+        return views.QuotaHistoryView(quota.id, limit, holder, step_s, line.t, line.used,
+                                      line.most, why)
 
-    def put(self, quota_id: str) -> Response:
+    def put(self, quota_id: str) -> views.QuotaView:
         known = self.active.versions.get(quota_id)
         preconditions.look("quota", quota_id, None if known is None else known.generation)
         given: dict[str, Any] = body(dict)
@@ -121,28 +120,25 @@ class QuotasApi:
         self.active.put(asker(), quota)
         return self.quota(quota_id)
 
-    def remove(self, quota_id: str) -> Response:
+    def remove(self, quota_id: str) -> None:
         self.active.remove(asker(), quota_id)
-        return Response(status=HTTPStatus.NO_CONTENT)
 
-    def check(self) -> Response:
+    def check(self, draft: views.QuotaDraft) -> views.QuotaCheck:
         """What is wrong with it, or who would be over it now."""
-        draft = body(views.QuotaDraft)
         try:
             quota: Quota = read(draft.quota, self.end_after_s)
             if draft.is_new and quota.id in self.active.versions:
                 raise InvalidQuotaError([
                     QuotaProblem("id", preconditions.taken("quota", quota.id))])
         except InvalidQuotaError as error:
-            return answer(views.QuotaCheck(error.problems, "", 0, []))
+            return views.QuotaCheck(error.problems, "", 0, [])
         lens, conflict = self._lens(), self.active.conflict(quota)
         if conflict is not None:
-            problems = [QuotaProblem("subject", conflict)]
-            return answer(views.QuotaCheck(problems, meaning(quota), 0, []))
+            return views.QuotaCheck([QuotaProblem("subject", conflict)], meaning(quota), 0, [])
         found = self.queries.try_out(quota, lens)
         over = [views.balance_view(each, {}) for each in found if each.is_over][:100]
-        return answer(views.QuotaCheck([], meaning(quota), len(found), over,
-                                       self.queries.reach(quota, lens)))
+        return views.QuotaCheck([], meaning(quota), len(found), over,
+                                self.queries.reach(quota, lens))
 
 
 def _past_asked() -> tuple[str, Limit, float]:
@@ -172,8 +168,8 @@ ROUTES = (
           "One Quota.", answer=views.QuotaView, errors=(404,)),
     Route("PUT quotas/<quota_id>", QuotasApi.put, "put_quota", change(Role.ADMIN),
           "A new Quota, or a change of one. Nodes hold it from their next look on, also without "
-          "the hub.", answer=views.QuotaView, body=views.NewQuota, errors=(400, 409, 412, 415, 503),
-          version="generation"),
+          "the hub.", answer=views.QuotaView, body=views.NewQuota, is_loose=True,
+          errors=(400, 409, 412, 415, 503), version="generation"),
     Route("DELETE quotas/<quota_id>", QuotasApi.remove, "remove_quota", change(Role.ADMIN),
           "It limits nobody any more; what it was is kept.", status=204, errors=(404, 503)),
     Route("GET quotas/<quota_id>/versions", QuotasApi.versions, "list_quota_versions",
@@ -201,7 +197,3 @@ ROUTES = (
           "All that counts for one owner, also where they hold nothing of it now.",
           answer=views.OwnerQuotaList),
 )
-
-
-def add_quotas_api(server: Flask, api: QuotasApi) -> None:
-    serve_routes(server, api, ROUTES)

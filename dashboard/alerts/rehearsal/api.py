@@ -2,13 +2,13 @@
 
 from http import HTTPStatus
 
-from flask import Flask, Response, request
+from flask import request
 
 from ...access.policy import PermissionReach, Role
-from ...access.requests import asker, body
-from ...access.routes import Route, change, see, serve_routes
-from ...fleet.visibility import VisibilityScope, VisibleFleetCache
-from ...web.answers import ApiError, answer, bad, check_names
+from ...access.requests import asker
+from ...access.routes import Route, change, see
+from ...fleet.visibility import VisibleFleetCache
+from ...web.answers import ApiError, bad, check_names
 from ...web.openapi_parts import MAX_WORD
 from ..core.rule import InvalidRuleError, read
 from .service import RehearsalService
@@ -21,35 +21,34 @@ class RehearsalsApi:
         self._lenses = lenses
 
     def _of_whole_fleet(self) -> None:
-        if not self._lenses.of(VisibilityScope.of(asker())).is_whole:
+        if not self._lenses.seen_by(asker()).is_whole:
             raise ApiError(HTTPStatus.FORBIDDEN,
                            "a rehearsal tells of the whole fleet, and you see a part of it")
 
-    def begin(self) -> Response:
-        asked = body(NewBacktest)
+    def begin(self, asked: NewBacktest) -> BacktestView:
         self._of_whole_fleet()
         try:
             made = self._rehearsals.begin(asker(), read(asked.rule), asked.start, asked.end)
         except InvalidRuleError as error:
             raise bad("; ".join(map(str, error.problems))) from None
-        return answer(backtest_view(made), HTTPStatus.ACCEPTED)
+        return backtest_view(made)
 
-    def all_of_them(self) -> Response:
+    def all_of_them(self) -> BacktestList:
         check_names(("rule",))
         rule = request.args.get("rule")
         if len(rule or "") > MAX_WORD:
             raise bad(f"rule has at most {MAX_WORD} characters")
         self._of_whole_fleet()
-        return answer(BacktestList([backtest_view(each, is_short=True)
-                                    for each in self._rehearsals.of_rule(rule)]))
+        return BacktestList([backtest_view(each, is_short=True)
+                             for each in self._rehearsals.of_rule(rule)])
 
-    def one(self, backtest_id: str) -> Response:
+    def one(self, backtest_id: str) -> BacktestView:
         self._of_whole_fleet()
-        return answer(backtest_view(self._rehearsals.get(backtest_id)))
+        return backtest_view(self._rehearsals.get(backtest_id))
 
-    def approve(self, backtest_id: str) -> Response:
+    def approve(self, backtest_id: str) -> BacktestView:
         self._of_whole_fleet()
-        return answer(backtest_view(self._rehearsals.approve(asker(), backtest_id)))
+        return backtest_view(self._rehearsals.approve(asker(), backtest_id))
 
 
 ROUTES = (
@@ -75,7 +74,3 @@ ROUTES = (
           "do.",
           answer=BacktestView, errors=(403, 404, 409, 503)),
 )
-
-
-def add_rehearsals_api(server: Flask, api: RehearsalsApi) -> None:
-    serve_routes(server, api, ROUTES)
