@@ -3,9 +3,11 @@ answers, and who serves it. Access table, OpenAPI document and docs are made of 
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from typing import Any
+from http import HTTPStatus
+from typing import Any, get_type_hints
 
 from flask import Flask, Response
+from msgspec import Struct
 
 from ..web.answers import PREFIX, answer
 from .policy import CsrfProof, Kind, Permission, PermissionReach, Role
@@ -37,17 +39,17 @@ def change(role: Role, reach: PermissionReach = PermissionReach.NONE, is_fresh: 
 @dataclass(frozen=True, slots=True)
 class Route:
     """`verb`: `GET tasks/<path:task_id>`, below the API's prefix. `handler`: of the class that
-    serves it; takes the body, then the names in the path, and gives what is answered. `version`:
-    the field by which a change says what it is a change of."""
+    serves it: takes the body, then the names in the path, and gives what is answered; so its
+    signature says what these are. `version`: the field by which a change says what it is a change
+    of. `errors`: those that do not follow from the rest."""
 
     verb: str
     handler: Callable[..., Any]
     name: str
     access: RouteAccess
     text: str
-    answer: type | None = None
-    body: type | None = None
-    is_loose: bool = False  # the handler reads the body itself, to name all that is wrong with it
+    answer: type | None = None  # of a handler that gives it encoded
+    reads: type | None = None  # of a handler that reads the body itself, to name all that is wrong
     status: int = 200
     errors: tuple[int, ...] = ()
     query: Query = ()
@@ -70,6 +72,19 @@ class Route:
         return Permission(f"{self.method} {PREFIX}/{self.path}", access.kinds, access.role,
                           access.reach, access.proof, access.is_fresh)
 
+    @property
+    def body(self) -> type[Struct] | None:
+        """What the handler takes."""
+        hints = get_type_hints(self.handler)
+        return next((hint for name, hint in hints.items() if name != "return"
+                     and issubclass(hint, Struct)), None)
+
+    @property
+    def given(self) -> type:
+        """What the handler gives."""
+        found: type = get_type_hints(self.handler)["return"]
+        return found
+
 
 def serve_routes(server: Flask, apis: Collection[object], routes: Iterable[Route]) -> None:
     """Each by the one of `apis` whose class has its handler."""
@@ -81,13 +96,13 @@ def serve_routes(server: Flask, apis: Collection[object], routes: Iterable[Route
 
 
 def _view(route: Route, api: object) -> Callable[..., Response]:
-    handler = route.handler.__get__(api)
+    handler, kind = route.handler.__get__(api), route.body
 
     def view(**names: str) -> Response:
-        asked = () if route.body is None or route.is_loose else (body(route.body),)
-        found = handler(*asked, **names)
+        found = handler(**names) if kind is None else handler(body(kind), **names)
         if isinstance(found, Response):
             return found
-        return Response(status=route.status) if found is None else answer(found, route.status)
+        return Response(status=HTTPStatus.NO_CONTENT) if found is None else answer(
+            found, route.status)
 
     return view

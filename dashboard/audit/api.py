@@ -163,13 +163,12 @@ AUDIT_QUERY: Query = (
 ROUTES = (
     Route("GET audit", AuditApi.records, "list_audit", see(Role.OPERATOR),
           "Records, newest first: on Nodes in one's scope; an admin of everything sees all.",
-          answer=AuditRecordList, errors=(400,), query=AUDIT_QUERY),
+          query=AUDIT_QUERY),
     Route("GET audit/verify", AuditApi.verify, "verify_audit",
           see(Role.ADMIN, PermissionReach.NONE),
           "Walks the whole chain; compares it with its copy and with the heads that nodes keep.",
-          answer=AuditVerdictView, errors=(400, 503)),
+          errors=(400, 503)),
     Route("GET audit/export", AuditApi.export, "export_audit",
           see(Role.ADMIN, PermissionReach.NONE),
-          "All records, oldest first.",
-          errors=(400, 503), media="application/jsonl"),
+          "All records, oldest first.", errors=(400, 503), media="application/jsonl"),
 )

@@ -239,26 +239,23 @@ _TASKS_QUERY: Query = (
     ("group", {"enum": list(task_list.GROUP_BYS)}), repeated("open"), repeated("id"))
 ROUTES = (
     Route("GET nodes", FleetApi.nodes, "list_nodes", see(Role.VIEWER),
-          "Nodes, by id. `filter` keeps those with a GPU that matches; `id`: those of these "
-          "that there are, with their `links`.",
-          answer=NodeList, errors=(400,), is_list=True, query=(_FILTER, repeated("id"))),
-    Route("GET nodes/<node_id>", FleetApi.node, "get_nodes", see(Role.VIEWER), "One Node.",
-          answer=NodeView, errors=(400, 404)),
+          "Nodes, by id. `filter` keeps those with a GPU that matches; `id`: those of these that "
+          "there are, with their `links`.", is_list=True, query=(_FILTER, repeated("id"))),
+    Route("GET nodes/<node_id>", FleetApi.node, "get_nodes", see(Role.VIEWER),
+          "One Node.", errors=(400, 404)),
     Route("GET gpus", FleetApi.gpus, "list_gpus", see(Role.VIEWER),
-          "GPUs, by slot. `filter` as on the Fleet page; `node`: those of one Node; `uuid`: "
-          "those of these that there are.",
-          answer=GpuList, errors=(400,), is_list=True,
+          "GPUs, by slot. `filter` as on the Fleet page; `node`: those of one Node; `uuid`: those "
+          "of these that there are.", is_list=True,
           query=(_FILTER, _OF_NODE, repeated("uuid"), ("metrics", {
               "type": "string", "pattern": METRIC_LIST,
               "description": "Of these metrics only, their keys joined by commas."}))),
     Route("GET gpus/<path:uuid>", FleetApi.gpu, "get_gpus", see(Role.VIEWER),
-          "One GPU, by its UUID.", answer=GpuView, errors=(400, 404)),
+          "One GPU, by its UUID.", errors=(400, 404)),
     Route("GET tasks", FleetApi.tasks, "list_tasks", see(Role.VIEWER),
           "Tasks, by node and id or as `sort` says. `filter` as on the Tasks page: `user:` and "
           "`task:` mean the Task, all else its GPUs. With `group`, `groups` has the sums and "
           "`items` the Tasks of the groups that `open` names. `id`: those of these that there "
-          "are.",
-          answer=TaskList, errors=(400,), is_list=True, query=_TASKS_QUERY),
-    Route("GET tasks/<path:task_id>", FleetApi.task, "get_tasks", see(Role.VIEWER), "One Task.",
-          answer=TaskView, errors=(400, 404)),
+          "are.", is_list=True, query=_TASKS_QUERY),
+    Route("GET tasks/<path:task_id>", FleetApi.task, "get_tasks", see(Role.VIEWER),
+          "One Task.", errors=(400, 404)),
 )

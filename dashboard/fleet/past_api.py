@@ -85,13 +85,12 @@ def _check_cost(metric: str, moments: range) -> None:
 
 ROUTES = (
     Route("GET block", FleetPastApi.block, "get_block", see(Role.VIEWER),
-          "A metric of every GPU at up to 60 moments, as the cells of the map of the Fleet "
-          "page.",
-          answer=PastBlockView, errors=(400, 503),
+          "A metric of every GPU at up to 60 moments, as the cells of the map of the Fleet page.",
+          answer=PastBlockView, errors=(503,),
           query=(("metric", METRIC), ("start", TIME),
                  ("step", {"type": "integer", "minimum": 1, "maximum": 86_400}),
                  ("count", {"type": "integer", "minimum": 1, "maximum": 60}))),
     Route("GET totals", FleetPastApi.totals, "get_totals", see(Role.VIEWER),
           "The totals of the fleet at one past moment, as far as history knows them.",
-          answer=PastTotalsView, errors=(400, 503), query=(("at", TIME),)),
+          answer=PastTotalsView, errors=(503,), query=(("at", TIME),)),
 )

@@ -266,9 +266,9 @@ def _whole(name: str, raw: str) -> int:
 
 ROUTES = (
     Route("GET series", HistoryApi.series, "get_series", see(Role.VIEWER),
-          "A metric of one GPU over time. Times are UTC seconds or RFC 3339; without `step`, "
-          "one that gives at most a thousand points.",
-          answer=SeriesView, errors=(400, 404, 503), is_file=True,
+          "A metric of one GPU over time. Times are UTC seconds or RFC 3339; without `step`, one "
+          "that gives at most a thousand points.", answer=SeriesView, errors=(404, 503),
+          is_file=True,
           query=(("gpu", {"type": "string", "minLength": 1}), ("metric", METRIC), ("start", TIME),
                  ("end", TIME), ("step", {"type": "integer", "minimum": 1}),
                  ("also", {"type": "string", "pattern": METRIC_LIST,
@@ -276,24 +276,22 @@ ROUTES = (
                  ("beside", {"type": "string", "description": "Further GPUs on the same seconds, "
                              "their UUIDs joined by commas."}), FORMAT)),
     Route("GET instant", HistoryApi.instant, "get_instant", see(Role.VIEWER),
-          "A metric of every GPU at one moment: a value, or why there is none.",
-          answer=InstantView, errors=(400, 503), query=(("metric", METRIC), ("at", TIME))),
+          "A metric of every GPU at one moment: a value, or why there is none.", answer=InstantView,
+          errors=(503,), query=(("metric", METRIC), ("at", TIME))),
     Route("GET usage", HistoryApi.usage, "get_usage", see(Role.VIEWER),
-          "What owners, nodes or GPUs held, per bucket of whole hours; of one user, for a day "
-          "at most, of whole minutes too.",
-          answer=UsageList, errors=(400, 503), is_file=True,
+          "What owners, nodes or GPUs held, per bucket of whole hours; of one user, for a day at "
+          "most, of whole minutes too.", answer=UsageList, errors=(503,), is_file=True,
           query=(("by", {"enum": list(BYS), "default": "user"}),
                  ("bucket", {"type": "integer", "minimum": 60, "default": 86_400}),
                  ("of", {"type": "string", "description": "Of this one only."}), ("start", TIME),
                  ("end", TIME), FORMAT)),
     Route("GET reports", HistoryApi.reports, "get_report", see(Role.VIEWER),
           "What owners, nodes or GPUs held over a time of whole hours, and what it cost.",
-          answer=Report, errors=(400, 503), is_file=True,
+          answer=Report, errors=(503,), is_file=True,
           query=(("by", {"enum": list(BYS), "default": "user"}), ("start", TIME), ("end", TIME),
                  ("price_gpu_hour", PRICE_SCHEMA), ("price_kwh", PRICE_SCHEMA), FORMAT)),
     Route("GET mps/past", HistoryApi.mps, "get_mps_past", see(Role.VIEWER),
-          "What MPS of a Node had to do, by the minute, of the last day or of 7 days at most: "
-          "how many clients, and the load of its GPUs.",
-          answer=MpsUsageView, errors=(400, 404, 503),
+          "What MPS of a Node had to do, by the minute, of the last day or of 7 days at most: how "
+          "many clients, and the load of its GPUs.", answer=MpsUsageView, errors=(404, 503),
           query=(("node", {"type": "string", "minLength": 1}), ("start", TIME), ("end", TIME))),
 )

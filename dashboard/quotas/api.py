@@ -163,37 +163,33 @@ ROUTES = (
     # Everyone sees their own use; sums of others need sight of all of them.
     Route("GET quotas", QuotasApi.quotas, "list_quotas", see(Role.VIEWER),
           "All Quotas: who holds how much of them, and on how many nodes each is wanted, applied "
-          "and in force.", answer=views.QuotaList),
+          "and in force."),
     Route("GET quotas/<quota_id>", QuotasApi.quota, "get_quota", see(Role.VIEWER),
-          "One Quota.", answer=views.QuotaView, errors=(404,)),
+          "One Quota.", errors=(404,)),
     Route("PUT quotas/<quota_id>", QuotasApi.put, "put_quota", change(Role.ADMIN),
           "A new Quota, or a change of one. Nodes hold it from their next look on, also without "
-          "the hub.", answer=views.QuotaView, body=views.NewQuota, is_loose=True,
-          errors=(400, 409, 412, 415, 503), version="generation"),
+          "the hub.", reads=views.NewQuota, errors=(409,), version="generation"),
     Route("DELETE quotas/<quota_id>", QuotasApi.remove, "remove_quota", change(Role.ADMIN),
-          "It limits nobody any more; what it was is kept.", status=204, errors=(404, 503)),
+          "It limits nobody any more; what it was is kept.", errors=(404,)),
     Route("GET quotas/<quota_id>/versions", QuotasApi.versions, "list_quota_versions",
           see(Role.OPERATOR, PermissionReach.NONE),
-          "What it was, newest first; also of one that was removed.", answer=views.QuotaVersionList,
-          errors=(404,)),
+          "What it was, newest first; also of one that was removed.", errors=(404,)),
     Route("GET quotas/<quota_id>/past", QuotasApi.past, "get_quota_past", see(Role.VIEWER),
           "What a holder had of one limit over the last hours, day or week, beside what it gave "
-          "then.", answer=views.QuotaHistoryView, errors=(400, 404),
+          "then.", errors=(404,),
           query=(("holder", {"type": "string", "minLength": 1}), ("limit", {"enum": list(LIMITS)}),
                  ("last", {"enum": ["3h", "24h", "7d"], "default": "24h"}))),
     Route("POST quota-checks", QuotasApi.check, "check_quota",
           change(Role.OPERATOR, PermissionReach.LENS, is_fresh=False),
-          "What is wrong with it, or who would be over it at this moment.", answer=views.QuotaCheck,
-          body=views.QuotaDraft, errors=(400, 415)),
+          "What is wrong with it, or who would be over it at this moment."),
     Route("GET tasks/<path:task_id>/quotas", QuotasApi.of_task, "get_task_quotas", see(Role.VIEWER),
           "Which Quotas count for a Task, why these, and what its owner has of them.",
-          answer=views.TaskQuotaList, errors=(404,)),
+          errors=(404,)),
     Route("GET nodes/<node_id>/quotas", QuotasApi.of_node, "get_node_quotas", see(Role.VIEWER),
-          "The Quotas that concern a Node, or one GPU of it, whether they are in force there, "
-          "and who of their holders is there.", answer=views.NodeQuotaList, errors=(400, 404),
+          "The Quotas that concern a Node, or one GPU of it, whether they are in force there, and "
+          "who of their holders is there.", errors=(404,),
           query=(
               ("gpu", {"type": "string", "minLength": 1, "description": "Of this GPU alone."}),)),
     Route("GET owners/<name>/quotas", QuotasApi.of_owner, "get_owner_quotas", see(Role.VIEWER),
-          "All that counts for one owner, also where they hold nothing of it now.",
-          answer=views.OwnerQuotaList),
+          "All that counts for one owner, also where they hold nothing of it now."),
 )

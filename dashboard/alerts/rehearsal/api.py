@@ -55,22 +55,17 @@ ROUTES = (
     # A rehearsal tells of the whole fleet, as the handlers see to.
     Route("GET rules/backtests", RehearsalsApi.all_of_them, "list_backtests",
           see(Role.OPERATOR, PermissionReach.NONE),
-          "Rehearsals of Rules, newest first; with `rule`, of that one.",
-          answer=BacktestList, errors=(400, 403),
+          "Rehearsals of Rules, newest first; with `rule`, of that one.", errors=(403,),
           query=(("rule", {"type": "string", "maxLength": MAX_WORD}),)),
     Route("POST rules/backtests", RehearsalsApi.begin, "begin_backtest",
           change(Role.OPERATOR, is_fresh=False),
-          "Rehearses a Rule on the past: which alerts there would have been, and whom its "
-          "ladder would have reached.",
-          answer=BacktestView, body=NewBacktest, status=202, errors=(400, 403, 409,
-          415, 503)),
+          "Rehearses a Rule on the past: which alerts there would have been, and whom its ladder "
+          "would have reached.", status=202, errors=(403,)),
     Route("GET rules/backtests/<backtest_id>", RehearsalsApi.one, "get_backtest",
           see(Role.OPERATOR, PermissionReach.NONE),
-          "One rehearsal, with what is known of it by now.",
-          answer=BacktestView, errors=(403, 404)),
+          "One rehearsal, with what is known of it by now.", errors=(403, 404)),
     Route("POST rules/backtests/<backtest_id>/approve", RehearsalsApi.approve, "approve_backtest",
           change(Role.ADMIN),
-          "Its report was read, and is taken as proof of what this version of the Rule would "
-          "do.",
-          answer=BacktestView, errors=(403, 404, 409, 503)),
+          "Its report was read, and is taken as proof of what this version of the Rule would do.",
+          errors=(403, 404)),
 )
