@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from flask import Response, request
 
@@ -10,9 +11,9 @@ from .account_admin import AccountChange
 from .credentials import SignInOrigin
 from .gate import RequestAuthenticator
 from .passwords import flaw
-from .policy import PermissionReach, Role, Scope, name_flaw, scope_flaw
+from .policy import PEOPLE, PermissionReach, Role, Scope, name_flaw, scope_flaw
 from .requests import asker
-from .routes import PEOPLE, Route, change, see
+from .routes import Route, change, see
 from .services import AccessServices
 from .sign_in import give_cookies
 from .store import TOKEN_LASTS_MOST_S
@@ -36,16 +37,12 @@ from .views import (
 )
 
 
+@dataclass(eq=False, slots=True)
 class AccountsApi:
-    def __init__(self, access: AccessServices, auth: RequestAuthenticator,
-                 url: Callable[[], str], second_person: bool) -> None:
-        self._accounts = access.accounts
-        self._admin = access.admin
-        self._sessions = access.sessions
-        self._credentials = access.credentials
-        self._auth = auth
-        self._url = url
-        self._second_person = second_person
+    access: AccessServices
+    auth: RequestAuthenticator
+    url: Callable[[], str]
+    second_person: bool
 
     def me(self) -> CurrentActorView:
         actor = asker()
@@ -53,17 +50,17 @@ class AccountsApi:
         return CurrentActorView(
             "program" if actor.kind == "program" else "person", actor.name, actor.role.value,
             [*actor.scope.groups], [*actor.scope.unix_names], actor.fresh_until,
-            self._second_person)
+            self.second_person)
 
     # -- users
 
     def users(self) -> UserList:
-        return UserList([user_view(user) for user in self._accounts.users.values()])
+        return UserList([user_view(user) for user in self.access.accounts.users.values()])
 
     def add_user(self, asked: NewUser) -> UserView:
         scope = _scope(asked.groups, asked.unix_names)
         _refuse(name_flaw(asked.name) or flaw(asked.password, asked.name))
-        user, code = self._admin.add_user(asker(), asked.name, Role(asked.role), scope,
+        user, code = self.access.admin.add_user(asker(), asked.name, Role(asked.role), scope,
                                            asked.password)
         shown = user_view(user)
         shown.link = None if code is None else self._link(code)
@@ -75,30 +72,30 @@ class AccountsApi:
             None if asked.role is None else Role(asked.role),
             None if asked.groups is None else tuple(asked.groups),
             None if asked.unix_names is None else tuple(asked.unix_names), asked.password)
-        return user_view(self._admin.change_user(asker(), name, change))
+        return user_view(self.access.admin.change_user(asker(), name, change))
 
     def reset_password(self, name: str) -> UserView:
-        code = self._admin.reset_password(asker(), name)
-        shown = user_view(self._accounts.users[name])
+        code = self.access.admin.reset_password(asker(), name)
+        shown = user_view(self.access.accounts.users[name])
         shown.link = self._link(code)
         return shown
 
     def _link(self, code: str) -> str:
-        return f"{self._url()}/sign-in?code={code}"
+        return f"{self.url()}/sign-in?code={code}"
 
     def remove_user(self, name: str) -> None:
-        self._admin.remove_user(asker(), name)
+        self.access.admin.remove_user(asker(), name)
 
     # -- tokens
 
     def tokens(self) -> TokenList:
-        return TokenList([token_view(token) for token in self._accounts.tokens()])
+        return TokenList([token_view(token) for token in self.access.accounts.tokens()])
 
     def add_token(self, asked: NewToken) -> TokenView:
         now = time.time()
         if not now < asked.expires_at <= now + TOKEN_LASTS_MOST_S:
             raise bad("expires_at is in UTC seconds, after now and within a year")
-        word, token = self._admin.add_token(
+        word, token = self.access.admin.add_token(
             asker(), asked.name, Role(asked.role), _scope(asked.groups, asked.unix_names),
             asked.expires_at)
         shown = token_view(token)
@@ -106,31 +103,31 @@ class AccountsApi:
         return shown
 
     def remove_token(self, token_id: str) -> None:
-        self._admin.remove_token(asker(), token_id)
+        self.access.admin.remove_token(asker(), token_id)
 
     # -- sessions
 
     def sessions(self) -> SessionList:
         actor = asker()
         return SessionList([session_view(session, session.id == actor.credential)
-                            for session in self._sessions.list(actor)])
+                            for session in self.access.sessions.list(actor)])
 
     def end_session(self, session_id: str) -> None:
-        self._sessions.end(asker(), session_id)
+        self.access.sessions.end(asker(), session_id)
 
     def sign_out_everywhere(self) -> None:
-        self._sessions.sign_out_everywhere(asker())
+        self.access.sessions.sign_out_everywhere(asker())
 
     def fresh(self, asked: PasswordConfirmation) -> Response:
-        entered = self._credentials.step_up(asker(), asked.password,
+        entered = self.access.credentials.step_up(asker(), asked.password,
                                       SignInOrigin(request.environ["gpudeck.address"]))
         found = answer(ReauthenticationView(entered.session.fresh_until))
-        give_cookies(found, self._auth, entered)
+        give_cookies(found, self.auth, entered)
         return found
 
     def sign_ins(self) -> SignInList:
         return SignInList([SignInView(one.at, one.name, one.address, one.how, one.outcome)
-                           for one in self._admin.sign_ins(asker())])
+                           for one in self.access.admin.sign_ins(asker())])
 
 
 def _refuse(wrong: str | None) -> None:

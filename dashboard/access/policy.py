@@ -126,8 +126,8 @@ class Permission:
 
 FRESH_S = 300.0
 
-_PERSON: tuple[Kind, ...] = ("person",)
-_BOTH: tuple[Kind, ...] = ("person", "program")
+PEOPLE: tuple[Kind, ...] = ("person",)
+PEOPLE_AND_PROGRAMS: tuple[Kind, ...] = ("person", "program")
 
 
 def _open(verb: str, proof: CsrfProof = CsrfProof.NONE) -> Permission:
@@ -135,7 +135,7 @@ def _open(verb: str, proof: CsrfProof = CsrfProof.NONE) -> Permission:
 
 
 def _page(path: str) -> Permission:
-    return Permission(f"GET {path}", _PERSON)
+    return Permission(f"GET {path}", PEOPLE)
 
 
 def _local(verb: str) -> Permission:
@@ -150,12 +150,12 @@ ROUTES = (
     _open("POST /sign-in/first", CsrfProof.FORM),
     _open("POST /sign-in/password", CsrfProof.FORM),
     _open("GET /assets/<path:filename>"),
-    Permission("GET /metrics", _BOTH, reach=PermissionReach.LENS),
-    Permission("POST /sign-out", _PERSON, proof=CsrfProof.HEADER),
+    Permission("GET /metrics", PEOPLE_AND_PROGRAMS, reach=PermissionReach.LENS),
+    Permission("POST /sign-out", PEOPLE, proof=CsrfProof.HEADER),
     Permission("GET /socket.io/", ("person", "program", "agent")),
-    Permission("GET /api/v1/openapi.json", _BOTH),
+    Permission("GET /api/v1/openapi.json", PEOPLE_AND_PROGRAMS),
     # There is nothing there, and that much is told to those who are known here.
-    *(Permission(f"{method} /api/<path:path>", _BOTH, proof=CsrfProof.HEADER)
+    *(Permission(f"{method} /api/<path:path>", PEOPLE_AND_PROGRAMS, proof=CsrfProof.HEADER)
       for method in ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")),
     _page("/"),
     _page("/<path:path>"),
@@ -165,7 +165,7 @@ ROUTES = (
     _page("/_reload-hash"),
     _page("/_favicon.ico"),
     # The way in for every callback; each has a row of its own below.
-    Permission("POST /_dash-update-component", _PERSON, proof=CsrfProof.HEADER),
+    Permission("POST /_dash-update-component", PEOPLE, proof=CsrfProof.HEADER),
 )
 
 # Dash callbacks, by their output; the wrapper around each asks `may`.
@@ -174,10 +174,10 @@ CALLBACKS: tuple[Permission, ...] = ()
 EVENTS = (
     Permission("/agent connect", ("agent",)),
     Permission("/agent wire", ("agent",)),
-    Permission("/live connect", _BOTH, reach=PermissionReach.LENS),
-    Permission("/live watch", _BOTH, reach=PermissionReach.LENS),
-    Permission("/live hide", _BOTH),
-    Permission("/live lines", _BOTH, reach=PermissionReach.LENS),
+    Permission("/live connect", PEOPLE_AND_PROGRAMS, reach=PermissionReach.LENS),
+    Permission("/live watch", PEOPLE_AND_PROGRAMS, reach=PermissionReach.LENS),
+    Permission("/live hide", PEOPLE_AND_PROGRAMS),
+    Permission("/live lines", PEOPLE_AND_PROGRAMS, reach=PermissionReach.LENS),
     Permission("/live tap", ("program",), reach=PermissionReach.LENS),
 )
 
@@ -213,7 +213,7 @@ def install(rows: Iterable[Permission]) -> None:
             raise ValueError(f"two rows for {row.verb}")
 
 
-_SIGNED_IN = Permission("anything else", _BOTH)
+_SIGNED_IN = Permission("anything else", PEOPLE_AND_PROGRAMS)
 
 
 def row_of(verb: str | None) -> Permission | None:

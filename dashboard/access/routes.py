@@ -2,7 +2,7 @@
 answers, and who serves it. Access table, OpenAPI document and docs are made of these rows."""
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Any, get_type_hints
 
@@ -10,30 +10,19 @@ from flask import Flask, Response
 from msgspec import Struct
 
 from ..web.answers import PREFIX, answer
-from .policy import CsrfProof, Kind, Permission, PermissionReach, Role
+from .policy import PEOPLE_AND_PROGRAMS, CsrfProof, Kind, Permission, PermissionReach, Role
 from .requests import body
 
-PEOPLE: tuple[Kind, ...] = ("person",)
-PEOPLE_AND_PROGRAMS: tuple[Kind, ...] = ("person", "program")
 Query = tuple[tuple[str, dict[str, Any]], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RouteAccess:
-    role: Role
-    reach: PermissionReach
-    proof: CsrfProof
-    is_fresh: bool
-    kinds: tuple[Kind, ...]
-
-
-def see(role: Role, reach: PermissionReach = PermissionReach.LENS) -> RouteAccess:
-    return RouteAccess(role, reach, CsrfProof.NONE, False, PEOPLE_AND_PROGRAMS)
+def see(role: Role, reach: PermissionReach = PermissionReach.LENS) -> Permission:
+    return Permission("", PEOPLE_AND_PROGRAMS, role, reach)
 
 
 def change(role: Role, reach: PermissionReach = PermissionReach.NONE, is_fresh: bool = True,
-           kinds: tuple[Kind, ...] = PEOPLE_AND_PROGRAMS) -> RouteAccess:
-    return RouteAccess(role, reach, CsrfProof.HEADER, is_fresh, kinds)
+           kinds: tuple[Kind, ...] = PEOPLE_AND_PROGRAMS) -> Permission:
+    return Permission("", kinds, role, reach, CsrfProof.HEADER, is_fresh)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +35,7 @@ class Route:
     verb: str
     handler: Callable[..., Any]
     name: str
-    access: RouteAccess
+    access: Permission  # of a verb that is still to be filled in
     text: str
     answer: type | None = None  # of a handler that gives it encoded
     reads: type | None = None  # of a handler that reads the body itself, to name all that is wrong
@@ -68,9 +57,7 @@ class Route:
 
     @property
     def permission(self) -> Permission:
-        access = self.access
-        return Permission(f"{self.method} {PREFIX}/{self.path}", access.kinds, access.role,
-                          access.reach, access.proof, access.is_fresh)
+        return replace(self.access, verb=f"{self.method} {PREFIX}/{self.path}")
 
     @property
     def body(self) -> type[Struct] | None:

@@ -8,9 +8,9 @@ from flask import request
 
 from gpudeck.action_views import ActionPlanView, CommandView, KeepView, OrderResultView, PreviewView
 
-from ..access.policy import Actor, PermissionReach, Role
+from ..access.policy import PEOPLE, Actor, PermissionReach, Role
 from ..access.requests import asker
-from ..access.routes import PEOPLE, Query, Route, change, see
+from ..access.routes import Query, Route, change, see
 from ..fleet.fleet import Fleet
 from ..fleet.visibility import VisibleFleet
 from ..web.answers import ApiError, bad, give_cursor, read_cursor, read_limit

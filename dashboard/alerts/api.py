@@ -1,6 +1,7 @@
 """REST of rules, alerts and silences. The services check rights."""
 
 import time
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Protocol
 
@@ -53,18 +54,17 @@ class AlertDetailSource(Protocol):
     def of(self, alert: Alert) -> AlertDetail: ...
 
 
+@dataclass(eq=False, slots=True)
 class AlertsApi:
-    def __init__(self, queries: AlertQueries, admin: RuleAdmin, silences: SilenceService,
-                 lenses: VisibleFleetCache, details: AlertDetailSource, proof_h: int) -> None:
-        self._queries = queries
-        self._admin = admin
-        self._silences = silences
-        self._lenses = lenses
-        self._details = details
-        self._proof_h = proof_h
+    queries: AlertQueries
+    admin: RuleAdmin
+    silencing: SilenceService
+    lenses: VisibleFleetCache
+    details: AlertDetailSource
+    proof_h: int
 
     def _lens(self) -> VisibleFleet:
-        return self._lenses.seen_by(asker())
+        return self.lenses.seen_by(asker())
 
     # -- alerts
 
@@ -74,53 +74,53 @@ class AlertsApi:
         state = one_of("state", request.args.get("state"), STATES) or "open"
         start, end = moment("start"), moment("end")
         now = time.time()
-        found = self._queries.firing() if state == "open" else (
-            self._queries.pending() if state == "pending" else self._queries.store.ended_alerts(
+        found = self.queries.firing() if state == "open" else (
+            self.queries.pending() if state == "pending" else self.queries.store.ended_alerts(
                 now - SEEN_BY_DEFAULT_S if start is None else start, now if end is None else end,
                 about))
         lens, rule = self._lens(), request.args.get("rule")
         if len(rule or "") > MAX_WORD:
             raise bad(f"rule has at most {MAX_WORD} characters")
-        seen = [alert for alert in found if self._queries.is_seen(alert.target, lens)
+        seen = [alert for alert in found if self.queries.is_seen(alert.target, lens)
                 and (rule is None or rule == alert.rule_id) and about.matches(alert)]
         if state != "pending":
             seen.sort(key=lambda alert: (-alert.fired_at, alert.id))
-        details = self._details.all() if state == "open" else {}
+        details = self.details.all() if state == "open" else {}
         return AlertList([
-            alert_view(alert, self._queries.gpus_seen(alert.target, lens),
-                       self._silences.matching(alert, now), *details.get(alert.id, ([], None)))
+            alert_view(alert, self.queries.gpus_seen(alert.target, lens),
+                       self.silencing.matching(alert, now), *details.get(alert.id, ([], None)))
             for alert in seen[:MOST_LISTED]])
 
     def _about(self) -> AlertQuery:
         gpus = _several("gpus")
         return AlertQuery(_several("targets"), gpus,
-                          frozenset() if gpus is None else self._queries.nodes_of(gpus))
+                          frozenset() if gpus is None else self.queries.nodes_of(gpus))
 
     # -- rules
 
     def rules(self) -> RuleList:
-        return RuleList(self._queries.all_rules(), self._proof_h)
+        return RuleList(self.queries.all_rules(), self.proof_h)
 
     def rule(self, rule_id: str) -> RuleView:
-        found = self._queries.rule(rule_id)
+        found = self.queries.rule(rule_id)
         if found is None:
             raise ApiError(HTTPStatus.NOT_FOUND, f"there is no rule {rule_id[:80]!r}")
         return found
 
     def put_rule(self, rule_id: str) -> RuleView:
-        known = self._queries.rule(rule_id)
+        known = self.queries.rule(rule_id)
         preconditions.look("rule", rule_id, None if known is None else known.number)
         try:
             rule = read({"id": rule_id} | body(dict))
             if rule.id != rule_id:
                 raise bad("the rule's id is the one in the address")
-            self._admin.put(asker(), rule)
+            self.admin.put(asker(), rule)
         except InvalidRuleError as error:
             raise bad("; ".join(map(str, error.problems))) from None
         return self.rule(rule_id)
 
     def remove_rule(self, rule_id: str) -> None:
-        self._admin.remove(asker(), rule_id)
+        self.admin.remove(asker(), rule_id)
 
     def check_rule(self, asked: RuleDraft) -> RuleCheck:
         """What is wrong with it, or which targets meet its condition now."""
@@ -130,14 +130,14 @@ class AlertsApi:
         try:
             rule = read(asked.rule if asked.yaml is None else one_rule(asked.yaml))
             check(rule)
-            if asked.is_new and self._queries.rule(rule.id) is not None:
+            if asked.is_new and self.queries.rule(rule.id) is not None:
                 raise InvalidRuleError([RuleProblem("id", preconditions.taken("rule", rule.id))])
         except InvalidRuleError as error:
             return RuleCheck([problem_view(each) for each in error.problems], rule=rule,
                              yaml="" if rule is None else dump_one(rule))
-        targets, matching, basis = self._queries.try_out(rule)
+        targets, matching, basis = self.queries.try_out(rule)
         lens = self._lens()
-        seen = [target for target in matching if self._queries.is_seen(target, lens)]
+        seen = [target for target in matching if self.queries.is_seen(target, lens)]
         shown = seen[:MATCHES_SHOWN]
         return RuleCheck(
             [], targets if lens.is_whole else len(seen), len(seen),
@@ -148,21 +148,21 @@ class AlertsApi:
 
     def silences(self) -> SilenceList:
         now = time.time()
-        found = sorted(self._silences.silences.values(), key=lambda each: (-each.until, each.id))
+        found = sorted(self.silencing.silences.values(), key=lambda each: (-each.until, each.id))
         return SilenceList([self._silence(each, now) for each in found[:MOST_LISTED]])
 
     def _silence(self, silence: Silence, now: float) -> SilenceView:
-        return silence_view(silence, self._queries.host_of(silence.node), now)
+        return silence_view(silence, self.queries.host_of(silence.node), now)
 
     def silence(self, asked: NewSilence) -> SilenceView:
         begins = time.time() if asked.begins is None else asked.begins
-        made = self._silences.create(asker(), Silence(
+        made = self.silencing.create(asker(), Silence(
             "", "", asked.because, begins, asked.until, asked.rule, asked.node, asked.target,
             asked.user))
         return self._silence(made, time.time())
 
     def end_silence(self, silence_id: str) -> None:
-        self._silences.end(asker(), silence_id)
+        self.silencing.end(asker(), silence_id)
 
 
 def _several(name: str) -> frozenset[str] | None:

@@ -3,6 +3,7 @@
 import re
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from http import HTTPStatus
 
 import gevent
@@ -30,15 +31,13 @@ EXPORT_STEP = 500
 NUMBER = re.compile(r"[0-9]{1,15}(\.[0-9]{1,9})?")
 
 
+@dataclass(eq=False, slots=True)
 class AuditApi:
-    def __init__(self, auditor: AuditRecorder, verifier: AuditVerifier,
-                 sees_node: Callable[[Actor, str], bool], host_of: Callable[[str], str | None]
-                 ) -> None:
-        self._auditor = auditor
-        self._verifier = verifier
-        self._sees_node = sees_node
-        self._host_of = host_of
-        self._busy = BoundedSemaphore(1)
+    auditor: AuditRecorder
+    verifier: AuditVerifier
+    sees_node: Callable[[Actor, str], bool]
+    host_of: Callable[[str], str | None]
+    busy: BoundedSemaphore = field(default_factory=BoundedSemaphore)
 
     def records(self) -> AuditRecordList:
         limit, before, wanted = _question()
@@ -53,7 +52,7 @@ class AuditApi:
         found: list[AuditChainLink] = []
         looked = 0
         while looked < LOOKED_AT_MOST:
-            some = self._auditor.store.newest(wanted, before, STEP)
+            some = self.auditor.store.newest(wanted, before, STEP)
             for link in some:
                 if sees(link):
                     found.append(link)
@@ -71,26 +70,26 @@ class AuditApi:
             return lambda _: True
         def sees(link: AuditChainLink) -> bool:
             node = record_view(link).node
-            return node is not None and self._sees_node(actor, node)
+            return node is not None and self.sees_node(actor, node)
 
         return sees
 
     def verify(self) -> AuditVerdictView:
         _no_parameters()
-        if not self._busy.acquire(timeout=0):
+        if not self.busy.acquire(timeout=0):
             raise ApiError(HTTPStatus.SERVICE_UNAVAILABLE,
                            "the audit is being verified already; ask again in a minute")
         try:
-            verdict = gevent.get_hub().threadpool.apply(self._verifier.verdict)
+            verdict = gevent.get_hub().threadpool.apply(self.verifier.verdict)
         finally:
-            self._busy.release()
+            self.busy.release()
         for each in verdict.nodes:
-            each.host = self._host_of(each.node)
+            each.host = self.host_of(each.node)
         return verdict
 
     def export(self) -> Response:
         _no_parameters()
-        self._auditor.record("audit", by(asker()) | {
+        self.auditor.record("audit", by(asker()) | {
             "action": "export", "outcome": "done", "sentence": f"{asker().name} took the whole "
             "audit away"})
         return Response(self._lines(), mimetype="application/jsonl", headers={
@@ -98,10 +97,10 @@ class AuditApi:
 
     def _lines(self) -> Iterator[bytes]:
         """In steps: the loop goes on between them, and memory stays what it is."""
-        last, _ = self._auditor.store.head()
+        last, _ = self.auditor.store.head()
         at = 0
         while at < last:
-            some = list(self._auditor.store.links(at, EXPORT_STEP))
+            some = list(self.auditor.store.links(at, EXPORT_STEP))
             if not some:
                 return
             yield b"".join(line_of(link) for link in some)

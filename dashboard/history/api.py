@@ -4,6 +4,7 @@ The engine runs in gevent's native threads; what it is asked is bounded first.""
 import re
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from http import HTTPStatus
 
 from flask import Response, request
@@ -53,12 +54,11 @@ METRICS = frozenset(metric.key for metric in (*COLUMNS, *SLOW))
 PRICE = r"[0-9]{1,9}(\.[0-9]{1,9})?"
 
 
+@dataclass(eq=False, slots=True)
 class HistoryApi:
-    def __init__(self, history: History, questions: QueryPool,
-                 inventory: Callable[[Actor], VisibleInventory]) -> None:
-        self._history = history
-        self._questions = questions
-        self._inventory = inventory
+    history: History
+    questions: QueryPool
+    inventory: Callable[[Actor], VisibleInventory]
 
     def series(self) -> Response:
         given = _given("gpu", "metric", "start", "end", "step", "also", "beside", "format")
@@ -66,17 +66,17 @@ class HistoryApi:
         gpus = [_needed(given, "gpu"), *_beside(given)]
         metrics = [_metric(given), *_also(given)]
         start, end = _span(900.0)
-        step = max(_step(given.get("step"), end - start), self._history.finest(start))
+        step = max(_step(given.get("step"), end - start), self.history.finest(start))
         span = int(start // step) * step, -int(-end // step) * step
         _check_points(len(gpus), len(metrics), span, step)
         nodes, places = seen.nodes, {gpu: seen.place(gpu) for gpu in gpus}
 
         def body() -> tuple[bool, bytes]:
-            frame = self._history.series(gpus, metrics, *span, step, nodes=nodes)
+            frame = self.history.series(gpus, metrics, *span, step, nodes=nodes)
             found = series_view(frame, gpus, metrics, span, step)
             return len(frame) > 0, body_of(form, found, lambda: series_columns(found, places))
 
-        has_any, made = self._questions.ask(body)
+        has_any, made = self.questions.ask(body)
         if not has_any and not seen.has(gpus[0]):
             raise ApiError(HTTPStatus.NOT_FOUND, f"there is no GPU {gpus[0][:128]!r} here")
         return given_as(form, made, "series", *span)
@@ -87,15 +87,15 @@ class HistoryApi:
         asked_at = moment("at")
         at = time.time() - 2.0 if asked_at is None else asked_at
         nodes, known = seen.nodes, seen.gpus()
-        return self._questions.encoded(lambda: instant_view(
-            self._history.instant(metric, at, nodes), metric, int(at), known))
+        return self.questions.encoded(lambda: instant_view(
+            self.history.instant(metric, at, nodes), metric, int(at), known))
 
     def usage(self) -> Response:
         given = _given("by", "bucket", "start", "end", "of", "format")
         form, by, of = form_asked(), _by(given), given.get("of")
         bucket = _bucket(given.get("bucket", str(DAY_S)), by == "user" and of is not None)
         start, end = _span(7.0 * DAY_S if bucket % HOUR_S == 0 else DAY_S)
-        if bucket % HOUR_S and self._history.finest(start) == HOUR_S:
+        if bucket % HOUR_S and self.history.finest(start) == HOUR_S:
             bucket = HOUR_S
         span = int(start // bucket) * bucket, -int(-end // bucket) * bucket
         if bucket % HOUR_S and span[1] - span[0] > MAX_MINUTES_S:
@@ -103,12 +103,12 @@ class HistoryApi:
         nodes = self._seen().nodes
 
         def body() -> bytes:
-            frame = self._history.usage(by, bucket, *span, nodes, of)
+            frame = self.history.usage(by, bucket, *span, nodes, of)
             _check_rows(len(frame))
             found = usage_view(frame, by, bucket, span)
             return body_of(form, found, lambda: usage_columns(found))
 
-        return given_as(form, self._questions.ask(body), "usage", *span)
+        return given_as(form, self.questions.ask(body), "usage", *span)
 
     def reports(self) -> Response:
         given = _given("by", "start", "end", "price_gpu_hour", "price_kwh", "format")
@@ -120,12 +120,12 @@ class HistoryApi:
         nodes, hosts = seen.nodes, self._hosts(seen, by)
 
         def body() -> bytes:
-            frame = self._history.usage(by, 0, *span, nodes)
+            frame = self.history.usage(by, 0, *span, nodes)
             _check_rows(len(frame))
-            found = report_view(frame, by, span, prices, hosts, self._history.since())
+            found = report_view(frame, by, span, prices, hosts, self.history.since())
             return body_of(form, found, lambda: report_columns(found))
 
-        return given_as(form, self._questions.ask(body), f"report_by_{by}", *span)
+        return given_as(form, self.questions.ask(body), f"report_by_{by}", *span)
 
     def mps(self) -> Raw:
         node_id = _needed(_given("node", "start", "end"), "node")
@@ -141,14 +141,14 @@ class HistoryApi:
         one = frozenset((node_id,))
 
         def found() -> MpsUsageView:
-            uses = self._history.tasks(*span, nodes=one, limit=MAX_USES + 1, words=USES)
+            uses = self.history.tasks(*span, nodes=one, limit=MAX_USES + 1, words=USES)
             if len(uses) > MAX_USES:
                 raise ResultTooLargeError(f"more than {MAX_USES:,} uses of GPUs; ask for a "
                                           "shorter time")
-            loads = self._history.series(gpus, ["util_pct"], *span, MINUTE_S, ("mean", "n"), one)
+            loads = self.history.series(gpus, ["util_pct"], *span, MINUTE_S, ("mean", "n"), one)
             return mps_past(node_id, gpus, uses, loads, span)
 
-        return self._questions.encoded(found)
+        return self.questions.encoded(found)
 
     @staticmethod
     def _hosts(seen: VisibleInventory, by: By) -> dict[str, str]:
@@ -158,7 +158,7 @@ class HistoryApi:
         return seen.gpu_names() if by == "gpu" else {}
 
     def _seen(self) -> VisibleInventory:
-        return self._inventory(asker())
+        return self.inventory(asker())
 
 
 def _given(*known: str) -> dict[str, str]:

@@ -9,11 +9,10 @@ from flask import Flask, Response, current_app, request
 from werkzeug.exceptions import HTTPException
 
 from ..access.credentials import SignInError
-from ..access.gate import STATUSES, problem_type
+from ..access.gate import denied
 from ..access.passwords import PasswordQueueFullError
 from ..access.policy import RefusedError
 from ..access.routes import serve_routes
-from ..actions.errors import ActionRefusedError
 from ..errors import AuditWriteError, InvalidChangeError, NotFoundError
 from ..web.answers import PREFIX, ApiError, answer, problem
 from .document import document
@@ -70,6 +69,10 @@ def _http_problem(error: HTTPException) -> Any:
     return problem(error.code or 500, error.description or "")
 
 
+def _told(error: ApiError) -> Response:
+    return problem(error.status, error.detail, error.type)
+
+
 def _not_in(error: SignInError) -> Response:
     found = problem(error.status, error.sentence)
     if error.retry_s:
@@ -78,17 +81,14 @@ def _not_in(error: SignInError) -> Response:
 
 
 ERRORS: dict[type[Exception], Callable[[Any], Any]] = {
-    ApiError: lambda error: problem(error.status, error.detail),
+    ApiError: _told,
     HTTPException: _http_problem,
-    RefusedError: lambda error: problem(STATUSES[error.refusal.why], error.refusal.sentence,
-                                        problem_type(error.refusal)),
+    RefusedError: lambda error: _told(denied(error.refusal)),
     NotFoundError: lambda error: problem(HTTPStatus.NOT_FOUND, str(error)),
     InvalidChangeError: lambda error: problem(HTTPStatus.CONFLICT, str(error)),
     SignInError: _not_in,
     PasswordQueueFullError: lambda _: problem(HTTPStatus.SERVICE_UNAVAILABLE,
                                               "too many at once; try again"),
-    ActionRefusedError: lambda error: problem(error.status, str(error),
-                                              f"urn:gpudeck:problem:{error.code}"),
     AuditWriteError: lambda error: problem(HTTPStatus.SERVICE_UNAVAILABLE, str(error),
                                            "urn:gpudeck:problem:audit"),
 }

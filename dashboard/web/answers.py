@@ -44,10 +44,11 @@ W = TypeVar("W", bound=str)
 class ApiError(Exception):
     """The question cannot be answered; said to whoever asked."""
 
-    def __init__(self, status: HTTPStatus, detail: str) -> None:
+    def __init__(self, status: int, detail: str, type: str = "about:blank") -> None:
         super().__init__(detail)
         self.status = status
         self.detail = detail
+        self.type = type
 
 
 def check_names(known: tuple[str, ...]) -> None:

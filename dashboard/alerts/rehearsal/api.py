@@ -1,5 +1,6 @@
 """REST of rehearsals, which are always of the whole fleet. The service checks rights."""
 
+from dataclasses import dataclass
 from http import HTTPStatus
 
 from flask import request
@@ -15,20 +16,20 @@ from .service import RehearsalService
 from .views import BacktestList, BacktestView, NewBacktest, backtest_view
 
 
+@dataclass(eq=False, slots=True)
 class RehearsalsApi:
-    def __init__(self, rehearsals: RehearsalService, lenses: VisibleFleetCache) -> None:
-        self._rehearsals = rehearsals
-        self._lenses = lenses
+    rehearsals: RehearsalService
+    lenses: VisibleFleetCache
 
     def _of_whole_fleet(self) -> None:
-        if not self._lenses.seen_by(asker()).is_whole:
+        if not self.lenses.seen_by(asker()).is_whole:
             raise ApiError(HTTPStatus.FORBIDDEN,
                            "a rehearsal tells of the whole fleet, and you see a part of it")
 
     def begin(self, asked: NewBacktest) -> BacktestView:
         self._of_whole_fleet()
         try:
-            made = self._rehearsals.begin(asker(), read(asked.rule), asked.start, asked.end)
+            made = self.rehearsals.begin(asker(), read(asked.rule), asked.start, asked.end)
         except InvalidRuleError as error:
             raise bad("; ".join(map(str, error.problems))) from None
         return backtest_view(made)
@@ -40,15 +41,15 @@ class RehearsalsApi:
             raise bad(f"rule has at most {MAX_WORD} characters")
         self._of_whole_fleet()
         return BacktestList([backtest_view(each, is_short=True)
-                             for each in self._rehearsals.of_rule(rule)])
+                             for each in self.rehearsals.of_rule(rule)])
 
     def one(self, backtest_id: str) -> BacktestView:
         self._of_whole_fleet()
-        return backtest_view(self._rehearsals.get(backtest_id))
+        return backtest_view(self.rehearsals.get(backtest_id))
 
     def approve(self, backtest_id: str) -> BacktestView:
         self._of_whole_fleet()
-        return backtest_view(self._rehearsals.approve(asker(), backtest_id))
+        return backtest_view(self.rehearsals.approve(asker(), backtest_id))
 
 
 ROUTES = (
