@@ -34,7 +34,7 @@ from ..runtime.data_lock import agent_pid
 from ..settings import ConnectionSettings, read_reach
 from ..tasks.task_table import boot_id
 from .action_settings import TABLE
-from .actions import answer, client_of
+from .actions import answer
 from .setting_actions import checked, do, node_id, pipes_of
 from .tune import FROM_HUB, tune_share
 
@@ -249,7 +249,7 @@ def _gpu_setting(asked: argparse.Namespace) -> settings.Setting:
 
 def _show_mps(reach: ConnectionSettings, asked: argparse.Namespace) -> int:
     if reach.hub is not None:
-        items = client_of(reach, reach.hub).mps(_of_node(reach, asked))
+        items = reach.client().mps(_of_node(reach, asked))
         lines = [line for item in items for line in (
             printable(item["host"]), *mps_lines(msgspec.convert(
                 item["daemons"], tuple[settings.MpsDaemon, ...]), item["trouble"]))]
@@ -271,7 +271,7 @@ def _show_mps(reach: ConnectionSettings, asked: argparse.Namespace) -> int:
 def _of_node(reach: ConnectionSettings, asked: argparse.Namespace) -> str | None:
     if asked.node is None or reach.hub is None:
         return None
-    return node_id(client_of(reach, reach.hub), asked.node)
+    return node_id(reach.client(), asked.node)
 
 
 def mps_lines(daemons: Sequence[settings.MpsDaemon], trouble: str) -> Iterable[str]:
@@ -307,7 +307,7 @@ def _memory(limits: Iterable[Any]) -> str:
 
 def _show_limits(reach: ConnectionSettings, asked: argparse.Namespace) -> int:
     if reach.hub is not None:
-        items = client_of(reach, reach.hub).limits(_of_node(reach, asked))
+        items = reach.client().limits(_of_node(reach, asked))
     else:
         items = [{"host": "here", "trouble": "", **_held_here(reach.data)}]
     lines = [line for item in items for line in _limit_lines(item)]

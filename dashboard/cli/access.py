@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from gpudeck.action_words import text_table
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.settings import read_secret
 
@@ -299,11 +300,8 @@ def _as_text(told: Item) -> str:
         return "\n".join(f"{key:16} {_cell(value)}" for key, value in told.items())
     if not told["items"]:
         return "none"
-    rows = [list(told["items"][0]), *([_cell(value) for value in item.values()]
-                                      for item in told["items"])]
-    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-                     .rstrip() for row in rows)
+    return text_table([[*told["items"][0]], *(list(map(_cell, item.values()))
+                                              for item in told["items"])])
 
 
 def _cell(value: Any) -> str:
