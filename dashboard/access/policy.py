@@ -138,10 +138,6 @@ def _page(path: str) -> Permission:
     return Permission(f"GET {path}", PEOPLE)
 
 
-def _local(verb: str) -> Permission:
-    return Permission(f"gpudeck {verb}", (), is_local=True)
-
-
 ROUTES = (
     _open("GET /healthz"),
     _open("GET /readyz"),
@@ -181,26 +177,17 @@ EVENTS = (
     Permission("/live tap", ("program",), reach=PermissionReach.LENS),
 )
 
-VERBS = (
-    _local("hub"), _local("demo"), _local("up"), _local("agent"), _local("simulate"),
-    # Of this machine; with --hub they ask the routes above, with a token.
-    _local("status"), _local("tasks"), _local("doctor"), _local("events"),
-    *(_local(verb) for verb in TERMINAL_ACTIONS), _local("follow"),
-    _local("hold"), _local("release"), _local("keep"),
-    _local("mps"), _local("gpu"),
-    _local("link"), _local("completion"),
-    _local("user"), _local("user add"), _local("user list"), _local("user set"),
-    _local("user remove"), _local("user link"),
-    _local("audit"), _local("audit tail"), _local("audit verify"), _local("audit export"),
-    _local("history"), _local("history info"), _local("history verify"), _local("history backup"),
-    _local("history restore"),
-    _local("quota"), _local("quota list"), _local("quota set"), _local("quota remove"),
-    _local("quota check"),
-    _local("rules"), _local("rules check"), _local("rules test"), _local("rules pack"),
-    _local("rules backtest"), _local("rules import"), _local("rules export"),
-    _local("address"), _local("address list"), _local("address set"), _local("address remove"),
-    _local("token"), _local("token create"), _local("token list"), _local("token revoke"),
-)
+# Of this machine; with --hub they ask the routes above, with a token.
+_VERBS = dict.fromkeys((
+    "hub", "demo", "up", "agent", "simulate", "status", "tasks", "doctor", "events",
+    *TERMINAL_ACTIONS, "follow", "hold", "release", "keep", "mps", "gpu", "link", "completion"),
+    "") | {
+        "user": "add list set remove link", "audit": "tail verify export",
+        "history": "info verify backup restore", "quota": "list set remove check",
+        "rules": "check test pack backtest import export", "address": "list set remove",
+        "token": "create list revoke"}
+VERBS = tuple(Permission(f"gpudeck {name}", (), is_local=True) for verb, more in _VERBS.items()
+              for name in (verb, *(f"{verb} {each}" for each in more.split())))
 
 TABLE: dict[str, Permission] = {row.verb: row for row in (*ROUTES, *CALLBACKS, *EVENTS, *VERBS)}
 

@@ -120,11 +120,8 @@ def client_of(asked: argparse.Namespace) -> Client:
     """Without --hub, the one of this machine's own folder."""
     if asked.hub is None:
         data = asked.data or default_data()
-        state = access.open_state(data)
-        try:
+        with access.open_state(data) as state:
             url = access.hub_url(state)
-        finally:
-            state.close()
         return Client(url, read_secret(data / "api.token"), tls=tls_context(url, asked.ca_file))
     return Client.asked(asked)
 
