@@ -1,22 +1,18 @@
 """What admins and people themselves change: users, passwords, API tokens."""
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 from ..errors import InvalidChangeError
 from .passwords import PasswordService
 from .policy import EVERYTHING, AccessTarget, Actor, Role, Scope
-from .protocols import AuditLog, record_change
 from .service import AccountService
 from .sessions import is_own
 from .sign_in_log import SignInLog
 from .store import AccountsStore, ApiToken, SignInRecord, User, digest, new_token
 
 FILE_TOKEN = "tfile"
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +31,6 @@ class AccountAdmin:
     accounts: AccountService
     passwords: PasswordService
     sign_in_log: SignInLog
-    audit: AuditLog
 
     # -- users
 
@@ -51,8 +46,8 @@ class AccountAdmin:
             self.store.add_user(user)
             return None if hashed is not None else self.store.add_code(name, now)
 
-        return user, self._change(actor, "user", "add", {"person": name} | _granted(role, scope),
-                                  add)
+        return user, self.accounts.change(actor, "user", "add",
+                                          {"person": name} | _granted(role, scope), add)
 
     def change_user(self, actor: Actor, name: str, change: AccountChange) -> User:
         known = self.accounts.users.get(name)
@@ -60,7 +55,7 @@ class AccountAdmin:
         hashed = self._checked_hash(actor, "PATCH /api/v1/users/<name>",
                                     AccessTarget(name, change.role, scope), change.password)
         detail = {"person": name, "password": "new" if hashed is not None else None}
-        return self._change(
+        return self.accounts.change(
             actor, "user", "change", detail | _granted(change.role, scope),
             lambda: self.store.change_user(name, change.role, scope, hashed))
 
@@ -85,12 +80,12 @@ class AccountAdmin:
             self.store.change_user(name, is_password_gone=True)
             return self.store.add_code(name, time.time())
 
-        return self._change(actor, "user", "reset_password", {"person": name}, reset)
+        return self.accounts.change(actor, "user", "reset_password", {"person": name}, reset)
 
     def remove_user(self, actor: Actor, name: str) -> None:
         self.accounts.check(actor, "DELETE /api/v1/users/<name>", AccessTarget(name))
-        self._change(actor, "user", "remove", {"person": name},
-                     lambda: self.store.remove_user(name), takes_away=True)
+        self.accounts.change(actor, "user", "remove", {"person": name},
+                             lambda: self.store.remove_user(name), takes_away=True)
 
     # -- API tokens
 
@@ -99,14 +94,14 @@ class AccountAdmin:
         self.accounts.check(actor, "POST /api/v1/tokens", AccessTarget(role=role, scope=scope))
         word, token = new_token(name, role, scope, actor.name, time.time(), expires_at)
         detail = {"token": token.id, "name": name, "expires_at": token.expires_at}
-        self._change(actor, "token", "add", detail | _granted(role, scope),
-                     lambda: self.store.add_token(token))
+        self.accounts.change(actor, "token", "add", detail | _granted(role, scope),
+                             lambda: self.store.add_token(token))
         return word, token
 
     def remove_token(self, actor: Actor, token_id: str) -> None:
         self.accounts.check(actor, "DELETE /api/v1/tokens/<token_id>")
-        self._change(actor, "token", "remove", {"token": token_id[:64]},
-                     lambda: self.store.remove_token(token_id), takes_away=True)
+        self.accounts.change(actor, "token", "remove", {"token": token_id[:64]},
+                             lambda: self.store.remove_token(token_id), takes_away=True)
 
     def keep_file_token(self, word: str | None) -> None:
         """`api.token`, which `demo` and `up` put here: an admin while the file is there."""
@@ -123,13 +118,6 @@ class AccountAdmin:
     def sign_ins(self, actor: Actor) -> list[SignInRecord]:
         self.accounts.check(actor, "GET /api/v1/sign-ins")
         return self.sign_in_log.newest()
-
-    def _change(self, actor: Actor, kind: str, action: str, detail: dict[str, Any],
-                change: Callable[[], T], takes_away: bool = False) -> T:
-        with record_change(self.audit, actor, kind, action, detail, takes_away):
-            changed = change()
-        self.accounts.reload()
-        return changed
 
 
 def _granted(role: Role | None, scope: Scope | None) -> dict[str, Any]:

@@ -1,11 +1,9 @@
 """Sessions: how they begin, are renewed and end."""
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from .policy import AccessDenial, AccessTarget, Actor, DenialReason, RefusedError, Role, may
-from .protocols import AuditLog, record_change
 from .service import AccountService
 from .store import Session, SessionStore, new_session
 
@@ -16,7 +14,6 @@ END = "DELETE /api/v1/sessions/<session_id>"
 class SessionService:
     store: SessionStore
     accounts: AccountService
-    audit: AuditLog
 
     def begin(self, user: str, how: str, address: str) -> tuple[str, Session]:
         """The secret for the cookie, and the session."""
@@ -50,22 +47,18 @@ class SessionService:
             # Whether it exists is for its owner and for admins.
             raise RefusedError(AccessDenial(DenialReason.HIDDEN,
                                             f"there is no session {session_id[:40]!r} of yours"))
-        self._end(actor, "end", session.user, lambda: self.store.end(session_id))
+        self.accounts.change(actor, "session", "end", {"person": session.user},
+                             lambda: self.store.end(session_id), takes_away=True)
 
     def sign_out(self, actor: Actor) -> None:
         self.accounts.check(actor, "POST /sign-out")
-        self._end(actor, "sign_out", actor.name, lambda: self.store.end(actor.credential))
+        self.accounts.change(actor, "session", "sign_out", {"person": actor.name},
+                             lambda: self.store.end(actor.credential), takes_away=True)
 
     def sign_out_everywhere(self, actor: Actor) -> None:
         self.accounts.check(actor, "POST /api/v1/sign-out-everywhere")
-        self._end(actor, "sign_out_everywhere", actor.name,
-                  lambda: self.store.end_all_of(actor.name))
-
-    def _end(self, actor: Actor, action: str, person: str, end: Callable[[], None]) -> None:
-        with record_change(self.audit, actor, "session", action, {"person": person},
-                           takes_away=True):
-            end()
-        self.accounts.reload()
+        self.accounts.change(actor, "session", "sign_out_everywhere", {"person": actor.name},
+                             lambda: self.store.end_all_of(actor.name), takes_away=True)
 
 
 def is_own(actor: Actor, name: str) -> bool:

@@ -2,7 +2,6 @@
 What is allowed, the services decide. To change a limit is an act: POST previews."""
 
 from dataclasses import dataclass
-from http import HTTPStatus
 
 from flask import request
 
@@ -11,9 +10,10 @@ from gpudeck.action_views import ActionPlanView, CommandView, KeepView, OrderRes
 from ..access.policy import PEOPLE, Actor, PermissionReach, Role
 from ..access.requests import asker
 from ..access.routes import Query, Route, change, see
+from ..errors import NotFoundError
 from ..fleet.fleet import Fleet
 from ..fleet.visibility import VisibleFleet
-from ..web.answers import ApiError, bad, give_cursor, read_cursor, read_limit
+from ..web.answers import bad, page, read_cursor, read_limit
 from ..web.openapi_parts import NODE_QUERY
 from .holds import HoldService
 from .lifecycle import CommandRecord
@@ -75,22 +75,16 @@ class ActionsApi:
         if args.get("state", "all") not in ("open", "all"):
             raise bad("state is open or all")
         limit, lens = read_limit(args.get("limit")), self._visible()
-        found: list[CommandRecord] = []
-        more = None
-        for record in self.store.newest(_before(args.get("cursor")), args.get("state") == "open",
-                                         args.get("task"), args.get("node")):
-            if not lens.sees_node(record.node_id):
-                continue
-            if len(found) == limit:
-                more = give_cursor((repr(found[-1].requested_at), found[-1].id))
-                break
-            found.append(record)
+        newest = self.store.newest(_before(args.get("cursor")), args.get("state") == "open",
+                                   args.get("task"), args.get("node"))
+        found, more = page((((repr(one.requested_at), one.id), one) for one in newest
+                            if lens.sees_node(one.node_id)), limit, None)
         return CommandList([command_view(one, lens.reads) for one in found], more)
 
     def command(self, command_id: str) -> CommandView:
         record, lens = self.store.find(command_id), self._visible()
         if record is None or not lens.sees_node(record.node_id):
-            raise ApiError(HTTPStatus.NOT_FOUND, f"there is no command {command_id[:64]!r} here")
+            raise NotFoundError(f"there is no command {command_id[:64]!r} here")
         return command_view(record, lens.reads)
 
     def plans(self) -> ActionPlanList:

@@ -2,7 +2,6 @@
 
 import time
 from dataclasses import dataclass
-from http import HTTPStatus
 from typing import Protocol
 
 from flask import request
@@ -10,9 +9,10 @@ from flask import request
 from ..access.policy import PermissionReach, Role
 from ..access.requests import asker, body
 from ..access.routes import Route, change, see
+from ..errors import NotFoundError
 from ..fleet.visibility import VisibleFleet, VisibleFleetCache
 from ..web import preconditions
-from ..web.answers import ApiError, bad, check_names, one_of
+from ..web.answers import bad, check_names, one_of
 from ..web.moments import moment
 from ..web.openapi_parts import MAX_WORD, TIME
 from .admin import RuleAdmin
@@ -104,19 +104,16 @@ class AlertsApi:
     def rule(self, rule_id: str) -> RuleView:
         found = self.queries.rule(rule_id)
         if found is None:
-            raise ApiError(HTTPStatus.NOT_FOUND, f"there is no rule {rule_id[:80]!r}")
+            raise NotFoundError(f"there is no rule {rule_id[:80]!r}")
         return found
 
     def put_rule(self, rule_id: str) -> RuleView:
         known = self.queries.rule(rule_id)
         preconditions.look("rule", rule_id, None if known is None else known.number)
-        try:
-            rule = read({"id": rule_id} | body(dict))
-            if rule.id != rule_id:
-                raise bad("the rule's id is the one in the address")
-            self.admin.put(asker(), rule)
-        except InvalidRuleError as error:
-            raise bad("; ".join(map(str, error.problems))) from None
+        rule = read({"id": rule_id} | body(dict))
+        if rule.id != rule_id:
+            raise bad("the rule's id is the one in the address")
+        self.admin.put(asker(), rule)
         return self.rule(rule_id)
 
     def remove_rule(self, rule_id: str) -> None:

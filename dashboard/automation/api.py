@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from http import HTTPStatus
 
 from gpudeck.action_table import ON_RUNG
 from gpudeck.action_views import CommandView
@@ -19,8 +18,8 @@ from ..actions.views import command_view
 from ..alerts.admin import RuleAdmin
 from ..alerts.queries import AlertQueries
 from ..alerts.views import RuleView
+from ..errors import NotFoundError
 from ..fleet.visibility import VisibleFleet, VisibleFleetCache
-from ..web.answers import ApiError
 from . import views
 from .brakes import BrakeService
 from .holds import MaintenanceService
@@ -65,7 +64,7 @@ class AutomationApi:
         actor, lens = asker(), self._lens()
         alert = next((each for each in self.alerts.firing() if each.id == alert_id), None)
         if alert is None or not self.alerts.is_seen(alert.target, lens):
-            raise ApiError(HTTPStatus.NOT_FOUND, "there is no such alert, or it is over")
+            raise NotFoundError("there is no such alert, or it is over")
 
         def order(intent: ActionIntent, step: LadderStep) -> CommandRecord:
             def flaw(preview: Preview) -> Refusal | None:

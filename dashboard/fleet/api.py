@@ -3,8 +3,7 @@
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from http import HTTPStatus
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import numpy as np
 from flask import request
@@ -15,15 +14,8 @@ from gpudeck.metrics import COLUMN, SLOW_COLUMN
 from ..access.policy import Role, may
 from ..access.requests import asker
 from ..access.routes import Query, Route, see
-from ..web.answers import (
-    ApiError,
-    bad,
-    check_names,
-    give_cursor,
-    one_of,
-    read_cursor,
-    read_limit,
-)
+from ..errors import NotFoundError
+from ..web.answers import bad, check_names, one_of, page, read_cursor, read_limit
 from ..web.openapi_parts import METRIC_LIST, repeated
 from . import task_list, views
 from .filters import MAX_LENGTH, Filter, FilterError, Mask, parse
@@ -38,8 +30,6 @@ KNOWN = ("limit", "cursor", "filter")
 OF_NODES = ("id",)
 OF_GPUS = ("metrics", "node", "uuid")
 OF_TASKS = ("sort", "order", "group", "open", "node", "id")
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,19 +70,6 @@ def _metrics(text: str | None) -> frozenset[str] | None:
     return keys
 
 
-def page(items: Iterable[tuple[tuple[str, ...], T]], asked: ListQuery) -> tuple[list[T],
-                                                                                str | None]:
-    """Items come sorted by their key; a cursor is the key of the last one given."""
-    kept: list[tuple[tuple[str, ...], T]] = []
-    for key, item in items:
-        if asked.cursor is not None and key <= asked.cursor:
-            continue
-        if len(kept) == asked.limit:
-            return [item for _, item in kept], give_cursor(kept[-1][0])
-        kept.append((key, item))
-    return [item for _, item in kept], None
-
-
 KeepOf = Callable[[str, str], KeepView | None]  # of a node's task
 
 
@@ -121,7 +98,7 @@ class FleetApi:
         shown = sorted({*lens.node_ids, *(self._outside() if wanted is None else ())})
         keys = (((node_id,), node_id) for node_id in shown
                 if (wanted is None or node_id in wanted) and (ids is None or node_id in ids))
-        found, more = page(keys, asked)
+        found, more = page(keys, asked.limit, asked.cursor)
         return NodeList([self._node(node_id, mono, ids is not None) for node_id in found], more)
 
     def node(self, node_id: str) -> NodeView:
@@ -160,7 +137,7 @@ class FleetApi:
         slots = (((epoch, f"{place:08d}"), slot) for place, slot in self._places(lens)
                  if show[slot] != GpuStatus.RETIRED and (matches is None or matches[slot])
                  and (node_id is None or fleet.node_ids[fleet.node_at[slot]] == node_id))
-        found, more = page(slots, asked)
+        found, more = page(slots, asked.limit, asked.cursor)
         on = {slot: ids for at in {int(fleet.node_at[slot]) for slot in found}
               for slot, ids in views.tasks_on(fleet.nodes[fleet.node_ids[at]]).items()}
         return GpuList(
@@ -205,7 +182,7 @@ class FleetApi:
         # By place where they are sorted, in fixed width: text then sorts as the number does.
         keys = (((task.node, task.id) if sort is None else (f"{place:08d}",), task)
                 for place, task in enumerate(tasks))
-        found, more = page(keys, asked)
+        found, more = page(keys, asked.limit, asked.cursor)
         return TaskList(
             found, more, total, None if groups is None else groups[:task_list.MAX_GROUPS])
 
@@ -226,8 +203,8 @@ class FleetApi:
         raise _none("task", task_id)
 
 
-def _none(what: str, name: str) -> ApiError:
-    return ApiError(HTTPStatus.NOT_FOUND, f"there is no {what} {name[:128]!r} here")
+def _none(what: str, name: str) -> NotFoundError:
+    return NotFoundError(f"there is no {what} {name[:128]!r} here")
 
 
 _FILTER = ("filter", {"type": "string", "maxLength": MAX_LENGTH})

@@ -14,11 +14,10 @@ from ..access.policy import Role
 from ..access.requests import asker
 from ..access.routes import Query, Route, see
 from ..history.protocol import History
-from ..web.answers import bad, check_names, one_of, read_cursor, read_limit
+from ..web.answers import Key, bad, check_names, one_of, page, read_cursor, read_limit
 from ..web.moments import moment
 from ..web.openapi_parts import MAX_WORD, TIME
 from ..web.query_pool import QueryPool
-from .api import ListQuery, page
 from .events import LAST_AT, FleetEvent, is_at_least
 from .events_views import EventList, event_view, kept_of
 from .state_machine import FleetStateMachine
@@ -43,7 +42,7 @@ class EventsApi:
     def events(self) -> EventList:
         check_names(NAMES)
         args, lens = request.args, self.lenses.seen_by(asker())
-        asked = ListQuery(read_limit(args.get("limit")), read_cursor(args.get("cursor")), None)
+        limit, cursor = read_limit(args.get("limit")), read_cursor(args.get("cursor"))
         for name in ("node", "gpu", "kind"):
             if len(args.get(name, "")) > MAX_WORD:
                 raise bad(f"{name} has at most {MAX_WORD} characters")
@@ -62,27 +61,27 @@ class EventsApi:
 
         kept = self.room.events.newest(lens.place_of)
         if start is not None or end is not None:
-            kept = self._with_history(kept, lens, asked, (start, end), fits)
-        found, more = page(((one.order, one) for one in kept if fits(one)), asked)
+            kept = self._with_history(kept, lens, limit, cursor, (start, end), fits)
+        found, more = page(((one.order, one) for one in kept if fits(one)), limit, cursor)
         return EventList([event_view(self.room, one, lens.reads) for one in found], more)
 
-    def _with_history(self, live: list[FleetEvent], lens: VisibleFleet, asked: ListQuery,
-                      span: tuple[float | None, float | None], fits: Fits) -> list[FleetEvent]:
+    def _with_history(self, live: list[FleetEvent], lens: VisibleFleet, limit: int,
+                      cursor: Key | None, span: tuple[float | None, float | None], fits: Fits
+                      ) -> list[FleetEvent]:
         """As many of them as the page needs. What is in memory here as well is taken from there: it
         knows whose the Task was."""
         known = {one.id: one for one in live}
         until = LAST_AT if span[1] is None else span[1]
-        if asked.cursor is not None:
-            until = min(until, LAST_AT - _number(asked.cursor[0]) + TIE_S)
+        if cursor is not None:
+            until = min(until, LAST_AT - _number(cursor[0]) + TIE_S)
         question = self._question(lens, span[0] or 0.0)
         for _ in range(MOST_CHUNKS):
             rows = self.questions.ask(partial(question, until))
             for row in rows:
                 one = kept_of(row)
                 known.setdefault(one.id, one)
-            if len(rows) < CHUNK or asked.limit < sum(
-                    one.at >= rows[0]["t"] and fits(one) and (
-                        asked.cursor is None or one.order > asked.cursor)
+            if len(rows) < CHUNK or limit < sum(
+                    one.at >= rows[0]["t"] and fits(one) and (cursor is None or one.order > cursor)
                     for one in known.values()):
                 break
             until = min(rows[0]["t"] + TIE_S, until - TIE_S)

@@ -5,7 +5,6 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from http import HTTPStatus
 
 from flask import Response, request
 from msgspec import Raw
@@ -15,8 +14,8 @@ from gpudeck.metrics import COLUMNS, SLOW
 from ..access.policy import Actor, Role
 from ..access.requests import asker
 from ..access.routes import Route, see
-from ..errors import ResultTooLargeError
-from ..web.answers import ApiError, bad, check_names, one_of
+from ..errors import NotFoundError, ResultTooLargeError
+from ..web.answers import bad, check_names, one_of
 from ..web.moments import moment
 from ..web.openapi_parts import FORMAT, METRIC, METRIC_LIST, PRICE_SCHEMA, TIME
 from ..web.query_pool import QueryPool
@@ -78,7 +77,7 @@ class HistoryApi:
 
         has_any, made = self.questions.ask(body)
         if not has_any and not seen.has(gpus[0]):
-            raise ApiError(HTTPStatus.NOT_FOUND, f"there is no GPU {gpus[0][:128]!r} here")
+            raise NotFoundError(f"there is no GPU {gpus[0][:128]!r} here")
         return given_as(form, made, "series", *span)
 
     def instant(self) -> Raw:
@@ -131,7 +130,7 @@ class HistoryApi:
         node_id = _needed(_given("node", "start", "end"), "node")
         gpus = self._seen().gpus_of(node_id)
         if gpus is None:
-            raise ApiError(HTTPStatus.NOT_FOUND, f"there is no node {node_id[:128]!r} here")
+            raise NotFoundError(f"there is no node {node_id[:128]!r} here")
         start, end = _span(1.0 * DAY_S)
         # A minute that is not over, or not told yet, has another number in a moment.
         end = min(end, time.time() - LATE_S)

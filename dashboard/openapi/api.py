@@ -13,6 +13,7 @@ from ..access.gate import denied
 from ..access.passwords import PasswordQueueFullError
 from ..access.policy import RefusedError
 from ..access.routes import serve_routes
+from ..alerts.core.rule import InvalidRuleError
 from ..errors import AuditWriteError, InvalidChangeError, NotFoundError
 from ..web.answers import PREFIX, ApiError, answer, problem
 from .document import document
@@ -86,6 +87,7 @@ ERRORS: dict[type[Exception], Callable[[Any], Any]] = {
     RefusedError: lambda error: _told(denied(error.refusal)),
     NotFoundError: lambda error: problem(HTTPStatus.NOT_FOUND, str(error)),
     InvalidChangeError: lambda error: problem(HTTPStatus.CONFLICT, str(error)),
+    InvalidRuleError: lambda error: problem(HTTPStatus.BAD_REQUEST, str(error)),
     SignInError: _not_in,
     PasswordQueueFullError: lambda _: problem(HTTPStatus.SERVICE_UNAVAILABLE,
                                               "too many at once; try again"),

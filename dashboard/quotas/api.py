@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from http import HTTPStatus
 from typing import Any
 
 from flask import request
@@ -12,10 +11,11 @@ from gpudeck.quota import LIMITS, InvalidQuotaError, Limit, Quota, QuotaProblem,
 from ..access.policy import PermissionReach, Role
 from ..access.requests import asker, body
 from ..access.routes import Route, change, see
+from ..errors import NotFoundError
 from ..fleet.fleet import Fleet
 from ..fleet.visibility import VisibleFleet, VisibleFleetCache
 from ..web import preconditions
-from ..web.answers import ApiError, bad
+from ..web.answers import bad
 from . import views
 from .active_quotas import ActiveQuotas
 from .queries import QuotaQueries
@@ -54,7 +54,7 @@ class QuotasApi:
     def _version(self, quota_id: str) -> QuotaVersion:
         version = self.active.versions.get(quota_id)
         if version is None:
-            raise ApiError(HTTPStatus.NOT_FOUND, f"there is no quota {quota_id[:80]!r}")
+            raise NotFoundError(f"there is no quota {quota_id[:80]!r}")
         return version
 
     def _view(self, version: QuotaVersion, lens: VisibleFleet, ladder: views.Ladder
@@ -66,14 +66,14 @@ class QuotasApi:
         for node in lens.nodes(self.fleet):
             if task_id in node.tasks:
                 return views.TaskQuotaList([*self.queries.of_task(node, task_id, lens)])
-        raise ApiError(HTTPStatus.NOT_FOUND, f"there is no task {task_id[:128]!r} here")
+        raise NotFoundError(f"there is no task {task_id[:128]!r} here")
 
     def of_node(self, node_id: str) -> views.NodeQuotaList:
         lens, gpu = self._lens(), _gpu()
         if not lens.sees_node(node_id):
-            raise ApiError(HTTPStatus.NOT_FOUND, f"there is no node {node_id[:128]!r} here")
+            raise NotFoundError(f"there is no node {node_id[:128]!r} here")
         if gpu is not None and self.fleet.slot_on(node_id, gpu) is None:
-            raise ApiError(HTTPStatus.NOT_FOUND, f"there is no GPU {gpu[:128]!r} on it")
+            raise NotFoundError(f"there is no GPU {gpu[:128]!r} on it")
         return views.NodeQuotaList(self.queries.of_node(self.fleet.nodes[node_id], gpu, lens))
 
     def of_owner(self, name: str) -> views.OwnerQuotaList:
@@ -86,7 +86,7 @@ class QuotasApi:
     def versions(self, quota_id: str) -> views.QuotaVersionList:
         found = self.queries.store.versions(quota_id)
         if not found:
-            raise ApiError(HTTPStatus.NOT_FOUND, f"there never was a quota {quota_id[:80]!r}")
+            raise NotFoundError(f"there never was a quota {quota_id[:80]!r}")
         return views.QuotaVersionList(found)
 
     def past(self, quota_id: str) -> views.QuotaHistoryView:
@@ -94,9 +94,9 @@ class QuotasApi:
         holder, limit, span_s = _past_asked()
         is_theirs = quota.subject_kind != "user" or quota.subject_name == holder
         if not is_theirs or not (self.queries.sees_all(lens, quota) or holder in lens.reads.own):
-            raise ApiError(HTTPStatus.NOT_FOUND, f"nothing of {holder[:80]!r} is seen here")
+            raise NotFoundError(f"nothing of {holder[:80]!r} is seen here")
         if limit not in quota.limits:
-            raise ApiError(HTTPStatus.NOT_FOUND, f"{quota.id} does not limit {limit}")
+            raise NotFoundError(f"{quota.id} does not limit {limit}")
         why = why_not(quota, limit)
         step_s, line = (0, QuotaUsageSeries([], [], [])) if why else self.queries.past(
             quota, limit, holder, span_s)

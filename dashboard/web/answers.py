@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+from collections.abc import Iterable
 from http import HTTPStatus
 from typing import Any, TypeVar
 
@@ -38,7 +39,9 @@ REPEATED = ("open", "id", "uuid")
 _encode = msgspec.json.Encoder().encode
 
 
+T = TypeVar("T")
 W = TypeVar("W", bound=str)
+Key = tuple[str, ...]
 
 
 class ApiError(Exception):
@@ -82,7 +85,7 @@ def read_limit(raw: str | None) -> int:
     return int(raw)
 
 
-def read_cursor(raw: str | None) -> tuple[str, ...] | None:
+def read_cursor(raw: str | None) -> Key | None:
     if raw is None:
         return None
     try:
@@ -94,8 +97,19 @@ def read_cursor(raw: str | None) -> tuple[str, ...] | None:
         raise bad("this cursor was not given out by this hub; start again without it") from error
 
 
-def give_cursor(key: tuple[str, ...]) -> str:
-    return base64.urlsafe_b64encode(_encode(key)).decode()
+def page(items: Iterable[tuple[Key, T]], limit: int, after: Key | None) -> tuple[list[T],
+                                                                                 str | None]:
+    """Items come with their keys; a cursor is the key of the last one given. `after`: of items that
+    come sorted by their key, those behind this one."""
+    kept: list[tuple[Key, T]] = []
+    for key, item in items:
+        if after is not None and key <= after:
+            continue
+        if len(kept) == limit:
+            more = base64.urlsafe_b64encode(_encode(kept[-1][0])).decode()
+            return [item for _, item in kept], more
+        kept.append((key, item))
+    return [item for _, item in kept], None
 
 
 def answer(what: Any, status: int = HTTPStatus.OK) -> Response:

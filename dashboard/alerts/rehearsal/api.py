@@ -11,7 +11,7 @@ from ...access.routes import Route, change, see
 from ...fleet.visibility import VisibleFleetCache
 from ...web.answers import ApiError, bad, check_names
 from ...web.openapi_parts import MAX_WORD
-from ..core.rule import InvalidRuleError, read
+from ..core.rule import read
 from .service import RehearsalService
 from .views import BacktestList, BacktestView, NewBacktest, backtest_view
 
@@ -28,11 +28,8 @@ class RehearsalsApi:
 
     def begin(self, asked: NewBacktest) -> BacktestView:
         self._of_whole_fleet()
-        try:
-            made = self.rehearsals.begin(asker(), read(asked.rule), asked.start, asked.end)
-        except InvalidRuleError as error:
-            raise bad("; ".join(map(str, error.problems))) from None
-        return backtest_view(made)
+        return backtest_view(self.rehearsals.begin(asker(), read(asked.rule), asked.start,
+                                                   asked.end))
 
     def all_of_them(self) -> BacktestList:
         check_names(("rule",))
