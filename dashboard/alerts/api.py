@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from flask import request
+from msgspec import convert
 
 from ..access.policy import PermissionReach, Role
 from ..access.requests import asker, body
@@ -16,7 +17,6 @@ from ..web.answers import MAX_WORD, bad, one_of, word
 from ..web.moments import moment
 from ..web.openapi_parts import TIME
 from .admin import RuleAdmin
-from .core.firing_alerts import Alert
 from .core.query import AlertQuery
 from .core.rule import InvalidRuleError, Rule, RuleProblem, check, read
 from .core.silence import Silence
@@ -31,12 +31,12 @@ from .views import (
     RuleCheck,
     RuleDraft,
     RuleList,
+    RuleProblemView,
     RuleView,
     SilenceList,
     SilenceView,
     alert_view,
     name_of,
-    problem_view,
     silence_view,
 )
 
@@ -50,8 +50,6 @@ class AlertDetailSource(Protocol):
     """The holds and the ladder of alerts."""
 
     def all(self) -> dict[str, AlertDetail]: ...
-
-    def of(self, alert: Alert) -> AlertDetail: ...
 
 
 @dataclass(eq=False, slots=True)
@@ -127,8 +125,8 @@ class AlertsApi:
             if asked.is_new and self.queries.rule(rule.id) is not None:
                 raise InvalidRuleError([RuleProblem("id", preconditions.taken("rule", rule.id))])
         except InvalidRuleError as error:
-            return RuleCheck([problem_view(each) for each in error.problems], rule=rule,
-                             yaml="" if rule is None else dump_one(rule))
+            return RuleCheck(convert(error.problems, list[RuleProblemView], from_attributes=True),
+                             rule=rule, yaml="" if rule is None else dump_one(rule))
         targets, matching, basis = self.queries.try_out(rule)
         lens = self._lens()
         seen = [target for target in matching if self.queries.is_seen(target, lens)]

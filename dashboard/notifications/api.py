@@ -3,6 +3,8 @@ OwnerAddresses decide what is allowed."""
 
 from dataclasses import dataclass
 
+from msgspec import convert
+
 from ..access.policy import PermissionReach, Role
 from ..access.requests import asker
 from ..access.routes import Route, change, see
@@ -24,7 +26,8 @@ class NotificationsApi:
         found = sorted(self.service.receivers, key=lambda each: (each.kind, each.name))
         return views.ReceiverList(
             [self._view(each) for each in found], self.service.transports.has_mail,
-            self.service.groups.muted, [*map(views.channel_view, TABLE)])
+            self.service.groups.muted,
+            convert(TABLE, list[views.ChannelView], from_attributes=True))
 
     def _view(self, receiver: Receiver) -> views.ReceiverView:
         mine = [each for each in self.service.outbox if each.notice.receiver == receiver.id]
