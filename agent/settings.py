@@ -6,7 +6,7 @@ from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.keys import EnrolmentToken
@@ -23,8 +23,12 @@ from gpudeck.settings import (
     resolve,
     text,
 )
+from gpudeck.tls import tls_context
 
 from .backends import BACKENDS, backend_named
+
+if TYPE_CHECKING:
+    from gpudeck.client import Client
 
 LIVE_BACKENDS = ("auto", *(each.name for each in BACKENDS.values()
                            if not each.capabilities.plays_file))
@@ -120,6 +124,14 @@ class ConnectionSettings:
     simulate: str
     ceiling: Path | None
     json: bool
+
+    def client(self, keeps: str = "answers") -> "Client":
+        """`keeps`: what only a hub can answer of."""
+        from gpudeck.client import Client  # its libraries are not the daemon's to carry
+
+        if self.hub is None:
+            raise CommandError(f"name the hub with --hub: it keeps the {keeps}", ExitCode.USAGE)
+        return Client(self.hub, self.token(), tls=tls_context(self.hub, self.ca_file))
 
 
 @dataclass(frozen=True, slots=True)

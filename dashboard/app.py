@@ -18,7 +18,7 @@ from gpudeck.actions import Preview, Reply
 from gpudeck.desired_state import InForce
 from gpudeck.wire import Beat, FromHub
 
-from .access.api import AccountsApi, add_accounts_api
+from .access.api import AccountsApi
 from .access.coverage import check_coverage
 from .access.events import CredentialEnded
 from .access.gate import (
@@ -33,7 +33,7 @@ from .access.requests import asker
 from .access.service import REFRESH_EVERY_S
 from .access.services import AccessServices
 from .access.sign_in import add_sign_in
-from .actions.api import ActionsApi, add_actions_api
+from .actions.api import ActionsApi
 from .actions.commander import Commander
 from .actions.events import CommandChanged, HoldChanged
 from .actions.guards import ActionGuards
@@ -45,27 +45,27 @@ from .actions.signer_client import CHECK_EVERY_S, SignerClient
 from .actions.signing_policy import SigningBudget
 from .alerts.active_rules import ActiveRules
 from .alerts.admin import RuleAdmin
-from .alerts.api import AlertsApi, add_alerts_api
+from .alerts.api import AlertsApi
 from .alerts.events import AlertChanged
 from .alerts.promotion_policy import PromotionPolicy
 from .alerts.queries import AlertQueries
-from .alerts.rehearsal.api import RehearsalsApi, add_rehearsals_api
+from .alerts.rehearsal.api import RehearsalsApi
 from .alerts.rehearsal.service import RehearsalService
 from .alerts.service import EVERY_S, AlertService, AlertSources
 from .alerts.silences import SilenceService
 from .announcements import Announcements
-from .audit.api import AuditApi, add_audit_api
+from .audit.api import AuditApi
 from .audit.file_copy import AuditCopy
 from .audit.recorder import AuditRecorder
 from .audit.verify import AuditVerifier
-from .automation.api import AutomationApi, add_automation_api
+from .automation.api import AutomationApi
 from .automation.brakes import BrakeService, BrakesReset
 from .automation.dispatch import ActionDispatcher
 from .automation.holds import HubHolds, MaintenanceService
 from .automation.quota_source import QuotaIntentSource
 from .automation.rule_source import AlertDetails, RuleIntentSource
 from .automation.service import LadderService
-from .fleet.api import add_api
+from .fleet.api import FleetApi
 from .fleet.effects import (
     CloseLink,
     EpochRaised,
@@ -77,19 +77,19 @@ from .fleet.effects import (
     SendMessage,
     StreamRecord,
 )
-from .fleet.events_api import add_events_api
+from .fleet.events_api import EventsApi
 from .fleet.inventory import FleetInventory
-from .fleet.past_api import FleetPastApi, add_past_api
+from .fleet.past_api import FleetPastApi
 from .fleet.state_machine import FleetStateMachine
-from .fleet.visibility import VisibilityScope, VisibleFleetCache
+from .fleet.visibility import VisibleFleetCache
 from .heartbeat import TICK_S, Heartbeat, fields
-from .history.api import add_history_api
+from .history.api import HistoryApi
 from .history.archive import FolderArchive
 from .history.embedded import EmbeddedHistory
 from .history.maintenance_loop import maintenance_of
 from .history.store import HistoryRetention
 from .live.socket import LiveEndpoint
-from .nodes.api import NodesApi, add_nodes_api
+from .nodes.api import NodesApi
 from .nodes.audit_heads import AuditHeadExchange
 from .nodes.checkpoint import restore
 from .nodes.enrolment import EnrolmentService
@@ -97,18 +97,18 @@ from .nodes.events import GroupChanged, NodeRevoked
 from .nodes.recorder import MessageRecorder
 from .nodes.socket import AGENT_BYTES, AgentEndpoint
 from .notifications.addresses import OwnerAddresses
-from .notifications.api import NotificationsApi, add_notifications_api
+from .notifications.api import NotificationsApi
 from .notifications.mail import SmtpSettings
 from .notifications.owner_mail import OwnerMailer
 from .notifications.receiver_directory import ReceiverDirectory
 from .notifications.service import NotificationService, recovered_groups, timing_of
 from .notifications.transports import Transports
-from .openapi.api import add_openapi
+from .openapi.api import add_api
 from .pages import build_pages
 from .prometheus.page import PrometheusPage, add_metrics_page
 from .public_url import PublicOrigins
 from .quotas.active_quotas import ActiveQuotas
-from .quotas.api import QuotasApi, add_quotas_api
+from .quotas.api import QuotasApi
 from .quotas.deployment import QuotaDeployer
 from .quotas.queries import QuotaQueries
 from .quotas.service import HOLD_S, QuotaService
@@ -272,32 +272,7 @@ class Hub:
         add_second_look(self.server)
         add_once(self.server, lambda: asker().credential)
         add_sign_in(self.server, self.auth, self.access)
-        add_api(self.server, self.room, self.lenses, self.nodes, self.keeps.view_of)
-        add_openapi(self.server)
-        questions = QueryPool()
-        add_events_api(self.server, self.room, self.lenses, self.history, questions)
-        self._add_records()
-        add_history_api(self.server, self.history, questions, lambda actor: FleetInventory(
-            self.room.fleet, self.lenses.of(VisibilityScope.of(actor))))
-        add_past_api(self.server, FleetPastApi(self.history, questions, self.room.fleet,
-                                               self.lenses))
-        add_nodes_api(self.server, NodesApi(self.nodes, self.room, lambda: self.site.url))
-        add_accounts_api(self.server, AccountsApi(self.access, self.auth,
-                                                  lambda: self.state.get("url") or "",
-                                                  self.actions.second_person))
-        add_actions_api(self.server, ActionsApi(self.actions, self.state.commands, self.room.fleet,
-                                                self.holds, self.keeps))
-        alerts = AlertsApi(self.alert_queries, self.rule_admin, self.silences, self.lenses,
-                           self.alert_details, self.settings.rule_proof_h)
-        add_alerts_api(self.server, alerts)
-        add_automation_api(self.server, AutomationApi(
-            self.alert_queries, self.ladders, self.brakes, self.rule_admin, self.maintenance,
-            self.actions, self.lenses, alerts.rule))
-        add_notifications_api(self.server, NotificationsApi(self.notifications, self.addresses))
-        add_quotas_api(self.server, QuotasApi(
-            self.active_quotas, self.quota_queries, self.room.fleet, self.lenses,
-            lambda: self.quota_intents.progress(self.ladders), self.settings.quota_end_after_s))
-        add_rehearsals_api(self.server, RehearsalsApi(self.rehearsals, self.lenses))
+        add_api(self.server, self._apis())
         add_health(self.server, self.heartbeat.unready)
         add_metrics_page(self.server, PrometheusPage(
             self.room, self.lenses, self.history, self.state.commands, self.heartbeat.counts,
@@ -326,14 +301,31 @@ class Hub:
                                lambda: self.site,
                                lambda: content_policy)
 
-    def _add_records(self) -> None:
-        """What is said of acts: the Audit, addresses."""
-        verifier = AuditVerifier(self.state.another_audit, self.settings.audit_copy)
-        fleet, lenses = self.room.fleet, self.lenses
-        add_audit_api(self.server, AuditApi(
-            self.audit, verifier,
-            lambda actor, node: lenses.of(VisibilityScope.of(actor)).sees_node(node),
-            fleet.host_of))
+    def _apis(self) -> tuple[object, ...]:
+        room, fleet, lenses, questions = self.room, self.room.fleet, self.lenses, QueryPool()
+        alerts = AlertsApi(self.alert_queries, self.rule_admin, self.silences, lenses,
+                           self.alert_details, self.settings.rule_proof_h)
+        return (
+            FleetApi(room, lenses, self.nodes, self.keeps.view_of),
+            EventsApi(room, lenses, self.history, questions),
+            AuditApi(self.audit, AuditVerifier(self.state.another_audit, self.settings.audit_copy),
+                     lambda actor, node: lenses.seen_by(actor).sees_node(node), fleet.host_of),
+            HistoryApi(self.history, questions,
+                       lambda actor: FleetInventory(fleet, lenses.seen_by(actor))),
+            FleetPastApi(self.history, questions, fleet, lenses),
+            NodesApi(self.nodes, room, lambda: self.site.url),
+            AccountsApi(self.access, self.auth, lambda: self.state.get("url") or "",
+                        self.actions.second_person),
+            ActionsApi(self.actions, self.state.commands, fleet, self.holds, self.keeps),
+            alerts,
+            AutomationApi(self.alert_queries, self.ladders, self.brakes, self.rule_admin,
+                          self.maintenance, self.actions, lenses, alerts.rule),
+            NotificationsApi(self.notifications, self.addresses),
+            QuotasApi(self.active_quotas, self.quota_queries, fleet, lenses,
+                      lambda: self.quota_intents.progress(self.ladders),
+                      self.settings.quota_end_after_s),
+            RehearsalsApi(self.rehearsals, lenses),
+        )
 
     def _tell_all(self, message: FromHub) -> None:
         for at in self.room.link_of.values():

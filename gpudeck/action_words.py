@@ -63,6 +63,12 @@ def age(seconds: float | None) -> str:
     return f"{whole // _MINUTE_S} min" if whole >= _MINUTE_S else f"{whole} s"
 
 
+def text_table(rows: Sequence[Sequence[str]]) -> str:
+    """The first one is the head."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+
+
 def many(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}{_PLURAL.get(noun, 's')}"
 

@@ -1,6 +1,8 @@
 """REST client of the hub, shared by the `--hub` commands and the notebook."""
 
+import argparse
 import json
+import os
 import ssl
 import time
 import urllib.error
@@ -17,6 +19,7 @@ import msgspec
 
 from gpudeck.action_views import CommandView, OrderResultView, PreviewView
 from gpudeck.errors import CommandError, ExitCode
+from gpudeck.settings import folder, hub_url, read_secret
 from gpudeck.tls import tls_context as tls_context
 
 TIMEOUT_S = 10.0
@@ -286,6 +289,28 @@ class FleetRequests(HubRequests):
 
 class Client(FleetRequests, ActionRequests, QuotaRequests, RuleRequests, AuditRequests):
     """Every request of the REST interface."""
+
+    @classmethod
+    def asked(cls, asked: argparse.Namespace) -> "Client":
+        """As the flags of `add_hub_flags` say."""
+        token = os.environ.get("GPUDECK_TOKEN", "") if asked.token_file is None else (
+            read_secret(asked.token_file))
+        return cls(asked.hub, token, tls=tls_context(asked.hub, asked.ca_file))
+
+
+def add_hub_flags(parser: argparse.ArgumentParser, env: Mapping[str, str], does: str) -> None:
+    parser.add_argument("--hub", type=_hub, metavar="URL", default=env.get("GPUDECK_HUB"),
+                        help=does)
+    parser.add_argument("--token-file", type=folder, metavar="FILE", help="holds the API token")
+    parser.add_argument("--ca-file", type=folder, metavar="FILE",
+                        help="PEM file of who issued the hub's certificate")
+
+
+def _hub(raw: str) -> str:
+    try:
+        return hub_url(raw)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _is_lost(error: CommandError) -> bool:

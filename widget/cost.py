@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gpudeck.actions import total
 from gpudeck.notebook_pipe import PipeMarkReply, PipeSnapshot
 
 READING_S, SHARE_S = 1.0, 2.0
@@ -54,8 +55,7 @@ class Cost:
 
     @property
     def energy_j(self) -> float | None:
-        known = [gpu.energy_j for gpu in self.gpus if gpu.energy_j is not None]
-        return sum(known) if known and len(known) == len(self.gpus) else None
+        return total(gpu.energy_j for gpu in self.gpus)
 
 
 def points_of(seen: PipeSnapshot, pid: int) -> Iterator[GpuSample]:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from html import escape
 from typing import Any
 
-from gpudeck.action_words import gib, printable
+from gpudeck.action_words import gib, printable, text_table
 
 Item = dict[str, Any]
 
@@ -32,7 +32,7 @@ def still_of(shown: Item) -> StaticContent:
     lines, marks = [title], [f"<p>{escape(title)}</p>"]
     for head, rows in tables:
         if rows:
-            lines += ["", _text_table([head, *rows])]
+            lines += ["", text_table([[*map(printable, row)] for row in (head, *rows)])]
             marks.append(_html_table(head, rows))
     return StaticContent("\n".join(lines),
                          f'<div class="gpudeck-still">{_STYLE}{"".join(marks)}</div>')
@@ -83,13 +83,6 @@ def _quotas(quotas: Sequence[Item]) -> tuple[list[str], list[list[str]]]:
     return (["your quota", "holder", "what is so"],
             [[each["quota"], each["holder"], ("over: " if each["is_over"] else "")
               + each["sentence"]] for each in quotas])
-
-
-def _text_table(rows: list[list[str]]) -> str:
-    rows = [[printable(cell) for cell in row] for row in rows]
-    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-                     .rstrip() for row in rows)
 
 
 def _html_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

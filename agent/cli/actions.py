@@ -33,7 +33,6 @@ from gpudeck.action_words import (
     step_line,
 )
 from gpudeck.actions import FINAL
-from gpudeck.client import Client, tls_context
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.settings import parser
 
@@ -54,7 +53,7 @@ def follow(argv: Sequence[str]) -> int:
     reach = read_reach("follow", TABLE, asked, os.environ)
     if reach.hub is None:
         raise CommandError("name the hub with --hub: it knows its commands", ExitCode.USAGE)
-    client = client_of(reach, reach.hub)
+    client = reach.client()
     commands = [client.command(command_id) for command_id in dict.fromkeys(asked.ids)]
     return _follow(TerminalOutput(reach.json), HubTarget(client, reach.hub), commands)
 
@@ -85,17 +84,6 @@ class TerminalOutput:
         """On stderr, so that what stdout is piped into is not spoilt."""
         print(prompt, end="", file=sys.stderr, flush=True)
         return sys.stdin.readline()
-
-
-def client_of(reach: ConnectionSettings, hub: str) -> Client:
-    return Client(hub, reach.token(), tls=tls_context(hub, reach.ca_file))
-
-
-def client_that_keeps(what: str, reach: ConnectionSettings) -> Client:
-    """Of a verb that only a hub can answer."""
-    if reach.hub is None:
-        raise CommandError(f"name the hub with --hub: it keeps the {what}", ExitCode.USAGE)
-    return client_of(reach, reach.hub)
 
 
 def answer(reach: ConnectionSettings, document: dict[str, Any], *lines: str) -> int:
@@ -162,7 +150,7 @@ def _check_somebody_answers(asked: ActionSettings) -> None:
 @contextmanager
 def target_of(reach: ConnectionSettings) -> Iterator[ActionTarget]:
     if reach.hub is not None:
-        yield HubTarget(client_of(reach, reach.hub), reach.hub)
+        yield HubTarget(reach.client(), reach.hub)
         return
     with StandaloneNode(reach.data, reach.backend, reach.simulate, reach.ceiling) as local:
         yield LocalTarget(local, this_host(), who_is_here())

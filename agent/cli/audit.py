@@ -15,11 +15,11 @@ from typing import Any
 from gpudeck.audit_chain import AuditChainLink
 from gpudeck.audit_file import AuditFile
 from gpudeck.audit_words import actor_of, content, outcome_of, sentence_of, word
-from gpudeck.client import Client, tls_context
+from gpudeck.client import Client, add_hub_flags
 from gpudeck.errors import CommandError, ExitCode
-from gpudeck.settings import folder, hub_url
+from gpudeck.settings import folder
 
-from ..settings import state_folder, token_source
+from ..settings import state_folder
 
 FOLLOW_EVERY_S = 0.5
 PAGE = 1_000
@@ -84,7 +84,7 @@ def item_of(link: AuditChainLink) -> Item:
 
 def _through_hub(asked: argparse.Namespace, last: int | None) -> list[Item]:
     """Pages begin with the newest."""
-    client = _client(asked)
+    client = Client.asked(asked)
     query = {("task" if name == "task_id" else name): value
              for name, value in _filters(asked).items()}
     found: list[Item] = []
@@ -119,7 +119,7 @@ def _clean(text: str) -> str:
 def _verify(asked: argparse.Namespace) -> int:
     """Exit code 1 where a record does not hold."""
     is_hubs = asked.hub and asked.data is None
-    verdicts = [_client(asked).audit_verdict()] if is_hubs else _verdicts(asked)
+    verdicts = [Client.asked(asked).audit_verdict()] if is_hubs else _verdicts(asked)
     if asked.json:
         print(json.dumps(verdicts[0] if len(verdicts) == 1 else {"items": verdicts}))
     else:
@@ -134,7 +134,7 @@ def _verdicts(asked: argparse.Namespace) -> list[Item]:
     """Of what lies here; with a hub, also against the heads of this node that it keeps."""
     kept = {} if not asked.hub else {
         node["node"]: {node["audit_seq"]: node["audit_head"]}
-        for node in _client(asked).audit_verdict()["nodes"]}
+        for node in Client.asked(asked).audit_verdict()["nodes"]}
     found: list[Item] = []
     with _opened(asked) as file:
         for node in file.nodes:
@@ -160,7 +160,7 @@ def _words(verdict: Item) -> str:
 def _export(asked: argparse.Namespace) -> int:
     out = sys.stdout.buffer
     if asked.hub:
-        for line in _client(asked).audit_lines():
+        for line in Client.asked(asked).audit_lines():
             out.write(line)
     else:
         with _opened(asked) as file:
@@ -198,11 +198,6 @@ def _node(asked: argparse.Namespace, file: AuditFile) -> str:
                        f"as {file.nodes[0]}", ExitCode.USAGE)
 
 
-def _client(asked: argparse.Namespace) -> Client:
-    token = token_source(asked.token_file, os.environ)
-    return Client(asked.hub, token(), tls=tls_context(asked.hub, asked.ca_file))
-
-
 def _parser(env: Mapping[str, str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="gpudeck audit", allow_abbrev=False,
                                      description="The record of every act and attempt.")
@@ -226,22 +221,11 @@ def _verb(verbs: Any, name: str, text: str, env: Mapping[str, str]) -> argparse.
     made.add_argument("--data", type=folder, metavar="DIR", default=None,
                       help="folder of a hub or an agent; default: the hub's, or else the agent's, "
                            "of this user")
-    made.add_argument("--hub", type=_hub, metavar="URL", default=env.get("GPUDECK_HUB"),
-                      help="ask this hub")
-    made.add_argument("--token-file", type=folder, metavar="FILE", help="holds the API token")
-    made.add_argument("--ca-file", type=folder, metavar="FILE",
-                      help="PEM file of who issued the hub's certificate")
+    add_hub_flags(made, env, "ask this hub")
     made.add_argument("--node", dest="on", metavar="ID", help="of this node")
     made.add_argument("--json", action="store_true", help="as JSON")
     made.set_defaults(copy=None)
     return made
-
-
-def _hub(raw: str) -> str:
-    try:
-        return hub_url(raw)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _number(raw: str) -> int:

@@ -12,7 +12,6 @@ from gpudeck.settings import parser
 
 from ..settings import CA_FILE, TOKEN_FILE, read_reach
 from .action_settings import HUB, JSON
-from .actions import client_that_keeps
 
 TABLE = (HUB, TOKEN_FILE, CA_FILE, JSON)
 MOST = 1_000
@@ -27,7 +26,7 @@ def events(argv: Sequence[str]) -> int:
     made.add_argument("--limit", metavar="N", type=int, default=50, help="at most; default 50")
     asked = made.parse_args(list(argv))
     reach = read_reach("events", TABLE, asked, os.environ)
-    client = client_that_keeps("events", reach)
+    client = reach.client("events")
     if not 1 <= asked.limit <= MOST:
         raise CommandError(f"--limit is from 1 to {MOST}", ExitCode.USAGE)
     query = {"gpu": asked.gpu, "kind": asked.kind, "severity": asked.severity,

@@ -21,7 +21,7 @@ from ..settings import CA_FILE, TOKEN_FILE, ConnectionSettings, read_reach
 from ..tasks.device_users import openers, readers
 from ..tasks.terminals import who_is_here
 from .action_settings import DATA, HUB, JSON
-from .actions import answer, client_of, client_that_keeps
+from .actions import answer
 from .targets import no_such_task
 
 TABLE = (HUB, TOKEN_FILE, CA_FILE, DATA, JSON)
@@ -32,30 +32,24 @@ QUIET_S = 1.0  # twice as long as an agent may take to see the file
 
 
 def hold(argv: Sequence[str]) -> int:
-    made = _parser("hold", "Stop every act on this machine, a node, or the fleet; at once.")
-    made.add_argument("--reason", metavar="TEXT", default="", help="why; everybody sees it")
-    made.add_argument("--driver", action="store_true",
-                      help="on this machine: let go of the driver too, so that it can be reloaded")
-    asked = made.parse_args(list(argv))
-    reach = _reach("hold", asked)
+    asked, reach = _asked(
+        "hold", "Stop every act on this machine, a node, or the fleet; at once.",
+        "let go of the driver too, so that it can be reloaded", argv)
     if reach.hub is None:
         held = _hold_here(reach, asked.reason, asked.driver)
         return _let_go(reach, held) if asked.driver else _told(reach, *held)
-    client = client_of(reach, reach.hub)
+    client = reach.client()
     node_id = _node(client, asked)
     client.hold(node_id, asked.reason)
     return _confirmed(reach, client, node_id, is_held=True)
 
 
 def release(argv: Sequence[str]) -> int:
-    made = _parser("release", "Let acts happen again, and take the driver back.")
-    made.add_argument("--driver", action="store_true",
-                      help="on this machine: take the driver back, and leave other holds")
-    asked = made.parse_args(list(argv))
-    reach = _reach("release", asked)
+    asked, reach = _asked("release", "Let acts happen again, and take the driver back.",
+                          "take the driver back, and leave other holds", argv)
     if reach.hub is None:
         return _told(reach, *_release_here(reach, asked.driver))
-    client = client_of(reach, reach.hub)
+    client = reach.client()
     node_id = _node(client, asked)
     client.release(node_id)
     return _confirmed(reach, client, node_id, is_held=False)
@@ -69,7 +63,7 @@ def keep(argv: Sequence[str]) -> int:
     made.add_argument("--remove", action="store_true", help="it need not be kept any more")
     asked = made.parse_args(list(argv))
     reach = read_reach("keep", KEEP_TABLE, asked, os.environ)
-    client = client_that_keeps("wish", reach)
+    client = reach.client("wish")
     if asked.remove == bool(asked.until or asked.because) or not (
             asked.remove or (asked.until and asked.because)):
         raise CommandError("give --until and --because, or --remove", ExitCode.USAGE)
@@ -91,21 +85,22 @@ def _until(word: str) -> float:
         raise CommandError(f"--until {word!r}: {error}", ExitCode.USAGE) from error
 
 
-def _parser(program: str, does: str) -> argparse.ArgumentParser:
+def _asked(program: str, does: str, driver: str, argv: Sequence[str]
+           ) -> tuple[argparse.Namespace, ConnectionSettings]:
     made = parser(program, TABLE, does)
     made.add_argument("--node", metavar="NODE", help="with --hub: this node, by name or id")
     made.add_argument("--fleet", action="store_true", help="with --hub: every node")
-    return made
-
-
-def _reach(program: str, asked: argparse.Namespace) -> ConnectionSettings:
+    if program == "hold":
+        made.add_argument("--reason", metavar="TEXT", default="", help="why; everybody sees it")
+    made.add_argument("--driver", action="store_true", help=f"on this machine: {driver}")
+    asked = made.parse_args(list(argv))
     reach = read_reach(program, TABLE, asked, os.environ)
     if reach.hub is None and (asked.node is not None or asked.fleet):
         raise CommandError("--node and --fleet go with --hub", ExitCode.USAGE)
     if reach.hub is not None and asked.driver:
         raise CommandError("--driver is said on the machine itself: run it there, without --hub",
                            ExitCode.USAGE)
-    return reach
+    return asked, reach
 
 
 # -- this machine
@@ -205,20 +200,6 @@ def _told(reach: ConnectionSettings, *held: str) -> int:
 
 
 # -- through a hub
-
-
-def _through_hub(reach: ConnectionSettings, hub: str, asked: argparse.Namespace, is_held: bool
-                 ) -> int:
-    if asked.driver:
-        raise CommandError("--driver is said on the machine itself: run it there, without --hub",
-                           ExitCode.USAGE)
-    client = client_of(reach, hub)
-    node_id = _node(client, asked)
-    if is_held:
-        client.hold(node_id, asked.reason)
-    else:
-        client.release(node_id)
-    return _confirmed(reach, client, node_id, is_held)
 
 
 def _node(client: Client, asked: argparse.Namespace) -> str | None:

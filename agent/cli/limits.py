@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ from ..runtime.data_lock import agent_pid
 from ..settings import ConnectionSettings, read_reach
 from ..tasks.task_table import boot_id
 from .action_settings import TABLE
-from .actions import answer, client_of
+from .actions import answer
 from .setting_actions import checked, do, node_id, pipes_of
 from .tune import FROM_HUB, tune_share
 
@@ -249,20 +249,17 @@ def _gpu_setting(asked: argparse.Namespace) -> settings.Setting:
 
 def _show_mps(reach: ConnectionSettings, asked: argparse.Namespace) -> int:
     if reach.hub is not None:
-        items = client_of(reach, reach.hub).mps(_of_node(reach, asked))
+        items = reach.client().mps(_of_node(reach, asked))
         lines = [line for item in items for line in (
             printable(item["host"]), *mps_lines(msgspec.convert(
                 item["daemons"], tuple[settings.MpsDaemon, ...]), item["trouble"]))]
         return answer(reach, {"items": items}, *lines)
     known = LocalMpsDaemons()
-    store = ActionStore(reach.data / "acts.db")
-    try:
-        book = MpsSettingStore(ActionJournal(store), boot_id()) if reach.data.is_dir() else None
+    with _journal(reach.data) as journal:
+        book = None if journal is None else MpsSettingStore(journal, boot_id())
         daemons = mps_view.daemons(known, devices(8, () if book is None else book.wanted()),
                                    (lambda *_: None) if book is None else book.of,
                                    driver=backend_named(reach.backend).driver_version())
-    finally:
-        store.close()
     trouble = mps_view.why_not(known)
     items = [{"host": "here", "trouble": trouble, "daemons": msgspec.to_builtins(daemons)}]
     return answer(reach, {"items": items}, *mps_lines(daemons, trouble))
@@ -271,7 +268,7 @@ def _show_mps(reach: ConnectionSettings, asked: argparse.Namespace) -> int:
 def _of_node(reach: ConnectionSettings, asked: argparse.Namespace) -> str | None:
     if asked.node is None or reach.hub is None:
         return None
-    return node_id(client_of(reach, reach.hub), asked.node)
+    return node_id(reach.client(), asked.node)
 
 
 def mps_lines(daemons: Sequence[settings.MpsDaemon], trouble: str) -> Iterable[str]:
@@ -307,7 +304,7 @@ def _memory(limits: Iterable[Any]) -> str:
 
 def _show_limits(reach: ConnectionSettings, asked: argparse.Namespace) -> int:
     if reach.hub is not None:
-        items = client_of(reach, reach.hub).limits(_of_node(reach, asked))
+        items = reach.client().limits(_of_node(reach, asked))
     else:
         items = [{"host": "here", "trouble": "", **_held_here(reach.data)}]
     lines = [line for item in items for line in _limit_lines(item)]
@@ -315,15 +312,19 @@ def _show_limits(reach: ConnectionSettings, asked: argparse.Namespace) -> int:
 
 
 def _held_here(data: Path) -> dict[str, Any]:
+    with _journal(data) as journal:
+        return {name: [] if journal is None else msgspec.to_builtins(kind(journal).all())
+                for name, kind in (("leases", TimedLimitStore), ("modes", ComputeModeStore))}
+
+
+@contextmanager
+def _journal(data: Path) -> Iterator[ActionJournal | None]:
+    """None: nothing was ever set from this folder."""
     if not data.is_dir():
-        return {"leases": [], "modes": []}
-    store = ActionStore(data / "acts.db")
-    try:
-        journal = ActionJournal(store)
-        return {"leases": msgspec.to_builtins(TimedLimitStore(journal).all()),
-                "modes": msgspec.to_builtins(ComputeModeStore(journal).all())}
-    finally:
-        store.close()
+        yield None
+        return
+    with closing(ActionStore(data / "acts.db")) as store:
+        yield ActionJournal(store)
 
 
 def _limit_lines(item: dict[str, Any]) -> Iterable[str]:
@@ -374,10 +375,5 @@ def _machine(reach: ConnectionSettings) -> tuple[str | None, dict[str, int | Non
 
 
 def _wanted(reach: ConnectionSettings) -> tuple[Default, ...]:
-    if not reach.data.is_dir():
-        return ()
-    store = ActionStore(reach.data / "acts.db")
-    try:
-        return MpsSettingStore(ActionJournal(store), boot_id()).wanted()
-    finally:
-        store.close()
+    with _journal(reach.data) as journal:
+        return () if journal is None else MpsSettingStore(journal, boot_id()).wanted()

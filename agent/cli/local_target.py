@@ -130,11 +130,6 @@ def _use(held: HeldGpu) -> views.GpuUseView:
     return views.GpuUseView(held.gpu_uuid, None, held.mem_used_bytes)
 
 
-def _sum(parts: Sequence[float | None]) -> float | None:
-    known = [part for part in parts if part is not None]
-    return sum(known) if known and len(known) == len(parts) else None
-
-
 def _waiting(look: Preview, host: str, reason: str, at: int) -> views.CommandView:
     return views.CommandView(f"here-{at + 1}", look.action, look.node_id, host, "queued", "",
                              look.task_id, look.job_id, look.owner, reason=reason)

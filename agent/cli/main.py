@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from functools import partial
 from getpass import getpass
 from types import FrameType
-from typing import TYPE_CHECKING
 
 from gpudeck import __version__
 from gpudeck.errors import CommandError, ExitCode
@@ -49,9 +48,6 @@ from ..tasks.task_table import TaskTable, boot_id
 from ..telemetry import status_table as show
 from ..telemetry.prometheus import MetricsPage
 from ..telemetry.self_cost import AgentCostMeter, disk_trouble
-
-if TYPE_CHECKING:
-    from gpudeck.client import Client
 
 FIRST_READING_WITHIN_S = 30.0
 OK = {"state": "ok"}  # of a fleet: each node has a state of its own
@@ -159,7 +155,7 @@ def status(argv: Sequence[str]) -> int:
     hosts: dict[str, str] = {}
     more: show.Item = {}
     if asked.hub is not None:
-        client = _client(asked.hub, asked)
+        client = asked.client()
         items, nodes = client.gpus(), client.nodes()
         hosts, held = host_names(nodes), {node["host"]: node.get("holds", []) for node in nodes}
         more["nodes"] = nodes
@@ -187,7 +183,7 @@ def tasks(argv: Sequence[str]) -> int:
     asked = read_show("tasks", argv)
     hosts: dict[str, str] = {}
     if asked.hub is not None:
-        client = _client(asked.hub, asked)
+        client = asked.client()
         items, hosts = client.tasks(), host_names(client.nodes())
     else:
         processes = read_once(asked, readings=2, lists=2)[1]
@@ -195,12 +191,6 @@ def tasks(argv: Sequence[str]) -> int:
         items = show.task_items(table.describe(processes), this_host())
     print(show.as_json(items) if asked.json else show.task_table(items, hosts))
     return ExitCode.OK
-
-
-def _client(hub: str, asked: ConnectionSettings) -> "Client":
-    from gpudeck.client import Client  # its libraries are not the daemon's to carry
-
-    return Client(hub, asked.token(), tls=tls_context(hub, asked.ca_file))
 
 
 class NoReadingError(CommandError):

@@ -14,7 +14,7 @@ from gpudeck.settings import parser
 
 from ..settings import CA_FILE, TOKEN_FILE, ConnectionSettings, read_reach
 from .action_settings import HUB, JSON
-from .actions import answer, client_that_keeps
+from .actions import answer
 
 TABLE = (HUB, TOKEN_FILE, CA_FILE, JSON)
 DOES = {"list": "Quotas, who holds how much of them, and on how many nodes they are in force.",
@@ -36,7 +36,7 @@ def quota(argv: Sequence[str]) -> int:
     verb = words[0]
     asked = _parser(verb).parse_args(words[1:])
     reach = read_reach(f"quota {verb}", TABLE, asked, os.environ)
-    client = client_that_keeps("quotas", reach)
+    client = reach.client("quotas")
     match verb:
         case "list":
             found = client.quotas()

@@ -16,7 +16,7 @@ from gpudeck.limits import GPU_SETTINGS, Setting
 
 from ..limits.mps import LocalMpsDaemons
 from ..settings import ConnectionSettings
-from .actions import TerminalOutput, client_of, order, target_of
+from .actions import TerminalOutput, order, target_of
 
 _SETTINGS: msgspec.json.Decoder[Setting] = msgspec.json.Decoder(Setting)
 
@@ -34,7 +34,7 @@ def pipes_of(asked: argparse.Namespace, reach: ConnectionSettings) -> str:
         return str(asked.pipes)
     if reach.hub is None:
         return str(LocalMpsDaemons().daemons()[0].folder)
-    daemons = _node_mps(client_of(reach, reach.hub), asked.node)["daemons"]
+    daemons = _node_mps(reach.client(), asked.node)["daemons"]
     if not daemons:
         raise CommandError("no MPS control daemon runs on this node, and none has left anything "
                            "behind; say where to start one with --pipes")
@@ -90,7 +90,7 @@ def _target(reach: ConnectionSettings, asked: argparse.Namespace, task_id: str |
         return NO_TASK
     if isinstance(setting, GPU_SETTINGS):
         return setting.gpu_uuid
-    return node_id(client_of(reach, reach.hub), asked.node)
+    return node_id(reach.client(), asked.node)
 
 
 def node_id(client: Client, name: str | None) -> str:

@@ -24,7 +24,6 @@ from ..backends.recorded import readings
 from ..limits import autotune, mps_view
 from ..limits.mps import LocalMpsDaemons
 from ..settings import ConnectionSettings
-from .actions import client_of
 from .setting_actions import checked, do, node_id, pipes_of
 
 FIRST_LOOK_S = 5.0
@@ -41,7 +40,7 @@ def tune_share(reach: ConnectionSettings, asked: argparse.Namespace) -> int:
         return _rehearse(reach, asked)
     pipes = pipes_of(asked, reach)
     if reach.hub is not None:
-        client = client_of(reach, reach.hub)
+        client = reach.client()
         node = node_id(client, asked.node)
         return _rounds(reach, asked, lambda: _hub_daemon(client, node, pipes),
                        lambda within_s: _hub_load(client, node, within_s))
@@ -140,7 +139,7 @@ def _rehearse_hub(reach: ConnectionSettings, asked: argparse.Namespace) -> int:
     if every_s % autotune.MINUTE_S:
         raise CommandError("a hub keeps whole minutes: --every is 60, 120, 180 … seconds here",
                            ExitCode.USAGE)
-    client = client_of(reach, reach.hub)
+    client = reach.client()
     now = time.time()
     node = node_id(client, asked.node)
     start, end = moment_of(asked.start, now), moment_of(asked.end, now)

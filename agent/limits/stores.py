@@ -1,6 +1,7 @@
 """What is set on this node and is to hold: on disk before it is in force, so that no limit is ever
 left without its end."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
@@ -18,7 +19,7 @@ from .timed_limits import with_new
 L = TypeVar("L", TimedLimit, ManagedComputeMode)
 
 
-class StoredLimits(Generic[L]):
+class StoredLimits(ABC, Generic[L]):
     """All of one kind, together under one name in the journal. Raises JournalError. `is_shared`:
     another process may write it as well; else what was read once holds."""
 
@@ -51,12 +52,12 @@ class StoredLimits(Generic[L]):
         self._change(lambda all: tuple(limit if self._key(each) == key else each for each in all),
                      self._record(event, limit) if event else None)
 
-    def _key(self, limit: L) -> str:
-        raise NotImplementedError
+    @abstractmethod
+    def _key(self, limit: L) -> str: ...
 
+    @abstractmethod
     def _record(self, event: str, limit: L) -> dict[str, Any]:
         """For the Audit."""
-        raise NotImplementedError
 
     def _change(self, turn: Callable[[tuple[L, ...]], tuple[L, ...]],
                 record: dict[str, Any] | None) -> None:

@@ -2,20 +2,18 @@
 
 import time
 from collections.abc import Callable
-from http import HTTPStatus
-from typing import Any
+from dataclasses import dataclass
 
-from flask import Flask, Response, request
+from flask import Response, request
 
-from ..errors import InvalidChangeError, NotFoundError
-from ..web.answers import ApiError, answer, problem
+from ..web.answers import answer, bad
 from .account_admin import AccountChange
-from .credentials import SignInError, SignInOrigin
-from .gate import STATUSES, RequestAuthenticator, problem_type
-from .passwords import PasswordQueueFullError, flaw
-from .policy import PermissionReach, RefusedError, Role, Scope, name_flaw, scope_flaw
-from .requests import asker, body
-from .routes import PEOPLE, Route, change, see, serve_routes
+from .credentials import SignInOrigin
+from .gate import RequestAuthenticator
+from .passwords import flaw
+from .policy import PEOPLE, PermissionReach, Role, Scope, name_flaw, scope_flaw
+from .requests import asker
+from .routes import Route, change, see
 from .services import AccessServices
 from .sign_in import give_cookies
 from .store import TOKEN_LASTS_MOST_S
@@ -39,115 +37,102 @@ from .views import (
 )
 
 
+@dataclass(eq=False, slots=True)
 class AccountsApi:
-    def __init__(self, access: AccessServices, auth: RequestAuthenticator,
-                 url: Callable[[], str], second_person: bool) -> None:
-        self._accounts = access.accounts
-        self._admin = access.admin
-        self._sessions = access.sessions
-        self._credentials = access.credentials
-        self._auth = auth
-        self._url = url
-        self._second_person = second_person
+    access: AccessServices
+    auth: RequestAuthenticator
+    url: Callable[[], str]
+    second_person: bool
 
-    def me(self) -> Response:
+    def me(self) -> CurrentActorView:
         actor = asker()
         assert actor.role is not None, "agents have no business here"
-        return answer(CurrentActorView(
+        return CurrentActorView(
             "program" if actor.kind == "program" else "person", actor.name, actor.role.value,
             [*actor.scope.groups], [*actor.scope.unix_names], actor.fresh_until,
-            self._second_person))
+            self.second_person)
 
     # -- users
 
-    def users(self) -> Response:
-        return answer(UserList([user_view(user) for user in self._accounts.users.values()]))
+    def users(self) -> UserList:
+        return UserList([user_view(user) for user in self.access.accounts.users.values()])
 
-    def add_user(self) -> Response:
-        asked = body(NewUser)
+    def add_user(self, asked: NewUser) -> UserView:
         scope = _scope(asked.groups, asked.unix_names)
         _refuse(name_flaw(asked.name) or flaw(asked.password, asked.name))
-        user, code = self._admin.add_user(asker(), asked.name, Role(asked.role), scope,
+        user, code = self.access.admin.add_user(asker(), asked.name, Role(asked.role), scope,
                                            asked.password)
         shown = user_view(user)
         shown.link = None if code is None else self._link(code)
-        return answer(shown, HTTPStatus.CREATED)
+        return shown
 
-    def change_user(self, name: str) -> Response:
-        asked = body(UserChange)
+    def change_user(self, asked: UserChange, name: str) -> UserView:
         _refuse(flaw(asked.password, name))
         change = AccountChange(
             None if asked.role is None else Role(asked.role),
             None if asked.groups is None else tuple(asked.groups),
             None if asked.unix_names is None else tuple(asked.unix_names), asked.password)
-        return answer(user_view(self._admin.change_user(asker(), name, change)))
+        return user_view(self.access.admin.change_user(asker(), name, change))
 
-    def reset_password(self, name: str) -> Response:
-        code = self._admin.reset_password(asker(), name)
-        shown = user_view(self._accounts.users[name])
+    def reset_password(self, name: str) -> UserView:
+        code = self.access.admin.reset_password(asker(), name)
+        shown = user_view(self.access.accounts.users[name])
         shown.link = self._link(code)
-        return answer(shown, HTTPStatus.CREATED)
+        return shown
 
     def _link(self, code: str) -> str:
-        return f"{self._url()}/sign-in?code={code}"
+        return f"{self.url()}/sign-in?code={code}"
 
-    def remove_user(self, name: str) -> Response:
-        self._admin.remove_user(asker(), name)
-        return Response(status=HTTPStatus.NO_CONTENT)
+    def remove_user(self, name: str) -> None:
+        self.access.admin.remove_user(asker(), name)
 
     # -- tokens
 
-    def tokens(self) -> Response:
-        return answer(TokenList([token_view(token) for token in self._accounts.tokens()]))
+    def tokens(self) -> TokenList:
+        return TokenList([token_view(token) for token in self.access.accounts.tokens()])
 
-    def add_token(self) -> Response:
-        asked = body(NewToken)
+    def add_token(self, asked: NewToken) -> TokenView:
         now = time.time()
         if not now < asked.expires_at <= now + TOKEN_LASTS_MOST_S:
-            raise ApiError(HTTPStatus.BAD_REQUEST, "expires_at is in UTC seconds, after now and "
-                           "within a year")
-        word, token = self._admin.add_token(
+            raise bad("expires_at is in UTC seconds, after now and within a year")
+        word, token = self.access.admin.add_token(
             asker(), asked.name, Role(asked.role), _scope(asked.groups, asked.unix_names),
             asked.expires_at)
         shown = token_view(token)
         shown.secret = word
-        return answer(shown, HTTPStatus.CREATED)
+        return shown
 
-    def remove_token(self, token_id: str) -> Response:
-        self._admin.remove_token(asker(), token_id)
-        return Response(status=HTTPStatus.NO_CONTENT)
+    def remove_token(self, token_id: str) -> None:
+        self.access.admin.remove_token(asker(), token_id)
 
     # -- sessions
 
-    def sessions(self) -> Response:
+    def sessions(self) -> SessionList:
         actor = asker()
-        return answer(SessionList([session_view(session, session.id == actor.credential)
-                                   for session in self._sessions.list(actor)]))
+        return SessionList([session_view(session, session.id == actor.credential)
+                            for session in self.access.sessions.list(actor)])
 
-    def end_session(self, session_id: str) -> Response:
-        self._sessions.end(asker(), session_id)
-        return Response(status=HTTPStatus.NO_CONTENT)
+    def end_session(self, session_id: str) -> None:
+        self.access.sessions.end(asker(), session_id)
 
-    def sign_out_everywhere(self) -> Response:
-        self._sessions.sign_out_everywhere(asker())
-        return Response(status=HTTPStatus.NO_CONTENT)
+    def sign_out_everywhere(self) -> None:
+        self.access.sessions.sign_out_everywhere(asker())
 
-    def fresh(self) -> Response:
-        asked = body(PasswordConfirmation)
-        entered = self._credentials.step_up(asker(), asked.password,
+    def fresh(self, asked: PasswordConfirmation) -> Response:
+        entered = self.access.credentials.step_up(asker(), asked.password,
                                       SignInOrigin(request.environ["gpudeck.address"]))
         found = answer(ReauthenticationView(entered.session.fresh_until))
-        give_cookies(found, self._auth, entered)
+        give_cookies(found, self.auth, entered)
         return found
 
-    def sign_ins(self) -> Response:
-        return answer(SignInList([SignInView(one.at, one.name, one.address, one.how, one.outcome)
-                                  for one in self._admin.sign_ins(asker())]))
+    def sign_ins(self) -> SignInList:
+        return SignInList([SignInView(one.at, one.name, one.address, one.how, one.outcome)
+                           for one in self.access.admin.sign_ins(asker())])
 
 
 def _refuse(wrong: str | None) -> None:
     if wrong is not None:
-        raise ApiError(HTTPStatus.BAD_REQUEST, wrong)
+        raise bad(wrong)
 
 
 def _scope(groups: list[str], unix_names: list[str]) -> Scope:
@@ -157,86 +142,45 @@ def _scope(groups: list[str], unix_names: list[str]) -> Scope:
 
 
 ROUTES = (
-    Route("GET me", AccountsApi.me, "me",
-          see(Role.VIEWER, PermissionReach.NONE),
-          "Who asks, and what they may.",
-          answer=CurrentActorView),
-    Route("GET users", AccountsApi.users, "list_users",
-          see(Role.ADMIN, PermissionReach.NONE),
-          "All people.",
-          answer=UserList),
-    Route("POST users", AccountsApi.add_user, "add_user",
-          change(Role.ADMIN, PermissionReach.GRANT),
-          "A new person; without a password, `link` is a link to set one, once.",
-          answer=UserView, body=NewUser, status=201, errors=(400, 409, 415)),
+    Route("GET me", AccountsApi.me, "me", see(Role.VIEWER, PermissionReach.NONE),
+          "Who asks, and what they may."),
+    Route("GET users", AccountsApi.users, "list_users", see(Role.ADMIN, PermissionReach.NONE),
+          "All people."),
+    Route("POST users", AccountsApi.add_user, "add_user", change(Role.ADMIN, PermissionReach.GRANT),
+          "A new person; without a password, `link` is a link to set one, once.", status=201),
     Route("PATCH users/<name>", AccountsApi.change_user, "change_user",
           change(Role.VIEWER, PermissionReach.SELF),
           "Ends their sessions. Who is no admin may change their own password, and no more.",
-          answer=UserView, body=UserChange, errors=(400, 404, 409, 415)),
-    Route("DELETE users/<name>", AccountsApi.remove_user, "remove_user",
-          change(Role.ADMIN),
-          "Ends their sessions.",
-          status=204, errors=(404, 409)),
+          errors=(404, 409)),
+    Route("DELETE users/<name>", AccountsApi.remove_user, "remove_user", change(Role.ADMIN),
+          "Ends their sessions.", errors=(404, 409)),
     Route("POST users/<name>/link", AccountsApi.reset_password, "reset_password",
           change(Role.ADMIN),
           "Forgets the password, ends the sessions; `link` is a link to set a new one, once.",
-          answer=UserView, status=201, errors=(404, 409)),
-    Route("GET tokens", AccountsApi.tokens, "list_tokens",
-          see(Role.ADMIN, PermissionReach.NONE),
-          "All API tokens, without their secrets.",
-          answer=TokenList),
+          status=201, errors=(404,)),
+    Route("GET tokens", AccountsApi.tokens, "list_tokens", see(Role.ADMIN, PermissionReach.NONE),
+          "All API tokens, without their secrets."),
     Route("POST tokens", AccountsApi.add_token, "add_token",
           change(Role.ADMIN, PermissionReach.GRANT),
-          "A new API token; `secret` is shown this once.",
-          answer=TokenView, body=NewToken, status=201, errors=(400, 409, 415)),
+          "A new API token; `secret` is shown this once.", status=201),
     # Taking away must never have to wait for a password.
     Route("DELETE tokens/<token_id>", AccountsApi.remove_token, "remove_token",
           change(Role.ADMIN, is_fresh=False),
-          "Revokes one.",
-          status=204, errors=(404,)),
+          "Revokes one.", errors=(404,)),
     Route("GET sessions", AccountsApi.sessions, "list_sessions",
           see(Role.VIEWER, PermissionReach.SELF),
-          "One's own; an admin sees all.",
-          answer=SessionList),
+          "One's own; an admin sees all."),
     Route("DELETE sessions/<session_id>", AccountsApi.end_session, "end_session",
           change(Role.VIEWER, PermissionReach.SELF, is_fresh=False),
-          "One's own; an admin ends any.",
-          status=204, errors=(404,)),
+          "One's own; an admin ends any.", errors=(404,)),
     Route("POST sign-out-everywhere", AccountsApi.sign_out_everywhere, "sign_out_everywhere",
           change(Role.VIEWER, is_fresh=False, kinds=PEOPLE),
-          "Ends all of one's own sessions.",
-          status=204),
+          "Ends all of one's own sessions."),
     Route("POST fresh", AccountsApi.fresh, "fresh",
           change(Role.VIEWER, is_fresh=False, kinds=PEOPLE),
           "The password once more: for five minutes, what harms others may be done.",
-          answer=ReauthenticationView, body=PasswordConfirmation, errors=(400, 409,
-          415, 429, 503)),
+          answer=ReauthenticationView, errors=(429,)),
     Route("GET sign-ins", AccountsApi.sign_ins, "list_sign_ins",
           see(Role.ADMIN, PermissionReach.NONE),
-          "The newest 200 attempts, newest first.",
-          answer=SignInList),
+          "The newest 200 attempts, newest first."),
 )
-
-
-def add_accounts_api(server: Flask, api: AccountsApi) -> None:
-    serve_routes(server, api, ROUTES)
-    server.register_error_handler(RefusedError, _refused)
-    server.register_error_handler(InvalidChangeError, _cannot)
-    server.register_error_handler(SignInError, _not_in)
-    server.register_error_handler(PasswordQueueFullError,
-                                  lambda _: problem(503, "too many at once; try again"))
-
-
-def _refused(error: RefusedError) -> Response:
-    return problem(STATUSES[error.refusal.why], error.refusal.sentence, problem_type(error.refusal))
-
-
-def _cannot(error: InvalidChangeError) -> Response:
-    return problem(404 if isinstance(error, NotFoundError) else 409, str(error))
-
-
-def _not_in(error: SignInError) -> Any:
-    found = problem(error.status, error.sentence)
-    if error.retry_s:
-        found.headers["Retry-After"] = str(int(error.retry_s) + 1)
-    return found

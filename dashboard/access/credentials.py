@@ -93,8 +93,7 @@ class CredentialService:
             fits = self._passwords.fits(password, held, is_known)
         except PasswordQueueFullError:
             self._throttle.give_back(keys)
-            raise SignInError(HTTPStatus.SERVICE_UNAVAILABLE,
-                              "Too many sign in at this moment. Try again.", 2.0) from None
+            raise _too_many() from None
         # Changed or gone while we looked: then it was the wrong one.
         now = self._accounts.users.get(name)
         fits = fits and now is not None and user is not None and now.password == user.password
@@ -183,8 +182,7 @@ class CredentialService:
         try:
             return self._passwords.hash(password)
         except PasswordQueueFullError:
-            raise SignInError(HTTPStatus.SERVICE_UNAVAILABLE,
-                              "Too many sign in at this moment. Try again.", 2.0) from None
+            raise _too_many() from None
 
     # -- a proxy
 
@@ -233,6 +231,11 @@ class CredentialService:
     def _lane(self, lane: str, name: str) -> Key:
         found = hashlib.blake2b(f"{lane} {name}".encode(), key=self._key, digest_size=8).digest()
         return lane, int.from_bytes(found) % KEYS  # type: ignore[return-value]
+
+
+def _too_many() -> SignInError:
+    return SignInError(HTTPStatus.SERVICE_UNAVAILABLE,
+                       "Too many sign in at this moment. Try again.", 2.0)
 
 
 def _minutes(seconds: float) -> str:

@@ -20,6 +20,7 @@ from werkzeug.routing import Map
 
 from ..public_url import PublicOrigins
 from ..trusted_networks import NOBODY, TrustedProxies
+from ..web.answers import ApiError
 from .policy import AccessDenial, Actor, CsrfProof, DenialReason, may, row_of
 from .service import AccountService
 from .store import Session
@@ -43,20 +44,9 @@ STATUSES = {DenialReason.UNKNOWN: 401, DenialReason.FORBIDDEN: 403, DenialReason
 STALE = "urn:gpudeck:problem:stale"  # the `type` by which a page knows to ask for the password
 
 
-class AccessDeniedError(Exception):
-    def __init__(self, status: int, detail: str, type: str = "about:blank") -> None:
-        super().__init__(detail)
-        self.status = status
-        self.detail = detail
-        self.type = type
-
-    @classmethod
-    def by(cls, refusal: AccessDenial) -> "AccessDeniedError":
-        return cls(STATUSES[refusal.why], refusal.sentence, problem_type(refusal))
-
-
-def problem_type(refusal: AccessDenial) -> str:
-    return STALE if refusal.why is DenialReason.STALE else "about:blank"
+def denied(refusal: AccessDenial) -> ApiError:
+    return ApiError(STATUSES[refusal.why], refusal.sentence,
+                    STALE if refusal.why is DenialReason.STALE else "about:blank")
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,8 +163,8 @@ class AccessGate:
             environ.pop(name, None)
         try:
             actor = self._actor(environ)
-        except AccessDeniedError as denied:
-            return self._deny(environ, start, denied)
+        except ApiError as error:
+            return self._deny(environ, start, error)
         if actor is not None:
             environ["gpudeck.actor"] = replace(actor, address=environ["gpudeck.address"])
             # An agent is one by its word alone here; the agent edge asks for the proof.
@@ -184,7 +174,7 @@ class AccessGate:
 
     def _actor(self, environ: Environ) -> Actor | None:
         if not self._site().knows(environ):
-            raise AccessDeniedError(421, "this hub does not answer under that host name")
+            raise ApiError(421, "this hub does not answer under that host name")
         verb = environ["gpudeck.verb"] = verb_of(self._url_map, environ)
         environ["gpudeck.address"] = self._auth.address(environ)
         row = row_of(verb)
@@ -197,7 +187,7 @@ class AccessGate:
         actor = self._asker(environ)
         refusal = may(actor, verb, now=time.time())
         if refusal is not None:
-            raise AccessDeniedError.by(refusal)
+            raise denied(refusal)
         return actor
 
     def _asker(self, environ: Environ) -> Actor | None:
@@ -207,7 +197,7 @@ class AccessGate:
             self._check_program(environ)
             actor = self._auth.by_token(environ["HTTP_AUTHORIZATION"])
             if actor is None:
-                raise AccessDeniedError(401, "this token is not known here")
+                raise ApiError(401, "this token is not known here")
             return actor
         if is_socket and may_be_agent(environ):
             return Actor("agent")
@@ -215,25 +205,24 @@ class AccessGate:
         if person is None:
             return None
         if is_socket and not self._site().is_own_origin(environ):
-            raise AccessDeniedError(403, "the socket was opened by another site")
+            raise ApiError(403, "the socket was opened by another site")
         # Also of a method that no row names: nothing but looking goes without.
         if not is_socket and environ["REQUEST_METHOD"] not in SAFE_METHODS:
             self._check_origin(environ)
             if not self._auth.is_csrf_right(environ, environ.get(CSRF_HEADER, "")):
-                raise AccessDeniedError(403,
-                                        "the CSRF token is missing or wrong; load the page again")
+                raise ApiError(403, "the CSRF token is missing or wrong; load the page again")
         return person
 
     def _check_origin(self, environ: Environ) -> None:
         if (not self._site().is_own_origin(environ)
                 or environ.get("HTTP_SEC_FETCH_SITE", "same-origin") != "same-origin"):
-            raise AccessDeniedError(403, "the request comes from another site")
+            raise ApiError(403, "the request comes from another site")
 
     def _check_program(self, environ: Environ) -> None:
         """Programs send no Origin, save for websocket-client, on which python-socketio stands: it
         sends the hub's own."""
         if "HTTP_ORIGIN" in environ and not self._site().is_own_origin(environ):
-            raise AccessDeniedError(403, "a token is for programs, not for pages of another site")
+            raise ApiError(403, "a token is for programs, not for pages of another site")
 
     # -- answers
 
@@ -257,21 +246,20 @@ class AccessGate:
             ("Cache-Control", "no-store" if is_private(environ["PATH_INFO"]) else "no-cache"),
         ]
 
-    def _deny(self, environ: Environ, start: StartResponse,
-              denied: AccessDeniedError) -> Iterable[bytes]:
+    def _deny(self, environ: Environ, start: StartResponse, error: ApiError) -> Iterable[bytes]:
         path = environ["PATH_INFO"]
         wants_page = environ["REQUEST_METHOD"] in SAFE_METHODS and not path.startswith(
             ("/api/", "/metrics", "/socket.io/", "/_dash"))
-        if denied.status == 401 and wants_page:
+        if error.status == 401 and wants_page:
             start("303 See Other", [("Location", "/sign-in"), ("Content-Length", "0")])
             return [b""]
-        body = json.dumps({"type": denied.type, "title": REASONS[denied.status],
-                           "status": denied.status, "detail": denied.detail}).encode()
+        body = json.dumps({"type": error.type, "title": REASONS[error.status],
+                           "status": error.status, "detail": error.detail}).encode()
         headers = [("Content-Type", "application/problem+json"),
                    ("Content-Length", str(len(body))), ("Connection", "close")]
-        if denied.status == 401:
+        if error.status == 401:
             headers.append(("WWW-Authenticate", 'Bearer realm="gpudeck"'))
-        start(f"{denied.status} {REASONS[denied.status]}", headers)
+        start(f"{error.status} {REASONS[error.status]}", headers)
         return [body if environ["REQUEST_METHOD"] != "HEAD" else b""]
 
 
@@ -288,12 +276,12 @@ def is_private(path: str) -> bool:
 
 def _check_body(environ: Environ, most: int) -> None:
     if "HTTP_TRANSFER_ENCODING" in environ:
-        raise AccessDeniedError(411, "say the body's length instead of sending it in chunks")
+        raise ApiError(411, "say the body's length instead of sending it in chunks")
     length = environ.get("CONTENT_LENGTH") or "0"
     if not length.isascii() or not length.isdigit():
-        raise AccessDeniedError(400, "the body's length is not a number")
+        raise ApiError(400, "the body's length is not a number")
     if len(length) > 12 or int(length) > most:
-        raise AccessDeniedError(413, f"a body of more than {most} bytes is not taken")
+        raise ApiError(413, f"a body of more than {most} bytes is not taken")
 
 
 # -- behind the gate, once more

@@ -126,8 +126,8 @@ class Permission:
 
 FRESH_S = 300.0
 
-_PERSON: tuple[Kind, ...] = ("person",)
-_BOTH: tuple[Kind, ...] = ("person", "program")
+PEOPLE: tuple[Kind, ...] = ("person",)
+PEOPLE_AND_PROGRAMS: tuple[Kind, ...] = ("person", "program")
 
 
 def _open(verb: str, proof: CsrfProof = CsrfProof.NONE) -> Permission:
@@ -135,11 +135,7 @@ def _open(verb: str, proof: CsrfProof = CsrfProof.NONE) -> Permission:
 
 
 def _page(path: str) -> Permission:
-    return Permission(f"GET {path}", _PERSON)
-
-
-def _local(verb: str) -> Permission:
-    return Permission(f"gpudeck {verb}", (), is_local=True)
+    return Permission(f"GET {path}", PEOPLE)
 
 
 ROUTES = (
@@ -150,12 +146,12 @@ ROUTES = (
     _open("POST /sign-in/first", CsrfProof.FORM),
     _open("POST /sign-in/password", CsrfProof.FORM),
     _open("GET /assets/<path:filename>"),
-    Permission("GET /metrics", _BOTH, reach=PermissionReach.LENS),
-    Permission("POST /sign-out", _PERSON, proof=CsrfProof.HEADER),
+    Permission("GET /metrics", PEOPLE_AND_PROGRAMS, reach=PermissionReach.LENS),
+    Permission("POST /sign-out", PEOPLE, proof=CsrfProof.HEADER),
     Permission("GET /socket.io/", ("person", "program", "agent")),
-    Permission("GET /api/v1/openapi.json", _BOTH),
+    Permission("GET /api/v1/openapi.json", PEOPLE_AND_PROGRAMS),
     # There is nothing there, and that much is told to those who are known here.
-    *(Permission(f"{method} /api/<path:path>", _BOTH, proof=CsrfProof.HEADER)
+    *(Permission(f"{method} /api/<path:path>", PEOPLE_AND_PROGRAMS, proof=CsrfProof.HEADER)
       for method in ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")),
     _page("/"),
     _page("/<path:path>"),
@@ -165,7 +161,7 @@ ROUTES = (
     _page("/_reload-hash"),
     _page("/_favicon.ico"),
     # The way in for every callback; each has a row of its own below.
-    Permission("POST /_dash-update-component", _PERSON, proof=CsrfProof.HEADER),
+    Permission("POST /_dash-update-component", PEOPLE, proof=CsrfProof.HEADER),
 )
 
 # Dash callbacks, by their output; the wrapper around each asks `may`.
@@ -174,33 +170,24 @@ CALLBACKS: tuple[Permission, ...] = ()
 EVENTS = (
     Permission("/agent connect", ("agent",)),
     Permission("/agent wire", ("agent",)),
-    Permission("/live connect", _BOTH, reach=PermissionReach.LENS),
-    Permission("/live watch", _BOTH, reach=PermissionReach.LENS),
-    Permission("/live hide", _BOTH),
-    Permission("/live lines", _BOTH, reach=PermissionReach.LENS),
+    Permission("/live connect", PEOPLE_AND_PROGRAMS, reach=PermissionReach.LENS),
+    Permission("/live watch", PEOPLE_AND_PROGRAMS, reach=PermissionReach.LENS),
+    Permission("/live hide", PEOPLE_AND_PROGRAMS),
+    Permission("/live lines", PEOPLE_AND_PROGRAMS, reach=PermissionReach.LENS),
     Permission("/live tap", ("program",), reach=PermissionReach.LENS),
 )
 
-VERBS = (
-    _local("hub"), _local("demo"), _local("up"), _local("agent"), _local("simulate"),
-    # Of this machine; with --hub they ask the routes above, with a token.
-    _local("status"), _local("tasks"), _local("doctor"), _local("events"),
-    *(_local(verb) for verb in TERMINAL_ACTIONS), _local("follow"),
-    _local("hold"), _local("release"), _local("keep"),
-    _local("mps"), _local("gpu"),
-    _local("link"), _local("completion"),
-    _local("user"), _local("user add"), _local("user list"), _local("user set"),
-    _local("user remove"), _local("user link"),
-    _local("audit"), _local("audit tail"), _local("audit verify"), _local("audit export"),
-    _local("history"), _local("history info"), _local("history verify"), _local("history backup"),
-    _local("history restore"),
-    _local("quota"), _local("quota list"), _local("quota set"), _local("quota remove"),
-    _local("quota check"),
-    _local("rules"), _local("rules check"), _local("rules test"), _local("rules pack"),
-    _local("rules backtest"), _local("rules import"), _local("rules export"),
-    _local("address"), _local("address list"), _local("address set"), _local("address remove"),
-    _local("token"), _local("token create"), _local("token list"), _local("token revoke"),
-)
+# Of this machine; with --hub they ask the routes above, with a token.
+_VERBS = dict.fromkeys((
+    "hub", "demo", "up", "agent", "simulate", "status", "tasks", "doctor", "events",
+    *TERMINAL_ACTIONS, "follow", "hold", "release", "keep", "mps", "gpu", "link", "completion"),
+    "") | {
+        "user": "add list set remove link", "audit": "tail verify export",
+        "history": "info verify backup restore", "quota": "list set remove check",
+        "rules": "check test pack backtest import export", "address": "list set remove",
+        "token": "create list revoke"}
+VERBS = tuple(Permission(f"gpudeck {name}", (), is_local=True) for verb, more in _VERBS.items()
+              for name in (verb, *(f"{verb} {each}" for each in more.split())))
 
 TABLE: dict[str, Permission] = {row.verb: row for row in (*ROUTES, *CALLBACKS, *EVENTS, *VERBS)}
 
@@ -213,7 +200,7 @@ def install(rows: Iterable[Permission]) -> None:
             raise ValueError(f"two rows for {row.verb}")
 
 
-_SIGNED_IN = Permission("anything else", _BOTH)
+_SIGNED_IN = Permission("anything else", PEOPLE_AND_PROGRAMS)
 
 
 def row_of(verb: str | None) -> Permission | None:

@@ -1,50 +1,45 @@
 """A route of the REST interface is one row: what it is called, who may ask it, what it takes and
 answers, and who serves it. Access table, OpenAPI document and docs are made of these rows."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, replace
+from http import HTTPStatus
+from typing import Any, get_type_hints
 
-from flask import Flask
+from flask import Flask, Response
+from msgspec import Struct
 
-from ..web.answers import PREFIX
-from .policy import CsrfProof, Kind, Permission, PermissionReach, Role
+from ..web.answers import PREFIX, answer, check_names
+from ..web.openapi_parts import PAGES
+from .policy import PEOPLE_AND_PROGRAMS, CsrfProof, Kind, Permission, PermissionReach, Role
+from .requests import body
 
-PEOPLE: tuple[Kind, ...] = ("person",)
-PEOPLE_AND_PROGRAMS: tuple[Kind, ...] = ("person", "program")
 Query = tuple[tuple[str, dict[str, Any]], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RouteAccess:
-    role: Role
-    reach: PermissionReach
-    proof: CsrfProof
-    is_fresh: bool
-    kinds: tuple[Kind, ...]
-
-
-def see(role: Role, reach: PermissionReach = PermissionReach.LENS) -> RouteAccess:
-    return RouteAccess(role, reach, CsrfProof.NONE, False, PEOPLE_AND_PROGRAMS)
+def see(role: Role, reach: PermissionReach = PermissionReach.LENS) -> Permission:
+    return Permission("", PEOPLE_AND_PROGRAMS, role, reach)
 
 
 def change(role: Role, reach: PermissionReach = PermissionReach.NONE, is_fresh: bool = True,
-           kinds: tuple[Kind, ...] = PEOPLE_AND_PROGRAMS) -> RouteAccess:
-    return RouteAccess(role, reach, CsrfProof.HEADER, is_fresh, kinds)
+           kinds: tuple[Kind, ...] = PEOPLE_AND_PROGRAMS) -> Permission:
+    return Permission("", kinds, role, reach, CsrfProof.HEADER, is_fresh)
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
     """`verb`: `GET tasks/<path:task_id>`, below the API's prefix. `handler`: of the class that
-    serves it. `version`: the field by which a change says what it is a change of."""
+    serves it: takes the body, then the names in the path, and gives what is answered; so its
+    signature says what these are. `version`: the field by which a change says what it is a change
+    of. `errors`: those that do not follow from the rest."""
 
     verb: str
     handler: Callable[..., Any]
     name: str
-    access: RouteAccess
+    access: Permission  # of a verb that is still to be filled in
     text: str
-    answer: type | None = None
-    body: type | None = None
+    answer: type | None = None  # of a handler that gives it encoded
+    reads: type | None = None  # of a handler that reads the body itself, to name all that is wrong
     status: int = 200
     errors: tuple[int, ...] = ()
     query: Query = ()
@@ -63,12 +58,46 @@ class Route:
 
     @property
     def permission(self) -> Permission:
-        access = self.access
-        return Permission(f"{self.method} {PREFIX}/{self.path}", access.kinds, access.role,
-                          access.reach, access.proof, access.is_fresh)
+        return replace(self.access, verb=f"{self.method} {PREFIX}/{self.path}")
+
+    @property
+    def parameters(self) -> Query:
+        return (*(PAGES if self.is_list else ()), *self.query)
+
+    @property
+    def body(self) -> type[Struct] | None:
+        """What the handler takes."""
+        hints = get_type_hints(self.handler)
+        return next((hint for name, hint in hints.items() if name != "return"
+                     and issubclass(hint, Struct)), None)
+
+    @property
+    def given(self) -> type:
+        """What the handler gives."""
+        found: type = get_type_hints(self.handler)["return"]
+        return found
 
 
-def serve_routes(server: Flask, api: object, routes: Iterable[Route]) -> None:
+def serve_routes(server: Flask, apis: Collection[object], routes: Iterable[Route]) -> None:
+    """Each by the one of `apis` whose class has its handler."""
     for route in routes:
-        server.add_url_rule(f"{PREFIX}/{route.path}", route.name, route.handler.__get__(api),
+        api = next(each for each in apis
+                   if getattr(type(each), route.handler.__name__, None) is route.handler)
+        server.add_url_rule(f"{PREFIX}/{route.path}", route.name, _view(route, api),
                             methods=[route.method], provide_automatic_options=False)
+
+
+def _view(route: Route, api: object) -> Callable[..., Response]:
+    handler, kind = route.handler.__get__(api), route.body
+    most = {name: schema.get("maxItems", 1) for name, schema in route.parameters}
+
+    def view(**names: str) -> Response:
+        if most:
+            check_names(most)
+        found = handler(**names) if kind is None else handler(body(kind), **names)
+        if isinstance(found, Response):
+            return found
+        return Response(status=HTTPStatus.NO_CONTENT) if found is None else answer(
+            found, route.status)
+
+    return view

@@ -6,15 +6,16 @@ somebody else has written: `gpudeck user` needs no other way to a running hub.
 
 import logging
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
+from typing import Any, TypeVar
 
 import gevent
 
 from ..runtime.dispatcher import Dispatcher
 from .events import CredentialEnded
 from .policy import AccessDenial, AccessTarget, Actor, DenialReason, RefusedError, may
-from .protocols import AccountState
+from .protocols import AccountState, AuditLog, record_change
 from .sign_in_log import SignInLog
 from .store import ApiToken, Session, User, digest
 
@@ -23,9 +24,13 @@ log = logging.getLogger("gpudeck.people")
 REFRESH_EVERY_S = 0.25
 NOTE_EVERY_S = 60.0
 
+T = TypeVar("T")
+
 
 class AccountService:
-    def __init__(self, state: AccountState, sign_ins: SignInLog, events: Dispatcher) -> None:
+    def __init__(self, state: AccountState, sign_ins: SignInLog, events: Dispatcher,
+                 audit: AuditLog) -> None:
+        self._audit = audit
         self._state = state
         self._sign_ins = sign_ins
         self._events = events
@@ -69,6 +74,13 @@ class AccountService:
         if found != self._writes_elsewhere:
             self._writes_elsewhere = found
             self.reload()
+
+    def change(self, actor: Actor, kind: str, action: str, detail: dict[str, Any],
+               change: Callable[[], T], takes_away: bool = False) -> T:
+        with record_change(self._audit, actor, kind, action, detail, takes_away):
+            changed = change()
+        self.reload()
+        return changed
 
     # -- who asks
 

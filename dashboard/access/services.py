@@ -14,8 +14,8 @@ class AccessServices:
     def __init__(self, state: AccountState, passwords: PasswordService, audit: AuditLog,
                  events: Dispatcher) -> None:
         self.sign_ins = SignInLog(state)
-        self.accounts = AccountService(state, self.sign_ins, events)
-        self.sessions = SessionService(state.sessions, self.accounts, audit)
-        self.admin = AccountAdmin(state.accounts, self.accounts, passwords, self.sign_ins, audit)
+        self.accounts = AccountService(state, self.sign_ins, events, audit)
+        self.sessions = SessionService(state.sessions, self.accounts)
+        self.admin = AccountAdmin(state.accounts, self.accounts, passwords, self.sign_ins)
         self.credentials = CredentialService(state, self.accounts, self.sessions, self.sign_ins,
                                              passwords, audit)

@@ -3,6 +3,7 @@
 import hmac
 import secrets
 from collections.abc import Callable
+from dataclasses import dataclass
 from http import HTTPStatus
 
 from flask import Flask, Response, redirect, request
@@ -17,31 +18,29 @@ from .store import SESSION_LASTS_S
 STRANGE = "This form was not made here, or is too old. Try again."
 
 
+@dataclass(eq=False, slots=True)
 class SignInRoutes:
-    def __init__(self, auth: RequestAuthenticator, access: AccessServices) -> None:
-        self._auth = auth
-        self._accounts = access.accounts
-        self._sessions = access.sessions
-        self._credentials = access.credentials
+    auth: RequestAuthenticator
+    access: AccessServices
 
     # -- what is asked
 
     def show(self) -> Response:
         code = request.args.get("code")
-        if self._auth.person(request.environ) is not None and code is None:
+        if self.auth.person(request.environ) is not None and code is None:
             return _onward()
         try:
             if code is not None:
                 return self._show_code(code)
-            vouched = self._auth.vouched_for(request.environ)
+            vouched = self.auth.vouched_for(request.environ)
             if vouched is not None:
-                return self._let_in(self._credentials.vouched(vouched, self._origin()))
+                return self._let_in(self.access.credentials.vouched(vouched, self._origin()))
         except SignInError as refused:
             return self._page(self._password_form(), refused)
         return self._page(self._password_form())
 
     def _show_code(self, code: str) -> Response:
-        user = self._credentials.look_at(code)
+        user = self.access.credentials.look_at(code)
         if user is None:
             return self._page(first_form(code))
         if user.password is None:
@@ -49,34 +48,34 @@ class SignInRoutes:
         # A HEAD comes from link previews and must not use the code up.
         if request.method == "HEAD":
             return Response()
-        return self._let_in(self._credentials.by_code(code, self._origin()))
+        return self._let_in(self.access.credentials.by_code(code, self._origin()))
 
     def by_password(self) -> Response:
         return self._try(
-            lambda: self._credentials.by_password(_field("name"), _field("password"),
+            lambda: self.access.credentials.by_password(_field("name"), _field("password"),
                                                   self._origin()),
             lambda: self._password_form(_field("name")))
 
     def first_admin(self) -> Response:
         code = _field("code")
         return self._try(
-            lambda: self._credentials.first_admin(code, _field("name"), _field("password"),
+            lambda: self.access.credentials.first_admin(code, _field("name"), _field("password"),
                                             _field("again"), self._origin()),
             lambda: first_form(code, _field("name")))
 
     def set_password(self) -> Response:
         code = _field("code")
         return self._try(
-            lambda: self._credentials.set_password(code, _field("password"), _field("again"),
+            lambda: self.access.credentials.set_password(code, _field("password"), _field("again"),
                                              self._origin()),
             lambda: set_form(code, _field("name")))
 
     def sign_out(self) -> Response:
         actor: Actor = request.environ["gpudeck.actor"]
-        self._sessions.sign_out(actor)
+        self.access.sessions.sign_out(actor)
         answer = redirect("/sign-in", 303)
-        for name in (self._auth.cookies.session, CSRF_COOKIE):
-            answer.delete_cookie(name, path="/", secure=self._auth.cookies.is_secure)
+        for name in (self.auth.cookies.session, CSRF_COOKIE):
+            answer.delete_cookie(name, path="/", secure=self.auth.cookies.is_secure)
         return answer  # type: ignore[return-value]
 
     def _try(self, enter: Callable[[], SignInResult],
@@ -90,33 +89,33 @@ class SignInRoutes:
             return self._page(self._password_form() if is_over else form(), refused)
 
     def _is_our_form(self) -> bool:
-        word = cookie_word(request.environ, self._auth.cookies.form)
+        word = cookie_word(request.environ, self.auth.cookies.form)
         return word is not None and hmac.compare_digest(
-            _field("csrf").encode(), self._credentials.form_token(word).encode())
+            _field("csrf").encode(), self.access.credentials.form_token(word).encode())
 
     def _origin(self) -> SignInOrigin:
         return SignInOrigin(request.environ["gpudeck.address"],
-                            cookie_word(request.environ, self._auth.cookies.device) or "")
+                            cookie_word(request.environ, self.auth.cookies.device) or "")
 
     # -- what is answered
 
     def _let_in(self, entered: SignInResult) -> Response:
         answer = _onward()
-        give_cookies(answer, self._auth, entered)
+        give_cookies(answer, self.auth, entered)
         return answer
 
     def _page(self, form: SignInForm | None, refused: SignInError | None = None) -> Response:
-        word = cookie_word(request.environ, self._auth.cookies.form) or secrets.token_urlsafe(24)
-        body = page(form, self._credentials.form_token(word),
+        word = cookie_word(request.environ, self.auth.cookies.form) or secrets.token_urlsafe(24)
+        body = page(form, self.access.credentials.form_token(word),
                     None if refused is None else refused.sentence)
         answer = Response(body, 200 if refused is None else refused.status, mimetype="text/html")
         if refused is not None and refused.retry_s:
             answer.headers["Retry-After"] = str(int(refused.retry_s) + 1)
-        _set_cookie(answer, self._auth, self._auth.cookies.form, word, 86_400)
+        _set_cookie(answer, self.auth, self.auth.cookies.form, word, 86_400)
         return answer
 
     def _password_form(self, name: str = "") -> SignInForm | None:
-        return password_form(name) if self._accounts.users else None
+        return password_form(name) if self.access.accounts.users else None
 
 
 def add_sign_in(server: Flask, auth: RequestAuthenticator, access: AccessServices) -> None:

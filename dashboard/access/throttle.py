@@ -5,23 +5,13 @@ in to that account before counts for itself alone.
 """
 
 from collections import deque
-from dataclasses import dataclass
 from typing import Literal
 
 Lane = Literal["account", "address", "device"]
 
 
-@dataclass(frozen=True, slots=True)
-class GuessLimit:
-    guesses: int
-    within_s: float
-
-
-LIMITS: dict[Lane, GuessLimit] = {
-    "account": GuessLimit(20, 900.0),
-    "address": GuessLimit(60, 900.0),
-    "device": GuessLimit(10, 900.0),
-}
+WITHIN_S = 900.0
+GUESSES: dict[Lane, int] = {"account": 20, "address": 60, "device": 10}
 # Keys are numbers below this: names and addresses without end share a table that has one.
 KEYS = 65_536
 
@@ -48,12 +38,12 @@ class SignInThrottle:
                 taken.pop()
 
     def _wait_s(self, key: Key, mono: float) -> float:
-        limit, taken = LIMITS[key[0]], self._taken.get(key)
+        taken = self._taken.get(key)
         if taken is None:
             return 0.0
-        while taken and mono - taken[0] >= limit.within_s:
+        while taken and mono - taken[0] >= WITHIN_S:
             taken.popleft()
         if not taken:
             del self._taken[key]
             return 0.0
-        return 0.0 if len(taken) < limit.guesses else taken[0] + limit.within_s - mono
+        return 0.0 if len(taken) < GUESSES[key[0]] else taken[0] + WITHIN_S - mono

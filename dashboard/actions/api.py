@@ -2,21 +2,19 @@
 What is allowed, the services decide. To change a limit is an act: POST previews."""
 
 from dataclasses import dataclass
-from http import HTTPStatus
 
-from flask import Flask, Response, request
+from flask import request
 
 from gpudeck.action_views import ActionPlanView, CommandView, KeepView, OrderResultView, PreviewView
 
-from ..access.policy import Actor, PermissionReach, Role
-from ..access.requests import asker, body
-from ..access.routes import PEOPLE, Query, Route, change, see, serve_routes
-from ..errors import AuditWriteError
+from ..access.policy import PEOPLE, Actor, PermissionReach, Role
+from ..access.requests import asker
+from ..access.routes import Query, Route, change, see
+from ..errors import NotFoundError
 from ..fleet.fleet import Fleet
 from ..fleet.visibility import VisibleFleet
-from ..web.answers import ApiError, answer, bad, give_cursor, problem, read_cursor, read_limit
+from ..web.answers import bad, page, read_cursor, read_limit
 from ..web.openapi_parts import NODE_QUERY
-from .errors import ActionRefusedError
 from .holds import HoldService
 from .lifecycle import CommandRecord
 from .owner_keeps import OwnerKeepService
@@ -38,7 +36,6 @@ from .views import (
 )
 
 LISTED = ", an id; without it all nodes are listed"
-KNOWN = ("limit", "cursor", "state", "task", "node")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,100 +49,84 @@ class ActionsApi:
     def _visible(self) -> VisibleFleet:
         return self.actions.visible(asker())
 
-    def preview(self) -> Response:
-        asked = body(NewPreview)
-        return answer(self.actions.previews.preview(asker(), asked.action, asked.targets,
-                                                     asked.params, asked.plan), HTTPStatus.CREATED)
+    def preview(self, asked: NewPreview) -> PreviewView:
+        return self.actions.previews.preview(asker(), asked.action, asked.targets, asked.params,
+                                             asked.plan)
 
-    def order(self) -> Response:
-        asked, actor = body(NewCommands), asker()
+    def order(self, asked: NewCommands) -> OrderResultView:
+        actor = asker()
         records, plan = self.actions.order(actor, asked.preview, asked.reason,
                                             asked.despite_maintenance)
         shown = None if plan is None else self.actions.plan_view(actor, plan)
-        return answer(self._ordered(actor, records, shown), HTTPStatus.ACCEPTED)
+        return self._ordered(actor, records, shown)
 
     def _ordered(self, actor: Actor, records: list[CommandRecord], plan: ActionPlanView | None
                  ) -> OrderResultView:
         reads = self.actions.visible(actor).reads
         return OrderResultView(tuple(command_view(record, reads) for record in records), plan)
 
-    def commands(self) -> Response:
+    def commands(self) -> CommandList:
         args = request.args
-        for name in args:
-            if name not in KNOWN or len(args.getlist(name)) > 1:
-                raise bad(f"{name[:40]!r} is no parameter, or is given twice; there are "
-                          f"{', '.join(KNOWN)}")
         if args.get("state", "all") not in ("open", "all"):
             raise bad("state is open or all")
         limit, lens = read_limit(args.get("limit")), self._visible()
-        found: list[CommandRecord] = []
-        more = None
-        for record in self.store.newest(_before(args.get("cursor")), args.get("state") == "open",
-                                         args.get("task"), args.get("node")):
-            if not lens.sees_node(record.node_id):
-                continue
-            if len(found) == limit:
-                more = give_cursor((repr(found[-1].requested_at), found[-1].id))
-                break
-            found.append(record)
-        return answer(CommandList([command_view(one, lens.reads) for one in found], more))
+        newest = self.store.newest(_before(args.get("cursor")), args.get("state") == "open",
+                                   args.get("task"), args.get("node"))
+        found, more = page((((repr(one.requested_at), one.id), one) for one in newest
+                            if lens.sees_node(one.node_id)), limit, None)
+        return CommandList([command_view(one, lens.reads) for one in found], more)
 
-    def command(self, command_id: str) -> Response:
+    def command(self, command_id: str) -> CommandView:
         record, lens = self.store.find(command_id), self._visible()
         if record is None or not lens.sees_node(record.node_id):
-            raise ApiError(HTTPStatus.NOT_FOUND, f"there is no command {command_id[:64]!r} here")
-        return answer(command_view(record, lens.reads))
+            raise NotFoundError(f"there is no command {command_id[:64]!r} here")
+        return command_view(record, lens.reads)
 
-    def plans(self) -> Response:
-        return answer(ActionPlanList(self.actions.plan_views(asker())))
+    def plans(self) -> ActionPlanList:
+        return ActionPlanList(self.actions.plan_views(asker()))
 
-    def approve(self, plan_id: str) -> Response:
+    def approve(self, plan_id: str) -> OrderResultView:
         actor = asker()
         records, plan = self.actions.approve_plan(actor, plan_id)
-        return answer(self._ordered(actor, records, self.actions.plan_view(actor, plan)),
-                      HTTPStatus.ACCEPTED)
+        return self._ordered(actor, records, self.actions.plan_view(actor, plan))
 
-    def withdraw(self, plan_id: str) -> Response:
+    def withdraw(self, plan_id: str) -> None:
         self.actions.withdraw_plan(asker(), plan_id)
-        return Response(status=HTTPStatus.NO_CONTENT)
 
     # -- hold and keep
 
-    def hold_state(self) -> Response:
-        return answer(self.holds.state(self._visible()))
+    def hold_state(self) -> HoldStateView:
+        return self.holds.state(self._visible())
 
-    def hold(self) -> Response:
-        asked = body(NewHold)
+    def hold(self, asked: NewHold) -> HoldStateView:
         self.holds.hold(asker(), asked.node, asked.reason)
         return self.hold_state()
 
-    def release(self) -> Response:
+    def release(self) -> HoldStateView:
         self.holds.release(asker(), _node("; without it the hold of the whole fleet is released"))
         return self.hold_state()
 
-    def keep(self, task_id: str) -> Response:
-        asked = body(NewKeep)
+    def keep(self, asked: NewKeep, task_id: str) -> KeepView:
         made = self.keeps.set(asker(), task_id, asked.until, asked.because)
-        return answer(KeepView(made.until, made.because, made.by))
+        return KeepView(made.until, made.because, made.by)
 
-    def keep_no_more(self, task_id: str) -> Response:
+    def keep_no_more(self, task_id: str) -> None:
         self.keeps.remove(asker(), task_id)
-        return Response(status=HTTPStatus.NO_CONTENT)
 
     # -- MPS and limits, as they are
 
-    def mps(self) -> Response:
-        return answer(mps_list(self.fleet, self._visible(), _node(LISTED)))
+    def mps(self) -> MpsList:
+        return mps_list(self.fleet, self._visible(), _node(LISTED))
 
-    def limits(self) -> Response:
-        return answer(limits_list(self.fleet, self._visible(), _node(LISTED)))
+    def limits(self) -> LimitsList:
+        return limits_list(self.fleet, self._visible(), _node(LISTED))
 
 
 def _node(otherwise: str) -> str | None:
-    given = request.args.getlist("node")
-    if len(given) > 1 or set(request.args) - {"node"} or "" in given:
+    given = request.args.get("node")
+    if given == "":
         raise bad(f"the one parameter here is `node`{otherwise}")
-    return given[0] if given else None
+    return given
 
 
 def _before(raw: str | None) -> tuple[float, str] | None:
@@ -167,60 +148,46 @@ ROUTES = (
     Route("POST previews", ActionsApi.preview, "preview",
           change(Role.USER, PermissionReach.TASKS, is_fresh=False),
           "What an act would hit, as the nodes see it now: for 60 seconds, for one order, for "
-          "whoever asked.",
-          answer=PreviewView, body=NewPreview, status=201, errors=(400, 404, 409, 415, 503)),
+          "whoever asked.", status=201, errors=(404,)),
     Route("GET commands", ActionsApi.commands, "list_commands", see(Role.VIEWER),
-          "Commands, newest first; `state` open: those without an outcome.",
-          answer=CommandList, errors=(400,), is_list=True, query=COMMANDS_QUERY),
+          "Commands, newest first; `state` open: those without an outcome.", is_list=True,
+          query=COMMANDS_QUERY),
     Route("POST commands", ActionsApi.order, "order",
           change(Role.USER, PermissionReach.TASKS, is_fresh=False),
-          "Does what was previewed. More than 3 jobs wait for a second person: `plan`.",
-          answer=OrderResultView, body=NewCommands, status=202, errors=(400, 404, 409, 415, 503)),
+          "Does what was previewed. More than 3 jobs wait for a second person: `plan`.", status=202,
+          errors=(404,)),
     Route("GET commands/<command_id>", ActionsApi.command, "get_commands", see(Role.VIEWER),
-          "One Command: how far it is, and what came of it.",
-          answer=CommandView, errors=(400, 404)),
+          "One Command: how far it is, and what came of it.", errors=(400, 404)),
     Route("GET plans", ActionsApi.plans, "list_plans", see(Role.VIEWER),
-          "What waits for a second person, and what became of it.", answer=ActionPlanList),
+          "What waits for a second person, and what became of it."),
     Route("POST plans/<plan_id>/approve", ActionsApi.approve, "approve_plan",
           change(Role.OPERATOR, PermissionReach.TASKS, kinds=PEOPLE),
-          "By another person than the one who asked; all is looked at anew, and what has "
-          "changed is refused.",
-          answer=OrderResultView, status=202, errors=(404, 409, 503)),
+          "By another person than the one who asked; all is looked at anew, and what has changed "
+          "is refused.", status=202, errors=(404,)),
     Route("DELETE plans/<plan_id>", ActionsApi.withdraw, "withdraw_plan",
-          change(Role.USER, is_fresh=False), "Nothing of it is done.",
-          status=204, errors=(404, 409, 503)),
+          change(Role.USER, is_fresh=False),
+          "Nothing of it is done.", errors=(404, 409)),
     Route("GET mps", ActionsApi.mps, "list_mps", see(Role.VIEWER),
           "MPS on each Node that has said: daemons, servers, clients, and what is set.",
-          answer=MpsList, errors=(400,), query=NODE_QUERY),
+          query=NODE_QUERY),
     Route("GET limits", ActionsApi.limits, "list_limits", see(Role.VIEWER),
-          "Power caps, clock locks and compute modes that gpudeck holds on GPUs: until when, "
-          "and whether they are in force.",
-          answer=LimitsList, errors=(400,), query=NODE_QUERY),
+          "Power caps, clock locks and compute modes that gpudeck holds on GPUs: until when, and "
+          "whether they are in force.", query=NODE_QUERY),
     Route("GET hold", ActionsApi.hold_state, "get_hold", see(Role.VIEWER),
-          "What is held, and by whom: the fleet, and each Node.", answer=HoldStateView),
+          "What is held, and by whom: the fleet, and each Node."),
     # Stopping must be quick; letting go needs the password.
     Route("POST hold", ActionsApi.hold, "hold",
           change(Role.OPERATOR, PermissionReach.LENS, is_fresh=False),
-          "Stops every act on a Node, or with `node` null on the fleet, at once and until it "
-          "is released.",
-          answer=HoldStateView, body=NewHold, errors=(400, 404, 409, 415, 503)),
-    Route("DELETE hold", ActionsApi.release, "release",
-          change(Role.OPERATOR, PermissionReach.LENS),
-          "Lets go of a hold that was ordered here.", answer=HoldStateView, errors=(400, 404, 503),
+          "Stops every act on a Node, or with `node` null on the fleet, at once and until it is "
+          "released.", errors=(404,)),
+    Route("DELETE hold", ActionsApi.release, "release", change(Role.OPERATOR, PermissionReach.LENS),
+          "Lets go of a hold that was ordered here.", errors=(404,),
           query=(("node", {"type": "string", "minLength": 1}),)),
     Route("PUT tasks/<path:task_id>/keep", ActionsApi.keep, "keep_task",
           change(Role.USER, PermissionReach.LENS, is_fresh=False),
           "Its owner wants the Task to be left alone until then, within seven days.",
-          answer=KeepView, body=NewKeep, errors=(400, 404, 409, 415, 503)),
+          errors=(404, 409)),
     Route("DELETE tasks/<path:task_id>/keep", ActionsApi.keep_no_more, "keep_task_no_more",
-          change(Role.USER, PermissionReach.LENS, is_fresh=False), "Takes that back.",
-          status=204, errors=(404, 503)),
+          change(Role.USER, PermissionReach.LENS, is_fresh=False),
+          "Takes that back.", errors=(404,)),
 )
-
-
-def add_actions_api(server: Flask, api: ActionsApi) -> None:
-    serve_routes(server, api, ROUTES)
-    server.register_error_handler(ActionRefusedError, lambda error: problem(
-        error.status, str(error), f"urn:gpudeck:problem:{error.code}"))
-    server.register_error_handler(AuditWriteError, lambda error: problem(
-        503, str(error), "urn:gpudeck:problem:audit"))

@@ -1,10 +1,11 @@
 """Why an action is not done, for whoever asked for it."""
 
+from ..web.answers import ApiError
 
-class ActionRefusedError(Exception):
+
+class ActionRefusedError(ApiError):
     """The sentence says why and what to do."""
 
     def __init__(self, status: int, code: str, sentence: str) -> None:
-        super().__init__(sentence)
-        self.status = status
+        super().__init__(status, sentence, f"urn:gpudeck:problem:{code}")
         self.code = code

@@ -1,21 +1,22 @@
 """REST of rules, alerts and silences. The services check rights."""
 
 import time
-from http import HTTPStatus
+from dataclasses import dataclass
 from typing import Protocol
 
-from flask import Flask, Response, request
+from flask import request
+from msgspec import convert
 
 from ..access.policy import PermissionReach, Role
 from ..access.requests import asker, body
-from ..access.routes import Route, change, see, serve_routes
-from ..fleet.visibility import VisibilityScope, VisibleFleet, VisibleFleetCache
+from ..access.routes import Route, change, see
+from ..errors import NotFoundError
+from ..fleet.visibility import VisibleFleet, VisibleFleetCache
 from ..web import preconditions
-from ..web.answers import ApiError, answer, bad, check_names, one_of
+from ..web.answers import MAX_WORD, bad, one_of, word
 from ..web.moments import moment
-from ..web.openapi_parts import MAX_WORD, TIME
+from ..web.openapi_parts import TIME
 from .admin import RuleAdmin
-from .core.firing_alerts import Alert
 from .core.query import AlertQuery
 from .core.rule import InvalidRuleError, Rule, RuleProblem, check, read
 from .core.silence import Silence
@@ -30,12 +31,12 @@ from .views import (
     RuleCheck,
     RuleDraft,
     RuleList,
+    RuleProblemView,
     RuleView,
     SilenceList,
     SilenceView,
     alert_view,
     name_of,
-    problem_view,
     silence_view,
 )
 
@@ -50,122 +51,110 @@ class AlertDetailSource(Protocol):
 
     def all(self) -> dict[str, AlertDetail]: ...
 
-    def of(self, alert: Alert) -> AlertDetail: ...
 
-
+@dataclass(eq=False, slots=True)
 class AlertsApi:
-    def __init__(self, queries: AlertQueries, admin: RuleAdmin, silences: SilenceService,
-                 lenses: VisibleFleetCache, details: AlertDetailSource, proof_h: int) -> None:
-        self._queries = queries
-        self._admin = admin
-        self._silences = silences
-        self._lenses = lenses
-        self._details = details
-        self._proof_h = proof_h
+    queries: AlertQueries
+    admin: RuleAdmin
+    silencing: SilenceService
+    lenses: VisibleFleetCache
+    details: AlertDetailSource
+    proof_h: int
 
     def _lens(self) -> VisibleFleet:
-        return self._lenses.of(VisibilityScope.of(asker()))
+        return self.lenses.seen_by(asker())
 
     # -- alerts
 
-    def alerts(self) -> Response:
-        check_names(("state", "start", "end", "rule", "targets", "gpus"))
+    def alerts(self) -> AlertList:
         about = self._about()
         state = one_of("state", request.args.get("state"), STATES) or "open"
         start, end = moment("start"), moment("end")
         now = time.time()
-        found = self._queries.firing() if state == "open" else (
-            self._queries.pending() if state == "pending" else self._queries.store.ended_alerts(
+        found = self.queries.firing() if state == "open" else (
+            self.queries.pending() if state == "pending" else self.queries.store.ended_alerts(
                 now - SEEN_BY_DEFAULT_S if start is None else start, now if end is None else end,
                 about))
-        lens, rule = self._lens(), request.args.get("rule")
-        if len(rule or "") > MAX_WORD:
-            raise bad(f"rule has at most {MAX_WORD} characters")
-        seen = [alert for alert in found if self._queries.is_seen(alert.target, lens)
+        lens, rule = self._lens(), word("rule")
+        seen = [alert for alert in found if self.queries.is_seen(alert.target, lens)
                 and (rule is None or rule == alert.rule_id) and about.matches(alert)]
         if state != "pending":
             seen.sort(key=lambda alert: (-alert.fired_at, alert.id))
-        details = self._details.all() if state == "open" else {}
-        return answer(AlertList([
-            alert_view(alert, self._queries.gpus_seen(alert.target, lens),
-                       self._silences.matching(alert, now), *details.get(alert.id, ([], None)))
-            for alert in seen[:MOST_LISTED]]))
+        details = self.details.all() if state == "open" else {}
+        return AlertList([
+            alert_view(alert, self.queries.gpus_seen(alert.target, lens),
+                       self.silencing.matching(alert, now), *details.get(alert.id, ([], None)))
+            for alert in seen[:MOST_LISTED]])
 
     def _about(self) -> AlertQuery:
         gpus = _several("gpus")
         return AlertQuery(_several("targets"), gpus,
-                          frozenset() if gpus is None else self._queries.nodes_of(gpus))
+                          frozenset() if gpus is None else self.queries.nodes_of(gpus))
 
     # -- rules
 
-    def rules(self) -> Response:
-        return answer(RuleList(self._queries.all_rules(), self._proof_h))
+    def rules(self) -> RuleList:
+        return RuleList(self.queries.all_rules(), self.proof_h)
 
-    def rule(self, rule_id: str) -> Response:
-        found = self._queries.rule(rule_id)
+    def rule(self, rule_id: str) -> RuleView:
+        found = self.queries.rule(rule_id)
         if found is None:
-            raise ApiError(HTTPStatus.NOT_FOUND, f"there is no rule {rule_id[:80]!r}")
-        return answer(found)
+            raise NotFoundError(f"there is no rule {rule_id[:80]!r}")
+        return found
 
-    def put_rule(self, rule_id: str) -> Response:
-        known = self._queries.rule(rule_id)
+    def put_rule(self, rule_id: str) -> RuleView:
+        known = self.queries.rule(rule_id)
         preconditions.look("rule", rule_id, None if known is None else known.number)
-        try:
-            rule = read({"id": rule_id} | body(dict))
-            if rule.id != rule_id:
-                raise bad("the rule's id is the one in the address")
-            self._admin.put(asker(), rule)
-        except InvalidRuleError as error:
-            raise bad("; ".join(map(str, error.problems))) from None
+        rule = read({"id": rule_id} | body(dict))
+        if rule.id != rule_id:
+            raise bad("the rule's id is the one in the address")
+        self.admin.put(asker(), rule)
         return self.rule(rule_id)
 
-    def remove_rule(self, rule_id: str) -> Response:
-        self._admin.remove(asker(), rule_id)
-        return Response(status=HTTPStatus.NO_CONTENT)
+    def remove_rule(self, rule_id: str) -> None:
+        self.admin.remove(asker(), rule_id)
 
-    def check_rule(self) -> Response:
+    def check_rule(self, asked: RuleDraft) -> RuleCheck:
         """What is wrong with it, or which targets meet its condition now."""
-        asked, rule = body(RuleDraft), None
+        rule = None
         if (asked.rule is None) == (asked.yaml is None):
             raise bad("give the rule either as fields (rule) or as text (yaml)")
         try:
             rule = read(asked.rule if asked.yaml is None else one_rule(asked.yaml))
             check(rule)
-            if asked.is_new and self._queries.rule(rule.id) is not None:
+            if asked.is_new and self.queries.rule(rule.id) is not None:
                 raise InvalidRuleError([RuleProblem("id", preconditions.taken("rule", rule.id))])
         except InvalidRuleError as error:
-            return answer(RuleCheck([problem_view(each) for each in error.problems], rule=rule,
-                                    yaml="" if rule is None else dump_one(rule)))
-        targets, matching, basis = self._queries.try_out(rule)
+            return RuleCheck(convert(error.problems, list[RuleProblemView], from_attributes=True),
+                             rule=rule, yaml="" if rule is None else dump_one(rule))
+        targets, matching, basis = self.queries.try_out(rule)
         lens = self._lens()
-        seen = [target for target in matching if self._queries.is_seen(target, lens)]
+        seen = [target for target in matching if self.queries.is_seen(target, lens)]
         shown = seen[:MATCHES_SHOWN]
-        return answer(RuleCheck(
+        return RuleCheck(
             [], targets if lens.is_whole else len(seen), len(seen),
             [target.key for target in shown], [name_of(rule.of, target) for target in shown],
-            rule, dump_one(rule), basis))
+            rule, dump_one(rule), basis)
 
     # -- silences
 
-    def silences(self) -> Response:
+    def silences(self) -> SilenceList:
         now = time.time()
-        found = sorted(self._silences.silences.values(), key=lambda each: (-each.until, each.id))
-        return answer(SilenceList([self._silence(each, now) for each in found[:MOST_LISTED]]))
+        found = sorted(self.silencing.silences.values(), key=lambda each: (-each.until, each.id))
+        return SilenceList([self._silence(each, now) for each in found[:MOST_LISTED]])
 
     def _silence(self, silence: Silence, now: float) -> SilenceView:
-        return silence_view(silence, self._queries.host_of(silence.node), now)
+        return silence_view(silence, self.queries.host_of(silence.node), now)
 
-    def silence(self) -> Response:
-        asked = body(NewSilence)
+    def silence(self, asked: NewSilence) -> SilenceView:
         begins = time.time() if asked.begins is None else asked.begins
-        made = self._silences.create(asker(), Silence(
+        made = self.silencing.create(asker(), Silence(
             "", "", asked.because, begins, asked.until, asked.rule, asked.node, asked.target,
             asked.user))
-        return answer(self._silence(made, time.time()), HTTPStatus.CREATED)
+        return self._silence(made, time.time())
 
-    def end_silence(self, silence_id: str) -> Response:
-        self._silences.end(asker(), silence_id)
-        return Response(status=HTTPStatus.NO_CONTENT)
+    def end_silence(self, silence_id: str) -> None:
+        self.silencing.end(asker(), silence_id)
 
 
 def _several(name: str) -> frozenset[str] | None:
@@ -180,12 +169,10 @@ def _several(name: str) -> frozenset[str] | None:
 
 ROUTES = (
     # Who may see a node sees its alerts; rules are of the whole fleet.
-    Route("GET alerts", AlertsApi.alerts, "list_alerts",
-          see(Role.VIEWER),
+    Route("GET alerts", AlertsApi.alerts, "list_alerts", see(Role.VIEWER),
           "Those that fire now; with `state=pending` what is so and not for long enough, "
           "`fired_at` ahead of now; with `state=ended` those of the last seven days or between "
           "`start` and `end`; newest first.",
-          answer=AlertList, errors=(400,),
           query=(("state", {"enum": ["open", "pending", "ended"], "default": "open"}),
                  ("rule", {"type": "string", "maxLength": MAX_WORD}), ("start", TIME),
                  ("targets",
@@ -194,42 +181,24 @@ ROUTES = (
                  ("gpus", {"type": "string", "description": "What is marked at these "
                            "GPUs, up to 20, joined by commas: their own, those of "
                            "tasks, jobs and owners on them, and of their nodes."}), ("end", TIME))),
-    Route("GET rules", AlertsApi.rules, "list_rules",
-          see(Role.VIEWER, PermissionReach.NONE),
-          "All Rules, and how many of their targets are in which phase.",
-          answer=RuleList),
-    Route("GET rules/<rule_id>", AlertsApi.rule, "get_rule",
-          see(Role.VIEWER, PermissionReach.NONE),
-          "One Rule.",
-          answer=RuleView, errors=(404,)),
-    Route("PUT rules/<rule_id>", AlertsApi.put_rule, "put_rule",
-          change(Role.ADMIN),
-          "A new Rule, or a new version of one.",
-          answer=RuleView, body=Rule, errors=(400, 409, 412, 415, 503),
-          version="number"),
-    Route("DELETE rules/<rule_id>", AlertsApi.remove_rule, "remove_rule",
-          change(Role.ADMIN),
-          "It is not watched any more; what it was is kept.",
-          status=204, errors=(404, 503)),
+    Route("GET rules", AlertsApi.rules, "list_rules", see(Role.VIEWER, PermissionReach.NONE),
+          "All Rules, and how many of their targets are in which phase."),
+    Route("GET rules/<rule_id>", AlertsApi.rule, "get_rule", see(Role.VIEWER, PermissionReach.NONE),
+          "One Rule.", errors=(404,)),
+    Route("PUT rules/<rule_id>", AlertsApi.put_rule, "put_rule", change(Role.ADMIN),
+          "A new Rule, or a new version of one.", reads=Rule, errors=(409,), version="number"),
+    Route("DELETE rules/<rule_id>", AlertsApi.remove_rule, "remove_rule", change(Role.ADMIN),
+          "It is not watched any more; what it was is kept.", errors=(404,)),
     Route("POST rule-checks", AlertsApi.check_rule, "check_rule",
           change(Role.OPERATOR, PermissionReach.LENS, is_fresh=False),
-          "What is wrong with it, or of which targets its condition is true at this moment.",
-          answer=RuleCheck, body=RuleDraft, errors=(400, 415)),
+          "What is wrong with it, or of which targets its condition is true at this moment."),
     Route("GET silences", AlertsApi.silences, "list_silences",
           see(Role.VIEWER, PermissionReach.NONE),
-          "All Silences, those that are over as well.",
-          answer=SilenceList),
-    Route("POST silences", AlertsApi.silence, "add_silence",
-          change(Role.OPERATOR, is_fresh=False),
-          "Matching alerts neither tell nor act until `until`, within 30 days.",
-          answer=SilenceView, body=NewSilence, status=201, errors=(400, 404, 409, 415,
-          503)),
+          "All Silences, those that are over as well."),
+    Route("POST silences", AlertsApi.silence, "add_silence", change(Role.OPERATOR, is_fresh=False),
+          "Matching alerts neither tell nor act until `until`, within 30 days.", status=201,
+          errors=(404,)),
     Route("DELETE silences/<silence_id>", AlertsApi.end_silence, "end_silence",
           change(Role.OPERATOR, is_fresh=False),
-          "Ends one now.",
-          status=204, errors=(404, 503)),
+          "Ends one now.", errors=(404,)),
 )
-
-
-def add_alerts_api(server: Flask, api: AlertsApi) -> None:
-    serve_routes(server, api, ROUTES)

@@ -6,7 +6,7 @@ from msgspec import Meta, Struct
 
 from .core.firing_alerts import Alert, AlertTarget
 from .core.momentary_rule import Basis
-from .core.rule import Mode, Of, Rule, RuleProblem, Severity
+from .core.rule import Mode, Of, Rule, Severity
 from .core.rule_tracker import RuleTracker
 from .core.silence import Silence
 from .core.state_machine import AlertPhase, EvaluationHealth
@@ -194,10 +194,6 @@ def name_of(of: Of, target: AlertTarget) -> str:
     if of in ("task", "job"):
         words += [*target.users[:3]]
     return " · ".join(words) or target.key
-
-
-def problem_view(problem: RuleProblem) -> RuleProblemView:
-    return RuleProblemView(problem.field, problem.message, problem.at)
 
 
 def silence_view(silence: Silence, host: str, now: float) -> SilenceView:

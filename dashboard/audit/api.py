@@ -3,48 +3,44 @@
 import re
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from http import HTTPStatus
 
 import gevent
-from flask import Flask, Response, request
+from flask import Response, request
 from gevent.lock import BoundedSemaphore
 
 from gpudeck.audit_chain import AuditChainLink
 
 from ..access.policy import EVERYTHING, Actor, PermissionReach, Role, by
 from ..access.requests import asker
-from ..access.routes import Query, Route, see, serve_routes
-from ..errors import AuditWriteError
-from ..web.answers import DEFAULT_LIMIT, MAX_LIMIT, answer, bad, problem
-from ..web.openapi_parts import MAX_WORD
+from ..access.routes import Query, Route, see
+from ..web.answers import DEFAULT_LIMIT, MAX_LIMIT, MAX_WORD, ApiError, bad, word
 from .file_copy import line_of
 from .recorder import AuditRecorder
 from .store import AuditFilter
 from .verify import AuditVerifier
 from .views import AuditRecordList, AuditVerdictView, record_view
 
-FILTERS = ("kind", "actor", "node", "task", "since", "until")
-KNOWN = ("limit", "cursor", *FILTERS)
 STEP = 200
 LOOKED_AT_MOST = 20_000
 EXPORT_STEP = 500
 NUMBER = re.compile(r"[0-9]{1,15}(\.[0-9]{1,9})?")
 
 
+@dataclass(eq=False, slots=True)
 class AuditApi:
-    def __init__(self, auditor: AuditRecorder, verifier: AuditVerifier,
-                 sees_node: Callable[[Actor, str], bool], host_of: Callable[[str], str | None]
-                 ) -> None:
-        self._auditor = auditor
-        self._verifier = verifier
-        self._sees_node = sees_node
-        self._host_of = host_of
-        self._busy = BoundedSemaphore(1)
+    auditor: AuditRecorder
+    verifier: AuditVerifier
+    sees_node: Callable[[Actor, str], bool]
+    host_of: Callable[[str], str | None]
+    busy: BoundedSemaphore = field(default_factory=BoundedSemaphore)
 
-    def records(self) -> Response:
+    def records(self) -> AuditRecordList:
         limit, before, wanted = _question()
         found, following = self._page(asker(), wanted, before, limit)
-        return answer(AuditRecordList([record_view(link) for link in found],
-                                      None if following is None else str(following)))
+        return AuditRecordList([record_view(link) for link in found],
+                               None if following is None else str(following))
 
     def _page(self, actor: Actor, wanted: AuditFilter, before: int | None, limit: int
               ) -> tuple[list[AuditChainLink], int | None]:
@@ -53,7 +49,7 @@ class AuditApi:
         found: list[AuditChainLink] = []
         looked = 0
         while looked < LOOKED_AT_MOST:
-            some = self._auditor.store.newest(wanted, before, STEP)
+            some = self.auditor.store.newest(wanted, before, STEP)
             for link in some:
                 if sees(link):
                     found.append(link)
@@ -71,25 +67,26 @@ class AuditApi:
             return lambda _: True
         def sees(link: AuditChainLink) -> bool:
             node = record_view(link).node
-            return node is not None and self._sees_node(actor, node)
+            return node is not None and self.sees_node(actor, node)
 
         return sees
 
-    def verify(self) -> Response:
+    def verify(self) -> AuditVerdictView:
         _no_parameters()
-        if not self._busy.acquire(timeout=0):
-            return problem(503, "the audit is being verified already; ask again in a minute")
+        if not self.busy.acquire(timeout=0):
+            raise ApiError(HTTPStatus.SERVICE_UNAVAILABLE,
+                           "the audit is being verified already; ask again in a minute")
         try:
-            verdict = gevent.get_hub().threadpool.apply(self._verifier.verdict)
+            verdict = gevent.get_hub().threadpool.apply(self.verifier.verdict)
         finally:
-            self._busy.release()
+            self.busy.release()
         for each in verdict.nodes:
-            each.host = self._host_of(each.node)
-        return answer(verdict)
+            each.host = self.host_of(each.node)
+        return verdict
 
     def export(self) -> Response:
         _no_parameters()
-        self._auditor.record("audit", by(asker()) | {
+        self.auditor.record("audit", by(asker()) | {
             "action": "export", "outcome": "done", "sentence": f"{asker().name} took the whole "
             "audit away"})
         return Response(self._lines(), mimetype="application/jsonl", headers={
@@ -97,10 +94,10 @@ class AuditApi:
 
     def _lines(self) -> Iterator[bytes]:
         """In steps: the loop goes on between them, and memory stays what it is."""
-        last, _ = self._auditor.store.head()
+        last, _ = self.auditor.store.head()
         at = 0
         while at < last:
-            some = list(self._auditor.store.links(at, EXPORT_STEP))
+            some = list(self.auditor.store.links(at, EXPORT_STEP))
             if not some:
                 return
             yield b"".join(line_of(link) for link in some)
@@ -109,15 +106,10 @@ class AuditApi:
 
 
 def _question() -> tuple[int, int | None, AuditFilter]:
-    args = request.args
-    for name in args:
-        if name not in KNOWN or len(args.getlist(name)) > 1:
-            raise bad(f"there is no parameter {name[:40]!r}, or it is given twice; there are "
-                      f"{', '.join(KNOWN)}")
     limit = _whole("limit") or DEFAULT_LIMIT
     if limit > MAX_LIMIT:
         raise bad(f"limit is a whole number from 1 to {MAX_LIMIT}")
-    wanted = AuditFilter(_word("kind"), _word("actor"), _word("node"), _word("task"),
+    wanted = AuditFilter(word("kind"), word("actor"), word("node"), word("task"),
                          _moment("since"), _moment("until"))
     return limit, _whole("cursor"), wanted
 
@@ -129,13 +121,6 @@ def _whole(name: str) -> int | None:
     if not raw.isascii() or not raw.isdigit() or len(raw) > 15 or int(raw) < 1:
         raise bad(f"{name} is a whole number from 1 on")
     return int(raw)
-
-
-def _word(name: str) -> str | None:
-    raw = request.args.get(name)
-    if raw is not None and len(raw) > MAX_WORD:
-        raise bad(f"{name} has at most {MAX_WORD} characters")
-    return raw
 
 
 def _moment(name: str) -> float | None:
@@ -162,18 +147,12 @@ AUDIT_QUERY: Query = (
 ROUTES = (
     Route("GET audit", AuditApi.records, "list_audit", see(Role.OPERATOR),
           "Records, newest first: on Nodes in one's scope; an admin of everything sees all.",
-          answer=AuditRecordList, errors=(400,), query=AUDIT_QUERY),
+          query=AUDIT_QUERY),
     Route("GET audit/verify", AuditApi.verify, "verify_audit",
           see(Role.ADMIN, PermissionReach.NONE),
           "Walks the whole chain; compares it with its copy and with the heads that nodes keep.",
-          answer=AuditVerdictView, errors=(400, 503)),
+          errors=(400, 503)),
     Route("GET audit/export", AuditApi.export, "export_audit",
           see(Role.ADMIN, PermissionReach.NONE),
-          "All records, oldest first.",
-          errors=(400, 503), media="application/jsonl"),
+          "All records, oldest first.", errors=(400, 503), media="application/jsonl"),
 )
-
-
-def add_audit_api(server: Flask, api: AuditApi) -> None:
-    serve_routes(server, api, ROUTES)
-    server.register_error_handler(AuditWriteError, lambda error: problem(503, str(error)))

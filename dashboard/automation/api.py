@@ -2,9 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from http import HTTPStatus
-
-from flask import Flask, Response
 
 from gpudeck.action_table import ON_RUNG
 from gpudeck.action_views import CommandView
@@ -12,8 +9,8 @@ from gpudeck.actions import Preview, Refusal
 from gpudeck.ladder import LadderStep
 
 from ..access.policy import PermissionReach, Role
-from ..access.requests import asker, body
-from ..access.routes import Route, change, see, serve_routes
+from ..access.requests import asker
+from ..access.routes import Route, change, see
 from ..actions.errors import ActionRefusedError
 from ..actions.lifecycle import CommandRecord
 from ..actions.service import ActionService
@@ -21,8 +18,8 @@ from ..actions.views import command_view
 from ..alerts.admin import RuleAdmin
 from ..alerts.queries import AlertQueries
 from ..alerts.views import RuleView
-from ..fleet.visibility import VisibilityScope, VisibleFleet, VisibleFleetCache
-from ..web.answers import ApiError, answer
+from ..errors import NotFoundError
+from ..fleet.visibility import VisibleFleet, VisibleFleetCache
 from . import views
 from .brakes import BrakeService
 from .holds import MaintenanceService
@@ -39,36 +36,35 @@ class AutomationApi:
     maintenance: MaintenanceService
     actions: ActionService
     lenses: VisibleFleetCache
-    shown_rule: Callable[[str], Response]
+    shown_rule: Callable[[str], RuleView]
 
     def _lens(self) -> VisibleFleet:
-        return self.lenses.of(VisibilityScope.of(asker()))
+        return self.lenses.seen_by(asker())
 
     # -- brakes
 
-    def show(self) -> Response:
-        return answer(views.brakes_view(
+    def show(self) -> views.BrakesView:
+        return views.brakes_view(
             self.brakes.state, self.ladders.dispatcher.nodes(), self.ladders.runs.busy(),
-            self._lens().sees_node, self.brakes.now()))
+            self._lens().sees_node, self.brakes.now())
 
-    def reset(self) -> Response:
-        self.brakes.reset(asker(), body(views.BreakerReset).reason)
+    def reset(self, asked: views.BreakerReset) -> views.BrakesView:
+        self.brakes.reset(asker(), asked.reason)
         return self.show()
 
     # -- modes
 
-    def set_mode(self, rule_id: str) -> Response:
-        asked = body(views.RuleModeChange)
+    def set_mode(self, asked: views.RuleModeChange, rule_id: str) -> RuleView:
         self.rules.set_mode(asker(), rule_id, asked.mode, asked.expires)
         return self.shown_rule(rule_id)
 
     # -- a person lets it happen
 
-    def confirm(self, alert_id: str) -> Response:
-        asked, actor, lens = body(views.LadderConfirmation), asker(), self._lens()
+    def confirm(self, asked: views.LadderConfirmation, alert_id: str) -> CommandView:
+        actor, lens = asker(), self._lens()
         alert = next((each for each in self.alerts.firing() if each.id == alert_id), None)
         if alert is None or not self.alerts.is_seen(alert.target, lens):
-            raise ApiError(HTTPStatus.NOT_FOUND, "there is no such alert, or it is over")
+            raise NotFoundError("there is no such alert, or it is over")
 
         def order(intent: ActionIntent, step: LadderStep) -> CommandRecord:
             def flaw(preview: Preview) -> Refusal | None:
@@ -82,53 +78,45 @@ class AutomationApi:
         found = self.ladders.confirm(alert_id, order)
         if isinstance(found, str):
             raise ActionRefusedError(409, "not_due", found)
-        return answer(command_view(found, lens.reads), HTTPStatus.ACCEPTED)
+        return command_view(found, lens.reads)
 
     # -- maintenance
 
-    def list_maintenance(self) -> Response:
-        return answer(views.MaintenanceList([
+    def list_maintenance(self) -> views.MaintenanceList:
+        return views.MaintenanceList([
             views.maintenance_view(one, self.alerts.host_of(one.node_id))
-            for one in self.maintenance.seen_by(self._lens())]))
+            for one in self.maintenance.seen_by(self._lens())])
 
-    def begin_maintenance(self, node_id: str) -> Response:
-        asked = body(views.NewMaintenance)
+    def begin_maintenance(self, asked: views.NewMaintenance, node_id: str
+                          ) -> views.MaintenanceView:
         made = self.maintenance.put(asker(), node_id, asked.because, asked.until)
-        return answer(views.maintenance_view(made, self.alerts.host_of(node_id)))
+        return views.maintenance_view(made, self.alerts.host_of(node_id))
 
-    def end_maintenance(self, node_id: str) -> Response:
+    def end_maintenance(self, node_id: str) -> None:
         self.maintenance.end(asker(), node_id)
-        return Response(status=HTTPStatus.NO_CONTENT)
 
 
 ROUTES = (
     Route("GET brakes", AutomationApi.show, "get_brakes", see(Role.VIEWER),
-          "What bounds automatic acts, and what holds now.", answer=views.BrakesView),
+          "What bounds automatic acts, and what holds now."),
     Route("POST brakes", AutomationApi.reset, "reset_brakes", change(Role.ADMIN),
-          "Lets automatic acts go on; what waited is dropped.", answer=views.BrakesView,
-          body=views.BreakerReset, errors=(400, 409, 415, 503)),
+          "Lets automatic acts go on; what waited is dropped."),
     # Down is quick; for up the service asks for an admin with a fresh password.
     Route("POST rules/<rule_id>/mode", AutomationApi.set_mode, "set_rule_mode",
           change(Role.OPERATOR, is_fresh=False),
           "What a Rule may do by itself; up takes an admin, and auto what is proven of it.",
-          answer=RuleView, body=views.RuleModeChange, errors=(400, 404, 409, 415, 503)),
+          errors=(404,)),
     # As any order: the service asks for more with the victims in hand.
     Route("POST alerts/<path:alert_id>/confirm", AutomationApi.confirm, "confirm_alert",
           change(Role.USER, PermissionReach.TASKS, is_fresh=False),
-          "A person lets a Rule in confirm take its next step.", answer=CommandView,
-          body=views.LadderConfirmation, status=202, errors=(400, 404, 409, 415, 503)),
+          "A person lets a Rule in confirm take its next step.", status=202, errors=(404,)),
     Route("GET maintenance", AutomationApi.list_maintenance, "list_maintenance", see(Role.VIEWER),
-          "Nodes that people work on.", answer=views.MaintenanceList),
+          "Nodes that people work on."),
     Route("PUT nodes/<node_id>/maintenance", AutomationApi.begin_maintenance, "begin_maintenance",
           change(Role.OPERATOR, PermissionReach.LENS, is_fresh=False),
           "Nothing is done there by itself, and by hand only on a second click.",
-          answer=views.MaintenanceView, body=views.NewMaintenance,
-          errors=(400, 404, 409, 415, 503)),
+          errors=(404, 409)),
     Route("DELETE nodes/<node_id>/maintenance", AutomationApi.end_maintenance, "end_maintenance",
           change(Role.OPERATOR, PermissionReach.LENS),
-          "Ends it now.", status=204, errors=(404, 503)),
+          "Ends it now.", errors=(404,)),
 )
-
-
-def add_automation_api(server: Flask, api: AutomationApi) -> None:
-    serve_routes(server, api, ROUTES)

@@ -9,14 +9,15 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from gpudeck.action_words import text_table
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.settings import read_secret
 
@@ -38,24 +39,21 @@ DAY_S = 86_400.0
 
 def link(argv: Sequence[str]) -> int:
     """For the first admin; whoever has users already makes a link for one of them."""
-    state = open_state(link_folder(argv, os.environ))
-    try:
+    with open_state(link_folder(argv, os.environ)) as state:
         if state.accounts.users():
             raise CommandError("this hub has its first admin; for a link that signs one person in, "
                                "run: gpudeck user link NAME")
         print(code_url(state, state.accounts.add_code(None, time.time())))
-    finally:
-        state.close()
     return ExitCode.OK
 
 
-def open_state(folder: Path) -> HubState:
+def open_state(folder: Path) -> closing[HubState]:
     """Of a hub that runs or ran in this folder."""
     if not (folder / "state.db").exists():
         raise CommandError(f"no hub has kept its state in {folder}; name its folder with --data",
                            ExitCode.CANNOT_START)
     open_folder(folder)
-    return HubState.open(folder)
+    return closing(HubState.open(folder))
 
 
 def code_url(state: HubState, code: str) -> str:
@@ -80,22 +78,13 @@ def token(argv: Sequence[str]) -> int:
 def run_verb(parser: argparse.ArgumentParser, verbs: Mapping[str, Verb], argv: Sequence[str]
              ) -> int:
     asked = parser.parse_args(list(argv))
-    with _state(asked.data) as state:
+    with open_state(asked.data) as state:
         try:
             told = verbs[asked.verb](state, asked)
         except (InvalidChangeError, AuditWriteError) as error:
             raise CommandError(str(error)) from error
     print(json.dumps(told, indent=2) if asked.json else _as_text(told))
     return ExitCode.OK
-
-
-@contextmanager
-def _state(data: Path) -> Iterator[HubState]:
-    state = open_state(data)
-    try:
-        yield state
-    finally:
-        state.close()
 
 
 # -- users
@@ -299,11 +288,8 @@ def _as_text(told: Item) -> str:
         return "\n".join(f"{key:16} {_cell(value)}" for key, value in told.items())
     if not told["items"]:
         return "none"
-    rows = [list(told["items"][0]), *([_cell(value) for value in item.values()]
-                                      for item in told["items"])]
-    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-                     .rstrip() for row in rows)
+    return text_table([[*told["items"][0]], *(list(map(_cell, item.values()))
+                                              for item in told["items"])])
 
 
 def _cell(value: Any) -> str:

@@ -3,6 +3,7 @@
 import argparse
 import json
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -63,8 +64,7 @@ def _backup(asked: argparse.Namespace) -> dict[str, Any]:
 
 def _restore(asked: argparse.Namespace) -> dict[str, Any]:
     open_folder(asked.data)
-    lock = lock_folder(asked.data)
-    try:
+    with closing(lock_folder(asked.data)):
         target: Path = asked.data / NAME
         if target.exists() and read(target).segments:
             raise CommandError(f"there is history in {target} already; move it away first",
@@ -72,8 +72,6 @@ def _restore(asked: argparse.Namespace) -> dict[str, Any]:
         if not read(asked.source).segments:
             raise CommandError(f"there is no history in {asked.source}", ExitCode.CANNOT_START)
         return {"files": copied(asked.source, target), "from": str(asked.source)}
-    finally:
-        lock.close()
 
 
 VERBS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {

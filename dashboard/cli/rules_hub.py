@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import msgspec
 
-from gpudeck.client import Client, Item, tls_context
+from gpudeck.client import Client, Item, add_hub_flags, tls_context
 from gpudeck.errors import CommandError, ExitCode
-from gpudeck.settings import folder, hub_url, read_secret
+from gpudeck.settings import folder, read_secret
 from gpudeck.times import moment_of
 
 from ..alerts.core.rule import CompiledRule, read, version
@@ -120,15 +120,10 @@ def client_of(asked: argparse.Namespace) -> Client:
     """Without --hub, the one of this machine's own folder."""
     if asked.hub is None:
         data = asked.data or default_data()
-        state = access.open_state(data)
-        try:
+        with access.open_state(data) as state:
             url = access.hub_url(state)
-        finally:
-            state.close()
         return Client(url, read_secret(data / "api.token"), tls=tls_context(url, asked.ca_file))
-    token = os.environ.get("GPUDECK_TOKEN", "") if asked.token_file is None else (
-        read_secret(asked.token_file))
-    return Client(asked.hub, token, tls=tls_context(asked.hub, asked.ca_file))
+    return Client.asked(asked)
 
 
 def _clock(at: float) -> str:
@@ -136,18 +131,7 @@ def _clock(at: float) -> str:
 
 
 def add_reach(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--hub", type=_hub, metavar="URL", default=os.environ.get("GPUDECK_HUB"),
-                        help="the hub; without it, the one of this machine")
-    parser.add_argument("--token-file", type=folder, metavar="FILE", help="holds the API token")
-    parser.add_argument("--ca-file", type=folder, metavar="FILE",
-                        help="PEM file of who issued the hub's certificate")
+    add_hub_flags(parser, os.environ, "the hub; without it, the one of this machine")
     parser.add_argument("--data", type=folder, metavar="DIR", default=None,
                         help="without --hub: the hub's folder")
-
-
-def _hub(raw: str) -> str:
-    try:
-        return hub_url(raw)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
 

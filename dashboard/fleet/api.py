@@ -3,31 +3,19 @@
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from http import HTTPStatus
-from typing import Any, Protocol, TypeVar
+from typing import Protocol
 
 import numpy as np
-from flask import Flask, Response, current_app, request
-from werkzeug.exceptions import HTTPException
+from flask import request
 
 from gpudeck.action_views import KeepView
 from gpudeck.metrics import COLUMN, SLOW_COLUMN
 
 from ..access.policy import Role, may
 from ..access.requests import asker
-from ..access.routes import Query, Route, see, serve_routes
-from ..web.answers import (
-    PREFIX,
-    ApiError,
-    answer,
-    bad,
-    check_names,
-    give_cursor,
-    one_of,
-    problem,
-    read_cursor,
-    read_limit,
-)
+from ..access.routes import Query, Route, see
+from ..errors import NotFoundError
+from ..web.answers import bad, one_of, page, read_cursor, read_limit
 from ..web.openapi_parts import METRIC_LIST, repeated
 from . import task_list, views
 from .filters import MAX_LENGTH, Filter, FilterError, Mask, parse
@@ -38,14 +26,6 @@ from .task_list import TaskList
 from .views import GpuList, GpuView, NodeList, NodeView, TaskView
 from .visibility import VisibleFleet, VisibleFleetCache
 
-KNOWN = ("limit", "cursor", "filter")
-OF_NODES = ("id",)
-OF_GPUS = ("metrics", "node", "uuid")
-OF_TASKS = ("sort", "order", "group", "open", "node", "id")
-METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
-
-T = TypeVar("T")
-
 
 @dataclass(frozen=True, slots=True)
 class ListQuery:
@@ -54,8 +34,7 @@ class ListQuery:
     picked: Filter | None
 
 
-def question(more: tuple[str, ...] = ()) -> ListQuery:
-    check_names((*KNOWN, *more))
+def question() -> ListQuery:
     args = request.args
     return ListQuery(read_limit(args.get("limit")), read_cursor(args.get("cursor")),
                      _filter(args.get("filter", "")))
@@ -85,19 +64,6 @@ def _metrics(text: str | None) -> frozenset[str] | None:
     return keys
 
 
-def page(items: Iterable[tuple[tuple[str, ...], T]], asked: ListQuery) -> tuple[list[T],
-                                                                                str | None]:
-    """Items come sorted by their key; a cursor is the key of the last one given."""
-    kept: list[tuple[tuple[str, ...], T]] = []
-    for key, item in items:
-        if asked.cursor is not None and key <= asked.cursor:
-            continue
-        if len(kept) == asked.limit:
-            return [item for _, item in kept], give_cursor(kept[-1][0])
-        kept.append((key, item))
-    return [item for _, item in kept], None
-
-
 KeepOf = Callable[[str, str], KeepView | None]  # of a node's task
 
 
@@ -117,8 +83,8 @@ class FleetApi:
     def _lens(self) -> VisibleFleet:
         return self.lenses.seen_by(asker())
 
-    def nodes(self) -> Response:
-        asked, mono, lens = question(OF_NODES), time.monotonic(), self._lens()
+    def nodes(self) -> NodeList:
+        asked, mono, lens = question(), time.monotonic(), self._lens()
         fleet, ids = self.room.fleet, named("id")
         matches = self._matches(asked, lens, mono)
         wanted = None if matches is None else {
@@ -126,14 +92,13 @@ class FleetApi:
         shown = sorted({*lens.node_ids, *(self._outside() if wanted is None else ())})
         keys = (((node_id,), node_id) for node_id in shown
                 if (wanted is None or node_id in wanted) and (ids is None or node_id in ids))
-        found, more = page(keys, asked)
-        return answer(NodeList([self._node(node_id, mono, ids is not None) for node_id in found],
-                               more))
+        found, more = page(keys, asked.limit, asked.cursor)
+        return NodeList([self._node(node_id, mono, ids is not None) for node_id in found], more)
 
-    def node(self, node_id: str) -> Response:
+    def node(self, node_id: str) -> NodeView:
         if not self._lens().sees_node(node_id) and node_id not in self._outside():
             raise _none("node", node_id)
-        return answer(self._node(node_id, time.monotonic(), True))
+        return self._node(node_id, time.monotonic(), True)
 
     def _node(self, node_id: str, mono: float, has_links: bool) -> NodeView:
         shown = views.node_view(self.room, node_id, self.membership.member(node_id), mono)
@@ -153,8 +118,8 @@ class FleetApi:
             return None
         return asked.picked.matches(self.room.fleet, mono, lens.reads)
 
-    def gpus(self) -> Response:
-        asked, only, lens = question(OF_GPUS), _metrics(request.args.get("metrics")), self._lens()
+    def gpus(self) -> GpuList:
+        asked, only, lens = question(), _metrics(request.args.get("metrics")), self._lens()
         mono, fleet, node_id = time.monotonic(), self.room.fleet, request.args.get("node")
         show, matches = fleet.shown(mono), self._matches(asked, lens, mono)
         # By place in the lens, in fixed width: text then sorts as the number does. A place means a
@@ -166,12 +131,12 @@ class FleetApi:
         slots = (((epoch, f"{place:08d}"), slot) for place, slot in self._places(lens)
                  if show[slot] != GpuStatus.RETIRED and (matches is None or matches[slot])
                  and (node_id is None or fleet.node_ids[fleet.node_at[slot]] == node_id))
-        found, more = page(slots, asked)
+        found, more = page(slots, asked.limit, asked.cursor)
         on = {slot: ids for at in {int(fleet.node_at[slot]) for slot in found}
               for slot, ids in views.tasks_on(fleet.nodes[fleet.node_ids[at]]).items()}
-        return answer(GpuList(
+        return GpuList(
             [views.gpu_view(fleet, slot, GpuStatus(show[slot]), on.get(slot, []), mono, only)
-             for slot in found], more))
+             for slot in found], more)
 
     def _places(self, lens: VisibleFleet) -> Iterable[tuple[int, int]]:
         uuids, fleet = named("uuid"), self.room.fleet
@@ -181,17 +146,17 @@ class FleetApi:
         places = np.flatnonzero(np.isin(lens.slots, slots))
         return zip(places.tolist(), lens.slots[places].tolist(), strict=True)
 
-    def gpu(self, uuid: str) -> Response:
+    def gpu(self, uuid: str) -> GpuView:
         fleet, mono, lens = self.room.fleet, time.monotonic(), self._lens()
         slot = fleet.find(uuid, lens.place_of)
         show = None if slot is None else GpuStatus(fleet.shown(mono)[slot])
         if slot is None or show is None or show is GpuStatus.RETIRED:
             raise _none("GPU", uuid)
         on = views.tasks_on(fleet.node_of(slot)).get(slot, [])
-        return answer(views.gpu_view(fleet, slot, show, on, mono))
+        return views.gpu_view(fleet, slot, show, on, mono)
 
-    def tasks(self) -> Response:
-        asked, args, mono, lens = question(OF_TASKS), request.args, time.monotonic(), self._lens()
+    def tasks(self) -> TaskList:
+        asked, args, mono, lens = question(), request.args, time.monotonic(), self._lens()
         sort = one_of("sort", args.get("sort"), tuple(task_list.SORTS))
         order = one_of("order", args.get("order"), task_list.ORDERS) or "asc"
         group = one_of("group", args.get("group"), task_list.GROUP_BYS)
@@ -211,9 +176,9 @@ class FleetApi:
         # By place where they are sorted, in fixed width: text then sorts as the number does.
         keys = (((task.node, task.id) if sort is None else (f"{place:08d}",), task)
                 for place, task in enumerate(tasks))
-        found, more = page(keys, asked)
-        return answer(TaskList(
-            found, more, total, None if groups is None else groups[:task_list.MAX_GROUPS]))
+        found, more = page(keys, asked.limit, asked.cursor)
+        return TaskList(
+            found, more, total, None if groups is None else groups[:task_list.MAX_GROUPS])
 
     def _tasks_named(self, ids: frozenset[str] | None, node: str | None, lens: VisibleFleet
                      ) -> list[TaskView]:
@@ -226,14 +191,14 @@ class FleetApi:
             task.keep = self.keep_of(task.node, task.id)
         return found
 
-    def task(self, task_id: str) -> Response:
+    def task(self, task_id: str) -> TaskView:
         for task in self._tasks_named(frozenset((task_id,)), None, self._lens()):
-            return answer(task)
+            return task
         raise _none("task", task_id)
 
 
-def _none(what: str, name: str) -> ApiError:
-    return ApiError(HTTPStatus.NOT_FOUND, f"there is no {what} {name[:128]!r} here")
+def _none(what: str, name: str) -> NotFoundError:
+    return NotFoundError(f"there is no {what} {name[:128]!r} here")
 
 
 _FILTER = ("filter", {"type": "string", "maxLength": MAX_LENGTH})
@@ -245,68 +210,23 @@ _TASKS_QUERY: Query = (
     ("group", {"enum": list(task_list.GROUP_BYS)}), repeated("open"), repeated("id"))
 ROUTES = (
     Route("GET nodes", FleetApi.nodes, "list_nodes", see(Role.VIEWER),
-          "Nodes, by id. `filter` keeps those with a GPU that matches; `id`: those of these "
-          "that there are, with their `links`.",
-          answer=NodeList, errors=(400,), is_list=True, query=(_FILTER, repeated("id"))),
-    Route("GET nodes/<node_id>", FleetApi.node, "get_nodes", see(Role.VIEWER), "One Node.",
-          answer=NodeView, errors=(400, 404)),
+          "Nodes, by id. `filter` keeps those with a GPU that matches; `id`: those of these that "
+          "there are, with their `links`.", is_list=True, query=(_FILTER, repeated("id"))),
+    Route("GET nodes/<node_id>", FleetApi.node, "get_nodes", see(Role.VIEWER),
+          "One Node.", errors=(400, 404)),
     Route("GET gpus", FleetApi.gpus, "list_gpus", see(Role.VIEWER),
-          "GPUs, by slot. `filter` as on the Fleet page; `node`: those of one Node; `uuid`: "
-          "those of these that there are.",
-          answer=GpuList, errors=(400,), is_list=True,
+          "GPUs, by slot. `filter` as on the Fleet page; `node`: those of one Node; `uuid`: those "
+          "of these that there are.", is_list=True,
           query=(_FILTER, _OF_NODE, repeated("uuid"), ("metrics", {
               "type": "string", "pattern": METRIC_LIST,
               "description": "Of these metrics only, their keys joined by commas."}))),
     Route("GET gpus/<path:uuid>", FleetApi.gpu, "get_gpus", see(Role.VIEWER),
-          "One GPU, by its UUID.", answer=GpuView, errors=(400, 404)),
+          "One GPU, by its UUID.", errors=(400, 404)),
     Route("GET tasks", FleetApi.tasks, "list_tasks", see(Role.VIEWER),
           "Tasks, by node and id or as `sort` says. `filter` as on the Tasks page: `user:` and "
           "`task:` mean the Task, all else its GPUs. With `group`, `groups` has the sums and "
           "`items` the Tasks of the groups that `open` names. `id`: those of these that there "
-          "are.",
-          answer=TaskList, errors=(400,), is_list=True, query=_TASKS_QUERY),
-    Route("GET tasks/<path:task_id>", FleetApi.task, "get_tasks", see(Role.VIEWER), "One Task.",
-          answer=TaskView, errors=(400, 404)),
+          "are.", is_list=True, query=_TASKS_QUERY),
+    Route("GET tasks/<path:task_id>", FleetApi.task, "get_tasks", see(Role.VIEWER),
+          "One Task.", errors=(400, 404)),
 )
-
-
-def add_api(server: Flask, room: FleetStateMachine, lenses: VisibleFleetCache,
-            members: Membership, keep_of: KeepOf) -> None:
-    serve_routes(server, FleetApi(room, lenses, members, keep_of), ROUTES)
-    server.add_url_rule("/api/<path:path>", view_func=_nothing, methods=METHODS,
-                        provide_automatic_options=False)
-    server.register_error_handler(ApiError, lambda wrong: problem(wrong.status, wrong.detail))
-    server.register_error_handler(HTTPException, _http_problem)
-
-
-def _nothing(path: str) -> Response:
-    """At paths and methods that nothing else here takes. Without it Dash would: it shows its page
-    at every address."""
-    takers = {method: rule for method in METHODS if (rule := _taker(method)) is not None}
-    # What is here is named by the longest rule: `/tasks/<path:…>` also takes what is below a task.
-    allowed = [method for method, rule in takers.items() if rule == max(takers.values(), key=len)]
-    if not allowed:
-        return problem(HTTPStatus.NOT_FOUND, f"there is nothing at {request.path[:128]!r}")
-    found = problem(HTTPStatus.METHOD_NOT_ALLOWED, f"{' and '.join(allowed)} may be asked here")
-    found.headers["Allow"] = ", ".join(allowed)
-    return found
-
-
-def _taker(method: str) -> str | None:
-    """The rule of a view of its own."""
-    adapter = current_app.create_url_adapter(request)
-    assert adapter is not None, "there is a request"
-    try:
-        rule, _ = adapter.match(method=method, return_rule=True)
-    except HTTPException:  # `<path:…>` takes no line break, so that not even _nothing does
-        return None
-    return None if rule.endpoint == _nothing.__name__ else str(rule.rule)
-
-
-def _http_problem(error: HTTPException) -> Any:
-    """Pages keep Flask's own answers; the API has one shape of error only."""
-    if not request.path.startswith(PREFIX + "/"):
-        return error
-    if error.code == HTTPStatus.METHOD_NOT_ALLOWED:
-        return _nothing(request.path)
-    return problem(error.code or 500, error.description or "")

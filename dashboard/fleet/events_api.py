@@ -6,25 +6,23 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from flask import Flask, Response, request
+from flask import request
 
 from gpudeck.events import KINDS, SEVERITIES
 
 from ..access.policy import Role
 from ..access.requests import asker
-from ..access.routes import Query, Route, see, serve_routes
+from ..access.routes import Query, Route, see
 from ..history.protocol import History
-from ..web.answers import answer, bad, check_names, one_of, read_cursor, read_limit
+from ..web.answers import MAX_WORD, Key, bad, one_of, page, read_cursor, read_limit, word
 from ..web.moments import moment
-from ..web.openapi_parts import MAX_WORD, TIME
+from ..web.openapi_parts import TIME
 from ..web.query_pool import QueryPool
-from .api import ListQuery, page
 from .events import LAST_AT, FleetEvent, is_at_least
 from .events_views import EventList, event_view, kept_of
 from .state_machine import FleetStateMachine
 from .visibility import VisibleFleet, VisibleFleetCache
 
-NAMES = ("limit", "cursor", "node", "gpu", "kind", "severity", "start", "end")
 CHUNK = 5_000
 MOST_CHUNKS = 20
 TIE_S = 1e-3  # cursors have microseconds, and what is found twice is known by its id
@@ -40,13 +38,10 @@ class EventsApi:
     history: History
     questions: QueryPool
 
-    def events(self) -> Response:
-        check_names(NAMES)
+    def events(self) -> EventList:
         args, lens = request.args, self.lenses.seen_by(asker())
-        asked = ListQuery(read_limit(args.get("limit")), read_cursor(args.get("cursor")), None)
-        for name in ("node", "gpu", "kind"):
-            if len(args.get(name, "")) > MAX_WORD:
-                raise bad(f"{name} has at most {MAX_WORD} characters")
+        limit, cursor = read_limit(args.get("limit")), read_cursor(args.get("cursor"))
+        node, gpu, kind = map(word, ("node", "gpu", "kind"))
         severity = one_of("severity", args.get("severity"), SEVERITIES)
         start, end = moment("start"), moment("end")
         if start is not None and end is not None and start >= end:
@@ -54,35 +49,34 @@ class EventsApi:
 
         def fits(kept: FleetEvent) -> bool:
             event = kept.event
-            wanted = ((args.get("node"), kept.node_id), (args.get("gpu"), event.gpu_uuid),
-                      (args.get("kind"), event.kind))
+            wanted = ((node, kept.node_id), (gpu, event.gpu_uuid), (kind, event.kind))
             return (all(want is None or want == has for want, has in wanted)
                     and (severity is None or is_at_least(kept.severity, severity))
                     and (start is None or kept.at >= start) and (end is None or kept.at < end))
 
         kept = self.room.events.newest(lens.place_of)
         if start is not None or end is not None:
-            kept = self._with_history(kept, lens, asked, (start, end), fits)
-        found, more = page(((one.order, one) for one in kept if fits(one)), asked)
-        return answer(EventList([event_view(self.room, one, lens.reads) for one in found], more))
+            kept = self._with_history(kept, lens, limit, cursor, (start, end), fits)
+        found, more = page(((one.order, one) for one in kept if fits(one)), limit, cursor)
+        return EventList([event_view(self.room, one, lens.reads) for one in found], more)
 
-    def _with_history(self, live: list[FleetEvent], lens: VisibleFleet, asked: ListQuery,
-                      span: tuple[float | None, float | None], fits: Fits) -> list[FleetEvent]:
+    def _with_history(self, live: list[FleetEvent], lens: VisibleFleet, limit: int,
+                      cursor: Key | None, span: tuple[float | None, float | None], fits: Fits
+                      ) -> list[FleetEvent]:
         """As many of them as the page needs. What is in memory here as well is taken from there: it
         knows whose the Task was."""
         known = {one.id: one for one in live}
         until = LAST_AT if span[1] is None else span[1]
-        if asked.cursor is not None:
-            until = min(until, LAST_AT - _number(asked.cursor[0]) + TIE_S)
+        if cursor is not None:
+            until = min(until, LAST_AT - _number(cursor[0]) + TIE_S)
         question = self._question(lens, span[0] or 0.0)
         for _ in range(MOST_CHUNKS):
             rows = self.questions.ask(partial(question, until))
             for row in rows:
                 one = kept_of(row)
                 known.setdefault(one.id, one)
-            if len(rows) < CHUNK or asked.limit < sum(
-                    one.at >= rows[0]["t"] and fits(one) and (
-                        asked.cursor is None or one.order > asked.cursor)
+            if len(rows) < CHUNK or limit < sum(
+                    one.at >= rows[0]["t"] and fits(one) and (cursor is None or one.order > cursor)
                     for one in known.values()):
                 break
             until = min(rows[0]["t"] + TIE_S, until - TIE_S)
@@ -129,13 +123,7 @@ EVENTS_QUERY: Query = (
 )
 ROUTES = (
     Route("GET events", EventsApi.events, "list_events", see(Role.VIEWER),
-          "The newest Events of Nodes in one's scope, newest first; of each Node the newest "
-          "200 that matter and the newest 200 others, and 2,000 in all; with `start` or `end`, "
-          "all that history has.",
-          answer=EventList, errors=(400,), is_list=True, query=EVENTS_QUERY),
+          "The newest Events of Nodes in one's scope, newest first; of each Node the newest 200 "
+          "that matter and the newest 200 others, and 2,000 in all; with `start` or `end`, all "
+          "that history has.", is_list=True, query=EVENTS_QUERY),
 )
-
-
-def add_events_api(server: Flask, room: FleetStateMachine, lenses: VisibleFleetCache,
-                   history: History, questions: QueryPool) -> None:
-    serve_routes(server, EventsApi(room, lenses, history, questions), ROUTES)

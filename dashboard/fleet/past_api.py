@@ -4,17 +4,17 @@ once, and `totals`, the line above the map at one of them."""
 import time
 from dataclasses import dataclass
 
-import msgspec
-from flask import Flask, Response, request
+from flask import request
+from msgspec import Raw
 
 from gpudeck.metrics import COLUMN, COLUMNS, SLOW
 
 from ..access.policy import Role
 from ..access.requests import asker
-from ..access.routes import Route, see, serve_routes
+from ..access.routes import Route, see
 from ..history.memory import BLOCK_S
 from ..history.protocol import History, Nodes
-from ..web.answers import answer, bad, check_names, one_of
+from ..web.answers import bad, one_of
 from ..web.moments import moment
 from ..web.openapi_parts import METRIC, TIME
 from ..web.query_pool import QueryPool
@@ -39,31 +39,21 @@ class FleetPastApi:
     fleet: Fleet
     lenses: VisibleFleetCache
 
-    def block(self) -> Response:
-        check_names(("metric", "start", "step", "count"))
+    def block(self) -> Raw:
         metric = one_of("metric", request.args.get("metric", ""), METRICS)
         assert metric is not None, "another word is refused"
         start, step = _second("start"), _whole("step", MAX_STEP_S)
         moments = range(start, start + step * _whole("count", MAX_MOMENTS), step)
         _check_cost(metric, moments)
         on, nodes = self._ground(metric)
+        return self.questions.encoded(lambda: past_views.block_view(
+            self.history.instants(metric, moments, nodes), on, metric, start, step))
 
-        def body() -> bytes:
-            found = self.history.instants(metric, moments, nodes)
-            return msgspec.json.encode(past_views.block_view(found, on, metric, start, step))
-
-        return answer(msgspec.Raw(self.questions.ask(body)))
-
-    def totals(self) -> Response:
-        check_names(("at",))
+    def totals(self) -> Raw:
         at = _second("at")
         on, nodes = self._ground(*TOTALLED)
-
-        def body() -> bytes:
-            found = {key: self.history.instants(key, (at,), nodes) for key in TOTALLED}
-            return msgspec.json.encode(past_views.totals_view(found, on, at))
-
-        return answer(msgspec.Raw(self.questions.ask(body)))
+        return self.questions.encoded(lambda: past_views.totals_view(
+            {key: self.history.instants(key, (at,), nodes) for key in TOTALLED}, on, at))
 
     def _ground(self, *metrics: str) -> tuple[past_views.LayoutSnapshot, Nodes]:
         lens = self.lenses.seen_by(asker())
@@ -93,17 +83,12 @@ def _check_cost(metric: str, moments: range) -> None:
 
 ROUTES = (
     Route("GET block", FleetPastApi.block, "get_block", see(Role.VIEWER),
-          "A metric of every GPU at up to 60 moments, as the cells of the map of the Fleet "
-          "page.",
-          answer=PastBlockView, errors=(400, 503),
+          "A metric of every GPU at up to 60 moments, as the cells of the map of the Fleet page.",
+          answer=PastBlockView, errors=(503,),
           query=(("metric", METRIC), ("start", TIME),
                  ("step", {"type": "integer", "minimum": 1, "maximum": 86_400}),
                  ("count", {"type": "integer", "minimum": 1, "maximum": 60}))),
     Route("GET totals", FleetPastApi.totals, "get_totals", see(Role.VIEWER),
           "The totals of the fleet at one past moment, as far as history knows them.",
-          answer=PastTotalsView, errors=(400, 503), query=(("at", TIME),)),
+          answer=PastTotalsView, errors=(503,), query=(("at", TIME),)),
 )
-
-
-def add_past_api(server: Flask, api: FleetPastApi) -> None:
-    serve_routes(server, api, ROUTES)

@@ -1,5 +1,7 @@
 """What changes seldom, as the Fleet keeps it: a row per slot, a column per metric of SLOW."""
 
+from abc import ABC, abstractmethod
+
 import numpy as np
 import numpy.typing as npt
 
@@ -18,7 +20,7 @@ HIGH = np.array([metric.high for metric in SLOW])
 FACTS = sorted({metric.full_fact for metric in SLOW if metric.full_fact is not None})
 
 
-class GrowingArrays:
+class GrowingArrays(ABC):
     """Arrays of one row for each slot, which grow together."""
 
     sampled_at: Floats
@@ -27,8 +29,8 @@ class GrowingArrays:
     def __init__(self, room: int) -> None:
         self._allocate(room)
 
-    def _allocate(self, room: int) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _allocate(self, room: int) -> None: ...
 
     def grow(self, room: int) -> None:
         old = {name: array for name, array in vars(self).items() if isinstance(array, np.ndarray)}

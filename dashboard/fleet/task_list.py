@@ -8,6 +8,8 @@ from typing import Any, Literal, TypeVar
 import msgspec
 import numpy as np
 
+from gpudeck.actions import total
+
 from . import views
 from .filters import Filter, TaskGpuPairs
 from .fleet import Fleet
@@ -112,8 +114,7 @@ def _group(key: str, inside: list[views.TaskView], by: GroupBy) -> TaskGroup:
         oldest.command if is_job else None,
         (oldest.owner.launch or oldest.job_id) if is_job else None, len(inside), nodes,
         len({(task.node, use.uuid) for task in inside for use in task.gpus}),
-        views.total([task.mem_used_bytes for task in inside]),
-        views.total([task.sm_pct for task in inside]),
+        total(task.mem_used_bytes for task in inside), total(task.sm_pct for task in inside),
         min(starts) if starts else None)
 
 

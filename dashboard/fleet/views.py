@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpudeck.action_views import KeepView
+from gpudeck.actions import total
 from gpudeck.keys import spaced
 from gpudeck.metrics import COLUMNS, SLOW, Absence
 from gpudeck.wire import GpuFacts
@@ -453,11 +454,5 @@ def _task(node: Node, task_id: str, on: list[TaskGpuUseView], state: Any,
     return TaskView(
         task.id, node.hello.node_id, node.hello.host, task.pid, task.started_at, task.user,
         reads.line(task.user, task.command), "whole" if has_whole else "program", on,
-        total([use.mem_used_bytes for use in on]), total([use.sm_pct for use in on]), state,
+        total(use.mem_used_bytes for use in on), total(use.sm_pct for use in on), state,
         task.manager, task.kind, task.job_id, owner_view(task, has_whole))
-
-
-def total(parts: list[float | None]) -> float | None:
-    """None where any part is not known: a sum of the rest would be a wrong number."""
-    known = [part for part in parts if part is not None]
-    return sum(known) if len(known) == len(parts) else None

@@ -3,19 +3,19 @@ The engine runs in gevent's native threads; what it is asked is bounded first.""
 
 import re
 import time
-from collections.abc import Callable
-from http import HTTPStatus
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
-import msgspec
-from flask import Flask, Response, request
+from flask import Response, request
+from msgspec import Raw
 
 from gpudeck.metrics import COLUMNS, SLOW
 
 from ..access.policy import Actor, Role
 from ..access.requests import asker
-from ..access.routes import Route, see, serve_routes
-from ..errors import ResultTooLargeError
-from ..web.answers import ApiError, answer, bad, check_names, one_of
+from ..access.routes import Route, see
+from ..errors import NotFoundError, ResultTooLargeError
+from ..web.answers import bad, one_of
 from ..web.moments import moment
 from ..web.openapi_parts import FORMAT, METRIC, METRIC_LIST, PRICE_SCHEMA, TIME
 from ..web.query_pool import QueryPool
@@ -53,54 +53,47 @@ METRICS = frozenset(metric.key for metric in (*COLUMNS, *SLOW))
 PRICE = r"[0-9]{1,9}(\.[0-9]{1,9})?"
 
 
+@dataclass(eq=False, slots=True)
 class HistoryApi:
-    def __init__(self, history: History, questions: QueryPool,
-                 inventory: Callable[[Actor], VisibleInventory]) -> None:
-        self._history = history
-        self._ask = questions.ask
-        self._inventory = inventory
+    history: History
+    questions: QueryPool
+    inventory: Callable[[Actor], VisibleInventory]
 
     def series(self) -> Response:
-        given = _given("gpu", "metric", "start", "end", "step", "also", "beside", "format")
+        given = request.args
         form, seen = form_asked(), self._seen()
         gpus = [_needed(given, "gpu"), *_beside(given)]
         metrics = [_metric(given), *_also(given)]
         start, end = _span(900.0)
-        step = max(_step(given.get("step"), end - start), self._history.finest(start))
+        step = max(_step(given.get("step"), end - start), self.history.finest(start))
         span = int(start // step) * step, -int(-end // step) * step
         _check_points(len(gpus), len(metrics), span, step)
         nodes, places = seen.nodes, {gpu: seen.place(gpu) for gpu in gpus}
 
         def body() -> tuple[bool, bytes]:
-            frame = self._history.series(gpus, metrics, *span, step, nodes=nodes)
+            frame = self.history.series(gpus, metrics, *span, step, nodes=nodes)
             found = series_view(frame, gpus, metrics, span, step)
             return len(frame) > 0, body_of(form, found, lambda: series_columns(found, places))
 
-        has_any, made = self._ask(body)
+        has_any, made = self.questions.ask(body)
         if not has_any and not seen.has(gpus[0]):
-            raise ApiError(HTTPStatus.NOT_FOUND, f"there is no GPU {gpus[0][:128]!r} here")
+            raise NotFoundError(f"there is no GPU {gpus[0][:128]!r} here")
         return given_as(form, made, "series", *span)
 
-    def instant(self) -> Response:
-        given = _given("metric", "at")
-        metric, seen = _metric(given), self._seen()
+    def instant(self) -> Raw:
+        metric, seen = _metric(request.args), self._seen()
         asked_at = moment("at")
         at = time.time() - 2.0 if asked_at is None else asked_at
-        nodes = seen.nodes
-        known = seen.gpus()
-
-        def body() -> bytes:
-            frame = self._history.instant(metric, at, nodes)
-            return msgspec.json.encode(instant_view(frame, metric, int(at), known))
-
-        return answer(msgspec.Raw(self._ask(body)))
+        nodes, known = seen.nodes, seen.gpus()
+        return self.questions.encoded(lambda: instant_view(
+            self.history.instant(metric, at, nodes), metric, int(at), known))
 
     def usage(self) -> Response:
-        given = _given("by", "bucket", "start", "end", "of", "format")
+        given = request.args
         form, by, of = form_asked(), _by(given), given.get("of")
         bucket = _bucket(given.get("bucket", str(DAY_S)), by == "user" and of is not None)
         start, end = _span(7.0 * DAY_S if bucket % HOUR_S == 0 else DAY_S)
-        if bucket % HOUR_S and self._history.finest(start) == HOUR_S:
+        if bucket % HOUR_S and self.history.finest(start) == HOUR_S:
             bucket = HOUR_S
         span = int(start // bucket) * bucket, -int(-end // bucket) * bucket
         if bucket % HOUR_S and span[1] - span[0] > MAX_MINUTES_S:
@@ -108,15 +101,15 @@ class HistoryApi:
         nodes = self._seen().nodes
 
         def body() -> bytes:
-            frame = self._history.usage(by, bucket, *span, nodes, of)
+            frame = self.history.usage(by, bucket, *span, nodes, of)
             _check_rows(len(frame))
             found = usage_view(frame, by, bucket, span)
             return body_of(form, found, lambda: usage_columns(found))
 
-        return given_as(form, self._ask(body), "usage", *span)
+        return given_as(form, self.questions.ask(body), "usage", *span)
 
     def reports(self) -> Response:
-        given = _given("by", "start", "end", "price_gpu_hour", "price_kwh", "format")
+        given = request.args
         form, by = form_asked(), _by(given)
         prices = ReportPrices(_price(given, "price_gpu_hour"), _price(given, "price_kwh"))
         start, end = _span(7.0 * DAY_S)
@@ -125,19 +118,18 @@ class HistoryApi:
         nodes, hosts = seen.nodes, self._hosts(seen, by)
 
         def body() -> bytes:
-            frame = self._history.usage(by, 0, *span, nodes)
+            frame = self.history.usage(by, 0, *span, nodes)
             _check_rows(len(frame))
-            since = self._history.since()
-            found = report_view(frame, by, span, prices, hosts, since)
+            found = report_view(frame, by, span, prices, hosts, self.history.since())
             return body_of(form, found, lambda: report_columns(found))
 
-        return given_as(form, self._ask(body), f"report_by_{by}", *span)
+        return given_as(form, self.questions.ask(body), f"report_by_{by}", *span)
 
-    def mps(self) -> Response:
-        node_id = _needed(_given("node", "start", "end"), "node")
+    def mps(self) -> Raw:
+        node_id = _needed(request.args, "node")
         gpus = self._seen().gpus_of(node_id)
         if gpus is None:
-            raise ApiError(HTTPStatus.NOT_FOUND, f"there is no node {node_id[:128]!r} here")
+            raise NotFoundError(f"there is no node {node_id[:128]!r} here")
         start, end = _span(1.0 * DAY_S)
         # A minute that is not over, or not told yet, has another number in a moment.
         end = min(end, time.time() - LATE_S)
@@ -146,15 +138,15 @@ class HistoryApi:
             raise bad("from one whole minute to 7 days; ask for another time")
         one = frozenset((node_id,))
 
-        def body() -> bytes:
-            uses = self._history.tasks(*span, nodes=one, limit=MAX_USES + 1, words=USES)
+        def found() -> MpsUsageView:
+            uses = self.history.tasks(*span, nodes=one, limit=MAX_USES + 1, words=USES)
             if len(uses) > MAX_USES:
                 raise ResultTooLargeError(f"more than {MAX_USES:,} uses of GPUs; ask for a "
                                           "shorter time")
-            loads = self._history.series(gpus, ["util_pct"], *span, MINUTE_S, ("mean", "n"), one)
-            return msgspec.json.encode(mps_past(node_id, gpus, uses, loads, span))
+            loads = self.history.series(gpus, ["util_pct"], *span, MINUTE_S, ("mean", "n"), one)
+            return mps_past(node_id, gpus, uses, loads, span)
 
-        return answer(msgspec.Raw(self._ask(body)))
+        return self.questions.encoded(found)
 
     @staticmethod
     def _hosts(seen: VisibleInventory, by: By) -> dict[str, str]:
@@ -164,21 +156,16 @@ class HistoryApi:
         return seen.gpu_names() if by == "gpu" else {}
 
     def _seen(self) -> VisibleInventory:
-        return self._inventory(asker())
+        return self.inventory(asker())
 
 
-def _given(*known: str) -> dict[str, str]:
-    check_names(known)
-    return dict(request.args)
-
-
-def _needed(given: dict[str, str], name: str) -> str:
+def _needed(given: Mapping[str, str], name: str) -> str:
     if not given.get(name):
         raise bad(f"{name} is needed")
     return given[name]
 
 
-def _metric(given: dict[str, str]) -> str:
+def _metric(given: Mapping[str, str]) -> str:
     metric = _needed(given, "metric")
     if metric not in METRICS:
         raise bad(f"there is no metric {metric[:40]!r}; docs/metrics.md and /api/v1/openapi.json "
@@ -186,7 +173,7 @@ def _metric(given: dict[str, str]) -> str:
     return metric
 
 
-def _also(given: dict[str, str]) -> list[str]:
+def _also(given: Mapping[str, str]) -> list[str]:
     """Further metrics on the same seconds, for a page that draws them all."""
     wanted = [key for key in given.get("also", "").split(",") if key]
     if len(wanted) > MAX_ALSO:
@@ -195,7 +182,7 @@ def _also(given: dict[str, str]) -> list[str]:
             if key != given["metric"]]
 
 
-def _beside(given: dict[str, str]) -> list[str]:
+def _beside(given: Mapping[str, str]) -> list[str]:
     """Further GPUs, on the same seconds."""
     wanted = [gpu for gpu in dict.fromkeys(given.get("beside", "").split(","))
               if gpu not in ("", given["gpu"])]
@@ -222,7 +209,7 @@ def _check_rows(count: int) -> None:
                                   "longer bucket or a shorter time")
 
 
-def _price(given: dict[str, str], name: str) -> float | None:
+def _price(given: Mapping[str, str], name: str) -> float | None:
     if name not in given:
         return None
     if not re.fullmatch(PRICE, given[name]):
@@ -230,7 +217,7 @@ def _price(given: dict[str, str], name: str) -> float | None:
     return float(given[name])
 
 
-def _by(given: dict[str, str]) -> By:
+def _by(given: Mapping[str, str]) -> By:
     return one_of("by", given.get("by"), BYS) or "user"
 
 
@@ -272,9 +259,9 @@ def _whole(name: str, raw: str) -> int:
 
 ROUTES = (
     Route("GET series", HistoryApi.series, "get_series", see(Role.VIEWER),
-          "A metric of one GPU over time. Times are UTC seconds or RFC 3339; without `step`, "
-          "one that gives at most a thousand points.",
-          answer=SeriesView, errors=(400, 404, 503), is_file=True,
+          "A metric of one GPU over time. Times are UTC seconds or RFC 3339; without `step`, one "
+          "that gives at most a thousand points.", answer=SeriesView, errors=(404, 503),
+          is_file=True,
           query=(("gpu", {"type": "string", "minLength": 1}), ("metric", METRIC), ("start", TIME),
                  ("end", TIME), ("step", {"type": "integer", "minimum": 1}),
                  ("also", {"type": "string", "pattern": METRIC_LIST,
@@ -282,30 +269,22 @@ ROUTES = (
                  ("beside", {"type": "string", "description": "Further GPUs on the same seconds, "
                              "their UUIDs joined by commas."}), FORMAT)),
     Route("GET instant", HistoryApi.instant, "get_instant", see(Role.VIEWER),
-          "A metric of every GPU at one moment: a value, or why there is none.",
-          answer=InstantView, errors=(400, 503), query=(("metric", METRIC), ("at", TIME))),
+          "A metric of every GPU at one moment: a value, or why there is none.", answer=InstantView,
+          errors=(503,), query=(("metric", METRIC), ("at", TIME))),
     Route("GET usage", HistoryApi.usage, "get_usage", see(Role.VIEWER),
-          "What owners, nodes or GPUs held, per bucket of whole hours; of one user, for a day "
-          "at most, of whole minutes too.",
-          answer=UsageList, errors=(400, 503), is_file=True,
+          "What owners, nodes or GPUs held, per bucket of whole hours; of one user, for a day at "
+          "most, of whole minutes too.", answer=UsageList, errors=(503,), is_file=True,
           query=(("by", {"enum": list(BYS), "default": "user"}),
                  ("bucket", {"type": "integer", "minimum": 60, "default": 86_400}),
                  ("of", {"type": "string", "description": "Of this one only."}), ("start", TIME),
                  ("end", TIME), FORMAT)),
     Route("GET reports", HistoryApi.reports, "get_report", see(Role.VIEWER),
           "What owners, nodes or GPUs held over a time of whole hours, and what it cost.",
-          answer=Report, errors=(400, 503), is_file=True,
+          answer=Report, errors=(503,), is_file=True,
           query=(("by", {"enum": list(BYS), "default": "user"}), ("start", TIME), ("end", TIME),
                  ("price_gpu_hour", PRICE_SCHEMA), ("price_kwh", PRICE_SCHEMA), FORMAT)),
     Route("GET mps/past", HistoryApi.mps, "get_mps_past", see(Role.VIEWER),
-          "What MPS of a Node had to do, by the minute, of the last day or of 7 days at most: "
-          "how many clients, and the load of its GPUs.",
-          answer=MpsUsageView, errors=(400, 404, 503),
+          "What MPS of a Node had to do, by the minute, of the last day or of 7 days at most: how "
+          "many clients, and the load of its GPUs.", answer=MpsUsageView, errors=(404, 503),
           query=(("node", {"type": "string", "minLength": 1}), ("start", TIME), ("end", TIME))),
 )
-
-
-def add_history_api(server: Flask, history: History, questions: QueryPool,
-                    inventory: Callable[[Actor], VisibleInventory]) -> None:
-    api = HistoryApi(history, questions, inventory)
-    serve_routes(server, api, ROUTES)

@@ -3,19 +3,17 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from http import HTTPStatus
 
 import msgspec
-from flask import Flask, Response
 
 from ..access.policy import PermissionReach, Role
-from ..access.requests import asker, body
-from ..access.routes import Route, change, see, serve_routes
+from ..access.requests import asker
+from ..access.routes import Route, change, see
 from ..fleet import views
 from ..fleet.members import EnrolledNode, Enrolment, NewEnrolment
 from ..fleet.state_machine import FleetStateMachine
 from ..fleet.views import NodeView
-from ..web.answers import ApiError, answer
+from ..web.answers import bad
 from .enrolment import EnrolmentService, command
 from .views import EnrolmentList, EnrolmentView, NodeChange
 
@@ -26,34 +24,32 @@ class NodesApi:
     room: FleetStateMachine
     url: Callable[[], str]
 
-    def enrolments(self) -> Response:
-        return answer(EnrolmentList([_view(each) for each in self.service.enrolments(asker())]))
+    def enrolments(self) -> EnrolmentList:
+        return EnrolmentList([_view(each) for each in self.service.enrolments(asker())])
 
-    def create(self) -> Response:
-        wanted = body(NewEnrolment)
+    def create(self, wanted: NewEnrolment) -> EnrolmentView:
         wrong = wanted.flaw()
         if wrong is not None:
-            raise ApiError(HTTPStatus.BAD_REQUEST, wrong)
+            raise bad(wrong)
         token, enrolment = self.service.create(asker(), wanted)
         shown = _view(enrolment)
         shown.token, shown.command = token.text, command(self.url(), token)
-        return answer(shown, HTTPStatus.CREATED)
+        return shown
 
-    def withdraw(self, enrolment_id: str) -> Response:
+    def withdraw(self, enrolment_id: str) -> None:
         self.service.withdraw(asker(), enrolment_id)
-        return Response(status=HTTPStatus.NO_CONTENT)
 
-    def change(self, node_id: str) -> Response:
-        return self._shown(self.service.put_in_group(asker(), node_id, body(NodeChange).group))
+    def change(self, asked: NodeChange, node_id: str) -> NodeView:
+        return self._shown(self.service.put_in_group(asker(), node_id, asked.group))
 
-    def approve(self, node_id: str) -> Response:
+    def approve(self, node_id: str) -> NodeView:
         return self._shown(self.service.approve(asker(), node_id))
 
-    def revoke(self, node_id: str) -> Response:
+    def revoke(self, node_id: str) -> NodeView:
         return self._shown(self.service.revoke(asker(), node_id))
 
-    def _shown(self, member: EnrolledNode) -> Response:
-        return answer(views.node_view(self.room, member.node_id, member, time.monotonic()))
+    def _shown(self, member: EnrolledNode) -> NodeView:
+        return views.node_view(self.room, member.node_id, member, time.monotonic())
 
 
 def _view(enrolment: Enrolment) -> EnrolmentView:
@@ -64,22 +60,16 @@ CHANGE = change(Role.ADMIN, is_fresh=False)
 ROUTES = (
     Route("GET enrolments", NodesApi.enrolments, "list_enrolments",
           see(Role.ADMIN, PermissionReach.NONE),
-          "Places for new nodes, those of the last day that are over as well.",
-          answer=EnrolmentList),
+          "Places for new nodes, those of the last day that are over as well."),
     Route("POST enrolments", NodesApi.create, "add_enrolment", CHANGE,
           "A place for one Node, for an hour; `token` and `command` are shown this once.",
-          answer=EnrolmentView, body=NewEnrolment, status=201, errors=(400, 409, 415)),
+          status=201),
     Route("DELETE enrolments/<enrolment_id>", NodesApi.withdraw, "withdraw_enrolment", CHANGE,
-          "Takes an unused place back.", status=204, errors=(404,)),
+          "Takes an unused place back.", errors=(404,)),
     Route("PATCH nodes/<node_id>", NodesApi.change, "change_node", CHANGE,
-          "Puts a Node into another group.",
-          answer=NodeView, body=NodeChange, errors=(400, 404, 409, 415)),
+          "Puts a Node into another group.", errors=(404, 409)),
     Route("POST nodes/<node_id>/approve", NodesApi.approve, "approve_node", CHANGE,
-          "Lets a Node in that waits for it.", answer=NodeView, errors=(404, 409)),
+          "Lets a Node in that waits for it.", errors=(404,)),
     Route("POST nodes/<node_id>/revoke", NodesApi.revoke, "revoke_node", CHANGE,
-          "Throws a Node out, within a second and for good.", answer=NodeView, errors=(404,)),
+          "Throws a Node out, within a second and for good.", errors=(404,)),
 )
-
-
-def add_nodes_api(server: Flask, api: NodesApi) -> None:
-    serve_routes(server, api, ROUTES)

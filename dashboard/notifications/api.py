@@ -2,14 +2,13 @@
 OwnerAddresses decide what is allowed."""
 
 from dataclasses import dataclass
-from http import HTTPStatus
 
-from flask import Flask, Response
+from msgspec import convert
 
 from ..access.policy import PermissionReach, Role
-from ..access.requests import asker, body
-from ..access.routes import Route, change, see, serve_routes
-from ..web.answers import answer, bad
+from ..access.requests import asker
+from ..access.routes import Route, change, see
+from ..web.answers import bad
 from . import views
 from .addresses import OwnerAddresses
 from .channels.table import TABLE
@@ -23,97 +22,83 @@ class NotificationsApi:
     service: NotificationService
     addresses: OwnerAddresses
 
-    def receivers(self) -> Response:
+    def receivers(self) -> views.ReceiverList:
         found = sorted(self.service.receivers, key=lambda each: (each.kind, each.name))
-        return answer(views.ReceiverList(
+        return views.ReceiverList(
             [self._view(each) for each in found], self.service.transports.has_mail,
-            self.service.groups.muted, [*map(views.channel_view, TABLE)]))
+            self.service.groups.muted,
+            convert(TABLE, list[views.ChannelView], from_attributes=True))
 
     def _view(self, receiver: Receiver) -> views.ReceiverView:
         mine = [each for each in self.service.outbox if each.notice.receiver == receiver.id]
         return views.receiver_view(receiver, self.service.receivers.status[receiver.id], mine)
 
-    def add_receiver(self) -> Response:
-        asked = views.receiver_of(body(views.NewReceiver))
-        return answer(self._view(self.service.add(asker(), asked)), HTTPStatus.CREATED)
+    def add_receiver(self, asked: views.NewReceiver) -> views.ReceiverView:
+        return self._view(self.service.add(asker(), views.receiver_of(asked)))
 
-    def change_receiver(self, receiver_id: str) -> Response:
-        asked = views.receiver_of(body(views.NewReceiver))
-        return answer(self._view(self.service.change(asker(), receiver_id, asked)))
+    def change_receiver(self, asked: views.NewReceiver, receiver_id: str) -> views.ReceiverView:
+        return self._view(self.service.change(asker(), receiver_id, views.receiver_of(asked)))
 
-    def remove_receiver(self, receiver_id: str) -> Response:
+    def remove_receiver(self, receiver_id: str) -> None:
         self.service.remove(asker(), receiver_id)
-        return Response(status=HTTPStatus.NO_CONTENT)
 
-    def test_receiver(self, receiver_id: str) -> Response:
+    def test_receiver(self, receiver_id: str) -> views.ReceiverTestView:
         result = self.service.test(asker(), receiver_id)
-        return answer(views.ReceiverTestView(result.is_taken, result.words))
+        return views.ReceiverTestView(result.is_taken, result.words)
 
-    def notices(self) -> Response:
+    def notices(self) -> views.WaitingNotificationList:
         found = sorted(self.service.outbox,
                        key=lambda each: (each.parked_at is None, -each.notice.at))
-        return answer(views.WaitingNotificationList(
-            [views.waiting_view(each) for each in found[:MOST_LISTED]], len(found)))
+        return views.WaitingNotificationList(
+            [views.waiting_view(each) for each in found[:MOST_LISTED]], len(found))
 
-    def retry_notice(self, notice_id: str) -> Response:
+    def retry_notice(self, notice_id: str) -> None:
         self.service.retry(asker(), notice_id)
-        return Response(status=HTTPStatus.NO_CONTENT)
 
-    def drop_notice(self, notice_id: str) -> Response:
+    def drop_notice(self, notice_id: str) -> None:
         self.service.drop(asker(), notice_id)
-        return Response(status=HTTPStatus.NO_CONTENT)
 
-    def owner_addresses(self) -> Response:
-        return answer(views.address_list(self.addresses.all()))
+    def owner_addresses(self) -> views.AddressList:
+        return views.address_list(self.addresses.all())
 
-    def replace_addresses(self) -> Response:
-        items = body(views.AddressList).items
-        wanted = {each.unix_name: each.address for each in items}
-        if len(wanted) != len(items):
+    def replace_addresses(self, asked: views.AddressList) -> views.AddressList:
+        wanted = {each.unix_name: each.address for each in asked.items}
+        if len(wanted) != len(asked.items):
             raise bad("a Unix name is listed twice")
         self.addresses.replace(asker(), wanted)
-        return answer(views.address_list(wanted))
+        return views.address_list(wanted)
 
 
 ROUTES = (
     Route("GET addresses", NotificationsApi.owner_addresses, "list_addresses",
           see(Role.ADMIN, PermissionReach.NONE),
-          "Where owners read their mail.", answer=views.AddressList),
+          "Where owners read their mail."),
     Route("PUT addresses", NotificationsApi.replace_addresses, "put_addresses",
           change(Role.ADMIN, is_fresh=False),
-          "The whole table.", answer=views.AddressList, body=views.AddressList,
-          errors=(400, 409, 415, 503)),
+          "The whole table.", errors=(409,)),
     # An admin's alone, because what is sent there leaves the hub.
     Route("GET receivers", NotificationsApi.receivers, "list_receivers",
           see(Role.ADMIN, PermissionReach.NONE),
-          "Where notices go, and how each has been doing since the hub was started.",
-          answer=views.ReceiverList),
+          "Where notices go, and how each has been doing since the hub was started."),
     Route("POST receivers", NotificationsApi.add_receiver, "add_receiver", change(Role.ADMIN),
           "A place for notices: a webhook, addresses, the owners of tasks, or a heartbeat that "
-          "comes every minute.", answer=views.ReceiverView, body=views.NewReceiver, status=201,
-          errors=(400, 409, 415, 503)),
+          "comes every minute.", status=201),
     Route("PUT receivers/<receiver_id>", NotificationsApi.change_receiver, "change_receiver",
           change(Role.ADMIN),
-          "The whole of it; an empty `to` or no token leaves what there is.",
-          answer=views.ReceiverView, body=views.NewReceiver, errors=(400, 404, 409, 415, 503)),
+          "The whole of it; an empty `to` or no token leaves what there is.", errors=(404, 409)),
     Route("DELETE receivers/<receiver_id>", NotificationsApi.remove_receiver, "remove_receiver",
           change(Role.ADMIN),
-          "And what waits to be sent there.", status=204, errors=(404, 503)),
+          "And what waits to be sent there.", errors=(404,)),
     Route("POST receivers/<receiver_id>/test", NotificationsApi.test_receiver, "test_receiver",
           change(Role.ADMIN),
-          "Sends it a notice that is none, now.", answer=views.ReceiverTestView, errors=(404, 503)),
+          "Sends it a notice that is none, now.", errors=(404,)),
     Route("GET notices", NotificationsApi.notices, "list_notices",
           see(Role.ADMIN, PermissionReach.NONE),
-          "What was not taken yet, and what was put aside after a day.",
-          answer=views.WaitingNotificationList),
+          "What was not taken yet, and what was put aside after a day."),
     Route("POST notices/<notice_id>/retry", NotificationsApi.retry_notice, "retry_notice",
           change(Role.ADMIN, is_fresh=False),
-          "Tries it again at once.", status=204, errors=(404, 503)),
+          "Tries it again at once.", errors=(404,)),
     Route("DELETE notices/<notice_id>", NotificationsApi.drop_notice, "drop_notice",
           change(Role.ADMIN),
-          "It is not sent.", status=204, errors=(404, 503)),
+          "It is not sent.", errors=(404,)),
 )
-
-
-def add_notifications_api(server: Flask, api: NotificationsApi) -> None:
-    serve_routes(server, api, ROUTES)

@@ -3,11 +3,10 @@
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-import msgspec
 from msgspec import Meta, Struct
 
 from ..alerts.core.rule import RuleId, Severity
-from .channels.channel import Channel, Destination
+from .channels.channel import Destination
 from .channels.table import Kind, channel_of
 from .receiver_directory import ReceiverStatus
 from .receivers import Receiver
@@ -107,10 +106,6 @@ class AddressView(Struct, forbid_unknown_fields=True):
 
 class AddressList(Struct, forbid_unknown_fields=True):
     items: Annotated[list[AddressView], Meta(max_length=10_000)]
-
-
-def channel_view(channel: type[Channel]) -> ChannelView:
-    return msgspec.convert(channel, ChannelView, from_attributes=True)
 
 
 def receiver_view(receiver: Receiver, status: ReceiverStatus, queued: list[QueuedNotification]

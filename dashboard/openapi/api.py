@@ -1,15 +1,96 @@
-"""The description of the REST interface, at `/api/v1/openapi.json`."""
+"""The REST interface: its routes, what it answers where there is none, and each refusal as an
+answer. Its description is at `/api/v1/openapi.json`."""
 
-from flask import Flask, Response
+from collections.abc import Callable, Collection
+from http import HTTPStatus
+from typing import Any
 
-from ..web.answers import PREFIX, answer
+from flask import Flask, Response, current_app, request
+from werkzeug.exceptions import HTTPException
+
+from ..access.credentials import SignInError
+from ..access.gate import denied
+from ..access.passwords import PasswordQueueFullError
+from ..access.policy import RefusedError
+from ..access.routes import serve_routes
+from ..alerts.core.rule import InvalidRuleError
+from ..errors import AuditWriteError, InvalidChangeError, NotFoundError
+from ..web.answers import PREFIX, ApiError, answer, problem
 from .document import document
+from .routes import ROUTES
+
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
 
 
-def add_openapi(server: Flask) -> None:
-    server.add_url_rule(f"{PREFIX}/openapi.json", view_func=openapi, methods=["GET"],
-                        provide_automatic_options=False)
+def add_api(server: Flask, apis: Collection[object]) -> None:
+    """`apis`: those that have the handlers of the routes."""
+    serve_routes(server, apis, ROUTES)
+    for rule, view, methods in ((f"{PREFIX}/openapi.json", openapi, ("GET",)),
+                                ("/api/<path:path>", _nothing, METHODS)):
+        server.add_url_rule(rule, view_func=view, methods=methods,
+                            provide_automatic_options=False)
+    for kind, told in ERRORS.items():
+        server.register_error_handler(kind, told)
 
 
 def openapi() -> Response:
     return answer(document())
+
+
+def _nothing(path: str) -> Response:
+    """At paths and methods that nothing else here takes. Without it Dash would: it shows its page
+    at every address."""
+    takers = {method: rule for method in METHODS if (rule := _taker(method)) is not None}
+    # What is here is named by the longest rule: `/tasks/<path:…>` also takes what is below a task.
+    allowed = [method for method, rule in takers.items() if rule == max(takers.values(), key=len)]
+    if not allowed:
+        return problem(HTTPStatus.NOT_FOUND, f"there is nothing at {request.path[:128]!r}")
+    found = problem(HTTPStatus.METHOD_NOT_ALLOWED, f"{' and '.join(allowed)} may be asked here")
+    found.headers["Allow"] = ", ".join(allowed)
+    return found
+
+
+def _taker(method: str) -> str | None:
+    """The rule of a view of its own."""
+    adapter = current_app.create_url_adapter(request)
+    assert adapter is not None, "there is a request"
+    try:
+        rule, _ = adapter.match(method=method, return_rule=True)
+    except HTTPException:  # `<path:…>` takes no line break, so that not even _nothing does
+        return None
+    return None if rule.endpoint == _nothing.__name__ else str(rule.rule)
+
+
+def _http_problem(error: HTTPException) -> Any:
+    """Pages keep Flask's own answers; the API has one shape of error only."""
+    if not request.path.startswith(PREFIX + "/"):
+        return error
+    if error.code == HTTPStatus.METHOD_NOT_ALLOWED:
+        return _nothing(request.path)
+    return problem(error.code or 500, error.description or "")
+
+
+def _told(error: ApiError) -> Response:
+    return problem(error.status, error.detail, error.type)
+
+
+def _not_in(error: SignInError) -> Response:
+    found = problem(error.status, error.sentence)
+    if error.retry_s:
+        found.headers["Retry-After"] = str(int(error.retry_s) + 1)
+    return found
+
+
+ERRORS: dict[type[Exception], Callable[[Any], Any]] = {
+    ApiError: _told,
+    HTTPException: _http_problem,
+    RefusedError: lambda error: _told(denied(error.refusal)),
+    NotFoundError: lambda error: problem(HTTPStatus.NOT_FOUND, str(error)),
+    InvalidChangeError: lambda error: problem(HTTPStatus.CONFLICT, str(error)),
+    InvalidRuleError: lambda error: problem(HTTPStatus.BAD_REQUEST, str(error)),
+    SignInError: _not_in,
+    PasswordQueueFullError: lambda _: problem(HTTPStatus.SERVICE_UNAVAILABLE,
+                                              "too many at once; try again"),
+    AuditWriteError: lambda error: problem(HTTPStatus.SERVICE_UNAVAILABLE, str(error),
+                                           "urn:gpudeck:problem:audit"),
+}

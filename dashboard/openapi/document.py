@@ -1,6 +1,7 @@
 """OpenAPI 3.1 of the REST interface, made from the rows of its routes."""
 
 import re
+from http import HTTPStatus
 from typing import Any
 
 import msgspec
@@ -10,13 +11,14 @@ from gpudeck.actions import ActionParams
 from gpudeck.metrics import COLUMNS, SLOW, Metric
 
 from ..access.routes import Route
-from ..web.answers import MAX_CURSOR, MAX_LIMIT, PREFIX, ProblemDetails
+from ..web.answers import PREFIX, ProblemDetails
 from .routes import ROUTES
 
 
 def document() -> dict[str, Any]:
-    structs = [ProblemDetails, ActionParams, *(struct for route in ROUTES
-                                 for struct in (route.answer, route.body) if struct is not None)]
+    structs = [ProblemDetails, ActionParams, *(
+        struct for route in ROUTES for struct in (_answer(route), _body(route))
+        if struct is not None)]
     _, schemas = msgspec.json.schema_components(
         structs, ref_template="#/components/schemas/{name}")
     _require_all_that_is_sent(schemas)
@@ -65,10 +67,6 @@ def _parameter(where: str, name: str, schema: dict[str, Any], text: str = "") ->
         {"description": text} if text else {})
 
 
-PAGES = (
-    ("limit", {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": 100}),
-    ("cursor", {"type": "string", "pattern": "^[A-Za-z0-9_=-]+$", "maxLength": MAX_CURSOR}),
-)
 # What may come of any request, beside what its row names.
 ANY_ERRORS = (401, 403, 405, 406, 413, 414)
 GET_ERRORS = (304, *ANY_ERRORS)
@@ -78,20 +76,31 @@ def _errors(statuses: tuple[int, ...]) -> dict[str, Any]:
     return {str(status): ERRORS[status] for status in sorted({*statuses})}
 
 
+def _body(route: Route) -> type | None:
+    return route.reads or route.body
+
+
+def _answer(route: Route) -> type | None:
+    return route.answer or (route.given if issubclass(route.given, msgspec.Struct) else None)
+
+
 def _operation(route: Route, path: str) -> dict[str, Any]:
     is_get = route.method == "GET"
     parameters = [_parameter("path", name, {"type": "string", "minLength": 1})
                   for name in re.findall(r"\{(\w+)\}", path)]
     parameters += [_parameter("query", name, schema, schema.get("description", ""))
-                   for name, schema in (*(PAGES if route.is_list else ()), *route.query)]
+                   for name, schema in route.parameters]
     statuses = (*route.errors, *(GET_ERRORS if is_get else (503, *ANY_ERRORS)))
     made: dict[str, Any] = {"operationId": route.name, "summary": route.text,
                             "parameters": parameters}
-    if route.body is not None:
+    if (body := _body(route)) is not None:
         made["requestBody"] = {"required": True, "content": {
-            "application/json": {"schema": _ref(route.body)}}}
-        statuses = (411, *statuses)
+            "application/json": {"schema": _ref(body)}}}
+        statuses = (400, 411, 415, *statuses)
+    if route.parameters:
+        statuses = (400, *statuses)
     if route.version:
+        statuses = (412, *statuses)
         parameters += [_parameter("header", name, STRING, text.format(route.version))
                        for name, text in CONDITIONS]
     if route.method == "POST":
@@ -99,13 +108,14 @@ def _operation(route: Route, path: str) -> dict[str, Any]:
         statuses = (400, 409, 422, *statuses)
     if is_get:
         parameters.append(IF_CHANGED)
-    return made | {"responses": {str(route.status): _done(route)} | _errors(statuses)}
+    status = HTTPStatus.NO_CONTENT.value if route.given is type(None) else route.status
+    return made | {"responses": {str(status): _done(route)} | _errors(statuses)}
 
 
 def _done(route: Route) -> dict[str, Any]:
     done: dict[str, Any] = {"description": "Done."}
-    if route.answer is not None:
-        done["content"] = {"application/json": {"schema": _ref(route.answer)}}
+    if (answer := _answer(route)) is not None:
+        done["content"] = {"application/json": {"schema": _ref(answer)}}
     elif route.media != "application/json":
         done["content"] = {route.media: {"schema": STRING}}
     if route.is_file:

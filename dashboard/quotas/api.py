@@ -2,20 +2,20 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from http import HTTPStatus
 from typing import Any
 
-from flask import Flask, Response, request
+from flask import request
 
 from gpudeck.quota import LIMITS, InvalidQuotaError, Limit, Quota, QuotaProblem, meaning, read
 
 from ..access.policy import PermissionReach, Role
 from ..access.requests import asker, body
-from ..access.routes import Route, change, see, serve_routes
+from ..access.routes import Route, change, see
+from ..errors import NotFoundError
 from ..fleet.fleet import Fleet
-from ..fleet.visibility import VisibilityScope, VisibleFleet, VisibleFleetCache
+from ..fleet.visibility import VisibleFleet, VisibleFleetCache
 from ..web import preconditions
-from ..web.answers import ApiError, answer, bad
+from ..web.answers import bad
 from . import views
 from .active_quotas import ActiveQuotas
 from .queries import QuotaQueries
@@ -37,74 +37,73 @@ class QuotasApi:
     end_after_s: float
 
     def _lens(self) -> VisibleFleet:
-        return self.lenses.of(VisibilityScope.of(asker()))
+        return self.lenses.seen_by(asker())
 
-    def quotas(self) -> Response:
+    def quotas(self) -> views.QuotaList:
         lens, ladder = self._lens(), self.ladder()
         mechanisms = views.mechanism_views(
             (node_id, host, report) for node_id, host, report in self.queries.reports()
             if lens.sees_node(node_id))
-        return answer(views.QuotaList(self.active.generation, self.queries.service.summed_at, [
+        return views.QuotaList(self.active.generation, self.queries.service.summed_at, [
             self._view(version, lens, ladder) for version in self.active.versions.values()],
-            mechanisms))
+            mechanisms)
 
-    def quota(self, quota_id: str) -> Response:
-        return answer(self._view(self._version(quota_id), self._lens(), self.ladder()))
+    def quota(self, quota_id: str) -> views.QuotaView:
+        return self._view(self._version(quota_id), self._lens(), self.ladder())
 
     def _version(self, quota_id: str) -> QuotaVersion:
         version = self.active.versions.get(quota_id)
         if version is None:
-            raise ApiError(HTTPStatus.NOT_FOUND, f"there is no quota {quota_id[:80]!r}")
+            raise NotFoundError(f"there is no quota {quota_id[:80]!r}")
         return version
 
     def _view(self, version: QuotaVersion, lens: VisibleFleet, ladder: views.Ladder
               ) -> views.QuotaView:
         return views.quota_view(version, *self.queries.seen_by(lens, version.quota), ladder)
 
-    def of_task(self, task_id: str) -> Response:
+    def of_task(self, task_id: str) -> views.TaskQuotaList:
         lens = self._lens()
         for node in lens.nodes(self.fleet):
             if task_id in node.tasks:
-                return answer(views.TaskQuotaList([*self.queries.of_task(node, task_id, lens)]))
-        raise ApiError(HTTPStatus.NOT_FOUND, f"there is no task {task_id[:128]!r} here")
+                return views.TaskQuotaList([*self.queries.of_task(node, task_id, lens)])
+        raise NotFoundError(f"there is no task {task_id[:128]!r} here")
 
-    def of_node(self, node_id: str) -> Response:
+    def of_node(self, node_id: str) -> views.NodeQuotaList:
         lens, gpu = self._lens(), _gpu()
         if not lens.sees_node(node_id):
-            raise ApiError(HTTPStatus.NOT_FOUND, f"there is no node {node_id[:128]!r} here")
+            raise NotFoundError(f"there is no node {node_id[:128]!r} here")
         if gpu is not None and self.fleet.slot_on(node_id, gpu) is None:
-            raise ApiError(HTTPStatus.NOT_FOUND, f"there is no GPU {gpu[:128]!r} on it")
-        node = self.fleet.nodes[node_id]
-        return answer(views.NodeQuotaList(self.queries.of_node(node, gpu, lens)))
+            raise NotFoundError(f"there is no GPU {gpu[:128]!r} on it")
+        return views.NodeQuotaList(self.queries.of_node(self.fleet.nodes[node_id], gpu, lens))
 
-    def of_owner(self, name: str) -> Response:
+    def of_owner(self, name: str) -> views.OwnerQuotaList:
         """Empty for a hidden owner as for an unknown one."""
         lens, ladder = self._lens(), self.ladder()
-        return answer(views.OwnerQuotaList([
+        return views.OwnerQuotaList([
             views.owner_quota(each, self.queries.seen_by(lens, each.quota)[0], ladder)
-            for each in self.queries.of_owner(name, lens)]))
+            for each in self.queries.of_owner(name, lens)])
 
-    def versions(self, quota_id: str) -> Response:
+    def versions(self, quota_id: str) -> views.QuotaVersionList:
         found = self.queries.store.versions(quota_id)
         if not found:
-            raise ApiError(HTTPStatus.NOT_FOUND, f"there never was a quota {quota_id[:80]!r}")
-        return answer(views.QuotaVersionList(found))
+            raise NotFoundError(f"there never was a quota {quota_id[:80]!r}")
+        return views.QuotaVersionList(found)
 
-    def past(self, quota_id: str) -> Response:
+    def past(self, quota_id: str) -> views.QuotaHistoryView:
         lens, quota = self._lens(), self._version(quota_id).quota
         holder, limit, span_s = _past_asked()
         is_theirs = quota.subject_kind != "user" or quota.subject_name == holder
         if not is_theirs or not (self.queries.sees_all(lens, quota) or holder in lens.reads.own):
-            raise ApiError(HTTPStatus.NOT_FOUND, f"nothing of {holder[:80]!r} is seen here")
+            raise NotFoundError(f"nothing of {holder[:80]!r} is seen here")
         if limit not in quota.limits:
-            raise ApiError(HTTPStatus.NOT_FOUND, f"{quota.id} does not limit {limit}")
+            raise NotFoundError(f"{quota.id} does not limit {limit}")
         why = why_not(quota, limit)
         step_s, line = (0, QuotaUsageSeries([], [], [])) if why else self.queries.past(
             quota, limit, holder, span_s)
-        return answer(views.QuotaHistoryView(quota.id, limit, holder, step_s, line.t, line.used,
-                                             line.most, why))
+        return views.QuotaHistoryView(quota.id, limit, holder, step_s, line.t, line.used,
+                                      line.most, why)
 
-    def put(self, quota_id: str) -> Response:
+    def put(self, quota_id: str) -> views.QuotaView:
         known = self.active.versions.get(quota_id)
         preconditions.look("quota", quota_id, None if known is None else known.generation)
         given: dict[str, Any] = body(dict)
@@ -121,87 +120,75 @@ class QuotasApi:
         self.active.put(asker(), quota)
         return self.quota(quota_id)
 
-    def remove(self, quota_id: str) -> Response:
+    def remove(self, quota_id: str) -> None:
         self.active.remove(asker(), quota_id)
-        return Response(status=HTTPStatus.NO_CONTENT)
 
-    def check(self) -> Response:
+    def check(self, draft: views.QuotaDraft) -> views.QuotaCheck:
         """What is wrong with it, or who would be over it now."""
-        draft = body(views.QuotaDraft)
         try:
             quota: Quota = read(draft.quota, self.end_after_s)
             if draft.is_new and quota.id in self.active.versions:
                 raise InvalidQuotaError([
                     QuotaProblem("id", preconditions.taken("quota", quota.id))])
         except InvalidQuotaError as error:
-            return answer(views.QuotaCheck(error.problems, "", 0, []))
+            return views.QuotaCheck(error.problems, "", 0, [])
         lens, conflict = self._lens(), self.active.conflict(quota)
         if conflict is not None:
-            problems = [QuotaProblem("subject", conflict)]
-            return answer(views.QuotaCheck(problems, meaning(quota), 0, []))
+            return views.QuotaCheck([QuotaProblem("subject", conflict)], meaning(quota), 0, [])
         found = self.queries.try_out(quota, lens)
         over = [views.balance_view(each, {}) for each in found if each.is_over][:100]
-        return answer(views.QuotaCheck([], meaning(quota), len(found), over,
-                                       self.queries.reach(quota, lens)))
+        return views.QuotaCheck([], meaning(quota), len(found), over,
+                                self.queries.reach(quota, lens))
 
 
 def _past_asked() -> tuple[str, Limit, float]:
     given = request.args
     limit = next((each for each in LIMITS if each == given.get("limit")), None)
     span_s = SPANS.get(given.get("last", "24h"))
-    if set(given) - {"holder", "limit", "last"} or limit is None or span_s is None or (
-            not given.get("holder")):
+    if limit is None or span_s is None or not given.get("holder"):
         raise bad(f"holder and limit are needed: limit is one of {', '.join(LIMITS)}, last is one "
                   f"of {', '.join(SPANS)}")
     return given["holder"], limit, span_s
 
 
 def _gpu() -> str | None:
-    given = request.args.getlist("gpu")
-    if len(given) > 1 or set(request.args) - {"gpu"} or "" in given:
+    given = request.args.get("gpu")
+    if given == "":
         raise bad("the one parameter here is `gpu`, a UUID; without it it is of the whole node")
-    return given[0] if given else None
+    return given
 
 
 ROUTES = (
     # Everyone sees their own use; sums of others need sight of all of them.
     Route("GET quotas", QuotasApi.quotas, "list_quotas", see(Role.VIEWER),
           "All Quotas: who holds how much of them, and on how many nodes each is wanted, applied "
-          "and in force.", answer=views.QuotaList),
+          "and in force."),
     Route("GET quotas/<quota_id>", QuotasApi.quota, "get_quota", see(Role.VIEWER),
-          "One Quota.", answer=views.QuotaView, errors=(404,)),
+          "One Quota.", errors=(404,)),
     Route("PUT quotas/<quota_id>", QuotasApi.put, "put_quota", change(Role.ADMIN),
           "A new Quota, or a change of one. Nodes hold it from their next look on, also without "
-          "the hub.", answer=views.QuotaView, body=views.NewQuota, errors=(400, 409, 412, 415, 503),
-          version="generation"),
+          "the hub.", reads=views.NewQuota, errors=(409,), version="generation"),
     Route("DELETE quotas/<quota_id>", QuotasApi.remove, "remove_quota", change(Role.ADMIN),
-          "It limits nobody any more; what it was is kept.", status=204, errors=(404, 503)),
+          "It limits nobody any more; what it was is kept.", errors=(404,)),
     Route("GET quotas/<quota_id>/versions", QuotasApi.versions, "list_quota_versions",
           see(Role.OPERATOR, PermissionReach.NONE),
-          "What it was, newest first; also of one that was removed.", answer=views.QuotaVersionList,
-          errors=(404,)),
+          "What it was, newest first; also of one that was removed.", errors=(404,)),
     Route("GET quotas/<quota_id>/past", QuotasApi.past, "get_quota_past", see(Role.VIEWER),
           "What a holder had of one limit over the last hours, day or week, beside what it gave "
-          "then.", answer=views.QuotaHistoryView, errors=(400, 404),
+          "then.", errors=(404,),
           query=(("holder", {"type": "string", "minLength": 1}), ("limit", {"enum": list(LIMITS)}),
                  ("last", {"enum": ["3h", "24h", "7d"], "default": "24h"}))),
     Route("POST quota-checks", QuotasApi.check, "check_quota",
           change(Role.OPERATOR, PermissionReach.LENS, is_fresh=False),
-          "What is wrong with it, or who would be over it at this moment.", answer=views.QuotaCheck,
-          body=views.QuotaDraft, errors=(400, 415)),
+          "What is wrong with it, or who would be over it at this moment."),
     Route("GET tasks/<path:task_id>/quotas", QuotasApi.of_task, "get_task_quotas", see(Role.VIEWER),
           "Which Quotas count for a Task, why these, and what its owner has of them.",
-          answer=views.TaskQuotaList, errors=(404,)),
+          errors=(404,)),
     Route("GET nodes/<node_id>/quotas", QuotasApi.of_node, "get_node_quotas", see(Role.VIEWER),
-          "The Quotas that concern a Node, or one GPU of it, whether they are in force there, "
-          "and who of their holders is there.", answer=views.NodeQuotaList, errors=(400, 404),
+          "The Quotas that concern a Node, or one GPU of it, whether they are in force there, and "
+          "who of their holders is there.", errors=(404,),
           query=(
               ("gpu", {"type": "string", "minLength": 1, "description": "Of this GPU alone."}),)),
     Route("GET owners/<name>/quotas", QuotasApi.of_owner, "get_owner_quotas", see(Role.VIEWER),
-          "All that counts for one owner, also where they hold nothing of it now.",
-          answer=views.OwnerQuotaList),
+          "All that counts for one owner, also where they hold nothing of it now."),
 )
-
-
-def add_quotas_api(server: Flask, api: QuotasApi) -> None:
-    serve_routes(server, api, ROUTES)

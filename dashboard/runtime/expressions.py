@@ -2,6 +2,7 @@
 positions of mistakes. Pure."""
 
 import re
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Generic, TypeVar
 
@@ -26,7 +27,7 @@ class Token:
     at: int
 
 
-class ExpressionParser(Generic[T]):
+class ExpressionParser(ABC, Generic[T]):
     """Operators of several levels, each binding tighter than the one before, over terms and
     parentheses. A language says what its operators and terms are."""
 
@@ -58,19 +59,19 @@ class ExpressionParser(Generic[T]):
     def token(self, kind: str, text: str, at: int) -> Token:
         return Token(kind, text, at)
 
+    @abstractmethod
     def term(self, token: Token, depth: int) -> T:
         """What begins with this token, which is not taken yet."""
-        raise NotImplementedError
 
+    @abstractmethod
     def combined(self, mark: str, left: T, right: T, at: int) -> T:
         """`at`: where the right one begins."""
-        raise NotImplementedError
 
-    def unclosed(self, opened: Token) -> ExpressionError:
-        raise NotImplementedError
+    @abstractmethod
+    def unclosed(self, opened: Token) -> ExpressionError: ...
 
-    def left_over(self, token: Token) -> ExpressionError:
-        raise NotImplementedError
+    @abstractmethod
+    def left_over(self, token: Token) -> ExpressionError: ...
 
     # -- reading
 

@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 from typing import Any, TypeVar
 
@@ -12,6 +13,7 @@ MAX_LIMIT = 1_000
 
 
 MAX_CURSOR = 512
+MAX_WORD = 1_024
 
 
 MAX_REPEATED = 100
@@ -32,32 +34,39 @@ PREFIX = "/api/v1"
 DEFAULT_LIMIT = 100
 
 
-REPEATED = ("open", "id", "uuid")
-
-
 _encode = msgspec.json.Encoder().encode
 
 
+T = TypeVar("T")
 W = TypeVar("W", bound=str)
+Key = tuple[str, ...]
 
 
 class ApiError(Exception):
     """The question cannot be answered; said to whoever asked."""
 
-    def __init__(self, status: HTTPStatus, detail: str) -> None:
+    def __init__(self, status: int, detail: str, type: str = "about:blank") -> None:
         super().__init__(detail)
         self.status = status
         self.detail = detail
+        self.type = type
 
 
-def check_names(known: tuple[str, ...]) -> None:
-    args = request.args
-    for name in args:
-        if name not in known:
-            raise bad(f"there is no parameter {name[:40]!r}; there are {', '.join(known)}")
-        if len(args.getlist(name)) > (MAX_REPEATED if name in REPEATED else 1):
-            raise bad(f"at most {MAX_REPEATED} times {name} is taken at once" if name in REPEATED
-                      else f"{name} is given more than once")
+def check_names(most: Mapping[str, int]) -> None:
+    """How often each that there is may be given."""
+    for name in request.args:
+        if name not in most:
+            raise bad(f"there is no parameter {name[:40]!r}; there are {', '.join(most)}")
+        if len(request.args.getlist(name)) > most[name]:
+            raise bad(f"{name} is given more than once" if most[name] == 1
+                      else f"at most {most[name]} times {name} is taken at once")
+
+
+def word(name: str) -> str | None:
+    raw = request.args.get(name)
+    if raw is not None and len(raw) > MAX_WORD:
+        raise bad(f"{name} has at most {MAX_WORD} characters")
+    return raw
 
 
 def one_of(name: str, given: str | None, known: tuple[W, ...]) -> W | None:
@@ -81,7 +90,7 @@ def read_limit(raw: str | None) -> int:
     return int(raw)
 
 
-def read_cursor(raw: str | None) -> tuple[str, ...] | None:
+def read_cursor(raw: str | None) -> Key | None:
     if raw is None:
         return None
     try:
@@ -93,8 +102,19 @@ def read_cursor(raw: str | None) -> tuple[str, ...] | None:
         raise bad("this cursor was not given out by this hub; start again without it") from error
 
 
-def give_cursor(key: tuple[str, ...]) -> str:
-    return base64.urlsafe_b64encode(_encode(key)).decode()
+def page(items: Iterable[tuple[Key, T]], limit: int, after: Key | None) -> tuple[list[T],
+                                                                                 str | None]:
+    """Items come with their keys; a cursor is the key of the last one given. `after`: of items that
+    come sorted by their key, those behind this one."""
+    kept: list[tuple[Key, T]] = []
+    for key, item in items:
+        if after is not None and key <= after:
+            continue
+        if len(kept) == limit:
+            more = base64.urlsafe_b64encode(_encode(kept[-1][0])).decode()
+            return [item for _, item in kept], more
+        kept.append((key, item))
+    return [item for _, item in kept], None
 
 
 def answer(what: Any, status: int = HTTPStatus.OK) -> Response:

@@ -77,9 +77,6 @@ class ClientConnection:
             self._timer.close()
         self._timer = None if seconds is None else gevent.Timeout.start_new(seconds)
 
-    def drop(self) -> None:
-        cut(self.sock)
-
 
 class _CappedHeaderReader(io.BufferedIOBase):
     """Header lines up to a total; http.client alone allows 6.5 MB of them."""
@@ -178,7 +175,7 @@ class HttpServer(WSGIServer):
         while len(self.doorway) >= MAX_UNTRUSTED:
             oldest, _ = self.doorway.popitem(last=False)
             self.tally.add("doorway_evicted")
-            oldest.drop()
+            cut(oldest.sock)
         self.doorway[connection] = None
         return connection
 

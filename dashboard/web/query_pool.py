@@ -5,6 +5,7 @@ from http import HTTPStatus
 from typing import TypeVar
 
 import gevent
+import msgspec
 from gevent.lock import BoundedSemaphore
 
 from ..errors import ResultTooLargeError, UnknownMetricError
@@ -37,6 +38,10 @@ class QueryPool:
         if isinstance(found, Exception):
             raise found
         return found
+
+    def encoded(self, question: Callable[[], msgspec.Struct]) -> msgspec.Raw:
+        """As JSON."""
+        return msgspec.Raw(self.ask(lambda: msgspec.json.encode(question())))
 
 
 def _caught(question: Callable[[], T]) -> T | Exception:

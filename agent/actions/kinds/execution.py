@@ -1,5 +1,6 @@
 """What all actions share while one is carried out."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -35,7 +36,7 @@ class ActionTimeouts:
 
 
 @dataclass(slots=True, eq=False)
-class ActionExecution:
+class ActionExecution(ABC):
     """One command from the first comparison to what was observed afterwards. `tell` gives the next
     Reply, in which its step is."""
 
@@ -57,6 +58,6 @@ class ActionExecution:
     def say(self, step: str) -> None:
         self.reply = self.tell(self.reply, step)
 
+    @abstractmethod
     def do(self) -> Outcome:
         """Raises ActionRefusedError."""
-        raise NotImplementedError

@@ -1,5 +1,6 @@
 """The fleet's GPUs as what Rules look at: one row per slot."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Hashable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -134,15 +135,15 @@ class EvaluationContext:
             [getattr(each, name) for each in self.fleet.facts], float))
 
 
-class FixedRowTargets:
+class FixedRowTargets(ABC):
     """Targets whose rows never change hands, and on which nothing can be done."""
 
     def __init__(self, moment: EvaluationContext) -> None:
         self.moment = moment
         self.there = self._there()
 
-    def _there(self) -> Mask:
-        raise NotImplementedError
+    @abstractmethod
+    def _there(self) -> Mask: ...
 
     @property
     def fleet(self) -> Fleet:

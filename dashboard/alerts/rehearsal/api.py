@@ -1,81 +1,63 @@
 """REST of rehearsals, which are always of the whole fleet. The service checks rights."""
 
+from dataclasses import dataclass
 from http import HTTPStatus
 
-from flask import Flask, Response, request
-
 from ...access.policy import PermissionReach, Role
-from ...access.requests import asker, body
-from ...access.routes import Route, change, see, serve_routes
-from ...fleet.visibility import VisibilityScope, VisibleFleetCache
-from ...web.answers import ApiError, answer, bad, check_names
-from ...web.openapi_parts import MAX_WORD
-from ..core.rule import InvalidRuleError, read
+from ...access.requests import asker
+from ...access.routes import Route, change, see
+from ...fleet.visibility import VisibleFleetCache
+from ...web.answers import MAX_WORD, ApiError, word
+from ..core.rule import read
 from .service import RehearsalService
 from .views import BacktestList, BacktestView, NewBacktest, backtest_view
 
 
+@dataclass(eq=False, slots=True)
 class RehearsalsApi:
-    def __init__(self, rehearsals: RehearsalService, lenses: VisibleFleetCache) -> None:
-        self._rehearsals = rehearsals
-        self._lenses = lenses
+    rehearsals: RehearsalService
+    lenses: VisibleFleetCache
 
     def _of_whole_fleet(self) -> None:
-        if not self._lenses.of(VisibilityScope.of(asker())).is_whole:
+        if not self.lenses.seen_by(asker()).is_whole:
             raise ApiError(HTTPStatus.FORBIDDEN,
                            "a rehearsal tells of the whole fleet, and you see a part of it")
 
-    def begin(self) -> Response:
-        asked = body(NewBacktest)
+    def begin(self, asked: NewBacktest) -> BacktestView:
         self._of_whole_fleet()
-        try:
-            made = self._rehearsals.begin(asker(), read(asked.rule), asked.start, asked.end)
-        except InvalidRuleError as error:
-            raise bad("; ".join(map(str, error.problems))) from None
-        return answer(backtest_view(made), HTTPStatus.ACCEPTED)
+        return backtest_view(self.rehearsals.begin(asker(), read(asked.rule), asked.start,
+                                                   asked.end))
 
-    def all_of_them(self) -> Response:
-        check_names(("rule",))
-        rule = request.args.get("rule")
-        if len(rule or "") > MAX_WORD:
-            raise bad(f"rule has at most {MAX_WORD} characters")
+    def all_of_them(self) -> BacktestList:
+        rule = word("rule")
         self._of_whole_fleet()
-        return answer(BacktestList([backtest_view(each, is_short=True)
-                                    for each in self._rehearsals.of_rule(rule)]))
+        return BacktestList([backtest_view(each, is_short=True)
+                             for each in self.rehearsals.of_rule(rule)])
 
-    def one(self, backtest_id: str) -> Response:
+    def one(self, backtest_id: str) -> BacktestView:
         self._of_whole_fleet()
-        return answer(backtest_view(self._rehearsals.get(backtest_id)))
+        return backtest_view(self.rehearsals.get(backtest_id))
 
-    def approve(self, backtest_id: str) -> Response:
+    def approve(self, backtest_id: str) -> BacktestView:
         self._of_whole_fleet()
-        return answer(backtest_view(self._rehearsals.approve(asker(), backtest_id)))
+        return backtest_view(self.rehearsals.approve(asker(), backtest_id))
 
 
 ROUTES = (
     # A rehearsal tells of the whole fleet, as the handlers see to.
     Route("GET rules/backtests", RehearsalsApi.all_of_them, "list_backtests",
           see(Role.OPERATOR, PermissionReach.NONE),
-          "Rehearsals of Rules, newest first; with `rule`, of that one.",
-          answer=BacktestList, errors=(400, 403),
+          "Rehearsals of Rules, newest first; with `rule`, of that one.", errors=(403,),
           query=(("rule", {"type": "string", "maxLength": MAX_WORD}),)),
     Route("POST rules/backtests", RehearsalsApi.begin, "begin_backtest",
           change(Role.OPERATOR, is_fresh=False),
-          "Rehearses a Rule on the past: which alerts there would have been, and whom its "
-          "ladder would have reached.",
-          answer=BacktestView, body=NewBacktest, status=202, errors=(400, 403, 409,
-          415, 503)),
+          "Rehearses a Rule on the past: which alerts there would have been, and whom its ladder "
+          "would have reached.", status=202, errors=(403,)),
     Route("GET rules/backtests/<backtest_id>", RehearsalsApi.one, "get_backtest",
           see(Role.OPERATOR, PermissionReach.NONE),
-          "One rehearsal, with what is known of it by now.",
-          answer=BacktestView, errors=(403, 404)),
+          "One rehearsal, with what is known of it by now.", errors=(403, 404)),
     Route("POST rules/backtests/<backtest_id>/approve", RehearsalsApi.approve, "approve_backtest",
           change(Role.ADMIN),
-          "Its report was read, and is taken as proof of what this version of the Rule would "
-          "do.",
-          answer=BacktestView, errors=(403, 404, 409, 503)),
+          "Its report was read, and is taken as proof of what this version of the Rule would do.",
+          errors=(403, 404)),
 )
-
-
-def add_rehearsals_api(server: Flask, api: RehearsalsApi) -> None:
-    serve_routes(server, api, ROUTES)

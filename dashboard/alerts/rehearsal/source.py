@@ -1,5 +1,6 @@
 """What a Rule looked at, out of history: stretch by stretch, for a rehearsal."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -40,7 +41,7 @@ def members_of(nodes: Iterable[EnrolledNode]) -> MembershipHistory:
                              {node.node_id for node in known if node.access == "revoked"})
 
 
-class RehearsalSource:
+class RehearsalSource(ABC):
     """`reads_s`: the step of what it reads. `hours`: GPU-hours that a target had held within the
     span, by row and moment of an act."""
 
@@ -67,14 +68,15 @@ class RehearsalSource:
                 f"history does not keep {odd}{whose.get(of, f' of a {of}')}: this rule can only be "
                 f"watched live{' (mode observe)' if of == 'gpu' else ''}")
 
-    def stretches(self, start: int, end: int) -> Iterator[RehearsalChunk]:
-        raise NotImplementedError
+    @abstractmethod
+    def stretches(self, start: int, end: int) -> Iterator[RehearsalChunk]: ...
 
     def settle(self, alerts: Iterable[RehearsedAlert]) -> None:
         """After a stretch was rehearsed."""
+        return
 
-    def name(self, row: int) -> AlertTarget:
-        raise NotImplementedError
+    @abstractmethod
+    def name(self, row: int) -> AlertTarget: ...
 
     # -- pieces of a span
 

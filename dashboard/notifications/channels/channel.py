@@ -1,6 +1,7 @@
 """A channel: one kind of receiver. Its file has all that is particular to it, its row in table.py
 makes it known to the API, the Settings page, the store and the docs."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -15,7 +16,7 @@ Destination = Literal["url", "addresses", "none"]
 
 
 @dataclass(frozen=True)
-class Channel:
+class Channel(ABC):
     """`title` is what the Settings page offers, `description` the row of docs/notices.md.
     `destination`: what `to` of a receiver holds. `to_words`, `wants_words`: on the page, in place
     of where it goes and of the alerts that it wants."""
@@ -30,15 +31,15 @@ class Channel:
     wants_words: ClassVar[str] = ""
     beat_every_s: ClassVar[float | None] = None  # None: it has no heartbeat
 
+    @abstractmethod
     def flaw(self) -> str | None:
         """Why nothing could be sent there."""
-        raise NotImplementedError
 
-    def send(self, queued: QueuedNotification, transports: Transports) -> DeliveryResult:
-        raise NotImplementedError
+    @abstractmethod
+    def send(self, queued: QueuedNotification, transports: Transports) -> DeliveryResult: ...
 
-    def test(self, actor: Actor, transports: Transports, waiting: int) -> DeliveryResult:
-        raise NotImplementedError
+    @abstractmethod
+    def test(self, actor: Actor, transports: Transports, waiting: int) -> DeliveryResult: ...
 
     def beat(self, transports: Transports, firing: int, waiting: int) -> DeliveryResult:
         return DeliveryResult(False, "this channel has no heartbeat")

@@ -2,7 +2,7 @@
 
 import random
 
-from dashboard.access.throttle import LIMITS, Key, SignInThrottle
+from dashboard.access.throttle import GUESSES, Key, SignInThrottle
 
 ACCOUNT: Key = ("account", 7)
 ADDRESS: Key = ("address", 9)
@@ -37,7 +37,7 @@ def test_the_wait_that_is_said_is_the_wait_that_is_needed() -> None:
 def test_one_address_cannot_try_account_after_account() -> None:
     throttle = SignInThrottle()
     tried = sum(throttle.take([("account", at), ADDRESS], 0.0) == 0 for at in range(1_000))
-    assert tried == LIMITS["address"].guesses
+    assert tried == GUESSES["address"]
 
 
 def test_a_guess_that_is_not_taken_counts_nowhere() -> None:
@@ -51,7 +51,7 @@ def test_a_known_device_has_its_own_share() -> None:
     throttle = SignInThrottle()
     taken(throttle, [ACCOUNT, ADDRESS], [0.0] * 10_000)
     assert throttle.take([DEVICE], 1.0) == 0
-    assert taken(throttle, [DEVICE], [1.0] * 100) == LIMITS["device"].guesses - 1
+    assert taken(throttle, [DEVICE], [1.0] * 100) == GUESSES["device"] - 1
 
 
 def test_the_right_password_costs_nothing() -> None:

@@ -9,6 +9,7 @@ from dashboard.fleet import views
 from dashboard.fleet.filters import parse
 from dashboard.fleet.fleet import Fleet, GpuStatus
 from dashboard.fleet.visibility import EVERYTHING_SEEN, VisibleFleet, focus
+from gpudeck.actions import total
 from gpudeck.metrics import COLUMN, COLUMNS, Absence
 from tests.unit.fleets import MONO, NOW, add_node, frame, tasks
 
@@ -152,7 +153,7 @@ def test_a_sum_with_an_unknown_part_is_unknown() -> None:
     [task] = views.task_views(fleet, node)
     assert task.mem_used_bytes == 2e9
     assert [use.uuid for use in task.gpus] == ["GPU-n1-0", "GPU-n1-1"]
-    assert views.total([1.0, None]) is None
+    assert total([1.0, None]) is None
 
 
 def test_column_order_is_the_contract() -> None:
