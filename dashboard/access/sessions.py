@@ -46,7 +46,8 @@ class SessionService:
     def end(self, actor: Actor, session_id: str) -> None:
         self._accounts.check(actor, END)
         session = self._accounts.session_of(session_id)
-        if session is None or may(actor, END, AccessTarget(person=session.user)) is not None:
+        if session is None or may(
+                actor, END, AccessTarget(person=session.user), time.time()) is not None:
             # Whether it exists is for its owner and for admins.
             raise RefusedError(AccessDenial(DenialReason.HIDDEN,
                                             f"there is no session {session_id[:40]!r} of yours"))

@@ -13,7 +13,8 @@ from gpudeck.action_table import Action
 from gpudeck.actions import HELD_BY_HUB, CommandActor
 from gpudeck.actions import Refusal as ActionRefusal
 
-from ..access.policy import EVERYTHING, AccessDenial, Actor, DenialReason, RefusedError, by, may
+from ..access.policy import EVERYTHING, AccessDenial, Actor, DenialReason, RefusedError, by
+from ..access.rights import require
 from ..audit.recorder import AuditRecorder
 from ..errors import AuditWriteError, InvalidChangeError, NotFoundError
 from ..fleet.fleet import Fleet
@@ -137,9 +138,7 @@ class HoldService:
             "detail": {"reason": hold.reason} if hold.reason else None}
 
     def _check(self, actor: Actor, verb: str, node_id: str | None) -> None:
-        refusal = may(actor, verb, now=time.time())
-        if refusal is not None:
-            raise RefusedError(refusal)
+        require(actor, verb)
         if node_id is None and EVERYTHING not in actor.scope.groups:
             raise RefusedError(AccessDenial(DenialReason.FORBIDDEN,
                                             "the whole fleet is for those whose scope it is; "

@@ -198,7 +198,7 @@ def create(registry: NodeStore, hub_fingerprint: str, wanted: list[NewEnrolment]
 
 
 def _check(actor: Actor, verb: str) -> None:
-    refusal = may(actor, verb, now=time.time())
+    refusal = may(actor, verb, None, time.time())
     if refusal is not None:
         raise RefusedError(refusal)
 

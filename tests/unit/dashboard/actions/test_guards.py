@@ -58,14 +58,15 @@ class Hub:
     def _asked(self, name: str) -> Callable[[Any], Any]:
         return lambda about: self.guards[name](about)
 
-    def look(self, node_id: str, task_id: str, action: Any, params: ActionParams) -> Preview:
+    def look(self, node_id: str, task_id: str, action: Any, params: ActionParams,
+             _asker: str | None) -> Preview:
         victim = Victim(ProcessIdentity(4_711, 9, 1_000, None, None, None), "train.py", "ann",
                         task_id)
         return Preview("ask", bytes(32), node_id, "boot", time.time(), action, params, task_id,
                        None, "ann", 60.0, "compute", None, (victim,), ())
 
     def note(self, record: CommandRecord, preview: Preview | None, refusal: Refusal | None,
-             **_: Any) -> CommandRecord:
+             _condition: None, **_: Any) -> CommandRecord:
         self.ordered.append((record, refusal))
         return record
 
