@@ -7,7 +7,7 @@ import pytest
 
 from dashboard.notifications.channels.table import flaw
 from dashboard.notifications.receivers import Receiver, address_flaw
-from dashboard.notifications.webhook import WebhookRequest, trial
+from dashboard.notifications.webhook import trial
 from dashboard.trusted_networks import NONE, networks
 
 ELSEWHERE = networks("10.0.0.0/8")
@@ -43,7 +43,7 @@ def heard() -> Iterator[socket.socket]:
 
 def sent(host: str, server: socket.socket, inside: str) -> tuple[bool, str]:
     port = server.getsockname()[1]
-    return trial(WebhookRequest(f"http://{host}:{port}/hook", {}, "", "", networks(inside)))
+    return trial(f"http://{host}:{port}/hook", {}, "", "", networks(inside))
 
 
 @pytest.mark.parametrize("url", NO_URL)
