@@ -12,7 +12,8 @@ from typing import Any
 from gpudeck.keys import EnrolmentToken, SigningKey, fingerprint, is_signed, spaced
 from gpudeck.wire import Challenge, Hello, Refused, enrolment_statement, node_statement
 
-from ..access.policy import Actor, RefusedError, by, may
+from ..access.policy import Actor, by
+from ..access.rights import require
 from ..audit.recorder import AuditRecorder
 from ..errors import AuditWriteError, InvalidChangeError, NotFoundError
 from ..fleet import members
@@ -49,24 +50,24 @@ class EnrolmentService:
     # -- by people and programs
 
     def enrolments(self, actor: Actor) -> list[Enrolment]:
-        _check(actor, "GET /api/v1/enrolments")
+        require(actor, "GET /api/v1/enrolments")
         return self._registry.enrolments()
 
     def create(self, actor: Actor, wanted: NewEnrolment) -> tuple[EnrolmentToken, Enrolment]:
-        _check(actor, "POST /api/v1/enrolments")
+        require(actor, "POST /api/v1/enrolments")
         with self._change(actor, "add", {"host": wanted.host, "group": wanted.group,
                                          "approve": wanted.approve}):
             [made] = create(self._registry, self._hub, [wanted], actor.name)
         return made
 
     def withdraw(self, actor: Actor, enrolment_id: str) -> None:
-        _check(actor, "DELETE /api/v1/enrolments/<enrolment_id>")
+        require(actor, "DELETE /api/v1/enrolments/<enrolment_id>")
         with self._change(actor, "withdraw", {"enrolment": enrolment_id[:64]}, takes_away=True):
             if not self._registry.withdraw(enrolment_id):
                 raise NotFoundError(f"there is no unused enrolment {enrolment_id[:64]!r}")
 
     def approve(self, actor: Actor, node_id: str) -> EnrolledNode:
-        _check(actor, "POST /api/v1/nodes/<node_id>/approve")
+        require(actor, "POST /api/v1/nodes/<node_id>/approve")
         member = self._known(node_id)
         if member.access == "revoked":
             raise InvalidChangeError(REVOKED)
@@ -74,14 +75,14 @@ class EnrolmentService:
                                                        decided_by=actor.name))
 
     def revoke(self, actor: Actor, node_id: str) -> EnrolledNode:
-        _check(actor, "POST /api/v1/nodes/<node_id>/revoke")
+        require(actor, "POST /api/v1/nodes/<node_id>/revoke")
         member = self._put(actor, "revoke", {}, replace(self._known(node_id), access="revoked",
                                                         decided_by=actor.name))
         self._events.dispatch(NodeRevoked(node_id))
         return member
 
     def put_in_group(self, actor: Actor, node_id: str, group: str) -> EnrolledNode:
-        _check(actor, "PATCH /api/v1/nodes/<node_id>")
+        require(actor, "PATCH /api/v1/nodes/<node_id>")
         wrong = members.group_flaw(group)
         if wrong is not None:
             raise InvalidChangeError(wrong)
@@ -195,12 +196,6 @@ def create(registry: NodeStore, hub_fingerprint: str, wanted: list[NewEnrolment]
         raise InvalidChangeError("there are too many enrolments; withdraw some, or wait until "
                                  "they end")
     return made
-
-
-def _check(actor: Actor, verb: str) -> None:
-    refusal = may(actor, verb, None, time.time())
-    if refusal is not None:
-        raise RefusedError(refusal)
 
 
 def command(url: str, token: EnrolmentToken) -> str:
