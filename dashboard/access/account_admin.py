@@ -105,7 +105,7 @@ class AccountAdmin:
         return word, token
 
     def remove_token(self, actor: Actor, token_id: str) -> None:
-        self._accounts.check(actor, "DELETE /api/v1/tokens/<token_id>")
+        self._accounts.check(actor, "DELETE /api/v1/tokens/<token_id>", None)
         self._change(actor, "token", "remove", {"token": token_id[:64]},
                      lambda: self._store.remove_token(token_id), takes_away=True)
 
@@ -122,7 +122,7 @@ class AccountAdmin:
         self._accounts.reload()
 
     def sign_ins(self, actor: Actor) -> list[SignInRecord]:
-        self._accounts.check(actor, "GET /api/v1/sign-ins")
+        self._accounts.check(actor, "GET /api/v1/sign-ins", None)
         return self._sign_ins.newest()
 
     def _change(self, actor: Actor, kind: str, action: str, detail: dict[str, Any],

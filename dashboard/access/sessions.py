@@ -36,7 +36,7 @@ class SessionService:
         return word, session
 
     def list(self, actor: Actor) -> list[Session]:
-        self._accounts.check(actor, "GET /api/v1/sessions")
+        self._accounts.check(actor, "GET /api/v1/sessions", None)
         now = time.time()
         sees_all = actor.role is not None and actor.role.covers(Role.ADMIN)
         return sorted((session for session in self._accounts.sessions() if session.holds(now)
@@ -44,7 +44,7 @@ class SessionService:
                       key=lambda session: session.created_at)
 
     def end(self, actor: Actor, session_id: str) -> None:
-        self._accounts.check(actor, END)
+        self._accounts.check(actor, END, None)
         session = self._accounts.session_of(session_id)
         if session is None or may(
                 actor, END, AccessTarget(person=session.user), time.time()) is not None:
@@ -54,11 +54,11 @@ class SessionService:
         self._end(actor, "end", session.user, lambda: self._store.end(session_id))
 
     def sign_out(self, actor: Actor) -> None:
-        self._accounts.check(actor, "POST /sign-out")
+        self._accounts.check(actor, "POST /sign-out", None)
         self._end(actor, "sign_out", actor.name, lambda: self._store.end(actor.credential))
 
     def sign_out_everywhere(self, actor: Actor) -> None:
-        self._accounts.check(actor, "POST /api/v1/sign-out-everywhere")
+        self._accounts.check(actor, "POST /api/v1/sign-out-everywhere", None)
         self._end(actor, "sign_out_everywhere", actor.name,
                   lambda: self._store.end_all_of(actor.name))
 

@@ -10,6 +10,7 @@ from agent.actions.context import ActionGuards as NodeGuards
 from agent.actions.guard import GuardedProcess, GuardInput, ProtectedExecutables
 from agent.quotas.evaluate import QuotaRefusals, QuotaSnapshot
 from dashboard.access.policy import AccessTarget, may
+from dashboard.access.service import AccountService
 from dashboard.actions.commander import Commander
 from dashboard.actions.guards import ActionGuards
 from dashboard.actions.preview_requests import PreviewRequester
@@ -24,7 +25,8 @@ ASKED: tuple[tuple[Callable[..., Any], tuple[str, ...] | None], ...] = (
     (ActionGuards, None), (QuotaRefusals, None), (QuotaSnapshot, None), (LadderObservation, None),
     (ActionIntent, ("acts", "within_s", "holds", "mutes", "keep", "condition")),
     (Commander.order, ("refusal", "condition")), (PreviewRequester.look, ("asker",)),
-    (balances, ("hours", "spared")), (may, None), (address_flaw, None),
+    (balances, ("hours", "spared")), (may, None), (AccountService.check, None),
+    (address_flaw, None),
 )
 
 

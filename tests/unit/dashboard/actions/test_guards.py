@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dashboard.access.policy import Actor, Role, Scope
+from dashboard.access.policy import AccessTarget, Actor, RefusedError, Role, Scope, may
 from dashboard.actions.errors import ActionRefusedError
 from dashboard.actions.guards import ActionGuards
 from dashboard.actions.lifecycle import CommandRecord
@@ -50,10 +50,16 @@ class Hub:
         self.guards = guards
         self.actions = ActionService(
             fleet_state, VisibleFleetCache(fleet_state.fleet),
-            SimpleNamespace(holds=lambda _: True, behind=lambda actor: actor.name),  # type: ignore[arg-type]
+            SimpleNamespace(holds=lambda _: True, behind=lambda actor: actor.name,
+                            check=self.may),  # type: ignore[arg-type]
             SimpleNamespace(look=self.look), SimpleNamespace(order=self.note),  # type: ignore[arg-type]
             AuditRecorder(self.state.audit, None, Dispatcher()),
             ActionGuards(*(self._asked(name) for name in NAMES)), False)
+
+    def may(self, actor: Actor, verb: str, target: AccessTarget) -> None:
+        denial = may(actor, verb, target, time.time())
+        if denial is not None:
+            raise RefusedError(denial)
 
     def _asked(self, name: str) -> Callable[[Any], Any]:
         return lambda about: self.guards[name](about)
