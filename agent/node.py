@@ -24,7 +24,7 @@ from .actions.hold_files import hold_files
 from .actions.hub_record import HubRecord
 from .actions.kinds.execution import ActionTimeouts
 from .actions.replies import ReplyOutbox
-from .actions.service import CommandService, CommandServiceConfig
+from .actions.service import CommandService
 from .actions.standalone import OfflineExecutor
 from .backends import Backend
 from .journal.store import ActionJournal, ActionStore, JournalError
@@ -185,9 +185,8 @@ class _AgentLoop:
             driver=lambda: self._driver_version,
             guards=ActionGuards(config.ceiling, self._hub.holds, journal.kills_at_most))
         self._commands = CommandService(
-            CommandServiceConfig(config.identity.key, config.data, not config.is_made_up,
-                                 config.timeouts),
-            self._context, journal, self._hub, replies)
+            config.identity.key, ActionLock(config.data), self._context, journal, self._hub,
+            replies, keeps_anchors=not config.is_made_up, timeouts=config.timeouts)
         self._limits = LimitReconciler(self._context.limits, config.boot_id, self._hub.holds,
                                        ActionLock(config.data), self._machine, wake)
         self._quotas = QuotaService(

@@ -37,7 +37,7 @@ from .actions.api import ActionsApi
 from .actions.commander import Commander
 from .actions.events import CommandChanged, HoldChanged
 from .actions.guards import ActionGuards
-from .actions.holds import HoldContext, HoldService
+from .actions.holds import HoldService
 from .actions.owner_keeps import OwnerKeepService
 from .actions.preview_requests import PreviewRequester
 from .actions.service import ActionService
@@ -195,8 +195,8 @@ class Hub:
         state, room, accounts = self.state, self.room, self.access.accounts
         self.commander = Commander(state.commands, self.audit, self.signer, room.fence, self,
                                    self.events)
-        self.holds = HoldService(state.standing, self.audit, HoldContext(
-            room.fleet, self.lenses, room.link_of.__contains__, self.commander.hold), self.events)
+        self.holds = HoldService(state.standing, self.audit, room.fleet, self.lenses,
+                                 room.link_of.__contains__, self.commander.hold, self.events)
         self.preview_requester = PreviewRequester(self.signer, self.tell)
         self.maintenance = MaintenanceService(state.brakes, self.audit, room.fleet, self.lenses)
         guards = ActionGuards(self.holds.refusal, self.maintenance.why, self.keeps.of_any,

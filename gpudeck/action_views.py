@@ -6,12 +6,13 @@ what has none is needed: without it the answer is an error, so that nobody confi
 there is. A field that this version does not know is passed over.
 """
 
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 from msgspec import Struct
 
 from gpudeck.action_table import ShownAction
-from gpudeck.actions import CommandState
+from gpudeck.actions import CommandState, HeldGpu, Preview, Victim, total
 from gpudeck.limits import SettingChange
 
 PlanState = Literal["waiting", "approved", "withdrawn", "expired"]
@@ -167,3 +168,32 @@ class OrderResultView(Struct, frozen=True):
     items: tuple[CommandView, ...]
     plan: ActionPlanView | None = None
 
+
+# -- from what a node has shown
+
+
+GpuNames = Mapping[str, tuple[int | None, str | None]]  # by UUID: index and place
+CommandReader = Callable[[str | None, str | None], str | None]  # of whom, which; None: not for you
+
+
+def preview_item(preview: Preview, host: str, task_ids: tuple[str, ...], main: Victim | None,
+                 held: Iterable[HeldGpu], gpu_names: GpuNames, read: CommandReader
+                 ) -> PreviewItemView:
+    """`main`: whose command stands for all; `held`: by all of them."""
+    uses = gpu_uses(held, gpu_names)
+    return PreviewItemView(
+        task_ids, preview.node_id, host, preview.job_id, preview.owner,
+        None if main is None else read(main.user, main.command), preview.age_s, preview.kind,
+        preview.manager, total(each.mem_used_bytes for each in uses), uses,
+        tuple(ProcessView(each.process.pid, each.user, read(each.user, each.command), each.task_id,
+                          each.process.start_ticks) for each in preview.victims),
+        tuple(BystanderView(each.task_id, each.user, read(each.user, each.command),
+                            gpu_uses(each.held, gpu_names)) for each in preview.bystanders),
+        None, preview.warnings,
+        tuple(RefusalView(each.code, each.sentence) for each in preview.refusals), preview.changes)
+
+
+def gpu_uses(held: Iterable[HeldGpu], gpu_names: GpuNames) -> tuple[GpuUseView, ...]:
+    named = ((each, gpu_names.get(each.gpu_uuid, (None, None))) for each in held)
+    return tuple(GpuUseView(each.gpu_uuid, index, each.mem_used_bytes, place)
+                 for each, (index, place) in named)

@@ -86,14 +86,15 @@ class LadderClimb(Struct, frozen=True):
 
 class LadderObservation(Struct, frozen=True):
     """What is so at this moment. `sample_age_s` None: there is no sample. `holds`: why nothing may
-    be done, each for people; `mutes`: why not even the owner may be told."""
+    be done, each for people; `mutes`: why not even the owner may be told. What holds a step back
+    has no default: what was not asked must not permit."""
 
     so: So
     sample_age_s: float | None
-    holds: tuple[str, ...] = ()
-    mutes: tuple[str, ...] = ()
-    kept_until: float | None = None
-    kept: str = ""  # by whom and why, for people
+    holds: tuple[str, ...]
+    mutes: tuple[str, ...]
+    kept_until: float | None
+    kept: str  # by whom and why, for people
 
 
 def begin(cause: Word, target: Word, rungs: Sequence[LadderRung], now: float) -> LadderClimb:

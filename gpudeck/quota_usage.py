@@ -229,8 +229,8 @@ _Usages = dict[tuple[str, Limit, str], _HolderUsage]  # by Quota, limit and hold
 
 
 def balances(quotas: QuotaIndex, holdings: Iterable[TaskHolding], now: float,
-             hours: Mapping[tuple[str, str], float | None] | None = None,
-             spared: Container[str] = (), unsure: Container[str] = ()) -> list[QuotaBalance]:
+             hours: Mapping[tuple[str, str], float | None],
+             spared: Container[str], unsure: Container[str] = ()) -> list[QuotaBalance]:
     """`hours`: by Quota and user, or Quota and holder; without them no hours are counted; those of
     the Quotas `unsure` are at least so many. `spared`: Tasks that are never chosen to go."""
     buckets: _Usages = {}
@@ -240,7 +240,7 @@ def balances(quotas: QuotaIndex, holdings: Iterable[TaskHolding], now: float,
         _count(quotas, holding, buckets)
     found = []
     for bucket in buckets.values():
-        balance = _balance(bucket, now, hours or {}, spared, owners, unsure)
+        balance = _balance(bucket, now, hours, spared, owners, unsure)
         if balance is not None:
             found.append(balance)
     return sorted(found, key=lambda each: (each.quota.id, each.limit, each.holder))

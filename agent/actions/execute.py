@@ -7,6 +7,7 @@ before the first signal is a refusal, and then nothing was touched.
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import msgspec
 
@@ -69,27 +70,24 @@ class SettingExecution(ActionExecution):
                            "again."))
 
 
+@dataclass(frozen=True, slots=True)
 class ActionExecutor:
     """`recalled`: why the hub has called back the command of an id, if it has."""
 
-    def __init__(
-        self, context: NodeContext, journal: ActionJournal, tell_hub: Callable[[Reply], None],
-        timeouts: ActionTimeouts, recalled: Callable[[str], str | None],
-    ) -> None:
-        self._context = context
-        self._journal = journal
-        self._tell_hub = tell_hub
-        self._timeouts = timeouts
-        self._recalled = recalled
+    context: NodeContext
+    journal: ActionJournal
+    tell_hub: Callable[[Reply], None]
+    timeouts: ActionTimeouts
+    recalled: Callable[[str], str | None]
 
     def act(self, command: Command, accepted: Reply) -> Reply:
         """`accepted` is in the journal already; nothing else of this command is."""
         try:
-            reply = self._journal.intend(command, self._next(
+            reply = self.journal.intend(command, self._next(
                 accepted, "acting", "comparing each process with the one that was shown"))
         except JournalError as why:
             return self._end(command, accepted, "refused", Refusal("journal", str(why)))
-        self._tell_hub(reply)
+        self.tell_hub(reply)
         execution = self._execution(command, reply)
         try:
             state, refusal, verified, step = execution.do()
@@ -108,25 +106,25 @@ class ActionExecutor:
         self._end(command, accepted, state or refused_state(refusal), refusal)
 
     def _execution(self, command: Command, reply: Reply) -> ActionExecution:
-        context = self._context.also_held_by(lambda: self._recall(command.command_id))
+        context = self.context.also_held_by(lambda: self._recall(command.command_id))
         kind = TASK_KINDS.get(command.action)
         if kind is None or (command.preview and command.preview.params.setting is not None):
-            return SettingExecution(context, command, reply, self._say, self._timeouts)
-        return TaskExecution(context, command, reply, self._say, self._timeouts, kind)
+            return SettingExecution(context, command, reply, self._say, self.timeouts)
+        return TaskExecution(context, command, reply, self._say, self.timeouts, kind)
 
     def _recall(self, command_id: str) -> tuple[str, ...]:
         """A recall is a hold on that one command."""
-        why = self._recalled(command_id)
+        why = self.recalled(command_id)
         return () if why is None else (
             f"this command alone, called back by the hub: {why}"[:1_024],)
 
     def _say(self, reply: Reply, step: str) -> Reply:
         reply = self._next(reply, "acting", step)
         try:
-            self._journal.says(reply)
+            self.journal.says(reply)
         except JournalError as why:  # the INTENT is on disk; what is begun is brought to its end
             log.warning("journal_refuses command=%s why=%r", reply.command_id, str(why))
-        self._tell_hub(reply)
+        self.tell_hub(reply)
         return reply
 
     def _end(
@@ -137,10 +135,10 @@ class ActionExecutor:
             self._next(last, state, step or (refusal.sentence if refusal else "")),
             refusal=refusal, verified=verified)
         try:
-            reply = self._journal.result(reply, about(command))
+            reply = self.journal.result(reply, about(command))
         except JournalError as why:
             log.error("result_not_recorded command=%s why=%r", reply.command_id, str(why))
-        self._tell_hub(reply)
+        self.tell_hub(reply)
         return reply
 
     def _next(self, last: Reply, state: CommandState, step: str) -> Reply:

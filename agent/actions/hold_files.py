@@ -2,10 +2,11 @@
 driver's own lets go of the driver as well. Its lines, both for people: why, and who."""
 
 import os
-import pwd
 import time
 from functools import lru_cache
 from pathlib import Path
+
+from ..tasks.terminals import name_of
 
 HOLD_FILE = "hold"
 MACHINE_FILES = (Path("/etc/gpudeck/hold"), Path("/run/gpudeck/hold"))
@@ -43,15 +44,8 @@ def _driver_sentence(path: Path) -> str:
         return ""
     reason, name = _lines(path)
     since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(about.st_mtime))
-    return (f"let go of the driver by order of {name or _user(about.st_uid)} since {since}"
+    return (f"let go of the driver by order of {name or name_of(about.st_uid)} since {since}"
             f"{reason and f' ({reason})'}; `gpudeck release` on the node takes it back")
-
-
-def _user(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return f"uid {uid}"
 
 
 def _is_there(path: Path) -> bool:
@@ -59,9 +53,7 @@ def _is_there(path: Path) -> bool:
         return _driver_sentence(path) != ""
     try:
         os.lstat(path)
-    except FileNotFoundError:
-        return False
-    except NotADirectoryError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError:
         return True  # not to know is no permission

@@ -5,8 +5,6 @@ a thread that exists while there is work. One act is in flight at a time.
 """
 
 import logging
-from dataclasses import dataclass, field
-from pathlib import Path
 
 import msgspec
 
@@ -40,37 +38,30 @@ from .hub_record import HubRecord
 from .judge import CommandJudge
 from .kinds.execution import ActionTimeouts
 from .preview import nothing, preview
-from .recalls import CommandRecalls
 from .replies import ReplyOutbox
 
 log = logging.getLogger("gpudeck.agent.act")
 
 PREVIEWS_MAX = 64
+RECALLS_MAX = 1_024
 BEGIN_EVERY_S = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class CommandServiceConfig:
-    key: SigningKey
-    data: Path
-    keeps_anchors: bool = True
-    timeouts: ActionTimeouts = field(default_factory=ActionTimeouts)
-
-
 class CommandService:
-    def __init__(self, config: CommandServiceConfig, context: NodeContext, journal: ActionJournal,
-                 hub: HubRecord, replies: ReplyOutbox) -> None:
-        self._config = config
+    def __init__(self, key: SigningKey, lock: ActionLock, context: NodeContext,
+                 journal: ActionJournal, hub: HubRecord, replies: ReplyOutbox, keeps_anchors: bool,
+                 timeouts: ActionTimeouts) -> None:
+        self._key = key
+        self._keeps_anchors = keeps_anchors
         self._context = context
         self._hub = hub
         self._replies = replies
         self._clock = HubClock()
-        self._recalls = CommandRecalls()
-        node = OrderContext(context.node.node_id, context.node.boot_id, config.key.public, hub,
+        self._recalled: dict[str, str] = {}  # why, by command
+        node = OrderContext(context.node.node_id, context.node.boot_id, key.public, hub,
                             self._clock, journal)
-        executor = ActionExecutor(context, journal, replies.reply, config.timeouts,
-                                  self._recalls.why)
-        self._judge = CommandJudge(node, replies, executor, ActionLock(config.data))
+        executor = ActionExecutor(context, journal, replies.reply, timeouts, self._recalled.get)
+        self._judge = CommandJudge(node, replies, executor, lock)
         self._previews = Worker("looks", PREVIEWS_MAX)
         self._judging = Worker("judge")
         self._clerk = Worker("clerk")  # nobody who holds or commands waits for its disk
@@ -94,13 +85,13 @@ class CommandService:
             case SignedCommand():
                 self._judging.put(lambda: self._judge.judge(message))
             case Recall():
-                self._recalls.take(message)
+                self._recall(message)
             case Inquire():
                 self._clerk.put(lambda: self._replies.answer(message.command_ids))
             case Noted():
                 self._replies.noted(message)
                 self._clerk.put(lambda: self._replies.store_noted(message))
-            case Anchor() if self._config.keeps_anchors:
+            case Anchor() if self._keeps_anchors:
                 self._clerk.put(lambda: self._hub.store_anchor(message))
             case _:
                 pass
@@ -133,6 +124,13 @@ class CommandService:
         for worker in (self._previews, self._judging, self._clerk, self._judge.acting):
             worker.close()
 
+    def _recall(self, message: Recall) -> None:
+        """It counts from the moment it is heard, before any disk is asked: it can only stop."""
+        while len(self._recalled) >= RECALLS_MAX:
+            del self._recalled[next(iter(self._recalled))]
+        self._recalled[message.command_id] = message.why
+        log.info("recalled command=%s why=%r", message.command_id, message.why)
+
     def _preview(self, look: Look) -> None:
         try:
             shown = preview(self._context, look)
@@ -140,6 +138,6 @@ class CommandService:
         except (OSError, UnicodeError, WireError) as error:
             log.warning("look_failed task=%s why=%r", look.task_id, str(error))
             shown = nothing(self._context, look, guard.unreadable(str(error)[:200]))
-        shown = msgspec.structs.replace(shown, key=self._config.key.public)
-        signature = self._config.key.sign(preview_statement(shown))
+        shown = msgspec.structs.replace(shown, key=self._key.public)
+        signature = self._key.sign(preview_statement(shown))
         self._replies.send(msgspec.structs.replace(shown, signature=signature))

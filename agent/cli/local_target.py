@@ -9,16 +9,7 @@ import msgspec
 
 from gpudeck import action_views as views
 from gpudeck.action_table import ShownAction
-from gpudeck.actions import (
-    FINAL,
-    PREVIEW_LASTS_S,
-    ActionParams,
-    HeldGpu,
-    Preview,
-    Reply,
-    Victim,
-    total,
-)
+from gpudeck.actions import FINAL, PREVIEW_LASTS_S, ActionParams, Preview, Reply
 from gpudeck.command_sentences import sentence
 from gpudeck.errors import CommandError, ExitCode
 
@@ -59,9 +50,16 @@ class LocalTarget:
         if len(jobs) > MOST_JOBS:
             raise CommandError(f"{len(jobs)} jobs: more than {MOST_JOBS} need a second person, who "
                                "is asked through a hub; give --hub", ExitCode.REFUSED)
-        items = tuple(item_of(look, self._host, asked_of(look, looks)) for look in self._shown)
+        items = tuple(self._item(look, asked_of(look, looks)) for look in self._shown)
         return views.PreviewView("here", action, msgspec.to_builtins(how),
                                  min(look.taken_at for look in looks) + PREVIEW_LASTS_S, items)
+
+    def _item(self, look: Preview, asked: tuple[str, ...]) -> views.PreviewItemView:
+        tasks = tuple(each.task_id for each in look.victims if each.task_id is not None)
+        main = next((each for each in look.victims if each.task_id == look.task_id), None)
+        held = [each for victim in look.victims for each in victim.held]
+        return views.preview_item(look, self._host, tasks or asked, main, held, {},
+                                  lambda _user, command: command)
 
     def order(self, preview_id: str, reason: str,
               despite_maintenance: bool = False) -> views.OrderResultView:
@@ -104,30 +102,6 @@ class LocalTarget:
 def asked_of(look: Preview, looks: Sequence[Preview]) -> tuple[str, ...]:
     return tuple(each.task_id for each in looks
                  if (each.job_id or each.task_id) == (look.job_id or look.task_id))
-
-
-def item_of(look: Preview, host: str, asked: tuple[str, ...]) -> views.PreviewItemView:
-    tasks = tuple(each.task_id for each in look.victims if each.task_id is not None)
-    main = next((each for each in look.victims if each.task_id == look.task_id), None)
-    held = [each for victim in look.victims for each in victim.held]
-    return views.PreviewItemView(
-        tasks or asked, look.node_id, host, look.job_id, look.owner,
-        None if main is None else main.command, look.age_s, look.kind, look.manager,
-        total(each.mem_used_bytes for each in held), tuple(map(_use, held)),
-        tuple(map(_process, look.victims)),
-        tuple(views.BystanderView(each.task_id, each.user, each.command,
-                                  tuple(map(_use, each.held))) for each in look.bystanders),
-        None, look.warnings,
-        tuple(views.RefusalView(each.code, each.sentence) for each in look.refusals), look.changes)
-
-
-def _process(victim: Victim) -> views.ProcessView:
-    return views.ProcessView(victim.process.pid, victim.user, victim.command, victim.task_id,
-                             victim.process.start_ticks)
-
-
-def _use(held: HeldGpu) -> views.GpuUseView:
-    return views.GpuUseView(held.gpu_uuid, None, held.mem_used_bytes)
 
 
 def _waiting(look: Preview, host: str, reason: str, at: int) -> views.CommandView:

@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from gpudeck.action_table import KILLS
-from gpudeck.actions import ActionVerification, Command, Refusal, Reply
+from gpudeck.actions import FINAL, ActionVerification, Command, Refusal, Reply
 from gpudeck.audit_chain import START, AuditChainLink, link
 
 from ..tasks.processes import row_of
@@ -355,7 +355,7 @@ def about(command: Command) -> dict[str, Any]:
 
 def is_final(reply: Reply) -> bool:
     """What follows nothing; `unknown` too, as nothing is ever tried again."""
-    return reply.state in ("done", "refused", "expired", "not_effective", "unkillable", "unknown")
+    return reply.state in FINAL
 
 
 def worker_name() -> str:

@@ -30,10 +30,11 @@ Hub = Literal["there", "quiet", "gone"]
 
 @dataclass(frozen=True, slots=True)
 class QuotaRefusals:
-    """Why this node would not do it, for people; "": it would."""
+    """Why this node would not do it, for people; "": it would. Neither has a default: what was not
+    asked must not permit."""
 
-    tell: str = ""
-    end: str = ""
+    tell: str
+    end: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ class QuotaSnapshot:
     sample_age_s: float | None
     wall: float
     rights: QuotaRefusals
-    spared: frozenset[str] = frozenset()
+    spared: frozenset[str]
 
     @property
     def is_fresh(self) -> bool:
@@ -101,7 +102,7 @@ def marks(desired: DesiredState, scene: QuotaSnapshot) -> tuple[QuotaEnforcement
 
 
 def _balances(desired: DesiredState, scene: QuotaSnapshot) -> list[QuotaBalance]:
-    return balances(QuotaIndex(desired.quotas), scene.holdings, scene.wall, None, scene.spared)
+    return balances(QuotaIndex(desired.quotas), scene.holdings, scene.wall, {}, scene.spared)
 
 
 def _mark(quota: Quota, scene: QuotaSnapshot, found: Sequence[QuotaBalance]) -> QuotaEnforcement:
@@ -162,7 +163,7 @@ def stand(before: OfflineQuotaState, desired: DesiredState | None, scene: QuotaS
         so = _so(quota is not None, key[1], scene)
         climb, step = ladder.look(climb, ladder.LadderObservation(
             so, scene.sample_age_s, _holds(quota, desired, scene, hub_now),
-            _mutes(scene)), now)
+            _mutes(scene), None, ""), now)  # an owner's wish is the hub's to know
         if climb.state != "over":
             climbs[key] = climb
         if step is not None and quota is not None and offender is not None:

@@ -99,7 +99,7 @@ class AccountAdmin:
         return word, token
 
     def remove_token(self, actor: Actor, token_id: str) -> None:
-        self.accounts.check(actor, "DELETE /api/v1/tokens/<token_id>")
+        self.accounts.check(actor, "DELETE /api/v1/tokens/<token_id>", None)
         self.accounts.change(actor, "token", "remove", {"token": token_id[:64]},
                              lambda: self.store.remove_token(token_id), takes_away=True)
 
@@ -116,7 +116,7 @@ class AccountAdmin:
         self.accounts.reload()
 
     def sign_ins(self, actor: Actor) -> list[SignInRecord]:
-        self.accounts.check(actor, "GET /api/v1/sign-ins")
+        self.accounts.check(actor, "GET /api/v1/sign-ins", None)
         return self.sign_in_log.newest()
 
 

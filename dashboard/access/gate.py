@@ -185,7 +185,7 @@ class AccessGate:
             return None
         _check_body(environ, MAX_BODY_BYTES)
         actor = self._asker(environ)
-        refusal = may(actor, verb, now=time.time())
+        refusal = may(actor, verb, None, time.time())
         if refusal is not None:
             raise denied(refusal)
         return actor
@@ -330,7 +330,7 @@ def _readable(view: Callable[..., Any]) -> Callable[..., Any]:
 def _guarded(verb: str, callback: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(callback)
     def asks_first(*arguments: Any, **options: Any) -> Any:
-        if may(request.environ.get("gpudeck.actor"), verb, now=time.time()) is not None:
+        if may(request.environ.get("gpudeck.actor"), verb, None, time.time()) is not None:
             abort(403)
         g.callback_runs = True
         return callback(*arguments, **options)

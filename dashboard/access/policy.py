@@ -109,7 +109,7 @@ class AccessTarget:
     role: Role | None = None
     scope: Scope | None = None
     owners: tuple[str | None, ...] | None = None  # Unix names behind all processes it would hit
-    is_harmful: bool = False  # to whoever they belong to: what stops their work
+    is_harmful: bool = True  # to whoever they belong to: what stops their work
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,9 +213,9 @@ def unlisted(verbs: Iterable[str]) -> list[str]:
     return sorted({verb for verb in verbs if verb not in TABLE})
 
 
-def may(actor: Actor | None, verb: str | None, target: AccessTarget | None = None, now: float = 0.0
+def may(actor: Actor | None, verb: str | None, target: AccessTarget | None, now: float
         ) -> AccessDenial | None:
-    """None: yes."""
+    """None: yes. `target` None: what it is aimed at is asked elsewhere, or there is nothing."""
     row = row_of(verb)
     if row is not None and row.is_open:
         return None

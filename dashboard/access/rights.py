@@ -8,6 +8,6 @@ from .policy import Actor, RefusedError, may
 
 def require(actor: Actor, verb: str) -> None:
     """Raises RefusedError."""
-    refusal = may(actor, verb, now=time.time())
+    refusal = may(actor, verb, None, time.time())
     if refusal is not None:
         raise RefusedError(refusal)

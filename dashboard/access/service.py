@@ -124,7 +124,7 @@ class AccountService:
         return any(token.id == credential and now < token.expires_at
                    for token in self._tokens.values())
 
-    def check(self, actor: Actor, verb: str, target: AccessTarget | None = None) -> None:
+    def check(self, actor: Actor, verb: str, target: AccessTarget | None) -> None:
         """The gate asked already, without the target; and what it let in may have ended since."""
         refusal = may(actor, verb, target, time.time())
         if refusal is None and not self.holds(actor.credential):

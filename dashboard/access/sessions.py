@@ -33,7 +33,7 @@ class SessionService:
         return word, session
 
     def list(self, actor: Actor) -> list[Session]:
-        self.accounts.check(actor, "GET /api/v1/sessions")
+        self.accounts.check(actor, "GET /api/v1/sessions", None)
         now = time.time()
         sees_all = actor.role is not None and actor.role.covers(Role.ADMIN)
         return sorted((session for session in self.accounts.sessions() if session.holds(now)
@@ -41,9 +41,10 @@ class SessionService:
                       key=lambda session: session.created_at)
 
     def end(self, actor: Actor, session_id: str) -> None:
-        self.accounts.check(actor, END)
+        self.accounts.check(actor, END, None)
         session = self.accounts.session_of(session_id)
-        if session is None or may(actor, END, AccessTarget(person=session.user)) is not None:
+        if session is None or may(
+                actor, END, AccessTarget(person=session.user), time.time()) is not None:
             # Whether it exists is for its owner and for admins.
             raise RefusedError(AccessDenial(DenialReason.HIDDEN,
                                             f"there is no session {session_id[:40]!r} of yours"))
@@ -51,12 +52,12 @@ class SessionService:
                              lambda: self.store.end(session_id), takes_away=True)
 
     def sign_out(self, actor: Actor) -> None:
-        self.accounts.check(actor, "POST /sign-out")
+        self.accounts.check(actor, "POST /sign-out", None)
         self.accounts.change(actor, "session", "sign_out", {"person": actor.name},
                              lambda: self.store.end(actor.credential), takes_away=True)
 
     def sign_out_everywhere(self, actor: Actor) -> None:
-        self.accounts.check(actor, "POST /api/v1/sign-out-everywhere")
+        self.accounts.check(actor, "POST /api/v1/sign-out-everywhere", None)
         self.accounts.change(actor, "session", "sign_out_everywhere", {"person": actor.name},
                              lambda: self.store.end_all_of(actor.name), takes_away=True)
 

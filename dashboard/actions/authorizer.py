@@ -38,14 +38,13 @@ class ActionAuthorizer:
 
     def check(self, actor: Actor, verb: str, target: AccessTarget, action: str,
               task_ids: Iterable[str]) -> None:
-        denial = may(actor, verb, target, time.time())
-        if denial is None and not self.accounts.holds(actor.credential):
-            denial = AccessDenial(DenialReason.UNKNOWN, "you have been signed out")
-        if denial is not None:
+        try:
+            self.accounts.check(actor, verb, target)
+        except RefusedError as denied:
             self.auditor.refused("command", by(actor) | {
                 "action": action, "task_ids": list(task_ids), "refusal": "scope",
-                "sentence": denial.sentence})
-            raise RefusedError(denial)
+                "sentence": denied.refusal.sentence})
+            raise
 
     def check_all(self, actor: Actor, verb: str, shown: CachedPreview) -> None:
         visible = self.visible(actor)
@@ -63,7 +62,7 @@ class ActionAuthorizer:
 
     def within_scope(self, actor: Actor, verb: str, job: JobPreview) -> JobPreview:
         """What the node found may belong to others than the task that was pointed at."""
-        denial = may(actor, verb, AccessTarget(owners=job.owners), time.time())
+        denial = may(actor, verb, AccessTarget(owners=job.owners, is_harmful=False), time.time())
         if denial is None or job.preview is None:
             return job
         return job.refused(Refusal("scope", "its job has processes of other users as well: "

@@ -68,9 +68,10 @@ class Commander:
 
     # -- orders
 
-    def order(self, record: CommandRecord, preview: Preview | None, refusal: Refusal | None = None,
-              condition: RuleCondition | None = None, **fields: Any) -> CommandRecord:
-        """Recorded first; then signed, recorded as sent, and sent. Raises AuditWriteError."""
+    def order(self, record: CommandRecord, preview: Preview | None, refusal: Refusal | None,
+              condition: RuleCondition | None, **fields: Any) -> CommandRecord:
+        """Recorded first; then signed, recorded as sent, and sent. `refusal`: what speaks against
+        it already. Raises AuditWriteError."""
         now = time.time()
         shown = None if preview is None else msgspec.to_builtins(preview)
         self._run(self._commands.request(record), now, preview=shown, **fields)
@@ -91,7 +92,7 @@ class Commander:
         """`hold` or `release`: of a node, without a victim. Raises AuditWriteError."""
         now = time.time()
         return self.order(CommandRecord(new_id(now), action, node_id, host, asker, reason, now, now,
-                                        now + COMMAND_LASTS_S), None)
+                                        now + COMMAND_LASTS_S), None, None, None)
 
     def withdraw(self, command_id: str, why: str) -> bool:
         """Where it has not left yet: then it never does. False: it has."""

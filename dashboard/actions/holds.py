@@ -4,7 +4,6 @@ force at the node. What a node says of itself is compared with it at each Beat."
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from gevent.event import Event
@@ -13,7 +12,8 @@ from gpudeck.action_table import Action
 from gpudeck.actions import HELD_BY_HUB, CommandActor
 from gpudeck.actions import Refusal as ActionRefusal
 
-from ..access.policy import EVERYTHING, AccessDenial, Actor, DenialReason, RefusedError, by, may
+from ..access.policy import EVERYTHING, AccessDenial, Actor, DenialReason, RefusedError, by
+from ..access.rights import require
 from ..audit.recorder import AuditRecorder
 from ..errors import AuditWriteError, InvalidChangeError, NotFoundError
 from ..fleet.fleet import Fleet
@@ -29,23 +29,19 @@ AGAIN_S, AGAIN_MOST_S = 5.0, 300.0
 MAX_REASON = 200
 
 
-@dataclass(frozen=True, slots=True)
-class HoldContext:
-    """Where holds are put: the fleet as it is, and the way to a node."""
-
-    fleet: Fleet
-    lenses: VisibleFleetCache
-    is_connected: Callable[[str], bool]
-    order: Callable[[str, str, Action, CommandActor, str],
-                    Any]  # node, host, hold or release, who, why
-
-
 class HoldService:
-    def __init__(self, standing: StandingStore, auditor: AuditRecorder, context: HoldContext,
-                 events: Dispatcher) -> None:
+    """`order`: to a node and its host, hold or release, who, why."""
+
+    def __init__(self, standing: StandingStore, auditor: AuditRecorder, fleet: Fleet,
+                 lenses: VisibleFleetCache, is_connected: Callable[[str], bool],
+                 order: Callable[[str, str, Action, CommandActor, str], Any], events: Dispatcher
+                 ) -> None:
         self._standing = standing
         self._auditor = auditor
-        self._context = context
+        self._fleet = fleet
+        self._lenses = lenses
+        self._is_connected = is_connected
+        self._give_order = order
         self._events = events
         self._held = standing.holds()
         self._again: dict[str, tuple[float, float]] = {}  # when it is ordered again; the wait then
@@ -68,12 +64,12 @@ class HoldService:
 
     def said(self, node_id: str) -> tuple[str, ...]:
         """Who holds there, as the node says."""
-        node = self._context.fleet.nodes.get(node_id)
+        node = self._fleet.nodes.get(node_id)
         return () if node is None or node.beat is None else node.beat.holds
 
     def held_nodes(self) -> list[str]:
         """Where something holds, or is to hold; the fleet's own hold is not told once per node."""
-        told = [node_id for node_id in self._context.fleet.nodes if self.said(node_id)]
+        told = [node_id for node_id in self._fleet.nodes if self.said(node_id)]
         return sorted({*told, *self._held} - {FLEET})
 
     def refusal(self, node_id: str) -> ActionRefusal | None:
@@ -99,7 +95,7 @@ class HoldService:
 
     def _node_view(self, node_id: str) -> NodeHoldView:
         own = self.of(node_id)
-        return NodeHoldView(node_id, self._context.fleet.host_of(node_id), [*self.said(node_id)],
+        return NodeHoldView(node_id, self._fleet.host_of(node_id), [*self.said(node_id)],
                             self.wanted(node_id) is not None, None if own is None else own.by,
                             None if own is None else own.reason, None if own is None else own.since)
 
@@ -127,7 +123,7 @@ class HoldService:
         self._settle(hold.node_id)
 
     def _fields(self, actor: Actor, action: str, hold: HoldRecord) -> dict[str, Any]:
-        host = self._context.fleet.host_of(hold.node_id)
+        host = self._fleet.host_of(hold.node_id)
         place = f"on {host}" if hold.node_id else "on the whole fleet"
         why = f", because: {hold.reason}" if hold.reason else ""
         verb = "held all acts" if action == "hold" else "released the hold"
@@ -137,21 +133,19 @@ class HoldService:
             "detail": {"reason": hold.reason} if hold.reason else None}
 
     def _check(self, actor: Actor, verb: str, node_id: str | None) -> None:
-        refusal = may(actor, verb, now=time.time())
-        if refusal is not None:
-            raise RefusedError(refusal)
+        require(actor, verb)
         if node_id is None and EVERYTHING not in actor.scope.groups:
             raise RefusedError(AccessDenial(DenialReason.FORBIDDEN,
                                             "the whole fleet is for those whose scope it is; "
                                             "name a node of yours"))
-        visible = self._context.lenses.of(VisibilityScope.of(actor))
+        visible = self._lenses.of(VisibilityScope.of(actor))
         if node_id is not None and not visible.sees_node(node_id):
             raise NotFoundError(f"there is no node {node_id[:64]!r} here")
 
     # -- in force
 
     def _settle(self, node_id: str) -> None:
-        due = {node_id} if node_id else set(self._context.fleet.nodes)
+        due = {node_id} if node_id else set(self._fleet.nodes)
         self._due |= due
         for each in due:
             self._again.pop(each, None)
@@ -172,14 +166,14 @@ class HoldService:
     def step(self, _now: float, mono: float) -> None:
         """Order again where what is in force is not what is wanted."""
         for node_id in list(self._due):
-            node = self._context.fleet.nodes.get(node_id)
+            node = self._fleet.nodes.get(node_id)
             hold = self.wanted(node_id)
             if node is None or node.beat is None or (hold is not None) == self.is_in_force(node_id):
                 self._due.discard(node_id)
                 self._again.pop(node_id, None)
                 continue
             due_mono, wait_s = self._again.get(node_id, (0.0, AGAIN_S))
-            if self._context.is_connected(node_id) and mono >= due_mono:
+            if self._is_connected(node_id) and mono >= due_mono:
                 # A node that does not understand is not asked for ever at the same pace.
                 self._again[node_id] = mono + wait_s, min(2 * wait_s, AGAIN_MOST_S)
                 self._order(node_id, node.hello.host, hold)
@@ -188,7 +182,7 @@ class HoldService:
         action: Action = "release" if hold is None else "hold"
         asker = CommandActor("person", "the hub" if hold is None else hold.by)
         try:
-            self._context.order(node_id, host, action, asker, "" if hold is None else hold.reason)
+            self._give_order(node_id, host, action, asker, "" if hold is None else hold.reason)
         except AuditWriteError as error:  # the next tick tries again; this hub orders nothing there
             log.warning("hold not ordered node=%s reason=%r", node_id, str(error))
 

@@ -12,22 +12,15 @@ from gpudeck.wire import Call, Challenge, hub_statement
 KEY_FILE = "hub.key"
 
 
-class HubKey:
+class HubKey(SigningKey):
     def __init__(self, folder: Path) -> None:
-        self._key = SigningKey(kept_seed(folder / KEY_FILE))
-
-    @property
-    def public(self) -> bytes:
-        return self._key.public
+        super().__init__(kept_seed(folder / KEY_FILE))
 
     @property
     def fingerprint(self) -> str:
-        return fingerprint(self._key.public)
-
-    def sign(self, statement: bytes) -> bytes:
-        return self._key.sign(statement)
+        return fingerprint(self.public)
 
     def challenge(self, call: Call, hub_id: str, epoch: int) -> Challenge:
         """Signs the caller's nonce, so that a recorded answer proves nothing to the next one."""
-        said = Challenge(secrets.token_bytes(32), hub_id, self._key.public, epoch, b"")
-        return msgspec.structs.replace(said, signature=self._key.sign(hub_statement(call, said)))
+        said = Challenge(secrets.token_bytes(32), hub_id, self.public, epoch, b"")
+        return msgspec.structs.replace(said, signature=self.sign(hub_statement(call, said)))

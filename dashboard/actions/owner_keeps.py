@@ -8,7 +8,8 @@ from typing import Any
 from gpudeck.action_views import KeepView
 from gpudeck.wire import Task
 
-from ..access.policy import AccessDenial, Actor, DenialReason, RefusedError, Role, by, may
+from ..access.policy import AccessDenial, Actor, DenialReason, RefusedError, Role, by
+from ..access.rights import require
 from ..audit.recorder import AuditRecorder
 from ..errors import InvalidChangeError, NotFoundError
 from ..fleet.fleet import Fleet, Node
@@ -80,9 +81,7 @@ class OwnerKeepService:
 
     def _own(self, actor: Actor, verb: str, task_id: str) -> tuple[Node, Task]:
         """Its owner, or an operator whose scope it is in. Raises."""
-        refusal = may(actor, verb, now=time.time())
-        if refusal is not None:
-            raise RefusedError(refusal)
+        require(actor, verb)
         for node in self._lenses.of(VisibilityScope.of(actor)).nodes(self._fleet):
             task = node.tasks.get(task_id)
             if task is None:

@@ -26,7 +26,7 @@ class PreviewRequester:
         self._open: dict[str, tuple[str, Look, AsyncResult[Preview]]] = {}
 
     def look(self, node_id: str, task_id: str, action: ShownAction, params: ActionParams,
-             asker: AskerKind | None = None) -> Preview | Refusal:
+             asker: AskerKind | None) -> Preview | Refusal:
         """Waits for the node, and not for long. `asker`: who would order it, where that is known
         before."""
         if len(self._open) >= MAX_OPEN:

@@ -74,8 +74,8 @@ class PreviewService:
         for task_id in dict.fromkeys(task_ids):
             node = self._node_with(visible, task_id)
             task = node.tasks[task_id]
-            self.authorizer.check(actor, PREVIEW, AccessTarget(owners=(task.user,)), action,
-                                  [task_id])
+            its = AccessTarget(owners=(task.user,), is_harmful=False)
+            self.authorizer.check(actor, PREVIEW, its, action, [task_id])
             key = node.hello.node_id, task.job_id or task_id
             before = found.get(key)
             found[key] = PreviewTarget(key[0], node.hello.host, (
@@ -99,7 +99,8 @@ class PreviewService:
             raise ActionRefusedError(400, "schema", "a setting has one target: a node's id for "
                                                     "MPS, else a GPU's UUID")
         node = self._setting_node(self.authorizer.visible(actor), params.setting, targets[0])
-        self.authorizer.check(actor, PREVIEW, AccessTarget(owners=(None,)), action, [])
+        nobodys = AccessTarget(owners=(None,), is_harmful=False)
+        self.authorizer.check(actor, PREVIEW, nobodys, action, [])
         return PreviewTarget(node.hello.node_id, node.hello.host, (NO_TASK,), None, None)
 
     def _setting_node(self, visible: VisibleFleet, setting: Setting, target: str) -> Node:
@@ -133,7 +134,8 @@ class PreviewService:
                   ) -> JobPreview:
         fence, connected = self.fleet_state.fence, len(self.fleet_state.link_of)
         refusal = fence.refusal(target.node_id, connected) or self.guards.refusal(target.node_id)
-        found = refusal or self.requester.look(target.node_id, target.task_ids[0], action, params)
+        found = refusal or self.requester.look(target.node_id, target.task_ids[0], action, params,
+                                               None)
         return (JobPreview(target, None, found) if isinstance(found, Refusal)
                 else JobPreview(target, found))
 

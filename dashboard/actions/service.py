@@ -110,7 +110,7 @@ class ActionService:
             mem_used_bytes=None if preview is None else mem_of(preview),
             bystanders=None if preview is None else len(preview.bystanders),
             credential=actor.credential)
-        return self._commander.order(record, preview, refusal, **by(actor))
+        return self._commander.order(record, preview, refusal, None, **by(actor))
 
     # -- plans: what is so large that a second person has to approve it
 

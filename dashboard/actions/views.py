@@ -1,7 +1,7 @@
 """What people and programs are shown of actions: previews, commands, plans, holds, and limits as
 they are. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Annotated
 
 from msgspec import Meta, Struct, convert
@@ -10,21 +10,19 @@ from msgspec.structs import replace
 from gpudeck.action_table import ShownAction
 from gpudeck.action_views import (
     ActionPlanView,
-    BystanderView,
     CommandTransitionView,
     CommandView,
-    GpuUseView,
+    GpuNames,
     KeepView,
     PreviewItemView,
-    ProcessView,
     RefusalView,
     RequesterView,
     VerificationView,
+    preview_item,
 )
 from gpudeck.actions import (
     NO_TASK,
     ActionParams,
-    Bystander,
     HeldGpu,
     Preview,
     Refusal,
@@ -142,26 +140,14 @@ class LimitsList(Struct):
 # -- from what there is
 
 
-GpuNames = Mapping[str, tuple[int | None, str | None]]  # by UUID: index and place
-
-
 def item(preview: Preview, host: str, reads: CommandLineVisibility, gpu_names: GpuNames,
          keep: KeepView | None, warnings: Iterable[str], refusals: Iterable[Refusal]
          ) -> PreviewItemView:
-    victims = preview.victims
-    held = _summed([each for victim in victims for each in victim.held])
-    first = main_victim(preview)
-    return PreviewItemView(
-        shown_task_ids(preview), preview.node_id, host, preview.job_id, preview.owner,
-        None if first is None else reads.line(first.user, first.command), preview.age_s,
-        preview.kind, preview.manager, total(each.mem_used_bytes for each in held),
-        _gpu_uses(held, gpu_names),
-        tuple(ProcessView(victim.process.pid, victim.user, reads.line(victim.user, victim.command),
-                          victim.task_id, victim.process.start_ticks) for victim in victims),
-        tuple(_bystander(one, reads, gpu_names) for one in preview.bystanders), keep,
-        (*preview.warnings, *warnings),
-        tuple(RefusalView(one.code, one.sentence) for one in (*preview.refusals, *refusals)),
-        preview.changes)
+    held = _summed(each for victim in preview.victims for each in victim.held)
+    found = preview_item(preview, host, shown_task_ids(preview), main_victim(preview), held,
+                         gpu_names, reads.line)
+    return replace(found, keep=keep, warnings=(*found.warnings, *warnings), refusals=(
+        *found.refusals, *(RefusalView(one.code, one.sentence) for one in refusals)))
 
 
 def shown_task_ids(preview: Preview) -> tuple[str, ...]:
@@ -183,17 +169,6 @@ def main_victim(preview: Preview) -> Victim | None:
     """The one that was pointed at, or the first of its job."""
     return next((victim for victim in preview.victims if victim.task_id == preview.task_id),
                 next(iter(preview.victims), None))
-
-
-def _bystander(one: Bystander, reads: CommandLineVisibility, gpu_names: GpuNames) -> BystanderView:
-    return BystanderView(one.task_id, one.user, reads.line(one.user, one.command),
-                         _gpu_uses(one.held, gpu_names))
-
-
-def _gpu_uses(held: Iterable[HeldGpu], gpu_names: GpuNames) -> tuple[GpuUseView, ...]:
-    named = ((each, gpu_names.get(each.gpu_uuid, (None, None))) for each in held)
-    return tuple(GpuUseView(each.gpu_uuid, index, each.mem_used_bytes, place)
-                 for each, (index, place) in named)
 
 
 def _summed(held: Iterable[HeldGpu]) -> list[HeldGpu]:

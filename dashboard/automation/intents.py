@@ -34,7 +34,8 @@ class RequestedKeep:
 @dataclass(frozen=True, slots=True)
 class ActionIntent:
     """`task_ids`: of what would be acted on, all of it; none: whoever is meant can only be told.
-    `sample_age_s`: of the oldest number that counts."""
+    `sample_age_s`: of the oldest number that counts. What holds it back has no default: what was
+    not asked must not permit."""
 
     cause: str  # with its version
     source: str  # without: what budgets are counted by
@@ -50,13 +51,13 @@ class ActionIntent:
     sample_age_s: float | None
     since: float
     sentence: str  # what is so, for people
-    acts: int = 5
-    within_s: float = 600.0
-    holds: tuple[str, ...] = ()
-    mutes: tuple[str, ...] = ()
-    keep: RequestedKeep | None = None
+    acts: int  # so many at most `within_s`
+    within_s: float
+    holds: tuple[str, ...]
+    mutes: tuple[str, ...]
+    keep: RequestedKeep | None
+    condition: RuleCondition | None  # that its node is to look for itself
     alert_id: str = ""
-    condition: RuleCondition | None = None
     place: str = ""  # the target without its episode; without it, `target` is that
     goes_on: bool = False  # it has been so ever since the hub was started
 

@@ -52,6 +52,7 @@ class QuotaIntentSource:
             task_ids=offender.task_ids, owner=offender.user, rungs=quota.rungs, mode="auto",
             so="yes", sample_age_s=self._sample_age_s(offender.node), since=since,
             sentence=f"{balance.sentence}{why}"[:900], holds=() if held is None else (held,),
+            mutes=(),  # a silence is of alerts
             keep=self.hub_holds.keep_of(offender.task_ids), condition=_condition(balance),
             acts=fleet_most(len(self.fleet.nodes)), within_s=FLEET_S,
             # Whoever was over before a restart is seen to be so again by then.

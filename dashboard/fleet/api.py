@@ -108,7 +108,7 @@ class FleetApi:
 
     def _outside(self) -> set[str]:
         """Nodes that are no part of the fleet, for those who may let them in."""
-        if may(asker(), "POST /api/v1/nodes/<node_id>/approve", now=time.time()) is not None:
+        if may(asker(), "POST /api/v1/nodes/<node_id>/approve", None, time.time()) is not None:
             return set()
         return {member.node_id for member in self.membership.members()
                 if member.node_id not in self.room.fleet.nodes}

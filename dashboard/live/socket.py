@@ -126,7 +126,8 @@ class LiveEndpoint:
 
     def _connect(self, sid: str, environ: dict[str, Any], auth: Any = None) -> bool:
         actor: Actor | None = environ.get("gpudeck.actor")
-        if may(actor, f"{NAMESPACE} connect") is not None or len(self.viewers) >= MAX_VIEWERS:
+        denial = may(actor, f"{NAMESPACE} connect", None, time.time())
+        if denial is not None or len(self.viewers) >= MAX_VIEWERS:
             return False
         # The cookie alone is also sent for a page of another site; what our own page reads is not.
         if actor is not None and actor.kind == "person" and not self._is_csrf_right(
@@ -149,7 +150,8 @@ class LiveEndpoint:
     def _allowed(self, sid: str, event: str) -> LiveViewer:
         viewer = self.viewers[sid]
         actor = viewer.actor
-        if may(actor, f"{NAMESPACE} {event}") is not None or not self._is_valid(actor.credential):
+        denial = may(actor, f"{NAMESPACE} {event}", None, time.time())
+        if denial is not None or not self._is_valid(actor.credential):
             raise WebSocketViolationError(CloseCode.POLICY, f"{event} is not for this viewer")
         return viewer
 

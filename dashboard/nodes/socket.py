@@ -67,7 +67,8 @@ class AgentEndpoint:
         server.on("*", _stranger, namespace=wire.NAMESPACE)
 
     def _connect(self, sid: str, environ: dict[str, Any], _auth: Any = None) -> bool:
-        if may(environ.get("gpudeck.actor"), f"{wire.NAMESPACE} connect") is not None:
+        if may(environ.get("gpudeck.actor"), f"{wire.NAMESPACE} connect", None,
+               time.time()) is not None:
             return False
         mono = time.monotonic()
         per_s, bytes_per_s = self._settings.agent_messages_per_s, self._settings.agent_bytes_per_s

@@ -80,7 +80,7 @@ def url_flaw(url: str) -> str | None:
     return None
 
 
-def address_flaw(address: str, inside: NetworkSet = NONE) -> str | None:
+def address_flaw(address: str, inside: NetworkSet) -> str | None:
     """Whom no notice is sent to, whatever a name resolves to: where clouds keep their machines'
     own credentials, and nobody in particular. `inside`: those of a site that may be, if not all."""
     ip = _plain(ip_address(address.partition("%")[0]))

@@ -13,7 +13,6 @@ from .addresses import OwnerAddresses
 from .mail import SmtpSettings
 from .owner_words import MailMessage
 from .receivers import MAX_RECEIVERS, Receiver
-from .webhook import WebhookRequest
 
 SECRETS = "secrets"
 NO_MAIL = "no mail server is set up (setting smtp_host)"
@@ -50,8 +49,8 @@ class Transports:
                     f"folder {SECRETS} of the hub's data folder")
             if not token.isascii() or not token.isprintable() or " " in token:
                 return DeliveryResult(False, f"in {receiver.token_file} stands no token")
-        return DeliveryResult(*self.pool.apply(webhook.trial, (
-            WebhookRequest(receiver.to, fields, token, notification_id, self.inside),)))
+        return DeliveryResult(*self.pool.apply(
+            webhook.trial, (receiver.to, fields, token, notification_id, self.inside)))
 
     def mail(self, message: MailMessage, left: tuple[str, ...] = ()) -> DeliveryResult:
         """`left`: of its addresses, if nothing can be tried."""

@@ -10,7 +10,6 @@ import socket
 import ssl
 import threading
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -23,33 +22,24 @@ STEP_WITHIN_S = 8.0
 WITHIN_S = 15.0
 
 
-@dataclass(frozen=True, slots=True)
-class WebhookRequest:
-    url: str
-    fields: Any
-    token: str
-    notification_id: str
-    inside: NetworkSet
-
-
 class WebhookFailedError(OSError):
     """It answered, and not with yes."""
 
 
-def send(post: WebhookRequest) -> str:
+def send(url: str, fields: Any, headers: dict[str, str], inside: NetworkSet) -> str:
     """What it answered. Raises OSError or HTTPException."""
-    parts = urlsplit(post.url)
+    parts = urlsplit(url)
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     kind = _TlsConnection if parts.scheme == "https" else _PlainConnection
-    connection = kind(parts.hostname or "", parts.port, post.inside)
+    connection = kind(parts.hostname or "", parts.port, inside)
     # Each step has its time; all of them together have this: who answers a byte now and then would
     # hold the thread for good.
     clock = threading.Timer(WITHIN_S, _hang_up, (connection,))
     clock.daemon = True
     clock.start()
     try:
-        body = json.dumps(post.fields, ensure_ascii=False).encode()
-        connection.request("POST", path, body, _headers(post))
+        body = json.dumps(fields, ensure_ascii=False).encode()
+        connection.request("POST", path, body, headers)
         answer = connection.getresponse()
         words = f"{answer.status} {answer.reason}"[:100]
         if not 200 <= answer.status < 300:
@@ -61,11 +51,12 @@ def send(post: WebhookRequest) -> str:
         connection.close()
 
 
-def trial(post: WebhookRequest) -> tuple[bool, str]:
+def trial(url: str, fields: Any, token: str, notification_id: str, inside: NetworkSet
+          ) -> tuple[bool, str]:
     """Whether it was taken, and what is to be said of it: an exception that leaves a native thread
     would be printed."""
     try:
-        return True, send(post)
+        return True, send(url, fields, _headers(token, notification_id), inside)
     except TimeoutError:
         return False, "it did not answer in time"
     except (OSError, http.client.HTTPException, ValueError) as error:
@@ -81,13 +72,13 @@ def _plain(error: Exception) -> str:
     return (getattr(error, "strerror", None) or str(error) or type(error).__name__)[:200]
 
 
-def _headers(post: WebhookRequest) -> dict[str, str]:
+def _headers(token: str, notification_id: str) -> dict[str, str]:
     headers = {"Content-Type": "application/json", "User-Agent": f"gpudeck/{__version__}",
                "Connection": "close"}
-    if post.notification_id:
-        headers["Idempotency-Key"] = post.notification_id
-    if post.token:
-        headers["Authorization"] = f"Bearer {post.token}"
+    if notification_id:
+        headers["Idempotency-Key"] = notification_id
+    if token:
+        headers["Authorization"] = f"Bearer {token}"
     return headers
 
 

@@ -21,8 +21,9 @@ from agent.actions.kinds import task_kind
 from agent.actions.kinds.execution import ActionTimeouts
 from agent.actions.preview import preview
 from agent.actions.replies import ReplyOutbox
-from agent.actions.service import CommandService, CommandServiceConfig
+from agent.actions.service import CommandService
 from agent.journal.store import ActionJournal, ActionStore
+from agent.runtime.action_lock import ActionLock
 from gpudeck.actions import FINAL, ActionParams, Command, CommandActor, Preview, Reply
 from gpudeck.audit_chain import verify
 from gpudeck.keys import SigningKey, fingerprint
@@ -68,8 +69,8 @@ class Node:
             self.children, self.journal, a_ceiling(self.folder, kills_per_hour=10**6), self.id,
             hub.holds)
         self.commands = CommandService(
-            CommandServiceConfig(self.key, self.folder, timeouts=ActionTimeouts(5.0, 1.0)),
-            self.context, self.journal, hub, replies)
+            self.key, ActionLock(self.folder), self.context, self.journal, hub, replies,
+            keeps_anchors=True, timeouts=ActionTimeouts(5.0, 1.0))
         hub.greeted(self.hub.public)
         self.commands.connected(1, time.monotonic())
         wait_for(self.knows_the_time)

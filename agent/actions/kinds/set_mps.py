@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from gpudeck.actions import Refusal
 from gpudeck.limits import (
@@ -17,17 +18,38 @@ from gpudeck.limits import (
 )
 
 from ...journal.store import JournalError
-from ...limits.mps import MpsControlError, MpsDaemonHandle, shown_limit
+from ...limits.mps import MpsControlError, MpsDaemonHandle, path_trouble, shown_limit
 from ...limits.mps_store import MpsSettingStore
 from ..context import TaskSnapshot
 from .execution import ActionExecution, ActionRefusedError
-from .mps_daemon import client_names, daemon_trouble, needs_daemon
 from .setting_kind import Applied, MpsPreview, SettingKind, listed, many
 
 ANSWERS_WITHIN_S = 0.5  # from its own memory
 READ_EVERY_S = 0.1
 
 MpsValue = MpsPercent | MpsMemory | MpsPriority | MpsPreset
+
+
+def needs_daemon(setting: MpsSetting, preview: MpsPreview) -> Iterator[Refusal]:
+    daemon, server = preview.daemon, getattr(setting, "server", None)
+    if trouble := path_trouble(Path(setting.pipes)):
+        yield Refusal("setting", trouble)
+    elif not daemon.is_alive:
+        yield Refusal("setting", daemon.trouble)
+    elif server is not None and server not in {each.pid for each in daemon.servers}:
+        yield Refusal("setting", f"there is no MPS server {server} in {setting.pipes}; it has "
+                                 f"{listed([str(each.pid) for each in daemon.servers])}")
+
+
+def client_names(preview: MpsPreview) -> str:
+    return listed([f"{client.user or 'owner unknown'} ({client.pid})"
+                   for client in preview.daemon.clients])
+
+
+def daemon_trouble(preview: MpsPreview) -> Iterator[str]:
+    daemon = preview.daemon
+    if daemon.trouble and daemon.is_alive:
+        yield daemon.trouble[:1].upper() + daemon.trouble[1:]
 
 
 def changes(setting: MpsValue, preview: MpsPreview) -> tuple[SettingChange, ...]:

@@ -15,6 +15,7 @@ MOST_NAMED = 6
 
 # Taken without a word, read back as wanted (None: cannot be read), and the words for both.
 Applied = tuple[bool, bool | None, str]
+Changes = Callable[[Any, Any], tuple[SettingChange, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ class SettingKind:
 
     setting: type[Setting]
     flaws: Callable[[Any, Any], Iterable[Refusal]]
-    changes: Callable[[Any, Any], tuple[SettingChange, ...]]
+    changes: Changes
     warnings: Callable[[Any, Any], Iterable[str]]
     do: Callable[[ActionExecution, Any], Applied]
 

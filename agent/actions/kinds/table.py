@@ -1,26 +1,21 @@
 """All that this node can do: a row for each act on a task, and for each setting of a GPU or of MPS.
 
-Another one is a file beside this one and a row here.
+Another one is a file beside this one, or a part of the file of its like, and a row here.
 """
 
 from gpudeck.action_table import Action
 from gpudeck.limits import Setting
 
-from .clock_lock import CLOCK_LOCK
 from .compute_mode import COMPUTE_MODE
 from .end import END
+from .mps_daemons import RESTART_MPS, START_MPS, STOP_MPS
 from .notify import NOTIFY
-from .pause import PAUSE
-from .power_cap import POWER_CAP
-from .release_limit import RELEASE_LIMIT
-from .restart_mps import RESTART_MPS
-from .resume import RESUME
+from .pause import PAUSE, RESUME
 from .set_mps import MPS_VALUES
 from .setting_kind import SettingKind
-from .start_mps import START_MPS
-from .stop_mps import STOP_MPS
 from .task_kind import TaskActionKind
 from .terminate_client import TERMINATE_CLIENT
+from .timed_limits import CLOCK_LOCK, POWER_CAP, RELEASE_LIMIT
 
 TASK_KINDS: dict[Action, TaskActionKind] = {
     kind.action: kind for kind in (NOTIFY, PAUSE, RESUME, END, TERMINATE_CLIENT)}

@@ -24,6 +24,7 @@ from gpudeck.ladder import (
     LadderObservation,
     LadderRung,
     LadderStep,
+    So,
     begin,
     look,
     settle,
@@ -31,7 +32,14 @@ from gpudeck.ladder import (
 
 T0 = 1_700_000_000.0
 IDLE = (LadderRung("tell"), LadderRung("tell", 600.0), LadderRung("end", 600.0))
-YES = LadderObservation("yes", 0.5)
+
+
+def sight(so: So, age_s: float | None, holds: tuple[str, ...] = (), mutes: tuple[str, ...] = (),
+          kept_until: float | None = None, kept: str = "") -> LadderObservation:
+    return LadderObservation(so, age_s, holds, mutes, kept_until, kept)
+
+
+YES = sight("yes", 0.5)
 
 
 @dataclass
@@ -84,21 +92,21 @@ def test_it_begins_anew_when_it_comes_back() -> None:
     climb = walk()
     climb.until_step()
     climb.outcome()
-    climb.see(LadderObservation("clearing", 0.5), 599.0)
+    climb.see(sight("clearing", 0.5), 599.0)
     assert climb.climb.state == "resting"
     for _ in range(random.randint(1, 5)):
-        assert climb.see(LadderObservation("clearing", 0.5), 600.0) is None
+        assert climb.see(sight("clearing", 0.5), 600.0) is None
     climb.see()
     assert climb.until_step() < 10
     assert climb.steps[-1].rung == 0
 
 
 @pytest.mark.parametrize("sight", [
-    LadderObservation("unknown", 0.5), LadderObservation("yes", FRESH_S + 0.1),
-    LadderObservation("yes", None),
-    LadderObservation("yes", float("nan")), LadderObservation("yes", -1.0),
-    LadderObservation("yes", 0.5, ("the breaker is open",)),
-    LadderObservation("yes", 0.5, kept_until=T0 + 1e6,
+    sight("unknown", 0.5), sight("yes", FRESH_S + 0.1),
+    sight("yes", None),
+    sight("yes", float("nan")), sight("yes", -1.0),
+    sight("yes", 0.5, ("the breaker is open",)),
+    sight("yes", 0.5, kept_until=T0 + 1e6,
                       kept="kept by ada until Friday: the paper is due"),
 ])
 def test_nothing_is_done_without_being_sure(sight: LadderObservation) -> None:
@@ -112,20 +120,20 @@ def test_nothing_is_done_without_being_sure(sight: LadderObservation) -> None:
 def test_a_hold_is_told_in_its_own_words_and_does_not_keep_the_owner_from_being_told() -> None:
     why = f"storm {random.random()}"
     climb = walk()
-    assert climb.see(LadderObservation("yes", 0.5, (why,))) is not None
+    assert climb.see(sight("yes", 0.5, (why,))) is not None
     climb.outcome()
     climb = walk((LadderRung("pause"),))
-    assert climb.see(LadderObservation("yes", 0.5, (why, "silenced"))) is None
+    assert climb.see(sight("yes", 0.5, (why, "silenced"))) is None
     assert climb.climb.why == f"{why}; silenced"
     climb = walk()
-    assert climb.see(LadderObservation("yes", 0.5, mutes=("muted",))) is None
+    assert climb.see(sight("yes", 0.5, mutes=("muted",))) is None
     assert climb.climb.why == "muted"
 
 
 def test_kept_is_respected_to_the_second() -> None:
     until = T0 + random.randint(100, 1_000)
     climb = walk((LadderRung("end"),))
-    while climb.see(LadderObservation("yes", 0.5, kept_until=until, kept="kept")) is None:
+    while climb.see(sight("yes", 0.5, kept_until=until, kept="kept")) is None:
         assert climb.now < until
         assert climb.climb.why == "kept"
     assert climb.now >= until
@@ -137,9 +145,9 @@ def test_the_next_rung_waits_for_a_sample_from_after_the_step_before() -> None:
     climb.outcome(after_s=30.0)
     for _ in range(int(FRESH_S) - 1):
         taken_before = climb.now + 1.0 - climb.climb.done[-1].ended_at + 0.1  # type: ignore[operator]
-        assert climb.see(LadderObservation("yes", taken_before)) is None
+        assert climb.see(sight("yes", taken_before)) is None
     assert climb.climb.state == "settling"
-    assert climb.see(LadderObservation("yes", 0.0)) is not None
+    assert climb.see(sight("yes", 0.0)) is not None
 
 
 @pytest.mark.parametrize("kind", ["refused", "failed"])
@@ -148,7 +156,7 @@ def test_an_outcome_that_was_not_hoped_for_stops_it_for_good(kind: str) -> None:
     climb.until_step()
     climb.outcome(kind, "it belongs to slurm job 7")
     for _ in range(100):
-        assert climb.see(random.choice((YES, LadderObservation("clearing", 0.5)))) is None
+        assert climb.see(random.choice((YES, sight("clearing", 0.5)))) is None
     assert climb.climb.state == "stopped"
     assert climb.climb.why == "it belongs to slurm job 7"
 
@@ -167,10 +175,10 @@ def test_while_a_step_acts_nothing_but_its_outcome_counts() -> None:
     climb = walk((LadderRung("pause"), LadderRung("end")))
     climb.until_step()
     for so in ("yes", "no", "gone", "clearing", "unknown"):
-        assert climb.see(LadderObservation(so, 0.5), 1_000.0) is None
+        assert climb.see(sight(so, 0.5), 1_000.0) is None
         assert climb.climb.state == "acting"
     climb.outcome()
-    climb.see(LadderObservation("gone", 0.5))
+    climb.see(sight("gone", 0.5))
     assert climb.climb.state == "over"
 
 

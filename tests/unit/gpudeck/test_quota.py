@@ -32,7 +32,8 @@ def quota(**fields: Any) -> Quota:
 
 
 def one(quotas: list[Quota], *holdings: TaskHolding, **more: Any) -> QuotaBalance:
-    [found] = balances(QuotaIndex(quotas), holdings, NOW, **more)
+    [found] = balances(QuotaIndex(quotas), holdings, NOW, more.pop("hours", {}),
+                       more.pop("spared", ()), **more)
     return found
 
 
@@ -143,7 +144,7 @@ def test_a_use_counts_once_and_explains_itself() -> None:
     here = Quota("here", "user:alice", "node:host-n1", gpus=2)
     found = balances(QuotaIndex([fleet, here]), [
         holding(task("a"), ("G1", 1.0), ("G2", 1.0), node="n1"),
-        holding(task("b"), ("G3", 1.0), node="n2")], NOW)
+        holding(task("b"), ("G3", 1.0), node="n2")], NOW, {}, ())
     assert {each.quota.id: (each.used, each.is_over) for each in found} == {
         "fleet": (1.0, False), "here": (2.0, False)}
     [said] = explained(QuotaIndex([fleet, here]), holding(task("a"), ("G1", 1.0)))
@@ -154,7 +155,8 @@ def test_a_use_counts_once_and_explains_itself() -> None:
 def test_each_and_together_both_count() -> None:
     each, all_of = Quota("each", "*", gpus=1), Quota("all", "*", gpus=1, count="together")
     found = balances(QuotaIndex([each, all_of]), [
-        holding(task("a", "alice"), ("G1", 1.0)), holding(task("b", "bob"), ("G2", 1.0))], NOW)
+        holding(task("a", "alice"), ("G1", 1.0)), holding(task("b", "bob"), ("G2", 1.0))],
+        NOW, {}, ())
     assert {(one.quota.id, one.holder): one.is_over for one in found} == {
         ("each", "alice"): False, ("each", "bob"): False, ("all", "everyone together"): True}
 
@@ -202,7 +204,7 @@ def test_the_protected_are_spared_and_the_next_goes() -> None:
 
 def test_tasks_of_nobody_known_count_for_no_one_and_are_never_chosen() -> None:
     assert balances(QuotaIndex([quota(subject="*", gpus=0)]),
-                    [holding(task("x", None), ("G1", 1.0))], NOW) == []
+                    [holding(task("x", None), ("G1", 1.0))], NOW, {}, ()) == []
     found = one([quota(subject="*", gpus=0, count="together")],
                 holding(task("x", None), ("G1", 1.0)))
     assert (found.used, found.offenders) == (1.0, ())
@@ -224,7 +226,7 @@ def test_age_is_of_each_task_and_unknown_ages_are_not_old() -> None:
 
 def test_hours_are_of_the_holder_and_none_is_not_zero() -> None:
     held = holding(task("a"), ("G1", 1.0))
-    assert balances(QuotaIndex([quota(gpu_hours=5)]), [held], NOW) == []
+    assert balances(QuotaIndex([quota(gpu_hours=5)]), [held], NOW, {}, ()) == []
     found = one([quota(gpu_hours=5)], held, hours={("q", "alice"): 5.5})
     assert (found.is_over, [each.task_ids for each in found.offenders]) == (True, [("a",)])
     assert not one([quota(gpu_hours=5)], held, hours={("q", "alice"): 5.0}).is_over
@@ -267,7 +269,7 @@ def holdings_st(draw: st.DrawFn) -> list[TaskHolding]:
 def test_never_the_protected_never_within_and_never_more_than_must(
         quotas: list[Quota], held: list[TaskHolding], spared: set[str]) -> None:
     counted = QuotaIndex(quotas)
-    for found in balances(counted, held, NOW, None, spared):
+    for found in balances(counted, held, NOW, {}, spared):
         gone = {(each.node, each.job_id) for each in found.offenders}
         assert not gone or found.is_over
         assert not any(task_id in spared for each in found.offenders for task_id in each.task_ids)
@@ -282,7 +284,7 @@ def test_never_the_protected_never_within_and_never_more_than_must(
 
 
 def used(quotas: QuotaIndex, of: QuotaBalance, held: list[TaskHolding]) -> float:
-    return next((each.used for each in balances(quotas, held, NOW)
+    return next((each.used for each in balances(quotas, held, NOW, {}, ())
                  if (each.quota.id, each.limit, each.holder)
                  == (of.quota.id, of.limit, of.holder)), 0.0)
 
@@ -328,7 +330,7 @@ def test_none_that_is_more_specific_is_passed_over(quotas: list[Quota], held: li
 def test_one_quota_per_use_and_limit(quotas: list[Quota], held: list[TaskHolding]) -> None:
     """Summed over all holders, no use is counted twice."""
     limited = Counter[str]()
-    for each in balances(QuotaIndex(quotas), held, NOW):
+    for each in balances(QuotaIndex(quotas), held, NOW, {}, ()):
         if each.limit == "gpus":
             limited[each.quota.count] += int(each.used)
     for count in ("each", "together"):

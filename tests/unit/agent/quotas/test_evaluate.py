@@ -34,7 +34,8 @@ def scene(*names: str, **more: Any) -> QuotaSnapshot:
     held = tuple(TaskHolding(Task(name, 1, 1, 1.0, "alice", None, job_id=name), "n", "host",
                              "default", ((f"G-{name}", 1.0),)) for name in names)
     return QuotaSnapshot(held, more.pop("sample_age_s", 0.0), ISSUED,
-                         more.pop("rights", QuotaRefusals()), **more)
+                         more.pop("rights", QuotaRefusals("", "")), more.pop("spared", frozenset()),
+                         **more)
 
 
 def run(wanted: DesiredState, seconds: int, hub_now: float | None = ISSUED, hub: Any = "gone",

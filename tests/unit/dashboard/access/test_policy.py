@@ -46,7 +46,7 @@ def test_closed_by_default(verb: str) -> None:
     # A rule has no row yet, and neither kind nor role opens what is for the folder's owner.
     for actor in (Actor("rule", "r", Role.ADMIN, EVERYWHERE), Actor("person", "x"),
                   Actor("program", "x")):
-        assert (may(actor, verb) is None) == row.is_open
+        assert (may(actor, verb, None, NOW) is None) == row.is_open
     if row.is_local:
         assert why(person("admin"), verb) is DenialReason.FORBIDDEN
 
@@ -61,7 +61,7 @@ def test_a_password_goes_stale() -> None:
     actor = person("admin")
     assert actor.fresh_until is not None
     for now, expected in ((actor.fresh_until - 0.1, None), (actor.fresh_until, DenialReason.STALE)):
-        refusal = may(actor, "POST /api/v1/users", now=now)
+        refusal = may(actor, "POST /api/v1/users", None, now)
         assert (refusal and refusal.why) == expected
     assert why(person("admin", fresh=False), "POST /api/v1/tokens") is DenialReason.STALE
     assert why(person("admin", fresh=False), "DELETE /api/v1/tokens/<token_id>") is None

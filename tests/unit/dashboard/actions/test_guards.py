@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dashboard.access.policy import Actor, Role, Scope
+from dashboard.access.policy import AccessTarget, Actor, RefusedError, Role, Scope, may
 from dashboard.actions.errors import ActionRefusedError
 from dashboard.actions.guards import ActionGuards
 from dashboard.actions.lifecycle import CommandRecord
@@ -50,22 +50,29 @@ class Hub:
         self.guards = guards
         self.actions = ActionService(
             fleet_state, VisibleFleetCache(fleet_state.fleet),
-            SimpleNamespace(holds=lambda _: True, behind=lambda actor: actor.name),  # type: ignore[arg-type]
+            SimpleNamespace(holds=lambda _: True, behind=lambda actor: actor.name,
+                            check=self.may),  # type: ignore[arg-type]
             SimpleNamespace(look=self.look), SimpleNamespace(order=self.note),  # type: ignore[arg-type]
             AuditRecorder(self.state.audit, None, Dispatcher()),
             ActionGuards(*(self._asked(name) for name in NAMES)), False)
 
+    def may(self, actor: Actor, verb: str, target: AccessTarget) -> None:
+        denial = may(actor, verb, target, time.time())
+        if denial is not None:
+            raise RefusedError(denial)
+
     def _asked(self, name: str) -> Callable[[Any], Any]:
         return lambda about: self.guards[name](about)
 
-    def look(self, node_id: str, task_id: str, action: Any, params: ActionParams) -> Preview:
+    def look(self, node_id: str, task_id: str, action: Any, params: ActionParams,
+             _asker: str | None) -> Preview:
         victim = Victim(ProcessIdentity(4_711, 9, 1_000, None, None, None), "train.py", "ann",
                         task_id)
         return Preview("ask", bytes(32), node_id, "boot", time.time(), action, params, task_id,
                        None, "ann", 60.0, "compute", None, (victim,), ())
 
     def note(self, record: CommandRecord, preview: Preview | None, refusal: Refusal | None,
-             **_: Any) -> CommandRecord:
+             _condition: None, **_: Any) -> CommandRecord:
         self.ordered.append((record, refusal))
         return record
 

@@ -57,7 +57,7 @@ def test_what_waits_for_its_node_is_withdrawn_and_what_is_there_is_called_back(
     now = time.time()
     record = commander.order(CommandRecord(
         new_id(now), "end", "n1", "host", CommandActor("rule", "idle@1"), "", now, now, now + 30.0),
-                             None)
+                             None, None, None)
     assert record.state == ("sent" if is_here else "queued")
     assert hands.acting() == {"n1"}
     if is_recalled:

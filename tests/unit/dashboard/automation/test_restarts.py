@@ -30,7 +30,7 @@ __all__ = ["a_world"]
 
 ADMIN = Actor("person", "ada", Role.ADMIN, Scope(("*",)), "s", 1e12)
 RUNGS = (LadderRung("tell"), LadderRung("tell", 60.0), LadderRung("end", 60.0))
-SEEN = LadderObservation("yes", 0.5)
+SEEN = LadderObservation("yes", 0.5, (), (), None, "")
 
 
 def one_idle(world: World, nodes: int = 12) -> Busy:
@@ -401,7 +401,8 @@ def a_want(climb: LadderClimb, **more: object) -> ActionIntent:
     fields = {"cause": climb.cause, "source": "rule idle", "title": "Idle", "target": "n1 t 9",
               "node_id": "n1", "host": "host", "task_ids": ("t",), "owner": "ann",
               "rungs": climb.rungs, "mode": "auto", "so": "yes", "sample_age_s": 0.5, "since": 0.0,
-              "sentence": "idle", "place": "n1 t", "goes_on": True}
+              "sentence": "idle", "acts": 5, "within_s": 600.0, "holds": (), "mutes": (),
+              "keep": None, "condition": None, "place": "n1 t", "goes_on": True}
     return ActionIntent(**(fields | more))  # type: ignore[arg-type]
 
 

@@ -37,7 +37,7 @@ def test_what_the_node_would_hit_is_all_of_what_is_meant_and_nothing_else(
     victims: tuple[tuple[str | None, str], ...], code: str | None,
 ) -> None:
     want = ActionIntent("rule idle@1", "rule idle", "Idle", "n1 job", "n1", "host", ("t1", "t2"),
-                        "ann",
-                        (LadderRung("end"),), "auto", "yes", 0.5, 0.0, "idle")
+                        "ann", (LadderRung("end"),), "auto", "yes", 0.5, 0.0, "idle", 5, 600.0,
+                        holds=(), mutes=(), keep=None, condition=None)
     found = preview_flaw(want, "end", shown(want, *victims))
     assert (None if found is None else found.code) == code

@@ -7,8 +7,8 @@ import pytest
 
 from dashboard.notifications.channels.table import flaw
 from dashboard.notifications.receivers import Receiver, address_flaw
-from dashboard.notifications.webhook import WebhookRequest, trial
-from dashboard.trusted_networks import networks
+from dashboard.notifications.webhook import trial
+from dashboard.trusted_networks import NONE, networks
 
 ELSEWHERE = networks("10.0.0.0/8")
 NO_URL = (
@@ -43,7 +43,7 @@ def heard() -> Iterator[socket.socket]:
 
 def sent(host: str, server: socket.socket, inside: str) -> tuple[bool, str]:
     port = server.getsockname()[1]
-    return trial(WebhookRequest(f"http://{host}:{port}/hook", {}, "", "", networks(inside)))
+    return trial(f"http://{host}:{port}/hook", {}, "", "", networks(inside))
 
 
 @pytest.mark.parametrize("url", NO_URL)
@@ -72,7 +72,7 @@ def test_to_those_of_nobody_and_of_clouds_nothing_goes_ever(host: str, inside: s
 
 def test_what_is_named_is_reached_and_what_is_outside_needs_no_name() -> None:
     assert address_flaw("10.1.2.3", ELSEWHERE) is None
-    assert address_flaw("10.1.2.3") is None
+    assert address_flaw("10.1.2.3", NONE) is None
     assert address_flaw("192.168.1.1", ELSEWHERE) is not None
     assert address_flaw("93.184.215.14", ELSEWHERE) is None
     assert address_flaw("2606:4700::1111", ELSEWHERE) is None
@@ -84,4 +84,4 @@ def test_what_is_named_is_reached_and_what_is_outside_needs_no_name() -> None:
 def test_on_the_hubs_own_machine_it_is_reached_however_it_is_written(host: str) -> None:
     for family, _, _, _, address in socket.getaddrinfo(host.strip("[]"), 80, 0, socket.SOCK_STREAM):
         assert family in (socket.AF_INET, socket.AF_INET6)
-        assert address_flaw(str(address[0])) is None
+        assert address_flaw(str(address[0]), NONE) is None

@@ -270,7 +270,7 @@ def test_hours_of_a_gpu_and_of_a_node_are_taken_out_of_the_rest() -> None:
     held = TaskHolding(Task("t", 1, 1, 1.0, "alice", None), "n1", "host-n1", None,
                        (("G1", 1.0), ("G2", 1.0)))
     [on_gpu, on_node] = balances(QuotaIndex([gpu, node]), [held], NOW, {
-        ("gpu", "alice"): 1.0, ("node", "alice"): 2.0})
+        ("gpu", "alice"): 1.0, ("node", "alice"): 2.0}, ())
     assert (on_gpu.used, on_node.used) == (1.0, 2.0)  # a task on both counts for both
 
 
@@ -332,7 +332,7 @@ def test_only_who_is_over_for_long_enough_is_wanted_and_observing_wants_nothing(
 
 def test_how_far_it_is_in_words() -> None:
     climb = ladder.begin("quota q v1", "n/j", Quota("q", "*", gpus=1).ladder, NOW)
-    sight = ladder.LadderObservation("yes", 0.0)
+    sight = ladder.LadderObservation("yes", 0.0, (), (), None, "")
     assert progress(climb, NOW).startswith("not told yet")
     climb, step = ladder.look(climb, sight, NOW)
     assert step is not None
