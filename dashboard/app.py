@@ -149,7 +149,8 @@ class Hub:
         self.lenses = VisibleFleetCache(self.room.fleet)
         self.bus: Bus = InProcessBus()
         folder = settings.data / "history"
-        self.history = EmbeddedHistory(folder, _keep_of(settings), FolderArchive(folder))
+        self.history = EmbeddedHistory(folder, _keep_of(settings), FolderArchive(folder),
+                                       settings.cluster)
         self.history.open()
         self.recorder = MessageRecorder(settings.data, state.save_nodes, self.room, self.submit,
                                         self.history)
@@ -278,7 +279,7 @@ class Hub:
         add_events_api(self.server, self.room, self.lenses, self.history, questions)
         self._add_records()
         add_history_api(self.server, self.history, questions, lambda actor: FleetInventory(
-            self.room.fleet, self.lenses.of(VisibilityScope.of(actor))))
+            self.room.fleet, self.lenses.of(VisibilityScope.of(actor))), self.settings.cluster)
         add_past_api(self.server, FleetPastApi(self.history, questions, self.room.fleet,
                                                self.lenses))
         add_nodes_api(self.server, NodesApi(self.nodes, self.room, lambda: self.site.url))

@@ -26,6 +26,7 @@ from .protocol import BYS, By, History
 from .report_views import Report, ReportPrices, report_columns, report_view
 from .views import (
     InstantView,
+    ItemPlaces,
     SeriesView,
     UsageList,
     instant_view,
@@ -55,7 +56,8 @@ PRICE = r"[0-9]{1,9}(\.[0-9]{1,9})?"
 
 class HistoryApi:
     def __init__(self, history: History, questions: QueryPool,
-                 inventory: Callable[[Actor], VisibleInventory]) -> None:
+                 inventory: Callable[[Actor], VisibleInventory], cluster: str) -> None:
+        self._cluster = cluster
         self._history = history
         self._ask = questions.ask
         self._inventory = inventory
@@ -74,7 +76,8 @@ class HistoryApi:
         def body() -> tuple[bool, bytes]:
             frame = self._history.series(gpus, metrics, *span, step, nodes=nodes)
             found = series_view(frame, gpus, metrics, span, step)
-            return len(frame) > 0, body_of(form, found, lambda: series_columns(found, places))
+            return len(frame) > 0, body_of(
+                form, found, lambda: series_columns(found, self._cluster, places))
 
         has_any, made = self._ask(body)
         if not has_any and not seen.has(gpus[0]):
@@ -105,13 +108,14 @@ class HistoryApi:
         span = int(start // bucket) * bucket, -int(-end // bucket) * bucket
         if bucket % HOUR_S and span[1] - span[0] > MAX_MINUTES_S:
             raise bad("by the minute, a day at most; ask for whole hours, such as 3600")
-        nodes = self._seen().nodes
+        seen = self._seen()
+        nodes, where = seen.nodes, self._places(seen, by)
 
         def body() -> bytes:
             frame = self._history.usage(by, bucket, *span, nodes, of)
             _check_rows(len(frame))
             found = usage_view(frame, by, bucket, span)
-            return body_of(form, found, lambda: usage_columns(found))
+            return body_of(form, found, lambda: usage_columns(found, where))
 
         return given_as(form, self._ask(body), "usage", *span)
 
@@ -122,14 +126,14 @@ class HistoryApi:
         start, end = _span(7.0 * DAY_S)
         span = int(start // HOUR_S) * HOUR_S, -int(-end // HOUR_S) * HOUR_S
         seen = self._seen()
-        nodes, hosts = seen.nodes, self._hosts(seen, by)
+        nodes, names, where = seen.nodes, self._names(seen, by), self._places(seen, by)
 
         def body() -> bytes:
             frame = self._history.usage(by, 0, *span, nodes)
             _check_rows(len(frame))
             since = self._history.since()
-            found = report_view(frame, by, span, prices, hosts, since)
-            return body_of(form, found, lambda: report_columns(found))
+            found = report_view(frame, by, span, prices, names, since)
+            return body_of(form, found, lambda: report_columns(found, where))
 
         return given_as(form, self._ask(body), f"report_by_{by}", *span)
 
@@ -157,11 +161,16 @@ class HistoryApi:
         return answer(msgspec.Raw(self._ask(body)))
 
     @staticmethod
-    def _hosts(seen: VisibleInventory, by: By) -> dict[str, str]:
+    def _names(seen: VisibleInventory, by: By) -> dict[str, str]:
         """Of what is reported by, whatever is not a name already."""
         if by == "node":
             return seen.hosts()
         return seen.gpu_names() if by == "gpu" else {}
+
+    def _places(self, seen: VisibleInventory, by: By) -> ItemPlaces:
+        hosts = seen.hosts()
+        return ItemPlaces(self._cluster, hosts if by == "node" else {
+            gpu: hosts[node] for gpu, node in seen.gpus()} if by == "gpu" else {})
 
     def _seen(self) -> VisibleInventory:
         return self._inventory(asker())
@@ -306,6 +315,6 @@ ROUTES = (
 
 
 def add_history_api(server: Flask, history: History, questions: QueryPool,
-                    inventory: Callable[[Actor], VisibleInventory]) -> None:
-    api = HistoryApi(history, questions, inventory)
+                    inventory: Callable[[Actor], VisibleInventory], cluster: str) -> None:
+    api = HistoryApi(history, questions, inventory, cluster)
     serve_routes(server, api, ROUTES)

@@ -42,9 +42,10 @@ SLOW_LOOK_BACK_S = 90
 
 class EmbeddedHistory:
     def __init__(self, folder: Path, keep: HistoryRetention | None = None,
-                 archive: Archive | None = None) -> None:
-        """`archive`: where sealed files go; None: into the same folder."""
-        self.store = HistoryStore(folder, keep, archive)
+                 archive: Archive | None = None, cluster: str | None = None) -> None:
+        """`archive`: where sealed files go; None: into the same folder. `cluster`: as its rows
+        name it."""
+        self.store = HistoryStore(folder, keep, archive, cluster)
         self.rules = RuleHistoryReader(self.store)
         self.unpacks_most = UNPACKS_MOST
         # What only the store does is asked of it directly.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .arrays import Slots, taken
+from .arrow_columns import Table
 from .columns import AT
 from .ingest import HistoryIngester, event_columns
 from .instants import MomentSamples, seen_in_memory
@@ -14,7 +15,6 @@ from .memory import SampleRows, in_order, together
 from .parquet import (
     HOUR_S,
     MINUTE_S,
-    Table,
     events_table,
     plain_frame,
     raw_table,
@@ -53,11 +53,16 @@ class MemoryReader:
         if kind == "events":
             told = {key: (t, event) for aside in feed.extras()
                     for key, (t, event) in aside.events.items() if span[0] <= t < span[1]}
-            return lambda: events_table(event_columns(told))
+            return lambda: events_table(event_columns(told, names))
         rows = list(feed.head.rows(feed.slots_of(None, None), first, last, metrics))
         if kind == "raw":
             return lambda: raw_table(together(rows), names)
-        return lambda: rollup_table(kind, rolled_up(in_order(rows), MINUTE_S, metrics), names)
+
+        def rolled() -> Table:
+            made = rolled_up(in_order(rows), MINUTE_S, metrics)
+            return rollup_table(kind, made, names.columns(made.slot, made.t))
+
+        return rolled
 
     def _slow(self, slots: Slots, first: int, last: int) -> SlowMetricRows:
         rows = slow_rows(part for aside in self._feed.extras() for part in aside.slow
