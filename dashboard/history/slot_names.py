@@ -86,7 +86,7 @@ class SlotNames:
         if (known is None or len(known.since) < len(self.nodes)
                 or known.renamings != self._renamings):
             known = self._known = self._named()
-        is_now = (t >= known.since[slot] if known.since.any() else np.ones(len(slot), bool))
+        is_now = t >= known.since[slot]
         starts = runs(slot, is_now)
         times, first = lengths(starts, len(slot)), slot[starts]
         return {"gpu": known.gpus.column(first, times), "node": known.nodes.column(first, times),
