@@ -149,7 +149,8 @@ class Hub:
         self.lenses = VisibleFleetCache(self.room.fleet)
         self.bus: Bus = InProcessBus()
         folder = settings.data / "history"
-        self.history = EmbeddedHistory(folder, _keep_of(settings), FolderArchive(folder))
+        self.history = EmbeddedHistory(folder, _keep_of(settings), FolderArchive(folder),
+                                       settings.cluster)
         self.history.open()
         self.recorder = MessageRecorder(settings.data, state.save_nodes, self.room, self.submit,
                                         self.history)
@@ -311,7 +312,8 @@ class Hub:
             AuditApi(self.audit, AuditVerifier(self.state.another_audit, self.settings.audit_copy),
                      lambda actor, node: lenses.seen_by(actor).sees_node(node), fleet.host_of),
             HistoryApi(self.history, questions,
-                       lambda actor: FleetInventory(fleet, lenses.seen_by(actor))),
+                       lambda actor: FleetInventory(fleet, lenses.seen_by(actor)),
+                       self.settings.cluster),
             FleetPastApi(self.history, questions, fleet, lenses),
             NodesApi(self.nodes, room, lambda: self.site.url),
             AccountsApi(self.access, self.auth, lambda: self.state.get("url") or "",

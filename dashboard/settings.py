@@ -2,8 +2,9 @@
 
 import os
 import re
+import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpudeck.settings import Setting, address, count, folder, load, port, text, whole
@@ -27,6 +28,16 @@ def sender(raw: str) -> str:
     if not re.fullmatch(r"[^@\s<>]{1,64}@[A-Za-z0-9.-]{1,189}", raw):
         raise ValueError("an address is needed, for example gpudeck@example.org")
     return raw
+
+
+def cluster(raw: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", raw):
+        raise ValueError("a name of letters, digits, dots, hyphens and underscores is needed")
+    return raw
+
+
+def this_host() -> str:
+    return socket.gethostname()[:64] or "localhost"
 
 
 DATA = Setting("data", folder, default_data(),
@@ -62,6 +73,10 @@ HUB: tuple[Setting, ...] = (
     Setting("trusted_proxies", proxies, NOBODY,
             "addresses and networks of proxies, with commas between them, whose word is taken for "
             "who asks from where"),
+    Setting("cluster", cluster, this_host(),
+            "name of these nodes together, which stands in every row of history, so that the "
+            "histories of several hubs can be joined",
+            default_words="the hub's host name"),
     Setting("history_raw_hours", count, 24, "hours for which every second is kept"),
     Setting("history_minute_days", count, 90,
             "days for which minutes are kept, and who held what in each"),
@@ -107,6 +122,7 @@ class HubSettings:
     tls_cert: Path | None = None
     tls_key: Path | None = None
     public_url: str | None = None
+    cluster: str = field(default_factory=this_host)
     history_raw_hours: int = 24
     history_minute_days: int = 90
     history_hour_days: int = 730

@@ -24,7 +24,7 @@ from .notifications.store import SCHEMA as NOTIFICATIONS
 from .notifications.store import NotificationsStore
 from .quotas.store import GROUPS_SCHEMA, QuotasStore
 from .quotas.store import SCHEMA as QUOTAS
-from .runtime.sql_transaction import together
+from .runtime.sql_transaction import put, together
 from .runtime.sqlite_state import SqliteStateStore
 from .runtime.state_store import StateStore
 
@@ -81,7 +81,7 @@ class HubState:
         return None if row is None else str(row[0])
 
     def put(self, key: str, value: str) -> None:
-        self._db.execute("insert or replace into meta values (?, ?)", (key, value))
+        put(self._db, "meta", [(key, value)])
 
     def hub_id(self) -> str:
         known = self.get("hub_id")
@@ -134,4 +134,4 @@ class HubState:
     def save_nodes(self, checkpoints: Iterable[tuple[str, bytes]]) -> None:
         """On a connection of its own, because it runs in a native thread."""
         with self._store.another() as db, together(db):
-            db.executemany("insert or replace into nodes values (?, ?)", checkpoints)
+            put(db, "nodes", checkpoints)

@@ -16,10 +16,12 @@ from dashboard.alerts.rehearsal.owners import OwnerRehearsalSource
 from dashboard.alerts.rules_file import PACK, parse
 from dashboard.fleet.events import RecentEvents
 from dashboard.fleet.fleet import Fleet
+from dashboard.history.arrow_columns import Table
 from dashboard.history.columns import KEYS, NO_MEAN, STORED
-from dashboard.history.parquet import GROUP_GPUS, SlotNames, rollup_table, tasks_table, write
+from dashboard.history.parquet import GROUP_GPUS, rollup_table, tasks_table, write
 from dashboard.history.rollup import Rollup
 from dashboard.history.rule_reads import RuleHistoryReader
+from dashboard.history.slot_names import SlotNames
 from dashboard.history.store import HistoryStore
 from dashboard.history.task_minutes import TaskMinuteRows
 from gpudeck.wire import Task, Tasks, Use
@@ -97,9 +99,9 @@ USERS, STAYS = 100, 240  # minutes, of a Task
 
 def _a_day(folder: Path) -> HistoryStore:
     """Only what the rules look at moves; the rest lies there as it does in life."""
-    store, rng = HistoryStore(folder / "history"), np.random.default_rng(1)
+    store, rng = HistoryStore(folder / "history", None, None, None), np.random.default_rng(1)
     store.open()
-    tables = (rollup_table("minutes", _rolled(first, rng), _names(first))
+    tables = (_minutes(_rolled(first, rng), _names(first))
               for first in range(0, GPUS, GROUP_GPUS))
     made = write(store.files.archive, "minutes", (BEGIN, BEGIN + DAY_S, DAY_S),
                  (1, float(BEGIN)), tables)
@@ -131,10 +133,14 @@ def _held(first: int, rng: np.random.Generator) -> TaskMinuteRows:
         "sm_max_pct": np.full(len(slot), 40.0)})
 
 
+def _minutes(made: Rollup, names: SlotNames) -> Table:
+    return rollup_table("minutes", made, names.columns(made.slot, made.t))
+
+
 def _names(first: int) -> SlotNames:
     many = min(GROUP_GPUS, GPUS - first)
     return SlotNames([f"GPU-{first + at:036d}" for at in range(many)],
-                     [f"{(first + at) // PER_NODE:064x}" for at in range(many)])
+                     [f"{(first + at) // PER_NODE:064x}" for at in range(many)], {}, None)
 
 
 def _rolled(first: int, rng: np.random.Generator) -> Rollup:

@@ -51,7 +51,7 @@ HOME = {
     "plotly": ("dashboard/pages", "widget/plot.py"),
     "duckdb": ("dashboard/history/database.py",),
     "pyarrow": ("dashboard/history/parquet.py", "dashboard/history/row_index.py",
-                "dashboard/history/reading.py"),
+                "dashboard/history/arrow_columns.py"),
     "sqlite3": ("agent/link/outbox_file.py", "agent/journal/store.py",
                 "dashboard/runtime/sqlite_state.py", "dashboard/actions/standing_store.py",
                 "gpudeck/audit_file.py",

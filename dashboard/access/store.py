@@ -7,10 +7,10 @@ change is one transaction that holds its own conditions.
 import hashlib
 import secrets
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 
 from ..errors import AlreadyExistsError, InvalidChangeError, NotFoundError
-from ..runtime.sql_transaction import together
+from ..runtime.sql_transaction import put, together
 from ..runtime.state_store import SqlConnection
 from .policy import FRESH_S, Role, Scope
 
@@ -158,9 +158,9 @@ class AccountsStore:
                 self._db.execute("delete from codes where user_name is null")
 
     def _put_user(self, user: User) -> None:
-        self._db.execute("insert or replace into users values (?, ?, ?, ?, ?, ?, ?)", (
+        put(self._db, "users", [(
             user.name, user.role, _line(user.scope.groups), _line(user.scope.unix_names),
-            user.password, user.created_at, user.signed_in_at))
+            user.password, user.created_at, user.signed_in_at)])
 
     def change_user(self, name: str, role: Role | None = None, scope: Scope | None = None,
                     password: str | None = None, is_password_gone: bool = False) -> User:
@@ -206,11 +206,10 @@ class AccountsStore:
                 raise InvalidChangeError(f"this hub has {MAX_TOKENS} tokens and takes no more; "
                                          "revoke "
                                          "those that nobody uses")
-            self._db.execute(
-                "insert or replace into tokens values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (token.id, token.hash, token.name, token.role, _line(token.scope.groups),
-                 _line(token.scope.unix_names), token.created_at, token.created_by,
-                 token.expires_at, token.used_at))
+            put(self._db, "tokens", [(
+                token.id, token.hash, token.name, token.role, _line(token.scope.groups),
+                _line(token.scope.unix_names), token.created_at, token.created_by,
+                token.expires_at, token.used_at)])
 
     def remove_token(self, token_id: str) -> None:
         if not self._db.execute("delete from tokens where id = ?", (token_id,)).rowcount:
@@ -261,7 +260,7 @@ class SessionStore:
                                     (session.created_at, session.user)).rowcount:
                 raise NotFoundError(f"there is no user {session.user!r}")
             self._db.execute("delete from sessions where ends_at < ?", (session.created_at,))
-            self._put(session)
+            put(self._db, "sessions", [astuple(session)])
 
     def renew(self, session: Session) -> None:
         """Under its id, with another secret; unless it has ended meanwhile."""
@@ -269,13 +268,7 @@ class SessionStore:
             if not self._db.execute("select 1 from sessions where id = ?",
                                     (session.id,)).fetchone():
                 raise NotFoundError("this session has ended")
-            self._put(session)
-
-    def _put(self, session: Session) -> None:
-        self._db.execute(
-            "insert or replace into sessions values (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (session.id, session.hash, session.user, session.how, session.address,
-             session.created_at, session.used_at, session.ends_at, session.fresh_until))
+            put(self._db, "sessions", [astuple(session)])
 
     def end(self, session_id: str) -> None:
         self._db.execute("delete from sessions where id = ?", (session_id,))
@@ -295,8 +288,8 @@ class SessionStore:
              tokens: dict[str, float]) -> None:
         """Attempts, and when sessions and tokens were last used."""
         with together(self._db):
-            self._db.executemany("insert into sign_ins values (?, ?, ?, ?, ?)", [
-                (one.at, one.name, one.address, one.how, one.outcome) for one in attempts])
+            self._db.executemany("insert into sign_ins values (?, ?, ?, ?, ?)",
+                                 map(astuple, attempts))
             self._db.execute("delete from sign_ins where rowid not in (select rowid from sign_ins "
                              "order by at desc, rowid desc limit ?)", (SIGN_INS_KEPT,))
             for table, used in (("sessions", sessions), ("tokens", tokens)):

@@ -4,8 +4,9 @@ Used by the hub and, over a connection of its own, by `gpudeck address`.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
+from ..runtime.sql_transaction import put
 from ..runtime.state_store import SqlConnection
 
 # A hold of node '' is one of the whole fleet.
@@ -52,8 +53,7 @@ class StandingStore:
         return {row[0]: HoldRecord(*row) for row in self._db.execute("select * from holds")}
 
     def put_hold(self, hold: HoldRecord) -> None:
-        self._db.execute("insert or replace into holds values (?, ?, ?, ?)",
-                         (hold.node_id, hold.by, hold.reason, hold.since))
+        put(self._db, "holds", [astuple(hold)])
 
     def drop_hold(self, node_id: str) -> None:
         self._db.execute("delete from holds where node_id = ?", (node_id,))
@@ -64,8 +64,7 @@ class StandingStore:
         return [OwnerKeep(*row) for row in self._db.execute("select * from keeps")]
 
     def put_keep(self, keep: OwnerKeep) -> None:
-        self._db.execute("insert or replace into keeps values (?, ?, ?, ?, ?, ?)", (
-            keep.node_id, keep.task_id, keep.until, keep.because, keep.by, keep.set_at))
+        put(self._db, "keeps", [astuple(keep)])
 
     def drop_keep(self, node_id: str, task_id: str) -> None:
         self._db.execute("delete from keeps where node_id = ? and task_id = ?", (node_id, task_id))
@@ -84,7 +83,7 @@ class StandingStore:
         return None if row is None else str(row[0])
 
     def put_address(self, unix_name: str, address: str) -> None:
-        self._db.execute("insert or replace into addresses values (?, ?)", (unix_name, address))
+        put(self._db, "addresses", [(unix_name, address)])
 
     def drop_address(self, unix_name: str) -> bool:
         return self._db.execute("delete from addresses where unix_name = ?",

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from ..runtime.sql_transaction import put
 from ..runtime.state_store import SqlConnection
 from .lifecycle import CommandRecord
 
@@ -29,9 +30,8 @@ class CommandsStore:
         self._db = db
 
     def put(self, record: CommandRecord) -> None:
-        self._db.execute("insert or replace into commands values (?, ?, ?, ?, ?, ?)", (
-            record.id, record.requested_at, record.node_id, record.task_id, record.state,
-            _encode(record)))
+        put(self._db, "commands", [(record.id, record.requested_at, record.node_id, record.task_id,
+                                    record.state, _encode(record))])
 
     def pending(self, now: float) -> list[CommandRecord]:
         """Of which something may still be heard."""

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ..runtime.sql_transaction import together
+from ..runtime.sql_transaction import put, together
 from ..runtime.state_store import SqlConnection
 from .core.firing_alerts import Alert
 from .core.query import AlertQuery
@@ -100,10 +100,9 @@ class AlertsStore:
             self._db.executemany(
                 "insert or ignore into alert_marks values (?, ?)",
                 [(at, each.id) for each in alerts for at in (each.target.key, *each.target.gpus)])
-            self._db.executemany(
-                "insert or replace into alerts values (?, ?, ?, ?, ?, ?, ?)",
-                [(each.id, each.rule_id, each.target.node_id, each.target.key, each.fired_at,
-                  each.ended_at, _encode(each)) for each in alerts])
+            put(self._db, "alerts", [
+                (each.id, each.rule_id, each.target.node_id, each.target.key, each.fired_at,
+                 each.ended_at, _encode(each)) for each in alerts])
 
     def open_alerts(self) -> list[Alert]:
         return [_alerts.decode(body) for body, in self._db.execute(
@@ -129,7 +128,7 @@ class AlertsStore:
         return None if found is None else _memory.decode(found[0])
 
     def put_memory(self, memory: SavedRuleStates) -> None:
-        self._db.execute("insert or replace into alert_memory values (1, ?)", (_encode(memory),))
+        put(self._db, "alert_memory", [(1, _encode(memory))])
 
     # -- silences
 
@@ -139,8 +138,7 @@ class AlertsStore:
                 "select body from silences order by until"))}
 
     def put_silence(self, silence: Silence) -> None:
-        self._db.execute("insert or replace into silences values (?, ?, ?)",
-                         (silence.id, silence.until, _encode(silence)))
+        put(self._db, "silences", [(silence.id, silence.until, _encode(silence))])
 
     # -- rehearsals
 
@@ -157,8 +155,7 @@ class AlertsStore:
 
     def put_backtest(self, made: RehearsalRecord) -> None:
         """What somebody has approved stays, however many there are."""
-        self._db.execute("insert or replace into backtests values (?, ?, ?, ?)",
-                         (made.id, made.rule_id, made.asked_at, _encode(made)))
+        put(self._db, "backtests", [(made.id, made.rule_id, made.asked_at, _encode(made))])
         self._db.execute(
             "delete from backtests where json_extract(body, '$.approved_by') is null and id not in "
             "(select id from backtests order by asked_at desc limit ?)", (MOST_BACKTESTS,))

@@ -7,13 +7,13 @@ like: so each record finds its place in the chain within one transaction.
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 from gpudeck.audit_chain import START, AuditChainLink, link
 
 from ..errors import AuditWriteError
-from ..runtime.sql_transaction import together
+from ..runtime.sql_transaction import put, together
 from ..runtime.state_store import SqlConnection
 
 # What is looked for is read from the record itself: a column of its own could say otherwise.
@@ -141,7 +141,7 @@ class AuditStore:
             "select node_id, seq, head, at from vouched")}
 
     def put_vouched(self, heads: Mapping[str, AuditHead]) -> None:
-        self._db.executemany("insert or replace into vouched values (?, ?, ?, ?)", [
+        put(self._db, "vouched", [
             (node_id, head.seq, head.head, head.at) for node_id, head in heads.items()])
 
     def node_heads(self) -> dict[str, AuditHead]:
@@ -149,6 +149,4 @@ class AuditStore:
         return {row[0]: AuditHead(*row[1:]) for row in self._db.execute("select * from node_heads")}
 
     def put_node_heads(self, heads: Mapping[str, AuditHead]) -> None:
-        self._db.executemany("insert or replace into node_heads values (?, ?, ?, ?, ?)", [
-            (node_id, head.seq, head.head, head.at, head.broken)
-            for node_id, head in heads.items()])
+        put(self._db, "node_heads", [(node_id, *astuple(head)) for node_id, head in heads.items()])

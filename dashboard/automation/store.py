@@ -6,6 +6,7 @@ import sqlite3
 import msgspec
 from msgspec import Struct
 
+from ..runtime.sql_transaction import put
 from ..runtime.state_store import SqlConnection
 from .brake_limits import BrakeState
 from .ladder_state import SavedLadderState
@@ -50,7 +51,7 @@ class AutomationStore:
 
     def put_braked(self, state: BrakeState) -> None:
         """Raises CannotStore."""
-        self._db.execute("insert or replace into brakes values (?, ?)", (NAME, _encode(state)))
+        put(self._db, "brakes", [(NAME, _encode(state))])
 
     def climbs(self) -> SavedLadderState | None:
         """None: there are none, or none that can be read."""
@@ -62,15 +63,14 @@ class AutomationStore:
 
     def put_climbs(self, climbs: SavedLadderState) -> None:
         """Raises CannotStore."""
-        self._db.execute("insert or replace into brakes values (?, ?)", (CLIMBS, _encode(climbs)))
+        put(self._db, "brakes", [(CLIMBS, _encode(climbs))])
 
     def maintenance(self) -> dict[str, MaintenanceWindow]:
         return {node_id: _maintenance.decode(body) for node_id, body in self._db.execute(
             "select node_id, body from maintenance")}
 
     def put_maintenance(self, one: MaintenanceWindow) -> None:
-        self._db.execute("insert or replace into maintenance values (?, ?)",
-                         (one.node_id, _encode(one)))
+        put(self._db, "maintenance", [(one.node_id, _encode(one))])
 
     def drop_maintenance(self, node_id: str) -> None:
         self._db.execute("delete from maintenance where node_id = ?", (node_id,))

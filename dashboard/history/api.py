@@ -26,6 +26,7 @@ from .protocol import BYS, By, History
 from .report_views import Report, ReportPrices, report_columns, report_view
 from .views import (
     InstantView,
+    ItemPlaces,
     SeriesView,
     UsageList,
     instant_view,
@@ -58,6 +59,7 @@ class HistoryApi:
     history: History
     questions: QueryPool
     inventory: Callable[[Actor], VisibleInventory]
+    cluster: str
 
     def series(self) -> Response:
         given = request.args
@@ -73,7 +75,8 @@ class HistoryApi:
         def body() -> tuple[bool, bytes]:
             frame = self.history.series(gpus, metrics, *span, step, nodes=nodes)
             found = series_view(frame, gpus, metrics, span, step)
-            return len(frame) > 0, body_of(form, found, lambda: series_columns(found, places))
+            return len(frame) > 0, body_of(
+                form, found, lambda: series_columns(found, self.cluster, places))
 
         has_any, made = self.questions.ask(body)
         if not has_any and not seen.has(gpus[0]):
@@ -98,13 +101,14 @@ class HistoryApi:
         span = int(start // bucket) * bucket, -int(-end // bucket) * bucket
         if bucket % HOUR_S and span[1] - span[0] > MAX_MINUTES_S:
             raise bad("by the minute, a day at most; ask for whole hours, such as 3600")
-        nodes = self._seen().nodes
+        seen = self._seen()
+        nodes, where = seen.nodes, self._places(seen, by)
 
         def body() -> bytes:
             frame = self.history.usage(by, bucket, *span, nodes, of)
             _check_rows(len(frame))
             found = usage_view(frame, by, bucket, span)
-            return body_of(form, found, lambda: usage_columns(found))
+            return body_of(form, found, lambda: usage_columns(found, where))
 
         return given_as(form, self.questions.ask(body), "usage", *span)
 
@@ -115,13 +119,13 @@ class HistoryApi:
         start, end = _span(7.0 * DAY_S)
         span = int(start // HOUR_S) * HOUR_S, -int(-end // HOUR_S) * HOUR_S
         seen = self._seen()
-        nodes, hosts = seen.nodes, self._hosts(seen, by)
+        nodes, names, where = seen.nodes, self._names(seen, by), self._places(seen, by)
 
         def body() -> bytes:
             frame = self.history.usage(by, 0, *span, nodes)
             _check_rows(len(frame))
-            found = report_view(frame, by, span, prices, hosts, self.history.since())
-            return body_of(form, found, lambda: report_columns(found))
+            found = report_view(frame, by, span, prices, names, self.history.since())
+            return body_of(form, found, lambda: report_columns(found, where))
 
         return given_as(form, self.questions.ask(body), f"report_by_{by}", *span)
 
@@ -149,11 +153,16 @@ class HistoryApi:
         return self.questions.encoded(found)
 
     @staticmethod
-    def _hosts(seen: VisibleInventory, by: By) -> dict[str, str]:
+    def _names(seen: VisibleInventory, by: By) -> dict[str, str]:
         """Of what is reported by, whatever is not a name already."""
         if by == "node":
             return seen.hosts()
         return seen.gpu_names() if by == "gpu" else {}
+
+    def _places(self, seen: VisibleInventory, by: By) -> ItemPlaces:
+        hosts = seen.hosts()
+        return ItemPlaces(self.cluster, hosts if by == "node" else {
+            gpu: hosts[node] for gpu, node in seen.gpus()} if by == "gpu" else {})
 
     def _seen(self) -> VisibleInventory:
         return self.inventory(asker())

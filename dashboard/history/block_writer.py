@@ -9,6 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from .arrays import joined, taken
+from .arrow_columns import Table
 from .files import HistoryFiles
 from .give_up import MENDS_ITSELF
 from .ingest import BlockExtras, HistoryIngester, event_columns
@@ -18,8 +19,6 @@ from .parquet import (
     GROUP_ROWS,
     HOUR_S,
     MINUTE_S,
-    SlotNames,
-    Table,
     events_table,
     raw_table,
     rollup_table,
@@ -31,6 +30,7 @@ from .parquet import (
 )
 from .rollup import Rollup, coarser, rolled_up
 from .rows import slow_rows
+from .slot_names import SlotNames
 from .task_minutes import TaskMinuteRows, held_in
 from .usage import usages
 
@@ -91,7 +91,7 @@ class BlockWriter:
             yield "tasks", lambda: iter([tasks_table(held(), names)])
             yield "usage", used
         if aside.events:
-            yield "events", lambda: iter([events_table(event_columns(aside.events))])
+            yield "events", lambda: iter([events_table(event_columns(aside.events, names))])
 
     def _set_aside(self, kind: str, start: int, chunks: Callable[[], Iterator[SampleRows]]) -> None:
         """Seconds are kept as plain arrays: what was wrong with them can still be found out."""
@@ -107,4 +107,5 @@ def _by_gpus(kind: str, made: Rollup, names: SlotNames) -> Iterator[Table]:
     pieces = max(1, round(len(made) / GROUP_ROWS))
     cuts = ends[np.searchsorted(ends, np.linspace(0, len(made), pieces + 1)[1:])]
     for first, last in pairwise([0, *np.unique(cuts).tolist()]):
-        yield rollup_table(kind, taken(made, np.s_[first:last]), names)
+        part = taken(made, np.s_[first:last])
+        yield rollup_table(kind, part, names.columns(part.slot, part.t))

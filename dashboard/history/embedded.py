@@ -21,7 +21,7 @@ from .frames import added_up, sums_in
 from .instants import InstantMatrix, MomentSamples, instant_frame, instant_matrix, seen_in
 from .memory import BLOCK_S
 from .memory_reads import LAST, MemoryReader
-from .parquet import HOUR_S, MINUTE_S, plain_frame, tasks_table
+from .parquet import HOUR_S, MINUTE_S, plain_frame
 from .point_reads import HistoryPointReader, columns_of
 from .protocol import AGGS, BYS, Agg, By, HistoryInfo, Nodes
 from .rollup import Rollup
@@ -42,9 +42,10 @@ SLOW_LOOK_BACK_S = 90
 
 class EmbeddedHistory:
     def __init__(self, folder: Path, keep: HistoryRetention | None = None,
-                 archive: Archive | None = None) -> None:
-        """`archive`: where sealed files go; None: into the same folder."""
-        self.store = HistoryStore(folder, keep, archive)
+                 archive: Archive | None = None, cluster: str | None = None) -> None:
+        """`archive`: where sealed files go; None: into the same folder. `cluster`: as its rows
+        name it."""
+        self.store = HistoryStore(folder, keep, archive, cluster)
         self.rules = RuleHistoryReader(self.store)
         self.unpacks_most = UNPACKS_MOST
         # What only the store does is asked of it directly.
@@ -205,36 +206,35 @@ class EmbeddedHistory:
 
     def tasks(self, t0: float, t1: float, gpus: Sequence[str] | None = None, nodes: Nodes = None,
               limit: int = 10_000, words: Sequence[str] | None = None) -> "pd.DataFrame":
-        columns = "*" if words is None else ", ".join(f'"{name}"' for name in words)
-        where = "" if gpus is None else f" and gpu in ({texts(gpus)})"
-        with self.store.reading(lambda: self._memory.task_minutes(nodes)) as (files, held):
-            found = self._db.ask(files, "tasks", int(t0), int(t1) + 1,
-                                 f"select {columns} from {{files}} where t >= {int(t0)} and t < "
-                                 f"{int(t1)}{where}{on(nodes)} order by t, gpu, task limit {limit}")
-        memory = plain_frame(tasks_table(held, self.store.feed.names))
-        memory = memory[(memory["t"] >= int(t0)) & (memory["t"] < int(t1))]
-        if gpus is not None:
-            memory = memory[memory["gpu"].isin(list(gpus))]
-        whole = _concatenated([found, memory if words is None else memory[[*words]]])
-        return whole.sort_values(["t", "gpu", "task"], ignore_index=True).head(limit)
+        found = self._rows("tasks", (int(t0), int(t1)), {"gpu": gpus}, nodes,
+                           f"order by t, gpu, task limit {limit}", words)
+        return found.sort_values(["t", "gpu", "task"], ignore_index=True).head(limit)
 
     def events(self, t0: float, t1: float, nodes: Nodes = None, limit: int = 10_000,
                gpus: Sequence[str] | None = None, kinds: Sequence[str] | None = None
                ) -> "pd.DataFrame":
-        only = {name: list(words) for name, words in (
-            ("node", None if nodes is None else sorted(nodes)), ("gpu", gpus), ("kind", kinds))
-            if words is not None}
-        with self.store.reading(lambda: self._memory.table("events", (t0, t1))) as (files, made):
-            found = self._db.ask(files, "events", int(t0), int(t1) + 1,
-                                 f"select * from {{files}} where t >= {t0} and t < {t1}"
+        found = self._rows("events", (t0, t1), {"gpu": gpus, "kind": kinds}, nodes,
+                           f"order by t desc limit {limit}")
+        return found.sort_values("t", ignore_index=True).tail(limit)
+
+    def _rows(self, kind: str, span: tuple[float, float],
+              wanted: Mapping[str, Sequence[str] | None], nodes: Nodes, order: str,
+              columns: Sequence[str] | None = None) -> "pd.DataFrame":
+        """Those that have one of the words, of memory all. None: whatever they have."""
+        only = {name: list(words) for name, words in wanted.items() if words is not None}
+        said = "*" if columns is None else ", ".join(f'"{name}"' for name in columns)
+        with self.store.reading(lambda: self._memory.table(kind, span, nodes=nodes)) as (
+                files, made):
+            found = self._db.ask(files, kind, int(span[0]), int(span[1]) + 1,
+                                 f"select {said} from {{files}} where t >= {span[0]} and t < "
+                                 f"{span[1]}{on(nodes)}"
                                  + "".join(f" and {name} in ({texts(words)})"
-                                           for name, words in only.items())
-                                 + f" order by t desc limit {limit}")
+                                           for name, words in only.items()) + f" {order}")
         memory = plain_frame(made())
+        memory = memory[(memory["t"] >= span[0]) & (memory["t"] < span[1])]
         for name, words in only.items():
             memory = memory[memory[name].isin(words)]
-        whole = _concatenated([memory, found])
-        return whole.sort_values("t", ignore_index=True).tail(limit)
+        return _concatenated([found, memory if columns is None else memory[[*columns]]])
 
     def finest(self, t: float) -> int:
         # Without the lock: the loop asks this, and must not wait for who writes.

@@ -13,7 +13,7 @@ from typing import TypeVar
 from .archive import Archive
 from .manifest import SCHEMA_VERSION, HistoryFile, Manifest
 from .parquet import HOUR_S, write
-from .reading import merged
+from .reading import MIGRATIONS, merged
 
 log = logging.getLogger("gpudeck.history")
 
@@ -35,8 +35,9 @@ class HistoryFiles:
         self._migrate()
 
     def _migrate(self) -> None:
-        """What an older version wrote is rewritten before anything reads it."""
-        old = [one for one in self.manifest.segments.values() if one.schema < SCHEMA_VERSION]
+        """What a step changes is rewritten before anything reads it."""
+        old = [one for one in self.manifest.segments.values()
+               if any(version in MIGRATIONS for version in range(one.schema, SCHEMA_VERSION))]
         for one in old:
             paths = self.manifest.verified([one])
             made = write(self.archive, one.kind, (one.start, one.end, one.span_s),

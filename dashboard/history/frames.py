@@ -8,7 +8,7 @@ import numpy as np
 from .arrays import joined, taken
 from .columns import NO_MEAN
 from .protocol import Agg
-from .rollup import Rollup, coarser
+from .rollup import Rollup, coarser, rollup_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -16,15 +16,11 @@ if TYPE_CHECKING:
 
 def sums_in(frame: "pd.DataFrame", number: Mapping[str, int], metrics: Sequence[str]) -> Rollup:
     """As DuckDB adds up: nothing of nothing."""
-    rows = Rollup(frame["gpu"].map(number).to_numpy(np.intp), frame["t"].to_numpy(np.int64),
+    gpu, t, *sums = frame
+    rows = Rollup(frame[gpu].map(number).to_numpy(np.intp), frame[t].to_numpy(np.int64),
                   np.ones(len(frame), np.int64))
-    none = np.full(len(frame), np.nan)
-    for key in metrics:
-        low, high, total, n = (
-            frame[name].to_numpy(np.float64) if (name := f"{key}_{part}") in frame else none
-            for part in ("min", "max", "sum", "n"))
-        rows.put(key, low, high, np.nan_to_num(total), np.nan_to_num(n).astype(np.int64))
-    return rows
+    return rollup_of("sums", rows, {name: frame[name].to_numpy(np.float64) for name in sums},
+                     metrics)
 
 
 def added_up(parts: Sequence[Rollup], gpus: Sequence[str], aggs: Sequence[Agg], step: int

@@ -15,8 +15,8 @@ from .arrays import Bools, Ints, Slots
 from .columns import quantise, slow_values
 from .headlog import CARRIED
 from .memory import BLOCK_S, HistoryMemory, SampleBatch
-from .parquet import SlotNames
 from .rows import HistoryMessage, HistorySlots, SlowMetricRows
+from .slot_names import SlotNames
 from .task_minutes import TaskMinuteAccumulator, TaskMinutes
 
 EventKey = tuple[str, str, int]  # node, stream, seq
@@ -54,8 +54,8 @@ class HistoryIngester:
     """Called from one native thread at a time, under the store's lock."""
 
     def __init__(self, seen_in_files: Callable[[int], Bools | None],
-                 events_in_files: Callable[[int], set[EventKey]]) -> None:
-        self.names = SlotNames([], [])
+                 events_in_files: Callable[[int], set[EventKey]], cluster: str | None) -> None:
+        self.names = SlotNames([], [], {}, cluster)
         self.head = HistoryMemory(seen_in_files, self.order)
         self.tally = TaskMinuteAccumulator(BLOCK_S)
         self.asides: dict[int, BlockExtras] = {}
@@ -113,6 +113,7 @@ class HistoryIngester:
                     taken.append((said, message, listed))
             elif type(message) is Hello:
                 self._place(taken, segment)
+                self.names.call(said.node_id, message.host, said.received_at)
                 if said.second != CARRIED:
                     self.tally.hello(said.node_id)
             elif type(message) is Inventory:
@@ -224,10 +225,13 @@ def _unread(states: npt.NDArray[np.uint8], absent: bytes) -> bytes:
     return np.where(codes == Absence.PRESENT, WHY_UNREAD[states][:, None], codes).tobytes()
 
 
-def event_columns(events: dict[EventKey, tuple[float, Event]]) -> dict[str, list[Any]]:
+def event_columns(events: dict[EventKey, tuple[float, Event]], names: SlotNames
+                  ) -> dict[str, list[Any]]:
     rows = sorted(events.items(), key=lambda row: (row[1][0], row[0]))
     return {
         "t": [t for _, (t, _) in rows], "node": [key[0] for key, _ in rows],
+        "cluster": [names.cluster] * len(rows),
+        "host": [names.host(key[0], t) for key, (t, _) in rows],
         "kind": [event.kind for _, (_, event) in rows],
         "gpu": [event.gpu_uuid for _, (_, event) in rows],
         "task": [event.task_id for _, (_, event) in rows],

@@ -24,8 +24,8 @@ from .archive import QUARANTINE, Archive, FolderArchive, sync, write_all
 
 log = logging.getLogger("gpudeck.history")
 
-# What the files hold. Version n is read by steps from n to n + 1 (MIGRATIONS in parquet.py).
-SCHEMA_VERSION = 1
+# What the files hold. Version n is read by steps from n to n + 1 (MIGRATIONS in reading.py).
+SCHEMA_VERSION = 2  # 2: cluster and host in each row
 COPIES = ("manifest.jsonl", "manifest.copy.jsonl")
 REWRITE_LINES = 5_000
 # A file of history, or the draft of one: hidden from whoever reads the whole folder.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .arrays import Slots, taken
+from .arrow_columns import Table
 from .columns import AT
 from .ingest import HistoryIngester, event_columns
 from .instants import MomentSamples, seen_in_memory
@@ -14,7 +15,6 @@ from .memory import SampleRows, in_order, together
 from .parquet import (
     HOUR_S,
     MINUTE_S,
-    Table,
     events_table,
     plain_frame,
     raw_table,
@@ -39,25 +39,31 @@ class MemoryReader:
     def __init__(self, feed: HistoryIngester) -> None:
         self._feed = feed
 
-    def table(self, kind: str, span: tuple[float, float], metrics: Sequence[str] = ()
-              ) -> Callable[[], Table]:
+    def table(self, kind: str, span: tuple[float, float], metrics: Sequence[str] = (),
+              nodes: Nodes = None) -> Callable[[], Table]:
         """Raw, minutes, slow, tasks or events. `metrics`: of the numbers that rows have."""
         feed, names = self._feed, self._feed.names
-        first, last = int(span[0]), -int(-span[1] // 1)
+        first, last, slots = int(span[0]), -int(-span[1] // 1), feed.slots_of(None, nodes)
         if kind == "slow":
-            slow = self._slow(feed.slots_of(None, None), first, last)
+            slow = self._slow(slots, first, last)
             return lambda: slow_table(slow, names)
         if kind == "tasks":
-            held = self.task_minutes(None)
+            held = self.task_minutes(nodes)
             return lambda: tasks_table(held, names)
         if kind == "events":
             told = {key: (t, event) for aside in feed.extras()
-                    for key, (t, event) in aside.events.items() if span[0] <= t < span[1]}
-            return lambda: events_table(event_columns(told))
-        rows = list(feed.head.rows(feed.slots_of(None, None), first, last, metrics))
+                    for key, (t, event) in aside.events.items()
+                    if span[0] <= t < span[1] and (nodes is None or key[0] in nodes)}
+            return lambda: events_table(event_columns(told, names))
+        rows = list(feed.head.rows(slots, first, last, metrics))
         if kind == "raw":
             return lambda: raw_table(together(rows), names)
-        return lambda: rollup_table(kind, rolled_up(in_order(rows), MINUTE_S, metrics), names)
+
+        def rolled() -> Table:
+            made = rolled_up(in_order(rows), MINUTE_S, metrics)
+            return rollup_table(kind, made, names.columns(made.slot, made.t))
+
+        return rolled
 
     def _slow(self, slots: Slots, first: int, last: int) -> SlowMetricRows:
         rows = slow_rows(part for aside in self._feed.extras() for part in aside.slow

@@ -18,7 +18,8 @@ import numpy.typing as npt
 from gpudeck.wire import GPU_STATES
 
 from .archive import Archive, sync
-from .arrays import Slots, in_runs, lengths, runs, taken
+from .arrays import in_runs, taken
+from .arrow_columns import Table, arrow, column_of, numbers, strings, words_at, words_of
 from .columns import (
     AT,
     COUNTERS,
@@ -35,13 +36,12 @@ from .manifest import SCHEMA_VERSION, HistoryFile, digest
 from .memory import SampleRows
 from .rollup import Rollup
 from .rows import SlowMetricRows
+from .slot_names import SlotNames
 from .task_minutes import TASK_SUMS, TASK_TOPS, TaskMinuteRows
 from .usage import USAGE_SUMS, UsageRows
 
 if TYPE_CHECKING:
     import pandas as pd
-
-Table = Any  # of pyarrow, which has no types
 
 RAW_GROUP_GPUS = 128
 GROUP_GPUS = 512
@@ -51,6 +51,7 @@ LEVEL = 3
 LEVELS = {"raw": 1, "minutes": 4, "hours": 4}
 MINUTE_S, HOUR_S = 60, 3_600
 
+NAMES = ("gpu", "node", "cluster", "host")  # of where a row is of
 TASK_WORDS = ("task", "user", "job", "launch", "manager", "container", "pod", "namespace",
               "slurm_job", "unit", "kind")
 
@@ -75,64 +76,6 @@ LAYOUTS: dict[str, FileLayout] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class SlotStrings:
-    """Of each slot, the number of its word."""
-
-    words: Any  # an array of pyarrow, each word once
-    number: npt.NDArray[np.int32]
-
-    def column(self, slot: npt.NDArray[np.intp], times: npt.NDArray[np.intp]) -> Any:
-        """The word of each slot so many times, with those words only that are in it: the writer
-        spells out all."""
-        used, at = np.unique(self.number[slot], return_inverse=True)
-        return arrow().DictionaryArray.from_arrays(
-            column_of(np.repeat(at.astype(np.int32), times)), self.words.take(column_of(used)))
-
-
-def _words_of_slots(names: Sequence[str]) -> SlotStrings:
-    words = sorted(set(names))
-    number = {word: at for at, word in enumerate(words)}
-    return SlotStrings(_strings(words), np.array([number[name] for name in names], np.int32))
-
-
-@dataclass(slots=True)
-class SlotNames:
-    """Of each slot. They only become more, while another thread reads: a slot is known once its
-    Node is named, which comes last."""
-
-    gpus: list[str]
-    nodes: list[str]
-    _words: tuple[SlotStrings, SlotStrings] | None = None
-
-    def columns(self, slot: Slots) -> dict[str, Any]:
-        """GPU and node of each row."""
-        many, known = len(self.nodes), self._words
-        if known is None or len(known[0].number) < many:
-            known = self._words = (_words_of_slots(self.gpus[:many]),
-                                   _words_of_slots(self.nodes[:many]))
-        starts = runs(slot)
-        times = lengths(starts, len(slot))
-        return {name: words.column(slot[starts], times)
-                for name, words in zip(("gpu", "node"), known, strict=True)}
-
-    def order(self) -> npt.NDArray[np.intp]:
-        """Slots as files are sorted."""
-        many = len(self.nodes)
-        pairs = list(zip(self.gpus[:many], self.nodes[:many], strict=True))
-        return np.array(sorted(range(len(pairs)), key=pairs.__getitem__), np.intp)
-
-
-def arrow() -> Any:
-    """Imported with the first file, not with the hub: it takes a fifth of a second."""
-    import pyarrow
-
-    found: Any = pyarrow
-    found.set_cpu_count(1)
-    found.set_io_thread_count(1)
-    return found
-
-
 def schema(kind: str) -> Any:
     return _schema(kind, SCHEMA_VERSION)
 
@@ -141,7 +84,8 @@ def schema(kind: str) -> Any:
 def _schema(kind: str, version: int) -> Any:
     pa = arrow()
     word, real = pa.dictionary(pa.int32(), pa.string()), pa.float64()
-    where = [("gpu", word), ("node", word), ("t", pa.int64())]
+    names = [(name, word) for name in NAMES]
+    where = [*names, ("t", pa.int64())]
     fields = {
         "raw": [*where, ("state", word), *((one.key, _type(one)) for one in STORED),
                 ("missing", word)],
@@ -149,7 +93,7 @@ def _schema(kind: str, version: int) -> Any:
         "tasks": [*where, *((name, word) for name in TASK_WORDS),
                   *((name, real) for name in (*TASK_SUMS, *TASK_TOPS))],
         "usage": [*where, ("user", word), *((name, real) for name in USAGE_SUMS)],
-        "events": [("t", real), ("node", word), ("kind", word), ("gpu", word), ("task", word),
+        "events": [("t", real), *names[1:], ("kind", word), ("gpu", word), ("task", word),
                    ("text", pa.string()), ("numbers", pa.string()), ("stream", word),
                    ("seq", pa.int64())],
     }
@@ -174,60 +118,21 @@ def _table(kind: str, columns: Mapping[str, Any]) -> Table:
     return arrow().Table.from_arrays([columns[name] for name in shape.names], schema=shape)
 
 
-def column_of(values: npt.NDArray[Any], mask: npt.NDArray[np.bool_] | None = None) -> Any:
-    """As it lies in memory; True in `mask`: null. `pyarrow.array` would import pandas, for which
-    whoever only writes has no use."""
-    pa = arrow()
-    values = np.ascontiguousarray(values)
-    there = (pa.py_buffer(np.packbits(~mask, bitorder="little"))
-             if mask is not None and mask.any() else None)
-    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values),
-                                 [there, pa.py_buffer(values)])
-
-
-def _strings(words: Sequence[str]) -> Any:
-    pa = arrow()
-    packed = [word.encode() for word in words]
-    ends = np.zeros(len(packed) + 1, np.int32)
-    np.cumsum(list(map(len, packed)), out=ends[1:])
-    return pa.Array.from_buffers(pa.string(), len(packed),
-                                 [None, pa.py_buffer(ends), pa.py_buffer(b"".join(packed))])
-
-
-def _words(indices: npt.NDArray[Any], words: Sequence[str | None]) -> Any:
-    """Of each row, which word; None is null."""
-    there = [word for word in words if word is not None]
-    if len(there) == len(words):
-        return arrow().DictionaryArray.from_arrays(column_of(indices.astype(np.int32)),
-                                                   _strings(there))
-    places = np.cumsum([word is not None for word in words]) - 1
-    absent = np.array([word is None for word in words], bool)
-    return arrow().DictionaryArray.from_arrays(
-        column_of(np.maximum(places, 0)[indices].astype(np.int32), absent[indices]),
-        _strings(there))
-
-
-def words_of(values: Sequence[str | None], which: npt.NDArray[np.intp] | None = None) -> Any:
-    """Each word once; `which`: of each row, the number of its value."""
-    number: dict[str | None, int] = {}
-    of_value = np.array([number.setdefault(value, len(number)) for value in values], np.intp)
-    return _words(of_value if which is None else of_value[which], list(number))
-
-
 def raw_table(rows: SampleRows, names: SlotNames) -> Table:
     codes, at = in_runs(rows.missing)
-    columns = {**names.columns(rows.slot), "t": column_of(rows.t),
-               "state": _words(rows.state - 1, GPU_STATES)}
+    columns = {**names.columns(rows.slot, rows.t), "t": column_of(rows.t),
+               "state": words_at(rows.state - 1, GPU_STATES)}
     for key, units in rows.units.items():
         column, of_code = STORED[AT[key]], missing_at(codes, AT[key]) != 0
         values = column.values(units).astype(_type(column).to_pandas_dtype(), copy=False)
         columns[key] = column_of(values, of_code[at] if of_code.any() else None)
-    columns["missing"] = _words(at, [missing_words(code) or None for code in codes.tolist()])
+    columns["missing"] = words_at(at, [missing_words(code) or None for code in codes.tolist()])
     return _table("raw", columns)
 
 
-def rollup_table(kind: str, made: Rollup, names: SlotNames) -> Table:
-    columns = {**names.columns(made.slot), "t": column_of(made.t),
+def rollup_table(kind: str, made: Rollup, where: Mapping[str, Any]) -> Table:
+    """`where`: its columns of NAMES."""
+    columns = {**where, "t": column_of(made.t),
                "seconds": column_of(made.seconds.astype(np.int32))}
     for key, n in made.n.items():
         column, none = STORED[AT[key]], n == 0
@@ -243,7 +148,7 @@ def rollup_table(kind: str, made: Rollup, names: SlotNames) -> Table:
 
 
 def tasks_table(held: TaskMinuteRows, names: SlotNames) -> Table:
-    columns = {**names.columns(held.slot), "t": column_of(held.t),
+    columns = {**names.columns(held.slot, held.t), "t": column_of(held.t),
                "task": words_of(held.ids, held.lane)}
     for name in TASK_WORDS[1:]:
         said = attrgetter("job_id" if name == "job" else name)
@@ -255,7 +160,7 @@ def tasks_table(held: TaskMinuteRows, names: SlotNames) -> Table:
 
 
 def usage_table(usage: UsageRows, names: SlotNames) -> Table:
-    return _table("usage", {**names.columns(usage.slot), "t": column_of(usage.t),
+    return _table("usage", {**names.columns(usage.slot, usage.t), "t": column_of(usage.t),
                             "user": words_of(usage.users, usage.user)}
                   | {name: column_of(values) for name, values in usage.numbers.items()})
 
@@ -264,7 +169,7 @@ def events_table(columns: Mapping[str, Sequence[Any]]) -> Table:
     pa = arrow()
     return _table("events", {
         field.name: words_of(columns[field.name]) if pa.types.is_dictionary(field.type)
-        else _strings(columns[field.name]) if pa.types.is_string(field.type)
+        else strings(columns[field.name]) if pa.types.is_string(field.type)
         else column_of(np.array(columns[field.name], field.type.to_pandas_dtype()))
         for field in schema("events")})
 
@@ -272,10 +177,10 @@ def events_table(columns: Mapping[str, Sequence[Any]]) -> Table:
 def slow_table(rows: SlowMetricRows, names: SlotNames) -> Table:
     rows = taken(rows, np.lexsort((rows.t, np.argsort(names.order())[rows.slot])))
     codes, at = np.unique(rows.absent, axis=0, return_inverse=True)
-    return _table("slow", {**names.columns(rows.slot), "t": column_of(rows.t)}
+    return _table("slow", {**names.columns(rows.slot, rows.t), "t": column_of(rows.t)}
                   | {key: column_of(rows.numbers[:, number], rows.absent[:, number] != 0)
                      for number, key in enumerate(SLOW_KEYS)}
-                  | {"missing": _words(at.reshape(-1), [slow_words(code) or None
+                  | {"missing": words_at(at.reshape(-1), [slow_words(code) or None
                                                         for code in codes])})
 
 
@@ -318,29 +223,6 @@ def _ranks(column: Any) -> npt.NDArray[Any]:
         1, len(words) + 1)  # 0 is left for null, whose number is -1
     ranked: npt.NDArray[Any] = rank[numbers(one.indices, -1)]
     return ranked
-
-
-def numbers(column: Any, null: float = 0) -> npt.NDArray[Any]:
-    """As they lie in memory; null as this number. `to_numpy` would import pandas, which whoever
-    only merges has no use for."""
-    parts = [np.zeros(0, column.type.to_pandas_dtype())]
-    for chunk in getattr(column, "chunks", [column]):
-        if not len(chunk):
-            continue
-        valid, data = chunk.buffers()
-        part = np.frombuffer(data, parts[0].dtype, len(chunk) + chunk.offset)
-        if chunk.null_count:
-            bits = np.unpackbits(np.frombuffer(valid, np.uint8), count=len(part),
-                                 bitorder="little")
-            part = np.where(bits.view(bool), part, null)
-        parts.append(part[chunk.offset :])
-    return parts[1] if len(parts) == 2 else np.concatenate(parts)
-
-
-def picked(table: Table, rows: npt.NDArray[np.bool_]) -> Table:
-    pa = arrow()
-    packed = pa.py_buffer(np.packbits(rows, bitorder="little"))
-    return table.filter(pa.Array.from_buffers(pa.bool_(), len(rows), [None, packed]))
 
 
 # -- files

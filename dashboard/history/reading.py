@@ -11,6 +11,7 @@ import numpy as np
 from gpudeck.wire import GPU_STATES
 
 from .arrays import Slots, in_runs, runs
+from .arrow_columns import Table, arrow, column_of, numbers, picked
 from .columns import KEYS
 from .grid import SEEN, GpuMetricRows, Name, TaskRows, Wanted, XidRow
 from .manifest import SCHEMA_VERSION
@@ -21,16 +22,11 @@ from .parquet import (
     HOUR_S,
     LAYOUTS,
     MINUTE_S,
+    NAMES,
     RAW_GROUP_GPUS,
     TASK_WORDS,
-    SlotNames,
-    Table,
-    arrow,
-    column_of,
     is_sorted_by_gpu,
     keys_of,
-    numbers,
-    picked,
     rollup_table,
     schema,
     sorted_table,
@@ -82,7 +78,7 @@ class MergeSource:
 
 
 # Step n makes a table of version n into one of version n + 1. What was written once is read for
-# ever: a new metric is a column of nulls in what is older, which needs no step.
+# ever: a new metric, cluster and host are columns of nulls in what is older, which needs no step.
 MIGRATIONS: dict[int, Callable[[Table], Table]] = {}
 
 
@@ -90,7 +86,7 @@ def migrated(table: Table, shape: Any) -> Table:
     pa = arrow()
     said = json.loads((table.schema.metadata or {}).get(b"gpudeck", b'{"version": 1}'))
     for version in range(said["version"], SCHEMA_VERSION):
-        table = MIGRATIONS[version](table)
+        table = MIGRATIONS.get(version, lambda same: same)(table)
     if table.schema.equals(shape):
         return table
     columns = [table.column(field.name).cast(field.type) if field.name in table.column_names
@@ -133,10 +129,9 @@ def combined(kind: str, table: Table) -> Table:
     if how == "none" or len(starts) == table.num_rows:
         return table
     if how == "rollup":
-        made, names = _rollup_in(kind, table)
-        return rollup_table(kind, coarser(made, GRAINS.get(kind, MINUTE_S)), names)
-    rows = np.arange(table.num_rows)
-    found = picked(table, np.isin(rows, starts))
+        return rollup_table(kind, coarser(_rollup_in(kind, table), GRAINS.get(kind, MINUTE_S)),
+                            {name: _first_said(table.column(name), starts) for name in NAMES})
+    found = picked(table, np.isin(np.arange(table.num_rows), starts))
     for at, field in enumerate(table.schema):
         column = table.column(field.name)
         if field.name in (*TASK_SUMS, *USAGE_SUMS):
@@ -145,12 +140,19 @@ def combined(kind: str, table: Table) -> Table:
         elif field.name in TASK_TOPS:
             tops = np.fmax.reduceat(numbers(column, np.nan), starts)
             found = found.set_column(at, field, column_of(tops, np.isnan(tops)))
-        elif field.name in TASK_WORDS:  # the first that says it
-            there = np.where(encoded(column)[0] >= 0, rows, len(rows))
-            first = np.minimum.reduceat(there, starts)
-            found = found.set_column(at, field, column.take(column_of(
-                np.where(first < len(rows), first, starts))))
+        elif field.name in (*NAMES, *TASK_WORDS):
+            found = found.set_column(at, field, _first_said(column, starts))
     return found
+
+
+def _first_said(column: Any, starts: Slots) -> Any:
+    """Of the rows from each start on, the first word that there is."""
+    if column.null_count:
+        many = len(column)
+        there = np.where(encoded(column)[0] >= 0, np.arange(many), many)
+        first = np.minimum.reduceat(there, starts)
+        starts = np.where(first < many, first, starts)
+    return column.take(column_of(starts))
 
 
 def pairs_in(table: Table) -> tuple[list[Name], Slots]:
@@ -160,15 +162,14 @@ def pairs_in(table: Table) -> tuple[list[Name], Slots]:
     return [(gpus[pair // len(nodes)], nodes[pair % len(nodes)]) for pair in used.tolist()], at
 
 
-def _rollup_in(kind: str, table: Table) -> tuple[Rollup, SlotNames]:
+def _rollup_in(kind: str, table: Table) -> Rollup:
     """A table of roll-ups as arrays; its slots are numbers of its own."""
-    pairs, slot = pairs_in(table)
+    _, slot = pairs_in(table)
     values = {f"{key}_{part}": numbers(table.column(f"{key}_{part}"), np.nan)
               for key in KEYS for part in ("min", "mean", "max", "n")}
     rows = Rollup(slot, numbers(table.column("t")),
                   numbers(table.column("seconds")).astype(np.int64))
-    return (rollup_of(kind, rows, values, KEYS),
-            SlotNames([gpu for gpu, _ in pairs], [node for _, node in pairs]))
+    return rollup_of(kind, rows, values, KEYS)
 
 
 def event_keys(path: Path) -> set[tuple[str, str, int]]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from .views import item_columns, per
+from .views import ItemPlaces, item_columns, per
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -85,9 +85,9 @@ def _cost(gpu_hours: float, energy_kwh: float | None, prices: ReportPrices) -> f
     return (prices.gpu_hour or 0.0) * gpu_hours + (prices.kwh or 0.0) * (energy_kwh or 0.0)
 
 
-def report_columns(report: Report) -> dict[str, list[Any]]:
+def report_columns(report: Report, where: ItemPlaces) -> dict[str, list[Any]]:
     """Without the sum, which would be one owner more to whoever reads the file."""
-    found = item_columns(ReportItem, report.items, report.by)
+    found = item_columns(ReportItem, report.items, report.by, where)
     if report.by == "user":
         del found["name"]
     count = len(report.items)

@@ -98,14 +98,16 @@ def _joined(key: str, values: tuple[npt.NDArray[Any], ...], starts: Slots
 
 def rollup_of(kind: str, rows: Rollup, values: Mapping[str, Floats], metrics: Collection[str]
               ) -> Rollup:
-    """Into `rows`: their columns as a file of this kind has them; NaN, or no column: not there."""
+    """Into `rows`: their columns as a file of this kind has them, or with sums in place of means;
+    NaN, or no column: not there."""
     none = np.full(len(rows), np.nan)
     for key in metrics:
-        if kind in ("minutes", "hours"):
-            low, mean, high, n = (values.get(f"{key}_{part}", none)
-                                  for part in ("min", "mean", "max", "n"))
+        if kind in ("minutes", "hours", "sums"):
+            low, mean, total, high, n = (values.get(f"{key}_{part}", none)
+                                         for part in ("min", "mean", "sum", "max", "n"))
             count = np.nan_to_num(n).astype(np.int64)
-            rows.put(key, low, high, np.nan_to_num(mean) * count, count)
+            rows.put(key, low, high, np.nan_to_num(total if kind == "sums" else mean * count),
+                     count)
         else:
             one = values.get(key, none)
             rows.put(key, one, one, one, (~np.isnan(one)).astype(np.int64))

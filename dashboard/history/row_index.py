@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .arrays import Floats, Ints, Words, joined, lengths, runs
-from .parquet import Table, arrow, numbers
+from .arrow_columns import Table, arrow, numbers
 
 KEPT_CHUNKS = 60_000  # of a column in a row group: some hundred bytes each
 KEPT_RUNS = 600_000  # 24 bytes each, beside the names

@@ -5,10 +5,11 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from .arrays import taken
+from .arrow_columns import Table
 from .columns import AT
 from .grid import GpuMetricRows, HistoryGrid, TaskRows, Wanted, XidRow, seldom_part
 from .memory_reads import MemoryReader
-from .parquet import MINUTE_S, TASK_WORDS, Table
+from .parquet import MINUTE_S, TASK_WORDS
 from .reading import (
     PLACE,
     held_part,

@@ -15,12 +15,13 @@ import numpy as np
 
 from .archive import Archive
 from .arrays import Bools, Ints, Slots
+from .arrow_columns import numbers
 from .files import HistoryFiles
 from .give_up import MENDS_ITSELF, GiveUpCounter
 from .ingest import EventKey, HistoryIngester
 from .memory import BLOCK_S
 from .merge import FileMerge, merges
-from .parquet import numbers, write
+from .parquet import write
 from .reading import PLACE, event_keys, merged, pairs_in, tables_in, within
 from .rows import HistoryMessage
 from .sealing import BlockSealer
@@ -47,13 +48,13 @@ class HistoryRetention:
 
 
 class HistoryStore:
-    def __init__(self, folder: Path, keep: HistoryRetention | None = None,
-                 archive: Archive | None = None) -> None:
+    def __init__(self, folder: Path, keep: HistoryRetention | None, archive: Archive | None,
+                 cluster: str | None) -> None:
         self.keep = keep or HistoryRetention()
         self.files = HistoryFiles(folder, archive)
         self.manifest, self.lock = self.files.manifest, self.files.lock
         self.reading = self.files.reading
-        self.feed = HistoryIngester(self._seen_in_files, self._events_in_files)
+        self.feed = HistoryIngester(self._seen_in_files, self._events_in_files, cluster)
         self.error: str | None = None
         self._disk_failures = 0
         self._segment = 0

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -68,6 +69,14 @@ class UsageItem(Struct):
     energy_j: float | None
 
 
+@dataclass(frozen=True, slots=True)
+class ItemPlaces:
+    """Where items are of. `hosts`: by what they are of, if each of it is on one."""
+
+    cluster: str
+    hosts: Mapping[str, str]
+
+
 class UsageList(Struct):
     by: str
     bucket: int
@@ -94,19 +103,20 @@ def _bands(frame: "pd.DataFrame", metrics: Sequence[str], grid: range) -> dict[s
     return {metric: _band(frame, metric, places) for metric in metrics}
 
 
-def series_columns(series: SeriesView, places: Mapping[str, tuple[str | None, str | None]]
-                   ) -> dict[str, list[Any]]:
+def series_columns(series: SeriesView, cluster: str,
+                   places: Mapping[str, tuple[str | None, str | None]]) -> dict[str, list[Any]]:
     """As a table: GPU by GPU, a row per bucket, holes empty. `places`: host and place of a GPU."""
     gpus = {series.gpu: {series.metric: SeriesBand(series.mean, series.min, series.max)}
             | series.also,
             **series.beside}
     times = [rfc_3339(t) for t in series.t]
-    found: dict[str, list[Any]] = {name: [] for name in ("time", "t", "gpu", "host", "place")}
+    found: dict[str, list[Any]] = {
+        name: [] for name in ("time", "t", "gpu", "cluster", "host", "place")}
     for gpu, bands in gpus.items():
         host, place = places.get(gpu, (None, None))
         for name, values in (("time", times), ("t", series.t)):
             found[name] += values
-        for name, word in (("gpu", gpu), ("host", host), ("place", place)):
+        for name, word in (("gpu", gpu), ("cluster", cluster), ("host", host), ("place", place)):
             found[name] += [word] * len(times)
         for metric, band in bands.items():
             for agg in ("mean", "min", "max"):
@@ -114,14 +124,17 @@ def series_columns(series: SeriesView, places: Mapping[str, tuple[str | None, st
     return found
 
 
-def usage_columns(usage: UsageList) -> dict[str, list[Any]]:
+def usage_columns(usage: UsageList, where: ItemPlaces) -> dict[str, list[Any]]:
     return {"time": [rfc_3339(item.t) for item in usage.items]} | item_columns(
-        UsageItem, usage.items, usage.by)
+        UsageItem, usage.items, usage.by, where)
 
 
-def item_columns(kind: type[Struct], items: Sequence[Struct], by: str) -> dict[str, list[Any]]:
-    return {by if name == "of" else name: [getattr(item, name) for item in items]
-            for name in kind.__struct_fields__}
+def item_columns(kind: type[Struct], items: Sequence[Any], by: str, where: ItemPlaces
+                 ) -> dict[str, list[Any]]:
+    found = {by if name == "of" else name: [getattr(item, name) for item in items]
+             for name in kind.__struct_fields__}
+    return found | {"cluster": [where.cluster] * len(items),
+                    "host": [where.hosts.get(item.of) for item in items]}
 
 
 def _band(frame: "pd.DataFrame", metric: str, rows: list[int | None]) -> SeriesBand:

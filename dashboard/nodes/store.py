@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import astuple
 
 from ..fleet.members import EnrolledNode, Enrolment
-from ..runtime.sql_transaction import together
+from ..runtime.sql_transaction import put, together
 from ..runtime.state_store import SqlConnection
 
 SCHEMA = """
@@ -61,18 +61,14 @@ class NodeStore:
                 "update enrolments set used_by = ? where id = ? and used_by is null"
                 " and expires_at > ?", (member.node_id, enrolment_id, member.enrolled_at)).rowcount
             if taken:
-                self._put(member)
+                self.put(member)
         return taken > 0
 
     def members(self) -> list[EnrolledNode]:
         return [EnrolledNode(*row) for row in self._db.execute("select * from members")]
 
     def put(self, member: EnrolledNode) -> None:
-        with together(self._db):
-            self._put(member)
-
-    def _put(self, member: EnrolledNode) -> None:
-        self._db.execute("insert or replace into members values (?,?,?,?,?,?,?,?)", astuple(member))
+        put(self._db, "members", [astuple(member)])
 
 
 def _enrolment(row: tuple[object, ...]) -> Enrolment:

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 import msgspec
 from msgspec.structs import replace
 
-from ..runtime.sql_transaction import together
+from ..runtime.sql_transaction import put, together
 from ..runtime.state_store import SqlConnection
 from .grouping import GroupedAlert, Key, NotificationGroup, NotificationGroupChanges
 from .receivers import Receiver
@@ -52,8 +52,7 @@ class NotificationsStore:
                 "select body from receivers order by id"))}
 
     def put_receiver(self, receiver: Receiver) -> None:
-        self._db.execute("insert or replace into receivers values (?, ?)",
-                         (receiver.id, _encode(receiver)))
+        put(self._db, "receivers", [(receiver.id, _encode(receiver))])
 
     def drop_receiver(self, receiver_id: str) -> None:
         """And all that was to be sent there."""
@@ -77,16 +76,14 @@ class NotificationsStore:
         self._db.executemany("delete from notice_members where receiver_id = ? and words = ? and "
                              "name = ?", [(*key, name) for (key, name), member in
                                           changes.members.items() if member is None])
-        self._db.executemany("insert or replace into notice_members values (?, ?, ?, ?)",
-                             [(*key, name, _encode(member)) for (key, name), member in
-                              changes.members.items() if member is not None])
+        put(self._db, "notice_members", [(*key, name, _encode(member)) for (key, name), member in
+                                         changes.members.items() if member is not None])
 
     def _put_group(self, key: Key, group: NotificationGroup | None) -> None:
         if group is None:
             self._db.execute("delete from notice_groups where receiver_id = ? and words = ?", key)
             return
-        self._db.execute("insert or replace into notice_groups values (?, ?, ?)",
-                         (*key, _encode(replace(group, members={}))))
+        put(self._db, "notice_groups", [(*key, _encode(replace(group, members={})))])
 
     # -- the outbox
 
@@ -97,9 +94,8 @@ class NotificationsStore:
 
     def put(self, each: QueuedNotification) -> None:
         notice = each.notice
-        self._db.execute("insert or replace into notices values (?, ?, ?, ?, ?, ?)",
-                         (notice.id, notice.receiver, notice.words, each.next_at, each.parked_at,
-                          _encode(each)))
+        put(self._db, "notices", [(notice.id, notice.receiver, notice.words, each.next_at,
+                                   each.parked_at, _encode(each))])
 
     def drop(self, ids: Iterable[str]) -> None:
         self._db.executemany("delete from notices where id = ?", [(one,) for one in ids])

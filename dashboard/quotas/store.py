@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from gpudeck.quota import Quota, meaning
 
-from ..runtime.sql_transaction import together
+from ..runtime.sql_transaction import put, together
 from ..runtime.state_store import SqlConnection
 
 SCHEMA = """
@@ -70,8 +70,8 @@ class QuotasStore:
 
     def put_groups(self, of: Mapping[str, Iterable[str]]) -> None:
         with together(self._db):
-            self._db.executemany("insert or replace into quota_groups values (?, ?)",
-                                 [(user, _encode(sorted(groups))) for user, groups in of.items()])
+            put(self._db, "quota_groups",
+                [(user, _encode(sorted(groups))) for user, groups in of.items()])
 
     def versions(self, quota_id: str) -> list[QuotaVersion]:
         """Newest first."""

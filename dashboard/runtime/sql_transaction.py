@@ -1,7 +1,8 @@
 """One change of the state: all of it or nothing."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from .state_store import SqlConnection
 
@@ -21,3 +22,11 @@ def together(db: SqlConnection) -> Iterator[None]:
             db.execute("rollback")
         raise
     db.execute("commit")
+
+
+def put(db: SqlConnection, table: str, rows: Iterable[Sequence[Any]]) -> None:
+    """Each in place of the one with its key; all columns, in the order of the table."""
+    given = list(rows)
+    if given:
+        marks = ", ".join("?" * len(given[0]))
+        db.executemany(f"insert or replace into {table} values ({marks})", given)

@@ -5,6 +5,7 @@ import csv
 import io
 import json
 import random
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -108,6 +109,22 @@ def test_a_report_as_a_file_says_the_same_and_runs_nothing(hub: HubProcess, past
     frame = pd.read_parquet(io.BytesIO(answer.body))
     assert frame["user"].tolist() == [item["of"] for item in items]
     assert frame["energy_kwh"].tolist() == [item["energy_kwh"] for item in items]
+    assert set(frame["cluster"]) == {socket.gethostname()}
+    assert frame["host"].isna().all()  # an owner may be on several
+
+
+@pytest.mark.parametrize("what", ["usage", "reports"])
+def test_a_file_by_node_or_gpu_names_cluster_and_host(hub: HubProcess, past: Past, what: str
+                                                      ) -> None:
+    host_of = {agent.node_id: agent.caller.said.host for agent in past.agents}
+    host_of |= {facts.uuid: agent.caller.said.host
+                for agent in past.agents for facts in agent.facts}
+    for by in ("node", "gpu"):
+        rows = rows_of(hub.ask(f"/api/v1/{what}?by={by}&start={past.begin}&end={past.end}",
+                               Accept=CSV).body)
+        assert rows
+        assert [row["host"] for row in rows] == [host_of[row[by]] for row in rows]
+        assert {row["cluster"] for row in rows} == {socket.gethostname()}
 
 
 def test_who_has_a_scope_sees_the_nodes_in_it_alone(hub: HubProcess, past: Past) -> None:
@@ -148,6 +165,7 @@ def test_series_of_several_gpus_are_those_of_each_also_as_files(hub: HubProcess,
     told = [None if row["util_pct_mean"] == "" else float(row["util_pct_mean"]) for row in rows]
     assert told == both["mean"] + alone["mean"]
     assert None in told  # the hole
+    assert {row["cluster"] for row in rows} == {socket.gethostname()}
     assert {row["host"] for row in rows} == {agent.caller.said.host
                                              for agent in past.agents}
     frame = pd.read_parquet(io.BytesIO(hub.ask(f"{path}{first}", Accept=PARQUET).body))

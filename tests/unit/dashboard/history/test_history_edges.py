@@ -16,10 +16,10 @@ from dashboard.history.embedded import EmbeddedHistory
 from dashboard.history.headlog import HeadLog
 from dashboard.history.manifest import HistoryFile, Manifest
 from dashboard.history.memory import BLOCK_S
-from dashboard.history.parquet import SlotNames
 from dashboard.history.row_index import KEPT_RUNS, RUNS_OF_NONE, RowIndexCache, SampleRuns
 from dashboard.history.rows import HistoryMessage
 from dashboard.history.sealing import GRACE_S
+from dashboard.history.slot_names import SlotNames
 from dashboard.history.store import HistoryRetention
 from gpudeck.metrics import Absence
 from gpudeck.wire import GpuFacts, Hello, Inventory, Task, Tasks, Use
@@ -188,13 +188,14 @@ def test_a_size_in_runs_counts_what_has_none() -> None:
 
 def test_a_gpu_whose_node_is_not_named_yet_is_not_known_yet() -> None:
     """Another thread may be between the two."""
-    names = SlotNames(["b"], ["n1"])
+    names = SlotNames(["b"], ["n1"], {}, None)
     names.gpus.append("a")
-    gpu, node = names.columns(np.zeros(2, np.intp)).values()
+    none = np.zeros(2, np.int64)
+    gpu, node, *_ = names.columns(np.zeros(2, np.intp), none).values()
     assert (gpu.to_pylist(), node.to_pylist()) == (["b", "b"], ["n1", "n1"])
     assert names.order().tolist() == [0]
     names.nodes.append("n2")
-    gpu, node = names.columns(np.array([1, 0])).values()
+    gpu, node, *_ = names.columns(np.array([1, 0]), none).values()
     assert (gpu.to_pylist(), node.to_pylist()) == (["a", "b"], ["n2", "n1"])
     assert names.order().tolist() == [1, 0]
 

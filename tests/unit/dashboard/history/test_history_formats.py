@@ -127,7 +127,7 @@ def test_a_metric_that_older_files_lack_is_missing_there_and_told_from_then_on(
 
 def test_a_step_of_the_format_is_taken_before_anything_is_asked(
         folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Say, version 2 counts temperature from another point."""
+    """Say, version 3 counts temperature from another point."""
     def step(table: Any) -> Any:
         if "temp_c" not in table.column_names:
             return table
@@ -137,14 +137,14 @@ def test_a_step_of_the_format_is_taken_before_anything_is_asked(
         return table.set_column(at, table.schema.field(at), raised)
 
     for module in (files, parquet, reading):
-        monkeypatch.setattr(module, "SCHEMA_VERSION", 2)
-    monkeypatch.setitem(reading.MIGRATIONS, 1, step)
+        monkeypatch.setattr(module, "SCHEMA_VERSION", 3)
+    monkeypatch.setitem(reading.MIGRATIONS, 2, step)
     wanted = {key: row | ({"temp_c": row["temp_c"] + 1} if isinstance(row["temp_c"], float) else {})
               for key, row in truth().items()}
     for _ in range(2):  # once is enough
         history = opened(folder)
         assert are_same(told(history), wanted)
-        assert {one.schema for one in history.store.manifest.segments.values()} == {2}
+        assert {one.schema for one in history.store.manifest.segments.values()} == {3}
 
 
 def test_files_cut_elsewhere_are_merged_row_by_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch

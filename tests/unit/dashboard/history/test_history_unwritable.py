@@ -11,12 +11,13 @@ import pytest
 
 from dashboard.history import block_writer
 from dashboard.history import store as stores
+from dashboard.history.arrow_columns import Table
 from dashboard.history.columns import AT, STORED
 from dashboard.history.embedded import EmbeddedHistory
 from dashboard.history.give_up import MOST_TRIES
 from dashboard.history.memory import BLOCK_S, SampleRows
-from dashboard.history.parquet import SlotNames, Table
 from dashboard.history.sealing import GRACE_S, LATE_S
+from dashboard.history.slot_names import SlotNames
 from dashboard.history.store import HistoryRetention
 from tests.unit.dashboard.history.test_history_edges import opened
 from tests.unit.histories import START, Source, differences

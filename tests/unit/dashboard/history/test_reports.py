@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from dashboard.history.report_views import ReportPrices, report_columns, report_view
 from dashboard.history.usage import USAGE_SUMS
+from dashboard.history.views import ItemPlaces
 from dashboard.web.csv_safe import STARTS, defused
 
 SPAN = (0, 7_200)
@@ -46,7 +47,7 @@ def test_shares_are_of_the_part_that_was_measured() -> None:
 def test_a_report_of_nothing_is_empty_and_whole() -> None:
     report = report_view(frame(), "user", SPAN, ReportPrices(1.0, 1.0), {}, None)
     assert (report.items, report.total.gpu_hours, report.total.cost) == ([], 0.0, 0.0)
-    assert all(values == [] for values in report_columns(report).values())
+    assert all(values == [] for values in report_columns(report, ItemPlaces("here", {})).values())
 
 
 @given(st.text())

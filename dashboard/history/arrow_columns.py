@@ -1,0 +1,82 @@
+"""Columns of pyarrow, to and from arrays of numpy."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Table = Any  # of pyarrow, which has no types
+
+
+def arrow() -> Any:
+    """Imported with the first file, not with the hub: it takes a fifth of a second."""
+    import pyarrow
+
+    found: Any = pyarrow
+    found.set_cpu_count(1)
+    found.set_io_thread_count(1)
+    return found
+
+
+def column_of(values: npt.NDArray[Any], mask: npt.NDArray[np.bool_] | None = None) -> Any:
+    """As it lies in memory; True in `mask`: null. `pyarrow.array` would import pandas, for which
+    whoever only writes has no use."""
+    pa = arrow()
+    values = np.ascontiguousarray(values)
+    there = (pa.py_buffer(np.packbits(~mask, bitorder="little"))
+             if mask is not None and mask.any() else None)
+    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values),
+                                 [there, pa.py_buffer(values)])
+
+
+def strings(words: Sequence[str]) -> Any:
+    pa = arrow()
+    packed = [word.encode() for word in words]
+    ends = np.zeros(len(packed) + 1, np.int32)
+    np.cumsum(list(map(len, packed)), out=ends[1:])
+    return pa.Array.from_buffers(pa.string(), len(packed),
+                                 [None, pa.py_buffer(ends), pa.py_buffer(b"".join(packed))])
+
+
+def words_at(indices: npt.NDArray[Any], words: Sequence[str | None]) -> Any:
+    """Of each row, which word; None is null."""
+    there = [word for word in words if word is not None]
+    if len(there) == len(words):
+        return arrow().DictionaryArray.from_arrays(column_of(indices.astype(np.int32)),
+                                                   strings(there))
+    places = np.cumsum([word is not None for word in words]) - 1
+    absent = np.array([word is None for word in words], bool)
+    return arrow().DictionaryArray.from_arrays(
+        column_of(np.maximum(places, 0)[indices].astype(np.int32), absent[indices]),
+        strings(there))
+
+
+def words_of(values: Sequence[str | None], which: npt.NDArray[np.intp] | None = None) -> Any:
+    """Each word once; `which`: of each row, the number of its value."""
+    number: dict[str | None, int] = {}
+    of_value = np.array([number.setdefault(value, len(number)) for value in values], np.intp)
+    return words_at(of_value if which is None else of_value[which], list(number))
+
+
+def numbers(column: Any, null: float = 0) -> npt.NDArray[Any]:
+    """As they lie in memory; null as this number. `to_numpy` would import pandas, which whoever
+    only merges has no use for."""
+    parts = [np.zeros(0, column.type.to_pandas_dtype())]
+    for chunk in getattr(column, "chunks", [column]):
+        if not len(chunk):
+            continue
+        valid, data = chunk.buffers()
+        part = np.frombuffer(data, parts[0].dtype, len(chunk) + chunk.offset)
+        if chunk.null_count:
+            bits = np.unpackbits(np.frombuffer(valid, np.uint8), count=len(part),
+                                 bitorder="little")
+            part = np.where(bits.view(bool), part, null)
+        parts.append(part[chunk.offset :])
+    return parts[1] if len(parts) == 2 else np.concatenate(parts)
+
+
+def picked(table: Table, rows: npt.NDArray[np.bool_]) -> Table:
+    pa = arrow()
+    packed = pa.py_buffer(np.packbits(rows, bitorder="little"))
+    return table.filter(pa.Array.from_buffers(pa.bool_(), len(rows), [None, packed]))

@@ -1,0 +1,108 @@
+"""What stands in files in place of a slot: its GPU and Node, and of that cluster and host."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from .arrays import Ints, Slots, lengths, runs
+from .arrow_columns import words_at
+
+
+@dataclass(frozen=True, slots=True)
+class SlotStrings:
+    """Of each slot, the number of its word."""
+
+    words: list[str | None]  # each once
+    number: npt.NDArray[np.int32]
+
+    def column(self, slot: npt.NDArray[np.intp], times: npt.NDArray[np.intp]) -> Any:
+        """The word of each slot so many times, with those words only that are in it: the writer
+        spells out all."""
+        used, at = np.unique(self.number[slot], return_inverse=True)
+        return words_at(np.repeat(at.astype(np.int32), times),
+                      [self.words[one] for one in used.tolist()])
+
+
+def _words_of_slots(names: Sequence[str | None]) -> SlotStrings:
+    words = sorted(set(names), key=lambda word: word or "")
+    number = {word: at for at, word in enumerate(words)}
+    return SlotStrings(words, np.array([number[name] for name in names], np.int32))
+
+
+class NodeHosts(NamedTuple):
+    """What a Node calls its machine, since when, and what it called it before."""
+
+    now: str | None
+    since: int = 0
+    former: str | None = None
+
+    def at(self, t: float) -> str | None:
+        return self.now if t >= self.since else self.former
+
+
+NOWHERE = NodeHosts(None)  # it was not heard of yet
+
+
+@dataclass(frozen=True, slots=True)
+class NamedSlots:
+    """The words of all slots, until one more comes or a host gets another name."""
+
+    gpus: SlotStrings
+    nodes: SlotStrings
+    hosts: SlotStrings  # the former ones of all slots, then those of now
+    since: Ints
+    renamings: int
+
+
+@dataclass(slots=True)
+class SlotNames:
+    """Of each slot. They only become more, while another thread reads: a slot is known once its
+    Node is named, which comes last."""
+
+    gpus: list[str]
+    nodes: list[str]
+    hosts: dict[str, NodeHosts]
+    cluster: str | None
+    _renamings: int = 0
+    _known: NamedSlots | None = None
+
+    def call(self, node_id: str, host: str, t: float) -> None:
+        """From then on: what is of before keeps the name that it had."""
+        known = self.hosts.get(node_id)
+        if known is None or known.now != host:
+            self.hosts[node_id] = NodeHosts(host) if known is None else NodeHosts(
+                host, int(t), known.now)
+            self._renamings += 1
+
+    def host(self, node_id: str, t: float) -> str | None:
+        return self.hosts.get(node_id, NOWHERE).at(t)
+
+    def columns(self, slot: Slots, t: Ints) -> dict[str, Any]:
+        """NAMES of each row."""
+        known = self._known
+        if (known is None or len(known.since) < len(self.nodes)
+                or known.renamings != self._renamings):
+            known = self._known = self._named()
+        is_now = t >= known.since[slot]
+        starts = runs(slot, is_now)
+        times, first = lengths(starts, len(slot)), slot[starts]
+        return {"gpu": known.gpus.column(first, times), "node": known.nodes.column(first, times),
+                "cluster": words_at(np.zeros(len(slot), np.int32), [self.cluster]),
+                "host": known.hosts.column(first + len(known.since) * is_now[starts], times)}
+
+    def _named(self) -> NamedSlots:
+        nodes, renamings = self.nodes[:], self._renamings
+        hosts = [self.hosts.get(node, NOWHERE) for node in nodes]
+        return NamedSlots(
+            _words_of_slots(self.gpus[: len(nodes)]), _words_of_slots(nodes),
+            _words_of_slots([*(one.former for one in hosts), *(one.now for one in hosts)]),
+            np.array([one.since for one in hosts], np.int64), renamings)
+
+    def order(self) -> npt.NDArray[np.intp]:
+        """Slots as files are sorted."""
+        many = len(self.nodes)
+        pairs = list(zip(self.gpus[:many], self.nodes[:many], strict=True))
+        return np.array(sorted(range(len(pairs)), key=pairs.__getitem__), np.intp)
