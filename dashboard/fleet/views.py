@@ -1,6 +1,7 @@
 """State -> exactly what a page or a program is shown. Pure; encodes nothing, formats nothing."""
 
 from collections.abc import Collection, Mapping
+from itertools import chain
 from typing import Any, Literal
 
 import msgspec
@@ -9,7 +10,7 @@ import numpy.typing as npt
 
 from gpudeck.action_views import KeepView
 from gpudeck.keys import spaced
-from gpudeck.metrics import COLUMNS, SLOW, Absence
+from gpudeck.metrics import Absence
 from gpudeck.wire import GpuFacts
 
 from .colour_scales import HARMFUL_THROTTLE, exact, levels
@@ -363,9 +364,9 @@ def gpu_view(fleet: Fleet, slot: int, show: GpuStatus, on_it: list[str], mono: f
     values, missing = _values(fleet, slot, show, mono, only)
     sampled_at, slow_at = float(fleet.sampled_at[slot]), float(fleet.slow.sampled_at[slot])
     is_sampled, is_slow_sampled = not np.isnan(sampled_at), not np.isnan(slow_at)
-    last = {metric.key: _number(value) for metric, value in
-            zip((*COLUMNS, *SLOW), (*fleet.last[slot].tolist(), *fleet.slow.values[slot].tolist()),
-                strict=True) if value == value and (only is None or metric.key in only)}
+    last = {metric.key: _number(value) for table in (fleet, fleet.slow)
+            for metric, value in zip(table.metrics, table.values[slot].tolist(), strict=True)
+            if value == value and (only is None or metric.key in only)}
     old = {key: value for key, value in last.items() if missing.get(key) in ("stale", "lost")}
     return GpuView(
         facts.uuid, hello.node_id, hello.host, facts.index, facts.place, facts.name,
@@ -388,18 +389,17 @@ def _values(fleet: Fleet, slot: int, show: GpuStatus, mono: float, only: Collect
     """Each metric once. What changes seldom is left out where the agent never told any of it."""
     values: dict[str, float] = {}
     missing: dict[str, AbsenceWord] = {}
-    rows = [*zip(COLUMNS, fleet.values[slot].tolist(), fleet.absent[slot].tolist(), strict=True)]
-    if not np.isnan(fleet.slow.sampled_at[slot]):
-        rows += zip(SLOW, fleet.slow.values[slot].tolist(),
-                    fleet.slow.absent_of(slot, mono).tolist(), strict=True)
-    for column, value, code in rows:
-        if only is not None and column.key not in only:
+    tables = (fleet,) if np.isnan(fleet.slow.sampled_at[slot]) else (fleet, fleet.slow)
+    for metric, value, code in chain.from_iterable(
+            zip(table.metrics, table.values[slot].tolist(),
+                table.absent_at(slot, mono).tolist(), strict=True) for table in tables):
+        if only is not None and metric.key not in only:
             continue
         absence = _absence(Absence(code), show)
         if absence is Absence.PRESENT:
-            values[column.key] = _number(value)
+            values[metric.key] = _number(value)
         else:
-            missing[column.key] = absence.word  # type: ignore[assignment]
+            missing[metric.key] = absence.word  # type: ignore[assignment]
     return values, missing
 
 

@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from gpudeck.dcgm import (
-    FIELDS,
     NAN,
     ExportedGpus,
     build_info,
@@ -24,7 +23,7 @@ from gpudeck.dcgm import (
     task_families,
     task_labels,
 )
-from gpudeck.metrics import COLUMN, SLOW_COLUMN, Absence
+from gpudeck.metrics import Absence
 from gpudeck.prometheus_text import Kind, family, labels, unique
 from gpudeck.wire import Beat, GpuFacts, Task, Use
 
@@ -96,13 +95,12 @@ def look(fleet: Fleet, lens: VisibleFleet, xids: Mapping[tuple[str, str], float]
 
 def _columns(fleet: Fleet, slots: npt.NDArray[np.intp], is_told: npt.NDArray[np.bool_], mono: float
              ) -> dict[str, Floats]:
-    live = np.where((fleet.absent[slots] == Absence.PRESENT) & is_told[:, None],
-                    fleet.values[slots], NAN)
-    is_old = fleet.slow.is_old(len(fleet), mono)[slots]
-    is_there = (fleet.slow.absent[slots] == Absence.PRESENT) & (is_told & ~is_old)[:, None]
-    slow = np.where(is_there, fleet.slow.values[slots], NAN)
-    return {field.key: live[:, COLUMN[field.key]] if field.key in COLUMN
-            else slow[:, SLOW_COLUMN[field.key]] for field in FIELDS}
+    columns: dict[str, Floats] = {}
+    for table in (fleet, fleet.slow):
+        is_there = (table.absent_at(slots, mono) == Absence.PRESENT) & is_told[:, None]
+        rows = np.where(is_there, table.values[slots], NAN)
+        columns |= {metric.key: rows[:, at] for at, metric in enumerate(table.metrics)}
+    return columns
 
 
 def _tasks_of(node: Node) -> Mapping[str, Task] | None:
