@@ -16,51 +16,6 @@ from gpudeck.wire import GpuFacts, Task, Use
 NAN = float("nan")
 MIB = 2.0**20
 
-HELP: dict[str, str] = {
-    "util_pct": "GPU utilization (in %).",
-    "mem_util_pct": "Memory utilization (in %).",
-    "sm_active_pct": "The ratio of cycles an SM has at least 1 warp assigned.",
-    "mem_used_bytes": "Framebuffer memory used (in MiB).",
-    "temp_c": "GPU temperature (in C).",
-    "mem_temp_c": "Memory temperature (in C).",
-    "power_w": "Power draw (in W).",
-    "energy_j": "Total energy consumption since boot (in mJ).",
-    "sm_clock_mhz": "SM clock frequency (in MHz).",
-    "mem_clock_mhz": "Memory clock frequency (in MHz).",
-    "video_clock_mhz": "Video encoder/decoder clock frequency (in MHz).",
-    "fan_pct": "Fan speed (in %).",
-    "throttle_bits": "Reasons why the clocks are below their maximum (bit mask).",
-    "pcie_tx_bytes_per_s": "The rate of data transmitted over the PCIe bus (in bytes per second).",
-    "pcie_rx_bytes_per_s": "The rate of data received over the PCIe bus (in bytes per second).",
-    "enc_util_pct": "Encoder utilization (in %).",
-    "dec_util_pct": "Decoder utilization (in %).",
-    "gr_active_pct": "Ratio of time the graphics engine is active.",
-    "sm_occupancy_pct": "The ratio of number of warps resident on an SM.",
-    "tensor_active_pct": "Ratio of cycles the tensor (HMMA) pipe is active.",
-    "dram_active_pct":
-        "Ratio of cycles the device memory interface is active sending or receiving data.",
-    "mem_reserved_bytes": "Framebuffer memory reserved (in MiB).",
-    "bar1_used_bytes": "BAR1 memory used (in MiB).",
-    "power_limit_w": "Power limit that is enforced (in W).",
-    "power_limit_set_w": "Power limit that was set (in W).",
-    "ecc_corrected": "Total number of single-bit volatile ECC errors.",
-    "ecc_uncorrected": "Total number of double-bit volatile ECC errors.",
-    "ecc_corrected_ever": "Total number of single-bit persistent ECC errors.",
-    "ecc_uncorrected_ever": "Total number of double-bit persistent ECC errors.",
-    "rows_corrected": "Number of remapped rows for correctable errors",
-    "rows_uncorrected": "Number of remapped rows for uncorrectable errors",
-    "rows_pending": "Whether a remapping of rows waits for a reset",
-    "rows_failed": "Whether remapping of rows has failed",
-    "pages_corrected": "Total number of retired pages due to single-bit errors.",
-    "pages_uncorrected": "Total number of retired pages due to double-bit errors.",
-    "pages_pending": "Whether a page waits for its retirement.",
-    "pcie_gen": "PCIe generation of the link now.",
-    "pcie_width": "PCIe lanes of the link now.",
-    "pcie_replays": "Total number of PCIe retries.",
-    "nvlink_tx_bytes_per_s": "The rate of data sent over NVLink (in bytes per second).",
-    "nvlink_rx_bytes_per_s": "The rate of data received over NVLink (in bytes per second).",
-}
-
 
 @dataclass(frozen=True, slots=True)
 class DcgmField:
@@ -84,7 +39,7 @@ def _field(metric: Metric, name: str) -> DcgmField:
         by = MIB
     elif metric.unit == "%" and name.startswith("DCGM_FI_PROF_"):
         by = 100.0
-    return DcgmField(metric.key, name, kind, HELP[metric.key], times, by)
+    return DcgmField(metric.key, name, kind, metric.help, times, by)
 
 
 FIELDS: tuple[DcgmField, ...] = tuple(_field(metric, metric.prometheus) for metric in COLUMNS + SLOW
