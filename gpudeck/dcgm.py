@@ -174,15 +174,35 @@ def _free(gpus: ExportedGpus, columns: Mapping[str, Any]) -> str:
 # -- what is ours, of hub and agent alike
 
 
+# Of an agent that is heard: what it says of itself, and on its own page too.
+OF_AGENTS: tuple[tuple[str, Kind, str], ...] = (
+    ("gpudeck_agent_reading_age_seconds", "gauge", "Age of the driver's last answer."),
+    ("gpudeck_agent_pending_messages", "gauge", "Messages that wait for the hub."),
+    ("gpudeck_agent_dropped_messages_total", "counter",
+     "Messages that outgrew the agent's outbox."),
+)
+
+
 def build_info() -> str:
     return family("gpudeck_build_info", "gauge", "1; its label tells the version.",
                   [labels({"version": __version__})], [1.0])
 
 
-def gpu_state(of: Sequence[str], states: Sequence[str]) -> str:
-    return family("gpudeck_gpu_state", "gauge", "1: this GPU is ok, stale, lost or offline.",
-                  [f'{each},state="{state}"' for each, state in zip(of, states, strict=True)],
-                  [1.0] * len(of))
+def ours(of: Sequence[str], states: Sequence[str], tasks: Values, uses: Mapping[str, Use]
+         ) -> Iterator[str]:
+    """`tasks`: how many are on each GPU. `uses`: by their labels."""
+    yield build_info()
+    yield family("gpudeck_gpu_state", "gauge", "1: this GPU is ok, stale, lost or offline.",
+                 [f'{each},state="{state}"' for each, state in zip(of, states, strict=True)],
+                 [1.0] * len(of))
+    yield family("gpudeck_gpu_tasks", "gauge", "Tasks on this GPU.", of, tasks)
+    yield family("gpudeck_task_memory_bytes", "gauge", "GPU memory that this task holds.",
+                 [*uses], [NAN if use.mem_used_bytes is None else use.mem_used_bytes
+                           for use in uses.values()])
+    yield family("gpudeck_task_sm_ratio", "gauge",
+                 "Share of the time in which this task had work on the multiprocessors.",
+                 [*uses], [NAN if use.sm_pct is None else use.sm_pct / 100
+                           for use in uses.values()])
 
 
 def task_labels(host: str, facts: GpuFacts, task: Task) -> str:
@@ -192,12 +212,3 @@ def task_labels(host: str, facts: GpuFacts, task: Task) -> str:
         "mig_uuid": facts.uuid if facts.parent_uuid is not None else None, "task": task.id,
         "user": task.user, "container": task.container_name or task.container,
         "namespace": task.namespace, "pod": task.pod, "slurm_job": task.slurm_job})
-
-
-def task_families(rows: list[tuple[str, Use]]) -> Iterator[str]:
-    of = [each for each, _ in rows]
-    yield family("gpudeck_task_memory_bytes", "gauge", "GPU memory that this task holds.", of,
-                 [NAN if use.mem_used_bytes is None else use.mem_used_bytes for _, use in rows])
-    yield family("gpudeck_task_sm_ratio", "gauge",
-                 "Share of the time in which this task had work on the multiprocessors.", of,
-                 [NAN if use.sm_pct is None else use.sm_pct / 100 for _, use in rows])
