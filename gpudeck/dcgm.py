@@ -17,38 +17,12 @@ NAN = float("nan")
 MIB = 2.0**20
 
 
-@dataclass(frozen=True, slots=True)
-class DcgmField:
-    key: str  # of gpudeck.metrics
-    name: str
-    kind: Kind
-    help: str
-    times: float = 1.0
-    by: float = 1.0
-
-    def of(self, value: Any) -> Any:
-        """In DCGM's unit; of a float, or of an array of them."""
-        return value * self.times / self.by
-
-
-def _field(metric: Metric, name: str) -> DcgmField:
-    kind: Kind = "counter" if metric.aggregate == "counter" else "gauge"
-    times = 1_000.0 if metric.unit == "J" else 1.0
-    by = 1.0
-    if metric.unit == "B":
-        by = MIB
-    elif metric.unit == "%" and name.startswith("DCGM_FI_PROF_"):
-        by = 100.0
-    return DcgmField(metric.key, name, kind, metric.help, times, by)
-
-
-FIELDS: tuple[DcgmField, ...] = tuple(_field(metric, metric.prometheus) for metric in COLUMNS + SLOW
-                                      if metric.prometheus is not None)
+FIELDS: tuple[Metric, ...] = tuple(metric for metric in COLUMNS + SLOW if metric.prometheus)
 OF_MEMORY = ("mem_used_bytes", "mem_reserved_bytes")
 TOTAL = "DCGM_FI_DEV_FB_TOTAL"
 FREE = "DCGM_FI_DEV_FB_FREE"
 XID = "DCGM_FI_DEV_XID_ERRORS"
-NAMES = frozenset({field.name for field in FIELDS} | {TOTAL, FREE, XID})
+NAMES = frozenset({field.prometheus for field in FIELDS} | {TOTAL, FREE, XID})
 
 Values = Sequence[float]  # one of each GPU, in our units; NaN: it is not there
 
@@ -135,7 +109,7 @@ def families(gpus: ExportedGpus, columns: Mapping[str, Any], wanted: frozenset[s
         return wanted is None or name in wanted
 
     found = [_text(gpus, field, columns[field.key]) for field in FIELDS
-             if is_wanted(field.name) and field.key in columns]
+             if is_wanted(field.prometheus) and field.key in columns]
     if is_wanted(FREE) and "mem_used_bytes" in columns:
         found.append(_free(gpus, columns))
     if is_wanted(TOTAL):
@@ -147,13 +121,21 @@ def families(gpus: ExportedGpus, columns: Mapping[str, Any], wanted: frozenset[s
     return [text for text in found if text]
 
 
-def _text(gpus: ExportedGpus, field: DcgmField, values: Any) -> str:
-    told = once(gpus, field.key, _plain(values))
-    if field.times != 1.0:  # whole millijoules, as there
-        told = [float(round(field.of(value))) if value == value else NAN for value in told]
-    elif field.by != 1.0:
-        told = [value / field.by for value in told]
-    return family(field.name, field.kind, field.help, gpus.labels, told)
+def divisor(field: Metric) -> float:
+    """From our unit to DCGM's."""
+    if field.unit == "B":
+        return MIB
+    return 100.0 if field.unit == "%" and field.prometheus.startswith("DCGM_FI_PROF_") else 1.0
+
+
+def _text(gpus: ExportedGpus, field: Metric, values: Any) -> str:
+    told, by = once(gpus, field.key, _plain(values)), divisor(field)
+    if field.unit == "J":  # whole millijoules, as there
+        told = [float(round(value * 1_000)) if value == value else NAN for value in told]
+    elif by != 1.0:
+        told = [value / by for value in told]
+    kind: Kind = "counter" if field.aggregate == "counter" else "gauge"
+    return family(field.prometheus, kind, field.help, gpus.labels, told)
 
 
 def _plain(values: Any) -> Values:

@@ -52,7 +52,7 @@ class Metric:
     low: float
     high: float
     aggregate: Aggregate
-    prometheus: str | None = None  # in the dialect of dcgm-exporter, and its words for it
+    prometheus: str = ""  # in the dialect of dcgm-exporter, and its words for it
     help: str = ""
     # What a colour scale divides by: a fixed full value, or the static fact of each GPU.
     full: float | None = None
