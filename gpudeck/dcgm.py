@@ -16,84 +16,13 @@ from gpudeck.wire import GpuFacts, Task, Use
 NAN = float("nan")
 MIB = 2.0**20
 
-HELP: dict[str, str] = {
-    "util_pct": "GPU utilization (in %).",
-    "mem_util_pct": "Memory utilization (in %).",
-    "sm_active_pct": "The ratio of cycles an SM has at least 1 warp assigned.",
-    "mem_used_bytes": "Framebuffer memory used (in MiB).",
-    "temp_c": "GPU temperature (in C).",
-    "mem_temp_c": "Memory temperature (in C).",
-    "power_w": "Power draw (in W).",
-    "energy_j": "Total energy consumption since boot (in mJ).",
-    "sm_clock_mhz": "SM clock frequency (in MHz).",
-    "mem_clock_mhz": "Memory clock frequency (in MHz).",
-    "video_clock_mhz": "Video encoder/decoder clock frequency (in MHz).",
-    "fan_pct": "Fan speed (in %).",
-    "throttle_bits": "Reasons why the clocks are below their maximum (bit mask).",
-    "pcie_tx_bytes_per_s": "The rate of data transmitted over the PCIe bus (in bytes per second).",
-    "pcie_rx_bytes_per_s": "The rate of data received over the PCIe bus (in bytes per second).",
-    "enc_util_pct": "Encoder utilization (in %).",
-    "dec_util_pct": "Decoder utilization (in %).",
-    "gr_active_pct": "Ratio of time the graphics engine is active.",
-    "sm_occupancy_pct": "The ratio of number of warps resident on an SM.",
-    "tensor_active_pct": "Ratio of cycles the tensor (HMMA) pipe is active.",
-    "dram_active_pct":
-        "Ratio of cycles the device memory interface is active sending or receiving data.",
-    "mem_reserved_bytes": "Framebuffer memory reserved (in MiB).",
-    "bar1_used_bytes": "BAR1 memory used (in MiB).",
-    "power_limit_w": "Power limit that is enforced (in W).",
-    "power_limit_set_w": "Power limit that was set (in W).",
-    "ecc_corrected": "Total number of single-bit volatile ECC errors.",
-    "ecc_uncorrected": "Total number of double-bit volatile ECC errors.",
-    "ecc_corrected_ever": "Total number of single-bit persistent ECC errors.",
-    "ecc_uncorrected_ever": "Total number of double-bit persistent ECC errors.",
-    "rows_corrected": "Number of remapped rows for correctable errors",
-    "rows_uncorrected": "Number of remapped rows for uncorrectable errors",
-    "rows_pending": "Whether a remapping of rows waits for a reset",
-    "rows_failed": "Whether remapping of rows has failed",
-    "pages_corrected": "Total number of retired pages due to single-bit errors.",
-    "pages_uncorrected": "Total number of retired pages due to double-bit errors.",
-    "pages_pending": "Whether a page waits for its retirement.",
-    "pcie_gen": "PCIe generation of the link now.",
-    "pcie_width": "PCIe lanes of the link now.",
-    "pcie_replays": "Total number of PCIe retries.",
-    "nvlink_tx_bytes_per_s": "The rate of data sent over NVLink (in bytes per second).",
-    "nvlink_rx_bytes_per_s": "The rate of data received over NVLink (in bytes per second).",
-}
 
-
-@dataclass(frozen=True, slots=True)
-class DcgmField:
-    key: str  # of gpudeck.metrics
-    name: str
-    kind: Kind
-    help: str
-    times: float = 1.0
-    by: float = 1.0
-
-    def of(self, value: Any) -> Any:
-        """In DCGM's unit; of a float, or of an array of them."""
-        return value * self.times / self.by
-
-
-def _field(metric: Metric, name: str) -> DcgmField:
-    kind: Kind = "counter" if metric.aggregate == "counter" else "gauge"
-    times = 1_000.0 if metric.unit == "J" else 1.0
-    by = 1.0
-    if metric.unit == "B":
-        by = MIB
-    elif metric.unit == "%" and name.startswith("DCGM_FI_PROF_"):
-        by = 100.0
-    return DcgmField(metric.key, name, kind, HELP[metric.key], times, by)
-
-
-FIELDS: tuple[DcgmField, ...] = tuple(_field(metric, metric.prometheus) for metric in COLUMNS + SLOW
-                                      if metric.prometheus is not None)
+FIELDS: tuple[Metric, ...] = tuple(metric for metric in COLUMNS + SLOW if metric.prometheus)
 OF_MEMORY = ("mem_used_bytes", "mem_reserved_bytes")
 TOTAL = "DCGM_FI_DEV_FB_TOTAL"
 FREE = "DCGM_FI_DEV_FB_FREE"
 XID = "DCGM_FI_DEV_XID_ERRORS"
-NAMES = frozenset({field.name for field in FIELDS} | {TOTAL, FREE, XID})
+NAMES = frozenset({field.prometheus for field in FIELDS} | {TOTAL, FREE, XID})
 
 Values = Sequence[float]  # one of each GPU, in our units; NaN: it is not there
 
@@ -180,7 +109,7 @@ def families(gpus: ExportedGpus, columns: Mapping[str, Any], wanted: frozenset[s
         return wanted is None or name in wanted
 
     found = [_text(gpus, field, columns[field.key]) for field in FIELDS
-             if is_wanted(field.name) and field.key in columns]
+             if is_wanted(field.prometheus) and field.key in columns]
     if is_wanted(FREE) and "mem_used_bytes" in columns:
         found.append(_free(gpus, columns))
     if is_wanted(TOTAL):
@@ -192,13 +121,21 @@ def families(gpus: ExportedGpus, columns: Mapping[str, Any], wanted: frozenset[s
     return [text for text in found if text]
 
 
-def _text(gpus: ExportedGpus, field: DcgmField, values: Any) -> str:
-    told = once(gpus, field.key, _plain(values))
-    if field.times != 1.0:  # whole millijoules, as there
-        told = [float(round(field.of(value))) if value == value else NAN for value in told]
-    elif field.by != 1.0:
-        told = [value / field.by for value in told]
-    return family(field.name, field.kind, field.help, gpus.labels, told)
+def divisor(field: Metric) -> float:
+    """From our unit to DCGM's."""
+    if field.unit == "B":
+        return MIB
+    return 100.0 if field.unit == "%" and field.prometheus.startswith("DCGM_FI_PROF_") else 1.0
+
+
+def _text(gpus: ExportedGpus, field: Metric, values: Any) -> str:
+    told, by = once(gpus, field.key, _plain(values)), divisor(field)
+    if field.unit == "J":  # whole millijoules, as there
+        told = [float(round(value * 1_000)) if value == value else NAN for value in told]
+    elif by != 1.0:
+        told = [value / by for value in told]
+    kind: Kind = "counter" if field.aggregate == "counter" else "gauge"
+    return family(field.prometheus, kind, field.help, gpus.labels, told)
 
 
 def _plain(values: Any) -> Values:
@@ -219,15 +156,35 @@ def _free(gpus: ExportedGpus, columns: Mapping[str, Any]) -> str:
 # -- what is ours, of hub and agent alike
 
 
+# Of an agent that is heard: what it says of itself, and on its own page too.
+OF_AGENTS: tuple[tuple[str, Kind, str], ...] = (
+    ("gpudeck_agent_reading_age_seconds", "gauge", "Age of the driver's last answer."),
+    ("gpudeck_agent_pending_messages", "gauge", "Messages that wait for the hub."),
+    ("gpudeck_agent_dropped_messages_total", "counter",
+     "Messages that outgrew the agent's outbox."),
+)
+
+
 def build_info() -> str:
     return family("gpudeck_build_info", "gauge", "1; its label tells the version.",
                   [labels({"version": __version__})], [1.0])
 
 
-def gpu_state(of: Sequence[str], states: Sequence[str]) -> str:
-    return family("gpudeck_gpu_state", "gauge", "1: this GPU is ok, stale, lost or offline.",
-                  [f'{each},state="{state}"' for each, state in zip(of, states, strict=True)],
-                  [1.0] * len(of))
+def ours(of: Sequence[str], states: Sequence[str], tasks: Values, uses: Mapping[str, Use]
+         ) -> Iterator[str]:
+    """`tasks`: how many are on each GPU. `uses`: by their labels."""
+    yield build_info()
+    yield family("gpudeck_gpu_state", "gauge", "1: this GPU is ok, stale, lost or offline.",
+                 [f'{each},state="{state}"' for each, state in zip(of, states, strict=True)],
+                 [1.0] * len(of))
+    yield family("gpudeck_gpu_tasks", "gauge", "Tasks on this GPU.", of, tasks)
+    yield family("gpudeck_task_memory_bytes", "gauge", "GPU memory that this task holds.",
+                 [*uses], [NAN if use.mem_used_bytes is None else use.mem_used_bytes
+                           for use in uses.values()])
+    yield family("gpudeck_task_sm_ratio", "gauge",
+                 "Share of the time in which this task had work on the multiprocessors.",
+                 [*uses], [NAN if use.sm_pct is None else use.sm_pct / 100
+                           for use in uses.values()])
 
 
 def task_labels(host: str, facts: GpuFacts, task: Task) -> str:
@@ -237,12 +194,3 @@ def task_labels(host: str, facts: GpuFacts, task: Task) -> str:
         "mig_uuid": facts.uuid if facts.parent_uuid is not None else None, "task": task.id,
         "user": task.user, "container": task.container_name or task.container,
         "namespace": task.namespace, "pod": task.pod, "slurm_job": task.slurm_job})
-
-
-def task_families(rows: list[tuple[str, Use]]) -> Iterator[str]:
-    of = [each for each, _ in rows]
-    yield family("gpudeck_task_memory_bytes", "gauge", "GPU memory that this task holds.", of,
-                 [NAN if use.mem_used_bytes is None else use.mem_used_bytes for _, use in rows])
-    yield family("gpudeck_task_sm_ratio", "gauge",
-                 "Share of the time in which this task had work on the multiprocessors.", of,
-                 [NAN if use.sm_pct is None else use.sm_pct / 100 for _, use in rows])

@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 PROC = Path("/proc")
@@ -21,6 +22,11 @@ def cpu_s(pid: int, proc: Path = PROC) -> float | None:
         return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
     except (OSError, ValueError, IndexError):
         return None
+
+
+def spent_s(pids: Iterable[int], proc: Path = PROC) -> dict[int, float]:
+    """Of each of these that is there."""
+    return {pid: spent for pid in pids if (spent := cpu_s(pid, proc)) is not None}
 
 
 def pss_bytes(pid: int, proc: Path = PROC) -> float | None:

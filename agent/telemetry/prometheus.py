@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator, Sequence
 
 from gpudeck import dcgm
-from gpudeck.prometheus_text import family, single
+from gpudeck.prometheus_text import single
 from gpudeck.wire import Use
 
 from ..readings import BackendEvent, Reading, with_slow
@@ -58,20 +58,12 @@ class MetricsPage:
         yield from dcgm.families(gpus, {field.key: [
             value if told and (value := gpu.value(field.key)) is not None else dcgm.NAN
             for gpu, told in zip(reading.gpus, is_told, strict=True)] for field in dcgm.FIELDS})
-        yield dcgm.build_info()
-        yield dcgm.gpu_state(gpus.labels, states)
-        if is_listed:
-            yield family("gpudeck_gpu_tasks", "gauge", "Tasks on this GPU.", gpus.labels,
-                         [float(sum(each.gpu_uuid == gpu.uuid for each in seen))
-                          for gpu in reading.gpus])
-            yield from dcgm.task_families(self._tasks(reading, seen))
-        pending, dropped = self._outbox
-        yield single("gpudeck_agent_reading_age_seconds", "gauge",
-                     "Age of the driver's last answer.", age_s)
-        yield single("gpudeck_agent_pending_messages", "gauge",
-                     "Messages that wait for the hub.", float(pending))
-        yield single("gpudeck_agent_dropped_messages_total", "counter",
-                     "Messages that outgrew the agent's outbox.", float(dropped))
+        yield from dcgm.ours(
+            gpus.labels, states, [float(sum(each.gpu_uuid == gpu.uuid for each in seen))
+                                  if is_listed else dcgm.NAN for gpu in reading.gpus],
+            self._uses(reading, seen))
+        for named, number in zip(dcgm.OF_AGENTS, (age_s, *self._outbox), strict=True):
+            yield single(*named, float(number))
 
     def _gpus(self, reading: Reading, seen: Sequence[GpuTask],
               is_told: Sequence[bool]) -> dcgm.ExportedGpus:
@@ -90,7 +82,7 @@ class MetricsPage:
             [late.get(facts.uuid, dcgm.NAN) if told else dcgm.NAN
              for facts, told in zip(reading.facts, is_told, strict=True)])
 
-    def _tasks(self, reading: Reading, seen: Sequence[GpuTask]) -> list[tuple[str, Use]]:
+    def _uses(self, reading: Reading, seen: Sequence[GpuTask]) -> dict[str, Use]:
         facts = {each.uuid: (at, each) for at, each in enumerate(reading.facts)}
         rows: dict[str, Use] = {}
         for each in seen:
@@ -98,4 +90,4 @@ class MetricsPage:
                 at, gpu = facts[each.gpu_uuid]
                 rows[dcgm.task_labels(self._host, gpu, each.task)] = Use(
                     each.task.id, at, each.mem_used_bytes, each.sm_pct)
-        return list(rows.items())
+        return rows

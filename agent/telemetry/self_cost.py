@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from gpudeck.process_cost import PROC, cpu_s, pss_bytes
+from gpudeck.process_cost import PROC, pss_bytes, spent_s
 from gpudeck.wire import Cost
 
 from ..runtime.data_lock import agent_pid
@@ -41,16 +41,11 @@ class ProcessCostMeter:
     def _cpu_pct(self, pids: frozenset[int], now: float) -> float | None:
         """Of one core. A process that came since the last look counts whole, one that went does
         not count."""
-        before, self._cpu_s = self._cpu_s, {}
-        for pid in pids:
-            spent_s = cpu_s(pid, self._proc)
-            if spent_s is not None:
-                self._cpu_s[pid] = spent_s
+        before, self._cpu_s = self._cpu_s, spent_s(pids, self._proc)
         last, self._looked_at = self._looked_at, now
         if last is None or now <= last or not self._cpu_s:
             return None
-        spent = sum(max(0.0, spent_s - before.get(pid, 0.0))
-                    for pid, spent_s in self._cpu_s.items())
+        spent = sum(max(0.0, cpu_s - before.get(pid, 0.0)) for pid, cpu_s in self._cpu_s.items())
         return 100.0 * spent / (now - last)
 
     def _memory(self, pids: frozenset[int], now: float) -> float | None:

@@ -4,7 +4,7 @@ simulated nodes wants to know how much of the load is the play and how much the 
 import time
 from collections.abc import Callable, Mapping
 
-from gpudeck.process_cost import children_of, cpu_s, pss_bytes
+from gpudeck.process_cost import children_of, pss_bytes, spent_s
 
 OVER_S = 30.0
 
@@ -33,8 +33,7 @@ class DemoCostMeter:
         return self._words(now - self._began)
 
     def _spent(self) -> dict[int, float]:
-        pids = [pid for members in self._groups().values() for pid in _whole(members)]
-        return {pid: spent for pid in pids if (spent := cpu_s(pid)) is not None}
+        return spent_s(pid for members in self._groups().values() for pid in _whole(members))
 
     def _words(self, passed_s: float) -> str:
         now = self._spent()

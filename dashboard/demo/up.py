@@ -3,8 +3,7 @@
 import contextlib
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 
 from gpudeck.errors import ExitCode
@@ -25,23 +24,13 @@ TABLE: tuple[Setting, ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class UpSettings:
-    port: int
-    data: Path
-
-
-def read(argv: Sequence[str], env: Mapping[str, str]) -> UpSettings:
-    given = load("up", TABLE, argv, env, "Hub and agent for this very machine.")
-    return UpSettings(given["port"], given["data"] or default_data(env))
-
-
 def up(argv: list[str]) -> int:
-    settings = read(argv, os.environ)
+    given = load("up", TABLE, argv, os.environ, "Hub and agent for this very machine.")
+    data: Path = given["data"] or default_data(os.environ)
     with contextlib.ExitStack() as held:
-        held.enter_context(claim(settings.data, "up"))
-        hub = open_hub("up", settings.data / "hub", settings.port)
-        supervisor = Supervisor([hub.part, _agent(hub, settings.data)])
+        held.enter_context(claim(data, "up"))
+        hub = open_hub("up", data / "hub", given["port"])
+        supervisor = Supervisor([hub.part, _agent(hub, data)])
         watch = _StartupReporter(hub, supervisor)
         held.enter_context(supervisor)
         supervisor.run(watch.step)

@@ -46,7 +46,7 @@ def levels(column: FleetMetricColumn, show: Bytes) -> Bytes:
 
 def _levels(column: FleetMetricColumn) -> Bytes:
     """What is not there has some level too: the caller puts its reason in its place."""
-    values = column.values
+    values = np.nan_to_num(column.values)
     if column.metric.key == "throttle_bits":
         return throttle_levels(values)
     if column.metric.key in ALARMS:

@@ -14,7 +14,7 @@ from gpudeck.wire import Beat, Frame, Hello, Inventory, Task, Tasks, Use, WireEr
 
 from ..access.policy import DEFAULT_GROUP
 from .gpu_table import GpuTable
-from .slow_metrics import Slots
+from .metric_table import Slots
 
 STALE_AFTER_S = 5.0
 SUSPECT_AFTER_S = 15.0
@@ -198,11 +198,7 @@ class Fleet(GpuTable):
         at, at_mono = now - max(age_s, 0.0), mono - max(age_s, 0.0)
         node.frame, node.frame_at = frame, at
         self._show(node, listing)
-        node.out_of_range += self.apply_numbers(listing.slots, frame)
-        were_read = np.frombuffer(frame.states, np.uint8) == 0
-        self.stamp(listing.slots, were_read, at, at_mono)
-        if frame.slow is not None:
-            node.out_of_range += self.slow.take(listing.slots, frame.slow, were_read, at, at_mono)
+        node.out_of_range += self.apply_numbers(listing.slots, frame, at, at_mono)
         if frame.tasks is not None:
             self._apply_tasks(node, frame.tasks)
         return FrameOutcome.APPLIED
@@ -244,7 +240,8 @@ class Fleet(GpuTable):
         there = ~np.isnan(self.sampled_at)
         ages_s = np.maximum(now - self.sampled_at[there], STALE_AFTER_S + 1)
         self.sampled_mono[there] = mono - ages_s
-        self.slow.forget_ages()
+        # What changes seldom is shown as the last that was known, until a Frame says it again.
+        self.slow.sampled_mono[:] = -np.inf
 
     # -- what there is to see
 
@@ -282,7 +279,7 @@ class Fleet(GpuTable):
             return None
         tasks = Tasks(True, tuple(node.tasks.values()), node.uses) if node.are_tasks_known else None
         listing = node.listings.get(node.frame.generation)
-        slow = None if listing is None else self.slow.snapshot(listing.slots)
+        slow = None if listing is None else self.slow.told_last(listing.slots)
         return msgspec.structs.replace(node.frame, tasks=tasks, slow=slow)
 
 

@@ -7,20 +7,18 @@ import numpy as np
 import numpy.typing as npt
 
 from gpudeck.dcgm import shares_memory
-from gpudeck.metrics import COLUMN, COLUMNS, SLOW, SLOW_COLUMN, WIDTH, Absence, Metric
+from gpudeck.metrics import COLUMN, COLUMNS, SLOW, SLOW_COLUMN, Metric
 from gpudeck.wire import Frame, GpuFacts, Task, Use
 
 from . import mig
-from .slow_metrics import GrowingArrays, Slots, SlowMetricTable, told
+from .metric_table import MetricTable, Slots
 
 MAX_OWNERS = 65_000
+SLOW_LASTS_S = 180.0  # agents say it anew every 60 s; two may be lost on the way
 
 NO_TASK, SEVERAL, UNKNOWN_OWNER, SPLIT = 65_535, 65_534, 65_533, 65_532
 
 Users = tuple[int, ...]  # owner numbers, UNKNOWN_OWNER for a Task whose owner is not known
-
-LOW = np.array([metric.low for metric in COLUMNS])
-HIGH = np.array([metric.high for metric in COLUMNS])
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +31,9 @@ class FleetMetricColumn:
     full: npt.NDArray[np.float64]
 
 
-class GpuTable(GrowingArrays):
-    """Slots are only ever appended: a slot never changes its GPU while this table lives."""
+class GpuTable(MetricTable):
+    """With the live metrics, and beside it those that change seldom. Slots are only ever appended:
+    a slot never changes its GPU while this table lives."""
 
     def __init__(self) -> None:
         self.uuids: list[str] = []
@@ -46,20 +45,15 @@ class GpuTable(GrowingArrays):
         self._slots_of_uuid: dict[str, list[int]] = {}
         self._model_of: dict[str, int] = {}
         self._owner_of: dict[str, int] = {}
-        super().__init__(64)
-        self.slow = SlowMetricTable(64)
+        super().__init__(COLUMNS, np.inf, 64)
+        self.slow = MetricTable(SLOW, SLOW_LASTS_S, 64)
 
     def __len__(self) -> int:
         return len(self.uuids)
 
     def _allocate(self, room: int) -> None:
-        self.values = np.zeros((room, WIDTH))
-        self.absent = np.full((room, WIDTH), Absence.UNKNOWN, np.uint8)
-        self.last = np.full((room, WIDTH), np.nan)  # the last that was there, however old
-        self.full = np.full((room, WIDTH), np.nan)
+        super()._allocate(room)
         self.reported = np.zeros(room, np.uint8)
-        self.sampled_mono = np.full(room, -np.inf)
-        self.sampled_at = np.full(room, np.nan)
         self.node_at = np.zeros(room, np.int32)
         self.model_at = np.zeros(room, np.int32)
         self.index = np.zeros(room, np.int32)
@@ -85,17 +79,12 @@ class GpuTable(GrowingArrays):
             self.facts.append(facts)
             self.users.append(None)
             self.node_at[slot] = node_at
-        self._describe(slot, facts)
-        return slot
-
-    def _describe(self, slot: int, facts: GpuFacts) -> None:
         self.facts[slot] = facts
         self.index[slot] = facts.index
         self.model_at[slot] = _number(facts.name, self.models, self._model_of)
-        for column, metric in enumerate(COLUMNS):
-            full = getattr(facts, metric.full_fact) if metric.full_fact else metric.full
-            self.full[slot, column] = full or np.nan
+        self.describe(slot, facts)
         self.slow.describe(slot, facts)
+        return slot
 
     def slot_on(self, node_id: str, uuid: str) -> int | None:
         return self._slot_of.get((node_id, uuid))
@@ -112,13 +101,12 @@ class GpuTable(GrowingArrays):
 
     # -- what a Frame says of them
 
-    def apply_numbers(self, slots: Slots, frame: Frame) -> int:
+    def apply_numbers(self, slots: Slots, frame: Frame, at: float, at_mono: float) -> int:
         """How many were out of their range, and so became unknown."""
-        values, absent, lies = told(frame.values, frame.absent, LOW, HIGH)
-        self.values[slots] = values
-        self.absent[slots] = absent
-        self.last[slots] = np.where(absent == Absence.PRESENT, values, self.last[slots])
-        self.reported[slots] = np.frombuffer(frame.states, np.uint8)
+        self.reported[slots] = states = np.frombuffer(frame.states, np.uint8)
+        lies = self.take(slots, frame, states == 0, at, at_mono)
+        if frame.slow is not None:
+            lies += self.slow.take(slots, frame.slow, states == 0, at, at_mono)
         return lies
 
     def mark_owners(self, order: Sequence[int], tasks: Mapping[str, Task], uses: Iterable[Use]
@@ -149,13 +137,10 @@ class GpuTable(GrowingArrays):
 
     def column(self, key: str, mono: float) -> FleetMetricColumn:
         size = len(self)
-        if key in COLUMN:
-            at = COLUMN[key]
-            return FleetMetricColumn(COLUMNS[at], self.values[:size, at], self.absent[:size, at],
-                                     self.full[:size, at])
-        at = SLOW_COLUMN[key]
-        return FleetMetricColumn(SLOW[at], np.nan_to_num(self.slow.values[:size, at]),
-                                 self.slow.absent_at(size, at, mono), self.slow.full(size, at))
+        table, at = (self, COLUMN[key]) if key in COLUMN else (self.slow, SLOW_COLUMN[key])
+        return FleetMetricColumn(
+            table.metrics[at], table.values[:size, at],
+            table.absent_at(slice(size), mono, at), table.full(size, at))
 
 
 def _number(name: str, names: list[str], numbers: dict[str, int]) -> int:

@@ -57,7 +57,7 @@ class TimelineBuffer:
         self.number += 1
         slots, fleet = np.array(node.listing.order, np.intp), self._fleet
         moments.append(TimelineSample(
-            self.number, node.newest, node.frame_at, slots, fleet.values[slots].astype("<f8"),
+            self.number, node.newest, node.frame_at, slots, fleet.numbers(slots).astype("<f8"),
             fleet.absent[slots].copy(), fleet.reported[slots].copy()))
 
     def since(self, slots: Iterable[int], number: int) -> list[dict[str, Any]]:

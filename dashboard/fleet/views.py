@@ -1,6 +1,7 @@
 """State -> exactly what a page or a program is shown. Pure; encodes nothing, formats nothing."""
 
 from collections.abc import Collection, Mapping
+from itertools import chain
 from typing import Any, Literal
 
 import msgspec
@@ -10,14 +11,14 @@ import numpy.typing as npt
 from gpudeck.action_views import KeepView
 from gpudeck.actions import total
 from gpudeck.keys import spaced
-from gpudeck.metrics import COLUMNS, SLOW, Absence
-from gpudeck.wire import GpuFacts
+from gpudeck.metrics import Absence
 
 from .colour_scales import HARMFUL_THROTTLE, exact, levels
 from .filters import STATES, Filter, Mask
 from .fleet import Fleet, GpuStatus, Node
 from .gpu_table import MAX_OWNERS, NO_TASK, SPLIT, FleetMetricColumn
 from .members import EnrolledNode, TakeoversView
+from .metric_table import MetricTable
 from .mig import NO_PARENT, once
 from .owner_views import OwnerView, owner_view
 from .state_machine import FleetStateMachine
@@ -362,26 +363,24 @@ def gpu_view(fleet: Fleet, slot: int, show: GpuStatus, on_it: list[str], mono: f
     facts, hello = fleet.facts[slot], fleet.node_of(slot).hello
     is_ok = show is GpuStatus.OK
     values, missing = _values(fleet, slot, show, mono, only)
-    sampled_at, slow_at = float(fleet.sampled_at[slot]), float(fleet.slow.sampled_at[slot])
-    is_sampled, is_slow_sampled = not np.isnan(sampled_at), not np.isnan(slow_at)
-    last = {metric.key: _number(value) for metric, value in
-            zip((*COLUMNS, *SLOW), (*fleet.last[slot].tolist(), *fleet.slow.values[slot].tolist()),
-                strict=True) if value == value and (only is None or metric.key in only)}
+    (at, age_s), slow_sampled = (_sampled(table, slot, mono) for table in (fleet, fleet.slow))
+    last = {metric.key: round(value, 3) for table in (fleet, fleet.slow)
+            for metric, value in zip(table.metrics, table.values[slot].tolist(), strict=True)
+            if value == value and (only is None or metric.key in only)}
     old = {key: value for key, value in last.items() if missing.get(key) in ("stale", "lost")}
     return GpuView(
         facts.uuid, hello.node_id, hello.host, facts.index, facts.place, facts.name,
         SHOW_WORDS[show],
-        sampled_at if is_sampled else None,
-        round(max(0.0, mono - float(fleet.sampled_mono[slot])), 1) if is_sampled else None,
-        values, missing, _facts(facts), on_it, (old or None) if is_ok else last,
-        slow_at if is_slow_sampled else None,
-        _age_s(fleet.slow.sampled_mono[slot], mono) if is_slow_sampled else None)
+        at, age_s, values, missing,
+        GpuFactsView(*(getattr(facts, name) for name in GpuFactsView.__struct_fields__)),
+        on_it, (old or None) if is_ok else last, *slow_sampled)
 
 
-def _age_s(sampled_mono: float, mono: float) -> float | None:
-    """None: it came from before this hub's start."""
-    age_s = mono - float(sampled_mono)
-    return round(max(0.0, age_s), 1) if np.isfinite(age_s) else None
+def _sampled(table: MetricTable, slot: int, mono: float) -> tuple[float | None, float | None]:
+    """When, and how long ago. None: never, or it came from before this hub's start."""
+    at, age_s = float(table.sampled_at[slot]), mono - float(table.sampled_mono[slot])
+    return (None if np.isnan(at) else at,
+            round(max(0.0, age_s), 1) if np.isfinite(age_s) else None)
 
 
 def _values(fleet: Fleet, slot: int, show: GpuStatus, mono: float, only: Collection[str] | None
@@ -389,18 +388,17 @@ def _values(fleet: Fleet, slot: int, show: GpuStatus, mono: float, only: Collect
     """Each metric once. What changes seldom is left out where the agent never told any of it."""
     values: dict[str, float] = {}
     missing: dict[str, AbsenceWord] = {}
-    rows = [*zip(COLUMNS, fleet.values[slot].tolist(), fleet.absent[slot].tolist(), strict=True)]
-    if not np.isnan(fleet.slow.sampled_at[slot]):
-        rows += zip(SLOW, fleet.slow.values[slot].tolist(),
-                    fleet.slow.absent_of(slot, mono).tolist(), strict=True)
-    for column, value, code in rows:
-        if only is not None and column.key not in only:
+    tables = (fleet,) if np.isnan(fleet.slow.sampled_at[slot]) else (fleet, fleet.slow)
+    for metric, value, code in chain.from_iterable(
+            zip(table.metrics, table.values[slot].tolist(),
+                table.absent_at(slot, mono).tolist(), strict=True) for table in tables):
+        if only is not None and metric.key not in only:
             continue
         absence = _absence(Absence(code), show)
         if absence is Absence.PRESENT:
-            values[column.key] = _number(value)
+            values[metric.key] = round(value, 3)
         else:
-            missing[column.key] = absence.word  # type: ignore[assignment]
+            missing[metric.key] = absence.word  # type: ignore[assignment]
     return values, missing
 
 
@@ -413,14 +411,6 @@ def _absence(reported: Absence, show: GpuStatus) -> Absence:
     if show in (GpuStatus.STALE, GpuStatus.OFFLINE):
         return Absence.STALE
     return reported
-
-
-def _number(value: float) -> float:
-    return round(value, 3)
-
-
-def _facts(facts: GpuFacts) -> GpuFactsView:
-    return GpuFactsView(*(getattr(facts, name) for name in GpuFactsView.__struct_fields__))
 
 
 def tasks_on(node: Node) -> dict[int, list[str]]:

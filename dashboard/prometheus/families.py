@@ -12,19 +12,16 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from gpudeck import dcgm
 from gpudeck.dcgm import (
-    FIELDS,
     NAN,
     ExportedGpus,
-    build_info,
     families,
     gpu_labels,
-    gpu_state,
     same_place,
-    task_families,
     task_labels,
 )
-from gpudeck.metrics import COLUMN, SLOW_COLUMN, Absence
+from gpudeck.metrics import Absence
 from gpudeck.prometheus_text import Kind, family, labels, unique
 from gpudeck.wire import Beat, GpuFacts, Task, Use
 
@@ -40,12 +37,9 @@ Held = tuple[int, int, Task, Use]  # node, place of its GPU, and who is on it
 
 # What an agent that is heard tells of itself.
 OF_AGENTS: tuple[tuple[str, Kind, str, Callable[[Beat], float | None]], ...] = (
-    ("gpudeck_agent_reading_age_seconds", "gauge", "Age of the driver's last answer.",
-     lambda beat: beat.reading_age_s),
-    ("gpudeck_agent_pending_messages", "gauge", "Messages that wait for the hub.",
-     lambda beat: beat.pending),
-    ("gpudeck_agent_dropped_messages_total", "counter",
-     "Messages that outgrew the agent's outbox.", lambda beat: beat.dropped),
+    (*dcgm.OF_AGENTS[0], lambda beat: beat.reading_age_s),
+    (*dcgm.OF_AGENTS[1], lambda beat: beat.pending),
+    (*dcgm.OF_AGENTS[2], lambda beat: beat.dropped),
     ("gpudeck_agent_holds", "gauge", "Reasons for which nothing acts on the node.",
      lambda beat: len(beat.holds)),
     ("gpudeck_agent_cpu_ratio", "gauge", "Share of one core that the agent takes.",
@@ -96,13 +90,12 @@ def look(fleet: Fleet, lens: VisibleFleet, xids: Mapping[tuple[str, str], float]
 
 def _columns(fleet: Fleet, slots: npt.NDArray[np.intp], is_told: npt.NDArray[np.bool_], mono: float
              ) -> dict[str, Floats]:
-    live = np.where((fleet.absent[slots] == Absence.PRESENT) & is_told[:, None],
-                    fleet.values[slots], NAN)
-    is_old = fleet.slow.is_old(len(fleet), mono)[slots]
-    is_there = (fleet.slow.absent[slots] == Absence.PRESENT) & (is_told & ~is_old)[:, None]
-    slow = np.where(is_there, fleet.slow.values[slots], NAN)
-    return {field.key: live[:, COLUMN[field.key]] if field.key in COLUMN
-            else slow[:, SLOW_COLUMN[field.key]] for field in FIELDS}
+    columns: dict[str, Floats] = {}
+    for table in (fleet, fleet.slow):
+        is_there = (table.absent_at(slots, mono) == Absence.PRESENT) & is_told[:, None]
+        rows = np.where(is_there, table.values[slots], NAN)
+        columns |= {metric.key: rows[:, at] for at, metric in enumerate(table.metrics)}
+    return columns
 
 
 def _tasks_of(node: Node) -> Mapping[str, Task] | None:
@@ -158,15 +151,13 @@ def _labels(found: FleetMetricsSnapshot, tasks: Iterable[Held]) -> list[str]:
 
 def _ours(found: FleetMetricsSnapshot, named: Sequence[str], keep: list[int],
           tasks: list[Held]) -> Iterator[str]:
-    yield build_info()
-    yield gpu_state(named, [GpuStatus(found.show[at]).name.lower() for at in keep])
     count = Counter(at for _, at, _, _ in tasks)
     is_known = [_tasks_of(found.nodes[node]) is not None for node in found.node_at]
-    yield family("gpudeck_gpu_tasks", "gauge", "Tasks on this GPU.", named,
-                 [float(count[at]) if is_known[at] else NAN for at in keep])
-    rows = {task_labels(found.nodes[node].hello.host, found.facts[at], task): use
+    uses = {task_labels(found.nodes[node].hello.host, found.facts[at], task): use
             for node, at, task, use in tasks}
-    yield from task_families(list(rows.items()))
+    yield from dcgm.ours(
+        named, [GpuStatus(found.show[at]).name.lower() for at in keep],
+        [float(count[at]) if is_known[at] else NAN for at in keep], uses)
     yield from _owners(found, tasks)
     yield from _agents(found.nodes)
 

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import pytest
 
 from agent.cli.events import events as events_verb
-from dashboard.fleet.slow_metrics import STALE_AFTER_S
+from dashboard.fleet.gpu_table import SLOW_LASTS_S
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.metrics import COLUMN, SLOW_COLUMN, Absence
 from tests.integration.hubs import HubProcess, RawSocket, one_task, wait_for
@@ -59,7 +59,7 @@ def test_slow_metrics_come_with_the_live_ones(hub: HubProcess) -> None:
     for found in (first, second):
         assert set(found["values"]) | set(found["missing"]) == {*COLUMN, *SLOW_COLUMN}
     assert first["values"]["rows_pending"] == 0.0
-    assert first["slow_age_s"] < STALE_AFTER_S
+    assert first["slow_age_s"] < SLOW_LASTS_S
     assert second["missing"]["ecc_corrected"] == "unsupported"
     # Unchanged, and so not told with the next Frames.
     teller.tell(has_slow=False)

@@ -65,7 +65,7 @@ def test_the_future_is_refused() -> None:
     node.set_clock(NOW, MONO, NOW, MONO)
     assert fleet.frame(node, frame([{"util_pct": 1.0}] * 2, taken_at=NOW + 6), NOW, MONO) is (
         FrameOutcome.FUTURE)
-    assert fleet.values[0, UTIL] == 0.0
+    assert np.isnan(fleet.values[0, UTIL])
     assert node.outcomes[FrameOutcome.FUTURE] == 1
 
 
@@ -92,7 +92,7 @@ def test_the_last_value_is_kept_beside_the_present_one() -> None:
     node = add_node(fleet, gpus=1)
     fleet.frame(node, frame([{"util_pct": 33.0}], seq=1), NOW, MONO)
     fleet.frame(node, frame([{"util_pct": Absence.LOST}], seq=2, states=["lost"]), NOW, MONO)
-    assert fleet.last[0, UTIL] == 33.0
+    assert fleet.values[0, UTIL] == 33.0
     assert fleet.absent[0, UTIL] == Absence.LOST
     assert shown(fleet) == [GpuStatus.LOST]
 
@@ -206,7 +206,7 @@ def test_what_comes_from_disk_is_stale_at_once() -> None:
     fleet.frame(node, frame([{"util_pct": 5.0}, {}], taken_at=NOW - 1), NOW, 0.0)
     fleet.recovered(NOW + 2, MONO)
     assert shown(fleet) == [GpuStatus.STALE, GpuStatus.STALE]
-    assert fleet.last[0, UTIL] == 5.0
+    assert fleet.values[0, UTIL] == 5.0
     assert node.state == "suspect"
     assert fleet.tick(MONO + SILENT_AFTER_S) == [("n1", "silent")]
 

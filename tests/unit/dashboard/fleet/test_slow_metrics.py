@@ -10,7 +10,8 @@ from dashboard.fleet import views
 from dashboard.fleet.colour_scales import LEVELS, NO_FULL
 from dashboard.fleet.filters import FilterError, parse
 from dashboard.fleet.fleet import Fleet, GpuStatus
-from dashboard.fleet.slow_metrics import STALE_AFTER_S, SlowMetricTable
+from dashboard.fleet.gpu_table import SLOW_LASTS_S
+from dashboard.fleet.metric_table import MetricTable
 from dashboard.fleet.state_machine import FleetStateMachine
 from dashboard.fleet.visibility import EVERYTHING_SEEN, focus
 from dashboard.nodes.checkpoint import encode_nodes, restore
@@ -86,7 +87,7 @@ def test_what_is_not_told_again_becomes_stale_while_the_gpu_lives() -> None:
     """Pitfall 4: an age of its own, as the live numbers go on."""
     count = float(random.randrange(1, 10**9))
     fleet = told({"ecc_corrected": count, "pcie_replays": Absence.UNSUPPORTED})
-    soon, late = MONO + STALE_AFTER_S - 1, MONO + STALE_AFTER_S + 1
+    soon, late = MONO + SLOW_LASTS_S - 1, MONO + SLOW_LASTS_S + 1
     goes_on(fleet, soon)
     assert shown(fleet, mono=soon).values["ecc_corrected"] == count
     assert matched(fleet, "ecc>0", soon) == [0]
@@ -209,7 +210,8 @@ def test_after_a_restart_it_is_what_was_known_until_it_is_told_again() -> None:
 
 def test_ten_thousand_gpus_fit() -> None:
     """Half a kilobyte for each; the table doubles as it grows, so at most twice that."""
-    assert sum(array.nbytes for array in vars(SlowMetricTable(10_000)).values()) < 5e6
+    held = vars(MetricTable(SLOW, SLOW_LASTS_S, 10_000)).values()
+    assert sum(each.nbytes for each in held if isinstance(each, np.ndarray)) < 5e6
 
 
 def test_growing_keeps_what_was_told() -> None:
@@ -224,7 +226,9 @@ def test_the_live_numbers_cost_no_copy() -> None:
     fleet = told({"ecc_corrected": 7.0})
     column = fleet.column("util_pct", MONO)
     assert np.shares_memory(column.values, fleet.values)
-    assert np.shares_memory(column.full, fleet.full)
+    assert column.full.strides == (0,)  # one number, however many GPUs
+    power = fleet.column("power_w", MONO)
+    assert np.shares_memory(power.full, fleet.full_of)
 
 
 def test_some_metrics_only() -> None:

@@ -11,7 +11,7 @@ from dashboard.fleet.visibility import (
     focus,
 )
 from dashboard.prometheus.families import look, pages
-from gpudeck.dcgm import FIELDS, HELP
+from gpudeck.dcgm import FIELDS, ExportedGpus, divisor, families
 from gpudeck.metrics import COLUMNS, SLOW, Absence
 from gpudeck.prometheus_text import family, labels
 from gpudeck.wire import GpuFacts, Inventory, Task, Tasks, Use
@@ -174,12 +174,16 @@ def test_xids_of_late_and_names_that_are_wanted() -> None:
 def test_the_table_is_whole() -> None:
     """Every metric with a name of DCGM's has its help, counters are counters, names are unique."""
     named = {metric.key: metric for metric in COLUMNS + SLOW if metric.prometheus}
-    assert set(HELP) == set(named) == {field.key for field in FIELDS}
-    assert len({field.name for field in FIELDS}) == len(FIELDS)
-    assert {field.key for field in FIELDS if field.kind == "counter"} == {
+    helped = {metric.key for metric in COLUMNS + SLOW if metric.help}
+    assert helped == set(named) == {field.key for field in FIELDS}
+    assert len({field.prometheus for field in FIELDS}) == len(FIELDS)
+    one = ExportedGpus(['gpu="0"'], [-1], [False], [1.0], [1.0])
+    told = "".join(families(one, {field.key: [1.0] for field in FIELDS}))
+    kinds = dict(re.findall(r"^# TYPE (DCGM_\w+) (\w+)$", told, re.M))
+    assert {metric.key for metric in named.values() if kinds[metric.prometheus] == "counter"} == {
         key for key, metric in named.items() if metric.aggregate == "counter"}
-    assert all(field.by == 100 for field in FIELDS if field.name.startswith("DCGM_FI_PROF_")
-               and named[field.key].unit == "%")
+    assert all(divisor(field) == 100 for field in FIELDS if field.unit == "%"
+               and field.prometheus.startswith("DCGM_FI_PROF_"))
 
 
 def test_no_samples_no_family() -> None:

@@ -1,0 +1,87 @@
+"""Metrics as the Fleet keeps them: a row per slot, a column per metric."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from gpudeck.metrics import Absence, Metric
+from gpudeck.wire import Frame, GpuFacts, Slow
+
+Slots = slice | npt.NDArray[np.intp]
+Floats = npt.NDArray[np.float64]
+Codes = npt.NDArray[np.uint8]
+Mask = npt.NDArray[np.bool_]
+
+
+class MetricTable:
+    """`values` keeps the last that was there, however old (NaN: none ever); whether it holds now
+    `absent_at` says. `lasts_s`: what was not told again for longer is stale, though its node
+    lives."""
+
+    def __init__(self, metrics: Sequence[Metric], lasts_s: float, room: int) -> None:
+        self.metrics = metrics
+        self._lasts_s = lasts_s
+        self._bounds = tuple(np.array([getattr(metric, end) for metric in metrics])
+                             for end in ("low", "high"))
+        self._facts = sorted({metric.full_fact for metric in metrics if metric.full_fact})
+        self._allocate(room)
+
+    def _allocate(self, room: int) -> None:
+        self.values = np.full((room, len(self.metrics)), np.nan)
+        self.absent = np.full(self.values.shape, Absence.UNKNOWN, np.uint8)
+        self.sampled_at = np.full(room, np.nan)
+        self.sampled_mono = np.full(room, -np.inf)
+        self.full_of = np.full((room, len(self._facts)), np.nan)
+
+    def grow(self, room: int) -> None:
+        old = {name: array for name, array in vars(self).items() if isinstance(array, np.ndarray)}
+        self._allocate(room)
+        for name, array in old.items():
+            getattr(self, name)[: len(array)] = array
+
+    def describe(self, slot: int, facts: GpuFacts) -> None:
+        self.full_of[slot] = [getattr(facts, fact) or np.nan for fact in self._facts]
+
+    def take(self, slots: Slots, told: Frame | Slow, were_read: Mask, at: float, at_mono: float
+             ) -> int:
+        """What an agent says of its GPUs. How many values were out of their range, and so became
+        unknown. One that is called stale or lost is news of its state, not a sample of it: what
+        was read last keeps its age."""
+        low, high = self._bounds
+        numbers = np.frombuffer(told.values, "<f8").reshape(-1, len(low))
+        codes = np.frombuffer(told.absent, np.uint8).reshape(-1, len(low))
+        present = codes == Absence.PRESENT
+        lies = present & ((numbers < low) | (numbers > high))
+        self.values[slots] = np.where(present & ~lies, numbers, self.values[slots])
+        self.absent[slots] = np.where(lies, np.uint8(Absence.UNKNOWN), codes)
+        for times, time in ((self.sampled_at, at), (self.sampled_mono, at_mono)):
+            times[slots] = np.where(were_read, time, times[slots])
+        return int(lies.sum())
+
+    def absent_at(self, slots: Slots | int, mono: float, column: int | slice = slice(None)
+                  ) -> Codes:
+        """Of these columns; what was not told again for long is stale."""
+        absent: Codes = self.absent[slots, column]
+        is_old = mono - self.sampled_mono[slots] > self._lasts_s
+        if not is_old.any():
+            return absent
+        is_stale = (is_old[:, None] if absent.ndim > 1 else is_old) & (absent == Absence.PRESENT)
+        return np.where(is_stale, np.uint8(Absence.STALE), absent)
+
+    def full(self, size: int, column: int) -> Floats:
+        metric = self.metrics[column]
+        if metric.full_fact is None:
+            return np.broadcast_to(np.float64(metric.full or np.nan), size)
+        found: Floats = self.full_of[:size, self._facts.index(metric.full_fact)]
+        return found
+
+    def told_last(self, slots: Slots) -> Slow | None:
+        """To be told again; None where nothing ever was."""
+        if not np.isfinite(self.sampled_mono[slots]).any():
+            return None
+        return Slow(self.numbers(slots).astype("<f8").tobytes(), self.absent[slots].tobytes())
+
+    def numbers(self, slots: Slots) -> Floats:
+        """As told: 0 where there was none."""
+        return np.where(self.absent[slots] == Absence.PRESENT, self.values[slots], 0.0)
