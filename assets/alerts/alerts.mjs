@@ -32,7 +32,7 @@ const EMPTY = {
   ended: "No alert of the last seven days is over.",
 };
 
-export class AlertsPage extends Looker {
+export default class AlertsPage extends Looker {
   constructor(root, live) {
     super(live, EVERY_MS, { problem: byId("alerts-problem") });
     Object.assign(this, { root, rules: [] });

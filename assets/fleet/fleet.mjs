@@ -25,7 +25,7 @@ const FILTER_WAIT_MS = 120;
 const WORDS_EVERY_S = 0.95; // cells come several times a second; nobody reads that fast
 const MOST_COMPARED = 16;
 
-export class Fleet {
+export default class Fleet {
   constructor(root, live, holds) {
     // `lastCells`: what is live, while a moment of the past is shown.
     Object.assign(this, { root, live, picture: new FleetState(), goodFilter: "", filterError: null, wordsAt: 0, past: null, lastCells: null });

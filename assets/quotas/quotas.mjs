@@ -23,7 +23,7 @@ const PRIORITIES = [["0", "0: goes last"], ["1", "1"], ["2", "2"], ["3", "3"], [
 const MEANS = { ladder: "Ladder (in use)", memory_limit: "Memory limits of the driver (not used yet)", hami: "HAMi-core (not used yet)", mps: "MPS limits (set on the node's page, of new clients only)", mig: "MIG (not used yet)" };
 const IN_FORCE = { observe: "counted, and nobody is told", warn: "owners are told, and nothing is ended", act: "owners are told, then tasks are ended; nothing stops an allocation" };
 
-export class QuotasPage extends Looker {
+export default class QuotasPage extends Looker {
   constructor(root, live) {
     super(live, EVERY_MS, { problem: byId("quotas-problem") });
     this.cards = new Lines(byId("quotas-place"), ({ quota }) => quota.id, (item) => this.build(item));

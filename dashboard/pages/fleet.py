@@ -201,7 +201,7 @@ def _drawer() -> Component:
 
 
 PAGE = Page(
-    "fleet", "Fleet", frame,
+    "fleet", "Fleet", "fleet/fleet.mjs", frame,
     "Every GPU is a cell, its colour and number the metric under “Show”. The line above sums up "
     "the whole fleet; a click on a cell opens all that is known of that GPU.", (
         ("/", "go to the filter"),
@@ -221,4 +221,4 @@ PAGE = Page(
         ("PgUp  PgDn", "on the time bar: the mark before, the mark after"),
         ("Space", "on the time bar: play, or pause"),
         ("Esc", "close, then clear the selection, then clear the filter")), "/",
-    ("f", "the fleet"))
+    ("f", "the fleet"), is_live=True)
