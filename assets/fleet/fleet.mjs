@@ -94,7 +94,7 @@ export default class Fleet {
     this.drawTheme();
     this.drawView();
     this.live.watch(view.metric, view.filter);
-    if (view.gpu !== "") this.drawer.open(view.gpu, { isFocused: false });
+    if (view.gpu !== "") this.drawer.open(view.gpu);
   }
 
   /** The time bar: not needed for the first paint. */
@@ -298,7 +298,7 @@ export default class Fleet {
   }
 
   openUuid(uuid) {
-    this.drawer.open(uuid, { isFocused: false });
+    this.drawer.open(uuid);
     this.choose({ gpu: uuid });
     this.repin();
   }
