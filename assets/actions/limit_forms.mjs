@@ -2,8 +2,8 @@
 // of them. `read(form)` gives null while something is missing.
 
 import { choiceField, textField } from "../parts/dialog.mjs";
+import { HOUR_S } from "../parts/time_ranges.mjs";
 
-const HOUR_S = 3_600;
 const TIMES = [["3600", "1 h"], ["14400", "4 h"], ["28800", "8 h"], ["86400", "1 day"], ["604800", "7 days"]];
 const MIB_OF = { MiB: 1, GiB: 1_024 };
 

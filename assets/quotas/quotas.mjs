@@ -1,7 +1,7 @@
 // The Quotas page: what each gives, who holds how much of it, and whether it is really in force.
 
 import { look, send } from "../parts/api.mjs";
-import { choiceField, done, open, sentence, textField } from "../parts/dialog.mjs";
+import { choiceField, sentence, tell, textField } from "../parts/dialog.mjs";
 import { Lines, button, byId, keepFocus, make, redraw, say, sayOrHide, show } from "../parts/dom.mjs";
 import { DraftCheck } from "../parts/draft_check.mjs";
 import { amount, moment, plural, when } from "../parts/format.mjs";
@@ -109,7 +109,7 @@ export default class QuotasPage extends Looker {
 
   async history(id) {
     const list = make("ul", { class: "quota-versions", tabindex: "0", "aria-label": "Versions" }, make("li", {}, "Loading …"));
-    const dialog = open(`What ${id} was`, make("div", { class: "dialog-body" }, list, done(() => dialog)));
+    tell(`What ${id} was`, list);
     try {
       const { items } = await look(`quotas/${encodeURIComponent(id)}/versions`);
       list.replaceChildren(...items.map((one) => make("li", {}, one.is_there ? `${one.meaning} (${one.quota.mode})` : "removed",
