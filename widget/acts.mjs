@@ -1,11 +1,11 @@
 // My tasks, and what can be done to them: look, see what would be hit, say why, follow to the end.
 
 import { ROWS } from "./action_table.mjs";
-import { make, say } from "./dom.mjs";
+import { isFit, isOpen, verb } from "./action_words.mjs";
+import { Lines, make, say } from "./dom.mjs";
 import { age, gibibytes, plural, secondsSince } from "./format.mjs";
 
 const PATIENCE_MS = 2_000;
-const FINAL = new Set(["refused", "done", "not_effective", "unkillable", "expired", "unknown"]);
 const IN_ROWS = [...ROWS.values()].filter((row) => row.in_rows);
 const BUSY = "The kernel is busy with a cell, and hears this when it is free (at once with ipykernel 7 in JupyterLab 4.4 and later). An order that comes more than a minute after its preview is refused.";
 
@@ -15,30 +15,21 @@ const fresh = () => `${Date.now().toString(36)}-${Math.random().toString(36).sli
 export class Acts {
   constructor(model) {
     this.model = model;
-    this.rows = new Map();
     this.open = new Map(); // ask id -> Dialog
-    this.list = make("div", { class: "g-tasks" });
+    const list = make("div", { class: "g-tasks" });
+    this.rows = new Lines(list, ({ id }) => id, (task) => new Row(this, task), false);
     this.empty = make("p", { class: "g-sub" });
-    this.root = make("section", { class: "g-mine", "aria-label": "Your tasks" }, make("h4", {}, "Your tasks"), this.empty, this.list);
+    this.root = make("section", { class: "g-mine", "aria-label": "Your tasks" }, make("h4", {}, "Your tasks"), this.empty, list);
   }
 
-  show(tasks, { canAct, empty }) {
-    this.root.hidden = tasks.length === 0 && empty === "" && this.rows.size === 0;
+  show(tasks, empty) {
+    this.root.hidden = tasks.length === 0 && empty === "" && this.rows.byKey.size === 0;
     this.empty.hidden = tasks.length > 0;
     say(this.empty, empty);
     const here = new Set(tasks.map(({ id }) => id));
-    for (const [id, row] of this.rows) {
-      if (here.has(id) || row.dialog) continue; // how an act ends is read after its task is gone
-      row.root.remove();
-      this.rows.delete(id);
-    }
-    for (const task of tasks) {
-      if (!this.rows.has(task.id)) {
-        this.rows.set(task.id, new Row(this, task));
-        this.list.append(this.rows.get(task.id).root);
-      }
-      this.rows.get(task.id).show(task, canAct);
-    }
+    // How an act ends is read after its task is gone.
+    const gone = [...this.rows.byKey.values()].filter(({ id, dialog }) => dialog && !here.has(id));
+    this.rows.draw([...tasks, ...gone.map(({ task }) => task)]);
   }
 
   ask(dialog, message) {
@@ -63,7 +54,8 @@ class Row {
     this.root = make("div", { class: "g-task", "data-task": task.id }, make("div", { class: "g-line" }, make("div", {}, this.who, " ", this.where, this.what), this.buttons), this.below);
   }
 
-  show(task, canAct) {
+  draw(task) {
+    if (task === this.task) return; // it is gone, and stands as it was seen last
     this.task = task;
     this.root.classList.toggle("g-kernel", task.kernel);
     say(this.who, task.kernel ? "this kernel" : `${task.node ? `${task.node} ` : ""}${task.pid}`);
@@ -71,7 +63,7 @@ class Row {
     say(this.where, [`GPU ${task.gpus.join(", ")}`, size(task.mem), task.sm === null ? "" : `${Math.round(task.sm)} % SM`, task.state ?? "", age_s === null ? "" : age(age_s)].filter(Boolean).join(" · "));
     say(this.what, task.command ?? "command line unknown");
     this.what.title = task.command ?? "";
-    const fitting = !canAct || task.kernel ? [] : IN_ROWS.filter(({ fits }) => fits === "" || (fits === "paused") === (task.state === "paused"));
+    const fitting = task.kernel ? [] : IN_ROWS.filter((row) => isFit(row, task));
     const wanted = fitting.map(({ id }) => id).join(" ");
     if (this.buttons.dataset.wanted !== wanted && !this.dialog) {
       this.buttons.dataset.wanted = wanted;
@@ -104,7 +96,7 @@ class Dialog {
     this.busy = make("p", { class: "g-sub" });
     this.facts = make("div", {});
     this.form = make("div", {});
-    this.root = make("div", { class: "g-dialog", role: "group", "aria-label": `${ROWS.get(action).label} this task` }, this.facts, this.said, this.busy, this.form,
+    this.root = make("div", { class: "g-dialog", role: "group", "aria-label": `${verb(action)} this task` }, this.facts, this.said, this.busy, this.form,
       make("button", { type: "button", class: "g-plain", onclick: () => this.close() }, "Close"));
     this.wait();
     row.acts.ask(this, { kind: "look", ask: this.askId, action, task: row.id });
@@ -144,7 +136,7 @@ class Dialog {
     }
     say(this.said, "");
     const reason = make("input", { type: "text", placeholder: "why? (goes into the record)", "aria-label": "Reason", maxlength: "500" });
-    const go = make("button", { type: "button", class: ROWS.get(this.action).is_kill ? "g-bad" : "", disabled: "", "data-go": this.action }, `${ROWS.get(this.action).label} it`);
+    const go = make("button", { type: "button", class: ROWS.get(this.action).is_kill ? "g-bad" : "", disabled: "", "data-go": this.action }, `${verb(this.action)} it`);
     reason.addEventListener("input", () => { go.disabled = reason.value.trim() === ""; });
     // Notebooks take keys for themselves: what is typed here is ours.
     reason.addEventListener("keydown", (event) => {
@@ -166,7 +158,7 @@ class Dialog {
   told(command) {
     this.root.dataset.outcome = command.state;
     say(this.said, command.sentence || command.step || command.state);
-    if (FINAL.has(command.state)) this.root.classList.toggle("g-refused", command.state !== "done");
+    if (!isOpen(command)) this.root.classList.toggle("g-refused", command.state !== "done");
   }
 }
 

@@ -10,7 +10,7 @@ from gpudeck.action_table import rows_json
 HERE = Path(__file__).resolve().parent
 ASSETS = HERE.parent / "assets"
 MODULES = (*(ASSETS / name for name in ("parts/gauges.mjs", "parts/dom.mjs", "parts/format.mjs",
-                                         "quotas/quota_bars.mjs")),
+                                         "actions/action_words.mjs", "quotas/quota_bars.mjs")),
            HERE / "acts.mjs", HERE / "machine.mjs", HERE / "fleet.mjs",
            HERE / "widget.mjs")
 
@@ -34,14 +34,13 @@ def bundled(sources: dict[str, str]) -> str:
 
 def _scope(name: str, source: str) -> str:
     """Names are taken when they are used: a module may import one that comes later."""
-    given = re.findall(r"^export (?:async )?(?:const|let|function|class) (\w+)", source, re.M)
     body = _IMPORT.sub(lambda found: f"const {{ {_renamed(found[1])} }} = ${found[2]};", source)
     if stray := re.search(r"^import .*$", body, re.M):
         raise ValueError(f"{name}.mjs: {stray[0]!r} is not bundled; import {{ names }} from a file "
                          "beside it")
     has_default = _DEFAULT.search(body) is not None
     body = _DEFAULT.sub("const $default = ", _EXPORT.sub("", body))
-    names = ", ".join([*given, *(["$default"] if has_default else [])])
+    names = ", ".join([*_EXPORT.findall(source), *(["$default"] if has_default else [])])
     return f"const ${name} = (() => {{\n{body}\nreturn {{ {names} }};\n}})();"
 
 

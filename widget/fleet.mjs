@@ -32,7 +32,7 @@ export class Fleet {
     this.draw();
     this.showQuotas(picture.quotas ?? []);
     this.showFree(picture.free);
-    this.view.acts.show(picture.tasks, { canAct: true, empty: picture.why_no_tasks || "None of your tasks is on a GPU of this fleet." });
+    this.view.acts.show(picture.tasks, picture.why_no_tasks || "None of your tasks is on a GPU of this fleet.");
   }
 
   resize() {

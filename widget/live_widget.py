@@ -3,7 +3,7 @@ thread for output: a cell that runs holds up neither."""
 
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import anywidget
 import msgspec
@@ -12,23 +12,16 @@ import traitlets
 from gpudeck.action_table import IN_ROWS, TaskAction
 from gpudeck.notebook_pipe import FromAgent, PipeMarkReply, PipeSnapshot
 
-from .agent_source import source_of
+from .agent_source import AgentSource, source_of
 from .bundle import module, style
 from .hub import client_of
-from .hub_source import hub_source
+from .hub_source import HubSource, hub_source
 from .machine_view import Item, RecentGpuHistory, picture
 from .simulate import options_of
 from .static_output import StaticOutput
 from .static_table import still_of
 
 ASK_MAX, REASON_MAX = 64, 1_024
-
-
-class ActionChannel(Protocol):
-    """Where what the browser asks for goes. Never waits: the answer comes to the widget."""
-
-    def look(self, ask_id: str, action: TaskAction, task_id: str) -> None: ...
-    def order(self, ask_id: str, reason: str) -> None: ...
 
 
 class Watch(anywidget.AnyWidget):
@@ -39,7 +32,8 @@ class Watch(anywidget.AnyWidget):
     picture = traitlets.Dict().tag(sync=True)
     cells = traitlets.Bytes(b"").tag(sync=True)  # of a fleet: two metrics of each GPU
 
-    def __init__(self, acts: ActionChannel, leave: Callable[[], None]) -> None:
+    def __init__(self, acts: AgentSource | HubSource, leave: Callable[[], None]) -> None:
+        """`acts`: where what the browser asks for goes, without waiting for its answer."""
         super().__init__()
         self._acts = acts
         self._leave = leave

@@ -40,7 +40,7 @@ export class Machine {
     Object.assign(this, { gpus, theme });
     this.cards.draw(gpus);
     this.showRam(picture.ram);
-    this.view.acts.show(picture.tasks, { canAct: true, empty: gpus.length > 0 ? "None of your tasks is on a GPU." : "" });
+    this.view.acts.show(picture.tasks, gpus.length > 0 ? "None of your tasks is on a GPU." : "");
   }
 
   resize() {

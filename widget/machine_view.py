@@ -24,11 +24,12 @@ class RecentGpuHistory:
         for gpu in seen.gpus:
             track = self.by_gpu.setdefault(gpu["uuid"], deque(maxlen=2 * PAST_S))
             track.append((seen.at, _share(gpu["values"].get("util_pct"), 100.0),
-                          _share(gpu["values"].get("mem_used_bytes"), _total(gpu))))
+                          _share(gpu["values"].get("mem_used_bytes"),
+                                 gpu["facts"].get("mem_total_bytes"))))
         here = {gpu["uuid"] for gpu in seen.gpus}
         self.by_gpu = {uuid: track for uuid, track in self.by_gpu.items() if uuid in here}
 
-    def lines(self, uuid: str, now: float) -> tuple[list[float | None], list[float | None]]:
+    def lines(self, uuid: str, now: float) -> list[list[float | None]]:
         """Utilization and memory as shares of 1, oldest first; None is a hole."""
         util: list[float | None] = [None] * PAST_S
         memory: list[float | None] = [None] * PAST_S
@@ -36,7 +37,7 @@ class RecentGpuHistory:
             place = PAST_S - 1 - round(now - at)
             if 0 <= place < PAST_S:
                 util[place], memory[place] = used_pct, held
-        return util, memory
+        return [util, memory]
 
 
 def picture(seen: PipeSnapshot, tasks: Sequence[Item] | None, past: RecentGpuHistory,
@@ -60,13 +61,12 @@ def places_of(gpus: Sequence[Item]) -> dict[str, str]:
 def _gpu(gpu: Item, tasks: Sequence[Item], past: RecentGpuHistory, now: float,
          kernel_pid: int) -> Item:
     values = gpu["values"]
-    util, memory = past.lines(gpu["uuid"], now)
     return {
         "uuid": gpu["uuid"], "place": str(gpu.get("place", gpu["index"])), "name": gpu["name"],
         "state": gpu["state"], "total": gpu["facts"].get("mem_total_bytes"),
         "values": {key: values[key] for key in SHOWN if key in values},
         "missing": {key: gpu["missing"].get(key, "unknown") for key in SHOWN if key not in values},
-        "past": [rounded(util), rounded(memory)],
+        "past": past.lines(gpu["uuid"], now),
         "held": held_by(gpu, tasks, kernel_pid),
     }
 
@@ -107,14 +107,5 @@ def task_of(task: Item, kernel_pid: int | None, places: dict[str, str]) -> Item:
     }
 
 
-def rounded(line: Sequence[float | None]) -> list[float | None]:
-    return [None if share is None else round(share, 3) for share in line]
-
-
 def _share(value: float | None, of: float | None) -> float | None:
-    return None if value is None or not of else value / of
-
-
-def _total(gpu: Item) -> float | None:
-    total: float | None = gpu["facts"].get("mem_total_bytes")
-    return total
+    return None if value is None or not of else round(value / of, 3)

@@ -5,7 +5,7 @@ import { send } from "../parts/api.mjs";
 import { ROWS } from "./action_table.mjs";
 import { buttonWords, countWords, isPossible, lastWords, phrase, undoOf, verb } from "./action_words.mjs";
 import { itemCard } from "./action_items.mjs";
-import { paramFields, paramsOf } from "./action_params.mjs";
+import { paramForm } from "./action_params.mjs";
 import { Progress } from "./action_progress.mjs";
 import { open, sentence, textField } from "../parts/dialog.mjs";
 import { make, say, show } from "../parts/dom.mjs";
@@ -19,19 +19,18 @@ const READ_MS = 350;
 export class ActDialog {
   /** `form`: of a setting; limit_forms.mjs makes it. `order(asked)`: how what was looked at is ordered, if not as a person's own; `lead`: who asks for it, then. */
   constructor(store, action, ids, from, form = null, order = (asked) => send("POST", "commands", asked), lead = null) {
-    Object.assign(this, { store, action, ids, from, form, order, lead, preview: null, isBusy: false, lookNumber: 0, progress: new Map() });
+    Object.assign(this, { store, action, ids, from, form: form ?? paramForm(action), isSetting: form !== null, order, lead, preview: null, isBusy: false, lookNumber: 0, progress: new Map() });
     this.build();
-    this.dialog = open(form?.title ?? `${verb(action)}${action === "terminate_client" ? ": " : " "}${ids.length === 1 ? "a task" : plural(ids.length, "task")}`, this.root, () => this.closed());
+    this.dialog = open(this.form.title ?? `${verb(action)}${action === "terminate_client" ? ": " : " "}${ids.length === 1 ? "a task" : plural(ids.length, "task")}`, this.root, () => this.closed());
     this.dialog.classList.add("act-dialog");
     this.dialog.dataset.targets = ids.join(" ");
-    (ROWS.get(this.action).only_tells ? this.root.elements.text : form === null ? this.root.elements.reason : this.asked.querySelector("input, select")).focus();
+    (ROWS.get(this.action).only_tells ? this.root.elements.text : this.isSetting ? this.asked.querySelector("input, select") : this.root.elements.reason).focus();
     this.timer = setInterval(() => this.tick(), 250);
     this.look();
   }
 
   build() {
     this.place = make("div", { class: "act-place", tabindex: "0", role: "region", "aria-label": "What it would hit" }, make("p", { class: "act-waiting", role: "status" }, "The node looks …"));
-    this.fields = this.form === null ? paramFields(this.action, () => this.changed()) : this.form.fields(() => this.changed());
     this.reason = textField("reason", this.isReasonNeeded() ? "Reason" : "Reason (may be empty)", { maxlength: "500", "aria-required": String(this.isReasonNeeded()) }, "It is recorded, and the owner reads it.");
     this.password = textField("password", "Your password", { type: "password", autocomplete: "current-password" }, "Others' work is concerned. It then holds for five minutes.");
     this.typed = textField("typed", "Type", {}, "More than one job: so that no hand does it by accident.");
@@ -43,7 +42,7 @@ export class ActDialog {
     // No submit button: Enter in a field must not end a task.
     this.yes = make("button", { type: "button", class: `button ${ROWS.get(this.action).is_kill ? "danger" : "first"}`, disabled: "", onclick: () => this.confirm() }, verb(this.action));
     this.foot = make("div", { class: "dialog-foot act-foot" }, this.clock, this.again, this.cancel, this.yes);
-    this.asked = make("div", { class: "act-asked" }, ...this.fields.roots, this.reason, this.typed, this.despite, this.password);
+    this.asked = make("div", { class: "act-asked" }, ...this.form.fields(() => this.changed()), this.reason, this.typed, this.despite, this.password);
     this.root = make("form", { class: "act-body", onsubmit: (event) => event.preventDefault() }, ...(this.lead === null ? [] : [make("p", { class: "act-lead" }, this.lead)]), this.place, this.asked, this.problem, this.foot);
     show(this.typed, false);
     show(this.despite, false);
@@ -74,7 +73,7 @@ export class ActDialog {
     this.drawYes();
     this.fail(null);
     say(this.clock, "The node looks …");
-    const params = this.params();
+    const params = this.form.read(this.root);
     if (params === null) { say(this.clock, ""); this.place.replaceChildren(make("p", { class: "act-waiting" }, "Say what to set; the node is asked before anything is done.")); return; }
     try {
       const preview = await send("POST", "previews", { action: this.action, targets: this.ids, params });
@@ -82,13 +81,6 @@ export class ActDialog {
     } catch (error) {
       if (number === this.lookNumber) this.failLook(error);
     }
-  }
-
-  /** null: something has to be filled in first. */
-  params() {
-    if (this.form === null) return paramsOf(this.action, this.root);
-    const setting = this.form.read(this.root);
-    return setting === null ? null : { setting };
   }
 
   failLook(error) {
@@ -121,7 +113,7 @@ export class ActDialog {
     show(this.despite, Boolean(preview.needs?.maintenance));
     this.despite.querySelector("input").checked = false;
     show(this.password, Boolean(preview.needs?.fresh));
-    show(this.asked, this.count() > 0 || this.form !== null);
+    show(this.asked, this.count() > 0 || this.isSetting);
     this.tick();
   }
 
@@ -152,7 +144,7 @@ export class ActDialog {
     const { preview } = this;
     say(this.yes, preview === null ? verb(this.action) : buttonWords(preview));
     const isReady = preview !== null && this.count() > 0 && this.secondsLeft() > 0 && !this.isBusy && performance.now() - this.shownAt > READ_MS
-      && (!this.isReasonNeeded() || this.value(this.reason) !== "") && this.fields.isFilled(this.root)
+      && (!this.isReasonNeeded() || this.value(this.reason) !== "") && this.form.isFilled(this.root)
       && (this.despite.hidden || this.despite.querySelector("input").checked)
       && (this.typed.hidden || this.value(this.typed).toLowerCase() === this.wanted()) && (this.password.hidden || this.value(this.password) !== "");
     if (this.yes.disabled !== !isReady) {

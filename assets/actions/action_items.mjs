@@ -1,7 +1,7 @@
 // What an act would hit, as the node saw it: one card for each job.
 
 import { memory, targetWords } from "./action_words.mjs";
-import { make } from "../parts/dom.mjs";
+import { factLines, make } from "../parts/dom.mjs";
 import { age, moment, plural } from "../parts/format.mjs";
 
 const MOST_LINES = 12;
@@ -19,9 +19,9 @@ export function itemCard(item, asked) {
 }
 
 function settingCard(item, asked) {
-  const rows = item.changes.map(({ what, before, after }) => make("div", {}, make("dt", {}, what), make("dd", {}, `${before} → `, make("strong", {}, after))));
+  const rows = item.changes.map(({ what, before, after }) => [what, `${before} → `, make("strong", {}, after)]);
   return make("article", { class: `act-item ${item.refusals.length > 0 ? "refused" : ""}`, "aria-label": item.host },
-    make("header", {}, make("strong", {}, item.host)), make("dl", { class: "act-changes" }, ...rows), ...refusals(item),
+    make("header", {}, make("strong", {}, item.host)), make("dl", { class: "act-changes" }, factLines(rows)), ...refusals(item),
     ...(item.processes.length > 0 ? [clients(item, asked)] : []), ...(item.bystanders.length > 0 ? [bystanders(item)] : []),
     ...item.warnings.map((words) => make("p", { class: "act-warning" }, words)));
 }
@@ -47,7 +47,7 @@ function facts(item) {
     [item.gpus.length === 1 ? "GPU" : "GPUs", item.gpus.length === 0 ? "none" : item.gpus.map((gpu) => `${gpu.place ?? gpu.index ?? gpu.uuid.slice(0, 12)} (${memory(gpu.mem_used_bytes)})`).join(", ")],
     ["Job", `${item.job_id ?? "not known"}, ${plural(item.processes.length, "process", "processes")}`],
   ];
-  return make("dl", { class: "act-facts" }, ...rows.map(([label, words]) => make("div", {}, make("dt", {}, label), make("dd", {}, words))));
+  return make("dl", { class: "act-facts" }, factLines(rows));
 }
 
 function processes({ processes: all }, asked) {

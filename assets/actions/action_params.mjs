@@ -7,20 +7,19 @@ import { make, show } from "../parts/dom.mjs";
 const takes = (action, param) => ROWS.get(action).params.some(({ name }) => name === param);
 const SIGNALS = [["", "none: SIGTERM at once"], ["USR1", "SIGUSR1"], ["USR2", "SIGUSR2"], ["INT", "SIGINT"], ["HUP", "SIGHUP"]];
 
-/** {roots, isFilled(form)}; `changed` is called when another look is needed. */
-export function paramFields(action, changed) {
-  if (takes(action, "text")) return notifyFields(changed);
-  if (takes(action, "grace_s")) return endFields(changed);
-  return { roots: [], isFilled: () => true };
+/** {fields(changed), isFilled(form), read(form)}: `changed` is called when another look is needed; what
+ * is read is what the API is told. */
+export function paramForm(action) {
+  if (takes(action, "text")) return { fields: notifyFields, isFilled: ({ elements }) => textOf(elements) !== "", read: ({ elements }) => ({ text: textOf(elements) }) };
+  if (takes(action, "grace_s")) return { fields: endFields, isFilled: () => true, read: endParams };
+  return { fields: () => [], isFilled: () => true, read: () => ({}) };
 }
 
+const textOf = ({ text }) => text.value.trim();
+
 function notifyFields(changed) {
-  const text = make("textarea", { name: "text", rows: "3", maxlength: "1000", id: "act-text", "aria-required": "true" });
-  text.addEventListener("input", changed);
-  return {
-    roots: [make("p", { class: "field" }, make("label", { for: "act-text" }, "What they read"), text)],
-    isFilled: (form) => form.elements.text.value.trim() !== "",
-  };
+  const text = make("textarea", { name: "text", rows: "3", maxlength: "1000", id: "act-text", "aria-required": "true", oninput: changed });
+  return [make("p", { class: "field" }, make("label", { for: "act-text" }, "What they read"), text)];
 }
 
 function endFields(changed) {
@@ -30,13 +29,11 @@ function endFields(changed) {
   show(wait, false);
   signal.addEventListener("change", () => show(wait, signal.querySelector("select").value !== ""));
   for (const field of [grace, signal, wait]) field.addEventListener("input", changed);
-  return { roots: [make("details", { class: "act-how" }, make("summary", {}, "How: 30 s of grace, no checkpoint signal"), make("div", { class: "act-how-fields" }, grace, signal, wait))], isFilled: () => true };
+  return [make("details", { class: "act-how" }, make("summary", {}, "How: 30 s of grace, no checkpoint signal"), make("div", { class: "act-how-fields" }, grace, signal, wait))];
 }
 
-export function paramsOf(action, form) {
+function endParams(form) {
   const { elements } = form;
-  if (takes(action, "text")) return { text: elements.text.value.trim() };
-  if (!takes(action, "grace_s")) return {};
   const signal = elements.checkpoint_signal.value;
   const summary = form.querySelector(".act-how > summary");
   const grace = bounded(elements.grace_s, 1, 600, 30);

@@ -1,7 +1,7 @@
 // One act as it goes: each step, then what was observed, each apart. Drawn in place.
 
 import { STEPS, checks, isOpen, stateWords, targetWords, tone, verb } from "./action_words.mjs";
-import { make, say, show } from "../parts/dom.mjs";
+import { button, make, redraw, say, show } from "../parts/dom.mjs";
 
 const SHORT = { requested: "Asked", queued: "Queued", sent: "Sent", accepted: "Accepted", acting: "Acting", done: "Verified" };
 
@@ -44,22 +44,16 @@ export class Progress {
 
   drawChecks(command) {
     const rows = checks(command);
-    const text = JSON.stringify(rows);
-    if (this.drawn === text) return;
-    this.drawn = text;
     show(this.checks, rows.length > 0);
-    this.checks.replaceChildren(...rows.map(([label, held, words]) => make("li", { class: held === true ? "yes" : held === false ? "no" : "open", "data-check": label },
+    redraw(this.checks, rows, () => rows.map(([label, held, words]) => make("li", { class: held === true ? "yes" : held === false ? "no" : "open", "data-check": label },
       make("span", { class: "check-mark", "aria-hidden": "true" }, held === true ? "✓" : held === false ? "✕" : "?"),
       make("strong", {}, `${label}: ${held === true ? "yes" : held === false ? "no" : "not known"}`), make("span", {}, words))));
   }
 
   drawMore(command) {
     const more = this.more(command);
-    const text = JSON.stringify([command.id, more.map(([word]) => word)]);
-    if (this.drawnMore === text) return;
-    this.drawnMore = text;
     show(this.foot, more.length > 0);
-    this.foot.replaceChildren(...more.map(([word, does]) => make("button", { type: "button", class: "button small", onclick: () => does(command) }, word)));
+    redraw(this.foot, [command.id, more.map(([word]) => word)], () => more.map(([word, does]) => button(word, () => does(command))));
   }
 }
 

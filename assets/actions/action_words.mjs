@@ -6,6 +6,8 @@ import { age, gibibytes, plural } from "../parts/format.mjs";
 /** What can be done to a task wherever it is shown, each by its key. */
 export const ACTS = [...ROWS.values()].filter(({ key }) => key !== "");
 export const verb = (action) => ROWS.get(action)?.label ?? action;
+/** Nobody resumes what runs. */
+export const isFit = ({ fits }, task) => fits === "" || (fits === "paused") === (task.state === "paused");
 const isSetting = (action) => ROWS.get(action)?.is_setting;
 
 /** In the order in which they are passed; what is reached lies in a command's history. */

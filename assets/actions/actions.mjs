@@ -1,8 +1,7 @@
 // Where acts begin, from whichever page: who may, what is looked at, and where it is followed.
 
-import { me } from "../parts/account.mjs";
 import { ActDialog } from "./action_dialog.mjs";
-import { ACTS, isOpen } from "./action_words.mjs";
+import { ACTS, isFit, isOpen } from "./action_words.mjs";
 
 const RANKS = ["viewer", "user", "operator", "admin"];
 let store = null;
@@ -24,10 +23,8 @@ export function mayAct(person, task) {
   return isAtLeast(person, "user") && task.user !== null && person.unix_names.includes(task.user);
 }
 
-/** The acts that fit a task: nobody resumes what runs. */
-export function fitting(task) {
-  return ACTS.filter(({ fits }) => fits === "" || (fits === "paused") === (task.state === "paused"));
-}
+/** The acts that fit a task. */
+export const fitting = (task) => ACTS.filter((row) => isFit(row, task));
 
 /** The targets are ids, taken when the finger went down: no row that moved can change them. */
 export function begin(action, ids, from = null, form = null, order = undefined, lead = undefined) {
@@ -52,5 +49,3 @@ export function pressed(button, act) {
   // By key there is no pointer, and no way for the target to move away.
   button.addEventListener("click", (event) => { if (event.detail === 0) act()(event); });
 }
-
-export const person = () => me();

@@ -1,6 +1,6 @@
 // The acts that this page knows of: told by the live socket, and asked for where it is silent.
 
-import { look } from "../parts/api.mjs";
+import { itemsOf, look } from "../parts/api.mjs";
 import { isOpen } from "./action_words.mjs";
 
 const ASK_AFTER_MS = 1_500;
@@ -22,17 +22,16 @@ export class CommandStore extends EventTarget {
 
   async lookAround() {
     this.lookAtPlans();
-    const open = await look("commands?state=open&limit=100").catch(() => null);
-    open?.items.forEach((command) => this.take(command));
+    const open = await itemsOf("commands?state=open&limit=100", []);
+    open.forEach((command) => this.take(command));
   }
 
   async lookAtPlans() {
-    const answer = await look("plans").catch(() => null);
-    if (answer === null) return;
-    const text = JSON.stringify(answer.items);
-    if (text === this.plansText) return;
+    const plans = await itemsOf("plans");
+    const text = JSON.stringify(plans);
+    if (plans === null || text === this.plansText) return;
     this.plansText = text;
-    this.plans = answer.items.filter(({ state }) => state === "waiting" || state === undefined);
+    this.plans = plans.filter(({ state }) => state === "waiting" || state === undefined);
     this.dispatchEvent(new CustomEvent("plans"));
   }
 

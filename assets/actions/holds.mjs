@@ -1,11 +1,10 @@
 // Hold: one button that stops every act, and the line that says so wherever somebody looks.
 
-import { me } from "../parts/account.mjs";
 import { look, send } from "../parts/api.mjs";
-import { isAtLeast } from "./actions.mjs";
-import { ask, sentence, textField } from "../parts/dialog.mjs";
-import { byId, make, say, show } from "../parts/dom.mjs";
+import { sentence, textField } from "../parts/dialog.mjs";
+import { button, byId, make, redraw, say, show } from "../parts/dom.mjs";
 import { moment, plural, when } from "../parts/format.mjs";
+import { Looker } from "../parts/looker.mjs";
 import { change } from "../parts/password_prompt.mjs";
 import { toast } from "../parts/toast.mjs";
 
@@ -13,35 +12,34 @@ const EVERY_MS = 5_000;
 const MOST_NAMED = 3;
 
 /** Events: `change`. */
-export class Holds extends EventTarget {
+export class Holds extends Looker {
   constructor(live) {
-    super();
-    Object.assign(this, { fleet: null, nodes: [], person: null, isKnown: false });
+    super(live, EVERY_MS);
+    Object.assign(this, { fleet: null, nodes: [], isKnown: false });
     this.strip = byId("held");
     this.button = byId("hold");
     this.button.addEventListener("click", () => this.hold(null, "the fleet"));
     live.addEventListener("hold", () => this.look());
-    live.addEventListener("state", () => { if (live.state === "live") this.look(); });
-    document.addEventListener("visibilitychange", () => { if (!document.hidden) this.look(); });
-    setInterval(() => { if (!document.hidden) this.look(); }, EVERY_MS);
-    me().then((person) => { this.person = person; this.draw(); }, () => {});
+    this.meet().then(() => this.draw());
     this.look();
   }
 
   get mayHold() {
-    return isAtLeast(this.person, "operator");
+    return this.may("operator");
   }
 
-  async look() {
-    const answer = await look("hold").catch(() => null);
-    if (answer === null) return;
+  ask() {
+    return look("hold");
+  }
+
+  take(answer) {
     const text = JSON.stringify(answer);
     if (text !== this.text) {
       this.text = text;
       this.fleet = answer.fleet;
       this.nodes = answer.nodes.filter(({ holds, wanted }) => wanted || holds.length > 0);
       this.isKnown = true;
-      this.dispatchEvent(new CustomEvent("change"));
+      this.tell("change");
     }
     this.draw();
   }
@@ -65,33 +63,27 @@ export class Holds extends EventTarget {
     await this.look();
   }
 
-  async release(node, name) {
+  release(node, name) {
     const query = node === null ? "" : `?node=${encodeURIComponent(node)}`;
-    await ask({
+    return this.asked({
       title: `Release ${name}`, verb: "Release", lead: `Acts on ${name} are possible again, for people and for rules.`,
       submit: () => change("DELETE", `hold${query}`),
     });
-    await this.look();
   }
 
-  async explain(node) {
-    await ask({
+  explain(node) {
+    return this.asked({
       title: "Why it is held", verb: "Say so", fields: [textField("reason", "Reason", { required: "", maxlength: "500" }, "Everyone reads it, on every page.")],
       submit: (given) => send("POST", "hold", { node, reason: given.get("reason") }),
     });
-    await this.look();
   }
 
   draw() {
     show(this.button, this.mayHold && this.isKnown && this.fleet === null);
     const isHeld = this.fleet !== null || this.nodes.length > 0;
     show(this.strip, isHeld);
-    if (!isHeld) { this.drawn = null; return; }
-    const words = this.fleet === null ? this.nodeWords() : this.fleetWords();
-    const text = JSON.stringify([words, this.mayHold]);
-    if (text === this.drawn) return;
-    this.drawn = text;
-    this.strip.replaceChildren(make("strong", {}, words[0]), make("span", {}, words[1]), ...this.buttons());
+    const words = !isHeld ? null : this.fleet === null ? this.nodeWords() : this.fleetWords();
+    redraw(this.strip, [words, this.mayHold], () => (isHeld ? [make("strong", {}, words[0]), make("span", {}, words[1]), ...this.buttons()] : []));
   }
 
   fleetWords() {
@@ -116,8 +108,6 @@ export class Holds extends EventTarget {
   }
 }
 
-const button = (words, does) => make("button", { type: "button", class: "button small", onclick: does }, words);
-
 function sayWho({ by, reason, since }) {
   const at = since === null || since === undefined ? "" : `, since ${moment(since)}`;
   return `${by?.name ?? by ?? "Somebody"}${at}${reason ? `: “${reason}”` : ""}`;
@@ -126,7 +116,7 @@ function sayWho({ by, reason, since }) {
 /** A line about one node's hold, with its button; drawn anew when something changes. */
 export function holdLine(holds, node, host) {
   const words = make("span", {});
-  const act = make("button", { type: "button", class: "button small" });
+  const act = button("", null);
   const line = make("p", { class: "node-hold" }, words, act);
   const draw = () => {
     const found = holds.of(node);

@@ -1,9 +1,9 @@
 // What is asked for when a setting of MPS or of a GPU is changed: the fields, and what the API is told
-// of them. `read(form)` gives null while something is missing.
+// of them, as action_params.mjs has it; what is read is null while something is missing.
 
 import { choiceField, textField } from "../parts/dialog.mjs";
+import { HOUR_S } from "../parts/time_ranges.mjs";
 
-const HOUR_S = 3_600;
 const TIMES = [["3600", "1 h"], ["14400", "4 h"], ["28800", "8 h"], ["86400", "1 day"], ["604800", "7 days"]];
 const MIB_OF = { MiB: 1, GiB: 1_024 };
 
@@ -15,11 +15,12 @@ const leaseField = () => choiceField("lease_s", "For how long", TIMES, String(HO
 
 function form(title, fields, read) {
   return {
-    title, read,
+    title, isFilled: () => true,
+    read: (root) => { const setting = read(root); return setting === null ? null : { setting }; },
     fields: (changed) => {
       // Not `change` of what is typed: it comes with the very click that confirms.
       for (const field of fields) field.addEventListener("input", changed);
-      return { roots: fields, isFilled: () => true };
+      return fields;
     },
   };
 }

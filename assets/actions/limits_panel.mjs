@@ -1,47 +1,37 @@
 // MPS of a node, and the limits that gpudeck holds on a GPU: what is wanted, and what is in force.
-// Redrawn only when something of it has changed.
 
-import { begin, isAtLeast, person, settledAt } from "./actions.mjs";
-import { look } from "../parts/api.mjs";
-import { make } from "../parts/dom.mjs";
+import { me } from "../parts/account.mjs";
+import { begin, isAtLeast, settledAt } from "./actions.mjs";
+import { sentence } from "../parts/dialog.mjs";
+import { button, make } from "../parts/dom.mjs";
 import { moment, plural } from "../parts/format.mjs";
+import { Panel, note } from "../parts/panel.mjs";
 import { capForm, fixOf, lockForm, memoryForm, modeForm, openForm, plainForm, presetForm, shareForm, undoForm } from "./limit_forms.mjs";
 
-const EVERY_MS = 4_000;
 const SOON_MS = 700;
 const SOON_FOR_MS = 3_000;
 const STATES = { beginning: ["being set", "stale"], in_force: ["in force", "ok"], not_in_force: ["not in force", "lost"], drifted: ["changed by somebody", "lost"], unknown: ["not known", "stale"] };
 const WHAT = { power: ["Power", "W"], clocks: ["SM clock", "MHz"] };
 
-class Panel {
-  constructor(words) {
-    this.root = make("div", { class: "limits" }, make("p", { class: "limits-none" }, words));
-    this.drawn = null;
-    this.askedAt = -Infinity;
+class SettingsPanel extends Panel {
+  constructor() {
+    super("limits");
     this.isOperator = false;
-    person().then((who) => { this.isOperator = isAtLeast(who, "operator"); this.askedAt = -Infinity; }, () => {});
+    me().then((who) => { this.isOperator = isAtLeast(who, "operator"); this.askedAt = -Infinity; }, () => {});
   }
 
-  /** Asks once in a while; what cannot be asked leaves what is there. */
-  async refresh(node) {
-    const now = performance.now();
-    if (now - this.askedAt < (now - settledAt() < SOON_FOR_MS ? SOON_MS : EVERY_MS)) return;
-    this.askedAt = now;
-    const answer = await look(`${this.path}?node=${encodeURIComponent(node)}`).catch(() => null);
-    if (answer !== null) this.draw(answer.items[0] ?? null);
-  }
-
-  put(key, build) {
-    const text = JSON.stringify([key, this.isOperator]);
-    if (text === this.drawn) return;
-    this.drawn = text;
-    const focused = this.root.contains(document.activeElement) ? document.activeElement.dataset.does : null;
-    this.root.replaceChildren(...build());
-    if (focused) [...this.root.querySelectorAll("[data-does]")].find((one) => one.dataset.does === focused)?.focus();
+  /** What was just set is told soon. */
+  refresh(node) {
+    const isSoon = performance.now() - settledAt() < SOON_FOR_MS;
+    return this.ask(`${this.path}?node=${encodeURIComponent(node)}`, isSoon ? SOON_MS : undefined);
   }
 
   button(words, does, action, target, makeForm) {
-    return make("button", { type: "button", class: "button small", "data-does": does, onclick: (event) => this.start(action, target, makeForm(), event) }, words);
+    return button(words, (event) => this.start(action, target, makeForm(), event), { "data-does": does });
+  }
+
+  acts(...buttons) {
+    return buttons.length === 0 || !this.isOperator ? null : make("p", { class: "limits-acts" }, ...buttons);
   }
 
   start(action, target, form, event) {
@@ -50,22 +40,22 @@ class Panel {
   }
 }
 
-export class GpuLimits extends Panel {
+export class GpuLimits extends SettingsPanel {
   constructor(gpu) {
-    super("Not known yet.");
+    super();
     Object.assign(this, { gpu, path: "limits" });
   }
 
-  draw(node) {
+  draw([node = null]) {
     const { gpu } = this;
     const leases = (node?.leases ?? []).filter((lease) => lease.gpu_uuid === gpu.uuid);
     const modes = (node?.modes ?? []).filter((mode) => mode.gpu_uuid === gpu.uuid);
     const trouble = node === null ? "Its node has not said whether limits can be set." : node.trouble;
     const key = [leases.map(({ seen, seen_at: at, ...rest }) => rest), modes, trouble];
-    this.put(key, () => [
+    this.put([key, this.isOperator], () => [
       ...leases.map((lease) => this.lease(lease)),
       ...modes.map((mode) => this.mode(mode)),
-      ...(leases.length + modes.length === 0 ? [make("p", { class: "limits-none" }, gpu.facts.parent_uuid ? "Limits are of the whole board." : trouble === "" ? "gpudeck holds no limit on it." : sentenceOf(trouble))] : []),
+      ...(leases.length + modes.length === 0 ? [note(gpu.facts.parent_uuid ? "Limits are of the whole board." : trouble === "" ? "gpudeck holds no limit on it." : sentenceOf(trouble))] : []),
       ...(this.isOperator && trouble === "" && !gpu.facts.parent_uuid ? [make("p", { class: "limits-acts" },
         this.button("Cap power", "cap", "set_power_cap", gpu.uuid, () => capForm(gpu)),
         this.button("Lock clocks", "lock", "lock_clocks", gpu.uuid, () => lockForm(gpu)),
@@ -74,35 +64,35 @@ export class GpuLimits extends Panel {
   }
 
   lease(lease) {
-    const [words, tone] = STATES[lease.state] ?? [lease.state, "stale"];
     const [name, unit] = WHAT[lease.what];
-    return make("div", { class: "limit", "data-state": lease.state },
-      make("p", {}, make("strong", {}, `${name} ${lease.wanted.map((value) => Math.round(value)).join(" to ")} ${unit}`), " ", make("span", { class: `pill ${tone}` }, words)),
-      make("p", { class: "limits-none" }, `Until ${moment(lease.ends_at)}, by ${lease.by}${lease.reason ? `: “${lease.reason}”` : ""}. ${sentenceOf(lease.words)}`),
-      ...(this.isOperator ? [make("p", { class: "limits-acts" }, this.button("Undo", `undo ${lease.what}`, "release_limit", lease.gpu_uuid, () => undoForm(lease)))] : []));
+    return this.held(lease, `${name} ${lease.wanted.map((value) => Math.round(value)).join(" to ")} ${unit}`, moment(lease.ends_at),
+      this.button("Undo", `undo ${lease.what}`, "release_limit", lease.gpu_uuid, () => undoForm(lease)));
   }
 
   mode(mode) {
-    const [words, tone] = STATES[mode.state] ?? [mode.state, "stale"];
-    return make("div", { class: "limit", "data-state": mode.state },
-      make("p", {}, make("strong", {}, "One process at a time"), " ", make("span", { class: `pill ${tone}` }, words)),
-      make("p", { class: "limits-none" }, `Until it is set back, by ${mode.by}${mode.reason ? `: “${mode.reason}”` : ""}. ${sentenceOf(mode.words)}`),
-      ...(this.isOperator ? [make("p", { class: "limits-acts" }, this.button("Undo", "undo mode", "set_compute_mode", mode.gpu_uuid, () => openForm(mode)))] : []));
+    return this.held(mode, "One process at a time", "it is set back", this.button("Undo", "undo mode", "set_compute_mode", mode.gpu_uuid, () => openForm(mode)));
+  }
+
+  held({ state, by, reason, words }, what, until, undo) {
+    const [stateWords, tone] = STATES[state] ?? [state, "stale"];
+    return make("div", { class: "limit", "data-state": state },
+      make("p", {}, make("strong", {}, what), " ", make("span", { class: `pill ${tone}` }, stateWords)),
+      note(`Until ${until}, by ${by}${reason ? `: “${reason}”` : ""}. ${sentenceOf(words)}`), this.acts(undo));
   }
 }
 
-export class NodeMps extends Panel {
+export class NodeMps extends SettingsPanel {
   constructor(node) {
-    super("Not known yet.");
+    super();
     Object.assign(this, { node, path: "mps" });
   }
 
-  draw(found) {
+  draw([found = null]) {
     const daemons = found?.daemons ?? [];
     const trouble = found === null ? "This node has not said whether MPS is there." : found.trouble;
     const findings = found?.findings ?? [];
-    this.put([daemons, trouble, findings], () => {
-      if (daemons.length === 0 && findings.length === 0) return [make("p", { class: "limits-none" }, trouble === "" ? "No MPS control daemon runs here, and none has left anything behind." : sentenceOf(trouble))];
+    this.put([daemons, trouble, findings, this.isOperator], () => {
+      if (daemons.length === 0 && findings.length === 0) return [note(trouble === "" ? "No MPS control daemon runs here, and none has left anything behind." : sentenceOf(trouble))];
       return [...daemons.map((daemon) => this.daemon(daemon)), this.doctor(findings)];
     });
   }
@@ -111,21 +101,21 @@ export class NodeMps extends Panel {
     const isWrong = findings.some(({ weight }) => weight === "fault");
     return make("div", { class: "limit mps-doctor", role: "group", "aria-label": "Doctor of MPS" },
       make("p", {}, make("strong", {}, "Doctor"), " ", make("span", { class: `pill ${isWrong ? "lost" : "ok"}` }, isWrong ? "something is wrong" : "nothing is wrong")),
-      ...(findings.length === 0 ? [make("p", { class: "limits-none" }, "It has looked at the daemons, their servers and logs, and at the modes of the GPUs.")] : [
-        make("ul", { class: "mps-findings" }, ...findings.map((finding) => this.finding(finding)))]));
+      findings.length === 0 ? note("It has looked at the daemons, their servers and logs, and at the modes of the GPUs.")
+        : make("ul", { class: "mps-findings" }, ...findings.map((finding) => this.finding(finding))));
   }
 
   finding({ code, weight, cause, remedy, fixes }) {
-    const mending = this.isOperator ? fixes.map(fixOf).filter((fix) => fix !== null) : [];
+    const mending = fixes.map(fixOf).filter((fix) => fix !== null);
     return make("li", { "data-code": code },
       make("p", {}, make("span", { class: `pill ${weight === "fault" ? "lost" : "stale"}` }, weight === "fault" ? "mend" : "advice"), ` ${sentenceOf(cause)}`),
-      make("p", { class: "limits-none" }, sentenceOf(remedy)),
-      ...(mending.length === 0 ? [] : [make("p", { class: "limits-acts" }, ...mending.map((fix, at) => this.button(fix.words, `fix ${code} ${at}`, fix.action, fix.target ?? this.node, () => fix.form)))]));
+      note(sentenceOf(remedy)),
+      this.acts(...mending.map((fix, at) => this.button(fix.words, `fix ${code} ${at}`, fix.action, fix.target ?? this.node, () => fix.form))));
   }
 
   daemon(daemon) {
     const { pipes, is_alive: isAlive } = daemon;
-    const acts = !this.isOperator ? [] : isAlive ? [
+    const acts = isAlive ? [
       this.button("Share", `share ${pipes}`, "set_mps", this.node, () => shareForm(daemon)),
       this.button("Memory", `memory ${pipes}`, "set_mps", this.node, () => memoryForm(daemon)),
       this.button("Preset", `preset ${pipes}`, "set_mps", this.node, () => presetForm(daemon)),
@@ -135,10 +125,10 @@ export class NodeMps extends Panel {
     return make("div", { class: "limit", "data-pipes": pipes },
       make("p", {}, make("code", {}, pipes), " ", make("span", { class: `pill ${isAlive ? "ok" : "lost"}` }, isAlive ? "answers" : "does not answer"), ` ${daemon.user === null ? "" : `of ${daemon.user}`}`),
       ...(daemon.trouble === "" ? [] : [make("p", { class: "act-warning" }, sentenceOf(daemon.trouble))]),
-      ...(isAlive ? [make("p", { class: "limits-none" }, `Default of the next server: ${share(daemon.default_pct)}, ${priority(daemon.default_priority)}${memoryWords(daemon.default_memory)}.`)] : []),
+      ...(isAlive ? [note(`Default of the next server: ${share(daemon.default_pct)}, ${priority(daemon.default_priority)}${memoryWords(daemon.default_memory)}.`)] : []),
       ...daemon.servers.map((server) => this.server(server)),
-      ...(isAlive && daemon.servers.length === 0 ? [make("p", { class: "limits-none" }, "No server: the first client starts one.")] : []),
-      ...(acts.length === 0 ? [] : [make("p", { class: "limits-acts" }, ...acts)]));
+      ...(isAlive && daemon.servers.length === 0 ? [note("No server: the first client starts one.")] : []),
+      this.acts(...acts));
   }
 
   server(server) {
@@ -156,4 +146,4 @@ export class NodeMps extends Panel {
 const share = (pct) => (pct === null ? "an unknown share" : `${pct} %`);
 const priority = (value) => ({ 0: "normal priority", 1: "below normal priority" })[value] ?? "priority not known";
 const memoryWords = (limits) => limits.map(([ordinal, limit]) => `, ${limit} on device ${ordinal}`).join("");
-const sentenceOf = (text) => (text === "" ? "" : `${text.charAt(0).toUpperCase()}${text.slice(1)}${/[.!?…]$/.test(text) ? "" : "."}`);
+const sentenceOf = (text) => (text === "" ? "" : sentence(text));

@@ -7,18 +7,19 @@ import { isOpen, undoOf } from "./action_words.mjs";
 import { Progress } from "./action_progress.mjs";
 import { begin, isAtLeast } from "./actions.mjs";
 import { sentence } from "../parts/dialog.mjs";
-import { byId, isTyping, make, say, show } from "../parts/dom.mjs";
+import { Lines, button, byId, isShortcut, make, redraw, say, show } from "../parts/dom.mjs";
 import { plural, when } from "../parts/format.mjs";
 import { toast } from "../parts/toast.mjs";
 
 export class RunningActions {
   constructor(store) {
-    Object.assign(this, { store, lines: new Map(), isWide: false, person: null });
+    Object.assign(this, { store, isWide: false, person: null });
     this.root = byId("tray");
     this.button = make("button", { type: "button", class: "tray-button", "aria-expanded": "false", "aria-controls": "tray-list", onclick: () => this.toggle() });
     this.plans = make("ul", { class: "plans" });
-    this.list = make("ul", { class: "acts" });
-    this.panel = make("div", { id: "tray-list", class: "tray-panel", tabindex: "0", role: "region", "aria-label": "Acts that run, and that wait", hidden: "" }, this.plans, this.list);
+    const list = make("ul", { class: "acts" });
+    this.lines = new Lines(list, ({ id }) => id, (command) => new Progress(command, (one) => this.more(one)));
+    this.panel = make("div", { id: "tray-list", class: "tray-panel", tabindex: "0", role: "region", "aria-label": "Acts that run, and that wait", hidden: "" }, this.plans, list);
     this.root.append(this.panel, this.button);
     store.addEventListener("change", () => this.draw());
     store.addEventListener("plans", () => this.draw());
@@ -32,7 +33,7 @@ export class RunningActions {
       this.toggle();
       this.button.focus();
     }
-    if (event.key === "a" && !isTyping(event.target) && !event.ctrlKey && !event.metaKey && !event.altKey && !this.root.hidden && document.querySelector("dialog[open]") === null) {
+    if (event.key === "a" && isShortcut(event) && !this.root.hidden) {
       this.toggle();
       if (this.isWide) this.panel.focus();
     }
@@ -58,32 +59,14 @@ export class RunningActions {
     ];
     say(this.button, `Acts: ${words.join(" · ")}`);
     this.root.dataset.tone = bad > 0 ? "bad" : plans.length > 0 ? "warn" : running > 0 ? "run" : "";
-    this.drawLines(commands);
-    this.drawPlans(plans);
-  }
-
-  drawLines(commands) {
-    const ids = new Set(commands.map(({ id }) => id));
-    for (const [id, line] of this.lines) if (!ids.has(id)) { line.root.remove(); this.lines.delete(id); }
-    commands.forEach((command, at) => {
-      if (!this.lines.has(command.id)) this.lines.set(command.id, new Progress(command, (one) => this.more(one)));
-      const line = this.lines.get(command.id);
-      line.draw(command);
-      if (this.list.children[at] !== line.root) this.list.insertBefore(line.root, this.list.children[at] ?? null);
-    });
+    this.lines.draw(commands);
+    redraw(this.plans, [plans, this.person?.name], () => plans.map((plan) => this.planLine(plan)));
   }
 
   more(command) {
     const more = undoOf(command).map(([action, word]) => [word, () => begin(action, [command.task_id])]);
     if (!isOpen(command)) more.push(["Put away", () => this.store.forget(command.id)]);
     return more;
-  }
-
-  drawPlans(plans) {
-    const text = JSON.stringify([plans, this.person?.name]);
-    if (text === this.drawnPlans) return;
-    this.drawnPlans = text;
-    this.plans.replaceChildren(...plans.map((plan) => this.planLine(plan)));
   }
 
   planLine(plan) {
@@ -94,8 +77,8 @@ export class RunningActions {
       make("div", { class: "act-head" }, make("strong", {}, `${plan.action} ${plural(plan.items.length, "job")}`), make("span", { class: "pill stale" }, "waits")),
       make("p", { class: "act-target" }, `${isOwn ? "You ask" : `${by} asks`}, ends ${when(plan.ends_at)}: “${plan.reason}”`),
       make("div", { class: "act-more" },
-        ...(mayApprove ? [make("button", { type: "button", class: "button small first", onclick: () => approveDialog(this.store, plan) }, "Look and approve")] : []),
-        ...(isOwn || mayApprove ? [make("button", { type: "button", class: "button small", onclick: () => this.withdraw(plan) }, isOwn ? "Withdraw" : "Turn down")] : [])));
+        ...(mayApprove ? [button("Look and approve", () => approveDialog(this.store, plan), { class: "button small first" })] : []),
+        ...(isOwn || mayApprove ? [button(isOwn ? "Withdraw" : "Turn down", () => this.withdraw(plan))] : [])));
   }
 
   async withdraw(plan) {

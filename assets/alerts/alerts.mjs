@@ -4,7 +4,7 @@ import { drawAlert, drawCondition, drawDue, drawHolds, drawNow, drawRule, drawTa
 import { ACTS } from "../actions/action_words.mjs";
 import { begin } from "../actions/actions.mjs";
 import { look, send } from "../parts/api.mjs";
-import { Brakes, drawLadder } from "./brakes.mjs";
+import { Brakes, LASTS, drawLadder } from "./brakes.mjs";
 import { choiceField, open, sentence, textField } from "../parts/dialog.mjs";
 import { byId, isShortcut, make, say, sayOrHide, show } from "../parts/dom.mjs";
 import { RANKS } from "./firing.mjs";
@@ -21,8 +21,7 @@ const EVERY_MS = 5_000;
 const SOON_MS = 250;
 const MOST_OVER = 200;
 const VIEWS = ["firing", "pending", "held", "silenced", "ended"];
-const SILENCES = [["3600", "1 hour"], ["14400", "4 hours"], ["86400", "a day"], ["604800", "a week"], ["2592000", "30 days"]];
-const AT_ONCE = 4;
+const SILENCES = [...LASTS, ["2592000", "30 days"]];
 const MODES = [["observe", "observe: nothing is done"], ["dry_run", "dry run: what would be done is recorded"], ["confirm", "confirm: a person lets each act happen"], ["auto", "auto: by itself, within the brakes"]];
 const EMPTY = {
   firing: "Nothing fires. When a rule has been true of something for long enough, it stands here.",
@@ -32,7 +31,7 @@ const EMPTY = {
   ended: "No alert of the last seven days is over.",
 };
 
-export class AlertsPage extends Looker {
+export default class AlertsPage extends Looker {
   constructor(root, live) {
     super(live, EVERY_MS, { problem: byId("alerts-problem") });
     Object.assign(this, { root, rules: [] });
@@ -191,7 +190,7 @@ export class AlertsPage extends Looker {
   silenceOne(alert) {
     const because = textField("because", "Because", { maxlength: "400", placeholder: "looked at" }, "May stay empty.");
     const problem = make("p", { class: "problem", role: "alert", hidden: "" });
-    const during = make("div", { class: "silence-spans" }, ...SILENCES.slice(0, AT_ONCE).map(([seconds, words]) => make("button", { type: "button", class: "button first", onclick: () => silence(seconds) }, words)));
+    const during = make("div", { class: "silence-spans" }, ...LASTS.map(([seconds, words]) => make("button", { type: "button", class: "button first", onclick: () => silence(seconds) }, words)));
     const body = make("div", { class: "form dialog-body" }, make("p", {}, `${alert.title}, at ${placeOf(alert)}: it stays visible; nobody is told, and no rule acts on it, for`), during, because, problem,
       make("div", { class: "dialog-foot" }, make("button", { type: "button", class: "button", onclick: () => { dialog.close(); this.silence(alert); } }, "Another silence …")));
     const dialog = open("Silence", body);

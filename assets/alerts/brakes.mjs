@@ -9,7 +9,7 @@ import { Rows, stacked, timeCell } from "../parts/rows.mjs";
 
 const RESET = new Set(["breaker", "storm"]); // those that stay until somebody has looked
 const STORMS_SAID = 2;
-const LASTS = [["3600", "1 hour"], ["14400", "4 hours"], ["86400", "a day"], ["604800", "a week"]];
+export const LASTS = [["3600", "1 hour"], ["14400", "4 hours"], ["86400", "a day"], ["604800", "a week"]];
 
 export class Brakes {
   /** `page`: who looks, and looks again. */

@@ -11,7 +11,6 @@ import { change } from "../parts/password_prompt.mjs";
 const SPANS = [["3600", "the last hour"], ["86400", "the last day"], ["604800", "the last week"], ["2592000", "the last 30 days"]];
 const AGAIN_MS = 700;
 const NAMED = 12;
-const OPEN = new Set(["running"]);
 
 /** `draft()`: the rule as it is being written, or why there is none as an Error. */
 export class Rehearsal {
@@ -32,7 +31,7 @@ export class Rehearsal {
       const rule = await this.draft();
       const end = Date.now() / 1000;
       let found = await send("POST", "rules/backtests", { rule, start: end - Number(this.span.value), end });
-      while (OPEN.has(found.state) && this.root.isConnected) {
+      while (found.state === "running" && this.root.isConnected) {
         say(this.words, `It is looked at … ${amount(100 * found.progress)} %`);
         await new Promise((done) => setTimeout(done, AGAIN_MS));
         found = await look(`rules/backtests/${encodeURIComponent(found.id)}`);
@@ -46,7 +45,7 @@ export class Rehearsal {
   }
 
   draw(found) {
-    say(this.words, OPEN.has(found.state) ? "" : wordsOf(found));
+    say(this.words, found.state === "running" ? "" : wordsOf(found));
     const left = (t) => 100 * Math.min(1, Math.max(0, (t - found.start) / (found.end - found.start)));
     show(this.strip, found.alerts.length > 0);
     this.strip.replaceChildren(...found.alerts.map(({ fired_at: from, ended_at: to }) => {

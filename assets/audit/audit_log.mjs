@@ -17,7 +17,7 @@ const BAD = new Set(["unkillable", "not_effective", "unknown"]);
 const ON_THE_WAY = new Set(["requested", "queued", "sent", "accepted", "acting"]);
 const QUIET = new Set(["refused", "expired", "denied", "failed"]);
 
-export class Record extends Looker {
+export default class Record extends Looker {
   constructor(root, live) {
     super(live, EVERY_MS, { problem: byId("record-problem"), what: "list" });
     Object.assign(this, { root, view: readView(USUAL), opened: new Set(), items: [], next: null, nodes: [] });

@@ -8,7 +8,7 @@ const HEIGHT = 168;
 const AXIS_WIDTH = 66;
 const NARROW = 400;
 const MOST_LANES = 3;
-const KINDS = { info: "info", warn: "warning", crit: "critical" };
+export const KINDS = { info: "info", warn: "warning", crit: "critical" };
 const SYNC = uPlot.sync("lines");
 // Told apart by lightness and dash as well as by hue (Okabe and Ito's, turned for both grounds).
 const HUES = {

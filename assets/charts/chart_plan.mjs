@@ -24,7 +24,6 @@ const ONE = [
 ];
 const RANGES = new Map(ONE.flatMap(({ keys, range }) => keys.map((key) => [key, range])));
 const LIMITS = new Map(ONE.flatMap(({ keys, limits }) => (limits === undefined ? [] : [[keys[0], limits]])));
-const BANDS = new Map(ONE.flatMap(({ keys, bands }) => (bands === undefined ? [] : [[keys[0], bands]])));
 
 const GIB = [0.1, 0.25, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000].map((gib) => gib * 2 ** 30);
 const SHORT = { "%": "%", "W": "W", "°C": "°C", "MHz": "MHz" };

@@ -23,7 +23,7 @@ const PAPER_WIDTH = 320;
 const EMPTY = { node: "This node reports no GPU now. Its reader's state stands beside.", compare: "None of these GPUs is known. Select some on the Fleet page." };
 const SPANS = [["300", "5 min"], ["900", "15 min"], ["3600", "1 h"]];
 
-export class Timelines {
+export default class Timelines {
   constructor(root, live, holds) {
     Object.assign(this, { root, live, holds, gpus: [], charts: [], zoom: null, dirty: new Set(), holes: [] });
     this.book = readMetricCatalogue();

@@ -21,10 +21,9 @@ export class Drawer extends Teller {
     return this.uuid !== null;
   }
 
-  open(uuid, { isFocused }) {
+  open(uuid) {
     if (uuid !== this.uuid) this.start(uuid);
     show(this.root, true);
-    if (isFocused) this.root.focus({ preventScroll: true });
     this.refresh();
   }
 

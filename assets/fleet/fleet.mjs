@@ -25,7 +25,7 @@ const FILTER_WAIT_MS = 120;
 const WORDS_EVERY_S = 0.95; // cells come several times a second; nobody reads that fast
 const MOST_COMPARED = 16;
 
-export class Fleet {
+export default class Fleet {
   constructor(root, live, holds) {
     // `lastCells`: what is live, while a moment of the past is shown.
     Object.assign(this, { root, live, picture: new FleetState(), goodFilter: "", filterError: null, wordsAt: 0, past: null, lastCells: null });
@@ -94,7 +94,7 @@ export class Fleet {
     this.drawTheme();
     this.drawView();
     this.live.watch(view.metric, view.filter);
-    if (view.gpu !== "") this.drawer.open(view.gpu, { isFocused: false });
+    if (view.gpu !== "") this.drawer.open(view.gpu);
   }
 
   /** The time bar: not needed for the first paint. */
@@ -298,7 +298,7 @@ export class Fleet {
   }
 
   openUuid(uuid) {
-    this.drawer.open(uuid, { isFocused: false });
+    this.drawer.open(uuid);
     this.choose({ gpu: uuid });
     this.repin();
   }

@@ -2,7 +2,7 @@
 
 import { MARK_ROOM, arrange, neighbour, placesOf, slotAt } from "./grid_layout.mjs";
 import { Teller, byId, say, show, theme } from "../parts/dom.mjs";
-import { FONT, drawAlert, drawAlerts, paintCells, paintPixels, palette, rasterise } from "../parts/gauges.mjs";
+import { FONT, drawAlert, drawAlerts, fit, paintCells, paintPixels, palette, rasterise } from "../parts/gauges.mjs";
 
 // A live sort would shuffle cells under the reader's eyes; it settles this often, and never
 // while the pointer or the keyboard is in the map.
@@ -165,7 +165,7 @@ export class Heatmap extends Teller {
     context.font = isHeading ? `600 13px ${FONT}` : `500 11px ${FONT}`;
     context.fillStyle = isOffline ? marks.offlineInk : isHeading ? marks.heading : marks.label;
     const [worst] = node === undefined ? [] : this.firing.byNode.get(this.picture.nodeId(node.slots[0])) ?? [];
-    const shown = shortened(context, text, worst === undefined ? room : room - MARK_ROOM);
+    const shown = fit(context, text, worst === undefined ? room : room - MARK_ROOM, 3);
     context.fillText(shown, x, y);
     if (worst !== undefined) drawAlert(context, x + context.measureText(shown).width + MARK_ROOM - NAME_BOX, y - NAME_MARK / 2, NAME_BOX, NAME_BOX, worst.severity === "crit", marks);
     if (!isOffline) return;
@@ -300,11 +300,4 @@ function padded(picture) {
   const cells = new Uint8Array(picture.size).fill(255);
   cells.set(picture.cells);
   return cells;
-}
-
-function shortened(context, text, room) {
-  if (context.measureText(text).width <= room) return text;
-  let kept = text;
-  while (kept.length > 3 && context.measureText(`${kept}…`).width > room) kept = kept.slice(0, -1);
-  return `${kept}…`;
 }

@@ -3,6 +3,7 @@
 import { Teller, byId, make, options, redraw, say } from "../parts/dom.mjs";
 import { grouped } from "../parts/grouped.mjs";
 import { clock, plural, when } from "../parts/format.mjs";
+import { nowS } from "../parts/time_ranges.mjs";
 
 const STEP_OF = new Map([[3_600, 5], [21_600, 30], [86_400, 120], [604_800, 900]]);
 // Times as fast as life; the last one is a dozen steps a second.
@@ -10,13 +11,13 @@ const SPEEDS = new Map([[5, [1, 10, 60]], [30, [10, 60, 360]], [120, [60, 360, 1
 const FAR = 10;
 const TRACK_MARKS = 120;
 
-const now = () => Date.now() / 1000;
+const now = () => Date.nowS() / 1000;
 
 /** Tells `move` {at}: null is live; `range`; `play`. `at` is in whole seconds. */
 export class TimeBar extends Teller {
   constructor() {
     super();
-    Object.assign(this, { at: null, end: now(), isPlaying: false, marks: [] });
+    Object.assign(this, { at: null, end: nowS(), isPlaying: false, marks: [] });
     this.range = byId("time-range");
     this.speed = byId("time-speed");
     this.slider = make("input", { id: "time-slider", type: "range", min: "0", step: "1", "aria-label": "Moment" });
@@ -66,7 +67,7 @@ export class TimeBar extends Teller {
   /** The window ends now, or where the moment is in it. */
   settle() {
     if (this.at === null || this.at > this.end || this.at < this.start) {
-      this.end = this.at === null || now() - this.at < this.rangeS ? now() : this.at + this.rangeS / 2;
+      this.end = this.at === null || nowS() - this.at < this.rangeS ? nowS() : this.at + this.rangeS / 2;
     }
     this.slider.max = String(this.places);
     this.slider.value = String(this.at === null ? this.places : Math.floor((this.at - this.start) / this.step));
@@ -76,14 +77,14 @@ export class TimeBar extends Teller {
   goToPlace(place) {
     const at = this.start + place * this.step;
     // The last place is now; nothing is known of the second that is just being read.
-    if (place >= this.places && at > now() - 2 * this.step) this.goLive();
+    if (place >= this.places && at > nowS() - 2 * this.step) this.goLive();
     else this.goTo(Math.max(this.start, at));
   }
 
   goTo(at) {
-    if (at > now() - 2) { this.goLive(); return; }
+    if (at > nowS() - 2) { this.goLive(); return; }
     // A window wide enough, before it is a window somewhere else.
-    const wide = [...STEP_OF.keys()].find((range) => now() - at < range);
+    const wide = [...STEP_OF.keys()].find((range) => nowS() - at < range);
     if (this.at === null && at < this.start && wide !== undefined) {
       this.range.value = String(wide);
       this.at = at;
@@ -97,7 +98,7 @@ export class TimeBar extends Teller {
   goLive() {
     this.pause();
     this.at = null;
-    this.end = now();
+    this.end = nowS();
     this.settle();
     this.tell("move", { at: null });
   }
@@ -156,7 +157,7 @@ export class TimeBar extends Teller {
   advance() {
     if (this.isDrawn?.() ?? true) {
       const next = this.at - (this.at % this.step) + this.step;
-      if (next > now() - 2) { this.goLive(); return; }
+      if (next > nowS() - 2) { this.goLive(); return; }
       this.goTo(next);
     }
     this.wait();
@@ -164,7 +165,7 @@ export class TimeBar extends Teller {
 
   tick() {
     if (document.hidden) return;
-    if (this.at === null) { this.end = now(); this.settle(); }
+    if (this.at === null) { this.end = nowS(); this.settle(); }
     this.drawWords();
   }
 

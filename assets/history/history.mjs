@@ -24,7 +24,7 @@ const ELSE = "Choose a node, a GPU or an owner above.";
 const LEAST_S = 10;
 const CONFIG = { displayModeBar: false, responsive: true, doubleClick: false, scrollZoom: false, showTips: false };
 
-export class History {
+export default class History {
   constructor(root, live) {
     const query = new URLSearchParams(location.search);
     Object.assign(this, { root, live, span: readSpan(query, "1h"), whole: null, data: null, usage: null, events: { items: [], isAll: true }, alerts: [], number: 0, isPan: false, hasBand: true, drawn: false, isHeld: false });

@@ -9,8 +9,6 @@ const OWNER_POINTS = 720;
 const MOST_EVENTS = 500;
 const MOST_NODES = 4;
 
-const joined = (words) => words.join();
-
 export function stepFor(subject, metrics, seconds) {
   if (subject.kind === "owner") {
     // By the minute the hub looks at single tasks: a day at most. Above, hours stand ready.
@@ -23,8 +21,8 @@ export function stepFor(subject, metrics, seconds) {
 export function seriesPath({ gpus }, metrics, [start, end], step) {
   const [first, ...beside] = gpus;
   const query = new URLSearchParams({ gpu: first, metric: metrics[0], start: start.toFixed(0), end: end.toFixed(0), step });
-  if (beside.length > 0) query.set("beside", joined(beside));
-  if (metrics.length > 1) query.set("also", joined(metrics.slice(1)));
+  if (beside.length > 0) query.set("beside", beside.join());
+  if (metrics.length > 1) query.set("also", metrics.slice(1).join());
   return `series?${query}`;
 }
 

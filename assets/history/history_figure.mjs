@@ -1,7 +1,7 @@
 // The figure of the History page as Plotly wants it. Text from nodes is hostile: Plotly would read
 // markup in it, so that it is taken out before.
 
-import { strokeOf } from "../charts/chart.mjs";
+import { KINDS, strokeOf } from "../charts/chart.mjs";
 import { zoneOffset } from "../parts/time_ranges.mjs";
 
 const LEAST_ROW = 112;
@@ -150,8 +150,6 @@ function marksOf(frame, events, rows, colours) {
     hovertemplate: "%{text}<extra></extra>",
   };
 }
-
-const KINDS = { info: "info", warn: "warning", crit: "critical" };
 
 /** From their begin to their end over all rows; along the upper edge a line: whole where critical, else broken. */
 function spansOver(frame, alerts, bounds, rows, colours) {

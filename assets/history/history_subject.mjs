@@ -1,6 +1,6 @@
 // Of what the History page tells: some GPUs, those of a Node, or an owner; and the choice of it.
 
-import { look, lookAtAll } from "../parts/api.mjs";
+import { look, lookAtAll, several } from "../parts/api.mjs";
 import { make, say, show } from "../parts/dom.mjs";
 import { plural } from "../parts/format.mjs";
 
@@ -57,8 +57,8 @@ export class Subject {
   }
 
   async findGpus() {
-    const found = await Promise.all(this.gpus.map((uuid) => look(`gpus/${encodeURIComponent(uuid)}`).catch((error) => { if (error.status === 404) return { uuid }; throw error; })));
-    this.keep(found);
+    const found = await several("gpus", this.gpus);
+    this.keep(this.gpus.map((uuid) => found.find((gpu) => gpu.uuid === uuid) ?? { uuid }));
     this.gpus = this.candidates.slice(0, MOST);
   }
 

@@ -3,8 +3,8 @@
 import { getEvents } from "../parts/api.mjs";
 import { Teller, byId, say, show } from "../parts/dom.mjs";
 import { EventList, byTime, isLoud } from "./event_lines.mjs";
+import { HOUR_S, nowS } from "../parts/time_ranges.mjs";
 
-const HOUR_S = 3_600;
 const LISTED = 100;
 const MOST_KNOWN = 500;
 const TICK_MS = 5_000;
@@ -71,7 +71,7 @@ export class EventsPanel extends Teller {
 
   /** Those that the button counts. */
   loadLoud() {
-    return this.load({ severity: "warning", start: Math.floor(now() - HOUR_S) });
+    return this.load({ severity: "warning", start: Math.floor(nowS() - HOUR_S) });
   }
 
   // In another epoch nodes may have left this viewer's scope: what was known is asked for anew.
@@ -124,7 +124,7 @@ export class EventsPanel extends Teller {
   }
 
   drawCount() {
-    const recent = [...this.known.values()].filter((item) => isLoud(item) && item.at > now() - HOUR_S);
+    const recent = [...this.known.values()].filter((item) => isLoud(item) && item.at > nowS() - HOUR_S);
     const isCritical = recent.some(({ severity }) => severity === "critical");
     const text = recent.length > 99 ? "99+" : String(recent.length);
     say(byId("events-count"), `(${text})`);
@@ -144,4 +144,4 @@ export class EventsPanel extends Teller {
   }
 }
 
-const now = () => Date.now() / 1000;
+const now = () => Date.nowS() / 1000;

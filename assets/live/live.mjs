@@ -17,11 +17,11 @@ function waitBefore(attempt, random = Math.random()) {
 
 /** Events: layout cells lines owners totals filter bye command hold events (as received) and `state`. */
 export class Live extends EventTarget {
-  /** `isIdle`: a page that shows nothing live, and holds the socket to know how it stands. */
-  constructor({ isIdle = false } = {}) {
+  /** A page that shows nothing live holds the socket to know how it stands. */
+  constructor({ is_live: isLive }) {
     super();
     // state: connecting | live | silent | lost | signed_out
-    Object.assign(this, { isIdle, state: "connecting", heardAt: null, retryAt: null, attempt: 0, isTrying: false, watched: null, lined: [] });
+    Object.assign(this, { isIdle: !isLive, state: "connecting", heardAt: null, retryAt: null, attempt: 0, isTrying: false, watched: null, lined: [] });
     this.socket = this.makeSocket();
     setInterval(() => this.checkSilence(), 1_000);
     document.addEventListener("visibilitychange", () => this.onVisibility());

@@ -74,8 +74,11 @@ export function copyable(text, what) {
   return make("div", { class: "command" }, code, button);
 }
 
-export function done(dialogOf) {
-  return make("div", { class: "dialog-foot" }, make("button", { type: "button", class: "button first", onclick: () => dialogOf().close() }, "Done"));
+/** A dialog that asks nothing. */
+export function tell(title, ...content) {
+  const foot = make("div", { class: "dialog-foot" }, make("button", { type: "button", class: "button first", onclick: () => dialog.close() }, "Done"));
+  const dialog = open(title, make("div", { class: "dialog-body" }, ...content, foot));
+  return dialog;
 }
 
 export function textField(name, label, traits = {}, hint = null) {

@@ -393,10 +393,11 @@ function writeLarge({ context, x, y, w, h }, ink, said, isState) {
   return trace(context, said.past, x + pad, top, w - 2 * pad, y + h - pad - 18 - top, ink);
 }
 
-function fit(context, text, room) {
+/** Cut to the room, down to `least` letters. */
+export function fit(context, text, room, least = 1) {
   if (context.measureText(text).width <= room) return text;
   let kept = text;
-  while (kept.length > 1 && context.measureText(`${kept}…`).width > room) kept = kept.slice(0, -1);
+  while (kept.length > least && context.measureText(`${kept}…`).width > room) kept = kept.slice(0, -1);
   return `${kept}…`;
 }
 

@@ -2,11 +2,8 @@
 
 import { byId } from "./dom.mjs";
 
+/** `columns`: of a Frame, in its order. */
 export function readMetricCatalogue() {
-  const { metrics, sections, reasons, absence, absences, columns } = byId("fleet").dataset;
-  return {
-    metrics: new Map(JSON.parse(metrics).map((metric) => [metric.key, metric])),
-    sections: JSON.parse(sections), reasons: JSON.parse(reasons), absence: JSON.parse(absence), absenceWords: JSON.parse(absences),
-    columns: JSON.parse(columns), // of a Frame, in its order
-  };
+  const book = JSON.parse(byId("fleet").dataset.catalogue);
+  return { ...book, metrics: new Map(book.metrics.map((metric) => [metric.key, metric])) };
 }

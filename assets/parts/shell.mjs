@@ -3,6 +3,7 @@
 import { mountAccount } from "./account.mjs";
 import { byId, isShortcut, make, say, show, theme } from "./dom.mjs";
 import { age, plural } from "./format.mjs";
+import { PAGES } from "./pages.mjs";
 import { mountPrinting } from "./printing.mjs";
 import { mountTips } from "./tips.mjs";
 
@@ -48,7 +49,7 @@ function sayCost() {
 }
 
 // After g.
-const PLACES = { f: "/", t: "/tasks", a: "/alerts", q: "/quotas", h: "/history", p: "/reports", r: "/record", s: "/settings" };
+const PLACES = Object.fromEntries(PAGES.filter(({ go }) => go !== null).map(({ go, address }) => [go, address]));
 let lastG = -Infinity;
 
 function onKey(event) {

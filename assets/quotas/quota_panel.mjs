@@ -1,45 +1,39 @@
 // The quotas of a node, or of one GPU: whether they are in force there, and who of those who are
-// there is how near to them. Redrawn only when something of it has changed.
+// there is how near to them.
 
-import { itemsOf } from "../parts/api.mjs";
-import { keepFocus, make, redraw } from "../parts/dom.mjs";
+import { make } from "../parts/dom.mjs";
 import { plural } from "../parts/format.mjs";
+import { Panel, note } from "../parts/panel.mjs";
 import { LIMITS, barOf, useWords } from "./quota_bars.mjs";
 
-const EVERY_MS = 4_000;
-
-export class QuotaPanel {
+export class QuotaPanel extends Panel {
   /** `what`: "node" or "GPU". */
   constructor(what) {
-    Object.assign(this, { what, askedAt: -Infinity });
-    this.root = make("div", { class: "quota-panel" }, make("p", { class: "limits-none" }, "Not known yet."));
+    super("quota-panel");
+    this.what = what;
   }
 
-  /** Asks once in a while; what cannot be asked leaves what is there. */
-  async refresh(node, gpu = null) {
-    if (performance.now() - this.askedAt < EVERY_MS) return;
-    this.askedAt = performance.now();
+  refresh(node, gpu = null) {
     const query = gpu === null ? "" : `?gpu=${encodeURIComponent(gpu)}`;
-    const items = await itemsOf(`nodes/${encodeURIComponent(node)}/quotas${query}`);
-    if (items !== null) this.draw(items);
+    return this.ask(`nodes/${encodeURIComponent(node)}/quotas${query}`);
   }
 
   draw(items) {
     const limiting = items.filter(({ holders, is_in_force: inForce }) => holders.length > 0 || !inForce);
-    keepFocus(this.root, () => redraw(this.root, items, () => [...limiting.map((one) => this.quota(one)), ...this.rest(items, limiting)]));
+    this.put(items, () => [...limiting.map((one) => this.quota(one)), ...this.rest(items, limiting)]);
   }
 
   rest(items, limiting) {
-    if (items.length === 0) return [make("p", { class: "limits-none" }, `No quota is about this ${this.what}. `, make("a", { href: "/quotas" }, "Quotas"))];
+    if (items.length === 0) return [note(`No quota is about this ${this.what}. `, make("a", { href: "/quotas" }, "Quotas"))];
     const others = items.length - limiting.length;
-    return others === 0 ? [] : [make("p", { class: "limits-none" }, `${limiting.length === 0 ? "" : "And "}${plural(others, "quota")} in force, of which nobody here holds anything: ${items.filter((one) => !limiting.includes(one)).slice(0, 5).map(({ quota }) => quota).join(", ")}${others > 5 ? " …" : ""}.`)];
+    return others === 0 ? [] : [note(`${limiting.length === 0 ? "" : "And "}${plural(others, "quota")} in force, of which nobody here holds anything: ${items.filter((one) => !limiting.includes(one)).slice(0, 5).map(({ quota }) => quota).join(", ")}${others > 5 ? " …" : ""}.`)];
   }
 
   quota(one) {
     const state = one.is_in_force ? [] : [make("span", { class: "pill stale" }, one.is_applied ? "not in force" : "not applied")];
     return make("div", { class: "quota-here" },
       make("p", { title: one.meaning }, make("a", { href: `/quotas#${encodeURIComponent(one.quota)}` }, one.quota), " ", make("span", { class: "pill" }, one.mode), ...state),
-      ...(one.is_in_force ? [] : [make("p", { class: "limits-none" }, `${one.proof}.`)]),
+      ...(one.is_in_force ? [] : [note(`${one.proof}.`)]),
       make("ul", {}, ...one.holders.map((each) => holderHere(each))));
   }
 }

@@ -1,7 +1,7 @@
 // What a holder had of a quota over the last day or week, beside what it gave then.
 
 import { look } from "../parts/api.mjs";
-import { done, open, sentence } from "../parts/dialog.mjs";
+import { sentence, tell } from "../parts/dialog.mjs";
 import { make } from "../parts/dom.mjs";
 import { moment } from "../parts/format.mjs";
 import { LIMITS } from "./quota_bars.mjs";
@@ -18,9 +18,8 @@ export function openPast(one) {
   const place = make("div", { class: "quota-past" }, make("p", {}, "Loading …"));
   const choices = SPANS.map(([last, words]) => make("button", { type: "button", class: "button small", "aria-pressed": "false", onclick: () => draw(last) }, words));
   const links = one.users.length === 1 && one.users[0] === one.holder ? [make("a", { href: `/history?${new URLSearchParams({ owner: `user:${one.holder}`, last: "24h" })}` }, `All that ${one.holder} held`)] : [];
-  const dialog = open(`${one.holder}: ${LIMITS[one.limit].name} of ${one.quota}`, make("div", { class: "dialog-body" },
-    make("p", { class: "quota-past-now" }, `${one.sentence}.`), make("div", { class: "quota-spans", role: "group", "aria-label": "How far back" }, ...choices, ...links), place, done(() => dialog)));
-  dialog.classList.add("wide");
+  tell(`${one.holder}: ${LIMITS[one.limit].name} of ${one.quota}`, make("p", { class: "quota-past-now" }, `${one.sentence}.`),
+    make("div", { class: "quota-spans", role: "group", "aria-label": "How far back" }, ...choices, ...links), place).classList.add("wide");
   let wanted = null;
   async function draw(last) {
     wanted = last;

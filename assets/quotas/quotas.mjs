@@ -1,7 +1,7 @@
 // The Quotas page: what each gives, who holds how much of it, and whether it is really in force.
 
 import { look, send } from "../parts/api.mjs";
-import { choiceField, done, open, sentence, textField } from "../parts/dialog.mjs";
+import { choiceField, sentence, tell, textField } from "../parts/dialog.mjs";
 import { Lines, button, byId, keepFocus, make, redraw, say, sayOrHide, show } from "../parts/dom.mjs";
 import { DraftCheck } from "../parts/draft_check.mjs";
 import { amount, moment, plural, when } from "../parts/format.mjs";
@@ -23,7 +23,7 @@ const PRIORITIES = [["0", "0: goes last"], ["1", "1"], ["2", "2"], ["3", "3"], [
 const MEANS = { ladder: "Ladder (in use)", memory_limit: "Memory limits of the driver (not used yet)", hami: "HAMi-core (not used yet)", mps: "MPS limits (set on the node's page, of new clients only)", mig: "MIG (not used yet)" };
 const IN_FORCE = { observe: "counted, and nobody is told", warn: "owners are told, and nothing is ended", act: "owners are told, then tasks are ended; nothing stops an allocation" };
 
-export class QuotasPage extends Looker {
+export default class QuotasPage extends Looker {
   constructor(root, live) {
     super(live, EVERY_MS, { problem: byId("quotas-problem") });
     this.cards = new Lines(byId("quotas-place"), ({ quota }) => quota.id, (item) => this.build(item));
@@ -109,7 +109,7 @@ export class QuotasPage extends Looker {
 
   async history(id) {
     const list = make("ul", { class: "quota-versions", tabindex: "0", "aria-label": "Versions" }, make("li", {}, "Loading …"));
-    const dialog = open(`What ${id} was`, make("div", { class: "dialog-body" }, list, done(() => dialog)));
+    tell(`What ${id} was`, list);
     try {
       const { items } = await look(`quotas/${encodeURIComponent(id)}/versions`);
       list.replaceChildren(...items.map((one) => make("li", {}, one.is_there ? `${one.meaning} (${one.quota.mode})` : "removed",

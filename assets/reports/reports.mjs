@@ -14,7 +14,7 @@ const TYPED_MS = 400;
 const EVERY_MS = 60_000;
 const TOP = 8;
 
-export class Reports extends Looker {
+export default class Reports extends Looker {
   constructor(root, live) {
     super(live, EVERY_MS, { problem: byId("reports-problem"), what: "report" });
     Object.assign(this, { root, report: null });

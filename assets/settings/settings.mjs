@@ -13,7 +13,7 @@ import { You } from "./settings_you.mjs";
 const SECTIONS = { users: Users, tokens: Tokens, nodes: Nodes, addresses: Addresses, notices: Notices, "sign-ins": SignIns, you: You };
 const FOR_ADMINS = ["users", "tokens", "nodes", "addresses", "notices"];
 
-export class Settings {
+export default class Settings {
   constructor(root, live, holds) {
     Object.assign(this, { root, live, holds, made: new Map(), person: null, chosen: null });
     addEventListener("hashchange", () => this.choose());

@@ -1,13 +1,13 @@
 // Settings: what programs show to come in.
 
-import { choiceField, copyable, done, open, textField } from "../parts/dialog.mjs";
+import { choiceField, copyable, tell, textField } from "../parts/dialog.mjs";
 import { make } from "../parts/dom.mjs";
 import { moment } from "../parts/format.mjs";
 import { change } from "../parts/password_prompt.mjs";
 import { parts, timeCell } from "../parts/rows.mjs";
+import { DAY_S, nowS } from "../parts/time_ranges.mjs";
 import { Section, groupWords, roleField, scopeFields, scopeOf } from "./settings_section.mjs";
 
-const DAY_S = 86_400;
 const LASTS = [["1", "1 day"], ["7", "7 days"], ["30", "30 days"], ["90", "90 days"], ["365", "a year"]];
 
 export class Tokens extends Section {
@@ -39,7 +39,7 @@ export class Tokens extends Section {
       ],
       submit: (given) => change("POST", "tokens", {
         name: given.get("name").trim(), role: given.get("role"), ...scopeOf(given),
-        expires_at: Math.floor(Date.now() / 1000) + Number(given.get("days")) * DAY_S,
+        expires_at: Math.floor(nowS()) + Number(given.get("days")) * DAY_S,
       }),
     });
     if (made !== null) showSecret(made);
@@ -53,9 +53,9 @@ export class Tokens extends Section {
 
 function showSecret({ name, secret, expires_at: until }) {
   const example = `curl -H "Authorization: Bearer $TOKEN" ${location.origin}/api/v1/gpus`;
-  const dialog = open(`Token “${name}”`, make("div", { class: "dialog-body" },
+  tell(`Token “${name}”`,
     make("p", {}, `This is shown once: the hub keeps only its hash. It is good until ${moment(until)}.`),
     copyable(secret, "the token"),
     make("p", {}, "Keep it in a file that only its program reads, and try it:"),
-    make("div", { class: "command" }, make("code", {}, example)), done(() => dialog)));
+    make("div", { class: "command" }, make("code", {}, example)));
 }

@@ -1,7 +1,7 @@
 // Settings: who may sign in.
 
 import { look } from "../parts/api.mjs";
-import { copyable, done, newPassword, newPasswordFields, open, textField } from "../parts/dialog.mjs";
+import { copyable, newPassword, newPasswordFields, tell, textField } from "../parts/dialog.mjs";
 import { make } from "../parts/dom.mjs";
 import { change } from "../parts/password_prompt.mjs";
 import { parts, timeCell } from "../parts/rows.mjs";
@@ -106,7 +106,7 @@ export class Users extends Section {
 }
 
 function showLink({ name, link }) {
-  const dialog = open(`A link for ${name}`, make("div", { class: "dialog-body" },
+  tell(`A link for ${name}`,
     make("p", {}, `Send this to ${name} by a way that only they read. It works once, for ten minutes; then make another.`),
-    copyable(link, "the link"), done(() => dialog)));
+    copyable(link, "the link"));
 }

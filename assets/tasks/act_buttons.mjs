@@ -6,7 +6,7 @@ import { make, redraw } from "../parts/dom.mjs";
 /** Of those that fit the task, the rows of the table of actions that are in here. They act on the
  * task that they were drawn for. */
 export function drawActs(place, task, person, traitsOf, { isIn = () => true, more = [] } = {}) {
-  const may = task !== null && person !== null && mayAct(person, task);
+  const may = task !== null && mayAct(person, task);
   const acts = may ? fitting(task).filter(isIn) : [];
   redraw(place, [task?.id, acts.map(({ id }) => id)], () => [...acts.map((row) => {
     const button = make("button", { type: "button", "data-act": row.id, ...traitsOf(row) }, row.label);

@@ -110,7 +110,7 @@ export class TaskDetails extends Teller {
 
   drawKeep() {
     const { task: { keep }, person } = this;
-    const mayKeep = person !== null && mayAct(person, this.task);
+    const mayKeep = mayAct(person, this.task);
     redraw(this.keep, [keep ?? null, mayKeep], () => [
       ...(keep ? [make("p", {}, make("strong", {}, `Keep until ${moment(keep.until)}`), keep.by ? ` (${keep.by})` : "", `: ${keep.because}`)] : []),
       ...(mayKeep ? [button(keep ? "Change" : "Keep it until …", () => this.askKeep())] : []),

@@ -16,8 +16,8 @@ const EVERY_MS = 2_000;
 const FILTER_WAIT_MS = 250;
 const MOST_TASKS = 1_000;
 
-export class Tasks extends Looker {
-  constructor(root, live, store, holds) {
+export default class Tasks extends Looker {
+  constructor(root, live, holds, store) {
     super(live, EVERY_MS, { problem: byId("tasks-problem"), what: "list" });
     Object.assign(this, { root, store, view: { ...readView(USUAL, ALLOWED), open: new URLSearchParams(location.search).getAll("open") }, lines: [], selected: new Map(), isPointerIn: false, answer: null, anchor: null });
     this.table = new TasksTable(byId("tasks-place"));

@@ -8,12 +8,12 @@ from flask import Flask
 
 from . import alerts, fleet, history, lines, quotas, record, reports, settings, tasks
 from .help import help_dialog
-from .shell import INDEX, WAITING, shell
+from .shell import WAITING, index, shell
 
+# In the order of the bar. assets/deck.mjs and the keys after `g` read it too, as it comes with the
+# index; the first is where one is at an address of none.
 PAGES = (fleet.PAGE, lines.PAGE, tasks.PAGE, alerts.PAGE, quotas.PAGE, history.PAGE, reports.PAGE,
          record.PAGE, settings.PAGE)
-# The help tells of what may be held before it tells of what fires.
-IN_HELP = (fleet.PAGE, lines.PAGE, tasks.PAGE, quotas.PAGE, alerts.PAGE, *PAGES[5:])
 
 # Beside the program, in the checkout and in the wheel alike.
 ASSETS = Path(__file__).resolve().parent.parent.parent / "assets"
@@ -36,10 +36,10 @@ def build_pages(server: Flask) -> dash.Dash:
         server=server,  # type: ignore[arg-type]  # a Flask is what it takes
         assets_folder=str(ASSETS),
         assets_ignore=_NOT_LINKED,
-        index_string=INDEX,
+        index_string=index(PAGES),
         title="gpudeck",
         # Otherwise the title flickers with each callback.
         update_title=None,  # type: ignore[arg-type]
     )
-    app.layout = shell(PAGES, help_dialog(PAGES, IN_HELP))
+    app.layout = shell(PAGES, help_dialog(PAGES))
     return app

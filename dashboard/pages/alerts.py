@@ -59,7 +59,7 @@ def _body(key: str, lead: str) -> list[Component]:
 
 
 PAGE = Page(
-    "alerts", "Alerts", frame,
+    "alerts", "Alerts", "alerts/alerts.mjs", frame,
     "What fires: a rule has been true of something for long enough. While a silence is in force, "
     "nobody is told of matching alerts and no rule acts on them; it has an end.", (
         ("1 to 5", "firing, pending, held, silenced, over"),

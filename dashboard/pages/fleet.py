@@ -84,21 +84,21 @@ def frame() -> Component:
         _legend(),
         make("div.floor", [_stage(), _drawer()])],
         hidden=True,
-        data_metrics=json.dumps([_described(metric) for metric in ALL]),
-        data_sections=json.dumps([[section.key, section.label] for section in SECTIONS]),
-        data_reasons=json.dumps(list(THROTTLE_REASONS.items())),
-        data_absence=json.dumps({absence.word: meaning
-                                 for absence, meaning in ABSENCE_MEANING.items()}),
-        data_absences=json.dumps([absence.word for absence in Absence]),
-        data_columns=json.dumps([metric.key for metric in COLUMNS]))
+        data_catalogue=json.dumps({
+            "metrics": [_described(metric) for metric in ALL],
+            "sections": [[section.key, section.label] for section in SECTIONS],
+            "reasons": list(THROTTLE_REASONS.items()),
+            "absence": {absence.word: meaning for absence, meaning in ABSENCE_MEANING.items()},
+            "absenceWords": [absence.word for absence in Absence],
+            "columns": [metric.key for metric in COLUMNS]}))
 
 
 def _described(metric: Metric) -> dict[str, object]:
     return {
         "key": metric.key, "unit": metric.unit, "label": metric.label, "meaning": metric.meaning,
         "full": metric.full, "fullFact": metric.full_fact,
-        "fullWords": _FULL_FACTS.get(metric.full_fact or ""), "filterName": metric.filter_name,
-        "section": SECTION_OF[metric.key], "scale": _scale(metric), "words": metric.words,
+        "fullWords": _FULL_FACTS.get(metric.full_fact or ""), "section": SECTION_OF[metric.key],
+        "scale": _scale(metric), "words": metric.words,
     }
 
 
@@ -201,7 +201,7 @@ def _drawer() -> Component:
 
 
 PAGE = Page(
-    "fleet", "Fleet", frame,
+    "fleet", "Fleet", "fleet/fleet.mjs", frame,
     "Every GPU is a cell, its colour and number the metric under “Show”. The line above sums up "
     "the whole fleet; a click on a cell opens all that is known of that GPU.", (
         ("/", "go to the filter"),
@@ -221,4 +221,4 @@ PAGE = Page(
         ("PgUp  PgDn", "on the time bar: the mark before, the mark after"),
         ("Space", "on the time bar: play, or pause"),
         ("Esc", "close, then clear the selection, then clear the filter")), "/",
-    ("f", "the fleet"))
+    ("f", "the fleet"), is_live=True)

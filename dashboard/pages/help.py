@@ -14,11 +14,11 @@ def everywhere(pages: Iterable[Page]) -> Keys:
             ("?", "this help"))
 
 
-def help_dialog(pages: Iterable[Page], in_help: Iterable[Page]) -> Component:
+def help_dialog(pages: Iterable[Page]) -> Component:
     return make("dialog#help-dialog.dialog.help", [
         make("div.dialog-head", [make("h2#help-title", "Help"),
                                  icon_button("help-close", "close", "Close (Esc)")]),
-        *map(_page, in_help),
+        *map(_page, pages),
         make("section.shortcuts", [make("h3", "On every page"), _keys(everywhere(pages))]),
         make("p.help-about.last", "What a metric means stands beside its name, under the pointer, "
              "at the focus and at a touch."),

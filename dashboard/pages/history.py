@@ -47,11 +47,12 @@ def frame() -> Component:
         # The figure or, where there is none, what to do.
         make("p#past-none.past-none", "", hidden=True, role="status"),
         region("div#past-place.past-place", "Figure",
-               make("div#past-figure", data_plotly=plotly_address()))], hidden=True)
+               make("div#past-figure", data_plotly=plotly_address()))],
+        hidden=True, data_unsettled="")
 
 
 PAGE = Page(
-    "history", "History", frame,
+    "history", "History", "history/history.mjs", frame,
     "The past of GPUs, of a node or of an owner: the mean of each step as a line, from lowest to "
     "highest as a band, events as marks. A drag zooms in.", (
         ("← →  +  -", "back and on, closer and farther"),

@@ -24,11 +24,11 @@ def frame() -> Component:
                 make("div#lines-charts.lines-charts"),
                 make("p#lines-never.lines-never", "")]),
             make("aside#lines-side.lines-side", tabIndex="0",
-                 aria_label="Tasks, health and facts")])], hidden=True)
+                 aria_label="Tasks, health and facts")])], hidden=True, data_unsettled="")
 
 
 PAGE = Page(
-    "lines", "Timelines", frame,
+    "lines", "Timelines", "charts/timelines.mjs", frame,
     "Each chart is one metric or a few that belong together, over the same time. A hole in a line "
     "is a moment without a reading. Dashed: limits; shaded: slowed down; marks on top: events.", (
         ("←  →", "back and on in time"),
@@ -36,4 +36,5 @@ PAGE = Page(
         ("End", "live again"),
         ("h", "the same further back, up to 90 days"),
         ("↑  ↓", "from number to number at the side, with what each means"),
-        ("Esc", "live again, then back to the fleet")))
+        ("Esc", "live again, then back to the fleet")),
+    addresses=r"^/(?:gpu|node)/[^/]+$|^/compare$", is_live=True)

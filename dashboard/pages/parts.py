@@ -16,16 +16,26 @@ Options = Iterable[tuple[str, str]]  # value and words
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page, and what `?` says of it. `key` is the id of its element; `go` the key after `g` that
-    leads there, and what it leads to. One without an address is come to from another."""
+    """A page, and what `?` says of it. `key` is the id of its element; `module`, in `assets/`, has
+    the class that fills it; `go` is the key after `g` that leads there, and what it leads to. One
+    without an address is come to from another: what `addresses` matches is its own."""
 
     key: str
     name: str
+    module: str
     frame: Callable[[], Component]
     about: str
     keys: Keys = ()
     address: str | None = None
     go: tuple[str, str] | None = None
+    addresses: str | None = None
+    is_live: bool = False  # it shows what comes each second
+
+    def row(self) -> dict[str, object]:
+        """What `assets/` has to know of it."""
+        return {"key": self.key, "name": self.name, "module": self.module, "address": self.address,
+                "go": None if self.go is None else self.go[0], "addresses": self.addresses,
+                "is_live": self.is_live}
 
 
 def make(what: str, inside: Any = None, **traits: Any) -> Component:

@@ -19,6 +19,6 @@ def frame() -> Component:
 
 
 PAGE = Page(
-    "quotas", "Quotas", frame,
+    "quotas", "Quotas", "quotas/quotas.mjs", frame,
     "How much an owner may hold, who holds how much of it, and on how many nodes that is really in "
     "force. One that observes only says who is over.", (), "/quotas", ("q", "the quotas"))

@@ -32,7 +32,7 @@ def frame() -> Component:
 
 
 PAGE = Page(
-    "record", "Record", frame,
+    "record", "Record", "audit/audit_log.mjs", frame,
     "What was asked, of what, by whom, and what came of it: refusals too. Nothing here can be "
     "changed; “Verify” walks the whole chain.", (("/", "go to the first filter"),), "/record",
     ("r", "the record"))

@@ -26,10 +26,10 @@ def frame() -> Component:
         problem("reports"),
         make("div#reports-top.reports-top", hidden=True),
         make("div#reports-place.record-place.reports-place"),
-        make("p#reports-notes.reports-notes", "")], hidden=True)
+        make("p#reports-notes.reports-notes", "")], hidden=True, data_unsettled="")
 
 
 PAGE = Page(
-    "reports", "Reports", frame,
+    "reports", "Reports", "reports/reports.mjs", frame,
     "Who held how much over a time, how busy it was, and what it cost at your prices. What a "
     "column means stands under the pointer on its head.", (), "/reports", ("p", "the reports"))

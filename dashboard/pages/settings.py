@@ -42,6 +42,6 @@ def _section(key: str, name: str, about: str, act: str, words: str) -> Component
         make("div.section-place")], hidden=True, aria_labelledby=title)
 
 
-PAGE = Page("settings", "Settings", frame,
+PAGE = Page("settings", "Settings", "settings/settings.mjs", frame,
             "Who may come in, as what, and which nodes belong here.", (), "/settings",
             ("s", "the settings"))

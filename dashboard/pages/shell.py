@@ -1,5 +1,6 @@
 """What surrounds every page: bar, connection banner, help; and the HTML before Dash has loaded."""
 
+import json
 from collections.abc import Iterable
 
 from dash.development.base_component import Component
@@ -16,12 +17,7 @@ HEAD = """
 <link rel="preload" href="/assets/vendor/inter/inter-latin-wght-normal.woff2" as="font" type="font/woff2" crossorigin>
 <script src="/assets/theme.js"></script>
 """  # noqa: E501
-ACTION_TABLE = f'<script type="application/json" id="action-table">{rows_json()}</script>'
-
-INDEX = (
-    '<!DOCTYPE html>\n<html lang="en">\n<head>\n{%metas%}'
-    + HEAD + ACTION_TABLE
-    + """<title>{%title%}</title>
+AFTER_TABLES = """<title>{%title%}</title>
 {%css%}
 </head>
 <body>
@@ -34,7 +30,6 @@ INDEX = (
 </footer>
 </body>
 </html>"""
-)
 
 # In place of Dash's "Loading...": the bar stands before a single script has run.
 WAITING = """<div id="react-entry-point"><div class="deck">
@@ -42,6 +37,15 @@ WAITING = """<div id="react-entry-point"><div class="deck">
 <img src="/assets/favicon.svg" alt="" width="22" height="22">gpudeck</span></header>
 <main class="waiting" aria-busy="true"><p>Opening …</p></main>
 </div></div>"""
+
+
+def index(pages: Iterable[Page]) -> str:
+    """The HTML, with the tables that the browser shares with the hub."""
+    page_rows = json.dumps([page.row() for page in pages]).replace("<", "\\u003c")
+    tables = {"action-table": rows_json(), "page-table": page_rows}
+    return ('<!DOCTYPE html>\n<html lang="en">\n<head>\n{%metas%}' + HEAD
+            + "".join(f'<script type="application/json" id="{name}">{rows}</script>'
+                      for name, rows in tables.items()) + AFTER_TABLES)
 
 
 def shell(pages: Iterable[Page], help_dialog: Component) -> Component:

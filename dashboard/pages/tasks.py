@@ -35,7 +35,7 @@ def frame() -> Component:
 
 
 PAGE = Page(
-    "tasks", "Tasks", frame,
+    "tasks", "Tasks", "tasks/tasks.mjs", frame,
     "Every process that uses a GPU. The order holds while the pointer or the focus is in the "
     "table, so that no row moves under it.", (
         ("/", "go to the filter"),

@@ -1,0 +1,30 @@
+"""The table of pages is the only list of them: what it says must be there."""
+
+import json
+import re
+
+from dashboard.pages import ASSETS, PAGES
+from dashboard.pages.shell import index
+
+
+def test_each_page_has_a_module_with_a_class_for_its_frame() -> None:
+    for page in PAGES:
+        text = (ASSETS / page.module).read_text()
+        assert re.search(r"^export default class \w+", text, re.M), page.module
+        assert page.frame().id == page.key  # type: ignore[attr-defined]
+
+
+def test_no_two_pages_share_an_address_or_a_key() -> None:
+    for names in ([page.key for page in PAGES],
+                  [page.address for page in PAGES if page.address is not None],
+                  [page.go[0] for page in PAGES if page.go is not None]):
+        assert len(set(names)) == len(names)
+    assert PAGES[0].address == "/"
+    assert not any(re.search(page.addresses, other.address) for page in PAGES
+                   for other in PAGES if page.addresses and other.address)
+
+
+def test_the_index_brings_the_table_to_the_browser() -> None:
+    found = re.search(r'id="page-table">(.*?)</script>', index(PAGES))
+    assert found is not None
+    assert json.loads(found[1]) == [page.row() for page in PAGES]
