@@ -1,6 +1,7 @@
 """REST of rules, alerts and silences. The services check rights."""
 
 import time
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Protocol
 
@@ -11,7 +12,7 @@ from ..access.requests import asker, body
 from ..access.routes import Route, change, see, serve_routes
 from ..fleet.visibility import VisibilityScope, VisibleFleet, VisibleFleetCache
 from ..web import preconditions
-from ..web.answers import ApiError, answer, bad, check_names, one_of
+from ..web.answers import ApiError, answer, bad, check_names, one_of, problem
 from ..web.moments import moment
 from ..web.openapi_parts import MAX_WORD, TIME
 from .admin import RuleAdmin
@@ -53,18 +54,17 @@ class AlertDetailSource(Protocol):
     def of(self, alert: Alert) -> AlertDetail: ...
 
 
+@dataclass(frozen=True, slots=True)
 class AlertsApi:
-    def __init__(self, queries: AlertQueries, admin: RuleAdmin, silences: SilenceService,
-                 lenses: VisibleFleetCache, details: AlertDetailSource, proof_h: int) -> None:
-        self._queries = queries
-        self._admin = admin
-        self._silences = silences
-        self._lenses = lenses
-        self._details = details
-        self._proof_h = proof_h
+    queries: AlertQueries
+    admin: RuleAdmin
+    all_silences: SilenceService
+    lenses: VisibleFleetCache
+    details: AlertDetailSource
+    proof_h: int
 
     def _lens(self) -> VisibleFleet:
-        return self._lenses.of(VisibilityScope.of(asker()))
+        return self.lenses.of(VisibilityScope.of(asker()))
 
     # -- alerts
 
@@ -74,53 +74,50 @@ class AlertsApi:
         state = one_of("state", request.args.get("state"), STATES) or "open"
         start, end = moment("start"), moment("end")
         now = time.time()
-        found = self._queries.firing() if state == "open" else (
-            self._queries.pending() if state == "pending" else self._queries.store.ended_alerts(
+        found = self.queries.firing() if state == "open" else (
+            self.queries.pending() if state == "pending" else self.queries.store.ended_alerts(
                 now - SEEN_BY_DEFAULT_S if start is None else start, now if end is None else end,
                 about))
         lens, rule = self._lens(), request.args.get("rule")
         if len(rule or "") > MAX_WORD:
             raise bad(f"rule has at most {MAX_WORD} characters")
-        seen = [alert for alert in found if self._queries.is_seen(alert.target, lens)
+        seen = [alert for alert in found if self.queries.is_seen(alert.target, lens)
                 and (rule is None or rule == alert.rule_id) and about.matches(alert)]
         if state != "pending":
             seen.sort(key=lambda alert: (-alert.fired_at, alert.id))
-        details = self._details.all() if state == "open" else {}
+        details = self.details.all() if state == "open" else {}
         return answer(AlertList([
-            alert_view(alert, self._queries.gpus_seen(alert.target, lens),
-                       self._silences.matching(alert, now), *details.get(alert.id, ([], None)))
+            alert_view(alert, self.queries.gpus_seen(alert.target, lens),
+                       self.all_silences.matching(alert, now), *details.get(alert.id, ([], None)))
             for alert in seen[:MOST_LISTED]]))
 
     def _about(self) -> AlertQuery:
         gpus = _several("gpus")
         return AlertQuery(_several("targets"), gpus,
-                          frozenset() if gpus is None else self._queries.nodes_of(gpus))
+                          frozenset() if gpus is None else self.queries.nodes_of(gpus))
 
     # -- rules
 
     def rules(self) -> Response:
-        return answer(RuleList(self._queries.all_rules(), self._proof_h))
+        return answer(RuleList(self.queries.all_rules(), self.proof_h))
 
     def rule(self, rule_id: str) -> Response:
-        found = self._queries.rule(rule_id)
+        found = self.queries.rule(rule_id)
         if found is None:
             raise ApiError(HTTPStatus.NOT_FOUND, f"there is no rule {rule_id[:80]!r}")
         return answer(found)
 
     def put_rule(self, rule_id: str) -> Response:
-        known = self._queries.rule(rule_id)
+        known = self.queries.rule(rule_id)
         preconditions.look("rule", rule_id, None if known is None else known.number)
-        try:
-            rule = read({"id": rule_id} | body(dict))
-            if rule.id != rule_id:
-                raise bad("the rule's id is the one in the address")
-            self._admin.put(asker(), rule)
-        except InvalidRuleError as error:
-            raise bad("; ".join(map(str, error.problems))) from None
+        rule = read({"id": rule_id} | body(dict))
+        if rule.id != rule_id:
+            raise bad("the rule's id is the one in the address")
+        self.admin.put(asker(), rule)
         return self.rule(rule_id)
 
     def remove_rule(self, rule_id: str) -> Response:
-        self._admin.remove(asker(), rule_id)
+        self.admin.remove(asker(), rule_id)
         return Response(status=HTTPStatus.NO_CONTENT)
 
     def check_rule(self) -> Response:
@@ -131,14 +128,14 @@ class AlertsApi:
         try:
             rule = read(asked.rule if asked.yaml is None else one_rule(asked.yaml))
             check(rule)
-            if asked.is_new and self._queries.rule(rule.id) is not None:
+            if asked.is_new and self.queries.rule(rule.id) is not None:
                 raise InvalidRuleError([RuleProblem("id", preconditions.taken("rule", rule.id))])
         except InvalidRuleError as error:
             return answer(RuleCheck([problem_view(each) for each in error.problems], rule=rule,
                                     yaml="" if rule is None else dump_one(rule)))
-        targets, matching, basis = self._queries.try_out(rule)
+        targets, matching, basis = self.queries.try_out(rule)
         lens = self._lens()
-        seen = [target for target in matching if self._queries.is_seen(target, lens)]
+        seen = [target for target in matching if self.queries.is_seen(target, lens)]
         shown = seen[:MATCHES_SHOWN]
         return answer(RuleCheck(
             [], targets if lens.is_whole else len(seen), len(seen),
@@ -149,22 +146,22 @@ class AlertsApi:
 
     def silences(self) -> Response:
         now = time.time()
-        found = sorted(self._silences.silences.values(), key=lambda each: (-each.until, each.id))
+        found = sorted(self.all_silences.silences.values(), key=lambda each: (-each.until, each.id))
         return answer(SilenceList([self._silence(each, now) for each in found[:MOST_LISTED]]))
 
     def _silence(self, silence: Silence, now: float) -> SilenceView:
-        return silence_view(silence, self._queries.host_of(silence.node), now)
+        return silence_view(silence, self.queries.host_of(silence.node), now)
 
     def silence(self) -> Response:
         asked = body(NewSilence)
         begins = time.time() if asked.begins is None else asked.begins
-        made = self._silences.create(asker(), Silence(
+        made = self.all_silences.create(asker(), Silence(
             "", "", asked.because, begins, asked.until, asked.rule, asked.node, asked.target,
             asked.user))
         return answer(self._silence(made, time.time()), HTTPStatus.CREATED)
 
     def end_silence(self, silence_id: str) -> Response:
-        self._silences.end(asker(), silence_id)
+        self.all_silences.end(asker(), silence_id)
         return Response(status=HTTPStatus.NO_CONTENT)
 
 
@@ -232,4 +229,5 @@ ROUTES = (
 
 
 def add_alerts_api(server: Flask, api: AlertsApi) -> None:
+    server.register_error_handler(InvalidRuleError, lambda error: problem(400, str(error)))
     serve_routes(server, api, ROUTES)

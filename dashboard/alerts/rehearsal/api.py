@@ -1,5 +1,6 @@
 """REST of rehearsals, which are always of the whole fleet. The service checks rights."""
 
+from dataclasses import dataclass
 from http import HTTPStatus
 
 from flask import Flask, Response, request
@@ -10,28 +11,25 @@ from ...access.routes import Route, change, see, serve_routes
 from ...fleet.visibility import VisibilityScope, VisibleFleetCache
 from ...web.answers import ApiError, answer, bad, check_names
 from ...web.openapi_parts import MAX_WORD
-from ..core.rule import InvalidRuleError, read
+from ..core.rule import read
 from .service import RehearsalService
 from .views import BacktestList, BacktestView, NewBacktest, backtest_view
 
 
+@dataclass(frozen=True, slots=True)
 class RehearsalsApi:
-    def __init__(self, rehearsals: RehearsalService, lenses: VisibleFleetCache) -> None:
-        self._rehearsals = rehearsals
-        self._lenses = lenses
+    rehearsals: RehearsalService
+    lenses: VisibleFleetCache
 
     def _of_whole_fleet(self) -> None:
-        if not self._lenses.of(VisibilityScope.of(asker())).is_whole:
+        if not self.lenses.of(VisibilityScope.of(asker())).is_whole:
             raise ApiError(HTTPStatus.FORBIDDEN,
                            "a rehearsal tells of the whole fleet, and you see a part of it")
 
     def begin(self) -> Response:
         asked = body(NewBacktest)
         self._of_whole_fleet()
-        try:
-            made = self._rehearsals.begin(asker(), read(asked.rule), asked.start, asked.end)
-        except InvalidRuleError as error:
-            raise bad("; ".join(map(str, error.problems))) from None
+        made = self.rehearsals.begin(asker(), read(asked.rule), asked.start, asked.end)
         return answer(backtest_view(made), HTTPStatus.ACCEPTED)
 
     def all_of_them(self) -> Response:
@@ -41,15 +39,15 @@ class RehearsalsApi:
             raise bad(f"rule has at most {MAX_WORD} characters")
         self._of_whole_fleet()
         return answer(BacktestList([backtest_view(each, is_short=True)
-                                    for each in self._rehearsals.of_rule(rule)]))
+                                    for each in self.rehearsals.of_rule(rule)]))
 
     def one(self, backtest_id: str) -> Response:
         self._of_whole_fleet()
-        return answer(backtest_view(self._rehearsals.get(backtest_id)))
+        return answer(backtest_view(self.rehearsals.get(backtest_id)))
 
     def approve(self, backtest_id: str) -> Response:
         self._of_whole_fleet()
-        return answer(backtest_view(self._rehearsals.approve(asker(), backtest_id)))
+        return answer(backtest_view(self.rehearsals.approve(asker(), backtest_id)))
 
 
 ROUTES = (

@@ -52,11 +52,11 @@ class GpuRehearsalSource(RehearsalSource):
 
     def _stretch(self, first: int, last: int) -> RehearsalChunk:
         grid = HistoryGrid(first, self.step_s, (last - first) // self.step_s, self._gpus)
-        wanted = wanted_of(self._ready.terms, {*COLUMN, *SLOW_COLUMN})
+        wanted = wanted_of(self.ready.terms, {*COLUMN, *SLOW_COLUMN})
         if self.step_s == 1:  # a second has one value
             wanted = dict.fromkeys(wanted, MEAN)
         seldom = wanted.keys() & SLOW_COLUMN.keys()
-        self._spans.past((dict.fromkeys(WITNESSES, MEAN) if seldom else {}) | wanted, grid)
+        self.spans.past((dict.fromkeys(WITNESSES, MEAN) if seldom else {}) | wanted, grid)
         for name in seldom:
             _count_sampled(grid, name)
         grid.blank(1 if self.step_s == 1 else ENOUGH * MINUTE_S)
@@ -76,20 +76,20 @@ class GpuRehearsalSource(RehearsalSource):
 
     def _facts(self, slots: list[int | None], fact: str) -> Floats:
         """Of a board that is gone, nobody knows any more."""
-        return np.array([None if slot is None else getattr(self._fleet.facts[slot], fact)
+        return np.array([None if slot is None else getattr(self.fleet.facts[slot], fact)
                          for slot in slots], float)
 
     def _scope(self, slots: list[int | None]) -> Mask:
-        if self._ready.scope is None:
+        if self.ready.scope is None:
             return np.ones(len(slots), bool)
-        meant = self._ready.scope.matches(self._fleet, 0.0)
+        meant = self.ready.scope.matches(self.fleet, 0.0)
         return np.array([slot is not None and bool(meant[slot]) for slot in slots], bool)
 
     def name(self, row: int) -> AlertTarget:
         gpu, node_id = list(self._gpus)[row]
-        slot = self._fleet.slot_on(node_id, gpu)
+        slot = self.fleet.slot_on(node_id, gpu)
         return AlertTarget(gpu, node_id, self._host(node_id),
-                           "" if slot is None else self._fleet.facts[slot].place)
+                           "" if slot is None else self.fleet.facts[slot].place)
 
 
 def _count_sampled(grid: HistoryGrid, name: str) -> None:
