@@ -47,7 +47,6 @@ from .alerts.active_rules import ActiveRules
 from .alerts.admin import RuleAdmin
 from .alerts.api import AlertsApi
 from .alerts.events import AlertChanged
-from .alerts.promotion_policy import PromotionPolicy
 from .alerts.queries import AlertQueries
 from .alerts.rehearsal.api import RehearsalsApi
 from .alerts.rehearsal.service import RehearsalService
@@ -223,9 +222,9 @@ class Hub:
         self.alert_queries = AlertQueries(self.alerts, rules, store, fleet)
         self.rehearsals = RehearsalService(store, self.audit, fleet, history, self.nodes.members,
                                            self.access.accounts.behind)
-        self.rule_admin = RuleAdmin(rules, PromotionPolicy(
-            store, self.access.accounts.behind, self.rehearsals.of_rule, self.actions.second_person,
-            settings.rule_proof_h * 3_600.0), store, self.audit, self.access.accounts.behind)
+        self.rule_admin = RuleAdmin(
+            rules, store, self.audit, self.access.accounts.behind, self.rehearsals.of_rule,
+            self.actions.second_person, settings.rule_proof_h * 3_600.0)
 
     def _build_quotas(self) -> None:
         store, fleet = self.state.quotas, self.room.fleet

@@ -1,7 +1,8 @@
-"""Changes of rules: rights, guard, record, and then in force."""
+"""Changes of rules: rights, the guard of their modes, record, and then in force."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from msgspec.structs import replace
 
@@ -10,8 +11,15 @@ from ..access.rights import require
 from ..audit.recorder import AuditRecorder
 from ..errors import InvalidChangeError, NotFoundError
 from .active_rules import ActiveRules
-from .core.rule import InvalidRuleError, Mode, Rule, check
-from .promotion_policy import PromotionPolicy
+from .core.promotion import (
+    ACTING,
+    PromotionRequest,
+    RehearsalEvidence,
+    RuleRevision,
+    as_put,
+    refusal,
+)
+from .core.rule import InvalidRuleError, Mode, Rule, check, version
 from .store import AlertsStore
 
 PUT_RULE = "PUT /api/v1/rules/<rule_id>"
@@ -19,25 +27,27 @@ RANK: dict[Mode, int] = {"observe": 0, "dry_run": 1, "confirm": 2, "auto": 3}
 MOST_RULES = 200
 
 
+@dataclass(frozen=True, slots=True)
 class RuleAdmin:
     """Puts, promotes and removes rules. `person_of`: the author of a rule put by a token is the
-    person behind it."""
+    person behind it, who may not approve it by the token either. `rehearsals_of`: the stored
+    rehearsals of one rule."""
 
-    def __init__(self, rules: ActiveRules, policy: PromotionPolicy, store: AlertsStore,
-                 auditor: AuditRecorder, person_of: Callable[[Actor], str]) -> None:
-        self._rules = rules
-        self._policy = policy
-        self._store = store
-        self._auditor = auditor
-        self._person_of = person_of
+    rules: ActiveRules
+    store: AlertsStore
+    auditor: AuditRecorder
+    person_of: Callable[[Actor], str]
+    rehearsals_of: Callable[[str], Iterable[RehearsalEvidence]]
+    needs_second: bool
+    proof_s: float
 
     def put(self, actor: Actor, rule: Rule) -> int:
         require(actor, PUT_RULE)
         check(rule)
-        _, before = self._rules.rules.get(rule.id, (0, None))
-        rule = self._policy.admit(actor, before, rule)
+        _, before = self.rules.rules.get(rule.id, (0, None))
+        rule = self._admit(actor, before, rule)
         ready = check(rule)
-        if before is None and len(self._rules.rules) >= MOST_RULES:
+        if before is None and len(self.rules.rules) >= MOST_RULES:
             raise InvalidChangeError(f"at most {MOST_RULES} rules fit")
         return self._save(actor, rule, {"action": "put", "detail": {
             "rule": rule.id, "version": ready.version, "mode": rule.mode}})
@@ -48,30 +58,50 @@ class RuleAdmin:
         wanted = replace(rule, mode=mode, expires=rule.expires if expires is None else expires)
         is_up = RANK[mode] > RANK[rule.mode] or wanted.expires != rule.expires
         require(actor, PUT_RULE if is_up else "POST /api/v1/rules/<rule_id>/mode")
-        admitted = self._policy.admit(actor, rule, wanted)
+        admitted = self._admit(actor, rule, wanted)
         try:
             ready = check(admitted)
         except InvalidRuleError as error:
-            raise InvalidChangeError("; ".join(map(str, error.problems))) from None
+            raise InvalidChangeError(str(error)) from None
         return self._save(actor, admitted, {"action": "mode", "detail": {
             "rule": rule_id, "version": ready.version, "from": rule.mode, "to": admitted.mode,
             "expires": admitted.expires}})
 
+    def _admit(self, actor: Actor, before: Rule | None, wanted: Rule) -> Rule:
+        """The rule to put in force: an edit may lower its mode."""
+        if before is None and wanted.mode in ACTING:
+            raise InvalidChangeError("a new rule begins in observe or dry_run: try it out first")
+        admitted = as_put(before, wanted)
+        if before is not None and version(before) == version(admitted):
+            self._check_promotion(actor, before, admitted)
+        return admitted
+
+    def _check_promotion(self, actor: Actor, before: Rule, wanted: Rule) -> None:
+        """The meaning is the same; another mode, or another end, is a promotion."""
+        puts = [RuleRevision(rule, who, at)
+                for _, who, at, _, rule in self.store.versions(before.id)]
+        why = refusal(PromotionRequest(
+            before, wanted.mode, wanted.expires, puts, self.rehearsals_of(before.id),
+            frozenset({actor.name, self.person_of(actor)}), self.needs_second, time.time(),
+            self.proof_s))
+        if why is not None:
+            raise InvalidChangeError(why)
+
     def _save(self, actor: Actor, rule: Rule, fields: dict[str, object]) -> int:
-        with self._auditor.change("rule", by(actor) | fields):
-            number = self._store.put_rule(rule, self._person_of(actor), time.time())
-        self._rules.reload()
+        with self.auditor.change("rule", by(actor) | fields):
+            number = self.store.put_rule(rule, self.person_of(actor), time.time())
+        self.rules.reload()
         return number
 
     def remove(self, actor: Actor, rule_id: str) -> None:
         require(actor, "DELETE /api/v1/rules/<rule_id>")
         rule = self._known(rule_id)
-        with self._auditor.change("rule", by(actor) | {"action": "remove", "detail": {
+        with self.auditor.change("rule", by(actor) | {"action": "remove", "detail": {
                 "rule": rule_id}}, takes_away=True):
-            self._store.put_rule(rule, actor.name, time.time(), is_there=False)
-        self._rules.reload()
+            self.store.put_rule(rule, actor.name, time.time(), is_there=False)
+        self.rules.reload()
 
     def _known(self, rule_id: str) -> Rule:
-        if rule_id not in self._rules.rules:
+        if rule_id not in self.rules.rules:
             raise NotFoundError(f"there is no rule {rule_id[:80]!r}")
-        return self._rules.rules[rule_id][1]
+        return self.rules.rules[rule_id][1]

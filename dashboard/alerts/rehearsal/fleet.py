@@ -65,7 +65,7 @@ class FleetTimeline:
 
 class FleetRehearsalSource(RehearsalSource):
     def _refuse(self) -> None:
-        of_hub = sorted(OF_THE_HUB & self._ready.names)
+        of_hub = sorted(OF_THE_HUB & self.ready.names)
         if of_hub:
             raise CannotRehearseError("what this hub knows of itself, such as "
                                       f"{' and '.join(of_hub)}, is not in history: this rule can "
@@ -75,7 +75,7 @@ class FleetRehearsalSource(RehearsalSource):
     def stretches(self, start: int, end: int) -> Iterator[RehearsalChunk]:
         spans = self._by_seconds("a rule of the fleet looks at each second of all GPUs", start, end)
         first_known = start - int(SILENT_AFTER_S)
-        begins = self._spans.begins(1)
+        begins = self.spans.begins(1)
         heard = FleetStateReplay(max(first_known, start if begins is None else begins))
         self._look(heard, first_known, start)  # who is silent as it begins
         for first, last in spans:
@@ -86,18 +86,18 @@ class FleetRehearsalSource(RehearsalSource):
 
     def _look(self, heard: FleetStateReplay, first: int, last: int) -> FleetTimeline:
         grid = HistoryGrid(first, 1, last - first, self._gpus)
-        self._spans.seen(grid)
+        self.spans.seen(grid)
         metrics = METRICS.intersection(self._names)
         if metrics:
-            self._spans.past({name: frozenset(("mean",)) for name in metrics}, grid)
-        here = [at for at, (_, node) in enumerate(self._gpus) if node not in self._members.left]
-        names = [name for name in self._gpus if name[1] not in self._members.left]
+            self.spans.past({name: frozenset(("mean",)) for name in metrics}, grid)
+        here = [at for at, (_, node) in enumerate(self._gpus) if node not in self.members.left]
+        names = [name for name in self._gpus if name[1] not in self.members.left]
         node_at = np.array([self._nodes.setdefault(node, len(self._nodes)) for _, node in names],
                            np.intp)
         self._number_the_unheard(last)
         told = ReplayedSamples(first, _of(grid, SEEN)[here], {name: _of(grid, name)[here]
                                                              for name in metrics})
-        since = np.array([self._members.since.get(node, np.inf) for node in self._nodes], float)
+        since = np.array([self.members.since.get(node, np.inf) for node in self._nodes], float)
         return FleetTimeline(
             heard.take(told, node_at, since), node_at,
             np.array([self._is_board(slot) for slot in self._slots(names)], bool),
@@ -106,14 +106,14 @@ class FleetRehearsalSource(RehearsalSource):
 
     def _number_the_unheard(self, last: int) -> None:
         """Who has GPUs and belonged to this hub by then is missed."""
-        for node_id in list(self._fleet.nodes):  # the loop goes on
-            since = self._members.since.get(node_id, np.inf)
-            if since < last and self._listed(node_id) and node_id not in self._members.left:
+        for node_id in list(self.fleet.nodes):  # the loop goes on
+            since = self.members.since.get(node_id, np.inf)
+            if since < last and self._listed(node_id) and node_id not in self.members.left:
                 self._nodes.setdefault(node_id, len(self._nodes))
 
     def _listed(self, node_id: str) -> list[int]:
         """Slots that it has now."""
-        node = self._fleet.nodes.get(node_id)
+        node = self.fleet.nodes.get(node_id)
         return [] if node is None or node.listing is None else list(node.listing.order)
 
     def name(self, row: int) -> AlertTarget:

@@ -20,7 +20,9 @@ from .engine import AnyFloats, RehearsalChunk
 from .source import RehearsalSource
 
 ENDS: tuple[End, ...] = ("min", "mean", "max")
+MEAN: frozenset[End] = frozenset(("mean",))
 LIVE = frozenset(COLUMN) - NO_MEAN  # what a live rule by the minute looks at as history has it
+WITNESSES = ("util_pct", "mem_used_bytes", "temp_c")  # of whom is sampled, one at least has a value
 
 
 def closed_minute(grid: HistoryGrid, fleet: Fleet,
@@ -50,10 +52,13 @@ class GpuRehearsalSource(RehearsalSource):
 
     def _stretch(self, first: int, last: int) -> RehearsalChunk:
         grid = HistoryGrid(first, self.step_s, (last - first) // self.step_s, self._gpus)
-        wanted = wanted_of(self._ready.terms, {*COLUMN, *SLOW_COLUMN})
+        wanted = wanted_of(self.ready.terms, {*COLUMN, *SLOW_COLUMN})
         if self.step_s == 1:  # a second has one value
-            wanted = dict.fromkeys(wanted, frozenset(("mean",)))
-        self._spans.past(wanted, grid)
+            wanted = dict.fromkeys(wanted, MEAN)
+        seldom = wanted.keys() & SLOW_COLUMN.keys()
+        self.spans.past((dict.fromkeys(WITNESSES, MEAN) if seldom else {}) | wanted, grid)
+        for name in seldom:
+            _count_sampled(grid, name)
         grid.blank(1 if self.step_s == 1 else ENOUGH * MINUTE_S)
         slots = self._slots(self._gpus)
 
@@ -71,17 +76,28 @@ class GpuRehearsalSource(RehearsalSource):
 
     def _facts(self, slots: list[int | None], fact: str) -> Floats:
         """Of a board that is gone, nobody knows any more."""
-        return np.array([None if slot is None else getattr(self._fleet.facts[slot], fact)
+        return np.array([None if slot is None else getattr(self.fleet.facts[slot], fact)
                          for slot in slots], float)
 
     def _scope(self, slots: list[int | None]) -> Mask:
-        if self._ready.scope is None:
+        if self.ready.scope is None:
             return np.ones(len(slots), bool)
-        meant = self._ready.scope.matches(self._fleet, 0.0)
+        meant = self.ready.scope.matches(self.fleet, 0.0)
         return np.array([slot is not None and bool(meant[slot]) for slot in slots], bool)
 
     def name(self, row: int) -> AlertTarget:
         gpu, node_id = list(self._gpus)[row]
-        slot = self._fleet.slot_on(node_id, gpu)
+        slot = self.fleet.slot_on(node_id, gpu)
         return AlertTarget(gpu, node_id, self._host(node_id),
-                           "" if slot is None else self._fleet.facts[slot].place)
+                           "" if slot is None else self.fleet.facts[slot].place)
+
+
+def _count_sampled(grid: HistoryGrid, name: str) -> None:
+    """A metric that is told seldom holds until it is told again, but a live rule reads it only
+    while its GPU is sampled: only those seconds count."""
+    known = grid.n.get(name)
+    if known is not None:
+        mine = known[: len(grid.rows)]
+        counts = [found[: len(mine)] for each in WITNESSES
+                  if (found := grid.count(each)) is not None]
+        np.minimum(mine, np.maximum.reduce(counts) if counts else 0, out=mine)

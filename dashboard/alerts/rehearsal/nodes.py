@@ -20,7 +20,7 @@ class NodeRehearsalSource(RehearsalSource):
         for first, last in self._by_seconds("a rule of nodes looks at each second of their GPUs",
                                             start, end):
             grid = HistoryGrid(first, 1, last - first, self._gpus)
-            self._spans.past({name: frozenset(("mean",)) for name in self._names}, grid)
+            self.spans.past({name: frozenset(("mean",)) for name in self._names}, grid)
             for _, node_id in self._gpus:
                 self._nodes.setdefault(node_id, len(self._nodes))
             yield chunk_of_seconds(first, self.step_s, {
@@ -40,10 +40,10 @@ class NodeRehearsalSource(RehearsalSource):
                                is_board[by], len(self._nodes))
 
     def _scope(self) -> Mask:
-        nodes = [self._fleet.nodes.get(node_id) for node_id in self._nodes]
-        if self._ready.scope is None:
+        nodes = [self.fleet.nodes.get(node_id) for node_id in self._nodes]
+        if self.ready.scope is None:
             return np.ones(len(nodes), bool)
-        meant = nodes_in_scope(self._fleet, self._ready.scope, 0.0)
+        meant = nodes_in_scope(self.fleet, self.ready.scope, 0.0)
         return np.array([node is not None and bool(meant[node.at]) for node in nodes], bool)
 
     def name(self, row: int) -> AlertTarget:

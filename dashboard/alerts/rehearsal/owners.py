@@ -7,12 +7,10 @@ import numpy as np
 
 from gpudeck.xid import UNKNOWN_CODE, explain
 
-from ...fleet.fleet import STALE_AFTER_S, Fleet
-from ...history.protocol import RuleHistory
+from ...fleet.fleet import STALE_AFTER_S
 from ..core.firing_alerts import AlertTarget
 from ..core.minute_aggregates import ENOUGH, MINUTE_S, WAIT_S, ClosedRuleMinute, closed_minutes
 from ..core.numbers import USES
-from ..core.rule import CompiledRule
 from ..core.rule_signal import End, Floats, SignalTerm
 from ..core.state_machine import Mask, Rows
 from ..core.workload_targets import uses_in_scope
@@ -31,7 +29,7 @@ from .intervals import (
     looked_at,
     mean_by_second,
 )
-from .source import MOST_CELLS, CannotRehearseError, MembershipHistory, RehearsalSource
+from .source import MOST_CELLS, CannotRehearseError, RehearsalSource
 from .task_keys import past_task
 
 SECONDS_AT_ONCE = 3_600
@@ -45,20 +43,19 @@ class OwnerRehearsalSource(RehearsalSource):
     """A minute of a Rule that looks at minutes ends when it is looked at in life: some seconds
     later, by who is there then."""
 
-    def __init__(self, spans: RuleHistory, fleet: Fleet, ready: CompiledRule,
-                 members: MembershipHistory | None = None) -> None:
-        super().__init__(spans, fleet, ready, members)
-        self._held = HoldingHistory(spans, self._names)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._held = HoldingHistory(self.spans, self._names)
         self._once = np.zeros(0, bool)  # who was meant at any time
 
     def _refuse(self) -> None:
         super()._refuse()
         means = [name for name in self._names if USES[name].join != "distinct"]
-        if means and not self._ready.is_by_minutes:
+        if means and not self.ready.is_by_minutes:
             raise CannotRehearseError(f"history keeps {' and '.join(means)} of an owner by the "
                                       "minute: a rule that holds less than 5m can only be watched "
                                       "live")
-        peaks = [term for term in self._ready.terms
+        peaks = [term for term in self.ready.terms
                  if term.name in means and term.how not in ("last", "avg")]
         if peaks:
             raise CannotRehearseError(
@@ -86,10 +83,10 @@ class OwnerRehearsalSource(RehearsalSource):
     def _meant(self, piece: HoldingChunk) -> Mask:
         """Of each row, by what is known of that GPU and Owner now."""
         rows, slots = piece.rows, self._slots(self._held.pairs)
-        if self._ready.scope is None:
+        if self.ready.scope is None:
             return np.ones(len(rows), bool)
         return uses_in_scope(
-            self._ready.scope, self._fleet, 0.0, [slots[at] for at in rows.pair.tolist()],
+            self.ready.scope, self.fleet, 0.0, [slots[at] for at in rows.pair.tolist()],
             [past_task(f"{piece.tasks[task][1]}", self._held.owners.keys[owner][0])
              for task, owner in zip(rows.task.tolist(), rows.owner.tolist(), strict=True)])
 
@@ -98,7 +95,7 @@ class OwnerRehearsalSource(RehearsalSource):
         if "gpus_faulty" not in self._names:
             return NO_SPELLS
         end_s, found = piece.minutes * MINUTE_S, []
-        for at, node, gpu, numbers in self._spans.xids(piece.t0 - RECENT_S, piece.t0 + end_s):
+        for at, node, gpu, numbers in self.spans.xids(piece.t0 - RECENT_S, piece.t0 + end_s):
             pair = self._held.pairs.get((gpu, node))
             if pair is not None and is_of_task(explain(int(numbers.get("xid", UNKNOWN_CODE)))):
                 since = int(at) - piece.t0
@@ -125,7 +122,7 @@ class OwnerRehearsalSource(RehearsalSource):
         called stale, all of it is known."""
         missed_s = MINUTE_S - piece.seen_s
         if "util_pct" in self._names:
-            self._spans.past(OF_GPUS, piece.grid)
+            self.spans.past(OF_GPUS, piece.grid)
         told, told_s = piece.grid.of("util_pct", "mean"), piece.grid.count("util_pct")
         if told is None or told_s is None:
             return np.full(missed_s.shape, np.nan)

@@ -143,7 +143,7 @@ class RehearsalService:
         return [self._running.get(each.id, each) for each in self._store.backtests(rule_id)]
 
     def approve(self, actor: Actor, backtest_id: str) -> RehearsalRecord:
-        """For someone who has read its report. PromotionPolicy checks that this is not the rule's
+        """For someone who has read its report. RuleAdmin checks that this is not the rule's
         author."""
         require(actor, "POST /api/v1/rules/backtests/<backtest_id>/approve")
         found = self.get(backtest_id)

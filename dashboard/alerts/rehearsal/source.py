@@ -41,26 +41,28 @@ def members_of(nodes: Iterable[EnrolledNode]) -> MembershipHistory:
                              {node.node_id for node in known if node.access == "revoked"})
 
 
+@dataclass(eq=False)
 class RehearsalSource(ABC):
     """`reads_s`: the step of what it reads. `hours`: GPU-hours that a target had held within the
     span, by row and moment of an act."""
 
-    def __init__(self, spans: RuleHistory, fleet: Fleet, ready: CompiledRule,
-                 members: MembershipHistory | None = None) -> None:
-        self._spans = spans
-        self._fleet = fleet
-        self._ready = ready
-        self._members = members or MembershipHistory()
-        self._names = sorted(ready.names)
+    spans: RuleHistory
+    fleet: Fleet
+    ready: CompiledRule
+    members: MembershipHistory = MembershipHistory()
+
+    def __post_init__(self) -> None:
+        self._names = sorted(self.ready.names)
         self._gpus: dict[Name, int] = {}
         self._nodes: dict[str, int] = {}
-        self.step_s = ready.period_s
-        self.reads_s = {"node": 1, "fleet": 1, "owner": MINUTE_S}.get(ready.rule.of, self.step_s)
+        self.step_s = self.ready.period_s
+        self.reads_s = {"node": 1, "fleet": 1, "owner": MINUTE_S}.get(self.ready.rule.of,
+                                                                      self.step_s)
         self.hours: dict[tuple[int, float], float] = {}
         self._refuse()
 
     def _refuse(self) -> None:
-        of = self._ready.rule.of
+        of = self.ready.rule.of
         odd = " and ".join(unrecorded(of, self._names))
         if odd:
             whose = {"gpu": "", "owner": " of an owner", "fleet": " of the fleet"}
@@ -82,7 +84,7 @@ class RehearsalSource(ABC):
 
     @property
     def _size(self) -> int:
-        return max(1, len(self._fleet))
+        return max(1, len(self.fleet))
 
     def _by_hours(self, start: int, end: int) -> Sequence[tuple[int, int]]:
         return pieces(start, end, max(3_600, min(
@@ -102,11 +104,11 @@ class RehearsalSource(ABC):
     # -- as the fleet is now: where a GPU is and what it is does not change much
 
     def _slots(self, gpus: Iterable[Name]) -> list[int | None]:
-        return [self._fleet.slot_on(node_id, gpu) for gpu, node_id in gpus]
+        return [self.fleet.slot_on(node_id, gpu) for gpu, node_id in gpus]
 
     def _is_board(self, slot: int | None) -> bool:
-        return slot is None or bool(self._fleet.parent[slot] == NO_PARENT)
+        return slot is None or bool(self.fleet.parent[slot] == NO_PARENT)
 
     def _host(self, node_id: str) -> str:
-        node = self._fleet.nodes.get(node_id)
+        node = self.fleet.nodes.get(node_id)
         return node_id if node is None else node.hello.host

@@ -1,24 +1,20 @@
 """What a Rule of Tasks or Jobs looked at, out of history, for a rehearsal: who held what in each
 minute, and what their GPUs did in it."""
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from ...fleet.fleet import Fleet
 from ...history.grid import HistoryGrid, TaskRows
-from ...history.protocol import RuleHistory
 from ..core.firing_alerts import AlertTarget
 from ..core.minute_aggregates import ENOUGH, MINUTE_S, WAIT_S
 from ..core.numbers import distinct_on_gpus, number_of_uses
-from ..core.rule import CompiledRule
 from ..core.rule_signal import End, Floats, SignalTerm, end_of
 from ..core.state_machine import Mask, Rows
 from ..core.workload_targets import uses_in_scope
 from .engine import AnyFloats, RehearsalChunk, RehearsedAlert, pieces
-from .source import CannotRehearseError, MembershipHistory, RehearsalSource
+from .source import CannotRehearseError, RehearsalSource
 from .task_keys import Key, KeyNumbering, past_task, uses_in
 
 AT_ONCE_S = 7_200
@@ -97,19 +93,18 @@ class TaskMinuteUses:
 
 
 class TaskRehearsalSource(RehearsalSource):
-    def __init__(self, spans: RuleHistory, fleet: Fleet, ready: CompiledRule,
-                 members: MembershipHistory | None = None) -> None:
-        super().__init__(spans, fleet, ready, members)
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._rows = KeyNumbering()
         self._named: dict[Key, tuple[str, set[str], set[str]]] = {}  # node, users, places
         self._left_out: set[Key] = set()
         self._was_there = np.zeros(0, bool)
-        self._held_s: dict[int, float] = defaultdict(float)
-        self._seconds: tuple[int, list[int], Floats] = (0, [], np.zeros((0, 0)))
+        self._held_s = np.zeros(0)  # of each row, until the stretch that is rehearsed
+        self._seconds = (0, np.zeros((0, 0)))  # of that stretch: its start, rows x minutes
 
     def _refuse(self) -> None:
         super()._refuse()
-        if not self._ready.is_by_minutes:
+        if not self.ready.is_by_minutes:
             raise CannotRehearseError("history keeps tasks by the minute: a rule that holds less "
                                       "than 5m can only be watched live")
 
@@ -118,12 +113,11 @@ class TaskRehearsalSource(RehearsalSource):
             # A minute more: whether a task had ended by the end of one is seen in the next.
             uses = self._uses(first, last + MINUTE_S)
             yield self._stretch(first, uses)
-            self._add_up()
 
     def _uses(self, first: int, last: int) -> TaskMinuteUses:
         grid = HistoryGrid(first, MINUTE_S, (last - first) // MINUTE_S)
-        self._spans.past(OF_GPUS, grid)
-        parts = [part for part in self._spans.held(first, last) if len(part.t)]
+        self.spans.past(OF_GPUS, grid)
+        parts = [part for part in self.spans.held(first, last) if len(part.t)]
         targets, tasks, jobs = KeyNumbering(), KeyNumbering(), KeyNumbering()
         tables = [self._numbered(part, grid, (targets, tasks, jobs)) for part in parts]
         minute, target, pair, task, job = np.concatenate([np.zeros((0, 5), np.intp), *tables]).T
@@ -131,7 +125,7 @@ class TaskRehearsalSource(RehearsalSource):
                    for name in ("seconds", "mem_byte_s", "mem_s", "sm_pct_s", "sm_s",
                                 "mem_max_bytes", "sm_max_pct")}
         slots = self._slots(grid.rows)
-        total = np.array([None if slot is None else self._fleet.facts[slot].mem_total_bytes
+        total = np.array([None if slot is None else self.fleet.facts[slot].mem_total_bytes
                           for slot in slots], float)
         found = TaskMinuteUses(grid.width, targets.keys, target * grid.width + minute,
                                pair * grid.width + minute, task, job, numbers, grid, total)
@@ -146,11 +140,11 @@ class TaskRehearsalSource(RehearsalSource):
         rows = []
         for use in uses:
             task = (use.node, use.task_id)
-            key = task if self._ready.rule.of == "task" else use.job
-            slot = self._fleet.slot_on(use.node, use.gpu)
+            key = task if self.ready.rule.of == "task" else use.job
+            slot = self.fleet.slot_on(use.node, use.gpu)
             _, users, places = self._named.setdefault(key, (use.node, set(), set()))
             users |= set() if use.user is None else {use.user}
-            places |= set() if slot is None else {self._fleet.facts[slot].place}
+            places |= set() if slot is None else {self.fleet.facts[slot].place}
             rows.append((targets.of(key), grid.rows.setdefault((use.gpu, use.node), len(grid.rows)),
                          tasks.of(task), jobs.of(use.job)))
         minute = ((part.t - grid.t0) // MINUTE_S).astype(np.intp)
@@ -158,12 +152,12 @@ class TaskRehearsalSource(RehearsalSource):
 
     def _leave_out(self, uses: TaskMinuteUses, slots: list[int | None], tasks: list[Key]) -> None:
         """Targets that use anything that is not meant; others are counted with them."""
-        if self._ready.scope is None or not len(uses.cell):
+        if self.ready.scope is None or not len(uses.cell):
             return
         seen = np.unique(np.stack([uses.keys("gpu"), uses.task, uses.cell // uses.width]), axis=1)
         pair, task, target = seen.tolist()
         meant = uses_in_scope(
-            self._ready.scope, self._fleet, 0.0, [slots[at] for at in pair],
+            self.ready.scope, self.fleet, 0.0, [slots[at] for at in pair],
             [past_task(tasks[at][1], self._user(uses.targets[of]))
              for at, of in zip(task, target, strict=True)])
         self._left_out = {uses.targets[of] for of in seen[2][~meant].tolist()}
@@ -185,7 +179,7 @@ class TaskRehearsalSource(RehearsalSource):
         seconds = _rows(uses.seconds(np.maximum), here, 0.0)
         enough = seconds >= ENOUGH * MINUTE_S
         there = self._there(seconds, _rows(uses.sampled_s(), here, 0.0))
-        self._seconds = (first, here.tolist(), uses.seconds(np.add)[:, :-1])
+        self._seconds = first, _rows(uses.seconds(np.add)[:, :-1], here, 0.0)
 
         def values(term: SignalTerm, rows: Rows | slice) -> AnyFloats:
             end = most if end_of(term.how) == "max" else uses
@@ -212,26 +206,19 @@ class TaskRehearsalSource(RehearsalSource):
 
     def settle(self, alerts: Iterable[RehearsedAlert]) -> None:
         """After a stretch was rehearsed: what each had held when it would have been reached."""
-        first, here, seconds = self._seconds
-        end = first + seconds.shape[1] * MINUTE_S
+        first, seconds = self._seconds
+        held_s = np.pad(self._held_s, (0, len(seconds) - len(self._held_s)))
         for alert in alerts:
             at = alert.acted_at
-            if at is not None and first < at <= end and (alert.row, at) not in self.hours:
-                mine = here[alert.row]
-                until = int(at - first) // MINUTE_S
-                held_s = float(seconds[mine, :until].sum()) if mine >= 0 else 0.0
-                self.hours[alert.row, at] = (self._held_s[alert.row] + held_s) / 3_600
-
-    def _add_up(self) -> None:
-        _, here, seconds = self._seconds
-        for row, mine in enumerate(here):
-            if mine >= 0:
-                self._held_s[row] += float(seconds[mine].sum())
+            if at is not None and first < at <= first + seconds.shape[1] * MINUTE_S:
+                here_s = seconds[alert.row, : int(at - first) // MINUTE_S].sum()
+                self.hours[alert.row, at] = float(held_s[alert.row] + here_s) / 3_600
+        self._held_s = held_s + seconds.sum(axis=1)
 
     def name(self, row: int) -> AlertTarget:
         key = self._rows.keys[row]
         node_id, users, places = self._named[key]
-        word = f"{key[1]}" if self._ready.rule.of == "task" else (
+        word = f"{key[1]}" if self.ready.rule.of == "task" else (
             f"{key[0]}/{key[1]}" if len(key) > 2 else f"{key[1]} of {key[0] or ''}")
         return AlertTarget(word, node_id, self._host(node_id), ", ".join(sorted(places)[:8]),
                            tuple(sorted(users)))

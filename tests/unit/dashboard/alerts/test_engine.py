@@ -226,6 +226,21 @@ def test_what_is_told_seldom_comes_close(recorded: Recorded) -> None:
     assert {past.name(each.row).key for each in rehearsal.alerts()} == lived
 
 
+def test_what_is_told_seldom_says_nothing_of_a_node_that_is_silent(tmp_path: Path) -> None:
+    """With this seed a board of n1 is near its limit when nobody hears of n1 any more. History
+    holds such a number for three minutes more; a live rule has no sample by which to read it."""
+    recorded = Recorded(tmp_path, 428)
+    recorded.evaluator.set_rules({"near": ready("near")})
+    for second in range(2_700):
+        recorded.second(BEGIN + second)
+    past, rehearsal = recorded.rehearsed(ready("near"))
+    n1s = [{key for key in keys if key.startswith("GPU-n1")} for keys in (
+        {each.target.key for each in recorded.live["near"]},
+        {past.name(each.row).key for each in rehearsal.alerts() if each.fired_at < BEGIN + 2_700})]
+    recorded.history.close()
+    assert n1s[0] == n1s[1]
+
+
 def test_a_rule_that_was_written_otherwise_is_told_from_it(recorded: Recorded) -> None:
     """The control: the comparison sees a limit that is a little off."""
     _, right = recorded.rehearsed(ready("hot"))

@@ -139,13 +139,13 @@ def test_an_owner_is_meant_while_all_they_use_is(story: Story) -> None:
 
 def test_who_was_sent_away_is_not_missed(story: Story) -> None:
     """Nor is a node that belonged to the hub before it was heard of taken for one that did not."""
-    def most(members: MembershipHistory | None, signal: str) -> float:
+    def most(members: MembershipHistory, signal: str) -> float:
         past = FleetRehearsalSource(story.spans, story.fleet, ready(RULES, "works", signal=signal,
                                                                     fire=">= 0", clear=""), members)
         return max(float(np.nanmax(stretch.values(SignalTerm("last", signal), slice(None))))
                    for stretch in past.stretches(BEGIN, END))
 
-    assert most(None, "nodes_silent") == len(SILENT) - 1
+    assert most(MembershipHistory(), "nodes_silent") == len(SILENT) - 1
     assert most(MembershipHistory(left=("n1",)), "nodes_silent") == len(SILENT) - 2
     assert most(MembershipHistory(left=("n1",)), "nodes") == len(SILENT) - 1
     fleets.add_node(story.fleet, "n9", 2, mono=END)

@@ -16,7 +16,6 @@ from dashboard.alerts.active_rules import ActiveRules
 from dashboard.alerts.admin import RuleAdmin
 from dashboard.alerts.core.rule import Rule, read
 from dashboard.alerts.core.rule import version as version_of
-from dashboard.alerts.promotion_policy import PromotionPolicy
 from dashboard.alerts.rehearsal.record import RehearsalRecord
 from dashboard.alerts.rehearsal.service import RehearsalService
 from dashboard.alerts.service import AlertService, AlertSources
@@ -36,7 +35,7 @@ PROOF_S = 3_600.0
 
 
 @pytest.mark.parametrize("part", [
-    AlertSources, AlertService, ActiveRules, RuleAdmin, PromotionPolicy, SilenceService,
+    AlertSources, AlertService, ActiveRules, RuleAdmin, SilenceService,
     RehearsalService, ActiveQuotas, QuotaService, QuotaDeployer, QuotaQueries],
     ids=lambda part: part.__name__)
 def test_nothing_is_built_without_what_guards_it(part: type) -> None:
@@ -67,8 +66,8 @@ class Site:
         self.rehearsals = RehearsalService(
             store, audit, Fleet(1), None, tuple, people.behind)  # type: ignore[arg-type]
         self.rules = ActiveRules(store, Dispatcher())
-        policy = PromotionPolicy(store, people.behind, self.rehearsals.of_rule, True, PROOF_S)
-        self.admin = RuleAdmin(self.rules, policy, store, audit, people.behind)
+        self.admin = RuleAdmin(self.rules, store, audit, people.behind, self.rehearsals.of_rule,
+                               True, PROOF_S)
 
     def approve(self, rule: Rule, by: Actor) -> None:
         """Of a rehearsal over a long enough span."""
