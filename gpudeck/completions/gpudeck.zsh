@@ -520,6 +520,7 @@ _shtab_gpudeck_hub_options=(
   "--rule-proof-h[hours of dry run, or of history in an approved rehearsal, before a rule may act by itself\; fewer only where nobody\'s work is at stake \[GPUDECK_RULE_PROOF_H\; default\: 168\]]:X:"
   "--second-person[on\: an act on more than 3 jobs waits until another person approves it\; off\: a site with one admin \[GPUDECK_SECOND_PERSON\; default\: on\]]:X:"
   "--trusted-proxies[addresses and networks of proxies, with commas between them, whose word is taken for who asks from where \[GPUDECK_TRUSTED_PROXIES\; default\: none\]]:X:"
+  "--cluster[name of these nodes together, which stands in every row of history, so that the histories of several hubs can be joined \[GPUDECK_CLUSTER\; default\: the hub\'s host name\]]:X:"
   "--history-raw-hours[hours for which every second is kept \[GPUDECK_HISTORY_RAW_HOURS\; default\: 24\]]:X:"
   "--history-minute-days[days for which minutes are kept, and who held what in each \[GPUDECK_HISTORY_MINUTE_DAYS\; default\: 90\]]:X:"
   "--history-hour-days[days for which hours, usage and events are kept \[GPUDECK_HISTORY_HOUR_DAYS\; default\: 730\]]:X:"
