@@ -66,7 +66,7 @@ class AutomationApi:
 
     def confirm(self, alert_id: str) -> Response:
         asked, actor, lens = body(views.LadderConfirmation), asker(), self._lens()
-        alert = next((each for each in self.alerts.firing() if each.id == alert_id), None)
+        alert = next((each for each in self.alerts.alerts.firing() if each.id == alert_id), None)
         if alert is None or not self.alerts.is_seen(alert.target, lens):
             raise ApiError(HTTPStatus.NOT_FOUND, "there is no such alert, or it is over")
 
