@@ -71,7 +71,7 @@ class AlertsApi:
         state = one_of("state", request.args.get("state"), STATES) or "open"
         start, end = moment("start"), moment("end")
         now = time.time()
-        found = self.queries.firing() if state == "open" else (
+        found = self.queries.alerts.firing() if state == "open" else (
             self.queries.pending() if state == "pending" else self.queries.store.ended_alerts(
                 now - SEEN_BY_DEFAULT_S if start is None else start, now if end is None else end,
                 about))

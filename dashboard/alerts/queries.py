@@ -62,9 +62,6 @@ class AlertQueries:
 
     # -- alerts
 
-    def firing(self) -> list[Alert]:
-        return self.alerts.firing()
-
     def pending(self) -> list[Alert]:
         """Condition met, but not for long enough yet; the next to fire first."""
         found = []

@@ -62,7 +62,7 @@ class AutomationApi:
 
     def confirm(self, asked: views.LadderConfirmation, alert_id: str) -> CommandView:
         actor, lens = asker(), self._lens()
-        alert = next((each for each in self.alerts.firing() if each.id == alert_id), None)
+        alert = next((each for each in self.alerts.alerts.firing() if each.id == alert_id), None)
         if alert is None or not self.alerts.is_seen(alert.target, lens):
             raise NotFoundError("there is no such alert, or it is over")
 

@@ -43,7 +43,7 @@ def document() -> dict[str, Any]:
 def _require_all_that_is_sent(schemas: dict[str, Any]) -> None:
     """What a client may find missing in the answer of an older hub is always there in ours."""
     for name, struct in vars(action_views).items():
-        if getattr(struct, "__module__", "") == action_views.__name__:
+        if isinstance(struct, type) and struct.__module__ == action_views.__name__:
             schemas[name]["required"] = list(schemas[name]["properties"])
             for each in schemas[name]["properties"].values():
                 each.pop("default", None)
