@@ -9,8 +9,7 @@ from typing import Any, get_type_hints
 from flask import Flask, Response
 from msgspec import Struct
 
-from ..web.answers import PREFIX, answer, check_names
-from ..web.openapi_parts import PAGES
+from ..web.answers import PREFIX, answer
 from .policy import PEOPLE_AND_PROGRAMS, CsrfProof, Kind, Permission, PermissionReach, Role
 from .requests import body
 
@@ -61,10 +60,6 @@ class Route:
         return replace(self.access, verb=f"{self.method} {PREFIX}/{self.path}")
 
     @property
-    def parameters(self) -> Query:
-        return (*(PAGES if self.is_list else ()), *self.query)
-
-    @property
     def body(self) -> type[Struct] | None:
         """What the handler takes."""
         hints = get_type_hints(self.handler)
@@ -89,11 +84,8 @@ def serve_routes(server: Flask, apis: Collection[object], routes: Iterable[Route
 
 def _view(route: Route, api: object) -> Callable[..., Response]:
     handler, kind = route.handler.__get__(api), route.body
-    most = {name: schema.get("maxItems", 1) for name, schema in route.parameters}
 
     def view(**names: str) -> Response:
-        if most:
-            check_names(most)
         found = handler(**names) if kind is None else handler(body(kind), **names)
         if isinstance(found, Response):
             return found

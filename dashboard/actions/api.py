@@ -36,6 +36,7 @@ from .views import (
 )
 
 LISTED = ", an id; without it all nodes are listed"
+KNOWN = ("limit", "cursor", "state", "task", "node")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,10 @@ class ActionsApi:
 
     def commands(self) -> CommandList:
         args = request.args
+        for name in args:
+            if name not in KNOWN or len(args.getlist(name)) > 1:
+                raise bad(f"{name[:40]!r} is no parameter, or is given twice; there are "
+                          f"{', '.join(KNOWN)}")
         if args.get("state", "all") not in ("open", "all"):
             raise bad("state is open or all")
         limit, lens = read_limit(args.get("limit")), self._visible()
@@ -123,10 +128,10 @@ class ActionsApi:
 
 
 def _node(otherwise: str) -> str | None:
-    given = request.args.get("node")
-    if given == "":
+    given = request.args.getlist("node")
+    if len(given) > 1 or set(request.args) - {"node"} or "" in given:
         raise bad(f"the one parameter here is `node`{otherwise}")
-    return given
+    return given[0] if given else None
 
 
 def _before(raw: str | None) -> tuple[float, str] | None:

@@ -13,9 +13,9 @@ from ..access.routes import Route, change, see
 from ..errors import NotFoundError
 from ..fleet.visibility import VisibleFleet, VisibleFleetCache
 from ..web import preconditions
-from ..web.answers import MAX_WORD, bad, one_of, word
+from ..web.answers import bad, check_names, one_of
 from ..web.moments import moment
-from ..web.openapi_parts import TIME
+from ..web.openapi_parts import MAX_WORD, TIME
 from .admin import RuleAdmin
 from .core.query import AlertQuery
 from .core.rule import InvalidRuleError, Rule, RuleProblem, check, read
@@ -67,6 +67,7 @@ class AlertsApi:
     # -- alerts
 
     def alerts(self) -> AlertList:
+        check_names(("state", "start", "end", "rule", "targets", "gpus"))
         about = self._about()
         state = one_of("state", request.args.get("state"), STATES) or "open"
         start, end = moment("start"), moment("end")
@@ -75,7 +76,9 @@ class AlertsApi:
             self.queries.pending() if state == "pending" else self.queries.store.ended_alerts(
                 now - SEEN_BY_DEFAULT_S if start is None else start, now if end is None else end,
                 about))
-        lens, rule = self._lens(), word("rule")
+        lens, rule = self._lens(), request.args.get("rule")
+        if len(rule or "") > MAX_WORD:
+            raise bad(f"rule has at most {MAX_WORD} characters")
         seen = [alert for alert in found if self.queries.is_seen(alert.target, lens)
                 and (rule is None or rule == alert.rule_id) and about.matches(alert)]
         if state != "pending":

@@ -15,13 +15,16 @@ from gpudeck.audit_chain import AuditChainLink
 from ..access.policy import EVERYTHING, Actor, PermissionReach, Role, by
 from ..access.requests import asker
 from ..access.routes import Query, Route, see
-from ..web.answers import DEFAULT_LIMIT, MAX_LIMIT, MAX_WORD, ApiError, bad, word
+from ..web.answers import DEFAULT_LIMIT, MAX_LIMIT, ApiError, bad
+from ..web.openapi_parts import MAX_WORD
 from .file_copy import line_of
 from .recorder import AuditRecorder
 from .store import AuditFilter
 from .verify import AuditVerifier
 from .views import AuditRecordList, AuditVerdictView, record_view
 
+FILTERS = ("kind", "actor", "node", "task", "since", "until")
+KNOWN = ("limit", "cursor", *FILTERS)
 STEP = 200
 LOOKED_AT_MOST = 20_000
 EXPORT_STEP = 500
@@ -106,10 +109,15 @@ class AuditApi:
 
 
 def _question() -> tuple[int, int | None, AuditFilter]:
+    args = request.args
+    for name in args:
+        if name not in KNOWN or len(args.getlist(name)) > 1:
+            raise bad(f"there is no parameter {name[:40]!r}, or it is given twice; there are "
+                      f"{', '.join(KNOWN)}")
     limit = _whole("limit") or DEFAULT_LIMIT
     if limit > MAX_LIMIT:
         raise bad(f"limit is a whole number from 1 to {MAX_LIMIT}")
-    wanted = AuditFilter(word("kind"), word("actor"), word("node"), word("task"),
+    wanted = AuditFilter(_word("kind"), _word("actor"), _word("node"), _word("task"),
                          _moment("since"), _moment("until"))
     return limit, _whole("cursor"), wanted
 
@@ -121,6 +129,13 @@ def _whole(name: str) -> int | None:
     if not raw.isascii() or not raw.isdigit() or len(raw) > 15 or int(raw) < 1:
         raise bad(f"{name} is a whole number from 1 on")
     return int(raw)
+
+
+def _word(name: str) -> str | None:
+    raw = request.args.get(name)
+    if raw is not None and len(raw) > MAX_WORD:
+        raise bad(f"{name} has at most {MAX_WORD} characters")
+    return raw
 
 
 def _moment(name: str) -> float | None:

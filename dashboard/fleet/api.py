@@ -15,7 +15,7 @@ from ..access.policy import Role, may
 from ..access.requests import asker
 from ..access.routes import Query, Route, see
 from ..errors import NotFoundError
-from ..web.answers import bad, one_of, page, read_cursor, read_limit
+from ..web.answers import bad, check_names, one_of, page, read_cursor, read_limit
 from ..web.openapi_parts import METRIC_LIST, repeated
 from . import task_list, views
 from .filters import MAX_LENGTH, Filter, FilterError, Mask, parse
@@ -26,6 +26,11 @@ from .task_list import TaskList
 from .views import GpuList, GpuView, NodeList, NodeView, TaskView
 from .visibility import VisibleFleet, VisibleFleetCache
 
+KNOWN = ("limit", "cursor", "filter")
+OF_NODES = ("id",)
+OF_GPUS = ("metrics", "node", "uuid")
+OF_TASKS = ("sort", "order", "group", "open", "node", "id")
+
 
 @dataclass(frozen=True, slots=True)
 class ListQuery:
@@ -34,7 +39,8 @@ class ListQuery:
     picked: Filter | None
 
 
-def question() -> ListQuery:
+def question(more: tuple[str, ...] = ()) -> ListQuery:
+    check_names((*KNOWN, *more))
     args = request.args
     return ListQuery(read_limit(args.get("limit")), read_cursor(args.get("cursor")),
                      _filter(args.get("filter", "")))
@@ -84,7 +90,7 @@ class FleetApi:
         return self.lenses.seen_by(asker())
 
     def nodes(self) -> NodeList:
-        asked, mono, lens = question(), time.monotonic(), self._lens()
+        asked, mono, lens = question(OF_NODES), time.monotonic(), self._lens()
         fleet, ids = self.room.fleet, named("id")
         matches = self._matches(asked, lens, mono)
         wanted = None if matches is None else {
@@ -119,7 +125,7 @@ class FleetApi:
         return asked.picked.matches(self.room.fleet, mono, lens.reads)
 
     def gpus(self) -> GpuList:
-        asked, only, lens = question(), _metrics(request.args.get("metrics")), self._lens()
+        asked, only, lens = question(OF_GPUS), _metrics(request.args.get("metrics")), self._lens()
         mono, fleet, node_id = time.monotonic(), self.room.fleet, request.args.get("node")
         show, matches = fleet.shown(mono), self._matches(asked, lens, mono)
         # By place in the lens, in fixed width: text then sorts as the number does. A place means a
@@ -156,7 +162,7 @@ class FleetApi:
         return views.gpu_view(fleet, slot, show, on, mono)
 
     def tasks(self) -> TaskList:
-        asked, args, mono, lens = question(), request.args, time.monotonic(), self._lens()
+        asked, args, mono, lens = question(OF_TASKS), request.args, time.monotonic(), self._lens()
         sort = one_of("sort", args.get("sort"), tuple(task_list.SORTS))
         order = one_of("order", args.get("order"), task_list.ORDERS) or "asc"
         group = one_of("group", args.get("group"), task_list.GROUP_BYS)

@@ -14,15 +14,16 @@ from ..access.policy import Role
 from ..access.requests import asker
 from ..access.routes import Query, Route, see
 from ..history.protocol import History
-from ..web.answers import MAX_WORD, Key, bad, one_of, page, read_cursor, read_limit, word
+from ..web.answers import Key, bad, check_names, one_of, page, read_cursor, read_limit
 from ..web.moments import moment
-from ..web.openapi_parts import TIME
+from ..web.openapi_parts import MAX_WORD, TIME
 from ..web.query_pool import QueryPool
 from .events import LAST_AT, FleetEvent, is_at_least
 from .events_views import EventList, event_view, kept_of
 from .state_machine import FleetStateMachine
 from .visibility import VisibleFleet, VisibleFleetCache
 
+NAMES = ("limit", "cursor", "node", "gpu", "kind", "severity", "start", "end")
 CHUNK = 5_000
 MOST_CHUNKS = 20
 TIE_S = 1e-3  # cursors have microseconds, and what is found twice is known by its id
@@ -39,9 +40,12 @@ class EventsApi:
     questions: QueryPool
 
     def events(self) -> EventList:
+        check_names(NAMES)
         args, lens = request.args, self.lenses.seen_by(asker())
         limit, cursor = read_limit(args.get("limit")), read_cursor(args.get("cursor"))
-        node, gpu, kind = map(word, ("node", "gpu", "kind"))
+        for name in ("node", "gpu", "kind"):
+            if len(args.get(name, "")) > MAX_WORD:
+                raise bad(f"{name} has at most {MAX_WORD} characters")
         severity = one_of("severity", args.get("severity"), SEVERITIES)
         start, end = moment("start"), moment("end")
         if start is not None and end is not None and start >= end:
@@ -49,7 +53,8 @@ class EventsApi:
 
         def fits(kept: FleetEvent) -> bool:
             event = kept.event
-            wanted = ((node, kept.node_id), (gpu, event.gpu_uuid), (kind, event.kind))
+            wanted = ((args.get("node"), kept.node_id), (args.get("gpu"), event.gpu_uuid),
+                      (args.get("kind"), event.kind))
             return (all(want is None or want == has for want, has in wanted)
                     and (severity is None or is_at_least(kept.severity, severity))
                     and (start is None or kept.at >= start) and (end is None or kept.at < end))

@@ -14,7 +14,7 @@ from ..access.requests import asker
 from ..access.routes import Route, see
 from ..history.memory import BLOCK_S
 from ..history.protocol import History, Nodes
-from ..web.answers import bad, one_of
+from ..web.answers import bad, check_names, one_of
 from ..web.moments import moment
 from ..web.openapi_parts import METRIC, TIME
 from ..web.query_pool import QueryPool
@@ -40,6 +40,7 @@ class FleetPastApi:
     lenses: VisibleFleetCache
 
     def block(self) -> Raw:
+        check_names(("metric", "start", "step", "count"))
         metric = one_of("metric", request.args.get("metric", ""), METRICS)
         assert metric is not None, "another word is refused"
         start, step = _second("start"), _whole("step", MAX_STEP_S)
@@ -50,6 +51,7 @@ class FleetPastApi:
             self.history.instants(metric, moments, nodes), on, metric, start, step))
 
     def totals(self) -> Raw:
+        check_names(("at",))
         at = _second("at")
         on, nodes = self._ground(*TOTALLED)
         return self.questions.encoded(lambda: past_views.totals_view(

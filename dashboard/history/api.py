@@ -3,7 +3,7 @@ The engine runs in gevent's native threads; what it is asked is bounded first.""
 
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from flask import Response, request
@@ -15,7 +15,7 @@ from ..access.policy import Actor, Role
 from ..access.requests import asker
 from ..access.routes import Route, see
 from ..errors import NotFoundError, ResultTooLargeError
-from ..web.answers import bad, one_of
+from ..web.answers import bad, check_names, one_of
 from ..web.moments import moment
 from ..web.openapi_parts import FORMAT, METRIC, METRIC_LIST, PRICE_SCHEMA, TIME
 from ..web.query_pool import QueryPool
@@ -62,7 +62,7 @@ class HistoryApi:
     cluster: str
 
     def series(self) -> Response:
-        given = request.args
+        given = _given("gpu", "metric", "start", "end", "step", "also", "beside", "format")
         form, seen = form_asked(), self._seen()
         gpus = [_needed(given, "gpu"), *_beside(given)]
         metrics = [_metric(given), *_also(given)]
@@ -84,7 +84,8 @@ class HistoryApi:
         return given_as(form, made, "series", *span)
 
     def instant(self) -> Raw:
-        metric, seen = _metric(request.args), self._seen()
+        given = _given("metric", "at")
+        metric, seen = _metric(given), self._seen()
         asked_at = moment("at")
         at = time.time() - 2.0 if asked_at is None else asked_at
         nodes, known = seen.nodes, seen.gpus()
@@ -92,7 +93,7 @@ class HistoryApi:
             self.history.instant(metric, at, nodes), metric, int(at), known))
 
     def usage(self) -> Response:
-        given = request.args
+        given = _given("by", "bucket", "start", "end", "of", "format")
         form, by, of = form_asked(), _by(given), given.get("of")
         bucket = _bucket(given.get("bucket", str(DAY_S)), by == "user" and of is not None)
         start, end = _span(7.0 * DAY_S if bucket % HOUR_S == 0 else DAY_S)
@@ -113,7 +114,7 @@ class HistoryApi:
         return given_as(form, self.questions.ask(body), "usage", *span)
 
     def reports(self) -> Response:
-        given = request.args
+        given = _given("by", "start", "end", "price_gpu_hour", "price_kwh", "format")
         form, by = form_asked(), _by(given)
         prices = ReportPrices(_price(given, "price_gpu_hour"), _price(given, "price_kwh"))
         start, end = _span(7.0 * DAY_S)
@@ -130,7 +131,7 @@ class HistoryApi:
         return given_as(form, self.questions.ask(body), f"report_by_{by}", *span)
 
     def mps(self) -> Raw:
-        node_id = _needed(request.args, "node")
+        node_id = _needed(_given("node", "start", "end"), "node")
         gpus = self._seen().gpus_of(node_id)
         if gpus is None:
             raise NotFoundError(f"there is no node {node_id[:128]!r} here")
@@ -168,13 +169,18 @@ class HistoryApi:
         return self.inventory(asker())
 
 
-def _needed(given: Mapping[str, str], name: str) -> str:
+def _given(*known: str) -> dict[str, str]:
+    check_names(known)
+    return dict(request.args)
+
+
+def _needed(given: dict[str, str], name: str) -> str:
     if not given.get(name):
         raise bad(f"{name} is needed")
     return given[name]
 
 
-def _metric(given: Mapping[str, str]) -> str:
+def _metric(given: dict[str, str]) -> str:
     metric = _needed(given, "metric")
     if metric not in METRICS:
         raise bad(f"there is no metric {metric[:40]!r}; docs/metrics.md and /api/v1/openapi.json "
@@ -182,7 +188,7 @@ def _metric(given: Mapping[str, str]) -> str:
     return metric
 
 
-def _also(given: Mapping[str, str]) -> list[str]:
+def _also(given: dict[str, str]) -> list[str]:
     """Further metrics on the same seconds, for a page that draws them all."""
     wanted = [key for key in given.get("also", "").split(",") if key]
     if len(wanted) > MAX_ALSO:
@@ -191,7 +197,7 @@ def _also(given: Mapping[str, str]) -> list[str]:
             if key != given["metric"]]
 
 
-def _beside(given: Mapping[str, str]) -> list[str]:
+def _beside(given: dict[str, str]) -> list[str]:
     """Further GPUs, on the same seconds."""
     wanted = [gpu for gpu in dict.fromkeys(given.get("beside", "").split(","))
               if gpu not in ("", given["gpu"])]
@@ -218,7 +224,7 @@ def _check_rows(count: int) -> None:
                                   "longer bucket or a shorter time")
 
 
-def _price(given: Mapping[str, str], name: str) -> float | None:
+def _price(given: dict[str, str], name: str) -> float | None:
     if name not in given:
         return None
     if not re.fullmatch(PRICE, given[name]):
@@ -226,7 +232,7 @@ def _price(given: Mapping[str, str], name: str) -> float | None:
     return float(given[name])
 
 
-def _by(given: Mapping[str, str]) -> By:
+def _by(given: dict[str, str]) -> By:
     return one_of("by", given.get("by"), BYS) or "user"
 
 

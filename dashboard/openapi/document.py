@@ -11,7 +11,7 @@ from gpudeck.actions import ActionParams
 from gpudeck.metrics import COLUMNS, SLOW, Metric
 
 from ..access.routes import Route
-from ..web.answers import PREFIX, ProblemDetails
+from ..web.answers import MAX_CURSOR, MAX_LIMIT, PREFIX, ProblemDetails
 from .routes import ROUTES
 
 
@@ -67,6 +67,10 @@ def _parameter(where: str, name: str, schema: dict[str, Any], text: str = "") ->
         {"description": text} if text else {})
 
 
+PAGES = (
+    ("limit", {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": 100}),
+    ("cursor", {"type": "string", "pattern": "^[A-Za-z0-9_=-]+$", "maxLength": MAX_CURSOR}),
+)
 # What may come of any request, beside what its row names.
 ANY_ERRORS = (401, 403, 405, 406, 413, 414)
 GET_ERRORS = (304, *ANY_ERRORS)
@@ -89,7 +93,7 @@ def _operation(route: Route, path: str) -> dict[str, Any]:
     parameters = [_parameter("path", name, {"type": "string", "minLength": 1})
                   for name in re.findall(r"\{(\w+)\}", path)]
     parameters += [_parameter("query", name, schema, schema.get("description", ""))
-                   for name, schema in route.parameters]
+                   for name, schema in (*(PAGES if route.is_list else ()), *route.query)]
     statuses = (*route.errors, *(GET_ERRORS if is_get else (503, *ANY_ERRORS)))
     made: dict[str, Any] = {"operationId": route.name, "summary": route.text,
                             "parameters": parameters}
@@ -97,7 +101,7 @@ def _operation(route: Route, path: str) -> dict[str, Any]:
         made["requestBody"] = {"required": True, "content": {
             "application/json": {"schema": _ref(body)}}}
         statuses = (400, 411, 415, *statuses)
-    if route.parameters:
+    if route.query or route.is_list:
         statuses = (400, *statuses)
     if route.version:
         statuses = (412, *statuses)

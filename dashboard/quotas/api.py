@@ -145,17 +145,18 @@ def _past_asked() -> tuple[str, Limit, float]:
     given = request.args
     limit = next((each for each in LIMITS if each == given.get("limit")), None)
     span_s = SPANS.get(given.get("last", "24h"))
-    if limit is None or span_s is None or not given.get("holder"):
+    if set(given) - {"holder", "limit", "last"} or limit is None or span_s is None or (
+            not given.get("holder")):
         raise bad(f"holder and limit are needed: limit is one of {', '.join(LIMITS)}, last is one "
                   f"of {', '.join(SPANS)}")
     return given["holder"], limit, span_s
 
 
 def _gpu() -> str | None:
-    given = request.args.get("gpu")
-    if given == "":
+    given = request.args.getlist("gpu")
+    if len(given) > 1 or set(request.args) - {"gpu"} or "" in given:
         raise bad("the one parameter here is `gpu`, a UUID; without it it is of the whole node")
-    return given
+    return given[0] if given else None
 
 
 ROUTES = (

@@ -2,7 +2,7 @@
 
 import base64
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from http import HTTPStatus
 from typing import Any, TypeVar
 
@@ -13,7 +13,6 @@ MAX_LIMIT = 1_000
 
 
 MAX_CURSOR = 512
-MAX_WORD = 1_024
 
 
 MAX_REPEATED = 100
@@ -34,6 +33,9 @@ PREFIX = "/api/v1"
 DEFAULT_LIMIT = 100
 
 
+REPEATED = ("open", "id", "uuid")
+
+
 _encode = msgspec.json.Encoder().encode
 
 
@@ -52,21 +54,14 @@ class ApiError(Exception):
         self.type = type
 
 
-def check_names(most: Mapping[str, int]) -> None:
-    """How often each that there is may be given."""
-    for name in request.args:
-        if name not in most:
-            raise bad(f"there is no parameter {name[:40]!r}; there are {', '.join(most)}")
-        if len(request.args.getlist(name)) > most[name]:
-            raise bad(f"{name} is given more than once" if most[name] == 1
-                      else f"at most {most[name]} times {name} is taken at once")
-
-
-def word(name: str) -> str | None:
-    raw = request.args.get(name)
-    if raw is not None and len(raw) > MAX_WORD:
-        raise bad(f"{name} has at most {MAX_WORD} characters")
-    return raw
+def check_names(known: tuple[str, ...]) -> None:
+    args = request.args
+    for name in args:
+        if name not in known:
+            raise bad(f"there is no parameter {name[:40]!r}; there are {', '.join(known)}")
+        if len(args.getlist(name)) > (MAX_REPEATED if name in REPEATED else 1):
+            raise bad(f"at most {MAX_REPEATED} times {name} is taken at once" if name in REPEATED
+                      else f"{name} is given more than once")
 
 
 def one_of(name: str, given: str | None, known: tuple[W, ...]) -> W | None:

@@ -4,13 +4,10 @@ from typing import Any
 
 from gpudeck.metrics import COLUMNS, SLOW
 
-from .answers import MAX_CURSOR, MAX_LIMIT, MAX_REPEATED
+from .answers import MAX_REPEATED
 from .moments import RFC_3339, SECONDS
 
-PAGES = (
-    ("limit", {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": 100}),
-    ("cursor", {"type": "string", "pattern": "^[A-Za-z0-9_=-]+$", "maxLength": MAX_CURSOR}),
-)
+MAX_WORD = 1_024
 TIME: dict[str, Any] = {"type": "string", "pattern": f"^({SECONDS}|{RFC_3339})$"}
 NODE_QUERY: tuple[tuple[str, dict[str, Any]], ...] = (
     ("node", {"type": "string", "minLength": 1}),)

@@ -3,11 +3,14 @@
 from dataclasses import dataclass
 from http import HTTPStatus
 
+from flask import request
+
 from ...access.policy import PermissionReach, Role
 from ...access.requests import asker
 from ...access.routes import Route, change, see
 from ...fleet.visibility import VisibleFleetCache
-from ...web.answers import MAX_WORD, ApiError, word
+from ...web.answers import ApiError, bad, check_names
+from ...web.openapi_parts import MAX_WORD
 from ..core.rule import read
 from .service import RehearsalService
 from .views import BacktestList, BacktestView, NewBacktest, backtest_view
@@ -29,7 +32,10 @@ class RehearsalsApi:
                                                    asked.end))
 
     def all_of_them(self) -> BacktestList:
-        rule = word("rule")
+        check_names(("rule",))
+        rule = request.args.get("rule")
+        if len(rule or "") > MAX_WORD:
+            raise bad(f"rule has at most {MAX_WORD} characters")
         self._of_whole_fleet()
         return BacktestList([backtest_view(each, is_short=True)
                              for each in self.rehearsals.of_rule(rule)])
