@@ -30,7 +30,7 @@ class Announcements:
     def _command(self, event: CommandChanged) -> None:
         record = event.record
         self._live.announce("command", record.node_id, record.id,
-                            lambda lens: command_view(record, lens.reads))
+                            lambda visible: command_view(record, visible.reads))
 
     def _owner(self, event: CommandChanged) -> None:
         """Once the node has taken it, and not of what came to nothing."""
@@ -43,7 +43,7 @@ class Announcements:
     def _alert(self, event: AlertChanged) -> None:
         alert = event.alert
         self._live.announce("alert", alert.target.node_id, alert.id,
-                            lambda lens: alert_view(
-                                alert, self._alerts.gpus_seen(alert.target, lens),
+                            lambda visible: alert_view(
+                                alert, self._alerts.gpus_seen(alert.target, visible),
                                 self._silences.matching(alert, time.time()),
                                 *self._details.of(alert)))

@@ -1,4 +1,4 @@
-"""Puts the hub together: the room in the middle, the edges around it. No logic of its own."""
+"""Puts the hub together: the fleet in the middle, the edges around it. No logic of its own."""
 
 import gc
 import logging
@@ -144,14 +144,14 @@ class Hub:
         self.tally = ServerCounters()
         self.signer = signer or start_signer(settings)
         self.signer.wait()
-        self.room = FleetStateMachine(state.hub_id(), self._epoch(), time.monotonic())
-        self.lenses = VisibleFleetCache(self.room.fleet)
+        self.machine = FleetStateMachine(state.hub_id(), self._epoch(), time.monotonic())
+        self.visible_fleets = VisibleFleetCache(self.machine.fleet)
         self.bus: Bus = InProcessBus()
         folder = settings.data / "history"
         self.history = EmbeddedHistory(folder, _keep_of(settings), FolderArchive(folder),
                                        settings.cluster)
         self.history.open()
-        self.recorder = MessageRecorder(settings.data, state.save_nodes, self.room, self.submit,
+        self.recorder = MessageRecorder(settings.data, state.save_nodes, self.machine, self.submit,
                                         self.history)
         self._recover()
         self.site = PublicOrigins.at(settings.bind[0], port, settings.tls_cert is not None,
@@ -161,7 +161,8 @@ class Hub:
         self.access = AccessServices(state, PasswordService(), self.audit, self.events)
         self.access.admin.keep_file_token(token_in(settings.data / "api.token"))
         self.anchors = AuditHeadExchange(self.audit, self._tell_all)
-        self.keeps = OwnerKeepService(state.standing, self.audit, self.room.fleet, self.lenses)
+        self.keeps = OwnerKeepService(state.standing, self.audit, self.machine.fleet,
+                                      self.visible_fleets)
         self.addresses = OwnerAddresses(state.standing, self.audit)
         smtp = SmtpSettings.of(settings)
         self.notifier = OwnerMailer(smtp, self.addresses, lambda: self.site.url, self.audit.note)
@@ -173,8 +174,8 @@ class Hub:
         self.nodes = EnrolmentService(state.registry, self.signer.fingerprint, self.audit,
                                       self.events)
         for member in self.nodes.members():
-            self.room.fleet.set_group(member.node_id, member.group)
-        self.events.listen(GroupChanged, lambda event: self.room.fleet.set_group(
+            self.machine.fleet.set_group(member.node_id, member.group)
+        self.events.listen(GroupChanged, lambda event: self.machine.fleet.set_group(
             event.node_id, event.group))
         self.events.listen(NodeRevoked, lambda event: self.submit(RevokeNode(event.node_id)))
         self._build_actions()
@@ -186,28 +187,29 @@ class Hub:
         # Whatever the environment says: a debugger in a browser is a shell for whoever finds it.
         self.server.config.update(DEBUG=False, TESTING=False)
         self.socketio = BoundedSocketIO()
-        self.heartbeat = Heartbeat(state, self.room, self.socketio, self.alerts, self.commander,
+        self.heartbeat = Heartbeat(state, self.machine, self.socketio, self.alerts, self.commander,
                                    self.tally, self.submit, self.perform)
         self._build()
 
     def _build_actions(self) -> None:
         """What people do, and all that may speak against it."""
-        state, room, accounts = self.state, self.room, self.access.accounts
-        self.commander = Commander(state.commands, self.audit, self.signer, room.fence, self,
+        state, machine, accounts = self.state, self.machine, self.access.accounts
+        self.commander = Commander(state.commands, self.audit, self.signer, machine.fence, self,
                                    self.events)
-        self.holds = HoldService(state.standing, self.audit, room.fleet, self.lenses,
-                                 room.link_of.__contains__, self.commander.hold, self.events)
+        self.holds = HoldService(state.standing, self.audit, machine.fleet, self.visible_fleets,
+                                 machine.link_of.__contains__, self.commander.hold, self.events)
         self.preview_requester = PreviewRequester(self.signer, self.tell)
-        self.maintenance = MaintenanceService(state.brakes, self.audit, room.fleet, self.lenses)
+        self.maintenance = MaintenanceService(state.brakes, self.audit, machine.fleet,
+                                              self.visible_fleets)
         guards = ActionGuards(self.holds.refusal, self.maintenance.why, self.keeps.of_any,
                               self.notifier.unreached)
-        self.actions = ActionService(room, self.lenses, accounts, self.preview_requester,
+        self.actions = ActionService(machine, self.visible_fleets, accounts, self.preview_requester,
                                      self.commander, self.audit, guards,
                                      self.settings.second_person == "on")
 
     def _build_rules(self) -> None:
         """Rules, their alerts and rehearsals."""
-        state, settings, fleet = self.state, self.settings, self.room.fleet
+        state, settings, fleet = self.state, self.settings, self.machine.fleet
         store = state.alerts
         self.receivers = ReceiverDirectory(state.notifications)
         self.groups = recovered_groups(state.notifications, self.receivers, timing_of(settings),
@@ -216,7 +218,7 @@ class Hub:
         self.brakes = BrakeService(state.brakes, self.audit, self.events)
         rules, history = ActiveRules(store, self.events), self.history.rules
         self.alerts = AlertService(AlertSources(
-            fleet, self.room.events, self._revoked, self.brakes.says, history), rules, store,
+            fleet, self.machine.events, self._revoked, self.brakes.says, history), rules, store,
             self.events)
         self.silences = SilenceService(store, self.audit, fleet, rules)
         self.alert_queries = AlertQueries(self.alerts, rules, store, fleet)
@@ -227,10 +229,10 @@ class Hub:
             self.actions.second_person, settings.rule_proof_h * 3_600.0)
 
     def _build_quotas(self) -> None:
-        store, fleet = self.state.quotas, self.room.fleet
+        store, fleet = self.state.quotas, self.machine.fleet
         self.active_quotas = ActiveQuotas(store, self.audit, self.events)
         self.quota_deployer = QuotaDeployer(self.active_quotas, fleet, self.signer,
-                                            self.room.link_of, self.tell)
+                                            self.machine.link_of, self.tell)
         self.quotas = QuotaService(self.active_quotas, store, fleet, self.history,
                                    min(HOLD_S, self.settings.quota_end_after_s / 2), self.events)
         self.quota_queries = QuotaQueries(self.quotas, self.quota_deployer, store, fleet,
@@ -238,14 +240,14 @@ class Hub:
 
     def _build_ladders(self) -> None:
         """What acts by itself, and all that holds it."""
-        state, room = self.state, self.room
+        state, machine = self.state, self.machine
         hub_holds = HubHolds(self.keeps, self.holds, self.maintenance)
         rules = RuleIntentSource(self.alerts, self.silences, self.brakes, hub_holds)
-        self.quota_intents = QuotaIntentSource(self.quotas, room.fleet, hub_holds,
+        self.quota_intents = QuotaIntentSource(self.quotas, machine.fleet, hub_holds,
                                                lambda: self.alerts.since_mono)
         self.ladders = LadderService(
             (rules, self.quota_intents), self.brakes,
-            ActionDispatcher(room, self.preview_requester, self.commander, self), self.audit,
+            ActionDispatcher(machine, self.preview_requester, self.commander, self), self.audit,
             state.brakes, self.events, self.notifier.notify_of_ladder)
         self.events.listen(BrakesReset, lambda _: self.alerts.begin_anew())
         self.alert_details = AlertDetails(rules, self.ladders)
@@ -264,9 +266,9 @@ class Hub:
 
     def _recover(self) -> None:
         for checkpoint in self.state.nodes():
-            restore(self.room, checkpoint)
+            restore(self.machine, checkpoint)
         self.recorder.recover()
-        self.room.recovered(time.time(), time.monotonic())
+        self.machine.recovered(time.time(), time.monotonic())
 
     def _build(self) -> None:
         add_second_look(self.server)
@@ -275,19 +277,20 @@ class Hub:
         add_api(self.server, self._apis())
         add_health(self.server, self.heartbeat.unready)
         add_metrics_page(self.server, PrometheusPage(
-            self.room, self.lenses, self.history, self.state.commands, self.heartbeat.counts,
-            self.heartbeat.lag_s, time.time(), self.quota_queries.all_seen_by))
+            self.machine, self.visible_fleets, self.history, self.state.commands,
+            self.heartbeat.counts, self.heartbeat.lag_s, time.time(),
+            self.quota_queries.all_seen_by))
         add_compression(self.server)
         pages = build_pages(self.server)
         self.socketio.init_app(self.server, allowances=_allowances(self.settings), tally=self.tally)
         content_policy = policy(pages.csp_hashes())
         self.agents = AgentEndpoint(
             self.socketio.server, self.settings, self.nodes,
-            lambda call: self.signer.challenge(call, self.room.hub_id), self.submit,
-            lambda: self.room.disk_error is None)
-        self.live = LiveEndpoint(self.socketio.server, self.room, self.lenses,
+            lambda call: self.signer.challenge(call, self.machine.hub_id), self.submit,
+            lambda: self.machine.disk_error is None)
+        self.live = LiveEndpoint(self.socketio.server, self.machine, self.visible_fleets,
                                  self.access.accounts.holds, self.auth.is_csrf_right,
-                                 lambda lens: to_builtins(self.holds.state(lens)))
+                                 lambda visible: to_builtins(self.holds.state(visible)))
         self.events.listen(CredentialEnded,
                            lambda event: self.live.viewers.end_credential(event.credential))
         self.bus.subscribe(HOLDS, lambda _: self.live.hold_changed())
@@ -302,40 +305,42 @@ class Hub:
                                lambda: content_policy)
 
     def _apis(self) -> tuple[object, ...]:
-        room, fleet, lenses, questions = self.room, self.room.fleet, self.lenses, QueryPool()
-        alerts = AlertsApi(self.alert_queries, self.rule_admin, self.silences, lenses,
+        machine, visible_fleets, questions = self.machine, self.visible_fleets, QueryPool()
+        fleet = machine.fleet
+        alerts = AlertsApi(self.alert_queries, self.rule_admin, self.silences, visible_fleets,
                            self.alert_details, self.settings.rule_proof_h)
         return (
-            FleetApi(room, lenses, self.nodes, self.keeps.view_of),
-            EventsApi(room, lenses, self.history, questions),
+            FleetApi(machine, visible_fleets, self.nodes, self.keeps.view_of),
+            EventsApi(machine, visible_fleets, self.history, questions),
             AuditApi(self.audit, AuditVerifier(self.state.another_audit, self.settings.audit_copy),
-                     lambda actor, node: lenses.seen_by(actor).sees_node(node), fleet.host_of),
+                     lambda actor, node: visible_fleets.seen_by(actor).sees_node(node),
+                     fleet.host_of),
             HistoryApi(self.history, questions,
-                       lambda actor: FleetInventory(fleet, lenses.seen_by(actor)),
+                       lambda actor: FleetInventory(fleet, visible_fleets.seen_by(actor)),
                        self.settings.cluster),
-            FleetPastApi(self.history, questions, fleet, lenses),
-            NodesApi(self.nodes, room, lambda: self.site.url),
+            FleetPastApi(self.history, questions, fleet, visible_fleets),
+            NodesApi(self.nodes, machine, lambda: self.site.url),
             AccountsApi(self.access, self.auth, lambda: self.state.get("url") or "",
                         self.actions.second_person),
             ActionsApi(self.actions, self.state.commands, fleet, self.holds, self.keeps),
             alerts,
             AutomationApi(self.alert_queries, self.ladders, self.brakes, self.rule_admin,
-                          self.maintenance, self.actions, lenses, alerts.rule),
+                          self.maintenance, self.actions, visible_fleets, alerts.rule),
             NotificationsApi(self.notifications, self.addresses),
-            QuotasApi(self.active_quotas, self.quota_queries, fleet, lenses,
+            QuotasApi(self.active_quotas, self.quota_queries, fleet, visible_fleets,
                       lambda: self.quota_intents.progress(self.ladders),
                       self.settings.quota_end_after_s),
-            RehearsalsApi(self.rehearsals, lenses),
+            RehearsalsApi(self.rehearsals, visible_fleets),
         )
 
     def _tell_all(self, message: FromHub) -> None:
-        for at in self.room.link_of.values():
+        for at in self.machine.link_of.values():
             self.agents.tell(at, message)
 
     # -- events in, effects out
 
     def submit(self, event: HubEvent) -> None:
-        for effect in self.room.handle(event, time.time(), time.monotonic()):
+        for effect in self.machine.handle(event, time.time(), time.monotonic()):
             self.perform(effect)
 
     def perform(self, effect: Any) -> None:
@@ -351,7 +356,7 @@ class Hub:
             case NodeReport():
                 self._heard(effect)
             case NodeJoined():
-                self.anchors.joined(self.room.fleet.nodes[effect.node_id].hello)
+                self.anchors.joined(self.machine.fleet.nodes[effect.node_id].hello)
                 self.commander.joined(effect.node_id)
                 self.quota_deployer.joined(effect.node_id)
             case EpochRaised():
@@ -373,10 +378,10 @@ class Hub:
                 self.holds.beaten(effect.node_id)
 
     def connected(self) -> Collection[str]:
-        return self.room.link_of
+        return self.machine.link_of
 
     def tell(self, node_id: str, message: FromHub) -> bool:
-        link = self.room.link_of.get(node_id)
+        link = self.machine.link_of.get(node_id)
         if link is not None:
             self.agents.tell(link, message)
         return link is not None
@@ -407,7 +412,7 @@ class Hub:
     def start(self) -> "list[gevent.Greenlet[..., Any]]":
         self.heartbeat.start()
         self.audit.note("hub", {"action": "start", "outcome": "done", "detail": {
-            "epoch": self.room.fleet.epoch, "version": __version__}})
+            "epoch": self.machine.fleet.epoch, "version": __version__}})
         running: list[gevent.Greenlet[..., Any]] = [
             gevent.spawn(self.recorder.run), *Runner(self._loops()).start(),
             gevent.spawn(self.live.run)]

@@ -44,13 +44,13 @@ class Cost:
 
 
 def scrape_costs(gpus: int, rounds: int = 3) -> Cost:
-    fleet, lens = whole_fleet(gpus)
-    return min((_scrape(fleet, lens) for _ in range(rounds)), key=lambda cost: cost.whole_s)
+    fleet, visible = whole_fleet(gpus)
+    return min((_scrape(fleet, visible) for _ in range(rounds)), key=lambda cost: cost.whole_s)
 
 
-def _scrape(fleet: Fleet, lens: VisibleFleet) -> Cost:
+def _scrape(fleet: Fleet, visible: VisibleFleet) -> Cost:
     began = time.process_time()
-    found = look(fleet, lens, {}, MONO)
+    found = look(fleet, visible, {}, MONO)
     loop_s = time.process_time() - began
     sent = packed(pages(found), None)
     return Cost(loop_s, time.process_time() - began, len(sent))

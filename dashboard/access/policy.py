@@ -87,7 +87,7 @@ class PermissionReach(Enum):
     """How a row depends on what it is aimed at."""
 
     NONE = "the same for all who have the role"
-    LENS = "what is shown is seen through the actor's scope"
+    VISIBLE = "what is shown is seen through the actor's scope"
     SELF = "one's own; an admin's reaches everyone's"
     GRANT = "may hand out no more than the actor has"
     TASKS = "a user's own tasks; an operator's reaches everyone's in scope"
@@ -146,7 +146,7 @@ ROUTES = (
     _open("POST /sign-in/first", CsrfProof.FORM),
     _open("POST /sign-in/password", CsrfProof.FORM),
     _open("GET /assets/<path:filename>"),
-    Permission("GET /metrics", PEOPLE_AND_PROGRAMS, reach=PermissionReach.LENS),
+    Permission("GET /metrics", PEOPLE_AND_PROGRAMS, reach=PermissionReach.VISIBLE),
     Permission("POST /sign-out", PEOPLE, proof=CsrfProof.HEADER),
     Permission("GET /socket.io/", ("person", "program", "agent")),
     Permission("GET /api/v1/openapi.json", PEOPLE_AND_PROGRAMS),
@@ -170,11 +170,11 @@ CALLBACKS: tuple[Permission, ...] = ()
 EVENTS = (
     Permission("/agent connect", ("agent",)),
     Permission("/agent wire", ("agent",)),
-    Permission("/live connect", PEOPLE_AND_PROGRAMS, reach=PermissionReach.LENS),
-    Permission("/live watch", PEOPLE_AND_PROGRAMS, reach=PermissionReach.LENS),
+    Permission("/live connect", PEOPLE_AND_PROGRAMS, reach=PermissionReach.VISIBLE),
+    Permission("/live watch", PEOPLE_AND_PROGRAMS, reach=PermissionReach.VISIBLE),
     Permission("/live hide", PEOPLE_AND_PROGRAMS),
-    Permission("/live lines", PEOPLE_AND_PROGRAMS, reach=PermissionReach.LENS),
-    Permission("/live tap", ("program",), reach=PermissionReach.LENS),
+    Permission("/live lines", PEOPLE_AND_PROGRAMS, reach=PermissionReach.VISIBLE),
+    Permission("/live tap", ("program",), reach=PermissionReach.VISIBLE),
 )
 
 # Of this machine; with --hub they ask the routes above, with a token.

@@ -16,7 +16,7 @@ from .requests import body
 Query = tuple[tuple[str, dict[str, Any]], ...]
 
 
-def see(role: Role, reach: PermissionReach = PermissionReach.LENS) -> Permission:
+def see(role: Role, reach: PermissionReach = PermissionReach.VISIBLE) -> Permission:
     return Permission("", PEOPLE_AND_PROGRAMS, role, reach)
 
 

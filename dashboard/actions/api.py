@@ -74,18 +74,18 @@ class ActionsApi:
                           f"{', '.join(KNOWN)}")
         if args.get("state", "all") not in ("open", "all"):
             raise bad("state is open or all")
-        limit, lens = read_limit(args.get("limit")), self._visible()
+        limit, visible = read_limit(args.get("limit")), self._visible()
         newest = self.store.newest(_before(args.get("cursor")), args.get("state") == "open",
                                    args.get("task"), args.get("node"))
         found, more = page((((repr(one.requested_at), one.id), one) for one in newest
-                            if lens.sees_node(one.node_id)), limit, None)
-        return CommandList([command_view(one, lens.reads) for one in found], more)
+                            if visible.sees_node(one.node_id)), limit, None)
+        return CommandList([command_view(one, visible.reads) for one in found], more)
 
     def command(self, command_id: str) -> CommandView:
-        record, lens = self.store.find(command_id), self._visible()
-        if record is None or not lens.sees_node(record.node_id):
+        record, visible = self.store.find(command_id), self._visible()
+        if record is None or not visible.sees_node(record.node_id):
             raise NotFoundError(f"there is no command {command_id[:64]!r} here")
-        return command_view(record, lens.reads)
+        return command_view(record, visible.reads)
 
     def plans(self) -> ActionPlanList:
         return ActionPlanList(self.actions.plan_views(asker()))
@@ -182,17 +182,18 @@ ROUTES = (
           "What is held, and by whom: the fleet, and each Node."),
     # Stopping must be quick; letting go needs the password.
     Route("POST hold", ActionsApi.hold, "hold",
-          change(Role.OPERATOR, PermissionReach.LENS, is_fresh=False),
+          change(Role.OPERATOR, PermissionReach.VISIBLE, is_fresh=False),
           "Stops every act on a Node, or with `node` null on the fleet, at once and until it is "
           "released.", errors=(404,)),
-    Route("DELETE hold", ActionsApi.release, "release", change(Role.OPERATOR, PermissionReach.LENS),
+    Route("DELETE hold", ActionsApi.release, "release",
+          change(Role.OPERATOR, PermissionReach.VISIBLE),
           "Lets go of a hold that was ordered here.", errors=(404,),
           query=(("node", {"type": "string", "minLength": 1}),)),
     Route("PUT tasks/<path:task_id>/keep", ActionsApi.keep, "keep_task",
-          change(Role.USER, PermissionReach.LENS, is_fresh=False),
+          change(Role.USER, PermissionReach.VISIBLE, is_fresh=False),
           "Its owner wants the Task to be left alone until then, within seven days.",
           errors=(404, 409)),
     Route("DELETE tasks/<path:task_id>/keep", ActionsApi.keep_no_more, "keep_task_no_more",
-          change(Role.USER, PermissionReach.LENS, is_fresh=False),
+          change(Role.USER, PermissionReach.VISIBLE, is_fresh=False),
           "Takes that back.", errors=(404,)),
 )

@@ -29,12 +29,12 @@ def hidden(sentence: str) -> RefusedError:
 
 @dataclass(frozen=True, slots=True)
 class ActionAuthorizer:
-    lenses: VisibleFleetCache
+    visible_fleets: VisibleFleetCache
     accounts: AccountService
     auditor: AuditRecorder
 
     def visible(self, actor: Actor) -> VisibleFleet:
-        return self.lenses.of(VisibilityScope.of(actor))
+        return self.visible_fleets.of(VisibilityScope.of(actor))
 
     def check(self, actor: Actor, verb: str, target: AccessTarget, action: str,
               task_ids: Iterable[str]) -> None:

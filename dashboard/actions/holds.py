@@ -33,13 +33,13 @@ class HoldService:
     """`order`: to a node and its host, hold or release, who, why."""
 
     def __init__(self, standing: StandingStore, auditor: AuditRecorder, fleet: Fleet,
-                 lenses: VisibleFleetCache, is_connected: Callable[[str], bool],
+                 visible_fleets: VisibleFleetCache, is_connected: Callable[[str], bool],
                  order: Callable[[str, str, Action, CommandActor, str], Any], events: Dispatcher
                  ) -> None:
         self._standing = standing
         self._auditor = auditor
         self._fleet = fleet
-        self._lenses = lenses
+        self._visible_fleets = visible_fleets
         self._is_connected = is_connected
         self._give_order = order
         self._events = events
@@ -138,7 +138,7 @@ class HoldService:
             raise RefusedError(AccessDenial(DenialReason.FORBIDDEN,
                                             "the whole fleet is for those whose scope it is; "
                                             "name a node of yours"))
-        visible = self._lenses.of(VisibilityScope.of(actor))
+        visible = self._visible_fleets.of(VisibilityScope.of(actor))
         if node_id is not None and not visible.sees_node(node_id):
             raise NotFoundError(f"there is no node {node_id[:64]!r} here")
 

@@ -23,11 +23,11 @@ MOST = 20_000
 
 class OwnerKeepService:
     def __init__(self, standing: StandingStore, auditor: AuditRecorder, fleet: Fleet,
-                 lenses: VisibleFleetCache) -> None:
+                 visible_fleets: VisibleFleetCache) -> None:
         self._standing = standing
         self._auditor = auditor
         self._fleet = fleet
-        self._lenses = lenses
+        self._visible_fleets = visible_fleets
         self._kept = {(keep.node_id, keep.task_id): keep for keep in standing.keeps()}
 
     def of(self, node_id: str, task_id: str) -> OwnerKeep | None:
@@ -82,7 +82,7 @@ class OwnerKeepService:
     def _own(self, actor: Actor, verb: str, task_id: str) -> tuple[Node, Task]:
         """Its owner, or an operator whose scope it is in. Raises."""
         require(actor, verb)
-        for node in self._lenses.of(VisibilityScope.of(actor)).nodes(self._fleet):
+        for node in self._visible_fleets.of(VisibilityScope.of(actor)).nodes(self._fleet):
             task = node.tasks.get(task_id)
             if task is None:
                 continue

@@ -34,7 +34,7 @@ MAX_PLANS = 100
 
 
 class ActionService:
-    def __init__(self, fleet_state: FleetStateMachine, lenses: VisibleFleetCache,
+    def __init__(self, fleet_state: FleetStateMachine, visible_fleets: VisibleFleetCache,
                  accounts: AccountService, requester: PreviewRequester, commander: Commander,
                  auditor: AuditRecorder, guards: ActionGuards, second_person: bool) -> None:
         self.second_person = second_person
@@ -42,7 +42,7 @@ class ActionService:
         self._commander = commander
         self._auditor = auditor
         self._guards = guards
-        self._authorizer = ActionAuthorizer(lenses, accounts, auditor)
+        self._authorizer = ActionAuthorizer(visible_fleets, accounts, auditor)
         self._cache = PreviewCache()
         self.previews = PreviewService(fleet_state, self._authorizer, requester, guards,
                                        self._cache, second_person)

@@ -200,19 +200,20 @@ def command_view(record: CommandRecord, reads: CommandLineVisibility) -> Command
 # -- MPS and limits of GPUs, as nodes say they are
 
 
-def mps_list(fleet: Fleet, lens: VisibleFleet, node_id: str | None) -> MpsList:
-    return MpsList([_mps(node, limits, lens.reads) for node, limits in _told(fleet, lens, node_id)])
+def mps_list(fleet: Fleet, visible: VisibleFleet, node_id: str | None) -> MpsList:
+    return MpsList([_mps(node, limits, visible.reads)
+                    for node, limits in _told(fleet, visible, node_id)])
 
 
-def limits_list(fleet: Fleet, lens: VisibleFleet, node_id: str | None) -> LimitsList:
+def limits_list(fleet: Fleet, visible: VisibleFleet, node_id: str | None) -> LimitsList:
     return LimitsList([
         NodeLimitsView(node.hello.node_id, node.hello.host, limits.taken_at, limits.limits_trouble,
                        list(limits.leases), list(limits.modes))
-        for node, limits in _told(fleet, lens, node_id)])
+        for node, limits in _told(fleet, visible, node_id)])
 
 
-def _told(fleet: Fleet, lens: VisibleFleet, node_id: str | None) -> list[tuple[Node, LimitsNow]]:
-    return [(node, node.limits) for node in lens.nodes(fleet) if node.limits is not None
+def _told(fleet: Fleet, visible: VisibleFleet, node_id: str | None) -> list[tuple[Node, LimitsNow]]:
+    return [(node, node.limits) for node in visible.nodes(fleet) if node.limits is not None
             and node_id in (None, node.hello.node_id)]
 
 

@@ -57,12 +57,12 @@ class AlertsApi:
     queries: AlertQueries
     admin: RuleAdmin
     silencing: SilenceService
-    lenses: VisibleFleetCache
+    visible_fleets: VisibleFleetCache
     details: AlertDetailSource
     proof_h: int
 
-    def _lens(self) -> VisibleFleet:
-        return self.lenses.seen_by(asker())
+    def _visible(self) -> VisibleFleet:
+        return self.visible_fleets.seen_by(asker())
 
     # -- alerts
 
@@ -76,16 +76,16 @@ class AlertsApi:
             self.queries.pending() if state == "pending" else self.queries.store.ended_alerts(
                 now - SEEN_BY_DEFAULT_S if start is None else start, now if end is None else end,
                 about))
-        lens, rule = self._lens(), request.args.get("rule")
+        visible, rule = self._visible(), request.args.get("rule")
         if len(rule or "") > MAX_WORD:
             raise bad(f"rule has at most {MAX_WORD} characters")
-        seen = [alert for alert in found if self.queries.is_seen(alert.target, lens)
+        seen = [alert for alert in found if self.queries.is_seen(alert.target, visible)
                 and (rule is None or rule == alert.rule_id) and about.matches(alert)]
         if state != "pending":
             seen.sort(key=lambda alert: (-alert.fired_at, alert.id))
         details = self.details.all() if state == "open" else {}
         return AlertList([
-            alert_view(alert, self.queries.gpus_seen(alert.target, lens),
+            alert_view(alert, self.queries.gpus_seen(alert.target, visible),
                        self.silencing.matching(alert, now), *details.get(alert.id, ([], None)))
             for alert in seen[:MOST_LISTED]])
 
@@ -131,11 +131,11 @@ class AlertsApi:
             return RuleCheck(convert(error.problems, list[RuleProblemView], from_attributes=True),
                              rule=rule, yaml="" if rule is None else dump_one(rule))
         targets, matching, basis = self.queries.try_out(rule)
-        lens = self._lens()
-        seen = [target for target in matching if self.queries.is_seen(target, lens)]
+        visible = self._visible()
+        seen = [target for target in matching if self.queries.is_seen(target, visible)]
         shown = seen[:MATCHES_SHOWN]
         return RuleCheck(
-            [], targets if lens.is_whole else len(seen), len(seen),
+            [], targets if visible.is_whole else len(seen), len(seen),
             [target.key for target in shown], [name_of(rule.of, target) for target in shown],
             rule, dump_one(rule), basis)
 
@@ -193,7 +193,7 @@ ROUTES = (
     Route("DELETE rules/<rule_id>", AlertsApi.remove_rule, "remove_rule", change(Role.ADMIN),
           "It is not watched any more; what it was is kept.", errors=(404,)),
     Route("POST rule-checks", AlertsApi.check_rule, "check_rule",
-          change(Role.OPERATOR, PermissionReach.LENS, is_fresh=False),
+          change(Role.OPERATOR, PermissionReach.VISIBLE, is_fresh=False),
           "What is wrong with it, or of which targets its condition is true at this moment."),
     Route("GET silences", AlertsApi.silences, "list_silences",
           see(Role.VIEWER, PermissionReach.NONE),

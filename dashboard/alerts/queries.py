@@ -81,17 +81,17 @@ class AlertQueries:
 
     # -- what of them one may see
 
-    def is_seen(self, target: AlertTarget, lens: VisibleFleet) -> bool:
+    def is_seen(self, target: AlertTarget, visible: VisibleFleet) -> bool:
         """Whoever sees a node sees its alerts. Those of no node are for those who see the whole
         fleet, and an owner's also for that owner."""
         if target.node_id:
-            return lens.sees_node(target.node_id)
-        return lens.is_whole or any(user in lens.reads.own for user in target.users)
+            return visible.sees_node(target.node_id)
+        return visible.is_whole or any(user in visible.reads.own for user in target.users)
 
-    def gpus_seen(self, target: AlertTarget, lens: VisibleFleet) -> list[str]:
+    def gpus_seen(self, target: AlertTarget, visible: VisibleFleet) -> list[str]:
         """Some GPUs of a job or an owner may be on nodes that are hidden."""
         return [uuid for uuid in target.gpus
-                if lens.is_whole or self.fleet.find(uuid, lens.place_of) is not None]
+                if visible.is_whole or self.fleet.find(uuid, visible.place_of) is not None]
 
     def host_of(self, node: str) -> str:
         known = self.fleet.nodes.get(node)

@@ -35,18 +35,18 @@ class AutomationApi:
     rules: RuleAdmin
     maintenance: MaintenanceService
     actions: ActionService
-    lenses: VisibleFleetCache
+    visible_fleets: VisibleFleetCache
     shown_rule: Callable[[str], RuleView]
 
-    def _lens(self) -> VisibleFleet:
-        return self.lenses.seen_by(asker())
+    def _visible(self) -> VisibleFleet:
+        return self.visible_fleets.seen_by(asker())
 
     # -- brakes
 
     def show(self) -> views.BrakesView:
         return views.brakes_view(
             self.brakes.state, self.ladders.dispatcher.nodes(), self.ladders.runs.busy(),
-            self._lens().sees_node, self.brakes.now())
+            self._visible().sees_node, self.brakes.now())
 
     def reset(self, asked: views.BreakerReset) -> views.BrakesView:
         self.brakes.reset(asker(), asked.reason)
@@ -61,9 +61,9 @@ class AutomationApi:
     # -- a person lets it happen
 
     def confirm(self, asked: views.LadderConfirmation, alert_id: str) -> CommandView:
-        actor, lens = asker(), self._lens()
+        actor, visible = asker(), self._visible()
         alert = next((each for each in self.alerts.alerts.firing() if each.id == alert_id), None)
-        if alert is None or not self.alerts.is_seen(alert.target, lens):
+        if alert is None or not self.alerts.is_seen(alert.target, visible):
             raise NotFoundError("there is no such alert, or it is over")
 
         def order(intent: ActionIntent, step: LadderStep) -> CommandRecord:
@@ -78,14 +78,14 @@ class AutomationApi:
         found = self.ladders.confirm(alert_id, order)
         if isinstance(found, str):
             raise ActionRefusedError(409, "not_due", found)
-        return command_view(found, lens.reads)
+        return command_view(found, visible.reads)
 
     # -- maintenance
 
     def list_maintenance(self) -> views.MaintenanceList:
         return views.MaintenanceList([
             views.maintenance_view(one, self.alerts.host_of(one.node_id))
-            for one in self.maintenance.seen_by(self._lens())])
+            for one in self.maintenance.seen_by(self._visible())])
 
     def begin_maintenance(self, asked: views.NewMaintenance, node_id: str
                           ) -> views.MaintenanceView:
@@ -113,10 +113,10 @@ ROUTES = (
     Route("GET maintenance", AutomationApi.list_maintenance, "list_maintenance", see(Role.VIEWER),
           "Nodes that people work on."),
     Route("PUT nodes/<node_id>/maintenance", AutomationApi.begin_maintenance, "begin_maintenance",
-          change(Role.OPERATOR, PermissionReach.LENS, is_fresh=False),
+          change(Role.OPERATOR, PermissionReach.VISIBLE, is_fresh=False),
           "Nothing is done there by itself, and by hand only on a second click.",
           errors=(404, 409)),
     Route("DELETE nodes/<node_id>/maintenance", AutomationApi.end_maintenance, "end_maintenance",
-          change(Role.OPERATOR, PermissionReach.LENS),
+          change(Role.OPERATOR, PermissionReach.VISIBLE),
           "Ends it now.", errors=(404,)),
 )

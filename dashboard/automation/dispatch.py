@@ -14,7 +14,7 @@ from ..fleet.state_machine import FleetStateMachine
 
 @dataclass(frozen=True, slots=True)
 class ActionDispatcher:
-    room: FleetStateMachine
+    machine: FleetStateMachine
     looker: PreviewRequester
     commander: Commander
     wire: NodeConnections
@@ -34,7 +34,7 @@ class ActionDispatcher:
 
     def fenced(self, node_id: str) -> Refusal | None:
         """Another hub with this key has taken over: this one gives no orders, and says nothing."""
-        return self.room.fence.refusal(node_id, len(self.room.link_of))
+        return self.machine.fence.refusal(node_id, len(self.machine.link_of))
 
     def find(self, command_id: str) -> CommandRecord | None:
         return self.commander.find(command_id)
@@ -46,10 +46,10 @@ class ActionDispatcher:
 
     def sampled_mono(self, node_id: str) -> float | None:
         """Of the newest sample of this node."""
-        fleet, node = self.room.fleet, self.room.fleet.nodes.get(node_id)
+        fleet, node = self.machine.fleet, self.machine.fleet.nodes.get(node_id)
         slots = [] if node is None or node.listing is None else node.listing.order
         return max((float(fleet.sampled_mono[slot]) for slot in slots), default=None)
 
     def nodes(self) -> int:
         """That are here: of a fleet that is half gone less is done."""
-        return len(self.room.link_of)
+        return len(self.machine.link_of)

@@ -24,11 +24,11 @@ MAX_BECAUSE = 200
 
 class MaintenanceService:
     def __init__(self, store: AutomationStore, auditor: AuditRecorder, fleet: Fleet,
-                 lenses: VisibleFleetCache) -> None:
+                 visible_fleets: VisibleFleetCache) -> None:
         self._store = store
         self._auditor = auditor
         self._fleet = fleet
-        self._lenses = lenses
+        self._visible_fleets = visible_fleets
         self._on = store.maintenance()
 
     def of(self, node_id: str) -> MaintenanceWindow | None:
@@ -39,9 +39,9 @@ class MaintenanceService:
         one = self.of(node_id)
         return None if one is None else one.sentence
 
-    def seen_by(self, lens: VisibleFleet) -> list[MaintenanceWindow]:
+    def seen_by(self, visible: VisibleFleet) -> list[MaintenanceWindow]:
         return [one for node_id in sorted(self._on)
-                if (one := self.of(node_id)) is not None and lens.sees_node(node_id)]
+                if (one := self.of(node_id)) is not None and visible.sees_node(node_id)]
 
     def put(self, actor: Actor, node_id: str, because: str, until: float) -> MaintenanceWindow:
         self._check(actor, f"PUT {PATH}", node_id)
@@ -77,7 +77,7 @@ class MaintenanceService:
 
     def _check(self, actor: Actor, verb: str, node_id: str) -> None:
         require(actor, verb)
-        if node_id not in self._fleet.nodes or not self._lenses.of(
+        if node_id not in self._fleet.nodes or not self._visible_fleets.of(
                 VisibilityScope.of(actor)).sees_node(node_id):
             raise NotFoundError(f"there is no node {node_id[:64]!r} here")
 

@@ -83,7 +83,7 @@ class DemoHistoryMaker:
     def _wait_for_nodes(self) -> None:
         """Until all live ones report: so there is no hole between the past and them."""
         deadline = time.monotonic() + WAIT_S
-        fleet = self._hub.room.fleet
+        fleet = self._hub.machine.fleet
         while time.monotonic() < deadline:
             live = [node for node in fleet.nodes.values() if node.frame is not None]
             if len(live) >= self._past.nodes:
@@ -101,11 +101,11 @@ class DemoHistoryMaker:
                 return
             if missing := {host for host, _ in chunk} - node_of.keys():
                 node_of |= {node.hello.host: node_id
-                            for node_id, node in self._hub.room.fleet.nodes.items()
+                            for node_id, node in self._hub.machine.fleet.nodes.items()
                             if node.hello.host in missing}
             kept = pool.apply(self._place, (chunk, dict(node_of)))
             for each in kept:
-                self._hub.room.events.add(each)
+                self._hub.machine.events.add(each)
             self._say(chunk)
             gevent.sleep(PAUSE_S)
 

@@ -81,35 +81,35 @@ class Membership(Protocol):
 
 @dataclass(eq=False, slots=True)
 class FleetApi:
-    room: FleetStateMachine
-    lenses: VisibleFleetCache
+    machine: FleetStateMachine
+    visible_fleets: VisibleFleetCache
     membership: Membership
     keep_of: KeepOf
 
-    def _lens(self) -> VisibleFleet:
-        return self.lenses.seen_by(asker())
+    def _visible(self) -> VisibleFleet:
+        return self.visible_fleets.seen_by(asker())
 
     def nodes(self) -> NodeList:
-        asked, mono, lens = question(OF_NODES), time.monotonic(), self._lens()
-        fleet, ids = self.room.fleet, named("id")
-        matches = self._matches(asked, lens, mono)
+        asked, mono, visible = question(OF_NODES), time.monotonic(), self._visible()
+        fleet, ids = self.machine.fleet, named("id")
+        matches = self._matches(asked, visible, mono)
         wanted = None if matches is None else {
             fleet.node_ids[at] for at in fleet.node_at[: len(fleet)][matches].tolist()}
-        shown = sorted({*lens.node_ids, *(self._outside() if wanted is None else ())})
+        shown = sorted({*visible.node_ids, *(self._outside() if wanted is None else ())})
         keys = (((node_id,), node_id) for node_id in shown
                 if (wanted is None or node_id in wanted) and (ids is None or node_id in ids))
         found, more = page(keys, asked.limit, asked.cursor)
         return NodeList([self._node(node_id, mono, ids is not None) for node_id in found], more)
 
     def node(self, node_id: str) -> NodeView:
-        if not self._lens().sees_node(node_id) and node_id not in self._outside():
+        if not self._visible().sees_node(node_id) and node_id not in self._outside():
             raise _none("node", node_id)
         return self._node(node_id, time.monotonic(), True)
 
     def _node(self, node_id: str, mono: float, has_links: bool) -> NodeView:
-        shown = views.node_view(self.room, node_id, self.membership.member(node_id), mono)
+        shown = views.node_view(self.machine, node_id, self.membership.member(node_id), mono)
         if has_links:
-            shown.links = views.links_of(self.room.fleet, node_id)
+            shown.links = views.links_of(self.machine.fleet, node_id)
         return shown
 
     def _outside(self) -> set[str]:
@@ -117,24 +117,25 @@ class FleetApi:
         if may(asker(), "POST /api/v1/nodes/<node_id>/approve", None, time.time()) is not None:
             return set()
         return {member.node_id for member in self.membership.members()
-                if member.node_id not in self.room.fleet.nodes}
+                if member.node_id not in self.machine.fleet.nodes}
 
-    def _matches(self, asked: ListQuery, lens: VisibleFleet, mono: float) -> Mask | None:
+    def _matches(self, asked: ListQuery, visible: VisibleFleet, mono: float) -> Mask | None:
         if asked.picked is None:
             return None
-        return asked.picked.matches(self.room.fleet, mono, lens.reads)
+        return asked.picked.matches(self.machine.fleet, mono, visible.reads)
 
     def gpus(self) -> GpuList:
-        asked, only, lens = question(OF_GPUS), _metrics(request.args.get("metrics")), self._lens()
-        mono, fleet, node_id = time.monotonic(), self.room.fleet, request.args.get("node")
-        show, matches = fleet.shown(mono), self._matches(asked, lens, mono)
-        # By place in the lens, in fixed width: text then sorts as the number does. A place means a
-        # GPU only within its epoch.
-        epoch = str(lens.epoch)
+        asked, visible = question(OF_GPUS), self._visible()
+        only = _metrics(request.args.get("metrics"))
+        mono, fleet, node_id = time.monotonic(), self.machine.fleet, request.args.get("node")
+        show, matches = fleet.shown(mono), self._matches(asked, visible, mono)
+        # By place among what is seen, in fixed width: text then sorts as the number does. A
+        # place means a GPU only within its epoch.
+        epoch = str(visible.epoch)
         if asked.cursor is not None and asked.cursor[:1] != (epoch,):
             raise bad("the hub was started anew since this cursor, or groups have changed; start "
                        "again without it")
-        slots = (((epoch, f"{place:08d}"), slot) for place, slot in self._places(lens)
+        slots = (((epoch, f"{place:08d}"), slot) for place, slot in self._places(visible)
                  if show[slot] != GpuStatus.RETIRED and (matches is None or matches[slot])
                  and (node_id is None or fleet.node_ids[fleet.node_at[slot]] == node_id))
         found, more = page(slots, asked.limit, asked.cursor)
@@ -144,17 +145,17 @@ class FleetApi:
             [views.gpu_view(fleet, slot, GpuStatus(show[slot]), on.get(slot, []), mono, only)
              for slot in found], more)
 
-    def _places(self, lens: VisibleFleet) -> Iterable[tuple[int, int]]:
-        uuids, fleet = named("uuid"), self.room.fleet
+    def _places(self, visible: VisibleFleet) -> Iterable[tuple[int, int]]:
+        uuids, fleet = named("uuid"), self.machine.fleet
         if uuids is None:
-            return enumerate(lens.slots.tolist())
-        slots = [slot for uuid in uuids if (slot := fleet.find(uuid, lens.place_of)) is not None]
-        places = np.flatnonzero(np.isin(lens.slots, slots))
-        return zip(places.tolist(), lens.slots[places].tolist(), strict=True)
+            return enumerate(visible.slots.tolist())
+        slots = [slot for uuid in uuids if (slot := fleet.find(uuid, visible.place_of)) is not None]
+        places = np.flatnonzero(np.isin(visible.slots, slots))
+        return zip(places.tolist(), visible.slots[places].tolist(), strict=True)
 
     def gpu(self, uuid: str) -> GpuView:
-        fleet, mono, lens = self.room.fleet, time.monotonic(), self._lens()
-        slot = fleet.find(uuid, lens.place_of)
+        fleet, mono, visible = self.machine.fleet, time.monotonic(), self._visible()
+        slot = fleet.find(uuid, visible.place_of)
         show = None if slot is None else GpuStatus(fleet.shown(mono)[slot])
         if slot is None or show is None or show is GpuStatus.RETIRED:
             raise _none("GPU", uuid)
@@ -162,13 +163,14 @@ class FleetApi:
         return views.gpu_view(fleet, slot, show, on, mono)
 
     def tasks(self) -> TaskList:
-        asked, args, mono, lens = question(OF_TASKS), request.args, time.monotonic(), self._lens()
+        asked, args, visible = question(OF_TASKS), request.args, self._visible()
+        mono = time.monotonic()
         sort = one_of("sort", args.get("sort"), tuple(task_list.SORTS))
         order = one_of("order", args.get("order"), task_list.ORDERS) or "asc"
         group = one_of("group", args.get("group"), task_list.GROUP_BYS)
-        tasks = self._tasks_named(named("id"), args.get("node"), lens)
+        tasks = self._tasks_named(named("id"), args.get("node"), visible)
         if asked.picked is not None:
-            hits = task_list.matching(self.room.fleet, lens, asked.picked, mono)
+            hits = task_list.matching(self.machine.fleet, visible, asked.picked, mono)
             tasks = [task for task in tasks if (task.node, task.id) in hits]
         total, groups, opened = len(tasks), None, frozenset(args.getlist("open"))
         if sort is not None:
@@ -186,19 +188,19 @@ class FleetApi:
         return TaskList(
             found, more, total, None if groups is None else groups[:task_list.MAX_GROUPS])
 
-    def _tasks_named(self, ids: frozenset[str] | None, node: str | None, lens: VisibleFleet
+    def _tasks_named(self, ids: frozenset[str] | None, node: str | None, visible: VisibleFleet
                      ) -> list[TaskView]:
-        known = self.room.fleet.nodes
-        nodes = [known[node_id] for node_id in sorted(lens.node_ids) if node in (None, node_id)]
+        known = self.machine.fleet.nodes
+        nodes = [known[node_id] for node_id in sorted(visible.node_ids) if node in (None, node_id)]
         found = [task for one in nodes if ids is None or not ids.isdisjoint(one.tasks)
-                 for task in views.task_views(self.room.fleet, one, lens.reads)
+                 for task in views.task_views(self.machine.fleet, one, visible.reads)
                  if ids is None or task.id in ids]
         for task in found:
             task.keep = self.keep_of(task.node, task.id)
         return found
 
     def task(self, task_id: str) -> TaskView:
-        for task in self._tasks_named(frozenset((task_id,)), None, self._lens()):
+        for task in self._tasks_named(frozenset((task_id,)), None, self._visible()):
             return task
         raise _none("task", task_id)
 

@@ -1,4 +1,4 @@
-"""What goes into the room and what comes out of it: events and effects."""
+"""Events into the fleet's state machine, and effects out of it."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ class RateExceeded(Struct, frozen=True):
 
 
 class Tick(Struct, frozen=True):
-    """Once a second; the room sees by it that it stood still itself."""
+    """Once a second; the state machine sees by it that it stood still itself."""
 
 
 class RecordsStored(Struct, frozen=True):

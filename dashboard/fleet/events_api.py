@@ -34,14 +34,14 @@ Rows = list[dict[str, Any]]
 
 @dataclass(eq=False, slots=True)
 class EventsApi:
-    room: FleetStateMachine
-    lenses: VisibleFleetCache
+    machine: FleetStateMachine
+    visible_fleets: VisibleFleetCache
     history: History
     questions: QueryPool
 
     def events(self) -> EventList:
         check_names(NAMES)
-        args, lens = request.args, self.lenses.seen_by(asker())
+        args, visible = request.args, self.visible_fleets.seen_by(asker())
         limit, cursor = read_limit(args.get("limit")), read_cursor(args.get("cursor"))
         for name in ("node", "gpu", "kind"):
             if len(args.get(name, "")) > MAX_WORD:
@@ -59,13 +59,13 @@ class EventsApi:
                     and (severity is None or is_at_least(kept.severity, severity))
                     and (start is None or kept.at >= start) and (end is None or kept.at < end))
 
-        kept = self.room.events.newest(lens.place_of)
+        kept = self.machine.events.newest(visible.place_of)
         if start is not None or end is not None:
-            kept = self._with_history(kept, lens, limit, cursor, (start, end), fits)
+            kept = self._with_history(kept, visible, limit, cursor, (start, end), fits)
         found, more = page(((one.order, one) for one in kept if fits(one)), limit, cursor)
-        return EventList([event_view(self.room, one, lens.reads) for one in found], more)
+        return EventList([event_view(self.machine, one, visible.reads) for one in found], more)
 
-    def _with_history(self, live: list[FleetEvent], lens: VisibleFleet, limit: int,
+    def _with_history(self, live: list[FleetEvent], visible: VisibleFleet, limit: int,
                       cursor: Key | None, span: tuple[float | None, float | None], fits: Fits
                       ) -> list[FleetEvent]:
         """As many of them as the page needs. What is in memory here as well is taken from there: it
@@ -74,7 +74,7 @@ class EventsApi:
         until = LAST_AT if span[1] is None else span[1]
         if cursor is not None:
             until = min(until, LAST_AT - _number(cursor[0]) + TIE_S)
-        question = self._question(lens, span[0] or 0.0)
+        question = self._question(visible, span[0] or 0.0)
         for _ in range(MOST_CHUNKS):
             rows = self.questions.ask(partial(question, until))
             for row in rows:
@@ -87,9 +87,9 @@ class EventsApi:
             until = min(rows[0]["t"] + TIE_S, until - TIE_S)
         return sorted(known.values(), key=lambda one: one.order)
 
-    def _question(self, lens: VisibleFleet, start: float) -> Callable[[float], Rows]:
+    def _question(self, visible: VisibleFleet, start: float) -> Callable[[float], Rows]:
         args = request.args
-        nodes = lens.only
+        nodes = visible.only
         if "node" in args:
             node = frozenset({args["node"]})
             nodes = node if nodes is None else node & nodes

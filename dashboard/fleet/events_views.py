@@ -40,9 +40,9 @@ class EventList(msgspec.Struct):
     next: str | None
 
 
-def event_view(room: FleetStateMachine, kept: FleetEvent,
+def event_view(machine: FleetStateMachine, kept: FleetEvent,
                reads: CommandLineVisibility) -> EventView:
-    fleet, event, kind = room.fleet, kept.event, _kind(kept.event)
+    fleet, event, kind = machine.fleet, kept.event, _kind(kept.event)
     node = fleet.nodes.get(kept.node_id)  # of long ago, it may not be known any more
     slot = None if event.gpu_uuid is None else fleet.slot_on(kept.node_id, event.gpu_uuid)
     return EventView(
@@ -79,7 +79,8 @@ def _text(kept: FleetEvent, reads: CommandLineVisibility) -> str:
     return kept.event.text
 
 
-def live(room: FleetStateMachine, lens: VisibleFleet) -> dict[str, Any]:
+def live(machine: FleetStateMachine, visible: VisibleFleet) -> dict[str, Any]:
     """The newest, each time: a viewer that was sent them before knows them by their ids."""
-    newest = room.events.newest(lens.place_of)[:LIVE]
-    return {"newest": [msgspec.to_builtins(event_view(room, kept, lens.reads)) for kept in newest]}
+    newest = machine.events.newest(visible.place_of)[:LIVE]
+    return {"newest": [msgspec.to_builtins(event_view(machine, kept, visible.reads))
+                       for kept in newest]}

@@ -10,17 +10,17 @@ from .visibility import VisibleFleet
 @dataclass(frozen=True, slots=True)
 class FleetInventory:
     fleet: Fleet
-    lens: VisibleFleet
+    visible: VisibleFleet
 
     @property
     def nodes(self) -> Nodes:
-        return self.lens.only
+        return self.visible.only
 
     def has(self, gpu: str) -> bool:
-        return self.fleet.find(gpu, self.lens.place_of) is not None
+        return self.fleet.find(gpu, self.visible.place_of) is not None
 
     def place(self, gpu: str) -> tuple[str | None, str | None]:
-        slot = self.fleet.find(gpu, self.lens.place_of)
+        slot = self.fleet.find(gpu, self.visible.place_of)
         if slot is None:
             return None, None
         return self.fleet.node_of(slot).hello.host, self.fleet.facts[slot].place
@@ -28,20 +28,20 @@ class FleetInventory:
     def gpus(self) -> list[tuple[str, str]]:
         fleet = self.fleet
         return [(fleet.uuids[slot], fleet.node_ids[fleet.node_at[slot]])
-                for slot in self.lens.slots.tolist() if not fleet.retired[slot]]
+                for slot in self.visible.slots.tolist() if not fleet.retired[slot]]
 
     def gpus_of(self, node_id: str) -> list[str] | None:
         node = self.fleet.nodes.get(node_id)
-        if node is None or not self.lens.sees_node(node_id):
+        if node is None or not self.visible.sees_node(node_id):
             return None
-        return sorted(self.fleet.uuids[slot] for slot in self.lens.slots.tolist()
+        return sorted(self.fleet.uuids[slot] for slot in self.visible.slots.tolist()
                       if self.fleet.node_of(slot) is node)
 
     def hosts(self) -> dict[str, str]:
-        return {node.hello.node_id: node.hello.host for node in self.lens.nodes(self.fleet)}
+        return {node.hello.node_id: node.hello.host for node in self.visible.nodes(self.fleet)}
 
     def gpu_names(self) -> dict[str, str]:
         fleet = self.fleet
         return {fleet.uuids[slot]:
                 f"{fleet.node_of(slot).hello.host}:{fleet.facts[slot].place}"
-                for slot in self.lens.slots.tolist()}
+                for slot in self.visible.slots.tolist()}

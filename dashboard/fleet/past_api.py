@@ -37,7 +37,7 @@ class FleetPastApi:
     history: History
     questions: QueryPool
     fleet: Fleet
-    lenses: VisibleFleetCache
+    visible_fleets: VisibleFleetCache
 
     def block(self) -> Raw:
         check_names(("metric", "start", "step", "count"))
@@ -58,8 +58,8 @@ class FleetPastApi:
             {key: self.history.instants(key, (at,), nodes) for key in TOTALLED}, on, at))
 
     def _ground(self, *metrics: str) -> tuple[past_views.LayoutSnapshot, Nodes]:
-        lens = self.lenses.seen_by(asker())
-        return past_views.ground(self.fleet, lens, metrics, time.monotonic()), lens.only
+        visible = self.visible_fleets.seen_by(asker())
+        return past_views.ground(self.fleet, visible, metrics, time.monotonic()), visible.only
 
 
 def _second(name: str) -> int:

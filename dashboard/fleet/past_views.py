@@ -62,7 +62,7 @@ class LayoutSnapshot:
     """What of the fleet as it is now the past is laid on: a copy, so that a thread may read it."""
 
     epoch: int
-    slots: Slots  # of the lens
+    slots: Slots  # of what is seen
     slot_of: Mapping[Pair, int]
     retired: Mask
     full: dict[str, Floats]  # by metric
@@ -71,13 +71,13 @@ class LayoutSnapshot:
     node_at: Slots
 
 
-def ground(fleet: Fleet, lens: VisibleFleet, metrics: tuple[str, ...],
+def ground(fleet: Fleet, visible: VisibleFleet, metrics: tuple[str, ...],
            mono: float) -> LayoutSnapshot:
     size = len(fleet)
     slot_of = {(fleet.uuids[slot], fleet.node_ids[at]): slot for slot, at in zip(
-        lens.slots.tolist(), fleet.node_at[lens.slots].tolist(), strict=True)}
+        visible.slots.tolist(), fleet.node_at[visible.slots].tolist(), strict=True)}
     return LayoutSnapshot(
-        lens.epoch, lens.slots, slot_of, fleet.retired[:size].copy(),
+        visible.epoch, visible.slots, slot_of, fleet.retired[:size].copy(),
         {key: fleet.column(key, mono).full.copy() for key in metrics},
         fleet.parent[:size].copy(), fleet.shares_memory[:size].copy(),
         fleet.node_at[:size].astype(np.intp))

@@ -60,13 +60,14 @@ class TaskList(msgspec.Struct):
     groups: list[TaskGroup] | None = None
 
 
-def matching(fleet: Fleet, lens: VisibleFleet, picked: Filter, mono: float) -> set[tuple[str, str]]:
+def matching(fleet: Fleet, visible: VisibleFleet, picked: Filter, mono: float
+             ) -> set[tuple[str, str]]:
     """(node id, task id) of the Tasks that match with one of their GPUs at least."""
-    uses = [(node, use) for node in lens.nodes(fleet) if node.listing is not None
+    uses = [(node, use) for node in visible.nodes(fleet) if node.listing is not None
             for use in node.uses if use.task_id in node.tasks]
     slots = [node.listing.order[use.gpu] for node, use in uses if node.listing is not None]
     rows = TaskGpuPairs(np.array(slots, np.intp), [node.tasks[use.task_id] for node, use in uses])
-    hits = picked.matches_uses(fleet, mono, rows, lens.reads)
+    hits = picked.matches_uses(fleet, mono, rows, visible.reads)
     return {(uses[at][0].hello.node_id, uses[at][1].task_id) for at in hits.nonzero()[0].tolist()}
 
 

@@ -32,72 +32,72 @@ TOTALLED = ("util_pct", "power_w", "mem_used_bytes", "throttle_bits")
 # -- the live socket (docs/internals/live.md)
 
 
-def layout(fleet: Fleet, lens: VisibleFleet, slot: int = 0, node: int = 0) -> dict[str, Any]:
-    """From this slot and this node of the lens on."""
-    slots = lens.slots
-    model, models = _renumbered(fleet.model_at[slots], fleet.models, lens)
-    places = np.array([lens.place_of.get(node_id, -1) for node_id in fleet.node_ids], np.int64)
+def layout(fleet: Fleet, visible: VisibleFleet, slot: int = 0, node: int = 0) -> dict[str, Any]:
+    """From this slot and this node of what is seen on."""
+    slots = visible.slots
+    model, models = _renumbered(fleet.model_at[slots], fleet.models, visible)
+    places = np.array([visible.place_of.get(node_id, -1) for node_id in fleet.node_ids], np.int64)
     nodes = [[at, node_id, fleet.nodes[node_id].hello.host]
-             for at, node_id in enumerate(lens.node_ids) if at >= node]
+             for at, node_id in enumerate(visible.node_ids) if at >= node]
     new = slots[slot:]
-    return {"epoch": lens.epoch, "from": slot, "nodes": nodes, "models": models,
+    return {"epoch": visible.epoch, "from": slot, "nodes": nodes, "models": models,
             "uuid": [fleet.uuids[at] for at in new.tolist()],
             "node": places[fleet.node_at[new]].tolist() if len(new) else [],
             "index": fleet.index[new].tolist(), "model": model[slot:].tolist(),
-            "instances": _instances(fleet, lens, slot)}
+            "instances": _instances(fleet, visible, slot)}
 
 
-def _instances(fleet: Fleet, lens: VisibleFleet, slot: int) -> list[list[Any]]:
+def _instances(fleet: Fleet, visible: VisibleFleet, slot: int) -> list[list[Any]]:
     """Of each MIG instance its slot, that of its board, its place and its profile."""
-    parents = fleet.parent[lens.slots]
+    parents = fleet.parent[visible.slots]
     at = np.flatnonzero(parents != NO_PARENT)
-    boards = np.searchsorted(lens.slots, parents[at])
-    return [[own, board, fleet.facts[lens.slots[own]].place,
-             fleet.facts[lens.slots[own]].mig_profile]
+    boards = np.searchsorted(visible.slots, parents[at])
+    return [[own, board, fleet.facts[visible.slots[own]].place,
+             fleet.facts[visible.slots[own]].mig_profile]
             for own, board in zip(at.tolist(), boards.tolist(), strict=True) if own >= slot]
 
 
-def _renumbered(numbers: npt.NDArray[Any], names: list[str], lens: VisibleFleet
+def _renumbered(numbers: npt.NDArray[Any], names: list[str], visible: VisibleFleet
                 ) -> tuple[npt.NDArray[Any], list[str]]:
-    """By first appearance within the lens, so that names from outside of it are not told and the
-    numbers stay as slots are appended."""
-    if lens.is_whole:
+    """By first appearance within what is seen, so that names from outside of it are not told and
+    the numbers stay as slots are appended."""
+    if visible.is_whole:
         return numbers, names
     found: dict[int, int] = {}
     made = [found.setdefault(number, len(found)) for number in numbers.tolist()]
     return np.array(made, numbers.dtype), [names[number] for number in found]
 
 
-def cells(fleet: Fleet, lens: VisibleFleet, key: str, picked: Filter | None, now: float, mono: float
-          ) -> dict[str, Any]:
-    size, column, show = len(lens), fleet.column(key, mono), fleet.shown(mono)
-    mask = None if picked is None else picked.matches(fleet, mono, lens.reads)[lens.slots]
-    return {"epoch": lens.epoch, "metric": key, "at": now, "n": size,
-            "cells": levels(column, show)[lens.slots].tobytes(),
+def cells(fleet: Fleet, visible: VisibleFleet, key: str, picked: Filter | None, now: float,
+          mono: float) -> dict[str, Any]:
+    size, column, show = len(visible), fleet.column(key, mono), fleet.shown(mono)
+    mask = None if picked is None else picked.matches(fleet, mono, visible.reads)[visible.slots]
+    return {"epoch": visible.epoch, "metric": key, "at": now, "n": size,
+            "cells": levels(column, show)[visible.slots].tobytes(),
             "mask": None if mask is None else np.packbits(mask, bitorder="little").tobytes(),
             "matched": size if mask is None else int(mask.sum()),
-            "exact": None if size > MAX_EXACT else exact(column, show)[lens.slots].tobytes()}
+            "exact": None if size > MAX_EXACT else exact(column, show)[visible.slots].tobytes()}
 
 
-def owners(fleet: Fleet, lens: VisibleFleet) -> dict[str, Any]:
+def owners(fleet: Fleet, visible: VisibleFleet) -> dict[str, Any]:
     """SPLIT where it is none: tasks run on the instances of that board."""
     owner = np.where(fleet.is_split() & (fleet.owner[: len(fleet)] == NO_TASK), np.uint16(SPLIT),
-                     fleet.owner[: len(fleet)])[lens.slots]
+                     fleet.owner[: len(fleet)])[visible.slots]
     names = fleet.owners
-    if not lens.is_whole:
+    if not visible.is_whole:
         is_one = owner < MAX_OWNERS
-        owner[is_one], names = _renumbered(owner[is_one], names, lens)
-    return {"epoch": lens.epoch, "names": names, "owner": owner.astype("<u2").tobytes()}
+        owner[is_one], names = _renumbered(owner[is_one], names, visible)
+    return {"epoch": visible.epoch, "names": names, "owner": owner.astype("<u2").tobytes()}
 
 
-def totals(fleet: Fleet, lens: VisibleFleet, now: float, mono: float) -> dict[str, Any]:
+def totals(fleet: Fleet, visible: VisibleFleet, now: float, mono: float) -> dict[str, Any]:
     size = len(fleet)
     show = np.full(size, GpuStatus.RETIRED, np.uint8)
-    show[lens.slots] = fleet.shown(mono)[lens.slots]
+    show[visible.slots] = fleet.shown(mono)[visible.slots]
     # A board that is split is not one to give out: its instances are counted in its place.
     unit = np.where(fleet.is_split(), GpuStatus.RETIRED, show)
     is_free = (unit == GpuStatus.OK) & (fleet.owner[:size] == NO_TASK)
-    nodes = lens.nodes(fleet)
+    nodes = visible.nodes(fleet)
     states = [node.state for node in nodes]
     return {
         "at": now,
@@ -289,22 +289,22 @@ class GpuList(msgspec.Struct):
     next: str | None
 
 
-def node_view(room: FleetStateMachine, node_id: str, member: EnrolledNode | None,
+def node_view(machine: FleetStateMachine, node_id: str, member: EnrolledNode | None,
               mono: float) -> NodeView:
-    node = room.fleet.nodes.get(node_id)
+    node = machine.fleet.nodes.get(node_id)
     if node is None:
         assert member is not None, "it is known as one or the other"
         return _outside(member)
     hello, beat = node.hello, node.beat
     return NodeView(
-        hello.node_id, hello.host, spaced(node_id), room.fleet.group_of(node_id),
+        hello.node_id, hello.host, spaced(node_id), machine.fleet.group_of(node_id),
         "revoked" if member is None else member.access,
         None if member is None else member.enrolled_at,
-        room.takeovers.get(node_id, TakeoversView(0, None)),
+        machine.takeovers.get(node_id, TakeoversView(0, None)),
         node.state, node.heard_at, _reader(node, mono), hello.backend,
         hello.driver_version, hello.agent_version, hello.boot_id,
         0 if node.listing is None else len(node.listing.order), node.clock_offset_s,
-        _frames(room, node), [] if beat is None else [*beat.holds], hello.platform, _cost(node),
+        _frames(machine, node), [] if beat is None else [*beat.holds], hello.platform, _cost(node),
         None if beat is None else beat.pending, None if beat is None else beat.dropped)
 
 
@@ -341,9 +341,9 @@ def _reader(node: Node, mono: float) -> ReaderView | None:
                       node.beat.detail)
 
 
-def _frames(room: FleetStateMachine, node: Node) -> FramesView:
+def _frames(machine: FleetStateMachine, node: Node) -> FramesView:
     name = node.hello.stream
-    stream = room.streams.of(node.hello.node_id)[name]
+    stream = machine.streams.of(node.hello.node_id)[name]
     outcomes = {outcome.value: count for outcome, count in node.outcomes.items()}
     return FramesView(
         name, stream.ledger.first, stream.ledger.last, stream.acked, stream.applied,

@@ -69,7 +69,7 @@ class VisibleFleet:
     node_ids: list[str]
     slots: Slots
     is_whole: bool
-    place_of: dict[str, int] = field(init=False)  # node id -> its number in this lens
+    place_of: dict[str, int] = field(init=False)  # node id -> its number among those seen
 
     def __post_init__(self) -> None:
         self.place_of = {node_id: place for place, node_id in enumerate(self.node_ids)}

@@ -17,10 +17,10 @@ NOTHING_YET = {"owners": -1, "totals": -1, "cells": -1, "events": 0}
 
 
 class LiveFrames:
-    def __init__(self, room: FleetStateMachine, lenses: VisibleFleetCache, lines: TimelineBuffer,
-                 hold_shown: Callable[[VisibleFleet], Any]) -> None:
-        self._room = room
-        self._lenses = lenses
+    def __init__(self, machine: FleetStateMachine, visible_fleets: VisibleFleetCache,
+                 lines: TimelineBuffer, hold_shown: Callable[[VisibleFleet], Any]) -> None:
+        self._machine = machine
+        self._visible_fleets = visible_fleets
         self._lines = lines
         self._hold_shown = hold_shown
         self._version = 0  # of the cells
@@ -60,7 +60,8 @@ class LiveFrames:
             return self._taps(viewer)
         if viewer.is_hold_due:
             viewer.is_hold_due = False
-            return event_frame("hold", self._hold_shown(self._lenses.of(viewer.scope)), NAMESPACE)
+            return event_frame("hold", self._hold_shown(self._visible_fleets.of(viewer.scope)),
+                               NAMESPACE)
         if viewer.lines and viewer.lines_second != self._second:
             viewer.lines_second = self._second
             return self._timelines(viewer)
@@ -69,52 +70,53 @@ class LiveFrames:
         return self._fleet(viewer, viewer.metric)
 
     def _fleet(self, viewer: LiveViewer, metric: str) -> bytes | None:
-        fleet, lens = self._room.fleet, self._lenses.of(viewer.scope)
-        if viewer.epoch != lens.epoch:
-            viewer.epoch = lens.epoch
+        fleet, visible = self._machine.fleet, self._visible_fleets.of(viewer.scope)
+        if viewer.epoch != visible.epoch:
+            viewer.epoch = visible.epoch
             viewer.forget()
-        if viewer.slots < len(lens) or viewer.nodes < len(lens.node_ids):
-            return self._layout(viewer, lens)
+        if viewer.slots < len(visible) or viewer.nodes < len(visible.node_ids):
+            return self._layout(viewer, visible)
         picked = viewer.filter
         # Whose commands one reads decides what a filter finds, and nothing else of the cells.
-        asked = None if picked is None else (picked.text, lens.reads)
+        asked = None if picked is None else (picked.text, visible.reads)
         for topic, version, of, shape in (
-            ("owners", fleet.tasks_version, None, lambda: views.owners(fleet, lens)),
+            ("owners", fleet.tasks_version, None, lambda: views.owners(fleet, visible)),
             ("totals", self._second, None,
-             lambda: views.totals(fleet, lens, self._now, self._mono)),
-            ("cells", self._version, (metric, asked, len(lens)),
-             lambda: views.cells(fleet, lens, metric, picked, self._now, self._mono)),
-            ("events", self._room.events.version, lens.reads,
-             lambda: events_views.live(self._room, lens)),
+             lambda: views.totals(fleet, visible, self._now, self._mono)),
+            ("cells", self._version, (metric, asked, len(visible)),
+             lambda: views.cells(fleet, visible, metric, picked, self._now, self._mono)),
+            ("events", self._machine.events.version, visible.reads,
+             lambda: events_views.live(self._machine, visible)),
         ):
             if viewer.versions.get(topic, NOTHING_YET[topic]) != version:
                 viewer.versions[topic] = version
-                return self._frame(lens, (version, of), topic, shape)
+                return self._frame(visible, (version, of), topic, shape)
         return None
 
     def slots_of(self, uuids: tuple[str, ...], scope: VisibilityScope) -> list[int]:
         """Those that this viewer may see, in the order asked for."""
-        lens = self._lenses.of(scope)
-        found = (self._room.fleet.find(uuid, lens.place_of) for uuid in uuids)
+        visible = self._visible_fleets.of(scope)
+        found = (self._machine.fleet.find(uuid, visible.place_of) for uuid in uuids)
         return [slot for slot in found if slot is not None]
 
     def _timelines(self, viewer: LiveViewer) -> bytes:
-        lens, uuids, since = self._lenses.of(viewer.scope), viewer.lines, viewer.lines_sent
+        visible = self._visible_fleets.of(viewer.scope)
+        uuids, since = viewer.lines, viewer.lines_sent
         viewer.lines_sent = self._lines.number
-        return self._frame(lens, (uuids, since, viewer.lines_sent), "lines", lambda: {
+        return self._frame(visible, (uuids, since, viewer.lines_sent), "lines", lambda: {
             "at": self._now,
             "gpus": self._lines.since(self.slots_of(uuids, viewer.scope), since)})
 
-    def _layout(self, viewer: LiveViewer, lens: VisibleFleet) -> bytes:
-        fleet, slot, node = self._room.fleet, max(viewer.slots, 0), viewer.nodes
-        viewer.slots, viewer.nodes = len(lens), len(lens.node_ids)
-        return self._frame(lens, (slot, node, viewer.slots, viewer.nodes), "layout",
-                           lambda: views.layout(fleet, lens, slot, node))
+    def _layout(self, viewer: LiveViewer, visible: VisibleFleet) -> bytes:
+        fleet, slot, node = self._machine.fleet, max(viewer.slots, 0), viewer.nodes
+        viewer.slots, viewer.nodes = len(visible), len(visible.node_ids)
+        return self._frame(visible, (slot, node, viewer.slots, viewer.nodes), "layout",
+                           lambda: views.layout(fleet, visible, slot, node))
 
-    def _frame(self, lens: VisibleFleet, of: Hashable, event: str,
+    def _frame(self, visible: VisibleFleet, of: Hashable, event: str,
                shape: Callable[[], dict[str, Any]]) -> bytes:
         """Encoded once for all who watch the same with the same rights."""
-        key = (lens.sight.groups, lens.epoch, event, of)
+        key = (visible.sight.groups, visible.epoch, event, of)
         found = self._frames.get(key)
         if found is None:
             began = time.thread_time()  # others on this machine do not count

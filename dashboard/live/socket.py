@@ -44,16 +44,16 @@ class LiveEndpoint:
     """What viewers ask for is checked against sessions and tokens as they are now. `is_valid`:
     whether a credential still holds."""
 
-    def __init__(self, server: BoundedServer, room: FleetStateMachine, lenses: VisibleFleetCache,
-                 is_valid: Callable[[str], bool],
+    def __init__(self, server: BoundedServer, machine: FleetStateMachine,
+                 visible_fleets: VisibleFleetCache, is_valid: Callable[[str], bool],
                  is_csrf_right: Callable[[dict[str, Any], str], bool],
                  hold_shown: Callable[[VisibleFleet], Any]) -> None:
-        self._fleet = room.fleet
-        self._lenses = lenses
+        self._fleet = machine.fleet
+        self._visible_fleets = visible_fleets
         self._is_valid = is_valid
         self._is_csrf_right = is_csrf_right
-        self._lines = TimelineBuffer(room.fleet)
-        self._frames = LiveFrames(room, lenses, self._lines, hold_shown)
+        self._lines = TimelineBuffer(machine.fleet)
+        self._frames = LiveFrames(machine, visible_fleets, self._lines, hold_shown)
         self.viewers = LiveViewers()
         handlers = {"connect": self._connect, "watch": self._watch, "hide": self._hide,
                     "lines": self._ask_lines, "tap": self._tap, "disconnect": self._disconnect,
@@ -78,7 +78,8 @@ class LiveEndpoint:
             self._fresh_mono = time.monotonic()
             self._fresh.set()
         for viewer in self.viewers.all():
-            if viewer.is_tapping and self._lenses.of(viewer.scope).sees_node(record.node_id):
+            if viewer.is_tapping and self._visible_fleets.of(
+                    viewer.scope).sees_node(record.node_id):
                 viewer.tap((record.node_id, record.stream, record.seq, record.received_at))
 
     def announce(self, event: str, node_id: str | None, thing: str,
@@ -87,11 +88,13 @@ class LiveEndpoint:
         thing, the newest is enough."""
         made: dict[VisibilityScope, bytes] = {}
         for viewer in self.viewers.all():
-            lens = self._lenses.of(viewer.scope)
-            if node_id is not None and not (lens.sees_node(node_id) if node_id else lens.is_whole):
+            visible = self._visible_fleets.of(viewer.scope)
+            if node_id is not None and not (
+                    visible.sees_node(node_id) if node_id else visible.is_whole):
                 continue
             if viewer.scope not in made:
-                made[viewer.scope] = event_frame(event, msgspec.to_builtins(shape(lens)), NAMESPACE)
+                made[viewer.scope] = event_frame(event, msgspec.to_builtins(shape(visible)),
+                                                 NAMESPACE)
             viewer.announce(f"{event} {thing}", made[viewer.scope])
 
     def run(self) -> None:

@@ -21,7 +21,7 @@ from .views import EnrolmentList, EnrolmentView, NodeChange
 @dataclass(eq=False, slots=True)
 class NodesApi:
     service: EnrolmentService
-    room: FleetStateMachine
+    machine: FleetStateMachine
     url: Callable[[], str]
 
     def enrolments(self) -> EnrolmentList:
@@ -49,7 +49,7 @@ class NodesApi:
         return self._shown(self.service.revoke(asker(), node_id))
 
     def _shown(self, member: EnrolledNode) -> NodeView:
-        return views.node_view(self.room, member.node_id, member, time.monotonic())
+        return views.node_view(self.machine, member.node_id, member, time.monotonic())
 
 
 def _view(enrolment: Enrolment) -> EnrolmentView:

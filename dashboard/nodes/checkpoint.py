@@ -38,31 +38,31 @@ _encode = msgspec.msgpack.Encoder().encode
 _decoder = msgspec.msgpack.Decoder(SavedNode)
 
 
-def encode_nodes(room: FleetStateMachine) -> list[tuple[str, bytes]]:
+def encode_nodes(machine: FleetStateMachine) -> list[tuple[str, bytes]]:
     events: dict[str, list[SavedEvent]] = {}
-    for kept in room.events:
+    for kept in machine.events:
         events.setdefault(kept.node_id, []).append(
             SavedEvent(kept.stream, kept.at, kept.user, kept.event))
     # The batch in hand will be on disk before this is, so all that was seen counts as kept.
     return [(node_id, _encode(SavedNode(
         node.hello, node.heard_at, [listing.inventory for listing in node.listings.values()],
-        room.fleet.snapshot(node),
+        machine.fleet.snapshot(node),
         [SavedStream(name, stream.ledger.ranges, stream.ledger.settled, stream.ledger.lost)
-         for name, stream in room.streams.of(node_id).items()], events.get(node_id, []))))
-        for node_id, node in room.fleet.nodes.items()]
+         for name, stream in machine.streams.of(node_id).items()], events.get(node_id, []))))
+        for node_id, node in machine.fleet.nodes.items()]
 
 
-def restore(room: FleetStateMachine, data: bytes) -> None:
+def restore(machine: FleetStateMachine, data: bytes) -> None:
     saved = _decoder.decode(data)
-    node = room.fleet.hello(saved.hello, saved.heard_at, 0.0)
+    node = machine.fleet.hello(saved.hello, saved.heard_at, 0.0)
     for inventory in saved.inventories:
-        room.fleet.inventory(node, inventory)
+        machine.fleet.inventory(node, inventory)
     if saved.frame is not None:
-        room.fleet.frame(node, saved.frame, saved.heard_at, 0.0)
-    room.streams.restore(saved.hello.node_id, {
+        machine.fleet.frame(node, saved.frame, saved.heard_at, 0.0)
+    machine.streams.restore(saved.hello.node_id, {
         stream.name: AgentStream(_ledger(stream), _ledger(stream)) for stream in saved.streams})
     for kept in saved.events:
-        room.events.add(FleetEvent(saved.hello.node_id, kept.stream, kept.at, kept.user,
+        machine.events.add(FleetEvent(saved.hello.node_id, kept.stream, kept.at, kept.user,
                                    kept.event))
 
 

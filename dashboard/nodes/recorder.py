@@ -28,11 +28,12 @@ RECOVER_AT_ONCE = 2_000
 
 class MessageRecorder:
     def __init__(self, folder: Path, save_nodes: Callable[[Iterable[tuple[str, bytes]]], None],
-                 room: FleetStateMachine, submit: Callable[[RecordsStored | StorageFailed], None],
+                 machine: FleetStateMachine,
+                 submit: Callable[[RecordsStored | StorageFailed], None],
                  history: History) -> None:
         self._log = HeadLog(folder / "headlog")
         self._save_nodes = save_nodes
-        self._room = room
+        self._machine = machine
         self._submit = submit
         self._history = history
         self._waiting: list[StreamRecord] = []
@@ -42,12 +43,12 @@ class MessageRecorder:
         self._rotated_mono = time.monotonic()
 
     def recover(self) -> None:
-        """Before anything else runs: the room gets back what the disk holds."""
+        """Before anything else runs: the state machine gets back what the disk holds."""
         count = 0
         for number, entries in self._log.segments():
             kept: list[HistoryMessage] = []
             for entry in entries:
-                message = self._room.recover(entry)
+                message = self._machine.recover(entry)
                 if isinstance(message, Hello | Inventory | Frame | Event):
                     kept.append(_for_history(entry, message))
                 if len(kept) >= RECOVER_AT_ONCE:
@@ -63,8 +64,8 @@ class MessageRecorder:
     def put(self, record: StreamRecord) -> None:
         size = len(record.payload) + 200
         if self._waiting_bytes + size > MAX_WAITING_BYTES:
-            self._submit(StorageFailed(self._room.disk_error or "more comes in than the disk takes",
-                                       (record,)))
+            self._submit(StorageFailed(
+                self._machine.disk_error or "more comes in than the disk takes", (record,)))
             return
         self._waiting.append(record)
         self._waiting_bytes += size
@@ -88,7 +89,7 @@ class MessageRecorder:
         batch, self._waiting = self._waiting, []
         size, self._waiting_bytes = self._waiting_bytes, 0
         # Taken in the same moment as the batch: it must not claim what the batch does not hold.
-        nodes = encode_nodes(self._room) if self._due() else None
+        nodes = encode_nodes(self._machine) if self._due() else None
         why: str | None = gevent.get_hub().threadpool.apply(self._write, (batch, nodes))
         if why is not None:
             self._waiting = batch + self._waiting

@@ -1,5 +1,5 @@
 """The socket edge to agents: decode once, ask for the proof, take identity from the connection
-alone, hand to the room."""
+alone, hand to the fleet's state machine."""
 
 import logging
 import time

@@ -64,19 +64,19 @@ class FleetMetricsSnapshot:
     nodes: list[Node]  # copies: what they refer to is replaced and never changed
 
 
-def look(fleet: Fleet, lens: VisibleFleet, xids: Mapping[tuple[str, str], float],
+def look(fleet: Fleet, visible: VisibleFleet, xids: Mapping[tuple[str, str], float],
          mono: float) -> FleetMetricsSnapshot:
     """`xids`: the last of late, by node and GPU."""
     size = len(fleet)
     show = fleet.shown(mono)
-    slots = lens.slots[show[lens.slots] != GpuStatus.RETIRED]
+    slots = visible.slots[show[visible.slots] != GpuStatus.RETIRED]
     is_told = show[slots] == GpuStatus.OK
     place = np.full(size + 1, NO_GPU)
     place[slots] = np.arange(len(slots))
     parent = fleet.parent[slots]
     facts = [fleet.facts[slot] for slot in slots.tolist()]
     at = np.zeros(len(fleet.node_ids), np.intp)
-    at[[fleet.nodes[node_id].at for node_id in lens.node_ids]] = np.arange(len(lens.node_ids))
+    at[[fleet.nodes[node_id].at for node_id in visible.node_ids]] = np.arange(len(visible.node_ids))
     total = np.array([each.mem_total_bytes for each in facts], float)  # None becomes NaN
     xid = np.array([xids.get((fleet.node_ids[node], each.uuid), NAN) for node, each in zip(
         fleet.node_at[slots].tolist(), facts, strict=True)]) if xids else np.full(len(facts), NAN)
@@ -85,7 +85,7 @@ def look(fleet: Fleet, lens: VisibleFleet, xids: Mapping[tuple[str, str], float]
         np.where(parent == NO_PARENT, NO_GPU, place[parent]).tolist(),
         fleet.shares_memory[slots].tolist(), _columns(fleet, slots, is_told, mono),
         np.where(is_told, total, NAN), np.where(is_told, xid, NAN),
-        [copy(node) for node in lens.nodes(fleet)])
+        [copy(node) for node in visible.nodes(fleet)])
 
 
 def _columns(fleet: Fleet, slots: npt.NDArray[np.intp], is_told: npt.NDArray[np.bool_], mono: float

@@ -44,8 +44,8 @@ class PrometheusPage:
     """`quotas`: as whoever has this Lens may see them; `counts`, `lag_s`, `began_at`: of the hub
     itself."""
 
-    room: FleetStateMachine
-    lenses: VisibleFleetCache
+    machine: FleetStateMachine
+    visible_fleets: VisibleFleetCache
     history: History
     commands: CommandsStore
     counts: Callable[[], dict[str, int]]
@@ -81,10 +81,10 @@ class PrometheusPage:
 
     def _made(self, sight: VisibilityScope, wanted: frozenset[str] | None,
               is_packed: bool) -> bytes:
-        lens, mono = self.lenses.of(sight), time.monotonic()
-        quotas = self.quotas(lens)
-        found = look(self.room.fleet, lens, self._xids(time.time()), mono)
-        ours = self._of_hub(wanted) if lens.is_whole else None
+        visible, mono = self.visible_fleets.of(sight), time.monotonic()
+        quotas = self.quotas(visible)
+        found = look(self.machine.fleet, visible, self._xids(time.time()), mono)
+        ours = self._of_hub(wanted) if visible.is_whole else None
 
         def make() -> bytes | Exception:
             try:
@@ -101,7 +101,7 @@ class PrometheusPage:
     def _xids(self, now: float) -> dict[tuple[str, str], float]:
         """The last of each GPU, of late."""
         found: dict[tuple[str, str], tuple[float, float]] = {}
-        for kept in self.room.events:
+        for kept in self.machine.events:
             event = kept.event
             if event.kind != "xid" or event.gpu_uuid is None or now - kept.at > XID_FOR_S:
                 continue
@@ -114,14 +114,14 @@ class PrometheusPage:
         """What the loop alone may look at is looked at now; history is asked in the thread."""
         texts = [
             single("gpudeck_hub_epoch", "gauge", "Starts of this hub, and of those it followed.",
-                   float(self.room.fleet.epoch)),
+                   float(self.machine.fleet.epoch)),
             single("gpudeck_hub_agents", "gauge", "Agents that are connected.",
-                   float(len(self.room.link_of))),
+                   float(len(self.machine.link_of))),
             single("gpudeck_hub_loop_lag_seconds", "gauge", "How late the hub's loop is.",
                    max(0.0, self.lag_s())),
             single("gpudeck_hub_disk_failed", "gauge",
                    "1: the disk takes nothing, agents keep what they have.",
-                   float(self.room.disk_error is not None)),
+                   float(self.machine.disk_error is not None)),
             counted("gpudeck_hub_incidents_total", "counter",
                     "What was refused, cut or lost since the hub began.", "what",
                     {what: float(count) for what, count in sorted(self.counts().items())}),

@@ -32,24 +32,24 @@ class QuotasApi:
     active: ActiveQuotas
     queries: QuotaQueries
     fleet: Fleet
-    lenses: VisibleFleetCache
+    visible_fleets: VisibleFleetCache
     ladder: Callable[[], views.Ladder]
     end_after_s: float
 
-    def _lens(self) -> VisibleFleet:
-        return self.lenses.seen_by(asker())
+    def _visible(self) -> VisibleFleet:
+        return self.visible_fleets.seen_by(asker())
 
     def quotas(self) -> views.QuotaList:
-        lens, ladder = self._lens(), self.ladder()
+        visible, ladder = self._visible(), self.ladder()
         mechanisms = views.mechanism_views(
             (node_id, host, report) for node_id, host, report in self.queries.reports()
-            if lens.sees_node(node_id))
+            if visible.sees_node(node_id))
         return views.QuotaList(self.active.generation, self.queries.service.summed_at, [
-            self._view(version, lens, ladder) for version in self.active.versions.values()],
+            self._view(version, visible, ladder) for version in self.active.versions.values()],
             mechanisms)
 
     def quota(self, quota_id: str) -> views.QuotaView:
-        return self._view(self._version(quota_id), self._lens(), self.ladder())
+        return self._view(self._version(quota_id), self._visible(), self.ladder())
 
     def _version(self, quota_id: str) -> QuotaVersion:
         version = self.active.versions.get(quota_id)
@@ -57,31 +57,31 @@ class QuotasApi:
             raise NotFoundError(f"there is no quota {quota_id[:80]!r}")
         return version
 
-    def _view(self, version: QuotaVersion, lens: VisibleFleet, ladder: views.Ladder
+    def _view(self, version: QuotaVersion, visible: VisibleFleet, ladder: views.Ladder
               ) -> views.QuotaView:
-        return views.quota_view(version, *self.queries.seen_by(lens, version.quota), ladder)
+        return views.quota_view(version, *self.queries.seen_by(visible, version.quota), ladder)
 
     def of_task(self, task_id: str) -> views.TaskQuotaList:
-        lens = self._lens()
-        for node in lens.nodes(self.fleet):
+        visible = self._visible()
+        for node in visible.nodes(self.fleet):
             if task_id in node.tasks:
-                return views.TaskQuotaList([*self.queries.of_task(node, task_id, lens)])
+                return views.TaskQuotaList([*self.queries.of_task(node, task_id, visible)])
         raise NotFoundError(f"there is no task {task_id[:128]!r} here")
 
     def of_node(self, node_id: str) -> views.NodeQuotaList:
-        lens, gpu = self._lens(), _gpu()
-        if not lens.sees_node(node_id):
+        visible, gpu = self._visible(), _gpu()
+        if not visible.sees_node(node_id):
             raise NotFoundError(f"there is no node {node_id[:128]!r} here")
         if gpu is not None and self.fleet.slot_on(node_id, gpu) is None:
             raise NotFoundError(f"there is no GPU {gpu[:128]!r} on it")
-        return views.NodeQuotaList(self.queries.of_node(self.fleet.nodes[node_id], gpu, lens))
+        return views.NodeQuotaList(self.queries.of_node(self.fleet.nodes[node_id], gpu, visible))
 
     def of_owner(self, name: str) -> views.OwnerQuotaList:
         """Empty for a hidden owner as for an unknown one."""
-        lens, ladder = self._lens(), self.ladder()
+        visible, ladder = self._visible(), self.ladder()
         return views.OwnerQuotaList([
-            views.owner_quota(each, self.queries.seen_by(lens, each.quota)[0], ladder)
-            for each in self.queries.of_owner(name, lens)])
+            views.owner_quota(each, self.queries.seen_by(visible, each.quota)[0], ladder)
+            for each in self.queries.of_owner(name, visible)])
 
     def versions(self, quota_id: str) -> views.QuotaVersionList:
         found = self.queries.store.versions(quota_id)
@@ -90,10 +90,11 @@ class QuotasApi:
         return views.QuotaVersionList(found)
 
     def past(self, quota_id: str) -> views.QuotaHistoryView:
-        lens, quota = self._lens(), self._version(quota_id).quota
+        visible, quota = self._visible(), self._version(quota_id).quota
         holder, limit, span_s = _past_asked()
         is_theirs = quota.subject_kind != "user" or quota.subject_name == holder
-        if not is_theirs or not (self.queries.sees_all(lens, quota) or holder in lens.reads.own):
+        if not is_theirs or not (
+                self.queries.sees_all(visible, quota) or holder in visible.reads.own):
             raise NotFoundError(f"nothing of {holder[:80]!r} is seen here")
         if limit not in quota.limits:
             raise NotFoundError(f"{quota.id} does not limit {limit}")
@@ -132,13 +133,13 @@ class QuotasApi:
                     QuotaProblem("id", preconditions.taken("quota", quota.id))])
         except InvalidQuotaError as error:
             return views.QuotaCheck(error.problems, "", 0, [])
-        lens, conflict = self._lens(), self.active.conflict(quota)
+        visible, conflict = self._visible(), self.active.conflict(quota)
         if conflict is not None:
             return views.QuotaCheck([QuotaProblem("subject", conflict)], meaning(quota), 0, [])
-        found = self.queries.try_out(quota, lens)
+        found = self.queries.try_out(quota, visible)
         over = [views.balance_view(each, {}) for each in found if each.is_over][:100]
         return views.QuotaCheck([], meaning(quota), len(found), over,
-                                self.queries.reach(quota, lens))
+                                self.queries.reach(quota, visible))
 
 
 def _past_asked() -> tuple[str, Limit, float]:
@@ -180,7 +181,7 @@ ROUTES = (
           query=(("holder", {"type": "string", "minLength": 1}), ("limit", {"enum": list(LIMITS)}),
                  ("last", {"enum": ["3h", "24h", "7d"], "default": "24h"}))),
     Route("POST quota-checks", QuotasApi.check, "check_quota",
-          change(Role.OPERATOR, PermissionReach.LENS, is_fresh=False),
+          change(Role.OPERATOR, PermissionReach.VISIBLE, is_fresh=False),
           "What is wrong with it, or who would be over it at this moment."),
     Route("GET tasks/<path:task_id>/quotas", QuotasApi.of_task, "get_task_quotas", see(Role.VIEWER),
           "Which Quotas count for a Task, why these, and what its owner has of them.",

@@ -63,24 +63,24 @@ class QuotaQueries:
                                  if now - found[0] < SHARED_FOR_S} | {key: cached}
         return cached[1]
 
-    def seen_by(self, lens: VisibleFleet, quota: Quota
+    def seen_by(self, visible: VisibleFleet, quota: Quota
                 ) -> tuple[list[QuotaDeployment], list[QuotaBalance]]:
-        sees_all = self.sees_all(lens, quota)
-        return [each for each in self.deployments(quota) if lens.sees_node(each.node)], [
-            each for each in self.of(quota.id) if sees_all or each.holder in lens.reads.own]
+        sees_all = self.sees_all(visible, quota)
+        return [each for each in self.deployments(quota) if visible.sees_node(each.node)], [
+            each for each in self.of(quota.id) if sees_all or each.holder in visible.reads.own]
 
-    def sees_all(self, lens: VisibleFleet, quota: Quota) -> bool:
+    def sees_all(self, visible: VisibleFleet, quota: Quota) -> bool:
         """Whoever sees only some of its nodes sees no sums, but for their own."""
-        return lens.is_whole or all(
-            lens.sees_node(node_id) for node_id, node in self.fleet.nodes.items()
+        return visible.is_whole or all(
+            visible.sees_node(node_id) for node_id, node in self.fleet.nodes.items()
             if concerns(quota, self.fleet, node))
 
     def of(self, quota_id: str) -> list[QuotaBalance]:
         return worst_first(each for each in self.service.balances if each.quota.id == quota_id)
 
-    def of_task(self, node: Node, task_id: str, lens: VisibleFleet) -> Iterator[TaskQuotaView]:
+    def of_task(self, node: Node, task_id: str, visible: VisibleFleet) -> Iterator[TaskQuotaView]:
         """Per limit the quota that counts for it, why, and what its holder has, if they see it."""
-        may_read = lens.is_whole or node.tasks[task_id].user in lens.reads.own
+        may_read = visible.is_whole or node.tasks[task_id].user in visible.reads.own
         for holding in holdings(self.fleet, node):
             if holding.task.id == task_id:
                 for limit, choice in explained(self.index, holding):
@@ -89,7 +89,7 @@ class QuotaQueries:
                         (each for each in self.of(choice.quota.id)
                          if may_read and (each.limit, each.holder) == held), None), task_id)
 
-    def of_node(self, node: Node, uuid: str | None, lens: VisibleFleet) -> list[NodeQuotaView]:
+    def of_node(self, node: Node, uuid: str | None, visible: VisibleFleet) -> list[NodeQuotaView]:
         """The quotas that apply to this node, or to this GPU of it, and their holders there."""
         now = time.time()
         held = evaluate.on_gpu(holdings(self.fleet, node), uuid) if is_current(node, now) else []
@@ -104,15 +104,15 @@ class QuotaQueries:
             deployed = evaluate.deployment(quota, self.service.active.generation, node,
                                            self.deployer.in_force.get(node.hello.node_id))
             found.append(node_quota(quota, deployed, [
-                holder_here(each, part, task_ids) for each in self.seen_by(lens, quota)[1]
+                holder_here(each, part, task_ids) for each in self.seen_by(visible, quota)[1]
                 if (part := parts.get((quota.id, each.limit, each.holder)))]))
         return found
 
-    def of_owner(self, name: str, lens: VisibleFleet) -> list[QuotaBalance]:
+    def of_owner(self, name: str, visible: VisibleFleet) -> list[QuotaBalance]:
         """All balances that count for them, also those of nothing held now."""
-        found = [each for quota in self.index.all for each in self.seen_by(lens, quota)[1]
+        found = [each for quota in self.index.all for each in self.seen_by(visible, quota)[1]
                  if name in (each.holder, *each.users)]
-        if lens.is_whole or name in lens.reads.own:
+        if visible.is_whole or name in visible.reads.own:
             listed = {(each.quota.id, each.limit) for each in found}
             found += [self._nothing(quota, limit, name) for quota, limit in
                       self.index.open_to(name, self.service.groups.get(name, ()))
@@ -125,8 +125,8 @@ class QuotaQueries:
         return QuotaBalance(quota, limit, name, hours or 0.0, quota.limit(limit) or 0.0, is_known,
                             0, ())
 
-    def all_seen_by(self, lens: VisibleFleet) -> list[QuotaSeen]:
-        return [(quota, *self.seen_by(lens, quota)) for quota in self.index.all]
+    def all_seen_by(self, visible: VisibleFleet) -> list[QuotaSeen]:
+        return [(quota, *self.seen_by(visible, quota)) for quota in self.index.all]
 
     def past(self, quota: Quota, limit: Limit, holder: str,
              span_s: float) -> tuple[int, QuotaUsageSeries]:
@@ -168,18 +168,18 @@ class QuotaQueries:
             if concerns(quota, self.fleet, node) and not any(
                 concerns(each, self.fleet, node) for each in taken))
 
-    def try_out(self, quota: Quota, lens: VisibleFleet) -> list[QuotaBalance]:
+    def try_out(self, quota: Quota, visible: VisibleFleet) -> list[QuotaBalance]:
         """Who would be over what, if it were in force now along with the others."""
         now = time.time()
         others = (each for each in self.index.all if each.id != quota.id)
         quotas = QuotaIndex([*others, quota])
-        seen = None if lens.is_whole else lens
+        seen = None if visible.is_whole else visible
         counted = QuotaGpuHours() if quota.gpu_hours is None else self.service.count_hours(
             now, quotas, seen)
         return worst_first(each for each in self.service.sum(now, quotas, counted, seen)
                            if each.quota.id == quota.id)
 
-    def reach(self, quota: Quota, lens: VisibleFleet) -> int:
+    def reach(self, quota: Quota, visible: VisibleFleet) -> int:
         """The number of nodes it applies to."""
         return sum(concerns(quota, self.fleet, node) for node_id, node in list(
-            self.fleet.nodes.items()) if lens.sees_node(node_id))
+            self.fleet.nodes.items()) if visible.sees_node(node_id))

@@ -72,17 +72,17 @@ class QuotaService:
             self._update_hours(now)
         there = {task_id for node in self._fleet.nodes.values() for task_id in node.tasks}
         self.spared = {task_id: why for task_id, why in self.spared.items() if task_id in there}
-        self.balances = self.sum(now, self.active.index, self.hours)
+        self.balances = self.sum(now, self.active.index, self.hours, None)
         self.over_since = over_since(self.over_since, self.balances, self.steady())
         self.summed_at = now
         self._next_mono = mono + min(REST_SHARE * (time.monotonic() - mono), REST_MOST_S)
 
     def sum(self, now: float, quotas: QuotaIndex, counted: QuotaGpuHours,
-            lens: VisibleFleet | None = None) -> list[QuotaBalance]:
-        """With `lens`, on the nodes that it shows."""
+            visible: VisibleFleet | None) -> list[QuotaBalance]:
+        """On the nodes that `visible` shows; None: on all."""
         found = []
         for node_id, node in list(self._fleet.nodes.items()):
-            if is_current(node, now) and (lens is None or lens.sees_node(node_id)):
+            if is_current(node, now) and (visible is None or visible.sees_node(node_id)):
                 found += holdings(self._fleet, node)
         given = quotas, found, now, counted.of, frozenset(self.spared), counted.unsure
         if len(found) <= INLINE_MOST:
@@ -114,19 +114,19 @@ class QuotaService:
     def _update_hours(self, now: float) -> None:
         """Old hours say nothing about the day until now: without new ones there are none."""
         try:
-            self.hours, self.are_hours_known = self.count_hours(now, self.active.index), True
+            self.hours, self.are_hours_known = self.count_hours(now, self.active.index, None), True
         except Exception:
             self.hours, self.are_hours_known = QuotaGpuHours(), False
             raise
 
     def count_hours(self, now: float, quotas: QuotaIndex,
-                    lens: VisibleFleet | None = None) -> QuotaGpuHours:
-        """In the day or week until now. With `lens`, on the nodes that it shows."""
+                    visible: VisibleFleet | None) -> QuotaGpuHours:
+        """In the day or week until now, on the nodes that `visible` shows; None: on all."""
         groups = dict(self.groups)
         group_of = {node_id: (node.hello.host, self._fleet.group_of(node_id))
                     for node_id, node in self._fleet.nodes.items()}
-        is_whole = lens is None or lens.is_whole
-        seen = frozenset() if lens is None else frozenset(lens.node_ids)
+        is_whole = visible is None or visible.is_whole
+        seen = frozenset() if visible is None else frozenset(visible.node_ids)
 
         def ask() -> QuotaGpuHours:
             found = QuotaGpuHours()

@@ -48,7 +48,7 @@ class Hub:
     """What it was told and had not flushed yet is gone when it dies."""
 
     world: "World"
-    room: FleetStateMachine | None = None
+    machine: FleetStateMachine | None = None
     log: list[StreamRecord] = field(default_factory=list)
     since_checkpoint: int = 0
     checkpoint: list[tuple[str, bytes]] = field(default_factory=list)
@@ -62,16 +62,16 @@ class Hub:
 
     def start(self) -> None:
         self.starts += 1
-        self.room = room = FleetStateMachine("hub", self.starts, self.world.now)
+        self.machine = machine = FleetStateMachine("hub", self.starts, self.world.now)
         for _, data in self.checkpoint:
-            restore(room, data)
+            restore(machine, data)
         for record in self.log[self.since_checkpoint :]:
-            room.recover(record)
-        room.recovered(self.world.now, self.world.now)
+            machine.recover(record)
+        machine.recovered(self.world.now, self.world.now)
         self.backfills = BackfillQueue(self.filled, lambda: True)
 
     def kill(self) -> None:
-        self.room, self.waiting = None, []
+        self.machine, self.waiting = None, []
         for agent in list(self.agents.values()):
             agent.cut()
         self.agents = {}
@@ -94,8 +94,8 @@ class Hub:
             self.do(MessageReceived(link, part, b""))
 
     def do(self, event: MessageReceived | LinkClosed | RecordsStored) -> None:
-        assert self.room is not None
-        self.perform(self.room.handle(event, self.world.now, self.world.now))
+        assert self.machine is not None
+        self.perform(self.machine.handle(event, self.world.now, self.world.now))
 
     def perform(self, effects: list[Effect]) -> None:
         for effect in effects:
@@ -110,15 +110,15 @@ class Hub:
                     self.agents[link].cut()
 
     def step(self) -> None:
-        if self.room is None:
+        if self.machine is None:
             return
         while self.backfills.take_slice():
             pass
-        self.perform(self.room.probes(self.world.now, self.world.now))
+        self.perform(self.machine.probes(self.world.now, self.world.now))
         if self.world.now % FLUSH_S < STEP_S and not self.is_disk_full:
             batch, self.waiting = tuple(self.waiting), []
             if self.world.dice.random() < 0.02:
-                self.checkpoint = encode_nodes(self.room)
+                self.checkpoint = encode_nodes(self.machine)
                 self.since_checkpoint = len(self.log) + len(batch)
             self.log += batch
             self.do(RecordsStored(batch))
@@ -165,7 +165,7 @@ class Agent:
         self.down.clear()
         self.talk.closed(self.world.now, "cut")
         hub = self.world.hub
-        if link is not None and hub.agents.pop(link, None) is not None and hub.room is not None:
+        if link is not None and hub.agents.pop(link, None) is not None and hub.machine is not None:
             hub.backfills.left(link)
             hub.do(LinkClosed(link))
 
@@ -210,7 +210,7 @@ class Agent:
 
     def dial(self) -> None:
         hub = self.world.hub
-        if hub.room is None:
+        if hub.machine is None:
             self.talk.closed(self.world.now, "refused")
             return
         hub.links += 1
@@ -236,7 +236,7 @@ class World:
                 agent.step()
             self.hub.step()
             # Nothing happens between two seconds while nobody is there to talk to.
-            self.now += STEP_S if self.hub.room is not None else 1.0
+            self.now += STEP_S if self.hub.machine is not None else 1.0
 
     def settle(self, within_s: float = 600.0) -> float:
         """Until the hub has everything; how long that took."""

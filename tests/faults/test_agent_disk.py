@@ -63,8 +63,8 @@ def test_a_full_disk_and_room_again(tmp_path: Path) -> None:
         world.run(20.0)
         assert "full" in agent.outbox.trouble
         assert "free space" in agent.outbox.trouble
-        assert world.hub.room is not None
-        assert world.hub.room.fleet.nodes["n0"].newest[1] >= agent.outbox.last_seq - 2
+        assert world.hub.machine is not None
+        assert world.hub.machine.fleet.nodes["n0"].newest[1] >= agent.outbox.last_seq - 2
         world.hub.kill()
         world.run(300.0)
         world.hub.start()

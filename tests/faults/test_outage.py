@@ -115,8 +115,8 @@ def test_what_is_made_up_for_acts_on_nothing(tmp_path: Path) -> None:
     # All up to a second or two before it was back.
     assert not acted & set(range(first + 1, last - 1))
     assert set(range(last + 65, agent.outbox.last_seq + 1)) <= acted
-    assert world.hub.room is not None
-    newest = world.hub.room.fleet.nodes[agent.name].newest
+    assert world.hub.machine is not None
+    newest = world.hub.machine.fleet.nodes[agent.name].newest
     assert newest[1] >= agent.outbox.last_seq - 2
 
 
@@ -157,8 +157,8 @@ def test_past_the_cap_exactly_the_excess_is_dropped_and_counted(
         told = [message for message in map(decode_from_agent, kept)
                 if isinstance(message, Event) and message.kind == "outbox_dropped"]
         assert [event.numbers["dropped"] for event in told] == [agent.outbox.dropped]
-        assert world.hub.room is not None
-        stream = world.hub.room.streams.of(agent.name)[agent.outbox.stream]
+        assert world.hub.machine is not None
+        stream = world.hub.machine.streams.of(agent.name)[agent.outbox.stream]
         assert stream.ledger.missing == agent.outbox.dropped
         assert stream.acked == agent.outbox.last_seq, "what never comes is not waited for"
 
@@ -211,9 +211,9 @@ def test_a_hub_whose_disk_is_full_sees_live_and_gets_everything_later(tmp_path: 
     world.run(80.0)
     world.hub.is_disk_full = True
     world.run(300.0)
-    assert world.hub.room is not None
+    assert world.hub.machine is not None
     for agent in world.agents:
-        assert world.hub.room.fleet.nodes[agent.name].newest[1] >= agent.outbox.last_seq - 2
+        assert world.hub.machine.fleet.nodes[agent.name].newest[1] >= agent.outbox.last_seq - 2
     world.hub.is_disk_full = False
     world.settle()
     assert_whole(world)

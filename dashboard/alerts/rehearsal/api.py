@@ -19,10 +19,10 @@ from .views import BacktestList, BacktestView, NewBacktest, backtest_view
 @dataclass(eq=False, slots=True)
 class RehearsalsApi:
     rehearsals: RehearsalService
-    lenses: VisibleFleetCache
+    visible_fleets: VisibleFleetCache
 
     def _of_whole_fleet(self) -> None:
-        if not self.lenses.seen_by(asker()).is_whole:
+        if not self.visible_fleets.seen_by(asker()).is_whole:
             raise ApiError(HTTPStatus.FORBIDDEN,
                            "a rehearsal tells of the whole fleet, and you see a part of it")
 

@@ -26,18 +26,19 @@ def kept(node: str, at: float, kind: str = "task_began", seq: int = 1) -> FleetE
     return FleetEvent(node, "s1", at, None, Event(seq, at, kind))
 
 
-def talk(room: FleetStateMachine, *events: Event, node: str = "n1", mono: float = MONO) -> None:
-    if node not in room.fleet.nodes:
+def talk(machine: FleetStateMachine, *events: Event, node: str = "n1", mono: float = MONO) -> None:
+    if node not in machine.fleet.nodes:
         said = hello(node)
-        room.handle(MessageReceived(f"at-{node}", said, encode(said)), NOW, mono)
+        machine.handle(MessageReceived(f"at-{node}", said, encode(said)), NOW, mono)
     for event in events:
-        room.handle(MessageReceived(f"at-{node}", event, encode(event)), NOW, mono)
+        machine.handle(MessageReceived(f"at-{node}", event, encode(event)), NOW, mono)
 
 
-def views(room: FleetStateMachine,
+def views(machine: FleetStateMachine,
           reads: CommandLineVisibility = ALL_READ) -> list[events_views.EventView]:
-    lens = focus(room.fleet, EVERYTHING_SEEN)
-    return [events_views.event_view(room, one, reads) for one in room.events.newest(lens.place_of)]
+    visible = focus(machine.fleet, EVERYTHING_SEEN)
+    return [events_views.event_view(machine, one, reads)
+            for one in machine.events.newest(visible.place_of)]
 
 
 def test_a_node_that_chatters_crowds_out_nobody() -> None:
@@ -80,54 +81,56 @@ def test_what_comes_late_takes_its_place_in_time() -> None:
 
 def test_newest_first_and_never_from_the_future() -> None:
     """Pitfall 12: an Xid is something that happened, at a time, and no gauge."""
-    room = FleetStateMachine("hub", 1)
-    talk(room, Event(1, NOW - 50, "gpu_lost", "GPU-x"), Event(2, NOW + 9_999, "gpu_back", "GPU-x"),
+    machine = FleetStateMachine("hub", 1)
+    talk(machine, Event(1, NOW - 50, "gpu_lost", "GPU-x"),
+         Event(2, NOW + 9_999, "gpu_back", "GPU-x"),
          Event(3, NOW - 5, "xid", "GPU-x", numbers={"xid": 79.0}))
-    assert [view.kind for view in views(room)] == ["gpu_back", "xid", "gpu_lost"]
-    assert max(view.at for view in views(room)) <= NOW
+    assert [view.kind for view in views(machine)] == ["gpu_back", "xid", "gpu_lost"]
+    assert max(view.at for view in views(machine)) <= NOW
 
 
 def test_a_clock_that_is_ahead_is_taken_off() -> None:
-    room, ahead_s = FleetStateMachine("hub", 1), float(random.randrange(100, 10_000))
-    talk(room)
-    room.fleet.nodes["n1"].set_clock(NOW + ahead_s, MONO, NOW, MONO)
-    talk(room, Event(1, NOW + ahead_s - 5, "gpu_lost"), Event(2, NOW + 2 * ahead_s, "gpu_back"))
-    assert [view.at for view in views(room)] == [NOW, pytest.approx(NOW - 5)]
+    machine, ahead_s = FleetStateMachine("hub", 1), float(random.randrange(100, 10_000))
+    talk(machine)
+    machine.fleet.nodes["n1"].set_clock(NOW + ahead_s, MONO, NOW, MONO)
+    talk(machine, Event(1, NOW + ahead_s - 5, "gpu_lost"), Event(2, NOW + 2 * ahead_s, "gpu_back"))
+    assert [view.at for view in views(machine)] == [NOW, pytest.approx(NOW - 5)]
 
 
 def test_an_event_is_kept_once() -> None:
-    room = FleetStateMachine("hub", 1)
+    machine = FleetStateMachine("hub", 1)
     one = Event(1, NOW, "gpu_lost")
-    talk(room, one, one)
-    assert len(room.events) == 1
+    talk(machine, one, one)
+    assert len(machine.events) == 1
 
 
 def test_what_the_disk_refused_comes_again_and_is_kept_once() -> None:
-    room, one = FleetStateMachine("hub", 1), Event(1, NOW, "gpu_lost")
-    talk(room, one)
+    machine, one = FleetStateMachine("hub", 1), Event(1, NOW, "gpu_lost")
+    talk(machine, one)
     record = StreamRecord("n1", "s1", 1, NOW, encode(one))
-    room.handle(StorageFailed("no room", (record,)), NOW, MONO)
-    talk(room, one)
-    assert len(room.events) == len(views(room)) == 1
+    machine.handle(StorageFailed("no room", (record,)), NOW, MONO)
+    talk(machine, one)
+    assert len(machine.events) == len(views(machine)) == 1
 
 
 def test_what_is_brought_after_an_outage_is_listed_too() -> None:
-    room = FleetStateMachine("hub", 1)
-    talk(room, Event(2, NOW, "gpu_back"))
+    machine = FleetStateMachine("hub", 1)
+    talk(machine, Event(2, NOW, "gpu_back"))
     later = Backfill((encode(Event(1, NOW - 600, "gpu_lost")),))
-    room.handle(MessageReceived("at-n1", later, encode(later)), NOW, MONO)
-    assert [(view.kind, view.at) for view in views(room)] == [
+    machine.handle(MessageReceived("at-n1", later, encode(later)), NOW, MONO)
+    assert [(view.kind, view.at) for view in views(machine)] == [
         ("gpu_back", NOW), ("gpu_lost", NOW - 600)]
 
 
 def test_a_view_says_what_where_and_what_to_do() -> None:
-    room = FleetStateMachine("hub", 1)
-    talk(room)
+    machine = FleetStateMachine("hub", 1)
+    talk(machine)
     inventory = Inventory(1, (facts("n1", 7),))
-    room.handle(MessageReceived("at-n1", inventory, encode(inventory)), NOW, MONO)
-    talk(room, Event(1, NOW, "xid", "GPU-n1-7", text="Xid 79: off the bus", numbers={"xid": 79.0}),
+    machine.handle(MessageReceived("at-n1", inventory, encode(inventory)), NOW, MONO)
+    talk(machine,
+         Event(1, NOW, "xid", "GPU-n1-7", text="Xid 79: off the bus", numbers={"xid": 79.0}),
          Event(2, NOW, "made_up_later", "GPU-gone"))
-    later, xid = views(room)
+    later, xid = views(machine)
     assert (xid.host, xid.gpu, xid.index) == ("n1.example", "GPU-n1-7", 7)
     assert (xid.label, xid.severity) == ("Xid 79", "critical")
     assert "reboot the node" in xid.advice
@@ -136,59 +139,60 @@ def test_a_view_says_what_where_and_what_to_do() -> None:
 
 
 def test_severities() -> None:
-    room = FleetStateMachine("hub", 1)
-    talk(room, *(Event(seq, NOW, key) for seq, key in enumerate(KINDS, 1)))
-    assert {view.kind: view.severity for view in views(room)} == {
+    machine = FleetStateMachine("hub", 1)
+    talk(machine, *(Event(seq, NOW, key) for seq, key in enumerate(KINDS, 1)))
+    assert {view.kind: view.severity for view in views(machine)} == {
         key: kind.severity for key, kind in KINDS.items()}
-    talk(room, Event(90, NOW, "xid", numbers={"xid": 31.0}),
+    talk(machine, Event(90, NOW, "xid", numbers={"xid": 31.0}),
          Event(91, NOW, "xid", numbers={"xid": 79.0}))
-    assert [view.severity for view in views(room)[:2]] == ["critical", "info"]
+    assert [view.severity for view in views(machine)[:2]] == ["critical", "info"]
 
 
 def test_of_others_tasks_the_text_is_not_told() -> None:
     """It may quote a command line, which viewers and users read of their own tasks only."""
-    room, mine = FleetStateMachine("hub", 1), Task("t1", 1, 1, NOW, "alice",
+    machine, mine = FleetStateMachine("hub", 1), Task("t1", 1, 1, NOW, "alice",
                                                    "python a.py --key=secret")
     theirs = Task("t2", 2, 1, NOW, "bob", "python b.py")
-    talk(room)
+    talk(machine)
     inventory = Inventory(1, (facts("n1", 0),))
     first = frame([{}], tasks=Tasks(True, (mine, theirs), (Use("t1", 0, 1.0, 1.0),
                                                            Use("t2", 0, 1.0, 1.0))))
     for message in (inventory, first):
-        room.handle(MessageReceived("at-n1", message, encode(message)), NOW, MONO)
-    talk(room, Event(2, NOW, "task_ended", "GPU-n1-0", "t1", "python a.py --key=secret ended"),
+        machine.handle(MessageReceived("at-n1", message, encode(message)), NOW, MONO)
+    talk(machine, Event(2, NOW, "task_ended", "GPU-n1-0", "t1", "python a.py --key=secret ended"),
          Event(3, NOW, "task_ended", "GPU-n1-0", "t2", "python b.py ended"),
          Event(4, NOW, "task_ended", "GPU-n1-0", "t-unknown", "python c.py ended"),
          Event(5, NOW, "xid", "GPU-n1-0", "t2", "Xid 31", {"xid": 31.0}))
-    texts = [view.text for view in views(room, CommandLineVisibility(False, frozenset(("alice",))))]
+    texts = [view.text
+             for view in views(machine, CommandLineVisibility(False, frozenset(("alice",))))]
     assert texts == ["Xid 31", "", "", "python a.py --key=secret ended"]
-    assert all(view.text for view in views(room))
+    assert all(view.text for view in views(machine))
 
 
 def test_events_of_nodes_out_of_scope_are_not_told() -> None:
-    room = FleetStateMachine("hub", 1)
-    talk(room, Event(1, NOW, "gpu_lost"), node="n1")
-    talk(room, Event(1, NOW, "gpu_lost"), node="n2")
-    room.fleet.set_group("n2", "others")
-    lens = focus(room.fleet, VisibilityScope(("others",), ALL_READ))
-    assert [item["node"] for item in events_views.live(room, lens)["newest"]] == ["n2"]
+    machine = FleetStateMachine("hub", 1)
+    talk(machine, Event(1, NOW, "gpu_lost"), node="n1")
+    talk(machine, Event(1, NOW, "gpu_lost"), node="n2")
+    machine.fleet.set_group("n2", "others")
+    visible = focus(machine.fleet, VisibilityScope(("others",), ALL_READ))
+    assert [item["node"] for item in events_views.live(machine, visible)["newest"]] == ["n2"]
 
 
 def test_the_live_push_is_bounded() -> None:
-    room = FleetStateMachine("hub", 1)
-    talk(room, *(Event(seq, NOW, "gpu_lost") for seq in range(1, 100)))
-    newest = events_views.live(room, focus(room.fleet, EVERYTHING_SEEN))["newest"]
+    machine = FleetStateMachine("hub", 1)
+    talk(machine, *(Event(seq, NOW, "gpu_lost") for seq in range(1, 100)))
+    newest = events_views.live(machine, focus(machine.fleet, EVERYTHING_SEEN))["newest"]
     assert [item["id"] for item in newest] == [
         f"n1:s1:{seq}" for seq in range(99, 99 - events_views.LIVE, -1)]
 
 
 def test_they_are_back_after_a_restart_and_none_twice() -> None:
     """Those of the log and those of a checkpoint, which may overlap."""
-    room, said = FleetStateMachine("hub", 1), hello()
+    machine, said = FleetStateMachine("hub", 1), hello()
     first, second = Event(1, NOW - 9, "gpu_lost", text="one"), Event(2, NOW, "gpu_back", text="two")
-    talk(room, first)
-    saved = [data for _, data in encode_nodes(room)]
-    talk(room, second)
+    talk(machine, first)
+    saved = [data for _, data in encode_nodes(machine)]
+    talk(machine, second)
     after = FleetStateMachine("hub", 2)
     for data in saved:
         restore(after, data)
@@ -196,4 +200,4 @@ def test_they_are_back_after_a_restart_and_none_twice() -> None:
         after.recover(StreamRecord("n1", "s1", seq, NOW, encode(message)))
     after.recovered(NOW, MONO)
     assert [view.text for view in views(after)] == ["two", "one"]
-    assert [view.id for view in views(after)] == [view.id for view in views(room)]
+    assert [view.id for view in views(after)] == [view.id for view in views(machine)]

@@ -40,8 +40,8 @@ def shown(fleet: Fleet, slot: int = 0, mono: float = MONO) -> views.GpuView:
 
 
 def cells(fleet: Fleet, key: str, mono: float = MONO) -> list[int]:
-    lens = focus(fleet, EVERYTHING_SEEN)
-    return list(views.cells(fleet, lens, key, None, NOW, mono)["cells"])
+    visible = focus(fleet, EVERYTHING_SEEN)
+    return list(views.cells(fleet, visible, key, None, NOW, mono)["cells"])
 
 
 def matched(fleet: Fleet, text: str, mono: float = MONO) -> list[int]:
@@ -193,10 +193,10 @@ def test_every_metric_has_a_name_in_filters() -> None:
 def test_after_a_restart_it_is_what_was_known_until_it_is_told_again() -> None:
     """From a checkpoint: a Frame of now that carries what may be minutes old is no news of it."""
     count = float(random.randrange(1, 10**9))
-    room = FleetStateMachine("hub", 1)
-    room.fleet = told({"ecc_corrected": count, "pcie_replays": Absence.UNSUPPORTED})
+    machine = FleetStateMachine("hub", 1)
+    machine.fleet = told({"ecc_corrected": count, "pcie_replays": Absence.UNSUPPORTED})
     after = FleetStateMachine("hub", 2)
-    for _, data in encode_nodes(room):
+    for _, data in encode_nodes(machine):
         restore(after, data)
     just_booted = 5.0  # of the monotonic clock, which had begun anew
     after.recovered(NOW, just_booted)

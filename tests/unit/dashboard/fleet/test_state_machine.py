@@ -43,17 +43,17 @@ from tests.unit.fleets import MONO, NOW, facts, frame, hello, tasks
 class Talk:
     """One agent's connection to a room, with a clock of its own."""
 
-    def __init__(self, room: FleetStateMachine, link: str = "a", node_id: str = "n1",
+    def __init__(self, machine: FleetStateMachine, link: str = "a", node_id: str = "n1",
                  stream: str = "s1",
                  mono: float = MONO) -> None:
-        self.room, self.link, self.mono = room, link, mono
+        self.machine, self.link, self.mono = machine, link, mono
         self.effects = self.say(hello(node_id, stream))
         if not any(isinstance(effect, CloseLink) and effect.link == link
                    for effect in self.effects):
             self.effects += self.say(Inventory(1, (facts(node_id, 0), facts(node_id, 1))))
 
     def say(self, message: FromAgent) -> list[Effect]:
-        return self.room.handle(MessageReceived(self.link, message, encode(message)),
+        return self.machine.handle(MessageReceived(self.link, message, encode(message)),
                                 NOW + self.mono - MONO,
                                 self.mono)
 
@@ -90,9 +90,9 @@ def test_a_hello_is_welcomed_and_probed() -> None:
     assert isinstance(probe, Probe)
     talk.mono += 0.2
     talk.say(Echo(probe.probe_id, NOW + 50.1))
-    assert talk.room.fleet.nodes["n1"].clock_offset_s == pytest.approx(50.0)
+    assert talk.machine.fleet.nodes["n1"].clock_offset_s == pytest.approx(50.0)
     talk.say(Echo(probe.probe_id, NOW + 9_999))  # the same answer again counts no more
-    assert talk.room.fleet.nodes["n1"].clock_offset_s == pytest.approx(50.0)
+    assert talk.machine.fleet.nodes["n1"].clock_offset_s == pytest.approx(50.0)
 
 
 def test_only_what_is_new_is_recorded_and_told() -> None:
@@ -104,59 +104,59 @@ def test_only_what_is_new_is_recorded_and_told() -> None:
 
 
 def test_an_ack_goes_out_when_the_disk_has_it() -> None:
-    room = FleetStateMachine("hub", 1)
-    talk = Talk(room)
+    machine = FleetStateMachine("hub", 1)
+    talk = Talk(machine)
     kept = [records(talk.tick(seq)) for seq in (1, 2, 3)]
-    assert acks(room.handle(RecordsStored(kept[0] + kept[1]), NOW, MONO)) == [2]
-    assert acks(room.handle(RecordsStored(kept[2]), NOW, MONO)) == [3]
-    assert acks(room.handle(RecordsStored(kept[2]), NOW, MONO)) == []
+    assert acks(machine.handle(RecordsStored(kept[0] + kept[1]), NOW, MONO)) == [2]
+    assert acks(machine.handle(RecordsStored(kept[2]), NOW, MONO)) == [3]
+    assert acks(machine.handle(RecordsStored(kept[2]), NOW, MONO)) == []
 
 
 def test_a_reconnect_is_told_what_is_on_disk_not_what_was_heard() -> None:
-    room = FleetStateMachine("hub", 1)
-    talk = Talk(room)
+    machine = FleetStateMachine("hub", 1)
+    talk = Talk(machine)
     kept = [records(talk.tick(seq)) for seq in (1, 2, 3)]
-    room.handle(RecordsStored(kept[0]), NOW, MONO)
-    room.handle(LinkClosed("a"), NOW, MONO)
-    [welcome] = Talk(room, "b").told(Welcome)
+    machine.handle(RecordsStored(kept[0]), NOW, MONO)
+    machine.handle(LinkClosed("a"), NOW, MONO)
+    [welcome] = Talk(machine, "b").told(Welcome)
     assert isinstance(welcome, Welcome)
     assert welcome.acked_seq == 1
 
 
 def test_what_did_not_fit_is_asked_for_again_and_never_acked() -> None:
-    room = FleetStateMachine("hub", 1)
-    talk = Talk(room)
+    machine = FleetStateMachine("hub", 1)
+    talk = Talk(machine)
     kept = [records(talk.tick(seq)) for seq in (1, 2, 3, 4)]
-    room.handle(StorageFailed("no space", kept[1]), NOW, MONO)
-    assert room.disk_error == "no space"
-    effects = room.handle(RecordsStored(kept[0] + kept[2] + kept[3]), NOW, MONO)
+    machine.handle(StorageFailed("no space", kept[1]), NOW, MONO)
+    assert machine.disk_error == "no space"
+    effects = machine.handle(RecordsStored(kept[0] + kept[2] + kept[3]), NOW, MONO)
     assert acks(effects) == [1]
     assert [effect.link for effect in effects if isinstance(effect, CloseLink)] == ["a"]
-    assert room.disk_error is None
-    room.handle(LinkClosed("a"), NOW, MONO)
-    again = Talk(room, "b")
+    assert machine.disk_error is None
+    machine.handle(LinkClosed("a"), NOW, MONO)
+    again = Talk(machine, "b")
     [welcome] = again.told(Welcome)
     assert isinstance(welcome, Welcome)
     assert welcome.acked_seq == 1
     brought = records(again.tick(2))
     assert len(brought) == 1
     assert records(again.tick(3)) == ()
-    assert acks(room.handle(RecordsStored(brought), NOW, MONO)) == [4]
+    assert acks(machine.handle(RecordsStored(brought), NOW, MONO)) == [4]
 
 
 def test_what_the_agent_has_lost_too_is_not_awaited() -> None:
     """Its Beat says so; before that, it is."""
-    room = FleetStateMachine("hub", 1)
-    talk = Talk(room)
+    machine = FleetStateMachine("hub", 1)
+    talk = Talk(machine)
     kept = [records(talk.tick(seq)) for seq in (1, 2)]
-    room.handle(StorageFailed("no space", kept[1]), NOW, MONO)
-    room.handle(RecordsStored(kept[0]), NOW, MONO)
+    machine.handle(StorageFailed("no space", kept[1]), NOW, MONO)
+    machine.handle(RecordsStored(kept[0]), NOW, MONO)
     later = records(talk.tick(9))
-    [ack] = told_acks(room.handle(RecordsStored(later), NOW, MONO))
+    [ack] = told_acks(machine.handle(RecordsStored(later), NOW, MONO))
     assert (ack.seq, ack.spans) == (1, (Span(9, 9),))
     talk.say(Beat("ok", 0.0, 1, 6, first_seq=9))
-    assert acks(room.handle(RecordsStored(records(talk.tick(10))), NOW, MONO)) == [10]
-    assert room.streams.of("n1")["s1"].ledger.missing == 7
+    assert acks(machine.handle(RecordsStored(records(talk.tick(10))), NOW, MONO)) == [10]
+    assert machine.streams.of("n1")["s1"].ledger.missing == 7
 
 
 def backfill(*seqs: int) -> Backfill:
@@ -165,53 +165,53 @@ def backfill(*seqs: int) -> Backfill:
 
 
 def test_what_is_made_up_for_is_history_and_nothing_else() -> None:
-    room = FleetStateMachine("hub", 1)
-    talk = Talk(room)
+    machine = FleetStateMachine("hub", 1)
+    talk = Talk(machine)
     stored = records(talk.tick(40, util=12.0))
     effects = talk.say(backfill(1, 2, 3))
     assert [(each.seq, each.is_backfill) for each in records(effects)] == [
         (1, True), (2, True), (3, True)]
-    assert room.fleet.values[0, COLUMN["util_pct"]] == 12.0
-    [ack] = told_acks(room.handle(RecordsStored(stored + records(effects)), NOW, MONO))
+    assert machine.fleet.values[0, COLUMN["util_pct"]] == 12.0
+    [ack] = told_acks(machine.handle(RecordsStored(stored + records(effects)), NOW, MONO))
     assert (ack.seq, ack.spans) == (3, (Span(40, 40),))
     # The control: what is live is the picture.
     [live] = records(talk.tick(41, util=13.0))
     assert not live.is_backfill
-    assert room.fleet.values[0, COLUMN["util_pct"]] == 13.0
+    assert machine.fleet.values[0, COLUMN["util_pct"]] == 13.0
 
 
 def test_a_backfill_that_comes_first_does_not_make_the_picture() -> None:
-    room = FleetStateMachine("hub", 1)
-    talk = Talk(room)
+    machine = FleetStateMachine("hub", 1)
+    talk = Talk(machine)
     talk.say(backfill(1, 2, 3))
-    assert room.fleet.nodes["n1"].frame is None
+    assert machine.fleet.nodes["n1"].frame is None
 
 
 def test_what_is_brought_again_is_acked_again() -> None:
     """The ack for it may have gone with the connection, and nothing new follows."""
-    room = FleetStateMachine("hub", 1)
-    talk = Talk(room)
-    room.handle(RecordsStored(records(talk.say(backfill(1, 2, 3)))), NOW, MONO)
+    machine = FleetStateMachine("hub", 1)
+    talk = Talk(machine)
+    machine.handle(RecordsStored(records(talk.say(backfill(1, 2, 3)))), NOW, MONO)
     effects = talk.say(backfill(2, 3))
     assert records(effects) == ()
     assert acks(effects) == [3]
 
 
 def test_a_reconnect_is_told_of_the_gaps() -> None:
-    room = FleetStateMachine("hub", 1)
-    talk = Talk(room)
-    room.handle(RecordsStored(records(talk.tick(5)) + records(talk.tick(6))), NOW, MONO)
-    [welcome] = Talk(room, "b").told(Welcome)
+    machine = FleetStateMachine("hub", 1)
+    talk = Talk(machine)
+    machine.handle(RecordsStored(records(talk.tick(5)) + records(talk.tick(6))), NOW, MONO)
+    [welcome] = Talk(machine, "b").told(Welcome)
     assert isinstance(welcome, Welcome)
     assert (welcome.acked_seq, welcome.spans) == (0, (Span(5, 6),))
 
 
 def test_more_gaps_than_fit_into_an_ack() -> None:
-    room = FleetStateMachine("hub", 1)
-    talk = Talk(room)
+    machine = FleetStateMachine("hub", 1)
+    talk = Talk(machine)
     for seq in range(2, 400, 2):
         kept = records(talk.say(backfill(seq)))
-        [ack] = told_acks(room.handle(RecordsStored(kept), NOW, MONO))
+        [ack] = told_acks(machine.handle(RecordsStored(kept), NOW, MONO))
     assert len(ack.spans) == MAX_SPANS
     assert ack.spans[-1] == Span(398, 398)
 
@@ -219,8 +219,8 @@ def test_more_gaps_than_fit_into_an_ack() -> None:
 @pytest.mark.parametrize("step_s", [7_200.0, -7_200.0, 900.0, -30.0])
 def test_a_node_whose_clock_steps_is_asked_and_fresh_again_at_once(step_s: float) -> None:
     """Its frames go to disk as measured, meanwhile too."""
-    room = FleetStateMachine("hub", 1)
-    talk = Talk(room)
+    machine = FleetStateMachine("hub", 1)
+    talk = Talk(machine)
     [probe] = talk.told(Probe)
     assert isinstance(probe, Probe)
     talk.say(Echo(probe.probe_id, NOW))
@@ -240,53 +240,53 @@ def test_a_node_whose_clock_steps_is_asked_and_fresh_again_at_once(step_s: float
     talk.mono += 1
     effects = stepped(3)
     assert talk.told(Probe, effects) == []
-    assert room.fleet.shown(talk.mono)[0] == GpuStatus.OK
-    assert room.fleet.nodes["n1"].newest[1] == 3
+    assert machine.fleet.shown(talk.mono)[0] == GpuStatus.OK
+    assert machine.fleet.nodes["n1"].newest[1] == 3
 
 
 def test_the_newer_connection_wins() -> None:
-    room = FleetStateMachine("hub", 1)
-    Talk(room, "old")
-    newer = Talk(room, "new")
+    machine = FleetStateMachine("hub", 1)
+    Talk(machine, "old")
+    newer = Talk(machine, "new")
     assert [effect.link for effect in newer.effects if isinstance(effect, CloseLink)] == ["old"]
-    assert room.handle(LinkClosed("old"), NOW, MONO) == []
-    assert room.fleet.nodes["n1"].connected
+    assert machine.handle(LinkClosed("old"), NOW, MONO) == []
+    assert machine.fleet.nodes["n1"].connected
 
 
 def test_quarantine_doubles_and_ends() -> None:
-    room = FleetStateMachine("hub", 1)
+    machine = FleetStateMachine("hub", 1)
     mono, waits = MONO, []
     for at in range(4):
-        talk = Talk(room, f"c{at}", mono=mono)
-        effects = room.handle(RateExceeded(f"c{at}", "messages"), NOW, mono)
+        talk = Talk(machine, f"c{at}", mono=mono)
+        effects = machine.handle(RateExceeded(f"c{at}", "messages"), NOW, mono)
         [refused] = talk.told(Refused, effects)
         assert isinstance(refused, Refused)
         waits.append(refused.retry_after_s)
-        early = Talk(room, f"early{at}", mono=mono + refused.retry_after_s - 1)
+        early = Talk(machine, f"early{at}", mono=mono + refused.retry_after_s - 1)
         assert early.told(Refused)
         assert not early.told(Welcome)
         mono += refused.retry_after_s
     assert waits == [30.0, 60.0, 120.0, 240.0]
-    assert Talk(room, "other", "n2").told(Welcome)  # others are not concerned
+    assert Talk(machine, "other", "n2").told(Welcome)  # others are not concerned
 
 
 def test_a_tick_after_a_pause_of_our_own_makes_nobody_silent() -> None:
-    room = FleetStateMachine("hub", 1)
-    Talk(room)
-    room.handle(Tick(), NOW, MONO)
-    room.handle(Tick(), NOW, MONO + 90)
-    states = [room.fleet.nodes["n1"].state]
+    machine = FleetStateMachine("hub", 1)
+    Talk(machine)
+    machine.handle(Tick(), NOW, MONO)
+    machine.handle(Tick(), NOW, MONO + 90)
+    states = [machine.fleet.nodes["n1"].state]
     for second in range(91, 91 + 61):
-        room.handle(Tick(), NOW, MONO + second)
-    states.append(room.fleet.nodes["n1"].state)
+        machine.handle(Tick(), NOW, MONO + second)
+    states.append(machine.fleet.nodes["n1"].state)
     assert states == ["live", "silent"]
 
 
 def test_hello_comes_first_and_once() -> None:
-    room = FleetStateMachine("hub", 1)
+    machine = FleetStateMachine("hub", 1)
     with pytest.raises(WireError):
-        room.handle(MessageReceived("x", Inventory(1, ()), b""), NOW, MONO)
-    talk = Talk(room)
+        machine.handle(MessageReceived("x", Inventory(1, ()), b""), NOW, MONO)
+    talk = Talk(machine)
     with pytest.raises(WireError):
         talk.say(hello())
 
@@ -296,15 +296,15 @@ def test_a_restart_shows_the_last_values_as_stale_and_doubles_nothing(
     through_checkpoint: bool
 ) -> None:
     """Through the log alone, and through a checkpoint that replaced an older part of it."""
-    room = FleetStateMachine("hub", 1)
-    talk = Talk(room)
+    machine = FleetStateMachine("hub", 1)
+    talk = Talk(machine)
     util = random.uniform(0, 100)
     log = list(records(talk.effects))
     for seq in (1, 2, 5):
         log += records(talk.tick(seq, util))
     anew = FleetStateMachine("hub", 2)
     if through_checkpoint:
-        for _, data in encode_nodes(room):
+        for _, data in encode_nodes(machine):
             restore(anew, data)
         log = log[-2:]  # what is in both is there once
     newest = random.uniform(0, 100)

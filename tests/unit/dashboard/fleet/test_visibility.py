@@ -42,16 +42,16 @@ def two_labs() -> Fleet:
     return fleet
 
 
-def shown(fleet: Fleet, lens: VisibleFleet) -> list[dict[str, Any]]:
-    return [views.layout(fleet, lens), views.owners(fleet, lens),
-            views.totals(fleet, lens, NOW, MONO),
-            views.cells(fleet, lens, "util_pct", parse("state:busy | user:owner-b"), NOW, MONO)]
+def shown(fleet: Fleet, visible: VisibleFleet) -> list[dict[str, Any]]:
+    return [views.layout(fleet, visible), views.owners(fleet, visible),
+            views.totals(fleet, visible, NOW, MONO),
+            views.cells(fleet, visible, "util_pct", parse("state:busy | user:owner-b"), NOW, MONO)]
 
 
 def test_the_other_lab_is_in_nothing_that_is_sent() -> None:
     fleet = two_labs()
-    lens = focus(fleet, sight("a"))
-    layout, owners, totals, cells = shown(fleet, lens)
+    visible = focus(fleet, sight("a"))
+    layout, owners, totals, cells = shown(fleet, visible)
     sent = msgspec.json.encode([layout, owners["names"], totals])
     for word in (b"b1", b"b3", b"b5", b"owner-b", b"model-b"):
         assert word not in sent
@@ -86,34 +86,34 @@ def test_all_together_is_everything_and_scopes_do_not_overlap() -> None:
 
 def test_slots_only_grow_within_an_epoch() -> None:
     chance, fleet = random.Random(random.random()), Fleet(1)
-    lenses: dict[str, VisibleFleet] = {}
+    visible_fleets: dict[str, VisibleFleet] = {}
     for at in range(40):
         add_node(fleet, f"n{at}", gpus=1)
         if chance.random() < 0.5:
             fleet.set_group(f"n{chance.randrange(at + 1)}", chance.choice("abc"))
         for group in "abc":
-            lens = focus(fleet, sight(group))
-            former = lenses.get(group)
-            if former is not None and former.epoch == lens.epoch:
-                assert list(lens.slots[: len(former)]) == list(former.slots)
-            lenses[group] = lens
+            visible = focus(fleet, sight(group))
+            former = visible_fleets.get(group)
+            if former is not None and former.epoch == visible.epoch:
+                assert list(visible.slots[: len(former)]) == list(former.slots)
+            visible_fleets[group] = visible
 
 
 def test_a_lens_is_made_once_and_anew_when_the_fleet_changes() -> None:
     fleet = two_labs()
-    lenses = VisibleFleetCache(fleet)
-    first = lenses.of(sight("a"))
-    assert lenses.of(sight("a")) is first
+    visible_fleets = VisibleFleetCache(fleet)
+    first = visible_fleets.of(sight("a"))
+    assert visible_fleets.of(sight("a")) is first
     fleet.set_group("a0", "b")
-    second = lenses.of(sight("a"))
+    second = visible_fleets.of(sight("a"))
     assert second.node_ids == ["a2", "a4"]
     assert second.epoch != first.epoch
     add_node(fleet, "a9", gpus=1)
     fleet.set_group("a9", "a")
-    assert lenses.of(sight("a")).sees_node("a9")
+    assert visible_fleets.of(sight("a")).sees_node("a9")
     for at in range(600):
-        lenses.of(sight(f"g{at}"))
-    assert len(lenses._made) <= VisibleFleetCache.MOST
+        visible_fleets.of(sight(f"g{at}"))
+    assert len(visible_fleets._made) <= VisibleFleetCache.MOST
 
 
 # -- command lines

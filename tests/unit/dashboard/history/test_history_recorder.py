@@ -24,18 +24,18 @@ class Running:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.state = HubState.open(folder)
-        self.room = FleetStateMachine("hub", 1, MONO)
+        self.machine = FleetStateMachine("hub", 1, MONO)
         self.history = EmbeddedHistory(folder / "history")
         self.history.open()
-        self.recorder = MessageRecorder(folder, self.state.save_nodes, self.room, lambda _: None,
+        self.recorder = MessageRecorder(folder, self.state.save_nodes, self.machine, lambda _: None,
                                         self.history)
         for checkpoint in self.state.nodes():
-            restore(self.room, checkpoint)
+            restore(self.machine, checkpoint)
         self.recorder.recover()
         self.seq = 0
 
     def say(self, message: FromAgent, now: float) -> list[StreamRecord]:
-        effects = self.room.handle(MessageReceived("a", message, encode(message)), now,
+        effects = self.machine.handle(MessageReceived("a", message, encode(message)), now,
                                    MONO + now - START)
         return [effect for effect in effects if isinstance(effect, StreamRecord)]
 
@@ -47,7 +47,7 @@ class Running:
     def second(self, t: int, util: float, used: Tasks | None = None, rotate: bool = False) -> None:
         self.seq += 1
         said: Frame = frame([{"util_pct": util}] * 2, self.seq, t + 0.2, tasks=used)
-        nodes = encode_nodes(self.room) if rotate else None
+        nodes = encode_nodes(self.machine) if rotate else None
         assert self.recorder._write(self.say(said, t + 0.3), nodes) is None
 
     def close(self) -> None:

@@ -194,10 +194,10 @@ def test_hours_of_a_while_ago_are_nobodys_hours_now(tmp_path: Path, fleet: Fleet
 
     state.quotas.put(Quota("q", "*", gpu_hours=1.0), "ada", NOW)
     quotas, queries = summed(state, fleet, SimpleNamespace(held=held))
-    lens = VisibleFleetCache(fleet).of(EVERYTHING_SEEN)
+    visible = VisibleFleetCache(fleet).of(EVERYTHING_SEEN)
 
     def hours() -> tuple[float, bool]:
-        [found] = queries.of_owner("alice", lens)
+        [found] = queries.of_owner("alice", visible)
         return found.used, found.is_whole
 
     assert hours() == (0.0, False)
