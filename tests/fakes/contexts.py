@@ -23,7 +23,7 @@ def a_context(
     source: ProcessListSource, journal: ActionJournal, ceiling: Path, node_id: str = "node",
     holds: Callable[[], tuple[str, ...]] = lambda: (), has_host_pids: bool = False,
 ) -> NodeContext:
-    mps = LocalMpsDaemons()
+    mps = LocalMpsDaemons(is_alone=True)
     return NodeContext(
         NodeFacts(node_id, boot_id(), has_host_pids, False, lambda: None),
         TaskLookup(boot_id(), source, mps, RecentTasks()),

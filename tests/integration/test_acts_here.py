@@ -131,7 +131,8 @@ def test_only_the_exact_words_of_success_count(
     tmp_path: Path, answer: str, is_good: bool
 ) -> None:
     server, client = random.sample(range(2, 4_000_000), 2)
-    mps = LocalMpsDaemons(str(a_control_program(tmp_path, server, client, answer)))
+    program = str(a_control_program(tmp_path, server, client, answer))
+    mps = LocalMpsDaemons(program, is_alone=True)  # other tests have daemons on this machine
     assert mps.trouble() == ""
     assert (mps.terminate(client) == "") is is_good
     asked = (tmp_path / "asked").read_text().splitlines()
@@ -141,9 +142,10 @@ def test_only_the_exact_words_of_success_count(
 
 
 def test_without_the_control_program_it_says_what_to_do(tmp_path: Path) -> None:
-    assert "Install it" in LocalMpsDaemons(str(tmp_path / "none")).trouble()
+    assert "Install it" in LocalMpsDaemons(str(tmp_path / "none"), is_alone=True).trouble()
     silent = tmp_path / "silent"
     silent.write_text("#!/bin/sh\nexit 1\n")
     silent.chmod(0o755)
-    assert "CUDA_MPS_PIPE_DIRECTORY" in LocalMpsDaemons(str(silent)).trouble()
+    assert "CUDA_MPS_PIPE_DIRECTORY" in LocalMpsDaemons(
+        str(silent), is_alone=True).trouble()
     assert os.access(silent, os.X_OK)
