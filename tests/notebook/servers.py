@@ -118,15 +118,16 @@ class Book:
             "document.querySelector('.jp-Notebook-ExecutionIndicator')?.dataset.status === 'idle'")
         return self
 
-    def run(self, at: int) -> None:
-        """Keys that come while the page still settles are lost: until the prompt changes."""
+    def run(self, at: int, done: str = r"\d") -> None:
+        """Keys that come while the page still settles are lost, and what a kernel is asked while it
+        settles: until the prompt has a number, or is as `done` says."""
         cell = self.page.locator(CELL).nth(at)
         prompt = cell.locator(".jp-InputPrompt").first
         before, deadline = prompt.inner_text(), time.monotonic() + 90
 
         def is_run() -> bool:
             now = prompt.inner_text()
-            return now != before and re.search(r"[\d*]", now) is not None
+            return now != before and re.search(done, now) is not None
 
         while not is_run() and time.monotonic() < deadline:
             asked = self.page.locator(".jp-Dialog")
@@ -134,9 +135,11 @@ class Book:
                 asked.locator("button.jp-mod-accept").first.click()
             cell.locator(".cm-content").click()
             self.page.keyboard.press("Shift+Enter")
-            for _ in range(30):
+            for tenth in range(900):
                 if is_run():
                     return
+                if tenth >= 30 and "*" not in prompt.inner_text():
+                    break
                 self.page.wait_for_timeout(100)
 
     def said(self, at: int, pattern: str, seconds: float = 60) -> "re.Match[str]":

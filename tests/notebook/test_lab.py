@@ -99,7 +99,7 @@ def test_what_is_set_is_what_is_drawn(lab: Lab) -> None:
 def busy(lab: Lab, form: str) -> None:
     page, seconds = lab.book.page, BUSY_S[form]
     at = 2 + [*BUSY_S].index(form)
-    lab.book.run(at)
+    lab.book.run(at, r"[\d*]")  # it is at work for long
     page.evaluate(LISTEN)
     page.wait_for_timeout(500)
     task = page.locator(f".gpudeck .g-task:has(b:text-is('{lab.child}'))")

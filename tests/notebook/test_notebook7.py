@@ -48,7 +48,8 @@ def test_a_simulation_works_whole(book: Book) -> None:
     book.run(1)
     book.run(2)
     page = book.page
-    page.wait_for_selector(".gpudeck .g-card >> nth=3")
+    cards = page.locator(".gpudeck .g-card")
+    assert soon(lambda: cards.count() >= 4, 60), page.locator(CELL).all_inner_texts()
     one, other = (page.locator(CELL).nth(at).locator(".gpudeck") for at in (1, 2))
     assert one.locator(".g-card").count() == 2
     pid = int(one.locator(".g-task b").first.inner_text())

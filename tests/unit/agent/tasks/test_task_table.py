@@ -51,7 +51,9 @@ def test_a_real_process() -> None:
     assert task.command.endswith(f"{word} --token={HIDDEN}")
     assert task.started_at is not None
     assert abs(task.started_at - time.time()) < 5
-    assert (seen.state, seen.gpu_uuid, seen.mem_used_bytes) == ("running", "GPU-1", 12.0)
+    # It may have been at its disk in that moment.
+    assert seen.state in ("running", "uninterruptible")
+    assert (seen.gpu_uuid, seen.mem_used_bytes) == ("GPU-1", 12.0)
 
 
 def test_a_name_with_brackets_does_not_move_the_fields(tmp_path: Path) -> None:
