@@ -66,9 +66,9 @@ def test_control_json_is_obeyed(demo: Demo) -> None:
         return bool(now[near["uuid"]]["values"].get("util_pct") == 93
                     and now[far["uuid"]]["state"] == "lost")
 
-    assert soon(obeyed, 10)
+    assert soon(obeyed, 3.5)
     (demo.data / "control.json").unlink()
-    assert soon(lambda: not obeyed(), 10)
+    assert soon(lambda: not obeyed(), 3.5)
 
 
 def mps_of(demo: Demo, node: str) -> dict[str, Any]:
