@@ -46,7 +46,7 @@ def preview(context: NodeContext, look: Look, is_begun: bool = False) -> Preview
     setting = look.params.setting
     if setting is None or action_of(setting) != look.action:
         return nothing(context, look, Refusal(
-            "schema", f"{look.action} comes with a setting of its own kind; nothing was touched"))
+            "schema", f"{look.action} takes another kind of setting; nothing was touched"))
     if isinstance(setting, GpuSetting):
         return _of_gpu(context, look, setting, is_begun)
     return _of_mps(context, look, setting, is_begun)

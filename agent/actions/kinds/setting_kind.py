@@ -40,7 +40,7 @@ class MpsPreview:
 
 @dataclass(frozen=True, slots=True)
 class SettingKind:
-    """`Any` in the callables: each takes a setting of its own type, and a preview of a GPU or of
+    """`Any` in the callables: each takes its own type of setting, and a preview of a GPU or of
     MPS."""
 
     setting: type[Setting]

@@ -54,7 +54,7 @@ LIFE: dict[int | str, tuple[ReaderState, str]] = {
     "changed": ("no_driver",
         "the NVIDIA driver was changed; reading begins again with its new library."),
     "renumbered": ("no_driver",
-        "the NVIDIA driver was reloaded and numbers its GPUs anew; reading begins again."),
+        "the NVIDIA driver was reloaded and renumbered its GPUs; reading begins again."),
 }
 
 

@@ -1,4 +1,4 @@
-"""MIG: the instances of a board, each a GPU of its own beside its parent.
+"""MIG: the instances of a board, each listed as a GPU beside its parent.
 
 What NVML does with MIG on (nvml.h; nvml-mps.md A.2, A.3; peers.md 5, pitfall 7): no utilization
 rates, neither of the board nor of an instance; only memory and GPM are an instance's own, heat,

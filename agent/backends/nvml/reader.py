@@ -69,7 +69,7 @@ class NvmlReader:
         if self._sleep.unnamed_woke():
             raise StaleReaderError
         self._look_around(now)
-        # Before the GPUs: what nobody holds is told from the two together.
+        # Before the GPUs: what nobody holds follows from both.
         processes = self._processes(now, slow)
         accounted = () if processes is None else tuple(
             each for board in self._boards for each in board.accounted(processes, taken_at))

@@ -93,8 +93,8 @@ class GpuRehearsalSource(RehearsalSource):
 
 
 def _count_sampled(grid: HistoryGrid, name: str) -> None:
-    """A metric that is told seldom holds until it is told again, but a live rule reads it only
-    while its GPU is sampled: only those seconds count."""
+    """A slow metric holds until its next report, but a live rule reads it only while its GPU is
+    sampled: only those seconds count."""
     known = grid.n.get(name)
     if known is not None:
         mine = known[: len(grid.rows)]

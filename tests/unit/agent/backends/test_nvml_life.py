@@ -92,7 +92,7 @@ def test_renumbered_under_our_handles_tells_nothing_at_all(
     machine.read(reader)
     order = [1, 2, 0]
     nvml.renumber(order)
-    with pytest.raises(ReaderUnavailableError, match="anew") as caught:
+    with pytest.raises(ReaderUnavailableError, match="renumbered") as caught:
         machine.read(reader) if held == "read" else reader.fresh()
     assert caught.value.state == "no_driver"
     anew = machine.read(machine.reader())
@@ -109,7 +109,7 @@ def test_a_handle_that_means_nothing_any_more(machine: Machine, nvml: FakeNvml) 
     machine.read(reader)
     nvml.lines = ["error 2 nvmlDeviceGetUUID 2"]
     nvml.save()
-    with pytest.raises(ReaderUnavailableError, match="anew"):
+    with pytest.raises(ReaderUnavailableError, match="renumbered"):
         machine.read(reader)
 
 
