@@ -79,7 +79,6 @@ def _bed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bed]:
     data.mkdir(mode=0o700)
     a_ceiling(data, rules_may_act=True)
     monkeypatch.setattr(guard, "YOUNGEST_S", 0.0)
-    monkeypatch.setattr(node, "QuotaService", partial(QuotaService, cut_off_after_s=1.0))
     hub, children = FakeHub(), Told(detail="")
     try:
         yield Bed(hub, children, data)
@@ -173,8 +172,10 @@ def alone(bed: Bed) -> Iterator[None]:
         config.acts.close()
 
 
-def test_without_a_hub_only_what_may_goes_on_and_a_restart_does_nothing_twice(bed: Bed) -> None:
+def test_without_a_hub_only_what_may_goes_on_and_a_restart_does_nothing_twice(
+        bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     """`allow` ends; `wait` and `warn` tell; and on no GPU but those of their scope."""
+    monkeypatch.setattr(node, "QuotaService", partial(QuotaService, cut_off_after_s=1.0))
     ended, waits, warned, bystander = (bed.children.start(gpu=f"GPU-{at}") for at in range(1, 5))
     quotas = (bed.quota("ended", offline="allow"),
               bed.quota("waits", scope="gpu:GPU-2"),
