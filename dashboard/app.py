@@ -169,7 +169,7 @@ class Hub:
         self.transports = Transports(smtp, self.addresses, settings.data, lambda: self.site.url,
                                      settings.webhook_networks)
         self.auth = RequestAuthenticator(
-            self.access.accounts, CookieNames.at(port, self.site.is_secure),
+            self.access.accounts, CookieNames.of(state.hub_id(), self.site.is_secure),
             settings.trusted_proxies, settings.proxy_user_header)
         self.nodes = EnrolmentService(state.registry, self.signer.fingerprint, self.audit,
                                       self.events)
@@ -281,7 +281,7 @@ class Hub:
             self.heartbeat.counts, self.heartbeat.lag_s, time.time(),
             self.quota_queries.all_seen_by))
         add_compression(self.server)
-        pages = build_pages(self.server)
+        pages = build_pages(self.server, self.auth.cookies.csrf)
         self.socketio.init_app(self.server, allowances=_allowances(self.settings), tally=self.tally)
         content_policy = policy(pages.csp_hashes())
         self.agents = AgentEndpoint(

@@ -84,7 +84,8 @@ function newKey() {
 }
 
 export function csrfToken() {
-  return decodeURIComponent(document.cookie.match(/(?:^|; )_csrf_token=([^;]*)/)?.[1] ?? "");
+  const { csrf_token_name: name } = JSON.parse(document.getElementById("_dash-config").textContent);
+  return document.cookie.split("; ").find((cookie) => cookie.startsWith(`${name}=`))?.slice(name.length + 1) ?? "";
 }
 
 async function ask(method, path, body, headers = {}) {

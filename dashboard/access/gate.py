@@ -32,7 +32,6 @@ Headers = list[tuple[str, str]]
 
 MAX_BODY_BYTES = 1_000_000
 MAX_STRANGERS_BODY_BYTES = 16_384
-CSRF_COOKIE = "_csrf_token"  # Dash's own default: its callbacks send it back as CSRF_HEADER
 CSRF_HEADER = "HTTP_X_CSRFTOKEN"
 SOCKETS = "/socket.io/"
 CALLBACKS = "/_dash-update-component"
@@ -51,19 +50,21 @@ def denied(refusal: AccessDenial) -> ApiError:
 
 @dataclass(frozen=True, slots=True)
 class CookieNames:
-    """Their names. Browsers tell no ports apart, so the hub's own is in them; over TLS the prefix
-    makes browsers refuse them from any other host or path."""
+    """Their names. Browsers tell no ports apart, and two tunnels may lead to the same port of two
+    machines, so each hub has its own; over TLS the prefix makes browsers refuse them from any other
+    host or path. `csrf` is for scripts: Dash's and ours send it back as CSRF_HEADER."""
 
     session: str
+    csrf: str
     form: str
     device: str
     is_secure: bool
 
     @classmethod
-    def at(cls, port: int, is_secure: bool) -> "CookieNames":
-        start = "__Host-gpudeck" if is_secure else "gpudeck"
-        return cls(f"{start}_session_{port}", f"{start}_form_{port}", f"{start}_device_{port}",
-                   is_secure)
+    def of(cls, hub_id: str, is_secure: bool) -> "CookieNames":
+        start, end = "__Host-gpudeck_" if is_secure else "gpudeck_", f"_{hub_id[:8]}"
+        return cls(f"{start}session{end}", f"{start}csrf{end}", f"{start}form{end}",
+                   f"{start}device{end}", is_secure)
 
 
 class RequestAuthenticator:
@@ -109,9 +110,11 @@ class RequestAuthenticator:
         session = self.session(environ)
         return None if session is None else self._accounts.person(session)
 
+    def csrf(self, environ: Environ) -> str:
+        return csrf_of(cookie_word(environ, self.cookies.session) or "")
+
     def is_csrf_right(self, environ: Environ, given: str) -> bool:
-        word = cookie_word(environ, self.cookies.session) or ""
-        return hmac.compare_digest(given.encode(), csrf_of(word).encode())
+        return hmac.compare_digest(given.encode(), self.csrf(environ).encode())
 
 
 def csrf_of(word: str) -> str:

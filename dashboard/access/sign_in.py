@@ -9,7 +9,7 @@ from http import HTTPStatus
 from flask import Flask, Response, redirect, request
 
 from .credentials import DEVICE_LASTS_S, SignInError, SignInOrigin, SignInResult
-from .gate import CSRF_COOKIE, RequestAuthenticator, cookie_word, csrf_of
+from .gate import RequestAuthenticator, cookie_word, csrf_of
 from .policy import Actor
 from .services import AccessServices
 from .sign_in_page import ONWARD, SignInForm, first_form, page, password_form, set_form
@@ -74,7 +74,7 @@ class SignInRoutes:
         actor: Actor = request.environ["gpudeck.actor"]
         self.access.sessions.sign_out(actor)
         answer = redirect("/sign-in", 303)
-        for name in (self.auth.cookies.session, CSRF_COOKIE):
+        for name in (self.auth.cookies.session, self.auth.cookies.csrf):
             answer.delete_cookie(name, path="/", secure=self.auth.cookies.is_secure)
         return answer  # type: ignore[return-value]
 
@@ -129,13 +129,28 @@ def add_sign_in(server: Flask, auth: RequestAuthenticator, access: AccessService
                             provide_automatic_options=False)
 
 
+    @server.after_request
+    def renew_csrf(answer: Response) -> Response:
+        """With each page, so that loading it again mends what a page cannot send without."""
+        actor: Actor | None = request.environ.get("gpudeck.actor")
+        if (actor is not None and actor.kind == "person" and answer.mimetype == "text/html"
+                and answer.status_code == HTTPStatus.OK
+                and cookie_word(request.environ, auth.cookies.csrf) != (
+                    word := auth.csrf(request.environ))):
+            _set_csrf(answer, auth, word)
+        return answer
+
+
 def give_cookies(answer: Response, auth: RequestAuthenticator, entered: SignInResult) -> None:
     lasts_s = int(SESSION_LASTS_S)
     _set_cookie(answer, auth, auth.cookies.session, entered.word, lasts_s)
-    # Dash's scripts read this one and send it back as a header.
-    _set_cookie(answer, auth, CSRF_COOKIE, csrf_of(entered.word), lasts_s, is_for_scripts=True)
+    _set_csrf(answer, auth, csrf_of(entered.word))
     if entered.device is not None:
         _set_cookie(answer, auth, auth.cookies.device, entered.device, int(DEVICE_LASTS_S))
+
+
+def _set_csrf(answer: Response, auth: RequestAuthenticator, word: str) -> None:
+    _set_cookie(answer, auth, auth.cookies.csrf, word, int(SESSION_LASTS_S), is_for_scripts=True)
 
 
 def _set_cookie(answer: Response, auth: RequestAuthenticator, name: str, word: str, lasts_s: int,

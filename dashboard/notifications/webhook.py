@@ -9,6 +9,8 @@ import json
 import socket
 import ssl
 import threading
+import time
+from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
@@ -26,37 +28,70 @@ class WebhookFailedError(OSError):
     """It answered, and not with yes."""
 
 
-def send(url: str, fields: Any, headers: dict[str, str], inside: NetworkSet) -> str:
+class _Deadline:
+    """For all steps together. Whoever answers a byte now and then would else hold the thread for
+    good, so a timer cuts the socket in use; every step asks here before it begins to wait."""
+
+    def __init__(self, within_s: float) -> None:
+        self._at = time.monotonic() + within_s
+        self._sock: socket.socket | None = None
+        self._timer = threading.Timer(within_s, self._cut)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def left_s(self) -> float:
+        """Raises TimeoutError when nothing is left."""
+        left_s = self._at - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError
+        return left_s
+
+    def watch(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self.left_s()  # the timer may have looked for it a moment too early
+
+    def end(self) -> None:
+        self._timer.cancel()
+
+    def _cut(self) -> None:
+        sock = self._sock
+        if sock is not None:
+            with suppress(OSError):  # it may be closed at this moment
+                socket.socket.shutdown(sock, socket.SHUT_RDWR)  # below TLS, which another reads
+
+
+def send(url: str, fields: Any, headers: dict[str, str], inside: NetworkSet, within_s: float
+         ) -> str:
     """What it answered. Raises OSError or HTTPException."""
     parts = urlsplit(url)
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     kind = _TlsConnection if parts.scheme == "https" else _PlainConnection
-    connection = kind(parts.hostname or "", parts.port, inside)
-    # Each step has its time; all of them together have this: who answers a byte now and then would
-    # hold the thread for good.
-    clock = threading.Timer(WITHIN_S, _hang_up, (connection,))
-    clock.daemon = True
-    clock.start()
+    deadline = _Deadline(within_s)
+    connection = kind(parts.hostname or "", parts.port, inside, deadline)
     try:
         body = json.dumps(fields, ensure_ascii=False).encode()
         connection.request("POST", path, body, headers)
         answer = connection.getresponse()
-        words = f"{answer.status} {answer.reason}"[:100]
-        if not 200 <= answer.status < 300:
-            raise WebhookFailedError(f"it answered {words}" + (
-                "; redirects are not followed" if 300 <= answer.status < 400 else ""))
-        return f"it answered {words}"
+        deadline.left_s()  # else it may have been cut in the middle of its headers
+    except (OSError, http.client.HTTPException):
+        deadline.left_s()
+        raise
     finally:
-        clock.cancel()
+        deadline.end()
         connection.close()
+    words = f"{answer.status} {answer.reason}"[:100]
+    if not 200 <= answer.status < 300:
+        raise WebhookFailedError(f"it answered {words}" + (
+            "; redirects are not followed" if 300 <= answer.status < 400 else ""))
+    return f"it answered {words}"
 
 
-def trial(url: str, fields: Any, token: str, notification_id: str, inside: NetworkSet
-          ) -> tuple[bool, str]:
+def trial(url: str, fields: Any, token: str, notification_id: str, inside: NetworkSet,
+          within_s: float = WITHIN_S) -> tuple[bool, str]:
     """Whether it was taken, and what is to be said of it: an exception that leaves a native thread
     would be printed."""
     try:
-        return True, send(url, fields, _headers(token, notification_id), inside)
+        return True, send(url, fields, _headers(token, notification_id), inside, within_s)
     except TimeoutError:
         return False, "it did not answer in time"
     except (OSError, http.client.HTTPException, ValueError) as error:
@@ -82,18 +117,16 @@ def _headers(token: str, notification_id: str) -> dict[str, str]:
     return headers
 
 
-def _hang_up(connection: http.client.HTTPConnection) -> None:
-    with suppress(OSError, AttributeError):  # it may be over at this moment
-        connection.sock.shutdown(socket.SHUT_RDWR)
-
-
 class _PlainConnection(http.client.HTTPConnection):
-    def __init__(self, host: str, port: int | None, inside: NetworkSet) -> None:
+    def __init__(self, host: str, port: int | None, inside: NetworkSet, deadline: _Deadline
+                 ) -> None:
         super().__init__(host, port, timeout=STEP_WITHIN_S)
         self._inside = inside
+        self._deadline = deadline
 
     def connect(self) -> None:
-        self.sock = _socket(self.host, self.port, self._inside)
+        self.sock = _socket(self.host, self.port, self._inside, self._deadline)
+        self._deadline.watch(self.sock)
 
 
 class _TlsConnection(_PlainConnection):
@@ -104,23 +137,40 @@ class _TlsConnection(_PlainConnection):
         super().connect()
         self.sock = context.wrap_socket(self.sock, server_hostname=self.host,
                                         do_handshake_on_connect=False)
+        self._deadline.watch(self.sock)
         self.sock.do_handshake()
 
 
-def _socket(host: str, port: int, inside: NetworkSet) -> socket.socket:
+def _socket(host: str, port: int, inside: NetworkSet, deadline: _Deadline) -> socket.socket:
     """To the first of its addresses that answers; none of those that are nobody's to be sent to."""
     why: OSError = WebhookFailedError("the name has no address")
-    for family, kind, proto, _, address in socket.getaddrinfo(host, port, 0, socket.SOCK_STREAM):
+    for family, kind, proto, _, address in _resolved(host, port, deadline.left_s()):
         flaw = address_flaw(str(address[0]), inside)
         if flaw is not None:
             raise WebhookFailedError(flaw)
         found = socket.socket(family, kind, proto)
-        found.settimeout(STEP_WITHIN_S)
         try:
+            found.settimeout(min(STEP_WITHIN_S, deadline.left_s()))
             found.connect(address)
         except OSError as error:
             found.close()
             why = error
         else:
+            found.settimeout(STEP_WITHIN_S)
             return found
+    deadline.left_s()
     raise why
+
+
+def _resolved(host: str, port: int, within_s: float) -> list[Any]:
+    """In a thread of its own: getaddrinfo takes no time limit, and a resolver may take minutes."""
+    found: Future[list[Any]] = Future()
+
+    def resolve() -> None:
+        try:
+            found.set_result(socket.getaddrinfo(host, port, 0, socket.SOCK_STREAM))
+        except (OSError, UnicodeError) as error:
+            found.set_exception(error)
+
+    threading.Thread(target=resolve, name="resolver", daemon=True).start()
+    return found.result(within_s)

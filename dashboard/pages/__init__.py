@@ -29,7 +29,7 @@ class _DashApp(dash.Dash):
         return html
 
 
-def build_pages(server: Flask) -> dash.Dash:
+def build_pages(server: Flask, csrf_cookie: str) -> dash.Dash:
     """The Dash app on this server. Ask it for `csp_hashes()` only after this has returned."""
     app = _DashApp(
         "gpudeck",
@@ -38,6 +38,7 @@ def build_pages(server: Flask) -> dash.Dash:
         assets_ignore=_NOT_LINKED,
         index_string=index(PAGES),
         title="gpudeck",
+        csrf_token_name=csrf_cookie,
         # Otherwise the title flickers with each callback.
         update_title=None,  # type: ignore[arg-type]
     )

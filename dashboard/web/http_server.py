@@ -6,6 +6,7 @@ until somebody vouches for it: the gate for people and programs, the agent edge 
 
 import contextlib
 import io
+import re
 import socket as sockets
 from collections import OrderedDict
 from collections.abc import Callable
@@ -28,6 +29,7 @@ LINGER_S = 2.0
 LINGER_BYTES = 16_000_000
 LINGER_AT_ONCE_BYTES = 65_536
 MAX_HEADER_BYTES = 32_768
+HEADER_LINE = re.compile(rb"(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\0\r\n]*)?\r\n")
 # As many as a fleet that comes back after a restart, all at once; each costs some 30 kB.
 MAX_UNTRUSTED = 2_048
 
@@ -78,8 +80,9 @@ class ClientConnection:
         self._timer = None if seconds is None else gevent.Timeout.start_new(seconds)
 
 
-class _CappedHeaderReader(io.BufferedIOBase):
-    """Header lines up to a total; http.client alone allows 6.5 MB of them."""
+class _StrictHeaderReader(io.BufferedIOBase):
+    """Header lines as RFC 9112 has them, up to a total. http.client takes 6.5 MB of them, bare line
+    feeds, and blanks before the colon, in which a proxy could read another request than we do."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
@@ -90,6 +93,8 @@ class _CappedHeaderReader(io.BufferedIOBase):
         self._left -= len(line)
         if self._left < 0:
             raise ValueError("more header bytes than allowed")
+        if line and not HEADER_LINE.fullmatch(line):
+            raise ValueError("not a header line")
         return line
 
 
@@ -114,9 +119,27 @@ class BoundedHandler(WSGIHandler):
         self.connection.limit(HEADERS_WITHIN_S)
         return line
 
+    def read_request(self, raw_requestline: str) -> Any:
+        if not raw_requestline.endswith("\r\n"):
+            raise ValueError("not a request line")
+        return super().read_request(raw_requestline)
+
     def MessageClass(self, *arguments: Any) -> Any:
         file, *rest = arguments
-        return super().MessageClass(_CappedHeaderReader(file), *rest)
+        headers = super().MessageClass(_StrictHeaderReader(file), *rest)
+        lengths, codings = (headers.get_all(name, ()) for name in ("Content-Length",
+                                                                   "Transfer-Encoding"))
+        if (len(lengths) + len(codings) > 1 or len(headers.get_all("Host", ())) > 1
+                or not all(re.fullmatch("[0-9]{1,12}", length) for length in lengths)
+                or not all(coding.lower() == "chunked" for coding in codings)):
+            raise ValueError("where the body ends, or for whom it is, can be read in two ways")
+        return headers
+
+    def _connection_upgrade_requested(self) -> bool:
+        """pywsgi goes by `Connection: upgrade` alone, which many proxies add to everything, and
+        then hands on the raw socket as the body: who reads it waits until the client goes."""
+        return (self.command == "GET"
+                and self.headers.get("Upgrade", "").lower() == "websocket")
 
     def get_environ(self) -> Environ:
         self.connection.limit(REQUEST_WITHIN_S)

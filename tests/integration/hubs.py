@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import random
+import re
 import secrets
 import signal
 import socket
@@ -216,7 +217,8 @@ class StartedHub(HubProcess):
 
 def _csrf_in(cookies: str) -> str:
     """What a page reads there and says again when it connects."""
-    return dict(part.partition("=")[::2] for part in cookies.split("; ")).get("_csrf_token", "")
+    found = re.search(r"gpudeck_csrf_\w+=([^;]*)", cookies)
+    return "" if found is None else found[1]
 
 
 class RawSocket:

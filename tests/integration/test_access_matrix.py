@@ -62,7 +62,7 @@ class Crowd:
 
     def _old_session(self) -> Visitor:
         visitor = signed_in(self.hub, "admin")
-        name = f"gpudeck_session_{self.hub.port}"
+        name = self.session_name = visitor.cookie_name("session")
         with open_state(self.hub) as state:
             word, session = new_session("admin", "link", "", 0.0)
             state.sessions.add(session)
@@ -76,7 +76,8 @@ class Crowd:
             return self.expired
         if column == "bad":
             visitor = Visitor(self.hub)
-            visitor.cookies = {f"gpudeck_session_{self.hub.port}": "x" * 43, "_csrf_token": "x"}
+            visitor.cookies = {self.session_name: "x" * 43,
+                               self.session_name.replace("session", "csrf"): "x"}
             return visitor
         if column not in self._visitors:
             self._visitors[column] = signed_in(self.hub, column.replace(" ", "-"))

@@ -80,7 +80,7 @@ class Guarded:
         events = Dispatcher()
         access = AccessServices(self.state, PasswordService(QUICK),
                                 AuditRecorder(self.state.audit, None, events), events)
-        auth = RequestAuthenticator(access.accounts, CookieNames.at(8050, False))
+        auth = RequestAuthenticator(access.accounts, CookieNames.of("8050", False))
         self.gate = AccessGate(self.server.wsgi_app, auth, self.server.url_map,
                                lambda: PublicOrigins.at("127.0.0.1", 8050), lambda: "")
         self.words = {name: access.sessions.begin(name, "link", "")[0] for name in ("root", "vic")}

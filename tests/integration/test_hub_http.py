@@ -1,5 +1,6 @@
 """The hub's HTTP side and its command line, on a real server."""
 
+import contextlib
 import http.client
 import json
 import os
@@ -202,6 +203,55 @@ def test_whoever_still_sends_is_told_why_not(hub: HubProcess, path: str) -> None
         answer = hub.ask(path, "PUT" if "api" in path else "POST", body=bytes(9_000_000))
         assert answer.status == 413, answer
     assert hub.ask("/readyz", token=None).status == 200
+
+
+def said(hub: HubProcess, request: bytes) -> bytes:
+    """All that is answered to these bytes before the hub hangs up or has been still for a while."""
+    with socket.create_connection(("127.0.0.1", hub.port), 5) as raw:
+        raw.sendall(request)
+        raw.settimeout(1.0)
+        answer = b""
+        with contextlib.suppress(TimeoutError, ConnectionResetError):
+            while part := raw.recv(65_536):
+                answer += part
+        return answer
+
+
+@pytest.mark.parametrize("path", ["/sign-in", "/api/v1/previews"])
+def test_a_form_that_a_proxy_marks_for_upgrade_is_answered_at_once(hub: HubProcess, path: str
+                                                                   ) -> None:
+    """nginx's usual websocket snippet adds these headers to every request."""
+    body = b"csrf=x&name=a&password=b" if path == "/sign-in" else b"{}"
+    token = "" if path == "/sign-in" else f"Authorization: Bearer {hub.api_token}\r\n"
+    for extra in ("", "Upgrade: \r\n", "Upgrade: websocket\r\n"):
+        request = (f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1:{hub.port}\r\n{token}"
+                   f"Connection: upgrade\r\n{extra}Content-Type: application/json\r\n"
+                   + ("" if token else f"Origin: {hub.url}\r\n")
+                   + f"Content-Length: {len(body)}\r\n\r\n").encode()
+        began = time.monotonic()
+        with socket.create_connection(("127.0.0.1", hub.port), 5) as raw:
+            raw.sendall(request + body)
+            # Werkzeug serves no form under `Upgrade: websocket`.
+            status = raw.recv(12).removeprefix(b"HTTP/1.1 ")
+            assert status == ((b"404" if token else b"401") if "websocket" in extra
+                              else (b"400" if token else b"403"))
+        assert time.monotonic() - began < 2
+
+
+@pytest.mark.parametrize("lines", [
+    b"Content-Length: 0\r\nContent-Length: 40", b"Content-Length: 0\r\nContent-Length: 0",
+    b"Content-Length : 0", b"Content-Length: +0", b"Content-Length: 0_0", b"Content-Length: 0, 0",
+    b"Content-Length: 0\r\nTransfer-Encoding: chunked", b"Transfer-Encoding: gzip, chunked",
+    b"Transfer-Encoding: xchunked", b"X-A: 1\nX-B: 2", b"X-A: a\0b", b"X-A: a\rb", b" X-A: 1",
+    b"X-A: 1\r\n folded", b"X A: 1", b": 1", b"nothing", b"Host: elsewhere"])
+def test_what_a_proxy_could_read_otherwise_is_refused(hub: HubProcess, lines: bytes) -> None:
+    host = f"Host: 127.0.0.1:{hub.port}".encode()
+    asked = b"GET /healthz HTTP/1.1\r\n" + host + b"\r\n"
+    assert said(hub, asked + b"Connection: close\r\n\r\n").startswith(b"HTTP/1.1 200")
+    answer = said(hub, asked + lines + b"\r\n\r\n" + asked + b"\r\n")
+    assert answer.startswith(b"HTTP/1.1 400")
+    assert answer.count(b"HTTP/1.1") == 1, "what follows is no second request"
+    assert said(hub, asked.replace(b"\r\n", b"\n", 1) + b"\r\n").startswith(b"HTTP/1.1 400")
 
 
 def test_the_folder_is_private(hub: HubProcess) -> None:

@@ -225,6 +225,6 @@ def test_a_cookie_without_the_pages_own_word_opens_nothing(hub: HubProcess) -> N
     who = signed_in(hub, "carol")
     cookie = "; ".join(part for part in who.cookie.split("; ") if not part.startswith("_csrf"))
     assert browser(hub, who.cookie).joined["type"] == 0  # CONNECT
-    for csrf in ("", "wrong", who.cookies["_csrf_token"][:-1]):
+    for csrf in ("", "wrong", who.csrf[:-1]):
         refused = RawSocket(hub, "/live", origin=hub.url, cookie=cookie, csrf=csrf)
         assert refused.joined is None or refused.joined["type"] == 4  # CONNECT_ERROR

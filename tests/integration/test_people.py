@@ -94,8 +94,8 @@ def test_no_answer_tells_who_exists(hub: HubProcess) -> None:
 
 def test_a_new_secret_at_each_sign_in_and_step_up(hub: HubProcess) -> None:
     """T6: what was known before opens nothing after."""
-    name = f"gpudeck_session_{hub.port}"
     visitor = signed_in(hub, "root")
+    name = visitor.cookie_name("session")
     planted = Visitor(hub)
     planted.cookies = {name: "chosen-by-somebody-else"}
     assert planted.ask(link_for(hub, "root")).status == 303
@@ -161,15 +161,41 @@ def test_forms_are_ours_or_refused(hub: HubProcess) -> None:
 def test_every_change_needs_the_token_of_this_session(hub: HubProcess) -> None:
     """T4: no token, an old one, another one's."""
     visitor, other = signed_in(hub, "root"), signed_in(hub, "root")
-    old = visitor.cookies["_csrf_token"]
+    old = visitor.csrf
     assert visitor.send("/api/v1/fresh", {"password": PASSWORD}).status == 200
     changes = [verb.split() for verb, row in TABLE.items()
                if row.kinds == ("person", "program") and not verb.startswith(("GET", "/"))]
     assert len(changes) > 6
     for method, path in changes:
-        for token in ("", old, other.cookies["_csrf_token"], "x" * 43):
+        for token in ("", old, other.csrf, "x" * 43):
             answer = visitor.ask(path, method, b"{}", X_CSRFToken=token)
             assert (answer.status, "CSRF" in answer.json["detail"]) == (403, True), (method, path)
+
+
+def test_hubs_under_one_name_leave_each_others_cookies_alone(hub: HubProcess, tmp_path: Path
+                                                            ) -> None:
+    """Browsers give all cookies of a host to each of its ports."""
+    visitor = signed_in(hub, "root")
+    with HubProcess(tmp_path / "other") as second:
+        add_person(second, "root", "admin")
+        there = Visitor(second)
+        there.cookies = visitor.cookies
+        assert there.ask(link_for(second, "root")).status == 303
+        for each in (visitor, there):
+            assert each.send("/api/v1/fresh", {"password": PASSWORD}).status == 200
+
+
+def test_a_csrf_cookie_that_is_lost_comes_back_with_the_page(hub: HubProcess) -> None:
+    visitor = signed_in(hub, "root")
+    for spoil in (lambda name: visitor.cookies.pop(name),
+                  lambda name: visitor.cookies.update({name: "another"})):
+        right = visitor.csrf
+        spoil(visitor.cookie_name("csrf"))
+        assert visitor.send("/api/v1/fresh", {"password": PASSWORD}).status == 403
+        assert visitor.ask("/tasks").status == 200
+        assert visitor.csrf == right
+    visitor.ask("/tasks")
+    assert visitor.set_cookies == []
 
 
 # -- revocation

@@ -43,10 +43,10 @@ def test_secrets_are_in_no_output(tmp_path: Path) -> None:
         said.append(wrong.body.replace(first_code.encode(), b"", 1))
         assert visitor.form("/sign-in/first", form, name="root", password=PASSWORD,
                             again=PASSWORD).status == 303
-        session = visitor.cookies[f"gpudeck_session_{hub.port}"]
+        session = visitor.cookies[visitor.cookie_name("session")]
         heard(visitor.send("/api/v1/fresh", {"password": PASSWORD, "extra": PASSWORD}))
         heard(visitor.send("/api/v1/fresh", {"password": PASSWORD}))
-        renewed = visitor.cookies[f"gpudeck_session_{hub.port}"]
+        renewed = visitor.cookies[visitor.cookie_name("session")]
         token = add_program(hub, "admin")
         code = link_for(hub, "root").partition("code=")[2]
         agent = WireAgent("n1")

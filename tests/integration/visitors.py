@@ -29,6 +29,7 @@ class Visitor:
     def __init__(self, hub: HubProcess, address: str = "127.0.0.1") -> None:
         self.hub = hub
         self.cookies: dict[str, str] = {}
+        self._own: dict[str, None] = {}  # names that this hub set
         self._address = address
 
     def ask(self, path: str, method: str = "GET", body: bytes | None = None, **headers: str
@@ -37,7 +38,7 @@ class Visitor:
         words.setdefault("Cookie", self.cookie)
         if method not in ("GET", "HEAD"):
             words.setdefault("Origin", self.hub.url)
-            words.setdefault("X-CSRFToken", self.cookies.get("_csrf_token", ""))
+            words.setdefault("X-CSRFToken", self.csrf)
         with contextlib.closing(self.connection()) as connection:
             connection.request(method, path.removeprefix(self.hub.url), body, words)
             reply = connection.getresponse()
@@ -47,6 +48,7 @@ class Visitor:
         for line in self.set_cookies:
             name, _, value = line.partition(";")[0].partition("=")
             self.cookies[name] = value
+            self._own[name] = None
         return answer
 
     def connection(self) -> http.client.HTTPConnection:
@@ -56,6 +58,14 @@ class Visitor:
     @property
     def cookie(self) -> str:
         return "; ".join(f"{name}={value}" for name, value in self.cookies.items())
+
+    def cookie_name(self, what: str) -> str:
+        """`what`: session, csrf, form or device."""
+        return next((name for name in self._own if f"gpudeck_{what}_" in name), "")
+
+    @property
+    def csrf(self) -> str:
+        return self.cookies.get(self.cookie_name("csrf"), "")
 
     def send(self, path: str, said: Any, method: str = "POST", **headers: str) -> Answer:
         return self.ask(path, method, json.dumps(said).encode(),

@@ -59,7 +59,7 @@ class Asked:
         self.events = Dispatcher()
         self.access = access_to(self.state, self.events)
         self.accounts, self.sessions = self.access.accounts, self.access.sessions
-        self.auth = RequestAuthenticator(self.accounts, CookieNames.at(8050, False), trusted,
+        self.auth = RequestAuthenticator(self.accounts, CookieNames.of("8050", False), trusted,
                                          user_header)
         self.gate = AccessGate(self._app, self.auth, every_route().url_map,
                                lambda: PublicOrigins.at("127.0.0.1", 8050), policy)
