@@ -22,6 +22,7 @@ from gpudeck.errors import CommandError, ExitCode
 from .actions.signer_client import SignerClient
 from .actions.signing_policy import SigningBudget
 from .runtime.data_folder import lock_folder, open_folder, write_private
+from .runtime.sqlite_state import explained
 from .settings import HubSettings
 from .state import HubState
 from .web.http_server import HttpServer
@@ -52,7 +53,8 @@ def serve(settings: HubSettings, beside: "Beside | None" = None) -> int:
         listener = listen(settings.bind)
         state = HubState.open(settings.data)
         _raise_file_limit()
-        return _serve(settings, state, listener, tls, beside)
+        with explained(settings.data / "state.db"):
+            return _serve(settings, state, listener, tls, beside)
     finally:
         lock.close()
 

@@ -6,8 +6,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from gpudeck.errors import CommandError, ExitCode
+
 from .access.store import SCHEMA as ACCESS
 from .access.store import AccountsStore, SessionStore, SignInRecord
+from .actions.signer_process import SPENT_FILE, SigningLedger
 from .actions.standing_store import SCHEMA as STANDING
 from .actions.standing_store import StandingStore
 from .actions.store import SCHEMA as ACTIONS
@@ -71,7 +74,15 @@ class HubState:
     @classmethod
     def open(cls, folder: Path) -> "HubState":
         """`state.db` in the hub's folder."""
-        return cls(SqliteStateStore(folder / "state.db"))
+        store = SqliteStateStore(folder / "state.db")
+        epoch, _ = SigningLedger(folder).read()
+        if store.is_new and epoch > 0:
+            store.close()
+            raise CommandError(
+                f"{folder / 'state.db'} is empty, but a hub has run here ({SPENT_FILE}: epoch "
+                f"{epoch}): its users, nodes and audit were in it. Put back a copy of it; to begin "
+                "without them, name a new folder with --data", ExitCode.CANNOT_START)
+        return cls(store)
 
     def close(self) -> None:
         self._store.close()

@@ -3,11 +3,13 @@
 import contextlib
 import sqlite3
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from gpudeck.audit_chain import AuditChainBreak, AuditChainLink, verify
+from gpudeck.database_errors import database_errors
 from gpudeck.errors import CommandError, ExitCode
 
 HUB, NODE = "state.db", "acts.db"
@@ -23,26 +25,26 @@ class AuditFile:
             raise CommandError(f"neither a hub nor an agent has kept its audit in {folder}; name "
                                "the folder with --data", ExitCode.CANNOT_START)
         self.is_hub = found[0].name == HUB
-        try:
+        self._explained = partial(database_errors, found[0], "put back a copy of it")
+        with self._explained():
             self._db = sqlite3.connect(f"{found[0].absolute().as_uri()}?mode=ro", uri=True,
                                        isolation_level=None)
             self.nodes = [""] if self.is_hub else [row[0] for row in self._db.execute(
                 "select distinct node from audit order by node")] or [""]
-        except sqlite3.Error as error:
-            raise CommandError(f"cannot read {found[0]}: {error}", ExitCode.CANNOT_START) from error
 
     def links(self, node: str = "", after: int = 0) -> Iterator[AuditChainLink]:
         """Oldest first, as they lie there."""
         whose, values = ("", [after]) if self.is_hub else (" and node = ?", [after, node])
-        rows = self._db.execute("select seq, body, hash from audit where seq > ?"
-                                f"{whose} order by seq", values)
-        with contextlib.closing(rows):
+        with self._explained(), contextlib.closing(self._db.execute(
+                f"select seq, body, hash from audit where seq > ?{whose} order by seq", values)
+                ) as rows:
             for row in rows:
                 yield AuditChainLink(*row)
 
     def last_seq(self, node: str = "") -> int:
         whose, values = ("", []) if self.is_hub else (" where node = ?", [node])
-        found = self._db.execute(f"select max(seq) from audit{whose}", values).fetchone()[0]
+        with self._explained():
+            found = self._db.execute(f"select max(seq) from audit{whose}", values).fetchone()[0]
         return int(found or 0)
 
     def vouched(self) -> dict[int, str]:
@@ -68,13 +70,14 @@ class AuditFile:
                 head = link.hash
                 yield link
 
-        self._db.execute("begin")
-        try:
-            broken = verify(counted(), self.vouched() | (anchors or {}),
-                            copy=() if copy is None else links_in(copy))
-            records = self.last_seq(node)
-        finally:
-            self._db.execute("rollback")
+        with self._explained():
+            self._db.execute("begin")
+            try:
+                broken = verify(counted(), self.vouched() | (anchors or {}),
+                                copy=() if copy is None else links_in(copy))
+                records = self.last_seq(node)
+            finally:
+                self._db.execute("rollback")
         return records, head, broken
 
     def close(self) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from gpudeck.errors import CommandError, ExitCode
 
+from ..history.archive import QUARANTINE
 from ..history.folder import HistoryDamagedError, copied, read, totals, verified
 from ..runtime.data_folder import LOCK, lock_folder, open_folder
 from .parts import make_parser, make_verb
@@ -42,15 +43,20 @@ def _info(asked: argparse.Namespace) -> dict[str, Any]:
     folder = _folder(asked)
     manifest = read(folder)
     kinds = totals(manifest)
-    aside = folder / "quarantine"
     return {"folder": str(folder), "kinds": kinds,
             "bytes": sum(kind["bytes"] for kind in kinds.values()),
             "damaged_lines": manifest.damaged_lines,
-            "quarantined": sorted(path.name for path in aside.iterdir()) if aside.is_dir() else []}
+            "quarantined": _put_aside(folder)}
 
 
 def _verify(asked: argparse.Namespace) -> dict[str, Any]:
-    return {"whole": True, "files": verified(_folder(asked))}
+    folder = _folder(asked)
+    return {"whole": True, "files": verified(folder), "quarantined": _put_aside(folder)}
+
+
+def _put_aside(folder: Path) -> list[str]:
+    aside = folder / QUARANTINE
+    return sorted(path.name for path in aside.iterdir()) if aside.is_dir() else []
 
 
 def _backup(asked: argparse.Namespace) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from .archive import Archive
 from .manifest import SCHEMA_VERSION, HistoryFile, Manifest
 from .parquet import HOUR_S, write
 from .reading import MIGRATIONS, merged
+from .rebuild import rebuilt
 
 log = logging.getLogger("gpudeck.history")
 
@@ -31,7 +32,7 @@ class HistoryFiles:
         self._retired: list[tuple[int, str]] = []
 
     def open(self) -> None:
-        self.manifest.load()
+        self.manifest.load(rebuilt)
         self._migrate()
 
     def _migrate(self) -> None:

@@ -3,7 +3,7 @@
 A line is JSON, a tab, and the CRC-32 of the JSON. What a line adds is on disk, whole and named,
 before the line is; what it drops is deleted after. So a file that no line names is either half a
 change, which the head log brings again, or nothing of ours. The manifest is kept twice: a flipped
-bit in one copy costs nothing.
+bit in one copy costs nothing. If both are damaged, files tell what they are themselves.
 """
 
 import errno
@@ -14,7 +14,7 @@ import os
 import re
 import threading
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -33,6 +33,11 @@ OURS = re.compile(r"(\w+)/\.?\1-\d+-(\d+|late)-\d+\.(parquet|new)")
 # Why a whole file may not open: who believed these would put history aside on a busy machine.
 SAYS_NOTHING = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EACCES,
                           errno.EPERM))
+
+
+def says_nothing(error: OSError) -> bool:
+    """Of the file: another time it may open."""
+    return error.errno in SAYS_NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +59,11 @@ class HistoryFile:
         return self.start < t1 and t0 < self.end
 
 
+# What is history, of these files without a line and those that are listed.
+Rebuild = Callable[[Archive, Iterable[str], Iterable[HistoryFile], Mapping[str, int]],
+                   list[HistoryFile]]
+
+
 class Manifest:
     def __init__(self, folder: Path, archive: Archive | None = None) -> None:
         """`archive`: where its files lie; None: in the same folder."""
@@ -66,13 +76,14 @@ class Manifest:
         self.number = 0  # of the newest line; names of files carry it
         self._verified: dict[str, tuple[int, int]] = {}
         self._lines = 0
+        self._is_lost = False  # a line, from both copies
         self._lock = threading.RLock()  # a reader may find a damaged file while one is written
 
-    def load(self) -> None:
+    def load(self, rebuild: Rebuild) -> None:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         are_alike = self.read()
-        self._clear()
-        if self.damaged_lines or not are_alike or self.is_long:
+        is_rebuilt = self._clear(rebuild)
+        if self.damaged_lines or not are_alike or self.is_long or is_rebuilt:
             self.rewrite()
 
     def begin(self, other: "Manifest") -> None:
@@ -83,14 +94,16 @@ class Manifest:
 
     def read(self) -> bool:
         """Nothing is changed. Whether both copies have the same lines."""
-        copies = [_read(self.folder / name) for name in COPIES]
-        lines: dict[int, dict[str, Any]] = copies[1][0] | copies[0][0]
-        self.damaged_lines = sum(bad for _, bad in copies)
+        first, second = (_read(self.folder / name) for name in COPIES)
+        lines = second.lines | first.lines
+        self.damaged_lines = first.damaged + second.damaged
         for number in sorted(lines):
             self._apply(lines[number])
         self.number = max(lines, default=0)
         self._lines = len(lines)
-        return len(copies[0][0]) == len(copies[1][0])
+        # One copy may be behind, and the end of the last line may not have been written.
+        self._is_lost = len(lines) < max(1, first.ended, second.ended)
+        return len(first.lines) == len(second.lines)
 
     def _apply(self, line: dict[str, Any]) -> None:
         if line.get("base"):
@@ -104,21 +117,35 @@ class Manifest:
             segment = HistoryFile(**added)
             self.segments[segment.name] = segment
 
-    def _clear(self) -> None:
-        """Half a change goes; where the manifest itself was damaged or is gone, a file that no line
-        names may be history, and is put aside. What others have laid there is theirs."""
+    def _clear(self, rebuild: Rebuild) -> bool:
+        """Half a change goes, what others have laid there is theirs; whether files were found to be
+        history for which a line is lost."""
         there = set(self.archive.names())
-        for name in sorted(there - self.segments.keys()):
-            if not OURS.fullmatch(name):
-                continue
-            if (self.damaged_lines or not self._lines) and name.endswith(".parquet"):
-                self.archive.set_aside(name)
-            else:
-                self.archive.remove(name)
+        strays = {name for name in there - self.segments.keys() if OURS.fullmatch(name)}
+        lost = {name for name in strays if self._is_lost and name.endswith(".parquet")}
+        for name in strays - lost:
+            self.archive.remove(name)
         for name in sorted(self.segments.keys() - there):
             log.warning("history file is gone file=%r", name)
             self.quarantined.append(name)
             del self.segments[name]
+        if lost:
+            self._rebuild(lost, rebuild)
+        return bool(lost)
+
+    def _rebuild(self, lost: set[str], rebuild: Rebuild) -> None:
+        names = lost | self.segments.keys()
+        found = rebuild(self.archive, lost, self.segments.values(), self.forgotten)
+        self.segments = {file.name: file for file in found}
+        aside = sorted(names - self.segments.keys())
+        for name in aside:
+            self.archive.set_aside(name)
+        self.quarantined += aside
+        # Names of files carry the numbers of lines, and none may come twice.
+        self.number = max([self.number, *(int(name[:-8].rpartition("-")[2]) for name in lost)])
+        log.error("both copies of the manifest of history were damaged; it was rebuilt from what "
+                  "the files say files=%d rows=%d put_aside=%d folder=%s", len(found),
+                  sum(file.rows for file in found), len(aside), self.folder / QUARANTINE)
 
     def find(self, kind: str, t0: float, t1: float) -> list[HistoryFile]:
         return [segment for segment in self.of_kind(kind) if segment.meets(t0, t1)]
@@ -184,7 +211,7 @@ class Manifest:
             if found.st_size != segment.size_bytes or digest(path) != segment.sha256:
                 return False
         except OSError as error:
-            if error.errno in SAYS_NOTHING:
+            if says_nothing(error):
                 raise
             return False
         if segment.name in self.segments:
@@ -219,24 +246,27 @@ def _line(line: dict[str, Any]) -> bytes:
     return b"%s\t%08x\n" % (body, zlib.crc32(body))
 
 
-def _read(path: Path) -> tuple[dict[int, dict[str, Any]], int]:
-    """The whole lines by number, and how many are not. A later `base` says all anew."""
-    found: dict[int, dict[str, Any]] = {}
-    bad = 0
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    lines: dict[int, dict[str, Any]]  # those that are whole, by number
+    damaged: int
+    ended: int  # whole or not
+
+
+def _read(path: Path) -> _Copy:
+    """A later `base` says all anew."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
-        return {}, 0
-    for raw in data.split(b"\n"):
+        data = b""
+    found: dict[int, dict[str, Any]] = {}
+    raws = [raw for raw in data.split(b"\n") if raw]
+    for raw in raws:
         body, _, crc = raw.rpartition(b"\t")
-        if not raw:
-            continue
-        if crc != b"%08x" % zlib.crc32(body):
-            bad += 1
-            continue
-        line = json.loads(body)
-        found[line["n"]] = line
-    return found, bad
+        if crc == b"%08x" % zlib.crc32(body):
+            line = json.loads(body)
+            found[line["n"]] = line
+    return _Copy(found, len(raws) - len(found), len(raws) - (not data.endswith(b"\n")))
 
 
 def _append(path: Path, data: bytes) -> None:

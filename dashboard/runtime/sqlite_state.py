@@ -3,29 +3,29 @@
 import contextlib
 import os
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
+from gpudeck.database_errors import database_errors
 from gpudeck.errors import CommandError, ExitCode
+
+
+def explained(path: Path) -> AbstractContextManager[None]:
+    return database_errors(path, (
+        f"put back a copy of it, or save what can be read: sqlite3 {path.name} .recover (hub "
+        "stopped). Only a new, empty data folder begins without its users, nodes and audit"))
 
 
 class SqliteStateStore:
     def __init__(self, path: Path) -> None:
         self._path = path
-        with self._explained():
+        with explained(path):
             # Here, before any connection, and never again: closing a file of one's own lets go of
             # the locks that SQLite holds on it (sqlite.org/howtocorrupt.html, 2.2), and the next
             # one to leave would then delete the log under us.
             os.close(_created(path))
             self.connection = self._open()
-
-    @contextlib.contextmanager
-    def _explained(self) -> Iterator[None]:
-        try:
-            yield
-        except sqlite3.Error as error:
-            raise CommandError(f"cannot use {self._path}: {error}; move it away to start anew",
-                               ExitCode.CANNOT_START) from error
 
     def _open(self) -> sqlite3.Connection:
         db = sqlite3.connect(self._path, timeout=5.0, isolation_level=None)
@@ -37,8 +37,8 @@ class SqliteStateStore:
         return contextlib.closing(self._open())
 
     def migrate(self, steps: Sequence[str]) -> None:
-        with self._explained():
-            version = self.connection.execute("pragma user_version").fetchone()[0]
+        with explained(self._path):
+            version = self._version()
             if version > len(steps):
                 raise CommandError(f"{self._path} was written by a newer gpudeck (schema {version}"
                                    f", this one knows {len(steps)}); update this one",
@@ -48,6 +48,14 @@ class SqliteStateStore:
             for step in range(version, len(steps)):
                 self.connection.executescript(
                     f"begin immediate; {steps[step]} pragma user_version = {step + 1}; commit;")
+
+    @property
+    def is_new(self) -> bool:
+        with explained(self._path):
+            return self._version() == 0
+
+    def _version(self) -> int:
+        return int(self.connection.execute("pragma user_version").fetchone()[0])
 
     def _copy(self, name: str) -> None:
         """Whole or not at all: half a copy would be taken for one."""

@@ -26,9 +26,9 @@ from tests.integration.test_agent_process import an_agent, flags, more_frames
 
 
 @contextlib.contextmanager
-def small_disk(at: Path) -> Iterator[Path]:
+def small_disk(at: Path, size: str = "1m") -> Iterator[Path]:
     at.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(at)],
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(at)],
                              capture_output=True, check=False)
     if mounted.returncode:
         if os.environ.get("CI"):

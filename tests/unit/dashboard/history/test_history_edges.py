@@ -1,8 +1,10 @@
 """What history does where it is rarely looked: a machine without descriptors, a manifest that is
 gone, what grows over months, threads that meet."""
 
+import dataclasses
 import errno
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from dashboard.history.embedded import EmbeddedHistory
 from dashboard.history.headlog import HeadLog
 from dashboard.history.manifest import HistoryFile, Manifest
 from dashboard.history.memory import BLOCK_S
+from dashboard.history.rebuild import rebuilt
 from dashboard.history.row_index import KEPT_RUNS, RUNS_OF_NONE, RowIndexCache, SampleRuns
 from dashboard.history.rows import HistoryMessage
 from dashboard.history.sealing import GRACE_S
@@ -63,15 +66,61 @@ def test_a_file_that_cannot_be_opened_just_now_is_not_called_damaged(
     assert differences(again, source, START, START + 2 * BLOCK_S) == []
 
 
-def test_without_any_manifest_files_are_put_aside_and_not_deleted(tmp_path: Path) -> None:
-    source = Source(random.randrange(10**9))
-    sealed(tmp_path, source).close()
-    folder = tmp_path / "history"
-    names = {path.name for path in folder.glob("*/*.parquet")}
+def spoil_manifest(folder: Path, how: str) -> None:
     for name in manifests.COPIES:
-        (folder / name).unlink()
-    opened(tmp_path, source)
-    assert {path.name for path in (folder / "quarantine").iterdir()} == names
+        if how == "gone":
+            (folder / name).unlink()
+        elif how == "junk":
+            (folder / name).write_bytes(random.randbytes(300))
+        else:
+            lines = (folder / name).read_bytes().splitlines(keepends=True)
+            lines[-1 if how == "last line" else 0] = b"torn\n"
+            (folder / name).write_bytes(b"".join(lines))
+
+
+@pytest.mark.parametrize("how", ["gone", "junk", "first line", "last line"])
+@pytest.mark.parametrize("is_merged", [False, True])
+def test_a_manifest_whose_copies_are_both_damaged_is_rebuilt_from_the_files(
+        tmp_path: Path, caplog: pytest.LogCaptureFixture, how: str, is_merged: bool) -> None:
+    source = Source(random.randrange(10**9))
+    history = sealed(tmp_path, source, 3)
+    folder = tmp_path / "history"
+    if is_merged:  # and the parts are still there, as after a kill
+        parts = {path: path.read_bytes() for path in folder.glob("*/*.parquet")}
+        history.store.maintain(START + 2 * 3_600)
+        for path, data in parts.items():
+            path.write_bytes(data)
+    known, number = dict(history.store.manifest.segments), history.store.manifest.number
+    history.close()
+    spoil_manifest(folder, how)
+    with caplog.at_level("ERROR"):
+        again = opened(tmp_path, source)
+    found = again.store.manifest
+    assert "rebuilt from what the files say" in caplog.text
+    assert found.segments.keys() == known.keys()
+    for name, file in found.segments.items():
+        assert dataclasses.replace(file, made_at=known[name].made_at) == known[name]
+    assert found.number >= number - (how == "gone" and is_merged)
+    assert differences(again, source, START, START + 3 * BLOCK_S) == []
+    again.store.maintain(START + 3 * 3_600)
+    again.close()
+    assert opened(tmp_path, source).store.manifest.segments == found.segments
+
+
+def test_what_cannot_be_told_of_a_lost_line_is_put_aside(tmp_path: Path) -> None:
+    source = Source(random.randrange(10**9))
+    sealed(tmp_path, source, 2).close()
+    folder = tmp_path / "history"
+    [spoilt] = folder.glob(f"minutes/minutes-{START}-*.parquet")
+    spoilt.write_bytes(spoilt.read_bytes()[:-9])
+    half = folder / "raw" / f"raw-{START + 2 * BLOCK_S}-{BLOCK_S}-99.parquet"
+    shutil.copyfile(next(folder.glob(f"raw/raw-{START}-*.parquet")), half)
+    spoil_manifest(folder, "gone")
+    again = opened(tmp_path, source)
+    put_aside = {spoilt.name, half.name}
+    assert {path.name for path in (folder / "quarantine").iterdir()} == put_aside
+    assert {Path(name).name for name in again.info().quarantined} == put_aside
+    assert differences(again, source, START, START + 2 * BLOCK_S) == []
 
 
 def test_whoever_reads_a_folder_does_not_stumble_over_a_file_that_is_being_written(
@@ -148,7 +197,7 @@ def test_what_is_known_of_files_goes_with_them(tmp_path: Path, monkeypatch: pyte
     for name in manifests.COPIES:
         assert (tmp_path / "history" / name).read_bytes().count(b"\n") == 1
     again = Manifest(tmp_path / "history")
-    again.load()
+    again.load(rebuilt)
     assert (again.segments, again.number) == (found.segments, found.number)
     assert differences(history, source, START, START + 4 * BLOCK_S) == []
 

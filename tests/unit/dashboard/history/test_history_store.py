@@ -15,6 +15,7 @@ from dashboard.history.columns import AT, KEYS
 from dashboard.history.embedded import EmbeddedHistory
 from dashboard.history.manifest import HistoryFile, Manifest
 from dashboard.history.memory import BLOCK_S
+from dashboard.history.rebuild import rebuilt
 from dashboard.history.rows import HistoryMessage
 from dashboard.history.sealing import GRACE_S, LATE_S, MAX_OPEN
 from dashboard.history.store import HistoryRetention
@@ -381,7 +382,7 @@ def test_a_manifest_with_one_bad_copy_is_whole_and_with_two_puts_files_aside(
     tmp_path: Path
 ) -> None:
     manifest = Manifest(tmp_path)
-    manifest.load()
+    manifest.load(rebuilt)
     (tmp_path / "raw").mkdir()
     for name in "abc":
         (tmp_path / "raw" / file_name(name)).write_text("abc")
@@ -389,12 +390,12 @@ def test_a_manifest_with_one_bad_copy_is_whole_and_with_two_puts_files_aside(
     for copy, line in (("manifest.jsonl", 1), ("manifest.copy.jsonl", 0)):
         flip_line(tmp_path, (copy,), line)
         again = Manifest(tmp_path)
-        again.load()
+        again.load(rebuilt)
         assert len(again.segments) == 3
         assert again.damaged_lines == 1
     flip_line(tmp_path, ("manifest.jsonl", "manifest.copy.jsonl"), 0)
     last = Manifest(tmp_path)
-    last.load()
+    last.load(rebuilt)
     assert last.damaged_lines == 2
     assert sorted(path.name for path in (tmp_path / "quarantine").iterdir()) == [
         file_name(name) for name in "abc"]
@@ -409,7 +410,7 @@ def flip_line(folder: Path, copies: tuple[str, ...], line: int) -> None:
 
 def test_what_no_line_names_is_half_a_change_and_goes(tmp_path: Path) -> None:
     manifest = Manifest(tmp_path)
-    manifest.load()
+    manifest.load(rebuilt)
     (tmp_path / "raw").mkdir()
     draft = tmp_path / "raw" / f".{file_name('b')}".replace("parquet", "new")
     for path in (tmp_path / "raw" / file_name("a"), tmp_path / "raw" / file_name("b"), draft):
@@ -418,7 +419,7 @@ def test_what_no_line_names_is_half_a_change_and_goes(tmp_path: Path) -> None:
     with (tmp_path / "manifest.jsonl").open("ab") as file:
         file.write(b'{"n":2,"add":[{"na')  # a torn line is no damage of what was committed
     again = Manifest(tmp_path)
-    again.load()
+    again.load(rebuilt)
     assert set(again.segments) == {segment("a").name}
     assert [path.name for path in (tmp_path / "raw").iterdir()] == [file_name("a")]
     again.commit([segment("b")])
@@ -434,15 +435,15 @@ def test_what_others_laid_into_the_folder_stays_and_does_not_keep_the_hub_from_s
         path.parent.mkdir(exist_ok=True)
         path.write_text("theirs")
     manifest = Manifest(tmp_path)
-    manifest.load()
+    manifest.load(rebuilt)
     manifest.commit([])
-    Manifest(tmp_path).load()
+    Manifest(tmp_path).load(rebuilt)
     assert [path.read_text() for path in theirs] == ["theirs"] * 3
 
 
 def _numbers(folder: Path) -> list[int]:
     manifest = Manifest(folder)
-    manifest.load()
+    manifest.load(rebuilt)
     return list(range(1, manifest.number + 1))
 
 
