@@ -125,7 +125,8 @@ def divisor(field: Metric) -> float:
     """From our unit to DCGM's."""
     if field.unit == "B":
         return MIB
-    return 100.0 if field.unit == "%" and field.prometheus.startswith("DCGM_FI_PROF_") else 1.0
+    is_ratio = field.prometheus.startswith("DCGM_FI_PROF_") or field.prometheus.endswith("_ratio")
+    return 100.0 if field.unit == "%" and is_ratio else 1.0
 
 
 def _text(gpus: ExportedGpus, field: Metric, values: Any) -> str:

@@ -52,7 +52,7 @@ class Metric:
     low: float
     high: float
     aggregate: Aggregate
-    prometheus: str = ""  # in the dialect of dcgm-exporter, and its words for it
+    prometheus: str = ""  # in the dialect of dcgm-exporter, and its words for it, where it has any
     help: str = ""
     # What a colour scale divides by: a fixed full value, or the static fact of each GPU.
     full: float | None = None
@@ -211,19 +211,27 @@ SLOW: tuple[Metric, ...] = (
            help="Power limit that was set (in W)."),
     Metric("slowed_power_pct", "%", "Slowed by power cap",
            "Share of the time in which the software power cap held the clocks down.",
-           0, 100, "mean", full=100, filter_name="slowedpower"),
+           0, 100, "mean", "gpudeck_gpu_power_limited_ratio",
+           help="Share of the time in which the power cap held the clocks down.", full=100,
+           filter_name="slowedpower"),
     Metric("slowed_sync_pct", "%", "Slowed by sync boost",
            "Share of the time in which the clocks waited for a slower GPU of the same group.",
            0, 100, "mean", full=100),
     Metric("slowed_soft_thermal_pct", "%", "Slowed by heat (software)",
            "Share of the time in which the driver held the clocks down because of temperature.",
-           0, 100, "mean", full=100, filter_name="slowedheat"),
+           0, 100, "mean", "gpudeck_gpu_thermal_throttling_software_ratio",
+           help="Share of the time in which the driver held the clocks down for heat.", full=100,
+           filter_name="slowedheat"),
     Metric("slowed_hard_thermal_pct", "%", "Slowed by heat (hardware)",
            "Share of the time in which the board itself slowed down because of temperature.",
-           0, 100, "mean", full=100, filter_name="slowedhardheat"),
+           0, 100, "mean", "gpudeck_gpu_thermal_throttling_hardware_ratio",
+           help="Share of the time in which the board slowed itself down for heat.", full=100,
+           filter_name="slowedhardheat"),
     Metric("slowed_brake_pct", "%", "Slowed by power brake",
            "Share of the time in which the power supply's brake line held the clocks down.",
-           0, 100, "mean", full=100, filter_name="brake"),
+           0, 100, "mean", "gpudeck_gpu_power_brake_ratio",
+           help="Share of the time in which the power brake held the clocks down.", full=100,
+           filter_name="brake"),
     Metric("ecc_corrected", "", "ECC errors corrected",
            "Memory errors corrected since the driver was loaded.",
            0, 2**53, "counter", "DCGM_FI_DEV_ECC_SBE_VOL_TOTAL",
@@ -299,7 +307,8 @@ SLOW: tuple[Metric, ...] = (
            help="The rate of data received over NVLink (in bytes per second).", full=450e9,
            filter_name="nvrx"),
     Metric("nvlink_errors", "", "NVLink errors", "CRC, replay and recovery errors of all links.",
-           0, 2**53, "counter", filter_name="nverrors"),
+           0, 2**53, "counter", "gpudeck_gpu_nvlink_errors_total",
+           help="CRC, replay and recovery errors of all NVLinks.", filter_name="nverrors"),
     Metric("fan_rpm", "rpm", "Fan speed", "As measured, of the first fan.", 0, 100_000, "last"),
     Metric("compute_mode", "", "Compute mode",
            "Whether several processes may use the GPU at the same time.",

@@ -60,7 +60,8 @@ class MetricsPage:
             for gpu, told in zip(reading.gpus, is_told, strict=True)] for field in dcgm.FIELDS})
         yield from dcgm.ours(
             gpus.labels, states, [float(sum(each.gpu_uuid == gpu.uuid for each in seen))
-                                  if is_listed else dcgm.NAN for gpu in reading.gpus],
+                                  if is_listed and gpu.state != "lost" else dcgm.NAN
+                                  for gpu in reading.gpus],
             self._uses(reading, seen))
         for named, number in zip(dcgm.OF_AGENTS, (age_s, *self._outbox), strict=True):
             yield single(*named, float(number))
@@ -79,8 +80,7 @@ class MetricsPage:
             named, parent, dcgm.shares_memory(reading.facts),
             [facts.mem_total_bytes if told and facts.mem_total_bytes is not None else dcgm.NAN
              for facts, told in zip(reading.facts, is_told, strict=True)],
-            [late.get(facts.uuid, dcgm.NAN) if told else dcgm.NAN
-             for facts, told in zip(reading.facts, is_told, strict=True)])
+            [late.get(facts.uuid, dcgm.NAN) for facts in reading.facts])
 
     def _uses(self, reading: Reading, seen: Sequence[GpuTask]) -> dict[str, Use]:
         facts = {each.uuid: (at, each) for at, each in enumerate(reading.facts)}

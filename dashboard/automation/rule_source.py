@@ -25,6 +25,7 @@ from ..alerts.service import AlertService
 from ..alerts.silences import SilenceService
 from ..alerts.views import AlertDetail
 from ..fleet.fleet import Node
+from ..fleet.mig import NO_PARENT
 from .brakes import BrakeService
 from .holds import HubHolds
 from .intents import ActionIntent, IntentMode
@@ -201,13 +202,14 @@ class RuleIntentPlanner:
                     alert.target.node_id, alert.target.key)
 
     def _uuids(self, row: int, alert: Alert) -> set[str]:
-        if alert.of == "gpu":
-            return {alert.target.key}
-        node = self.alerts.fleet.nodes.get(alert.target.node_id)
+        """Those that it is about, and the boards of those that are MIG instances."""
+        fleet = self.alerts.fleet
+        node = fleet.nodes.get(alert.target.node_id)
         if node is None:
-            return set()
-        return {self.alerts.fleet.uuids[slot] for slot in self._slots(
-            node, alert, self.task_ids(row, alert))}
+            return {alert.target.key} if alert.of == "gpu" else set()
+        slots = self._slots(node, alert, self.task_ids(row, alert))
+        boards = {int(fleet.parent[slot]) for slot in slots} - {NO_PARENT}
+        return {fleet.uuids[slot] for slot in slots | boards}
 
     def _unreliable(self, row: int, alert: Alert) -> Iterator[str]:
         """Whatever rules there are: below a Node that is silent, a driver that is gone or a GPU

@@ -60,6 +60,7 @@ class Node:
     heard_at: float
     heard_mono: float
     steady_mono: float = 0.0  # since when hub, agent and driver are there together
+    joined_mono: float = 0.0  # its newest connection
     connected: bool = True
     state: NodeState = "live"
     beat: Beat | None = None
@@ -155,7 +156,7 @@ class Fleet(GpuTable):
             node.listings.clear()  # generations are numbered within a stream
         node.hello = hello
         node.connected = True
-        node.steady_mono = mono
+        node.steady_mono = node.joined_mono = mono
         node.hear(now, mono)
         return node
 
@@ -174,10 +175,10 @@ class Fleet(GpuTable):
     def _show(self, node: Node, listing: InventorySlots) -> None:
         if listing is node.listing:
             return
-        if node.listing is not None:
-            self.retired[node.listing.slots] = True
+        left = [] if node.listing is None else sorted({*node.listing.order} - {*listing.order})
         node.listing = listing
-        self.show(listing.slots, listing.order, listing.inventory.gpus)
+        self.retired[left] = True
+        self.show(listing.slots, listing.order, listing.inventory.gpus, node.heard_mono)
 
     def frame(self, node: Node, frame: Frame, now: float, mono: float) -> FrameOutcome:
         outcome = self._frame(node, frame, now, mono)

@@ -58,6 +58,7 @@ class GpuTable(MetricTable):
         self.model_at = np.zeros(room, np.int32)
         self.index = np.zeros(room, np.int32)
         self.retired = np.zeros(room, bool)
+        self.listed_mono = np.full(room, np.nan)  # since when it is in its node's inventory
         self.parent = np.full(room, mig.NO_PARENT, np.int32)  # slot of a MIG instance's board
         self.shares_memory = np.zeros(room, bool)  # with an instance before it
         self.owner = np.full(room, UNKNOWN_OWNER, np.uint16)
@@ -93,8 +94,10 @@ class GpuTable(MetricTable):
         """More than one where a board has moved between nodes."""
         return self._slots_of_uuid.get(uuid, ())
 
-    def show(self, slots: Slots, order: list[int], gpus: Sequence[GpuFacts]) -> None:
+    def show(self, slots: Slots, order: list[int], gpus: Sequence[GpuFacts], mono: float) -> None:
         """Those of a node's present inventory."""
+        was_there = ~self.retired[slots] & ~np.isnan(self.listed_mono[slots])
+        self.listed_mono[slots] = np.where(was_there, self.listed_mono[slots], mono)
         self.retired[slots] = False
         self.parent[slots] = mig.parents(order, gpus)
         self.shares_memory[slots] = shares_memory(gpus)

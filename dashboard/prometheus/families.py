@@ -84,7 +84,7 @@ def look(fleet: Fleet, visible: VisibleFleet, xids: Mapping[tuple[str, str], flo
         slots.tolist(), facts, at[fleet.node_at[slots]].tolist(), show[slots].tolist(),
         np.where(parent == NO_PARENT, NO_GPU, place[parent]).tolist(),
         fleet.shares_memory[slots].tolist(), _columns(fleet, slots, is_told, mono),
-        np.where(is_told, total, NAN), np.where(is_told, xid, NAN),
+        np.where(is_told, total, NAN), xid,  # an Xid happened, whatever can be read since
         [copy(node) for node in visible.nodes(fleet)])
 
 
@@ -152,7 +152,8 @@ def _labels(found: FleetMetricsSnapshot, tasks: Iterable[Held]) -> list[str]:
 def _ours(found: FleetMetricsSnapshot, named: Sequence[str], keep: list[int],
           tasks: list[Held]) -> Iterator[str]:
     count = Counter(at for _, at, _, _ in tasks)
-    is_known = [_tasks_of(found.nodes[node]) is not None for node in found.node_at]
+    is_known = [_tasks_of(found.nodes[node]) is not None and show != GpuStatus.LOST
+                for node, show in zip(found.node_at, found.show, strict=True)]
     uses = {task_labels(found.nodes[node].hello.host, found.facts[at], task): use
             for node, at, task, use in tasks}
     yield from dcgm.ours(

@@ -1,5 +1,5 @@
-"""A hub that starts in a folder that was hurt: one sentence that says what to do, never a traceback,
-and nothing is lost by trying."""
+"""A hub that starts in a folder that was hurt: one sentence that says what to do, never a
+traceback, and nothing is lost by trying."""
 
 import os
 import random

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from gpudeck.client import Client
 from tests.fakes.hub import FakeHub
@@ -28,7 +29,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "prometheus.md"
 # What promtool says of dcgm-exporter's own names too, and of nothing that is ours.
 DIALECT = re.compile(r"DCGM_\w+ (counter metrics should have|metric names should|use base unit|"
                      r"label names should|non-counter metrics should|metric name should|"
-                     r"no help text).*|gpudeck_gpu_(state|tasks) label names should .*")
+                     r"no help text).*|gpudeck_gpu_\w+ label names should .*")
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +139,7 @@ def test_promtool_finds_no_fault(hub: HubProcess, agent: WireAgent) -> None:
 
 def test_the_page_of_the_docs(tmp_path: Path) -> None:
     blocks = re.findall(r"```yaml\n# (\S+)\n(.*?)```", PAGE.read_text(), re.S)
-    assert [name for name, _ in blocks] == ["prometheus.yml", "prometheus.yml", "rules.yml"]
+    assert [name for name, _ in blocks] == ["prometheus.yml"] * 3 + ["rules.yml"]
     for at, (name, text) in enumerate(blocks):
         file = tmp_path / f"{at}-{name}"
         file.write_text(text.replace("/etc/prometheus/gpudeck.token", str(tmp_path / "token")))
@@ -149,6 +150,62 @@ def test_the_page_of_the_docs(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stdout + done.stderr
     named = set(re.findall(r"\b(gpudeck_[a-z_]+)", PAGE.read_text()))
     assert len(named) > 20
+
+
+def series(name: str, values: str, **labels: str) -> dict[str, str]:
+    said = {"Hostname": "n1", "UUID": "GPU-1", "gpu": "0", "job": "gpudeck"} | labels
+    return {"series": name + "{" + ",".join(f'{key}="{value}"' for key, value in said.items())
+            + "}", "values": values}
+
+
+IDLE, BUSY = "DCGM_FI_DEV_GPU_UTIL", "gpudeck_gpu_tasks"
+# By samples of 15 s; `_` is none.
+PASTS: dict[str, tuple[list[dict[str, str]], dict[str, list[str]]]] = {
+    "a fresh Prometheus": ([series(IDLE, "0x600"), series(BUSY, "1x600")],
+                           {"14s": [], "1h": [], "1h50m": [], "2h5m": ["GpuHeldIdle"]}),
+    "a pod that has just come": (
+        [series(IDLE, "90x500 _x500", pod="old"), series(IDLE, "_x500 3x500", pod="new"),
+         series(BUSY, "1x500 _x500", pod="old"), series(BUSY, "_x500 1x500", pod="new")],
+        {"2h10m": [], "3h": [], "4h": []}),
+    "idle through two pods": (
+        [series(IDLE, "0x400 _x400", pod="old"), series(IDLE, "_x400 0x400", pod="new"),
+         series(BUSY, "1x400 _x400", pod="old"), series(BUSY, "_x400 1x400", pod="new")],
+        {"1h": [], "2h10m": ["GpuHeldIdle"]}),
+    "nobody on it for a while": (
+        [series(IDLE, "0x800"), series(BUSY, "1x300 0x40 1x460")], {"2h10m": []}),
+    "one lost board of seven instances": (
+        [series("gpudeck_gpu_state", "1x40", state="lost"),
+         *(series("gpudeck_gpu_state", "1x40", state="lost", mig_uuid=f"MIG-{at}")
+           for at in range(7))], {"30s": [], "2m": ["GpuLost"]}),
+}
+
+
+@pytest.mark.parametrize("past", PASTS)
+def test_the_rules_of_the_docs_are_true(tmp_path: Path, past: str) -> None:
+    rules = re.search(r"```yaml\n# rules.yml\n(.*?)```", PAGE.read_text(), re.S)
+    assert rules is not None
+    (tmp_path / "rules.yml").write_text(rules[1])
+    given, expected = PASTS[past]
+    for name in ("GpuLost", "GpuHeldIdle"):
+        for at, alerts in expected.items():
+            labels = {"Hostname": "n1", "UUID": "GPU-1", "gpu": "0", "severity": "info"}
+            if name == "GpuLost":
+                labels |= {"severity": "critical", "job": "gpudeck", "state": "lost"}
+            (tmp_path / "test.yml").write_text(json.dumps({"rule_files": ["rules.yml"], "tests": [{
+                "interval": "15s", "input_series": given, "alert_rule_test": [{
+                    "eval_time": at, "alertname": name, "exp_alerts": [
+                        {"exp_labels": labels, "exp_annotations": annotations(rules[1], name)}
+                    ] * (name in alerts)}]}]}))
+            done = subprocess.run([required("promtool"), "test", "rules", "test.yml"], timeout=30,
+                                  cwd=tmp_path, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, (at, done.stdout + done.stderr)
+
+
+def annotations(rules: str, name: str) -> dict[str, str]:
+    [rule] = [rule for group in yaml.safe_load(rules)["groups"] for rule in group["rules"]
+              if rule.get("alert") == name]
+    return {key: text.replace("{{ $labels.Hostname }}", "n1").replace("{{ $labels.gpu }}", "0")
+            for key, text in rule["annotations"].items()}
 
 
 def make_token(file: Path, hub: HubProcess) -> None:

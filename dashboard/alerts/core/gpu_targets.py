@@ -12,7 +12,7 @@ from gpudeck.limits import TimedLimit
 from gpudeck.metrics import COLUMN, SLOW_COLUMN, Absence
 
 from ...fleet.filters import Filter
-from ...fleet.fleet import Fleet, GpuStatus, Node
+from ...fleet.fleet import SUSPECT_AFTER_S, Fleet, GpuStatus, Node
 from ...fleet.mig import NO_PARENT
 from .firing_alerts import AlertTarget
 from .gpu_uses import GpuUseTable
@@ -25,7 +25,8 @@ from .xid_counts import BY_BOARD, BY_TASK, XidCounter
 NEVER = (Absence.UNSUPPORTED, Absence.DENIED)
 T = TypeVar("T")
 NO_ROWS = np.empty(0, np.intp)
-TOLD_OF_THE_SILENT = frozenset(("lost", "sample_age_s"))
+TOLD_OF_THE_SILENT = frozenset(("lost", "sample_age_s", "is_board", "node_silent_s",
+                                "node_reading_age_s", BY_TASK, BY_BOARD))
 # A node says these when they change: as long as it is heard of, they are so.
 TOLD_ON_CHANGE = frozenset(("power_cap_drift_w", "clock_lock_drifted"))
 
@@ -97,6 +98,27 @@ class EvaluationContext:
         """Of each slot."""
         return np.fromiter((users is not None for users in self.fleet.users), bool,
                            len(self.fleet))
+
+    def of_node_of_each_gpu(self, of_nodes: Floats) -> Floats:
+        return of_nodes[self.fleet.node_at[: len(self.fleet)]]
+
+    def silent_s(self) -> Floats:
+        """Of each Node."""
+        return self.once("silent_s", lambda: self.mono - np.maximum(
+            self.each(lambda node: node.heard_mono), self.listens_since))
+
+    def reading_age_s(self) -> Floats:
+        """Of each Node. Only a living agent knows whether its driver answers."""
+        return self.once("reading_age_s", lambda: self.each(self._reading_age_s))
+
+    def _reading_age_s(self, node: Node) -> float | None:
+        if (not node.connected or node.beat is None
+                or (since_beat_s := self.mono - node.beat_mono) >= SUSPECT_AFTER_S):
+            return None
+        if node.beat.reading_age_s is not None:
+            return node.beat.reading_age_s + max(0.0, since_beat_s)
+        has_gpus = node.listing is not None and bool(node.listing.order)
+        return self.mono - max(node.joined_mono, self.listens_since) if has_gpus else None
 
     def heard_at(self) -> Floats:
         return self.once("heard_at", lambda: self.each(lambda node: node.heard_at))
@@ -175,9 +197,9 @@ def _drift(lease: TimedLimit) -> float:
 
 
 class GpuTargets(FixedRowTargets):
-    """`lost` and `sample_age_s` are known of a GPU that gives no sample: rules about silence must
-    not be silent. All else is of its newest sample, and of no older one. GPUs that come while it
-    is looked at are there at the next look."""
+    """What is TOLD_OF_THE_SILENT is known of a GPU that gives no sample: rules about silence must
+    not be silent, and an Xid is no reading. All else is of its newest sample, and of no older one.
+    GPUs that come while it is looked at are there at the next look."""
 
     def _there(self) -> Mask:
         return np.asarray(~self.fleet.retired[: len(self.fleet)])
@@ -225,10 +247,19 @@ def _tasks(moment: EvaluationContext) -> Floats:
     return np.where(known, moment.fleet.task_count[: len(known)], np.nan)
 
 
+def _sample_age_s(moment: EvaluationContext) -> Floats:
+    """What has just joined could not give one before."""
+    fleet, size = moment.fleet, len(moment.fleet)
+    begun = np.fmax(fleet.listed_mono[:size], moment.listens_since)
+    return np.asarray(moment.mono - np.maximum(fleet.sampled_mono[:size], begun))
+
+
 NOW: dict[str, Callable[[EvaluationContext], npt.NDArray[Any]]] = {
     "lost": lambda moment: moment.is_in(GpuStatus.LOST),
-    "sample_age_s": lambda moment: moment.mono - np.maximum(
-        moment.fleet.sampled_mono[: len(moment.fleet)], moment.listens_since),
+    "sample_age_s": _sample_age_s,
+    "is_board": lambda moment: moment.boards(),
+    "node_silent_s": lambda moment: moment.of_node_of_each_gpu(moment.silent_s()),
+    "node_reading_age_s": lambda moment: moment.of_node_of_each_gpu(moment.reading_age_s()),
     "tasks": _tasks,
     "jobs": lambda moment: moment.shares("jobs"),
     "owners": lambda moment: moment.shares("owners"),

@@ -20,8 +20,8 @@ FLEET_KEY = "fleet"
 
 
 class NodeTargets(FixedRowTargets):
-    """What is known of who is silent is known now: `silent_s`, how many GPUs and Tasks it had, and
-    how old all else is. What its GPUs do is known while a sample is fresh."""
+    """What is known of who is silent is known now: `silent_s`, and how many GPUs and Tasks it had.
+    What its GPUs do is known while a sample is fresh."""
 
     def _there(self) -> Mask:
         return self.moment.is_there()
@@ -78,22 +78,15 @@ def _boards(moment: EvaluationContext, which: Mask) -> Floats:
                        minlength=len(moment.fleet.node_ids)).astype(float)
 
 
-def _reading_age_s(moment: EvaluationContext) -> Floats:
-    """It goes on growing while no Beat comes."""
-    return moment.each(lambda node: None if node.beat is None or node.beat.reading_age_s is None
-                       else node.beat.reading_age_s + max(0.0, moment.mono - node.beat_mono))
-
-
 NOW: dict[str, Callable[[EvaluationContext], Floats]] = {
-    "silent_s": lambda moment: moment.mono - np.maximum(
-        moment.each(lambda node: node.heard_mono), moment.listens_since),
+    "silent_s": lambda moment: moment.silent_s(),
     "clock_offset_s": lambda moment: moment.each(lambda node: node.clock_offset_s),
     "clock_skew_s": lambda moment: np.abs(moment.each(lambda node: node.clock_offset_s)),
     "gpus": lambda moment: _boards(moment, np.ones(len(moment.fleet), bool)),
     "gpus_lost": lambda moment: _boards(moment, moment.is_in(GpuStatus.LOST)),
     "tasks": lambda moment: moment.each(
         lambda node: len(node.tasks) if node.are_tasks_known else None),
-    "reading_age_s": _reading_age_s,
+    "reading_age_s": lambda moment: moment.reading_age_s(),
     "pending": _beat(lambda beat: beat.pending),
     "dropped": _beat(lambda beat: beat.dropped),
     "outbox_bytes": _beat(lambda beat: None if beat.cost is None else beat.cost.outbox_bytes),

@@ -141,7 +141,7 @@ class RuleTracker(RowState):
             so &= limit.holds(beside)
         meant = self.ready.scope
         scope = np.ones(room, bool) if meant is None else targets.in_scope(meant)
-        self.seen = RuleLastValues(values, scope)
+        self.seen = RuleLastValues(values, scope & targets.there)
         breach = known & scope & so & self.ready.fire.holds(values)
         # Who is not meant (any more), or of whom what stands beside is not so, is at rest.
         clear = self.ready.clear.holds(values) | (known & ~so) | ~scope

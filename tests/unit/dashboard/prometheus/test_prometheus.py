@@ -171,6 +171,20 @@ def test_xids_of_late_and_names_that_are_wanted() -> None:
     assert [(each["gpu"], value) for each, value in told["DCGM_FI_DEV_XID_ERRORS"]] == [("1", 79.0)]
 
 
+def test_an_xid_is_told_whatever_can_be_read_since() -> None:
+    fleet = Fleet(1)
+    node = add_node(fleet, gpus=2)
+    fleet.frame(node, frame([{"temp_c": 40.0}, {"temp_c": 41.0}], states=("ok", "lost"),
+                            tasks=tasks(("t", 0, "alice"), ("u", 1, "bo"))), NOW, MONO)
+    xids = {("n1", "GPU-n1-1"): 79.0}
+    for mono in (MONO, MONO + 30, MONO + 300):
+        told = scraped(fleet, xids, mono)
+        assert [(each["gpu"], value) for each, value in told["DCGM_FI_DEV_XID_ERRORS"]] == [
+            ("1", 79.0)]
+    held = [(each["gpu"], value) for each, value in scraped(fleet)["gpudeck_gpu_tasks"]]
+    assert held == [("0", 1.0)], "who holds one that is lost is not known"
+
+
 def test_the_table_is_whole() -> None:
     """Every metric with a name of DCGM's has its help, counters are counters, names are unique."""
     named = {metric.key: metric for metric in COLUMNS + SLOW if metric.prometheus}
@@ -179,11 +193,11 @@ def test_the_table_is_whole() -> None:
     assert len({field.prometheus for field in FIELDS}) == len(FIELDS)
     one = ExportedGpus(['gpu="0"'], [-1], [False], [1.0], [1.0])
     told = "".join(families(one, {field.key: [1.0] for field in FIELDS}))
-    kinds = dict(re.findall(r"^# TYPE (DCGM_\w+) (\w+)$", told, re.M))
+    kinds = dict(re.findall(r"^# TYPE (\w+) (\w+)$", told, re.M))
     assert {metric.key for metric in named.values() if kinds[metric.prometheus] == "counter"} == {
         key for key, metric in named.items() if metric.aggregate == "counter"}
     assert all(divisor(field) == 100 for field in FIELDS if field.unit == "%"
-               and field.prometheus.startswith("DCGM_FI_PROF_"))
+               and field.prometheus.startswith(("DCGM_FI_PROF_", "gpudeck_")))
 
 
 def test_no_samples_no_family() -> None:
