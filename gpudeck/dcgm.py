@@ -175,7 +175,7 @@ def ours(of: Sequence[str], states: Sequence[str], tasks: Values, uses: Mapping[
          ) -> Iterator[str]:
     """`tasks`: how many are on each GPU. `uses`: by their labels."""
     yield build_info()
-    yield family("gpudeck_gpu_state", "gauge", "1: this GPU is ok, stale, lost or offline.",
+    yield family("gpudeck_gpu_state", "gauge", "1: this GPU is ok, stale, lost, error or offline.",
                  [f'{each},state="{state}"' for each, state in zip(of, states, strict=True)],
                  [1.0] * len(of))
     yield family("gpudeck_gpu_tasks", "gauge", "Tasks on this GPU.", of, tasks)

@@ -80,8 +80,9 @@ MAX_SPANS = 64
 AUTH_WITHIN_S = 5.0
 BEAT_EVERY_S = 2.0
 
-GpuState = Literal["ok", "stale", "lost"]
-GPU_STATES: tuple[GpuState, ...] = ("ok", "stale", "lost")
+# error: the driver lists the board, and fails at every question about it.
+GpuState = Literal["ok", "stale", "lost", "error"]
+GPU_STATES: tuple[GpuState, ...] = ("ok", "stale", "lost", "error")
 # "released": by order, nothing of the agent has the driver open.
 ReaderState = Literal[
     "starting", "ok", "hung", "failed", "no_library", "no_driver", "no_gpus", "released"]

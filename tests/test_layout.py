@@ -52,7 +52,7 @@ HOME = {
     "duckdb": ("dashboard/history/database.py",),
     "pyarrow": ("dashboard/history/parquet.py", "dashboard/history/row_index.py",
                 "dashboard/history/arrow_columns.py"),
-    "sqlite3": ("agent/link/outbox_file.py", "agent/journal/store.py",
+    "sqlite3": ("gpudeck/database_errors.py", "agent/link/outbox_file.py", "agent/journal/store.py",
                 "dashboard/runtime/sqlite_state.py", "dashboard/actions/standing_store.py",
                 "gpudeck/audit_file.py",
                 *(f"dashboard/{room}/store.py" for room in (

@@ -42,6 +42,7 @@ CHECK_TESTS = (
     "tests/unit/dashboard/alerts/test_rules_file.py::test_each_test_of_the_pack_can_fail",
     "tests/unit/dashboard/alerts/test_targets.py::test_twenty_thousand_tasks_are_a_part_of_a_tenth_of_a_core",
     "tests/unit/dashboard/audit/test_recorder.py::test_verify_is_fast_enough_for_a_million_in_30_s_and_keeps_no_list",
+    "tests/unit/dashboard/automation/test_fault_matrix.py",
     "tests/unit/dashboard/automation/test_ladders_meanwhile.py::test_whoever_comes_back_long_after_the_hub_is_told_from_the_first_rung[3000.0-4]",
     "tests/unit/dashboard/automation/test_restarts.py::test_one_at_a_time_on_a_node_also_over_a_restart",
     "tests/unit/dashboard/automation/test_service.py::test_fifty_harmful_rules_stay_within_the_fleets_bound",

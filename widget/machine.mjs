@@ -5,7 +5,7 @@ import { Lines, make, redraw, say } from "./dom.mjs";
 import { amount, bytesWords, plural } from "./format.mjs";
 
 const WHY = { unsupported: "not supported", denied: "not permitted", stale: "stale", lost: "lost", unknown: "unknown" };
-const STATE = { stale: "stale: the driver does not answer", lost: "lost: it has left the bus" };
+const STATE = { stale: "stale: the driver does not answer", lost: "lost: it has left the bus", error: "error: the driver fails at every question about it" };
 const READER = {
   starting: "The first look at the driver takes a moment.",
   no_library: "No GPU here: this machine has no NVIDIA library.", no_driver: "No GPU here: no NVIDIA driver is loaded.",

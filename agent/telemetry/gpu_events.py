@@ -40,6 +40,7 @@ class GpuEventState(Struct):
     told: dict[str, float] = field(default_factory=dict)
     ahead: dict[str, float] = field(default_factory=dict)
     is_lost: bool = False
+    is_failing: bool = False  # it answers with errors only
     is_instance: bool = False  # a part of a board, which people make and delete
     slowed_by: int = 0  # 0: it is not told to be slow
     slowed_at: float = 0.0  # UTC
@@ -86,9 +87,13 @@ class GpuEventDetector:
     def _state(self, gpu: GpuReading, at: float, now: float) -> list[Event]:
         if gpu.state == "lost":
             return self._lost("the driver has lost it", at)
+        if gpu.state == "error" and not self.kept.is_failing:
+            self.kept.is_failing = True
+            return [self.event("gpu_error", at, "the driver fails at every question about it")]
         # A loose contact is told some times, then now and then: the last word is always true.
-        if gpu.state == "ok" and self.kept.is_lost and self._pace.may((self._uuid, "back"), now):
-            self.kept.is_lost = False
+        is_away = self.kept.is_lost or self.kept.is_failing
+        if gpu.state == "ok" and is_away and self._pace.may((self._uuid, "back"), now):
+            self.kept.is_lost = self.kept.is_failing = False
             return [self.event("gpu_back", at, "it answers again")]
         return []
 

@@ -49,7 +49,7 @@ const GROUP_KEYS = {
   owner: (picture, slot) => picture.ownerName(slot),
   state: (picture, slot) => (picture.hasValue(slot) ? "ok" : picture.state(slot).replace("unsupported", "not supported")),
 };
-const STATE_ORDER = ["lost", "offline", "stale", "unknown", "denied", "not supported", "ok"];
+const STATE_ORDER = ["lost", "error", "offline", "stale", "unknown", "denied", "not supported", "ok"];
 
 function sectionsOf(picture, { group, sort }) {
   const byKey = grouped(picture.present(), (slot) => GROUP_KEYS[group](picture, slot));

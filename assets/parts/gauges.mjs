@@ -3,7 +3,7 @@
 
 export const FULL = 239;
 export const STATES = new Map([
-  [248, "retired"], [249, "unscaled"], [250, "denied"], [251, "unsupported"], [252, "stale"],
+  [247, "error"], [248, "retired"], [249, "unscaled"], [250, "denied"], [251, "unsupported"], [252, "stale"],
   [253, "lost"], [254, "offline"], [255, "unknown"],
 ]);
 
@@ -159,6 +159,7 @@ const STATE_DRAWINGS = {
     fillCell(cell, cell.marks.staleBase);
     hatch(cell, cell.marks.staleStripe);
   },
+  error: (cell) => drawSign(cell, cell.marks.lostBase, cell.marks.lostInk, Math.min(cell.w, cell.h, 44) * 0.26, [[0, -1, 0, 0.3], [0, 0.8, 0, 1]]),
   lost: (cell) => drawSign(cell, cell.marks.lostBase, cell.marks.lostInk, Math.min(cell.w, cell.h, 44) * 0.26, [[-1, -1, 1, 1], [1, -1, -1, 1]]),
   offline({ context, x, y, w, h, marks }) {
     context.strokeStyle = marks.offlineInk;
@@ -344,7 +345,7 @@ const inkOn = (code, tone, colours) =>
   (tone.isGrey ? bestInk(tone.css[code].match(/\d+/g).map(Number), colours.marks) : colours.ink[code]);
 
 function stateInk(state, marks) {
-  return { unscaled: marks.plainInk, stale: marks.staleInk, lost: marks.lostInk, offline: marks.label }[state]
+  return { unscaled: marks.plainInk, stale: marks.staleInk, lost: marks.lostInk, error: marks.lostInk, offline: marks.label }[state]
     ?? marks.quietInk;
 }
 

@@ -15,11 +15,11 @@ export function nameTab(words) {
   draw();
 }
 
-/** Of the fleet's totals: what is lost or silent is said first. */
+/** Of the fleet's totals: what is lost, fails or is silent is said first. */
 export function tabTotals({ gpus, nodes }) {
-  const bad = gpus.lost;
+  const bad = gpus.lost + gpus.error;
   const worrying = gpus.stale + gpus.offline + nodes.suspect + nodes.silent;
-  note = bad > 0 ? `(${amount(bad)} lost) ` : worrying > 0 ? `(${amount(worrying)} !) ` : "";
+  note = bad > 0 ? `(${amount(bad)} ${gpus.error === 0 ? "lost" : "failed"}) ` : worrying > 0 ? `(${amount(worrying)} !) ` : "";
   mark = bad > 0 ? "critical" : worrying > 0 ? "warning" : "well";
   draw();
 }

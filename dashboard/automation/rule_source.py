@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
+from itertools import chain
 
 import numpy as np
 
@@ -48,6 +49,7 @@ class RuleIntentPlanner:
     now: float
     mono: float
     open: Sequence[tuple[int, Alert]]  # by row
+    ended_of_late: Iterable[Alert]
     silences: Sequence[Silence]
     hub_holds: HubHolds
     # Monotonic: until then whoever was meant before a restart is seen to be so again.
@@ -96,8 +98,7 @@ class RuleIntentPlanner:
         watch = self.alerts.evaluator.watches.get(alert.rule_id)
         if watch is None or watch.machine.has_rested[row]:
             return False
-        ready = watch.ready
-        span_s = max(signal.span_s for signal in (ready.signal, *(each for each, _ in ready.where)))
+        ready, span_s = watch.ready, _span_s(watch.ready)
         since_mono = self.mono - (self.now - alert.since)
         return since_mono <= self.returned_by + span_s + 2 * ready.period_s
 
@@ -176,14 +177,16 @@ class RuleIntentPlanner:
                 if silence.is_on(self.now) and silence.matches(alert))
 
     def _inhibited(self, row: int, alert: Alert) -> Iterator[str]:
-        """By another Alert that stands above it; it stays visible."""
+        """By another Alert that stands above it, or did within the span that its Rule looks back
+        over; it stays visible."""
         ready = self.alerts.ready.get(alert.rule_id)
-        by = frozenset(ready.rule.inhibited_by) if ready is not None else frozenset()
-        if not by:
+        if ready is None or not ready.rule.inhibited_by:
             return
-        for _, other in self.open:
-            if other.rule_id in by and other.id != alert.id and self._stands_above(
-                    other, row, alert):
+        firing = (other for _, other in self.open)
+        over = (other for other in self.ended_of_late
+                if self.now - (other.ended_at or self.now) <= _span_s(ready))
+        for other in chain(firing, over):
+            if other.rule_id in ready.rule.inhibited_by and self._stands_above(other, row, alert):
                 yield f"inhibited by {other.title!r} on {other.target.host or 'the fleet'}"
 
     def _stands_above(self, other: Alert, row: int, alert: Alert) -> bool:
@@ -224,6 +227,12 @@ class RuleIntentPlanner:
         slots = self._slots(node, alert, self.task_ids(row, alert))
         if any(self.alerts.fleet.reported[slot] == 2 for slot in slots):
             yield "one of its GPUs is lost"
+        if any(self.alerts.fleet.reported[slot] == 3 for slot in slots):
+            yield "one of its GPUs answers with errors only"
+
+
+def _span_s(ready: CompiledRule) -> float:
+    return max(signal.span_s for signal in (ready.signal, *(each for each, _ in ready.where)))
 
 
 def key_of(alert: Alert) -> tuple[str, str]:
@@ -285,9 +294,10 @@ class RuleIntentSource:
 
     def _planner(self) -> RuleIntentPlanner:
         now = time.time()
-        return RuleIntentPlanner(self.alerts, now, time.monotonic(), self.alerts.alerts.open(),
-                                 self.silences.active(now), self.hub_holds,
-                                 self.began_mono + RETURN_WITHIN_S)
+        kept = self.alerts.alerts
+        return RuleIntentPlanner(self.alerts, now, time.monotonic(), kept.open(),
+                                 kept.ended_of_late(now), self.silences.active(now),
+                                 self.hub_holds, self.began_mono + RETURN_WITHIN_S)
 
     def mute(self) -> Mute:
         """Of whom nobody is told now: by a silence, or because another Alert stands above it."""

@@ -11,7 +11,7 @@ from .fleet import GpuStatus
 from .gpu_table import FleetMetricColumn
 
 LEVELS = 239
-RETIRED, NO_FULL, DENIED, UNSUPPORTED, STALE, LOST, OFFLINE, UNKNOWN = range(248, 256)
+(ERROR, RETIRED, NO_FULL, DENIED, UNSUPPORTED, STALE, LOST, OFFLINE, UNKNOWN) = range(247, 256)
 
 # Software power cap is how a healthy board at full load looks; idle and chosen clocks are no fault.
 HARMFUL_THROTTLE = 0x8 | 0x20 | 0x40 | 0x80
@@ -23,7 +23,7 @@ MANY_DIGITS = 6.0  # a million errors is the full colour
 OF_ABSENCE = np.full(len(Absence), UNKNOWN, np.uint8)
 OF_ABSENCE[[Absence.DENIED, Absence.UNSUPPORTED, Absence.STALE, Absence.LOST]] = (
     DENIED, UNSUPPORTED, STALE, LOST)
-OF_SHOW = np.array([0, STALE, LOST, OFFLINE, RETIRED], np.uint8)
+OF_SHOW = np.array([0, STALE, LOST, OFFLINE, RETIRED, ERROR], np.uint8)
 
 Bytes = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.float64]

@@ -33,6 +33,7 @@ class GpuStatus(IntEnum):
     LOST = 2
     OFFLINE = 3
     RETIRED = 4  # no longer in its node's inventory: a MIG instance that was destroyed
+    ERROR = 5  # its driver lists it, and fails at every question about it
 
 
 class FrameOutcome(Enum):
@@ -252,7 +253,8 @@ class Fleet(GpuTable):
         show = np.full(size, GpuStatus.OK, np.uint8)
         show[(mono - self.sampled_mono[:size] > STALE_AFTER_S) | (self.reported[:size] == 1)] = (
             GpuStatus.STALE)
-        show[self.reported[:size] == 2] = GpuStatus.LOST
+        for state, status in ((2, GpuStatus.LOST), (3, GpuStatus.ERROR)):
+            show[self.reported[:size] == state] = status
         silent = np.array([self.nodes[node_id].state == "silent" for node_id in self.node_ids],
                           bool)
         if silent.any():

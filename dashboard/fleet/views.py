@@ -139,7 +139,7 @@ def _count(hits: Mask) -> int | None:
 
 # -- the API
 
-GpuStateWord = Literal["ok", "stale", "lost"]
+GpuStateWord = Literal["ok", "stale", "lost", "error"]
 AbsenceWord = Literal["unsupported", "denied", "stale", "lost", "unknown"]
 
 
@@ -354,6 +354,7 @@ def _frames(machine: FleetStateMachine, node: Node) -> FramesView:
 # That its node is silent is the node's state; of the GPU itself it is known only that this is old.
 SHOW_WORDS: dict[int, GpuStateWord] = {
     GpuStatus.OK: "ok", GpuStatus.STALE: "stale", GpuStatus.LOST: "lost",
+    GpuStatus.ERROR: "error",
     GpuStatus.OFFLINE: "stale"}
 
 
@@ -410,6 +411,8 @@ def _absence(reported: Absence, show: GpuStatus) -> Absence:
         return Absence.LOST
     if show in (GpuStatus.STALE, GpuStatus.OFFLINE):
         return Absence.STALE
+    if show is GpuStatus.ERROR:
+        return Absence.UNKNOWN
     return reported
 
 

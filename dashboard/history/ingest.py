@@ -22,8 +22,8 @@ from .task_minutes import TaskMinuteAccumulator, TaskMinutes
 EventKey = tuple[str, str, int]  # node, stream, seq
 ReceivedFrame = tuple[HistoryMessage, Frame, HistorySlots]
 OK = GPU_STATES.index("ok")
-WHY_UNREAD = np.array([{"ok": Absence.PRESENT, "stale": Absence.STALE, "lost": Absence.LOST}[state]
-                       for state in GPU_STATES], np.uint8)
+WHY_UNREAD = np.array([{"ok": Absence.PRESENT, "stale": Absence.STALE, "lost": Absence.LOST,
+                        "error": Absence.UNKNOWN}[state] for state in GPU_STATES], np.uint8)
 
 
 @dataclass(slots=True)

@@ -298,6 +298,24 @@ def write(archive: Archive, kind: str, stretch: tuple[int, int, int],
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class FileHead:
+    """What a file says of itself."""
+
+    kind: str
+    version: int
+    rows: int
+
+
+def head_of(path: Path) -> FileHead:
+    """Raises OSError, ValueError, KeyError or TypeError where it is no file of ours."""
+    import pyarrow.parquet as pq
+
+    found = pq.read_metadata(path)
+    said = json.loads(found.metadata[b"gpudeck"])
+    return FileHead(str(said["kind"]), int(said["version"]), int(found.num_rows))
+
+
 def save_rows(folder: Path, start: int, chunks: Iterator[SampleRows], names: SlotNames) -> None:
     """What the writer will not take, as plain arrays: `numpy.load` reads them."""
     for at, rows in enumerate(chunks):

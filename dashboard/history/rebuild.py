@@ -1,13 +1,12 @@
 """What files of history say of themselves, for when both copies of the manifest are damaged."""
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from .archive import Archive
 from .manifest import HistoryFile, digest, says_nothing
-from .parquet import HOUR_S, LAYOUTS
+from .parquet import HOUR_S, LAYOUTS, head_of
 
 NAME = re.compile(r"(?P<kind>\w+)/\w+-(?P<start>\d+)-(?P<span>\d+|late)-(?P<number>\d+)\.parquet")
 
@@ -63,17 +62,13 @@ def _named(name: str) -> _Named | None:
 
 def _described(archive: Archive, name: str, named: _Named) -> HistoryFile | None:
     """None: it does not read."""
-    import pyarrow.parquet as pq
-
     path = archive.path(name)
     try:
-        head = pq.read_metadata(path)
-        said = json.loads(head.metadata[b"gpudeck"])
-        if said["kind"] != named.kind:
-            return None
+        head = head_of(path)
         stat = path.stat()
-        return HistoryFile(name, named.kind, named.start, named.end, named.span_s, head.num_rows,
-                           stat.st_size, digest(path), stat.st_mtime, int(said["version"]))
+        return None if head.kind != named.kind else HistoryFile(
+            name, named.kind, named.start, named.end, named.span_s, head.rows, stat.st_size,
+            digest(path), stat.st_mtime, head.version)
     except OSError as error:
         if says_nothing(error):
             raise

@@ -226,7 +226,9 @@ class NotificationGrouping:
         firing, over, muted = self._sorted(key, group, is_muted)
         at, reason = _when(group, self._timing, firing, over)
         if now < at:
-            self._look_again(key, group, now, at, muted)
+            # Who waits may be muted before its turn comes.
+            is_open = muted > 0 or any(not each.is_told for each in firing)
+            self._look_again(key, group, now, at, is_open)
             return None
         for member in (*firing, *over):
             name = member_key(member.alert)
@@ -262,8 +264,8 @@ class NotificationGrouping:
         return firing, over, muted
 
     def _look_again(self, key: Key, group: NotificationGroup, now: float, at: float,
-                    muted: int) -> None:
-        if muted:
+                    is_open: bool) -> None:
+        if is_open:
             at = min(at, now + MUTED_LOOK_S)
         if not group.members:
             # Kept for as long as another notice would come too soon.

@@ -25,6 +25,8 @@ TOTALS = (
      "be called live.", "state:stale"),
     ("lost", "lost", "The driver has lost these GPUs; most often only a reset of the board or the "
      "machine brings them back.", "state:lost"),
+    ("error", "error", "The driver lists these GPUs and fails at every question about them; most "
+     "often a reset of the board or of the machine is needed.", "state:error"),
     ("offline", "offline", "Their node is silent, so nothing is known of them now.",
      "state:offline"),
     ("free", "Free", "GPUs that are well and have no task on them.", "state:free"),
@@ -47,6 +49,7 @@ SORTS = (("name", "name"), ("high", "highest first"), ("low", "lowest first"))
 STATES: dict[str, str] = {
     "stale": ABSENCE_MEANING[Absence.STALE],
     "lost": ABSENCE_MEANING[Absence.LOST],
+    "error": "the driver fails at every question about it",
     "offline": "its node is silent",
     "unsupported": ABSENCE_MEANING[Absence.UNSUPPORTED],
     "denied": ABSENCE_MEANING[Absence.DENIED],
@@ -66,7 +69,7 @@ _FULL_FACTS = {
 FILTER_EXAMPLES = (
     ("util<5 & mem>50%", "hardly working, memory held"),
     ("user:alice", "the GPUs of one owner"),
-    ("state:lost | state:stale", "in trouble"),
+    ("state:lost | state:error | state:stale", "in trouble"),
     ("node:a100 & state:free", "free, on nodes with a100 in their name"),
     ("temp>80 | power>95%", "hot, or at their power limit"),
     ("rowspending=yes | eccbad>0", "with memory that fails"),
@@ -132,7 +135,7 @@ def _tools() -> Component:
             "filter-popover", FILTER_EXAMPLES,
             "Join with `&` `|` `!` and ( ). Compare with `< <= > >= = !=`.",
             f"Numbers: `{live}`; each minute: `{slow}`.",
-            "Words: `node: model: user: gpu: task: state:`, where a state is ok, stale, lost, "
+            "Words: `node: model: user: gpu: task: state:`; a state is ok, stale, lost, error, "
             "offline, free or busy. A word alone is looked for in nodes, models, users and UUIDs.",
             "A GPU whose number is missing matches neither a comparison nor its opposite.")),
         make("div.switch", [make("button#view-map", "Map", aria_pressed="true"),

@@ -238,7 +238,7 @@ def test_who_may_not_is_not_tempted(demo: Demo, node_id: str, browser: Browser) 
     assert person.page.locator("#lines-side .limits button").count() == 0
     status = person.page.evaluate("""async (uuid) => (await fetch('/api/v1/previews', {
         method: 'POST', headers: {'Content-Type': 'application/json', 'X-CSRFToken':
-        decodeURIComponent(document.cookie.match(/gpudeck_csrf_\w+=([^;]*)/)[1])},
+        decodeURIComponent(document.cookie.match(/gpudeck_csrf_[^=]*=([^;]*)/)[1])},
         body: JSON.stringify({action: 'set_power_cap', targets: [uuid], params: {setting:
         {type: 'power_cap', gpu_uuid: uuid, watts: 300, lease_s: 60}}})})).status""", uuid)
     person.close()

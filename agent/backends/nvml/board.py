@@ -4,8 +4,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import pynvml
+from msgspec import structs
 
-from gpudeck.metrics import UNKNOWN, UNSUPPORTED, WIDTH, Absence
+from gpudeck.metrics import COLUMN, UNKNOWN, UNSUPPORTED, WIDTH, Absence
 from gpudeck.wire import GpuFacts
 
 from ...readings import GpuReading, ProcessAccounting, ProcessReading
@@ -19,6 +20,8 @@ from .processes import NvmlAccounting, NvmlProcessLists
 
 LOST_ASKED_EVERY_S = 15.0
 LIMITS_EVERY_S = 60.0
+FAILED_READS_MAX = 5
+MEMORY = COLUMN["mem_used_bytes"]
 
 Answer = TypeVar("Answer")
 
@@ -41,6 +44,7 @@ class NvmlBoard(NvmlGpu):
         self.pending: tuple[str, ...] = ()  # modes that wait for a reset, for people
         self.metrics = NvmlBoardMetrics(self)
         self._has_slow, self._missing_fast, self._missing_slow = False, {}, {}
+        self._failed_reads = 0  # in a row
 
     @property
     def is_here(self) -> bool:
@@ -96,9 +100,12 @@ class NvmlBoard(NvmlGpu):
             self.facts, self._limits_at = read_facts(self, self.facts, memory, temp_c), now
             self.pending = read_pending(self)
         row = self.metrics.fast(now, answers, memory, temp_c, has_mig)
-        return self._told(row, self.metrics.slow(
+        reading = self._told(row, self.metrics.slow(
             now, answers, memory, temp_c, self._unseen_bytes(now, memory), has_mig)
             if slow else None)
+        self._failed_reads = self._failed_reads + 1 if _fails(reading.absent) else 0
+        return (structs.replace(reading, state="error")
+                if self._failed_reads >= FAILED_READS_MAX else reading)
 
     def _unseen_bytes(self, now: float, memory: Any) -> "float | Absence":
         if self.instances.is_on:
@@ -143,18 +150,28 @@ class NvmlBoard(NvmlGpu):
             return ()
 
     def note(self) -> str:
-        """What is wrong with it while the rest is read, and what to do."""
-        which = f"GPU {self.facts.index}"
+        """What is wrong with it while the rest is read, and what to do; it comes after its
+        name."""
         if self.asleep:
-            return f"{which} is asleep (powered down) and was not woken to be read."
+            return "is asleep (powered down) and was not woken to be read."
         if self.lost_at is not None:
-            return (f"{which} is lost: look for its Xid in `dmesg`; reset it or reboot, and check "
-                    "its seat and power.")
+            return ("is lost: look for its Xid in `dmesg`; reset it or reboot, and check its seat "
+                    "and power.")
+        if self._failed_reads >= FAILED_READS_MAX:
+            return ("answers with errors only: look for its Xid in `dmesg`; drain the node, then "
+                    "reset the GPU or reboot.")
         if self.needs_reset:
-            return (f"{which} must be reset before it works again: end its tasks, then run "
+            return ("must be reset before it works again: end its tasks, then run "
                     f"`sudo nvidia-smi --gpu-reset -i {self.facts.uuid}`, or reboot.")
         if self.metrics.is_gpm_dead:
-            return (f"{which} runs kernels and its performance counters (GPM) say 0: SM activity "
-                    "and its kin are unknown. Another profiler may hold them; a reset of the GPU, "
-                    "or the driver loaded anew, gives them back.")
-        return " ".join(f"{which}: {each}." for each in self.pending)
+            return ("runs kernels and all of its performance counters (GPM) say 0: SM activity and "
+                    "its kin are unknown while it works. Another profiler may hold them; a reset "
+                    "of the GPU, or the driver loaded anew, gives them back.")
+        return f"waits for a reset: {'; '.join(self.pending)}." if self.pending else ""
+
+
+def _fails(absent: bytes) -> bool:
+    """Nothing is known but, at most, how much memory is in use, which the kernel module answers by
+    itself."""
+    known = absent.count(Absence.PRESENT)
+    return UNKNOWN in absent and (known == 0 or (known == 1 and absent[MEMORY] == Absence.PRESENT))

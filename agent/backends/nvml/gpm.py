@@ -1,7 +1,8 @@
 """GPM: what NVML measures between two samples of a board. Hopper and newer.
 
-Counters that nobody feeds read 0, with every code a success (NVIDIA/dcgm-exporter#662: "silently 0
-after weeks"). So a 0 is believed only while nothing contradicts it.
+Counters that nobody feeds read 0, all of them, with every code a success (NVIDIA/dcgm-exporter#662:
+"silently 0 after weeks"). So a 0 while the driver says that kernels ran is believed only where
+another counter of the same reading moved: during pure copies multiprocessors do rest.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,8 +15,9 @@ from gpudeck.metrics import UNKNOWN, UNSUPPORTED, Absence
 from ..metric_row import MetricRow
 
 GPM_APART_S = 0.1  # nvml.h: samples closer than 100 ms give no metrics
-# A kernel that ended right at a reading contradicts one 0; so many in a row are dead counters.
-DEAD_AFTER = 2
+# A kernel that ended right at a reading contradicts one; so many, without any number in between,
+# are dead counters. What is read while nothing runs says nothing of them.
+DEAD_AFTER = 20
 ACTIVE, OCCUPANCY = pynvml.NVML_GPM_METRIC_SM_UTIL, pynvml.NVML_GPM_METRIC_SM_OCCUPANCY
 # What nobody will ever answer about one metric, on this driver and board.
 _NO_SUCH = (pynvml.NVML_ERROR_INVALID_ARGUMENT, pynvml.NVML_ERROR_NOT_SUPPORTED,
@@ -37,7 +39,7 @@ class GpmSampler:
         self._sampled_at: float | None = None
         self._request: Any = None
         self._answers: list[Any] = []  # where in the request they come
-        self._contradicted = 0  # in a row
+        self._contradicted = 0  # since any of them moved
         self.absence = UNKNOWN
 
     @property
@@ -76,16 +78,14 @@ class GpmSampler:
         active = shares.get(ACTIVE)
         if active is None or type(active) is Absence:
             return shares
-        if active != 0:
+        if any(type(share) is float and share != 0 for share in shares.values()):
             self._contradicted = 0
-            if shares.get(OCCUPANCY) == 0:  # who is active has warps resident
+            if active != 0 and shares.get(OCCUPANCY) == 0:  # who is active has warps resident
                 return {**shares, OCCUPANCY: UNKNOWN}
             return shares
-        if not ran and not self.is_dead:
-            self._contradicted = 0
+        if not ran:
             return shares
-        # Once it is dead a 0 while nothing runs is no news either: only a number brings it back.
-        self._contradicted += ran
+        self._contradicted += 1
         self.absence = UNKNOWN
         return {}
 

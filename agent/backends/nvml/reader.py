@@ -117,7 +117,7 @@ class NvmlReader:
         either says so at once, or the node would be well for some seconds at each attempt."""
         awake = [gpu for gpu, board in zip(gpus, self._boards, strict=True) if not board.asleep]
         blind = bool(awake) and all(
-            gpu.state == "ok" and Absence.PRESENT not in gpu.absent
+            gpu.state != "lost" and Absence.PRESENT not in gpu.absent
             and UNKNOWN in gpu.absent for gpu in awake)
         self._blind_reads = self._blind_reads + 1 if blind else 0
         self._has_seen = self._has_seen or not blind

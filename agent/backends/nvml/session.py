@@ -120,9 +120,15 @@ def _check_identity(board: NvmlBoard) -> None:
 
 
 def notes(boards: Sequence[NvmlBoard], shut: Sequence[NvmlOpenedBoard]) -> str:
-    """What is wrong with single boards while the rest is read, and what to do."""
-    return " ".join(filter(None, (*(board.note() for board in boards),
-                                  *map(_shut_note, shut))))
+    """What is wrong with single boards while the rest is read, and what to do; what is wrong with
+    several alike is said once."""
+    alike: dict[str, list[int]] = {}
+    for board in boards:
+        if note := board.note():
+            alike.setdefault(note, []).append(board.facts.index)
+    said = [f"GPU {first} {note}" + (f" The same: GPU {', '.join(map(str, rest))}." if rest else "")
+            for note, (first, *rest) in alike.items()]
+    return " ".join((*said, *map(_shut_note, shut)))
 
 
 def _shut_note(found: NvmlOpenedBoard) -> str:

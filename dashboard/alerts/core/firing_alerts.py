@@ -4,6 +4,7 @@ What the evaluator says moved becomes records here. Pure: who a row is, is asked
 """
 
 import math
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Literal
 
@@ -17,6 +18,7 @@ from .state_machine import AlertPhase
 State = Literal["pending", "firing", "resolving", "ended"]
 STATE_OF: dict[AlertPhase, State] = {
     AlertPhase.FIRING: "firing", AlertPhase.RESOLVING: "resolving", AlertPhase.INACTIVE: "ended"}
+KEPT_S = 3_600.0  # after its end, to explain what others see in their windows still
 MOVING: tuple[Of, ...] = ("task", "job", "owner")
 # In words, why one is over.
 ENDED = {"resolved": "it is over", "gone": "the target is gone",
@@ -62,9 +64,15 @@ class FiringAlerts:
 
     def __init__(self) -> None:
         self._open: dict[tuple[str, int], Alert] = {}
+        self._over: deque[Alert] = deque(maxlen=1_000)
 
     def firing(self) -> list[Alert]:
         return list(self._open.values())
+
+    def ended_of_late(self, now: float) -> Iterable[Alert]:
+        while self._over and now - (self._over[0].ended_at or now) > KEPT_S:
+            self._over.popleft()
+        return self._over
 
     def open(self) -> list[tuple[int, Alert]]:
         """Each with its row."""
@@ -86,7 +94,8 @@ class FiringAlerts:
             alert = self._begun(moved, row, name)
         elif after is AlertPhase.INACTIVE:
             del self._open[key]
-            return _ended(known, moved.at, moved.moves.reason)
+            self._over.append(_ended(known, moved.at, moved.moves.reason))
+            return self._over[-1]
         else:
             alert = replace(
                 known, state=STATE_OF[after], changed_at=moved.at, value=_value(moved, row),

@@ -25,7 +25,7 @@ from .xid_counts import BY_BOARD, BY_TASK, XidCounter
 NEVER = (Absence.UNSUPPORTED, Absence.DENIED)
 T = TypeVar("T")
 NO_ROWS = np.empty(0, np.intp)
-TOLD_OF_THE_SILENT = frozenset(("lost", "sample_age_s", "is_board", "node_silent_s",
+TOLD_OF_THE_SILENT = frozenset(("lost", "error", "sample_age_s", "is_board", "node_silent_s",
                                 "node_reading_age_s", BY_TASK, BY_BOARD))
 # A node says these when they change: as long as it is heard of, they are so.
 TOLD_ON_CHANGE = frozenset(("power_cap_drift_w", "clock_lock_drifted"))
@@ -256,6 +256,7 @@ def _sample_age_s(moment: EvaluationContext) -> Floats:
 
 NOW: dict[str, Callable[[EvaluationContext], npt.NDArray[Any]]] = {
     "lost": lambda moment: moment.is_in(GpuStatus.LOST),
+    "error": lambda moment: moment.is_in(GpuStatus.ERROR),
     "sample_age_s": _sample_age_s,
     "is_board": lambda moment: moment.boards(),
     "node_silent_s": lambda moment: moment.of_node_of_each_gpu(moment.silent_s()),

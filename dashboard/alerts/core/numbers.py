@@ -281,7 +281,7 @@ def number_of_fleet(name: str, of: FleetColumns) -> Floats:
 
 # Known of the fleet now, and not kept in history.
 _NOW: dict[str, dict[str, str]] = {
-    "gpu": {"tasks": "", "jobs": "", "owners": "", "lost": "", "sample_age_s": "s",
+    "gpu": {"tasks": "", "jobs": "", "owners": "", "lost": "", "error": "", "sample_age_s": "s",
             "is_board": "", "node_silent_s": "s", "node_reading_age_s": "s",
             "xids_of_tasks": "", "xids_of_boards": "", "power_cap_drift_w": "W",
             "clock_lock_drifted": ""},

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.backends.nvml.gpm import DEAD_AFTER
 from agent.backends.nvml.reader import SLOW_EVERY_S, NvmlReader
 from agent.readings import GpuReading
 from gpudeck.metrics import Absence
@@ -49,7 +50,8 @@ def test_silent_zeros_are_unknown_and_said(bench: Bench) -> None:
     assert value(bench.read()[0], "sm_active_pct") == pytest.approx(
         bench.nvml.gpus[0]["sm_active"])
     bench.says(**DEAD)
-    for _ in range(2):
+    for _ in range(DEAD_AFTER):
+        assert "runs kernels" not in bench.detail
         gpu, other = bench.read()
         for key in ("sm_active_pct", *SLOW):
             assert value(gpu, key) is Absence.UNKNOWN, key
@@ -57,14 +59,41 @@ def test_silent_zeros_are_unknown_and_said(bench: Bench) -> None:
         assert value(gpu, "util_pct") == bench.nvml.gpus[0]["util"]
     assert "GPU 0 runs kernels" in bench.detail
     assert "GPU 1" not in bench.detail
-    bench.says(util=0)  # nothing runs: a 0 of dead counters says no more than before
-    assert value(bench.read()[0], "sm_active_pct") is Absence.UNKNOWN
+    bench.says(util=0)
+    assert value(bench.read()[0], "sm_active_pct") == 0  # nothing runs, so that is true
+    assert "GPU 0 runs kernels" in bench.detail, "and no sign that they count again"
     active = random.uniform(0.01, 100)
     bench.says(util=50, sm_active=active)
     assert value(bench.read()[0], "sm_active_pct") == pytest.approx(active)
     assert bench.detail == ""
     bench.says(util=0, sm_active=0)
     assert value(bench.read()[0], "sm_active_pct") == 0
+
+
+def test_several_boards_with_one_trouble_are_one_sentence(bench: Bench) -> None:
+    for gpu in bench.nvml.gpus:
+        gpu.update(DEAD)
+    bench.nvml.save()
+    for _ in range(DEAD_AFTER + 2):
+        bench.read()
+    assert bench.detail.count("performance counters") == 1
+    assert bench.detail.endswith("The same: GPU 1.")
+
+
+def test_multiprocessors_that_rest_during_copies_are_no_dead_counters(bench: Bench) -> None:
+    """As in recorded runs of healthy boards: weights are loaded for seconds, and then for minutes
+    nothing runs at all."""
+    bench.read()
+    copies = random.uniform(0.01, 100)
+    bench.says(**DEAD | {"gpm_10": copies, "gpm_20": random.uniform(1, 1_000)})
+    for _ in range(DEAD_AFTER + 2):
+        gpu = bench.read()[0]
+        assert value(gpu, "sm_active_pct") == 0
+        assert value(gpu, "dram_active_pct") == pytest.approx(copies)
+    bench.says(util=0, **DEAD)
+    for _ in range(3):
+        assert value(bench.read()[0], "sm_active_pct") == 0
+    assert bench.detail == ""
 
 
 def test_zero_while_nothing_runs_is_a_number(bench: Bench) -> None:

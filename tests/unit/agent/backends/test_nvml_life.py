@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from agent.backends import ReaderUnavailableError, StaleReaderError
+from agent.backends.nvml.board import FAILED_READS_MAX
 from agent.backends.nvml.driver import driver_version
 from agent.backends.nvml.errors import LIFE
 from agent.backends.nvml.reader import BLIND_READS_MAX, NvmlReader
@@ -184,6 +185,29 @@ def test_a_board_that_supports_nothing_is_not_blind(machine: Machine, nvml: Fake
         assert {gpu.state for gpu in machine.read(reader).gpus} == {"ok"}
 
 
+@pytest.mark.parametrize("has_memory", [True, False])
+def test_a_board_that_fails_at_every_question_is_called_that(machine: Machine, nvml: FakeNvml,
+                                                             has_memory: bool) -> None:
+    """And not "ok": in a year of faults of a public trace the second most frequent one."""
+    failing = random.choice(nvml.gpus)
+    reader = machine.reader()
+    machine.read(reader)
+    for call in CALLS:
+        if not (has_memory and "Memory" in call):
+            failing.error(call, 999)
+    nvml.save()
+    for _ in range(FAILED_READS_MAX):
+        assert {gpu.state for gpu in machine.read(reader).gpus} <= {"ok", "error"}
+    reading = machine.read(reader)
+    assert {gpu.uuid: gpu.state for gpu in reading.gpus} == {
+        gpu.uuid: "error" if gpu is failing else "ok" for gpu in nvml.gpus}
+    assert f"GPU {failing.number} answers with errors only" in reading.detail
+    failing.heal()
+    nvml.save()
+    reading = machine.read(reader)
+    assert ({gpu.state for gpu in reading.gpus}, reading.detail) == ({"ok"}, "")
+
+
 def test_a_lost_gpu_is_named_and_the_others_go_on(machine: Machine, nvml: FakeNvml) -> None:
     """Pitfall 11, nvml A.1 code 15."""
     lost = random.choice(nvml.gpus)
@@ -244,8 +268,8 @@ def test_a_mode_that_waits_for_a_reset_is_said(machine: Machine, nvml: FakeNvml)
     reader = machine.reader()
     switch = ("off", "on")
     assert machine.read(reader).detail == (
-        f"GPU 1: ECC is {switch[now]}, and {switch[1 - now]} from its next reset on. "
-        "GPU 1: MIG is off, and on from its next reset on.")
+        f"GPU 1 waits for a reset: ECC is {switch[now]}, and {switch[1 - now]} from its next reset "
+        "on; MIG is off, and on from its next reset on.")
     nvml.gpus[1].update(ecc_pending=now, mig_pending=2**31)
     nvml.save()
     machine.read(reader, 60)

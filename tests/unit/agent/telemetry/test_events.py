@@ -236,14 +236,17 @@ def test_a_gpu_lost_and_back(node: Node) -> None:
         ("ok", None, [("gpu_lost", "B")]),
         ("ok", None, []),
         ("ok", "ok", [("gpu_back", "B")]),
+        ("error", "ok", [("gpu_error", "A")]),
+        ("error", "stale", []),
+        ("ok", "ok", [("gpu_back", "A")]),
     ]
     for second, (first, other, events) in enumerate(table):
         gpus = [a_gpu("A", first)] + ([a_gpu("B", other)] if other is not None else [])
         told = node.read(*gpus)
         assert [(each.kind, each.gpu_uuid) for each in told] == events, f"second {second}"
-    node.read(a_gpu("A", "lost"), a_gpu("B"))
+    node.read(a_gpu("A", "lost"), a_gpu("B", "error"))
     node.restart()
-    assert node.kinds(a_gpu("A", "lost"), a_gpu("B")) == []
+    assert node.kinds(a_gpu("A", "lost"), a_gpu("B", "error")) == []
 
 
 def test_a_gpu_that_is_lost_when_the_agent_first_looks_is_told(node: Node) -> None:

@@ -74,7 +74,8 @@ def test_a_split_board_is_counted_by_its_instances() -> None:
     fleet = Fleet(1)
     _, used = two_boards(fleet, tasks(("t1", 2, "alice")))
     said = totals(fleet)
-    assert said["gpus"] == {"total": 3, "ok": 3, "stale": 0, "lost": 0, "offline": 0, "free": 2}
+    assert said["gpus"] == {"total": 3, "ok": 3, "stale": 0, "lost": 0, "error": 0,
+                            "offline": 0, "free": 2}
     assert (said["power_w"], said["hot"], said["util_mean_pct"]) == (500.0, 1, 40.0)
     assert said["mem_used_bytes"] == pytest.approx(sum(used.values()) + GIB)
     assert said["mem_total_bytes"] == 2 * 80e9

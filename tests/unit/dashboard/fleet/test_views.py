@@ -105,7 +105,8 @@ def test_totals_count_only_what_is_live() -> None:
     fleet.tick(MONO)
     totals = views.totals(fleet, whole(fleet), NOW, MONO)
     assert totals["nodes"] == {"live": 1, "suspect": 0, "silent": 1}
-    assert totals["gpus"] == {"total": 6, "ok": 2, "stale": 1, "lost": 1, "offline": 2, "free": 1}
+    assert totals["gpus"] == {"total": 6, "ok": 2, "stale": 1, "lost": 1, "error": 0,
+                              "offline": 2, "free": 1}
     assert totals["util_mean_pct"] == 40.0
     assert totals["power_w"] == 100.0
     assert (totals["mem_used_bytes"], totals["mem_total_bytes"]) == (40e9, 160e9)

@@ -1,0 +1,283 @@
+"""One fault, one alert: each class of fault befalls a healthy fleet under the rules that come with
+gpudeck, and one receiver is told of its cause, once, and that it is over."""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from dashboard.alerts.active_rules import ActiveRules
+from dashboard.alerts.core.firing_alerts import Alert
+from dashboard.alerts.core.gpu_targets import CALM
+from dashboard.alerts.events import AlertChanged
+from dashboard.alerts.service import AlertService, AlertSources
+from dashboard.alerts.silences import SilenceService
+from dashboard.audit.recorder import AuditRecorder
+from dashboard.automation.brakes import BrakeService
+from dashboard.automation.holds import HubHolds
+from dashboard.automation.rule_source import RuleIntentSource
+from dashboard.fleet.events import FleetEvent, RecentEvents
+from dashboard.fleet.fleet import Fleet, Node
+from dashboard.notifications.channels.table import owners_for
+from dashboard.notifications.grouping import NotificationGrouping, NotificationTiming, folded
+from dashboard.notifications.receivers import Receiver
+from dashboard.runtime.dispatcher import Dispatcher
+from dashboard.state import HubState
+from gpudeck.metrics import COLUMN, SLOW_COLUMN
+from gpudeck.wire import Beat, Event, GpuFacts, Inventory
+from tests.unit import fleets
+from tests.unit.climbing import PATCHED, Clock
+
+DOCS = Path(__file__).resolve().parents[4] / "docs" / "rules.md"
+NODES, GPUS, INSTANCES = 8, 8, 7
+BEAT_EVERY_S, SLOW_EVERY_S = 5, 15
+PHASE_S = 60  # of all that comes now and then, so that each fault finds the same moment
+WELL: fleets.Row = {"util_pct": 50.0, "util_max_pct": 60.0, "mem_used_bytes": 5e9, "temp_c": 55.0,
+                    "power_w": 300.0}
+CALM_SLOW: fleets.Row = {
+    "temp_margin_c": 30.0, "ecc_uncorrected": 0.0, "ecc_corrected": 0.0, "rows_pending": 0.0,
+    "rows_failed": 0.0, "slowed_soft_thermal_pct": 0.0, "slowed_hard_thermal_pct": 0.0,
+    "slowed_power_pct": 0.0, "slowed_brake_pct": 0.0, "pcie_replays": 0.0, "nvlink_errors": 0.0,
+    "pcie_width": 16.0}
+
+
+@dataclass
+class Machine:
+    """One node, and what befalls it. `states` and `rows`: by the place of a GPU."""
+
+    node: Node
+    facts: tuple[GpuFacts, ...]
+    is_up: bool = True
+    hung_at: float | None = None
+    states: dict[int, str] = field(default_factory=dict)
+    rows: dict[int, fleets.Row] = field(default_factory=dict)
+    seq: int = 0
+
+
+class Bench:
+    """A fleet whose time is turned by hand, and one receiver that hears everything."""
+
+    def __init__(self, folder: Path, clock: Clock) -> None:
+        self.clock, self.fleet, self.recent = clock, Fleet(1), RecentEvents()
+        self.state = HubState.open(folder)
+        self.state._db.execute("pragma synchronous = off")
+        events = Dispatcher()
+        audit = AuditRecorder(self.state.audit, None, events)
+        rules = ActiveRules(self.state.alerts, events)
+        brakes = BrakeService(self.state.brakes, audit, events)
+        self.alerts = AlertService(
+            AlertSources(self.fleet, self.recent, lambda: (), lambda: CALM, None), rules,
+            self.state.alerts, events)
+        nothing: Any = SimpleNamespace(of_any=lambda _: None, refusal=lambda _: None,
+                                       why=lambda _: None)
+        silences = SilenceService(self.state.alerts, audit, self.fleet, rules)
+        self.rules = RuleIntentSource(self.alerts, silences, brakes,
+                                      HubHolds(nothing, nothing, nothing))
+        self.groups = NotificationGrouping(NotificationTiming(), owners_for)
+        ops = Receiver("r", "ops", "webhook", "http://ops.example/", "info")
+        events.listen(AlertChanged, lambda event: self.groups.take(
+            event.alert, ops, self._names(event.alert), clock.now))
+        self.told: list[tuple[float, str, str]] = []  # when, why, rule
+        self.machines = [self.add(number) for number in range(NODES)]
+        self.turn(700)  # until windows are full
+
+    def _names(self, alert: Alert) -> tuple[str, ...]:
+        return self.alerts.ready[alert.rule_id].rule.group_by
+
+    def add(self, number: int) -> Machine:
+        """The first has a board that is split."""
+        node_id = f"n{number}"
+        boards = tuple(fleets.facts(node_id, at) for at in range(GPUS))
+        parts = () if number else tuple(
+            GpuFacts(f"MIG-{at}", 0, "H100 1g", parent_uuid=boards[0].uuid, gpu_instance=at,
+                     mem_total_bytes=10e9) for at in range(INSTANCES))
+        facts = (boards[0], *parts, *boards[1:])
+        node = self.fleet.hello(fleets.hello(node_id), self.clock.now, self.clock.mono)
+        node.clock_offset_s = 0.0
+        self.fleet.inventory(node, Inventory(1, facts))
+        return Machine(node, facts)
+
+    # -- time
+
+    def turn(self, seconds: int) -> None:
+        for _ in range(seconds):
+            self.clock.now += 1.0
+            self.clock.mono += 1.0
+            for machine in self.machines:
+                if machine.is_up:
+                    self._speak(machine)
+            self.fleet.tick(self.clock.mono)
+            self.alerts.step(self.clock.now, self.clock.mono)
+            for batch in folded(self.groups.due(self.clock.now, self.rules.mute())):
+                for what, of in (("firing", batch.firing), ("resolved", batch.over)):
+                    self.told += [(self.clock.now, what, rule_id)
+                                  for rule_id in sorted({each.rule_id for each in of})]
+
+    def _speak(self, machine: Machine) -> None:
+        now, mono, node = self.clock.now, self.clock.mono, machine.node
+        machine.seq += 1
+        if machine.seq % BEAT_EVERY_S == 0:
+            age_s = 0.5 if machine.hung_at is None else mono - machine.hung_at
+            node.hear(now, mono)
+            node.take_beat(Beat("ok" if age_s < 5 else "hung", age_s, 0, 0), mono)
+        if machine.hung_at is not None:
+            return
+        node.hear(now, mono)
+        rows, slow = [], []
+        for at, facts in enumerate(machine.facts):
+            told = {**WELL, **CALM_SLOW, **machine.rows.get(at, {})}
+            rows.append({key: told[key] for key in told if key in COLUMN})
+            slow.append({key: told[key] for key in told
+                         if key in SLOW_COLUMN and facts.parent_uuid is None})
+        states = [machine.states.get(at, "ok") for at in range(len(rows))]
+        self.fleet.frame(node, fleets.frame(
+            rows, machine.seq, now, states,
+            slow=slow if machine.seq % SLOW_EVERY_S == 1 else None), now, mono)
+
+    # -- what befalls it
+
+    def xid(self, machine: Machine, place: int, code: float) -> None:
+        event = Event(machine.seq + 1_000_000, self.clock.now, "xid", machine.facts[place].uuid,
+                      numbers={"xid": code, "count": 1.0})
+        self.recent.add(FleetEvent(machine.node.hello.node_id, "s1", self.clock.now, None, event))
+
+    def stop(self, machine: Machine) -> None:
+        machine.is_up = False
+        machine.node.disconnect()
+
+    def start(self, machine: Machine) -> None:
+        self.fleet.hello(machine.node.hello, self.clock.now, self.clock.mono)
+        machine.is_up = True
+
+    def standing(self) -> set[str]:
+        """Rules that fire, and that no other explains."""
+        mute = self.rules.mute()
+        return {alert.rule_id for alert in self.alerts.firing() if not mute(alert)}
+
+
+@pytest.fixture(name="bench", scope="module")
+def _bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    clock = Clock()
+    with pytest.MonkeyPatch.context() as patched:
+        for module in PATCHED:
+            patched.setattr(f"dashboard.{module}.time", clock)
+        made = Bench(tmp_path_factory.mktemp("hub"), clock)
+        assert made.told == [], "a healthy fleet raises nothing"
+        yield made
+        made.state.close()
+
+
+@dataclass(frozen=True)
+class Fault:
+    """`rule`: the one alert of it; '': none at all."""
+
+    name: str
+    begin: Callable[[Bench], None]
+    mend: Callable[[Bench], None]
+    rule: str
+    lasts_s: int = 120
+
+
+def lose(*places: int) -> Callable[[Bench], None]:
+    def begin(bench: Bench) -> None:
+        for place in places:
+            bench.machines[0].states[place] = "lost"
+            if bench.machines[0].facts[place].parent_uuid is None:
+                bench.xid(bench.machines[0], place, 79.0)
+    return begin
+
+
+def give_back(bench: Bench) -> None:
+    bench.machines[0].states.clear()
+    bench.machines[0].rows.clear()
+
+
+def hang(bench: Bench) -> None:
+    bench.machines[1].hung_at = bench.clock.mono
+    bench.xid(bench.machines[1], 2, 119.0)
+
+
+def unhang(bench: Bench) -> None:
+    bench.machines[1].hung_at = None
+
+
+def stop(count: int) -> Callable[[Bench], None]:
+    return lambda bench: [bench.stop(each) for each in bench.machines[1 : 1 + count]] and None
+
+
+def start(bench: Bench) -> None:
+    for machine in bench.machines:
+        if not machine.is_up:
+            bench.start(machine)
+
+
+def fail(bench: Bench) -> None:
+    bench.machines[0].states[BOARD] = "error"
+
+
+def double_bit(bench: Bench) -> None:
+    bench.machines[0].rows[BOARD] = {"ecc_uncorrected": 2.0, "rows_pending": 1.0}
+    bench.xid(bench.machines[0], BOARD, 48.0)
+
+
+def heat(bench: Bench) -> None:
+    bench.machines[0].rows[BOARD] = {"temp_margin_c": -1.0, "slowed_hard_thermal_pct": 60.0,
+                                     "fan_pct": 0.0, "temp_c": 92.0}
+
+
+def join(bench: Bench) -> None:
+    bench.machines.append(bench.add(NODES))
+
+
+BOARD = INSTANCES + 2  # of the first node, and not the one that is split
+FAULTS = (
+    Fault("a GPU falls off the bus (Xid 79)", lose(BOARD), give_back, "gpu-lost"),
+    Fault("two GPUs of a node fall off the bus", lose(BOARD, BOARD + 1), give_back, "gpus-lost"),
+    Fault("a GPU that is split into 7 MIG instances falls off the bus", lose(*range(INSTANCES + 1)),
+          give_back, "gpu-lost"),
+    Fault("the driver hangs (Xid 119)", hang, unhang, "driver-unresponsive"),
+    Fault("an agent is stopped", stop(1), start, "node-silent"),
+    Fault("a quarter of all agents is cut off", stop(NODES // 4 + 1), start, "many-nodes-silent"),
+    Fault("a GPU answers with errors only", fail, give_back, "gpu-error"),
+    Fault("a double-bit error (Xid 48), and a row that waits for a reset", double_bit, give_back,
+          "ecc-uncorrected"),
+    Fault("a fan stops and its board throttles", heat, give_back, "fan-stopped", 900),
+    Fault("an agent is upgraded in 40 s", stop(1), start, "", 40),
+    Fault("a node joins", join, lambda bench: None, ""),
+)
+
+
+def befall(bench: Bench, fault: Fault) -> tuple[str, ...]:
+    """A row of the table in the docs."""
+    while bench.machines[0].seq % PHASE_S:
+        bench.turn(1)
+    began, bench.told = bench.clock.now, []
+    fault.begin(bench)
+    bench.turn(fault.lasts_s)
+    standing, mended = bench.standing(), bench.clock.now
+    fault.mend(bench)
+    for _ in range(150):
+        bench.turn(10)
+        if not bench.alerts.firing() and len(bench.told) == 2 * bool(fault.rule):
+            break
+    bench.turn(60)  # and nothing comes after it
+    assert standing == ({fault.rule} if fault.rule else set())
+    assert bench.standing() == set()
+    assert [(what, rule) for _, what, rule in bench.told] == (
+        [("firing", fault.rule), ("resolved", fault.rule)] if fault.rule else [])
+    if not fault.rule:
+        return fault.name, "none", "0", "", ""
+    (raised, _, _), (cleared, _, _) = bench.told
+    return (fault.name, f"`{fault.rule}`", "1", f"{raised - began:.0f} s",
+            f"{cleared - mended:.0f} s")
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_one_fault_is_one_alert(bench: Bench, fault: Fault) -> None:
+    row = befall(bench, fault)
+    known = re.findall(r"^\|.*\|$", DOCS.read_text(), re.M)
+    assert (line := f"| {' | '.join(row)} |") in known, f"docs/rules.md lacks the row\n{line}"
