@@ -79,7 +79,9 @@ class Heartbeat:
 
     def counts(self) -> dict[str, int]:
         """What was refused, cut or lost so far."""
-        return self._counters.counts | self._fleet_state.counts
+        found = self._counters.counts | self._fleet_state.counts
+        left_out = self._alerts.alerts.left_out
+        return found | ({"alerts_left_out": left_out} if left_out else {})
 
     def _look_for_another_hub(self) -> None:
         """The next start must be above what was seen; and people must hear of it."""

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from gpudeck.action_table import ROWS
@@ -24,12 +25,12 @@ UNANSWERED = ("the hub cannot tell now whether something speaks against it, so n
 @dataclass(frozen=True, slots=True)
 class ActionGuards:
     """`hold`: why nothing may be done on a node. `maintenance`: why one should think twice there.
-    `keep`: what the owner of any of these tasks asked for. `unreached`: why an owner will hear of
-    it at terminals only."""
+    `keep`: what the owner of any of these tasks on a node asked for. `unreached`: why an owner will
+    hear of it at terminals only."""
 
     hold: Callable[[str], Refusal | None]
     maintenance: Callable[[str], str | None]
-    keep: Callable[[Iterable[str]], KeepView | None]
+    keep: Callable[[str, Iterable[str]], KeepView | None]
     unreached: Callable[[str | None], str | None]
 
     def refusal(self, node_id: str) -> Refusal | None:
@@ -42,8 +43,8 @@ class ActionGuards:
     def maintenance_of(self, node_id: str) -> str | None:
         return _answer("maintenance", self.maintenance, node_id)
 
-    def keep_of(self, task_ids: Iterable[str]) -> KeepView | None:
-        return _answer("keep", self.keep, task_ids)
+    def keep_of(self, node_id: str, task_ids: Iterable[str]) -> KeepView | None:
+        return _answer("keep", partial(self.keep, node_id), task_ids)
 
     def unreached_owner(self, owner: str | None) -> str | None:
         return _answer("unreached", self.unreached, owner)

@@ -13,6 +13,7 @@ from ..access.rights import require
 from ..audit.recorder import AuditRecorder
 from ..errors import InvalidChangeError, NotFoundError
 from ..fleet.fleet import Fleet, Node
+from ..fleet.task_targets import task_on_node
 from ..fleet.visibility import VisibilityScope, VisibleFleetCache
 from .holds import one_line
 from .standing_store import OwnerKeep, StandingStore
@@ -38,37 +39,36 @@ class OwnerKeepService:
         keep = self.of(node_id, task_id)
         return None if keep is None else KeepView(keep.until, keep.because, keep.by)
 
-    def of_any(self, task_ids: Iterable[str]) -> KeepView | None:
-        """Of a job whose tasks these are: that which lasts longest."""
-        now, wanted = time.time(), {*task_ids}
-        found = [keep for (_, task_id), keep in self._kept.items()
-                 if task_id in wanted and now < keep.until]
+    def of_any(self, node_id: str, task_ids: Iterable[str]) -> KeepView | None:
+        """Of a job whose tasks these are, on this node: that which lasts longest."""
+        found = [keep for task_id in {*task_ids}
+                 if (keep := self.of(node_id, task_id)) is not None]
         last = max(found, key=lambda keep: keep.until, default=None)
         return None if last is None else KeepView(last.until, last.because, last.by)
 
-    def set(self, actor: Actor, task_id: str, until: float, because: str) -> OwnerKeep:
+    def set(self, actor: Actor, target: str, until: float, because: str) -> OwnerKeep:
         now = time.time()
-        node, task = self._own(actor, "PUT /api/v1/tasks/<path:task_id>/keep", task_id)
+        node, task = self._own(actor, "PUT /api/v1/tasks/<path:task_id>/keep", target)
         if not now < until <= now + LASTS_MOST_S:
             raise InvalidChangeError("`until` is in UTC seconds, after now and within seven days")
         if len(self._kept) >= MOST:
             raise InvalidChangeError(f"{MOST} tasks are kept already, and no more can be")
-        keep = OwnerKeep(node.hello.node_id, task_id, until, one_line(because, "`because`"),
+        keep = OwnerKeep(node.hello.node_id, task.id, until, one_line(because, "`because`"),
                          actor.name, now)
         with self._change(actor, "set", node, task, {"until": until, "because": keep.because}):
             self._standing.drop_keeps_before(now)
             self._standing.put_keep(keep)
         self._kept = {key: each for key, each in self._kept.items() if each.until > now}
-        self._kept[keep.node_id, task_id] = keep
+        self._kept[keep.node_id, keep.task_id] = keep
         return keep
 
-    def remove(self, actor: Actor, task_id: str) -> None:
-        node, task = self._own(actor, "DELETE /api/v1/tasks/<path:task_id>/keep", task_id)
-        if self.of(node.hello.node_id, task_id) is None:
+    def remove(self, actor: Actor, target: str) -> None:
+        node, task = self._own(actor, "DELETE /api/v1/tasks/<path:task_id>/keep", target)
+        if self.of(node.hello.node_id, task.id) is None:
             raise NotFoundError("nobody asked that this task be kept")
         with self._change(actor, "remove", node, task, {}):
-            self._standing.drop_keep(node.hello.node_id, task_id)
-        del self._kept[node.hello.node_id, task_id]
+            self._standing.drop_keep(node.hello.node_id, task.id)
+        del self._kept[node.hello.node_id, task.id]
 
     def _change(self, actor: Actor, action: str, node: Node, task: Task, detail: dict[str, Any]
                 ) -> Any:
@@ -82,14 +82,11 @@ class OwnerKeepService:
     def _own(self, actor: Actor, verb: str, task_id: str) -> tuple[Node, Task]:
         """Its owner, or an operator whose scope it is in. Raises."""
         require(actor, verb)
-        for node in self._visible_fleets.of(VisibilityScope.of(actor)).nodes(self._fleet):
-            task = node.tasks.get(task_id)
-            if task is None:
-                continue
-            is_operator = actor.role is not None and actor.role.covers(Role.OPERATOR)
-            if is_operator or actor.scope.owns(task.user):
-                return node, task
-            raise RefusedError(AccessDenial(DenialReason.FORBIDDEN,
-                                            "this is for the task's owner and for operators"))
-        raise NotFoundError(f"there is no task {task_id[:128]!r} here")
+        visible = self._visible_fleets.of(VisibilityScope.of(actor))
+        node, task = task_on_node(visible.nodes(self._fleet), task_id)
+        is_operator = actor.role is not None and actor.role.covers(Role.OPERATOR)
+        if is_operator or actor.scope.owns(task.user):
+            return node, task
+        raise RefusedError(AccessDenial(DenialReason.FORBIDDEN,
+                                        "this is for the task's owner and for operators"))
 

@@ -15,11 +15,14 @@ from gpudeck.action_views import ActionRequirementsView, PreviewItemView, Previe
 from gpudeck.actions import NO_TASK, PREVIEW_LASTS_S, ActionParams, Preview, Refusal
 from gpudeck.command_sentences import ranks_left
 from gpudeck.limits import GPU_SETTINGS, Setting, action_of
+from gpudeck.wire import Task
 
 from ..access.policy import AccessTarget, Actor, is_fresh
+from ..errors import NotFoundError
 from ..fleet.fleet import Node
 from ..fleet.owner_views import ranks_beside
 from ..fleet.state_machine import FleetStateMachine
+from ..fleet.task_targets import task_on_node
 from ..fleet.visibility import CommandLineVisibility, VisibleFleet
 from .authorizer import ActionAuthorizer, hidden
 from .errors import ActionRefusedError
@@ -71,9 +74,9 @@ class PreviewService:
         """One per job, as far as the tasks' nodes have said what belongs together."""
         visible = self.authorizer.visible(actor)
         found: dict[tuple[str, str], PreviewTarget] = {}
-        for task_id in dict.fromkeys(task_ids):
-            node = self._node_with(visible, task_id)
-            task = node.tasks[task_id]
+        for target in dict.fromkeys(task_ids):
+            node, task = self._named(visible, target)
+            task_id = task.id
             its = AccessTarget(owners=(task.user,), is_harmful=False)
             self.authorizer.check(actor, PREVIEW, its, action, [task_id])
             key = node.hello.node_id, task.job_id or task_id
@@ -82,11 +85,11 @@ class PreviewService:
                 *(before.task_ids if before else ()), task_id), task.user, task.command)
         return list(found.values())
 
-    def _node_with(self, visible: VisibleFleet, task_id: str) -> Node:
-        for node in visible.nodes(self.fleet_state.fleet):
-            if task_id in node.tasks:
-                return node
-        raise hidden(f"there is no task {task_id[:128]!r} here")
+    def _named(self, visible: VisibleFleet, target: str) -> tuple[Node, Task]:
+        try:
+            return task_on_node(visible.nodes(self.fleet_state.fleet), target)
+        except NotFoundError as error:
+            raise hidden(str(error)) from error
 
     def _setting_target(self, actor: Actor, action: ShownAction, targets: list[str],
                         params: ActionParams) -> PreviewTarget:
@@ -166,9 +169,10 @@ class PreviewService:
         if job.preview is None:
             assert job.refusal is not None
             return refused_item(job.target, job.refusal, reads,
-                                self.guards.keep_of(job.target.real_tasks), warnings)
+                                self.guards.keep_of(
+                                    job.target.node_id, job.target.real_tasks), warnings)
         return item(job.preview, job.target.host, reads, self._gpu_names(job.target.node_id),
-                    self.guards.keep_of(shown_task_ids(job.preview)),
+                    self.guards.keep_of(job.target.node_id, shown_task_ids(job.preview)),
                     self._warnings(job.preview) + warnings,
                     () if job.refusal is None else (job.refusal,))
 

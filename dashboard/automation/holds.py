@@ -95,8 +95,8 @@ class HubHolds:
         refusal = self.holds.refusal(node_id)
         return None if refusal is None else refusal.sentence
 
-    def keep_of(self, task_ids: Iterable[str]) -> RequestedKeep | None:
-        keep = self.keeps.of_any(task_ids)
+    def keep_of(self, node_id: str, task_ids: Iterable[str]) -> RequestedKeep | None:
+        keep = self.keeps.of_any(node_id, task_ids)
         if keep is None:
             return None
         until = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(keep.until))

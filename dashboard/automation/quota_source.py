@@ -53,7 +53,8 @@ class QuotaIntentSource:
             so="yes", sample_age_s=self._sample_age_s(offender.node), since=since,
             sentence=f"{balance.sentence}{why}"[:900], holds=() if held is None else (held,),
             mutes=(),  # a silence is of alerts
-            keep=self.hub_holds.keep_of(offender.task_ids), condition=_condition(balance),
+            keep=self.hub_holds.keep_of(offender.node, offender.task_ids),
+            condition=_condition(balance),
             acts=fleet_most(len(self.fleet.nodes)), within_s=FLEET_S,
             # Whoever was over before a restart is seen to be so again by then.
             goes_on=since <= self.began_at + RETURN_WITHIN_S)

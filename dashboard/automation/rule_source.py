@@ -90,8 +90,9 @@ class RuleIntentPlanner:
             since=alert.fired_at, sentence=wanted.text, acts=rule.budget.acts,
             within_s=float(ready.budget_s), holds=tuple(self.holds(row, alert)),
             mutes=tuple(self.mutes(alert)),
-            keep=self.hub_holds.keep_of(task_ids) if task_ids else None, alert_id=alert.id,
-            condition=wanted, place=place_of(alert), goes_on=self._goes_on(row, alert))
+            keep=self.hub_holds.keep_of(target.node_id, task_ids) if task_ids else None,
+            alert_id=alert.id, condition=wanted, place=place_of(alert),
+            goes_on=self._goes_on(row, alert))
 
     def _goes_on(self, row: int, alert: Alert) -> bool:
         """Whoever comes back later, nobody has seen meanwhile: that is another story."""

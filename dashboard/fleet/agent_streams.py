@@ -29,6 +29,11 @@ class AgentStream:
         self.ledger.settle(upto)
         self.stored.settle(upto)
 
+    def settle_one(self, seq: int) -> None:
+        """It is taken, and nothing of it is kept."""
+        self.ledger.note(seq)
+        self.stored.note(seq)
+
     def ack(self) -> Ack:
         """Were there more gaps than fit, the agent would bring again what lies between older ones:
         that costs a little, and nothing is taken twice."""

@@ -23,6 +23,7 @@ from .fleet import GpuStatus
 from .members import EnrolledNode
 from .state_machine import FleetStateMachine
 from .task_list import TaskList
+from .task_targets import task_on_node
 from .views import GpuList, GpuView, NodeList, NodeView, TaskView
 from .visibility import VisibleFleet, VisibleFleetCache
 
@@ -200,9 +201,10 @@ class FleetApi:
         return found
 
     def task(self, task_id: str) -> TaskView:
-        for task in self._tasks_named(frozenset((task_id,)), None, self._visible()):
-            return task
-        raise _none("task", task_id)
+        visible = self._visible()
+        node, task = task_on_node(visible.nodes(self.machine.fleet), task_id)
+        [found] = self._tasks_named(frozenset((task.id,)), node.hello.node_id, visible)
+        return found
 
 
 def _none(what: str, name: str) -> NotFoundError:
@@ -236,5 +238,5 @@ ROUTES = (
           "`items` the Tasks of the groups that `open` names. `id`: those of these that there "
           "are.", is_list=True, query=_TASKS_QUERY),
     Route("GET tasks/<path:task_id>", FleetApi.task, "get_tasks", see(Role.VIEWER),
-          "One Task.", errors=(400, 404)),
+          "One Task.", errors=(400, 404, 409)),
 )

@@ -14,6 +14,7 @@ from . import mig
 from .metric_table import MetricTable, Slots
 
 MAX_OWNERS = 65_000
+OWNERS_KEPT = 4_096  # before those that are on no GPU any more are forgotten
 SLOW_LASTS_S = 180.0  # agents say it anew every 60 s; two may be lost on the way
 
 NO_TASK, SEVERAL, UNKNOWN_OWNER, SPLIT = 65_535, 65_534, 65_533, 65_532
@@ -45,6 +46,7 @@ class GpuTable(MetricTable):
         self._slots_of_uuid: dict[str, list[int]] = {}
         self._model_of: dict[str, int] = {}
         self._owner_of: dict[str, int] = {}
+        self._owners_most = OWNERS_KEPT
         super().__init__(COLUMNS, np.inf, 64)
         self.slow = MetricTable(SLOW, SLOW_LASTS_S, 64)
 
@@ -114,6 +116,8 @@ class GpuTable(MetricTable):
 
     def mark_owners(self, order: Sequence[int], tasks: Mapping[str, Task], uses: Iterable[Use]
                     ) -> None:
+        if len(self.owners) >= self._owners_most:
+            self._forget_owners()
         users: list[dict[int, None]] = [{} for _ in order]
         counts = [0] * len(order)
         for use in uses:
@@ -124,6 +128,30 @@ class GpuTable(MetricTable):
             self.users[slot] = tuple(on_gpu)
             self.task_count[slot] = count
             self.owner[slot] = _one_of(tuple(on_gpu))
+
+    def _forget_owners(self) -> None:
+        size, old = len(self), self.owners
+        for slot in np.flatnonzero(self.retired[:size]).tolist():
+            self.users[slot], self.owner[slot] = None, UNKNOWN_OWNER
+        used = sorted({number for users in self.users for number in users or ()
+                       if number < MAX_OWNERS})
+        place = np.arange(2**16, dtype=np.uint16)  # what is no owner stays what it is
+        place[used] = np.arange(len(used))
+        self.owners = [old[number] for number in used]
+        self._owner_of = {name: number for number, name in enumerate(self.owners)}
+        self.users = [None if users is None else tuple(place[[*users]].tolist())
+                      for users in self.users]
+        self.owner[:size] = place[self.owner[:size]]
+        self._owners_most = max(OWNERS_KEPT, 2 * len(used))
+
+    def new_names(self, node_id: str, gpus: Iterable[GpuFacts]) -> int:
+        """Of GPUs and models, how many were not known."""
+        told = list(gpus)
+        return (len({facts.uuid for facts in told if (node_id, facts.uuid) not in self._slot_of})
+                + len({facts.name for facts in told} - self._model_of.keys()))
+
+    def new_owners(self, tasks: Iterable[Task]) -> int:
+        return len({task.user for task in tasks} - self._owner_of.keys() - {None})
 
     def _owner(self, user: str | None) -> int:
         if user is None or (len(self.owners) >= MAX_OWNERS and user not in self._owner_of):

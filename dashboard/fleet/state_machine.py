@@ -19,6 +19,7 @@ from .epoch_fence import EpochFence
 from .events import FleetEvent, RecentEvents
 from .fleet import FUTURE_S, Fleet, FrameOutcome, Node
 from .members import REVOKED, REVOKED_RETRY_S, TakeoversView
+from .node_budget import NEW_NAMES, NodeBudget
 from .quarantine import NodeQuarantines
 from .sample_seconds import SampleSecondAligner
 
@@ -29,6 +30,8 @@ FULL_RETRY_S = 300.0
 VERSION_RETRY_S = 3_600.0
 TAKEN_RETRY_S = 30.0
 OWN_PAUSE_S = 5.0
+# Agents keep a day; older ones are of a clock that was wrong, or of nobody who means well.
+BACKFILL_MOST_S = 2 * 86_400.0
 
 Effects = list[effects.Effect]
 
@@ -75,6 +78,7 @@ class FleetStateMachine:
         self.events = RecentEvents()
         self.disk_error: str | None = None
         self._quarantines = NodeQuarantines()
+        self._new_names = NodeBudget(NEW_NAMES)
         self._seconds: dict[tuple[str, bool], SampleSecondAligner] = {}
         self._ticked_mono: float | None = None
 
@@ -121,6 +125,9 @@ class FleetStateMachine:
                     node.set_clock(said.message.agent_at, link.probed_mono, now, mono)
                 return []
             case wire.Inventory():
+                new = self.fleet.new_names(link.node_id, said.message.gpus)
+                if not self._new_names.take(link.node_id, new, mono):
+                    return self._over_rate(effects.RateExceeded(link.at, "new GPUs"), mono)
                 self.fleet.inventory(node, said.message)
                 return [effects.StreamRecord(link.node_id, link.stream, 0, now, said.payload,
                                              message=said.message)]
@@ -193,6 +200,10 @@ class FleetStateMachine:
 
     def _sequenced(self, link: AgentLinkState, message: wire.Sequenced, payload: bytes, now: float,
                    mono: float) -> Effects:
+        if isinstance(message, wire.Frame) and message.tasks is not None:
+            new = self.fleet.new_owners(message.tasks.began)
+            if not self._new_names.take(link.node_id, new, mono):
+                return self._over_rate(effects.RateExceeded(link.at, "new owners"), mono)
         record = self._record(link, message, payload, now, mono)
         if record is None:
             return []
@@ -219,6 +230,11 @@ class FleetStateMachine:
             message = wire.decode_from_agent(payload)
             if not isinstance(message, wire.Frame | wire.Event):
                 raise wire.WireError("a Backfill holds Frames and Events")
+            if now - message.taken_at > BACKFILL_MOST_S:
+                self.counts["too_old"] += 1
+                link.received.settle_one(message.seq)
+                is_told_again = True
+                continue
             record = self._record(link, message, payload, now, mono, is_backfill=True)
             if record is None:
                 is_told_again = True

@@ -80,13 +80,13 @@ def cells(fleet: Fleet, visible: VisibleFleet, key: str, picked: Filter | None, 
 
 
 def owners(fleet: Fleet, visible: VisibleFleet) -> dict[str, Any]:
-    """SPLIT where it is none: tasks run on the instances of that board."""
+    """SPLIT where it is none: tasks run on the instances of that board. Names of those alone who
+    are on a GPU that is seen: what was ever said is not sent again and again."""
     owner = np.where(fleet.is_split() & (fleet.owner[: len(fleet)] == NO_TASK), np.uint16(SPLIT),
                      fleet.owner[: len(fleet)])[visible.slots]
-    names = fleet.owners
-    if not visible.is_whole:
-        is_one = owner < MAX_OWNERS
-        owner[is_one], names = _renumbered(owner[is_one], names, visible)
+    is_one = owner < MAX_OWNERS
+    used, owner[is_one] = np.unique(owner[is_one], return_inverse=True)
+    names = [fleet.owners[number] for number in used.tolist()]
     return {"epoch": visible.epoch, "names": names, "owner": owner.astype("<u2").tobytes()}
 
 

@@ -13,6 +13,7 @@ from ..access.requests import asker, body
 from ..access.routes import Route, change, see
 from ..errors import NotFoundError
 from ..fleet.fleet import Fleet
+from ..fleet.task_targets import task_on_node
 from ..fleet.visibility import VisibleFleet, VisibleFleetCache
 from ..web import preconditions
 from ..web.answers import bad
@@ -63,10 +64,8 @@ class QuotasApi:
 
     def of_task(self, task_id: str) -> views.TaskQuotaList:
         visible = self._visible()
-        for node in visible.nodes(self.fleet):
-            if task_id in node.tasks:
-                return views.TaskQuotaList([*self.queries.of_task(node, task_id, visible)])
-        raise NotFoundError(f"there is no task {task_id[:128]!r} here")
+        node, task = task_on_node(visible.nodes(self.fleet), task_id)
+        return views.TaskQuotaList([*self.queries.of_task(node, task.id, visible)])
 
     def of_node(self, node_id: str) -> views.NodeQuotaList:
         visible, gpu = self._visible(), _gpu()
@@ -185,7 +184,7 @@ ROUTES = (
           "What is wrong with it, or who would be over it at this moment."),
     Route("GET tasks/<path:task_id>/quotas", QuotasApi.of_task, "get_task_quotas", see(Role.VIEWER),
           "Which Quotas count for a Task, why these, and what its owner has of them.",
-          errors=(404,)),
+          errors=(404, 409)),
     Route("GET nodes/<node_id>/quotas", QuotasApi.of_node, "get_node_quotas", see(Role.VIEWER),
           "The Quotas that concern a Node, or one GPU of it, whether they are in force there, and "
           "who of their holders is there.", errors=(404,),

@@ -137,7 +137,7 @@ class World:
     def begin(self) -> None:
         """What a start of the hub makes anew."""
         self.brakes = BrakeService(self.state.brakes, self.audit, self.events)
-        keeps: Any = SimpleNamespace(of_any=lambda task_ids: next(
+        keeps: Any = SimpleNamespace(of_any=lambda _, task_ids: next(
             (self.keeps[each] for each in task_ids if each in self.keeps), None))
         nothing: Any = SimpleNamespace(refusal=lambda node_id: None, why=lambda node_id: None)
         self.rules = RuleIntentSource(self.desk, self.silences, self.brakes,

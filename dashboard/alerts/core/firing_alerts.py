@@ -11,6 +11,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ...fleet.node_budget import HOUR_S, NodeBudget
 from .evaluator import RulePhaseChange
 from .rule import Of, Severity
 from .state_machine import AlertPhase
@@ -18,6 +19,8 @@ from .state_machine import AlertPhase
 State = Literal["pending", "firing", "resolving", "ended"]
 STATE_OF: dict[AlertPhase, State] = {
     AlertPhase.FIRING: "firing", AlertPhase.RESOLVING: "resolving", AlertPhase.INACTIVE: "ended"}
+# More than this are no news to anybody, and each is kept for days.
+OF_ONE_NODE = ((HOUR_S, 1_000),)
 KEPT_S = 3_600.0  # after its end, to explain what others see in their windows still
 MOVING: tuple[Of, ...] = ("task", "job", "owner")
 # In words, why one is over.
@@ -65,6 +68,8 @@ class FiringAlerts:
     def __init__(self) -> None:
         self._open: dict[tuple[str, int], Alert] = {}
         self._over: deque[Alert] = deque(maxlen=1_000)
+        self._budget = NodeBudget(OF_ONE_NODE)
+        self.left_out = 0  # there were too many of one node
 
     def firing(self) -> list[Alert]:
         return list(self._open.values())
@@ -92,6 +97,9 @@ class FiringAlerts:
             if after is not AlertPhase.FIRING:
                 return None  # it was pending, and that is all it was
             alert = self._begun(moved, row, name)
+            if alert.target.node_id and not self._budget.take(alert.target.node_id, 1, moved.at):
+                self.left_out += 1
+                return None
         elif after is AlertPhase.INACTIVE:
             del self._open[key]
             self._over.append(_ended(known, moved.at, moved.moves.reason))

@@ -30,7 +30,7 @@ ADA = Actor("person", "ada", Role.OPERATOR, Scope(("*",)), "s1", time.time() + 3
 
 def silent() -> dict[str, Callable[[Any], Any]]:
     """Nothing speaks against it."""
-    return {name: lambda _: None for name in NAMES}
+    return {name: lambda *_: None for name in NAMES}
 
 
 def broken(_: Any) -> None:
@@ -62,7 +62,7 @@ class Hub:
             raise RefusedError(denial)
 
     def _asked(self, name: str) -> Callable[[Any], Any]:
-        return lambda about: self.guards[name](about)
+        return lambda *about: self.guards[name](*about)
 
     def look(self, node_id: str, task_id: str, action: Any, params: ActionParams,
              _asker: str | None) -> Preview:

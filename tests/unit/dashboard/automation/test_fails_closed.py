@@ -76,7 +76,7 @@ def test_what_a_guard_forbids_is_not_done(world: World, guard: str) -> None:
     hog = almost_ended(world)
     holds, until = world.rules.hub_holds, world.clock.now + 300.0
     forbidding: Any = {
-        "keeps": SimpleNamespace(of_any=lambda _: SimpleNamespace(until=until, by="bob",
+        "keeps": SimpleNamespace(of_any=lambda *_: SimpleNamespace(until=until, by="bob",
                                                                   because="")),
         "holds": SimpleNamespace(refusal=lambda _: SimpleNamespace(sentence="all is held")),
         "maintenance": SimpleNamespace(why=lambda _: "people work on it")}

@@ -13,6 +13,7 @@ import pytest
 from dashboard.alerts.active_rules import ActiveRules
 from dashboard.alerts.core.firing_alerts import Alert
 from dashboard.alerts.core.gpu_targets import CALM
+from dashboard.alerts.core.query import AlertQuery
 from dashboard.alerts.events import AlertChanged
 from dashboard.alerts.service import AlertService, AlertSources
 from dashboard.alerts.silences import SilenceService
@@ -22,6 +23,7 @@ from dashboard.automation.holds import HubHolds
 from dashboard.automation.rule_source import RuleIntentSource
 from dashboard.fleet.events import FleetEvent, RecentEvents
 from dashboard.fleet.fleet import Fleet, Node
+from dashboard.fleet.node_budget import HOUR_S, NodeBudget
 from dashboard.notifications.channels.table import owners_for
 from dashboard.notifications.grouping import NotificationGrouping, NotificationTiming, folded
 from dashboard.notifications.receivers import Receiver
@@ -72,7 +74,7 @@ class Bench:
         self.alerts = AlertService(
             AlertSources(self.fleet, self.recent, lambda: (), lambda: CALM, None), rules,
             self.state.alerts, events)
-        nothing: Any = SimpleNamespace(of_any=lambda _: None, refusal=lambda _: None,
+        nothing: Any = SimpleNamespace(of_any=lambda *_: None, refusal=lambda _: None,
                                        why=lambda _: None)
         silences = SilenceService(self.state.alerts, audit, self.fleet, rules)
         self.rules = RuleIntentSource(self.alerts, silences, brakes,
@@ -281,3 +283,21 @@ def test_one_fault_is_one_alert(bench: Bench, fault: Fault) -> None:
     row = befall(bench, fault)
     known = re.findall(r"^\|.*\|$", DOCS.read_text(), re.M)
     assert (line := f"| {' | '.join(row)} |") in known, f"docs/rules.md lacks the row\n{line}"
+
+
+def test_a_node_that_makes_alerts_up_is_bounded_and_others_are_not(
+        bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench.alerts.alerts, "_budget", NodeBudget(((HOUR_S, 5),)))
+    liar, honest = bench.machines[2], bench.machines[3]
+    before = len(bench.state.alerts.ended_alerts(0, 1e12, AlertQuery()))
+    for _ in range(20):
+        liar.states = {} if liar.states else {0: "lost"}
+        bench.turn(2)
+    honest.states = {0: "lost"}
+    bench.turn(20)
+    assert "gpu-lost" in bench.standing()
+    honest.states.clear()
+    liar.states.clear()
+    bench.turn(60)
+    assert bench.alerts.alerts.left_out >= 5
+    assert len(bench.state.alerts.ended_alerts(0, 1e12, AlertQuery())) - before == 6

@@ -310,7 +310,7 @@ def wanted(found: list[QuotaBalance], since: Mapping[OverKey, float], now: float
     quotas: Any = SimpleNamespace(
         balances=found, over_since=since, hold_s=hold_s, summed_at=now, steady=lambda: now,
         active=SimpleNamespace(versions={"q": SimpleNamespace(generation=4)}))
-    holds: Any = SimpleNamespace(on_node=lambda _: held, keep_of=lambda _: keep)
+    holds: Any = SimpleNamespace(on_node=lambda _: held, keep_of=lambda *_: keep)
     return [*QuotaIntentSource(quotas, Fleet(1), holds, lambda: 0.0, began_at)()]
 
 

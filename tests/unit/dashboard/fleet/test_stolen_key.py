@@ -1,0 +1,154 @@
+"""What one node's key may make the hub keep, and that it speaks for its own node alone."""
+
+import random
+
+import numpy as np
+import pytest
+
+from dashboard.errors import NotFoundError
+from dashboard.fleet import views
+from dashboard.fleet.effects import Effect, LogMessage, StreamRecord
+from dashboard.fleet.fleet import Fleet
+from dashboard.fleet.gpu_table import OWNERS_KEPT
+from dashboard.fleet.node_budget import DAY_S, HOUR_S, NEW_NAMES, NodeBudget
+from dashboard.fleet.state_machine import BACKFILL_MOST_S, FleetStateMachine
+from dashboard.fleet.task_targets import AmbiguousTaskError, task_on_node
+from dashboard.fleet.visibility import EVERYTHING_SEEN, focus
+from gpudeck.wire import MAX_GPUS, Ack, Backfill, GpuFacts, Inventory, Refused, encode
+from tests.unit.dashboard.fleet.test_state_machine import Talk, told_acks
+from tests.unit.fleets import MONO, NOW, add_node, frame, hello, tasks
+
+
+def made_up(generation: int, model: str = "NVIDIA H100") -> Inventory:
+    return Inventory(generation, tuple(
+        GpuFacts(f"U{generation}-{at}", at, model) for at in range(MAX_GPUS)))
+
+
+def refused(talk: Talk, effects: list[Effect]) -> Refused | None:
+    found = talk.told(Refused, effects)
+    return found[0] if found else None  # type: ignore[return-value]
+
+
+def test_gpus_that_are_made_up_end_in_a_quarantine_that_is_said() -> None:
+    machine = FleetStateMachine("hub", 1)
+    talk, honest = Talk(machine), Talk(machine, "b", "n2")
+    generation, end = 1, None
+    while end is None:
+        generation += 1
+        talk.mono += 1 / 19
+        effects = talk.say(made_up(generation))
+        end = refused(talk, effects)
+        assert generation < 100
+    assert len(machine.fleet) <= 4 + NEW_NAMES[0][1]
+    assert "new GPUs" in end.reason
+    assert end.retry_after_s > 0
+    assert any(isinstance(each, LogMessage) and each.what == "agent quarantined"
+               for each in effects)
+    assert not any(isinstance(each, StreamRecord) for each in effects), "nor is it kept on disk"
+    assert honest.tick(1), "nobody else notices"
+    size = len(machine.fleet)
+    for again in range(30):  # whatever it does next within the day
+        talk = Talk(machine, f"c{again}")
+        talk.mono = MONO + (again + 1) * 1_800.0
+        talk.say(hello("n1"))
+        talk.say(made_up(1_000 + again))
+    assert len(machine.fleet) - size <= NEW_NAMES[1][1]
+
+
+def test_models_and_owners_that_are_made_up_count_too() -> None:
+    machine = FleetStateMachine("hub", 1)
+    talk = Talk(machine)
+    for generation in range(2, 3_000):
+        effects = talk.say(Inventory(generation, (GpuFacts("GPU", 0, f"model {generation}"),)))
+        if refused(talk, effects):
+            break
+    assert len(machine.fleet.models) <= NEW_NAMES[0][1] + 2
+    talk = Talk(machine, "b", "n2")
+    for seq in range(1, 100):
+        named = tasks(*((f"t{seq}-{at}", 0, f"u{seq}-{at}") for at in range(200)))
+        effects = talk.say(frame([{}, {}], seq, tasks=named))
+        if refused(talk, effects):
+            break
+    assert len(machine.fleet.owners) <= NEW_NAMES[0][1]
+
+
+def test_a_budget_comes_back_with_time() -> None:
+    budget = NodeBudget(((HOUR_S, 10), (DAY_S, 25)))
+    at = random.uniform(0, 1e6)
+    assert [budget.take("n", 5, at + second) for second in (0, 1, 2)] == [True, True, False]
+    assert budget.take("other", 10, at)
+    assert budget.take("n", 10, at + HOUR_S + 2)
+    assert not budget.take("n", 10, at + 2 * HOUR_S + 4)
+    assert budget.take("n", 5, at + 2 * HOUR_S + 4)
+    assert budget.take("n", 10, at + 2 * DAY_S)
+
+
+def test_a_board_that_is_split_anew_now_and_then_is_no_offence() -> None:
+    """Instances of eight boards, seven each, twelve times an hour."""
+    machine = FleetStateMachine("hub", 1)
+    talk = Talk(machine)
+    for again in range(2, 14):
+        talk.mono += 300
+        effects = talk.say(Inventory(again, tuple(
+            GpuFacts(f"MIG-{again}-{at}", at, "NVIDIA H100") for at in range(56))))
+        assert refused(talk, effects) is None
+
+
+def test_owners_who_are_on_no_gpu_are_neither_sent_nor_kept() -> None:
+    fleet = Fleet(1)
+    node, other = add_node(fleet), add_node(fleet, "n2")
+    fleet.frame(other, frame([{}, {}], tasks=tasks(("t", 1, "alice"))), NOW, MONO)
+    for seq in range(1, OWNERS_KEPT // 50 + 3):
+        named = tasks(*((f"t{seq}-{at}", 0, f"u{seq}-{at}") for at in range(50)), ("t", 1, "bob"))
+        fleet.frame(node, frame([{}, {}], seq, tasks=named), NOW, MONO)
+        told = views.owners(fleet, focus(fleet, EVERYTHING_SEEN))
+        names, owner = told["names"], np.frombuffer(told["owner"], "<u2").tolist()
+        assert [names[number] if number < len(names) else None for number in owner] == [
+            None, "bob", None, "alice"]
+        assert len(names) == 2
+    assert len(fleet.owners) < OWNERS_KEPT
+    assert {fleet.owners[number] for number in fleet.users[3] or ()} == {"alice"}
+
+
+def test_what_is_brought_of_years_ago_is_taken_and_not_kept() -> None:
+    machine = FleetStateMachine("hub", 1)
+    talk = Talk(machine)
+    old = frame([{}, {}], 1, taken_at=NOW - BACKFILL_MOST_S - 60)
+    late = frame([{}, {}], 2, taken_at=NOW - DAY_S)
+    effects = talk.say(Backfill((encode(old), encode(late))))
+    assert [each.seq for each in effects if isinstance(each, StreamRecord)] == [2]
+    assert told_acks(effects) == [Ack(1, ())], "its agent may forget it"
+    assert machine.counts["too_old"] == 1
+
+
+# -- whose task is meant
+
+
+def claimed(*boots: tuple[str, str]) -> Fleet:
+    fleet = Fleet(1)
+    for node_id, boot_id in boots:
+        node = fleet.hello(hello(node_id, boot_id=boot_id), NOW, MONO)
+        fleet.inventory(node, Inventory(1, (GpuFacts(f"GPU-{node_id}", 0, "H100"),)))
+        fleet.frame(node, frame([{}], tasks=tasks(("deadbeef-42-7", 0, node_id))), NOW, MONO)
+    return fleet
+
+
+@pytest.mark.parametrize("liar_first", [True, False])
+def test_who_did_not_boot_so_claims_it_in_vain(liar_first: bool) -> None:
+    boots = [("n1", "deadbeef-1234"), ("liar", "cafe0000-1234")]
+    fleet = claimed(*(reversed(boots) if liar_first else boots))
+    node, task = task_on_node(fleet.nodes.values(), "deadbeef-42-7")
+    assert (node.hello.node_id, task.user) == ("n1", "n1")
+
+
+def test_where_nothing_tells_them_apart_the_node_is_asked_for() -> None:
+    fleet = claimed(("liar", "deadbeef-1234"), ("n1", "deadbeef-1234"))
+    nodes = list(fleet.nodes.values())
+    with pytest.raises(AmbiguousTaskError, match=r"liar.* and n1.* both claim"):
+        task_on_node(nodes, "deadbeef-42-7")
+    for named in ("n1", "n1.example"):
+        node, _ = task_on_node(nodes, f"{named}/deadbeef-42-7")
+        assert node.hello.node_id == "n1"
+    for unknown in ("n3/deadbeef-42-7", "deadbeef-42-8", "n1/"):
+        with pytest.raises(NotFoundError):
+            task_on_node(nodes, unknown)
