@@ -43,7 +43,7 @@ _TABLE: tuple[EventKind, ...] = (
     EventKind("gpu_lost", "critical", "GPU lost",
               "look for its Xid; reset the GPU or reboot the node, and check its seat and power"),
     EventKind("gpu_error", "critical", "GPU answers with errors only",
-              "look for its Xids in the kernel's log; drain the node, then reset the GPU or reboot"),
+              "look for its Xids in the kernel's log; drain the node, reset the GPU or reboot"),
     EventKind("gpu_back", "info", "GPU back", ""),
     EventKind("gpu_added", "info", "GPU added", ""),
     EventKind("gpu_removed", "info", "GPU removed", ""),

@@ -4,6 +4,7 @@ Each use of a GPU counts for one Quota per limit: the most specific one. So a Qu
 node takes what she has there out of the one for everyone, and nothing is counted twice.
 """
 
+import math
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ if TYPE_CHECKING:  # wire carries Quotas
 DEFAULT_PRIORITY = 2
 COUNTS: tuple[Counted, ...] = ("each", "together")
 JobKey = tuple[str, str]  # node and job
+NO_HOURS: Mapping[tuple[str, str], Mapping[str, float]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,7 @@ class TaskHolding:
     host: str
     group: str | None  # of nodes; None: not known here
     uses: tuple[tuple[str, float | None], ...]  # GPU, memory
+    since: Mapping[str, float] = field(default_factory=dict)  # by GPU, as the hub has seen it
 
     @property
     def job(self) -> JobKey:
@@ -75,7 +78,8 @@ class QuotaOffender(Struct, frozen=True):
 @dataclass(frozen=True, slots=True)
 class QuotaBalance:
     """What one holder has of one limit. `used` is of what is known: where `is_whole` is False
-    there may be more."""
+    there may be more. `is_contested`: it is over by what one node says, and nothing elsewhere goes
+    for that."""
 
     quota: Quota
     limit: Limit
@@ -86,6 +90,7 @@ class QuotaBalance:
     tasks: int
     users: tuple[str, ...]
     offenders: tuple[QuotaOffender, ...] = ()
+    is_contested: bool = False
 
     @property
     def is_over(self) -> bool:
@@ -103,8 +108,10 @@ class QuotaBalance:
             held = held.replace(" per ", " in the last ")
         verb = "used" if self.limit == "gpu_hours" else "hold" if (
             self.quota.count == "together") else "holds"
+        contested = ("; only one node says what it is over by, so a person has to choose what "
+                     "goes" if self.is_contested else "")
         return (f"{self.holder} {verb} {at_least}{held} {scope_words(self.quota)}; "
-                f"{self.quota.id} gives {most}")
+                f"{self.quota.id} gives {most}{contested}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,9 +237,12 @@ _Usages = dict[tuple[str, Limit, str], _HolderUsage]  # by Quota, limit and hold
 
 def balances(quotas: QuotaIndex, holdings: Iterable[TaskHolding], now: float,
              hours: Mapping[tuple[str, str], float | None],
-             spared: Container[str], unsure: Container[str] = ()) -> list[QuotaBalance]:
+             spared: Container[str], unsure: Container[str] = (),
+             hours_by_node: Mapping[tuple[str, str], Mapping[str, float]] = NO_HOURS
+             ) -> list[QuotaBalance]:
     """`hours`: by Quota and user, or Quota and holder; without them no hours are counted; those of
-    the Quotas `unsure` are at least so many. `spared`: Tasks that are never chosen to go."""
+    the Quotas `unsure` are at least so many, and those that no node is known to say end nothing.
+    `spared`: Tasks that are never chosen to go."""
     buckets: _Usages = {}
     owners: dict[JobKey, set[str | None]] = {}
     for holding in holdings:
@@ -240,7 +250,8 @@ def balances(quotas: QuotaIndex, holdings: Iterable[TaskHolding], now: float,
         _count(quotas, holding, buckets)
     found = []
     for bucket in buckets.values():
-        balance = _balance(bucket, now, hours, spared, owners, unsure)
+        balance = _balance(bucket, now, hours, spared, owners, unsure,
+                           hours_by_node.get((bucket.quota.id, bucket.holder), {}))
         if balance is not None:
             found.append(balance)
     return sorted(found, key=lambda each: (each.quota.id, each.limit, each.holder))
@@ -280,7 +291,7 @@ def _put(buckets: _Usages, about: ApplicableQuotas, quota: Quota | None, limit: 
 
 def _balance(bucket: _HolderUsage, now: float, hours: Mapping[tuple[str, str], float | None],
              spared: Container[str], owners: Mapping[JobKey, set[str | None]],
-             unsure: Container[str]) -> QuotaBalance | None:
+             unsure: Container[str], hours_by_node: Mapping[str, float]) -> QuotaBalance | None:
     most = bucket.quota.limit(bucket.limit)
     assert most is not None
     tasks = [holding.task for job in bucket.jobs.values() for holding in job.tasks.values()]
@@ -298,9 +309,67 @@ def _balance(bucket: _HolderUsage, now: float, hours: Mapping[tuple[str, str], f
     may_go = [job for job in bucket.jobs.values()
               if owners[job.key] == {next(iter(owners[job.key]))} and None not in owners[job.key]
               and not any(task_id in spared for task_id in job.tasks)]
-    go = [] if used <= most else _going(bucket, sorted(may_go, key=_order), used, most, now)
+    if used <= most:
+        return QuotaBalance(bucket.quota, bucket.limit, bucket.holder, used, most, is_whole,
+                            len(tasks), users)
+    jobs = sorted(may_go, key=_order)
+    choices = [_going(bucket, among, used, most, now) for among in (
+        _said_by_more(bucket, jobs, used, most, hours_by_node), _late(bucket, jobs, most))]
+    go = max(choices, key=len)  # the first of equals: it goes by importance
     return QuotaBalance(bucket.quota, bucket.limit, bucket.holder, used, most, is_whole, len(tasks),
-                        users, tuple(_offender(job) for job in go))
+                        users, tuple(_offender(job) for job in go), bool(jobs) and not go)
+
+
+def _said_by_more(bucket: _HolderUsage, jobs: list[_JobHoldings], used: float, most: float,
+                  hours_by_node: Mapping[str, float]) -> list[_JobHoldings]:
+    """Of these, those that would go also without what any single other node says: one node, whose
+    key may be stolen, ends nothing on another."""
+    if bucket.limit == "max_age_s":  # of each by itself
+        return jobs
+    is_of_hours = bucket.limit == "gpu_hours"
+    said = dict(hours_by_node) if is_of_hours else _sums_by_node(bucket)
+    left, found = _users_of_gpus(bucket), []
+    for job in jobs:
+        others = max((sum_ for node_id, sum_ in said.items() if node_id != job.key[0]), default=0.0)
+        if not said or used - others <= most:
+            continue
+        found.append(job)
+        if not is_of_hours:
+            freed = -_change(left, job, -1, bucket.limit)
+            said[job.key[0]] -= freed
+            used -= freed
+    return found
+
+
+def _late(bucket: _HolderUsage, jobs: list[_JobHoldings], most: float) -> list[_JobHoldings]:
+    """Of these, those on GPUs that were taken when the holder had all that the Quota gives already,
+    as the hub saw it; the newest first."""
+    if bucket.limit != "gpus":
+        return []
+    since: dict[tuple[str, str], float] = {}
+    for job in bucket.jobs.values():
+        for holding in job.tasks.values():
+            for uuid, _ in holding.uses:
+                key = holding.node_id, uuid
+                since[key] = min(holding.since.get(uuid, math.inf), since.get(key, math.inf))
+    held = {(node_id, uuid) for job in bucket.jobs.values() for node_id, uuid, _ in job.uses}
+    beyond = sorted(held, key=lambda gpu: (since[gpu], gpu))[int(most):]
+    newest = {gpu: place for place, gpu in enumerate(beyond)}
+    places = {job.key: max(newest.get((node_id, uuid), -1) for node_id, uuid, _ in job.uses)
+              for job in jobs}
+    return sorted((job for job in jobs if places[job.key] >= 0),
+                  key=lambda job: -places[job.key])
+
+
+def _sums_by_node(bucket: _HolderUsage) -> dict[str, float]:
+    gpus: dict[str, set[str]] = {}
+    sums: dict[str, float] = {}
+    for job in bucket.jobs.values():
+        for node_id, uuid, mem in job.uses:
+            gpus.setdefault(node_id, set()).add(uuid)
+            sums[node_id] = sums.get(node_id, 0.0) + (mem or 0.0)
+    return {node_id: float(len(held)) for node_id, held in gpus.items()} if (
+        bucket.limit == "gpus") else sums
 
 
 def _sum(bucket: _HolderUsage) -> tuple[float, bool]:
@@ -337,34 +406,37 @@ def _age_s(job: _JobHoldings, now: float) -> float:
                 if each.task.started_at is not None), default=0.0)
 
 
+def _users_of_gpus(bucket: _HolderUsage) -> Counter[tuple[str, str]]:
+    return Counter((node_id, uuid) for job in bucket.jobs.values() for node_id, uuid, _ in job.uses)
+
+
+def _change(left: Counter[tuple[str, str]], job: _JobHoldings, sign: int, limit: Limit) -> float:
+    """Of the sum, when the job goes (-1) or comes back."""
+    total = 0.0
+    for node_id, uuid, mem in job.uses:
+        gpu = node_id, uuid
+        was_held = left[gpu] > 0
+        left[gpu] += sign
+        total += int(left[gpu] > 0) - int(was_held) if limit == "gpus" else sign * (mem or 0.0)
+    return total
+
+
 def _fewest(bucket: _HolderUsage, jobs: list[_JobHoldings], used: float,
             most: float) -> list[_JobHoldings]:
-    left = Counter((node_id, uuid) for job in bucket.jobs.values()
-                   for node_id, uuid, _ in job.uses)
-    is_gpus = bucket.limit == "gpus"
-
-    def change(job: _JobHoldings, sign: int) -> float:
-        total = 0.0
-        for node_id, uuid, mem in job.uses:
-            gpu = node_id, uuid
-            was_held = left[gpu] > 0
-            left[gpu] += sign
-            total += int(left[gpu] > 0) - int(was_held) if is_gpus else sign * (mem or 0.0)
-        return total
-
+    left, limit = _users_of_gpus(bucket), bucket.limit
     gone: list[_JobHoldings] = []
     for job in jobs:
         if used <= most:
             break
-        used += change(job, -1)
+        used += _change(left, job, -1, limit)
         gone.append(job)
     for job in reversed(list(gone)):  # whoever need not go stays, the most important first
-        back = change(job, +1)
+        back = _change(left, job, +1, limit)
         if back == 0 or used + back <= most:
             used += back
             gone.remove(job)
         else:
-            change(job, -1)
+            _change(left, job, -1, limit)
     return gone
 
 

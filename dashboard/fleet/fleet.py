@@ -76,6 +76,8 @@ class Node:
     frame_at: float = 0.0  # when that was taken, by our clock
     tasks: dict[str, Task] = field(default_factory=dict)
     uses: tuple[Use, ...] = ()
+    # Task and GPU -> since when it is used, by our clock: no node can make itself older by that.
+    used_since: dict[tuple[str, int], float] = field(default_factory=dict)
     are_tasks_known: bool = False
     outcomes: dict[FrameOutcome, int] = field(
         default_factory=lambda: dict.fromkeys(FrameOutcome, 0))
@@ -151,7 +153,7 @@ class Fleet(GpuTable):
             self.node_ids.append(hello.node_id)
         if hello.boot_id != node.hello.boot_id:
             # Task ids carry the boot id: none of the old ones can still run.
-            self._apply_tasks(node, Tasks(True, (), ()))
+            self._apply_tasks(node, Tasks(True, (), ()), now)
             node.are_tasks_known = False
         if hello.stream != node.hello.stream:
             node.listings.clear()  # generations are numbered within a stream
@@ -202,15 +204,17 @@ class Fleet(GpuTable):
         self._show(node, listing)
         node.out_of_range += self.apply_numbers(listing.slots, frame, at, at_mono)
         if frame.tasks is not None:
-            self._apply_tasks(node, frame.tasks)
+            self._apply_tasks(node, frame.tasks, now)
         return FrameOutcome.APPLIED
 
-    def _apply_tasks(self, node: Node, tasks: Tasks) -> None:
+    def _apply_tasks(self, node: Node, tasks: Tasks, now: float) -> None:
         began = {task.id: task for task in tasks.began}
         known = began if tasks.snapshot else node.tasks | began
         used = {use.task_id for use in tasks.uses}
         node.tasks = {task_id: task for task_id, task in known.items() if task_id in used}
         node.uses = tasks.uses
+        node.used_since = {key: node.used_since.get(key, now)
+                           for key in ((use.task_id, use.gpu) for use in tasks.uses)}
         node.are_tasks_known = True
         self.tasks_version += 1
         if node.listing is not None:

@@ -31,11 +31,14 @@ def holdings(fleet: Fleet, node: Node) -> list[TaskHolding]:
     if node.listing is None:
         return []
     uses: dict[str, list[tuple[str, float | None]]] = {}
+    since: dict[str, dict[str, float]] = {}
     for use in node.uses:
         uuid = fleet.uuids[node.listing.order[use.gpu]]
         uses.setdefault(use.task_id, []).append((uuid, use.mem_used_bytes))
+        since.setdefault(use.task_id, {})[uuid] = node.used_since[use.task_id, use.gpu]
     group = fleet.group_of(node.hello.node_id)
-    return [TaskHolding(task, node.hello.node_id, node.hello.host, group, tuple(uses[task_id]))
+    return [TaskHolding(task, node.hello.node_id, node.hello.host, group, tuple(uses[task_id]),
+                        since[task_id])
             for task_id, task in node.tasks.items() if task_id in uses]
 
 

@@ -34,22 +34,20 @@ def cells_of(rows: Iterable[Mapping[Hashable, Any]]) -> Iterator[UserGpuSeconds]
 @dataclass(slots=True)
 class QuotaGpuHours:
     """By Quota and holder. `unsure`: Quotas of a whole group, where somebody has hours of whom it
-    is not known which groups they are in: at least that many."""
+    is not known which groups they are in: at least that many. `by_node`: of each, by node."""
 
     of: dict[tuple[str, str], float] = field(default_factory=dict)
     unsure: set[str] = field(default_factory=set)
+    by_node: dict[tuple[str, str], dict[str, float]] = field(default_factory=dict)
 
 
-def grain(quotas: QuotaIndex, per: Per, is_whole: bool = True) -> tuple[Grain, ...]:
-    """The columns that history has to split by: no finer than needed. Empty: it is not asked.
-    `is_whole`: all nodes are counted."""
+def grain(quotas: QuotaIndex, per: Per) -> tuple[Grain, ...]:
+    """The columns that history has to split by: no finer than needed. Empty: it is not asked."""
     limited = [quota for quota in quotas.all if quota.gpu_hours is not None]
     if not any(quota.per == per for quota in limited):
         return ()
     kinds = {quota.scope_kind for quota in limited}
-    if "gpu" in kinds:
-        return ("user", "node", "gpu")
-    return ("user",) if kinds == {"fleet"} and is_whole else ("user", "node")
+    return ("user", "node", "gpu") if "gpu" in kinds else ("user", "node")
 
 
 def hours_of(quotas: QuotaIndex, per: Per, cells: Iterable[UserGpuSeconds],
@@ -70,7 +68,11 @@ def hours_of(quotas: QuotaIndex, per: Per, cells: Iterable[UserGpuSeconds],
             holder = None if choice is None else holder_of(choice.quota, task)
             if choice is not None and holder is not None and choice.quota.id in wanted:
                 key = choice.quota.id, holder
-                found.of[key] = found.of.get(key, 0.0) + cell.gpu_s / 3_600
+                hours = cell.gpu_s / 3_600
+                found.of[key] = found.of.get(key, 0.0) + hours
+                if cell.node_id is not None:
+                    of_nodes = found.by_node.setdefault(key, {})
+                    of_nodes[cell.node_id] = of_nodes.get(cell.node_id, 0.0) + hours
     if unknown:
         found.unsure = {quota.id for quota in quotas.all
                         if quota.id in wanted and quota.subject_kind == "group"

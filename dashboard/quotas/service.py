@@ -84,7 +84,8 @@ class QuotaService:
         for node_id, node in list(self._fleet.nodes.items()):
             if is_current(node, now) and (visible is None or visible.sees_node(node_id)):
                 found += holdings(self._fleet, node)
-        given = quotas, found, now, counted.of, frozenset(self.spared), counted.unsure
+        given = (quotas, found, now, counted.of, frozenset(self.spared), counted.unsure,
+                 counted.by_node)
         if len(found) <= INLINE_MOST:
             return balances(*given)
         made: list[QuotaBalance] = gevent.get_hub().threadpool.apply(balances, given)
@@ -131,13 +132,14 @@ class QuotaService:
         def ask() -> QuotaGpuHours:
             found = QuotaGpuHours()
             for per, span_s in PER_S.items():
-                if by := grain(quotas, per, is_whole):
+                if by := grain(quotas, per):
                     start = int((now - span_s) // 3_600) * 3_600
                     frame = self._history.held(by, start, now)
                     cells = [cell for cell in cells_of(frame.to_dict("records"))
                              if is_whole or cell.node_id in seen]
                     part = hours_of(quotas, per, cells, group_of, groups)
-                    found = QuotaGpuHours(found.of | part.of, found.unsure | part.unsure)
+                    found = QuotaGpuHours(found.of | part.of, found.unsure | part.unsure,
+                                          found.by_node | part.by_node)
             return found
 
         made: QuotaGpuHours = gevent.get_hub().threadpool.apply(ask)

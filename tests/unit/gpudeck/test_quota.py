@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -227,9 +228,84 @@ def test_age_is_of_each_task_and_unknown_ages_are_not_old() -> None:
 def test_hours_are_of_the_holder_and_none_is_not_zero() -> None:
     held = holding(task("a"), ("G1", 1.0))
     assert balances(QuotaIndex([quota(gpu_hours=5)]), [held], NOW, {}, ()) == []
-    found = one([quota(gpu_hours=5)], held, hours={("q", "alice"): 5.5})
+    found = one([quota(gpu_hours=5)], held, hours={("q", "alice"): 5.5},
+                hours_by_node={("q", "alice"): {"n1": 5.5}})
     assert (found.is_over, [each.task_ids for each in found.offenders]) == (True, [("a",)])
     assert not one([quota(gpu_hours=5)], held, hours={("q", "alice"): 5.0}).is_over
+
+
+# -- what one node says of another's work
+
+
+def on(node: str, *gpus: str, since: float, user: str = "alice", mem: float = 1.0,
+       age_s: float | None = 60.0) -> TaskHolding:
+    """A job of its own on each call."""
+    made = task(f"{node}-{'-'.join(gpus)}", user, age_s=age_s)
+    return replace(holding(made, *((gpu, mem) for gpu in gpus), node=node),
+                   since=dict.fromkeys(gpus, since))
+
+
+def go(found: QuotaBalance) -> set[str]:
+    return {each.node for each in found.offenders}
+
+
+def test_the_excess_goes_where_it_arose_whatever_ages_are_claimed() -> None:
+    """As it was tried: one node claims eight tasks of a user who holds four elsewhere."""
+    real = [on("n1", f"A{at}", since=100.0, age_s=3_600.0) for at in range(4)]
+    for age_s in (None, 9e9, 0.0):
+        made_up = [on("evil", f"E{at}", since=200.0, age_s=age_s) for at in range(8)]
+        found = one([quota(gpus=6)], *real, *made_up)
+        assert (go(found), len(found.offenders)) == ({"evil"}, 6)
+        spared = {each.task.id for each in made_up}
+        found = one([quota(gpus=6)], *real, *made_up, spared=spared)
+        assert (found.offenders, found.is_contested) == ((), True)
+        assert "only one node says" in found.sentence
+
+
+def test_who_spreads_over_two_nodes_is_over_where_it_came_last() -> None:
+    found = one([quota(gpus=6)], *(on("n1", f"A{at}", since=100.0) for at in range(4)),
+                *(on("n2", f"B{at}", since=101.0 + at) for at in range(4)))
+    assert (go(found), len(found.offenders)) == ({"n2"}, 2)
+    assert {each.job_id for each in found.offenders} == {"n2-B2", "n2-B3"}
+
+
+def test_what_any_two_nodes_say_is_enough() -> None:
+    found = one([quota(mem_bytes=10)], *(on(f"n{at}", "G", since=1.0, mem=6.0) for at in range(3)))
+    assert len(found.offenders) == 1, "whoever of them lies, it is over by the others"
+    found = one([quota(mem_bytes=10)], *(on(f"n{at}", "G", since=1.0, mem=6.0) for at in range(2)))
+    assert (found.is_over, found.offenders, found.is_contested) == (True, (), True)
+
+
+@pytest.mark.parametrize(("by_node", "goes"), [
+    ({"n1": 9.0}, True), ({"n2": 9.0}, False), ({"n2": 6.0, "n3": 6.0}, True), ({}, False),
+    ({"n1": 3.0, "n2": 6.0}, False)])
+def test_hours_that_only_another_node_says_end_nothing_here(by_node: dict[str, float], goes: bool
+                                                            ) -> None:
+    found = one([quota(gpu_hours=5)], on("n1", "G", since=1.0),
+                hours={("q", "alice"): max(9.0, sum(by_node.values()))},
+                hours_by_node={("q", "alice"): by_node})
+    assert (found.is_over, bool(found.offenders), found.is_contested) == (True, goes, not goes)
+
+
+@given(data=st.data())
+def test_no_claim_of_one_node_takes_from_others_what_the_quota_gives(data: st.DataObject) -> None:
+    """Whatever it says after they came; also of users, ages and what it spares."""
+    def some(nodes: list[str], begin: int) -> list[TaskHolding]:
+        return [on(data.draw(st.sampled_from(nodes)), f"G{at}-{begin}", since=float(begin + at),
+                   user=data.draw(st.sampled_from(["alice", "bob"])),
+                   age_s=data.draw(st.none() | st.floats(0, 1e6)))
+                for at in range(data.draw(st.integers(0, 8)))]
+
+    most = data.draw(st.integers(0, 9))
+    quotas = QuotaIndex([quota(subject="*", gpus=most,
+                               count=data.draw(st.sampled_from(["each", "together"])))])
+    honest, made_up = some(["n1", "n2", "n3"], 0), some(["evil"], 100)
+    spared = data.draw(st.sets(st.sampled_from([each.task.id for each in made_up] or ["none"])))
+    for found in balances(quotas, [*honest, *made_up], NOW, {}, spared):
+        theirs = [each for each in honest
+                  if found.quota.count == "together" or each.task.user == found.holder]
+        gone = [each for each in found.offenders if each.node != "evil"]
+        assert len(theirs) - len(gone) >= min(most, len(theirs))
 
 
 # -- whatever there is
