@@ -233,8 +233,8 @@ class RawSocket:
         self.namespace = namespace
         self.ws = websocket.create_connection(
             f"ws://127.0.0.1:{hub.port}/socket.io/?EIO=4&transport=websocket",
-            timeout=ANSWERS_WITHIN_S, header=header, cookie=cookie, origin=origin, suppress_origin=origin is None,
-            host=host)
+            timeout=ANSWERS_WITHIN_S, header=header, cookie=cookie, origin=origin,
+            suppress_origin=origin is None, host=host)
         assert self.ws.sock is not None
         self.socket = self.ws.sock
         hub.peers.append(self)
