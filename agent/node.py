@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from gpudeck import __version__, wire
+from gpudeck.action_table import KILLS
 from gpudeck.actions import FINAL, Reply
 from gpudeck.desired_state import SignedDesired
 from gpudeck.limits import ORDINALS
@@ -183,7 +184,7 @@ class _AgentLoop:
             options=config.options, data=config.data, source=source, recent=self._recent, mps=mps,
             journal=journal, is_shared=not config.is_made_up,
             driver=lambda: self._driver_version,
-            guards=ActionGuards(config.ceiling, self._hub.holds, journal.kills_at_most))
+            guards=ActionGuards(config.ceiling, self._hub.holds, journal.begun_at_most))
         self._commands = CommandService(
             config.identity.key, ActionLock(config.data), self._context, journal, self._hub,
             replies, keeps_anchors=not config.is_made_up, timeouts=config.timeouts)
@@ -333,7 +334,7 @@ class _AgentLoop:
         if not any(each.echo for each in happened):
             return 0
         try:
-            return self._journal.kills_since(time.time() - ECHO_S)
+            return self._journal.begun_since(KILLS, time.time() - ECHO_S)
         except JournalError:
             return 0  # it explains an Xid, and permits nothing
 

@@ -95,7 +95,8 @@ class Boards:
     def ceiling(self, **more: str) -> Path:
         """Permits what a test's root in its own pid namespace needs."""
         path = self.folder / "ceiling.toml"
-        given = {"root_tasks": "true", "own_pid_namespace": "true", "kills_per_hour": "100", **more}
+        given = {"root_tasks": "true", "own_pid_namespace": "true", "kills_per_hour": "100",
+                 "pauses_per_hour": "100", **more}
         path.write_text("".join(f"{name} = {value}\n" for name, value in given.items()))
         path.chmod(0o600)
         return path

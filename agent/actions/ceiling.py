@@ -27,6 +27,7 @@ Name = Annotated[str, Meta(min_length=1)]
 class Ceiling:
     actions: tuple[ShownAction, ...] = SHOWN_ACTIONS
     kills_per_hour: Annotated[int, Meta(ge=0)] = 3
+    pauses_per_hour: Annotated[int, Meta(ge=0)] = 12
     rules_may_act: bool = False
     terminal_may_act: bool = True
     root_tasks: bool = False

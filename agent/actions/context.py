@@ -2,13 +2,13 @@
 all get theirs from `open_context`."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Protocol
 
-from gpudeck.action_table import ShownAction
+from gpudeck.action_table import KILLS, ShownAction
 from gpudeck.actions import HeldGpu
 from gpudeck.wire import Task
 
@@ -105,13 +105,13 @@ class ActionGuards:
 
     ceiling_file: Path | None  # None: the usual place
     holds: Callable[[], tuple[str, ...]]
-    kills_since: Callable[[float], int]
+    begun_since: Callable[[Collection[str], float], int]
 
     def ceiling(self) -> Ceiling:
         return read_ceiling(self.ceiling_file)
 
-    def kills_last_hour(self) -> int:
-        return self.kills_since(time.time() - HOUR_S)
+    def begun_last_hour(self, actions: Collection[str]) -> int:
+        return self.begun_since(actions, time.time() - HOUR_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,8 @@ class NodeContext:
             holds=guards.holds(), asker=asker,
             sees_host_pids=(target is None or not self.node.has_host_pids
                             or in_host_namespace()),
-            kills_last_hour=guards.kills_last_hour(),
+            kills_last_hour=guards.begun_last_hour(KILLS),
+            pauses_last_hour=guards.begun_last_hour(("pause",)),
             manager=None if target is None else next(
                 filter(None, (managed_by(each.facts) for each in subjects)), None),
             mps=(self.limits.mps.trouble()

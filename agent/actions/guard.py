@@ -97,13 +97,16 @@ class GuardInput:
     asker: str | None  # kind; None while nobody has decided yet
     sees_host_pids: bool
     kills_last_hour: int
+    pauses_last_hour: int
     manager: str | None
     mps: str  # why MPS clients cannot be ended here; "": they can
 
 
 def begun(case: GuardInput) -> GuardInput:
-    """Of an act whose INTENT is on disk, and counts as a kill already: not against itself."""
-    return replace(case, kills_last_hour=max(case.kills_last_hour - 1, 0))
+    """Of an act whose INTENT is on disk, and counts already: not against itself."""
+    kills, pauses = int(case.action in KILLS), int(case.action == "pause")
+    return replace(case, kills_last_hour=max(case.kills_last_hour - kills, 0),
+                   pauses_last_hour=max(case.pauses_last_hour - pauses, 0))
 
 
 def refusals(case: GuardInput) -> tuple[Refusal, ...]:
@@ -155,6 +158,10 @@ def _by_budget(case: GuardInput) -> Iterator[Refusal]:
         yield Refusal("budget", f"{case.kills_last_hour} jobs were ended on this node within the "
                                 f"last hour and its ceiling permits {ceiling.kills_per_hour}; "
                                 "wait, or let its administrator raise `kills_per_hour`.")
+    if case.action == "pause" and case.pauses_last_hour >= ceiling.pauses_per_hour:
+        yield Refusal("budget", f"{case.pauses_last_hour} jobs were paused on this node within the "
+                                f"last hour and its ceiling permits {ceiling.pauses_per_hour}; "
+                                "wait, or let its administrator raise `pauses_per_hour`.")
 
 
 def _by_asker(case: GuardInput) -> Iterator[Refusal]:

@@ -2,6 +2,7 @@
 order at a time; the others wait until they expire."""
 
 import logging
+import time
 from dataclasses import dataclass, field
 
 from gpudeck.actions import HELD_BY_HUB, Command, Refusal, Reply
@@ -10,6 +11,7 @@ from gpudeck.wire import SignedCommand
 from ..journal.store import JournalError
 from ..runtime.action_lock import ActionLock
 from ..runtime.worker import Worker
+from ..telemetry.rate_limit import RateLimiter
 from .checks import ArrivingOrder, OrderContext
 from .execute import ActionExecutor
 from .guard import Check
@@ -18,6 +20,23 @@ from .replies import ReplyOutbox, first_reply, refused_state
 log = logging.getLogger("gpudeck.agent.act")
 
 WAITING_MAX = 32
+STRAYS_AT_ONCE, STRAYS_EVERY_S = 10, 60.0
+
+
+class StrayCounter:
+    """Whoever sends orders without end, of which none is obeyed, must not fill the disk by it."""
+
+    def __init__(self) -> None:
+        self._limiter = RateLimiter(STRAYS_AT_ONCE, STRAYS_EVERY_S)
+        self._untold = 0
+
+    def count(self, now: float) -> int:
+        """How many are to be recorded as one now, with those that were not; 0: not yet."""
+        self._untold += 1
+        if not self._limiter.may("stray", now):
+            return 0
+        told, self._untold = self._untold, 0
+        return told
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +49,7 @@ class CommandJudge:
     executor: ActionExecutor
     lock: ActionLock
     acting: Worker = field(default_factory=lambda: Worker("hand", WAITING_MAX))
+    strays: StrayCounter = field(default_factory=StrayCounter)
 
     def judge(self, message: SignedCommand) -> None:
         self.node.hub.begin()
@@ -55,16 +75,20 @@ class CommandJudge:
                 self._refuse(order.command, order.digest, refusal)
 
     def _reject_stray(self, command: Command | None, refusal: Refusal) -> None:
-        command_id = "" if command is None else command.command_id
-        log.warning("stray_command code=%s command=%s", refusal.code, command_id)
+        count = self.strays.count(time.monotonic())
+        if count:
+            self._record_stray("" if command is None else command.command_id, refusal, count)
+        if command is not None:
+            self._send_refused(command, refusal)
+
+    def _record_stray(self, command_id: str, refusal: Refusal, count: int) -> None:
+        log.warning("stray_command code=%s command=%s count=%d", refusal.code, command_id, count)
         try:
             self.node.journal.audit.record({
                 "kind": "stray", "code": refusal.code, "sentence": refusal.sentence[:500],
-                "command_id": command_id})
+                "command_id": command_id, "count": count})
         except JournalError as why:
             log.error("stray_not_recorded why=%r", str(why))
-        if command is not None:
-            self._send_refused(command, refusal)
 
     def _send_refused(self, command: Command, refusal: Refusal) -> None:
         self.replies.send(first_reply(command, "refused", refusal))

@@ -11,10 +11,12 @@ from gpudeck.actions import Command, CommandState, Refusal, Reply
 from gpudeck.wire import FromAgent, Noted
 
 from ..journal.store import ActionJournal, JournalError
+from ..telemetry.rate_limit import RateLimiter
 
 log = logging.getLogger("gpudeck.agent.act")
 
 RESEND_EVERY_S = 5.0
+UNKNOWN_AT_ONCE, UNKNOWN_EVERY_S = 256, 15.0
 
 
 class ReplyOutbox:
@@ -26,6 +28,8 @@ class ReplyOutbox:
         self._messages: deque[FromAgent] = deque(maxlen=4_096)
         self._not_noted: dict[str, int] = {}
         self._resend_at = 0.0
+        # Each that never came is kept for good; a hub asks for a handful after a crash.
+        self._unknown = RateLimiter(UNKNOWN_AT_ONCE, UNKNOWN_EVERY_S)
 
     def recall(self) -> None:
         """What the hub had not noted when the agent last ended. Raises JournalError."""
@@ -86,7 +90,10 @@ class ReplyOutbox:
         for command_id in command_ids:
             try:
                 known = self._journal.known(command_id)
-                self.reply(self._never_came(command_id) if known is None else known.reply)
+                if known is not None:
+                    self.reply(known.reply)
+                elif self._unknown.may("unknown", time.monotonic()):
+                    self.reply(self._never_came(command_id))
             except JournalError as why:
                 log.error("no_answer command=%s why=%r", command_id, str(why))
 

@@ -5,6 +5,7 @@ a thread that exists while there is work. One act is in flight at a time.
 """
 
 import logging
+import time
 
 import msgspec
 
@@ -30,6 +31,7 @@ from ..journal.store import ActionJournal
 from ..link.hub_clock import HubClock
 from ..runtime.action_lock import ActionLock
 from ..runtime.worker import Worker
+from ..telemetry.rate_limit import RateLimiter
 from . import guard
 from .checks import OrderContext
 from .context import NodeContext
@@ -45,6 +47,7 @@ log = logging.getLogger("gpudeck.agent.act")
 PREVIEWS_MAX = 64
 RECALLS_MAX = 1_024
 BEGIN_EVERY_S = 5.0
+LOG_AT_ONCE, LOG_EVERY_S = 20, 1.0  # of lines that a hub can cause
 
 
 class CommandService:
@@ -66,6 +69,7 @@ class CommandService:
         self._judging = Worker("judge")
         self._clerk = Worker("clerk")  # nobody who holds or commands waits for its disk
         self._begins_at = 0.0
+        self._log_pace = RateLimiter(LOG_AT_ONCE, LOG_EVERY_S)
 
     def connected(self, epoch: int, now: float) -> None:
         self._clock.connected(now)
@@ -81,7 +85,7 @@ class CommandService:
                 self._clock.told(message.clock_id, message.hub_at, now)
             case Look():
                 if not self._previews.put(lambda: self._preview(message)):
-                    log.warning("look_dropped ask=%s; too many at once", message.ask_id)
+                    self._log_dropped(message)
             case SignedCommand():
                 self._judging.put(lambda: self._judge.judge(message))
             case Recall():
@@ -124,12 +128,17 @@ class CommandService:
         for worker in (self._previews, self._judging, self._clerk, self._judge.acting):
             worker.close()
 
+    def _log_dropped(self, look: Look) -> None:
+        if self._log_pace.may("dropped", time.monotonic()):
+            log.warning("look_dropped ask=%s; too many at once", look.ask_id)
+
     def _recall(self, message: Recall) -> None:
         """It counts from the moment it is heard, before any disk is asked: it can only stop."""
         while len(self._recalled) >= RECALLS_MAX:
             del self._recalled[next(iter(self._recalled))]
         self._recalled[message.command_id] = message.why
-        log.info("recalled command=%s why=%r", message.command_id, message.why)
+        if self._log_pace.may("recalled", time.monotonic()):
+            log.info("recalled command=%s why=%r", message.command_id, message.why)
 
     def _preview(self, look: Look) -> None:
         try:

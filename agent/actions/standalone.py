@@ -79,7 +79,7 @@ class StandaloneNode:
             node_id=NODE, boot_id=boot_id(), backend=chosen, options=simulate, data=data,
             source=self._source, recent=RecentTasks(), mps=LocalMpsDaemons(),
             journal=self._journal, is_shared=True, driver=chosen.driver_version,
-            guards=ActionGuards(ceiling, self.holds, self._journal.kills_since))
+            guards=ActionGuards(ceiling, self.holds, self._journal.begun_since))
 
     def __enter__(self) -> "StandaloneNode":
         try:

@@ -132,7 +132,8 @@ class TargetProcessSet:
             return None
         case = self.context.case(self.shown.action, subjects, subjects[0].facts, self.asker)
         # The budget was spent by the INTENT of this very act, and its age was judged then.
-        return next(iter(guard.refusals(replace(case, kills_last_hour=0, age_s=None))), None)
+        return next(iter(guard.refusals(replace(case, kills_last_hour=0, pauses_last_hour=0,
+                                                age_s=None))), None)
 
     def _may_adopt(self, facts: ProcessFacts, grip: ProcessHandle) -> bool:
         subject = self.context.subject(facts, name_of(facts.identity.uid), None, grip.may_signal())

@@ -107,7 +107,7 @@ def _simulation(settings: AgentSettings) -> Iterator[NotebookContext]:
         ceiling = settings.ceiling
         if ceiling is None:  # as the demo's: all that could be hit is made for it
             ceiling = world / "ceiling.toml"
-            ceiling.write_text("kills_per_hour = 1000\nroot_tasks = true\n")
+            ceiling.write_text("kills_per_hour = 1000\npauses_per_hour = 1000\nroot_tasks = true\n")
         said = f"{settings.simulate},node={SIMULATED_NODE},world={world}".lstrip(",")
         yield NotebookContext(SIMULATED, said, world / "agent", "simulated", ceiling, keeper)
     finally:

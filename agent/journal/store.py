@@ -12,7 +12,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,6 @@ from typing import Any
 
 import msgspec
 
-from gpudeck.action_table import KILLS
 from gpudeck.actions import FINAL, ActionVerification, Command, Refusal, Reply
 from gpudeck.audit_chain import START, AuditChainLink, link
 
@@ -244,16 +243,16 @@ class ActionJournal:
                 db.execute("UPDATE command SET noted = 1 WHERE node = ? AND id = ?",
                            (self._node, command_id))
 
-    def kills_since(self, at: float) -> int:
-        """Ends begun since. One from the future counts too: the clock was set back."""
+    def begun_since(self, actions: Collection[str], at: float) -> int:
+        """How many of these. One from the future counts too: the clock was set back."""
         return int(self._rows("SELECT count(*) FROM command WHERE node = ? AND action IN"
-                              f" ({', '.join('?' * len(KILLS))}) AND is_spent AND intent_at > ?",
-                              *KILLS, at)[0][0])
+                              f" ({', '.join('?' * len(actions))}) AND is_spent AND intent_at > ?",
+                              *actions, at)[0][0])
 
-    def kills_at_most(self, at: float) -> int:
+    def begun_at_most(self, actions: Collection[str], at: float) -> int:
         """What is not known is not none."""
         try:
-            return self.kills_since(at)
+            return self.begun_since(actions, at)
         except JournalError:
             return 2**31
 

@@ -15,6 +15,7 @@ import select
 import socket
 import ssl
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ import msgspec
 
 from gpudeck import websocket, wire
 
+from .allowance import HubAllowance
 from .handshake import HttpStatusError, opened
 
 CONNECT_S = 5.0
@@ -103,6 +105,7 @@ class _HubConnection:
         self._is_carried = self._is_over = False
         self._ended = threading.Event()
         self._silence_s = CONNECT_S
+        self._allowance = HubAllowance(time.monotonic())
         threading.Thread(target=self._live, name="link", daemon=True).start()
 
     @property
@@ -165,6 +168,9 @@ class _HubConnection:
                 return b""
 
     def _take(self, message: websocket.Message | websocket.Control) -> None:
+        # A hub that was taken over must not fill this node's memory, disk and log.
+        if not self._allowance.take(_size(message), time.monotonic()):
+            raise _ConnectionEndedError("the hub says more than a hub has to say")
         match message:
             case bytes():
                 self._take_packet(_packets.decode(message))
@@ -270,6 +276,10 @@ class _HubConnection:
             self._socket = None
             self._waits.clear()
         self._ended.set()
+
+
+def _size(message: websocket.Message | websocket.Control) -> int:
+    return len(message[1] if isinstance(message, tuple) else message)
 
 
 class HubLink:

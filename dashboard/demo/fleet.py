@@ -65,7 +65,8 @@ class DemoFleet:
     def _ceiling(self) -> Path:
         """Here nobody's training is at stake, and its stand-ins are of whoever runs the demo."""
         file = self._data / "ceiling.toml"
-        file.write_text("kills_per_hour = 1000\nroot_tasks = true\nrules_may_act = true\n")
+        file.write_text("kills_per_hour = 1000\npauses_per_hour = 1000\nroot_tasks = true\n"
+                        "rules_may_act = true\n")
         file.chmod(0o600)
         return file
 

@@ -219,7 +219,7 @@ def state_of(pid: int) -> str | None:
 
 def a_ceiling(folder: Path, **keys: object) -> Path:
     """root_tasks, because tests run as root in CI."""
-    values = {"root_tasks": True, "kills_per_hour": 1_000, **keys}
+    values = {"root_tasks": True, "kills_per_hour": 1_000, "pauses_per_hour": 10**7, **keys}
     words = {True: "true", False: "false"}
     path = folder / "ceiling.toml"
     path.write_text("".join(

@@ -147,7 +147,7 @@ def test_an_old_hub_is_fenced_after_our_restart_too(bed: Bed) -> None:
 
 @pytest.mark.parametrize(("keys", "action", "code"), [
     ({"actions": ["notify", "pause", "resume"]}, "end", "type"),
-    ({"kills_per_hour": 0}, "end", "budget"),
+    ({"kills_per_hour": 0}, "end", "budget"), ({"pauses_per_hour": 0}, "pause", "budget"),
     ({"root_tasks": False}, "end", "protected"),
     ({"protected_executables": [os.path.realpath("/proc/self/exe")]}, "pause", "protected"),
     ({"nonsense": 1}, "notify", "type"),
@@ -302,7 +302,8 @@ def _as_nobody(pid: int) -> int:
     case = GuardInput("end", Ceiling(root_tasks=True), (subject,), age_s=60.0,
                       protected=ProtectedExecutables(frozenset(), frozenset()),
                       protected_by_ceiling=frozenset(), holds=(), asker=None,
-                      sees_host_pids=True, kills_last_hour=0, manager=None, mps="")
+                      sees_host_pids=True, kills_last_hour=0, pauses_last_hour=0,
+                      manager=None, mps="")
     codes = [refusal.code for refusal in refusals(case)]
     try:
         grip.send(signal.SIGTERM)

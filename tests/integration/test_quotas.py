@@ -53,7 +53,8 @@ def forget(client: Client) -> None:
 
 def permit(demo: Demo, rules: bool, *more: str) -> None:
     file = demo.data / "ceiling.toml"
-    file.write_text("\n".join(["kills_per_hour = 1000", "root_tasks = true",
+    file.write_text("\n".join(["kills_per_hour = 1000", "pauses_per_hour = 1000",
+                                   "root_tasks = true",
                                f"rules_may_act = {str(rules).lower()}", *more]))
 
 

@@ -39,7 +39,8 @@ def a_case(subject: GuardedProcess | None = None, **changed: Any) -> GuardInput:
     given: dict[str, Any] = {
         "action": "end", "ceiling": Ceiling(), "subjects": (subject,), "age_s": 100.0,
         "protected": NOBODY, "protected_by_ceiling": frozenset(), "holds": (), "asker": None,
-        "sees_host_pids": True, "kills_last_hour": 0, "manager": None, "mps": ""}
+        "sees_host_pids": True, "kills_last_hour": 0, "pauses_last_hour": 0,
+        "manager": None, "mps": ""}
     return GuardInput(**given | changed)
 
 
@@ -89,6 +90,7 @@ def test_nobody_protects_themselves(subject: dict[str, Any]) -> None:
     ({"ceiling": Ceiling(actions=("notify",))}, "type"),
     ({"ceiling": Ceiling(terminal_may_act=False), "asker": "terminal"}, "type"),
     ({"kills_last_hour": 3}, "budget"),
+    ({"action": "pause", "pauses_last_hour": 12}, "budget"),
     ({"asker": "rule"}, "rules"),
     ({"holds": ("the file /etc/gpudeck/hold",)}, "hold"),
     ({"sees_host_pids": False}, "pidns"),

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from agent.journal.store import ActionJournal, ActionStore, JournalError, is_alive, worker_name
-from gpudeck.action_table import Action
+from gpudeck.action_table import KILLS, Action
 from gpudeck.actions import Command, CommandActor, Reply
 from gpudeck.audit_chain import verify
 
@@ -88,7 +88,7 @@ def test_the_budget_counts_what_was_begun_and_not_refused(journal: ActionJournal
         if outcome is not None:
             journal.result(later(begun, outcome, 3), {})
     journal.seen(command := a_command(), "d", accepted(command))
-    assert journal.kills_since(0) == 2
+    assert journal.begun_since(KILLS, 0) == 2
 
 
 CRASHES = """
