@@ -9,7 +9,7 @@ from typing import Any, get_type_hints
 from flask import Flask, Response
 from msgspec import Struct
 
-from ..web.answers import PREFIX, answer
+from ..web.answers import DEFAULT_LIMIT, PREFIX, answer
 from .policy import PEOPLE_AND_PROGRAMS, CsrfProof, Kind, Permission, PermissionReach, Role
 from .requests import body
 
@@ -43,6 +43,7 @@ class Route:
     errors: tuple[int, ...] = ()
     query: Query = ()
     is_list: bool = False  # in pages: `limit` and `cursor`
+    page_size: int = DEFAULT_LIMIT
     is_file: bool = False  # CSV and Parquet as well
     media: str = "application/json"
     version: str = ""

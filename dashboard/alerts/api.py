@@ -1,7 +1,10 @@
 """REST of rules, alerts and silences. The services check rights."""
 
 import time
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
+from math import isfinite
 from typing import Protocol
 
 from flask import request
@@ -13,17 +16,26 @@ from ..access.routes import Route, change, see
 from ..errors import NotFoundError
 from ..fleet.visibility import VisibleFleet, VisibleFleetCache
 from ..web import preconditions
-from ..web.answers import bad, check_names, one_of
+from ..web.answers import (
+    Key,
+    bad,
+    check_names,
+    cursor_of,
+    one_of,
+    read_cursor,
+    read_limit,
+)
 from ..web.moments import moment
 from ..web.openapi_parts import MAX_WORD, TIME
 from .admin import RuleAdmin
+from .core.firing_alerts import Alert
 from .core.query import AlertQuery
 from .core.rule import InvalidRuleError, Rule, RuleProblem, check, read
 from .core.silence import Silence
 from .queries import AlertQueries
 from .rules_file import dump_one, one_rule
 from .silences import SilenceService
-from .store import MOST_LISTED
+from .store import MOST_LISTED, AlertPlace
 from .views import (
     AlertDetail,
     AlertList,
@@ -67,27 +79,30 @@ class AlertsApi:
     # -- alerts
 
     def alerts(self) -> AlertList:
-        check_names(("state", "start", "end", "rule", "targets", "gpus"))
-        about = self._about()
+        check_names(("state", "start", "end", "rule", "targets", "gpus", "limit", "cursor"))
+        about, visible, rule = self._about(), self._visible(), request.args.get("rule")
         state = one_of("state", request.args.get("state"), STATES) or "open"
         start, end = moment("start"), moment("end")
         now = time.time()
-        found = self.queries.alerts.firing() if state == "open" else (
-            self.queries.pending() if state == "pending" else self.queries.store.ended_alerts(
-                now - SEEN_BY_DEFAULT_S if start is None else start, now if end is None else end,
-                about))
-        visible, rule = self._visible(), request.args.get("rule")
         if len(rule or "") > MAX_WORD:
             raise bad(f"rule has at most {MAX_WORD} characters")
-        seen = [alert for alert in found if self.queries.is_seen(alert.target, visible)
-                and (rule is None or rule == alert.rule_id) and about.matches(alert)]
-        if state != "pending":
-            seen.sort(key=lambda alert: (-alert.fired_at, alert.id))
+        after = _place(read_cursor(request.args.get("cursor")))
+        limit = read_limit(request.args.get("limit"), MOST_LISTED)
+        if state == "ended":
+            seen, more = self.queries.ended(
+                visible, now - SEEN_BY_DEFAULT_S if start is None else start,
+                now if end is None else end, about, rule, after, limit)
+        else:
+            found = self.queries.alerts.firing() if state == "open" else self.queries.pending()
+            seen, more = _paged(
+                (alert for alert in found if self.queries.is_seen(alert.target, visible)
+                 and (rule is None or rule == alert.rule_id) and about.matches(alert)),
+                1 if state == "pending" else -1, after, limit)
         details = self.details.all() if state == "open" else {}
         return AlertList([
             alert_view(alert, self.queries.gpus_seen(alert.target, visible),
                        self.silencing.matching(alert, now), *details.get(alert.id, ([], None)))
-            for alert in seen[:MOST_LISTED]])
+            for alert in seen], None if more is None else cursor_of((repr(more[0]), more[1])))
 
     def _about(self) -> AlertQuery:
         gpus = _several("gpus")
@@ -170,12 +185,34 @@ def _several(name: str) -> frozenset[str] | None:
     return found
 
 
+def _place(cursor: Key | None) -> AlertPlace | None:
+    if cursor is None:
+        return None
+    with suppress(ValueError):
+        at, alert_id = cursor
+        if isfinite(float(at)):
+            return float(at), alert_id
+    raise bad("this cursor was not given out by this list; start again without it")
+
+
+def _paged(alerts: Iterable[Alert], direction: int, after: AlertPlace | None, limit: int
+           ) -> tuple[list[Alert], AlertPlace | None]:
+    """In the order of time, 1 for oldest first. One that is over meanwhile does not move others."""
+    def key(place: AlertPlace) -> AlertPlace:
+        return direction * place[0], place[1]
+
+    places = {(alert.fired_at, alert.id): alert for alert in alerts}
+    left = sorted((place for place in places if after is None or key(place) > key(after)), key=key)
+    return [places[place] for place in left[:limit]], left[limit - 1] if len(left) > limit else None
+
+
 ROUTES = (
     # Who may see a node sees its alerts; rules are of the whole fleet.
     Route("GET alerts", AlertsApi.alerts, "list_alerts", see(Role.VIEWER),
           "Those that fire now; with `state=pending` what is so and not for long enough, "
           "`fired_at` ahead of now; with `state=ended` those of the last seven days or between "
-          "`start` and `end`; newest first.",
+          "`start` and `end`; newest first. A page of `ended` may hold fewer than `limit`: there "
+          "is more as long as there is a `next`.", is_list=True, page_size=MOST_LISTED,
           query=(("state", {"enum": ["open", "pending", "ended"], "default": "open"}),
                  ("rule", {"type": "string", "maxLength": MAX_WORD}), ("start", TIME),
                  ("targets",

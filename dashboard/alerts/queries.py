@@ -11,14 +11,16 @@ from ..fleet.visibility import VisibleFleet
 from .active_rules import ActiveRules
 from .core.firing_alerts import Alert, AlertTarget
 from .core.momentary_rule import Basis, momentary
+from .core.query import AlertQuery
 from .core.rule import Rule, check
 from .core.rule_tracker import RuleTracker
 from .core.state_machine import AlertPhase
 from .service import AlertService
-from .store import AlertsStore
+from .store import MOST_LISTED, AlertPlace, AlertsStore
 from .views import RuleView, rule_view
 
 MOST_PENDING = 200  # of one rule
+MOST_LOOKS = 20  # at so many batches for one page
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,24 @@ class AlertQueries:
         return sorted(found, key=lambda alert: (alert.fired_at, alert.id))
 
     # -- what of them one may see
+
+    def ended(self, visible: VisibleFleet, start: float, end: float, about: AlertQuery,
+              rule: str | None, after: AlertPlace | None, limit: int
+              ) -> tuple[list[Alert], AlertPlace | None]:
+        """A page of those that one may see, and the place behind which there may be more. It may
+        hold fewer where most are hidden: no question reads on without end."""
+        found: list[Alert] = []
+        for _ in range(MOST_LOOKS):
+            batch = self.store.ended_alerts(start, end, about, rule, after)
+            for alert in batch:
+                if len(found) == limit:
+                    return found, after
+                after = alert.fired_at, alert.id
+                if self.is_seen(alert.target, visible):
+                    found.append(alert)
+            if len(batch) < MOST_LISTED:
+                return found, None
+        return found, after
 
     def is_seen(self, target: AlertTarget, visible: VisibleFleet) -> bool:
         """Whoever sees a node sees its alerts. Those of no node are for those who see the whole

@@ -49,6 +49,7 @@ create index backtests_by_time on backtests (asked_at);
 MOST_BACKTESTS = 200
 KEPT_S = 90 * 86_400
 MOST_LISTED = 1_000
+AlertPlace = tuple[float, str]  # in a list, newest first: when it fired, and its id
 NEAR_S = 8 * 86_400
 
 CannotStore = sqlite3.Error
@@ -108,10 +109,16 @@ class AlertsStore:
         return [_alerts.decode(body) for body, in self._db.execute(
             "select body from alerts where ended_at is null")]
 
-    def ended_alerts(self, start: float, end: float, about: AlertQuery, limit: int = MOST_LISTED
-                     ) -> list[Alert]:
-        """Those that fired in this time, if only at its begin. Newest first."""
+    def ended_alerts(self, start: float, end: float, about: AlertQuery, rule: str | None = None,
+                     after: AlertPlace | None = None, limit: int = MOST_LISTED) -> list[Alert]:
+        """Those that fired in this time, if only at its begin. Newest first; `after`: behind this
+        place."""
         only, given = _only(about)
+        if rule is not None:
+            only, given = f"{only} and rule_id = ?", [*given, rule]
+        if after is not None:
+            only = f"{only} and (fired_at < ? or (fired_at = ? and id > ?))"
+            given = [*given, after[0], after[0], after[1]]
         # Of the last days there are few, of all some are soon found: either way by its index.
         fired_at = "+fired_at" if only or end - start <= NEAR_S else "fired_at"
         return [_alerts.decode(body) for body, in self._db.execute(
@@ -161,10 +168,10 @@ class AlertsStore:
             "(select id from backtests order by asked_at desc limit ?)", (MOST_BACKTESTS,))
 
 
-def _only(about: AlertQuery) -> tuple[str, list[str]]:
+def _only(about: AlertQuery) -> tuple[str, list[str | float]]:
     """As `About.matches`, and what was marked there before it moved on."""
     parts: list[str] = []
-    given: list[str] = []
+    given: list[str | float] = []
     if about.targets is not None:
         parts.append(f"target in ({_marks(about.targets)})")
         given += about.targets

@@ -75,6 +75,7 @@ class AlertView(Struct):
 
 class AlertList(Struct):
     items: list[AlertView]
+    next: str | None = None
 
 
 class RuleProblemView(Struct):

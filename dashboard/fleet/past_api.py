@@ -16,7 +16,7 @@ from ..history.memory import BLOCK_S
 from ..history.protocol import History, Nodes
 from ..web.answers import bad, check_names, one_of
 from ..web.moments import moment
-from ..web.openapi_parts import METRIC, TIME
+from ..web.openapi_parts import METRIC, TIME, needed
 from ..web.query_pool import QueryPool
 from . import past_views
 from .fleet import Fleet
@@ -87,10 +87,10 @@ ROUTES = (
     Route("GET block", FleetPastApi.block, "get_block", see(Role.VIEWER),
           "A metric of every GPU at up to 60 moments, as the cells of the map of the Fleet page.",
           answer=PastBlockView, errors=(503,),
-          query=(("metric", METRIC), ("start", TIME),
-                 ("step", {"type": "integer", "minimum": 1, "maximum": 86_400}),
-                 ("count", {"type": "integer", "minimum": 1, "maximum": 60}))),
+          query=(needed("metric", METRIC), needed("start", TIME),
+                 needed("step", {"type": "integer", "minimum": 1, "maximum": 86_400}),
+                 needed("count", {"type": "integer", "minimum": 1, "maximum": 60}))),
     Route("GET totals", FleetPastApi.totals, "get_totals", see(Role.VIEWER),
           "The totals of the fleet at one past moment, as far as history knows them.",
-          answer=PastTotalsView, errors=(503,), query=(("at", TIME),)),
+          answer=PastTotalsView, errors=(503,), query=(needed("at", TIME),)),
 )

@@ -17,7 +17,7 @@ from ..access.routes import Route, see
 from ..errors import NotFoundError, ResultTooLargeError
 from ..web.answers import bad, check_names, one_of
 from ..web.moments import moment
-from ..web.openapi_parts import FORMAT, METRIC, METRIC_LIST, PRICE_SCHEMA, TIME
+from ..web.openapi_parts import FORMAT, METRIC, METRIC_LIST, PRICE_SCHEMA, TIME, needed
 from ..web.query_pool import QueryPool
 from .file_responses import body_of, form_asked, given_as
 from .inventory import VisibleInventory
@@ -277,7 +277,8 @@ ROUTES = (
           "A metric of one GPU over time. Times are UTC seconds or RFC 3339; without `step`, one "
           "that gives at most a thousand points.", answer=SeriesView, errors=(404, 503),
           is_file=True,
-          query=(("gpu", {"type": "string", "minLength": 1}), ("metric", METRIC), ("start", TIME),
+          query=(needed("gpu", {"type": "string", "minLength": 1}), needed("metric", METRIC),
+                 ("start", TIME),
                  ("end", TIME), ("step", {"type": "integer", "minimum": 1}),
                  ("also", {"type": "string", "pattern": METRIC_LIST,
                            "description": "Further metrics, their keys joined by commas."}),
@@ -285,7 +286,7 @@ ROUTES = (
                              "their UUIDs joined by commas."}), FORMAT)),
     Route("GET instant", HistoryApi.instant, "get_instant", see(Role.VIEWER),
           "A metric of every GPU at one moment: a value, or why there is none.", answer=InstantView,
-          errors=(503,), query=(("metric", METRIC), ("at", TIME))),
+          errors=(503,), query=(needed("metric", METRIC), ("at", TIME))),
     Route("GET usage", HistoryApi.usage, "get_usage", see(Role.VIEWER),
           "What owners, nodes or GPUs held, per bucket of whole hours; of one user, for a day at "
           "most, of whole minutes too.", answer=UsageList, errors=(503,), is_file=True,
@@ -301,5 +302,6 @@ ROUTES = (
     Route("GET mps/past", HistoryApi.mps, "get_mps_past", see(Role.VIEWER),
           "What MPS of a Node had to do, by the minute, of the last day or of 7 days at most: how "
           "many clients, and the load of its GPUs.", answer=MpsUsageView, errors=(404, 503),
-          query=(("node", {"type": "string", "minLength": 1}), ("start", TIME), ("end", TIME))),
+          query=(needed("node", {"type": "string", "minLength": 1}), ("start", TIME),
+                 ("end", TIME))),
 )

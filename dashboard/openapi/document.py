@@ -10,7 +10,7 @@ from gpudeck import __version__, action_views
 from gpudeck.actions import ActionParams
 from gpudeck.metrics import COLUMNS, SLOW, Metric
 
-from ..access.routes import Route
+from ..access.routes import Query, Route
 from ..web.answers import MAX_CURSOR, MAX_LIMIT, PREFIX, ProblemDetails
 from .routes import ROUTES
 
@@ -29,6 +29,7 @@ def document() -> dict[str, Any]:
     for route in ROUTES:
         path = re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", route.path)
         paths.setdefault(f"{PREFIX}/{path}", {})[route.method.lower()] = _operation(route, path)
+    _plain_tuples(schemas)
     return {
         "openapi": "3.1.0",
         "info": {"title": "gpudeck", "version": __version__, "description": _metrics_text()},
@@ -51,6 +52,19 @@ def _require_all_that_is_sent(schemas: dict[str, Any]) -> None:
         schemas[name]["properties"]["params"] = _ref(ActionParams)
 
 
+def _plain_tuples(schema: Any) -> None:
+    """`items: false` beside `prefixItems` is right in 3.1, and common generators of clients give up
+    over it. `maxItems` says the same."""
+    if isinstance(schema, dict):
+        if "prefixItems" in schema and schema.get("items") is False:
+            del schema["items"]
+        for each in schema.values():
+            _plain_tuples(each)
+    elif isinstance(schema, list):
+        for each in schema:
+            _plain_tuples(each)
+
+
 def _metrics_text() -> str:
     rows = [f"- `{metric.key}` [{_unit(metric)}]: {metric.meaning}" for metric in (*COLUMNS, *SLOW)]
     return "\n".join(["Keys of `values`, `missing` and `last_values`:", "", *rows])
@@ -63,14 +77,13 @@ def _unit(metric: Metric) -> str:
 
 
 def _parameter(where: str, name: str, schema: dict[str, Any], text: str = "") -> dict[str, Any]:
-    return {"name": name, "in": where, "required": where == "path", "schema": schema} | (
+    is_needed = where == "path" or schema.get("required", False)
+    plain = {key: value for key, value in schema.items() if key != "required"}
+    return {"name": name, "in": where, "required": is_needed, "schema": plain} | (
         {"description": text} if text else {})
 
 
-PAGES = (
-    ("limit", {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": 100}),
-    ("cursor", {"type": "string", "pattern": "^[A-Za-z0-9_=-]+$", "maxLength": MAX_CURSOR}),
-)
+CURSOR = {"type": "string", "pattern": "^[A-Za-z0-9_=-]+$", "maxLength": MAX_CURSOR}
 # What may come of any request, beside what its row names.
 ANY_ERRORS = (401, 403, 405, 406, 413, 414)
 GET_ERRORS = (304, *ANY_ERRORS)
@@ -78,6 +91,13 @@ GET_ERRORS = (304, *ANY_ERRORS)
 
 def _errors(statuses: tuple[int, ...]) -> dict[str, Any]:
     return {str(status): ERRORS[status] for status in sorted({*statuses})}
+
+
+def _pages(route: Route) -> Query:
+    if not route.is_list:
+        return ()
+    limit = {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": route.page_size}
+    return ("limit", limit), ("cursor", CURSOR)
 
 
 def _body(route: Route) -> type | None:
@@ -93,7 +113,7 @@ def _operation(route: Route, path: str) -> dict[str, Any]:
     parameters = [_parameter("path", name, {"type": "string", "minLength": 1})
                   for name in re.findall(r"\{(\w+)\}", path)]
     parameters += [_parameter("query", name, schema, schema.get("description", ""))
-                   for name, schema in (*(PAGES if route.is_list else ()), *route.query)]
+                   for name, schema in (*_pages(route), *route.query)]
     statuses = (*route.errors, *(GET_ERRORS if is_get else (503, *ANY_ERRORS)))
     made: dict[str, Any] = {"operationId": route.name, "summary": route.text,
                             "parameters": parameters}

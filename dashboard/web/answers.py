@@ -77,9 +77,9 @@ def bad(detail: str) -> ApiError:
     return ApiError(HTTPStatus.BAD_REQUEST, detail)
 
 
-def read_limit(raw: str | None) -> int:
+def read_limit(raw: str | None, default: int = DEFAULT_LIMIT) -> int:
     if raw is None:
-        return DEFAULT_LIMIT
+        return default
     if not raw.isascii() or not raw.isdigit() or len(raw) > 6 or not 1 <= int(raw) <= MAX_LIMIT:
         raise bad(f"limit is a whole number from 1 to {MAX_LIMIT}")
     return int(raw)
@@ -97,6 +97,10 @@ def read_cursor(raw: str | None) -> Key | None:
         raise bad("this cursor was not given out by this hub; start again without it") from error
 
 
+def cursor_of(key: Key) -> str:
+    return base64.urlsafe_b64encode(_encode(key)).decode()
+
+
 def page(items: Iterable[tuple[Key, T]], limit: int, after: Key | None) -> tuple[list[T],
                                                                                  str | None]:
     """Items come with their keys; a cursor is the key of the last one given. `after`: of items that
@@ -106,8 +110,7 @@ def page(items: Iterable[tuple[Key, T]], limit: int, after: Key | None) -> tuple
         if after is not None and key <= after:
             continue
         if len(kept) == limit:
-            more = base64.urlsafe_b64encode(_encode(kept[-1][0])).decode()
-            return [item for _, item in kept], more
+            return [item for _, item in kept], cursor_of(kept[-1][0])
         kept.append((key, item))
     return [item for _, item in kept], None
 

@@ -19,5 +19,10 @@ FORMAT: tuple[str, dict[str, Any]] = ("format", {
 PRICE_SCHEMA: dict[str, Any] = {"type": "string", "pattern": "^[0-9]{1,9}([.][0-9]{1,9})?$"}
 
 
+def needed(name: str, schema: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """A parameter without which there is no answer."""
+    return name, schema | {"required": True}
+
+
 def repeated(name: str) -> tuple[str, dict[str, Any]]:
     return name, {"type": "array", "items": {"type": "string"}, "maxItems": MAX_REPEATED}

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
+from dashboard.alerts.core.firing_alerts import Alert, AlertTarget
 from dashboard.alerts.rules_file import dump, parse
 from dashboard.cli.rules import rules
 from tests.integration.hubs import HubProcess
-from tests.integration.test_alerts import ask, hot, put
+from tests.integration.test_alerts import ask, come, hot, put
+from tests.integration.visitors import add_program, open_state
 
 
 @pytest.fixture(name="hub", scope="module")
@@ -107,3 +109,60 @@ def test_a_word_that_is_none_of_a_few_is_answered_with_those(
     answer = ask(hub, "POST", path, asked)
     assert answer.status == 400
     assert says in answer.json["detail"]
+
+
+def _fired(rule: str, node: str, gpu: str, at: float, number: int) -> Alert:
+    return Alert(f"{rule}-{number:05d}", rule, "1", "Hot", "warn", "gpu",
+                 AlertTarget(gpu, node, "h", "0", (), (gpu,)), "ended", at, at, at, 1.0,
+                 ended_at=at + 1, why="it is over")
+
+
+def _pages(hub: HubProcess, query: str, token: str = "api") -> list[list[str]]:
+    path, found = f"alerts?{query}", []
+    while True:
+        page = ask(hub, "GET", path, token=token).json
+        found.append([each["id"] for each in page["items"]])
+        if page["next"] is None:
+            return found
+        path = f"alerts?{query}&cursor={page['next']}"
+
+
+def test_a_noisy_rule_hides_no_other(hub: HubProcess) -> None:
+    """Found by examiners: a page of the past was cut at 1,000 before rule and reach were asked."""
+    noisy, quiet = come(hub), come(hub)
+    loud, soft, now = noisy.node_id, quiet.node_id, time.time()
+    with open_state(hub) as state:
+        state.alerts.put_alerts([
+            *(_fired("loud", loud, noisy.facts[0].uuid, now - 100, each) for each in range(1_500)),
+            *(_fired("soft", soft, quiet.facts[0].uuid, now - 200 - each // 2, each)
+              for each in range(7))])
+    soft_ones = [f"soft-{each:05d}" for each in range(7)]
+    assert _pages(hub, "state=ended&rule=soft") == [soft_ones]
+    assert _pages(hub, "state=ended&rule=soft&limit=3") == [soft_ones[:3], soft_ones[3:6],
+                                                            soft_ones[6:]]
+    everything = [each for page in _pages(hub, "state=ended&limit=400") for each in page
+                  if each[:5] in ("loud-", "soft-")]
+    assert everything == [f"loud-{each:05d}" for each in range(1_500)] + soft_ones
+    assert ask(hub, "PATCH", f"nodes/{soft}", {"group": "calm"}).status == 200
+    assert _pages(hub, "state=ended", add_program(hub, groups=("calm",))) == [soft_ones]
+
+
+def test_open_alerts_come_in_pages_too(hub: HubProcess) -> None:
+    teller = come(hub, gpus=5)
+    rule = put(hub, hot(**{"for": "0s"}))
+    for slow in teller.slow:
+        slow["temp_margin_c"] = 1.0
+    until = time.monotonic() + 20
+    while len(whole := _pages(hub, f"rule={rule}")[0]) < 5 and time.monotonic() < until:
+        teller.tell()
+        time.sleep(0.25)
+    assert len(whole) == 5
+    assert _pages(hub, f"rule={rule}&limit=2") == [whole[:2], whole[2:4], whole[4:]]
+
+
+@pytest.mark.parametrize("cursor", [
+    "WyJhIiwiYiJd", "WyIxIl0=", "W10=", "x" * 600, "WyJuYW4iLCJhIl0="])
+@pytest.mark.parametrize("state", ["open", "pending", "ended"])
+def test_a_cursor_of_something_else_is_refused(hub: HubProcess, state: str, cursor: str) -> None:
+    answer = ask(hub, "GET", f"alerts?state={state}&cursor={cursor}")
+    assert (answer.status, "cursor" in answer.json["detail"]) == (400, True), answer.body

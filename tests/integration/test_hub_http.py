@@ -186,6 +186,30 @@ def test_the_document_names_every_route(hub: HubProcess) -> None:
                           if " /api/v1/" in row.verb}
 
 
+def test_the_document_says_what_is_needed(hub: HubProcess) -> None:
+    """And common generators of clients take its tuples."""
+    document = hub.get("/api/v1/openapi.json")
+    assert '"items": false' not in json.dumps(document)
+    values = {"gpu": "GPU-n0-0", "metric": "util_pct", "at": "1", "start": "1", "step": "1",
+              "count": "1", "node": Caller("n0").node_id}
+    found = 0
+    for path, methods in document["paths"].items():
+        parameters = methods.get("get", {}).get("parameters", ())
+        needed = [each["name"] for each in parameters
+                  if each["in"] == "query" and each["required"]]
+        for left_out in needed:
+            query = "&".join(f"{name}={values[name]}" for name in needed if name != left_out)
+            answer = hub.ask(f"{path}?{query}")
+            assert (answer.status, left_out in answer.json["detail"]) == (400, True), answer
+        if needed:
+            query = "&".join(f"{name}={values[name]}" for name in needed)
+            assert hub.ask(f"{path}?{query}").status in (200, 404)
+        elif "{" not in path and "get" in methods:
+            assert b"is needed" not in hub.ask(path).body, path
+        found += len(needed)
+    assert found == 9
+
+
 def test_a_body_that_is_not_wanted_is_not_read(hub: HubProcess) -> None:
     with closing(http.client.HTTPConnection("127.0.0.1", hub.port, timeout=30)) as connection:
         connection.putrequest("POST", "/api/v1/gpus")
