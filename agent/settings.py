@@ -21,6 +21,7 @@ from gpudeck.settings import (
     parser,
     read_secret,
     resolve,
+    state_folder,
     text,
 )
 from gpudeck.tls import tls_context
@@ -49,11 +50,6 @@ def host_name(raw: str) -> str:
     if not raw or len(raw) > 128:
         raise ValueError("a name of 1 to 128 characters is needed")
     return raw
-
-
-def state_folder(env: Mapping[str, str]) -> Path:
-    base = env.get("XDG_STATE_HOME") or "~/.local/state"
-    return Path(base).expanduser() / "gpudeck" / "agent"
 
 
 def _backend_setting(choices: tuple[str, ...]) -> Setting:
@@ -162,7 +158,7 @@ class AgentSettings:
 def read(argv: Sequence[str], env: Mapping[str, str] = os.environ) -> AgentSettings:
     given = load("agent", TABLE, argv, env, "The daemon of one node: reads its GPUs, reports them.")
     given["host"] = given["host"] or this_host()
-    given["data"] = given["data"] or state_folder(env)
+    given["data"] = given["data"] or state_folder("agent", env)
     plays_file = backend_named(given["backend"]).capabilities.plays_file
     if plays_file != (given["replay"] is not None):
         raise CommandError("--backend recorded and --replay FILE belong together", ExitCode.USAGE)
@@ -175,7 +171,8 @@ def read_reach(program: str, table: Sequence[Setting], asked: Namespace, env: Ma
     given = resolve(program, table, vars(asked), env)
     data = given.get("data")
     return ConnectionSettings(given["hub"], token_source(given["token_file"], env),
-                              given["ca_file"], data or state_folder(env), data is not None,
+                              given["ca_file"], data or state_folder("agent", env),
+                              data is not None,
                               given.get("backend", "auto"), given.get("simulate", ""),
                               given.get("ceiling"), given["json"])
 

@@ -7,15 +7,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gpudeck.settings import Setting, address, count, folder, load, port, text, whole
+from gpudeck.settings import (
+    Setting,
+    address,
+    count,
+    folder,
+    load,
+    port,
+    state_folder,
+    text,
+    whole,
+)
 
 from .public_url import public_url
 from .trusted_networks import NOBODY, NONE, NetworkSet, TrustedProxies, networks, proxies
-
-
-def default_data(env: Mapping[str, str] = os.environ) -> Path:
-    base = env.get("XDG_STATE_HOME") or "~/.local/state"
-    return Path(base).expanduser() / "gpudeck" / "hub"
 
 
 def header(raw: str) -> str:
@@ -40,7 +45,7 @@ def this_host() -> str:
     return socket.gethostname()[:64] or "localhost"
 
 
-DATA = Setting("data", folder, default_data(),
+DATA = Setting("data", folder, state_folder("hub", os.environ),
                "folder for everything the hub keeps; only its own user may read it",
                default_words="$XDG_STATE_HOME/gpudeck/hub")
 

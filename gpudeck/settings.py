@@ -169,6 +169,12 @@ def folder(raw: str) -> Path:
     return Path(raw).expanduser().absolute()
 
 
+def state_folder(program: str, env: Mapping[str, str]) -> Path:
+    """Where a program keeps its things if not told where."""
+    base = env.get("XDG_STATE_HOME") or "~/.local/state"
+    return Path(base).expanduser() / "gpudeck" / program
+
+
 def flag(raw: str) -> bool:
     words = {"1": True, "true": True, "yes": True, "on": True,
              "0": False, "false": False, "no": False, "off": False}

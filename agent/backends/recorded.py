@@ -18,9 +18,17 @@ from typing import IO, Literal
 import msgspec
 from msgspec import Struct, structs
 
+from gpudeck.metrics import COLUMNS, Absence
 from gpudeck.wire import Task
 
-from ..readings import BackendEvent, OnDemandReading, ProcessReading, Reading, with_slow
+from ..readings import (
+    BackendEvent,
+    GpuReading,
+    OnDemandReading,
+    ProcessReading,
+    Reading,
+    with_slow,
+)
 from . import ReaderUnavailableError
 from .nvml.xids import explained
 
@@ -30,6 +38,8 @@ GAP_MAX_S = 30.0
 # As far from its second as a reading may be and still belong to it.
 EARLY_S = 0.5
 LOOK_S = 0.05
+# Where a card gave no peak, the highest of several readings is one.
+PEAK_OF = {"util_max_pct": "util_pct", "power_max_w": "power_w"}
 
 
 class RecordingHeader(Struct, frozen=True):
@@ -203,10 +213,33 @@ class RecordedReader:
 
 
 def _after(found: Reading | None, reading: Reading) -> Reading:
-    """Two readings of one moment, at more than their own pace: nothing that happened is lost."""
+    """Two readings of one moment, at more than their own pace: nothing that happened is lost, nor
+    is a peak."""
     if found is None:
         return reading
+    before = {gpu.uuid: gpu for gpu in found.gpus}
+    gpus = tuple(_joined(before[gpu.uuid], found.interval_s, gpu, reading.interval_s)
+                 if gpu.uuid in before else gpu for gpu in reading.gpus)
     return with_slow(structs.replace(
-        reading, interval_s=found.interval_s + reading.interval_s,
+        reading, gpus=gpus, interval_s=found.interval_s + reading.interval_s,
         happenings=found.happenings + reading.happenings,
         processes=found.processes if reading.processes is None else reading.processes), found)
+
+
+def _joined(first: GpuReading, first_s: float, then: GpuReading, then_s: float) -> GpuReading:
+    """What is a mean stays one of the whole time, by its length; a maximum stays the highest."""
+    if first.state != "ok" or then.state != "ok":
+        return then
+    values, absent = list(then.values), bytearray(then.absent)
+    for at, metric in enumerate(COLUMNS):
+        old, new = first.value(metric.key), then.value(metric.key)
+        if metric.aggregate == "mean" and old is not None and new is not None:
+            whole_s = first_s + then_s
+            values[at] = (old * first_s + new * then_s) / whole_s if whole_s > 0 else new
+        elif metric.aggregate == "max":
+            point = PEAK_OF[metric.key]
+            known = [each for each in (old, new, first.value(point), then.value(point))
+                     if each is not None]
+            if known:
+                values[at], absent[at] = max(known), Absence.PRESENT
+    return structs.replace(then, values=tuple(values), absent=bytes(absent))

@@ -17,9 +17,7 @@ from gpudeck.audit_file import AuditFile
 from gpudeck.audit_words import actor_of, content, outcome_of, sentence_of, word
 from gpudeck.client import Client, add_hub_flags
 from gpudeck.errors import CommandError, ExitCode
-from gpudeck.settings import folder
-
-from ..settings import state_folder
+from gpudeck.settings import folder, state_folder
 
 FOLLOW_EVERY_S = 0.5
 PAGE = 1_000
@@ -180,8 +178,7 @@ def _opened(asked: argparse.Namespace) -> closing[AuditFile]:
 
 def default_folder(env: Mapping[str, str] = os.environ) -> Path:
     """The hub's where there is one, else the agent's."""
-    agents = state_folder(env)
-    hubs = agents.parent / "hub"
+    agents, hubs = state_folder("agent", env), state_folder("hub", env)
     given = env.get("GPUDECK_DATA")
     if given:
         return folder(given)

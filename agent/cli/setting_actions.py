@@ -3,6 +3,7 @@ any act."""
 
 import argparse
 import sys
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,7 +15,7 @@ from gpudeck.client import Client
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.limits import GPU_SETTINGS, Setting
 
-from ..limits.mps import LocalMpsDaemons
+from ..limits.mps import LocalMpsDaemons, path_trouble
 from ..settings import ConnectionSettings
 from .actions import TerminalOutput, order, target_of
 
@@ -31,6 +32,8 @@ def checked(setting: Setting) -> Setting:
 
 def pipes_of(asked: argparse.Namespace, reach: ConnectionSettings) -> str:
     if asked.pipes is not None:
+        if trouble := path_trouble(Path(asked.pipes)):
+            raise CommandError(trouble, ExitCode.USAGE)
         return str(asked.pipes)
     if reach.hub is None:
         return str(LocalMpsDaemons().daemons()[0].folder)

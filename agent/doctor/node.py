@@ -12,6 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from gpudeck import __version__
+from gpudeck.settings import state_folder
 
 from ..actions.ceiling import DEFAULT, read_ceiling
 from ..actions.hold_files import hold_files, holds
@@ -179,6 +180,8 @@ def holds_check(data: Path) -> DoctorCheck:
 def agent_check(data: Path) -> DoctorCheck:
     check = partial(DoctorCheck, "agent", "Agent")
     pid = agent_pid(data)
+    if pid is None and (beside := agent_pid(state_folder("up", os.environ) / "agent")) is not None:
+        return check("ok", f"runs as process {beside}, that of `gpudeck up`")
     if pid is None:
         return check("warning", f"none runs on {data}",
                      "start it: `gpudeck agent`, or the systemd unit in packaging/")

@@ -17,11 +17,11 @@ from msgspec import to_builtins
 
 from gpudeck.action_words import printable
 from gpudeck.errors import ExitCode
-from gpudeck.settings import Setting, flag, folder, load
+from gpudeck.settings import Setting, flag, folder, load, state_folder
 
 from ..actions.hold_files import driver_order
 from ..backends.check import DoctorCheck, Verdict, doctor_modules, worst
-from ..settings import CA_FILE, CEILING, HUB, state_folder
+from ..settings import CA_FILE, CEILING, HUB
 from .bundle import TextScrubber, write_bundle
 from .hub import hub_checks
 from .node import frameworks_check, node_checks, program_check
@@ -42,7 +42,7 @@ _SIGN: dict[Verdict, str] = {"ok": "ok", "warning": "WARNING", "problem": "PROBL
 def doctor(argv: Sequence[str], env: Mapping[str, str] = os.environ) -> int:
     given = load("doctor", TABLE, argv, env, "What works on this machine, what does not, and what "
                                              "to do about it. Changes nothing.")
-    checks = examine(given["hub"], given["ca_file"], given["data"] or state_folder(env),
+    checks = examine(given["hub"], given["ca_file"], given["data"] or state_folder("agent", env),
                      given["ceiling"])
     report = as_report(checks, time.time())
     print(json.dumps(report, indent=2) if given["json"] else as_text(checks))

@@ -10,9 +10,13 @@ from functools import lru_cache
 from pathlib import Path
 
 TERMINALS = (Path("/dev/pts"), Path("/dev"))
+PROC = Path("/proc")
 _NAME = re.compile(r"\d+|tty\d+")
+# They hold a console while nobody has signed in at it.
+_WAITING = (b"agetty", b"getty", b"mingetty", b"login")
 LINE_MAX = 1_000
 NOBODY_SIGNED_IN = 2**32 - 1
+ROOT = 0
 
 
 def tell(uid: int, sentences: list[str]) -> int:
@@ -20,7 +24,38 @@ def tell(uid: int, sentences: list[str]) -> int:
     stamp = time.strftime("%H:%M")
     lines = "".join(f"{clean(sentence)}\r\n" for sentence in sentences if sentence)
     message = f"\r\n\a[{stamp}] {lines}".encode()
-    return sum(_write(path, uid, message) for path in _terminals())
+    taken: frozenset[int] | None = None if uid == ROOT else frozenset()
+    told = 0
+    for path in _terminals():
+        if uid == ROOT and path.name.startswith("tty"):
+            # A console is root's when nobody sits there; other people's it is while they do.
+            taken = with_people() if taken is None else taken
+            if not _is_one_of(path, taken):
+                continue
+        told += _write(path, uid, message)
+    return told
+
+
+def with_people(proc: Path = PROC) -> frozenset[int]:
+    """Device numbers of terminals from which some process was started by whoever sits there."""
+    return frozenset(number for folder in proc.iterdir() if folder.name.isdigit()
+                     if (number := _terminal_of(folder / "stat")) is not None)
+
+
+def _terminal_of(stat_file: Path) -> int | None:
+    try:
+        head, _, rest = stat_file.read_bytes().rpartition(b")")
+        number = int(rest.split(maxsplit=5)[4])
+    except (OSError, IndexError, ValueError):
+        return None
+    return None if number == 0 or head.partition(b"(")[2] in _WAITING else number
+
+
+def _is_one_of(path: Path, numbers: frozenset[int]) -> bool:
+    try:
+        return os.stat(path).st_rdev in numbers
+    except OSError:
+        return False
 
 
 def clean(text: str) -> str:

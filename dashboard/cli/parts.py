@@ -7,11 +7,10 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
-from gpudeck.settings import folder
+from gpudeck.settings import folder, state_folder
 
 from ..audit.recorder import AuditRecorder
 from ..runtime.dispatcher import Dispatcher
-from ..settings import default_data
 from ..state import HubState
 
 Verb = Callable[[HubState, argparse.Namespace], Any]
@@ -36,8 +35,8 @@ def make_parser(name: str, text: str) -> tuple[Any, argparse.ArgumentParser]:
 def make_verb(verbs: Any, name: str, text: str) -> argparse.ArgumentParser:
     made: argparse.ArgumentParser = verbs.add_parser(name, help=text, description=text,
                                                      allow_abbrev=False)
-    made.add_argument("--data", type=folder, metavar="DIR",
-                      default=folder(os.environ.get("GPUDECK_DATA") or str(default_data())),
+    data = os.environ.get("GPUDECK_DATA") or str(state_folder("hub", os.environ))
+    made.add_argument("--data", type=folder, metavar="DIR", default=folder(data),
                       help="the hub's folder")
     made.add_argument("--json", action="store_true", help="as JSON")
     return made

@@ -10,12 +10,11 @@ import msgspec
 
 from gpudeck.client import Client, Item, add_hub_flags, tls_context
 from gpudeck.errors import CommandError, ExitCode
-from gpudeck.settings import folder, read_secret
+from gpudeck.settings import folder, read_secret, state_folder
 from gpudeck.times import moment_of
 
 from ..alerts.core.rule import CompiledRule, read, version
 from ..alerts.rules_file import RulesFile, dump
-from ..settings import default_data
 from . import access
 
 ASK_EVERY_S = 0.3
@@ -119,7 +118,7 @@ def give_out(asked: argparse.Namespace) -> int:
 def client_of(asked: argparse.Namespace) -> Client:
     """Without --hub, the one of this machine's own folder."""
     if asked.hub is None:
-        data = asked.data or default_data()
+        data = asked.data or state_folder("hub", os.environ)
         with access.open_state(data) as state:
             url = access.hub_url(state)
         return Client(url, read_secret(data / "api.token"), tls=tls_context(url, asked.ca_file))

@@ -3,20 +3,13 @@
 import contextlib
 import os
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 from gpudeck.errors import ExitCode
-from gpudeck.settings import Setting, folder, load, port
+from gpudeck.settings import Setting, folder, load, port, state_folder
 
 from .shared import SupervisedHub, claim, open_hub
 from .supervisor import SupervisedProcess, Supervisor
-
-
-def default_data(env: Mapping[str, str]) -> Path:
-    base = env.get("XDG_STATE_HOME") or "~/.local/state"
-    return Path(base).expanduser() / "gpudeck" / "up"
-
 
 TABLE: tuple[Setting, ...] = (
     Setting("port", port, 8050, "port on 127.0.0.1; 0 picks a free one"),
@@ -26,7 +19,7 @@ TABLE: tuple[Setting, ...] = (
 
 def up(argv: list[str]) -> int:
     given = load("up", TABLE, argv, os.environ, "Hub and agent for this very machine.")
-    data: Path = given["data"] or default_data(os.environ)
+    data: Path = given["data"] or state_folder("up", os.environ)
     with contextlib.ExitStack() as held:
         held.enter_context(claim(data, "up"))
         hub = open_hub("up", data / "hub", given["port"])

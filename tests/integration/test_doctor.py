@@ -224,6 +224,16 @@ def test_the_agent_that_runs_is_found_without_touching_its_lock(data: Path) -> N
     assert agent_check(data).verdict == "warning"
 
 
+def test_the_agent_of_up_is_one_too(data: Path, monkeypatch: pytest.MonkeyPatch,
+                                    tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    assert agent_check(data).verdict == "warning"
+    with DataFolderLock(tmp_path / "state/gpudeck/up/agent"):
+        found = agent_check(data)
+    assert (found.verdict, found.says) == (
+        "ok", f"runs as process {os.getpid()}, that of `gpudeck up`")
+
+
 def test_two_packages_that_own_one_file() -> None:
     there = {"pynvml": "11.5.3", "nvidia-ml-py": "12.560.30"}
 

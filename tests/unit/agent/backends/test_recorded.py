@@ -20,7 +20,7 @@ from agent.settings import options_of
 from agent.tasks.seen import GpuTask
 from agent.tasks.task_table import TaskTable
 from gpudeck.errors import CommandError, ExitCode
-from gpudeck.metrics import SLOW_WIDTH, WIDTH
+from gpudeck.metrics import COLUMN, SLOW_WIDTH, WIDTH, Absence
 from gpudeck.wire import GpuFacts, Task
 
 HEAD = RecordingHeader(FORMAT, "node-01", "simulated", "1")
@@ -130,6 +130,31 @@ def test_at_more_than_its_pace_nothing_that_happened_is_lost(tmp_path: Path) -> 
     assert told == [float(xids[at]) for at in sorted(xids)]
     assert any(each.gpus[0].slow for each in found)
     assert sum(each.interval_s for each in found) == pytest.approx(6.0)
+
+
+@pytest.mark.parametrize("has_peaks", [True, False])
+def test_at_more_than_its_pace_a_peak_is_kept_and_a_mean_stays_one(tmp_path: Path, has_peaks: bool
+                                                                    ) -> None:
+    power = [random.uniform(50, 400) for _ in range(60)]
+    peaks = [each + random.uniform(0, 50) if has_peaks else each for each in power]
+    made = []
+    for reading, mean_w, peak_w in zip(bare(*range(100, 160)), power, peaks, strict=True):
+        values, absent = list(reading.gpus[0].values), bytearray(WIDTH)
+        values[COLUMN["power_w"]] = mean_w
+        values[COLUMN["power_max_w"]] = peak_w if has_peaks else 0.0
+        absent[COLUMN["power_max_w"]] = 0 if has_peaks else Absence.UNSUPPORTED
+        made.append(structs.replace(reading, gpus=(structs.replace(
+            reading.gpus[0], values=tuple(values), absent=bytes(absent)),)))
+    write(tmp_path / "a.jsonl", made)
+    at = 0
+    for found in played(tmp_path / "a.jsonl", 6, speed=10.0):
+        count = round(found.interval_s * 10)
+        [gpu] = found.gpus
+        assert gpu.value("power_w") == pytest.approx(sum(power[at : at + count]) / count)
+        if has_peaks or count > 1:
+            assert gpu.value("power_max_w") == pytest.approx(max(peaks[at : at + count]))
+        at += count
+    assert at > 40
 
 
 def test_a_time_without_readings_is_one_here_too_but_not_for_ever(tmp_path: Path) -> None:

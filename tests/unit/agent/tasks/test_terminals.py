@@ -1,0 +1,58 @@
+"""Who sits at a terminal, of processes that are really there."""
+
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from agent.tasks import terminals
+
+
+@contextmanager
+def _at_a_terminal(program: str, *words: str) -> Iterator[tuple[int, Path]]:
+    """It has a terminal of its own; the number of that, and its name."""
+    pid, keyboard = os.forkpty()
+    if pid == 0:
+        os.execv(program, (program, *words))
+    try:
+        name = Path(os.readlink(f"/proc/{pid}/fd/0"))
+        until = time.monotonic() + 10
+        while (os.readlink(f"/proc/{pid}/exe") != os.path.realpath(program)
+               and time.monotonic() < until):
+            time.sleep(0.01)
+        yield os.stat(name).st_rdev, name
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        os.close(keyboard)
+
+
+def test_a_shell_sits_there_and_what_waits_for_a_name_does_not(tmp_path: Path) -> None:
+    getty = tmp_path / "agetty"
+    shutil.copy("/bin/sleep", getty)
+    with _at_a_terminal("/bin/sleep", "60") as (shell, _), \
+            _at_a_terminal(str(getty), "60") as (waiting, _):
+        found = terminals.with_people()
+        assert shell in found
+        assert waiting not in found
+    assert shell not in terminals.with_people()
+
+
+def test_root_is_told_at_consoles_where_somebody_sits_alone(tmp_path: Path,
+                                                           monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found by examiners: "told root at 64 terminals", and nobody was signed in."""
+    monkeypatch.setattr(terminals, "TERMINALS", (tmp_path,))
+    told: list[str] = []
+    monkeypatch.setattr(terminals, "_write", lambda path, *_: told.append(path.name) is None)
+    with _at_a_terminal(sys.executable, "-c", "import time; time.sleep(60)") as (_, name):
+        for console, there in (("tty1", "/dev/null"), ("tty2", str(name)), ("7", "/dev/null")):
+            (tmp_path / console).symlink_to(there)
+        assert terminals.tell(terminals.ROOT, ["x"]) == 2
+        assert sorted(told) == ["7", "tty2"]
+        assert terminals.tell(1_000, ["x"]) == 3
