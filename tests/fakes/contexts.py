@@ -28,4 +28,4 @@ def a_context(
         NodeFacts(node_id, boot_id(), has_host_pids, False, lambda: None),
         TaskLookup(boot_id(), source, mps, RecentTasks()),
         open_limits(LimitApplier(RECORDED, "", lambda: ""), mps, journal, boot_id(), True),
-        ActionGuards(ceiling, holds, lambda _: 0))
+        ActionGuards(ceiling, holds, lambda _, __: 0))

@@ -235,11 +235,20 @@ def test_a_hub_that_asks_and_never_reads(hands: Callable[[Talk], Hand]) -> None:
     def talk(hand: Hand) -> None:
         hand.greet()
         hand.join()
+        may_ask.wait(20)
         while True:
-            hand.say(frame(b"2" + bytes(60_000), Opcode.TEXT))
+            hand.say(frame(b"2" + bytes(2_500), Opcode.TEXT))
 
-    closed = Told(url(hands(talk))).soon(ConnectionClosed, 20)
-    assert "does not read" in closed.why
+    may_ask = threading.Event()
+    told = Told(url(hands(talk)))
+    told.soon(ConnectionOpened)
+    connection = told.link._connection
+    assert connection is not None
+    assert connection._socket is not None
+    # The kernel takes megabytes by itself.
+    connection._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65_536)
+    may_ask.set()
+    assert "does not read" in told.soon(ConnectionClosed, 20).why
 
 
 def _http(status: int) -> Talk:

@@ -60,9 +60,10 @@ def hold(who: Visitor, node: str | None, reason: str = "") -> Any:
 
 def test_a_hold_is_in_force_at_once_and_until_it_is_released(hub: HubProcess) -> None:
     one, other = joined(hub, "n1"), joined(hub, "n2")
+    task = f"{one.node_id}/{TASK}"
     add_person(hub, "carol", "operator")
     carol = signed_in(hub, "carol")
-    before = previewed(carol, TASK)
+    before = previewed(carol, task)
     viewer = RawSocket(hub, "/live", hub.api_token)
     reason = f"driver update {secrets.token_hex(3)}"
     assert hold(carol, one.node_id, reason).status == 200
@@ -77,14 +78,14 @@ def test_a_hold_is_in_force_at_once_and_until_it_is_released(hub: HubProcess) ->
     # What was previewed before is refused too, and said so.
     [item] = ordered(carol, before)["items"]
     assert (item["state"], item["refusal"]["code"]) == ("refused", "hold")
-    [looked] = previewed(carol, TASK)["items"]
+    [looked] = previewed(carol, task)["items"]
     assert looked["refusals"][0]["code"] == "hold"
     assert "carol" in looked["refusals"][0]["sentence"]
     assert other.held == ()
     assert carol.ask(f"/api/v1/hold?node={one.node_id}", "DELETE").status == 200
     wait_for(lambda: not one.held, why="the release")
     wait_for(lambda: not carol.get("/api/v1/hold")["nodes"], why="nothing held")
-    [item] = ordered(carol, previewed(carol, TASK))["items"]
+    [item] = ordered(carol, previewed(carol, task))["items"]
     settled(carol, item["id"])  # the control: now it is done
     kinds = [(each["action"], each["actor"]) for each in hub.get(
         "/api/v1/audit?kind=hold")["items"]]

@@ -3,7 +3,6 @@
 import os
 import shutil
 import signal
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,11 +20,11 @@ def _at_a_terminal(program: str, *words: str) -> Iterator[tuple[int, Path]]:
     if pid == 0:
         os.execv(program, (program, *words))
     try:
-        name = Path(os.readlink(f"/proc/{pid}/fd/0"))
         until = time.monotonic() + 10
         while (os.readlink(f"/proc/{pid}/exe") != os.path.realpath(program)
                and time.monotonic() < until):
             time.sleep(0.01)
+        name = Path(os.readlink(f"/proc/{pid}/fd/0"))
         yield os.stat(name).st_rdev, name
     finally:
         os.kill(pid, signal.SIGKILL)
@@ -49,8 +48,13 @@ def test_root_is_told_at_consoles_where_somebody_sits_alone(tmp_path: Path,
     """Found by examiners: "told root at 64 terminals", and nobody was signed in."""
     monkeypatch.setattr(terminals, "TERMINALS", (tmp_path,))
     told: list[str] = []
-    monkeypatch.setattr(terminals, "_write", lambda path, *_: told.append(path.name) is None)
-    with _at_a_terminal(sys.executable, "-c", "import time; time.sleep(60)") as (_, name):
+
+    def write(path: Path, *_: object) -> bool:
+        told.append(path.name)
+        return True
+
+    monkeypatch.setattr(terminals, "_write", write)
+    with _at_a_terminal("/bin/sleep", "60") as (_, name):
         for console, there in (("tty1", "/dev/null"), ("tty2", str(name)), ("7", "/dev/null")):
             (tmp_path / console).symlink_to(there)
         assert terminals.tell(terminals.ROOT, ["x"]) == 2

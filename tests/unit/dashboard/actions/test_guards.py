@@ -28,7 +28,7 @@ NAMES = [field.name for field in fields(ActionGuards)]
 ADA = Actor("person", "ada", Role.OPERATOR, Scope(("*",)), "s1", time.time() + 3_600.0)
 
 
-def silent() -> dict[str, Callable[[Any], Any]]:
+def silent() -> dict[str, Callable[..., Any]]:
     """Nothing speaks against it."""
     return {name: lambda *_: None for name in NAMES}
 
@@ -40,7 +40,7 @@ def broken(_: Any) -> None:
 class Hub:
     """One node with one task; what is ordered there is noted, and no more."""
 
-    def __init__(self, folder: Path, guards: dict[str, Callable[[Any], Any]]) -> None:
+    def __init__(self, folder: Path, guards: dict[str, Callable[..., Any]]) -> None:
         self.state = HubState.open(folder)
         self.ordered: list[tuple[CommandRecord, Refusal | None]] = []
         fleet_state = FleetStateMachine("hub", 1, time.monotonic())
@@ -61,7 +61,7 @@ class Hub:
         if denial is not None:
             raise RefusedError(denial)
 
-    def _asked(self, name: str) -> Callable[[Any], Any]:
+    def _asked(self, name: str) -> Callable[..., Any]:
         return lambda *about: self.guards[name](*about)
 
     def look(self, node_id: str, task_id: str, action: Any, params: ActionParams,

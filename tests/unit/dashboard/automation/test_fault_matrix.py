@@ -208,7 +208,11 @@ def unhang(bench: Bench) -> None:
 
 
 def stop(count: int) -> Callable[[Bench], None]:
-    return lambda bench: [bench.stop(each) for each in bench.machines[1 : 1 + count]] and None
+    def some(bench: Bench) -> None:
+        for each in bench.machines[1 : 1 + count]:
+            bench.stop(each)
+
+    return some
 
 
 def start(bench: Bench) -> None:
