@@ -5,11 +5,12 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
-from gpudeck.actions import Bystander, Preview, ProcessIdentity, Refusal, Victim
+from gpudeck.actions import MAX_VICTIMS, Bystander, Preview, ProcessIdentity, Refusal, Victim
 
 from ..readings import OnDemandReading
+from ..tasks.births import Births, born_below
 from ..tasks.jobs import below
-from ..tasks.processes import ProcessFacts, table
+from ..tasks.processes import ProcessFacts, age_s, table
 from ..tasks.terminals import name_of
 from . import guard
 from .context import NodeContext, TaskSnapshot
@@ -28,6 +29,7 @@ class TargetProcess:
     kind: str | None
     leads: bool  # holds a GPU, or is the root of the Job
     is_new: bool = False
+    is_adopted: bool = False
 
 
 @dataclass(slots=True)
@@ -42,6 +44,8 @@ class TargetProcessSet:
     watched: list[tuple[str, ProcessHandle]] = field(default_factory=list)  # bystanders
     found: TaskSnapshot | None = None  # in the driver's fresh list
     refusal: Refusal | None = None
+    births: Births | None = None
+    left: list[ProcessHandle] = field(default_factory=list)  # born of victims, and not touched
     began: float = 0.0
     decided_ms: float = 0.0
 
@@ -50,6 +54,8 @@ class TargetProcessSet:
 
     def __exit__(self, *_: object) -> None:
         self.grips.close()
+        if self.births is not None:
+            self.births.close()
 
     @property
     def before(self) -> OnDemandReading | None:
@@ -120,8 +126,68 @@ class TargetProcessSet:
             # Its parent is alive now, and so the one that we hold, not one with the same number.
             parents = {each.pid for each in self.living()}
             if facts.row.parent in parents and self._may_adopt(facts, grip):
-                self.all.append(TargetProcess(
-                    grip, facts.identity, name_of(facts.identity.uid), None, False, is_new=True))
+                self._take_in(grip, facts)
+
+    def watch_births(self) -> None:
+        self.births = born_below(self.pids)
+
+    def adopt_line(self) -> bool:
+        """What was born below any victim since, whose parents may be gone; whether some is new.
+        Without the kernel's word for it nothing is."""
+        known = {target.grip.pid: target for target in self.all if target.grip.is_alive()}
+        left = {grip.pid for grip in living(self.left)}
+        before = len(self.all)
+        for pid in self._line() - left:
+            target = known.get(pid)
+            if target is None and len(self.all) + len(self.left) < MAX_VICTIMS:
+                self._adopt_born(pid)
+            elif target is not None and target.is_adopted:
+                target.shown = self._now(target)
+        return len(self.all) > before
+
+    @property
+    def whose(self) -> str:
+        return "born of it" if self._line() else "of its session, or begun since in its cgroup,"
+
+    def remaining(self) -> list[int]:
+        """Its work that is still there and is no victim. Where the kernel tells of no births: what
+        is in a session of it, or began since in its cgroup."""
+        if self._line():
+            return [grip.pid for grip in living(self.left)]
+        sessions, cgroups = self.pids, {each.shown.cgroup for each in self.all} - {None}
+        since_s = time.monotonic() - self.began
+        near = [row for row in table().values() if row.pid not in sessions
+                and (row.session in sessions or age_s(row.start_ticks) <= since_s)]
+        about = ((row, self.grips.facts(row.pid)) for row in near)
+        return [row.pid for row, facts in about
+                if facts is not None and facts.identity.uid == self.uid
+                and (row.session in sessions or facts.identity.cgroup in cgroups)]
+
+    def _adopt_born(self, pid: int) -> None:
+        grip = self.grips.take(pid)
+        facts = None if grip is None else grip.facts()
+        # Only now, with a hold on it, is it certain whose number it is.
+        if grip is None or facts is None or pid not in self._line():
+            return
+        if facts.identity.uid == self.uid and self._may_adopt(facts, grip):
+            self._take_in(grip, facts)
+        else:
+            self.left.append(grip)
+
+    def _now(self, target: TargetProcess) -> ProcessIdentity:
+        """It may run another program meanwhile: it is a child of the job all the same."""
+        facts = target.grip.facts()
+        if facts is None or facts.identity.uid != self.uid or not self._may_adopt(facts,
+                                                                                  target.grip):
+            return target.shown
+        return facts.identity
+
+    def _line(self) -> frozenset[int]:
+        return frozenset() if self.births is None else self.births.line()
+
+    def _take_in(self, grip: ProcessHandle, facts: ProcessFacts) -> None:
+        self.all.append(TargetProcess(grip, facts.identity, name_of(facts.identity.uid), None,
+                                      False, is_new=True, is_adopted=True))
 
     def recheck(self) -> Refusal | None:
         """Before SIGKILL: the hold, the protected sets and the ceiling as they are now."""

@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gpudeck.actions import ActionParams, ActionVerification, Refusal
+from gpudeck.actions import MAX_VICTIMS, ActionParams, ActionVerification, Refusal
 
 from ...readings import OnDemandReading
 from ...tasks.processes import ProcessFacts
@@ -19,6 +19,7 @@ from .task_kind import TaskActionKind, TaskExecution, are_alive
 from .terminate_client import leave_mps
 
 LOOK_EVERY_S = 0.2
+ROUNDS = 5  # of SIGKILL: what is born between two is found, and nobody is chased for ever
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +29,12 @@ class TaskEnd:
 
     def run(self) -> Outcome:
         act, targets = self.act, self.targets
+        targets.watch_births()
         if (trouble := leave_mps(act, targets)) is not None:
             return self._finish(trouble.sentence, trouble)
         if self._checkpoint() and (refusal := targets.recheck()) is not None:
             return self._finish("checkpoint signal sent; SIGTERM was held back", refusal)
-        if not targets.living():
+        if not targets.living() and not targets.adopt_line():
             return self._finish("ended before SIGTERM")
         sent = targets.send(signal.SIGTERM)
         if not sent and targets.living():
@@ -47,10 +49,23 @@ class TaskEnd:
         act.say(f"SIGTERM sent to {sent} processes ({decided}); {grace_s:.0f} s of grace")
         targets.adopt()
         targets.send(signal.SIGTERM, only_new=True)
-        wait_for_end(targets.living(), grace_s)
+        self._wait(grace_s)
         if not targets.living():
             return self._finish("ended on SIGTERM")
         return self._kill(since)
+
+    def _wait(self, grace_s: float) -> None:
+        """What is born meanwhile, though its parents have gone, is asked as well."""
+        targets, deadline = self.targets, time.monotonic() + grace_s
+        while True:
+            alive = targets.living()
+            if targets.adopt_line():
+                targets.send(signal.SIGTERM, only_new=True)
+            elif not alive:
+                return
+            if (left := deadline - time.monotonic()) <= 0:
+                return
+            wait_for_end(targets.living(), min(left, LOOK_EVERY_S))
 
     def _checkpoint(self) -> bool:
         """To those on a GPU that handle it (or else the root): the others would die of it."""
@@ -76,13 +91,18 @@ class TaskEnd:
         if refusal is not None:
             return self._finish("SIGTERM was not enough; SIGKILL was not sent", refusal)
         targets.adopt()
+        targets.adopt_line()
         sent = targets.send(signal.SIGKILL)
         if not sent and targets.living():
             changed = Refusal("identity", "what is left became another program after SIGTERM; "
                                           "SIGKILL was not sent")
             return self._finish(changed.sentence, changed)
         self.act.say(f"SIGKILL sent to {sent} processes that outlasted the grace")
-        wait_for_end(targets.living(), self.act.timeouts.unkillable_after_s)
+        for _ in range(ROUNDS):
+            wait_for_end(targets.living(), self.act.timeouts.unkillable_after_s)
+            if not targets.adopt_line():
+                break
+            targets.send(signal.SIGKILL)
         if targets.living():
             return self._unkillable()
         return self._finish("ended by SIGKILL")
@@ -97,7 +117,8 @@ class TaskEnd:
 
     def _finish(self, step: str, refusal: Refusal | None = None) -> Outcome:
         targets = self.targets
-        survivors = tuple(grip.pid for grip in targets.living())
+        targets.adopt_line()
+        survivors = tuple(grip.pid for grip in targets.living())[:MAX_VICTIMS]
         memory = verify.MemoryVerification(None, None, None)
         if targets.before is not None:
             memory = self._memory(targets.before, not survivors)
@@ -107,7 +128,13 @@ class TaskEnd:
             bystanders_alive=are_alive(targets, vanished), mem_before_bytes=memory.before_bytes,
             mem_after_bytes=memory.after_bytes, vanished=vanished, survivors=survivors,
         )
-        return verify.outcome(verified), refusal, verified, step
+        return verify.outcome(verified), refusal, verified, step + self._remains()
+
+    def _remains(self) -> str:
+        pids = self.targets.remaining()
+        return "" if not pids else (
+            f"; {len(pids)} processes {self.targets.whose} are still there, not touched: "
+            f"{', '.join(str(pid) for pid in pids[:8])}{' …' if len(pids) > 8 else ''}")
 
     def _memory(self, before: OnDemandReading, wait: bool) -> verify.MemoryVerification:
         """Asked again and again until it is back; a driver takes its time."""

@@ -1,0 +1,159 @@
+"""Ends of tasks whose children try to get away: forked while they are ended, in a session of their
+own, below parents that have gone. On real processes."""
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agent.actions import guard, targets
+from agent.actions.kinds.execution import ActionTimeouts
+from agent.actions.standalone import StandaloneNode
+from agent.tasks.births import born_below
+from gpudeck.actions import ActionParams, Reply
+from tests.fakes.children import Child, Children, a_ceiling, is_alive
+from tests.fakes.hub import wait_for
+from tests.integration.test_acts_crash import write_world
+
+# On SIGTERM it forks three, each as `how` says, writes down their pids and ends at once.
+ESCAPES = """
+import os, signal, sys, time
+how, file = sys.argv[1:]
+def child():
+    os.setsid()
+    if "twice" in how and os.fork():
+        os._exit(0)
+    if "stubborn" in how:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    else:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    with open(file, "a") as said:
+        said.write(f"{os.getpid()}\\n")
+    if "exec" in how:
+        time.sleep(0.3)
+        os.execv("/bin/sleep", ["sleep", "600"])
+    while True:
+        signal.pause()
+def leave(*_):
+    for _ in range(3):
+        if os.fork() == 0:
+            child()
+    while "late" not in how and (not os.path.exists(file) or len(open(file).read().split()) < 3):
+        time.sleep(0.01)
+    os._exit(0)
+signal.signal(signal.SIGTERM, leave)
+print("ready", flush=True)
+while True:
+    signal.pause()
+"""
+
+
+def _are_told() -> bool:
+    births = born_below(())
+    if births is not None:
+        births.close()
+    return births is not None
+
+
+needs_births = pytest.mark.skipif(
+    "CI" not in os.environ and not _are_told(),
+    reason="the kernel does not tell of births here (CAP_NET_ADMIN)")
+
+
+@pytest.fixture
+def children() -> Iterator[Children]:
+    children = Children()
+    yield children
+    children.close()
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StandaloneNode]:
+    monkeypatch.setattr(guard, "YOUNGEST_S", 0.0)
+    ceiling = a_ceiling(tmp_path)
+    (tmp_path / "data").mkdir()
+    write_world(tmp_path, [])
+    with StandaloneNode(tmp_path / "data", "simulated", f"node=n1,gpus=1,world={tmp_path}",
+                        ceiling, ActionTimeouts(2.0, 2.0)) as node:
+        yield node
+
+
+@contextlib.contextmanager
+def fleeing(children: Children, folder: Path, how: str) -> Iterator[tuple[Child, Child, Path]]:
+    """A task that does so, another of the same program, and the file of who fled."""
+    file = folder / "pids"
+    task, neighbour = children.start(ESCAPES, how, str(file)), children.start()
+    write_world(folder, [task, neighbour])
+    try:
+        yield task, neighbour, file
+    finally:
+        for pid in fled(file):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def fled(file: Path) -> list[int]:
+    return [int(pid) for pid in file.read_text().split()] if file.exists() else []
+
+
+def ended(here: StandaloneNode, task: Child, grace_s: float = 2.0) -> Reply:
+    until = time.monotonic() + 20
+    while (shown := here.preview("end", task.task_id,
+                                  ActionParams(grace_s=grace_s))).refusals:
+        assert time.monotonic() < until, shown.refusals
+        time.sleep(0.1)
+    return here.act(shown, "", "ada")
+
+
+@needs_births
+@pytest.mark.parametrize("how", ["plain", "twice", "stubborn", "twice stubborn exec", "late",
+                                 "twice late stubborn"])
+def test_who_flees_while_the_task_is_ended_ends_with_it(
+    children: Children, here: StandaloneNode, tmp_path: Path, how: str
+) -> None:
+    """Found by examiners: "done, ended on SIGTERM", and three children lived on."""
+    with fleeing(children, tmp_path, how) as (task, neighbour, file):
+        reply = ended(here, task)
+        assert (reply.state, reply.refusal) == ("done", None), reply
+        assert len(fled(file)) == 3 or "late" in how
+        assert not [pid for pid in fled(file) if is_alive(pid)]
+        assert neighbour.is_alive()
+        assert ("SIGKILL" in reply.step) == ("stubborn" in how)
+
+
+def test_where_births_are_not_told_what_is_left_is_said(
+    children: Children, here: StandaloneNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(targets, "born_below", lambda _: None)
+    with fleeing(children, tmp_path, "late") as (task, neighbour, file):
+        reply = ended(here, task)
+        wait_for(lambda: len(fled(file)) == 3)
+        alive = [pid for pid in fled(file) if is_alive(pid)]
+        assert len(alive) == 3
+        assert "still there, not touched" in reply.step
+        assert all(str(pid) in reply.step for pid in alive)
+        assert neighbour.is_alive()
+
+
+@needs_births
+def test_a_number_that_was_given_out_anew_leaves_the_line() -> None:
+    """Forks by strangers while the children of a victim come and go: never one of theirs."""
+    script = ("import os\nfor _ in range(int(input())):\n pid = os.fork()\n"
+              " if pid == 0: os._exit(0)\n os.waitpid(pid, 0)\n")
+    victim, stranger = (subprocess.Popen([sys.executable, "-c", script], text=True,
+                                         stdin=subprocess.PIPE) for _ in range(2))
+    births = born_below((victim.pid,))
+    assert births is not None
+    for process, count in ((stranger, 300), (victim, random.randrange(50, 300))):
+        process.communicate(f"{count}\n")
+        if process is stranger:
+            assert births.line() == {victim.pid}
+    assert len(births.line()) == count + 1
+    births.close()
