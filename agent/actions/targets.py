@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from gpudeck.actions import MAX_VICTIMS, Bystander, Preview, ProcessIdentity, Refusal, Victim
 
 from ..readings import OnDemandReading
-from ..tasks.births import Births, born_below
+from ..tasks.births import BirthWatch, watch_births
 from ..tasks.jobs import below
-from ..tasks.processes import ProcessFacts, age_s, table
+from ..tasks.processes import ProcessFacts, began_s, table, uptime_s
 from ..tasks.terminals import name_of
 from . import guard
 from .context import NodeContext, TaskSnapshot
@@ -19,6 +19,8 @@ from .signals import ProcessHandle, ProcessHandles, is_same, living
 
 DECIDED_WITHIN_S = 0.05
 ATTEMPTS = 3
+BORN_WITHIN_S = 0.5  # of what the kernel tells of its birth
+TICK_S = 0.01  # by which the kernel rounds when a process began
 
 
 @dataclass(slots=True, eq=False)
@@ -44,7 +46,7 @@ class TargetProcessSet:
     watched: list[tuple[str, ProcessHandle]] = field(default_factory=list)  # bystanders
     found: TaskSnapshot | None = None  # in the driver's fresh list
     refusal: Refusal | None = None
-    births: Births | None = None
+    births: BirthWatch | None = None
     left: list[ProcessHandle] = field(default_factory=list)  # born of victims, and not touched
     began: float = 0.0
     decided_ms: float = 0.0
@@ -128,48 +130,57 @@ class TargetProcessSet:
             if facts.row.parent in parents and self._may_adopt(facts, grip):
                 self._take_in(grip, facts)
 
-    def watch_births(self) -> None:
-        self.births = born_below(self.pids)
+    def follow(self) -> None:
+        """From now on, whoever is born below them is known, where the kernel tells of it."""
+        self.births = watch_births()
+        if self.births is not None:
+            # Only of those that are alive now is the number still theirs.
+            self.births.line.follow(grip.pid for grip in self.living())
 
-    def adopt_line(self) -> bool:
-        """What was born below any victim since, whose parents may be gone; whether some is new.
-        Without the kernel's word for it nothing is."""
+    def adopt_born(self) -> bool:
+        """What was born below any victim since, whose parents may be gone; whether some is new."""
         known = {target.grip.pid: target for target in self.all if target.grip.is_alive()}
         left = {grip.pid for grip in living(self.left)}
         before = len(self.all)
-        for pid in self._line() - left:
+        for pid in self._born().keys() - left:
             target = known.get(pid)
             if target is None and len(self.all) + len(self.left) < MAX_VICTIMS:
-                self._adopt_born(pid)
+                self._adopt(pid)
             elif target is not None and target.is_adopted:
                 target.shown = self._now(target)
         return len(self.all) > before
 
-    @property
-    def whose(self) -> str:
-        return "born of it" if self._line() else "of its session, or begun since in its cgroup,"
-
     def remaining(self) -> list[int]:
         """Its work that is still there and is no victim. Where the kernel tells of no births: what
         is in a session of it, or began since in its cgroup."""
-        if self._line():
+        if self._are_told:
             return [grip.pid for grip in living(self.left)]
         sessions, cgroups = self.pids, {each.shown.cgroup for each in self.all} - {None}
-        since_s = time.monotonic() - self.began
+        since_s = uptime_s() - (time.monotonic() - self.began) - TICK_S
         near = [row for row in table().values() if row.pid not in sessions
-                and (row.session in sessions or age_s(row.start_ticks) <= since_s)]
+                and (row.session in sessions or began_s(row.start_ticks) >= since_s)]
         about = ((row, self.grips.facts(row.pid)) for row in near)
         return [row.pid for row, facts in about
                 if facts is not None and facts.identity.uid == self.uid
                 and (row.session in sessions or facts.identity.cgroup in cgroups)]
 
-    def _adopt_born(self, pid: int) -> None:
+    @property
+    def whose(self) -> str:
+        return "born of it" if self._are_told else "of its session, or begun since in its cgroup,"
+
+    @property
+    def _are_told(self) -> bool:
+        return self.births is not None and self.births.line.is_known
+
+    def _adopt(self, pid: int) -> None:
         grip = self.grips.take(pid)
         facts = None if grip is None else grip.facts()
         # Only now, with a hold on it, is it certain whose number it is.
-        if grip is None or facts is None or pid not in self._line():
+        born_s = self._born().get(pid)
+        if grip is None or facts is None or born_s is None:
             return
-        if facts.identity.uid == self.uid and self._may_adopt(facts, grip):
+        if (abs(began_s(facts.row.start_ticks) - born_s) <= BORN_WITHIN_S
+                and facts.identity.uid == self.uid and self._may_adopt(facts, grip)):
             self._take_in(grip, facts)
         else:
             self.left.append(grip)
@@ -182,8 +193,8 @@ class TargetProcessSet:
             return target.shown
         return facts.identity
 
-    def _line(self) -> frozenset[int]:
-        return frozenset() if self.births is None else self.births.line()
+    def _born(self) -> dict[int, float]:
+        return {} if self.births is None else self.births.born()
 
     def _take_in(self, grip: ProcessHandle, facts: ProcessFacts) -> None:
         self.all.append(TargetProcess(grip, facts.identity, name_of(facts.identity.uid), None,

@@ -1,43 +1,69 @@
 """Who was born below whom, as the kernel tells of each fork: the line of processes whose parents
-are gone. By the proc connector (linux/cn_proc.h), which needs CAP_NET_ADMIN in the machine's own
-namespaces; elsewhere nothing is told.
+are gone. By the proc connector (linux/cn_proc.h), which tells nobody outside the machine's own
+namespaces, and before kernel 6.6 only whoever has CAP_NET_ADMIN.
 """
 
 import ctypes
 import errno
 import os
-import select
 import socket
 import struct
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Iterator
 
 NETLINK_CONNECTOR, CN_IDX_PROC, CN_VAL_PROC = 11, 1, 1
-LISTEN = 1
+LISTEN, IGNORE = 1, 2
 NLMSG_DONE = 3
-NO_EVENT, FORK = 0, 1
+ANSWER, FORK = 0, 1
 SO_ATTACH_FILTER, SO_RCVBUFFORCE = 26, 33
 # Where many processes are born, the kernel must not have to drop one between two looks.
 BUFFER_BYTES = 8 * 2**20
+MOST = 65_536  # of one line: a program that forks without end is no job any more
+ANSWERS_WITHIN_S = 0.5
 _HEAD = struct.Struct("=LHHLL")  # nlmsghdr
 _CONNECTOR = struct.Struct("=LLLLHH")  # cn_msg
-_EVENT = struct.Struct("=LLQ")  # what, cpu, ns; then of a fork: parent pid, tgid, child pid, tgid
+_EVENT = struct.Struct("=LLQ")  # what, cpu, ns; of a fork then pid and tgid of parent and of child
 _FORK = struct.Struct("=LLLL")
+_ERROR = struct.Struct("=L")
 _EVENT_AT = _HEAD.size + _CONNECTOR.size
-ANSWERS_WITHIN_S = 0.5
-# Only forks and answers are let in: load word, return all if it is one of these, else nothing.
+# Load word, compare, return: forks and answers alone are let in.
 _LOAD, _IF_EQUAL, _RETURN = 0x20, 0x15, 0x06
 
 
-class Births:
-    """From when it is made on. `line()`: of the processes that were given, and of all born below
-    them. A number that was given out anew to somebody else leaves it: whatever was born until a
-    pidfd was taken has been told before that, so a pid that is in the line after it was taken hold
-    of is the one that was meant."""
+class BirthLine:
+    """Those that are followed and all born below them, with when. A number that is given out anew
+    to somebody else leaves it. Pure."""
 
-    def __init__(self, pids: Iterable[int]) -> None:
+    def __init__(self) -> None:
+        self._born_s: dict[int, float | None] = {}
+        self.is_known = True
+
+    def follow(self, pids: Iterable[int]) -> None:
+        self._born_s.update(dict.fromkeys(pids))
+
+    def take(self, parent: int, child: int, at_s: float) -> None:
+        """A fork, in the order in which the kernel tells of them."""
+        if parent in self._born_s:
+            self._born_s[child] = at_s
+            self.is_known &= len(self._born_s) <= MOST
+        else:
+            self._born_s.pop(child, None)
+
+    def born(self) -> dict[int, float]:
+        """Pid -> when, since the start of the machine. Empty if one birth is missing: then nobody's
+        line is known."""
+        return {pid: at_s for pid, at_s in self._born_s.items()
+                if at_s is not None} if self.is_known else {}
+
+
+class BirthWatch:
+    """Before a new process runs, the kernel has told of its birth; it can be taken hold of a moment
+    earlier. So whoever finds a pid in the line after taking hold of it still compares when it
+    began."""
+
+    def __init__(self) -> None:
         """Raises OSError where the kernel does not tell."""
-        self._line = set(pids)
-        self._is_whole = True
+        self.line = BirthLine()
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC,
                                      NETLINK_CONNECTOR)
         try:
@@ -45,36 +71,54 @@ class Births:
         except OSError:
             self._socket.close()
             raise
+        self._socket.setblocking(False)
 
-    def line(self) -> frozenset[int]:
-        """Empty once the kernel had to drop a birth, or there were too many: then nobody's line is
-        known."""
-        while self._is_whole and (told := self._next()) is not None:
+    def born(self) -> dict[int, float]:
+        offset_s = time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
+        while self.line.is_known and (told := self._next()) is not None:
             for at in _messages(told):
-                self._take(told, at)
-        return frozenset(self._line) if self._is_whole else frozenset()
+                what, _, ns = _EVENT.unpack_from(told, at)
+                _, parent, thread, child = _FORK.unpack_from(told, at + _EVENT.size)
+                if what == FORK and thread == child:
+                    self.line.take(parent, child, ns / 1e9 + offset_s)
+        return self.line.born()
 
     def close(self) -> None:
-        self._socket.close()
+        try:
+            self._wish(IGNORE)
+        finally:
+            self._socket.close()
 
     def _listen(self) -> None:
-        self._socket.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER_BYTES)
+        try:
+            self._socket.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER_BYTES)
+        except PermissionError:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
         program = b"".join(struct.pack("=HBBI", *each) for each in (
             (_LOAD, 0, 0, _EVENT_AT), (_IF_EQUAL, 1, 0, socket.htonl(FORK)),
-            (_IF_EQUAL, 0, 1, socket.htonl(NO_EVENT)), (_RETURN, 0, 0, 0xFFFFFFFF),
+            (_IF_EQUAL, 0, 1, socket.htonl(ANSWER)), (_RETURN, 0, 0, 0xFFFFFFFF),
             (_RETURN, 0, 0, 0)))
         held = ctypes.create_string_buffer(program)
         self._socket.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER,
                                 struct.pack("HP", len(program) // 8, ctypes.addressof(held)))
         self._socket.bind((0, CN_IDX_PROC))
-        wish = struct.pack("=L", LISTEN)
-        body = _CONNECTOR.pack(CN_IDX_PROC, CN_VAL_PROC, 0, 0, len(wish), 0) + wish
-        self._socket.send(_HEAD.pack(_HEAD.size + len(body), NLMSG_DONE, 0, 0, os.getpid()) + body)
-        # In another namespace the wish is dropped without a word.
-        ready, _, _ = select.select([self._socket], [], [], ANSWERS_WITHIN_S)
-        if not ready:
-            raise OSError(errno.EPERM, "the kernel does not tell of births here")
-        self._socket.setblocking(False)
+        self._wish(LISTEN)
+        # In another namespace the wish is dropped without a word; what is told meanwhile is told to
+        # others.
+        deadline = time.monotonic() + ANSWERS_WITHIN_S
+        while (left_s := deadline - time.monotonic()) > 0:
+            self._socket.settimeout(left_s)
+            told = self._socket.recv(65_536)
+            for at in _messages(told):
+                if _EVENT.unpack_from(told, at)[0] == ANSWER:
+                    if error := _ERROR.unpack_from(told, at + _EVENT.size)[0]:
+                        raise OSError(error, os.strerror(error))
+                    return
+        raise TimeoutError
+
+    def _wish(self, wish: int) -> None:
+        body = _CONNECTOR.pack(CN_IDX_PROC, CN_VAL_PROC, 0, 0, 4, 0) + struct.pack("=L", wish)
+        self._socket.send(_HEAD.pack(_HEAD.size + len(body), NLMSG_DONE, 0, 0, 0) + body)
 
     def _next(self) -> bytes | None:
         try:
@@ -84,33 +128,20 @@ class Births:
         except OSError as error:
             if error.errno != errno.ENOBUFS:
                 raise
-            self._is_whole = False
+            self.line.is_known = False
             return None
 
-    def _take(self, told: bytes, at: int) -> None:
-        what, _, _ = _EVENT.unpack_from(told, at)
-        if what != FORK:
-            return
-        _, parent, thread, child = _FORK.unpack_from(told, at + _EVENT.size)
-        if thread != child:
-            return
-        if parent in self._line:
-            self._line.add(child)
-        else:
-            self._line.discard(child)
 
-
-def _messages(told: bytes) -> Iterable[int]:
+def _messages(told: bytes) -> Iterator[int]:
     at = 0
     while at + _EVENT_AT + _EVENT.size + _FORK.size <= len(told):
         yield at + _EVENT_AT
-        length = _HEAD.unpack_from(told, at)[0]
-        at += max(length, _HEAD.size)
+        at += max(_HEAD.unpack_from(told, at)[0], _HEAD.size)
 
 
-def born_below(pids: Iterable[int]) -> Births | None:
+def watch_births() -> BirthWatch | None:
     """None: the kernel does not tell here."""
     try:
-        return Births(pids)
+        return BirthWatch()
     except OSError:
         return None

@@ -137,7 +137,16 @@ def facts(pid: int, folder: int, pidfd: int) -> ProcessFacts | None:
 def age_s(start_ticks: int) -> float:
     """By the clock that start times are counted on: it goes on during suspend, and nobody sets
     it."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME) - start_ticks / os.sysconf("SC_CLK_TCK")
+    return uptime_s() - began_s(start_ticks)
+
+
+def uptime_s() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def began_s(start_ticks: int) -> float:
+    """Since the start of the machine."""
+    return start_ticks / os.sysconf("SC_CLK_TCK")
 
 
 @cache

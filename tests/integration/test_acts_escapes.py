@@ -16,7 +16,7 @@ import pytest
 from agent.actions import guard, targets
 from agent.actions.kinds.execution import ActionTimeouts
 from agent.actions.standalone import StandaloneNode
-from agent.tasks.births import born_below
+from agent.tasks.births import watch_births
 from gpudeck.actions import ActionParams, Reply
 from tests.fakes.children import Child, Children, a_ceiling, is_alive
 from tests.fakes.hub import wait_for
@@ -36,12 +36,14 @@ def child():
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
     with open(file, "a") as said:
         said.write(f"{os.getpid()}\\n")
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM,))
     if "exec" in how:
         time.sleep(0.3)
         os.execv("/bin/sleep", ["sleep", "600"])
     while True:
         signal.pause()
 def leave(*_):
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM,))
     for _ in range(3):
         if os.fork() == 0:
             child()
@@ -56,7 +58,7 @@ while True:
 
 
 def _are_told() -> bool:
-    births = born_below(())
+    births = watch_births()
     if births is not None:
         births.close()
     return births is not None
@@ -131,7 +133,8 @@ def test_who_flees_while_the_task_is_ended_ends_with_it(
 def test_where_births_are_not_told_what_is_left_is_said(
     children: Children, here: StandaloneNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(targets, "born_below", lambda _: None)
+    monkeypatch.setattr(targets, "watch_births", lambda: None)
+    monkeypatch.setattr(targets.TargetProcessSet, "adopt", lambda _: None)  # it may be in time
     with fleeing(children, tmp_path, "late") as (task, neighbour, file):
         reply = ended(here, task)
         wait_for(lambda: len(fled(file)) == 3)
@@ -143,17 +146,40 @@ def test_where_births_are_not_told_what_is_left_is_said(
 
 
 @needs_births
-def test_a_number_that_was_given_out_anew_leaves_the_line() -> None:
-    """Forks by strangers while the children of a victim come and go: never one of theirs."""
+def test_who_is_told_of() -> None:
+    """Forks by strangers, and children of a victim that come and go: only the latter."""
     script = ("import os\nfor _ in range(int(input())):\n pid = os.fork()\n"
               " if pid == 0: os._exit(0)\n os.waitpid(pid, 0)\n")
     victim, stranger = (subprocess.Popen([sys.executable, "-c", script], text=True,
                                          stdin=subprocess.PIPE) for _ in range(2))
-    births = born_below((victim.pid,))
+    births = watch_births()
     assert births is not None
-    for process, count in ((stranger, 300), (victim, random.randrange(50, 300))):
-        process.communicate(f"{count}\n")
-        if process is stranger:
-            assert births.line() == {victim.pid}
-    assert len(births.line()) == count + 1
+    births.line.follow((victim.pid,))
+    stranger.communicate("300\n")
+    assert births.born() == {}
+    count, began_s = random.randrange(50, 300), time.clock_gettime(time.CLOCK_BOOTTIME)
+    victim.communicate(f"{count}\n")
+    found = births.born()
+    assert len(found) == count
+    assert all(began_s <= at_s <= time.clock_gettime(time.CLOCK_BOOTTIME)
+               for at_s in found.values())
     births.close()
+
+
+@needs_births
+@pytest.mark.parametrize("what", ["another user", "another time"])
+def test_who_is_not_surely_its_child_is_left_and_said(
+    children: Children, here: StandaloneNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    what: str
+) -> None:
+    """A number in the line that is somebody else's by now."""
+    monkeypatch.setattr(targets.TargetProcessSet, "adopt", lambda _: None)
+    if what == "another user":
+        monkeypatch.setattr(targets.TargetProcessSet, "uid", property(lambda _: 54_321))
+    else:
+        monkeypatch.setattr(targets, "BORN_WITHIN_S", -1.0)
+    with fleeing(children, tmp_path, "late") as (task, _, file):
+        reply = ended(here, task)
+        wait_for(lambda: len(fled(file)) == 3)
+        assert [pid for pid in fled(file) if is_alive(pid)] == fled(file)
+        assert "born of it are still there, not touched" in reply.step

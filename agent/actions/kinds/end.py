@@ -29,12 +29,12 @@ class TaskEnd:
 
     def run(self) -> Outcome:
         act, targets = self.act, self.targets
-        targets.watch_births()
+        targets.follow()
         if (trouble := leave_mps(act, targets)) is not None:
             return self._finish(trouble.sentence, trouble)
         if self._checkpoint() and (refusal := targets.recheck()) is not None:
             return self._finish("checkpoint signal sent; SIGTERM was held back", refusal)
-        if not targets.living() and not targets.adopt_line():
+        if not targets.living() and not targets.adopt_born():
             return self._finish("ended before SIGTERM")
         sent = targets.send(signal.SIGTERM)
         if not sent and targets.living():
@@ -59,7 +59,7 @@ class TaskEnd:
         targets, deadline = self.targets, time.monotonic() + grace_s
         while True:
             alive = targets.living()
-            if targets.adopt_line():
+            if targets.adopt_born():
                 targets.send(signal.SIGTERM, only_new=True)
             elif not alive:
                 return
@@ -91,7 +91,7 @@ class TaskEnd:
         if refusal is not None:
             return self._finish("SIGTERM was not enough; SIGKILL was not sent", refusal)
         targets.adopt()
-        targets.adopt_line()
+        targets.adopt_born()
         sent = targets.send(signal.SIGKILL)
         if not sent and targets.living():
             changed = Refusal("identity", "what is left became another program after SIGTERM; "
@@ -100,7 +100,7 @@ class TaskEnd:
         self.act.say(f"SIGKILL sent to {sent} processes that outlasted the grace")
         for _ in range(ROUNDS):
             wait_for_end(targets.living(), self.act.timeouts.unkillable_after_s)
-            if not targets.adopt_line():
+            if not targets.adopt_born():
                 break
             targets.send(signal.SIGKILL)
         if targets.living():
@@ -117,7 +117,7 @@ class TaskEnd:
 
     def _finish(self, step: str, refusal: Refusal | None = None) -> Outcome:
         targets = self.targets
-        targets.adopt_line()
+        targets.adopt_born()
         survivors = tuple(grip.pid for grip in targets.living())[:MAX_VICTIMS]
         memory = verify.MemoryVerification(None, None, None)
         if targets.before is not None:

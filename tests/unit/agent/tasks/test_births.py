@@ -1,0 +1,51 @@
+"""The line of a process, however often its numbers are given out anew."""
+
+import random
+
+from agent.tasks.births import MOST, BirthLine
+
+
+def test_no_stranger_is_ever_in_the_line_and_no_living_child_is_missing() -> None:
+    """Twelve numbers for all processes of a machine, so that each is used again at once."""
+    line, mine = BirthLine(), {1: True, 2: False}  # living pid -> is it below 1
+    line.follow((1,))
+    followed, seen, reused = True, 0, 0
+    for moment in range(20_000):
+        parent = random.choice(list(mine))
+        free = sorted(set(range(1, 13)) - mine.keys())
+        if free and random.random() < 0.55:
+            child = random.choice(free)
+            reused += child in line.born()
+            line.take(parent, child, float(moment))
+            mine[child] = mine[parent]
+            followed &= child != 1
+        elif len(mine) > 1:
+            del mine[parent]
+        found = line.born()
+        assert all(mine[pid] for pid in found if pid in mine)
+        assert {pid for pid, its in mine.items() if its} <= found.keys() | {1}
+        seen += len(found)
+        if not any(mine.values()):  # all of the line are gone: another is followed
+            line, mine = BirthLine(), {1: True, 2: False}
+            line.follow((1,))
+    assert (seen > 1_000, reused > 100, followed) == (True, True, False)
+
+
+def test_each_is_there_with_when_it_was_born_last() -> None:
+    line = BirthLine()
+    line.follow((7,))
+    line.take(7, 8, 1.0)
+    line.take(8, 9, 2.0)
+    line.take(3, 8, 3.0)  # 8 is somebody else's now; what it bore before stays
+    assert line.born() == {9: 2.0}
+    line.take(9, 8, 4.0)
+    assert line.born() == {9: 2.0, 8: 4.0}
+
+
+def test_who_forks_without_end_is_nobodys_line() -> None:
+    line = BirthLine()
+    line.follow((1,))
+    for pid in range(2, MOST + 3):
+        line.take(1, pid, 0.0)
+    assert not line.is_known
+    assert line.born() == {}
