@@ -4,12 +4,12 @@ namespaces, and before kernel 6.6 only whoever has CAP_NET_ADMIN.
 """
 
 import ctypes
-import errno
 import os
 import socket
 import struct
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 
 NETLINK_CONNECTOR, CN_IDX_PROC, CN_VAL_PROC = 11, 1, 1
 LISTEN, IGNORE = 1, 2
@@ -84,10 +84,9 @@ class BirthWatch:
         return self.line.born()
 
     def close(self) -> None:
-        try:
+        with suppress(OSError):
             self._wish(IGNORE)
-        finally:
-            self._socket.close()
+        self._socket.close()
 
     def _listen(self) -> None:
         try:
@@ -125,9 +124,7 @@ class BirthWatch:
             return self._socket.recv(65_536)
         except BlockingIOError:
             return None
-        except OSError as error:
-            if error.errno != errno.ENOBUFS:
-                raise
+        except OSError:  # ENOBUFS: a birth was dropped
             self.line.is_known = False
             return None
 

@@ -60,7 +60,8 @@ class TaskEnd:
         while True:
             alive = targets.living()
             if targets.adopt_born():
-                targets.send(signal.SIGTERM, only_new=True)
+                if targets.hold() is None:
+                    targets.send(signal.SIGTERM, only_new=True)
             elif not alive:
                 return
             if (left := deadline - time.monotonic()) <= 0:
@@ -100,7 +101,7 @@ class TaskEnd:
         self.act.say(f"SIGKILL sent to {sent} processes that outlasted the grace")
         for _ in range(ROUNDS):
             wait_for_end(targets.living(), self.act.timeouts.unkillable_after_s)
-            if not targets.adopt_born():
+            if not targets.adopt_born() or targets.hold() is not None:
                 break
             targets.send(signal.SIGKILL)
         if targets.living():
