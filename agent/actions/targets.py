@@ -5,12 +5,11 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
-from gpudeck.actions import MAX_VICTIMS, Bystander, Preview, ProcessIdentity, Refusal, Victim
+from gpudeck.actions import Bystander, Preview, ProcessIdentity, Refusal, Victim
 
 from ..readings import OnDemandReading
-from ..tasks.births import BirthWatch, watch_births
 from ..tasks.jobs import below
-from ..tasks.processes import ProcessFacts, began_s, table, uptime_s
+from ..tasks.processes import ProcessFacts, table
 from ..tasks.terminals import name_of
 from . import guard
 from .context import NodeContext, TaskSnapshot
@@ -19,8 +18,6 @@ from .signals import ProcessHandle, ProcessHandles, is_same, living
 
 DECIDED_WITHIN_S = 0.05
 ATTEMPTS = 3
-BORN_WITHIN_S = 0.5  # of what the kernel tells of its birth
-TICK_S = 0.01  # by which the kernel rounds when a process began
 
 
 @dataclass(slots=True, eq=False)
@@ -46,8 +43,6 @@ class TargetProcessSet:
     watched: list[tuple[str, ProcessHandle]] = field(default_factory=list)  # bystanders
     found: TaskSnapshot | None = None  # in the driver's fresh list
     refusal: Refusal | None = None
-    births: BirthWatch | None = None
-    left: list[ProcessHandle] = field(default_factory=list)  # born of victims, and not touched
     began: float = 0.0
     decided_ms: float = 0.0
 
@@ -56,8 +51,6 @@ class TargetProcessSet:
 
     def __exit__(self, *_: object) -> None:
         self.grips.close()
-        if self.births is not None:
-            self.births.close()
 
     @property
     def before(self) -> OnDemandReading | None:
@@ -127,76 +120,10 @@ class TargetProcessSet:
                 continue
             # Its parent is alive now, and so the one that we hold, not one with the same number.
             parents = {each.pid for each in self.living()}
-            if facts.row.parent in parents and self._may_adopt(facts, grip):
-                self._take_in(grip, facts)
+            if facts.row.parent in parents and self.may_adopt(facts, grip):
+                self.take_in(grip, facts)
 
-    def follow(self) -> None:
-        """From now on, whoever is born below them is known, where the kernel tells of it."""
-        self.births = watch_births()
-        if self.births is not None:
-            # Only of those that are alive now is the number still theirs.
-            self.births.line.follow(grip.pid for grip in self.living())
-
-    def adopt_born(self) -> bool:
-        """What was born below any victim since, whose parents may be gone; whether some is new."""
-        known = {target.grip.pid: target for target in self.all if target.grip.is_alive()}
-        left = {grip.pid for grip in living(self.left)}
-        before = len(self.all)
-        for pid in self._born().keys() - left:
-            target = known.get(pid)
-            if target is None and len(self.all) + len(self.left) < MAX_VICTIMS:
-                self._adopt(pid)
-            elif target is not None and target.is_adopted:
-                target.shown = self._now(target)
-        return len(self.all) > before
-
-    def remaining(self) -> list[int]:
-        """Its work that is still there and is no victim. Where the kernel tells of no births: what
-        is in a session of it, or began since in its cgroup."""
-        if self._are_told:
-            return [grip.pid for grip in living(self.left)]
-        sessions, cgroups = self.pids, {each.shown.cgroup for each in self.all} - {None}
-        since_s = uptime_s() - (time.monotonic() - self.began) - TICK_S
-        near = [row for row in table().values() if row.pid not in sessions
-                and (row.session in sessions or began_s(row.start_ticks) >= since_s)]
-        about = ((row, self.grips.facts(row.pid)) for row in near)
-        return [row.pid for row, facts in about
-                if facts is not None and facts.identity.uid == self.uid
-                and (row.session in sessions or facts.identity.cgroup in cgroups)]
-
-    @property
-    def whose(self) -> str:
-        return "born of it" if self._are_told else "of its session, or begun since in its cgroup,"
-
-    @property
-    def _are_told(self) -> bool:
-        return self.births is not None and self.births.line.is_known
-
-    def _adopt(self, pid: int) -> None:
-        grip = self.grips.take(pid)
-        facts = None if grip is None else grip.facts()
-        # Only now, with a hold on it, is it certain whose number it is.
-        born_s = self._born().get(pid)
-        if grip is None or facts is None or born_s is None:
-            return
-        if (abs(began_s(facts.row.start_ticks) - born_s) <= BORN_WITHIN_S
-                and facts.identity.uid == self.uid and self._may_adopt(facts, grip)):
-            self._take_in(grip, facts)
-        else:
-            self.left.append(grip)
-
-    def _now(self, target: TargetProcess) -> ProcessIdentity:
-        """It may run another program meanwhile: it is a child of the job all the same."""
-        facts = target.grip.facts()
-        if facts is None or facts.identity.uid != self.uid or not self._may_adopt(facts,
-                                                                                  target.grip):
-            return target.shown
-        return facts.identity
-
-    def _born(self) -> dict[int, float]:
-        return {} if self.births is None else self.births.born()
-
-    def _take_in(self, grip: ProcessHandle, facts: ProcessFacts) -> None:
+    def take_in(self, grip: ProcessHandle, facts: ProcessFacts) -> None:
         self.all.append(TargetProcess(grip, facts.identity, name_of(facts.identity.uid), None,
                                       False, is_new=True, is_adopted=True))
 
@@ -212,7 +139,7 @@ class TargetProcessSet:
         return next(iter(guard.refusals(replace(case, kills_last_hour=0, pauses_last_hour=0,
                                                 age_s=None))), None)
 
-    def _may_adopt(self, facts: ProcessFacts, grip: ProcessHandle) -> bool:
+    def may_adopt(self, facts: ProcessFacts, grip: ProcessHandle) -> bool:
         subject = self.context.subject(facts, name_of(facts.identity.uid), None, grip.may_signal())
         case = self.context.case(self.shown.action, (subject,), facts, self.asker)
         return not any(refusal.code in ("protected", "permission")

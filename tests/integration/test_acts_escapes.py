@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.actions import guard, targets
+from agent.actions import born, guard, targets
 from agent.actions.kinds.execution import ActionTimeouts
 from agent.actions.standalone import StandaloneNode
 from agent.tasks.births import watch_births
@@ -133,7 +133,7 @@ def test_who_flees_while_the_task_is_ended_ends_with_it(
 def test_where_births_are_not_told_what_is_left_is_said(
     children: Children, here: StandaloneNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(targets, "watch_births", lambda: None)
+    monkeypatch.setattr(born, "watch_births", lambda: None)
     monkeypatch.setattr(targets.TargetProcessSet, "adopt", lambda _: None)  # it may be in time
     with fleeing(children, tmp_path, "late") as (task, neighbour, file):
         reply = ended(here, task)
@@ -177,7 +177,7 @@ def test_who_is_not_surely_its_child_is_left_and_said(
     if what == "another user":
         monkeypatch.setattr(targets.TargetProcessSet, "uid", property(lambda _: 54_321))
     else:
-        monkeypatch.setattr(targets, "BORN_WITHIN_S", -1.0)
+        monkeypatch.setattr(born, "BORN_WITHIN_S", -1.0)
     with fleeing(children, tmp_path, "late") as (task, _, file):
         reply = ended(here, task)
         wait_for(lambda: len(fled(file)) == 3)

@@ -10,6 +10,7 @@ from gpudeck.actions import MAX_VICTIMS, ActionParams, ActionVerification, Refus
 from ...readings import OnDemandReading
 from ...tasks.processes import ProcessFacts
 from .. import verify
+from ..born import BornProcesses
 from ..context import FRESH_WITHIN_S
 from ..guard import GuardInput
 from ..signals import wait_for_end
@@ -26,15 +27,15 @@ ROUNDS = 5  # of SIGKILL: what is born between two is found, and nobody is chase
 class TaskEnd:
     act: TaskExecution
     targets: TargetProcessSet
+    born: BornProcesses
 
     def run(self) -> Outcome:
         act, targets = self.act, self.targets
-        targets.follow()
         if (trouble := leave_mps(act, targets)) is not None:
             return self._finish(trouble.sentence, trouble)
         if self._checkpoint() and (refusal := targets.recheck()) is not None:
             return self._finish("checkpoint signal sent; SIGTERM was held back", refusal)
-        if not targets.living() and not targets.adopt_born():
+        if not targets.living() and not self.born.adopt():
             return self._finish("ended before SIGTERM")
         sent = targets.send(signal.SIGTERM)
         if not sent and targets.living():
@@ -59,7 +60,7 @@ class TaskEnd:
         targets, deadline = self.targets, time.monotonic() + grace_s
         while True:
             alive = targets.living()
-            if targets.adopt_born():
+            if self.born.adopt():
                 if targets.hold() is None:
                     targets.send(signal.SIGTERM, only_new=True)
             elif not alive:
@@ -92,7 +93,7 @@ class TaskEnd:
         if refusal is not None:
             return self._finish("SIGTERM was not enough; SIGKILL was not sent", refusal)
         targets.adopt()
-        targets.adopt_born()
+        self.born.adopt()
         sent = targets.send(signal.SIGKILL)
         if not sent and targets.living():
             changed = Refusal("identity", "what is left became another program after SIGTERM; "
@@ -101,7 +102,7 @@ class TaskEnd:
         self.act.say(f"SIGKILL sent to {sent} processes that outlasted the grace")
         for _ in range(ROUNDS):
             wait_for_end(targets.living(), self.act.timeouts.unkillable_after_s)
-            if not targets.adopt_born() or targets.hold() is not None:
+            if not self.born.adopt() or targets.hold() is not None:
                 break
             targets.send(signal.SIGKILL)
         if targets.living():
@@ -118,7 +119,7 @@ class TaskEnd:
 
     def _finish(self, step: str, refusal: Refusal | None = None) -> Outcome:
         targets = self.targets
-        targets.adopt_born()
+        self.born.adopt()
         survivors = tuple(grip.pid for grip in targets.living())[:MAX_VICTIMS]
         memory = verify.MemoryVerification(None, None, None)
         if targets.before is not None:
@@ -129,13 +130,7 @@ class TaskEnd:
             bystanders_alive=are_alive(targets, vanished), mem_before_bytes=memory.before_bytes,
             mem_after_bytes=memory.after_bytes, vanished=vanished, survivors=survivors,
         )
-        return verify.outcome(verified), refusal, verified, step + self._remains()
-
-    def _remains(self) -> str:
-        pids = self.targets.remaining()
-        return "" if not pids else (
-            f"; {len(pids)} processes {self.targets.whose} are still there, not touched: "
-            f"{', '.join(str(pid) for pid in pids[:8])}{' …' if len(pids) > 8 else ''}")
+        return verify.outcome(verified), refusal, verified, step + self.born.left_over()
 
     def _memory(self, before: OnDemandReading, wait: bool) -> verify.MemoryVerification:
         """Asked again and again until it is back; a driver takes its time."""
@@ -156,7 +151,8 @@ class TaskEnd:
 
 
 def do(act: TaskExecution, targets: TargetProcessSet) -> Outcome:
-    return TaskEnd(act, targets).run()
+    with BornProcesses(targets) as born:
+        return TaskEnd(act, targets, born).run()
 
 
 def warnings(params: ActionParams, case: GuardInput) -> Iterator[str]:
