@@ -1,4 +1,4 @@
-"""What the processes of an act bear while it lasts: part of it, if their parents are gone or not."""
+"""What the processes of an act bear while it lasts: part of it, whether orphaned or not."""
 
 import time
 from types import TracebackType
