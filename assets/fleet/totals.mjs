@@ -13,8 +13,7 @@ export function drawTotals(line, totals) {
   put(line, "silent", figure(nodes.silent), toneOf(nodes.silent, "bad"));
   put(line, "gpus", figure(gpus.ok, of(gpus.total)));
   put(line, "stale", figure(gpus.stale), toneOf(gpus.stale, "warn"));
-  put(line, "lost", figure(gpus.lost), toneOf(gpus.lost, "bad"));
-  put(line, "error", figure(gpus.error), toneOf(gpus.error, "bad"));
+  put(line, "failed", figure(gpus.lost + gpus.error), toneOf(gpus.lost + gpus.error, "bad"));
   put(line, "offline", figure(gpus.offline), toneOf(gpus.offline, "warn"));
   put(line, "free", figure(gpus.free));
   put(line, "util", known(totals.util_mean_pct, (value) => ({ text: amount(value), unit: "%" })));
@@ -24,7 +23,7 @@ export function drawTotals(line, totals) {
   put(line, "throttled", figure(totals.throttled), toneOf(totals.throttled, "warn"));
 }
 
-const NEVER_KEPT = ["suspect", "silent", "stale", "lost", "error", "offline", "free", "tasks"];
+const NEVER_KEPT = ["suspect", "silent", "stale", "failed", "offline", "free", "tasks"];
 
 /** Of a moment that is over; null: not known yet. What history does not tell is a dash. */
 export function drawTotalsThen(line, totals) {

@@ -30,8 +30,9 @@ FULL_RETRY_S = 300.0
 VERSION_RETRY_S = 3_600.0
 TAKEN_RETRY_S = 30.0
 OWN_PAUSE_S = 5.0
-# Agents keep a day; older ones are of a clock that was wrong, or of nobody who means well.
-BACKFILL_MOST_S = 2 * 86_400.0
+# Agents keep a day of what they ran. A machine that was off for two weeks
+# still brings it; older is of nobody who means well.
+BACKFILL_MOST_S = 15 * 86_400.0
 
 Effects = list[effects.Effect]
 

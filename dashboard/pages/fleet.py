@@ -23,10 +23,9 @@ TOTALS = (
      "not counted, its instances are.", None),
     ("stale", "stale", "The node is heard from, but its last reading of these GPUs is too old to "
      "be called live.", "state:stale"),
-    ("lost", "lost", "The driver has lost these GPUs; most often only a reset of the board or the "
-     "machine brings them back.", "state:lost"),
-    ("error", "error", "The driver lists these GPUs and fails at every question about them; most "
-     "often a reset of the board or of the machine is needed.", "state:error"),
+    ("failed", "failed", "The driver has lost these GPUs, or answers every question about them "
+     "with an error; most often only a reset of the board or the machine brings them back.",
+     "state:lost | state:error"),
     ("offline", "offline", "Their node is silent, so nothing is known of them now.",
      "state:offline"),
     ("free", "Free", "GPUs that are well and have no task on them.", "state:free"),

@@ -46,7 +46,7 @@ def test_what_control_sets_is_what_the_page_and_the_api_show(demo: Demo, fleet: 
     assert told[lost]["missing"]["util_pct"] == "lost"
     assert told[unsupported]["missing"]["util_pct"] == "unsupported"
     assert {uuid for uuid, gpu in told.items() if gpu["state"] != "ok"} == {lost}
-    assert soon(lambda: fleet.text("[data-total=lost] .total-value") == "1", 20)
+    assert soon(lambda: fleet.text("[data-total=failed] .total-value") == "1", 20)
 
 
 def test_a_filter_lights_exactly_what_matches(demo: Demo, fleet: Fleet) -> None:

@@ -2,6 +2,7 @@
 it, nobody can take it for live, and nothing is offered there that would act on now."""
 
 import json
+import os
 import random
 import time
 from collections.abc import Callable
@@ -196,10 +197,12 @@ def notified(demo: Demo, task_id: str) -> dict[str, Any] | None:
 def test_a_mark_of_a_command_leads_to_its_moment(demo: Demo, open_fleet: Callable[..., Fleet]
                                                  ) -> None:
     tasks = demo.get("/api/v1/tasks?limit=1000")["items"]
-    # Some end while they are asked about, or have no terminal: one that was told is wanted.
-    first_asked = time.time() - 1
+    # Some end while they are asked about: one that was told is wanted, at a terminal of ours.
+    first_asked, ends = time.time() - 1, os.openpty()
     command = next(each for task in random.sample(tasks, len(tasks))
                    if (each := notified(demo, task["id"])) is not None)
+    for end in ends:
+        os.close(end)
     assert soon(lambda: time.time() > command["requested_at"] + 3, WAIT_S)  # it is over
     fleet = open_fleet()
     mark = fleet.page.locator(".time-mark.command").last

@@ -35,7 +35,7 @@ def test_axe_finds_nothing(demo: Demo, open_fleet: Callable[..., Fleet], theme: 
     uuids = list(demo.gpus())
     demo.control({uuids[0]: {"state": "lost"}, uuids[1]: {"state": "stale"}})
     fleet = open_fleet(f"?gpu={uuids[0]}&filter=util%3E200", theme=theme)
-    assert soon(lambda: fleet.text("[data-total=lost] .total-value") == "1", 20)
+    assert soon(lambda: fleet.text("[data-total=failed] .total-value") == "1", 20)
     assert violations(fleet) == []
     fleet.page.keyboard.press("v")
     fleet.page.locator("#filter-help").click()

@@ -99,6 +99,11 @@ class Bed:
             del self.hub.replies[each]
         return found
 
+    def call_anew(self) -> None:
+        seen = len(self.hub.hellos)
+        self.hub.drop_all()
+        wait_for(lambda: len(self.hub.hellos) > seen and self.hub._streams, PATIENCE_S)
+
     def check(self) -> None:
         assert self.forge.ask("is_running", pid=self.bystander["pid"])
         assert self.hub.broken == []

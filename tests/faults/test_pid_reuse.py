@@ -18,6 +18,7 @@ from gpudeck.actions import YOUNGEST_S, Reply
 from tests.faults.reuse import Bed, Who, a_bed, task_id
 
 BATCH = 30  # an agent lets 32 commands wait
+ANEW_EVERY = 20  # batches: a hub may say only so much on one connection (agent/link/allowance.py)
 TRIALS = int(os.environ.get("GPUDECK_REUSES") or ("10000" if os.environ.get("CI") else "1000"))
 SOAK_TRIALS = int(os.environ.get("GPUDECK_SOAK_REUSES", "1000000"))
 DOCUMENTED = {"identity", "gone", "young", "condition"}
@@ -54,6 +55,8 @@ def forced_reuse(bed: Bed, trials: int) -> None:
             if number + 1 < len(sizes):
                 coming = pool.submit(bed.forge.ask, "trials", count=sizes[number + 1])
             said += codes(bed.outcomes(ids))
+            if number % ANEW_EVERY == ANEW_EVERY - 1:
+                bed.call_anew()
             told = pool.submit(bed.forge.ask, "judge", victims=victims).result()
             assert told["alive"] == count, (told, said)
             hits.update(told)

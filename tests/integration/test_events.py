@@ -110,8 +110,11 @@ def test_a_recording_of_an_agent_is_played_by_another(tmp_path: Path) -> None:
                       str(file), "--replay-speed", "4"):
             wait_for(lambda: xids(played) == [48], 20)
             assert events(played, "xid")[0].gpu_uuid == events(recorded, "xid")[0].gpu_uuid
-            powers = {_power(frame) for frame in frames(recorded)}
-            assert {_power(frame) for frame in frames(played)} <= powers
+            # At this speed several readings may fall into one: then it is their mean.
+            of_gpus = list(zip(*map(_power, frames(recorded)), strict=True))
+            for power, of_gpu in zip(zip(*map(_power, frames(played)), strict=True), of_gpus,
+                                     strict=True):
+                assert min(of_gpu) <= min(power) <= max(power) <= max(of_gpu)
             tasks = {task.id for frame in frames(recorded) if frame.tasks
                      for task in frame.tasks.began}
             replayed = {task.id for frame in frames(played) if frame.tasks
