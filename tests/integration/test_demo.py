@@ -272,7 +272,7 @@ def test_up_without_a_gpu_says_why(tmp_path: Path) -> None:
         def reader() -> str:
             request = urllib.request.Request(f"{url}/api/v1/nodes",
                                              headers={"Authorization": f"Bearer {token}"})
-            with urllib.request.urlopen(request, timeout=5) as answer:
+            with urllib.request.urlopen(request, timeout=30) as answer:
                 items = json.loads(answer.read())["items"]
             return str(items[0]["reader"]["state"]) if items and items[0]["reader"] else "starting"
 

@@ -67,7 +67,7 @@ def test_the_upgrade_itself_is_guarded(hub: HubProcess, header: dict[str, str], 
     origin = header.get("Origin", "").replace("OWN", hub.url) or None
     with pytest.raises(websocket.WebSocketBadStatusException) as caught:
         websocket.create_connection(
-            f"ws://127.0.0.1:{hub.port}/socket.io/?EIO=4&transport=websocket", timeout=5,
+            f"ws://127.0.0.1:{hub.port}/socket.io/?EIO=4&transport=websocket", timeout=30,
             header=words, origin=origin, suppress_origin=origin is None, host=header.get("Host"))
     assert caught.value.status_code == status
 
@@ -86,7 +86,7 @@ def test_polling_is_not_served(hub: HubProcess) -> None:
 
 def test_deflate_is_refused(hub: HubProcess) -> None:
     ws = websocket.create_connection(
-        f"ws://127.0.0.1:{hub.port}/socket.io/?EIO=4&transport=websocket", timeout=5,
+        f"ws://127.0.0.1:{hub.port}/socket.io/?EIO=4&transport=websocket", timeout=30,
         header=[f"Authorization: Bearer {hub.api_token}",
                 "Sec-WebSocket-Extensions: permessage-deflate"])
     assert "sec-websocket-extensions" not in ws.headers
@@ -186,7 +186,7 @@ def test_the_document_names_every_route(hub: HubProcess) -> None:
 
 
 def test_a_body_that_is_not_wanted_is_not_read(hub: HubProcess) -> None:
-    with closing(http.client.HTTPConnection("127.0.0.1", hub.port, timeout=5)) as connection:
+    with closing(http.client.HTTPConnection("127.0.0.1", hub.port, timeout=30)) as connection:
         connection.putrequest("POST", "/api/v1/gpus")
         connection.putheader("Content-Length", "900000")
         connection.endheaders()

@@ -190,7 +190,7 @@ def a_prometheus(folder: Path, hub: HubProcess) -> Iterator[str]:
 def ask(url: str, expression: str) -> list[dict[str, Any]]:
     query = urllib.parse.urlencode({"query": expression})
     try:
-        with urllib.request.urlopen(f"{url}/api/v1/query?{query}", timeout=5) as answer:
+        with urllib.request.urlopen(f"{url}/api/v1/query?{query}", timeout=30) as answer:
             found: list[dict[str, Any]] = json.load(answer)["data"]["result"]
             return found
     except OSError:
@@ -234,7 +234,7 @@ def test_of_one_node(tmp_path: Path) -> None:
 
     def text(**headers: str) -> str:
         asked = urllib.request.Request(url, headers=headers)
-        with urllib.request.urlopen(asked, timeout=5) as answer:
+        with urllib.request.urlopen(asked, timeout=30) as answer:
             found: str = answer.read().decode()
             return found
 

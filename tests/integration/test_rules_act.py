@@ -425,5 +425,5 @@ def tell(demo: Demo, method: str, path: str, body: Any) -> None:
     request = urllib.request.Request(
         f"{demo.url}/api/v1/{path}", json.dumps(body).encode(), method=method, headers={
             "Authorization": f"Bearer {demo.told()['token']}", "Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=5) as answer:
+    with urllib.request.urlopen(request, timeout=30) as answer:
         assert answer.status == 200

@@ -69,7 +69,7 @@ def test_a_good_certificate_carries_everything(authority: Authority, tmp_path: P
 
 
 def ask(hub: HubProcess, authority: Authority, path: str) -> http.client.HTTPResponse:
-    with urllib.request.urlopen(hub.url + path, timeout=5, context=trusting(authority)) as answer:
+    with urllib.request.urlopen(hub.url + path, timeout=30, context=trusting(authority)) as answer:
         answer.read()
         assert isinstance(answer, http.client.HTTPResponse)
         return answer
@@ -140,7 +140,7 @@ def test_plain_words_to_a_tls_port_and_old_protocols(authority: Authority, tmp_p
         old = trusting(authority)
         with pytest.warns(DeprecationWarning, match="TLSv1_1"):
             old.maximum_version = ssl.TLSVersion.TLSv1_1
-        with socket.create_connection(("127.0.0.1", hub.port), timeout=5) as sock, pytest.raises(
+        with socket.create_connection(("127.0.0.1", hub.port), timeout=30) as sock, pytest.raises(
                 (ssl.SSLError, ConnectionError)):
             old.wrap_socket(sock, server_hostname="127.0.0.1")
         assert ask(hub, authority, "/healthz").status == 200
@@ -184,7 +184,7 @@ class SecureVisitor(Visitor):
 
     def socket(self, origin: str) -> websocket.WebSocket:
         return websocket.create_connection(
-            f"wss://127.0.0.1:{self.hub.port}/socket.io/?EIO=4&transport=websocket", timeout=5,
+            f"wss://127.0.0.1:{self.hub.port}/socket.io/?EIO=4&transport=websocket", timeout=30,
             host="deck.example.org", origin=origin, cookie=self.cookie,
             sslopt={"context": self._tls})
 
@@ -251,7 +251,7 @@ def test_without_tls_only_the_proxy_is_answered(tmp_path: Path) -> None:
                     "203.0.113.7", "--bind", f"0.0.0.0:{port}") as hub:
         hub.url = f"http://127.0.0.1:{hub.port}"
         assert hub.ask("/healthz").status == 200
-        with socket.create_connection((own, hub.port), timeout=5) as sock:
+        with socket.create_connection((own, hub.port), timeout=30) as sock:
             sock.sendall(b"GET /healthz HTTP/1.1\r\nHost: deck.example.org\r\n\r\n")
             try:
                 assert sock.recv(100) == b""

@@ -50,7 +50,7 @@ class Visitor:
         return answer
 
     def connection(self) -> http.client.HTTPConnection:
-        return http.client.HTTPConnection("127.0.0.1", self.hub.port, timeout=10,
+        return http.client.HTTPConnection("127.0.0.1", self.hub.port, timeout=30,
                                           source_address=(self._address, 0))
 
     @property
