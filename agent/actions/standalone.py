@@ -170,7 +170,7 @@ def _refusal(shown: Preview) -> Refusal | None:
 
 @dataclass(frozen=True, slots=True)
 class OfflineExecutor:
-    """Block until there is an outcome; run on its own thread."""
+    """Blocks until there is an outcome; runs on its own thread."""
 
     context: NodeContext
     journal: ActionJournal
