@@ -211,7 +211,7 @@ def test_the_document_says_what_is_needed(hub: HubProcess) -> None:
 
 
 def test_a_body_that_is_not_wanted_is_not_read(hub: HubProcess) -> None:
-    with closing(http.client.HTTPConnection("127.0.0.1", hub.port, timeout=30)) as connection:
+    with closing(http.client.HTTPConnection("127.0.0.1", hub.port, timeout=5)) as connection:
         connection.putrequest("POST", "/api/v1/gpus")
         connection.putheader("Content-Length", "900000")
         connection.endheaders()

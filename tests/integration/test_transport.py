@@ -251,7 +251,7 @@ def test_without_tls_only_the_proxy_is_answered(tmp_path: Path) -> None:
                     "203.0.113.7", "--bind", f"0.0.0.0:{port}") as hub:
         hub.url = f"http://127.0.0.1:{hub.port}"
         assert hub.ask("/healthz").status == 200
-        with socket.create_connection((own, hub.port), timeout=30) as sock:
+        with socket.create_connection((own, hub.port), timeout=5) as sock:
             sock.sendall(b"GET /healthz HTTP/1.1\r\nHost: deck.example.org\r\n\r\n")
             try:
                 assert sock.recv(100) == b""
