@@ -38,6 +38,7 @@ from .link.identity import NodeIdentity, new_call
 from .link.outbox import Outbox
 from .link.protocol import CloseConnection, LinkStateMachine, OpenConnection, SendToHub
 from .link.socket import ConnectionClosed, ConnectionOpened, HubLink, MessageReceived
+from .pool.node_pool import open_pool
 from .quotas.service import QuotaSample, QuotaService
 from .reader.recording import RecordingWriter
 from .readings import BackendEvent, Reading
@@ -103,6 +104,7 @@ class NodeConfig:
     metrics: MetricsPage | None = None
     turnstile: ConnectLimiter | None = None  # of the nodes of one process
     timeouts: ActionTimeouts = field(default_factory=ActionTimeouts)
+    pool_socket: Path | None = None
     own_hold_files: tuple[Path, ...] | None = None  # a test's, not those of its machine
 
     @property
@@ -193,6 +195,8 @@ class _AgentLoop:
         self._quotas = QuotaService(
             OfflineExecutor(self._context, journal, ActionLock(config.data)), config.identity.hub,
             config.host, config.is_made_up, wake, self._commands.hub_time)
+        self._pool = None if config.pool_socket is None else open_pool(
+            config.pool_socket, config.identity.node_id, config.host, config.boot_id, journal)
         self._sample: QuotaSample | None = None
         # Of a simulator's many nodes in one process nobody can say which takes what.
         self._meter = None if config.is_made_up else ProcessCostMeter()
@@ -264,6 +268,8 @@ class _AgentLoop:
         self._commands.close()
         self._quotas.close()
         self._limits.close()
+        if self._pool is not None:
+            self._pool.close()
         closing = self._link.hang_up()
         if closing is not None:
             closing.join(timeout=0.5)
@@ -321,6 +327,8 @@ class _AgentLoop:
         if seen is not None:
             self._sample = QuotaSample(seen, now)
             self._recent.saw(seen, reading)
+        if self._pool is not None:
+            self._pool.put(reading, seen)
         if recording is not None:
             recording.put(reading, happened, seen)
         if self._config.metrics is not None:

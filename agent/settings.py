@@ -91,6 +91,9 @@ TABLE: tuple[Setting, ...] = (
             "serve the notebook that started this, over stdin and stdout, without a hub"),
     Setting("metrics", address, None, "HOST:PORT on which Prometheus may scrape this node, without "
                                       "a token: best 127.0.0.1:9400", default_words="nowhere"),
+    Setting("pool_socket", folder, None, "Unix socket on which `gpudeck run` gets GPUs of this "
+                                         "node: best /run/gpudeck/pool.sock",
+            default_words="none: this node gives out no GPUs"),
     Setting("forget_hub", flag, False,
             "belong to no hub any more; with a token, enrol with the hub that gave it"),
 )
@@ -147,6 +150,7 @@ class AgentSettings:
     record_max_mib: int = 1_024
     pipe: bool = False
     metrics: tuple[str, int] | None = None
+    pool_socket: Path | None = None
 
     @property
     def reader_options(self) -> str:

@@ -180,6 +180,7 @@ EVENTS = (
 # Of this machine; with --hub they ask the routes above, with a token.
 _VERBS = dict.fromkeys((
     "hub", "demo", "up", "agent", "simulate", "status", "tasks", "doctor", "events",
+    "run", "claim", "pool",
     *TERMINAL_ACTIONS, "follow", "hold", "release", "keep", "mps", "gpu", "link", "completion"),
     "") | {
         "user": "add list set remove link", "audit": "tail verify export",

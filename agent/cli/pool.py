@@ -1,0 +1,100 @@
+"""`gpudeck claim` and `gpudeck pool`: GPUs for what comes later, and who holds what."""
+
+import os
+import shlex
+import time
+from collections.abc import Sequence
+
+import msgspec
+
+from gpudeck.action_words import printable
+from gpudeck.errors import CommandError, ExitCode
+from gpudeck.pool.environment import environment
+from gpudeck.pool.messages import ClaimRefused, Extend, GiveBack, Leased, PoolShown, ShowPool
+from gpudeck.quota import parse_span, span_words
+from gpudeck.settings import parser
+
+from .pool_request import PoolConnection, add_claim_flags, claim_of
+from .run import boards_seen, wait_for
+
+
+def claim(argv: Sequence[str]) -> int:
+    made = parser("claim", (), "Hold GPUs of this node for what you start yourself.")
+    add_claim_flags(made)
+    made.add_argument("--export", action="store_true",
+                      help='print shell lines: eval "$(gpudeck claim --export)"')
+    made.add_argument("--give-back", metavar="LEASE", help="end a lease of yours")
+    made.add_argument("--extend", nargs=2, metavar=("LEASE", "SPAN"), help="make it last longer")
+    asked = made.parse_args(list(argv))
+    pool = PoolConnection(os.environ)
+    if asked.give_back:
+        pool.send(GiveBack(asked.give_back))
+        return _said(pool, "given back")
+    if asked.extend:
+        lease_id, span = asked.extend
+        try:
+            pool.send(Extend(lease_id, parse_span(span)))
+        except ValueError as error:
+            raise CommandError(str(error), ExitCode.USAGE) from None
+        return _said(pool, "extended")
+    lease = wait_for(pool, claim_of(asked, is_run=False))
+    change = environment(lease, "auto", boards_seen())
+    if asked.export:
+        print("\n".join(f"export {name}={shlex.quote(value)}"
+                        for name, value in change.set.items()))
+        return ExitCode.OK
+    gpus = ", ".join(str(gpu.index) for gpu in lease.gpus)
+    print(f"lease {lease.lease_id}: GPU {gpus} of {lease.host} for "
+          f"{span_words(max(lease.until - time.time(), 0.0))}, while it is used\n"
+          f"  use it:       export {' '.join(f'{k}={v}' for k, v in change.set.items())}\n"
+          f"  give it back: gpudeck claim --give-back {lease.lease_id}")
+    return ExitCode.OK
+
+
+def _said(pool: PoolConnection, done: str) -> int:
+    answer = pool.receive()
+    if isinstance(answer, ClaimRefused):
+        raise CommandError(answer.why, ExitCode.REFUSED)
+    until = f" until {time.strftime('%H:%M', time.localtime(answer.until))}" if isinstance(
+        answer, Leased) else ""
+    print(f"{done}{until}")
+    return ExitCode.OK
+
+
+def pool(argv: Sequence[str]) -> int:
+    made = parser("pool", (), "What is free on this node, who holds what until when, who waits.")
+    made.add_argument("--json", action="store_true", help="JSON instead of a table")
+    asked = made.parse_args(list(argv))
+    connection = PoolConnection(os.environ)
+    connection.send(ShowPool())
+    shown = connection.receive()
+    if not isinstance(shown, PoolShown):
+        raise CommandError("the agent does not understand this", ExitCode.FAILED)
+    if asked.json:
+        print(msgspec.json.encode(shown).decode())
+        return ExitCode.OK
+    print("\n".join(_lines(shown, time.time())))
+    return ExitCode.OK
+
+
+def _lines(shown: PoolShown, now: float) -> list[str]:
+    held: dict[str, list[str]] = {}
+    for each in shown.held:
+        part = "" if each.share_milli == 1_000 else f" {each.share_milli / 10:g} %"
+        idle = "" if not each.unused_s or each.unused_s < 60 else (
+            f", unused for {span_words(each.unused_s)}")
+        until = f"for {span_words(each.until - now)}" if each.until > now else (
+            f"overdue by {span_words(now - each.until)}")
+        for uuid in each.uuids:
+            held.setdefault(uuid, []).append(
+                f"{printable(each.owner)}{part} {until}{idle} ({each.lease_id})")
+    trouble = {each.uuid: each.why for each in shown.unavailable}
+    lines = []
+    for gpu in shown.gpus:
+        state = "; ".join(held.get(gpu.uuid, ())) or printable(trouble.get(gpu.uuid, "free"))
+        lines.append(f"GPU {gpu.index:<3} {printable(gpu.name):28} {state}")
+    free = sum(gpu.uuid not in held and gpu.uuid not in trouble for gpu in shown.gpus)
+    lines.append(f"{free} of {len(shown.gpus)} GPUs free on {printable(shown.host)}")
+    lines += [f"{each.place:>3}. {printable(each.owner)} waits since {span_words(each.waits_s)}: "
+              f"{printable(each.why)}" for each in shown.waiting]
+    return lines

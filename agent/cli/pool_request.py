@@ -1,0 +1,132 @@
+"""What `gpudeck run`, `claim` and `pool` share: flags to a claim, and the way to the socket."""
+
+import argparse
+import os
+import re
+import socket
+import stat
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from gpudeck.errors import CommandError, ExitCode
+from gpudeck.pool import messages
+from gpudeck.pool.core.claims import PRIORITIES, WHOLE_MILLI
+from gpudeck.pool.messages import SOCKET_ENV, SYSTEM_SOCKET, AskClaim, FromPool, PoolSocketError
+from gpudeck.quota import parse_size, parse_span
+
+OWN_SOCKET = "gpudeck/pool.sock"
+_SHORT_SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([KMGT])\s*")
+
+
+def add_claim_flags(made: argparse.ArgumentParser) -> None:
+    made.add_argument("--gpus", metavar="N", type=_number(1, 1_024), help="how many GPUs; 1 "
+                      "unless --share is given")
+    made.add_argument("--share", metavar="PCT", type=_number(1, 99),
+                      help="instead: a part of one GPU, through MPS")
+    made.add_argument("--model", metavar="NAME", default="",
+                      help="words of the model's name, such as h100; 'a100|h100' takes either")
+    made.add_argument("--mem", metavar="SIZE", type=_parsed(size),
+                      help="memory of each GPU at least, such as 40G; of a share: its part")
+    made.add_argument("--for", metavar="SPAN", dest="term_s", type=_parsed(parse_span),
+                      help="how long, such as 90m or 8h; it is renewed while it is used")
+    made.add_argument("--wait", metavar="SPAN", dest="wait_s", type=_parsed(parse_span),
+                      help="give up after so long; without it, it waits until it is its turn")
+    made.add_argument("--no-wait", dest="wait_s", action="store_const", const=0.0,
+                      help="now or not at all")
+    made.add_argument("--priority", metavar="0-4", type=_number(PRIORITIES.start,
+                                                                 PRIORITIES.stop - 1),
+                      help="4 goes first; 2 unless it is said")
+    made.add_argument("--preemptible", action="store_true",
+                      help="claims of higher priority may take its GPUs back")
+
+
+def claim_of(asked: argparse.Namespace, is_run: bool, shape: str = "") -> AskClaim:
+    if asked.share is not None and asked.gpus not in (None, 1):
+        raise CommandError("--share is a part of one GPU; leave --gpus out", ExitCode.USAGE)
+    models = tuple(word.strip() for word in asked.model.split("|") if word.strip())
+    return AskClaim(
+        request_id=uuid4().hex[:16], is_run=is_run, gpus=asked.gpus or 1, models=models,
+        share_milli=WHOLE_MILLI if asked.share is None else asked.share * 10,
+        mem_bytes=asked.mem, term_s=asked.term_s, wait_s=asked.wait_s, priority=asked.priority,
+        is_preemptible=asked.preemptible, shape=shape)
+
+
+def size(text: str) -> int:
+    """40G too, as people write it here: binary, as boards are sold."""
+    short = _SHORT_SIZE.fullmatch(text)
+    return parse_size(text if short is None else f"{short[1]}{short[2]}iB")
+
+
+def _parsed(parse: Callable[[str], Any]) -> Callable[[str], Any]:
+    def read(text: str) -> Any:
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+    return read
+
+
+def _number(least: int, most: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if not text.isdigit() or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"{text[:40]!r}: a number from {least} to {most}")
+        return int(text)
+    return read
+
+
+class PoolConnection:
+    """To the agent of this machine. Raises CommandError."""
+
+    def __init__(self, env: Mapping[str, str]) -> None:
+        path = _socket_path(env)
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self.socket.connect(str(path))
+        except OSError as error:
+            raise CommandError(
+                f"no agent answers at {path} ({error.strerror}): start it with "
+                "`gpudeck agent --pool-socket PATH`, or name its socket in "
+                f"{SOCKET_ENV}", ExitCode.UNREACHABLE) from None
+
+    def send(self, message: messages.FromUser, *fds: int) -> None:
+        try:
+            messages.send(self.socket, message, *fds)
+        except PoolSocketError as error:
+            raise _gone(error) from error
+
+    def receive(self) -> FromPool:
+        try:
+            found = messages.from_pool(self.socket)
+        except PoolSocketError as error:
+            raise _gone(error) from error
+        if found is None:
+            raise _gone("it hung up")
+        return found
+
+
+def _gone(why: object) -> CommandError:
+    return CommandError(f"the agent has gone ({why}); try again", ExitCode.UNREACHABLE)
+
+
+def _socket_path(env: Mapping[str, str]) -> Path:
+    if named := env.get(SOCKET_ENV):
+        return Path(named)
+    own = Path(env.get("XDG_RUNTIME_DIR") or f"/run/user/{os.getuid()}") / OWN_SOCKET
+    return Path(SYSTEM_SOCKET) if _is_socket(Path(SYSTEM_SOCKET)) or not _is_socket(own) else own
+
+
+def _is_socket(path: Path) -> bool:
+    try:
+        return stat.S_ISSOCK(path.stat().st_mode)
+    except OSError:
+        return False
+
+
+def split_command(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Before and after `--`."""
+    if "--" not in words:
+        return list(words), []
+    at = list(words).index("--")
+    return list(words[:at]), list(words[at + 1:])

@@ -1,0 +1,64 @@
+"""This node's GPUs as the pool sees them: healthy or not, used without a lease or not. Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from gpudeck.wire import GpuFacts, GpuLink, GpuState
+
+from ..tasks.seen import GpuTask
+from .lock import NodeLease, PoolGpu
+
+TROUBLE: Mapping[GpuState, str] = {
+    "ok": "", "stale": "its readings are old", "lost": "the driver has lost it",
+    "error": "the driver fails at every question about it"}
+# A forgotten process that holds little and does nothing must not keep a board from everybody
+# (gflow PR#207: 642 MiB, two days).
+IDLE_MOST_BYTES = 2**30
+
+
+def pool_gpus(facts: Sequence[GpuFacts], links: Iterable[GpuLink],
+              states: Mapping[str, GpuState]) -> dict[str, PoolGpu]:
+    """A board that is split is not given out itself: its instances are."""
+    split = {each.parent_uuid for each in facts}
+    cliques = _cliques(len(facts), links)
+    return {each.uuid: PoolGpu(
+        each.uuid, each.name, each.index, each.parent_uuid is not None, each.numa_node,
+        cliques[place], None if each.mem_total_bytes is None else int(each.mem_total_bytes),
+        TROUBLE[states.get(each.uuid, "lost")], each.pci_bus_id)
+        for place, each in enumerate(facts) if each.uuid not in split}
+
+
+def with_users(gpus: Mapping[str, PoolGpu], tasks: Iterable[GpuTask],
+               leases: Sequence[NodeLease]) -> dict[str, PoolGpu]:
+    """What somebody uses without a lease is in trouble too: nobody else can count on it."""
+    found = dict(gpus)
+    for each in tasks:
+        gpu = found.get(each.gpu_uuid)
+        if gpu is None or gpu.trouble or each.task.kind == "mps_server":
+            continue
+        is_leased = any(each.gpu_uuid in lease.uuids and lease.uid == each.task.uid
+                        for lease in leases)
+        is_idle = (each.mem_used_bytes is not None and each.mem_used_bytes < IDLE_MOST_BYTES
+                   and not each.sm_pct)
+        if not is_leased and not is_idle:
+            user = each.task.user or "an unknown user"
+            found[gpu.uuid] = replace(
+                gpu, trouble=f"used by {user} without a lease (process {each.task.pid})")
+    return found
+
+
+def _cliques(count: int, links: Iterable[GpuLink]) -> list[int | None]:
+    """Numbers of groups that NVLink joins; None: it joins nothing to it."""
+    root = list(range(count))
+
+    def find(place: int) -> int:
+        while root[place] != place:
+            place = root[place]
+        return place
+
+    joined = [(link.a, link.b) for link in links
+              if link.nvlinks and link.a < count and link.b < count]
+    for a, b in joined:
+        root[find(a)] = find(b)
+    members = {place for pair in joined for place in pair}
+    return [find(place) if place in members else None for place in range(count)]

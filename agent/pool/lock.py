@@ -1,0 +1,134 @@
+"""The lock on this node's GPUs: which of them are leased, and what keeps a lease. Pure.
+
+Whatever a hub proposes and however many ask at once, a GPU is given out here or nowhere. Times
+are seconds since the machine started: setting its clock ends no lease.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from gpudeck.pool.core.claims import WHOLE_MILLI, Claim, Grant, Lease
+from gpudeck.pool.core.inventory import FreeGpu, Node, node_of
+
+BIND_WITHIN_S = 30.0
+UNUSED_TELL_S = 900.0
+UNUSED_TAKE_S = 300.0  # after its owner was told
+
+
+@dataclass(frozen=True, slots=True)
+class LeasedProcess:
+    """What a `gpudeck run` started. `inode` of its pidfd, where the kernel gives each its own."""
+
+    pid: int
+    start_ticks: int
+    inode: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeLease:
+    id: str
+    claim: Claim
+    uuids: tuple[str, ...]
+    uid: int
+    is_run: bool
+    state: Literal["offered", "active"]
+    since: float
+    until: float
+    used_at: float
+    process: LeasedProcess | None = None
+    told_at: float | None = None  # that nobody uses it
+
+    def as_lease(self, node_id: str) -> Lease:
+        return Lease(id=self.id, claim=self.claim, grants=(Grant(node_id, self.uuids),),
+                     since=self.since, until=self.until)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolGpu:
+    """A GPU of this node. `trouble`: why it is not given out now; "": it is."""
+
+    uuid: str
+    model: str
+    index: int
+    is_mig: bool
+    numa: int | None
+    clique: int | None
+    mem_bytes: int | None
+    trouble: str
+    pci_bus_id: str | None = None
+
+
+def refusal(leases: Iterable[NodeLease], wanted: NodeLease, gpus: Mapping[str, PoolGpu]) -> str:
+    """Why these GPUs cannot be given to this claim; "": they can."""
+    for uuid in wanted.uuids:
+        gpu = gpus.get(uuid)
+        if gpu is None:
+            return f"there is no GPU {uuid} on this node"
+        if gpu.trouble:
+            return f"GPU {gpu.index}: {gpu.trouble}"
+        others = [each.claim for each in leases if uuid in each.uuids]
+        if sum(each.share_milli for each in others) + wanted.claim.share_milli > WHOLE_MILLI:
+            return f"GPU {gpu.index} is leased"
+        booked = [each.mem_bytes for each in (*others, wanted.claim) if each.mem_bytes is not None]
+        if booked and (gpu.mem_bytes is None or sum(booked) > gpu.mem_bytes):
+            return f"GPU {gpu.index} has not so much memory left"
+    return ""
+
+
+def free_node(node_id: str, host: str, gpus: Collection[PoolGpu], leases: Iterable[NodeLease]
+              ) -> Node:
+    """As placement sees it. GPU 0 goes last: programs that name no device take that one."""
+    node = node_of(node_id, host, [
+        (gpu.uuid, FreeGpu(gpu.model, gpu.is_mig, gpu.clique, gpu.numa, gpu.mem_bytes))
+        for gpu in sorted(gpus, key=lambda each: -each.index) if not gpu.trouble])
+    for lease in leases:
+        node = node.given([uuid for uuid in lease.uuids if uuid in node.uuids], lease.claim)
+    return node
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseSigns:
+    """What shows that a lease is used. Any of them keeps it."""
+
+    is_connected: bool
+    is_alive: bool  # the process that it was bound to
+    marked: int  # processes that carry its mark in their environment
+    on_gpus: bool  # processes of its owner on its GPUs
+
+    @property
+    def any(self) -> bool:
+        return self.is_alive or self.marked > 0 or self.on_gpus
+
+
+Ending = Literal["released", "expired"]
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """`lease` None: it has ended, `why` for people. `tell`: its owner hears this."""
+
+    lease: NodeLease | None
+    why: str = ""
+    tell: str = ""
+
+
+def review(lease: NodeLease, signs: LeaseSigns, now: float) -> Review:
+    if lease.state == "offered":
+        if now - lease.since >= BIND_WITHIN_S:
+            return Review(None, f"nobody came for it within {BIND_WITHIN_S:.0f} s")
+        return Review(lease)
+    if signs.any:
+        return Review(replace(lease, used_at=now, told_at=None))
+    if lease.is_run:
+        # Its process has ended, and nothing that it started is left.
+        return Review(lease) if signs.is_connected else Review(None, "its processes have ended")
+    if now - lease.used_at < UNUSED_TELL_S:
+        return Review(lease)
+    if lease.told_at is None:
+        return Review(replace(lease, told_at=now), tell=(
+            f"nothing has run on the GPUs of lease {lease.id} for {UNUSED_TELL_S / 60:.0f} min; "
+            f"they go back in {UNUSED_TAKE_S / 60:.0f} min unless something does"))
+    if now - lease.told_at >= UNUSED_TAKE_S:
+        return Review(None, "nothing ran on its GPUs")
+    return Review(lease)

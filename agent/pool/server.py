@@ -1,0 +1,147 @@
+"""The Unix socket of the pool: who asks is what the kernel says of the other end."""
+
+import contextlib
+import logging
+import os
+import pwd
+import socket
+import struct
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Protocol
+
+from gpudeck.pool import messages
+from gpudeck.pool.messages import ClaimRefused, FromPool, FromUser, PoolSocketError
+
+log = logging.getLogger("gpudeck.agent.pool")
+
+CONNECTIONS_MOST = 256
+OF_ONE_USER_MOST = 16
+OVERFLOW_UID = 65_534  # of a user namespace that this one does not know
+_UCRED = struct.Struct("3i")
+_SEND_WITHIN = struct.pack("2q", 1, 0)  # a timeval
+
+
+class PoolUser:
+    """One connection. Any thread may send."""
+
+    def __init__(self, sock: socket.socket, uid: int) -> None:
+        self._sock = sock
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _SEND_WITHIN)
+        self._lock = threading.Lock()
+        self.uid = uid
+        self.owner = _name_of(uid)
+        self.is_open = True
+
+    def send(self, message: FromPool) -> None:
+        """A user who does not read loses the connection, and nobody waits for that."""
+        with self._lock:
+            try:
+                messages.send(self._sock, message)
+            except PoolSocketError:
+                self.hang_up()
+
+    def receive(self) -> tuple[FromUser, list[int]] | None:
+        return messages.from_user(self._sock)
+
+    def hang_up(self) -> None:
+        self.is_open = False
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
+
+
+class PoolRequests(Protocol):
+    def hear(self, user: PoolUser, message: FromUser, pidfd: int | None) -> None: ...
+    def left(self, user: PoolUser) -> None: ...
+
+
+class PoolServer:
+    def __init__(self, path: Path, service: PoolRequests) -> None:
+        """Raises OSError where it cannot listen."""
+        self._path = path
+        self._service = service
+        self._lock = threading.Lock()
+        self._users: Counter[int] = Counter()
+        self._open: set[PoolUser] = set()
+        self._listener = _listen(path)
+        threading.Thread(target=self._accept, name="pool socket", daemon=True).start()
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        with contextlib.suppress(OSError):
+            self._path.unlink()
+        with self._lock:
+            users = list(self._open)
+        for user in users:
+            user.hang_up()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                sock, _ = self._listener.accept()
+            except OSError:
+                return
+            uid = _UCRED.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED,
+                                                _UCRED.size))[1]
+            why = self._why_not(uid)
+            if why:
+                with contextlib.suppress(PoolSocketError):
+                    messages.send(sock, ClaimRefused(why))
+                sock.close()
+                continue
+            user = PoolUser(sock, uid)
+            with self._lock:
+                self._users[uid] += 1
+                self._open.add(user)
+            threading.Thread(target=self._serve, args=(user, sock), name="pool user",
+                             daemon=True).start()
+
+    def _why_not(self, uid: int) -> str:
+        if uid == OVERFLOW_UID:
+            return "who asks cannot be told: start it outside of the user namespace"
+        with self._lock:
+            if self._users[uid] >= OF_ONE_USER_MOST or len(self._open) >= CONNECTIONS_MOST:
+                return (f"there are {OF_ONE_USER_MOST} connections of yours, or "
+                        f"{CONNECTIONS_MOST} in all: end one first")
+        return ""
+
+    def _serve(self, user: PoolUser, sock: socket.socket) -> None:
+        try:
+            while (found := user.receive()) is not None:
+                message, fds = found
+                try:
+                    self._service.hear(user, message, fds[0] if fds else None)
+                finally:
+                    for fd in fds:
+                        os.close(fd)
+        except PoolSocketError as why:
+            user.send(ClaimRefused(str(why)[:1_024]))
+        finally:
+            user.is_open = False
+            with self._lock:
+                self._users[user.uid] -= 1
+                self._open.discard(user)
+            self._service.left(user)
+            sock.close()
+
+
+def _listen(path: Path) -> socket.socket:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    # What lies there is of an agent that was killed: this one holds the lock of its data folder.
+    with contextlib.suppress(FileNotFoundError):
+        path.unlink()
+    listener.bind(str(path))
+    path.chmod(0o666)
+    listener.listen(128)
+    return listener
+
+
+def _name_of(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)

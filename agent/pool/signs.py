@@ -1,0 +1,82 @@
+"""What shows that a lease is used: its process, or its mark in an environment."""
+
+import os
+from collections.abc import Collection
+from pathlib import Path
+
+from gpudeck.pool.messages import LEASE_ENV
+
+from ..tasks.processes import PROC, has_pidfs, read_in, row_in, row_of, status_of
+from .lock import LeasedProcess
+
+_MARK = f"{LEASE_ENV}=".encode()
+ENVIRON_BYTES = 1_000_000
+
+
+def process_of(pidfd: int) -> LeasedProcess | None:
+    """By its handle, so that a pid that was used again is nobody. None: it has ended, or is of
+    another pid namespace."""
+    pid = pid_of(pidfd)
+    if pid is None or pid <= 0:
+        return None
+    row = row_of(pid)
+    # Read first, then asked again: the handle still names the process that was looked at.
+    if row is None or pid_of(pidfd) != pid:
+        return None
+    return LeasedProcess(pid, row.start_ticks, os.fstat(pidfd).st_ino if has_pidfs() else None)
+
+
+def pid_of(pidfd: int) -> int | None:
+    try:
+        lines = Path(f"/proc/self/fdinfo/{pidfd}").read_bytes().split(b"\n")
+        return next((int(line[4:]) for line in lines if line.startswith(b"Pid:")), None)
+    except (OSError, ValueError):
+        return None
+
+
+def is_alive(process: LeasedProcess) -> bool:
+    """A pidfd first, then the comparison: between the two it cannot be another."""
+    try:
+        pidfd = os.pidfd_open(process.pid)
+    except OSError:
+        return False
+    try:
+        row = row_of(process.pid)
+        return (row is not None and row.start_ticks == process.start_ticks
+                and row.state not in "ZX"
+                and (process.inode is None or os.fstat(pidfd).st_ino == process.inode))
+    finally:
+        os.close(pidfd)
+
+
+def marked(lease_ids: Collection[str], uid_of: dict[str, int], proc: Path = PROC
+           ) -> dict[str, int]:
+    """How many processes carry the mark of each lease. Those of the lease's user alone: anybody
+    can write a mark into their own environment."""
+    found = dict.fromkeys(lease_ids, 0)
+    for name in os.listdir(proc):
+        lease = _mark(proc, name) if name.isdigit() else None
+        if lease is not None and lease[0] in found and lease[1] == uid_of[lease[0]]:
+            found[lease[0]] += 1
+    return found
+
+
+def _mark(proc: Path, name: str) -> tuple[str, int] | None:
+    try:
+        folder = os.open(proc / name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        text = read_in("environ", folder, ENVIRON_BYTES)
+        at = text.find(_MARK)
+        if at < 0 or (at > 0 and text[at - 1]):
+            return None
+        row = row_in(int(name), read_in("stat", folder))
+        if row is None or row.state in "ZX":
+            return None
+        lease = text[at + len(_MARK):].split(b"\0", 1)[0].decode(errors="replace")
+        return lease, status_of(read_in("status", folder))[0]
+    except (OSError, ValueError, IndexError):
+        return None
+    finally:
+        os.close(folder)

@@ -1,0 +1,1 @@
+"""Who gets which GPUs, when, and for how long."""

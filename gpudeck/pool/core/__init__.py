@@ -1,0 +1,1 @@
+"""What hub and agent both decide by. Pure, standard library alone."""

@@ -1,0 +1,101 @@
+"""What there is to give out, as placement sees it. Pure."""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+
+from gpudeck.pool.core.claims import WHOLE_MILLI, Claim
+
+
+@dataclass(frozen=True, slots=True)
+class FreeGpu:
+    """What is free of one GPU that may be given out. `clique`: GPUs that NVLink joins; None: not
+    known. `free_until`: when a reservation begins."""
+
+    model: str
+    is_mig: bool
+    clique: int | None
+    numa: int | None
+    board_bytes: int | None
+    free_milli: int = WHOLE_MILLI
+    free_bytes: int | None = None  # None: not known, or all that the board has
+    free_until: float = inf
+
+    def has(self, mem_bytes: int | None) -> bool:
+        free = self.board_bytes if self.free_bytes is None else self.free_bytes
+        return mem_bytes is None or (free is not None and free >= mem_bytes)
+
+    def changed(self, milli: int, mem_bytes: int | None) -> "FreeGpu":
+        """After so much was given out; less than nothing: after it came back."""
+        left = self.free_milli - milli
+        if mem_bytes is None or self.board_bytes is None or left == WHOLE_MILLI:
+            return replace(self, free_milli=left, free_bytes=None)
+        free = self.board_bytes if self.free_bytes is None else self.free_bytes
+        return replace(self, free_milli=left, free_bytes=free - mem_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node's GPUs, in an order that makes nodes with the same left over alike.
+
+    `uuids` and `gpus` go together. `free_cpu_milli` None: CPUs are not counted here."""
+
+    id: str
+    host: str
+    uuids: tuple[str, ...]
+    gpus: tuple[FreeGpu, ...]
+    free_cpu_milli: int | None = None
+    load_pct: float | None = None  # of its GPUs, in the last ten minutes
+    tasks: int = 0
+
+    @property
+    def signature(self) -> tuple[object, ...]:
+        return self.gpus, self.free_cpu_milli, self.load_pct, self.tasks
+
+    @property
+    def is_full(self) -> bool:
+        return self.free_cpu_milli is None and not any(gpu.free_milli for gpu in self.gpus)
+
+    def given(self, uuids: Collection[str], claim: Claim) -> "Node":
+        return self._changed(uuids, claim, 1)
+
+    def got_back(self, uuids: Collection[str], claim: Claim) -> "Node":
+        return self._changed(uuids, claim, -1)
+
+    def _changed(self, uuids: Collection[str], claim: Claim, sign: int) -> "Node":
+        mem_bytes = None if claim.mem_bytes is None else sign * claim.mem_bytes
+        free_cpu = self.free_cpu_milli
+        return self.with_gpus(
+            lambda uuid, gpu: gpu.changed(sign * claim.share_milli, mem_bytes)
+            if uuid in uuids else gpu,
+            free_cpu if free_cpu is None else free_cpu - sign * (claim.cpu_milli or 0),
+            self.tasks + sign)
+
+    def held_from(self, uuids: Collection[str], at: float) -> "Node":
+        """Nothing that lasts longer may take these."""
+        return self.with_gpus(lambda uuid, gpu: replace(gpu, free_until=min(gpu.free_until, at))
+                              if uuid in uuids else gpu, self.free_cpu_milli, self.tasks)
+
+    def with_gpus(self, change: Callable[[str, FreeGpu], FreeGpu], free_cpu_milli: int | None,
+                  tasks: int) -> "Node":
+        return node_of(self.id, self.host, [
+            (uuid, change(uuid, gpu)) for uuid, gpu in zip(self.uuids, self.gpus, strict=True)],
+            free_cpu_milli, self.load_pct, tasks)
+
+
+def node_of(node_id: str, host: str, gpus: Sequence[tuple[str, FreeGpu]],
+            free_cpu_milli: int | None = None, load_pct: float | None = None,
+            tasks: int = 0) -> Node:
+    """Stable: GPUs alike keep the order in which they are given."""
+    ordered = sorted(gpus, key=lambda each: _order(each[1]))
+    return Node(node_id, host, tuple(uuid for uuid, _ in ordered),
+                tuple(gpu for _, gpu in ordered), free_cpu_milli, load_pct, tasks)
+
+
+def _order(gpu: FreeGpu) -> tuple[object, ...]:
+    return (gpu.model, gpu.is_mig, _or(gpu.clique), _or(gpu.numa), gpu.free_milli,
+            _or(gpu.free_bytes), _or(gpu.board_bytes), gpu.free_until)
+
+
+def _or(number: int | None) -> int:
+    return -1 if number is None else number

@@ -1,0 +1,77 @@
+"""How long a run will take, from earlier runs: quantiles, or nothing. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import exp, log
+
+LEAST_RUNS = 5
+# A spread wider than this says nothing that helps.
+MOST_SPREAD = 8.0
+RECENT_RUNS = 5.0  # a run counts half when so many came after it
+QUANTILES = (0.25, 0.5, 0.75, 0.9)
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedRun:
+    owner: str
+    team: str
+    shape: str
+    gpus: int
+    ended_at: float
+    took_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class RunTime:
+    """Quantiles of the whole run time, and how many runs they come from."""
+
+    p25_s: float
+    p50_s: float
+    p75_s: float
+    p90_s: float
+    runs: int
+    of: str  # whose runs, for people
+
+
+def predict(runs: Sequence[FinishedRun], owner: str, team: str, shape: str, gpus: int,
+            ran_s: float = 0.0) -> RunTime | None:
+    """The narrowest group with enough runs that lasted longer than this one already has."""
+    longer = [each for each in runs if each.took_s > ran_s]
+    for of, alike in (
+        ("this command on as many GPUs", [each for each in longer if (each.owner, each.shape,
+                                          each.gpus) == (owner, shape, gpus) and shape]),
+        ("this command", [each for each in longer
+                          if (each.owner, each.shape) == (owner, shape) and shape]),
+        (f"runs of {owner}", [each for each in longer if each.owner == owner]),
+        (f"runs of team {team}", [each for each in longer if team and each.team == team]),
+    ):
+        if len(alike) >= LEAST_RUNS:
+            found = _quantiles(alike)
+            return RunTime(*found, len(alike), of) if found[2] <= MOST_SPREAD * found[0] else None
+    return None
+
+
+def _quantiles(runs: Sequence[FinishedRun]) -> tuple[float, float, float, float]:
+    """Weighted, of the logarithm: run times span orders of magnitude, and recent runs count more
+    (Tsafrir et al., TPDS 2007)."""
+    newest = sorted(runs, key=lambda each: each.ended_at, reverse=True)
+    weighed = sorted((log(max(each.took_s, 1e-3)), 2 ** (-age / RECENT_RUNS))
+                     for age, each in enumerate(newest))
+    total = sum(weight for _, weight in weighed)
+    # A run stands in the middle of its own weight; between runs a straight line.
+    points, passed = [], 0.0
+    for value, weight in weighed:
+        points.append(((passed + weight / 2) / total, value))
+        passed += weight
+    first, second, third, last = (exp(_between(points, quantile)) for quantile in QUANTILES)
+    return first, second, third, last
+
+
+def _between(points: Sequence[tuple[float, float]], at: float) -> float:
+    if at <= points[0][0]:
+        return points[0][1]
+    for (left, low), (right, high) in pairwise(points):
+        if at <= right:
+            return low + (high - low) * (at - left) / (right - left)
+    return points[-1][1]

@@ -1,0 +1,206 @@
+"""What `gpudeck run`, `claim` and `pool` say to the agent over its Unix socket, and its answers.
+
+The kernel says who asks (SO_PEERCRED), never a field. A message is its length in four bytes, then
+MessagePack; file descriptors travel beside it.
+"""
+
+import array
+import socket
+from typing import Annotated, TypeVar
+
+import msgspec
+from msgspec import Meta, Struct
+
+from gpudeck.message_limits import Amount, Number, Seconds, Text, Word
+from gpudeck.pool.core.claims import PRIORITIES, WHOLE_MILLI
+
+MAX_FRAME_BYTES = 65_536
+MAX_FDS = 1
+WITHIN_S = 5.0  # for the rest of a message, once it has begun
+SOCKET_ENV = "GPUDECK_POOL_SOCKET"
+LEASE_ENV = "GPUDECK_LEASE"
+SYSTEM_SOCKET = "/run/gpudeck/pool.sock"
+
+
+class PoolSocketError(Exception):
+    """The other side has gone, or says what nobody understands."""
+
+
+class AskClaim(Struct, frozen=True, tag="claim", forbid_unknown_fields=True):
+    """`request_id`: asked again with it, the same claim is meant. `is_run`: it holds GPUs for a
+    process that this connection will name."""
+
+    request_id: Word
+    is_run: bool
+    gpus: Annotated[int, Meta(ge=1, le=1_024)]
+    nodes: Annotated[int, Meta(ge=1, le=1_024)] = 1
+    share_milli: Annotated[int, Meta(ge=1, le=WHOLE_MILLI)] = WHOLE_MILLI
+    mem_bytes: Annotated[int, Meta(ge=1, le=2**53)] | None = None
+    cpu_milli: Number | None = None
+    models: Annotated[tuple[Word, ...], Meta(max_length=16)] = ()
+    hosts: Annotated[tuple[Word, ...], Meta(max_length=64)] = ()
+    term_s: Annotated[float, Meta(ge=60, le=365 * 86_400)] | None = None
+    wait_s: Amount | None = None  # None: until it is given up
+    priority: Annotated[int, Meta(ge=PRIORITIES.start, lt=PRIORITIES.stop)] | None = None
+    is_preemptible: bool = False
+    shape: Text = ""
+
+
+class Bind(Struct, frozen=True, tag="bind", forbid_unknown_fields=True):
+    """Beside it travels a pidfd: of the process that the lease is for, which waits."""
+
+    lease_id: Word
+
+
+class GiveBack(Struct, frozen=True, tag="give_back", forbid_unknown_fields=True):
+    lease_id: Word
+    exit_status: int | None = None
+
+
+class Extend(Struct, frozen=True, tag="extend", forbid_unknown_fields=True):
+    lease_id: Word
+    by_s: Annotated[float, Meta(gt=0, le=30 * 86_400)]
+
+
+class ShowPool(Struct, frozen=True, tag="show", forbid_unknown_fields=True):
+    pass
+
+
+class ClaimRefused(Struct, frozen=True, tag="refused"):
+    why: Text
+
+
+class ClaimWaits(Struct, frozen=True, tag="waits"):
+    """`place` 1: the next. `wait_s` None: nobody can say."""
+
+    place: Number
+    why: Text
+    wait_s: Amount | None = None
+
+
+class LeasedGpu(Struct, frozen=True):
+    uuid: Word
+    name: Word
+    index: Number
+    is_mig: bool = False
+    pci_bus_id: Word | None = None
+    mem_bytes: Amount | None = None
+
+
+class Leased(Struct, frozen=True, tag="leased"):
+    """`node_uuids`: of all whole boards here, to know whether the asker sees the same."""
+
+    lease_id: Word
+    host: Word
+    gpus: tuple[LeasedGpu, ...]
+    until: Seconds  # UTC
+    share_milli: Number
+    mem_bytes: Amount | None
+    bind_within_s: Amount
+    node_uuids: tuple[Word, ...] = ()
+    mps_pipes: Text = ""
+
+
+class Bound(Struct, frozen=True, tag="bound"):
+    pass
+
+
+class LeaseNotice(Struct, frozen=True, tag="notice"):
+    text: Text
+
+
+class LeaseEnded(Struct, frozen=True, tag="ended"):
+    why: Text
+
+
+class HeldGpus(Struct, frozen=True):
+    lease_id: Word
+    owner: Word
+    uuids: tuple[Word, ...]
+    share_milli: Number
+    state: Word
+    until: Seconds
+    unused_s: Amount | None = None
+
+
+class WaitingClaim(Struct, frozen=True):
+    owner: Word
+    asks: Text
+    place: Number
+    why: Text
+    waits_s: Amount
+    wait_s: Amount | None = None
+
+
+class UnavailableGpu(Struct, frozen=True):
+    uuid: Word
+    why: Text
+
+
+class PoolShown(Struct, frozen=True, tag="shown"):
+    host: Word
+    gpus: tuple[LeasedGpu, ...]
+    held: tuple[HeldGpus, ...]
+    waiting: tuple[WaitingClaim, ...]
+    unavailable: tuple[UnavailableGpu, ...]
+
+
+FromUser = AskClaim | Bind | GiveBack | Extend | ShowPool
+FromPool = ClaimRefused | ClaimWaits | Leased | Bound | LeaseNotice | LeaseEnded | PoolShown
+
+_encode = msgspec.msgpack.Encoder().encode
+_from_user: msgspec.msgpack.Decoder[FromUser] = msgspec.msgpack.Decoder(FromUser)
+_from_pool: msgspec.msgpack.Decoder[FromPool] = msgspec.msgpack.Decoder(FromPool)
+T = TypeVar("T")
+
+
+def send(sock: socket.socket, message: FromUser | FromPool, *fds: int) -> None:
+    body = _encode(message)
+    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
+    head = len(body).to_bytes(4)
+    try:
+        sent = sock.sendmsg([head, body], rights)
+        sock.sendall((head + body)[sent:])
+    except OSError as error:
+        raise PoolSocketError(str(error)) from error
+
+
+def from_user(sock: socket.socket) -> tuple[FromUser, list[int]] | None:
+    return _receive(sock, _from_user)
+
+
+def from_pool(sock: socket.socket) -> FromPool | None:
+    found = _receive(sock, _from_pool)
+    return None if found is None else found[0]
+
+
+def _receive(sock: socket.socket, decoder: "msgspec.msgpack.Decoder[T]"
+             ) -> tuple[T, list[int]] | None:
+    """None: the other side hung up between two messages."""
+    fds: list[int] = []
+    try:
+        head, fds, *_ = socket.recv_fds(sock, 4, MAX_FDS)
+        if not head:
+            return None
+        sock.settimeout(WITHIN_S)
+        head += _rest(sock, 4 - len(head))
+        length = int.from_bytes(head)
+        if length > MAX_FRAME_BYTES:
+            raise PoolSocketError(f"a message of {length} bytes; {MAX_FRAME_BYTES} at most")
+        message = decoder.decode(_rest(sock, length))
+        sock.settimeout(None)
+        return message, fds
+    except (OSError, msgspec.MsgspecError, PoolSocketError) as error:
+        for fd in fds:
+            socket.close(fd)
+        raise PoolSocketError(str(error)) from error
+
+
+def _rest(sock: socket.socket, count: int) -> bytes:
+    parts = bytearray()
+    while len(parts) < count:
+        part = sock.recv(count - len(parts))
+        if not part:
+            raise PoolSocketError("the message ends in the middle")
+        parts += part
+    return bytes(parts)
