@@ -28,8 +28,10 @@ class FreeGpu:
     def changed(self, milli: int, mem_bytes: int | None) -> "FreeGpu":
         """After so much was given out; less than nothing: after it came back."""
         left = self.free_milli - milli
-        if mem_bytes is None or self.board_bytes is None or left == WHOLE_MILLI:
+        if left == WHOLE_MILLI:
             return replace(self, free_milli=left, free_bytes=None)
+        if mem_bytes is None or self.board_bytes is None:
+            return replace(self, free_milli=left)
         free = self.board_bytes if self.free_bytes is None else self.free_bytes
         return replace(self, free_milli=left, free_bytes=free - mem_bytes)
 

@@ -1,0 +1,204 @@
+"""`gpudeck run` and `claim` against a real agent on the C fake of NVML, with real children."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from gpudeck.pool.messages import SOCKET_ENV
+from tests.fakes.hub import FakeHub, wait_for
+from tests.fakes.nvml import FakeNvml
+from tests.integration.test_agent_process import an_agent, flags
+
+ROOT = Path(__file__).parents[2]
+SAYS_ITS_GPUS = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])"
+WAITS = "import sys, time; print('on', flush=True); time.sleep(600)"
+
+
+class PoolBed:
+    """One node with four GPUs, whose agent can be killed and started."""
+
+    def __init__(self, hub: FakeHub, nvml: FakeNvml, folder: Path) -> None:
+        self.nvml = nvml
+        self.socket = folder / "pool.sock"
+        self.env = nvml.env() | {SOCKET_ENV: str(self.socket)}
+        self._flags = [*flags(hub, folder), "--pool-socket", str(self.socket)]
+        self._started: list[subprocess.Popen[str]] = []
+
+    @contextmanager
+    def agent(self) -> Iterator["subprocess.Popen[str]"]:
+        with an_agent(*self._flags, env=self.env) as process:
+            wait_for(lambda: self.free() is not None, 30)
+            yield process
+
+    def start(self, *words: str) -> "subprocess.Popen[str]":
+        process = subprocess.Popen(
+            [sys.executable, "-m", "gpudeck.cli", *words], cwd=ROOT, env=self.env, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self._started.append(process)
+        return process
+
+    def run(self, *words: str) -> "subprocess.CompletedProcess[str]":
+        process = self.start(*words)
+        out, err = process.communicate(timeout=60)
+        return subprocess.CompletedProcess(words, process.returncode, out, err)
+
+    def shown(self) -> dict[str, list[dict[str, object]]]:
+        return json.loads(self.run("pool", "--json").stdout or "{}")  # type: ignore[no-any-return]
+
+    def free(self) -> int | None:
+        """How many GPUs are; None: the agent cannot say yet."""
+        shown = self.shown()
+        if not shown.get("gpus"):
+            return None
+        away = {uuid for each in shown["held"] for uuid in each["uuids"]}  # type: ignore[attr-defined]
+        away |= {each["uuid"] for each in shown["unavailable"]}
+        return sum(each["uuid"] not in away for each in shown["gpus"])
+
+    def close(self) -> None:
+        for process in self._started:
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
+
+
+@pytest.fixture
+def bed(hub: FakeHub, tmp_path: Path) -> Iterator[PoolBed]:
+    nvml = FakeNvml(tmp_path / "nvml.txt", gpus=0)
+    for _ in range(4):
+        nvml.gpu(util=0, name="NVIDIA H100 80GB HBM3", mem_total=80 * 2**30)
+    nvml.save()
+    bed = PoolBed(hub, nvml, tmp_path)
+    yield bed
+    bed.close()
+
+
+def in_queue(bed: PoolBed, count: int) -> Callable[[], bool]:
+    return lambda: len(bed.shown()["waiting"]) == count
+
+
+def test_a_command_gets_its_gpus_and_its_status_comes_through(bed: PoolBed) -> None:
+    with bed.agent():
+        found = bed.run("run", "--gpus", "2", "--", sys.executable, "-c",
+                        f"{SAYS_ITS_GPUS}; raise SystemExit(7)")
+        assert found.returncode == 7, found.stderr
+        known = {str(each["uuid"]) for each in bed.shown()["gpus"]}
+        told = found.stdout.strip().split(",")
+        assert len(set(told)) == 2 and set(told) <= known
+        assert bed.free() == 4
+        ended = bed.run("run", "--", sys.executable, "-c",
+                        "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+        assert ended.returncode == 128 + signal.SIGKILL
+
+
+def test_who_comes_later_waits_and_is_told_why(bed: PoolBed) -> None:
+    with bed.agent():
+        first = bed.start("run", "--gpus", "3", "--", sys.executable, "-c", WAITS)
+        assert first.stdout is not None and first.stdout.readline() == "on\n"
+        second = bed.start("run", "--gpus", "2", "--", sys.executable, "-c", SAYS_ITS_GPUS)
+        wait_for(in_queue(bed, 1), 30)
+        leaves = bed.start("run", "--gpus", "4", "--", "true")
+        wait_for(in_queue(bed, 2), 30)
+        leaves.send_signal(signal.SIGINT)
+        assert leaves.wait(30) == 128 + signal.SIGINT
+        wait_for(in_queue(bed, 1), 30)
+        now = bed.run("run", "--gpus", "2", "--no-wait", "--", "true")
+        assert (now.returncode, "came free" in now.stderr) == (10, True)
+        first.send_signal(signal.SIGTERM)
+        assert first.wait(30) == 128 + signal.SIGTERM
+        out, err = second.communicate(timeout=60)
+        assert (second.returncode, out.count("GPU-")) == (0, 2)
+        assert "number 1 in the queue: it asks for 2 GPUs; 1 of 4 that suit it are free" in err
+
+
+def test_a_lease_outlives_its_run_and_the_agent_and_not_its_command(bed: PoolBed) -> None:
+    with bed.agent() as agent:
+        held = bed.start("run", "--gpus", "3", "--", sys.executable, "-c",
+                         f"import os; print(os.getpid(), flush=True); {WAITS}")
+        assert held.stdout is not None
+        child = int(held.stdout.readline())
+        held.stdout.readline()
+        held.kill()
+        held.wait()
+        agent.kill()
+        agent.wait()
+    with bed.agent():
+        # The wait is for a review that finds no sign of the command: there must be some.
+        time.sleep(2.5)
+        assert bed.free() == 1
+        os.kill(child, signal.SIGKILL)
+        wait_for(lambda: bed.free() == 4, 30)
+
+
+def test_what_the_command_leaves_behind_keeps_the_lease(bed: PoolBed) -> None:
+    with bed.agent():
+        left = "import os, time; pid = os.fork()\nif pid: print(pid, flush=True)\nelse:\n" \
+            " os.setsid(); os.close(1); os.close(2); time.sleep(600)"
+        found = bed.run("run", "--", sys.executable, "-c", left)
+        assert found.returncode == 0
+        assert bed.free() == 3
+        os.kill(int(found.stdout), signal.SIGKILL)
+        wait_for(lambda: bed.free() == 4, 30)
+
+
+def test_what_is_used_without_a_lease_is_not_given_out(bed: PoolBed) -> None:
+    bystander = subprocess.Popen(["sleep", "600"])
+    try:
+        bed.nvml.gpus[0].process(bystander.pid, 20 * 2**30, sm_pct=50)
+        bed.nvml.save()
+        with bed.agent():
+            wait_for(lambda: bed.free() == 3, 30)
+            refused = bed.run("run", "--gpus", "4", "--no-wait", "--", "true")
+            assert refused.returncode == 10
+            assert any("without a lease" in str(each["why"])
+                       for each in bed.shown()["unavailable"])
+            assert bystander.poll() is None
+    finally:
+        bystander.kill()
+        bystander.wait()
+
+
+@pytest.mark.parametrize(("words", "code", "said"), [
+    (("--gpus", "9", "--", "true"), 10, "the largest has 4"),
+    (("--model", "h200", "--", "true"), 10, "there are 4 x NVIDIA H100 80GB HBM3 (80 GiB)"),
+    (("--mem", "90G", "--", "true"), 10, "no GPU here has so much memory"),
+    (("--mem", "much", "--", "true"), 2, "is no size"),
+    (("--gpus", "2"), 2, "name the command after --"),
+    (("--gpus", "2", "--share", "30", "--", "true"), 2, "leave --gpus out"),
+    (("--", "no-such-program"), 2, "cannot run 'no-such-program'"),
+])
+def test_what_cannot_be_is_said_at_once_and_holds_nothing(
+        bed: PoolBed, words: tuple[str, ...], code: int, said: str) -> None:
+    with bed.agent():
+        found = bed.run("run", *words)
+        assert (found.returncode, said in found.stderr) == (code, True), found.stderr
+        assert bed.free() == 4
+
+
+def test_a_claim_is_held_until_it_is_given_back(bed: PoolBed) -> None:
+    with bed.agent():
+        found = bed.run("claim", "--gpus", "2", "--export")
+        lines = dict(line.removeprefix("export ").split("=", 1)
+                     for line in found.stdout.splitlines())
+        assert lines["CUDA_VISIBLE_DEVICES"].count("GPU-") == 2
+        assert bed.free() == 2
+        lease = lines["GPUDECK_LEASE"]
+        assert bed.run("claim", "--extend", lease, "1h").returncode == 0
+        assert bed.run("claim", "--give-back", "nobody").returncode == 10
+        assert bed.run("claim", "--give-back", lease).returncode == 0
+        assert bed.free() == 4
+
+
+def test_without_an_agent_it_says_what_to_do(tmp_path: Path) -> None:
+    found = subprocess.run(
+        [sys.executable, "-m", "gpudeck.cli", "run", "--", "true"], cwd=ROOT, text=True,
+        env=os.environ | {SOCKET_ENV: str(tmp_path / "none.sock")}, capture_output=True)
+    assert found.returncode == 4
+    assert "no agent answers at" in found.stderr and "--pool-socket" in found.stderr

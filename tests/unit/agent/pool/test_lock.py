@@ -1,0 +1,138 @@
+"""The lock: whatever is asked in whatever order, no GPU is given twice; what keeps a lease."""
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.pool.gpus import pool_gpus, with_users
+from agent.pool.lock import (
+    BIND_WITHIN_S,
+    UNUSED_TAKE_S,
+    UNUSED_TELL_S,
+    LeasedProcess,
+    LeaseSigns,
+    NodeLease,
+    PoolGpu,
+    free_node,
+    refusal,
+    review,
+)
+from agent.tasks.seen import GpuTask
+from gpudeck.pool.core.claims import Claim
+from gpudeck.wire import GpuFacts, GpuLink, Task
+
+GIB = 2**30
+GPUS = {f"G{index}": PoolGpu(f"G{index}", "H100", index, False, 0, None, 80 * GIB, "")
+        for index in range(4)}
+
+
+def lease(name: str = "a", *uuids: str, share: int = 1_000, mem: int | None = None,
+          state: str = "active", is_run: bool = True, since: float = 0.0) -> NodeLease:
+    claim = Claim(id=name, owner="ann", gpus=len(uuids), submitted_at=0.0, share_milli=share,
+                  mem_bytes=mem)
+    return NodeLease(id=name, claim=claim, uuids=uuids or ("G0",), uid=1_000, is_run=is_run,
+                     state=state, since=since, until=28_800.0, used_at=since,  # type: ignore[arg-type]
+                     process=LeasedProcess(4_242, 7, None) if is_run else None)
+
+
+WISHES = st.lists(st.tuples(
+    st.sets(st.sampled_from(sorted(GPUS)), min_size=1, max_size=3),
+    st.sampled_from((1_000, 100, 300, 600)), st.sampled_from((None, 20 * GIB, 50 * GIB))))
+
+
+@given(WISHES, st.randoms())
+def test_no_gpu_is_given_twice(wishes: list[tuple[set[str], int, int | None]],
+                               draw: object) -> None:
+    held: list[NodeLease] = []
+    for number, (uuids, share, mem) in enumerate(wishes):
+        wanted = lease(str(number), *sorted(uuids), share=share, mem=mem)
+        if not refusal(held, wanted, GPUS):
+            held.append(wanted)
+        if held and draw.random() < 0.2:  # type: ignore[attr-defined]
+            held.pop(0)
+        milli: Counter[str] = Counter()
+        memory: Counter[str] = Counter()
+        for each in held:
+            milli.update(dict.fromkeys(each.uuids, each.claim.share_milli))
+            memory.update(dict.fromkeys(each.uuids, each.claim.mem_bytes or 0))
+        assert all(given <= 1_000 for given in milli.values())
+        assert all(given <= 80 * GIB for given in memory.values())
+
+
+def test_why_not() -> None:
+    held = [lease("a", "G1")]
+    troubled = GPUS | {"G2": replace(GPUS["G2"], trouble="the driver has lost it")}
+    assert refusal(held, lease("b", "G1"), GPUS) == "GPU 1 is leased"
+    assert refusal(held, lease("b", "G9"), GPUS) == "there is no GPU G9 on this node"
+    assert refusal(held, lease("b", "G2"), troubled) == "GPU 2: the driver has lost it"
+    unknown = GPUS | {"G0": replace(GPUS["G0"], mem_bytes=None)}
+    assert "memory" in refusal([], lease("b", "G0", share=300, mem=GIB), unknown)
+
+
+def test_gpu_0_goes_last() -> None:
+    assert free_node("id", "n", GPUS.values(), ()).uuids == ("G3", "G2", "G1", "G0")
+
+
+@pytest.mark.parametrize(("signs", "stays"), [
+    (LeaseSigns(False, True, 0, False), True),
+    (LeaseSigns(False, False, 1, False), True),
+    (LeaseSigns(False, False, 0, True), True),
+    (LeaseSigns(True, False, 0, False), True),  # `gpudeck run` is about to give it back
+    (LeaseSigns(False, False, 0, False), False),
+])
+def test_any_sign_keeps_the_lease_of_a_run(signs: LeaseSigns, stays: bool) -> None:
+    assert (review(lease(), signs, 10.0).lease is not None) == stays
+
+
+NOTHING = LeaseSigns(False, False, 0, False)
+
+
+def test_what_nobody_came_for_goes_back() -> None:
+    offered = lease(state="offered")
+    assert review(offered, NOTHING, BIND_WITHIN_S - 0.1).lease == offered
+    assert review(offered, NOTHING, BIND_WITHIN_S).lease is None
+
+
+def test_a_bare_claim_that_nobody_uses_is_told_once_and_then_taken() -> None:
+    bare = lease(is_run=False)
+    assert review(bare, NOTHING, UNUSED_TELL_S - 1).tell == ""
+    told = review(bare, NOTHING, UNUSED_TELL_S)
+    assert "go back in 5 min" in told.tell
+    assert told.lease is not None
+    later = review(told.lease, NOTHING, UNUSED_TELL_S + UNUSED_TAKE_S - 1)
+    assert (later.tell, later.lease) == ("", told.lease)
+    assert review(told.lease, NOTHING, UNUSED_TELL_S + UNUSED_TAKE_S).lease is None
+    used = review(told.lease, LeaseSigns(False, False, 0, True), UNUSED_TELL_S + 100)
+    assert used.lease is not None
+    assert used.lease.told_at is None
+
+
+def task(gpu: str, uid: int, mem: float | None, sm: float | None = 0.0, kind: str = "compute"
+         ) -> GpuTask:
+    return GpuTask(Task("t", 77, 1, None, "bob", None, kind=kind, uid=uid),  # type: ignore[arg-type]
+                   gpu, mem, sm, None)
+
+
+@pytest.mark.parametrize(("seen", "trouble"), [
+    (task("G0", 2_000, 40.0 * GIB), "used by bob without a lease (process 77)"),
+    (task("G0", 2_000, None), "used by bob without a lease (process 77)"),
+    (task("G0", 2_000, 0.5 * GIB, 30.0), "used by bob without a lease (process 77)"),
+    (task("G0", 2_000, 0.5 * GIB), ""),  # forgotten, and in nobody's way
+    (task("G0", 1_000, 40.0 * GIB), ""),  # its own
+    (task("G0", 2_000, 40.0 * GIB, kind="mps_server"), ""),
+])
+def test_what_is_used_without_a_lease_is_not_given_out(seen: GpuTask, trouble: str) -> None:
+    assert with_users(GPUS, [seen], [lease("a", "G0")])["G0"].trouble == trouble
+
+
+def test_a_split_board_is_its_instances_and_nvlink_makes_cliques() -> None:
+    facts = [GpuFacts("B0", 0, "H100"), GpuFacts("M1", 0, "H100", parent_uuid="B0"),
+             GpuFacts("B2", 2, "H100"), GpuFacts("B3", 3, "H100")]
+    links = [GpuLink(2, 3, "one switch", 18), GpuLink(0, 2, "system", None)]
+    found = pool_gpus(facts, links, {"M1": "ok", "B2": "lost"})
+    assert {uuid: (gpu.trouble, gpu.clique) for uuid, gpu in found.items()} == {
+        "M1": ("", None), "B2": ("the driver has lost it", found["B3"].clique),
+        "B3": ("the driver has lost it", 3)}

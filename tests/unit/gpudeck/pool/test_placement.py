@@ -1,0 +1,165 @@
+"""Where claims go: nothing twice, and what the quick way finds is what trying all finds."""
+
+from collections import Counter
+from dataclasses import replace
+from math import inf
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpudeck.pool.core.claims import Claim, Grant
+from gpudeck.pool.core.fragmentation import ClaimMix, accepts
+from gpudeck.pool.core.inventory import FreeGpu, Node, node_of
+from gpudeck.pool.core.placement import (
+    STRATEGIES,
+    Placement,
+    PlacementContext,
+    Placer,
+    candidates,
+)
+from tests.unit.gpudeck.pool.inventories import GIB, claim, claims, node, nodes
+
+
+def context(*usual: Claim) -> PlacementContext:
+    return PlacementContext(mix=ClaimMix(usual * 50))
+
+
+@given(nodes(), claims(), st.sampled_from(sorted(STRATEGIES)))
+def test_nothing_is_given_out_twice(there: list[Node], asked: list[Claim], strategy: str) -> None:
+    placer = Placer(there, strategy, context(*asked))
+    milli: Counter[str] = Counter()
+    memory: Counter[str] = Counter()
+    cpu: Counter[str] = Counter()
+    boards = {uuid: gpu for each in there
+              for uuid, gpu in zip(each.uuids, each.gpus, strict=True)}
+    for each in asked:
+        found = placer.find(each, 0.0)
+        if found is None:
+            continue
+        placer.take(found)
+        for grant in found.grants:
+            assert len(set(grant.uuids)) == each.gpus
+            cpu[grant.node] += each.cpu_milli or 0
+            for uuid in grant.uuids:
+                milli[uuid] += each.share_milli
+                memory[uuid] += each.mem_bytes or 0
+                assert accepts(each.models, boards[uuid].model)
+    assert all(given <= 1_000 for given in milli.values())
+    assert all(given <= (boards[uuid].board_bytes or inf) for uuid, given in memory.items())
+    assert all(cpu[each.id] <= each.free_cpu_milli for each in there
+               if each.free_cpu_milli is not None)
+
+
+@given(nodes(), claims(), st.sampled_from(("pack", "best_fit", "worst_fit", "spread", "weighted")))
+def test_it_finds_what_trying_all_finds(there: list[Node], asked: list[Claim], strategy: str
+                                        ) -> None:
+    known = context(*asked)
+    placer = Placer(there, strategy, known)
+    for each in asked:
+        found = placer.find(each, 0.0)
+        best = min(((STRATEGIES[strategy].score(way, known), of.host, way.places)
+                    for of in placer.nodes.values() for way in candidates(of, each, 0.0)),
+                   default=None)
+        assert (found is None) == (best is None)
+        if found is not None and best is not None:
+            chosen = found.candidates[0]
+            assert (STRATEGIES[strategy].score(chosen, known), chosen.node.host) == best[:2]
+            placer.take(found)
+
+
+def placed(strategy: str, there: list[Node], *asked: Claim, **known: object) -> list[str]:
+    placer = Placer(there, strategy, replace(context(), **known))  # type: ignore[arg-type]
+    said = []
+    for each in asked:
+        found = placer.find(each, 0.0)
+        said.append("-" if found is None else ",".join(
+            way.node.host for way in found.candidates))
+        if found is not None:
+            placer.take(found)
+    return said
+
+
+FOUR = [node(number) for number in range(4)]
+
+
+@pytest.mark.parametrize(("strategy", "hosts"), [
+    ("best_fit", ["n0", "n0", "n0"]),
+    ("worst_fit", ["n0", "n1", "n2"]),
+    ("spread", ["n0", "n1", "n2"]),
+    ("round_robin", ["n0", "n1", "n2", "n3", "n0"]),
+    ("interval", ["n0", "n2", "n1", "n3", "n0"]),
+    ("least_tasks", ["n0", "n1", "n2", "n3", "n0"]),
+])
+def test_each_strategy_in_order(strategy: str, hosts: list[str]) -> None:
+    assert placed(strategy, FOUR, *(claim(each) for each in range(len(hosts)))) == hosts
+
+
+def test_random_is_the_same_for_the_same_seed_and_not_always_the_same_node() -> None:
+    asked = [claim(each) for each in range(8)]
+    one, again = (placed("random", FOUR, *asked, seed=5) for _ in range(2))
+    assert one == again != placed("random", FOUR, *asked, seed=6)
+    assert len(set(one)) > 1
+
+
+def test_the_least_loaded_goes_first_and_an_unknown_load_is_neither_idle_nor_busy() -> None:
+    there = [replace(each, load_pct=load) for each, load in
+             zip(FOUR, (90.0, 30.0, None, 71.0), strict=True)]
+    many = [claim(each, gpus=8) for each in range(4)]
+    assert placed("least_loaded", there, *many) == ["n1", "n2", "n3", "n0"]
+
+
+def test_weights_keep_what_is_worth_most() -> None:
+    there = [node(0), node(1, model="Tesla T4", gib=16)]
+    weights = {"NVIDIA H100 80GB HBM3": 8.0, "Tesla T4": 1.0}
+    assert placed("weighted", there, claim(0), weights=weights) == ["n1"]
+
+
+def test_the_smallest_board_that_is_enough() -> None:
+    there = [node(0), node(1, model="Tesla T4", gib=16)]
+    assert placed("best_fit", there, claim(0), claim(1, mem_bytes=40 * GIB)) == ["n1", "n0"]
+
+
+def test_several_gpus_are_joined_by_nvlink_if_that_can_be() -> None:
+    # Two cliques of four, numbered across: 0 2 4 6 and 1 3 5 7.
+    mixed = node_of("id0", "n0", [
+        (f"GPU-{index}", FreeGpu("H100", False, index % 2, 0, 80 * GIB)) for index in range(8)])
+    placer = Placer([mixed], "best_fit", context())
+    for number in range(2):
+        found = placer.find(claim(number, gpus=4), 0.0)
+        assert found is not None
+        placer.take(found)
+        assert len({int(uuid[-1]) % 2 for uuid in found.grants[0].uuids}) == 1
+
+
+def test_one_process_sees_one_mig_instance() -> None:
+    split = node_of("id0", "n0", [
+        (f"MIG-{index}", FreeGpu("H100", True, None, 0, 10 * GIB)) for index in range(4)])
+    assert placed("pack", [split], claim(0, gpus=2), claim(1), claim(2, share_milli=300)) == [
+        "-", "n0", "-"]
+
+
+def test_several_nodes_or_none() -> None:
+    assert placed("pack", FOUR[:2], claim(0, gpus=8, nodes=3), claim(1, gpus=8, nodes=2),
+                  claim(2)) == ["-", "n0,n1", "-"]
+
+
+def test_what_is_reserved_is_for_what_ends_before() -> None:
+    placer = Placer([node(0, gpus=1)], "pack", context())
+    placer.hold([Grant("id0", ("GPU-0-0",))], 3_600.0)
+    assert placer.find(claim(0, term_s=3_601.0), 0.0) is None
+    assert placer.find(claim(1, term_s=3_600.0), 0.0) is not None
+
+
+def test_hosts_are_names_or_ids() -> None:
+    found: list[Placement | None] = [
+        Placer(FOUR, "pack", context()).find(claim(0, hosts=hosts), 0.0)
+        for hosts in (("n2",), ("id3",), ("n9",))]
+    assert [each and each.grants[0].node for each in found] == ["id2", "id3", None]
+
+
+def test_models_are_words_of_the_name() -> None:
+    name = "NVIDIA H100 80GB HBM3"
+    taken = [accepts(models, name) for models in (
+        ("h100",), ("A100", "H100 hbm3"), (), ("h200",), ("h100 40gb",))]
+    assert taken == [True, True, True, False, False]

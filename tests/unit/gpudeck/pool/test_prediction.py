@@ -1,0 +1,58 @@
+"""Run times from earlier runs: from the narrowest group that says something, or not at all."""
+
+import math
+import random
+
+import pytest
+
+from gpudeck.pool.core.prediction import FinishedRun, RunTime, predict
+
+
+def runs(*took: float, owner: str = "ann", shape: str = "train.py", gpus: int = 1,
+         team: str = "") -> list[FinishedRun]:
+    return [FinishedRun(owner, team, shape, gpus, float(number), each)
+            for number, each in enumerate(took)]
+
+
+def test_four_runs_say_nothing() -> None:
+    assert predict(runs(60, 60, 60, 60), "ann", "", "train.py", 1) is None
+
+
+def test_the_narrowest_group_with_enough_runs() -> None:
+    known = runs(*[100] * 5) + runs(*[200] * 9, gpus=4) + runs(*[900] * 9, owner="bob",
+                                                             team="vision")
+    for asked, of in ((("ann", "", "train.py", 1), "this command on as many GPUs"),
+                      (("ann", "", "train.py", 2), "this command"),
+                      (("ann", "", "new.py", 1), "runs of ann"),
+                      (("eve", "vision", "new.py", 1), "runs of team vision")):
+        found = predict(known, *asked)
+        assert _of(found).of == of
+    assert predict(known, "eve", "", "train.py", 1) is None
+
+
+def test_a_wide_spread_is_not_known() -> None:
+    assert predict(runs(1, 10, 100, 1_000, 10_000, 100_000), "ann", "", "train.py", 1) is None
+
+
+def test_recent_runs_count_more() -> None:
+    longer = predict(runs(*[100] * 10, *[300] * 10), "ann", "", "train.py", 1)
+    assert _of(longer).p50_s == pytest.approx(300)
+
+
+def test_a_run_that_lasts_already_is_compared_with_longer_ones() -> None:
+    known = runs(*[100] * 8, *[300] * 6)
+    assert _of(predict(known, "ann", "", "train.py", 1, ran_s=150)).p25_s == pytest.approx(300)
+    assert predict(known, "ann", "", "train.py", 1, ran_s=400) is None
+
+
+def _of(found: RunTime | None) -> RunTime:
+    assert found is not None
+    return found
+
+
+def test_quantiles_rise_and_lie_within_what_was_seen() -> None:
+    draw = random.Random()
+    took = [math.exp(draw.gauss(7, 0.5)) for _ in range(40)]
+    found = _of(predict(runs(*took), "ann", "", "train.py", 1))
+    assert min(took) <= found.p25_s <= found.p50_s <= found.p75_s <= found.p90_s <= max(took)
+    assert found.runs == 40

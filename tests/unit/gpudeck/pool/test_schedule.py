@@ -1,0 +1,216 @@
+"""One pass: whose turn it is, backfill that delays nobody, overtaking that has a bound."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpudeck.pool.core.claims import Claim, Grant, Lease
+from gpudeck.pool.core.fair_share import FairSharePolicy, decayed_s, usage_of
+from gpudeck.pool.core.fragmentation import ClaimMix
+from gpudeck.pool.core.inventory import Node
+from gpudeck.pool.core.placement import PlacementContext
+from gpudeck.pool.core.schedule import (
+    Pass,
+    PoolPolicy,
+    Queue,
+    expected_end,
+    run_pass,
+    shadow_of,
+)
+from tests.unit.gpudeck.pool.inventories import AllMayHave, claim, claims, node, nodes
+
+POLICY = PoolPolicy()
+
+
+def passed(waiting: Sequence[Claim], there: Sequence[Node], now: float = 0.0,
+           leases: Sequence[Lease] = (), ended: Sequence[Lease] = (),
+           policy: PoolPolicy = POLICY, **more: object) -> Pass:
+    free = []
+    for each in there:
+        for lease in leases:
+            for grant in lease.grants:
+                if grant.node == each.id:
+                    each = each.given(grant.uuids, lease.claim)
+        free.append(each)
+    queue = Queue(waiting=waiting, leases=leases, ended=ended,
+                  limits=AllMayHave(), **more)  # type: ignore[arg-type]
+    return run_pass(queue, free, policy, PlacementContext(mix=ClaimMix(waiting)), now)
+
+
+def leased(made: Pass, now: float) -> list[Lease]:
+    return [Lease(id=each.claim.id, claim=each.claim, grants=each.grants, since=now,
+                  until=now + each.claim.term_s) for each in made.offers]
+
+
+def began(made: Pass) -> list[str]:
+    return [each.claim.id for each in made.offers]
+
+
+def test_priority_then_who_had_least_then_age() -> None:
+    had = Lease(id="x", claim=claim(99, owner="ann"), grants=(Grant("id9", ("G",)),), since=-3_600,
+                until=0.0, ended_at=0.0)
+    waiting = [claim(0, owner="ann", submitted_at=1.0), claim(1, owner="bob", submitted_at=2.0),
+               claim(2, owner="bob", submitted_at=3.0),
+               claim(3, owner="cid", priority=3, submitted_at=4.0)]
+    made = passed(waiting, [node(0, gpus=1)], 10.0, ended=[had])
+    assert began(made) == ["c3"]
+    assert made.order[0] == "c1"
+
+
+def test_one_owner_does_not_get_ten_gpus_in_one_pass() -> None:
+    waiting = [claim(each, owner="ann") for each in range(10)] + [
+        claim(10 + each, owner="bob", submitted_at=1.0) for each in range(10)]
+    made = passed(waiting, [node(0)])
+    assert Counter(each.claim.owner for each in made.offers) == {"ann": 4, "bob": 4}
+
+
+def test_a_team_comes_before_its_members() -> None:
+    had = Lease(id="x", claim=claim(99, owner="ann", team="vision"),
+                grants=(Grant("id9", ("G",)),), since=-3_600, until=0.0, ended_at=0.0)
+    waiting = [claim(0, owner="new", team="vision"), claim(1, owner="bob", team="speech",
+                                                           submitted_at=5.0)]
+    assert began(passed(waiting, [node(0, gpus=1)], 10.0, ended=[had])) == ["c1"]
+
+
+@given(st.floats(0, 1e6), st.floats(0, 1e6), st.floats(0, 1e6), st.floats(60, 1e6))
+def test_what_was_held_counts_the_same_however_it_is_cut(
+        one: float, two: float, three: float, half_life: float) -> None:
+    first, second, third = sorted((one, two, three))
+    whole = decayed_s(first, third, 1e6, half_life)
+    parts = decayed_s(first, second, 1e6, half_life) + decayed_s(second, third, 1e6, half_life)
+    assert parts == pytest.approx(whole, rel=1e-9, abs=1e-6)
+
+
+def test_it_halves_in_a_half_life_and_never_outgrows_its_bound() -> None:
+    an_hour = decayed_s(0.0, 3_600.0, 3_600.0, 604_800.0)
+    assert decayed_s(0.0, 3_600.0, 3_600.0 + 604_800.0, 604_800.0) == pytest.approx(an_hour / 2)
+    assert decayed_s(-1e9, 0.0, 0.0, 604_800.0) / 86_400 == pytest.approx(10.1, abs=0.01)
+
+
+@pytest.mark.parametrize("wrong", [0.0, -1.0, float("nan")])
+def test_a_half_life_of_nothing_is_refused(wrong: float) -> None:
+    with pytest.raises(ValueError, match="half-life"):
+        FairSharePolicy(half_life_s=wrong)
+
+
+def test_backfill_goes_ahead_only_where_it_delays_nobody() -> None:
+    there = [node(0, gpus=4)]
+    running = Lease(id="r", claim=claim(90, gpus=2), grants=(Grant("id0", ("GPU-0-0", "GPU-0-1")),),
+                    since=0.0, until=3_600.0)
+    head = claim(0, gpus=4, submitted_at=0.0)
+    fits = claim(1, gpus=1, submitted_at=1.0, term_s=3_600.0)
+    late = claim(2, gpus=1, submitted_at=1.0, term_s=3_601.0)
+    made = passed([head, fits, late], there, leases=[running])
+    assert began(made) == ["c1"]
+    assert made.shadow is not None
+    assert (made.shadow.at, made.shadow.claim) == (3_600.0, head)
+
+
+def test_who_waits_for_another_model_is_passed_freely() -> None:
+    there = [node(0, gpus=1), node(1, gpus=1, model="Tesla T4", gib=16)]
+    busy = Lease(id="r", claim=claim(90), grants=(Grant("id0", ("GPU-0-0",)),), since=0.0,
+                 until=1e9)
+    made = passed([claim(0, models=("h100",)), claim(1, models=("t4",), submitted_at=1.0)],
+                  there, leases=[busy])
+    assert began(made) == ["c1"]
+
+
+@settings(max_examples=60)
+@given(nodes(3), claims(16))
+def test_while_terms_are_honoured_the_head_never_begins_later(there: list[Node],
+                                                              asked: list[Claim]) -> None:
+    """Time goes from one end of a lease to the next; nobody new comes."""
+    waiting = [replace(each, submitted_at=0.0, priority=2, owner="ann", cpu_milli=None,
+                       id=f"c{number:02}") for number, each in enumerate(asked)]
+    running: list[Lease] = []
+    now, promised = 0.0, {}
+    for _ in range(2 * len(waiting) + 2):
+        made = passed(waiting, there, now, running)
+        running += leased(made, now)
+        waiting = [each for each in waiting if each.id not in began(made)]
+        for claim_id in began(made):
+            assert now <= promised.get(claim_id, now)
+        if made.shadow is not None:
+            head = made.shadow.claim.id
+            assert made.shadow.at <= promised.get(head, made.shadow.at)
+            promised[head] = made.shadow.at
+        if not running:
+            break
+        now = min(each.until for each in running)
+        running = [each for each in running if each.until > now]
+    empty = PlacementContext(mix=ClaimMix(()))
+    for left in waiting:
+        assert not run_pass(Queue(waiting=[left], leases=(), limits=AllMayHave()), there, POLICY,
+                            empty, 0.0).offers, "it would have fitted"
+
+
+def test_a_pinned_claim_is_not_overtaken_by_new_ones() -> None:
+    """Under fair share alone, newcomers who had nothing yet would go first for ever."""
+    old = claim(0, owner="ann", gpus=8)
+    had = Lease(id="x", claim=claim(98, owner="ann", gpus=8), grants=(Grant("id9", ("G",)),),
+                since=-1e5, until=0.0, ended_at=0.0)
+    there = [node(0)]
+    running: list[Lease] = []
+    pinned: dict[str, float] = {}
+    new, now = 1, 0.0
+    while now < 86_400:
+        waiting = [old, *(claim(new + each, owner=f"new{new + each}", gpus=2, submitted_at=now,
+                                term_s=1_800.0, priority=3) for each in range(4))]
+        new += 4
+        made = passed(waiting, there, now, running, ended=[had], pinned_at=pinned)
+        pinned = dict(made.pinned_at)
+        if "c0" in began(made):
+            break
+        running = [each for each in running + leased(made, now) if each.until > now + 600]
+        now += 600
+    assert POLICY.pin_after_s <= now <= POLICY.pin_after_s + 1_800 + 600
+
+
+def test_two_who_always_want_more_get_the_same() -> None:
+    there, running, ended = [node(0)], [], []  # type: ignore[var-annotated]
+    number, now = 0, 0.0
+    for _ in range(400):
+        waiting = []
+        for owner, gpus, term in (("ann", 1, 1_800.0), ("bob", 4, 7_200.0)):
+            for _ in range(8):
+                number += 1
+                waiting.append(claim(number, owner=owner, gpus=gpus, term_s=term,
+                                     submitted_at=now))
+        made = passed(waiting, there, now, running, ended)
+        running += leased(made, now)
+        now += 1_800
+        for each in [each for each in running if each.until <= now]:
+            running.remove(each)
+            ended.append(replace(each, ended_at=each.until))
+    hours: Counter[str] = Counter()
+    for each in ended:
+        hours[each.claim.owner] += each.claim.gpus * (each.until - each.since)
+    assert hours["ann"] == pytest.approx(hours["bob"], rel=0.05)
+
+
+def test_an_overdue_lease_is_taken_to_last_a_while_longer_each_time() -> None:
+    late = Lease(id="x", claim=claim(0), grants=(), since=0.0, until=10_000.0)
+    ends = [expected_end(late, now) for now in (0.0, 10_000.0, 11_999.0, 12_000.0, 15_999.0)]
+    assert ends == [10_000.0, 12_000.0, 12_000.0, 16_000.0, 16_000.0]
+    assert all(expected_end(late, now) > now for now in (1e4, 1.2e4, 1.6e4, 2.4e4, 1e6, 1e9))
+
+
+def test_names_and_the_order_of_rows_change_nothing() -> None:
+    there = [node(0, gpus=4), node(1, gpus=4)]
+    waiting = [claim(each, owner=owner, gpus=gpus, submitted_at=float(each))
+               for each, (owner, gpus) in enumerate([("ann", 2), ("bob", 4), ("cid", 1)] * 3)]
+    assert began(passed(waiting, there)) == began(passed(waiting[::-1], there[::-1]))
+
+
+def test_what_can_never_fit_has_no_shadow() -> None:
+    assert shadow_of(claim(0, gpus=9), {"id0": node(0)}, (), 0.0) is None
+
+
+def test_usage_counts_what_is_held_and_not_what_is_used() -> None:
+    running = Lease(id="r", claim=claim(0, gpus=2), grants=(), since=0.0, until=9e9)
+    usage = usage_of([running], 3_600.0, FairSharePolicy())
+    assert usage.owners["ann"] == pytest.approx(7_200, rel=0.01)
