@@ -62,6 +62,10 @@ def _said(pool: PoolConnection, done: str) -> int:
 
 
 def pool(argv: Sequence[str]) -> int:
+    if list(argv[:1]) == ["simulate"]:
+        from .pool_simulate import simulate  # not what shows a pool needs to load
+
+        return simulate(argv[1:])
     made = parser("pool", (), "What is free on this node, who holds what until when, who waits.")
     made.add_argument("--json", action="store_true", help="JSON instead of a table")
     asked = made.parse_args(list(argv))

@@ -91,7 +91,8 @@ def test_a_command_gets_its_gpus_and_its_status_comes_through(bed: PoolBed) -> N
         assert found.returncode == 7, found.stderr
         known = {str(each["uuid"]) for each in bed.shown()["gpus"]}
         told = found.stdout.strip().split(",")
-        assert len(set(told)) == 2 and set(told) <= known
+        assert len(set(told)) == 2
+        assert set(told) <= known
         assert bed.free() == 4
         ended = bed.run("run", "--", sys.executable, "-c",
                         "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
@@ -101,7 +102,8 @@ def test_a_command_gets_its_gpus_and_its_status_comes_through(bed: PoolBed) -> N
 def test_who_comes_later_waits_and_is_told_why(bed: PoolBed) -> None:
     with bed.agent():
         first = bed.start("run", "--gpus", "3", "--", sys.executable, "-c", WAITS)
-        assert first.stdout is not None and first.stdout.readline() == "on\n"
+        assert first.stdout is not None
+        assert first.stdout.readline() == "on\n"
         second = bed.start("run", "--gpus", "2", "--", sys.executable, "-c", SAYS_ITS_GPUS)
         wait_for(in_queue(bed, 1), 30)
         leaves = bed.start("run", "--gpus", "4", "--", "true")
@@ -201,4 +203,5 @@ def test_without_an_agent_it_says_what_to_do(tmp_path: Path) -> None:
         [sys.executable, "-m", "gpudeck.cli", "run", "--", "true"], cwd=ROOT, text=True,
         env=os.environ | {SOCKET_ENV: str(tmp_path / "none.sock")}, capture_output=True)
     assert found.returncode == 4
-    assert "no agent answers at" in found.stderr and "--pool-socket" in found.stderr
+    assert "no agent answers at" in found.stderr
+    assert "--pool-socket" in found.stderr

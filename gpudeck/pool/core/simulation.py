@@ -1,24 +1,50 @@
 """Plays a list of claims over an inventory, strategy by strategy. Pure."""
 
+import heapq
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from statistics import mean
 
-from gpudeck.pool.core.claims import Claim
+from gpudeck.pool.core.claims import WHOLE_MILLI, Claim, Lease
 from gpudeck.pool.core.inventory import Node
 from gpudeck.pool.core.placement import PlacementContext, Placer
+from gpudeck.pool.core.schedule import PoolPolicy, Queue, run_pass
+
+MARKS_PCT = (100.0, 130.0)
+PLOT_PCT = tuple(float(mark) for mark in range(10, 131, 5))
+
+
+@dataclass(frozen=True, slots=True)
+class TracedClaim:
+    """`runs_s`: how long it ran; None: the trace does not say."""
+
+    claim: Claim
+    runs_s: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """Share of all GPUs that is given out, in %, when so much of them was asked for."""
+    """Of all GPUs, in %: what is given out, and what of the rest the usual claims cannot use, when
+    so much was asked for."""
 
     strategy: str
     seed: int
-    at_pct: tuple[tuple[float, float], ...]
+    given_pct: dict[float, float]
+    unusable_pct: dict[float, float]
 
 
-def arrivals(claims: Sequence[Claim], until_milli: int, draw: random.Random) -> list[Claim]:
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    strategy: str
+    wait_p50_s: float
+    wait_p95_s: float
+    makespan_s: float
+    used_pct: float
+    never: int  # claims that fit nowhere
+
+
+def arrivals(claims: Sequence[Claim], until_milli: float, draw: random.Random) -> list[Claim]:
     """Shuffled, then drawn with replacement until so much was asked for: the protocol of the
     authors of the openb trace."""
     shuffled = list(claims)
@@ -33,19 +59,98 @@ def arrivals(claims: Sequence[Claim], until_milli: int, draw: random.Random) -> 
 
 
 def allocation(nodes: Sequence[Node], claims: Sequence[Claim], strategy: str, seed: int,
-               context: PlacementContext, at_pct: Sequence[float] = (100.0, 130.0)) -> Allocation:
+               context: PlacementContext, marks: Sequence[float] = MARKS_PCT) -> Allocation:
     """Claims come one by one and stay; what finds no place is dropped."""
-    capacity = sum(gpu.free_milli for node in nodes for gpu in node.gpus)
+    capacity = _milli(nodes)
     placer = Placer(nodes, strategy, replace(context, seed=seed))
     given, asked = 0, 0
-    found: list[tuple[float, float]] = []
-    marks = sorted(at_pct)
-    for claim in arrivals(claims, int(capacity * marks[-1] / 100), random.Random(seed)):
+    given_pct: dict[float, float] = {}
+    unusable_pct: dict[float, float] = {}
+    left = sorted(marks)
+    for claim in arrivals(claims, capacity * left[-1] / 100, random.Random(seed)):
         placement = placer.find(claim, 0.0)
         if placement is not None:
             placer.take(placement)
             given += claim.gpu_milli
         asked += claim.gpu_milli
-        while marks and asked * 100 >= capacity * marks[0]:
-            found.append((marks.pop(0), 100 * given / capacity))
-    return Allocation(strategy, seed, tuple(found))
+        while left and asked * 100 >= capacity * left[0]:
+            mark = left.pop(0)
+            given_pct[mark] = 100 * given / capacity
+            unusable_pct[mark] = 100 * _unusable(placer, context) / capacity
+    return Allocation(strategy, seed, given_pct, unusable_pct)
+
+
+def _milli(nodes: Sequence[Node]) -> int:
+    return WHOLE_MILLI * sum(len(node.gpus) for node in nodes)
+
+
+def _unusable(placer: Placer, context: PlacementContext) -> float:
+    lost = sum(context.mix.unusable(node.gpus, node.free_cpu_milli)
+               for node in placer.nodes.values())
+    return lost / max(context.mix.weight, 1)
+
+
+def waiting(nodes: Sequence[Node], traced: Sequence[TracedClaim], strategy: str,
+            context: PlacementContext, policy: PoolPolicy) -> Waiting:
+    """As the hub would have done it, with what each run took in truth and only its term known
+    before."""
+    free = {node.id: node for node in nodes}
+    coming = sorted(((each.claim.submitted_at, each.claim.id, each) for each in traced
+                     if each.runs_s is not None), key=lambda each: each[:2])
+    took = {each.claim.id: each.runs_s or 0.0 for *_, each in coming}
+    policy = replace(policy, strategy=strategy)
+    queue: list[Claim] = []
+    running: list[tuple[float, str, Lease]] = []
+    waits: list[float] = []
+    pinned: dict[str, float] = {}
+    place, now, busy_s, began_at = 0, 0.0, 0.0, coming[0][0] if coming else 0.0
+    while place < len(coming) or running:
+        now = min(([coming[place][0]] if place < len(coming) else [])
+                  + ([running[0][0]] if running else []))
+        while place < len(coming) and coming[place][0] <= now:
+            queue.append(coming[place][2].claim)
+            place += 1
+        while running and running[0][0] <= now:
+            lease = heapq.heappop(running)[2]
+            for grant in lease.grants:
+                free[grant.node] = free[grant.node].got_back(grant.uuids, lease.claim)
+        while True:
+            made = run_pass(
+                Queue(waiting=queue, leases=[each for *_, each in running], pinned_at=pinned,
+                      limits=_NoLimits()), list(free.values()), policy, context, now)
+            pinned = dict(made.pinned_at)
+            for offer in made.offers:
+                claim = offer.claim
+                lease = Lease(id=claim.id, claim=claim, grants=offer.grants, since=now,
+                              until=now + claim.term_s)
+                heapq.heappush(running, (now + took[claim.id], claim.id, lease))
+                waits.append(now - claim.submitted_at)
+                busy_s += took[claim.id] * claim.gpu_milli / WHOLE_MILLI
+                for each in offer.candidates:
+                    free[each.node.id] = free[each.node.id].given(each.uuids, claim)
+            begun = {offer.claim.id for offer in made.offers}
+            queue = [claim for claim in queue if claim.id not in begun]
+            if not begun:
+                break
+    makespan_s = now - began_at
+    return Waiting(strategy, _quantile(waits, 0.5), _quantile(waits, 0.95), makespan_s,
+                   100 * busy_s * WHOLE_MILLI / max(makespan_s * _milli(nodes), 1.0), len(queue))
+
+
+class _NoLimits:
+    def why_not(self, claim: Claim) -> str:
+        return ""
+
+    def take(self, claim: Claim) -> None:
+        pass
+
+
+def _quantile(values: Sequence[float], at: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(int(at * len(ordered)), len(ordered) - 1)] if ordered else 0.0
+
+
+def averaged(found: Sequence[Allocation], mark: float) -> tuple[float, float]:
+    """Given out and unusable, mean over seeds."""
+    return mean(each.given_pct[mark] for each in found), mean(
+        each.unusable_pct[mark] for each in found)
