@@ -19,6 +19,7 @@ from gpudeck.action_table import KILLS
 from gpudeck.actions import FINAL, Reply
 from gpudeck.desired_state import SignedDesired
 from gpudeck.limits import ORDINALS
+from gpudeck.pool.link import PoolPlan
 
 from .actions.context import ActionGuards, ProcessListSource, open_context
 from .actions.hold_files import hold_files
@@ -105,6 +106,7 @@ class NodeConfig:
     turnstile: ConnectLimiter | None = None  # of the nodes of one process
     timeouts: ActionTimeouts = field(default_factory=ActionTimeouts)
     pool_socket: Path | None = None
+    local_claims: bool = False
     own_hold_files: tuple[Path, ...] | None = None  # a test's, not those of its machine
 
     @property
@@ -196,7 +198,8 @@ class _AgentLoop:
             OfflineExecutor(self._context, journal, ActionLock(config.data)), config.identity.hub,
             config.host, config.is_made_up, wake, self._commands.hub_time)
         self._pool = None if config.pool_socket is None else open_pool(
-            config.pool_socket, config.identity.node_id, config.host, config.boot_id, journal)
+            config.pool_socket, config.identity.node_id, config.host, config.boot_id, journal,
+            config.local_claims, wake)
         self._sample: QuotaSample | None = None
         # Of a simulator's many nodes in one process nobody can say which takes what.
         self._meter = None if config.is_made_up else ProcessCostMeter()
@@ -227,6 +230,9 @@ class _AgentLoop:
                 self._link.say(wire.encode(message))
                 if isinstance(message, Reply) and message.state in FINAL:
                     self._limits.changed()
+        if self._pool is not None:
+            for report in self._pool.say(now, self._talk.phase == "live"):
+                self._link.say(wire.encode(report))
         self._step_quotas(now)
         self._link.acks_wake = self._talk.is_filling
         self._complain(now)
@@ -297,6 +303,10 @@ class _AgentLoop:
             self._commands.connected(message.epoch, now)
             self._limits.connected()
             self._quotas.connected()
+            if self._pool is not None:
+                self._pool.connected()
+        if isinstance(message, PoolPlan) and self._pool is not None:
+            self._pool.hear(message)
         if isinstance(message, SignedDesired):
             self._quotas.hear(message)
         self._commands.hear(message, now)

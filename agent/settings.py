@@ -94,6 +94,7 @@ TABLE: tuple[Setting, ...] = (
     Setting("pool_socket", folder, None, "Unix socket on which `gpudeck run` gets GPUs of this "
                                          "node: best /run/gpudeck/pool.sock",
             default_words="none: this node gives out no GPUs"),
+    Setting("local_claims", flag, False, "give out GPUs also while no hub decides"),
     Setting("forget_hub", flag, False,
             "belong to no hub any more; with a token, enrol with the hub that gave it"),
 )
@@ -151,6 +152,7 @@ class AgentSettings:
     pipe: bool = False
     metrics: tuple[str, int] | None = None
     pool_socket: Path | None = None
+    local_claims: bool = False
 
     @property
     def reader_options(self) -> str:

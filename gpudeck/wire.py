@@ -32,6 +32,9 @@ it is on disk; the agent keeps and resends what is not acked; the hub drops what
                              <- Anchor     the head of the hub's Audit; Beat carries the agent's
                              <- SignedDesired   to be held, also without the hub
       InForce ->                           which of it is held, and what of it is in force
+      PoolReport ->                        from nodes that give out GPUs: leases, claims, what is
+                                           free; whenever it changes
+                             <- PoolPlan   who gets which, and who waits why; the node decides
 
 Commands and their Replies are not part of a stream: a Reply must not wait behind a backlog.
 
@@ -64,6 +67,8 @@ from gpudeck.message_limits import (
 from gpudeck.metrics import SLOW_WIDTH, WIDTH, Absence
 from gpudeck.packed_arrays import pack as pack
 from gpudeck.packed_arrays import unpack as unpack
+from gpudeck.pool.core.claims import flaw
+from gpudeck.pool.link import PoolPlan, PoolReport
 
 WIRE_VERSION = 1
 SPOKEN_VERSIONS = (1,)
@@ -389,9 +394,9 @@ class Anchor(Struct, frozen=True, tag="anchor"):
 T = TypeVar("T")
 Sequenced = Frame | Event
 FromAgent = (Call | Hello | Inventory | Frame | Event | Backfill | Beat | Echo | Clock | Preview
-             | Reply | LimitsNow | InForce)
+             | Reply | LimitsNow | InForce | PoolReport)
 FromHub = (Challenge | Welcome | Refused | Ack | Probe | Time | Look | SignedCommand | Recall
-           | Inquire | Noted | Anchor | SignedDesired)
+           | Inquire | Noted | Anchor | SignedDesired | PoolPlan)
 
 _encoder = msgspec.msgpack.Encoder()
 _from_agent: msgspec.msgpack.Decoder[FromAgent] = msgspec.msgpack.Decoder(FromAgent)
@@ -407,6 +412,8 @@ def decode_from_agent(data: bytes) -> FromAgent:
     message = _decode(_from_agent, data)
     if isinstance(message, Frame):
         check_frame(message)
+    if isinstance(message, PoolReport):
+        check_report(message)
     return message
 
 
@@ -468,6 +475,13 @@ def _decode(decoder: "msgspec.msgpack.Decoder[T]", data: bytes) -> T:
 
 # Every byte that may stand there: what `strip` leaves begins with one that may not.
 _STATES, _ABSENCES = bytes(range(len(GPU_STATES))), bytes(Absence)
+
+
+def check_report(report: PoolReport) -> None:
+    for claim in (*(each.claim for each in report.claims), *(each.claim for each in report.leases),
+                  *(each.claim for each in report.ended)):
+        if wrong := flaw(claim):
+            raise WireError(f"a claim is out of bounds: {wrong}")
 
 
 def check_frame(frame: Frame) -> None:

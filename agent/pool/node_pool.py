@@ -1,10 +1,11 @@
 """Puts the pool of one node together."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from gpudeck.pool.core.schedule import PoolPolicy
+from gpudeck.pool.link import PoolPlan, PoolReport
 
 from ..journal.store import ActionJournal
 from ..readings import Reading
@@ -15,12 +16,15 @@ from .server import PoolServer
 from .service import PoolService, PoolSnapshot
 from .store import LeaseStore
 
+CUT_OFF_AFTER_S = 60.0  # a hub that is away for less may be busy with our claims
+
 
 class NodePool:
     def __init__(self, service: PoolService, server: PoolServer) -> None:
         self._service = service
         self._server = server
         self._tasks: Sequence[GpuTask] = ()
+        self._live_at = float("-inf")
 
     def put(self, reading: Reading, tasks: Sequence[GpuTask] | None) -> None:
         """`tasks` None: they were not asked this time."""
@@ -30,14 +34,28 @@ class NodePool:
             pool_gpus(reading.facts, reading.links,
                       {each.uuid: each.state for each in reading.gpus}), self._tasks))
 
+    def connected(self) -> None:
+        self._service.connected()
+
+    def hear(self, plan: PoolPlan) -> None:
+        self._service.hear(plan)
+
+    def say(self, now: float, is_live: bool) -> tuple[PoolReport, ...]:
+        if is_live:
+            self._live_at = now
+            return self._service.say()
+        if now - self._live_at >= CUT_OFF_AFTER_S:
+            self._service.disconnected()
+        return ()
+
     def close(self) -> None:
         self._server.close()
         self._service.close()
 
 
-def open_pool(socket: Path, node_id: str, host: str, boot_id: str, journal: ActionJournal
-              ) -> NodePool:
+def open_pool(socket: Path, node_id: str, host: str, boot_id: str, journal: ActionJournal,
+              is_local: bool, wake: Callable[[], None]) -> NodePool:
     service = PoolService(node_id, host, LeaseStore(journal, boot_id), PoolPolicy(), uptime_s,
-                          time.time)
+                          time.time, is_local, wake)
     service.start()
     return NodePool(service, PoolServer(socket, service))

@@ -52,7 +52,7 @@ class PoolUser:
 
 
 class PoolRequests(Protocol):
-    def hear(self, user: PoolUser, message: FromUser, pidfd: int | None) -> None: ...
+    def asked(self, user: PoolUser, message: FromUser, pidfd: int | None) -> None: ...
     def left(self, user: PoolUser) -> None: ...
 
 
@@ -113,7 +113,7 @@ class PoolServer:
             while (found := user.receive()) is not None:
                 message, fds = found
                 try:
-                    self._service.hear(user, message, fds[0] if fds else None)
+                    self._service.asked(user, message, fds[0] if fds else None)
                 finally:
                     for fd in fds:
                         os.close(fd)
@@ -145,3 +145,10 @@ def _name_of(uid: int) -> str:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
         return str(uid)
+
+
+def uid_of(name: str) -> int | None:
+    try:
+        return pwd.getpwnam(name).pw_uid
+    except KeyError:
+        return None

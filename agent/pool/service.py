@@ -5,6 +5,7 @@ Any thread may call it. Work that waits for a disk is done on the thread that as
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -12,8 +13,18 @@ from gpudeck.pool.core.claims import DEFAULT_PRIORITY, Claim
 from gpudeck.pool.core.feasibility import why_never, why_waits, words
 from gpudeck.pool.core.fragmentation import ClaimMix
 from gpudeck.pool.core.inventory import Node
-from gpudeck.pool.core.placement import Placement, PlacementContext
+from gpudeck.pool.core.placement import PlacementContext
 from gpudeck.pool.core.schedule import Pass, PoolPolicy, Queue, run_pass
+from gpudeck.pool.link import (
+    ENDED_MOST,
+    LeaseOffer,
+    NodeClaim,
+    OfferedGpu,
+    PoolPlan,
+    PoolReport,
+    ReportedEnd,
+    ReportedLease,
+)
 from gpudeck.pool.messages import (
     AskClaim,
     Bind,
@@ -40,7 +51,7 @@ from ..tasks.seen import GpuTask
 from . import lock, signs
 from .gpus import with_users
 from .lock import BIND_WITHIN_S, LeaseSigns, NodeLease, PoolGpu
-from .server import PoolUser
+from .server import PoolUser, uid_of
 from .store import LeaseStore
 
 log = logging.getLogger("gpudeck.agent.pool")
@@ -49,7 +60,9 @@ LOOK_EVERY_S = 1.0
 MARKS_EVERY_S = 5.0
 WAITING_OF_ONE_USER_MOST = 32
 WAITING_MOST = 1_024
-ENDED_MOST = 1_000
+NO_HUB = ("no hub decides here now, and this agent gives out no GPUs by itself; it would with "
+          "--local-claims")
+USED_STEP_S = 60.0  # when a lease was used last is reported by the minute
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,20 +94,28 @@ class _Waiting:
 
 class PoolService:
     def __init__(self, node_id: str, host: str, store: LeaseStore, policy: PoolPolicy,
-                 clock: Callable[[], float], wall: Callable[[], float]) -> None:
-        """`clock`: seconds since the machine started, which nobody can set."""
+                 clock: Callable[[], float], wall: Callable[[], float],
+                 is_local: bool, changed: Callable[[], None]) -> None:
+        """`clock`: seconds since the machine started, which nobody can set. `is_local`: may give
+        out GPUs while no hub decides. `changed`: there may be something to `say`."""
         self._node_id = node_id
         self._host = host
         self._store = store
         self._policy = policy
         self._clock = clock
         self._wall = wall
+        self._is_local = is_local
+        self._changed = changed
         self._lock = threading.RLock()
         self._snapshot: PoolSnapshot | None = None
         self._waiting: dict[str, _Waiting] = {}
         self._users: dict[str, PoolUser] = {}  # lease to who holds the connection
         self._marks: dict[str, int] = {}
         self._marked_at = -MARKS_EVERY_S
+        self._is_planned = False  # a hub is there, and decides
+        self._refused: dict[str, str] = {}
+        self._ended: deque[ReportedEnd] = deque(maxlen=ENDED_MOST)
+        self._reported: PoolReport | None = None
         found, lost = store.read()
         self._leases = {each.id: each for each in found}
         for lease in lost:
@@ -115,9 +136,85 @@ class PoolService:
     def observe(self, snapshot: PoolSnapshot) -> None:
         self._snapshot = snapshot
 
+    # what the hub says
+
+    def connected(self) -> None:
+        """Until it has sent a plan, this hub knows no pool."""
+        with self._lock:
+            self._is_planned, self._reported = False, None
+
+    def disconnected(self) -> None:
+        with self._lock:
+            self._is_planned = False
+
+    def hear(self, plan: PoolPlan) -> None:
+        with self._lock:
+            self._is_planned = True
+            gpus = self._gpus()
+            try:
+                for lease_id, why in plan.give_back.items():
+                    if (lease := self._leases.get(lease_id)) is not None and not lease.is_run:
+                        self._end(lease, "released", why)
+                for offer in plan.offers:
+                    self._take_offer(offer, gpus)
+            except JournalError as why:
+                log.error("lease_not_kept why=%r", str(why))
+            for standing in plan.standings:
+                if (waiting := self._waiting.get(standing.claim_id)) is not None:
+                    self._tell_standing(waiting, ClaimWaits(standing.place, standing.why,
+                                                            standing.wait_s))
+
+    def _take_offer(self, offer: LeaseOffer, gpus: Mapping[str, PoolGpu]) -> None:
+        waiting = self._waiting.get(offer.claim_id)
+        if offer.claim_id in self._leases:
+            return
+        if waiting is None and offer.claim is None:
+            self._refused[offer.claim_id] = "nobody here waits for it any more"
+            return
+        if waiting is not None:
+            self._grant(waiting.claim, offer.uuids, gpus, waiting.user.uid, waiting.is_run)
+        elif offer.claim is not None:
+            uid = uid_of(offer.claim.owner)
+            if uid is None:
+                self._refused[offer.claim_id] = f"{self._host} has no user {offer.claim.owner}"
+                return
+            self._grant(replace(offer.claim, submitted_at=self._clock()), offer.uuids, gpus, uid,
+                        is_run=False)
+
+    def say(self) -> tuple[PoolReport, ...]:
+        """Only what is new."""
+        with self._lock:
+            if self._snapshot is None:
+                return ()
+            report = self._report()
+            if report == self._reported:
+                return ()
+            self._reported = report
+            return (report,)
+
+    def _report(self) -> PoolReport:
+        now, shift = self._clock(), self._wall() - self._clock()
+
+        def utc(at: float, step: float = 1.0) -> float:
+            return round((at + shift) / step) * step
+
+        def claim_of(claim: Claim) -> Claim:
+            return replace(claim, submitted_at=utc(claim.submitted_at))
+
+        return PoolReport(
+            tuple(OfferedGpu(each.uuid, each.model, each.index, each.is_mig, each.numa,
+                             each.clique, each.mem_bytes, each.trouble)
+                  for each in self._gpus().values()),
+            tuple(NodeClaim(claim_of(each.claim), each.is_run)
+                  for each in self._waiting.values()),
+            tuple(ReportedLease(claim_of(each.claim), each.uuids, each.state, utc(each.since),
+                                utc(each.until), utc(min(each.used_at, now), USED_STEP_S))
+                  for each in self._leases.values()),
+            tuple(self._ended), dict(self._refused))
+
     # what users say
 
-    def hear(self, user: PoolUser, message: FromUser, pidfd: int | None) -> None:
+    def asked(self, user: PoolUser, message: FromUser, pidfd: int | None) -> None:
         try:
             with self._lock:
                 match message:
@@ -181,7 +278,8 @@ class PoolService:
         if of_user >= WAITING_OF_ONE_USER_MOST or len(self._waiting) >= WAITING_MOST:
             return (f"{WAITING_OF_ONE_USER_MOST} claims of yours wait already, or {WAITING_MOST} "
                     "in all: end one first")
-        if asked.nodes > 1 or any(host != self._host for host in asked.hosts):
+        if not self._is_planned and (
+                asked.nodes > 1 or any(host != self._host for host in asked.hosts)):
             return "GPUs of other nodes are given out by a hub, and this agent has none now"
         return why_never(self._claim(user, asked), [self._empty()])
 
@@ -235,52 +333,69 @@ class PoolService:
         self._leases = after
 
     def _end(self, lease: NodeLease, state: str, why: str, exit_status: int | None = None) -> None:
+        now, shift = self._clock(), self._wall() - self._clock()
         after = {each.id: each for each in self._leases.values() if each.id != lease.id}
         self._store.write(list(after.values()), {
             "pool": state, "lease": lease.id, "why": why, "exit_status": exit_status})
         self._leases = after
+        self._ended.append(ReportedEnd(
+            replace(lease.claim, submitted_at=lease.claim.submitted_at + shift), lease.uuids,
+            lease.since + shift, now + shift, state, why, exit_status))
         log.info("lease_ended lease=%s owner=%s why=%r", lease.id, lease.claim.owner, why)
 
-    def _schedule(self) -> Pass | None:
-        snapshot = self._snapshot
-        if snapshot is None or not self._waiting:
-            return None
-        now = self._clock()
+    def _schedule(self) -> None:
+        """Here, where no hub decides."""
+        self._changed()
+        if self._is_planned or self._snapshot is None or not self._waiting:
+            return
+        if not self._is_local:
+            for place, each in enumerate(self._waiting.values(), 1):
+                self._tell_standing(each, ClaimWaits(place, NO_HUB))
+            return
+        now, gpus = self._clock(), self._gpus()
         claims = [each.claim for each in self._waiting.values()]
         leases = [each.as_lease(self._node_id) for each in self._leases.values()]
-        gpus = with_users(snapshot.gpus, snapshot.tasks, list(self._leases.values()))
         node = lock.free_node(self._node_id, self._host, gpus.values(), self._leases.values())
         made = run_pass(Queue(waiting=claims, leases=leases, limits=NoLimits()), [node],
                         self._policy, PlacementContext(mix=ClaimMix(claims)), now)
         for placement in made.offers:
-            self._offer(placement, gpus, now)
+            waiting = self._waiting[placement.claim.id]
+            self._grant(placement.claim, placement.grants[0].uuids, gpus, waiting.user.uid,
+                        waiting.is_run)
         for place, claim_id in enumerate(made.order, 1):
             self._tell_place(self._waiting[claim_id], place, made, node, now)
-        return made
 
-    def _offer(self, placement: Placement, gpus: Mapping[str, PoolGpu], now: float) -> None:
-        waiting = self._waiting[placement.claim.id]
+    def _gpus(self) -> dict[str, PoolGpu]:
+        snapshot = self._snapshot
+        return {} if snapshot is None else with_users(
+            snapshot.gpus, snapshot.tasks, list(self._leases.values()))
+
+    def _grant(self, claim: Claim, uuids: tuple[str, ...], gpus: Mapping[str, PoolGpu], uid: int,
+               is_run: bool) -> None:
+        now = self._clock()
         lease = NodeLease(
-            id=placement.claim.id, claim=placement.claim, uuids=placement.grants[0].uuids,
-            uid=waiting.user.uid, is_run=waiting.is_run, since=now, used_at=now,
-            state="offered" if waiting.is_run else "active",
-            until=now + placement.claim.term_s)
+            id=claim.id, claim=claim, uuids=uuids, uid=uid, is_run=is_run, since=now, used_at=now,
+            state="offered" if is_run else "active", until=now + claim.term_s)
         why = lock.refusal(self._leases.values(), lease, gpus)
         if why:
-            log.warning("lease_refused lease=%s why=%r", lease.id, why)
+            self._refused[claim.id] = why
             return
         self._put(lease, {"pool": "granted", "lease": lease.id, "owner": lease.claim.owner,
                           "uuids": list(lease.uuids), "share_milli": lease.claim.share_milli})
-        del self._waiting[placement.claim.id]
-        self._users[lease.id] = waiting.user
-        waiting.user.send(self._leased(lease))
+        self._refused.pop(claim.id, None)
+        waiting = self._waiting.pop(claim.id, None)
+        if waiting is not None:
+            self._users[lease.id] = waiting.user
+            waiting.user.send(self._leased(lease))
 
     def _tell_place(self, waiting: _Waiting, place: int, made: Pass, free: Node, now: float
                     ) -> None:
         claim, shadow = waiting.claim, made.shadow
         wait_s = shadow.at - now if shadow is not None and shadow.claim is claim else None
         why = made.blocked.get(claim.id) or why_waits(claim, self._empty(), free)
-        said = ClaimWaits(place, why, wait_s)
+        self._tell_standing(waiting, ClaimWaits(place, why, wait_s))
+
+    def _tell_standing(self, waiting: _Waiting, said: ClaimWaits) -> None:
         if waiting.said is None or (said.place, said.why) != (waiting.said.place, waiting.said.why):
             waiting.said = said
             waiting.user.send(said)
@@ -316,6 +431,7 @@ class PoolService:
             else:
                 # When it was used last is not worth a write each second.
                 self._leases[lease.id] = found.lease
+        self._refused = {each: why for each, why in self._refused.items() if each in self._waiting}
 
     def _tell(self, lease: NodeLease, sentence: str) -> None:
         log.info("lease_told lease=%s owner=%s", lease.id, lease.claim.owner)
@@ -365,9 +481,8 @@ class PoolService:
             tuple(WaitingClaim(each.claim.owner, words(each.claim), each.said.place,
                                each.said.why, now - each.claim.submitted_at, each.said.wait_s)
                   for each in self._waiting.values() if each.said is not None),
-            tuple(UnavailableGpu(each.uuid, each.trouble) for each in with_users(
-                gpus, () if self._snapshot is None else self._snapshot.tasks,
-                list(self._leases.values())).values() if each.trouble))
+            tuple(UnavailableGpu(each.uuid, each.trouble) for each in self._gpus().values()
+                  if each.trouble))
 
 
 def shown(gpu: PoolGpu) -> LeasedGpu:

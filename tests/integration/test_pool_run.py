@@ -29,7 +29,7 @@ class PoolBed:
         self.nvml = nvml
         self.socket = folder / "pool.sock"
         self.env = nvml.env() | {SOCKET_ENV: str(self.socket)}
-        self._flags = [*flags(hub, folder), "--pool-socket", str(self.socket)]
+        self._flags = [*flags(hub, folder), "--pool-socket", str(self.socket), "--local-claims"]
         self._started: list[subprocess.Popen[str]] = []
 
     @contextmanager

@@ -1,10 +1,13 @@
 """Claims, leases and their life cycle. Pure."""
 
 from dataclasses import dataclass
+from math import isfinite
 from typing import Literal
 
 WHOLE_MILLI = 1_000  # thousandths of a GPU
 DEFAULT_TERM_S = 8 * 3_600.0
+TERM_LEAST_S, TERM_MOST_S = 60.0, 365 * 86_400.0
+TEXT_MOST, LIST_MOST, GPUS_MOST = 256, 64, 1_024
 PRIORITIES = range(5)
 DEFAULT_PRIORITY = 2
 
@@ -63,6 +66,25 @@ class Claim:
     @property
     def gpu_milli(self) -> int:
         return self.gpus * self.nodes * self.share_milli
+
+
+def flaw(claim: Claim) -> str:
+    """What of a claim that somebody else wrote down is out of bounds; "": nothing."""
+    texts = (claim.id, claim.owner, claim.team, claim.shape, *claim.models, *claim.hosts)
+    times = (claim.submitted_at, claim.starts_at or 0.0, claim.give_up_at or 0.0)
+    bounds = {
+        "id": claim.id and claim.owner, "text": all(len(text) <= TEXT_MOST for text in texts),
+        "models": len(claim.models) <= LIST_MOST, "hosts": len(claim.hosts) <= LIST_MOST,
+        "gpus": 0 <= claim.gpus <= GPUS_MOST, "nodes": 1 <= claim.nodes <= GPUS_MOST,
+        "share_milli": 1 <= claim.share_milli <= WHOLE_MILLI and (
+            claim.gpus == 1 or not claim.is_share),
+        "mem_bytes": claim.mem_bytes is None or 1 <= claim.mem_bytes <= 2**53,
+        "cpu_milli": claim.cpu_milli is None or 0 <= claim.cpu_milli <= 2**40,
+        "term_s": TERM_LEAST_S <= claim.term_s <= TERM_MOST_S,
+        "priority": claim.priority in PRIORITIES,
+        "time": all(isfinite(each) and abs(each) < 1e12 for each in times),
+    }
+    return next((name for name, is_right in bounds.items() if not is_right), "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,91 @@
+"""What a node and its hub say to each other of the pool.
+
+Each message is the whole state, so that one that is lost, late or said twice changes nothing: the
+node's report is the truth of what is leased, the hub's plan a proposal.
+"""
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from gpudeck.message_limits import Amount, Number, Seconds, Text, Word
+from gpudeck.pool.core.claims import Claim
+
+GPUS_MOST = 256
+CLAIMS_MOST = 1_024
+LEASES_MOST = 1_024
+ENDED_MOST = 256
+
+
+class OfferedGpu(Struct, frozen=True):
+    """`trouble`: why this node does not give it out now; "": it does."""
+
+    uuid: Word
+    model: Word
+    index: Number
+    is_mig: bool = False
+    numa: Number | None = None
+    clique: Number | None = None
+    mem_bytes: Amount | None = None
+    trouble: Text = ""
+
+
+class NodeClaim(Struct, frozen=True):
+    """Asked on this node. Times are UTC."""
+
+    claim: Claim
+    is_run: bool
+
+
+class ReportedLease(Struct, frozen=True):
+    claim: Claim
+    uuids: Annotated[tuple[Word, ...], Meta(max_length=GPUS_MOST)]
+    state: Word
+    since: Seconds
+    until: Seconds
+    used_at: Seconds
+
+
+class ReportedEnd(Struct, frozen=True):
+    """A lease that ended on this node lately."""
+
+    claim: Claim
+    uuids: Annotated[tuple[Word, ...], Meta(max_length=GPUS_MOST)]
+    since: Seconds
+    ended_at: Seconds
+    state: Word
+    why: Text = ""
+    exit_status: int | None = None
+
+
+class PoolReport(Struct, frozen=True, tag="pool"):
+    """`refused`: claim to why this node did not take what the hub proposed for it."""
+
+    gpus: Annotated[tuple[OfferedGpu, ...], Meta(max_length=GPUS_MOST)]
+    claims: Annotated[tuple[NodeClaim, ...], Meta(max_length=CLAIMS_MOST)]
+    leases: Annotated[tuple[ReportedLease, ...], Meta(max_length=LEASES_MOST)]
+    ended: Annotated[tuple[ReportedEnd, ...], Meta(max_length=ENDED_MOST)] = ()
+    refused: Annotated[dict[Word, Text], Meta(max_length=CLAIMS_MOST)] = {}
+
+
+class LeaseOffer(Struct, frozen=True):
+    """`claim`: of a claim that was not asked on this node; its owner is a user there."""
+
+    claim_id: Word
+    uuids: Annotated[tuple[Word, ...], Meta(min_length=1, max_length=GPUS_MOST)]
+    claim: Claim | None = None
+
+
+class ClaimStanding(Struct, frozen=True):
+    claim_id: Word
+    place: Number
+    why: Text
+    wait_s: Amount | None = None
+
+
+class PoolPlan(Struct, frozen=True, tag="pool_plan"):
+    """Also says that this hub decides: the node gives out nothing by itself meanwhile."""
+
+    offers: Annotated[tuple[LeaseOffer, ...], Meta(max_length=CLAIMS_MOST)] = ()
+    standings: Annotated[tuple[ClaimStanding, ...], Meta(max_length=CLAIMS_MOST)] = ()
+    give_back: Annotated[dict[Word, Text], Meta(max_length=LEASES_MOST)] = {}
