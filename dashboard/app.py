@@ -16,6 +16,8 @@ from werkzeug.exceptions import NotFound
 from gpudeck import __version__
 from gpudeck.actions import Preview, Reply
 from gpudeck.desired_state import InForce
+from gpudeck.pool.core.schedule import PoolPolicy
+from gpudeck.pool.link import PoolReport
 from gpudeck.wire import Beat, FromHub
 
 from .access.api import AccountsApi
@@ -104,6 +106,7 @@ from .notifications.service import NotificationService, recovered_groups, timing
 from .notifications.transports import Transports
 from .openapi.api import add_api
 from .pages import build_pages
+from .pool.service import PASS_EVERY_S, PoolService
 from .prometheus.page import PrometheusPage, add_metrics_page
 from .public_url import PublicOrigins
 from .quotas.active_quotas import ActiveQuotas
@@ -181,6 +184,7 @@ class Hub:
         self._build_actions()
         self._build_rules()
         self._build_quotas()
+        self._build_pool()
         self._build_ladders()
         self.commander.recover()
         self.server = Flask("gpudeck", static_folder=None)
@@ -237,6 +241,11 @@ class Hub:
                                    min(HOLD_S, self.settings.quota_end_after_s / 2), self.events)
         self.quota_queries = QuotaQueries(self.quotas, self.quota_deployer, store, fleet,
                                           self.history)
+
+    def _build_pool(self) -> None:
+        self.pool = PoolService(self.state.pool, self.machine.fleet, self.machine.link_of,
+                                self.tell, PoolPolicy(), self.settings.pool == "on")
+        self.pool.open(time.time())
 
     def _build_ladders(self) -> None:
         """What acts by itself, and all that holds it."""
@@ -359,6 +368,7 @@ class Hub:
                 self.anchors.joined(self.machine.fleet.nodes[effect.node_id].hello)
                 self.commander.joined(effect.node_id)
                 self.quota_deployer.joined(effect.node_id)
+                self.pool.joined(effect.node_id)
             case EpochRaised():
                 self.state.put("epoch", str(effect.epoch))
             case LogMessage():
@@ -371,6 +381,8 @@ class Hub:
                 self.quotas.previewed(effect.message)
             case Reply():
                 self.commander.replied(effect.node_id, effect.message)
+            case PoolReport():
+                self.pool.reported(effect.node_id, effect.message)
             case InForce():
                 self.quota_deployer.reported(effect.node_id, effect.message)
             case Beat():
@@ -407,7 +419,8 @@ class Hub:
             Loop("notifications", self.notifications.step, TICK_S),
             Loop("owner mail", self.notifier.step, TICK_S, self.notifier.wake),
             Loop("quota_deployment", self.quota_deployer.step, TICK_S),
-            Loop("quotas", self.quotas.step, TICK_S))
+            Loop("quotas", self.quotas.step, TICK_S),
+            Loop("pool", self.pool.step, PASS_EVERY_S, self.pool.wake))
 
     def start(self) -> "list[gevent.Greenlet[..., Any]]":
         self.heartbeat.start()

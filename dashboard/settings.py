@@ -69,6 +69,9 @@ HUB: tuple[Setting, ...] = (
     Setting("quota_end_after_s", count, 60,
             "seconds from telling an owner to ending their task, at the least, where a quota does "
             "it; one is exceeded for half of that, 30 s at most, before anybody is told"),
+    Setting("pool", text, "off",
+            "on: decide who gets which GPUs, on nodes whose agents give them out (--pool-socket)",
+            choices=("on", "off")),
     Setting("rule_proof_h", count, 168,
             "hours of dry run, or of history in an approved rehearsal, before a rule may act by "
             "itself; fewer only where nobody's work is at stake"),
@@ -120,6 +123,7 @@ class HubSettings:
     signer_ends_per_hour: int = 60
     signer_ends_per_node_hour: int = 6
     quota_end_after_s: int = 60
+    pool: str = "off"
     rule_proof_h: int = 168
     second_person: str = "on"
     trusted_proxies: TrustedProxies = NOBODY

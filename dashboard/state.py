@@ -25,6 +25,8 @@ from .nodes.store import SCHEMA as NODES
 from .nodes.store import NodeStore
 from .notifications.store import SCHEMA as NOTIFICATIONS
 from .notifications.store import NotificationsStore
+from .pool.store import SCHEMA as POOL
+from .pool.store import PoolStore
 from .quotas.store import GROUPS_SCHEMA, QuotasStore
 from .quotas.store import SCHEMA as QUOTAS
 from .runtime.sql_transaction import put, together
@@ -48,7 +50,7 @@ alter table quota_groups rename column user to user_name;
 # Step n leads from version n to n + 1. What was written once is never edited.
 STEPS = (SCHEMA, ACCESS, NODES, AUDIT, ACTIONS, STANDING, ALERTS, MEMORY_SCHEMA, BACKTEST_SCHEMA,
          AUTOMATION, NOTIFICATIONS, QUOTAS, GROUPS_SCHEMA, MARKS_SCHEMA,
-         USER_NAMES_SCHEMA)
+         USER_NAMES_SCHEMA, POOL)
 SCHEMA_VERSION = len(STEPS)
 
 
@@ -70,6 +72,7 @@ class HubState:
         self.brakes = AutomationStore(db)
         self.commands = CommandsStore(db)
         self.quotas = QuotasStore(db)
+        self.pool = PoolStore(db)
 
     @classmethod
     def open(cls, folder: Path) -> "HubState":

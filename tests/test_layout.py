@@ -57,7 +57,7 @@ HOME = {
                 "gpudeck/audit_file.py",
                 *(f"dashboard/{room}/store.py" for room in (
                     "access", "actions", "alerts", "audit", "automation", "nodes",
-                    "notifications", "quotas"))),
+                    "notifications", "pool", "quotas"))),
     "cryptography": ("gpudeck/keys.py",),
     "yaml": ("dashboard/alerts/rules_file.py",),
     "smtplib": ("dashboard/notifications/mail.py",),

@@ -14,7 +14,7 @@ from gpudeck.pool.core.feasibility import why_never, why_waits, words
 from gpudeck.pool.core.fragmentation import ClaimMix
 from gpudeck.pool.core.inventory import Node
 from gpudeck.pool.core.placement import PlacementContext
-from gpudeck.pool.core.schedule import Pass, PoolPolicy, Queue, run_pass
+from gpudeck.pool.core.schedule import NoOwnerLimits, Pass, PoolPolicy, Queue, run_pass
 from gpudeck.pool.link import (
     ENDED_MOST,
     LeaseOffer,
@@ -71,16 +71,6 @@ class PoolSnapshot:
 
     gpus: Mapping[str, PoolGpu]
     tasks: Sequence[GpuTask]
-
-
-class NoLimits:
-    """Without a hub nobody counts quotas over nodes."""
-
-    def why_not(self, claim: Claim) -> str:
-        return ""
-
-    def take(self, claim: Claim) -> None:
-        pass
 
 
 @dataclass(slots=True)
@@ -356,7 +346,7 @@ class PoolService:
         claims = [each.claim for each in self._waiting.values()]
         leases = [each.as_lease(self._node_id) for each in self._leases.values()]
         node = lock.free_node(self._node_id, self._host, gpus.values(), self._leases.values())
-        made = run_pass(Queue(waiting=claims, leases=leases, limits=NoLimits()), [node],
+        made = run_pass(Queue(waiting=claims, leases=leases, limits=NoOwnerLimits()), [node],
                         self._policy, PlacementContext(mix=ClaimMix(claims)), now)
         for placement in made.offers:
             waiting = self._waiting[placement.claim.id]
@@ -392,7 +382,7 @@ class PoolService:
                     ) -> None:
         claim, shadow = waiting.claim, made.shadow
         wait_s = shadow.at - now if shadow is not None and shadow.claim is claim else None
-        why = made.blocked.get(claim.id) or why_waits(claim, self._empty(), free)
+        why = made.blocked.get(claim.id) or why_waits(claim, [self._empty()], [free])
         self._tell_standing(waiting, ClaimWaits(place, why, wait_s))
 
     def _tell_standing(self, waiting: _Waiting, said: ClaimWaits) -> None:

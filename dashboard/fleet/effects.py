@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from gpudeck.actions import Preview, Reply
 from gpudeck.desired_state import InForce
+from gpudeck.pool.link import PoolReport
 from gpudeck.wire import Beat, FromAgent, FromHub, Hello, Inventory, Sequenced
 
 # events
@@ -94,7 +95,7 @@ class NodeReport(Struct, frozen=True):
     """Of acts, and of the node itself: nothing of it is the fleet's picture."""
 
     node_id: str
-    message: Preview | Reply | Beat | InForce
+    message: Preview | Reply | Beat | InForce | PoolReport
 
 
 class NodeJoined(Struct, frozen=True):

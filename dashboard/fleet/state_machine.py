@@ -8,6 +8,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from gpudeck import wire
+from gpudeck.pool.link import PoolReport
 from gpudeck.actions import Preview, Reply
 from gpudeck.desired_state import InForce
 from gpudeck.limits import LimitsNow
@@ -137,7 +138,7 @@ class FleetStateMachine:
             case LimitsNow():
                 node.limits = said.message
                 return []
-            case Preview() | Reply() | InForce():
+            case Preview() | Reply() | InForce() | PoolReport():
                 return [effects.NodeReport(link.node_id, said.message)]
             case wire.Call() | wire.Hello():
                 raise wire.WireError("Call and Hello are said once")

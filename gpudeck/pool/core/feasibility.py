@@ -40,9 +40,10 @@ def why_never(claim: Claim, empty: Sequence[Node]) -> str:
     return f"{fitting} nodes here could take a part of it; it asks for {claim.nodes}"
 
 
-def why_waits(claim: Claim, empty: Node, free: Node) -> str:
-    fitting = sum(suits(claim, gpu) for gpu in empty.gpus)
-    now = sum(suits(claim, gpu) and gpu.free_milli >= claim.share_milli for gpu in free.gpus)
+def why_waits(claim: Claim, empty: Iterable[Node], free: Iterable[Node]) -> str:
+    fitting = sum(suits(claim, gpu) for node in empty for gpu in node.gpus)
+    now = sum(suits(claim, gpu) and gpu.free_milli >= claim.share_milli
+              for node in free for gpu in node.gpus)
     return f"it asks for {words(claim)}; {now} of {fitting} that suit it are free"
 
 

@@ -39,12 +39,21 @@ class OwnerLimits(Protocol):
     def take(self, claim: Claim) -> None: ...
 
 
+class NoOwnerLimits:
+    """Everybody may hold what is free."""
+
+    def why_not(self, claim: Claim) -> str:
+        return ""
+
+    def take(self, claim: Claim) -> None:
+        pass
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queue:
     waiting: Sequence[Claim]
     leases: Sequence[Lease]  # that hold GPUs
     ended: Sequence[Lease] = ()  # of the last weeks
-    pinned_at: Mapping[str, float] = field(default_factory=dict)
     limits: OwnerLimits
 
 
@@ -65,7 +74,6 @@ class Pass:
     order: tuple[str, ...]
     shadow: Shadow | None
     blocked: Mapping[str, str]
-    pinned_at: Mapping[str, float]
 
 
 def run_pass(queue: Queue, nodes: Sequence[Node], policy: PoolPolicy, context: PlacementContext,
@@ -73,8 +81,8 @@ def run_pass(queue: Queue, nodes: Sequence[Node], policy: PoolPolicy, context: P
     """`nodes`: with what is free of them now."""
     placer = Placer(nodes, policy.strategy, context)
     usage = usage_of((*queue.leases, *queue.ended), now, policy.fair_share)
-    pinned = {each.id: queue.pinned_at.get(each.id, now) for each in queue.waiting
-              if each.id in queue.pinned_at or now - each.submitted_at >= policy.pin_after_s}
+    pinned = {each.id: each.submitted_at for each in queue.waiting
+              if now - each.submitted_at >= policy.pin_after_s}
     offers: list[Placement] = []
     order: list[str] = []
     blocked: dict[str, str] = {}
@@ -100,7 +108,7 @@ def run_pass(queue: Queue, nodes: Sequence[Node], policy: PoolPolicy, context: P
         queue.limits.take(claim)
         offers.append(placement)
         usage.charge(claim, held_gpus(claim) * claim.term_s)
-    return Pass(tuple(offers), tuple(order), shadow, blocked, pinned)
+    return Pass(tuple(offers), tuple(order), shadow, blocked)
 
 
 def expected_end(lease: Lease, now: float) -> float:

@@ -9,7 +9,7 @@ from statistics import mean
 from gpudeck.pool.core.claims import WHOLE_MILLI, Claim, Lease
 from gpudeck.pool.core.inventory import Node
 from gpudeck.pool.core.placement import PlacementContext, Placer
-from gpudeck.pool.core.schedule import PoolPolicy, Queue, run_pass
+from gpudeck.pool.core.schedule import NoOwnerLimits, PoolPolicy, Queue, run_pass
 
 MARKS_PCT = (100.0, 130.0)
 PLOT_PCT = tuple(float(mark) for mark in range(10, 131, 5))
@@ -102,7 +102,6 @@ def waiting(nodes: Sequence[Node], traced: Sequence[TracedClaim], strategy: str,
     queue: list[Claim] = []
     running: list[tuple[float, str, Lease]] = []
     waits: list[float] = []
-    pinned: dict[str, float] = {}
     place, now, busy_s, began_at = 0, 0.0, 0.0, coming[0][0] if coming else 0.0
     while place < len(coming) or running:
         now = min(([coming[place][0]] if place < len(coming) else [])
@@ -116,9 +115,8 @@ def waiting(nodes: Sequence[Node], traced: Sequence[TracedClaim], strategy: str,
                 free[grant.node] = free[grant.node].got_back(grant.uuids, lease.claim)
         while True:
             made = run_pass(
-                Queue(waiting=queue, leases=[each for *_, each in running], pinned_at=pinned,
-                      limits=_NoLimits()), list(free.values()), policy, context, now)
-            pinned = dict(made.pinned_at)
+                Queue(waiting=queue, leases=[each for *_, each in running],
+                      limits=NoOwnerLimits()), list(free.values()), policy, context, now)
             for offer in made.offers:
                 claim = offer.claim
                 lease = Lease(id=claim.id, claim=claim, grants=offer.grants, since=now,
@@ -135,14 +133,6 @@ def waiting(nodes: Sequence[Node], traced: Sequence[TracedClaim], strategy: str,
     makespan_s = now - began_at
     return Waiting(strategy, _quantile(waits, 0.5), _quantile(waits, 0.95), makespan_s,
                    100 * busy_s * WHOLE_MILLI / max(makespan_s * _milli(nodes), 1.0), len(queue))
-
-
-class _NoLimits:
-    def why_not(self, claim: Claim) -> str:
-        return ""
-
-    def take(self, claim: Claim) -> None:
-        pass
 
 
 def _quantile(values: Sequence[float], at: float) -> float:

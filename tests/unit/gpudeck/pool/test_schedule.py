@@ -155,14 +155,12 @@ def test_a_pinned_claim_is_not_overtaken_by_new_ones() -> None:
                 since=-1e5, until=0.0, ended_at=0.0)
     there = [node(0)]
     running: list[Lease] = []
-    pinned: dict[str, float] = {}
     new, now = 1, 0.0
     while now < 86_400:
         waiting = [old, *(claim(new + each, owner=f"new{new + each}", gpus=2, submitted_at=now,
                                 term_s=1_800.0, priority=3) for each in range(4))]
         new += 4
-        made = passed(waiting, there, now, running, ended=[had], pinned_at=pinned)
-        pinned = dict(made.pinned_at)
+        made = passed(waiting, there, now, running, ended=[had])
         if "c0" in began(made):
             break
         running = [each for each in running + leased(made, now) if each.until > now + 600]

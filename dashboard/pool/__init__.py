@@ -1,0 +1,1 @@
+"""Who gets which GPUs before a task runs: claims, leases, the queue."""

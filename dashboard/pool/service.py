@@ -1,0 +1,130 @@
+"""The pool of the fleet: hears nodes, plans, and proposes leases that the nodes grant or refuse."""
+
+import logging
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+
+from gevent.event import Event
+
+from gpudeck.pool.core.claims import Claim, Lease
+from gpudeck.pool.core.schedule import NoOwnerLimits, Pass, PoolPolicy
+from gpudeck.pool.link import PoolPlan, PoolReport, ReportedEnd
+from gpudeck.wire import FromHub
+
+from ..fleet.fleet import Fleet
+from .plan import (
+    PendingOffer,
+    PoolNode,
+    ended_lease,
+    leases_of,
+    plan_for,
+    scheduled,
+    waiting_claims,
+)
+from .store import PoolStore
+
+log = logging.getLogger("gpudeck.pool")
+
+PASS_EVERY_S = 1.0
+ANSWER_WITHIN_S = 30.0
+ENDED_KEPT_S = 35 * 86_400.0  # five half-lives of fair share
+FORGET_EVERY_S = 3_600.0
+
+
+@dataclass(slots=True)
+class PoolService:
+    """`send`: to a connected node."""
+
+    store: PoolStore
+    fleet: Fleet
+    connected: Collection[str]
+    send: Callable[[str, FromHub], bool]
+    policy: PoolPolicy
+    is_on: bool
+    wake: Event = field(init=False, default_factory=Event)
+    claims: dict[str, Claim] = field(init=False, default_factory=dict)  # that were made here
+    made: Pass | None = field(init=False, default=None)
+    _reports: dict[str, PoolReport] = field(init=False, default_factory=dict)
+    _ended: dict[str, Lease] = field(init=False, default_factory=dict)
+    _pending: dict[str, PendingOffer] = field(init=False, default_factory=dict)
+    _sent: dict[str, PoolPlan] = field(init=False, default_factory=dict)
+    _forgot_mono: float = field(init=False, default=float("-inf"))
+
+    def open(self, now: float) -> None:
+        self.claims = {each.id: each for each in self.store.claims()}
+        self._ended = {end.claim.id: ended_lease(node_id, end)
+                       for node_id, end in self.store.ended(now - ENDED_KEPT_S)}
+
+    def joined(self, node_id: str) -> None:
+        """It knows nothing of what it was told before."""
+        self._sent.pop(node_id, None)
+
+    def reported(self, node_id: str, report: PoolReport) -> None:
+        """The node's word is the truth of its GPUs, and of nothing else."""
+        self._reports[node_id] = report
+        for end in report.ended:
+            if end.claim.id not in self._ended:
+                self._note_end(node_id, end)
+        taken = {each.claim.id for each in report.leases}
+        asked = {each.claim.id for each in report.claims}
+        for claim_id, offer in list(self._pending.items()):
+            if offer.grants[0].node != node_id:
+                continue
+            is_own = claim_id in self.claims
+            if claim_id in taken:
+                del self._pending[claim_id]
+                if is_own:
+                    self._withdraw(claim_id)
+            elif claim_id in report.refused or (not is_own and claim_id not in asked):
+                log.info("lease_refused claim=%s why=%r", claim_id, report.refused.get(claim_id))
+                del self._pending[claim_id]
+        self.wake.set()
+
+    def _note_end(self, node_id: str, end: ReportedEnd) -> None:
+        self.store.put_ended(node_id, end)
+        self._ended[end.claim.id] = ended_lease(node_id, end)
+
+    def _withdraw(self, claim_id: str) -> None:
+        self.store.remove_claim(claim_id)
+        self.claims.pop(claim_id, None)
+
+    @property
+    def nodes(self) -> list[PoolNode]:
+        """Those that are connected: of another nobody knows what is free."""
+        return [PoolNode(node_id, self.fleet.host_of(node_id), report)
+                for node_id, report in self._reports.items() if node_id in self.connected]
+
+    def leases(self, now: float) -> list[Lease]:
+        return leases_of(self.nodes, self._pending.values(), now)
+
+    def step(self, now: float, mono: float) -> None:
+        if not self.is_on:
+            return
+        self._forget(now, mono)
+        for claim_id, offer in list(self._pending.items()):
+            if mono - offer.at_mono >= ANSWER_WITHIN_S:
+                del self._pending[claim_id]
+        nodes = self.nodes
+        made = scheduled(nodes, self.claims.values(), self._pending,
+                         list(self._ended.values()), NoOwnerLimits(), self.policy,
+                         now)
+        for placement in made.offers:
+            self._pending[placement.claim.id] = PendingOffer(
+                placement.claim, placement.grants, mono)
+        self.made = made
+        claims = {each.id: each for each in waiting_claims(
+            nodes, self.claims.values(), self._pending)}
+        for node in nodes:
+            plan = plan_for(node, made, claims, self._pending, nodes, now)
+            if plan != self._sent.get(node.id) and self.send(node.id, plan):
+                self._sent[node.id] = plan
+        if made.offers:
+            self.wake.set()
+
+    def _forget(self, now: float, mono: float) -> None:
+        if mono - self._forgot_mono < FORGET_EVERY_S:
+            return
+        self._forgot_mono = mono
+        self.store.forget_ended(now - ENDED_KEPT_S)
+        self._ended = {claim_id: lease for claim_id, lease in self._ended.items()
+                       if (lease.ended_at or now) >= now - ENDED_KEPT_S}
