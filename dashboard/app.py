@@ -106,6 +106,7 @@ from .notifications.service import NotificationService, recovered_groups, timing
 from .notifications.transports import Transports
 from .openapi.api import add_api
 from .pages import build_pages
+from .pool.api import PoolApi
 from .pool.service import PASS_EVERY_S, PoolService
 from .prometheus.page import PrometheusPage, add_metrics_page
 from .public_url import PublicOrigins
@@ -336,6 +337,7 @@ class Hub:
             AutomationApi(self.alert_queries, self.ladders, self.brakes, self.rule_admin,
                           self.maintenance, self.actions, visible_fleets, alerts.rule),
             NotificationsApi(self.notifications, self.addresses),
+            PoolApi(self.pool, visible_fleets, self.audit),
             QuotasApi(self.active_quotas, self.quota_queries, fleet, visible_fleets,
                       lambda: self.quota_intents.progress(self.ladders),
                       self.settings.quota_end_after_s),

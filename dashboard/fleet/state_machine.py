@@ -8,10 +8,10 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from gpudeck import wire
-from gpudeck.pool.link import PoolReport
 from gpudeck.actions import Preview, Reply
 from gpudeck.desired_state import InForce
 from gpudeck.limits import LimitsNow
+from gpudeck.pool.link import PoolReport
 
 from ..history.headlog import HeadLogEntry
 from . import effects

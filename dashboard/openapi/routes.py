@@ -14,11 +14,12 @@ from ..fleet.past_api import ROUTES as FLEET_PAST
 from ..history.api import ROUTES as HISTORY
 from ..nodes.api import ROUTES as NODES
 from ..notifications.api import ROUTES as NOTIFICATIONS
+from ..pool.api import ROUTES as POOL
 from ..quotas.api import ROUTES as QUOTAS
 
 ROUTES = (
     *ACCESS, *ACTIONS, *ALERTS, *ALERTS_REHEARSAL, *AUDIT, *AUTOMATION, *FLEET, *FLEET_EVENTS,
-    *FLEET_PAST, *HISTORY, *NODES, *NOTIFICATIONS, *QUOTAS,
+    *FLEET_PAST, *HISTORY, *NODES, *NOTIFICATIONS, *POOL, *QUOTAS,
 )
 PERMISSIONS = (*WEB, *(route.permission for route in ROUTES))
 

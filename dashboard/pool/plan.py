@@ -96,16 +96,16 @@ def scheduled(nodes: Sequence[PoolNode], own: Collection[Claim],
 
 
 def plan_for(node: PoolNode, made: Pass, claims: Mapping[str, Claim],
-             pending: Mapping[str, PendingOffer], nodes: Sequence[PoolNode], now: float
-             ) -> PoolPlan:
+             pending: Mapping[str, PendingOffer], nodes: Sequence[PoolNode], now: float,
+             give_back: Mapping[str, str]) -> PoolPlan:
     """What this node is told: its GPUs that are offered, and how its claims stand."""
     asked = {each.claim.id for each in node.report.claims}
     offers = tuple(LeaseOffer(each.claim.id, grant.uuids,
                               None if each.claim.id in asked else each.claim)
                    for each in pending.values() for grant in each.grants if grant.node == node.id)
-    return PoolPlan(offers[:CLAIMS_MOST], tuple(
-        standing(claims[claim_id], place, made, nodes, pending, now)
-        for place, claim_id in enumerate(made.order, 1) if claim_id in asked)[:CLAIMS_MOST])
+    standings = tuple(standing(claims[claim_id], place, made, nodes, pending, now)
+                      for place, claim_id in enumerate(made.order, 1) if claim_id in asked)
+    return PoolPlan(offers[:CLAIMS_MOST], standings[:CLAIMS_MOST], dict(give_back))
 
 
 def standing(claim: Claim, place: int, made: Pass, nodes: Sequence[PoolNode],

@@ -7,16 +7,18 @@ from dataclasses import dataclass, field
 from gevent.event import Event
 
 from gpudeck.pool.core.claims import Claim, Lease
+from gpudeck.pool.core.feasibility import why_never
 from gpudeck.pool.core.schedule import NoOwnerLimits, Pass, PoolPolicy
 from gpudeck.pool.link import PoolPlan, PoolReport, ReportedEnd
 from gpudeck.wire import FromHub
 
+from ..errors import InvalidChangeError
 from ..fleet.fleet import Fleet
 from .plan import (
     PendingOffer,
     PoolNode,
+    empty_node,
     ended_lease,
-    leases_of,
     plan_for,
     scheduled,
     waiting_claims,
@@ -46,7 +48,8 @@ class PoolService:
     made: Pass | None = field(init=False, default=None)
     _reports: dict[str, PoolReport] = field(init=False, default_factory=dict)
     _ended: dict[str, Lease] = field(init=False, default_factory=dict)
-    _pending: dict[str, PendingOffer] = field(init=False, default_factory=dict)
+    pending: dict[str, PendingOffer] = field(init=False, default_factory=dict)
+    _give_back: dict[str, dict[str, str]] = field(init=False, default_factory=dict)
     _sent: dict[str, PoolPlan] = field(init=False, default_factory=dict)
     _forgot_mono: float = field(init=False, default=float("-inf"))
 
@@ -67,55 +70,71 @@ class PoolService:
                 self._note_end(node_id, end)
         taken = {each.claim.id for each in report.leases}
         asked = {each.claim.id for each in report.claims}
-        for claim_id, offer in list(self._pending.items()):
+        for claim_id, offer in list(self.pending.items()):
             if offer.grants[0].node != node_id:
                 continue
             is_own = claim_id in self.claims
             if claim_id in taken:
-                del self._pending[claim_id]
+                del self.pending[claim_id]
                 if is_own:
-                    self._withdraw(claim_id)
+                    self.withdraw(claim_id)
             elif claim_id in report.refused or (not is_own and claim_id not in asked):
                 log.info("lease_refused claim=%s why=%r", claim_id, report.refused.get(claim_id))
-                del self._pending[claim_id]
+                del self.pending[claim_id]
+        back = self._give_back.get(node_id, {})
+        self._give_back[node_id] = {each: why for each, why in back.items() if each in taken}
         self.wake.set()
 
     def _note_end(self, node_id: str, end: ReportedEnd) -> None:
         self.store.put_ended(node_id, end)
         self._ended[end.claim.id] = ended_lease(node_id, end)
 
-    def _withdraw(self, claim_id: str) -> None:
-        self.store.remove_claim(claim_id)
-        self.claims.pop(claim_id, None)
-
     @property
     def nodes(self) -> list[PoolNode]:
         """Those that are connected: of another nobody knows what is free."""
-        return [PoolNode(node_id, self.fleet.host_of(node_id), report)
+        return [PoolNode(node_id, self.fleet.host_of(node_id) or node_id, report)
                 for node_id, report in self._reports.items() if node_id in self.connected]
 
-    def leases(self, now: float) -> list[Lease]:
-        return leases_of(self.nodes, self._pending.values(), now)
+    def waiting(self, nodes: Collection[PoolNode]) -> list[Claim]:
+        return waiting_claims(nodes, self.claims.values(), self.pending)
+
+    def claim(self, claim: Claim) -> None:
+        """Made at the hub. Raises InvalidChangeError where it could never be met."""
+        why = why_never(claim, [empty_node(node) for node in self.nodes])
+        if why:
+            raise InvalidChangeError(why)
+        self.store.put_claim(claim)
+        self.claims[claim.id] = claim
+        self.wake.set()
+
+    def withdraw(self, claim_id: str) -> None:
+        self.store.remove_claim(claim_id)
+        self.claims.pop(claim_id, None)
+        self.wake.set()
+
+    def give_back(self, node_id: str, lease_id: str, why: str) -> None:
+        """The node ends it; a lease with a running command ends with that alone."""
+        self._give_back.setdefault(node_id, {})[lease_id] = why
+        self.wake.set()
 
     def step(self, now: float, mono: float) -> None:
         if not self.is_on:
             return
         self._forget(now, mono)
-        for claim_id, offer in list(self._pending.items()):
+        for claim_id, offer in list(self.pending.items()):
             if mono - offer.at_mono >= ANSWER_WITHIN_S:
-                del self._pending[claim_id]
+                del self.pending[claim_id]
         nodes = self.nodes
-        made = scheduled(nodes, self.claims.values(), self._pending,
-                         list(self._ended.values()), NoOwnerLimits(), self.policy,
-                         now)
+        made = scheduled(nodes, self.claims.values(), self.pending,
+                         list(self._ended.values()), NoOwnerLimits(), self.policy, now)
         for placement in made.offers:
-            self._pending[placement.claim.id] = PendingOffer(
+            self.pending[placement.claim.id] = PendingOffer(
                 placement.claim, placement.grants, mono)
         self.made = made
-        claims = {each.id: each for each in waiting_claims(
-            nodes, self.claims.values(), self._pending)}
+        claims = {each.id: each for each in self.waiting(nodes)}
         for node in nodes:
-            plan = plan_for(node, made, claims, self._pending, nodes, now)
+            plan = plan_for(node, made, claims, self.pending, nodes, now,
+                            self._give_back.get(node.id, {}))
             if plan != self._sent.get(node.id) and self.send(node.id, plan):
                 self._sent[node.id] = plan
         if made.offers:

@@ -69,6 +69,10 @@ class ClaimView(Struct):
     hosts: list[str]
 
 
+class NewClaimView(Struct):
+    id: str
+
+
 class ClaimList(Struct):
     items: list[ClaimView]
     next: str | None
