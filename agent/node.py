@@ -370,14 +370,15 @@ class _AgentLoop:
         return new_call()
 
     def hello(self, call: wire.Call, challenge: wire.Challenge) -> wire.Hello:
-        identity = self._config.identity
+        identity, ceiling = self._config.identity, self._context.guards.ceiling()
         hello = identity.prove(call, challenge, wire.Hello(
             wire_versions=wire.SPOKEN_VERSIONS, key=identity.key.public, signature=b"",
             node_id=identity.node_id, host=self._config.host, boot_id=self._config.boot_id,
             stream=self._outbox.stream, last_seq=self._outbox.last_seq, agent_version=__version__,
             backend=self._config.backend.name, platform=self._config.platform[:1_024],
             driver_version=self._driver_version, epoch_seen=self._hub.epoch,
-            actions=(*self._context.guards.ceiling().allowed, "hold", "release"),
+            actions=(*ceiling.allowed, "hold", "release"),
+            rules=ceiling.rules,
             anchor_seq=self._hub.anchor.audit_seq,
             anchor_head=self._hub.anchor.audit_head))
         self._hub.greeted(challenge.hub_key)

@@ -42,7 +42,7 @@ import math
 from typing import Annotated, Literal, TypeVar
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from gpudeck.action_table import ShownAction
 from gpudeck.actions import ActionParams, AskerKind, Command, Preview, Recall, Reply
@@ -64,6 +64,7 @@ from gpudeck.message_limits import (
 from gpudeck.metrics import SLOW_WIDTH, WIDTH, Absence
 from gpudeck.packed_arrays import pack as pack
 from gpudeck.packed_arrays import unpack as unpack
+from gpudeck.rungs import RulesCeiling
 
 WIRE_VERSION = 1
 SPOKEN_VERSIONS = (1,)
@@ -222,6 +223,7 @@ class Hello(Struct, frozen=True, tag="hello"):
     enrolment: Enrolment | None = None
     anchor_seq: Number = 0  # the last Anchor that this hub gave: proof against a hub that forgets
     anchor_head: Text = ""
+    rules: RulesCeiling | UnsetType = UNSET  # agents of before do not say
 
 
 class Inventory(Struct, frozen=True, tag="inventory"):

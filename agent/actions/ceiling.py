@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Meta
 
 from gpudeck.action_table import SHOWN_ACTIONS, ShownAction
+from gpudeck.rungs import RulesCeiling
 
 from ..tasks.processes import file_id
 
@@ -41,6 +42,10 @@ class Ceiling:
     @property
     def allowed(self) -> tuple[ShownAction, ...]:
         return () if self.trouble else self.actions
+
+    @property
+    def rules(self) -> RulesCeiling:
+        return RulesCeiling(self.rules_may_act, self.managed == "allow")
 
     def protected_ids(self) -> frozenset[str]:
         """device:inode of the listed executables, as they are now."""

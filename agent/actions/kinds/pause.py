@@ -3,23 +3,78 @@
 import signal
 import time
 
-from gpudeck.actions import ActionParams, ActionVerification, CommandState
+from gpudeck.actions import ActionParams, ActionVerification, CommandState, Refusal
 
+from ...tasks.jobs import ProcessTableRow, below, one_tree
+from ...tasks.processes import table
 from ..guard import GuardInput
 from ..targets import TargetProcessSet
-from .execution import Outcome
+from .execution import ActionRefusedError, Outcome
 from .task_kind import TaskActionKind, TaskExecution, are_alive, no_warnings
 
 STOPPED_WITHIN_S = 2.0
+ROUNDS = 5  # what is born while it is stopped is found, and nobody is chased for ever
 
 
 def _pause(act: TaskExecution, targets: TargetProcessSet) -> Outcome:
+    if act.command.asker.kind == "rule":
+        return _pause_whole(act, targets)
     sent = targets.send(signal.SIGSTOP)
     act.tell_owner(targets, "Its memory stays; `gpudeck resume` lets it go on.")
     targets.adopt()
     targets.send(signal.SIGSTOP, only_new=True)
     moving = _wait_for_state(targets, "T", True)
     return _outcome(targets, moving, f"paused: {sent} processes stand still", "did not stand still")
+
+
+def _pause_whole(act: TaskExecution, targets: TargetProcessSet) -> Outcome:
+    """For a rule: the whole job or nothing of it. Nobody is there to see what half of it does."""
+    stood = frozenset(row.pid for row, _ in _rows(targets) if row.state == "T")
+    try:
+        wrong = _stop_tree(targets)
+    except BaseException:
+        _undo(targets, stood)
+        raise
+    if wrong:
+        _undo(targets, stood)
+    else:
+        act.tell_owner(targets, "Its memory stays; `gpudeck resume` lets it go on.")
+    return _outcome(targets, wrong, f"paused: {len(targets.all)} processes stand still",
+                    "did not stand still with the others, which go on again")
+
+
+def _stop_tree(targets: TargetProcessSet) -> list[int]:
+    """Root first, so that it starts nothing meanwhile. The pids that keep it from being whole."""
+    order = [row.pid for row in one_tree(_rows(targets))]
+    if not order:
+        raise ActionRefusedError(Refusal("multi_process", "its processes are not one tree any "
+                                                          "more; nothing was touched"))
+    targets.all.sort(key=lambda each: order.index(each.grip.pid) if each.grip.pid in order else -1)
+    targets.send(signal.SIGSTOP)
+    for _ in range(ROUNDS):
+        if wrong := _wait_for_state(targets, "T", True):
+            return wrong
+        targets.adopt()
+        if not targets.send(signal.SIGSTOP, only_new=True):
+            break
+    known = {each.grip.pid for each in targets.all if not each.is_new}
+    alive = [each.pid for each in targets.living()]
+    wrong = [row.pid for row in below(alive, table())
+             if row.pid not in known and row.state not in "ZX"]
+    return wrong + _wait_for_state(targets, "T", True) or ([] if one_tree(_rows(targets)) else
+                                                           alive)
+
+
+def _undo(targets: TargetProcessSet, stood: frozenset[int]) -> None:
+    """Whoever stood still before it goes on standing."""
+    for target in reversed(targets.all):
+        if target.grip.pid not in stood:
+            target.grip.send(signal.SIGCONT)
+
+
+def _rows(targets: TargetProcessSet) -> list[tuple[ProcessTableRow, int]]:
+    return [(facts.row, facts.identity.uid) for target in targets.all
+            if (facts := target.grip.facts()) is not None]
 
 
 def _pause_warnings(_params: ActionParams, _case: GuardInput) -> tuple[str, ...]:

@@ -34,6 +34,15 @@ class RehearsalVictim(Struct, frozen=True):
     gpu_hours: float | None
 
 
+class RehearsalRefusal(Struct, frozen=True):
+    """What its ladder would have tried, and why it could not have been done."""
+
+    target: AlertTarget
+    do: str
+    at: float
+    why: str
+
+
 class RehearsalRecord(Struct, frozen=True):
     id: str
     rule: Rule
@@ -53,6 +62,8 @@ class RehearsalRecord(Struct, frozen=True):
     victims_count: int = 0
     victims: tuple[RehearsalVictim, ...] = ()
     gpu_hours: float | None = None
+    refused_count: int = 0
+    refused: tuple[RehearsalRefusal, ...] = ()
     approved_by: str | None = None
     approved_at: float | None = None
 

@@ -5,7 +5,13 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from ..core.rule import Of, Rule, Severity
-from .record import RehearsalAlertRecord, RehearsalRecord, RehearsalVictim, State
+from .record import (
+    RehearsalAlertRecord,
+    RehearsalRecord,
+    RehearsalRefusal,
+    RehearsalVictim,
+    State,
+)
 
 Seconds = Annotated[float, Meta(ge=0, le=1e11)]
 
@@ -42,6 +48,18 @@ class RehearsalVictimView(Struct):
     gpu_hours: float | None
 
 
+class RehearsalRefusalView(Struct):
+    """What would have been refused, and why: by what the fleet permits now."""
+
+    target: str
+    node: str
+    host: str
+    users: list[str]
+    do: str
+    at: float
+    why: str
+
+
 class BacktestView(Struct):
     """`grain_s`: 60 where it is the same computation as in life; a rule that holds less than five
     minutes looks at each second, over what is kept of those, and life may differ by a sample."""
@@ -65,12 +83,14 @@ class BacktestView(Struct):
     victims_count: int
     victims: list[RehearsalVictimView]
     gpu_hours: float | None
+    refused_count: int
+    refused: list[RehearsalRefusalView]
     approved_by: str | None
     approved_at: float | None
 
 
 class BacktestList(Struct):
-    """Without their alerts and victims: one by one they have them."""
+    """Without their alerts, victims and refusals: one by one they have them."""
 
     items: list[BacktestView]
 
@@ -80,8 +100,8 @@ def backtest_view(of: RehearsalRecord, is_short: bool = False) -> BacktestView:
         of.id, of.rule, of.rule_version, of.rule.of, of.rule.severity, of.start, of.end, of.by,
         of.asked_at, of.grain_s, of.state, of.progress, of.why, of.targets, of.alerts_count,
         [] if is_short else [_alert(each) for each in of.alerts], of.victims_count,
-        [] if is_short else [_victim(each) for each in of.victims], of.gpu_hours, of.approved_by,
-        of.approved_at)
+        [] if is_short else [_victim(each) for each in of.victims], of.gpu_hours, of.refused_count,
+        [] if is_short else [_refusal(each) for each in of.refused], of.approved_by, of.approved_at)
 
 
 def _alert(of: RehearsalAlertRecord) -> RehearsalAlertView:
@@ -93,3 +113,8 @@ def _alert(of: RehearsalAlertRecord) -> RehearsalAlertView:
 def _victim(of: RehearsalVictim) -> RehearsalVictimView:
     return RehearsalVictimView(of.target.key, of.target.node_id, of.target.host, [*of.target.users],
                                of.do, of.at, of.gpu_hours)
+
+
+def _refusal(of: RehearsalRefusal) -> RehearsalRefusalView:
+    return RehearsalRefusalView(of.target.key, of.target.node_id, of.target.host,
+                                [*of.target.users], of.do, of.at, of.why)
