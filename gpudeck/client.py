@@ -221,6 +221,9 @@ class RuleRequests(HubRequests):
     def put_rule(self, rule_id: str, rule: Mapping[str, Any]) -> Item:
         return self.hub.ask_for("PUT", f"rules/{_quoted(rule_id)}", {**rule})
 
+    def check_rule(self, rule: Mapping[str, Any]) -> Item:
+        return self.hub.ask_for("POST", "rule-checks", {"rule": {**rule}})
+
     def rehearse(self, rule: Mapping[str, Any], start: float, end: float) -> Item:
         return self.hub.ask_for("POST", "rules/backtests", {"rule": {**rule}, "start": start,
                                                       "end": end})
