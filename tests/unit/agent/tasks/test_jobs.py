@@ -90,7 +90,7 @@ def test_one_tree_is_proven_by_who_is_whose_parent() -> None:
     tree = a_login().add(30, 20, 20).add(40, 30, 20).add(50, 30, 50).add(60, 50, 50)
     job = [(tree.rows[pid], ME) for pid in (60, 40, 30, 50)]
     random.shuffle(job)
-    assert [row.pid for row in one_tree(job)][0] == 30
+    assert next(row.pid for row in one_tree(job)) == 30
     assert {row.pid for row in one_tree(job)} == {30, 40, 50, 60}
     assert one_tree(job[:0]) == ()
     assert one_tree([each for each in job if each[0].pid != 50]) == (), "60 is nobody's then"
