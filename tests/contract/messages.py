@@ -46,6 +46,7 @@ from gpudeck.limits import (
 )
 from gpudeck.metrics import SLOW_WIDTH, WIDTH, Absence
 from gpudeck.quota import Quota
+from gpudeck.rungs import RulesCeiling
 from gpudeck.wire import (
     Ack,
     Anchor,
@@ -183,6 +184,12 @@ FROM_AGENT: dict[str, FromAgent] = {
         stream="a1b2c3d4e5f60718", last_seq=6, agent_version="0.1.0", backend="nvml",
         platform="Linux-6.1-x86_64", driver_version="550.54.15", epoch_seen=3,
         actions=("notify", "end"), anchor_seq=99, anchor_head="cd" * 32,
+    ),
+    "hello_that_says_what_rules_may": Hello(
+        wire_versions=(1,), key=bytes(range(64, 96)), signature=bytes(range(64)),
+        node_id="6f" * 16, host="node-01", boot_id="0b1c2d3e-" + "0" * 27,
+        stream="a1b2c3d4e5f60718", last_seq=6, agent_version="0.1.0", backend="nvml",
+        actions=("notify", "end"), rules=RulesCeiling(may_act=True, may_hit_managed=False),
     ),
     "inventory": Inventory(generation=3, gpus=FACTS, links=(GpuLink(0, 1, "numa node", 18),)),
     "frame": FRAME,

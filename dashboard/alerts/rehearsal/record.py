@@ -26,21 +26,13 @@ class RehearsalAlertRecord(Struct, frozen=True):
 
 class RehearsalVictim(Struct, frozen=True):
     """Whom its ladder would have reached. `gpu_hours`: what it had held by then, as far as history
-    goes back; that is what would be lost."""
+    goes back; that is what would be lost. `why`: it could not have been reached."""
 
     target: AlertTarget
     do: str
     at: float
     gpu_hours: float | None
-
-
-class RehearsalRefusal(Struct, frozen=True):
-    """What its ladder would have tried, and why it could not have been done."""
-
-    target: AlertTarget
-    do: str
-    at: float
-    why: str
+    why: str = ""
 
 
 class RehearsalRecord(Struct, frozen=True):
@@ -63,7 +55,7 @@ class RehearsalRecord(Struct, frozen=True):
     victims: tuple[RehearsalVictim, ...] = ()
     gpu_hours: float | None = None
     refused_count: int = 0
-    refused: tuple[RehearsalRefusal, ...] = ()
+    refused: tuple[RehearsalVictim, ...] = ()
     approved_by: str | None = None
     approved_at: float | None = None
 

@@ -23,13 +23,7 @@ from .fleet import FleetRehearsalSource
 from .gpus import GpuRehearsalSource
 from .nodes import NodeRehearsalSource
 from .owners import OwnerRehearsalSource
-from .record import (
-    MOST_LISTED,
-    RehearsalRecord,
-    RehearsalRefusal,
-    RehearsalVictim,
-    told,
-)
+from .record import MOST_LISTED, RehearsalRecord, RehearsalVictim, told
 from .source import MOST_S, CannotRehearseError, RehearsalSource, members_of
 from .tasks import TaskRehearsalSource
 
@@ -124,8 +118,8 @@ class RehearsalService:
             self._running[asked.id] = replace(asked, progress=done_s / (asked.end - asked.start))
         found = rehearsal.alerts()
         victims = self._victims(found, past)
-        refused = [RehearsalRefusal(past.name(each.row), *said)
-                   for each in found for said in each.refused]
+        refused = [RehearsalVictim(past.name(each.row), do, at, None, why)
+                   for each in found for do, at, why in each.refused]
         known = [each.gpu_hours for each in victims if each.gpu_hours is not None]
         return replace(
             asked, state="done", progress=1.0, targets=rehearsal.targets, alerts_count=len(found),

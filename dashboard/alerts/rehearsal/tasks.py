@@ -225,11 +225,10 @@ class TaskRehearsalSource(RehearsalSource):
         """After a stretch was rehearsed: what each had held when it would have been reached."""
         first, seconds = self._seconds
         held_s = np.pad(self._held_s, (0, len(seconds) - len(self._held_s)))
-        for alert in alerts:
-            at = alert.acted_at
-            if at is not None and first < at <= first + seconds.shape[1] * MINUTE_S:
-                here_s = seconds[alert.row, : int(at - first) // MINUTE_S].sum()
-                self.hours[alert.row, at] = float(held_s[alert.row] + here_s) / 3_600
+        for row, at in ((alert.row, at) for alert in alerts for do, at in alert.acts if do in ACTS):
+            if first < at <= first + seconds.shape[1] * MINUTE_S:
+                here_s = seconds[row, : int(at - first) // MINUTE_S].sum()
+                self.hours[row, at] = float(held_s[row] + here_s) / 3_600
         self._held_s = held_s + seconds.sum(axis=1)
 
     def refusal(self, row: int, do: Do, at: float) -> Refusal | None:

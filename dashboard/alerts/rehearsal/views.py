@@ -5,13 +5,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from ..core.rule import Of, Rule, Severity
-from .record import (
-    RehearsalAlertRecord,
-    RehearsalRecord,
-    RehearsalRefusal,
-    RehearsalVictim,
-    State,
-)
+from .record import RehearsalAlertRecord, RehearsalRecord, RehearsalVictim, State
 
 Seconds = Annotated[float, Meta(ge=0, le=1e11)]
 
@@ -39,6 +33,8 @@ class RehearsalAlertView(Struct):
 
 
 class RehearsalVictimView(Struct):
+    """`why`: of one of `refused`, by what its node permits now."""
+
     target: str
     node: str
     host: str
@@ -46,17 +42,6 @@ class RehearsalVictimView(Struct):
     do: str
     at: float
     gpu_hours: float | None
-
-
-class RehearsalRefusalView(Struct):
-    """What would have been refused, and why: by what the fleet permits now."""
-
-    target: str
-    node: str
-    host: str
-    users: list[str]
-    do: str
-    at: float
     why: str
 
 
@@ -84,7 +69,7 @@ class BacktestView(Struct):
     victims: list[RehearsalVictimView]
     gpu_hours: float | None
     refused_count: int
-    refused: list[RehearsalRefusalView]
+    refused: list[RehearsalVictimView]
     approved_by: str | None
     approved_at: float | None
 
@@ -101,7 +86,7 @@ def backtest_view(of: RehearsalRecord, is_short: bool = False) -> BacktestView:
         of.asked_at, of.grain_s, of.state, of.progress, of.why, of.targets, of.alerts_count,
         [] if is_short else [_alert(each) for each in of.alerts], of.victims_count,
         [] if is_short else [_victim(each) for each in of.victims], of.gpu_hours, of.refused_count,
-        [] if is_short else [_refusal(each) for each in of.refused], of.approved_by, of.approved_at)
+        [] if is_short else [_victim(each) for each in of.refused], of.approved_by, of.approved_at)
 
 
 def _alert(of: RehearsalAlertRecord) -> RehearsalAlertView:
@@ -112,9 +97,4 @@ def _alert(of: RehearsalAlertRecord) -> RehearsalAlertView:
 
 def _victim(of: RehearsalVictim) -> RehearsalVictimView:
     return RehearsalVictimView(of.target.key, of.target.node_id, of.target.host, [*of.target.users],
-                               of.do, of.at, of.gpu_hours)
-
-
-def _refusal(of: RehearsalRefusal) -> RehearsalRefusalView:
-    return RehearsalRefusalView(of.target.key, of.target.node_id, of.target.host,
-                                [*of.target.users], of.do, of.at, of.why)
+                               of.do, of.at, of.gpu_hours, of.why)

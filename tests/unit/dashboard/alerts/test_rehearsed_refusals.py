@@ -4,16 +4,24 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import gevent
 import pytest
-from msgspec import UNSET
+from msgspec import UNSET, to_builtins
 from msgspec.structs import replace
 
+from dashboard.access.policy import Actor, Role, Scope
 from dashboard.alerts.core.rule import check, read
 from dashboard.alerts.rehearsal.engine import RehearsalEngine, RehearsedAlert
+from dashboard.alerts.rehearsal.service import RehearsalService
 from dashboard.alerts.rehearsal.tasks import TaskRehearsalSource
+from dashboard.alerts.rehearsal.views import backtest_view
+from dashboard.audit.recorder import AuditRecorder
+from dashboard.cli.rules_hub import _lines
 from dashboard.fleet.fleet import Fleet
 from dashboard.history.embedded import EmbeddedHistory
 from dashboard.history.rows import HistoryMessage
+from dashboard.runtime.dispatcher import Dispatcher
+from dashboard.state import HubState
 from gpudeck.rungs import RulesCeiling
 from gpudeck.wire import Inventory, Task, Tasks, Use
 from tests.unit import fleets
@@ -141,3 +149,33 @@ def test_for_what_a_node_never_said_nothing_is_refused(past: Past) -> None:
         node.hello = replace(node.hello, actions=(), rules=UNSET)
     found = past.rehearsed("task")
     assert dos(found["alone"]) == dos(found["slurm"]) == ["tell", "pause", "end"]
+
+
+def test_it_is_said_in_the_record_the_answer_and_the_terminal(past: Past, tmp_path: Path) -> None:
+    past.permit()
+    state = HubState.open(tmp_path)
+    service = RehearsalService(
+        state.alerts, AuditRecorder(state.audit, None, Dispatcher()), past.fleet,
+        past.history.rules, lambda: (), lambda actor: actor.name)
+    admin = Actor("person", "ada", Role.ADMIN, Scope(("*",)), "s", 1e12)
+    rule = read({"id": "idle", "title": "t", "of": "task", "scope": "*", "signal": "sm_pct",
+                 "fire": "<= 1", "for": "5m", "ladder": LADDER})
+    asked = service.begin(admin, rule, BEGIN, BEGIN + MINUTES * 60 - 60)
+    while service.get(asked.id).state == "running":
+        gevent.sleep(0.01)
+    shown = backtest_view(service.get(asked.id))
+    assert shown.state == "done", shown.why
+    # `rank0` and `rank1` are tasks of their own here.
+    assert sorted(each.target for each in shown.victims) == [
+        "alone", "other", "ours", "rank0", "rank1"]
+    assert {(each.target, each.do) for each in shown.refused} == {
+        (each, "pause") for each in ("one", "two", "slurm", "client")}
+    assert (shown.victims_count, shown.refused_count) == (5, 4)
+    assert shown.gpu_hours == pytest.approx(sum(each.gpu_hours or 0.0 for each in shown.victims))
+    host = past.fleet.nodes["n0"].hello.host
+    said = "\n".join(_lines(to_builtins(shown)))
+    assert f"would end {host} alone of ann, 0." in said
+    assert f"pause {host} client of ann would be refused: it is a client of MPS" in said
+    short = backtest_view(service.get(asked.id), is_short=True)
+    assert (short.refused, short.refused_count) == ([], 4)
+    state.close()
