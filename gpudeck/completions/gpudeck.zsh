@@ -882,6 +882,9 @@ _shtab_gpudeck_rules_backtest_defaults_added=0
 
 _shtab_gpudeck_rules_check_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--hub[a hub\: says besides what of a ladder would be refused there]:URL:"
+  "--token-file[holds the API token]:FILE:_files"
+  "--ca-file[PEM file of who issued the hub\'s certificate]:FILE:_files"
   "--json[as JSON]"
   ":YAML\; - reads standard input:"
 )
