@@ -304,8 +304,8 @@ CHECKS: tuple[Check[GuardInput], ...] = (
     Check("protected set", ("protected",), "no process is protected, by gpudeck or by the ceiling",
           _by_protection, HITS),
     Check("manager, cgroup and MPS", ("managed", "condition", "mps", "multi_process"),
-          "no other manager runs the job, its cgroup is not frozen, no client of MPS is paused, and "
-          "what a rule pauses is proven to be one tree of one user's processes",
+          "no other manager runs the job, its cgroup is not frozen, no client of MPS is paused, "
+          "and what a rule pauses is proven to be one tree of one user's processes",
           _by_kind, HITS),
     Check("rights", ("permission",), "the agent may signal every process", _by_rights, SIGNALS),
     Check("age", ("young",), f"the task is at least {YOUNGEST_S:.0f} s old", _by_age, SIGNALS),
