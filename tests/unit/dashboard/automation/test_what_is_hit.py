@@ -47,7 +47,7 @@ def test_a_rung_that_is_refused_ends_the_ladder_or_is_skipped(world: World, mode
     world.turn(80)
     assert world.did() == [], "not before its time"
     world.turn(60)
-    [run] = [run for run in world.climbs() if run.intent.target == climb.target] or [None]
+    run = next((run for run in world.climbs() if run.intent.target == climb.target), None)
     if when_refused == "stop":
         assert run is not None
         assert (run.climb.state, world.did()) == ("stopped", [])
