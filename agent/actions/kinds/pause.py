@@ -1,5 +1,6 @@
 """Stops all processes of a task, whose memory stays held, and lets them go on again."""
 
+import contextlib
 import signal
 import time
 
@@ -29,27 +30,28 @@ def _pause(act: TaskExecution, targets: TargetProcessSet) -> Outcome:
 
 def _pause_whole(act: TaskExecution, targets: TargetProcessSet) -> Outcome:
     """For a rule: the whole job or nothing of it. Nobody is there to see what half of it does."""
+    order = [row.pid for row in one_tree(_rows(targets))]
+    if not order:
+        raise ActionRefusedError(Refusal("multi_process", "its processes are not one tree any "
+                                                          "more; nothing was touched"))
+    # Root first, so that it starts nothing meanwhile.
+    targets.all.sort(key=lambda each: order.index(each.grip.pid) if each.grip.pid in order else -1)
     stood = frozenset(row.pid for row, _ in _rows(targets) if row.state == "T")
     try:
         wrong = _stop_tree(targets)
     except BaseException:
         _undo(targets, stood)
         raise
-    if wrong:
-        _undo(targets, stood)
-    else:
+    still = _undo(targets, stood) if wrong else 0
+    if not wrong:
         act.tell_owner(targets, "Its memory stays; `gpudeck resume` lets it go on.")
     return _outcome(targets, wrong, f"paused: {len(targets.all)} processes stand still",
-                    "did not stand still with the others, which go on again")
+                    "did not stand still with the others, "
+                    + (f"of which {still} could not be woken" if still else "which go on again"))
 
 
 def _stop_tree(targets: TargetProcessSet) -> list[int]:
-    """Root first, so that it starts nothing meanwhile. The pids that keep it from being whole."""
-    order = [row.pid for row in one_tree(_rows(targets))]
-    if not order:
-        raise ActionRefusedError(Refusal("multi_process", "its processes are not one tree any "
-                                                          "more; nothing was touched"))
-    targets.all.sort(key=lambda each: order.index(each.grip.pid) if each.grip.pid in order else -1)
+    """The pids that keep it from being whole."""
     targets.send(signal.SIGSTOP)
     for _ in range(ROUNDS):
         if wrong := _wait_for_state(targets, "T", True):
@@ -65,11 +67,17 @@ def _stop_tree(targets: TargetProcessSet) -> list[int]:
                                                            alive)
 
 
-def _undo(targets: TargetProcessSet, stood: frozenset[int]) -> None:
-    """Whoever stood still before it goes on standing."""
-    for target in reversed(targets.all):
-        if target.grip.pid not in stood:
-            target.grip.send(signal.SIGCONT)
+def _undo(targets: TargetProcessSet, stood: frozenset[int]) -> int:
+    """How many do not go on. Whoever stood still before goes on standing."""
+    ours = [target.grip for target in reversed(targets.all) if target.grip.pid not in stood]
+    for grip in ours:
+        with contextlib.suppress(OSError):  # the others all the same
+            grip.send(signal.SIGCONT)
+    deadline = time.monotonic() + STOPPED_WITHIN_S
+    while (still := sum(facts.row.state == "T" for grip in ours
+                        if (facts := grip.facts()) is not None)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return still
 
 
 def _rows(targets: TargetProcessSet) -> list[tuple[ProcessTableRow, int]]:
