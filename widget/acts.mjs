@@ -60,7 +60,7 @@ class Row {
     this.root.classList.toggle("g-kernel", task.kernel);
     say(this.who, task.kernel ? "this kernel" : `${task.node ? `${task.node} ` : ""}${task.pid}`);
     const age_s = secondsSince(task.since);
-    say(this.where, [`GPU ${task.gpus.join(", ")}`, size(task.mem), task.sm === null ? "" : `${Math.round(task.sm)} % SM`, task.state ?? "", age_s === null ? "" : age(age_s)].filter(Boolean).join(" · "));
+    say(this.where, [task.child ? "of this kernel" : "", `GPU ${task.gpus.join(", ")}`, size(task.mem), task.sm === null ? "" : `${Math.round(task.sm)} % SM`, task.state ?? "", age_s === null ? "" : age(age_s)].filter(Boolean).join(" · "));
     say(this.what, task.command ?? "command line unknown");
     this.what.title = task.command ?? "";
     const fitting = task.kernel ? [] : IN_ROWS.filter((row) => isFit(row, task));
