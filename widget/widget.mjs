@@ -7,6 +7,11 @@ import { Machine } from "./machine.mjs";
 import { Fleet } from "./fleet.mjs";
 
 const LATE_S = 5;
+const SILENT_S = 30;
+const GONE = "The kernel that this came from has ended. Run the cell again.";
+const SILENT = "Nothing comes from the kernel any more. If it was restarted, run the cell again.";
+// What Jupyter's widget manager calls a view whose kernel is gone.
+const GONE_CLASS = "jupyter-widgets-disconnected";
 
 // Where each notebook says what its theme is; the last word is the colour of what lies behind us.
 function isDark(element) {
@@ -37,8 +42,13 @@ class View {
   }
 
   update() {
-    const picture = this.model.get("picture");
     this.seenAt = performance.now();
+    this.over = "";
+    this.draw();
+  }
+
+  draw() {
+    const picture = this.model.get("picture");
     this.root.dataset.theme = isDark(this.root) ? "dark" : "light";
     if (picture.kind === undefined) return say(this.title, "gpudeck: the first look takes a moment …");
     this.root.dataset.at = picture.at;
@@ -66,30 +76,47 @@ class View {
   tick() {
     if (this.seenAt === undefined) return;
     const seconds = (performance.now() - this.seenAt) / 1000;
+    if (seconds > Math.max(SILENT_S, 6 * (this.part?.everyS ?? 1))) this.over ||= SILENT;
+    if (this.over) return this.end(this.over);
     const isLate = seconds > Math.max(LATE_S, 3 * (this.part?.everyS ?? 1));
     const isBlind = !["ok", "starting", undefined].includes(this.model.get("picture").reader);
     say(this.fresh, isBlind ? "not live" : isLate ? `last seen ${age(seconds)} ago` : "live");
     this.root.classList.toggle("g-late", isLate || isBlind);
+    return undefined;
+  }
+
+  /** Nobody is there who could act. */
+  end(why) {
+    this.over = why;
+    this.head(this.title.textContent, this.sub.textContent, why);
+    say(this.fresh, "not live");
+    this.root.classList.add("g-late");
+    this.acts.root.hidden = true;
   }
 }
 
 function render({ model, el }) {
   const view = new View(model, el);
   const update = () => view.update();
+  const draw = () => view.draw();
+  const check = () => { if (el.classList.contains(GONE_CLASS)) view.end(GONE); };
   const hear = (message) => view.acts.hear(message);
   model.on("change:picture", update);
   model.on("msg:custom", hear);
+  model.on("comm_live_update", check);
   const clock = setInterval(() => view.tick(), 1000);
-  const themes = new MutationObserver(update);
+  const themes = new MutationObserver(draw);
   for (const place of [document.body, document.documentElement]) {
     themes.observe(place, { attributes: true, attributeFilter: ["class", "data-jp-theme-light", "data-jp-theme-name", "data-vscode-theme-kind", "theme", "data-theme"] });
   }
   const sizes = new ResizeObserver(() => view.part?.resize?.());
   sizes.observe(view.root);
   update();
+  check();
   return () => {
     model.off("change:picture", update);
     model.off("msg:custom", hear);
+    model.off("comm_live_update", check);
     clearInterval(clock);
     themes.disconnect();
     sizes.disconnect();

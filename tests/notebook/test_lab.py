@@ -65,7 +65,7 @@ class Lab:
         self.book.page.wait_for_selector(".gpudeck .g-card")
 
     def text(self, selector: str) -> str:
-        return self.book.page.locator(f".gpudeck {selector}").first.inner_text()
+        return self.book.page.locator(f".gpudeck {selector}".strip()).first.inner_text()
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +90,7 @@ def test_what_is_set_is_what_is_drawn(lab: Lab) -> None:
     assert f"{watts} W" in lab.text(".g-card")
     assert soon(lambda: "this kernel" in lab.text(".g-owners"), 10)
     said = lab.text(".g-owners").replace("\n", " ")
-    for words in ("this kernel 11.0 GiB", "your other tasks 52.0 GiB", "not by a task that is"):
+    for words in ("this kernel 33.0 GiB", "your other tasks 30.0 GiB", "not by a task that is"):
         assert words in said
     row = lab.book.page.locator(".gpudeck .g-kernel")
     assert row.locator("button").count() == 0  # a kernel is ended from its own menu
@@ -163,6 +163,9 @@ def test_a_kernel_that_ends_leaves_nothing(lab: Lab) -> None:
     lab.jupyter.restart(kernel)
     assert soon(lambda: not alive(ours), 10), alive(ours)
     assert lab.stranger.is_alive()
+    page.get_by_text("Run the cell again").wait_for()
+    assert page.locator(".gpudeck button:visible").count() == 0
+    assert "started again" not in lab.text("")
     page.wait_for_timeout(1_000)
     lab.book.run(0)
     assert soon(lambda: int(lab.book.said(0, r"pids (\d+) ")[1]) != lab.kernel, 30)
