@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from playwright._impl._driver import compute_driver_executable
 
+from agent.backends.simulation.profiles import PROFILES
 from gpudeck.notebook_pipe import (
     MAX_MESSAGE_BYTES,
     FromNotebook,
@@ -19,11 +20,12 @@ from gpudeck.notebook_pipe import (
     PipeSnapshot,
     packed,
 )
+from widget import watch
 from widget.bundle import bundled, module, style
 from widget.cost import Cost, GpuSample, ProcessUse, costs
 from widget.cost_words import table, words
 from widget.machine_view import PAST_S, RecentGpuHistory, picture
-from widget.simulate import options_of
+from widget.simulate import BOARDS, options_of
 from widget.static_table import still_of
 from widget.visible_gpus import visible_gpus
 
@@ -99,6 +101,12 @@ def test_simulations_have_short_names(said: str, options: str) -> None:
 def test_a_wrong_simulation_says_what_is_wanted() -> None:
     with pytest.raises(ValueError, match="as in 'h100x2'"):
         options_of("two of them")
+
+
+def test_a_board_that_nobody_knows_is_refused_at_once() -> None:
+    with pytest.raises(ValueError, match="no such board; there are h100, "):
+        watch(simulate="foo")
+    assert {*BOARDS} == {*PROFILES, "mixed"}
 
 
 def test_the_bundle_is_one_module_that_asks_for_nothing(tmp_path: Path) -> None:
