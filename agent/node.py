@@ -198,6 +198,7 @@ class _AgentLoop:
         self._meter = None if config.is_made_up else ProcessCostMeter()
         self._welcomes = 0
         self._complained_of, self._complained_at = "", 0.0
+        self._told_unknown: set[str] = set()  # on this connection
         self._tell(self._happenings.began(config.boot_id, __version__, time.time()),
                    time.monotonic())
 
@@ -281,6 +282,7 @@ class _AgentLoop:
             self._welcomes = self._talk.welcomes
             self._memory = sampler.snapshot_wanted(self._memory)
             self._complained_of = ""
+            self._told_unknown.clear()
             log.info("connected hub=%s pending=%d", self._config.hub, self._outbox.pending)
 
     def _hear(self, message: wire.FromHub, now: float) -> None:
@@ -293,6 +295,8 @@ class _AgentLoop:
             self._quotas.connected()
         if isinstance(message, SignedDesired):
             self._quotas.hear(message)
+        if isinstance(message, wire.UnknownMessage | wire.Ignored):
+            _log_unknown(message, self._told_unknown)
         self._commands.hear(message, now)
 
     def _read(self, now: float) -> None:
@@ -411,6 +415,16 @@ class _AgentLoop:
             self._complained_of, self._complained_at = trouble, now
             log.warning("no_connection hub=%s why=%r pending=%d dropped=%d; trying again",
                         self._config.hub, trouble, self._outbox.pending, self._outbox.dropped)
+
+
+def _log_unknown(message: wire.UnknownMessage | wire.Ignored, told: set[str]) -> None:
+    """Once per type and connection: a hub that was taken over must not fill this node's log."""
+    line = (f"hub_older ignores={message.what!r} why='the hub is older than this agent; upgrade "
+            "the hub'" if isinstance(message, wire.Ignored) else
+            f"hub_newer ignored={message.type!r} why='this agent is older than the hub'")
+    if line not in told and len(told) < wire.MAX_UNKNOWN_TYPES:
+        told.add(line)
+        log.warning("%s", line)
 
 
 def _mps(config: NodeConfig) -> LocalMpsDaemons:

@@ -18,7 +18,8 @@ from msgspec import Meta
 from gpudeck.action_table import SHOWN_ACTIONS, ShownAction
 from gpudeck.rungs import RulesCeiling
 
-from ..tasks.processes import file_id
+from ..backends import Backend
+from ..tasks.processes import FOREIGN_PIDS, file_id, in_host_namespace
 
 DEFAULT = Path("/etc/gpudeck/ceiling.toml")
 Name = Annotated[str, Meta(min_length=1)]
@@ -70,6 +71,14 @@ def read_ceiling(path: Path | None) -> Ceiling:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         return _nothing(f"the ceiling {where} is not TOML ({error}); nothing is permitted until "
                         "it is mended")
+
+
+def foreign_pids(backend: Backend, path: Path | None) -> str:
+    """Why the ids that the driver lists name none of the processes here; "": they do."""
+    if (backend.capabilities.pids != "host" or in_host_namespace()
+            or read_ceiling(path).own_pid_namespace):
+        return ""
+    return FOREIGN_PIDS
 
 
 def _no_link(path: str, flags: int) -> int:

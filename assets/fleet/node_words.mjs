@@ -16,9 +16,13 @@ export function readerWords({ reader }) {
 
 export const isReaderWell = ({ reader }) => reader === null || reader === undefined || reader.state === "ok";
 
-/** Its version and cost, and what waits in it. */
+/** Its version and cost, what waits in it, and what of it this hub does not understand. */
 export function agentWords(node) {
-  return [node.agent_version, ...costWords(node.cost), ...outboxWords(node)].filter((word) => word !== "").join(" · ");
+  return [node.agent_version, newerWords(node), ...costWords(node.cost), ...outboxWords(node)].filter((word) => word !== "").join(" · ");
+}
+
+function newerWords({ unknown_types: types = [] }) {
+  return types.length === 0 ? "" : `newer than this hub, which does not know ${types.join(", ")}: upgrade the hub first`;
 }
 
 function costWords(cost) {

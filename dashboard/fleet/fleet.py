@@ -82,6 +82,7 @@ class Node:
     outcomes: dict[FrameOutcome, int] = field(
         default_factory=lambda: dict.fromkeys(FrameOutcome, 0))
     out_of_range: int = 0
+    unknown_types: list[str] = field(default_factory=list)  # of its newest connection's messages
 
     def hear(self, now: float, mono: float) -> None:
         self.heard_at = now
@@ -159,6 +160,7 @@ class Fleet(GpuTable):
             node.listings.clear()  # generations are numbered within a stream
         node.hello = hello
         node.connected = True
+        node.unknown_types.clear()
         node.steady_mono = node.joined_mono = mono
         node.hear(now, mono)
         return node

@@ -65,6 +65,20 @@ class AgentLinkState:
         self.is_probing = self.is_probing and not is_first
         return is_first
 
+    def take_unknown(self, message: wire.UnknownMessage) -> Effects:
+        """Its agent is newer than we are: no reason to do without all else that it says."""
+        answer: Effects = []
+        if message.seq is not None:  # else it would be brought again for ever
+            self.received.settle_one(message.seq)
+            answer.append(effects.SendMessage(self.at, self.received.ack()))
+        known = self.node.unknown_types
+        if message.type not in known and len(known) < wire.MAX_UNKNOWN_TYPES:
+            known.append(message.type)
+            answer += [effects.SendMessage(self.at, wire.Ignored(message.type)),
+                       effects.LogMessage("agent newer than this hub",
+                                          {"node": self.node_id, "type": message.type})]
+        return answer
+
 
 class FleetStateMachine:
     def __init__(self, hub_id: str, epoch: int, mono: float = 0.0) -> None:
@@ -139,6 +153,9 @@ class FleetStateMachine:
                 return []
             case Preview() | Reply() | InForce():
                 return [effects.NodeReport(link.node_id, said.message)]
+            case wire.UnknownMessage():
+                self.counts["unknown"] += 1
+                return link.take_unknown(said.message)
             case wire.Call() | wire.Hello():
                 raise wire.WireError("Call and Hello are said once")
 
@@ -229,6 +246,10 @@ class FleetStateMachine:
         is_told_again = False
         for payload in backfill.messages:
             message = wire.decode_from_agent(payload)
+            if isinstance(message, wire.UnknownMessage):
+                self.counts["unknown"] += 1
+                answer += link.take_unknown(message)
+                continue
             if not isinstance(message, wire.Frame | wire.Event):
                 raise wire.WireError("a Backfill holds Frames and Events")
             if now - message.taken_at > BACKFILL_MOST_S:

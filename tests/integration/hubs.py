@@ -43,6 +43,7 @@ from gpudeck.wire import (
     FromHub,
     GpuFacts,
     Hello,
+    Ignored,
     Inventory,
     Probe,
     Refused,
@@ -340,6 +341,7 @@ class WireAgent:
         self.acked = 0
         self.welcomes: list[Welcome] = []
         self.refused: list[Refused] = []
+        self.ignored: list[Ignored] = []
         self.connects = 0
         self.util = [0.0] * gpus
         self._client: socketio.Client | None = None
@@ -377,6 +379,8 @@ class WireAgent:
                 self.say(Echo(message.probe_id, time.time()))
             case Refused():
                 self.refused.append(message)
+            case Ignored():
+                self.ignored.append(message)
 
     def _forget(self, seq: int) -> None:
         self.acked = max(self.acked, seq)
