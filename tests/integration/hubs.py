@@ -414,8 +414,7 @@ class WireAgent:
 
     def close(self) -> None:
         if self._client is not None:
-            self._client.disconnect()
-            self._client = None
+            self._client.disconnect()  # stays: an answer on its way finds it closed
         for sock in self._sockets:
             sock.close()  # the library lets go of it unclosed when the hub hangs up
 
