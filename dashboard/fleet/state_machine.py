@@ -20,7 +20,7 @@ from .events import FleetEvent, RecentEvents
 from .fleet import FUTURE_S, Fleet, FrameOutcome, Node
 from .members import REVOKED, REVOKED_RETRY_S, TakeoversView
 from .node_budget import NEW_NAMES, NodeBudget
-from .quarantine import NodeQuarantines
+from .quarantine import NodeQuarantines, NodeRefusal
 from .sample_seconds import SampleSecondAligner
 
 PROBE_EVERY_S = 10.0
@@ -33,6 +33,9 @@ OWN_PAUSE_S = 5.0
 # Agents keep a day of what they ran. A machine that was off for two weeks
 # still brings it; older is of nobody who means well.
 BACKFILL_MOST_S = 15 * 86_400.0
+NAMES_BOUND = (f"{NEW_NAMES[0][1]:,} new GPUs, models and owners an hour, or {NEW_NAMES[1][1]:,} "
+               "a day")
+OWN_STREAM = "hub"  # of Events that the hub itself tells of a node
 
 Effects = list[effects.Effect]
 
@@ -96,7 +99,7 @@ class FleetStateMachine:
                 return [] if at is None else self._turned_out(
                     at, wire.Refused(REVOKED, REVOKED_RETRY_S))
             case effects.RateExceeded():
-                return self._over_rate(event, mono)
+                return self._over_rate(event, now, mono)
             case effects.RecordsStored():
                 return self._stored(event.records)
             case effects.StorageFailed():
@@ -128,7 +131,8 @@ class FleetStateMachine:
             case wire.Inventory():
                 new = self.fleet.new_names(link.node_id, said.message.gpus)
                 if not self._new_names.take(link.node_id, new, mono):
-                    return self._over_rate(effects.RateExceeded(link.at, "new GPUs"), mono)
+                    return self._over_rate(
+                        effects.RateExceeded(link.at, "new GPUs", NAMES_BOUND), now, mono)
                 self.fleet.inventory(node, said.message)
                 return [effects.StreamRecord(link.node_id, link.stream, 0, now, said.payload,
                                              message=said.message)]
@@ -204,7 +208,8 @@ class FleetStateMachine:
         if isinstance(message, wire.Frame) and message.tasks is not None:
             new = self.fleet.new_owners(message.tasks.began)
             if not self._new_names.take(link.node_id, new, mono):
-                return self._over_rate(effects.RateExceeded(link.at, "new owners"), mono)
+                return self._over_rate(
+                    effects.RateExceeded(link.at, "new owners", NAMES_BOUND), now, mono)
         record = self._record(link, message, payload, now, mono)
         if record is None:
             return []
@@ -281,15 +286,28 @@ class FleetStateMachine:
             link.node.disconnect()
         return [effects.LogMessage("agent gone", {"node": link.node_id})]
 
-    def _over_rate(self, event: effects.RateExceeded, mono: float) -> Effects:
+    def _over_rate(self, event: effects.RateExceeded, now: float, mono: float) -> Effects:
         self.counts["over_rate"] += 1
         link = self.links.get(event.link)
         if link is None:
             return [effects.CloseLink(event.link, f"more {event.what} than allowed")]
         wait_s = self._quarantines.add(link.node_id, mono)
+        why = f"it sent more than {event.bound}"
+        link.node.refusal = NodeRefusal(now + wait_s, mono + wait_s, why)
         told = wire.Refused(f"this node sent more {event.what} than it may", wait_s)
-        return self._turned_out(event.link, told, effects.LogMessage(
-            "agent quarantined", {"node": link.node_id, "why": event.what, "seconds": wait_s}))
+        return [self._own_event(link.node, now, mono, "node_refused",
+                                f"refused for {wait_s:.0f} s: {why}", {"seconds": wait_s}),
+                *self._turned_out(event.link, told, effects.LogMessage(
+                    "agent quarantined",
+                    {"node": link.node_id, "why": event.what, "seconds": wait_s}))]
+
+    def _own_event(self, node: Node, now: float, mono: float, kind: str, text: str,
+                   numbers: dict[str, float]) -> effects.StreamRecord:
+        """Numbered by our clock: no number comes twice, also over a restart."""
+        event = wire.Event(int(now * 1_000), now, kind, text=text, numbers=numbers)
+        self._keep(node, OWN_STREAM, event, now, mono)
+        return effects.StreamRecord(node.hello.node_id, OWN_STREAM, event.seq, now,
+                                    wire.encode(event), False, event)
 
     # -- disk
 

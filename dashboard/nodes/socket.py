@@ -19,7 +19,7 @@ from ..settings import HubSettings
 from ..web.bounded_socket import BoundedServer, BoundedSocket, event_frame
 from ..web.http_server import ClientConnection
 from ..web.token_bucket import TokenBucket
-from .backfills import BackfillQueue
+from .backfills import PER_LINK, BackfillQueue
 from .enrolment import EnrolmentService, KeyProofError
 
 log = logging.getLogger("gpudeck.hub")
@@ -109,7 +109,8 @@ class AgentEndpoint:
         if self.backfills.is_full:
             self._turn_away(sid, "too much comes in at once", TOO_MUCH_RETRY_S)
         elif not self.backfills.put(sid, message, size):
-            self._submit(RateExceeded(sid, "backfills"))
+            self._submit(RateExceeded(sid, "backfills",
+                                      f"{PER_LINK} backfills that wait for their receipt"))
 
     def _filled(self, sid: str, part: wire.Backfill) -> None:
         if sid not in self._links:
@@ -172,7 +173,9 @@ class AgentEndpoint:
             return True
         if fits and link.messages.take(1, mono):
             return True
-        self._submit(RateExceeded(sid, "messages" if fits else "bytes"))
+        what, most = (("messages", self._settings.agent_messages_per_s) if fits
+                      else ("bytes", self._settings.agent_bytes_per_s))
+        self._submit(RateExceeded(sid, what, f"{most:,} {what} a second"))
         return False
 
     def _is_due(self, link: AgentLink, seq: int, mono: float) -> bool:

@@ -7,12 +7,13 @@ import pytest
 
 from dashboard.errors import NotFoundError
 from dashboard.fleet import views
-from dashboard.fleet.effects import Effect, LogMessage, StreamRecord
+from dashboard.fleet.effects import Effect, LogMessage, RateExceeded, StreamRecord
 from dashboard.fleet.fleet import Fleet
 from dashboard.fleet.gpu_table import OWNERS_KEPT
 from dashboard.fleet.node_budget import DAY_S, HOUR_S, NEW_NAMES, NodeBudget
 from dashboard.fleet.state_machine import BACKFILL_MOST_S, FleetStateMachine
 from dashboard.fleet.task_targets import AmbiguousTaskError, task_on_node
+from dashboard.fleet.views import RefusalView
 from dashboard.fleet.visibility import EVERYTHING_SEEN, focus
 from gpudeck.wire import MAX_GPUS, Ack, Backfill, GpuFacts, Inventory, Refused, encode
 from tests.unit.dashboard.fleet.test_state_machine import Talk, told_acks
@@ -44,7 +45,8 @@ def test_gpus_that_are_made_up_end_in_a_quarantine_that_is_said() -> None:
     assert end.retry_after_s > 0
     assert any(isinstance(each, LogMessage) and each.what == "agent quarantined"
                for each in effects)
-    assert not any(isinstance(each, StreamRecord) for each in effects), "nor is it kept on disk"
+    assert not any(isinstance(each, StreamRecord) and isinstance(each.message, Inventory)
+                   for each in effects), "nor is it kept on disk"
     assert honest.tick(1), "nobody else notices"
     size = len(machine.fleet)
     for again in range(30):  # whatever it does next within the day
@@ -53,6 +55,26 @@ def test_gpus_that_are_made_up_end_in_a_quarantine_that_is_said() -> None:
         talk.say(hello("n1"))
         talk.say(made_up(1_000 + again))
     assert len(machine.fleet) - size <= NEW_NAMES[1][1]
+
+
+def test_that_a_node_is_refused_and_why_is_told_of_it() -> None:
+    machine = FleetStateMachine("hub", 1)
+    talk = Talk(machine)
+    talk.say(made_up(2))
+    assert views.node_view(machine, "n1", None, talk.mono).refused is None
+    effects = machine.handle(RateExceeded("a", "messages", "20 messages a second"), NOW, talk.mono)
+    shown = views.node_view(machine, "n1", None, talk.mono + 29).refused
+    assert shown == RefusalView(NOW + 30, "it sent more than 20 messages a second")
+    assert views.node_view(machine, "n1", None, talk.mono + 30).refused is None
+    # In the node's log, on disk, and there again after a restart.
+    [event] = machine.events
+    assert (event.event.kind, event.severity) == ("node_refused", "warning")
+    assert event.event.text == "refused for 30 s: it sent more than 20 messages a second"
+    [record] = [each for each in effects if isinstance(each, StreamRecord)]
+    again = FleetStateMachine("hub", 2)
+    again.fleet.hello(hello("n1"), NOW, MONO)
+    again.recover(record)
+    assert [kept.id for kept in again.events] == [event.id]
 
 
 def test_models_and_owners_that_are_made_up_count_too() -> None:
