@@ -181,7 +181,7 @@ class GpuLinkView(msgspec.Struct):
     nvlinks: int | None
 
 
-class RefusalView(msgspec.Struct):
+class NodeRefusalView(msgspec.Struct):
     """It sent more than it may."""
 
     until: float
@@ -212,7 +212,7 @@ class NodeView(msgspec.Struct):
     pending: int | None = None  # messages that wait at the agent for this hub's receipt
     dropped: int | None = None  # messages that outgrew its outbox, ever
     links: list[GpuLinkView] | None = None  # of one Node, not in lists
-    refused: RefusalView | None = None  # null: it may come
+    refused: NodeRefusalView | None = None  # null: it may come
 
 
 class GpuFactsView(msgspec.Struct):
@@ -317,10 +317,10 @@ def node_view(machine: FleetStateMachine, node_id: str, member: EnrolledNode | N
         refused=_refusal(node, mono))
 
 
-def _refusal(node: Node, mono: float) -> RefusalView | None:
+def _refusal(node: Node, mono: float) -> NodeRefusalView | None:
     if node.refusal is None or node.refused_s(mono) == 0:
         return None
-    return RefusalView(node.refusal.until, node.refusal.why)
+    return NodeRefusalView(node.refusal.until, node.refusal.why)
 
 
 def _cost(node: Node) -> AgentCostView | None:

@@ -13,7 +13,7 @@ from dashboard.fleet.gpu_table import OWNERS_KEPT
 from dashboard.fleet.node_budget import DAY_S, HOUR_S, NEW_NAMES, NodeBudget
 from dashboard.fleet.state_machine import BACKFILL_MOST_S, FleetStateMachine
 from dashboard.fleet.task_targets import AmbiguousTaskError, task_on_node
-from dashboard.fleet.views import RefusalView
+from dashboard.fleet.views import NodeRefusalView
 from dashboard.fleet.visibility import EVERYTHING_SEEN, focus
 from gpudeck.wire import MAX_GPUS, Ack, Backfill, GpuFacts, Inventory, Refused, encode
 from tests.unit.dashboard.fleet.test_state_machine import Talk, told_acks
@@ -64,7 +64,7 @@ def test_that_a_node_is_refused_and_why_is_told_of_it() -> None:
     assert views.node_view(machine, "n1", None, talk.mono).refused is None
     effects = machine.handle(RateExceeded("a", "messages", "20 messages a second"), NOW, talk.mono)
     shown = views.node_view(machine, "n1", None, talk.mono + 29).refused
-    assert shown == RefusalView(NOW + 30, "it sent more than 20 messages a second")
+    assert shown == NodeRefusalView(NOW + 30, "it sent more than 20 messages a second")
     assert views.node_view(machine, "n1", None, talk.mono + 30).refused is None
     # In the node's log, on disk, and there again after a restart.
     [event] = machine.events
