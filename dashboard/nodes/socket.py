@@ -15,6 +15,7 @@ from gpudeck.websocket import CloseCode, WebSocketViolationError
 from ..access.policy import may
 from ..errors import SignerUnavailableError
 from ..fleet.effects import HubEvent, LinkClosed, MessageReceived, RateExceeded
+from ..runtime.paced_log import LogPacer
 from ..settings import HubSettings
 from ..web.bounded_socket import BoundedServer, BoundedSocket, event_frame
 from ..web.http_server import ClientConnection
@@ -59,6 +60,7 @@ class AgentEndpoint:
         self._challenge = challenge
         self._submit = submit
         self._links: dict[str, AgentLink] = {}
+        self._refusals = LogPacer()
         # On the server itself: Flask-SocketIO's decorator makes a request context per event and
         # costs 3 to 4 times as much.
         server.on("connect", self._connect, namespace=wire.NAMESPACE)
@@ -150,8 +152,10 @@ class AgentEndpoint:
         except KeyProofError as error:
             raise WebSocketViolationError(CloseCode.POLICY, str(error)) from error
         if refused is not None:
-            log.info("agent_refused node=%s host=%r why=%r", hello.node_id, hello.host,
-                     refused.reason)
+            left_out = self._refusals.due(hello.node_id, time.monotonic())
+            if left_out is not None:
+                log.info("agent_refused node=%s host=%r why=%r left_out=%d", hello.node_id,
+                         hello.host, refused.reason, left_out)
             self.tell(sid, refused)
             self.close(sid, refused.reason)
             return
