@@ -5,7 +5,6 @@ import json
 import os
 import secrets
 import signal
-import site
 import subprocess
 import sys
 import time
@@ -29,16 +28,13 @@ def _checkout(tmp_path: Path) -> Path:
     our editable install stays out."""
     checkout = tmp_path / "checkout"
     subprocess.run(["git", "clone", "--quiet", str(ROOT), str(checkout)], check=True)
-    venv.create(checkout / ".venv", with_pip=True)
+    venv.create(checkout / ".venv")
     (packages,) = (checkout / ".venv/lib").glob("python*/site-packages")
-    (packages / "borrowed.pth").write_text("\n".join(site.getsitepackages()))
-    ours = Path(sys.executable).parents[1] / "lib" / packages.parent.name / "site-packages"
-    for path in ours.glob("*.pth"):  # where ours borrows from
-        (packages / f"more-{path.name}").write_text("\n".join(
-            line for line in path.read_text().splitlines() if line.startswith("/")))
-    subprocess.run([checkout / ".venv/bin/python", "-m", "pip", "--quiet", "install", "--no-deps",
-                    "--no-build-isolation", "--editable", checkout], check=True,
-                   capture_output=True)
+    (packages / "borrowed.pth").write_text("\n".join(
+        path for path in sys.path if path.endswith("site-packages")))
+    subprocess.run([sys.executable, "-m", "pip", "--python", checkout / ".venv/bin/python",
+                    "--quiet", "--disable-pip-version-check", "install", "--no-deps",
+                    "--no-build-isolation", "--editable", checkout], check=True)
     return checkout
 
 
@@ -70,15 +66,14 @@ def test_the_procfile_comes_up_by_itself_and_ends(checkout: Path, tmp_path: Path
             honcho = subprocess.Popen([sys.executable, "-m", "honcho", "start"], cwd=checkout,
                                       env=env, stdout=said, stderr=said)
             try:
-                assert soon(lambda: any(node["state"] == "live" and node["last_heard_at"] > began
-                                        for node in nodes(port, token) or ()), 60)
-                print(nodes(port, token))
+                assert soon(lambda began=began: any(
+                    node["state"] == "live" and node["last_heard_at"] > began
+                    for node in nodes(port, token) or ()), 60), (tmp_path / "said").read_text()
             finally:
                 honcho.send_signal(signal.SIGTERM)
                 code = honcho.wait(ENDS_WITHIN_S)
             said.seek(0)
             text = said.read()
-        print(text)
         assert code == 128 + signal.SIGTERM
         for part in ("web.1", "agent.1"):
             assert f"{part} stopped (rc=0)" in text, text
