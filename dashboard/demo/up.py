@@ -23,8 +23,8 @@ TABLE: tuple[Setting, ...] = (
 def up(argv: list[str]) -> int:
     given = load("up", TABLE, argv, os.environ, "Hub and agent for this very machine.")
     if given["agent_alone"]:
-        of = given["data"]
-        run_agent_beside(*((of or state_folder("", os.environ)) / part for part in ("hub", "agent")))
+        both = given["data"] or state_folder("", os.environ)
+        run_agent_beside(both / "hub", both / "agent")
     data: Path = given["data"] or state_folder("up", os.environ)
     with contextlib.ExitStack() as held:
         held.enter_context(claim(data, "up"))

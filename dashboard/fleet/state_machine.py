@@ -148,10 +148,11 @@ class FleetStateMachine:
         refused = self._refusal(hello, mono)
         if refused is not None:
             self.counts["refused"] += 1
+            note = effects.LogMessage("agent refused",
+                                      {"node": hello.node_id, "why": refused.reason})
             # That it is in quarantine stands in the log: it may knock as often as it likes.
-            is_new = self._quarantines.left_s(hello.node_id, mono) == 0
-            return self._turned_out(at, refused, *([effects.LogMessage(
-                "agent refused", {"node": hello.node_id, "why": refused.reason})] if is_new else []))
+            is_said = self._quarantines.left_s(hello.node_id, mono) > 0
+            return self._turned_out(at, refused, *([] if is_said else [note]))
         answer: Effects = []
         former = self.link_of.get(hello.node_id)
         if former is not None:

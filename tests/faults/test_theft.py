@@ -161,7 +161,7 @@ def _holds(hub: StartedHub, folder: Path, before_s: float, stolen_s: float) -> N
         calm, calm_late = watch.take(), swarm.late()
         told = folder / "thief.json"
         with a_thief(hub, stolen_s, prey, told) as process:
-            acted = [_act(ops, honest, task, stolen_s / (ACTS + 1)) for task in tasks[-ACTS:]]
+            acted = [_act(hub, honest, task, stolen_s / (ACTS + 1)) for task in tasks[-ACTS:]]
             refused = _refusal_seen(hub, process)
             assert process.wait(stolen_s + 60) == 0
         stolen, late = watch.take(), swarm.late()
@@ -189,9 +189,10 @@ def _warm_up(hub: StartedHub, ops: Visitor) -> None:
     time.sleep(8.0)
 
 
-def _act(ops: Visitor, honest: ActingAgent, task: str, after_s: float) -> str:
+def _act(hub: StartedHub, honest: ActingAgent, task: str, after_s: float) -> str:
     """Previewed, ordered and done, though the thief claims whatever it likes."""
     time.sleep(after_s)
+    ops = signed_in(hub, "ops")  # a password is good for five minutes
     [found] = ordered(ops, previewed(ops, f"{honest.node_id}/{task}"))["items"]
     settled(ops, found["id"], within_s=20.0)
     return str(found["id"])
