@@ -301,11 +301,11 @@ class FleetStateMachine:
         node.refusal = NodeRefusal(now + wait_s, mono + wait_s, why)
         told = wire.Refused(f"this node sent more {what} than it may", wait_s)
         # Numbered by our clock: no number comes twice, also over a restart.
-        event = wire.Event(int(now * 1_000), now, "node_refused", numbers={"seconds": wait_s},
-                           text=f"refused for {wait_s:.0f} s: {why}")
-        self._keep(node, OWN_STREAM, event, now, mono)
-        return [effects.StreamRecord(node_id, OWN_STREAM, event.seq, now, wire.encode(event),
-                                     False, event),
+        said = wire.Event(int(now * 1_000), now, "node_refused", numbers={"seconds": wait_s},
+                          text=f"refused for {wait_s:.0f} s: {why}")
+        self._keep(node, OWN_STREAM, said, now, mono)
+        return [effects.StreamRecord(node_id, OWN_STREAM, said.seq, now, wire.encode(said),
+                                     False, said),
                 *self._turned_out(link.at, told, effects.LogMessage(
                     "agent quarantined", {"node": node_id, "why": what, "seconds": wait_s}))]
 
