@@ -23,9 +23,10 @@ Excess = tuple[str, str]  # what was more than it may, and the bound in words
 Use = tuple[str, int]  # task and GPU
 
 
-def _words(bounds: Sequence[tuple[float, int]]) -> str:
-    return ", or ".join(f"{most:,} {'an hour' if within_s == HOUR_S else 'a day'}"
-                        for within_s, most in bounds)
+def _words(what: str, bounds: Sequence[tuple[float, int]]) -> str:
+    first, *more = (f"{most:,}{{}} {'an hour' if within_s == HOUR_S else 'a day'}"
+                    for within_s, most in bounds)
+    return ", or ".join([first.format(f" {what}"), *(each.format("") for each in more)])
 
 
 class NodeBudget:
@@ -73,12 +74,12 @@ class NodeAllowances:
     def hellos(self, node_id: str, at: float) -> Excess | None:
         if self._hellos.take(node_id, 1, at):
             return None
-        return "connections", f"so many connections: {_words(HELLOS)}"
+        return "connections", _words("connections", HELLOS)
 
     def names(self, node_id: str, what: str, new: int, at: float) -> Excess | None:
         if self._names.take(node_id, new, at):
             return None
-        return f"new {what}", f"so many new GPUs, models and owners: {_words(NEW_NAMES)}"
+        return f"new {what}", _words("new GPUs, models and owners", NEW_NAMES)
 
     def uses(self, node_id: str, uses: Set[Use], at: float) -> Excess | None:
         """What comes and goes is not new again within the hour."""
@@ -89,11 +90,11 @@ class NodeAllowances:
             recent.since, recent.newer, recent.older = at, set(), recent.newer
         new = uses - recent.newer - recent.older
         if not self._uses.take(node_id, len(new), at):
-            return "new tasks", f"so many new tasks on GPUs: {_words(NEW_USES)}"
+            return "new tasks", _words("new tasks on GPUs", NEW_USES)
         recent.newer |= new
         return None
 
     def past(self, node_id: str, messages: int, at: float) -> Excess | None:
         if self._past.take(node_id, messages, at):
             return None
-        return "messages of the past", f"so many messages of the past: {_words(PAST)}"
+        return "messages of the past", _words("messages of the past", PAST)

@@ -128,6 +128,9 @@ def test_tasks_that_are_made_up_end_in_a_quarantine(is_past: bool) -> None:
         taken += 1
     assert end is not None
     assert "new tasks" in end.reason
+    told = views.node_view(talk.machine, "n1", None, talk.mono).refused
+    assert told is not None
+    assert told.why == "it sent more than 16,384 new tasks on GPUs an hour, or 65,536 a day"
     assert taken == 2 * NEW_USES[0][1] // MAX_TASKS
 
 
@@ -148,7 +151,9 @@ def test_a_past_without_end_ends_in_a_quarantine() -> None:
         end = refused(talk, talk.say(Backfill((old,) * MAX_BACKFILL)))
     assert end is not None
     assert seq - MAX_BACKFILL <= PAST[0][1] < seq
-    assert "200,000 a day" in views.node_view(machine, "n1", None, talk.mono).refused.why  # type: ignore[union-attr]
+    told = views.node_view(machine, "n1", None, talk.mono).refused
+    assert told is not None
+    assert told.why == "it sent more than 200,000 messages of the past a day"
 
 
 def test_who_connects_again_and_again_is_refused_and_may_knock_unheard() -> None:
