@@ -280,7 +280,7 @@ def _by_rights(case: GuardInput) -> Iterator[Refusal]:
     if denied:
         who = denied[0].user or f"uid {denied[0].facts.identity.uid}"
         yield Refusal("permission", f"the agent may not signal the processes of {who}; run it with "
-                                    "CAP_KILL (its systemd unit gives it), or as root.")
+                                    "CAP_KILL, or as root.")
 
 
 def _by_age(case: GuardInput) -> Iterator[Refusal]:

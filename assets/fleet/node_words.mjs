@@ -1,6 +1,6 @@
 // What is said of a node's agent: in the drawer and in Settings.
 
-import { amount, plural } from "../parts/format.mjs";
+import { amount, clock, plural } from "../parts/format.mjs";
 
 const READER = {
   starting: "starting", ok: "reads", hung: "the driver does not answer", failed: "reading fails",
@@ -15,6 +15,11 @@ export function readerWords({ reader }) {
 }
 
 export const isReaderWell = ({ reader }) => reader === null || reader === undefined || reader.state === "ok";
+
+/** Until when the hub takes nothing from it, and why; null where it may come. */
+export function refusedWords({ refused }) {
+  return refused === null || refused === undefined ? null : `Refused until ${clock(refused.until)}: ${refused.why}`;
+}
 
 /** Its version and cost, what waits in it, and what of it this hub does not understand. */
 export function agentWords(node) {

@@ -181,6 +181,13 @@ class GpuLinkView(msgspec.Struct):
     nvlinks: int | None
 
 
+class NodeRefusalView(msgspec.Struct):
+    """It sent more than it may."""
+
+    until: float
+    why: str
+
+
 class NodeView(msgspec.Struct):
     id: str
     host: str
@@ -207,6 +214,7 @@ class NodeView(msgspec.Struct):
     links: list[GpuLinkView] | None = None  # of one Node, not in lists
     # Types of messages of its agent that this hub does not know: the agent is newer.
     unknown_types: list[str] = msgspec.field(default_factory=list)
+    refused: NodeRefusalView | None = None  # null: it may come
 
 
 class GpuFactsView(msgspec.Struct):
@@ -308,7 +316,13 @@ def node_view(machine: FleetStateMachine, node_id: str, member: EnrolledNode | N
         0 if node.listing is None else len(node.listing.order), node.clock_offset_s,
         _frames(machine, node), [] if beat is None else [*beat.holds], hello.platform, _cost(node),
         None if beat is None else beat.pending, None if beat is None else beat.dropped,
-        unknown_types=[*node.unknown_types])
+        unknown_types=[*node.unknown_types], refused=_refusal(node, mono))
+
+
+def _refusal(node: Node, mono: float) -> NodeRefusalView | None:
+    if node.refusal is None or node.refused_s(mono) == 0:
+        return None
+    return NodeRefusalView(node.refusal.until, node.refusal.why)
 
 
 def _cost(node: Node) -> AgentCostView | None:
