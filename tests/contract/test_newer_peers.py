@@ -84,7 +84,8 @@ def test_types_that_are_invented_fill_nothing(hub: HubProcess, agent: WireAgent)
 
 @pytest.mark.parametrize("said", [
     of_the_future()[:-1], of_the_future() + b"\x00", of_the_future("Not A Type\n"),
-    of_the_future("x" * 33), of_the_future("welcome"), of_the_future(seq=-1), b"\x90"])
+    of_the_future("x" * 33), of_the_future("welcome"), of_the_future(seq=-1), b"\x90"],
+    ids=["cut", "more", "name", "long", "other side", "seq", "empty"])
 def test_what_is_not_well_formed_still_ends_it(agent: WireAgent, said: bytes) -> None:
     agent._emit(said)
     wait_for(lambda: not agent.is_connected, why="closed")
