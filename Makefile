@@ -8,11 +8,12 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 PIP := PYTHONWARNINGS=ignore $(BIN)/python -m pip --disable-pip-version-check install --quiet
 PYTEST := $(BIN)/python -m pytest
 DEMO ?=
+PORT ?=
 
 .PHONY: demo test check lint bench soak mutants docs wheel vendor clean machine
 
 demo: $(VENV)/.hub
-	@$(BIN)/gpudeck demo $(DEMO)
+	@$(BIN)/gpudeck demo $(if $(PORT),--port $(PORT)) $(DEMO)
 
 # Where it is set, each of the processes that tests start would compile what it imports anew.
 test check soak: export PYTHONDONTWRITEBYTECODE :=

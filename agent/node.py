@@ -205,6 +205,7 @@ class _AgentLoop:
         self._meter = None if config.is_made_up else ProcessCostMeter()
         self._welcomes = 0
         self._complained_of, self._complained_at = "", 0.0
+        self._told_unknown: set[str] = set()  # on this connection
         self._tell(self._happenings.began(config.boot_id, __version__, time.time()),
                    time.monotonic())
 
@@ -293,6 +294,7 @@ class _AgentLoop:
             self._welcomes = self._talk.welcomes
             self._memory = sampler.snapshot_wanted(self._memory)
             self._complained_of = ""
+            self._told_unknown.clear()
             log.info("connected hub=%s pending=%d", self._config.hub, self._outbox.pending)
 
     def _hear(self, message: wire.FromHub, now: float) -> None:
@@ -309,6 +311,8 @@ class _AgentLoop:
             self._pool.hear(message)
         if isinstance(message, SignedDesired):
             self._quotas.hear(message)
+        if isinstance(message, wire.UnknownMessage | wire.Ignored):
+            _log_unknown(message, self._told_unknown)
         self._commands.hear(message, now)
 
     def _read(self, now: float) -> None:
@@ -388,14 +392,15 @@ class _AgentLoop:
         return new_call()
 
     def hello(self, call: wire.Call, challenge: wire.Challenge) -> wire.Hello:
-        identity = self._config.identity
+        identity, ceiling = self._config.identity, self._context.guards.ceiling()
         hello = identity.prove(call, challenge, wire.Hello(
             wire_versions=wire.SPOKEN_VERSIONS, key=identity.key.public, signature=b"",
             node_id=identity.node_id, host=self._config.host, boot_id=self._config.boot_id,
             stream=self._outbox.stream, last_seq=self._outbox.last_seq, agent_version=__version__,
             backend=self._config.backend.name, platform=self._config.platform[:1_024],
             driver_version=self._driver_version, epoch_seen=self._hub.epoch,
-            actions=(*self._context.guards.ceiling().allowed, "hold", "release"),
+            actions=(*ceiling.allowed, "hold", "release"),
+            rules=ceiling.rules,
             anchor_seq=self._hub.anchor.audit_seq,
             anchor_head=self._hub.anchor.audit_head))
         self._hub.greeted(challenge.hub_key)
@@ -428,6 +433,16 @@ class _AgentLoop:
             self._complained_of, self._complained_at = trouble, now
             log.warning("no_connection hub=%s why=%r pending=%d dropped=%d; trying again",
                         self._config.hub, trouble, self._outbox.pending, self._outbox.dropped)
+
+
+def _log_unknown(message: wire.UnknownMessage | wire.Ignored, told: set[str]) -> None:
+    """Once per type and connection: a hub that was taken over must not fill this node's log."""
+    line = (f"hub_older ignores={message.what!r} why='the hub is older than this agent; upgrade "
+            "the hub'" if isinstance(message, wire.Ignored) else
+            f"hub_newer ignored={message.type!r} why='this agent is older than the hub'")
+    if line not in told and len(told) < wire.MAX_UNKNOWN_TYPES:
+        told.add(line)
+        log.warning("%s", line)
 
 
 def _mps(config: NodeConfig) -> LocalMpsDaemons:

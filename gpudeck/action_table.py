@@ -175,6 +175,8 @@ KILLS = tuple(action for action in SHOWN_ACTIONS if ROWS[action].is_kill)
 # These end clients that are at work.
 ENDS_CLIENTS = tuple(action for action in SETTING_ACTIONS if ROWS[action].is_kill)
 HARMFUL = tuple(action for action in SHOWN_ACTIONS if ROWS[action].is_harmful)
+# Whoever is hit by these must not be protected.
+HITS = tuple(action for action in SHOWN_ACTIONS if ROWS[action].signals or ROWS[action].is_kill)
 IN_ROWS = tuple(action for action in TASK_ACTIONS if ROWS[action].in_rows)
 TERMINAL_ACTIONS = tuple(action for action in TASK_ACTIONS if ROWS[action].does)
 ON_RUNG: dict[Do, TaskAction] = {

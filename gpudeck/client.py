@@ -124,8 +124,8 @@ class HubConnection:
                 raise _refused(self._url, error.code, error.read(65_536)) from error
         except (urllib.error.URLError, OSError, HTTPException) as error:
             reason = getattr(error, "reason", error)
-            raise CommandError(f"no hub at {self._url}: {reason}; is it running, and is --hub "
-                               "right?", ExitCode.UNREACHABLE) from error
+            raise CommandError(f"no hub at {self._url}: {reason}; is it running, and is "
+                               "that its URL?", ExitCode.UNREACHABLE) from error
 
     def _item(self, body: bytes) -> Item | None:
         if not body:
@@ -220,6 +220,9 @@ class RuleRequests(HubRequests):
 
     def put_rule(self, rule_id: str, rule: Mapping[str, Any]) -> Item:
         return self.hub.ask_for("PUT", f"rules/{_quoted(rule_id)}", {**rule})
+
+    def check_rule(self, rule: Mapping[str, Any]) -> Item:
+        return self.hub.ask_for("POST", "rule-checks", {"rule": {**rule}})
 
     def rehearse(self, rule: Mapping[str, Any], start: float, end: float) -> Item:
         return self.hub.ask_for("POST", "rules/backtests", {"rule": {**rule}, "start": start,
@@ -348,8 +351,8 @@ class _NoRedirectHandler(urllib.request.HTTPRedirectHandler):
 def _refused(url: str, status: int, body: bytes) -> CommandError:
     detail = _problem(body)
     if status in (401, 403):
-        return CommandError(f"the hub at {url} refuses ({detail or status}); give a valid token by "
-                            "--token-file", ExitCode.DENIED)
+        return CommandError(f"the hub at {url} refuses ({detail or status}); it needs a "
+                            "token that is valid and may do this", ExitCode.DENIED)
     if status == HTTPStatus.NOT_FOUND:
         return NotThere(f"the hub at {url} answers 404" + (f": {detail}" if detail else ""))
     # Said by a proxy: of what the hub behind it has done, it knows nothing.

@@ -25,3 +25,7 @@ class CommandError(Exception):
     def __init__(self, message: str, code: ExitCode = ExitCode.FAILED) -> None:
         super().__init__(message)
         self.code = code
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython prints: in a notebook too, the sentence alone."""
+        return [f"gpudeck: {self}"]

@@ -66,6 +66,8 @@ _TABLE: tuple[EventKind, ...] = (
     EventKind("throttle_began", "warning", "Slowing down",
               "look at temperature and power; heat: check fans and air, power: check the cap"),
     EventKind("throttle_ended", "info", "Full speed again", ""),
+    EventKind("node_refused", "warning", "Refused by the hub",
+              "look at what speaks with this node's key; if it is not your agent, revoke the node"),
     EventKind("outbox_dropped", "warning", "History dropped",
               "the hub was away for longer than this node can keep"),
     EventKind("task_began", "info", "Task began", ""),

@@ -73,6 +73,7 @@ class LadderClimb(Struct, frozen=True):
     put_off: Number = 0  # of this rung, in a row
     done: Annotated[tuple[LadderStep, ...], Meta(max_length=MAX_DONE)] = ()
     why: Text = ""  # it waits, rests or has stopped
+    skips_refused: bool = False  # goes on to the next rung, at its time, past one that is refused
 
     @property
     def next_rung(self) -> LadderRung | None:
@@ -97,14 +98,16 @@ class LadderObservation(Struct, frozen=True):
     kept: str  # by whom and why, for people
 
 
-def begin(cause: Word, target: Word, rungs: Sequence[LadderRung], now: float) -> LadderClimb:
-    return LadderClimb(cause, target, tuple(rungs), now, now + rungs[0].after_s)
+def begin(cause: Word, target: Word, rungs: Sequence[LadderRung], now: float,
+          skips_refused: bool = False) -> LadderClimb:
+    return LadderClimb(cause, target, tuple(rungs), now, now + rungs[0].after_s,
+                       skips_refused=skips_refused)
 
 
 def resumed(was: LadderClimb, now: float) -> LadderClimb:
     """After a restart of whoever climbed: no rung twice and none left out, and whoever waited waits
     its whole time again. A rung that harms and whose outcome nobody saw is not tried again."""
-    fresh = begin(was.cause, was.target, was.rungs, now)
+    fresh = begin(was.cause, was.target, was.rungs, now, was.skips_refused)
     climb = replace(fresh, rung=was.rung, number=was.number, put_off=was.put_off, done=was.done)
     rung = climb.next_rung
     if was.state == "stopped":
@@ -211,8 +214,16 @@ def settle(climb: LadderClimb, kind: OutcomeKind, sentence: str, now: float) -> 
                            due_at=now + AGAIN_AFTER_S)
         case "put_off":
             return _to(climb, "stopped", f"put off {PUT_OFF_MOST} times, the last time: {sentence}")
+        case "refused" if climb.skips_refused and goes_past(
+                [each.do for each in climb.rungs], climb.rung):
+            return replace(_to(climb, "settling", sentence), rung=climb.rung + 1, put_off=0)
         case "refused" | "failed":
             return _to(climb, "stopped", sentence)
+
+
+def goes_past(dos: Sequence[Do], rung: int) -> bool:
+    """May a rung that is refused be skipped? Nothing harsher follows a warning that nobody got."""
+    return dos[rung] != "tell" and rung + 1 < len(dos)
 
 
 def _to(climb: LadderClimb, state: ClimbState, why: str = "") -> LadderClimb:

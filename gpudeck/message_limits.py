@@ -5,6 +5,7 @@ from typing import Annotated
 from msgspec import Meta
 
 Word = Annotated[str, Meta(min_length=1, max_length=128)]
+TypeName = Annotated[str, Meta(pattern=r"\A[a-z][a-z0-9_]{0,31}\Z")]  # of a message
 Text = Annotated[str, Meta(max_length=1_024)]
 CommandLine = Annotated[str, Meta(max_length=4_096)]
 Number = Annotated[int, Meta(ge=0, le=2**53)]

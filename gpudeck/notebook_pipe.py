@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 class PipeSnapshot(Struct, frozen=True, tag="seen"):
     """GPUs and tasks are shaped as the REST interface has them. A task has `mine` beside: it runs
-    under the notebook's own uid."""
+    under the notebook's own uid; and `kernel`: it is the notebook's kernel, or descends from it."""
 
     at: float
     reader: ReaderState
@@ -46,6 +46,8 @@ class PipeSnapshot(Struct, frozen=True, tag="seen"):
     ram_available_bytes: int | None = None
     holds: tuple[str, ...] = ()
     is_simulated: bool = False
+    # Why the driver's process ids name no process here, and no task is any of ours; "": they do.
+    unseen: str = ""
 
 
 class PipeMarkReply(Struct, frozen=True, tag="marked"):
@@ -53,7 +55,8 @@ class PipeMarkReply(Struct, frozen=True, tag="marked"):
     at: float
     # By GPU. None: no such counter, or the board did not answer.
     energy_j: dict[str, float | None] = {}
-    # By GPU and pid. None: it is there, and how much it holds is not known.
+    # By GPU and pid, of the kernel and what descends from it. None: it is there, and how much it
+    # holds is not known.
     held: dict[str, dict[int, float | None]] = {}
     is_answered: bool = True  # no: the driver did not answer; all else is empty
 

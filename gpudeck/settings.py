@@ -214,7 +214,7 @@ def hub_url(raw: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError("a URL is needed, for example http://127.0.0.1:8050")
     if parts.username is not None or parts.password is not None:
-        raise ValueError("a URL carries no secret; give the token by --token-file")
+        raise ValueError("a URL carries no secret; give the token apart from it")
     if parts.scheme == "http" and not is_loopback(parts.hostname):
         raise ValueError("plain http reaches a hub on this machine only; use https, or "
                          "`ssh -L 8050:127.0.0.1:8050` and http://127.0.0.1:8050")

@@ -14,7 +14,7 @@ def tls_context(hub: str, ca_file: Path | None) -> ssl.SSLContext | None:
     try:
         context = ssl.create_default_context(cafile=ca_file)
     except (OSError, ssl.SSLError) as error:
-        raise CommandError(f"--ca-file {ca_file}: no certificates in PEM form can be read from it "
-                           f"({error})", ExitCode.USAGE) from error
+        raise CommandError(f"the CA file {ca_file}: no certificates in PEM form can be read from "
+                           f"it ({error})", ExitCode.USAGE) from error
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     return context

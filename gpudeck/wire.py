@@ -35,21 +35,28 @@ it is on disk; the agent keeps and resends what is not acked; the hub drops what
       PoolReport ->                        from nodes that give out GPUs: leases, claims, what is
                                            free; whenever it changes
                              <- PoolPlan   who gets which, and who waits why; the node decides
+                             <- Ignored    once per type that this hub does not know
+
+A peer may be newer. What it says beyond this contract is ignored: fields that are not known here,
+and messages of a type that is not, which decode to UnknownMessage. A number called `seq` in one of
+those is one of the stream, now and later: the hub acks it, and keeps nothing of it.
 
 Commands and their Replies are not part of a stream: a Reply must not wait behind a backlog.
 
 Decoding is strict and happens once, at the edge. A bad message raises WireError and nothing else.
 """
 
+import contextlib
 import math
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal, TypeVar, get_args
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from gpudeck.action_table import ShownAction
 from gpudeck.actions import ActionParams, AskerKind, Command, Preview, Recall, Reply
 from gpudeck.desired_state import InForce, SignedDesired
+from gpudeck.gpu_facts import GpuFacts as GpuFacts
 from gpudeck.limits import LimitsNow
 from gpudeck.message_limits import (
     Amount,
@@ -62,13 +69,15 @@ from gpudeck.message_limits import (
     Seconds,
     Signature,
     Text,
+    TypeName,
     Word,
 )
 from gpudeck.metrics import SLOW_WIDTH, WIDTH, Absence
 from gpudeck.packed_arrays import pack as pack
 from gpudeck.packed_arrays import unpack as unpack
 from gpudeck.pool.core.claims import flaw
-from gpudeck.pool.link import PoolPlan, PoolReport
+from gpudeck.pool.link import PoolReport
+from gpudeck.rungs import RulesCeiling
 
 WIRE_VERSION = 1
 SPOKEN_VERSIONS = (1,)
@@ -82,6 +91,7 @@ MAX_TASKS = 4_096
 MAX_LINKS = 1_024
 MAX_BACKFILL = 512  # messages in one Backfill
 MAX_SPANS = 64
+MAX_UNKNOWN_TYPES = 16  # that are remembered of one connection: a peer may invent any number
 AUTH_WITHIN_S = 5.0
 BEAT_EVERY_S = 2.0
 
@@ -95,48 +105,6 @@ ReaderState = Literal[
 
 class WireError(ValueError):
     """The other side sent something that is not in the contract."""
-
-
-class GpuFacts(Struct, frozen=True):
-    """What does not change while a GPU is there. None: not known; `missing` says why."""
-
-    uuid: Word
-    index: Annotated[int, Meta(ge=0, le=65_535)]
-    name: Word
-    parent_uuid: Word | None = None  # of a MIG instance
-    mig_profile: Word | None = None  # "1g.10gb"
-    gpu_instance: Number | None = None
-    compute_instance: Number | None = None
-    minor: Number | None = None  # of /dev/nvidiaN
-    serial: Word | None = None
-    vbios: Word | None = None
-    compute_capability: Word | None = None  # "9.0"
-    numa_node: Number | None = None
-    pcie_gen_max: Number | None = None
-    pcie_width_max: Number | None = None
-    power_limit_min_w: Amount | None = None
-    power_limit_max_w: Amount | None = None
-    power_limit_default_w: Amount | None = None
-    pci_bus_id: Word | None = None
-    mem_total_bytes: Amount | None = None
-    power_limit_w: Amount | None = None
-    sm_clock_max_mhz: Amount | None = None
-    mem_clock_max_mhz: Amount | None = None
-    temp_slowdown_c: Seconds | None = None
-    temp_shutdown_c: Seconds | None = None
-    mem_temp_max_c: Seconds | None = None
-    # Of boards that say limits as margins: below this `temp_margin_c` it slows down for its
-    # memory's sake. Where that is in degrees nobody says.
-    mem_margin_min_c: Seconds | None = None
-    accounting_on: bool | None = None  # the driver keeps statistics of ended processes
-    # metric key -> "unsupported" | "denied": what this board never reports
-    missing: Annotated[dict[Word, Word], Meta(max_length=128)] = {}
-
-    @property
-    def place(self) -> str:
-        """"3"; of a MIG instance "3/9", of a part of one "3/9/1", as NVIDIA numbers them."""
-        parts = [self.index, self.gpu_instance, self.compute_instance or None]
-        return "/".join(str(part) for part in parts if part is not None)
 
 
 class GpuLink(Struct, frozen=True, array_like=True):
@@ -227,6 +195,7 @@ class Hello(Struct, frozen=True, tag="hello"):
     enrolment: Enrolment | None = None
     anchor_seq: Number = 0  # the last Anchor that this hub gave: proof against a hub that forgets
     anchor_head: Text = ""
+    rules: RulesCeiling | UnsetType = UNSET  # agents of before do not say
 
 
 class Inventory(Struct, frozen=True, tag="inventory"):
@@ -391,16 +360,36 @@ class Anchor(Struct, frozen=True, tag="anchor"):
     audit_head: Text
 
 
+class Ignored(Struct, frozen=True, tag="ignored"):
+    what: TypeName
+
+
+# either way
+
+
+class UnknownMessage(Struct, frozen=True):
+    """Of a newer peer: well formed, and of a type that is not in this contract."""
+
+    type: TypeName
+    seq: Annotated[int, Meta(ge=1, le=2**53)] | None = None
+
+
 T = TypeVar("T")
 Sequenced = Frame | Event
-FromAgent = (Call | Hello | Inventory | Frame | Event | Backfill | Beat | Echo | Clock | Preview
-             | Reply | LimitsNow | InForce | PoolReport)
-FromHub = (Challenge | Welcome | Refused | Ack | Probe | Time | Look | SignedCommand | Recall
-           | Inquire | Noted | Anchor | SignedDesired | PoolPlan)
+KnownFromAgent = (Call | Hello | Inventory | Frame | Event | Backfill | Beat | Echo | Clock
+                  | Preview | Reply | LimitsNow | InForce)
+KnownFromHub = (Challenge | Welcome | Refused | Ack | Probe | Time | Look | SignedCommand | Recall
+                | Inquire | Noted | Anchor | SignedDesired | Ignored)
+FromAgent = KnownFromAgent | UnknownMessage
+FromHub = KnownFromHub | UnknownMessage
+# The other direction's are known too: who says those is not newer, but wrong.
+_KNOWN_TYPES = {each.__struct_config__.tag
+                for each in (*get_args(KnownFromAgent), *get_args(KnownFromHub))}
 
 _encoder = msgspec.msgpack.Encoder()
-_from_agent: msgspec.msgpack.Decoder[FromAgent] = msgspec.msgpack.Decoder(FromAgent)
-_from_hub: msgspec.msgpack.Decoder[FromHub] = msgspec.msgpack.Decoder(FromHub)
+_from_agent: msgspec.msgpack.Decoder[KnownFromAgent] = msgspec.msgpack.Decoder(KnownFromAgent)
+_from_hub: msgspec.msgpack.Decoder[KnownFromHub] = msgspec.msgpack.Decoder(KnownFromHub)
+_unknown: msgspec.msgpack.Decoder[UnknownMessage] = msgspec.msgpack.Decoder(UnknownMessage)
 _command: msgspec.msgpack.Decoder[Command] = msgspec.msgpack.Decoder(Command)
 
 
@@ -409,7 +398,7 @@ def encode(message: FromAgent | FromHub) -> bytes:
 
 
 def decode_from_agent(data: bytes) -> FromAgent:
-    message = _decode(_from_agent, data)
+    message = _decode_message(_from_agent, data)
     if isinstance(message, Frame):
         check_frame(message)
     if isinstance(message, PoolReport):
@@ -418,7 +407,7 @@ def decode_from_agent(data: bytes) -> FromAgent:
 
 
 def decode_from_hub(data: bytes) -> FromHub:
-    return _decode(_from_hub, data)
+    return _decode_message(_from_hub, data)
 
 
 def encode_command(command: Command) -> bytes:
@@ -462,6 +451,17 @@ def _greeting(challenge: Challenge, hello: Hello) -> tuple[bytes | str, ...]:
 
 def _statement(what: str, *parts: bytes | str | int) -> bytes:
     return msgspec.msgpack.encode((f"gpudeck wire {WIRE_VERSION} {what}", *parts))
+
+
+def _decode_message(decoder: "msgspec.msgpack.Decoder[T]", data: bytes) -> T | UnknownMessage:
+    try:
+        return _decode(decoder, data)
+    except WireError:
+        with contextlib.suppress(WireError):
+            unknown = _decode(_unknown, data)
+            if unknown.type not in _KNOWN_TYPES:
+                return unknown
+        raise
 
 
 def _decode(decoder: "msgspec.msgpack.Decoder[T]", data: bytes) -> T:

@@ -289,7 +289,7 @@ class Tap:
         self._sock = raw.socket
         self._sock.setblocking(False)
         self._buffer = bytearray()
-        self._by_stream = {member.stream: member for member in hive.members}
+        self._sent_at = {member.stream: member.sent_at for member in hive.members}
         self.late_ms: list[float] = []
         hive.watch(self._sock.fileno(), self._read)
 
@@ -322,7 +322,7 @@ class Tap:
 
     def _note(self, frames: list[Any]) -> None:
         for _, stream, seq, received_at in frames:
-            sent_at = self._by_stream[stream].sent_at
+            sent_at = self._sent_at.get(stream, ())  # others may be there, too
             if seq <= len(sent_at):
                 self.late_ms.append((received_at - sent_at[seq - 1]) * 1e3)
 

@@ -13,8 +13,10 @@ const size = (value) => (value === null || value === undefined ? "memory unknown
 const fresh = () => `${Date.now().toString(36)}-${Math.random().toString(36).slice(2, 12)}`;
 
 export class Acts {
-  constructor(model) {
+  /** `isFed`: whether pictures still come, which they do while the kernel is at work. */
+  constructor(model, isFed) {
     this.model = model;
+    this.isFed = isFed;
     this.open = new Map(); // ask id -> Dialog
     const list = make("div", { class: "g-tasks" });
     this.rows = new Lines(list, ({ id }) => id, (task) => new Row(this, task), false);
@@ -60,7 +62,7 @@ class Row {
     this.root.classList.toggle("g-kernel", task.kernel);
     say(this.who, task.kernel ? "this kernel" : `${task.node ? `${task.node} ` : ""}${task.pid}`);
     const age_s = secondsSince(task.since);
-    say(this.where, [`GPU ${task.gpus.join(", ")}`, size(task.mem), task.sm === null ? "" : `${Math.round(task.sm)} % SM`, task.state ?? "", age_s === null ? "" : age(age_s)].filter(Boolean).join(" · "));
+    say(this.where, [task.child ? "of this kernel" : "", `GPU ${task.gpus.join(", ")}`, size(task.mem), task.sm === null ? "" : `${Math.round(task.sm)} % SM`, task.state ?? "", age_s === null ? "" : age(age_s)].filter(Boolean).join(" · "));
     say(this.what, task.command ?? "command line unknown");
     this.what.title = task.command ?? "";
     const fitting = task.kernel ? [] : IN_ROWS.filter((row) => isFit(row, task));
@@ -104,7 +106,7 @@ class Dialog {
 
   wait() {
     clearTimeout(this.timer);
-    this.timer = setTimeout(() => say(this.busy, BUSY), PATIENCE_MS);
+    this.timer = setTimeout(() => say(this.busy, this.row.acts.isFed() ? BUSY : "The kernel does not answer."), PATIENCE_MS);
   }
 
   close() {

@@ -24,6 +24,7 @@ BACK_OFF_S = (1.0, 30.0)
 LAST_WORDS = 20
 USAGE = 2  # exit code: it would say the same again
 END_WITHIN_S = 3.0
+KERNEL_ENDS_WITHIN_S = 5.0  # as Jupyter gives it
 
 Listener = Callable[[pipe.FromAgent], None]
 
@@ -89,7 +90,8 @@ class AgentSource:
         if self._child is not None:
             for end in (self._child.stdin, self._child.stdout, self._child.stderr):
                 assert end is not None
-                os.close(end.fileno())
+                if not end.closed:
+                    os.close(end.fileno())
 
     # -- the thread that reads
 
@@ -100,15 +102,25 @@ class AgentSource:
             self._child = self._started()
             self._read(self._child)
             code = self._child.wait()
+            self._let_go(self._child)
             for number in tuple(self._marks):
                 self._marked(number, None)
-            if self._closing.is_set():
+            wait_s = BACK_OFF_S[0] if time.monotonic() - began > most_s else min(2 * wait_s, most_s)
+            # A kernel that is shut down ends its children first: what dies without a word of its
+            # own is no news before the kernel has had its time to go too.
+            quiet_s = 0.0 if code == USAGE else max(wait_s, KERNEL_ENDS_WITHIN_S * (code <= 0))
+            if self._closing.wait(quiet_s):
                 return
             self._hear(pipe.PipeSnapshot(time.time(), "failed", self._why(code), ""))
             if code == USAGE:
                 return
-            wait_s = BACK_OFF_S[0] if time.monotonic() - began > most_s else min(2 * wait_s, most_s)
-            self._closing.wait(wait_s)
+
+    def _let_go(self, child: "subprocess.Popen[bytes]") -> None:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdout.close()
+        with self._writing:
+            child.stdin.close()
 
     def _started(self) -> "subprocess.Popen[bytes]":
         backend = [] if self._options is None else [
@@ -125,8 +137,9 @@ class AgentSource:
     def _listen_to_stderr(self, child: "subprocess.Popen[bytes]") -> None:
         """It belongs into no cell; its last words say why it ended."""
         assert child.stderr is not None
-        for line in child.stderr:
-            self._words.append(line.decode(errors="replace").rstrip())
+        with child.stderr:
+            for line in child.stderr:
+                self._words.append(line.decode(errors="replace").rstrip())
 
     def _read(self, child: "subprocess.Popen[bytes]") -> None:
         assert child.stdout is not None

@@ -6,9 +6,10 @@ one at each end, so that it does not depend on where in a second the work began.
 little outside the stretch, and on a busy machine not that little: the stretch gets its share.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from gpudeck.actions import total
 from gpudeck.notebook_pipe import PipeMarkReply, PipeSnapshot
@@ -16,6 +17,11 @@ from gpudeck.notebook_pipe import PipeMarkReply, PipeSnapshot
 READING_S, SHARE_S = 1.0, 2.0
 
 Item = dict[str, Any]
+
+
+class ProcessUse(NamedTuple):
+    mem_bytes: float | None
+    sm_pct: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +32,26 @@ class GpuSample:
     uuid: str
     util_pct: float | None = None
     power_w: float | None = None
-    mem_bytes: float | None = None  # of this process
-    sm_pct: float | None = None  # of this process
-    is_on: bool | None = None  # whether this process holds anything here
+    used_bytes: float | None = None
+    uses: Mapping[int, ProcessUse] | None = None  # by pid, of the kernel and what it started
+
+    @property
+    def mem_bytes(self) -> float | None:
+        return None if self.uses is None else total(use.mem_bytes for use in self.uses.values())
+
+    @property
+    def sm_pct(self) -> float | None:
+        return None if self.uses is None else total(use.sm_pct for use in self.uses.values())
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessCost:
+    """Of one process on one GPU, or of all that are the kernel's there."""
+
+    sm_mean_pct: float | None
+    sm_peak_pct: float | None
+    mem_mean_bytes: float | None
+    mem_peak_bytes: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,21 +59,27 @@ class GpuCost:
     uuid: str
     place: str
     name: str
-    sm_mean_pct: float | None
+    sm_mean_pct: float | None  # these four: of the kernel and what it started, together
     sm_peak_pct: float | None
     mem_mean_bytes: float | None
     mem_peak_bytes: float | None
-    util_mean_pct: float | None
+    util_mean_pct: float | None  # from here on: of the whole GPU
     util_peak_pct: float | None
-    energy_j: float | None  # of the whole GPU
+    used_mean_bytes: float | None
+    used_peak_bytes: float | None
+    energy_j: float | None
     shared_with: tuple[str, ...]  # whose tasks were there too
+    is_mine: bool | None  # None: nobody can say whose share is what
+    processes: Mapping[int, ProcessCost]  # the kernel's, by pid
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
     wall_s: float
     cpu_s: float
-    gpus: tuple[GpuCost, ...]  # on which this process was
+    gpus: tuple[GpuCost, ...]  # on which the kernel was, or what it started
+    kernel_pid: int
+    commands: Mapping[int, str | None]  # of its processes
     note: str = ""  # why there is no more
 
     @property
@@ -58,53 +87,66 @@ class Cost:
         return total(gpu.energy_j for gpu in self.gpus)
 
 
-def points_of(seen: PipeSnapshot, pid: int) -> Iterator[GpuSample]:
-    uses = None if seen.tasks is None else {
-        use["uuid"]: use for task in seen.tasks if task["pid"] == pid for use in task["gpus"]}
+def points_of(seen: PipeSnapshot) -> Iterator[GpuSample]:
     for gpu in seen.gpus:
-        use = None if uses is None else uses.get(gpu["uuid"])
-        yield GpuSample(
-            seen.at, gpu["uuid"], gpu["values"].get("util_pct"), gpu["values"].get("power_w"),
-            None if use is None else use["mem_used_bytes"], None if use is None else use["sm_pct"],
-            None if uses is None else use is not None)
+        uses = None if seen.tasks is None else {
+            task["pid"]: ProcessUse(use["mem_used_bytes"], use["sm_pct"])
+            for task in seen.tasks if task["kernel"]
+            for use in task["gpus"] if use["uuid"] == gpu["uuid"]}
+        values = gpu["values"]
+        yield GpuSample(seen.at, gpu["uuid"], values.get("util_pct"), values.get("power_w"),
+                        values.get("mem_used_bytes"), uses)
 
 
-def points_of_mark(mark: PipeMarkReply, pid: int) -> Iterator[GpuSample]:
+def points_of_mark(mark: PipeMarkReply) -> Iterator[GpuSample]:
     for uuid, held in mark.held.items():
-        yield GpuSample(mark.at, uuid, mem_bytes=held.get(pid), is_on=pid in held)
+        yield GpuSample(mark.at, uuid, uses={
+            pid: ProcessUse(mem_bytes, None) for pid, mem_bytes in held.items()})
 
 
-def beside(tasks: Sequence[Item] | None, pid: int) -> Iterator[tuple[str, str]]:
-    """Each other task's GPU, and whose it is."""
+def beside(tasks: Sequence[Item] | None) -> Iterator[tuple[str, str]]:
+    """Each GPU of others' tasks, and whose it is."""
     for task in tasks or ():
-        if task["pid"] != pid:
+        if not task["kernel"]:
             for use in task["gpus"]:
                 yield use["uuid"], task["user"] or "unknown user"
 
 
 def costs(points: Sequence[GpuSample], begin: PipeMarkReply, end: PipeMarkReply,
-          gpus: Iterable[Item], others: Iterable[tuple[str, str]], wall_s: float
-          ) -> tuple[GpuCost, ...]:
-    """Of the GPUs on which this process was at any time."""
+          gpus: Iterable[Item], others: Iterable[tuple[str, str]], wall_s: float,
+          also: Mapping[str, bool | None]) -> tuple[GpuCost, ...]:
+    """Of the GPUs on which the kernel or what it started was at any time; and `also` of these, with
+    what their `is_mine` is then."""
     sharers = set(others)
-    on = {point.uuid for point in points if point.is_on}
+    mine = {**also, **dict.fromkeys((point.uuid for point in points if point.uses), True)}
     return tuple(_cost(gpu, [point for point in points if point.uuid == gpu["uuid"]], begin, end,
-                       wall_s, tuple(sorted(who for uuid, who in sharers if uuid == gpu["uuid"])))
-                 for gpu in gpus if gpu["uuid"] in on)
+                       wall_s, tuple(sorted(who for uuid, who in sharers if uuid == gpu["uuid"])),
+                       mine[gpu["uuid"]])
+                 for gpu in gpus if gpu["uuid"] in mine)
 
 
 def _cost(gpu: Item, points: list[GpuSample], begin: PipeMarkReply, end: PipeMarkReply,
-          wall_s: float, others: tuple[str, ...]) -> GpuCost:
+          wall_s: float, others: tuple[str, ...], is_mine: bool | None) -> GpuCost:
     span = begin.at, end.at
-    held = [point.mem_bytes for point in points
-            if point.mem_bytes is not None and span[0] <= point.at <= end.at + 1.0]
-    util = [(point.at, point.util_pct) for point in points]
-    sm = [(point.at, point.sm_pct) for point in points]
+    together = _use([(point.at, ProcessUse(point.mem_bytes, point.sm_pct)) for point in points],
+                    span)
+    pids = dict.fromkeys(pid for point in points for pid in point.uses or ())
     return GpuCost(
         gpu["uuid"], str(gpu.get("place", gpu["index"])), gpu["name"],
-        *_mean_and_peak(sm, span, SHARE_S),
-        sum(held) / len(held) if held else None, max(held, default=None),
-        *_mean_and_peak(util, span, READING_S), _energy(gpu["uuid"], begin, end, wall_s), others)
+        together.sm_mean_pct, together.sm_peak_pct, together.mem_mean_bytes,
+        together.mem_peak_bytes,
+        *_mean_and_peak([(point.at, point.util_pct) for point in points], span, READING_S),
+        *_mean_and_peak([(point.at, point.used_bytes) for point in points], span, READING_S),
+        _energy(gpu["uuid"], begin, end, wall_s), others, is_mine,
+        {pid: _use([(point.at, point.uses[pid]) for point in points
+                    if point.uses and pid in point.uses], span) for pid in pids})
+
+
+def _use(uses: Sequence[tuple[float, ProcessUse]], span: tuple[float, float]) -> ProcessCost:
+    held = [use.mem_bytes for at, use in uses
+            if use.mem_bytes is not None and span[0] <= at <= span[1] + 1.0]
+    return ProcessCost(*_mean_and_peak([(at, use.sm_pct) for at, use in uses], span, SHARE_S),
+                       sum(held) / len(held) if held else None, max(held, default=None))
 
 
 def _mean_and_peak(values: Iterable[tuple[float, float | None]], span: tuple[float, float],
@@ -127,8 +169,15 @@ def _energy(uuid: str, begin: PipeMarkReply, end: PipeMarkReply, wall_s: float) 
 
 
 def rows(points: Sequence[GpuSample], begin_at: float, places: dict[str, str]) -> list[Item]:
-    """For a table: one row per GPU and moment."""
-    return [{"seconds": point.at - begin_at, "gpu": places.get(point.uuid, "?"),
-             "uuid": point.uuid, "util_pct": point.util_pct, "power_w": point.power_w,
-             "my_sm_pct": point.sm_pct, "my_mem_bytes": point.mem_bytes}
-            for point in sorted(points, key=lambda each: each.at)]
+    """For a table: one row per GPU and second, with what was known last in it. Readings and looks
+    at processes come at moments of their own."""
+    found: dict[tuple[int, str], Item] = {}
+    for point in sorted(points, key=lambda each: each.at):
+        second = math.floor(point.at - begin_at)
+        row = found.setdefault((second, point.uuid), {
+            "seconds": second, "gpu": places.get(point.uuid, "?"), "uuid": point.uuid})
+        known = {"util_pct": point.util_pct, "power_w": point.power_w,
+                 "mem_used_bytes": point.used_bytes, "my_sm_pct": point.sm_pct,
+                 "my_mem_bytes": point.mem_bytes}
+        row |= {key: value for key, value in known.items() if value is not None}
+    return [row for (second, _), row in found.items() if second >= 0]

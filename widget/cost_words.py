@@ -5,30 +5,54 @@ from html import escape
 
 from gpudeck.action_words import gib, printable
 
-from .cost import Cost, GpuCost, GpuSample
+from .cost import Cost, GpuCost, GpuSample, ProcessCost
 
 WIDTH, HEIGHT = 260, 36
-HEAD = ("GPU", "this process: SM", "memory", "the whole GPU: utilization", "energy", "")
+HEAD = ("GPU", "this kernel: SM", "memory", "the whole GPU: utilization", "memory", "energy", "")
+COMMAND_WIDTH = 60
+# Why there is nothing in the kernel's part, by `is_mine`.
+NOTHING = {None: "whose share is not known", False: "this kernel was not seen there"}
 
 
 def words(cost: Cost) -> str:
     lines = [_times(cost)]
-    lines += [f"GPU {gpu.place} {printable(gpu.name)}: this process SM {_pct(gpu)}, memory "
-              f"{_memory(gpu)}; the whole GPU utilization {_util(gpu)}, energy "
-              f"{joules(gpu.energy_j)}{_sharers(gpu)}" for gpu in cost.gpus]
+    for gpu in cost.gpus:
+        mine = (f"this kernel SM {_sm(gpu)}, memory {_memory(gpu)}" if gpu.is_mine
+                else NOTHING[gpu.is_mine])
+        lines.append(f"GPU {gpu.place} {printable(gpu.name)}: {mine}; the whole GPU utilization "
+                     f"{_util(gpu)}, memory {_used(gpu)}, energy "
+                     f"{joules(gpu.energy_j)}{_sharers(gpu)}")
+        lines += [f"  {_process(cost, pid)}: SM {_sm(each)}, memory {_memory(each)}"
+                  for pid, each in _parts(cost, gpu)]
     return "\n".join([*lines, *([cost.note] if cost.note else [])])
 
 
 def table(cost: Cost, points: Sequence[GpuSample], begin_at: float) -> str:
     rows = "".join(
-        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in (
-            f"{gpu.place} {printable(gpu.name)}", _pct(gpu), _memory(gpu), _util(gpu),
-            joules(gpu.energy_j) + _sharers(gpu)))
-        + f"<td>{_picture(gpu, points, begin_at, cost.wall_s)}</td></tr>" for gpu in cost.gpus)
+        _row(f"{gpu.place} {printable(gpu.name)}",
+             *((_sm(gpu), _memory(gpu)) if gpu.is_mine else (NOTHING[gpu.is_mine], "")),
+             _util(gpu), _used(gpu), joules(gpu.energy_j) + _sharers(gpu),
+             picture=_picture(gpu, points, begin_at, cost.wall_s))
+        + "".join(_row(_process(cost, pid), _sm(each), _memory(each), "", "", "")
+                  for pid, each in _parts(cost, gpu)) for gpu in cost.gpus)
     head = "".join(f"<th>{escape(word)}</th>" for word in HEAD)
     body = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>" if rows else ""
     note = f"<p>{escape(cost.note)}</p>" if cost.note else ""
     return f'<div class="gpudeck-cost"><p>{escape(_times(cost))}</p>{body}{note}</div>'
+
+
+def _row(*cells: str, picture: str = "") -> str:
+    return f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}<td>{picture}</td></tr>"
+
+
+def _parts(cost: Cost, gpu: GpuCost) -> Sequence[tuple[int, ProcessCost]]:
+    """The kernel alone is its sum already."""
+    return () if {*gpu.processes} <= {cost.kernel_pid} else sorted(gpu.processes.items())
+
+
+def _process(cost: Cost, pid: int) -> str:
+    command = printable(cost.commands.get(pid) or "command unknown")[:COMMAND_WIDTH]
+    return f"{pid} this kernel itself" if pid == cost.kernel_pid else f"{pid} {command}"
 
 
 def seconds(amount: float) -> str:
@@ -49,8 +73,8 @@ def _times(cost: Cost) -> str:
     return f"wall {seconds(cost.wall_s)}, CPU {seconds(cost.cpu_s)}"
 
 
-def _pct(gpu: GpuCost) -> str:
-    return _mean_and_peak(gpu.sm_mean_pct, gpu.sm_peak_pct)
+def _sm(of: GpuCost | ProcessCost) -> str:
+    return _mean_and_peak(of.sm_mean_pct, of.sm_peak_pct)
 
 
 def _util(gpu: GpuCost) -> str:
@@ -63,10 +87,16 @@ def _mean_and_peak(mean: float | None, peak: float | None) -> str:
     return f"mean {mean:.0f} %, peak {peak:.0f} %"
 
 
-def _memory(gpu: GpuCost) -> str:
-    if gpu.mem_peak_bytes is None:
-        return "unknown"
-    return f"mean {gib(gpu.mem_mean_bytes)}, peak {gib(gpu.mem_peak_bytes)}"
+def _memory(of: GpuCost | ProcessCost) -> str:
+    return _mean_and_peak_bytes(of.mem_mean_bytes, of.mem_peak_bytes)
+
+
+def _used(gpu: GpuCost) -> str:
+    return _mean_and_peak_bytes(gpu.used_mean_bytes, gpu.used_peak_bytes)
+
+
+def _mean_and_peak_bytes(mean: float | None, peak: float | None) -> str:
+    return "unknown" if peak is None else f"mean {gib(mean)}, peak {gib(peak)}"
 
 
 def _sharers(gpu: GpuCost) -> str:
@@ -74,7 +104,7 @@ def _sharers(gpu: GpuCost) -> str:
 
 
 def _picture(gpu: GpuCost, points: Sequence[GpuSample], begin_at: float, wall_s: float) -> str:
-    """Utilization of the GPU as a line, the memory of this process as a dashed one."""
+    """Utilization of the GPU as a line, the memory of this kernel as a dashed one."""
     mine = [point for point in points if point.uuid == gpu.uuid]
     util = [(point.at, point.util_pct / 100) for point in mine if point.util_pct is not None]
     most = gpu.mem_peak_bytes or 1.0

@@ -33,14 +33,14 @@ export class Machine {
   }
 
   show(picture, theme) {
-    const { gpus, reader, detail, simulated, holds } = picture;
+    const { gpus, reader, detail, simulated, holds, unseen } = picture;
     const name = simulated ? "Simulated GPUs" : picture.host || "This machine";
     const driver = picture.driver && !simulated ? `driver ${picture.driver}` : "";
-    this.view.head(name, [gpus.length > 0 ? plural(gpus.length, "GPU") : "", driver].filter(Boolean).join(" · "), notes(reader, detail, holds, gpus.length));
+    this.view.head(name, [gpus.length > 0 ? plural(gpus.length, "GPU") : "", driver].filter(Boolean).join(" · "), notes(reader, detail, holds, gpus.length, unseen));
     Object.assign(this, { gpus, theme });
     this.cards.draw(gpus);
     this.showRam(picture.ram);
-    this.view.acts.show(picture.tasks, gpus.length > 0 ? "None of your tasks is on a GPU." : "");
+    this.view.acts.show(picture.tasks, gpus.length > 0 && unseen === "" ? "None of your tasks is on a GPU." : "");
   }
 
   resize() {
@@ -55,11 +55,12 @@ export class Machine {
   }
 }
 
-function notes(reader, detail, holds, count) {
+function notes(reader, detail, holds, count, unseen) {
   const said = [];
   if (reader !== "ok") said.push(READER[reader] ?? reader);
   if (detail) said.push(detail);
   if (NONE.has(reader) && count === 0) said.push('To see how it looks with GPUs: watch(simulate="h100x2")');
+  if (unseen && count > 0) said.push(unseen);
   if (holds.length > 0) said.push(`All acts here are on hold: ${holds.join("; ")}`);
   return said.join(" ");
 }

@@ -12,6 +12,7 @@ Item = dict[str, Any]
 PAST_S = 60
 SHOWN = ("util_pct", "mem_used_bytes", "temp_c", "power_w")
 NOBODY = "not by a task that is seen"
+ANYBODY = "by whom is not known here"
 
 
 @dataclass(slots=True)
@@ -46,11 +47,11 @@ def picture(seen: PipeSnapshot, tasks: Sequence[Item] | None, past: RecentGpuHis
     return {
         "kind": "here", "at": seen.at, "host": seen.host, "reader": seen.reader,
         "detail": seen.detail, "driver": seen.driver_version, "simulated": seen.is_simulated,
-        "holds": [*seen.holds],
+        "holds": [*seen.holds], "unseen": seen.unseen,
         "ram": {"total": seen.ram_total_bytes, "available": seen.ram_available_bytes},
-        "gpus": [_gpu(gpu, tasks, past, seen.at, kernel_pid) for gpu in seen.gpus],
+        "gpus": [_gpu(gpu, tasks, past, seen) for gpu in seen.gpus],
         "tasks": [task_of(task, kernel_pid, places_of(seen.gpus)) for task in tasks
-                  if task.get("mine") or task["pid"] == kernel_pid],
+                  if task["mine"] or task["kernel"]],
     }
 
 
@@ -58,42 +59,41 @@ def places_of(gpus: Sequence[Item]) -> dict[str, str]:
     return {gpu["uuid"]: str(gpu.get("place", gpu["index"])) for gpu in gpus}
 
 
-def _gpu(gpu: Item, tasks: Sequence[Item], past: RecentGpuHistory, now: float,
-         kernel_pid: int) -> Item:
+def _gpu(gpu: Item, tasks: Sequence[Item], past: RecentGpuHistory, seen: PipeSnapshot) -> Item:
     values = gpu["values"]
     return {
         "uuid": gpu["uuid"], "place": str(gpu.get("place", gpu["index"])), "name": gpu["name"],
         "state": gpu["state"], "total": gpu["facts"].get("mem_total_bytes"),
         "values": {key: values[key] for key in SHOWN if key in values},
         "missing": {key: gpu["missing"].get(key, "unknown") for key in SHOWN if key not in values},
-        "past": past.lines(gpu["uuid"], now),
-        "held": held_by(gpu, tasks, kernel_pid),
+        "past": past.lines(gpu["uuid"], seen.at),
+        "held": held_by(gpu, tasks, ANYBODY if seen.unseen else NOBODY),
     }
 
 
-def held_by(gpu: Item, tasks: Sequence[Item], kernel_pid: int) -> list[Item]:
-    """Its memory by owner: this kernel, my other tasks, each other user, the most first; last what
-    is in use and nobody is seen to hold."""
+def held_by(gpu: Item, tasks: Sequence[Item], rest_is: str) -> list[Item]:
+    """Its memory by owner: this kernel with what it started, my other tasks, each other user, the
+    most first; last what is in use and nobody is seen to hold."""
     held: dict[tuple[int, str], float] = {}
     for task in tasks:
         amount = sum(use["mem_used_bytes"] or 0.0 for use in task["gpus"]
                      if use["uuid"] == gpu["uuid"])
         if amount:
-            whose = _whose(task, kernel_pid)
+            whose = _whose(task)
             held[whose] = held.get(whose, 0.0) + amount
     found = [{"rank": rank, "who": who, "bytes": amount} for (rank, who), amount in
              sorted(held.items(), key=lambda entry: (min(entry[0][0], 2), -entry[1]))]
     used = gpu["values"].get("mem_used_bytes")
     rest = None if used is None else used - sum(held.values())
     if rest is not None and used is not None and rest > 0.005 * max(used, 1.0):
-        found.append({"rank": 3, "who": NOBODY, "bytes": rest})
+        found.append({"rank": 3, "who": rest_is, "bytes": rest})
     return found
 
 
-def _whose(task: Item, kernel_pid: int) -> tuple[int, str]:
-    if task["pid"] == kernel_pid:
+def _whose(task: Item) -> tuple[int, str]:
+    if task["kernel"]:
         return 0, "this kernel"
-    if task.get("mine"):
+    if task["mine"]:
         return 1, "your other tasks"
     return 2, task["user"] or "unknown user"
 
@@ -104,6 +104,7 @@ def task_of(task: Item, kernel_pid: int | None, places: dict[str, str]) -> Item:
         "gpus": [places.get(use["uuid"], "?") for use in task["gpus"]],
         "node": task.get("host"), "mem": task["mem_used_bytes"], "sm": task["sm_pct"],
         "state": task["state"], "since": task["started_at"], "kernel": task["pid"] == kernel_pid,
+        "child": task.get("kernel", False) and task["pid"] != kernel_pid,
     }
 
 

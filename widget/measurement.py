@@ -1,8 +1,9 @@
-"""`with measure() as m: …`: what this process cost meanwhile."""
+"""`with measure() as m: …`: what this kernel, and what it started, cost meanwhile."""
 
 import os
 import threading
 import time
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -11,6 +12,7 @@ from gpudeck.notebook_pipe import FromAgent, PipeMarkReply, PipeSnapshot
 from .agent_source import AgentSource, source_of
 from .cost import Cost, GpuSample, Item, beside, costs, points_of, points_of_mark, rows
 from .cost_words import table, words
+from .visible_gpus import visible_gpus
 
 FIRST_WITHIN_S = 20.0  # the agent starts, and a driver without persistence mode takes its time
 MARK_WITHIN_S = 6.0
@@ -26,6 +28,7 @@ class Measure:
         self._pid = os.getpid()
         self._points: list[GpuSample] = []
         self._others: set[tuple[str, str]] = set()
+        self._commands: dict[int, str | None] = {}
         self._gpus: dict[str, Item] = {}
         self._begin = self._end = PipeMarkReply(0, 0.0, is_answered=False)
         self.cost: Cost | None = None
@@ -37,7 +40,7 @@ class Measure:
         self._first(source)
         self._begin = _marked(source)
         source.listen(self._hear)
-        self._others.update(beside(source.tasks, self._pid))
+        self._see_tasks(source.tasks)
         self._wall, self._cpu = time.perf_counter(), time.process_time()
         return self
 
@@ -50,10 +53,11 @@ class Measure:
         self._end = _marked(source)
         source.leave(self._hear)
         for mark in (self._begin, self._end):
-            self._points += points_of_mark(mark, self._pid)
+            self._points += points_of_mark(mark)
         found = costs(self._points, self._begin, self._end, self._gpus.values(), self._others,
-                      wall_s)
-        self.cost = Cost(wall_s, cpu_s, found, self._note(source, found))
+                      wall_s, self._visible(source))
+        self.cost = Cost(wall_s, cpu_s, found, self._pid, self._commands,
+                         self._note(source, found))
 
     def __repr__(self) -> str:
         return "measure: not ended yet" if self.cost is None else words(self.cost)
@@ -71,7 +75,7 @@ class Measure:
         mine = {gpu.uuid: gpu.place for gpu in self.cost.gpus}
         found = rows([point for point in self._points if point.uuid in mine], self._begin.at, mine)
         return pd.DataFrame(found, columns=["seconds", "gpu", "uuid", "util_pct", "power_w",
-                                            "my_sm_pct", "my_mem_bytes"])
+                                            "mem_used_bytes", "my_sm_pct", "my_mem_bytes"])
 
     def plot(self) -> Any:
         """A Plotly figure."""
@@ -97,18 +101,30 @@ class Measure:
     def _hear(self, message: FromAgent) -> None:
         if not isinstance(message, PipeSnapshot):
             return
-        self._points += points_of(message, self._pid)
-        self._others.update(beside(message.tasks, self._pid))
+        self._points += points_of(message)
+        self._see_tasks(message.tasks)
         self._gpus |= {gpu["uuid"]: gpu for gpu in message.gpus}
         if len(self._points) > POINTS_MAX:
             self._points = self._points[::2]
         assert self._source is not None
         self._source.mark(self._take)
 
+    def _see_tasks(self, tasks: Sequence[Item] | None) -> None:
+        self._others.update(beside(tasks))
+        self._commands |= {task["pid"]: task["command"] for task in tasks or () if task["kernel"]}
+
+    def _visible(self, source: AgentSource) -> dict[str, bool | None]:
+        """What is told of beside the GPUs on which we were seen. On several that we might use,
+        others' work would be counted as ours."""
+        visible = visible_gpus([*self._gpus.values()], os.environ)
+        if source.seen is not None and source.seen.unseen:
+            return dict.fromkeys(visible)
+        return dict.fromkeys(visible, False) if len(visible) == 1 else {}
+
     def _take(self, mark: PipeMarkReply | None) -> None:
         """Between two process lists: memory comes and goes within a second."""
         if mark is not None:
-            self._points += points_of_mark(mark, self._pid)
+            self._points += points_of_mark(mark)
 
     def _note(self, source: AgentSource, found: tuple[Any, ...]) -> str:
         seen = source.seen
@@ -117,11 +133,15 @@ class Measure:
             return f"no GPU was seen{why and f': {why}'}"
         if not (self._begin.is_answered and self._end.is_answered):
             return "the driver did not answer at the beginning or the end: energy is not known"
-        return "" if found else "this process was on no GPU"
+        if seen.unseen:
+            return seen.unseen
+        return "" if any(gpu.is_mine for gpu in found) else (
+            "neither this kernel nor what it started was seen on a GPU")
 
 
 def measure() -> Measure:
-    """For a `with` block: wall and CPU time, and what this process had of the GPUs meanwhile."""
+    """For a `with` block: wall and CPU time, and what this kernel and the processes that it started
+    had of the GPUs meanwhile."""
     return Measure()
 
 

@@ -11,11 +11,11 @@ GIB = 2**30
 def timeline(frame: Any) -> Any:
     """Of a measure: utilization above, memory below, a line per GPU."""
     figure = make_subplots(rows=2, cols=1, shared_xaxes=True, vertical_spacing=0.08,
-                           subplot_titles=("utilization, %", "memory of this process, GiB"))
+                           subplot_titles=("utilization, %", "memory of this kernel, GiB"))
     for gpu, rows in frame.groupby("gpu"):
         for row, key, name, scale in ((1, "util_pct", "the whole GPU", 1.0),
-                                      (1, "my_sm_pct", "this process, SM", 1.0),
-                                      (2, "my_mem_bytes", "this process", GIB)):
+                                      (1, "my_sm_pct", "this kernel, SM", 1.0),
+                                      (2, "my_mem_bytes", "this kernel", GIB)):
             known = rows[rows[key].notna()]
             figure.add_trace(
                 graph_objects.Scatter(x=known["seconds"], y=known[key] / scale, mode="lines",

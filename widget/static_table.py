@@ -48,7 +48,8 @@ def _parts(shown: Item) -> list[Any]:
     if not shown["gpus"]:
         return [f"gpudeck: {printable(shown['detail']) or 'no GPU here'} ({at})"]
     kind = "simulated GPUs" if shown["simulated"] else f"GPUs of {printable(shown['host'])}"
-    return [f"gpudeck: {kind} as of {at}", _gpus(shown["gpus"]), _tasks(shown["tasks"])]
+    return [f"gpudeck: {kind} as of {at}{shown['unseen'] and '. ' + shown['unseen']}",
+            _gpus(shown["gpus"]), _tasks(shown["tasks"])]
 
 
 def _gpus(gpus: Sequence[Item]) -> tuple[list[str], list[list[str]]]:
@@ -67,7 +68,7 @@ def _number(gpu: Item, key: str, unit: str) -> str:
 def _tasks(tasks: Sequence[Item]) -> tuple[list[str], list[list[str]]]:
     return (["your task", "GPU", "memory", "SM", "state", "command"],
             [["this kernel" if task["kernel"] else " ".join(filter(None, [
-                task["node"], str(task["pid"])])),
+                task["node"], str(task["pid"]), "of this kernel" if task["child"] else ""])),
               ",".join(task["gpus"]), gib(task["mem"]),
               "unknown" if task["sm"] is None else f"{task['sm']:.0f} %",
               task["state"] or "unknown", (task["command"] or "unknown")[:COMMAND_WIDTH]]

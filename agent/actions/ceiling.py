@@ -16,8 +16,10 @@ import msgspec
 from msgspec import Meta
 
 from gpudeck.action_table import SHOWN_ACTIONS, ShownAction
+from gpudeck.rungs import RulesCeiling
 
-from ..tasks.processes import file_id
+from ..backends import Backend
+from ..tasks.processes import FOREIGN_PIDS, file_id, in_host_namespace
 
 DEFAULT = Path("/etc/gpudeck/ceiling.toml")
 Name = Annotated[str, Meta(min_length=1)]
@@ -42,6 +44,10 @@ class Ceiling:
     def allowed(self) -> tuple[ShownAction, ...]:
         return () if self.trouble else self.actions
 
+    @property
+    def rules(self) -> RulesCeiling:
+        return RulesCeiling(self.rules_may_act, self.managed == "allow")
+
     def protected_ids(self) -> frozenset[str]:
         """device:inode of the listed executables, as they are now."""
         found = (file_id(path) for path in self.protected_executables)
@@ -65,6 +71,14 @@ def read_ceiling(path: Path | None) -> Ceiling:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         return _nothing(f"the ceiling {where} is not TOML ({error}); nothing is permitted until "
                         "it is mended")
+
+
+def foreign_pids(backend: Backend, path: Path | None) -> str:
+    """Why the ids that the driver lists name none of the processes here; "": they do."""
+    if (backend.capabilities.pids != "host" or in_host_namespace()
+            or read_ceiling(path).own_pid_namespace):
+        return ""
+    return FOREIGN_PIDS
 
 
 def _no_link(path: str, flags: int) -> int:

@@ -8,10 +8,20 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, Literal, TypeVar
 
-from gpudeck.action_table import KILLS, ROWS, SHOWN_ACTIONS, TASK_ACTIONS, Action, ShownAction
+from gpudeck import rungs
+from gpudeck.action_table import (
+    HITS,
+    KILLS,
+    ROWS,
+    SHOWN_ACTIONS,
+    TASK_ACTIONS,
+    Action,
+    ShownAction,
+)
 from gpudeck.actions import YOUNGEST_S, Refusal, RefusalCode
+from gpudeck.rungs import RungTarget
 
-from ..tasks.jobs import ProcessTableRow
+from ..tasks.jobs import ProcessTableRow, one_tree
 from ..tasks.processes import ProcessFacts
 from .ceiling import Ceiling
 
@@ -19,8 +29,6 @@ PID_MAX = 2**22  # PID_MAX_LIMIT of the kernel: no process has a higher number
 SYSTEM_UIDS = range(1_000)
 SIGNALS = tuple(action for action in TASK_ACTIONS if ROWS[action].signals)
 LEAVE_MPS = tuple(action for action in TASK_ACTIONS if action in KILLS)
-# Whoever is hit by these must not be protected.
-HITS = tuple(action for action in SHOWN_ACTIONS if action in (*SIGNALS, *KILLS))
 
 # Protected where they run as a system user: by device and inode of the file, since a name is
 # chosen by whoever starts a process.
@@ -147,9 +155,8 @@ def _by_ceiling(case: GuardInput) -> Iterator[Refusal]:
     ceiling = case.ceiling
     if ceiling.trouble:
         yield Refusal("type", ceiling.trouble[:1_024])
-    elif case.action not in ceiling.actions:
-        yield Refusal("type", f"the ceiling of this node does not permit {case.action!r}; its "
-                              "administrator can add it to `actions` in ceiling.toml.")
+    else:
+        yield from rungs.by_ceiling(case.action, _as_rung(case))
 
 
 def _by_budget(case: GuardInput) -> Iterator[Refusal]:
@@ -165,14 +172,9 @@ def _by_budget(case: GuardInput) -> Iterator[Refusal]:
 
 
 def _by_asker(case: GuardInput) -> Iterator[Refusal]:
-    ceiling = case.ceiling
-    row = ROWS[case.action]
-    if case.asker == "rule" and not row.for_rules:
-        yield Refusal("rules", "rules tell, pause and end; nothing else is done for one.")
-    if case.asker == "rule" and not row.only_tells and not ceiling.rules_may_act:
-        yield Refusal("rules", "the ceiling of this node does not let rules act; its administrator "
-                               "can set `rules_may_act = true`.")
-    if case.asker == "terminal" and not ceiling.terminal_may_act:
+    if case.asker == "rule":
+        yield from rungs.by_rules(case.action, _as_rung(case))
+    if case.asker == "terminal" and not case.ceiling.terminal_may_act:
         yield Refusal("type", "the ceiling of this node does not permit acts from its terminal; "
                               "act through the hub.")
 
@@ -243,9 +245,8 @@ def _unit(cgroup: str, units: Iterable[str]) -> str:
 
 
 def _by_kind(case: GuardInput) -> Iterator[Refusal]:
-    if case.manager is not None and case.ceiling.managed != "allow":
-        yield Refusal("managed", f"it belongs to {case.manager}, which would start it again or "
-                                 f"lose count of it; {_owners_verb(case.manager)}")
+    rung = _as_rung(case)
+    yield from rungs.by_manager(case.action, rung)
     frozen = [subject for subject in case.subjects
               if subject.is_frozen and case.action in SIGNALS]
     if frozen:
@@ -254,28 +255,24 @@ def _by_kind(case: GuardInput) -> Iterator[Refusal]:
                                    "to end. Thaw it first: `docker unpause`, `systemctl thaw`, or "
                                    "whatever froze it.")
     clients = [subject for subject in case.subjects if subject.kind == "mps_client"]
-    if clients and case.action in SIGNALS and case.action not in KILLS:
-        yield Refusal("mps", "it is a client of MPS: stopping it would stall every other client of "
-                             "its server. Nothing is paused under MPS.")
-    elif case.action == "terminate_client" and not clients:
+    yield from (stalls := [*rungs.by_mps(case.action, rung)])
+    if case.action == "terminate_client" and not clients:
         yield Refusal("mps", "it is no client of MPS; only such a one can be taken out of it.")
-    elif clients and case.mps:
+    elif clients and case.mps and not stalls:
         yield Refusal("mps", case.mps)
-    if case.asker == "rule" and case.action == "pause" and len(case.subjects) > 1:
-        yield Refusal("multi_process", f"the job has {len(case.subjects)} processes; rules pause "
-                                       "only what is proven to be one process.")
+    if case.asker == "rule":
+        yield from rungs.by_tree(case.action, rung)
 
 
-def _owners_verb(manager: str) -> str:
-    kind, _, name = manager.partition(" ")
-    verbs = {
-        "slurm": f"use `scancel {name.rpartition(' ')[2]}`",
-        "pod": f"use `kubectl delete pod` (uid {name})",
-        "container": f"use `docker stop {name}` or that of its runtime",
-        "unit": f"use `systemctl stop {name}`",
-    }
-    verb = verbs.get(kind, "end it there")
-    return f"{verb}. The node's ceiling can set `managed = \"allow\"`."
+def _as_rung(case: GuardInput) -> RungTarget:
+    """Proven by the processes themselves, each held while it says who its parent is."""
+    rows = [(each.facts.row, each.facts.identity.uid) for each in case.subjects]
+    return RungTarget(
+        actions=case.ceiling.actions, rules=case.ceiling.rules, manager=case.manager,
+        is_mps_client=any(each.kind == "mps_client" for each in case.subjects),
+        processes=len(rows), is_one_tree=bool(one_tree(rows)),
+        # What the rule is about, its hub compares with the preview.
+        meant=frozenset(), tree=None, other_nodes=0)
 
 
 def _by_rights(case: GuardInput) -> Iterator[Refusal]:
@@ -283,7 +280,7 @@ def _by_rights(case: GuardInput) -> Iterator[Refusal]:
     if denied:
         who = denied[0].user or f"uid {denied[0].facts.identity.uid}"
         yield Refusal("permission", f"the agent may not signal the processes of {who}; run it with "
-                                    "CAP_KILL (its systemd unit gives it), or as root.")
+                                    "CAP_KILL, or as root.")
 
 
 def _by_age(case: GuardInput) -> Iterator[Refusal]:
@@ -307,7 +304,8 @@ CHECKS: tuple[Check[GuardInput], ...] = (
     Check("protected set", ("protected",), "no process is protected, by gpudeck or by the ceiling",
           _by_protection, HITS),
     Check("manager, cgroup and MPS", ("managed", "condition", "mps", "multi_process"),
-          "no other manager runs the job, its cgroup is not frozen, and no client of MPS is paused",
+          "no other manager runs the job, its cgroup is not frozen, no client of MPS is paused, "
+          "and what a rule pauses is proven to be one tree of one user's processes",
           _by_kind, HITS),
     Check("rights", ("permission",), "the agent may signal every process", _by_rights, SIGNALS),
     Check("age", ("young",), f"the task is at least {YOUNGEST_S:.0f} s old", _by_age, SIGNALS),

@@ -20,6 +20,7 @@ from gpudeck.keys import spaced
 from gpudeck.tls import tls_context
 from gpudeck.wire import ReaderState
 
+from ..actions.ceiling import foreign_pids
 from ..actions.hold_files import driver_order, hold_files, holds
 from ..actions.signals import make_room
 from ..backends import backend_named
@@ -183,15 +184,25 @@ def _status_here(asked: ConnectionSettings) -> tuple[list[show.Item], show.Item]
 def tasks(argv: Sequence[str]) -> int:
     asked = read_show("tasks", argv)
     hosts: dict[str, str] = {}
+    more: show.Item = {}
     if asked.hub is not None:
         client = asked.client()
         items, hosts = client.tasks(), host_names(client.nodes())
     else:
-        processes = read_once(asked, readings=2, lists=2)[1]
-        table = TaskTable(boot_id(), names=WorkloadNameCache(), clients=LocalMpsDaemons().clients)
-        items = show.task_items(table.describe(processes), this_host())
-    print(show.as_json(items) if asked.json else show.task_table(items, hosts))
+        items, unseen = _tasks_here(asked)
+        more["unseen"] = unseen
+    print(show.as_json(items, **more) if asked.json
+          else more.get("unseen") or show.task_table(items, hosts))
     return ExitCode.OK
+
+
+def _tasks_here(asked: ConnectionSettings) -> tuple[list[show.Item], str]:
+    """And why none can be named: by the driver's ids they would be somebody else's."""
+    processes = read_once(asked, readings=2, lists=2)[1]
+    if unseen := foreign_pids(backend_named(asked.backend), asked.ceiling):
+        return [], unseen
+    table = TaskTable(boot_id(), names=WorkloadNameCache(), clients=LocalMpsDaemons().clients)
+    return show.task_items(table.describe(processes), this_host()), ""
 
 
 class NoReadingError(CommandError):

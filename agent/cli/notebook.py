@@ -23,7 +23,9 @@ from gpudeck.action_table import IN_ROWS
 from gpudeck.action_views import CommandView
 from gpudeck.actions import ActionParams
 from gpudeck.errors import CommandError
+from gpudeck.process_cost import children_of
 
+from ..actions.ceiling import foreign_pids
 from ..actions.guard import PID_MAX
 from ..actions.hold_files import driver_order, hold_files, holds
 from ..actions.signals import make_room
@@ -120,6 +122,8 @@ class NotebookAgent:
 
     def __init__(self, where: NotebookContext, out: int, stop: threading.Event) -> None:
         self._where = where
+        self._kernel = os.getppid()
+        self._unseen_why = foreign_pids(where.backend, where.ceiling)
         self._out = out
         self._stop = stop
         self._writing = threading.Lock()
@@ -168,9 +172,9 @@ class NotebookAgent:
 
     def _seen(self, reading: Reading) -> pipe.PipeSnapshot:
         tasks = None
-        if reading.processes is not None:
-            seen = self._tasks.describe(reading.processes)
-            tasks = tuple({**item, "mine": self._is_mine(item)}
+        if reading.processes is not None and not self._unseen_why:
+            seen, ours = self._tasks.describe(reading.processes), self._kernel_pids()
+            tasks = tuple({**item, "mine": self._is_mine(item), "kernel": item["pid"] in ours}
                           for item in task_items(seen, self._where.host))
         return msgspec.structs.replace(
             self._unseen(), at=reading.taken_at, reader="ok", detail=reading.detail,
@@ -183,7 +187,12 @@ class NotebookAgent:
             time.time(), self._source.state, self._source.detail, self._where.host,
             ram_total_bytes=total, ram_available_bytes=available,
             holds=holds(hold_files(self._where.data)),
-            is_simulated=self._where.backend is SIMULATED)
+            is_simulated=self._where.backend is SIMULATED, unseen=self._unseen_why)
+
+    def _kernel_pids(self) -> frozenset[int]:
+        """The kernel's descendants, in whatever session; without us, and what we make up."""
+        us = os.getpid()
+        return frozenset({self._kernel, *children_of(self._kernel)} - {us, *children_of(us)})
 
     def _is_mine(self, item: pipe.Item) -> bool:
         if self._where.backend is not SIMULATED:
@@ -217,7 +226,15 @@ class NotebookAgent:
         fresh = self._source.fresh(FRESH_WITHIN_S)
         at = time.time()  # the counters of energy are read last
         self._say(pipe.PipeMarkReply(mark_id, at, is_answered=False) if fresh is None
-                  else pipe.PipeMarkReply(mark_id, at, fresh.energy_j, _held(fresh)))
+                  else pipe.PipeMarkReply(mark_id, at, fresh.energy_j, self._held(fresh)))
+
+    def _held(self, fresh: OnDemandReading) -> dict[str, dict[int, float | None]]:
+        held: dict[str, dict[int, float | None]] = {}
+        ours = frozenset() if self._unseen_why else self._kernel_pids()
+        for each in fresh.processes:
+            if each.pid in ours:
+                held.setdefault(each.gpu_uuid, {})[each.pid] = each.mem_used_bytes
+        return held
 
     # -- acting
 
@@ -281,13 +298,6 @@ class NotebookAgent:
             self._local = StandaloneNode(where.data, where.backend.name, ceiling=where.ceiling,
                                          source=self._source).__enter__()
         return self._local
-
-
-def _held(fresh: OnDemandReading) -> dict[str, dict[int, float | None]]:
-    held: dict[str, dict[int, float | None]] = {}
-    for each in fresh.processes:
-        held.setdefault(each.gpu_uuid, {})[each.pid] = each.mem_used_bytes
-    return held
 
 
 def _ram() -> tuple[int | None, int | None]:

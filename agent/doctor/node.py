@@ -78,8 +78,8 @@ def capability_check(proc: Path = PROC) -> DoctorCheck:
         (kill, "without CAP_KILL only this user's own tasks can be paused or ended"),
         (admin, "without CAP_SYS_ADMIN some drivers deny some numbers, and no GPU's settings can "
                 "be changed")) if not there]
-    return check("warning", "; ".join(lacks), "looking needs neither; to act, run the agent by the "
-                                              "unit in packaging/, which gives exactly these")
+    return check("warning", "; ".join(lacks), "looking needs neither; to act, give the agent both, "
+                                              "as systemd's AmbientCapabilities= does")
 
 
 def _namespace(proc: Path) -> DoctorCheck:
@@ -184,5 +184,5 @@ def agent_check(data: Path) -> DoctorCheck:
         return check("ok", f"runs as process {beside}, that of `gpudeck up`")
     if pid is None:
         return check("warning", f"none runs on {data}",
-                     "start it: `gpudeck agent`, or the systemd unit in packaging/")
+                     "start it: `gpudeck agent`")
     return check("ok", f"runs as process {pid}")

@@ -97,6 +97,21 @@ def below(roots: Iterable[int], rows: Mapping[int, ProcessTableRow]) -> tuple[Pr
     return tuple(found.values())
 
 
+def one_tree(processes: Iterable[tuple[ProcessTableRow, int]]) -> tuple[ProcessTableRow, ...]:
+    """These, with their uids, root first: where all descend from one of them and have one user.
+    Else none: that is not proven."""
+    found = [*processes]
+    rows = {row.pid: row for row, _ in found}
+    parents = {row.pid: rows[row.parent] for row in rows.values() if row.parent in rows}
+    tree = below((pid for pid in rows if pid not in parents), rows)
+    is_proven = (
+        len(rows) - len(parents) == 1 and len(tree) == len(found)
+        and len({uid for _, uid in found}) == 1
+        # Else its parent's number was given out anew.
+        and all(parent.start_ticks <= rows[pid].start_ticks for pid, parent in parents.items()))
+    return tree if is_proven else ()
+
+
 def is_seat(words: tuple[str, ...]) -> bool:
     """Where people sit, or what runs one task after the other: never part of a Job from below."""
     names = _names(words)

@@ -170,6 +170,11 @@ def in_host_namespace(proc: Path = PROC) -> bool:
         return False
 
 
+FOREIGN_PIDS = ("Which tasks are on the GPUs is not known here: this is a PID namespace of a "
+                "container, where the driver's process ids mean nothing. Start it with hostPID: "
+                "true (Kubernetes) or --pid=host (Docker) to see them.")
+
+
 def namespace_trouble(proc: Path = PROC) -> str:
     """Why tasks may be missing or nameless here; "": all can be seen (peers.md 5, pitfall 8)."""
     if not in_host_namespace(proc):

@@ -60,7 +60,7 @@ class MetricsPage:
             for gpu, told in zip(reading.gpus, is_told, strict=True)] for field in dcgm.FIELDS})
         yield from dcgm.ours(
             gpus.labels, states, [float(sum(each.gpu_uuid == gpu.uuid for each in seen))
-                                  if is_listed and gpu.state != "lost" else dcgm.NAN
+                                  if is_listed and gpu.state not in ("lost", "error") else dcgm.NAN
                                   for gpu in reading.gpus],
             self._uses(reading, seen))
         for named, number in zip(dcgm.OF_AGENTS, (age_s, *self._outbox), strict=True):

@@ -55,16 +55,18 @@ export class Rehearsal {
       return bar;
     }));
     this.list.replaceChildren(...found.alerts.slice(0, NAMED).map((alert) => make("li", {}, `${placeOf({ of: found.of, ...alert })}, ${moment(alert.fired_at)}${found.of !== "owner" && alert.users.length > 0 ? `, ${alert.users.slice(0, 3).join(", ")}` : ""}`)),
-      ...(found.alerts_count > NAMED ? [make("li", {}, `and ${amount(found.alerts_count - Math.min(NAMED, found.alerts.length))} more`)] : []));
+      ...(found.alerts_count > NAMED ? [make("li", {}, `and ${amount(found.alerts_count - Math.min(NAMED, found.alerts.length))} more`)] : []),
+      ...found.refused.slice(0, NAMED).map((one) => make("li", { "data-refused": "" }, `${placeOf({ of: found.of, place: "", ...one })}, ${moment(one.at)}: '${one.do}' would be refused: ${one.why}`)));
   }
 }
 
-function wordsOf({ state, why, alerts_count: alerts, targets, of, victims_count: victims, victims: named, gpu_hours: hours, grain_s: grain }) {
+function wordsOf({ state, why, alerts_count: alerts, targets, of, victims_count: victims, victims: named, gpu_hours: hours, refused_count: refused, grain_s: grain }) {
   if (state !== "done") return sentence(why === "" ? `It is ${state}` : why);
   const whose = [...new Set(named.flatMap(({ users }) => users))].slice(0, 5).join(", ");
   const done = victims === 0 ? "" : ` Its ladder would have acted ${plural(victims, "time")}${whose === "" ? "" : `, on ${whose}`}${hours === null ? "" : `: ${amount(hours, 1)} GPU-hours`}.`;
+  const not = refused === 0 ? "" : ` ${plural(refused, "act")} would be refused, as the nodes are now.`;
   const exact = grain === 60 ? "" : " It looked at each second, as far as those are kept; life may differ by a sample.";
-  return `${alerts === 0 ? "It would not have fired" : `It would have fired ${plural(alerts, "time")}`}, of ${ofWords(of, targets)}.${done}${exact}`;
+  return `${alerts === 0 ? "It would not have fired" : `It would have fired ${plural(alerts, "time")}`}, of ${ofWords(of, targets)}.${done}${not}${exact}`;
 }
 
 /** Those of a rule that are kept, for whoever decides what it may do. */
@@ -91,6 +93,6 @@ export async function rehearsalsOf(rule, version) {
   }));
 }
 
-function rehearsalWords({ by, asked_at: at, start, end, alerts_count: alerts, victims_count: victims, approved_by: approved, rule_version: of }, version) {
-  return `${of === version ? "" : "As it was written before: "}${age(end - start)}, ${plural(alerts, "alert")}, ${plural(victims, "act")}; by ${by}, ${when(at)}${approved === null ? "" : `; approved by ${approved}`}`;
+function rehearsalWords({ by, asked_at: at, start, end, alerts_count: alerts, victims_count: victims, refused_count: refused, approved_by: approved, rule_version: of }, version) {
+  return `${of === version ? "" : "As it was written before: "}${age(end - start)}, ${plural(alerts, "alert")}, ${plural(victims, "act")}${refused > 0 ? `, ${amount(refused)} refused` : ""}; by ${by}, ${when(at)}${approved === null ? "" : `; approved by ${approved}`}`;
 }

@@ -3,7 +3,7 @@
 
 import { send } from "../parts/api.mjs";
 import { ofWords } from "./alert_words.mjs";
-import { ask, choiceField, textField } from "../parts/dialog.mjs";
+import { ask, choiceField, sentence, textField } from "../parts/dialog.mjs";
 import { DraftCheck } from "../parts/draft_check.mjs";
 import { button, make, options, redraw, sayOrHide, show } from "../parts/dom.mjs";
 import { amount } from "../parts/format.mjs";
@@ -20,10 +20,11 @@ const MODES = [["observe", "observe: nothing is done"], ["dry_run", "dry run: wh
 const DOS = [["tell", "tell the owner"], ["pause", "pause"], ["end", "end"]];
 // What is added to a ladder: told, told again, ended.
 const NEXT_STEPS = [{ do: "tell", after: "0s" }, { do: "tell", after: "10m" }, { do: "end", after: "10m" }];
+const WHEN_REFUSED = [["stop", "stop: nothing more is done"], ["skip", "skip it: the next step comes at its time"]];
 const GROUPS = ["rule", "node", "owner", "gpu"];
 const TEXTS = ["title", "scope", "signal", "fire", "clear", "for", "keep_firing_for", "max_gap", "cooldown", "owner", "runbook", "expires"];
-const CHOICES = ["of", "severity", "no_data", "mode"];
-const FRESH = { of: "gpu", scope: "*", for: "2m", severity: "warn", no_data: "alert", mode: "observe", keep_firing_for: "0s", cooldown: "10m", min_coverage: 0.8, group_by: ["rule", "node"], budget: { acts: 5, within: "10m" } };
+const CHOICES = ["of", "severity", "no_data", "mode", "when_refused"];
+const FRESH = { of: "gpu", scope: "*", for: "2m", severity: "warn", no_data: "alert", mode: "observe", when_refused: "stop", keep_firing_for: "0s", cooldown: "10m", min_coverage: 0.8, group_by: ["rule", "node"], budget: { acts: 5, within: "10m" } };
 
 /** Resolves with the rule as it was kept, or null. `number`: of the version that is edited. */
 export function editRule(rule, number, mayChange) {
@@ -92,6 +93,7 @@ class RuleForm {
       group("What is done", [
         choice("mode", "Mode", MODES),
         make("div", { class: "field wide", "data-field": "ladder" }, make("span", { class: "label" }, "Ladder"), this.steps, this.moreSteps, make("small", {}, "From mild to hard; the owner is told first. Each step waits that long after the one before it.")),
+        choice("when_refused", "When a step is refused", WHEN_REFUSED, "By its node, for good. After a warning that is refused nothing harsher comes."),
         text("cooldown", "Rest afterwards", "Before it may act on the same target again."),
         textField("budget.acts", "At most", { type: "number", min: "1", max: "100", value: String(given.budget?.acts ?? 5) }, "Acts of this rule …"),
         textField("budget.within", "… within", { value: given.budget?.within ?? "10m" }),
@@ -147,9 +149,9 @@ class RuleForm {
     return this.isYaml ? { yaml: this.yaml.value } : { rule: { ...this.ruleNow(), id: this.root.elements.id.value.trim() || "new" } };
   }
 
-  draw({ problems, targets, matching, names, rule, basis }) {
+  draw({ problems, targets, matching, names, rule, basis, refused }) {
     this.outcome.classList.toggle("bad", problems.length > 0);
-    const lines = problems.length > 0 ? problems.map(({ field, message }) => `${field === "" ? "" : `${field}: `}${message}`) : [matchWords(rule.of, targets, matching, names, basis)];
+    const lines = problems.length > 0 ? problems.map(({ field, message }) => `${field === "" ? "" : `${field}: `}${message}`) : [matchWords(rule.of, targets, matching, names, basis), ...refused.map((step) => sentence(step.sentence))];
     redraw(this.outcome, lines, () => lines.map((line) => make("p", {}, line)));
     this.mark(problems);
   }

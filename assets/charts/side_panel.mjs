@@ -8,6 +8,7 @@ import { Facts, nodeFacts } from "../fleet/gpu_facts.mjs";
 import { EventList } from "../live/event_lines.mjs";
 import { alertsOf, spansOf } from "../alerts/firing.mjs";
 import { age } from "../parts/format.mjs";
+import { refusedWords } from "../fleet/node_words.mjs";
 import { GpuDetails } from "../fleet/gpu_details.mjs";
 import { holdLine } from "../actions/holds.mjs";
 import { NodeMps } from "../actions/limits_panel.mjs";
@@ -83,7 +84,7 @@ export class MachineSide {
   }
 
   drawNode(node, gpus) {
-    const words = NODE_WORDS[node.state] ?? node.state;
+    const words = refusedWords(node) ?? NODE_WORDS[node.state] ?? node.state;
     say(this.state, node.last_heard_at === null ? words : `${words}, heard ${age(Date.now() / 1000 - node.last_heard_at)} ago`);
     this.state.className = `drawer-state ${node.state === "live" ? "ok" : node.state === "silent" ? "offline" : "stale"}`;
     this.facts.draw(nodeFacts(node));

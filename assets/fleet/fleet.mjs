@@ -330,7 +330,7 @@ export default class Fleet {
   }
 
   escape(event) {
-    if (byId("help-dialog").open) return;
+    if (document.querySelector("dialog[open]") !== null) return; // it closes itself, and nothing behind it
     const isInFilter = event.target === this.filter.field;
     if (this.filter.isOpen) this.filter.close();
     else if (this.events.isOpen) this.events.close();

@@ -1,6 +1,6 @@
 // What is said of a node's agent: in the drawer and in Settings.
 
-import { amount, plural } from "../parts/format.mjs";
+import { amount, clock, plural } from "../parts/format.mjs";
 
 const READER = {
   starting: "starting", ok: "reads", hung: "the driver does not answer", failed: "reading fails",
@@ -16,9 +16,18 @@ export function readerWords({ reader }) {
 
 export const isReaderWell = ({ reader }) => reader === null || reader === undefined || reader.state === "ok";
 
-/** Its version and cost, and what waits in it. */
+/** Until when the hub takes nothing from it, and why; null where it may come. */
+export function refusedWords({ refused }) {
+  return refused === null || refused === undefined ? null : `Refused until ${clock(refused.until)}: ${refused.why}`;
+}
+
+/** Its version and cost, what waits in it, and what of it this hub does not understand. */
 export function agentWords(node) {
-  return [node.agent_version, ...costWords(node.cost), ...outboxWords(node)].filter((word) => word !== "").join(" · ");
+  return [node.agent_version, newerWords(node), ...costWords(node.cost), ...outboxWords(node)].filter((word) => word !== "").join(" · ");
+}
+
+function newerWords({ unknown_types: types = [] }) {
+  return types.length === 0 ? "" : `newer than this hub, which does not know ${types.join(", ")}: upgrade the hub first`;
 }
 
 function costWords(cost) {

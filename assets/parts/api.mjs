@@ -22,7 +22,8 @@ export async function several(kind, ids, ask = look) {
   if (ids.length === 0) return [];
   const [name] = NAMES[kind];
   const { items } = await ask(`${kind}?${new URLSearchParams([...ids.map((id) => [name, id]), ["limit", "100"]])}`);
-  return ids.map((id) => items.find((item) => item[name] === id)).filter((item) => item !== undefined);
+  // A node goes by its host name, too.
+  return ids.map((id) => items.find((item) => item[name] === id) ?? items.find(({ host }) => kind === "nodes" && host === id)).filter((item) => item !== undefined);
 }
 
 export async function single(kind, id, ask = look) {

@@ -6,7 +6,7 @@ import { make, say, show } from "../parts/dom.mjs";
 import { connectNode } from "./connect_node.mjs";
 import { plural, when } from "../parts/format.mjs";
 import { change } from "../parts/password_prompt.mjs";
-import { agentWords, isReaderWell, readerWords } from "../fleet/node_words.mjs";
+import { agentWords, isReaderWell, readerWords, refusedWords } from "../fleet/node_words.mjs";
 import { Rows, parts, timeCell } from "../parts/rows.mjs";
 import { Section } from "./settings_section.mjs";
 import { toast } from "../parts/toast.mjs";
@@ -145,5 +145,6 @@ function drawAgent(cell, node) {
 function drawState(cell, node, hold) {
   const state = stateOf(node);
   const title = { waiting: "An admin has to approve it first", revoked: "Its key opens nothing any more", suspect: "Not heard from for 15 s", silent: "Not heard from for 60 s" }[state];
-  parts(cell, ["span", `pill ${STATE_PILL[state] ?? ""}`, state, title], hold === null ? null : ["span", "pill stale", "held", "No act is done there"]);
+  const refused = refusedWords(node);
+  parts(cell, ["span", `pill ${STATE_PILL[state] ?? ""}`, state, title], refused === null ? null : ["span", "agent-note trouble", refused], hold === null ? null : ["span", "pill stale", "held", "No act is done there"]);
 }

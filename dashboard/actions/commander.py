@@ -27,6 +27,7 @@ from ..audit.recorder import AuditRecorder
 from ..errors import AuditWriteError, SignerUnavailableError
 from ..fleet.epoch_fence import EpochFence
 from ..runtime.dispatcher import Dispatcher
+from ..runtime.paced_log import LogPacer
 from .events import CommandChanged
 from .lifecycle import (
     CommandLifecycle,
@@ -60,6 +61,7 @@ class Commander:
     wire: NodeConnections
     events: Dispatcher
     _commands: CommandLifecycle = field(default_factory=CommandLifecycle, init=False)
+    _strays: LogPacer = field(default_factory=LogPacer, init=False)
 
     def recover(self) -> None:
         """What was open when the hub ended. The disk must take it, or there is no hub."""
@@ -128,8 +130,10 @@ class Commander:
         now = time.time()
         known = self.store.find(reply.command_id)
         if known is None or known.node_id != node_id:
-            log.warning("stray_reply node=%s command=%r state=%s", node_id, reply.command_id,
-                        reply.state)
+            left_out = self._strays.due(node_id, time.monotonic())
+            if left_out is not None:
+                log.warning("stray_reply node=%s command=%r state=%s left_out=%d", node_id,
+                            reply.command_id, reply.state, left_out)
         self._try(self._commands.replied(node_id, reply, now, known), now)
 
     def joined(self, node_id: str) -> None:

@@ -139,7 +139,7 @@ class AlertsApi:
             raise bad("give the rule either as fields (rule) or as text (yaml)")
         try:
             rule = read(asked.rule if asked.yaml is None else one_rule(asked.yaml))
-            check(rule)
+            ready = check(rule)
             if asked.is_new and self.queries.rule(rule.id) is not None:
                 raise InvalidRuleError([RuleProblem("id", preconditions.taken("rule", rule.id))])
         except InvalidRuleError as error:
@@ -152,7 +152,7 @@ class AlertsApi:
         return RuleCheck(
             [], targets if visible.is_whole else len(seen), len(seen),
             [target.key for target in shown], [name_of(rule.of, target) for target in shown],
-            rule, dump_one(rule), basis)
+            rule, dump_one(rule), basis, self.queries.refused_rungs(ready, visible))
 
     # -- silences
 

@@ -1,10 +1,13 @@
 """What the API shows of rules and alerts, and to whom."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
+
+from gpudeck.rungs import RungTarget
+from gpudeck.wire import Task
 
 from ..fleet.fleet import Fleet
 from ..fleet.visibility import VisibleFleet
@@ -12,14 +15,16 @@ from .active_rules import ActiveRules
 from .core.firing_alerts import Alert, AlertTarget
 from .core.momentary_rule import Basis, momentary
 from .core.query import AlertQuery
-from .core.rule import Rule, check
+from .core.rule import ACTED_ON, CompiledRule, Rule, check
 from .core.rule_tracker import RuleTracker
+from .core.rung_facts import Place, job_of, rung_target
 from .core.state_machine import AlertPhase
 from .service import AlertService
 from .store import MOST_LISTED, AlertPlace, AlertsStore
-from .views import RuleView, rule_view
+from .views import RuleView, RungCheck, rule_view, rung_checks
 
 MOST_PENDING = 200  # of one rule
+MOST_RUNGS = 2_000  # targets whose ladder is tried out
 MOST_LOOKS = 20  # at so many batches for one page
 
 
@@ -61,6 +66,34 @@ class AlertQueries:
         return int((watch.seen.scope & targets.there).sum()), [
             targets.name(row) for row in map(int, np.flatnonzero(look.breach & targets.there))
         ], basis
+
+    def refused_rungs(self, ready: CompiledRule, visible: VisibleFleet) -> list[RungCheck]:
+        """What of its ladder could not be done to those in its scope, as they are now."""
+        if not ready.has_ladder:
+            return []
+        dos, targets = [do for do, _ in ready.steps], [*self._rung_targets(ready, visible)]
+        if targets:
+            return rung_checks(dos, targets, ready.rule.of)
+        nodes = [rung_target(self.fleet, node_id, (), ()) for node_id, node
+                 in self.fleet.nodes.items() if node.connected and visible.sees_node(node_id)]
+        return rung_checks(dos, nodes, "node")
+
+    def _rung_targets(self, ready: CompiledRule, visible: VisibleFleet) -> Iterator[RungTarget]:
+        found, nodes = self.alerts.targets.get(ready.rule.of), self.fleet.nodes
+        if found is None or ready.rule.of not in ACTED_ON:
+            return
+        jobs: dict[Place, list[Task]] = {}
+        for node_id, node in nodes.items():
+            for task in node.tasks.values():
+                jobs.setdefault(job_of(node_id, task), []).append(task)
+        meant = found.there if ready.scope is None else found.there & found.in_scope(ready.scope)
+        for row in np.flatnonzero(meant)[:MOST_RUNGS].tolist():
+            tasks = [(node_id, nodes[node_id].tasks[task_id])
+                     for node_id, task_id in found.matters_to(row)
+                     if (node_id in nodes and task_id in nodes[node_id].tasks
+                         and visible.sees_node(node_id))]
+            if tasks:
+                yield rung_target(self.fleet, tasks[0][0], tasks, jobs[job_of(*tasks[0])])
 
     # -- alerts
 

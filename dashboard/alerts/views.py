@@ -1,8 +1,14 @@
 """Rules, alerts and silences, as the API and the pages show them. Pure."""
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
+
+from gpudeck.action_table import ON_RUNG
+from gpudeck.ladder import Do
+from gpudeck.rungs import RungTarget, out_of_place, refusal
 
 from .core.firing_alerts import Alert, AlertTarget
 from .core.momentary_rule import Basis
@@ -117,11 +123,23 @@ class RuleDraft(Struct, forbid_unknown_fields=True):
     is_new: bool = False
 
 
+class RungCheck(Struct):
+    """A step of its ladder that would be refused now for `refused` of so many targets; without any,
+    of the nodes themselves. Both 0: it can never be done, whoever is meant."""
+
+    step: int
+    do: str
+    refused: int
+    targets: int
+    sentence: str
+
+
 class RuleCheck(Struct):
     """`matches`: whom its condition is true of at this moment, without any hold; at most 100, and
     `names` of these, as people call them. `rule` and `yaml`: the same both ways, as far as it can
     be read. `basis`: by what; of a rule that looks back over a span by the `newest` samples alone,
-    and of what `grows` over one nothing can be said of one moment."""
+    and of what `grows` over one nothing can be said of one moment. `refused`: what of its ladder
+    could not be done."""
 
     problems: list[RuleProblemView]
     targets: int = 0
@@ -131,6 +149,7 @@ class RuleCheck(Struct):
     rule: Rule | None = None
     yaml: str = ""
     basis: Basis = "now"
+    refused: list[RungCheck] = []
 
 
 class NewSilence(Struct, forbid_unknown_fields=True):
@@ -186,6 +205,24 @@ def rule_view(rule: Rule, number: int, version: str, watch: RuleTracker | None, 
         int((phase == AlertPhase.RESOLVING).sum()),
         int((meant & (health == EvaluationHealth.NO_DATA)).sum()),
         int((meant & (health == EvaluationHealth.CANNOT)).sum()), why_not)
+
+
+def rung_checks(dos: Sequence[Do], targets: Sequence[RungTarget], noun: str) -> list[RungCheck]:
+    """What of a ladder could not be done; said once, in the words of whoever would refuse it."""
+    never = dict(out_of_place(dos))
+    found = []
+    for step, do in enumerate(dos):
+        said = f"step {step + 1} ('{do}')"
+        whys = Counter(why.sentence for of in targets
+                       if (why := refusal(ON_RUNG[do], of)) is not None)
+        if step in never:
+            found.append(RungCheck(step, do, 0, 0, f"{said} can never be done: {never[step]}"))
+        elif whys:
+            refused, of = whys.total(), len(targets)
+            whom = f"all {of}" if refused == of else f"{refused} of {of}"
+            found.append(RungCheck(step, do, refused, of, f"{said} would be refused now for {whom} "
+                                   f"{noun}s: {whys.most_common(1)[0][0]}"))
+    return found
 
 
 def name_of(of: Of, target: AlertTarget) -> str:

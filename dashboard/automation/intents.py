@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from gpudeck import rungs
+from gpudeck.action_table import ON_RUNG
 from gpudeck.actions import Preview, Refusal, RefusalCode, RuleCondition
 from gpudeck.ladder import Do, LadderRung, OutcomeKind, So
 
@@ -60,6 +62,7 @@ class ActionIntent:
     alert_id: str = ""
     place: str = ""  # the target without its episode; without it, `target` is that
     goes_on: bool = False  # it has been so ever since the hub was started
+    skips_refused: bool = False  # a rung that is refused
 
     @property
     def key(self) -> tuple[str, str]:
@@ -111,16 +114,11 @@ def preview_flaw(intent: ActionIntent, do: Do, preview: Preview) -> Refusal | No
     if do == "tell":
         return None
     tasks = {victim.task_id for victim in preview.victims if victim.task_id is not None}
-    beside = sorted(tasks - set(intent.task_ids))
-    if beside:
-        return Refusal("changed", f"its processes are one job with task {beside[0]}, which is not "
-                                  "meant; write the rule about jobs (of: job)")
-    if intent.task_ids[0] not in tasks:
+    meant = frozenset(intent.task_ids)
+    if intent.task_ids[0] not in tasks and tasks <= meant:
         return Refusal("gone", "its node does not show this task among what would be hit")
-    if missing := set(intent.task_ids) - tasks:
-        return Refusal("multi_process", f"{len(missing)} of its {len(intent.task_ids)} tasks are "
-                                        "in processes of their own; by itself only one tree of "
-                                        "processes is acted on")
+    for refusal in rungs.by_tasks(ON_RUNG[do], meant, frozenset(tasks)):
+        return refusal
     users = {victim.user for victim in preview.victims}
     if intent.owner is not None and users != {intent.owner}:
         others = ", ".join(sorted(user or "somebody unknown" for user in users - {intent.owner}))

@@ -12,6 +12,7 @@ from itertools import chain
 
 import numpy as np
 
+from gpudeck import rungs
 from gpudeck.actions import MetricBound, RuleCondition
 from gpudeck.ladder import LadderRung, So
 
@@ -92,7 +93,7 @@ class RuleIntentPlanner:
             mutes=tuple(self.mutes(alert)),
             keep=self.hub_holds.keep_of(target.node_id, task_ids) if task_ids else None,
             alert_id=alert.id, condition=wanted, place=place_of(alert),
-            goes_on=self._goes_on(row, alert))
+            goes_on=self._goes_on(row, alert), skips_refused=rule.when_refused == "skip")
 
     def _goes_on(self, row: int, alert: Alert) -> bool:
         """Whoever comes back later, nobody has seen meanwhile: that is another story."""
@@ -162,8 +163,8 @@ class RuleIntentPlanner:
         watch = self.alerts.evaluator.watches.get(alert.rule_id)
         if watch is not None:
             yield from watch.holds(row, self.now)
-        if (nodes := self._elsewhere(row, alert)):
-            yield f"some of it runs on {nodes} more node{'s' * (nodes > 1)}; an act stays on one"
+        for hold in rungs.by_nodes("end", self._elsewhere(row, alert)):
+            yield hold.sentence
 
     def mutes(self, alert: Alert) -> Iterator[str]:
         return (_silenced(silence) for silence in self._silenced(alert) if silence.mutes)

@@ -185,7 +185,7 @@ class LadderService:
                     run.recall_reason = "its rule may not act by itself any more"
         if run is None:
             run = LadderRun(self._resumed(intent, now) or begin(
-                intent.cause, intent.target, intent.rungs, now), intent)
+                intent.cause, intent.target, intent.rungs, now, intent.skips_refused), intent)
             self.runs.add(run)
         return run
 

@@ -7,13 +7,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from gpudeck.client import add_hub_flags
 from gpudeck.errors import CommandError, ExitCode
 
 from ..alerts.core import rule_unit_tests
-from ..alerts.core.rule import InvalidRuleError
+from ..alerts.core.rule import CompiledRule, InvalidRuleError
 from ..alerts.rules_file import PACK, RulesFile, parse
+from ..alerts.views import rung_checks
 from .parts import make_parser
-from .rules_hub import add_reach, backtest, give_out, take_in
+from .rules_hub import add_reach, backtest, give_out, refused_rungs, take_in
 
 Verb = Callable[[argparse.Namespace], int]
 
@@ -34,16 +36,27 @@ def _read(path: Path | None) -> RulesFile:
 
 
 def _check(asked: argparse.Namespace) -> int:
-    return _told(asked, _read(asked.file))
+    """Whether what it would do can be done: by the file alone, or as the fleet of a hub is now."""
+    found = _read(asked.file)
+    ask = _rungs if asked.hub is None or found.faults else refused_rungs(asked)
+    return _told(asked, found, [(rule_id, said) for rule_id, ready in found.rules.items()
+                                for said in ask(ready)])
 
 
-def _told(asked: argparse.Namespace, found: RulesFile) -> int:
+def _rungs(ready: CompiledRule) -> list[str]:
+    return [each.sentence for each in rung_checks([do for do, _ in ready.steps], (), "")]
+
+
+def _told(asked: argparse.Namespace, found: RulesFile, refused: Sequence[tuple[str, str]] = ()
+          ) -> int:
     if asked.json:
         print(json.dumps({"rules": list(found.rules), "faults": [
             {"line": fault.line, "who": fault.who, "message": fault.message}
-            for fault in found.faults]}, indent=2))
+            for fault in found.faults], "refused": [
+            {"who": who, "message": said} for who, said in refused]}, indent=2))
     else:
-        print(*found.faults, sep="\n", end="\n" * bool(found.faults))
+        print(*found.faults, *(f"{who}: {said}" for who, said in refused), sep="\n",
+              end="\n" * bool(found.faults or refused))
         print(_counted(found))
     return ExitCode.OK if not found.faults else ExitCode.FAILED
 
@@ -117,6 +130,7 @@ def _parser() -> argparse.ArgumentParser:
     tried.add_argument("--start", default="24h", metavar="TIME",
                        help="24h or 7d (so long ago), UTC seconds, or RFC 3339; default: 24h")
     tried.add_argument("--end", default="now", metavar="TIME", help="default: now")
+    add_hub_flags(made["check"], {}, "a hub: says besides what of a ladder would be refused there")
     for name in ("backtest", "import", "export"):
         add_reach(made[name])
     for name in ("check", "test", "backtest", "import"):

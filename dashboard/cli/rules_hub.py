@@ -4,7 +4,7 @@ import argparse
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 
@@ -78,6 +78,22 @@ def _lines(told: Item) -> Iterator[str]:
     if told["victims_count"]:
         hours = "" if told["gpu_hours"] is None else f", {told['gpu_hours']:.1f} GPU-hours lost"
         yield f"  {told['victims_count']} would have been reached{hours}"
+    for each in told["refused"][:SHOWN]:
+        yield (f"  {_clock(each['at'])} {each['do']} {_who(each)} of "
+               f"{', '.join(each['users']) or 'somebody'} would be refused: {each['why']}")
+    if told["refused_count"] > SHOWN:
+        yield f"  {told['refused_count']} would be refused; --json has them"
+
+
+def refused_rungs(asked: argparse.Namespace) -> Callable[[CompiledRule], list[str]]:
+    """What of a rule's ladder could not be done, by what this hub sees now."""
+    client = Client.asked(asked)
+
+    def ask(ready: CompiledRule) -> list[str]:
+        told = client.check_rule(msgspec.to_builtins(ready.rule))
+        return [each["sentence"] for each in told["refused"]]
+
+    return ask
 
 
 def _who(of: Item) -> str:

@@ -6,19 +6,25 @@ import sys
 from pathlib import Path
 
 from gpudeck.errors import ExitCode
-from gpudeck.settings import Setting, folder, load, port, state_folder
+from gpudeck.settings import Setting, flag, folder, load, port, state_folder
 
+from .agent_beside import run_agent_beside
 from .shared import SupervisedHub, claim, open_hub
 from .supervisor import SupervisedProcess, Supervisor
 
 TABLE: tuple[Setting, ...] = (
     Setting("port", port, 8050, "port on 127.0.0.1; 0 picks a free one"),
     Setting("data", folder, None, "folder for both; $XDG_STATE_HOME/gpudeck/up, if not given"),
+    Setting("agent_alone", flag, False,
+            "no hub, but an agent for the one that `gpudeck hub` runs on this machine"),
 )
 
 
 def up(argv: list[str]) -> int:
     given = load("up", TABLE, argv, os.environ, "Hub and agent for this very machine.")
+    if given["agent_alone"]:
+        both = given["data"] or state_folder("", os.environ)
+        run_agent_beside(both / "hub", both / "agent")
     data: Path = given["data"] or state_folder("up", os.environ)
     with contextlib.ExitStack() as held:
         held.enter_context(claim(data, "up"))

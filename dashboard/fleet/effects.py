@@ -31,8 +31,11 @@ class RevokeNode(Struct, frozen=True):
 
 
 class RateExceeded(Struct, frozen=True):
+    """`bound`: what it may, in words that go on "more than"."""
+
     link: str
     what: str
+    bound: str
 
 
 class Tick(Struct, frozen=True):

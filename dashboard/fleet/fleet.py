@@ -15,6 +15,7 @@ from gpudeck.wire import Beat, Frame, Hello, Inventory, Task, Tasks, Use, WireEr
 from ..access.policy import DEFAULT_GROUP
 from .gpu_table import GpuTable
 from .metric_table import Slots
+from .quarantine import NodeRefusal
 
 STALE_AFTER_S = 5.0
 SUSPECT_AFTER_S = 15.0
@@ -69,6 +70,7 @@ class Node:
     limits: LimitsNow | None = None  # None: it has not said
     clock_offset_s: float | None = None  # its clock minus ours
     clock_minus_mono_s: float | None = None
+    refusal: NodeRefusal | None = None  # the newest; it may be over
     listings: dict[int, InventorySlots] = field(default_factory=dict)
     listing: InventorySlots | None = None  # the one that is shown
     newest: tuple[str, int] = ("", 0)  # stream and seq of the newest applied Frame
@@ -82,6 +84,7 @@ class Node:
     outcomes: dict[FrameOutcome, int] = field(
         default_factory=lambda: dict.fromkeys(FrameOutcome, 0))
     out_of_range: int = 0
+    unknown_types: list[str] = field(default_factory=list)  # of its newest connection's messages
 
     def hear(self, now: float, mono: float) -> None:
         self.heard_at = now
@@ -105,6 +108,10 @@ class Node:
         half = (mono - asked_mono) / 2
         self.clock_offset_s = agent_at - (now - half)
         self.clock_minus_mono_s = agent_at - (mono - half)
+
+    def refused_s(self, mono: float) -> float:
+        """How long it is refused yet, for what it sent; 0: it may come."""
+        return 0.0 if self.refusal is None else max(0.0, self.refusal.until_mono - mono)
 
     def age_s(self, taken_at: float, now: float, mono: float) -> float:
         """How long ago by our clock. Before the first Probe is answered the agent's clock is
@@ -159,6 +166,7 @@ class Fleet(GpuTable):
             node.listings.clear()  # generations are numbered within a stream
         node.hello = hello
         node.connected = True
+        node.unknown_types.clear()
         node.steady_mono = node.joined_mono = mono
         node.hear(now, mono)
         return node

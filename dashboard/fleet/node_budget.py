@@ -2,21 +2,39 @@
 or its disk. Pure."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, field
 
-from gpudeck.wire import MAX_GPUS
+from gpudeck.wire import MAX_GPUS, MAX_TASKS
 
 HOUR_S, DAY_S = 3_600.0, 86_400.0
 # (within, how many). GPUs, models and owners that were not known are kept for as long as the hub
 # runs; boards that are split anew come with new instances, some dozens at once.
 NEW_NAMES = ((HOUR_S, 4 * MAX_GPUS), (DAY_S, 16 * MAX_GPUS))
+# A use is a task on a GPU. Each costs history some hundred bytes until its five minutes are over,
+# and stands in files for long.
+NEW_USES = ((HOUR_S, 4 * MAX_TASKS), (DAY_S, 16 * MAX_TASKS))
+# An agent keeps a day: a Frame a second, and its events.
+PAST = ((DAY_S, 200_000),)
+HELLOS = ((HOUR_S, 3_600),)  # each is on disk, and three lines of the log
+MINUTE_S = 60.0
+
+Excess = tuple[str, str]  # what was more than it may, and the bound in words
+Use = tuple[str, int]  # task and GPU
+
+
+def _words(what: str, bounds: Sequence[tuple[float, int]]) -> str:
+    first, *more = (f"{most:,}{{}} {'an hour' if within_s == HOUR_S else 'a day'}"
+                    for within_s, most in bounds)
+    return ", or ".join([first.format(f" {what}"), *(each.format("") for each in more)])
 
 
 class NodeBudget:
     def __init__(self, bounds: Sequence[tuple[float, int]]) -> None:
         self._bounds = bounds
         self._longest_s = max(within_s for within_s, _ in bounds)
-        self._spent: dict[str, deque[tuple[float, int]]] = {}  # by node: when, and how many
+        # By node: when, and how many within the minute from then on.
+        self._spent: dict[str, deque[tuple[float, int]]] = {}
 
     def take(self, node_id: str, count: int, at: float) -> bool:
         """Whether so many more fit; then they count."""
@@ -28,5 +46,55 @@ class NodeBudget:
         for within_s, most in self._bounds:
             if count + sum(many for when, many in spent if at - when <= within_s) > most:
                 return False
-        spent.append((at, count))
+        began, before = spent[-1] if spent else (at, 0)
+        if before and at - began < MINUTE_S:
+            spent[-1] = began, before + count
+        else:
+            spent.append((at, count))
         return True
+
+
+@dataclass(slots=True)
+class _RecentUses:
+    since: float
+    newer: set[Use] = field(default_factory=set)
+    older: set[Use] = field(default_factory=set)
+
+
+class NodeAllowances:
+    """All budgets of what nodes may tell of; None where it is within them."""
+
+    def __init__(self) -> None:
+        self._names = NodeBudget(NEW_NAMES)
+        self._uses = NodeBudget(NEW_USES)
+        self._past = NodeBudget(PAST)
+        self._hellos = NodeBudget(HELLOS)
+        self._recent: dict[str, _RecentUses] = {}
+
+    def hellos(self, node_id: str, at: float) -> Excess | None:
+        if self._hellos.take(node_id, 1, at):
+            return None
+        return "connections", _words("connections", HELLOS)
+
+    def names(self, node_id: str, what: str, new: int, at: float) -> Excess | None:
+        if self._names.take(node_id, new, at):
+            return None
+        return f"new {what}", _words("new GPUs, models and owners", NEW_NAMES)
+
+    def uses(self, node_id: str, uses: Set[Use], at: float) -> Excess | None:
+        """What comes and goes is not new again within the hour."""
+        if not uses:
+            return None
+        recent = self._recent.setdefault(node_id, _RecentUses(at))
+        if at - recent.since > HOUR_S:
+            recent.since, recent.newer, recent.older = at, set(), recent.newer
+        new = uses - recent.newer - recent.older
+        if not self._uses.take(node_id, len(new), at):
+            return "new tasks", _words("new tasks on GPUs", NEW_USES)
+        recent.newer |= new
+        return None
+
+    def past(self, node_id: str, messages: int, at: float) -> Excess | None:
+        if self._past.take(node_id, messages, at):
+            return None
+        return "messages of the past", _words("messages of the past", PAST)

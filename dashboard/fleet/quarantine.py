@@ -1,7 +1,16 @@
 """Nodes that sent more than they may, and are refused for a while."""
 
+from dataclasses import dataclass
+
 QUARANTINE_S = 30.0
 QUARANTINE_MOST_S = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRefusal:
+    until: float
+    until_mono: float
+    why: str  # goes on "refused until ...: "
 
 
 class NodeQuarantines:

@@ -20,8 +20,8 @@ from .epoch_fence import EpochFence
 from .events import FleetEvent, RecentEvents
 from .fleet import FUTURE_S, Fleet, FrameOutcome, Node
 from .members import REVOKED, REVOKED_RETRY_S, TakeoversView
-from .node_budget import NEW_NAMES, NodeBudget
-from .quarantine import NodeQuarantines
+from .node_budget import Excess, NodeAllowances
+from .quarantine import NodeQuarantines, NodeRefusal
 from .sample_seconds import SampleSecondAligner
 
 PROBE_EVERY_S = 10.0
@@ -34,6 +34,7 @@ OWN_PAUSE_S = 5.0
 # Agents keep a day of what they ran. A machine that was off for two weeks
 # still brings it; older is of nobody who means well.
 BACKFILL_MOST_S = 15 * 86_400.0
+OWN_STREAM = "hub"  # of Events that the hub itself tells of a node
 
 Effects = list[effects.Effect]
 
@@ -66,6 +67,20 @@ class AgentLinkState:
         self.is_probing = self.is_probing and not is_first
         return is_first
 
+    def take_unknown(self, message: wire.UnknownMessage) -> Effects:
+        """Its agent is newer than we are: no reason to do without all else that it says."""
+        answer: Effects = []
+        if message.seq is not None:  # else it would be brought again for ever
+            self.received.settle_one(message.seq)
+            answer.append(effects.SendMessage(self.at, self.received.ack()))
+        known = self.node.unknown_types
+        if message.type not in known and len(known) < wire.MAX_UNKNOWN_TYPES:
+            known.append(message.type)
+            answer += [effects.SendMessage(self.at, wire.Ignored(message.type)),
+                       effects.LogMessage("agent newer than this hub",
+                                          {"node": self.node_id, "type": message.type})]
+        return answer
+
 
 class FleetStateMachine:
     def __init__(self, hub_id: str, epoch: int, mono: float = 0.0) -> None:
@@ -80,7 +95,7 @@ class FleetStateMachine:
         self.events = RecentEvents()
         self.disk_error: str | None = None
         self._quarantines = NodeQuarantines()
-        self._new_names = NodeBudget(NEW_NAMES)
+        self._allowances = NodeAllowances()
         self._seconds: dict[tuple[str, bool], SampleSecondAligner] = {}
         self._ticked_mono: float | None = None
 
@@ -97,7 +112,7 @@ class FleetStateMachine:
                 return [] if at is None else self._turned_out(
                     at, wire.Refused(REVOKED, REVOKED_RETRY_S))
             case effects.RateExceeded():
-                return self._over_rate(event, mono)
+                return self._over_rate(event, now, mono)
             case effects.RecordsStored():
                 return self._stored(event.records)
             case effects.StorageFailed():
@@ -128,8 +143,8 @@ class FleetStateMachine:
                 return []
             case wire.Inventory():
                 new = self.fleet.new_names(link.node_id, said.message.gpus)
-                if not self._new_names.take(link.node_id, new, mono):
-                    return self._over_rate(effects.RateExceeded(link.at, "new GPUs"), mono)
+                if excess := self._allowances.names(link.node_id, "GPUs", new, mono):
+                    return self._over_rate(effects.RateExceeded(link.at, *excess), now, mono)
                 self.fleet.inventory(node, said.message)
                 return [effects.StreamRecord(link.node_id, link.stream, 0, now, said.payload,
                                              message=said.message)]
@@ -140,6 +155,9 @@ class FleetStateMachine:
                 return []
             case Preview() | Reply() | InForce() | PoolReport():
                 return [effects.NodeReport(link.node_id, said.message)]
+            case wire.UnknownMessage():
+                self.counts["unknown"] += 1
+                return link.take_unknown(said.message)
             case wire.Call() | wire.Hello():
                 raise wire.WireError("Call and Hello are said once")
 
@@ -148,8 +166,11 @@ class FleetStateMachine:
         refused = self._refusal(hello, mono)
         if refused is not None:
             self.counts["refused"] += 1
-            return self._turned_out(at, refused, effects.LogMessage(
-                "agent refused", {"node": hello.node_id, "why": refused.reason}))
+            note = effects.LogMessage("agent refused",
+                                      {"node": hello.node_id, "why": refused.reason})
+            # That it is in quarantine stands in the log: it may knock as often as it likes.
+            is_said = self._quarantines.left_s(hello.node_id, mono) > 0
+            return self._turned_out(at, refused, *([] if is_said else [note]))
         answer: Effects = []
         former = self.link_of.get(hello.node_id)
         if former is not None:
@@ -163,6 +184,8 @@ class FleetStateMachine:
         stream.last_ack = ack
         link = self.links[at] = AgentLinkState(at, node, hello.stream, stream)
         self.link_of[hello.node_id] = at
+        if excess := self._allowances.hellos(hello.node_id, mono):
+            return [*answer, *self._over_rate(effects.RateExceeded(at, *excess), now, mono)]
         version = max(set(hello.wire_versions) & set(wire.SPOKEN_VERSIONS))
         welcome = wire.Welcome(version, self.hub_id, self.fence.epoch, now, ack.seq, ack.spans)
         return [*answer, effects.SendMessage(at, welcome), link.probe(now, mono),
@@ -202,10 +225,8 @@ class FleetStateMachine:
 
     def _sequenced(self, link: AgentLinkState, message: wire.Sequenced, payload: bytes, now: float,
                    mono: float) -> Effects:
-        if isinstance(message, wire.Frame) and message.tasks is not None:
-            new = self.fleet.new_owners(message.tasks.began)
-            if not self._new_names.take(link.node_id, new, mono):
-                return self._over_rate(effects.RateExceeded(link.at, "new owners"), mono)
+        if excess := _excess_of_tasks(self._allowances, self.fleet, link.node, message, mono):
+            return self._over_rate(effects.RateExceeded(link.at, *excess), now, mono)
         record = self._record(link, message, payload, now, mono)
         if record is None:
             return []
@@ -228,8 +249,14 @@ class FleetStateMachine:
         """Of a time without us: to disk, and past the picture."""
         answer: Effects = []
         is_told_again = False
+        if excess := self._allowances.past(link.node_id, len(backfill.messages), mono):
+            return self._over_rate(effects.RateExceeded(link.at, *excess), now, mono)
         for payload in backfill.messages:
             message = wire.decode_from_agent(payload)
+            if isinstance(message, wire.UnknownMessage):
+                self.counts["unknown"] += 1
+                answer += link.take_unknown(message)
+                continue
             if not isinstance(message, wire.Frame | wire.Event):
                 raise wire.WireError("a Backfill holds Frames and Events")
             if now - message.taken_at > BACKFILL_MOST_S:
@@ -237,6 +264,9 @@ class FleetStateMachine:
                 link.received.settle_one(message.seq)
                 is_told_again = True
                 continue
+            if excess := _excess_of_tasks(self._allowances, self.fleet, link.node, message, mono):
+                return [*answer, *self._over_rate(
+                    effects.RateExceeded(link.at, *excess), now, mono)]
             record = self._record(link, message, payload, now, mono, is_backfill=True)
             if record is None:
                 is_told_again = True
@@ -282,15 +312,24 @@ class FleetStateMachine:
             link.node.disconnect()
         return [effects.LogMessage("agent gone", {"node": link.node_id})]
 
-    def _over_rate(self, event: effects.RateExceeded, mono: float) -> Effects:
+    def _over_rate(self, event: effects.RateExceeded, now: float, mono: float) -> Effects:
         self.counts["over_rate"] += 1
         link = self.links.get(event.link)
         if link is None:
             return [effects.CloseLink(event.link, f"more {event.what} than allowed")]
-        wait_s = self._quarantines.add(link.node_id, mono)
-        told = wire.Refused(f"this node sent more {event.what} than it may", wait_s)
-        return self._turned_out(event.link, told, effects.LogMessage(
-            "agent quarantined", {"node": link.node_id, "why": event.what, "seconds": wait_s}))
+        node, node_id, what = link.node, link.node_id, event.what
+        why = f"it sent more than {event.bound}"
+        wait_s = self._quarantines.add(node_id, mono)
+        node.refusal = NodeRefusal(now + wait_s, mono + wait_s, why)
+        told = wire.Refused(f"this node sent more {what} than it may", wait_s)
+        # Numbered by our clock: no number comes twice, also over a restart.
+        said = wire.Event(int(now * 1_000), now, "node_refused", numbers={"seconds": wait_s},
+                          text=f"refused for {wait_s:.0f} s: {why}")
+        self._keep(node, OWN_STREAM, said, now, mono)
+        return [effects.StreamRecord(node_id, OWN_STREAM, said.seq, now, wire.encode(said),
+                                     False, said),
+                *self._turned_out(link.at, told, effects.LogMessage(
+                    "agent quarantined", {"node": node_id, "why": what, "seconds": wait_s}))]
 
     # -- disk
 
@@ -361,3 +400,13 @@ class FleetStateMachine:
     def recovered(self, now: float, mono: float) -> None:
         self.fleet.recovered(now, mono)
         self.streams.begin_counts()
+
+
+def _excess_of_tasks(allowances: NodeAllowances, fleet: Fleet, node: Node, message: wire.Sequenced,
+                     mono: float) -> Excess | None:
+    if not isinstance(message, wire.Frame) or message.tasks is None:
+        return None
+    node_id, tasks = node.hello.node_id, message.tasks
+    new = {(use.task_id, use.gpu) for use in tasks.uses} - node.used_since.keys()
+    return (allowances.names(node_id, "owners", fleet.new_owners(tasks.began), mono)
+            or allowances.uses(node_id, new, mono))

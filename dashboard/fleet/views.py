@@ -181,6 +181,13 @@ class GpuLinkView(msgspec.Struct):
     nvlinks: int | None
 
 
+class NodeRefusalView(msgspec.Struct):
+    """It sent more than it may."""
+
+    until: float
+    why: str
+
+
 class NodeView(msgspec.Struct):
     id: str
     host: str
@@ -205,6 +212,9 @@ class NodeView(msgspec.Struct):
     pending: int | None = None  # messages that wait at the agent for this hub's receipt
     dropped: int | None = None  # messages that outgrew its outbox, ever
     links: list[GpuLinkView] | None = None  # of one Node, not in lists
+    # Types of messages of its agent that this hub does not know: the agent is newer.
+    unknown_types: list[str] = msgspec.field(default_factory=list)
+    refused: NodeRefusalView | None = None  # null: it may come
 
 
 class GpuFactsView(msgspec.Struct):
@@ -305,7 +315,14 @@ def node_view(machine: FleetStateMachine, node_id: str, member: EnrolledNode | N
         hello.driver_version, hello.agent_version, hello.boot_id,
         0 if node.listing is None else len(node.listing.order), node.clock_offset_s,
         _frames(machine, node), [] if beat is None else [*beat.holds], hello.platform, _cost(node),
-        None if beat is None else beat.pending, None if beat is None else beat.dropped)
+        None if beat is None else beat.pending, None if beat is None else beat.dropped,
+        unknown_types=[*node.unknown_types], refused=_refusal(node, mono))
+
+
+def _refusal(node: Node, mono: float) -> NodeRefusalView | None:
+    if node.refusal is None or node.refused_s(mono) == 0:
+        return None
+    return NodeRefusalView(node.refusal.until, node.refusal.why)
 
 
 def _cost(node: Node) -> AgentCostView | None:

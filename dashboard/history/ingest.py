@@ -22,6 +22,7 @@ from .task_minutes import TaskMinuteAccumulator, TaskMinutes
 EventKey = tuple[str, str, int]  # node, stream, seq
 ReceivedFrame = tuple[HistoryMessage, Frame, HistorySlots]
 OK = GPU_STATES.index("ok")
+MOST_LISTINGS = 64  # inventories of one node
 WHY_UNREAD = np.array([{"ok": Absence.PRESENT, "stale": Absence.STALE, "lost": Absence.LOST,
                         "error": Absence.UNKNOWN}[state] for state in GPU_STATES], np.uint8)
 
@@ -65,7 +66,7 @@ class HistoryIngester:
         self._known_events: dict[int, set[EventKey]] = {}
         self._slot_of: dict[tuple[str, str], int] = {}
         self._slots_of: dict[str, list[int]] = {}
-        self._catalog: dict[tuple[str, str, int], HistorySlots] = {}
+        self._catalog: dict[str, dict[tuple[str, int], HistorySlots]] = {}  # by node
         self._order: Slots = np.zeros(0, np.intp)
 
     def slot(self, gpu: str, node_id: str) -> int:
@@ -99,11 +100,12 @@ class HistoryIngester:
     def take(self, messages: Sequence[HistoryMessage], segment: int) -> None:
         """In the order in which they came."""
         taken: list[ReceivedFrame] = []
-        find = self._catalog.get
+        nothing: dict[tuple[str, int], HistorySlots] = {}
         for said in messages:
             message = said.message
             if type(message) is Frame:
-                listed = find((said.node_id, said.stream, message.generation))
+                listed = self._catalog.get(said.node_id, nothing).get(
+                    (said.stream, message.generation))
                 if listed is None or len(listed.slots) != len(message.states):
                     self.counts.unreadable += 1
                 elif said.second == CARRIED:
@@ -124,10 +126,14 @@ class HistoryIngester:
 
     def _inventory(self, said: HistoryMessage, inventory: Inventory) -> None:
         slots = [self.slot(facts.uuid, said.node_id) for facts in inventory.gpus]
-        key = (said.node_id, said.stream, inventory.generation)
-        known = self._catalog.get(key)
+        listings = self._catalog.setdefault(said.node_id, {})
+        key = said.stream, inventory.generation
+        known = listings.pop(key, None)
         if known is None or known.slots != slots:
-            self._catalog[key] = HistorySlots(slots, np.array(slots, np.intp))
+            known = HistorySlots(slots, np.array(slots, np.intp))
+        listings[key] = known  # last: the newest
+        while len(listings) > MOST_LISTINGS:
+            del listings[next(iter(listings))]
 
     def _place(self, taken: list[ReceivedFrame], segment: int) -> None:
         """Those that came so far, together."""

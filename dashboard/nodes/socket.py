@@ -15,11 +15,12 @@ from gpudeck.websocket import CloseCode, WebSocketViolationError
 from ..access.policy import may
 from ..errors import SignerUnavailableError
 from ..fleet.effects import HubEvent, LinkClosed, MessageReceived, RateExceeded
+from ..runtime.paced_log import LogPacer
 from ..settings import HubSettings
 from ..web.bounded_socket import BoundedServer, BoundedSocket, event_frame
 from ..web.http_server import ClientConnection
 from ..web.token_bucket import TokenBucket
-from .backfills import BackfillQueue
+from .backfills import PER_LINK, BackfillQueue
 from .enrolment import EnrolmentService, KeyProofError
 
 log = logging.getLogger("gpudeck.hub")
@@ -59,6 +60,7 @@ class AgentEndpoint:
         self._challenge = challenge
         self._submit = submit
         self._links: dict[str, AgentLink] = {}
+        self._refusals = LogPacer()
         # On the server itself: Flask-SocketIO's decorator makes a request context per event and
         # costs 3 to 4 times as much.
         server.on("connect", self._connect, namespace=wire.NAMESPACE)
@@ -109,7 +111,8 @@ class AgentEndpoint:
         if self.backfills.is_full:
             self._turn_away(sid, "too much comes in at once", TOO_MUCH_RETRY_S)
         elif not self.backfills.put(sid, message, size):
-            self._submit(RateExceeded(sid, "backfills"))
+            self._submit(RateExceeded(sid, "backfills",
+                                      f"{PER_LINK} backfills that wait for their receipt"))
 
     def _filled(self, sid: str, part: wire.Backfill) -> None:
         if sid not in self._links:
@@ -149,8 +152,10 @@ class AgentEndpoint:
         except KeyProofError as error:
             raise WebSocketViolationError(CloseCode.POLICY, str(error)) from error
         if refused is not None:
-            log.info("agent_refused node=%s host=%r why=%r", hello.node_id, hello.host,
-                     refused.reason)
+            left_out = self._refusals.due(hello.node_id, time.monotonic())
+            if left_out is not None:
+                log.info("agent_refused node=%s host=%r why=%r left_out=%d", hello.node_id,
+                         hello.host, refused.reason, left_out)
             self.tell(sid, refused)
             self.close(sid, refused.reason)
             return
@@ -172,7 +177,9 @@ class AgentEndpoint:
             return True
         if fits and link.messages.take(1, mono):
             return True
-        self._submit(RateExceeded(sid, "messages" if fits else "bytes"))
+        what, most = (("messages", self._settings.agent_messages_per_s) if fits
+                      else ("bytes", self._settings.agent_bytes_per_s))
+        self._submit(RateExceeded(sid, what, f"{most:,} {what} a second"))
         return False
 
     def _is_due(self, link: AgentLink, seq: int, mono: float) -> bool:

@@ -3,7 +3,9 @@
 import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from time import monotonic
 
+from gevent import sleep
 from gevent.event import Event
 
 from gpudeck.pool.core.claims import Claim, Lease
@@ -14,6 +16,7 @@ from gpudeck.wire import FromHub
 
 from ..errors import InvalidChangeError
 from ..fleet.fleet import Fleet
+from ..fleet.node_budget import NodeBudget
 from .plan import (
     PendingOffer,
     PoolNode,
@@ -31,6 +34,7 @@ PASS_EVERY_S = 1.0
 ANSWER_WITHIN_S = 30.0
 ENDED_KEPT_S = 35 * 86_400.0  # five half-lives of fair share
 FORGET_EVERY_S = 3_600.0
+ENDS_MOST = ((3_600.0, 4_096), (86_400.0, 16_384))  # of leases that one node may have ended
 
 
 @dataclass(slots=True)
@@ -50,6 +54,8 @@ class PoolService:
     _ended: dict[str, Lease] = field(init=False, default_factory=dict)
     pending: dict[str, PendingOffer] = field(init=False, default_factory=dict)
     _give_back: dict[str, dict[str, str]] = field(init=False, default_factory=dict)
+    _ends: NodeBudget = field(init=False, default_factory=lambda: NodeBudget(ENDS_MOST))
+    _rests_until_mono: float = field(init=False, default=float("-inf"))
     _sent: dict[str, PoolPlan] = field(init=False, default_factory=dict)
     _forgot_mono: float = field(init=False, default=float("-inf"))
 
@@ -65,8 +71,9 @@ class PoolService:
     def reported(self, node_id: str, report: PoolReport) -> None:
         """The node's word is the truth of its GPUs, and of nothing else."""
         self._reports[node_id] = report
-        for end in report.ended:
-            if end.claim.id not in self._ended:
+        new = [each for each in report.ended if each.claim.id not in self._ended]
+        if self._ends.take(node_id, len(new), monotonic()):
+            for end in new:
                 self._note_end(node_id, end)
         taken = {each.claim.id for each in report.leases}
         asked = {each.claim.id for each in report.claims}
@@ -120,6 +127,10 @@ class PoolService:
     def step(self, now: float, mono: float) -> None:
         if not self.is_on:
             return
+        if mono < self._rests_until_mono:
+            self.wake.set()
+            sleep(min(self._rests_until_mono - mono, PASS_EVERY_S))
+            return
         self._forget(now, mono)
         for claim_id, offer in list(self.pending.items()):
             if mono - offer.at_mono >= ANSWER_WITHIN_S:
@@ -139,6 +150,8 @@ class PoolService:
                 self._sent[node.id] = plan
         if made.offers:
             self.wake.set()
+        # Whatever nodes report, and however often: passes are a tenth of the hub's time at most.
+        self._rests_until_mono = mono + 10 * (monotonic() - mono)
 
     def _forget(self, now: float, mono: float) -> None:
         if mono - self._forgot_mono < FORGET_EVERY_S:

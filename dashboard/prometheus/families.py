@@ -152,7 +152,8 @@ def _labels(found: FleetMetricsSnapshot, tasks: Iterable[Held]) -> list[str]:
 def _ours(found: FleetMetricsSnapshot, named: Sequence[str], keep: list[int],
           tasks: list[Held]) -> Iterator[str]:
     count = Counter(at for _, at, _, _ in tasks)
-    is_known = [_tasks_of(found.nodes[node]) is not None and show != GpuStatus.LOST
+    is_known = [_tasks_of(found.nodes[node]) is not None
+                and show not in (GpuStatus.LOST, GpuStatus.ERROR)
                 for node, show in zip(found.node_at, found.show, strict=True)]
     uses = {task_labels(found.nodes[node].hello.host, found.facts[at], task): use
             for node, at, task, use in tasks}

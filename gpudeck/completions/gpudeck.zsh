@@ -882,6 +882,9 @@ _shtab_gpudeck_rules_backtest_defaults_added=0
 
 _shtab_gpudeck_rules_check_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--hub[a hub\: says besides what of a ladder would be refused there]:URL:"
+  "--token-file[holds the API token]:FILE:_files"
+  "--ca-file[PEM file of who issued the hub\'s certificate]:FILE:_files"
   "--json[as JSON]"
   ":YAML\; - reads standard input:"
 )
@@ -1038,6 +1041,7 @@ _shtab_gpudeck_up_options=(
   "--config[read settings from this TOML file]:FILE:_files"
   "--port[port on 127.0.0.1\; 0 picks a free one \[GPUDECK_PORT\; default\: 8050\]]:X:"
   "--data[folder for both\; \$XDG_STATE_HOME\/gpudeck\/up, if not given \[GPUDECK_DATA\; default\: none\]]:X:"
+  {--agent-alone,--no-agent-alone}"[no hub, but an agent for the one that \`gpudeck hub\` runs on this machine \[GPUDECK_AGENT_ALONE\; default\: no\]]"
 )
 
 # guard to ensure default positional specs are added only once per session

@@ -191,6 +191,18 @@ def test_on_a_node_in_maintenance_it_takes_one_click_more(demo: Demo, comes: Com
     assert others <= living(tasks(demo)), "a neighbour has ended"
 
 
+def test_escape_closes_the_dialog_and_leaves_the_drawer(demo: Demo, comes: Comes) -> None:
+    wanted = random.choice(alone(demo))
+    page = comes().open(f"/?gpu={wanted['gpus'][0]['uuid']}").page
+    page.locator("#drawer .tasks").get_by_role("button", name="Pause").first.click()
+    expect(page.locator("dialog[open]")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.locator("dialog[open]")).to_have_count(0)
+    expect(page.locator("#drawer")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.locator("#drawer")).to_be_hidden()
+
+
 def test_an_old_look_is_not_acted_on(demo: Demo, comes: Comes) -> None:
     person = comes().open("/tasks")
     wanted = random.choice(alone(demo))

@@ -127,7 +127,7 @@ def test_every_field_of_a_rule_is_kept_by_the_form(hub: HubProcess, node: Node,
                no_data="hold", min_coverage=0.5, max_gap="9s", cooldown="20m", owner="ops",
                group_by=["rule", "gpu"], inhibited_by=["gpu-lost"], keep_firing_for="1m",
                budget={"acts": 2, "within": "1h"}, ladder=[{"do": "tell", "after": "0s"}],
-               **{"for": "31s"})
+               when_refused="skip", **{"for": "31s"})
     before = hub.get(f"/api/v1/rules/{rule['id']}")["rule"]
     page = come("/alerts")
     page.get_by_role("button", name=f"Edit {rule['title']}").click()
@@ -136,6 +136,39 @@ def test_every_field_of_a_rule_is_kept_by_the_form(hub: HubProcess, node: Node,
     page.locator("dialog").get_by_role("button", name="Keep the change").click()
     assert soon(lambda: rows(page, "rules", title), 10)
     assert hub.get(f"/api/v1/rules/{rule['id']}")["rule"] == before | {"title": title}
+
+
+def test_what_of_a_ladder_cannot_be_done_is_said_below_the_form(
+    hub: HubProcess, node: Node, come: Callable[..., Page]
+) -> None:
+    rule = put(hub, node, of="task", signal="sm_pct", fire="<= 1", clear="", ladder=[
+        {"do": "tell", "after": "0s"}, {"do": "end", "after": "10m"}, {"do": "end", "after": "10m"}
+    ], **{"for": "31s"})
+    page = come("/alerts")
+    page.get_by_role("button", name=f"Edit {rule['title']}").click()
+    check = page.locator("dialog .rule-check")
+    assert soon(lambda: "Step 3 ('end') can never be done: it comes after 'end', and what has "
+                "ended is gone." in check.inner_text(), 10)
+
+
+REHEARSED = """async () => {
+    const { Rehearsal } = await import("/assets/alerts/rehearsal.mjs");
+    const one = new Rehearsal(() => null), who = { target: "t1", node: "n", users: ["ann"] };
+    one.draw({ state: "done", why: "", alerts: [], alerts_count: 1, targets: 2, of: "task",
+               start: 0, end: 9, victims: [], victims_count: 0, gpu_hours: 0, grain_s: 60,
+               refused_count: 1,
+               refused: [{ ...who, host: "n7", do: "pause", at: 5,
+                           why: "it is a client of MPS" }] });
+    return one.root.textContent;
+}"""
+
+
+def test_a_rehearsal_says_what_would_be_refused(come: Callable[..., Page]) -> None:
+    words = come("/alerts").evaluate(REHEARSED)
+    assert "1 act would be refused, as the nodes are now." in words
+    assert "'pause' would be refused: it is a client of MPS" in words
+    assert "n7" in words
+    assert "would have acted" not in words
 
 
 def test_brakes_modes_and_maintenance(hub: HubProcess, node: Node, come: Callable[..., Page]

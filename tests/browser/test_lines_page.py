@@ -93,6 +93,13 @@ def test_a_node_has_a_line_for_each_gpu_and_says_who_works_there(
     ready(page, node.uuid(0))
 
 
+def test_a_node_goes_by_its_host_name_too(node: Node, come: Callable[..., Page]) -> None:
+    host = node.teller.caller.said.host
+    page = come(f"/node/{host}")
+    ready(page, node.uuid(0))
+    assert page.inner_text("#lines-title") == host
+
+
 def test_one_looks_closer_and_comes_back(node: Node, come: Callable[..., Page]) -> None:
     page = come(f"/gpu/{node.uuid(0)}")
     ready(page, node.uuid(0), 6)

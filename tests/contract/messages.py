@@ -45,7 +45,19 @@ from gpudeck.limits import (
     TimedLimit,
 )
 from gpudeck.metrics import SLOW_WIDTH, WIDTH, Absence
+from gpudeck.pool.core.claims import Claim
+from gpudeck.pool.link import (
+    ClaimStanding,
+    LeaseOffer,
+    NodeClaim,
+    OfferedGpu,
+    PoolPlan,
+    PoolReport,
+    ReportedEnd,
+    ReportedLease,
+)
 from gpudeck.quota import Quota
+from gpudeck.rungs import RulesCeiling
 from gpudeck.wire import (
     Ack,
     Anchor,
@@ -64,6 +76,7 @@ from gpudeck.wire import (
     GpuFacts,
     GpuLink,
     Hello,
+    Ignored,
     Inquire,
     Inventory,
     Look,
@@ -184,6 +197,12 @@ FROM_AGENT: dict[str, FromAgent] = {
         platform="Linux-6.1-x86_64", driver_version="550.54.15", epoch_seen=3,
         actions=("notify", "end"), anchor_seq=99, anchor_head="cd" * 32,
     ),
+    "hello_that_says_what_rules_may": Hello(
+        wire_versions=(1,), key=bytes(range(64, 96)), signature=bytes(range(64)),
+        node_id="6f" * 16, host="node-01", boot_id="0b1c2d3e-" + "0" * 27,
+        stream="a1b2c3d4e5f60718", last_seq=6, agent_version="0.1.0", backend="nvml",
+        actions=("notify", "end"), rules=RulesCeiling(may_act=True, may_hit_managed=False),
+    ),
     "inventory": Inventory(generation=3, gpus=FACTS, links=(GpuLink(0, 1, "numa node", 18),)),
     "frame": FRAME,
     "frame_unchanged_tasks": Frame(
@@ -219,6 +238,17 @@ FROM_AGENT: dict[str, FromAgent] = {
         trouble="the last one was not signed by this hub",
     ),
 }
+CLAIM = Claim(
+    id="5f0c2a7b9d1e4433", owner="alice", gpus=2, submitted_at=1763640000.0, team="vision",
+    mem_bytes=40 * 2**30, models=("h100",), hosts=("n1",), term_s=7200.0, priority=3,
+    is_preemptible=True, shape="python train.py")
+FROM_AGENT["pool"] = PoolReport(
+    (OfferedGpu("GPU-1", "NVIDIA H100 80GB HBM3", 1, False, 0, 2, 85e9),
+     OfferedGpu("GPU-2", "NVIDIA H100 80GB HBM3", 2, trouble="the driver has lost it")),
+    (NodeClaim(CLAIM, True),),
+    (ReportedLease(CLAIM, ("GPU-1",), "active", 1763640001.0, 1763647201.0, 1763640060.0),),
+    (ReportedEnd(CLAIM, ("GPU-1",), 1763640001.0, 1763640090.5, "released", "given back", 7),),
+    {"0123456789abcdef": "GPU 1 is leased"})
 FROM_AGENT["preview_of_a_setting"] = msgspec.structs.replace(
     PREVIEW, action="set_mps", params=ActionParams(setting=MpsPercent("/run/mps", 50, 4321)),
     victims=(), task_id=NO_TASK,
@@ -248,6 +278,7 @@ FROM_HUB: dict[str, FromHub] = {
         signature=bytes(range(192, 256)),
     ),
     "welcome": Welcome(wire_version=1, hub_id="hub-1", epoch=4, hub_at=1763640000.0, acked_seq=6),
+    "ignored": Ignored(what="power_curve"),
     "refused": Refused(reason="too many agents at once", retry_after_s=12.5),
     "welcome_after_an_outage": Welcome(wire_version=1, hub_id="hub-1", epoch=4,
                                        hub_at=1763640000.0, acked_seq=6, spans=(Span(9, 12),)),
@@ -285,3 +316,8 @@ STATEMENTS = {
     "statement_of_command": command_statement(encode_command(COMMAND)),
     "statement_of_desired": desired_statement(encode_desired(DESIRED)),
 }
+FROM_HUB["pool_plan"] = PoolPlan(
+    (LeaseOffer("5f0c2a7b9d1e4433", ("GPU-1", "GPU-2")), LeaseOffer("fedc", ("GPU-3",), CLAIM)),
+    (ClaimStanding("0123456789abcdef", 3, "it asks for 2 GPUs; 1 of 4 that suit it are free",
+                   2400.0),),
+    {"aaaa": "given back by carol"})

@@ -43,6 +43,7 @@ from gpudeck.wire import (
     FromHub,
     GpuFacts,
     Hello,
+    Ignored,
     Inventory,
     Probe,
     Refused,
@@ -340,6 +341,7 @@ class WireAgent:
         self.acked = 0
         self.welcomes: list[Welcome] = []
         self.refused: list[Refused] = []
+        self.ignored: list[Ignored] = []
         self.connects = 0
         self.util = [0.0] * gpus
         self._client: socketio.Client | None = None
@@ -377,6 +379,8 @@ class WireAgent:
                 self.say(Echo(message.probe_id, time.time()))
             case Refused():
                 self.refused.append(message)
+            case Ignored():
+                self.ignored.append(message)
 
     def _forget(self, seq: int) -> None:
         self.acked = max(self.acked, seq)
@@ -410,8 +414,7 @@ class WireAgent:
 
     def close(self) -> None:
         if self._client is not None:
-            self._client.disconnect()
-            self._client = None
+            self._client.disconnect()  # stays: an answer on its way finds it closed
         for sock in self._sockets:
             sock.close()  # the library lets go of it unclosed when the hub hangs up
 

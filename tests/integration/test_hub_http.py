@@ -155,6 +155,17 @@ def test_wrong_questions_are_answered(hub: HubProcess, query: str, word: str) ->
     assert word in answer.json["detail"]
 
 
+def test_a_node_goes_by_its_host_name_too(hub: HubProcess) -> None:
+    node_id, host = Caller("n3").node_id, Caller("n3").said.host
+    for query, key in (("gpus?node={}", "uuid"), ("nodes?id={}", "id"), ("tasks?node={}", "id")):
+        by_id, by_host = ([each[key] for each in hub.get(
+            f"/api/v1/{query.format(name)}")["items"]] for name in (node_id, host))
+        assert by_host
+        assert by_host == by_id
+        assert hub.get(f"/api/v1/{query.format('no-such-host')}")["items"] == []
+    assert hub.get(f"/api/v1/nodes/{host}")["id"] == node_id
+
+
 @pytest.mark.parametrize("path", ["gpus/none", "nodes/none", "tasks/none", "nothing", "gpus/a/b"])
 def test_what_is_not_there(hub: HubProcess, path: str) -> None:
     answer = hub.ask(f"/api/v1/{path}")

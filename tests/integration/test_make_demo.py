@@ -37,3 +37,10 @@ def test_fresh_clone(tmp_path: Path) -> None:
     # The best of five, and twice what `make bench` asks of a quiet machine: other tests have the
     # same cores.
     assert any(start_to_live_s(clone, tmp_path / f"again{turn}", 60) < 12 for turn in range(5))
+
+
+def test_another_port() -> None:
+    for port, flag in (("PORT=8061", "--port 8061"), ("PORT=", "")):
+        said = subprocess.run(["make", "-n", "-o", ".venv/.hub", "demo", port, "DEMO=--nodes 2"],
+                              cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        assert " ".join(said.split()).endswith(f"gpudeck demo {flag} --nodes 2".replace("  ", " "))

@@ -219,6 +219,14 @@ def make_token(file: Path, hub: HubProcess) -> None:
     assert file.stat().st_mode & 0o777 == 0o600
 
 
+def relabelling() -> dict[str, Any]:
+    """By which NVIDIA's dashboard tells nodes apart, as the docs have it."""
+    [block] = [each for each in re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.S)
+               if "metric_relabel_configs" in each]
+    [job] = yaml.safe_load(block)["scrape_configs"]
+    return {"metric_relabel_configs": job["metric_relabel_configs"]}
+
+
 @contextmanager
 def a_prometheus(folder: Path, hub: HubProcess) -> Iterator[str]:
     program, port = required("prometheus"), free_port()
@@ -231,7 +239,7 @@ def a_prometheus(folder: Path, hub: HubProcess) -> Iterator[str]:
         "scrape_configs": [{
             "job_name": "gpudeck", "scrape_interval": "1s", "scrape_timeout": "1s",
             "authorization": {"credentials_file": str(folder / "token")},
-            "static_configs": [{"targets": [f"127.0.0.1:{hub.port}"]}]}]}))
+            "static_configs": [{"targets": [f"127.0.0.1:{hub.port}"]}]} | relabelling()]}))
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
             [program, f"--config.file={folder / 'prometheus.yml'}",
@@ -281,6 +289,8 @@ def test_a_real_prometheus(tmp_path: Path, hub: HubProcess, agent: WireAgent) ->
         told = {each["metric"]["gpu"]: each["metric"] for each in ask(url, "DCGM_FI_DEV_GPU_TEMP")}
         assert {each["UUID"] for each in told.values()} == {gpu.uuid for gpu in agent.facts}
         assert {each["Hostname"] for each in told.values()} == {agent.caller.said.host}
+        # The dashboard's only selector of nodes; the hub itself is one instance.
+        assert {each["instance"] for each in told.values()} == {agent.caller.said.host}
 
 
 def test_of_one_node(tmp_path: Path) -> None:

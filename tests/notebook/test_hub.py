@@ -2,10 +2,13 @@
 
 import random
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 from datetime import UTC, datetime, timedelta
+from io import StringIO
 from typing import Any
 
 import pytest
+from IPython.core.interactiveshell import InteractiveShell
 
 from gpudeck.errors import CommandError
 from tests.demos import Demo, soon
@@ -47,8 +50,12 @@ def test_frames(demo: Demo, hub: Hub) -> None:
 
 
 def test_errors_say_what_to_do(demo: Demo, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(CommandError, match="refuses"):
+    with pytest.raises(CommandError, match="refuses") as refused:
         connect(demo.url, "gd_wrong")
+    shown = told_in_a_notebook(f"connect({demo.url!r}, 'gd_wrong')")
+    assert shown == f"gpudeck: {refused.value}"  # one sentence, without a word of a flag
+    assert "--" not in shown
+    assert "--" not in told_in_a_notebook("connect('http://127.0.0.1:9', 't')")
     monkeypatch.delenv("GPUDECK_TOKEN", raising=False)
     with pytest.raises(CommandError, match="a token is needed"):
         connect(demo.url)
@@ -60,6 +67,14 @@ def test_errors_say_what_to_do(demo: Demo, hub: Hub, monkeypatch: pytest.MonkeyP
         hub.gpus("util<<5")
     with pytest.raises(ValueError, match="time zone"):
         hub.series("x", start=datetime(2026, 1, 1))
+
+
+def told_in_a_notebook(cell: str) -> str:
+    shell, said = InteractiveShell(), StringIO()
+    shell.push({"connect": connect})
+    with redirect_stdout(said):
+        shell.run_cell(cell)
+    return said.getvalue().strip()
 
 
 def test_a_fleet_is_watched(demo: Demo) -> None:

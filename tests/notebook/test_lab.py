@@ -65,7 +65,7 @@ class Lab:
         self.book.page.wait_for_selector(".gpudeck .g-card")
 
     def text(self, selector: str) -> str:
-        return self.book.page.locator(f".gpudeck {selector}").first.inner_text()
+        return self.book.page.locator(f".gpudeck {selector}".strip()).first.inner_text()
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +90,7 @@ def test_what_is_set_is_what_is_drawn(lab: Lab) -> None:
     assert f"{watts} W" in lab.text(".g-card")
     assert soon(lambda: "this kernel" in lab.text(".g-owners"), 10)
     said = lab.text(".g-owners").replace("\n", " ")
-    for words in ("this kernel 11.0 GiB", "your other tasks 52.0 GiB", "not by a task that is"):
+    for words in ("this kernel 33.0 GiB", "your other tasks 30.0 GiB", "not by a task that is"):
         assert words in said
     row = lab.book.page.locator(".gpudeck .g-kernel")
     assert row.locator("button").count() == 0  # a kernel is ended from its own menu
@@ -160,20 +160,41 @@ def test_a_kernel_that_ends_leaves_nothing(lab: Lab) -> None:
     kernel = lab.jupyter.kernel_of(lab.book.path.name)
     ours = {pid for pid in descendants(lab.kernel) if pid != lab.child}
     assert len(ours) >= 2  # the agent and its reader
-    lab.jupyter.restart(kernel)
+    lab.jupyter.restart(kernel)  # the page is not told; as after a crash
     assert soon(lambda: not alive(ours), 10), alive(ours)
     assert lab.stranger.is_alive()
-    page.wait_for_timeout(1_000)
-    lab.book.run(0)
-    assert soon(lambda: int(lab.book.said(0, r"pids (\d+) ")[1]) != lab.kernel, 30)
-    again = int(lab.book.said(0, r"pids (\d+) ")[1])
-    lab.book.run(1)
-    page.wait_for_selector(".gpudeck .g-card")
+    page.locator(".gpudeck [data-action=pause]").first.click()
+    page.get_by_text("The kernel does not answer").wait_for()
+    over(lab, "If it was restarted, run the cell again")
+    began(lab, lab.kernel)
+    page.locator("[data-command='notebook:restart-kernel']").first.click()
+    page.locator(".jp-Dialog button.jp-mod-accept").click()
+    over(lab, "has ended. Run the cell again")
+    again = began(lab, lab.kernel)
     ours = {pid for pid in descendants(again) if b"gpudeck" in _command(pid)}
     assert len(ours) >= 2
     os.kill(again, signal.SIGKILL)  # it says good-bye to nobody
     assert soon(lambda: not alive(ours), 10), alive(ours)
     assert lab.stranger.is_alive()
+
+
+def over(lab: Lab, words: str) -> None:
+    """Nothing there can be clicked, and nothing is said that is not so."""
+    lab.book.page.get_by_text(words).wait_for()
+    assert lab.book.page.locator(".gpudeck button:visible").count() == 0
+    assert "started again" not in lab.text("")
+    assert "is busy" not in lab.book.page.locator(".gpudeck").inner_text()
+
+
+def began(lab: Lab, before: int) -> int:
+    page = lab.book.page
+    page.wait_for_timeout(1_000)
+    lab.book.run(0)
+    assert soon(lambda: int(lab.book.said(0, r"pids (\d+) ")[1]) != before, 30)
+    lab.book.run(1)
+    page.locator(".gpudeck .g-fresh", has_text="live").wait_for()
+    page.wait_for_selector(".gpudeck .g-card")
+    return int(lab.book.said(0, r"pids (\d+) ")[1])
 
 
 def _command(pid: int) -> bytes:

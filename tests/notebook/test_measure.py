@@ -2,20 +2,25 @@
 
 import os
 import random
+import signal
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
-from tests.fakes.children import Children
+from gpudeck.process_cost import children_of
+from tests.demos import soon
+from tests.fakes.children import ORPHAN, Children, is_alive
 from tests.fakes.nvml import FakeNvml
 from tests.machine import required
 from tests.notebook.boards import Meter
 from widget import load_ipython_extension, measure
 from widget.agent_source import close_all
+from widget.live_widget import watch_here
 from widget.measurement import Measure
 
 GIB = 2**30
@@ -34,10 +39,21 @@ class Bench:
         self.nvml = FakeNvml(folder, gpus=0)
         self.gpu = self.nvml.gpu(util=77, power_mw=round(POWER_W[0] * 1e3), energy_mj=10**9)
         self.other = self.nvml.gpu(util=5)
-        self.stranger = children.start()
-        self.gpu.process(self.stranger.pid, STRANGERS, sm_pct=50)
+        self.stranger = a_stranger(children)
+        self.gpu.process(self.stranger, STRANGERS, sm_pct=50)
         self.gpu.process(os.getpid(), MINE[0], sm_pct=SM)
         self.nvml.save()
+
+
+def a_stranger(children: Children) -> int:
+    """No child of ours, as all else is that a test starts: its parent has gone."""
+    made = children.start(ORPHAN)
+    (stranger,) = made.workers
+    assert made.process.stdin is not None
+    made.process.stdin.write("x")
+    made.process.stdin.flush()
+    assert soon(lambda: stranger not in children_of(os.getpid()), 10)
+    return stranger
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +90,7 @@ def test_a_cell_has_its_own_numbers(bench: Bench, shell: Any) -> None:
     assert done.success
     cost = shell.user_ns["m"].cost
     (mine,) = cost.gpus  # the other board is none of its
+    assert mine.is_mine
     truth_j = shell.user_ns["last"] - shell.user_ns["first"]
     assert mine.uuid == bench.gpu.uuid
     assert mine.energy_j == pytest.approx(truth_j, rel=0.01)
@@ -84,7 +101,7 @@ def test_a_cell_has_its_own_numbers(bench: Bench, shell: Any) -> None:
     assert mine.shared_with
     assert cost.wall_s == pytest.approx(2 * HALF_S, rel=0.1)
     assert cost.cpu_s < 0.6 * cost.wall_s
-    assert bench.stranger.is_alive()
+    assert is_alive(bench.stranger)
 
 
 def test_a_frame_and_a_figure_of_it(shell: Any, bench: Bench) -> None:
@@ -93,10 +110,83 @@ def test_a_frame_and_a_figure_of_it(shell: Any, bench: Bench) -> None:
     frame = m.frame
     assert set(frame["uuid"]) == {bench.gpu.uuid}
     assert frame["my_mem_bytes"].dropna().isin(MINE).all()
-    assert len(frame["util_pct"].dropna()) >= 2
+    assert not frame.duplicated(["gpu", "seconds"]).any()
+    assert set(frame["seconds"]) <= set(range(4))
+    both = frame[frame["util_pct"] > 50]  # what came at different moments is in one row
+    assert len(both) >= 2
+    assert both["my_mem_bytes"].notna().all()
     assert {trace.name for trace in m.plot().data} >= {"GPU 0, the whole GPU"}
     assert "<svg" in str(m._repr_html_())
-    assert "this process SM" in repr(m)
+    assert "this kernel SM" in repr(m)
+
+
+# A launcher that is on no GPU, and a worker below it in a session of its own.
+LAUNCH = """
+import subprocess, sys
+launcher = subprocess.Popen([sys.executable, "-S", "-E", "-c", '''
+import os, signal
+worker = os.fork()
+if worker == 0:
+    os.setsid()
+    while True:
+        signal.pause()
+print(worker, flush=True)
+signal.pause()
+'''], stdout=subprocess.PIPE, text=True)
+worker = int(launcher.stdout.readline())
+"""
+
+
+def test_what_the_kernel_started_counts_as_the_kernels(bench: Bench, shell: Any) -> None:
+    """As torchrun and mp.spawn do it: a row per process, and their sum."""
+    assert shell.run_cell(LAUNCH).success
+    worker = shell.user_ns["worker"]
+    held, sm_pct, own = DICE.randrange(20, 29) * GIB, DICE.randrange(50, 80), MINE[0]
+    bench.gpu.forget(os.getpid()).process(os.getpid(), own, sm_pct=SM)
+    bench.gpu.process(worker, held, sm_pct=sm_pct)
+    bench.other.process(worker, held, sm_pct=sm_pct)
+    bench.nvml.save()
+    try:
+        shell.run_cell("%%gpu m\nimport time; time.sleep(4.2)")
+        m: Measure = shell.user_ns["m"]
+        assert m.cost is not None
+        first, second = m.cost.gpus
+        assert {*first.processes} == {os.getpid(), worker}
+        assert {*second.processes} == {worker}
+        assert first.mem_peak_bytes == own + held
+        assert first.processes[worker].mem_peak_bytes == held
+        assert first.sm_peak_pct == SM + sm_pct
+        assert second.is_mine
+        assert second.shared_with == ()
+        assert len(first.shared_with) == 1  # the stranger
+        assert f"  {worker} " in repr(m)
+        assert str(worker) in str(m._repr_html_())
+        with closing(watch_here(None)) as shown:
+            assert soon(lambda: shown.picture.get("tasks"), 10)
+            held_by = {part["who"]: part["bytes"] for part in shown.picture["gpus"][0]["held"]}
+            assert held_by["this kernel"] == own + held
+            assert [task["pid"] for task in shown.picture["tasks"] if task["child"]] == [worker]
+    finally:
+        bench.gpu.forget(worker)
+        bench.other.forget(worker)
+        bench.nvml.save()
+        os.kill(worker, signal.SIGKILL)
+        shell.user_ns["launcher"].kill()
+        shell.user_ns["launcher"].communicate()
+
+
+def test_the_one_gpu_that_is_visible_counts_whole(
+        bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a short process did there is in its energy, whoever was seen."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", bench.other.uuid)
+    with measure() as m:
+        pass
+    assert m.cost is not None
+    seen, visible = m.cost.gpus
+    assert (seen.is_mine, visible.is_mine) == (True, False)
+    assert visible.energy_j is not None
+    assert visible.mem_peak_bytes is None
+    assert "this kernel was not seen there" in repr(m)
 
 
 def test_nested_and_failing(shell: Any, bench: Bench) -> None:

@@ -87,6 +87,7 @@ FIGURES: dict[str, tuple[str, tuple[Any, ...], tuple[str, ...]]] = {
     "replays": ("nvmlDeviceGetPcieReplayCounter", (), ("pcie_replays",)),
     "traffic": ("nvmlDeviceGetPcieThroughput", (1,), ("pcie_rx_kib_per_s",)),
     "NVLink": ("nvmlDeviceGetNvLinkState", (3,), ("nvlink_3",)),
+    "NVLink version": ("nvmlDeviceGetNvLinkVersion", (3,), ("nvlink_3_version",)),
     "NVLink errors": ("nvmlDeviceGetNvLinkErrorCounter", (3, 1), ("nvlink_3_errors_1",)),
     "capability": ("nvmlDeviceGetCudaComputeCapability", (),
                    ("capability_major", "capability_minor")),
@@ -433,6 +434,24 @@ def test_an_xid_reaches_who_registered_before(nvml: FakeNvml) -> None:
         assert code_of(lambda: pynvml.nvmlEventSetWait_v2(events, 1)) == pynvml.NVML_ERROR_TIMEOUT
     finally:
         pynvml.nvmlEventSetFree(events)
+
+
+def test_all_that_jupyterlab_nvdashboard_asks_for(nvml: FakeNvml) -> None:
+    """As its apps/gpu.py does; what a board lacks is not supported, and no function is missing."""
+    fields = [(field, link) for link in range(pynvml.NVML_NVLINK_MAX_LINKS) for field in (
+        pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX)]
+    asked: dict[str, Callable[[], Any]] = {
+        "link": lambda: pynvml.nvmlDeviceGetNvLinkVersion(handle(), 0),
+        "fields": lambda: pynvml.nvmlDeviceGetFieldValues(handle(), fields),
+        "generation": lambda: pynvml.nvmlDeviceGetMaxPcieLinkGeneration(handle()),
+        "width": lambda: pynvml.nvmlDeviceGetMaxPcieLinkWidth(handle()),
+        "utilization": lambda: pynvml.nvmlDeviceGetUtilizationRates(handle()).gpu,
+        "memory": lambda: pynvml.nvmlDeviceGetMemoryInfo(handle()).used,
+        "pcie": lambda: pynvml.nvmlDeviceGetPcieThroughput(
+            handle(), pynvml.NVML_PCIE_UTIL_TX_BYTES)}
+    codes = {name: code_of(call) for name, call in asked.items()}
+    assert pynvml.NVML_ERROR_FUNCTION_NOT_FOUND not in codes.values()
+    assert codes["memory"] == 0
 
 
 def test_a_function_that_is_not_there(nvml: FakeNvml) -> None:

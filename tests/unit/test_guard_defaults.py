@@ -18,6 +18,7 @@ from dashboard.automation.intents import ActionIntent
 from dashboard.notifications.receivers import address_flaw
 from gpudeck.ladder import LadderObservation
 from gpudeck.quota_usage import balances
+from gpudeck.rungs import RungTarget
 
 # None: of all that it takes.
 ASKED: tuple[tuple[Callable[..., Any], tuple[str, ...] | None], ...] = (
@@ -26,7 +27,7 @@ ASKED: tuple[tuple[Callable[..., Any], tuple[str, ...] | None], ...] = (
     (ActionIntent, ("acts", "within_s", "holds", "mutes", "keep", "condition")),
     (Commander.order, ("refusal", "condition")), (PreviewRequester.look, ("asker",)),
     (balances, ("hours", "spared")), (may, None), (AccountService.check, None),
-    (address_flaw, None),
+    (address_flaw, None), (RungTarget, None),
 )
 
 

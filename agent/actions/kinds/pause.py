@@ -1,25 +1,88 @@
 """Stops all processes of a task, whose memory stays held, and lets them go on again."""
 
+import contextlib
 import signal
 import time
 
-from gpudeck.actions import ActionParams, ActionVerification, CommandState
+from gpudeck.actions import ActionParams, ActionVerification, CommandState, Refusal
 
+from ...tasks.jobs import ProcessTableRow, below, one_tree
+from ...tasks.processes import table
 from ..guard import GuardInput
 from ..targets import TargetProcessSet
-from .execution import Outcome
+from .execution import ActionRefusedError, Outcome
 from .task_kind import TaskActionKind, TaskExecution, are_alive, no_warnings
 
 STOPPED_WITHIN_S = 2.0
+ROUNDS = 5  # what is born while it is stopped is found, and nobody is chased for ever
 
 
 def _pause(act: TaskExecution, targets: TargetProcessSet) -> Outcome:
+    if act.command.asker.kind == "rule":
+        return _pause_whole(act, targets)
     sent = targets.send(signal.SIGSTOP)
     act.tell_owner(targets, "Its memory stays; `gpudeck resume` lets it go on.")
     targets.adopt()
     targets.send(signal.SIGSTOP, only_new=True)
     moving = _wait_for_state(targets, "T", True)
     return _outcome(targets, moving, f"paused: {sent} processes stand still", "did not stand still")
+
+
+def _pause_whole(act: TaskExecution, targets: TargetProcessSet) -> Outcome:
+    """For a rule: the whole job or nothing of it. Nobody is there to see what half of it does."""
+    order = [row.pid for row in one_tree(_rows(targets))]
+    if not order:
+        raise ActionRefusedError(Refusal("multi_process", "its processes are not one tree any "
+                                                          "more; nothing was touched"))
+    # Root first, so that it starts nothing meanwhile.
+    targets.all.sort(key=lambda each: order.index(each.grip.pid) if each.grip.pid in order else -1)
+    stood = frozenset(row.pid for row, _ in _rows(targets) if row.state == "T")
+    try:
+        wrong = _stop_tree(targets)
+    except BaseException:
+        _undo(targets, stood)
+        raise
+    still = _undo(targets, stood) if wrong else 0
+    if not wrong:
+        act.tell_owner(targets, "Its memory stays; `gpudeck resume` lets it go on.")
+    return _outcome(targets, wrong, f"paused: {len(targets.all)} processes stand still",
+                    "did not stand still with the others, "
+                    + (f"of which {still} could not be woken" if still else "which go on again"))
+
+
+def _stop_tree(targets: TargetProcessSet) -> list[int]:
+    """The pids that keep it from being whole."""
+    targets.send(signal.SIGSTOP)
+    for _ in range(ROUNDS):
+        if wrong := _wait_for_state(targets, "T", True):
+            return wrong
+        targets.adopt()
+        if not targets.send(signal.SIGSTOP, only_new=True):
+            break
+    known = {each.grip.pid for each in targets.all if not each.is_new}
+    alive = [each.pid for each in targets.living()]
+    wrong = [row.pid for row in below(alive, table())
+             if row.pid not in known and row.state not in "ZX"]
+    return wrong + _wait_for_state(targets, "T", True) or ([] if one_tree(_rows(targets)) else
+                                                           alive)
+
+
+def _undo(targets: TargetProcessSet, stood: frozenset[int]) -> int:
+    """How many do not go on. Whoever stood still before goes on standing."""
+    ours = [target.grip for target in reversed(targets.all) if target.grip.pid not in stood]
+    for grip in ours:
+        with contextlib.suppress(OSError):  # the others all the same
+            grip.send(signal.SIGCONT)
+    deadline = time.monotonic() + STOPPED_WITHIN_S
+    while (still := sum(facts.row.state == "T" for grip in ours
+                        if (facts := grip.facts()) is not None)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return still
+
+
+def _rows(targets: TargetProcessSet) -> list[tuple[ProcessTableRow, int]]:
+    return [(facts.row, facts.identity.uid) for target in targets.all
+            if (facts := target.grip.facts()) is not None]
 
 
 def _pause_warnings(_params: ActionParams, _case: GuardInput) -> tuple[str, ...]:

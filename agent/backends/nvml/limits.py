@@ -10,8 +10,8 @@ import pynvml
 
 from ...readings import GpuLimits
 
-DENIED = ("the driver refuses: settings of a GPU need CAP_SYS_ADMIN, which the unit in packaging/ "
-          "gives the agent; root in a container without it is not enough")
+DENIED = ("the driver refuses: settings of a GPU need CAP_SYS_ADMIN for the agent; root in a "
+          "container without it is not enough")
 
 
 class NvmlLimits:

@@ -80,6 +80,7 @@ def _boards(moment: EvaluationContext, which: Mask) -> Floats:
 
 NOW: dict[str, Callable[[EvaluationContext], Floats]] = {
     "silent_s": lambda moment: moment.silent_s(),
+    "refused_s": lambda moment: moment.each(lambda node: node.refused_s(moment.mono)),
     "clock_offset_s": lambda moment: moment.each(lambda node: node.clock_offset_s),
     "clock_skew_s": lambda moment: np.abs(moment.each(lambda node: node.clock_offset_s)),
     "gpus": lambda moment: _boards(moment, np.ones(len(moment.fleet), bool)),
@@ -91,7 +92,8 @@ NOW: dict[str, Callable[[EvaluationContext], Floats]] = {
     "dropped": _beat(lambda beat: beat.dropped),
     "outbox_bytes": _beat(lambda beat: None if beat.cost is None else beat.cost.outbox_bytes),
 }
-OF_THE_SILENT = frozenset(("silent_s", "gpus", "gpus_lost", "tasks", "reading_age_s"))
+OF_THE_SILENT = frozenset(("silent_s", "gpus", "gpus_lost", "tasks", "reading_age_s",
+                           "refused_s"))
 
 
 class FleetTarget(FixedRowTargets):

@@ -287,7 +287,7 @@ _NOW: dict[str, dict[str, str]] = {
             "clock_lock_drifted": ""},
     "node": {"silent_s": "s", "clock_offset_s": "s", "clock_skew_s": "s", "gpus": "",
              "gpus_lost": "", "tasks": "", "reading_age_s": "s", "pending": "", "dropped": "",
-             "outbox_bytes": "B"},
+             "outbox_bytes": "B", "refused_s": "s"},
     "fleet": {"gpus_free": "", "rules_failing": "", "blind_s": "s", "brakes_on": "",
               "is_unrecorded": ""},
 }

@@ -38,6 +38,7 @@ Mode = Literal["observe", "dry_run", "confirm", "auto"]
 Severity = Literal["info", "warn", "crit"]
 NoData = Literal["alert", "ok", "hold"]
 Do = Literal["tell", "pause", "end"]
+WhenRefused = Literal["stop", "skip"]
 
 # What a Rule may become next; any edit of its meaning goes back to dry_run at most.
 MODES: dict[Mode, tuple[Mode, ...]] = {
@@ -99,6 +100,7 @@ class Rule(Struct, frozen=True, forbid_unknown_fields=True, rename={"for_": "for
     owner: Text = ""
     runbook: Long = ""
     expires: Text = ""  # the day until which `auto` holds: 2027-01-31
+    when_refused: WhenRefused = "stop"  # the ladder at a rung, or skip that rung
 
 
 def _one_of(kind: Any) -> str:
@@ -110,8 +112,14 @@ def _one_of(kind: Any) -> str:
 WORDS = frozenset(("title", "runbook", "owner", "mode", "expires", "severity", "group_by"))
 
 
+# Of later than the first versions, whose hashes stand in records: as it is without it, it is left
+# out.
+LATER = (("when_refused", "stop"),)
+
+
 def version(rule: Rule) -> str:
-    meant = {key: value for key, value in msgspec.to_builtins(rule).items() if key not in WORDS}
+    meant = {key: value for key, value in msgspec.to_builtins(rule).items()
+             if key not in WORDS and (key, value) not in LATER}
     return hashlib.sha256(msgspec.json.encode(meant, order="sorted")).hexdigest()[:16]
 
 
@@ -187,6 +195,7 @@ HOW = {
     "id": "1 to 64 of a-z 0-9 and -, beginning with a letter or a digit",
     "of": f"write {_one_of(Of)}", "no_data": f"write {_one_of(NoData)}",
     "severity": f"write {_one_of(Severity)}", "mode": f"write {_one_of(Mode)}",
+    "when_refused": f"write {_one_of(WhenRefused)}",
     **dict.fromkeys(("for", "keep_firing_for", "max_gap", "cooldown"),
                     "a span of time, such as 30s, 5m or 2h"),
     "min_coverage": "a share above 0 and up to 1, such as 0.8",

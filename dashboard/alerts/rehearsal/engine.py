@@ -14,6 +14,9 @@ import numpy.typing as npt
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gpudeck.actions import Refusal
+from gpudeck.ladder import goes_past
+
 from ...fleet.filters import Filter
 from ..core.minute_aggregates import closed_minutes
 from ..core.rule import CompiledRule, Do
@@ -48,7 +51,8 @@ class RehearsalChunk:
 
 
 class RehearsedAlert(Struct, frozen=True):
-    """One alert that there would have been. `acts`: what its ladder would have done, and when."""
+    """One alert that there would have been. `acts`: what its ladder would have done, and when;
+    `refused`: what it would have tried, and why that could not have been done."""
 
     row: int
     since: float
@@ -58,6 +62,7 @@ class RehearsedAlert(Struct, frozen=True):
     why: str = ""
     comebacks: int = 0
     acts: tuple[tuple[Do, float], ...] = ()
+    refused: tuple[tuple[Do, float, str], ...] = ()
 
     @property
     def acted_at(self) -> float | None:
@@ -118,10 +123,15 @@ class _RehearsedTargets:
 class RehearsalEngine:
     """Stretch after stretch, in the order of time."""
 
-    def __init__(self, ready: CompiledRule, rest: Callable[[], None] = lambda: None) -> None:
-        """`rest`: called now and then, so that others may have their turn."""
+    def __init__(self, ready: CompiledRule, rest: Callable[[], None] = lambda: None,
+                 refusal: Callable[[int, Do, float], Refusal | None] = lambda *_: None) -> None:
+        """`rest`: called now and then, so that others may have their turn. `refusal`: why that
+        could not have been done to this row then."""
         self._ready = ready
         self._rest = rest
+        self._refusal = refusal
+        self._dos = [do for do, _ in ready.steps]
+        self._stopped: set[int] = set()  # for good, until the alert is over
         self._whole = RuleTracker(ready)
         self._has_window = any(term.how != "last" for term in ready.terms)
         self._open: dict[int, RehearsedAlert] = {}
@@ -212,12 +222,13 @@ class RehearsalEngine:
                     self._climbs.pop(row, None)
                 case AlertPhase.INACTIVE if row in self._open:
                     self._climbs.pop(row, None)
+                    self._stopped.discard(row)
                     self._over.append(replace(self._open.pop(row), ended_at=at,
                                               why=moves.reason))
 
     def _begin_climb(self, row: int, at: float) -> None:
         """At its first step, also after a rest; what was reached is reached once."""
-        if self._ready.steps and self._open[row].acted_at is None:
+        if self._dos and row not in self._stopped and self._open[row].acted_at is None:
             self._climbs[row] = _RehearsedClimb(at)
 
     def _climb(self, rows: Rows, watch: RuleTracker, at: float) -> None:
@@ -226,10 +237,24 @@ class RehearsalEngine:
             place = int(np.searchsorted(rows, row))
             if at < climb.began_at + after_s or watch.holds(place):
                 continue
-            self._open[row] = replace(self._open[row], acts=(*self._open[row].acts, (do, at)))
+            why = self._refusal(row, do, at)
+            self._note_act(row, do, at, why)
+            if why is not None and why.code == "hold":
+                continue  # it waits for as long as that is so
+            is_past = why is None or (
+                self._ready.rule.when_refused == "skip" and goes_past(self._dos, climb.done))
             climb.began_at, climb.done = at, climb.done + 1
-            if climb.done == len(self._ready.steps) or do == "end":
+            if not is_past:
+                self._stopped.add(row)
+            if not is_past or climb.done == len(self._dos) or (do == "end" and why is None):
                 del self._climbs[row]
+
+    def _note_act(self, row: int, do: Do, at: float, why: Refusal | None) -> None:
+        was = self._open[row]
+        if why is None:
+            self._open[row] = replace(was, acts=(*was.acts, (do, at)))
+        elif (do, why.sentence) not in [(each, said) for each, _, said in was.refused]:
+            self._open[row] = replace(was, refused=(*was.refused, (do, at, why.sentence)))
 
     def alerts(self) -> list[RehearsedAlert]:
         """Those that are over, and those that would still be open at the end."""

@@ -26,12 +26,13 @@ class RehearsalAlertRecord(Struct, frozen=True):
 
 class RehearsalVictim(Struct, frozen=True):
     """Whom its ladder would have reached. `gpu_hours`: what it had held by then, as far as history
-    goes back; that is what would be lost."""
+    goes back; that is what would be lost. `why`: it could not have been reached."""
 
     target: AlertTarget
     do: str
     at: float
     gpu_hours: float | None
+    why: str = ""
 
 
 class RehearsalRecord(Struct, frozen=True):
@@ -53,6 +54,8 @@ class RehearsalRecord(Struct, frozen=True):
     victims_count: int = 0
     victims: tuple[RehearsalVictim, ...] = ()
     gpu_hours: float | None = None
+    refused_count: int = 0
+    refused: tuple[RehearsalVictim, ...] = ()
     approved_by: str | None = None
     approved_at: float | None = None
 

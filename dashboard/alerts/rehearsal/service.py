@@ -110,7 +110,7 @@ class RehearsalService:
 
     def _computed(self, asked: RehearsalRecord, ready: CompiledRule, past: RehearsalSource
                   ) -> RehearsalRecord:
-        rehearsal = RehearsalEngine(ready, _breather())
+        rehearsal = RehearsalEngine(ready, _breather(), past.refusal)
         for stretch in past.stretches(int(asked.start), int(asked.end)):
             rehearsal.take(stretch)
             past.settle(rehearsal.alerts())
@@ -118,12 +118,15 @@ class RehearsalService:
             self._running[asked.id] = replace(asked, progress=done_s / (asked.end - asked.start))
         found = rehearsal.alerts()
         victims = self._victims(found, past)
+        refused = [RehearsalVictim(past.name(each.row), do, at, None, why)
+                   for each in found for do, at, why in each.refused]
         known = [each.gpu_hours for each in victims if each.gpu_hours is not None]
         return replace(
             asked, state="done", progress=1.0, targets=rehearsal.targets, alerts_count=len(found),
             alerts=tuple(told(each, past.name(each.row)) for each in found[:MOST_LISTED]),
             victims_count=len(victims), victims=tuple(victims[:MOST_LISTED]),
-            gpu_hours=sum(known) if len(known) == len(victims) else None)
+            gpu_hours=sum(known) if len(known) == len(victims) else None,
+            refused_count=len(refused), refused=tuple(refused[:MOST_LISTED]))
 
     @staticmethod
     def _victims(found: list[RehearsedAlert], past: RehearsalSource) -> list[RehearsalVictim]:

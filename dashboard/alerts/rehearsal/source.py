@@ -4,6 +4,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from gpudeck.actions import Refusal
+from gpudeck.ladder import Do
+
 from ...fleet.fleet import Fleet
 from ...fleet.members import EnrolledNode
 from ...fleet.mig import NO_PARENT
@@ -76,6 +79,10 @@ class RehearsalSource(ABC):
     def settle(self, alerts: Iterable[RehearsedAlert]) -> None:
         """After a stretch was rehearsed."""
         return
+
+    def refusal(self, row: int, do: Do, at: float) -> Refusal | None:
+        """Why this could not have been done to it then, as far as that is known."""
+        return None
 
     @abstractmethod
     def name(self, row: int) -> AlertTarget: ...

@@ -1,7 +1,7 @@
 """Who a row of history is about: the task, its job and its owner, as numbers. Pure."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,8 +12,9 @@ from ...history.grid import TaskRows
 from ..core.state_machine import Rows
 
 Key = tuple[str | None, ...]
-WORDS = ("task", "user", "job", "launch")
+WORDS = ("task", "user", "job", "launch", "manager", "kind")
 MOST_PACKED = 2**62
+DESCRIBED = (("job_id", "job"), ("manager", "manager"), ("kind", "kind"))
 
 
 class UseKey(NamedTuple):
@@ -22,6 +23,7 @@ class UseKey(NamedTuple):
     task_id: str
     user: str | None
     job: JobKey
+    task: Task | None  # None: what describes it was not read
 
 
 class KeyNumbering:
@@ -54,7 +56,9 @@ def uses_in(part: TaskRows, rows: Rows) -> tuple[list[UseKey], Rows]:
                 for key, number in zip(words, at, strict=True)}
         task_id, user = word["task"] or "", word["user"]
         found.append(UseKey(gpu, node, task_id, user, job_key(
-            node, task_id, word["job"], user, word["launch"]) if "job" in word else ("",)))
+            node, task_id, word["job"], user, word["launch"]) if "job" in word else ("",),
+            past_task(task_id, user, **{key: word[name] for key, name in DESCRIBED
+                                        if word[name] is not None}) if "kind" in word else None))
     return found, which
 
 
@@ -71,6 +75,6 @@ def _distinct(columns: Sequence[Rows]) -> tuple[Rows, Rows]:
     return first, which.reshape(-1)
 
 
-def past_task(task_id: str, user: str | None) -> Task:
+def past_task(task_id: str, user: str | None, **more: Any) -> Task:
     """As much of it as a scope may ask for."""
-    return Task(task_id, 1, 0, None, user, None)
+    return Task(task_id, 1, 0, None, user, None, **more)

@@ -6,6 +6,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from gpudeck.actions import Refusal
+from gpudeck.ladder import Do
+from gpudeck.wire import Task
+
 from ...history.grid import HistoryGrid, TaskRows
 from ..core.firing_alerts import AlertTarget
 from ..core.minute_aggregates import ENOUGH, MINUTE_S, WAIT_S
@@ -13,12 +17,14 @@ from ..core.numbers import distinct_on_gpus, number_of_uses
 from ..core.rule_signal import End, Floats, SignalTerm, end_of
 from ..core.state_machine import Mask, Rows
 from ..core.workload_targets import uses_in_scope
-from .engine import AnyFloats, RehearsalChunk, RehearsedAlert, pieces
+from .engine import ACTS, AnyFloats, RehearsalChunk, RehearsedAlert, pieces
 from .source import CannotRehearseError, RehearsalSource
-from .task_keys import Key, KeyNumbering, past_task, uses_in
+from .task_keys import WORDS, Key, KeyNumbering, past_task, uses_in
+from .task_refusals import TaskPresence
 
 AT_ONCE_S = 7_200
 MOST_TARGETS = 100_000
+SUMS = ("seconds", "mem_byte_s", "mem_s", "sm_pct_s", "sm_s", "mem_max_bytes", "sm_max_pct")
 OF_GPUS: dict[str, frozenset[End]] = {
     name: frozenset(("mean", "max")) for name in ("util_pct", "util_max_pct", "mem_used_bytes")}
 
@@ -98,6 +104,10 @@ class TaskRehearsalSource(RehearsalSource):
         self._rows = KeyNumbering()
         self._named: dict[Key, tuple[str, set[str], set[str]]] = {}  # node, users, places
         self._left_out: set[Key] = set()
+        self._acts = any(do in ACTS for do, _ in self.ready.steps)
+        self._told: dict[Key, tuple[str, Task]] = {}  # of the stretch that is rehearsed
+        self._targets: dict[Key, int] = {}
+        self._presence: TaskPresence | None = None
         self._was_there = np.zeros(0, bool)
         self._held_s = np.zeros(0)  # of each row, until the stretch that is rehearsed
         self._seconds = (0, np.zeros((0, 0)))  # of that stretch: its start, rows x minutes
@@ -117,13 +127,18 @@ class TaskRehearsalSource(RehearsalSource):
     def _uses(self, first: int, last: int) -> TaskMinuteUses:
         grid = HistoryGrid(first, MINUTE_S, (last - first) // MINUTE_S)
         self.spans.past(OF_GPUS, grid)
-        parts = [part for part in self.spans.held(first, last) if len(part.t)]
+        wanted = (*WORDS[: None if self._acts else 4], *SUMS)
+        parts = [part for part in self.spans.held(first, last, wanted) if len(part.t)]
         targets, tasks, jobs = KeyNumbering(), KeyNumbering(), KeyNumbering()
+        self._told.clear()
         tables = [self._numbered(part, grid, (targets, tasks, jobs)) for part in parts]
         minute, target, pair, task, job = np.concatenate([np.zeros((0, 5), np.intp), *tables]).T
+        if self._acts:
+            self._presence = TaskPresence(first, minute, target, task,
+                                          [self._told[key] for key in tasks.keys])
+            self._targets = {key: at for at, key in enumerate(targets.keys)}
         numbers = {name: np.concatenate([np.zeros(0), *(part.numbers[name] for part in parts)])
-                   for name in ("seconds", "mem_byte_s", "mem_s", "sm_pct_s", "sm_s",
-                                "mem_max_bytes", "sm_max_pct")}
+                   for name in SUMS}
         slots = self._slots(grid.rows)
         total = np.array([None if slot is None else self.fleet.facts[slot].mem_total_bytes
                           for slot in slots], float)
@@ -140,6 +155,8 @@ class TaskRehearsalSource(RehearsalSource):
         rows = []
         for use in uses:
             task = (use.node, use.task_id)
+            if use.task is not None:
+                self._told[task] = use.node, use.task
             key = task if self.ready.rule.of == "task" else use.job
             slot = self.fleet.slot_on(use.node, use.gpu)
             _, users, places = self._named.setdefault(key, (use.node, set(), set()))
@@ -208,12 +225,16 @@ class TaskRehearsalSource(RehearsalSource):
         """After a stretch was rehearsed: what each had held when it would have been reached."""
         first, seconds = self._seconds
         held_s = np.pad(self._held_s, (0, len(seconds) - len(self._held_s)))
-        for alert in alerts:
-            at = alert.acted_at
-            if at is not None and first < at <= first + seconds.shape[1] * MINUTE_S:
-                here_s = seconds[alert.row, : int(at - first) // MINUTE_S].sum()
-                self.hours[alert.row, at] = float(held_s[alert.row] + here_s) / 3_600
+        for row, at in ((alert.row, at) for alert in alerts for do, at in alert.acts if do in ACTS):
+            if first < at <= first + seconds.shape[1] * MINUTE_S:
+                here_s = seconds[row, : int(at - first) // MINUTE_S].sum()
+                self.hours[row, at] = float(held_s[row] + here_s) / 3_600
         self._held_s = held_s + seconds.sum(axis=1)
+
+    def refusal(self, row: int, do: Do, at: float) -> Refusal | None:
+        key = self._rows.keys[row]
+        return None if self._presence is None else self._presence.refusal(
+            self.fleet, self._named[key][0], self._targets.get(key, -1), do, at)
 
     def name(self, row: int) -> AlertTarget:
         key = self._rows.keys[row]

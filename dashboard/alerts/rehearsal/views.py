@@ -33,6 +33,8 @@ class RehearsalAlertView(Struct):
 
 
 class RehearsalVictimView(Struct):
+    """`why`: of one of `refused`, by what its node permits now."""
+
     target: str
     node: str
     host: str
@@ -40,6 +42,7 @@ class RehearsalVictimView(Struct):
     do: str
     at: float
     gpu_hours: float | None
+    why: str
 
 
 class BacktestView(Struct):
@@ -65,12 +68,14 @@ class BacktestView(Struct):
     victims_count: int
     victims: list[RehearsalVictimView]
     gpu_hours: float | None
+    refused_count: int
+    refused: list[RehearsalVictimView]
     approved_by: str | None
     approved_at: float | None
 
 
 class BacktestList(Struct):
-    """Without their alerts and victims: one by one they have them."""
+    """Without their alerts, victims and refusals: one by one they have them."""
 
     items: list[BacktestView]
 
@@ -80,8 +85,8 @@ def backtest_view(of: RehearsalRecord, is_short: bool = False) -> BacktestView:
         of.id, of.rule, of.rule_version, of.rule.of, of.rule.severity, of.start, of.end, of.by,
         of.asked_at, of.grain_s, of.state, of.progress, of.why, of.targets, of.alerts_count,
         [] if is_short else [_alert(each) for each in of.alerts], of.victims_count,
-        [] if is_short else [_victim(each) for each in of.victims], of.gpu_hours, of.approved_by,
-        of.approved_at)
+        [] if is_short else [_victim(each) for each in of.victims], of.gpu_hours, of.refused_count,
+        [] if is_short else [_victim(each) for each in of.refused], of.approved_by, of.approved_at)
 
 
 def _alert(of: RehearsalAlertRecord) -> RehearsalAlertView:
@@ -92,4 +97,4 @@ def _alert(of: RehearsalAlertRecord) -> RehearsalAlertView:
 
 def _victim(of: RehearsalVictim) -> RehearsalVictimView:
     return RehearsalVictimView(of.target.key, of.target.node_id, of.target.host, [*of.target.users],
-                               of.do, of.at, of.gpu_hours)
+                               of.do, of.at, of.gpu_hours, of.why)

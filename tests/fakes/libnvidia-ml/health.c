@@ -73,6 +73,13 @@ int nvmlDeviceGetNvLinkState(handle board, unsigned link, unsigned *out) {
     return number(board, key, out);
 }
 
+int nvmlDeviceGetNvLinkVersion(handle board, unsigned link, unsigned *out) {
+    char key[32];
+    ENTER(board);
+    snprintf(key, sizeof key, "nvlink_%u_version", link);
+    return number(board, key, out);
+}
+
 /* "gpu 0 nvlink_2_to switch", or the bus id of the GPU at the other end. */
 static const char *other_end(handle board, unsigned link) {
     char key[32];

@@ -14,6 +14,7 @@ from gpudeck.action_table import (
     ACTIONS,
     ENDS_CLIENTS,
     HARMFUL,
+    HITS,
     IN_ROWS,
     KILLS,
     ON_RUNG,
@@ -36,7 +37,7 @@ def test_what_each_action_may_do() -> None:
     assert HARMFUL == ("pause", "end", "terminate_client", "stop_mps", "restart_mps")
     assert guard.SIGNALS == ("pause", "resume", "end")
     assert guard.LEAVE_MPS == ("end", "terminate_client")
-    assert set(guard.HITS) == {*guard.SIGNALS, *KILLS}
+    assert set(HITS) == {*guard.SIGNALS, *KILLS}
     assert [each for each in ACTIONS if ROWS[each].for_rules] == [
         "notify", "pause", "resume", "end"]
     assert [each for each in ACTIONS if ROWS[each].only_tells] == ["notify"]

@@ -20,6 +20,7 @@ from gpudeck.ladder import (
     LIFE,
     PUT_OFF_MOST,
     ClimbState,
+    Do,
     LadderClimb,
     LadderObservation,
     LadderRung,
@@ -27,6 +28,7 @@ from gpudeck.ladder import (
     So,
     begin,
     look,
+    resumed,
     settle,
 )
 
@@ -69,8 +71,8 @@ class Walk:
         raise AssertionError(f"no step in {most_s} s: {self.climb.why}")
 
 
-def walk(rungs: tuple[LadderRung, ...] = IDLE) -> Walk:
-    return Walk(begin("idle@1", "task", rungs, T0))
+def walk(rungs: tuple[LadderRung, ...] = IDLE, skips_refused: bool = False) -> Walk:
+    return Walk(begin("idle@1", "task", rungs, T0, skips_refused))
 
 
 def test_told_told_again_then_ended() -> None:
@@ -159,6 +161,30 @@ def test_an_outcome_that_was_not_hoped_for_stops_it_for_good(kind: str) -> None:
         assert climb.see(random.choice((YES, sight("clearing", 0.5)))) is None
     assert climb.climb.state == "stopped"
     assert climb.climb.why == "it belongs to slurm job 7"
+
+
+def test_a_rung_that_is_refused_is_skipped_where_the_rule_says_so() -> None:
+    climb = walk((LadderRung("tell"), LadderRung("pause", 60.0), LadderRung("end", 600.0)), True)
+    climb.until_step()
+    climb.outcome()
+    climb.until_step()
+    climb.outcome("refused", "rules pause only what is one tree")
+    assert [each.outcome for each in climb.climb.done] == ["done", "refused"]
+    assert climb.climb.state == "settling", "a sample from after it is waited for all the same"
+    assert resumed(climb.climb, climb.now).skips_refused
+    assert climb.until_step() >= 600 - 1, "at its time, and no sooner"
+    assert climb.steps[-1].do == "end"
+    climb.outcome("refused", "it belongs to slurm job 7")
+    assert (climb.climb.state, climb.climb.why) == ("stopped", "it belongs to slurm job 7")
+
+
+@pytest.mark.parametrize(("kind", "do"), [("failed", "pause"), ("refused", "tell")])
+def test_nothing_harsher_follows_what_failed_or_a_warning_that_nobody_got(kind: str, do: Do
+                                                                          ) -> None:
+    climb = walk((LadderRung(do), LadderRung("end")), True)
+    climb.until_step()
+    climb.outcome(kind, "no")
+    assert climb.climb.state == "stopped"
 
 
 def test_what_is_put_off_is_tried_again_and_not_for_ever() -> None:

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from playwright._impl._driver import compute_driver_executable
 
+from agent.backends.simulation.profiles import PROFILES
 from gpudeck.notebook_pipe import (
     MAX_MESSAGE_BYTES,
     FromNotebook,
@@ -19,15 +20,17 @@ from gpudeck.notebook_pipe import (
     PipeSnapshot,
     packed,
 )
+from widget import watch
 from widget.bundle import bundled, module, style
-from widget.cost import Cost, GpuSample, costs
+from widget.cost import Cost, GpuSample, ProcessUse, costs
 from widget.cost_words import table, words
 from widget.machine_view import PAST_S, RecentGpuHistory, picture
-from widget.simulate import options_of
+from widget.simulate import BOARDS, options_of
 from widget.static_table import still_of
+from widget.visible_gpus import visible_gpus
 
 GIB = 2.0**30
-KERNEL = 4_711
+KERNEL, CHILD = 4_711, 4_712
 DICE = random.Random(random.random())
 
 
@@ -40,11 +43,12 @@ def gpu(**more: object) -> dict[str, object]:
 def task(pid: int, user: str | None, held: float | None, mine: bool) -> dict[str, object]:
     return {"id": f"b-{pid}-1", "pid": pid, "user": user, "command": "python <b>train</b>.py",
             "gpus": [{"uuid": "GPU-a", "mem_used_bytes": held, "sm_pct": None}], "sm_pct": None,
-            "mem_used_bytes": held, "state": "running", "started_at": 1.0, "mine": mine}
+            "mem_used_bytes": held, "state": "running", "started_at": 1.0, "mine": mine,
+            "kernel": pid in (KERNEL, CHILD)}
 
 
-TASKS = (task(KERNEL, "ada", 10 * GIB, True), task(2, "ada", 5 * GIB, True),
-         task(3, "bob", 20 * GIB, False), task(4, None, None, False))
+TASKS = (task(KERNEL, "ada", 7 * GIB, True), task(CHILD, "ada", 3 * GIB, True),
+         task(2, "ada", 5 * GIB, True), task(3, "bob", 20 * GIB, False), task(4, None, None, False))
 
 
 def test_memory_is_divided_by_owner() -> None:
@@ -53,7 +57,9 @@ def test_memory_is_divided_by_owner() -> None:
     assert [(part["who"], part["bytes"] / GIB) for part in shown["gpus"][0]["held"]] == [
         ("this kernel", 10), ("your other tasks", 5), ("bob", 20),
         ("not by a task that is seen", 25)]
-    assert [each["pid"] for each in shown["tasks"]] == [KERNEL, 2]  # others' are not acted on here
+    assert [each["pid"] for each in shown["tasks"]] == [KERNEL, CHILD, 2]  # not others'
+    assert [(each["kernel"], each["child"]) for each in shown["tasks"]] == [
+        (True, False), (False, True), (False, False)]
     assert shown["gpus"][0]["missing"] == {"power_w": "unsupported"}
     assert "power_w" not in shown["gpus"][0]["values"]
 
@@ -97,6 +103,12 @@ def test_a_wrong_simulation_says_what_is_wanted() -> None:
         options_of("two of them")
 
 
+def test_a_board_that_nobody_knows_is_refused_at_once() -> None:
+    with pytest.raises(ValueError, match="no such board; there are h100, "):
+        watch(simulate="foo")
+    assert {*BOARDS} == {*PROFILES, "mixed"}
+
+
 def test_the_bundle_is_one_module_that_asks_for_nothing(tmp_path: Path) -> None:
     made = module()
     assert not re.search(r"^\s*import\b", made, re.M)
@@ -132,15 +144,41 @@ def test_what_began_before_the_stretch_counts_in_part() -> None:
     """100 % for the half second that lies within, 0 % for the second after it."""
     begin, end = PipeMarkReply(1, 10.5, {"GPU-a": 100.0}), PipeMarkReply(2, 12.0, {"GPU-a": 400.0})
     points = [GpuSample(10.0, "GPU-a", util_pct=77.0),
-              GpuSample(11.0, "GPU-a", util_pct=100.0, is_on=True),
+              GpuSample(11.0, "GPU-a", util_pct=100.0, uses={KERNEL: ProcessUse(None, None)}),
               GpuSample(12.0, "GPU-a", util_pct=0.0)]
-    (cost,) = costs(points, begin, end, [gpu()], [], 1.5)
+    (cost,) = costs(points, begin, end, [gpu()], [], 1.5, {})
     assert cost.util_mean_pct == pytest.approx(100 / 3)
     assert cost.util_peak_pct == 100
     assert cost.energy_j == pytest.approx(300)
     back = PipeMarkReply(2, 12.0, {"GPU-a": 4.0})  # the driver was loaded anew
-    assert costs(points, begin, back, [gpu()], [], 1.5)[0].energy_j is None
+    assert costs(points, begin, back, [gpu()], [], 1.5, {})[0].energy_j is None
     assert cost.sm_mean_pct is None  # and never 0
-    said = Cost(1.5, 0.2, (cost,))
+    said = Cost(1.5, 0.2, (cost,), KERNEL, {})
     assert "SM unknown" in words(said)
     assert "<script" not in table(said, points, 10.5)
+
+
+def board(index: int, uuid: str, name: str = "H100", **facts: object) -> dict[str, object]:
+    return {"uuid": uuid, "index": index, "name": name, "facts": {"parent_uuid": None, **facts}}
+
+
+A, B = board(0, "GPU-aaaa"), board(1, "GPU-abbb")
+MIG = (A, board(1, "GPU-abbb"), *(board(1, f"MIG-{at}", "1g", parent_uuid="GPU-abbb",
+                                       gpu_instance=at, compute_instance=0) for at in (7, 8)))
+MIXED = (A, board(1, "GPU-abbb", "L40S"))
+
+
+@pytest.mark.parametrize(("gpus", "asked", "visible"), [
+    ((A, B), None, "GPU-aaaa GPU-abbb"), ((A, B), "1", "GPU-abbb"),
+    ((A, B), "1, 0", "GPU-abbb GPU-aaaa"), ((A, B), "0,-1,1", "GPU-aaaa"), ((A, B), "", ""),
+    ((A, B), "NoDevFiles", ""), ((A, B), "-1", ""), ((A, B), "0,7,1", "GPU-aaaa"),
+    ((A, B), "GPU-ab", "GPU-abbb"), ((A, B), "GPU-x,0", ""),
+    (MIG, None, "GPU-aaaa MIG-7 MIG-8"), (MIG, "MIG-8", "MIG-8"), (MIG, "1", "MIG-7 MIG-8"),
+    (MIG, "MIG-GPU-abbb/7/0", "MIG-7"), (MIXED, "1", "GPU-aaaa GPU-abbb"),
+    (MIXED, "GPU-ab", "GPU-abbb")])
+def test_which_gpus_cuda_gives(gpus: tuple[dict[str, object], ...], asked: str | None,
+                               visible: str) -> None:
+    env = {} if asked is None else {"CUDA_VISIBLE_DEVICES": asked}
+    assert " ".join(visible_gpus(gpus, env)) == visible
+    if gpus is MIXED and asked == "1":
+        assert visible_gpus(gpus, {**env, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}) == ["GPU-abbb"]

@@ -107,6 +107,20 @@ def test_each_refusal(changed: dict[str, Any], code: str) -> None:
     assert codes(a_case(**changed)) == [code]
 
 
+@pytest.mark.parametrize(("others", "code"), [
+    (({"pid": 501, "parent": 500}, {"pid": 502, "parent": 501}), None),
+    (({"pid": 501, "parent": 500}, {"pid": 502, "parent": 1}), "multi_process"),
+    (({"pid": 501, "parent": 500}, {"pid": 502, "parent": 501, "uid": 1_001}), "multi_process"),
+    (({"pid": 501, "parent": 502}, {"pid": 502, "parent": 501}), "multi_process"),
+], ids=["one tree", "an orphan", "another user", "a circle"])
+def test_a_rule_pauses_what_is_proven_to_be_one_tree(others: tuple[dict[str, Any], ...],
+                                                     code: str | None) -> None:
+    case = a_case(action="pause", asker="rule", ceiling=Ceiling(rules_may_act=True),
+                  subjects=(a_subject(), *(a_subject(**each) for each in others)))
+    assert codes(case) == ([] if code is None else [code])
+    assert codes(replace(case, asker="person")) == [], "the control: a person sees whom it hits"
+
+
 def test_a_rule_that_may_not_act_may_tell() -> None:
     case = a_case(a_subject(), asker="rule")
     assert codes(case) == codes(replace(case, action="pause")) == ["rules"]

@@ -21,7 +21,7 @@ from agent.cli.demo_history import (
 from agent.cli.simulated_nodes import boot_id_of
 from agent.tasks.task_table import TaskTable
 from gpudeck.metrics import COLUMN, WIDTH, Absence
-from gpudeck.wire import Frame, Inventory, decode_from_agent, unpack
+from gpudeck.wire import Event, Frame, Inventory, decode_from_agent, unpack
 
 NOW = 1_800_000_000 + random.randrange(10**6)
 KEYS = ("temp_c", "mem_used_bytes", "power_w", "energy_j", "util_pct")
@@ -83,8 +83,8 @@ def test_counters_only_rise_over_all_chunks() -> None:
         inventories += isinstance(message, Inventory)
         if isinstance(message, Frame):
             seconds[int(message.taken_at)] = [row["energy_j"] or 0.0 for row in rows(message)]
-        if not isinstance(message, Inventory):
-            seqs.append(message.seq)  # type: ignore[union-attr]
+        if isinstance(message, Frame | Event):
+            seqs.append(message.seq)
     assert sorted(seconds) == list(span)
     assert next(iter(seconds)) >= span.stop - 900, "the newest comes first"
     assert len(set(seqs)) == len(seqs)

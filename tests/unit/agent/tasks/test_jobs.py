@@ -1,5 +1,7 @@
 """What stands or falls together: trees of processes, drawn by hand."""
 
+import random
+
 import pytest
 
 from agent.tasks.jobs import (
@@ -9,6 +11,7 @@ from agent.tasks.jobs import (
     is_launcher,
     is_seat,
     members,
+    one_tree,
     root_of,
 )
 
@@ -81,3 +84,16 @@ def test_a_circle_ends() -> None:
     assert tree.root(30) in (30, 40)
     assert {row.pid for row in below([30], tree.rows)} == {30, 40}
     assert tree.root(999) is None
+
+
+def test_one_tree_is_proven_by_who_is_whose_parent() -> None:
+    tree = a_login().add(30, 20, 20).add(40, 30, 20).add(50, 30, 50).add(60, 50, 50)
+    job = [(tree.rows[pid], ME) for pid in (60, 40, 30, 50)]
+    random.shuffle(job)
+    assert next(row.pid for row in one_tree(job)) == 30
+    assert {row.pid for row in one_tree(job)} == {30, 40, 50, 60}
+    assert one_tree(job[:0]) == ()
+    assert one_tree([each for each in job if each[0].pid != 50]) == (), "60 is nobody's then"
+    assert one_tree([*job, (tree.rows[20], OTHER)]) == (), "two users"
+    tree.add(50, 30, 50, start=29)
+    assert one_tree([(tree.rows[pid], ME) for pid in (30, 50)]) == (), "older than its parent"

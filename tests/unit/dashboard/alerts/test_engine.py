@@ -168,7 +168,7 @@ class Recorded:
 
     def rehearsed(self, of: CompiledRule) -> tuple[RehearsalSource, RehearsalEngine]:
         past = SOURCES[of.rule.of](self.spans, self.fleet, of)
-        rehearsal = RehearsalEngine(of)
+        rehearsal = RehearsalEngine(of, refusal=past.refusal)
         for stretch in past.stretches(BEGIN, LAST if of.is_by_minutes else END):
             rehearsal.take(stretch)
             past.settle(rehearsal.alerts())

@@ -154,8 +154,17 @@ def test_all_that_is_wrong_is_said_at_once() -> None:
 def test_a_version_is_of_what_a_rule_means() -> None:
     first = version(read(GOOD))
     assert version(read(GOOD | {"title": "Other words", "mode": "dry_run"})) == first
-    for change in ({"fire": "<= 2"}, {"for": "3h"}, {"scope": "node:a"}, {"cooldown": "1h"}):
+    for change in ({"fire": "<= 2"}, {"for": "3h"}, {"scope": "node:a"}, {"cooldown": "1h"},
+                   {"when_refused": "skip"}):
         assert version(read(GOOD | change)) != first
+
+
+def test_a_field_that_came_later_makes_no_rule_another_one() -> None:
+    """Alerts, climbs and approved rehearsals of earlier releases name this version."""
+    rule = {"id": "idle", "title": "Idle", "of": "task", "scope": "user:ann", "signal": "sm_pct",
+            "fire": "<= 1", "for": "5m", "ladder": [{"do": "tell"}, {"do": "end", "after": "10m"}]}
+    assert version(read(rule)) == version(read(rule | {"when_refused": "stop"})) == (
+        "ce6405f4e8c73572")
 
 
 @pytest.mark.parametrize(("signal", "where", "shown", "basis"), [

@@ -14,12 +14,14 @@ from dashboard.alerts.core.evaluator import RuleEvaluator
 from dashboard.alerts.core.numbers import NAMES
 from dashboard.alerts.core.rule import InvalidRuleError, Of, check, read
 from dashboard.alerts.core.rule_signal import SignalTerm
+from dashboard.alerts.core.rule_tracker import RuleTracker
 from dashboard.alerts.core.state_machine import AlertPhase
 from dashboard.alerts.core.target_collector import NamedRuleTargets, RuleTargetCollector
+from dashboard.alerts.views import rule_view
 from dashboard.fleet.events import FleetEvent, RecentEvents
 from dashboard.fleet.filters import parse as parse_filter
 from dashboard.fleet.fleet import Fleet
-from gpudeck.wire import Beat, Cost, Event, Task, Tasks, Use
+from gpudeck.wire import Beat, Cost, Event, Inventory, Task, Tasks, Use
 from tests.unit import fleets
 
 GIB = 2**30
@@ -238,6 +240,18 @@ def test_owners_and_their_faulty_gpus() -> None:
     assert set(of(anew["gpu"], "xids_of_tasks").values()) == {0}, "it was told"
     world.now += 700
     assert of(world.look()["owner"], "gpus_faulty") == {"ann": 0, "bob": 0}
+
+
+def test_a_gpu_that_left_is_no_target_any_more() -> None:
+    world = World(1, 3)
+    ready = check(read({"id": "busy", "title": "t", "scope": "*", "signal": "util_pct",
+                        "fire": "> 50"}))
+    for gpus in (3, 2):
+        world.fleet.inventory(world.fleet.nodes["n0"], Inventory(5 - gpus, tuple(
+            fleets.facts("n0", at) for at in range(gpus))))
+        watch = RuleTracker(ready)
+        watch.glance(world.look()["gpu"], world.now)
+        assert rule_view(ready.rule, 1, "v", watch, "").targets == gpus
 
 
 def test_nodes_and_the_fleet() -> None:

@@ -24,6 +24,7 @@ from dashboard.automation.rule_source import RuleIntentSource
 from dashboard.fleet.events import FleetEvent, RecentEvents
 from dashboard.fleet.fleet import Fleet, Node
 from dashboard.fleet.node_budget import HOUR_S, NodeBudget
+from dashboard.fleet.quarantine import NodeRefusal
 from dashboard.notifications.channels.table import owners_for
 from dashboard.notifications.grouping import NotificationGrouping, NotificationTiming, folded
 from dashboard.notifications.receivers import Receiver
@@ -147,6 +148,11 @@ class Bench:
                       numbers={"xid": code, "count": 1.0})
         self.recent.add(FleetEvent(machine.node.hello.node_id, "s1", self.clock.now, None, event))
 
+    def refuse(self, machine: Machine, seconds: float) -> None:
+        self.stop(machine)
+        clock = self.clock
+        machine.node.refusal = NodeRefusal(clock.now + seconds, clock.mono + seconds, "")
+
     def stop(self, machine: Machine) -> None:
         machine.is_up = False
         machine.node.disconnect()
@@ -247,6 +253,8 @@ FAULTS = (
           give_back, "gpu-lost"),
     Fault("the driver hangs (Xid 119)", hang, unhang, "driver-unresponsive"),
     Fault("an agent is stopped", stop(1), start, "node-silent"),
+    Fault("a node sends more than it may, and is refused for 2 min",
+          lambda bench: bench.refuse(bench.machines[2], 120.0), start, "node-refused"),
     Fault("a quarter of all agents is cut off", stop(NODES // 4 + 1), start, "many-nodes-silent"),
     Fault("a GPU answers with errors only", fail, give_back, "gpu-error"),
     Fault("a double-bit error (Xid 48), and a row that waits for a reset", double_bit, give_back,

@@ -1,8 +1,11 @@
 """What an act of a rule would hit, and what it is never done to."""
 
 import pytest
+from msgspec.structs import replace
 
 from dashboard.automation.intents import ActionIntent, preview_flaw
+from gpudeck import rungs
+from gpudeck.actions import Refusal
 from gpudeck.ladder import LadderRung
 from gpudeck.wire import Beat
 from tests.unit.climbing import World, a_world, one_idle, shown
@@ -27,6 +30,47 @@ def test_below_what_is_lost_nothing_is_done(world: World, trouble: str) -> None:
     world.turn(60)
     assert world.did() == []
     assert hog.ended_at is None
+
+
+@pytest.mark.parametrize("mode", ["auto", "dry_run"])
+@pytest.mark.parametrize("when_refused", ["stop", "skip"])
+def test_a_rung_that_is_refused_ends_the_ladder_or_is_skipped(world: World, mode: str,
+                                                              when_refused: str) -> None:
+    hog, _ = one_idle(world)
+    hog.refusal = Refusal("multi_process", "it is not one tree")
+    world.put(mode, when_refused=when_refused, ladder=[
+        {"do": "tell"}, {"do": "pause", "after": "60s"}, {"do": "end", "after": "90s"}])
+    climb = world.until(lambda: next((run.climb for run in world.climbs() if any(
+        each.do == "pause" and each.outcome for each in run.climb.done)), None))
+    assert climb.done[-1].outcome == "refused"
+    hog.refusal = None
+    world.turn(80)
+    assert world.did() == [], "not before its time"
+    world.turn(60)
+    run = next((run for run in world.climbs() if run.intent.target == climb.target), None)
+    if when_refused == "stop":
+        assert run is not None
+        assert (run.climb.state, world.did()) == ("stopped", [])
+    elif mode == "dry_run":
+        assert run is not None
+        assert [(each.do, each.outcome) for each in run.climb.done] == [
+            ("tell", "done"), ("pause", "refused"), ("end", "done")]
+        assert world.did() == []
+    else:
+        assert [each.action for each in world.did()] == ["end"]
+        assert hog.ended_at is not None
+
+
+def test_a_job_over_several_nodes_is_held_in_the_words_of_a_rehearsal(world: World) -> None:
+    first, second = world.add(2, 1)
+    for one in (first, second):
+        one.task = replace(one.task, launch="torchrun a:1")
+    world.put(of="job")
+    world.turn(200)
+    [run] = world.climbs()
+    [hold] = rungs.by_nodes("end", 1)
+    assert hold.sentence in run.climb.why
+    assert world.did() == []
 
 
 @pytest.mark.parametrize(("victims", "code"), [

@@ -258,7 +258,7 @@ def test_quarantine_doubles_and_ends() -> None:
     mono, waits = MONO, []
     for at in range(4):
         talk = Talk(machine, f"c{at}", mono=mono)
-        effects = machine.handle(RateExceeded(f"c{at}", "messages"), NOW, mono)
+        effects = machine.handle(RateExceeded(f"c{at}", "messages", "20 a second"), NOW, mono)
         [refused] = talk.told(Refused, effects)
         assert isinstance(refused, Refused)
         waits.append(refused.retry_after_s)

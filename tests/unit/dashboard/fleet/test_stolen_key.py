@@ -7,14 +7,34 @@ import pytest
 
 from dashboard.errors import NotFoundError
 from dashboard.fleet import views
-from dashboard.fleet.effects import Effect, LogMessage, StreamRecord
+from dashboard.fleet.effects import Effect, LogMessage, RateExceeded, StreamRecord
 from dashboard.fleet.fleet import Fleet
 from dashboard.fleet.gpu_table import OWNERS_KEPT
-from dashboard.fleet.node_budget import DAY_S, HOUR_S, NEW_NAMES, NodeBudget
+from dashboard.fleet.node_budget import (
+    DAY_S,
+    HELLOS,
+    HOUR_S,
+    NEW_NAMES,
+    NEW_USES,
+    PAST,
+    NodeBudget,
+)
 from dashboard.fleet.state_machine import BACKFILL_MOST_S, FleetStateMachine
 from dashboard.fleet.task_targets import AmbiguousTaskError, task_on_node
+from dashboard.fleet.views import NodeRefusalView
 from dashboard.fleet.visibility import EVERYTHING_SEEN, focus
-from gpudeck.wire import MAX_GPUS, Ack, Backfill, GpuFacts, Inventory, Refused, encode
+from gpudeck.wire import (
+    MAX_BACKFILL,
+    MAX_GPUS,
+    MAX_TASKS,
+    Ack,
+    Backfill,
+    Frame,
+    GpuFacts,
+    Inventory,
+    Refused,
+    encode,
+)
 from tests.unit.dashboard.fleet.test_state_machine import Talk, told_acks
 from tests.unit.fleets import MONO, NOW, add_node, frame, hello, tasks
 
@@ -44,7 +64,8 @@ def test_gpus_that_are_made_up_end_in_a_quarantine_that_is_said() -> None:
     assert end.retry_after_s > 0
     assert any(isinstance(each, LogMessage) and each.what == "agent quarantined"
                for each in effects)
-    assert not any(isinstance(each, StreamRecord) for each in effects), "nor is it kept on disk"
+    assert not any(isinstance(each, StreamRecord) and isinstance(each.message, Inventory)
+                   for each in effects), "nor is it kept on disk"
     assert honest.tick(1), "nobody else notices"
     size = len(machine.fleet)
     for again in range(30):  # whatever it does next within the day
@@ -53,6 +74,26 @@ def test_gpus_that_are_made_up_end_in_a_quarantine_that_is_said() -> None:
         talk.say(hello("n1"))
         talk.say(made_up(1_000 + again))
     assert len(machine.fleet) - size <= NEW_NAMES[1][1]
+
+
+def test_that_a_node_is_refused_and_why_is_told_of_it() -> None:
+    machine = FleetStateMachine("hub", 1)
+    talk = Talk(machine)
+    talk.say(made_up(2))
+    assert views.node_view(machine, "n1", None, talk.mono).refused is None
+    effects = machine.handle(RateExceeded("a", "messages", "20 messages a second"), NOW, talk.mono)
+    shown = views.node_view(machine, "n1", None, talk.mono + 29).refused
+    assert shown == NodeRefusalView(NOW + 30, "it sent more than 20 messages a second")
+    assert views.node_view(machine, "n1", None, talk.mono + 30).refused is None
+    # In the node's log, on disk, and there again after a restart.
+    [event] = machine.events
+    assert (event.event.kind, event.severity) == ("node_refused", "warning")
+    assert event.event.text == "refused for 30 s: it sent more than 20 messages a second"
+    [record] = [each for each in effects if isinstance(each, StreamRecord)]
+    again = FleetStateMachine("hub", 2)
+    again.fleet.hello(hello("n1"), NOW, MONO)
+    again.recover(record)
+    assert [kept.id for kept in again.events] == [event.id]
 
 
 def test_models_and_owners_that_are_made_up_count_too() -> None:
@@ -70,6 +111,60 @@ def test_models_and_owners_that_are_made_up_count_too() -> None:
         if refused(talk, effects):
             break
     assert len(machine.fleet.owners) <= NEW_NAMES[0][1]
+
+
+def invented(seq: int, many: int = MAX_TASKS // 2) -> Frame:
+    return frame([{}, {}], seq, tasks=tasks(*((f"{seq}-{at}", 0, "alice") for at in range(many))))
+
+
+@pytest.mark.parametrize("is_past", [False, True])
+def test_tasks_that_are_made_up_end_in_a_quarantine(is_past: bool) -> None:
+    talk, taken, end = Talk(FleetStateMachine("hub", 1)), 0, None
+    for seq in range(1, 20):
+        made = invented(seq)
+        effects = talk.say(Backfill((encode(made),)) if is_past else made)
+        if end := refused(talk, effects):
+            break
+        taken += 1
+    assert end is not None
+    assert "new tasks" in end.reason
+    told = views.node_view(talk.machine, "n1", None, talk.mono).refused
+    assert told is not None
+    assert told.why == "it sent more than 16,384 new tasks on GPUs an hour, or 65,536 a day"
+    assert taken == 2 * NEW_USES[0][1] // MAX_TASKS
+
+
+def test_tasks_that_come_and_go_are_new_once_an_hour() -> None:
+    talk = Talk(FleetStateMachine("hub", 1))
+    for seq in range(1, 3_000, 2):  # a process that the driver lists now and then
+        for effects in (talk.say(invented(seq, 0)), talk.say(frame(
+                [{}, {}], seq + 1, tasks=tasks(*((f"t{at}", 0, "alice") for at in range(100)))))):
+            assert refused(talk, effects) is None
+
+
+def test_a_past_without_end_ends_in_a_quarantine() -> None:
+    machine = FleetStateMachine("hub", 1)
+    talk, seq, end = Talk(machine), 0, None
+    while end is None and seq < 2 * PAST[0][1]:
+        old = encode(frame([{}, {}], 1, taken_at=NOW - BACKFILL_MOST_S - 60))
+        seq += MAX_BACKFILL
+        end = refused(talk, talk.say(Backfill((old,) * MAX_BACKFILL)))
+    assert end is not None
+    assert seq - MAX_BACKFILL <= PAST[0][1] < seq
+    told = views.node_view(machine, "n1", None, talk.mono).refused
+    assert told is not None
+    assert told.why == "it sent more than 200,000 messages of the past a day"
+
+
+def test_who_connects_again_and_again_is_refused_and_may_knock_unheard() -> None:
+    machine, mono, lines = FleetStateMachine("hub", 1), MONO, 0
+    for at in range(HELLOS[0][1] + 200):
+        mono += 0.1
+        talk = Talk(machine, f"c{at}", mono=mono)
+        lines += sum(isinstance(each, LogMessage) for each in talk.effects)
+    assert talk.told(Refused)
+    assert machine.counts["refused"] == 199
+    assert lines <= 3 * HELLOS[0][1] + 2
 
 
 def test_a_budget_comes_back_with_time() -> None:

@@ -16,6 +16,7 @@ from dashboard.history import block_writer
 from dashboard.history import manifest as manifests
 from dashboard.history.embedded import EmbeddedHistory
 from dashboard.history.headlog import HeadLog
+from dashboard.history.ingest import MOST_LISTINGS, HistoryIngester
 from dashboard.history.manifest import HistoryFile, Manifest
 from dashboard.history.memory import BLOCK_S
 from dashboard.history.rebuild import rebuilt
@@ -330,3 +331,13 @@ def test_no_second_that_was_brought_later_is_lost_with_the_next_connection(tmp_p
             teller.say(t, (1,), True)
         teller.greet()
     assert teller.told() == {("b:1:1", t): (31, 1e9) for t in (START, START + 60, START + 120)}
+
+
+def test_inventories_of_one_node_are_kept_up_to_a_bound() -> None:
+    """A node may number as many as it likes; the newest are what Frames speak of."""
+    feed = HistoryIngester(lambda _: None, lambda _: set(), None)
+    for generation in range(3 * MOST_LISTINGS):
+        feed.take([HistoryMessage("n1", "s", 0.0, Inventory(generation, (
+            GpuFacts("GPU-1", 0, "H100"),)))], 1)
+    assert len(feed._catalog["n1"]) == MOST_LISTINGS
+    assert ("s", 3 * MOST_LISTINGS - 1) in feed._catalog["n1"]

@@ -3,6 +3,8 @@
 import random
 import re
 
+import pytest
+
 from dashboard.fleet.fleet import Fleet
 from dashboard.fleet.visibility import (
     EVERYTHING_SEEN,
@@ -181,8 +183,16 @@ def test_an_xid_is_told_whatever_can_be_read_since() -> None:
         told = scraped(fleet, xids, mono)
         assert [(each["gpu"], value) for each, value in told["DCGM_FI_DEV_XID_ERRORS"]] == [
             ("1", 79.0)]
+
+
+@pytest.mark.parametrize("state", ["lost", "error"])
+def test_who_holds_a_gpu_that_cannot_be_asked_is_not_known(state: str) -> None:
+    fleet = Fleet(1)
+    node = add_node(fleet, gpus=2)
+    fleet.frame(node, frame([{"temp_c": 40.0}, {"temp_c": 41.0}], states=("ok", state),
+                            tasks=tasks(("t", 0, "alice"))), NOW, MONO)
     held = [(each["gpu"], value) for each, value in scraped(fleet)["gpudeck_gpu_tasks"]]
-    assert held == [("0", 1.0)], "who holds one that is lost is not known"
+    assert held == [("0", 1.0)], "and 0 would be a claim"
 
 
 def test_the_table_is_whole() -> None:

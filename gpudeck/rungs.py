@@ -1,0 +1,126 @@
+"""Whether an action can be done to a target at all, and if not, why. Pure.
+
+A node asks it of its own fresh look, the hub of a rule that is being written, and a rehearsal of
+what history keeps: what is rehearsed is refused for the same reason as in life. None is not known,
+and nothing is refused for it here; the node that acts knows it.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+from msgspec import Struct
+
+from gpudeck.action_table import HITS, KILLS, ROWS, Action
+from gpudeck.actions import Refusal
+from gpudeck.ladder import Do
+
+
+class RulesCeiling(Struct, frozen=True):
+    """What the ceiling of a node lets rules do, beside the actions that it permits at all."""
+
+    may_act: bool
+    may_hit_managed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RungTarget:
+    """`is_one_tree`: its processes are proven to be one tree of one user. `meant`: the tasks that
+    the rule is about; `tree`: those in the processes that an act would hit. Nothing has a default:
+    what was not asked must not permit."""
+
+    actions: Collection[str] | None  # that the ceiling of its node permits
+    rules: RulesCeiling | None
+    manager: str | None  # None: nobody's
+    is_mps_client: bool
+    processes: int | None
+    is_one_tree: bool | None
+    meant: frozenset[str]
+    tree: frozenset[str] | None
+    other_nodes: int
+
+
+def refusal(action: Action, of: RungTarget) -> Refusal | None:
+    """Why a rule can never do this; None: nothing that is known is against it."""
+    tree = of.meant if of.tree is None else of.tree
+    return next(chain(
+        by_nodes(action, of.other_nodes), by_ceiling(action, of), by_rules(action, of),
+        by_manager(action, of), by_mps(action, of), by_tree(action, of),
+        by_tasks(action, of.meant, tree)), None)
+
+
+def by_ceiling(action: Action, of: RungTarget) -> Iterator[Refusal]:
+    if of.actions is not None and action not in of.actions:
+        yield Refusal("type", f"the ceiling of this node does not permit {action!r}; its "
+                              "administrator can add it to `actions` in ceiling.toml.")
+
+
+def by_rules(action: Action, of: RungTarget) -> Iterator[Refusal]:
+    row = ROWS[action]
+    if not row.for_rules:
+        yield Refusal("rules", "rules tell, pause and end; nothing else is done for one.")
+    if not row.only_tells and of.rules is not None and not of.rules.may_act:
+        yield Refusal("rules", "the ceiling of this node does not let rules act; its administrator "
+                               "can set `rules_may_act = true`.")
+
+
+def by_manager(action: Action, of: RungTarget) -> Iterator[Refusal]:
+    if action in HITS and of.manager is not None and of.rules is not None and (
+            not of.rules.may_hit_managed):
+        yield Refusal("managed", f"it belongs to {of.manager}, which would start it again or "
+                                 f"lose count of it; {_owners_verb(of.manager)}")
+
+
+def by_mps(action: Action, of: RungTarget) -> Iterator[Refusal]:
+    if of.is_mps_client and ROWS[action].signals and action not in KILLS:
+        yield Refusal("mps", "it is a client of MPS: stopping it would stall every other client of "
+                             "its server. Nothing is paused under MPS.")
+
+
+def by_tree(action: Action, of: RungTarget) -> Iterator[Refusal]:
+    """To stop a part of a job hangs the rest of it."""
+    if action == "pause" and of.is_one_tree is False:
+        yield Refusal("multi_process", f"the job has {of.processes or 'several'} processes that "
+                                       "are not proven to be one tree of one user; rules pause "
+                                       "only what is.")
+
+
+def by_tasks(action: Action, meant: frozenset[str], tree: frozenset[str]) -> Iterator[Refusal]:
+    """All of what is meant, and nothing beside it."""
+    if action not in HITS:
+        return
+    if beside := sorted(tree - meant):
+        yield Refusal("changed", f"its processes are one job with task {beside[0]}, which is not "
+                                 "meant; write the rule about jobs (of: job)")
+    if missing := meant - tree:
+        yield Refusal("multi_process", f"{len(missing)} of its {len(meant)} tasks are in "
+                                       "processes of their own; by itself only one tree of "
+                                       "processes is acted on")
+
+
+def by_nodes(action: Action, others: int) -> Iterator[Refusal]:
+    """A hold: nothing is refused, and it waits for as long as it is so."""
+    if action in HITS and others:
+        yield Refusal("hold", f"some of it runs on {others} more node{'s' * (others > 1)}; an act "
+                              "stays on one")
+
+
+def out_of_place(dos: Sequence[Do]) -> Iterator[tuple[int, str]]:
+    """Rungs that no target can come to, by their number."""
+    for number, do in enumerate(dos):
+        if "end" in dos[:number]:
+            yield number, "it comes after 'end', and what has ended is gone"
+        elif do == "pause" and "pause" in dos[:number]:
+            yield number, "it comes after 'pause', and what is paused stands still already"
+
+
+def _owners_verb(manager: str) -> str:
+    kind, _, name = manager.partition(" ")
+    verbs = {
+        "slurm": f"use `scancel {name.rpartition(' ')[2]}`",
+        "pod": f"use `kubectl delete pod` (uid {name})",
+        "container": f"use `docker stop {name}` or that of its runtime",
+        "unit": f"use `systemctl stop {name}`",
+    }
+    verb = verbs.get(kind, "end it there")
+    return f"{verb}. The node's ceiling can set `managed = \"allow\"`."

@@ -1,0 +1,332 @@
+"""A hostile program with the valid key of one node, in a process of its own: `python -m tests.thief
+PORT SECONDS PREY`. It speaks the wire protocol, tries all it can think of, within the rate that a
+node has and far beyond it, and comes back as soon as it is let. At its end it says what it did.
+"""
+
+import json
+import os
+import random
+import secrets
+import socket
+import struct
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+import msgspec
+import websocket
+
+from dashboard.fleet.node_budget import NEW_USES
+from gpudeck.actions import ActionParams, Preview, Reply
+from gpudeck.desired_state import InForce
+from gpudeck.events import KINDS
+from gpudeck.limits import LimitsNow
+from gpudeck.metrics import WIDTH
+from gpudeck.wire import (
+    EVENT,
+    MAX_GPUS,
+    MAX_MESSAGE_BYTES,
+    NAMESPACE,
+    Backfill,
+    Beat,
+    Clock,
+    Echo,
+    Event,
+    Frame,
+    FromAgent,
+    GpuFacts,
+    Inventory,
+    Refused,
+    Task,
+    Tasks,
+    Use,
+    Welcome,
+    decode_from_hub,
+    encode,
+    pack,
+    preview_statement,
+)
+from tests.integration.hubs import Caller, RawSocket, greet
+from tests.swarm import Door
+
+NAME = "thief"
+GPUS = 64
+PER_S = 19.0  # a node may say 20 a second
+WITHIN_S = 15.0  # so long it stays within its rate before it tries what is beyond; first longer
+PATIENCE = 0.4  # of its time
+INVENTED = 100  # tasks in a frame
+KNOCK_EVERY_S = 0.05
+SILENT = 100  # sockets that say nothing
+GONE = (OSError, websocket.WebSocketException, AssertionError, msgspec.DecodeError)
+
+
+@dataclass(frozen=True)
+class Prey:
+    """What it knows of an honest node."""
+
+    node: str
+    host: str
+    boot: str
+    task: str
+    user: str
+
+
+class Thief:
+    def __init__(self, port: int, prey: Prey) -> None:
+        self.door, self.prey = Door(port), prey
+        self.raw: RawSocket | None = None
+        self.did: Counter[str] = Counter()
+        self.refused: Counter[str] = Counter()
+        self.seq = self.generation = 0
+        self.may_come_at = 0.0
+        self.facts = tuple(GpuFacts(f"GPU-{NAME}-{at}", at, "NVIDIA H100") for at in range(GPUS))
+        self.silent: list[socket.socket] = []
+        self.within = (self.invented, self.claims, self.flaps, self.event, self.inventory,
+                       self.reply, self.preview, self.in_force, self.limits, self.beat,
+                       self.old_past, self.future)
+        self.invented_left = NEW_USES[0][1] // 2
+        self.beyond: tuple[Callable[[], None], ...] = (
+            self.flood, self.names, self.tasks, self.owners, self.huge, self.bytes,
+            self.backfills, self.ahead, self.garbage, self.reconnects)
+
+    # -- its connection
+
+    def come(self) -> bool:
+        """As whoever it likes: the host and the boot of its prey, any stream, any past."""
+        self.leave()
+        lies = {"host": random.choice((NAME, self.prey.host)), "boot_id": self.prey.boot,
+                "stream": secrets.token_hex(8), "last_seq": random.choice((0, 10**6)),
+                "epoch_seen": random.choice((0, 1))}
+        try:
+            self.raw = RawSocket(self.door, NAMESPACE)  # type: ignore[arg-type]
+            answer = greet(self.raw, Caller(NAME, **lies))
+        except GONE:
+            self.leave()
+            return False
+        if isinstance(answer, Welcome):
+            self.did["came in"] += 1
+            self.seq = self.generation = 0
+            self.say(self.inventory())
+            return True
+        self.told(answer)
+        return False
+
+    def leave(self) -> None:
+        if self.raw is not None:
+            self.raw.close()
+        self.raw = None
+        self.door.peers.clear()
+
+    def told(self, message: object) -> None:
+        if isinstance(message, Refused):
+            self.refused[message.reason] += 1
+            self.may_come_at = time.monotonic() + message.retry_after_s
+
+    def say(self, message: FromAgent) -> None:
+        self.say_bytes(encode(message))
+
+    def say_bytes(self, payload: bytes) -> None:
+        if self.raw is None:
+            return
+        try:
+            self.raw.emit(EVENT, payload)
+        except GONE:
+            self.hear(0.5)
+            self.leave()
+
+    def hear(self, within_s: float = 0.001) -> None:
+        """It reads what comes, so that nobody hangs up for that."""
+        try:
+            while self.raw is not None:
+                packet = self.raw.receive(within_s)
+                if packet is None:
+                    self.leave()
+                elif packet["type"] == 2:
+                    self.told(decode_from_hub(packet["data"][1]))
+        except websocket.WebSocketTimeoutException:
+            pass
+        except GONE:
+            self.leave()
+
+    # -- within its rate
+
+    def frame(self, tasks: Tasks | None, states: bytes = bytes(GPUS), taken_at: float | None = None
+              ) -> Frame:
+        self.seq += 1
+        values = [random.choice((0.0, 100.0, random.uniform(-1e9, 1e12)))] * (GPUS * WIDTH)
+        return Frame(self.seq, time.time() if taken_at is None else taken_at, 1.0, self.generation,
+                     pack(values), bytes(GPUS * WIDTH), states, tasks)
+
+    def task(self, task_id: str, user: str) -> Task:
+        return Task(task_id, random.randint(2, 10**6), 7, 1.0, user,
+                    "python " + secrets.token_hex(200), job_id=task_id, uid=0)
+
+    def invented(self) -> Frame:
+        ids = [f"{self.prey.boot}-{secrets.token_hex(4)}-7" for _ in range(INVENTED)]
+        users = (self.prey.user, "root", *(f"made-up-{at}" for at in range(20)))
+        return self.frame(Tasks(
+            True, tuple(self.task(one, random.choice(users)) for one in ids),
+            tuple(Use(one, at % GPUS, 8e10, 100.0, "running") for at, one in enumerate(ids))))
+
+    def claims(self) -> Frame:
+        """The prey's own task, on all of its GPUs: as another's, and so that a quota is over."""
+        user = random.choice((self.prey.user, "mallory"))
+        return self.frame(Tasks(True, (self.task(self.prey.task, user),), tuple(
+            Use(self.prey.task, at, 8e10, 0.0, "running") for at in range(GPUS))))
+
+    def flaps(self) -> Frame:
+        return self.frame(None, bytes(random.randrange(4) for _ in range(GPUS)))
+
+    def event(self) -> Event:
+        self.seq += 1
+        return Event(self.seq, random.choice((0.0, time.time(), time.time() + 1e9)),
+                     random.choice((*KINDS, secrets.token_hex(8))), random.choice(self.facts).uuid,
+                     self.prey.task, "x" * 900, {"xid": 79.0, "count": 1.0})
+
+    def inventory(self) -> Inventory:
+        self.generation += 1
+        return Inventory(self.generation, self.facts)
+
+    def reply(self) -> Reply:
+        return Reply(secrets.token_hex(16), 2**40, "done", time.time())
+
+    def preview(self) -> Preview:
+        key = Caller(NAME).key
+        made = Preview(secrets.token_hex(16), secrets.token_bytes(32), self.prey.node,
+                       self.prey.boot, time.time(), "end", ActionParams(), self.prey.task, None,
+                       "root", 1.0, None, None, (), (), key=key.public)
+        return msgspec.structs.replace(made, signature=key.sign(preview_statement(made)))
+
+    def in_force(self) -> InForce:
+        return InForce(2**40, time.time(), time.time(), trouble="x" * 900)
+
+    def limits(self) -> LimitsNow:
+        return LimitsNow(time.time(), mps_trouble="x" * 900, limits_trouble="x" * 900)
+
+    def beat(self) -> FromAgent:
+        return random.choice((
+            Beat("hung", 1e9, 2**40, 2**40, "x" * 900, ("y" * 900,) * 8, first_seq=self.seq),
+            Clock(1), Echo(random.randrange(100), 1e12)))
+
+    def old_past(self) -> Backfill:
+        return Backfill(tuple(encode(self.frame(None, taken_at=time.time() - random.uniform(
+            60.0, 60 * 86_400.0))) for _ in range(4)))
+
+    def future(self) -> Frame:
+        return self.frame(None, taken_at=time.time() + random.choice((10.0, 1e6, 1e9)))
+
+    # -- beyond it
+
+    def flood(self) -> None:
+        for _ in range(3_000):
+            self.say(Beat("ok", 0.0, 0, 0))
+
+    def names(self) -> None:
+        for at in range(10):
+            self.say(Inventory(self.generation + at + 1, tuple(GpuFacts(
+                secrets.token_hex(16), place, secrets.token_hex(16)) for place in range(MAX_GPUS))))
+
+    def tasks(self) -> None:
+        for _ in range(100):
+            self.say(self.invented())
+
+    def owners(self) -> None:
+        for _ in range(10):
+            ids = [secrets.token_hex(8) for _ in range(INVENTED)]
+            self.say(self.frame(Tasks(True, tuple(self.task(one, one) for one in ids),
+                                      tuple(Use(one, 0, 1e9, None) for one in ids))))
+
+    def huge(self) -> None:
+        self.say_bytes(bytes(MAX_MESSAGE_BYTES + 1_000))
+
+    def bytes(self) -> None:
+        payload = encode(Event(10**9, 0.0, "xid")) + bytes(900_000)
+        for _ in range(60):
+            self.say_bytes(payload)
+
+    def backfills(self) -> None:
+        for _ in range(20):
+            self.say(Backfill(tuple(encode(self.frame(None)) for _ in range(20))))
+
+    def ahead(self) -> None:
+        for _ in range(2_000):
+            self.seq += 1_000
+            self.say(self.event())
+
+    def garbage(self) -> None:
+        payload = encode(self.claims())
+        self.say_bytes(random.choice((
+            payload[: len(payload) // 2], random.randbytes(500), b"\x91" * 5_000,
+            msgspec.msgpack.encode({"type": "frame", "seq": -1}), payload + payload)))
+
+    def reconnects(self) -> None:
+        for _ in range(100):
+            self.come()
+
+    # -- all of it
+
+    def go_on(self, seconds: float) -> None:
+        now, turn = time.monotonic(), 0
+        end, patient = now + seconds, now + PATIENCE * seconds
+        while time.monotonic() < end:
+            if not self.come():
+                self.stand_at_the_door(end)
+                continue
+            self.stay_within(min(end, max(patient, time.monotonic() + WITHIN_S)))
+            if time.monotonic() < end:
+                offend = self.beyond[turn % len(self.beyond)]
+                turn += 1
+                self.did[offend.__name__] += 1
+                offend()
+                self.hear(0.5)
+        self.leave()
+
+    def stay_within(self, end: float) -> None:
+        due = time.monotonic()
+        while (now := time.monotonic()) < end and self.raw is not None:
+            lie = random.choice(self.within)
+            if lie == self.invented:
+                if self.invented_left < INVENTED:
+                    continue
+                self.invented_left -= INVENTED
+            self.did[lie.__name__] += 1
+            self.say(lie())
+            self.hear()
+            due = max(due + 1 / PER_S, now)
+            time.sleep(max(0.0, due - time.monotonic()))
+
+    def stand_at_the_door(self, end: float) -> None:
+        """Refused: it knocks all the same, and others stand there and say nothing."""
+        while len(self.silent) < SILENT:
+            self.silent.append(socket.create_connection(("127.0.0.1", self.door.port)))
+        while time.monotonic() < min(end, self.may_come_at):
+            time.sleep(KNOCK_EVERY_S)
+            self.did["knocked"] += 1
+            may_come_at = self.may_come_at
+            if self.come():
+                return
+            self.may_come_at = min(self.may_come_at, may_come_at)
+        for sock in self.silent:
+            # Without a goodbye.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            sock.close()
+        self.silent.clear()
+
+
+def main(argv: list[str]) -> int:
+    os.nice(19)  # what it computes itself is not what is measured
+    port, seconds, prey = argv
+    thief = Thief(int(port), Prey(**json.loads(prey)))
+    thief.go_on(float(seconds))
+    print(json.dumps({"did": thief.did, "refused": thief.refused}))
+    return 0
+
+
+def arguments(port: int, seconds: float, prey: Prey) -> list[str]:
+    return [sys.executable, "-m", "tests.thief", str(port), str(seconds), json.dumps(asdict(prey))]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,181 @@
+"""A rehearsal promises only what could have been done: each reason, out of what history keeps."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gevent
+import pytest
+from msgspec import UNSET, to_builtins
+from msgspec.structs import replace
+
+from dashboard.access.policy import Actor, Role, Scope
+from dashboard.alerts.core.rule import check, read
+from dashboard.alerts.rehearsal.engine import RehearsalEngine, RehearsedAlert
+from dashboard.alerts.rehearsal.service import RehearsalService
+from dashboard.alerts.rehearsal.tasks import TaskRehearsalSource
+from dashboard.alerts.rehearsal.views import backtest_view
+from dashboard.audit.recorder import AuditRecorder
+from dashboard.cli.rules_hub import _lines
+from dashboard.fleet.fleet import Fleet
+from dashboard.history.embedded import EmbeddedHistory
+from dashboard.history.rows import HistoryMessage
+from dashboard.runtime.dispatcher import Dispatcher
+from dashboard.state import HubState
+from gpudeck.rungs import RulesCeiling
+from gpudeck.wire import Inventory, Task, Tasks, Use
+from tests.unit import fleets
+
+MINUTES = 40
+BEGIN = 1_700_000_000 - 1_700_000_000 % 3_600
+LADDER = [{"do": "tell"}, {"do": "pause", "after": "5m"}, {"do": "end", "after": "5m"}]
+PERMITS = RulesCeiling(may_act=True, may_hit_managed=False)
+
+
+def task(name: str, job: str, **more: Any) -> Task:
+    return Task(name, 7, 1, float(BEGIN), "ann", "python", job_id=job, **more)
+
+
+# On n0: one alone, two of one tree, one of Slurm, one that Slurm's agent runs inside of, a client
+# of MPS; and a launch that came to a second node for its first 20 minutes.
+TASKS = {
+    "n0": (task("alone", "j1"), task("one", "j2"), task("two", "j2"),
+           task("slurm", "slurm job 12", manager="slurm job 12"),
+           task("ours", "j3", manager="slurm job 13"), task("client", "j4", kind="mps_client"),
+           task("rank0", "j5", launch="torchrun a:1")),
+    "n1": (task("rank1", "j6", launch="torchrun a:1"), task("other", "j7")),
+}
+
+
+class Past:
+    def __init__(self, folder: Path) -> None:
+        self.fleet, self.history = Fleet(1), EmbeddedHistory(folder / "history")
+        self.history.open()
+        for node_id in TASKS:
+            node = fleets.add_node(self.fleet, node_id, 1, mono=0.0)
+            self.history.append([HistoryMessage(node_id, "s1", 0.0, node.hello), HistoryMessage(
+                node_id, "s1", 0.0, Inventory(1, (fleets.facts(node_id, 0),)))], 1)
+        for second in range(BEGIN, BEGIN + MINUTES * 60):
+            for node_id, tasks in TASKS.items():
+                here = [each for each in tasks if each.id != "rank1" or second < BEGIN + 1_200]
+                frame = fleets.frame(
+                    [{"util_pct": 0.0, "util_max_pct": 0.0, "mem_used_bytes": 1e9}],
+                    second - BEGIN + 1, second + 0.2, tasks=Tasks(True, tuple(here), tuple(
+                        Use(each.id, 0, 1e9, 0.0) for each in here)))
+                self.history.append([HistoryMessage(node_id, "s1", second + 0.5, frame, second)], 1)
+
+    def permit(self, actions: tuple[str, ...] = ("notify", "pause", "end"),
+               rules: RulesCeiling = PERMITS) -> None:
+        for node in self.fleet.nodes.values():
+            node.hello = replace(node.hello, actions=actions, rules=rules)
+
+    def rehearsed(self, of: str, **more: Any) -> dict[str, RehearsedAlert]:
+        rule = check(read({"id": "idle", "title": "t", "of": of, "scope": "*", "signal": "sm_pct",
+                           "fire": "<= 1", "for": "5m", "ladder": LADDER} | more))
+        past = TaskRehearsalSource(self.history.rules, self.fleet, rule)
+        rehearsal = RehearsalEngine(rule, refusal=past.refusal)
+        for stretch in past.stretches(BEGIN, BEGIN + MINUTES * 60 - 60):
+            rehearsal.take(stretch)
+            past.settle(rehearsal.alerts())
+        return {past.name(each.row).key.partition(" ")[0]: each for each in rehearsal.alerts()}
+
+
+@pytest.fixture(name="past", scope="module")
+def a_past(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Past]:
+    made = Past(tmp_path_factory.mktemp("past"))
+    yield made
+    made.history.close()
+
+
+def dos(alert: RehearsedAlert) -> list[str]:
+    return [do for do, _ in alert.acts]
+
+
+def refused(alert: RehearsedAlert) -> list[tuple[str, str]]:
+    return [(do, why) for do, _, why in alert.refused]
+
+
+def test_each_victim_for_its_own_reason(past: Past) -> None:
+    past.permit()
+    found = past.rehearsed("task")
+    for free in ("alone", "ours", "other"):
+        assert dos(found[free]) == ["tell", "pause", "end"], free
+        assert refused(found[free]) == []
+    for task_id, why in (("one", "one job with task two"), ("slurm", "scancel 12"),
+                         ("client", "client of MPS")):
+        assert dos(found[task_id]) == ["tell"], "and there it stops, as in life"
+        [(do, said)] = refused(found[task_id])
+        assert (do, why in said) == ("pause", True), said
+
+
+def test_a_job_over_two_nodes_waits_until_it_is_on_one(past: Past) -> None:
+    past.permit()
+    jobs = past.rehearsed("job")
+    assert dos(jobs["n0/j2"]) == ["tell", "pause", "end"], "both tasks of the tree are meant"
+    launch = jobs["torchrun"]
+    assert "runs on 1 more node" in refused(launch)[0][1]
+    assert dos(launch) == ["tell", "pause", "end"]
+    [paused] = [at for do, at in launch.acts if do == "pause"]
+    assert paused >= BEGIN + 1_200
+
+
+def test_what_is_refused_is_skipped_where_the_rule_says_so(past: Past) -> None:
+    past.permit()
+    stopped, skipped = past.rehearsed("task"), past.rehearsed("task", when_refused="skip")
+    assert dos(stopped["client"]) == ["tell"]
+    assert dos(skipped["client"]) == ["tell", "end"]
+    [(_, refused_at, _)] = skipped["client"].refused
+    assert skipped["client"].acts[-1][1] - refused_at == 300, "at its time"
+    assert dos(skipped["slurm"]) == ["tell"]
+    assert [do for do, _ in refused(skipped["slurm"])] == ["pause", "end"]
+
+
+@pytest.mark.parametrize(("actions", "rules", "acts", "do"), [
+    (("notify", "pause", "end"), RulesCeiling(False, False), ["tell"], "pause"),
+    (("notify", "end"), PERMITS, ["tell"], "pause"),
+    (("pause", "end"), PERMITS, [], "tell"),
+])
+def test_what_no_node_permits_is_promised_for_nobody(past: Past, actions: tuple[str, ...],
+                                                     rules: RulesCeiling, acts: list[str], do: str
+                                                     ) -> None:
+    past.permit(actions, rules)
+    for found in past.rehearsed("task", when_refused="skip" if do == "tell" else "stop").values():
+        assert dos(found) == acts, "a warning that is refused is never skipped"
+        assert [each for each, _ in refused(found)] == [do]
+
+
+def test_for_what_a_node_never_said_nothing_is_refused(past: Past) -> None:
+    for node in past.fleet.nodes.values():
+        node.hello = replace(node.hello, actions=(), rules=UNSET)
+    found = past.rehearsed("task")
+    assert dos(found["alone"]) == dos(found["slurm"]) == ["tell", "pause", "end"]
+
+
+def test_it_is_said_in_the_record_the_answer_and_the_terminal(past: Past, tmp_path: Path) -> None:
+    past.permit()
+    state = HubState.open(tmp_path)
+    service = RehearsalService(
+        state.alerts, AuditRecorder(state.audit, None, Dispatcher()), past.fleet,
+        past.history.rules, lambda: (), lambda actor: actor.name)
+    admin = Actor("person", "ada", Role.ADMIN, Scope(("*",)), "s", 1e12)
+    rule = read({"id": "idle", "title": "t", "of": "task", "scope": "*", "signal": "sm_pct",
+                 "fire": "<= 1", "for": "5m", "ladder": LADDER})
+    asked = service.begin(admin, rule, BEGIN, BEGIN + MINUTES * 60 - 60)
+    while service.get(asked.id).state == "running":
+        gevent.sleep(0.01)
+    shown = backtest_view(service.get(asked.id))
+    assert shown.state == "done", shown.why
+    # `rank0` and `rank1` are tasks of their own here.
+    assert sorted(each.target for each in shown.victims) == [
+        "alone", "other", "ours", "rank0", "rank1"]
+    assert {(each.target, each.do) for each in shown.refused} == {
+        (each, "pause") for each in ("one", "two", "slurm", "client")}
+    assert (shown.victims_count, shown.refused_count) == (5, 4)
+    assert shown.gpu_hours == pytest.approx(sum(each.gpu_hours or 0.0 for each in shown.victims))
+    host = past.fleet.nodes["n0"].hello.host
+    said = "\n".join(_lines(to_builtins(shown)))
+    assert f"would end {host} alone of ann, 0." in said
+    assert f"pause {host} client of ann would be refused: it is a client of MPS" in said
+    short = backtest_view(service.get(asked.id), is_short=True)
+    assert (short.refused, short.refused_count) == ([], 4)
+    state.close()
