@@ -75,8 +75,7 @@ from gpudeck.message_limits import (
 from gpudeck.metrics import SLOW_WIDTH, WIDTH, Absence
 from gpudeck.packed_arrays import pack as pack
 from gpudeck.packed_arrays import unpack as unpack
-from gpudeck.pool.core.claims import flaw
-from gpudeck.pool.link import PoolReport
+from gpudeck.pool.link import PoolPlan, PoolReport, report_flaw
 from gpudeck.rungs import RulesCeiling
 
 WIRE_VERSION = 1
@@ -377,9 +376,9 @@ class UnknownMessage(Struct, frozen=True):
 T = TypeVar("T")
 Sequenced = Frame | Event
 KnownFromAgent = (Call | Hello | Inventory | Frame | Event | Backfill | Beat | Echo | Clock
-                  | Preview | Reply | LimitsNow | InForce)
+                  | Preview | Reply | LimitsNow | InForce | PoolReport)
 KnownFromHub = (Challenge | Welcome | Refused | Ack | Probe | Time | Look | SignedCommand | Recall
-                | Inquire | Noted | Anchor | SignedDesired | Ignored)
+                | Inquire | Noted | Anchor | SignedDesired | Ignored | PoolPlan)
 FromAgent = KnownFromAgent | UnknownMessage
 FromHub = KnownFromHub | UnknownMessage
 # The other direction's are known too: who says those is not newer, but wrong.
@@ -401,8 +400,8 @@ def decode_from_agent(data: bytes) -> FromAgent:
     message = _decode_message(_from_agent, data)
     if isinstance(message, Frame):
         check_frame(message)
-    if isinstance(message, PoolReport):
-        check_report(message)
+    if isinstance(message, PoolReport) and (wrong := report_flaw(message)):
+        raise WireError(f"a claim is out of bounds: {wrong}")
     return message
 
 
@@ -475,13 +474,6 @@ def _decode(decoder: "msgspec.msgpack.Decoder[T]", data: bytes) -> T:
 
 # Every byte that may stand there: what `strip` leaves begins with one that may not.
 _STATES, _ABSENCES = bytes(range(len(GPU_STATES))), bytes(Absence)
-
-
-def check_report(report: PoolReport) -> None:
-    for claim in (*(each.claim for each in report.claims), *(each.claim for each in report.leases),
-                  *(each.claim for each in report.ended)):
-        if wrong := flaw(claim):
-            raise WireError(f"a claim is out of bounds: {wrong}")
 
 
 def check_frame(frame: Frame) -> None:

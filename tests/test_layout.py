@@ -274,10 +274,12 @@ def test_every_package_is_in_the_wheel() -> None:
     plain = tool["package-dir"]
     named = {folder: package for package, folder in plain.items()}
     nested = {named.get(program, "") + name_of(path.parent).removeprefix(program).replace("/", ".")
-              for program in PROGRAMS for path in (ROOT / program).rglob("__init__.py")}
-    assert set(tool["packages"]) - {"gpudeck", "gpudeck.assets"} == nested
+              for program in (*PROGRAMS, "gpudeck")
+              for path in (ROOT / program).rglob("__init__.py")}
+    assert set(tool["packages"]) - {"gpudeck.assets"} == nested
     for package in tool["packages"]:
         program = ".".join(package.split(".")[:2])
+        program = program if program in plain else "gpudeck"
         folder = plain[program] + package.removeprefix(program).replace(".", "/")
         assert (ROOT / folder).is_dir(), package
 

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import random
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -83,7 +84,7 @@ def _played(name: str, nodes: Sequence[Node], traced: Sequence[TracedClaim],
             asked: argparse.Namespace) -> dict[str, Any]:
     claims = [each.claim for each in traced]
     context = PlacementContext(mix=ClaimMix(claims))
-    runs = [allocation(nodes, claims, name, seed, context,
+    runs = [allocation(nodes, claims, name, seed, random.Random(seed), context,
                        PLOT_PCT if asked.plot is not None else MARKS_PCT)
             for seed in range(FIRST_SEED, FIRST_SEED + asked.seeds)]
     marks = {mark: averaged(runs, mark) for mark in runs[0].given_pct}

@@ -1,7 +1,7 @@
 """This node's GPUs as the pool sees them: healthy or not, used without a lease or not. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from gpudeck.wire import GpuFacts, GpuLink, GpuState
 
@@ -14,6 +14,14 @@ TROUBLE: Mapping[GpuState, str] = {
 # A forgotten process that holds little and does nothing must not keep a board from everybody
 # (gflow PR#207: 642 MiB, two days).
 IDLE_MOST_BYTES = 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSnapshot:
+    """This node's GPUs and tasks at one moment."""
+
+    gpus: Mapping[str, PoolGpu]
+    tasks: Sequence[GpuTask]
 
 
 def pool_gpus(facts: Sequence[GpuFacts], links: Iterable[GpuLink],

@@ -11,9 +11,12 @@ from ..journal.store import ActionJournal
 from ..readings import Reading
 from ..tasks.processes import uptime_s
 from ..tasks.seen import GpuTask
-from .gpus import pool_gpus
+from .clock import PoolClock
+from .gpus import PoolSnapshot, pool_gpus
+from .leases import NodeLeases
+from .requests import PoolRequests
 from .server import PoolServer
-from .service import PoolService, PoolSnapshot
+from .service import PoolService
 from .store import LeaseStore
 
 CUT_OFF_AFTER_S = 60.0  # a hub that is away for less may be busy with our claims
@@ -30,9 +33,9 @@ class NodePool:
         """`tasks` None: they were not asked this time."""
         if tasks is not None:
             self._tasks = tasks
-        self._service.observe(PoolSnapshot(
+        self._service.snapshot = PoolSnapshot(
             pool_gpus(reading.facts, reading.links,
-                      {each.uuid: each.state for each in reading.gpus}), self._tasks))
+                      {each.uuid: each.state for each in reading.gpus}), self._tasks)
 
     def connected(self) -> None:
         self._service.connected()
@@ -55,7 +58,8 @@ class NodePool:
 
 def open_pool(socket: Path, node_id: str, host: str, boot_id: str, journal: ActionJournal,
               is_local: bool, wake: Callable[[], None]) -> NodePool:
-    service = PoolService(node_id, host, LeaseStore(journal, boot_id), PoolPolicy(), uptime_s,
-                          time.time, is_local, wake)
+    clock = PoolClock(uptime_s, time.time)
+    service = PoolService(node_id, host, NodeLeases(LeaseStore(journal, boot_id), clock),
+                          PoolPolicy(), clock, is_local, wake)
     service.start()
-    return NodePool(service, PoolServer(socket, service))
+    return NodePool(service, PoolServer(socket, PoolRequests(service)))

@@ -51,13 +51,13 @@ class PoolUser:
             self._sock.shutdown(socket.SHUT_RDWR)
 
 
-class PoolRequests(Protocol):
+class RequestHandler(Protocol):
     def asked(self, user: PoolUser, message: FromUser, pidfd: int | None) -> None: ...
     def left(self, user: PoolUser) -> None: ...
 
 
 class PoolServer:
-    def __init__(self, path: Path, service: PoolRequests) -> None:
+    def __init__(self, path: Path, service: RequestHandler) -> None:
         """Raises OSError where it cannot listen."""
         self._path = path
         self._service = service

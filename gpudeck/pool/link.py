@@ -9,7 +9,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from gpudeck.message_limits import Amount, Number, Seconds, Text, Word
-from gpudeck.pool.core.claims import Claim
+from gpudeck.pool.core.claims import Claim, flaw
 
 GPUS_MOST = 256
 CLAIMS_MOST = 1_024
@@ -66,6 +66,13 @@ class PoolReport(Struct, frozen=True, tag="pool"):
     leases: Annotated[tuple[ReportedLease, ...], Meta(max_length=LEASES_MOST)]
     ended: Annotated[tuple[ReportedEnd, ...], Meta(max_length=ENDED_MOST)] = ()
     refused: Annotated[dict[Word, Text], Meta(max_length=CLAIMS_MOST)] = {}
+
+
+def report_flaw(report: PoolReport) -> str:
+    """What of its claims is out of bounds; "": nothing."""
+    claims = (*(each.claim for each in report.claims), *(each.claim for each in report.leases),
+              *(each.claim for each in report.ended))
+    return next(filter(None, map(flaw, claims)), "")
 
 
 class LeaseOffer(Struct, frozen=True):

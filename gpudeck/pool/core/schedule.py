@@ -101,14 +101,21 @@ def run_pass(queue: Queue, nodes: Sequence[Node], policy: PoolPolicy, context: P
         if placement is None:
             full.add(wants)
             order.append(claim.id)
-            if shadow is None and (shadow := shadow_of(claim, placer.nodes, queue.leases, now)):
-                placer.hold(shadow.grants, shadow.at)
+            if shadow is None:
+                held = (*queue.leases, *(_lease_of(each, now) for each in offers))
+                if (shadow := shadow_of(claim, placer.nodes, held, now)) is not None:
+                    placer.hold(shadow.grants, shadow.at)
             continue
         placer.take(placement)
         queue.limits.take(claim)
         offers.append(placement)
         usage.charge(claim, held_gpus(claim) * claim.term_s)
     return Pass(tuple(offers), tuple(order), shadow, blocked)
+
+
+def _lease_of(offer: Placement, now: float) -> Lease:
+    return Lease(id=offer.claim.id, claim=offer.claim, grants=offer.grants, since=now,
+                 until=now + offer.claim.term_s)
 
 
 def expected_end(lease: Lease, now: float) -> float:

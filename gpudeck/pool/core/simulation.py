@@ -1,10 +1,10 @@
 """Plays a list of claims over an inventory, strategy by strategy. Pure."""
 
 import heapq
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import mean
+from typing import Protocol
 
 from gpudeck.pool.core.claims import WHOLE_MILLI, Claim, Lease
 from gpudeck.pool.core.inventory import Node
@@ -44,7 +44,14 @@ class Waiting:
     never: int  # claims that fit nowhere
 
 
-def arrivals(claims: Sequence[Claim], until_milli: float, draw: random.Random) -> list[Claim]:
+class Draw(Protocol):
+    """Of `random.Random`."""
+
+    def shuffle(self, x: list[Claim], /) -> None: ...
+    def randrange(self, stop: int, /) -> int: ...
+
+
+def arrivals(claims: Sequence[Claim], until_milli: float, draw: Draw) -> list[Claim]:
     """Shuffled, then drawn with replacement until so much was asked for: the protocol of the
     authors of the openb trace."""
     shuffled = list(claims)
@@ -59,7 +66,8 @@ def arrivals(claims: Sequence[Claim], until_milli: float, draw: random.Random) -
 
 
 def allocation(nodes: Sequence[Node], claims: Sequence[Claim], strategy: str, seed: int,
-               context: PlacementContext, marks: Sequence[float] = MARKS_PCT) -> Allocation:
+               draw: Draw, context: PlacementContext, marks: Sequence[float] = MARKS_PCT
+               ) -> Allocation:
     """Claims come one by one and stay; what finds no place is dropped."""
     capacity = _milli(nodes)
     placer = Placer(nodes, strategy, replace(context, seed=seed))
@@ -67,7 +75,7 @@ def allocation(nodes: Sequence[Node], claims: Sequence[Claim], strategy: str, se
     given_pct: dict[float, float] = {}
     unusable_pct: dict[float, float] = {}
     left = sorted(marks)
-    for claim in arrivals(claims, capacity * left[-1] / 100, random.Random(seed)):
+    for claim in arrivals(claims, capacity * left[-1] / 100, draw):
         placement = placer.find(claim, 0.0)
         if placement is not None:
             placer.take(placement)

@@ -28,7 +28,7 @@ POLICY = PoolPolicy()
 
 def passed(waiting: Sequence[Claim], there: Sequence[Node], now: float = 0.0,
            leases: Sequence[Lease] = (), ended: Sequence[Lease] = (),
-           policy: PoolPolicy = POLICY, **more: object) -> Pass:
+           policy: PoolPolicy = POLICY) -> Pass:
     free = []
     for each in there:
         for lease in leases:
@@ -36,8 +36,7 @@ def passed(waiting: Sequence[Claim], there: Sequence[Node], now: float = 0.0,
                 if grant.node == each.id:
                     each = each.given(grant.uuids, lease.claim)
         free.append(each)
-    queue = Queue(waiting=waiting, leases=leases, ended=ended,
-                  limits=AllMayHave(), **more)  # type: ignore[arg-type]
+    queue = Queue(waiting=waiting, leases=leases, ended=ended, limits=AllMayHave())
     return run_pass(queue, free, policy, PlacementContext(mix=ClaimMix(waiting)), now)
 
 
@@ -127,7 +126,8 @@ def test_while_terms_are_honoured_the_head_never_begins_later(there: list[Node],
     waiting = [replace(each, submitted_at=0.0, priority=2, owner="ann", cpu_milli=None,
                        id=f"c{number:02}") for number, each in enumerate(asked)]
     running: list[Lease] = []
-    now, promised = 0.0, {}
+    now = 0.0
+    promised: dict[str, float] = {}
     for _ in range(2 * len(waiting) + 2):
         made = passed(waiting, there, now, running)
         running += leased(made, now)
@@ -169,7 +169,9 @@ def test_a_pinned_claim_is_not_overtaken_by_new_ones() -> None:
 
 
 def test_two_who_always_want_more_get_the_same() -> None:
-    there, running, ended = [node(0)], [], []  # type: ignore[var-annotated]
+    there: list[Node] = [node(0)]
+    running: list[Lease] = []
+    ended: list[Lease] = []
     number, now = 0, 0.0
     for _ in range(400):
         waiting = []
@@ -184,7 +186,7 @@ def test_two_who_always_want_more_get_the_same() -> None:
         for each in [each for each in running if each.until <= now]:
             running.remove(each)
             ended.append(replace(each, ended_at=each.until))
-    hours: Counter[str] = Counter()
+    hours = {"ann": 0.0, "bob": 0.0}
     for each in ended:
         hours[each.claim.owner] += each.claim.gpus * (each.until - each.since)
     assert hours["ann"] == pytest.approx(hours["bob"], rel=0.05)

@@ -1,5 +1,7 @@
 """Traces with bad rows, shares given out, and waits as the hub would have made them."""
 
+import random
+
 import pytest
 
 from gpudeck.pool.core.claims import Claim
@@ -41,7 +43,7 @@ def test_shares_given_out_are_counted_by_hand() -> None:
     """Two GPUs, claims of 600 thousandths: one fits on each, and 400 are of no use to a third."""
     usual = [claim(0, share_milli=600)]
     context = PlacementContext(mix=ClaimMix(usual * 60))
-    found = allocation([node(0, gpus=2)], usual, "pack", 1, context)
+    found = allocation([node(0, gpus=2)], usual, "pack", 1, random.Random(1), context)
     assert found.given_pct == {100.0: 60.0, 130.0: 60.0}
     assert found.unusable_pct == {100.0: 40.0, 130.0: 40.0}
 

@@ -1,0 +1,62 @@
+"""Claims that wait on this node, each as long as its connection."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from gpudeck.pool.core.claims import Claim
+from gpudeck.pool.messages import ClaimRefused, ClaimWaits
+
+from .server import PoolUser
+
+OF_ONE_USER_MOST = 32
+MOST = 1_024
+
+
+@dataclass(slots=True)
+class WaitingClaim:
+    claim: Claim
+    user: PoolUser
+    is_run: bool
+    wait_until: float | None
+    said: ClaimWaits | None = None
+
+    def tell(self, said: ClaimWaits) -> None:
+        """When its place or the reason changes; an estimate alone is no news."""
+        if self.said is None or (said.place, said.why) != (self.said.place, self.said.why):
+            self.user.send(said)
+        self.said = said
+
+
+@dataclass(slots=True)
+class WaitingClaims:
+    """`refused`: why the node did not take what a hub proposed for a claim."""
+
+    all: dict[str, WaitingClaim] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+
+    def __iter__(self) -> Iterator[WaitingClaim]:
+        return iter(tuple(self.all.values()))
+
+    def why_no_more(self, user: PoolUser) -> str:
+        of_user = sum(each.user.uid == user.uid for each in self)
+        if of_user >= OF_ONE_USER_MOST or len(self.all) >= MOST:
+            return (f"{OF_ONE_USER_MOST} claims of yours wait already, or {MOST} in all: end one "
+                    "first")
+        return ""
+
+    def take(self, claim_id: str) -> WaitingClaim | None:
+        self.refused.pop(claim_id, None)
+        return self.all.pop(claim_id, None)
+
+    def left(self, user: PoolUser) -> None:
+        for each in self:
+            if each.user is user:
+                self.take(each.claim.id)
+
+    def give_up(self, now: float) -> None:
+        for each in self:
+            if each.wait_until is not None and now >= each.wait_until:
+                self.take(each.claim.id)
+                each.user.send(ClaimRefused("nothing came free in the time that it waits"))
+        self.refused = {claim_id: why for claim_id, why in self.refused.items()
+                        if claim_id in self.all}

@@ -1,0 +1,145 @@
+"""What users of this node ask of its pool, over the socket."""
+
+from dataclasses import replace
+
+from gpudeck.pool.core.claims import DEFAULT_PRIORITY, Claim
+from gpudeck.pool.core.feasibility import why_never
+from gpudeck.pool.messages import (
+    AskClaim,
+    Bind,
+    Bound,
+    ClaimRefused,
+    Extend,
+    FromPool,
+    FromUser,
+    GiveBack,
+    LeaseEnded,
+    ShowPool,
+)
+
+from ..journal.store import JournalError
+from . import signs, views
+from .lock import NodeLease
+from .queue import WaitingClaim
+from .server import PoolUser
+from .service import PoolService
+
+
+class _RefusedError(Exception):
+    """The sentence is for people."""
+
+
+class PoolRequests:
+    def __init__(self, service: PoolService) -> None:
+        self._service = service
+
+    def asked(self, user: PoolUser, message: FromUser, pidfd: int | None) -> None:
+        try:
+            with self._service.lock:
+                answer = self._answer(user, message, pidfd)
+                if answer is not None:
+                    user.send(answer)
+        except (JournalError, _RefusedError) as why:
+            user.send(ClaimRefused(str(why)[:1_024]))
+
+    def left(self, user: PoolUser) -> None:
+        """A claim waits as long as its connection; a lease does not depend on it."""
+        service = self._service
+        with service.lock:
+            service.waiting.left(user)
+            for lease_id in [each for each, whose in service.users.items() if whose is user]:
+                del service.users[lease_id]
+                lease = service.leases.all.get(lease_id)
+                if lease is not None and lease.state == "offered":
+                    service.leases.end(lease, "its `gpudeck run` ended before it began")
+
+    def _answer(self, user: PoolUser, message: FromUser, pidfd: int | None) -> FromPool | None:
+        match message:
+            case AskClaim():
+                return self._ask(user, message)
+            case Bind():
+                return self._bind(self._own(user, message.lease_id), pidfd)
+            case GiveBack():
+                return self._give_back(self._own(user, message.lease_id), message.exit_status)
+            case Extend():
+                return self._extend(self._own(user, message.lease_id), message.by_s)
+            case ShowPool():
+                service = self._service
+                return views.shown(service.host, service.gpus(), service.leases.all.values(),
+                                   service.waiting, service.clock.now(), service.clock.utc)
+
+    def _ask(self, user: PoolUser, asked: AskClaim) -> FromPool | None:
+        service = self._service
+        known = service.leases.all.get(asked.request_id)
+        if known is not None and known.uid == user.uid:
+            service.users[known.id] = user
+            return self._leased(known)
+        claim = self._claim(user, asked)
+        if why := self._why_not(user, asked, claim):
+            raise _RefusedError(why)
+        service.waiting.all[claim.id] = WaitingClaim(
+            claim, user, asked.is_run,
+            None if asked.wait_s is None else claim.submitted_at + asked.wait_s)
+        service.schedule()
+        if not service.is_planned:  # a hub gets a moment to answer
+            service.waiting.give_up(service.clock.now())
+        return None
+
+    def _claim(self, user: PoolUser, asked: AskClaim) -> Claim:
+        service = self._service
+        return Claim(
+            id=asked.request_id, owner=user.owner, gpus=asked.gpus, nodes=asked.nodes,
+            submitted_at=service.clock.now(), share_milli=asked.share_milli,
+            mem_bytes=asked.mem_bytes, models=asked.models, hosts=asked.hosts, shape=asked.shape,
+            is_preemptible=asked.is_preemptible,
+            term_s=service.policy.default_term_s if asked.term_s is None else asked.term_s,
+            priority=DEFAULT_PRIORITY if asked.priority is None else asked.priority)
+
+    def _why_not(self, user: PoolUser, asked: AskClaim, claim: Claim) -> str:
+        service = self._service
+        if service.snapshot is None:
+            return "the GPUs of this node have not been read yet; try again in some seconds"
+        if claim.id in service.waiting.all or claim.id in service.leases.all:
+            return "this claim was made already"
+        if asked.nodes > 1 or any(host != service.host for host in asked.hosts):
+            return "this agent gives out GPUs of its own node alone; run it where they are"
+        return service.waiting.why_no_more(user) or why_never(claim, [service.empty()])
+
+    def _own(self, user: PoolUser, lease_id: str) -> NodeLease:
+        lease = self._service.leases.all.get(lease_id)
+        if lease is None:
+            raise _RefusedError(f"there is no lease {lease_id} here")
+        if user.uid not in (lease.uid, 0):
+            raise _RefusedError(f"lease {lease_id} is of {lease.claim.owner}")
+        return lease
+
+    def _bind(self, lease: NodeLease, pidfd: int | None) -> FromPool:
+        process = None if pidfd is None else signs.process_of(pidfd)
+        if process is None:
+            raise _RefusedError("the process of this lease has ended, or is of another pid "
+                                "namespace than the agent")
+        now = self._service.clock.now()
+        self._service.leases.put(
+            replace(lease, state="active", process=process, used_at=now,
+                    until=now + lease.claim.term_s),
+            {"pool": "bound", "lease": lease.id, "pid": process.pid})
+        return Bound()
+
+    def _give_back(self, lease: NodeLease, exit_status: int | None) -> FromPool:
+        service = self._service
+        service.users.pop(lease.id, None)
+        signs = service.leases.signs(lease, service.snapshot, is_connected=False, is_fresh=True)
+        if lease.is_run and signs.marked:
+            return LeaseEnded("processes that it started are still there; it ends with them")
+        service.leases.end(lease, "given back", exit_status)
+        service.schedule()
+        return LeaseEnded("given back")
+
+    def _extend(self, lease: NodeLease, by_s: float) -> FromPool:
+        after = replace(lease, until=lease.until + by_s)
+        self._service.leases.put(after, {"pool": "extended", "lease": lease.id, "by_s": by_s})
+        return self._leased(after)
+
+    def _leased(self, lease: NodeLease) -> FromPool:
+        service = self._service
+        return views.leased(lease, service.host, service.gpus(), service.clock.utc)

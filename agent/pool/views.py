@@ -1,0 +1,62 @@
+"""The pool of this node as its users, and its hub, are told. Pure."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from gpudeck.pool.core.claims import Claim
+from gpudeck.pool.core.feasibility import words
+from gpudeck.pool.link import NodeClaim, OfferedGpu, PoolReport, ReportedEnd, ReportedLease
+from gpudeck.pool.messages import (
+    HeldGpus,
+    Leased,
+    LeasedGpu,
+    PoolShown,
+    UnavailableGpu,
+    WaitingClaim,
+)
+
+from . import queue
+from .lock import BIND_WITHIN_S, NodeLease, PoolGpu
+
+USED_STEP_S = 60.0  # when a lease was used last is reported by the minute
+Utc = Callable[[float], float]
+
+
+def report(gpus: Iterable[PoolGpu], waiting: queue.WaitingClaims, leases: Iterable[NodeLease],
+           ended: Sequence[ReportedEnd], utc: Utc) -> PoolReport:
+    def dated(claim: Claim) -> Claim:
+        return replace(claim, submitted_at=utc(claim.submitted_at))
+
+    return PoolReport(
+        tuple(OfferedGpu(each.uuid, each.model, each.index, each.is_mig, each.numa, each.clique,
+                         each.mem_bytes, each.trouble) for each in gpus),
+        tuple(NodeClaim(dated(each.claim), each.is_run) for each in waiting),
+        tuple(ReportedLease(dated(each.claim), each.uuids, each.state, utc(each.since),
+                            utc(each.until), utc(each.used_at // USED_STEP_S * USED_STEP_S))
+              for each in leases),
+        tuple(ended), dict(waiting.refused))
+
+
+def leased(lease: NodeLease, host: str, gpus: Mapping[str, PoolGpu], utc: Utc) -> Leased:
+    return Leased(
+        lease.id, host,
+        tuple(_gpu(gpu) for gpu in sorted((gpus[uuid] for uuid in lease.uuids if uuid in gpus),
+                                          key=lambda gpu: gpu.index)),
+        utc(lease.until), lease.claim.share_milli, lease.claim.mem_bytes, BIND_WITHIN_S,
+        tuple(each.uuid for each in gpus.values() if not each.is_mig))
+
+
+def shown(host: str, gpus: Mapping[str, PoolGpu], leases: Iterable[NodeLease],
+          waiting: queue.WaitingClaims, now: float, utc: Utc) -> PoolShown:
+    return PoolShown(
+        host, tuple(_gpu(each) for each in gpus.values()),
+        tuple(HeldGpus(each.id, each.claim.owner, each.uuids, each.claim.share_milli, each.state,
+                       utc(each.until), now - each.used_at) for each in leases),
+        tuple(WaitingClaim(each.claim.owner, words(each.claim), each.said.place, each.said.why,
+                           now - each.claim.submitted_at, each.said.wait_s)
+              for each in waiting if each.said is not None),
+        tuple(UnavailableGpu(each.uuid, each.trouble) for each in gpus.values() if each.trouble))
+
+
+def _gpu(gpu: PoolGpu) -> LeasedGpu:
+    return LeasedGpu(gpu.uuid, gpu.model, gpu.index, gpu.is_mig, gpu.pci_bus_id, gpu.mem_bytes)
