@@ -25,7 +25,7 @@ def test_no_stranger_is_ever_in_the_line_and_no_living_child_is_missing() -> Non
         assert all(mine[pid] for pid in found if pid in mine)
         assert {pid for pid, its in mine.items() if its} <= found.keys() | {1}
         seen += len(found)
-        if not any(mine.values()):  # all of the line are gone: another is followed
+        if len({*mine.values()}) == 1:  # all of one kind are gone: anew
             line, mine = BirthLine(), {1: True, 2: False}
             line.follow((1,))
     assert (seen > 1_000, reused > 100, followed) == (True, True, False)
