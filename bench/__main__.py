@@ -15,6 +15,7 @@ from bench import (
     history_peers,
     ingest,
     page,
+    pool,
     rules,
     scrape,
     start,
@@ -25,7 +26,7 @@ from bench.figure import Figure, write
 GROUPS: dict[str, ModuleType] = {
     "agent": agent, "start": start, "ingest": ingest, "ten_thousand": ten_thousand, "page": page,
     "growth": growth, "acts": acts, "history": history, "scrape": scrape,
-    "rules": rules,
+    "rules": rules, "pool": pool,
     "history_peers": history_peers,
 }
 

@@ -18,7 +18,7 @@ CHECK_FOLDERS = ("tests/browser/", "tests/faults/", "tests/gpu/", "tests/noteboo
 CHECK_FILES = tuple(f"tests/integration/test_{name}.py" for name in (
     "acts_crash", "acts_mig", "audit_agent", "agent_process", "demo", "demo_past", "events",
     "history_docs", "hostile_text", "limits", "limits_of_mps", "make_demo", "notices",
-    "openapi", "procfile", "quotas", "quotas_agent", "rules_act", "same_numbers", "secrets",
+    "openapi", "procfile", "quotas", "quotas_agent", "pool_run", "rules_act", "same_numbers", "secrets",
     "simulated_children", "terminal_fleet", "terminal_here", "told",
     "transport", "wheel",
 ))
@@ -50,6 +50,7 @@ CHECK_TESTS = (
     "tests/unit/dashboard/history/test_history_store.py::test_minutes_and_hours_say_what_the_seconds_say",
     "tests/unit/dashboard/history/test_history_store.py::test_whatever_order_things_come_in",
     "tests/unit/gpudeck/test_audit_chain.py::test_each_of_10_000_changes_is_found_and_named",
+    "tests/unit/gpudeck/pool/test_openb.py::test_one_seed_gives_out_as_published",
     "tests/unit/test_mutants.py::test_a_mutant_that_removes_no_guard_is_missed",
     "tests/unit/test_mutants.py::test_some_by_lot_are_caught",
 )
