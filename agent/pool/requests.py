@@ -114,10 +114,10 @@ class PoolRequests:
         return lease
 
     def _bind(self, lease: NodeLease, pidfd: int | None) -> FromPool:
-        process = None if pidfd is None else signs.process_of(pidfd)
+        process = None if pidfd is None else signs.process_of(pidfd, lease.uid)
         if process is None:
-            raise _RefusedError("the process of this lease has ended, or is of another pid "
-                                "namespace than the agent")
+            raise _RefusedError("the process of this lease has ended, is another user's, or of "
+                                "another pid namespace than the agent")
         now = self._service.clock.now()
         self._service.leases.put(
             replace(lease, state="active", process=process, used_at=now,

@@ -6,22 +6,22 @@ from pathlib import Path
 
 from gpudeck.pool.messages import LEASE_ENV
 
-from ..tasks.processes import PROC, has_pidfs, read_in, row_in, row_of, status_of
+from ..tasks.processes import PROC, about, has_pidfs, read_in, row_in, row_of, status_of
 from .lock import LeasedProcess
 
 _MARK = f"{LEASE_ENV}=".encode()
 ENVIRON_BYTES = 1_000_000
 
 
-def process_of(pidfd: int) -> LeasedProcess | None:
-    """By its handle, so that a pid that was used again is nobody. None: it has ended, or is of
-    another pid namespace."""
+def process_of(pidfd: int, uid: int) -> LeasedProcess | None:
+    """By its handle, so that a pid that was used again is nobody. None: it has ended, is of another
+    pid namespace, or of another user: anybody can open a handle of anybody's process."""
     pid = pid_of(pidfd)
     if pid is None or pid <= 0:
         return None
-    row = row_of(pid)
+    row, found = row_of(pid), about(pid)
     # Read first, then asked again: the handle still names the process that was looked at.
-    if row is None or pid_of(pidfd) != pid:
+    if row is None or found is None or found.uid != uid or pid_of(pidfd) != pid:
         return None
     return LeasedProcess(pid, row.start_ticks, os.fstat(pidfd).st_ino if has_pidfs() else None)
 
