@@ -109,6 +109,15 @@ def test_backfill_goes_ahead_only_where_it_delays_nobody() -> None:
     assert (made.shadow.at, made.shadow.claim) == (3_600.0, head)
 
 
+def test_the_head_waits_for_what_began_in_the_same_pass() -> None:
+    """Else it would never fit, and others would be promised what it needs."""
+    made = passed([claim(0, gpus=2, term_s=600.0), claim(1, gpus=4, submitted_at=1.0),
+                   claim(2, gpus=1, submitted_at=2.0, term_s=601.0)], [node(0, gpus=4)])
+    assert began(made) == ["c0"]
+    assert made.shadow is not None
+    assert (made.shadow.claim.id, made.shadow.at) == ("c1", 600.0)
+
+
 def test_who_waits_for_another_model_is_passed_freely() -> None:
     there = [node(0, gpus=1), node(1, gpus=1, model="Tesla T4", gib=16)]
     busy = Lease(id="r", claim=claim(90), grants=(Grant("id0", ("GPU-0-0",)),), since=0.0,
