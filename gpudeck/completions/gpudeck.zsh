@@ -13,6 +13,7 @@ _shtab_gpudeck_commands() {
     address:'Where the owners of tasks read their mail.'
     agent:'The daemon of one node: reads its GPUs, reports them.'
     audit:'The record of every act and attempt.'
+    claim:'Hold GPUs of this node for what you start yourself.'
     completion:'What a shell needs to complete this command.'
     demo:'A hub and a simulated fleet on this machine, without a GPU.'
     doctor:'What works on this machine, what does not, and what to do about it. Changes nothing.'
@@ -28,10 +29,12 @@ _shtab_gpudeck_commands() {
     mps:'MPS: what is set, and setting it.'
     notify:'Tell a task'"'"'s owner something, on the terminals they have open.'
     pause:'Stop a task'"'"'s processes; its memory stays held.'
+    pool:'What is free on this node, who holds what until when, who waits.'
     quota:''
     release:'Let acts happen again, and take the driver back.'
     resume:'Let a paused task go on.'
     rules:'Rules as files: whether they are well written, and whether they do what their tests say.'
+    run:'Run a command on GPUs of this node, when it is its turn.'
     simulate:'Simulated nodes, each with its own socket.'
     status:''
     tasks:''
@@ -209,6 +212,8 @@ _shtab_gpudeck_agent_options=(
   "--ceiling[file that bounds what any hub may do on this node \[GPUDECK_CEILING\; default\: \/etc\/gpudeck\/ceiling.toml if it is there\]]:X:"
   {--pipe,--no-pipe}"[serve the notebook that started this, over stdin and stdout, without a hub \[GPUDECK_PIPE\; default\: no\]]"
   "--metrics[HOST\:PORT on which Prometheus may scrape this node, without a token\: best 127.0.0.1\:9400 \[GPUDECK_METRICS\; default\: nowhere\]]:X:"
+  "--pool-socket[Unix socket on which \`gpudeck run\` gets GPUs of this node\: best \/run\/gpudeck\/pool.sock \[GPUDECK_POOL_SOCKET\; default\: none\: this node gives out no GPUs\]]:X:"
+  {--local-claims,--no-local-claims}"[give out GPUs also while no hub decides \[GPUDECK_LOCAL_CLAIMS\; default\: no\]]"
   {--forget-hub,--no-forget-hub}"[belong to no hub any more\; with a token, enrol with the hub that gave it \[GPUDECK_FORGET_HUB\; default\: no\]]"
 )
 
@@ -266,6 +271,26 @@ _shtab_gpudeck_audit_verify_options=(
 
 # guard to ensure default positional specs are added only once per session
 _shtab_gpudeck_audit_verify_defaults_added=0
+
+_shtab_gpudeck_claim_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--config[read settings from this TOML file]:FILE:_files"
+  "--gpus[how many GPUs\; 1 unless --share is given]:N:"
+  "--share[instead\: a part of one GPU, through MPS]:PCT:"
+  "--model[words of the model\'s name, such as h100\; \'a100\|h100\' takes either]:NAME:"
+  "--mem[memory of each GPU at least, such as 40G\; of a share\: its part]:SIZE:"
+  "--for[how long, such as 90m or 8h\; it is renewed while it is used]:SPAN:"
+  "--wait[give up after so long\; without it, it waits until it is its turn]:SPAN:"
+  "--no-wait[now or not at all]"
+  "--priority[4 goes first\; 2 unless it is said]:0-4:"
+  "--preemptible[claims of higher priority may take its GPUs back]"
+  "--export[print shell lines\: eval \"\$(gpudeck claim --export)\"]"
+  "--give-back[end a lease of yours]:LEASE:"
+  "--extend[make it last longer]:('LEASE', 'SPAN'):"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_gpudeck_claim_defaults_added=0
 
 _shtab_gpudeck_completion_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
@@ -517,6 +542,7 @@ _shtab_gpudeck_hub_options=(
   "--signer-ends-per-hour[ends and pauses that the hub\'s signer signs within an hour \[GPUDECK_SIGNER_ENDS_PER_HOUR\; default\: 60\]]:X:"
   "--signer-ends-per-node-hour[of these, for one node\; the node\'s own ceiling counts as well \[GPUDECK_SIGNER_ENDS_PER_NODE_HOUR\; default\: 6\]]:X:"
   "--quota-end-after-s[seconds from telling an owner to ending their task, at the least, where a quota does it\; one is exceeded for half of that, 30 s at most, before anybody is told \[GPUDECK_QUOTA_END_AFTER_S\; default\: 60\]]:X:"
+  "--pool[on\: decide who gets which GPUs, on nodes whose agents give them out (--pool-socket) \[GPUDECK_POOL\; default\: off\]]:X:"
   "--rule-proof-h[hours of dry run, or of history in an approved rehearsal, before a rule may act by itself\; fewer only where nobody\'s work is at stake \[GPUDECK_RULE_PROOF_H\; default\: 168\]]:X:"
   "--second-person[on\: an act on more than 3 jobs waits until another person approves it\; off\: a site with one admin \[GPUDECK_SECOND_PERSON\; default\: on\]]:X:"
   "--trusted-proxies[addresses and networks of proxies, with commas between them, whose word is taken for who asks from where \[GPUDECK_TRUSTED_PROXIES\; default\: none\]]:X:"
@@ -732,6 +758,15 @@ _shtab_gpudeck_pause_options=(
 # guard to ensure default positional specs are added only once per session
 _shtab_gpudeck_pause_defaults_added=0
 
+_shtab_gpudeck_pool_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--config[read settings from this TOML file]:FILE:_files"
+  "--json[JSON instead of a table]"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_gpudeck_pool_defaults_added=0
+
 _shtab_gpudeck_quota_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
 )
@@ -931,6 +966,25 @@ _shtab_gpudeck_rules_test_options=(
 
 # guard to ensure default positional specs are added only once per session
 _shtab_gpudeck_rules_test_defaults_added=0
+
+_shtab_gpudeck_run_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--config[read settings from this TOML file]:FILE:_files"
+  "--gpus[how many GPUs\; 1 unless --share is given]:N:"
+  "--share[instead\: a part of one GPU, through MPS]:PCT:"
+  "--model[words of the model\'s name, such as h100\; \'a100\|h100\' takes either]:NAME:"
+  "--mem[memory of each GPU at least, such as 40G\; of a share\: its part]:SIZE:"
+  "--for[how long, such as 90m or 8h\; it is renewed while it is used]:SPAN:"
+  "--wait[give up after so long\; without it, it waits until it is its turn]:SPAN:"
+  "--no-wait[now or not at all]"
+  "--priority[4 goes first\; 2 unless it is said]:0-4:"
+  "--preemptible[claims of higher priority may take its GPUs back]"
+  "--ids[how the command is told its GPUs]:ids:(auto uuid index)"
+  "--print-env[print what the command would find in its environment, and end]"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_gpudeck_run_defaults_added=0
 
 _shtab_gpudeck_simulate_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
@@ -1136,6 +1190,7 @@ _shtab_gpudeck() {
         address) _shtab_gpudeck_address ;;
         agent) _arguments -C -s $_shtab_gpudeck_agent_options ;;
         audit) _shtab_gpudeck_audit ;;
+        claim) _arguments -C -s $_shtab_gpudeck_claim_options ;;
         completion) _arguments -C -s $_shtab_gpudeck_completion_options ;;
         demo) _arguments -C -s $_shtab_gpudeck_demo_options ;;
         doctor) _arguments -C -s $_shtab_gpudeck_doctor_options ;;
@@ -1151,10 +1206,12 @@ _shtab_gpudeck() {
         mps) _shtab_gpudeck_mps ;;
         notify) _arguments -C -s $_shtab_gpudeck_notify_options ;;
         pause) _arguments -C -s $_shtab_gpudeck_pause_options ;;
+        pool) _arguments -C -s $_shtab_gpudeck_pool_options ;;
         quota) _shtab_gpudeck_quota ;;
         release) _arguments -C -s $_shtab_gpudeck_release_options ;;
         resume) _arguments -C -s $_shtab_gpudeck_resume_options ;;
         rules) _shtab_gpudeck_rules ;;
+        run) _arguments -C -s $_shtab_gpudeck_run_options ;;
         simulate) _arguments -C -s $_shtab_gpudeck_simulate_options ;;
         status) _arguments -C -s $_shtab_gpudeck_status_options ;;
         tasks) _arguments -C -s $_shtab_gpudeck_tasks_options ;;

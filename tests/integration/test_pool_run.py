@@ -1,87 +1,25 @@
 """`gpudeck run` and `claim` against a real agent on the C fake of NVML, with real children."""
 
-import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from gpudeck.pool.messages import SOCKET_ENV
 from tests.fakes.hub import FakeHub, wait_for
-from tests.fakes.nvml import FakeNvml
-from tests.integration.test_agent_process import an_agent, flags
-
-ROOT = Path(__file__).parents[2]
-SAYS_ITS_GPUS = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])"
-WAITS = "import sys, time; print('on', flush=True); time.sleep(600)"
-
-
-class PoolBed:
-    """One node with four GPUs, whose agent can be killed and started."""
-
-    def __init__(self, hub: FakeHub, nvml: FakeNvml, folder: Path) -> None:
-        self.nvml = nvml
-        self.socket = folder / "pool.sock"
-        self.env = nvml.env() | {SOCKET_ENV: str(self.socket)}
-        self._flags = [*flags(hub, folder), "--pool-socket", str(self.socket), "--local-claims"]
-        self._started: list[subprocess.Popen[str]] = []
-
-    @contextmanager
-    def agent(self) -> Iterator["subprocess.Popen[str]"]:
-        with an_agent(*self._flags, env=self.env) as process:
-            wait_for(lambda: self.free() is not None, 30)
-            yield process
-
-    def start(self, *words: str) -> "subprocess.Popen[str]":
-        process = subprocess.Popen(
-            [sys.executable, "-m", "gpudeck.cli", *words], cwd=ROOT, env=self.env, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        self._started.append(process)
-        return process
-
-    def run(self, *words: str) -> "subprocess.CompletedProcess[str]":
-        process = self.start(*words)
-        out, err = process.communicate(timeout=60)
-        return subprocess.CompletedProcess(words, process.returncode, out, err)
-
-    def shown(self) -> dict[str, list[dict[str, object]]]:
-        return json.loads(self.run("pool", "--json").stdout or "{}")  # type: ignore[no-any-return]
-
-    def free(self) -> int | None:
-        """How many GPUs are; None: the agent cannot say yet."""
-        shown = self.shown()
-        if not shown.get("gpus"):
-            return None
-        away = {uuid for each in shown["held"] for uuid in each["uuids"]}  # type: ignore[attr-defined]
-        away |= {each["uuid"] for each in shown["unavailable"]}
-        return sum(each["uuid"] not in away for each in shown["gpus"])
-
-    def close(self) -> None:
-        for process in self._started:
-            if process.poll() is None:
-                process.kill()
-            process.communicate()
+from tests.integration.pools import ROOT, SAYS_ITS_GPUS, WAITS, PoolBed
 
 
 @pytest.fixture
 def bed(hub: FakeHub, tmp_path: Path) -> Iterator[PoolBed]:
-    nvml = FakeNvml(tmp_path / "nvml.txt", gpus=0)
-    for _ in range(4):
-        nvml.gpu(util=0, name="NVIDIA H100 80GB HBM3", mem_total=80 * 2**30)
-    nvml.save()
-    bed = PoolBed(hub, nvml, tmp_path)
+    bed = PoolBed(hub, tmp_path, "--local-claims")
     yield bed
     bed.close()
-
-
-def in_queue(bed: PoolBed, count: int) -> Callable[[], bool]:
-    return lambda: len(bed.shown()["waiting"]) == count
 
 
 def test_a_command_gets_its_gpus_and_its_status_comes_through(bed: PoolBed) -> None:
@@ -105,12 +43,12 @@ def test_who_comes_later_waits_and_is_told_why(bed: PoolBed) -> None:
         assert first.stdout is not None
         assert first.stdout.readline() == "on\n"
         second = bed.start("run", "--gpus", "2", "--", sys.executable, "-c", SAYS_ITS_GPUS)
-        wait_for(in_queue(bed, 1), 30)
+        wait_for(bed.in_queue(1), 30)
         leaves = bed.start("run", "--gpus", "4", "--", "true")
-        wait_for(in_queue(bed, 2), 30)
+        wait_for(bed.in_queue(2), 30)
         leaves.send_signal(signal.SIGINT)
         assert leaves.wait(30) == 128 + signal.SIGINT
-        wait_for(in_queue(bed, 1), 30)
+        wait_for(bed.in_queue(1), 30)
         now = bed.run("run", "--gpus", "2", "--no-wait", "--", "true")
         assert (now.returncode, "came free" in now.stderr) == (10, True)
         first.send_signal(signal.SIGTERM)

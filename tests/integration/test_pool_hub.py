@@ -1,0 +1,119 @@
+"""The hub decides, the node grants: real hub, real agent, real commands on the C fake of NVML."""
+
+import getpass
+import json
+import sys
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fakes.hub import wait_for
+from tests.integration.hubs import Answer, HubProcess
+from tests.integration.pools import SAYS_ITS_GPUS, WAITS, PoolBed
+
+# Says which GPUs it has from when to when.
+NOTES = ("import json, os, sys, time; began = time.time(); time.sleep(0.3); "
+         "print(json.dumps([os.environ['GPUDECK_GPU_UUIDS'].split(','), began, time.time()]))")
+
+
+@pytest.fixture(name="hub")
+def _hub(tmp_path: Path) -> Iterator[HubProcess]:
+    with HubProcess(tmp_path / "hub", 0, "--pool", "on") as hub:
+        yield hub
+
+
+@pytest.fixture
+def bed(hub: HubProcess, tmp_path: Path) -> Iterator[PoolBed]:
+    bed = PoolBed(hub, tmp_path)  # gives out nothing by itself
+    with bed.agent():
+        wait_for(lambda: hub.get("/api/v1/pool")["nodes"], 30)
+        yield bed
+    bed.close()
+
+
+def post(hub: HubProcess, path: str, what: dict[str, Any]) -> Answer:
+    return hub.ask(f"/api/v1/{path}", "POST", body=json.dumps(what).encode(),
+                   Content_Type="application/json")
+
+
+def test_the_queue_is_seen_and_served(hub: HubProcess, bed: PoolBed) -> None:
+    first = bed.start("run", "--gpus", "3", "--for", "2h", "--", sys.executable, "-c", WAITS)
+    assert first.stdout is not None
+    assert first.stdout.readline() == "on\n"
+    second = bed.start("run", "--gpus", "2", "--", sys.executable, "-c", SAYS_ITS_GPUS)
+    [claim] = wait_for(lambda: hub.get("/api/v1/claims")["items"], 30)
+    assert (claim["place"], claim["asks"]) == (1, "2 GPUs")
+    assert claim["why"] == "it asks for 2 GPUs; 1 of 4 that suit it are free"
+    assert 7_000 < claim["wait_s"] <= 7_200
+    [lease] = hub.get("/api/v1/leases")["items"]
+    assert (len(lease["gpus"]), lease["owner"], lease["state"]) == (3, getpass.getuser(), "active")
+    [model] = hub.get("/api/v1/pool")["models"]
+    assert (model["gpus"], model["leased"], model["free"]) == (4, 3, 1)
+    first.terminate()
+    out, err = second.communicate(timeout=60)
+    assert out.count("GPU-") == 2
+    assert "number 1 in the queue" in err
+    wait_for(lambda: hub.get("/api/v1/pool")["leases"] == 0, 30)
+
+
+def test_no_gpu_is_two_commands_at_a_time(bed: PoolBed) -> None:
+    runs = [bed.start("run", "--gpus", str(1 + number % 3), "--", sys.executable, "-c", NOTES)
+            for number in range(12)]
+    spans: dict[str, list[tuple[float, float]]] = {}
+    for number, each in enumerate(runs):
+        out, err = each.communicate(timeout=120)
+        assert each.returncode == 0, err
+        uuids, began, ended = json.loads(out)
+        assert len(uuids) == 1 + number % 3
+        for uuid in uuids:
+            spans.setdefault(uuid, []).append((began, ended))
+    assert len(spans) == 4
+    for each_gpu in spans.values():
+        assert all(before[1] <= after[0] for before, after in pairwise(sorted(each_gpu)))
+    wait_for(lambda: bed.free() == 4, 30)
+
+
+def test_a_hub_that_is_away_ends_no_lease_and_serves_who_waited(hub: HubProcess, bed: PoolBed
+                                                                ) -> None:
+    held = bed.start("run", "--gpus", "3", "--", sys.executable, "-c", WAITS)
+    assert held.stdout is not None
+    assert held.stdout.readline() == "on\n"
+    waits = bed.start("run", "--gpus", "2", "--", sys.executable, "-c", SAYS_ITS_GPUS)
+    wait_for(bed.in_queue(1), 30)
+    hub.kill()
+    time.sleep(2.5)  # for the node to review its leases without it
+    assert bed.free() == 1
+    held.terminate()
+    wait_for(lambda: bed.free() == 4, 30)
+    assert waits.poll() is None, "nobody decides now"
+    hub.start()
+    out, err = waits.communicate(timeout=90)
+    assert (waits.returncode, out.count("GPU-")) == (0, 2), err
+
+
+def test_a_claim_made_at_the_hub_is_held_on_the_node_and_given_back(hub: HubProcess, bed: PoolBed
+                                                                    ) -> None:
+    never = post(hub, "claims", {"gpus": 9, "owner": getpass.getuser()})
+    assert (never.status, "the largest has 4" in never.json["detail"]) == (409, True)
+    made = post(hub, "claims", {"gpus": 2, "owner": getpass.getuser()})
+    assert made.status == 201, made.body
+    [lease] = wait_for(lambda: hub.get("/api/v1/leases")["items"], 30)
+    assert lease["id"] == made.json["id"]
+    assert bed.free() == 2
+    assert post(hub, f"leases/{lease['id']}/give-back", {}).status == 204
+    wait_for(lambda: bed.free() == 4, 30)
+    wait_for(lambda: hub.get("/api/v1/leases")["items"] == [], 30)
+
+
+def test_who_is_no_user_of_the_node_waits_and_may_leave(hub: HubProcess, bed: PoolBed) -> None:
+    made = post(hub, "claims", {"gpus": 1, "owner": "no-such-user"})
+    assert made.status == 201
+    time.sleep(1.0)
+    assert bed.free() == 4
+    claim_id = made.json["id"]
+    assert hub.ask(f"/api/v1/claims/{claim_id}", "DELETE").status == 204
+    assert hub.ask(f"/api/v1/claims/{claim_id}", "DELETE").status == 404
