@@ -67,7 +67,7 @@ def test_the_colours_and_the_switch_say_it(node: Node, come: Callable[..., Page]
     for key in random.sample(choices, 4):
         page.select_option("#metric", key)
         assert soon(lambda key=key: page.locator("#scale-name").inner_text() ==  # type: ignore[misc]
-                    metric(key).label, 10)
+                    metric(key).label, 30)
         for place in ("#scale-name", "#metric", "#scale"):
             page.mouse.move(2, 2)
             page.locator(place).hover()

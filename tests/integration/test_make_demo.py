@@ -41,6 +41,7 @@ def test_fresh_clone(tmp_path: Path) -> None:
 
 def test_another_port() -> None:
     for port, flag in (("PORT=8061", "--port 8061"), ("PORT=", "")):
-        said = subprocess.run(["make", "-n", "-o", ".venv/.hub", "demo", port, "DEMO=--nodes 2"],
-                              cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        said = subprocess.run(["make", "--no-print-directory", "-n", "-o", ".venv/.hub", "demo",
+                               port, "DEMO=--nodes 2"], cwd=ROOT, capture_output=True, text=True,
+                              check=True).stdout
         assert " ".join(said.split()).endswith(f"gpudeck demo {flag} --nodes 2".replace("  ", " "))

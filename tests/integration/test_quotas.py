@@ -174,18 +174,19 @@ def test_from_the_terminal_and_a_notebook(
     assert client.quota("typed") is None
 
 
-def test_priority_4_goes_before_1_and_who_is_within_stays(demo: Demo, client: Client) -> None:
+def test_who_is_said_to_go_goes_and_who_is_within_stays(demo: Demo, client: Client) -> None:
     """Before the one that ends several: the fleet bears three acts, and all tests share them."""
     held = settled(demo)
-    first, last = random.sample(sorted(held), 2)
-    for user, priority in ((first, 4), (last, 1)):
-        client.put_quota(f"p-{priority}", {"subject": f"user:{user}", "priority": priority})
     gpus = {(task["node"], use["uuid"]) for tasks in held.values() for task in tasks
             for use in task["gpus"]}
-    client.put_quota("sum", {"subject": "*", "scope": "group:real", "count": "together",
-                             "gpus": len(gpus) - 1, "mode": "act", "ladder": QUICKEST})
-    theirs = {task["pid"] for task in held[first]}
+    quota = {"subject": "*", "scope": "group:real", "count": "together", "gpus": len(gpus) - 1}
+    client.put_quota("sum", quota | {"mode": "observe"})
+    assert soon(lambda: one(client, "sum")["over"], 20), one(client, "sum")
+    [offender] = one(client, "sum")["balances"][0]["offenders"]
+    theirs = {task["pid"] for tasks in held.values() for task in tasks
+              if task["id"] in offender["task_ids"]}
     others = pids_of(held) - theirs
+    client.put_quota("sum", quota | {"mode": "act", "ladder": QUICKEST})
     assert soon(lambda: alive(theirs) != theirs, 45), commands(client, "sum")
     client.remove_quota("sum")
     assert alive(others) == others, [
