@@ -9,13 +9,15 @@ import msgspec
 
 from gpudeck.action_words import printable
 from gpudeck.errors import CommandError, ExitCode
+from gpudeck.pool.boards import boards_seen
+from gpudeck.pool.connection import PoolConnection, wait_for
 from gpudeck.pool.environment import environment
 from gpudeck.pool.messages import ClaimRefused, Extend, GiveBack, Leased, PoolShown, ShowPool
 from gpudeck.quota import parse_span, span_words
 from gpudeck.settings import parser
 
-from .pool_request import PoolConnection, add_claim_flags, claim_of
-from .run import boards_seen, wait_for
+from .pool_request import add_claim_flags, claim_of
+from .run import say_place
 
 
 def claim(argv: Sequence[str]) -> int:
@@ -37,7 +39,7 @@ def claim(argv: Sequence[str]) -> int:
         except ValueError as error:
             raise CommandError(str(error), ExitCode.USAGE) from None
         return _said(pool, "extended")
-    lease = wait_for(pool, claim_of(asked, is_run=False))
+    lease = wait_for(pool, claim_of(asked, is_run=False), say_place)
     change = environment(lease, "auto", boards_seen())
     if asked.export:
         print("\n".join(f"export {name}={shlex.quote(value)}"

@@ -1,23 +1,15 @@
-"""What `gpudeck run`, `claim` and `pool` share: flags to a claim, and the way to the socket."""
+"""What `gpudeck run` and `claim` share: flags to a claim."""
 
 import argparse
-import os
-import re
-import socket
-import stat
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import uuid4
 
 from gpudeck.errors import CommandError, ExitCode
-from gpudeck.pool import messages
 from gpudeck.pool.core.claims import PRIORITIES, WHOLE_MILLI
-from gpudeck.pool.messages import SOCKET_ENV, SYSTEM_SOCKET, AskClaim, FromPool, PoolSocketError
-from gpudeck.quota import parse_size, parse_span
-
-OWN_SOCKET = "gpudeck/pool.sock"
-_SHORT_SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([KMGT])\s*")
+from gpudeck.pool.messages import AskClaim
+from gpudeck.pool.sizes import parse_board_size
+from gpudeck.quota import parse_span
 
 
 def add_claim_flags(made: argparse.ArgumentParser) -> None:
@@ -27,7 +19,7 @@ def add_claim_flags(made: argparse.ArgumentParser) -> None:
                       help="instead: a part of one GPU, through MPS")
     made.add_argument("--model", metavar="NAME", default="",
                       help="words of the model's name, such as h100; 'a100|h100' takes either")
-    made.add_argument("--mem", metavar="SIZE", type=_parsed(size),
+    made.add_argument("--mem", metavar="SIZE", type=_parsed(parse_board_size),
                       help="memory of each GPU at least, such as 40G; of a share: its part")
     made.add_argument("--for", metavar="SPAN", dest="term_s", type=_parsed(parse_span),
                       help="how long, such as 90m or 8h; it is renewed while it is used")
@@ -53,12 +45,6 @@ def claim_of(asked: argparse.Namespace, is_run: bool, shape: str = "") -> AskCla
         is_preemptible=asked.preemptible, shape=shape)
 
 
-def size(text: str) -> int:
-    """40G too, as people write it here: binary, as boards are sold."""
-    short = _SHORT_SIZE.fullmatch(text)
-    return parse_size(text if short is None else f"{short[1]}{short[2]}iB")
-
-
 def _parsed(parse: Callable[[str], Any]) -> Callable[[str], Any]:
     def read(text: str) -> Any:
         try:
@@ -74,54 +60,6 @@ def _number(least: int, most: int) -> Callable[[str], int]:
             raise argparse.ArgumentTypeError(f"{text[:40]!r}: a number from {least} to {most}")
         return int(text)
     return read
-
-
-class PoolConnection:
-    """To the agent of this machine. Raises CommandError."""
-
-    def __init__(self, env: Mapping[str, str]) -> None:
-        path = _socket_path(env)
-        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            self.socket.connect(str(path))
-        except OSError as error:
-            raise CommandError(
-                f"no agent answers at {path} ({error.strerror}): start it with "
-                "`gpudeck agent --pool-socket PATH`, or name its socket in "
-                f"{SOCKET_ENV}", ExitCode.UNREACHABLE) from None
-
-    def send(self, message: messages.FromUser, *fds: int) -> None:
-        try:
-            messages.send(self.socket, message, *fds)
-        except PoolSocketError as error:
-            raise _gone(error) from error
-
-    def receive(self) -> FromPool:
-        try:
-            found = messages.from_pool(self.socket)
-        except PoolSocketError as error:
-            raise _gone(error) from error
-        if found is None:
-            raise _gone("it hung up")
-        return found
-
-
-def _gone(why: object) -> CommandError:
-    return CommandError(f"the agent has gone ({why}); try again", ExitCode.UNREACHABLE)
-
-
-def _socket_path(env: Mapping[str, str]) -> Path:
-    if named := env.get(SOCKET_ENV):
-        return Path(named)
-    own = Path(env.get("XDG_RUNTIME_DIR") or f"/run/user/{os.getuid()}") / OWN_SOCKET
-    return Path(SYSTEM_SOCKET) if _is_socket(Path(SYSTEM_SOCKET)) or not _is_socket(own) else own
-
-
-def _is_socket(path: Path) -> bool:
-    try:
-        return stat.S_ISSOCK(path.stat().st_mode)
-    except OSError:
-        return False
 
 
 def split_command(words: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -12,12 +12,12 @@ import signal
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from gpudeck.errors import CommandError, ExitCode
+from gpudeck.pool.boards import boards_seen
+from gpudeck.pool.connection import PoolConnection, wait_for
 from gpudeck.pool.environment import environment
 from gpudeck.pool.messages import (
-    AskClaim,
     Bind,
     Bound,
     ClaimRefused,
@@ -29,7 +29,7 @@ from gpudeck.pool.messages import (
 )
 from gpudeck.settings import parser
 
-from .pool_request import PoolConnection, add_claim_flags, claim_of, split_command
+from .pool_request import add_claim_flags, claim_of, split_command
 
 NOT_FOUND, NOT_EXECUTABLE = 127, 126  # as shells have them
 PR_SET_CHILD_SUBREAPER = 36
@@ -38,7 +38,6 @@ SI_KERNEL = 0x80
 OF_TERMINAL = (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP)
 FORWARDED = (*OF_TERMINAL, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2,
              signal.SIGWINCH, signal.SIGCONT)
-BOARDS = Path("/proc/driver/nvidia/gpus")
 
 
 def run(argv: Sequence[str]) -> int:
@@ -55,7 +54,7 @@ def run(argv: Sequence[str]) -> int:
         raise CommandError("name the command after --, as in: gpudeck run --gpus 2 -- "
                            "python train.py", ExitCode.USAGE)
     pool = PoolConnection(os.environ)
-    lease = wait_for(pool, claim_of(asked, is_run=True, shape=shape_of(command)))
+    lease = wait_for(pool, claim_of(asked, is_run=True, shape=shape_of(command)), say_place)
     change = environment(lease, asked.ids, boards_seen())
     if asked.print_env:
         print("\n".join(f"export {name}={shlex.quote(value)}"
@@ -68,19 +67,10 @@ def run(argv: Sequence[str]) -> int:
     return _supervise(pool, lease, command, env)
 
 
-def wait_for(pool: PoolConnection, claim: AskClaim) -> Leased:
-    """Says on stderr why it waits, whenever that changes."""
-    pool.send(claim)
-    while True:
-        match pool.receive():
-            case Leased() as lease:
-                return lease
-            case ClaimRefused(why):
-                raise CommandError(why, ExitCode.REFUSED)
-            case ClaimWaits(place, why, wait_s):
-                estimate = "" if wait_s is None else f"; {wait_s / 60:.0f} min at most, if all " \
-                    "that runs keeps to its time"
-                say(f"number {place} in the queue: {why}{estimate}")
+def say_place(waits: ClaimWaits) -> None:
+    estimate = "" if waits.wait_s is None else (
+        f"; {waits.wait_s / 60:.0f} min at most, if all that runs keeps to its time")
+    say(f"number {waits.place} in the queue: {waits.why}{estimate}")
 
 
 def say(sentence: str) -> None:
@@ -92,18 +82,6 @@ def shape_of(command: Sequence[str]) -> str:
     scripts = [word for word in command[1:] if word.endswith((".py", ".sh"))]
     return " ".join([os.path.basename(command[0]), *map(os.path.basename, scripts[:1])]) if (
         command) else ""
-
-
-def boards_seen(folder: Path = BOARDS) -> frozenset[str]:
-    """UUIDs that the kernel module shows to this process; in a container, those that it was
-    given."""
-    found = set()
-    with contextlib.suppress(OSError):
-        for each in folder.iterdir():
-            for line in (each / "information").read_text().splitlines():
-                if line.startswith("GPU UUID:"):
-                    found.add(line.partition(":")[2].strip())
-    return frozenset(found)
 
 
 def _supervise(pool: PoolConnection, lease: Leased, command: Sequence[str],

@@ -1,0 +1,115 @@
+"""GPUs for a Python program: `with claim(gpus=2, model="a100", mem="40G") as lease: ...`."""
+
+import ctypes
+import functools
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import ParamSpec, TypeVar
+from uuid import uuid4
+
+from gpudeck.errors import CommandError
+from gpudeck.pool.boards import boards_seen
+from gpudeck.pool.connection import PoolConnection, wait_for
+from gpudeck.pool.core.claims import WHOLE_MILLI
+from gpudeck.pool.environment import EnvironmentChange, environment
+from gpudeck.pool.messages import AskClaim, Bind, Bound, ClaimWaits, GiveBack, Leased, LeasedGpu
+from gpudeck.pool.sizes import parse_board_size
+from gpudeck.quota import parse_span
+
+P = ParamSpec("P")
+T = TypeVar("T")
+NOT_INITIALIZED = 3  # CUDA_ERROR_NOT_INITIALIZED
+
+
+@dataclass(frozen=True, slots=True)
+class HeldLease:
+    id: str
+    gpus: tuple[LeasedGpu, ...]
+    env: dict[str, str]
+
+
+@contextmanager
+def claim(gpus: int = 1, *, model: str = "", mem: str | None = None, share: int | None = None,
+          term: str | None = None, wait: str | None = None, priority: int | None = None,
+          preemptible: bool = False) -> Iterator[HeldLease]:
+    """Holds GPUs of this node while the block runs, and tells CUDA of them by the environment of
+    this process. Waits for its turn, `wait` at most. Raises CommandError, and RuntimeError where
+    CUDA has been initialised already: it would not look again."""
+    if is_cuda_initialised():
+        raise RuntimeError("CUDA is initialised in this process already, so it would not see which "
+                           "GPUs are leased: claim them before anything uses a GPU")
+    pool = PoolConnection(os.environ)
+    lease = wait_for(pool, AskClaim(
+        request_id=uuid4().hex[:16], is_run=True, gpus=gpus,
+        models=tuple(word.strip() for word in model.split("|") if word.strip()),
+        share_milli=WHOLE_MILLI if share is None else share * 10,
+        mem_bytes=None if mem is None else parse_board_size(mem),
+        term_s=None if term is None else parse_span(term),
+        wait_s=None if wait is None else parse_span(wait), priority=priority,
+        is_preemptible=preemptible, shape=os.path.basename(sys.argv[0])[:256]), _say)
+    _bind(pool, lease)
+    change = environment(lease, "auto", boards_seen())
+    before = _set(change)
+    try:
+        yield HeldLease(lease.lease_id, lease.gpus, dict(change.set))
+    finally:
+        _put_back(before)
+        pool.send(GiveBack(lease.lease_id))
+        pool.socket.close()
+
+
+def with_gpus(gpus: int = 1, *, model: str = "", mem: str | None = None, wait: str | None = None
+              ) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """`@with_gpus(1)`: each call runs on GPUs that are leased for it."""
+    def decorate(function: Callable[P, T]) -> Callable[P, T]:
+        @functools.wraps(function)
+        def leased(*args: P.args, **kwargs: P.kwargs) -> T:
+            with claim(gpus, model=model, mem=mem, wait=wait):
+                return function(*args, **kwargs)
+        return leased
+    return decorate
+
+
+def is_cuda_initialised() -> bool:
+    """Without a side effect: a library that is not loaded is not loaded for it, and before cuInit
+    every call says so (CUDA driver API 6.3)."""
+    try:
+        cuda = ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+    except OSError:
+        return False
+    return int(cuda.cuDeviceGetCount(ctypes.byref(ctypes.c_int()))) != NOT_INITIALIZED
+
+
+def _bind(pool: PoolConnection, lease: Leased) -> None:
+    pidfd = os.pidfd_open(os.getpid())
+    try:
+        pool.send(Bind(lease.lease_id), pidfd)
+    finally:
+        os.close(pidfd)
+    answer = pool.receive()
+    if not isinstance(answer, Bound):
+        raise CommandError(getattr(answer, "why", "the agent did not take this process"))
+
+
+def _say(waits: ClaimWaits) -> None:
+    print(f"waiting for GPUs, number {waits.place}: {waits.why}", file=sys.stderr)
+
+
+def _set(change: EnvironmentChange) -> dict[str, str | None]:
+    names = (*change.set, *change.unset)
+    before = {name: os.environ.get(name) for name in names}
+    os.environ.update(change.set)
+    for name in change.unset:
+        os.environ.pop(name, None)
+    return before
+
+
+def _put_back(before: dict[str, str | None]) -> None:
+    for name, value in before.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value

@@ -1,0 +1,84 @@
+"""The way of a user's program to the pool of its node."""
+
+import os
+import socket
+import stat
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from gpudeck.errors import CommandError, ExitCode
+from gpudeck.pool import messages
+from gpudeck.pool.messages import (
+    SOCKET_ENV,
+    SYSTEM_SOCKET,
+    AskClaim,
+    ClaimRefused,
+    ClaimWaits,
+    FromPool,
+    FromUser,
+    Leased,
+    PoolSocketError,
+)
+
+OWN_SOCKET = "gpudeck/pool.sock"
+
+
+class PoolConnection:
+    """To the agent of this machine. Raises CommandError."""
+
+    def __init__(self, env: Mapping[str, str]) -> None:
+        path = _socket_path(env)
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self.socket.connect(str(path))
+        except OSError as error:
+            raise CommandError(
+                f"no agent answers at {path} ({error.strerror}): start it with "
+                "`gpudeck agent --pool-socket PATH`, or name its socket in "
+                f"{SOCKET_ENV}", ExitCode.UNREACHABLE) from None
+
+    def send(self, message: FromUser, *fds: int) -> None:
+        try:
+            messages.send(self.socket, message, *fds)
+        except PoolSocketError as error:
+            raise _gone(error) from error
+
+    def receive(self) -> FromPool:
+        try:
+            found = messages.from_pool(self.socket)
+        except PoolSocketError as error:
+            raise _gone(error) from error
+        if found is None:
+            raise _gone("it hung up")
+        return found
+
+
+def _gone(why: object) -> CommandError:
+    return CommandError(f"the agent has gone ({why}); try again", ExitCode.UNREACHABLE)
+
+
+def _socket_path(env: Mapping[str, str]) -> Path:
+    if named := env.get(SOCKET_ENV):
+        return Path(named)
+    own = Path(env.get("XDG_RUNTIME_DIR") or f"/run/user/{os.getuid()}") / OWN_SOCKET
+    return Path(SYSTEM_SOCKET) if _is_socket(Path(SYSTEM_SOCKET)) or not _is_socket(own) else own
+
+
+def _is_socket(path: Path) -> bool:
+    try:
+        return stat.S_ISSOCK(path.stat().st_mode)
+    except OSError:
+        return False
+
+
+def wait_for(pool: PoolConnection, claim: AskClaim, tell: Callable[[ClaimWaits], None]) -> Leased:
+    """`tell`: whenever its place or the reason changes. Raises CommandError."""
+    pool.send(claim)
+    while True:
+        match pool.receive():
+            case Leased() as lease:
+                return lease
+            case ClaimRefused(why):
+                raise CommandError(why, ExitCode.REFUSED)
+            case ClaimWaits() as waits:
+                tell(waits)
