@@ -245,7 +245,7 @@ class Hub:
 
     def _build_pool(self) -> None:
         self.pool = PoolService(self.state.pool, self.machine.fleet, self.machine.link_of,
-                                self.tell, PoolPolicy(), self.settings.pool == "on")
+                                self.tell, PoolPolicy(), self.settings.pool == "on", time.monotonic)
         self.pool.open(time.time())
 
     def _build_ladders(self) -> None:

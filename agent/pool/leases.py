@@ -9,10 +9,11 @@ from typing import Any
 from gpudeck.pool.core.claims import Claim
 from gpudeck.pool.link import ENDED_MOST, ReportedEnd
 
-from . import lock, signs
+from . import lock
 from .clock import PoolClock
 from .gpus import PoolSnapshot
 from .lock import LeaseSigns, NodeLease, PoolGpu, Review
+from .signs import ProcessSigns
 from .store import LeaseStore
 
 log = logging.getLogger("gpudeck.agent.pool")
@@ -23,9 +24,10 @@ MARKS_EVERY_S = 5.0  # to look through every process is not cheap
 class NodeLeases:
     """What cannot be recorded raises JournalError, and changes nothing."""
 
-    def __init__(self, store: LeaseStore, clock: PoolClock) -> None:
+    def __init__(self, store: LeaseStore, clock: PoolClock, processes: ProcessSigns) -> None:
         self._store = store
         self._clock = clock
+        self.processes = processes
         self._marks: dict[str, int] = {}
         self._marked_at = -MARKS_EVERY_S
         self.ended: deque[ReportedEnd] = deque(maxlen=ENDED_MOST)
@@ -81,13 +83,12 @@ class NodeLeases:
         now = self._clock.now()
         if is_fresh or now - self._marked_at >= MARKS_EVERY_S:
             self._marked_at = now
-            self._marks = signs.marked(list(self.all), {
+            self._marks = self.processes.marked(list(self.all), {
                 each.id: each.uid for each in self.all.values()})
         on_gpus = snapshot is not None and any(
             each.gpu_uuid in lease.uuids and each.task.uid == lease.uid
             for each in snapshot.tasks)
         # Until they were looked through, a process that was bound counts as one with the mark.
         marked = self._marks.get(lease.id, 1 if lease.process is not None else 0)
-        return LeaseSigns(is_connected,
-                          lease.process is not None and signs.is_alive(lease.process), marked,
-                          on_gpus)
+        is_alive = lease.process is not None and self.processes.is_alive(lease.process)
+        return LeaseSigns(is_connected, is_alive, marked, on_gpus)

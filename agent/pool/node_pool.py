@@ -17,6 +17,7 @@ from .leases import NodeLeases
 from .requests import PoolRequests
 from .server import PoolServer
 from .service import PoolService
+from .signs import ProcessSigns
 from .store import LeaseStore
 
 CUT_OFF_AFTER_S = 60.0  # a hub that is away for less may be busy with our claims
@@ -59,7 +60,7 @@ class NodePool:
 def open_pool(socket: Path, node_id: str, host: str, boot_id: str, journal: ActionJournal,
               is_local: bool, wake: Callable[[], None]) -> NodePool:
     clock = PoolClock(uptime_s, time.time)
-    service = PoolService(node_id, host, NodeLeases(LeaseStore(journal, boot_id), clock),
-                          PoolPolicy(), clock, is_local, wake)
+    service = PoolService(node_id, host, NodeLeases(
+        LeaseStore(journal, boot_id), clock, ProcessSigns()), PoolPolicy(), clock, is_local, wake)
     service.start()
     return NodePool(service, PoolServer(socket, PoolRequests(service)))

@@ -18,7 +18,7 @@ from gpudeck.pool.messages import (
 )
 
 from ..journal.store import JournalError
-from . import signs, views
+from . import views
 from .lock import NodeLease
 from .queue import WaitingClaim
 from .server import PoolUser
@@ -114,7 +114,8 @@ class PoolRequests:
         return lease
 
     def _bind(self, lease: NodeLease, pidfd: int | None) -> FromPool:
-        process = None if pidfd is None else signs.process_of(pidfd, lease.uid)
+        process = None if pidfd is None else self._service.leases.processes.process_of(
+            pidfd, lease.uid)
         if process is None:
             raise _RefusedError("the process of this lease has ended, is another user's, or of "
                                 "another pid namespace than the agent")

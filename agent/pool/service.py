@@ -172,13 +172,16 @@ class PoolService:
 
     def _run(self) -> None:
         while not self._stop.wait(LOOK_EVERY_S):
-            try:
-                with self.lock:
-                    self._review()
-                    self.waiting.give_up(self.clock.now())
-                    self.schedule()
-            except JournalError as why:
-                log.error("lease_not_kept why=%r", str(why))
+            self.step()
+
+    def step(self) -> None:
+        try:
+            with self.lock:
+                self._review()
+                self.waiting.give_up(self.clock.now())
+                self.schedule()
+        except JournalError as why:
+            log.error("lease_not_kept why=%r", str(why))
 
     def _review(self) -> None:
         for lease in list(self.leases.all.values()):

@@ -13,17 +13,44 @@ _MARK = f"{LEASE_ENV}=".encode()
 ENVIRON_BYTES = 1_000_000
 
 
-def process_of(pidfd: int, uid: int) -> LeasedProcess | None:
-    """By its handle, so that a pid that was used again is nobody. None: it has ended, is of another
-    pid namespace, or of another user: anybody can open a handle of anybody's process."""
-    pid = pid_of(pidfd)
-    if pid is None or pid <= 0:
-        return None
-    row, found = row_of(pid), about(pid)
-    # Read first, then asked again: the handle still names the process that was looked at.
-    if row is None or found is None or found.uid != uid or pid_of(pidfd) != pid:
-        return None
-    return LeasedProcess(pid, row.start_ticks, os.fstat(pidfd).st_ino if has_pidfs() else None)
+class ProcessSigns:
+    """Asks the kernel."""
+
+    def process_of(self, pidfd: int, uid: int) -> LeasedProcess | None:
+        """By its handle, so that a pid that was used again is nobody. None: it has ended, is of
+        another pid namespace, or of another user: anybody can open a handle of any process."""
+        pid = pid_of(pidfd)
+        if pid is None or pid <= 0:
+            return None
+        row, found = row_of(pid), about(pid)
+        # Read first, then asked again: the handle still names the process that was looked at.
+        if row is None or found is None or found.uid != uid or pid_of(pidfd) != pid:
+            return None
+        return LeasedProcess(pid, row.start_ticks, os.fstat(pidfd).st_ino if has_pidfs() else None)
+
+    def is_alive(self, process: LeasedProcess) -> bool:
+        """A pidfd first, then the comparison: between the two it cannot be another."""
+        try:
+            pidfd = os.pidfd_open(process.pid)
+        except OSError:
+            return False
+        try:
+            row = row_of(process.pid)
+            return (row is not None and row.start_ticks == process.start_ticks
+                    and row.state not in "ZX"
+                    and (process.inode is None or os.fstat(pidfd).st_ino == process.inode))
+        finally:
+            os.close(pidfd)
+
+    def marked(self, lease_ids: Collection[str], uid_of: dict[str, int]) -> dict[str, int]:
+        """How many processes carry the mark of each lease. Those of the lease's user alone: anyone
+        can write a mark into their own environment."""
+        found = dict.fromkeys(lease_ids, 0)
+        for name in os.listdir(PROC):
+            lease = _mark(PROC, name) if name.isdigit() else None
+            if lease is not None and lease[0] in found and lease[1] == uid_of[lease[0]]:
+                found[lease[0]] += 1
+        return found
 
 
 def pid_of(pidfd: int) -> int | None:
@@ -32,33 +59,6 @@ def pid_of(pidfd: int) -> int | None:
         return next((int(line[4:]) for line in lines if line.startswith(b"Pid:")), None)
     except (OSError, ValueError):
         return None
-
-
-def is_alive(process: LeasedProcess) -> bool:
-    """A pidfd first, then the comparison: between the two it cannot be another."""
-    try:
-        pidfd = os.pidfd_open(process.pid)
-    except OSError:
-        return False
-    try:
-        row = row_of(process.pid)
-        return (row is not None and row.start_ticks == process.start_ticks
-                and row.state not in "ZX"
-                and (process.inode is None or os.fstat(pidfd).st_ino == process.inode))
-    finally:
-        os.close(pidfd)
-
-
-def marked(lease_ids: Collection[str], uid_of: dict[str, int], proc: Path = PROC
-           ) -> dict[str, int]:
-    """How many processes carry the mark of each lease. Those of the lease's user alone: anybody
-    can write a mark into their own environment."""
-    found = dict.fromkeys(lease_ids, 0)
-    for name in os.listdir(proc):
-        lease = _mark(proc, name) if name.isdigit() else None
-        if lease is not None and lease[0] in found and lease[1] == uid_of[lease[0]]:
-            found[lease[0]] += 1
-    return found
 
 
 def _mark(proc: Path, name: str) -> tuple[str, int] | None:

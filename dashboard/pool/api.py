@@ -78,10 +78,9 @@ class PoolApi:
 
     def claims(self) -> views.ClaimList:
         check_names(("limit", "cursor"))
-        made = self.service.made
-        found = [] if made is None else views.claim_views(
-            {each.id: each for each in self._waiting(self._nodes())}, made, self.service.nodes,
-            self.service.pending, time.time())
+        planned = self.service.planned
+        found = [] if planned is None else views.claim_views(
+            planned, {each.id for each in self._waiting(self._nodes())})
         return views.ClaimList(*page(
             (((f"{each.place:07}", each.id), each) for each in found),
             read_limit(request.args.get("limit")), read_cursor(request.args.get("cursor"))))

@@ -95,27 +95,56 @@ def scheduled(nodes: Sequence[PoolNode], own: Collection[Claim],
         PlacementContext(mix=ClaimMix([*recent, *waiting])), now)
 
 
-def plan_for(node: PoolNode, made: Pass, claims: Mapping[str, Claim],
-             pending: Mapping[str, PendingOffer], nodes: Sequence[PoolNode], now: float,
-             give_back: Mapping[str, str]) -> PoolPlan:
-    """What this node is told: its GPUs that are offered, and how its claims stand."""
-    asked = {each.claim.id for each in node.report.claims}
-    offers = tuple(LeaseOffer(each.claim.id, grant.uuids,
-                              None if each.claim.id in asked else each.claim)
-                   for each in pending.values() for grant in each.grants if grant.node == node.id)
-    standings = tuple(standing(claims[claim_id], place, made, nodes, pending, now)
-                      for place, claim_id in enumerate(made.order, 1) if claim_id in asked)
-    return PoolPlan(offers[:CLAIMS_MOST], standings[:CLAIMS_MOST], dict(give_back))
+class PlannedPass:
+    """What a pass means for each node and claim. Built once, asked thousands of times."""
 
+    def __init__(self, made: Pass, nodes: Sequence[PoolNode], claims: Mapping[str, Claim],
+                 pending: Mapping[str, PendingOffer], now: float) -> None:
+        self.made = made
+        self.nodes = nodes
+        self._claims = claims
+        self._now = now
+        self._named: dict[str, list[PoolNode]] = {}
+        for node in nodes:
+            for name in {node.id, node.host}:
+                self._named.setdefault(name, []).append(node)
+        self._empty = {node.id: empty_node(node) for node in nodes}
+        self._free = {node.id: free_node(node, pending.values()) for node in nodes}
+        self._places = {claim_id: place for place, claim_id in enumerate(made.order, 1)}
+        self._offers: dict[str, list[tuple[Claim, Grant]]] = {}
+        for each in pending.values():
+            for grant in each.grants:
+                self._offers.setdefault(grant.node, []).append((each.claim, grant))
+        self._whys: dict[tuple[object, ...], str] = {}
 
-def standing(claim: Claim, place: int, made: Pass, nodes: Sequence[PoolNode],
-             pending: Mapping[str, PendingOffer], now: float) -> ClaimStanding:
-    shadow = made.shadow
-    wait_s = shadow.at - now if shadow is not None and shadow.claim.id == claim.id else None
-    why = made.blocked.get(claim.id)
-    if why is None:
-        there = [node for node in nodes
-                 if not claim.hosts or node.host in claim.hosts or node.id in claim.hosts]
-        why = why_waits(claim, [empty_node(node) for node in there],
-                        [free_node(node, pending.values()) for node in there])
-    return ClaimStanding(claim.id, place, why[:1_024], wait_s)
+    def plan(self, node: PoolNode, give_back: Mapping[str, str]) -> PoolPlan:
+        """What this node is told: its GPUs that are offered, and how its claims stand."""
+        asked = {each.claim.id for each in node.report.claims}
+        offers = tuple(LeaseOffer(claim.id, grant.uuids, None if claim.id in asked else claim)
+                       for claim, grant in self._offers.get(node.id, ()))
+        standings = tuple(self.standing(self._claims[claim_id])
+                          for claim_id in sorted(asked & self._places.keys(),
+                                                 key=self._places.__getitem__))
+        return PoolPlan(offers[:CLAIMS_MOST], standings[:CLAIMS_MOST], dict(give_back))
+
+    def standing(self, claim: Claim) -> ClaimStanding:
+        shadow = self.made.shadow
+        wait_s = shadow.at - self._now if shadow is not None and (
+            shadow.claim.id == claim.id) else None
+        why = self.made.blocked.get(claim.id) or self._why(claim)
+        return ClaimStanding(claim.id, self._places[claim.id], why[:1_024], wait_s)
+
+    def _why(self, claim: Claim) -> str:
+        """Claims that ask for the same wait for the same."""
+        key = (*claim.wants, claim.nodes, claim.hosts)
+        if key not in self._whys:
+            there = self.nodes if not claim.hosts else [
+                node for name in claim.hosts for node in self._named.get(name, ())]
+            self._whys[key] = why_waits(claim, [self._empty[node.id] for node in there],
+                                        [self._free[node.id] for node in there])
+        return self._whys[key]
+
+    def waiting(self, claim_ids: Collection[str]) -> list[tuple[Claim, ClaimStanding]]:
+        """In their order."""
+        return [(self._claims[claim_id], self.standing(self._claims[claim_id]))
+                for claim_id in self.made.order if claim_id in claim_ids]

@@ -3,14 +3,13 @@
 import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from time import monotonic
 
-from gevent import sleep
+from gevent import spawn_later
 from gevent.event import Event
 
 from gpudeck.pool.core.claims import Claim, Lease
 from gpudeck.pool.core.feasibility import why_never
-from gpudeck.pool.core.schedule import NoOwnerLimits, Pass, PoolPolicy
+from gpudeck.pool.core.schedule import NoOwnerLimits, PoolPolicy
 from gpudeck.pool.link import PoolPlan, PoolReport, ReportedEnd
 from gpudeck.wire import FromHub
 
@@ -19,10 +18,10 @@ from ..fleet.fleet import Fleet
 from ..fleet.node_budget import NodeBudget
 from .plan import (
     PendingOffer,
+    PlannedPass,
     PoolNode,
     empty_node,
     ended_lease,
-    plan_for,
     scheduled,
     waiting_claims,
 )
@@ -47,9 +46,10 @@ class PoolService:
     send: Callable[[str, FromHub], bool]
     policy: PoolPolicy
     is_on: bool
+    clock: Callable[[], float]  # the one of `mono`
     wake: Event = field(init=False, default_factory=Event)
     claims: dict[str, Claim] = field(init=False, default_factory=dict)  # that were made here
-    made: Pass | None = field(init=False, default=None)
+    planned: PlannedPass | None = field(init=False, default=None)
     _reports: dict[str, PoolReport] = field(init=False, default_factory=dict)
     _ended: dict[str, Lease] = field(init=False, default_factory=dict)
     pending: dict[str, PendingOffer] = field(init=False, default_factory=dict)
@@ -72,7 +72,7 @@ class PoolService:
         """The node's word is the truth of its GPUs, and of nothing else."""
         self._reports[node_id] = report
         new = [each for each in report.ended if each.claim.id not in self._ended]
-        if self._ends.take(node_id, len(new), monotonic()):
+        if self._ends.take(node_id, len(new), self.clock()):
             for end in new:
                 self._note_end(node_id, end)
         taken = {each.claim.id for each in report.leases}
@@ -128,8 +128,7 @@ class PoolService:
         if not self.is_on:
             return
         if mono < self._rests_until_mono:
-            self.wake.set()
-            sleep(min(self._rests_until_mono - mono, PASS_EVERY_S))
+            spawn_later(self._rests_until_mono - mono, self.wake.set)
             return
         self._forget(now, mono)
         for claim_id, offer in list(self.pending.items()):
@@ -141,17 +140,16 @@ class PoolService:
         for placement in made.offers:
             self.pending[placement.claim.id] = PendingOffer(
                 placement.claim, placement.grants, mono)
-        self.made = made
-        claims = {each.id: each for each in self.waiting(nodes)}
+        self.planned = PlannedPass(made, nodes, {each.id: each for each in self.waiting(nodes)},
+                                   self.pending, now)
         for node in nodes:
-            plan = plan_for(node, made, claims, self.pending, nodes, now,
-                            self._give_back.get(node.id, {}))
+            plan = self.planned.plan(node, self._give_back.get(node.id, {}))
             if plan != self._sent.get(node.id) and self.send(node.id, plan):
                 self._sent[node.id] = plan
         if made.offers:
             self.wake.set()
         # Whatever nodes report, and however often: passes are a tenth of the hub's time at most.
-        self._rests_until_mono = mono + 10 * (monotonic() - mono)
+        self._rests_until_mono = mono + 10 * (self.clock() - mono)
 
     def _forget(self, now: float, mono: float) -> None:
         if mono - self._forgot_mono < FORGET_EVERY_S:

@@ -1,15 +1,14 @@
 """The pool as the API and the page show it. Pure."""
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
 from msgspec import Struct
 
 from gpudeck.pool.core.claims import WHOLE_MILLI, Claim
 from gpudeck.pool.core.feasibility import words
-from gpudeck.pool.core.schedule import Pass
 
-from .plan import PendingOffer, PoolNode, standing
+from .plan import PlannedPass, PoolNode
 
 IDLE_LEAST_S = 60.0  # shorter than a lease's use is reported by
 
@@ -106,16 +105,9 @@ def lease_views(nodes: Collection[PoolNode], now: float) -> list[LeaseView]:
     return sorted(found, key=lambda each: (each.host, each.since, each.id))
 
 
-def claim_views(waiting: dict[str, Claim], made: Pass, nodes: Sequence[PoolNode],
-                pending: dict[str, PendingOffer], now: float) -> list[ClaimView]:
-    hosts = {node.id: node.host for node in nodes}
-    found = []
-    for place, claim_id in enumerate(made.order, 1):
-        claim = waiting.get(claim_id)
-        if claim is None:
-            continue
-        said = standing(claim, place, made, nodes, pending, now)
-        found.append(ClaimView(
-            claim.id, claim.owner, words(claim), claim.priority, claim.submitted_at, place,
-            said.why, said.wait_s, [hosts.get(each, each) for each in claim.hosts]))
-    return found
+def claim_views(planned: PlannedPass, claim_ids: Collection[str]) -> list[ClaimView]:
+    hosts = {node.id: node.host for node in planned.nodes}
+    return [ClaimView(claim.id, claim.owner, words(claim), claim.priority, claim.submitted_at,
+                      said.place, said.why, said.wait_s,
+                      [hosts.get(each, each) for each in claim.hosts])
+            for claim, said in planned.waiting(claim_ids)]

@@ -19,7 +19,7 @@ from gpudeck.pool.core.placement import (
     candidates,
 )
 
-OFFERS_MOST = 64  # of one pass; the next one follows at once
+OFFERS_MOST = 32  # of one pass; the next one follows at once
 OVERDUE_LEAST_S = 600.0
 OVERDUE_PART = 0.2
 

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from agent.pool import signs
+from agent.pool.signs import ProcessSigns
 from gpudeck.pool.messages import LEASE_ENV
+
+signs = ProcessSigns()
 
 
 @pytest.fixture
