@@ -26,7 +26,7 @@ from dashboard.pool.store import SCHEMA, PoolStore
 from dashboard.runtime.sqlite_state import SqliteStateStore
 from gpudeck.pool.core.claims import WHOLE_MILLI
 from gpudeck.pool.core.schedule import PoolPolicy
-from gpudeck.pool.link import PoolPlan, PoolReport
+from gpudeck.pool.link import LeaseOffer, PoolPlan, PoolReport
 from gpudeck.pool.messages import AskClaim, Bind, Bound, FromPool, GiveBack, Leased, LeaseEnded
 
 STEPS = 2_500
@@ -236,7 +236,8 @@ class World:
         share = self.draw.choice((WHOLE_MILLI, WHOLE_MILLI, 300))
         claim = AskClaim(
             request_id=f"c{next(self.asked)}", is_run=True,
-            gpus=1 if share < WHOLE_MILLI else self.draw.randint(1, GPUS_EACH), share_milli=share)
+            gpus=1 if share < WHOLE_MILLI else self.draw.randint(1, GPUS_EACH), share_milli=share,
+            priority=self.draw.randrange(5))
         run = Run(node, claim)
         node.runs.append(run)
         node.requests.asked(run, claim, None)  # type: ignore[arg-type]
@@ -321,5 +322,22 @@ def test_two_that_want_the_last_gpu_get_one(tmp_path: Path) -> None:
             node.service.hear(node.from_hub.popleft())
     assert sum(run.lease is not None for run in node.runs) == 1
     assert not any(isinstance(each, LeaseEnded) for run in node.runs for each in run.said)
+    node.journal.close()
+    world.hub.store.close()
+
+
+def test_a_hub_that_is_wrong_is_refused(tmp_path: Path) -> None:
+    """Of two hubs, or of one that forgot: the same GPU for two claims, and one that is not there."""
+    world = World(tmp_path, random.Random(1))
+    node = world.nodes["n0"]
+    for name in ("a", "b", "c"):
+        run = Run(node, AskClaim(request_id=name, is_run=True, gpus=1))
+        node.runs.append(run)
+        node.requests.asked(run, run.claim, None)  # type: ignore[arg-type]
+    node.service.hear(PoolPlan((LeaseOffer("a", ("n0-0",)), LeaseOffer("b", ("n0-0",)),
+                                LeaseOffer("c", ("n1-0",)), LeaseOffer("a", ("n0-1",)))))
+    assert {each.id: each.uuids for each in node.service.leases.all.values()} == {"a": ("n0-0",)}
+    assert node.service.waiting.refused == {
+        "b": "GPU 0 is leased", "c": "there is no GPU n1-0 on this node"}
     node.journal.close()
     world.hub.store.close()
