@@ -327,7 +327,7 @@ def test_two_that_want_the_last_gpu_get_one(tmp_path: Path) -> None:
 
 
 def test_a_hub_that_is_wrong_is_refused(tmp_path: Path) -> None:
-    """Of two hubs, or of one that forgot: the same GPU for two claims, and one that is not there."""
+    """Of two hubs, or one that forgot: the same GPU for two claims, and one that is not there."""
     world = World(tmp_path, random.Random(1))
     node = world.nodes["n0"]
     for name in ("a", "b", "c"):
