@@ -1,8 +1,8 @@
 """Whether an action can be done to a target at all, and if not, why. Pure.
 
-A node asks it of its own fresh look, the hub of a rule that is being written, and a rehearsal of
-what history keeps: what is rehearsed is refused for the same reason as in life. None is not known,
-and nothing is refused for it here; the node that acts knows it.
+One function for the node that acts, for a rule that is being written and for a rehearsal over
+history, so that all three refuse for the same reason. A fact that is None is not known here and
+refuses nothing: the node that acts knows it.
 """
 
 from collections.abc import Collection, Iterator, Sequence

@@ -114,8 +114,8 @@ class Measure:
         self._commands |= {task["pid"]: task["command"] for task in tasks or () if task["kernel"]}
 
     def _visible(self, source: AgentSource) -> dict[str, bool | None]:
-        """What is told of beside the GPUs on which we were seen. On several that we might use,
-        others' work would be counted as ours."""
+        """The GPUs to tell of where our own processes cannot be seen: those visible to us. With
+        several of them, others' work would be counted as ours."""
         visible = visible_gpus([*self._gpus.values()], os.environ)
         if source.seen is not None and source.seen.unseen:
             return dict.fromkeys(visible)

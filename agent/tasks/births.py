@@ -31,8 +31,8 @@ _LOAD, _IF_EQUAL, _RETURN = 0x20, 0x15, 0x06
 
 
 class BirthLine:
-    """Those that are followed and all born below them, with when. A number that is given out anew
-    to somebody else leaves it. Pure."""
+    """Those that are followed and all born below them, with when. A pid that is used again for
+    somebody else leaves it. Pure."""
 
     def __init__(self) -> None:
         self._born_s: dict[int, float | None] = {}

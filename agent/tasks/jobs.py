@@ -72,7 +72,7 @@ def root_of(
             break
         if parent.session != here.session and not is_launcher(above.words):
             break
-        if parent.start_ticks > here.start_ticks:  # no parent: its number was given out anew
+        if parent.start_ticks > here.start_ticks:  # its parent's pid has been reused
             break
         here = parent
     return here
@@ -107,7 +107,7 @@ def one_tree(processes: Iterable[tuple[ProcessTableRow, int]]) -> tuple[ProcessT
     is_proven = (
         len(rows) - len(parents) == 1 and len(tree) == len(found)
         and len({uid for _, uid in found}) == 1
-        # Else its parent's number was given out anew.
+        # Else the pid of its parent has been reused.
         and all(parent.start_ticks <= rows[pid].start_ticks for pid, parent in parents.items()))
     return tree if is_proven else ()
 

@@ -11,8 +11,6 @@ const SPEEDS = new Map([[5, [1, 10, 60]], [30, [10, 60, 360]], [120, [60, 360, 1
 const FAR = 10;
 const TRACK_MARKS = 120;
 
-const now = () => Date.nowS() / 1000;
-
 /** Tells `move` {at}: null is live; `range`; `play`. `at` is in whole seconds. */
 export class TimeBar extends Teller {
   constructor() {

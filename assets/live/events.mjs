@@ -143,5 +143,3 @@ export class EventsPanel extends Teller {
     else this.tell("seek", { filter: `node:${item.node}` });
   }
 }
-
-const now = () => Date.nowS() / 1000;

@@ -125,7 +125,7 @@ class RuleDraft(Struct, forbid_unknown_fields=True):
 
 class RungCheck(Struct):
     """A step of its ladder that would be refused now for `refused` of so many targets; without any,
-    of the nodes themselves. Both 0: it can never be done, whoever is meant."""
+    of the nodes themselves. Both are 0 for a step that no target ever allows."""
 
     step: int
     do: str
@@ -208,7 +208,7 @@ def rule_view(rule: Rule, number: int, version: str, watch: RuleTracker | None, 
 
 
 def rung_checks(dos: Sequence[Do], targets: Sequence[RungTarget], noun: str) -> list[RungCheck]:
-    """What of a ladder could not be done; said once, in the words of whoever would refuse it."""
+    """The steps of a ladder that would be refused, each in the words of the node or the hub."""
     never = dict(out_of_place(dos))
     found = []
     for step, do in enumerate(dos):
