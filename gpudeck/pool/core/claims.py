@@ -1,12 +1,15 @@
 """Claims, leases and their life cycle. Pure."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from math import isfinite
+from math import ceil, isfinite, log2
 from typing import Literal
 
 WHOLE_MILLI = 1_000  # thousandths of a GPU
 DEFAULT_TERM_S = 8 * 3_600.0
 TERM_LEAST_S, TERM_MOST_S = 60.0, 365 * 86_400.0
+OVERDUE_LEAST_S = 600.0
+OVERDUE_PART = 0.2
 TEXT_MOST, LIST_MOST, GPUS_MOST = 256, 64, 1_024
 PRIORITIES = range(5)
 DEFAULT_PRIORITY = 2
@@ -52,6 +55,7 @@ class Claim:
     give_up_at: float | None = None
     priority: int = DEFAULT_PRIORITY
     is_preemptible: bool = False
+    is_requeued: bool = False  # it was taken from, and goes before others of its priority
     shape: str = ""  # of its command, to predict its run time by
 
     @property
@@ -105,3 +109,34 @@ class Lease:
     since: float
     until: float
     ended_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Booking:
+    """GPUs that are kept for a claim from `starts_at` on: reserved, or freed by a pre-emption."""
+
+    claim: Claim
+    grants: tuple[Grant, ...]
+    starts_at: float
+
+    @property
+    def ends_at(self) -> float:
+        return self.starts_at + self.claim.term_s
+
+    @property
+    def uuids(self) -> frozenset[str]:
+        return uuids_of(self.grants)
+
+
+def uuids_of(grants: Iterable[Grant]) -> frozenset[str]:
+    return frozenset(uuid for grant in grants for uuid in grant.uuids)
+
+
+def expected_end(lease: Lease, now: float) -> float:
+    """An overdue lease is taken to end a while from now, each time twice as long (Tsafrir et al.,
+    TPDS 2007); it is never ended for that."""
+    if lease.until > now:
+        return lease.until
+    step = max(OVERDUE_LEAST_S, OVERDUE_PART * (lease.until - lease.since))
+    doublings = ceil(log2((now - lease.until) / step + 1 + 1e-9))
+    return lease.until + step * float(2 ** max(doublings, 1) - 1)

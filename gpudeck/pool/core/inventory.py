@@ -1,6 +1,6 @@
 """What there is to give out, as placement sees it. Pure."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -77,6 +77,11 @@ class Node:
         """Nothing that lasts longer may take these."""
         return self.with_gpus(lambda uuid, gpu: replace(gpu, free_until=min(gpu.free_until, at))
                               if uuid in uuids else gpu, self.free_cpu_milli, self.tasks)
+
+    def held_until(self, times: Mapping[str, float]) -> "Node":
+        """Whatever was held before of these."""
+        return self.with_gpus(lambda uuid, gpu: replace(gpu, free_until=times[uuid])
+                              if uuid in times else gpu, self.free_cpu_milli, self.tasks)
 
     def with_gpus(self, change: Callable[[str, FreeGpu], FreeGpu], free_cpu_milli: int | None,
                   tasks: int) -> "Node":

@@ -3,7 +3,7 @@
 import hashlib
 import heapq
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from math import inf
@@ -192,13 +192,27 @@ class Placer:
     def nodes(self) -> Mapping[str, Node]:
         return self._nodes
 
-    def find(self, claim: Claim, now: float) -> Placement | None:
-        """All nodes that it needs, or None. Nothing is taken."""
-        best = heapq.nsmallest(claim.nodes, self._scored(claim, now + claim.term_s))
+    def find(self, claim: Claim, now: float, closed: Container[str] = ()) -> Placement | None:
+        """All nodes that it needs, none of those that are `closed` to it, or None. Nothing is
+        taken."""
+        best = heapq.nsmallest(claim.nodes, self._scored(claim, now + claim.term_s, closed))
         if len(best) < claim.nodes:
             return None
         return Placement(tuple(Candidate(self._nodes[node_id], places, claim)
                                for _, _, node_id, places, _ in best))
+
+    def exactly(self, claim: Claim, grants: Iterable[Grant]) -> Placement | None:
+        """These GPUs, whatever they are held for; None: not all of them are free."""
+        found = []
+        for grant in grants:
+            node = self._nodes.get(grant.node)
+            if node is None or not set(grant.uuids) <= set(node.uuids):
+                return None
+            places = tuple(map(node.uuids.index, grant.uuids))
+            if not all(_takes(node.gpus[place], claim, -inf) for place in places):
+                return None
+            found.append(Candidate(node, places, claim))
+        return Placement(tuple(found))
 
     def take(self, placement: Placement) -> None:
         for each in placement.candidates:
@@ -209,7 +223,8 @@ class Placer:
     def hold(self, grants: Iterable[Grant], at: float) -> None:
         """For a claim that begins then: nothing that lasts longer takes these GPUs."""
         for grant in grants:
-            self._put(self._nodes[grant.node].held_from(grant.uuids, at))
+            if grant.node in self._nodes:
+                self._put(self._nodes[grant.node].held_from(grant.uuids, at))
         insort(self._horizons, at)
 
     def _put(self, node: Node) -> None:
@@ -230,9 +245,9 @@ class Placer:
         insort(self._members.setdefault(kind, []), (node.host, node.id))
         self._changes.append(kind)
 
-    def _scored(self, claim: Claim, ends_at: float) -> list[Scored]:
-        if self._strategy.by_name or claim.hosts:
-            return [found for node in self._nodes.values()
+    def _scored(self, claim: Claim, ends_at: float, closed: Container[str]) -> list[Scored]:
+        if self._strategy.by_name or claim.hosts or closed:
+            return [found for node in self._nodes.values() if node.id not in closed
                     if not claim.hosts or node.host in claim.hosts or node.id in claim.hosts
                     if (found := self._score(self._kind(node), node, claim, ends_at)) is not None]
         ranking = self._ranked(claim, ends_at)

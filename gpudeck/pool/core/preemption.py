@@ -1,11 +1,12 @@
 """Which leases a claim of higher priority takes back, all that it needs or none. Pure."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 
-from gpudeck.pool.core.claims import Claim, Lease
+from gpudeck.pool.core.claims import Claim, Grant, Lease
 from gpudeck.pool.core.inventory import Node
-from gpudeck.pool.core.placement import candidates
+from gpudeck.pool.core.placement import Candidate, candidates
 
 LEAST_RUN_S = 900.0  # Kueue and KAI had to add one: short-lived victims thrash
 EXACT_MOST = 8  # leases of a node; a board has no more GPUs, shares apart
@@ -13,38 +14,48 @@ EXACT_MOST = 8  # leases of a node; a board has no more GPUs, shares apart
 Cost = tuple[int, int, float, str]  # victims, their priorities, how long they ran, node
 
 
-def victims(claim: Claim, nodes: Mapping[str, Node], leases: Sequence[Lease], now: float
-            ) -> tuple[Lease, ...]:
-    """Fewest; of these the lowest priorities, then the youngest. Empty: it would not fit even so.
+@dataclass(frozen=True, slots=True)
+class Preemption:
+    """`grant`: what the claim gets once the victims have gone."""
+
+    claim: Claim
+    victims: tuple[Lease, ...]
+    grant: Grant
+
+
+def preemption(claim: Claim, nodes: Mapping[str, Node], leases: Sequence[Lease], now: float
+               ) -> Preemption | None:
+    """Fewest; of these the lowest priorities, then the youngest. None: it would not fit even so.
 
     Claims over several nodes and leases over several nodes are left alone: taking a part of either
     gives nobody anything."""
     if claim.nodes > 1:
-        return ()
+        return None
     by_node: dict[str, list[Lease]] = {}
     for lease in leases:
         if may_take(claim, lease, now):
             by_node.setdefault(lease.grants[0].node, []).append(lease)
     found = [best for node_id, those in by_node.items() if node_id in nodes
              and (best := _of_node(claim, nodes[node_id], those, now)) is not None]
-    return min(found, key=lambda each: each[0])[1] if found else ()
+    return min(found, key=lambda each: each[0])[1] if found else None
 
 
 def may_take(claim: Claim, lease: Lease, now: float) -> bool:
     return (lease.claim.is_preemptible and lease.claim.priority < claim.priority
-            and len(lease.grants) == 1 and now - lease.since >= LEAST_RUN_S)
+            and len(lease.grants) == 1 and lease.claim.nodes == 1
+            and now - lease.since >= LEAST_RUN_S)
 
 
 def _of_node(claim: Claim, node: Node, leases: list[Lease], now: float
-             ) -> tuple[Cost, tuple[Lease, ...]] | None:
+             ) -> tuple[Cost, Preemption] | None:
     if claim.hosts and node.host not in claim.hosts and node.id not in claim.hosts:
         return None
     # The likeliest first, should there be more than can be searched through.
     those = sorted(leases, key=lambda each: (each.claim.priority, now - each.since, each.id))
     for count in range(1, len(those) + 1):
-        fitting = [(_cost(each, node, now), each)
+        fitting = [(_cost(each, node, now), Preemption(claim, each, Grant(node.id, place.uuids)))
                    for each in combinations(those[:EXACT_MOST], count)
-                   if _fits(claim, node, each)]
+                   if (place := _place(claim, node, each, now)) is not None]
         if fitting:
             return min(fitting, key=lambda each: each[0])
     return None
@@ -55,7 +66,8 @@ def _cost(leases: Sequence[Lease], node: Node, now: float) -> Cost:
             sum(now - each.since for each in leases), node.host)
 
 
-def _fits(claim: Claim, node: Node, leases: Sequence[Lease]) -> bool:
+def _place(claim: Claim, node: Node, leases: Sequence[Lease], now: float) -> Candidate | None:
+    """What somebody has reserved within its term is not taken."""
     for lease in leases:
         node = node.got_back(lease.grants[0].uuids, lease.claim)
-    return next(candidates(node, claim, 0.0), None) is not None
+    return next(candidates(node, claim, now + claim.term_s), None)

@@ -3,12 +3,20 @@
 EASY backfill: a later claim may go first if the head of the queue can still begin when it could
 have begun without it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import ceil, log2
+from math import inf
 from typing import Protocol
 
-from gpudeck.pool.core.claims import DEFAULT_TERM_S, Claim, Grant, Lease
+from gpudeck.pool.core.claims import (
+    DEFAULT_TERM_S,
+    Booking,
+    Claim,
+    Grant,
+    Lease,
+    expected_end,
+    uuids_of,
+)
 from gpudeck.pool.core.fair_share import FairSharePolicy, held_gpus, turns, usage_of
 from gpudeck.pool.core.inventory import Node
 from gpudeck.pool.core.placement import (
@@ -20,8 +28,6 @@ from gpudeck.pool.core.placement import (
 )
 
 OFFERS_MOST = 32  # of one pass; the next one follows at once
-OVERDUE_LEAST_S = 600.0
-OVERDUE_PART = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,10 +39,12 @@ class PoolPolicy:
 
 
 class OwnerLimits(Protocol):
-    """What an owner may hold; claims that are offered in a pass count from then on."""
+    """What an owner may hold; claims that are offered in a pass count from then on. `closed`: nodes
+    where an owner may have no more, though elsewhere."""
 
     def why_not(self, claim: Claim) -> str: ...
-    def take(self, claim: Claim) -> None: ...
+    def closed(self, claim: Claim) -> Container[str]: ...
+    def take(self, placement: Placement) -> None: ...
 
 
 class NoOwnerLimits:
@@ -45,15 +53,21 @@ class NoOwnerLimits:
     def why_not(self, claim: Claim) -> str:
         return ""
 
-    def take(self, claim: Claim) -> None:
+    def closed(self, claim: Claim) -> Container[str]:
+        return ()
+
+    def take(self, placement: Placement) -> None:
         pass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queue:
+    """`bookings`: of claims that wait for their time, or for what is being freed for them."""
+
     waiting: Sequence[Claim]
     leases: Sequence[Lease]  # that hold GPUs
     ended: Sequence[Lease] = ()  # of the last weeks
+    bookings: Sequence[Booking] = ()
     limits: OwnerLimits
 
 
@@ -68,49 +82,110 @@ class Shadow:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """`order`: ids of those that go on waiting, first to last. `blocked`: id to why."""
+    """`order`: ids of those that go on waiting, first to last. `blocked`: id to why. `kept_from`:
+    GPU to when somebody else begins there, so that a lease of it is not renewed past that."""
 
     offers: tuple[Placement, ...]
     order: tuple[str, ...]
     shadow: Shadow | None
     blocked: Mapping[str, str]
+    kept_from: Mapping[str, float]
 
 
 def run_pass(queue: Queue, nodes: Sequence[Node], policy: PoolPolicy, context: PlacementContext,
              now: float) -> Pass:
     """`nodes`: with what is free of them now."""
-    placer = Placer(nodes, policy.strategy, context)
+    turn = _PassInProgress(queue, Placer(nodes, policy.strategy, context), now)
     usage = usage_of((*queue.leases, *queue.ended), now, policy.fair_share)
-    pinned = {each.id: each.submitted_at for each in queue.waiting
-              if now - each.submitted_at >= policy.pin_after_s}
-    offers: list[Placement] = []
-    order: list[str] = []
-    blocked: dict[str, str] = {}
-    shadow: Shadow | None = None
-    full: set[tuple[object, ...]] = set()
-    for claim in turns(queue.waiting, pinned, usage):
-        if why := queue.limits.why_not(claim):
-            blocked[claim.id] = why
-            order.append(claim.id)
-            continue
-        if len(offers) == OFFERS_MOST:
-            order.append(claim.id)
-            continue
-        wants = (*claim.wants, claim.nodes, claim.hosts, claim.term_s)
-        placement = None if wants in full else placer.find(claim, now)
-        if placement is None:
-            full.add(wants)
-            order.append(claim.id)
-            if shadow is None:
-                held = (*queue.leases, *(_lease_of(each, now) for each in offers))
-                if (shadow := shadow_of(claim, placer.nodes, held, now)) is not None:
-                    placer.hold(shadow.grants, shadow.at)
-            continue
-        placer.take(placement)
-        queue.limits.take(claim)
-        offers.append(placement)
+    for claim in turn.keep(queue.bookings):
         usage.charge(claim, held_gpus(claim) * claim.term_s)
-    return Pass(tuple(offers), tuple(order), shadow, blocked)
+    booked = {each.claim.id for each in queue.bookings}
+    waiting = [each for each in queue.waiting if each.id not in booked]
+    pinned = {each.id: each.submitted_at for each in waiting
+              if now - each.submitted_at >= policy.pin_after_s}
+    for claim in turns(waiting, pinned, usage):
+        if turn.offer(claim, claim.id in pinned):
+            usage.charge(claim, held_gpus(claim) * claim.term_s)
+    for each in queue.bookings:
+        if each.starts_at > now:
+            turn.wait(each.claim, "it is reserved, and begins at its time")
+    return Pass(tuple(turn.offers), tuple(turn.order), turn.shadow, turn.blocked, turn.kept_from)
+
+
+@dataclass(slots=True)
+class _PassInProgress:
+    queue: Queue
+    placer: Placer
+    now: float
+    offers: list[Placement] = field(default_factory=list)
+    order: list[str] = field(default_factory=list)
+    blocked: dict[str, str] = field(default_factory=dict)
+    shadow: Shadow | None = None
+    kept_from: dict[str, float] = field(default_factory=dict)
+    _full: set[tuple[object, ...]] = field(default_factory=set)
+
+    def keep(self, bookings: Sequence[Booking]) -> Iterator[Claim]:
+        """Those whose time has come go first, on their own GPUs or on others. Yields whoever got
+        some."""
+        due = []
+        for each in sorted(bookings, key=lambda each: (each.starts_at, each.claim.id)):
+            if each.starts_at <= self.now:
+                due.append(each)
+                self._hold(each.grants, -inf, self.now)
+            else:
+                self._hold(each.grants, each.starts_at, each.starts_at)
+        for each in due:
+            if why := self.queue.limits.why_not(each.claim):
+                self.wait(each.claim, why)
+            elif placement := (self.placer.exactly(each.claim, each.grants)
+                               or self.placer.find(each.claim, self.now)):
+                self._give(placement)
+                yield each.claim
+            else:
+                self.wait(each.claim, "its time has come; what is kept for it is not free yet")
+
+    def offer(self, claim: Claim, is_pinned: bool) -> bool:
+        if why := self.queue.limits.why_not(claim):
+            return self.wait(claim, why)
+        if len(self.offers) >= OFFERS_MOST:
+            return self.wait(claim)
+        closed = self.queue.limits.closed(claim)
+        wants = (*claim.wants, claim.nodes, claim.hosts, claim.term_s)
+        placement = None if wants in self._full else self.placer.find(claim, self.now, closed)
+        if placement is not None:
+            return self._give(placement)
+        if not closed:
+            self._full.add(wants)
+        if self.shadow is None:
+            self._cast(claim, is_pinned, closed)
+        return self.wait(claim)
+
+    def _cast(self, claim: Claim, is_pinned: bool, closed: Container[str]) -> None:
+        held = (*self.queue.leases, *(_lease_of(each, self.now) for each in self.offers))
+        nodes = self.placer.nodes if not closed else {
+            node_id: node for node_id, node in self.placer.nodes.items() if node_id not in closed}
+        self.shadow = shadow_of(claim, nodes, held, self.queue.bookings, self.now)
+        if self.shadow is not None:
+            self._hold(self.shadow.grants, self.shadow.at,
+                       self.shadow.at if is_pinned else inf)
+
+    def _hold(self, grants: Iterable[Grant], at: float, kept_from: float) -> None:
+        self.placer.hold(grants, at)
+        if kept_from < inf:
+            for uuid in uuids_of(grants):
+                self.kept_from[uuid] = min(kept_from, self.kept_from.get(uuid, inf))
+
+    def _give(self, placement: Placement) -> bool:
+        self.placer.take(placement)
+        self.queue.limits.take(placement)
+        self.offers.append(placement)
+        return True
+
+    def wait(self, claim: Claim, why: str = "") -> bool:
+        self.order.append(claim.id)
+        if why:
+            self.blocked[claim.id] = why
+        return False
 
 
 def _lease_of(offer: Placement, now: float) -> Lease:
@@ -118,46 +193,50 @@ def _lease_of(offer: Placement, now: float) -> Lease:
                  until=now + offer.claim.term_s)
 
 
-def expected_end(lease: Lease, now: float) -> float:
-    """An overdue lease is taken to end a while from now, each time twice as long (Tsafrir et al.,
-    TPDS 2007); it is never ended for that."""
-    if lease.until > now:
-        return lease.until
-    step = max(OVERDUE_LEAST_S, OVERDUE_PART * (lease.until - lease.since))
-    doublings = ceil(log2((now - lease.until) / step + 1 + 1e-9))
-    return lease.until + step * float(2 ** max(doublings, 1) - 1)
-
-
-def shadow_of(claim: Claim, nodes: Mapping[str, Node], leases: Sequence[Lease], now: float
-              ) -> Shadow | None:
-    """Leases are taken back in the order of their ends until the claim fits. None: it never
-    would."""
-    changed: dict[str, Node] = {}
+def shadow_of(claim: Claim, nodes: Mapping[str, Node], leases: Sequence[Lease],
+              bookings: Sequence[Booking], now: float) -> Shadow | None:
+    """Leases and bookings are taken back in the order of their ends until the claim fits. None: it
+    never would."""
+    changed = dict(nodes)
     # A cheap bound on what a node can have free; only where it is enough one looks closely.
     free = {each.id: sum(gpu.free_milli >= claim.share_milli for gpu in each.gpus)
             for each in nodes.values()}
     fits = {each.id: found for each in nodes.values() if free[each.id] >= claim.gpus
-            and (found := _fit(each, claim)) is not None}
-    ends = sorted(((expected_end(lease, now), lease.id, lease) for lease in leases),
-                  key=lambda each: each[:2])
-    for end, _, lease in ends:
-        for grant in lease.grants:
+            and (found := _fit(each, claim, now)) is not None}
+    for end, _, held in _ends(leases, bookings, now):
+        for grant in held.grants:
             if grant.node not in nodes:
                 continue
-            node = changed.get(grant.node, nodes[grant.node]).got_back(grant.uuids, lease.claim)
+            node = changed[grant.node]
+            if isinstance(held, Lease):
+                node = node.got_back(grant.uuids, held.claim)
+                free[grant.node] += len(grant.uuids)
+            else:
+                node = node.held_until({uuid: min((each.starts_at for each in bookings if (
+                    each.ends_at > end and uuid in each.uuids)), default=inf)
+                    for uuid in grant.uuids})
             changed[grant.node] = node
-            free[grant.node] += len(grant.uuids)
-            if grant.node not in fits and free[grant.node] >= claim.gpus:
-                found = _fit(node, claim)
-                if found is not None:
-                    fits[grant.node] = found
+            if grant.node not in fits and free[grant.node] >= claim.gpus and (
+                    found := _fit(node, claim, end)) is not None:
+                fits[grant.node] = found
+        if bookings:  # what fitted a while ago may be booked for what is left of the term
+            fits = {node_id: found for node_id in fits
+                    if (found := _fit(changed[node_id], claim, end)) is not None}
         if len(fits) >= claim.nodes:
             return Shadow(claim, end, tuple(
                 Grant(node_id, fits[node_id].uuids) for node_id in sorted(fits)[:claim.nodes]))
     return None
 
 
-def _fit(node: Node, claim: Claim) -> Candidate | None:
+def _ends(leases: Iterable[Lease], bookings: Iterable[Booking], now: float
+          ) -> list[tuple[float, str, Lease | Booking]]:
+    found: list[tuple[float, str, Lease | Booking]] = [
+        (expected_end(each, now), each.id, each) for each in leases]
+    found += [(each.ends_at, each.claim.id, each) for each in bookings if each.ends_at > now]
+    return sorted(found, key=lambda each: each[:2])
+
+
+def _fit(node: Node, claim: Claim, at: float) -> Candidate | None:
     if claim.hosts and node.host not in claim.hosts and node.id not in claim.hosts:
         return None
-    return next(candidates(node, claim, 0.0), None)
+    return next(candidates(node, claim, at + claim.term_s), None)

@@ -1,9 +1,12 @@
 """Random nodes and claims, small enough to try every way to place them."""
 
+from collections.abc import Container
+
 from hypothesis import strategies as st
 
 from gpudeck.pool.core.claims import Claim
 from gpudeck.pool.core.inventory import FreeGpu, Node, node_of
+from gpudeck.pool.core.placement import Placement
 
 GIB = 2**30
 MODELS = (("NVIDIA H100 80GB HBM3", 80), ("NVIDIA A100-SXM4-40GB", 40), ("Tesla T4", 16))
@@ -15,7 +18,10 @@ class AllMayHave:
     def why_not(self, claim: Claim) -> str:
         return ""
 
-    def take(self, claim: Claim) -> None:
+    def closed(self, claim: Claim) -> Container[str]:
+        return ()
+
+    def take(self, placement: Placement) -> None:
         pass
 
 

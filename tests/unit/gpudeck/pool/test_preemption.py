@@ -1,7 +1,7 @@
 """Who makes room for a claim of higher priority: as few as can be, or nobody."""
 
 from gpudeck.pool.core.claims import Grant, Lease
-from gpudeck.pool.core.preemption import LEAST_RUN_S, victims
+from gpudeck.pool.core.preemption import LEAST_RUN_S, preemption
 from tests.unit.gpudeck.pool.inventories import claim, node
 
 NOW = 10_000.0
@@ -24,7 +24,15 @@ def chosen(asks: int, *leases: Lease, priority: int = 3, nodes: int = 1) -> list
                 each = each.given(held.grants[0].uuids, held.claim)
         there[each.id] = each
     asked = claim(1, gpus=asks, priority=priority, nodes=nodes)
-    return [each.id for each in victims(asked, there, leases, NOW)]
+    found = preemption(asked, there, leases, NOW)
+    if found is None:
+        return []
+    freed = {uuid for each in found.victims for uuid in each.grants[0].uuids}
+    free = {uuid for uuid, gpu in zip(there[found.grant.node].uuids, there[found.grant.node].gpus,
+                                      strict=True) if gpu.free_milli == 1_000}
+    assert set(found.grant.uuids) <= freed | free
+    assert len(found.grant.uuids) == asks
+    return [each.id for each in found.victims]
 
 
 FULL = lease("other", 0, 1, 2, 3, on=1, preemptible=False)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpudeck.pool.core.claims import Claim, Grant, Lease
+from gpudeck.pool.core.claims import Claim, Grant, Lease, expected_end
 from gpudeck.pool.core.fair_share import FairSharePolicy, decayed_s, usage_of
 from gpudeck.pool.core.fragmentation import ClaimMix
 from gpudeck.pool.core.inventory import Node
@@ -17,7 +17,6 @@ from gpudeck.pool.core.schedule import (
     Pass,
     PoolPolicy,
     Queue,
-    expected_end,
     run_pass,
     shadow_of,
 )
@@ -216,7 +215,7 @@ def test_names_and_the_order_of_rows_change_nothing() -> None:
 
 
 def test_what_can_never_fit_has_no_shadow() -> None:
-    assert shadow_of(claim(0, gpus=9), {"id0": node(0)}, (), 0.0) is None
+    assert shadow_of(claim(0, gpus=9), {"id0": node(0)}, (), (), 0.0) is None
 
 
 def test_usage_counts_what_is_held_and_not_what_is_used() -> None:
