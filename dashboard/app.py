@@ -16,7 +16,6 @@ from werkzeug.exceptions import NotFound
 from gpudeck import __version__
 from gpudeck.actions import Preview, Reply
 from gpudeck.desired_state import InForce
-from gpudeck.pool.core.schedule import PoolPolicy
 from gpudeck.pool.link import PoolReport
 from gpudeck.wire import Beat, FromHub
 
@@ -63,6 +62,7 @@ from .automation.api import AutomationApi
 from .automation.brakes import BrakeService, BrakesReset
 from .automation.dispatch import ActionDispatcher
 from .automation.holds import HubHolds, MaintenanceService
+from .automation.preemption_source import PreemptionIntentSource
 from .automation.quota_source import QuotaIntentSource
 from .automation.rule_source import AlertDetails, RuleIntentSource
 from .automation.service import LadderService
@@ -107,6 +107,7 @@ from .notifications.transports import Transports
 from .openapi.api import add_api
 from .pages import build_pages
 from .pool.api import PoolApi
+from .pool.limits import PoolLimits
 from .pool.service import PASS_EVERY_S, PoolService
 from .prometheus.page import PrometheusPage, add_metrics_page
 from .public_url import PublicOrigins
@@ -245,7 +246,8 @@ class Hub:
 
     def _build_pool(self) -> None:
         self.pool = PoolService(self.state.pool, self.machine.fleet, self.machine.link_of,
-                                self.tell, PoolPolicy(), self.settings.pool == "on", time.monotonic)
+                                self.tell, PoolLimits(self.quotas, self.machine.fleet),
+                                self.settings.pool == "on", time.monotonic)
         self.pool.open(time.time())
 
     def _build_ladders(self) -> None:
@@ -256,7 +258,8 @@ class Hub:
         self.quota_intents = QuotaIntentSource(self.quotas, machine.fleet, hub_holds,
                                                lambda: self.alerts.since_mono)
         self.ladders = LadderService(
-            (rules, self.quota_intents), self.brakes,
+            (rules, self.quota_intents,
+             PreemptionIntentSource(self.pool, machine.fleet, hub_holds)), self.brakes,
             ActionDispatcher(machine, self.preview_requester, self.commander, self), self.audit,
             state.brakes, self.events, self.notifier.notify_of_ladder)
         self.events.listen(BrakesReset, lambda _: self.alerts.begin_anew())

@@ -13,7 +13,13 @@ class PoolClock:
     _shift: float = field(init=False, default=0.0)
 
     def utc(self, at: float) -> float:
+        return round(at + self._difference(), 3)
+
+    def own(self, utc: float) -> float:
+        return utc - self._difference()
+
+    def _difference(self) -> float:
         shift = self.wall() - self.now()
         if abs(shift - self._shift) >= STEPPED_S:
             self._shift = shift
-        return round(at + self._shift, 3)
+        return self._shift

@@ -59,18 +59,20 @@ class NodeLeases:
 
     def end(self, lease: NodeLease, why: str, exit_status: int | None = None) -> None:
         after = {each.id: each for each in self.all.values() if each.id != lease.id}
+        state = "preempted" if lease.preempted else "released"
         self._store.write(list(after.values()), {
-            "pool": "released", "lease": lease.id, "why": why, "exit_status": exit_status})
+            "pool": state, "lease": lease.id, "why": why, "exit_status": exit_status})
         self.all = after
         utc = self._clock.utc
         self.ended.append(ReportedEnd(
             replace(lease.claim, submitted_at=utc(lease.claim.submitted_at)), lease.uuids,
-            utc(lease.since), utc(self._clock.now()), "released", why, exit_status))
+            utc(lease.since), utc(self._clock.now()), state, why, exit_status))
         log.info("lease_ended lease=%s owner=%s why=%r", lease.id, lease.claim.owner, why)
 
-    def reviewed(self, lease: NodeLease, snapshot: PoolSnapshot | None, is_connected: bool
-                 ) -> Review:
-        found = lock.review(lease, self.signs(lease, snapshot, is_connected), self._clock.now())
+    def reviewed(self, lease: NodeLease, snapshot: PoolSnapshot | None, is_connected: bool,
+                 keep_until: float | None) -> Review:
+        found = lock.review(lease, self.signs(lease, snapshot, is_connected), self._clock.now(),
+                            keep_until)
         if found.lease is None:
             self.end(lease, found.why)
         else:

@@ -38,6 +38,7 @@ class NodeLease:
     used_at: float
     process: LeasedProcess | None = None
     told_at: float | None = None  # that nobody uses it
+    preempted: str = ""  # why it is being taken back
 
     def as_lease(self, node_id: str) -> Lease:
         return Lease(id=self.id, claim=self.claim, grants=(Grant(node_id, self.uuids),),
@@ -113,13 +114,21 @@ class Review:
     tell: str = ""
 
 
-def review(lease: NodeLease, signs: LeaseSigns, now: float) -> Review:
+def review(lease: NodeLease, signs: LeaseSigns, now: float, keep_until: float | None = None
+           ) -> Review:
+    """`keep_until`: somebody else begins on its GPUs then, so it is not renewed past that."""
     if lease.state == "offered":
         if now - lease.since >= BIND_WITHIN_S:
             return Review(None, f"nobody came for it within {BIND_WITHIN_S:.0f} s")
         return Review(lease)
     if signs.any:
-        return Review(replace(lease, used_at=now, told_at=None))
+        until = lease.until
+        if now >= until and not lease.preempted and (keep_until is None or keep_until > now):
+            until = now + lease.claim.term_s
+            until = until if keep_until is None else min(until, keep_until)
+        return Review(replace(lease, used_at=now, told_at=None, until=until))
+    if lease.preempted and not signs.is_connected:
+        return Review(None, lease.preempted)
     if lease.is_run:
         # Its process has ended, and nothing that it started is left.
         return Review(lease) if signs.is_connected else Review(None, "its processes have ended")

@@ -5,7 +5,7 @@ Any thread may call it. Work that waits for a disk is done on the thread that as
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from gpudeck.pool.core.claims import Claim
@@ -48,6 +48,7 @@ class PoolService:
         self.lock = threading.RLock()
         self.snapshot: PoolSnapshot | None = None
         self.is_planned = False  # a hub is there, and decides
+        self._keep_until: Mapping[str, float] = {}  # UTC, by lease
         self._is_local = is_local
         self._changed = changed
         self._reported: PoolReport | None = None
@@ -91,6 +92,8 @@ class PoolService:
                     lease = self.leases.all.get(lease_id)
                     if lease is not None and not lease.is_run:
                         self.leases.end(lease, why)
+                self._keep_until = plan.keep_until
+                self._preempt(plan.preempt)
                 for offer in plan.offers:
                     self._take(offer)
             except JournalError as error:
@@ -98,6 +101,19 @@ class PoolService:
             for standing in plan.standings:
                 if (waiting := self.waiting.all.get(standing.claim_id)) is not None:
                     waiting.tell(ClaimWaits(standing.place, standing.why, standing.wait_s))
+
+    def _preempt(self, whys: Mapping[str, str]) -> None:
+        """Its owner is told; what ends its work are commands that follow."""
+        for lease in list(self.leases.all.values()):
+            why = whys.get(lease.id, "")
+            if why == lease.preempted:
+                continue
+            self.leases.put(replace(lease, preempted=why), {
+                "pool": "preempting" if why else "kept", "lease": lease.id, "why": why})
+            user = self.users.get(lease.id)
+            if user is not None:
+                user.send(LeaseNotice(f"these GPUs are taken back: {why}" if why else
+                                      "these GPUs are not taken back after all"))
 
     def _take(self, offer: LeaseOffer) -> None:
         if offer.claim_id in self.leases.all:
@@ -185,7 +201,10 @@ class PoolService:
 
     def _review(self) -> None:
         for lease in list(self.leases.all.values()):
-            found = self.leases.reviewed(lease, self.snapshot, lease.id in self.users)
+            keep_until = self._keep_until.get(lease.id)
+            found = self.leases.reviewed(
+                lease, self.snapshot, lease.id in self.users,
+                None if keep_until is None else self.clock.own(keep_until))
             user = self.users.get(lease.id)
             if found.tell:
                 log.info("lease_told lease=%s owner=%s", lease.id, lease.claim.owner)

@@ -31,10 +31,14 @@ def report(gpus: Iterable[PoolGpu], waiting: queue.WaitingClaims, leases: Iterab
         tuple(OfferedGpu(each.uuid, each.model, each.index, each.is_mig, each.numa, each.clique,
                          each.mem_bytes, each.trouble) for each in gpus),
         tuple(NodeClaim(dated(each.claim), each.is_run) for each in waiting),
-        tuple(ReportedLease(dated(each.claim), each.uuids, each.state, utc(each.since),
+        tuple(ReportedLease(dated(each.claim), each.uuids, _state(each), utc(each.since),
                             utc(each.until), utc(each.used_at // USED_STEP_S * USED_STEP_S))
               for each in leases),
         tuple(ended), dict(waiting.refused))
+
+
+def _state(lease: NodeLease) -> str:
+    return "draining" if lease.preempted else lease.state
 
 
 def leased(lease: NodeLease, host: str, gpus: Mapping[str, PoolGpu], utc: Utc) -> Leased:

@@ -100,7 +100,7 @@ class PoolApi:
             term_s=given.term_s or self.service.policy.default_term_s)
         self.audit.note(actor.name, {"action": "claim", "outcome": "done", "detail": {
             "claim": claim.id, "owner": owner, "gpus": claim.gpus}})
-        self.service.claim(claim)
+        self.service.claim(claim, claim.submitted_at)
         return views.NewClaimView(claim.id)
 
     def withdraw(self, claim_id: str) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from gpudeck.pool.core.claims import Claim, Grant, Lease
+from gpudeck.pool.core.claims import Booking, Claim, Grant, Lease
 from gpudeck.pool.core.feasibility import why_waits
 from gpudeck.pool.core.fragmentation import LEAST_CLAIMS, ClaimMix
 from gpudeck.pool.core.inventory import FreeGpu, Node, node_of
@@ -35,6 +35,7 @@ class PendingOffer:
     claim: Claim
     grants: tuple[Grant, ...]
     at_mono: float
+    taken: frozenset[str] = frozenset()  # nodes that have
 
 
 def empty_node(node: PoolNode) -> Node:
@@ -42,11 +43,16 @@ def empty_node(node: PoolNode) -> Node:
     return _node(node, {each.uuid for each in node.report.gpus})
 
 
+def well_node(node: PoolNode) -> Node:
+    """As if nothing were given out of what is well now."""
+    return _node(node, {each.uuid for each in node.report.gpus if not each.trouble})
+
+
 def free_node(node: PoolNode, pending: Collection[PendingOffer]) -> Node:
-    free = _node(node, {each.uuid for each in node.report.gpus if not each.trouble})
+    free = well_node(node)
     held = [(each.claim, each.uuids) for each in node.report.leases]
     held += [(each.claim, grant.uuids) for each in pending for grant in each.grants
-             if grant.node == node.id]
+             if grant.node == node.id and node.id not in each.taken]
     for claim, uuids in held:
         free = free.given([uuid for uuid in uuids if uuid in free.uuids], claim)
     return free
@@ -74,8 +80,10 @@ def leases_of(nodes: Collection[PoolNode], pending: Collection[PendingOffer], no
     reported = [Lease(id=each.claim.id, claim=each.claim, grants=(Grant(node.id, each.uuids),),
                       since=each.since, until=each.until)
                 for node in nodes for each in node.report.leases]
-    return reported + [Lease(id=each.claim.id, claim=each.claim, grants=each.grants, since=now,
-                             until=now + each.claim.term_s) for each in pending]
+    proposed = [(each.claim, tuple(grant for grant in each.grants if grant.node not in each.taken))
+                for each in pending]
+    return reported + [Lease(id=claim.id, claim=claim, grants=grants, since=now,
+                             until=now + claim.term_s) for claim, grants in proposed]
 
 
 def ended_lease(node_id: str, end: ReportedEnd) -> Lease:
@@ -84,12 +92,14 @@ def ended_lease(node_id: str, end: ReportedEnd) -> Lease:
 
 
 def scheduled(nodes: Sequence[PoolNode], own: Collection[Claim],
-              pending: Mapping[str, PendingOffer], ended: Sequence[Lease], limits: OwnerLimits,
-              policy: PoolPolicy, now: float) -> Pass:
+              pending: Mapping[str, PendingOffer], ended: Sequence[Lease],
+              bookings: Collection[Booking], limits: OwnerLimits, policy: PoolPolicy, now: float
+              ) -> Pass:
     waiting = waiting_claims(nodes, own, pending)
     recent = [each.claim for each in ended[-LEAST_CLAIMS * 40:]]
     return run_pass(
         Queue(waiting=waiting, leases=leases_of(nodes, pending.values(), now), ended=ended,
+              bookings=[each for each in bookings if each.claim.id not in pending],
               limits=limits),
         [free_node(node, pending.values()) for node in nodes], policy,
         PlacementContext(mix=ClaimMix([*recent, *waiting])), now)
@@ -114,18 +124,26 @@ class PlannedPass:
         self._offers: dict[str, list[tuple[Claim, Grant]]] = {}
         for each in pending.values():
             for grant in each.grants:
+                if grant.node in each.taken:
+                    continue
                 self._offers.setdefault(grant.node, []).append((each.claim, grant))
         self._whys: dict[tuple[object, ...], str] = {}
 
-    def plan(self, node: PoolNode, give_back: Mapping[str, str]) -> PoolPlan:
-        """What this node is told: its GPUs that are offered, and how its claims stand."""
+    def plan(self, node: PoolNode, give_back: Mapping[str, str], preempt: Mapping[str, str]
+             ) -> PoolPlan:
+        """What this node is told: its GPUs that are offered, how its claims stand, and which leases
+        are not renewed past what others wait for."""
         asked = {each.claim.id for each in node.report.claims}
         offers = tuple(LeaseOffer(claim.id, grant.uuids, None if claim.id in asked else claim)
                        for claim, grant in self._offers.get(node.id, ()))
         standings = tuple(self.standing(self._claims[claim_id])
                           for claim_id in sorted(asked & self._places.keys(),
                                                  key=self._places.__getitem__))
-        return PoolPlan(offers[:CLAIMS_MOST], standings[:CLAIMS_MOST], dict(give_back))
+        keep_until = {each.claim.id: min(times) for each in node.report.leases
+                      if (times := [self.made.kept_from[uuid] for uuid in each.uuids
+                                    if uuid in self.made.kept_from])}
+        return PoolPlan(offers[:CLAIMS_MOST], standings[:CLAIMS_MOST], dict(give_back),
+                        dict(preempt), keep_until)
 
     def standing(self, claim: Claim) -> ClaimStanding:
         shadow = self.made.shadow

@@ -2,29 +2,34 @@
 
 import logging
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gevent import spawn_later
 from gevent.event import Event
 
 from gpudeck.pool.core.claims import Claim, Lease
 from gpudeck.pool.core.feasibility import why_never
-from gpudeck.pool.core.schedule import NoOwnerLimits, PoolPolicy
-from gpudeck.pool.link import PoolPlan, PoolReport, ReportedEnd
+from gpudeck.pool.core.schedule import OwnerLimits, Pass, PoolPolicy
+from gpudeck.pool.link import PoolPlan, PoolReport
 from gpudeck.wire import FromHub
 
 from ..errors import InvalidChangeError
 from ..fleet.fleet import Fleet
 from ..fleet.node_budget import NodeBudget
+from .bookings import PoolBookings
 from .plan import (
     PendingOffer,
     PlannedPass,
     PoolNode,
     empty_node,
     ended_lease,
+    free_node,
+    leases_of,
     scheduled,
     waiting_claims,
+    well_node,
 )
+from .preempting import Preemptions
 from .store import PoolStore
 
 log = logging.getLogger("gpudeck.pool")
@@ -34,35 +39,45 @@ ANSWER_WITHIN_S = 30.0
 ENDED_KEPT_S = 35 * 86_400.0  # five half-lives of fair share
 FORGET_EVERY_S = 3_600.0
 ENDS_MOST = ((3_600.0, 4_096), (86_400.0, 16_384))  # of leases that one node may have ended
+End = tuple[str, str]  # claim and node
+GivenBack = tuple[str, float]  # why, and since when on the monotonic clock
 
 
 @dataclass(slots=True)
 class PoolService:
-    """`send`: to a connected node."""
+    """`send`: to a connected node. `limits`: what quotas leave to owners, beside these leases."""
 
     store: PoolStore
     fleet: Fleet
     connected: Collection[str]
     send: Callable[[str, FromHub], bool]
-    policy: PoolPolicy
+    limits: Callable[[Collection[PoolNode], Collection[Lease]], OwnerLimits]
     is_on: bool
     clock: Callable[[], float]  # the one of `mono`
     wake: Event = field(init=False, default_factory=Event)
+    policy: PoolPolicy = field(init=False, default_factory=PoolPolicy)
     claims: dict[str, Claim] = field(init=False, default_factory=dict)  # that were made here
+    bookings: PoolBookings = field(init=False)
+    preemptions: Preemptions = field(init=False, default_factory=Preemptions)
     planned: PlannedPass | None = field(init=False, default=None)
-    _reports: dict[str, PoolReport] = field(init=False, default_factory=dict)
-    _ended: dict[str, Lease] = field(init=False, default_factory=dict)
     pending: dict[str, PendingOffer] = field(init=False, default_factory=dict)
-    _give_back: dict[str, dict[str, str]] = field(init=False, default_factory=dict)
+    ended: dict[End, Lease] = field(init=False, default_factory=dict)
+    _reports: dict[str, PoolReport] = field(init=False, default_factory=dict)
+    _give_back: dict[str, dict[str, GivenBack]] = field(init=False, default_factory=dict)
     _ends: NodeBudget = field(init=False, default_factory=lambda: NodeBudget(ENDS_MOST))
     _rests_until_mono: float = field(init=False, default=float("-inf"))
     _sent: dict[str, PoolPlan] = field(init=False, default_factory=dict)
     _forgot_mono: float = field(init=False, default=float("-inf"))
 
+    def __post_init__(self) -> None:
+        self.bookings = PoolBookings(self.store)
+
     def open(self, now: float) -> None:
+        self.policy = self.store.policy()
         self.claims = {each.id: each for each in self.store.claims()}
-        self._ended = {end.claim.id: ended_lease(node_id, end)
-                       for node_id, end in self.store.ended(now - ENDED_KEPT_S)}
+        self.bookings.open()
+        self.ended = {(end.claim.id, node_id): ended_lease(node_id, end)
+                      for node_id, end in self.store.ended(now - ENDED_KEPT_S)}
 
     def joined(self, node_id: str) -> None:
         """It knows nothing of what it was told before."""
@@ -71,30 +86,43 @@ class PoolService:
     def reported(self, node_id: str, report: PoolReport) -> None:
         """The node's word is the truth of its GPUs, and of nothing else."""
         self._reports[node_id] = report
-        new = [each for each in report.ended if each.claim.id not in self._ended]
+        new = [each for each in report.ended if (each.claim.id, node_id) not in self.ended]
         if self._ends.take(node_id, len(new), self.clock()):
             for end in new:
-                self._note_end(node_id, end)
+                self.store.put_ended(node_id, end)
+                self.ended[end.claim.id, node_id] = ended_lease(node_id, end)
         taken = {each.claim.id for each in report.leases}
         asked = {each.claim.id for each in report.claims}
         for claim_id, offer in list(self.pending.items()):
-            if offer.grants[0].node != node_id:
+            if node_id not in {grant.node for grant in offer.grants} - offer.taken:
                 continue
             is_own = claim_id in self.claims
             if claim_id in taken:
-                del self.pending[claim_id]
-                if is_own:
-                    self.withdraw(claim_id)
+                self._taken(node_id, offer)
             elif claim_id in report.refused or (not is_own and claim_id not in asked):
-                log.info("lease_refused claim=%s why=%r", claim_id, report.refused.get(claim_id))
-                del self.pending[claim_id]
-        back = self._give_back.get(node_id, {})
-        self._give_back[node_id] = {each: why for each, why in back.items() if each in taken}
+                self._unwind(offer, report.refused.get(claim_id, "nobody waits for it any more"))
+        # An offer that is still on its way may be taken yet.
+        self._give_back[node_id] = {
+            each: back for each, back in self._give_back.get(node_id, {}).items()
+            if each in taken or self.clock() - back[1] < ANSWER_WITHIN_S}
         self.wake.set()
 
-    def _note_end(self, node_id: str, end: ReportedEnd) -> None:
-        self.store.put_ended(node_id, end)
-        self._ended[end.claim.id] = ended_lease(node_id, end)
+    def _taken(self, node_id: str, offer: PendingOffer) -> None:
+        claim_id = offer.claim.id
+        taken = offer.taken | {node_id}
+        if taken != {grant.node for grant in offer.grants}:
+            self.pending[claim_id] = replace(offer, taken=taken)
+            return
+        del self.pending[claim_id]
+        self._remove(claim_id)
+
+    def _unwind(self, offer: PendingOffer, why: str) -> None:
+        """All of its nodes, or none."""
+        log.info("lease_refused claim=%s why=%r", offer.claim.id, why)
+        del self.pending[offer.claim.id]
+        if offer.claim.id in self.claims:
+            for grant in offer.grants:
+                self.give_back(grant.node, offer.claim.id, f"not all of it could be had: {why}")
 
     @property
     def nodes(self) -> list[PoolNode]:
@@ -105,23 +133,39 @@ class PoolService:
     def waiting(self, nodes: Collection[PoolNode]) -> list[Claim]:
         return waiting_claims(nodes, self.claims.values(), self.pending)
 
-    def claim(self, claim: Claim) -> None:
+    def claim(self, claim: Claim, now: float) -> None:
         """Made at the hub. Raises InvalidChangeError where it could never be met."""
-        why = why_never(claim, [empty_node(node) for node in self.nodes])
+        nodes = self.nodes
+        why = why_never(claim, [empty_node(node) for node in nodes])
         if why:
             raise InvalidChangeError(why)
+        if claim.starts_at is not None:
+            self.bookings.reserve(claim, [well_node(node) for node in nodes],
+                                  leases_of(nodes, self.pending.values(), now),
+                                  self.policy.strategy, now)
         self.store.put_claim(claim)
         self.claims[claim.id] = claim
         self.wake.set()
 
     def withdraw(self, claim_id: str) -> None:
+        """Also while it is being offered."""
+        if claim_id in self.pending:
+            self._unwind(self.pending[claim_id], "it was withdrawn")
+        self._remove(claim_id)
+
+    def _remove(self, claim_id: str) -> None:
         self.store.remove_claim(claim_id)
         self.claims.pop(claim_id, None)
         self.wake.set()
 
     def give_back(self, node_id: str, lease_id: str, why: str) -> None:
         """The node ends it; a lease with a running command ends with that alone."""
-        self._give_back.setdefault(node_id, {})[lease_id] = why
+        self._give_back.setdefault(node_id, {})[lease_id] = why, self.clock()
+        self.wake.set()
+
+    def set_policy(self, policy: PoolPolicy) -> None:
+        self.store.put_policy(policy)
+        self.policy = policy
         self.wake.set()
 
     def step(self, now: float, mono: float) -> None:
@@ -131,30 +175,66 @@ class PoolService:
             spawn_later(self._rests_until_mono - mono, self.wake.set)
             return
         self._forget(now, mono)
-        for claim_id, offer in list(self.pending.items()):
+        for offer in list(self.pending.values()):
             if mono - offer.at_mono >= ANSWER_WITHIN_S:
-                del self.pending[claim_id]
+                self._unwind(offer, "no answer")
         nodes = self.nodes
-        made = scheduled(nodes, self.claims.values(), self.pending,
-                         list(self._ended.values()), NoOwnerLimits(), self.policy, now)
+        leases = leases_of(nodes, self.pending.values(), now)
+        self._renew_bookings(nodes, leases, now, mono)
+        made = scheduled(nodes, self.claims.values(), self.pending, list(self.ended.values()),
+                         self.bookings.all.values(), self.limits(nodes, leases), self.policy, now)
+        if self.policy.is_preemptive and made.shadow is not None:
+            self._preempt(made.shadow.claim, nodes, leases, made, now, mono)
         for placement in made.offers:
             self.pending[placement.claim.id] = PendingOffer(
                 placement.claim, placement.grants, mono)
-        self.planned = PlannedPass(made, nodes, {each.id: each for each in self.waiting(nodes)},
-                                   self.pending, now)
-        for node in nodes:
-            plan = self.planned.plan(node, self._give_back.get(node.id, {}))
-            if plan != self._sent.get(node.id) and self.send(node.id, plan):
-                self._sent[node.id] = plan
+        self._tell(nodes, made, now)
         if made.offers:
             self.wake.set()
         # Whatever nodes report, and however often: passes are a tenth of the hub's time at most.
         self._rests_until_mono = mono + 10 * (self.clock() - mono)
+
+    def _renew_bookings(self, nodes: Collection[PoolNode], leases: Collection[Lease], now: float,
+                        mono: float) -> None:
+        waiting = {each.id for each in self.waiting(nodes)} | self.pending.keys()
+        self.preemptions.renew(waiting, mono)
+        for claim in self.bookings.renew(waiting, self.preemptions.all,
+                                         [well_node(node) for node in nodes], leases,
+                                         self.policy.strategy, now):
+            log.warning("reservation_over claim=%s owner=%s", claim.id, claim.owner)
+            self.withdraw(claim.id)
+
+    def _preempt(self, claim: Claim, nodes: Collection[PoolNode], leases: Collection[Lease],
+                 made: Pass, now: float, mono: float) -> None:
+        free = {node.id: free_node(node, self.pending.values()) for node in nodes}
+        for placement in made.offers:
+            for grant in placement.grants:
+                free[grant.node] = free[grant.node].given(grant.uuids, placement.claim)
+        for booking in self.bookings.all.values():
+            for grant in booking.grants:
+                if grant.node in free:
+                    free[grant.node] = free[grant.node].held_from(grant.uuids, booking.starts_at)
+        found = self.preemptions.begin(claim, free, list(leases), now, mono)
+        if found is not None:
+            log.info("preemption claim=%s owner=%s leases=%s", claim.id, claim.owner,
+                     ",".join(each.id for each in found.victims))
+            self.bookings.make_room(found, now)
+            self.wake.set()
+
+    def _tell(self, nodes: Collection[PoolNode], made: Pass, now: float) -> None:
+        self.planned = PlannedPass(made, list(nodes),
+                                   {each.id: each for each in self.waiting(nodes)}, self.pending,
+                                   now)
+        for node in nodes:
+            back = {each: why for each, (why, _) in self._give_back.get(node.id, {}).items()}
+            plan = self.planned.plan(node, back, self.preemptions.of_node(node.id))
+            if plan != self._sent.get(node.id) and self.send(node.id, plan):
+                self._sent[node.id] = plan
 
     def _forget(self, now: float, mono: float) -> None:
         if mono - self._forgot_mono < FORGET_EVERY_S:
             return
         self._forgot_mono = mono
         self.store.forget_ended(now - ENDED_KEPT_S)
-        self._ended = {claim_id: lease for claim_id, lease in self._ended.items()
-                       if (lease.ended_at or now) >= now - ENDED_KEPT_S}
+        self.ended = {key: lease for key, lease in self.ended.items()
+                      if (lease.ended_at or now) >= now - ENDED_KEPT_S}

@@ -1,8 +1,10 @@
-"""The SQL of the pool: claims that were made at the hub, and leases that have ended."""
+"""The SQL of the pool: its policy, claims that were made at the hub, what is kept for claims to
+come, and leases that have ended."""
 
 import msgspec
 
-from gpudeck.pool.core.claims import Claim
+from gpudeck.pool.core.claims import Booking, Claim
+from gpudeck.pool.core.schedule import PoolPolicy
 from gpudeck.pool.link import ReportedEnd
 
 from ..runtime.sql_transaction import put
@@ -10,14 +12,18 @@ from ..runtime.state_store import SqlConnection
 
 SCHEMA = """
 create table pool_claims (id text primary key, body blob not null) without rowid;
+create table pool_bookings (id text primary key, body blob not null) without rowid;
+create table pool_policy (id text primary key, body blob not null) without rowid;
 create table pool_ended (
-  id text primary key, node_id text not null, ended_at real not null, body blob not null
+  id text, node_id text, ended_at real not null, body blob not null, primary key (id, node_id)
 ) without rowid;
 create index pool_ended_at on pool_ended (ended_at);
 """
 
 _encode = msgspec.json.Encoder().encode
 _claim = msgspec.json.Decoder(Claim).decode
+_booking = msgspec.json.Decoder(Booking).decode
+_policy = msgspec.json.Decoder(PoolPolicy).decode
 _end = msgspec.json.Decoder(ReportedEnd).decode
 
 
@@ -33,6 +39,22 @@ class PoolStore:
 
     def remove_claim(self, claim_id: str) -> None:
         self._db.execute("delete from pool_claims where id = ?", (claim_id,))
+
+    def bookings(self) -> list[Booking]:
+        return [_booking(body) for (body,) in self._db.execute("select body from pool_bookings")]
+
+    def put_booking(self, booking: Booking) -> None:
+        put(self._db, "pool_bookings", [(booking.claim.id, _encode(booking))])
+
+    def remove_booking(self, claim_id: str) -> None:
+        self._db.execute("delete from pool_bookings where id = ?", (claim_id,))
+
+    def policy(self) -> PoolPolicy:
+        found = [_policy(body) for (body,) in self._db.execute("select body from pool_policy")]
+        return found[0] if found else PoolPolicy()
+
+    def put_policy(self, policy: PoolPolicy) -> None:
+        put(self._db, "pool_policy", [("pool", _encode(policy))])
 
     def ended(self, since: float) -> list[tuple[str, ReportedEnd]]:
         """(node, lease), oldest first."""

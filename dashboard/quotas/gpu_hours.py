@@ -59,7 +59,7 @@ def hours_of(quotas: QuotaIndex, per: Per, cells: Iterable[UserGpuSeconds],
         unknown = unknown or (cell.user is not None and cell.user not in groups)
         task = tasks.get(cell.user)
         if task is None:
-            task = tasks[cell.user] = _stand_in(cell.user, groups)
+            task = tasks[cell.user] = stand_in(cell.user, groups)
         host, group = group_of.get(cell.node_id or "", ("", None))
         holding = TaskHolding(task, cell.node_id or "", host, group,
                               () if cell.gpu is None else ((cell.gpu, None),))
@@ -80,7 +80,7 @@ def hours_of(quotas: QuotaIndex, per: Per, cells: Iterable[UserGpuSeconds],
     return found
 
 
-def _stand_in(user: str | None, groups: Mapping[str, Iterable[str]]) -> Task:
+def stand_in(user: str | None, groups: Mapping[str, Iterable[str]]) -> Task:
     """Whose hours they are is all that history knows of a task."""
     known = () if user is None else tuple(sorted(groups.get(user, ())))
     return Task("history", 1, 1, None, user, None, groups=known)

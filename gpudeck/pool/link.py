@@ -91,8 +91,12 @@ class ClaimStanding(Struct, frozen=True):
 
 
 class PoolPlan(Struct, frozen=True, tag="pool_plan"):
-    """Also says that this hub decides: the node gives out nothing by itself meanwhile."""
+    """Also says that this hub decides: the node gives out nothing by itself meanwhile. `preempt`:
+    lease to why its work is ended by commands that follow; the node tells its owner. `keep_until`:
+    leases that are not renewed past that time, since somebody else begins there."""
 
     offers: Annotated[tuple[LeaseOffer, ...], Meta(max_length=CLAIMS_MOST)] = ()
     standings: Annotated[tuple[ClaimStanding, ...], Meta(max_length=CLAIMS_MOST)] = ()
     give_back: Annotated[dict[Word, Text], Meta(max_length=LEASES_MOST)] = {}
+    preempt: Annotated[dict[Word, Text], Meta(max_length=LEASES_MOST)] = {}
+    keep_until: Annotated[dict[Word, Seconds], Meta(max_length=LEASES_MOST)] = {}

@@ -36,6 +36,8 @@ class PoolPolicy:
     fair_share: FairSharePolicy = field(default_factory=FairSharePolicy)
     pin_after_s: float = 4 * 3_600.0
     default_term_s: float = DEFAULT_TERM_S
+    is_preemptive: bool = False
+    grace_s: float = 120.0  # from when a lease's owner is told until its work is ended
 
 
 class OwnerLimits(Protocol):
@@ -100,7 +102,8 @@ def run_pass(queue: Queue, nodes: Sequence[Node], policy: PoolPolicy, context: P
     for claim in turn.keep(queue.bookings):
         usage.charge(claim, held_gpus(claim) * claim.term_s)
     booked = {each.claim.id for each in queue.bookings}
-    waiting = [each for each in queue.waiting if each.id not in booked]
+    waiting = [each for each in queue.waiting if each.id not in booked
+               and (each.starts_at is None or each.starts_at <= now)]
     pinned = {each.id: each.submitted_at for each in waiting
               if now - each.submitted_at >= policy.pin_after_s}
     for claim in turns(waiting, pinned, usage):

@@ -2,6 +2,8 @@
 command, agents and the hub. No GPU is leased twice, no lease that is used is lost, and none is
 kept that is not."""
 
+import contextlib
+import getpass
 import itertools
 import random
 import tempfile
@@ -21,11 +23,12 @@ from agent.pool.lock import LeasedProcess, PoolGpu
 from agent.pool.requests import PoolRequests
 from agent.pool.service import PoolService as NodePoolService
 from agent.pool.store import LeaseStore
+from dashboard.errors import InvalidChangeError
 from dashboard.pool.service import PoolService
 from dashboard.pool.store import SCHEMA, PoolStore
 from dashboard.runtime.sqlite_state import SqliteStateStore
-from gpudeck.pool.core.claims import WHOLE_MILLI
-from gpudeck.pool.core.schedule import PoolPolicy
+from gpudeck.pool.core.claims import WHOLE_MILLI, Claim
+from gpudeck.pool.core.schedule import NoOwnerLimits, PoolPolicy
 from gpudeck.pool.link import LeaseOffer, PoolPlan, PoolReport
 from gpudeck.pool.messages import AskClaim, Bind, Bound, FromPool, GiveBack, Leased, LeaseEnded
 
@@ -158,8 +161,9 @@ class Hub:
     def start(self) -> None:
         self.service = PoolService(
             PoolStore(self.store.connection), _Hosts(), self,  # type: ignore[arg-type]
-            self.send, PoolPolicy(), True, lambda: self.machine.now)
+            self.send, lambda nodes, leases: NoOwnerLimits(), True, lambda: self.machine.now)
         self.service.open(self.machine.now)
+        self.service.set_policy(PoolPolicy(is_preemptive=True))
 
     def __contains__(self, node_id: object) -> bool:
         return self.nodes[str(node_id)].is_linked
@@ -192,11 +196,13 @@ class World:
 
     def step(self) -> None:
         node = self.draw.choice(list(self.nodes.values()))
-        run = self.draw.choice(node.runs) if node.runs else None
+        runs = [each for each in node.runs if each.is_open or each.pid in self.machine.alive]
+        run = self.draw.choice(runs) if runs else None
         [act] = self.draw.choices(
             ("ask", "report", "hub", "plan", "bind", "end", "kill run", "look", "late", "cut",
-             "link", "agent", "hub dies"),
-            (14, 20, 20, 20, 14, 8, 4, 12, 6, 1, 12, 1, 1))
+             "link", "agent", "hub dies", "ask hub", "withdraw",
+             "give back"),
+            (14, 20, 20, 20, 14, 8, 4, 12, 6, 1, 12, 1, 1, 3, 1, 8))
         match act:
             case "ask" if node.is_up:
                 self.ask(node)
@@ -217,7 +223,7 @@ class World:
             case "look" if node.is_up:
                 node.service.step()
             case "late":
-                self.machine.now += self.draw.uniform(0, 40)
+                self.machine.now += self.draw.uniform(0, 1_000 if self.draw.random() < 0.1 else 40)
             case "cut":
                 node.cut()
             case "link":
@@ -227,6 +233,15 @@ class World:
                     node.kill()
                 else:
                     node.start()
+            case "ask hub":
+                self.ask_hub()
+            case "withdraw":
+                for claim_id in list(self.hub.service.claims)[:1]:
+                    self.hub.service.withdraw(claim_id)
+            case "give back":
+                for lease in node.service.leases.all.values():
+                    if not lease.is_run:
+                        self.hub.service.give_back(node.id, lease.id, "not needed any more")
             case "hub dies":
                 for each in self.nodes.values():
                     each.cut()
@@ -237,10 +252,19 @@ class World:
         claim = AskClaim(
             request_id=f"c{next(self.asked)}", is_run=True,
             gpus=1 if share < WHOLE_MILLI else self.draw.randint(1, GPUS_EACH), share_milli=share,
-            priority=self.draw.randrange(5))
+            priority=self.draw.randrange(5), is_preemptible=self.draw.random() < 0.5)
         run = Run(node, claim)
         node.runs.append(run)
         node.requests.asked(run, claim, None)  # type: ignore[arg-type]
+
+    def ask_hub(self) -> None:
+        """For nobody's process: on one node or two, now or later."""
+        now, later = self.machine.now + 1e6, self.draw.choice((None, 30.0, 300.0))
+        with contextlib.suppress(InvalidChangeError):
+            self.hub.service.claim(Claim(
+                id=f"h{next(self.asked)}", owner=getpass.getuser(), gpus=self.draw.randint(1, 2),
+                nodes=self.draw.choice((1, 1, 2)), submitted_at=now, term_s=60.0,
+                starts_at=None if later is None else now + later), now)
 
     def report(self, node: Node) -> None:
         if node.is_linked:
@@ -270,8 +294,8 @@ class World:
             if not node.is_up:
                 node.start()
             self.link(node)
-        for _ in range(12):
-            self.machine.now += 10
+        for _ in range(120):  # nobody uses what was asked for at the hub: it goes back
+            self.machine.now += 30
             for node in self.nodes.values():
                 node.service.step()
                 self.report(node)
@@ -297,6 +321,9 @@ def test_in_whatever_order(turn: int) -> None:
         assert world.hub.service.nodes
         assert all(not each.report.leases for each in world.hub.service.nodes)
         assert not world.hub.service.pending
+        assert not world.hub.service.claims
+        assert not world.hub.service.bookings.all
+        assert not world.hub.service.preemptions.all
         bound = [run for node in world.nodes.values() for run in node.runs if run.is_bound]
         assert bound, "nobody got anything: the test tried nothing"
         assert world.most_held > 0

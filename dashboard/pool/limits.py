@@ -1,0 +1,160 @@
+"""What quotas leave an owner to lease. GPUs that are leased and used count once.
+
+Only quotas that act hold a claim back. One for a single GPU does not: where a claim goes is not
+known yet. Work is ended for what it uses, as ever, never for what is only leased.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from gpudeck.pool.core.claims import Claim, Lease
+from gpudeck.pool.core.placement import Placement
+from gpudeck.pool.core.schedule import NoOwnerLimits, OwnerLimits
+from gpudeck.quota import Limit, Quota, amount_words, scope_words
+from gpudeck.quota_usage import COUNTS, QuotaIndex, TaskHolding, holder_of, is_in_scope
+from gpudeck.wire import Task
+
+from ..fleet.fleet import Fleet
+from ..quotas.gpu_hours import stand_in
+from ..quotas.service import QuotaService
+from .plan import PoolNode
+
+LIMITS: tuple[Limit, ...] = ("gpus", "gpu_hours")
+Spot = tuple[str, str | None]  # host and group of a node
+Held = dict[str, set[tuple[str, str]]]  # owner to node and GPU
+_NOBODY = stand_in(None, {})
+
+
+@dataclass(frozen=True, slots=True)
+class LeasedQuotas:
+    """`groups`: of users; `hours`: by quota and holder."""
+
+    index: QuotaIndex
+    groups: Mapping[str, Iterable[str]]
+    hours: Mapping[tuple[str, str], float | None]
+
+    @property
+    def is_any(self) -> bool:
+        return any(each.mode == "act" and set(LIMITS) & set(each.limits) for each in self.index.all)
+
+
+class QuotaLimits:
+    """`spots`: of every node that gives out GPUs. Nodes that the same quotas are about are looked
+    at once."""
+
+    def __init__(self, quotas: LeasedQuotas, spots: Mapping[str, Spot], held: Held) -> None:
+        self._quotas = quotas
+        self._spots = spots
+        self._held = held
+        narrow = [each for each in quotas.index.all if each.scope_kind != "fleet"]
+        kinds: dict[frozenset[str], list[str]] = {}
+        for node_id in spots:
+            about = self._holding(_NOBODY, node_id)
+            kinds.setdefault(frozenset(each.id for each in narrow
+                                       if is_in_scope(each, about, None)), []).append(node_id)
+        self._alike = [(members[0], frozenset(members)) for members in kinds.values()]
+        self._first = {node_id: first for first, members in self._alike for node_id in members}
+        self._choices: dict[tuple[str, str], tuple[tuple[Quota, Limit, str], ...]] = {}
+        self._found: dict[tuple[str, int], tuple[frozenset[str], str]] = {}
+        self._used: Counter[tuple[str, str]] = Counter()
+        for owner, gpus in held.items():
+            for node_id, _ in gpus:
+                self._count(owner, node_id)
+
+    def why_not(self, claim: Claim) -> str:
+        closed, why = self._look(claim)
+        reach = self._spots.keys() if not claim.hosts else {
+            node_id for node_id, (host, _) in self._spots.items()
+            if node_id in claim.hosts or host in claim.hosts}
+        return why if closed and closed >= reach else ""
+
+    def closed(self, claim: Claim) -> frozenset[str]:
+        return self._look(claim)[0]
+
+    def take(self, placement: Placement) -> None:
+        owner = placement.claim.owner
+        mine = self._held.setdefault(owner, set())
+        for grant in placement.grants:
+            for uuid in grant.uuids:
+                if (grant.node, uuid) not in mine:
+                    mine.add((grant.node, uuid))
+                    self._count(owner, grant.node)
+        self._found.clear()
+
+    def _count(self, owner: str, node_id: str) -> None:
+        for quota, limit, holder in self._choice(owner, self._first.get(node_id, node_id)):
+            if limit == "gpus":
+                self._used[quota.id, holder] += 1
+
+    def _look(self, claim: Claim) -> tuple[frozenset[str], str]:
+        """Nodes where it may have no more, and why on one of them."""
+        key = claim.owner, claim.gpus * claim.nodes
+        if key not in self._found:
+            whys = [(members, why) for first, members in self._alike
+                    if (why := self._why(*key, first))]
+            self._found[key] = frozenset[str]().union(*(members for members, _ in whys)), (
+                whys[0][1] if whys else "")
+        return self._found[key]
+
+    def _why(self, owner: str, asked: int, node_id: str) -> str:
+        for quota, limit, holder in self._choice(owner, node_id):
+            most = quota.limit(limit)
+            used: float | None = self._used[quota.id, holder] if limit == "gpus" else (
+                self._quotas.hours.get((quota.id, holder)))
+            if most is None or used is None:
+                continue
+            if used >= most if limit == "gpu_hours" else used + asked > most:
+                said = "leased or in use" if limit == "gpus" else "used"
+                given, gone = (amount_words(limit, each, quota.per) for each in (most, used))
+                return (f"the quota {quota.id} gives {holder} {given} {scope_words(quota)}; "
+                        f"{gone} {'is' if used == 1 else 'are'} {said}")
+        return ""
+
+    def _choice(self, owner: str, node_id: str) -> tuple[tuple[Quota, Limit, str], ...]:
+        """What limits this owner there: quota, limit and for whom it is counted."""
+        if (owner, node_id) not in self._choices:
+            task = stand_in(owner, self._quotas.groups)
+            about = self._holding(task, node_id)
+            chosen = [(choice.quota, limit) for limit in LIMITS for count in COUNTS
+                      if (choice := self._quotas.index.choice(about, None, limit, count))]
+            self._choices[owner, node_id] = tuple(
+                (quota, limit, holder) for quota, limit in chosen
+                if quota.mode == "act" and (holder := holder_of(quota, task)) is not None)
+        return self._choices[owner, node_id]
+
+    def _holding(self, task: Task, node_id: str) -> TaskHolding:
+        host, group = self._spots.get(node_id, ("", None))
+        return TaskHolding(task, node_id, host, group, ())
+
+
+def held_gpus(leases: Iterable[Lease], fleet: Fleet) -> Held:
+    """Leased, or used as the nodes said last."""
+    found: Held = {}
+    for lease in leases:
+        found.setdefault(lease.claim.owner, set()).update(
+            (grant.node, uuid) for grant in lease.grants for uuid in grant.uuids)
+    for node_id, node in fleet.nodes.items():
+        if node.listing is None:
+            continue
+        for use in node.uses:
+            task = node.tasks.get(use.task_id)
+            if task is not None and task.user is not None:
+                found.setdefault(task.user, set()).add(
+                    (node_id, fleet.uuids[node.listing.order[use.gpu]]))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class PoolLimits:
+    """What each pass asks for the limits of owners."""
+
+    quotas: QuotaService
+    fleet: Fleet
+
+    def __call__(self, nodes: Iterable[PoolNode], leases: Iterable[Lease]) -> OwnerLimits:
+        given = LeasedQuotas(self.quotas.active.index, self.quotas.groups, self.quotas.hours.of)
+        if not given.is_any:
+            return NoOwnerLimits()
+        return QuotaLimits(given, {node.id: (node.host, self.fleet.group_of(node.id))
+                                   for node in nodes}, held_gpus(leases, self.fleet))

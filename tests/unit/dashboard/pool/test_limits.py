@@ -1,0 +1,86 @@
+"""What quotas leave to lease: what is leased and what is used count once, and others go on."""
+
+from dashboard.pool.limits import Held, LeasedQuotas, QuotaLimits
+from gpudeck.pool.core.claims import Claim, Grant, Lease
+from gpudeck.pool.core.fragmentation import ClaimMix
+from gpudeck.pool.core.placement import PlacementContext
+from gpudeck.pool.core.schedule import Pass, PoolPolicy, Queue, run_pass
+from gpudeck.quota import Quota
+from gpudeck.quota_usage import QuotaIndex
+from tests.unit.gpudeck.pool.inventories import claim, node
+
+SPOTS = {"id0": ("n0", "prod"), "id1": ("n1", None)}
+GROUPS = {"ann": ("vision",), "bob": ("vision",)}
+
+
+def quota(name: str, subject: str, **given: object) -> Quota:
+    return Quota(id=name, subject=subject, **{"mode": "act", **given})  # type: ignore[arg-type]
+
+
+def limits(*quotas: Quota, held: Held | None = None, hours: float | None = None) -> QuotaLimits:
+    return QuotaLimits(LeasedQuotas(QuotaIndex(quotas), GROUPS, {
+        (each.id, "ann"): hours for each in quotas}), SPOTS, held or {})
+
+
+def passed(waiting: list[Claim], given: QuotaLimits, leases: tuple[Lease, ...] = ()) -> Pass:
+    there = [node(0, gpus=4), node(1, gpus=4)]
+    return run_pass(Queue(waiting=waiting, leases=leases, limits=given), there, PoolPolicy(),
+                    PlacementContext(mix=ClaimMix(())), 0.0)
+
+
+def began(made: Pass) -> list[str]:
+    return [each.claim.id for each in made.offers]
+
+
+def test_who_has_what_the_quota_gives_waits_and_others_go_on() -> None:
+    given = limits(quota("two", "*", gpus=2), held={"ann": {("id0", "GPU-0-0"), ("id9", "X")}})
+    made = passed([claim(0), claim(1, owner="bob", submitted_at=1.0)], given)
+    assert began(made) == ["c1"]
+    assert made.blocked == {
+        "c0": "the quota two gives ann 2 GPUs on the whole fleet; 2 GPUs are leased or in use"}
+    assert made.shadow is None
+
+
+def test_what_a_pass_offers_counts_in_it() -> None:
+    made = passed([claim(each) for each in range(4)], limits(quota("two", "*", gpus=2)))
+    assert began(made) == ["c0", "c1"]
+    assert set(made.blocked) == {"c2", "c3"}
+
+
+def test_a_sum_over_a_group_counts_for_each_of_it() -> None:
+    given = limits(quota("v", "group:vision", gpus=2, count="together"),
+                   held={"ann": {("id0", "GPU-0-0")}})
+    made = passed([claim(0, owner="bob"), claim(1, owner="bob", submitted_at=1.0),
+                   claim(2, owner="cid", submitted_at=2.0)], given)
+    assert began(made) == ["c0", "c2"]
+
+
+def test_a_quota_for_one_node_closes_that_node_alone() -> None:
+    given = limits(quota("n0", "*", scope="node:n0", gpus=0), quota("prod", "*", gpus=3,
+                                                                    scope="group:prod"))
+    made = passed([claim(0, gpus=4), claim(1, hosts=("n0",))], given)
+    assert began(made) == ["c0"]
+    assert made.offers[0].grants[0].node == "id1"
+    assert "the quota n0 gives ann 0 GPUs on n0" in made.blocked["c1"]
+
+
+def test_only_a_quota_that_acts_holds_back_and_the_most_specific_one_counts() -> None:
+    assert began(passed([claim(0)], limits(quota("none", "*", gpus=0, mode="warn")))) == ["c0"]
+    assert began(passed([claim(0)], limits(quota("none", "*", gpus=0),
+                                           quota("ann", "user:ann", gpus=1)))) == ["c0"]
+
+
+def test_hours_that_are_used_up_hold_back() -> None:
+    asked = quota("h", "*", gpu_hours=10.0)
+    assert began(passed([claim(0)], limits(asked, hours=9.9))) == ["c0"]
+    assert began(passed([claim(0)], limits(asked, hours=None))) == ["c0"]
+    made = passed([claim(0)], limits(asked, hours=10.0))
+    assert "gives ann 10 GPU-hours per day" in made.blocked["c0"]
+
+
+def test_a_blocked_claim_keeps_nothing_from_others() -> None:
+    running = Lease(id="r", claim=claim(9, gpus=4), grants=(Grant("id1", tuple(
+        f"GPU-1-{each}" for each in range(4))),), since=0.0, until=60.0)
+    made = passed([claim(0, gpus=4), claim(1, owner="bob", gpus=4, submitted_at=1.0)],
+                  limits(quota("three", "user:ann", gpus=3)), (running,))
+    assert began(made) == ["c1"]
