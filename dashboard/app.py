@@ -62,7 +62,7 @@ from .automation.api import AutomationApi
 from .automation.brakes import BrakeService, BrakesReset
 from .automation.dispatch import ActionDispatcher
 from .automation.holds import HubHolds, MaintenanceService
-from .automation.preemption_source import PreemptionIntentSource
+from .automation.preemption_source import PreemptionIntentSource, stopped
 from .automation.quota_source import QuotaIntentSource
 from .automation.rule_source import AlertDetails, RuleIntentSource
 from .automation.service import LadderService
@@ -108,6 +108,7 @@ from .openapi.api import add_api
 from .pages import build_pages
 from .pool.api import PoolApi
 from .pool.limits import PoolLimits
+from .pool.policy import PoolPolicyApi
 from .pool.service import PASS_EVERY_S, PoolService
 from .prometheus.page import PrometheusPage, add_metrics_page
 from .public_url import PublicOrigins
@@ -247,6 +248,7 @@ class Hub:
     def _build_pool(self) -> None:
         self.pool = PoolService(self.state.pool, self.machine.fleet, self.machine.link_of,
                                 self.tell, PoolLimits(self.quotas, self.machine.fleet),
+                                lambda: stopped(self.ladders),
                                 self.settings.pool == "on", time.monotonic)
         self.pool.open(time.time())
 
@@ -341,6 +343,7 @@ class Hub:
                           self.maintenance, self.actions, visible_fleets, alerts.rule),
             NotificationsApi(self.notifications, self.addresses),
             PoolApi(self.pool, visible_fleets, self.audit),
+            PoolPolicyApi(self.pool, self.audit, questions),
             QuotasApi(self.active_quotas, self.quota_queries, fleet, visible_fleets,
                       lambda: self.quota_intents.progress(self.ladders),
                       self.settings.quota_end_after_s),

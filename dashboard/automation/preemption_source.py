@@ -17,8 +17,10 @@ from ..quotas.evaluate import holdings
 from .brake_limits import FLEET_S, fleet_most
 from .holds import HubHolds
 from .intents import ActionIntent
+from .service import LadderService
 
 SOURCE = "pre-emption"
+CAUSE = "pool pre-emption of "
 SHARED = "another lease of its owner is on the same GPU, so nobody can tell whose task this is"
 
 
@@ -50,7 +52,7 @@ class PreemptionIntentSource:
             task_ids = tuple(each.task.id for each in tasks)
             holds = [self.hub_holds.on_node(node_id), self._doubt(lease, uuids, tasks)]
             yield ActionIntent(
-                cause=f"pre-emption for {found.claim.id}", source=SOURCE,
+                cause=f"{CAUSE}{lease.id}", source=SOURCE,
                 title=f"lease {lease.id} is taken back", target=f"{node_id}/{job_id}",
                 node_id=node_id, host=node.hello.host, task_ids=task_ids, owner=lease.claim.owner,
                 rungs=(LadderRung("tell"), LadderRung("end", self.pool.policy.grace_s)),
@@ -71,3 +73,9 @@ class PreemptionIntentSource:
                for each in others):
             return SHARED
         return None
+
+
+def stopped(ladders: LadderService) -> dict[str, str]:
+    """Lease to why its work cannot be ended."""
+    return {cause.removeprefix(CAUSE): run.climb.why
+            for (cause, _), run in ladders.runs.of(SOURCE).items() if run.climb.state == "stopped"}

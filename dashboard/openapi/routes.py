@@ -15,11 +15,12 @@ from ..history.api import ROUTES as HISTORY
 from ..nodes.api import ROUTES as NODES
 from ..notifications.api import ROUTES as NOTIFICATIONS
 from ..pool.api import ROUTES as POOL
+from ..pool.policy import ROUTES as POOL_POLICY
 from ..quotas.api import ROUTES as QUOTAS
 
 ROUTES = (
     *ACCESS, *ACTIONS, *ALERTS, *ALERTS_REHEARSAL, *AUDIT, *AUTOMATION, *FLEET, *FLEET_EVENTS,
-    *FLEET_PAST, *HISTORY, *NODES, *NOTIFICATIONS, *POOL, *QUOTAS,
+    *FLEET_PAST, *HISTORY, *NODES, *NOTIFICATIONS, *POOL, *POOL_POLICY, *QUOTAS,
 )
 PERMISSIONS = (*WEB, *(route.permission for route in ROUTES))
 

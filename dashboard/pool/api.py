@@ -44,6 +44,8 @@ class NewClaim(Struct, forbid_unknown_fields=True):
     term_s: Annotated[float, Meta(ge=TERM_LEAST_S, le=TERM_MOST_S)] | None = None
     priority: Annotated[int, Meta(ge=PRIORITIES.start, lt=PRIORITIES.stop)] = DEFAULT_PRIORITY
     is_preemptible: bool = False
+    starts_at: Annotated[float, Meta(ge=0, le=2**40)] | None = None  # a reservation
+    nodes: Annotated[int, Meta(ge=1, le=GPUS_MOST)] = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,7 @@ class PoolApi:
             id=uuid4().hex[:16], owner=owner, gpus=given.gpus, submitted_at=time.time(),
             models=given.models, mem_bytes=given.mem_bytes, share_milli=given.share_milli,
             hosts=given.hosts, priority=given.priority, is_preemptible=given.is_preemptible,
+            starts_at=given.starts_at, nodes=given.nodes,
             term_s=given.term_s or self.service.policy.default_term_s)
         self.audit.note(actor.name, {"action": "claim", "outcome": "done", "detail": {
             "claim": claim.id, "owner": owner, "gpus": claim.gpus}})

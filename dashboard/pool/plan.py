@@ -109,8 +109,11 @@ class PlannedPass:
     """What a pass means for each node and claim. Built once, asked thousands of times."""
 
     def __init__(self, made: Pass, nodes: Sequence[PoolNode], claims: Mapping[str, Claim],
-                 pending: Mapping[str, PendingOffer], now: float) -> None:
+                 pending: Mapping[str, PendingOffer], notes: Mapping[str, str], now: float
+                 ) -> None:
+        """`notes`: claim to what else its owner is told."""
         self.made = made
+        self._notes = notes
         self.nodes = nodes
         self._claims = claims
         self._now = now
@@ -149,7 +152,7 @@ class PlannedPass:
         shadow = self.made.shadow
         wait_s = shadow.at - self._now if shadow is not None and (
             shadow.claim.id == claim.id) else None
-        why = self.made.blocked.get(claim.id) or self._why(claim)
+        why = self._notes.get(claim.id) or self.made.blocked.get(claim.id) or self._why(claim)
         return ClaimStanding(claim.id, self._places[claim.id], why[:1_024], wait_s)
 
     def _why(self, claim: Claim) -> str:

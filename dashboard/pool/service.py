@@ -1,7 +1,7 @@
 """The pool of the fleet: hears nodes, plans, and proposes leases that the nodes grant or refuse."""
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from gevent import spawn_later
@@ -45,13 +45,15 @@ GivenBack = tuple[str, float]  # why, and since when on the monotonic clock
 
 @dataclass(slots=True)
 class PoolService:
-    """`send`: to a connected node. `limits`: what quotas leave to owners, beside these leases."""
+    """`send`: to a connected node. `limits`: what quotas leave to owners, beside these leases.
+    `stopped`: leases whose work cannot be ended, and why."""
 
     store: PoolStore
     fleet: Fleet
     connected: Collection[str]
     send: Callable[[str, FromHub], bool]
     limits: Callable[[Collection[PoolNode], Collection[Lease]], OwnerLimits]
+    stopped: Callable[[], Mapping[str, str]]
     is_on: bool
     clock: Callable[[], float]  # the one of `mono`
     wake: Event = field(init=False, default_factory=Event)
@@ -197,7 +199,7 @@ class PoolService:
     def _renew_bookings(self, nodes: Collection[PoolNode], leases: Collection[Lease], now: float,
                         mono: float) -> None:
         waiting = {each.id for each in self.waiting(nodes)} | self.pending.keys()
-        self.preemptions.renew(waiting, mono)
+        self.preemptions.renew(waiting, self.stopped(), mono)
         for claim in self.bookings.renew(waiting, self.preemptions.all,
                                          [well_node(node) for node in nodes], leases,
                                          self.policy.strategy, now):
@@ -214,7 +216,8 @@ class PoolService:
             for grant in booking.grants:
                 if grant.node in free:
                     free[grant.node] = free[grant.node].held_from(grant.uuids, booking.starts_at)
-        found = self.preemptions.begin(claim, free, list(leases), now, mono)
+        found = self.preemptions.begin(claim, free, list(leases), self.policy.least_run_s, now,
+                                       mono)
         if found is not None:
             log.info("preemption claim=%s owner=%s leases=%s", claim.id, claim.owner,
                      ",".join(each.id for each in found.victims))
@@ -224,7 +227,7 @@ class PoolService:
     def _tell(self, nodes: Collection[PoolNode], made: Pass, now: float) -> None:
         self.planned = PlannedPass(made, list(nodes),
                                    {each.id: each for each in self.waiting(nodes)}, self.pending,
-                                   now)
+                                   self.preemptions.notes, now)
         for node in nodes:
             back = {each: why for each, (why, _) in self._give_back.get(node.id, {}).items()}
             plan = self.planned.plan(node, back, self.preemptions.of_node(node.id))

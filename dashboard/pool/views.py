@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from gpudeck.pool.core.claims import WHOLE_MILLI, Claim
 from gpudeck.pool.core.feasibility import words
+from gpudeck.pool.core.schedule import PoolPolicy
 
 from .plan import PlannedPass, PoolNode
 
@@ -31,6 +32,48 @@ class PoolView(Struct):
     leases: int
     waiting: int
     waiting_gpus: int
+
+
+class StrategyView(Struct):
+    name: str
+    words: str
+    is_used: bool
+
+
+class StrategyList(Struct):
+    items: list[StrategyView]
+
+
+class PolicyView(Struct):
+    """`shares`: of owners, for fair share; who is not named has 1."""
+
+    strategy: str
+    default_term_s: float
+    pin_after_s: float
+    half_life_s: float
+    shares: dict[str, float]
+    is_preemptive: bool
+    grace_s: float
+    least_run_s: float
+
+
+class StrategyOutcome(Struct):
+    """`used_pct`: of all GPU time until the last of them ended."""
+
+    strategy: str
+    wait_p50_s: float
+    wait_p95_s: float
+    makespan_s: float
+    used_pct: float
+    never: int
+
+
+class SimulationView(Struct):
+    """`claims`: so many, of leases that ended in that time, were played over the nodes of now."""
+
+    claims: int
+    since: float
+    items: list[StrategyOutcome]
 
 
 class LeaseView(Struct):
@@ -94,6 +137,13 @@ def pool_view(nodes: Collection[PoolNode], waiting: Collection[Claim], strategy:
                    total[model] - free[model] - leased[model]) for model in sorted(total)],
         sum(len(node.report.leases) for node in nodes), len(waiting),
         sum(each.gpus * each.nodes for each in waiting))
+
+
+def policy_view(policy: PoolPolicy) -> PolicyView:
+    share = policy.fair_share
+    return PolicyView(policy.strategy, policy.default_term_s, policy.pin_after_s,
+                      share.half_life_s, dict(share.shares), policy.is_preemptive, policy.grace_s,
+                      policy.least_run_s)
 
 
 def lease_views(nodes: Collection[PoolNode], now: float) -> list[LeaseView]:

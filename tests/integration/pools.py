@@ -68,5 +68,9 @@ class PoolBed:
     def close(self) -> None:
         for process in self._started:
             if process.poll() is None:
-                process.kill()
+                process.terminate()  # and with it what it runs, which holds its pipes too
+                try:
+                    process.wait(10)
+                except subprocess.TimeoutExpired:
+                    process.kill()
             process.communicate()

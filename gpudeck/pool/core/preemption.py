@@ -8,7 +8,6 @@ from gpudeck.pool.core.claims import Claim, Grant, Lease
 from gpudeck.pool.core.inventory import Node
 from gpudeck.pool.core.placement import Candidate, candidates
 
-LEAST_RUN_S = 900.0  # Kueue and KAI had to add one: short-lived victims thrash
 EXACT_MOST = 8  # leases of a node; a board has no more GPUs, shares apart
 
 Cost = tuple[int, int, float, str]  # victims, their priorities, how long they ran, node
@@ -23,8 +22,8 @@ class Preemption:
     grant: Grant
 
 
-def preemption(claim: Claim, nodes: Mapping[str, Node], leases: Sequence[Lease], now: float
-               ) -> Preemption | None:
+def preemption(claim: Claim, nodes: Mapping[str, Node], leases: Sequence[Lease],
+               least_run_s: float, now: float) -> Preemption | None:
     """Fewest; of these the lowest priorities, then the youngest. None: it would not fit even so.
 
     Claims over several nodes and leases over several nodes are left alone: taking a part of either
@@ -33,17 +32,16 @@ def preemption(claim: Claim, nodes: Mapping[str, Node], leases: Sequence[Lease],
         return None
     by_node: dict[str, list[Lease]] = {}
     for lease in leases:
-        if may_take(claim, lease, now):
+        if now - lease.since >= least_run_s and may_take(claim, lease):
             by_node.setdefault(lease.grants[0].node, []).append(lease)
     found = [best for node_id, those in by_node.items() if node_id in nodes
              and (best := _of_node(claim, nodes[node_id], those, now)) is not None]
     return min(found, key=lambda each: each[0])[1] if found else None
 
 
-def may_take(claim: Claim, lease: Lease, now: float) -> bool:
+def may_take(claim: Claim, lease: Lease) -> bool:
     return (lease.claim.is_preemptible and lease.claim.priority < claim.priority
-            and len(lease.grants) == 1 and lease.claim.nodes == 1
-            and now - lease.since >= LEAST_RUN_S)
+            and len(lease.grants) == 1 and lease.claim.nodes == 1)
 
 
 def _of_node(claim: Claim, node: Node, leases: list[Lease], now: float

@@ -38,6 +38,8 @@ class PoolPolicy:
     default_term_s: float = DEFAULT_TERM_S
     is_preemptive: bool = False
     grace_s: float = 120.0  # from when a lease's owner is told until its work is ended
+    # Kueue and KAI had to add one: short-lived victims thrash.
+    least_run_s: float = 900.0
 
 
 class OwnerLimits(Protocol):

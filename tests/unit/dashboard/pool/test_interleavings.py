@@ -161,7 +161,7 @@ class Hub:
     def start(self) -> None:
         self.service = PoolService(
             PoolStore(self.store.connection), _Hosts(), self,  # type: ignore[arg-type]
-            self.send, lambda nodes, leases: NoOwnerLimits(), True, lambda: self.machine.now)
+            self.send, lambda nodes, leases: NoOwnerLimits(), dict, True, lambda: self.machine.now)
         self.service.open(self.machine.now)
         self.service.set_policy(PoolPolicy(is_preemptive=True))
 

@@ -1,10 +1,11 @@
 """Who makes room for a claim of higher priority: as few as can be, or nobody."""
 
 from gpudeck.pool.core.claims import Grant, Lease
-from gpudeck.pool.core.preemption import LEAST_RUN_S, preemption
+from gpudeck.pool.core.preemption import preemption
 from tests.unit.gpudeck.pool.inventories import claim, node
 
 NOW = 10_000.0
+LEAST_RUN_S = 900.0
 
 
 def lease(name: str, *places: int, on: int = 0, priority: int = 1, since: float = 0.0,
@@ -24,7 +25,7 @@ def chosen(asks: int, *leases: Lease, priority: int = 3, nodes: int = 1) -> list
                 each = each.given(held.grants[0].uuids, held.claim)
         there[each.id] = each
     asked = claim(1, gpus=asks, priority=priority, nodes=nodes)
-    found = preemption(asked, there, leases, NOW)
+    found = preemption(asked, there, leases, LEAST_RUN_S, NOW)
     if found is None:
         return []
     freed = {uuid for each in found.victims for uuid in each.grants[0].uuids}

@@ -1,0 +1,137 @@
+"""REST of how the pool decides: its policy, its strategies, and what another would have done."""
+
+import time
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from gpudeck.message_limits import Word
+from gpudeck.pool.core.claims import TERM_LEAST_S, TERM_MOST_S
+from gpudeck.pool.core.fair_share import FairSharePolicy
+from gpudeck.pool.core.fragmentation import ClaimMix
+from gpudeck.pool.core.placement import STRATEGIES, PlacementContext
+from gpudeck.pool.core.schedule import PoolPolicy
+from gpudeck.pool.core.simulation import TracedClaim, waiting
+
+from ..access.policy import PermissionReach, Role
+from ..access.requests import asker
+from ..access.routes import Route, change, see
+from ..audit.recorder import AuditRecorder
+from ..web.answers import bad
+from ..web.query_pool import QueryPool
+from . import views
+from .plan import empty_node
+from .service import PoolService
+
+CLAIMS_MOST = 2_000
+DAY_S = 86_400.0
+
+Share = Annotated[float, Meta(gt=0, le=1e6)]
+Span = Annotated[float, Meta(ge=0, le=TERM_MOST_S)]
+
+
+class NewPolicy(Struct, forbid_unknown_fields=True):
+    """What is left out stays as it is."""
+
+    strategy: Word | None = None
+    default_term_s: Annotated[float, Meta(ge=TERM_LEAST_S, le=TERM_MOST_S)] | None = None
+    pin_after_s: Annotated[float, Meta(ge=60, le=TERM_MOST_S)] | None = None
+    half_life_s: Annotated[float, Meta(ge=3_600, le=TERM_MOST_S)] | None = None
+    shares: Annotated[dict[Word, Share], Meta(max_length=1_000)] | None = None
+    is_preemptive: bool | None = None
+    grace_s: Span | None = None
+    least_run_s: Span | None = None
+
+
+class SimulationRequest(Struct, forbid_unknown_fields=True):
+    strategies: Annotated[tuple[Word, ...], Meta(min_length=1, max_length=4)]
+    days: Annotated[float, Meta(gt=0, le=35)] = 7.0
+
+
+@dataclass(frozen=True, slots=True)
+class PoolPolicyApi:
+    service: PoolService
+    audit: AuditRecorder
+    questions: QueryPool
+
+    def strategies(self) -> views.StrategyList:
+        used = self.service.policy.strategy
+        return views.StrategyList([views.StrategyView(name, each.words, name == used)
+                                   for name, each in STRATEGIES.items()])
+
+    def policy(self) -> views.PolicyView:
+        found, role = views.policy_view(self.service.policy), asker().role
+        if role is None or not role.covers(Role.OPERATOR):
+            found.shares = {}  # of others, by name
+        return found
+
+    def set_policy(self, given: NewPolicy) -> views.PolicyView:
+        _check_strategy(given.strategy)
+        was = self.service.policy
+        share = was.fair_share
+        policy = PoolPolicy(
+            strategy=given.strategy or was.strategy,
+            default_term_s=_or(given.default_term_s, was.default_term_s),
+            pin_after_s=_or(given.pin_after_s, was.pin_after_s),
+            fair_share=FairSharePolicy(
+                half_life_s=_or(given.half_life_s, share.half_life_s),
+                shares=share.shares if given.shares is None else given.shares,
+                model_weights=share.model_weights),
+            is_preemptive=was.is_preemptive if given.is_preemptive is None else (
+                given.is_preemptive),
+            grace_s=_or(given.grace_s, was.grace_s),
+            least_run_s=_or(given.least_run_s, was.least_run_s))
+        changed = {name: value for name in PoolPolicy.__slots__
+                   if (value := getattr(policy, name)) != getattr(was, name)}
+        self.audit.note(asker().name, {"action": "pool policy", "outcome": "done", "detail": {
+            name: str(value)[:256] for name, value in changed.items()}})
+        self.service.set_policy(policy)
+        return views.policy_view(policy)
+
+    def simulate(self, asked: SimulationRequest) -> views.SimulationView:
+        """Real claims over the real nodes, so that a person can compare before they change it."""
+        for name in asked.strategies:
+            _check_strategy(name)
+        since = time.time() - asked.days * DAY_S
+        ended = [each for each in self.service.ended.values()
+                 if each.ended_at is not None and each.claim.submitted_at >= since]
+        traced = [TracedClaim(replace(each.claim, hosts=(), starts_at=None),
+                              (each.ended_at or 0.0) - each.since)
+                  for each in sorted(ended, key=lambda each: each.since)[-CLAIMS_MOST:]]
+        nodes = [empty_node(node) for node in self.service.nodes]
+        if not traced or not nodes:
+            return views.SimulationView(0, since, [])
+        context = PlacementContext(mix=ClaimMix([each.claim for each in traced]))
+        policy = self.service.policy
+
+        def play() -> list[views.StrategyOutcome]:
+            found = [waiting(nodes, traced, name, context, policy) for name in asked.strategies]
+            return [views.StrategyOutcome(each.strategy, each.wait_p50_s, each.wait_p95_s,
+                                          each.makespan_s, each.used_pct, each.never)
+                    for each in found]
+
+        return views.SimulationView(len(traced), since, self.questions.ask(play))
+
+
+def _check_strategy(name: str | None) -> None:
+    if name is not None and name not in STRATEGIES:
+        raise bad(f"no strategy {name[:80]!r}; there are {', '.join(STRATEGIES)}")
+
+
+def _or(given: float | None, was: float) -> float:
+    return was if given is None else given
+
+
+ROUTES = (
+    Route("GET pool/strategies", PoolPolicyApi.strategies, "list_pool_strategies",
+          see(Role.VIEWER), "How claims can be placed, and which way is used."),
+    Route("GET pool/policy", PoolPolicyApi.policy, "get_pool_policy", see(Role.VIEWER),
+          "Strategy, terms, fair share and pre-emption; whose shares they are is told operators."),
+    Route("PUT pool/policy", PoolPolicyApi.set_policy, "set_pool_policy",
+          change(Role.ADMIN),
+          "Change how the pool decides, from the next pass on. What is left out stays."),
+    Route("POST pool/simulations", PoolPolicyApi.simulate, "simulate_pool",
+          change(Role.OPERATOR, PermissionReach.VISIBLE, is_fresh=False),
+          "What strategies would have done with the claims of the last days, on the nodes of now."),
+)

@@ -1,0 +1,110 @@
+"""Reservations, quotas and pre-emption: real hub, real agent, real commands that really end."""
+
+import getpass
+import json
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fakes.children import a_ceiling
+from tests.fakes.hub import wait_for
+from tests.integration.hubs import HubProcess
+from tests.integration.pools import SAYS_ITS_GPUS, PoolBed
+
+GIB = 2**30
+ME = getpass.getuser()
+# Says who it is and where, and stays.
+HOLDS = ("import os, time; print(os.getpid(), os.environ['GPUDECK_GPU_UUIDS'], flush=True); "
+         "time.sleep(600)")
+
+
+@pytest.fixture(name="hub")
+def _hub(tmp_path: Path) -> Iterator[HubProcess]:
+    with HubProcess(tmp_path / "hub", 0, "--pool", "on") as hub:
+        yield hub
+
+
+@pytest.fixture
+def bed(hub: HubProcess, tmp_path: Path) -> Iterator[PoolBed]:
+    bed = PoolBed(hub, tmp_path, "--ceiling", str(a_ceiling(tmp_path, rules_may_act=True)))
+    with bed.agent():
+        wait_for(lambda: hub.get("/api/v1/pool")["nodes"], 30)
+        yield bed
+    bed.close()
+
+
+def ask(hub: HubProcess, method: str, path: str, what: dict[str, Any]) -> Any:
+    found = hub.ask(f"/api/v1/{path}", method, body=json.dumps(what).encode(),
+                    Content_Type="application/json")
+    assert found.status < 300, found.body
+    return found.json if found.body else None
+
+
+def claims(hub: HubProcess) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = hub.get("/api/v1/claims")["items"]
+    return found
+
+
+def test_what_a_quota_gives_is_all_that_is_leased_and_the_queue_says_so(
+        hub: HubProcess, bed: PoolBed) -> None:
+    ask(hub, "PUT", "quotas/two", {"subject": "*", "gpus": 2, "mode": "act"})
+    first = bed.start("run", "--gpus", "2", "--", sys.executable, "-c", HOLDS)
+    assert first.stdout is not None
+    assert first.stdout.readline()
+    second = bed.start("run", "--", sys.executable, "-c", SAYS_ITS_GPUS)
+    [claim] = wait_for(lambda: claims(hub), 30)
+    assert claim["why"] == (f"the quota two gives {ME} 2 GPUs on the whole fleet; 2 GPUs are "
+                            "leased or in use")
+    ask(hub, "PUT", "quotas/two", {"subject": "*", "gpus": 3, "mode": "act"})
+    out, err = second.communicate(timeout=60)
+    assert (second.returncode, out.count("GPU-")) == (0, 1), err
+
+
+def test_a_reservation_is_kept_free_and_begins_at_its_time(hub: HubProcess, bed: PoolBed) -> None:
+    starts_at = time.time() + 8
+    ask(hub, "POST", "claims", {"gpus": 4, "owner": ME, "starts_at": starts_at, "term_s": 600})
+    clash = hub.ask("/api/v1/claims", "POST", Content_Type="application/json", body=json.dumps(
+        {"gpus": 1, "owner": ME, "starts_at": starts_at + 60, "term_s": 600}).encode())
+    assert (clash.status, "they are from" in clash.json["detail"]) == (409, True)
+    long = bed.start("run", "--for", "1h", "--", sys.executable, "-c", SAYS_ITS_GPUS)
+    wait_for(lambda: len(claims(hub)) == 2, 30)
+    [lease] = wait_for(lambda: hub.get("/api/v1/leases")["items"], 30)
+    assert lease["since"] >= starts_at - 0.5
+    assert len(lease["gpus"]) == 4
+    assert long.poll() is None, "it would not have been done by then"
+    ask(hub, "POST", f"leases/{lease['id']}/give-back", {})
+    out, err = long.communicate(timeout=60)
+    assert (long.returncode, out.count("GPU-")) == (0, 1), err
+
+
+def test_who_may_be_taken_from_makes_room_and_the_work_has_really_ended(
+        hub: HubProcess, bed: PoolBed) -> None:
+    ask(hub, "PUT", "pool/policy", {"is_preemptive": True, "least_run_s": 0, "grace_s": 1})
+    runs, pids = [], []
+    for priority, more in (("1", ["--preemptible"]), ("2", [])):
+        run = bed.start("run", "--gpus", "2", "--priority", priority, *more, "--",
+                        sys.executable, "-c", HOLDS)
+        assert run.stdout is not None
+        pid, uuids = run.stdout.readline().split()
+        for gpu in bed.nvml.gpus:
+            if gpu.uuid in uuids:
+                gpu.process(int(pid), 4 * GIB)
+        runs.append(run)
+        pids.append(int(pid))
+    bed.nvml.save()
+    wait_for(lambda: len({each["pid"] for each in hub.get("/api/v1/tasks?limit=100")["items"]}
+                         & set(pids)) == 2, 30)
+    urgent = bed.start("run", "--gpus", "1", "--priority", "4", "--", sys.executable, "-c",
+                       SAYS_ITS_GPUS)
+    out, err = urgent.communicate(timeout=120)
+    assert (urgent.returncode, out.count("GPU-")) == (0, 1), err
+    assert runs[0].wait(30) == 128 + 15
+    assert runs[1].poll() is None, "nobody may take from it"
+    assert runs[0].stderr is not None
+    assert "these GPUs are taken back" in runs[0].stderr.read()
+    acts = [each["action"] for each in hub.get("/api/v1/commands?limit=100")["items"]]
+    assert acts == ["end", "notify"]
