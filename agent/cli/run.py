@@ -68,9 +68,10 @@ def run(argv: Sequence[str]) -> int:
 
 
 def say_place(waits: ClaimWaits) -> None:
-    estimate = "" if waits.wait_s is None else (
+    likely = "" if waits.estimate is None else f"; {waits.estimate.words}"
+    most = "" if waits.wait_s is None else (
         f"; {waits.wait_s / 60:.0f} min at most, if all that runs keeps to its time")
-    say(f"number {waits.place} in the queue: {waits.why}{estimate}")
+    say(f"number {waits.place} in the queue: {waits.why}{likely}{most}")
 
 
 def say(sentence: str) -> None:

@@ -100,7 +100,8 @@ class PoolService:
                 log.error("lease_not_kept why=%r", str(error))
             for standing in plan.standings:
                 if (waiting := self.waiting.all.get(standing.claim_id)) is not None:
-                    waiting.tell(ClaimWaits(standing.place, standing.why, standing.wait_s))
+                    waiting.tell(ClaimWaits(standing.place, standing.why, standing.wait_s,
+                                            standing.estimate))
 
     def _preempt(self, whys: Mapping[str, str]) -> None:
         """Its owner is told; what ends its work are commands that follow."""

@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gpudeck.pool.core.claims import Booking, Claim, Grant, Lease
+from gpudeck.pool.core.estimates import WaitEstimate
 from gpudeck.pool.core.feasibility import why_waits
 from gpudeck.pool.core.fragmentation import LEAST_CLAIMS, ClaimMix
 from gpudeck.pool.core.inventory import FreeGpu, Node, node_of
@@ -109,10 +110,11 @@ class PlannedPass:
     """What a pass means for each node and claim. Built once, asked thousands of times."""
 
     def __init__(self, made: Pass, nodes: Sequence[PoolNode], claims: Mapping[str, Claim],
-                 pending: Mapping[str, PendingOffer], notes: Mapping[str, str], now: float
-                 ) -> None:
-        """`notes`: claim to what else its owner is told."""
+                 pending: Mapping[str, PendingOffer], notes: Mapping[str, str],
+                 estimate: WaitEstimate | None, now: float) -> None:
+        """`notes`: claim to what else its owner is told. `estimate`: for the head of the queue."""
         self.made = made
+        self._estimate = estimate
         self._notes = notes
         self.nodes = nodes
         self._claims = claims
@@ -150,10 +152,11 @@ class PlannedPass:
 
     def standing(self, claim: Claim) -> ClaimStanding:
         shadow = self.made.shadow
-        wait_s = shadow.at - self._now if shadow is not None and (
-            shadow.claim.id == claim.id) else None
+        is_head = shadow is not None and shadow.claim.id == claim.id
+        wait_s = shadow.at - self._now if is_head and shadow is not None else None
         why = self._notes.get(claim.id) or self.made.blocked.get(claim.id) or self._why(claim)
-        return ClaimStanding(claim.id, self._places[claim.id], why[:1_024], wait_s)
+        return ClaimStanding(claim.id, self._places[claim.id], why[:1_024], wait_s,
+                             self._estimate if is_head else None)
 
     def _why(self, claim: Claim) -> str:
         """Claims that ask for the same wait for the same."""

@@ -17,6 +17,7 @@ from ..errors import InvalidChangeError
 from ..fleet.fleet import Fleet
 from ..fleet.node_budget import NodeBudget
 from .bookings import PoolBookings
+from .estimating import WaitEstimates
 from .plan import (
     PendingOffer,
     PlannedPass,
@@ -67,6 +68,7 @@ class PoolService:
     _reports: dict[str, PoolReport] = field(init=False, default_factory=dict)
     _give_back: dict[str, dict[str, GivenBack]] = field(init=False, default_factory=dict)
     _ends: NodeBudget = field(init=False, default_factory=lambda: NodeBudget(ENDS_MOST))
+    _estimates: WaitEstimates = field(init=False, default_factory=WaitEstimates)
     _rests_until_mono: float = field(init=False, default=float("-inf"))
     _sent: dict[str, PoolPlan] = field(init=False, default_factory=dict)
     _forgot_mono: float = field(init=False, default=float("-inf"))
@@ -190,7 +192,7 @@ class PoolService:
         for placement in made.offers:
             self.pending[placement.claim.id] = PendingOffer(
                 placement.claim, placement.grants, mono)
-        self._tell(nodes, made, now)
+        self._tell(nodes, made, now, mono)
         if made.offers:
             self.wake.set()
         # Whatever nodes report, and however often: passes are a tenth of the hub's time at most.
@@ -224,10 +226,17 @@ class PoolService:
             self.bookings.make_room(found, now)
             self.wake.set()
 
-    def _tell(self, nodes: Collection[PoolNode], made: Pass, now: float) -> None:
+    def _tell(self, nodes: Collection[PoolNode], made: Pass, now: float, mono: float) -> None:
+        estimate = None
+        if made.shadow is not None:
+            estimate = self._estimates.of(
+                made.shadow.claim, lambda: {node.id: free_node(node, self.pending.values())
+                                            for node in nodes},
+                leases_of(nodes, self.pending.values(), now), self.bookings.all.values(),
+                self.ended.values(), now, mono)
         self.planned = PlannedPass(made, list(nodes),
                                    {each.id: each for each in self.waiting(nodes)}, self.pending,
-                                   self.preemptions.notes, now)
+                                   self.preemptions.notes, estimate, now)
         for node in nodes:
             back = {each: why for each, (why, _) in self._give_back.get(node.id, {}).items()}
             plan = self.planned.plan(node, back, self.preemptions.of_node(node.id))

@@ -98,7 +98,8 @@ class LeaseList(Struct):
 
 
 class ClaimView(Struct):
-    """`place` 1: the next. `wait_s` None: nobody can say."""
+    """`place` 1: the next. `wait_s`: at most, while terms are honoured; None: nobody can say.
+    `estimate`: for people, from earlier runs; "": not known."""
 
     id: str
     owner: str
@@ -109,6 +110,7 @@ class ClaimView(Struct):
     why: str
     wait_s: float | None
     hosts: list[str]
+    estimate: str
 
 
 class NewClaimView(Struct):
@@ -159,5 +161,6 @@ def claim_views(planned: PlannedPass, claim_ids: Collection[str]) -> list[ClaimV
     hosts = {node.id: node.host for node in planned.nodes}
     return [ClaimView(claim.id, claim.owner, words(claim), claim.priority, claim.submitted_at,
                       said.place, said.why, said.wait_s,
-                      [hosts.get(each, each) for each in claim.hosts])
+                      [hosts.get(each, each) for each in claim.hosts],
+                      "" if said.estimate is None else said.estimate.words)
             for claim, said in planned.waiting(claim_ids)]

@@ -10,6 +10,7 @@ from msgspec import Meta, Struct
 
 from gpudeck.message_limits import Amount, Number, Seconds, Text, Word
 from gpudeck.pool.core.claims import Claim, flaw
+from gpudeck.pool.core.estimates import WaitEstimate
 
 GPUS_MOST = 256
 CLAIMS_MOST = 1_024
@@ -87,7 +88,8 @@ class ClaimStanding(Struct, frozen=True):
     claim_id: Word
     place: Number
     why: Text
-    wait_s: Amount | None = None
+    wait_s: Amount | None = None  # at most, while terms are honoured
+    estimate: WaitEstimate | None = None
 
 
 class PoolPlan(Struct, frozen=True, tag="pool_plan"):

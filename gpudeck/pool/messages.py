@@ -13,6 +13,7 @@ from msgspec import Meta, Struct
 
 from gpudeck.message_limits import Amount, Number, Seconds, Text, Word
 from gpudeck.pool.core.claims import PRIORITIES, WHOLE_MILLI
+from gpudeck.pool.core.estimates import WaitEstimate
 
 MAX_FRAME_BYTES = 65_536
 MAX_FDS = 1
@@ -71,11 +72,12 @@ class ClaimRefused(Struct, frozen=True, tag="refused"):
 
 
 class ClaimWaits(Struct, frozen=True, tag="waits"):
-    """`place` 1: the next. `wait_s` None: nobody can say."""
+    """`place` 1: the next. `wait_s`: at most, while terms are honoured; None: nobody can say."""
 
     place: Number
     why: Text
     wait_s: Amount | None = None
+    estimate: WaitEstimate | None = None
 
 
 class LeasedGpu(Struct, frozen=True):

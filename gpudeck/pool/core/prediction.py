@@ -8,6 +8,7 @@ from math import exp, log
 LEAST_RUNS = 5
 # A spread wider than this says nothing that helps.
 MOST_SPREAD = 8.0
+PROOF_LEAST, PROOF_MOST = 20, 300  # runs
 RECENT_RUNS = 5.0  # a run counts half when so many came after it
 QUANTILES = (0.25, 0.5, 0.75, 0.9)
 
@@ -75,3 +76,45 @@ def _between(points: Sequence[tuple[float, float]], at: float) -> float:
         if at <= right:
             return low + (high - low) * (at - left) / (right - left)
     return points[-1][1]
+
+
+def is_proven(runs: Sequence[FinishedRun]) -> bool:
+    """Each run is predicted from those that had ended before: by `predict`, by its owner's last
+    run, and by a straight line through GPUs and times. Only what is better than both is said."""
+    ours, last_runs, lines = [], [], []
+    last: dict[str, float] = {}
+    line = _Line()
+    ordered = sorted(runs, key=lambda each: each.ended_at)[-PROOF_MOST:]
+    for place, each in enumerate(ordered):
+        found = predict(ordered[:place], each.owner, each.team, each.shape, each.gpus)
+        if found is not None and each.owner in last:
+            ours.append(_error(found.p50_s, each))
+            last_runs.append(_error(last[each.owner], each))
+            lines.append(_error(line.at(each.gpus), each))
+        last[each.owner] = each.took_s
+        line.add(each.gpus, each.took_s)
+    return len(ours) >= PROOF_LEAST and sum(ours) < min(sum(last_runs), sum(lines))
+
+
+def _error(said_s: float, run: FinishedRun) -> float:
+    return abs(log(max(said_s, 1.0) / max(run.took_s, 1.0)))
+
+
+@dataclass(slots=True)
+class _Line:
+    """Least squares, as it goes."""
+
+    n: float = 0.0
+    x: float = 0.0
+    y: float = 0.0
+    xx: float = 0.0
+    xy: float = 0.0
+
+    def add(self, x: float, y: float) -> None:
+        self.n, self.x, self.y = self.n + 1, self.x + x, self.y + y
+        self.xx, self.xy = self.xx + x * x, self.xy + x * y
+
+    def at(self, x: float) -> float:
+        spread = self.n * self.xx - self.x * self.x
+        slope = (self.n * self.xy - self.x * self.y) / spread if spread else 0.0
+        return (self.y + slope * (self.n * x - self.x)) / self.n

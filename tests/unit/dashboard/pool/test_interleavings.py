@@ -294,7 +294,9 @@ class World:
             if not node.is_up:
                 node.start()
             self.link(node)
-        for _ in range(120):  # nobody uses what was asked for at the hub: it goes back
+        for claim_id in list(self.hub.service.claims):
+            self.hub.service.withdraw(claim_id)
+        for _ in range(120):  # what was asked for at the hub goes back since nobody uses it
             self.machine.now += 30
             for node in self.nodes.values():
                 node.service.step()

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from gpudeck.pool.core.prediction import FinishedRun, RunTime, predict
+from gpudeck.pool.core.prediction import FinishedRun, RunTime, is_proven, predict
 
 
 def runs(*took: float, owner: str = "ann", shape: str = "train.py", gpus: int = 1,
@@ -56,3 +56,18 @@ def test_quantiles_rise_and_lie_within_what_was_seen() -> None:
     found = _of(predict(runs(*took), "ann", "", "train.py", 1))
     assert min(took) <= found.p25_s <= found.p50_s <= found.p75_s <= found.p90_s <= max(took)
     assert found.runs == 40
+
+
+def test_it_is_proven_where_it_is_better_than_the_last_run_and_a_line() -> None:
+    """Two commands in turn: the last run is of the other one, and both use one GPU."""
+    draw = random.Random()
+    known = [FinishedRun("ann", "", shape, 1, 2.0 * number + turn, mean * draw.uniform(0.9, 1.1))
+             for number in range(30) for turn, (shape, mean) in enumerate((("a", 60.0),
+                                                                          ("b", 6_000.0)))]
+    assert is_proven(known)
+    assert not is_proven(known[:20])
+
+
+def test_where_the_last_run_tells_more_it_says_nothing() -> None:
+    """Each takes a tenth longer than the one before."""
+    assert not is_proven(runs(*[100 * 1.1 ** number for number in range(60)]))
