@@ -108,6 +108,7 @@ from .openapi.api import add_api
 from .pages import build_pages
 from .pool.api import PoolApi
 from .pool.service import PASS_EVERY_S, PoolService
+from .pool.source_api import ResourceManagerApi
 from .prometheus.page import PrometheusPage, add_metrics_page
 from .public_url import PublicOrigins
 from .quotas.active_quotas import ActiveQuotas
@@ -317,6 +318,7 @@ class Hub:
     def _apis(self) -> tuple[object, ...]:
         machine, visible_fleets, questions = self.machine, self.visible_fleets, QueryPool()
         fleet = machine.fleet
+        pool = PoolApi(self.pool, visible_fleets, self.audit)
         alerts = AlertsApi(self.alert_queries, self.rule_admin, self.silences, visible_fleets,
                            self.alert_details, self.settings.rule_proof_h)
         return (
@@ -337,7 +339,8 @@ class Hub:
             AutomationApi(self.alert_queries, self.ladders, self.brakes, self.rule_admin,
                           self.maintenance, self.actions, visible_fleets, alerts.rule),
             NotificationsApi(self.notifications, self.addresses),
-            PoolApi(self.pool, visible_fleets, self.audit),
+            pool,
+            ResourceManagerApi(pool, fleet),
             QuotasApi(self.active_quotas, self.quota_queries, fleet, visible_fleets,
                       lambda: self.quota_intents.progress(self.ladders),
                       self.settings.quota_end_after_s),

@@ -10,12 +10,13 @@ from gevent.event import Event
 from gpudeck.pool.core.claims import Claim, Lease
 from gpudeck.pool.core.feasibility import why_never
 from gpudeck.pool.core.schedule import NoOwnerLimits, PoolPolicy
-from gpudeck.pool.link import PoolPlan, PoolReport, ReportedEnd
+from gpudeck.pool.link import PoolPlan, PoolReport, ReportedEnd, ReportedLease
 from gpudeck.wire import FromHub
 
 from ..errors import InvalidChangeError
 from ..fleet.fleet import Fleet
 from ..fleet.node_budget import NodeBudget
+from .lease_news import LeaseNews
 from .plan import (
     PendingOffer,
     PlannedPass,
@@ -50,10 +51,13 @@ class PoolService:
     wake: Event = field(init=False, default_factory=Event)
     claims: dict[str, Claim] = field(init=False, default_factory=dict)  # that were made here
     planned: PlannedPass | None = field(init=False, default=None)
+    news: LeaseNews = field(init=False, default_factory=LeaseNews)
     _reports: dict[str, PoolReport] = field(init=False, default_factory=dict)
     _ended: dict[str, Lease] = field(init=False, default_factory=dict)
     pending: dict[str, PendingOffer] = field(init=False, default_factory=dict)
     _give_back: dict[str, dict[str, str]] = field(init=False, default_factory=dict)
+    # Claims that were withdrawn while a node could still take them, since when.
+    _withdrawn: dict[str, float] = field(init=False, default_factory=dict)
     _ends: NodeBudget = field(init=False, default_factory=lambda: NodeBudget(ENDS_MOST))
     _rests_until_mono: float = field(init=False, default=float("-inf"))
     _sent: dict[str, PoolPlan] = field(init=False, default_factory=dict)
@@ -70,6 +74,7 @@ class PoolService:
 
     def reported(self, node_id: str, report: PoolReport) -> None:
         """The node's word is the truth of its GPUs, and of nothing else."""
+        before = self._reports.get(node_id)
         self._reports[node_id] = report
         new = [each for each in report.ended if each.claim.id not in self._ended]
         if self._ends.take(node_id, len(new), self.clock()):
@@ -88,8 +93,12 @@ class PoolService:
             elif claim_id in report.refused or (not is_own and claim_id not in asked):
                 log.info("lease_refused claim=%s why=%r", claim_id, report.refused.get(claim_id))
                 del self.pending[claim_id]
+        for claim_id in taken & self._withdrawn.keys():
+            self.give_back(node_id, claim_id, "its claim was withdrawn")
         back = self._give_back.get(node_id, {})
         self._give_back[node_id] = {each: why for each, why in back.items() if each in taken}
+        held = set() if before is None else {each.claim.id for each in before.leases}
+        self.news.tell(taken ^ held, report.refused)
         self.wake.set()
 
     def _note_end(self, node_id: str, end: ReportedEnd) -> None:
@@ -101,6 +110,10 @@ class PoolService:
         """Those that are connected: of another nobody knows what is free."""
         return [PoolNode(node_id, self.fleet.host_of(node_id) or node_id, report)
                 for node_id, report in self._reports.items() if node_id in self.connected]
+
+    def lease(self, lease_id: str) -> tuple[PoolNode, ReportedLease] | None:
+        return next(((node, each) for node in self.nodes for each in node.report.leases
+                     if each.claim.id == lease_id), None)
 
     def waiting(self, nodes: Collection[PoolNode]) -> list[Claim]:
         return waiting_claims(nodes, self.claims.values(), self.pending)
@@ -115,6 +128,9 @@ class PoolService:
         self.wake.set()
 
     def withdraw(self, claim_id: str) -> None:
+        """A lease that a node makes of it yet is given back."""
+        if claim_id in self.pending:
+            self._withdrawn[claim_id] = self.clock()
         self.store.remove_claim(claim_id)
         self.claims.pop(claim_id, None)
         self.wake.set()
@@ -156,5 +172,7 @@ class PoolService:
             return
         self._forgot_mono = mono
         self.store.forget_ended(now - ENDED_KEPT_S)
+        self._withdrawn = {claim_id: since for claim_id, since in self._withdrawn.items()
+                           if mono - since < FORGET_EVERY_S}
         self._ended = {claim_id: lease for claim_id, lease in self._ended.items()
                        if (lease.ended_at or now) >= now - ENDED_KEPT_S}
