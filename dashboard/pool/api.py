@@ -59,10 +59,10 @@ class PoolApi:
 
     def pool(self) -> views.PoolView:
         nodes = self.nodes()
-        return views.pool_view(nodes, self._waiting(nodes), self.service.policy.strategy,
+        return views.pool_view(nodes, self.waiting(nodes), self.service.policy.strategy,
                                self.service.is_on)
 
-    def _waiting(self, nodes: Sequence[PoolNode]) -> list[Claim]:
+    def waiting(self, nodes: Sequence[PoolNode]) -> list[Claim]:
         """Of what is seen: a claim that any node could meet is seen by those who see them all."""
         seen = {node.id for node in nodes} | {node.host for node in nodes}
         everything = len(nodes) == len(self.service.nodes)
@@ -81,7 +81,7 @@ class PoolApi:
         check_names(("limit", "cursor"))
         planned = self.service.planned
         found = [] if planned is None else views.claim_views(
-            planned, {each.id for each in self._waiting(self.nodes())})
+            planned, {each.id for each in self.waiting(self.nodes())})
         return views.ClaimList(*page(
             (((f"{each.place:07}", each.id), each) for each in found),
             read_limit(request.args.get("limit")), read_cursor(request.args.get("cursor"))))

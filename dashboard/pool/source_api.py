@@ -12,13 +12,14 @@ from msgspec import Meta, Struct
 
 from gpudeck.message_limits import Word
 from gpudeck.metrics import Absence
-from gpudeck.pool.core.claims import GPUS_MOST, LIST_MOST, Claim
+from gpudeck.pool.core.claims import GPUS_MOST, LIST_MOST, TEXT_MOST, Claim
 from gpudeck.pool.core.feasibility import why_never, why_waits
 from gpudeck.pool.core.inventory import Node
 from gpudeck.pool.core.placement import candidates
 from gpudeck.pool.environment import environment
 from gpudeck.pool.link import ReportedLease
 from gpudeck.pool.messages import Leased
+from gpudeck.pool.sizes import GB
 
 from ..access.policy import PermissionReach, Role
 from ..access.routes import Route, change, see
@@ -58,7 +59,7 @@ class GpuRequest(Struct, forbid_unknown_fields=True):
 
     @property
     def mem_bytes(self) -> int | None:
-        return int(self.memory_gb * views.GB) or None if self.memory_gb is not None else None
+        return int((self.memory_gb or 0) * GB) or None
 
 
 class LeaseRelease(Struct, forbid_unknown_fields=True):
@@ -81,11 +82,13 @@ class ResourceManagerApi:
 
     def nodes(self) -> views.SourceNodeList:
         check_names(("gpu_type", "min_memory_gb"))
-        models = _models(request.args.get("gpu_type"))
+        gpu_type = request.args.get("gpu_type", "")
+        if len(gpu_type) > TEXT_MOST:
+            raise bad(f"gpu_type has at most {TEXT_MOST} characters")
         least = _memory(request.args.get("min_memory_gb"))
         nodes, gpus = self._gpus()
-        return views.SourceNodeList(views.available_nodes(gpus, models, least), len(nodes),
-                                    views.moment(time.time()))
+        return views.SourceNodeList(views.available_nodes(gpus, _models(gpu_type), least),
+                                    len(nodes), views.moment(time.time()))
 
     def monitoring(self) -> views.MonitoringView:
         _, gpus = self._gpus()
@@ -107,15 +110,20 @@ class ResourceManagerApi:
         claim = Claim(id="asked", owner="asked", gpus=asked.gpu_count, models=asked.models,
                       mem_bytes=asked.mem_bytes, submitted_at=time.time())
 
-        def where(of: dict[str, Node]) -> list[str]:
-            return [node.host for node in nodes
-                    if next(candidates(of[node.id], claim, 0.0), None) is not None]
+        def fits(node: Node) -> bool:
+            return next(candidates(node, claim, 0.0), None) is not None
 
-        empty, free = ([of[node.id] for node in nodes] for of in (planned.empty, planned.free))
-        could, now = where(planned.empty), where(planned.free)
+        could = [node for node in nodes if fits(planned.empty[node.id])]
+        now = [node for node in could if fits(planned.free[node.id])]
+        reason = ""
+        if not could:
+            reason = why_never(claim, [planned.empty[node.id] for node in nodes])
+        elif not now:
+            reason = why_waits(claim, *([of[node.id] for node in nodes]
+                                        for of in (planned.empty, planned.free)))
         return views.ValidationView(
-            bool(could), bool(now), could, now, self.pool.pool().waiting,
-            why_never(claim, empty) or ("" if now else why_waits(claim, empty, free)))
+            bool(could), bool(now), [node.host for node in could], [node.host for node in now],
+            len(self.pool.waiting(nodes)), reason)
 
     def allocate(self, asked: GpuRequest) -> views.AllocationView:
         nodes, _ = self._ready()
@@ -231,7 +239,7 @@ ROUTES = (
           "How much the pool's GPUs are used, and which are free where.", errors=_NOT_READY),
     Route("GET gpu/nodes", ResourceManagerApi.nodes, "gpu_nodes", see(Role.VIEWER),
           "Nodes with free GPUs, of a type or with so much memory each.", errors=_NOT_READY,
-          query=(("gpu_type", {"type": "string"}),
+          query=(("gpu_type", {"type": "string", "maxLength": TEXT_MOST}),
                  ("min_memory_gb", {"type": "number", "minimum": 0, "maximum": MEMORY_MOST_GB}))),
     Route("GET gpu/health", ResourceManagerApi.health, "gpu_health", see(Role.VIEWER),
           "Whether the pool gives out GPUs, and which it cannot give out and why.",

@@ -10,11 +10,11 @@ from msgspec import Struct
 from gpudeck.pool.core.fragmentation import accepts
 from gpudeck.pool.link import OfferedGpu, ReportedLease
 from gpudeck.pool.messages import Leased, LeasedGpu
+from gpudeck.pool.sizes import GB
 
 from ..history.views import rfc_3339
 from .plan import PendingOffer, PoolNode
 
-GB = 1e9  # a board of 80 GB has 79.6 GiB to its driver, so that less is asked of it
 Number = Callable[[str, str], float | None]  # of a GPU, by node and UUID
 
 

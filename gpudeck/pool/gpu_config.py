@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpudeck.pool.manifest import ASCEND, resource_name
+from gpudeck.pool.sizes import GB
 from gpudeck.strict_yaml import InvalidYamlError, load_with_lines
 
 MOST_BYTES = 1_000_000
-GB = 1e9
 LEAST_PART, MOST_PART = 0.95, 1.1  # a board of 80 GB has 85.5e9 bytes, one of 48 with ECC 48.3e9
 Board = tuple[str, float | None]  # its name, and its memory in bytes
 # Names that are widely written, and that no device plugin registers.

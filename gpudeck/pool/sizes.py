@@ -4,6 +4,7 @@ import re
 
 from gpudeck.quota import parse_size
 
+GB = 10**9
 _SHORT = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([KMGT])\s*")
 
 
@@ -15,4 +16,4 @@ def parse_board_size(text: str) -> int:
 
 def sold_bytes(size: int) -> int:
     """The least that the driver says of boards that are sold with so many GiB: 80 GB are 79.6."""
-    return size * 10**9 // 2**30
+    return size * GB // 2**30

@@ -16,6 +16,7 @@ from dashboard.pool.source_views import (
     utilization,
 )
 from gpudeck.pool.core.claims import Claim, Grant
+from gpudeck.pool.core.fragmentation import accepts
 from gpudeck.pool.environment import environment
 from gpudeck.pool.link import OfferedGpu, PoolReport, ReportedLease
 
@@ -72,6 +73,12 @@ def test_types_are_words_and_memory_is_as_boards_are_sold(
         node("h", gpu("1", "NVIDIA H100 80GB HBM3", 81_559 * 2**20)),  # 79.6 GiB
         node("t", gpu("2", "Tesla T4", None)), node("v", gpu("3"))], (), unknown)
     assert [each.node_name for each in available_nodes(gpus, models, least_gb)] == found
+
+
+def test_whatever_is_asked_for_is_not_kept_for_ever() -> None:
+    for number in range(10_000):
+        accepts((f"model {number}",), "NVIDIA T4")
+    assert accepts.cache_info().currsize < 10_000
 
 
 @pytest.mark.parametrize("fraction", [0.8, 0.95, None])
