@@ -1,6 +1,6 @@
 """Lines of Python that make a framework keep to a lease. Pure.
 
-facts: a fraction caps PyTorch's own allocator alone; TensorFlow takes limits in MiB, and none
+A fraction caps PyTorch's own allocator alone; TensorFlow takes limits in MiB, and none
 together with growth.
 """
 
