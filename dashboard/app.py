@@ -110,6 +110,7 @@ from .pool.api import PoolApi
 from .pool.limits import PoolLimits
 from .pool.policy import PoolPolicyApi
 from .pool.service import PASS_EVERY_S, PoolService
+from .pool.source_api import ResourceManagerApi
 from .prometheus.page import PrometheusPage, add_metrics_page
 from .public_url import PublicOrigins
 from .quotas.active_quotas import ActiveQuotas
@@ -322,6 +323,7 @@ class Hub:
     def _apis(self) -> tuple[object, ...]:
         machine, visible_fleets, questions = self.machine, self.visible_fleets, QueryPool()
         fleet = machine.fleet
+        pool = PoolApi(self.pool, visible_fleets, self.audit)
         alerts = AlertsApi(self.alert_queries, self.rule_admin, self.silences, visible_fleets,
                            self.alert_details, self.settings.rule_proof_h)
         return (
@@ -342,8 +344,9 @@ class Hub:
             AutomationApi(self.alert_queries, self.ladders, self.brakes, self.rule_admin,
                           self.maintenance, self.actions, visible_fleets, alerts.rule),
             NotificationsApi(self.notifications, self.addresses),
-            PoolApi(self.pool, visible_fleets, self.audit),
+            pool,
             PoolPolicyApi(self.pool, self.audit, questions),
+            ResourceManagerApi(pool, fleet),
             QuotasApi(self.active_quotas, self.quota_queries, fleet, visible_fleets,
                       lambda: self.quota_intents.progress(self.ladders),
                       self.settings.quota_end_after_s),

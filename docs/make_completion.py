@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "gpudeck" / "completions"
 # Those that look at the first word themselves, and have a parser for each.
 SPLIT = {"quota": ("list", "set", "remove", "check")}
+BESIDE = {"pool": ("simulate", "manifest", "import")}  # that have flags of their own, too
 
 
 class _Caught(BaseException):
@@ -54,10 +55,11 @@ def _callable(place: str) -> Callable[[list[str]], int]:
 
 
 def _parser_of(name: str, command: Callable[[list[str]], int]) -> argparse.ArgumentParser:
-    if name not in SPLIT:
-        return _caught(command, [])
-    made = argparse.ArgumentParser(prog=f"gpudeck {name}")
-    hang({verb: _caught(command, [verb]) for verb in SPLIT[name]}, made)
+    verbs = SPLIT.get(name, BESIDE.get(name, ()))
+    made = (argparse.ArgumentParser(prog=f"gpudeck {name}") if name in SPLIT
+            else _caught(command, []))
+    if verbs:
+        hang({verb: _caught(command, [verb]) for verb in verbs}, made)
     return made
 
 

@@ -59,6 +59,7 @@ def setting_row(setting: Setting) -> tuple[str, ...]:
 
 
 def settings_page() -> str:
+    from agent.cli.pool_manifest import MANIFEST
     from agent.settings import TABLE as AGENT
     from dashboard.settings import HUB
 
@@ -66,9 +67,10 @@ def settings_page() -> str:
     parts = ["# Settings", NOTE,
              "A flag beats the environment, the environment beats the file given by `--config` or "
              "`GPUDECK_CONFIG`, the file beats the default. In the file each program has a "
-             "section, `[hub]` or `[agent]`, with the names below. A secret is never a flag; it "
-             "may be a file."]
-    for title, settings in (("gpudeck hub", HUB), ("gpudeck agent", AGENT)):
+             "section, `[hub]`, `[agent]` or `[pool]`, with the names below. A secret is never a "
+             "flag; it may be a file."]
+    for title, settings in (("gpudeck hub", HUB), ("gpudeck agent", AGENT),
+                            ("gpudeck pool manifest", MANIFEST)):
         parts += [f"## {title}", table(head, [setting_row(setting) for setting in settings])]
     return "\n\n".join(parts) + "\n"
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http import HTTPStatus
 from http.client import HTTPException
+from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
 
@@ -154,7 +155,7 @@ class ActionRequests(HubRequests):
     def preview(self, action: str, targets: Sequence[str], params: Mapping[str, Any],
                 is_plan: bool = False) -> PreviewView:
         asked = {"action": action, "targets": [*targets], "params": {**params}, "plan": is_plan}
-        return _as(PreviewView, self.hub.ask_for("POST", "previews", asked, LOOK_TIMEOUT_S))
+        return typed(PreviewView, self.hub.ask_for("POST", "previews", asked, LOOK_TIMEOUT_S))
 
     def order(self, preview_id: str, reason: str,
               despite_maintenance: bool = False) -> OrderResultView:
@@ -164,7 +165,7 @@ class ActionRequests(HubRequests):
             told = self.hub.ask_for("POST", "commands", {
                 "preview": preview_id, "reason": reason} | (
                     {"despite_maintenance": True} if despite_maintenance else {}))
-            return _as(OrderResultView, told, ExitCode.UNREACHABLE)
+            return typed(OrderResultView, told, ExitCode.UNREACHABLE)
         except CommandError as error:
             if error.code != ExitCode.UNREACHABLE:
                 raise
@@ -173,10 +174,10 @@ class ActionRequests(HubRequests):
                 "Record page before you ask again", ExitCode.UNKNOWN) from error
 
     def command(self, command_id: str) -> CommandView:
-        return _as(CommandView, self.hub.get(f"commands/{_quoted(command_id)}"))
+        return typed(CommandView, self.hub.get(f"commands/{_quoted(command_id)}"))
 
     def commands(self, **query: str) -> list[CommandView]:
-        return [_as(CommandView, item) for item in self.hub.items("commands", **query)]
+        return [typed(CommandView, item) for item in self.hub.items("commands", **query)]
 
     def keep(self, task_id: str, until: float, because: str) -> Item | None:
         return self.hub.ask("PUT", f"tasks/{_quoted(task_id)}/keep",
@@ -301,6 +302,20 @@ class Client(FleetRequests, ActionRequests, QuotaRequests, RuleRequests, AuditRe
         return cls(asked.hub, token, tls=tls_context(asked.hub, asked.ca_file))
 
 
+def client_of(hub: str, token: str | None, ca_file: str | None) -> tuple[Client, str]:
+    """And the hub's address as it is understood. `token` None: GPUDECK_TOKEN."""
+    try:
+        url = hub_url(hub)
+    except ValueError as error:
+        raise CommandError(f"{hub!r}: {error}", ExitCode.USAGE) from error
+    token = token or os.environ.get("GPUDECK_TOKEN")
+    if not token:
+        raise CommandError("a token is needed: `gpudeck token create api` on the hub, or its "
+                           "Settings page; give it as token=, or set GPUDECK_TOKEN",
+                           ExitCode.DENIED)
+    return Client(url, token, tls=tls_context(url, Path(ca_file) if ca_file else None)), url
+
+
 def add_hub_flags(parser: argparse.ArgumentParser, env: Mapping[str, str], does: str) -> None:
     parser.add_argument("--hub", type=_hub, metavar="URL", default=env.get("GPUDECK_HUB"),
                         help=does)
@@ -331,7 +346,7 @@ def _quoted(word: str) -> str:
     return urllib.parse.quote(word, safe="")
 
 
-def _as(kind: type[T], told: Any, code: ExitCode = ExitCode.FAILED) -> T:
+def typed(kind: type[T], told: Any, code: ExitCode = ExitCode.FAILED) -> T:
     try:
         return msgspec.convert(told, kind)
     except msgspec.ValidationError as error:

@@ -59,7 +59,7 @@ HOME = {
                     "access", "actions", "alerts", "audit", "automation", "nodes",
                     "notifications", "pool", "quotas"))),
     "cryptography": ("gpudeck/keys.py",),
-    "yaml": ("dashboard/alerts/rules_file.py",),
+    "yaml": ("gpudeck/strict_yaml.py",),
     "smtplib": ("dashboard/notifications/mail.py",),
     "argon2": ("dashboard/access/passwords.py",),
     "anywidget": ("widget",),

@@ -1,31 +1,13 @@
 """`connect()`: a hub's answers as DataFrames."""
 
-import os
 from collections.abc import Iterable
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
-from gpudeck.client import Client, tls_context
-from gpudeck.errors import CommandError, ExitCode
-from gpudeck.settings import hub_url
+from gpudeck.client import Client, client_of
 
 Moment = float | str | datetime
 Item = dict[str, Any]
-
-
-def client_of(hub: str, token: str | None, ca_file: str | None) -> tuple[Client, str]:
-    """And the hub's address as it is understood. `token` None: GPUDECK_TOKEN."""
-    try:
-        url = hub_url(hub)
-    except ValueError as error:
-        raise CommandError(f"{hub!r}: {error}", ExitCode.USAGE) from error
-    token = token or os.environ.get("GPUDECK_TOKEN")
-    if not token:
-        raise CommandError("a token is needed: `gpudeck token create api` on the hub, or its "
-                           "Settings page; give it as token=, or set GPUDECK_TOKEN",
-                           ExitCode.DENIED)
-    return Client(url, token, tls=tls_context(url, Path(ca_file) if ca_file else None)), url
 
 
 def connect(hub: str, token: str | None = None, *, ca_file: str | None = None) -> "Hub":

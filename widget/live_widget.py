@@ -10,11 +10,11 @@ import msgspec
 import traitlets
 
 from gpudeck.action_table import IN_ROWS, TaskAction
+from gpudeck.client import client_of
 from gpudeck.notebook_pipe import FromAgent, PipeMarkReply, PipeSnapshot
 
 from .agent_source import AgentSource, source_of
 from .bundle import module, style
-from .hub import client_of
 from .hub_source import HubSource, hub_source
 from .machine_view import Item, RecentGpuHistory, picture
 from .simulate import options_of

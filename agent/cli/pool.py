@@ -64,10 +64,19 @@ def _said(pool: PoolConnection, done: str) -> int:
 
 
 def pool(argv: Sequence[str]) -> int:
+    # What shows a pool needs to load none of these.
     if list(argv[:1]) == ["simulate"]:
-        from .pool_simulate import simulate  # not what shows a pool needs to load
+        from .pool_simulate import simulate
 
         return simulate(argv[1:])
+    if list(argv[:1]) == ["manifest"]:
+        from .pool_manifest import manifest
+
+        return manifest(argv[1:])
+    if list(argv[:1]) == ["import"]:
+        from .pool_import import import_config
+
+        return import_config(argv[1:])
     made = parser("pool", (), "What is free on this node, who holds what until when, who waits.")
     made.add_argument("--json", action="store_true", help="JSON instead of a table")
     asked = made.parse_args(list(argv))

@@ -12,18 +12,22 @@ from gpudeck.pool.sizes import parse_board_size
 from gpudeck.quota import parse_span
 
 
-def add_claim_flags(made: argparse.ArgumentParser) -> None:
+def add_gpu_flags(made: argparse.ArgumentParser) -> None:
     made.add_argument("--gpus", metavar="N", type=_number(1, 1_024), help="how many GPUs; 1 "
                       "unless --share is given")
     made.add_argument("--share", metavar="PCT", type=_number(1, 99),
                       help="instead: a part of one GPU, through MPS")
     made.add_argument("--model", metavar="NAME", default="",
                       help="words of the model's name, such as h100; 'a100|h100' takes either")
-    made.add_argument("--mem", metavar="SIZE", type=_parsed(parse_board_size),
+    made.add_argument("--mem", metavar="SIZE", type=parsed(parse_board_size),
                       help="memory of each GPU at least, such as 40G; of a share: its part")
-    made.add_argument("--for", metavar="SPAN", dest="term_s", type=_parsed(parse_span),
+    made.add_argument("--for", metavar="SPAN", dest="term_s", type=parsed(parse_span),
                       help="how long, such as 90m or 8h; it is renewed while it is used")
-    made.add_argument("--wait", metavar="SPAN", dest="wait_s", type=_parsed(parse_span),
+
+
+def add_claim_flags(made: argparse.ArgumentParser) -> None:
+    add_gpu_flags(made)
+    made.add_argument("--wait", metavar="SPAN", dest="wait_s", type=parsed(parse_span),
                       help="give up after so long; without it, it waits until it is its turn")
     made.add_argument("--no-wait", dest="wait_s", action="store_const", const=0.0,
                       help="now or not at all")
@@ -34,18 +38,22 @@ def add_claim_flags(made: argparse.ArgumentParser) -> None:
                       help="claims of higher priority may take its GPUs back")
 
 
-def claim_of(asked: argparse.Namespace, is_run: bool, shape: str = "") -> AskClaim:
+def models_of(asked: argparse.Namespace) -> tuple[str, ...]:
+    """Raises CommandError where its other flags do not go together."""
     if asked.share is not None and asked.gpus not in (None, 1):
         raise CommandError("--share is a part of one GPU; leave --gpus out", ExitCode.USAGE)
-    models = tuple(word.strip() for word in asked.model.split("|") if word.strip())
+    return tuple(word.strip() for word in asked.model.split("|") if word.strip())
+
+
+def claim_of(asked: argparse.Namespace, is_run: bool, shape: str = "") -> AskClaim:
     return AskClaim(
-        request_id=uuid4().hex[:16], is_run=is_run, gpus=asked.gpus or 1, models=models,
+        request_id=uuid4().hex[:16], is_run=is_run, gpus=asked.gpus or 1, models=models_of(asked),
         share_milli=WHOLE_MILLI if asked.share is None else asked.share * 10,
         mem_bytes=asked.mem, term_s=asked.term_s, wait_s=asked.wait_s, priority=asked.priority,
         is_preemptible=asked.preemptible, shape=shape)
 
 
-def _parsed(parse: Callable[[str], Any]) -> Callable[[str], Any]:
+def parsed(parse: Callable[[str], Any]) -> Callable[[str], Any]:
     def read(text: str) -> Any:
         try:
             return parse(text)

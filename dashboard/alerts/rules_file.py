@@ -1,12 +1,13 @@
-"""Rules as YAML: read strictly, with the line of what is wrong. The only file that knows YAML."""
+"""Rules as YAML: read strictly, with the line of what is wrong."""
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import yaml
+
+from gpudeck import strict_yaml
+from gpudeck.strict_yaml import InvalidYamlError
 
 from .core import rule, rule_unit_tests
 from .core.rule import CompiledRule, InvalidRuleError
@@ -37,77 +38,13 @@ class RulesFile:
     faults: tuple[RulesFileProblem, ...]
 
 
-class _StrictYamlLoader(yaml.SafeLoader):
-    """Nothing that is not data: no aliases, which can make a file of 1 kB one of 1 GB; no tags,
-    which make texts of what is none; no key twice, of which YAML takes the last without a word."""
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
-        mark, tag = event.start_mark, getattr(event, "tag", None)
-        if isinstance(event, yaml.AliasEvent):
-            raise yaml.MarkedYAMLError(problem="aliases (*name) are not taken", problem_mark=mark)
-        if tag is not None:
-            raise yaml.MarkedYAMLError(problem="tags (!name) are not taken", problem_mark=mark)
-        return super().compose_node(parent, index)
-
-    def construct_object(self, node: Any, deep: bool = False) -> Any:
-        try:
-            return super().construct_object(node, deep)
-        except ValueError:  # Python reads no number of more than some thousands
-            raise yaml.MarkedYAMLError(problem="a number of too many digits",
-                                       problem_mark=node.start_mark) from None
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-        seen: set[str] = set()
-        for key, _ in node.value:
-            if not isinstance(key, yaml.ScalarNode):
-                raise yaml.MarkedYAMLError(problem="a field is called by one word",
-                                           problem_mark=key.start_mark)
-            if key.value in seen:
-                raise yaml.MarkedYAMLError(problem=f"{key.value!r} stands here twice",
-                                           problem_mark=key.start_mark)
-            seen.add(key.value)
-        return super().construct_mapping(node, deep)
-
-
-# `no`, `on`, 12:30, 0x1F and 2027-01-31 are words to people, not booleans, numbers or dates.
-_StrictYamlLoader.yaml_implicit_resolvers = {}
-for tag, how, firsts in (
-        ("null", r"~|null|Null|NULL|", [*"~nN", ""]),
-        ("bool", r"true|True|TRUE|false|False|FALSE", [*"tTfF"]),
-        ("int", r"[-+]?(?:0|[1-9]\d*)", [*"-+0123456789"]),
-        ("float", r"[-+]?(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][-+]?\d+)?", [*"-+.0123456789"])):
-    _StrictYamlLoader.add_implicit_resolver(f"tag:yaml.org,2002:{tag}", re.compile(f"(?:{how})$"),
-                                            firsts)
-
-
-class _InvalidYamlError(ValueError):
-    def __init__(self, line: int | None, why: str) -> None:
-        super().__init__(why)
-        self.line = line
-
-
-def _load(text: str) -> Any:
-    try:
-        return yaml.load(text, _StrictYamlLoader)  # a SafeLoader
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        raise _InvalidYamlError(None if mark is None else mark.line + 1,
-                                str(error.problem)) from None
-    except yaml.reader.ReaderError as error:
-        line = text.count("\n", 0, error.position) + 1
-        raise _InvalidYamlError(line, "a character that cannot be printed stands here") from None
-    except RecursionError:
-        raise _InvalidYamlError(None, "it is nested too deep") from None
-
-
 def parse(text: str) -> RulesFile:
     """Everything that is wrong at once."""
     if len(text.encode()) > MOST_BYTES:
         return _unreadable(None, f"a file has at most {MOST_BYTES} bytes")
     try:
-        data = _load(text)
-    except _InvalidYamlError as error:
+        data = strict_yaml.load(text)
+    except InvalidYamlError as error:
         return _unreadable(error.line, f"this is not YAML: {error}")
     if not isinstance(data, dict) or not set(data) <= {"rules", "tests"} or "rules" not in data:
         return _unreadable(None, "a file of rules has 'rules:', and may have 'tests:'; nothing "
@@ -171,8 +108,8 @@ def _line_of(text: str, rule_id: str) -> int | None:
 def one_rule(text: str) -> Any:
     """The fields of the one Rule that is written there, with or without `rules:` around it."""
     try:
-        data = _load(text)
-    except _InvalidYamlError as error:
+        data = strict_yaml.load(text)
+    except InvalidYamlError as error:
         line = "" if error.line is None else f"line {error.line}: "
         raise rule.invalid("yaml", f"{line}{error}") from None
     if isinstance(data, dict) and set(data) == {"rules"}:
@@ -186,16 +123,12 @@ def one_rule(text: str) -> Any:
 
 
 def dump_one(of: rule.Rule) -> str:
-    return _dumped(_short(of), 80)
+    return strict_yaml.dump(_short(of), 80)
 
 
 def dump(rules: list[rule.Rule]) -> str:
     """As it would be written by hand: what is as it is anyway is left out."""
-    return _dumped({"rules": list(map(_short, rules))}, 100)
-
-
-def _dumped(data: Any, width: int) -> str:
-    return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=width)
+    return strict_yaml.dump({"rules": list(map(_short, rules))}, 100)
 
 
 def _short(of: rule.Rule) -> dict[str, Any]:

@@ -16,11 +16,13 @@ from ..nodes.api import ROUTES as NODES
 from ..notifications.api import ROUTES as NOTIFICATIONS
 from ..pool.api import ROUTES as POOL
 from ..pool.policy import ROUTES as POOL_POLICY
+from ..pool.source_api import ROUTES as RESOURCE_MANAGER
 from ..quotas.api import ROUTES as QUOTAS
 
 ROUTES = (
     *ACCESS, *ACTIONS, *ALERTS, *ALERTS_REHEARSAL, *AUDIT, *AUTOMATION, *FLEET, *FLEET_EVENTS,
     *FLEET_PAST, *HISTORY, *NODES, *NOTIFICATIONS, *POOL, *POOL_POLICY, *QUOTAS,
+    *RESOURCE_MANAGER,
 )
 PERMISSIONS = (*WEB, *(route.permission for route in ROUTES))
 

@@ -19,6 +19,7 @@ from gpudeck.pool.core.claims import (
     WHOLE_MILLI,
     Claim,
 )
+from gpudeck.pool.link import ReportedLease
 
 from ..access.policy import Actor, PermissionReach, Role
 from ..access.requests import asker
@@ -54,16 +55,16 @@ class PoolApi:
     visible_fleets: VisibleFleetCache
     audit: AuditRecorder
 
-    def _nodes(self) -> list[PoolNode]:
+    def nodes(self) -> list[PoolNode]:
         visible = self.visible_fleets.seen_by(asker())
         return [node for node in self.service.nodes if visible.sees_node(node.id)]
 
     def pool(self) -> views.PoolView:
-        nodes = self._nodes()
-        return views.pool_view(nodes, self._waiting(nodes), self.service.policy.strategy,
+        nodes = self.nodes()
+        return views.pool_view(nodes, self.waiting(nodes), self.service.policy.strategy,
                                self.service.is_on)
 
-    def _waiting(self, nodes: Sequence[PoolNode]) -> list[Claim]:
+    def waiting(self, nodes: Sequence[PoolNode]) -> list[Claim]:
         """Of what is seen: a claim that any node could meet is seen by those who see them all."""
         seen = {node.id for node in nodes} | {node.host for node in nodes}
         everything = len(nodes) == len(self.service.nodes)
@@ -73,7 +74,7 @@ class PoolApi:
 
     def leases(self) -> views.LeaseList:
         check_names(("limit", "cursor"))
-        found = views.lease_views(self._nodes(), time.time())
+        found = views.lease_views(self.nodes(), time.time())
         return views.LeaseList(*page(
             (((each.host, each.id), each) for each in found),
             read_limit(request.args.get("limit")), read_cursor(request.args.get("cursor"))))
@@ -82,7 +83,7 @@ class PoolApi:
         check_names(("limit", "cursor"))
         planned = self.service.planned
         found = [] if planned is None else views.claim_views(
-            planned, {each.id for each in self._waiting(self._nodes())})
+            planned, {each.id for each in self.waiting(self.nodes())})
         return views.ClaimList(*page(
             (((f"{each.place:07}", each.id), each) for each in found),
             read_limit(request.args.get("limit")), read_cursor(request.args.get("cursor"))))
@@ -103,7 +104,7 @@ class PoolApi:
             term_s=given.term_s or self.service.policy.default_term_s)
         self.audit.note(actor.name, {"action": "claim", "outcome": "done", "detail": {
             "claim": claim.id, "owner": owner, "gpus": claim.gpus}})
-        self.service.claim(claim, claim.submitted_at)
+        self.service.claim(claim)
         return views.NewClaimView(claim.id)
 
     def withdraw(self, claim_id: str) -> None:
@@ -114,13 +115,16 @@ class PoolApi:
         self.service.withdraw(claim_id)
 
     def give_back(self, lease_id: str) -> None:
-        found = next((each for each in views.lease_views(self._nodes(), time.time())
-                      if each.id == lease_id), None)
-        if found is None:
+        node, _ = self.lease(lease_id)
+        self.service.give_back(node.id, lease_id, f"given back by {asker().name}")
+
+    def lease(self, lease_id: str) -> tuple[PoolNode, ReportedLease]:
+        """One's own, or, as an operator, anybody's."""
+        found = self.service.lease(lease_id)
+        if found is None or not self.visible_fleets.seen_by(asker()).sees_node(found[0].id):
             raise NotFoundError(f"there is no lease {lease_id[:80]!r} here")
-        actor = asker()
-        _check_owner(actor, found.owner)
-        self.service.give_back(found.node, lease_id, f"given back by {actor.name}")
+        _check_owner(asker(), found[1].claim.owner)
+        return found
 
 
 def _check_owner(actor: Actor, owner: str) -> None:

@@ -123,8 +123,8 @@ class PlannedPass:
         for node in nodes:
             for name in {node.id, node.host}:
                 self._named.setdefault(name, []).append(node)
-        self._empty = {node.id: empty_node(node) for node in nodes}
-        self._free = {node.id: free_node(node, pending.values()) for node in nodes}
+        self.empty = {node.id: empty_node(node) for node in nodes}
+        self.free = {node.id: free_node(node, pending.values()) for node in nodes}
         self._places = {claim_id: place for place, claim_id in enumerate(made.order, 1)}
         self._offers: dict[str, list[tuple[Claim, Grant]]] = {}
         for each in pending.values():
@@ -164,8 +164,8 @@ class PlannedPass:
         if key not in self._whys:
             there = self.nodes if not claim.hosts else [
                 node for name in claim.hosts for node in self._named.get(name, ())]
-            self._whys[key] = why_waits(claim, [self._empty[node.id] for node in there],
-                                        [self._free[node.id] for node in there])
+            self._whys[key] = why_waits(claim, [self.empty[node.id] for node in there],
+                                        [self.free[node.id] for node in there])
         return self._whys[key]
 
     def waiting(self, claim_ids: Collection[str]) -> list[tuple[Claim, ClaimStanding]]:

@@ -10,7 +10,7 @@ from gevent.event import Event
 from gpudeck.pool.core.claims import Claim, Lease
 from gpudeck.pool.core.feasibility import why_never
 from gpudeck.pool.core.schedule import OwnerLimits, Pass, PoolPolicy
-from gpudeck.pool.link import PoolPlan, PoolReport
+from gpudeck.pool.link import PoolPlan, PoolReport, ReportedLease
 from gpudeck.wire import FromHub
 
 from ..errors import InvalidChangeError
@@ -18,6 +18,7 @@ from ..fleet.fleet import Fleet
 from ..fleet.node_budget import NodeBudget
 from .bookings import PoolBookings
 from .estimating import WaitEstimates
+from .lease_news import LeaseNews
 from .plan import (
     PendingOffer,
     PlannedPass,
@@ -63,6 +64,7 @@ class PoolService:
     bookings: PoolBookings = field(init=False)
     preemptions: Preemptions = field(init=False, default_factory=Preemptions)
     planned: PlannedPass | None = field(init=False, default=None)
+    news: LeaseNews = field(init=False, default_factory=LeaseNews)
     pending: dict[str, PendingOffer] = field(init=False, default_factory=dict)
     ended: dict[End, Lease] = field(init=False, default_factory=dict)
     _reports: dict[str, PoolReport] = field(init=False, default_factory=dict)
@@ -89,6 +91,7 @@ class PoolService:
 
     def reported(self, node_id: str, report: PoolReport) -> None:
         """The node's word is the truth of its GPUs, and of nothing else."""
+        before = self._reports.get(node_id)
         self._reports[node_id] = report
         new = [each for each in report.ended if (each.claim.id, node_id) not in self.ended]
         if self._ends.take(node_id, len(new), self.clock()):
@@ -109,6 +112,8 @@ class PoolService:
         self._give_back[node_id] = {
             each: back for each, back in self._give_back.get(node_id, {}).items()
             if each in taken or self.clock() - back[1] < ANSWER_WITHIN_S}
+        held = set() if before is None else {each.claim.id for each in before.leases}
+        self.news.tell(taken ^ held, report.refused)
         self.wake.set()
 
     def _taken(self, node_id: str, offer: PendingOffer) -> None:
@@ -134,12 +139,16 @@ class PoolService:
         return [PoolNode(node_id, self.fleet.host_of(node_id) or node_id, report)
                 for node_id, report in self._reports.items() if node_id in self.connected]
 
+    def lease(self, lease_id: str) -> tuple[PoolNode, ReportedLease] | None:
+        return next(((node, each) for node in self.nodes for each in node.report.leases
+                     if each.claim.id == lease_id), None)
+
     def waiting(self, nodes: Collection[PoolNode]) -> list[Claim]:
         return waiting_claims(nodes, self.claims.values(), self.pending)
 
-    def claim(self, claim: Claim, now: float) -> None:
-        """Made at the hub. Raises InvalidChangeError where it could never be met."""
-        nodes = self.nodes
+    def claim(self, claim: Claim) -> None:
+        """Made at the hub just now. Raises InvalidChangeError where it could never be met."""
+        nodes, now = self.nodes, claim.submitted_at
         why = why_never(claim, [empty_node(node) for node in nodes])
         if why:
             raise InvalidChangeError(why)

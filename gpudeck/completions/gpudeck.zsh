@@ -98,6 +98,15 @@ _shtab_gpudeck_mps_commands() {
   _describe 'gpudeck mps commands' _commands
 }
 
+_shtab_gpudeck_pool_commands() {
+  local _commands=(
+    import:'Say what each key of a gpu_config.yaml means here, as a file of settings; nothing is changed by it.'
+    manifest:'Print a Kubernetes Job for what `gpudeck run` would ask for.'
+    simulate:'Play a CSV of claims over a CSV of nodes, strategy by strategy. docs/pool.md has the columns.'
+  )
+  _describe 'gpudeck pool commands' _commands
+}
+
 _shtab_gpudeck_quota_commands() {
   local _commands=(
     check:'Who would be over at this moment; nothing is changed.'
@@ -767,6 +776,54 @@ _shtab_gpudeck_pool_options=(
 # guard to ensure default positional specs are added only once per session
 _shtab_gpudeck_pool_defaults_added=0
 
+_shtab_gpudeck_pool_import_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--config[read settings from this TOML file]:FILE:_files"
+  "--hub[compare its memory table with the boards of this hub\; without it, with those of this machine\'s agent]:URL:"
+  "--token-file[holds the API token]:FILE:_files"
+  "--ca-file[PEM file of who issued the hub\'s certificate]:FILE:_files"
+  ":the gpu_config.yaml:_files"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_gpudeck_pool_import_defaults_added=0
+
+_shtab_gpudeck_pool_manifest_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--config[read settings from this TOML file]:FILE:_files"
+  "--resource[what the job asks for\: nvidia, amd, intel, npu, or a resource by its name, such as gpu.intel.com\/xe \[GPUDECK_RESOURCE\; default\: nvidia\]]:X:"
+  "--nvidia-resource[what NVIDIA\'s plugin registers \[GPUDECK_NVIDIA_RESOURCE\; default\: nvidia.com\/gpu\]]:X:"
+  "--amd-resource[what AMD\'s plugin registers \[GPUDECK_AMD_RESOURCE\; default\: amd.com\/gpu\]]:X:"
+  "--intel-resource[what Intel\'s plugin registers\; gpu.intel.com\/xe with the newer driver \[GPUDECK_INTEL_RESOURCE\; default\: gpu.intel.com\/i915\]]:X:"
+  "--npu-resource[what Ascend\'s plugin registers \[GPUDECK_NPU_RESOURCE\; default\: huawei.com\/Ascend910\]]:X:"
+  "--gpus[how many GPUs\; 1 unless --share is given]:N:"
+  "--share[instead\: a part of one GPU, through MPS]:PCT:"
+  "--model[words of the model\'s name, such as h100\; \'a100\|h100\' takes either]:NAME:"
+  "--mem[memory of each GPU at least, such as 40G\; of a share\: its part]:SIZE:"
+  "--for[how long, such as 90m or 8h\; it is renewed while it is used]:SPAN:"
+  "--image[its container image\; pytorch\/pytorch\:latest unless it is said]:image:"
+  "--name[its name]:name:"
+  "--namespace[its namespace]:namespace:"
+  "*--node-label[what a node must have besides\; may be said again]:KEY=VALUE:"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_gpudeck_pool_manifest_defaults_added=0
+
+_shtab_gpudeck_pool_simulate_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--config[read settings from this TOML file]:FILE:_files"
+  "--trace[the claims]:FILE:_files"
+  "--nodes[the nodes]:FILE:_files"
+  "--strategy[of pack, best_fit, worst_fit, spread, round_robin, interval, random, weighted, least_loaded, least_tasks]:A,B:"
+  "--seeds[so many shuffles, averaged]:N:"
+  "--plot[write the plot there, as SVG]:FILE:_files"
+  "--json[JSON instead of a table]"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_gpudeck_pool_simulate_defaults_added=0
+
 _shtab_gpudeck_quota_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
 )
@@ -1206,7 +1263,7 @@ _shtab_gpudeck() {
         mps) _shtab_gpudeck_mps ;;
         notify) _arguments -C -s $_shtab_gpudeck_notify_options ;;
         pause) _arguments -C -s $_shtab_gpudeck_pause_options ;;
-        pool) _arguments -C -s $_shtab_gpudeck_pool_options ;;
+        pool) _shtab_gpudeck_pool ;;
         quota) _shtab_gpudeck_quota ;;
         release) _arguments -C -s $_shtab_gpudeck_release_options ;;
         resume) _arguments -C -s $_shtab_gpudeck_resume_options ;;
@@ -1351,6 +1408,31 @@ _shtab_gpudeck_mps() {
         stop) _arguments -C -s $_shtab_gpudeck_mps_stop_options ;;
         terminate) _arguments -C -s $_shtab_gpudeck_mps_terminate_options ;;
         tune) _arguments -C -s $_shtab_gpudeck_mps_tune_options ;;
+      esac
+  esac
+}
+
+_shtab_gpudeck_pool() {
+  local context state line curcontext="$curcontext" one_or_more='(*)' remainder='(-)*:' default='*::: :->pool'
+
+  # Add default positional/remainder specs only if none exist, and only once per session
+  if (( ! _shtab_gpudeck_pool_defaults_added )); then
+    if (( ${_shtab_gpudeck_pool_options[(I)${(q)one_or_more}*]} +          ${_shtab_gpudeck_pool_options[(I)${(q)remainder}*]} +          ${_shtab_gpudeck_pool_options[(I)${(q)default}]} == 0 )); then
+      _shtab_gpudeck_pool_options+=(': :_shtab_gpudeck_pool_commands' '*::: :->pool')
+    fi
+    _shtab_gpudeck_pool_defaults_added=1
+  fi
+  _arguments -C -s $_shtab_gpudeck_pool_options
+
+  case $state in
+    pool)
+      words=($line[1] "${words[@]}")
+      (( CURRENT += 1 ))
+      curcontext="${curcontext%:*:*}:_shtab_gpudeck_pool-$line[1]:"
+      case $line[1] in
+        import) _arguments -C -s $_shtab_gpudeck_pool_import_options ;;
+        manifest) _arguments -C -s $_shtab_gpudeck_pool_manifest_options ;;
+        simulate) _arguments -C -s $_shtab_gpudeck_pool_simulate_options ;;
       esac
   esac
 }

@@ -22,6 +22,8 @@ from gpudeck.quota import parse_span
 P = ParamSpec("P")
 T = TypeVar("T")
 NOT_INITIALIZED = 3  # CUDA_ERROR_NOT_INITIALIZED
+TOO_LATE = ("CUDA is initialised in this process already, so it would not see which GPUs are "
+            "leased: claim them before anything uses a GPU")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +41,7 @@ def claim(gpus: int = 1, *, model: str = "", mem: str | None = None, share: int 
     this process. Waits for its turn, `wait` at most. Raises CommandError, and RuntimeError where
     CUDA has been initialised already: it would not look again."""
     if is_cuda_initialised():
-        raise RuntimeError("CUDA is initialised in this process already, so it would not see which "
-                           "GPUs are leased: claim them before anything uses a GPU")
+        raise RuntimeError(TOO_LATE)
     pool = PoolConnection(os.environ)
     lease = wait_for(pool, AskClaim(
         request_id=uuid4().hex[:16], is_run=True, gpus=gpus,

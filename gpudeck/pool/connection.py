@@ -32,6 +32,7 @@ class PoolConnection:
         try:
             self.socket.connect(str(path))
         except OSError as error:
+            self.socket.close()
             raise CommandError(
                 f"no agent answers at {path} ({error.strerror}): start it with "
                 "`gpudeck agent --pool-socket PATH`, or name its socket in "

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from gpudeck.pool.link import OfferedGpu, PoolReport
 from tests.integration.hubs import HubProcess, WireAgent, one_task, wait_for
 
 TOOL = (sys.executable, "-m", "schemathesis.cli")
@@ -14,11 +15,15 @@ TOOL = (sys.executable, "-m", "schemathesis.cli")
 
 @pytest.fixture(name="hub", scope="module")
 def _hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
-    with HubProcess(tmp_path_factory.mktemp("hub") / "data") as hub:
+    with HubProcess(tmp_path_factory.mktemp("hub") / "data", 0, "--pool", "on", constants={
+            "dashboard.pool.source_api.ALLOCATE_WITHIN_S": 0.05}) as hub:
         agent = WireAgent("n1", gpus=2)
         agent.connect(hub)
         agent.tick(one_task())
+        agent.say(PoolReport(tuple(OfferedGpu(each.uuid, each.name, each.index)
+                                   for each in agent.facts), (), ()))
         wait_for(lambda: hub.get("/api/v1/tasks")["items"], why="the task")
+        wait_for(lambda: hub.get("/api/v1/gpu/status")["total_nodes"], why="the pool")
         yield hub
         assert "Traceback" not in hub.log.read_text()
 

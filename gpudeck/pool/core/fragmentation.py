@@ -4,7 +4,7 @@
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from functools import cache
+from functools import lru_cache
 from math import exp
 
 from gpudeck.pool.core.claims import Claim
@@ -14,7 +14,7 @@ COVERED = 0.95  # of the claims; rarer ones are left out, as by the authors
 LEAST_CLAIMS = 50  # fewer say too little about what is usual
 
 
-@cache
+@lru_cache(4_096)  # anybody may ask for anything, and as often as they like
 def accepts(models: tuple[str, ...], model: str) -> bool:
     """Each of `models` is words that the name must have: `h100`, `A100 80GB`."""
     name = model.lower()

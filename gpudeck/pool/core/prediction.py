@@ -83,7 +83,7 @@ def is_proven(runs: Sequence[FinishedRun]) -> bool:
     run, and by a straight line through GPUs and times. Only what is better than both is said."""
     ours, last_runs, lines = [], [], []
     last: dict[str, float] = {}
-    line = _Line()
+    line = _LeastSquares()
     ordered = sorted(runs, key=lambda each: each.ended_at)[-PROOF_MOST:]
     for place, each in enumerate(ordered):
         found = predict(ordered[:place], each.owner, each.team, each.shape, each.gpus)
@@ -101,8 +101,8 @@ def _error(said_s: float, run: FinishedRun) -> float:
 
 
 @dataclass(slots=True)
-class _Line:
-    """Least squares, as it goes."""
+class _LeastSquares:
+    """A straight line through what was added."""
 
     n: float = 0.0
     x: float = 0.0

@@ -30,6 +30,7 @@ def test_it_is_printed(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     ("gpudeck hist", "history"), ("gpudeck quota ", "list set remove check"),
     ("gpudeck quota set --mode ", "observe warn act"), ("gpudeck token create ", "api agent"),
     ("gpudeck status --jso", "--json"), ("gpudeck completion ", "bash zsh"),
+    ("gpudeck pool --js", "--json"), ("gpudeck pool simulate --strat", "--strategy"),
 ])
 def test_bash_completes(words: str, found: str, tmp_path: Path) -> None:
     done = subprocess.run(

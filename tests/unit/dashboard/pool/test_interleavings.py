@@ -264,7 +264,7 @@ class World:
             self.hub.service.claim(Claim(
                 id=f"h{next(self.asked)}", owner=getpass.getuser(), gpus=self.draw.randint(1, 2),
                 nodes=self.draw.choice((1, 1, 2)), submitted_at=now, term_s=60.0,
-                starts_at=None if later is None else now + later), now)
+                starts_at=None if later is None else now + later))
 
     def report(self, node: Node) -> None:
         if node.is_linked:

@@ -1,0 +1,263 @@
+"""REST of a resource manager, as its clients know it, on the pool: docs/resource-manager.md."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Annotated, Any
+
+import numpy as np
+from flask import request
+from msgspec import Meta, Struct
+
+from gpudeck.message_limits import Word
+from gpudeck.metrics import Absence
+from gpudeck.pool.core.claims import GPUS_MOST, LIST_MOST, TEXT_MOST, Claim
+from gpudeck.pool.core.feasibility import why_never, why_waits
+from gpudeck.pool.core.inventory import Node
+from gpudeck.pool.core.placement import candidates
+from gpudeck.pool.environment import environment
+from gpudeck.pool.link import ReportedLease
+from gpudeck.pool.messages import Leased
+from gpudeck.pool.sizes import GB
+
+from ..access.policy import PermissionReach, Role
+from ..access.routes import Route, change, see
+from ..errors import InvalidChangeError, NotFoundError
+from ..fleet.fleet import Fleet, GpuStatus
+from ..web.answers import ApiError, bad, check_names
+from . import source_views as views
+from .api import NewClaim, PoolApi
+from .plan import PlannedPass, PoolNode
+from .setup_code import pytorch_code, tensorflow_code
+
+ALLOCATE_WITHIN_S = 5.0
+RELEASE_WITHIN_S = 5.0
+MEMORY_MOST_GB = 1e5
+ALLOCATE_FIRST = "no lease is named: POST gpu/allocate first, then give its `lease_id` here"
+STILL_HELD = "its node has not ended it yet; a lease with a running command ends with that alone"
+
+SetupCode = Callable[[Leased, Mapping[str, str], float | None, bool, bool], list[str]]
+
+
+class GpuRequest(Struct, forbid_unknown_fields=True):
+    """`memory_gb`: of each board, at least. `gpu_memory_fraction` null: memory as it is needed.
+    `owner`: a user of the node; one's own name there where it is left out."""
+
+    gpu_count: Annotated[int, Meta(ge=1, le=GPUS_MOST)] = 1
+    gpu_type: Word | None = None
+    memory_gb: Annotated[float, Meta(ge=0, le=MEMORY_MOST_GB)] | None = None
+    distributed_training: bool = False
+    mixed_precision: bool = False
+    gpu_memory_fraction: Annotated[float, Meta(gt=0, le=1)] | None = 0.8
+    owner: Word | None = None
+    lease_id: Word | None = None
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        return _models(self.gpu_type)
+
+    @property
+    def mem_bytes(self) -> int | None:
+        return int((self.memory_gb or 0) * GB) or None
+
+
+class LeaseRelease(Struct, forbid_unknown_fields=True):
+    lease_id: Word
+
+
+def _models(gpu_type: str | None) -> tuple[str, ...]:
+    return tuple(word.strip() for word in (gpu_type or "").split("|") if word.strip())[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceManagerApi:
+    pool: PoolApi
+    fleet: Fleet
+
+    def status(self) -> views.PoolStatusView:
+        nodes, gpus = self._gpus()
+        return views.PoolStatusView(views.utilization(gpus), views.available_nodes(gpus),
+                                    len(nodes), views.moment(time.time()))
+
+    def nodes(self) -> views.SourceNodeList:
+        check_names(("gpu_type", "min_memory_gb"))
+        gpu_type = request.args.get("gpu_type", "")
+        if len(gpu_type) > TEXT_MOST:
+            raise bad(f"gpu_type has at most {TEXT_MOST} characters")
+        least = _memory(request.args.get("min_memory_gb"))
+        nodes, gpus = self._gpus()
+        return views.SourceNodeList(views.available_nodes(gpus, _models(gpu_type), least),
+                                    len(nodes), views.moment(time.time()))
+
+    def monitoring(self) -> views.MonitoringView:
+        _, gpus = self._gpus()
+        pool = self.pool.pool()
+        return views.MonitoringView(
+            views.utilization(gpus), views.monitored_nodes(gpus), pool.leases, pool.waiting,
+            pool.waiting_gpus, views.moment(time.time()))
+
+    def health(self) -> views.PoolHealthView:
+        nodes, _ = self._ready()
+        problems = [views.GpuProblemView(node.host, gpu.uuid, gpu.trouble)
+                    for node in nodes for gpu in node.report.gpus if gpu.trouble]
+        return views.PoolHealthView(
+            "degraded" if problems else "healthy", len(nodes),
+            sum(len(node.report.gpus) for node in nodes), problems, views.moment(time.time()))
+
+    def validate(self, asked: GpuRequest) -> views.ValidationView:
+        nodes, planned = self._ready()
+        claim = Claim(id="asked", owner="asked", gpus=asked.gpu_count, models=asked.models,
+                      mem_bytes=asked.mem_bytes, submitted_at=time.time())
+
+        def fits(node: Node) -> bool:
+            return next(candidates(node, claim, 0.0), None) is not None
+
+        could = [node for node in nodes if fits(planned.empty[node.id])]
+        now = [node for node in could if fits(planned.free[node.id])]
+        reason = ""
+        if not could:
+            reason = why_never(claim, [planned.empty[node.id] for node in nodes])
+        elif not now:
+            reason = why_waits(claim, *([of[node.id] for node in nodes]
+                                        for of in (planned.empty, planned.free)))
+        return views.ValidationView(
+            bool(could), bool(now), [node.host for node in could], [node.host for node in now],
+            len(self.pool.waiting(nodes)), reason)
+
+    def allocate(self, asked: GpuRequest) -> views.AllocationView:
+        nodes, _ = self._ready()
+        config = views.GpuConfigView(asked.gpu_count, asked.gpu_type, asked.memory_gb,
+                                     asked.distributed_training)
+        try:
+            claim_id = self.pool.claim(NewClaim(
+                gpus=asked.gpu_count, owner=asked.owner, models=asked.models,
+                mem_bytes=asked.mem_bytes, hosts=self._only(nodes))).id
+        except NotFoundError:
+            raise
+        except InvalidChangeError as why:
+            return views.AllocationView(success=False, gpu_config=config, reason=str(why))
+        service = self.pool.service
+        refused = "" if service.lease(claim_id) else service.news.wait(claim_id, ALLOCATE_WITHIN_S)
+        found = service.lease(claim_id)
+        if found is not None:
+            return views.AllocationView(gpu_config=config, **_lease_fields(*found))
+        reason = refused or self._why_waits(claim_id)
+        service.withdraw(claim_id)
+        return views.AllocationView(success=False, gpu_config=config, reason=reason)
+
+    def _only(self, nodes: Sequence[PoolNode]) -> tuple[str, ...]:
+        """Nodes that are seen, for one who does not see them all."""
+        is_all = len(nodes) >= len(self.pool.service.nodes)
+        return () if is_all else tuple(node.id for node in nodes)[:LIST_MOST]
+
+    def _why_waits(self, claim_id: str) -> str:
+        planned = self.pool.service.planned
+        for _, standing in () if planned is None else planned.waiting({claim_id}):
+            return f"number {standing.place} in the queue: {standing.why}"
+        return f"no node has answered within {ALLOCATE_WITHIN_S:g} s"
+
+    def release(self, asked: LeaseRelease) -> views.ReleaseView:
+        self.pool.give_back(asked.lease_id)
+        service = self.pool.service
+        if service.lease(asked.lease_id) is not None:
+            service.news.wait(asked.lease_id, RELEASE_WITHIN_S)
+        is_held = service.lease(asked.lease_id) is not None
+        return views.ReleaseView(not is_held, asked.lease_id, STILL_HELD if is_held else "")
+
+    def set_up_tensorflow(self, asked: GpuRequest) -> views.SetupView:
+        return self._set_up(asked, tensorflow_code)
+
+    def set_up_pytorch(self, asked: GpuRequest) -> views.SetupView:
+        return self._set_up(asked, pytorch_code)
+
+    def _set_up(self, asked: GpuRequest, code_of: SetupCode) -> views.SetupView:
+        self._ready()
+        if asked.lease_id is None:
+            return views.SetupView(success=False, reason=ALLOCATE_FIRST)
+        node, lease = self.pool.lease(asked.lease_id)
+        fields = _lease_fields(node, lease)
+        return views.SetupView(**fields, code=code_of(
+            views.leased(node, lease), fields["environment"], asked.gpu_memory_fraction,
+            asked.distributed_training, asked.mixed_precision))
+
+    def _gpus(self) -> tuple[list[PoolNode], list[views.LiveGpu]]:
+        nodes, _ = self._ready()
+        mono = time.monotonic()
+        live = views.LiveNumbers(self._live("util_pct", mono), self._live("mem_used_bytes", mono))
+        return nodes, views.live_gpus(nodes, self.pool.service.pending.values(), live)
+
+    def _live(self, key: str, mono: float) -> views.Number:
+        column = self.fleet.column(key, mono)
+        is_known = (self.fleet.shown(mono) == GpuStatus.OK) & (column.absent == Absence.PRESENT)
+        values: list[float] = np.where(is_known, column.values, np.nan).tolist()
+
+        def number(node_id: str, uuid: str) -> float | None:
+            slot = self.fleet.slot_on(node_id, uuid)
+            return None if slot is None or values[slot] != values[slot] else values[slot]
+
+        return number
+
+    def _ready(self) -> tuple[list[PoolNode], PlannedPass]:
+        service = self.pool.service
+        if not service.is_on:
+            raise ApiError(HTTPStatus.SERVICE_UNAVAILABLE,
+                           "the pool is off; `gpudeck hub --pool on` switches it on")
+        planned = service.planned
+        nodes = [] if planned is None else [
+            node for node in self.pool.nodes() if node.id in planned.empty]
+        if planned is None or not nodes:
+            raise ApiError(HTTPStatus.SERVICE_UNAVAILABLE,
+                           "no node that you may see gives out GPUs now (gpudeck agent "
+                           "--pool-socket)")
+        return nodes, planned
+
+
+def _memory(raw: str | None) -> float:
+    try:
+        least = float(raw or 0)
+    except ValueError:
+        least = -1.0
+    if not 0 <= least <= MEMORY_MOST_GB:
+        raise bad(f"min_memory_gb is a number from 0 to {MEMORY_MOST_GB:.0f}")
+    return least
+
+
+def _lease_fields(node: PoolNode, lease: ReportedLease) -> dict[str, Any]:
+    # Whether its program sees the same boards as the agent only the program's machine can tell.
+    change = environment(views.leased(node, lease), "auto", ())
+    return {"success": True, "node_name": node.host, "lease_id": lease.claim.id,
+            "gpu_uuids": list(lease.uuids), "expires_at": views.moment(lease.until),
+            "environment": dict(change.set)}
+
+
+_USES = change(Role.USER, PermissionReach.TASKS, is_fresh=False)
+_NOT_READY = (503,)
+
+ROUTES = (
+    Route("GET gpu/status", ResourceManagerApi.status, "gpu_status", see(Role.VIEWER),
+          "How much the pool's GPUs are used, and which are free where.", errors=_NOT_READY),
+    Route("GET gpu/nodes", ResourceManagerApi.nodes, "gpu_nodes", see(Role.VIEWER),
+          "Nodes with free GPUs, of a type or with so much memory each.", errors=_NOT_READY,
+          query=(("gpu_type", {"type": "string", "maxLength": TEXT_MOST}),
+                 ("min_memory_gb", {"type": "number", "minimum": 0, "maximum": MEMORY_MOST_GB}))),
+    Route("GET gpu/health", ResourceManagerApi.health, "gpu_health", see(Role.VIEWER),
+          "Whether the pool gives out GPUs, and which it cannot give out and why.",
+          errors=_NOT_READY),
+    Route("GET gpu/monitoring", ResourceManagerApi.monitoring, "gpu_monitoring",
+          see(Role.VIEWER), "All nodes of the pool with what is used and leased, and the queue.",
+          errors=_NOT_READY),
+    Route("POST gpu/validate", ResourceManagerApi.validate, "validate_gpus",
+          change(Role.VIEWER, is_fresh=False),
+          "Whether such a claim could ever be met, whether now, where, and if not why."),
+    Route("POST gpu/allocate", ResourceManagerApi.allocate, "allocate_gpus", _USES,
+          "Lease GPUs that are free now, or within seconds; else nothing is asked for any more.",
+          errors=(404,)),
+    Route("POST gpu/release", ResourceManagerApi.release, "release_gpus", _USES,
+          "Give back a lease.", errors=(404,)),
+    Route("POST gpu/setup-tensorflow", ResourceManagerApi.set_up_tensorflow, "setup_tensorflow",
+          _USES, "Environment and lines of code by which TensorFlow keeps to a lease.",
+          errors=(404,)),
+    Route("POST gpu/setup-pytorch", ResourceManagerApi.set_up_pytorch, "setup_pytorch", _USES,
+          "Environment and lines of code by which PyTorch keeps to a lease.", errors=(404,)),
+)

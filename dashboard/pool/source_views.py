@@ -1,0 +1,206 @@
+"""The pool in the shapes of a resource manager's API: docs/resource-manager.md. Pure."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Literal
+
+from msgspec import Struct
+
+from gpudeck.pool.core.fragmentation import accepts
+from gpudeck.pool.link import OfferedGpu, ReportedLease
+from gpudeck.pool.messages import Leased, LeasedGpu
+from gpudeck.pool.sizes import GB
+
+from ..history.views import rfc_3339
+from .plan import PendingOffer, PoolNode
+
+Number = Callable[[str, str], float | None]  # of a GPU, by node and UUID
+
+
+class UtilizationView(Struct):
+    gpu_utilization: float | None
+    gpu_memory_usage: float | None
+
+
+class SourceNodeView(Struct):
+    """GPUs of one model on one node. `memory_per_gpu`: GiB."""
+
+    node_name: str
+    gpu_type: str
+    available_gpus: int
+    memory_per_gpu: float | None
+    utilization: float | None
+
+
+class MonitoredNodeView(SourceNodeView):
+    total_gpus: int
+    leased_gpus: int
+    memory_usage: float | None
+
+
+class PoolStatusView(Struct):
+    """`total_nodes`: with those that have nothing free."""
+
+    utilization: UtilizationView
+    available_nodes: list[SourceNodeView]
+    total_nodes: int
+    timestamp: str
+
+
+class SourceNodeList(Struct):
+    nodes: list[SourceNodeView]
+    total_nodes: int
+    timestamp: str
+
+
+class MonitoringView(Struct):
+    utilization: UtilizationView
+    nodes: list[MonitoredNodeView]
+    leases: int
+    waiting_claims: int
+    waiting_gpus: int
+    timestamp: str
+
+
+class GpuProblemView(Struct):
+    node_name: str
+    gpu_uuid: str
+    reason: str
+
+
+class PoolHealthView(Struct):
+    """`degraded`: some GPU cannot be given out now."""
+
+    status: Literal["healthy", "degraded"]
+    total_nodes: int
+    total_gpus: int
+    problems: list[GpuProblemView]
+    timestamp: str
+
+
+class ValidationView(Struct):
+    """`valid`: it could be met if everything were free; `nodes`: where."""
+
+    valid: bool
+    available_now: bool
+    nodes: list[str]
+    available_nodes: list[str]
+    waiting_claims: int
+    reason: str
+
+
+class GpuConfigView(Struct):
+    gpu_count: int
+    gpu_type: str | None
+    memory_gb: float | None
+    distributed_training: bool
+
+
+class LeasedView(Struct, kw_only=True):
+    success: bool
+    node_name: str | None = None
+    lease_id: str | None = None
+    gpu_uuids: list[str] = []
+    expires_at: str | None = None
+    environment: dict[str, str] = {}
+    reason: str = ""
+
+
+class AllocationView(LeasedView, kw_only=True):
+    gpu_config: GpuConfigView
+
+
+class SetupView(LeasedView, kw_only=True):
+    """`code`: lines for the program that uses the lease. Without one, `reason` says what to do
+    first."""
+
+    code: list[str] = []
+
+
+class ReleaseView(Struct):
+    success: bool
+    lease_id: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveNumbers:
+    """Of this moment. None: not known."""
+
+    util_pct: Number
+    mem_used_bytes: Number
+
+
+@dataclass(frozen=True, slots=True)
+class LiveGpu:
+    node: PoolNode
+    gpu: OfferedGpu
+    is_leased: bool
+    is_free: bool
+    util_pct: float | None
+    mem_used_bytes: float | None
+
+
+def live_gpus(nodes: Iterable[PoolNode], pending: Iterable[PendingOffer], live: LiveNumbers
+              ) -> list[LiveGpu]:
+    offered = {(grant.node, uuid) for offer in pending for grant in offer.grants
+               for uuid in grant.uuids}
+    found = []
+    for node in nodes:
+        held = {uuid for each in node.report.leases for uuid in each.uuids}
+        found += [LiveGpu(
+            node, gpu, gpu.uuid in held,
+            not gpu.trouble and gpu.uuid not in held and (node.id, gpu.uuid) not in offered,
+            live.util_pct(node.id, gpu.uuid), live.mem_used_bytes(node.id, gpu.uuid))
+            for gpu in node.report.gpus]
+    return found
+
+
+def utilization(gpus: Iterable[LiveGpu]) -> UtilizationView:
+    utils, used, total = [], 0.0, 0.0
+    for each in gpus:
+        if each.util_pct is not None:
+            utils.append(each.util_pct)
+        if each.mem_used_bytes is not None and each.gpu.mem_bytes is not None:
+            used, total = used + each.mem_used_bytes, total + each.gpu.mem_bytes
+    return UtilizationView(round(fmean(utils) / 100, 3) if utils else None,
+                           round(used / total, 3) if total else None)
+
+
+def monitored_nodes(gpus: Iterable[LiveGpu]) -> list[MonitoredNodeView]:
+    kinds: dict[tuple[str, str, str, float | None], list[LiveGpu]] = {}
+    for each in gpus:
+        kinds.setdefault((each.node.host, each.node.id, each.gpu.model, each.gpu.mem_bytes),
+                         []).append(each)
+    found = []
+    for (host, _, model, mem_bytes), alike in kinds.items():
+        use = utilization(alike)
+        found.append(MonitoredNodeView(
+            host, model, sum(each.is_free for each in alike),
+            None if mem_bytes is None else round(mem_bytes / 2**30, 1), use.gpu_utilization,
+            len(alike), sum(each.is_leased for each in alike), use.gpu_memory_usage))
+    return found
+
+
+def available_nodes(gpus: Iterable[LiveGpu], models: tuple[str, ...] = (),
+                    min_memory_gb: float = 0.0) -> list[SourceNodeView]:
+    fitting = [each for each in gpus if accepts(models, each.gpu.model) and (
+        not min_memory_gb or (each.gpu.mem_bytes or 0.0) >= min_memory_gb * GB)]
+    return [SourceNodeView(each.node_name, each.gpu_type, each.available_gpus,
+                           each.memory_per_gpu, each.utilization)
+            for each in monitored_nodes(fitting) if each.available_gpus]
+
+
+def leased(node: PoolNode, lease: ReportedLease) -> Leased:
+    """As the node itself would say it, as far as its hub knows."""
+    gpus = {gpu.uuid: gpu for gpu in node.report.gpus}
+    return Leased(
+        lease.claim.id, node.host,
+        tuple(LeasedGpu(gpu.uuid, gpu.model, gpu.index, gpu.is_mig, None, gpu.mem_bytes)
+              for uuid in lease.uuids if (gpu := gpus.get(uuid)) is not None),
+        lease.until, lease.claim.share_milli, lease.claim.mem_bytes, 0)
+
+
+def moment(at: float) -> str:
+    return rfc_3339(round(at))

@@ -1,0 +1,235 @@
+"""The resource manager's API on a real hub, a real agent and the C fake of NVML."""
+
+import getpass
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpudeck.pool.link import OfferedGpu, PoolReport
+from tests.fakes.hub import wait_for
+from tests.integration.hubs import Answer, HubProcess, WireAgent
+from tests.integration.pools import WAITS, PoolBed
+from tests.integration.visitors import add_program
+
+ME = getpass.getuser()
+H100 = "NVIDIA H100 80GB HBM3"
+PAGE = Path(__file__).parents[2] / "docs" / "resource-manager.md"
+# After what the page prints: what it promises besides.
+MORE = """
+import os
+from dataclasses import replace
+from gpudeck.pool.source import get_gpu_resource_manager as again
+
+assert again() is manager
+assert os.environ["CUDA_VISIBLE_DEVICES"] == ",".join(node.gpu_uuids) == ",".join(setup.gpu_uuids)
+assert "torchrun --nproc-per-node=2" in "".join(setup.code)
+assert get_pytorch_gpu_integration().setup_pytorch_gpu(config).success is False, "it was given back"
+one, two = replace(config, gpu_count=1), manager.allocate_gpu_resources(config)
+node = manager.allocate_gpu_resources(one)
+made = get_tensorflow_gpu_integration().setup_tensorflow_gpu(one)
+assert made.gpu_uuids == node.gpu_uuids and "memory_limit" in "".join(made.code)
+assert manager.cleanup_gpu_resources(node.node_name, 2) is False, "leases are of 1 and 2"
+assert [each.available_gpus for each in manager.get_available_gpu_nodes()] == [2]
+assert manager.cleanup_gpu_resources(two, 2) is True
+assert manager.allocate_gpu_resources(replace(config, gpu_count=9)) is None
+assert manager.validate_gpu_requirements(replace(config, gpu_type="V100")) is False
+"""
+
+
+@pytest.fixture(name="hub")
+def _hub(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[HubProcess]:
+    waits_s = getattr(request, "param", 30.0)
+    with HubProcess(tmp_path / "hub", 0, "--pool", "on", constants={
+            "dashboard.pool.source_api.ALLOCATE_WITHIN_S": waits_s,
+            "dashboard.pool.source_api.RELEASE_WITHIN_S": 3.0}) as hub:
+        yield hub
+
+
+@pytest.fixture
+def bed(hub: HubProcess, tmp_path: Path) -> Iterator[PoolBed]:
+    assert hub.ask("/api/v1/gpu/status").status == 503
+    bed = PoolBed(hub, tmp_path)
+    with bed.agent():
+        wait_for(lambda: hub.ask("/api/v1/gpu/status").status == 200, 30)
+        yield bed
+    bed.close()
+
+
+def post(hub: HubProcess, path: str, what: dict[str, Any], token: str = "api") -> Answer:
+    return hub.ask(f"/api/v1/gpu/{path}", "POST", token, json.dumps(what).encode(),
+                   Content_Type="application/json")
+
+
+def done(hub: HubProcess, path: str, **what: Any) -> dict[str, Any]:
+    answer = post(hub, path, what)
+    assert answer.status == 200, answer.body
+    return answer.json  # type: ignore[no-any-return]
+
+
+@contextmanager
+def held(bed: PoolBed, gpus: int) -> Iterator[None]:
+    run = bed.start("run", "--gpus", str(gpus), "--", sys.executable, "-c", WAITS)
+    try:
+        assert run.stdout is not None
+        assert run.stdout.readline() == "on\n"
+        yield
+    finally:
+        run.terminate()
+        run.communicate(timeout=60)
+
+
+def test_from_status_to_release(hub: HubProcess, bed: PoolBed) -> None:
+    def status() -> Any:
+        return hub.get("/api/v1/gpu/status")
+
+    found = wait_for(lambda: status()["utilization"]["gpu_utilization"] is not None and status(),
+                     30)
+    assert set(found) == {"utilization", "available_nodes", "total_nodes", "timestamp"}
+    assert datetime.fromisoformat(found["timestamp"])
+    [node] = found["available_nodes"]
+    assert (node["gpu_type"], node["available_gpus"], node["memory_per_gpu"]) == (H100, 4, 80.0)
+    assert node["utilization"] == found["utilization"]["gpu_utilization"] == 0.0
+    assert 0 < found["utilization"]["gpu_memory_usage"] < 1
+    for query, count in (("gpu_type=h100&min_memory_gb=80", 1), ("gpu_type=V100", 0),
+                         ("min_memory_gb=90", 0)):
+        assert len(hub.get(f"/api/v1/gpu/nodes?{query}")["nodes"]) == count
+    assert hub.ask("/api/v1/gpu/nodes?min_memory_gb=much").status == 400
+    assert hub.get("/api/v1/gpu/health")["status"] == "healthy"
+    asked = {"gpu_count": 2, "gpu_type": "H100", "memory_gb": 80.0}
+    assert done(hub, "validate", **asked)["available_nodes"] == [node["node_name"]]
+
+    got = done(hub, "allocate", **asked, owner=ME, distributed_training=True)
+    assert got["success"]
+    assert got["node_name"] == node["node_name"]
+    assert got["gpu_config"] == asked | {"distributed_training": True}
+    assert got["environment"]["CUDA_VISIBLE_DEVICES"] == ",".join(got["gpu_uuids"])
+    assert datetime.fromisoformat(got["expires_at"]) > datetime.fromisoformat(found["timestamp"])
+    assert bed.free() == 2
+    [seen] = hub.get("/api/v1/gpu/monitoring")["nodes"]
+    assert (seen["available_gpus"], seen["leased_gpus"], seen["total_gpus"]) == (2, 2, 4)
+    for framework in ("tensorflow", "pytorch"):
+        made = done(hub, f"setup-{framework}", **asked, lease_id=got["lease_id"])
+        assert made["environment"] == got["environment"]
+        assert got["gpu_uuids"][0] in "".join(made["code"])
+        first = done(hub, f"setup-{framework}", **asked)
+        assert (first["success"], first["code"]) == (False, [])
+        assert "gpu/allocate" in first["reason"]
+
+    assert done(hub, "release", lease_id=got["lease_id"])["success"]
+    assert bed.free() == 4
+    for path in ("release", "setup-pytorch"):
+        assert post(hub, path, {"lease_id": got["lease_id"]}).status == 404
+
+
+def test_one_that_waits_keeps_nobody_else_waiting(hub: HubProcess, bed: PoolBed) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        with held(bed, 3):
+            asked = pool.submit(done, hub, "allocate", gpu_count=4, owner=ME)
+            wait_for(lambda: hub.get("/api/v1/claims")["items"], 30)
+            assert not asked.done()
+        assert asked.result(60)["success"]
+
+
+@pytest.mark.parametrize("hub", [0.2], indirect=True)
+def test_what_cannot_be_had_says_why_and_waits_for_nothing(hub: HubProcess, bed: PoolBed) -> None:
+    with held(bed, 3):
+        later = done(hub, "validate", gpu_count=2)
+        assert (later["valid"], later["available_now"], later["available_nodes"]) == (
+            True, False, [])
+        for asked, why in (({"gpu_count": 2}, "1 of 4 that suit it are free"),
+                           ({"gpu_count": 9}, "the largest has 4"),
+                           ({"gpu_type": "V100"}, "no GPU of model V100"),
+                           ({"memory_gb": 200}, "no GPU here has so much memory")):
+            refused = done(hub, "allocate", owner=ME, **asked)
+            assert (refused["success"], refused["lease_id"]) == (False, None)
+            assert why in refused["reason"], asked
+            assert done(hub, "validate", **asked)["valid"] == (asked == {"gpu_count": 2})
+        stranger = done(hub, "allocate", owner="no-such-user")
+        assert "no user no-such-user" in stranger["reason"]
+        assert hub.get("/api/v1/claims")["items"] == []
+        assert bed.free() == 1
+    assert post(hub, "allocate", {"gpu_count": 1}).status == 400  # whose, an admin has to say
+    assert post(hub, "allocate", {"gpu_count": 0}).status == 400
+
+
+def test_a_lease_that_a_command_holds_is_not_said_to_be_given_back(hub: HubProcess, bed: PoolBed
+                                                                  ) -> None:
+    with held(bed, 2):
+        [lease] = wait_for(lambda: hub.get("/api/v1/leases")["items"], 30)
+        answer = done(hub, "release", lease_id=lease["id"])
+        assert (answer["success"], "running command" in answer["reason"]) == (False, True)
+        assert bed.free() == 2
+
+
+def test_a_lease_is_its_owners(hub: HubProcess, bed: PoolBed) -> None:
+    mine, others = (add_program(hub, "user", unix_names=[name]) for name in (ME, "somebody-else"))
+    got = post(hub, "allocate", {}, mine).json
+    assert got["success"]
+    for path in ("release", "setup-pytorch", "setup-tensorflow"):
+        assert post(hub, path, {"lease_id": got["lease_id"]}, others).status == 404
+    assert post(hub, "allocate", {"owner": ME}, others).status == 404
+    assert bed.free() == 3
+    assert post(hub, "release", {"lease_id": got["lease_id"]}, mine).json["success"]
+
+
+def test_nobody_gets_gpus_of_a_node_that_they_do_not_see(hub: HubProcess) -> None:
+    for name, gpus in (("seen", 1), ("hidden", 2)):
+        agent = WireAgent(name, gpus)
+        agent.connect(hub)
+        agent.say(PoolReport(tuple(OfferedGpu(f"GPU-{name}-{at}", "H100", at)
+                                   for at in range(gpus)), (), ()))
+        if name == "seen":
+            assert hub.ask(f"/api/v1/nodes/{agent.node_id}", "PATCH", body=b'{"group": "lab"}',
+                           Content_Type="application/json").status == 200
+    wait_for(lambda: hub.ask("/api/v1/gpu/health").status == 200
+             and hub.get("/api/v1/gpu/health")["total_nodes"] == 2, 30)
+    token = add_program(hub, "user", ["lab"], [ME])
+    assert hub.ask("/api/v1/gpu/nodes", token=token).json["total_nodes"] == 1
+    assert not post(hub, "validate", {"gpu_count": 2}, token).json["valid"]
+    refused = post(hub, "allocate", {"gpu_count": 2}, token).json
+    assert (refused["success"], "the largest has 1" in refused["reason"]) == (False, True)
+
+
+def python(hub: HubProcess, bed: PoolBed, code: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-c", code], text=True, capture_output=True, timeout=120, check=False,
+        env=bed.env | {"GPUDECK_HUB": hub.url, "GPUDECK_TOKEN": hub.api_token})
+
+
+def test_the_calls_from_python_run_as_the_page_prints_them(hub: HubProcess, bed: PoolBed) -> None:
+    [printed] = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S)
+    on_h100 = printed.replace('"V100"', '"H100"').replace("memory_gb=32.0", "memory_gb=80.0")
+    assert on_h100 != printed
+    done = python(hub, bed, on_h100 + MORE)
+    assert done.returncode == 0, done.stderr
+    first, *code, last = done.stdout.splitlines()
+    assert f"{H100} 4 80.0" in first
+    assert "import torch" in code
+    assert "gpu_utilization" in last
+    assert "the largest has 4" in done.stderr
+    assert bed.free() == 4
+    done = python(hub, bed, printed)  # no V100 here
+    assert (done.returncode, "training on the CPU" in done.stdout) == (0, True), done.stderr
+    assert "there is no GPU of model V100 here" in done.stderr
+
+
+def test_its_memory_table_is_compared_with_the_boards_that_are_here(
+    hub: HubProcess, bed: PoolBed, tmp_path: Path
+) -> None:
+    config = tmp_path / "gpu_config.yaml"
+    config.write_text("gpu_memory_specs: {H100: 80, V100: 32}\n")
+    bed.env |= {"GPUDECK_TOKEN": hub.api_token}
+    for where in ((), ("--hub", hub.url)):
+        said = bed.run("pool", "import", str(config), *where)
+        assert said.returncode == 0, said.stderr
+        assert "those here have 80.0 GiB, as the table says" in said.stdout
+        assert "no such board is here" in said.stdout
