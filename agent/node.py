@@ -342,7 +342,7 @@ class _AgentLoop:
             self._sample = QuotaSample(seen, now)
             self._recent.saw(seen, reading)
         if self._pool is not None:
-            self._pool.put(reading, seen)
+            self._pool.put(reading, seen, self._limits.daemons)
         if recording is not None:
             recording.put(reading, happened, seen)
         if self._config.metrics is not None:

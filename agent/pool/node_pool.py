@@ -4,19 +4,23 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from gpudeck.limits import MpsDaemon
 from gpudeck.pool.core.schedule import PoolPolicy
 from gpudeck.pool.link import PoolPlan, PoolReport
 
 from ..journal.store import ActionJournal
+from ..limits.mps import multiuser_pipes
 from ..readings import Reading
 from ..tasks.processes import uptime_s
 from ..tasks.seen import GpuTask
+from ..tasks.terminals import tell
 from .clock import PoolClock
 from .gpus import PoolSnapshot, pool_gpus
 from .leases import NodeLeases
 from .requests import PoolRequests
 from .server import PoolServer
 from .service import PoolService
+from .shares import NOT_SEEN, MpsFacts
 from .signs import ProcessSigns
 from .store import LeaseStore
 
@@ -27,16 +31,20 @@ class NodePool:
     def __init__(self, service: PoolService, server: PoolServer) -> None:
         self._service = service
         self._server = server
-        self._tasks: Sequence[GpuTask] = ()
+        self._tasks: Sequence[GpuTask] | None = None
+        self._mps = NOT_SEEN
         self._live_at = float("-inf")
 
-    def put(self, reading: Reading, tasks: Sequence[GpuTask] | None) -> None:
-        """`tasks` None: they were not asked this time."""
+    def put(self, reading: Reading, tasks: Sequence[GpuTask] | None,
+            daemons: Sequence[MpsDaemon] | None) -> None:
+        """`tasks` None: they were not asked this time. `daemons`: of MPS, as seen last."""
         if tasks is not None:
             self._tasks = tasks
+        if daemons is not self._mps.daemons:
+            self._mps = MpsFacts(daemons, multiuser_pipes() if daemons else frozenset())
         self._service.snapshot = PoolSnapshot(
             pool_gpus(reading.facts, reading.links,
-                      {each.uuid: each.state for each in reading.gpus}), self._tasks)
+                      {each.uuid: each.state for each in reading.gpus}), self._tasks, self._mps)
 
     def connected(self) -> None:
         self._service.connected()
@@ -61,6 +69,7 @@ def open_pool(socket: Path, node_id: str, host: str, boot_id: str, journal: Acti
               is_local: bool, wake: Callable[[], None]) -> NodePool:
     clock = PoolClock(uptime_s, time.time)
     service = PoolService(node_id, host, NodeLeases(
-        LeaseStore(journal, boot_id), clock, ProcessSigns()), PoolPolicy(), clock, is_local, wake)
+        LeaseStore(journal, boot_id), clock, ProcessSigns()), PoolPolicy(), clock, is_local, wake,
+        tell)
     service.start()
     return NodePool(service, PoolServer(socket, PoolRequests(service)))

@@ -5,7 +5,7 @@ Any thread may call it. Work that waits for a disk is done on the thread that as
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from gpudeck.pool.core.claims import Claim
@@ -25,6 +25,7 @@ from .leases import NodeLeases
 from .lock import PoolGpu
 from .queue import WaitingClaims
 from .server import PoolUser, uid_of
+from .shares import NOT_SEEN, ShareHolder, holder_of
 
 log = logging.getLogger("gpudeck.agent.pool")
 
@@ -35,9 +36,10 @@ NO_HUB = ("no hub decides here now, and this agent gives out no GPUs by itself; 
 
 class PoolService:
     def __init__(self, node_id: str, host: str, leases: NodeLeases, policy: PoolPolicy,
-                 clock: PoolClock, is_local: bool, changed: Callable[[], None]) -> None:
+                 clock: PoolClock, is_local: bool, changed: Callable[[], None],
+                 tell: Callable[[int, list[str]], int]) -> None:
         """`is_local`: may give out GPUs while no hub decides. `changed`: there may be something to
-        `say`."""
+        `say`. `tell`: a user, at their terminals."""
         self.node_id = node_id
         self.host = host
         self.leases = leases
@@ -50,6 +52,8 @@ class PoolService:
         self.is_planned = False  # a hub is there, and decides
         self._is_local = is_local
         self._changed = changed
+        self._tell = tell
+        self._needed: Collection[str] = ()  # leases that are not renewed
         self._reported: PoolReport | None = None
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pool", daemon=True)
@@ -64,7 +68,7 @@ class PoolService:
     def gpus(self) -> dict[str, PoolGpu]:
         snapshot = self.snapshot
         return {} if snapshot is None else with_users(
-            snapshot.gpus, snapshot.tasks, list(self.leases.all.values()))
+            snapshot.gpus, self.leases.uses(snapshot) or ())
 
     def empty(self) -> Node:
         """This node as if nothing were given out, and all were well."""
@@ -85,7 +89,7 @@ class PoolService:
 
     def hear(self, plan: PoolPlan) -> None:
         with self.lock:
-            self.is_planned = True
+            self.is_planned, self._needed = True, frozenset(plan.needed)
             try:
                 for lease_id, why in plan.give_back.items():
                     lease = self.leases.all.get(lease_id)
@@ -97,14 +101,16 @@ class PoolService:
                 log.error("lease_not_kept why=%r", str(error))
             for standing in plan.standings:
                 if (waiting := self.waiting.all.get(standing.claim_id)) is not None:
-                    waiting.tell(ClaimWaits(standing.place, standing.why, standing.wait_s))
+                    waiting.tell(ClaimWaits(standing.place, standing.why, standing.wait_s,
+                                            standing.elsewhere))
 
     def _take(self, offer: LeaseOffer) -> None:
         if offer.claim_id in self.leases.all:
             return
         waiting = self.waiting.all.get(offer.claim_id)
         if waiting is not None:
-            self._grant(waiting.claim, offer.uuids, waiting.user.uid, waiting.is_run)
+            self._grant(waiting.claim, offer.uuids, waiting.user.uid, waiting.is_run,
+                        waiting.limits_itself)
         elif offer.claim is None:
             self.waiting.refused[offer.claim_id] = "nobody here waits for it any more"
         elif (uid := uid_of(offer.claim.owner)) is None:
@@ -120,7 +126,8 @@ class PoolService:
             if self.snapshot is None:
                 return ()
             report = views.report(self.gpus().values(), self.waiting, self.leases.all.values(),
-                                  self.leases.ended, self.clock.utc)
+                                  self.leases.uses(self.snapshot) or (), self.leases.ended,
+                                  self.clock.utc)
             if report == self._reported:
                 return ()
             self._reported = report
@@ -131,7 +138,10 @@ class PoolService:
     def schedule(self) -> None:
         """Here, where no hub decides."""
         self._changed()
-        if self.is_planned or self.snapshot is None or not self.waiting.all:
+        if self.is_planned:
+            return
+        self._needed = ()
+        if self.snapshot is None or not self.waiting.all:
             return
         if not self._is_local:
             for place, each in enumerate(self.waiting, 1):
@@ -148,7 +158,9 @@ class PoolService:
         for placement in made.offers:
             waiting = self.waiting.all[placement.claim.id]
             self._grant(placement.claim, placement.grants[0].uuids, waiting.user.uid,
-                        waiting.is_run)
+                        waiting.is_run, waiting.limits_itself)
+        needed = made.needed.get(self.node_id, frozenset())
+        self._needed = {each.id for each in held if needed & {*each.uuids}}
         for place, claim_id in enumerate(made.order, 1):
             self._tell_place(claim_id, place, made, node, now)
 
@@ -158,8 +170,15 @@ class PoolService:
         why = made.blocked.get(claim_id) or why_waits(waiting.claim, [self.empty()], [free])
         waiting.tell(ClaimWaits(place, why, shadow.at - now if is_head and shadow else None))
 
-    def _grant(self, claim: Claim, uuids: tuple[str, ...], uid: int, is_run: bool) -> None:
-        lease = self.leases.grant(claim, uuids, self.gpus(), uid, is_run)
+    def share_holder(self, uid: int) -> ShareHolder:
+        mps = NOT_SEEN if self.snapshot is None else self.snapshot.mps
+        return holder_of(uid, mps, self.leases.all.values())
+
+    def _grant(self, claim: Claim, uuids: tuple[str, ...], uid: int, is_run: bool,
+               limits_itself: bool = False) -> None:
+        holder = self.share_holder(uid) if claim.is_share else ShareHolder()
+        why = "" if limits_itself else holder.why
+        lease = why or self.leases.grant(claim, uuids, self.gpus(), uid, is_run, holder.pipes)
         if isinstance(lease, str):
             self.waiting.refused[claim.id] = lease
             return
@@ -184,14 +203,18 @@ class PoolService:
             log.error("lease_not_kept why=%r", str(why))
 
     def _review(self) -> None:
+        self.leases.look_for_marks()
+        uses = self.leases.uses(self.snapshot)
         for lease in list(self.leases.all.values()):
-            found = self.leases.reviewed(lease, self.snapshot, lease.id in self.users)
             user = self.users.get(lease.id)
-            if found.tell:
-                log.info("lease_told lease=%s owner=%s", lease.id, lease.claim.owner)
+            found = self.leases.reviewed(lease, uses, user is not None, lease.id in self._needed)
+            for text in found.tell:
+                log.info("lease_told lease=%s owner=%s text=%r", lease.id, lease.claim.owner, text)
+                if user is None:
+                    self._tell(lease.uid, [text])
+                else:
+                    user.send(LeaseNotice(text))
             if found.lease is None:
                 self.users.pop(lease.id, None)
-            if user is not None and found.tell:
-                user.send(LeaseNotice(found.tell))
-            if user is not None and found.lease is None:
-                user.send(LeaseEnded(found.why))
+                if user is not None:
+                    user.send(LeaseEnded(found.why))

@@ -8,13 +8,16 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from gpudeck.message_limits import Amount, Number, Seconds, Text, Word
+from gpudeck.message_limits import Amount, Number, Pid, Seconds, Text, Word
 from gpudeck.pool.core.claims import Claim, flaw
+from gpudeck.pool.messages import ELSEWHERE_MOST
 
 GPUS_MOST = 256
 CLAIMS_MOST = 1_024
 LEASES_MOST = 1_024
 ENDED_MOST = 256
+OUTSIDE_MOST = 1_024
+TASKS_MOST = 4_096  # of one lease
 
 
 class OfferedGpu(Struct, frozen=True):
@@ -38,12 +41,25 @@ class NodeClaim(Struct, frozen=True):
 
 
 class ReportedLease(Struct, frozen=True):
+    """`task_ids`: its tasks on its GPUs; `misplaced`: other GPUs on which its processes are."""
+
     claim: Claim
     uuids: Annotated[tuple[Word, ...], Meta(max_length=GPUS_MOST)]
     state: Word
     since: Seconds
     until: Seconds
     used_at: Seconds
+    task_ids: Annotated[tuple[Word, ...], Meta(max_length=TASKS_MOST)] = ()
+    misplaced: Annotated[tuple[Word, ...], Meta(max_length=GPUS_MOST)] = ()
+
+
+class OutsideUse(Struct, frozen=True):
+    """A task on a GPU, leased or not, without a lease."""
+
+    gpu: Word
+    task_id: Word
+    pid: Pid
+    user: Word | None
 
 
 class ReportedEnd(Struct, frozen=True):
@@ -66,6 +82,7 @@ class PoolReport(Struct, frozen=True, tag="pool"):
     leases: Annotated[tuple[ReportedLease, ...], Meta(max_length=LEASES_MOST)]
     ended: Annotated[tuple[ReportedEnd, ...], Meta(max_length=ENDED_MOST)] = ()
     refused: Annotated[dict[Word, Text], Meta(max_length=CLAIMS_MOST)] = {}
+    outside: Annotated[tuple[OutsideUse, ...], Meta(max_length=OUTSIDE_MOST)] = ()
 
 
 def report_flaw(report: PoolReport) -> str:
@@ -84,15 +101,20 @@ class LeaseOffer(Struct, frozen=True):
 
 
 class ClaimStanding(Struct, frozen=True):
+    """`elsewhere`: other nodes that have it free."""
+
     claim_id: Word
     place: Number
     why: Text
     wait_s: Amount | None = None
+    elsewhere: Annotated[tuple[Word, ...], Meta(max_length=ELSEWHERE_MOST)] = ()
 
 
 class PoolPlan(Struct, frozen=True, tag="pool_plan"):
-    """Also says that this hub decides: the node gives out nothing by itself meanwhile."""
+    """Also says that this hub decides: the node gives out nothing by itself meanwhile. `needed`:
+    leases that are not renewed at their end, since a claim must not wait longer for their GPUs."""
 
     offers: Annotated[tuple[LeaseOffer, ...], Meta(max_length=CLAIMS_MOST)] = ()
     standings: Annotated[tuple[ClaimStanding, ...], Meta(max_length=CLAIMS_MOST)] = ()
     give_back: Annotated[dict[Word, Text], Meta(max_length=LEASES_MOST)] = {}
+    needed: Annotated[tuple[Word, ...], Meta(max_length=LEASES_MOST)] = ()

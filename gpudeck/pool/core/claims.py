@@ -52,6 +52,7 @@ class Claim:
     give_up_at: float | None = None
     priority: int = DEFAULT_PRIORITY
     is_preemptible: bool = False
+    is_again: bool = False  # its GPUs were taken from it: it is the first of its priority
     shape: str = ""  # of its command, to predict its run time by
 
     @property

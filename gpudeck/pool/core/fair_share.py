@@ -85,7 +85,9 @@ def turns(claims: Iterable[Claim], pinned_at: Mapping[str, float], usage: Usage
         if each % 1:
             yield from sorted(by_rank[each], key=lambda claim: (pinned_at[claim.id], claim.id))
         else:
-            yield from _fair(by_rank[each], usage)
+            yield from sorted((claim for claim in by_rank[each] if claim.is_again),
+                              key=lambda claim: (claim.submitted_at, claim.id))
+            yield from _fair((claim for claim in by_rank[each] if not claim.is_again), usage)
 
 
 def _fair(claims: Iterable[Claim], usage: Usage) -> Iterator[Claim]:

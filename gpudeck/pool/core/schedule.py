@@ -68,12 +68,14 @@ class Shadow:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """`order`: ids of those that go on waiting, first to last. `blocked`: id to why."""
+    """`order`: ids of those that go on waiting, first to last. `blocked`: id to why. `needed`: by
+    node, GPUs that a pinned claim is to begin on: leases on them are not renewed."""
 
     offers: tuple[Placement, ...]
     order: tuple[str, ...]
     shadow: Shadow | None
     blocked: Mapping[str, str]
+    needed: Mapping[str, frozenset[str]]
 
 
 def run_pass(queue: Queue, nodes: Sequence[Node], policy: PoolPolicy, context: PlacementContext,
@@ -110,7 +112,13 @@ def run_pass(queue: Queue, nodes: Sequence[Node], policy: PoolPolicy, context: P
         queue.limits.take(claim)
         offers.append(placement)
         usage.charge(claim, held_gpus(claim) * claim.term_s)
-    return Pass(tuple(offers), tuple(order), shadow, blocked)
+    return Pass(tuple(offers), tuple(order), shadow, blocked, _needed(shadow, pinned))
+
+
+def _needed(shadow: Shadow | None, pinned: Mapping[str, float]) -> dict[str, frozenset[str]]:
+    if shadow is None or shadow.claim.id not in pinned:
+        return {}
+    return {grant.node: frozenset(grant.uuids) for grant in shadow.grants}
 
 
 def _lease_of(offer: Placement, now: float) -> Lease:
