@@ -6,7 +6,7 @@ import itertools
 import random
 import tempfile
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,15 @@ from agent.journal.store import ActionJournal, ActionStore
 from agent.pool.clock import PoolClock
 from agent.pool.gpus import PoolSnapshot
 from agent.pool.leases import NodeLeases
-from agent.pool.lock import LeasedProcess, PoolGpu
+from agent.pool.lock import LeasedProcess, Marks, PoolGpu
 from agent.pool.requests import PoolRequests
 from agent.pool.service import PoolService as NodePoolService
+from agent.pool.shares import MpsFacts
 from agent.pool.store import LeaseStore
 from dashboard.pool.service import PoolService
 from dashboard.pool.store import SCHEMA, PoolStore
 from dashboard.runtime.sqlite_state import SqliteStateStore
+from gpudeck.limits import MpsDaemon
 from gpudeck.pool.core.claims import WHOLE_MILLI
 from gpudeck.pool.core.schedule import PoolPolicy
 from gpudeck.pool.link import LeaseOffer, PoolPlan, PoolReport
@@ -34,6 +36,7 @@ NODES = ("n0", "n1")
 GPUS_EACH = 3
 UID = 1_000
 GIB = 2**30
+MPS = MpsFacts((MpsDaemon("/tmp/mps", 0, "root", True),))
 
 
 class Machine:
@@ -51,9 +54,9 @@ class Machine:
     def is_alive(self, process: LeasedProcess) -> bool:
         return process.pid in self.alive
 
-    def marked(self, lease_ids: Collection[str], uid_of: dict[str, int]) -> dict[str, int]:
-        living = [self.leases.get(pid) for pid in self.alive]
-        return {lease_id: living.count(lease_id) for lease_id in lease_ids}
+    def marked(self, uids: Mapping[str, int]) -> Marks:
+        return {lease_id: {(pid, pid) for pid in self.alive if self.leases.get(pid) == lease_id}
+                for lease_id in uids}
 
 
 @dataclass(eq=False)
@@ -125,10 +128,10 @@ class Node:
         leases = NodeLeases(LeaseStore(ActionJournal(self.journal), "boot"), clock,
                             self.machine)  # type: ignore[arg-type]
         self.service = NodePoolService(self.id, self.id, leases, PoolPolicy(), clock, False,
-                                       lambda: None)
+                                       lambda: None, lambda uid, texts: 0)
         self.service.snapshot = PoolSnapshot({
             uuid: PoolGpu(uuid, "H100", index, False, 0, None, 80 * GIB, "")
-            for index in range(GPUS_EACH) for uuid in [f"{self.id}-{index}"]}, ())
+            for index in range(GPUS_EACH) for uuid in [f"{self.id}-{index}"]}, (), MPS)
         self.requests = PoolRequests(self.service)
         self.is_up = True
 
