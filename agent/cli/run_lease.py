@@ -19,6 +19,7 @@ from gpudeck.pool.messages import (
 
 AGAIN_EVERY_S = 1.0
 ANSWERS_WITHIN_S = 5.0
+GIVEN_BACK = ("released", "draining")
 
 
 class RunLease:
@@ -71,9 +72,11 @@ class RunLease:
             case LeaseNotice(text):
                 self._say(text)
             case LeaseEnded():
-                if not self._is_over.is_set():
+                if not (self._is_over.is_set() and message.state in GIVEN_BACK):
                     self._say(f"the lease has ended: {message.why}")
                 self._end = message
+                self._has_ended.set()
+            case ClaimRefused():  # to give back what has ended already
                 self._has_ended.set()
 
     def _come_again(self) -> None:

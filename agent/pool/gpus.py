@@ -7,7 +7,6 @@ from gpudeck.wire import GpuFacts, GpuLink, GpuState
 
 from ..tasks.seen import GpuTask
 from .lock import PoolGpu
-from .shares import NOT_SEEN, MpsFacts
 from .uses import LeaseUse
 
 LOST = "the driver has lost it"
@@ -22,7 +21,6 @@ class PoolSnapshot:
 
     gpus: Mapping[str, PoolGpu]
     tasks: Sequence[GpuTask] | None
-    mps: MpsFacts = NOT_SEEN
 
 
 def pool_gpus(facts: Sequence[GpuFacts], links: Iterable[GpuLink],

@@ -4,12 +4,12 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from gpudeck.limits import MpsDaemon
 from gpudeck.pool.core.schedule import PoolPolicy
 from gpudeck.pool.link import PoolPlan, PoolReport
 
 from ..journal.store import ActionJournal
-from ..limits.mps import multiuser_pipes
+from ..limits.mps import LocalMpsDaemons, multiuser_pipes
+from ..limits.mps_view import daemons
 from ..readings import Reading
 from ..tasks.processes import uptime_s
 from ..tasks.seen import GpuTask
@@ -17,10 +17,11 @@ from ..tasks.terminals import tell
 from .clock import PoolClock
 from .gpus import PoolSnapshot, pool_gpus
 from .leases import NodeLeases
+from .mps_look import MpsLook
 from .requests import PoolRequests
 from .server import PoolServer
 from .service import PoolService
-from .shares import NOT_SEEN, MpsFacts
+from .shares import MpsFacts
 from .signs import ProcessSigns
 from .store import LeaseStore
 
@@ -32,19 +33,15 @@ class NodePool:
         self._service = service
         self._server = server
         self._tasks: Sequence[GpuTask] | None = None
-        self._mps = NOT_SEEN
         self._live_at = float("-inf")
 
-    def put(self, reading: Reading, tasks: Sequence[GpuTask] | None,
-            daemons: Sequence[MpsDaemon] | None) -> None:
-        """`tasks` None: they were not asked this time. `daemons`: of MPS, as seen last."""
+    def put(self, reading: Reading, tasks: Sequence[GpuTask] | None) -> None:
+        """`tasks` None: they were not asked this time."""
         if tasks is not None:
             self._tasks = tasks
-        if daemons is not self._mps.daemons:
-            self._mps = MpsFacts(daemons, multiuser_pipes() if daemons else frozenset())
         self._service.snapshot = PoolSnapshot(
             pool_gpus(reading.facts, reading.links,
-                      {each.uuid: each.state for each in reading.gpus}), self._tasks, self._mps)
+                      {each.uuid: each.state for each in reading.gpus}), self._tasks)
 
     def connected(self) -> None:
         self._service.connected()
@@ -66,10 +63,10 @@ class NodePool:
 
 
 def open_pool(socket: Path, node_id: str, host: str, boot_id: str, journal: ActionJournal,
-              is_local: bool, wake: Callable[[], None]) -> NodePool:
+              mps: LocalMpsDaemons, is_local: bool, wake: Callable[[], None]) -> NodePool:
     clock = PoolClock(uptime_s, time.time)
-    service = PoolService(node_id, host, NodeLeases(
-        LeaseStore(journal, boot_id), clock, ProcessSigns()), PoolPolicy(), clock, is_local, wake,
-        tell)
+    leases = NodeLeases(LeaseStore(journal, boot_id), clock, ProcessSigns())
+    look = MpsLook(lambda: MpsFacts(daemons(mps), multiuser_pipes()), uptime_s)
+    service = PoolService(node_id, host, leases, PoolPolicy(), clock, look, is_local, wake, tell)
     service.start()
     return NodePool(service, PoolServer(socket, PoolRequests(service)))

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from gpudeck.pool.core.claims import DEFAULT_PRIORITY, Claim
+from gpudeck.pool.core.claims import DEFAULT_PRIORITY, WHOLE_MILLI, Claim
 from gpudeck.pool.core.feasibility import why_never
 from gpudeck.pool.messages import (
     AskClaim,
@@ -34,6 +34,8 @@ class PoolRequests:
         self._service = service
 
     def asked(self, user: PoolUser, message: FromUser, pidfd: int | None) -> None:
+        if isinstance(message, AskClaim) and message.share_milli < WHOLE_MILLI:
+            self._service.mps.look()  # not with the lock: it may take its time
         try:
             with self._service.lock:
                 answer = self._answer(user, message, pidfd)
@@ -109,7 +111,7 @@ class PoolRequests:
         why = service.waiting.why_no_more(user) or why_never(claim, [service.empty()])
         if why or not claim.is_share or asked.limits_itself:
             return why
-        return service.share_holder(user.uid).why
+        return service.mps.holder_of(user.uid, service.leases.all.values()).why
 
     def _own(self, user: PoolUser, lease_id: str) -> NodeLease:
         lease = self._service.leases.all.get(lease_id)

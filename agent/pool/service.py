@@ -15,7 +15,7 @@ from gpudeck.pool.core.inventory import Node
 from gpudeck.pool.core.placement import PlacementContext
 from gpudeck.pool.core.schedule import NoOwnerLimits, Pass, PoolPolicy, Queue, run_pass
 from gpudeck.pool.link import LeaseOffer, PoolPlan, PoolReport
-from gpudeck.pool.messages import ClaimWaits, LeaseEnded, LeaseNotice
+from gpudeck.pool.messages import ClaimRefused, ClaimWaits, LeaseEnded, LeaseNotice
 
 from ..journal.store import JournalError
 from . import lock, views
@@ -23,9 +23,10 @@ from .clock import PoolClock
 from .gpus import PoolSnapshot, with_users
 from .leases import NodeLeases
 from .lock import PoolGpu
+from .mps_look import MpsLook
 from .queue import WaitingClaims
 from .server import PoolUser, uid_of
-from .shares import NOT_SEEN, ShareHolder, holder_of
+from .shares import UNKNOWN, ShareHolder
 
 log = logging.getLogger("gpudeck.agent.pool")
 
@@ -36,7 +37,7 @@ NO_HUB = ("no hub decides here now, and this agent gives out no GPUs by itself; 
 
 class PoolService:
     def __init__(self, node_id: str, host: str, leases: NodeLeases, policy: PoolPolicy,
-                 clock: PoolClock, is_local: bool, changed: Callable[[], None],
+                 clock: PoolClock, mps: MpsLook, is_local: bool, changed: Callable[[], None],
                  tell: Callable[[int, list[str]], int]) -> None:
         """`is_local`: may give out GPUs while no hub decides. `changed`: there may be something to
         `say`. `tell`: a user, at their terminals."""
@@ -45,6 +46,7 @@ class PoolService:
         self.leases = leases
         self.policy = policy
         self.clock = clock
+        self.mps = mps
         self.waiting = WaitingClaims()
         self.users: dict[str, PoolUser] = {}  # lease to who holds the connection
         self.lock = threading.RLock()
@@ -170,15 +172,17 @@ class PoolService:
         why = made.blocked.get(claim_id) or why_waits(waiting.claim, [self.empty()], [free])
         waiting.tell(ClaimWaits(place, why, shadow.at - now if is_head and shadow else None))
 
-    def share_holder(self, uid: int) -> ShareHolder:
-        mps = NOT_SEEN if self.snapshot is None else self.snapshot.mps
-        return holder_of(uid, mps, self.leases.all.values())
-
     def _grant(self, claim: Claim, uuids: tuple[str, ...], uid: int, is_run: bool,
                limits_itself: bool = False) -> None:
-        holder = self.share_holder(uid) if claim.is_share else ShareHolder()
-        why = "" if limits_itself else holder.why
-        lease = why or self.leases.grant(claim, uuids, self.gpus(), uid, is_run, holder.pipes)
+        holder = ShareHolder()
+        if claim.is_share:
+            holder = self.mps.holder_of(uid, self.leases.all.values())
+        if holder.why and not limits_itself:
+            self.waiting.refused[claim.id] = holder.why
+            if holder.why != UNKNOWN and (waiting := self.waiting.take(claim.id)) is not None:
+                waiting.user.send(ClaimRefused(holder.why))
+            return
+        lease = self.leases.grant(claim, uuids, self.gpus(), uid, is_run, holder.pipes)
         if isinstance(lease, str):
             self.waiting.refused[claim.id] = lease
             return
@@ -191,6 +195,7 @@ class PoolService:
 
     def _run(self) -> None:
         while not self._stop.wait(LOOK_EVERY_S):
+            self.mps.look_if_asked()
             self.step()
 
     def step(self) -> None:

@@ -18,6 +18,7 @@ from agent.pool.clock import PoolClock
 from agent.pool.gpus import PoolSnapshot
 from agent.pool.leases import NodeLeases
 from agent.pool.lock import LeasedProcess, Marks, PoolGpu
+from agent.pool.mps_look import MpsLook
 from agent.pool.requests import PoolRequests
 from agent.pool.service import PoolService as NodePoolService
 from agent.pool.shares import MpsFacts
@@ -127,11 +128,12 @@ class Node:
         clock = PoolClock(lambda: self.machine.now, lambda: self.machine.now + 1e6)
         leases = NodeLeases(LeaseStore(ActionJournal(self.journal), "boot"), clock,
                             self.machine)  # type: ignore[arg-type]
-        self.service = NodePoolService(self.id, self.id, leases, PoolPolicy(), clock, False,
-                                       lambda: None, lambda uid, texts: 0)
+        self.service = NodePoolService(self.id, self.id, leases, PoolPolicy(), clock,
+                                       MpsLook(lambda: MPS, clock.now), False, lambda: None,
+                                       lambda uid, texts: 0)
         self.service.snapshot = PoolSnapshot({
             uuid: PoolGpu(uuid, "H100", index, False, 0, None, 80 * GIB, "")
-            for index in range(GPUS_EACH) for uuid in [f"{self.id}-{index}"]}, (), MPS)
+            for index in range(GPUS_EACH) for uuid in [f"{self.id}-{index}"]}, ())
         self.requests = PoolRequests(self.service)
         self.is_up = True
 
@@ -218,6 +220,7 @@ class World:
             case "kill run" if run is not None:
                 run.leaves()
             case "look" if node.is_up:
+                node.service.mps.look_if_asked()
                 node.service.step()
             case "late":
                 self.machine.now += self.draw.uniform(0, 40)
