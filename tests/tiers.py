@@ -19,7 +19,7 @@ CHECK_FILES = tuple(f"tests/integration/test_{name}.py" for name in (
     "acts_crash", "acts_mig", "audit_agent", "agent_process", "demo", "demo_past", "events",
     "history_docs", "hostile_text", "limits", "limits_of_mps", "make_demo", "notices",
     "openapi", "procfile", "quotas", "quotas_agent", "pool_claim", "pool_hub", "pool_run",
-    "pool_taken", "run_signals",
+    "pool_commands", "run_signals",
     "rules_act", "same_numbers", "secrets", "simulated_children", "terminal_fleet",
     "terminal_here", "told", "transport", "wheel",
 ))

@@ -178,8 +178,10 @@ class PoolService:
         if claim.is_share:
             holder = self.mps.holder_of(uid, self.leases.all.values())
         if holder.why and not limits_itself:
-            self.waiting.refused[claim.id] = holder.why
-            if holder.why != UNKNOWN and (waiting := self.waiting.take(claim.id)) is not None:
+            waiting = None if holder.why == UNKNOWN else self.waiting.take(claim.id)
+            if waiting is None:
+                self.waiting.refused[claim.id] = holder.why
+            else:
                 waiting.user.send(ClaimRefused(holder.why))
             return
         lease = self.leases.grant(claim, uuids, self.gpus(), uid, is_run, holder.pipes)

@@ -49,7 +49,7 @@ class PoolUnderTest:
         self.leases = NodeLeases(LeaseStore(ActionJournal(self._store), "boot"), clock,
                                  ProcessSigns())
         self.service = PoolService("id", "n1", self.leases, PoolPolicy(), clock,
-                                   MpsLook(MpsFacts, uptime_s), is_local, lambda: None,
+                                   MpsLook(lambda: MpsFacts(()), uptime_s), is_local, lambda: None,
                                    lambda uid, texts: 0)
         self.service.snapshot = PoolSnapshot({
             f"GPU-{index}": PoolGpu(f"GPU-{index}", "H100", index, False, 0, None, 80 * 2**30, "")

@@ -21,13 +21,13 @@ from agent.pool.lock import LeasedProcess, Marks, PoolGpu
 from agent.pool.mps_look import MpsLook
 from agent.pool.requests import PoolRequests
 from agent.pool.service import PoolService as NodePoolService
-from agent.pool.shares import MpsFacts
+from agent.pool.shares import NO_DAEMON, UNKNOWN, MpsFacts
 from agent.pool.store import LeaseStore
 from dashboard.pool.service import PoolService
 from dashboard.pool.store import SCHEMA, PoolStore
 from dashboard.runtime.sqlite_state import SqliteStateStore
 from gpudeck.limits import MpsDaemon
-from gpudeck.pool.core.claims import WHOLE_MILLI
+from gpudeck.pool.core.claims import WHOLE_MILLI, Claim
 from gpudeck.pool.core.schedule import PoolPolicy
 from gpudeck.pool.link import LeaseOffer, PoolPlan, PoolReport
 from gpudeck.pool.messages import AskClaim, Bind, Bound, FromPool, GiveBack, Leased, LeaseEnded
@@ -345,5 +345,23 @@ def test_a_hub_that_is_wrong_is_refused(tmp_path: Path) -> None:
     assert {each.id: each.uuids for each in node.service.leases.all.values()} == {"a": ("n0-0",)}
     assert node.service.waiting.refused == {
         "b": "GPU 0 is leased", "c": "there is no GPU n1-0 on this node"}
+    node.journal.close()
+    world.hub.store.close()
+
+
+def test_a_share_that_nothing_holds_is_not_given_to_a_hubs_claim(tmp_path: Path) -> None:
+    """A claim that was made at the hub was not asked of this node's MPS before."""
+    world = World(tmp_path, random.Random(1))
+    node = world.nodes["n0"]
+    claim = Claim(id="a", owner="root", gpus=1, submitted_at=0.0, share_milli=300)
+    offer = PoolPlan((LeaseOffer("a", ("n0-0",), claim),))
+    for facts, why in ((MpsFacts(()), NO_DAEMON), (MPS, "")):
+        node.service.mps = MpsLook(lambda facts=facts: facts, lambda: 0.0)  # type: ignore[misc]
+        node.service.hear(offer)
+        assert node.service.waiting.refused["a"] == UNKNOWN, "it is asked before it is answered"
+        node.service.mps.look_if_asked()
+        node.service.hear(offer)
+        assert node.service.waiting.refused.get("a", "") == why
+        assert bool(node.service.leases.all) != bool(why)
     node.journal.close()
     world.hub.store.close()

@@ -1,5 +1,5 @@
-"""`gpudeck run` whose GPUs are taken from it, or are free on another node: real commands, a real
-socket."""
+"""`gpudeck run` by itself: what its command finds, GPUs that are taken from it, or free on another
+node. Real commands, and a real socket."""
 
 import os
 import signal
@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from agent.pool.lock import NodeLease
+from gpudeck.pool.hami import CACHE, LIBRARY_ENV, LOCKS
 from gpudeck.pool.link import ClaimStanding, PoolPlan
 from gpudeck.pool.messages import LeaseEnded
 from tests.fakes.hub import wait_for
@@ -92,6 +93,48 @@ def test_an_age_is_given_once_and_to_its_owner_alone(pool: PoolUnderTest) -> Non
     assert pool.leases.taken(lease_id, os.getuid()) is None
     os.kill(child, signal.SIGUSR1)
     ended(run)
+
+
+def test_where_no_mps_runs_hami_holds_a_share_if_it_is_there(pool: PoolUnderTest, tmp_path: Path
+                                                           ) -> None:
+    asked = ("run", "--share", "30", "--mem", "12G", "--ids", "index", "--", "env")
+    assert "no MPS control daemon" in ended(pool.start(*asked))[1]
+    library, cache = tmp_path / "libvgpu.so", tmp_path / "run"
+    (tmp_path / "hami.c").write_text("int nothing;")
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, tmp_path / "hami.c"], check=True)
+    cache.mkdir()
+    made = [LOCKS] * (not LOCKS.exists())
+    for each in made:
+        each.mkdir()
+    run = pool.start(*asked, **{LIBRARY_ENV: str(library), "XDG_RUNTIME_DIR": str(cache)})
+    out, err = run.communicate(timeout=60)
+    found = dict(each.split("=", 1) for each in out.splitlines())
+    assert (run.returncode, found["LD_PRELOAD"]) == (0, str(library)), err
+    assert (found["CUDA_DEVICE_SM_LIMIT"], found["CUDA_DEVICE_MEMORY_LIMIT"]) == ("30", "12288m")
+    assert Path(found[CACHE]).parent == cache
+    assert "umask" in err
+    by_uuid = pool.start(*asked[:-4], "--", "env", **{LIBRARY_ENV: str(library)})
+    code, err = ended(by_uuid)
+    assert (code, "HAMi-core reads indices" in err) == (10, True)
+    wait_for(lambda: not pool.leases.all, 30)
+    for each in made:
+        each.rmdir()
+
+
+def test_a_framework_is_told_what_the_commands_own_version_knows(pool: PoolUnderTest,
+                                                                 tmp_path: Path) -> None:
+    (tmp_path / "tensorflow-2.17.0.dist-info").mkdir()
+    (tmp_path / "tensorflow-2.17.0.dist-info" / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: tensorflow\nVersion: 2.17.0\n")
+    prints = "import os; print(os.environ.get('TF_FORCE_GPU_ALLOW_GROWTH'))"
+    asked = ("run", "--framework", "tensorflow", "--")
+    told = pool.start(*asked, sys.executable, "-c", prints, PYTHONPATH=str(tmp_path))
+    assert told.communicate(timeout=60) == ("true\n", "")
+    for unknown in (pool.start(*asked, sys.executable, "-c", prints),
+                    pool.start(*asked, "sh", "-c", "echo $TF_FORCE_GPU_ALLOW_GROWTH")):
+        out, err = unknown.communicate(timeout=60)
+        assert out in ("None\n", "\n")
+        assert "which tensorflow the command uses cannot be told" in err
 
 
 # -- free on another node
