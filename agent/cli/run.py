@@ -9,6 +9,7 @@ import contextlib
 import os
 import shlex
 import sys
+import time
 from collections.abc import Sequence
 
 from gpudeck.errors import CommandError, ExitCode
@@ -23,7 +24,8 @@ from .run_child import NOT_FOUND, run_command
 from .run_environment import add_environment_flags, command_environment
 from .run_lease import RunLease
 
-TAKEN = ("preempted", "lost")  # ends of a lease after which --requeue asks again
+TAKEN = "preempted"
+BACK_WITHIN_S = 300.0
 SSH_FAILED = 255  # ssh itself says so: the connection, or the node behind it, was lost
 
 
@@ -81,16 +83,29 @@ class _Run:
             say("the command waits for its turn again")
 
     def _once(self) -> int:
-        asked, command = self._asked, self._command
-        with contextlib.closing(PoolConnection(os.environ)) as pool:
-            lease = wait_for(pool, claim_of(
-                asked, is_run=True, shape=shape_of(command), again_of=self._again_of), self._tell)
-            change = command_environment(asked, lease, command, say)
-            if not asked.print_env:
+        pool, lease = self._granted()
+        with contextlib.closing(pool):
+            change = command_environment(self._asked, lease, self._command, say)
+            if not self._asked.print_env:
                 return self._on(pool, lease, change)
             print(change.shell())
             pool.send(GiveBack(lease.lease_id))
             return ExitCode.OK
+
+    def _granted(self) -> tuple[PoolConnection, Leased]:
+        """An agent that restarts has forgotten who waits, and is asked for the same again."""
+        claim = claim_of(self._asked, is_run=True, shape=shape_of(self._command),
+                         again_of=self._again_of)
+        pool = PoolConnection(os.environ)
+        while True:
+            try:
+                return pool, wait_for(pool, claim, self._tell)
+            except (CommandError, _FreeElsewhereError) as error:
+                pool.close()
+                if getattr(error, "code", None) != ExitCode.UNREACHABLE:
+                    raise
+            say("the agent has gone; the command is asked for again when it is back")
+            pool = found_again()
 
     def _on(self, pool: PoolConnection, lease: Leased, change: EnvironmentChange) -> int:
         held = RunLease(pool, lease.lease_id, say)
@@ -104,7 +119,7 @@ class _Run:
                 with contextlib.suppress(OSError):
                     os.unlink(change.set[CACHE])
         ended = held.give_back(end.status)
-        if self._asked.requeue and ended is not None and ended.state in TAKEN and not end.was_told:
+        if self._asked.requeue and ended is not None and ended.state == TAKEN and not end.was_told:
             self._asks_again, self._again_of = True, lease.lease_id
         return end.status
 
@@ -124,6 +139,18 @@ class _Run:
             self._lost.add(host)
             self._asks_again = True
         return end.status
+
+
+def found_again() -> PoolConnection:
+    """Raises CommandError: it does not come back."""
+    until = time.monotonic() + BACK_WITHIN_S
+    while True:
+        time.sleep(1.0)
+        try:
+            return PoolConnection(os.environ)
+        except CommandError:
+            if time.monotonic() > until:
+                raise
 
 
 def line_of(words: Sequence[str], command: Sequence[str]) -> str:

@@ -99,6 +99,23 @@ def test_a_run_finds_the_agent_again_and_gives_back_to_it(bed: PoolBed, tmp_path
     assert [each["exit_status"] for each in bed.audit("released")] == [128 + signal.SIGTERM]
 
 
+def test_who_waits_waits_on_when_the_agent_is_back(bed: PoolBed) -> None:
+    with bed.agent() as agent:
+        held = bed.start("run", "--gpus", "3", "--", sys.executable, "-c", WAITS)
+        assert held.stdout is not None
+        held.stdout.readline()
+        waits = bed.start("run", "--gpus", "2", "--", sys.executable, "-c", SAYS_ITS_GPUS)
+        wait_for(bed.in_queue(1), 30)
+        agent.kill()
+        agent.wait()
+    with bed.agent():
+        wait_for(bed.in_queue(1), 30)
+        held.terminate()
+        out, err = waits.communicate(timeout=60)
+        assert (waits.returncode, out.count("GPU-")) == (0, 2), err
+        assert "the agent has gone" in err
+
+
 def test_a_command_on_gpus_that_are_not_leased_is_caught(bed: PoolBed) -> None:
     with bed.agent():
         wrong, right = (bed.start("run", "--", sys.executable, "-c",
