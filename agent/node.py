@@ -198,7 +198,7 @@ class _AgentLoop:
             OfflineExecutor(self._context, journal, ActionLock(config.data)), config.identity.hub,
             config.host, config.is_made_up, wake, self._commands.hub_time)
         self._pool = None if config.pool_socket is None else open_pool(
-            config.pool_socket, config.identity.node_id, config.host, config.boot_id, journal,
+            config.pool_socket, config.identity.node_id, config.host, config.boot_id, journal, mps,
             config.local_claims, wake)
         self._sample: QuotaSample | None = None
         # Of a simulator's many nodes in one process nobody can say which takes what.

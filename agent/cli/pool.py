@@ -1,7 +1,6 @@
 """`gpudeck claim` and `gpudeck pool`: GPUs for what comes later, and who holds what."""
 
 import os
-import shlex
 import time
 from collections.abc import Sequence
 
@@ -9,20 +8,20 @@ import msgspec
 
 from gpudeck.action_words import printable
 from gpudeck.errors import CommandError, ExitCode
-from gpudeck.pool.boards import boards_seen
 from gpudeck.pool.connection import PoolConnection, wait_for
-from gpudeck.pool.environment import environment
 from gpudeck.pool.messages import ClaimRefused, Extend, GiveBack, Leased, PoolShown, ShowPool
 from gpudeck.quota import parse_span, span_words
 from gpudeck.settings import parser
 
 from .pool_request import add_claim_flags, claim_of
-from .run import say_place
+from .run import say, say_place
+from .run_environment import add_environment_flags, command_environment
 
 
 def claim(argv: Sequence[str]) -> int:
     made = parser("claim", (), "Hold GPUs of this node for what you start yourself.")
     add_claim_flags(made)
+    add_environment_flags(made)
     made.add_argument("--export", action="store_true",
                       help='print shell lines: eval "$(gpudeck claim --export)"')
     made.add_argument("--give-back", metavar="LEASE", help="end a lease of yours")
@@ -40,15 +39,18 @@ def claim(argv: Sequence[str]) -> int:
             raise CommandError(str(error), ExitCode.USAGE) from None
         return _said(pool, "extended")
     lease = wait_for(pool, claim_of(asked, is_run=False), say_place)
-    change = environment(lease, "auto", boards_seen())
+    try:
+        change = command_environment(asked, lease, ("python",), say)
+    except CommandError:
+        pool.send(GiveBack(lease.lease_id))
+        raise
     if asked.export:
-        print("\n".join(f"export {name}={shlex.quote(value)}"
-                        for name, value in change.set.items()))
+        print(change.shell())
         return ExitCode.OK
     gpus = ", ".join(str(gpu.index) for gpu in lease.gpus)
     print(f"lease {lease.lease_id}: GPU {gpus} of {lease.host} for "
           f"{span_words(max(lease.until - time.time(), 0.0))}, while it is used\n"
-          f"  use it:       export {' '.join(f'{k}={v}' for k, v in change.set.items())}\n"
+          f"  use it:       {change.shell().replace(chr(10), '; ')}\n"
           f"  give it back: gpudeck claim --give-back {lease.lease_id}")
     return ExitCode.OK
 
@@ -106,7 +108,8 @@ def _lines(shown: PoolShown, now: float) -> list[str]:
     trouble = {each.uuid: each.why for each in shown.unavailable}
     lines = []
     for gpu in shown.gpus:
-        state = "; ".join(held.get(gpu.uuid, ())) or printable(trouble.get(gpu.uuid, "free"))
+        why = printable(trouble.get(gpu.uuid, ""))
+        state = "; ".join(filter(None, (*held.get(gpu.uuid, ()), why))) or "free"
         lines.append(f"GPU {gpu.index:<3} {printable(gpu.name):28} {state}")
     free = sum(gpu.uuid not in held and gpu.uuid not in trouble for gpu in shown.gpus)
     lines.append(f"{free} of {len(shown.gpus)} GPUs free on {printable(shown.host)}")

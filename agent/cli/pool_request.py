@@ -1,12 +1,14 @@
 """What `gpudeck run` and `claim` share: flags to a claim."""
 
 import argparse
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import uuid4
 
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.pool.core.claims import PRIORITIES, WHOLE_MILLI
+from gpudeck.pool.hami import hami_library
 from gpudeck.pool.messages import AskClaim
 from gpudeck.pool.sizes import parse_board_size
 from gpudeck.quota import parse_span
@@ -45,12 +47,14 @@ def models_of(asked: argparse.Namespace) -> tuple[str, ...]:
     return tuple(word.strip() for word in asked.model.split("|") if word.strip())
 
 
-def claim_of(asked: argparse.Namespace, is_run: bool, shape: str = "") -> AskClaim:
+def claim_of(asked: argparse.Namespace, is_run: bool, shape: str = "",
+             again_of: str | None = None) -> AskClaim:
     return AskClaim(
         request_id=uuid4().hex[:16], is_run=is_run, gpus=asked.gpus or 1, models=models_of(asked),
         share_milli=WHOLE_MILLI if asked.share is None else asked.share * 10,
         mem_bytes=asked.mem, term_s=asked.term_s, wait_s=asked.wait_s, priority=asked.priority,
-        is_preemptible=asked.preemptible, shape=shape)
+        is_preemptible=asked.preemptible, again_of=again_of, shape=shape,
+        limits_itself=asked.share is not None and bool(hami_library(os.environ)))
 
 
 def parsed(parse: Callable[[str], Any]) -> Callable[[str], Any]:

@@ -4,67 +4,160 @@ The command is forked before it is named to the agent and waits on a pipe until 
 to it: nothing ever runs without its lease. `run` stays its parent, for signals and exit status.
 """
 
+import argparse
 import contextlib
-import ctypes
 import os
 import shlex
-import signal
 import sys
-import threading
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Sequence
 
 from gpudeck.errors import CommandError, ExitCode
-from gpudeck.pool.boards import boards_seen
 from gpudeck.pool.connection import PoolConnection, wait_for
-from gpudeck.pool.environment import environment
-from gpudeck.pool.messages import (
-    Bind,
-    Bound,
-    ClaimRefused,
-    ClaimWaits,
-    GiveBack,
-    Leased,
-    LeaseEnded,
-    LeaseNotice,
-)
+from gpudeck.pool.environment import EnvironmentChange
+from gpudeck.pool.hami import CACHE
+from gpudeck.pool.messages import ClaimWaits, GiveBack, Leased
 from gpudeck.settings import parser
 
 from .pool_request import add_claim_flags, claim_of, split_command
+from .run_child import NOT_FOUND, run_command
+from .run_environment import add_environment_flags, command_environment
+from .run_lease import RunLease
 
-NOT_FOUND, NOT_EXECUTABLE = 127, 126  # as shells have them
-PR_SET_CHILD_SUBREAPER = 36
-SI_KERNEL = 0x80
-# The terminal sends these to the command itself: it is of the same process group.
-OF_TERMINAL = (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP)
-FORWARDED = (*OF_TERMINAL, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2,
-             signal.SIGWINCH, signal.SIGCONT)
+TAKEN = "preempted"
+BACK_WITHIN_S = 300.0
+SSH_FAILED = 255  # ssh itself says so: the connection, or the node behind it, was lost
 
 
 def run(argv: Sequence[str]) -> int:
     words, command = split_command(argv)
-    made = parser("run", (), "Run a command on GPUs of this node, when it is its turn.")
-    made.usage = "gpudeck run [options] -- COMMAND ..."
-    add_claim_flags(made)
-    made.add_argument("--ids", choices=("auto", "uuid", "index"), default="auto",
-                      help="how the command is told its GPUs")
-    made.add_argument("--print-env", action="store_true",
-                      help="print what the command would find in its environment, and end")
-    asked = made.parse_args(words)
+    asked = _parser().parse_args(words)
     if not command and not asked.print_env:
         raise CommandError("name the command after --, as in: gpudeck run --gpus 2 -- "
                            "python train.py", ExitCode.USAGE)
-    pool = PoolConnection(os.environ)
-    lease = wait_for(pool, claim_of(asked, is_run=True, shape=shape_of(command)), say_place)
-    change = environment(lease, asked.ids, boards_seen())
-    if asked.print_env:
-        print("\n".join(f"export {name}={shlex.quote(value)}"
-                        for name, value in change.set.items()))
-        pool.send(GiveBack(lease.lease_id))
-        return ExitCode.OK
-    env = {**os.environ, **change.set}
-    for name in change.unset:
-        env.pop(name, None)
-    return _supervise(pool, lease, command, env)
+    if asked.nodes > 1:
+        raise CommandError("a run takes GPUs of one node; for several nodes start one run on each "
+                           "of them", ExitCode.USAGE)
+    return _Run(asked, command, line_of(words, command)).to_its_end()
+
+
+def _parser() -> argparse.ArgumentParser:
+    made = parser("run", (), "Run a command on GPUs of this node, when it is its turn.")
+    made.usage = "gpudeck run [options] -- COMMAND ..."
+    add_claim_flags(made)
+    add_environment_flags(made)
+    made.add_argument("--nodes", metavar="N", type=int, default=1,
+                      help="1: a run takes GPUs of one node")
+    made.add_argument("--ssh", action="store_true",
+                      help="where another node has it free, run it there through your own ssh")
+    made.add_argument("--requeue", action="store_true",
+                      help="run the command again when its GPUs were taken from it for a claim of "
+                           "higher priority, or the node that --ssh chose was lost")
+    made.add_argument("--print-env", action="store_true",
+                      help="print what the command would find in its environment, and end")
+    return made
+
+
+class _FreeElsewhereError(Exception):
+    """On the node of this name."""
+
+
+class _Run:
+    def __init__(self, asked: argparse.Namespace, command: Sequence[str], line: str) -> None:
+        self._asked = asked
+        self._command = command
+        self._line = line
+        self._lost: set[str] = set()  # nodes that ssh did not reach
+        self._asks_again = False
+        self._again_of: str | None = None  # its lease, that was taken
+
+    def to_its_end(self) -> int:
+        while True:
+            self._asks_again = False
+            try:
+                status = self._once()
+            except _FreeElsewhereError as found:
+                status = self._there(str(found))
+            if not self._asks_again:
+                return status
+            say("the command waits for its turn again")
+
+    def _once(self) -> int:
+        pool, lease = self._granted()
+        with contextlib.closing(pool):
+            change = command_environment(self._asked, lease, self._command, say)
+            if not self._asked.print_env:
+                return self._on(pool, lease, change)
+            print(change.shell())
+            pool.send(GiveBack(lease.lease_id))
+            return ExitCode.OK
+
+    def _granted(self) -> tuple[PoolConnection, Leased]:
+        """An agent that restarts has forgotten who waits, and is asked for the same again."""
+        claim = claim_of(self._asked, is_run=True, shape=shape_of(self._command),
+                         again_of=self._again_of)
+        pool = PoolConnection(os.environ)
+        while True:
+            try:
+                return pool, wait_for(pool, claim, self._tell)
+            except (CommandError, _FreeElsewhereError) as error:
+                pool.close()
+                if getattr(error, "code", None) != ExitCode.UNREACHABLE:
+                    raise
+            say("the agent has gone; the command is asked for again when it is back")
+            pool = found_again()
+
+    def _on(self, pool: PoolConnection, lease: Leased, change: EnvironmentChange) -> int:
+        held = RunLease(pool, lease.lease_id, say)
+        try:
+            end = run_command(self._command, change.applied(os.environ), held.bind)
+        except CommandError:
+            held.give_back(NOT_FOUND)
+            raise
+        finally:
+            if CACHE in change.set:
+                with contextlib.suppress(OSError):
+                    os.unlink(change.set[CACHE])
+        ended = held.give_back(end.status)
+        if self._asked.requeue and ended is not None and ended.state == TAKEN and not end.was_told:
+            self._asks_again, self._again_of = True, lease.lease_id
+        return end.status
+
+    def _tell(self, waits: ClaimWaits) -> None:
+        say_place(waits)
+        for host in waits.elsewhere:
+            if host not in self._lost:
+                if self._asked.ssh:
+                    raise _FreeElsewhereError(host)
+                say(f"it is free on {host}: ssh {shlex.join([host, self._line])}")
+
+    def _there(self, host: str) -> int:
+        say(f"it is free on {host}, and runs there")
+        terminal = ["-t"] if sys.stdin.isatty() else []
+        end = run_command(["ssh", *terminal, host, self._line], os.environ, os.close)
+        if end.status == SSH_FAILED and self._asked.requeue and not end.was_told:
+            self._lost.add(host)
+            self._asks_again = True
+        return end.status
+
+
+def found_again() -> PoolConnection:
+    """Raises CommandError: it does not come back."""
+    until = time.monotonic() + BACK_WITHIN_S
+    while True:
+        time.sleep(1.0)
+        try:
+            return PoolConnection(os.environ)
+        except CommandError:
+            if time.monotonic() > until:
+                raise
+
+
+def line_of(words: Sequence[str], command: Sequence[str]) -> str:
+    """What a shell on another node of the same files runs."""
+    there = shlex.join(["gpudeck", "run", *(word for word in words if word != "--ssh"), "--",
+                        *command])
+    return f"cd {shlex.quote(os.getcwd())} && {there}"
 
 
 def say_place(waits: ClaimWaits) -> None:
@@ -83,93 +176,3 @@ def shape_of(command: Sequence[str]) -> str:
     scripts = [word for word in command[1:] if word.endswith((".py", ".sh"))]
     return " ".join([os.path.basename(command[0]), *map(os.path.basename, scripts[:1])]) if (
         command) else ""
-
-
-def _supervise(pool: PoolConnection, lease: Leased, command: Sequence[str],
-               env: Mapping[str, str]) -> int:
-    # Double forks come back to us: their lease ends with them, not before.
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    watched = {signal.SIGCHLD, *FORWARDED}
-    signal.pthread_sigmask(signal.SIG_BLOCK, watched)
-    child = _start(pool, lease, command, env, watched)
-    threading.Thread(target=_listen, args=(pool,), daemon=True).start()
-    status = _wait(child, watched)
-    with contextlib.suppress(CommandError):
-        pool.send(GiveBack(lease.lease_id, status))
-    return status
-
-
-def _start(pool: PoolConnection, lease: Leased, command: Sequence[str], env: Mapping[str, str],
-           blocked: set[signal.Signals]) -> int:
-    go_reads, go = os.pipe()
-    failed, fails = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(go)
-        if os.read(go_reads, 1) != b"g":
-            os._exit(NOT_EXECUTABLE)  # the lease is not ours: nothing runs
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, blocked)
-        try:
-            os.execvpe(command[0], list(command), dict(env))
-        except OSError as error:
-            os.write(fails, str(error.errno).encode())
-            os._exit(NOT_FOUND)
-    os.close(go_reads)
-    os.close(fails)
-    pidfd = os.pidfd_open(child)
-    try:
-        pool.send(Bind(lease.lease_id), pidfd)
-        answer = pool.receive()
-        if not isinstance(answer, Bound):
-            raise CommandError(answer.why if isinstance(answer, ClaimRefused | LeaseEnded)
-                               else "the agent did not take the command", ExitCode.REFUSED)
-        os.write(go, b"g")
-    finally:
-        os.close(go)
-        os.close(pidfd)
-    why = os.read(failed, 16)
-    os.close(failed)
-    if why:
-        os.waitpid(child, 0)
-        pool.send(GiveBack(lease.lease_id, NOT_FOUND))
-        raise CommandError(f"cannot run {command[0]!r}: {os.strerror(int(why))}", ExitCode.USAGE)
-    return child
-
-
-def _wait(child: int, watched: set[signal.Signals]) -> int:
-    """Forwards signals until the command has ended; its status, 128 + N if signal N ended it."""
-    while True:
-        caught = signal.sigwaitinfo(watched)
-        if caught.si_signo == signal.SIGCHLD:
-            if (status := _reap(child)) is not None:
-                return status
-            continue
-        from_terminal = caught.si_code == SI_KERNEL and caught.si_signo in OF_TERMINAL
-        if not from_terminal:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(child, caught.si_signo)
-        if caught.si_signo == signal.SIGTSTP:
-            os.kill(os.getpid(), signal.SIGSTOP)
-
-
-def _reap(child: int) -> int | None:
-    """The child cannot be another process: nobody else reaps it."""
-    ended = None
-    with contextlib.suppress(ChildProcessError):
-        while (found := os.waitpid(-1, os.WNOHANG))[0]:
-            if found[0] == child:
-                code = os.waitstatus_to_exitcode(found[1])
-                ended = code if code >= 0 else 128 - code
-    return ended
-
-
-def _listen(pool: PoolConnection) -> None:
-    """Losing the agent ends nothing: the lease stays while the command runs."""
-    with contextlib.suppress(CommandError):
-        while True:
-            match pool.receive():
-                case LeaseNotice(text):
-                    say(text)
-                case LeaseEnded(why):
-                    say(f"the lease has ended: {why}")
-                    return

@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -30,6 +30,7 @@ DEFAULT_PIPES = Path("/tmp/nvidia-mps")
 LOGS = "CUDA_MPS_LOG_DIRECTORY"
 DEFAULT_LOGS = Path("/var/log/nvidia-mps")
 SERVER = "nvidia-cuda-mps-server"
+MULTIUSER = b"-multiuser-server"
 # Where distributions put it, whatever PATH the daemon has.
 SERVER_FOLDERS = "/usr/bin:/usr/sbin:/usr/local/bin"
 CALL_S = 5.0
@@ -317,11 +318,19 @@ def believed(daemon: MpsDaemonHandle, pids: Iterable[int]) -> tuple[int, ...]:
 
 def found_pipes(proc: Path = PROC) -> frozenset[Path]:
     """Of control daemons that run, by what they were started with."""
-    found = set()
+    return frozenset(path for path, _ in _started(proc))
+
+
+def multiuser_pipes(proc: Path = PROC) -> frozenset[str]:
+    """Of those whose servers take clients of several users at a time; root's alone can."""
+    return frozenset(str(path) for path, words in _started(proc) if MULTIUSER in words)
+
+
+def _started(proc: Path) -> Iterator[tuple[Path, Sequence[bytes]]]:
     for folder in proc.glob("[0-9]*"):
         try:
-            first = (folder / "cmdline").read_bytes().partition(b"\0")[0]
-            if first.rpartition(b"/")[2] != PROGRAM.encode():
+            words = (folder / "cmdline").read_bytes().split(b"\0")
+            if words[0].rpartition(b"/")[2] != PROGRAM.encode():
                 continue
             env = (folder / "environ").read_bytes().split(b"\0")
         except OSError:
@@ -329,8 +338,7 @@ def found_pipes(proc: Path = PROC) -> frozenset[Path]:
         given = [each.partition(b"=")[2] for each in env if each.startswith(PIPES.encode() + b"=")]
         path = Path(os.fsdecode(given[0])) if given and given[0] else DEFAULT_PIPES
         if not path_trouble(path):
-            found.add(path)
-    return frozenset(found)
+            yield path, words
 
 
 def path_trouble(pipes: Path) -> str:

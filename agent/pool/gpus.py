@@ -6,22 +6,21 @@ from dataclasses import dataclass, replace
 from gpudeck.wire import GpuFacts, GpuLink, GpuState
 
 from ..tasks.seen import GpuTask
-from .lock import NodeLease, PoolGpu
+from .lock import PoolGpu
+from .uses import LeaseUse
 
+LOST = "the driver has lost it"
 TROUBLE: Mapping[GpuState, str] = {
-    "ok": "", "stale": "its readings are old", "lost": "the driver has lost it",
+    "ok": "", "stale": "its readings are old", "lost": LOST,
     "error": "the driver fails at every question about it"}
-# A forgotten process that holds little and does nothing must not keep a board from everybody
-# (gflow PR#207: 642 MiB, two days).
-IDLE_MOST_BYTES = 2**30
 
 
 @dataclass(frozen=True, slots=True)
 class PoolSnapshot:
-    """This node's GPUs and tasks at one moment."""
+    """This node's GPUs and tasks at one moment. `tasks` None: they have not been listed yet."""
 
     gpus: Mapping[str, PoolGpu]
-    tasks: Sequence[GpuTask]
+    tasks: Sequence[GpuTask] | None
 
 
 def pool_gpus(facts: Sequence[GpuFacts], links: Iterable[GpuLink],
@@ -36,22 +35,15 @@ def pool_gpus(facts: Sequence[GpuFacts], links: Iterable[GpuLink],
         for place, each in enumerate(facts) if each.uuid not in split}
 
 
-def with_users(gpus: Mapping[str, PoolGpu], tasks: Iterable[GpuTask],
-               leases: Sequence[NodeLease]) -> dict[str, PoolGpu]:
+def with_users(gpus: Mapping[str, PoolGpu], uses: Iterable[LeaseUse]) -> dict[str, PoolGpu]:
     """What somebody uses without a lease is in trouble too: nobody else can count on it."""
     found = dict(gpus)
-    for each in tasks:
-        gpu = found.get(each.gpu_uuid)
-        if gpu is None or gpu.trouble or each.task.kind == "mps_server":
-            continue
-        is_leased = any(each.gpu_uuid in lease.uuids and lease.uid == each.task.uid
-                        for lease in leases)
-        is_idle = (each.mem_used_bytes is not None and each.mem_used_bytes < IDLE_MOST_BYTES
-                   and not each.sm_pct)
-        if not is_leased and not is_idle:
-            user = each.task.user or "an unknown user"
+    for each in uses:
+        gpu = found.get(each.seen.gpu_uuid)
+        if gpu is not None and not gpu.trouble and each.is_outside:
+            user = each.seen.task.user or "an unknown user"
             found[gpu.uuid] = replace(
-                gpu, trouble=f"used by {user} without a lease (process {each.task.pid})")
+                gpu, trouble=f"used by {user} without a lease (process {each.seen.task.pid})")
     return found
 
 

@@ -2,7 +2,7 @@
 
 import logging
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,9 +12,10 @@ from gpudeck.pool.link import ENDED_MOST, ReportedEnd
 from . import lock
 from .clock import PoolClock
 from .gpus import PoolSnapshot
-from .lock import LeaseSigns, NodeLease, PoolGpu, Review
+from .lock import LeaseSigns, Marks, NodeLease, PoolGpu, Review
 from .signs import ProcessSigns
 from .store import LeaseStore
+from .uses import LeaseUse, lease_uses, misplaced
 
 log = logging.getLogger("gpudeck.agent.pool")
 
@@ -28,7 +29,8 @@ class NodeLeases:
         self._store = store
         self._clock = clock
         self.processes = processes
-        self._marks: dict[str, int] = {}
+        self._marks: Marks = {}
+        self._taken: dict[tuple[str, int], float] = {}
         self._marked_at = -MARKS_EVERY_S
         self.ended: deque[ReportedEnd] = deque(maxlen=ENDED_MOST)
         found, lost = store.read()
@@ -39,12 +41,13 @@ class NodeLeases:
                                 "why": "the machine restarted"})
 
     def grant(self, claim: Claim, uuids: tuple[str, ...], gpus: Mapping[str, PoolGpu], uid: int,
-              is_run: bool) -> NodeLease | str:
+              is_run: bool, mps_pipes: str = "") -> NodeLease | str:
         """The lease, or why not."""
         now = self._clock.now()
         lease = NodeLease(
             id=claim.id, claim=claim, uuids=uuids, uid=uid, is_run=is_run, since=now, used_at=now,
-            state="offered" if is_run else "active", until=now + claim.term_s)
+            state="offered" if is_run else "active", until=now + claim.term_s,
+            mps_pipes=mps_pipes)
         why = lock.refusal(self.all.values(), lease, gpus)
         if why:
             return why
@@ -59,38 +62,61 @@ class NodeLeases:
 
     def end(self, lease: NodeLease, why: str, exit_status: int | None = None) -> None:
         after = {each.id: each for each in self.all.values() if each.id != lease.id}
-        state = "preempted" if lease.preempted else "released"
+        state = lease.end_state
         self._store.write(list(after.values()), {
             "pool": state, "lease": lease.id, "why": why, "exit_status": exit_status})
         self.all = after
+        if state == "preempted":
+            self._taken[lease.id, lease.uid] = lease.claim.submitted_at
+            for oldest in list(self._taken)[:-ENDED_MOST]:
+                del self._taken[oldest]
         utc = self._clock.utc
         self.ended.append(ReportedEnd(
             replace(lease.claim, submitted_at=utc(lease.claim.submitted_at)), lease.uuids,
             utc(lease.since), utc(self._clock.now()), state, why, exit_status))
         log.info("lease_ended lease=%s owner=%s why=%r", lease.id, lease.claim.owner, why)
 
-    def reviewed(self, lease: NodeLease, snapshot: PoolSnapshot | None, is_connected: bool,
+    def taken(self, lease_id: str, uid: int) -> float | None:
+        """Since when a claim of this user waited whose lease was taken from it; None: none was."""
+        return self._taken.pop((lease_id, uid), None)
+
+    def look_for_marks(self, is_due: bool = False) -> None:
+        now = self._clock.now()
+        if is_due or now - self._marked_at >= MARKS_EVERY_S:
+            self._marked_at = now
+            self._marks = self.processes.marked({each.id: each.uid for each in self.all.values()})
+
+    def uses(self, snapshot: PoolSnapshot | None) -> tuple[LeaseUse, ...] | None:
+        """None: nobody has listed the tasks yet."""
+        if snapshot is None or snapshot.tasks is None:
+            return None
+        return lease_uses(snapshot.tasks, list(self.all.values()), self._marks)
+
+    def reviewed(self, lease: NodeLease, uses: Sequence[LeaseUse] | None, is_connected: bool,
                  keep_until: float | None) -> Review:
-        found = lock.review(lease, self.signs(lease, snapshot, is_connected), self._clock.now(),
-                            keep_until)
+        found = lock.review(lease, self.signs(lease, uses, is_connected), keep_until,
+                            self._clock.now())
         if found.lease is None:
             self.end(lease, found.why)
-        else:
-            # When it was used last is not worth a write each second.
-            self.all = {**self.all, lease.id: found.lease}
-        return found
+            return found
+        wrong = misplaced(lease, uses or (), list(self.all.values()))
+        after = replace(found.lease, misplaced=wrong)
+        # When it was used last is not worth a write each second.
+        self.all = {**self.all, lease.id: after}
+        new = set(wrong) - set(lease.misplaced)
+        if not new:
+            return found
+        self.put(after, {"pool": "misplaced", "lease": lease.id, "uuids": list(wrong)})
+        return replace(found, tell=(*found.tell, (
+            f"processes of lease {lease.id} use GPUs that are not of it: {', '.join(sorted(new))}; "
+            "does the command choose its GPUs itself, or does CUDA count them otherwise "
+            "(--ids uuid)?")))
 
-    def signs(self, lease: NodeLease, snapshot: PoolSnapshot | None, is_connected: bool,
-              is_fresh: bool = False) -> LeaseSigns:
-        now = self._clock.now()
-        if is_fresh or now - self._marked_at >= MARKS_EVERY_S:
-            self._marked_at = now
-            self._marks = self.processes.marked(list(self.all), {
-                each.id: each.uid for each in self.all.values()})
-        on_gpus = snapshot is not None and any(
-            each.gpu_uuid in lease.uuids and each.task.uid == lease.uid
-            for each in snapshot.tasks)
-        # Until they were looked through, a process that was bound counts as one with the mark.
-        marked = self._marks.get(lease.id, 1 if lease.process is not None else 0)
+    def signs(self, lease: NodeLease, uses: Sequence[LeaseUse] | None, is_connected: bool
+              ) -> LeaseSigns:
+        on_gpus = None if uses is None else any(each.may_be_of(lease) for each in uses)
+        marked = self._marks.get(lease.id)
         is_alive = lease.process is not None and self.processes.is_alive(lease.process)
-        return LeaseSigns(is_connected, is_alive, marked, on_gpus)
+        # Until they were looked through, a process that was bound counts as one with the mark.
+        return LeaseSigns(is_connected, is_alive, len(marked) if marked is not None else (
+            1 if lease.process is not None else 0), on_gpus)

@@ -8,12 +8,16 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from gpudeck.pool.core.claims import WHOLE_MILLI, Claim, Grant, Lease
+from gpudeck.pool.core.claims import WHOLE_MILLI, Claim, Grant, Lease, State
 from gpudeck.pool.core.inventory import FreeGpu, Node, node_of
 
 BIND_WITHIN_S = 30.0
 UNUSED_TELL_S = 900.0
 UNUSED_TAKE_S = 300.0  # after its owner was told
+
+
+ProcessKey = tuple[int, int]  # pid and start ticks
+Marks = Mapping[str, Collection[ProcessKey]]  # lease to the processes that carry its mark
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +27,10 @@ class LeasedProcess:
     pid: int
     start_ticks: int
     inode: int | None
+
+    @property
+    def key(self) -> ProcessKey:
+        return self.pid, self.start_ticks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +46,14 @@ class NodeLease:
     used_at: float
     process: LeasedProcess | None = None
     told_at: float | None = None  # that nobody uses it
+    told_until: float | None = None  # the end of its term of which its owner was told
+    misplaced: tuple[str, ...] = ()  # other GPUs on which its processes were last
+    mps_pipes: str = ""  # of the daemon that holds its share
     preempted: str = ""  # why it is being taken back
+
+    @property
+    def end_state(self) -> State:
+        return "preempted" if self.preempted else "released"
 
     def as_lease(self, node_id: str) -> Lease:
         return Lease(id=self.id, claim=self.claim, grants=(Grant(node_id, self.uuids),),
@@ -95,14 +110,11 @@ class LeaseSigns:
     is_connected: bool
     is_alive: bool  # the process that it was bound to
     marked: int  # processes that carry its mark in their environment
-    on_gpus: bool  # processes of its owner on its GPUs
+    on_gpus: bool | None  # its tasks on its GPUs; None: they have not been listed yet
 
     @property
     def any(self) -> bool:
-        return self.is_alive or self.marked > 0 or self.on_gpus
-
-
-Ending = Literal["released", "expired"]
+        return self.is_alive or self.marked > 0 or self.on_gpus is True
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,33 +123,49 @@ class Review:
 
     lease: NodeLease | None
     why: str = ""
-    tell: str = ""
+    tell: tuple[str, ...] = ()
 
 
-def review(lease: NodeLease, signs: LeaseSigns, now: float, keep_until: float | None = None
-           ) -> Review:
+def review(lease: NodeLease, signs: LeaseSigns, keep_until: float | None, now: float) -> Review:
     """`keep_until`: somebody else begins on its GPUs then, so it is not renewed past that."""
     if lease.state == "offered":
         if now - lease.since >= BIND_WITHIN_S:
             return Review(None, f"nobody came for it within {BIND_WITHIN_S:.0f} s")
         return Review(lease)
-    if signs.any:
-        until = lease.until
-        if now >= until and not lease.preempted and (keep_until is None or keep_until > now):
-            until = now + lease.claim.term_s
-            until = until if keep_until is None else min(until, keep_until)
-        return Review(replace(lease, used_at=now, told_at=None, until=until))
-    if lease.preempted and not signs.is_connected:
+    if lease.preempted and not signs.any and not signs.is_connected:
         return Review(None, lease.preempted)
-    if lease.is_run:
+    used = _use_reviewed(lease, signs, now)
+    if used.lease is None or now < lease.until or not signs.any or lease.preempted:
+        return used
+    if keep_until is None or keep_until > now:
+        until = now + lease.claim.term_s
+        return replace(used, lease=replace(
+            used.lease, until=until if keep_until is None else min(until, keep_until)))
+    if lease.told_until == lease.until:
+        return used
+    return replace(used, lease=replace(used.lease, told_until=lease.until), tell=(
+        *used.tell, f"the term of lease {lease.id} is over, and others wait for its GPUs: finish, "
+                    f"or extend it (gpudeck claim --extend {lease.id} 1h)"))
+
+
+def _use_reviewed(lease: NodeLease, signs: LeaseSigns, now: float) -> Review:
+    # A bare claim is used by whatever carries its mark, a run by what is on its GPUs alone.
+    is_used = (signs.any and signs.on_gpus is not False) if lease.is_run else (
+        signs.any or signs.on_gpus is None)
+    if is_used:
+        return Review(replace(lease, used_at=now, told_at=None))
+    if lease.is_run and not signs.any:
         # Its process has ended, and nothing that it started is left.
         return Review(lease) if signs.is_connected else Review(None, "its processes have ended")
     if now - lease.used_at < UNUSED_TELL_S:
         return Review(lease)
     if lease.told_at is None:
+        # Downloads and compiles take long: what runs is told, and keeps its GPUs.
+        what = "it keeps them while it runs" if lease.is_run else (
+            f"they go back in {UNUSED_TAKE_S / 60:.0f} min unless something does")
         return Review(replace(lease, told_at=now), tell=(
             f"nothing has run on the GPUs of lease {lease.id} for {UNUSED_TELL_S / 60:.0f} min; "
-            f"they go back in {UNUSED_TAKE_S / 60:.0f} min unless something does"))
-    if now - lease.told_at >= UNUSED_TAKE_S:
+            f"{what}",))
+    if not lease.is_run and now - lease.told_at >= UNUSED_TAKE_S:
         return Review(None, "nothing ran on its GPUs")
     return Review(lease)

@@ -8,15 +8,20 @@ from gpudeck.pool.core.schedule import PoolPolicy
 from gpudeck.pool.link import PoolPlan, PoolReport
 
 from ..journal.store import ActionJournal
+from ..limits.mps import LocalMpsDaemons, multiuser_pipes
+from ..limits.mps_view import daemons
 from ..readings import Reading
 from ..tasks.processes import uptime_s
 from ..tasks.seen import GpuTask
+from ..tasks.terminals import tell
 from .clock import PoolClock
 from .gpus import PoolSnapshot, pool_gpus
 from .leases import NodeLeases
+from .mps_look import MpsLook
 from .requests import PoolRequests
 from .server import PoolServer
 from .service import PoolService
+from .shares import MpsFacts
 from .signs import ProcessSigns
 from .store import LeaseStore
 
@@ -27,7 +32,7 @@ class NodePool:
     def __init__(self, service: PoolService, server: PoolServer) -> None:
         self._service = service
         self._server = server
-        self._tasks: Sequence[GpuTask] = ()
+        self._tasks: Sequence[GpuTask] | None = None
         self._live_at = float("-inf")
 
     def put(self, reading: Reading, tasks: Sequence[GpuTask] | None) -> None:
@@ -58,9 +63,10 @@ class NodePool:
 
 
 def open_pool(socket: Path, node_id: str, host: str, boot_id: str, journal: ActionJournal,
-              is_local: bool, wake: Callable[[], None]) -> NodePool:
+              mps: LocalMpsDaemons, is_local: bool, wake: Callable[[], None]) -> NodePool:
     clock = PoolClock(uptime_s, time.time)
-    service = PoolService(node_id, host, NodeLeases(
-        LeaseStore(journal, boot_id), clock, ProcessSigns()), PoolPolicy(), clock, is_local, wake)
+    leases = NodeLeases(LeaseStore(journal, boot_id), clock, ProcessSigns())
+    look = MpsLook(lambda: MpsFacts(daemons(mps), multiuser_pipes()), uptime_s)
+    service = PoolService(node_id, host, leases, PoolPolicy(), clock, look, is_local, wake, tell)
     service.start()
     return NodePool(service, PoolServer(socket, PoolRequests(service)))

@@ -18,13 +18,18 @@ class WaitingClaim:
     user: PoolUser
     is_run: bool
     wait_until: float | None
+    limits_itself: bool = False
     said: ClaimWaits | None = None
 
     def tell(self, said: ClaimWaits) -> None:
         """When its place or the reason changes; an estimate alone is no news."""
-        if self.said is None or (said.place, said.why) != (self.said.place, self.said.why):
+        if self.said is None or _news(said) != _news(self.said):
             self.user.send(said)
         self.said = said
+
+
+def _news(said: ClaimWaits) -> tuple[object, ...]:
+    return said.place, said.why, said.elsewhere
 
 
 @dataclass(slots=True)

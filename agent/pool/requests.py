@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from gpudeck.pool.core.claims import DEFAULT_PRIORITY, Claim
+from gpudeck.pool.core.claims import DEFAULT_PRIORITY, WHOLE_MILLI, Claim
 from gpudeck.pool.core.feasibility import why_never
 from gpudeck.pool.messages import (
     AskClaim,
@@ -34,6 +34,8 @@ class PoolRequests:
         self._service = service
 
     def asked(self, user: PoolUser, message: FromUser, pidfd: int | None) -> None:
+        if isinstance(message, AskClaim) and message.share_milli < WHOLE_MILLI:
+            self._service.mps.look()  # not with the lock: it may take its time
         try:
             with self._service.lock:
                 answer = self._answer(user, message, pidfd)
@@ -58,7 +60,7 @@ class PoolRequests:
             case AskClaim():
                 return self._ask(user, message)
             case Bind():
-                return self._bind(self._own(user, message.lease_id), pidfd)
+                return self._bind(user, self._own(user, message.lease_id), pidfd)
             case GiveBack():
                 return self._give_back(self._own(user, message.lease_id), message.exit_status)
             case Extend():
@@ -79,7 +81,8 @@ class PoolRequests:
             raise _RefusedError(why)
         service.waiting.all[claim.id] = WaitingClaim(
             claim, user, asked.is_run,
-            None if asked.wait_s is None else claim.submitted_at + asked.wait_s)
+            None if asked.wait_s is None else service.clock.now() + asked.wait_s,
+            asked.limits_itself)
         service.schedule()
         if not service.is_planned:  # a hub gets a moment to answer
             service.waiting.give_up(service.clock.now())
@@ -87,9 +90,11 @@ class PoolRequests:
 
     def _claim(self, user: PoolUser, asked: AskClaim) -> Claim:
         service = self._service
+        since = None if asked.again_of is None else service.leases.taken(asked.again_of, user.uid)
         return Claim(
             id=asked.request_id, owner=user.owner, gpus=asked.gpus, nodes=asked.nodes,
-            submitted_at=service.clock.now(), share_milli=asked.share_milli,
+            submitted_at=service.clock.now() if since is None else since,
+            is_again=since is not None, share_milli=asked.share_milli,
             mem_bytes=asked.mem_bytes, models=asked.models, hosts=asked.hosts, shape=asked.shape,
             is_preemptible=asked.is_preemptible,
             term_s=service.policy.default_term_s if asked.term_s is None else asked.term_s,
@@ -103,7 +108,10 @@ class PoolRequests:
             return "this claim was made already"
         if asked.nodes > 1 or any(host != service.host for host in asked.hosts):
             return "this agent gives out GPUs of its own node alone; run it where they are"
-        return service.waiting.why_no_more(user) or why_never(claim, [service.empty()])
+        why = service.waiting.why_no_more(user) or why_never(claim, [service.empty()])
+        if why or not claim.is_share or asked.limits_itself:
+            return why
+        return service.mps.holder_of(user.uid, service.leases.all.values()).why
 
     def _own(self, user: PoolUser, lease_id: str) -> NodeLease:
         lease = self._service.leases.all.get(lease_id)
@@ -113,28 +121,33 @@ class PoolRequests:
             raise _RefusedError(f"lease {lease_id} is of {lease.claim.owner}")
         return lease
 
-    def _bind(self, lease: NodeLease, pidfd: int | None) -> FromPool:
+    def _bind(self, user: PoolUser, lease: NodeLease, pidfd: int | None) -> FromPool:
+        """Also of a run that has found the agent again."""
         process = None if pidfd is None else self._service.leases.processes.process_of(
             pidfd, lease.uid)
         if process is None:
             raise _RefusedError("the process of this lease has ended, is another user's, or of "
                                 "another pid namespace than the agent")
-        now = self._service.clock.now()
-        self._service.leases.put(
-            replace(lease, state="active", process=process, used_at=now,
-                    until=now + lease.claim.term_s),
-            {"pool": "bound", "lease": lease.id, "pid": process.pid})
+        self._service.users[lease.id] = user
+        if process != lease.process:
+            now = self._service.clock.now()
+            self._service.leases.put(
+                replace(lease, state="active", process=process, used_at=now,
+                        until=now + lease.claim.term_s),
+                {"pool": "bound", "lease": lease.id, "pid": process.pid})
         return Bound()
 
     def _give_back(self, lease: NodeLease, exit_status: int | None) -> FromPool:
         service = self._service
         service.users.pop(lease.id, None)
-        signs = service.leases.signs(lease, service.snapshot, is_connected=False, is_fresh=True)
-        if lease.is_run and signs.marked:
-            return LeaseEnded("processes that it started are still there; it ends with them")
-        service.leases.end(lease, "given back", exit_status)
+        service.leases.look_for_marks(is_due=True)
+        uses = service.leases.uses(service.snapshot)
+        if lease.is_run and service.leases.signs(lease, uses, is_connected=False).marked:
+            return LeaseEnded("processes that it started are still there; it ends with them",
+                              "draining")
+        service.leases.end(lease, lease.preempted or "given back", exit_status)
         service.schedule()
-        return LeaseEnded("given back")
+        return LeaseEnded(lease.preempted or "given back", lease.end_state)
 
     def _extend(self, lease: NodeLease, by_s: float) -> FromPool:
         after = replace(lease, until=lease.until + by_s)

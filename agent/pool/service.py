@@ -15,7 +15,7 @@ from gpudeck.pool.core.inventory import Node
 from gpudeck.pool.core.placement import PlacementContext
 from gpudeck.pool.core.schedule import NoOwnerLimits, Pass, PoolPolicy, Queue, run_pass
 from gpudeck.pool.link import LeaseOffer, PoolPlan, PoolReport
-from gpudeck.pool.messages import ClaimWaits, LeaseEnded, LeaseNotice
+from gpudeck.pool.messages import ClaimRefused, ClaimWaits, LeaseEnded, LeaseNotice
 
 from ..journal.store import JournalError
 from . import lock, views
@@ -23,8 +23,10 @@ from .clock import PoolClock
 from .gpus import PoolSnapshot, with_users
 from .leases import NodeLeases
 from .lock import PoolGpu
+from .mps_look import MpsLook
 from .queue import WaitingClaims
 from .server import PoolUser, uid_of
+from .shares import UNKNOWN, ShareHolder
 
 log = logging.getLogger("gpudeck.agent.pool")
 
@@ -35,22 +37,25 @@ NO_HUB = ("no hub decides here now, and this agent gives out no GPUs by itself; 
 
 class PoolService:
     def __init__(self, node_id: str, host: str, leases: NodeLeases, policy: PoolPolicy,
-                 clock: PoolClock, is_local: bool, changed: Callable[[], None]) -> None:
+                 clock: PoolClock, mps: MpsLook, is_local: bool, changed: Callable[[], None],
+                 tell: Callable[[int, list[str]], int]) -> None:
         """`is_local`: may give out GPUs while no hub decides. `changed`: there may be something to
-        `say`."""
+        `say`. `tell`: a user, at their terminals."""
         self.node_id = node_id
         self.host = host
         self.leases = leases
         self.policy = policy
         self.clock = clock
+        self.mps = mps
         self.waiting = WaitingClaims()
         self.users: dict[str, PoolUser] = {}  # lease to who holds the connection
         self.lock = threading.RLock()
         self.snapshot: PoolSnapshot | None = None
         self.is_planned = False  # a hub is there, and decides
-        self._keep_until: Mapping[str, float] = {}  # UTC, by lease
+        self._keep_until: Mapping[str, float] = {}  # by lease
         self._is_local = is_local
         self._changed = changed
+        self._tell = tell
         self._reported: PoolReport | None = None
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pool", daemon=True)
@@ -65,7 +70,7 @@ class PoolService:
     def gpus(self) -> dict[str, PoolGpu]:
         snapshot = self.snapshot
         return {} if snapshot is None else with_users(
-            snapshot.gpus, snapshot.tasks, list(self.leases.all.values()))
+            snapshot.gpus, self.leases.uses(snapshot) or ())
 
     def empty(self) -> Node:
         """This node as if nothing were given out, and all were well."""
@@ -92,7 +97,8 @@ class PoolService:
                     lease = self.leases.all.get(lease_id)
                     if lease is not None and not lease.is_run:
                         self.leases.end(lease, why)
-                self._keep_until = plan.keep_until
+                self._keep_until = {lease_id: self.clock.own(until)
+                                    for lease_id, until in plan.keep_until.items()}
                 self._preempt(plan.preempt)
                 for offer in plan.offers:
                     self._take(offer)
@@ -101,7 +107,7 @@ class PoolService:
             for standing in plan.standings:
                 if (waiting := self.waiting.all.get(standing.claim_id)) is not None:
                     waiting.tell(ClaimWaits(standing.place, standing.why, standing.wait_s,
-                                            standing.estimate))
+                                            standing.estimate, standing.elsewhere))
 
     def _preempt(self, whys: Mapping[str, str]) -> None:
         """Its owner is told; what ends its work are commands that follow."""
@@ -121,7 +127,8 @@ class PoolService:
             return
         waiting = self.waiting.all.get(offer.claim_id)
         if waiting is not None:
-            self._grant(waiting.claim, offer.uuids, waiting.user.uid, waiting.is_run)
+            self._grant(waiting.claim, offer.uuids, waiting.user.uid, waiting.is_run,
+                        waiting.limits_itself)
         elif offer.claim is None:
             self.waiting.refused[offer.claim_id] = "nobody here waits for it any more"
         elif (uid := uid_of(offer.claim.owner)) is None:
@@ -137,7 +144,8 @@ class PoolService:
             if self.snapshot is None:
                 return ()
             report = views.report(self.gpus().values(), self.waiting, self.leases.all.values(),
-                                  self.leases.ended, self.clock.utc)
+                                  self.leases.uses(self.snapshot) or (), self.leases.ended,
+                                  self.clock.utc)
             if report == self._reported:
                 return ()
             self._reported = report
@@ -148,7 +156,10 @@ class PoolService:
     def schedule(self) -> None:
         """Here, where no hub decides."""
         self._changed()
-        if self.is_planned or self.snapshot is None or not self.waiting.all:
+        if self.is_planned:
+            return
+        self._keep_until = {}
+        if self.snapshot is None or not self.waiting.all:
             return
         if not self._is_local:
             for place, each in enumerate(self.waiting, 1):
@@ -165,7 +176,9 @@ class PoolService:
         for placement in made.offers:
             waiting = self.waiting.all[placement.claim.id]
             self._grant(placement.claim, placement.grants[0].uuids, waiting.user.uid,
-                        waiting.is_run)
+                        waiting.is_run, waiting.limits_itself)
+        self._keep_until = {each.id: until for each in held
+                            if (until := made.kept_until(each.uuids)) is not None}
         for place, claim_id in enumerate(made.order, 1):
             self._tell_place(claim_id, place, made, node, now)
 
@@ -175,8 +188,19 @@ class PoolService:
         why = made.blocked.get(claim_id) or why_waits(waiting.claim, [self.empty()], [free])
         waiting.tell(ClaimWaits(place, why, shadow.at - now if is_head and shadow else None))
 
-    def _grant(self, claim: Claim, uuids: tuple[str, ...], uid: int, is_run: bool) -> None:
-        lease = self.leases.grant(claim, uuids, self.gpus(), uid, is_run)
+    def _grant(self, claim: Claim, uuids: tuple[str, ...], uid: int, is_run: bool,
+               limits_itself: bool = False) -> None:
+        holder = ShareHolder()
+        if claim.is_share:
+            holder = self.mps.holder_of(uid, self.leases.all.values())
+        if holder.why and not limits_itself:
+            waiting = None if holder.why == UNKNOWN else self.waiting.take(claim.id)
+            if waiting is None:
+                self.waiting.refused[claim.id] = holder.why
+            else:
+                waiting.user.send(ClaimRefused(holder.why))
+            return
+        lease = self.leases.grant(claim, uuids, self.gpus(), uid, is_run, holder.pipes)
         if isinstance(lease, str):
             self.waiting.refused[claim.id] = lease
             return
@@ -189,6 +213,7 @@ class PoolService:
 
     def _run(self) -> None:
         while not self._stop.wait(LOOK_EVERY_S):
+            self.mps.look_if_asked()
             self.step()
 
     def step(self) -> None:
@@ -201,17 +226,19 @@ class PoolService:
             log.error("lease_not_kept why=%r", str(why))
 
     def _review(self) -> None:
+        self.leases.look_for_marks()
+        uses = self.leases.uses(self.snapshot)
         for lease in list(self.leases.all.values()):
-            keep_until = self._keep_until.get(lease.id)
-            found = self.leases.reviewed(
-                lease, self.snapshot, lease.id in self.users,
-                None if keep_until is None else self.clock.own(keep_until))
             user = self.users.get(lease.id)
-            if found.tell:
-                log.info("lease_told lease=%s owner=%s", lease.id, lease.claim.owner)
+            found = self.leases.reviewed(lease, uses, user is not None,
+                                         self._keep_until.get(lease.id))
+            for text in found.tell:
+                log.info("lease_told lease=%s owner=%s text=%r", lease.id, lease.claim.owner, text)
+                if user is None:
+                    self._tell(lease.uid, [text])
+                else:
+                    user.send(LeaseNotice(text))
             if found.lease is None:
                 self.users.pop(lease.id, None)
-            if user is not None and found.tell:
-                user.send(LeaseNotice(found.tell))
-            if user is not None and found.lease is None:
-                user.send(LeaseEnded(found.why))
+                if user is not None:
+                    user.send(LeaseEnded(found.why, lease.end_state))

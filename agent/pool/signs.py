@@ -1,16 +1,36 @@
 """What shows that a lease is used: its process, or its mark in an environment."""
 
 import os
-from collections.abc import Collection
+import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from gpudeck.pool.messages import LEASE_ENV
 
-from ..tasks.processes import PROC, about, has_pidfs, read_in, row_in, row_of, status_of
-from .lock import LeasedProcess
+from ..tasks.managers import paths_of, place_of
+from ..tasks.processes import (
+    PROC,
+    about,
+    has_pidfs,
+    own_manager,
+    read_in,
+    row_in,
+    row_of,
+    status_of,
+)
+from .lock import LeasedProcess, Marks, ProcessKey
 
 _MARK = f"{LEASE_ENV}=".encode()
+_LAUNCHER = re.compile(r"/user-(\d{1,10})\.slice(?=/|$)")
 ENVIRON_BYTES = 1_000_000
+
+
+class _Mark(NamedTuple):
+    lease_id: str
+    process: ProcessKey
+    uid: int
+    cgroups: str
 
 
 class ProcessSigns:
@@ -42,15 +62,27 @@ class ProcessSigns:
         finally:
             os.close(pidfd)
 
-    def marked(self, lease_ids: Collection[str], uid_of: dict[str, int]) -> dict[str, int]:
-        """How many processes carry the mark of each lease. Those of the lease's user alone: anyone
-        can write a mark into their own environment."""
-        found = dict.fromkeys(lease_ids, 0)
-        for name in os.listdir(PROC):
-            lease = _mark(PROC, name) if name.isdigit() else None
-            if lease is not None and lease[0] in found and lease[1] == uid_of[lease[0]]:
-                found[lease[0]] += 1
+    def marked(self, uids: Mapping[str, int], proc: Path = PROC) -> Marks:
+        """Which processes carry the mark of each lease. Those of the lease's user alone: anyone
+        can write a mark into their own environment. `uids`: lease to its user."""
+        found: dict[str, set[ProcessKey]] = {lease_id: set() for lease_id in uids}
+        for name in os.listdir(proc):
+            mark = _mark(proc, name) if name.isdigit() else None
+            if mark is not None and mark.lease_id in found and _is_of(uids[mark.lease_id], mark):
+                found[mark.lease_id].add(mark.process)
         return found
+
+
+def _is_of(uid: int, mark: _Mark) -> bool:
+    """What runs in a container is of whoever started it, as whatever user. Without root that is
+    below their slice; who may start one elsewhere is as good as root."""
+    if mark.uid == uid:
+        return True
+    paths = paths_of(mark.cgroups)
+    place = place_of(paths)
+    launchers = {int(each) for path in paths for each in _LAUNCHER.findall(path)}
+    return (place.container is not None and place.pod_uid is None
+            and place.manager != own_manager() and launchers <= {uid})
 
 
 def pid_of(pidfd: int) -> int | None:
@@ -61,7 +93,7 @@ def pid_of(pidfd: int) -> int | None:
         return None
 
 
-def _mark(proc: Path, name: str) -> tuple[str, int] | None:
+def _mark(proc: Path, name: str) -> _Mark | None:
     try:
         folder = os.open(proc / name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
@@ -74,8 +106,9 @@ def _mark(proc: Path, name: str) -> tuple[str, int] | None:
         row = row_in(int(name), read_in("stat", folder))
         if row is None or row.state in "ZX":
             return None
-        lease = text[at + len(_MARK):].split(b"\0", 1)[0].decode(errors="replace")
-        return lease, status_of(read_in("status", folder))[0]
+        lease_id = text[at + len(_MARK):].split(b"\0", 1)[0].decode(errors="replace")
+        return _Mark(lease_id, (row.pid, row.start_ticks), status_of(read_in("status", folder))[0],
+                     read_in("cgroup", folder).decode(errors="replace"))
     except (OSError, ValueError, IndexError):
         return None
     finally:

@@ -16,14 +16,16 @@ from gpudeck.pool.messages import (
 )
 
 from . import queue
+from .gpus import LOST
 from .lock import BIND_WITHIN_S, NodeLease, PoolGpu
+from .uses import LeaseUse, outside_uses, task_ids
 
 USED_STEP_S = 60.0  # when a lease was used last is reported by the minute
 Utc = Callable[[float], float]
 
 
 def report(gpus: Iterable[PoolGpu], waiting: queue.WaitingClaims, leases: Iterable[NodeLease],
-           ended: Sequence[ReportedEnd], utc: Utc) -> PoolReport:
+           uses: Sequence[LeaseUse], ended: Sequence[ReportedEnd], utc: Utc) -> PoolReport:
     def dated(claim: Claim) -> Claim:
         return replace(claim, submitted_at=utc(claim.submitted_at))
 
@@ -32,9 +34,10 @@ def report(gpus: Iterable[PoolGpu], waiting: queue.WaitingClaims, leases: Iterab
                          each.mem_bytes, each.trouble) for each in gpus),
         tuple(NodeClaim(dated(each.claim), each.is_run) for each in waiting),
         tuple(ReportedLease(dated(each.claim), each.uuids, _state(each), utc(each.since),
-                            utc(each.until), utc(each.used_at // USED_STEP_S * USED_STEP_S))
+                            utc(each.until), utc(each.used_at // USED_STEP_S * USED_STEP_S),
+                            task_ids(each, uses), each.misplaced)
               for each in leases),
-        tuple(ended), dict(waiting.refused))
+        tuple(ended), dict(waiting.refused), outside_uses(uses))
 
 
 def _state(lease: NodeLease) -> str:
@@ -47,7 +50,8 @@ def leased(lease: NodeLease, host: str, gpus: Mapping[str, PoolGpu], utc: Utc) -
         tuple(_gpu(gpu) for gpu in sorted((gpus[uuid] for uuid in lease.uuids if uuid in gpus),
                                           key=lambda gpu: gpu.index)),
         utc(lease.until), lease.claim.share_milli, lease.claim.mem_bytes, BIND_WITHIN_S,
-        tuple(each.uuid for each in gpus.values() if not each.is_mig))
+        tuple(each.uuid for each in gpus.values() if not each.is_mig and each.trouble != LOST),
+        lease.mps_pipes)
 
 
 def shown(host: str, gpus: Mapping[str, PoolGpu], leases: Iterable[NodeLease],

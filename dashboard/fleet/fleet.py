@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpudeck.limits import LimitsNow
+from gpudeck.pool.link import PoolReport
 from gpudeck.wire import Beat, Frame, Hello, Inventory, Task, Tasks, Use, WireError
 
 from ..access.policy import DEFAULT_GROUP
@@ -68,6 +69,7 @@ class Node:
     beat: Beat | None = None
     beat_mono: float = 0.0
     limits: LimitsNow | None = None  # None: it has not said
+    pool: PoolReport | None = None  # None: it gives out no GPUs
     clock_offset_s: float | None = None  # its clock minus ours
     clock_minus_mono_s: float | None = None
     refusal: NodeRefusal | None = None  # the newest; it may be over
@@ -166,6 +168,7 @@ class Fleet(GpuTable):
             node.listings.clear()  # generations are numbered within a stream
         node.hello = hello
         node.connected = True
+        node.pool = None  # it may give out none any more
         node.unknown_types.clear()
         node.steady_mono = node.joined_mono = mono
         node.hear(now, mono)

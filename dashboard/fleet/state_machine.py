@@ -153,7 +153,10 @@ class FleetStateMachine:
             case LimitsNow():
                 node.limits = said.message
                 return []
-            case Preview() | Reply() | InForce() | PoolReport():
+            case PoolReport():
+                node.pool = said.message
+                return [effects.NodeReport(link.node_id, said.message)]
+            case Preview() | Reply() | InForce():
                 return [effects.NodeReport(link.node_id, said.message)]
             case wire.UnknownMessage():
                 self.counts["unknown"] += 1

@@ -2,13 +2,14 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from gpudeck.pool.core.claims import Booking, Claim, Grant, Lease
 from gpudeck.pool.core.estimates import WaitEstimate
 from gpudeck.pool.core.feasibility import why_waits
 from gpudeck.pool.core.fragmentation import LEAST_CLAIMS, ClaimMix
 from gpudeck.pool.core.inventory import FreeGpu, Node, node_of
-from gpudeck.pool.core.placement import PlacementContext
+from gpudeck.pool.core.placement import PlacementContext, candidates
 from gpudeck.pool.core.schedule import OwnerLimits, Pass, PoolPolicy, Queue, run_pass
 from gpudeck.pool.link import (
     CLAIMS_MOST,
@@ -18,6 +19,7 @@ from gpudeck.pool.link import (
     PoolReport,
     ReportedEnd,
 )
+from gpudeck.pool.messages import ELSEWHERE_MOST
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +135,9 @@ class PlannedPass:
                     continue
                 self._offers.setdefault(grant.node, []).append((each.claim, grant))
         self._whys: dict[tuple[object, ...], str] = {}
+        self._roomy = [each for each in self.free.values()
+                       if any(gpu.free_milli for gpu in each.gpus)]
+        self._fitting: dict[tuple[object, ...], tuple[Node, ...]] = {}
 
     def plan(self, node: PoolNode, give_back: Mapping[str, str], preempt: Mapping[str, str]
              ) -> PoolPlan:
@@ -144,9 +149,8 @@ class PlannedPass:
         standings = tuple(self.standing(self._claims[claim_id])
                           for claim_id in sorted(asked & self._places.keys(),
                                                  key=self._places.__getitem__))
-        keep_until = {each.claim.id: min(times) for each in node.report.leases
-                      if (times := [self.made.kept_from[uuid] for uuid in each.uuids
-                                    if uuid in self.made.kept_from])}
+        keep_until = {each.claim.id: until for each in node.report.leases
+                      if (until := self.made.kept_until(each.uuids)) is not None}
         return PoolPlan(offers[:CLAIMS_MOST], standings[:CLAIMS_MOST], dict(give_back),
                         dict(preempt), keep_until)
 
@@ -156,7 +160,20 @@ class PlannedPass:
         wait_s = shadow.at - self._now if is_head and shadow is not None else None
         why = self._notes.get(claim.id) or self.made.blocked.get(claim.id) or self._why(claim)
         return ClaimStanding(claim.id, self._places[claim.id], why[:1_024], wait_s,
-                             self._estimate if is_head else None)
+                             self._estimate if is_head else None, self._elsewhere(claim))
+
+    def _elsewhere(self, claim: Claim) -> tuple[str, ...]:
+        """Other nodes that have free now what was asked on one."""
+        if claim.nodes > 1 or len(claim.hosts) != 1 or claim.hosts[0] not in self.free:
+            return ()
+        key = claim.wants
+        if key not in self._fitting:
+            anywhere = replace(claim, hosts=())
+            fitting = (each for each in self._roomy
+                       if next(candidates(each, anywhere, 0.0), None) is not None)
+            self._fitting[key] = tuple(islice(fitting, ELSEWHERE_MOST + 1))
+        return tuple(each.host for each in self._fitting[key]
+                     if each.id != claim.hosts[0])[:ELSEWHERE_MOST]
 
     def _why(self, claim: Claim) -> str:
         """Claims that ask for the same wait for the same."""

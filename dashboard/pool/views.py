@@ -76,8 +76,17 @@ class SimulationView(Struct):
     items: list[StrategyOutcome]
 
 
+class OutsiderView(Struct):
+    """A task on a leased GPU without a lease. `user` None: not known."""
+
+    gpu: str
+    task_id: str
+    user: str | None
+
+
 class LeaseView(Struct):
-    """`idle_s` None: it is used, or nobody can say yet."""
+    """`idle_s` None: it is used, or nobody can say yet. `outsiders`: who uses its GPUs without a
+    lease. `misplaced`: other GPUs on which its own processes are."""
 
     id: str
     owner: str
@@ -90,6 +99,9 @@ class LeaseView(Struct):
     until: float
     idle_s: float | None
     command: str
+    task_ids: list[str]
+    outsiders: list[OutsiderView]
+    misplaced: list[str]
 
 
 class LeaseList(Struct):
@@ -152,7 +164,10 @@ def lease_views(nodes: Collection[PoolNode], now: float) -> list[LeaseView]:
     found = [LeaseView(
         each.claim.id, each.claim.owner, node.id, node.host, list(each.uuids),
         100 * each.claim.share_milli / WHOLE_MILLI, each.state, each.since, each.until,
-        now - each.used_at if now - each.used_at >= 2 * IDLE_LEAST_S else None, each.claim.shape)
+        now - each.used_at if now - each.used_at >= 2 * IDLE_LEAST_S else None, each.claim.shape,
+        list(each.task_ids), [OutsiderView(use.gpu, use.task_id, use.user)
+                              for use in node.report.outside if use.gpu in each.uuids],
+        list(each.misplaced))
         for node in nodes for each in node.report.leases]
     return sorted(found, key=lambda each: (each.host, each.since, each.id))
 

@@ -59,7 +59,7 @@ def claim(gpus: int = 1, *, model: str = "", mem: str | None = None, share: int 
     finally:
         _put_back(before)
         pool.send(GiveBack(lease.lease_id))
-        pool.socket.close()
+        pool.close()
 
 
 def with_gpus(gpus: int = 1, *, model: str = "", mem: str | None = None, wait: str | None = None

@@ -44,6 +44,9 @@ class PoolConnection:
         except PoolSocketError as error:
             raise _gone(error) from error
 
+    def close(self) -> None:
+        self.socket.close()
+
     def receive(self) -> FromPool:
         try:
             found = messages.from_pool(self.socket)

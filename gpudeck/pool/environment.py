@@ -4,7 +4,9 @@ facts/pool.md 5 has the traps: an invalid entry of CUDA_VISIBLE_DEVICES cuts the
 follow speed unless CUDA_DEVICE_ORDER says otherwise, and many programs cannot read UUIDs there.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+import re
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,6 +14,11 @@ from gpudeck.pool.core.claims import WHOLE_MILLI
 from gpudeck.pool.messages import LEASE_ENV, Leased, LeasedGpu
 
 Ids = Literal["auto", "uuid", "index"]
+AMD = re.compile(r"\b(AMD|Instinct|Radeon)\b")
+ROCR_ID = re.compile(r"GPU-[0-9a-f]+")
+# HIP applies these on top of ROCR's, and numbers what is left anew.
+HIP_NAMES = ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
+CONTAINER_PROGRAMS = ("docker", "podman")
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,42 +26,93 @@ class EnvironmentChange:
     set: Mapping[str, str]
     unset: tuple[str, ...] = ()
 
+    def shell(self) -> str:
+        return "\n".join((*(f"export {name}={shlex.quote(value)}"
+                            for name, value in self.set.items()),
+                          *(f"unset {name}" for name in self.unset)))
 
-def environment(lease: Leased, ids: Ids, seen: Collection[str]) -> EnvironmentChange:
-    """`seen`: UUIDs of the boards that the asker sees by itself; empty: it cannot say."""
+    def applied(self, env: Mapping[str, str]) -> dict[str, str]:
+        return {name: value for name, value in {**env, **self.set}.items()
+                if name not in self.unset}
+
+
+def environment(lease: Leased, ids: Ids, seen: Sequence[str]) -> EnvironmentChange:
+    """`seen`: UUIDs of the boards that the asker sees by itself, as CUDA numbers them; empty: it
+    cannot say."""
     found = {
         LEASE_ENV: lease.lease_id,
         "GPUDECK_GPU_UUIDS": ",".join(gpu.uuid for gpu in lease.gpus),
-        "CUDA_VISIBLE_DEVICES": ",".join(_ids(lease, ids, seen)),
     }
+    if any(AMD.search(gpu.name) for gpu in lease.gpus):
+        return EnvironmentChange(found | {"ROCR_VISIBLE_DEVICES": _rocr(lease, ids)}, HIP_NAMES)
+    found["CUDA_VISIBLE_DEVICES"] = ",".join(_ids(lease, ids, seen))
     if not any(gpu.is_mig for gpu in lease.gpus):
         found["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
-    if lease.share_milli < WHOLE_MILLI:
-        found |= _share(lease)
+    if lease.share_milli < WHOLE_MILLI and lease.mps_pipes:
+        found |= _mps(lease)
     return EnvironmentChange(found)
 
 
-def _ids(lease: Leased, ids: Ids, seen: Collection[str]) -> Sequence[str]:
-    if any(gpu.is_mig for gpu in lease.gpus) or ids == "uuid":
-        return [gpu.uuid for gpu in lease.gpus]
-    # Both count the same boards, so both number them alike.
-    if ids == "index" or (seen and set(seen) == set(lease.node_uuids)):
-        return [str(gpu.index) for gpu in sorted(lease.gpus, key=_address)]
-    return [gpu.uuid for gpu in lease.gpus]
+def counts_alike(lease: Leased, seen: Sequence[str]) -> bool:
+    """Both see the same boards, so both number them alike."""
+    return bool(seen) and set(seen) == set(lease.node_uuids)
+
+
+def _ids(lease: Leased, ids: Ids, seen: Sequence[str]) -> Sequence[str]:
+    uuids = [gpu.uuid for gpu in lease.gpus]
+    # A daemon of MPS may number devices otherwise than its clients do.
+    if any(gpu.is_mig for gpu in lease.gpus) or ids == "uuid" or (
+            ids == "auto" and (lease.mps_pipes or not counts_alike(lease, seen))):
+        return uuids
+    order = {uuid: place for place, uuid in enumerate(seen)}
+    return [str(order.get(gpu.uuid, gpu.index)) for gpu in sorted(lease.gpus, key=_address)]
+
+
+def _rocr(lease: Leased, ids: Ids) -> str:
+    uuids = [gpu.uuid for gpu in lease.gpus]
+    if ids != "index" and all(ROCR_ID.fullmatch(uuid) for uuid in uuids):
+        return ",".join(uuids)
+    return ",".join(str(gpu.index) for gpu in lease.gpus)
 
 
 def _address(gpu: LeasedGpu) -> tuple[str, int]:
     return gpu.pci_bus_id or "", gpu.index
 
 
-def _share(lease: Leased) -> dict[str, str]:
+def _mps(lease: Leased) -> dict[str, str]:
     """New MPS clients alone heed these."""
-    found = {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": f"{lease.share_milli / 10:g}"}
-    if lease.mps_pipes:
-        found["CUDA_MPS_PIPE_DIRECTORY"] = lease.mps_pipes
+    found = {"CUDA_MPS_PIPE_DIRECTORY": lease.mps_pipes,
+             "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": f"{lease.share_milli / 10:g}"}
     if lease.mem_bytes is not None:
-        # The daemon's parser takes whole numbers of M and G only.
-        mib = int(lease.mem_bytes) // 2**20
+        # The daemon's parser takes whole numbers of M and G only. An entry for a device that the
+        # client does not see would take all limits away.
         found["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] = ",".join(
-            f"{place}={mib}M" for place in range(len(lease.gpus)))
+            f"{place}={int(lease.mem_bytes) // 2**20}M" for place in range(len(lease.gpus)))
     return found
+
+
+def rendezvous(lease: Leased, port: int) -> dict[str, str]:
+    """For several ranks on this node. Not WORLD_SIZE, RANK, LOCAL_RANK or NODE_RANK: a program
+    that is not one rank waits for the others for ever (Lightning#5651)."""
+    host, each = "127.0.0.1", str(len(lease.gpus))
+    return {
+        "MASTER_ADDR": host, "MASTER_PORT": str(port),
+        "GPUDECK_NNODES": "1", "GPUDECK_NODE_RANK": "0",
+        # What torchrun takes where its flags are not given.
+        "PET_NNODES": "1", "PET_NODE_RANK": "0", "PET_NPROC_PER_NODE": each,
+        "PET_MASTER_ADDR": host, "PET_MASTER_PORT": str(port)}
+
+
+def container_words(lease: Leased, command: Sequence[str]) -> str:
+    """What `docker run` has to be told: a container inherits neither the environment nor the
+    processes of who started it. "": it starts none, or is told already."""
+    program = command[0].rpartition("/")[2] if command else ""
+    if program not in CONTAINER_PROGRAMS or "run" not in command or any(
+            LEASE_ENV in word for word in command):
+        return ""
+    uuids = [gpu.uuid for gpu in lease.gpus]
+    # Podman takes CDI names; a comma inside of --gpus needs quotes of its own.
+    gpus = ([f"--device=nvidia.com/gpu={uuid}" for uuid in uuids] if program == "podman"
+            else ["--gpus", f'"device={",".join(uuids)}"'])
+    return shlex.join([*gpus, "--label", f"gpudeck.lease={lease.lease_id}", "-e",
+                       f"{LEASE_ENV}={lease.lease_id}"])

@@ -8,14 +8,17 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from gpudeck.message_limits import Amount, Number, Seconds, Text, Word
+from gpudeck.message_limits import Amount, Number, Pid, Seconds, Text, Word
 from gpudeck.pool.core.claims import Claim, flaw
 from gpudeck.pool.core.estimates import WaitEstimate
+from gpudeck.pool.messages import ELSEWHERE_MOST
 
 GPUS_MOST = 256
 CLAIMS_MOST = 1_024
 LEASES_MOST = 1_024
 ENDED_MOST = 256
+OUTSIDE_MOST = 1_024
+TASKS_MOST = 4_096  # of one lease
 
 
 class OfferedGpu(Struct, frozen=True):
@@ -39,12 +42,25 @@ class NodeClaim(Struct, frozen=True):
 
 
 class ReportedLease(Struct, frozen=True):
+    """`task_ids`: its tasks on its GPUs; `misplaced`: other GPUs on which its processes are."""
+
     claim: Claim
     uuids: Annotated[tuple[Word, ...], Meta(max_length=GPUS_MOST)]
     state: Word
     since: Seconds
     until: Seconds
     used_at: Seconds
+    task_ids: Annotated[tuple[Word, ...], Meta(max_length=TASKS_MOST)] = ()
+    misplaced: Annotated[tuple[Word, ...], Meta(max_length=GPUS_MOST)] = ()
+
+
+class OutsideUse(Struct, frozen=True):
+    """A task on a GPU, leased or not, without a lease."""
+
+    gpu: Word
+    task_id: Word
+    pid: Pid
+    user: Word | None
 
 
 class ReportedEnd(Struct, frozen=True):
@@ -67,6 +83,7 @@ class PoolReport(Struct, frozen=True, tag="pool"):
     leases: Annotated[tuple[ReportedLease, ...], Meta(max_length=LEASES_MOST)]
     ended: Annotated[tuple[ReportedEnd, ...], Meta(max_length=ENDED_MOST)] = ()
     refused: Annotated[dict[Word, Text], Meta(max_length=CLAIMS_MOST)] = {}
+    outside: Annotated[tuple[OutsideUse, ...], Meta(max_length=OUTSIDE_MOST)] = ()
 
 
 def report_flaw(report: PoolReport) -> str:
@@ -85,11 +102,14 @@ class LeaseOffer(Struct, frozen=True):
 
 
 class ClaimStanding(Struct, frozen=True):
+    """`elsewhere`: other nodes that have it free."""
+
     claim_id: Word
     place: Number
     why: Text
     wait_s: Amount | None = None  # at most, while terms are honoured
     estimate: WaitEstimate | None = None
+    elsewhere: Annotated[tuple[Word, ...], Meta(max_length=ELSEWHERE_MOST)] = ()
 
 
 class PoolPlan(Struct, frozen=True, tag="pool_plan"):

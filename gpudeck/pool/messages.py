@@ -20,6 +20,7 @@ MAX_FDS = 1
 WITHIN_S = 5.0  # for the rest of a message, once it has begun
 SOCKET_ENV = "GPUDECK_POOL_SOCKET"
 LEASE_ENV = "GPUDECK_LEASE"
+ELSEWHERE_MOST = 3
 SYSTEM_SOCKET = "/run/gpudeck/pool.sock"
 
 
@@ -29,7 +30,8 @@ class PoolSocketError(Exception):
 
 class AskClaim(Struct, frozen=True, tag="claim", forbid_unknown_fields=True):
     """`request_id`: asked again with it, the same claim is meant. `is_run`: it holds GPUs for a
-    process that this connection will name."""
+    process that this connection will name. `limits_itself`: it holds its share without MPS.
+    `again_of`: its former lease, which was taken from it."""
 
     request_id: Word
     is_run: bool
@@ -44,6 +46,8 @@ class AskClaim(Struct, frozen=True, tag="claim", forbid_unknown_fields=True):
     wait_s: Amount | None = None  # None: until it is given up
     priority: Annotated[int, Meta(ge=PRIORITIES.start, lt=PRIORITIES.stop)] | None = None
     is_preemptible: bool = False
+    limits_itself: bool = False
+    again_of: Word | None = None
     shape: Text = ""
 
 
@@ -72,12 +76,14 @@ class ClaimRefused(Struct, frozen=True, tag="refused"):
 
 
 class ClaimWaits(Struct, frozen=True, tag="waits"):
-    """`place` 1: the next. `wait_s`: at most, while terms are honoured; None: nobody can say."""
+    """`place` 1: the next. `wait_s`: at most, while terms are honoured; None: nobody can say.
+    `elsewhere`: nodes that have it free."""
 
     place: Number
     why: Text
     wait_s: Amount | None = None
     estimate: WaitEstimate | None = None
+    elsewhere: Annotated[tuple[Word, ...], Meta(max_length=ELSEWHERE_MOST)] = ()
 
 
 class LeasedGpu(Struct, frozen=True):
@@ -90,7 +96,8 @@ class LeasedGpu(Struct, frozen=True):
 
 
 class Leased(Struct, frozen=True, tag="leased"):
-    """`node_uuids`: of all whole boards here, to know whether the asker sees the same."""
+    """`node_uuids`: of all whole boards here that are not lost, to know whether the asker sees the
+    same. `mps_pipes`: where the daemon of MPS that holds a share is."""
 
     lease_id: Word
     host: Word
@@ -112,7 +119,10 @@ class LeaseNotice(Struct, frozen=True, tag="notice"):
 
 
 class LeaseEnded(Struct, frozen=True, tag="ended"):
+    """`state`: how, as in `claims.NEXT`; a run whose lease was `preempted` may ask again."""
+
     why: Text
+    state: Word = "released"
 
 
 class HeldGpus(Struct, frozen=True):

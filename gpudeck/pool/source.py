@@ -117,7 +117,7 @@ class GPUResourceManager:
             {} if lease is None else {"lease_id": lease.lease_id})))
         if not setup.success:
             log.warning("no GPU is set up, go on with the CPU: %s", setup.reason)
-        elif setup.node_name == socket.gethostname() or boards_seen().issuperset(setup.gpu_uuids):
+        elif setup.node_name == socket.gethostname() or set(setup.gpu_uuids) <= {*boards_seen()}:
             if is_cuda_initialised():
                 raise RuntimeError(TOO_LATE)
             os.environ.update(setup.environment)

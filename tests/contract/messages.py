@@ -51,6 +51,7 @@ from gpudeck.pool.link import (
     LeaseOffer,
     NodeClaim,
     OfferedGpu,
+    OutsideUse,
     PoolPlan,
     PoolReport,
     ReportedEnd,
@@ -246,9 +247,11 @@ FROM_AGENT["pool"] = PoolReport(
     (OfferedGpu("GPU-1", "NVIDIA H100 80GB HBM3", 1, False, 0, 2, 85e9),
      OfferedGpu("GPU-2", "NVIDIA H100 80GB HBM3", 2, trouble="the driver has lost it")),
     (NodeClaim(CLAIM, True),),
-    (ReportedLease(CLAIM, ("GPU-1",), "active", 1763640001.0, 1763647201.0, 1763640060.0),),
+    (ReportedLease(CLAIM, ("GPU-1",), "active", 1763640001.0, 1763647201.0, 1763640060.0,
+                   (TASK.id,), ("GPU-2",)),),
     (ReportedEnd(CLAIM, ("GPU-1",), 1763640001.0, 1763640090.5, "released", "given back", 7),),
-    {"0123456789abcdef": "GPU 1 is leased"})
+    {"0123456789abcdef": "GPU 1 is leased"},
+    (OutsideUse("GPU-1", "5f0c2a7b-4712-99", 4712, "bob"),))
 FROM_AGENT["preview_of_a_setting"] = msgspec.structs.replace(
     PREVIEW, action="set_mps", params=ActionParams(setting=MpsPercent("/run/mps", 50, 4321)),
     victims=(), task_id=NO_TASK,
@@ -319,5 +322,5 @@ STATEMENTS = {
 FROM_HUB["pool_plan"] = PoolPlan(
     (LeaseOffer("5f0c2a7b9d1e4433", ("GPU-1", "GPU-2")), LeaseOffer("fedc", ("GPU-3",), CLAIM)),
     (ClaimStanding("0123456789abcdef", 3, "it asks for 2 GPUs; 1 of 4 that suit it are free",
-                   2400.0),),
-    {"aaaa": "given back by carol"})
+                   2400.0, ("n2", "n3")),),
+    {"aaaa": "given back by carol"}, ("bbbb",))

@@ -1,28 +1,78 @@
 """A node with four GPUs of the C fake, its agent, and `gpudeck run` against its socket."""
 
+import contextlib
 import json
+import os
+import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from agent.journal.store import ActionJournal, ActionStore
+from agent.pool.clock import PoolClock
+from agent.pool.gpus import PoolSnapshot
+from agent.pool.leases import NodeLeases
+from agent.pool.lock import PoolGpu
+from agent.pool.mps_look import MpsLook
+from agent.pool.requests import PoolRequests
+from agent.pool.server import PoolServer
+from agent.pool.service import PoolService
+from agent.pool.shares import MpsFacts
+from agent.pool.signs import ProcessSigns
+from agent.pool.store import LeaseStore
+from agent.tasks.processes import uptime_s
+from gpudeck.pool.core.schedule import PoolPolicy
 from gpudeck.pool.messages import SOCKET_ENV
 from tests.fakes.hub import FakeHub, wait_for
-from tests.fakes.nvml import FakeNvml
+from tests.fakes.nvml import FakeGpu, FakeNvml
 from tests.integration.hubs import HubProcess
 from tests.integration.test_agent_process import an_agent, flags
 
 ROOT = Path(__file__).parents[2]
 SAYS_ITS_GPUS = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])"
+SAYS_ITS_UUID = "import os; print(os.environ['GPUDECK_GPU_UUIDS'], flush=True)"
 WAITS = "import time; print('on', flush=True); time.sleep(600)"
+
+
+class PoolUnderTest:
+    """The pool of a node in this very process, behind a real socket, with two GPUs."""
+
+    def __init__(self, folder: Path, is_local: bool = True) -> None:
+        self.socket = folder / "pool.sock"
+        self.env = {**os.environ, SOCKET_ENV: str(self.socket)}
+        self._store = ActionStore(folder / "acts.db")
+        clock = PoolClock(uptime_s, time.time)
+        self.leases = NodeLeases(LeaseStore(ActionJournal(self._store), "boot"), clock,
+                                 ProcessSigns())
+        self.service = PoolService("id", "n1", self.leases, PoolPolicy(), clock,
+                                   MpsLook(lambda: MpsFacts(()), uptime_s), is_local, lambda: None,
+                                   lambda uid, texts: 0)
+        self.service.snapshot = PoolSnapshot({
+            f"GPU-{index}": PoolGpu(f"GPU-{index}", "H100", index, False, 0, None, 80 * 2**30, "")
+            for index in range(2)}, ())
+        self._server = PoolServer(self.socket, PoolRequests(self.service))
+        self.service.start()
+
+    def start(self, *words: str, **more: str) -> "subprocess.Popen[str]":
+        return subprocess.Popen([sys.executable, "-m", "gpudeck.cli", *words], cwd=ROOT,
+                                env=self.env | more, text=True, stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE)
+
+    def close(self) -> None:
+        self._server.close()
+        self.service.close()
+        self._store.close()
 
 
 class PoolBed:
     """One node, whose agent can be killed and started."""
 
     def __init__(self, hub: FakeHub | HubProcess, folder: Path, *more: str) -> None:
+        self._folder = folder
         self.nvml = FakeNvml(folder / "nvml.txt", gpus=0)
         for _ in range(4):
             self.nvml.gpu(util=0, name="NVIDIA H100 80GB HBM3", mem_total=80 * 2**30)
@@ -61,6 +111,21 @@ class PoolBed:
         away = {uuid for each in shown["held"] for uuid in each["uuids"]}
         away |= {each["uuid"] for each in shown["unavailable"]}
         return sum(each["uuid"] not in away for each in shown["gpus"])
+
+    def gpu(self, uuid: str) -> FakeGpu:
+        return next(gpu for gpu in self.nvml.gpus if gpu.uuid == uuid)
+
+    def audit(self, what: str) -> list[dict[str, Any]]:
+        """What this node has recorded of its leases."""
+        with contextlib.closing(sqlite3.connect(self._folder / "data" / "acts.db")) as db:
+            records = [json.loads(body) for (body,) in db.execute(
+                "select body from audit order by seq")]
+        return [each for each in records if each.get("pool") == what]
+
+    def connections(self) -> int:
+        """How many somebody has to the agent."""
+        return sum(line.endswith(f" {self.socket}") and line.split()[5] == "03"
+                   for line in Path("/proc/net/unix").read_text().splitlines())
 
     def in_queue(self, count: int) -> Callable[[], bool]:
         return lambda: len(self.shown()["waiting"]) == count

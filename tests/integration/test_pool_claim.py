@@ -58,6 +58,26 @@ def test_a_program_holds_gpus_for_a_block(bed: PoolBed) -> None:
         program.wait()
 
 
+def test_a_shell_takes_what_a_claim_prints(bed: PoolBed) -> None:
+    """Its children carry the mark, and the lease stays while one of them is there."""
+    shell = subprocess.Popen(
+        ["sh", "-c", f"eval \"$({sys.executable} -m gpudeck.cli claim --gpus 2 --export "
+         "--distributed)\"; echo $CUDA_VISIBLE_DEVICES $GPUDECK_LEASE $PET_NPROC_PER_NODE; read _; "
+         f"{sys.executable} -m gpudeck.cli claim --give-back $GPUDECK_LEASE"],
+        env=bed.env, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert shell.stdout is not None
+        devices, _, ranks = shell.stdout.readline().split()
+        assert (devices.count("GPU-"), ranks) == (2, "2")
+        assert bed.free() == 2
+        out, _ = shell.communicate("\n", timeout=60)
+        assert (shell.returncode, out) == (0, "given back\n")
+        assert bed.free() == 4
+    finally:
+        shell.kill()
+        shell.wait()
+
+
 def test_a_program_that_is_killed_gives_them_back(bed: PoolBed) -> None:
     program = subprocess.Popen([sys.executable, "-c", HOLDS], env=bed.env, text=True,
                                stdin=subprocess.PIPE, stdout=subprocess.PIPE)

@@ -2,6 +2,8 @@
 
 import getpass
 import json
+import pwd
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -13,7 +15,7 @@ import pytest
 
 from tests.fakes.hub import wait_for
 from tests.integration.hubs import Answer, HubProcess
-from tests.integration.pools import SAYS_ITS_GPUS, WAITS, PoolBed
+from tests.integration.pools import SAYS_ITS_GPUS, SAYS_ITS_UUID, WAITS, PoolBed
 
 # Says which GPUs it has from when to when.
 NOTES = ("import json, os, sys, time; began = time.time(); time.sleep(0.3); "
@@ -107,6 +109,34 @@ def test_a_claim_made_at_the_hub_is_held_on_the_node_and_given_back(hub: HubProc
     assert post(hub, f"leases/{lease['id']}/give-back", {}).status == 204
     wait_for(lambda: bed.free() == 4, 30)
     wait_for(lambda: hub.get("/api/v1/leases")["items"] == [], 30)
+
+
+def test_who_uses_a_leased_gpu_without_a_lease_is_told_beside_it(hub: HubProcess, bed: PoolBed
+                                                                  ) -> None:
+    stranger = subprocess.Popen(["sleep", "600"], user=1, group=1)
+    try:
+        held = bed.start("run", "--", sys.executable, "-c",
+                         f"import os; print(os.getpid(), flush=True); {SAYS_ITS_UUID}; {WAITS}")
+        assert held.stdout is not None
+        child, uuid = int(held.stdout.readline()), held.stdout.readline().strip()
+        elsewhere = next(gpu for gpu in bed.nvml.gpus if gpu.uuid != uuid)
+        bed.gpu(uuid).process(stranger.pid, 20 * 2**30, sm_pct=50).process(child, 2**30, sm_pct=9)
+        elsewhere.process(child, 2**30, sm_pct=9)
+        bed.nvml.save()
+
+        def lease() -> dict[str, Any]:
+            return hub.get("/api/v1/leases")["items"][0]  # type: ignore[no-any-return]
+
+        wait_for(lambda: lease()["outsiders"] and lease()["misplaced"], 30)
+        [outsider] = lease()["outsiders"]
+        assert (outsider["gpu"], outsider["user"]) == (uuid, pwd.getpwuid(1).pw_name)
+        assert f"-{stranger.pid}-" in outsider["task_id"]
+        assert [f"-{child}-" in each for each in lease()["task_ids"]] == [True]
+        assert lease()["misplaced"] == [elsewhere.uuid]
+        assert stranger.poll() is None
+    finally:
+        stranger.kill()
+        stranger.wait()
 
 
 def test_who_is_no_user_of_the_node_waits_and_may_leave(hub: HubProcess, bed: PoolBed) -> None:

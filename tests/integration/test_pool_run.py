@@ -1,6 +1,9 @@
 """`gpudeck run` and `claim` against a real agent on the C fake of NVML, with real children."""
 
+import getpass
+import json
 import os
+import pwd
 import signal
 import subprocess
 import sys
@@ -12,7 +15,8 @@ import pytest
 
 from gpudeck.pool.messages import SOCKET_ENV
 from tests.fakes.hub import FakeHub, wait_for
-from tests.integration.pools import ROOT, SAYS_ITS_GPUS, WAITS, PoolBed
+from tests.fakes.mps_control import FakeMps
+from tests.integration.pools import ROOT, SAYS_ITS_GPUS, SAYS_ITS_UUID, WAITS, PoolBed
 
 
 @pytest.fixture
@@ -75,6 +79,116 @@ def test_a_lease_outlives_its_run_and_the_agent_and_not_its_command(bed: PoolBed
         assert bed.free() == 1
         os.kill(child, signal.SIGKILL)
         wait_for(lambda: bed.free() == 4, 30)
+
+
+def test_a_run_finds_the_agent_again_and_gives_back_to_it(bed: PoolBed, tmp_path: Path) -> None:
+    with bed.agent() as agent:
+        held = bed.start("run", "--", sys.executable, "-c",
+                         f"import os; print(os.getpid(), flush=True); {WAITS}")
+        assert held.stdout is not None
+        child = int(held.stdout.readline())
+        agent.kill()
+        agent.wait()
+    with bed.agent():
+        assert bed.free() == 3
+        wait_for(lambda: bed.connections() == 1, 30)
+        os.kill(child, signal.SIGTERM)
+        assert held.wait(30) == 128 + signal.SIGTERM
+        assert bed.free() == 4
+    # Where the agent ends a lease by itself, it knows no status.
+    assert [each["exit_status"] for each in bed.audit("released")] == [128 + signal.SIGTERM]
+
+
+def test_who_waits_waits_on_when_the_agent_is_back(bed: PoolBed) -> None:
+    with bed.agent() as agent:
+        held = bed.start("run", "--gpus", "3", "--", sys.executable, "-c", WAITS)
+        assert held.stdout is not None
+        held.stdout.readline()
+        waits = bed.start("run", "--gpus", "2", "--", sys.executable, "-c", SAYS_ITS_GPUS)
+        wait_for(bed.in_queue(1), 30)
+        agent.kill()
+        agent.wait()
+    with bed.agent():
+        wait_for(bed.in_queue(1), 30)
+        held.terminate()
+        out, err = waits.communicate(timeout=60)
+        assert (waits.returncode, out.count("GPU-")) == (0, 2), err
+        assert "the agent has gone" in err
+
+
+def test_a_command_on_gpus_that_are_not_leased_is_caught(bed: PoolBed) -> None:
+    with bed.agent():
+        wrong, right = (bed.start("run", "--", sys.executable, "-c",
+                                  "import os; print(os.getpid(), os.environ['GPUDECK_GPU_UUIDS'], "
+                                  f"flush=True); {WAITS}") for _ in range(2))
+        pids = {}
+        for run in (wrong, right):
+            assert run.stdout is not None
+            pid, uuid = run.stdout.readline().split()
+            pids[uuid] = int(pid)
+        [one, other] = pids
+        stray = next(gpu for gpu in bed.nvml.gpus if gpu.uuid not in pids)
+        bed.gpu(one).process(pids[one], 2**30, sm_pct=50)
+        stray.process(pids[one], 2**30, sm_pct=50)
+        bed.gpu(other).process(pids[other], 2**30, sm_pct=50)
+        bed.nvml.save()
+        assert wrong.stderr is not None
+        assert f"use GPUs that are not of it: {stray.uuid}" in wrong.stderr.readline()
+        for run in (wrong, right):
+            run.send_signal(signal.SIGTERM)
+        assert "use GPUs" not in right.communicate(timeout=30)[1], "it is where it should be"
+    [found] = bed.audit("misplaced")
+    assert found["uuids"] == [stray.uuid]
+
+
+def test_a_leased_gpu_that_another_one_uses_says_both(bed: PoolBed) -> None:
+    """Another user's process, which does not heed leases."""
+    bystander = subprocess.Popen(["sleep", "600"], user=1, group=1)
+    try:
+        with bed.agent():
+            held = bed.start("run", "--", sys.executable, "-c", f"{SAYS_ITS_UUID}; {WAITS}")
+            assert held.stdout is not None
+            gpu = bed.gpu(held.stdout.readline().strip())
+            gpu.process(bystander.pid, 20 * 2**30, sm_pct=50)
+            bed.nvml.save()
+            words = f"used by {pwd.getpwuid(1).pw_name} without a lease (process {bystander.pid})"
+            [line] = wait_for(lambda: [each for each in bed.run("pool").stdout.splitlines()
+                                       if words in each], 30)
+            assert f"{getpass.getuser()} for 8 h" in line
+            assert bystander.poll() is None
+    finally:
+        bystander.kill()
+        bystander.wait()
+
+
+TIER = ("import json, os; print(json.dumps({name: value for name, value in os.environ.items() "
+        "if 'CUDA' in name or name == 'GPUDECK_GPU_UUIDS'}), flush=True); "
+        "import time; time.sleep(600)")
+
+
+def test_three_tiers_of_one_gpu_run_side_by_side(bed: PoolBed, tmp_path: Path) -> None:
+    mps = FakeMps(tmp_path / "mps")
+    bed.env |= mps.env()
+    try:
+        with bed.agent():
+            refused = bed.run("run", "--share", "60", "--", "true")
+            assert (refused.returncode, "no MPS control daemon" in refused.stderr) == (10, True)
+            assert mps.start() == 0
+            runs = []
+            for share, mem in (("60", "40G"), ("30", "20G"), ("10", "4G")):
+                run = bed.start("run", "--share", share, "--mem", mem, "--", sys.executable, "-c",
+                                TIER)
+                assert run.stdout is not None
+                runs.append(json.loads(run.stdout.readline()))
+            assert len({each["GPUDECK_GPU_UUIDS"] for each in runs}) == 1
+            assert [each["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] for each in runs] == [
+                "60", "30", "10"]
+            assert [each["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] for each in runs] == [
+                "0=40960M", "0=20480M", "0=4096M"]
+            assert {each["CUDA_MPS_PIPE_DIRECTORY"] for each in runs} == {str(mps.pipes)}
+            assert bed.free() == 3
+    finally:
+        mps.close()
 
 
 def test_what_the_command_leaves_behind_keeps_the_lease(bed: PoolBed) -> None:

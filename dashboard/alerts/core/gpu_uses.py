@@ -227,6 +227,10 @@ class GpuUseTable:
         return [self.of_task(task) for task in np.flatnonzero(
             (self.job == row) & self.tasks.there()).tolist()]
 
+    def row_of(self, node_id: str, task_id: str) -> int | None:
+        kept = self._kept.get(node_id)
+        return None if kept is None else kept.row_of.get(task_id)
+
     def of_task(self, row: int) -> tuple[str, str]:
         return self._fleet.node_ids[self.node_at[row]], self.id[row]
 

@@ -80,6 +80,8 @@ USES: dict[str, UseNumber] = {
     "age_s": UseNumber("s", "most", "age_s", _WORK, is_recorded=False),
     "is_youngest": UseNumber("", "most", "is_youngest", _WORK, is_recorded=False),
     "is_foreign": UseNumber("", "most", "is_foreign", _WORK, is_recorded=False),
+    "is_outside_lease": UseNumber("", "most", "is_outside_lease", _WORK, is_recorded=False),
+    "lease_overdue_s": UseNumber("s", "most", "lease_overdue_s", _WORK, is_recorded=False),
 }
 
 

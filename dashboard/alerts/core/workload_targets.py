@@ -1,11 +1,12 @@
 """Tasks, Jobs and Owners as what Rules look at: a row each for as long as it is there."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
+from gpudeck.pool.link import PoolReport
 from gpudeck.wire import Task
 
 from ...fleet.filters import Filter, TaskGpuPairs
@@ -105,7 +106,29 @@ class WorkloadTargets:
                 return uses.is_foreign[uses.row]
             case "started_at":
                 return uses.started_at[uses.row]
+            case "is_outside_lease":
+                return self._of_leases(name, _outside)
+            case "lease_overdue_s":
+                return self._of_leases(name, _overdue)
         return uses.sm if name == "sm_pct" else uses.mem
+
+    def _of_leases(self, name: str, of_tasks: Callable[[PoolReport, float], Mapping[str, float]]
+                   ) -> Floats:
+        """As each node said; what nobody leases is not known."""
+        moment, uses = self.moment, self.moment.uses
+
+        def found() -> Floats:
+            of_rows = np.where(moment.each(lambda node: None if node.pool is None else 0.0)[
+                uses.node_at] == 0.0, 0.0, np.nan)
+            for node_id, node in moment.fleet.nodes.items():
+                if node.pool is not None:
+                    now = moment.now + (node.clock_offset_s or 0.0)
+                    for task_id, value in of_tasks(node.pool, now).items():
+                        if (row := uses.row_of(node_id, task_id)) is not None:
+                            of_rows[row] = value
+            return of_rows
+
+        return moment.once(("leases", name), found)[uses.row]
 
     def of_gpus(self, name: str) -> Floats:
         """What was read before a GPU fell silent is not what it does now: of all others but an
@@ -161,6 +184,17 @@ class WorkloadTargets:
                 return self.moment.uses.in_job(row)
             case "owner":
                 return []
+
+
+def _outside(pool: PoolReport, now: float) -> dict[str, float]:
+    leased = {uuid for lease in pool.leases for uuid in lease.uuids}
+    return {use.task_id: 1.0 for use in pool.outside if use.gpu in leased}
+
+
+def _overdue(pool: PoolReport, now: float) -> dict[str, float]:
+    """`now`: by the node's clock."""
+    return {task_id: now - lease.until for lease in pool.leases if lease.until < now
+            for task_id in lease.task_ids}
 
 
 def uses_in_scope(scope: Filter, fleet: Fleet, mono: float, slots: Sequence[int | None],

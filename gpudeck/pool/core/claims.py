@@ -55,7 +55,7 @@ class Claim:
     give_up_at: float | None = None
     priority: int = DEFAULT_PRIORITY
     is_preemptible: bool = False
-    is_requeued: bool = False  # it was taken from, and goes before others of its priority
+    is_again: bool = False  # its GPUs were taken from it: it is the first of its priority
     shape: str = ""  # of its command, to predict its run time by
 
     @property

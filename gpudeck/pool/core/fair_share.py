@@ -70,11 +70,8 @@ def usage_of(leases: Iterable[Lease], now: float, policy: FairSharePolicy) -> Us
 
 
 def rank(claim: Claim, pinned_at: float | None) -> float:
-    """A pinned claim goes ahead of those one priority above it; one that was taken from, of those
-    of its own."""
-    if pinned_at is not None:
-        return claim.priority + 1.5
-    return claim.priority + (0.25 if claim.is_requeued else 0.0)
+    """A pinned claim goes ahead of those one priority above it."""
+    return claim.priority + (0.0 if pinned_at is None else 1.5)
 
 
 def turns(claims: Iterable[Claim], pinned_at: Mapping[str, float], usage: Usage
@@ -86,10 +83,11 @@ def turns(claims: Iterable[Claim], pinned_at: Mapping[str, float], usage: Usage
         by_rank.setdefault(rank(claim, pinned_at.get(claim.id)), []).append(claim)
     for each in sorted(by_rank, reverse=True):
         if each % 1:
-            yield from sorted(by_rank[each], key=lambda claim: (
-                pinned_at.get(claim.id, claim.submitted_at), claim.id))
+            yield from sorted(by_rank[each], key=lambda claim: (pinned_at[claim.id], claim.id))
         else:
-            yield from _fair(by_rank[each], usage)
+            yield from sorted((claim for claim in by_rank[each] if claim.is_again),
+                              key=lambda claim: (claim.submitted_at, claim.id))
+            yield from _fair((claim for claim in by_rank[each] if not claim.is_again), usage)
 
 
 def _fair(claims: Iterable[Claim], usage: Usage) -> Iterator[Claim]:

@@ -95,6 +95,11 @@ class Pass:
     blocked: Mapping[str, str]
     kept_from: Mapping[str, float]
 
+    def kept_until(self, uuids: Iterable[str]) -> float | None:
+        """For a lease of these GPUs; None: nobody is to begin there."""
+        return min((self.kept_from[uuid] for uuid in uuids if uuid in self.kept_from),
+                   default=None)
+
 
 def run_pass(queue: Queue, nodes: Sequence[Node], policy: PoolPolicy, context: PlacementContext,
              now: float) -> Pass:
@@ -171,8 +176,8 @@ class _PassInProgress:
             node_id: node for node_id, node in self.placer.nodes.items() if node_id not in closed}
         self.shadow = shadow_of(claim, nodes, held, self.queue.bookings, self.now)
         if self.shadow is not None:
-            self._hold(self.shadow.grants, self.shadow.at,
-                       self.shadow.at if is_pinned else inf)
+            # Renewed now and then, leases would let even a pinned claim wait for ever.
+            self._hold(self.shadow.grants, self.shadow.at, self.now if is_pinned else inf)
 
     def _hold(self, grants: Iterable[Grant], at: float, kept_from: float) -> None:
         self.placer.hold(grants, at)

@@ -1,8 +1,10 @@
 """Whose process a handle is, whether it is still that one, and who carries a lease's mark."""
 
 import os
+import random
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -47,7 +49,29 @@ def test_what_ended_and_was_not_reaped_is_not_alive(child: "subprocess.Popen[byt
 
 
 def test_a_mark_counts_for_the_leases_user_alone(child: "subprocess.Popen[bytes]") -> None:
-    ours, strangers = {"lease-1": os.getuid()}, {"lease-1": os.getuid() + 1}
-    assert signs.marked(["lease-1"], ours) == {"lease-1": 1}
-    assert signs.marked(["lease-1"], strangers) == {"lease-1": 0}
-    assert signs.marked(["lease-2"], {"lease-2": os.getuid()}) == {"lease-2": 0}
+    own = signs.marked({"lease-1": os.getuid()})["lease-1"]
+    assert [pid for pid, _ in own] == [child.pid]
+    assert signs.marked({"lease-1": os.getuid() + 1}) == {"lease-1": set()}
+    assert signs.marked({"lease-2": os.getuid()}) == {"lease-2": set()}
+
+
+ID = f"{random.getrandbits(256):064x}"
+
+
+@pytest.mark.parametrize(("cgroup", "counts"), [
+    (f"/system.slice/docker-{ID}.scope", True),
+    (f"/user.slice/user-1000.slice/user@1000.service/libpod-{ID}.scope", True),
+    # Anybody can make a group of that name below their own slice, or write a mark in a pod.
+    (f"/user.slice/user-1001.slice/user@1001.service/docker-{ID}.scope", False),
+    (f"/kubepods/besteffort/pod1b2c3d4e-0001-0002-0003-0123456789ab/{ID}", False),
+    ("/system.slice/cron.service", False),
+])
+def test_a_container_is_of_who_started_it(tmp_path: Path, cgroup: str, counts: bool) -> None:
+    process = tmp_path / "321"
+    process.mkdir()
+    (process / "environ").write_bytes(b"A=b\0GPUDECK_LEASE=lease-1\0")
+    (process / "stat").write_text(f"321 (x) S 1 1 1 0 -1 0 {'0 ' * 12}77 0")
+    (process / "status").write_text("Uid:\t0\t0\t0\t0\n")
+    (process / "cgroup").write_text(f"0::{cgroup}\n")
+    assert signs.marked({"lease-1": 1_000}, tmp_path) == {
+        "lease-1": {(321, 77)} if counts else set()}

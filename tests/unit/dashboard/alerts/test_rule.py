@@ -9,6 +9,8 @@ import pytest
 from dashboard.alerts.core.rule_signal import SignalTerm
 from dashboard.alerts.core.rule_tracker import RuleTracker
 from gpudeck.limits import LeaseState, LimitsNow, TimedLimit
+from gpudeck.pool.core.claims import Claim
+from gpudeck.pool.link import OutsideUse, PoolReport, ReportedLease
 from gpudeck.wire import Task, Tasks, Use
 from tests.unit import fleets
 from tests.unit.climbing import World as Acting
@@ -215,3 +217,49 @@ def test_a_task_that_is_not_described_is_not_judged() -> None:
         world.now, world.mono)
     scene = world.look()["task"]
     assert np.isnan(scene.numbers(SignalTerm("last", "is_foreign")).values).tolist() == [True]
+
+
+# -- leases
+
+
+def held(gpu: str, *tasks: Task, until: float = 1e12) -> ReportedLease:
+    claim = Claim(id=f"l{gpu}", owner="ann", gpus=1, submitted_at=0.0)
+    return ReportedLease(claim, (gpu,), "active", 0.0, until, 0.0,
+                         tuple(each.id for each in tasks))
+
+
+def test_who_is_outside_of_a_lease_is_as_the_node_says() -> None:
+    world = World()
+    own, stray, free, elsewhere = task("ann"), task("bob"), task("cid"), task("dan")
+    world.on["n0"] = [(own, 0, 1e9, 1.0), (stray, 0, 1e9, 1.0), (stray, 1, 1e9, 1.0),
+                      (free, 1, 1e9, 1.0)]
+    world.on["n1"] = [(elsewhere, 0, 1e9, 1.0)]
+    world.fleet.nodes["n0"].pool = PoolReport((), (), (held("GPU-n0-0", own),), outside=(
+        OutsideUse("GPU-n0-0", stray.id, 7, "bob"), OutsideUse("GPU-n0-1", free.id, 8, "cid"),
+        OutsideUse("GPU-n0-0", elsewhere.id, 9, "dan")))
+    found = of(world.tell()["task"], "is_outside_lease")
+    assert {each.user: found[each.id] for each in (own, stray, free)} == {
+        "ann": 0.0, "bob": 1.0, "cid": 0.0}, "what nobody leases is anybody's"
+    assert np.isnan(found[elsewhere.id]), "a node speaks of its own tasks, and that one leases none"
+
+
+def test_how_long_a_lease_is_overdue_by_the_clock_of_its_node() -> None:
+    world = World()
+    late, in_time = task("ann"), task("bob")
+    world.on["n0"] = [(late, 0, 1e9, 1.0), (in_time, 1, 1e9, 1.0)]
+    node = world.fleet.nodes["n0"]
+    node.clock_offset_s = 50.0
+    until = world.now + 1.0 - random.randint(100, 900)
+    node.pool = PoolReport((), (), (held("GPU-n0-0", late, until=until),
+                                    held("GPU-n0-1", in_time)))
+    scene = world.tell()["task"]
+    found = of(scene, "lease_overdue_s")
+    assert (found[late.id], found[in_time.id]) == (world.now + 50.0 - until, 0.0)
+
+
+def test_an_agent_that_comes_back_without_a_pool_says_nothing_of_leases() -> None:
+    world = World()
+    node = world.fleet.nodes["n0"]
+    node.pool = PoolReport((), (), ())
+    world.fleet.hello(node.hello, world.now, world.mono)
+    assert node.pool is None

@@ -8,7 +8,7 @@ import itertools
 import random
 import tempfile
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,14 +19,17 @@ from agent.journal.store import ActionJournal, ActionStore
 from agent.pool.clock import PoolClock
 from agent.pool.gpus import PoolSnapshot
 from agent.pool.leases import NodeLeases
-from agent.pool.lock import LeasedProcess, PoolGpu
+from agent.pool.lock import LeasedProcess, Marks, PoolGpu
+from agent.pool.mps_look import MpsLook
 from agent.pool.requests import PoolRequests
 from agent.pool.service import PoolService as NodePoolService
+from agent.pool.shares import NO_DAEMON, UNKNOWN, MpsFacts
 from agent.pool.store import LeaseStore
 from dashboard.errors import InvalidChangeError
 from dashboard.pool.service import PoolService
 from dashboard.pool.store import SCHEMA, PoolStore
 from dashboard.runtime.sqlite_state import SqliteStateStore
+from gpudeck.limits import MpsDaemon
 from gpudeck.pool.core.claims import WHOLE_MILLI, Claim
 from gpudeck.pool.core.schedule import NoOwnerLimits, PoolPolicy
 from gpudeck.pool.link import LeaseOffer, PoolPlan, PoolReport
@@ -37,6 +40,7 @@ NODES = ("n0", "n1")
 GPUS_EACH = 3
 UID = 1_000
 GIB = 2**30
+MPS = MpsFacts((MpsDaemon("/tmp/mps", 0, "root", True),))
 
 
 class Machine:
@@ -54,9 +58,9 @@ class Machine:
     def is_alive(self, process: LeasedProcess) -> bool:
         return process.pid in self.alive
 
-    def marked(self, lease_ids: Collection[str], uid_of: dict[str, int]) -> dict[str, int]:
-        living = [self.leases.get(pid) for pid in self.alive]
-        return {lease_id: living.count(lease_id) for lease_id in lease_ids}
+    def marked(self, uids: Mapping[str, int]) -> Marks:
+        return {lease_id: {(pid, pid) for pid in self.alive if self.leases.get(pid) == lease_id}
+                for lease_id in uids}
 
 
 @dataclass(eq=False)
@@ -127,8 +131,9 @@ class Node:
         clock = PoolClock(lambda: self.machine.now, lambda: self.machine.now + 1e6)
         leases = NodeLeases(LeaseStore(ActionJournal(self.journal), "boot"), clock,
                             self.machine)  # type: ignore[arg-type]
-        self.service = NodePoolService(self.id, self.id, leases, PoolPolicy(), clock, False,
-                                       lambda: None)
+        self.service = NodePoolService(self.id, self.id, leases, PoolPolicy(), clock,
+                                       MpsLook(lambda: MPS, clock.now), False, lambda: None,
+                                       lambda uid, texts: 0)
         self.service.snapshot = PoolSnapshot({
             uuid: PoolGpu(uuid, "H100", index, False, 0, None, 80 * GIB, "")
             for index in range(GPUS_EACH) for uuid in [f"{self.id}-{index}"]}, ())
@@ -221,6 +226,7 @@ class World:
             case "kill run" if run is not None:
                 run.leaves()
             case "look" if node.is_up:
+                node.service.mps.look_if_asked()
                 node.service.step()
             case "late":
                 self.machine.now += self.draw.uniform(0, 1_000 if self.draw.random() < 0.1 else 40)
@@ -368,5 +374,23 @@ def test_a_hub_that_is_wrong_is_refused(tmp_path: Path) -> None:
     assert {each.id: each.uuids for each in node.service.leases.all.values()} == {"a": ("n0-0",)}
     assert node.service.waiting.refused == {
         "b": "GPU 0 is leased", "c": "there is no GPU n1-0 on this node"}
+    node.journal.close()
+    world.hub.store.close()
+
+
+def test_a_share_that_nothing_holds_is_not_given_to_a_hubs_claim(tmp_path: Path) -> None:
+    """A claim that was made at the hub was not asked of this node's MPS before."""
+    world = World(tmp_path, random.Random(1))
+    node = world.nodes["n0"]
+    claim = Claim(id="a", owner="root", gpus=1, submitted_at=0.0, share_milli=300)
+    offer = PoolPlan((LeaseOffer("a", ("n0-0",), claim),))
+    for facts, why in ((MpsFacts(()), NO_DAEMON), (MPS, "")):
+        node.service.mps = MpsLook(lambda facts=facts: facts, lambda: 0.0)  # type: ignore[misc]
+        node.service.hear(offer)
+        assert node.service.waiting.refused["a"] == UNKNOWN, "it is asked before it is answered"
+        node.service.mps.look_if_asked()
+        node.service.hear(offer)
+        assert node.service.waiting.refused.get("a", "") == why
+        assert bool(node.service.leases.all) != bool(why)
     node.journal.close()
     world.hub.store.close()

@@ -59,6 +59,26 @@ def test_priority_then_who_had_least_then_age() -> None:
     assert made.order[0] == "c1"
 
 
+def test_what_was_taken_from_its_owner_is_the_first_of_its_priority() -> None:
+    had = Lease(id="x", claim=claim(99, owner="ann"), grants=(Grant("id9", ("G",)),), since=-3_600,
+                until=0.0, ended_at=0.0)
+    waiting = [claim(0, owner="bob", submitted_at=1.0), claim(1, owner="ann", submitted_at=3.0),
+               claim(2, owner="ann", submitted_at=4.0, is_again=True),
+               claim(3, owner="cid", priority=3, submitted_at=5.0)]
+    made = passed(waiting, [], 10.0, ended=[had])
+    assert made.order == ("c3", "c2", "c0", "c1")
+
+
+def test_leases_are_not_renewed_where_a_pinned_claim_is_to_begin() -> None:
+    busy = Lease(id="r", claim=claim(90), grants=(Grant("id0", ("GPU-0-0",)),), since=0.0,
+                 until=1e9)
+    there = [node(0, gpus=1)]
+    assert passed([claim(0)], there, POLICY.pin_after_s - 1, [busy]).kept_from == {}
+    made = passed([claim(0)], there, POLICY.pin_after_s, [busy])
+    assert made.kept_until(("GPU-0-0", "GPU-0-1")) == POLICY.pin_after_s
+    assert made.kept_until(("GPU-0-1",)) is None
+
+
 def test_one_owner_does_not_get_ten_gpus_in_one_pass() -> None:
     waiting = [claim(each, owner="ann") for each in range(10)] + [
         claim(10 + each, owner="bob", submitted_at=1.0) for each in range(10)]

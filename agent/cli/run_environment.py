@@ -1,0 +1,113 @@
+"""The environment of a leased command: flags, and what is looked up for it on this machine."""
+
+import argparse
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from typing import get_args
+
+from gpudeck.errors import CommandError, ExitCode
+from gpudeck.pool.boards import boards_seen
+from gpudeck.pool.core.claims import WHOLE_MILLI
+from gpudeck.pool.environment import (
+    EnvironmentChange,
+    Ids,
+    container_words,
+    counts_alike,
+    environment,
+    rendezvous,
+)
+from gpudeck.pool.frameworks import DISTRIBUTIONS, Framework, framework_keys
+from gpudeck.pool.hami import NOTE, hami_library, hami_variables
+from gpudeck.pool.messages import Leased
+
+ANSWERS_WITHIN_S = 30.0  # a Python on a file system of the network may take its time
+VERSION_OF = "import importlib.metadata as m, sys; print(m.version(sys.argv[1]))"
+
+
+def add_environment_flags(made: argparse.ArgumentParser) -> None:
+    made.add_argument("--ids", choices=get_args(Ids), default="auto",
+                      help="how the command is told its GPUs")
+    made.add_argument("--framework", choices=get_args(Framework),
+                      help="set what this framework reads of its part of a GPU's memory, as far as "
+                           "the installed version knows it")
+    made.add_argument("--distributed", action="store_true",
+                      help="set what several ranks find each other by (MASTER_ADDR, PET_*)")
+
+
+def command_environment(asked: argparse.Namespace, lease: Leased, command: Sequence[str],
+                        say: Callable[[str], None]) -> EnvironmentChange:
+    """Raises CommandError where a share would not be held."""
+    seen = boards_seen()
+    change = environment(lease, asked.ids, seen)
+    found = dict(change.set)
+    if lease.share_milli < WHOLE_MILLI and not lease.mps_pipes:
+        if asked.ids == "uuid" or lease.gpus[0].is_mig or not (
+                asked.ids == "index" or counts_alike(lease, seen)):
+            raise CommandError("HAMi-core reads indices of GPUs alone, and here they may mean "
+                               "others: say --ids index, or start MPS", ExitCode.REFUSED)
+        found |= hami_variables(lease, hami_library(os.environ), os.environ)
+        say(NOTE)
+    if asked.distributed:
+        found |= rendezvous(lease, _free_port())
+    if asked.framework:
+        found |= _of_framework(asked.framework, lease, command, {**os.environ, **found}, say)
+    if words := container_words(lease, command):
+        say(f"a container inherits none of this; pass on: {words}")
+    return EnvironmentChange(found, change.unset)
+
+
+def _of_framework(framework: Framework, lease: Leased, command: Sequence[str],
+                  env: Mapping[str, str], say: Callable[[str], None]) -> Mapping[str, str]:
+    distribution = DISTRIBUTIONS[framework]
+    version = installed_version(command, env, distribution)
+    if version is None:
+        say(f"which {distribution} the command uses cannot be told, so nothing is set for it")
+        return {}
+    found = framework_keys(framework, version, lease, env)
+    if found.note:
+        say(found.note)
+    return found.set
+
+
+def installed_version(command: Sequence[str], env: Mapping[str, str], distribution: str
+                      ) -> str | None:
+    """As the Python that the command is run by says it; None: it is run by none that can be seen,
+    or that has it."""
+    python = _python_of(command, env)
+    if python is None:
+        return None
+    try:
+        said = subprocess.run([python, "-c", VERSION_OF, distribution], env=dict(env), text=True,
+                              capture_output=True, timeout=ANSWERS_WITHIN_S, check=False)
+    except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError):
+        return None
+    return said.stdout.strip() or None if said.returncode == 0 else None
+
+
+def _python_of(command: Sequence[str], env: Mapping[str, str]) -> str | None:
+    """The command itself, or what the first line of the script names."""
+    path = shutil.which(command[0], path=env.get("PATH")) if command else None
+    if path is None or _is_python(path):
+        return path
+    try:
+        with open(path, "rb") as file:
+            first = file.readline(512).decode(errors="replace")
+    except OSError:
+        return None
+    words = first.removeprefix("#!").split() if first.startswith("#!") else []
+    if words and os.path.basename(words[0]) == "env":
+        words = words[1:]
+    return shutil.which(words[0], path=env.get("PATH")) if words and _is_python(words[0]) else None
+
+
+def _is_python(path: str) -> bool:
+    return os.path.basename(path).startswith(("python", "pypy"))
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

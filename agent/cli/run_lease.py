@@ -1,0 +1,97 @@
+"""What `gpudeck run` and the agent say to each other while its command runs."""
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable
+
+from gpudeck.errors import CommandError, ExitCode
+from gpudeck.pool.connection import PoolConnection
+from gpudeck.pool.messages import (
+    Bind,
+    Bound,
+    ClaimRefused,
+    FromPool,
+    GiveBack,
+    LeaseEnded,
+    LeaseNotice,
+)
+
+AGAIN_EVERY_S = 1.0
+ANSWERS_WITHIN_S = 5.0
+GIVEN_BACK = ("released", "draining")
+
+
+class RunLease:
+    """Losing the agent ends nothing: the lease stays while the command runs, and an agent that is
+    back is told of it."""
+
+    def __init__(self, pool: PoolConnection, lease_id: str, say: Callable[[str], None]) -> None:
+        self._pool = pool
+        self._lease_id = lease_id
+        self._say = say
+        self._pidfd = -1
+        self._is_over = threading.Event()  # the command has ended
+        self._has_ended = threading.Event()
+        self._end: LeaseEnded | None = None
+
+    def bind(self, pidfd: int) -> None:
+        """Raises CommandError."""
+        self._pidfd = pidfd
+        answer = self._bound(self._pool)
+        if not isinstance(answer, Bound):
+            raise CommandError(_why(answer), ExitCode.REFUSED)
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def give_back(self, status: int) -> LeaseEnded | None:
+        """How the lease has ended; None: the agent is away, and ends it when it is back."""
+        self._is_over.set()
+        if not self._has_ended.is_set():
+            with contextlib.suppress(CommandError):
+                self._pool.send(GiveBack(self._lease_id, status))
+                self._has_ended.wait(ANSWERS_WITHIN_S)
+        self._pool.close()
+        return self._end
+
+    def _bound(self, pool: PoolConnection) -> FromPool:
+        pool.send(Bind(self._lease_id), self._pidfd)
+        return pool.receive()
+
+    def _listen(self) -> None:
+        while not self._has_ended.is_set():
+            try:
+                self._heard(self._pool.receive())
+            except CommandError:
+                if self._is_over.is_set():
+                    self._has_ended.set()
+                elif not self._is_over.wait(AGAIN_EVERY_S):
+                    self._come_again()
+
+    def _heard(self, message: FromPool) -> None:
+        match message:
+            case LeaseNotice(text):
+                self._say(text)
+            case LeaseEnded():
+                if not (self._is_over.is_set() and message.state in GIVEN_BACK):
+                    self._say(f"the lease has ended: {message.why}")
+                self._end = message
+                self._has_ended.set()
+            case ClaimRefused():  # to give back what has ended already
+                self._has_ended.set()
+
+    def _come_again(self) -> None:
+        try:
+            pool = PoolConnection(os.environ)
+            answer = self._bound(pool)
+        except CommandError:
+            return
+        if isinstance(answer, Bound):
+            self._pool = pool
+        else:
+            self._say(f"the lease has ended: {_why(answer)}")
+            self._has_ended.set()
+
+
+def _why(answer: FromPool) -> str:
+    return answer.why if isinstance(answer, ClaimRefused | LeaseEnded) else (
+        "the agent did not take the command")

@@ -1,0 +1,209 @@
+"""`gpudeck run` by itself: what its command finds, GPUs that are taken from it, or free on another
+node. Real commands, and a real socket."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agent.pool.lock import NodeLease
+from gpudeck.pool.hami import CACHE, LIBRARY_ENV, LOCKS
+from gpudeck.pool.link import ClaimStanding, PoolPlan
+from gpudeck.pool.messages import LeaseEnded
+from tests.fakes.hub import wait_for
+from tests.integration.pools import PoolUnderTest
+
+# Says who it is and with which lease; a first SIGUSR1 ends it with 3.
+WORKS = ("import os, signal, sys; signal.signal(signal.SIGUSR1, lambda *_: os._exit(3)); "
+         "print(os.getpid(), os.environ['GPUDECK_LEASE'], flush=True); signal.pause()")
+RUN = ("run", "--requeue", "--", sys.executable, "-c", WORKS)
+
+
+@pytest.fixture
+def pool(tmp_path: Path) -> Iterator[PoolUnderTest]:
+    made = PoolUnderTest(tmp_path)
+    yield made
+    made.close()
+
+
+def line(run: "subprocess.Popen[str]") -> tuple[int, str]:
+    assert run.stdout is not None
+    pid, lease_id = run.stdout.readline().split()
+    return int(pid), lease_id
+
+
+def take(pool: PoolUnderTest, lease_id: str) -> NodeLease:
+    """As pre-emption does, once the node was told."""
+    with pool.service.lock:
+        lease, user = pool.leases.all[lease_id], pool.service.users[lease_id]
+        pool.leases.end(lease, "taken for a claim of higher priority", state="preempted")
+        user.send(LeaseEnded("taken for a claim of higher priority", "preempted"))
+    return lease
+
+
+def ended(run: "subprocess.Popen[str]") -> tuple[int, str]:
+    _, err = run.communicate(timeout=60)
+    return run.returncode, err
+
+
+def test_what_was_taken_is_asked_for_again_with_its_age(pool: PoolUnderTest) -> None:
+    run = pool.start(*RUN)
+    child, first = line(run)
+    taken = take(pool, first)
+    assert run.poll() is None, "it waits for its command to end"
+    os.kill(child, signal.SIGUSR1)
+    child, second = line(run)
+    again = pool.leases.all[second]
+    assert second != first
+    assert (again.claim.submitted_at, again.claim.is_again) == (taken.claim.submitted_at, True)
+    os.kill(child, signal.SIGUSR1)
+    assert ended(run)[0] == 3, "nobody took it this time"
+    assert not pool.leases.all
+
+
+def test_without_requeue_its_status_comes_back(pool: PoolUnderTest) -> None:
+    run = pool.start("run", *RUN[2:])
+    child, lease_id = line(run)
+    take(pool, lease_id)
+    os.kill(child, signal.SIGUSR1)
+    code, err = ended(run)
+    assert (code, "the lease has ended: taken for a claim of higher priority" in err) == (3, True)
+
+
+def test_who_ends_it_meanwhile_has_ended_it(pool: PoolUnderTest) -> None:
+    run = pool.start(*RUN)
+    _, lease_id = line(run)
+    take(pool, lease_id)
+    run.send_signal(signal.SIGTERM)
+    assert ended(run)[0] == 128 + signal.SIGTERM
+    assert not pool.service.waiting.all
+
+
+def test_an_age_is_given_once_and_to_its_owner_alone(pool: PoolUnderTest) -> None:
+    run = pool.start("run", *RUN[2:])
+    child, lease_id = line(run)
+    assert pool.leases.taken(lease_id, os.getuid()) is None, "it is not taken yet"
+    lease = take(pool, lease_id)
+    assert pool.leases.taken(lease_id, os.getuid() + 1) is None
+    assert pool.leases.taken(lease_id, os.getuid()) == lease.claim.submitted_at
+    assert pool.leases.taken(lease_id, os.getuid()) is None
+    os.kill(child, signal.SIGUSR1)
+    ended(run)
+
+
+def test_where_no_mps_runs_hami_holds_a_share_if_it_is_there(pool: PoolUnderTest, tmp_path: Path
+                                                           ) -> None:
+    asked = ("run", "--share", "30", "--mem", "12G", "--ids", "index", "--", "env")
+    assert "no MPS control daemon" in ended(pool.start(*asked))[1]
+    library, cache = tmp_path / "libvgpu.so", tmp_path / "run"
+    (tmp_path / "hami.c").write_text("int nothing;")
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, tmp_path / "hami.c"], check=True)
+    cache.mkdir()
+    made = [LOCKS] * (not LOCKS.exists())
+    for each in made:
+        each.mkdir()
+    run = pool.start(*asked, **{LIBRARY_ENV: str(library), "XDG_RUNTIME_DIR": str(cache)})
+    out, err = run.communicate(timeout=60)
+    found = dict(each.split("=", 1) for each in out.splitlines())
+    assert (run.returncode, found["LD_PRELOAD"]) == (0, str(library)), err
+    assert (found["CUDA_DEVICE_SM_LIMIT"], found["CUDA_DEVICE_MEMORY_LIMIT"]) == ("30", "12288m")
+    assert Path(found[CACHE]).parent == cache
+    assert "umask" in err
+    by_uuid = pool.start(*asked[:-4], "--", "env", **{LIBRARY_ENV: str(library)})
+    code, err = ended(by_uuid)
+    assert (code, "HAMi-core reads indices" in err) == (10, True)
+    wait_for(lambda: not pool.leases.all, 30)
+    for each in made:
+        each.rmdir()
+
+
+def test_a_framework_is_told_what_the_commands_own_version_knows(pool: PoolUnderTest,
+                                                                 tmp_path: Path) -> None:
+    (tmp_path / "tensorflow-2.17.0.dist-info").mkdir()
+    (tmp_path / "tensorflow-2.17.0.dist-info" / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: tensorflow\nVersion: 2.17.0\n")
+    prints = "import os; print(os.environ.get('TF_FORCE_GPU_ALLOW_GROWTH'))"
+    asked = ("run", "--framework", "tensorflow", "--")
+    told = pool.start(*asked, sys.executable, "-c", prints, PYTHONPATH=str(tmp_path))
+    assert told.communicate(timeout=60) == ("true\n", "")
+    for unknown in (pool.start(*asked, sys.executable, "-c", prints),
+                    pool.start(*asked, "sh", "-c", "echo $TF_FORCE_GPU_ALLOW_GROWTH")):
+        out, err = unknown.communicate(timeout=60)
+        assert out in ("None\n", "\n")
+        assert "which tensorflow the command uses cannot be told" in err
+
+
+# -- free on another node
+
+# Says how it was called, and runs the line here: without a pool, as on another machine.
+SSH = """#!/bin/sh
+echo "$@" >> $SSH_LOG
+if [ -e $SSH_LOG.lost ]; then exit 255; fi
+[ "$1" = -t ] && shift
+shift
+exec sh -c "$*"
+"""
+GPUDECK = "#!/bin/sh\necho \"there: $*\"\nexit 9\n"
+
+
+@pytest.fixture
+def cut_off(tmp_path: Path) -> Iterator[PoolUnderTest]:
+    """Its hub decides; with programs of these names first on the path."""
+    made = PoolUnderTest(tmp_path, is_local=False)
+    for name, text in (("ssh", SSH), ("gpudeck", GPUDECK)):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    made.env |= {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SSH_LOG": str(tmp_path / "ssh.log")}
+    made.service.hear(PoolPlan())
+    yield made
+    made.close()
+
+
+def say_elsewhere(pool: PoolUnderTest, *hosts: str, after: str = "") -> str:
+    """Of the claim that waits, another one than `after`."""
+    [claim_id] = wait_for(lambda: set(pool.service.waiting.all) - {after}, 30)
+    pool.service.hear(PoolPlan(standings=(ClaimStanding(claim_id, 1, "busy", None, hosts),)))
+    return claim_id
+
+
+def test_it_says_where_it_is_free_and_what_to_run_there(cut_off: PoolUnderTest) -> None:
+    run = cut_off.start("run", "--gpus", "2", "--", "python", "train it.py")
+    assert run.stderr is not None
+    say_elsewhere(cut_off, "n2", "n3")
+    assert "number 1 in the queue: busy" in run.stderr.readline()
+    said = run.stderr.readline()
+    assert said.startswith("gpudeck: it is free on n2: ssh n2 ")
+    assert "n3" in run.stderr.readline()
+    run.send_signal(signal.SIGINT)
+    ended(run)
+    shown = subprocess.run(["sh", "-c", said.partition(": ssh ")[2].join(("ssh ", ""))],
+                           env=cut_off.env, text=True, capture_output=True)
+    assert shown.stdout == "there: run --gpus 2 -- python train it.py\n", "as it is printed"
+
+
+def test_with_ssh_it_runs_there_and_leaves_the_queue_here(cut_off: PoolUnderTest) -> None:
+    run = cut_off.start("run", "--ssh", "--gpus", "2", "--", "python", "train it.py")
+    say_elsewhere(cut_off, "n2")
+    out, err = run.communicate(timeout=60)
+    assert (run.returncode, out) == (9, "there: run --gpus 2 -- python train it.py\n"), err
+    wait_for(lambda: not cut_off.service.waiting.all, 30)
+    asked = Path(cut_off.env["SSH_LOG"]).read_text()
+    assert asked.startswith("n2 cd "), "nobody sits at a terminal"
+
+
+def test_where_that_node_is_lost_it_asks_again_and_goes_elsewhere(cut_off: PoolUnderTest) -> None:
+    lost = Path(f"{cut_off.env['SSH_LOG']}.lost")
+    lost.touch()
+    run = cut_off.start("run", "--ssh", "--requeue", "--", "train")
+    first = say_elsewhere(cut_off, "n2")
+    wait_for(lambda: set(cut_off.service.waiting.all) - {first}, 30)
+    lost.unlink()
+    say_elsewhere(cut_off, "n2", "n3", after=first)
+    out, err = run.communicate(timeout=60)
+    assert (run.returncode, out) == (9, "there: run --requeue -- train\n"), err
+    assert [each.split()[0] for each in Path(cut_off.env["SSH_LOG"]).read_text().splitlines()
+            ] == ["n2", "n3"]

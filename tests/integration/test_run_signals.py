@@ -1,0 +1,148 @@
+"""What stands between a terminal and the command of `gpudeck run`, at a real terminal."""
+
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.hub import wait_for
+
+ROOT = Path(__file__).parents[2]
+RUNS = ("import os, sys; from agent.cli.run_child import run_command; "
+        "sys.exit(run_command(sys.argv[1:], os.environ, os.close).status)")
+# Says each signal that it gets; ends with 7 at a second SIGTERM.
+SAYS = """
+import os, signal, sys
+def say(number, frame):
+    print(signal.Signals(number).name, flush=True)
+    told.append(number)
+    if told.count(signal.SIGTERM) == 2:
+        os._exit(7)
+told = []
+for each in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGUSR1,
+             signal.SIGUSR2, signal.SIGWINCH, signal.SIGCONT):
+    signal.signal(each, say)
+print(os.getpid(), os.isatty(0) and os.tcgetpgrp(0) == os.getpgrp(), "on", flush=True)
+while True:
+    signal.pause()
+"""
+# A shell that controls jobs: when the command has stopped, Enter brings it back.
+SHELL = """
+"$0" "$@"; status=$?
+if [ $status -gt 128 ]; then echo shell sees it stopped; read; fg; status=$?; fi
+echo ended with $status
+"""
+FORWARDED = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2,
+             signal.SIGWINCH, signal.SIGCONT)
+
+
+def test_every_signal_reaches_the_command_once() -> None:
+    run = subprocess.Popen([sys.executable, "-c", RUNS, sys.executable, "-c", SAYS], cwd=ROOT,
+                           text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    assert run.stdout is not None
+    assert run.stdout.readline().endswith("on\n")
+    for each in (*FORWARDED, signal.SIGTERM):
+        run.send_signal(each)
+        assert run.stdout.readline() == f"{each.name}\n"
+    run.terminate()
+    assert run.communicate(timeout=30)[0] == "SIGTERM\n"
+    assert run.returncode == 7
+
+
+def test_the_command_does_not_inherit_what_python_ignores() -> None:
+    found = subprocess.run(
+        [sys.executable, "-c", RUNS, "grep", "SigIgn", "/proc/self/status"], cwd=ROOT, text=True,
+        capture_output=True, check=True)
+    assert int(found.stdout.split()[1], 16) & (1 << (signal.SIGPIPE - 1)) == 0
+
+
+class Terminal:
+    """At which somebody has typed the command, in front of `shell`."""
+
+    def __init__(self, shell: str, *command: str) -> None:
+        self.pid, self._fd = pty.fork()
+        if self.pid == 0:
+            os.chdir(ROOT)
+            os.execvp("bash", ["bash", "--norc", "-mc", shell,
+                               sys.executable, "-c", RUNS, *command])
+        self._said = b""
+
+    def type(self, keys: bytes) -> None:
+        os.write(self._fd, keys)
+
+    def said(self, words: str) -> Callable[[], bool]:
+        def look() -> bool:
+            while select.select([self._fd], [], [], 0)[0]:
+                try:
+                    self._said += os.read(self._fd, 4_096)
+                except OSError:
+                    break
+            return words.encode() in self._said
+        return look
+
+    def text(self) -> str:
+        self.said("")()
+        return self._said.decode()
+
+    def close(self) -> None:
+        os.close(self._fd)
+        try:
+            os.killpg(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+        except (ProcessLookupError, ChildProcessError):
+            pass
+
+
+@contextmanager
+def at_a_terminal(shell: str, *command: str) -> Iterator[Terminal]:
+    terminal = Terminal(shell, *command)
+    try:
+        yield terminal
+    finally:
+        terminal.close()
+
+
+def state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def test_the_command_has_the_terminal_and_ctrl_c_reaches_it_once() -> None:
+    with at_a_terminal('exec "$0" "$@"', sys.executable, "-c", SAYS) as terminal:
+        wait_for(terminal.said(" on"), 30)
+        assert terminal.text().split()[1] == "True"
+        os.kill(terminal.pid, signal.SIGSTOP)
+        wait_for(lambda: state(terminal.pid) == "T", 30)
+        terminal.type(b"\x03")
+        wait_for(terminal.said("SIGINT"), 30)
+        # Only now `run` sees that Ctrl-C, and then the signal by which it goes on.
+        os.kill(terminal.pid, signal.SIGCONT)
+        wait_for(terminal.said("SIGCONT"), 30)
+        assert terminal.text().count("SIGINT") == 1
+
+
+@pytest.mark.parametrize("is_typed", [True, False])
+def test_stopped_it_stops_with_its_command_and_goes_on_with_it(is_typed: bool) -> None:
+    """A job of a shell: the shell sees that it stopped, and brings it back."""
+    with at_a_terminal(SHELL, sys.executable, "-c", SAYS) as terminal:
+        wait_for(terminal.said(" on"), 30)
+        child = int(terminal.text().split()[0])
+        run = int(Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[1])
+        if is_typed:
+            terminal.type(b"\x1a")
+        else:
+            os.kill(run, signal.SIGTSTP)
+        wait_for(terminal.said("shell sees it stopped"), 30)
+        wait_for(lambda: (state(run), state(child)) == ("T", "T"), 30)
+        terminal.type(b"\n")
+        wait_for(terminal.said("SIGCONT"), 30)
+        os.kill(run, signal.SIGTERM)
+        wait_for(terminal.said("SIGTERM"), 30)
+        os.kill(run, signal.SIGTERM)
+        wait_for(terminal.said("ended with 7"), 30)
