@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -40,7 +41,8 @@ def take(pool: PoolUnderTest, lease_id: str) -> NodeLease:
     """As pre-emption does, once the node was told."""
     with pool.service.lock:
         lease, user = pool.leases.all[lease_id], pool.service.users[lease_id]
-        pool.leases.end(lease, "taken for a claim of higher priority", state="preempted")
+        pool.leases.put(replace(lease, preempted="taken for a claim of higher priority"), {})
+        pool.leases.end(pool.leases.all[lease.id], "taken for a claim of higher priority")
         user.send(LeaseEnded("taken for a claim of higher priority", "preempted"))
     return lease
 
@@ -166,7 +168,7 @@ def cut_off(tmp_path: Path) -> Iterator[PoolUnderTest]:
 def say_elsewhere(pool: PoolUnderTest, *hosts: str, after: str = "") -> str:
     """Of the claim that waits, another one than `after`."""
     [claim_id] = wait_for(lambda: set(pool.service.waiting.all) - {after}, 30)
-    pool.service.hear(PoolPlan(standings=(ClaimStanding(claim_id, 1, "busy", None, hosts),)))
+    pool.service.hear(PoolPlan(standings=(ClaimStanding(claim_id, 1, "busy", elsewhere=hosts),)))
     return claim_id
 
 
