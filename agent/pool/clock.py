@@ -17,3 +17,7 @@ class PoolClock:
         if abs(shift - self._shift) >= STEPPED_S:
             self._shift = shift
         return round(at + self._shift, 3)
+
+    def local(self, utc: float) -> float:
+        """What `utc` makes that of."""
+        return utc - self.utc(0.0)

@@ -32,7 +32,8 @@ def report(gpus: Iterable[PoolGpu], waiting: queue.WaitingClaims, leases: Iterab
                          each.mem_bytes, each.trouble) for each in gpus),
         tuple(NodeClaim(dated(each.claim), each.is_run) for each in waiting),
         tuple(ReportedLease(dated(each.claim), each.uuids, each.state, utc(each.since),
-                            utc(each.until), utc(each.used_at // USED_STEP_S * USED_STEP_S))
+                            utc(each.until), utc(each.used_at // USED_STEP_S * USED_STEP_S),
+                            each.is_run)
               for each in leases),
         tuple(ended), dict(waiting.refused))
 

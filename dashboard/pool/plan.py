@@ -102,7 +102,7 @@ class PlannedPass:
                  pending: Mapping[str, PendingOffer], now: float) -> None:
         self.made = made
         self.nodes = nodes
-        self._claims = claims
+        self.claims = claims
         self._now = now
         self._named: dict[str, list[PoolNode]] = {}
         for node in nodes:
@@ -117,15 +117,17 @@ class PlannedPass:
                 self._offers.setdefault(grant.node, []).append((each.claim, grant))
         self._whys: dict[tuple[object, ...], str] = {}
 
-    def plan(self, node: PoolNode, give_back: Mapping[str, str]) -> PoolPlan:
+    def plan(self, node: PoolNode, give_back: Mapping[str, str], extend: Mapping[str, float]
+             ) -> PoolPlan:
         """What this node is told: its GPUs that are offered, and how its claims stand."""
         asked = {each.claim.id for each in node.report.claims}
         offers = tuple(LeaseOffer(claim.id, grant.uuids, None if claim.id in asked else claim)
                        for claim, grant in self._offers.get(node.id, ()))
-        standings = tuple(self.standing(self._claims[claim_id])
+        standings = tuple(self.standing(self.claims[claim_id])
                           for claim_id in sorted(asked & self._places.keys(),
                                                  key=self._places.__getitem__))
-        return PoolPlan(offers[:CLAIMS_MOST], standings[:CLAIMS_MOST], dict(give_back))
+        return PoolPlan(offers[:CLAIMS_MOST], standings[:CLAIMS_MOST], dict(give_back),
+                        dict(extend))
 
     def standing(self, claim: Claim) -> ClaimStanding:
         shadow = self.made.shadow
@@ -146,5 +148,5 @@ class PlannedPass:
 
     def waiting(self, claim_ids: Collection[str]) -> list[tuple[Claim, ClaimStanding]]:
         """In their order."""
-        return [(self._claims[claim_id], self.standing(self._claims[claim_id]))
+        return [(self.claims[claim_id], self.standing(self.claims[claim_id]))
                 for claim_id in self.made.order if claim_id in claim_ids]

@@ -10,7 +10,7 @@ from gevent.event import Event
 from gpudeck.pool.core.claims import Claim, Lease
 from gpudeck.pool.core.feasibility import why_never
 from gpudeck.pool.core.schedule import NoOwnerLimits, PoolPolicy
-from gpudeck.pool.link import PoolPlan, PoolReport, ReportedEnd
+from gpudeck.pool.link import PoolPlan, PoolReport, ReportedEnd, ReportedLease
 from gpudeck.wire import FromHub
 
 from ..errors import InvalidChangeError
@@ -26,11 +26,13 @@ from .plan import (
     waiting_claims,
 )
 from .store import PoolStore
+from .watch import PoolWatch
 
 log = logging.getLogger("gpudeck.pool")
 
 PASS_EVERY_S = 1.0
 ANSWER_WITHIN_S = 30.0
+SAME_TIME_S = 2.0  # the clocks of node and hub may differ by
 ENDED_KEPT_S = 35 * 86_400.0  # five half-lives of fair share
 FORGET_EVERY_S = 3_600.0
 ENDS_MOST = ((3_600.0, 4_096), (86_400.0, 16_384))  # of leases that one node may have ended
@@ -47,6 +49,7 @@ class PoolService:
     policy: PoolPolicy
     is_on: bool
     clock: Callable[[], float]  # the one of `mono`
+    watch: PoolWatch
     wake: Event = field(init=False, default_factory=Event)
     claims: dict[str, Claim] = field(init=False, default_factory=dict)  # that were made here
     planned: PlannedPass | None = field(init=False, default=None)
@@ -54,6 +57,7 @@ class PoolService:
     _ended: dict[str, Lease] = field(init=False, default_factory=dict)
     pending: dict[str, PendingOffer] = field(init=False, default_factory=dict)
     _give_back: dict[str, dict[str, str]] = field(init=False, default_factory=dict)
+    _extend: dict[str, dict[str, float]] = field(init=False, default_factory=dict)
     _ends: NodeBudget = field(init=False, default_factory=lambda: NodeBudget(ENDS_MOST))
     _rests_until_mono: float = field(init=False, default=float("-inf"))
     _sent: dict[str, PoolPlan] = field(init=False, default_factory=dict)
@@ -70,6 +74,7 @@ class PoolService:
 
     def reported(self, node_id: str, report: PoolReport) -> None:
         """The node's word is the truth of its GPUs, and of nothing else."""
+        self.watch.reported(node_id, self._reports.get(node_id), report, self.claims)
         self._reports[node_id] = report
         new = [each for each in report.ended if each.claim.id not in self._ended]
         if self._ends.take(node_id, len(new), self.clock()):
@@ -90,6 +95,9 @@ class PoolService:
                 del self.pending[claim_id]
         back = self._give_back.get(node_id, {})
         self._give_back[node_id] = {each: why for each, why in back.items() if each in taken}
+        until = {each.claim.id: each.until for each in report.leases}
+        self._extend[node_id] = {each: utc for each, utc in self._extend.get(node_id, {}).items()
+                                 if each in until and until[each] < utc - SAME_TIME_S}
         self.wake.set()
 
     def _note_end(self, node_id: str, end: ReportedEnd) -> None:
@@ -124,6 +132,11 @@ class PoolService:
         self._give_back.setdefault(node_id, {})[lease_id] = why
         self.wake.set()
 
+    def extend(self, node_id: str, lease: ReportedLease, by_s: float) -> None:
+        wanted = self._extend.setdefault(node_id, {})
+        wanted[lease.claim.id] = max(lease.until, wanted.get(lease.claim.id, lease.until)) + by_s
+        self.wake.set()
+
     def step(self, now: float, mono: float) -> None:
         if not self.is_on:
             return
@@ -142,8 +155,10 @@ class PoolService:
                 placement.claim, placement.grants, mono)
         self.planned = PlannedPass(made, nodes, {each.id: each for each in self.waiting(nodes)},
                                    self.pending, now)
+        self.watch.planned(self.planned)
         for node in nodes:
-            plan = self.planned.plan(node, self._give_back.get(node.id, {}))
+            plan = self.planned.plan(node, self._give_back.get(node.id, {}),
+                                     self._extend.get(node.id, {}))
             if plan != self._sent.get(node.id) and self.send(node.id, plan):
                 self._sent[node.id] = plan
         if made.offers:

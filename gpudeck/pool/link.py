@@ -38,12 +38,15 @@ class NodeClaim(Struct, frozen=True):
 
 
 class ReportedLease(Struct, frozen=True):
+    """`is_run`: of a running command, with which alone it ends."""
+
     claim: Claim
     uuids: Annotated[tuple[Word, ...], Meta(max_length=GPUS_MOST)]
     state: Word
     since: Seconds
     until: Seconds
     used_at: Seconds
+    is_run: bool = False
 
 
 class ReportedEnd(Struct, frozen=True):
@@ -91,8 +94,10 @@ class ClaimStanding(Struct, frozen=True):
 
 
 class PoolPlan(Struct, frozen=True, tag="pool_plan"):
-    """Also says that this hub decides: the node gives out nothing by itself meanwhile."""
+    """Also says that this hub decides: the node gives out nothing by itself meanwhile. `extend`:
+    lease to when, UTC, it is to last at least."""
 
     offers: Annotated[tuple[LeaseOffer, ...], Meta(max_length=CLAIMS_MOST)] = ()
     standings: Annotated[tuple[ClaimStanding, ...], Meta(max_length=CLAIMS_MOST)] = ()
     give_back: Annotated[dict[Word, Text], Meta(max_length=LEASES_MOST)] = {}
+    extend: Annotated[dict[Word, Seconds], Meta(max_length=LEASES_MOST)] = {}

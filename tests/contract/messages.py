@@ -246,7 +246,8 @@ FROM_AGENT["pool"] = PoolReport(
     (OfferedGpu("GPU-1", "NVIDIA H100 80GB HBM3", 1, False, 0, 2, 85e9),
      OfferedGpu("GPU-2", "NVIDIA H100 80GB HBM3", 2, trouble="the driver has lost it")),
     (NodeClaim(CLAIM, True),),
-    (ReportedLease(CLAIM, ("GPU-1",), "active", 1763640001.0, 1763647201.0, 1763640060.0),),
+    (ReportedLease(CLAIM, ("GPU-1",), "active", 1763640001.0, 1763647201.0, 1763640060.0,
+                   True),),
     (ReportedEnd(CLAIM, ("GPU-1",), 1763640001.0, 1763640090.5, "released", "given back", 7),),
     {"0123456789abcdef": "GPU 1 is leased"})
 FROM_AGENT["preview_of_a_setting"] = msgspec.structs.replace(
@@ -320,4 +321,4 @@ FROM_HUB["pool_plan"] = PoolPlan(
     (LeaseOffer("5f0c2a7b9d1e4433", ("GPU-1", "GPU-2")), LeaseOffer("fedc", ("GPU-3",), CLAIM)),
     (ClaimStanding("0123456789abcdef", 3, "it asks for 2 GPUs; 1 of 4 that suit it are free",
                    2400.0),),
-    {"aaaa": "given back by carol"})
+    {"aaaa": "given back by carol"}, {"bbbb": 1763654401.0})

@@ -23,6 +23,8 @@ from agent.pool.service import PoolService as NodePoolService
 from agent.pool.store import LeaseStore
 from dashboard.pool.service import PoolService
 from dashboard.pool.store import SCHEMA, PoolStore
+from dashboard.pool.watch import PoolWatch
+from dashboard.runtime.dispatcher import Dispatcher
 from dashboard.runtime.sqlite_state import SqliteStateStore
 from gpudeck.pool.core.claims import WHOLE_MILLI
 from gpudeck.pool.core.schedule import PoolPolicy
@@ -158,7 +160,8 @@ class Hub:
     def start(self) -> None:
         self.service = PoolService(
             PoolStore(self.store.connection), _Hosts(), self,  # type: ignore[arg-type]
-            self.send, PoolPolicy(), True, lambda: self.machine.now)
+            self.send, PoolPolicy(), True, lambda: self.machine.now,
+            PoolWatch(Dispatcher()))
         self.service.open(self.machine.now)
 
     def __contains__(self, node_id: object) -> bool:
