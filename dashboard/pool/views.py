@@ -59,8 +59,8 @@ class PoolNodeList(Struct):
 
 
 class LeaseView(Struct):
-    """`idle_s` None: it is used, or nobody can say yet. `is_run`: of a running command, with which
-    alone it ends. `why`: how one that is over ended."""
+    """`idle_since` None: it is used, or nobody can say yet. `is_run`: of a running command, with
+    which alone it ends. `why`: how one that is over ended."""
 
     id: str
     owner: str
@@ -71,7 +71,7 @@ class LeaseView(Struct):
     state: str
     since: float
     until: float
-    idle_s: float | None
+    idle_since: float | None
     command: str
     is_run: bool
     why: str = ""
@@ -155,16 +155,16 @@ def lease_views(nodes: Collection[PoolNode], now: float) -> list[LeaseView]:
 
 
 def lease_view(node_id: str, host: str, lease: ReportedLease, now: float) -> LeaseView:
-    idle_s = now - lease.used_at
+    is_idle = now - lease.used_at >= 2 * IDLE_LEAST_S
     return LeaseView(
         lease.claim.id, lease.claim.owner, node_id, host, list(lease.uuids),
         100 * lease.claim.share_milli / WHOLE_MILLI, lease.state, lease.since, lease.until,
-        idle_s if idle_s >= 2 * IDLE_LEAST_S else None, lease.claim.shape, lease.is_run)
+        lease.used_at if is_idle else None, lease.claim.shape, lease.is_run)
 
 
 def ended_view(view: LeaseView, end: ReportedEnd | None) -> LeaseView:
     """Of one whose node has not said how it ended, that much is said."""
-    view.idle_s = None
+    view.idle_since = None
     if end is None:
         view.state = "lost"
     else:
