@@ -344,3 +344,33 @@ def test_a_hub_that_is_wrong_is_refused(tmp_path: Path) -> None:
         "b": "GPU 0 is leased", "c": "there is no GPU n1-0 on this node"}
     node.journal.close()
     world.hub.store.close()
+
+
+def test_a_lease_is_extended_once_however_often_the_plan_comes(tmp_path: Path) -> None:
+    world = World(tmp_path, random.Random(1))
+    [node, _] = world.nodes.values()
+    world.link(node)
+    run = Run(node, AskClaim(request_id="a", is_run=True, gpus=1, term_s=3_600.0))
+    node.runs.append(run)
+    node.requests.asked(run, run.claim, None)  # type: ignore[arg-type]
+    node.service.hear(PoolPlan((LeaseOffer("a", ("n0-0",)),)))
+    world.report(node)
+    [held] = world.hub.service.nodes[0].report.leases
+    for _ in range(2):  # asked for twice before the node has said anything
+        world.hub.service.extend("n0", held, 1_800.0)
+    for _ in range(3):
+        world.machine.now += 1
+        world.hub.service.step(world.machine.now + 1e6, world.machine.now)
+        for plan in [*node.from_hub] * 2:
+            node.service.hear(plan)
+    [lease] = node.service.leases.all.values()
+    assert node.service.clock.utc(lease.until) == held.until + 3_600.0
+    world.report(node)
+    world.machine.now += 1
+    world.hub.service.step(world.machine.now + 1e6, world.machine.now)
+    last: Any = node.from_hub[-1]
+    assert last.extend == {}, "what has been done is not asked for again"
+    node.service.hear(PoolPlan(extend={"a": held.until + 1e9, "b": held.until}))
+    assert node.service.leases.all == {"a": lease}, "no lease lasts for decades"
+    node.journal.close()
+    world.hub.store.close()
