@@ -181,7 +181,8 @@ function leasePixels(pixels, width, from, kind, { w, h, ratio }, marks) {
 }
 
 // Of a slot in `leased`; 0: nobody holds it.
-export const [LEASED, OTHERS] = [1, 2];
+export const LEASED = 1;
+export const OTHERS = 2;
 
 const STATE_DRAWINGS = {
   retired: () => undefined,

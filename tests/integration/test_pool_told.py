@@ -1,9 +1,11 @@
 """Leases and claims as REST, the live socket and Prometheus tell them, and to whom."""
 
 import json
+import re
 import secrets
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,8 +15,10 @@ from websocket import WebSocketTimeoutException as TimeoutException
 from gpudeck.pool.core.claims import Claim
 from gpudeck.pool.link import NodeClaim, OfferedGpu, PoolReport, ReportedEnd, ReportedLease
 from tests.integration.hubs import Answer, HubProcess, RawSocket, WireAgent, one_task, wait_for
+from tests.integration.test_api_docs import run
 from tests.integration.visitors import add_program
 
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "pool.md"
 GPUS = 3
 
 
@@ -198,3 +202,14 @@ def test_a_lease_is_extended_by_who_may(hub: HubProcess, agent: PoolAgent) -> No
     records = hub.get("/api/v1/audit?limit=20")["items"]
     [record] = [each for each in records if each["action"] == "extend_lease"]
     assert record["detail"] == {"lease": lease.claim.id, "owner": "alice", "by_s": 7_200.0}
+
+
+def test_the_example_of_the_docs_works(hub: HubProcess, agent: PoolAgent) -> None:
+    [block] = re.findall(r"^```sh\n(.+?)^```", PAGE.read_text(), re.M | re.S)
+    agent.tell(leases=tuple(agent.lease(at) for at in range(GPUS)))
+    wait_for(lambda: len(hub.get("/api/v1/leases")["items"]) == GPUS)
+    made = json.loads(run(block, hub))
+    [claim] = wait_for(lambda: hub.get("/api/v1/claims")["items"])
+    assert (claim["id"], claim["owner"]) == (made["id"], "alice")
+    assert claim["starts_at"] > time.time()
+    assert hub.ask(f"/api/v1/claims/{claim['id']}", "DELETE").status == 204
