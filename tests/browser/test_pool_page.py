@@ -225,6 +225,19 @@ def test_hours_of_a_node_are_reserved_by_a_drag_and_by_key(
     assert text(page, ".calendar-name ol") == "GPU 0 GPU 1 GPU 2 GPU 3"
 
 
+def test_a_finger_taps_the_hours_that_it_means(hub: HubProcess, bed: PoolBed,
+                                               come: Callable[..., Page]) -> None:
+    page = come("/pool", width=390, height=844, has_touch=True)
+    track = page.locator(".calendar-track")
+    assert soon(lambda: track.count() == 1, 20)
+    track.scroll_into_view_if_needed()
+    box: Any = track.bounding_box()
+    page.touchscreen.tap(box["x"] + 1.5 * box["width"] / 7, box["y"] + 20)
+    assert soon(lambda: field(page, "at").count() == 1, 10)
+    assert field(page, "at").input_value().endswith("T12:00")
+    assert field(page, "term_s").input_value() == "8h"
+
+
 def test_a_viewer_looks_and_changes_nothing(
         hub: HubProcess, bed: PoolBed, nothing_held: None, browser: Browser) -> None:
     hold_all(hub)

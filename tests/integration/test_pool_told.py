@@ -133,12 +133,12 @@ def test_leases_come_in_pages_and_by_gpu(hub: HubProcess, agent: PoolAgent) -> N
     leases = tuple(agent.lease(at, name=f"lease{GPUS - at}") for at in range(GPUS))
     agent.tell(leases=leases)
     wait_for(lambda: len(hub.get("/api/v1/leases")["items"]) == GPUS)
-    found, cursor = [], ""
-    while cursor is not None:
-        page = hub.get(f"/api/v1/leases?limit=1{cursor}")
-        found += [each["id"] for each in page["items"]]
-        cursor = None if page["next"] is None else f"&cursor={page['next']}"
-    assert found == ["lease1", "lease2", "lease3"]
+    page = hub.get("/api/v1/leases?limit=1")
+    found = page["items"]
+    while page["next"] is not None:
+        page = hub.get(f"/api/v1/leases?limit=1&cursor={page['next']}")
+        found += page["items"]
+    assert [each["id"] for each in found] == ["lease1", "lease2", "lease3"]
     [one] = hub.get(f"/api/v1/leases?gpu={agent.facts[0].uuid}")["items"]
     assert one["id"] == leases[0].claim.id
     assert hub.get("/api/v1/leases?gpu=GPU-of-nobody")["items"] == []

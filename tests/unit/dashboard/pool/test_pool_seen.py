@@ -31,7 +31,7 @@ NEAR = VisibilityScope(("near",), CommandLineVisibility(False, frozenset({"ann"}
 
 
 def claim(name: str = "c", owner: str = "bob", asked_at: float = 100.0, **more: Any) -> Claim:
-    return Claim(**{"id": name, "owner": owner, "gpus": 1, "submitted_at": asked_at} | more)
+    return Claim(id=name, owner=owner, submitted_at=asked_at, **{"gpus": 1} | more)
 
 
 def lease(name: str, *uuids: str, owner: str = "bob", until: float = 9_000.0, used_at: float = 0.0,
