@@ -9,7 +9,7 @@ import { nowS } from "../parts/time_ranges.mjs";
 import { askForGpus, waitsWords } from "./lease_acts.mjs";
 import { gpusOf, isReserved } from "./pool_model.mjs";
 import { PoolTables } from "./pool_tables.mjs";
-import { drawStrategy } from "./strategy.mjs";
+import { Strategy } from "./strategy.mjs";
 import { Week } from "./week.mjs";
 
 const EVERY_MS = 5_000;
@@ -31,6 +31,7 @@ export default class PoolPage extends Looker {
     await this.meet();
     this.tables = new PoolTables(this);
     this.week = new Week(this);
+    this.strategy = new Strategy(this);
     this.look();
   }
 
@@ -80,7 +81,7 @@ export default class PoolPage extends Looker {
     drawUnavailable(this.nodes);
     this.tables.draw(this);
     this.week.draw();
-    drawStrategy(byId("pool-strategy"), pool);
+    this.strategy.draw(pool);
   }
 
   onKey(event) {

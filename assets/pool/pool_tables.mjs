@@ -116,9 +116,11 @@ export class PoolTables {
 // What it asks for stands above it already.
 const whyWords = ({ asks, why }) => (why.startsWith(`it asks for ${asks}; `) ? why.slice(`it asks for ${asks}; `.length) : why);
 
-function drawEstimate(cell, { wait_s: waitS }) {
-  say(cell, waitS === null ? "–" : `in ${age(Math.max(10, waitS))} at most`);
-  cell.title = waitS === null ? "Nobody can say yet" : "If all that runs keeps to its time";
+// From earlier runs, where that is known; else when all that runs keeps to its time.
+function drawEstimate(cell, { wait_s: waitS, estimate = "" }) {
+  const most = waitS === null ? "" : `in ${age(Math.max(10, waitS))} at most`;
+  stacked(cell, ["span", null, estimate || most || "–", estimate === "" && most === "" ? "Nobody can say yet" : "If all that runs keeps to its time"],
+    estimate === "" ? null : ["small", null, most]);
 }
 
 function drawUntil(cell, { until }) {

@@ -26,7 +26,7 @@ def frame() -> Component:
                              _section("reserved", "Reserved", [make("div#pool-reserved")])]),
                 _section("held", "Held", [make("div#pool-held")], make("span#pool-find"))]),
             _section("week", "Week", week, *_week()),
-            _section("strategy", "Order and placement", [make("div#pool-strategy")])],
+            _section("strategy", "Order and placement", [make("div#pool-strategy.pool-strategy")])],
             hidden=True)], hidden=True, data_unsettled="")
 
 
