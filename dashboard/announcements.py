@@ -1,4 +1,4 @@
-"""Tells browsers, and the owners of tasks, of commands and alerts as they change."""
+"""Tells browsers, and the owners of tasks, of commands, alerts and leases as they change."""
 
 import time
 
@@ -9,23 +9,31 @@ from .alerts.queries import AlertQueries
 from .alerts.silences import SilenceService
 from .alerts.views import alert_view
 from .automation.rule_source import AlertDetails
+from .fleet.visibility import VisibleFleet
 from .live.socket import LiveEndpoint
 from .notifications.owner_mail import OwnerMailer
 from .notifications.owner_words import OwnerActionNotification, is_first_of_acting
+from .pool.events import ClaimChanged, LeaseChanged
+from .pool.queries import PoolQueries
+from .pool.views import ClaimChangeView, LeaseView, claim_view, ended_view, lease_view
 from .runtime.dispatcher import Dispatcher
 
 
 class Announcements:
     def __init__(self, events: Dispatcher, live: LiveEndpoint, mailer: OwnerMailer,
-                 alerts: AlertQueries, silences: SilenceService, details: AlertDetails) -> None:
+                 alerts: AlertQueries, silences: SilenceService, details: AlertDetails,
+                 pool: PoolQueries) -> None:
         self._live = live
         self._mailer = mailer
         self._alerts = alerts
         self._silences = silences
         self._details = details
+        self._pool = pool
         events.listen(CommandChanged, self._command)
         events.listen(CommandChanged, self._owner)
         events.listen(AlertChanged, self._alert)
+        events.listen(LeaseChanged, self._lease)
+        events.listen(ClaimChanged, self._claim)
 
     def _command(self, event: CommandChanged) -> None:
         record = event.record
@@ -47,3 +55,25 @@ class Announcements:
                                 alert, self._alerts.gpus_seen(alert.target, visible),
                                 self._silences.matching(alert, time.time()),
                                 *self._details.of(alert)))
+
+    def _lease(self, event: LeaseChanged) -> None:
+        host = self._pool.service.fleet.host_of(event.node_id) or event.node_id
+
+        def shape(_: VisibleFleet) -> LeaseView:
+            view = lease_view(event.node_id, host, event.lease,
+                              self._pool.outside(event.node_id), time.time())
+            return view if event.is_held else ended_view(view, event.end)
+
+        self._live.announce("lease", event.node_id, event.lease.claim.id, shape)
+
+    def _claim(self, event: ClaimChanged) -> None:
+        claim, said, service = event.claim, event.said, self._pool.service
+        hosts = {node.id: node.host for node in service.nodes}
+
+        def shape(visible: VisibleFleet) -> ClaimChangeView | None:
+            if not self._pool.seen([claim], visible, visible.reads.own):
+                return None
+            return ClaimChangeView(claim.id, None if said is None else claim_view(
+                claim, said, hosts, claim.id in service.claims))
+
+        self._live.announce("claim", None, claim.id, shape)

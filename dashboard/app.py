@@ -107,10 +107,13 @@ from .notifications.transports import Transports
 from .openapi.api import add_api
 from .pages import build_pages
 from .pool.api import PoolApi
+from .pool.lease_map import LeaseMap
 from .pool.limits import PoolLimits
 from .pool.policy import PoolPolicyApi
+from .pool.queries import PoolQueries
 from .pool.service import PASS_EVERY_S, PoolService
 from .pool.source_api import ResourceManagerApi
+from .pool.watch import PoolWatch
 from .prometheus.page import PrometheusPage, add_metrics_page
 from .public_url import PublicOrigins
 from .quotas.active_quotas import ActiveQuotas
@@ -250,7 +253,8 @@ class Hub:
         self.pool = PoolService(self.state.pool, self.machine.fleet, self.machine.link_of,
                                 self.tell, PoolLimits(self.quotas, self.machine.fleet),
                                 lambda: stopped(self.ladders),
-                                self.settings.pool == "on", time.monotonic)
+                                self.settings.pool == "on", time.monotonic, PoolWatch(self.events))
+        self.pool_queries = PoolQueries(self.pool)
         self.pool.open(time.time())
 
     def _build_ladders(self) -> None:
@@ -295,7 +299,7 @@ class Hub:
         add_metrics_page(self.server, PrometheusPage(
             self.machine, self.visible_fleets, self.history, self.state.commands,
             self.heartbeat.counts, self.heartbeat.lag_s, time.time(),
-            self.quota_queries.all_seen_by))
+            self.quota_queries.all_seen_by, self.pool_queries))
         add_compression(self.server)
         pages = build_pages(self.server, self.auth.cookies.csrf)
         self.socketio.init_app(self.server, allowances=_allowances(self.settings), tally=self.tally)
@@ -306,13 +310,14 @@ class Hub:
             lambda: self.machine.disk_error is None)
         self.live = LiveEndpoint(self.socketio.server, self.machine, self.visible_fleets,
                                  self.access.accounts.holds, self.auth.is_csrf_right,
-                                 lambda visible: to_builtins(self.holds.state(visible)))
+                                 lambda visible: to_builtins(self.holds.state(visible)),
+                                 LeaseMap(self.pool, self.machine.fleet))
         self.events.listen(CredentialEnded,
                            lambda event: self.live.viewers.end_credential(event.credential))
         self.bus.subscribe(HOLDS, lambda _: self.live.hold_changed())
         self.events.listen(HoldChanged, lambda _: self.bus.publish(HOLDS, b""))
         Announcements(self.events, self.live, self.notifier, self.alert_queries, self.silences,
-                      self.alert_details)
+                      self.alert_details, self.pool_queries)
         check_coverage(self.server, self.socketio.server.handlers, pages)
         # Dash's answer to a script that it does not have would be a 500.
         self.server.register_error_handler(DependencyException, lambda _: NotFound())
@@ -323,7 +328,7 @@ class Hub:
     def _apis(self) -> tuple[object, ...]:
         machine, visible_fleets, questions = self.machine, self.visible_fleets, QueryPool()
         fleet = machine.fleet
-        pool = PoolApi(self.pool, visible_fleets, self.audit)
+        pool = PoolApi(self.pool, self.pool_queries, visible_fleets, self.audit)
         alerts = AlertsApi(self.alert_queries, self.rule_admin, self.silences, visible_fleets,
                            self.alert_details, self.settings.rule_proof_h)
         return (

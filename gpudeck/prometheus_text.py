@@ -4,6 +4,7 @@ https://prometheus.io/docs/instrumenting/exposition_formats/, version 0.0.4.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 from typing import Literal
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -34,6 +35,16 @@ def single(name: str, kind: Kind, help: str, value: float | None) -> str:
     if value is None:
         return ""
     return f"# HELP {name} {_help(help)}\n# TYPE {name} {kind}\n{name} {value:.15g}\n"
+
+
+def histogram(name: str, help: str, bounds: Sequence[float], counts: Sequence[int], total: float
+              ) -> str:
+    """`counts`: up to each bound from the one before it, and beyond the last."""
+    upto = accumulate(counts)
+    lines = [f'{name}_bucket{{le="{bound}"}} {count}\n'
+             for bound, count in zip((*map("{:g}".format, bounds), "+Inf"), upto, strict=True)]
+    return (f"# HELP {name} {_help(help)}\n# TYPE {name} histogram\n{''.join(lines)}"
+            f"{name}_sum {total:.15g}\n{name}_count {sum(counts)}\n")
 
 
 def _help(text: str) -> str:

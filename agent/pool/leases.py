@@ -60,6 +60,12 @@ class NodeLeases:
         self._store.write(list(after.values()), record)
         self.all = after
 
+    def extend(self, lease: NodeLease, until: float) -> NodeLease:
+        after = replace(lease, until=until)
+        self.put(after, {"pool": "extended", "lease": lease.id,
+                         "by_s": round(until - lease.until, 3)})
+        return after
+
     def end(self, lease: NodeLease, why: str, exit_status: int | None = None) -> None:
         after = {each.id: each for each in self.all.values() if each.id != lease.id}
         state = lease.end_state

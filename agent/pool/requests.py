@@ -150,9 +150,7 @@ class PoolRequests:
         return LeaseEnded(lease.preempted or "given back", lease.end_state)
 
     def _extend(self, lease: NodeLease, by_s: float) -> FromPool:
-        after = replace(lease, until=lease.until + by_s)
-        self._service.leases.put(after, {"pool": "extended", "lease": lease.id, "by_s": by_s})
-        return self._leased(after)
+        return self._leased(self._service.leases.extend(lease, lease.until + by_s))
 
     def _leased(self, lease: NodeLease) -> FromPool:
         service = self._service

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from gpudeck.pool.core.claims import Claim
+from gpudeck.pool.core.claims import TERM_MOST_S, Claim
 from gpudeck.pool.core.feasibility import why_waits
 from gpudeck.pool.core.fragmentation import ClaimMix
 from gpudeck.pool.core.inventory import Node
@@ -31,6 +31,7 @@ from .shares import UNKNOWN, ShareHolder
 log = logging.getLogger("gpudeck.agent.pool")
 
 LOOK_EVERY_S = 1.0
+EXTEND_LEAST_S = 1.0  # less is what clocks differ by
 NO_HUB = ("no hub decides here now, and this agent gives out no GPUs by itself; it would with "
           "--local-claims")
 
@@ -100,6 +101,11 @@ class PoolService:
                 self._keep_until = {lease_id: self.clock.own(until)
                                     for lease_id, until in plan.keep_until.items()}
                 self._preempt(plan.preempt)
+                for lease_id, utc in plan.extend.items():
+                    lease, until = self.leases.all.get(lease_id), self.clock.own(utc)
+                    if lease is not None and (
+                            EXTEND_LEAST_S <= until - lease.until <= TERM_MOST_S):
+                        self.leases.extend(lease, until)
                 for offer in plan.offers:
                     self._take(offer)
             except JournalError as error:

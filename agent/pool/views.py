@@ -35,7 +35,7 @@ def report(gpus: Iterable[PoolGpu], waiting: queue.WaitingClaims, leases: Iterab
         tuple(NodeClaim(dated(each.claim), each.is_run) for each in waiting),
         tuple(ReportedLease(dated(each.claim), each.uuids, _state(each), utc(each.since),
                             utc(each.until), utc(each.used_at // USED_STEP_S * USED_STEP_S),
-                            task_ids(each, uses), each.misplaced)
+                            task_ids(each, uses), each.misplaced, each.is_run)
               for each in leases),
         tuple(ended), dict(waiting.refused), outside_uses(uses))
 

@@ -9,7 +9,7 @@ import { Drawer } from "./drawer.mjs";
 import { Firing } from "../alerts/firing.mjs";
 import { EventsPanel } from "../live/events.mjs";
 import { amount, clock, plural } from "../parts/format.mjs";
-import { drawAlert, drawState, palette } from "../parts/gauges.mjs";
+import { drawAlert, drawLeases, drawState, palette } from "../parts/gauges.mjs";
 import { cellText, describeSlot } from "./gpu_words.mjs";
 import { Heatmap } from "./heatmap.mjs";
 import { Hover } from "./hover.mjs";
@@ -81,6 +81,7 @@ export default class Fleet {
     const { live } = this;
     live.addEventListener("layout", ({ detail }) => this.onLayout(detail));
     live.addEventListener("owners", ({ detail }) => { this.picture.takeOwners(detail); this.heatmap.refresh(); });
+    live.addEventListener("leases", ({ detail }) => { this.picture.takeLeases(detail); show(byId("legend-leased"), this.picture.leased !== null); this.heatmap.refresh(); });
     live.addEventListener("cells", ({ detail }) => this.onCells(detail));
     live.addEventListener("totals", ({ detail }) => this.onTotals(detail));
     live.addEventListener("filter", ({ detail }) => this.onFilter(detail));
@@ -375,6 +376,11 @@ function drawSwatch(canvas, marks) {
   Object.assign(canvas, { width: 16 * ratio, height: 16 * ratio });
   const context = canvas.getContext("2d");
   context.scale(ratio, ratio);
+  if (canvas.dataset.state === "leased") {
+    drawState(context, "unscaled", 0, 0, 16, 16, marks);
+    drawLeases(context, [{ x: 0, y: 0 }], 16, 16, false, marks);
+    return;
+  }
   if (canvas.dataset.state !== "alert") { drawState(context, canvas.dataset.state, 0, 0, 16, 16, marks); return; }
   drawState(context, "unscaled", 0, 0, 16, 16, marks);
   drawAlert(context, 0, 0, 16, 16, true, marks);

@@ -1,11 +1,16 @@
 // The fleet as the hub last described it, by slot. Pure: messages in, typed arrays out.
 
-import { FULL, isMatch, stateOf } from "../parts/gauges.mjs";
+import { untilWords } from "../parts/format.mjs";
+import { FULL, LEASED, OTHERS, isMatch, stateOf } from "../parts/gauges.mjs";
 
 const RETIRED = 248;
 const UNSCALED = 249;
 const NO_TASK = 65535;
 const OWNER_WORDS = new Map([[NO_TASK, "no task"], [65534, "several owners"], [65533, "owner unknown"], [65532, "split by MIG"]]);
+
+const NO_LEASE = 65535;
+// No task, an owner that nobody knows, and a board that is split: none of them is somebody else.
+const NOBODY = new Set([NO_TASK, 65533, 65532]);
 
 const PAST_LENGTH = 60;
 const PAST_EVERY_S = 0.95; // cells come several times a second
@@ -25,7 +30,7 @@ export class FleetState {
       epoch: null, uuids: [], node: [], index: [], model: [], models: [], nodes: new Map(),
       slotOf: new Map(), cells: new Uint8Array(0), mask: null, exact: null, metric: null,
       at: null, matched: 0, retired: 0, owners: [], owner: new Uint16Array(0), past: null, isKnown: false,
-      nameRank: null, instances: new Map(), instancesOf: new Map(),
+      lessees: [], lessee: new Uint16Array(0), leaseEnds: new Uint32Array(0), leased: null, nameRank: null, instances: new Map(), instancesOf: new Map(),
     });
   }
 
@@ -85,7 +90,7 @@ export class FleetState {
 
   /** A moment that is over: no mask, no line of the last minute, no owners. */
   takeThen({ at, metric, cells, exact, grainS = 1 }) {
-    Object.assign(this, { at, metric, cells, exact, grainS, mask: null, past: null, pastAt: null, isThen: true });
+    Object.assign(this, { at, metric, cells, exact, grainS, leased: null, mask: null, past: null, pastAt: null, isThen: true });
     this.matched = cells.length;
     this.retired = countOf(cells, RETIRED);
   }
@@ -93,12 +98,47 @@ export class FleetState {
   /** What was then is not now: until the next cells come nothing is known. */
   leaveThen() {
     Object.assign(this, { isThen: false, grainS: 1, cells: new Uint8Array(0), exact: null });
+    this.markLeases();
   }
 
   takeOwners(message) {
     if (message.epoch !== this.epoch) return;
     this.owners = message.names;
     this.owner = numbersOf(message.owner, Uint16Array);
+    this.markLeases();
+  }
+
+  takeLeases(message) {
+    if (message.epoch !== this.epoch) return;
+    Object.assign(this, { lessees: message.names, lessee: numbersOf(message.owner, Uint16Array), leaseEnds: numbersOf(message.until, Uint32Array) });
+    this.markLeases();
+  }
+
+  /** Null: nothing is leased, or it is the past that is shown. */
+  markLeases() {
+    const isAny = !this.isThen && this.lessee.some((number) => number !== NO_LEASE);
+    this.leased = isAny ? Uint8Array.from(this.lessee, (number, slot) => (number === NO_LEASE ? 0 : this.isOthers(slot) ? OTHERS : LEASED)) : null;
+  }
+
+  /** Somebody is on it who does not hold it. */
+  isOthers(slot) {
+    const at = this.owner[slot] ?? NO_TASK;
+    return !NOBODY.has(at) && this.lessees[this.lessee[slot]] !== undefined && this.owners[at] !== this.lessees[this.lessee[slot]];
+  }
+
+  /** "leased to alice"; "" where it is not. */
+  lesseeWords(slot) {
+    if ((this.leased?.[slot] ?? 0) === 0) return "";
+    return `leased to ${this.lessees[this.lessee[slot]] ?? "several owners"}`;
+  }
+
+  /** "leased to alice until 14:00" */
+  leaseWords(slot) {
+    const whose = this.lesseeWords(slot);
+    if (whose === "") return "";
+    if (this.leased[slot] === OTHERS) return `${whose}, used by ${this.ownerName(slot)}`;
+    const until = this.leaseEnds[slot];
+    return until * 1000 > Date.now() ? `${whose} until ${untilWords(until)}` : `${whose}, over since ${untilWords(until)}`;
   }
 
   remember() {

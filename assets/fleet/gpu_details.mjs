@@ -3,11 +3,12 @@
 
 import { AlertLines } from "../alerts/alert_lines.mjs";
 import { ApiError, get, getEvents, single } from "../parts/api.mjs";
-import { Teller, make, say } from "../parts/dom.mjs";
+import { Teller, make, say, sayOrHide } from "../parts/dom.mjs";
 import { Facts, boardFacts, nodeFacts, peerFacts } from "./gpu_facts.mjs";
 import { Metrics } from "./gpu_metrics.mjs";
 import { EventList } from "../live/event_lines.mjs";
-import { age, capital, secondsSince } from "../parts/format.mjs";
+import { sentence } from "../parts/dialog.mjs";
+import { age, capital, secondsSince, untilWords } from "../parts/format.mjs";
 import { holdLine } from "../actions/holds.mjs";
 import { stateWords } from "./gpu_words.mjs";
 import { GpuLimits } from "../actions/limits_panel.mjs";
@@ -44,7 +45,8 @@ export class GpuDetails extends Teller {
     this.events = new EventList("Nothing has happened to it lately.");
     this.limits = new GpuLimits(gpu);
     this.quotas = new QuotaPanel("GPU");
-    this.body.append(this.alerts.root, this.tasks.title, this.tasks.list, ...this.metrics.elements, make("h3", {}, "Events"), this.events.root,
+    this.leases = make("p", { class: "drawer-lease" });
+    this.body.append(this.leases, this.alerts.root, this.tasks.title, this.tasks.list, ...this.metrics.elements, make("h3", {}, "Events"), this.events.root,
       make("h3", {}, "Limits"), this.limits.root, make("h3", {}, "Quotas"), this.quotas.root, make("h3", {}, "Board"), this.board.root, make("h3", {}, "Its node"), holdLine(this.holds, gpu.node, gpu.host), this.node.root);
   }
 
@@ -61,13 +63,13 @@ export class GpuDetails extends Teller {
     }
   }
 
-  /** {node, events, alerts}, each null where it did not come; null: not due. */
+  /** {node, events, alerts, leases}, each null where it did not come; null: not due. */
   async seldom({ uuid, node }) {
     if (performance.now() - this.seldomAt < SELDOM_MS) return null;
     this.seldomAt = performance.now();
-    const asked = [single("nodes", node, get), getEvents({ gpu: uuid, node, limit: MOST_EVENTS }), get(`alerts?gpus=${encodeURIComponent(uuid)}`)];
-    const [found, events, alerts] = await Promise.all(asked.map((one) => one.catch(() => null)));
-    return { node: found, events: events?.items ?? null, alerts: alerts?.items ?? null };
+    const asked = [single("nodes", node, get), getEvents({ gpu: uuid, node, limit: MOST_EVENTS }), get(`alerts?gpus=${encodeURIComponent(uuid)}`), get(`leases?gpu=${encodeURIComponent(uuid)}`)];
+    const [found, events, alerts, leases] = await Promise.all(asked.map((one) => one.catch(() => null)));
+    return { node: found, events: events?.items ?? null, alerts: alerts?.items ?? null, leases: leases?.items ?? null };
   }
 
   fail(error) {
@@ -88,6 +90,7 @@ export class GpuDetails extends Teller {
     this.board.draw(boardFacts(gpu));
     this.panels = Promise.allSettled([this.limits.refresh(gpu.node), this.quotas.refresh(gpu.node, gpu.uuid)]);
     this.tasks.draw(tasks, { count: (gpu.tasks ?? []).length, uuid: gpu.uuid, none: this.noTask(gpu.uuid) });
+    if (seldom?.leases) sayOrHide(this.leases, leaseLine(seldom.leases, tasks));
     if (seldom?.alerts) this.alerts.draw(seldom.alerts);
     if (seldom?.events) { this.events.draw(seldom.events); this.tell("events", seldom.events); }
     if (!seldom?.node) return;
@@ -105,6 +108,13 @@ export class GpuDetails extends Teller {
     say(line, words);
     line.className = `drawer-state ${state}`;
   }
+}
+
+/** Who holds it until when, and who else is on it. */
+function leaseLine(leases, tasks) {
+  const others = [...new Set(tasks.map(({ user }) => user ?? "an unknown user"))].filter((user) => leases.every(({ owner }) => owner !== user));
+  return leases.map((lease) => sentence(`${lease.share_pct < 100 ? `${Math.round(lease.share_pct)} % of it ` : ""}leased to ${lease.owner} ${lease.until * 1000 > Date.now() ? "until" : "; its time was over"} ${untilWords(lease.until)}`.replace(" ;", ";"))).join(" ")
+    + (leases.length > 0 && others.length > 0 ? ` Used by ${others.join(", ")} without a lease.` : "");
 }
 
 function stateLine(gpu, state, absence) {

@@ -2,7 +2,7 @@
 
 import { Lines, make, say, sayOrHide } from "../parts/dom.mjs";
 import { oneWord } from "../parts/format.mjs";
-import { stateWords } from "./gpu_words.mjs";
+import { leaseAfter, stateWords } from "./gpu_words.mjs";
 import { explain } from "../parts/tips.mjs";
 
 const MOST_ROWS = 200;
@@ -37,7 +37,7 @@ export class TableView {
     const { picture } = this;
     const state = picture.hasValue(slot) ? "ok" : stateWords(picture.state(slot));
     say(open, picture.host(slot));
-    const words = [picture.placeName(slot), picture.modelName(slot), picture.ownerName(slot), state, oneWord(this.describe(slot))];
+    const words = [picture.placeName(slot), picture.modelName(slot), `${picture.ownerName(slot)}${leaseAfter(picture, slot)}`, state, oneWord(this.describe(slot))];
     words.forEach((word, at) => say(cells[at], word));
   }
 }

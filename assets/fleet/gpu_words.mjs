@@ -24,7 +24,7 @@ export function describeSlot(picture, slot, { group, metric, reasons, alerts }) 
     past: picture.past?.[slot],
     get spoken() {
       const match = picture.mask === null || picture.isLit(slot) ? "" : ", does not match the filter";
-      return `${host}, GPU ${picture.placeName(slot)}: ${metric.label} ${text} ${unit}, ${picture.ownerName(slot)}${match}${alerts.map((alert) => `, alert: ${withWhat(alert)}`).join("")}`;
+      return `${host}, GPU ${picture.placeName(slot)}: ${metric.label} ${text} ${unit}, ${picture.ownerName(slot)}${leaseAfter(picture, slot)}${match}${alerts.map((alert) => `, alert: ${withWhat(alert)}`).join("")}`;
     },
   };
 }
@@ -33,8 +33,10 @@ function noteOf(picture, slot) {
   const parts = picture.partsOf(slot).length;
   if (picture.isThen) return "";
   if (parts > 0) return `MIG: ${parts} ${parts === 1 ? "part" : "parts"}`;
-  return picture.hasTask(slot) ? picture.ownerName(slot) : "free";
+  return picture.hasTask(slot) ? picture.ownerName(slot) : picture.lesseeWords(slot) || "free";
 }
+
+export const leaseAfter = (picture, slot) => (picture.leaseWords(slot) === "" ? "" : `, ${picture.leaseWords(slot)}`);
 
 export function cellText(picture, slot, metric, reasons) {
   const state = picture.state(slot);

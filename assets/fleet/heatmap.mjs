@@ -2,7 +2,7 @@
 
 import { MARK_ROOM, arrange, neighbour, placesOf, slotAt } from "./grid_layout.mjs";
 import { Teller, byId, say, show, theme } from "../parts/dom.mjs";
-import { FONT, drawAlert, drawAlerts, fit, paintCells, paintPixels, palette, rasterise } from "../parts/gauges.mjs";
+import { FONT, LEASED, OTHERS, drawAlert, drawAlerts, drawLeases, fit, paintCells, paintPixels, palette, rasterise } from "../parts/gauges.mjs";
 
 // A live sort would shuffle cells under the reader's eyes; it settles this often, and never
 // while the pointer or the keyboard is in the map.
@@ -127,13 +127,23 @@ export class Heatmap extends Teller {
       context.fillRect(0, 0, raster.width, raster.height);
       context.setTransform(raster.ratio, 0, 0, raster.ratio, 0, 0);
       paintCells(context, plan, cells, picture.mask, colours, this.isFrozen, (slot) => this.describe(slot));
+      this.paintLeases(colours.marks);
     } else {
-      paintPixels(context, raster, cells, picture.mask, colours, this.isFrozen);
+      paintPixels(context, raster, cells, picture.mask, colours, this.isFrozen, picture.leased);
       context.setTransform(raster.ratio, 0, 0, raster.ratio, 0, 0);
     }
     this.paintWords(colours.marks);
     this.paintAlerts(colours.marks);
     this.paintSelection(colours.marks);
+  }
+
+  paintLeases(marks) {
+    const { plan, picture } = this;
+    if (picture.leased === null) return;
+    for (const kind of [LEASED, OTHERS]) {
+      const spots = plan.rows.flatMap((row) => Array.from(row.slots, (slot, at) => (picture.leased[slot] === kind && picture.isLit(slot) ? { x: row.x[at], y: row.y } : null))).filter((spot) => spot !== null);
+      drawLeases(this.context, spots, plan.cellW, plan.cellH, kind === OTHERS, marks);
+    }
   }
 
   paintAlerts(marks) {

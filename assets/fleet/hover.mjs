@@ -3,7 +3,7 @@
 import { withWhat } from "../alerts/alert_words.mjs";
 import { get, single } from "../parts/api.mjs";
 import { byId, make, show } from "../parts/dom.mjs";
-import { age, clock, plural, secondsSince } from "../parts/format.mjs";
+import { age, capital, clock, plural, secondsSince } from "../parts/format.mjs";
 import { stateWords, valueWords } from "./gpu_words.mjs";
 
 const REST_MS = 90;
@@ -56,6 +56,7 @@ export class Hover {
         make("strong", {}, `${picture.host(slot)} · GPU ${picture.placeName(slot)}`),
         make("span", { class: `pill ${state}` }, picture.code(slot) === 254 ? "offline" : stateWords(gpu ? state : "…"))),
       make("p", { class: "hover-model" }, picture.modelName(slot)),
+      ...lease(picture.leaseWords(slot)),
       ...this.alerts(),
       make("dl", {}, ...this.rows()),
       make("footer", {}, make("span", {}, ownerLine(picture, slot, gpu)), make("span", {}, gpu ? ageWords(gpu) : "")),
@@ -88,6 +89,8 @@ export class Hover {
     this.card.style.transform = `translate(${Math.max(8, left)}px, ${top}px)`;
   }
 }
+
+const lease = (words) => (words === "" ? [] : [make("p", { class: "hover-lease" }, capital(words))]);
 
 const ageWords = (gpu) => (gpu.isThen ? `Past: ${clock(gpu.at)}` : `${age(gpu.age_s)} old`);
 

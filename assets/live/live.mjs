@@ -15,7 +15,7 @@ function waitBefore(attempt, random = Math.random()) {
   return random * Math.min(LONGEST_WAIT_MS, FIRST_WAIT_MS * 2 ** attempt);
 }
 
-/** Events: layout cells lines owners totals filter bye command hold events (as received) and `state`. */
+/** Events: layout cells lines owners leases totals filter bye command hold events lease claim (as received) and `state`. */
 export class Live extends EventTarget {
   /** A page that shows nothing live holds the socket to know how it stands. */
   constructor({ is_live: isLive }) {
@@ -39,7 +39,7 @@ export class Live extends EventTarget {
     socket.on("connect", () => this.onConnect());
     socket.on("connect_error", () => this.onLost());
     socket.on("disconnect", () => this.onLost());
-    for (const name of ["layout", "cells", "owners", "totals", "filter", "bye", "command", "hold", "lines", "events", "alert"]) {
+    for (const name of ["layout", "cells", "owners", "totals", "filter", "bye", "command", "hold", "lines", "events", "alert", "leases", "lease", "claim"]) {
       socket.on(name, (message) => this.onMessage(name, message));
     }
     return socket;

@@ -111,6 +111,14 @@ export function when(seconds, never = "never", now = Date.now() / 1000) {
 const CLOCK = new Intl.DateTimeFormat("en-GB", { timeStyle: "medium" });
 const DAY = new Intl.DateTimeFormat("en-GB", { weekday: "short", day: "numeric", month: "short" });
 
+const MINUTE = new Intl.DateTimeFormat("en-GB", { timeStyle: "short" });
+
+/** "14:00"; of another day "Thu 26 Nov, 14:00". */
+export function untilWords(at) {
+  const date = new Date(at * 1000);
+  return `${date.toDateString() === new Date().toDateString() ? "" : `${DAY.format(date)}, `}${MINUTE.format(date)}`;
+}
+
 /** "12:03:20"; of another day with its date. */
 export function clock(at) {
   const date = new Date(at * 1000);

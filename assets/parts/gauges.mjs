@@ -150,6 +150,40 @@ export function drawAlerts(context, spots, w, h, isCritical, marks) {
   context.stroke();
 }
 
+/** Somebody holds a lease on these: a bar at the lower left; along all of that edge, broken, where somebody else uses them. */
+export function drawLeases(context, spots, w, h, isOthers, marks) {
+  const [wide, tall, part] = leaseBar(w, h, isOthers);
+  for (const [colour, width, from] of [[marks.ground, 1, wide], [isOthers ? marks.alert : marks.ring, wide, 0]]) {
+    context.beginPath();
+    for (const { x, y } of spots) {
+      for (let at = h - tall; at < h; at += 2 * part) context.rect(x + from, y + at, width, Math.min(part, h - at));
+    }
+    context.fillStyle = colour;
+    context.fill();
+  }
+}
+
+/** How wide and tall it is, and its parts. */
+function leaseBar(w, h, isOthers) {
+  const wide = w >= 58 ? 3 : w >= 6 ? 2 : 1;
+  return isOthers ? [wide, h, Math.max(2, Math.round(h / 7))] : [wide, Math.max(2, Math.round(h * 0.45)), h];
+}
+
+/** The same in pixels. */
+function leasePixels(pixels, width, from, kind, { w, h, ratio }, marks) {
+  const [wide, tall, part] = leaseBar(w / ratio, h, kind === OTHERS).map(Math.round);
+  const colour = toPixel(parseHex(kind === OTHERS ? marks.alert : marks.ring));
+  for (let y = h - tall; y < h; y++) {
+    if (Math.floor((y - h + tall) / part) % 2 === 1) continue;
+    const start = from + y * width;
+    for (let at = start; at < start + wide; at++) pixels[at] = colour;
+  }
+}
+
+// Of a slot in `leased`; 0: nobody holds it.
+export const LEASED = 1;
+export const OTHERS = 2;
+
 const STATE_DRAWINGS = {
   retired: () => undefined,
   unscaled: (cell) => fillCell(cell, cell.marks.plain),
@@ -256,8 +290,8 @@ export function rasterise(plan, ratio) {
 const UNDRAWN = 0xffff;
 
 /** Cells without text, straight into pixels: 10,000 of them in about a millisecond, and only those
- * that look other than before. */
-export function paintPixels(context, raster, cells, mask, colours, isFrozen) {
+ * that look other than before. `leased`: LEASED, OTHERS or 0 by slot; null: nothing is. */
+export function paintPixels(context, raster, cells, mask, colours, isFrozen, leased = null) {
   const { width, height, rows } = raster;
   raster.image ??= new ImageData(width, height);
   const pixels = new Uint32Array(raster.image.data.buffer);
@@ -273,12 +307,14 @@ export function paintPixels(context, raster, cells, mask, colours, isFrozen) {
       const slot = row.slots[at];
       const code = cells[slot];
       const isLit = isMatch(mask, slot) ? 1 : 0;
-      const wanted = (isLit << 8) | code;
+      const lease = leased?.[slot] ?? 0;
+      const wanted = (lease << 9) | (isLit << 8) | code;
       if (row.drawn[at] === wanted) continue;
       row.drawn[at] = wanted;
       const from = row.top * width + row.left[at];
       if (code > FULL) stamp(pixels, width, from, tile(raster, code, tones[isLit], colours), raster);
       else block(pixels, width, from, tones[isLit].pixels[code], raster);
+      if (lease > 0 && isLit) leasePixels(pixels, width, from, lease, raster, colours.marks);
     }
   }
   context.putImageData(raster.image, 0, 0);

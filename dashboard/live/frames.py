@@ -8,21 +8,26 @@ from ..fleet import events_views, views
 from ..fleet.recent_seconds import TimelineBuffer
 from ..fleet.state_machine import FleetStateMachine
 from ..fleet.visibility import VisibilityScope, VisibleFleet, VisibleFleetCache
+from ..pool.lease_map import LeaseMap
 from ..web.bounded_socket import event_frame
 from .viewers import NAMESPACE, LiveViewer
 
 TAP_FRAMES = 2_000
-# The version that a viewer has of what it was never sent. No events need not be told.
-NOTHING_YET = {"owners": -1, "totals": -1, "cells": -1, "events": 0}
+# The version that a viewer has of what it was never sent. No events, and no leases, need not be
+# told.
+NOTHING_YET = {"owners": -1, "leases": None, "totals": -1, "cells": -1, "events": 0}
 
 
 class LiveFrames:
     def __init__(self, machine: FleetStateMachine, visible_fleets: VisibleFleetCache,
-                 lines: TimelineBuffer, hold_shown: Callable[[VisibleFleet], Any]) -> None:
+                 lines: TimelineBuffer, hold_shown: Callable[[VisibleFleet], Any],
+                 leases: LeaseMap) -> None:
         self._machine = machine
         self._visible_fleets = visible_fleets
         self._lines = lines
         self._hold_shown = hold_shown
+        self._leases = leases
+        self._leases_version = leases.version
         self._version = 0  # of the cells
         self._second = 0  # of everything else
         self._now = self._mono = 0.0
@@ -38,6 +43,7 @@ class LiveFrames:
 
     def begin_second(self) -> None:
         self._second += 1
+        self._leases_version = self._leases.version
 
     def look(self) -> None:
         """All frames of one version show one moment."""
@@ -81,6 +87,7 @@ class LiveFrames:
         asked = None if picked is None else (picked.text, visible.reads)
         for topic, version, of, shape in (
             ("owners", fleet.tasks_version, None, lambda: views.owners(fleet, visible)),
+            ("leases", self._leases_version, None, lambda: self._leases.shown(visible)),
             ("totals", self._second, None,
              lambda: views.totals(fleet, visible, self._now, self._mono)),
             ("cells", self._version, (metric, asked, len(visible)),

@@ -21,6 +21,7 @@ from ..fleet.filters import Filter, FilterError, parse
 from ..fleet.recent_seconds import MOST_GPUS, TimelineBuffer
 from ..fleet.state_machine import FleetStateMachine
 from ..fleet.visibility import VisibilityScope, VisibleFleet, VisibleFleetCache
+from ..pool.lease_map import LeaseMap
 from ..web.bounded_socket import BoundedServer, BoundedSocket, event_frame
 from .frames import LiveFrames
 from .viewers import NAMESPACE, SIGNED_OUT, LiveViewer, LiveViewers
@@ -47,13 +48,13 @@ class LiveEndpoint:
     def __init__(self, server: BoundedServer, machine: FleetStateMachine,
                  visible_fleets: VisibleFleetCache, is_valid: Callable[[str], bool],
                  is_csrf_right: Callable[[dict[str, Any], str], bool],
-                 hold_shown: Callable[[VisibleFleet], Any]) -> None:
+                 hold_shown: Callable[[VisibleFleet], Any], leases: LeaseMap) -> None:
         self._fleet = machine.fleet
         self._visible_fleets = visible_fleets
         self._is_valid = is_valid
         self._is_csrf_right = is_csrf_right
         self._lines = TimelineBuffer(machine.fleet)
-        self._frames = LiveFrames(machine, visible_fleets, self._lines, hold_shown)
+        self._frames = LiveFrames(machine, visible_fleets, self._lines, hold_shown, leases)
         self.viewers = LiveViewers()
         handlers = {"connect": self._connect, "watch": self._watch, "hide": self._hide,
                     "lines": self._ask_lines, "tap": self._tap, "disconnect": self._disconnect,
@@ -85,17 +86,19 @@ class LiveEndpoint:
     def announce(self, event: str, node_id: str | None, thing: str,
                  shape: Callable[[VisibleFleet], Any]) -> None:
         """To all who see this node (None: to all; "": to who see every node), at once; of one
-        thing, the newest is enough."""
-        made: dict[VisibilityScope, bytes] = {}
+        thing, the newest is enough. `shape` None: it is not for these."""
+        made: dict[VisibilityScope, bytes | None] = {}
         for viewer in self.viewers.all():
             visible = self._visible_fleets.of(viewer.scope)
             if node_id is not None and not (
                     visible.sees_node(node_id) if node_id else visible.is_whole):
                 continue
             if viewer.scope not in made:
-                made[viewer.scope] = event_frame(event, msgspec.to_builtins(shape(visible)),
-                                                 NAMESPACE)
-            viewer.announce(f"{event} {thing}", made[viewer.scope])
+                found = shape(visible)
+                made[viewer.scope] = None if found is None else event_frame(
+                    event, msgspec.to_builtins(found), NAMESPACE)
+            if (frame := made[viewer.scope]) is not None:
+                viewer.announce(f"{event} {thing}", frame)
 
     def run(self) -> None:
         """Soon after a sample, and not too often."""

@@ -1,6 +1,7 @@
 """The viewers that are connected, and what each was last sent."""
 
 from collections import deque
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 import gevent
@@ -37,7 +38,7 @@ class LiveViewer:
     epoch: int = -1  # of the layout it has
     slots: int = -1  # of the layout, how many it has; -1: none of it
     nodes: int = 0
-    versions: dict[str, int] = field(default_factory=dict)  # of all else that it has, by topic
+    versions: dict[str, Hashable] = field(default_factory=dict)  # of all else that it has, by topic
     is_hold_due: bool = False
     tapped: deque[Tapped] = field(default_factory=deque)
     is_tap_due: bool = False

@@ -6,14 +6,14 @@ from typing import Any
 import dash
 from flask import Flask
 
-from . import alerts, fleet, history, lines, quotas, record, reports, settings, tasks
+from . import alerts, fleet, history, lines, pool, quotas, record, reports, settings, tasks
 from .help import help_dialog
 from .shell import WAITING, index, shell
 
 # In the order of the bar. assets/deck.mjs and the keys after `g` read it too, as it comes with the
 # index; the first is where one is at an address of none.
-PAGES = (fleet.PAGE, lines.PAGE, tasks.PAGE, alerts.PAGE, quotas.PAGE, history.PAGE, reports.PAGE,
-         record.PAGE, settings.PAGE)
+PAGES = (fleet.PAGE, lines.PAGE, tasks.PAGE, pool.PAGE, alerts.PAGE, quotas.PAGE, history.PAGE,
+         reports.PAGE, record.PAGE, settings.PAGE)
 
 # Beside the program, in the checkout and in the wheel alike.
 ASSETS = Path(__file__).resolve().parent.parent.parent / "assets"

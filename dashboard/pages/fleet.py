@@ -169,7 +169,10 @@ def _legend() -> Component:
             make("span#scale-name.scale-name", "", tabIndex="0"),
             make("span#scale-low", "0 %"), make("span#scale.scale"),
             make("span#scale-high", "100 %")]),
-        make("div.legend-states", states),
+        make("div.legend-states", [*states, make("span#legend-leased.legend-state", [
+            make("canvas", width="16", height="16", data_state="leased"), "leased"], hidden=True,
+            title="somebody holds it: a bar at the lower left; along all of that edge, broken and "
+                  "red, where somebody else uses it")]),
         make("output#selection.selection", ""),
         make("a#compare.button.small", "Compare", href="/compare", hidden=True,
              title="Their timelines in one picture (c)")])

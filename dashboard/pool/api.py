@@ -1,7 +1,6 @@
 """REST of the pool."""
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 from uuid import uuid4
@@ -19,7 +18,9 @@ from gpudeck.pool.core.claims import (
     WHOLE_MILLI,
     Claim,
 )
-from gpudeck.pool.link import ReportedLease
+from gpudeck.pool.link import OfferedGpu, ReportedLease
+from gpudeck.pool.sizes import parse_board_size
+from gpudeck.quota import parse_span, span_words
 
 from ..access.policy import Actor, PermissionReach, Role
 from ..access.requests import asker
@@ -30,51 +31,72 @@ from ..fleet.visibility import VisibleFleetCache
 from ..web.answers import bad, check_names, page, read_cursor, read_limit
 from . import views
 from .plan import PoolNode
+from .queries import PoolQueries, due
 from .service import PoolService
+
+EXTEND_MOST_S = 30 * 86_400.0
+Words = Annotated[str, Meta(max_length=40)]
 
 
 class NewClaim(Struct, forbid_unknown_fields=True):
-    """`owner`: a user of the node; one's own name there where it is left out."""
+    """`owner`: a user of the node; one's own name there where it is left out. `mem_bytes` is a size
+    in words, too (`40G`), and `term_s` a span (`8h`). `starts_at`: of a reservation, UTC."""
 
     gpus: Annotated[int, Meta(ge=1, le=GPUS_MOST)] = 1
     owner: Word | None = None
     models: Annotated[tuple[Word, ...], Meta(max_length=16)] = ()
-    mem_bytes: Annotated[int, Meta(ge=1, le=2**53)] | None = None
+    mem_bytes: Annotated[int, Meta(ge=1, le=2**53)] | Words | None = None
     share_milli: Annotated[int, Meta(ge=1, le=WHOLE_MILLI)] = WHOLE_MILLI
     hosts: Annotated[tuple[Word, ...], Meta(max_length=64)] = ()
-    term_s: Annotated[float, Meta(ge=TERM_LEAST_S, le=TERM_MOST_S)] | None = None
+    term_s: Annotated[float, Meta(ge=TERM_LEAST_S, le=TERM_MOST_S)] | Words | None = None
+    starts_at: Annotated[float, Meta(ge=0, le=1e12)] | None = None
     priority: Annotated[int, Meta(ge=PRIORITIES.start, lt=PRIORITIES.stop)] = DEFAULT_PRIORITY
     is_preemptible: bool = False
-    starts_at: Annotated[float, Meta(ge=0, le=2**40)] | None = None  # a reservation
     nodes: Annotated[int, Meta(ge=1, le=GPUS_MOST)] = 1
+
+
+class LeaseExtension(Struct, forbid_unknown_fields=True):
+    """`by_s` is a span in words, too (`2h`)."""
+
+    by_s: Annotated[float, Meta(ge=TERM_LEAST_S, le=EXTEND_MOST_S)] | Words
 
 
 @dataclass(frozen=True, slots=True)
 class PoolApi:
     service: PoolService
+    queries: PoolQueries
     visible_fleets: VisibleFleetCache
     audit: AuditRecorder
 
-    def nodes(self) -> list[PoolNode]:
-        visible = self.visible_fleets.seen_by(asker())
-        return [node for node in self.service.nodes if visible.sees_node(node.id)]
+    def seen_nodes(self) -> list[PoolNode]:
+        return self.queries.nodes(self.visible_fleets.seen_by(asker()))
+
+    def seen_claims(self) -> list[Claim]:
+        actor = asker()
+        return self.queries.waiting(self.visible_fleets.seen_by(actor), actor.scope.unix_names)
 
     def pool(self) -> views.PoolView:
-        nodes = self.nodes()
-        return views.pool_view(nodes, self.waiting(nodes), self.service.policy.strategy,
-                               self.service.is_on)
+        return views.pool_view(self.seen_nodes(), due(self.seen_claims(), time.time()),
+                               self.service.policy.strategy, self.service.is_on)
 
-    def waiting(self, nodes: Sequence[PoolNode]) -> list[Claim]:
-        """Of what is seen: a claim that any node could meet is seen by those who see them all."""
-        seen = {node.id for node in nodes} | {node.host for node in nodes}
-        everything = len(nodes) == len(self.service.nodes)
-        return [each for each in self.service.waiting(self.service.nodes)
-                if (everything if not each.hosts else set(each.hosts) <= seen)
-                or asker().scope.owns(each.owner)]
+    def nodes(self) -> views.PoolNodeList:
+        check_names(("limit", "cursor"))
+        fleet = self.service.fleet
+
+        def place_of(node_id: str, gpu: OfferedGpu) -> str:
+            slot = fleet.slot_on(node_id, gpu.uuid)
+            return str(gpu.index) if slot is None else fleet.facts[slot].place
+
+        return views.PoolNodeList(*page(
+            (((each.host, each.node), each)
+             for each in views.node_views(self.seen_nodes(), place_of)),
+            read_limit(request.args.get("limit")), read_cursor(request.args.get("cursor"))))
 
     def leases(self) -> views.LeaseList:
-        check_names(("limit", "cursor"))
-        found = views.lease_views(self.nodes(), time.time())
+        check_names(("limit", "cursor", "gpu"))
+        gpu = request.args.get("gpu")
+        found = [each for each in views.lease_views(self.seen_nodes(), time.time())
+                 if gpu is None or gpu in each.gpus]
         return views.LeaseList(*page(
             (((each.host, each.id), each) for each in found),
             read_limit(request.args.get("limit")), read_cursor(request.args.get("cursor"))))
@@ -83,7 +105,7 @@ class PoolApi:
         check_names(("limit", "cursor"))
         planned = self.service.planned
         found = [] if planned is None else views.claim_views(
-            planned, {each.id for each in self.waiting(self.nodes())})
+            planned, {each.id for each in self.seen_claims()}, self.service.claims)
         return views.ClaimList(*page(
             (((f"{each.place:07}", each.id), each) for each in found),
             read_limit(request.args.get("limit")), read_cursor(request.args.get("cursor"))))
@@ -96,12 +118,16 @@ class PoolApi:
         _check_owner(actor, owner)
         if given.share_milli < WHOLE_MILLI and given.gpus > 1:
             raise bad("share_milli: a part is of one GPU alone")
+        now = time.time()
+        if given.starts_at is not None and not now < given.starts_at <= now + TERM_MOST_S:
+            raise bad("starts_at: a reservation begins later than now, and within a year")
+        term_s = given.term_s or self.service.policy.default_term_s
         claim = Claim(
-            id=uuid4().hex[:16], owner=owner, gpus=given.gpus, submitted_at=time.time(),
-            models=given.models, mem_bytes=given.mem_bytes, share_milli=given.share_milli,
+            id=uuid4().hex[:16], owner=owner, gpus=given.gpus, submitted_at=now,
+            models=given.models, mem_bytes=_size(given.mem_bytes), share_milli=given.share_milli,
             hosts=given.hosts, priority=given.priority, is_preemptible=given.is_preemptible,
-            starts_at=given.starts_at, nodes=given.nodes,
-            term_s=given.term_s or self.service.policy.default_term_s)
+            term_s=_span("term_s", term_s, TERM_MOST_S), starts_at=given.starts_at,
+            nodes=given.nodes)
         self.audit.note(actor.name, {"action": "claim", "outcome": "done", "detail": {
             "claim": claim.id, "owner": owner, "gpus": claim.gpus}})
         self.service.claim(claim)
@@ -118,6 +144,13 @@ class PoolApi:
         node, _ = self.lease(lease_id)
         self.service.give_back(node.id, lease_id, f"given back by {asker().name}")
 
+    def extend(self, given: LeaseExtension, lease_id: str) -> None:
+        node, lease = self.lease(lease_id)
+        by_s = _span("by_s", given.by_s, EXTEND_MOST_S)
+        self.audit.note(asker().name, {"action": "extend_lease", "outcome": "done", "detail": {
+            "lease": lease.claim.id, "owner": lease.claim.owner, "by_s": by_s}})
+        self.service.extend(node.id, lease, by_s)
+
     def lease(self, lease_id: str) -> tuple[PoolNode, ReportedLease]:
         """One's own, or, as an operator, anybody's."""
         found = self.service.lease(lease_id)
@@ -125,6 +158,23 @@ class PoolApi:
             raise NotFoundError(f"there is no lease {lease_id[:80]!r} here")
         _check_owner(asker(), found[1].claim.owner)
         return found
+
+
+def _span(name: str, given: float | str, most_s: float) -> float:
+    try:
+        found = parse_span(given) if isinstance(given, str) else given
+    except ValueError as error:
+        raise bad(f"{name}: {error}") from None
+    if not TERM_LEAST_S <= found <= most_s:
+        raise bad(f"{name}: from {span_words(TERM_LEAST_S)} to {span_words(most_s)}")
+    return found
+
+
+def _size(given: int | str | None) -> int | None:
+    try:
+        return parse_board_size(given) if isinstance(given, str) else given
+    except ValueError as error:
+        raise bad(f"mem_bytes: {error}") from None
 
 
 def _check_owner(actor: Actor, owner: str) -> None:
@@ -137,18 +187,24 @@ def _check_owner(actor: Actor, owner: str) -> None:
 ROUTES = (
     Route("GET pool", PoolApi.pool, "get_pool", see(Role.VIEWER),
           "What the pool has by model: free, leased, not given out; how much is waited for."),
+    Route("GET pool/nodes", PoolApi.nodes, "list_pool_nodes", see(Role.VIEWER),
+          "The GPUs of the pool by node, and why one is not given out.", is_list=True),
     Route("GET leases", PoolApi.leases, "list_leases", see(Role.VIEWER),
-          "Who holds which GPUs until when, and since when a lease is not used.", is_list=True),
+          "Who holds which GPUs until when, and since when a lease is not used.",
+          query=(("gpu", {"type": "string"}),), is_list=True),
     Route("GET claims", PoolApi.claims, "list_claims", see(Role.VIEWER),
           "The queue in its order: who waits for what, why, and for how long at most.",
           is_list=True),
     Route("POST claims", PoolApi.claim, "make_claim",
           change(Role.USER, PermissionReach.TASKS, is_fresh=False),
-          "Ask for GPUs. They are held from when they are granted, and go back if nobody uses "
-          "them.", status=201, errors=(404, 409)),
+          "Ask for GPUs, now or from a time. They are held from when they are granted, and go back "
+          "if nobody uses them.", status=201, errors=(404, 409)),
     Route("DELETE claims/<claim_id>", PoolApi.withdraw, "withdraw_claim",
           change(Role.USER, PermissionReach.TASKS, is_fresh=False),
           "Leave the queue.", errors=(404,)),
+    Route("POST leases/<lease_id>/extend", PoolApi.extend, "extend_lease",
+          change(Role.USER, PermissionReach.TASKS, is_fresh=False),
+          "Let a lease last longer. Its node is told within seconds.", status=204, errors=(404,)),
     Route("POST leases/<lease_id>/give-back", PoolApi.give_back, "give_back_lease",
           change(Role.USER, PermissionReach.TASKS, is_fresh=False),
           "Give GPUs back that no running command holds.", status=204, errors=(404,)),

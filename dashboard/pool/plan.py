@@ -99,10 +99,11 @@ def scheduled(nodes: Sequence[PoolNode], own: Collection[Claim],
               bookings: Collection[Booking], limits: OwnerLimits, policy: PoolPolicy, now: float
               ) -> Pass:
     waiting = waiting_claims(nodes, own, pending)
+    asking = {each.id for each in waiting}
     recent = [each.claim for each in ended[-LEAST_CLAIMS * 40:]]
     return run_pass(
         Queue(waiting=waiting, leases=leases_of(nodes, pending.values(), now), ended=ended,
-              bookings=[each for each in bookings if each.claim.id not in pending],
+              bookings=[each for each in bookings if each.claim.id in asking],
               limits=limits),
         [free_node(node, pending.values()) for node in nodes], policy,
         PlacementContext(mix=ClaimMix([*recent, *waiting])), now)
@@ -119,7 +120,7 @@ class PlannedPass:
         self._estimate = estimate
         self._notes = notes
         self.nodes = nodes
-        self._claims = claims
+        self.claims = claims
         self._now = now
         self._named: dict[str, list[PoolNode]] = {}
         for node in nodes:
@@ -139,20 +140,20 @@ class PlannedPass:
                        if any(gpu.free_milli for gpu in each.gpus)]
         self._fitting: dict[tuple[object, ...], tuple[Node, ...]] = {}
 
-    def plan(self, node: PoolNode, give_back: Mapping[str, str], preempt: Mapping[str, str]
-             ) -> PoolPlan:
+    def plan(self, node: PoolNode, give_back: Mapping[str, str], preempt: Mapping[str, str],
+             extend: Mapping[str, float]) -> PoolPlan:
         """What this node is told: its GPUs that are offered, how its claims stand, and which leases
         are not renewed past what others wait for."""
         asked = {each.claim.id for each in node.report.claims}
         offers = tuple(LeaseOffer(claim.id, grant.uuids, None if claim.id in asked else claim)
                        for claim, grant in self._offers.get(node.id, ()))
-        standings = tuple(self.standing(self._claims[claim_id])
+        standings = tuple(self.standing(self.claims[claim_id])
                           for claim_id in sorted(asked & self._places.keys(),
                                                  key=self._places.__getitem__))
         keep_until = {each.claim.id: until for each in node.report.leases
                       if (until := self.made.kept_until(each.uuids)) is not None}
         return PoolPlan(offers[:CLAIMS_MOST], standings[:CLAIMS_MOST], dict(give_back),
-                        dict(preempt), keep_until)
+                        dict(preempt), keep_until, dict(extend))
 
     def standing(self, claim: Claim) -> ClaimStanding:
         shadow = self.made.shadow
@@ -187,5 +188,5 @@ class PlannedPass:
 
     def waiting(self, claim_ids: Collection[str]) -> list[tuple[Claim, ClaimStanding]]:
         """In their order."""
-        return [(self._claims[claim_id], self.standing(self._claims[claim_id]))
+        return [(self.claims[claim_id], self.standing(self.claims[claim_id]))
                 for claim_id in self.made.order if claim_id in claim_ids]

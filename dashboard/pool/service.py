@@ -33,11 +33,13 @@ from .plan import (
 )
 from .preempting import Preemptions
 from .store import PoolStore
+from .watch import PoolWatch
 
 log = logging.getLogger("gpudeck.pool")
 
 PASS_EVERY_S = 1.0
 ANSWER_WITHIN_S = 30.0
+SAME_TIME_S = 2.0  # the clocks of node and hub may differ by
 ENDED_KEPT_S = 35 * 86_400.0  # five half-lives of fair share
 FORGET_EVERY_S = 3_600.0
 ENDS_MOST = ((3_600.0, 4_096), (86_400.0, 16_384))  # of leases that one node may have ended
@@ -58,6 +60,7 @@ class PoolService:
     stopped: Callable[[], Mapping[str, str]]
     is_on: bool
     clock: Callable[[], float]  # the one of `mono`
+    watch: PoolWatch
     wake: Event = field(init=False, default_factory=Event)
     policy: PoolPolicy = field(init=False, default_factory=PoolPolicy)
     claims: dict[str, Claim] = field(init=False, default_factory=dict)  # that were made here
@@ -69,6 +72,7 @@ class PoolService:
     ended: dict[End, Lease] = field(init=False, default_factory=dict)
     _reports: dict[str, PoolReport] = field(init=False, default_factory=dict)
     _give_back: dict[str, dict[str, GivenBack]] = field(init=False, default_factory=dict)
+    _extend: dict[str, dict[str, float]] = field(init=False, default_factory=dict)
     _ends: NodeBudget = field(init=False, default_factory=lambda: NodeBudget(ENDS_MOST))
     _estimates: WaitEstimates = field(init=False, default_factory=WaitEstimates)
     _rests_until_mono: float = field(init=False, default=float("-inf"))
@@ -92,6 +96,7 @@ class PoolService:
     def reported(self, node_id: str, report: PoolReport) -> None:
         """The node's word is the truth of its GPUs, and of nothing else."""
         before = self._reports.get(node_id)
+        self.watch.reported(node_id, before, report, self.claims)
         self._reports[node_id] = report
         new = [each for each in report.ended if (each.claim.id, node_id) not in self.ended]
         if self._ends.take(node_id, len(new), self.clock()):
@@ -112,6 +117,9 @@ class PoolService:
         self._give_back[node_id] = {
             each: back for each, back in self._give_back.get(node_id, {}).items()
             if each in taken or self.clock() - back[1] < ANSWER_WITHIN_S}
+        until = {each.claim.id: each.until for each in report.leases}
+        self._extend[node_id] = {each: utc for each, utc in self._extend.get(node_id, {}).items()
+                                 if each in until and until[each] < utc - SAME_TIME_S}
         held = set() if before is None else {each.claim.id for each in before.leases}
         self.news.tell(taken ^ held, report.refused)
         self.wake.set()
@@ -181,6 +189,11 @@ class PoolService:
         self.policy = policy
         self.wake.set()
 
+    def extend(self, node_id: str, lease: ReportedLease, by_s: float) -> None:
+        wanted = self._extend.setdefault(node_id, {})
+        wanted[lease.claim.id] = max(lease.until, wanted.get(lease.claim.id, lease.until)) + by_s
+        self.wake.set()
+
     def step(self, now: float, mono: float) -> None:
         if not self.is_on:
             return
@@ -246,9 +259,11 @@ class PoolService:
         self.planned = PlannedPass(made, list(nodes),
                                    {each.id: each for each in self.waiting(nodes)}, self.pending,
                                    self.preemptions.notes, estimate, now)
+        self.watch.planned(self.planned)
         for node in nodes:
             back = {each: why for each, (why, _) in self._give_back.get(node.id, {}).items()}
-            plan = self.planned.plan(node, back, self.preemptions.of_node(node.id))
+            plan = self.planned.plan(node, back, self.preemptions.of_node(node.id),
+                                     self._extend.get(node.id, {}))
             if plan != self._sent.get(node.id) and self.send(node.id, plan):
                 self._sent[node.id] = plan
 

@@ -123,7 +123,7 @@ class ResourceManagerApi:
                                         for of in (planned.empty, planned.free)))
         return views.ValidationView(
             bool(could), bool(now), [node.host for node in could], [node.host for node in now],
-            len(self.pool.waiting(nodes)), reason)
+            len(self.pool.seen_claims()), reason)
 
     def allocate(self, asked: GpuRequest) -> views.AllocationView:
         nodes, _ = self._ready()
@@ -205,7 +205,7 @@ class ResourceManagerApi:
                            "the pool is off; `gpudeck hub --pool on` switches it on")
         planned = service.planned
         nodes = [] if planned is None else [
-            node for node in self.pool.nodes() if node.id in planned.empty]
+            node for node in self.pool.seen_nodes() if node.id in planned.empty]
         if planned is None or not nodes:
             raise ApiError(HTTPStatus.SERVICE_UNAVAILABLE,
                            "no node that you may see gives out GPUs now (gpudeck agent "

@@ -1,13 +1,14 @@
 """The pool as the API and the page show it. Pure."""
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 
 from msgspec import Struct
 
 from gpudeck.pool.core.claims import WHOLE_MILLI, Claim
 from gpudeck.pool.core.feasibility import words
 from gpudeck.pool.core.schedule import PoolPolicy
+from gpudeck.pool.link import ClaimStanding, OfferedGpu, OutsideUse, ReportedEnd, ReportedLease
 
 from .plan import PlannedPass, PoolNode
 
@@ -23,7 +24,8 @@ class ModelView(Struct):
 
 
 class PoolView(Struct):
-    """`waiting_gpus`: what all waiting claims ask for together."""
+    """`waiting`: without reservations of which the time has not come. `waiting_gpus`: what they
+    ask for together."""
 
     is_on: bool
     strategy: str
@@ -84,9 +86,33 @@ class OutsiderView(Struct):
     user: str | None
 
 
+class PoolGpuView(Struct):
+    """`place`: its number on its node, `3`; of a MIG instance `3/9`. `trouble`: why it is not given
+    out now."""
+
+    uuid: str
+    place: str
+    model: str
+    is_mig: bool
+    mem_bytes: float | None
+    trouble: str
+
+
+class PoolNodeView(Struct):
+    node: str
+    host: str
+    gpus: list[PoolGpuView]
+
+
+class PoolNodeList(Struct):
+    items: list[PoolNodeView]
+    next: str | None
+
+
 class LeaseView(Struct):
-    """`idle_s` None: it is used, or nobody can say yet. `outsiders`: who uses its GPUs without a
-    lease. `misplaced`: other GPUs on which its own processes are."""
+    """`idle_since` None: it is used, or nobody can say yet. `is_run`: of a running command, with
+    which alone it ends. `outsiders`: who uses its GPUs without a lease. `misplaced`: other GPUs on
+    which its own processes are. `why`: how one that is over ended."""
 
     id: str
     owner: str
@@ -97,11 +123,13 @@ class LeaseView(Struct):
     state: str
     since: float
     until: float
-    idle_s: float | None
+    idle_since: float | None
     command: str
+    is_run: bool
     task_ids: list[str]
     outsiders: list[OutsiderView]
     misplaced: list[str]
+    why: str = ""
 
 
 class LeaseList(Struct):
@@ -111,18 +139,31 @@ class LeaseList(Struct):
 
 class ClaimView(Struct):
     """`place` 1: the next. `wait_s`: at most, while terms are honoured; None: nobody can say.
-    `estimate`: for people, from earlier runs; "": not known."""
+    `estimate`: for people, from earlier runs; "": not known. `gpus`: on all its nodes together.
+    `starts_at`: of a reservation. `is_here`: made at the hub, where it can be withdrawn; else it
+    waits as long as the command on its node."""
 
     id: str
     owner: str
     asks: str
+    gpus: int
     priority: int
     asked_at: float
     place: int
     why: str
     wait_s: float | None
     hosts: list[str]
+    term_s: float
+    starts_at: float | None
+    is_here: bool
     estimate: str
+
+
+class ClaimChangeView(Struct):
+    """On the live socket. `claim` None: it waits no more."""
+
+    id: str
+    claim: ClaimView | None
 
 
 class NewClaimView(Struct):
@@ -136,6 +177,13 @@ class ClaimList(Struct):
 
 def pool_view(nodes: Collection[PoolNode], waiting: Collection[Claim], strategy: str, is_on: bool
               ) -> PoolView:
+    return PoolView(
+        is_on, strategy, len(nodes), model_views(nodes),
+        sum(len(node.report.leases) for node in nodes), len(waiting),
+        sum(each.gpus * each.nodes for each in waiting))
+
+
+def model_views(nodes: Iterable[PoolNode]) -> list[ModelView]:
     total: Counter[str] = Counter()
     free: Counter[str] = Counter()
     leased: Counter[str] = Counter()
@@ -145,12 +193,16 @@ def pool_view(nodes: Collection[PoolNode], waiting: Collection[Claim], strategy:
             total[gpu.model] += 1
             leased[gpu.model] += gpu.uuid in held
             free[gpu.model] += gpu.uuid not in held and not gpu.trouble
-    return PoolView(
-        is_on, strategy, len(nodes),
-        [ModelView(model, total[model], free[model], leased[model],
-                   total[model] - free[model] - leased[model]) for model in sorted(total)],
-        sum(len(node.report.leases) for node in nodes), len(waiting),
-        sum(each.gpus * each.nodes for each in waiting))
+    return [ModelView(model, total[model], free[model], leased[model],
+                      total[model] - free[model] - leased[model]) for model in sorted(total)]
+
+
+def node_views(nodes: Collection[PoolNode], place_of: Callable[[str, OfferedGpu], str]
+               ) -> list[PoolNodeView]:
+    return [PoolNodeView(node.id, node.host, [PoolGpuView(
+        each.uuid, place_of(node.id, each), each.model, each.is_mig, each.mem_bytes, each.trouble)
+        for each in sorted(node.report.gpus, key=lambda gpu: gpu.index)])
+        for node in sorted(nodes, key=lambda node: (node.host, node.id))]
 
 
 def policy_view(policy: PoolPolicy) -> PolicyView:
@@ -161,21 +213,45 @@ def policy_view(policy: PoolPolicy) -> PolicyView:
 
 
 def lease_views(nodes: Collection[PoolNode], now: float) -> list[LeaseView]:
-    found = [LeaseView(
-        each.claim.id, each.claim.owner, node.id, node.host, list(each.uuids),
-        100 * each.claim.share_milli / WHOLE_MILLI, each.state, each.since, each.until,
-        now - each.used_at if now - each.used_at >= 2 * IDLE_LEAST_S else None, each.claim.shape,
-        list(each.task_ids), [OutsiderView(use.gpu, use.task_id, use.user)
-                              for use in node.report.outside if use.gpu in each.uuids],
-        list(each.misplaced))
-        for node in nodes for each in node.report.leases]
-    return sorted(found, key=lambda each: (each.host, each.since, each.id))
+    found = [lease_view(node.id, node.host, each, node.report.outside, now)
+             for node in nodes for each in node.report.leases]
+    return sorted(found, key=lambda each: (each.host, each.id))
 
 
-def claim_views(planned: PlannedPass, claim_ids: Collection[str]) -> list[ClaimView]:
+def lease_view(node_id: str, host: str, lease: ReportedLease, outside: Iterable[OutsideUse],
+               now: float) -> LeaseView:
+    """`outside`: who uses GPUs of that node without a lease."""
+    is_idle = now - lease.used_at >= 2 * IDLE_LEAST_S
+    return LeaseView(
+        lease.claim.id, lease.claim.owner, node_id, host, list(lease.uuids),
+        100 * lease.claim.share_milli / WHOLE_MILLI, lease.state, lease.since, lease.until,
+        lease.used_at if is_idle else None, lease.claim.shape, lease.is_run,
+        list(lease.task_ids), [OutsiderView(use.gpu, use.task_id, use.user)
+                               for use in outside if use.gpu in lease.uuids],
+        list(lease.misplaced))
+
+
+def ended_view(view: LeaseView, end: ReportedEnd | None) -> LeaseView:
+    """Of one whose node has not said how it ended, that much is said."""
+    view.idle_since = None
+    if end is None:
+        view.state = "lost"
+    else:
+        view.state, view.until, view.why = end.state, end.ended_at, end.why
+    return view
+
+
+def claim_views(planned: PlannedPass, claim_ids: Collection[str], own: Container[str]
+                ) -> list[ClaimView]:
     hosts = {node.id: node.host for node in planned.nodes}
-    return [ClaimView(claim.id, claim.owner, words(claim), claim.priority, claim.submitted_at,
-                      said.place, said.why, said.wait_s,
-                      [hosts.get(each, each) for each in claim.hosts],
-                      "" if said.estimate is None else said.estimate.words)
+    return [claim_view(claim, said, hosts, claim.id in own)
             for claim, said in planned.waiting(claim_ids)]
+
+
+def claim_view(claim: Claim, said: ClaimStanding, hosts: Mapping[str, str], is_here: bool
+               ) -> ClaimView:
+    return ClaimView(
+        claim.id, claim.owner, words(claim), claim.gpus * claim.nodes, claim.priority,
+        claim.submitted_at, said.place, said.why, said.wait_s,
+        [hosts.get(each, each) for each in claim.hosts], claim.term_s, claim.starts_at, is_here,
+        "" if said.estimate is None else said.estimate.words)

@@ -25,6 +25,8 @@ from ..actions.store import CommandsStore
 from ..fleet.state_machine import FleetStateMachine
 from ..fleet.visibility import VisibilityScope, VisibleFleet, VisibleFleetCache
 from ..history.protocol import History
+from ..pool.prometheus import pool_families, wait_family
+from ..pool.queries import PoolQueries, due
 from ..quotas.prometheus import QuotaSeen, quota_families
 from ..web.answers import bad
 from .families import XID_FOR_S, counted, look, only, pages
@@ -52,6 +54,7 @@ class PrometheusPage:
     lag_s: Callable[[], float]
     began_at: float
     quotas: Callable[[VisibleFleet], list[QuotaSeen]]
+    pool: PoolQueries
     _kept: OrderedDict[Key, tuple[float, bytes]] = field(default_factory=OrderedDict)
     _turn: BoundedSemaphore = field(default_factory=BoundedSemaphore)
 
@@ -83,12 +86,14 @@ class PrometheusPage:
               is_packed: bool) -> bytes:
         visible, mono = self.visible_fleets.of(sight), time.monotonic()
         quotas = self.quotas(visible)
+        waiting = due(self.pool.waiting(visible, visible.reads.own), time.time())
+        pool = [*pool_families(self.pool.nodes(visible), waiting)]
         found = look(self.machine.fleet, visible, self._xids(time.time()), mono)
         ours = self._of_hub(wanted) if visible.is_whole else None
 
         def make() -> bytes | Exception:
             try:
-                texts = chain(pages(found, wanted), only(quota_families(quotas), wanted))
+                texts = chain(pages(found, wanted), only((*quota_families(quotas), *pool), wanted))
                 return packed(texts, ours) if is_packed else b"".join(_all(texts, ours))
             except Exception as error:  # gevent writes what leaves a thread to stderr
                 return error
@@ -127,6 +132,7 @@ class PrometheusPage:
                     {what: float(count) for what, count in sorted(self.counts().items())}),
             counted("gpudeck_commands", "gauge", "Commands on record, by their state.", "state",
                     self.commands.counts()),
+            wait_family(self.pool.service.watch),
         ]
 
         def told() -> Iterator[str]:

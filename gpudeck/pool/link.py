@@ -42,7 +42,8 @@ class NodeClaim(Struct, frozen=True):
 
 
 class ReportedLease(Struct, frozen=True):
-    """`task_ids`: its tasks on its GPUs; `misplaced`: other GPUs on which its processes are."""
+    """`task_ids`: its tasks on its GPUs; `misplaced`: other GPUs on which its processes are.
+    `is_run`: of a running command, with which alone it ends."""
 
     claim: Claim
     uuids: Annotated[tuple[Word, ...], Meta(max_length=GPUS_MOST)]
@@ -52,6 +53,7 @@ class ReportedLease(Struct, frozen=True):
     used_at: Seconds
     task_ids: Annotated[tuple[Word, ...], Meta(max_length=TASKS_MOST)] = ()
     misplaced: Annotated[tuple[Word, ...], Meta(max_length=GPUS_MOST)] = ()
+    is_run: bool = False
 
 
 class OutsideUse(Struct, frozen=True):
@@ -115,10 +117,12 @@ class ClaimStanding(Struct, frozen=True):
 class PoolPlan(Struct, frozen=True, tag="pool_plan"):
     """Also says that this hub decides: the node gives out nothing by itself meanwhile. `preempt`:
     lease to why its work is ended by commands that follow; the node tells its owner. `keep_until`:
-    leases that are not renewed past that time, since somebody else begins there."""
+    leases that are not renewed past that time, since somebody else begins there. `extend`: lease
+    to when, UTC, it is to last at least."""
 
     offers: Annotated[tuple[LeaseOffer, ...], Meta(max_length=CLAIMS_MOST)] = ()
     standings: Annotated[tuple[ClaimStanding, ...], Meta(max_length=CLAIMS_MOST)] = ()
     give_back: Annotated[dict[Word, Text], Meta(max_length=LEASES_MOST)] = {}
     preempt: Annotated[dict[Word, Text], Meta(max_length=LEASES_MOST)] = {}
     keep_until: Annotated[dict[Word, Seconds], Meta(max_length=LEASES_MOST)] = {}
+    extend: Annotated[dict[Word, Seconds], Meta(max_length=LEASES_MOST)] = {}

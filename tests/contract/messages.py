@@ -46,6 +46,7 @@ from gpudeck.limits import (
 )
 from gpudeck.metrics import SLOW_WIDTH, WIDTH, Absence
 from gpudeck.pool.core.claims import Claim
+from gpudeck.pool.core.estimates import WaitEstimate
 from gpudeck.pool.link import (
     ClaimStanding,
     LeaseOffer,
@@ -248,7 +249,7 @@ FROM_AGENT["pool"] = PoolReport(
      OfferedGpu("GPU-2", "NVIDIA H100 80GB HBM3", 2, trouble="the driver has lost it")),
     (NodeClaim(CLAIM, True),),
     (ReportedLease(CLAIM, ("GPU-1",), "active", 1763640001.0, 1763647201.0, 1763640060.0,
-                   (TASK.id,), ("GPU-2",)),),
+                   (TASK.id,), ("GPU-2",), True),),
     (ReportedEnd(CLAIM, ("GPU-1",), 1763640001.0, 1763640090.5, "released", "given back", 7),),
     {"0123456789abcdef": "GPU 1 is leased"},
     (OutsideUse("GPU-1", "5f0c2a7b-4712-99", 4712, "bob"),))
@@ -322,5 +323,6 @@ STATEMENTS = {
 FROM_HUB["pool_plan"] = PoolPlan(
     (LeaseOffer("5f0c2a7b9d1e4433", ("GPU-1", "GPU-2")), LeaseOffer("fedc", ("GPU-3",), CLAIM)),
     (ClaimStanding("0123456789abcdef", 3, "it asks for 2 GPUs; 1 of 4 that suit it are free",
-                   2400.0, ("n2", "n3")),),
-    {"aaaa": "given back by carol"}, ("bbbb",))
+                   2400.0, WaitEstimate(600.0, 1200.0, 1800.0, 12), ("n2", "n3")),),
+    {"aaaa": "given back by carol"}, {"cccc": "alice has asked for 2 GPUs"},
+    {"dddd": 1763650000.0}, {"bbbb": 1763654401.0})

@@ -53,6 +53,7 @@ def test_the_queue_is_seen_and_served(hub: HubProcess, bed: PoolBed) -> None:
     assert 7_000 < claim["wait_s"] <= 7_200
     [lease] = hub.get("/api/v1/leases")["items"]
     assert (len(lease["gpus"]), lease["owner"], lease["state"]) == (3, getpass.getuser(), "active")
+    assert lease["is_run"] is True
     [model] = hub.get("/api/v1/pool")["models"]
     assert (model["gpus"], model["leased"], model["free"]) == (4, 3, 1)
     first.terminate()
@@ -106,6 +107,10 @@ def test_a_claim_made_at_the_hub_is_held_on_the_node_and_given_back(hub: HubProc
     [lease] = wait_for(lambda: hub.get("/api/v1/leases")["items"], 30)
     assert lease["id"] == made.json["id"]
     assert bed.free() == 2
+    assert (lease["is_run"], lease["idle_since"]) == (False, None)
+    assert post(hub, f"leases/{lease['id']}/extend", {"by_s": "2h"}).status == 204
+    wait_for(lambda: hub.get("/api/v1/leases")["items"][0]["until"] == lease["until"] + 7_200, 30)
+    assert bed.shown()["held"][0]["until"] == lease["until"] + 7_200
     assert post(hub, f"leases/{lease['id']}/give-back", {}).status == 204
     wait_for(lambda: bed.free() == 4, 30)
     wait_for(lambda: hub.get("/api/v1/leases")["items"] == [], 30)

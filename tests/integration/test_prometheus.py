@@ -19,6 +19,8 @@ import pytest
 import yaml
 
 from gpudeck.client import Client
+from gpudeck.pool.core.claims import Claim
+from gpudeck.pool.link import NodeClaim, OfferedGpu, PoolReport
 from tests.fakes.hub import FakeHub
 from tests.fakes.nvml import FakeNvml
 from tests.integration.hubs import HubProcess, WireAgent, free_port, one_task, wait_for
@@ -43,6 +45,9 @@ def agent(hub: HubProcess) -> WireAgent:
     agent = WireAgent(f"p{random.randrange(10**6)}")
     agent.connect(hub)
     agent.tick(one_task())
+    agent.say(PoolReport(tuple(OfferedGpu(each.uuid, each.name, each.index)
+                               for each in agent.facts), (NodeClaim(Claim(
+        id="c", owner="alice", gpus=2, submitted_at=time.time()), True),), ()))
     wait_for(lambda: b"DCGM_FI_DEV_GPU_UTIL" in hub.ask("/metrics").body, why="a sample")
     return agent
 
@@ -130,6 +135,8 @@ def checked(text: str) -> list[str]:
 
 def test_promtool_finds_no_fault(hub: HubProcess, agent: WireAgent) -> None:
     text = hub.ask("/metrics").body.decode()
+    assert "gpudeck_pool_waiting_gpus" in text
+    assert "gpudeck_pool_wait_seconds_bucket" in text
     left = [line for line in checked(text) if not DIALECT.fullmatch(line)]
     assert not left
     broken = subprocess.run([required("promtool"), "check", "metrics"], text=True, check=False,

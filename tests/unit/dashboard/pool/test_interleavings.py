@@ -28,6 +28,8 @@ from agent.pool.store import LeaseStore
 from dashboard.errors import InvalidChangeError
 from dashboard.pool.service import PoolService
 from dashboard.pool.store import SCHEMA, PoolStore
+from dashboard.pool.watch import PoolWatch
+from dashboard.runtime.dispatcher import Dispatcher
 from dashboard.runtime.sqlite_state import SqliteStateStore
 from gpudeck.limits import MpsDaemon
 from gpudeck.pool.core.claims import WHOLE_MILLI, Claim
@@ -166,7 +168,8 @@ class Hub:
     def start(self) -> None:
         self.service = PoolService(
             PoolStore(self.store.connection), _Hosts(), self,  # type: ignore[arg-type]
-            self.send, lambda nodes, leases: NoOwnerLimits(), dict, True, lambda: self.machine.now)
+            self.send, lambda nodes, leases: NoOwnerLimits(), dict, True, lambda: self.machine.now,
+            PoolWatch(Dispatcher()))
         self.service.open(self.machine.now)
         self.service.set_policy(PoolPolicy(is_preemptive=True))
 
@@ -392,5 +395,35 @@ def test_a_share_that_nothing_holds_is_not_given_to_a_hubs_claim(tmp_path: Path)
         node.service.hear(offer)
         assert node.service.waiting.refused.get("a", "") == why
         assert bool(node.service.leases.all) != bool(why)
+    node.journal.close()
+    world.hub.store.close()
+
+
+def test_a_lease_is_extended_once_however_often_the_plan_comes(tmp_path: Path) -> None:
+    world = World(tmp_path, random.Random(1))
+    [node, _] = world.nodes.values()
+    world.link(node)
+    run = Run(node, AskClaim(request_id="a", is_run=True, gpus=1, term_s=3_600.0))
+    node.runs.append(run)
+    node.requests.asked(run, run.claim, None)  # type: ignore[arg-type]
+    node.service.hear(PoolPlan((LeaseOffer("a", ("n0-0",)),)))
+    world.report(node)
+    [held] = world.hub.service.nodes[0].report.leases
+    for _ in range(2):  # asked for twice before the node has said anything
+        world.hub.service.extend("n0", held, 1_800.0)
+    for _ in range(3):
+        world.machine.now += 1
+        world.hub.service.step(world.machine.now + 1e6, world.machine.now)
+        for plan in [*node.from_hub] * 2:
+            node.service.hear(plan)
+    [lease] = node.service.leases.all.values()
+    assert node.service.clock.utc(lease.until) == held.until + 3_600.0
+    world.report(node)
+    world.machine.now += 1
+    world.hub.service.step(world.machine.now + 1e6, world.machine.now)
+    last: Any = node.from_hub[-1]
+    assert last.extend == {}, "what has been done is not asked for again"
+    node.service.hear(PoolPlan(extend={"a": held.until + 1e9, "b": held.until}))
+    assert node.service.leases.all == {"a": lease}, "no lease lasts for decades"
     node.journal.close()
     world.hub.store.close()

@@ -1,0 +1,56 @@
+// How the pool decides: its order, where it puts what it gives out, and what another way would have done.
+
+import { look, send } from "../parts/api.mjs";
+import { choiceField, sentence } from "../parts/dialog.mjs";
+import { button, byId, factLines, make, redraw, say } from "../parts/dom.mjs";
+import { age, amount, plural } from "../parts/format.mjs";
+
+const HEADS = ["Strategy", "Half waited at most", "95 % waited at most", "All done after", "GPU time used", "Fit nowhere"];
+const ORDER = "Higher priority first, then who has held least in the last weeks, then who asked first. A later claim may go ahead where that delays neither the first of the queue nor a reservation.";
+
+export class Strategy {
+  constructor(page) {
+    Object.assign(this, { page, facts: make("dl", { class: "pool-facts" }), more: make("div", { class: "pool-would" }) });
+    const details = make("details", {}, make("summary", {}, "What would another strategy have done?"), this.more);
+    details.addEventListener("toggle", () => { if (details.open) this.open(); });
+    byId("pool-strategy").append(this.facts, details);
+  }
+
+  draw({ strategy }) {
+    redraw(this.facts, strategy, () => factLines([["Order", ORDER],
+      ["Placement", make("code", {}, strategy), "; several GPUs are taken from one NVLink clique if that can be, else from one NUMA node."]]));
+  }
+
+  async open() {
+    if (this.more.childElementCount > 0) return;
+    try {
+      const { items } = await look("pool/strategies");
+      const words = make("dl", { class: "pool-facts" }, ...factLines(items.map(({ name, words: what, is_used: isUsed }) => [name, `${sentence(what)}${isUsed ? " In use." : ""}`])));
+      this.more.replaceChildren(words, ...(this.page.may("operator") ? this.comparison(items) : []));
+    } catch (error) {
+      this.more.replaceChildren(make("p", {}, sentence(error.message)));
+    }
+  }
+
+  comparison(items) {
+    const used = items.find((one) => one.is_used)?.name;
+    const others = items.filter((one) => !one.is_used).map(({ name }) => [name, name]);
+    const choice = choiceField("strategy", `Compare ${used} with`, others, others[0]?.[0] ?? "");
+    const outcome = make("div", { role: "status" });
+    const compare = async () => {
+      say(outcome, "Playing the last 7 days …");
+      const answer = await send("POST", "pool/simulations", { strategies: [used, choice.querySelector("select").value], days: 7 }).catch((error) => ({ why: error.message }));
+      outcome.replaceChildren(answer.why === undefined ? outcomeOf(answer) : make("p", {}, sentence(answer.why)));
+    };
+    return [make("div", { class: "pool-compare" }, choice, button("Compare", compare)), outcome];
+  }
+}
+
+function outcomeOf({ claims, items }) {
+  if (claims === 0) return make("p", {}, "No lease has ended in the last 7 days: there is nothing to compare by.");
+  const row = (one) => [one.strategy, age(one.wait_p50_s), age(one.wait_p95_s), age(one.makespan_s), `${amount(one.used_pct, 1)} %`, amount(one.never)];
+  return make("div", {}, make("p", {}, `${plural(claims, "lease")} of the last 7 days, played over the nodes of now:`), make("div", { class: "rows-place" },
+    make("table", { class: "rows", "aria-label": "Strategies compared" },
+      make("thead", {}, make("tr", {}, ...HEADS.map((head) => make("th", { scope: "col" }, head)))),
+      make("tbody", {}, ...items.map((one) => make("tr", {}, ...row(one).map((words, at) => make("td", { "data-head": HEADS[at] }, words))))))));
+}

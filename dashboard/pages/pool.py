@@ -1,0 +1,55 @@
+"""The Pool page: its frame; assets/pool/pool.mjs fills it."""
+
+from dash.development.base_component import Component
+
+from .parts import Page, make, problem, region, switch
+
+ROWS = (("node", "By node"), ("gpu", "By GPU"))
+
+
+def frame() -> Component:
+    week = [make("p#pool-how.pool-how", "Press a node's name to reserve GPUs of it, or drag over "
+                 "its hours.", hidden=True),
+            region("div#pool-calendar.calendar", "Leases and reservations of the week")]
+    unavailable = make("details#pool-unavailable.pool-unavailable", [
+        make("summary", ""), make("ul")], hidden=True)
+    return make("div#pool.pool-page", [
+        make("header.pool-head", [
+            make("div", [make("h1", "Pool"), make("p#pool-words", "", role="status")]),
+            make("button#pool-ask.button.first", "Ask for GPUs …", hidden=True)]),
+        problem("pool"),
+        make("div#pool-off.pool-off", hidden=True),
+        make("div#pool-there.pool-there", [
+            _section("free", "Free now", [make("ul#pool-free.pool-free"), unavailable]),
+            make("div.pool-columns", [
+                make("div", [_section("waiting", "Waiting", [make("div#pool-waiting")]),
+                             _section("reserved", "Reserved", [make("div#pool-reserved")])]),
+                _section("held", "Held", [make("div#pool-held")], make("span#pool-find"))]),
+            _section("week", "Week", week, *_week()),
+            _section("strategy", "Order and placement", [make("div#pool-strategy.pool-strategy")])],
+            hidden=True)], hidden=True, data_unsettled="")
+
+
+def _section(key: str, title: str, body: list[Component], *beside: Component) -> Component:
+    return make(f"section#pool-{key}-section.pool-section", [
+        make("div.pool-title", [make(f"h2#pool-{key}-title", title), *beside]), *body],
+        aria_labelledby=f"pool-{key}-title")
+
+
+def _week() -> list[Component]:
+    steps = [("before", "←", "The week before"), ("today", "Today", "This week"),
+             ("after", "→", "The week after")]
+    return [make("span#pool-week.pool-week", "", role="status"),
+            make("div.pool-weeks", [make(f"button#pool-{key}.button.small", words, title=title,
+                                         aria_label=title) for key, words, title in steps]),
+            switch("pool-rows", "Rows of the week", "rows", ROWS)]
+
+
+PAGE = Page(
+    "pool", "Pool", "pool/pool.mjs", frame,
+    "Who gets which GPUs before a task runs: what is free, who holds what until when, and who "
+    "waits for what. A lease ends with its command; one without goes back if nobody uses it.", (
+        ("n", "ask for GPUs"),
+        ("/", "find an owner, a node or a command"),
+        ("[  ]", "the week before, the week after"),
+        ("←  →", "in the week, from one lease of a node to the next")), "/pool", ("l", "the pool"))

@@ -1,0 +1,25 @@
+"""What the pool tells the rest of the hub."""
+
+from dataclasses import dataclass
+
+from gpudeck.pool.core.claims import Claim
+from gpudeck.pool.link import ClaimStanding, ReportedEnd, ReportedLease
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseChanged:
+    """A lease was granted, is held otherwise than before, or has ended. `end` None of one that
+    `is_held` no more: its node has not said how."""
+
+    node_id: str
+    lease: ReportedLease
+    is_held: bool
+    end: ReportedEnd | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimChanged:
+    """A claim has begun to wait. `said` None: it waits no more."""
+
+    claim: Claim
+    said: ClaimStanding | None

@@ -1,0 +1,48 @@
+"""Who holds each GPU until when, as the Fleet map shows it."""
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..fleet.fleet import Fleet
+from ..fleet.visibility import VisibleFleet
+from .service import PoolService
+
+NO_LEASE, SEVERAL = 65_535, 65_534
+UNTIL_MOST = 2.0**32 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseMap:
+    service: PoolService
+    fleet: Fleet
+
+    @property
+    def version(self) -> Hashable:
+        """None: nothing was ever leased."""
+        number = self.service.watch.version
+        return (number, frozenset(node.id for node in self.service.nodes)) if number else None
+
+    def shown(self, visible: VisibleFleet) -> dict[str, Any]:
+        """By slot of what is seen. Of a GPU that several hold parts of, when the last one ends."""
+        size = len(visible)
+        owner, until = [NO_LEASE] * size, [0] * size
+        place_of = dict(zip(visible.slots.tolist(), range(size), strict=True))
+        names: dict[str, int] = {}
+        for node in self.service.nodes:
+            if not visible.sees_node(node.id):
+                continue
+            for lease in node.report.leases:
+                number = min(names.setdefault(lease.claim.owner, len(names)), SEVERAL)
+                ends = int(min(max(lease.until, 0.0), UNTIL_MOST))
+                for uuid in lease.uuids:
+                    slot = self.fleet.slot_on(node.id, uuid)
+                    at = None if slot is None else place_of.get(slot)
+                    if at is not None:
+                        owner[at] = number if owner[at] in (NO_LEASE, number) else SEVERAL
+                        until[at] = max(until[at], ends)
+        return {"epoch": visible.epoch, "names": list(names),
+                "owner": np.array(owner, "<u2").tobytes(),
+                "until": np.array(until, "<u4").tobytes()}

@@ -1,0 +1,34 @@
+"""The pool as Prometheus text. Pure."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from gpudeck.pool.core.claims import Claim
+from gpudeck.prometheus_text import family, histogram, labels
+
+from .plan import PoolNode
+from .views import model_views
+from .watch import WAIT_BOUNDS_S, PoolWatch
+
+ANY_MODEL = "any"
+
+
+def pool_families(nodes: Iterable[PoolNode], waiting: Iterable[Claim]) -> Iterator[str]:
+    models = model_views(nodes)
+    yield family("gpudeck_pool_gpus", "gauge", "GPUs of the pool, by what they are now.", [
+                 labels({"state": state, "model": each.model})
+                  for each in models for state in ("free", "leased", "unavailable")], [
+                 float(count) for each in models
+                  for count in (each.free, each.leased, each.unavailable)])
+    asked: Counter[str] = Counter()
+    for claim in waiting:
+        asked["|".join(claim.models) or ANY_MODEL] += claim.gpus * claim.nodes
+    yield family("gpudeck_pool_waiting_gpus", "gauge", "GPUs that waiting claims ask for, by the "
+                 "model they name.", [labels({"model": model}) for model in asked],
+                 map(float, asked.values()))
+
+
+def wait_family(watch: PoolWatch) -> str:
+    return histogram("gpudeck_pool_wait_seconds", "How long claims waited for their GPUs, of those "
+                     "that got them since the hub began.", WAIT_BOUNDS_S, watch.waited,
+                     watch.waited_s)

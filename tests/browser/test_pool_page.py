@@ -1,0 +1,372 @@
+"""The Pool page in a real browser, before a real agent that gives out four GPUs."""
+
+import getpass
+import json
+import random
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from playwright.sync_api import Browser, Locator, Page
+
+from gpudeck.pool.core.claims import Claim
+from gpudeck.pool.link import NodeClaim, OfferedGpu, PoolReport, ReportedLease
+from tests.demos import soon
+from tests.integration.hubs import HubProcess, wait_for
+from tests.integration.pools import PoolBed
+from tests.integration.visitors import add_person, signed_in
+
+from .tellers import Node
+from .test_look import axe_source
+from .watch import WATCH, Seen
+
+pytestmark = pytest.mark.browser
+ME = getpass.getuser()
+
+
+@pytest.fixture(name="hub", scope="module")
+def _hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
+    with HubProcess(tmp_path_factory.mktemp("hub") / "data", 0, "--pool", "on") as hub:
+        add_person(hub, "root", "admin", unix_names=(ME,))
+        yield hub
+
+
+@pytest.fixture(name="bed", scope="module")
+def _bed(hub: HubProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PoolBed]:
+    bed = PoolBed(hub, tmp_path_factory.mktemp("bed"))
+    with bed.agent():
+        wait_for(lambda: hub.get("/api/v1/pool")["nodes"], 30)
+        yield bed
+    bed.close()
+
+
+@pytest.fixture
+def nothing_held(hub: HubProcess, bed: PoolBed) -> Iterator[None]:
+    yield
+    for claim in hub.get("/api/v1/claims")["items"]:
+        hub.ask(f"/api/v1/claims/{claim['id']}", "DELETE")
+    for lease in hub.get("/api/v1/leases")["items"]:
+        hub.ask(f"/api/v1/leases/{lease['id']}/give-back", "POST", body=b"{}",
+                Content_Type="application/json")
+    wait_for(lambda: bed.free() == 4, 30)
+
+
+@contextmanager
+def visit(browser: Browser, hub: HubProcess, name: str) -> Iterator[Page]:
+    """Where the hub refuses something, which the browser logs by itself."""
+    trouble: list[str] = []
+    context = browser.new_context(viewport={"width": 1440, "height": 900})
+    context.add_cookies([{"name": key, "value": value, "domain": "127.0.0.1", "path": "/"}
+                         for key, value in signed_in(hub, name).cookies.items()])
+    page = context.new_page()
+    page.on("pageerror", lambda error: trouble.append(f"{error}"))
+    page.goto(f"{hub.url}/pool")
+    yield page
+    assert soon(lambda: page.evaluate("gpudeck.stats.link === 'live'"), 20)
+    context.close()
+    assert trouble == []
+
+
+def ask_for(hub: HubProcess, gpus: int, **more: Any) -> str:
+    made = hub.ask("/api/v1/claims", "POST", Content_Type="application/json",
+                   body=json.dumps({"gpus": gpus, "owner": ME} | more).encode())
+    assert made.status == 201, made.body
+    return str(made.json["id"])
+
+
+def hold_all(hub: HubProcess) -> None:
+    ask_for(hub, 4)
+    wait_for(lambda: hub.get("/api/v1/leases")["items"], 30)
+
+
+def text(page: Page, selector: str) -> str:
+    return " ".join(" ".join(page.locator(selector).all_inner_texts()).split())
+
+
+def field(page: Page, name: str) -> Locator:
+    return page.locator(f"dialog [name={name}]")
+
+
+def refused(page: Page, words: str) -> bool:
+    page.locator("dialog .dialog-foot .first").click()
+    return soon(lambda: words in text(page, "dialog .problem"), 10)
+
+
+def test_a_pool_that_is_off_and_one_without_nodes_say_how_to_begin(
+        hub: HubProcess, come: Callable[..., Page], browser: Browser, tmp_path: Path) -> None:
+    page = come("/pool")
+    assert soon(lambda: "No node gives out GPUs yet" in text(page, "#pool-off"), 20)
+    assert "--pool-socket" in text(page, "#pool-off")
+    assert page.locator("#pool-there").is_hidden()
+    assert page.locator("#pool-ask").is_hidden()
+    with HubProcess(tmp_path / "off") as off:
+        add_person(off, "root", "admin")
+        with visit(browser, off, "root") as page:
+            assert soon(lambda: "The pool is off" in text(page, "#pool-off"), 20)
+            assert "gpudeck hub --pool on" in text(page, "#pool-off")
+            assert page.locator("#pool-ask").is_hidden()
+
+
+def test_gpus_are_asked_for_extended_and_given_back_by_key(
+        hub: HubProcess, bed: PoolBed, nothing_held: None, browser: Browser) -> None:
+    with visit(browser, hub, "root") as page:
+        _hold_and_give_back(hub, bed, page)
+
+
+def _hold_and_give_back(hub: HubProcess, bed: PoolBed, page: Page) -> None:
+    assert soon(lambda: "4 of 4 GPUs free · nobody waits" in text(page, "#pool-words"), 20)
+    assert text(page, ".pool-figure") == "4 of 4 free"
+    assert "Nothing is held." in text(page, "#pool-held")
+    page.keyboard.press("n")
+    field(page, "gpus").fill("9")
+    assert field(page, "owner").input_value() == ME
+    assert refused(page, "No node here has 9 GPUs that suit it")
+    field(page, "gpus").fill("2")
+    field(page, "term_s").fill("a while")
+    assert refused(page, "For how long: 'a while' is no span of time")
+    assert hub.get("/api/v1/claims")["items"] == []
+    field(page, "term_s").fill("3h")
+    page.keyboard.press("Enter")
+    # Sooner than the page looks by itself: the socket says so.
+    assert soon(lambda: f"{ME} without a command" in text(page, "#pool-held tbody"), 4)
+    assert text(page, ".pool-figure") == "2 of 4 free"
+    [lease] = hub.get("/api/v1/leases")["items"]
+    held = text(page, "#pool-held tbody")
+    assert "in 3 h" in held
+    assert page.locator(".calendar-bar.lease.mine").count() >= 1
+    page.get_by_role("button", name="Extend").focus()
+    page.keyboard.press("Enter")
+    field(page, "by_s").fill("5h")
+    page.keyboard.press("Enter")
+    assert soon(lambda: "in 8 h" in text(page, "#pool-held tbody"), 10), text(page, "#pool-held")
+    assert hub.get("/api/v1/leases")["items"][0]["until"] == lease["until"] + 18_000
+    page.get_by_role("button", name="Give back").focus()
+    page.keyboard.press("Enter")
+    assert "Give back GPU" in text(page, "dialog h2")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    assert soon(lambda: "Nothing is held." in text(page, "#pool-held"), 10)
+    wait_for(lambda: bed.free() == 4, 30)
+
+
+def test_the_queue_says_why_and_one_leaves_it(
+        hub: HubProcess, bed: PoolBed, nothing_held: None, come: Callable[..., Page]) -> None:
+    hold_all(hub)
+    page = come("/pool")
+    assert soon(lambda: "0 of 4 GPUs free" in text(page, "#pool-words"), 20)
+    assert "Nobody waits." in text(page, "#pool-waiting")
+    claim = ask_for(hub, 2)
+    assert soon(lambda: "1 claim waits for 2 GPUs" in text(page, "#pool-words"), 4)
+    waits = text(page, "#pool-waiting tbody")
+    assert f"1. {ME}" in waits
+    assert "0 of 4 that suit it are free." in waits
+    assert "at most" in waits
+    page.get_by_role("button", name=f"Withdraw what {ME} asks for: 2 GPUs").click()
+    page.locator("dialog .dialog-foot .bad").click()
+    assert soon(lambda: "Nobody waits." in text(page, "#pool-waiting"), 10)
+    assert claim not in {each["id"] for each in hub.get("/api/v1/claims")["items"]}
+
+
+def test_hours_of_a_node_are_reserved_by_a_drag_and_by_key(
+        hub: HubProcess, bed: PoolBed, nothing_held: None, come: Callable[..., Page]) -> None:
+    hold_all(hub)  # else a reservation would begin at once where nothing reserves yet
+    page = come("/pool")
+    assert soon(lambda: page.locator(".calendar-bar.lease").count() >= 1, 20)
+    host = hub.get("/api/v1/pool/nodes")["items"][0]["host"]
+    page.locator(".calendar-row").scroll_into_view_if_needed()
+    track: Any = page.locator(".calendar-track").bounding_box()
+    day, y = track["width"] / 7, track["y"] + track["height"] / 2
+    hour, hours = random.randint(1, 8), random.randint(2, 12)
+    page.mouse.move(track["x"] + (3 + (hour + 0.5) / 24) * day, y)
+    page.mouse.down()
+    page.mouse.move(track["x"] + (3 + (hour + hours - 0.5) / 24) * day, y, steps=5)
+    page.keyboard.press("Escape")
+    page.mouse.up()
+    assert page.locator("dialog[open]").count() == 0, "put aside"
+    page.mouse.move(track["x"] + (3 + (hour + 0.5) / 24) * day, y)
+    page.mouse.down()
+    page.mouse.move(track["x"] + (3 + (hour + hours - 0.5) / 24) * day, y, steps=5)
+    page.mouse.up()
+    assert field(page, "host").input_value() == host
+    assert field(page, "when").input_value() == "at"
+    assert field(page, "at").input_value().endswith(f"T{hour:02}:00")
+    assert field(page, "term_s").input_value() == f"{hours}h"
+    page.locator("dialog").get_by_role("button", name="Reserve them").click()
+    assert soon(lambda: page.locator(".calendar-bar.claim").count() == 1, 10)
+    [claim] = hub.get("/api/v1/claims")["items"]
+    assert (claim["hosts"], claim["term_s"]) == ([host], hours * 3_600.0)
+    assert time.gmtime(claim["starts_at"]).tm_hour == hour
+    assert f"{ME} 1 GPU {host}" in text(page, "#pool-reserved tbody")
+    assert "1 reservation" in text(page, "#pool-words")
+    bar = page.locator(".calendar-bar.claim")
+    bar.focus()
+    page.keyboard.press("ArrowLeft")
+    assert page.evaluate("document.activeElement.className").startswith("calendar-bar lease")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    assert "Reservation" in text(page, "dialog h2")
+    page.locator("dialog").get_by_role("button", name="Withdraw").click()
+    page.locator("dialog .dialog-foot .bad").click()
+    assert soon(lambda: page.locator(".calendar-bar.claim").count() == 0, 10)
+    page.get_by_role("button", name=f"Reserve GPUs of {host}").focus()
+    page.keyboard.press("Enter")
+    assert (field(page, "host").input_value(), field(page, "when").input_value()) == (host, "at")
+    page.keyboard.press("Escape")
+    page.keyboard.press("]")
+    assert page.locator(".calendar-bar").count() == 0
+    page.keyboard.press("[")
+    page.get_by_role("button", name="By GPU").click()
+    assert text(page, ".calendar-name ol") == "GPU 0 GPU 1 GPU 2 GPU 3"
+
+
+def test_a_finger_taps_the_hours_that_it_means(hub: HubProcess, bed: PoolBed,
+                                               come: Callable[..., Page]) -> None:
+    page = come("/pool", width=390, height=844, has_touch=True)
+    track = page.locator(".calendar-track")
+    assert soon(lambda: track.count() == 1, 20)
+    track.scroll_into_view_if_needed()
+    box: Any = track.bounding_box()
+    page.touchscreen.tap(box["x"] + 1.5 * box["width"] / 7, box["y"] + 20)
+    assert soon(lambda: field(page, "at").count() == 1, 10)
+    assert field(page, "at").input_value().endswith("T12:00")
+    assert field(page, "term_s").input_value() == "8h"
+
+
+def test_a_viewer_looks_and_changes_nothing(
+        hub: HubProcess, bed: PoolBed, nothing_held: None, browser: Browser) -> None:
+    hold_all(hub)
+    name = f"viewer{secrets.token_hex(3)}"
+    add_person(hub, name, "viewer")
+    with visit(browser, hub, name) as page:
+        assert soon(lambda: ME in text(page, "#pool-held tbody"), 20)
+        page.keyboard.press("n")
+        assert page.locator("dialog[open]").count() == 0
+        for what in ("#pool-ask", "#pool-held tbody button", "#pool-how",
+                     ".calendar-name button"):
+            assert page.locator(what).locator("visible=true").count() == 0, what
+        page.locator(".calendar-track").click(position={"x": 300, "y": 20})
+        assert page.locator("dialog[open]").count() == 0
+
+
+def test_it_is_accessible_steady_and_no_wider_than_the_window(
+        hub: HubProcess, bed: PoolBed, nothing_held: None, come: Callable[..., Page]) -> None:
+    hold_all(hub)
+    ask_for(hub, 3)
+    ask_for(hub, 1, starts_at=time.time() + 86_400)
+    page = come("/pool")
+    assert soon(lambda: page.locator(".calendar-bar.claim").count() == 1, 20)
+    looks = ("performance.getEntriesByType('resource').filter(one => one.name.includes('/leases'))"
+             ".length")
+    page.evaluate("shifts.splice(0)")
+    before = page.evaluate(looks)
+    assert soon(lambda: page.evaluate(looks) > before + 1, 30)
+    assert page.evaluate("shifts") == []
+    page.evaluate(axe_source())
+    for width in (1440, 1024, 900, 390, 320):
+        page.set_viewport_size({"width": width, "height": 844})
+        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, width
+        if width in (1440, 390):
+            for _ in ("dark", "light"):
+                assert violations(page) == [], width
+                page.keyboard.press("t")
+    page.locator("#pool-ask").click()
+    assert violations(page) == []
+
+
+def violations(page: Page) -> list[Any]:
+    found: list[Any] = page.evaluate(
+        "axe.run(document, {resultTypes: ['violations']}).then(({violations}) => "
+        "violations.map(({id, nodes}) => [id, nodes[0].html]))")
+    return found
+
+
+def test_the_map_and_a_gpu_say_who_holds_it_and_who_else_is_on_it(
+        hub: HubProcess, come: Callable[..., Page]) -> None:
+    node = Node(hub, f"n{secrets.token_hex(2)}", gpus=3).start()  # alice is on GPU 0
+    until = time.time() + 7_200
+    facts, now = node.teller.facts, time.time()
+    leases = tuple(ReportedLease(Claim(
+        id=secrets.token_hex(8), owner=owner, gpus=1, submitted_at=now), (facts[at].uuid,),
+        "active", now, until, now) for at, owner in ((0, "bob"), (1, "carol")))
+    report = PoolReport(tuple(OfferedGpu(each.uuid, each.name, each.index) for each in facts), (),
+                        leases)
+    node.teller.say(report)
+    page = come("/")
+    assert soon(page.locator("#legend-leased").is_visible, 30)
+    page.locator("#view-table").click()
+    table = page.locator("#table-view tbody")
+    clock = time.strftime("%H:%M", time.localtime(until))
+    assert soon(lambda: "leased to bob, used by alice" in table.inner_text(), 20)
+    assert "no task, leased to carol until" in table.inner_text()
+    assert clock in table.inner_text()
+    page.locator("#view-map").click()
+    page.locator("#heatmap").focus()
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowRight")
+    assert soon(lambda: "leased to" in text(page, "#spoken"), 10)
+    for at, words in ((0, "Leased to bob until"), (1, "Leased to carol until")):
+        drawer = come(f"/?gpu={facts[at].uuid}").locator("#drawer-body")
+        assert soon(lambda: words in drawer.inner_text(), 20), drawer.inner_text()  # noqa: B023
+        assert ("Used by alice without a lease." in drawer.inner_text()) == (at == 0)
+    side = come(f"/gpu/{facts[0].uuid}").locator("#lines-side")
+    assert soon(lambda: "Leased to bob until" in side.inner_text(), 20)
+    node.teller.say(msgspec.structs.replace(report, leases=()))
+    assert soon(lambda: page.locator("#legend-leased").is_hidden(), 10)
+    node.stop()
+
+
+def test_of_a_part_of_a_gpu_and_of_what_is_not_placed_yet(come: Callable[..., Page]) -> None:
+    found = come("/pool").evaluate("""async () => {
+        const {placesWords, runsOf, spansOf, stackedLanes} = await import(
+            '/assets/pool/pool_model.mjs');
+        const node = {host: 'n1', gpus: ['a', 'b', 'c'].map(uuid => ({uuid}))};
+        const lease = (gpus, share_pct, until) => ({gpus, share_pct, since: 0, until});
+        const claim = (starts_at, term_s, gpus, kept) => ({starts_at, term_s, gpus, kept});
+        const lanes = (...given) => spansOf(node, ...given, 50).map(
+            ({lanes, at, to}) => [lanes, Math.round(10 * at), to]);
+        return [
+            placesWords(['10', '2', '3', '4', '7', '8', '0/9']), runsOf([4, 0, 1, 5, 9]),
+            lanes([lease(['a'], 30, 90), lease(['a'], 60, 90), lease(['b', 'c'], 100, 20)], []),
+            lanes([lease(['a'], 100, 90)], [claim(80, 10, 1), claim(95, 10, 2), claim(95, 10, 1),
+                                            claim(95, 10, 1, ['a'])]),
+            stackedLanes([claim(0, 10, 1), claim(5, 10, 1), claim(10, 10, 1)]).map(
+                ({lanes}) => lanes[0])];
+    }""")
+    assert found == [
+        "0/9, 2–4, 7, 8, 10", [[0, 2], [4, 2], [9, 1]],  # noqa: RUF001
+        [[[0], 0, 90], [[0], 3, 90], [[1, 2], 0, 50]],
+        [[[0], 0, 90], [[1], 0, 90], [[0, 1], 0, 105], [[2], 0, 105], [[0], 0, 105]],
+        [0, 1, 0]]
+
+
+def test_what_a_node_says_of_its_pool_is_only_text(hub: HubProcess, browser: Browser) -> None:
+    nasty = "<img src=x onerror=calc()>'\"`${reboot()}"
+    node = Node(hub, f"n{secrets.token_hex(2)}").start()
+    now, [one, two] = time.time(), node.teller.facts
+    claim = Claim(id=f"{nasty}{secrets.token_hex(3)}", owner=nasty, gpus=1, submitted_at=now,
+                  shape=nasty, models=(nasty,))
+    node.teller.say(PoolReport(
+        (OfferedGpu(one.uuid, nasty, 0), OfferedGpu(two.uuid, "H100", 1, trouble=nasty)),
+        (NodeClaim(replace(claim, id=f"w{claim.id}"), True),),
+        (ReportedLease(claim, (one.uuid,), nasty, now, now + 3_600, now),)))
+    context = browser.new_context()
+    context.add_init_script(WATCH)
+    context.add_cookies([{"name": key, "value": value, "domain": "127.0.0.1", "path": "/"}
+                         for key, value in signed_in(hub, "root").cookies.items()])
+    seen = Seen(context, hub)
+    for path, ready in (("/pool", ".calendar-bar"), ("/", "#legend-leased:not([hidden])"),
+                        (f"/gpu/{one.uuid}", ".drawer-lease:not(:empty)")):
+        seen.goto(path, ready)
+        if path == "/pool":
+            seen.page.locator("#pool-unavailable summary").click()
+            seen.page.locator(".calendar-bar").first.click()
+            assert text(seen.page, "dialog").count(nasty) >= 2
+        assert seen.collect() == []
+    context.close()
+    node.stop()

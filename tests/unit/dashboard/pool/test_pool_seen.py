@@ -1,0 +1,189 @@
+"""What is told of the pool, and to whom."""
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dashboard.fleet.fleet import Fleet
+from dashboard.fleet.visibility import (
+    EVERYTHING_SEEN,
+    CommandLineVisibility,
+    VisibilityScope,
+    VisibleFleet,
+    focus,
+)
+from dashboard.pool.events import ClaimChanged, LeaseChanged
+from dashboard.pool.lease_map import NO_LEASE, SEVERAL, LeaseMap
+from dashboard.pool.plan import PlannedPass, PoolNode
+from dashboard.pool.prometheus import pool_families, wait_family
+from dashboard.pool.queries import PoolQueries, due
+from dashboard.pool.watch import TOLD_MOST, PoolWatch
+from dashboard.runtime.dispatcher import Dispatcher
+from gpudeck.pool.core.claims import Claim
+from gpudeck.pool.core.schedule import Pass
+from gpudeck.pool.link import OfferedGpu, PoolReport, ReportedEnd, ReportedLease
+from tests.unit.fleets import add_node
+
+NEAR = VisibilityScope(("near",), CommandLineVisibility(False, frozenset({"ann"})))
+
+
+def claim(name: str = "c", owner: str = "bob", asked_at: float = 100.0, **more: Any) -> Claim:
+    return Claim(id=name, owner=owner, submitted_at=asked_at, **{"gpus": 1} | more)
+
+
+def lease(name: str, *uuids: str, owner: str = "bob", until: float = 9_000.0, used_at: float = 0.0,
+          since: float = 130.0, share: int = 1_000) -> ReportedLease:
+    return ReportedLease(claim(name, owner, share_milli=share), uuids, "active", since, until,
+                         used_at)
+
+
+class Listener:
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+        events = Dispatcher()
+        events.listen(LeaseChanged, self.told.append)
+        events.listen(ClaimChanged, self.told.append)
+        self.watch = PoolWatch(events)
+        self._last: PoolReport | None = None
+
+    def report(self, *leases: ReportedLease, ended: tuple[ReportedEnd, ...] = (),
+               **own: Claim) -> list[Any]:
+        report = PoolReport((), (), leases, ended)
+        self.watch.reported("n1", self._last, report, own)
+        self._last = report
+        told, self.told[:] = list(self.told), []
+        return told
+
+    def planned(self, *names: str) -> list[tuple[str, bool]]:
+        claims = {name: claim(name) for name in names}
+        self.watch.planned(PlannedPass(Pass((), names, None, {}, {}), [], claims, {}, {}, None,
+                                        0.0))
+        told, self.told[:] = list(self.told), []
+        return [(each.claim.id, each.said is not None) for each in told]
+
+
+def test_a_lease_is_told_when_it_comes_changes_and_ends() -> None:
+    seen = Listener()
+    held = lease("a", "g0")
+    assert seen.report(held) == [], "a hub that starts hears of it, and nothing happened"
+    assert seen.watch.version == 1
+    assert seen.report(held, lease("b", "g1")) == [LeaseChanged("n1", lease("b", "g1"), True)]
+    assert seen.report(held, lease("b", "g1", used_at=60.0)) == [], "each minute of each lease"
+    assert seen.watch.version == 2
+    longer = lease("b", "g1", until=9_999.0)
+    assert seen.report(held, longer) == [LeaseChanged("n1", longer, True)]
+    end = ReportedEnd(held.claim, ("g0",), 130.0, 900.0, "released", "given back")
+    assert seen.report(longer, ended=(end,)) == [LeaseChanged("n1", held, False, end)]
+    assert seen.report() == [LeaseChanged("n1", longer, False)]
+    assert seen.watch.version == 5
+
+
+def test_how_long_claims_waited_is_counted_once() -> None:
+    seen = Listener()
+    seen.report(lease("old", "g0"))
+    seen.report(lease("old", "g0"), lease("new", "g1", since=130.0))
+    seen.report(lease("new", "g1", since=130.0, until=9_999.0),
+                lease("here", "g2", since=1_000.0), here=claim("here", asked_at=600.0))
+    assert seen.watch.waited_s == pytest.approx(30.0 + 400.0)
+    lines = wait_family(seen.watch).splitlines()
+    assert lines[1] == "# TYPE gpudeck_pool_wait_seconds histogram"
+    assert [line.rpartition(" ")[2] for line in lines[2:]] == [
+        "0", "0", "1", "1", "2", "2", "2", "2", "2", "2", "430", "2"]
+    assert 'bucket{le="60"} 1' in lines[4]
+
+
+def test_a_reservation_waits_from_its_time_on() -> None:
+    seen = Listener()
+    seen.report()
+    seen.report(lease("r", "g0", since=5_010.0), r=claim("r", starts_at=5_000.0))
+    assert seen.watch.waited_s == pytest.approx(10.0)
+    claims = [claim("now"), claim("later", starts_at=5_000.0)]
+    assert [each.id for each in due(claims, 4_999.0)] == ["now"]
+    assert due(claims, 5_000.0) == claims
+
+
+def test_a_claim_is_told_when_it_waits_and_when_it_does_no_more() -> None:
+    seen = Listener()
+    assert seen.planned("a") == [], "it waited before this hub began"
+    assert seen.planned("a", "b") == [("b", True)]
+    assert seen.planned("b", "a") == [], "places are looked up in the list"
+    assert seen.planned("b") == [("a", False)]
+    many = [f"c{at}" for at in range(3 * TOLD_MOST)]
+    assert len(seen.planned(*many)) == TOLD_MOST + 1
+
+
+class _Service:
+    """As much of it as is read here."""
+
+    def __init__(self, fleet: Fleet, nodes: Sequence[PoolNode]) -> None:
+        self.fleet = fleet
+        self.nodes = nodes
+        self.watch = PoolWatch(Dispatcher())
+
+
+def two_nodes() -> tuple[Fleet, PoolQueries, LeaseMap, list[VisibleFleet]]:
+    """`near` and `far`, of which one scope sees the first alone."""
+    fleet = Fleet(1)
+    nodes = []
+    for name in ("near", "far"):
+        add_node(fleet, name, 3)
+        fleet.set_group(name, name)
+        one, two = f"GPU-{name}-0", f"GPU-{name}-1"
+        nodes.append(PoolNode(name, f"{name}.host", PoolReport(
+            (OfferedGpu(one, "H100", 0), OfferedGpu(two, "H100", 1, trouble="lost"),
+             OfferedGpu(f"GPU-{name}-2", "T4", 2)), (),
+            (lease(f"{name}1", one, owner=f"{name}-owner", until=1_000.0, share=300),
+             lease(f"{name}2", one, two, owner="ann", until=2_000.0, share=300)))))
+    service: Any = _Service(fleet, nodes)
+    service.watch.version = 1
+    return fleet, PoolQueries(service), LeaseMap(service, fleet), [
+        focus(fleet, EVERYTHING_SEEN), focus(fleet, NEAR)]
+
+
+def test_the_map_shows_who_holds_what_one_sees() -> None:
+    _, _, leases, (all_seen, near) = two_nodes()
+    told = leases.shown(all_seen)
+    assert told["names"] == ["near-owner", "ann", "far-owner"]
+    assert np.frombuffer(told["owner"], "<u2").tolist() == [
+        SEVERAL, 1, NO_LEASE, SEVERAL, 1, NO_LEASE]
+    assert np.frombuffer(told["until"], "<u4").tolist() == [2_000, 2_000, 0] * 2
+    hidden = leases.shown(near)
+    assert hidden["names"] == ["near-owner", "ann"]
+    assert np.frombuffer(hidden["owner"], "<u2").tolist() == [SEVERAL, 1, NO_LEASE]
+
+
+def test_nothing_is_sent_of_leases_where_there_never_was_one() -> None:
+    _, queries, leases, _ = two_nodes()
+    assert leases.version is not None
+    queries.service.watch.version = 0
+    assert leases.version is None
+
+
+def test_a_claim_is_seen_by_those_who_see_its_nodes_and_by_its_owner() -> None:
+    _, queries, _, (all_seen, near) = two_nodes()
+    claims = [claim("any"), claim("near", hosts=("near.host",)), claim("far", hosts=("far",)),
+              claim("own", owner="ann", hosts=("far",)), claim("both", hosts=("near", "far.host"))]
+    assert queries.seen(claims, all_seen, ()) == claims
+    assert [each.id for each in queries.seen(claims, near, near.reads.own)] == ["near", "own"]
+    assert [node.id for node in queries.nodes(near)] == ["near"]
+
+
+def test_prometheus_hears_what_is_free_by_model_and_what_is_waited_for() -> None:
+    _, queries, _, (_, near) = two_nodes()
+    gpus = random.randint(2, 9)
+    waiting = [claim("a", gpus=gpus, models=("h100",)), claim("b", gpus=1, models=("h100",)),
+               claim("c", gpus=2, nodes=3)]
+    text = "".join(pool_families(queries.nodes(near), waiting))
+    samples = [line for line in text.splitlines() if not line.startswith("#")]
+    assert samples == [
+        'gpudeck_pool_gpus{state="free",model="H100"} 0',
+        'gpudeck_pool_gpus{state="leased",model="H100"} 2',
+        'gpudeck_pool_gpus{state="unavailable",model="H100"} 0',
+        'gpudeck_pool_gpus{state="free",model="T4"} 1',
+        'gpudeck_pool_gpus{state="leased",model="T4"} 0',
+        'gpudeck_pool_gpus{state="unavailable",model="T4"} 0',
+        f'gpudeck_pool_waiting_gpus{{model="h100"}} {gpus + 1}',
+        'gpudeck_pool_waiting_gpus{model="any"} 6']
