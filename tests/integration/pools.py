@@ -38,6 +38,12 @@ SAYS_ITS_UUID = "import os; print(os.environ['GPUDECK_GPU_UUIDS'], flush=True)"
 WAITS = "import time; print('on', flush=True); time.sleep(600)"
 
 
+def connections(path: Path) -> int:
+    """How many somebody has to the agent that listens there."""
+    return sum(line.endswith(f" {path}") and line.split()[5] == "03"
+               for line in Path("/proc/net/unix").read_text().splitlines())
+
+
 class PoolUnderTest:
     """The pool of a node in this very process, behind a real socket, with two GPUs."""
 
@@ -121,11 +127,6 @@ class PoolBed:
             records = [json.loads(body) for (body,) in db.execute(
                 "select body from audit order by seq")]
         return [each for each in records if each.get("pool") == what]
-
-    def connections(self) -> int:
-        """How many somebody has to the agent."""
-        return sum(line.endswith(f" {self.socket}") and line.split()[5] == "03"
-                   for line in Path("/proc/net/unix").read_text().splitlines())
 
     def in_queue(self, count: int) -> Callable[[], bool]:
         return lambda: len(self.shown()["waiting"]) == count
