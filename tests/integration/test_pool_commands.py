@@ -175,6 +175,7 @@ def cut_off(tmp_path: Path) -> Iterator[PoolUnderTest]:
 
 def say_elsewhere(pool: PoolUnderTest, *hosts: str, after: str = "") -> str:
     """Of the claim that waits, another one than `after`."""
+    claim_id: str
     [claim_id] = wait_for(lambda: set(pool.service.waiting.all) - {after}, 30)
     pool.service.hear(PoolPlan(standings=(ClaimStanding(claim_id, 1, "busy", None, hosts),)))
     return claim_id
