@@ -61,14 +61,20 @@ class PoolUnderTest:
             f"GPU-{index}": PoolGpu(f"GPU-{index}", "H100", index, False, 0, None, 80 * 2**30, "")
             for index in range(2)}, ())
         self._server = PoolServer(self.socket, PoolRequests(self.service))
+        self._started: list[subprocess.Popen[str]] = []
         self.service.start()
 
     def start(self, *words: str, **more: str) -> "subprocess.Popen[str]":
-        return subprocess.Popen([sys.executable, "-m", "gpudeck.cli", *words], cwd=ROOT,
-                                env=self.env | more, text=True, stdout=subprocess.PIPE,
-                                stderr=subprocess.PIPE)
+        process = subprocess.Popen([sys.executable, "-m", "gpudeck.cli", *words], cwd=ROOT,
+                                   env=self.env | more, text=True, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE)
+        self._started.append(process)
+        return process
 
     def close(self) -> None:
+        for process in self._started:
+            process.terminate()  # with its command
+            process.wait(30)
         self._server.close()
         self.service.close()
         self._store.close()
