@@ -107,10 +107,10 @@ class NodeLeases:
             return found
         wrong = misplaced(lease, uses or (), list(self.all.values()))
         after = replace(found.lease, misplaced=wrong)
-        # When it was used last is not worth a write each second.
-        self.all = {**self.all, lease.id: after}
         new = set(wrong) - set(lease.misplaced)
         if not new:
+            # When it was used last is not worth a write each second.
+            self.all = {**self.all, lease.id: after}
             return found
         self.put(after, {"pool": "misplaced", "lease": lease.id, "uuids": list(wrong)})
         return replace(found, tell=(*found.tell, (

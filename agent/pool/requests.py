@@ -1,5 +1,6 @@
 """What users of this node ask of its pool, over the socket."""
 
+import time
 from dataclasses import replace
 
 from gpudeck.pool.core.claims import DEFAULT_PRIORITY, WHOLE_MILLI, Claim
@@ -24,6 +25,8 @@ from .queue import WaitingClaim
 from .server import PoolUser
 from .service import PoolService
 
+READ_WITHIN_S, READ_EVERY_S = 30.0, 0.1
+
 
 class _RefusedError(Exception):
     """The sentence is for people."""
@@ -34,8 +37,8 @@ class PoolRequests:
         self._service = service
 
     def asked(self, user: PoolUser, message: FromUser, pidfd: int | None) -> None:
-        if isinstance(message, AskClaim) and message.share_milli < WHOLE_MILLI:
-            self._service.mps.look()  # not with the lock: it may take its time
+        if isinstance(message, AskClaim):
+            self._prepare(message)
         try:
             with self._service.lock:
                 answer = self._answer(user, message, pidfd)
@@ -43,6 +46,15 @@ class PoolRequests:
                     user.send(answer)
         except (JournalError, _RefusedError) as why:
             user.send(ClaimRefused(str(why)[:1_024]))
+
+    def _prepare(self, asked: AskClaim) -> None:
+        """What takes its time, without the lock. Runs that wait ask an agent that has just begun,
+        and must not be refused for that."""
+        until = time.monotonic() + READ_WITHIN_S
+        while self._service.snapshot is None and time.monotonic() < until:
+            time.sleep(READ_EVERY_S)
+        if asked.share_milli < WHOLE_MILLI:
+            self._service.mps.look()
 
     def left(self, user: PoolUser) -> None:
         """A claim waits as long as its connection; a lease does not depend on it."""

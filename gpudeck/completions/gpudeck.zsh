@@ -293,6 +293,9 @@ _shtab_gpudeck_claim_options=(
   "--no-wait[now or not at all]"
   "--priority[4 goes first\; 2 unless it is said]:0-4:"
   "--preemptible[claims of higher priority may take its GPUs back]"
+  "--ids[how the command is told its GPUs]:ids:(auto uuid index)"
+  "--framework[set what this framework reads of its part of a GPU\'s memory, as far as the installed version knows it]:framework:(pytorch tensorflow jax)"
+  "--distributed[set what several ranks find each other by (MASTER_ADDR, PET_\*)]"
   "--export[print shell lines\: eval \"\$(gpudeck claim --export)\"]"
   "--give-back[end a lease of yours]:LEASE:"
   "--extend[make it last longer]:('LEASE', 'SPAN'):"
@@ -1037,6 +1040,11 @@ _shtab_gpudeck_run_options=(
   "--priority[4 goes first\; 2 unless it is said]:0-4:"
   "--preemptible[claims of higher priority may take its GPUs back]"
   "--ids[how the command is told its GPUs]:ids:(auto uuid index)"
+  "--framework[set what this framework reads of its part of a GPU\'s memory, as far as the installed version knows it]:framework:(pytorch tensorflow jax)"
+  "--distributed[set what several ranks find each other by (MASTER_ADDR, PET_\*)]"
+  "--nodes[1\: a run takes GPUs of one node]:N:"
+  "--ssh[where another node has it free, run it there through your own ssh]"
+  "--requeue[run the command again when its GPUs were taken from it for a claim of higher priority, or the node that --ssh chose was lost]"
   "--print-env[print what the command would find in its environment, and end]"
 )
 

@@ -38,6 +38,12 @@ SAYS_ITS_UUID = "import os; print(os.environ['GPUDECK_GPU_UUIDS'], flush=True)"
 WAITS = "import time; print('on', flush=True); time.sleep(600)"
 
 
+def connections(path: Path) -> int:
+    """How many somebody has to the agent that listens there."""
+    return sum(line.endswith(f" {path}") and line.split()[5] == "03"
+               for line in Path("/proc/net/unix").read_text().splitlines())
+
+
 class PoolUnderTest:
     """The pool of a node in this very process, behind a real socket, with two GPUs."""
 
@@ -55,14 +61,20 @@ class PoolUnderTest:
             f"GPU-{index}": PoolGpu(f"GPU-{index}", "H100", index, False, 0, None, 80 * 2**30, "")
             for index in range(2)}, ())
         self._server = PoolServer(self.socket, PoolRequests(self.service))
+        self._started: list[subprocess.Popen[str]] = []
         self.service.start()
 
     def start(self, *words: str, **more: str) -> "subprocess.Popen[str]":
-        return subprocess.Popen([sys.executable, "-m", "gpudeck.cli", *words], cwd=ROOT,
-                                env=self.env | more, text=True, stdout=subprocess.PIPE,
-                                stderr=subprocess.PIPE)
+        process = subprocess.Popen([sys.executable, "-m", "gpudeck.cli", *words], cwd=ROOT,
+                                   env=self.env | more, text=True, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE)
+        self._started.append(process)
+        return process
 
     def close(self) -> None:
+        for process in self._started:
+            process.terminate()  # with its command
+            process.wait(30)
         self._server.close()
         self.service.close()
         self._store.close()
@@ -121,11 +133,6 @@ class PoolBed:
             records = [json.loads(body) for (body,) in db.execute(
                 "select body from audit order by seq")]
         return [each for each in records if each.get("pool") == what]
-
-    def connections(self) -> int:
-        """How many somebody has to the agent."""
-        return sum(line.endswith(f" {self.socket}") and line.split()[5] == "03"
-                   for line in Path("/proc/net/unix").read_text().splitlines())
 
     def in_queue(self, count: int) -> Callable[[], bool]:
         return lambda: len(self.shown()["waiting"]) == count

@@ -16,7 +16,7 @@ from gpudeck.pool.hami import CACHE, LIBRARY_ENV, LOCKS
 from gpudeck.pool.link import ClaimStanding, PoolPlan
 from gpudeck.pool.messages import LeaseEnded
 from tests.fakes.hub import wait_for
-from tests.integration.pools import PoolUnderTest
+from tests.integration.pools import PoolUnderTest, connections
 
 # Says who it is and with which lease; a first SIGUSR1 ends it with 3.
 WORKS = ("import os, signal, sys; signal.signal(signal.SIGUSR1, lambda *_: os._exit(3)); "
@@ -97,6 +97,16 @@ def test_an_age_is_given_once_and_to_its_owner_alone(pool: PoolUnderTest) -> Non
     ended(run)
 
 
+def test_who_asks_before_the_gpus_were_read_waits_for_that(pool: PoolUnderTest) -> None:
+    snapshot, pool.service.snapshot = pool.service.snapshot, None
+    run = pool.start("run", "--", "true")
+    wait_for(lambda: connections(pool.socket), 30)
+    with pytest.raises(subprocess.TimeoutExpired):
+        run.wait(0.5)
+    pool.service.snapshot = snapshot
+    assert ended(run) == (0, "")
+
+
 def test_where_no_mps_runs_hami_holds_a_share_if_it_is_there(pool: PoolUnderTest, tmp_path: Path
                                                            ) -> None:
     asked = ("run", "--share", "30", "--mem", "12G", "--ids", "index", "--", "env")
@@ -167,6 +177,7 @@ def cut_off(tmp_path: Path) -> Iterator[PoolUnderTest]:
 
 def say_elsewhere(pool: PoolUnderTest, *hosts: str, after: str = "") -> str:
     """Of the claim that waits, another one than `after`."""
+    claim_id: str
     [claim_id] = wait_for(lambda: set(pool.service.waiting.all) - {after}, 30)
     pool.service.hear(PoolPlan(standings=(ClaimStanding(claim_id, 1, "busy", elsewhere=hosts),)))
     return claim_id

@@ -16,7 +16,14 @@ import pytest
 from gpudeck.pool.messages import SOCKET_ENV
 from tests.fakes.hub import FakeHub, wait_for
 from tests.fakes.mps_control import FakeMps
-from tests.integration.pools import ROOT, SAYS_ITS_GPUS, SAYS_ITS_UUID, WAITS, PoolBed
+from tests.integration.pools import (
+    ROOT,
+    SAYS_ITS_GPUS,
+    SAYS_ITS_UUID,
+    WAITS,
+    PoolBed,
+    connections,
+)
 
 
 @pytest.fixture
@@ -91,7 +98,7 @@ def test_a_run_finds_the_agent_again_and_gives_back_to_it(bed: PoolBed, tmp_path
         agent.wait()
     with bed.agent():
         assert bed.free() == 3
-        wait_for(lambda: bed.connections() == 1, 30)
+        wait_for(lambda: connections(bed.socket) == 1, 30)
         os.kill(child, signal.SIGTERM)
         assert held.wait(30) == 128 + signal.SIGTERM
         assert bed.free() == 4
