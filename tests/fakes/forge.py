@@ -9,6 +9,7 @@ to nothing, so that a fork is quick enough for victim and innocent to start in t
 
 import json
 import os
+import select
 import signal
 import sys
 import time
@@ -51,6 +52,40 @@ def obedient(is_stubborn: bool) -> int:
     return pid
 
 
+def leaky(short: int, fleeing: int) -> tuple[int, int]:
+    """On SIGTERM it forks so many that end at once, says their pids, and so many that flee; then it
+    ends. Its pid, and where it says that."""
+    says, writes = os.pipe()  # neither is inherited by a program
+    pid = os.fork()
+    if pid:
+        os.close(writes)
+        return pid, says
+    os.close(says)
+    os.setsid()
+
+    def leave(*_: object) -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM,))
+        for _ in range(fleeing):
+            if os.fork() == 0:
+                os.close(writes)
+                os.setsid()
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM,))
+                while True:
+                    signal.pause()
+        for _ in range(short):
+            child = os.fork()
+            if child == 0:
+                os._exit(0)
+            os.waitpid(child, 0)
+            os.write(writes, f"{child}\n".encode())
+        os._exit(0)
+
+    signal.signal(signal.SIGTERM, leave)
+    while True:
+        signal.pause()
+
+
 def under(pid: int) -> bool:
     """A new process of exactly this pid."""
     with open(LAST_PID, "w") as file:
@@ -60,6 +95,11 @@ def under(pid: int) -> bool:
         return True
     end(new)
     return False
+
+
+def under_again(pid: int) -> bool:
+    """Where others fork meanwhile it may take some tries, as long as nobody has it."""
+    return any(under(pid) for _ in range(20) if not os.path.exists(f"/proc/{pid}"))
 
 
 def end(pid: int) -> None:
@@ -149,6 +189,7 @@ def judge(victims: list[Who]) -> dict[str, int]:
 class Forge:
     def __init__(self) -> None:
         self.innocents: set[int] = set()
+        self.says: list[int] = []
 
     def program(self, argv: list[str], env: dict[str, str], cwd: str, log: str) -> int:
         pid = os.fork()
@@ -213,6 +254,27 @@ class Forge:
             return until(pid, lambda: bool(read(pid, f"task/{pid}/children")))
         return True
 
+    def leaky(self, each: list[tuple[int, int]]) -> list[Who]:
+        made = [leaky(short, fleeing) for short, fleeing in each]
+        self.says = [says for _, says in made]
+        for pid, _ in made:
+            while not int(read(pid, "status").split("SigCgt:")[1].split()[0], 16) >> 14 & 1:
+                time.sleep(0.0005)
+        return [who(pid) for pid, _ in made]
+
+    def catch(self) -> list[int]:
+        """Innocents under the pids of their short-lived children, as these are said, until all have
+        ended."""
+        found: list[int] = []
+        while self.says:
+            for says in select.select(self.says, [], [])[0]:
+                if not (said := os.read(says, 4_096)):
+                    self.says.remove(says)
+                    os.close(says)
+                # A line is written at once, so none is cut.
+                found += [int(line) for line in said.split() if under_again(int(line))]
+        return found
+
     def finish(self, pid: int) -> dict[str, bool]:
         """What became of it; all that is left of it ends."""
         if not os.path.exists(f"/proc/{pid}/stat"):
@@ -248,6 +310,9 @@ def main() -> None:
             print(json.dumps({"answer": answer}), flush=True)
         except Exception as error:
             print(json.dumps({"error": repr(error)}), flush=True)
+    me = os.getpid()
+    for child in read(me, f"task/{me}/children").split():
+        os.kill(int(child), signal.SIGKILL)
 
 
 if __name__ == "__main__":
