@@ -65,7 +65,7 @@ def leaky(short: int, fleeing: int) -> tuple[int, int]:
 
     def leave(*_: object) -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM,))
-        for _ in range(fleeing):
+        for _one in range(fleeing):
             if os.fork() == 0:
                 os.close(writes)
                 os.setsid()
@@ -73,7 +73,7 @@ def leaky(short: int, fleeing: int) -> tuple[int, int]:
                 signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM,))
                 while True:
                     signal.pause()
-        for _ in range(short):
+        for _one in range(short):
             child = os.fork()
             if child == 0:
                 os._exit(0)
