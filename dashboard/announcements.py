@@ -74,6 +74,6 @@ class Announcements:
             if not self._pool.seen([claim], visible, visible.reads.own):
                 return None
             return ClaimChangeView(claim.id, None if said is None else claim_view(
-                claim, said, hosts, claim.id in service.claims))
+                claim, said, hosts, claim.id in service.claims, service.bookings.kept(claim.id)))
 
         self._live.announce("claim", None, claim.id, shape)

@@ -62,7 +62,7 @@ from .automation.api import AutomationApi
 from .automation.brakes import BrakeService, BrakesReset
 from .automation.dispatch import ActionDispatcher
 from .automation.holds import HubHolds, MaintenanceService
-from .automation.preemption_source import PreemptionIntentSource, stopped
+from .automation.preemption_source import PreemptionIntentSource
 from .automation.quota_source import QuotaIntentSource
 from .automation.rule_source import AlertDetails, RuleIntentSource
 from .automation.service import LadderService
@@ -252,7 +252,7 @@ class Hub:
     def _build_pool(self) -> None:
         self.pool = PoolService(self.state.pool, self.machine.fleet, self.machine.link_of,
                                 self.tell, PoolLimits(self.quotas, self.machine.fleet),
-                                lambda: stopped(self.ladders),
+                                lambda: self.preemption_intents,
                                 self.settings.pool == "on", time.monotonic, PoolWatch(self.events))
         self.pool_queries = PoolQueries(self.pool)
         self.pool.open(time.time())
@@ -264,11 +264,12 @@ class Hub:
         rules = RuleIntentSource(self.alerts, self.silences, self.brakes, hub_holds)
         self.quota_intents = QuotaIntentSource(self.quotas, machine.fleet, hub_holds,
                                                lambda: self.alerts.since_mono)
+        dispatcher = ActionDispatcher(machine, self.preview_requester, self.commander, self)
+        self.preemption_intents = PreemptionIntentSource(
+            self.pool, lambda: self.ladders.runs, machine.fleet, hub_holds, dispatcher)
         self.ladders = LadderService(
-            (rules, self.quota_intents,
-             PreemptionIntentSource(self.pool, machine.fleet, hub_holds)), self.brakes,
-            ActionDispatcher(machine, self.preview_requester, self.commander, self), self.audit,
-            state.brakes, self.events, self.notifier.notify_of_ladder)
+            (rules, self.quota_intents, self.preemption_intents), self.brakes, dispatcher,
+            self.audit, state.brakes, self.events, self.notifier.notify_of_ladder)
         self.events.listen(BrakesReset, lambda _: self.alerts.begin_anew())
         self.alert_details = AlertDetails(rules, self.ladders)
         self.notifications = NotificationService(state.notifications, self.audit, self.receivers,

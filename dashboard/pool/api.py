@@ -105,7 +105,8 @@ class PoolApi:
         check_names(("limit", "cursor"))
         planned = self.service.planned
         found = [] if planned is None else views.claim_views(
-            planned, {each.id for each in self.seen_claims()}, self.service.claims)
+            planned, {each.id for each in self.seen_claims()}, self.service.claims,
+            self.service.bookings.kept)
         return views.ClaimList(*page(
             (((f"{each.place:07}", each.id), each) for each in found),
             read_limit(request.args.get("limit")), read_cursor(request.args.get("cursor"))))

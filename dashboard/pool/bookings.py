@@ -69,6 +69,11 @@ class PoolBookings:
                     self._put(Booking(each.claim, grants, each.starts_at))
         return over
 
+    def kept(self, claim_id: str) -> frozenset[str]:
+        """GPUs."""
+        booking = self.all.get(claim_id)
+        return frozenset() if booking is None else booking.uuids
+
     def drop(self, claim_id: str) -> None:
         if self.all.pop(claim_id, None) is not None:
             self.store.remove_booking(claim_id)

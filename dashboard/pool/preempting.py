@@ -1,12 +1,21 @@
-"""Leases that are being taken back for a claim of higher priority. Pure."""
+"""Leases that are being taken back for a claim of higher priority."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import logging
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
+
+import gevent
 
 from gpudeck.pool.core.claims import Claim, Lease
 from gpudeck.pool.core.feasibility import words
 from gpudeck.pool.core.inventory import Node
 from gpudeck.pool.core.preemption import Preemption, preemption
+
+from .bookings import PoolBookings
+
+log = logging.getLogger("gpudeck.pool")
 
 AT_ONCE = 4
 GIVE_UP_S = 1_800.0  # a lease that could not be ended by then will not be
@@ -14,35 +23,59 @@ GIVE_UP_S = 1_800.0  # a lease that could not be ended by then will not be
 
 @dataclass(slots=True)
 class Preemptions:
+    """`why_not`: why the work of one of the victims could not be ended; it asks their nodes.
+    `done`: that was answered."""
+
+    bookings: PoolBookings
+    why_not: Callable[[Preemption], str]
+    done: Callable[[], object]
+    spawn: Callable[..., Any] = gevent.spawn
     all: dict[str, Preemption] = field(init=False, default_factory=dict)  # by claim
     failed: dict[str, str] = field(init=False, default_factory=dict)  # claim to why
     _began: dict[str, float] = field(init=False, default_factory=dict)  # monotonic; never twice
 
     def begin(self, claim: Claim, free: Mapping[str, Node], leases: Sequence[Lease],
-              least_run_s: float, now: float, mono: float) -> Preemption | None:
-        """For the head of the queue: who makes room for it, if anybody does."""
-        if claim.id in self._began or len(self.all) >= AT_ONCE:
-            return None
+              least_run_s: float, now: float, mono: float) -> None:
+        """For the head of the queue: who makes room for it, if anybody does. Nobody is told before
+        all of them are known to be such as can be ended."""
+        if claim.id in self._began or len(self._began) - len(self.failed) >= AT_ONCE:
+            return
         taken = {each.id for found in self.all.values() for each in found.victims}
         found = preemption(claim, free, [each for each in leases if each.id not in taken],
                            least_run_s, now)
         if found is not None:
-            self.all[claim.id] = found
             self._began[claim.id] = mono
-        return found
+            self.spawn(self._check, found)
+
+    def _check(self, found: Preemption) -> None:
+        claim = found.claim
+        try:
+            why = self.why_not(found)
+        except Exception:
+            log.exception("preemption_check_failed claim=%s", claim.id)
+            why = "the hub could not ask their nodes"
+        if why:
+            self.failed[claim.id] = f"no GPUs are taken back for it: {why}"
+        elif claim.id in self._began:  # it still waits
+            log.info("preemption claim=%s owner=%s leases=%s", claim.id, claim.owner,
+                     ",".join(each.id for each in found.victims))
+            self.all[claim.id] = found
+            self.bookings.make_room(found, time.time())
+        self.done()
 
     def renew(self, waiting: Collection[str], stopped: Mapping[str, str], mono: float) -> None:
         """What was begun for a claim ends with its waiting, or when one of those who have to go
         cannot be made to. `stopped`: lease to why."""
         for claim_id, found in list(self.all.items()):
             if whys := [stopped[each.id] for each in found.victims if each.id in stopped]:
-                del self.all[claim_id]
                 self.failed[claim_id] = f"no GPUs are taken back for it: {whys[0]}"
+            elif mono - self._began[claim_id] >= GIVE_UP_S:
+                self.failed[claim_id] = "GPUs that were to be taken back for it did not come free"
+        self._began = {claim_id: at for claim_id, at in self._began.items() if claim_id in waiting}
         self.failed = {claim_id: why for claim_id, why in self.failed.items()
                        if claim_id in waiting}
-        self._began = {claim_id: at for claim_id, at in self._began.items() if claim_id in waiting}
         self.all = {claim_id: found for claim_id, found in self.all.items()
-                    if claim_id in waiting and mono - self._began[claim_id] < GIVE_UP_S}
+                    if claim_id in self._began.keys() - self.failed.keys()}
 
     def of_node(self, node_id: str) -> dict[str, str]:
         """Lease to why it is taken back."""

@@ -3,12 +3,14 @@
 import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from gevent import spawn_later
 from gevent.event import Event
 
 from gpudeck.pool.core.claims import Claim, Lease
 from gpudeck.pool.core.feasibility import why_never
+from gpudeck.pool.core.preemption import Preemption
 from gpudeck.pool.core.schedule import OwnerLimits, Pass, PoolPolicy
 from gpudeck.pool.link import PoolPlan, PoolReport, ReportedLease
 from gpudeck.wire import FromHub
@@ -47,17 +49,25 @@ End = tuple[str, str]  # claim and node
 GivenBack = tuple[str, float]  # why, and since when on the monotonic clock
 
 
+class LeaseEnds(Protocol):
+    """Whether the work of leases can be ended."""
+
+    def why_not(self, found: Preemption) -> str: ...
+    def stopped(self) -> Mapping[str, str]: ...  # lease to why it was given up
+
+
 @dataclass(slots=True)
 class PoolService:
     """`send`: to a connected node. `limits`: what quotas leave to owners, beside these leases.
-    `stopped`: leases whose work cannot be ended, and why."""
+    `ends`: built
+    with this pool."""
 
     store: PoolStore
     fleet: Fleet
     connected: Collection[str]
     send: Callable[[str, FromHub], bool]
     limits: Callable[[Collection[PoolNode], Collection[Lease]], OwnerLimits]
-    stopped: Callable[[], Mapping[str, str]]
+    ends: Callable[[], LeaseEnds]
     is_on: bool
     clock: Callable[[], float]  # the one of `mono`
     watch: PoolWatch
@@ -65,7 +75,7 @@ class PoolService:
     policy: PoolPolicy = field(init=False, default_factory=PoolPolicy)
     claims: dict[str, Claim] = field(init=False, default_factory=dict)  # that were made here
     bookings: PoolBookings = field(init=False)
-    preemptions: Preemptions = field(init=False, default_factory=Preemptions)
+    preemptions: Preemptions = field(init=False)
     planned: PlannedPass | None = field(init=False, default=None)
     news: LeaseNews = field(init=False, default_factory=LeaseNews)
     pending: dict[str, PendingOffer] = field(init=False, default_factory=dict)
@@ -81,6 +91,8 @@ class PoolService:
 
     def __post_init__(self) -> None:
         self.bookings = PoolBookings(self.store)
+        self.preemptions = Preemptions(
+            self.bookings, lambda found: self.ends().why_not(found), self.wake.set)
 
     def open(self, now: float) -> None:
         self.policy = self.store.policy()
@@ -223,7 +235,7 @@ class PoolService:
     def _renew_bookings(self, nodes: Collection[PoolNode], leases: Collection[Lease], now: float,
                         mono: float) -> None:
         waiting = {each.id for each in self.waiting(nodes)} | self.pending.keys()
-        self.preemptions.renew(waiting, self.stopped(), mono)
+        self.preemptions.renew(waiting, self.ends().stopped(), mono)
         for claim in self.bookings.renew(waiting, self.preemptions.all,
                                          [well_node(node) for node in nodes], leases,
                                          self.policy.strategy, now):
@@ -240,13 +252,7 @@ class PoolService:
             for grant in booking.grants:
                 if grant.node in free:
                     free[grant.node] = free[grant.node].held_from(grant.uuids, booking.starts_at)
-        found = self.preemptions.begin(claim, free, list(leases), self.policy.least_run_s, now,
-                                       mono)
-        if found is not None:
-            log.info("preemption claim=%s owner=%s leases=%s", claim.id, claim.owner,
-                     ",".join(each.id for each in found.victims))
-            self.bookings.make_room(found, now)
-            self.wake.set()
+        self.preemptions.begin(claim, free, list(leases), self.policy.least_run_s, now, mono)
 
     def _tell(self, nodes: Collection[PoolNode], made: Pass, now: float, mono: float) -> None:
         estimate = None

@@ -141,7 +141,7 @@ class ClaimView(Struct):
     """`place` 1: the next. `wait_s`: at most, while terms are honoured; None: nobody can say.
     `estimate`: for people, from earlier runs; "": not known. `gpus`: on all its nodes together.
     `starts_at`: of a reservation. `is_here`: made at the hub, where it can be withdrawn; else it
-    waits as long as the command on its node."""
+    waits as long as the command on its node. `kept`: GPUs that are kept for it."""
 
     id: str
     owner: str
@@ -157,6 +157,7 @@ class ClaimView(Struct):
     starts_at: float | None
     is_here: bool
     estimate: str
+    kept: list[str]
 
 
 class ClaimChangeView(Struct):
@@ -241,17 +242,17 @@ def ended_view(view: LeaseView, end: ReportedEnd | None) -> LeaseView:
     return view
 
 
-def claim_views(planned: PlannedPass, claim_ids: Collection[str], own: Container[str]
-                ) -> list[ClaimView]:
+def claim_views(planned: PlannedPass, claim_ids: Collection[str], own: Container[str],
+                kept: Callable[[str], Collection[str]]) -> list[ClaimView]:
     hosts = {node.id: node.host for node in planned.nodes}
-    return [claim_view(claim, said, hosts, claim.id in own)
+    return [claim_view(claim, said, hosts, claim.id in own, kept(claim.id))
             for claim, said in planned.waiting(claim_ids)]
 
 
-def claim_view(claim: Claim, said: ClaimStanding, hosts: Mapping[str, str], is_here: bool
-               ) -> ClaimView:
+def claim_view(claim: Claim, said: ClaimStanding, hosts: Mapping[str, str], is_here: bool,
+               kept: Collection[str]) -> ClaimView:
     return ClaimView(
         claim.id, claim.owner, words(claim), claim.gpus * claim.nodes, claim.priority,
         claim.submitted_at, said.place, said.why, said.wait_s,
         [hosts.get(each, each) for each in claim.hosts], claim.term_s, claim.starts_at, is_here,
-        "" if said.estimate is None else said.estimate.words)
+        "" if said.estimate is None else said.estimate.words, list(kept))

@@ -168,10 +168,11 @@ class Hub:
     def start(self) -> None:
         self.service = PoolService(
             PoolStore(self.store.connection), _Hosts(), self,  # type: ignore[arg-type]
-            self.send, lambda nodes, leases: NoOwnerLimits(), dict, True, lambda: self.machine.now,
-            PoolWatch(Dispatcher()))
+            self.send, lambda nodes, leases: NoOwnerLimits(), _Willing, True,
+            lambda: self.machine.now, PoolWatch(Dispatcher()))
         self.service.open(self.machine.now)
         self.service.set_policy(PoolPolicy(is_preemptive=True))
+        self.service.preemptions.spawn = lambda check, found: check(found)
 
     def __contains__(self, node_id: object) -> bool:
         return self.nodes[str(node_id)].is_linked
@@ -180,6 +181,14 @@ class Hub:
         if node_id in self:
             self.nodes[node_id].from_hub.append(message)
         return node_id in self
+
+
+class _Willing:
+    def why_not(self, found: object) -> str:
+        return ""
+
+    def stopped(self) -> dict[str, str]:
+        return {}
 
 
 class _Hosts:
