@@ -41,7 +41,7 @@ SetupCode = Callable[[Leased, Mapping[str, str], float | None, bool, bool], list
 
 
 class GpuRequest(Struct, forbid_unknown_fields=True):
-    """`memory_gb`: of each board, at least. `gpu_memory_fraction` null: memory as it is needed.
+    """`memory_gb`: of each board, at least. `gpu_memory_fraction` null: memory grows with use.
     `owner`: a user of the node; one's own name there where it is left out."""
 
     gpu_count: Annotated[int, Meta(ge=1, le=GPUS_MOST)] = 1
