@@ -97,8 +97,8 @@ class Hand:
             pass
 
     def close(self) -> None:
-        self._listener.close()
         self._thread.join(15)
+        self._listener.close()
         assert not self._thread.is_alive()
         assert not self.failed, self.failed
 
