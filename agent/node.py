@@ -39,6 +39,7 @@ from .link.identity import NodeIdentity, new_call
 from .link.outbox import Outbox
 from .link.protocol import CloseConnection, LinkStateMachine, OpenConnection, SendToHub
 from .link.socket import ConnectionClosed, ConnectionOpened, HubLink, MessageReceived
+from .pool.lock import UNUSED_TELL_S
 from .pool.node_pool import open_pool
 from .quotas.service import QuotaSample, QuotaService
 from .reader.recording import RecordingWriter
@@ -107,6 +108,7 @@ class NodeConfig:
     timeouts: ActionTimeouts = field(default_factory=ActionTimeouts)
     pool_socket: Path | None = None
     local_claims: bool = False
+    pool_unused_s: float = UNUSED_TELL_S
     own_hold_files: tuple[Path, ...] | None = None  # a test's, not those of its machine
 
     @property
@@ -199,7 +201,7 @@ class _AgentLoop:
             config.host, config.is_made_up, wake, self._commands.hub_time)
         self._pool = None if config.pool_socket is None else open_pool(
             config.pool_socket, config.identity.node_id, config.host, config.boot_id, journal, mps,
-            config.local_claims, wake)
+            config.local_claims, config.pool_unused_s, wake)
         self._sample: QuotaSample | None = None
         # Of a simulator's many nodes in one process nobody can say which takes what.
         self._meter = None if config.is_made_up else ProcessCostMeter()

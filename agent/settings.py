@@ -95,6 +95,8 @@ TABLE: tuple[Setting, ...] = (
                                          "node: best /run/gpudeck/pool.sock",
             default_words="none: this node gives out no GPUs"),
     Setting("local_claims", flag, False, "give out GPUs also while no hub decides"),
+    Setting("pool_unused_s", count, 900, "the owner of GPUs that are held and not used is told "
+            "after so many seconds; a third of that later they go back"),
     Setting("forget_hub", flag, False,
             "belong to no hub any more; with a token, enrol with the hub that gave it"),
 )
@@ -153,6 +155,7 @@ class AgentSettings:
     metrics: tuple[str, int] | None = None
     pool_socket: Path | None = None
     local_claims: bool = False
+    pool_unused_s: int = 900
 
     @property
     def reader_options(self) -> str:

@@ -115,7 +115,8 @@ def _run(settings: AgentSettings, identity: NodeIdentity, tls: ssl.SSLContext | 
         backend=backend, boot_id=boot_id(), platform=platform.platform(), data=settings.data,
         acts=ActionStore(settings.data / "acts.db"), ceiling=settings.ceiling,
         recording=recording, metrics=metrics, options=settings.reader_options,
-        pool_socket=settings.pool_socket, local_claims=settings.local_claims)
+        pool_socket=settings.pool_socket, local_claims=settings.local_claims,
+        pool_unused_s=settings.pool_unused_s)
     gc.freeze()  # what is there now stays: no collection needs to look at it again
     try:
         run_node(config, source, Outbox(journal), stop, source)

@@ -25,8 +25,10 @@ MARKS_EVERY_S = 5.0  # to look through every process is not cheap
 class NodeLeases:
     """What cannot be recorded raises JournalError, and changes nothing."""
 
-    def __init__(self, store: LeaseStore, clock: PoolClock, processes: ProcessSigns) -> None:
+    def __init__(self, store: LeaseStore, clock: PoolClock, processes: ProcessSigns,
+                 unused_s: float = lock.UNUSED_TELL_S) -> None:
         self._store = store
+        self._unused_s = unused_s
         self._clock = clock
         self.processes = processes
         self._marks: Marks = {}
@@ -101,7 +103,7 @@ class NodeLeases:
     def reviewed(self, lease: NodeLease, uses: Sequence[LeaseUse] | None, is_connected: bool,
                  keep_until: float | None) -> Review:
         found = lock.review(lease, self.signs(lease, uses, is_connected), keep_until,
-                            self._clock.now())
+                            self._unused_s, self._clock.now())
         if found.lease is None:
             self.end(lease, found.why)
             return found

@@ -13,7 +13,7 @@ from gpudeck.pool.core.inventory import FreeGpu, Node, node_of
 
 BIND_WITHIN_S = 30.0
 UNUSED_TELL_S = 900.0
-UNUSED_TAKE_S = 300.0  # after its owner was told
+UNUSED_TAKE_PART = 3  # of that time, after its owner was told
 
 
 ProcessKey = tuple[int, int]  # pid and start ticks
@@ -126,15 +126,17 @@ class Review:
     tell: tuple[str, ...] = ()
 
 
-def review(lease: NodeLease, signs: LeaseSigns, keep_until: float | None, now: float) -> Review:
-    """`keep_until`: somebody else begins on its GPUs then, so it is not renewed past that."""
+def review(lease: NodeLease, signs: LeaseSigns, keep_until: float | None, unused_s: float,
+           now: float) -> Review:
+    """`keep_until`: somebody else begins on its GPUs then, so it is not renewed past that.
+    `unused_s`: after that its owner is told that nothing uses them."""
     if lease.state == "offered":
         if now - lease.since >= BIND_WITHIN_S:
             return Review(None, f"nobody came for it within {BIND_WITHIN_S:.0f} s")
         return Review(lease)
     if lease.preempted and not signs.any and not signs.is_connected:
         return Review(None, lease.preempted)
-    used = _use_reviewed(lease, signs, now)
+    used = _use_reviewed(lease, signs, unused_s, now)
     if used.lease is None or now < lease.until or not signs.any or lease.preempted:
         return used
     if keep_until is None or keep_until > now:
@@ -148,7 +150,7 @@ def review(lease: NodeLease, signs: LeaseSigns, keep_until: float | None, now: f
                     f"or extend it (gpudeck claim --extend {lease.id} 1h)"))
 
 
-def _use_reviewed(lease: NodeLease, signs: LeaseSigns, now: float) -> Review:
+def _use_reviewed(lease: NodeLease, signs: LeaseSigns, unused_s: float, now: float) -> Review:
     # A bare claim is used by whatever carries its mark, a run by what is on its GPUs alone.
     is_used = (signs.any and signs.on_gpus is not False) if lease.is_run else (
         signs.any or signs.on_gpus is None)
@@ -157,15 +159,20 @@ def _use_reviewed(lease: NodeLease, signs: LeaseSigns, now: float) -> Review:
     if lease.is_run and not signs.any:
         # Its process has ended, and nothing that it started is left.
         return Review(lease) if signs.is_connected else Review(None, "its processes have ended")
-    if now - lease.used_at < UNUSED_TELL_S:
+    take_s = unused_s / UNUSED_TAKE_PART
+    if now - lease.used_at < unused_s:
         return Review(lease)
     if lease.told_at is None:
         # Downloads and compiles take long: what runs is told, and keeps its GPUs.
         what = "it keeps them while it runs" if lease.is_run else (
-            f"they go back in {UNUSED_TAKE_S / 60:.0f} min unless something does")
+            f"they go back in {_span(take_s)} unless something does")
         return Review(replace(lease, told_at=now), tell=(
-            f"nothing has run on the GPUs of lease {lease.id} for {UNUSED_TELL_S / 60:.0f} min; "
+            f"nothing has run on the GPUs of lease {lease.id} for {_span(unused_s)}; "
             f"{what}",))
-    if not lease.is_run and now - lease.told_at >= UNUSED_TAKE_S:
+    if not lease.is_run and now - lease.told_at >= take_s:
         return Review(None, "nothing ran on its GPUs")
     return Review(lease)
+
+
+def _span(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min" if seconds >= 60 else f"{seconds:.0f} s"

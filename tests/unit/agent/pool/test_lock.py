@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 from agent.pool.gpus import pool_gpus
 from agent.pool.lock import (
     BIND_WITHIN_S,
-    UNUSED_TAKE_S,
+    UNUSED_TAKE_PART,
     UNUSED_TELL_S,
     LeasedProcess,
     LeaseSigns,
     NodeLease,
     PoolGpu,
+    Review,
     free_node,
     refusal,
     review,
@@ -24,8 +25,13 @@ from gpudeck.pool.core.claims import Claim
 from gpudeck.wire import GpuFacts, GpuLink
 
 GIB = 2**30
+UNUSED_TAKE_S = UNUSED_TELL_S / UNUSED_TAKE_PART
 GPUS = {f"G{index}": PoolGpu(f"G{index}", "H100", index, False, 0, None, 80 * GIB, "")
         for index in range(4)}
+
+
+def reviewed(lease: NodeLease, signs: LeaseSigns, keep_until: float | None, now: float) -> Review:
+    return review(lease, signs, keep_until, UNUSED_TELL_S, now)
 
 
 def lease(name: str = "a", *uuids: str, share: int = 1_000, mem: int | None = None,
@@ -83,7 +89,7 @@ def test_gpu_0_goes_last() -> None:
     (LeaseSigns(False, False, 0, False), False),
 ])
 def test_any_sign_keeps_the_lease_of_a_run(signs: LeaseSigns, stays: bool) -> None:
-    assert (review(lease(), signs, None, 10.0).lease is not None) == stays
+    assert (reviewed(lease(), signs, None, 10.0).lease is not None) == stays
 
 
 NOTHING = LeaseSigns(False, False, 0, False)
@@ -91,37 +97,37 @@ NOTHING = LeaseSigns(False, False, 0, False)
 
 def test_what_nobody_came_for_goes_back() -> None:
     offered = lease(state="offered")
-    assert review(offered, NOTHING, None, BIND_WITHIN_S - 0.1).lease == offered
-    assert review(offered, NOTHING, None, BIND_WITHIN_S).lease is None
+    assert reviewed(offered, NOTHING, None, BIND_WITHIN_S - 0.1).lease == offered
+    assert reviewed(offered, NOTHING, None, BIND_WITHIN_S).lease is None
 
 
 def test_a_bare_claim_that_nobody_uses_is_told_once_and_then_taken() -> None:
     bare = lease(is_run=False)
-    assert review(bare, NOTHING, None, UNUSED_TELL_S - 1).tell == ()
-    told = review(bare, NOTHING, None, UNUSED_TELL_S)
+    assert reviewed(bare, NOTHING, None, UNUSED_TELL_S - 1).tell == ()
+    told = reviewed(bare, NOTHING, None, UNUSED_TELL_S)
     assert "go back in 5 min" in told.tell[0]
     assert told.lease is not None
-    later = review(told.lease, NOTHING, None, UNUSED_TELL_S + UNUSED_TAKE_S - 1)
+    later = reviewed(told.lease, NOTHING, None, UNUSED_TELL_S + UNUSED_TAKE_S - 1)
     assert (later.tell, later.lease) == ((), told.lease)
-    assert review(told.lease, NOTHING, None, UNUSED_TELL_S + UNUSED_TAKE_S).lease is None
-    used = review(told.lease, LeaseSigns(False, False, 1, False), None, UNUSED_TELL_S + 100)
+    assert reviewed(told.lease, NOTHING, None, UNUSED_TELL_S + UNUSED_TAKE_S).lease is None
+    used = reviewed(told.lease, LeaseSigns(False, False, 1, False), None, UNUSED_TELL_S + 100)
     assert used.lease is not None
     assert used.lease.told_at is None
 
 
 def test_of_whose_use_nobody_can_tell_nothing_is_taken() -> None:
     unknown = LeaseSigns(False, False, 0, None)
-    assert review(lease(is_run=False), unknown, None, 1e6).tell == ()
+    assert reviewed(lease(is_run=False), unknown, None, 1e6).tell == ()
 
 
 def test_a_run_that_uses_no_gpu_is_told_and_keeps_them() -> None:
     alive = LeaseSigns(True, True, 1, False)
-    told = review(lease(), alive, None, UNUSED_TELL_S)
+    told = reviewed(lease(), alive, None, UNUSED_TELL_S)
     assert told.lease is not None
     assert "it keeps them while it runs" in told.tell[0]
-    later = review(told.lease, alive, None, UNUSED_TELL_S + 10 * UNUSED_TAKE_S)
+    later = reviewed(told.lease, alive, None, UNUSED_TELL_S + 10 * UNUSED_TAKE_S)
     assert (later.tell, later.lease) == ((), told.lease)
-    busy = review(told.lease, replace(alive, on_gpus=True), None, UNUSED_TELL_S + 1)
+    busy = reviewed(told.lease, replace(alive, on_gpus=True), None, UNUSED_TELL_S + 1)
     assert busy.lease is not None
     assert busy.lease.told_at is None
 
@@ -131,20 +137,20 @@ USED = LeaseSigns(True, True, 1, True)
 
 def test_at_the_end_of_its_term_a_used_lease_is_renewed_while_nobody_needs_its_gpus() -> None:
     held = lease()
-    [before, after] = [review(held, USED, None, at).lease for at in (28_799.0, 28_800.0)]
+    [before, after] = [reviewed(held, USED, None, at).lease for at in (28_799.0, 28_800.0)]
     assert before is not None
     assert after is not None
     assert (before.until, after.until) == (28_800.0, 28_800.0 + held.claim.term_s)
-    booked = review(held, USED, 30_000.0, 28_800.0).lease
+    booked = reviewed(held, USED, 30_000.0, 28_800.0).lease
     assert booked is not None
     assert booked.until == 30_000.0, "renewed, but not past what is booked"
-    overdue = review(held, USED, 28_800.0, 28_800.0)
+    overdue = reviewed(held, USED, 28_800.0, 28_800.0)
     assert overdue.lease is not None
     assert overdue.lease.until == 28_800.0
     assert "others wait for its GPUs" in overdue.tell[0]
-    assert review(overdue.lease, USED, 0.0, 40_000.0).tell == (), "told once"
+    assert reviewed(overdue.lease, USED, 0.0, 40_000.0).tell == (), "told once"
     extended = replace(overdue.lease, until=39_000.0)
-    assert review(extended, USED, 0.0, 40_000.0).tell != (), "and once more of the new end"
+    assert reviewed(extended, USED, 0.0, 40_000.0).tell != (), "and once more of the new end"
 
 
 def test_a_split_board_is_its_instances_and_nvlink_makes_cliques() -> None:
