@@ -24,7 +24,7 @@ from .supervisor import Supervisor
 ADMIN = "demo"
 # Nobody's work is at stake here.
 HUB_FLAGS = ("--signer-ends-per-hour", "10000", "--signer-ends-per-node-hour", "10000",
-             "--quota-end-after-s", "2", "--rule-proof-h", "1")
+             "--quota-end-after-s", "2", "--rule-proof-h", "1", "--pool", "on")
 
 
 def demo(argv: list[str]) -> int:

@@ -1,5 +1,6 @@
 """The processes that play the nodes of a demo: agents of their own, and one for all the others."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,6 +11,10 @@ REAL_AGENTS = 4  # nodes with an agent process of their own, whose tasks are rea
 # Its clients cannot be paused: a fleet of so few nodes as have real tasks goes without.
 MPS_NODE = REAL_AGENTS
 NODES_PER_PROCESS = 640
+SOCKET_PATH_MOST = 107  # bytes (unix(7))
+# Of these the pool gives out GPUs; nobody else works on them.
+POOL_NODES = (5, 6)
+POOL_UNUSED_S = 60  # so that one sees an unused lease go back
 # How many GPUs of the fleet are lost at a time, by the seeded schedule: about one.
 LOST_PER_QUARTER_HOUR = 2.0
 NODE_ODDS_MAX = 0.25
@@ -24,7 +29,9 @@ class DemoFleet:
         (data / "tokens").mkdir(mode=0o700, exist_ok=True)
         real = range(1, min(REAL_AGENTS, settings.nodes) + 1)
         self.agents = {name: self._agent(name) for name in map(node_name, real)}
-        self.processes = [*self._children(), *self.agents.values(), *self._simulated()]
+        self._pool = self._pool_numbers()
+        self.processes = [*self._children(), *self.agents.values(), *self._pool_parts(),
+                          *self._simulated()]
 
     @property
     def history_source(self) -> str:
@@ -55,12 +62,38 @@ class DemoFleet:
         logs.mkdir(exist_ok=True)
         return logs / f"{name}.log"
 
-    def _agent(self, name: str) -> SupervisedProcess:
+    def _agent(self, name: str, *more: str) -> SupervisedProcess:
         return SupervisedProcess(f"agent of {name}", "agent", [
             *self._towards_hub(name), "--host", name, "--backend", "simulated",
             "--simulate", self._simulate(name), "--data", str(self._data / "agents" / name),
-            "--ceiling", str(self._ceiling()),
+            "--ceiling", str(self._ceiling()), *more,
         ], self._log(name))
+
+    def _socket(self, name: str) -> Path:
+        return self._data / "pool" / f"{name}.sock"
+
+    def _pool_numbers(self) -> tuple[int, ...]:
+        """A small fleet goes without, and so does a folder with a long name."""
+        longest = max(len(os.fsencode(self._socket(node_name(number)))) for number in POOL_NODES)
+        is_fitting = self._settings.nodes > max(POOL_NODES) and longest <= SOCKET_PATH_MOST
+        return POOL_NODES if is_fitting else ()
+
+    def _pool_parts(self) -> list[SupervisedProcess]:
+        """Agents of nodes without tasks of their own, and people who use them."""
+        if not self._pool:
+            return []
+        world = self._data / "world"
+        for folder in (self._data / "pool", world):
+            folder.mkdir(exist_ok=True)
+        for name in map(node_name, self._pool):
+            (world / f"{name}.jobs").write_text("[]")
+        agents = [self._agent(name, "--pool-socket", str(self._socket(name)),
+                              "--pool-unused-s", str(POOL_UNUSED_S))
+                  for name in map(node_name, self._pool)]
+        return [*agents, SupervisedProcess("users of the pool", "dashboard.demo.pool_users", [
+            "--sockets", str(self._data / "pool"), "--hub", self._hub_url,
+            "--token-file", str(self._data / "hub" / "api.token"),
+        ], self._log("pool-users"))]
 
     def _ceiling(self) -> Path:
         """Here nobody's training is at stake, and its stand-ins are of whoever runs the demo."""
@@ -80,7 +113,7 @@ class DemoFleet:
         ], None)]
 
     def _simulated(self) -> list[SupervisedProcess]:
-        numbers = range(REAL_AGENTS + 1, self._settings.nodes + 1)
+        numbers = range(max((REAL_AGENTS, *self._pool)) + 1, self._settings.nodes + 1)
         groups = [numbers[at : at + NODES_PER_PROCESS]
                   for at in range(0, len(numbers), NODES_PER_PROCESS)]
         return [

@@ -136,7 +136,7 @@ class PlannedPass:
                     continue
                 self._offers.setdefault(grant.node, []).append((each.claim, grant))
         self._whys: dict[tuple[object, ...], str] = {}
-        self._roomy = [each for each in self.free.values()
+        self._roomy = [each for each in made.nodes.values()
                        if any(gpu.free_milli for gpu in each.gpus)]
         self._fitting: dict[tuple[object, ...], tuple[Node, ...]] = {}
 
@@ -167,11 +167,11 @@ class PlannedPass:
         """Other nodes that have free now what was asked on one."""
         if claim.nodes > 1 or len(claim.hosts) != 1 or claim.hosts[0] not in self.free:
             return ()
-        key = claim.wants
+        key = *claim.wants, claim.term_s
         if key not in self._fitting:
             anywhere = replace(claim, hosts=())
             fitting = (each for each in self._roomy
-                       if next(candidates(each, anywhere, 0.0), None) is not None)
+                       if next(candidates(each, anywhere, self._now + claim.term_s), None))
             self._fitting[key] = tuple(islice(fitting, ELSEWHERE_MOST + 1))
         return tuple(each.host for each in self._fitting[key]
                      if each.id != claim.hosts[0])[:ELSEWHERE_MOST]

@@ -94,6 +94,7 @@ class Pass:
     shadow: Shadow | None
     blocked: Mapping[str, str]
     kept_from: Mapping[str, float]
+    nodes: Mapping[str, Node]  # with what it leaves free, and for how long
 
     def kept_until(self, uuids: Iterable[str]) -> float | None:
         """For a lease of these GPUs; None: nobody is to begin there."""
@@ -119,7 +120,8 @@ def run_pass(queue: Queue, nodes: Sequence[Node], policy: PoolPolicy, context: P
     for each in queue.bookings:
         if each.starts_at > now:
             turn.wait(each.claim, "it is reserved, and begins at its time")
-    return Pass(tuple(turn.offers), tuple(turn.order), turn.shadow, turn.blocked, turn.kept_from)
+    return Pass(tuple(turn.offers), tuple(turn.order), turn.shadow, turn.blocked, turn.kept_from,
+                turn.placer.nodes)
 
 
 @dataclass(slots=True)

@@ -59,7 +59,7 @@ class Listener:
 
     def planned(self, *names: str) -> list[tuple[str, bool]]:
         claims = {name: claim(name) for name in names}
-        self.watch.planned(PlannedPass(Pass((), names, None, {}, {}), [], claims, {}, {}, None,
+        self.watch.planned(PlannedPass(Pass((), names, None, {}, {}, {}), [], claims, {}, {}, None,
                                         0.0))
         told, self.told[:] = list(self.told), []
         return [(each.claim.id, each.said is not None) for each in told]
