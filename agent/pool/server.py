@@ -17,7 +17,7 @@ from gpudeck.pool.messages import ClaimRefused, FromPool, FromUser, PoolSocketEr
 log = logging.getLogger("gpudeck.agent.pool")
 
 CONNECTIONS_MOST = 256
-OF_ONE_USER_MOST = 16
+OF_ONE_USER_MOST = 64
 OVERFLOW_UID = 65_534  # of a user namespace that this one does not know
 _UCRED = struct.Struct("3i")
 _SEND_WITHIN = struct.pack("2q", 1, 0)  # a timeval
