@@ -16,10 +16,13 @@ def parse_until(word: str, now: datetime) -> float:
         return (now + timedelta(**{_UNITS[match[2]]: int(match[1])})).timestamp()
     if re.fullmatch(r"\d{1,2}:\d{2}", word):
         return _next(word, now)
+    if match := re.fullmatch(r"tomorrow (\d{1,2}:\d{2})", word):
+        return _next(match[1], now.replace(hour=23, minute=59, second=59, microsecond=999_999))
     try:
         at = datetime.fromisoformat(word)
     except ValueError:
-        raise ValueError("give a time like 18:00, 2026-11-22T18:00, +90min, +2h or +1d") from None
+        raise ValueError("give a time like 18:00, tomorrow 09:00, 2026-11-22T18:00, +90min, +2h or "
+                         "+1d") from None
     at = at if at.tzinfo is not None else at.replace(tzinfo=now.tzinfo)
     if at <= now:
         raise ValueError("that is over already")

@@ -1,19 +1,22 @@
 """`gpudeck claim` and `gpudeck pool`: GPUs for what comes later, and who holds what."""
 
+import argparse
 import os
 import time
 from collections.abc import Sequence
+from datetime import datetime
 
 import msgspec
 
 from gpudeck.action_words import printable
 from gpudeck.errors import CommandError, ExitCode
-from gpudeck.pool.connection import PoolConnection, wait_for
+from gpudeck.pool.connection import PoolConnection, reserve, wait_for
 from gpudeck.pool.messages import ClaimRefused, Extend, GiveBack, Leased, PoolShown, ShowPool
 from gpudeck.quota import parse_span, span_words
 from gpudeck.settings import parser
+from gpudeck.times import parse_until
 
-from .pool_request import add_claim_flags, claim_of
+from .pool_request import add_claim_flags, claim_of, parsed
 from .run import say, say_place
 from .run_environment import add_environment_flags, command_environment
 
@@ -24,6 +27,8 @@ def claim(argv: Sequence[str]) -> int:
     add_environment_flags(made)
     made.add_argument("--export", action="store_true",
                       help='print shell lines: eval "$(gpudeck claim --export)"')
+    made.add_argument("--from", metavar="TIME", dest="start", type=parsed(_ahead),
+                      help="reserve them: such as 18:00, 'tomorrow 09:00', +2h")
     made.add_argument("--give-back", metavar="LEASE", help="end a lease of yours")
     made.add_argument("--extend", nargs=2, metavar=("LEASE", "SPAN"), help="make it last longer")
     asked = made.parse_args(list(argv))
@@ -38,6 +43,8 @@ def claim(argv: Sequence[str]) -> int:
         except ValueError as error:
             raise CommandError(str(error), ExitCode.USAGE) from None
         return _said(pool, "extended")
+    if asked.start is not None:
+        return _reserve(pool, asked)
     lease = wait_for(pool, claim_of(asked, is_run=False), say_place)
     try:
         change = command_environment(asked, lease, ("python",), say)
@@ -52,6 +59,20 @@ def claim(argv: Sequence[str]) -> int:
           f"{span_words(max(lease.until - time.time(), 0.0))}, while it is used\n"
           f"  use it:       {change.shell().replace(chr(10), '; ')}\n"
           f"  give it back: gpudeck claim --give-back {lease.lease_id}")
+    return ExitCode.OK
+
+
+def _ahead(text: str) -> float:
+    return parse_until(text, datetime.now().astimezone())
+
+
+def _reserve(pool: PoolConnection, asked: argparse.Namespace) -> int:
+    """The hub keeps it; the page Pool shows it, and there it can be withdrawn."""
+    found = reserve(pool, claim_of(asked, is_run=False, starts_at=asked.start))
+    gpus = ", ".join(str(gpu.index) for gpu in found.gpus)
+    start = time.strftime("%a %d %b %H:%M", time.localtime(found.starts_at))
+    print(f"reservation {found.claim_id}: GPU {gpus} from {start}; from then on they are held for "
+          "you, and go back if nothing uses them")
     return ExitCode.OK
 
 

@@ -48,12 +48,12 @@ def models_of(asked: argparse.Namespace) -> tuple[str, ...]:
 
 
 def claim_of(asked: argparse.Namespace, is_run: bool, shape: str = "",
-             again_of: str | None = None) -> AskClaim:
+             again_of: str | None = None, starts_at: float | None = None) -> AskClaim:
     return AskClaim(
         request_id=uuid4().hex[:16], is_run=is_run, gpus=asked.gpus or 1, models=models_of(asked),
         share_milli=WHOLE_MILLI if asked.share is None else asked.share * 10,
         mem_bytes=asked.mem, term_s=asked.term_s, wait_s=asked.wait_s, priority=asked.priority,
-        is_preemptible=asked.preemptible, again_of=again_of, shape=shape,
+        is_preemptible=asked.preemptible, again_of=again_of, shape=shape, starts_at=starts_at,
         limits_itself=asked.share is not None and bool(hami_library(os.environ)))
 
 

@@ -109,6 +109,7 @@ class PoolRequests:
             is_again=since is not None, share_milli=asked.share_milli,
             mem_bytes=asked.mem_bytes, models=asked.models, hosts=asked.hosts, shape=asked.shape,
             is_preemptible=asked.is_preemptible,
+            starts_at=None if asked.starts_at is None else service.clock.own(asked.starts_at),
             term_s=service.policy.default_term_s if asked.term_s is None else asked.term_s,
             priority=DEFAULT_PRIORITY if asked.priority is None else asked.priority)
 
@@ -120,6 +121,9 @@ class PoolRequests:
             return "this claim was made already"
         if asked.nodes > 1 or any(host != service.host for host in asked.hosts):
             return "this agent gives out GPUs of its own node alone; run it where they are"
+        if asked.starts_at is not None and (asked.is_run or not service.is_planned):
+            return ("a reservation is kept by a hub, and none decides here now"
+                    if not asked.is_run else "what runs now is not reserved")
         why = service.waiting.why_no_more(user) or why_never(claim, [service.empty()])
         if why or not claim.is_share or asked.limits_itself:
             return why

@@ -111,7 +111,13 @@ class PoolService:
             except JournalError as error:
                 log.error("lease_not_kept why=%r", str(error))
             for standing in plan.standings:
-                if (waiting := self.waiting.all.get(standing.claim_id)) is not None:
+                if (waiting := self.waiting.all.get(standing.claim_id)) is None:
+                    continue
+                if standing.kept or standing.never:
+                    self.waiting.take(standing.claim_id)
+                    waiting.user.send(ClaimRefused(standing.never) if standing.never else (
+                        views.reserved(waiting.claim, standing.kept, self.gpus(), self.clock.utc)))
+                else:
                     waiting.tell(ClaimWaits(standing.place, standing.why, standing.wait_s,
                                             standing.estimate, standing.elsewhere))
 

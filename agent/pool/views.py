@@ -1,6 +1,6 @@
 """The pool of this node as its users, and its hub, are told. Pure."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from gpudeck.pool.core.claims import Claim
@@ -11,6 +11,7 @@ from gpudeck.pool.messages import (
     Leased,
     LeasedGpu,
     PoolShown,
+    Reserved,
     UnavailableGpu,
     WaitingClaim,
 )
@@ -27,7 +28,8 @@ Utc = Callable[[float], float]
 def report(gpus: Iterable[PoolGpu], waiting: queue.WaitingClaims, leases: Iterable[NodeLease],
            uses: Sequence[LeaseUse], ended: Sequence[ReportedEnd], utc: Utc) -> PoolReport:
     def dated(claim: Claim) -> Claim:
-        return replace(claim, submitted_at=utc(claim.submitted_at))
+        return replace(claim, submitted_at=utc(claim.submitted_at),
+                       starts_at=None if claim.starts_at is None else utc(claim.starts_at))
 
     return PoolReport(
         tuple(OfferedGpu(each.uuid, each.model, each.index, each.is_mig, each.numa, each.clique,
@@ -52,6 +54,12 @@ def leased(lease: NodeLease, host: str, gpus: Mapping[str, PoolGpu], utc: Utc) -
         utc(lease.until), lease.claim.share_milli, lease.claim.mem_bytes, BIND_WITHIN_S,
         tuple(each.uuid for each in gpus.values() if not each.is_mig and each.trouble != LOST),
         lease.mps_pipes)
+
+
+def reserved(claim: Claim, uuids: Collection[str], gpus: Mapping[str, PoolGpu], utc: Utc
+             ) -> Reserved:
+    return Reserved(claim.id, utc(claim.starts_at or 0.0),
+                    tuple(_gpu(each) for each in gpus.values() if each.uuid in uuids))
 
 
 def shown(host: str, gpus: Mapping[str, PoolGpu], leases: Iterable[NodeLease],

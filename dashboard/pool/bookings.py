@@ -27,6 +27,7 @@ _ANY = PlacementContext(mix=ClaimMix(()))
 class PoolBookings:
     store: PoolStore
     all: dict[str, Booking] = field(init=False, default_factory=dict)  # by claim
+    never: dict[str, str] = field(init=False, default_factory=dict)  # claim to why
 
     def open(self) -> None:
         self.all = {each.claim.id: each for each in self.store.bookings()}
@@ -46,6 +47,18 @@ class PoolBookings:
                 "" if first is None else f"; they are from {_utc(first)}"))
         self._put(Booking(claim, grants, claim.starts_at))
 
+    def try_reserve(self, claim: Claim, well: Sequence[Node], leases: Collection[Lease],
+                    strategy: str, now: float) -> bool:
+        """Once: its node tells whoever asked, and drops it."""
+        if claim.id in self.never:
+            return False
+        try:
+            self.reserve(claim, well, leases, strategy, now)
+        except InvalidChangeError as why:
+            self.never[claim.id] = str(why)
+            return False
+        return True
+
     def make_room(self, preemption: Preemption, now: float) -> None:
         """Not kept over a restart: who has to go is then looked at anew."""
         claim = preemption.claim
@@ -58,6 +71,7 @@ class PoolBookings:
             if each.claim.id not in waiting or (
                     each.claim.starts_at is None and each.claim.id not in preempting):
                 self.drop(each.claim.id)
+        self.never = {claim_id: why for claim_id, why in self.never.items() if claim_id in waiting}
         over = [each.claim for each in self.all.values() if each.ends_at <= now]
         there = {uuid for node in well for uuid in node.uuids}
         for each in list(self.all.values()):

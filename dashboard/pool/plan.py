@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import Protocol
 
 from gpudeck.pool.core.claims import Booking, Claim, Grant, Lease
 from gpudeck.pool.core.estimates import WaitEstimate
@@ -20,6 +21,15 @@ from gpudeck.pool.link import (
     ReportedEnd,
 )
 from gpudeck.pool.messages import ELSEWHERE_MOST
+
+
+class BookedClaims(Protocol):
+    """`never`: claim to why it cannot be kept."""
+
+    @property
+    def never(self) -> Mapping[str, str]: ...
+
+    def kept(self, claim_id: str) -> Collection[str]: ...  # GPUs
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +85,9 @@ def waiting_claims(nodes: Collection[PoolNode], own: Collection[Claim],
     held = {each.claim.id for node in nodes for each in node.report.leases}
     asked = [replace(each.claim, hosts=each.claim.hosts or (node.id,))
              for node in nodes for each in node.report.claims]
-    return [each for each in (*asked, *own) if each.id not in held and each.id not in pending]
+    # A reservation that the hub has made its own is asked for until its node has heard of it.
+    found = {each.id: each for each in (*asked, *own)}
+    return [each for each in found.values() if each.id not in held and each.id not in pending]
 
 
 def leases_of(nodes: Collection[PoolNode], pending: Collection[PendingOffer], now: float
@@ -114,10 +126,11 @@ class PlannedPass:
 
     def __init__(self, made: Pass, nodes: Sequence[PoolNode], claims: Mapping[str, Claim],
                  pending: Mapping[str, PendingOffer], notes: Mapping[str, str],
-                 estimate: WaitEstimate | None, now: float) -> None:
+                 estimate: WaitEstimate | None, bookings: BookedClaims, now: float) -> None:
         """`notes`: claim to what else its owner is told. `estimate`: for the head of the queue."""
         self.made = made
         self._estimate = estimate
+        self._bookings = bookings
         self._notes = notes
         self.nodes = nodes
         self.claims = claims
@@ -161,7 +174,9 @@ class PlannedPass:
         wait_s = shadow.at - self._now if is_head and shadow is not None else None
         why = self._notes.get(claim.id) or self.made.blocked.get(claim.id) or self._why(claim)
         return ClaimStanding(claim.id, self._places[claim.id], why[:1_024], wait_s,
-                             self._estimate if is_head else None, self._elsewhere(claim))
+                             self._estimate if is_head else None, self._elsewhere(claim),
+                             tuple(self._bookings.kept(claim.id)) if claim.starts_at else (),
+                             self._bookings.never.get(claim.id, ""))
 
     def _elsewhere(self, claim: Claim) -> tuple[str, ...]:
         """Other nodes that have free now what was asked on one."""

@@ -176,6 +176,9 @@ class PoolService:
             self.bookings.reserve(claim, [well_node(node) for node in nodes],
                                   leases_of(nodes, self.pending.values(), now),
                                   self.policy.strategy, now)
+        self._put(claim)
+
+    def _put(self, claim: Claim) -> None:
         self.store.put_claim(claim)
         self.claims[claim.id] = claim
         self.wake.set()
@@ -234,11 +237,16 @@ class PoolService:
 
     def _renew_bookings(self, nodes: Collection[PoolNode], leases: Collection[Lease], now: float,
                         mono: float) -> None:
-        waiting = {each.id for each in self.waiting(nodes)} | self.pending.keys()
+        asking = self.waiting(nodes)
+        well = [well_node(node) for node in nodes]
+        for claim in asking:  # on a node: from now on it is ours to keep
+            if claim.starts_at is not None and claim.id not in self.claims and (
+                    self.bookings.try_reserve(claim, well, leases, self.policy.strategy, now)):
+                self._put(claim)
+        waiting = {each.id for each in asking} | self.pending.keys()
         self.preemptions.renew(waiting, self.ends().stopped(), mono)
         for claim in self.bookings.renew(waiting, self.preemptions.all,
-                                         [well_node(node) for node in nodes], leases,
-                                         self.policy.strategy, now):
+                                         well, leases, self.policy.strategy, now):
             log.warning("reservation_over claim=%s owner=%s", claim.id, claim.owner)
             self.withdraw(claim.id)
 
@@ -264,7 +272,7 @@ class PoolService:
                 self.ended.values(), now, mono)
         self.planned = PlannedPass(made, list(nodes),
                                    {each.id: each for each in self.waiting(nodes)}, self.pending,
-                                   self.preemptions.notes, estimate, now)
+                                   self.preemptions.notes, estimate, self.bookings, now)
         self.watch.planned(self.planned)
         for node in nodes:
             back = {each: why for each, (why, _) in self._give_back.get(node.id, {}).items()}

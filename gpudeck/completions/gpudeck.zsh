@@ -223,6 +223,7 @@ _shtab_gpudeck_agent_options=(
   "--metrics[HOST\:PORT on which Prometheus may scrape this node, without a token\: best 127.0.0.1\:9400 \[GPUDECK_METRICS\; default\: nowhere\]]:X:"
   "--pool-socket[Unix socket on which \`gpudeck run\` gets GPUs of this node\: best \/run\/gpudeck\/pool.sock \[GPUDECK_POOL_SOCKET\; default\: none\: this node gives out no GPUs\]]:X:"
   {--local-claims,--no-local-claims}"[give out GPUs also while no hub decides \[GPUDECK_LOCAL_CLAIMS\; default\: no\]]"
+  "--pool-unused-s[the owner of GPUs that are held and not used is told after so many seconds\; a third of that later they go back \[GPUDECK_POOL_UNUSED_S\; default\: 900\]]:X:"
   {--forget-hub,--no-forget-hub}"[belong to no hub any more\; with a token, enrol with the hub that gave it \[GPUDECK_FORGET_HUB\; default\: no\]]"
 )
 
@@ -297,6 +298,7 @@ _shtab_gpudeck_claim_options=(
   "--framework[set what this framework reads of its part of a GPU\'s memory, as far as the installed version knows it]:framework:(pytorch tensorflow jax)"
   "--distributed[set what several ranks find each other by (MASTER_ADDR, PET_\*)]"
   "--export[print shell lines\: eval \"\$(gpudeck claim --export)\"]"
+  "--from[reserve them\: such as 18\:00, \'tomorrow 09\:00\', \+2h]:TIME:"
   "--give-back[end a lease of yours]:LEASE:"
   "--extend[make it last longer]:('LEASE', 'SPAN'):"
 )

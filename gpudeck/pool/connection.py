@@ -18,6 +18,7 @@ from gpudeck.pool.messages import (
     FromUser,
     Leased,
     PoolSocketError,
+    Reserved,
 )
 
 OWN_SOCKET = "gpudeck/pool.sock"
@@ -86,3 +87,14 @@ def wait_for(pool: PoolConnection, claim: AskClaim, tell: Callable[[ClaimWaits],
                 raise CommandError(why, ExitCode.REFUSED)
             case ClaimWaits() as waits:
                 tell(waits)
+
+
+def reserve(pool: PoolConnection, claim: AskClaim) -> Reserved:
+    """Raises CommandError."""
+    pool.send(claim)
+    while True:
+        match pool.receive():
+            case Reserved() as reserved:
+                return reserved
+            case ClaimRefused(why):
+                raise CommandError(why, ExitCode.REFUSED)

@@ -104,7 +104,8 @@ class LeaseOffer(Struct, frozen=True):
 
 
 class ClaimStanding(Struct, frozen=True):
-    """`elsewhere`: other nodes that have it free."""
+    """`elsewhere`: other nodes that have it free. Of a reservation, once the hub has made it its
+    own, `kept`: the GPUs; or `never`: why it cannot be kept."""
 
     claim_id: Word
     place: Number
@@ -112,6 +113,8 @@ class ClaimStanding(Struct, frozen=True):
     wait_s: Amount | None = None  # at most, while terms are honoured
     estimate: WaitEstimate | None = None
     elsewhere: Annotated[tuple[Word, ...], Meta(max_length=ELSEWHERE_MOST)] = ()
+    kept: Annotated[tuple[Word, ...], Meta(max_length=GPUS_MOST)] = ()
+    never: Text = ""
 
 
 class PoolPlan(Struct, frozen=True, tag="pool_plan"):

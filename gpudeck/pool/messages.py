@@ -46,6 +46,7 @@ class AskClaim(Struct, frozen=True, tag="claim", forbid_unknown_fields=True):
     wait_s: Amount | None = None  # None: until it is given up
     priority: Annotated[int, Meta(ge=PRIORITIES.start, lt=PRIORITIES.stop)] | None = None
     is_preemptible: bool = False
+    starts_at: Seconds | None = None  # UTC, of a reservation
     limits_itself: bool = False
     again_of: Word | None = None
     shape: Text = ""
@@ -114,6 +115,14 @@ class Bound(Struct, frozen=True, tag="bound"):
     pass
 
 
+class Reserved(Struct, frozen=True, tag="reserved"):
+    """Kept by the hub from now on, whether or not anybody is connected."""
+
+    claim_id: Word
+    starts_at: Seconds
+    gpus: tuple[LeasedGpu, ...]
+
+
 class LeaseNotice(Struct, frozen=True, tag="notice"):
     text: Text
 
@@ -158,7 +167,8 @@ class PoolShown(Struct, frozen=True, tag="shown"):
 
 
 FromUser = AskClaim | Bind | GiveBack | Extend | ShowPool
-FromPool = ClaimRefused | ClaimWaits | Leased | Bound | LeaseNotice | LeaseEnded | PoolShown
+FromPool = (ClaimRefused | ClaimWaits | Leased | Bound | LeaseNotice | LeaseEnded | PoolShown
+            | Reserved)
 
 _encode = msgspec.msgpack.Encoder().encode
 _from_user: msgspec.msgpack.Decoder[FromUser] = msgspec.msgpack.Decoder(FromUser)

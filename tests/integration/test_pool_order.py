@@ -108,3 +108,19 @@ def test_who_may_be_taken_from_makes_room_and_the_work_has_really_ended(
     assert "these GPUs are taken back" in runs[0].stderr.read()
     acts = [each["action"] for each in hub.get("/api/v1/commands?limit=100")["items"]]
     assert acts == ["end", "notify"]
+
+
+def test_a_reservation_asked_on_a_node_is_kept_by_the_hub(hub: HubProcess, bed: PoolBed) -> None:
+    made = bed.run("claim", "--gpus", "3", "--from", "+10min", "--for", "1h")
+    assert made.returncode == 0, made.stderr
+    assert made.stdout.startswith("reservation ")
+    [claim] = claims(hub)
+    assert (claim["hosts"], claim["is_here"], len(claim["kept"])) == ([claim["hosts"][0]], True, 3)
+    assert 500 < claim["starts_at"] - time.time() <= 600
+    wait_for(lambda: not bed.shown()["waiting"], 30)
+    late = bed.run("claim", "--gpus", "2", "--from", "+30min", "--for", "1h")
+    assert (late.returncode, "they are from" in late.stderr) == (10, True), late.stderr
+    [again] = claims(hub)
+    assert again["id"] == claim["id"], "the node has forgotten it, and the hub has not"
+    alone = bed.run("claim", "--from", "yesterday")
+    assert (alone.returncode, "tomorrow 09:00" in alone.stderr) == (2, True)

@@ -117,9 +117,12 @@ def run_pass(queue: Queue, nodes: Sequence[Node], policy: PoolPolicy, context: P
     for claim in turns(waiting, pinned, usage):
         if turn.offer(claim, claim.id in pinned):
             usage.charge(claim, held_gpus(claim) * claim.term_s)
-    for each in queue.bookings:
-        if each.starts_at > now:
-            turn.wait(each.claim, "it is reserved, and begins at its time")
+    for booking in queue.bookings:
+        if booking.starts_at > now:
+            turn.wait(booking.claim, "it is reserved, and begins at its time")
+    for claim in queue.waiting:
+        if claim.id not in booked and claim.starts_at is not None and claim.starts_at > now:
+            turn.wait(claim)  # nothing can be kept for it
     return Pass(tuple(turn.offers), tuple(turn.order), turn.shadow, turn.blocked, turn.kept_from,
                 turn.placer.nodes)
 

@@ -4,6 +4,7 @@ from dashboard.pool.plan import PlannedPass, PoolNode, scheduled, waiting_claims
 from gpudeck.pool.core.claims import Claim
 from gpudeck.pool.core.schedule import NoOwnerLimits, PoolPolicy
 from gpudeck.pool.link import NodeClaim, OfferedGpu, PoolPlan, PoolReport, ReportedLease
+from tests.unit.gpudeck.pool.inventories import NoBookings
 
 POLICY = PoolPolicy()
 
@@ -24,7 +25,7 @@ def node(name: str, gpus: int, held: int, *asked: Claim, model: str = "H100") ->
 def plans(nodes: list[PoolNode], now: float) -> dict[str, PoolPlan]:
     made = scheduled(nodes, (), {}, (), (), NoOwnerLimits(), POLICY, now)
     planned = PlannedPass(made, nodes, {each.id: each for each in waiting_claims(nodes, (), {})},
-                          {}, {}, None, now)
+                          {}, {}, None, NoBookings(), now)
     return {each.host: planned.plan(each, {}, {}, {}) for each in nodes}
 
 

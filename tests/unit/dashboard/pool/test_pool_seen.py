@@ -26,6 +26,7 @@ from gpudeck.pool.core.claims import Claim
 from gpudeck.pool.core.schedule import Pass
 from gpudeck.pool.link import OfferedGpu, PoolReport, ReportedEnd, ReportedLease
 from tests.unit.fleets import add_node
+from tests.unit.gpudeck.pool.inventories import NoBookings
 
 NEAR = VisibilityScope(("near",), CommandLineVisibility(False, frozenset({"ann"})))
 
@@ -60,7 +61,7 @@ class Listener:
     def planned(self, *names: str) -> list[tuple[str, bool]]:
         claims = {name: claim(name) for name in names}
         self.watch.planned(PlannedPass(Pass((), names, None, {}, {}, {}), [], claims, {}, {}, None,
-                                        0.0))
+                                        NoBookings(), 0.0))
         told, self.told[:] = list(self.told), []
         return [(each.claim.id, each.said is not None) for each in told]
 

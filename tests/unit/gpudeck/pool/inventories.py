@@ -1,6 +1,6 @@
 """Random nodes and claims, small enough to try every way to place them."""
 
-from collections.abc import Container
+from collections.abc import Collection, Container, Mapping
 
 from hypothesis import strategies as st
 
@@ -23,6 +23,15 @@ class AllMayHave:
 
     def take(self, placement: Placement) -> None:
         pass
+
+
+class NoBookings:
+    """Nothing is kept for anybody."""
+
+    never: Mapping[str, str] = {}
+
+    def kept(self, claim_id: str) -> Collection[str]:
+        return ()
 
 
 @st.composite
