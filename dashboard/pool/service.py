@@ -176,9 +176,6 @@ class PoolService:
             self.bookings.reserve(claim, [well_node(node) for node in nodes],
                                   leases_of(nodes, self.pending.values(), now),
                                   self.policy.strategy, now)
-        self._put(claim)
-
-    def _put(self, claim: Claim) -> None:
         self.store.put_claim(claim)
         self.claims[claim.id] = claim
         self.wake.set()
@@ -242,7 +239,8 @@ class PoolService:
         for claim in asking:  # on a node: from now on it is ours to keep
             if claim.starts_at is not None and claim.id not in self.claims and (
                     self.bookings.try_reserve(claim, well, leases, self.policy.strategy, now)):
-                self._put(claim)
+                self.store.put_claim(claim)
+                self.claims[claim.id] = claim
         waiting = {each.id for each in asking} | self.pending.keys()
         self.preemptions.renew(waiting, self.ends().stopped(), mono)
         for claim in self.bookings.renew(waiting, self.preemptions.all,
