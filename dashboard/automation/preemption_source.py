@@ -18,7 +18,7 @@ from ..quotas.evaluate import holdings
 from .brake_limits import FLEET_S, fleet_most
 from .dispatch import ActionDispatcher
 from .holds import HubHolds
-from .intents import ActionIntent, preview_flaw
+from .intents import LASTING, ActionIntent, preview_flaw
 from .ladder_runs import LadderRuns
 
 SOURCE = "pre-emption"
@@ -54,7 +54,8 @@ class PreemptionIntentSource:
                 seen = self.dispatcher.look(intent.node_id, intent.task_ids[0], ON_RUNG["end"],
                                             ActionParams())
                 refusal = seen if isinstance(seen, Refusal) else preview_flaw(intent, "end", seen)
-                if refusal is not None:
+                # What will be different in a minute is for the ladder to try again.
+                if refusal is not None and refusal.code in LASTING:
                     return refusal.sentence
         return ""
 

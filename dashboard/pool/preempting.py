@@ -19,6 +19,7 @@ log = logging.getLogger("gpudeck.pool")
 
 AT_ONCE = 4
 GIVE_UP_S = 1_800.0  # a lease that could not be ended by then will not be
+AGAIN_AFTER_S = 300.0  # it was not to be
 
 
 @dataclass(slots=True)
@@ -32,14 +33,18 @@ class Preemptions:
     spawn: Callable[..., Any] = gevent.spawn
     all: dict[str, Preemption] = field(init=False, default_factory=dict)  # by claim
     failed: dict[str, str] = field(init=False, default_factory=dict)  # claim to why
-    _began: dict[str, float] = field(init=False, default_factory=dict)  # monotonic; never twice
+    _began: dict[str, float] = field(init=False, default_factory=dict)  # monotonic
 
     def begin(self, claim: Claim, free: Mapping[str, Node], leases: Sequence[Lease],
               least_run_s: float, now: float, mono: float) -> None:
         """For the head of the queue: who makes room for it, if anybody does. Nobody is told before
         all of them are known to be such as can be ended."""
-        if claim.id in self._began or len(self._began) - len(self.failed) >= AT_ONCE:
+        began = self._began.get(claim.id)
+        is_tried = began is not None and (
+            claim.id not in self.failed or mono - began < AGAIN_AFTER_S)
+        if is_tried or len(self._began) - len(self.failed) >= AT_ONCE:
             return
+        self.failed.pop(claim.id, None)
         taken = {each.id for found in self.all.values() for each in found.victims}
         found = preemption(claim, free, [each for each in leases if each.id not in taken],
                            least_run_s, now)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dashboard.pool.bookings import PoolBookings
-from dashboard.pool.preempting import GIVE_UP_S, Preemptions
+from dashboard.pool.preempting import AGAIN_AFTER_S, GIVE_UP_S, Preemptions
 from dashboard.pool.store import SCHEMA, PoolStore
 from dashboard.runtime.sqlite_state import SqliteStateStore
 from gpudeck.pool.core.claims import Grant, Lease
@@ -59,8 +59,10 @@ def test_if_one_of_them_cannot_be_ended_nobody_is_told(site: Site) -> None:
     assert site.preemptions.notes == {
         "c1": "no GPUs are taken back for it: bob asked that it be kept"}
     site.refusals.clear()
-    site.begin()
+    site.begin(AGAIN_AFTER_S - 1)
     assert not site.preemptions.all, "it is not tried again and again"
+    site.begin(AGAIN_AFTER_S)
+    assert site.preemptions.all
 
 
 def test_it_ends_with_its_claim_or_with_a_ladder_that_stopped_or_in_time(site: Site) -> None:
