@@ -226,8 +226,8 @@ def crowded(crowd: Crowd, seconds: float) -> None:
         time.sleep(0.2)
 
     def all_free() -> bool:
-        return crowd.hub.get("/api/v1/leases")["items"] == [] and sum(
-            each["free"] for each in crowd.hub.get("/api/v1/pool")["models"]) == NODES * GPUS
+        free = sum(each["free"] for each in crowd.hub.get("/api/v1/pool")["models"])
+        return crowd.hub.get("/api/v1/leases")["items"] == [] and bool(free == NODES * GPUS)
 
     wait_for(all_free, 60)
     for each in crowd.notes():
