@@ -361,7 +361,10 @@ class WireAgent:
         wait_for(lambda: len(self.welcomes) > before or self.refused, why="Welcome")
 
     def _heard(self, data: bytes) -> None:
-        message: FromHub = decode_from_hub(data)
+        with contextlib.suppress(socketio.exceptions.BadNamespaceError):  # closed meanwhile
+            self._answer(decode_from_hub(data))
+
+    def _answer(self, message: FromHub) -> None:
         match message:
             case Challenge():
                 self.caller.said = msgspec.structs.replace(
