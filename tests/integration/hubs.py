@@ -362,9 +362,9 @@ class WireAgent:
 
     def _heard(self, data: bytes) -> None:
         with contextlib.suppress(socketio.exceptions.BadNamespaceError):  # closed meanwhile
-            self._answer(decode_from_hub(data))
+            self._hear(decode_from_hub(data))
 
-    def _answer(self, message: FromHub) -> None:
+    def _hear(self, message: FromHub) -> None:
         match message:
             case Challenge():
                 self.caller.said = msgspec.structs.replace(
