@@ -1,4 +1,5 @@
-"""One pass of the pool over a large fleet, and what strategies give out on the openb trace."""
+"""One pass of the pool over a large fleet, the hub's turn around it, and what strategies give out
+on the openb trace."""
 
 import random
 import statistics
@@ -12,6 +13,7 @@ from gpudeck.pool.core.inventory import FreeGpu, Node, node_of
 from gpudeck.pool.core.placement import PlacementContext
 from gpudeck.pool.core.schedule import NoOwnerLimits, PoolPolicy, Queue, run_pass
 from gpudeck.pool.core.simulation import allocation
+from tests.unit.dashboard.pool.large_pool import LargePool
 from tests.unit.gpudeck.pool.openb import claims, nodes
 
 NODES, GPUS_EACH, WAITING, OWNERS = 1_250, 8, 5_000, 200
@@ -27,6 +29,10 @@ def figures() -> Iterator[Figure]:
     for name, held in (("all leased", 1.0), ("95 % leased", 0.95), ("half leased", 0.5)):
         yield Figure(f"pool: one pass, {NODES * GPUS_EACH:,} GPUs, {WAITING:,} claims, {name}",
                      _pass_ms(held), "ms", GOAL_MS)
+    for name, held in (("all leased", 1.0), ("half leased", 0.5)):
+        whole, longest = _hub_ms(held)
+        yield Figure(f"pool: the hub's whole turn, every claim on a node, {name}", whole, "ms")
+        yield Figure("  longest time that nothing else of the hub runs", longest, "ms", GOAL_MS)
     context = PlacementContext(mix=ClaimMix(claims()))
     for strategy in ("pack", "best_fit"):
         seed = 42
@@ -47,6 +53,17 @@ def _pass_ms(held: float) -> float:
         run_pass(queue, there, PoolPolicy(), context, NOW)
         took.append((time.process_time() - began) * 1e3)
     return statistics.median(took)
+
+
+def _hub_ms(held: float) -> tuple[float, float]:
+    """CPU of a turn, and of the longest stretch of it; each turn after one report has changed."""
+    draw = random.Random(1)
+    there, leases = _fleet(draw, held)
+    pool = LargePool(there, leases, [_claim(draw, number) for number in range(WAITING)], NOW, draw)
+    turns = [pool.turn_ms() for _ in range(PASSES)]
+    pool.close()
+    return (statistics.median(sum(each) for each in turns),
+            statistics.median(max(each) for each in turns))
 
 
 def _fleet(draw: random.Random, held: float) -> tuple[list[Node], list[Lease]]:

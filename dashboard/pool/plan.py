@@ -1,12 +1,14 @@
 """From what nodes report to what each of them is told. Pure."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import islice
 from typing import Protocol
 
 from gpudeck.pool.core.claims import Booking, Claim, Grant, Lease
 from gpudeck.pool.core.estimates import WaitEstimate
+from gpudeck.pool.core.fair_share import EndedUsage
 from gpudeck.pool.core.feasibility import why_waits
 from gpudeck.pool.core.fragmentation import LEAST_CLAIMS, ClaimMix
 from gpudeck.pool.core.inventory import FreeGpu, Node, node_of
@@ -18,7 +20,6 @@ from gpudeck.pool.link import (
     LeaseOffer,
     PoolPlan,
     PoolReport,
-    ReportedEnd,
 )
 from gpudeck.pool.messages import ELSEWHERE_MOST
 
@@ -32,13 +33,52 @@ class BookedClaims(Protocol):
     def kept(self, claim_id: str) -> Collection[str]: ...  # GPUs
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PoolNode:
-    """A connected node that gives out GPUs."""
+    """A connected node that gives out GPUs; what follows from its report is worked out once."""
 
     id: str
     host: str
     report: PoolReport
+
+    @cached_property
+    def empty(self) -> Node:
+        """As if nothing were given out, and all were well."""
+        return self._with({each.uuid for each in self.report.gpus})
+
+    @cached_property
+    def well(self) -> Node:
+        """As if nothing were given out of what is well now."""
+        return self._with({each.uuid for each in self.report.gpus if not each.trouble})
+
+    @cached_property
+    def unleased(self) -> Node:
+        return _given(self.well, [(each.claim, each.uuids) for each in self.report.leases])
+
+    @cached_property
+    def leases(self) -> Sequence[Lease]:
+        return [Lease(id=each.claim.id, claim=each.claim, grants=(Grant(self.id, each.uuids),),
+                      since=each.since, until=each.until) for each in self.report.leases]
+
+    @cached_property
+    def claims(self) -> Sequence[Claim]:
+        """What was asked on a node is for that node, unless it names others."""
+        return [replace(each.claim, hosts=each.claim.hosts or (self.id,))
+                for each in self.report.claims]
+
+    def _with(self, there: Collection[str]) -> Node:
+        """GPU 0 goes last: programs that name no device take that one."""
+        return node_of(self.id, self.host, [
+            (each.uuid, FreeGpu(each.model, each.is_mig, each.clique, each.numa,
+                                None if each.mem_bytes is None else int(each.mem_bytes)))
+            for each in sorted(self.report.gpus, key=lambda gpu: -gpu.index)
+            if each.uuid in there])
+
+
+def _given(node: Node, held: Iterable[tuple[Claim, Collection[str]]]) -> Node:
+    for claim, uuids in held:
+        node = node.given([uuid for uuid in uuids if uuid in node.uuids], claim)
+    return node
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,73 +91,45 @@ class PendingOffer:
     taken: frozenset[str] = frozenset()  # nodes that have
 
 
-def empty_node(node: PoolNode) -> Node:
-    """As if nothing were given out, and all were well."""
-    return _node(node, {each.uuid for each in node.report.gpus})
-
-
-def well_node(node: PoolNode) -> Node:
-    """As if nothing were given out of what is well now."""
-    return _node(node, {each.uuid for each in node.report.gpus if not each.trouble})
-
-
-def free_node(node: PoolNode, pending: Collection[PendingOffer]) -> Node:
-    free = well_node(node)
-    held = [(each.claim, each.uuids) for each in node.report.leases]
-    held += [(each.claim, grant.uuids) for each in pending for grant in each.grants
-             if grant.node == node.id and node.id not in each.taken]
-    for claim, uuids in held:
-        free = free.given([uuid for uuid in uuids if uuid in free.uuids], claim)
-    return free
-
-
-def _node(node: PoolNode, there: Collection[str]) -> Node:
-    """GPU 0 goes last: programs that name no device take that one."""
-    return node_of(node.id, node.host, [
-        (each.uuid, FreeGpu(each.model, each.is_mig, each.clique, each.numa,
-                            None if each.mem_bytes is None else int(each.mem_bytes)))
-        for each in sorted(node.report.gpus, key=lambda gpu: -gpu.index) if each.uuid in there])
+def free_nodes(nodes: Iterable[PoolNode], pending: Iterable[PendingOffer]) -> dict[str, Node]:
+    offered: dict[str, list[tuple[Claim, Collection[str]]]] = {}
+    for each in pending:
+        for grant in each.grants:
+            if grant.node not in each.taken:
+                offered.setdefault(grant.node, []).append((each.claim, grant.uuids))
+    return {node.id: _given(node.unleased, offered.get(node.id, ())) for node in nodes}
 
 
 def waiting_claims(nodes: Collection[PoolNode], own: Collection[Claim],
                    pending: Mapping[str, PendingOffer]) -> list[Claim]:
-    """What was asked on a node is for that node, unless it names others."""
-    held = {each.claim.id for node in nodes for each in node.report.leases}
-    asked = [replace(each.claim, hosts=each.claim.hosts or (node.id,))
-             for node in nodes for each in node.report.claims]
+    held = {each.id for node in nodes for each in node.leases}
     # A reservation that the hub has made its own is asked for until its node has heard of it.
-    found = {each.id: each for each in (*asked, *own)}
+    found = {each.id: each for node in nodes for each in node.claims}
+    found |= {each.id: each for each in own}
     return [each for each in found.values() if each.id not in held and each.id not in pending]
 
 
 def leases_of(nodes: Collection[PoolNode], pending: Collection[PendingOffer], now: float
               ) -> list[Lease]:
-    reported = [Lease(id=each.claim.id, claim=each.claim, grants=(Grant(node.id, each.uuids),),
-                      since=each.since, until=each.until)
-                for node in nodes for each in node.report.leases]
     proposed = [(each.claim, tuple(grant for grant in each.grants if grant.node not in each.taken))
                 for each in pending]
-    return reported + [Lease(id=claim.id, claim=claim, grants=grants, since=now,
-                             until=now + claim.term_s) for claim, grants in proposed]
+    return [each for node in nodes for each in node.leases] + [
+        Lease(id=claim.id, claim=claim, grants=grants, since=now, until=now + claim.term_s)
+        for claim, grants in proposed]
 
 
-def ended_lease(node_id: str, end: ReportedEnd) -> Lease:
-    return Lease(id=end.claim.id, claim=end.claim, grants=(Grant(node_id, end.uuids),),
-                 since=end.since, until=end.ended_at, ended_at=end.ended_at)
-
-
-def scheduled(nodes: Sequence[PoolNode], own: Collection[Claim],
-              pending: Mapping[str, PendingOffer], ended: Sequence[Lease],
+def scheduled(nodes: Sequence[PoolNode], waiting: Sequence[Claim],
+              pending: Mapping[str, PendingOffer], ended: Sequence[Lease], had: EndedUsage | None,
               bookings: Collection[Booking], limits: OwnerLimits, policy: PoolPolicy, now: float
               ) -> Pass:
-    waiting = waiting_claims(nodes, own, pending)
+    """`ended`: of late; `had`: what all that ended count."""
     asking = {each.id for each in waiting}
     recent = [each.claim for each in ended[-LEAST_CLAIMS * 40:]]
     return run_pass(
-        Queue(waiting=waiting, leases=leases_of(nodes, pending.values(), now), ended=ended,
+        Queue(waiting=waiting, leases=leases_of(nodes, pending.values(), now), had=had,
               bookings=[each for each in bookings if each.claim.id in asking],
               limits=limits),
-        [free_node(node, pending.values()) for node in nodes], policy,
+        [*free_nodes(nodes, pending.values()).values()], policy,
         PlacementContext(mix=ClaimMix([*recent, *waiting])), now)
 
 
@@ -139,8 +151,7 @@ class PlannedPass:
         for node in nodes:
             for name in {node.id, node.host}:
                 self._named.setdefault(name, []).append(node)
-        self.empty = {node.id: empty_node(node) for node in nodes}
-        self.free = {node.id: free_node(node, pending.values()) for node in nodes}
+        self.free = free_nodes(nodes, pending.values())
         self._places = {claim_id: place for place, claim_id in enumerate(made.order, 1)}
         self._offers: dict[str, list[tuple[Claim, Grant]]] = {}
         for each in pending.values():
@@ -197,7 +208,7 @@ class PlannedPass:
         if key not in self._whys:
             there = self.nodes if not claim.hosts else [
                 node for name in claim.hosts for node in self._named.get(name, ())]
-            self._whys[key] = why_waits(claim, [self.empty[node.id] for node in there],
+            self._whys[key] = why_waits(claim, [node.empty for node in there],
                                         [self.free[node.id] for node in there])
         return self._whys[key]
 

@@ -21,7 +21,6 @@ from ..audit.recorder import AuditRecorder
 from ..web.answers import bad
 from ..web.query_pool import QueryPool
 from . import views
-from .plan import empty_node
 from .service import PoolService
 
 CLAIMS_MOST = 2_000
@@ -86,7 +85,7 @@ class PoolPolicyApi:
                    if (value := getattr(policy, name)) != getattr(was, name)}
         self.audit.note(asker().name, {"action": "pool policy", "outcome": "done", "detail": {
             name: str(value)[:256] for name, value in changed.items()}})
-        self.service.set_policy(policy)
+        self.service.set_policy(policy, time.time())
         return views.policy_view(policy)
 
     def simulate(self, asked: SimulationRequest) -> views.SimulationView:
@@ -94,12 +93,12 @@ class PoolPolicyApi:
         for name in asked.strategies:
             _check_strategy(name)
         since = time.time() - asked.days * DAY_S
-        ended = [each for each in self.service.ended.values()
+        ended = [each for each in self.service.ended.recent
                  if each.ended_at is not None and each.claim.submitted_at >= since]
         traced = [TracedClaim(replace(each.claim, hosts=(), starts_at=None),
                               (each.ended_at or 0.0) - each.since)
                   for each in sorted(ended, key=lambda each: each.since)[-CLAIMS_MOST:]]
-        nodes = [empty_node(node) for node in self.service.nodes]
+        nodes = [node.empty for node in self.service.nodes]
         if not traced or not nodes:
             return views.SimulationView(0, since, [])
         context = PlacementContext(mix=ClaimMix([each.claim for each in traced]))

@@ -1,11 +1,11 @@
 """The pool of the fleet: hears nodes, plans, and proposes leases that the nodes grant or refuse."""
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from gevent import spawn_later
+from gevent import sleep, spawn_later
 from gevent.event import Event
 
 from gpudeck.pool.core.claims import Claim, Lease
@@ -19,19 +19,17 @@ from ..errors import InvalidChangeError
 from ..fleet.fleet import Fleet
 from ..fleet.node_budget import NodeBudget
 from .bookings import PoolBookings
+from .ended import EndedLeases
 from .estimating import WaitEstimates
 from .lease_news import LeaseNews
 from .plan import (
     PendingOffer,
     PlannedPass,
     PoolNode,
-    empty_node,
-    ended_lease,
-    free_node,
+    free_nodes,
     leases_of,
     scheduled,
     waiting_claims,
-    well_node,
 )
 from .preempting import Preemptions
 from .store import PoolStore
@@ -40,12 +38,10 @@ from .watch import PoolWatch
 log = logging.getLogger("gpudeck.pool")
 
 PASS_EVERY_S = 1.0
+NODES_AT_A_TIME = 64
 ANSWER_WITHIN_S = 30.0
 SAME_TIME_S = 2.0  # the clocks of node and hub may differ by
-ENDED_KEPT_S = 35 * 86_400.0  # five half-lives of fair share
-FORGET_EVERY_S = 3_600.0
 ENDS_MOST = ((3_600.0, 4_096), (86_400.0, 16_384))  # of leases that one node may have ended
-End = tuple[str, str]  # claim and node
 GivenBack = tuple[str, float]  # why, and since when on the monotonic clock
 
 
@@ -79,17 +75,17 @@ class PoolService:
     planned: PlannedPass | None = field(init=False, default=None)
     news: LeaseNews = field(init=False, default_factory=LeaseNews)
     pending: dict[str, PendingOffer] = field(init=False, default_factory=dict)
-    ended: dict[End, Lease] = field(init=False, default_factory=dict)
-    _reports: dict[str, PoolReport] = field(init=False, default_factory=dict)
+    ended: EndedLeases = field(init=False)
+    _reported: dict[str, PoolNode] = field(init=False, default_factory=dict)
     _give_back: dict[str, dict[str, GivenBack]] = field(init=False, default_factory=dict)
     _extend: dict[str, dict[str, float]] = field(init=False, default_factory=dict)
     _ends: NodeBudget = field(init=False, default_factory=lambda: NodeBudget(ENDS_MOST))
     _estimates: WaitEstimates = field(init=False, default_factory=WaitEstimates)
     _rests_until_mono: float = field(init=False, default=float("-inf"))
     _sent: dict[str, PoolPlan] = field(init=False, default_factory=dict)
-    _forgot_mono: float = field(init=False, default=float("-inf"))
 
     def __post_init__(self) -> None:
+        self.ended = EndedLeases(self.store)
         self.bookings = PoolBookings(self.store)
         self.preemptions = Preemptions(
             self.bookings, lambda found: self.ends().why_not(found), self.wake.set)
@@ -98,8 +94,7 @@ class PoolService:
         self.policy = self.store.policy()
         self.claims = {each.id: each for each in self.store.claims()}
         self.bookings.open()
-        self.ended = {(end.claim.id, node_id): ended_lease(node_id, end)
-                      for node_id, end in self.store.ended(now - ENDED_KEPT_S)}
+        self.ended.open(self.policy.fair_share, now)
 
     def joined(self, node_id: str) -> None:
         """It knows nothing of what it was told before."""
@@ -107,14 +102,16 @@ class PoolService:
 
     def reported(self, node_id: str, report: PoolReport) -> None:
         """The node's word is the truth of its GPUs, and of nothing else."""
-        before = self._reports.get(node_id)
+        was = self._reported.get(node_id)
+        before = None if was is None else was.report
         self.watch.reported(node_id, before, report, self.claims)
-        self._reports[node_id] = report
-        new = [each for each in report.ended if (each.claim.id, node_id) not in self.ended]
+        self._reported[node_id] = PoolNode(node_id, self.fleet.host_of(node_id) or node_id, report)
+        known = () if before is None else {each.claim.id for each in before.ended}
+        new = [each for each in report.ended if each.claim.id not in known
+               and not self.ended.is_known(node_id, each)]
         if self._ends.take(node_id, len(new), self.clock()):
             for end in new:
-                self.store.put_ended(node_id, end)
-                self.ended[end.claim.id, node_id] = ended_lease(node_id, end)
+                self.ended.add(node_id, end)
         taken = {each.claim.id for each in report.leases}
         asked = {each.claim.id for each in report.claims}
         for claim_id, offer in list(self.pending.items()):
@@ -156,8 +153,7 @@ class PoolService:
     @property
     def nodes(self) -> list[PoolNode]:
         """Those that are connected: of another nobody knows what is free."""
-        return [PoolNode(node_id, self.fleet.host_of(node_id) or node_id, report)
-                for node_id, report in self._reports.items() if node_id in self.connected]
+        return [node for node_id, node in self._reported.items() if node_id in self.connected]
 
     def lease(self, lease_id: str) -> tuple[PoolNode, ReportedLease] | None:
         return next(((node, each) for node in self.nodes for each in node.report.leases
@@ -169,11 +165,11 @@ class PoolService:
     def claim(self, claim: Claim) -> None:
         """Made at the hub just now. Raises InvalidChangeError where it could never be met."""
         nodes, now = self.nodes, claim.submitted_at
-        why = why_never(claim, [empty_node(node) for node in nodes])
+        why = why_never(claim, [node.empty for node in nodes])
         if why:
             raise InvalidChangeError(why)
         if claim.starts_at is not None:
-            self.bookings.reserve(claim, [well_node(node) for node in nodes],
+            self.bookings.reserve(claim, [node.well for node in nodes],
                                   leases_of(nodes, self.pending.values(), now),
                                   self.policy.strategy, now)
         self.store.put_claim(claim)
@@ -196,8 +192,10 @@ class PoolService:
         self._give_back.setdefault(node_id, {})[lease_id] = why, self.clock()
         self.wake.set()
 
-    def set_policy(self, policy: PoolPolicy) -> None:
+    def set_policy(self, policy: PoolPolicy, now: float) -> None:
         self.store.put_policy(policy)
+        if policy.fair_share != self.policy.fair_share:
+            self.ended.open(policy.fair_share, now)
         self.policy = policy
         self.wake.set()
 
@@ -212,21 +210,24 @@ class PoolService:
         if mono < self._rests_until_mono:
             spawn_later(self._rests_until_mono - mono, self.wake.set)
             return
-        self._forget(now, mono)
+        self.ended.forget(now, mono)
         for offer in list(self.pending.values()):
             if mono - offer.at_mono >= ANSWER_WITHIN_S:
                 self._unwind(offer, "no answer")
         nodes = self.nodes
         leases = leases_of(nodes, self.pending.values(), now)
         self._renew_bookings(nodes, leases, now, mono)
-        made = scheduled(nodes, self.claims.values(), self.pending, list(self.ended.values()),
+        waiting = self.waiting(nodes)
+        made = scheduled(nodes, waiting, self.pending, self.ended.recent, self.ended.had,
                          self.bookings.all.values(), self.limits(nodes, leases), self.policy, now)
         if self.policy.is_preemptive and made.shadow is not None:
             self._preempt(made.shadow.claim, nodes, leases, made, now, mono)
         for placement in made.offers:
             self.pending[placement.claim.id] = PendingOffer(
                 placement.claim, placement.grants, mono)
-        self._tell(nodes, made, now, mono)
+        asking = {each.id: each for each in waiting if each.id not in self.pending}
+        sleep(0)  # what was decided stands
+        self._tell(nodes, asking, made, now, mono)
         if made.offers:
             self.wake.set()
         # Whatever nodes report, and however often: passes are a tenth of the hub's time at most.
@@ -235,7 +236,7 @@ class PoolService:
     def _renew_bookings(self, nodes: Collection[PoolNode], leases: Collection[Lease], now: float,
                         mono: float) -> None:
         asking = self.waiting(nodes)
-        well = [well_node(node) for node in nodes]
+        well = [node.well for node in nodes]
         for claim in asking:  # on a node: from now on it is ours to keep
             if claim.starts_at is not None and claim.id not in self.claims and (
                     self.bookings.try_reserve(claim, well, leases, self.policy.strategy, now)):
@@ -250,7 +251,7 @@ class PoolService:
 
     def _preempt(self, claim: Claim, nodes: Collection[PoolNode], leases: Collection[Lease],
                  made: Pass, now: float, mono: float) -> None:
-        free = {node.id: free_node(node, self.pending.values()) for node in nodes}
+        free = free_nodes(nodes, self.pending.values())
         for placement in made.offers:
             for grant in placement.grants:
                 free[grant.node] = free[grant.node].given(grant.uuids, placement.claim)
@@ -260,29 +261,22 @@ class PoolService:
                     free[grant.node] = free[grant.node].held_from(grant.uuids, booking.starts_at)
         self.preemptions.begin(claim, free, list(leases), self.policy.least_run_s, now, mono)
 
-    def _tell(self, nodes: Collection[PoolNode], made: Pass, now: float, mono: float) -> None:
+    def _tell(self, nodes: Sequence[PoolNode], asking: Mapping[str, Claim], made: Pass, now: float,
+              mono: float) -> None:
         estimate = None
         if made.shadow is not None:
             estimate = self._estimates.of(
-                made.shadow.claim, lambda: {node.id: free_node(node, self.pending.values())
-                                            for node in nodes},
+                made.shadow.claim, lambda: free_nodes(nodes, self.pending.values()),
                 leases_of(nodes, self.pending.values(), now), self.bookings.all.values(),
-                self.ended.values(), now, mono)
-        self.planned = PlannedPass(made, list(nodes),
-                                   {each.id: each for each in self.waiting(nodes)}, self.pending,
-                                   self.preemptions.notes, estimate, self.bookings, now)
+                self.ended.recent, now, mono)
+        self.planned = PlannedPass(made, nodes, asking, self.pending, self.preemptions.notes,
+                                   estimate, self.bookings, now)
         self.watch.planned(self.planned)
-        for node in nodes:
+        for at, node in enumerate(nodes):
+            if at % NODES_AT_A_TIME == NODES_AT_A_TIME - 1:
+                sleep(0)  # thousands of claims wait: nobody else waits for all of them to be told
             back = {each: why for each, (why, _) in self._give_back.get(node.id, {}).items()}
             plan = self.planned.plan(node, back, self.preemptions.of_node(node.id),
                                      self._extend.get(node.id, {}))
             if plan != self._sent.get(node.id) and self.send(node.id, plan):
                 self._sent[node.id] = plan
-
-    def _forget(self, now: float, mono: float) -> None:
-        if mono - self._forgot_mono < FORGET_EVERY_S:
-            return
-        self._forgot_mono = mono
-        self.store.forget_ended(now - ENDED_KEPT_S)
-        self.ended = {key: lease for key, lease in self.ended.items()
-                      if (lease.ended_at or now) >= now - ENDED_KEPT_S}

@@ -113,14 +113,14 @@ class ResourceManagerApi:
         def fits(node: Node) -> bool:
             return next(candidates(node, claim, 0.0), None) is not None
 
-        could = [node for node in nodes if fits(planned.empty[node.id])]
+        could = [node for node in nodes if fits(node.empty)]
         now = [node for node in could if fits(planned.free[node.id])]
         reason = ""
         if not could:
-            reason = why_never(claim, [planned.empty[node.id] for node in nodes])
+            reason = why_never(claim, [node.empty for node in nodes])
         elif not now:
-            reason = why_waits(claim, *([of[node.id] for node in nodes]
-                                        for of in (planned.empty, planned.free)))
+            reason = why_waits(claim, [node.empty for node in nodes],
+                               [planned.free[node.id] for node in nodes])
         return views.ValidationView(
             bool(could), bool(now), [node.host for node in could], [node.host for node in now],
             len(self.pool.seen_claims()), reason)
@@ -205,7 +205,7 @@ class ResourceManagerApi:
                            "the pool is off; `gpudeck hub --pool on` switches it on")
         planned = service.planned
         nodes = [] if planned is None else [
-            node for node in self.pool.seen_nodes() if node.id in planned.empty]
+            node for node in self.pool.seen_nodes() if node.id in planned.free]
         if planned is None or not nodes:
             raise ApiError(HTTPStatus.SERVICE_UNAVAILABLE,
                            "no node that you may see gives out GPUs now (gpudeck agent "

@@ -1,6 +1,8 @@
 """The SQL of the pool: its policy, claims that were made at the hub, what is kept for claims to
 come, and leases that have ended."""
 
+from collections.abc import Iterator
+
 import msgspec
 
 from gpudeck.pool.core.claims import Booking, Claim
@@ -56,14 +58,23 @@ class PoolStore:
     def put_policy(self, policy: PoolPolicy) -> None:
         put(self._db, "pool_policy", [("pool", _encode(policy))])
 
-    def ended(self, since: float) -> list[tuple[str, ReportedEnd]]:
-        """(node, lease), oldest first."""
-        return [(node_id, _end(body)) for node_id, body in self._db.execute(
-            "select node_id, body from pool_ended where ended_at >= ? order by ended_at, id",
-            (since,))]
+    def ended(self, since: float) -> Iterator[tuple[str, ReportedEnd]]:
+        """(node, lease), one by one: of a large fleet there are many."""
+        for node_id, body in self._db.execute(
+                "select node_id, body from pool_ended where ended_at >= ?", (since,)):
+            yield node_id, _end(body)
 
-    def put_ended(self, node_id: str, end: ReportedEnd) -> None:
-        put(self._db, "pool_ended", [(end.claim.id, node_id, end.ended_at, _encode(end))])
+    def last_ended(self, most: int) -> list[tuple[str, ReportedEnd]]:
+        """Oldest first."""
+        found = self._db.execute("select node_id, body from pool_ended "
+                                 "order by ended_at desc, id desc limit ?", (most,))
+        return [(node_id, _end(body)) for node_id, body in found][::-1]
+
+    def add_ended(self, node_id: str, end: ReportedEnd) -> bool:
+        """False: it was known."""
+        return self._db.execute(
+            "insert into pool_ended values (?, ?, ?, ?) on conflict do nothing",
+            (end.claim.id, node_id, end.ended_at, _encode(end))).rowcount == 1
 
     def forget_ended(self, before: float) -> None:
         self._db.execute("delete from pool_ended where ended_at < ?", (before,))

@@ -3,10 +3,12 @@
 import heapq
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import log
 
 from gpudeck.pool.core.claims import WHOLE_MILLI, Claim, Lease
+
+NOTHING_GPU_S = 1e-3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,12 +62,42 @@ class Usage:
         return team, self.owners.get(claim.owner, 0.0) / shares.get(claim.owner, 1.0)
 
 
-def usage_of(leases: Iterable[Lease], now: float, policy: FairSharePolicy) -> Usage:
-    usage = Usage(policy)
+class EndedUsage:
+    """What leases that have ended count. All of it decays alike, so that the sums are enough,
+    however many there were."""
+
+    def __init__(self, ended: Iterable[Lease], policy: FairSharePolicy, now: float) -> None:
+        self._sums = Usage(policy)
+        self._at = now
+        for lease in ended:
+            self.add(lease)
+
+    def add(self, lease: Lease) -> None:
+        assert lease.ended_at is not None
+        self._sums.charge(lease.claim, held_gpus(lease.claim) * decayed_s(
+            lease.since, lease.ended_at, self._at, self._sums.policy.half_life_s))
+
+    def usage(self, now: float) -> Usage:
+        self._decay(now)
+        return replace(self._sums, owners={**self._sums.owners}, teams={**self._sums.teams})
+
+    def _decay(self, now: float) -> None:
+        """What is next to nothing is forgotten, and so are owners who left."""
+        part = 2 ** (-(now - self._at) / self._sums.policy.half_life_s)
+        self._at = now
+        for sums in (self._sums.owners, self._sums.teams):
+            for name, gpu_s in list(sums.items()):
+                sums[name] = gpu_s * part
+                if sums[name] < NOTHING_GPU_S:
+                    del sums[name]
+
+
+def usage_of(leases: Iterable[Lease], had: EndedUsage | None, now: float, policy: FairSharePolicy
+             ) -> Usage:
+    usage = Usage(policy) if had is None else had.usage(now)
     for lease in leases:
-        until = now if lease.ended_at is None else min(lease.ended_at, now)
         usage.charge(lease.claim, held_gpus(lease.claim) * decayed_s(
-            lease.since, until, now, policy.half_life_s))
+            lease.since, now, now, policy.half_life_s))
     return usage
 
 

@@ -3,7 +3,7 @@
 import hashlib
 import heapq
 from bisect import bisect_left, insort
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from math import inf
@@ -183,6 +183,7 @@ class Placer:
                                  if gpu.free_until < inf})
         self._kinds: dict[tuple[object, ...], int] = {}
         self._members: dict[int, list[tuple[str, str]]] = {}
+        self._by_name: dict[str, list[str]] = {}
         self._changes: list[int] = []
         self._rankings: dict[tuple[object, ...], _Ranking] = {}
         for node in ordered:
@@ -247,8 +248,7 @@ class Placer:
 
     def _scored(self, claim: Claim, ends_at: float, closed: Container[str]) -> list[Scored]:
         if self._strategy.by_name or claim.hosts or closed:
-            return [found for node in self._nodes.values() if node.id not in closed
-                    if not claim.hosts or node.host in claim.hosts or node.id in claim.hosts
+            return [found for node in self._named(claim.hosts) if node.id not in closed
                     if (found := self._score(self._kind(node), node, claim, ends_at)) is not None]
         ranking = self._ranked(claim, ends_at)
         if claim.nodes == 1:
@@ -256,6 +256,17 @@ class Placer:
         kinds = {kind: (score, places) for score, *_, places, kind in ranking.heap}
         return [(score, *member, places, kind) for kind, (score, places) in kinds.items()
                 for member in self._members[kind][:claim.nodes]]
+
+    def _named(self, names: Sequence[str]) -> Iterable[Node]:
+        """By host name or id; no names: all."""
+        if not names:
+            return self._nodes.values()
+        if not self._by_name:
+            for node in self._nodes.values():
+                for name in {node.id, node.host}:
+                    self._by_name.setdefault(name, []).append(node.id)
+        found = dict.fromkeys(each for name in names for each in self._by_name.get(name, ()))
+        return [self._nodes[each] for each in found]
 
     def _ranked(self, claim: Claim, ends_at: float) -> _Ranking:
         ranking = self._rankings.setdefault(

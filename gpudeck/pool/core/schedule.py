@@ -17,7 +17,14 @@ from gpudeck.pool.core.claims import (
     expected_end,
     uuids_of,
 )
-from gpudeck.pool.core.fair_share import FairSharePolicy, held_gpus, turns, usage_of
+from gpudeck.pool.core.fair_share import (
+    EndedUsage,
+    FairSharePolicy,
+    held_gpus,
+    turns,
+    usage_of,
+)
+from gpudeck.pool.core.fragmentation import accepts
 from gpudeck.pool.core.inventory import Node
 from gpudeck.pool.core.placement import (
     Candidate,
@@ -70,7 +77,7 @@ class Queue:
 
     waiting: Sequence[Claim]
     leases: Sequence[Lease]  # that hold GPUs
-    ended: Sequence[Lease] = ()  # of the last weeks
+    had: EndedUsage | None = None  # None: of those that have ended nothing counts
     bookings: Sequence[Booking] = ()
     limits: OwnerLimits
 
@@ -106,7 +113,7 @@ def run_pass(queue: Queue, nodes: Sequence[Node], policy: PoolPolicy, context: P
              now: float) -> Pass:
     """`nodes`: with what is free of them now."""
     turn = _PassInProgress(queue, Placer(nodes, policy.strategy, context), now)
-    usage = usage_of((*queue.leases, *queue.ended), now, policy.fair_share)
+    usage = usage_of(queue.leases, queue.had, now, policy.fair_share)
     for claim in turn.keep(queue.bookings):
         usage.charge(claim, held_gpus(claim) * claim.term_s)
     booked = {each.claim.id for each in queue.bookings}
@@ -166,7 +173,9 @@ class _PassInProgress:
             return self.wait(claim)
         closed = self.queue.limits.closed(claim)
         wants = (*claim.wants, claim.nodes, claim.hosts, claim.term_s)
-        placement = None if wants in self._full else self.placer.find(claim, self.now, closed)
+        if wants in self._full:
+            return self.wait(claim)
+        placement = self.placer.find(claim, self.now, closed)
         if placement is not None:
             return self._give(placement)
         if not closed:
@@ -212,46 +221,60 @@ def shadow_of(claim: Claim, nodes: Mapping[str, Node], leases: Sequence[Lease],
               bookings: Sequence[Booking], now: float) -> Shadow | None:
     """Leases and bookings are taken back in the order of their ends until the claim fits. None: it
     never would."""
-    changed = dict(nodes)
+    there = {each.id: each for each in nodes.values() if _could_ever(each, claim)}
     # A cheap bound on what a node can have free; only where it is enough one looks closely.
     free = {each.id: sum(gpu.free_milli >= claim.share_milli for gpu in each.gpus)
-            for each in nodes.values()}
-    fits = {each.id: found for each in nodes.values() if free[each.id] >= claim.gpus
+            for each in there.values()}
+    fits = {each.id: found for each in there.values() if free[each.id] >= claim.gpus
             and (found := _fit(each, claim, now)) is not None}
-    for end, _, held in _ends(leases, bookings, now):
+    over: dict[str, list[tuple[Lease | Booking, Grant]]] = {}  # not yet taken back
+    for end, _, held in _ends(leases, bookings, there, now):
         for grant in held.grants:
-            if grant.node not in nodes:
+            if grant.node not in there:
                 continue
-            node = changed[grant.node]
-            if isinstance(held, Lease):
-                node = node.got_back(grant.uuids, held.claim)
-                free[grant.node] += len(grant.uuids)
-            else:
-                node = node.held_until({uuid: min((each.starts_at for each in bookings if (
-                    each.ends_at > end and uuid in each.uuids)), default=inf)
-                    for uuid in grant.uuids})
-            changed[grant.node] = node
-            if grant.node not in fits and free[grant.node] >= claim.gpus and (
-                    found := _fit(node, claim, end)) is not None:
+            over.setdefault(grant.node, []).append((held, grant))
+            free[grant.node] += len(grant.uuids) * isinstance(held, Lease)
+            if free[grant.node] < claim.gpus:
+                continue
+            node = there[grant.node] = _taken_back(
+                there[grant.node], over.pop(grant.node), bookings, end)
+            if grant.node not in fits and (found := _fit(node, claim, end)) is not None:
                 fits[grant.node] = found
         if bookings:  # what fitted a while ago may be booked for what is left of the term
             fits = {node_id: found for node_id in fits
-                    if (found := _fit(changed[node_id], claim, end)) is not None}
+                    if (found := _fit(there[node_id], claim, end)) is not None}
         if len(fits) >= claim.nodes:
             return Shadow(claim, end, tuple(
                 Grant(node_id, fits[node_id].uuids) for node_id in sorted(fits)[:claim.nodes]))
     return None
 
 
-def _ends(leases: Iterable[Lease], bookings: Iterable[Booking], now: float
+def _could_ever(node: Node, claim: Claim) -> bool:
+    if claim.hosts and node.host not in claim.hosts and node.id not in claim.hosts:
+        return False
+    return len(node.gpus) >= claim.gpus and sum(
+        accepts(claim.models, gpu.model) for gpu in node.gpus) >= claim.gpus
+
+
+def _taken_back(node: Node, over: Iterable[tuple[Lease | Booking, Grant]],
+                bookings: Sequence[Booking], end: float) -> Node:
+    for held, grant in over:
+        if isinstance(held, Lease):
+            node = node.got_back(grant.uuids, held.claim)
+        else:
+            node = node.held_until({uuid: min((each.starts_at for each in bookings if (
+                each.ends_at > end and uuid in each.uuids)), default=inf) for uuid in grant.uuids})
+    return node
+
+
+def _ends(leases: Iterable[Lease], bookings: Iterable[Booking], there: Container[str], now: float
           ) -> list[tuple[float, str, Lease | Booking]]:
     found: list[tuple[float, str, Lease | Booking]] = [
-        (expected_end(each, now), each.id, each) for each in leases]
+        (expected_end(each, now), each.id, each) for each in leases
+        if any(grant.node in there for grant in each.grants)]
     found += [(each.ends_at, each.claim.id, each) for each in bookings if each.ends_at > now]
     return sorted(found, key=lambda each: each[:2])
 
 
 def _fit(node: Node, claim: Claim, at: float) -> Candidate | None:
-    if claim.hosts and node.host not in claim.hosts and node.id not in claim.hosts:
-        return None
     return next(candidates(node, claim, at + claim.term_s), None)

@@ -167,11 +167,11 @@ class Hub:
 
     def start(self) -> None:
         self.service = PoolService(
-            PoolStore(self.store.connection), _Hosts(), self,  # type: ignore[arg-type]
-            self.send, lambda nodes, leases: NoOwnerLimits(), _Willing, True,
+            PoolStore(self.store.connection), HostsById(), self,  # type: ignore[arg-type]
+            self.send, lambda nodes, leases: NoOwnerLimits(), Willing, True,
             lambda: self.machine.now, PoolWatch(Dispatcher()))
         self.service.open(self.machine.now)
-        self.service.set_policy(PoolPolicy(is_preemptive=True))
+        self.service.set_policy(PoolPolicy(is_preemptive=True), self.machine.now)
         self.service.preemptions.spawn = lambda check, found: check(found)
 
     def __contains__(self, node_id: object) -> bool:
@@ -183,7 +183,7 @@ class Hub:
         return node_id in self
 
 
-class _Willing:
+class Willing:
     def why_not(self, found: object) -> str:
         return ""
 
@@ -191,7 +191,7 @@ class _Willing:
         return {}
 
 
-class _Hosts:
+class HostsById:
     def host_of(self, node_id: str) -> str:
         return node_id
 

@@ -23,9 +23,10 @@ def node(name: str, gpus: int, held: int, *asked: Claim, model: str = "H100") ->
 
 
 def plans(nodes: list[PoolNode], now: float) -> dict[str, PoolPlan]:
-    made = scheduled(nodes, (), {}, (), (), NoOwnerLimits(), POLICY, now)
-    planned = PlannedPass(made, nodes, {each.id: each for each in waiting_claims(nodes, (), {})},
-                          {}, {}, None, NoBookings(), now)
+    waiting = waiting_claims(nodes, (), {})
+    made = scheduled(nodes, waiting, {}, (), None, (), NoOwnerLimits(), POLICY, now)
+    planned = PlannedPass(made, nodes, {each.id: each for each in waiting}, {}, {}, None,
+                          NoBookings(), now)
     return {each.host: planned.plan(each, {}, {}, {}) for each in nodes}
 
 

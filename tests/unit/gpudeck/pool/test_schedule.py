@@ -1,15 +1,18 @@
 """One pass: whose turn it is, backfill that delays nobody, overtaking that has a bound."""
 
+import random
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpudeck.pool.core import schedule
 from gpudeck.pool.core.claims import Claim, Grant, Lease, expected_end
-from gpudeck.pool.core.fair_share import FairSharePolicy, decayed_s, usage_of
+from gpudeck.pool.core.fair_share import EndedUsage, FairSharePolicy, decayed_s, usage_of
 from gpudeck.pool.core.fragmentation import ClaimMix
 from gpudeck.pool.core.inventory import Node
 from gpudeck.pool.core.placement import PlacementContext
@@ -17,6 +20,7 @@ from gpudeck.pool.core.schedule import (
     Pass,
     PoolPolicy,
     Queue,
+    Shadow,
     run_pass,
     shadow_of,
 )
@@ -35,7 +39,8 @@ def passed(waiting: Sequence[Claim], there: Sequence[Node], now: float = 0.0,
                 if grant.node == each.id:
                     each = each.given(grant.uuids, lease.claim)
         free.append(each)
-    queue = Queue(waiting=waiting, leases=leases, ended=ended, limits=AllMayHave())
+    queue = Queue(waiting=waiting, leases=leases, had=EndedUsage(ended, policy.fair_share, now),
+                  limits=AllMayHave())
     return run_pass(queue, free, policy, PlacementContext(mix=ClaimMix(waiting)), now)
 
 
@@ -240,5 +245,47 @@ def test_what_can_never_fit_has_no_shadow() -> None:
 
 def test_usage_counts_what_is_held_and_not_what_is_used() -> None:
     running = Lease(id="r", claim=claim(0, gpus=2), grants=(), since=0.0, until=9e9)
-    usage = usage_of([running], 3_600.0, FairSharePolicy())
+    usage = usage_of([running], None, 3_600.0, FairSharePolicy())
     assert usage.owners["ann"] == pytest.approx(7_200, rel=0.01)
+
+
+def test_what_leases_that_ended_count_is_the_same_however_it_is_summed_up() -> None:
+    draw, policy = random.Random(), FairSharePolicy(half_life_s=7_200.0)
+    ended = []
+    for number in range(40):
+        since = draw.uniform(0.0, 90_000.0)
+        until = since + draw.uniform(1.0, 20_000.0)
+        ended.append(Lease(id=f"l{number}", grants=(), since=since, until=until, ended_at=until,
+                           claim=claim(number, gpus=draw.randrange(1, 5),
+                                       owner=draw.choice(("ann", "bob")))))
+    now = 120_000.0
+    had = EndedUsage((), policy, 0.0)
+    for each in sorted(ended, key=lambda each: each.until):
+        had.usage(each.until)  # a pass goes on between them
+        had.add(each)
+    for owner in ("ann", "bob"):
+        alone = sum(each.claim.gpus * decayed_s(each.since, each.until, now, policy.half_life_s)
+                    for each in ended if each.claim.owner == owner)
+        for made in (had, EndedUsage(ended, policy, now)):
+            assert made.usage(now).owners[owner] == pytest.approx(alone, rel=1e-6)
+
+
+def test_who_has_not_been_here_for_long_is_forgotten() -> None:
+    was = Lease(id="l", claim=claim(0), grants=(), since=0.0, until=60.0, ended_at=60.0)
+    had = EndedUsage([was], FairSharePolicy(half_life_s=3_600.0), 60.0)
+    assert had.usage(3_600.0).owners["ann"] > 0
+    assert had.usage(1e6).owners == {}
+
+
+def test_claims_that_want_what_nothing_can_meet_cost_one_look_at_the_fleet(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = []
+
+    def counted(*given: Any) -> Shadow | None:
+        looks.append(given[0].id)
+        return shadow_of(*given)
+
+    monkeypatch.setattr(schedule, "shadow_of", counted)
+    made = passed([claim(number, gpus=9) for number in range(50)], [node(0), node(1)])
+    assert looks == ["c0"]
+    assert len(made.order) == 50

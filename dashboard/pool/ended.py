@@ -1,0 +1,58 @@
+"""Leases that have ended: the last of them one by one, all of them as what their owners had."""
+
+from collections.abc import Sequence
+from itertools import islice
+
+from gpudeck.pool.core.claims import Grant, Lease
+from gpudeck.pool.core.fair_share import EndedUsage, FairSharePolicy
+from gpudeck.pool.link import ReportedEnd
+
+from .store import PoolStore
+
+KEPT_S = 35 * 86_400.0  # five half-lives of fair share
+FORGET_EVERY_S = 3_600.0
+RECENT_MOST = 4_096
+
+
+class EndedLeases:
+    def __init__(self, store: PoolStore) -> None:
+        self._store = store
+        self._recent: dict[tuple[str, str], Lease] = {}  # claim and node
+        self.had: EndedUsage | None = None
+        self._forgot_mono = float("-inf")
+
+    def open(self, policy: FairSharePolicy, now: float) -> None:
+        """Also when what counts has changed."""
+        self.had = EndedUsage((_lease(*each) for each in self._store.ended(now - KEPT_S)),
+                              policy, now)
+        self._recent = {(end.claim.id, node_id): _lease(node_id, end)
+                        for node_id, end in self._store.last_ended(RECENT_MOST)}
+
+    @property
+    def recent(self) -> Sequence[Lease]:
+        """Oldest first."""
+        return [*self._recent.values()]
+
+    def is_known(self, node_id: str, end: ReportedEnd) -> bool:
+        return (end.claim.id, node_id) in self._recent
+
+    def add(self, node_id: str, end: ReportedEnd) -> None:
+        """Nodes say it again whenever they come back."""
+        if not self._store.add_ended(node_id, end):
+            return
+        lease = _lease(node_id, end)
+        self._recent[end.claim.id, node_id] = lease
+        for key in list(islice(self._recent, max(0, len(self._recent) - RECENT_MOST))):
+            del self._recent[key]
+        if self.had is not None:
+            self.had.add(lease)
+
+    def forget(self, now: float, mono: float) -> None:
+        if mono - self._forgot_mono >= FORGET_EVERY_S:
+            self._forgot_mono = mono
+            self._store.forget_ended(now - KEPT_S)
+
+
+def _lease(node_id: str, end: ReportedEnd) -> Lease:
+    return Lease(id=end.claim.id, claim=end.claim, grants=(Grant(node_id, end.uuids),),
+                 since=end.since, until=end.ended_at, ended_at=end.ended_at)
