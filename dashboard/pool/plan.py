@@ -40,6 +40,13 @@ class PoolNode:
     host: str
     report: PoolReport
 
+    @property
+    def free(self) -> dict[str, bool]:
+        """Its GPUs, and whether each is given out now: no lease, and nothing against it."""
+        held = {uuid for each in self.report.leases for uuid in each.uuids}
+        return {each.uuid: each.uuid not in held and not each.trouble
+                for each in self.report.gpus}
+
 
 @dataclass(frozen=True, slots=True)
 class PendingOffer:

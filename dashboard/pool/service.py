@@ -110,6 +110,7 @@ class PoolService:
         before = self._reports.get(node_id)
         self.watch.reported(node_id, before, report, self.claims)
         self._reports[node_id] = report
+        self.fleet.mark_pool(node_id, PoolNode(node_id, "", report).free)
         new = [each for each in report.ended if (each.claim.id, node_id) not in self.ended]
         if self._ends.take(node_id, len(new), self.clock()):
             for end in new:
