@@ -13,6 +13,10 @@ from gpudeck.pool.messages import AskClaim
 from gpudeck.pool.sizes import parse_board_size
 from gpudeck.quota import parse_span
 
+ASKS = {"--gpus": "gpus", "--share": "share", "--model": "model", "--mem": "mem",
+        "--for": "term_s", "--wait": "wait_s", "--priority": "priority",
+        "--preemptible": "preemptible"}
+
 
 def add_gpu_flags(made: argparse.ArgumentParser) -> None:
     made.add_argument("--gpus", metavar="N", type=_number(1, 1_024), help="how many GPUs; 1 "
@@ -38,6 +42,18 @@ def add_claim_flags(made: argparse.ArgumentParser) -> None:
                       help="4 goes first; 2 unless it is said")
     made.add_argument("--preemptible", action="store_true",
                       help="claims of higher priority may take its GPUs back")
+
+
+def add_lease_flag(made: argparse.ArgumentParser, text: str) -> None:
+    made.add_argument("--lease", metavar="LEASE", help=text)
+
+
+def check_lease_flag(asked: argparse.Namespace) -> None:
+    """Raises CommandError: what asks for GPUs means nothing where they are there."""
+    said = [flag for flag, name in ASKS.items() if getattr(asked, name) not in (None, "", False)]
+    if asked.lease is not None and said:
+        raise CommandError(f"a lease has its GPUs already: leave {', '.join(said)} out",
+                           ExitCode.USAGE)
 
 
 def models_of(asked: argparse.Namespace) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ from .gpus import PoolSnapshot, with_users
 from .leases import NodeLeases
 from .lock import PoolGpu
 from .mps_look import MpsLook
-from .queue import WaitingClaims
+from .queue import WaitingClaims, WaitingWithdrawals
 from .server import PoolUser, uid_of
 from .shares import UNKNOWN, ShareHolder
 
@@ -49,6 +49,7 @@ class PoolService:
         self.clock = clock
         self.mps = mps
         self.waiting = WaitingClaims()
+        self.withdrawals = WaitingWithdrawals()
         self.users: dict[str, PoolUser] = {}  # lease to who holds the connection
         self.lock = threading.RLock()
         self.snapshot: PoolSnapshot | None = None
@@ -93,6 +94,7 @@ class PoolService:
     def hear(self, plan: PoolPlan) -> None:
         with self.lock:
             self.is_planned = True
+            self.withdrawals.answer(plan.withdrawn)
             try:
                 for lease_id, why in plan.give_back.items():
                     lease = self.leases.all.get(lease_id)
@@ -157,7 +159,7 @@ class PoolService:
                 return ()
             report = views.report(self.gpus().values(), self.waiting, self.leases.all.values(),
                                   self.leases.uses(self.snapshot) or (), self.leases.ended,
-                                  self.clock.utc)
+                                  self.withdrawals, self.clock.utc)
             if report == self._reported:
                 return ()
             self._reported = report
@@ -233,6 +235,7 @@ class PoolService:
             with self.lock:
                 self._review()
                 self.waiting.give_up(self.clock.now())
+                self.withdrawals.give_up(self.clock.now())
                 self.schedule()
         except JournalError as why:
             log.error("lease_not_kept why=%r", str(why))

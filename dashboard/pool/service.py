@@ -36,6 +36,7 @@ from .plan import (
 from .preempting import Preemptions
 from .store import PoolStore
 from .watch import PoolWatch
+from .withdrawing import NodeWithdrawals
 
 log = logging.getLogger("gpudeck.pool")
 
@@ -76,6 +77,7 @@ class PoolService:
     claims: dict[str, Claim] = field(init=False, default_factory=dict)  # that were made here
     bookings: PoolBookings = field(init=False)
     preemptions: Preemptions = field(init=False)
+    withdrawals: NodeWithdrawals = field(init=False)
     planned: PlannedPass | None = field(init=False, default=None)
     news: LeaseNews = field(init=False, default_factory=LeaseNews)
     pending: dict[str, PendingOffer] = field(init=False, default_factory=dict)
@@ -97,6 +99,7 @@ class PoolService:
     def open(self, now: float) -> None:
         self.policy = self.store.policy()
         self.claims = {each.id: each for each in self.store.claims()}
+        self.withdrawals = NodeWithdrawals(self.claims, self.withdraw)
         self.bookings.open()
         self.ended = {(end.claim.id, node_id): ended_lease(node_id, end)
                       for node_id, end in self.store.ended(now - ENDED_KEPT_S)}
@@ -126,6 +129,8 @@ class PoolService:
                 self._taken(node_id, offer)
             elif claim_id in report.refused or (not is_own and claim_id not in asked):
                 self._unwind(offer, report.refused.get(claim_id, "nobody waits for it any more"))
+        host = self.fleet.host_of(node_id) or node_id
+        self.withdrawals.heard(node_id, (node_id, host), report.withdrawals)
         # An offer that is still on its way may be taken yet.
         self._give_back[node_id] = {
             each: back for each, back in self._give_back.get(node_id, {}).items()
@@ -276,7 +281,8 @@ class PoolService:
         for node in nodes:
             back = {each: why for each, (why, _) in self._give_back.get(node.id, {}).items()}
             plan = self.planned.plan(node, back, self.preemptions.of_node(node.id),
-                                     self._extend.get(node.id, {}))
+                                     self._extend.get(node.id, {}),
+                                     self.withdrawals.answers(node.id))
             if plan != self._sent.get(node.id) and self.send(node.id, plan):
                 self._sent[node.id] = plan
 

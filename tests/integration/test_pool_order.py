@@ -122,5 +122,8 @@ def test_a_reservation_asked_on_a_node_is_kept_by_the_hub(hub: HubProcess, bed: 
     assert (late.returncode, "they are from" in late.stderr) == (10, True), late.stderr
     [again] = claims(hub)
     assert again["id"] == claim["id"], "the node has forgotten it, and the hub has not"
+    gone = bed.run("pool", "cancel", claim["id"])
+    assert (gone.returncode, gone.stdout) == (0, "withdrawn\n"), gone.stderr
+    assert not claims(hub)
     alone = bed.run("claim", "--from", "yesterday")
     assert (alone.returncode, "tomorrow 09:00" in alone.stderr) == (2, True)

@@ -5,6 +5,7 @@ kept that is not."""
 import contextlib
 import getpass
 import itertools
+import os
 import random
 import tempfile
 from collections import deque
@@ -35,7 +36,19 @@ from gpudeck.limits import MpsDaemon
 from gpudeck.pool.core.claims import WHOLE_MILLI, Claim
 from gpudeck.pool.core.schedule import NoOwnerLimits, PoolPolicy
 from gpudeck.pool.link import LeaseOffer, PoolPlan, PoolReport
-from gpudeck.pool.messages import AskClaim, Bind, Bound, FromPool, GiveBack, Leased, LeaseEnded
+from gpudeck.pool.messages import (
+    AskClaim,
+    Bind,
+    Bound,
+    CancelClaim,
+    ClaimCancelled,
+    ClaimRefused,
+    FromPool,
+    GiveBack,
+    Leased,
+    LeaseEnded,
+    UseLease,
+)
 
 STEPS = 2_500
 NODES = ("n0", "n1")
@@ -70,9 +83,10 @@ class Run:
     """A `gpudeck run`: asks, starts its command when it has a lease, gives it back."""
 
     node: "Node"
-    claim: AskClaim
+    claim: AskClaim | None
     uid: int = UID
     owner: str = "ann"
+    peer_pid: int = 0
     is_open: bool = True
     lease: Leased | None = None
     pid: int | None = None
@@ -195,6 +209,9 @@ class _Hosts:
     def host_of(self, node_id: str) -> str:
         return node_id
 
+    def mark_pool(self, node_id: str, free: Mapping[str, bool]) -> None:
+        pass
+
 
 class World:
     def __init__(self, folder: Path, draw: random.Random) -> None:
@@ -218,8 +235,8 @@ class World:
         [act] = self.draw.choices(
             ("ask", "report", "hub", "plan", "bind", "end", "kill run", "look", "late", "cut",
              "link", "agent", "hub dies", "ask hub", "withdraw",
-             "give back"),
-            (14, 20, 20, 20, 14, 8, 4, 12, 6, 1, 12, 1, 1, 3, 1, 8))
+             "give back", "take over", "cancel"),
+            (14, 20, 20, 20, 14, 8, 4, 12, 6, 1, 12, 1, 1, 3, 1, 4, 12, 2))
         match act:
             case "ask" if node.is_up:
                 self.ask(node)
@@ -260,6 +277,11 @@ class World:
                 for lease in node.service.leases.all.values():
                     if not lease.is_run:
                         self.hub.service.give_back(node.id, lease.id, "not needed any more")
+            case "take over" if node.is_up:
+                self.take_over(node)
+            case "cancel" if node.is_up:
+                for claim_id in [*node.service.waiting.all, *self.hub.service.claims][:1]:
+                    node.requests.asked(Run(node, None, os.getuid()), CancelClaim(claim_id), None)  # type: ignore[arg-type]
             case "hub dies":
                 for each in self.nodes.values():
                     each.cut()
@@ -274,6 +296,14 @@ class World:
         run = Run(node, claim)
         node.runs.append(run)
         node.requests.asked(run, claim, None)  # type: ignore[arg-type]
+
+    def take_over(self, node: Node) -> None:
+        """Two runs each bare lease: both may be told that they can."""
+        bare = [each for each in node.service.leases.all if not node.service.leases.all[each].is_run]
+        for lease_id in [*bare, *bare]:
+            run = Run(node, None, os.getuid(), getpass.getuser())
+            node.runs.append(run)
+            node.requests.asked(run, UseLease(lease_id, is_run=True), None)  # type: ignore[arg-type]
 
     def ask_hub(self) -> None:
         """For nobody's process: on one node or two, now or later."""
@@ -298,6 +328,9 @@ class World:
                     held[uuid] = held.get(uuid, 0) + lease.claim.share_milli
             assert all(milli <= WHOLE_MILLI for milli in held.values()), held
             self.most_held = max(self.most_held, len(held))
+            commands = [run.lease.lease_id for run in node.runs
+                        if run.lease is not None and run.pid in self.machine.alive]
+            assert len(commands) == len(set(commands)), "two commands on one lease"
             for run in node.runs:
                 if run.pid in self.machine.alive:
                     assert run.lease is not None
@@ -435,4 +468,47 @@ def test_a_lease_is_extended_once_however_often_the_plan_comes(tmp_path: Path) -
     node.service.hear(PoolPlan(extend={"a": held.until + 1e9, "b": held.until}))
     assert node.service.leases.all == {"a": lease}, "no lease lasts for decades"
     node.journal.close()
+    world.hub.store.close()
+
+
+def test_who_asked_on_a_node_withdraws_there_and_nobody_else(tmp_path: Path) -> None:
+    world = World(tmp_path, random.Random(1))
+    near, far = world.nodes.values()
+    hub = world.hub.service
+    start = world.machine.now + 1e6 + 600
+
+    def exchange(node: Node) -> None:
+        for _ in range(3):
+            world.report(node)
+            world.machine.now += 1
+            hub.step(world.machine.now + 1e6, world.machine.now)
+            while node.from_hub:
+                node.service.hear(node.from_hub.popleft())
+
+    def cancel(node: Node, owner: str, uid: int) -> FromPool:
+        run = Run(node, None, uid, owner)
+        node.requests.asked(run, CancelClaim("r"), None)  # type: ignore[arg-type]
+        exchange(node)
+        [said] = run.said
+        return said
+
+    for node in (near, far):
+        world.link(node)
+        exchange(node)
+    asks = Run(near, AskClaim("r", is_run=False, gpus=2, starts_at=start), 7, "ann")
+    near.requests.asked(asks, asks.claim, None)  # type: ignore[arg-type]
+    exchange(near)
+    assert "r" in hub.bookings.all
+    for node, owner, why in ((near, "bob", "it is of ann"), (far, "ann", "not asked for on this")):
+        said = cancel(node, owner, 9)
+        assert isinstance(said, ClaimRefused)
+        assert why in said.why
+        assert "r" in hub.bookings.all
+    assert cancel(near, "ann", 7) == ClaimCancelled()
+    assert not hub.bookings.all
+    said = cancel(near, "ann", 7)
+    assert isinstance(said, ClaimRefused)
+    assert "no claim r waits" in said.why
+    for node in (near, far):
+        node.journal.close()
     world.hub.store.close()
