@@ -125,7 +125,8 @@ class _Run:
     def _on(self, pool: PoolConnection, lease: Leased, change: EnvironmentChange) -> int:
         held = RunLease(pool, lease.lease_id, say)
         try:
-            end = run_command(self._command, change.applied(os.environ), held.bind)
+            end = run_command(self._command, change.applied(os.environ), held.bind,
+                              held.ending)
         except CommandError:
             held.give_back(NOT_FOUND)
             raise
@@ -134,7 +135,8 @@ class _Run:
                 with contextlib.suppress(OSError):
                     os.unlink(change.set[CACHE])
         ended = held.give_back(end.status)
-        if self._asked.requeue and ended is not None and ended.state == TAKEN and not end.was_told:
+        was_taken = end.was_taken or (ended is not None and ended.state == TAKEN)
+        if self._asked.requeue and was_taken and not end.was_told:
             self._asks_again, self._again_of = True, lease.lease_id
         return end.status
 

@@ -20,6 +20,7 @@ from gpudeck.pool.messages import ClaimRefused, ClaimWaits, LeaseEnded, LeaseNot
 from ..journal.store import JournalError
 from . import lock, views
 from .clock import PoolClock
+from .ending import PreemptedRuns
 from .gpus import PoolSnapshot, with_users
 from .leases import NodeLeases
 from .lock import PoolGpu
@@ -39,9 +40,10 @@ NO_HUB = ("no hub decides here now, and this agent gives out no GPUs by itself; 
 class PoolService:
     def __init__(self, node_id: str, host: str, leases: NodeLeases, policy: PoolPolicy,
                  clock: PoolClock, mps: MpsLook, is_local: bool, changed: Callable[[], None],
-                 tell: Callable[[int, list[str]], int]) -> None:
+                 tell: Callable[[int, list[str]], int], why_no_end: Callable[[], str]) -> None:
         """`is_local`: may give out GPUs while no hub decides. `changed`: there may be something to
-        `say`. `tell`: a user, at their terminals."""
+        `say`. `tell`: a user, at their terminals. `why_no_end`: what forbids rules to end work
+        here."""
         self.node_id = node_id
         self.host = host
         self.leases = leases
@@ -50,6 +52,7 @@ class PoolService:
         self.mps = mps
         self.waiting = WaitingClaims()
         self.withdrawals = WaitingWithdrawals()
+        self._preempted = PreemptedRuns(leases, clock, why_no_end)
         self.users: dict[str, PoolUser] = {}  # lease to who holds the connection
         self.lock = threading.RLock()
         self.snapshot: PoolSnapshot | None = None
@@ -102,6 +105,7 @@ class PoolService:
                         self.leases.end(lease, why)
                 self._keep_until = {lease_id: self.clock.own(until)
                                     for lease_id, until in plan.keep_until.items()}
+                self._preempted.grace_s = plan.grace_s
                 self._preempt(plan.preempt)
                 for lease_id, utc in plan.extend.items():
                     lease, until = self.leases.all.get(lease_id), self.clock.own(utc)
@@ -124,17 +128,18 @@ class PoolService:
                                             standing.estimate, standing.elsewhere))
 
     def _preempt(self, whys: Mapping[str, str]) -> None:
-        """Its owner is told; what ends its work are commands that follow."""
+        """Its owner is told; what ends its work are commands that follow, and the run itself."""
         for lease in list(self.leases.all.values()):
             why = whys.get(lease.id, "")
             if why == lease.preempted:
                 continue
-            self.leases.put(replace(lease, preempted=why), {
+            self.leases.put(replace(lease, preempted=why, kill_at=None), {
                 "pool": "preempting" if why else "kept", "lease": lease.id, "why": why})
             user = self.users.get(lease.id)
             if user is not None:
                 user.send(LeaseNotice(f"these GPUs are taken back: {why}" if why else
-                                      "these GPUs are not taken back after all"))
+                                      "these GPUs are not taken back after all",
+                                      None if why else "no"))
 
     def _take(self, offer: LeaseOffer) -> None:
         if offer.claim_id in self.leases.all:
@@ -243,6 +248,7 @@ class PoolService:
     def _review(self) -> None:
         self.leases.look_for_marks()
         uses = self.leases.uses(self.snapshot)
+        self._preempted.step(self.users, uses)
         for lease in list(self.leases.all.values()):
             user = self.users.get(lease.id)
             found = self.leases.reviewed(lease, uses, user is not None,

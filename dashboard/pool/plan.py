@@ -161,7 +161,7 @@ class PlannedPass:
         self._fitting: dict[tuple[object, ...], tuple[Node, ...]] = {}
 
     def plan(self, node: PoolNode, give_back: Mapping[str, str], preempt: Mapping[str, str],
-             extend: Mapping[str, float], withdrawn: Mapping[str, str]) -> PoolPlan:
+             extend: Mapping[str, float], withdrawn: Mapping[str, str], grace_s: float) -> PoolPlan:
         """What this node is told: its GPUs that are offered, how its claims stand, and which leases
         are not renewed past what others wait for."""
         asked = {each.claim.id for each in node.report.claims}
@@ -173,7 +173,7 @@ class PlannedPass:
         keep_until = {each.claim.id: until for each in node.report.leases
                       if (until := self.made.kept_until(each.uuids)) is not None}
         return PoolPlan(offers[:CLAIMS_MOST], standings[:CLAIMS_MOST], dict(give_back),
-                        dict(preempt), keep_until, dict(extend), dict(withdrawn))
+                        dict(preempt), keep_until, dict(extend), dict(withdrawn), grace_s)
 
     def standing(self, claim: Claim) -> ClaimStanding:
         shadow = self.made.shadow

@@ -282,7 +282,7 @@ class PoolService:
             back = {each: why for each, (why, _) in self._give_back.get(node.id, {}).items()}
             plan = self.planned.plan(node, back, self.preemptions.of_node(node.id),
                                      self._extend.get(node.id, {}),
-                                     self.withdrawals.answers(node.id))
+                                     self.withdrawals.answers(node.id), self.policy.grace_s)
             if plan != self._sent.get(node.id) and self.send(node.id, plan):
                 self._sent[node.id] = plan
 

@@ -9,7 +9,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from gpudeck.message_limits import Amount, Number, Pid, Seconds, Text, Word
-from gpudeck.pool.core.claims import Claim, flaw
+from gpudeck.pool.core.claims import DEFAULT_GRACE_S, Claim, flaw
 from gpudeck.pool.core.estimates import WaitEstimate
 from gpudeck.pool.messages import ELSEWHERE_MOST
 
@@ -131,7 +131,7 @@ class PoolPlan(Struct, frozen=True, tag="pool_plan"):
     lease to why its work is ended by commands that follow; the node tells its owner. `keep_until`:
     leases that are not renewed past that time, since somebody else begins there. `extend`: lease
     to when, UTC, it is to last at least. `withdrawn`: of the node's withdrawals, why not; "": it
-    is."""
+    is. `grace_s`: between the asking and the killing of what is pre-empted."""
 
     offers: Annotated[tuple[LeaseOffer, ...], Meta(max_length=CLAIMS_MOST)] = ()
     standings: Annotated[tuple[ClaimStanding, ...], Meta(max_length=CLAIMS_MOST)] = ()
@@ -140,3 +140,4 @@ class PoolPlan(Struct, frozen=True, tag="pool_plan"):
     keep_until: Annotated[dict[Word, Seconds], Meta(max_length=LEASES_MOST)] = {}
     extend: Annotated[dict[Word, Seconds], Meta(max_length=LEASES_MOST)] = {}
     withdrawn: Annotated[dict[Word, Text], Meta(max_length=WITHDRAWALS_MOST)] = {}
+    grace_s: Amount = DEFAULT_GRACE_S

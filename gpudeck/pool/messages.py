@@ -141,7 +141,11 @@ class ClaimCancelled(Struct, frozen=True, tag="cancelled"):
 
 
 class LeaseNotice(Struct, frozen=True, tag="notice"):
+    """`end`: of a run whose GPUs are taken back, how it ends its command: `term`, `kill`, or `no`,
+    not any more. None: this is about something else."""
+
     text: Text
+    end: Word | None = None
 
 
 class LeaseEnded(Struct, frozen=True, tag="ended"):

@@ -147,7 +147,7 @@ class Node:
                             self.machine)  # type: ignore[arg-type]
         self.service = NodePoolService(self.id, self.id, leases, PoolPolicy(), clock,
                                        MpsLook(lambda: MPS, clock.now), False, lambda: None,
-                                       lambda uid, texts: 0)
+                                       lambda uid, texts: 0, lambda: "")
         self.service.snapshot = PoolSnapshot({
             uuid: PoolGpu(uuid, "H100", index, False, 0, None, 80 * GIB, "")
             for index in range(GPUS_EACH) for uuid in [f"{self.id}-{index}"]}, ())
