@@ -22,6 +22,7 @@ from . import lock, views
 from .clock import PoolClock
 from .ending import PreemptedRuns
 from .gpus import PoolSnapshot, with_users
+from .groups import UserGroups
 from .leases import NodeLeases
 from .lock import PoolGpu
 from .mps_look import MpsLook
@@ -52,6 +53,7 @@ class PoolService:
         self.mps = mps
         self.waiting = WaitingClaims()
         self.withdrawals = WaitingWithdrawals()
+        self._groups = UserGroups(clock.now)
         self._preempted = PreemptedRuns(leases, clock, why_no_end)
         self.users: dict[str, PoolUser] = {}  # lease to who holds the connection
         self.lock = threading.RLock()
@@ -164,7 +166,7 @@ class PoolService:
                 return ()
             report = views.report(self.gpus().values(), self.waiting, self.leases.all.values(),
                                   self.leases.uses(self.snapshot) or (), self.leases.ended,
-                                  self.withdrawals, self.clock.utc)
+                                  self.withdrawals, self._groups.of, self.clock.utc)
             if report == self._reported:
                 return ()
             self._reported = report

@@ -27,11 +27,15 @@ Utc = Callable[[float], float]
 
 def report(gpus: Iterable[PoolGpu], waiting: queue.WaitingClaims, leases: Iterable[NodeLease],
            uses: Sequence[LeaseUse], ended: Sequence[ReportedEnd],
-           withdrawals: queue.WaitingWithdrawals, utc: Utc) -> PoolReport:
+           withdrawals: queue.WaitingWithdrawals, groups_of: Callable[[int], tuple[str, ...]],
+           utc: Utc) -> PoolReport:
     def dated(claim: Claim) -> Claim:
         return replace(claim, submitted_at=utc(claim.submitted_at),
                        starts_at=None if claim.starts_at is None else utc(claim.starts_at))
 
+    leases = list(leases)
+    owners = {each.claim.owner: each.user.uid for each in waiting}
+    owners |= {each.claim.owner: each.uid for each in leases}
     return PoolReport(
         tuple(OfferedGpu(each.uuid, each.model, each.index, each.is_mig, each.numa, each.clique,
                          each.mem_bytes, each.trouble) for each in gpus),
@@ -40,7 +44,8 @@ def report(gpus: Iterable[PoolGpu], waiting: queue.WaitingClaims, leases: Iterab
                             utc(each.until), utc(each.used_at // USED_STEP_S * USED_STEP_S),
                             task_ids(each, uses), each.misplaced, each.is_run)
               for each in leases),
-        tuple(ended), dict(waiting.refused), outside_uses(uses), withdrawals.of_report())
+        tuple(ended), dict(waiting.refused), outside_uses(uses), withdrawals.of_report(),
+        {owner: groups for owner, uid in owners.items() if (groups := groups_of(uid))})
 
 
 def _state(lease: NodeLease) -> str:

@@ -20,6 +20,7 @@ ENDED_MOST = 256
 OUTSIDE_MOST = 1_024
 WITHDRAWALS_MOST = 256
 TASKS_MOST = 4_096  # of one lease
+Groups = Annotated[tuple[Word, ...], Meta(max_length=64)]  # of one user
 
 
 class OfferedGpu(Struct, frozen=True):
@@ -86,7 +87,8 @@ class Withdrawal(Struct, frozen=True):
 
 
 class PoolReport(Struct, frozen=True, tag="pool"):
-    """`refused`: claim to why this node did not take what the hub proposed for it."""
+    """`refused`: claim to why this node did not take what the hub proposed for it. `groups`: Unix
+    groups of the owners of its claims and leases, as the system says."""
 
     gpus: Annotated[tuple[OfferedGpu, ...], Meta(max_length=GPUS_MOST)]
     claims: Annotated[tuple[NodeClaim, ...], Meta(max_length=CLAIMS_MOST)]
@@ -95,6 +97,7 @@ class PoolReport(Struct, frozen=True, tag="pool"):
     refused: Annotated[dict[Word, Text], Meta(max_length=CLAIMS_MOST)] = {}
     outside: Annotated[tuple[OutsideUse, ...], Meta(max_length=OUTSIDE_MOST)] = ()
     withdrawals: Annotated[tuple[Withdrawal, ...], Meta(max_length=WITHDRAWALS_MOST)] = ()
+    groups: Annotated[dict[Word, Groups], Meta(max_length=CLAIMS_MOST + LEASES_MOST)] = {}
 
 
 def report_flaw(report: PoolReport) -> str:
