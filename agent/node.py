@@ -201,7 +201,8 @@ class _AgentLoop:
             config.host, config.is_made_up, wake, self._commands.hub_time)
         self._pool = None if config.pool_socket is None else open_pool(
             config.pool_socket, config.identity.node_id, config.host, config.boot_id, journal, mps,
-            config.local_claims, config.pool_unused_s, wake)
+            config.local_claims, config.pool_unused_s, wake,
+            self._context.guards.why_rules_end_nothing)
         self._sample: QuotaSample | None = None
         # Of a simulator's many nodes in one process nobody can say which takes what.
         self._meter = None if config.is_made_up else ProcessCostMeter()

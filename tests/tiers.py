@@ -19,8 +19,9 @@ CHECK_FILES = tuple(f"tests/integration/test_{name}.py" for name in (
     "acts_crash", "acts_mig", "audit_agent", "agent_process", "demo", "demo_past", "events",
     "history_docs", "hostile_text", "limits", "limits_of_mps", "make_demo", "notices",
     "openapi", "procfile", "quotas", "quotas_agent", "pool_claim", "pool_commands", "pool_hub",
-    "pool_order", "pool_run", "pool_told", "resource_manager", "rules_act", "run_signals",
-    "same_numbers", "secrets", "simulated_children", "terminal_fleet", "terminal_here", "told",
+    "pool_ending", "pool_order", "pool_run", "pool_told", "resource_manager", "rules_act",
+    "run_signals", "same_numbers", "secrets", "simulated_children", "terminal_fleet",
+    "terminal_here", "told",
     "transport", "wheel",
 ))
 # Over three seconds on a quiet machine, or further seeds and sizes of what `test` has once.

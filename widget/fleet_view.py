@@ -30,7 +30,7 @@ def fleet_picture(gpus: Sequence[Item], tasks: Sequence[Item], hub: str, now: fl
             rows.append({"node": gpu["node"], "host": gpu["host"], "count": 0, "places": []})
         rows[-1]["count"] += 1
         rows[-1]["places"].append(gpu["place"])
-    free = [gpu for gpu in gpus if gpu["state"] == "ok" and not gpu["tasks"]]
+    free = [gpu for gpu in gpus if gpu["is_free"]]
     places = {gpu["uuid"]: str(gpu["place"]) for gpu in gpus}
     return {
         "kind": "fleet", "at": now, "hub": hub, "reader": "ok", "every_s": every_s,

@@ -98,6 +98,10 @@ class TaskLookup:
         return TaskSnapshot(fresh, tasks.describe(fresh.processes))
 
 
+def held_words(holds: Collection[str]) -> str:
+    return f"all acts on this node are on hold: {'; '.join(holds)}" if holds else ""
+
+
 @dataclass(frozen=True, slots=True)
 class ActionGuards:
     """What may forbid an act, asked anew each time. Nothing here has a default: a guard that was
@@ -109,6 +113,17 @@ class ActionGuards:
 
     def ceiling(self) -> Ceiling:
         return read_ceiling(self.ceiling_file)
+
+    def why_rules_end_nothing(self) -> str:
+        """For people; "": rules may end what they are about, as far as this node goes."""
+        ceiling = self.ceiling()
+        why = held_words(self.holds()) or ceiling.trouble
+        if not why and "end" not in ceiling.actions:
+            why = "the ceiling of this node does not permit 'end'"
+        if not why and not ceiling.rules_may_act:
+            why = ("the ceiling of this node does not let rules and quotas act "
+                   "(rules_may_act in ceiling.toml)")
+        return why
 
     def begun_last_hour(self, actions: Collection[str]) -> int:
         return self.begun_since(actions, time.time() - HOUR_S)

@@ -10,13 +10,27 @@ import msgspec
 
 from gpudeck.action_words import printable
 from gpudeck.errors import CommandError, ExitCode
-from gpudeck.pool.connection import PoolConnection, reserve, wait_for
-from gpudeck.pool.messages import ClaimRefused, Extend, GiveBack, Leased, PoolShown, ShowPool
+from gpudeck.pool.connection import PoolConnection, reserve, use_lease, wait_for
+from gpudeck.pool.messages import (
+    CancelClaim,
+    ClaimRefused,
+    Extend,
+    GiveBack,
+    Leased,
+    PoolShown,
+    ShowPool,
+)
 from gpudeck.quota import parse_span, span_words
 from gpudeck.settings import parser
 from gpudeck.times import parse_until
 
-from .pool_request import add_claim_flags, claim_of, parsed
+from .pool_request import (
+    add_claim_flags,
+    add_lease_flag,
+    check_lease_flag,
+    claim_of,
+    parsed,
+)
 from .run import say, say_place
 from .run_environment import add_environment_flags, command_environment
 
@@ -24,6 +38,7 @@ from .run_environment import add_environment_flags, command_environment
 def claim(argv: Sequence[str]) -> int:
     made = parser("claim", (), "Hold GPUs of this node for what you start yourself.")
     add_claim_flags(made)
+    add_lease_flag(made, "instead: this lease of yours, such as a reservation that has begun")
     add_environment_flags(made)
     made.add_argument("--export", action="store_true",
                       help='print shell lines: eval "$(gpudeck claim --export)"')
@@ -32,6 +47,7 @@ def claim(argv: Sequence[str]) -> int:
     made.add_argument("--give-back", metavar="LEASE", help="end a lease of yours")
     made.add_argument("--extend", nargs=2, metavar=("LEASE", "SPAN"), help="make it last longer")
     asked = made.parse_args(list(argv))
+    check_lease_flag(asked)
     pool = PoolConnection(os.environ)
     if asked.give_back:
         pool.send(GiveBack(asked.give_back))
@@ -45,11 +61,13 @@ def claim(argv: Sequence[str]) -> int:
         return _said(pool, "extended")
     if asked.start is not None:
         return _reserve(pool, asked)
-    lease = wait_for(pool, claim_of(asked, is_run=False), say_place)
+    lease = (wait_for(pool, claim_of(asked, is_run=False), say_place) if asked.lease is None
+             else use_lease(pool, asked.lease, is_run=False))
     try:
         change = command_environment(asked, lease, ("python",), say)
     except CommandError:
-        pool.send(GiveBack(lease.lease_id))
+        if asked.lease is None:
+            pool.send(GiveBack(lease.lease_id))
         raise
     if asked.export:
         print(change.shell())
@@ -67,12 +85,14 @@ def _ahead(text: str) -> float:
 
 
 def _reserve(pool: PoolConnection, asked: argparse.Namespace) -> int:
-    """The hub keeps it; the page Pool shows it, and there it can be withdrawn."""
+    """The hub keeps it, and the page Pool shows it."""
     found = reserve(pool, claim_of(asked, is_run=False, starts_at=asked.start))
     gpus = ", ".join(str(gpu.index) for gpu in found.gpus)
     start = time.strftime("%a %d %b %H:%M", time.localtime(found.starts_at))
     print(f"reservation {found.claim_id}: GPU {gpus} from {start}; from then on they are held for "
-          "you, and go back if nothing uses them")
+          "you, and go back if nothing uses them\n"
+          f"  use it then: gpudeck run --lease {found.claim_id} -- COMMAND\n"
+          f"  withdraw it: gpudeck pool cancel {found.claim_id}")
     return ExitCode.OK
 
 
@@ -96,6 +116,8 @@ def pool(argv: Sequence[str]) -> int:
         from .pool_manifest import manifest
 
         return manifest(argv[1:])
+    if list(argv[:1]) == ["cancel"]:
+        return _cancel(argv[1:])
     if list(argv[:1]) == ["import"]:
         from .pool_import import import_config
 
@@ -113,6 +135,15 @@ def pool(argv: Sequence[str]) -> int:
         return ExitCode.OK
     print("\n".join(_lines(shown, time.time())))
     return ExitCode.OK
+
+
+def _cancel(argv: Sequence[str]) -> int:
+    made = parser("pool cancel", (), "Withdraw a claim of yours that waits, or a reservation.")
+    made.add_argument("claim", metavar="ID", help="as `gpudeck claim --from` and the page Pool say "
+                                                  "it; root withdraws anybody's")
+    connection = PoolConnection(os.environ)
+    connection.send(CancelClaim(made.parse_args(list(argv)).claim))
+    return _said(connection, "withdrawn")
 
 
 def _lines(shown: PoolShown, now: float) -> list[str]:
@@ -135,5 +166,5 @@ def _lines(shown: PoolShown, now: float) -> list[str]:
     free = sum(gpu.uuid not in held and gpu.uuid not in trouble for gpu in shown.gpus)
     lines.append(f"{free} of {len(shown.gpus)} GPUs free on {printable(shown.host)}")
     lines += [f"{each.place:>3}. {printable(each.owner)} waits since {span_words(each.waits_s)}: "
-              f"{printable(each.why)}" for each in shown.waiting]
+              f"{printable(each.why)} ({each.claim_id})" for each in shown.waiting]
     return lines

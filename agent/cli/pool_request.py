@@ -13,6 +13,10 @@ from gpudeck.pool.messages import AskClaim
 from gpudeck.pool.sizes import parse_board_size
 from gpudeck.quota import parse_span
 
+ASKS = {"--gpus": "gpus", "--share": "share", "--model": "model", "--mem": "mem",
+        "--for": "term_s", "--wait": "wait_s", "--priority": "priority",
+        "--preemptible": "preemptible"}
+
 
 def add_gpu_flags(made: argparse.ArgumentParser) -> None:
     made.add_argument("--gpus", metavar="N", type=_number(1, 1_024), help="how many GPUs; 1 "
@@ -22,7 +26,8 @@ def add_gpu_flags(made: argparse.ArgumentParser) -> None:
     made.add_argument("--model", metavar="NAME", default="",
                       help="words of the model's name, such as h100; 'a100|h100' takes either")
     made.add_argument("--mem", metavar="SIZE", type=parsed(parse_board_size),
-                      help="memory of each GPU at least, such as 40G; of a share: its part")
+                      help="memory of each GPU at least, in GiB, such as 40G (40GB means the same; a board "
+                           "sold with 80 GB has 79.6); of a share: its part")
     made.add_argument("--for", metavar="SPAN", dest="term_s", type=parsed(parse_span),
                       help="how long, such as 90m or 8h; it is renewed while it is used")
 
@@ -38,6 +43,18 @@ def add_claim_flags(made: argparse.ArgumentParser) -> None:
                       help="4 goes first; 2 unless it is said")
     made.add_argument("--preemptible", action="store_true",
                       help="claims of higher priority may take its GPUs back")
+
+
+def add_lease_flag(made: argparse.ArgumentParser, text: str) -> None:
+    made.add_argument("--lease", metavar="LEASE", help=text)
+
+
+def check_lease_flag(asked: argparse.Namespace) -> None:
+    """Raises CommandError: what asks for GPUs means nothing where they are there."""
+    said = [flag for flag, name in ASKS.items() if getattr(asked, name) not in (None, "", False)]
+    if asked.lease is not None and said:
+        raise CommandError(f"a lease has its GPUs already: leave {', '.join(said)} out",
+                           ExitCode.USAGE)
 
 
 def models_of(asked: argparse.Namespace) -> tuple[str, ...]:

@@ -13,13 +13,19 @@ import time
 from collections.abc import Sequence
 
 from gpudeck.errors import CommandError, ExitCode
-from gpudeck.pool.connection import PoolConnection, wait_for
+from gpudeck.pool.connection import PoolConnection, use_lease, wait_for
 from gpudeck.pool.environment import EnvironmentChange
 from gpudeck.pool.hami import CACHE
 from gpudeck.pool.messages import ClaimWaits, GiveBack, Leased
 from gpudeck.settings import parser
 
-from .pool_request import add_claim_flags, claim_of, split_command
+from .pool_request import (
+    add_claim_flags,
+    add_lease_flag,
+    check_lease_flag,
+    claim_of,
+    split_command,
+)
 from .run_child import NOT_FOUND, run_command
 from .run_environment import add_environment_flags, command_environment
 from .run_lease import RunLease
@@ -35,6 +41,10 @@ def run(argv: Sequence[str]) -> int:
     if not command and not asked.print_env:
         raise CommandError("name the command after --, as in: gpudeck run --gpus 2 -- "
                            "python train.py", ExitCode.USAGE)
+    check_lease_flag(asked)
+    if asked.lease is not None and asked.requeue:
+        raise CommandError("--requeue asks for the same GPUs again, and --lease asks for none",
+                           ExitCode.USAGE)
     if asked.nodes > 1:
         raise CommandError("a run takes GPUs of one node; for several nodes start one run on each "
                            "of them", ExitCode.USAGE)
@@ -45,6 +55,8 @@ def _parser() -> argparse.ArgumentParser:
     made = parser("run", (), "Run a command on GPUs of this node, when it is its turn.")
     made.usage = "gpudeck run [options] -- COMMAND ..."
     add_claim_flags(made)
+    add_lease_flag(made, "run on this lease of yours, such as a reservation that has begun, which "
+                         "nothing runs on yet; it ends with the command")
     add_environment_flags(made)
     made.add_argument("--nodes", metavar="N", type=int, default=1,
                       help="1: a run takes GPUs of one node")
@@ -94,6 +106,9 @@ class _Run:
 
     def _granted(self) -> tuple[PoolConnection, Leased]:
         """An agent that restarts has forgotten who waits, and is asked for the same again."""
+        if self._asked.lease is not None:
+            pool = PoolConnection(os.environ)
+            return pool, use_lease(pool, self._asked.lease, is_run=True)
         claim = claim_of(self._asked, is_run=True, shape=shape_of(self._command),
                          again_of=self._again_of)
         pool = PoolConnection(os.environ)
@@ -110,7 +125,8 @@ class _Run:
     def _on(self, pool: PoolConnection, lease: Leased, change: EnvironmentChange) -> int:
         held = RunLease(pool, lease.lease_id, say)
         try:
-            end = run_command(self._command, change.applied(os.environ), held.bind)
+            end = run_command(self._command, change.applied(os.environ), held.bind,
+                              held.ending)
         except CommandError:
             held.give_back(NOT_FOUND)
             raise
@@ -119,7 +135,8 @@ class _Run:
                 with contextlib.suppress(OSError):
                     os.unlink(change.set[CACHE])
         ended = held.give_back(end.status)
-        if self._asked.requeue and ended is not None and ended.state == TAKEN and not end.was_told:
+        was_taken = end.was_taken or (ended is not None and ended.state == TAKEN)
+        if self._asked.requeue and was_taken and not end.was_told:
             self._asks_again, self._again_of = True, lease.lease_id
         return end.status
 

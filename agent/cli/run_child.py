@@ -5,6 +5,7 @@ import ctypes
 import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from gpudeck.errors import CommandError, ExitCode
@@ -17,27 +18,35 @@ OF_TERMINAL = (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP)
 ENDS = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP)
 FORWARDED = (*ENDS, signal.SIGTSTP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH,
              signal.SIGCONT)
-WATCHED = {signal.SIGCHLD, *FORWARDED}
+WAKES = signal.SIGALRM  # to ourselves: look whether the command is to be ended
+WATCHED = {signal.SIGCHLD, WAKES, *FORWARDED}
 # Python ignores these, and a command would inherit that: `yes | head` would never end.
 IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
+Sent = set[tuple[int, signal.Signals]]  # to whom which was
+Ending = Callable[[], signal.Signals | None]
+
+
 class CommandEnd(NamedTuple):
-    """`was_told`: somebody told `run` to end it."""
+    """`was_told`: somebody told `run` to end it. `was_taken`: its GPUs were taken back."""
 
     status: int
     was_told: bool
+    was_taken: bool
 
 
-def run_command(command: Sequence[str], env: Mapping[str, str], bind: Callable[[int], None]
-                ) -> CommandEnd:
+def run_command(command: Sequence[str], env: Mapping[str, str], bind: Callable[[int], None],
+                ending: Ending = lambda: None) -> CommandEnd:
     """Its status, 128 + N if signal N ended it. `bind`: names it, by its pidfd, before it begins;
-    what it raises ends it unbegun."""
+    what it raises ends it unbegun. `ending`: by what it is to be ended now, asked after `WAKES`."""
     # Double forks come back to us: their lease ends with them, not before.
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    others = _children()  # of a shell that became us by `exec`
+    signal.signal(WAKES, lambda *_: None)  # it may come when nobody waits any more
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
     try:
-        return _wait(_start(command, env, bind))
+        return _wait(_start(command, env, bind), ending, bool(others))
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
@@ -73,22 +82,55 @@ def _start(command: Sequence[str], env: Mapping[str, str], bind: Callable[[int],
     return child
 
 
-def _wait(child: int) -> CommandEnd:
-    """Forwards signals until the command has ended."""
-    was_told = False
+def _wait(child: int, ending: Ending, has_others: bool) -> CommandEnd:
+    """Forwards signals until the command has ended; what is taken back, with all it started.
+    `has_others`: not all our children are of the command, and which are nobody knows."""
+    was_told, status = False, None
+    sent: Sent = set()
     while True:
         caught = signal.sigwaitinfo(WATCHED)
         if caught.si_signo == signal.SIGCHLD:
-            if (status := _reap(child)) is not None:
-                return CommandEnd(status, was_told)
-            continue
-        was_told = was_told or caught.si_signo in ENDS
-        from_terminal = caught.si_code == SI_KERNEL and caught.si_signo in OF_TERMINAL
-        if not from_terminal:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(child, caught.si_signo)
-        if caught.si_signo == signal.SIGTSTP:
-            os.kill(os.getpid(), signal.SIGSTOP)
+            ended = _reap(child)
+            status = status if ended is None else ended
+        elif caught.si_signo != WAKES:
+            was_told = was_told or caught.si_signo in ENDS
+            _forward(caught, child if status is None else None)
+        how = ending()
+        if how is not None:
+            left = set() if has_others else _children()
+            sent = _end(child if status is None else None, left, how, sent)
+        if status is not None and (how is None or has_others or not _children()):
+            return CommandEnd(status, was_told, how is not None)
+
+
+def _forward(caught: signal.struct_siginfo, child: int | None) -> None:
+    from_terminal = caught.si_code == SI_KERNEL and caught.si_signo in OF_TERMINAL
+    if not from_terminal and child is not None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, caught.si_signo)
+    if caught.si_signo == signal.SIGTSTP:
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def _end(child: int | None, left: set[int], how: signal.Signals, sent: Sent) -> Sent:
+    """The command first; what it leaves behind comes to us. Nobody else reaps our children, so that
+    their pids are nobody else's."""
+    there = left if child is None else {*left, child}
+    to = there if child is None or how == signal.SIGKILL else {child}
+    for pid, _ in {(pid, how) for pid in to} - sent:
+        with contextlib.suppress(OSError):  # such as of another user, by sudo
+            os.kill(pid, how)
+            os.kill(pid, signal.SIGCONT)  # what is stopped does not hear
+    return {each for each in sent if each[0] in there} | {(pid, how) for pid in to}
+
+
+def _children() -> set[int]:
+    """With orphans of our children, and such as are being reaped."""
+    found: set[int] = set()
+    for thread in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(OSError):
+            found |= {int(pid) for pid in (thread / "children").read_text().split()}
+    return found
 
 
 def _reap(child: int) -> int | None:

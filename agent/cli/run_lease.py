@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 import threading
 from collections.abc import Callable
 
@@ -17,8 +18,11 @@ from gpudeck.pool.messages import (
     LeaseNotice,
 )
 
+from .run_child import WAKES
+
 AGAIN_EVERY_S = 1.0
 ANSWERS_WITHIN_S = 5.0
+HOW = {"term": signal.SIGTERM, "kill": signal.SIGKILL}
 GIVEN_BACK = ("released", "draining")
 
 
@@ -34,6 +38,7 @@ class RunLease:
         self._is_over = threading.Event()  # the command has ended
         self._has_ended = threading.Event()
         self._end: LeaseEnded | None = None
+        self._ending: signal.Signals | None = None
 
     def bind(self, pidfd: int) -> None:
         """Raises CommandError."""
@@ -42,6 +47,10 @@ class RunLease:
         if not isinstance(answer, Bound):
             raise CommandError(_why(answer), ExitCode.REFUSED)
         threading.Thread(target=self._listen, daemon=True).start()
+
+    def ending(self) -> signal.Signals | None:
+        """By what the command is to be ended: its GPUs are taken back. None: it runs on."""
+        return self._ending
 
     def give_back(self, status: int) -> LeaseEnded | None:
         """How the lease has ended; None: the agent is away, and ends it when it is back."""
@@ -69,8 +78,11 @@ class RunLease:
 
     def _heard(self, message: FromPool) -> None:
         match message:
-            case LeaseNotice(text):
+            case LeaseNotice(text, end):
                 self._say(text)
+                if end is not None:
+                    self._ending = HOW.get(end)
+                    os.kill(os.getpid(), WAKES)
             case LeaseEnded():
                 if not (self._is_over.is_set() and message.state in GIVEN_BACK):
                     self._say(f"the lease has ended: {message.why}")

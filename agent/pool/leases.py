@@ -120,6 +120,16 @@ class NodeLeases:
             "does the command choose its GPUs itself, or does CUDA count them otherwise "
             "(--ids uuid)?")))
 
+    def user_of(self, lease: NodeLease, snapshot: PoolSnapshot | None, besides: int) -> str:
+        """What is on a lease, for people; "": nothing. `besides`: a pid that does not count, as
+        that of the program that asks."""
+        self.look_for_marks(is_due=True)
+        pids = {pid for pid, _ in self._marks.get(lease.id, ())}
+        if lease.process is not None and self.processes.is_alive(lease.process):
+            pids.add(lease.process.pid)
+        pids |= {each.seen.task.pid for each in self.uses(snapshot) or () if each.may_be_of(lease)}
+        return ", ".join(f"process {pid}" for pid in sorted(pids - {besides})[:4])
+
     def signs(self, lease: NodeLease, uses: Sequence[LeaseUse] | None, is_connected: bool
               ) -> LeaseSigns:
         on_gpus = None if uses is None else any(each.may_be_of(lease) for each in uses)

@@ -50,6 +50,7 @@ class NodeLease:
     misplaced: tuple[str, ...] = ()  # other GPUs on which its processes were last
     mps_pipes: str = ""  # of the daemon that holds its share
     preempted: str = ""  # why it is being taken back
+    kill_at: float | None = None  # None: its run was not told to end its command
 
     @property
     def end_state(self) -> State:

@@ -63,11 +63,12 @@ class NodePool:
 
 
 def open_pool(socket: Path, node_id: str, host: str, boot_id: str, journal: ActionJournal,
-              mps: LocalMpsDaemons, is_local: bool, unused_s: float, wake: Callable[[], None]
-              ) -> NodePool:
+              mps: LocalMpsDaemons, is_local: bool, unused_s: float, wake: Callable[[], None],
+              why_no_end: Callable[[], str]) -> NodePool:
     clock = PoolClock(uptime_s, time.time)
     leases = NodeLeases(LeaseStore(journal, boot_id), clock, ProcessSigns(), unused_s)
     look = MpsLook(lambda: MpsFacts(daemons(mps), multiuser_pipes()), uptime_s)
-    service = PoolService(node_id, host, leases, PoolPolicy(), clock, look, is_local, wake, tell)
+    service = PoolService(node_id, host, leases, PoolPolicy(), clock, look, is_local, wake, tell,
+                          why_no_end)
     service.start()
     return NodePool(service, PoolServer(socket, PoolRequests(service)))

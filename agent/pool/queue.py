@@ -1,13 +1,16 @@
 """Claims that wait on this node, each as long as its connection."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from gpudeck.pool.core.claims import Claim
-from gpudeck.pool.messages import ClaimRefused, ClaimWaits
+from gpudeck.pool.link import WITHDRAWALS_MOST, Withdrawal
+from gpudeck.pool.messages import ClaimCancelled, ClaimRefused, ClaimWaits
 
 from .server import PoolUser
 
+ROOT = 0
+ANSWER_WITHIN_S = 15.0
 OF_ONE_USER_MOST = 32
 MOST = 1_024
 
@@ -26,6 +29,33 @@ class WaitingClaim:
         if self.said is None or _news(said) != _news(self.said):
             self.user.send(said)
         self.said = said
+
+
+@dataclass(slots=True)
+class WaitingWithdrawals:
+    """What users of this node take back and the hub keeps: each as long as its connection."""
+
+    all: dict[str, tuple[PoolUser, float]] = field(default_factory=dict)  # claim to whose, until
+
+    def put(self, claim_id: str, user: PoolUser, now: float) -> None:
+        self.all[claim_id] = user, now + ANSWER_WITHIN_S
+
+    def of_report(self) -> tuple[Withdrawal, ...]:
+        return tuple(Withdrawal(claim_id, None if user.uid == ROOT else user.owner)
+                     for claim_id, (user, _) in self.all.items())[:WITHDRAWALS_MOST]
+
+    def answer(self, whys: Mapping[str, str]) -> None:
+        for claim_id, why in whys.items():
+            if (waits := self.all.pop(claim_id, None)) is not None:
+                waits[0].send(ClaimRefused(why) if why else ClaimCancelled())
+
+    def left(self, user: PoolUser) -> None:
+        self.all = {claim_id: each for claim_id, each in self.all.items() if each[0] is not user}
+
+    def give_up(self, now: float) -> None:
+        self.answer(dict.fromkeys(
+            (claim_id for claim_id, (_, until) in self.all.items() if now >= until),
+            "the hub has not answered; try again, or withdraw it on the page Pool"))
 
 
 def _news(said: ClaimWaits) -> tuple[object, ...]:

@@ -9,6 +9,8 @@ from gpudeck.pool.messages import (
     AskClaim,
     Bind,
     Bound,
+    CancelClaim,
+    ClaimCancelled,
     ClaimRefused,
     Extend,
     FromPool,
@@ -16,12 +18,13 @@ from gpudeck.pool.messages import (
     GiveBack,
     LeaseEnded,
     ShowPool,
+    UseLease,
 )
 
 from ..journal.store import JournalError
 from . import views
 from .lock import NodeLease
-from .queue import WaitingClaim
+from .queue import ROOT, WaitingClaim
 from .server import PoolUser
 from .service import PoolService
 
@@ -61,6 +64,7 @@ class PoolRequests:
         service = self._service
         with service.lock:
             service.waiting.left(user)
+            service.withdrawals.left(user)
             for lease_id in [each for each, whose in service.users.items() if whose is user]:
                 del service.users[lease_id]
                 lease = service.leases.all.get(lease_id)
@@ -73,6 +77,10 @@ class PoolRequests:
                 return self._ask(user, message)
             case Bind():
                 return self._bind(user, self._own(user, message.lease_id), pidfd)
+            case UseLease():
+                return self._use(user, message)
+            case CancelClaim():
+                return self._cancel(user, message.claim_id)
             case GiveBack():
                 return self._give_back(self._own(user, message.lease_id), message.exit_status)
             case Extend():
@@ -122,7 +130,8 @@ class PoolRequests:
         if asked.nodes > 1 or any(host != service.host for host in asked.hosts):
             return "this agent gives out GPUs of its own node alone; run it where they are"
         if asked.starts_at is not None and (asked.is_run or not service.is_planned):
-            return ("a reservation is kept by a hub, and none decides here now"
+            return ("reservations are kept by a hub that decides (gpudeck hub --pool on), and none "
+                    "does here now; gpudeck claim without --from holds GPUs from now on"
                     if not asked.is_run else "what runs now is not reserved")
         why = service.waiting.why_no_more(user) or why_never(claim, [service.empty()])
         if why or not claim.is_share or asked.limits_itself:
@@ -133,9 +142,45 @@ class PoolRequests:
         lease = self._service.leases.all.get(lease_id)
         if lease is None:
             raise _RefusedError(f"there is no lease {lease_id} here")
-        if user.uid not in (lease.uid, 0):
+        if user.uid not in (lease.uid, ROOT):
             raise _RefusedError(f"lease {lease_id} is of {lease.claim.owner}")
         return lease
+
+    def _use(self, user: PoolUser, asked: UseLease) -> FromPool:
+        """Whether it becomes a run's is decided when its command is bound: of two that ask at once
+        one is too late."""
+        lease = self._own(user, asked.lease_id)
+        if lease.uid != user.uid:
+            raise _RefusedError(f"lease {lease.id} is of {lease.claim.owner}; run it as them")
+        if asked.is_run and (lease.preempted or lease.state != "active"):
+            raise _RefusedError(lease.preempted or "it has not begun")
+        if asked.is_run and (user_of := self._service.leases.user_of(
+                lease, self._service.snapshot, user.peer_pid)):
+            raise _RefusedError(f"{user_of} runs on lease {lease.id} already")
+        return self._leased(lease)
+
+    def _cancel(self, user: PoolUser, claim_id: str) -> FromPool | None:
+        service = self._service
+        waiting = service.waiting.all.get(claim_id)
+        if waiting is not None:
+            if user.uid not in (waiting.user.uid, ROOT):
+                raise _RefusedError(f"claim {claim_id} is of {waiting.claim.owner}")
+            service.waiting.take(claim_id)
+            waiting.user.send(ClaimRefused(f"it was withdrawn by {user.owner}"))
+            service.schedule()
+            return ClaimCancelled()
+        if claim_id in service.leases.all:
+            self._own(user, claim_id)
+            raise _RefusedError("it holds its GPUs already: gpudeck claim --give-back "
+                                f"{claim_id}; of a run, end the command")
+        if not service.is_planned or claim_id in service.withdrawals.all:
+            raise _RefusedError(f"no claim {claim_id} waits here" if not service.is_planned else
+                                "somebody withdraws it just now")
+        if why := service.waiting.why_no_more(user):
+            raise _RefusedError(why)
+        service.withdrawals.put(claim_id, user, service.clock.now())
+        service.schedule()
+        return None
 
     def _bind(self, user: PoolUser, lease: NodeLease, pidfd: int | None) -> FromPool:
         """Also of a run that has found the agent again."""
@@ -144,13 +189,16 @@ class PoolRequests:
         if process is None:
             raise _RefusedError("the process of this lease has ended, is another user's, or of "
                                 "another pid namespace than the agent")
-        self._service.users[lease.id] = user
         if process != lease.process:
+            if lease.process is not None and self._service.leases.processes.is_alive(lease.process):
+                raise _RefusedError(f"process {lease.process.pid} runs on lease {lease.id} already")
             now = self._service.clock.now()
+            until = now + lease.claim.term_s if lease.state == "offered" else lease.until
             self._service.leases.put(
-                replace(lease, state="active", process=process, used_at=now,
-                        until=now + lease.claim.term_s),
+                replace(lease, state="active", process=process, is_run=True, used_at=now,
+                        until=until),
                 {"pool": "bound", "lease": lease.id, "pid": process.pid})
+        self._service.users[lease.id] = user
         return Bound()
 
     def _give_back(self, lease: NodeLease, exit_status: int | None) -> FromPool:

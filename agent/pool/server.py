@@ -26,11 +26,12 @@ _SEND_WITHIN = struct.pack("2q", 1, 0)  # a timeval
 class PoolUser:
     """One connection. Any thread may send."""
 
-    def __init__(self, sock: socket.socket, uid: int) -> None:
+    def __init__(self, sock: socket.socket, uid: int, peer_pid: int) -> None:
         self._sock = sock
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _SEND_WITHIN)
         self._lock = threading.Lock()
         self.uid = uid
+        self.peer_pid = peer_pid
         self.owner = _name_of(uid)
         self.is_open = True
 
@@ -84,15 +85,15 @@ class PoolServer:
                 sock, _ = self._listener.accept()
             except OSError:
                 return
-            uid = _UCRED.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED,
-                                                _UCRED.size))[1]
+            pid, uid, _ = _UCRED.unpack(sock.getsockopt(
+                socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
             why = self._why_not(uid)
             if why:
                 with contextlib.suppress(PoolSocketError):
                     messages.send(sock, ClaimRefused(why))
                 sock.close()
                 continue
-            user = PoolUser(sock, uid)
+            user = PoolUser(sock, uid, pid)
             with self._lock:
                 self._users[uid] += 1
                 self._open.add(user)

@@ -20,11 +20,13 @@ from gpudeck.pool.messages import ClaimRefused, ClaimWaits, LeaseEnded, LeaseNot
 from ..journal.store import JournalError
 from . import lock, views
 from .clock import PoolClock
+from .ending import PreemptedRuns
 from .gpus import PoolSnapshot, with_users
+from .groups import UserGroups
 from .leases import NodeLeases
 from .lock import PoolGpu
 from .mps_look import MpsLook
-from .queue import WaitingClaims
+from .queue import WaitingClaims, WaitingWithdrawals
 from .server import PoolUser, uid_of
 from .shares import UNKNOWN, ShareHolder
 
@@ -39,9 +41,10 @@ NO_HUB = ("no hub decides here now, and this agent gives out no GPUs by itself; 
 class PoolService:
     def __init__(self, node_id: str, host: str, leases: NodeLeases, policy: PoolPolicy,
                  clock: PoolClock, mps: MpsLook, is_local: bool, changed: Callable[[], None],
-                 tell: Callable[[int, list[str]], int]) -> None:
+                 tell: Callable[[int, list[str]], int], why_no_end: Callable[[], str]) -> None:
         """`is_local`: may give out GPUs while no hub decides. `changed`: there may be something to
-        `say`. `tell`: a user, at their terminals."""
+        `say`. `tell`: a user, at their terminals. `why_no_end`: what forbids rules to end work
+        here."""
         self.node_id = node_id
         self.host = host
         self.leases = leases
@@ -49,6 +52,9 @@ class PoolService:
         self.clock = clock
         self.mps = mps
         self.waiting = WaitingClaims()
+        self.withdrawals = WaitingWithdrawals()
+        self._groups = UserGroups(clock.now)
+        self._preempted = PreemptedRuns(leases, clock, why_no_end)
         self.users: dict[str, PoolUser] = {}  # lease to who holds the connection
         self.lock = threading.RLock()
         self.snapshot: PoolSnapshot | None = None
@@ -93,6 +99,7 @@ class PoolService:
     def hear(self, plan: PoolPlan) -> None:
         with self.lock:
             self.is_planned = True
+            self.withdrawals.answer(plan.withdrawn)
             try:
                 for lease_id, why in plan.give_back.items():
                     lease = self.leases.all.get(lease_id)
@@ -100,6 +107,7 @@ class PoolService:
                         self.leases.end(lease, why)
                 self._keep_until = {lease_id: self.clock.own(until)
                                     for lease_id, until in plan.keep_until.items()}
+                self._preempted.grace_s = plan.grace_s
                 self._preempt(plan.preempt)
                 for lease_id, utc in plan.extend.items():
                     lease, until = self.leases.all.get(lease_id), self.clock.own(utc)
@@ -122,17 +130,18 @@ class PoolService:
                                             standing.estimate, standing.elsewhere))
 
     def _preempt(self, whys: Mapping[str, str]) -> None:
-        """Its owner is told; what ends its work are commands that follow."""
+        """Its owner is told; what ends its work are commands that follow, and the run itself."""
         for lease in list(self.leases.all.values()):
             why = whys.get(lease.id, "")
             if why == lease.preempted:
                 continue
-            self.leases.put(replace(lease, preempted=why), {
+            self.leases.put(replace(lease, preempted=why, kill_at=None), {
                 "pool": "preempting" if why else "kept", "lease": lease.id, "why": why})
             user = self.users.get(lease.id)
             if user is not None:
                 user.send(LeaseNotice(f"these GPUs are taken back: {why}" if why else
-                                      "these GPUs are not taken back after all"))
+                                      "these GPUs are not taken back after all",
+                                      None if why else "no"))
 
     def _take(self, offer: LeaseOffer) -> None:
         if offer.claim_id in self.leases.all:
@@ -157,7 +166,7 @@ class PoolService:
                 return ()
             report = views.report(self.gpus().values(), self.waiting, self.leases.all.values(),
                                   self.leases.uses(self.snapshot) or (), self.leases.ended,
-                                  self.clock.utc)
+                                  self.withdrawals, self._groups.of, self.clock.utc)
             if report == self._reported:
                 return ()
             self._reported = report
@@ -233,6 +242,7 @@ class PoolService:
             with self.lock:
                 self._review()
                 self.waiting.give_up(self.clock.now())
+                self.withdrawals.give_up(self.clock.now())
                 self.schedule()
         except JournalError as why:
             log.error("lease_not_kept why=%r", str(why))
@@ -240,6 +250,7 @@ class PoolService:
     def _review(self) -> None:
         self.leases.look_for_marks()
         uses = self.leases.uses(self.snapshot)
+        self._preempted.step(self.users, uses)
         for lease in list(self.leases.all.values()):
             user = self.users.get(lease.id)
             found = self.leases.reviewed(lease, uses, user is not None,

@@ -26,11 +26,16 @@ Utc = Callable[[float], float]
 
 
 def report(gpus: Iterable[PoolGpu], waiting: queue.WaitingClaims, leases: Iterable[NodeLease],
-           uses: Sequence[LeaseUse], ended: Sequence[ReportedEnd], utc: Utc) -> PoolReport:
+           uses: Sequence[LeaseUse], ended: Sequence[ReportedEnd],
+           withdrawals: queue.WaitingWithdrawals, groups_of: Callable[[int], tuple[str, ...]],
+           utc: Utc) -> PoolReport:
     def dated(claim: Claim) -> Claim:
         return replace(claim, submitted_at=utc(claim.submitted_at),
                        starts_at=None if claim.starts_at is None else utc(claim.starts_at))
 
+    leases = list(leases)
+    owners = {each.claim.owner: each.user.uid for each in waiting}
+    owners |= {each.claim.owner: each.uid for each in leases}
     return PoolReport(
         tuple(OfferedGpu(each.uuid, each.model, each.index, each.is_mig, each.numa, each.clique,
                          each.mem_bytes, each.trouble) for each in gpus),
@@ -39,7 +44,8 @@ def report(gpus: Iterable[PoolGpu], waiting: queue.WaitingClaims, leases: Iterab
                             utc(each.until), utc(each.used_at // USED_STEP_S * USED_STEP_S),
                             task_ids(each, uses), each.misplaced, each.is_run)
               for each in leases),
-        tuple(ended), dict(waiting.refused), outside_uses(uses))
+        tuple(ended), dict(waiting.refused), outside_uses(uses), withdrawals.of_report(),
+        {owner: groups for owner, uid in owners.items() if (groups := groups_of(uid))})
 
 
 def _state(lease: NodeLease) -> str:
@@ -69,7 +75,7 @@ def shown(host: str, gpus: Mapping[str, PoolGpu], leases: Iterable[NodeLease],
         tuple(HeldGpus(each.id, each.claim.owner, each.uuids, each.claim.share_milli, each.state,
                        utc(each.until), now - each.used_at) for each in leases),
         tuple(WaitingClaim(each.claim.owner, words(each.claim), each.said.place, each.said.why,
-                           now - each.claim.submitted_at, each.said.wait_s)
+                           now - each.claim.submitted_at, each.said.wait_s, each.claim.id)
               for each in waiting if each.said is not None),
         tuple(UnavailableGpu(each.uuid, each.trouble) for each in gpus.values() if each.trouble))
 

@@ -25,6 +25,7 @@ from gpudeck.ladder import LadderClimb, OutcomeKind
 from gpudeck.limits import MpsDaemon
 from gpudeck.wire import FromAgent, GpuFacts
 
+from ..actions.context import held_words
 from ..actions.standalone import OfflineExecutor
 from ..journal.store import ActionJournal, JournalError
 from ..runtime.worker import Worker
@@ -282,18 +283,13 @@ class QuotaService:
             self._spared)
 
     def _rights(self) -> QuotaRefusals:
-        ceiling, holds = self._acts.context.guards.ceiling(), self._acts.context.guards.holds()
-        tell = end = ceiling.trouble
+        guards = self._acts.context.guards
+        ceiling, held = guards.ceiling(), held_words(guards.holds())
+        tell = ceiling.trouble
         if not tell and "notify" not in ceiling.actions:
             tell = "the ceiling of this node does not permit 'notify'"
-        if not end and "end" not in ceiling.actions:
-            end = "the ceiling of this node does not permit 'end'"
-        if not end and not ceiling.rules_may_act:
-            end = ("the ceiling of this node does not let rules and quotas act "
-                   "(rules_may_act in ceiling.toml)")
-        if holds:
-            tell = end = tell or f"all acts on this node are on hold: {'; '.join(holds)}"
-        return QuotaRefusals(tell[:400], (end or tell)[:400])
+        tell = tell or held
+        return QuotaRefusals(tell[:400], (guards.why_rules_end_nothing() or tell)[:400])
 
     def _look(self, held: DesiredState, snapshot: QuotaSnapshot, hub: evaluate.Hub,
               now: float) -> None:

@@ -123,7 +123,7 @@ class TaskTable:
     def _owner(self, seen: processes.ProcessDetails, names: WorkloadNames) -> Owner:
         found = owner_of(seen.place, seen.words, seen.env, self._boot_id[:8], names)
         return structs.replace(found, uid=seen.uid, parent_pid=seen.row.parent,
-                               groups=_group_names(seen.gids))
+                               groups=group_names(seen.gids))
 
     def _name(self, known: TaskEntry) -> None:
         """The pod's namespace may be part of the launch's name: all is made anew."""
@@ -194,7 +194,7 @@ def started_at(proc: Path, start_ticks: int) -> float | None:
     return None if booted is None else booted + start_ticks / os.sysconf("SC_CLK_TCK")
 
 
-def _group_names(gids: Sequence[int]) -> tuple[str, ...]:
+def group_names(gids: Sequence[int]) -> tuple[str, ...]:
     """What has no name here is of no group that anybody could mean."""
     names = (cut(_group_name(gid)) for gid in gids[:GROUPS_MAX])
     return tuple(sorted({name for name in names if name is not None}))

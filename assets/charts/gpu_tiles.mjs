@@ -31,7 +31,7 @@ export class GpuTiles {
         const words = valueWords(gpu, this.book.metrics.get(key), this.book);
         say(figures[place], words.isMissing ? "–" : oneWord(words));
       });
-      say(note, gpu.state !== "ok" ? stateWords(gpu.state) : gpu.tasks.length === 0 ? "free" : plural(gpu.tasks.length, "task"));
+      say(note, gpu.state !== "ok" ? stateWords(gpu.state) : gpu.is_free ? "free" : gpu.tasks.length === 0 ? "leased" : plural(gpu.tasks.length, "task"));
       note.className = `tile-note ${gpu.state}`;
     };
     return { draw, root: make("a", { class: "lines-gpu", href: `/gpu/${encodeURIComponent(uuid)}` }, make("span", { class: "tile-head" }, swatch, name, note), make("span", { class: "tile-figures" }, figures)) };

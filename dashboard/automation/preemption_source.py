@@ -47,6 +47,9 @@ class PreemptionIntentSource:
     def why_not(self, found: Preemption) -> str:
         """Asks the nodes of all that would have to go; "": all of it can be ended."""
         for lease in found.victims:
+            # A run without a task on a GPU ends by itself, but not on a node that is on hold.
+            if held := self.hub_holds.on_node(lease.grants[0].node):
+                return held
             for intent in self._of_lease(found, lease, time.time()):
                 if said := [*intent.holds, *([] if intent.keep is None else [
                         intent.keep.sentence])]:

@@ -250,13 +250,12 @@ def _by_state(data: FilterInput, word: str) -> ThreeValuedMask:
 
 
 def _by_use(data: FilterInput, word: str) -> ThreeValuedMask:
-    """Free: works, and nobody is on it. Of a GPU that does not answer neither is known; a board
+    """Free: works, and nobody holds it. Of a GPU that does not answer neither is known; a board
     that is split by MIG is neither, its instances are."""
-    fleet, size = data.fleet, len(data.fleet)
+    fleet = data.fleet
     told = _mask(on_gpu is not None for on_gpu in fleet.users)
     known = told & (data.show == GpuStatus.OK) & ~fleet.is_split()
-    free = known & (fleet.task_count[:size] == 0)
-    truth = _known(free, known)
+    truth = _known(known & fleet.is_unused(), known)
     return truth if word == "free" else ~truth
 
 

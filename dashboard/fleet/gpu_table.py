@@ -19,6 +19,8 @@ SLOW_LASTS_S = 180.0  # agents say it anew every 60 s; two may be lost on the wa
 
 NO_TASK, SEVERAL, UNKNOWN_OWNER, SPLIT = 65_535, 65_534, 65_533, 65_532
 
+NO_POOL, FREE, TAKEN = 0, 1, 2  # what the pool of its node says
+
 Users = tuple[int, ...]  # owner numbers, UNKNOWN_OWNER for a Task whose owner is not known
 
 
@@ -65,6 +67,7 @@ class GpuTable(MetricTable):
         self.shares_memory = np.zeros(room, bool)  # with an instance before it
         self.owner = np.full(room, UNKNOWN_OWNER, np.uint16)
         self.task_count = np.zeros(room, np.int32)
+        self.given_out = np.full(room, NO_POOL, np.uint8)
 
     # -- slots
 
@@ -129,6 +132,13 @@ class GpuTable(MetricTable):
             self.task_count[slot] = count
             self.owner[slot] = _one_of(tuple(on_gpu))
 
+    def mark_pool(self, node_id: str, free: Mapping[str, bool]) -> None:
+        """What the pool of this node says: its GPUs by UUID, and whether each is free."""
+        for uuid, is_free in free.items():
+            slot = self.slot_on(node_id, uuid)
+            if slot is not None:
+                self.given_out[slot] = FREE if is_free else TAKEN
+
     def _forget_owners(self) -> None:
         size, old = len(self), self.owners
         for slot in np.flatnonzero(self.retired[:size]).tolist():
@@ -165,6 +175,14 @@ class GpuTable(MetricTable):
         size = len(self)
         is_on: npt.NDArray[np.bool_] = self.slow.values[:size, SLOW_COLUMN["mig_on"]] == 1
         return is_on | mig.split(self.parent[:size], ~self.retired[:size])
+
+    def is_unused(self) -> npt.NDArray[np.bool_]:
+        """Per slot: nobody holds it. Where its node has a pool, that is who knows: of leases, and
+        of forgotten tasks that do not count. Of a board that MIG splits the instances count."""
+        size = len(self)
+        said, has_no_task = self.given_out[:size], self.owner[:size] == NO_TASK
+        unused: npt.NDArray[np.bool_] = np.where(said == NO_POOL, has_no_task, said == FREE)
+        return unused & ~self.is_split()
 
     def column(self, key: str, mono: float) -> FleetMetricColumn:
         size = len(self)

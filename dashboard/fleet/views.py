@@ -96,7 +96,7 @@ def totals(fleet: Fleet, visible: VisibleFleet, now: float, mono: float) -> dict
     show[visible.slots] = fleet.shown(mono)[visible.slots]
     # A board that is split is not one to give out: its instances are counted in its place.
     unit = np.where(fleet.is_split(), GpuStatus.RETIRED, show)
-    is_free = (unit == GpuStatus.OK) & (fleet.owner[:size] == NO_TASK)
+    is_free = (unit == GpuStatus.OK) & fleet.is_unused()
     nodes = visible.nodes(fleet)
     states = [node.state for node in nodes]
     return {
@@ -258,6 +258,7 @@ class GpuView(msgspec.Struct, omit_defaults=True):
     missing: dict[str, AbsenceWord]
     facts: GpuFactsView
     tasks: list[str]
+    is_free: bool  # works, is leased to nobody, and no task uses it
     last_values: dict[str, float] | None = None
     slow_sampled_at: float | None = None  # of what is told every 15 to 60 s; null: never yet
     slow_age_s: float | None = None
@@ -375,8 +376,8 @@ SHOW_WORDS: dict[int, GpuStateWord] = {
     GpuStatus.OFFLINE: "stale"}
 
 
-def gpu_view(fleet: Fleet, slot: int, show: GpuStatus, on_it: list[str], mono: float,
-             only: Collection[str] | None = None) -> GpuView:
+def gpu_view(fleet: Fleet, slot: int, show: GpuStatus, is_unused: bool, on_it: list[str],
+             mono: float, only: Collection[str] | None = None) -> GpuView:
     """`only`: of these metrics; None: of all."""
     facts, hello = fleet.facts[slot], fleet.node_of(slot).hello
     is_ok = show is GpuStatus.OK
@@ -391,7 +392,7 @@ def gpu_view(fleet: Fleet, slot: int, show: GpuStatus, on_it: list[str], mono: f
         SHOW_WORDS[show],
         at, age_s, values, missing,
         GpuFactsView(*(getattr(facts, name) for name in GpuFactsView.__struct_fields__)),
-        on_it, (old or None) if is_ok else last, *slow_sampled)
+        on_it, is_ok and is_unused, (old or None) if is_ok else last, *slow_sampled)
 
 
 def _sampled(table: MetricTable, slot: int, mono: float) -> tuple[float | None, float | None]:

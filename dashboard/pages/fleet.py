@@ -28,7 +28,7 @@ TOTALS = (
      "state:lost | state:error"),
     ("offline", "offline", "Their node is silent, so nothing is known of them now.",
      "state:offline"),
-    ("free", "Free", "GPUs that are well and have no task on them.", "state:free"),
+    ("free", "Free", "GPUs that work, without a task and without a lease.", "state:free"),
     ("util", "Mean utilization", "Mean over the GPUs that are read now of the share of time in "
      "which any kernel ran. It is not the share of the chip in use: one tiny kernel can make it "
      "100. SM activity and power are the better witnesses.", None),

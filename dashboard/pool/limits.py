@@ -5,7 +5,7 @@ known yet. Work is ended for what it uses, as ever, never for what is only lease
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from gpudeck.pool.core.claims import Claim, Lease
@@ -152,8 +152,11 @@ class PoolLimits:
     quotas: QuotaService
     fleet: Fleet
 
-    def __call__(self, nodes: Iterable[PoolNode], leases: Iterable[Lease]) -> OwnerLimits:
-        given = LeasedQuotas(self.quotas.active.index, self.quotas.groups, self.quotas.hours.of)
+    def __call__(self, nodes: Collection[PoolNode], leases: Iterable[Lease]) -> OwnerLimits:
+        # A user of whom no task was seen yet, or not since their groups changed.
+        told = {owner: groups for node in nodes for owner, groups in node.report.groups.items()}
+        given = LeasedQuotas(self.quotas.active.index, {**self.quotas.groups, **told},
+                             self.quotas.hours.of)
         if not given.is_any:
             return NoOwnerLimits()
         return QuotaLimits(given, {node.id: (node.host, self.fleet.group_of(node.id))

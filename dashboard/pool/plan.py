@@ -74,6 +74,13 @@ class PoolNode:
             for each in sorted(self.report.gpus, key=lambda gpu: -gpu.index)
             if each.uuid in there])
 
+    @property
+    def free(self) -> dict[str, bool]:
+        """Its GPUs, and whether each is given out now: no lease, and nothing against it."""
+        held = {uuid for each in self.report.leases for uuid in each.uuids}
+        return {each.uuid: each.uuid not in held and not each.trouble
+                for each in self.report.gpus}
+
 
 def _given(node: Node, held: Iterable[tuple[Claim, Collection[str]]]) -> Node:
     for claim, uuids in held:
@@ -165,7 +172,7 @@ class PlannedPass:
         self._fitting: dict[tuple[object, ...], tuple[Node, ...]] = {}
 
     def plan(self, node: PoolNode, give_back: Mapping[str, str], preempt: Mapping[str, str],
-             extend: Mapping[str, float]) -> PoolPlan:
+             extend: Mapping[str, float], withdrawn: Mapping[str, str], grace_s: float) -> PoolPlan:
         """What this node is told: its GPUs that are offered, how its claims stand, and which leases
         are not renewed past what others wait for."""
         asked = {each.claim.id for each in node.report.claims}
@@ -177,7 +184,7 @@ class PlannedPass:
         keep_until = {each.claim.id: until for each in node.report.leases
                       if (until := self.made.kept_until(each.uuids)) is not None}
         return PoolPlan(offers[:CLAIMS_MOST], standings[:CLAIMS_MOST], dict(give_back),
-                        dict(preempt), keep_until, dict(extend))
+                        dict(preempt), keep_until, dict(extend), dict(withdrawn), grace_s)
 
     def standing(self, claim: Claim) -> ClaimStanding:
         shadow = self.made.shadow

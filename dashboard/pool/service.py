@@ -34,6 +34,7 @@ from .plan import (
 from .preempting import Preemptions
 from .store import PoolStore
 from .watch import PoolWatch
+from .withdrawing import NodeWithdrawals
 
 log = logging.getLogger("gpudeck.pool")
 
@@ -72,6 +73,7 @@ class PoolService:
     claims: dict[str, Claim] = field(init=False, default_factory=dict)  # that were made here
     bookings: PoolBookings = field(init=False)
     preemptions: Preemptions = field(init=False)
+    withdrawals: NodeWithdrawals = field(init=False)
     planned: PlannedPass | None = field(init=False, default=None)
     news: LeaseNews = field(init=False, default_factory=LeaseNews)
     pending: dict[str, PendingOffer] = field(init=False, default_factory=dict)
@@ -93,6 +95,7 @@ class PoolService:
     def open(self, now: float) -> None:
         self.policy = self.store.policy()
         self.claims = {each.id: each for each in self.store.claims()}
+        self.withdrawals = NodeWithdrawals(self.claims, self.withdraw)
         self.bookings.open()
         self.ended.open(self.policy.fair_share, now)
 
@@ -105,7 +108,9 @@ class PoolService:
         was = self._reported.get(node_id)
         before = None if was is None else was.report
         self.watch.reported(node_id, before, report, self.claims)
-        self._reported[node_id] = PoolNode(node_id, self.fleet.host_of(node_id) or node_id, report)
+        node = PoolNode(node_id, self.fleet.host_of(node_id) or node_id, report)
+        self._reported[node_id] = node
+        self.fleet.mark_pool(node_id, node.free)
         known = () if before is None else {each.claim.id for each in before.ended}
         new = [each for each in report.ended if each.claim.id not in known
                and not self.ended.is_known(node_id, each)]
@@ -122,6 +127,8 @@ class PoolService:
                 self._taken(node_id, offer)
             elif claim_id in report.refused or (not is_own and claim_id not in asked):
                 self._unwind(offer, report.refused.get(claim_id, "nobody waits for it any more"))
+        host = self.fleet.host_of(node_id) or node_id
+        self.withdrawals.heard(node_id, (node_id, host), report.withdrawals)
         # An offer that is still on its way may be taken yet.
         self._give_back[node_id] = {
             each: back for each, back in self._give_back.get(node_id, {}).items()
@@ -277,6 +284,7 @@ class PoolService:
                 sleep(0)  # thousands of claims wait: nobody else waits for all of them to be told
             back = {each: why for each, (why, _) in self._give_back.get(node.id, {}).items()}
             plan = self.planned.plan(node, back, self.preemptions.of_node(node.id),
-                                     self._extend.get(node.id, {}))
+                                     self._extend.get(node.id, {}),
+                                     self.withdrawals.answers(node.id), self.policy.grace_s)
             if plan != self._sent.get(node.id) and self.send(node.id, plan):
                 self._sent[node.id] = plan

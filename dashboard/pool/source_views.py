@@ -149,9 +149,10 @@ def live_gpus(nodes: Iterable[PoolNode], pending: Iterable[PendingOffer], live: 
     found = []
     for node in nodes:
         held = {uuid for each in node.report.leases for uuid in each.uuids}
+        free = node.free
         found += [LiveGpu(
             node, gpu, gpu.uuid in held,
-            not gpu.trouble and gpu.uuid not in held and (node.id, gpu.uuid) not in offered,
+            free[gpu.uuid] and (node.id, gpu.uuid) not in offered,
             live.util_pct(node.id, gpu.uuid), live.mem_used_bytes(node.id, gpu.uuid))
             for gpu in node.report.gpus]
     return found

@@ -190,10 +190,11 @@ def model_views(nodes: Iterable[PoolNode]) -> list[ModelView]:
     leased: Counter[str] = Counter()
     for node in nodes:
         held = {uuid for each in node.report.leases for uuid in each.uuids}
+        unused = node.free
         for gpu in node.report.gpus:
             total[gpu.model] += 1
             leased[gpu.model] += gpu.uuid in held
-            free[gpu.model] += gpu.uuid not in held and not gpu.trouble
+            free[gpu.model] += unused[gpu.uuid]
     return [ModelView(model, total[model], free[model], leased[model],
                       total[model] - free[model] - leased[model]) for model in sorted(total)]
 

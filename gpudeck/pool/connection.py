@@ -19,6 +19,7 @@ from gpudeck.pool.messages import (
     Leased,
     PoolSocketError,
     Reserved,
+    UseLease,
 )
 
 OWN_SOCKET = "gpudeck/pool.sock"
@@ -87,6 +88,16 @@ def wait_for(pool: PoolConnection, claim: AskClaim, tell: Callable[[ClaimWaits],
                 raise CommandError(why, ExitCode.REFUSED)
             case ClaimWaits() as waits:
                 tell(waits)
+
+
+def use_lease(pool: PoolConnection, lease_id: str, is_run: bool) -> Leased:
+    """Raises CommandError."""
+    pool.send(UseLease(lease_id, is_run))
+    answer = pool.receive()
+    if isinstance(answer, Leased):
+        return answer
+    raise CommandError(getattr(answer, "why", "the agent does not understand this"),
+                       ExitCode.REFUSED)
 
 
 def reserve(pool: PoolConnection, claim: AskClaim) -> Reserved:

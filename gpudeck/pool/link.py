@@ -9,7 +9,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from gpudeck.message_limits import Amount, Number, Pid, Seconds, Text, Word
-from gpudeck.pool.core.claims import Claim, flaw
+from gpudeck.pool.core.claims import DEFAULT_GRACE_S, Claim, flaw
 from gpudeck.pool.core.estimates import WaitEstimate
 from gpudeck.pool.messages import ELSEWHERE_MOST
 
@@ -18,7 +18,9 @@ CLAIMS_MOST = 1_024
 LEASES_MOST = 1_024
 ENDED_MOST = 256
 OUTSIDE_MOST = 1_024
+WITHDRAWALS_MOST = 256
 TASKS_MOST = 4_096  # of one lease
+Groups = Annotated[tuple[Word, ...], Meta(max_length=64)]  # of one user
 
 
 class OfferedGpu(Struct, frozen=True):
@@ -77,8 +79,16 @@ class ReportedEnd(Struct, frozen=True):
     exit_status: int | None = None
 
 
+class Withdrawal(Struct, frozen=True):
+    """A user of this node takes back what they asked for there. `owner` None: root does."""
+
+    claim_id: Word
+    owner: Word | None
+
+
 class PoolReport(Struct, frozen=True, tag="pool"):
-    """`refused`: claim to why this node did not take what the hub proposed for it."""
+    """`refused`: claim to why this node did not take what the hub proposed for it. `groups`: Unix
+    groups of the owners of its claims and leases, as the system says."""
 
     gpus: Annotated[tuple[OfferedGpu, ...], Meta(max_length=GPUS_MOST)]
     claims: Annotated[tuple[NodeClaim, ...], Meta(max_length=CLAIMS_MOST)]
@@ -86,6 +96,8 @@ class PoolReport(Struct, frozen=True, tag="pool"):
     ended: Annotated[tuple[ReportedEnd, ...], Meta(max_length=ENDED_MOST)] = ()
     refused: Annotated[dict[Word, Text], Meta(max_length=CLAIMS_MOST)] = {}
     outside: Annotated[tuple[OutsideUse, ...], Meta(max_length=OUTSIDE_MOST)] = ()
+    withdrawals: Annotated[tuple[Withdrawal, ...], Meta(max_length=WITHDRAWALS_MOST)] = ()
+    groups: Annotated[dict[Word, Groups], Meta(max_length=CLAIMS_MOST + LEASES_MOST)] = {}
 
 
 def report_flaw(report: PoolReport) -> str:
@@ -121,7 +133,8 @@ class PoolPlan(Struct, frozen=True, tag="pool_plan"):
     """Also says that this hub decides: the node gives out nothing by itself meanwhile. `preempt`:
     lease to why its work is ended by commands that follow; the node tells its owner. `keep_until`:
     leases that are not renewed past that time, since somebody else begins there. `extend`: lease
-    to when, UTC, it is to last at least."""
+    to when, UTC, it is to last at least. `withdrawn`: of the node's withdrawals, why not; "": it
+    is. `grace_s`: between the asking and the killing of what is pre-empted."""
 
     offers: Annotated[tuple[LeaseOffer, ...], Meta(max_length=CLAIMS_MOST)] = ()
     standings: Annotated[tuple[ClaimStanding, ...], Meta(max_length=CLAIMS_MOST)] = ()
@@ -129,3 +142,5 @@ class PoolPlan(Struct, frozen=True, tag="pool_plan"):
     preempt: Annotated[dict[Word, Text], Meta(max_length=LEASES_MOST)] = {}
     keep_until: Annotated[dict[Word, Seconds], Meta(max_length=LEASES_MOST)] = {}
     extend: Annotated[dict[Word, Seconds], Meta(max_length=LEASES_MOST)] = {}
+    withdrawn: Annotated[dict[Word, Text], Meta(max_length=WITHDRAWALS_MOST)] = {}
+    grace_s: Amount = DEFAULT_GRACE_S

@@ -58,6 +58,19 @@ class Bind(Struct, frozen=True, tag="bind", forbid_unknown_fields=True):
     lease_id: Word
 
 
+class UseLease(Struct, frozen=True, tag="use", forbid_unknown_fields=True):
+    """A lease that the asker holds already. `is_run`: for a run, if nothing runs on it yet."""
+
+    lease_id: Word
+    is_run: bool
+
+
+class CancelClaim(Struct, frozen=True, tag="cancel", forbid_unknown_fields=True):
+    """That waits here, or is a reservation."""
+
+    claim_id: Word
+
+
 class GiveBack(Struct, frozen=True, tag="give_back", forbid_unknown_fields=True):
     lease_id: Word
     exit_status: int | None = None
@@ -123,8 +136,16 @@ class Reserved(Struct, frozen=True, tag="reserved"):
     gpus: tuple[LeasedGpu, ...]
 
 
+class ClaimCancelled(Struct, frozen=True, tag="cancelled"):
+    pass
+
+
 class LeaseNotice(Struct, frozen=True, tag="notice"):
+    """`end`: of a run whose GPUs are taken back, how it ends its command: `term`, `kill`, or `no`,
+    not any more. None: this is about something else."""
+
     text: Text
+    end: Word | None = None
 
 
 class LeaseEnded(Struct, frozen=True, tag="ended"):
@@ -151,6 +172,7 @@ class WaitingClaim(Struct, frozen=True):
     why: Text
     waits_s: Amount
     wait_s: Amount | None = None
+    claim_id: Word = ""
 
 
 class UnavailableGpu(Struct, frozen=True):
@@ -166,9 +188,9 @@ class PoolShown(Struct, frozen=True, tag="shown"):
     unavailable: tuple[UnavailableGpu, ...]
 
 
-FromUser = AskClaim | Bind | GiveBack | Extend | ShowPool
+FromUser = AskClaim | Bind | UseLease | CancelClaim | GiveBack | Extend | ShowPool
 FromPool = (ClaimRefused | ClaimWaits | Leased | Bound | LeaseNotice | LeaseEnded | PoolShown
-            | Reserved)
+            | Reserved | ClaimCancelled)
 
 _encode = msgspec.msgpack.Encoder().encode
 _from_user: msgspec.msgpack.Decoder[FromUser] = msgspec.msgpack.Decoder(FromUser)

@@ -5,13 +5,13 @@ import re
 from gpudeck.quota import parse_size
 
 GB = 10**9
-_SHORT = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([KMGT])\s*")
+_SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([KMGT])(?:i?B)?\s*")
 
 
 def parse_board_size(text: str) -> int:
-    """40G too: binary, as boards are sold. Raises ValueError with a sentence."""
-    short = _SHORT.fullmatch(text)
-    return parse_size(text if short is None else f"{short[1]}{short[2]}iB")
+    """In GiB: 40G, 40GB and 40GiB are the same. Raises ValueError with a sentence."""
+    found = _SIZE.fullmatch(text)
+    return parse_size(text if found is None else f"{found[1]}{found[2]}iB")
 
 
 def sold_bytes(size: int) -> int:

@@ -44,19 +44,26 @@ def connections(path: Path) -> int:
                for line in Path("/proc/net/unix").read_text().splitlines())
 
 
+def records(acts: Path) -> list[dict[str, Any]]:
+    with contextlib.closing(sqlite3.connect(acts)) as db:
+        return [json.loads(body) for (body,) in db.execute("select body from audit order by seq")]
+
+
 class PoolUnderTest:
     """The pool of a node in this very process, behind a real socket, with two GPUs."""
 
     def __init__(self, folder: Path, is_local: bool = True) -> None:
+        self.why_no_end = ""
         self.socket = folder / "pool.sock"
         self.env = {**os.environ, SOCKET_ENV: str(self.socket)}
+        self._folder = folder
         self._store = ActionStore(folder / "acts.db")
         clock = PoolClock(uptime_s, time.time)
         self.leases = NodeLeases(LeaseStore(ActionJournal(self._store), "boot"), clock,
                                  ProcessSigns())
         self.service = PoolService("id", "n1", self.leases, PoolPolicy(), clock,
                                    MpsLook(lambda: MpsFacts(()), uptime_s), is_local, lambda: None,
-                                   lambda uid, texts: 0)
+                                   lambda uid, texts: 0, lambda: self.why_no_end)
         self.service.snapshot = PoolSnapshot({
             f"GPU-{index}": PoolGpu(f"GPU-{index}", "H100", index, False, 0, None, 80 * 2**30, "")
             for index in range(2)}, ())
@@ -71,10 +78,13 @@ class PoolUnderTest:
         self._started.append(process)
         return process
 
+    def records(self) -> list[dict[str, Any]]:
+        return records(self._folder / "acts.db")
+
     def close(self) -> None:
         for process in self._started:
             process.terminate()  # with its command
-            process.wait(30)
+            process.communicate(timeout=30)
         self._server.close()
         self.service.close()
         self._store.close()
@@ -129,10 +139,8 @@ class PoolBed:
 
     def audit(self, what: str) -> list[dict[str, Any]]:
         """What this node has recorded of its leases."""
-        with contextlib.closing(sqlite3.connect(self._folder / "data" / "acts.db")) as db:
-            records = [json.loads(body) for (body,) in db.execute(
-                "select body from audit order by seq")]
-        return [each for each in records if each.get("pool") == what]
+        return [each for each in records(self._folder / "data" / "acts.db")
+                if each.get("pool") == what]
 
     def in_queue(self, count: int) -> Callable[[], bool]:
         return lambda: len(self.shown()["waiting"]) == count

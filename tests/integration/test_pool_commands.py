@@ -85,6 +85,56 @@ def test_who_ends_it_meanwhile_has_ended_it(pool: PoolUnderTest) -> None:
     assert not pool.service.waiting.all
 
 
+def test_a_run_takes_over_a_lease_on_which_nothing_runs(pool: PoolUnderTest) -> None:
+    claimed = pool.start("claim", "--for", "3h")
+    ended(claimed)
+    [(lease_id, held)] = pool.leases.all.items()
+    flags = pool.start("run", "--lease", lease_id, "--gpus", "1", "--", "true")
+    assert ended(flags) == (2, "gpudeck: a lease has its GPUs already: leave --gpus out\n")
+    run = pool.start("run", "--lease", lease_id, *RUN[2:], GPUDECK_LEASE=lease_id)
+    child, of = line(run)
+    assert of == lease_id
+    taken = pool.leases.all[lease_id]
+    assert (taken.is_run, taken.uuids, taken.until) == (True, held.uuids, held.until)
+    code, err = ended(pool.start("run", "--lease", lease_id, "--", "true"))
+    assert (code, f"process {child} runs on lease {lease_id} already" in err) == (10, True), err
+    os.kill(child, signal.SIGUSR1)
+    assert ended(run)[0] == 3
+    wait_for(lambda: not pool.leases.all, 30)  # `run` itself carried its mark
+
+
+def test_a_bare_lease_that_is_used_is_not_taken_over(pool: PoolUnderTest) -> None:
+    ended(pool.start("claim"))
+    [lease_id] = pool.leases.all
+    user = subprocess.Popen(["sleep", "60"], env=pool.env | {"GPUDECK_LEASE": lease_id})
+    try:
+        code, err = ended(pool.start("run", "--lease", lease_id, "--", "true"))
+        assert (code, f"process {user.pid} runs on" in err) == (10, True), err
+        assert not pool.leases.all[lease_id].is_run
+        shell = pool.start("claim", "--lease", lease_id, "--export")
+        assert f"GPUDECK_LEASE={lease_id}" in shell.communicate(timeout=60)[0]
+    finally:
+        user.kill()
+        user.wait()
+
+
+def test_a_claim_that_waits_is_withdrawn_from_another_terminal(pool: PoolUnderTest) -> None:
+    run = pool.start("run", "--gpus", "2", *RUN[2:])
+    child, lease_id = line(run)
+    waits = pool.start("run", "--", "true")
+    wait_for(lambda: pool.service.waiting.all, 30)
+    [claim_id] = pool.service.waiting.all
+    assert f"({claim_id})" in pool.start("pool").communicate(timeout=60)[0]
+    code, err = ended(pool.start("pool", "cancel", lease_id))
+    assert (code, "it holds its GPUs already" in err) == (10, True), err
+    assert ended(pool.start("pool", "cancel", claim_id))[0] == 0
+    code, err = ended(waits)
+    assert (code, "it was withdrawn by" in err) == (10, True), err
+    assert ended(pool.start("pool", "cancel", claim_id))[0] == 10
+    os.kill(child, signal.SIGUSR1)
+    assert ended(run)[0] == 3
+
+
 def test_an_age_is_given_once_and_to_its_owner_alone(pool: PoolUnderTest) -> None:
     run = pool.start("run", *RUN[2:])
     child, lease_id = line(run)

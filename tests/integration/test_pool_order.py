@@ -1,7 +1,9 @@
 """Reservations, quotas and pre-emption: real hub, real agent, real commands that really end."""
 
 import getpass
+import grp
 import json
+import pwd
 import sys
 import time
 from collections.abc import Iterator
@@ -51,7 +53,9 @@ def claims(hub: HubProcess) -> list[dict[str, Any]]:
 
 def test_what_a_quota_gives_is_all_that_is_leased_and_the_queue_says_so(
         hub: HubProcess, bed: PoolBed) -> None:
-    ask(hub, "PUT", "quotas/two", {"subject": "*", "gpus": 2, "mode": "act"})
+    """Also of a group, of a user of whom no task was ever seen."""
+    group = grp.getgrgid(pwd.getpwnam(ME).pw_gid).gr_name
+    ask(hub, "PUT", "quotas/two", {"subject": f"group:{group}", "gpus": 2, "mode": "act"})
     first = bed.start("run", "--gpus", "2", "--", sys.executable, "-c", HOLDS)
     assert first.stdout is not None
     assert first.stdout.readline()
@@ -59,7 +63,7 @@ def test_what_a_quota_gives_is_all_that_is_leased_and_the_queue_says_so(
     [claim] = wait_for(lambda: claims(hub), 30)
     assert claim["why"] == (f"the quota two gives {ME} 2 GPUs on the whole fleet; 2 GPUs are "
                             "leased or in use")
-    ask(hub, "PUT", "quotas/two", {"subject": "*", "gpus": 3, "mode": "act"})
+    ask(hub, "PUT", "quotas/two", {"subject": f"group:{group}", "gpus": 3, "mode": "act"})
     out, err = second.communicate(timeout=60)
     assert (second.returncode, out.count("GPU-")) == (0, 1), err
 
@@ -122,5 +126,8 @@ def test_a_reservation_asked_on_a_node_is_kept_by_the_hub(hub: HubProcess, bed: 
     assert (late.returncode, "they are from" in late.stderr) == (10, True), late.stderr
     [again] = claims(hub)
     assert again["id"] == claim["id"], "the node has forgotten it, and the hub has not"
+    gone = bed.run("pool", "cancel", claim["id"])
+    assert (gone.returncode, gone.stdout) == (0, "withdrawn\n"), gone.stderr
+    assert not claims(hub)
     alone = bed.run("claim", "--from", "yesterday")
     assert (alone.returncode, "tomorrow 09:00" in alone.stderr) == (2, True)

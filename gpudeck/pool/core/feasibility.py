@@ -50,7 +50,7 @@ def why_waits(claim: Claim, empty: Iterable[Node], free: Iterable[Node]) -> str:
 def _models(gpus: Iterable[FreeGpu]) -> str:
     count = Counter((gpu.model, gpu.board_bytes) for gpu in gpus)
     return ", ".join(
-        f"{number} x {model}" + ("" if size is None else f" ({size / 2**30:.0f} GiB)")
+        f"{number} x {model}" + ("" if size is None else f" ({size / 2**30:.4g} GiB)")
         for (model, size), number in sorted(count.items(), key=lambda each: each[0][0]))
 
 
@@ -61,7 +61,7 @@ def words(claim: Claim) -> str:
     if claim.models:
         said.append("|".join(claim.models))
     if claim.mem_bytes is not None:
-        said.append(f"{claim.mem_bytes / 2**30:.0f} GiB{' each' * (claim.gpus > 1)}")
+        said.append(f"{claim.mem_bytes / 2**30:.4g} GiB{' each' * (claim.gpus > 1)}")
     if claim.nodes > 1:
         said.append(f"on each of {claim.nodes} nodes")
     return ", ".join(said)

@@ -9,6 +9,7 @@ from math import inf
 from typing import Protocol
 
 from gpudeck.pool.core.claims import (
+    DEFAULT_GRACE_S,
     DEFAULT_TERM_S,
     Booking,
     Claim,
@@ -44,7 +45,7 @@ class PoolPolicy:
     pin_after_s: float = 4 * 3_600.0
     default_term_s: float = DEFAULT_TERM_S
     is_preemptive: bool = False
-    grace_s: float = 120.0  # from when a lease's owner is told until its work is ended
+    grace_s: float = DEFAULT_GRACE_S  # from when a lease's owner is told until its work is ended
     # Kueue and KAI had to add one: short-lived victims thrash.
     least_run_s: float = 900.0
 

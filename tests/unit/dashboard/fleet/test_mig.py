@@ -133,7 +133,7 @@ def test_the_layout_names_each_instance_its_board_and_place() -> None:
 def test_a_gpu_answer_says_what_it_is_a_part_of() -> None:
     fleet = Fleet(1)
     two_boards(fleet)
-    view = views.gpu_view(fleet, 3, GpuStatus.OK, [], MONO)
+    view = views.gpu_view(fleet, 3, GpuStatus.OK, True, [], MONO)
     assert (view.index, view.place) == (1, "1/2")
     assert (view.facts.parent_uuid, view.facts.mig_profile) == ("GPU-n1-1", "3g.40gb")
     assert instance("n1", 7, 2, 3).place == "7/2/3"

@@ -125,7 +125,7 @@ def test_a_live_gpu_has_each_metric_once_as_value_or_reason() -> None:
     fleet = Fleet(1)
     node = add_node(fleet, gpus=1)
     fleet.frame(node, frame([{"util_pct": 12.5, "fan_pct": Absence.UNSUPPORTED}]), NOW, MONO)
-    view = views.gpu_view(fleet, 0, GpuStatus.OK, [], MONO + 1)
+    view = views.gpu_view(fleet, 0, GpuStatus.OK, True, [], MONO + 1)
     assert view.values == {"util_pct": 12.5}
     assert view.missing["fan_pct"] == "unsupported"
     assert set(view.values) | set(view.missing) == {metric.key for metric in COLUMNS}
@@ -139,7 +139,7 @@ def test_a_gpu_that_is_not_live_has_last_values_only(show: GpuStatus, reason: st
     fleet = Fleet(1)
     node = add_node(fleet, gpus=1)
     fleet.frame(node, frame([{"util_pct": 12.5, "fan_pct": Absence.UNSUPPORTED}]), NOW, MONO)
-    view = views.gpu_view(fleet, 0, show, [], MONO + 30)
+    view = views.gpu_view(fleet, 0, show, True, [], MONO + 30)
     assert view.values == {}
     assert view.missing["util_pct"] == reason
     assert view.missing["fan_pct"] == "unsupported"

@@ -5,6 +5,7 @@ kept that is not."""
 import contextlib
 import getpass
 import itertools
+import os
 import random
 import tempfile
 from collections import deque
@@ -35,7 +36,17 @@ from gpudeck.limits import MpsDaemon
 from gpudeck.pool.core.claims import WHOLE_MILLI, Claim
 from gpudeck.pool.core.schedule import NoOwnerLimits, PoolPolicy
 from gpudeck.pool.link import LeaseOffer, PoolPlan, PoolReport
-from gpudeck.pool.messages import AskClaim, Bind, Bound, FromPool, GiveBack, Leased, LeaseEnded
+from gpudeck.pool.messages import (
+    AskClaim,
+    Bind,
+    Bound,
+    CancelClaim,
+    FromPool,
+    GiveBack,
+    Leased,
+    LeaseEnded,
+    UseLease,
+)
 
 STEPS = 2_500
 NODES = ("n0", "n1")
@@ -70,9 +81,10 @@ class Run:
     """A `gpudeck run`: asks, starts its command when it has a lease, gives it back."""
 
     node: "Node"
-    claim: AskClaim
+    claim: AskClaim | None
     uid: int = UID
     owner: str = "ann"
+    peer_pid: int = 0
     is_open: bool = True
     lease: Leased | None = None
     pid: int | None = None
@@ -135,7 +147,7 @@ class Node:
                             self.machine)  # type: ignore[arg-type]
         self.service = NodePoolService(self.id, self.id, leases, PoolPolicy(), clock,
                                        MpsLook(lambda: MPS, clock.now), False, lambda: None,
-                                       lambda uid, texts: 0)
+                                       lambda uid, texts: 0, lambda: "")
         self.service.snapshot = PoolSnapshot({
             uuid: PoolGpu(uuid, "H100", index, False, 0, None, 80 * GIB, "")
             for index in range(GPUS_EACH) for uuid in [f"{self.id}-{index}"]}, ())
@@ -195,6 +207,9 @@ class HostsById:
     def host_of(self, node_id: str) -> str:
         return node_id
 
+    def mark_pool(self, node_id: str, free: Mapping[str, bool]) -> None:
+        pass
+
 
 class World:
     def __init__(self, folder: Path, draw: random.Random) -> None:
@@ -218,8 +233,8 @@ class World:
         [act] = self.draw.choices(
             ("ask", "report", "hub", "plan", "bind", "end", "kill run", "look", "late", "cut",
              "link", "agent", "hub dies", "ask hub", "withdraw",
-             "give back"),
-            (14, 20, 20, 20, 14, 8, 4, 12, 6, 1, 12, 1, 1, 3, 1, 8))
+             "give back", "take over", "cancel"),
+            (14, 20, 20, 20, 14, 8, 4, 12, 6, 1, 12, 1, 1, 3, 1, 4, 12, 2))
         match act:
             case "ask" if node.is_up:
                 self.ask(node)
@@ -260,6 +275,11 @@ class World:
                 for lease in node.service.leases.all.values():
                     if not lease.is_run:
                         self.hub.service.give_back(node.id, lease.id, "not needed any more")
+            case "take over" if node.is_up:
+                self.take_over(node)
+            case "cancel" if node.is_up:
+                for claim_id in [*node.service.waiting.all, *self.hub.service.claims][:1]:
+                    node.requests.asked(Run(node, None, os.getuid()), CancelClaim(claim_id), None)  # type: ignore[arg-type]
             case "hub dies":
                 for each in self.nodes.values():
                     each.cut()
@@ -274,6 +294,14 @@ class World:
         run = Run(node, claim)
         node.runs.append(run)
         node.requests.asked(run, claim, None)  # type: ignore[arg-type]
+
+    def take_over(self, node: Node) -> None:
+        """Two runs each bare lease: both may be told that they can."""
+        bare = [each.id for each in node.service.leases.all.values() if not each.is_run]
+        for lease_id in [*bare, *bare]:
+            run = Run(node, None, os.getuid(), getpass.getuser())
+            node.runs.append(run)
+            node.requests.asked(run, UseLease(lease_id, is_run=True), None)  # type: ignore[arg-type]
 
     def ask_hub(self) -> None:
         """For nobody's process: on one node or two, now or later."""
@@ -298,6 +326,9 @@ class World:
                     held[uuid] = held.get(uuid, 0) + lease.claim.share_milli
             assert all(milli <= WHOLE_MILLI for milli in held.values()), held
             self.most_held = max(self.most_held, len(held))
+            commands = [run.lease.lease_id for run in node.runs
+                        if run.lease is not None and run.pid in self.machine.alive]
+            assert len(commands) == len(set(commands)), "two commands on one lease"
             for run in node.runs:
                 if run.pid in self.machine.alive:
                     assert run.lease is not None

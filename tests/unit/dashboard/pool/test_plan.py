@@ -27,7 +27,7 @@ def plans(nodes: list[PoolNode], now: float) -> dict[str, PoolPlan]:
     made = scheduled(nodes, waiting, {}, (), None, (), NoOwnerLimits(), POLICY, now)
     planned = PlannedPass(made, nodes, {each.id: each for each in waiting}, {}, {}, None,
                           NoBookings(), now)
-    return {each.host: planned.plan(each, {}, {}, {}) for each in nodes}
+    return {each.host: planned.plan(each, {}, {}, {}, {}, 120.0) for each in nodes}
 
 
 def test_who_waits_is_told_which_other_nodes_have_it_free() -> None:

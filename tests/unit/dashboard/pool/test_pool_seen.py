@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dashboard.fleet import views
+from dashboard.fleet.filters import parse
 from dashboard.fleet.fleet import Fleet
 from dashboard.fleet.visibility import (
     EVERYTHING_SEEN,
@@ -20,12 +22,13 @@ from dashboard.pool.lease_map import NO_LEASE, SEVERAL, LeaseMap
 from dashboard.pool.plan import PlannedPass, PoolNode
 from dashboard.pool.prometheus import pool_families, wait_family
 from dashboard.pool.queries import PoolQueries, due
+from dashboard.pool.views import model_views
 from dashboard.pool.watch import TOLD_MOST, PoolWatch
 from dashboard.runtime.dispatcher import Dispatcher
 from gpudeck.pool.core.claims import Claim
 from gpudeck.pool.core.schedule import Pass
 from gpudeck.pool.link import OfferedGpu, PoolReport, ReportedEnd, ReportedLease
-from tests.unit.fleets import add_node
+from tests.unit.fleets import MONO, NOW, add_node, frame, tasks
 from tests.unit.gpudeck.pool.inventories import NoBookings
 
 NEAR = VisibilityScope(("near",), CommandLineVisibility(False, frozenset({"ann"})))
@@ -170,6 +173,27 @@ def test_a_claim_is_seen_by_those_who_see_its_nodes_and_by_its_owner() -> None:
     assert queries.seen(claims, all_seen, ()) == claims
     assert [each.id for each in queries.seen(claims, near, near.reads.own)] == ["near", "own"]
     assert [node.id for node in queries.nodes(near)] == ["near"]
+
+
+def test_free_is_one_number_everywhere() -> None:
+    """A leased GPU that nobody uses is not free; a forgotten task that the pool gives no weight
+    keeps none from anybody."""
+    fleet, queries, _, (all_seen, _) = two_nodes()
+    said = [{"util_pct": 0.0}] * 3
+    for name in ("near", "far"):
+        fleet.frame(fleet.nodes[name], frame(said, tasks=tasks(("left", 2, "bob"))), NOW, MONO)
+    far = queries.nodes(all_seen)[1]
+    assert views.totals(fleet, all_seen, NOW, MONO)["gpus"]["free"] == 4, "tasks alone, as yet"
+    fleet.mark_pool(far.id, far.free)
+    free = {"GPU-near-0", "GPU-near-1", "GPU-far-2"}
+    filter = parse("state:free")
+    assert filter is not None
+    picked = filter.matches(fleet, MONO, all_seen.reads)
+    assert {fleet.uuids[slot] for slot in np.flatnonzero(picked)} == free
+    assert views.totals(fleet, all_seen, NOW, MONO)["gpus"]["free"] == len(free)
+    assert sum(each.free for each in model_views([far])) == 1
+    fleet.mark_pool(far.id, dict.fromkeys(far.free, False))
+    assert views.totals(fleet, all_seen, NOW, MONO)["gpus"]["free"] == 2
 
 
 def test_prometheus_hears_what_is_free_by_model_and_what_is_waited_for() -> None:

@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 
 from gpudeck.pool.core.claims import Claim
-from tests.unit.dashboard.pool.test_interleavings import World
+from gpudeck.pool.messages import (
+    AskClaim,
+    CancelClaim,
+    ClaimCancelled,
+    ClaimRefused,
+    FromPool,
+)
+from tests.unit.dashboard.pool.test_interleavings import Node, Run, World
 
 
 @pytest.fixture
@@ -50,3 +57,42 @@ def test_what_a_node_takes_of_it_is_given_back(world: World, another_report_come
     world.report(node)
     assert service.lease("c") is None
     assert not service.pending
+
+
+def exchange(world: World, node: Node) -> None:
+    for _ in range(3):
+        world.report(node)
+        passes(world)
+        while node.from_hub:
+            node.service.hear(node.from_hub.popleft())
+
+
+def test_who_asked_on_a_node_withdraws_there_and_nobody_else(world: World) -> None:
+    near, far = world.nodes.values()
+    world.link(far)
+    bookings = world.hub.service.bookings
+
+    def cancel(node: Node, owner: str, uid: int) -> FromPool:
+        run = Run(node, None, uid, owner)
+        node.requests.asked(run, CancelClaim("r"), None)  # type: ignore[arg-type]
+        exchange(world, node)
+        [said] = run.said
+        return said
+
+    for node in (near, far):
+        exchange(world, node)
+    asks = Run(near, AskClaim("r", is_run=False, gpus=2,
+                              starts_at=world.machine.now + 1e6 + 600), 7, "ann")
+    near.requests.asked(asks, asks.claim, None)  # type: ignore[arg-type]
+    exchange(world, near)
+    assert "r" in bookings.all
+    for node, owner, why in ((near, "bob", "it is of ann"), (far, "ann", "not asked for on this")):
+        said = cancel(node, owner, 9)
+        assert isinstance(said, ClaimRefused)
+        assert why in said.why
+        assert "r" in bookings.all
+    assert cancel(near, "ann", 7) == ClaimCancelled()
+    assert not bookings.all
+    said = cancel(near, "ann", 7)
+    assert isinstance(said, ClaimRefused)
+    assert "no claim r waits" in said.why

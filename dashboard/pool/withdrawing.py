@@ -1,0 +1,46 @@
+"""Claims that users take back on the node where they asked for them."""
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from gpudeck.pool.core.claims import Claim
+from gpudeck.pool.link import Withdrawal
+
+log = logging.getLogger("gpudeck.pool")
+
+
+@dataclass(slots=True)
+class NodeWithdrawals:
+    """`withdraw`: a claim, by its id."""
+
+    claims: Mapping[str, Claim]
+    withdraw: Callable[[str], None]
+    _answers: dict[str, dict[str, str]] = field(init=False, default_factory=dict)
+
+    def heard(self, node_id: str, names: Collection[str], asked: Iterable[Withdrawal]) -> None:
+        """`names`: of the node. A node says the same until it has the answer."""
+        before, answers = self._answers.get(node_id, {}), dict[str, str]()
+        for each in asked:
+            if each.claim_id in before:
+                answers[each.claim_id] = before[each.claim_id]
+                continue
+            why = why_not(self.claims.get(each.claim_id), each, names)
+            answers[each.claim_id] = why
+            if not why:
+                log.info("claim_withdrawn claim=%s node=%s", each.claim_id, node_id)
+                self.withdraw(each.claim_id)
+        self._answers[node_id] = answers
+
+    def answers(self, node_id: str) -> Mapping[str, str]:
+        """Claim to why not; "": it is withdrawn."""
+        return self._answers.get(node_id, {})
+
+
+def why_not(claim: Claim | None, asked: Withdrawal, names: Collection[str]) -> str:
+    """A node speaks for what was asked on it alone."""
+    if claim is None:
+        return f"no claim {asked.claim_id} waits here"
+    if not claim.hosts or not set(claim.hosts) <= set(names):
+        return "it was not asked for on this node; the page Pool withdraws it"
+    return "" if asked.owner in (None, claim.owner) else f"it is of {claim.owner}"
