@@ -2,9 +2,12 @@
 
 import json
 import re
+from typing import Any
 
 from dashboard.pages import ASSETS, PAGES
-from dashboard.pages.shell import index
+from dashboard.pages.frame import Frame, markup
+from dashboard.pages.parts import make
+from dashboard.pages.shell import PAGE_ROWS, index, page_rows
 
 
 def test_each_page_has_a_module_with_a_class_for_its_frame() -> None:
@@ -25,6 +28,18 @@ def test_no_two_pages_share_an_address_or_a_key() -> None:
 
 
 def test_the_index_brings_the_table_to_the_browser() -> None:
-    found = re.search(r'id="page-table">(.*?)</script>', index(PAGES))
+    found = re.search(r'id="page-table">(.*?)</script>', index().replace(
+        PAGE_ROWS, page_rows(PAGES)))
     assert found is not None
     assert json.loads(found[1]) == [page.row() for page in PAGES]
+
+
+def test_markup_is_what_was_made_and_its_text_is_text() -> None:
+    made = make("p#words.note.big", ["<b>&", make("img", src="/a?b=1&c=2", alt='"')],
+                aria_label="it's", hidden=True)
+    assert markup(made) == (
+        '<p id="words" class="note big" hidden="hidden" aria-label="it&#x27;s">&lt;b&gt;&amp;'
+        '<img alt="&quot;" src="/a?b=1&amp;c=2"></p>')
+    frame: Any = Frame(made)
+    assert (frame.tag, frame.traits["className"]) == ("p", "note big")
+    assert f">{frame.inside}</p>" in markup(made)
