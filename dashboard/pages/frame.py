@@ -50,7 +50,7 @@ def markup(part: Any) -> str:
         return "".join(map(markup, part))
     if not isinstance(part, Component):
         return html.escape(str(part))
-    props = dict(part.to_plotly_json()["props"])
+    props: dict[str, Any] = dict(part.to_plotly_json()["props"])
     inside = props.pop("children", None)
     tag = _tag(part)
     traits = "".join(f' {NAMES.get(name, name).lower()}="{html.escape(str(value))}"'

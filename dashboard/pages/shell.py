@@ -7,6 +7,8 @@ from dash.development.base_component import Component
 
 from gpudeck.action_table import rows_json
 
+from .fleet import metric_catalogue
+from .history import plotly_address
 from .parts import Page, icon_button, make
 
 # The theme is put on the root by a script in the head that blocks for a moment: nothing is ever
@@ -43,15 +45,20 @@ PAGE_ROWS = "PAGE_ROWS"  # in the index, until it is known who looks
 
 
 def page_rows(pages: Iterable[Page]) -> str:
-    return json.dumps([page.row() for page in pages]).replace("<", "\\u003c")
+    return _json([page.row() for page in pages])
 
 
 def index() -> str:
     """The HTML, with the tables that the browser shares with the hub."""
-    tables = {"action-table": rows_json(), "page-table": PAGE_ROWS}
+    tables = {"action-table": rows_json(), "page-table": PAGE_ROWS,
+              "metric-table": _json(metric_catalogue()), "plotly-address": _json(plotly_address())}
     return ('<!DOCTYPE html>\n<html lang="en">\n<head>\n{%metas%}' + HEAD
             + "".join(f'<script type="application/json" id="{name}">{rows}</script>'
                       for name, rows in tables.items()) + AFTER_TABLES)
+
+
+def _json(table: object) -> str:
+    return json.dumps(table).replace("<", "\\u003c")
 
 
 def before(pages: Iterable[Page]) -> list[Component]:
