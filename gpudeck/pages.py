@@ -43,11 +43,11 @@ class LiveHeatmap(BrowserComponent):
 class LiveTimeline(BrowserComponent):
     """One metric of some GPUs, by UUID, each second: the last `minutes`, at most 60."""
 
-    PROPS = "id gpus metric minutes height"
+    PROPS = "id gpus metric minutes"
 
     def __init__(self, id: Any = None, gpus: Any = (), metric: str = "util_pct",
-                 minutes: int = 5, height: int = 180) -> None:
-        super().__init__(id=id, gpus=list(gpus), metric=metric, minutes=minutes, height=height)
+                 minutes: int = 5) -> None:
+        super().__init__(id=id, gpus=list(gpus), metric=metric, minutes=minutes)
 
 
 class LiveTable(BrowserComponent):
