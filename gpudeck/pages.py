@@ -25,7 +25,8 @@ class BrowserComponent(Component):
         cls._valid_wildcard_attributes = cls.available_wildcard_properties = ["data-", "aria-"]
 
     def __init__(self, **props: Any) -> None:
-        super().__init__(**props)  # type: ignore[no-untyped-call]
+        super().__init__(  # type: ignore[no-untyped-call]
+            **{name: value for name, value in props.items() if value is not None})
 
 
 class LiveHeatmap(BrowserComponent):

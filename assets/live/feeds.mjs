@@ -1,8 +1,10 @@
-// The sockets of live components: one for each metric and filter, and one for all timelines, however many draw from it.
+// The sockets of live components: one for each metric and filter, however many draw from it.
 
 import { FleetState } from "../fleet/fleet_state.mjs";
 import { Live } from "./live.mjs";
 import { Teller } from "../parts/dom.mjs";
+
+const MOST_LINES = 64; // as many the hub tells one viewer
 
 let spare = null;
 
@@ -69,10 +71,11 @@ class LineFeed extends Teller {
     const all = [...new Set([...this.wanted.values()].flat())];
     if (all.length === 0 && this.live === undefined) return;
     if (this.live === undefined) {
-      this.live = socket();
+      this.live = anyFeed().live;
       this.live.addEventListener("lines", ({ detail }) => this.tell("lines", detail));
     }
-    this.live.lines(all);
+    this.live.lines(all.slice(0, MOST_LINES));
+    this.live.isIdle = false;
   }
 }
 

@@ -161,8 +161,8 @@ def _loaded(name: str, load: Load) -> list[SitePage]:
 
 def _check(pages: list[SitePage]) -> None:
     if _callback.GLOBAL_CALLBACK_LIST or _callback.GLOBAL_INLINE_SCRIPTS:
-        raise ValueError("use the page's own `callback`; dash.callback and clientside_callback "
-                         "pass its role by")
+        raise ValueError("declare callbacks with page.callback: dash.callback and "
+                         "clientside_callback pass its role by")
     if not pages:
         raise ValueError("it makes no SitePage")
     for page in pages:
