@@ -98,14 +98,10 @@ def _said(page: SitePage, sentence: str) -> Component:
 def load_site_pages(folder: Path) -> list[SitePage]:
     """What cannot be loaded is a page that tells admins why."""
     refuse_hooks()
-    found: dict[str, SitePage] = {}
+    found: list[SitePage] = []
     for name, load in _loads(folder):
-        for page in _loaded(name, load):
-            if page.key in found:
-                log.error("page %s of %s is left out: there is one with this key", page.key, name)
-            else:
-                found[page.key] = page
-    return [*found.values()]
+        found += _loaded(name, load, found)
+    return found
 
 
 def refuse_hooks() -> None:
@@ -140,16 +136,17 @@ def _module(path: Path) -> Any:
     return module
 
 
-def _loaded(name: str, load: Load) -> list[SitePage]:
+def _loaded(name: str, load: Load, others: list[SitePage]) -> list[SitePage]:
     try:
         found = load()
         pages = [found] if isinstance(found, SitePage) else [
             each for each in vars(found).values() if isinstance(each, SitePage)]
-        _check(pages)
+        _check(pages, others)
     except (Exception, SystemExit) as error:
         sentence = f"The page {name} is left out: {type(error).__name__}: {error}"
         log.error("%s", sentence)
-        return [_failed(name, sentence)] if KEY.fullmatch(name) else []
+        is_free = KEY.fullmatch(name) and name not in {page.key for page in others}
+        return [_failed(name, sentence)] if is_free else []
     finally:
         # What was declared past a page would have neither its role nor its gate.
         _callback.GLOBAL_CALLBACK_MAP.clear()
@@ -159,26 +156,45 @@ def _loaded(name: str, load: Load) -> list[SitePage]:
     return pages
 
 
-def _check(pages: list[SitePage]) -> None:
+def _check(pages: list[SitePage], others: list[SitePage]) -> None:
     if _callback.GLOBAL_CALLBACK_LIST or _callback.GLOBAL_INLINE_SCRIPTS:
         raise ValueError("declare callbacks with page.callback: dash.callback and "
                          "clientside_callback pass its role by")
     if not pages:
         raise ValueError("it makes no SitePage")
+    taken = {"main.children", *(
+        each for page in others for each in outputs_of(page))}
+    keys = {page.key for page in others}
     for page in pages:
+        if page.key in keys:
+            raise ValueError(f"there is one with this key, {page.key}")
+        keys.add(page.key)
         if not KEY.fullmatch(page.key):
             raise ValueError(f"the key {page.key!r} has other characters than a-z 0-9 -")
         if page.role not in {*Role}:
             raise ValueError(f"{page.role!r} is no role: {', '.join(Role)}")
         if page.make is None:
             raise ValueError(f"the page {page.key} has no layout")
-        if flaw := next(filter(None, (_flaw(each.options) for each in page.callbacks)), None):
-            raise ValueError(flaw)
+        for each in page.callbacks:
+            if unknown := each.options.keys() - {"prevent_initial_call"}:
+                raise ValueError(f"a callback here takes no {', '.join(sorted(unknown))}")
+        for output in outputs_of(page):
+            if output in taken:
+                raise ValueError(f"{output} has a callback already; ids are those of all pages")
+            taken.add(output)
 
 
-def _flaw(options: dict[str, Any]) -> str | None:
-    unknown = options.keys() - {"prevent_initial_call"}
-    return f"a callback here takes no {', '.join(sorted(unknown))}" if unknown else None
+def outputs_of(page: SitePage) -> list[str]:
+    """As Dash names them: each has one callback, on whatever page."""
+    found = []
+    for callback in page.callbacks:
+        parts = [part for each in callback.arguments
+                 for part in (each if isinstance(each, list | tuple) else [each])]
+        outputs = [part for part in parts if isinstance(part, dash.Output)]
+        if not outputs:
+            raise ValueError("a callback here needs an output")
+        found += [f"{each.component_id_str()}.{each.component_property}" for each in outputs]
+    return found
 
 
 def _failed(name: str, sentence: str) -> SitePage:
