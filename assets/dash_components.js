@@ -14,7 +14,7 @@
   }
 
   /** A component that a class in `assets/site/` draws: `draw(props)` at each change, `end()` at the last. */
-  const drawn = (name, file) => function Drawn(props) {
+  const drawn = (name, file, heightOf) => function Drawn(props) {
     const place = useRef(null);
     const shown = useRef(null);
     const latest = useRef(props);
@@ -29,14 +29,15 @@
       return () => { isOver = true; shown.current?.end(); };
     }, []);
     useEffect(() => { shown.current?.draw(props); });
-    return createElement("div", { id: props.id, className: `site-${name}`, ref: place });
+    // Its room from the start, so that what is below it stays where it is.
+    return createElement("div", { id: props.id, className: `site-${name}`, style: { minHeight: heightOf(props) }, ref: place });
   };
 
   window.gpudeck_components = Object.assign(window.gpudeck_components || {}, {
     Deck, Frame, Router,
-    LiveHeatmap: drawn("heatmap", "live_heatmap"),
-    LiveTimeline: drawn("timeline", "live_timeline"),
-    LiveTable: drawn("table", "live_table"),
-    Stat: drawn("stat", "stat"),
+    LiveHeatmap: drawn("heatmap", "live_heatmap", ({ height }) => height + 30),
+    LiveTimeline: drawn("timeline", "live_timeline", () => 240),
+    LiveTable: drawn("table", "live_table", () => 28),
+    Stat: drawn("stat", "stat", () => 52),
   });
 })();

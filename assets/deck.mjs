@@ -49,7 +49,7 @@ if (PerformanceObserver.supportedEntryTypes.includes("longtask")) {
   new PerformanceObserver((list) => list.getEntries().forEach(({ duration }) => {
     longTasks.count += 1;
     longTasks.longest_ms = Math.max(longTasks.longest_ms, duration);
-  })).observe({ type: "longtask" });
+  })).observe({ type: "longtask", buffered: true });
 }
 
 // Read only, described in docs/internals/live.md: what is drawn, and what drawing costs.

@@ -66,6 +66,16 @@ def test_the_page_of_the_docs_lives(hub: HubProcess, node: Node, come: Callable[
     assert soon(lambda: free.inner_text().isdigit(), 20)
 
 
+def test_a_browser_that_does_not_say_where_it_is_gets_the_page(
+        node: Node, come: Callable[..., Page]) -> None:
+    page = come("/")
+    assert soon(lambda: is_live(page), 20)
+    page.route("**/_dash-layout", lambda route: route.continue_(headers={
+        name: value for name, value in route.request.headers.items() if name != "referer"}))
+    page.goto(page.url + "tasks")
+    assert soon(lambda: page.locator("#tasks").is_visible() and is_live(page), 20)
+
+
 def test_lines_and_rows_are_drawn_from_the_socket(node: Node, come: Callable[..., Page]) -> None:
     page = come("/site/lines")
     assert soon(lambda: page.locator(".chart-legend b").count() == 2, 20)

@@ -1,10 +1,12 @@
 """A site's own pages before a real hub: whose they are, what they may, and that nothing of theirs
 stops or slows it."""
 
+import contextlib
 import json
 import threading
 import time
 from collections.abc import Iterator
+from http.client import HTTPException
 
 import pytest
 
@@ -27,6 +29,8 @@ def layout(hub):
 def answer(hub, clicks):
     if clicks == 13:
         time.sleep(3)
+    if clicks == 15:
+        time.sleep(600)
     if clicks == 14:
         hub.client.hold(None, "a page of the site holds the fleet")
     return f"{len(hub.gpus())} of {clicks}"
@@ -155,3 +159,16 @@ def test_a_slow_page_makes_nobody_else_wait(hub: HubProcess) -> None:
     assert max(took) < BUSY_S / 2
     assert len(took) > BUSY_S
     assert " of 13" in json.loads(found[0].body)["response"]["count"]["title"]
+
+
+def test_a_page_that_never_returns_does_not_keep_the_hub_from_ending(hub: HubProcess) -> None:
+    otto = signed_in(hub, "otto")
+
+    def wait() -> None:
+        with contextlib.suppress(OSError, HTTPException):
+            call(otto, "count.title", 15)
+
+    stuck = threading.Thread(target=wait, daemon=True)
+    stuck.start()
+    wait_for(lambda: "GPUs to be seen" in layout(otto, "/site/ops"))
+    assert hub.stop() == 0
