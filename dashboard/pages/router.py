@@ -45,8 +45,9 @@ class PageRouter:
     def is_site(self, pathname: str) -> bool:
         return self._sites.is_at(pathname)
 
-    def content(self, pathname: str | None) -> list[Component]:
-        if pathname is None:
+    def content(self, pathname: object) -> list[Component]:
+        """What a browser says may be anything."""
+        if not isinstance(pathname, str):
             return []
         if self._sites.is_at(pathname):
             return [self._sites.content(pathname, self._asker())]

@@ -15,6 +15,7 @@ from tests.integration.visitors import Visitor, add_person, signed_in
 
 PAGES = {
     "ops": """
+import logging
 import time
 from dash import Input, Output, html
 from gpudeck.pages import SitePage
@@ -30,6 +31,7 @@ def answer(hub, clicks):
     if clicks == 13:
         time.sleep(3)
     if clicks == 15:
+        logging.getLogger("gpudeck.site").error("asleep")
         time.sleep(600)
     if clicks == 14:
         hub.client.hold(None, "a page of the site holds the fleet")
@@ -99,6 +101,8 @@ def test_a_page_is_for_its_role_and_so_are_its_callbacks(hub: HubProcess) -> Non
     # The same by the router's callback, whatever page the browser says that it is on.
     assert b"to be seen" in call(otto, "main.children", "/site/ops").body
     assert b"this needs the role operator" in call(eve, "main.children", "/site/ops").body
+    for nonsense in (None, 7, ["/site/ops"], {"a": "/site/ops"}):
+        assert call(eve, "main.children", nonsense).json["response"]["main"]["children"] == []
     assert call(otto, "count.title", 1).status == 200
     assert call(eve, "count.title", 1).status == 403
     assert call(otto, "count.title", 1, X_CSRFToken="x").status == 403
@@ -170,5 +174,5 @@ def test_a_page_that_never_returns_does_not_keep_the_hub_from_ending(hub: HubPro
 
     stuck = threading.Thread(target=wait, daemon=True)
     stuck.start()
-    wait_for(lambda: "GPUs to be seen" in layout(otto, "/site/ops"))
+    wait_for(lambda: "said=asleep" in hub.log.read_text())
     assert hub.stop() == 0
