@@ -18,6 +18,8 @@ pytestmark = pytest.mark.browser
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 FOUND = re.search(r"```python\n(.*?)```", (DOCS / "extend.md").read_text(), re.S)
 MORE = """
+import plotly.express
+from dash import Input, Output, dcc
 from gpudeck.pages import LiveTable, LiveTimeline, SitePage
 
 lines = SitePage("lines", "Lines")
@@ -25,7 +27,15 @@ lines = SitePage("lines", "Lines")
 
 @lines.layout
 def layout(hub):
-    return [LiveTimeline(gpus=hub.gpus()["uuid"], metric="temp_c"), LiveTable(metric="temp_c")]
+    return [LiveTimeline(gpus=hub.gpus()["uuid"], metric="temp_c"), LiveTable(metric="temp_c"),
+            dcc.Dropdown(["temp_c", "power_w"], "temp_c", id="lines-metric"),
+            dcc.Graph(id="lines-now")]
+
+
+@lines.callback(Output("lines-now", "figure"), Input("lines-metric", "value"))
+def bars(hub, metric):
+    gpus = hub.gpus()
+    return plotly.express.bar(gpus, x="gpu", y=metric, color="host")
 """
 
 
@@ -85,4 +95,5 @@ def test_lines_and_rows_are_drawn_from_the_socket(node: Node, come: Callable[...
     assert soon(lambda: rows.count() == 2 and "°C" in rows.first.inner_text(), 20)
     shown = [float(line.inner_text().split("\t")[-1].split()[0]) for line in rows.all()]
     assert shown == sorted(shown, reverse=True)
+    assert soon(lambda: page.locator("#lines-now .bars .point").count() == 2, 20)
     assert soon(lambda: is_live(page), 20)
