@@ -1,5 +1,5 @@
 // Our Dash components. A classic script: Dash looks for the namespace as soon as the layout has come, and a module may be later.
-// What they draw with stays in modules (assets/site/), which come when a page wants them.
+// What they draw with stays in modules (assets/components/), which come when a page wants them.
 (function () {
   const { createElement, memo, useEffect, useRef } = window.React;
 
@@ -13,7 +13,7 @@
     return createElement("main", { id, tabIndex: -1 }, children);
   }
 
-  /** A component that a class in `assets/site/` draws: `draw(props)` at each change, `end()` at the last. */
+  /** A component that a class in `assets/components/` draws: `draw(props)` at each change, `end()` at the last. */
   const drawn = (name, file, heightOf) => function Drawn(props) {
     const place = useRef(null);
     const shown = useRef(null);
@@ -21,7 +21,7 @@
     latest.current = props;
     useEffect(() => {
       let isOver = false;
-      import(`/assets/site/${file}.mjs`).then(({ default: Shown }) => {
+      import(`/assets/components/${file}.mjs`).then(({ default: Shown }) => {
         if (isOver) return;
         shown.current = new Shown(place.current, (given) => latest.current.setProps(given));
         shown.current.draw(latest.current);

@@ -41,7 +41,7 @@ class _DashApp(dash.Dash):
         if not self.router.is_site(request.path):
             parts["scripts"] = _FOR_SITES.sub("", parts["scripts"])
         page: str = super().interpolate_index(**parts | {"app_entry": WAITING})  # type: ignore[no-untyped-call]
-        return page.replace(PAGE_ROWS, page_rows(self.router.seen()), 1)
+        return page.replace(PAGE_ROWS, page_rows(self.router.seen(request.path)), 1)
 
 
 def build_pages(server: Flask, csrf_cookie: str, site_pages: list[SitePage],

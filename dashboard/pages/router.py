@@ -26,11 +26,11 @@ class PageRouter:
         self._sites = sites
         self._asker = asker
 
-    def seen(self) -> list[Page]:
-        """Our pages, and those of the site that are for who asks."""
+    def seen(self, pathname: str | None) -> list[Page]:
+        """Our pages, and those of the site that are for who asks; and where one is already."""
         if not has_request_context():
             return [*self._pages]
-        return [*self._pages, *self._sites.rows(self._asker())]
+        return [*self._pages, *self._sites.rows(self._asker(), pathname)]
 
     def layout(self) -> Any:
         """Dash asks for it at the start, too, when nobody looks. The address is not told with the
@@ -38,7 +38,7 @@ class PageRouter:
         callback."""
         referrer = request.headers.get("Referer") if has_request_context() else None
         pathname = None if referrer is None else urlsplit(referrer).path
-        seen = self.seen()
+        seen = self.seen(pathname)
         return Deck([*map(Frame, before(seen)), Router(MAIN, self.content(pathname), pathname),
                      *map(Frame, (*after(), help_dialog(seen)))])
 

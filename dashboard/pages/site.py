@@ -45,10 +45,11 @@ class SitePages:
     def is_at(self, pathname: str) -> bool:
         return pathname in self._pages
 
-    def rows(self, actor: Actor) -> list[Page]:
-        """Those that are for this person."""
+    def rows(self, actor: Actor, pathname: str | None) -> list[Page]:
+        """Those that are for this person, and the one at this address, which may say that it is
+        not."""
         return [_row(page) for at, page in self._pages.items()
-                if may(actor, f"page {at}", None, time.time()) is None]
+                if at == pathname or may(actor, f"page {at}", None, time.time()) is None]
 
     def content(self, pathname: str, actor: Actor) -> Component:
         page = self._pages[pathname]
@@ -84,7 +85,7 @@ class SitePages:
 
 
 def _row(page: SitePage) -> Page:
-    return Page(f"site-{page.key}", page.name, "site/site_page.mjs", lambda: make("div"),
+    return Page(f"site-{page.key}", page.name, "components/site_page.mjs", lambda: make("div"),
                 page.about, (), f"{PREFIX}{page.key}")
 
 
