@@ -7,6 +7,7 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -46,10 +47,11 @@ class SitePages:
         return pathname in self._pages
 
     def rows(self, actor: Actor, pathname: str | None) -> list[Page]:
-        """Those that are for this person, and the one at this address, which may say that it is
-        not."""
-        return [_row(page) for at, page in self._pages.items()
-                if at == pathname or may(actor, f"page {at}", None, time.time()) is None]
+        """Those that are for this person. Of the one at this address no more than its key, where
+        it is not."""
+        allowed = {at for at in self._pages if may(actor, f"page {at}", None, time.time()) is None}
+        return [_row(page) if at in allowed else replace(_row(page), name=page.key, about="")
+                for at, page in self._pages.items() if at in allowed or at == pathname]
 
     def content(self, pathname: str, actor: Actor) -> Component:
         page = self._pages[pathname]

@@ -109,6 +109,10 @@ def test_a_page_is_for_its_role_and_so_are_its_callbacks(hub: HubProcess) -> Non
     assert "For operators" in layout(otto, "/")
     for shown in (layout(eve, "/"), eve.ask("/").body.decode()):
         assert "For operators" not in shown
+    # Who is there all the same needs the bar around the sentence, and so the page's row.
+    index = eve.ask("/site/ops").body.decode()
+    assert '"site-ops"' in index
+    assert "For operators" not in index + layout(eve, "/site/ops")
 
 
 def test_its_numbers_are_those_that_the_viewer_may_see(hub: HubProcess) -> None:
