@@ -4,6 +4,7 @@ import { CommandStore } from "./actions/commands_store.mjs";
 import { mountActions } from "./actions/actions.mjs";
 import { byId, settle } from "./parts/dom.mjs";
 import { Holds } from "./actions/holds.mjs";
+import { lend } from "./live/feeds.mjs";
 import { Live } from "./live/live.mjs";
 import { PAGES } from "./parts/pages.mjs";
 import { mountShell } from "./parts/shell.mjs";
@@ -15,6 +16,7 @@ const { pathname } = location;
 const page = PAGES.find(({ address, addresses }) => address === pathname || (addresses !== null && new RegExp(addresses).test(pathname))) ?? PAGES[0];
 const coming = import(`./${page.module}`);
 const live = new Live(page);
+if (page.key.startsWith("site-")) lend(live);
 const longTasks = { count: 0, longest_ms: 0 };
 // A page that comes in pieces says itself when it stands, and is shown at the latest then.
 const SETTLE_MS = 2_500;
@@ -47,7 +49,7 @@ if (PerformanceObserver.supportedEntryTypes.includes("longtask")) {
   new PerformanceObserver((list) => list.getEntries().forEach(({ duration }) => {
     longTasks.count += 1;
     longTasks.longest_ms = Math.max(longTasks.longest_ms, duration);
-  })).observe({ type: "longtask" });
+  })).observe({ type: "longtask", buffered: true });
 }
 
 // Read only, described in docs/internals/live.md: what is drawn, and what drawing costs.

@@ -41,7 +41,9 @@ def figures() -> Iterator[Figure]:
     yield Figure(f"  long tasks in {SECONDS:.0f} s of {TABS} pages", live["long_tasks"], "", 0.0)
     yield Figure(f"page: first paint of Fleet after sign-in, {gpus}", opened["paint_s"], "s", 1.5)
     yield Figure("  all cells drawn", opened["drawn_s"], "s")
-    yield Figure("  compressed, everything that comes over HTTP", opened["mb"], "MB", 1.3)
+    yield Figure("  compressed, everything that comes over HTTP", opened["mb"], "MB", 0.4)
+    yield Figure("  requests for it", opened["requests"], "", 25.0)
+    yield Figure("  longest task at load", opened["longest_ms"], "ms", 200.0)
 
 
 def _opened(browser: Browser, state: Any, url: str) -> dict[str, float]:
@@ -52,12 +54,16 @@ def _opened(browser: Browser, state: Any, url: str) -> dict[str, float]:
     tools = context.new_cdp_session(page)
     tools.send("Network.enable")
     sizes: list[float] = []
+    requests: list[str] = []
+    tools.on("Network.requestWillBeSent", lambda told: requests.append(told["requestId"]))
     tools.on("Network.loadingFinished", lambda told: sizes.append(told["encodedDataLength"]))
     page.goto(url, timeout=PATIENCE_MS)
     drawn_s = wait_live(page)
     paint_s = page.evaluate(PAINTED) / 1e3
+    longest_ms = page.evaluate("gpudeck.stats.longest_task_ms")
     context.close()
-    return {"paint_s": paint_s, "drawn_s": drawn_s, "mb": sum(sizes) / 1e6}
+    return {"paint_s": paint_s, "drawn_s": drawn_s, "mb": sum(sizes) / 1e6,
+            "requests": len(requests), "longest_ms": longest_ms}
 
 
 def _live(browser: Browser, state: Any, hub: StartedHub, swarm: Swarm) -> dict[str, float]:

@@ -106,6 +106,7 @@ from .notifications.service import NotificationService, recovered_groups, timing
 from .notifications.transports import Transports
 from .openapi.api import add_api
 from .pages import build_pages
+from .pages.site import load_site_pages
 from .pool.api import PoolApi
 from .pool.lease_map import LeaseMap
 from .pool.limits import PoolLimits
@@ -302,7 +303,8 @@ class Hub:
             self.heartbeat.counts, self.heartbeat.lag_s, time.time(),
             self.quota_queries.all_seen_by, self.pool_queries))
         add_compression(self.server)
-        pages = build_pages(self.server, self.auth.cookies.csrf)
+        pages = build_pages(self.server, self.auth.cookies.csrf,
+                            load_site_pages(self.settings.data), lambda: self.wsgi)
         self.socketio.init_app(self.server, allowances=_allowances(self.settings), tally=self.tally)
         content_policy = policy(pages.csp_hashes())
         self.agents = AgentEndpoint(

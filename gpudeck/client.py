@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from http import HTTPStatus
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 from uuid import uuid4
 
 import msgspec
@@ -122,7 +122,7 @@ class HubConnection:
                 yield answer
         except urllib.error.HTTPError as error:
             with error:
-                raise _refused(self._url, error.code, error.read(65_536)) from error
+                raise refused(self._url, error.code, error.read(65_536)) from error
         except (urllib.error.URLError, OSError, HTTPException) as error:
             reason = getattr(error, "reason", error)
             raise CommandError(f"no hub at {self._url}: {reason}; is it running, and is "
@@ -149,6 +149,13 @@ class HubRequests:
                  tls: ssl.SSLContext | None = None) -> None:
         """`tls` None: what the system trusts."""
         self.hub = HubConnection(url, token, timeout_s, tls)
+
+    @classmethod
+    def over(cls, connection: HubConnection) -> Self:
+        """By another way than over the network."""
+        requests = cls.__new__(cls)
+        requests.hub = connection
+        return requests
 
 
 class ActionRequests(HubRequests):
@@ -363,7 +370,7 @@ class _NoRedirectHandler(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def _refused(url: str, status: int, body: bytes) -> CommandError:
+def refused(url: str, status: int, body: bytes) -> CommandError:
     detail = _problem(body)
     if status in (401, 403):
         return CommandError(f"the hub at {url} refuses ({detail or status}); it needs a "

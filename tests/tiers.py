@@ -20,9 +20,8 @@ CHECK_FILES = tuple(f"tests/integration/test_{name}.py" for name in (
     "history_docs", "hostile_text", "limits", "limits_of_mps", "make_demo", "notices",
     "openapi", "procfile", "quotas", "quotas_agent", "pool_claim", "pool_commands", "pool_hub",
     "pool_ending", "pool_order", "pool_run", "pool_told", "resource_manager", "rules_act",
-    "run_signals", "same_numbers", "secrets", "simulated_children", "terminal_fleet",
-    "terminal_here", "told",
-    "transport", "wheel",
+    "run_signals", "same_numbers", "secrets", "simulated_children", "site_pages", "terminal_fleet",
+    "terminal_here", "told", "transport", "wheel",
 ))
 # Over three seconds on a quiet machine, or further seeds and sizes of what `test` has once.
 CHECK_TESTS = (

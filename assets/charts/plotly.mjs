@@ -8,7 +8,7 @@ export function plotly() {
   coming ??= new Promise((resolve, reject) => {
     const fail = () => { coming = null; reject(new Error("Plotly did not come from the hub. Load the page again.")); };
     document.head.append(make("script", {
-      src: byId("past-figure").dataset.plotly, onerror: fail,
+      src: JSON.parse(byId("plotly-address").textContent), onerror: fail,
       onload: () => (globalThis.Plotly === undefined ? fail() : resolve(globalThis.Plotly)),
     }));
   });

@@ -18,14 +18,11 @@ const ARROWS = ["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Home", "End"
 
 /** `describe(slot)` -> {text, unit, name, note, past, spoken}; `firing`: what fires on which GPU; events: open, hover, selection. */
 export class Heatmap extends Teller {
-  constructor(picture, view, describe, firing) {
+  constructor(picture, view, describe, firing, { place, stage, canvas, mark, spoken } = partsOfPage()) {
     super();
     Object.assign(this, { picture, view, describe, firing, plan: null, focus: null, anchor: null, paintedAt: -Infinity, selected: new Set(), isFrozen: false });
     this.stats = { redraw_ms: null, slowest_redraw_ms: 0, frames: 0, arrange_ms: null };
-    this.place = byId("heatmap");
-    this.stage = byId("stage");
-    this.canvas = byId("cells");
-    this.mark = byId("mark");
+    Object.assign(this, { place, stage, canvas, mark, spoken });
     this.context = this.canvas.getContext("2d", { alpha: false });
     this.listen();
   }
@@ -253,7 +250,7 @@ export class Heatmap extends Teller {
   setFocus(slot, isSpoken) {
     this.focus = slot;
     this.markFocus(true);
-    if (isSpoken) say(byId("spoken"), this.describe(slot).spoken);
+    if (isSpoken) say(this.spoken, this.describe(slot).spoken);
   }
 
   markFocus(isScrolled = false) {
@@ -304,6 +301,8 @@ export class Heatmap extends Teller {
     this.tell("selection");
   }
 }
+
+const partsOfPage = () => ({ place: byId("heatmap"), stage: byId("stage"), canvas: byId("cells"), mark: byId("mark"), spoken: byId("spoken") });
 
 // The layout may run a moment ahead of the cells: what is not told yet is unknown.
 function padded(picture) {

@@ -4,6 +4,6 @@ import { byId } from "./dom.mjs";
 
 /** `columns`: of a Frame, in its order. */
 export function readMetricCatalogue() {
-  const book = JSON.parse(byId("fleet").dataset.catalogue);
+  const book = JSON.parse(byId("metric-table").textContent);
   return { ...book, metrics: new Map(book.metrics.map((metric) => [metric.key, metric])) };
 }

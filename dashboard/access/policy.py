@@ -165,7 +165,7 @@ ROUTES = (
 )
 
 # Dash callbacks, by their output; the wrapper around each asks `may`.
-CALLBACKS: tuple[Permission, ...] = ()
+CALLBACKS = (Permission("callback main.children", PEOPLE),)
 
 EVENTS = (
     Permission("/agent connect", ("agent",)),

@@ -1,14 +1,22 @@
 """The pages: Dash draws what stands still, `assets/deck.mjs` draws what lives."""
 
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import dash
-from flask import Flask
+from dash import Input, Output
+from flask import Flask, request
 
+from gpudeck.pages import SitePage
+
+from ..access.requests import asker
 from . import alerts, fleet, history, lines, pool, quotas, record, reports, settings, tasks
-from .help import help_dialog
-from .shell import WAITING, index, shell
+from .router import MAIN, PageRouter
+from .shell import PAGE_ROWS, WAITING, index, page_rows
+from .site import SitePages
+from .site_hub import SiteThreads, ViewersHub, Wsgi
 
 # In the order of the bar. assets/deck.mjs and the keys after `g` read it too, as it comes with the
 # index; the first is where one is at an address of none.
@@ -20,27 +28,44 @@ ASSETS = Path(__file__).resolve().parent.parent.parent / "assets"
 
 # Dash links every script and style sheet it finds. deck.mjs imports the other modules itself, and
 # theme.js must run in the head, before the first paint: the index links it there.
-_NOT_LINKED = r"^(?!deck\.mjs$|[a-z]+\.css$)"
+_NOT_LINKED = r"^(?!deck\.mjs$|dash_components\.js$|[a-z]+\.css$)"
+# What our own pages have no component of: they are frames.
+_FOR_SITES = re.compile(
+    r'<script src="[^"]*/(?:polyfill@|dcc/|html/|dash_table/|plotly/)[^<]*</script>\n?')
 
 
 class _DashApp(dash.Dash):
+    router: PageRouter
+
     def interpolate_index(self, **parts: Any) -> str:  # type: ignore[override]
-        html: str = super().interpolate_index(**parts | {"app_entry": WAITING})  # type: ignore[no-untyped-call]
-        return html
+        if not self.router.is_site(request.path):
+            parts["scripts"] = _FOR_SITES.sub("", parts["scripts"])
+        page: str = super().interpolate_index(**parts | {"app_entry": WAITING})  # type: ignore[no-untyped-call]
+        return page.replace(PAGE_ROWS, page_rows(self.router.seen(request.path)), 1)
 
 
-def build_pages(server: Flask, csrf_cookie: str) -> dash.Dash:
-    """The Dash app on this server. Ask it for `csp_hashes()` only after this has returned."""
+def build_pages(server: Flask, csrf_cookie: str, site_pages: list[SitePage],
+                hub: Callable[[], Wsgi]) -> dash.Dash:
+    """The Dash app on this server. Ask it for `csp_hashes()` only after this has returned. `hub`:
+    the whole application, once it is there."""
     app = _DashApp(
         "gpudeck",
         server=server,  # type: ignore[arg-type]  # a Flask is what it takes
         assets_folder=str(ASSETS),
         assets_ignore=_NOT_LINKED,
-        index_string=index(PAGES),
+        index_string=index(),
         title="gpudeck",
         csrf_token_name=csrf_cookie,
+        # A callback's parts may be of a page that is not the one that is shown.
+        suppress_callback_exceptions=True,
+        enable_mcp=False,
         # Otherwise the title flickers with each callback.
         update_title=None,  # type: ignore[arg-type]
     )
-    app.layout = shell(PAGES, help_dialog(PAGES))
+    sites = SitePages(site_pages, SiteThreads(), ViewersHub(hub))
+    app.router = PageRouter(PAGES, sites, asker)
+    app.layout = app.router.layout
+    app.callback(Output(MAIN, "children"), Input(MAIN, "pathname"), prevent_initial_call=True)(
+        app.router.content)
+    sites.register(app)
     return app

@@ -1,7 +1,5 @@
 """The Fleet page: totals, controls, the heatmap and the GPU drawer, still empty of numbers."""
 
-import json
-
 from dash.development.base_component import Component
 
 from gpudeck.events import SEVERITIES
@@ -85,14 +83,18 @@ def frame() -> Component:
         time_bar(),
         _legend(),
         make("div.floor", [_stage(), _drawer()])],
-        hidden=True,
-        data_catalogue=json.dumps({
-            "metrics": [_described(metric) for metric in ALL],
-            "sections": [[section.key, section.label] for section in SECTIONS],
-            "reasons": list(THROTTLE_REASONS.items()),
-            "absence": {absence.word: meaning for absence, meaning in ABSENCE_MEANING.items()},
-            "absenceWords": [absence.word for absence in Absence],
-            "columns": [metric.key for metric in COLUMNS]}))
+        hidden=True)
+
+
+def metric_catalogue() -> dict[str, object]:
+    """What pages have to know of metrics."""
+    return {
+        "metrics": [_described(metric) for metric in ALL],
+        "sections": [[section.key, section.label] for section in SECTIONS],
+        "reasons": list(THROTTLE_REASONS.items()),
+        "absence": {absence.word: meaning for absence, meaning in ABSENCE_MEANING.items()},
+        "absenceWords": [absence.word for absence in Absence],
+        "columns": [metric.key for metric in COLUMNS]}
 
 
 def _described(metric: Metric) -> dict[str, object]:

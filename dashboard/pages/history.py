@@ -47,7 +47,7 @@ def frame() -> Component:
         # The figure or, where there is none, what to do.
         make("p#past-none.past-none", "", hidden=True, role="status"),
         region("div#past-place.past-place", "Figure",
-               make("div#past-figure", data_plotly=plotly_address()))],
+               make("div#past-figure"))],
         hidden=True, data_unsettled="")
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from dash import html
 from dash.development.base_component import Component
 
+KEY = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")  # of a page
 SELECTOR = re.compile(r"(\w+)(?:#([\w-]+))?((?:\.[\w-]+)*)")
 
 Keys = tuple[tuple[str, str], ...]  # those that are told together, and what they do

@@ -7,6 +7,8 @@ from dash.development.base_component import Component
 
 from gpudeck.action_table import rows_json
 
+from .fleet import metric_catalogue
+from .history import plotly_address
 from .parts import Page, icon_button, make
 
 # The theme is put on the root by a script in the head that blocks for a moment: nothing is ever
@@ -39,26 +41,36 @@ WAITING = """<div id="react-entry-point"><div class="deck">
 </div></div>"""
 
 
-def index(pages: Iterable[Page]) -> str:
+PAGE_ROWS = "PAGE_ROWS"  # in the index, until it is known who looks
+
+
+def page_rows(pages: Iterable[Page]) -> str:
+    return _json([page.row() for page in pages])
+
+
+def index() -> str:
     """The HTML, with the tables that the browser shares with the hub."""
-    page_rows = json.dumps([page.row() for page in pages]).replace("<", "\\u003c")
-    tables = {"action-table": rows_json(), "page-table": page_rows}
+    tables = {"action-table": rows_json(), "page-table": PAGE_ROWS,
+              "metric-table": _json(metric_catalogue()), "plotly-address": _json(plotly_address())}
     return ('<!DOCTYPE html>\n<html lang="en">\n<head>\n{%metas%}' + HEAD
             + "".join(f'<script type="application/json" id="{name}">{rows}</script>'
                       for name, rows in tables.items()) + AFTER_TABLES)
 
 
-def shell(pages: Iterable[Page], help_dialog: Component) -> Component:
-    """All pages, hidden; assets/deck.mjs shows the one whose address it is. So the layout is one
-    and the same answer for everyone, and no callback has to choose."""
-    return make("div.deck", [
-        make("a.skip", "Skip to the content", href="#main"),
-        _bar(pages),
-        make("div#held.held", hidden=True, role="status"),
-        make("main#main", [page.frame() for page in pages], tabIndex="-1"),
-        make("div#banner.banner", role="alert", hidden=True),
-        make("aside#tray.tray", hidden=True, aria_label="Acts"),
-        help_dialog])
+def _json(table: object) -> str:
+    return json.dumps(table).replace("<", "\\u003c")
+
+
+def before(pages: Iterable[Page]) -> list[Component]:
+    """What stands before the page."""
+    return [make("a.skip", "Skip to the content", href="#main"),
+            _bar(pages),
+            make("div#held.held", hidden=True, role="status")]
+
+
+def after() -> list[Component]:
+    return [make("div#banner.banner", role="alert", hidden=True),
+            make("aside#tray.tray", hidden=True, aria_label="Acts")]
 
 
 def _bar(pages: Iterable[Page]) -> Component:

@@ -6,6 +6,7 @@ exist or the body is empty: 400 and 404 then mean that the gate let it through.
 """
 
 import csv
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -149,6 +150,26 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "lines": ({"gpus": ["GPU-1"]},), "wire": (b"",)}
 
 
+@pytest.mark.parametrize("handler", [row.verb for row in CALLBACKS])
+def test_callbacks(crowd: Crowd, handler: str) -> None:
+    """Each by its first input; ours have one."""
+    output = handler.removeprefix("callback ")
+    ident, _, prop = output.partition(".")
+    [known] = [each for each in crowd.person("viewer").get("/_dash-dependencies")
+               if each["output"] == output]
+    body = {"output": output, "outputs": {"id": ident, "property": prop},
+            "inputs": [each | {"value": "/"} for each in known["inputs"]], "changedPropIds": []}
+    found = {}
+    for column in COLUMNS:
+        words = [crowd.person(column).send("/_dash-update-component", body).status]
+        if (token := crowd.token(column)) is not None:
+            words.append(crowd.hub.ask("/_dash-update-component", "POST", token,
+                                       json.dumps(body).encode(),
+                                       Content_Type="application/json").status)
+        found[column] = "|".join(dict.fromkeys(map(str, words)))
+    assert differences(handler, found) == []
+
+
 def connected(crowd: Crowd, namespace: str, column: str, is_program: bool) -> RawSocket | str:
     """The socket within the namespace, or why there is none."""
     hub = crowd.hub
@@ -229,7 +250,7 @@ def test_every_handler_has_its_row_in_the_table_and_in_the_file(real: set[str]) 
 def test_no_row_is_left_of_what_is_gone(real: set[str]) -> None:
     # The websocket's way in is no Flask route; and Flask's own OPTIONS are not listed by it.
     elsewhere = {"GET /socket.io/", "OPTIONS /api/<path:path>"}
-    assert {row.verb for row in (*PERMISSIONS, *CALLBACKS, *EVENTS)} - real == elsewhere
+    assert {row.verb for row in (*PERMISSIONS, *EVENTS)} - real == elsewhere
     assert set(ROWS) - set(TABLE) == set()
     assert set(TABLE) - set(ROWS) == {"GET /socket.io/"}
 

@@ -2,9 +2,19 @@
 
 import json
 import re
+from typing import Any
 
+import pytest
+from flask import Flask
+
+from dashboard.access.policy import Actor, Role
 from dashboard.pages import ASSETS, PAGES
-from dashboard.pages.shell import index
+from dashboard.pages.frame import Frame, Router, markup
+from dashboard.pages.parts import Page, make
+from dashboard.pages.router import PageRouter
+from dashboard.pages.shell import PAGE_ROWS, index, page_rows
+from dashboard.pages.site import SitePages
+from dashboard.pages.site_hub import SiteThreads, ViewersHub
 
 
 def test_each_page_has_a_module_with_a_class_for_its_frame() -> None:
@@ -25,6 +35,36 @@ def test_no_two_pages_share_an_address_or_a_key() -> None:
 
 
 def test_the_index_brings_the_table_to_the_browser() -> None:
-    found = re.search(r'id="page-table">(.*?)</script>', index(PAGES))
+    found = re.search(r'id="page-table">(.*?)</script>', index().replace(
+        PAGE_ROWS, page_rows(PAGES)))
     assert found is not None
     assert json.loads(found[1]) == [page.row() for page in PAGES]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.key)
+def test_a_page_is_sent_alone_and_as_few_components(page: Page) -> None:
+    """Thousands block a browser for seconds; and what another page shows is not sent."""
+    path = page.address or "/compare"
+    router = PageRouter(PAGES, SitePages([], SiteThreads(), ViewersHub(lambda: None)),  # type: ignore[arg-type, return-value]
+                        lambda: Actor("person", role=Role.VIEWER))
+    with Flask("pages").test_request_context(headers={"Referer": f"http://hub{path}?a=b"}):
+        shown = router.layout()
+    assert sum(1 for _ in shown._traverse()) < 20
+    main: Any = next(part for part in shown.children if isinstance(part, Router))
+    assert main.pathname == path
+    [frame] = main.children
+    assert frame.traits["id"] == page.key
+    with Flask("pages").test_request_context():
+        main = next(part for part in router.layout().children if isinstance(part, Router))
+    assert main.children == []
+
+
+def test_markup_is_what_was_made_and_its_text_is_text() -> None:
+    made = make("p#words.note.big", ["<b>&", make("img", src="/a?b=1&c=2", alt='"')],
+                aria_label="it's", hidden=True)
+    assert markup(made) == (
+        '<p id="words" class="note big" hidden="hidden" aria-label="it&#x27;s">&lt;b&gt;&amp;'
+        '<img alt="&quot;" src="/a?b=1&amp;c=2"></p>')
+    frame: Any = Frame(made)
+    assert (frame.tag, frame.traits["className"]) == ("p", "note big")
+    assert f">{frame.inside}</p>" in markup(made)

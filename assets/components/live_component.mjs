@@ -1,0 +1,42 @@
+// What live components have in common: listening to a feed, and a sentence where it cannot be shown.
+
+import { make, onTheme, sayOrHide } from "../parts/dom.mjs";
+import { feedOf, release } from "../live/feeds.mjs";
+
+/** Of a subclass: `redraw()` draws the feed's picture. */
+export class LiveComponent {
+  constructor(place, tell) {
+    Object.assign(this, { place, tell, feed: null, clicks: 0, over: new AbortController() });
+    this.said = make("p", { class: "site-said", role: "status", hidden: "" });
+    onTheme(() => this.over.signal.aborted || this.redraw());
+  }
+
+  /** Draws from now on what this metric and filter pick. */
+  follow(metric, filter) {
+    const feed = feedOf(metric, filter ?? "", this.feed);
+    if (feed !== this.feed) {
+      this.over.abort();
+      this.over = new AbortController();
+      this.feed = feed;
+      for (const name of ["layout", "cells", "totals", "filter"]) feed.addEventListener(name, () => this.onFeed(name), { signal: this.over.signal });
+    }
+    this.onFeed("layout");
+  }
+
+  onFeed() {
+    sayOrHide(this.said, this.feed.error ?? "");
+    this.redraw();
+  }
+
+  /** Two clicks on the same are two: Dash passes on only what has changed. */
+  clicked(picture, slot) {
+    this.clicks += 1;
+    this.tell({ clicked: { uuid: picture.uuids[slot], host: picture.host(slot), index: picture.placeName(slot), n: this.clicks } });
+  }
+
+  end() {
+    this.over.abort();
+    release(this.feed);
+    this.feed = null;
+  }
+}

@@ -1,0 +1,44 @@
+// Stat: one of the fleet's totals.
+
+import { anyFeed } from "../live/feeds.mjs";
+import { make, say } from "../parts/dom.mjs";
+import { amount, gibibytes, watts } from "../parts/format.mjs";
+import { LiveComponent } from "./live_component.mjs";
+
+const UNKNOWN = { text: "–", unit: "" };
+const count = (value) => ({ text: amount(value), unit: "" });
+const known = (value, words) => (value === null || value === undefined ? UNKNOWN : words(value));
+const FIGURES = {
+  free: ["Free GPUs", ({ gpus }) => count(gpus.free)],
+  gpus: ["GPUs", ({ gpus }) => count(gpus.total)],
+  lost: ["Lost GPUs", ({ gpus }) => count(gpus.lost + gpus.error)],
+  tasks: ["Tasks", ({ tasks }) => count(tasks)],
+  throttled: ["Throttled GPUs", ({ throttled }) => count(throttled)],
+  util: ["Average utilization", ({ util_mean_pct: share }) => known(share, (value) => ({ text: amount(value), unit: "%" }))],
+  power: ["Power", ({ power_w: power }) => known(power, watts)],
+  memory: ["Memory used", ({ mem_used_bytes: used }) => known(used, gibibytes)],
+};
+
+export default class Stat extends LiveComponent {
+  constructor(place, tell) {
+    super(place, tell);
+    [this.label, this.figure, this.unit] = [make("span", { class: "site-label" }), make("b", {}, "–"), make("span", {})];
+    place.append(this.label, make("span", { class: "site-figure" }, this.figure, this.unit));
+    this.feed = anyFeed();
+    this.feed.addEventListener("totals", () => this.redraw(), { signal: this.over.signal });
+  }
+
+  draw({ total, label }) {
+    this.total = total;
+    say(this.label, label || (FIGURES[total]?.[0] ?? `no total ${total}`));
+    this.redraw();
+  }
+
+  redraw() {
+    const { totals } = this.feed ?? {};
+    if (!totals || !(this.total in FIGURES)) return;
+    const { text, unit } = FIGURES[this.total][1](totals);
+    say(this.figure, text);
+    say(this.unit, unit);
+  }
+}

@@ -1,0 +1,64 @@
+"""What our own pages send to the browser: each a few components that draw many elements. React
+mounts thousands of small ones slower with each: 2,000 block the page for three seconds."""
+
+import html
+from typing import Any
+
+from dash.development.base_component import Component
+
+from gpudeck.pages import BrowserComponent
+
+NAMES = {"className": "class", "htmlFor": "for"}
+WITHOUT_END = frozenset(("img", "br", "hr"))
+
+
+class Frame(BrowserComponent):
+    """An element of fixed markup, whose inside React leaves to our modules."""
+
+    PROPS = "id tag traits inside"
+
+    def __init__(self, root: Component) -> None:
+        props = dict(root.to_plotly_json()["props"])
+        inside = props.pop("children", None)
+        super().__init__(tag=_tag(root), traits=props, inside=markup(inside))
+
+
+class Deck(BrowserComponent):
+    """All that is in the window."""
+
+    PROPS = "id children"
+
+    def __init__(self, children: Any) -> None:
+        super().__init__(children=children)
+
+
+class Router(BrowserComponent):
+    """Where the page stands. `pathname`: what it was made for; None: that is not known yet, and
+    the browser says it."""
+
+    PROPS = "id children pathname"
+
+    def __init__(self, id: str, children: Any, pathname: str | None) -> None:
+        super().__init__(id=id, children=children, pathname=pathname)
+
+
+def markup(part: Any) -> str:
+    """As HTML, with all text escaped."""
+    if part is None:
+        return ""
+    if isinstance(part, list | tuple):
+        return "".join(map(markup, part))
+    if not isinstance(part, Component):
+        return html.escape(str(part))
+    props: dict[str, Any] = dict(part.to_plotly_json()["props"])
+    inside = props.pop("children", None)
+    tag = _tag(part)
+    traits = "".join(f' {NAMES.get(name, name).lower()}="{html.escape(str(value))}"'
+                     for name, value in props.items())
+    end = "" if tag in WITHOUT_END else f"{markup(inside)}</{tag}>"
+    return f"<{tag}{traits}>{end}"
+
+
+def _tag(part: Component) -> str:
+    """Of `html.Div`, div."""
+    return type(part).__name__.lower()

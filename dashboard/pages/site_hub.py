@@ -1,0 +1,108 @@
+"""A site's code gets the hub as a program would, asks as the person who looks, and computes beside
+the hub's loop: what it makes wait is nobody else."""
+
+import io
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from contextvars import copy_context
+from typing import Any
+from urllib.parse import urlsplit
+
+import gevent
+from flask import request
+from gevent.lock import BoundedSemaphore
+from gevent.threadpool import ThreadPool
+
+from gpudeck.client import Client, HubConnection, refused
+from gpudeck.errors import CommandError, ExitCode
+from gpudeck.hub_frames import HubFrames
+
+AT_ONCE = 4
+WAIT_S = 10.0
+ANSWERS_WITHIN_S = 30.0
+COPIED = ("HTTP_HOST", "HTTP_COOKIE", "REMOTE_ADDR", "HTTP_X_FORWARDED_FOR", "SERVER_NAME",
+          "SERVER_PORT", "SERVER_PROTOCOL", "wsgi.url_scheme", "gpudeck.connection")
+
+Wsgi = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+
+
+class SiteThreads:
+    """A few threads of their own: a page that never returns takes one of these."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPool(AT_ONCE)
+        self._turns = BoundedSemaphore(AT_ONCE)
+
+    def run(self, answer: Callable[..., Any] | None, *arguments: Any) -> Any:
+        assert answer is not None
+        if not self._turns.acquire(timeout=WAIT_S):
+            raise CommandError("the site's pages are busy; ask again in a moment",
+                               ExitCode.FAILED)
+        try:
+            found: Future[Any] = self._pool.apply(
+                _settled, (copy_context().run, answer, *arguments))
+        finally:
+            self._turns.release()
+        return found.result()
+
+
+def _settled(run: Callable[..., Any], *arguments: Any) -> "Future[Any]":
+    """gevent writes an exception that leaves a thread to stderr."""
+    future: Future[Any] = Future()
+    try:
+        future.set_result(run(*arguments))
+    except Exception as error:
+        future.set_exception(error)
+    return future
+
+
+class ViewersHub:
+    """`hub`: the whole application with its gate, which is there only when all pages are."""
+
+    def __init__(self, hub: Callable[[], Wsgi]) -> None:
+        self._hub = hub
+
+    def frames(self) -> HubFrames:
+        """As the person of the request at hand, through the gate at each question."""
+        who = {name: request.environ[name] for name in COPIED if name in request.environ}
+        return HubFrames(Client.over(_OwnConnection(self._hub(), who, gevent.get_hub().loop)))
+
+
+class _OwnConnection(HubConnection):
+    """It only reads: what acts goes by the browser, with a preview, a reason and a CSRF token."""
+
+    def __init__(self, hub: Wsgi, who: dict[str, Any], loop: Any) -> None:
+        self._url = f"{who['wsgi.url_scheme']}://{who['HTTP_HOST']}"
+        self._hub = hub
+        self._who = who
+        self._loop = loop
+
+    @contextmanager
+    def opened(self, method: str, path: str, body: Any = None, timeout_s: float | None = None,
+               accept: str = "application/json", key: str | None = None) -> Iterator[Any]:
+        if method != "GET":
+            raise CommandError("a page of the site reads; it changes nothing", ExitCode.DENIED)
+        asked = urlsplit(f"/api/v1/{path}")
+        environ = self._who | {
+            "REQUEST_METHOD": "GET", "SCRIPT_NAME": "", "PATH_INFO": asked.path,
+            "QUERY_STRING": asked.query, "HTTP_ACCEPT": accept, "wsgi.input": io.BytesIO(),
+            "wsgi.errors": io.StringIO(), "wsgi.version": (1, 0), "wsgi.multithread": False,
+            "wsgi.multiprocess": False, "wsgi.run_once": False}
+        future: Future[tuple[int, bytes]] = Future()
+        self._loop.run_callback_threadsafe(gevent.spawn, _ask, self._hub, environ, future)
+        status, answer = future.result(timeout_s or ANSWERS_WITHIN_S)
+        if status >= 400:
+            raise refused(self._url, status, answer)
+        yield io.BytesIO(answer)
+
+
+def _ask(hub: Wsgi, environ: dict[str, Any], future: "Future[tuple[int, bytes]]") -> None:
+    said: list[str] = []
+    try:
+        parts = hub(environ, lambda status, headers, *_: said.append(status))
+        answer = b"".join(parts)
+        getattr(parts, "close", lambda: None)()
+        future.set_result((int(said[-1].partition(" ")[0]), answer))
+    except Exception as error:
+        future.set_exception(error)

@@ -1,0 +1,99 @@
+"""The page of docs/extend.md, as it stands there, in a hub and a browser."""
+
+import random
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page
+
+from tests.demos import soon
+from tests.integration.hubs import HubProcess
+from tests.integration.visitors import add_person
+
+from .tellers import Node, is_live
+
+pytestmark = pytest.mark.browser
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+FOUND = re.search(r"```python\n(.*?)```", (DOCS / "extend.md").read_text(), re.S)
+MORE = """
+import plotly.express
+from dash import Input, Output, dcc
+from gpudeck.pages import LiveTable, LiveTimeline, SitePage
+
+lines = SitePage("lines", "Lines")
+
+
+@lines.layout
+def layout(hub):
+    return [LiveTimeline(gpus=hub.gpus()["uuid"], metric="temp_c"), LiveTable(metric="temp_c"),
+            dcc.Dropdown(["temp_c", "power_w"], "temp_c", id="lines-metric"),
+            dcc.Graph(id="lines-now")]
+
+
+@lines.callback(Output("lines-now", "figure"), Input("lines-metric", "value"))
+def bars(hub, metric):
+    gpus = hub.gpus()
+    return plotly.express.bar(gpus, x="gpu", y=metric, color="host")
+"""
+
+
+@pytest.fixture(name="hub", scope="module")
+def _hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
+    folder = tmp_path_factory.mktemp("hub") / "data"
+    (folder / "pages").mkdir(parents=True)
+    folder.chmod(0o700)
+    assert FOUND is not None
+    (folder / "pages" / "heat.py").write_text(FOUND[1])
+    (folder / "pages" / "lines.py").write_text(MORE)
+    with HubProcess(folder) as hub:
+        add_person(hub, "root", "admin")
+        yield hub
+
+
+
+def test_the_page_of_the_docs_lives(hub: HubProcess, node: Node, come: Callable[..., Page]
+                                    ) -> None:
+    assert FOUND is not None
+    assert FOUND[1].count("\n") < 30
+    page = come("/site/heat")
+    assert soon(lambda: page.locator("#map canvas").count() == 1 and is_live(page), 20)
+    assert soon(lambda: "GPUs are above 60 °C" in page.locator("#words").inner_text(), 20)
+    page.locator("#limit [role=slider]").focus()
+    for _ in range(random.randrange(1, 4)):
+        page.keyboard.press("ArrowLeft")
+    degrees = int(page.locator("#limit [role=slider]").get_attribute("aria-valuenow") or "")
+    assert degrees < 60
+    assert soon(lambda: f"above {degrees} °C" in page.locator("#words").inner_text(), 20)
+    page.locator("#map .heatmap").focus()
+    page.keyboard.press("Home")
+    page.keyboard.press("Enter")
+    [host] = {gpu["host"] for gpu in hub.get("/api/v1/gpus")["items"]}
+    assert soon(lambda: page.locator("#which").inner_text() == f"{host}, GPU 0", 20)
+    assert page.locator(".bar nav a[aria-current]").inner_text() == "Heat"
+    free = page.locator(".site-figure b")
+    assert soon(lambda: free.inner_text().isdigit(), 20)
+
+
+def test_a_browser_that_does_not_say_where_it_is_gets_the_page(
+        node: Node, come: Callable[..., Page]) -> None:
+    page = come("/")
+    assert soon(lambda: is_live(page), 20)
+    page.route("**/_dash-layout", lambda route: route.continue_(headers={
+        name: value for name, value in route.request.headers.items() if name != "referer"}))
+    page.goto(page.url + "tasks")
+    assert soon(lambda: page.locator("#tasks").is_visible() and is_live(page), 20)
+
+
+def test_lines_and_rows_are_drawn_from_the_socket(node: Node, come: Callable[..., Page]) -> None:
+    page = come("/site/lines")
+    assert soon(lambda: page.locator(".chart-legend b").count() == 2, 20)
+    assert soon(lambda: all(each.inner_text().endswith("°C")
+                            for each in page.locator(".chart-legend b").all()), 20)
+    rows = page.locator(".site-rows tbody tr")
+    assert soon(lambda: rows.count() == 2 and "°C" in rows.first.inner_text(), 20)
+    shown = [float(line.inner_text().split("\t")[-1].split()[0]) for line in rows.all()]
+    assert shown == sorted(shown, reverse=True)
+    assert soon(lambda: page.locator("#lines-now .bars .point").count() == 2, 20)
+    assert soon(lambda: is_live(page), 20)
