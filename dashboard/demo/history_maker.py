@@ -69,6 +69,7 @@ class DemoHistoryMaker:
             log.warning("the past could not be made up exit=%d", process.returncode)
             return
         past.made, past.is_ready = past.end - past.begin, True
+        self._hub.idle_history.look_again()
         save(self._folder, past)
         log.info("the past is there seconds=%d took_s=%.1f", past.made, time.monotonic() - began)
         gevent.sleep(SETTLED_S + GRACE_S)

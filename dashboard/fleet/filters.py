@@ -24,6 +24,7 @@ from .filter_metrics import FilterError, FilterInput, Mask, TaskGpuPairs, Test, 
 from .fleet import Fleet, GpuStatus
 from .gpu_table import UNKNOWN_OWNER
 from .visibility import ALL_READ, CommandLineVisibility
+from .wasted_gpus import wasted
 
 __all__ = ["MAX_LENGTH", "Filter", "FilterError", "Mask", "TaskGpuPairs", "parse"]
 
@@ -246,22 +247,22 @@ def _has(data: FilterInput, task: Task, word: str) -> bool:
 def _by_state(data: FilterInput, word: str) -> ThreeValuedMask:
     if word in ("free", "busy"):
         return _by_use(data, word)
+    if word == "wasted":
+        return _certain(wasted(data.fleet, data.show, data.mono))
     return _certain(data.show == STATES[word])
 
 
 def _by_use(data: FilterInput, word: str) -> ThreeValuedMask:
-    """Free: works, and nobody is on it. Of a GPU that does not answer neither is known; a board
-    that is split by MIG is neither, its instances are."""
+    """Free: works, and nobody is on it or holds it. Busy: works, and somebody is. Of a GPU that
+    does not answer neither is known; a board that is split by MIG is neither, its instances are."""
     fleet, size = data.fleet, len(data.fleet)
     told = _mask(on_gpu is not None for on_gpu in fleet.users)
     known = told & (data.show == GpuStatus.OK) & ~fleet.is_split()
-    free = known & (fleet.task_count[:size] == 0)
-    truth = _known(free, known)
-    return truth if word == "free" else ~truth
+    return _known(known & (fleet.free() if word == "free" else fleet.task_count[:size] > 0), known)
 
 
 STATES = {status.name.lower(): status for status in GpuStatus if status != GpuStatus.RETIRED}
-STATE_WORDS = (*STATES, "free", "busy")
+STATE_WORDS = (*STATES, "free", "busy", "wasted")
 FIELDS: dict[str, FieldTest] = {
     "node": _by_node, "model": _by_model, "user": _by_user, "gpu": _by_gpu, "task": _by_task,
     "state": _by_state,

@@ -168,7 +168,7 @@ class Fleet(GpuTable):
             node.listings.clear()  # generations are numbered within a stream
         node.hello = hello
         node.connected = True
-        node.pool = None  # it may give out none any more
+        self.take_pool(node, None)  # it may give out none any more
         node.unknown_types.clear()
         node.steady_mono = node.joined_mono = mono
         node.hear(now, mono)
@@ -193,6 +193,15 @@ class Fleet(GpuTable):
         node.listing = listing
         self.retired[left] = True
         self.show(listing.slots, listing.order, listing.inventory.gpus, node.heard_mono)
+        self.take_pool(node, node.pool)
+
+    def take_pool(self, node: Node, report: PoolReport | None) -> None:
+        node.pool = report
+        if node.listing is not None:
+            leases = () if report is None else report.leases
+            held = {uuid for lease in leases for uuid in lease.uuids}
+            self.is_leased[node.listing.slots] = [
+                self.uuids[slot] in held for slot in node.listing.order]
 
     def frame(self, node: Node, frame: Frame, now: float, mono: float) -> FrameOutcome:
         outcome = self._frame(node, frame, now, mono)

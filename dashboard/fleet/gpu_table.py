@@ -65,6 +65,10 @@ class GpuTable(MetricTable):
         self.shares_memory = np.zeros(room, bool)  # with an instance before it
         self.owner = np.full(room, UNKNOWN_OWNER, np.uint16)
         self.task_count = np.zeros(room, np.int32)
+        self.is_paused = np.zeros(room, bool)  # all tasks on it
+        self.is_leased = np.zeros(room, bool)  # by the pool
+        self.idle_mono = np.full(room, np.nan)  # since when, with memory held: wasted_gpus.py
+        self.idle_today_s = np.full(room, np.nan)
 
     # -- slots
 
@@ -119,14 +123,16 @@ class GpuTable(MetricTable):
         if len(self.owners) >= self._owners_most:
             self._forget_owners()
         users: list[dict[int, None]] = [{} for _ in order]
-        counts = [0] * len(order)
+        counts, paused = [0] * len(order), [0] * len(order)
         for use in uses:
             task = tasks.get(use.task_id)
             users[use.gpu][self._owner(None if task is None else task.user)] = None
             counts[use.gpu] += 1
-        for slot, on_gpu, count in zip(order, users, counts, strict=True):
+            paused[use.gpu] += use.state == "paused"
+        for slot, on_gpu, count, held in zip(order, users, counts, paused, strict=True):
             self.users[slot] = tuple(on_gpu)
             self.task_count[slot] = count
+            self.is_paused[slot] = count > 0 and held == count
             self.owner[slot] = _one_of(tuple(on_gpu))
 
     def _forget_owners(self) -> None:
@@ -165,6 +171,13 @@ class GpuTable(MetricTable):
         size = len(self)
         is_on: npt.NDArray[np.bool_] = self.slow.values[:size, SLOW_COLUMN["mig_on"]] == 1
         return is_on | mig.split(self.parent[:size], ~self.retired[:size])
+
+    def free(self) -> npt.NDArray[np.bool_]:
+        """Per slot, whatever its state: nobody is on it or holds it, and it is not split."""
+        size = len(self)
+        known = np.array([users is not None for users in self.users], bool)
+        nobody: npt.NDArray[np.bool_] = (self.task_count[:size] == 0) & ~self.is_leased[:size]
+        return known & nobody & ~self.is_split()
 
     def column(self, key: str, mono: float) -> FleetMetricColumn:
         size = len(self)

@@ -142,10 +142,9 @@ class FleetTarget(FixedRowTargets):
 
 
 def _free(moment: EvaluationContext) -> float:
-    """As the filter `state:free` counts them: works, is not split, and nobody is on it."""
-    fleet, known = moment.fleet, moment.are_tasks_known()
-    works = known & moment.is_in(GpuStatus.OK)
-    return float((works & ~fleet.is_split() & (fleet.task_count[: len(known)] == 0)).sum())
+    """As the filter `state:free` counts them."""
+    works = moment.are_tasks_known() & moment.is_in(GpuStatus.OK)
+    return float((works & moment.fleet.free()).sum())
 
 
 NOW_OF_FLEET: dict[str, Callable[[EvaluationContext], float]] = {
