@@ -9,7 +9,7 @@ import { amount, clock, plural } from "../parts/format.mjs";
 import { FiringThen } from "../alerts/firing.mjs";
 import { GpuThen } from "./gpu_at_time.mjs";
 import { TimeBar } from "./time_bar.mjs";
-import { drawTotalsThen } from "./totals.mjs";
+import { drawSummaryThen } from "./attention.mjs";
 
 const TOTALS_WAIT_MS = 250;
 const TOTALS_EVERY_MS = 500; // while it plays
@@ -69,7 +69,7 @@ export class Past {
       return;
     }
     if (!this.isIn) this.enter();
-    else if (!this.bar.isPlaying) drawTotalsThen(byId("totals"), null);
+    else if (!this.bar.isPlaying) drawSummaryThen(null);
     this.settleSoon();
     this.draw();
   }
@@ -82,7 +82,9 @@ export class Past {
     // One step back leads to live again; from moment to moment the address is only replaced.
     if (!this.isComing) history.pushState(history.state, "");
     this.fleet.setFiring(this.firing);
-    drawTotalsThen(byId("totals"), null);
+    this.fleet.attention.showThen(true);
+    this.fleet.drawChips();
+    drawSummaryThen(null);
   }
 
   leave() {
@@ -192,7 +194,7 @@ export class Past {
     const totals = await look(`totals?at=${at}`).catch(() => null);
     this.totalling = undefined;
     if (this.at === null) return;
-    if (this.at === at || this.bar.isPlaying) drawTotalsThen(byId("totals"), totals);
+    if (this.at === at || this.bar.isPlaying) drawSummaryThen(totals);
     if (this.at !== at) this.settleSoon();
   }
 

@@ -15,11 +15,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpudeck.metrics import Metric
+from gpudeck.metrics import Absence, Metric
 from gpudeck.wire import Task
 
 from ..runtime.expressions import ExpressionParser, Token
 from . import filter_metrics as metrics
+from .colour_scales import HARMFUL_THROTTLE
 from .filter_metrics import FilterError, FilterInput, Mask, TaskGpuPairs, Test, ThreeValuedMask
 from .fleet import Fleet, GpuStatus
 from .gpu_table import UNKNOWN_OWNER
@@ -247,8 +248,8 @@ def _has(data: FilterInput, task: Task, word: str) -> bool:
 def _by_state(data: FilterInput, word: str) -> ThreeValuedMask:
     if word in ("free", "busy"):
         return _by_use(data, word)
-    if word == "wasted":
-        return _certain(wasted(data.fleet, data.show, data.mono))
+    if word in MARKED:
+        return _certain(MARKED[word](data))
     return _certain(data.show == STATES[word])
 
 
@@ -261,8 +262,20 @@ def _by_use(data: FilterInput, word: str) -> ThreeValuedMask:
     return _known(known & (fleet.free() if word == "free" else fleet.task_count[:size] > 0), known)
 
 
+def _throttled(data: FilterInput) -> Mask:
+    bits = data.fleet.column("throttle_bits", data.mono)
+    harmful = np.nan_to_num(bits.values).astype(np.int64) & HARMFUL_THROTTLE
+    return (data.show == GpuStatus.OK) & (bits.absent == Absence.PRESENT) & (harmful != 0)
+
+
+# As the Fleet page counts and marks them.
+MARKED: dict[str, Callable[[FilterInput], Mask]] = {
+    "wasted": lambda data: wasted(data.fleet, data.show, data.mono),
+    "paused": lambda data: (data.show == GpuStatus.OK) & data.fleet.is_paused[:len(data.fleet)],
+    "throttled": _throttled,
+}
 STATES = {status.name.lower(): status for status in GpuStatus if status != GpuStatus.RETIRED}
-STATE_WORDS = (*STATES, "free", "busy", "wasted")
+STATE_WORDS = (*STATES, "free", "busy", *MARKED)
 FIELDS: dict[str, FieldTest] = {
     "node": _by_node, "model": _by_model, "user": _by_user, "gpu": _by_gpu, "task": _by_task,
     "state": _by_state,
