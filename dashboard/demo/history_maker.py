@@ -133,6 +133,7 @@ class DemoHistoryMaker:
         made = len({second // 60 for second in self._seconds}) * 60
         if made // 1_200 > self._past.made // 1_200:
             log.info("the past: %d of %d minutes", made // 60, self._past.seconds // 60)
+            self._hub.idle_history.look_again()
         if made > self._past.made:
             self._past.made = made
             save(self._folder, self._past)

@@ -265,7 +265,8 @@ def _by_use(data: FilterInput, word: str) -> ThreeValuedMask:
 def _throttled(data: FilterInput) -> Mask:
     bits = data.fleet.column("throttle_bits", data.mono)
     harmful = np.nan_to_num(bits.values).astype(np.int64) & HARMFUL_THROTTLE
-    return (data.show == GpuStatus.OK) & (bits.absent == Absence.PRESENT) & (harmful != 0)
+    found: Mask = (data.show == GpuStatus.OK) & (bits.absent == Absence.PRESENT) & (harmful != 0)
+    return found
 
 
 # As the Fleet page counts and marks them.

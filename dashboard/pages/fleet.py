@@ -139,8 +139,8 @@ def _tools() -> Component:
             "Join with `&` `|` `!` and ( ). Compare with `< <= > >= = !=`.",
             f"Numbers: `{live}`; each minute: `{slow}`.",
             "Words: `node: model: user: gpu: task: state:`; a state is ok, stale, lost, error, "
-            "offline, free, busy, wasted, paused or throttled. A word alone is looked for in nodes, "
-            "models, users and UUIDs.",
+            "offline, free, busy, wasted, paused or throttled. A word alone is looked for in "
+            "nodes, models, users and UUIDs.",
             "A GPU whose number is missing matches neither a comparison nor its opposite.")),
         make("div#chips.chips", [
             make(f"button#chip-{key}.chip", [words, " ", make("b", "")], data_seek=seek,
@@ -211,8 +211,8 @@ def _drawer() -> Component:
 
 PAGE = Page(
     "fleet", "Fleet", "fleet/fleet.mjs", frame,
-    "Every GPU is a cell: its colour and number are the metric under “Show”, the bar is its memory. "
-    "Amber is idle with memory held. A click opens all that is known of that GPU.", (
+    "Every GPU is a cell: its colour and number are the metric under “Show”, the bar is its "
+    "memory. Amber is idle with memory held. A click opens all that is known of that GPU.", (
         ("/", "go to the filter"),
         ("← ↑ ↓ →", "move over the heatmap, when it has the focus"),
         ("Home  End", "the first and the last GPU"),
