@@ -11,6 +11,7 @@ import { drawActs } from "../tasks/act_buttons.mjs";
 import { shortModel } from "./gpu_words.mjs";
 
 const MOST_ROWS = 100;
+const [MARGIN, NARROW] = [16, 760];
 const TASKS_EVERY_MS = 5_000;
 const TITLES = { wasted: "Wasted GPUs, the worst first", free: "Free GPUs", attention: "Needs attention, the worst first", queue: "Claims that wait, the next first" };
 const MORE = { wasted: null, free: ["/pool", "Pool"], attention: ["/alerts", "All alerts"], queue: ["/pool", "Pool"] };
@@ -46,6 +47,9 @@ export class AttentionLists {
     byId("attention-more").href = href;
     say(byId("attention-more"), words);
     show(this.panel, true);
+    // Below its own number, as far as the window lets it.
+    const left = Math.min(byId(`card-${key}`).offsetLeft, this.panel.offsetParent.clientWidth - this.panel.offsetWidth - MARGIN);
+    this.panel.style.left = innerWidth > NARROW ? `${Math.max(MARGIN, left)}px` : "";
     this.panel.focus({ preventScroll: true });
     this.refresh();
   }

@@ -33,7 +33,7 @@ CHIPS = (
 
 GROUPS = (("node", "node"), ("none", "nothing"), ("model", "model"), ("owner", "owner"),
           ("state", "state"))
-SORTS = (("name", "name"), ("high", "highest first"), ("low", "lowest first"))
+SORTS = (("name", "sorted by name"), ("high", "highest first"), ("low", "lowest first"))
 
 # What the legend names where it occurs, with other words than its key. A GPU is offline when its
 # node is silent.
