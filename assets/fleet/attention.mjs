@@ -1,6 +1,6 @@
 // What needs a person, and what one may use: four numbers over the map, each with its list.
 
-import { Teller, byId, say, show } from "../parts/dom.mjs";
+import { Teller, byId, say } from "../parts/dom.mjs";
 import { itemsOf } from "../parts/api.mjs";
 import { age, amount, bytesWords, oneWord, plural, watts } from "../parts/format.mjs";
 import { grouped } from "../parts/grouped.mjs";
@@ -134,13 +134,13 @@ const figures = (util, power, memory) => [
 /** How many each ready filter finds, and which is pressed. */
 export function drawChips(totals, filter, person) {
   const mine = (person?.unix_names ?? []).map((name) => `user:${name}`).join(" | ");
+  Object.assign(byId("chip-mine"), { disabled: mine === "", title: mine === "" ? "Your account has no Unix name: an admin gives it one, in Settings" : "" });
   byId("chip-mine").dataset.seek = mine;
-  show(byId("chip-mine"), mine !== "");
   const { gpus, wasted, throttled } = totals ?? { gpus: null };
   const counts = gpus === null ? {} : { wasted: wasted.gpus, free: gpus.free, throttled, failed: gpus.lost + gpus.error };
   for (const chip of byId("chips").children) {
     const count = counts[chip.id.slice("chip-".length)] ?? 0;
-    say(chip.querySelector("b"), count === 0 ? "" : amount(count));
+    if (chip.id !== "chip-mine") say(chip.lastElementChild, count === 0 ? "" : amount(count));
     chip.setAttribute("aria-pressed", String(filter !== "" && filter === chip.dataset.seek));
   }
 }

@@ -280,12 +280,18 @@ function dot({ pixels, width, w, h }, from, colour) {
   block(pixels, width, from + Math.floor((h - size) / 2) * width + Math.floor((w - size) / 2), size, size, colour);
 }
 
+// By hand: of so few pixels a call of `fill` or `set` takes longer than they do.
 function block(pixels, width, from, w, h, colour) {
-  for (let y = 0, start = from; y < h; y++, start += width) pixels.fill(colour, start, start + w);
+  for (let y = 0, start = from; y < h; y++, start += width) {
+    const end = start + w;
+    for (let k = start; k < end; k++) pixels[k] = colour;
+  }
 }
 
 function stamp(pixels, width, from, source, w, h) {
-  for (let y = 0; y < h; y++) pixels.set(source.subarray(y * w, (y + 1) * w), from + y * width);
+  for (let y = 0, start = from, k = 0; y < h; y++, start += width) {
+    for (let to = start; to < start + w; to++, k++) pixels[to] = source[k];
+  }
 }
 
 function tile(raster, code, isPaused, look) {

@@ -143,8 +143,8 @@ def _tools() -> Component:
             "nodes, models, users and UUIDs.",
             "A GPU whose number is missing matches neither a comparison nor its opposite.")),
         make("div#chips.chips", [
-            make(f"button#chip-{key}.chip", [words, " ", make("b", "")], data_seek=seek,
-                 aria_pressed="false", hidden=key == "mine") for key, words, seek in CHIPS],
+            make(f"button#chip-{key}.chip", [f"{words} ", make("b", "")] if seek else words,
+                 data_seek=seek, aria_pressed="false") for key, words, seek in CHIPS],
             role="group", aria_label="Ready filters"),
         make("div.switch", [make("button#view-map", "Map", aria_pressed="true"),
                             make("button#view-table", "Table", aria_pressed="false")],
