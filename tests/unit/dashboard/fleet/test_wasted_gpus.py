@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,8 +10,11 @@ import pytest
 from dashboard.fleet import views
 from dashboard.fleet.filters import parse
 from dashboard.fleet.fleet import Fleet
+from dashboard.fleet.idle_history import IdleHistory
 from dashboard.fleet.visibility import EVERYTHING_SEEN, focus
 from dashboard.fleet.wasted_gpus import WASTED_AFTER_S, note_idle, seconds_idle
+from dashboard.history.embedded import EmbeddedHistory
+from dashboard.history.rows import HistoryMessage
 from gpudeck.metrics import Absence
 from gpudeck.pool.core.claims import Claim
 from gpudeck.pool.link import PoolReport, ReportedLease
@@ -104,3 +108,31 @@ def test_how_long_the_last_minutes_were_idle() -> None:
     count = random.randint(0, 30)
     assert seconds_idle(np.array([True, False] + [True] * count)) == 60 * count
     assert seconds_idle(np.array([True] * count, bool)) == 60 * count
+
+
+def test_history_says_since_when_before_the_hub_looked(tmp_path: Path) -> None:
+    """One GPU idle for all of the past, one that worked three minutes ago, one with a hole."""
+    fleet, now = Fleet(1), NOW - NOW % 60 + 20.0
+    node = add_node(fleet, gpus=4)
+    history = EmbeddedHistory(tmp_path)
+    history.open()
+    assert node.listing is not None
+    history.append([HistoryMessage("n1", "s1", 0.0, node.hello),
+                    HistoryMessage("n1", "s1", 0.0, node.listing.inventory)], 1)
+    for seq, t in enumerate(range(int(now) - 1_800, int(now), 5), start=1):
+        busy = HELD | {"util_max_pct": 70.0} if now - 180 <= t < now - 170 else HELD
+        hole: Row = {} if now - 400 <= t < now - 200 else HELD
+        history.append([HistoryMessage("n1", "s1", t, frame(
+            [HELD, busy, hole, {}], seq, t), t)], 1)
+    told(fleet, [HELD, HELD, HELD, {}], 1, 0.0)
+    idle = IdleHistory(fleet, history)
+    idle.step(now, MONO)
+    long, short, holed, none = (MONO - fleet.idle_mono[:4]).tolist()
+    assert 1_740 <= long <= 1_860  # by whole minutes
+    assert 60 <= short <= 180
+    assert 60 <= holed <= 200
+    assert np.isnan(none)
+    # Whoever works is not asked for again before it has rested, and what is known stays.
+    idle.step(now, MONO)
+    assert (MONO - fleet.idle_mono[0]) == long
+    history.close()
