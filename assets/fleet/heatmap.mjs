@@ -166,7 +166,7 @@ export class Heatmap extends Teller {
     const [worst] = node === undefined ? [] : (this.firing.byNode.get(this.picture.nodeId(node.slots[0])) ?? []).filter(({ severity }) => severity in FLAG_OF);
     const shown = fit(context, text, worst === undefined ? room : room - MARK_ROOM, 3);
     context.fillText(shown, x, y);
-    if (worst !== undefined) alertCorner(context, x + context.measureText(shown).width + MARK_ROOM, y - NAME_MARK / 2, NAME_MARK, worst.severity === "crit", marks);
+    if (worst !== undefined) alertCorner(context, Math.round(x + context.measureText(shown).width + MARK_ROOM), Math.round(y - NAME_MARK / 2), NAME_MARK, worst.severity === "crit", marks);
     if (!isOffline) return;
     context.strokeStyle = marks.offlineInk;
     context.lineWidth = 1;

@@ -120,7 +120,7 @@ export function alertCorner(context, right, y, size, isCritical, marks) {
   context.fillStyle = isCritical ? marks.critical : marks.ground;
   context.fill();
   context.strokeStyle = isCritical ? marks.ground : marks.warning;
-  context.lineWidth = isCritical ? 1 : 1.6;
+  context.lineWidth = isCritical ? 1 : 2;
   context.lineJoin = "round";
   if (!isCritical) corner(context, right - 1, y + 1, 1 - size, size - 1);
   context.stroke();
