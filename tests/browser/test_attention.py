@@ -34,8 +34,9 @@ class BusyNode(Teller):
         self.owner = f"u{secrets.token_hex(2)}"
 
     def say_all(self) -> None:
-        rows: list[Row] = [{"util_pct": load, "util_max_pct": load, "mem_used_bytes": self.random.uniform(
-            30e9, 70e9)} for load in map(self._load, range(GPUS))]
+        rows: list[Row] = [{
+            "util_pct": load, "util_max_pct": load, "mem_used_bytes": self.random.uniform(
+                30e9, 70e9)} for load in map(self._load, range(GPUS))]
         ids = [f"boot-1:{100 + at}:5" for at in range(GPUS)]
         tasks = Tasks(True, tuple(
             Task(ids[at], 100 + at, 5, 1_000.0, self.idle.get(at, self.owner), "python train.py")
