@@ -36,6 +36,13 @@ def told(fleet: Fleet, rows: Sequence[Row], seq: int, after_s: float, state: str
     note_idle(fleet, MONO + after_s)
 
 
+def matching(fleet: Fleet, state: str, mono: float) -> list[bool]:
+    picked = parse(f"state:{state}")
+    assert picked is not None
+    found: list[bool] = picked.matches(fleet, mono).tolist()
+    return found
+
+
 def totals(fleet: Fleet, after_s: float) -> dict[str, object]:
     found: dict[str, object] = views.totals(
         fleet, focus(fleet, EVERYTHING_SEEN), NOW + after_s, MONO + after_s)["wasted"]
@@ -62,7 +69,7 @@ def test_what_is_wasted(row: Row, is_wasted: bool) -> None:
         assert found["mem_bytes"] == 40e9
         assert found["slots"] == np.array([0], "<u4").tobytes()
         assert found["since"] == np.array([NOW], "<u4").tobytes()
-        assert parse("state:wasted").matches(fleet, MONO + WASTED_AFTER_S).tolist() == [True, False]
+        assert matching(fleet, "wasted", MONO + WASTED_AFTER_S) == [True, False]
 
 
 def test_work_ends_it_and_what_is_not_read_does_not() -> None:
@@ -99,9 +106,9 @@ def test_a_leased_gpu_is_not_free() -> None:
         ReportedLease(claim, ("GPU-n1-2",), "active", NOW, NOW + 60, NOW),)))
     found = views.totals(fleet, visible, NOW, MONO)
     assert (found["free"], found["gpus"]["free"]) == (b"\x00", 0)
-    assert not parse("state:free").matches(fleet, MONO).any()
+    assert not any(matching(fleet, "free", MONO))
     fleet.take_pool(node, None)
-    assert parse("state:free").matches(fleet, MONO).tolist() == [False, False, True]
+    assert matching(fleet, "free", MONO) == [False, False, True]
 
 
 def test_how_long_the_last_minutes_were_idle() -> None:
