@@ -79,6 +79,7 @@ from .fleet.effects import (
     StreamRecord,
 )
 from .fleet.events_api import EventsApi
+from .fleet.idle_history import IDLE_LOOK_S, IdleHistory
 from .fleet.inventory import FleetInventory
 from .fleet.past_api import FleetPastApi
 from .fleet.state_machine import FleetStateMachine
@@ -164,6 +165,7 @@ class Hub:
         self.history.open()
         self.recorder = MessageRecorder(settings.data, state.save_nodes, self.machine, self.submit,
                                         self.history)
+        self.idle_history = IdleHistory(self.machine.fleet, self.history)
         self._recover()
         self.site = PublicOrigins.at(settings.bind[0], port, settings.tls_cert is not None,
                                      settings.public_url)
@@ -433,6 +435,7 @@ class Hub:
             Loop("audit copy", lambda _now, _mono: self.audit.copy_or_say(), TICK_S,
                  is_vital=True),
             maintenance_of(self.history),
+            Loop("idle history", self.idle_history.step, IDLE_LOOK_S, self.idle_history.wake),
             Loop("alerts", self.alerts.step, EVERY_S),
             Loop("ladders", self.ladders.step, TICK_S),
             Loop("notifications", self.notifications.step, TICK_S),

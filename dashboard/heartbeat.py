@@ -9,6 +9,7 @@ from .actions.commander import Commander
 from .alerts.service import AlertService
 from .fleet.effects import HubEvent, Tick
 from .fleet.state_machine import FleetStateMachine
+from .fleet.wasted_gpus import note_idle
 from .runtime.runner import Loop
 from .state import HubState
 from .web.bounded_socket import BoundedSocketIO
@@ -53,6 +54,7 @@ class Heartbeat:
             self._socketio.engine.forgive(gap_s)
             self._alerts.forgive(mono)
         self._submit(Tick())
+        note_idle(self._fleet_state.fleet, mono)
         self._commander.tick()
         self._look_for_another_hub()
         for effect in self._fleet_state.probes(now, mono):

@@ -1,6 +1,7 @@
 // A hub's fleet: its heatmap, where GPUs are free, and my tasks anywhere.
 
-import { FULL, paintPixels, palette, rasterise, stateOf } from "./gauges.mjs";
+import { paintPixels, rasterise } from "./cells.mjs";
+import { FULL, palette, stateOf } from "./gauges.mjs";
 import { make, redraw, say } from "./dom.mjs";
 import { amount, plural } from "./format.mjs";
 import { barOf, useWords } from "./quota_bars.mjs";
@@ -84,7 +85,7 @@ export class Fleet {
     this.canvas.style.height = `${plan.height}px`;
     const codes = this.bytes.subarray(this.metric * plan.count, (this.metric + 1) * plan.count);
     this.canvas.setAttribute("aria-label", `${METRICS[this.metric][0]} of ${plural(plan.count, "GPU")}`);
-    if (codes.length === plan.count) paintPixels(this.canvas.getContext("2d"), raster, codes, null, palette(this.theme), false);
+    if (codes.length === plan.count) paintPixels(this.canvas.getContext("2d"), raster, { cells: codes }, palette(this.theme).live);
   }
 
   point({ clientX, clientY }) {

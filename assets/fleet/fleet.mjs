@@ -1,15 +1,15 @@
 // The Fleet page: the picture on one side, the controls on the other, and what joins them.
 
 import { keepFleetAddress, readView, writeView } from "../parts/address.mjs";
-import { byId, isTyping, onTheme, say, show, theme } from "../parts/dom.mjs";
+import { byId, isTyping, onTheme, say, show } from "../parts/dom.mjs";
 import { readMetricCatalogue } from "../parts/metric_catalogue.mjs";
 import { FilterBox } from "../parts/filter_box.mjs";
 import { drawEmpty } from "./empty_state.mjs";
+import { Attention, drawChips, drawSummary } from "./attention.mjs";
 import { Drawer } from "./drawer.mjs";
 import { Firing } from "../alerts/firing.mjs";
 import { EventsPanel } from "../live/events.mjs";
 import { amount, clock, plural } from "../parts/format.mjs";
-import { drawAlert, drawLeases, drawState, palette } from "../parts/gauges.mjs";
 import { cellText, describeSlot } from "./gpu_words.mjs";
 import { Heatmap } from "./heatmap.mjs";
 import { Hover } from "./hover.mjs";
@@ -17,7 +17,8 @@ import { FleetState } from "./fleet_state.mjs";
 import { TableView } from "./gpu_table.mjs";
 import { tabTotals } from "../parts/tab.mjs";
 import { explain } from "../parts/tips.mjs";
-import { drawTotals } from "./totals.mjs";
+import { drawLegend, drawSwatches } from "./legend.mjs";
+import { me } from "../parts/account.mjs";
 
 const USUAL = { metric: "util_pct", group: "node", sort: "name", filter: "", gpu: "", view: "map", at: "" };
 const ALLOWED = { group: ["node", "none", "model", "owner", "state"], sort: ["name", "high", "low"], view: ["map", "table"] };
@@ -36,11 +37,14 @@ export default class Fleet {
     this.hover = new Hover(this.picture, this.book, this.firing);
     this.drawer = new Drawer(this.picture, this.book, holds);
     this.events = new EventsPanel(this.picture, live);
+    this.attention = new Attention(this.picture, live, this.firing);
+    this.person = null;
     this.table = new TableView(byId("table-view"), this.picture, (slot) => this.describe(slot), (slot) => this.open(slot));
     this.isThen = this.view.at !== "";
     this.hover.then = (slot) => this.gpuThen(slot);
     this.drawer.then = (slot, body) => this.drawThen(slot, body);
     this.filter = new FilterBox(root, "filter", { popover: "filter-popover", words: "filter-words", placeholder: "util<5 & mem>50%", waitMs: FILTER_WAIT_MS }, (filter) => this.choose({ filter }));
+    me().then((person) => { this.person = person; this.drawChips(); }, () => {});
     this.listen();
     this.listenLive();
     this.restore();
@@ -69,8 +73,10 @@ export default class Fleet {
     this.heatmap.addEventListener("open", ({ detail }) => this.open(detail.slot));
     this.heatmap.addEventListener("hover", ({ detail }) => this.hover.move(detail));
     this.heatmap.addEventListener("selection", () => this.drawSelection());
-    this.events.addEventListener("open", ({ detail }) => this.openUuid(detail.uuid));
-    this.events.addEventListener("seek", ({ detail }) => this.filter.put(detail.filter));
+    for (const panel of [this.events, this.attention]) {
+      panel.addEventListener("open", ({ detail }) => this.openUuid(detail.uuid));
+      panel.addEventListener("seek", ({ detail }) => this.filter.put(detail.filter));
+    }
     this.drawer.addEventListener("closed", () => this.onDrawerClosed());
     this.drawer.addEventListener("said", ({ detail }) => say(byId("spoken"), detail));
     addEventListener("gpudeck-print", ({ detail }) => { this.drawTheme(); this.heatmap.print(detail); });
@@ -81,7 +87,7 @@ export default class Fleet {
     const { live } = this;
     live.addEventListener("layout", ({ detail }) => this.onLayout(detail));
     live.addEventListener("owners", ({ detail }) => { this.picture.takeOwners(detail); this.heatmap.refresh(); });
-    live.addEventListener("leases", ({ detail }) => { this.picture.takeLeases(detail); show(byId("legend-leased"), this.picture.leased !== null); this.heatmap.refresh(); });
+    live.addEventListener("leases", ({ detail }) => { this.picture.takeLeases(detail); this.heatmap.refresh(); });
     live.addEventListener("cells", ({ detail }) => this.onCells(detail));
     live.addEventListener("totals", ({ detail }) => this.onTotals(detail));
     live.addEventListener("filter", ({ detail }) => this.onFilter(detail));
@@ -117,6 +123,7 @@ export default class Fleet {
     if ("filter" in change) this.live.watch(this.view.metric, this.view.filter);
     else if ("metric" in change) this.live.watch(this.view.metric, this.filterError ? this.goodFilter : this.view.filter);
     if ("metric" in change) this.past?.redo?.(false);
+    if ("filter" in change) this.drawChips();
     if ("group" in change || "sort" in change) this.heatmap.rearrange();
     if ("view" in change) this.drawView();
   }
@@ -133,7 +140,15 @@ export default class Fleet {
   onTotals(totals) {
     tabTotals(totals);
     this.lastTotals = totals;
-    if (!this.isThen) drawTotals(byId("totals"), totals);
+    if (!this.isThen) drawSummary(totals);
+    this.picture.takeTotals(totals);
+    this.attention.take(totals);
+    this.drawChips();
+    if (this.picture.metric !== null) this.heatmap.refresh();
+  }
+
+  drawChips() {
+    drawChips(this.isThen ? null : this.lastTotals ?? null, this.view.filter, this.person);
   }
 
   /** Instead of what is live. */
@@ -162,7 +177,8 @@ export default class Fleet {
     this.picture.leaveThen();
     this.setFiring(this.firing);
     this.heatmap.plan = null;
-    if (this.lastTotals !== undefined) drawTotals(byId("totals"), this.lastTotals);
+    if (this.lastTotals !== undefined) drawSummary(this.lastTotals);
+    this.attention.showThen(false);
     if (this.lastCells !== null) this.onCells(this.lastCells);
     else this.heatmap.redraw();
     this.drawWords(0);
@@ -203,6 +219,7 @@ export default class Fleet {
 
   drawWords(at) {
     this.wordsAt = at;
+    if (this.heatmap.drawnFlags !== undefined) drawLegend(this.picture.cells, this.heatmap.drawnFlags);
     this.hover.refresh();
     this.drawer.refresh();
     this.drawSelection();
@@ -276,10 +293,7 @@ export default class Fleet {
   }
 
   drawTheme() {
-    const colours = palette(theme());
-    const stops = [0, 48, 96, 144, 192, 239].map((level) => colours.css[level]);
-    byId("scale").style.background = `linear-gradient(to right, ${stops.join(", ")})`;
-    for (const canvas of this.root.querySelectorAll("canvas[data-state]")) drawSwatch(canvas, colours.marks);
+    drawSwatches();
     this.heatmap.redraw();
   }
 
@@ -334,6 +348,7 @@ export default class Fleet {
     if (document.querySelector("dialog[open]") !== null) return; // it closes itself, and nothing behind it
     const isInFilter = event.target === this.filter.field;
     if (this.filter.isOpen) this.filter.close();
+    else if (this.attention.lists.isOpen) this.attention.lists.close();
     else if (this.events.isOpen) this.events.close();
     else if (isInFilter && this.filter.field.value === "") byId("heatmap").focus();
     else if (!isInFilter && this.drawer.isOpen) this.drawer.close();
@@ -351,6 +366,8 @@ export default class Fleet {
       level: code <= 239 ? code : null,
       state: this.picture.state(slot),
       matched: this.picture.isLit(slot),
+      isWasted: !this.picture.isThen && this.picture.wasted.has(slot),
+      isPaused: this.picture.isPaused(slot),
       alerts: this.alertsOf(slot).map(({ rule }) => rule),
     };
   }
@@ -369,19 +386,4 @@ function scaleWords(metric) {
   if (metric.full !== null) return { low: `0 ${metric.unit}`, high: `${amount(metric.full)} ${metric.unit}` };
   if (metric.fullWords) return { low: "0", high: metric.fullWords };
   return { low: "", high: "no scale" };
-}
-
-function drawSwatch(canvas, marks) {
-  const ratio = devicePixelRatio || 1;
-  Object.assign(canvas, { width: 16 * ratio, height: 16 * ratio });
-  const context = canvas.getContext("2d");
-  context.scale(ratio, ratio);
-  if (canvas.dataset.state === "leased") {
-    drawState(context, "unscaled", 0, 0, 16, 16, marks);
-    drawLeases(context, [{ x: 0, y: 0 }], 16, 16, false, marks);
-    return;
-  }
-  if (canvas.dataset.state !== "alert") { drawState(context, canvas.dataset.state, 0, 0, 16, 16, marks); return; }
-  drawState(context, "unscaled", 0, 0, 16, 16, marks);
-  drawAlert(context, 0, 0, 16, 16, true, marks);
 }

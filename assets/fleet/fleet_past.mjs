@@ -7,9 +7,10 @@ import { Blocks } from "./past_blocks.mjs";
 import { byId, say } from "../parts/dom.mjs";
 import { amount, clock, plural } from "../parts/format.mjs";
 import { FiringThen } from "../alerts/firing.mjs";
+import { FleetLoad } from "./fleet_load.mjs";
 import { GpuThen } from "./gpu_at_time.mjs";
 import { TimeBar } from "./time_bar.mjs";
-import { drawTotalsThen } from "./totals.mjs";
+import { drawSummaryThen } from "./attention.mjs";
 
 const TOTALS_WAIT_MS = 250;
 const TOTALS_EVERY_MS = 500; // while it plays
@@ -26,6 +27,7 @@ export class Past {
     this.bar = new TimeBar();
     this.gpus = new GpuThen(fleet.book);
     this.firing = new FiringThen();
+    this.load = new FleetLoad(this.bar);
     this.isIn = false; // a moment of the past
     this.shown = null; // the one that is drawn
     this.bar.isDrawn = () => this.shown === this.bar.at;
@@ -39,6 +41,9 @@ export class Past {
     this.bar.addEventListener("move", ({ detail }) => this.move(detail.at));
     this.bar.addEventListener("range", () => this.loadMarks());
     this.bar.addEventListener("play", () => this.onPlay());
+    const link = () => this.bar.link(this.fleet.live.state === "live");
+    this.fleet.live.addEventListener("state", link);
+    link();
     addEventListener("popstate", () => this.come(true));
     byId("drawer-then").addEventListener("click", ({ target }) => target.closest(".go-live") && this.bar.goLive());
   }
@@ -69,7 +74,7 @@ export class Past {
       return;
     }
     if (!this.isIn) this.enter();
-    else if (!this.bar.isPlaying) drawTotalsThen(byId("totals"), null);
+    else if (!this.bar.isPlaying) drawSummaryThen(null);
     this.settleSoon();
     this.draw();
   }
@@ -82,7 +87,9 @@ export class Past {
     // One step back leads to live again; from moment to moment the address is only replaced.
     if (!this.isComing) history.pushState(history.state, "");
     this.fleet.setFiring(this.firing);
-    drawTotalsThen(byId("totals"), null);
+    this.fleet.attention.showThen(true);
+    this.fleet.drawChips();
+    drawSummaryThen(null);
   }
 
   leave() {
@@ -192,13 +199,14 @@ export class Past {
     const totals = await look(`totals?at=${at}`).catch(() => null);
     this.totalling = undefined;
     if (this.at === null) return;
-    if (this.at === at || this.bar.isPlaying) drawTotalsThen(byId("totals"), totals);
+    if (this.at === at || this.bar.isPlaying) drawSummaryThen(totals);
     if (this.at !== at) this.settleSoon();
   }
 
   async loadMarks() {
     if (document.hidden) return;
     this.marked = this.bar.start;
+    this.load.look();
     const [start, end] = [this.bar.start, Math.max(this.bar.end, Date.now() / 1000)];
     const span = `start=${start}&end=${end.toFixed(0)}`;
     const [ended, open, commands] = await Promise.all([
@@ -207,7 +215,7 @@ export class Past {
     const alerts = this.firing.alerts = [...ended, ...open];
     if (this.at !== null) this.firing.goTo(this.at);
     this.bar.mark([
-      ...alerts.map((alert) => ({ at: alert.fired_at, kind: "alert", words: `${withWhat(alert)} · ${placeOf(alert)}` })),
+      ...alerts.filter(({ severity }) => severity !== "info").map((alert) => ({ at: alert.fired_at, kind: "alert", severity: alert.severity, words: `${withWhat(alert)} · ${placeOf(alert)}` })),
       ...commands.filter(({ requested_at: at }) => at >= start).map(({ action, host, requested_at: at, by }) => ({ at, kind: "command", words: `${action} on ${host}, by ${by.name ?? by.kind}` })),
     ]);
   }

@@ -1,7 +1,8 @@
 // The fleet as the hub last described it, by slot. Pure: messages in, typed arrays out.
 
 import { untilWords } from "../parts/format.mjs";
-import { FULL, LEASED, OTHERS, isMatch, stateOf } from "../parts/gauges.mjs";
+import { LEASED, OTHERS, PAUSED, WASTED, isMatch } from "../parts/cells.mjs";
+import { FULL, stateOf } from "../parts/gauges.mjs";
 
 const RETIRED = 248;
 const UNSCALED = 249;
@@ -30,7 +31,7 @@ export class FleetState {
       epoch: null, uuids: [], node: [], index: [], model: [], models: [], nodes: new Map(),
       slotOf: new Map(), cells: new Uint8Array(0), mask: null, exact: null, metric: null,
       at: null, matched: 0, retired: 0, owners: [], owner: new Uint16Array(0), past: null, isKnown: false,
-      lessees: [], lessee: new Uint16Array(0), leaseEnds: new Uint32Array(0), leased: null, nameRank: null, instances: new Map(), instancesOf: new Map(),
+      lessees: [], lessee: new Uint16Array(0), leaseEnds: new Uint32Array(0), leased: null, paused: null, memory: null, wasted: new Map(), free: null, flags: new Uint8Array(0), nameRank: null, instances: new Map(), instancesOf: new Map(),
     });
   }
 
@@ -91,6 +92,7 @@ export class FleetState {
   /** A moment that is over: no mask, no line of the last minute, no owners. */
   takeThen({ at, metric, cells, exact, grainS = 1 }) {
     Object.assign(this, { at, metric, cells, exact, grainS, leased: null, mask: null, past: null, pastAt: null, isThen: true });
+    this.flag();
     this.matched = cells.length;
     this.retired = countOf(cells, RETIRED);
   }
@@ -105,7 +107,18 @@ export class FleetState {
     if (message.epoch !== this.epoch) return;
     this.owners = message.names;
     this.owner = numbersOf(message.owner, Uint16Array);
+    this.paused = bytesOf(message.paused);
     this.markLeases();
+  }
+
+  /** What needs all slots, once a second: memory, and who wastes it. */
+  takeTotals({ epoch, memory, free, wasted }) {
+    if (epoch !== this.epoch) return;
+    const [slots, since, bytes] = [numbersOf(wasted.slots, Uint32Array), numbersOf(wasted.since, Uint32Array), numbersOf(wasted.mem, Float32Array)];
+    this.wasted = new Map(Array.from(slots, (slot, at) => [slot, { slot, since: since[at], bytes: bytes[at] }]));
+    this.memory = bytesOf(memory);
+    this.free = bytesOf(free);
+    this.flag();
   }
 
   takeLeases(message) {
@@ -117,7 +130,26 @@ export class FleetState {
   /** Null: nothing is leased, or it is the past that is shown. */
   markLeases() {
     const isAny = !this.isThen && this.lessee.some((number) => number !== NO_LEASE);
-    this.leased = isAny ? Uint8Array.from(this.lessee, (number, slot) => (number === NO_LEASE ? 0 : this.isOthers(slot) ? OTHERS : LEASED)) : null;
+    const isLeased = (number, slot) => (this.isOthers(slot) ? OTHERS : LEASED);
+    this.leased = isAny ? Uint8Array.from(this.lessee, (number, slot) => (number === NO_LEASE ? 0 : isLeased(number, slot))) : null;
+    this.flag();
+  }
+
+  /** What a slot is beside its value; nothing of a moment that is over. */
+  flag() {
+    this.flags = new Uint8Array(this.size);
+    if (this.isThen) return;
+    this.leased?.forEach((held, slot) => { this.flags[slot] = held; });
+    if (this.paused !== null) for (let slot = 0; slot < this.size; slot++) if (isMatch(this.paused, slot)) this.flags[slot] |= PAUSED;
+    for (const slot of this.wasted.keys()) this.flags[slot] |= WASTED;
+  }
+
+  isPaused(slot) {
+    return (this.flags[slot] & PAUSED) > 0;
+  }
+
+  freeSlots() {
+    return this.free === null || this.isThen ? [] : this.present().filter((slot) => isMatch(this.free, slot));
   }
 
   /** Somebody is on it who does not hold it. */

@@ -2,7 +2,7 @@
 
 import { withWhat } from "../alerts/alert_words.mjs";
 import { FULL } from "../parts/gauges.mjs";
-import { cellOf, valueOf } from "../parts/format.mjs";
+import { age, cellOf, valueOf } from "../parts/format.mjs";
 
 const STATE_WORDS = { unsupported: "not supported", unscaled: "no scale" };
 
@@ -12,7 +12,9 @@ const THROTTLE_STEPS = ["none", "power cap", "heat or hardware"];
 
 export const stateWords = (state) => STATE_WORDS[state] ?? state;
 
-/** {text, unit, name, note, past, spoken}: `text` is the number or why there is none. */
+export const shortModel = (model) => model.replace(/^NVIDIA (GeForce )?/, "");
+
+/** {text, unit, name, place, note, past, spoken}: `text` is the number or why there is none. */
 export function describeSlot(picture, slot, { group, metric, reasons, alerts }) {
   const host = picture.host(slot);
   const isByNode = group === "node";
@@ -20,20 +22,30 @@ export function describeSlot(picture, slot, { group, metric, reasons, alerts }) 
   return {
     text, unit,
     name: isByNode ? `GPU ${picture.placeName(slot)}` : `${host}:${picture.placeName(slot)}`,
-    note: noteOf(picture, slot),
+    place: isByNode ? picture.placeName(slot) : `${host}:${picture.placeName(slot)}`,
+    note: noteOf(picture, slot, group),
     past: picture.past?.[slot],
     get spoken() {
       const match = picture.mask === null || picture.isLit(slot) ? "" : ", does not match the filter";
-      return `${host}, GPU ${picture.placeName(slot)}: ${metric.label} ${text} ${unit}, ${picture.ownerName(slot)}${leaseAfter(picture, slot)}${match}${alerts.map((alert) => `, alert: ${withWhat(alert)}`).join("")}`;
+      return `${host}, GPU ${picture.placeName(slot)}: ${metric.label} ${text} ${unit}, ${picture.ownerName(slot)}${wastedAfter(picture, slot)}${leaseAfter(picture, slot)}${match}${alerts.map((alert) => `, alert: ${withWhat(alert)}`).join("")}`;
     },
   };
 }
 
-function noteOf(picture, slot) {
+function noteOf(picture, slot, group) {
   const parts = picture.partsOf(slot).length;
   if (picture.isThen) return "";
   if (parts > 0) return `MIG: ${parts} ${parts === 1 ? "part" : "parts"}`;
-  return picture.hasTask(slot) ? picture.ownerName(slot) : picture.lesseeWords(slot) || "free";
+  if (!picture.hasTask(slot)) return picture.lesseeWords(slot) || "free";
+  // What the group is named by need not stand in each of its cells.
+  return `${group === "owner" ? "" : picture.ownerName(slot)}${wastedAfter(picture, slot)}`.replace(/^, /, "");
+}
+
+/** ", idle 2 h" of one that is wasted, ", paused". */
+function wastedAfter(picture, slot) {
+  if (picture.isPaused(slot)) return ", paused";
+  const wasted = picture.isThen ? undefined : picture.wasted.get(slot);
+  return wasted === undefined ? "" : `, idle ${age(Date.now() / 1000 - wasted.since)}`;
 }
 
 export const leaseAfter = (picture, slot) => (picture.leaseWords(slot) === "" ? "" : `, ${picture.leaseWords(slot)}`);

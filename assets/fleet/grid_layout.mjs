@@ -64,7 +64,8 @@ function sectionsOf(picture, { group, sort }) {
 }
 
 function gaps(h) {
-  if (h >= 60) return { cell: 6, block: 18, row: 14 };
+  if (h >= 72) return { cell: 6, block: 18, row: 14 };
+  if (h >= 60) return { cell: 6, block: 18, row: 6 };
   if (h >= 30) return { cell: 4, block: 16, row: 8 };
   if (h >= 16) return { cell: 2, block: 14, row: 4 };
   return { cell: 1, block: h >= 11 ? 10 : 5, row: h >= 9 ? 3 : 2 };

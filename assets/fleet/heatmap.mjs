@@ -2,7 +2,8 @@
 
 import { MARK_ROOM, arrange, neighbour, placesOf, slotAt } from "./grid_layout.mjs";
 import { Teller, byId, say, show, theme } from "../parts/dom.mjs";
-import { FONT, LEASED, OTHERS, drawAlert, drawAlerts, drawLeases, fit, paintCells, paintPixels, palette, rasterise } from "../parts/gauges.mjs";
+import { CRITICAL, WARNING, alertCorner, paintCells, paintPixels, rasterise } from "../parts/cells.mjs";
+import { FONT, fit, palette } from "../parts/gauges.mjs";
 
 // A live sort would shuffle cells under the reader's eyes; it settles this often, and never
 // while the pointer or the keyboard is in the map.
@@ -12,8 +13,8 @@ const PAPER_RATIO = 2;
 // Cells come several times a second: what takes long to draw is drawn less often, down to once.
 const REST_TIMES = 20;
 const REST_MOST_MS = 900;
-// Of a box so large the corner that marks an alert is so large.
-const [NAME_BOX, NAME_MARK] = [20, 9];
+const NAME_MARK = 8;
+const FLAG_OF = { crit: CRITICAL, warn: WARNING };
 const ARROWS = ["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Home", "End"];
 
 /** `describe(slot)` -> {text, unit, name, note, past, spoken}; `firing`: what fires on which GPU; events: open, hover, selection. */
@@ -116,47 +117,35 @@ export class Heatmap extends Teller {
 
   paint() {
     const { context, plan, raster, picture } = this;
-    const colours = palette(theme());
+    const look = palette(theme())[this.isFrozen ? "frozen" : "live"];
     const cells = picture.cells.length >= picture.size ? picture.cells : padded(picture);
+    const shown = { cells, mask: picture.mask, flags: this.drawnFlags = this.flags(), memory: picture.isThen ? null : picture.memory };
     context.setTransform(1, 0, 0, 1, 0, 0);
     if (plan.hasText) {
-      context.fillStyle = colours.marks.ground;
+      context.fillStyle = look.marks.ground;
       context.fillRect(0, 0, raster.width, raster.height);
       context.setTransform(raster.ratio, 0, 0, raster.ratio, 0, 0);
-      paintCells(context, plan, cells, picture.mask, colours, this.isFrozen, (slot) => this.describe(slot));
-      this.paintLeases(colours.marks);
+      paintCells(context, plan, shown, look, (slot) => this.describe(slot));
     } else {
-      paintPixels(context, raster, cells, picture.mask, colours, this.isFrozen, picture.leased);
+      paintPixels(context, raster, shown, look);
       context.setTransform(raster.ratio, 0, 0, raster.ratio, 0, 0);
     }
-    this.paintWords(colours.marks);
-    this.paintAlerts(colours.marks);
-    this.paintSelection(colours.marks);
+    this.paintWords(look.marks);
+    this.paintSelection(look.marks);
   }
 
-  paintLeases(marks) {
-    const { plan, picture } = this;
-    if (picture.leased === null) return;
-    for (const kind of [LEASED, OTHERS]) {
-      const spots = plan.rows.flatMap((row) => Array.from(row.slots, (slot, at) => (picture.leased[slot] === kind && picture.isLit(slot) ? { x: row.x[at], y: row.y } : null))).filter((spot) => spot !== null);
-      drawLeases(this.context, spots, plan.cellW, plan.cellH, kind === OTHERS, marks);
-    }
-  }
-
-  paintAlerts(marks) {
+  /** With the alerts. A node's stands at its name, where that stands on the map; what is only worth
+   * knowing has no mark. */
+  flags() {
     const { plan, picture, firing } = this;
-    if (firing.isCalm) return;
-    const slots = [...firing.byGpu.keys()].map((uuid) => picture.slotOf.get(uuid)).filter((slot) => slot !== undefined);
-    // A node's stands at its name, where that stands on the map.
+    if (picture.flags.length < picture.size) picture.flag();
+    if (firing.isCalm) return picture.flags;
+    const flags = picture.flags.slice();
+    const mark = (slot, alerts) => { if (slot !== undefined) flags[slot] |= FLAG_OF[alerts[0].severity] ?? 0; };
+    for (const [uuid, alerts] of firing.byGpu) mark(picture.slotOf.get(uuid), alerts);
     const hasNames = firing.byNode.size === 0 || plan.words.some(({ node }) => node !== undefined);
-    const around = hasNames ? [] : picture.present().filter((slot) => firing.byNode.has(picture.nodeId(slot)));
-    const spots = { crit: [], other: [] };
-    for (const slot of new Set([...slots, ...around])) {
-      const spot = this.spotOf(slot);
-      const [worst] = firing.of(picture.uuids[slot], hasNames ? null : picture.nodeId(slot));
-      if (spot !== null) spots[worst.severity === "crit" ? "crit" : "other"].push(spot);
-    }
-    for (const [kind, those] of Object.entries(spots)) drawAlerts(this.context, those, plan.cellW, plan.cellH, kind === "crit", marks);
+    if (!hasNames) for (const slot of picture.present()) if (firing.byNode.has(picture.nodeId(slot))) mark(slot, firing.byNode.get(picture.nodeId(slot)));
+    return flags;
   }
 
   paintWords(marks) {
@@ -171,10 +160,10 @@ export class Heatmap extends Teller {
     const isOffline = node !== undefined && node.slots.every((slot) => this.picture.code(slot) === 254);
     context.font = isHeading ? `600 13px ${FONT}` : `500 11px ${FONT}`;
     context.fillStyle = isOffline ? marks.offlineInk : isHeading ? marks.heading : marks.label;
-    const [worst] = node === undefined ? [] : this.firing.byNode.get(this.picture.nodeId(node.slots[0])) ?? [];
+    const [worst] = node === undefined ? [] : (this.firing.byNode.get(this.picture.nodeId(node.slots[0])) ?? []).filter(({ severity }) => severity in FLAG_OF);
     const shown = fit(context, text, worst === undefined ? room : room - MARK_ROOM, 3);
     context.fillText(shown, x, y);
-    if (worst !== undefined) drawAlert(context, x + context.measureText(shown).width + MARK_ROOM - NAME_BOX, y - NAME_MARK / 2, NAME_BOX, NAME_BOX, worst.severity === "crit", marks);
+    if (worst !== undefined) alertCorner(context, Math.round(x + context.measureText(shown).width + MARK_ROOM), Math.round(y - NAME_MARK / 2), NAME_MARK, worst.severity === "crit", marks);
     if (!isOffline) return;
     context.strokeStyle = marks.offlineInk;
     context.lineWidth = 1;

@@ -15,7 +15,7 @@ const TRACK_MARKS = 120;
 export class TimeBar extends Teller {
   constructor() {
     super();
-    Object.assign(this, { at: null, end: nowS(), isPlaying: false, marks: [] });
+    Object.assign(this, { at: null, end: nowS(), isPlaying: false, isLinked: true, marks: [] });
     this.range = byId("time-range");
     this.speed = byId("time-speed");
     this.slider = make("input", { id: "time-slider", type: "range", min: "0", step: "1", "aria-label": "Moment" });
@@ -167,6 +167,13 @@ export class TimeBar extends Teller {
     this.drawWords();
   }
 
+  /** Of a hub that does not answer nothing is live. */
+  link(isLinked) {
+    this.isLinked = isLinked;
+    byId("time-bar").classList.toggle("unlinked", !isLinked);
+    this.drawWords();
+  }
+
   /** What is said beside the moment: how many GPUs, or why there is nothing. */
   say(note) {
     this.note = note;
@@ -176,12 +183,12 @@ export class TimeBar extends Teller {
   drawWords() {
     const isLive = this.at === null;
     byId("time-live").setAttribute("aria-pressed", String(isLive));
-    const moment = isLive ? "Live" : `${clock(this.at)}, ${when(this.at)}`;
+    const moment = !isLive ? `${clock(this.at)}, ${when(this.at)}` : this.isLinked ? "Live" : "Not connected";
     this.slider.setAttribute("aria-valuetext", moment);
     const words = byId("time-words");
     if (words.childElementCount === 0) words.append(make("strong", { class: "time-past" }, "Past"), make("span", { class: "time-moment" }), make("small", {}));
     words.firstElementChild.hidden = isLive;
-    say(words.children[1], isLive ? "Now" : moment);
+    say(words.children[1], !isLive ? moment : this.isLinked ? `Now ${clock(this.end)}` : "Not connected");
     say(words.children[2], isLive ? "" : this.note ?? "");
     words.title = isLive ? "" : `${moment}. ${this.note ?? ""}`;
   }
@@ -203,7 +210,7 @@ export class TimeBar extends Teller {
   markOf(those) {
     const [first] = those;
     const words = those.length > 3 ? [`${plural(those.length, first.kind)}`] : those.map(({ at, words: text }) => `${clock(at)} ${text}`);
-    const mark = make("button", { type: "button", tabindex: "-1", class: `time-mark ${first.kind}`, "data-at": Math.ceil(first.at), title: words.join("\n") });
+    const mark = make("button", { type: "button", tabindex: "-1", class: `time-mark ${first.kind} ${first.severity ?? ""}`, "data-at": Math.ceil(first.at), title: words.join("\n") });
     mark.style.left = `${(100 * (first.at - this.start)) / (this.end - this.start)}%`;
     return mark;
   }

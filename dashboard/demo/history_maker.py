@@ -69,6 +69,7 @@ class DemoHistoryMaker:
             log.warning("the past could not be made up exit=%d", process.returncode)
             return
         past.made, past.is_ready = past.end - past.begin, True
+        self._hub.idle_history.look_again()
         save(self._folder, past)
         log.info("the past is there seconds=%d took_s=%.1f", past.made, time.monotonic() - began)
         gevent.sleep(SETTLED_S + GRACE_S)
@@ -132,6 +133,7 @@ class DemoHistoryMaker:
         made = len({second // 60 for second in self._seconds}) * 60
         if made // 1_200 > self._past.made // 1_200:
             log.info("the past: %d of %d minutes", made // 60, self._past.seconds // 60)
+            self._hub.idle_history.look_again()
         if made > self._past.made:
             self._past.made = made
             save(self._folder, self._past)

@@ -157,9 +157,9 @@ class FleetApi:
         found, more = page(slots, asked.limit, asked.cursor)
         on = {slot: ids for at in {int(fleet.node_at[slot]) for slot in found}
               for slot, ids in views.tasks_on(fleet.nodes[fleet.node_ids[at]]).items()}
-        unused = fleet.is_unused()
+        free = fleet.free()
         return GpuList(
-            [views.gpu_view(fleet, slot, GpuStatus(show[slot]), bool(unused[slot]),
+            [views.gpu_view(fleet, slot, GpuStatus(show[slot]), bool(free[slot]),
                             on.get(slot, []), mono, only) for slot in found], more)
 
     def _places(self, visible: VisibleFleet) -> Iterable[tuple[int, int]]:
@@ -177,7 +177,7 @@ class FleetApi:
         if slot is None or show is None or show is GpuStatus.RETIRED:
             raise _none("GPU", uuid)
         on = views.tasks_on(fleet.node_of(slot)).get(slot, [])
-        return views.gpu_view(fleet, slot, show, bool(fleet.is_unused()[slot]), on, mono)
+        return views.gpu_view(fleet, slot, show, bool(fleet.free()[slot]), on, mono)
 
     def tasks(self) -> TaskList:
         asked, args, visible = question(OF_TASKS), request.args, self._visible()

@@ -15,15 +15,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpudeck.metrics import Metric
+from gpudeck.metrics import Absence, Metric
 from gpudeck.wire import Task
 
 from ..runtime.expressions import ExpressionParser, Token
 from . import filter_metrics as metrics
+from .colour_scales import HARMFUL_THROTTLE
 from .filter_metrics import FilterError, FilterInput, Mask, TaskGpuPairs, Test, ThreeValuedMask
 from .fleet import Fleet, GpuStatus
 from .gpu_table import UNKNOWN_OWNER
 from .visibility import ALL_READ, CommandLineVisibility
+from .wasted_gpus import wasted
 
 __all__ = ["MAX_LENGTH", "Filter", "FilterError", "Mask", "TaskGpuPairs", "parse"]
 
@@ -246,21 +248,35 @@ def _has(data: FilterInput, task: Task, word: str) -> bool:
 def _by_state(data: FilterInput, word: str) -> ThreeValuedMask:
     if word in ("free", "busy"):
         return _by_use(data, word)
+    if word in MARKED:
+        return _certain(MARKED[word](data))
     return _certain(data.show == STATES[word])
 
 
 def _by_use(data: FilterInput, word: str) -> ThreeValuedMask:
-    """Free: works, and nobody holds it. Of a GPU that does not answer neither is known; a board
-    that is split by MIG is neither, its instances are."""
-    fleet = data.fleet
+    """Free: works, and nobody is on it or holds it. Busy: works, and somebody is. Of a GPU that
+    does not answer neither is known; a board that is split by MIG is neither, its instances are."""
+    fleet, size = data.fleet, len(data.fleet)
     told = _mask(on_gpu is not None for on_gpu in fleet.users)
     known = told & (data.show == GpuStatus.OK) & ~fleet.is_split()
-    truth = _known(known & fleet.is_unused(), known)
-    return truth if word == "free" else ~truth
+    return _known(known & (fleet.free() if word == "free" else fleet.task_count[:size] > 0), known)
 
 
+def _throttled(data: FilterInput) -> Mask:
+    bits = data.fleet.column("throttle_bits", data.mono)
+    harmful = np.nan_to_num(bits.values).astype(np.int64) & HARMFUL_THROTTLE
+    found: Mask = (data.show == GpuStatus.OK) & (bits.absent == Absence.PRESENT) & (harmful != 0)
+    return found
+
+
+# As the Fleet page counts and marks them.
+MARKED: dict[str, Callable[[FilterInput], Mask]] = {
+    "wasted": lambda data: wasted(data.fleet, data.show, data.mono),
+    "paused": lambda data: (data.show == GpuStatus.OK) & data.fleet.is_paused[:len(data.fleet)],
+    "throttled": _throttled,
+}
 STATES = {status.name.lower(): status for status in GpuStatus if status != GpuStatus.RETIRED}
-STATE_WORDS = (*STATES, "free", "busy")
+STATE_WORDS = (*STATES, "free", "busy", *MARKED)
 FIELDS: dict[str, FieldTest] = {
     "node": _by_node, "model": _by_model, "user": _by_user, "gpu": _by_gpu, "task": _by_task,
     "state": _by_state,

@@ -14,7 +14,7 @@ from gpudeck.pool.link import PoolReport
 from gpudeck.wire import Beat, Frame, Hello, Inventory, Task, Tasks, Use, WireError
 
 from ..access.policy import DEFAULT_GROUP
-from .gpu_table import GpuTable
+from .gpu_table import GIVEN_OUT, GpuTable
 from .metric_table import Slots
 from .quarantine import NodeRefusal
 
@@ -168,7 +168,7 @@ class Fleet(GpuTable):
             node.listings.clear()  # generations are numbered within a stream
         node.hello = hello
         node.connected = True
-        node.pool = None  # it may give out none any more
+        self.take_pool(node, None)  # it may give out none any more
         node.unknown_types.clear()
         node.steady_mono = node.joined_mono = mono
         node.hear(now, mono)
@@ -193,6 +193,14 @@ class Fleet(GpuTable):
         node.listing = listing
         self.retired[left] = True
         self.show(listing.slots, listing.order, listing.inventory.gpus, node.heard_mono)
+        self.take_pool(node, node.pool)
+
+    def take_pool(self, node: Node, report: PoolReport | None) -> None:
+        node.pool = report
+        if node.listing is not None:
+            free = {} if report is None else report.free
+            self.given_out[node.listing.slots] = [
+                GIVEN_OUT[free.get(self.uuids[slot])] for slot in node.listing.order]
 
     def frame(self, node: Node, frame: Frame, now: float, mono: float) -> FrameOutcome:
         outcome = self._frame(node, frame, now, mono)

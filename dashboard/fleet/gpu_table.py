@@ -20,6 +20,7 @@ SLOW_LASTS_S = 180.0  # agents say it anew every 60 s; two may be lost on the wa
 NO_TASK, SEVERAL, UNKNOWN_OWNER, SPLIT = 65_535, 65_534, 65_533, 65_532
 
 NO_POOL, FREE, TAKEN = 0, 1, 2  # what the pool of its node says
+GIVEN_OUT = {None: NO_POOL, True: FREE, False: TAKEN}
 
 Users = tuple[int, ...]  # owner numbers, UNKNOWN_OWNER for a Task whose owner is not known
 
@@ -68,6 +69,9 @@ class GpuTable(MetricTable):
         self.owner = np.full(room, UNKNOWN_OWNER, np.uint16)
         self.task_count = np.zeros(room, np.int32)
         self.given_out = np.full(room, NO_POOL, np.uint8)
+        self.is_paused = np.zeros(room, bool)  # all tasks on it
+        self.idle_mono = np.full(room, np.nan)  # since when, with memory held: wasted_gpus.py
+        self.idle_today_s = np.full(room, np.nan)
 
     # -- slots
 
@@ -122,22 +126,17 @@ class GpuTable(MetricTable):
         if len(self.owners) >= self._owners_most:
             self._forget_owners()
         users: list[dict[int, None]] = [{} for _ in order]
-        counts = [0] * len(order)
+        counts, paused = [0] * len(order), [0] * len(order)
         for use in uses:
             task = tasks.get(use.task_id)
             users[use.gpu][self._owner(None if task is None else task.user)] = None
             counts[use.gpu] += 1
-        for slot, on_gpu, count in zip(order, users, counts, strict=True):
+            paused[use.gpu] += use.state == "paused"
+        for slot, on_gpu, count, held in zip(order, users, counts, paused, strict=True):
             self.users[slot] = tuple(on_gpu)
             self.task_count[slot] = count
+            self.is_paused[slot] = count > 0 and held == count
             self.owner[slot] = _one_of(tuple(on_gpu))
-
-    def mark_pool(self, node_id: str, free: Mapping[str, bool]) -> None:
-        """What the pool of this node says: its GPUs by UUID, and whether each is free."""
-        for uuid, is_free in free.items():
-            slot = self.slot_on(node_id, uuid)
-            if slot is not None:
-                self.given_out[slot] = FREE if is_free else TAKEN
 
     def _forget_owners(self) -> None:
         size, old = len(self), self.owners
@@ -176,9 +175,10 @@ class GpuTable(MetricTable):
         is_on: npt.NDArray[np.bool_] = self.slow.values[:size, SLOW_COLUMN["mig_on"]] == 1
         return is_on | mig.split(self.parent[:size], ~self.retired[:size])
 
-    def is_unused(self) -> npt.NDArray[np.bool_]:
-        """Per slot: nobody holds it. Where its node has a pool, that is who knows: of leases, and
-        of forgotten tasks that do not count. Of a board that MIG splits the instances count."""
+    def free(self) -> npt.NDArray[np.bool_]:
+        """Per slot, whatever its state: nobody holds it. Where its node has a pool, that is who
+        knows: of leases, and of forgotten tasks that do not count. Of a board that MIG splits the
+        instances count."""
         size = len(self)
         said, has_no_task = self.given_out[:size], self.owner[:size] == NO_TASK
         unused: npt.NDArray[np.bool_] = np.where(said == NO_POOL, has_no_task, said == FREE)

@@ -20,15 +20,17 @@ from ..web.openapi_parts import METRIC, TIME, needed
 from ..web.query_pool import QueryPool
 from . import past_views
 from .fleet import Fleet
-from .past_views import PastBlockView, PastTotalsView
+from .past_views import FleetLoadView, PastBlockView, PastTotalsView
 from .views import TOTALLED
-from .visibility import VisibleFleetCache
+from .visibility import VisibleFleet, VisibleFleetCache
 
 MAX_MOMENTS = 60
 # What an answer costs is how many stretches of five minutes it reads, and of what changes seldom,
 # how many moments.
 MAX_STRETCHES = 13
 MAX_STEP_S = 86_400
+MINUTE_S = 60
+MAX_LOAD_STEPS = 750
 METRICS = tuple(metric.key for metric in (*COLUMNS, *SLOW))
 
 
@@ -56,6 +58,29 @@ class FleetPastApi:
         on, nodes = self._ground(*TOTALLED)
         return self.questions.encoded(lambda: past_views.totals_view(
             {key: self.history.instants(key, (at,), nodes) for key in TOTALLED}, on, at))
+
+    def load(self) -> Raw:
+        check_names(("start", "end", "step", "group", "model"))
+        start, end = _second("start"), _second("end")
+        step = _whole("step", MAX_STEP_S)
+        if step % MINUTE_S or not 0 < (end - start) // step <= MAX_LOAD_STEPS:
+            raise bad(f"step is whole minutes, and start to end 1 to {MAX_LOAD_STEPS} of them")
+        start, end = start // step * step, -(-end // step) * step
+        visible = self.visible_fleets.seen_by(asker())
+        gpus = self._gpus(visible, request.args.get("group"), request.args.get("model"))
+        now, nodes = time.time(), visible.only
+        return self.questions.encoded(lambda: past_views.load_view(
+            self.history.together(gpus, past_views.LOAD_METRICS, start, end, step,
+                                  ("mean", "n"), nodes), start, end, step, now))
+
+    def _gpus(self, visible: VisibleFleet, group: str | None, model: str | None) -> list[str]:
+        """Those that are there now; a board that is split is told by its instances."""
+        fleet = self.fleet
+        split = fleet.is_split()
+        return [fleet.uuids[slot] for slot in visible.slots.tolist()
+                if not fleet.retired[slot] and not split[slot]
+                and group in (None, fleet.group_of(fleet.node_ids[fleet.node_at[slot]]))
+                and model in (None, fleet.facts[slot].name)]
 
     def _ground(self, *metrics: str) -> tuple[past_views.LayoutSnapshot, Nodes]:
         visible = self.visible_fleets.seen_by(asker())
@@ -93,4 +118,11 @@ ROUTES = (
     Route("GET totals", FleetPastApi.totals, "get_totals", see(Role.VIEWER),
           "The totals of the fleet at one past moment, as far as history knows them.",
           answer=PastTotalsView, errors=(503,), query=(needed("at", TIME),)),
+    Route("GET load", FleetPastApi.load, "get_load", see(Role.VIEWER),
+          "Utilization, power and memory of the whole fleet over a span, or of a group of nodes or "
+          "a model.", answer=FleetLoadView, errors=(503,),
+          query=(needed("start", TIME), needed("end", TIME),
+                 needed("step", {"type": "integer", "minimum": 60, "maximum": 86_400,
+                                 "multipleOf": 60}),
+                 ("group", {"type": "string"}), ("model", {"type": "string"}))),
 )

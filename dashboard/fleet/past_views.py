@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -18,6 +19,9 @@ from .fleet import Fleet, GpuStatus
 from .gpu_table import FleetMetricColumn
 from .views import MAX_EXACT, TOTALLED, sums
 from .visibility import Slots, VisibleFleet
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Floats = npt.NDArray[np.float64]
 Bytes = npt.NDArray[np.uint8]
@@ -55,6 +59,18 @@ class PastTotalsView(msgspec.Struct):
     mem_used_bytes: float | None
     mem_total_bytes: float | None
     throttled: int | None
+
+
+class FleetLoadView(msgspec.Struct):
+    """A span of the whole fleet, or of a part of it, in steps that begin at `start`; null: of that
+    one nothing is known. `gpus`: how many reported on average. `power_w`: of all of them."""
+
+    start: int
+    step: int
+    gpus: list[float | None]
+    util_mean_pct: list[float | None]
+    power_w: list[float | None]
+    mem_used_bytes: list[float | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,3 +153,22 @@ def totals_view(found: Mapping[str, InstantMatrix], on: LayoutSnapshot, at: int)
         at, len(np.unique(on.node_at[sampled])), int(unit.sum()), int((unit & ~is_bad).sum()),
         **sums({key: column for key, (column, _) in laid.items()}, everywhere, on.parent,
                on.shares_memory))
+
+
+LOAD_METRICS = ("util_pct", "power_w", "mem_used_bytes")
+
+
+def load_view(frame: "pd.DataFrame", start: int, end: int, step: int, now: float) -> FleetLoadView:
+    """`frame`: mean and n of LOAD_METRICS by `t`; a sample is a second of a GPU."""
+    by_t = frame.set_index("t").reindex(range(start, end, step))
+    seconds = np.clip(now - np.arange(start, end, step), 1, step)
+
+    def listed(values: "pd.Series[float]") -> list[float | None]:
+        return [None if value != value else round(value, 3) for value in values.tolist()]
+
+    def summed(key: str) -> list[float | None]:
+        return listed(by_t[f"{key}_mean"] * by_t[f"{key}_n"] / seconds)
+
+    return FleetLoadView(start, step, listed(by_t["util_pct_n"] / seconds),
+                         listed(by_t["util_pct_mean"]), summed("power_w"),
+                         summed("mem_used_bytes"))

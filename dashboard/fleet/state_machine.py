@@ -154,7 +154,7 @@ class FleetStateMachine:
                 node.limits = said.message
                 return []
             case PoolReport():
-                node.pool = said.message
+                self.fleet.take_pool(node, said.message)
                 return [effects.NodeReport(link.node_id, said.message)]
             case Preview() | Reply() | InForce():
                 return [effects.NodeReport(link.node_id, said.message)]

@@ -23,6 +23,7 @@ from .mig import NO_PARENT, once
 from .owner_views import OwnerView, owner_view
 from .state_machine import FleetStateMachine
 from .visibility import ALL_READ, CommandLineVisibility, VisibleFleet
+from .wasted_gpus import wasted
 
 MAX_EXACT = 1_024
 HOT_C = 85.0
@@ -74,7 +75,7 @@ def cells(fleet: Fleet, visible: VisibleFleet, key: str, picked: Filter | None, 
     mask = None if picked is None else picked.matches(fleet, mono, visible.reads)[visible.slots]
     return {"epoch": visible.epoch, "metric": key, "at": now, "n": size,
             "cells": levels(column, show)[visible.slots].tobytes(),
-            "mask": None if mask is None else np.packbits(mask, bitorder="little").tobytes(),
+            "mask": None if mask is None else _packed(mask),
             "matched": size if mask is None else int(mask.sum()),
             "exact": None if size > MAX_EXACT else exact(column, show)[visible.slots].tobytes()}
 
@@ -87,7 +88,8 @@ def owners(fleet: Fleet, visible: VisibleFleet) -> dict[str, Any]:
     is_one = owner < MAX_OWNERS
     used, owner[is_one] = np.unique(owner[is_one], return_inverse=True)
     names = [fleet.owners[number] for number in used.tolist()]
-    return {"epoch": visible.epoch, "names": names, "owner": owner.astype("<u2").tobytes()}
+    return {"epoch": visible.epoch, "names": names, "owner": owner.astype("<u2").tobytes(),
+            "paused": _packed(fleet.is_paused[visible.slots])}
 
 
 def totals(fleet: Fleet, visible: VisibleFleet, now: float, mono: float) -> dict[str, Any]:
@@ -96,7 +98,7 @@ def totals(fleet: Fleet, visible: VisibleFleet, now: float, mono: float) -> dict
     show[visible.slots] = fleet.shown(mono)[visible.slots]
     # A board that is split is not one to give out: its instances are counted in its place.
     unit = np.where(fleet.is_split(), GpuStatus.RETIRED, show)
-    is_free = (unit == GpuStatus.OK) & fleet.is_unused()
+    is_free = (unit == GpuStatus.OK) & fleet.free()
     nodes = visible.nodes(fleet)
     states = [node.state for node in nodes]
     return {
@@ -105,10 +107,32 @@ def totals(fleet: Fleet, visible: VisibleFleet, now: float, mono: float) -> dict
         "gpus": {"total": int((unit != GpuStatus.RETIRED).sum()),
                  **{word: int((unit == status).sum()) for word, status in STATES.items()},
                  "free": int(is_free.sum())},
+        "epoch": visible.epoch,
+        "free": _packed(is_free[visible.slots]),
+        "memory": levels(fleet.column("mem_used_bytes", mono), show)[visible.slots].tobytes(),
+        "wasted": _wasted(fleet, visible, now, mono),
         "tasks": sum(len(node.tasks) for node in nodes if node.state != "silent"),
         **sums({key: fleet.column(key, mono) for key in (*TOTALLED, "temp_c")},
                show == GpuStatus.OK, fleet.parent[:size], fleet.shares_memory[:size]),
     }
+
+
+def _wasted(fleet: Fleet, visible: VisibleFleet, now: float, mono: float) -> dict[str, Any]:
+    """Those that waste now, and the idle GPU-hours of this day as reports count them."""
+    slots = visible.slots
+    places = np.flatnonzero(wasted(fleet, fleet.shown(mono), mono)[slots])
+    at = slots[places]
+    memory, today_s = fleet.column("mem_used_bytes", mono).values[at], fleet.idle_today_s[slots]
+    known = today_s[~np.isnan(today_s)]
+    return {"gpus": len(places), "mem_bytes": float(memory.sum()),
+            "gpu_hours_today": float(known.sum()) / 3_600 if len(known) else None,
+            "slots": places.astype("<u4").tobytes(),
+            "since": (now - mono + fleet.idle_mono[at]).astype("<u4").tobytes(),
+            "mem": memory.astype("<f4").tobytes()}
+
+
+def _packed(mask: Mask) -> bytes:
+    return np.packbits(mask, bitorder="little").tobytes()
 
 
 def sums(columns: Mapping[str, FleetMetricColumn], among: Mask, parent: npt.NDArray[np.int32],
@@ -376,7 +400,7 @@ SHOW_WORDS: dict[int, GpuStateWord] = {
     GpuStatus.OFFLINE: "stale"}
 
 
-def gpu_view(fleet: Fleet, slot: int, show: GpuStatus, is_unused: bool, on_it: list[str],
+def gpu_view(fleet: Fleet, slot: int, show: GpuStatus, is_free: bool, on_it: list[str],
              mono: float, only: Collection[str] | None = None) -> GpuView:
     """`only`: of these metrics; None: of all."""
     facts, hello = fleet.facts[slot], fleet.node_of(slot).hello
@@ -392,7 +416,7 @@ def gpu_view(fleet: Fleet, slot: int, show: GpuStatus, is_unused: bool, on_it: l
         SHOW_WORDS[show],
         at, age_s, values, missing,
         GpuFactsView(*(getattr(facts, name) for name in GpuFactsView.__struct_fields__)),
-        on_it, is_ok and is_unused, (old or None) if is_ok else last, *slow_sampled)
+        on_it, is_ok and is_free, (old or None) if is_ok else last, *slow_sampled)
 
 
 def _sampled(table: MetricTable, slot: int, mono: float) -> tuple[float | None, float | None]:

@@ -6,10 +6,14 @@ loop.
 """
 
 import logging
+import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from ..errors import ResultTooLargeError, UnknownMetricError
 from .archive import Archive
@@ -35,6 +39,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("gpudeck.history")
 
 MAX_ROWS = 500_000
+MAX_ROWS_TOGETHER = 2_000_000  # of which one row a step remains
 UNPACKS_MOST = 8_000_000  # numbers out of files for one series; from there on DuckDB wins
 LOOK_BACK_S = 3  # an instant shows the newest sample, if it is no older
 SLOW_LOOK_BACK_S = 90
@@ -68,18 +73,26 @@ class EmbeddedHistory:
 
     def series(self, gpus: Sequence[str], metrics: Sequence[str], t0: float, t1: float, step: int,
                aggs: Sequence[Agg] = AGGS, nodes: Nodes = None) -> "pd.DataFrame":
-        known = _known(metrics)
-        step = max(1, step)
-        span = int(t0 // step) * step, -int(-t1 // step) * step
-        if len(gpus) * ((span[1] - span[0]) // step) > MAX_ROWS:
-            raise ResultTooLargeError(f"that would be more than {MAX_ROWS:,} rows; ask for fewer "
-                                      "GPUs, a shorter time or a longer step")
+        _check_rows(len(gpus), t0, t1, max(1, step), MAX_ROWS)
         names = sorted(set(gpus))
+        return added_up(self._parts(names, metrics, t0, t1, max(1, step), nodes), names, aggs,
+                        max(1, step))
+
+    def together(self, gpus: Sequence[str], metrics: Sequence[str], t0: float, t1: float,
+                 step: int, aggs: Sequence[Agg] = AGGS, nodes: Nodes = None) -> "pd.DataFrame":
+        _check_rows(len(gpus), t0, t1, step, MAX_ROWS_TOGETHER)
+        parts = self._parts(sorted(set(gpus)), metrics, t0, t1, step, nodes)
+        return added_up([replace(part, slot=np.zeros_like(part.slot)) for part in parts],
+                        ["all"], aggs, step).drop(columns="gpu")
+
+    def _parts(self, names: Sequence[str], metrics: Sequence[str], t0: float, t1: float, step: int,
+               nodes: Nodes) -> list[Rollup]:
+        known = _known(metrics)
+        span = int(t0 // step) * step, -int(-t1 // step) * step
         number = {gpu: at for at, gpu in enumerate(names)}
         with self.store.reading(lambda: self._memory.series(number, known, span, nodes)) as (
                 files, memory):
-            parts = [*self._in_files(files, number, known, span, step, nodes), *memory]
-        return added_up(parts, names, aggs, step)
+            return [*self._in_files(files, number, known, span, step, nodes), *memory]
 
     def _in_files(self, files: HistoryFilesSnapshot, gpus: Mapping[str, int],
                   metrics: Sequence[str], span: tuple[int, int], step: int, nodes: Nodes
@@ -269,6 +282,12 @@ def _tiers(files: HistoryFilesSnapshot, span: tuple[int, int],
         return [("minutes", span)]
     begin = min(max(files.begin("raw"), first), last)
     return [("minutes", (first, begin)), ("raw", (begin, last))]
+
+
+def _check_rows(gpus: int, t0: float, t1: float, step: int, most: int) -> None:
+    if gpus * (math.ceil(t1 / step) - math.floor(t0 / step)) > most:
+        raise ResultTooLargeError(f"that would be more than {most:,} rows; ask for fewer "
+                                  "GPUs, a shorter time or a longer step")
 
 
 def _concatenated(parts: Sequence["pd.DataFrame | None"]) -> "pd.DataFrame":

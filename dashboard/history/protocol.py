@@ -75,6 +75,10 @@ class History(Protocol):
         """gpu, t, and METRIC_AGG for each: one row per bucket of `step` seconds that has a
         sample."""
 
+    def together(self, gpus: Sequence[str], metrics: Sequence[str], t0: float, t1: float,
+                 step: int, aggs: Sequence[Agg] = AGGS, nodes: Nodes = None) -> "pd.DataFrame":
+        """t, and METRIC_AGG of the samples of all these GPUs as if they were one's."""
+
     def instant(self, metric: str, t: float, nodes: Nodes = None) -> "pd.DataFrame":
         """gpu, node, t, value, missing: one row per GPU that was ever there."""
 

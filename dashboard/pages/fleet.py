@@ -1,4 +1,4 @@
-"""The Fleet page: totals, controls, the heatmap and the GPU drawer, still empty of numbers."""
+"""The Fleet page: what needs a person, controls, the heatmap, the GPU drawer, still empty."""
 
 from dash.development.base_component import Component
 
@@ -11,46 +11,43 @@ from .parts import Page, choice, icon_button, make, region
 from .sections import ALL, SECTION_OF, SECTIONS, switch
 from .time_bar import time_bar
 
-# Key, label, meaning, and the filter that a click on it sets.
-TOTALS = (
-    ("nodes", "Nodes", "Nodes whose agent is heard from, of all that were ever connected.", None),
-    ("suspect", "suspect", "Nodes not heard from for 15 s.", None),
-    ("silent", "silent", "Nodes not heard from for 60 s: their GPUs are offline here, whatever "
-     "they do there.", "state:offline"),
-    ("gpus", "GPUs", "GPUs that are read and well, of all known. A board that is split by MIG is "
-     "not counted, its instances are.", None),
-    ("stale", "stale", "The node is heard from, but its last reading of these GPUs is too old to "
-     "be called live.", "state:stale"),
-    ("failed", "failed", "The driver has lost these GPUs, or answers every question about them "
-     "with an error; most often only a reset of the board or the machine brings them back.",
-     "state:lost | state:error"),
-    ("offline", "offline", "Their node is silent, so nothing is known of them now.",
-     "state:offline"),
-    ("free", "Free", "GPUs that work, without a task and without a lease.", "state:free"),
-    ("util", "Mean utilization", "Mean over the GPUs that are read now of the share of time in "
-     "which any kernel ran. It is not the share of the chip in use: one tiny kernel can make it "
-     "100. SM activity and power are the better witnesses.", None),
-    ("power", "Power", "Sum over the GPUs that report it now; a dash when none does.", None),
-    ("memory", "Memory used", "Memory in use on the boards, of all they have; only GPUs that are "
-     "read now.", None),
-    ("tasks", "Tasks", "Processes that use a GPU now.", None),
-    ("throttled", "Throttled", "GPUs that heat or the hardware slows down now. Idle clocks and the "
-     "power cap of a board at full load do not count.", None),
+# What needs a person, and what one may use. Key, label, meaning.
+CARDS = (
+    ("wasted", "Wasted", "A task has held a GiB or more of its memory, and nothing has run on it "
+     "for ten minutes. GPU-hours: idle since midnight, as Reports counts them."),
+    ("free", "Free", "Works, has no task on it, and nobody has leased it."),
+    ("attention", "Needs attention", "Alerts that are firing: critical ones and warnings. What is "
+     "silenced, or only worth knowing, is not counted."),
+    ("queue", "Queue", "Claims that wait for GPUs of the pool."),
+)
+SUMMARY = ("Nodes that are heard from, of all that ever were connected. Utilization: the share of "
+           "time in which any kernel ran, average over the GPUs that are read now; one tiny kernel "
+           "can make it 100. SM activity and power are the better witnesses.")
+# Words and filters that one presses; the text of the first of them comes with the person.
+CHIPS = (
+    ("wasted", "Idle", "state:wasted"), ("free", "Free", "state:free"), ("mine", "Mine", ""),
+    ("throttled", "Throttled", "state:throttled"), ("failed", "Lost", "state:lost | state:error"),
 )
 
 GROUPS = (("node", "node"), ("none", "nothing"), ("model", "model"), ("owner", "owner"),
           ("state", "state"))
-SORTS = (("name", "name"), ("high", "highest first"), ("low", "lowest first"))
+SORTS = (("name", "sorted by name"), ("high", "highest first"), ("low", "lowest first"))
 
-# The state patterns, in the order of the legend. A GPU is offline when its node is silent.
-STATES: dict[str, str] = {
-    "stale": ABSENCE_MEANING[Absence.STALE],
-    "lost": ABSENCE_MEANING[Absence.LOST],
-    "error": "the driver fails at every question about it",
-    "offline": "its node is silent",
-    "unsupported": ABSENCE_MEANING[Absence.UNSUPPORTED],
-    "denied": ABSENCE_MEANING[Absence.DENIED],
-    "unknown": ABSENCE_MEANING[Absence.UNKNOWN],
+# What the legend names where it occurs, with other words than its key. A GPU is offline when its
+# node is silent.
+STATES: dict[str, tuple[str, str]] = {
+    "wasted": ("idle, memory held", CARDS[0][2]),
+    "critical": ("", "an alert that is critical fires here"),
+    "warning": ("", "an alert that warns fires here"),
+    "paused": ("", "all its tasks are paused; their memory stays held"),
+    "leased": ("", "the pool gave it to somebody; a broken edge: somebody else uses it"),
+    "lost": ("", ABSENCE_MEANING[Absence.LOST]),
+    "error": ("", "the driver fails at every question about it"),
+    "stale": ("", ABSENCE_MEANING[Absence.STALE]),
+    "offline": ("", "its node is silent"),
+    "unsupported": ("not supported", ABSENCE_MEANING[Absence.UNSUPPORTED]),
+    "denied": ("", ABSENCE_MEANING[Absence.DENIED]),
+    "unknown": ("", ABSENCE_MEANING[Absence.UNKNOWN]),
 }
 
 _FULL_FACTS = {
@@ -77,12 +74,15 @@ FILTER_EXAMPLES = (
 def frame() -> Component:
     return make("div#fleet.fleet.loading", [
         make("h1.unseen", "Fleet"),
-        make("div#totals.totals", [_total(*each) for each in TOTALS], role="group",
-             aria_label="Totals of the fleet"),
+        make("div.attention", [
+            make("div#strip.strip", [_card(*each) for each in CARDS], role="group",
+                 aria_label="What needs a person"),
+            make("p#summary.summary", "…", tabIndex="0", data_tip=SUMMARY),
+            _lists()]),
         _tools(),
-        time_bar(),
+        make("div.floor", [_stage(), _drawer()]),
         _legend(),
-        make("div.floor", [_stage(), _drawer()])],
+        time_bar()],
         hidden=True)
 
 
@@ -112,15 +112,19 @@ def _scale(metric: Metric) -> str:
     return "count" if is_count(metric) else "share"
 
 
-def _total(key: str, label: str, meaning: str, seek: str | None) -> Component:
-    tip = f"total-{key}-tip"
-    inside = [make("span.total-label", label), make("span.total-value", "…"),
-              make(f"span#{tip}.tip", meaning + (" Click to filter." if seek else ""),
-                   role="tooltip")]
-    what = {"aria_describedby": tip, "data_total": key}
-    if seek is None:
-        return make("div.total", inside, tabIndex="0", role="group", **what)
-    return make("button.total", inside, data_seek=seek, **what)
+def _card(key: str, label: str, meaning: str) -> Component:
+    return make(f"button#card-{key}.card", [
+        make("span.card-label", label), make("span.card-figure", "…"),
+        make("span.card-detail", "")], data_card=key, data_tip=meaning, aria_expanded="false",
+        aria_controls="attention-panel")
+
+
+def _lists() -> Component:
+    return make("section#attention-panel.events-panel.attention-panel", [
+        make("header", [make("h2#attention-title", ""), make("a#attention-more.button.small", ""),
+                        icon_button("attention-close", "close", "Close (Esc)")]),
+        region("div#attention-list.events-list", "List")],
+        hidden=True, tabIndex="-1", aria_labelledby="attention-title")
 
 
 def _tools() -> Component:
@@ -137,8 +141,13 @@ def _tools() -> Component:
             "Join with `&` `|` `!` and ( ). Compare with `< <= > >= = !=`.",
             f"Numbers: `{live}`; each minute: `{slow}`.",
             "Words: `node: model: user: gpu: task: state:`; a state is ok, stale, lost, error, "
-            "offline, free or busy. A word alone is looked for in nodes, models, users and UUIDs.",
+            "offline, free, busy, wasted, paused or throttled. A word alone is looked for in "
+            "nodes, models, users and UUIDs.",
             "A GPU whose number is missing matches neither a comparison nor its opposite.")),
+        make("div#chips.chips", [
+            make(f"button#chip-{key}.chip", [f"{words} ", make("b", "")] if seek else words,
+                 data_seek=seek, aria_pressed="false") for key, words, seek in CHIPS],
+            role="group", aria_label="Ready filters"),
         make("div.switch", [make("button#view-map", "Map", aria_pressed="true"),
                             make("button#view-table", "Table", aria_pressed="false")],
              role="group", aria_label="View"),
@@ -161,20 +170,15 @@ def _events() -> Component:
 
 
 def _legend() -> Component:
-    alert = "a rule fires here: the whole corner where it is critical, else a hollow one"
-    states = [make("span.legend-state", [
-        make("canvas", width="16", height="16", data_state=state),
-        "not supported" if state == "unsupported" else state], title=meaning)
-        for state, meaning in {"alert": alert, **STATES}.items()]
+    states = [make(f"span#legend-{state}.legend-state", [
+        make("canvas", width="22", height="14", data_state=state), words or state],
+        title=meaning, hidden=True) for state, (words, meaning) in STATES.items()]
     return make("div.legend", [
         make("div.legend-scale", [
             make("span#scale-name.scale-name", "", tabIndex="0"),
             make("span#scale-low", "0 %"), make("span#scale.scale"),
             make("span#scale-high", "100 %")]),
-        make("div.legend-states", [*states, make("span#legend-leased.legend-state", [
-            make("canvas", width="16", height="16", data_state="leased"), "leased"], hidden=True,
-            title="somebody holds it: a bar at the lower left; along all of that edge, broken and "
-                  "red, where somebody else uses it")]),
+        make("div#legend-states.legend-states", states),
         make("output#selection.selection", ""),
         make("a#compare.button.small", "Compare", href="/compare", hidden=True,
              title="Their timelines in one picture (c)")])
@@ -209,8 +213,8 @@ def _drawer() -> Component:
 
 PAGE = Page(
     "fleet", "Fleet", "fleet/fleet.mjs", frame,
-    "Every GPU is a cell, its colour and number the metric under “Show”. The line above sums up "
-    "the whole fleet; a click on a cell opens all that is known of that GPU.", (
+    "Every GPU is a cell: its colour and number are the metric under “Show”, the bar is its "
+    "memory. Amber is idle with memory held. A click opens all that is known of that GPU.", (
         ("/", "go to the filter"),
         ("← ↑ ↓ →", "move over the heatmap, when it has the focus"),
         ("Home  End", "the first and the last GPU"),

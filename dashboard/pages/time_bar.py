@@ -14,6 +14,7 @@ def time_bar() -> Component:
         make("button#time-play.time-play", "Play", title="Play the past, or pause (Space)"),
         choice("time-speed", "Speed", [("60", "60x")], ".time-choice", "label.unseen"),
         make("div.time-track", [
+            make("canvas#time-load.time-load", aria_hidden="true"),
             make("div#time-marks.time-marks", aria_hidden="true"),
             # Dash has no plain input element; time_bar.mjs puts it here.
             make("div#time-slider-place.time-slider-place")]),

@@ -74,13 +74,6 @@ class PoolNode:
             for each in sorted(self.report.gpus, key=lambda gpu: -gpu.index)
             if each.uuid in there])
 
-    @property
-    def free(self) -> dict[str, bool]:
-        """Its GPUs, and whether each is given out now: no lease, and nothing against it."""
-        held = {uuid for each in self.report.leases for uuid in each.uuids}
-        return {each.uuid: each.uuid not in held and not each.trouble
-                for each in self.report.gpus}
-
 
 def _given(node: Node, held: Iterable[tuple[Claim, Collection[str]]]) -> Node:
     for claim, uuids in held:

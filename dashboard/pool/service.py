@@ -108,9 +108,7 @@ class PoolService:
         was = self._reported.get(node_id)
         before = None if was is None else was.report
         self.watch.reported(node_id, before, report, self.claims)
-        node = PoolNode(node_id, self.fleet.host_of(node_id) or node_id, report)
-        self._reported[node_id] = node
-        self.fleet.mark_pool(node_id, node.free)
+        self._reported[node_id] = PoolNode(node_id, self.fleet.host_of(node_id) or node_id, report)
         known = () if before is None else {each.claim.id for each in before.ended}
         new = [each for each in report.ended if each.claim.id not in known
                and not self.ended.is_known(node_id, each)]

@@ -149,7 +149,7 @@ def live_gpus(nodes: Iterable[PoolNode], pending: Iterable[PendingOffer], live: 
     found = []
     for node in nodes:
         held = {uuid for each in node.report.leases for uuid in each.uuids}
-        free = node.free
+        free = node.report.free
         found += [LiveGpu(
             node, gpu, gpu.uuid in held,
             free[gpu.uuid] and (node.id, gpu.uuid) not in offered,

@@ -190,7 +190,7 @@ def model_views(nodes: Iterable[PoolNode]) -> list[ModelView]:
     leased: Counter[str] = Counter()
     for node in nodes:
         held = {uuid for each in node.report.leases for uuid in each.uuids}
-        unused = node.free
+        unused = node.report.free
         for gpu in node.report.gpus:
             total[gpu.model] += 1
             leased[gpu.model] += gpu.uuid in held

@@ -99,6 +99,12 @@ class PoolReport(Struct, frozen=True, tag="pool"):
     withdrawals: Annotated[tuple[Withdrawal, ...], Meta(max_length=WITHDRAWALS_MOST)] = ()
     groups: Annotated[dict[Word, Groups], Meta(max_length=CLAIMS_MOST + LEASES_MOST)] = {}
 
+    @property
+    def free(self) -> dict[str, bool]:
+        """Its GPUs, and whether each is given out now: no lease, and nothing against it."""
+        return {each.uuid: not each.trouble for each in self.gpus} | {
+            uuid: False for each in self.leases for uuid in each.uuids}
+
 
 def report_flaw(report: PoolReport) -> str:
     """What of its claims is out of bounds; "": nothing."""

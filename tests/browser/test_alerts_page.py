@@ -297,7 +297,7 @@ def test_what_is_about_others_is_marked_at_their_gpus(hub: HubProcess, fresh: No
 
 
 NAMES = "() => (document.getElementById('past-figure').data ?? []).map(({name}) => name)"
-# How much of the map is of the colour of alerts, in the dark.
+# How much of the map is of the colour of critical alerts, in the dark.
 CORNERS = """() => {
     const canvas = document.getElementById("cells");
     const copy = new OffscreenCanvas(canvas.width, canvas.height)
@@ -306,7 +306,7 @@ CORNERS = """() => {
     const {data} = copy.getImageData(0, 0, canvas.width, canvas.height);
     let found = 0;
     for (let at = 0; at < data.length; at += 4)
-        found += [255, 92, 124].every((tone, part) => Math.abs(data[at + part] - tone) < 3);
+        found += [244, 79, 93].every((tone, part) => Math.abs(data[at + part] - tone) < 3);
     return found;
 }"""
 

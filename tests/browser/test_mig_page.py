@@ -32,7 +32,7 @@ def test_instances_are_named_and_ordered_by_their_board(mig: Demo, browser: Brow
         is_split = place in ("6", "7")
         assert (owner == "split by MIG") == is_split
         assert (value == "not supported") == is_split
-    assert fleet.text("[data-total=gpus] .total-value").startswith("15 of 15")
+    assert "15 of 15 GPUs" in fleet.text("#summary")
     items = mig.get("/api/v1/gpus?limit=100")["items"]
     board = next(item["uuid"] for item in items if item["place"] == "7")
     fleet.open(f"?gpu={board}")

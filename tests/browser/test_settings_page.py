@@ -319,7 +319,7 @@ def test_a_node_comes_by_the_shown_line_and_goes_when_it_is_revoked(admin: Perso
 
     watcher = admin.context.new_page()
     watcher.goto(admin.hub.url)
-    live = watcher.locator("[data-total=nodes] .total-value")
+    live = watcher.locator("#summary")
     assert soon(lambda: live.inner_text().startswith("1"), 10), live.inner_text()
     admin.row("node-a").get_by_role("button", name="Revoke").click()
     admin.confirm("Revoke")

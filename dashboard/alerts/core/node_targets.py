@@ -144,7 +144,7 @@ class FleetTarget(FixedRowTargets):
 def _free(moment: EvaluationContext) -> float:
     """As the filter `state:free` counts them."""
     works = moment.are_tasks_known() & moment.is_in(GpuStatus.OK)
-    return float((works & moment.fleet.is_unused()).sum())
+    return float((works & moment.fleet.free()).sum())
 
 
 NOW_OF_FLEET: dict[str, Callable[[EvaluationContext], float]] = {

@@ -207,9 +207,6 @@ class HostsById:
     def host_of(self, node_id: str) -> str:
         return node_id
 
-    def mark_pool(self, node_id: str, free: Mapping[str, bool]) -> None:
-        pass
-
 
 class World:
     def __init__(self, folder: Path, draw: random.Random) -> None:

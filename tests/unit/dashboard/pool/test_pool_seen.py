@@ -4,6 +4,7 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -184,7 +185,7 @@ def test_free_is_one_number_everywhere() -> None:
         fleet.frame(fleet.nodes[name], frame(said, tasks=tasks(("left", 2, "bob"))), NOW, MONO)
     far = queries.nodes(all_seen)[1]
     assert views.totals(fleet, all_seen, NOW, MONO)["gpus"]["free"] == 4, "tasks alone, as yet"
-    fleet.mark_pool(far.id, far.free)
+    fleet.take_pool(fleet.nodes[far.id], far.report)
     free = {"GPU-near-0", "GPU-near-1", "GPU-far-2"}
     filter = parse("state:free")
     assert filter is not None
@@ -192,7 +193,8 @@ def test_free_is_one_number_everywhere() -> None:
     assert {fleet.uuids[slot] for slot in np.flatnonzero(picked)} == free
     assert views.totals(fleet, all_seen, NOW, MONO)["gpus"]["free"] == len(free)
     assert sum(each.free for each in model_views([far])) == 1
-    fleet.mark_pool(far.id, dict.fromkeys(far.free, False))
+    troubled = tuple(msgspec.structs.replace(each, trouble="in use") for each in far.report.gpus)
+    fleet.take_pool(fleet.nodes[far.id], msgspec.structs.replace(far.report, gpus=troubled))
     assert views.totals(fleet, all_seen, NOW, MONO)["gpus"]["free"] == 2
 
 

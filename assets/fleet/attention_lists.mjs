@@ -1,0 +1,146 @@
+// The lists behind the numbers over the map: each row with what may be done about it.
+
+import { lookAtAll } from "../parts/api.mjs";
+import { Lines, byId, make, redraw, say, show } from "../parts/dom.mjs";
+import { age, bytesWords, plural } from "../parts/format.mjs";
+import { grouped } from "../parts/grouped.mjs";
+import { me } from "../parts/account.mjs";
+import { placeOf } from "../alerts/alert_words.mjs";
+import { placesWords } from "../pool/pool_model.mjs";
+import { drawActs } from "../tasks/act_buttons.mjs";
+import { shortModel } from "./gpu_words.mjs";
+
+const MOST_ROWS = 100;
+const [MARGIN, NARROW] = [16, 760];
+const TASKS_EVERY_MS = 5_000;
+const TITLES = { wasted: "Wasted GPUs, the worst first", free: "Free GPUs", attention: "Needs attention, the worst first", queue: "Claims that wait, the next first" };
+const MORE = { wasted: null, free: ["/pool", "Pool"], attention: ["/alerts", "All alerts"], queue: ["/pool", "Pool"] };
+const NONE = { wasted: "Nothing is wasted.", free: "No GPU is free.", attention: "No alert that warns is firing.", queue: "Nobody waits." };
+
+const ROWS = { wasted: (lists) => lists.wasted(), free: (lists) => lists.free(), attention: (lists) => lists.alerts(), queue: (lists) => lists.queue() };
+
+export class AttentionLists {
+  constructor(attention) {
+    Object.assign(this, { attention, open: null, person: null, tasks: new Map(), tasksAt: -Infinity, panel: byId("attention-panel"), none: make("p", { class: "events-none" }) });
+    this.list = make("ul", { class: "events attention-rows" });
+    this.lines = new Lines(this.list, ({ key }) => key, (item) => this.line(item));
+    byId("attention-list").append(this.list, this.none);
+    byId("strip").addEventListener("click", ({ target }) => this.toggle(target.closest("[data-card]")?.dataset.card));
+    byId("attention-close").addEventListener("click", () => this.close());
+    document.addEventListener("pointerdown", ({ target }) => {
+      if (this.isOpen && target.closest("#attention-panel, #strip, dialog") === null) this.close(false);
+    });
+    me().then((person) => { this.person = person; this.refresh(); }, () => {});
+  }
+
+  get isOpen() {
+    return this.open !== null;
+  }
+
+  toggle(key) {
+    if (key === undefined || this.attention.isThen) return;
+    if (this.open === key) { this.close(); return; }
+    this.mark(key);
+    say(byId("attention-title"), TITLES[key]);
+    const [href, words] = MORE[key] ?? ["", ""];
+    show(byId("attention-more"), href !== "");
+    byId("attention-more").href = href;
+    say(byId("attention-more"), words);
+    show(this.panel, true);
+    // Below its own number, as far as the window lets it.
+    const left = Math.min(byId(`card-${key}`).offsetLeft, this.panel.offsetParent.clientWidth - this.panel.offsetWidth - MARGIN);
+    this.panel.style.left = innerWidth > NARROW ? `${Math.max(MARGIN, left)}px` : "";
+    this.panel.focus({ preventScroll: true });
+    this.refresh();
+  }
+
+  close(isFocused = true) {
+    const key = this.open;
+    this.mark(null);
+    show(this.panel, false);
+    if (isFocused && key !== null) byId(`card-${key}`).focus({ preventScroll: true });
+  }
+
+  mark(key) {
+    this.open = key;
+    for (const card of byId("strip").children) card.setAttribute("aria-expanded", String(card.dataset.card === key));
+  }
+
+  refresh() {
+    if (!this.isOpen) return;
+    const rows = ROWS[this.open](this);
+    this.lines.draw(rows.slice(0, MOST_ROWS));
+    show(this.none, rows.length === 0);
+    say(this.none, NONE[this.open]);
+    if (this.open === "wasted") this.askTasks();
+  }
+
+  async askTasks() {
+    if (performance.now() - this.tasksAt < TASKS_EVERY_MS) return;
+    this.tasksAt = performance.now();
+    const tasks = await lookAtAll("tasks", `&filter=${encodeURIComponent("state:wasted")}`).catch(() => []);
+    this.tasks = grouped(tasks.flatMap((task) => task.gpus.map(({ uuid }) => ({ uuid, task }))), ({ uuid }) => uuid);
+    this.refresh();
+  }
+
+  line() {
+    const [what, detail, place, acts] = [make("strong", {}), make("span", { class: "event-text" }), make("div", { class: "attention-place" }), make("div", { class: "task-acts" })];
+    const root = make("li", { class: "event attention-row" }, make("div", { class: "attention-words" }, what, detail), place, acts);
+    const draw = (item) => {
+      root.classList.toggle("critical", item.isCritical ?? false);
+      say(what, item.what);
+      say(detail, item.detail);
+      redraw(place, item.places.map(({ words }) => words), () => item.places.map(({ words, uuid, href, filter }) => this.way(words, { uuid, href, filter })));
+      const task = item.task ?? null;
+      drawActs(acts, task, this.person, ({ id, label }) => ({ class: `row-act ${id}`, "aria-label": `${label} task ${task.pid}` }));
+    };
+    return { root, draw };
+  }
+
+  way(words, { uuid, href, filter }) {
+    if (href !== undefined) return make("a", { class: "row-act", href }, words);
+    const go = () => {
+      this.close(false);
+      if (uuid === undefined) this.attention.tell("seek", { filter });
+      else this.attention.tell("open", { uuid });
+    };
+    return make("button", { type: "button", class: "row-act", onclick: go }, words);
+  }
+
+  // -- rows: {key, what, detail, places: ways to it, task}
+
+  wasted() {
+    const { picture, totals } = this.attention;
+    return this.attention.wasted().map(({ slot, since, bytes }) => {
+      const uuid = picture.uuids[slot];
+      const place = `${picture.host(slot)} · GPU ${picture.placeName(slot)}`;
+      return { key: uuid, what: picture.ownerName(slot), detail: `idle ${age(totals.at - since)}, ${bytesWords(bytes)} held`, places: [{ words: place, uuid }], task: this.tasks.get(uuid)?.[0].task };
+    });
+  }
+
+  free() {
+    const { picture } = this.attention;
+    const byModel = [...grouped(picture.freeSlots(), (slot) => picture.modelName(slot))].sort(([, one], [, other]) => other.length - one.length);
+    return byModel.flatMap(([model, slots]) => [...grouped(slots, (slot) => picture.host(slot))].sort(([, one], [, other]) => other.length - one.length)
+      .map(([host, those]) => ({ key: `${model} ${host}`, what: plural(those.length, "GPU"), detail: `${shortModel(model)}, GPU ${placesWords(those.map((slot) => picture.placeName(slot)))}`, places: [{ words: host, filter: `state:free & node:${host}` }] })));
+  }
+
+  /** One fault of many GPUs is one row. */
+  alerts() {
+    return [...grouped(this.attention.alerts(), ({ rule }) => rule)].map(([rule, those]) => {
+      const hosts = new Set(those.map(({ host }) => host));
+      const [first] = those;
+      return {
+        key: rule, what: first.title, isCritical: first.severity === "crit",
+        detail: those.length === 1 ? `${placeOf(first)}, for ${age(Date.now() / 1000 - first.since)}` : `${plural(those.length, "alert")} on ${plural(hosts.size, "node")}, the oldest for ${age(Date.now() / 1000 - Math.min(...those.map(({ since }) => since)))}`,
+        places: those.slice(0, 4).map((alert) => (alert.of === "node" || alert.gpus.length === 0
+          ? { words: placeOf(alert), href: alert.node === "" ? "/alerts" : `/node/${encodeURIComponent(alert.node)}` } : { words: placeOf(alert), uuid: alert.gpus[0] })),
+      };
+    });
+  }
+
+  queue() {
+    return this.attention.waiting().map(({ id, owner, gpus, asks, why, estimate, asked_at: at }) => ({
+      key: id, what: owner, detail: [plural(gpus, "GPU"), asks, `waits ${age(Date.now() / 1000 - at)}`, estimate, why].filter(Boolean).join(" · "), places: [] }));
+  }
+}

@@ -1,0 +1,63 @@
+// The ground of the time bar: the fleet's utilization over its span.
+
+import { look } from "../parts/api.mjs";
+import { byId, onTheme, theme } from "../parts/dom.mjs";
+import { FULL, palette } from "../parts/gauges.mjs";
+
+const STEPS = 120;
+const MINUTE_S = 60;
+
+export class FleetLoad {
+  constructor(bar) {
+    Object.assign(this, { bar, canvas: byId("time-load"), load: null });
+    new ResizeObserver(() => this.draw()).observe(this.canvas);
+    onTheme(() => this.draw());
+  }
+
+  async look() {
+    const step = Math.max(MINUTE_S, Math.ceil(this.bar.rangeS / STEPS / MINUTE_S) * MINUTE_S);
+    const found = await look(`load?start=${Math.floor(this.bar.start)}&end=${Math.ceil(this.bar.end)}&step=${step}`).catch(() => null);
+    if (found !== null) this.load = found;
+    this.draw();
+  }
+
+  draw() {
+    const { canvas, bar, load } = this;
+    const ratio = devicePixelRatio || 1;
+    const [width, height] = [canvas.clientWidth, canvas.clientHeight];
+    if (width === 0 || load === null) return;
+    Object.assign(canvas, { width: width * ratio, height: height * ratio });
+    const context = canvas.getContext("2d");
+    context.scale(ratio, ratio);
+    const look = palette(theme()).live;
+    const x = (at) => (width * (at - bar.start)) / (bar.end - bar.start);
+    const y = (pct) => height - 1 - (pct / 100) * (height - 7);
+    for (const run of runs(load)) {
+      const [from, to] = [x(run[0].at), x(run.at(-1).at + load.step)];
+      const line = new Path2D();
+      line.moveTo(from, y(run[0].pct));
+      for (const { at, pct } of run) line.lineTo(x(at + load.step / 2), y(pct));
+      line.lineTo(to, y(run.at(-1).pct));
+      const area = new Path2D(line);
+      area.lineTo(to, height);
+      area.lineTo(from, height);
+      context.fillStyle = look.css[Math.round(FULL * 0.4)];
+      context.fill(area);
+      context.strokeStyle = look.css[FULL];
+      context.lineWidth = 1.2;
+      context.stroke(line);
+    }
+  }
+}
+
+/** Steps that follow each other without a hole. */
+function runs({ start, step, util_mean_pct: values }) {
+  const found = [];
+  values.forEach((pct, at) => {
+    if (pct === null) return;
+    const last = found.at(-1)?.at(-1);
+    if (last === undefined || last.at !== start + (at - 1) * step) found.push([]);
+    found.at(-1).push({ at: start + at * step, pct });
+  });
+  return found;
+}

@@ -1,0 +1,317 @@
+// A cell of a map: its colour is the metric, a bar is the memory, and marks say what needs a person.
+
+import { FULL, fillCell, box, drawState, fit, inkAt, setType, stateOf, trace } from "./gauges.mjs";
+
+// What a slot is beside its value, as bits of one number.
+export const LEASED = 1;
+export const OTHERS = 2; // leased to one, used by another
+export const WASTED = 4;
+export const PAUSED = 8;
+export const WARNING = 16;
+export const CRITICAL = 32;
+const HELD = LEASED | OTHERS;
+
+// Lower than SMALL an outline is too thin to be seen first, and the whole cell is of its state; lower than TINY there is no number.
+const [SMALL, TINY] = [24, 14];
+const [FAULTS, VALUE_FROM] = [new Set(["lost", "error"]), 249];
+
+export const isMatch = (mask, slot) => mask === null || (mask[slot >> 3] & (1 << (slot & 7))) !== 0;
+
+const barHeight = (h) => (h >= 44 ? 4 : h >= SMALL ? 3 : h >= TINY ? 2 : h >= 9 ? 1 : 0);
+
+const at = (numbers, slot) => (numbers === null ? 0 : numbers[slot] ?? 0);
+
+/**
+ * Cells with room for text. `shown`, by slot: `cells` as the socket has them, `mask` in bits, `flags`
+ * and `memory` (levels); each of these three may be null. `say(slot)` gives {text, unit, name, place,
+ * note, past}; what is drawn of it depends on the room.
+ */
+export function paintCells(context, plan, shown, look, say) {
+  for (const row of plan.rows) {
+    for (let k = 0; k < row.slots.length; k++) {
+      const slot = row.slots[k];
+      const cell = { context, x: row.x[k], y: row.y, w: plan.cellW, h: plan.cellH, marks: look.marks, css: look.css };
+      if (isMatch(shown.mask, slot)) drawCell(cell, { code: shown.cells[slot], flags: at(shown.flags, slot), memory: at(shown.memory, slot) }, () => say(slot));
+      else fillCell(cell, look.marks.filteredOut);
+    }
+  }
+}
+
+/** `say` null: without words. */
+export function drawCell(cell, { code, flags, memory }, say = null) {
+  const state = stateOf(code);
+  const hasValue = code <= FULL || code === VALUE_FROM;
+  const now = { ...cell, code, flags, isWasted: hasValue && (flags & WASTED) > 0, isPaused: hasValue && (flags & PAUSED) > 0 };
+  if (hasValue) fillCell(now, baseOf(now));
+  else drawState(cell.context, state, cell.x, cell.y, cell.w, cell.h, cell.marks);
+  if (hasValue) drawMemory(now, memory);
+  if (flags & HELD) drawLease(now);
+  if (now.isPaused) drawBars(now);
+  drawOutline(now, FAULTS.has(state));
+  drawCorner(now);
+  if (say !== null) writeCell(now, say(), hasValue ? null : state);
+}
+
+function baseOf({ h, code, flags, isWasted, isPaused, marks, css }) {
+  if (isWasted) return h < SMALL ? marks.wasteFill : marks.wasteBase;
+  if (isPaused) return h < TINY ? marks.paused : marks.pausedBase;
+  if (code === 0 && flags & HELD) return marks.leaseBase;
+  return code > FULL ? marks.plain : css[code];
+}
+
+function drawMemory({ context, x, y, w, h, marks, isWasted, isPaused }, memory) {
+  const bar = barHeight(h);
+  if (bar === 0 || memory === 0 || memory > FULL) return;
+  const inset = h >= 44 ? 8 : h >= SMALL ? 4 : h >= 18 ? 2 : 0;
+  const [left, top, room] = [x + inset, y + h - bar - (h >= 44 ? 7 : h >= SMALL ? 4 : 0), w - 2 * inset];
+  if (h >= SMALL) {
+    context.globalAlpha = 0.5;
+    context.fillStyle = marks.ground;
+    context.fillRect(left, top, room, bar);
+  }
+  context.globalAlpha = isWasted ? 1 : h >= SMALL ? 0.8 : 0.55;
+  context.fillStyle = isWasted ? (h < SMALL ? marks.wasteOn : marks.waste) : isPaused ? marks.paused : marks.memory;
+  context.fillRect(left, top, Math.max(1, (room * memory) / FULL), bar);
+  context.globalAlpha = 1;
+}
+
+// A notch at the upper left; along all of that edge where somebody else uses it.
+function drawLease({ context, x, y, h, flags, marks }) {
+  const isOthers = (flags & OTHERS) > 0;
+  context.fillStyle = isOthers ? marks.warning : marks.lease;
+  if (h < TINY || isOthers) {
+    const part = isOthers ? Math.max(2, Math.round(h / 7)) : h;
+    for (let down = 0; down < h; down += 2 * part) context.fillRect(x, y + down, h < TINY ? 2 : 3, Math.min(part, h - down));
+    return;
+  }
+  corner(context, x, y, h >= 44 ? 11 : h >= SMALL ? 8 : 6);
+  context.fill();
+}
+
+function drawBars({ context, x, y, w, h, marks }) {
+  if (h < 9) return;
+  const size = Math.min(14, h * 0.34);
+  const [midX, midY] = h >= 44 ? [x + w - 18, y + 17] : [x + w / 2, y + h / 2];
+  context.fillStyle = h < TINY ? marks.pausedBase : marks.paused;
+  for (const side of [-0.42, 0.12]) context.fillRect(midX + side * size, midY - size / 2, size * 0.3, size);
+}
+
+// The line of ground inside is what those see who see no red.
+function drawOutline({ context, x, y, w, h, flags, isWasted, marks }, isFaulty) {
+  const colour = flags & CRITICAL && !isFaulty ? marks.critical : isWasted && h >= SMALL ? marks.waste : null;
+  if (colour === null || h < TINY) return;
+  for (const [line, width, inset] of [[colour, 2, 1], [marks.ground, 1, 2.5]]) {
+    context.strokeStyle = line;
+    context.lineWidth = width;
+    context.beginPath();
+    context.roundRect(x + inset, y + inset, w - 2 * inset, h - 2 * inset, h >= 18 ? 2 : 0);
+    context.stroke();
+  }
+}
+
+/** An alert: a corner at the upper right, whole where it is critical and hollow where it is a warning. */
+function drawCorner({ context, x, y, w, h, flags, marks }) {
+  if (h < TINY || (flags & (CRITICAL | WARNING)) === 0) return;
+  alertCorner(context, x + w, y, Math.max(6, Math.min(13, h * 0.3)), (flags & CRITICAL) > 0, marks);
+}
+
+export function alertCorner(context, right, y, size, isCritical, marks) {
+  corner(context, right, y, -(size + 1), size + 1);
+  context.fillStyle = isCritical ? marks.critical : marks.ground;
+  context.fill();
+  context.strokeStyle = isCritical ? marks.ground : marks.warning;
+  context.lineWidth = isCritical ? 1 : 2;
+  context.lineJoin = "round";
+  if (!isCritical) corner(context, right - 1, y + 1, 1 - size, size - 1);
+  context.stroke();
+}
+
+function corner(context, x, y, across, down = across) {
+  context.beginPath();
+  context.moveTo(x, y);
+  context.lineTo(x + across, y);
+  context.lineTo(x, y + down);
+  context.closePath();
+}
+
+function inkOf({ h, code, isWasted, isPaused, marks }, state) {
+  if (isWasted) return h < SMALL ? marks.wasteOn : marks.wasteInk;
+  if (state === null) return code > FULL ? marks.plainInk : inkAt(isPaused ? 0 : code, marks);
+  return { stale: marks.staleInk, lost: marks.lostInk, error: marks.lostInk, offline: marks.label }[state] ?? marks.quietInk;
+}
+
+function writeCell(cell, said, state) {
+  const { context, w, h } = cell;
+  const ink = context.fillStyle = inkOf(cell, state);
+  // Lower, a state's word would lie on its mark.
+  if (w >= 116 && h >= (state === null ? 88 : 116)) writeLarge(cell, ink, said, state !== null);
+  else if (h >= 44 && w >= 40) writeMiddle(cell, said, state !== null);
+  else if (state === null && !cell.isPaused) writeSmall(cell, said.text);
+}
+
+function centre({ context, x, w }, text, y) {
+  // The limit makes fillText slow, and numbers do not need it.
+  if (text.length > 3) context.fillText(text, x + w / 2, y, w - 4);
+  else context.fillText(text, x + w / 2, y);
+}
+
+// At 1,000 cells bold digits are a wall of text.
+function writeSmall(cell, text) {
+  const { context, y, h, flags } = cell;
+  setType(context, h >= SMALL || flags ? 600 : 450, h >= SMALL ? 13 : 10.5, "center", "middle");
+  centre(cell, text, y + h / 2 - (h >= SMALL ? 2 : 0));
+}
+
+function writeMiddle(cell, said, isState) {
+  const { context, x, y, w, h, flags } = cell;
+  const left = x + 8 + (flags & HELD ? 6 : 0);
+  setType(context, 500, 11, "left", "middle");
+  context.fillText(fit(context, h >= 60 ? said.name : said.place, x + w - 20 - left), left, y + (h >= 60 ? 14 : 12));
+  if (h >= 60) context.fillText(fit(context, isState ? said.text : said.note, w - 16), x + 8, y + h - 20);
+  if (isState) return;
+  setType(context, 600, h >= 60 ? 20 : 16, "center", "middle");
+  centre(cell, said.text, h >= 60 ? y + h * 0.44 : y + h / 2 + 1);
+}
+
+function writeLarge({ context, x, y, w, h }, ink, said, isState) {
+  const pad = Math.min(14, w * 0.08);
+  setType(context, 500, 12, "left", "alphabetic");
+  context.fillText(fit(context, said.name, w - 2 * pad - 20), x + pad, y + pad + 10);
+  context.fillText(fit(context, said.note, w - 2 * pad), x + pad, y + h - 18);
+  const size = isState ? 15 : Math.min(44, h * 0.3, w * 0.2);
+  setType(context, 620, size, "left", "alphabetic");
+  const base = y + pad + 16 + size * (isState ? 1 : 0.86);
+  context.fillText(said.text, x + pad, base);
+  if (isState) return;
+  const past = context.measureText(said.text).width;
+  setType(context, 500, Math.max(11, size * 0.42), "left", "alphabetic");
+  context.fillText(said.unit, x + pad + past + 4, base);
+  const top = base + 8;
+  trace(context, said.past, x + pad, top, w - 2 * pad, y + h - 34 - top, ink);
+}
+
+// -- cells without text, straight into pixels
+
+/**
+ * Where every cell lies, in device pixels, made once per arrangement.
+ * plan: {width, height, cellW, cellH, rows: [{y, slots, x}]} in CSS pixels.
+ */
+export function rasterise(plan, ratio) {
+  const px = (value) => Math.round(value * ratio);
+  return {
+    width: Math.max(1, px(plan.width)), height: Math.max(1, px(plan.height)),
+    w: Math.max(1, px(plan.cellW)), h: Math.max(1, px(plan.cellH)), ratio, cellH: plan.cellH,
+    rows: plan.rows.map((row) => ({ top: px(row.y), slots: row.slots, left: Int32Array.from(row.x, px), drawn: new Uint32Array(row.slots.length).fill(UNDRAWN) })),
+    tiles: new Map(), image: null, pixels: null, look: null,
+  };
+}
+
+const UNDRAWN = 0xffffffff;
+const OUT = 0x1fffffff;
+
+/** 10,000 of them in a few milliseconds, and only those that look other than before. */
+export function paintPixels(context, raster, { cells, mask = null, flags = null, memory = null }, look) {
+  const { width, height, rows, w } = raster;
+  raster.image ??= new ImageData(width, height);
+  raster.pixels ??= new Uint32Array(raster.image.data.buffer);
+  let [first, last] = [height, 0];
+  if (raster.look !== look) {
+    raster.look = look;
+    raster.tiles.clear();
+    raster.pixels.fill(look.markPixels.ground);
+    for (const row of rows) row.drawn.fill(UNDRAWN);
+    [first, last] = [0, height];
+  }
+  const hasBar = memory !== null && barHeight(raster.cellH) > 0;
+  for (const { top, slots, left, drawn } of rows) {
+    let isChanged = false;
+    for (let k = 0; k < slots.length; k++) {
+      const slot = slots[k];
+      // Memory as the pixels that it takes: what trembles less is not drawn again.
+      const bar = hasBar && memory[slot] <= FULL ? Math.round((memory[slot] * w) / FULL) : 0;
+      const wanted = isMatch(mask, slot) ? cells[slot] | ((flags === null ? 0 : flags[slot]) << 8) | (bar << 14) : OUT;
+      if (drawn[k] === wanted) continue;
+      drawn[k] = wanted;
+      isChanged = true;
+      putCell(raster, top * width + left[k], wanted, bar, look);
+    }
+    if (isChanged) [first, last] = [Math.min(first, top), Math.max(last, top + raster.h)];
+  }
+  if (last > first) context.putImageData(raster.image, 0, 0, 0, first, width, last - first);
+}
+
+function putCell(raster, from, wanted, bar, look) {
+  const { pixels, width, w, h, cellH, ratio } = raster;
+  const { markPixels } = look;
+  if (wanted === OUT) { block(pixels, width, from, w, h, markPixels.filteredOut); return; }
+  const [code, flags] = [wanted & 0xff, (wanted >> 8) & 0x3f];
+  const isTiled = code > FULL ? code !== VALUE_FROM : (flags & PAUSED) > 0 && (flags & (CRITICAL | WASTED)) === 0;
+  const isCritical = (flags & CRITICAL) > 0 && code <= VALUE_FROM + 3 && code !== 247;
+  if (isTiled && !isCritical) {
+    stamp(pixels, width, from, tile(raster, code, code <= FULL, look), w, h);
+    return;
+  }
+  block(pixels, width, from, w, h, wholeOf(code, flags, isCritical, look));
+  if (isCritical) { dot(raster, from, markPixels.criticalInk); return; }
+  if (bar > 0) {
+    const tall = Math.max(1, Math.round(barHeight(cellH) * ratio));
+    block(pixels, width, from + (h - tall) * width, bar, tall, flags & WASTED ? markPixels.wasteOn : barColour(look));
+  }
+  if (flags & HELD) block(pixels, width, from, Math.round(2 * ratio), h, flags & OTHERS ? markPixels.warning : markPixels.lease);
+}
+
+function wholeOf(code, flags, isCritical, { pixels, markPixels }) {
+  if (isCritical) return markPixels.critical;
+  if (flags & WASTED) return markPixels.wasteFill;
+  if (code === 0 && flags & HELD) return markPixels.leaseBase;
+  return code > FULL ? markPixels.plain : pixels[code];
+}
+
+/** Opaque, between the middle of the scale and the memory's own colour: pixels have no transparency. */
+function barColour(look) {
+  look.bar ??= mixed(look.pixels[FULL], look.markPixels.memory);
+  return look.bar;
+}
+
+const mixed = (one, other) => (((one & 0xfefefefe) >>> 1) + ((other & 0xfefefefe) >>> 1)) >>> 0;
+
+function dot({ pixels, width, w, h }, from, colour) {
+  const size = Math.max(2, Math.round(h / 3.5));
+  block(pixels, width, from + Math.floor((h - size) / 2) * width + Math.floor((w - size) / 2), size, size, colour);
+}
+
+// By hand: of so few pixels a call of `fill` or `set` takes longer than they do.
+function block(pixels, width, from, w, h, colour) {
+  for (let y = 0, start = from; y < h; y++, start += width) {
+    const end = start + w;
+    for (let k = start; k < end; k++) pixels[k] = colour;
+  }
+}
+
+function stamp(pixels, width, from, source, w, h) {
+  for (let y = 0, start = from, k = 0; y < h; y++, start += width) {
+    for (let to = start; to < start + w; to++, k++) pixels[to] = source[k];
+  }
+}
+
+function tile(raster, code, isPaused, look) {
+  const key = isPaused ? "paused" : code;
+  if (!raster.tiles.has(key)) raster.tiles.set(key, makeTile(raster, code, isPaused, look.marks));
+  return raster.tiles.get(key);
+}
+
+function makeTile({ w, h, cellH }, code, isPaused, marks) {
+  const context = new OffscreenCanvas(w, h).getContext("2d", { willReadFrequently: true });
+  context.fillStyle = marks.ground;
+  context.fillRect(0, 0, w, h);
+  const state = stateOf(code);
+  if (isPaused) {
+    context.fillStyle = marks.paused;
+    box(context, 0, 0, w, h);
+    drawBars({ context, x: 0, y: 0, w, h: cellH < TINY ? h : Math.min(h, 13), marks });
+  } else if (FAULTS.has(state) && cellH < 9) {
+    context.fillStyle = marks.critical;
+    context.fillRect(0, 0, w, h);
+  } else drawState(context, state, 0, 0, w, h, FAULTS.has(state) ? { ...marks, lostBase: marks.critical, lostInk: marks.criticalInk } : marks);
+  return new Uint32Array(context.getImageData(0, 0, w, h).data.buffer);
+}

@@ -1,0 +1,44 @@
+"""GPUs that are wasted: a task holds memory on them, and for minutes nothing has run. Pure."""
+
+import numpy as np
+
+from gpudeck.metrics import Absence
+
+from ..history.usage import IDLE_AT_MOST_PCT
+from .fleet import Fleet, GpuStatus
+from .metric_table import Codes, Floats, Mask
+
+WASTED_AFTER_S = 600.0
+HELD_BYTES = 2.0**30
+
+
+def note_idle(fleet: Fleet, mono: float) -> None:
+    """Once a second. What is not read now is neither: it goes on as it was."""
+    size = len(fleet)
+    util, peak, mem = (fleet.column(key, mono)
+                       for key in ("util_pct", "util_max_pct", "mem_used_bytes"))
+    is_util, is_peak, is_mem = (each.absent == Absence.PRESENT for each in (util, peak, mem))
+    is_read = (fleet.shown(mono) == GpuStatus.OK) & (is_util | is_peak) & is_mem
+    is_idle = is_idle_at(np.where(is_peak, peak.values, util.values), mem.values)
+    is_idle &= (fleet.task_count[:size] > 0) & ~fleet.is_paused[:size]
+    since = fleet.idle_mono[:size]
+    since[is_read & ~is_idle] = np.nan
+    since[is_read & is_idle & np.isnan(since)] = mono
+
+
+def is_idle_at(peak_pct: Floats, mem_bytes: Floats) -> Mask:
+    found: Mask = (peak_pct <= IDLE_AT_MOST_PCT) & (mem_bytes >= HELD_BYTES)
+    return found
+
+
+def wasted(fleet: Fleet, show: Codes, mono: float) -> Mask:
+    with np.errstate(invalid="ignore"):
+        found: Mask = (show == GpuStatus.OK) & (
+            mono - fleet.idle_mono[: len(fleet)] >= WASTED_AFTER_S)
+    return found
+
+
+def seconds_idle(is_idle: Mask) -> int:
+    """Minutes, oldest first: how long the last of them have been idle without a break."""
+    busy = np.flatnonzero(~is_idle)
+    return 60 * (len(is_idle) - (int(busy[-1]) + 1 if len(busy) else 0))

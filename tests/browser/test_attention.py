@@ -1,0 +1,146 @@
+"""What stands over the map: who knows nothing but the first screen's text knows what is wrong."""
+
+import random
+import re
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page
+
+from gpudeck.wire import Task, Tasks, Use
+from tests.demos import soon
+from tests.integration.hubs import HubProcess
+from tests.integration.telling import Teller
+from tests.integration.visitors import add_person
+from tests.unit.fleets import Row, frame
+
+pytestmark = pytest.mark.browser
+WASTED_AFTER_S = 3.0
+NODES, GPUS = 8, 8
+WORDS = re.compile(r"Wasted\s+(\d+) GPUs?\s+(\S+) on (\S+) GPU (\d+), idle ([\d.]+) (s|min)\b")
+
+
+class BusyNode(Teller):
+    """All its GPUs work but `idle` ones, which somebody holds, and `paused` ones."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, GPUS)
+        self.idle: dict[int, str] = {}
+        self.paused: set[int] = set()
+        self.owner = f"u{secrets.token_hex(2)}"
+
+    def say_all(self) -> None:
+        rows: list[Row] = [{
+            "util_pct": load, "util_max_pct": load, "mem_used_bytes": self.random.uniform(
+                30e9, 70e9)} for load in map(self._load, range(GPUS))]
+        ids = [f"boot-1:{100 + at}:5" for at in range(GPUS)]
+        tasks = Tasks(True, tuple(
+            Task(ids[at], 100 + at, 5, 1_000.0, self.idle.get(at, self.owner), "python train.py")
+            for at in range(GPUS)), tuple(
+            Use(ids[at], at, 30e9, 0.0, "paused" if at in self.paused else "running")
+            for at in range(GPUS)))
+        self._put(frame(rows, self._next(), time.time(), tasks=tasks))
+        self.beat()
+
+    def _load(self, at: int) -> float:
+        return 0.0 if at in self.idle or at in self.paused else self.random.uniform(40, 100)
+
+
+@pytest.fixture(name="hub", scope="module")
+def _hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
+    constants = {"dashboard.fleet.wasted_gpus.WASTED_AFTER_S": WASTED_AFTER_S}
+    with HubProcess(tmp_path_factory.mktemp("hub") / "data", constants=constants) as hub:
+        add_person(hub, "root", "admin")
+        yield hub
+
+
+@pytest.fixture(name="fleet", scope="module")
+def _fleet(hub: HubProcess) -> Iterator[list[BusyNode]]:
+    nodes = [BusyNode(f"n{at:03}") for at in range(NODES)]
+    is_over = threading.Event()
+    for node in nodes:
+        node.connect(hub)
+
+    def go_on() -> None:
+        while not is_over.wait(1.0):
+            for node in nodes:
+                node.say_all()
+
+    voice = threading.Thread(target=go_on, daemon=True)
+    voice.start()
+    yield nodes
+    is_over.set()
+    voice.join(20)
+    for node in nodes:
+        node.close()
+
+
+def first_screen(page: Page) -> str:
+    """All text that stands in the window without scrolling."""
+    text: str = page.evaluate("""() => [...document.querySelectorAll("main button, main p")]
+        .filter(one => one.checkVisibility() && one.getBoundingClientRect().bottom <= innerHeight)
+        .map(one => one.innerText).join("\\n")""")
+    return text
+
+
+def test_a_stranger_learns_from_the_first_screen_who_wastes_what(
+        fleet: list[BusyNode], come: Callable[..., Page]) -> None:
+    page = come("/")
+    assert soon(lambda: "8 of 8 nodes healthy" in first_screen(page), 30), first_screen(page)
+    assert "Wasted\nnone" in first_screen(page)
+    node, at, hog = random.choice(fleet), random.randrange(GPUS), f"h{secrets.token_hex(3)}"
+    began = time.time()
+    node.idle[at] = hog
+    assert soon(lambda: WORDS.search(first_screen(page)), 30), first_screen(page)
+    known = time.time()
+    found = WORDS.search(first_screen(page))
+    assert found is not None
+    count, who, where, index, long, unit = found.groups()
+    assert (int(count), who, where, int(index)) == (1, hog, node.caller.said.host, at)
+    assert unit == "s"
+    assert WASTED_AFTER_S - 1 <= float(long) <= known - began + 2
+    uuid = node.facts[at].uuid
+    cell: dict[str, Any] = page.evaluate("uuid => gpudeck.cell(uuid)", uuid)
+    assert cell["isWasted"]
+    assert soon(page.locator("#legend-wasted").is_visible, 10)
+
+    page.locator("#card-wasted").click()
+    row = page.locator("#attention-list li")
+    assert soon(lambda: row.get_by_role("button", name="Notify").count() == 1, 20)
+    assert (hog in row.inner_text(), row.count()) == (True, 1)
+    row.get_by_role("button", name=f"GPU {at}").click()
+    assert soon(lambda: str(at) in page.locator("#drawer-title").inner_text(), 20)
+    page.locator("#card-wasted").click()
+    page.keyboard.press("Escape")
+    assert page.locator("#attention-panel").is_hidden()
+    assert page.locator("#drawer").is_visible(), "one layer at a time"
+
+    page.locator("#chip-wasted").click()
+    assert soon(lambda: "1 of 64 match" in page.locator("#filter-words").inner_text(), 20)
+    del node.idle[at]
+    assert soon(lambda: "Wasted\nnone" in first_screen(page), 20)
+
+
+def test_paused_is_not_idle_and_has_its_own_mark(fleet: list[BusyNode], come: Callable[..., Page]
+                                                 ) -> None:
+    node, at = random.choice(fleet), random.randrange(GPUS)
+    node.paused.add(at)
+    page = come("/")
+    cell = "uuid => gpudeck.cell(uuid)"
+    uuid = node.facts[at].uuid
+    assert soon(lambda: (page.evaluate(cell, uuid) or {}).get("isPaused"), 30)
+    assert soon(page.locator("#legend-paused").is_visible, 20)
+    assert not page.evaluate(cell, uuid)["isWasted"]
+
+
+def test_a_phone_has_the_map_above_the_fold(fleet: list[BusyNode], come: Callable[..., Page]
+                                            ) -> None:
+    page = come("/", width=390)
+    assert soon(lambda: page.evaluate("gpudeck.stats.arrange_ms"), 30)
+    box: Any = page.locator("#cells").bounding_box()
+    assert box["y"] < 260
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0

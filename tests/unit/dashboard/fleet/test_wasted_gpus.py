@@ -1,0 +1,145 @@
+"""Which GPUs are wasted, and since when."""
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dashboard.fleet import views
+from dashboard.fleet.filters import parse
+from dashboard.fleet.fleet import Fleet
+from dashboard.fleet.idle_history import IdleHistory
+from dashboard.fleet.visibility import EVERYTHING_SEEN, focus
+from dashboard.fleet.wasted_gpus import WASTED_AFTER_S, note_idle, seconds_idle
+from dashboard.history.embedded import EmbeddedHistory
+from dashboard.history.rows import HistoryMessage
+from gpudeck.metrics import Absence
+from gpudeck.pool.core.claims import Claim
+from gpudeck.pool.link import PoolReport, ReportedLease
+from gpudeck.wire import Use
+from tests.unit.fleets import MONO, NOW, Row, add_node, frame, tasks
+
+HELD = {"util_pct": 0.0, "util_max_pct": 0.0, "mem_used_bytes": 40e9}
+
+
+def told(fleet: Fleet, rows: Sequence[Row], seq: int, after_s: float, state: str = "ok",
+         uses: str = "running") -> None:
+    node = next(iter(fleet.nodes.values()))
+    said = tasks(*((f"t{at}", at, "bohdan") for at in range(len(rows) - 1)))
+    said = type(said)(True, said.began, tuple(
+        Use(use.task_id, use.gpu, 1e9, 0.0, uses) for use in said.uses))  # type: ignore[arg-type]
+    node.heard_mono = MONO + after_s
+    fleet.frame(node, frame(rows, seq, NOW + after_s, [state] * len(rows), said), NOW + after_s,
+                MONO + after_s)
+    note_idle(fleet, MONO + after_s)
+
+
+def matching(fleet: Fleet, state: str, mono: float) -> list[bool]:
+    picked = parse(f"state:{state}")
+    assert picked is not None
+    found: list[bool] = picked.matches(fleet, mono).tolist()
+    return found
+
+
+def totals(fleet: Fleet, after_s: float) -> dict[str, object]:
+    found: dict[str, object] = views.totals(
+        fleet, focus(fleet, EVERYTHING_SEEN), NOW + after_s, MONO + after_s)["wasted"]
+    return found
+
+
+@pytest.mark.parametrize(("row", "is_wasted"), [
+    (HELD, True),
+    (HELD | {"util_pct": 0.3, "util_max_pct": 4.0}, True),
+    (HELD | {"util_max_pct": 80.0}, False),  # its second was busy, its mean is not
+    (HELD | {"mem_used_bytes": 1e8}, False),
+    (HELD | {"util_pct": Absence.UNSUPPORTED, "util_max_pct": Absence.UNSUPPORTED}, False),
+    (HELD | {"mem_used_bytes": Absence.DENIED}, False),
+])
+def test_what_is_wasted(row: Row, is_wasted: bool) -> None:
+    fleet = Fleet(1)
+    add_node(fleet, gpus=2)
+    # The last GPU has no task.
+    for seq, after_s in enumerate((0.0, WASTED_AFTER_S - 1, WASTED_AFTER_S), start=1):
+        told(fleet, [row, HELD], seq, after_s)
+        found = totals(fleet, after_s)
+        assert found["gpus"] == (is_wasted and after_s == WASTED_AFTER_S)
+    if is_wasted:
+        assert found["mem_bytes"] == 40e9
+        assert found["slots"] == np.array([0], "<u4").tobytes()
+        assert found["since"] == np.array([NOW], "<u4").tobytes()
+        assert matching(fleet, "wasted", MONO + WASTED_AFTER_S) == [True, False]
+
+
+def test_work_ends_it_and_what_is_not_read_does_not() -> None:
+    fleet = Fleet(1)
+    add_node(fleet, gpus=2)
+    late = WASTED_AFTER_S
+    told(fleet, [HELD, HELD], 1, 0.0)
+    told(fleet, [HELD, HELD], 2, late, state="stale")
+    assert totals(fleet, late)["gpus"] == 0  # nobody knows now
+    told(fleet, [HELD, HELD], 3, late + 1)
+    assert totals(fleet, late + 1)["gpus"] == 1
+    told(fleet, [HELD | {"util_max_pct": 50.0}, HELD], 4, late + 2)
+    told(fleet, [HELD, HELD], 5, late + 3)
+    assert totals(fleet, late + 3)["gpus"] == 0
+
+
+def test_a_paused_gpu_is_not_wasted_and_says_so() -> None:
+    fleet = Fleet(1)
+    add_node(fleet, gpus=2)
+    for seq, after_s in enumerate((0.0, WASTED_AFTER_S), start=1):
+        told(fleet, [HELD, HELD], seq, after_s, uses="paused")
+    assert totals(fleet, WASTED_AFTER_S)["gpus"] == 0
+    assert views.owners(fleet, focus(fleet, EVERYTHING_SEEN))["paused"] == b"\x01"
+
+
+def test_a_leased_gpu_is_not_free() -> None:
+    fleet = Fleet(1)
+    node = add_node(fleet, gpus=3)
+    told(fleet, [{}, {}, {}], 1, 0.0)
+    visible = focus(fleet, EVERYTHING_SEEN)
+    assert views.totals(fleet, visible, NOW, MONO)["free"] == b"\x04"
+    claim = Claim(id="c1", owner="li", gpus=1, submitted_at=NOW)
+    fleet.take_pool(node, PoolReport((), (), (
+        ReportedLease(claim, ("GPU-n1-2",), "active", NOW, NOW + 60, NOW),)))
+    found = views.totals(fleet, visible, NOW, MONO)
+    assert (found["free"], found["gpus"]["free"]) == (b"\x00", 0)
+    assert not any(matching(fleet, "free", MONO))
+    fleet.take_pool(node, None)
+    assert matching(fleet, "free", MONO) == [False, False, True]
+
+
+def test_how_long_the_last_minutes_were_idle() -> None:
+    count = random.randint(0, 30)
+    assert seconds_idle(np.array([True, False] + [True] * count)) == 60 * count
+    assert seconds_idle(np.array([True] * count, bool)) == 60 * count
+
+
+def test_history_says_since_when_before_the_hub_looked(tmp_path: Path) -> None:
+    """One GPU idle for all of the past, one that worked three minutes ago, one with a hole."""
+    fleet, now = Fleet(1), NOW - NOW % 60 + 20.0
+    node = add_node(fleet, gpus=4)
+    history = EmbeddedHistory(tmp_path)
+    history.open()
+    assert node.listing is not None
+    history.append([HistoryMessage("n1", "s1", 0.0, node.hello),
+                    HistoryMessage("n1", "s1", 0.0, node.listing.inventory)], 1)
+    for seq, t in enumerate(range(int(now) - 1_800, int(now), 5), start=1):
+        busy = HELD | {"util_max_pct": 70.0} if now - 180 <= t < now - 170 else HELD
+        hole: Row = {} if now - 400 <= t < now - 200 else HELD
+        history.append([HistoryMessage("n1", "s1", t, frame(
+            [HELD, busy, hole, {}], seq, t), t)], 1)
+    told(fleet, [HELD, HELD, HELD, {}], 1, 0.0)
+    idle = IdleHistory(fleet, history)
+    idle.step(now, MONO)
+    long, short, holed, none = (MONO - fleet.idle_mono[:4]).tolist()
+    assert 1_740 <= long <= 1_860  # by whole minutes
+    assert 60 <= short <= 180
+    assert 60 <= holed <= 200
+    assert np.isnan(none)
+    # Whoever works is not asked for again before it has rested, and what is known stays.
+    idle.step(now, MONO)
+    assert (MONO - fleet.idle_mono[0]) == long
+    history.close()
