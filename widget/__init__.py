@@ -1,4 +1,5 @@
-"""gpudeck in a notebook: `watch()`, `%%gpu`, `measure()`, `connect()`. See docs/notebook.md."""
+"""gpudeck in a notebook: `watch()`, `claim()`, `%%gpu`, `measure()`, `connect()`; see
+docs/notebook.md."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -6,9 +7,11 @@ from .hub import connect
 from .measurement import measure
 
 if TYPE_CHECKING:
+    from .claim_widget import ClaimWidget
     from .live_widget import Watch
 
-__all__ = ["connect", "load_ipython_extension", "measure", "unload_ipython_extension", "watch"]
+__all__ = ["claim", "connect", "load_ipython_extension", "measure", "unload_ipython_extension",
+           "watch"]
 
 
 def watch(hub: str | None = None, token: str | None = None, *, simulate: str | None = None,
@@ -25,6 +28,18 @@ def watch(hub: str | None = None, token: str | None = None, *, simulate: str | N
     if simulate is not None:
         raise ValueError("a hub has a fleet of its own; leave `simulate` out")
     return watch_fleet(hub, token, ca_file)
+
+
+def claim(gpus: int = 1, *, model: str = "", mem: str | None = None, share: int | None = None,
+          term: str | None = None, wait: str | None = None, priority: int | None = None,
+          preemptible: bool = False) -> "ClaimWidget":
+    """GPUs of this machine for this kernel: the cell waits until they are there, and they go back
+    when the kernel ends. Before anything uses CUDA."""
+    from gpudeck.pool.claim import asked
+
+    from .claim_widget import ClaimWidget
+
+    return ClaimWidget(asked(gpus, model, mem, share, term, wait, priority, preemptible))
 
 
 def load_ipython_extension(shell: Any) -> None:

@@ -12,7 +12,7 @@ ASSETS = HERE.parent / "assets"
 MODULES = (*(ASSETS / name for name in ("parts/gauges.mjs", "parts/cells.mjs", "parts/dom.mjs",
                                          "parts/format.mjs", "actions/action_words.mjs",
                                          "quotas/quota_bars.mjs")),
-           HERE / "acts.mjs", HERE / "machine.mjs", HERE / "fleet.mjs",
+           HERE / "theme.mjs", HERE / "acts.mjs", HERE / "machine.mjs", HERE / "fleet.mjs",
            HERE / "widget.mjs")
 
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:const|let|function|class) (\w+))", re.M)
@@ -24,6 +24,12 @@ _IMPORT = re.compile(r'^import \{ ([^}]+) \} from "\.[./]*/(?:\w+/)*(\w+)\.mjs";
 def module() -> str:
     rows = f"export const ROWS = new Map({rows_json()}.map((row) => [row.id, row]));"
     return bundled({"action_table": rows, **{path.stem: path.read_text() for path in MODULES}})
+
+
+@cache
+def claim_module() -> str:
+    files = (ASSETS / "parts/dom.mjs", HERE / "theme.mjs", HERE / "claim.mjs")
+    return bundled({path.stem: path.read_text() for path in files})
 
 
 def bundled(sources: dict[str, str]) -> str:

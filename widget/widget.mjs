@@ -2,6 +2,7 @@
 
 import { make, say } from "./dom.mjs";
 import { age } from "./format.mjs";
+import { isDark } from "./theme.mjs";
 import { Acts } from "./acts.mjs";
 import { Machine } from "./machine.mjs";
 import { Fleet } from "./fleet.mjs";
@@ -11,19 +12,6 @@ const SILENT_S = 10;
 const GONE = "The kernel that this came from has ended. Run the cell again.";
 const SILENT = "Nothing comes from the kernel. If it was restarted, run the cell again.";
 const FED_S = 2.5; // while the kernel is at work pictures come at least so often, times `everyS`
-
-// Where each notebook says what its theme is; the last word is the colour of what lies behind us.
-function isDark(element) {
-  const { body, documentElement: root } = document;
-  if (body.dataset.jpThemeLight !== undefined) return body.dataset.jpThemeLight === "false";
-  if (body.dataset.vscodeThemeKind) return /dark|high-contrast$/.test(body.dataset.vscodeThemeKind);
-  if (root.matches("[theme=dark]") || body.matches(".dark, [data-theme=dark]") || root.matches(".dark")) return true;
-  for (let behind = element.parentElement; behind !== null; behind = behind.parentElement) {
-    const parts = getComputedStyle(behind).backgroundColor.match(/[\d.]+/g)?.map(Number) ?? [];
-    if (parts.length >= 3 && parts[3] !== 0) return 0.3 * parts[0] + 0.59 * parts[1] + 0.11 * parts[2] < 128;
-  }
-  return matchMedia("(prefers-color-scheme: dark)").matches;
-}
 
 class View {
   constructor(model, element) {

@@ -26,8 +26,8 @@ def add_gpu_flags(made: argparse.ArgumentParser) -> None:
     made.add_argument("--model", metavar="NAME", default="",
                       help="words of the model's name, such as h100; 'a100|h100' takes either")
     made.add_argument("--mem", metavar="SIZE", type=parsed(parse_board_size),
-                      help="memory of each GPU at least, in GiB, such as 40G (40GB means the "
-                           "same; a board sold with 80 GB has 79.6); of a share: its part")
+                      help="memory of each GPU at least, in GiB, such as 40G (40GB is the same; a "
+                           "board sold with 80 GB has 79.6); of a share: its part")
     made.add_argument("--for", metavar="SPAN", dest="term_s", type=parsed(parse_span),
                       help="how long, such as 90m or 8h; it is renewed while it is used")
 

@@ -43,21 +43,14 @@ def claim(gpus: int = 1, *, model: str = "", mem: str | None = None, share: int 
     if is_cuda_initialised():
         raise RuntimeError(TOO_LATE)
     pool = PoolConnection(os.environ)
-    lease = wait_for(pool, AskClaim(
-        request_id=uuid4().hex[:16], is_run=True, gpus=gpus,
-        models=tuple(word.strip() for word in model.split("|") if word.strip()),
-        share_milli=WHOLE_MILLI if share is None else share * 10,
-        mem_bytes=None if mem is None else parse_board_size(mem),
-        term_s=None if term is None else parse_span(term),
-        wait_s=None if wait is None else parse_span(wait), priority=priority,
-        is_preemptible=preemptible, shape=os.path.basename(sys.argv[0])[:256]), _say)
-    _bind(pool, lease)
+    lease = wait_for(pool, asked(gpus, model, mem, share, term, wait, priority, preemptible), _say)
+    bind(pool, lease)
     change = environment(lease, "auto", boards_seen())
-    before = _set(change)
+    before = set_environment(change)
     try:
         yield HeldLease(lease.lease_id, lease.gpus, dict(change.set))
     finally:
-        _put_back(before)
+        put_back(before)
         pool.send(GiveBack(lease.lease_id))
         pool.close()
 
@@ -84,7 +77,21 @@ def is_cuda_initialised() -> bool:
     return int(cuda.cuDeviceGetCount(ctypes.byref(ctypes.c_int()))) != NOT_INITIALIZED
 
 
-def _bind(pool: PoolConnection, lease: Leased) -> None:
+def asked(gpus: int, model: str, mem: str | None, share: int | None, term: str | None,
+          wait: str | None, priority: int | None, preemptible: bool) -> AskClaim:
+    """For this very process. Raises ValueError with a sentence."""
+    return AskClaim(
+        request_id=uuid4().hex[:16], is_run=True, gpus=gpus,
+        models=tuple(word.strip() for word in model.split("|") if word.strip()),
+        share_milli=WHOLE_MILLI if share is None else share * 10,
+        mem_bytes=None if mem is None else parse_board_size(mem),
+        term_s=None if term is None else parse_span(term),
+        wait_s=None if wait is None else parse_span(wait), priority=priority,
+        is_preemptible=preemptible, shape=os.path.basename(sys.argv[0])[:256])
+
+
+def bind(pool: PoolConnection, lease: Leased) -> None:
+    """To this process: the lease ends with it. Raises CommandError."""
     pidfd = os.pidfd_open(os.getpid())
     try:
         pool.send(Bind(lease.lease_id), pidfd)
@@ -99,7 +106,7 @@ def _say(waits: ClaimWaits) -> None:
     print(f"waiting for GPUs, number {waits.place}: {waits.why}", file=sys.stderr)
 
 
-def _set(change: EnvironmentChange) -> dict[str, str | None]:
+def set_environment(change: EnvironmentChange) -> dict[str, str | None]:
     names = (*change.set, *change.unset)
     before = {name: os.environ.get(name) for name in names}
     os.environ.update(change.set)
@@ -108,7 +115,7 @@ def _set(change: EnvironmentChange) -> dict[str, str | None]:
     return before
 
 
-def _put_back(before: dict[str, str | None]) -> None:
+def put_back(before: dict[str, str | None]) -> None:
     for name, value in before.items():
         if value is None:
             os.environ.pop(name, None)

@@ -117,6 +117,24 @@ def test_gpus_are_asked_for_extended_and_given_back_by_key(
         hub: HubProcess, bed: PoolBed, nothing_held: None, browser: Browser) -> None:
     with visit(browser, hub, "root") as page:
         _hold_and_give_back(hub, bed, page)
+        _compare_strategies(hub, page)
+
+
+def _compare_strategies(hub: HubProcess, page: Page) -> None:
+    """The page says what REST says, of the leases that have ended."""
+    page.get_by_text("What would another strategy have done?").click()
+    page.locator(".pool-compare select").select_option("spread")
+    page.get_by_role("button", name="Compare").click()
+    rows = page.locator("table[aria-label='Strategies compared'] tbody tr")
+    rows.first.wait_for()
+    made = hub.ask("/api/v1/pool/simulations", "POST", Content_Type="application/json",
+                   body=json.dumps({"strategies": ["pack", "spread"], "days": 7}).encode())
+    assert made.status == 200, made.body
+    assert [row.split()[0] for row in rows.all_inner_texts()] == ["pack", "spread"]
+    assert f"{made.json['claims']} lease" in text(page, ".pool-would")
+    for row, said in zip(rows.all_inner_texts(), made.json["items"], strict=True):
+        assert f"{said['used_pct']:.1f} %" in row
+        assert row.split()[-1] == str(said["never"])
 
 
 def _hold_and_give_back(hub: HubProcess, bed: PoolBed, page: Page) -> None:
