@@ -20,6 +20,8 @@ SUMMARY: dict[str, str] = {
     "agent": "the daemon of one node",
     "status": "the GPUs, once, as a table or JSON",
     "tasks": "the tasks on the GPUs, once, as a table or JSON",
+    "top": "GPUs, jobs, host and queue, live on this terminal",
+    "free": "indices of free GPUs, for scripts",
     "doctor": "what works on this machine, what does not, and what to do",
     "run": "run a command on GPUs of this node, when it is its turn",
     "claim": "hold GPUs of this node for what you start yourself",

@@ -42,6 +42,9 @@ ABSENCE_MEANING: dict[Absence, str] = {
 
 Aggregate = Literal["mean", "max", "last", "counter"]
 
+# A GPU that is held while no more than this ran on it is held idle.
+IDLE_AT_MOST_PCT = 5.0
+
 
 @dataclass(frozen=True, slots=True)
 class Metric:

@@ -12,9 +12,9 @@ from gpudeck.action_words import printable
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.pool.connection import PoolConnection, reserve, wait_for
 from gpudeck.pool.messages import ClaimRefused, Extend, GiveBack, Leased, PoolShown, ShowPool
-from gpudeck.quota import parse_span, span_words
+from gpudeck.quota import span_words
 from gpudeck.settings import parser
-from gpudeck.times import parse_until
+from gpudeck.times import parse_span, parse_until
 
 from .pool_request import add_claim_flags, claim_of, parsed
 from .run import say, say_place

@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpudeck.quota import InvalidQuotaError, Quota, meaning, parse_size, parse_span, read
+from gpudeck.quota import InvalidQuotaError, Quota, meaning, read
 from gpudeck.quota_usage import QuotaBalance, QuotaIndex, TaskHolding, balances, explained
+from gpudeck.sizes import parse_size
+from gpudeck.times import parse_span
 from gpudeck.wire import Task
 
 NOW = 1_000_000.0
