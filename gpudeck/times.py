@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from gpudeck.errors import CommandError, ExitCode
 
 SPANS = "90s, 30m or 30min, 2h, 1d"
-_SPANS_S = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0}
+SPANS_S = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0}
 _SPAN = re.compile(r"\s*([0-9]{1,12}(?:\.[0-9]+)?)\s*(s|min|m|h|d)\s*")
 AHEAD_MOST_S = 9_999 * 86_400.0
 
@@ -16,7 +16,7 @@ def parse_span(text: str) -> float:
     match = _SPAN.fullmatch(text)
     if match is None:
         raise ValueError(f"{text[:40]!r} is no span of time; write for example 90s, 30m, 12h or 7d")
-    return float(match[1]) * _SPANS_S[match[2]]
+    return float(match[1]) * SPANS_S[match[2]]
 
 
 def parse_until(word: str, now: datetime) -> float:

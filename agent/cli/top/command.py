@@ -69,7 +69,9 @@ def _live(source: TopSource, view: TopView) -> int:
                     continue
                 if request.do == "quit":
                     return ExitCode.OK
-                if request.do == "refilter":
+                if request.do == "redraw":
+                    screen.forget()
+                elif request.do == "refilter":
                     source.show_only(view.filter, view.is_mine)
                 elif request.job is not None:
                     from .acting import act  # takes long to load, and most looks end without one

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from gpudeck.action_words import age, moment
 
-from .model import GpuRow, Item, JobRow, TopModel, news, ordered
+from .model import GpuRow, Item, JobRow, TopModel, natural, news, ordered
 from .text import Line, bar, cut, cut_line, pad, width_of
 
 ROWS_MOST, COLUMNS_MOST = 12, 40  # GPUs, until they are shown more densely
@@ -14,6 +14,7 @@ ONLY_JOBS_BELOW = 12  # lines
 JOBS_LEAST = 4
 QUEUE_MOST = 3
 COMMAND_MOST = 4_096
+OLD_S = 10.0
 MARKS = {"busy": "#", "idle": ".", "waste": "W", "crit": "!", "paused": "x", "lease": "L",
          "soft": "~"}
 MEANING = "# busy  . idle  W wasted  x paused  L leased  ~ no reading  ! lost"
@@ -28,6 +29,7 @@ HELP = (
     "v          preview of an end; nothing is done",
     "p r e      pause, resume, end: shows exactly what would be hit, then asks",
     "n          notify its owner",
+    "Ctrl-L     draw the screen again",
     "q Ctrl-C   quit; that ends nothing but this screen",
     "",
     f"Many GPUs: {MEANING}",
@@ -83,9 +85,7 @@ def _ascii(line: Line) -> Line:
 
 def _title(model: TopModel, view: TopView, width: int, now: float) -> Line:
     line: Line = [("gpudeck top", "bold"), (f"  {model.title}", "soft")]
-    if model.trouble:
-        line.append((f"  {model.trouble}", "crit"))
-    elif model.at is not None and now - model.at > 10:
+    if model.at is not None and now - model.at > OLD_S:
         line.append((f"  {age(now - model.at)} old", "crit"))
     line += [(f"  {words}", style) for words, style in news(model)]
     chosen = [f"sort: {view.sort}"] if view.sort != "wasted" else []
@@ -93,7 +93,7 @@ def _title(model: TopModel, view: TopView, width: int, now: float) -> Line:
     chosen += [f"filter: {view.filter}"] if view.filter else []
     if chosen:
         line.append((f"  [{', '.join(chosen)}]", "lease"))
-    return line
+    return [*line, (f"  {model.models}", "soft")]
 
 
 def _foot(view: TopView) -> Line:
@@ -208,7 +208,7 @@ def _gpu_columns(model: TopModel, width: int, is_utf8: bool) -> list[Line]:
 def _gpu_map(model: TopModel, width: int, room: int) -> list[Line]:
     """A character each, node by node, the worst nodes first where not all of them fit."""
     nodes: dict[str, list[GpuRow]] = {}
-    for gpu in model.gpus:
+    for gpu in sorted(model.gpus, key=lambda gpu: natural(gpu.host)):
         nodes.setdefault(gpu.host, []).append(gpu)
     label = min(14, max(map(width_of, nodes)))
     block = min(width, label + 1 + max(map(len, nodes.values())))
@@ -334,5 +334,6 @@ def _queue_lines(model: TopModel, width: int) -> list[Line]:
 
 
 def _note_lines(model: TopModel) -> list[Line]:
-    lines: list[Line] = [[(note, "waste")] for note in model.notes[:2]]
+    lines: list[Line] = [[(model.trouble, "crit")]] if model.trouble else []
+    lines += [[(note, "waste")] for note in model.notes[:2]]
     return lines + ([[(model.host_words, "soft")]] if model.host_words else [])

@@ -20,7 +20,7 @@ FILTER_MOST = 1_000
 class TopRequest:
     """`preview`: of an end, and nothing more. `refilter`: what is shown is to be read again."""
 
-    do: Literal["quit", "act", "preview", "refilter"]
+    do: Literal["quit", "act", "preview", "refilter", "redraw"]
     action: TaskAction = "end"
     job: JobRow | None = None
 
@@ -31,6 +31,8 @@ def pressed(model: TopModel, view: TopView, key: str) -> tuple[TopView, TopReque
         return _typed(view, view.entry, key)
     if key in ("q", "Q"):
         return view, TopRequest("quit")
+    if key == "\x0c":  # Ctrl-L
+        return view, TopRequest("redraw")
     if key == "?":
         return replace(view, has_help=not view.has_help), None
     if key == ESCAPE:

@@ -1,6 +1,7 @@
 """GPUs and tasks, as the REST interface and this machine both shape them, to what one screen says.
 Pure."""
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -75,6 +76,7 @@ class TopModel:
     gpus: tuple[GpuRow, ...] = ()
     jobs: tuple[JobRow, ...] = ()
     queue: tuple[QueueRow, ...] = ()
+    models: str = ""
     host_words: str = ""
     notes: tuple[str, ...] = ()
     trouble: str = ""
@@ -132,10 +134,14 @@ def is_held(amounts: Iterable[float | None]) -> bool:
     return sum(amount for amount in amounts if amount is not None) >= HELD_AT_LEAST_BYTES
 
 
+def job_key(task: Item) -> str:
+    return f"{task['node']} {task.get('job_id') or task['id']}"
+
+
 def job_rows(tasks: Sequence[Item], gpus: Sequence[GpuRow]) -> tuple[JobRow, ...]:
     jobs: dict[str, list[Item]] = {}
     for task in tasks:
-        jobs.setdefault(f"{task['node']} {task.get('job_id') or task['id']}", []).append(task)
+        jobs.setdefault(job_key(task), []).append(task)
     # A UUID alone: MIG instances and boards have different ones, and so have two nodes.
     rows = {gpu.uuid: gpu for gpu in gpus}
     return tuple(_job(key, members, rows) for key, members in jobs.items())
@@ -187,6 +193,12 @@ def ordered(jobs: Iterable[JobRow], sort: str) -> list[JobRow]:
         return (job.mark != "waste", job.mark != "paused", mem, job.key)
 
     return sorted(jobs, key=key)
+
+
+def natural(name: str) -> list[tuple[int, str]]:
+    """n2 before n10."""
+    return [(int(part), "") if part.isdecimal() else (0, part)
+            for part in re.split(r"([0-9]{1,15})", name)]
 
 
 def news(model: TopModel) -> list[tuple[str, str]]:

@@ -122,6 +122,10 @@ class TerminalScreen:
         if out:
             self._write(SYNC + "".join(out) + SYNC_END)
 
+    def forget(self) -> None:
+        """Others write on terminals too, such as `wall`: all is drawn again."""
+        self._shown = []
+
     def keys(self, seconds: float) -> list[str]:
         """What was pressed until then, or until somebody calls `wake`."""
         ready = select.select([0, self._bell], [], [], seconds)[0]

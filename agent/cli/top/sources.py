@@ -5,7 +5,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ from ...reader.watchdog import ThreadedReaderProcess
 from ...readings import ProcessReading, Reading, with_slow
 from ...settings import ConnectionSettings, this_host
 from ...telemetry import status_table as show
-from .model import METRICS, Item, QueueRow, TopModel, gpu_rows, job_rows
+from .model import METRICS, Item, QueueRow, TopModel, gpu_rows, job_key, job_rows
 
 if TYPE_CHECKING:
     from gpudeck.client import Client
@@ -57,7 +57,7 @@ class TopSource(ABC):
         self._news.set()
 
     @abstractmethod
-    def target(self) -> "Iterator[ActionTarget]":
+    def target(self) -> "AbstractContextManager[ActionTarget]":
         """Where acts go, while it is entered."""
 
     @abstractmethod
@@ -113,7 +113,7 @@ class LocalSource(TopSource):
         self._source.close()
 
     @contextmanager
-    def target(self) -> "Iterator[ActionTarget]":  # type: ignore[override]
+    def target(self) -> "Iterator[ActionTarget]":
         from ...actions.standalone import StandaloneNode
         from ...tasks.terminals import who_is_here
         from ..local_target import LocalTarget
@@ -143,16 +143,23 @@ class LocalSource(TopSource):
         tasks = self._tasks(host)
         gpus = show.gpu_items(reading, host)
         pool = self._pool.newest()
+        rows = gpu_rows(gpus, tasks, leases_of(pool), self.was_busy(gpus))
+        jobs = job_rows(tasks, rows)
         if self._filter or self._is_mine:
             from .local_filter import matching
 
-            gpus, tasks = matching(gpus, tasks, self._filter, os.getuid(), self._is_mine)
-        rows = gpu_rows(gpus, tasks, leases_of(pool), self.was_busy(gpus))
+            uuids, tasks = matching(gpus, tasks, self._filter)
+            if self._is_mine:
+                tasks = [task for task in tasks if task["owner"].get("uid") == os.getuid()]
+                uuids &= {use["uuid"] for task in tasks for use in task["gpus"]}
+            rows = tuple(row for row in rows if row.uuid in uuids)
+            keys = {job_key(task) for task in tasks}
+            jobs = tuple(job for job in jobs if job.key in keys)
         held = "; ".join(holds(hold_files(self.reach.data)))
         notes = [f"HELD, nothing acts here: {held}"] if held else []
         notes += [each for each in (self._unseen, reading.detail) if each]
         return TopModel(
-            f"{host}  {models_of(gpus)}", False, rows, job_rows(tasks, rows), queue_of(pool),
+            f"{host}  {len(gpus)} GPUs", False, rows, jobs, queue_of(pool), models_of(gpus),
             host_words(), tuple(notes), "", reading.taken_at)
 
     def _tasks(self, host: str) -> list[Item]:
@@ -207,8 +214,9 @@ def queue_of(pool: "PoolShown | None") -> tuple[QueueRow, ...]:
 
 def models_of(gpus: list[Item]) -> str:
     names = sorted({str(gpu["name"]) for gpu in gpus})
-    short = names[0].removeprefix("NVIDIA ") if len(names) == 1 else f"{len(names)} models"
-    return f"{len(gpus)} GPUs  {short}" if gpus else "0 GPUs"
+    short = ", ".join(name.removeprefix("NVIDIA ") for name in names[:2]) + (
+        f" and {len(names) - 2} more" if len(names) > 2 else "")
+    return short if gpus else ""
 
 
 def host_words() -> str:
@@ -232,7 +240,7 @@ class HubSource(TopSource):
         self._has_pool = True
 
     @contextmanager
-    def target(self) -> "Iterator[ActionTarget]":  # type: ignore[override]
+    def target(self) -> "Iterator[ActionTarget]":
         from ..targets import HubTarget
 
         yield HubTarget(self.reach.client(), str(self.reach.hub))
@@ -257,10 +265,10 @@ class HubSource(TopSource):
         notes = ([f"HELD, nothing acts on {held} of {len(nodes)} nodes"] if held else []) + (
             [f"{away} of {len(nodes)} nodes are not heard from"] if away else [])
         return TopModel(
-            f"{self.reach.hub}  {len(nodes)} nodes  {models_of(gpus)}", True, rows,
-            job_rows(tasks, rows), tuple(QueueRow(
-                each["place"], each["owner"], each["asks"], each["why"]) for each in queue),
-            "", tuple(notes), "", time.time())
+            f"{len(nodes)} nodes  {len(gpus)} GPUs", True, rows, job_rows(tasks, rows),
+            tuple(QueueRow(each["place"], each["owner"], each["asks"], each["why"])
+                  for each in queue),
+            f"{models_of(gpus)}  {self.reach.hub}", "", tuple(notes), "", time.time())
 
     def _whole_filter(self) -> str:
         if not self._is_mine:
