@@ -1,10 +1,13 @@
 """Command lines as people tell their runs apart: from the script on. Pure."""
 
-import os
 import re
 
 _INTERPRETER = re.compile(r"(python|pypy|ruby|perl|bash|sh|zsh|node|Rscript|julia)[0-9.]*")
 _WITH_VALUE = ("-m", "-c", "-W", "-X")
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2] or path
 
 
 def short_command(command: str | None) -> str:
@@ -13,13 +16,13 @@ def short_command(command: str | None) -> str:
     if command is None:
         return "command not known"
     program, *rest = command.split(" ")
-    if not _INTERPRETER.fullmatch(os.path.basename(program)):
-        return " ".join([os.path.basename(program) or program, *rest])
+    if not _INTERPRETER.fullmatch(_name(program)):
+        return " ".join([_name(program), *rest])
     at = 0
     while at < len(rest) and rest[at].startswith("-") and rest[at] not in ("-m", "-c", "-"):
         at += 2 if rest[at] in _WITH_VALUE else 1
     if at >= len(rest):
-        return " ".join([os.path.basename(program), *rest])
+        return " ".join([_name(program), *rest])
     if rest[at] in ("-m", "-c", "-"):
-        return " ".join([os.path.basename(program), *rest[at:]])
-    return " ".join([os.path.basename(rest[at]) or rest[at], *rest[at + 1:]])
+        return " ".join([_name(program), *rest[at:]])
+    return " ".join([_name(rest[at]), *rest[at + 1:]])

@@ -19,6 +19,12 @@ def parse_span(text: str) -> float:
     return float(match[1]) * SPANS_S[match[2]]
 
 
+def parse_seconds(text: str) -> float:
+    """A span; a bare number is seconds. Raises ValueError with a sentence."""
+    bare = re.fullmatch(r"[0-9]{1,12}(\.[0-9]+)?", text)
+    return parse_span(text if bare is None else f"{text}s")
+
+
 def parse_until(word: str, now: datetime) -> float:
     """`now` has a zone; a time of day is the next one. Raises ValueError with a sentence."""
     word = word.strip()

@@ -8,6 +8,7 @@ import os
 from argparse import ArgumentParser
 from collections.abc import Collection, Sequence
 
+from gpudeck.command_parser import parsed
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.metrics import IDLE_AT_MOST_PCT
 from gpudeck.pool.connection import PoolConnection
@@ -22,7 +23,7 @@ from ..telemetry import status_table as show
 from .action_settings import TABLE
 from .local_reading import read_once
 from .nodes import node_id_of
-from .pool_request import number, parsed
+from .pool_request import number
 
 HELD_BELOW_BYTES = 2**30  # what a driver keeps for itself is less
 POOL_WITHIN_S = 2.0

@@ -16,10 +16,11 @@ import msgspec
 from gpudeck import limits as settings
 from gpudeck.action_table import GRACE_S
 from gpudeck.action_words import moment, printable
+from gpudeck.command_parser import parsed
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.settings import also_behind, parser
 from gpudeck.sizes import parse_size
-from gpudeck.times import SPANS, TIMES, parse_span
+from gpudeck.times import SPANS, TIMES, parse_seconds, parse_span
 
 from ..actions.hold_files import driver_order
 from ..actions.standalone import StandaloneNode
@@ -36,7 +37,6 @@ from ..settings import ConnectionSettings, read_reach
 from ..tasks.task_table import boot_id
 from .action_settings import TABLE
 from .actions import answer
-from .pool_request import parsed
 from .setting_actions import checked, do, node_id, pipes_of
 from .tune import FROM_HUB, tune_share
 
@@ -120,7 +120,8 @@ def _mps_parser() -> argparse.ArgumentParser:
     auto.add_argument("--end", metavar="TIME", default="now", help="default now")
     auto.add_argument("--from", dest="begin_pct", metavar="PCT", type=_whole(1, 100), default=100,
                       help="of --rehearse: the share that it begins with; default 100")
-    auto.add_argument("--every", metavar="S", type=float, default=None,
+    auto.add_argument("--every", metavar="SPAN", type=parsed(parse_seconds),
+                      default=None,
                       help="seconds between two looks, from 1 on; default 30, and 60 in what a hub "
                       "keeps")
     auto.add_argument("--rounds", metavar="N", type=_whole(0, 10**6), default=10,
@@ -167,7 +168,7 @@ def _act(verbs: Any, name: str, words: str, pipes: bool = True) -> argparse.Argu
                           help="the daemon's pipe directory; needed where there are several")
         made.add_argument("--node", metavar="NODE", help="with --hub: the node, by name or id")
     made.add_argument("--reason", metavar="TEXT", help="why; it is recorded")
-    made.add_argument("--grace", metavar="S", type=float, default=GRACE_S,
+    made.add_argument("--grace", metavar="SPAN", type=parsed(parse_seconds), default=GRACE_S,
                       help="of stop and restart: seconds for clients to leave")
     made.add_argument("--yes", action="store_true",
                       help="do not ask; only where nobody's work is ended")

@@ -3,9 +3,9 @@
 import argparse
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
 from uuid import uuid4
 
+from gpudeck.command_parser import parsed
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.pool.core.claims import PRIORITIES, WHOLE_MILLI
 from gpudeck.pool.hami import hami_library
@@ -55,15 +55,6 @@ def claim_of(asked: argparse.Namespace, is_run: bool, shape: str = "",
         mem_bytes=asked.mem, term_s=asked.term_s, wait_s=asked.wait_s, priority=asked.priority,
         is_preemptible=asked.preemptible, again_of=again_of, shape=shape, starts_at=starts_at,
         limits_itself=asked.share is not None and bool(hami_library(os.environ)))
-
-
-def parsed(parse: Callable[[str], Any]) -> Callable[[str], Any]:
-    def read(text: str) -> Any:
-        try:
-            return parse(text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-    return read
 
 
 def number(least: int, most: int) -> Callable[[str], int]:

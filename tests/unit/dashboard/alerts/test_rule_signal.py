@@ -132,7 +132,7 @@ def test_a_good_rule_is_ready() -> None:
     ({"mode": "dry_run", "ladder": []}, "mode", "needs a ladder"),
     ({"signal": "avg(sm_pt, 10m)"}, "signal", "did you mean 'sm_pct'"),
     ({"where": ["age_s > 2GiB"]}, "where[0]", "not measured"),
-    ({"keep_firing_for": "soon"}, "keep_firing_for", "not a span"),
+    ({"keep_firing_for": "soon"}, "keep_firing_for", "no span"),
     ({"budget": {"acts": 500}}, "budget.acts", "1 to 100"),
     ({"tittle": "x"}, "tittle", "did you mean title?"),
     ({"id": "Not An Id"}, "id", "1 to 64 of a-z 0-9 and -"),
