@@ -21,6 +21,7 @@ from .sources import HubSource, LocalSource, TopSource
 
 FIRST_WITHIN_S = 30.0
 REDRAW_S = 1.0
+WHOLE_EVERY_S = 5.0  # others write on terminals too, such as `wall`
 
 
 def top(argv: Sequence[str]) -> int:
@@ -55,8 +56,12 @@ def _live(source: TopSource, view: TopView) -> int:
     with TerminalScreen(os.environ) as screen:
         source.wake = screen.wake
         source.start()
+        whole_at = time.monotonic()
         while True:
             model = source.model
+            if time.monotonic() - whole_at > WHOLE_EVERY_S:
+                screen.forget()
+                whole_at = time.monotonic()
             screen.draw(frame(model, view, *screen.size(), time.time(), screen.is_utf8))
             try:
                 keys = screen.keys(REDRAW_S)

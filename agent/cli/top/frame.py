@@ -239,9 +239,10 @@ def _job_lines(model: TopModel, view: TopView, width: int, room: int, now: float
     jobs = shown_jobs(model, view)
     places = 12 if model.is_fleet else 8
     owner = 10 if width < 100 else 16
-    name = max(8, width - owner - places - 25)
+    mems, ages = 7 if width >= 50 else 0, 8 if width >= 60 else 0
+    name = max(8, width - owner - places - 10 - mems - ages)
     head = (f"{pad('OWNER', owner)}{pad('JOB', name)} {pad('GPUS', places)}{pad('LOAD', 9)}"
-            f"{pad('MEM', 7, right=True)}{pad('AGE', 8, right=True)}")
+            f"{pad('MEM', mems, right=True)}{pad('AGE', ages, right=True)}")
     lines: list[Line] = [[(head, "head")]]
     if not jobs:
         return [*lines, [(_none(model, view), "soft")]]
@@ -258,7 +259,7 @@ def _job_lines(model: TopModel, view: TopView, width: int, room: int, now: float
         rows.append([
             (f"{pad(job.owner, owner - 1)} {what} {pad(where, places - 1)} ",
              "sel" if is_selected else ""),
-            (f"{pad(job.state, 9)}{pad(said, 7, right=True)}{pad(run, 8, right=True)}",
+            (f"{pad(job.state, 9)}{pad(said, mems, right=True)}{pad(run, ages, right=True)}",
              "sel" if is_selected else job.mark)])
         if job.key in view.opened:
             rows += [_task_line(task, is_last=task is job.tasks[-1]) for task in job.tasks]

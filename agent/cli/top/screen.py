@@ -73,6 +73,7 @@ class TerminalScreen:
         self._bell, self._ring = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._handlers: dict[signal.Signals, Any] = {}
         self._shown: list[str | None] = []
+        self._drawn_size = (0, 0)
         self._is_on = False
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
 
@@ -106,11 +107,13 @@ class TerminalScreen:
 
     def draw(self, lines: Sequence[Line]) -> None:
         """Those that have changed."""
-        width, height = self.size()
+        size = width, height = self.size()
         out = []
-        if len(self._shown) != height:
-            self._shown = [None] * height
+        if size != self._drawn_size:
+            self._drawn_size = size
             out.append("\x1b[2J")
+            self._shown = []
+        self._shown = self._shown or [None] * height
         for at, line in enumerate(lines[:height]):
             fits = cut_line(line, width)
             text = painted(fits, self._depth)
@@ -123,7 +126,7 @@ class TerminalScreen:
             self._write(SYNC + "".join(out) + SYNC_END)
 
     def forget(self) -> None:
-        """Others write on terminals too, such as `wall`: all is drawn again."""
+        """All is drawn again."""
         self._shown = []
 
     def keys(self, seconds: float) -> list[str]:
@@ -175,7 +178,7 @@ class TerminalScreen:
     def _on(self) -> None:
         self._is_on = True
         tty.setcbreak(0)
-        self._shown = []
+        self._drawn_size = (0, 0)
         self._write(ENTER)
 
     def _off(self) -> None:
