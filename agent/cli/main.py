@@ -187,21 +187,26 @@ def tasks(argv: Sequence[str]) -> int:
     if asked.hub is not None:
         client = asked.client()
         items, hosts = client.tasks(), host_names(client.nodes())
+        gpus = [] if asked.json else client.gpus(metrics="util_pct")
     else:
-        items, unseen = _tasks_here(asked)
+        items, gpus, unseen = _tasks_here(asked)
         more["unseen"] = unseen
+    # A pipe gets whole lines, a person's terminal as much as it has room for.
+    width = os.get_terminal_size().columns if sys.stdout.isatty() else None
+    places = {gpu["uuid"]: str(gpu.get("place", gpu["index"])) for gpu in gpus}
     print(show.as_json(items, **more) if asked.json
-          else more.get("unseen") or show.task_table(items, hosts))
+          else more.get("unseen") or show.task_table(items, hosts, places, width or None))
     return ExitCode.OK
 
 
-def _tasks_here(asked: ConnectionSettings) -> tuple[list[show.Item], str]:
-    """And why none can be named: by the driver's ids they would be somebody else's."""
-    processes = read_once(asked, readings=2, lists=2)[1]
+def _tasks_here(asked: ConnectionSettings) -> tuple[list[show.Item], list[show.Item], str]:
+    """Tasks, GPUs, and why none can be named: by the driver's ids they would be somebody else's."""
+    reading, processes = read_once(asked, readings=2, lists=2)
     if unseen := foreign_pids(backend_named(asked.backend), asked.ceiling):
-        return [], unseen
+        return [], [], unseen
     table = TaskTable(boot_id(), names=WorkloadNameCache(), clients=LocalMpsDaemons().clients)
-    return show.task_items(table.describe(processes), this_host()), ""
+    return (show.task_items(table.describe(processes), this_host()),
+            show.gpu_items(reading, this_host()), "")
 
 
 def host_names(nodes: Sequence[show.Item]) -> dict[str, str]:

@@ -186,6 +186,7 @@ def test_an_act_is_previewed_and_asked_and_hits_what_was_selected(
         top.press("y\n")
         top.shows("Ended: its processes are gone.", "press Enter")
         top.press("\n")
+        top.wait(lambda: "q quit" in top.lines[-1])
         top.wait(lambda: "9 G" not in top.text and "4 G" in top.text)
         top.press("e")
         top.shows("has ended")
