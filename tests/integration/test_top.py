@@ -142,6 +142,19 @@ def test_the_first_picture_waits_for_nothing_it_does_not_show() -> None:
 
 # -- acts
 
+# Between the screen and the first question, until something was typed.
+HASTY = CODE.replace("cli.find", """
+import fcntl, struct, termios, time
+from agent.cli.top.screen import TerminalScreen
+leave, waits = TerminalScreen._off, [True]
+def slowly(screen):
+    leave(screen)
+    while waits and struct.unpack("i", fcntl.ioctl(0, termios.FIONREAD, bytes(4)))[0] < 4:
+        time.sleep(0.01)
+    waits.clear()
+TerminalScreen._off = slowly
+cli.find""")
+
 
 @pytest.fixture
 def here(boards: Boards, tmp_path: Path) -> Iterator[tuple[str, ...]]:
@@ -161,14 +174,16 @@ def test_an_act_is_previewed_and_asked_and_hits_what_was_selected(
     victim = boards.child("victim", gib=9, workers=2)
     bystander = boards.child("bystander")
     grown(victim, bystander)
-    with DrivenTerminal(*here, width=200, height=50, env=boards.nvml.env()) as top:
+    with DrivenTerminal(*here, width=200, height=50, code=HASTY, env=boards.nvml.env()) as top:
         top.shows("OWNER", "9 G", "4 G")
         top.press("\x1b[B")
         top.wait(lambda: b"\x1b[0;7m" in top.raw)
         if "9 G" not in selected(top):
             top.press("j")
             top.wait(lambda: "9 G" in selected(top))
-        top.press("ey\ny\ny\n")  # a hand that was too fast answers nothing
+        top.press("e")
+        top.wait(lambda: LEAVE.encode() in top.raw)
+        top.press("y\ny\n")  # a hand that was too fast answers nothing
         top.shows("why?", str(victim.process.pid))
         top.press("a test\nn\n")
         top.shows("nothing was done", "press Enter")
