@@ -16,6 +16,7 @@ Item = dict[str, Any]
 Column = tuple[str, bool, Callable[[Item], str]]  # title, right-aligned, cell
 
 NOTHING = "-"
+COMMAND_LEAST = 40
 OWNER = ("uid", "parent_pid", "container", "container_name", "pod", "namespace", "slurm_job",
          "unit", "notebook", "launch", "rank")
 SHOWN_FACTS = ("mem_total_bytes", "power_limit_w", "parent_uuid", "mig_profile", "gpu_instance",
@@ -109,6 +110,8 @@ def task_table(items: Sequence[Item], hosts: Mapping[str, str] = MappingProxyTyp
     shown = [{**item, "gpus": [{**use, "uuid": places.get(use["uuid"], use["uuid"])}
                                for use in item["gpus"]]} for item in _by_host(items, hosts)]
     table = _table(_TASK_COLUMNS, shown, "no task on any GPU")
+    if width is not None:  # nothing but commands is cut, and they keep what tells them apart
+        width = max(width, table.find("COMMAND") + COMMAND_LEAST)
     return "\n".join(line[:width] for line in table.split("\n"))
 
 
